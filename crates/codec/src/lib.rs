@@ -1,1 +1,28 @@
+//! Buffer → buffer: compression with ZFS's framing, and checksums. Knows no pool, disk or thread.
+//!
+//! [`compress`] and [`decompress`] work on one record; [`checksum`] fills a block pointer's four words;
+//! [`embedded`] is the self-contained checksum of labels, uberblocks and gang headers; [`is_zero`] finds
+//! holes. Contexts of foreign codecs live per thread and are reused, so nothing is allocated per call.
 #![deny(unsafe_code)]
+
+mod checksum;
+mod edonr;
+pub mod embedded;
+mod entropy;
+mod error;
+mod fletcher;
+mod gzip;
+mod lz4;
+mod lzjb;
+mod record;
+#[allow(unsafe_code)]
+mod simd;
+mod skein;
+mod zero;
+mod zle;
+mod zstd;
+
+pub use checksum::{Salt, checksum, checksum_of};
+pub use error::CodecError;
+pub use record::{compress, decompress};
+pub use zero::is_zero;

@@ -1,1 +1,30 @@
+//! Objects: objsets, dnodes, indirect trees, dirty records, ZAP and SA operations.
+//!
+//! From:   `zpl` and `pool`, which read and change objects within a transaction.
+//! To:     `storage`, which holds the blocks. Turns an objset's dirty state into a new root pointer.
+//!
+//! One txg is open at a time; when `pool` closes it no change is in flight, the dirty state is frozen as a
+//! whole and synced from then on while the next txg collects its own (docs/decisions/0001-txg-switch.md).
 #![forbid(unsafe_code)]
+
+mod budget;
+mod error;
+mod object;
+mod objset;
+mod ranges;
+mod sync;
+mod tree;
+mod tx;
+pub mod zap;
+
+pub use budget::DirtyBudget;
+pub use error::Error;
+pub use object::{Head, Object};
+pub use objset::{Frozen, NewObject, Objset, Special};
+pub use ranges::Ranges;
+pub use storage::Record;
+pub use sync::{Policy, Space, SyncCtx, write_objset_root};
+pub use tx::Tx;
+
+/// Result of this room.
+pub type Result<T, E = Error> = std::result::Result<T, E>;

@@ -7,21 +7,44 @@
 
 extern crate alloc;
 
+pub mod acl;
 pub mod blkptr;
+pub mod bookmark;
+pub mod bpobj;
 pub mod checksum;
 pub mod compression;
+pub mod config;
 mod corrupt;
+pub mod deadlist;
+pub mod dnode;
+pub mod dsl_dataset;
+pub mod dsl_dir;
+pub mod features;
+pub mod history;
 mod ids;
+pub mod label;
+pub mod nvlist;
 pub mod object_type;
+pub mod owner;
+pub mod objset;
 mod order;
+pub mod sa;
+pub mod space_map;
+pub mod uberblock;
+pub mod zap;
+pub mod znode;
 
 pub use blkptr::BlockPtr;
 pub use checksum::{Checksum, ChecksumKind};
 pub use compression::Compression;
 pub use corrupt::Corrupt;
+pub use dnode::Dnode;
 pub use ids::{Guid, ObjectId, Txg, VdevId};
+pub use nvlist::{NvList, NvValue};
 pub use object_type::ObjectType;
+pub use objset::Objset;
 pub use order::ByteOrder;
+pub use uberblock::Uberblock;
 
 /// Bytes of a format sector: the unit of sizes and offsets in block pointers.
 pub const SECTOR: u64 = 512;

@@ -1,1 +1,121 @@
+//! Pointer ⇄ bytes: disks, vdevs, the allocator in memory, the read and write pipelines, the cache.
+//!
+//! From:   `dmu` hands in records to write and block pointers to read.
+//! To:     disks behind [`host::Disk`].
+//! No knowledge of objects, datasets or transaction groups beyond their number.
 #![deny(unsafe_code)]
+
+pub mod allocator;
+mod cache;
+mod error;
+pub mod host;
+mod read;
+pub mod vdev;
+pub mod workers;
+pub mod write;
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, RwLock};
+
+use codec::Salt;
+use format::blkptr::Dva;
+
+pub use cache::{CacheStats, RecordCache};
+pub use error::{ReadError, WriteError};
+pub use vdev::{Leaf, Shape, TopVdev, Vdevs};
+pub use workers::Workers;
+pub use write::{Encoded, Encoding, Payload, Writer};
+
+/// The uncompressed bytes of a block, shared between cache, readers and dirty state.
+pub type Record = Arc<Vec<u8>>;
+
+/// How much memory and how many threads the storage room may use.
+#[derive(Clone, Copy, Debug)]
+pub struct Options {
+    /// Bytes of records kept in memory.
+    pub cache_bytes: u64,
+    /// Threads that write to disks; 0 writes on the caller's thread, in order.
+    pub io_threads: usize,
+    /// Threads that compress, checksum and decompress.
+    pub workers: usize,
+}
+
+/// The open devices of one pool with everything that turns pointers into bytes and back.
+pub struct Storage {
+    vdevs: Vdevs,
+    salt: RwLock<Arc<Salt>>,
+    cache: RecordCache,
+    workers: Workers,
+    io: write::IoQueue,
+    /// Blocks that may still be rewritten within the syncing txg (those of the MOS), by vdev and offset. They
+    /// reach the disks once, when the txg's writes are finished; until then they are read from here.
+    held: Mutex<BTreeMap<(u32, u64), Payload>>,
+}
+
+impl Storage {
+    /// Takes possession of open devices.
+    #[must_use]
+    pub fn new(vdevs: Vdevs, options: Options) -> Storage {
+        Storage {
+            vdevs,
+            salt: RwLock::new(Arc::new(Salt::none())),
+            cache: RecordCache::new(options.cache_bytes),
+            workers: Workers::new(options.workers),
+            io: write::IoQueue::new(options.io_threads),
+            held: Mutex::default(),
+        }
+    }
+
+    /// The devices.
+    #[must_use]
+    pub fn vdevs(&self) -> &Vdevs {
+        &self.vdevs
+    }
+
+    /// The worker threads shared by everything that computes.
+    #[must_use]
+    pub fn workers(&self) -> &Workers {
+        &self.workers
+    }
+
+    /// The record cache.
+    #[must_use]
+    pub fn cache(&self) -> &RecordCache {
+        &self.cache
+    }
+
+    /// The pool's checksum salt as loaded, or none.
+    ///
+    /// # Panics
+    /// If another thread panicked while setting it.
+    #[must_use]
+    pub fn salt(&self) -> Arc<Salt> {
+        self.salt.read().expect("the salt lock guards a plain store").clone()
+    }
+
+    /// Sets the salt found in (or given to) the MOS; needed before any salted checksum is computed.
+    ///
+    /// # Panics
+    /// If another thread panicked while setting it.
+    pub fn set_salt(&self, bytes: [u8; 32]) {
+        *self.salt.write().expect("the salt lock guards a plain store") = Arc::new(Salt::new(bytes));
+    }
+
+    /// Holds `payload` for `dva` back until [`Writer::finish`]; a later `hold` of the same place replaces it.
+    pub fn hold(&self, dva: Dva, payload: Payload) {
+        self.held().insert((dva.vdev.0, dva.offset), payload);
+    }
+
+    /// Drops what was held for `dva`: the block was freed in the txg that wrote it.
+    pub fn release(&self, dva: Dva) {
+        self.held().remove(&(dva.vdev.0, dva.offset));
+    }
+
+    pub(crate) fn held(&self) -> MutexGuard<'_, BTreeMap<(u32, u64), Payload>> {
+        self.held.lock().expect("no code panics while holding the held blocks")
+    }
+
+    pub(crate) fn io(&self) -> &write::IoQueue {
+        &self.io
+    }
+}

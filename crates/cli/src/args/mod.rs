@@ -1,0 +1,225 @@
+//! Command lines of `zfs` and `zpool`: options anywhere, as GNU getopt reads them.
+//!
+//! From:   the words after a subcommand.
+//! To:     the subcommand: its options in order and its operands.
+//!
+//! Options may follow operands (`zfs create tank/a -o compress=on`), cluster (`-Hp`), carry their argument
+//! attached or apart (`-oname`, `-o name`, `--exclude=x`, `--exclude x`); `--` ends them. With
+//! `POSIXLY_CORRECT` set the first operand ends them too. Long options may be shortened while they stay unique.
+
+mod assign;
+
+pub use assign::{Assignments, AssignError, assignment};
+use thiserror::Error;
+
+/// The options of a subcommand, as words parted by blanks: `H p j|json o:` says that `-H`, `-p`, `-j` or
+/// `--json`, and `-o` with an argument are taken. The first spelling is the name under which it is found.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Spec(pub &'static str);
+
+/// What is wrong with a command line; the text is the first line that OpenZFS prints.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+pub enum ArgError {
+    #[error("invalid option '{0}'")]
+    Invalid(String),
+    #[error("missing argument for '{0}' option")]
+    MissingArgument(String),
+    /// `-?`: not an error of the user's, it asks for the usage text alone.
+    #[error("")]
+    Help,
+}
+
+/// A command line taken apart.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Parsed {
+    /// Options by their name in the order given, each with its argument if it takes one.
+    pub options: Vec<(&'static str, Option<String>)>,
+    pub operands: Vec<String>,
+}
+
+impl Parsed {
+    pub fn has(&self, name: &str) -> bool {
+        self.count(name) > 0
+    }
+
+    /// How often an option was given.
+    pub fn count(&self, name: &str) -> usize {
+        self.options.iter().filter(|(n, _)| *n == name).count()
+    }
+
+    /// The argument of an option; the last one given counts.
+    pub fn value(&self, name: &str) -> Option<&str> {
+        self.values(name).last()
+    }
+
+    /// Every argument given to an option, in order.
+    pub fn values<'a>(&'a self, name: &'a str) -> impl Iterator<Item = &'a str> {
+        self.options.iter().filter(move |(n, _)| *n == name).filter_map(|(_, value)| value.as_deref())
+    }
+}
+
+impl Spec {
+    /// The options: all spellings of each, and whether it takes an argument.
+    fn options(self) -> impl Iterator<Item = (&'static str, impl Iterator<Item = &'static str>, bool)> {
+        self.0.split_ascii_whitespace().map(|word| {
+            let spellings = word.strip_suffix(':').unwrap_or(word);
+            let name = spellings.split('|').next().unwrap_or(spellings);
+            (name, spellings.split('|'), word.ends_with(':'))
+        })
+    }
+
+    fn short(self, letter: char) -> Option<(&'static str, bool)> {
+        let is_letter = |s: &str| s.chars().eq([letter]);
+        self.options().find_map(|(name, mut all, takes)| all.any(is_letter).then_some((name, takes)))
+    }
+
+    /// A long option by its full spelling, or by a beginning that only one option has.
+    fn long(self, word: &str) -> Option<(&'static str, bool)> {
+        let mut begun = None;
+        let mut several = false;
+        for (name, all, takes) in self.options() {
+            for spelling in all.filter(|s| s.chars().count() > 1) {
+                if spelling == word {
+                    return Some((name, takes));
+                }
+                if spelling.starts_with(word) && !word.is_empty() {
+                    several |= begun.is_some_and(|(other, _)| other != name);
+                    begun = Some((name, takes));
+                }
+            }
+        }
+        begun.filter(|_| !several)
+    }
+
+    /// Takes a command line apart; `posix` stops at the first operand.
+    ///
+    /// # Errors
+    /// [`ArgError`] at the first option that is unknown or lacks its argument.
+    pub fn parse(self, words: &[String], posix: bool) -> Result<Parsed, ArgError> {
+        let mut parsed = Parsed::default();
+        let mut words = words.iter();
+        while let Some(word) = words.next() {
+            if word == "--" {
+                parsed.operands.extend(words.by_ref().cloned());
+            } else if let Some(long) = word.strip_prefix("--") {
+                let (spelling, attached) = match long.split_once('=') {
+                    Some((spelling, value)) => (spelling, Some(value.to_owned())),
+                    None => (long, None),
+                };
+                if spelling == "help" {
+                    return Err(ArgError::Help);
+                }
+                let invalid = || ArgError::Invalid(word.clone());
+                let (name, takes) = self.long(spelling).ok_or_else(invalid)?;
+                let value = match (takes, attached) {
+                    (true, Some(value)) => Some(value),
+                    (true, None) => {
+                        let missing = || ArgError::MissingArgument(spelling.to_owned());
+                        Some(words.next().ok_or_else(missing)?.clone())
+                    }
+                    (false, None) => None,
+                    (false, Some(_)) => return Err(invalid()),
+                };
+                parsed.options.push((name, value));
+            } else if let Some(cluster) = word.strip_prefix('-').filter(|rest| !rest.is_empty()) {
+                let mut letters = cluster.chars();
+                while let Some(letter) = letters.next() {
+                    if letter == '?' {
+                        return Err(ArgError::Help);
+                    }
+                    let invalid = || ArgError::Invalid(letter.to_string());
+                    let (name, takes) = self.short(letter).ok_or_else(invalid)?;
+                    if !takes {
+                        parsed.options.push((name, None));
+                        continue;
+                    }
+                    let attached = std::mem::replace(&mut letters, "".chars()).as_str();
+                    let value = match attached {
+                        "" => words.next().cloned(),
+                        attached => Some(attached.to_owned()),
+                    };
+                    let value = value.ok_or_else(|| ArgError::MissingArgument(letter.to_string()))?;
+                    parsed.options.push((name, Some(value)));
+                }
+            } else {
+                parsed.operands.push(word.clone());
+                if posix {
+                    parsed.operands.extend(words.by_ref().cloned());
+                }
+            }
+        }
+        Ok(parsed)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    const LIST: Spec = Spec("H p r v j|json json-int json-flat-vdevs d: o: t: X|exclude:");
+
+    fn parse(line: &str) -> Result<Parsed, String> {
+        let words: Vec<String> = line.split(' ').filter(|w| !w.is_empty()).map(str::to_owned).collect();
+        LIST.parse(&words, false).map_err(|e| e.to_string())
+    }
+
+    #[test]
+    fn options_may_stand_anywhere() {
+        let parsed = parse("tank/a -o name -Hp tank/b").expect("good");
+        assert_eq!(parsed.operands, ["tank/a", "tank/b"]);
+        assert_eq!((parsed.value("o"), parsed.has("H"), parsed.has("p"), parsed.has("r")), (Some("name"), true, true, false));
+    }
+
+    #[test]
+    fn arguments_are_attached_or_apart_and_the_last_counts() {
+        let parsed = parse("-d1 -Honame -o used --exclude=a=b --exclude c -t").map(|_| ());
+        assert_eq!(parsed, Err("missing argument for 't' option".to_owned()));
+        let parsed = parse("-d1 -Honame -o used --exclude=a=b -X c").expect("good");
+        assert_eq!(parsed.value("d"), Some("1"));
+        assert_eq!(parsed.values("o").collect::<Vec<_>>(), ["name", "used"]);
+        assert_eq!(parsed.values("X").collect::<Vec<_>>(), ["a=b", "c"]);
+        assert_eq!(parsed.value("o"), Some("used"));
+    }
+
+    #[test]
+    fn two_dashes_end_options_and_one_dash_is_an_operand() {
+        let parsed = parse("-H -- -p - tank").expect("good");
+        assert_eq!((parsed.operands, parsed.options.len()), (vec!["-p".into(), "-".into(), "tank".into()], 1));
+        assert_eq!(parse("- -H").expect("good").operands, ["-"]);
+    }
+
+    #[test]
+    fn posix_stops_at_the_first_operand() {
+        let words = ["-H", "tank", "-p"].map(str::to_owned);
+        let parsed = LIST.parse(&words, true).expect("good");
+        assert_eq!((parsed.operands.len(), parsed.has("p")), (2, false));
+    }
+
+    #[test]
+    fn long_options_may_be_shortened_while_unique() {
+        assert!(parse("--json").expect("good").has("j"));
+        assert!(parse("--json-i").expect("good").has("json-int"));
+        assert_eq!(parse("--json-"), Err("invalid option '--json-'".to_owned()));
+        assert_eq!(parse("--json=x"), Err("invalid option '--json=x'".to_owned()));
+        assert_eq!(parse("--excl"), Err("missing argument for 'excl' option".to_owned()));
+    }
+
+    #[test]
+    fn what_is_unknown_is_named() {
+        assert_eq!(parse("tank -z"), Err("invalid option 'z'".to_owned()));
+        assert_eq!(parse("-Hz"), Err("invalid option 'z'".to_owned()));
+        assert_eq!(parse("--nosuch"), Err("invalid option '--nosuch'".to_owned()));
+        assert_eq!(LIST.parse(&["-?".to_owned()], false), Err(ArgError::Help));
+        // A blank or a bar in the table of options is never an option itself.
+        assert_eq!(parse("-|"), Err("invalid option '|'".to_owned()));
+        assert_eq!(parse("-:"), Err("invalid option ':'".to_owned()));
+    }
+
+    proptest! {
+        #[test]
+        fn any_words_are_taken_or_refused(words in prop::collection::vec("[-=a-zH?é|:]{0,6}", 0..6), posix: bool) {
+            let _ = LIST.parse(&words, posix);
+        }
+    }
+}

@@ -1,0 +1,151 @@
+//! `zfs` and `zpool`: from the words of a command line to a subcommand.
+//!
+//! What OpenZFS says about a command line before it looks at any pool is said here; the subcommands are looked
+//! up in [`run`].
+
+use crate::args::{ArgError, Parsed};
+use crate::messages::Failure;
+use crate::out::Console;
+use crate::usage::{Command, Program};
+use crate::{Surroundings, json};
+
+/// The OpenZFS release whose behaviour is kept, as `version` prints it.
+const USERLAND: &str = concat!("zfs-2.4.0-cenote-", env!("CARGO_PKG_VERSION"));
+/// What scripts take for the running engine.
+const KERNEL: &str = "zfs-kmod-2.4.0-1";
+
+/// A command line of `zfs` or `zpool`, ready to be carried out.
+#[derive(Debug)]
+pub struct Call<'a> {
+    pub program: Program,
+    pub command: &'static Command,
+    pub args: Parsed,
+    pub around: &'a Surroundings,
+}
+
+/// Carries out a command line; `words` are those after the program's name. Gives the exit status.
+pub fn main(program: Program, words: &[String], around: &Surroundings, mut console: Console) -> u8 {
+    let Some((word, rest)) = words.split_first() else {
+        return console.finish(Err(Failure::usage("missing command")), || program.usage());
+    };
+    let mut about = None;
+    let ended = match word.as_str() {
+        "-?" | "--help" | "-h" | "help" if rest.is_empty() || word != "help" => console.line(program.usage().trim_end()),
+        "help" => help(program, rest, &mut console),
+        "--version" | "-V" => versions(&mut console),
+        word => match program.command(word) {
+            None => Err(Failure::usage(format!("unrecognized command '{word}'"))),
+            Some(command) => {
+                about = Some(command);
+                parse(command, rest, around)
+                    .and_then(|args| run(Call { program, command, args, around }, &mut console))
+            }
+        },
+    };
+    console.finish(ended, || about.map_or_else(|| program.usage(), Command::usage))
+}
+
+fn parse(command: &'static Command, words: &[String], around: &Surroundings) -> Result<Parsed, Failure> {
+    command.options.parse(words, around.posix).map_err(|error| match error {
+        // A long option that wants an argument is named as it was typed.
+        ArgError::Help => Failure::usage(""),
+        error => error.into(),
+    })
+}
+
+fn versions(console: &mut Console) -> Result<(), Failure> {
+    console.line(USERLAND)?;
+    console.line(KERNEL)
+}
+
+/// `help COMMAND` and `help properties`.
+fn help(program: Program, topics: &[String], console: &mut Console) -> Result<(), Failure> {
+    for topic in topics {
+        match (topic.as_str(), program) {
+            ("properties", Program::Zfs) => {
+                for p in pool::props::dataset::VISIBLE {
+                    console.line(&format!("\t{:<24} {}", p.name, p.summary))?;
+                }
+            }
+            ("properties", Program::Zpool) => {
+                for p in pool::props::pool::VISIBLE {
+                    console.line(&format!("\t{:<24} {}", p.name, p.summary))?;
+                }
+            }
+            (word, program) => match program.command(word) {
+                Some(command) => console.line(command.usage().trim_end())?,
+                None => return Err(Failure::usage(format!("unrecognized command '{word}'"))),
+            },
+        }
+    }
+    Ok(())
+}
+
+/// The subcommands.
+fn run(call: Call, console: &mut Console) -> Result<(), Failure> {
+    match (call.program, call.command.name) {
+        (program, "version") => {
+            if call.args.has("j") {
+                let command = format!("{} version", program.name());
+                return console.line(&json::versions(&command, USERLAND, KERNEL).to_string());
+            }
+            versions(console)
+        }
+        (program, name) => Err(Failure::refused(format!("cenote: not supported yet: {} {name}", program.name()))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn call(program: Program, line: &str) -> (u8, String, String) {
+        let words: Vec<String> = line.split_whitespace().map(str::to_owned).collect();
+        let (mut out, mut err) = (Vec::new(), Vec::new());
+        let around = Surroundings { search: Vec::new(), posix: false };
+        let status = main(program, &words, &around, Console::new(&mut out, &mut err));
+        let text = |bytes| String::from_utf8(bytes).expect("text");
+        (status, text(out), text(err))
+    }
+
+    #[test]
+    fn mistakes_are_named_before_the_usage() {
+        for (line, first) in [
+            ("", "missing command"),
+            ("frob", "unrecognized command 'frob'"),
+            ("create -z tank/q", "invalid option 'z'"),
+            ("get -o", "missing argument for 'o' option"),
+            ("send --nosuch tank/a@s1", "invalid option '--nosuch'"),
+        ] {
+            let (status, out, err) = call(Program::Zfs, line);
+            assert_eq!((status, out.as_str()), (2, ""), "{line}");
+            let mut lines = err.lines();
+            assert_eq!(lines.next(), Some(first), "{line}");
+            assert!(lines.next().is_some_and(|l| l.starts_with("usage:")), "{line}");
+        }
+        let (status, _, err) = call(Program::Zfs, "list -?");
+        assert!(status == 2 && err.starts_with("usage:\n\tlist"));
+    }
+
+    #[test]
+    fn help_and_versions_go_to_standard_output() {
+        for word in ["help", "--help", "-?"] {
+            let (status, out, err) = call(Program::Zpool, word);
+            assert!(status == 0 && err.is_empty() && out.starts_with("usage: zpool"), "{word}");
+        }
+        let (status, out, _) = call(Program::Zpool, "help create");
+        assert!(status == 0 && out.contains("create [-dfn]"));
+        for word in ["version", "--version", "-V"] {
+            let (status, out, _) = call(Program::Zfs, word);
+            let lines: Vec<&str> = out.lines().collect();
+            assert!(status == 0 && lines.len() == 2 && lines[1].starts_with("zfs-kmod-2.4"), "{word}");
+        }
+        assert!(call(Program::Zfs, "version -j").1.starts_with(r#"{"output_version":{"command":"zfs version""#));
+    }
+
+    #[test]
+    fn what_is_not_there_yet_says_so() {
+        let (status, out, err) = call(Program::Zfs, "send tank/a@s");
+        assert_eq!((status, out.as_str(), err.as_str()), (1, "", "cenote: not supported yet: zfs send\n"));
+    }
+}

@@ -1,0 +1,59 @@
+//! `cenote`, and under their own names `zfs` and `zpool`: arguments become calls, results become text.
+//!
+//! One program answers to three names. As `zfs` or `zpool` (by the name it is started under, or as
+//! `cenote zfs …`) it speaks as OpenZFS does; its own commands are those of [`own`].
+#![forbid(unsafe_code)]
+
+pub mod args;
+pub mod compat;
+pub mod dates;
+pub mod json;
+pub mod messages;
+pub mod out;
+pub mod own;
+pub mod place;
+pub mod table;
+pub mod usage;
+
+use std::ffi::{OsStr, OsString};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use usage::Program;
+
+/// What a command finds around it.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Surroundings {
+    /// Folders and images given with `-d` before the subcommand: pools found there are used without being
+    /// imported.
+    pub search: Vec<PathBuf>,
+    /// `POSIXLY_CORRECT` is set: options end at the first operand.
+    pub posix: bool,
+}
+
+/// The program: looks at the name it was started under. Gives the exit status of the process.
+pub fn main() -> ExitCode {
+    let mut words = std::env::args_os();
+    let invoked = words.next().unwrap_or_else(|| OsString::from("cenote"));
+    let posix = std::env::var_os("POSIXLY_CORRECT").is_some();
+    let name = Path::new(&invoked).file_name().unwrap_or(OsStr::new("cenote")).to_owned();
+    let status = match name.to_str() {
+        Some("zfs") => compatible(Program::Zfs, words, Surroundings { search: Vec::new(), posix }),
+        Some("zpool") => compatible(Program::Zpool, words, Surroundings { search: Vec::new(), posix }),
+        _ => own::main(words, posix),
+    };
+    ExitCode::from(status)
+}
+
+/// Runs `zfs` or `zpool`. Names of datasets and properties are ASCII and paths given to these two are kept in
+/// text structures on disk, so arguments must be UTF-8.
+pub(crate) fn compatible(program: Program, words: impl IntoIterator<Item = OsString>, around: Surroundings) -> u8 {
+    let console = out::standard();
+    let words: Result<Vec<String>, OsString> = words.into_iter().map(OsString::into_string).collect();
+    match words {
+        Ok(words) => compat::main(program, &words, &around, console),
+        Err(word) => {
+            let line = format!("argument '{}' is not UTF-8", word.to_string_lossy());
+            console.finish(Err(messages::Failure::usage(line)), || program.usage())
+        }
+    }
+}

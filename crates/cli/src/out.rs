@@ -1,0 +1,132 @@
+//! Standard output and standard error of a command.
+//!
+//! Results go to standard output, remarks to standard error. A reader that goes away (`| head`) ends the
+//! command quietly.
+
+use crate::messages::Failure;
+use std::io::{self, BufWriter, Write};
+
+/// Exit status of a command whose reader went away, as shells report a death by SIGPIPE.
+pub const PIPE_CLOSED: u8 = 141;
+
+/// Where a command writes. Remembers whether anything failed for one of several operands.
+pub struct Console<'a> {
+    out: BufWriter<Box<dyn Write + 'a>>,
+    err: Box<dyn Write + 'a>,
+    failed: bool,
+}
+
+impl<'a> Console<'a> {
+    pub fn new(out: impl Write + 'a, err: impl Write + 'a) -> Console<'a> {
+        Console { out: BufWriter::new(Box::new(out)), err: Box::new(err), failed: false }
+    }
+
+    /// Prints one line of the result.
+    ///
+    /// # Errors
+    /// [`Failure::PipeClosed`] when nobody reads any more.
+    pub fn line(&mut self, text: &str) -> Result<(), Failure> {
+        self.out.write_all(text.as_bytes())?;
+        Ok(self.out.write_all(b"\n")?)
+    }
+
+    /// Standard output itself, for file contents and tables.
+    pub fn out(&mut self) -> &mut impl Write {
+        &mut self.out
+    }
+
+    /// Pushes out what was printed so far.
+    ///
+    /// # Errors
+    /// As [`Console::line`].
+    pub fn flush(&mut self) -> Result<(), Failure> {
+        Ok(self.out.flush()?)
+    }
+
+    /// Says something on standard error that is no failure.
+    pub fn remark(&mut self, text: &str) {
+        // Nobody can be told that standard error is closed.
+        let _ = writeln!(self.err, "{text}");
+    }
+
+    /// Says why one operand failed; the command goes on and ends with status 1.
+    pub fn complain(&mut self, failure: Failure) -> Result<(), Failure> {
+        let Failure::Refused(lines) = failure else { return Err(failure) };
+        lines.iter().for_each(|line| self.remark(line));
+        self.failed = true;
+        Ok(())
+    }
+
+    /// Ends the command: says what is left to say, gives the exit status.
+    pub fn finish(mut self, ended: Result<(), Failure>, usage: impl FnOnce() -> String) -> u8 {
+        let ended = match self.out.flush() {
+            Err(error) if ended.is_ok() => Err(Failure::from(error)),
+            _ => ended,
+        };
+        match ended {
+            Ok(()) => u8::from(self.failed),
+            Err(Failure::PipeClosed) => PIPE_CLOSED,
+            Err(Failure::Refused(lines)) => {
+                lines.iter().for_each(|line| self.remark(line));
+                1
+            }
+            Err(Failure::Usage(line)) => {
+                if !line.is_empty() {
+                    self.remark(&line);
+                }
+                self.remark(usage().trim_end());
+                2
+            }
+        }
+    }
+}
+
+/// The console of this process.
+pub fn standard() -> Console<'static> {
+    Console::new(io::stdout(), io::stderr())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    struct Gone;
+
+    impl Write for Gone {
+        fn write(&mut self, _: &[u8]) -> io::Result<usize> {
+            Err(io::ErrorKind::BrokenPipe.into())
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn a_closed_pipe_ends_a_command_without_a_word() {
+        let mut err = Vec::new();
+        let mut console = Console::new(Gone, &mut err);
+        let ended = console.line(&"x".repeat(100_000));
+        assert_eq!(ended, Err(Failure::PipeClosed));
+        assert_eq!(console.finish(ended, String::new), PIPE_CLOSED);
+        assert!(err.is_empty());
+    }
+
+    #[test]
+    fn a_failed_operand_does_not_stop_the_others() {
+        let (mut out, mut err) = (Vec::new(), Vec::new());
+        let mut console = Console::new(&mut out, &mut err);
+        console.complain(Failure::refused("cannot open 'b': dataset does not exist")).expect("goes on");
+        console.line("a").expect("printed");
+        assert_eq!(console.finish(Ok(()), String::new), 1);
+        assert_eq!((out, err), (b"a\n".to_vec(), b"cannot open 'b': dataset does not exist\n".to_vec()));
+    }
+
+    #[test]
+    fn a_usage_error_shows_the_usage_and_ends_with_two() {
+        let mut err = Vec::new();
+        let console = Console::new(io::sink(), &mut err);
+        assert_eq!(console.finish(Err(Failure::usage("missing command")), || "usage:\n\tzfs\n".to_owned()), 2);
+        assert_eq!(String::from_utf8_lossy(&err), "missing command\nusage:\n\tzfs\n");
+    }
+}

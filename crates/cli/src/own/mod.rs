@@ -1,0 +1,323 @@
+//! cenote's own commands: files without a mount, images, checks, measurements.
+//!
+//! From:   `cenote [-d DIR|FILE]… COMMAND …`
+//! To:     the engine; `cenote zfs …` and `cenote zpool …` go to [`crate::compat`].
+
+use crate::messages::Failure;
+use crate::place::{Place, PoolPath};
+use crate::usage::Program;
+use crate::{Surroundings, out};
+use clap::builder::{OsStringValueParser, TypedValueParser};
+use clap::{Args, Parser, Subcommand};
+use std::ffi::OsString;
+use std::path::PathBuf;
+
+/// OpenZFS pools in user space: create, fill, measure and read them without a kernel module.
+#[derive(Debug, Parser)]
+#[command(name = "cenote", version, disable_help_subcommand = false, arg_required_else_help = true)]
+pub struct Cenote {
+    /// Use pools found in this folder or image without importing them (may be repeated).
+    #[arg(short = 'd', value_name = "DIR|FILE")]
+    pub search: Vec<PathBuf>,
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Copy files into a pool, out of it, or from one place in it to another.
+    Cp(Cp),
+    /// List what is at a place.
+    Ls(Ls),
+    /// Write files to standard output.
+    Cat(Cat),
+    /// Show folders as a tree.
+    Tree(Tree),
+    /// Remove files.
+    Rm(Rm),
+    /// Make folders.
+    Mkdir(Mkdir),
+    /// Rename or move inside a dataset.
+    Mv(Mv),
+    /// Show everything known about a file.
+    Stat(Stat),
+    /// Add up the space that files take.
+    Du(Du),
+    /// Make a pool image from a folder.
+    Mkfs(Mkfs),
+    /// Verify every block, the space accounting and all folders.
+    Check(Check),
+    /// Measure compression on your own files.
+    Bench(Bench),
+    /// The zfs command.
+    #[command(disable_help_flag = true)]
+    Zfs(Words),
+    /// The zpool command.
+    #[command(disable_help_flag = true)]
+    Zpool(Words),
+}
+
+/// Words handed on as they are.
+#[derive(Debug, Args)]
+pub struct Words {
+    #[arg(trailing_var_arg = true, allow_hyphen_values = true, value_name = "ARGUMENT")]
+    pub words: Vec<OsString>,
+}
+
+#[derive(Debug, Args)]
+pub struct Cp {
+    /// Copy folders with all they hold.
+    #[arg(short = 'r', visible_short_alias = 'R', long)]
+    pub recursive: bool,
+    /// Keep modes, owners, times and extended attributes.
+    #[arg(short, long)]
+    pub preserve: bool,
+    /// No progress.
+    #[arg(short, long)]
+    pub quiet: bool,
+    /// A summary in JSON on standard output.
+    #[arg(long)]
+    pub json: bool,
+    /// What to copy.
+    #[arg(required = true, num_args = 1.., value_name = "SOURCE", value_parser = place())]
+    pub sources: Vec<Place>,
+    /// Where to: a local path or DATASET:/path.
+    #[arg(value_name = "DESTINATION", value_parser = place())]
+    pub destination: Place,
+}
+
+#[derive(Debug, Args)]
+pub struct Ls {
+    /// Modes, links, owners, sizes and times.
+    #[arg(short)]
+    pub long: bool,
+    /// Folders with all they hold.
+    #[arg(short = 'R', long)]
+    pub recursive: bool,
+    /// One JSON object per entry.
+    #[arg(long)]
+    pub json: bool,
+    /// The SHA-256 of each file (with --json).
+    #[arg(long, requires = "json")]
+    pub sha256: bool,
+    #[arg(required = true, value_name = "DATASET[@SNAPSHOT]:/PATH", value_parser = pool_path())]
+    pub places: Vec<PoolPath>,
+}
+
+#[derive(Debug, Args)]
+pub struct Cat {
+    #[arg(required = true, value_name = "DATASET[@SNAPSHOT]:/PATH", value_parser = pool_path())]
+    pub places: Vec<PoolPath>,
+}
+
+#[derive(Debug, Args)]
+pub struct Tree {
+    #[arg(required = true, value_name = "DATASET[@SNAPSHOT]:/PATH", value_parser = pool_path())]
+    pub places: Vec<PoolPath>,
+}
+
+#[derive(Debug, Args)]
+pub struct Rm {
+    /// Folders with all they hold.
+    #[arg(short = 'r', visible_short_alias = 'R', long)]
+    pub recursive: bool,
+    /// What is not there is no error.
+    #[arg(short, long)]
+    pub force: bool,
+    #[arg(required = true, value_name = "DATASET:/PATH", value_parser = pool_path())]
+    pub places: Vec<PoolPath>,
+}
+
+#[derive(Debug, Args)]
+pub struct Mkdir {
+    /// Make missing parents; a folder that exists is no error.
+    #[arg(short, long)]
+    pub parents: bool,
+    #[arg(required = true, value_name = "DATASET:/PATH", value_parser = pool_path())]
+    pub places: Vec<PoolPath>,
+}
+
+#[derive(Debug, Args)]
+pub struct Mv {
+    #[arg(required = true, num_args = 1.., value_name = "SOURCE", value_parser = pool_path())]
+    pub sources: Vec<PoolPath>,
+    #[arg(value_name = "DESTINATION", value_parser = pool_path())]
+    pub destination: PoolPath,
+}
+
+#[derive(Debug, Args)]
+pub struct Stat {
+    #[arg(required = true, value_name = "DATASET[@SNAPSHOT]:/PATH", value_parser = pool_path())]
+    pub places: Vec<PoolPath>,
+}
+
+#[derive(Debug, Args)]
+pub struct Du {
+    /// Only the total of each operand.
+    #[arg(short, long)]
+    pub summarize: bool,
+    #[arg(required = true, value_name = "DATASET[@SNAPSHOT]:/PATH", value_parser = pool_path())]
+    pub places: Vec<PoolPath>,
+}
+
+#[derive(Debug, Args)]
+pub struct Mkfs {
+    /// The folder whose contents go into the image.
+    #[arg(short, value_name = "DIR")]
+    pub dir: PathBuf,
+    /// A property of the root dataset (may be repeated).
+    #[arg(short, value_name = "PROPERTY=VALUE")]
+    pub options: Vec<String>,
+    /// The size of the image, such as 4G; without it, as much as the files need.
+    #[arg(long, value_parser = size)]
+    pub size: Option<u64>,
+    pub image: PathBuf,
+}
+
+#[derive(Debug, Args)]
+pub struct Check {
+    #[arg(required = true, value_name = "POOL|IMAGE")]
+    pub pools: Vec<OsString>,
+}
+
+#[derive(Debug, Args)]
+pub struct Bench {
+    /// Compressions to measure.
+    #[arg(long, value_name = "LIST", value_delimiter = ',')]
+    pub compression: Vec<String>,
+    /// Record sizes to measure, such as 128K,1M.
+    #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = size)]
+    pub recordsize: Vec<u64>,
+    /// Numbers of threads to measure with.
+    #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = clap::value_parser!(u32).range(1..=4096))]
+    pub threads: Vec<u32>,
+    /// Runs of each; the median and the spread are reported.
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    pub repeat: u32,
+    /// Write the results as JSON ("-": standard output).
+    #[arg(long, value_name = "FILE|-")]
+    pub json: Option<PathBuf>,
+    /// Write the results as CSV.
+    #[arg(long, value_name = "FILE")]
+    pub csv: Option<PathBuf>,
+    /// Write the results as a Markdown table.
+    #[arg(long, value_name = "FILE")]
+    pub markdown: Option<PathBuf>,
+    /// Where the temporary pool goes (the folder for temporary files unless given).
+    #[arg(long, value_name = "DIR", conflicts_with = "pool")]
+    pub dir: Option<PathBuf>,
+    /// Measure in datasets of this pool instead of a temporary one.
+    #[arg(long, value_name = "POOL")]
+    pub pool: Option<String>,
+    /// Files and folders to measure with; without any, the small sample that comes with cenote.
+    #[arg(value_name = "PATH")]
+    pub paths: Vec<PathBuf>,
+}
+
+impl Command {
+    const fn name(&self) -> &'static str {
+        match self {
+            Command::Cp(_) => "cp",
+            Command::Ls(_) => "ls",
+            Command::Cat(_) => "cat",
+            Command::Tree(_) => "tree",
+            Command::Rm(_) => "rm",
+            Command::Mkdir(_) => "mkdir",
+            Command::Mv(_) => "mv",
+            Command::Stat(_) => "stat",
+            Command::Du(_) => "du",
+            Command::Mkfs(_) => "mkfs",
+            Command::Check(_) => "check",
+            Command::Bench(_) => "bench",
+            Command::Zfs(_) => "zfs",
+            Command::Zpool(_) => "zpool",
+        }
+    }
+}
+
+fn place() -> impl TypedValueParser<Value = Place> {
+    OsStringValueParser::new().try_map(Place::try_from)
+}
+
+fn pool_path() -> impl TypedValueParser<Value = PoolPath> {
+    OsStringValueParser::new().try_map(|word| Place::parse_in_pool(&word))
+}
+
+fn size(text: &str) -> Result<u64, pool::props::PropertyError> {
+    pool::props::number::parse_size(text)
+}
+
+/// Carries out a command line of `cenote`; `words` are those after its name. Gives the exit status.
+pub fn main(words: impl IntoIterator<Item = OsString>, posix: bool) -> u8 {
+    let words = std::iter::once(OsString::from("cenote")).chain(words);
+    let cenote = match Cenote::try_parse_from(words) {
+        Ok(cenote) => cenote,
+        Err(error) => {
+            // Help and version asked for go to standard output with status 0, mistakes to standard error with
+            // 2. A reader that went away needs no word.
+            let _ = error.print();
+            return u8::try_from(error.exit_code()).unwrap_or(2);
+        }
+    };
+    let around = Surroundings { search: cenote.search, posix };
+    match cenote.command {
+        Command::Zfs(words) => crate::compatible(Program::Zfs, words.words, around),
+        Command::Zpool(words) => crate::compatible(Program::Zpool, words.words, around),
+        command => {
+            let failure = Failure::refused(format!("cenote: not supported yet: {}", command.name()));
+            out::standard().finish(Err(failure), String::new)
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory;
+
+    fn parse(line: &str) -> Result<Cenote, clap::Error> {
+        Cenote::try_parse_from(std::iter::once("cenote").chain(line.split_whitespace()))
+    }
+
+    #[test]
+    fn the_command_line_is_sound() {
+        Cenote::command().debug_assert();
+    }
+
+    #[test]
+    fn folders_to_search_stand_before_the_subcommand() {
+        let cenote = parse("-d images -d x.img zfs list -d 1 -Ho name tank").expect("good");
+        assert_eq!(cenote.search, [PathBuf::from("images"), PathBuf::from("x.img")]);
+        let Command::Zfs(words) = cenote.command else { panic!("zfs") };
+        assert_eq!(words.words, ["list", "-d", "1", "-Ho", "name", "tank"].map(OsString::from));
+        let cenote = parse("zpool --version").expect("good");
+        assert!(matches!(cenote.command, Command::Zpool(w) if w.words == ["--version"]));
+    }
+
+    #[test]
+    fn copies_go_into_pools_and_out_of_them() {
+        let Command::Cp(cp) = parse("cp -rp a ./b:/c tank/fs:/x").expect("good").command else { panic!("cp") };
+        assert_eq!(cp.sources, [Place::Local("a".into()), Place::Local("./b:/c".into())]);
+        assert!(cp.recursive && cp.preserve && matches!(&cp.destination, Place::InPool(p) if p.dataset == "tank/fs"));
+        let Command::Cp(cp) = parse("cp tank@s:/x .").expect("good").command else { panic!("cp") };
+        assert_eq!(cp.destination, Place::Local(".".into()));
+        assert!(parse("cp a").is_err() && parse("cp a t*:/x").is_err());
+    }
+
+    #[test]
+    fn bench_takes_lists() {
+        let line = "bench --compression off,lz4 --recordsize 128K,1M --threads 1,2 --repeat 3 --json - src";
+        let Command::Bench(bench) = parse(line).expect("good").command else { panic!("bench") };
+        assert_eq!((bench.compression, bench.recordsize), (vec!["off".into(), "lz4".into()], vec![128 << 10, 1 << 20]));
+        assert_eq!((bench.threads, bench.repeat, bench.paths.len()), (vec![1, 2], 3, 1));
+        assert!(parse("bench --recordsize x").is_err() && parse("bench --dir a --pool b").is_err());
+        assert!(parse("bench --repeat 0").is_err() && parse("bench").is_ok());
+    }
+
+    #[test]
+    fn listings_want_a_place_in_a_pool() {
+        assert!(parse("ls -lR tank:/").is_ok() && parse("ls -R --json --sha256 tank/fs:/").is_ok());
+        assert!(parse("ls /tmp").is_err() && parse("ls").is_err() && parse("ls --sha256 tank:/").is_err());
+        assert!(parse("mkfs -d dir -o compression=lz4 --size 1G x.img").is_ok());
+    }
+}

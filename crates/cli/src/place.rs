@@ -1,0 +1,165 @@
+//! Places: a path inside a dataset (`tank/fs@monday:/a/b`) or an ordinary local path.
+//!
+//! From:   operands of `cenote cp`, `ls`, `cat` and so on.
+//! To:     those commands.
+//!
+//! A word is a place in a pool if it holds `:/` and does not begin with `/` or `.`; what stands before the
+//! first `:/` is the dataset. `./tank:/x` is a local path.
+
+use pool::props::DatasetKind;
+use pool::props::names::{self, NameError};
+use std::ffi::{OsStr, OsString};
+use std::fmt;
+use std::path::PathBuf;
+use thiserror::Error;
+
+/// A path inside a dataset or snapshot. File names are bytes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PoolPath {
+    pub dataset: String,
+    pub snapshot: Option<String>,
+    /// Begins with `/`, the root of the dataset.
+    pub path: Vec<u8>,
+}
+
+/// What an operand points at.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Place {
+    Local(PathBuf),
+    InPool(PoolPath),
+}
+
+/// An operand that looks like a place in a pool but names no dataset.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+pub enum PlaceError {
+    #[error("'{name}' before ':/' names no dataset: {source} (a local file is written './{text}')")]
+    Name { text: String, name: String, source: NameError },
+    #[error("'{text}' is not a place in a pool: write DATASET[@SNAPSHOT]:/path")]
+    Local { text: String },
+}
+
+impl Place {
+    /// Reads an operand.
+    ///
+    /// # Errors
+    /// [`PlaceError::Name`] when the part before `:/` cannot be a dataset or snapshot.
+    pub fn parse(word: &OsStr) -> Result<Place, PlaceError> {
+        let bytes = word.as_encoded_bytes();
+        let split = bytes.windows(2).position(|pair| pair == b":/");
+        let (Some(at), false) = (split, bytes.starts_with(b"/") || bytes.starts_with(b".")) else {
+            return Ok(Place::Local(PathBuf::from(word)));
+        };
+        let name = String::from_utf8_lossy(&bytes[..at]).into_owned();
+        let kind = names::check(&name).and_then(|kind| match kind {
+            DatasetKind::Bookmark => Err(NameError::BookmarkUnexpected),
+            kind => Ok(kind),
+        });
+        if let Err(source) = kind {
+            return Err(PlaceError::Name { text: word.to_string_lossy().into_owned(), name, source });
+        }
+        let path = bytes[at + 1..].to_vec();
+        Ok(Place::InPool(match name.split_once('@') {
+            Some((dataset, snapshot)) => {
+                PoolPath { dataset: dataset.to_owned(), snapshot: Some(snapshot.to_owned()), path }
+            }
+            None => PoolPath { dataset: name, snapshot: None, path },
+        }))
+    }
+
+    /// Reads an operand that must be a place in a pool.
+    ///
+    /// # Errors
+    /// As [`Place::parse`], and [`PlaceError::Local`] for a local path.
+    pub fn parse_in_pool(word: &OsStr) -> Result<PoolPath, PlaceError> {
+        match Place::parse(word)? {
+            Place::InPool(place) => Ok(place),
+            Place::Local(_) => Err(PlaceError::Local { text: word.to_string_lossy().into_owned() }),
+        }
+    }
+}
+
+impl PoolPath {
+    /// The dataset or snapshot: `tank/fs@monday`.
+    pub fn dataset_name(&self) -> String {
+        match &self.snapshot {
+            Some(snapshot) => format!("{}@{snapshot}", self.dataset),
+            None => self.dataset.clone(),
+        }
+    }
+}
+
+impl fmt::Display for PoolPath {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:{}", self.dataset_name(), String::from_utf8_lossy(&self.path))
+    }
+}
+
+/// For clap: never fails on a local path, refuses what names no dataset.
+impl TryFrom<OsString> for Place {
+    type Error = PlaceError;
+
+    fn try_from(word: OsString) -> Result<Place, PlaceError> {
+        Place::parse(&word)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use std::os::unix::ffi::OsStrExt;
+
+    fn parse(word: &str) -> Result<Place, String> {
+        Place::parse(OsStr::new(word)).map_err(|e| e.to_string())
+    }
+
+    fn in_pool(word: &str) -> (String, Option<String>, Vec<u8>) {
+        match parse(word) {
+            Ok(Place::InPool(p)) => (p.dataset, p.snapshot, p.path),
+            other => panic!("{word}: {other:?}"),
+        }
+    }
+
+    #[test]
+    fn a_place_in_a_pool_has_a_dataset_and_a_path() {
+        assert_eq!(in_pool("tank:/"), ("tank".into(), None, b"/".to_vec()));
+        assert_eq!(in_pool("tank/fs:/a/b"), ("tank/fs".into(), None, b"/a/b".to_vec()));
+        assert_eq!(in_pool("tank/fs@mon:/a:/b"), ("tank/fs".into(), Some("mon".into()), b"/a:/b".to_vec()));
+        assert_eq!(in_pool("tank/x:y:/a").0, "tank/x:y");
+        assert_eq!(in_pool("tank/a b:/c d").0, "tank/a b");
+    }
+
+    #[test]
+    fn local_paths_stay_local() {
+        for word in ["a", "/a:/b", "./tank:/x", "../tank:/x", ".", "a:b", "C:", "dir/a:b", ""] {
+            assert_eq!(parse(word), Ok(Place::Local(PathBuf::from(word))), "{word}");
+        }
+    }
+
+    #[test]
+    fn what_cannot_be_a_dataset_is_refused_with_the_way_out() {
+        let refused = parse("tank/*:/x").expect_err("bad name");
+        assert_eq!(
+            refused,
+            "'tank/*' before ':/' names no dataset: invalid character '*' in name (a local file is written './tank/*:/x')"
+        );
+        assert!(parse("tank#m:/x").is_err() && parse(":/x").is_err() && parse("a@b@c:/x").is_err());
+        assert!(Place::parse_in_pool(OsStr::new("/tmp")).is_err());
+    }
+
+    #[test]
+    fn file_names_are_bytes() {
+        let word = OsStr::from_bytes(b"tank:/\xff\xfe");
+        let place = Place::parse_in_pool(word).expect("good");
+        assert_eq!(place.path, b"/\xff\xfe");
+    }
+
+    proptest! {
+        #[test]
+        fn places_survive_a_round_trip(dataset in "[a-z][a-z0-9/]{0,3}[a-z]", snapshot in prop::option::of("[a-z]{1,4}"), path in "/[a-z:/]{0,8}") {
+            prop_assume!(!dataset.contains("//"));
+            let place = PoolPath { dataset, snapshot, path: path.into_bytes() };
+            prop_assert_eq!(parse(&place.to_string()), Ok(Place::InPool(place)));
+        }
+    }
+}

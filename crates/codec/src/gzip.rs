@@ -1,0 +1,67 @@
+//! gzip-1 to gzip-9: one zlib stream, by libdeflate.
+//!
+//! Source: docs/format/02-blocks-checksums-compression.md §5; RFC 1950.
+
+use std::cell::RefCell;
+
+use format::Compression;
+use libdeflater::{CompressionLvl, Compressor, DecompressionError, Decompressor};
+
+use crate::{CodecError, entropy};
+
+/// libdeflate's level for each of gzip-1 to gzip-9: the fastest whose ratio is nowhere on the sample data
+/// more than 1 % below that of zlib (`examples/rates.rs` shows both), noise apart.
+const LEVELS: [u8; 9] = [3, 3, 4, 6, 5, 6, 7, 8, 9];
+
+/// gzip-1 to gzip-3 are zlib's fast method, which is better than libdeflate's on noise: it takes fewer matches
+/// that cost more than their literals. For such records libdeflate weighs every match, at this level.
+const NOISE_GZIP_MAX: u8 = 3;
+const NOISE_LEVEL: u8 = 10;
+const NOISE_SLOT: usize = LEVELS.len();
+/// Noise that is worth it: its bytes alone save something, in 1/256 bits per byte.
+const NOISE_ENTROPY_MAX: u64 = 7 * 256 + 64;
+
+thread_local! {
+    /// One compressor per gzip level and one for noise, made when first used.
+    static COMPRESSORS: RefCell<[Option<Compressor>; NOISE_SLOT + 1]> =
+        const { RefCell::new([const { None }; NOISE_SLOT + 1]) };
+    static DECOMPRESSOR: RefCell<Option<Decompressor>> = const { RefCell::new(None) };
+}
+
+/// # Panics
+/// If `level` is not 1 to 9: `format` makes no other.
+pub(crate) fn compress(level: u8, src: &[u8], dst: &mut [u8]) -> Option<usize> {
+    assert!((1..=9).contains(&level), "gzip has levels 1 to 9");
+    let used = deflate(usize::from(level - 1), src, dst);
+    let saves_little = used.unwrap_or(dst.len()) > src.len() / 4 * 3;
+    if level <= NOISE_GZIP_MAX && saves_little && entropy::sampled(src) < NOISE_ENTROPY_MAX {
+        return deflate(NOISE_SLOT, src, dst);
+    }
+    used
+}
+
+fn deflate(slot: usize, src: &[u8], dst: &mut [u8]) -> Option<usize> {
+    COMPRESSORS.with_borrow_mut(|compressors| {
+        let compressor = compressors[slot].get_or_insert_with(|| {
+            let native = *LEVELS.get(slot).unwrap_or(&NOISE_LEVEL);
+            Compressor::new(CompressionLvl::new(native.into()).expect("libdeflate has levels 0 to 12"))
+        });
+        compressor.zlib_compress(src, dst).ok()
+    })
+}
+
+pub(crate) fn decompress(kind: Compression, src: &[u8], dst: &mut [u8]) -> Result<(), CodecError> {
+    let expected = dst.len();
+    let found = DECOMPRESSOR
+        .with_borrow_mut(|slot| slot.get_or_insert_with(Decompressor::new).zlib_decompress(src, dst))
+        .map_err(|error| match error {
+            DecompressionError::BadData => CodecError::Malformed { kind, what: "not a zlib stream" },
+            DecompressionError::InsufficientSpace => {
+                CodecError::Malformed { kind, what: "the zlib stream is longer than the block" }
+            }
+        })?;
+    if found != expected {
+        return Err(CodecError::WrongSize { kind, expected, found });
+    }
+    Ok(())
+}

@@ -1,0 +1,630 @@
+//! An objset's dirty state → blocks → its new root pointer.
+//!
+//! Leaves of all objects are compressed and checksummed on the workers and come back in order; the calling
+//! thread alone allocates and changes pointers, so the same state gives the same bytes.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+
+use format::blkptr::{Block, BlockPtr, Dva, Embedded};
+use format::compression::CompressionSetting;
+use format::dnode::{self, Dnode, SLOT, SLOTS_PER_BLOCK};
+use format::objset as phys;
+use format::{ByteOrder, ChecksumKind, Compression, ObjectId, ObjectType, Txg};
+use storage::write::{Encoded, Encoding};
+use storage::{Record, Storage, WriteError, Writer};
+
+use crate::object::{Closed, Object, Spill};
+use crate::objset::{Frozen, NewObject, Objset, Special, slots_at};
+use crate::tree::{TreeWriter, born_in};
+use crate::{Error, Result, Tx, zap};
+
+/// Leaves in the hands of the workers at once, per worker.
+const WINDOW_PER_WORKER: usize = 8;
+
+/// Who gives space and keeps the accounts: the pool, on behalf of one dataset or the MOS.
+pub trait Space {
+    /// Space for `psize` bytes in `copies` places.
+    ///
+    /// # Errors
+    /// [`WriteError::NoSpace`], or a space map could not be read.
+    fn allocate(&mut self, psize: u64, copies: u8) -> Result<[Dva; 3], WriteError>;
+
+    /// `ptr` (embedded or on disk) is referenced from now on.
+    fn born(&mut self, ptr: &BlockPtr);
+
+    /// `ptr` (embedded or on disk) is no longer referenced by this dataset.
+    ///
+    /// # Errors
+    /// If where it must be recorded cannot be read.
+    fn killed(&mut self, ptr: &BlockPtr) -> Result<()>;
+}
+
+/// How blocks of an objset are written.
+#[derive(Clone, Copy, Debug)]
+pub struct Policy {
+    /// Of data blocks; `On` is resolved.
+    pub compression: CompressionSetting,
+    /// Of metadata blocks.
+    pub metadata_compression: CompressionSetting,
+    /// Of data blocks; `On` is resolved.
+    pub checksum: ChecksumKind,
+    /// Copies of data blocks, 1 to 3.
+    pub copies: u8,
+    /// Copies of metadata blocks, 1 to 3.
+    pub metadata_copies: u8,
+    /// Feature `embedded_data` is active.
+    pub embed: bool,
+    /// Feature `hole_birth` is active.
+    pub hole_birth: bool,
+}
+
+/// Everything the sync of one objset needs.
+pub struct SyncCtx<'a, 'w> {
+    /// Where blocks go.
+    pub storage: &'a Storage,
+    /// The syncing txg.
+    pub txg: Txg,
+    /// Allocation and accounts.
+    pub space: &'a mut dyn Space,
+    /// The txg's writes.
+    pub writer: &'a mut Writer<'w>,
+    /// How to write.
+    pub policy: Policy,
+    /// Sync pass of the MOS, from 1; 0 for datasets. Blocks of the MOS are held back until its last pass and
+    /// rewritten in place where they fit.
+    pub mos_pass: u32,
+}
+
+impl SyncCtx<'_, '_> {
+    pub(crate) fn encoding(&self, owner: &Dnode, level: u8) -> Plan {
+        let metadata = level > 0 || owner.object_type.is_metadata();
+        let own = Compression::from_disk(u64::from(owner.compress & 0x7f)).unwrap_or(Compression::Inherit);
+        let compression = match own {
+            Compression::Off if level == 0 => CompressionSetting::OFF,
+            _ if metadata => self.policy.metadata_compression,
+            Compression::Inherit | Compression::On | Compression::Empty => self.policy.compression,
+            own => CompressionSetting::plain(own),
+        };
+        let own_sum = ChecksumKind::from_disk(owner.checksum.into()).unwrap_or(ChecksumKind::Inherit);
+        let checksum = match own_sum {
+            ChecksumKind::Inherit | ChecksumKind::On => self.policy.checksum,
+            own => own,
+        };
+        Plan {
+            compression,
+            checksum: if metadata { checksum.for_metadata() } else { checksum },
+            embed: self.policy.embed
+                && level == 0
+                && !matches!(owner.object_type, ObjectType::DNODE | ObjectType::OBJSET),
+            copies: if metadata { self.policy.metadata_copies } else { self.policy.copies },
+        }
+    }
+
+    /// Writes `record` as a block of `owner` in place of `old`.
+    pub(crate) fn write(
+        &mut self,
+        record: &Record,
+        plan: Plan,
+        owner: &Dnode,
+        level: u8,
+        fill: u64,
+        old: &BlockPtr,
+    ) -> Result<BlockPtr> {
+        let salt = self.storage.salt();
+        let encoding = plan.encoding(&salt, self.storage.vdevs().min_alloc());
+        if self.mos_pass > 0
+            && born_in(old, self.txg)
+            && let Some(block) = old.block()
+            && block.lsize == record.len() as u64
+            && let Some(encoded) = encoding.encode_into(record, block.psize)
+        {
+            return Ok(self.rewrite(*block, encoded, record, fill));
+        }
+        let mut encoded = encoding.encode(record);
+        if self.mos_pass > 1
+            && let Encoded::Stored { payload, .. } = &encoded
+        {
+            // A block first written in a late pass will grow a little in the next one: leave it room, so
+            // that the passes come to rest.
+            let roomy = payload.bytes().len() as u64 + 2 * encoding.min_alloc;
+            let roomy = if roomy * 8 > record.len() as u64 * 7 { record.len() as u64 } else { roomy };
+            encoded = encoding.encode_into(record, roomy).unwrap_or(encoded);
+        }
+        if matches!(encoded, Encoded::Hole) {
+            self.kill(old)?;
+            return Ok(BlockPtr::HOLE);
+        }
+        let ptr = self.place_with(encoded, plan, owner, level, fill, old, record.len() as u64)?;
+        if let Some(block) = ptr.block()
+            && (level > 0 || owner.object_type.is_metadata())
+        {
+            self.storage.cache().insert(block, record.clone());
+        }
+        Ok(ptr)
+    }
+
+    /// Overwrites a block that this txg wrote and nothing durable points at.
+    fn rewrite(&mut self, mut block: Block, encoded: Encoded, record: &Record, fill: u64) -> BlockPtr {
+        let Encoded::Stored { payload, compression, checksum } = encoded else {
+            unreachable!("encode_into stores");
+        };
+        assert_eq!(payload.bytes().len() as u64, block.psize, "a rewrite fills the space it has");
+        block.compression = compression;
+        block.checksum = checksum;
+        block.fill = fill;
+        for dva in block.copies() {
+            self.storage.hold(dva, payload.clone());
+        }
+        self.storage.cache().insert(&block, record.clone());
+        BlockPtr::Block(block)
+    }
+
+    /// Gives an encoded leaf a place.
+    pub(crate) fn place(
+        &mut self,
+        encoded: Encoded,
+        owner: &Dnode,
+        level: u8,
+        fill: u64,
+        old: &BlockPtr,
+    ) -> Result<BlockPtr> {
+        let plan = self.encoding(owner, level);
+        self.place_with(encoded, plan, owner, level, fill, old, owner.level_size(level))
+    }
+
+    #[allow(clippy::too_many_arguments, reason = "the fields of a block pointer, each from another source")]
+    fn place_with(
+        &mut self,
+        encoded: Encoded,
+        plan: Plan,
+        owner: &Dnode,
+        level: u8,
+        fill: u64,
+        old: &BlockPtr,
+        lsize: u64,
+    ) -> Result<BlockPtr> {
+        let ptr = match encoded {
+            Encoded::Hole => unreachable!("holes have no place"),
+            Encoded::Embedded { payload, psize, compression } => BlockPtr::Embedded(Embedded {
+                kind: 0,
+                lsize,
+                psize,
+                compression,
+                object_type: owner.object_type,
+                level,
+                order: ByteOrder::Little,
+                birth: self.txg,
+                payload,
+            }),
+            Encoded::Stored { payload, compression, checksum } => {
+                let psize = payload.bytes().len() as u64;
+                assert!(psize <= lsize, "compression may not grow a block");
+                let dvas = self.space.allocate(psize, plan.copies)?;
+                let block = Block {
+                    dvas,
+                    lsize,
+                    psize,
+                    compression,
+                    checksum_kind: plan.checksum,
+                    object_type: owner.object_type,
+                    level,
+                    encrypted: false,
+                    dedup: false,
+                    order: ByteOrder::Little,
+                    pad: [0; 2],
+                    physical_birth: Txg(0),
+                    birth: self.txg,
+                    fill,
+                    checksum,
+                    crypt_words: [0; 2],
+                };
+                for dva in block.copies() {
+                    if self.mos_pass > 0 {
+                        self.storage.hold(dva, payload.clone());
+                    } else {
+                        self.writer.put(dva, payload.clone())?;
+                    }
+                }
+                BlockPtr::Block(block)
+            }
+        };
+        self.kill(old)?;
+        self.space.born(&ptr);
+        Ok(ptr)
+    }
+
+    /// `ptr` goes out of use.
+    pub(crate) fn kill(&mut self, ptr: &BlockPtr) -> Result<()> {
+        if let BlockPtr::Block(block) = ptr {
+            self.storage.cache().remove(block);
+            if self.mos_pass > 0 {
+                for dva in block.copies() {
+                    self.storage.release(dva);
+                }
+            }
+        }
+        if !ptr.is_hole() {
+            self.space.killed(ptr)?;
+        }
+        Ok(())
+    }
+}
+
+/// How one kind of block is written.
+#[derive(Clone, Copy)]
+pub(crate) struct Plan {
+    compression: CompressionSetting,
+    checksum: ChecksumKind,
+    embed: bool,
+    copies: u8,
+}
+
+impl Plan {
+    fn encoding(self, salt: &codec::Salt, min_alloc: u64) -> Encoding<'_> {
+        Encoding {
+            compression: self.compression,
+            checksum: self.checksum,
+            min_alloc,
+            embed: self.embed,
+            salt,
+        }
+    }
+}
+
+/// One object on its way to disk.
+struct Syncing {
+    object: Arc<Object>,
+    closed: Arc<Closed>,
+    before: Option<Dnode>,
+}
+
+/// The new dnode of an object, or `None` when it is gone.
+struct Done {
+    syncing: Syncing,
+    after: Option<Dnode>,
+}
+
+/// A leaf for the workers.
+struct Leaf {
+    owner: usize,
+    blkid: u64,
+    record: Record,
+    plan: Plan,
+}
+
+impl Objset {
+    /// Writes the frozen changes and returns the new root pointer. Objects keep their syncing state until
+    /// [`Synced::settle`]: their blocks may still be on their way to the disks.
+    ///
+    /// # Errors
+    /// A block could not be read, placed or written: the txg must be abandoned.
+    pub fn sync(&self, ctx: &mut SyncCtx<'_, '_>, frozen: Frozen) -> Result<Synced> {
+        let mut done = sync_objects(ctx, frozen, self.is_accounted())?;
+        if self.is_accounted() {
+            self.update_accounts(ctx.txg, &done)?;
+            let specials = sync_objects(ctx, self.freeze_specials(), false)?;
+            let mut root = self.root();
+            for special in &specials {
+                let slot = match special.syncing.object.id() {
+                    id if id == Special::User.id() => &mut root.phys.user_used,
+                    id if id == Special::Group.id() => &mut root.phys.group_used,
+                    _ => &mut root.phys.project_used,
+                };
+                slot.clone_from(&special.after);
+            }
+            drop(root);
+            done.extend(specials);
+        }
+        let meta = self.sync_meta(ctx, &done)?;
+        let ptr = self.write_root(ctx, meta.clone())?;
+        Ok(Synced { done, meta, ptr })
+    }
+
+    fn is_accounted(&self) -> bool {
+        self.root().phys.flags & phys::FLAG_USER_ACCOUNTING != 0
+    }
+
+    /// Puts the changed dnodes into the blocks of the meta-dnode and writes those.
+    fn sync_meta(&self, ctx: &mut SyncCtx<'_, '_>, done: &[Done]) -> Result<Dnode> {
+        let mut blocks: BTreeMap<u64, Vec<u8>> = BTreeMap::new();
+        for Done { syncing, after } in done {
+            let id = syncing.object.id().0;
+            if id >= 1 << 48 {
+                continue;
+            }
+            let (blkid, slot) = (id / SLOTS_PER_BLOCK as u64, (id % SLOTS_PER_BLOCK as u64) as usize * SLOT);
+            let block = match blocks.entry(blkid) {
+                std::collections::btree_map::Entry::Occupied(entry) => entry.into_mut(),
+                std::collections::btree_map::Entry::Vacant(entry) => {
+                    entry.insert(self.meta.block(blkid)?.to_vec())
+                }
+            };
+            let slots = |dnode: &Option<Dnode>| dnode.as_ref().map_or(0, |d| usize::from(d.slots) * SLOT);
+            block[slot..slot + slots(&syncing.before)].fill(0);
+            if let Some(dnode) = after {
+                dnode.encode(&mut block[slot..slot + slots(after)]);
+            }
+        }
+        let before = self.meta.synced().expect("the meta-dnode always exists");
+        let max_blkid = blocks.keys().next_back().copied().unwrap_or(0).max(before.max_blkid);
+        let mut tree = TreeWriter::new(ObjectId(0), before, max_blkid);
+        tree.dnode_mut().max_blkid = max_blkid;
+        let plan = ctx.encoding(tree.dnode_mut(), 0);
+        let leaves = blocks.into_iter().map(|(blkid, block)| {
+            let fill = dnodes_in(&block);
+            (fill, Leaf { owner: 0, blkid, record: Arc::new(block), plan })
+        });
+        if ctx.mos_pass > 0 {
+            for (fill, leaf) in leaves {
+                tree.set_record(ctx, leaf.blkid, &leaf.record, fill)?;
+            }
+        } else {
+            let (salt, min_alloc) = (ctx.storage.salt(), ctx.storage.vdevs().min_alloc());
+            let workers = ctx.storage.workers();
+            workers.map_ordered(
+                leaves,
+                workers.count() * WINDOW_PER_WORKER,
+                |(fill, leaf)| (leaf.blkid, fill, leaf.plan.encoding(&salt, min_alloc).encode(&leaf.record), leaf.record),
+                |(blkid, fill, encoded, record)| {
+                    tree.set(ctx, blkid, encoded, fill)?;
+                    if let Some(block) = tree.entry(ctx, 0, blkid)?.block() {
+                        ctx.storage.cache().insert(block, record);
+                    }
+                    Ok::<(), Error>(())
+                },
+            )?;
+        }
+        tree.finish(ctx)
+    }
+
+    fn write_root(&self, ctx: &mut SyncCtx<'_, '_>, meta: Dnode) -> Result<BlockPtr> {
+        let (mut phys, size, old) = {
+            let root = self.root();
+            (root.phys.clone(), root.size, root.ptr)
+        };
+        phys.meta_dnode = meta;
+        write_objset_root(ctx, &phys, size, &old)
+    }
+
+    /// Adds what changed to the space accounting ZAPs (03 §7, 07 §8).
+    fn update_accounts(&self, txg: Txg, done: &[Done]) -> Result<()> {
+        let flags = self.root().phys.flags;
+        let mut deltas: BTreeMap<(usize, String), i64> = BTreeMap::new();
+        let mut add = |dnode: &Dnode, sign: i64| {
+            let Some(owners) = owners(dnode) else { return };
+            let bytes = 512 + dnode.used_bytes() as i64;
+            for (i, id) in owners.into_iter().enumerate() {
+                if i == 2 && flags & phys::FLAG_PROJECT_QUOTA == 0 {
+                    continue;
+                }
+                if dnode.flags & dnode::FLAG_USERUSED_ACCOUNTED != 0 {
+                    *deltas.entry((i, format!("{id:x}"))).or_default() += sign * bytes;
+                }
+                if dnode.flags & dnode::FLAG_USEROBJUSED_ACCOUNTED != 0 {
+                    *deltas.entry((i, format!("obj-{id:x}"))).or_default() += sign;
+                }
+            }
+        };
+        for Done { syncing, after } in done {
+            if let Some(before) = &syncing.before {
+                add(before, -1);
+            }
+            if let Some(after) = after {
+                let mut after = after.clone();
+                if flags & phys::FLAG_USEROBJ_ACCOUNTING == 0 {
+                    after.flags &= !dnode::FLAG_USEROBJUSED_ACCOUNTED;
+                }
+                add(&after, 1);
+            }
+        }
+        let tx = Tx::new(txg);
+        for ((i, key), delta) in deltas {
+            if delta != 0 {
+                let new = NewObject::plain(ObjectType::USERGROUP_USED);
+                let object = self.special_or_new(Special::ALL[i], new);
+                zap::increment(&object, &tx, key.as_bytes(), delta)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Writes an objset's root block in place of `old`.
+///
+/// # Errors
+/// If the block cannot be placed or written.
+pub fn write_objset_root(
+    ctx: &mut SyncCtx<'_, '_>,
+    root: &phys::Objset,
+    size: usize,
+    old: &BlockPtr,
+) -> Result<BlockPtr> {
+    let mut owner = Dnode::meta(1);
+    owner.object_type = ObjectType::OBJSET;
+    owner.block_size = size as u32;
+    let fill = root.meta_dnode.block_ptrs.iter().map(BlockPtr::fill).sum();
+    let plan = ctx.encoding(&owner, 0);
+    ctx.write(&Arc::new(root.encode(size)), plan, &owner, 0, fill, old)
+}
+
+/// uid, gid and project id of an object that has them. The offsets are fixed (07 §4).
+fn owners(dnode: &Dnode) -> Option<[u64; 3]> {
+    format::owner::owner_ids(dnode.bonus_type, &dnode.bonus)
+}
+
+fn dnodes_in(block: &[u8]) -> u64 {
+    let mut count = 0;
+    let mut slot = 0;
+    while slot < SLOTS_PER_BLOCK {
+        count += u64::from(block[slot * SLOT] != 0);
+        slot += slots_at(block, slot);
+    }
+    count
+}
+
+/// Writes the leaves, trees and spill blocks of the frozen objects, in order.
+fn sync_objects(ctx: &mut SyncCtx<'_, '_>, frozen: Frozen, accounted: bool) -> Result<Vec<Done>> {
+    let mut queue: VecDeque<(usize, Syncing)> = frozen
+        .objects
+        .into_iter()
+        .map(|(object, closed)| {
+            let before = object.synced();
+            Syncing { object, closed, before }
+        })
+        .enumerate()
+        .collect();
+    let mut leaves = Vec::new();
+    for (owner, syncing) in &queue {
+        if !syncing.closed.gone {
+            let plan = ctx.encoding(&tree_dnode(syncing), 0);
+            leaves.push((*owner, syncing.closed.clone(), plan));
+        }
+    }
+    let leaves = leaves.into_iter().flat_map(|(owner, closed, plan)| {
+        let blocks: Vec<(u64, Record)> = closed.dirty.blocks.iter().map(|(&b, r)| (b, r.clone())).collect();
+        blocks.into_iter().map(move |(blkid, record)| Leaf { owner, blkid, record, plan })
+    });
+    let mut done = Vec::with_capacity(queue.len());
+    let mut current: Option<Current> = None;
+    let mut advance = |ctx: &mut SyncCtx<'_, '_>, owner: usize, current: &mut Option<Current>| -> Result<()> {
+        while current.as_ref().is_none_or(|c| c.owner != owner) {
+            if let Some(finished) = current.take() {
+                done.push(finished.finish(ctx, accounted)?);
+            }
+            match queue.pop_front() {
+                Some((owner, syncing)) => *current = Some(Current::start(owner, syncing)),
+                None => break,
+            }
+        }
+        Ok(())
+    };
+    if ctx.mos_pass > 0 {
+        for leaf in leaves {
+            advance(ctx, leaf.owner, &mut current)?;
+            let current = current.as_mut().expect("every leaf has an owner in the queue");
+            current.free_before(ctx, leaf.blkid)?;
+            current.tree.set_record(ctx, leaf.blkid, &leaf.record, 1)?;
+        }
+    } else {
+        let (salt, min_alloc) = (ctx.storage.salt(), ctx.storage.vdevs().min_alloc());
+        let workers = ctx.storage.workers();
+        workers.map_ordered(
+            leaves,
+            workers.count() * WINDOW_PER_WORKER,
+            |leaf| (leaf.owner, leaf.blkid, leaf.plan.encoding(&salt, min_alloc).encode(&leaf.record)),
+            |(owner, blkid, encoded)| {
+                advance(ctx, owner, &mut current)?;
+                let current = current.as_mut().expect("every leaf has an owner in the queue");
+                current.free_before(ctx, blkid)?;
+                current.tree.set(ctx, blkid, encoded, 1)
+            },
+        )?;
+    }
+    advance(ctx, usize::MAX, &mut current)?;
+    Ok(done)
+}
+
+/// The dnode whose tree the txg's blocks go into: as on disk, with what the txg changed about it.
+fn tree_dnode(syncing: &Syncing) -> Dnode {
+    let head = &syncing.closed.head;
+    let mut dnode = syncing.before.clone().unwrap_or_else(|| head.to_dnode());
+    dnode.object_type = head.object_type;
+    dnode.block_size = head.block_size;
+    dnode.checksum = head.checksum;
+    dnode.compress = head.compress;
+    dnode
+}
+
+/// The object whose leaves are arriving.
+struct Current {
+    owner: usize,
+    syncing: Syncing,
+    tree: TreeWriter,
+    /// Freed ranges not yet applied, ascending.
+    frees: VecDeque<(u64, u64)>,
+}
+
+impl Current {
+    fn start(owner: usize, syncing: Syncing) -> Current {
+        let dnode = tree_dnode(&syncing);
+        let closed = &syncing.closed;
+        let reach = if closed.gone { 0 } else { closed.head.max_blkid };
+        let tree = TreeWriter::new(syncing.object.id(), dnode, reach);
+        let frees = closed.dirty.freed.iter().collect();
+        Current { owner, syncing, tree, frees }
+    }
+
+    /// Frees what the txg freed below `blkid`; `blkid` itself is about to be replaced.
+    fn free_before(&mut self, ctx: &mut SyncCtx<'_, '_>, blkid: u64) -> Result<()> {
+        while let Some((start, end)) = self.frees.pop_front() {
+            if start >= blkid {
+                let rest = if start == blkid { blkid + 1 } else { start };
+                if rest < end {
+                    self.frees.push_front((rest, end));
+                }
+                break;
+            }
+            self.tree.free(ctx, start, end.min(blkid))?;
+            if end > blkid + 1 {
+                self.frees.push_front((blkid + 1, end));
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    fn finish(mut self, ctx: &mut SyncCtx<'_, '_>, accounted: bool) -> Result<Done> {
+        let closed = self.syncing.closed.clone();
+        if closed.gone {
+            if self.syncing.before.is_some() {
+                self.tree.free_all(ctx)?;
+            }
+            return Ok(Done { syncing: self.syncing, after: None });
+        }
+        for (start, end) in std::mem::take(&mut self.frees) {
+            self.tree.free(ctx, start, end)?;
+        }
+        let dnode = self.tree.dnode_mut();
+        dnode.bonus.clone_from(&closed.head.bonus);
+        dnode.bonus_type = closed.head.bonus_type;
+        dnode.max_blkid = closed.head.max_blkid;
+        if accounted {
+            dnode.flags |= dnode::FLAG_USERUSED_ACCOUNTED | dnode::FLAG_USEROBJUSED_ACCOUNTED;
+        }
+        match &closed.dirty.spill {
+            Spill::Kept => {}
+            Spill::Gone => self.tree.set_spill(ctx, None)?,
+            Spill::Set(record) => self.tree.set_spill(ctx, Some(record))?,
+        }
+        let dnode = self.tree.finish(ctx)?;
+        Ok(Done { syncing: self.syncing, after: Some(dnode) })
+    }
+}
+
+/// An objset written but not yet settled.
+pub struct Synced {
+    done: Vec<Done>,
+    meta: Dnode,
+    /// The new root pointer.
+    pub ptr: BlockPtr,
+}
+
+impl Synced {
+    /// The blocks can be read from now on: objects forget their syncing records.
+    pub fn settle(self, objset: &Objset) {
+        let mut gone = Vec::new();
+        for Done { syncing, after } in self.done {
+            if after.is_none() {
+                gone.push((syncing.object.id(), syncing.closed.head.slots));
+            }
+            syncing.object.synced_as(after);
+        }
+        objset.meta.replace_disk(self.meta.clone());
+        let mut root = objset.root();
+        root.ptr = self.ptr;
+        root.phys.meta_dnode = self.meta;
+        drop(root);
+        objset.settle(&gone);
+    }
+}

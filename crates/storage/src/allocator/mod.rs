@@ -1,0 +1,441 @@
+//! Where the next block goes, and when freed space may be used again.
+//!
+//! From:   the write pipeline asks for room; `dmu` and `pool` free what is no longer referenced.
+//! To:     `pool`, which takes the changes as plain lists ([`Allocator::take_changes`]) and writes them into
+//!         space-map objects, pass by pass, until nothing changes.
+//! Source: docs/format/05-space-maps.md §1, §3, §4, §11; 02-blocks-checksums-compression.md §4.
+//!
+//! Metaslabs are loaded when space is sought in them: a pool costs memory for what it uses, not for its size.
+//! Space freed in a txg is handed out again only when two more txgs are on disk, so that the uberblocks we
+//! may have to fall back to still find their blocks. The same calls give the same results.
+
+pub mod metaslab;
+pub mod segments;
+mod vdev_space;
+
+use std::cmp::Reverse;
+use std::collections::BTreeSet;
+
+use format::blkptr::Dva;
+use format::{Corrupt, MAX_BLOCK, Txg, VdevId};
+
+pub use metaslab::{MapEntry, Metaslab, Runs};
+pub use segments::{Conflict, Segments};
+use vdev_space::VdevSpace;
+
+/// Txgs that must be on disk after the one that freed, before its space is reused.
+pub const DEFER_TXGS: usize = 2;
+/// Bytes allocated on one top-level vdev before the next one's turn, when all are equally full.
+const CHUNK: u64 = 512 << 10;
+/// Most metaslabs of a vdev; OpenZFS makes at most 2^17.
+const METASLABS_MAX: u64 = 1 << 20;
+
+/// A top-level vdev as far as space is concerned.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct VdevSpec {
+    /// Index in the vdev tree.
+    pub id: VdevId,
+    /// Allocatable bytes (labels and boot area excluded).
+    pub asize: u64,
+    /// log2 of the smallest allocation, in bytes.
+    pub ashift: u8,
+    /// log2 of the metaslab size, in bytes; the tail beyond the last whole metaslab is not used.
+    pub metaslab_shift: u8,
+    /// Keeps intent logs only; normal blocks never go there.
+    pub is_log: bool,
+}
+
+/// Bytes by state. `size == allocated + deferred + allocatable`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Space {
+    /// All of it.
+    pub size: u64,
+    /// In use.
+    pub allocated: u64,
+    /// Freed, but not reusable yet.
+    pub deferred: u64,
+}
+
+impl Space {
+    /// Bytes not in use: what the pool reports as free.
+    #[must_use]
+    pub const fn free(self) -> u64 {
+        self.size - self.allocated
+    }
+
+    /// Bytes that can be handed out now, in whatever pieces.
+    #[must_use]
+    pub const fn allocatable(self) -> u64 {
+        self.size - self.allocated - self.deferred
+    }
+}
+
+/// What changed in one metaslab: allocations happened before frees. Lists are (byte offset within the vdev,
+/// bytes), ascending, coalesced.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MetaslabChange {
+    /// Top-level vdev.
+    pub vdev: VdevId,
+    /// Index of the metaslab.
+    pub metaslab: u32,
+    /// Allocated since the last call.
+    pub allocs: Runs,
+    /// Freed since the last call.
+    pub frees: Runs,
+}
+
+/// Reads space maps for the allocator.
+pub trait SpaceMapSource {
+    /// Why a space map could not be read.
+    type Error;
+
+    /// Calls `each` for all entries of a metaslab's space map (and of the log space maps that belong to it),
+    /// oldest first, **as of the last synced txg**: changes of a txg that is being synced are left out. (The
+    /// blocks of the last synced state are still there, so an older root can be read while a new one is made.)
+    ///
+    /// # Errors
+    /// When a block cannot be read or an entry not be decoded.
+    fn replay(
+        &mut self,
+        vdev: VdevId,
+        metaslab: u32,
+        each: &mut dyn FnMut(MapEntry),
+    ) -> Result<(), Self::Error>;
+}
+
+/// Why nothing was allocated.
+#[derive(Debug, thiserror::Error)]
+pub enum AllocError<E> {
+    /// No vdev has a run of that many bytes.
+    #[error("no free run of {psize} bytes")]
+    NoSpace {
+        /// Bytes asked for.
+        psize: u64,
+    },
+    /// A space map could not be read.
+    #[error("space map of metaslab {metaslab} of vdev {vdev} cannot be read")]
+    Source {
+        /// Top-level vdev.
+        vdev: VdevId,
+        /// Index of the metaslab.
+        metaslab: u32,
+        /// The reader's reason.
+        source: E,
+    },
+    /// A space map contradicts itself or its header.
+    #[error("space map of metaslab {metaslab} of vdev {vdev} is damaged: {damage}")]
+    Damaged {
+        /// Top-level vdev.
+        vdev: VdevId,
+        /// Index of the metaslab.
+        metaslab: u32,
+        /// What is wrong.
+        damage: Corrupt,
+    },
+}
+
+/// Why a block was not freed. Nothing has changed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum FreeError {
+    /// No allocation can be there: unknown vdev, beyond the last metaslab, across a border, not aligned.
+    #[error("{0:?} is not a place on this pool")]
+    NoSuchPlace(Dva),
+    /// The range, or part of it, is already free.
+    #[error("{0:?} is not allocated")]
+    NotAllocated(Dva),
+}
+
+/// The space of all top-level vdevs. One thread allocates; [`Space`] values are plain copies for others.
+#[derive(Clone, Debug)]
+pub struct Allocator {
+    /// By ascending id.
+    vdevs: Vec<VdevSpace>,
+    /// The last synced txgs, newest first.
+    synced: [Txg; DEFER_TXGS + 1],
+    /// (txg, index in `vdevs`, metaslab) with changes that nobody has taken.
+    pending: BTreeSet<(Txg, usize, u32)>,
+    /// (txg, index in `vdevs`, metaslab) with frees that are not reusable yet.
+    settling: BTreeSet<(Txg, usize, u32)>,
+    /// Index in `vdevs` of the one whose turn it is.
+    rotor: usize,
+}
+
+impl Allocator {
+    /// Without vdevs; `synced` is the last txg on disk.
+    #[must_use]
+    pub const fn new(synced: Txg) -> Allocator {
+        Allocator {
+            vdevs: Vec::new(),
+            synced: [synced; DEFER_TXGS + 1],
+            pending: BTreeSet::new(),
+            settling: BTreeSet::new(),
+            rotor: 0,
+        }
+    }
+
+    /// Adds a top-level vdev. `maps` gives, per metaslab, the allocated bytes of its space map as of the last
+    /// synced txg, or `None` where there is no map; metaslabs beyond its end have none.
+    ///
+    /// # Errors
+    /// [`Corrupt`] for geometry or sums that cannot be.
+    ///
+    /// # Panics
+    /// If the id is there already, or changes are pending.
+    pub fn add_vdev(
+        &mut self,
+        spec: VdevSpec,
+        maps: impl IntoIterator<Item = Option<u64>>,
+    ) -> Result<(), Corrupt> {
+        assert!(self.pending.is_empty() && self.settling.is_empty(), "vdevs are added between txgs");
+        let index = match self.vdevs.binary_search_by_key(&spec.id, |vdev| vdev.spec.id) {
+            Ok(_) => panic!("vdev {} is there already", spec.id),
+            Err(index) => index,
+        };
+        self.vdevs.insert(index, VdevSpace::new(spec, maps)?);
+        self.rotor = 0;
+        Ok(())
+    }
+
+    /// Allocates room for `psize` bytes, rounded up to each vdev's smallest allocation, in up to `copies`
+    /// places: on different vdevs if possible, else in different metaslabs or an eighth of the vdev apart.
+    /// Copies after the first are left out when there is no such place; the DVAs are packed from index 0.
+    ///
+    /// # Errors
+    /// See [`AllocError`]; nothing is allocated then.
+    ///
+    /// # Panics
+    /// If `psize` is 0, `copies` is not 1 to 3, or `txg` is synced already.
+    pub fn allocate<S: SpaceMapSource + ?Sized>(
+        &mut self,
+        psize: u64,
+        copies: u8,
+        txg: Txg,
+        source: &mut S,
+    ) -> Result<[Dva; 3], AllocError<S::Error>> {
+        assert!(psize > 0, "a block has bytes");
+        assert!((1..=3).contains(&copies), "a block has one to three copies");
+        assert!(txg > self.synced[0], "a block is born in a txg that is not synced");
+        let mut dvas = [Dva::default(); 3];
+        for copy in 0..usize::from(copies) {
+            let placed = self.allocate_copy(psize, &dvas[..copy], txg, source);
+            match placed {
+                Ok(Some(dva)) => dvas[copy] = dva,
+                Ok(None) if copy == 0 => return Err(AllocError::NoSpace { psize }),
+                Ok(None) => break,
+                Err(error) => {
+                    dvas[..copy].iter().for_each(|dva| self.undo(*dva, txg));
+                    return Err(error);
+                }
+            }
+        }
+        Ok(dvas)
+    }
+
+    /// One more copy beside `placed`; `None` when no vdev has room.
+    fn allocate_copy<S: SpaceMapSource + ?Sized>(
+        &mut self,
+        psize: u64,
+        placed: &[Dva],
+        txg: Txg,
+        source: &mut S,
+    ) -> Result<Option<Dva>, AllocError<S::Error>> {
+        if placed.is_empty() {
+            self.advance_rotor();
+        }
+        let count = self.vdevs.len();
+        let mut order: Vec<(usize, usize, usize)> = (0..count)
+            .map(|turn| (turn, (self.rotor + turn) % count))
+            .filter(|(_, index)| !self.vdevs[*index].spec.is_log)
+            .map(|(turn, index)| {
+                let here = placed.iter().filter(|dva| dva.vdev == self.vdevs[index].spec.id).count();
+                (here, turn, index)
+            })
+            .collect();
+        order.sort_unstable();
+        for (_, _, index) in order {
+            let vdev = &mut self.vdevs[index];
+            let Some((metaslab, dva)) = vdev.allocate(psize, placed, txg, self.synced[0], source)? else {
+                continue;
+            };
+            self.pending.insert((txg, index, metaslab));
+            if placed.is_empty() {
+                vdev.turn_left = (vdev.turn_left - dva.asize as i64).max(-(MAX_BLOCK as i64));
+                if index != self.rotor {
+                    self.vdevs[self.rotor].turn_left = 0;
+                    self.rotor = index;
+                }
+            }
+            return Ok(Some(dva));
+        }
+        Ok(None)
+    }
+
+    /// Ends the turn of a vdev that has had its bytes. What it had too many shortens its next turn.
+    fn advance_rotor(&mut self) {
+        if self.vdevs.iter().all(|vdev| vdev.spec.is_log) {
+            return;
+        }
+        while self.vdevs[self.rotor].spec.is_log || self.vdevs[self.rotor].turn_left <= 0 {
+            self.rotor = (self.rotor + 1) % self.vdevs.len();
+            self.vdevs[self.rotor].turn_left += self.turn_of(self.rotor);
+        }
+    }
+
+    /// Bytes of one turn: emptier vdevs get longer ones, so that all fill up together.
+    fn turn_of(&self, index: usize) -> i64 {
+        let normal = self.vdevs.iter().filter(|vdev| !vdev.spec.is_log);
+        let (count, total) =
+            normal.fold((0, 0), |(count, total), vdev| (count + 1, total + vdev.space.allocatable()));
+        let mine = u128::from(self.vdevs[index].space.allocatable());
+        let share = u128::from(CHUNK) * mine * count / u128::from(total.max(1));
+        (share as u64).clamp(CHUNK / 8, CHUNK * 8) as i64
+    }
+
+    fn undo(&mut self, dva: Dva, txg: Txg) {
+        let index = self.index_of(dva.vdev).expect("the DVA was just allocated");
+        self.vdevs[index].undo(dva, txg);
+    }
+
+    /// Frees one place. It is reusable when [`DEFER_TXGS`] more txgs are synced after `txg`, also when it was
+    /// allocated in `txg` itself.
+    ///
+    /// # Errors
+    /// [`FreeError`] when nothing is allocated there. (In a metaslab that is not loaded this is found only
+    /// when it is loaded.)
+    ///
+    /// # Panics
+    /// If `txg` is synced already.
+    pub fn free(&mut self, dva: Dva, txg: Txg) -> Result<(), FreeError> {
+        assert!(txg > self.synced[0], "space is freed in a txg that is not synced");
+        let index = self.index_of(dva.vdev).ok_or(FreeError::NoSuchPlace(dva))?;
+        let metaslab = self.vdevs[index].free(dva, txg)?;
+        self.pending.insert((txg, index, metaslab));
+        Ok(())
+    }
+
+    /// What changed in `txg` since the last call, by ascending vdev and metaslab.
+    #[must_use = "changes that are not written down are lost"]
+    pub fn take_changes(&mut self, txg: Txg) -> Vec<MetaslabChange> {
+        let from_txg = self.pending.range((txg, 0, 0)..(txg.next(), 0, 0)).copied().collect::<Vec<_>>();
+        let mut changes = Vec::with_capacity(from_txg.len());
+        for key in from_txg {
+            self.pending.remove(&key);
+            let vdev = &mut self.vdevs[key.1];
+            let (allocs, frees) = vdev.metaslabs[key.2 as usize].take_changes(txg);
+            if !frees.is_empty() {
+                self.settling.insert(key);
+            }
+            if !allocs.is_empty() || !frees.is_empty() {
+                changes.push(MetaslabChange { vdev: vdev.spec.id, metaslab: key.2, allocs, frees });
+            }
+        }
+        changes
+    }
+
+    /// No changes of `txg` wait to be taken.
+    #[must_use]
+    pub fn is_quiet(&self, txg: Txg) -> bool {
+        self.pending.range((txg, 0, 0)..(txg.next(), 0, 0)).next().is_none()
+    }
+
+    /// `txg` is on disk. Returns what has become reusable by that, as (vdev, byte offset, bytes): what a
+    /// trim may discard, before the next allocation.
+    ///
+    /// # Panics
+    /// If changes of `txg` (or of an earlier one) were not taken, or `txg` is synced already.
+    pub fn txg_synced(&mut self, txg: Txg) -> Vec<(VdevId, u64, u64)> {
+        assert!(txg > self.synced[0], "txgs are synced once, in order");
+        assert!(
+            self.pending.first().is_none_or(|(of, _, _)| *of > txg),
+            "every change is written down before its txg is synced"
+        );
+        self.synced.rotate_right(1);
+        self.synced[0] = txg;
+        let settled = self.synced[DEFER_TXGS];
+        let mut reusable = Vec::new();
+        while let Some(key) = self.settling.first().copied().filter(|(of, _, _)| *of <= settled) {
+            self.settling.remove(&key);
+            let vdev = &mut self.vdevs[key.1];
+            let id = vdev.spec.id;
+            reusable.extend(vdev.settle(key.2, key.0).into_iter().map(|(offset, len)| (id, offset, len)));
+        }
+        reusable
+    }
+
+    /// No freed space waits to become reusable.
+    #[must_use]
+    pub fn is_settled(&self) -> bool {
+        self.pending.is_empty() && self.settling.is_empty()
+    }
+
+    /// Forgets the free space of metaslabs that are not in use, the longest unused first, until at most
+    /// `keep` are in memory. Returns how many still are.
+    pub fn unload_idle(&mut self, keep: usize) -> usize {
+        let mut loaded = self.loaded_count();
+        let mut idle = Vec::new();
+        for (index, vdev) in self.vdevs.iter().enumerate() {
+            let unused = |(number, metaslab): &(usize, &Metaslab)| {
+                metaslab.is_loaded() && !vdev.is_active(*number as u32)
+            };
+            let metaslabs = vdev.metaslabs.iter().enumerate().filter(unused);
+            idle.extend(metaslabs.map(|(number, metaslab)| (metaslab.last_alloc(), index, Reverse(number))));
+        }
+        idle.sort_unstable();
+        for (_, index, Reverse(number)) in idle {
+            if loaded <= keep {
+                break;
+            }
+            loaded -= usize::from(self.vdevs[index].metaslabs[number].unload(self.synced[0]));
+        }
+        loaded
+    }
+
+    /// Metaslabs whose free space is in memory.
+    #[must_use]
+    pub fn loaded_count(&self) -> usize {
+        let metaslabs = self.vdevs.iter().flat_map(|vdev| &vdev.metaslabs);
+        metaslabs.filter(|metaslab| metaslab.is_loaded()).count()
+    }
+
+    /// Space of the normal class: all vdevs but logs.
+    #[must_use]
+    pub fn space(&self) -> Space {
+        let normal = self.vdevs.iter().filter(|vdev| !vdev.spec.is_log);
+        normal.fold(Space::default(), |sum, vdev| Space {
+            size: sum.size + vdev.space.size,
+            allocated: sum.allocated + vdev.space.allocated,
+            deferred: sum.deferred + vdev.space.deferred,
+        })
+    }
+
+    /// Space of one top-level vdev.
+    #[must_use]
+    pub fn vdev_space(&self, vdev: VdevId) -> Option<Space> {
+        Some(self.vdevs[self.index_of(vdev)?].space)
+    }
+
+    /// The metaslabs of a vdev, by index.
+    #[must_use]
+    pub fn metaslabs(&self, vdev: VdevId) -> Option<&[Metaslab]> {
+        Some(&self.vdevs[self.index_of(vdev)?].metaslabs)
+    }
+
+    /// Free runs by size for the header of a metaslab's space map (05 §2); `None` when it is not loaded.
+    #[must_use]
+    pub fn histogram(&self, vdev: VdevId, metaslab: u32) -> Option<[u64; 32]> {
+        let vdev = &self.vdevs[self.index_of(vdev)?];
+        vdev.metaslabs.get(metaslab as usize)?.histogram(u32::from(vdev.spec.ashift))
+    }
+
+    /// The top-level vdevs, by ascending id.
+    pub fn vdevs(&self) -> impl Iterator<Item = VdevSpec> + '_ {
+        self.vdevs.iter().map(|vdev| vdev.spec)
+    }
+
+    fn index_of(&self, id: VdevId) -> Option<usize> {
+        self.vdevs.binary_search_by_key(&id, |vdev| vdev.spec.id).ok()
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,217 @@
+//! The space of one top-level vdev: its metaslabs and which of them are being filled.
+//!
+//! From:   `allocator`, which has chosen the vdev.
+//! To:     `metaslab`.
+
+use std::cmp::Reverse;
+
+use format::blkptr::Dva;
+use format::{Corrupt, Txg};
+
+use super::metaslab::{Metaslab, Runs};
+use super::{AllocError, FreeError, METASLABS_MAX, Space, SpaceMapSource, VdevSpec};
+
+/// Copies of one block on the same vdev go to different metaslabs, so up to three are filled side by side.
+const SLOTS: usize = 3;
+
+#[derive(Clone, Debug)]
+pub(super) struct VdevSpace {
+    pub spec: VdevSpec,
+    pub space: Space,
+    pub metaslabs: Vec<Metaslab>,
+    /// Bytes left of its turn in the rotation; negative after a block that was longer than the turn.
+    pub turn_left: i64,
+    /// The metaslab being filled with first, second and third copies. It stays until it has no room, so that
+    /// few space maps change in a txg and neighbours stay neighbours.
+    active: [Option<u32>; SLOTS],
+    /// No metaslab has a run this long; until more space is freed there is no use in looking.
+    refused: u64,
+}
+
+impl VdevSpace {
+    /// See `Allocator::add_vdev`.
+    pub fn new(spec: VdevSpec, maps: impl IntoIterator<Item = Option<u64>>) -> Result<VdevSpace, Corrupt> {
+        if !(9..=16).contains(&spec.ashift) {
+            return Err(Corrupt::new("ashift of a top-level vdev", spec.ashift.into()));
+        }
+        if spec.metaslab_shift < spec.ashift || spec.metaslab_shift > 62 {
+            return Err(Corrupt::new("metaslab_shift of a top-level vdev", spec.metaslab_shift.into()));
+        }
+        let count = spec.asize >> spec.metaslab_shift;
+        if spec.asize >> 62 != 0 || count > METASLABS_MAX {
+            return Err(Corrupt::new("asize of a top-level vdev", spec.asize));
+        }
+        let size = 1 << spec.metaslab_shift;
+        let mut space = Space { size: count << spec.metaslab_shift, ..Space::default() };
+        let mut metaslabs = Vec::with_capacity(count as usize);
+        let mut maps = maps.into_iter();
+        for index in 0..count {
+            let map = maps.next().flatten();
+            if let Some(bytes) = map.filter(|bytes| *bytes > size || !bytes.is_multiple_of(1 << spec.ashift))
+            {
+                return Err(Corrupt::new("allocated bytes of a space map", bytes));
+            }
+            space.allocated += map.unwrap_or(0);
+            metaslabs.push(Metaslab::new(index << spec.metaslab_shift, size, map));
+        }
+        Ok(VdevSpace { spec, space, metaslabs, turn_left: 0, active: [None; SLOTS], refused: u64::MAX })
+    }
+
+    pub fn is_active(&self, metaslab: u32) -> bool {
+        self.active.contains(&Some(metaslab))
+    }
+
+    /// Room for `psize` bytes beside `placed`: the metaslab and the DVA; `None` when there is none.
+    pub fn allocate<S: SpaceMapSource + ?Sized>(
+        &mut self,
+        psize: u64,
+        placed: &[Dva],
+        txg: Txg,
+        synced: Txg,
+        source: &mut S,
+    ) -> Result<Option<(u32, Dva)>, AllocError<S::Error>> {
+        let asize = psize.next_multiple_of(1 << self.spec.ashift);
+        if asize > self.space.allocatable() || asize >= self.refused {
+            return Ok(None);
+        }
+        let here: Vec<u64> =
+            placed.iter().filter(|dva| dva.vdev == self.spec.id).map(|dva| dva.offset).collect();
+        let slot = here.len();
+        let found = match self.find_in_active(slot, asize, &here) {
+            Some(found) => Some(found),
+            None => self.find_elsewhere(slot, asize, &here, txg, synced, source)?,
+        };
+        let Some((metaslab, offset)) = found else {
+            if here.is_empty() {
+                self.refused = asize;
+            }
+            return Ok(None);
+        };
+        self.metaslabs[metaslab as usize].allocate(offset, asize, txg);
+        self.space.allocated += asize;
+        Ok(Some((metaslab, Dva { vdev: self.spec.id, asize, offset, gang: false })))
+    }
+
+    fn index_of(&self, offset: u64) -> u32 {
+        (offset >> self.spec.metaslab_shift) as u32
+    }
+
+    fn find_in_active(&mut self, slot: usize, asize: u64, here: &[u64]) -> Option<(u32, u64)> {
+        let active = self.active[slot]?;
+        if here.iter().any(|other| self.index_of(*other) == active) {
+            return None;
+        }
+        Some((active, self.metaslabs[active as usize].find(asize)?))
+    }
+
+    /// Makes the best other metaslab with room the active one of `slot`, loading what must be looked at.
+    fn find_elsewhere<S: SpaceMapSource + ?Sized>(
+        &mut self,
+        slot: usize,
+        asize: u64,
+        here: &[u64],
+        txg: Txg,
+        synced: Txg,
+        source: &mut S,
+    ) -> Result<Option<(u32, u64)>, AllocError<S::Error>> {
+        // A metaslab that turns out to have no long enough run, once loaded, is not proposed again.
+        while let Some(best) = self.best_metaslab(slot, asize, here, txg) {
+            self.load(best, synced, source)?;
+            if let Some(offset) = self.metaslabs[best as usize].find(asize) {
+                self.active[slot] = Some(best);
+                return Ok(Some((best, offset)));
+            }
+        }
+        // Few or full metaslabs: a copy may share one, far enough away.
+        let distance = self.spec.asize / 8;
+        let shared = here.iter().find_map(|other| {
+            let metaslab = self.index_of(*other);
+            let offset = self.metaslabs[metaslab as usize].find_away(asize, here, distance)?;
+            Some((metaslab, offset))
+        });
+        Ok(shared)
+    }
+
+    /// The metaslab to fill next. At least half empty ones come first, lowest first, so that images stay
+    /// compact; those already dirty or loaded before others; then the emptiest.
+    fn best_metaslab(&self, slot: usize, asize: u64, here: &[u64], txg: Txg) -> Option<u32> {
+        let distance = self.spec.asize / 8;
+        let candidates = (0u32..).zip(&self.metaslabs).filter(|(index, metaslab)| {
+            metaslab.may_hold(asize) && here.iter().all(|other| self.index_of(*other) != *index)
+        });
+        let rank = |index: u32, metaslab: &Metaslab| {
+            let is_roomy = metaslab.allocatable() >= metaslab.size() / 2;
+            let mut others = self.active.iter().enumerate().filter(|(other, _)| *other != slot);
+            let is_taken = others.any(|(_, active)| *active == Some(index));
+            let is_near = here.iter().any(|other| metaslab.start().abs_diff(*other) < distance);
+            let effort = match metaslab {
+                _ if metaslab.is_dirty_in(txg) => 0,
+                _ if metaslab.is_loaded() => 1,
+                _ if metaslab.has_map() => 2,
+                _ => 3,
+            };
+            let room = if is_roomy { 0 } else { metaslab.allocatable() };
+            (!is_roomy, is_taken, is_near, effort, Reverse(room), index)
+        };
+        candidates.map(|(index, metaslab)| rank(index, metaslab)).min().map(|(.., index)| index)
+    }
+
+    fn load<S: SpaceMapSource + ?Sized>(
+        &mut self,
+        metaslab: u32,
+        synced: Txg,
+        source: &mut S,
+    ) -> Result<(), AllocError<S::Error>> {
+        let vdev = self.spec.id;
+        let target = &mut self.metaslabs[metaslab as usize];
+        if target.is_loaded() {
+            return Ok(());
+        }
+        if !target.has_map() {
+            target.load_untouched();
+            return Ok(());
+        }
+        let mut replay = target.begin_load(1 << self.spec.ashift);
+        source
+            .replay(vdev, metaslab, &mut |entry| replay.apply(entry))
+            .map_err(|source| AllocError::Source { vdev, metaslab, source })?;
+        target.finish_load(replay, synced).map_err(|damage| AllocError::Damaged { vdev, metaslab, damage })
+    }
+
+    /// Takes back an allocation that nobody has seen.
+    pub fn undo(&mut self, dva: Dva, txg: Txg) {
+        let metaslab = self.index_of(dva.offset) as usize;
+        self.metaslabs[metaslab].undo(dva.offset, dva.asize, txg);
+        self.space.allocated -= dva.asize;
+        self.refused = u64::MAX;
+    }
+
+    /// See `Allocator::free`; returns the metaslab.
+    pub fn free(&mut self, dva: Dva, txg: Txg) -> Result<u32, FreeError> {
+        let unit = 1 << self.spec.ashift;
+        let size = 1u64 << self.spec.metaslab_shift;
+        let is_place = dva.asize > 0
+            && dva.asize <= size
+            && (dva.offset | dva.asize).is_multiple_of(unit)
+            && dva.offset % size <= size - dva.asize
+            && dva.offset < self.space.size;
+        if !is_place {
+            return Err(FreeError::NoSuchPlace(dva));
+        }
+        let metaslab = self.index_of(dva.offset);
+        if !self.metaslabs[metaslab as usize].free(dva.offset, dva.asize, txg) {
+            return Err(FreeError::NotAllocated(dva));
+        }
+        self.space.allocated -= dva.asize;
+        self.space.deferred += dva.asize;
+        Ok(metaslab)
+    }
+
+    /// See `Metaslab::settle`.
+    pub fn settle(&mut self, metaslab: u32, txg: Txg) -> Runs {
+        let reusable = self.metaslabs[metaslab as usize].settle(txg);
+        self.space.deferred -= reusable.iter().map(|(_, len)| len).sum::<u64>();
+        self.refused = u64::MAX;
+        reusable
+    }
+}

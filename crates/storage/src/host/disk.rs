@@ -1,0 +1,76 @@
+//! A disk: a fixed number of bytes that can be read, written and made durable.
+
+use std::fmt::Debug;
+use std::io::{self, IoSlice};
+use std::path::Path;
+
+/// A leaf of the vdev tree as the machine offers it. Offsets and lengths are in bytes.
+///
+/// All methods may be called from several threads; overlapping writes at the same time have no order.
+pub trait Disk: Send + Sync + Debug {
+    /// Bytes of the disk, fixed while it is open.
+    fn size(&self) -> u64;
+
+    /// Smallest unit that the disk addresses, in bytes; 512 for files.
+    fn sector_size(&self) -> u32;
+
+    /// Smallest unit that the disk writes without reading first, in bytes.
+    fn physical_sector_size(&self) -> u32 {
+        self.sector_size()
+    }
+
+    /// A block device, not a file.
+    fn is_block_device(&self) -> bool;
+
+    /// Where it was opened; for messages and labels.
+    fn path(&self) -> &Path;
+
+    /// Fills `buf` from `offset`.
+    ///
+    /// # Errors
+    /// [`io::ErrorKind::UnexpectedEof`] for a range past the end, else what the device says. On an error
+    /// the contents of `buf` are unspecified.
+    fn read_at(&self, buf: &mut [u8], offset: u64) -> io::Result<()>;
+
+    /// Writes `bufs`, one after another, from `offset`. Durable only after [`Disk::flush`].
+    ///
+    /// # Errors
+    /// [`io::ErrorKind::InvalidInput`] for a range past the end (a disk never grows), else what the device
+    /// says. On an error any part of the range may have been written.
+    fn write_at(&self, bufs: &[IoSlice<'_>], offset: u64) -> io::Result<()>;
+
+    /// Returns when every write that was finished before the call is durable.
+    ///
+    /// # Errors
+    /// What the device says. After one failure writes may be lost, so every later flush fails too.
+    fn flush(&self) -> io::Result<()>;
+
+    /// Tells the device that the range's contents are no longer needed; it may read as zeros afterwards.
+    /// Best effort: a device that cannot do this does nothing.
+    ///
+    /// # Errors
+    /// A range past the end, or a failing device.
+    fn discard(&self, offset: u64, len: u64) -> io::Result<()>;
+
+    /// The range will soon be read. Best effort.
+    fn hint_willneed(&self, offset: u64, len: u64);
+
+    /// Makes the next reads come from the device and not from the machine's cache. Best effort.
+    fn drop_cache(&self);
+}
+
+/// Total bytes of `bufs`.
+pub(super) fn total_len(bufs: &[IoSlice<'_>]) -> u64 {
+    bufs.iter().map(|buf| buf.len() as u64).sum()
+}
+
+/// Whether `[offset, offset + len)` lies within `size` bytes.
+pub(super) fn is_within(offset: u64, len: u64, size: u64) -> bool {
+    offset.checked_add(len).is_some_and(|end| end <= size)
+}
+
+/// The error of a write or discard past the end.
+pub(super) fn past_the_end(offset: u64, len: u64, size: u64) -> io::Error {
+    let text = format!("{len} bytes at offset {offset} reach past the end of the disk ({size} bytes)");
+    io::Error::new(io::ErrorKind::InvalidInput, text)
+}

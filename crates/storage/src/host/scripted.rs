@@ -1,0 +1,556 @@
+//! Disks in memory that remember every write and flush, can lose power at any of them, and fail on request.
+//!
+//! From:   tests and `sim`.
+//! To:     everything that takes a [`Disk`]: it cannot tell the difference.
+//!
+//! The disks of one pool share one [`Script`]: a single order of all their operations, so that one *cut* is
+//! the same moment on every disk. The state after a power cut at operation `cut` is: what was flushed before
+//! it, plus whatever a [`CrashPolicy`] keeps of the unflushed writes before it.
+
+mod pages;
+
+use std::fmt;
+use std::io::{self, IoSlice};
+use std::iter::once;
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard};
+
+use super::disk::{Disk, is_within, past_the_end, total_len};
+use super::entropy::SeededEntropy;
+use pages::Pages;
+
+/// The unit in which a torn write arrives, in bytes.
+const SECTOR: usize = 512;
+
+/// What becomes of writes that were not flushed when the power went.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CrashPolicy {
+    /// All arrived: the cut is clean.
+    KeepAll,
+    /// None arrived.
+    LoseAllUnflushed,
+    /// Each arrived whole or not at all, whatever came before or after it.
+    RandomSubset,
+    /// Each arrived whole, not at all, up to some sector, or in some of its sectors.
+    Torn,
+}
+
+/// What goes wrong on a disk. Operations are counted as in [`Script::op_count`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Fault {
+    /// Reads that touch this byte range fail.
+    ReadError(Range<u64>),
+    /// Writes and flushes fail once the script holds this many operations.
+    WriteError {
+        /// First operation that is not accepted.
+        from_op: usize,
+    },
+    /// Everything fails once the script holds this many operations.
+    Vanish {
+        /// First operation that is not accepted.
+        from_op: usize,
+    },
+    /// The write that becomes operation `op` is acknowledged, but lands at another place.
+    Misdirect {
+        /// Its number in the script.
+        op: usize,
+        /// Where it lands, in bytes.
+        to: u64,
+    },
+    /// The write that becomes operation `op` is acknowledged and forgotten.
+    Forget {
+        /// Its number in the script.
+        op: usize,
+    },
+}
+
+/// One operation that a disk accepted.
+#[derive(Clone)]
+pub enum Op {
+    /// Bytes written; `offset` is where they landed.
+    Write {
+        /// Which disk of the script.
+        disk: usize,
+        /// Byte offset.
+        offset: u64,
+        /// What was written; empty for a forgotten write.
+        bytes: Arc<[u8]>,
+    },
+    /// All writes of this disk before it are durable.
+    Flush {
+        /// Which disk of the script.
+        disk: usize,
+    },
+}
+
+impl fmt::Debug for Op {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Op::Write { disk, offset, bytes } => {
+                write!(f, "Write(disk {disk}, {} bytes at {offset:#x})", bytes.len())
+            }
+            Op::Flush { disk } => write!(f, "Flush(disk {disk})"),
+        }
+    }
+}
+
+/// The common order of operations of a set of disks. Clones are the same script.
+#[derive(Clone, Default)]
+pub struct Script(Arc<Mutex<State>>);
+
+#[derive(Default)]
+struct State {
+    disks: Vec<DiskState>,
+    ops: Vec<Op>,
+}
+
+struct DiskState {
+    path: PathBuf,
+    size: u64,
+    sector_size: u32,
+    /// Contents before the first operation of the log.
+    base: Pages,
+    /// Contents as written, flushed or not.
+    now: Pages,
+    faults: Vec<Fault>,
+}
+
+impl Script {
+    /// A script without disks.
+    #[must_use]
+    pub fn new() -> Script {
+        Script::default()
+    }
+
+    /// Adds an empty disk of `size` bytes with sectors of 512.
+    #[must_use]
+    pub fn disk(&self, path: impl Into<PathBuf>, size: u64) -> ScriptedDisk {
+        self.disk_with_sectors(path, size, SECTOR as u32)
+    }
+
+    /// Adds an empty disk of `size` bytes that reports sectors of `sector_size` bytes.
+    #[must_use]
+    pub fn disk_with_sectors(&self, path: impl Into<PathBuf>, size: u64, sector_size: u32) -> ScriptedDisk {
+        let path = path.into();
+        let mut state = self.lock();
+        state.disks.push(DiskState {
+            path: path.clone(),
+            size,
+            sector_size,
+            base: Pages::default(),
+            now: Pages::default(),
+            faults: Vec::new(),
+        });
+        let id = state.disks.len() - 1;
+        ScriptedDisk(Arc::new(Shared { script: self.clone(), id, path, size, sector_size }))
+    }
+
+    /// The disks, in the order of their making.
+    #[must_use]
+    pub fn disks(&self) -> Vec<ScriptedDisk> {
+        let state = self.lock();
+        let shared = |(id, disk): (usize, &DiskState)| Shared {
+            script: self.clone(),
+            id,
+            path: disk.path.clone(),
+            size: disk.size,
+            sector_size: disk.sector_size,
+        };
+        state.disks.iter().enumerate().map(shared).map(|shared| ScriptedDisk(Arc::new(shared))).collect()
+    }
+
+    /// Operations accepted so far: cuts run from 0 to this number, inclusive.
+    #[must_use]
+    pub fn op_count(&self) -> usize {
+        self.lock().ops.len()
+    }
+
+    /// The operations so far, in order.
+    #[must_use]
+    pub fn ops(&self) -> Vec<Op> {
+        self.lock().ops.clone()
+    }
+
+    /// Makes the present contents the beginning: the log is empty again and counts from 0. For leaving out
+    /// what a story does not cut (making the pool), and for bounding memory. Counted faults are dropped too.
+    pub fn forget(&self) {
+        let mut state = self.lock();
+        state.ops.clear();
+        for disk in &mut state.disks {
+            disk.base = disk.now.clone();
+            disk.faults.retain(|fault| matches!(fault, Fault::ReadError(_)));
+        }
+    }
+
+    /// The disks as found after a power cut just before operation number `cut`, in a new script, without
+    /// faults. The same arguments give the same contents.
+    ///
+    /// # Panics
+    /// If `cut` exceeds [`Script::op_count`].
+    #[must_use]
+    pub fn image_after(&self, cut: usize, policy: CrashPolicy, seed: u64) -> Script {
+        let state = self.lock();
+        assert!(cut <= state.ops.len(), "operation {cut} of {} has not happened", state.ops.len());
+        let past = &state.ops[..cut];
+        let mut flushed = vec![0; state.disks.len()]; // Per disk: operations below this are durable.
+        for (number, op) in past.iter().enumerate() {
+            if let Op::Flush { disk } = op {
+                flushed[*disk] = number;
+            }
+        }
+        let mut contents: Vec<Pages> = state.disks.iter().map(|disk| disk.base.clone()).collect();
+        let chance = SeededEntropy::new(seed);
+        for (number, op) in past.iter().enumerate() {
+            if let Op::Write { disk, offset, bytes } = op {
+                let policy = if number < flushed[*disk] { CrashPolicy::KeepAll } else { policy };
+                arrive(&mut contents[*disk], *offset, bytes, policy, &chance);
+            }
+        }
+        let as_new = |(disk, pages): (&DiskState, Pages)| DiskState {
+            path: disk.path.clone(),
+            base: pages.clone(),
+            now: pages,
+            faults: Vec::new(),
+            ..*disk
+        };
+        let disks = state.disks.iter().zip(contents).map(as_new).collect();
+        Script(Arc::new(Mutex::new(State { disks, ops: Vec::new() })))
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.0.lock().expect("no code panics while it holds the script")
+    }
+}
+
+impl fmt::Debug for Script {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let state = self.lock();
+        write!(f, "Script({} disks, {} operations)", state.disks.len(), state.ops.len())
+    }
+}
+
+/// Applies what `policy` lets through of one write.
+fn arrive(pages: &mut Pages, offset: u64, bytes: &[u8], policy: CrashPolicy, chance: &SeededEntropy) {
+    let whole = 0..bytes.len();
+    let parts: Vec<Range<usize>> = match (policy, chance.below(4)) {
+        (CrashPolicy::KeepAll, _) => vec![whole],
+        (CrashPolicy::LoseAllUnflushed, _) => vec![],
+        (CrashPolicy::RandomSubset, 0 | 1) | (CrashPolicy::Torn, 0) => vec![whole],
+        (CrashPolicy::RandomSubset, _) | (CrashPolicy::Torn, 1) => vec![],
+        (CrashPolicy::Torn, 2) => {
+            let sectors = chance.below(bytes.len().div_ceil(SECTOR) as u64 + 1) as usize;
+            once(0..(sectors * SECTOR).min(bytes.len())).collect()
+        }
+        (CrashPolicy::Torn, _) => {
+            let starts = whole.step_by(SECTOR).filter(|_| chance.below(2) == 0);
+            starts.map(|start| start..(start + SECTOR).min(bytes.len())).collect()
+        }
+    };
+    for part in parts {
+        pages.write(offset + part.start as u64, &bytes[part]);
+    }
+}
+
+/// A disk of a [`Script`]. Clones are the same disk.
+#[derive(Clone)]
+pub struct ScriptedDisk(Arc<Shared>);
+
+struct Shared {
+    script: Script,
+    id: usize,
+    path: PathBuf,
+    size: u64,
+    sector_size: u32,
+}
+
+impl ScriptedDisk {
+    /// An empty disk of `size` bytes with a script of its own.
+    #[must_use]
+    pub fn new(size: u64) -> ScriptedDisk {
+        Script::new().disk("/scripted/0", size)
+    }
+
+    /// The script it belongs to.
+    #[must_use]
+    pub fn script(&self) -> &Script {
+        &self.0.script
+    }
+
+    /// This disk as found after a power cut; see [`Script::image_after`].
+    ///
+    /// # Panics
+    /// If `cut` exceeds [`Script::op_count`].
+    #[must_use]
+    pub fn image_after(&self, cut: usize, policy: CrashPolicy, seed: u64) -> ScriptedDisk {
+        self.0.script.image_after(cut, policy, seed).disks().swap_remove(self.0.id)
+    }
+
+    /// From now on this goes wrong too.
+    pub fn inject(&self, fault: Fault) {
+        self.0.script.lock().disks[self.0.id].faults.push(fault);
+    }
+
+    /// Nothing goes wrong any more. What was rotten, misdirected or forgotten stays so.
+    pub fn heal(&self) {
+        self.0.script.lock().disks[self.0.id].faults.clear();
+    }
+
+    /// Flips the bits of `mask` in the byte at `offset`, behind everyone's back: also in images after a cut,
+    /// unless a write of the log covers the byte.
+    ///
+    /// # Panics
+    /// If `offset` is past the end.
+    pub fn rot(&self, offset: u64, mask: u8) {
+        assert!(offset < self.0.size, "byte {offset} is past the end");
+        let mut state = self.0.script.lock();
+        let disk = &mut state.disks[self.0.id];
+        for pages in [&mut disk.base, &mut disk.now] {
+            let mut byte = [0];
+            pages.read(offset, &mut byte);
+            pages.write(offset, &[byte[0] ^ mask]);
+        }
+    }
+
+    /// Bytes of memory that the contents take (without the log).
+    #[must_use]
+    pub fn memory_bytes(&self) -> u64 {
+        self.0.script.lock().disks[self.0.id].now.memory_bytes()
+    }
+}
+
+impl fmt::Debug for ScriptedDisk {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "ScriptedDisk({}, {} bytes)", self.0.path.display(), self.0.size)
+    }
+}
+
+impl State {
+    /// The error that the faults of `disk` give to an operation of this kind now.
+    fn fault(&self, disk: usize, is_write: bool) -> io::Result<()> {
+        let count = self.ops.len();
+        for fault in &self.disks[disk].faults {
+            match fault {
+                Fault::Vanish { from_op } if count >= *from_op => {
+                    return Err(io::Error::new(io::ErrorKind::NotFound, "scripted: the disk has vanished"));
+                }
+                Fault::WriteError { from_op } if is_write && count >= *from_op => {
+                    return Err(io::Error::other("scripted: write error"));
+                }
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Disk for ScriptedDisk {
+    fn size(&self) -> u64 {
+        self.0.size
+    }
+
+    fn sector_size(&self) -> u32 {
+        self.0.sector_size
+    }
+
+    fn is_block_device(&self) -> bool {
+        false
+    }
+
+    fn path(&self) -> &Path {
+        &self.0.path
+    }
+
+    fn read_at(&self, buf: &mut [u8], offset: u64) -> io::Result<()> {
+        let state = self.0.script.lock();
+        state.fault(self.0.id, false)?;
+        let len = buf.len() as u64;
+        if !is_within(offset, len, self.0.size) {
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        }
+        let disk = &state.disks[self.0.id];
+        let touches = |bad: &Range<u64>| bad.start < offset + len && offset < bad.end;
+        if disk.faults.iter().any(|fault| matches!(fault, Fault::ReadError(bad) if touches(bad))) {
+            return Err(io::Error::other("scripted: read error"));
+        }
+        disk.now.read(offset, buf);
+        Ok(())
+    }
+
+    fn write_at(&self, bufs: &[IoSlice<'_>], offset: u64) -> io::Result<()> {
+        let mut state = self.0.script.lock();
+        state.fault(self.0.id, true)?;
+        let len = total_len(bufs);
+        if !is_within(offset, len, self.0.size) {
+            return Err(past_the_end(offset, len, self.0.size));
+        }
+        let number = state.ops.len();
+        let disk = &mut state.disks[self.0.id];
+        let (mut landed_at, mut bytes) = (offset, Vec::with_capacity(len as usize));
+        bufs.iter().for_each(|buf| bytes.extend_from_slice(buf));
+        for fault in &disk.faults {
+            match fault {
+                Fault::Misdirect { op, to } if *op == number => {
+                    landed_at = (*to).min(self.0.size - len);
+                }
+                Fault::Forget { op } if *op == number => bytes.clear(),
+                _ => {}
+            }
+        }
+        disk.now.write(landed_at, &bytes);
+        state.ops.push(Op::Write { disk: self.0.id, offset: landed_at, bytes: bytes.into() });
+        Ok(())
+    }
+
+    fn flush(&self) -> io::Result<()> {
+        let mut state = self.0.script.lock();
+        state.fault(self.0.id, true)?;
+        state.ops.push(Op::Flush { disk: self.0.id });
+        Ok(())
+    }
+
+    fn discard(&self, offset: u64, len: u64) -> io::Result<()> {
+        // Contents stay: a discarded range may read as anything, and the old bytes are the hardest case for
+        // whoever must not look at them. What must still be there is seen to by the write path.
+        if is_within(offset, len, self.0.size) {
+            self.0.script.lock().fault(self.0.id, true)
+        } else {
+            Err(past_the_end(offset, len, self.0.size))
+        }
+    }
+
+    fn hint_willneed(&self, _offset: u64, _len: u64) {}
+
+    fn drop_cache(&self) {}
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn put(disk: &ScriptedDisk, offset: u64, bytes: &[u8]) {
+        disk.write_at(&[IoSlice::new(bytes)], offset).unwrap();
+    }
+
+    fn get(disk: &ScriptedDisk, offset: u64, len: usize) -> Vec<u8> {
+        let mut buf = vec![0xee; len];
+        disk.read_at(&mut buf, offset).unwrap();
+        buf
+    }
+
+    #[test]
+    fn a_disk_of_many_tebibytes_costs_what_was_written() {
+        let disk = ScriptedDisk::new(100 << 40);
+        put(&disk, (99 << 40) - 3, b"across a page border");
+        assert_eq!(get(&disk, (99 << 40) - 4, 21), b"\0across a page border");
+        assert_eq!(get(&disk, 5 << 40, 9), [0; 9]);
+        assert!(disk.memory_bytes() <= 128 << 10);
+        assert!(disk.read_at(&mut [0; 2], (100 << 40) - 1).is_err());
+        assert!(disk.write_at(&[IoSlice::new(&[0; 2])], (100 << 40) - 1).is_err());
+    }
+
+    #[test]
+    fn what_was_flushed_before_the_cut_is_there_and_what_came_after_it_is_not() {
+        let disk = ScriptedDisk::new(1 << 20);
+        put(&disk, 0, &[1; 4096]); // Operation 0.
+        disk.flush().unwrap();
+        put(&disk, 0, &[2; 4096]); // Operation 2.
+        put(&disk, 8192, &[3; 4096]);
+        disk.flush().unwrap();
+        put(&disk, 0, &[4; 4096]); // Operation 5.
+        let value_at = |cut, policy, offset| get(&disk.image_after(cut, policy, 1), offset, 1)[0];
+        use CrashPolicy::{KeepAll, LoseAllUnflushed};
+        assert_eq!(value_at(0, KeepAll, 0), 0);
+        assert_eq!((value_at(1, LoseAllUnflushed, 0), value_at(1, KeepAll, 0)), (0, 1));
+        assert_eq!((value_at(4, LoseAllUnflushed, 0), value_at(4, LoseAllUnflushed, 8192)), (1, 0));
+        assert_eq!((value_at(5, LoseAllUnflushed, 0), value_at(5, LoseAllUnflushed, 8192)), (2, 3));
+        assert_eq!((value_at(6, LoseAllUnflushed, 0), value_at(6, KeepAll, 0)), (2, 4));
+    }
+
+    #[test]
+    fn a_cut_is_the_same_moment_on_every_disk_and_a_flush_belongs_to_one() {
+        let script = Script::new();
+        let (a, b) = (script.disk("a", 1 << 20), script.disk("b", 1 << 20));
+        put(&a, 0, b"a");
+        put(&b, 0, b"b");
+        a.flush().unwrap();
+        put(&b, 1, b"B");
+        let disks = script.image_after(3, CrashPolicy::LoseAllUnflushed, 0).disks();
+        assert_eq!((get(&disks[0], 0, 2), get(&disks[1], 0, 2)), (b"a\0".to_vec(), b"\0\0".to_vec()));
+        let disks = script.image_after(3, CrashPolicy::KeepAll, 0).disks();
+        assert_eq!((get(&disks[0], 0, 2), get(&disks[1], 0, 2)), (b"a\0".to_vec(), b"b\0".to_vec()));
+        assert_eq!(disks[1].path(), Path::new("b"));
+    }
+
+    #[test]
+    fn torn_writes_keep_sectors_whole_and_every_outcome_occurs() {
+        let disk = ScriptedDisk::new(1 << 20);
+        put(&disk, 0, &[7; 8 * SECTOR]);
+        let mut outcomes = std::collections::BTreeSet::new();
+        for seed in 0..200 {
+            let bytes = get(&disk.image_after(1, CrashPolicy::Torn, seed), 0, 8 * SECTOR);
+            let sectors: Vec<u8> = bytes.chunks(SECTOR).map(|sector| sector[0]).collect();
+            assert!(bytes.chunks(SECTOR).all(|sector| sector.iter().all(|byte| *byte == sector[0])));
+            outcomes.insert(sectors);
+            let again = get(&disk.image_after(1, CrashPolicy::Torn, seed), 0, 8 * SECTOR);
+            assert_eq!(again, bytes, "the same seed gives the same image");
+            let whole = get(&disk.image_after(1, CrashPolicy::RandomSubset, seed), 0, 8 * SECTOR);
+            assert!(whole == [0; 8 * SECTOR] || whole == [7; 8 * SECTOR]);
+        }
+        assert!(outcomes.contains(&vec![0; 8]));
+        assert!(outcomes.contains(&vec![7; 8]));
+        assert!(outcomes.len() > 20);
+    }
+
+    #[test]
+    fn a_later_write_may_survive_without_an_earlier_one() {
+        let disk = ScriptedDisk::new(1 << 20);
+        put(&disk, 0, &[1]);
+        put(&disk, 512, &[1]);
+        let found = |seed| {
+            let image = disk.image_after(2, CrashPolicy::RandomSubset, seed);
+            (get(&image, 0, 1)[0], get(&image, 512, 1)[0])
+        };
+        let all: std::collections::BTreeSet<_> = (0..50).map(found).collect();
+        assert_eq!(all.len(), 4);
+    }
+
+    #[test]
+    fn faults_do_what_they_say() {
+        let disk = ScriptedDisk::new(1 << 20);
+        put(&disk, 0, &[1; 512]);
+        disk.inject(Fault::ReadError(100..101));
+        assert!(disk.read_at(&mut [0; 512], 0).is_err());
+        disk.read_at(&mut [0; 100], 0).unwrap();
+        disk.rot(0, 0x80);
+        assert_eq!(get(&disk, 0, 2), [0x81, 1]);
+        disk.inject(Fault::Misdirect { op: 1, to: 4096 });
+        disk.inject(Fault::Forget { op: 2 });
+        put(&disk, 512, &[2; 512]);
+        put(&disk, 1024, &[3; 512]);
+        assert_eq!(
+            (get(&disk, 512, 1), get(&disk, 4096, 1), get(&disk, 1024, 1)),
+            (vec![0], vec![2], vec![0])
+        );
+        disk.inject(Fault::WriteError { from_op: 3 });
+        assert!(disk.write_at(&[IoSlice::new(&[1])], 0).is_err());
+        assert!(disk.flush().is_err());
+        disk.read_at(&mut [0], 0).unwrap();
+        disk.inject(Fault::Vanish { from_op: 3 });
+        assert!(disk.read_at(&mut [0], 0).is_err());
+        disk.heal();
+        put(&disk, 0, &[9]);
+        assert_eq!(get(&disk, 100, 1), [1]);
+    }
+
+    #[test]
+    fn rot_shows_in_images_unless_written_over() {
+        let disk = ScriptedDisk::new(1 << 20);
+        put(&disk, 0, &[1; 512]);
+        disk.script().forget();
+        disk.rot(3, 0xff);
+        assert_eq!(get(&disk.image_after(0, CrashPolicy::KeepAll, 0), 3, 1), [0xfe]);
+        put(&disk, 0, &[1; 512]);
+        assert_eq!(get(&disk.image_after(1, CrashPolicy::KeepAll, 0), 3, 1), [1]);
+    }
+}

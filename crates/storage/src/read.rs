@@ -1,0 +1,175 @@
+//! Block pointer → verified, decompressed record.
+//!
+//! Every copy is tried until one matches the checksum in the pointer. Nothing is trusted before that.
+//! Source: docs/format/02-blocks-checksums-compression.md §1.6, §2, §3, §5.
+
+use std::sync::Arc;
+
+use format::blkptr::{self, Block, BlockPtr, Dva, Embedded};
+use format::{Compression, MAX_BLOCK};
+
+use crate::vdev::TopVdev;
+use crate::{ReadError, Record, Storage};
+
+/// Bytes of a classic gang header.
+const GANG_HEADER: usize = 512;
+/// Gangs of gangs: OpenZFS nests at most a handful of levels (3 pointers halve a 16 MiB block quickly).
+const GANG_DEPTH_MAX: u32 = 12;
+
+impl Storage {
+    /// The bytes that `ptr` promises: `lsize` of them, zeros for a hole.
+    ///
+    /// # Errors
+    /// [`ReadError`]: no good copy, a device error, or something this build does not read.
+    pub fn read(&self, ptr: &BlockPtr) -> Result<Record, ReadError> {
+        match ptr {
+            BlockPtr::Hole(hole) => Ok(Arc::new(vec![0; hole.lsize as usize])),
+            BlockPtr::Embedded(embedded) => self.read_embedded(embedded),
+            BlockPtr::Block(block) => {
+                if let Some(record) = self.cache().get(block) {
+                    return Ok(record);
+                }
+                let record = self.read_uncached(block)?;
+                self.cache().insert(block, record.clone());
+                Ok(record)
+            }
+        }
+    }
+
+    /// As [`Storage::read`] for a block on disk, past the cache and without filling it.
+    ///
+    /// # Errors
+    /// As [`Storage::read`].
+    pub fn read_uncached(&self, block: &Block) -> Result<Record, ReadError> {
+        let raw = self.read_raw(block)?;
+        decode(block, raw)
+    }
+
+    /// The verified `psize` bytes as they lie on disk.
+    ///
+    /// # Errors
+    /// As [`Storage::read`].
+    pub fn read_raw(&self, block: &Block) -> Result<Vec<u8>, ReadError> {
+        let mut last = None;
+        let mut tried = Vec::new();
+        for dva in block.copies() {
+            for replica in 0..self.vdevs().top_of(&dva).map_or(1, TopVdev::replicas) {
+                match self.read_copy(block, dva, replica) {
+                    Ok(raw) => return Ok(raw),
+                    Err(ReadError::NoGoodCopy { .. }) => tried.push(dva),
+                    Err(other) => last = Some(other),
+                }
+            }
+        }
+        Err(last.filter(|_| tried.is_empty()).unwrap_or(ReadError::NoGoodCopy { tried }))
+    }
+
+    /// Reads and verifies every copy of `block`; the damaged ones come back. Used by checks and scrubs.
+    pub fn verify_copies(&self, block: &Block) -> Vec<(Dva, ReadError)> {
+        let mut bad = Vec::new();
+        for dva in block.copies() {
+            for replica in 0..self.vdevs().top_of(&dva).map_or(1, TopVdev::replicas) {
+                if let Err(error) = self.read_copy(block, dva, replica) {
+                    bad.push((dva, error));
+                }
+            }
+        }
+        bad
+    }
+
+    fn read_copy(&self, block: &Block, dva: Dva, replica: usize) -> Result<Vec<u8>, ReadError> {
+        let raw = self.read_dva(block, dva, replica, GANG_DEPTH_MAX)?;
+        let mut sum = codec::checksum_of(block.checksum_kind, &raw, &self.salt(), block.order);
+        if block.encrypted && block.object_type != format::ObjectType::OBJSET {
+            // The MAC takes two of the four words (02 §1.7).
+            if !matches!(
+                block.checksum_kind,
+                format::ChecksumKind::Sha256
+                    | format::ChecksumKind::Sha512
+                    | format::ChecksumKind::Skein
+                    | format::ChecksumKind::Edonr
+                    | format::ChecksumKind::Blake3
+            ) {
+                sum.0[0] ^= sum.0[2];
+                sum.0[1] ^= sum.0[3];
+            }
+            sum.0[2] = block.checksum.0[2];
+            sum.0[3] = block.checksum.0[3];
+        }
+        if block.checksum_kind == format::ChecksumKind::Off || sum == block.checksum {
+            Ok(raw)
+        } else {
+            Err(ReadError::NoGoodCopy { tried: vec![dva] })
+        }
+    }
+
+    fn read_dva(&self, block: &Block, dva: Dva, replica: usize, depth: u32) -> Result<Vec<u8>, ReadError> {
+        let top = self.vdevs().top_of(&dva)?;
+        if dva.gang {
+            return self.read_gang(block, dva, depth);
+        }
+        if top.asize_of(block.psize) > dva.asize {
+            return Err(ReadError::OutOfRange { dva });
+        }
+        if let Some(payload) = self.held().get(&(dva.vdev.0, dva.offset)) {
+            return Ok(payload.bytes().to_vec());
+        }
+        let mut raw = vec![0; block.psize as usize];
+        top.read(replica, dva.offset, &mut raw)?;
+        Ok(raw)
+    }
+
+    fn read_gang(&self, leader: &Block, dva: Dva, depth: u32) -> Result<Vec<u8>, ReadError> {
+        let depth = depth.checked_sub(1).ok_or(ReadError::Unsupported("gang blocks nested this deep"))?;
+        let top = self.vdevs().top_of(&dva)?;
+        let mut header = vec![0; GANG_HEADER];
+        top.read(0, dva.offset, &mut header)?;
+        let first = leader.dvas[0];
+        let verifier = [u64::from(first.vdev.0), first.offset, leader.physical_birth().0, 0];
+        let order = codec::embedded::verify(&header, verifier)
+            .ok_or(ReadError::NoGoodCopy { tried: vec![dva] })?;
+        let mut raw = Vec::with_capacity(leader.psize as usize);
+        for slot in header[..3 * blkptr::SIZE].chunks_exact(blkptr::SIZE) {
+            let BlockPtr::Block(member) = BlockPtr::decode(slot, order)? else { continue };
+            if raw.len() as u64 + member.psize > leader.psize.min(MAX_BLOCK) {
+                return Err(ReadError::Unsupported("a gang larger than its leader"));
+            }
+            let part = member
+                .copies()
+                .find_map(|dva| self.read_dva(&member, dva, 0, depth).ok())
+                .ok_or(ReadError::NoGoodCopy { tried: member.copies().collect() })?;
+            raw.extend_from_slice(&part);
+        }
+        if raw.len() as u64 != leader.psize {
+            return Err(ReadError::NoGoodCopy { tried: vec![dva] });
+        }
+        Ok(raw)
+    }
+
+    fn read_embedded(&self, embedded: &Embedded) -> Result<Record, ReadError> {
+        if embedded.kind != 0 {
+            return Err(ReadError::Unsupported("redacted data"));
+        }
+        let payload = &embedded.payload[..usize::from(embedded.psize)];
+        let mut out = vec![0; embedded.lsize as usize];
+        if embedded.compression == Compression::Off {
+            let len = payload.len().min(out.len());
+            out[..len].copy_from_slice(&payload[..len]);
+        } else {
+            codec::decompress(embedded.compression, payload, &mut out)?;
+        }
+        Ok(Arc::new(out))
+    }
+}
+
+fn decode(block: &Block, raw: Vec<u8>) -> Result<Record, ReadError> {
+    if block.encrypted && block.level == 0 && block.object_type.is_encrypted() {
+        return Err(ReadError::Unsupported("encrypted datasets"));
+    }
+    if block.compression == Compression::Off {
+        return Ok(Arc::new(raw));
+    }
+    let mut out = vec![0; block.lsize as usize];
+    codec::decompress(block.compression, &raw, &mut out)?;
+    Ok(Arc::new(out))
+}

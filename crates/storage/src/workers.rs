@@ -1,0 +1,242 @@
+//! Threads for pure work: compress, checksum, decompress. Results come back in the order of the input.
+//!
+//! From:   a stream of items and a function without side effects.
+//! To:     the caller's thread, which alone decides, allocates and moves pointers.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::thread::available_parallelism;
+
+use crossbeam_channel::unbounded;
+
+/// A fixed set of threads, shared by all who compute in a pool.
+pub struct Workers {
+    threads: rayon::ThreadPool,
+}
+
+impl Workers {
+    /// Starts `count` threads; 0 means one per core.
+    ///
+    /// # Panics
+    /// If the system gives no threads.
+    #[must_use]
+    pub fn new(count: usize) -> Workers {
+        let count = if count == 0 { available_parallelism().map_or(1, usize::from) } else { count };
+        let threads = rayon::ThreadPoolBuilder::new()
+            .num_threads(count)
+            .thread_name(|index| format!("worker-{index}"))
+            .build()
+            .expect("the system gives a few threads");
+        Workers { threads }
+    }
+
+    /// Number of threads.
+    #[must_use]
+    pub fn count(&self) -> usize {
+        self.threads.current_num_threads()
+    }
+
+    /// Applies `f` to every item on the worker threads and hands the results to `sink`, in the order of the
+    /// items, on the calling thread (which computes too while it has nothing else to do). At most `window`
+    /// items are taken from `items` and not yet through `sink`. A call costs no thread; a few per txg are free.
+    ///
+    /// # Errors
+    /// The first error of `sink`; no further item is taken or computed then.
+    ///
+    /// # Panics
+    /// A panic of `f` goes on in the calling thread when its item's turn comes. If `window` is 0.
+    pub fn map_ordered<T, R, E>(
+        &self,
+        items: impl IntoIterator<Item = T>,
+        window: usize,
+        f: impl Fn(T) -> R + Sync,
+        mut sink: impl FnMut(R) -> Result<(), E>,
+    ) -> Result<(), E>
+    where
+        T: Send,
+        R: Send,
+    {
+        assert!(window > 0, "work needs at least one item in flight");
+        let mut items = items.into_iter();
+        let (todo, work) = unbounded::<(u64, T)>();
+        let (done, results) = unbounded();
+        let compute_next = || {
+            let Ok((number, item)) = work.try_recv() else { return false };
+            // A receiver that is gone has an error to report and needs no more results.
+            let _ = done.send((number, catch_unwind(AssertUnwindSafe(|| f(item)))));
+            true
+        };
+        // Drops work that nobody has begun, on every way out: the scope waits only for what is being computed.
+        struct Abandon<'a, W>(&'a crossbeam_channel::Receiver<W>);
+        impl<W> Drop for Abandon<'_, W> {
+            fn drop(&mut self) {
+                while self.0.try_recv().is_ok() {}
+            }
+        }
+        let compute_next = &compute_next;
+        self.threads.in_place_scope(|scope| {
+            let _abandon = Abandon(&work);
+            let (mut taken, mut sunk) = (0u64, 0u64);
+            let mut early = BTreeMap::new(); // Results whose turn has not come.
+            loop {
+                while taken - sunk < window as u64 {
+                    let Some(item) = items.next() else { break };
+                    todo.send((taken, item)).expect("the receiver lives as long as this call");
+                    taken += 1;
+                    scope.spawn(move |_| {
+                        compute_next();
+                    });
+                }
+                if taken == sunk {
+                    return Ok(());
+                }
+                early.extend(results.try_iter());
+                match early.remove(&sunk) {
+                    Some(Ok(result)) => {
+                        sunk += 1;
+                        sink(result)?;
+                    }
+                    Some(Err(panic)) => resume_unwind(panic),
+                    None if compute_next() => {}
+                    None => {
+                        let (number, result) = results.recv().expect("a sender lives as long as this call");
+                        early.insert(number, result);
+                    }
+                }
+            }
+        })
+    }
+}
+
+impl Default for Workers {
+    fn default() -> Self {
+        Workers::new(0)
+    }
+}
+
+impl fmt::Debug for Workers {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Workers({} threads)", self.count())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::cell::Cell;
+    use std::convert::Infallible;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+    use std::time::Duration;
+
+    fn nap(i: u64) {
+        std::thread::sleep(Duration::from_micros(i * 7919 % 300));
+    }
+
+    #[test]
+    fn results_come_in_the_order_of_the_items() {
+        let workers = Workers::new(4);
+        for (count, window) in [(0, 1), (1, 1), (500, 1), (500, 7), (500, 1000)] {
+            let mut seen = Vec::new();
+            let mul = |i| {
+                nap(i);
+                i * 3
+            };
+            workers
+                .map_ordered(0..count, window, mul, |i| {
+                    seen.push(i);
+                    Ok::<_, Infallible>(())
+                })
+                .unwrap();
+            assert!(seen.into_iter().eq((0..count).map(|i| i * 3)));
+        }
+    }
+
+    #[test]
+    fn the_first_error_of_the_sink_ends_the_work() {
+        let workers = Workers::new(2);
+        let computed = AtomicUsize::new(0);
+        let count = |i: u64| {
+            computed.fetch_add(1, Ordering::Relaxed);
+            i
+        };
+        let result = workers.map_ordered(0.., 8, count, |i| if i == 20 { Err(i) } else { Ok(()) });
+        assert_eq!(result, Err(20));
+        assert!(computed.into_inner() <= 28);
+    }
+
+    #[test]
+    fn no_more_than_a_window_of_items_is_in_flight() {
+        let workers = Workers::new(3);
+        let (taken, sunk) = (Cell::new(0), Cell::new(0));
+        let items = (0..300u64).inspect(|_| {
+            taken.set(taken.get() + 1);
+            assert!(taken.get() - sunk.get() <= 5);
+        });
+        workers
+            .map_ordered(items, 5, nap, |()| {
+                sunk.set(sunk.get() + 1);
+                Ok::<_, Infallible>(())
+            })
+            .unwrap();
+        assert_eq!(sunk.get(), 300);
+    }
+
+    #[test]
+    fn a_panic_in_a_worker_reaches_the_caller_and_the_threads_live_on() {
+        let workers = Workers::new(2);
+        let hurt = |i: u64| assert_ne!(i, 13, "unlucky");
+        let caught = catch_unwind(AssertUnwindSafe(|| {
+            workers.map_ordered(0..100, 4, hurt, |()| Ok::<_, Infallible>(()))
+        }));
+        assert!(caught.is_err());
+        workers.map_ordered(20..40, 4, hurt, |()| Ok::<_, Infallible>(())).unwrap();
+    }
+
+    #[test]
+    fn borrowed_data_may_be_used_and_calls_may_nest() {
+        let workers = Workers::new(1);
+        let table = vec![1u64, 2, 3];
+        let mut sum = 0;
+        let inner = |i: usize| {
+            let mut inner_sum = 0;
+            workers
+                .map_ordered(
+                    table.iter(),
+                    2,
+                    |x| x * i as u64,
+                    |x| {
+                        inner_sum += x;
+                        Ok::<_, Infallible>(())
+                    },
+                )
+                .unwrap();
+            inner_sum
+        };
+        workers
+            .map_ordered(0..10, 3, inner, |x| {
+                sum += x;
+                Ok::<_, Infallible>(())
+            })
+            .unwrap();
+        assert_eq!(sum, 45 * 6);
+    }
+
+    #[test]
+    fn the_work_is_shared_by_several_threads() {
+        let workers = Workers::new(2);
+        assert_eq!(workers.count(), 2);
+        let mut threads = std::collections::HashSet::new();
+        let busy = |_| {
+            std::thread::sleep(Duration::from_millis(1));
+            std::thread::current().id()
+        };
+        workers
+            .map_ordered(0..50, 10, busy, |id| {
+                threads.insert(id);
+                Ok::<_, Infallible>(())
+            })
+            .unwrap();
+        assert!(threads.len() >= 2);
+    }
+}

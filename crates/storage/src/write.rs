@@ -1,0 +1,355 @@
+//! Record → compressed, checksummed bytes → coalesced writes.
+//!
+//! Encoding is pure and runs on the workers; placing (allocation) is the caller's, on its one thread;
+//! [`Writer`] gathers neighbours into large writes and hands them to the I/O threads.
+//! Source: docs/format/02-blocks-checksums-compression.md §1.6, §4.
+
+use std::collections::BTreeMap;
+use std::io::IoSlice;
+use std::mem;
+use std::sync::{Arc, Condvar, Mutex};
+use std::thread::JoinHandle;
+
+use codec::Salt;
+use crossbeam_channel::{Receiver, Sender};
+use format::blkptr::{Dva, EMBEDDED_MAX};
+use format::compression::CompressionSetting;
+use format::{Checksum, ChecksumKind, Compression};
+
+use crate::host::Disk;
+use crate::vdev::device_error;
+use crate::{Record, Storage, WriteError};
+
+/// Bytes gathered into one write before it is handed on.
+const RUN_BYTES_MAX: usize = 4 << 20;
+/// Buffers gathered into one write (the system takes 1024).
+const RUN_BUFFERS_MAX: usize = 512;
+/// Bytes handed to the I/O threads and not yet written, at most.
+const IN_FLIGHT_MAX: usize = 32 << 20;
+
+/// How a record is to be encoded.
+#[derive(Clone, Copy)]
+pub struct Encoding<'a> {
+    /// Algorithm and level; `On` is resolved by the caller.
+    pub compression: CompressionSetting,
+    /// Checksum of the bytes on disk.
+    pub checksum: ChecksumKind,
+    /// Sizes on disk are multiples of this.
+    pub min_alloc: u64,
+    /// Tiny results may go into the pointer (feature `embedded_data`).
+    pub embed: bool,
+    /// Key of salted checksums.
+    pub salt: &'a Salt,
+}
+
+/// Bytes on their way to a disk.
+#[derive(Clone, Debug)]
+pub enum Payload {
+    /// A record stored as it is.
+    Whole(Record),
+    /// An encoded record.
+    Owned(Arc<Vec<u8>>),
+}
+
+impl Payload {
+    /// The bytes.
+    #[must_use]
+    pub fn bytes(&self) -> &[u8] {
+        match self {
+            Payload::Whole(record) | Payload::Owned(record) => record,
+        }
+    }
+}
+
+/// What became of a record.
+#[derive(Clone, Debug)]
+pub enum Encoded {
+    /// All zeros, and compression was asked for.
+    Hole,
+    /// Small enough for the pointer itself.
+    Embedded {
+        /// The framed bytes, zero-filled.
+        payload: [u8; EMBEDDED_MAX],
+        /// How many are in use.
+        psize: u8,
+        /// How they are framed.
+        compression: Compression,
+    },
+    /// To be stored.
+    Stored {
+        /// `psize` bytes.
+        payload: Payload,
+        /// How they are framed; `Off` when stored as they are.
+        compression: Compression,
+        /// Checksum of `payload`.
+        checksum: Checksum,
+    },
+}
+
+thread_local! {
+    static SCRATCH: std::cell::RefCell<Vec<u8>> = const { std::cell::RefCell::new(Vec::new()) };
+}
+
+impl Encoding<'_> {
+    /// Compresses and checksums one record.
+    #[must_use]
+    pub fn encode(&self, record: &Record) -> Encoded {
+        if self.compression.algorithm != Compression::Off {
+            if codec::is_zero(record) {
+                return Encoded::Hole;
+            }
+            if let Some(encoded) = SCRATCH.with_borrow_mut(|scratch| self.compress(record, scratch)) {
+                return encoded;
+            }
+        }
+        self.store(Payload::Whole(record.clone()), Compression::Off)
+    }
+
+    /// Encodes so that the result fills exactly `psize` bytes (or all of `lsize`, stored as it is): used to
+    /// rewrite a block in the space it already has. `None` if it does not fit.
+    #[must_use]
+    pub fn encode_into(&self, record: &Record, psize: u64) -> Option<Encoded> {
+        if psize == record.len() as u64 {
+            return Some(self.store(Payload::Whole(record.clone()), Compression::Off));
+        }
+        let algorithm = self.compression.algorithm;
+        if algorithm == Compression::Off || psize > record.len() as u64 {
+            return None;
+        }
+        let mut out = vec![0; psize as usize];
+        let used = codec::compress(self.compression, record, &mut out)?;
+        out[used..].fill(0);
+        Some(self.store(Payload::Owned(Arc::new(out)), algorithm))
+    }
+
+    fn store(&self, payload: Payload, compression: Compression) -> Encoded {
+        let checksum = codec::checksum(self.checksum, payload.bytes(), self.salt);
+        Encoded::Stored { payload, compression, checksum }
+    }
+
+    fn compress(&self, record: &[u8], scratch: &mut Vec<u8>) -> Option<Encoded> {
+        let lsize = record.len() as u64;
+        // At least an eighth must be saved, in whole allocation units; below one unit only a pointer helps.
+        let limit = match (lsize - (lsize >> 3)) / self.min_alloc * self.min_alloc {
+            0 => EMBEDDED_MAX as u64,
+            limit => limit,
+        };
+        if scratch.len() < limit as usize {
+            scratch.resize(limit as usize, 0);
+        }
+        let used = codec::compress(self.compression, record, &mut scratch[..limit as usize])?;
+        let algorithm = self.compression.algorithm;
+        if self.embed && used <= EMBEDDED_MAX {
+            let mut payload = [0; EMBEDDED_MAX];
+            payload[..used].copy_from_slice(&scratch[..used]);
+            return Some(Encoded::Embedded { payload, psize: used as u8, compression: algorithm });
+        }
+        let psize = (used as u64).next_multiple_of(self.min_alloc);
+        if psize >= lsize {
+            return None;
+        }
+        let mut out = Vec::with_capacity(psize as usize);
+        out.extend_from_slice(&scratch[..used]);
+        out.resize(psize as usize, 0);
+        Some(self.store(Payload::Owned(Arc::new(out)), algorithm))
+    }
+}
+
+/// A write handed to the I/O threads.
+struct Job {
+    disk: Arc<dyn Disk>,
+    offset: u64,
+    buffers: Vec<Payload>,
+    len: usize,
+}
+
+impl Job {
+    fn run(&self) -> Result<(), WriteError> {
+        let slices: Vec<IoSlice<'_>> = self.buffers.iter().map(|b| IoSlice::new(b.bytes())).collect();
+        self.disk
+            .write_at(&slices, self.offset)
+            .map_err(|source| device_error(self.disk.path().to_path_buf(), self.offset, source))
+    }
+}
+
+#[derive(Default)]
+struct Flight {
+    bytes: usize,
+    error: Option<WriteError>,
+}
+
+#[derive(Default)]
+struct Shared {
+    flight: Mutex<Flight>,
+    landed: Condvar,
+}
+
+impl Shared {
+    fn lock(&self) -> std::sync::MutexGuard<'_, Flight> {
+        self.flight.lock().expect("no code panics while holding the flight lock")
+    }
+}
+
+/// The threads that write to disks.
+pub(crate) struct IoQueue {
+    jobs: Option<Sender<Job>>,
+    shared: Arc<Shared>,
+    threads: Vec<JoinHandle<()>>,
+}
+
+impl IoQueue {
+    /// `threads` = 0 writes on the caller's thread, in order.
+    pub(crate) fn new(threads: usize) -> IoQueue {
+        let shared = Arc::new(Shared::default());
+        if threads == 0 {
+            return IoQueue { jobs: None, shared, threads: Vec::new() };
+        }
+        let (sender, receiver) = crossbeam_channel::unbounded();
+        let spawn = |i| {
+            let (receiver, shared) = (receiver.clone(), shared.clone());
+            std::thread::Builder::new()
+                .name(format!("cenote-io-{i}"))
+                .spawn(move || io_thread(&receiver, &shared))
+                .expect("the system starts a handful of threads")
+        };
+        let threads = (0..threads).map(spawn).collect();
+        IoQueue { jobs: Some(sender), shared, threads }
+    }
+
+    fn submit(&self, job: Job) -> Result<(), WriteError> {
+        let Some(jobs) = &self.jobs else { return job.run() };
+        let mut flight = self.shared.lock();
+        while flight.bytes > 0 && flight.bytes + job.len > IN_FLIGHT_MAX {
+            flight = self.shared.landed.wait(flight).expect("no code panics while holding the flight lock");
+        }
+        if let Some(error) = flight.error.take() {
+            return Err(error);
+        }
+        flight.bytes += job.len;
+        drop(flight);
+        jobs.send(job).expect("the I/O threads live as long as the queue");
+        Ok(())
+    }
+
+    fn drain(&self) -> Result<(), WriteError> {
+        let mut flight = self.shared.lock();
+        while flight.bytes > 0 {
+            flight = self.shared.landed.wait(flight).expect("no code panics while holding the flight lock");
+        }
+        flight.error.take().map_or(Ok(()), Err)
+    }
+}
+
+impl Drop for IoQueue {
+    fn drop(&mut self) {
+        self.jobs = None;
+        for thread in self.threads.drain(..) {
+            // A panic there was already reported by the thread itself; dropping must not panic again.
+            let _ = thread.join();
+        }
+    }
+}
+
+fn io_thread(jobs: &Receiver<Job>, shared: &Shared) {
+    for job in jobs {
+        let result = job.run();
+        let len = job.len;
+        drop(job);
+        let mut flight = shared.lock();
+        flight.bytes -= len;
+        if let Err(error) = result {
+            flight.error.get_or_insert(error);
+        }
+        shared.landed.notify_all();
+    }
+}
+
+/// Neighbouring buffers that become one write.
+#[derive(Default)]
+struct Run {
+    start: u64,
+    len: usize,
+    buffers: Vec<Payload>,
+}
+
+/// Gathers placed blocks of one txg. Nothing is durable before [`Writer::finish`] and a flush.
+pub struct Writer<'a> {
+    storage: &'a Storage,
+    runs: BTreeMap<u32, Run>,
+    bytes: u64,
+}
+
+impl<'a> Writer<'a> {
+    /// Starts a txg's writes.
+    #[must_use]
+    pub fn new(storage: &'a Storage) -> Writer<'a> {
+        Writer { storage, runs: BTreeMap::new(), bytes: 0 }
+    }
+
+    /// Bytes put so far, over all copies.
+    #[must_use]
+    pub fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    /// Queues `payload` for `dva`. Neighbours on a vdev that come one after another become one write.
+    ///
+    /// # Errors
+    /// A device error, of this write or an earlier one.
+    pub fn put(&mut self, dva: Dva, payload: Payload) -> Result<(), WriteError> {
+        let vdev = dva.vdev.0;
+        let len = payload.bytes().len();
+        self.bytes += len as u64;
+        let run = self.runs.entry(vdev).or_default();
+        let follows = run.start + run.len as u64 == dva.offset;
+        if !follows || run.len + len > RUN_BYTES_MAX || run.buffers.len() == RUN_BUFFERS_MAX {
+            let full = mem::replace(run, Run { start: dva.offset, ..Run::default() });
+            self.submit(vdev, full)?;
+        }
+        let run = self.runs.entry(vdev).or_default();
+        run.len += len;
+        run.buffers.push(payload);
+        Ok(())
+    }
+
+    /// Writes all that is gathered so far and waits for it: the blocks can be read.
+    ///
+    /// # Errors
+    /// The first device error.
+    pub fn drain(&mut self) -> Result<(), WriteError> {
+        for (vdev, run) in mem::take(&mut self.runs) {
+            self.submit(vdev, run)?;
+        }
+        self.storage.io().drain()
+    }
+
+    /// Writes all that is gathered or held, and waits for every write.
+    ///
+    /// # Errors
+    /// The first device error.
+    pub fn finish(mut self) -> Result<(), WriteError> {
+        for ((vdev, offset), payload) in mem::take(&mut *self.storage.held()) {
+            let asize = payload.bytes().len() as u64;
+            self.put(Dva { vdev: format::VdevId(vdev), asize, offset, gang: false }, payload)?;
+        }
+        self.drain()
+    }
+
+    fn submit(&self, vdev: u32, run: Run) -> Result<(), WriteError> {
+        if run.buffers.is_empty() {
+            return Ok(());
+        }
+        let top = &self.storage.vdevs().tops()[vdev as usize];
+        let disk = top.only_disk()?.clone();
+        let offset = run.start + format::label::DATA_START;
+        self.storage.io().submit(Job { disk, offset, buffers: run.buffers, len: run.len })
+    }
+}
+
+impl Drop for Writer<'_> {
+    fn drop(&mut self) {
+        // An abandoned txg: wait so that no write of it happens after the caller has moved on. Its blocks
+        // are unreachable, so whether they were written does not matter.
+        let _ = self.storage.io().drain();
+    }
+}

@@ -1,0 +1,36 @@
+//! What each fuzz target does, as ordinary functions: libFuzzer calls them (`fuzz_targets/`), and so does the
+//! test below, for a moment each, on any toolchain.
+//!
+//! A target takes bytes that a disk might hold. It may find a value or an error; where there is a value, what we
+//! would write of it must read back the same. Panics, overflows, hangs and large allocations are the faults.
+#![forbid(unsafe_code)]
+
+pub mod codecs;
+pub mod formats;
+pub mod seeds;
+
+/// The body of a target.
+pub type Body = fn(&[u8]);
+
+/// Every target: its name, which is also that of its file and its corpus, and its body.
+pub const TARGETS: &[(&str, Body)] = &[
+    ("blkptr", formats::blkptr),
+    ("dnode", formats::dnode),
+    ("objset", formats::objset),
+    ("nvlist_xdr", formats::nvlist_xdr),
+    ("nvlist_native", formats::nvlist_native),
+    ("zap_micro", formats::zap_micro),
+    ("zap_leaf", formats::zap_leaf),
+    ("zap_fat_header", formats::zap_fat_header),
+    ("zap_swap", formats::zap_swap),
+    ("embedded_checksum", formats::embedded_checksum),
+    ("lzjb", codecs::lzjb),
+    ("lz4", codecs::lz4),
+    ("zle", codecs::zle),
+    ("gzip", codecs::gzip),
+    ("zstd", codecs::zstd),
+    ("compress", codecs::compress),
+];
+
+#[cfg(test)]
+mod tests;
