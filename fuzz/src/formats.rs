@@ -1,8 +1,18 @@
 //! Bodies for `format`. Where byte order matters, the lowest bit of the first byte says which.
 
 use codec::embedded;
+use format::acl::{self, PosixAcl};
+use format::bookmark::Bookmark;
+use format::config::{AuxConfig, Label, PoolConfig, VdevKind};
+use format::deadlist::DeadlistHeader;
+use format::dsl_dataset::DslDataset;
+use format::dsl_dir::DslDir;
+use format::history::{self, Ring};
+use format::sa::{self, Attribute, Registry};
+use format::space_map::{self, Layout, Writer};
 use format::zap::{self, Key, Leaf, Position, Value, fat, leaf, micro};
-use format::{BlockPtr, ByteOrder, Dnode, NvList, Objset};
+use format::znode::{Dirent, LegacyZnode, Znode, rdev};
+use format::{BlockPtr, ByteOrder, Dnode, NvList, Objset, Uberblock, bpobj, label};
 
 /// The byte order an input asks for, and the rest of the input.
 fn ordered(data: &[u8]) -> (ByteOrder, &[u8]) {
@@ -63,6 +73,167 @@ pub fn nvlist_xdr(data: &[u8]) {
 pub fn nvlist_native(data: &[u8]) {
     if let Ok(list) = NvList::decode(data) {
         assert_eq!(NvList::decode(&list.to_native()), Ok(list));
+    }
+}
+
+/// The region of a label that holds its config, and the ring of uberblocks.
+pub fn label(data: &[u8]) {
+    let mut region = data.to_vec();
+    region.resize(label::PHYS.len, 0);
+    let _ = label::decode_phys(&region).and_then(|list| Label::from_nvlist(&list));
+    for ashift in [9, 12, 16] {
+        label::uberblock_slots(data, ashift).for_each(uberblock);
+    }
+}
+
+pub fn uberblock(data: &[u8]) {
+    if let Ok(found) = Uberblock::decode(data) {
+        assert_eq!(Uberblock::decode(&found.encode()), Ok(found));
+    }
+}
+
+/// Keys come out in OpenZFS's order, so what is compared is the list written twice.
+pub fn config(data: &[u8]) {
+    let Ok(list) = NvList::decode(data) else { return };
+    if let Ok(aux) = AuxConfig::from_nvlist(&list) {
+        let once = aux.to_nvlist();
+        assert_eq!(AuxConfig::from_nvlist(&once).map(|aux| aux.to_nvlist()), Ok(once));
+    }
+    let Ok(config) = PoolConfig::from_nvlist(&list) else { return };
+    if let Some(leaf) = config.tree.leaves().next() {
+        let once = config.to_label_nvlist(leaf.guid).expect("the leaf is the pool's own");
+        let again = PoolConfig::from_nvlist(&once).expect("what we write into labels is sound");
+        assert_eq!(again.to_label_nvlist(leaf.guid), Some(once));
+    }
+    if config.tree.kind == VdevKind::Root {
+        let once = config.to_mos_nvlist();
+        assert_eq!(PoolConfig::from_nvlist(&once).map(|config| config.to_mos_nvlist()), Ok(once));
+    }
+}
+
+/// The entries of a space map; the upper bits of the first byte are the shift.
+pub fn space_map(data: &[u8]) {
+    let (order, raw) = ordered(data);
+    let layout = Layout { start: 0, shift: data.first().map_or(0, |first| u32::from(first >> 1 & 0x3f)) };
+    let found: Vec<_> = space_map::entries(raw, order, layout).map_while(Result::ok).collect();
+    let mut writer = Writer::new(0, 4096, layout, true);
+    found.iter().for_each(|entry| writer.push(*entry));
+    let bytes = writer.finish();
+    let again: Vec<_> = space_map::entries(&bytes, ByteOrder::Little, layout).map_while(Result::ok).collect();
+    // Near the end of what one word can say, an entry may be written as two and then has a vdev.
+    let ranges = |entries: &[space_map::Entry]| -> Vec<_> {
+        entries
+            .iter()
+            .map(|entry| (entry.kind, entry.offset, entry.run, entry.vdev.map_or(0, |v| v.0)))
+            .collect()
+    };
+    assert_eq!(ranges(&again), ranges(&found));
+}
+
+pub fn space_map_header(data: &[u8]) {
+    let (order, raw) = ordered(data);
+    if let Ok(header) = space_map::Header::decode(raw, order) {
+        assert_eq!(space_map::Header::decode(&header.encode(), ByteOrder::Little), Ok(header));
+    }
+}
+
+pub fn bpobj(data: &[u8]) {
+    let (order, raw) = ordered(data);
+    if let Ok(header) = bpobj::Header::decode(raw, order) {
+        assert_eq!(bpobj::Header::decode(&header.encode(), ByteOrder::Little), Ok(header));
+    }
+}
+
+pub fn deadlist(data: &[u8]) {
+    let (order, raw) = ordered(data);
+    if let Ok(header) = DeadlistHeader::decode(raw, order) {
+        assert_eq!(DeadlistHeader::decode(&header.encode(), ByteOrder::Little), Ok(header));
+    }
+}
+
+pub fn dsl_dir(data: &[u8]) {
+    let (order, raw) = ordered(data);
+    if let Ok(dir) = DslDir::decode(raw, order) {
+        assert_eq!(DslDir::decode(&dir.encode(), ByteOrder::Little), Ok(dir));
+    }
+}
+
+pub fn dsl_dataset(data: &[u8]) {
+    let (order, raw) = ordered(data);
+    if let Ok(dataset) = DslDataset::decode(raw, order) {
+        assert_eq!(DslDataset::decode(&dataset.encode(), ByteOrder::Little), Ok(dataset));
+    }
+}
+
+/// The ring's bonus, and a run of records.
+pub fn history(data: &[u8]) {
+    if let Ok(mut ring) = Ring::decode(data, ByteOrder::Little) {
+        assert_eq!(Ring::decode(&ring.encode(), ByteOrder::Little), Ok(ring));
+        let _ = ring.pieces(ring.begin, ring.end - ring.begin);
+        let _ = ring.drop_oldest(7);
+    }
+    let mut rest = data;
+    while let Ok(Some(record)) = history::take(&mut rest) {
+        assert_eq!(history::take(&mut &history::frame(&record)[..]), Ok(Some(record)));
+    }
+}
+
+/// A bonus or spill block with system attributes; the first byte says which optional ones its layout has.
+pub fn sa(data: &[u8]) {
+    use Attribute::*;
+    let Some((&which, raw)) = data.split_first() else { return };
+    let mut layout = vec![Mode, Size, Gen, Uid, Gid, Parent, Flags, Atime, Mtime, Ctime, Crtime, Links];
+    let optional =
+        [&[Projid][..], &[DaclCount, DaclAces], &[Rdev], &[Symlink], &[Xattr], &[Dxattr], &[Scanstamp]];
+    layout.extend(optional.iter().enumerate().filter(|(bit, _)| which >> bit & 1 == 1).flat_map(|(_, a)| *a));
+    let registry = Registry::standard();
+    let layout: Vec<_> = layout.into_iter().filter_map(|attribute| registry.number_of(attribute)).collect();
+    let Ok(header) = sa::Header::decode(raw) else { return };
+    let Ok(values) = sa::decode(raw, &layout, &registry) else { return };
+    let values = values.into_iter().map(|(number, value)| (number, value, header.order));
+    let Ok(znode) = Znode::from_sa(values, &registry) else { return };
+    let stored = znode.to_sa(&registry).expect("what was read is registered");
+    let again = stored.iter().map(|(number, value)| (*number, &value[..], ByteOrder::Little));
+    let again = Znode::from_sa(again, &registry).expect("what we write is sound");
+    assert_eq!(Znode { order: Vec::new(), ..again }, Znode { order: Vec::new(), ..znode });
+    let _ = sa::spill_point(&stored, &registry, 320);
+    let _ = sa::encode(sa::LAYOUT_FIRST, &stored, &registry);
+}
+
+/// A legacy znode.
+pub fn znode(data: &[u8]) {
+    let (order, raw) = ordered(data);
+    if let Ok(znode) = LegacyZnode::decode(raw, order) {
+        assert_eq!(LegacyZnode::decode(&znode.encode(), ByteOrder::Little), Ok(znode));
+    }
+}
+
+pub fn acl(data: &[u8]) {
+    let (order, raw) = ordered(data);
+    if let Ok(aces) = acl::decode_all(raw, order) {
+        assert_eq!(acl::decode_all(&acl::encode(&aces), ByteOrder::Little), Ok(aces));
+    }
+    if let Ok(acl) = PosixAcl::decode(raw) {
+        let _ = (acl.permissions(), acl.is_trivial());
+        assert_eq!(PosixAcl::decode(&acl.encode()), Ok(acl));
+    }
+}
+
+/// Words that ZAPs hold: directory entries, device numbers, registered attributes, bookmarks.
+pub fn zap_values(data: &[u8]) {
+    let words: Vec<_> = data.chunks_exact(8).map(|word| ByteOrder::Little.u64(word, 0)).collect();
+    for &word in &words {
+        if let Ok(entry) = Dirent::decode(word) {
+            assert_eq!(Dirent::decode(entry.encode()), Ok(entry));
+        }
+        let (major, minor) = rdev::unpack(word);
+        let _ = (rdev::pack(major, minor), rdev::to_user(major, minor), rdev::from_user(word));
+        if let Ok(attribute) = sa::Registered::decode("ZPL_MODE", word) {
+            assert_eq!(sa::Registered::decode("ZPL_MODE", attribute.encode()), Ok(attribute));
+        }
+    }
+    if let Ok(bookmark) = Bookmark::decode(&words) {
+        assert_eq!(bookmark.encode(), words);
     }
 }
 

@@ -22,6 +22,8 @@ const UBERBLOCK_MAGIC: u64 = 0x00ba_b10c;
 const UBERBLOCK_ROOT: usize = 0x28;
 const DATA_START: u64 = 4 << 20;
 const DATASET_BLKPTR: usize = 0x80;
+/// What the target `sa` takes for "project and ACL".
+const SA_LAYOUT_OF_FILES: u8 = 0b11;
 
 /// Inputs by target.
 #[derive(Default)]
@@ -56,9 +58,11 @@ impl Seeds {
     /// Takes what the image of a pool's only device holds.
     pub fn add_image(&mut self, image: &[u8]) {
         self.visited.clear();
-        if let Some(label) = image.get(LABEL_CONFIG) {
-            if let Ok((_, len)) = NvList::decode_prefix(label) {
-                self.keep("nvlist_xdr", label[..len].to_vec());
+        if let Some(label) = image.get(LABEL_CONFIG)
+            && let Ok((_, len)) = NvList::decode_prefix(label)
+        {
+            for target in ["nvlist_xdr", "config", "label"] {
+                self.keep(target, label[..len].to_vec());
             }
         }
         let word = |at: usize| ByteOrder::Little.u64(image, at);
@@ -67,7 +71,7 @@ impl Seeds {
             .filter(|&at| at + 1024 <= image.len() && word(at) == UBERBLOCK_MAGIC)
             .max_by_key(|&at| word(at + 16));
         if let Some(at) = newest {
-            self.keep_little("uberblock", &image[at..at + 1024]);
+            self.keep("uberblock", image[at..at + 1024].to_vec());
             self.follow(image, &image[at + UBERBLOCK_ROOT..]);
         }
     }
@@ -167,12 +171,17 @@ impl Seeds {
                 ObjectType::DSL_DATASET => "dsl_dataset",
                 ObjectType::BPOBJ_HDR => "bpobj",
                 ObjectType::SPACE_MAP_HEADER => "space_map_header",
-                ObjectType::SA => "sa",
+                ObjectType::DEADLIST_HDR => "deadlist",
                 ObjectType::ZNODE => "znode",
                 _ => "",
             };
             if !bonus.is_empty() {
                 self.keep_little(bonus, &dnode.bonus);
+            }
+            match dnode.bonus_type {
+                ObjectType::SA => self.keep("sa", [&[SA_LAYOUT_OF_FILES], &dnode.bonus[..]].concat()),
+                ObjectType::SPA_HISTORY_OFFSETS => self.keep("history", dnode.bonus.clone()),
+                _ => {}
             }
             dnode.block_ptrs.iter().chain(&dnode.spill).for_each(|ptr| {
                 self.follow(image, &ptr.encode(ByteOrder::Little));

@@ -30,7 +30,9 @@ pub fn main(program: Program, words: &[String], around: &Surroundings, mut conso
     };
     let mut about = None;
     let ended = match word.as_str() {
-        "-?" | "--help" | "-h" | "help" if rest.is_empty() || word != "help" => console.line(program.usage().trim_end()),
+        "-?" | "--help" | "-h" | "help" if rest.is_empty() || word != "help" => {
+            console.line(program.usage().trim_end())
+        }
         "help" => help(program, rest, &mut console),
         "--version" | "-V" => versions(&mut console),
         word => match program.command(word) {
@@ -91,7 +93,9 @@ fn run(call: Call, console: &mut Console) -> Result<(), Failure> {
             }
             versions(console)
         }
-        (program, name) => Err(Failure::refused(format!("cenote: not supported yet: {} {name}", program.name()))),
+        (program, name) => {
+            Err(Failure::refused(format!("cenote: not supported yet: {} {name}", program.name())))
+        }
     }
 }
 
@@ -140,7 +144,9 @@ mod tests {
             let lines: Vec<&str> = out.lines().collect();
             assert!(status == 0 && lines.len() == 2 && lines[1].starts_with("zfs-kmod-2.4"), "{word}");
         }
-        assert!(call(Program::Zfs, "version -j").1.starts_with(r#"{"output_version":{"command":"zfs version""#));
+        assert!(
+            call(Program::Zfs, "version -j").1.starts_with(r#"{"output_version":{"command":"zfs version""#)
+        );
     }
 
     #[test]

@@ -5,6 +5,7 @@
 
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
+use pool::props::{Form as NumberForm, Kind, Property, Value};
 
 /// The forms of a date.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -39,6 +40,17 @@ pub fn show(seconds: u64, form: Form) -> String {
     show_in(seconds, form, TimeZone::system())
 }
 
+/// Shows any property's value: dates in their form unless `raw` (`-p`) wants seconds, the rest as it is.
+pub fn value(property: &Property, value: &Value, raw: bool) -> String {
+    match (property.kind, value) {
+        (Kind::Number(NumberForm::Date), &Value::Number(seconds)) if !raw => show(seconds, Form::Minute),
+        (Kind::Number(NumberForm::DateSeconds), &Value::Number(seconds)) if !raw => {
+            show(seconds, Form::Second)
+        }
+        _ => property.format_value(value, raw).into_owned(),
+    }
+}
+
 fn show_in(seconds: u64, form: Form, zone: TimeZone) -> String {
     match i64::try_from(seconds).ok().and_then(|s| Timestamp::from_second(s).ok()) {
         Some(instant) => instant.to_zoned(zone).strftime(form.pattern()).to_string(),
@@ -71,6 +83,15 @@ mod tests {
     #[test]
     fn a_time_beyond_the_calendar_is_its_number() {
         assert_eq!(show(u64::MAX, Form::Minute), u64::MAX.to_string());
+    }
+
+    #[test]
+    fn only_dates_are_dates() {
+        let property = |name| pool::props::dataset::parse(name).expect("known");
+        let shown = |name, n, raw| value(property(name), &Value::Number(n), raw);
+        assert_eq!(shown("creation", 1_795_236_014, true), "1795236014");
+        assert_eq!(shown("creation", 1_795_236_014, false), show(1_795_236_014, Form::Minute));
+        assert_eq!(shown("quota", 1 << 20, false), "1M");
     }
 
     #[test]

@@ -141,7 +141,13 @@ mod tests {
     #[test]
     fn pools_and_versions_are_laid_out_as_recorded() {
         let head = PoolHead {
-            name: "tank", state: "ONLINE", guid: 6117534059992966118, txg: 4, spa_version: 5000, zpl_version: 5, typed: true,
+            name: "tank",
+            state: "ONLINE",
+            guid: 6117534059992966118,
+            txg: 4,
+            spa_version: 5000,
+            zpl_version: 5,
+            typed: true,
         };
         assert_eq!(
             Value::Object(pool(head, true)).to_string(),

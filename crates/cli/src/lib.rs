@@ -46,7 +46,11 @@ pub fn main() -> ExitCode {
 
 /// Runs `zfs` or `zpool`. Names of datasets and properties are ASCII and paths given to these two are kept in
 /// text structures on disk, so arguments must be UTF-8.
-pub(crate) fn compatible(program: Program, words: impl IntoIterator<Item = OsString>, around: Surroundings) -> u8 {
+pub(crate) fn compatible(
+    program: Program,
+    words: impl IntoIterator<Item = OsString>,
+    around: Surroundings,
+) -> u8 {
     let console = out::standard();
     let words: Result<Vec<String>, OsString> = words.into_iter().map(OsString::into_string).collect();
     match words {

@@ -126,7 +126,10 @@ mod tests {
     fn a_usage_error_shows_the_usage_and_ends_with_two() {
         let mut err = Vec::new();
         let console = Console::new(io::sink(), &mut err);
-        assert_eq!(console.finish(Err(Failure::usage("missing command")), || "usage:\n\tzfs\n".to_owned()), 2);
+        assert_eq!(
+            console.finish(Err(Failure::usage("missing command")), || "usage:\n\tzfs\n".to_owned()),
+            2
+        );
         assert_eq!(String::from_utf8_lossy(&err), "missing command\nusage:\n\tzfs\n");
     }
 }

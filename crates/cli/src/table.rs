@@ -45,7 +45,9 @@ impl Column {
         match asked {
             dataset::Asked::Native(property) => Column::native(property, raw),
             dataset::Asked::User(_) => Column::other(word, Justify::Left),
-            dataset::Asked::Account(_) | dataset::Asked::WrittenSince(_) => Column::other(word, Justify::Right),
+            dataset::Asked::Account(_) | dataset::Asked::WrittenSince(_) => {
+                Column::other(word, Justify::Right)
+            }
         }
     }
 
@@ -244,7 +246,11 @@ mod tests {
         let text = listed(
             "name,used,available,referenced,mountpoint",
             false,
-            &["NVMe|7.01M|345M|26K|/NVMe", "NVMe/db|1.11M|345M|1.11M|/NVMe/db", "NVMe/gzip-1|664K|345M|664K|/NVMe/gzip-1"],
+            &[
+                "NVMe|7.01M|345M|26K|/NVMe",
+                "NVMe/db|1.11M|345M|1.11M|/NVMe/db",
+                "NVMe/gzip-1|664K|345M|664K|/NVMe/gzip-1",
+            ],
         );
         assert_eq!(
             text,
@@ -323,10 +329,13 @@ mod tests {
             "NAME    PROPERTY  VALUE  SOURCE\ntank/a  quota     1.50M  local\n"
         );
         assert_eq!(
-            shown(&Field::DEFAULT, &[
-                got("tank/b", "user:prop", "hello", Source::Local),
-                got("tank/b", "quota", "10M", Source::Local)
-            ]),
+            shown(
+                &Field::DEFAULT,
+                &[
+                    got("tank/b", "user:prop", "hello", Source::Local),
+                    got("tank/b", "quota", "10M", Source::Local)
+                ]
+            ),
             "NAME    PROPERTY   VALUE      SOURCE\n\
              tank/b  user:prop  hello      local\n\
              tank/b  quota      10M        local\n"

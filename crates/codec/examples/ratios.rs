@@ -1,7 +1,7 @@
 //! Compares our ratios with those that OpenZFS reports for the same files.
 //!
 //! ```text
-//! cargo run --release -p cenote-codec --example ratios -- FOLDER RATIOS.json [NAME-PART]
+//! cargo run --release -p cenote-codec --example ratios -- FOLDER RATIOS.json [FILE-PART | COMPRESSION …]
 //! ```
 //!
 //! FOLDER holds the files (unpacked); RATIOS.json maps file → recordsize → compression → compressratio, each
@@ -27,8 +27,8 @@ const EMBEDDED_MAX: usize = 112;
 
 fn main() -> Result<(), Box<dyn Error>> {
     let args: Vec<String> = env::args().skip(1).collect();
-    let [folder, json, part @ ..] = args.as_slice() else {
-        return Err("usage: ratios FOLDER RATIOS.json [NAME-PART]".into());
+    let [folder, json, parts @ ..] = args.as_slice() else {
+        return Err("usage: ratios FOLDER RATIOS.json [FILE-PART | COMPRESSION …]".into());
     };
     let expected: Value = serde_json::from_str(&fs::read_to_string(json)?)?;
     let mut worst: BTreeMap<String, (f64, f64)> = BTreeMap::new();
@@ -38,12 +38,13 @@ fn main() -> Result<(), Box<dyn Error>> {
     );
     for (file, sizes) in expected.as_object().ok_or("not an object")? {
         let Some(sizes) = sizes.as_object() else { continue };
-        if part.iter().any(|part| !file.contains(part.as_str())) {
-            continue;
-        }
         let data = fs::read(Path::new(folder).join(file))?;
         for (recordsize, cells) in sizes {
             for (name, theirs) in cells.as_object().ok_or("not an object")? {
+                let named = |part: &String| file.contains(part.as_str()) || name == part;
+                if !parts.is_empty() && !parts.iter().any(named) {
+                    continue;
+                }
                 let theirs = theirs.as_f64().ok_or("not a number")?;
                 let (logical, stored) = store(&data, recordsize.parse()?, setting(name)?);
                 let records = data.len().div_ceil(recordsize.parse()?);

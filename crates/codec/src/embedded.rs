@@ -64,7 +64,7 @@ mod tests {
     const VERIFIER: [u64; 4] = [0x4000, 0, 0, 0];
 
     fn region() -> Vec<u8> {
-        (0..8192u32).map(|i| (i * 31 >> 3) as u8).collect()
+        (0..8192u32).map(|i| ((i * 31) >> 3) as u8).collect()
     }
 
     #[test]

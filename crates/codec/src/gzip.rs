@@ -19,7 +19,7 @@ const NOISE_GZIP_MAX: u8 = 3;
 const NOISE_LEVEL: u8 = 10;
 const NOISE_SLOT: usize = LEVELS.len();
 /// Noise that is worth it: its bytes alone save something, in 1/256 bits per byte.
-const NOISE_ENTROPY_MAX: u64 = 7 * 256 + 64;
+const NOISE_ENTROPY_MAX: u64 = 7 * 256 + 128;
 
 thread_local! {
     /// One compressor per gzip level and one for noise, made when first used.

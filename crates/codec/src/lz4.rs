@@ -5,21 +5,21 @@
 use format::Compression;
 
 use crate::CodecError;
-use crate::simd::lz4;
+use crate::simd::{lz4, lz4_encoder};
 
 const HEADER: usize = 4;
 const KIND: Compression = Compression::Lz4;
 
 pub(crate) fn compress(src: &[u8], dst: &mut [u8]) -> Option<usize> {
     let (header, body) = dst.split_first_chunk_mut::<HEADER>()?;
-    let used = lz4::compress(src, body)?;
+    let used = lz4_encoder::encode(src, body)?;
     *header = u32::try_from(used).ok()?.to_be_bytes();
     Some(HEADER + used)
 }
 
 /// Whether LZ4 brings `src` into `scratch`, framing not counted; the early abort of zstd asks.
 pub(crate) fn fits(src: &[u8], scratch: &mut [u8]) -> bool {
-    lz4::compress(src, scratch).is_some()
+    lz4_encoder::encode(src, scratch).is_some()
 }
 
 pub(crate) fn decompress(src: &[u8], dst: &mut [u8]) -> Result<(), CodecError> {

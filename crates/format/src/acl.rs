@@ -127,7 +127,8 @@ pub fn encode(aces: &[Ace]) -> Vec<u8> {
     raw
 }
 
-/// The ACL that says exactly what `mode` (with its type bits) says: what each create and chmod writes.
+/// The ACL that says exactly what `mode` (with its type bits) says: what chmod writes. (On create, OpenZFS
+/// on Linux gives all types the directory's DELETE_CHILD with their write bits; it has no effect there.)
 #[must_use]
 pub fn trivial(mode: u64) -> Vec<Ace> {
     let write = if mode & znode::S_IFMT == znode::S_IFDIR { WRITE | DELETE_CHILD } else { WRITE };

@@ -172,6 +172,9 @@ pub fn decode(raw: &[u8], order: ByteOrder) -> Result<BlockPtr, Corrupt> {
     let encrypted = bits(prop, 61, 1) == 1;
     let mut dvas = [0, 2, 4].map(|i| Dva::decode(word(i), word(i + 1)));
     if word(0) == 0 && word(1) == 0 {
+        if prop != bits(prop, 0, 16) | kind_bits(object_type, level) {
+            return Err(Corrupt::new("hole properties", prop));
+        }
         let lsize = (bits(prop, 0, 16) + 1) << SECTOR_SHIFT;
         let never_written = prop == 0 && word(10) == 0;
         return Ok(BlockPtr::Hole(Hole {
@@ -304,7 +307,7 @@ impl BlockPtr {
         match self {
             BlockPtr::Hole(hole) => {
                 if hole.lsize != 0 {
-                    put(6, (hole.lsize >> SECTOR_SHIFT) - 1 | kind_bits(hole.object_type, hole.level));
+                    put(6, ((hole.lsize >> SECTOR_SHIFT) - 1) | kind_bits(hole.object_type, hole.level));
                 }
                 put(10, hole.birth.0);
             }

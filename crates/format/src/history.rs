@@ -163,9 +163,7 @@ mod tests {
             let Some(record) = take(&mut rest).unwrap() else { break };
             assert_eq!(frame(&record), before[..before.len() - rest.len()]);
             assert!(record.get_u64("history time").is_some());
-            names.push(
-                record.get_str("history internal_name").or(record.get_str("internal_name")).map(String::from),
-            );
+            names.push(record.get_str("internal_name").map(String::from));
         }
         assert_eq!(names.len(), 11);
         assert_eq!(names[0].as_deref(), Some("create"));

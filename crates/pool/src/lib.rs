@@ -1,3 +1,34 @@
+//! The living pool: labels, import and export, the MOS, transaction groups, space maps on disk, features, and
+//! the dataset layer.
+//!
+//! From:   `zpl`, `cli` and `bench`, which open pools and change datasets within transactions.
+//! To:     `dmu` and `storage`. Only this room knows which txg is durable.
 #![forbid(unsafe_code)]
 
+mod api;
+mod bpobj;
+mod create;
+mod dataset;
+mod dsl;
+mod error;
+mod features;
+mod history;
+mod import;
+pub mod labels;
+mod mos;
+mod pool;
 pub mod props;
+mod space_maps;
+mod sync;
+mod tx;
+
+pub use create::CreateSpec;
+pub use dataset::{Dataset, Settings};
+pub use dsl::create::{Initialise, NewFilesystem};
+pub use dsl::lookup::DatasetInfo;
+pub use error::{Error, Result};
+pub use features::FeatureState;
+pub use history::Event;
+pub use import::{Found, discover, open_disk, parse_guid};
+pub use pool::{Info, Options, Pool};
+pub use tx::{Hold, Tx};

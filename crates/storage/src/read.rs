@@ -121,16 +121,8 @@ impl Storage {
 
     fn read_gang(&self, leader: &Block, dva: Dva, depth: u32) -> Result<Vec<u8>, ReadError> {
         let depth = depth.checked_sub(1).ok_or(ReadError::Unsupported("gang blocks nested this deep"))?;
-        let top = self.vdevs().top_of(&dva)?;
-        let mut header = vec![0; GANG_HEADER];
-        top.read(0, dva.offset, &mut header)?;
-        let first = leader.dvas[0];
-        let verifier = [u64::from(first.vdev.0), first.offset, leader.physical_birth().0, 0];
-        let order = codec::embedded::verify(&header, verifier)
-            .ok_or(ReadError::NoGoodCopy { tried: vec![dva] })?;
         let mut raw = Vec::with_capacity(leader.psize as usize);
-        for slot in header[..3 * blkptr::SIZE].chunks_exact(blkptr::SIZE) {
-            let BlockPtr::Block(member) = BlockPtr::decode(slot, order)? else { continue };
+        for member in self.gang_members(leader, dva)? {
             if raw.len() as u64 + member.psize > leader.psize.min(MAX_BLOCK) {
                 return Err(ReadError::Unsupported("a gang larger than its leader"));
             }
@@ -144,6 +136,53 @@ impl Storage {
             return Err(ReadError::NoGoodCopy { tried: vec![dva] });
         }
         Ok(raw)
+    }
+
+    /// Every extent that `block` occupies, gang headers and members included: what freeing it frees.
+    ///
+    /// # Errors
+    /// If a gang header cannot be read.
+    pub fn extents(&self, block: &Block) -> Result<Vec<Dva>, ReadError> {
+        let mut found = Vec::new();
+        self.collect_extents(block, GANG_DEPTH_MAX, &mut found)?;
+        Ok(found)
+    }
+
+    fn collect_extents(&self, block: &Block, depth: u32, found: &mut Vec<Dva>) -> Result<(), ReadError> {
+        let mut members_done = false;
+        for dva in block.copies() {
+            if !dva.gang {
+                found.push(dva);
+                continue;
+            }
+            let depth = depth.checked_sub(1).ok_or(ReadError::Unsupported("gang blocks nested this deep"))?;
+            let top = self.vdevs().top_of(&dva)?;
+            found.push(Dva { asize: top.asize_of(GANG_HEADER as u64), gang: false, ..dva });
+            // All header copies name the same members.
+            if !std::mem::replace(&mut members_done, true) {
+                for member in self.gang_members(block, dva)? {
+                    self.collect_extents(&member, depth, found)?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn gang_members(&self, leader: &Block, dva: Dva) -> Result<Vec<Block>, ReadError> {
+        let top = self.vdevs().top_of(&dva)?;
+        let mut header = vec![0; GANG_HEADER];
+        top.read(0, dva.offset, &mut header)?;
+        let first = leader.dvas[0];
+        let verifier = [u64::from(first.vdev.0), first.offset, leader.physical_birth().0, 0];
+        let order = codec::embedded::verify(&header, verifier)
+            .ok_or(ReadError::NoGoodCopy { tried: vec![dva] })?;
+        let mut members = Vec::new();
+        for slot in header[..3 * blkptr::SIZE].chunks_exact(blkptr::SIZE) {
+            if let BlockPtr::Block(member) = BlockPtr::decode(slot, order)? {
+                members.push(member);
+            }
+        }
+        Ok(members)
     }
 
     fn read_embedded(&self, embedded: &Embedded) -> Result<Record, ReadError> {

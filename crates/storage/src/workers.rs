@@ -196,7 +196,7 @@ mod tests {
     #[test]
     fn borrowed_data_may_be_used_and_calls_may_nest() {
         let workers = Workers::new(1);
-        let table = vec![1u64, 2, 3];
+        let table = [1u64, 2, 3];
         let mut sum = 0;
         let inner = |i: usize| {
             let mut inner_sum = 0;

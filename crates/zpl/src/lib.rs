@@ -1,1 +1,35 @@
+//! POSIX meaning on a dataset: names, nodes, attributes, links, extended attributes.
+//!
+//! From:   the command line, FUSE later: calls by object number and name.
+//! To:     `dmu` objects, changed within transactions of `pool`.
+//!
+//! Permissions are the caller's affair: modes and owners are kept, not enforced.
 #![forbid(unsafe_code)]
+
+mod acl;
+mod attributes;
+pub mod check;
+mod create;
+mod dir;
+mod error;
+mod file;
+mod fs;
+mod initialise;
+mod locks;
+mod node;
+mod path;
+mod records;
+mod remove;
+mod rename;
+mod xattr;
+
+pub use create::NewNode;
+pub use dir::DirEntry;
+pub use error::{Error, Result};
+pub use format::znode::Time;
+pub use fs::Filesystem;
+pub use initialise::{NewFilesystem, initialise};
+pub use node::{FileKind, SetAttr, Stat, Times};
+pub use records::{Piece, Records};
+pub use rename::Replace;
+pub use xattr::XattrMode;

@@ -9,7 +9,7 @@
 
 mod assign;
 
-pub use assign::{Assignments, AssignError, assignment};
+pub use assign::{AssignError, Assignments, assignment};
 use thiserror::Error;
 
 /// The options of a subcommand, as words parted by blanks: `H p j|json o:` says that `-H`, `-p`, `-j` or
@@ -49,7 +49,7 @@ impl Parsed {
 
     /// The argument of an option; the last one given counts.
     pub fn value(&self, name: &str) -> Option<&str> {
-        self.values(name).last()
+        self.options.iter().rev().find(|(n, _)| *n == name).and_then(|(_, value)| value.as_deref())
     }
 
     /// Every argument given to an option, in order.
@@ -168,7 +168,10 @@ mod tests {
     fn options_may_stand_anywhere() {
         let parsed = parse("tank/a -o name -Hp tank/b").expect("good");
         assert_eq!(parsed.operands, ["tank/a", "tank/b"]);
-        assert_eq!((parsed.value("o"), parsed.has("H"), parsed.has("p"), parsed.has("r")), (Some("name"), true, true, false));
+        assert_eq!(
+            (parsed.value("o"), parsed.has("H"), parsed.has("p"), parsed.has("r")),
+            (Some("name"), true, true, false)
+        );
     }
 
     #[test]
@@ -185,7 +188,10 @@ mod tests {
     #[test]
     fn two_dashes_end_options_and_one_dash_is_an_operand() {
         let parsed = parse("-H -- -p - tank").expect("good");
-        assert_eq!((parsed.operands, parsed.options.len()), (vec!["-p".into(), "-".into(), "tank".into()], 1));
+        assert_eq!(
+            (parsed.operands, parsed.options.len()),
+            (vec!["-p".into(), "-".into(), "tank".into()], 1)
+        );
         assert_eq!(parse("- -H").expect("good").operands, ["-"]);
     }
 

@@ -296,9 +296,15 @@ mod tests {
 
     #[test]
     fn copies_go_into_pools_and_out_of_them() {
-        let Command::Cp(cp) = parse("cp -rp a ./b:/c tank/fs:/x").expect("good").command else { panic!("cp") };
+        let Command::Cp(cp) = parse("cp -rp a ./b:/c tank/fs:/x").expect("good").command else {
+            panic!("cp")
+        };
         assert_eq!(cp.sources, [Place::Local("a".into()), Place::Local("./b:/c".into())]);
-        assert!(cp.recursive && cp.preserve && matches!(&cp.destination, Place::InPool(p) if p.dataset == "tank/fs"));
+        assert!(
+            cp.recursive
+                && cp.preserve
+                && matches!(&cp.destination, Place::InPool(p) if p.dataset == "tank/fs")
+        );
         let Command::Cp(cp) = parse("cp tank@s:/x .").expect("good").command else { panic!("cp") };
         assert_eq!(cp.destination, Place::Local(".".into()));
         assert!(parse("cp a").is_err() && parse("cp a t*:/x").is_err());
@@ -308,7 +314,10 @@ mod tests {
     fn bench_takes_lists() {
         let line = "bench --compression off,lz4 --recordsize 128K,1M --threads 1,2 --repeat 3 --json - src";
         let Command::Bench(bench) = parse(line).expect("good").command else { panic!("bench") };
-        assert_eq!((bench.compression, bench.recordsize), (vec!["off".into(), "lz4".into()], vec![128 << 10, 1 << 20]));
+        assert_eq!(
+            (bench.compression, bench.recordsize),
+            (vec!["off".into(), "lz4".into()], vec![128 << 10, 1 << 20])
+        );
         assert_eq!((bench.threads, bench.repeat, bench.paths.len()), (vec![1, 2], 3, 1));
         assert!(parse("bench --recordsize x").is_err() && parse("bench --dir a --pool b").is_err());
         assert!(parse("bench --repeat 0").is_err() && parse("bench").is_ok());

@@ -103,7 +103,9 @@ mod tests {
         for command in Program::Zfs.commands().iter().chain(Program::Zpool.commands()) {
             for line in command.syntax {
                 for word in line.split(|c: char| c.is_whitespace() || "[]|…".contains(c)) {
-                    let Some(letters) = word.strip_prefix('-').filter(|l| !l.starts_with('-')) else { continue };
+                    let Some(letters) = word.strip_prefix('-').filter(|l| !l.starts_with('-')) else {
+                        continue;
+                    };
                     for letter in letters.chars() {
                         let probe = [format!("-{letter}"), "x".to_owned()];
                         let parsed = command.options.parse(&probe, false);

@@ -7,3 +7,4 @@ pub(crate) mod fletcher2;
 #[cfg(target_arch = "x86_64")]
 pub(crate) mod fletcher4;
 pub(crate) mod lz4;
+pub(crate) mod lz4_encoder;

@@ -791,6 +791,8 @@ mod tests {
 
     const HASH: u64 = 0x1234_5670_0000_0000;
 
+    type Operation<'a> = &'a dyn Fn(&mut [u8]) -> bool;
+
     fn key(name: &str) -> Key<'_> {
         name.into()
     }
@@ -911,7 +913,7 @@ mod tests {
                     let _ = (entry.name(), entry.words(), entry.value(), entry.value_u64());
                 }
             }
-            let operations: [&dyn Fn(&mut [u8]) -> bool; 4] = [
+            let operations: [Operation<'_>; 4] = [
                 &|raw| insert(raw, HASH, key("new"), &Value::from_bytes(&[1; 30])).is_ok(),
                 &|raw| update(raw, HASH, key(&names[0]), &Value::from_bytes(&[1; 50])).is_ok(),
                 &|raw| remove(raw, HASH, key(&names[0])).is_ok(),

@@ -74,6 +74,9 @@ pub enum PropertyError {
     // Pools.
     #[error("property 'ashift' number {text} is invalid, only values between 9 and 16 are allowed.")]
     Ashift { text: String },
+    /// `-o ashift=` of `create` and `add`; printed without a "cannot …" before it.
+    #[error("invalid 'ashift={text}' property: only values between 9 and 16 are allowed.")]
+    AshiftOption { text: String },
     #[error("property 'version' number {text} is invalid.")]
     PoolVersion { text: String },
     #[error("property '{name}' can only be set at import time")]

@@ -249,7 +249,7 @@ impl Property {
         if matches!(kind, DatasetKind::Snapshot | DatasetKind::Bookmark) {
             return Err(PropertyError::NotForSnapshots);
         }
-        if !self.applies.contains(kind) && self.access != Access::ReadOnly {
+        if !self.applies.contains(kind) {
             return Err(PropertyError::WrongType { name: self.name });
         }
         match self.access {

@@ -103,9 +103,9 @@ fn check_component(component: &str) -> Result<(), NameError> {
     }
     // '%' belongs to internal names; they exist, but nobody creates them.
     match component.chars().find(|c| !is_name_char(*c) && *c != '%') {
-        Some(c) => return Err(NameError::Character(c)),
-        None if component == "." => return Err(NameError::Dot),
-        None if component == ".." => return Err(NameError::DotDot),
+        Some(c) => Err(NameError::Character(c)),
+        None if component == "." => Err(NameError::Dot),
+        None if component == ".." => Err(NameError::DotDot),
         None => Ok(()),
     }
 }

@@ -158,6 +158,18 @@ pub fn check_settable(property: &'static Property, moment: Moment) -> Result<(),
     }
 }
 
+/// Reads `-o ashift=` of `create` and `add`, which is refused in other words than `set ashift=`.
+///
+/// # Errors
+/// Not a number, or neither 0 (chosen by the device) nor 9 to 16.
+pub fn ashift_option(text: &str) -> Result<u32, PropertyError> {
+    match number::parse_size(text)? {
+        0 => Ok(0),
+        shift @ 9..=16 => Ok(shift as u32),
+        _ => Err(PropertyError::AshiftOption { text: text.to_owned() }),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -197,5 +209,14 @@ mod tests {
         );
         assert_eq!(reason("altroot", Moment::Import), Ok(()));
         assert_eq!(reason("comment", Moment::Set), Ok(()));
+    }
+
+    #[test]
+    fn ashift_is_read_at_creation_in_its_own_words() {
+        assert_eq!((ashift_option("12"), ashift_option("0")), (Ok(12), Ok(0)));
+        assert_eq!(
+            ashift_option("8").map_err(|e| e.to_string()),
+            Err("invalid 'ashift=8' property: only values between 9 and 16 are allowed.".to_owned())
+        );
     }
 }

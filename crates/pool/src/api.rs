@@ -1,0 +1,272 @@
+//! What a user of the pool asks of it: datasets, properties, history.
+
+use std::sync::{Arc, Weak};
+
+use dmu::Objset;
+
+use crate::dataset::Dataset;
+use crate::dsl::create::{Initialise, NewFilesystem};
+use crate::dsl::lookup::{self, DatasetInfo};
+use crate::dsl::properties;
+use crate::history::{self, Event};
+use crate::pool::Pool;
+use crate::props::{Property, Source, Value};
+use crate::{Error, Result};
+
+impl Pool {
+    fn shared(&self) -> std::sync::RwLockReadGuard<'_, ()> {
+        self.inner.dsl.read().expect("no code panics while holding the DSL lock")
+    }
+
+    /// The command that is being carried out, for the pool's history. It is noted with the first change.
+    ///
+    /// # Panics
+    /// If another thread panicked while storing it.
+    pub fn set_command(&self, command: &str) {
+        *self.inner.command.lock().expect("the command lock guards a plain store") = Some(command.to_owned());
+    }
+
+    /// The pool's history, oldest first.
+    ///
+    /// # Errors
+    /// If it cannot be read.
+    pub fn history(&self) -> Result<Vec<Event>> {
+        history::read(&self.inner.mos)
+    }
+
+    /// Everything about the dataset `name` (`pool/fs` or `pool/fs@snap`).
+    ///
+    /// # Errors
+    /// [`Error::NoDataset`], or the DSL cannot be read.
+    pub fn dataset(&self, name: &str) -> Result<DatasetInfo> {
+        let _shared = self.shared();
+        lookup::info(&self.inner, name)
+    }
+
+    /// `top` and what lies below it, `depth` levels (all if `None`), parents first; with snapshots if asked.
+    ///
+    /// # Errors
+    /// [`Error::NoDataset`], or the DSL cannot be read.
+    pub fn list(&self, top: &str, depth: Option<usize>, snapshots: bool) -> Result<Vec<DatasetInfo>> {
+        let _shared = self.shared();
+        lookup::list(&self.inner, top, depth, snapshots)
+    }
+
+    /// A native property in effect with its source; `None` where it does not apply or has no value.
+    ///
+    /// # Errors
+    /// If the DSL cannot be read.
+    pub fn property(
+        &self,
+        info: &DatasetInfo,
+        property: &'static Property,
+    ) -> Result<Option<(Value, Source)>> {
+        let _shared = self.shared();
+        properties::native(&self.inner, info, property)
+    }
+
+    /// User properties in effect, by name: (name, value, source).
+    ///
+    /// # Errors
+    /// If the DSL cannot be read.
+    pub fn user_properties(&self, info: &DatasetInfo) -> Result<Vec<(String, String, Source)>> {
+        let _shared = self.shared();
+        properties::user(&self.inner, info)
+    }
+
+    /// One user property in effect.
+    ///
+    /// # Errors
+    /// If the DSL cannot be read.
+    pub fn user_property(&self, info: &DatasetInfo, name: &str) -> Result<Option<(String, Source)>> {
+        let _shared = self.shared();
+        properties::user_one(&self.inner, info, name)
+    }
+
+    /// The value received with a stream, whatever is in effect.
+    ///
+    /// # Errors
+    /// If the DSL cannot be read.
+    pub fn received_property(&self, info: &DatasetInfo, name: &str) -> Result<Option<Value>> {
+        let _shared = self.shared();
+        properties::received(&self.inner, info, name)
+    }
+
+    /// Pool properties kept in the MOS, by name.
+    ///
+    /// # Errors
+    /// If they cannot be read.
+    pub fn pool_properties(&self) -> Result<Vec<(String, Value)>> {
+        let Some(id) = self.inner.mos.directory_object("pool_props")? else { return Ok(Vec::new()) };
+        let mut found = Vec::new();
+        for entry in dmu::zap::entries(&*self.inner.mos.object(id)?) {
+            let entry = entry?;
+            let name = String::from_utf8_lossy(&entry.name).into_owned();
+            let value = match (entry.value.as_u64(), entry.value.as_text()) {
+                (Some(number), _) => Value::Number(number),
+                (None, Some(text)) => Value::Text(text.to_owned()),
+                (None, None) => continue,
+            };
+            found.push((name, value));
+        }
+        Ok(found)
+    }
+
+    /// Bytes waiting to be freed in the background by OpenZFS.
+    ///
+    /// # Errors
+    /// If the list cannot be read.
+    pub fn freeing(&self) -> Result<u64> {
+        match self.inner.mos.directory_object("free_bpobj")? {
+            Some(id) => Ok(crate::bpobj::totals(&self.inner.mos, id)?.used as u64),
+            None => Ok(0),
+        }
+    }
+
+    /// Usable bytes of the pool, parity and reserve taken out: what the root dataset could fill.
+    #[must_use]
+    pub fn usable(&self) -> u64 {
+        lookup::pool_size(&self.inner)
+    }
+
+    /// Opens a dataset or snapshot for its contents.
+    ///
+    /// # Errors
+    /// [`Error::NoDataset`], or its root cannot be read.
+    pub fn open(&self, name: &str) -> Result<Arc<Dataset>> {
+        let _shared = self.shared();
+        let inner = &self.inner;
+        let info = lookup::info(inner, name)?;
+        if let Some(open) = inner.datasets().get(&info.id).and_then(Weak::upgrade) {
+            return Ok(open);
+        }
+        let (settings, policy) = properties::settings(inner, &info)?;
+        let objset = Objset::open(inner.storage.clone(), inner.budget.clone(), info.phys.bp)?;
+        let marks = inner.dataset_marks(info.id)?;
+        let available = if info.is_snapshot() {
+            0
+        } else {
+            lookup::available(inner, &info, settings.refquota, settings.refreservation)?
+        };
+        let dataset = Arc::new(Dataset::new(
+            inner.clone(),
+            info.id,
+            info.dir_id,
+            info.name.clone(),
+            Arc::new(objset),
+            info.is_snapshot(),
+            settings,
+            policy,
+            available,
+            marks,
+        ));
+        let mut table = inner.datasets();
+        if let Some(open) = table.get(&info.id).and_then(Weak::upgrade) {
+            return Ok(open);
+        }
+        table.insert(info.id, Arc::downgrade(&dataset));
+        Ok(dataset)
+    }
+
+    /// Creates a file system with local properties.
+    ///
+    /// # Errors
+    /// [`Error::Exists`], [`Error::NoDataset`] for a missing parent, or it cannot be written.
+    pub fn create_filesystem(
+        &self,
+        name: &str,
+        local: Vec<(String, Value)>,
+        new: NewFilesystem,
+        initialise: Initialise,
+    ) -> Result<()> {
+        let name = name.to_owned();
+        self.run(move |syncing| syncing.create_filesystem(&name, &local, &new, &initialise))
+    }
+
+    /// Destroys a file system or volume that has neither children nor snapshots.
+    ///
+    /// # Errors
+    /// [`Error::HasChildren`], [`Error::DatasetBusy`], [`Error::NoDataset`].
+    pub fn destroy_dataset(&self, name: &str) -> Result<()> {
+        let name = name.to_owned();
+        self.run(move |syncing| syncing.destroy_head(&name))
+    }
+
+    /// Renames a file system or volume within the pool.
+    ///
+    /// # Errors
+    /// [`Error::Exists`], [`Error::NoDataset`].
+    pub fn rename_dataset(&self, from: &str, to: &str) -> Result<()> {
+        let (from, to) = (from.to_owned(), to.to_owned());
+        self.run(move |syncing| syncing.rename_dir(&from, &to))
+    }
+
+    /// Sets local properties of a file system or volume; `None` inherits. Values were checked by
+    /// [`Property::parse_value`]; here only what depends on the pool is.
+    ///
+    /// # Errors
+    /// [`Error::Property`] for a value this pool cannot take; then none is set.
+    pub fn set_properties(&self, name: &str, values: Vec<(String, Option<Value>)>) -> Result<()> {
+        let full = name.to_owned();
+        self.run(move |syncing| {
+            let dir = lookup::dir_of(&syncing.inner.mos, &syncing.state.config.name, &full)?;
+            for (name, value) in &values {
+                syncing.set_property(dir, name, value.as_ref())?;
+            }
+            Ok(())
+        })?;
+        self.refresh_settings()
+    }
+
+    /// Sets or removes pool properties kept in the MOS.
+    ///
+    /// # Errors
+    /// If they cannot be written.
+    pub fn set_pool_properties(&self, values: Vec<(String, Value)>) -> Result<()> {
+        self.run(move |syncing| {
+            for (name, value) in &values {
+                match (name.as_str(), value) {
+                    ("comment", Value::Text(text)) => {
+                        syncing.state.config.comment = Some(text.clone()).filter(|t| !t.is_empty());
+                        syncing.state.config_dirty = true;
+                    }
+                    ("compatibility", Value::Text(text)) => {
+                        syncing.state.config.compatibility = Some(text.clone()).filter(|t| t != "off");
+                        syncing.state.config_dirty = true;
+                    }
+                    _ => syncing.set_pool_property(name, value)?,
+                }
+            }
+            Ok(())
+        })
+    }
+
+    /// Enables features.
+    ///
+    /// # Errors
+    /// If the pool has no feature flags, or they cannot be written.
+    pub fn enable_features(&self, wanted: Vec<&'static format::features::Feature>) -> Result<()> {
+        self.run(move |syncing| {
+            let inner = syncing.inner;
+            let features = syncing
+                .state
+                .features
+                .as_mut()
+                .ok_or_else(|| Error::Unsupported("features in a pool of a legacy version".into()))?;
+            for feature in wanted {
+                features.enable(&inner.mos, &syncing.tx, feature)?;
+            }
+            Ok(())
+        })
+    }
+
+    /// Open datasets go by the new properties from now on.
+    fn refresh_settings(&self) -> Result<()> {
+        for dataset in self.inner.open_datasets() {
+            let info = self.dataset(&dataset.name())?;
+            let (settings, policy) = properties::settings(&self.inner, &info)?;
+            dataset.set_settings(settings, policy);
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,305 @@
+//! Making a new pool: the first txg composed from nothing.
+//!
+//! Source: docs/format/10-create-checklist.md §A; 01-labels-uberblock.md §11.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, RwLock};
+
+use dmu::{DirtyBudget, NewObject, Objset};
+use format::compression::Compression;
+use format::config::{PoolConfig, PoolState, TopConfig, VERSION_FEATURES, VdevConfig, VdevKind};
+use format::features::Feature;
+use format::nvlist::NvList;
+use format::objset::{self, ObjsetType};
+use format::uberblock::Uberblock;
+use format::zap::Value;
+use format::{BlockPtr, Guid, ObjectId, ObjectType, Txg, VdevId, label};
+use storage::allocator::{Allocator, VdevSpec};
+use storage::host::Disk;
+use storage::{Leaf, Shape, Storage, TopVdev, Vdevs};
+
+use crate::dsl::create::{Initialise, NewFilesystem};
+use crate::features::Features;
+use crate::mos::{DIRECTORY, Mos};
+use crate::pool::{Info, Inner, Options, Pool};
+use crate::space_maps::MapTable;
+use crate::sync::{SyncState, Syncing};
+use crate::tx::Groups;
+use crate::{Error, Result, bpobj, history, labels, props};
+
+/// Sector sizes that a vdev may have, as powers of two.
+const ASHIFTS: std::ops::RangeInclusive<u32> = 9..=16;
+/// Checksum salts have 32 bytes.
+const SALT: usize = 32;
+
+/// What a new pool is to be.
+pub struct CreateSpec {
+    /// Its name.
+    pub name: String,
+    /// Open devices; each becomes a top-level vdev.
+    pub disks: Vec<Arc<dyn Disk>>,
+    /// log2 of the sector size; `None` takes each device's own.
+    pub ashift: Option<u32>,
+    /// 5000, or a legacy version.
+    pub version: u64,
+    /// Features to enable.
+    pub features: Vec<&'static Feature>,
+    /// Pool properties kept in the MOS, by name.
+    pub properties: Vec<(String, props::Value)>,
+    /// Properties of the root file system.
+    pub root_properties: Vec<(String, props::Value)>,
+    /// The pool property `comment`.
+    pub comment: Option<String>,
+    /// The pool property `compatibility`.
+    pub compatibility: Option<String>,
+    /// How the root file system begins.
+    pub filesystem: NewFilesystem,
+    /// Fills the root file system.
+    pub initialise: Initialise,
+    /// The command to note as the pool's first history event.
+    pub command: Option<String>,
+}
+
+impl Pool {
+    /// Creates a pool. Whatever the devices held is gone when this returns.
+    ///
+    /// # Errors
+    /// A device is too small or cannot be written; nothing of an old pool's labels is touched before all
+    /// devices were looked at.
+    pub fn create(spec: CreateSpec, options: Options) -> Result<Pool> {
+        let entropy = options.host.entropy.clone();
+        let guid = move || Guid(entropy.u64().max(1));
+        let pool_guid = guid();
+        let mut root = VdevConfig::new(VdevKind::Root, 0, pool_guid);
+        root.create_txg = Some(Txg::INITIAL);
+        let mut tops = Vec::new();
+        for (id, disk) in spec.disks.iter().enumerate() {
+            let (config, top) = new_vdev(id as u64, guid(), disk, spec.ashift)?;
+            root.children.push(config);
+            tops.push(top);
+        }
+        if tops.is_empty() {
+            return Err(Error::Unsupported("a pool without devices".into()));
+        }
+        for disk in &spec.disks {
+            labels::initialise(disk)?;
+        }
+        let storage = Arc::new(Storage::new(
+            Vdevs::new(tops),
+            storage::Options {
+                cache_bytes: options.cache_bytes,
+                io_threads: options.io_threads,
+                workers: options.workers,
+            },
+        ));
+        let mut salt = [0; SALT];
+        options.host.entropy.fill(&mut salt);
+        storage.set_salt(salt);
+        let config = PoolConfig {
+            version: spec.version,
+            name: spec.name.clone(),
+            state: PoolState::Active,
+            txg: Txg(0),
+            pool_guid,
+            errata: 0,
+            comment: spec.comment.clone(),
+            compatibility: spec.compatibility.clone(),
+            hostid: 0,
+            hostname: Some(history::host_name()),
+            vdev_children: root.children.len() as u64,
+            hole_array: Vec::new(),
+            features_for_read: None,
+            has_per_vdev_zaps: true,
+            label: None,
+            tree: root,
+            extra: NvList::new(),
+        };
+        let before_first = Txg(Txg::INITIAL.0 - 1);
+        let mut allocator = Allocator::new(before_first);
+        for top in storage.vdevs().tops() {
+            let spec = vdev_spec(top);
+            allocator.add_vdev(spec, std::iter::empty()).map_err(Error::corrupt(ObjectId(0)))?;
+        }
+        let budget = Arc::new(DirtyBudget::default());
+        let size = if spec.version >= 15 { objset::SIZE_V3 } else { objset::SIZE_V1 };
+        let objset =
+            Arc::new(Objset::create(storage.clone(), budget.clone(), ObjsetType::Meta, 0, size));
+        let mos = Mos { objset, host: options.host.clone() };
+        let state = SyncState {
+            allocator,
+            table: MapTable::default(),
+            logs: Default::default(),
+            features: None,
+            config: config.clone(),
+            config_object: ObjectId(0),
+            config_dirty: true,
+            uberblock: Uberblock {
+                version: spec.version,
+                txg: before_first,
+                guid_sum: 0,
+                timestamp: 0,
+                root: BlockPtr::HOLE,
+                software_version: VERSION_FEATURES,
+                mmp: None,
+                checkpoint_txg: Txg(0),
+                raidz_reflow: 0,
+            },
+            mos_delta: Default::default(),
+            fresh: false,
+            new_salt: Some(salt),
+        };
+        let info = Info {
+            config,
+            space: state.allocator.space(),
+            vdev_space: Default::default(),
+            features: Default::default(),
+            txg: before_first,
+        };
+        let groups = Groups::new(before_first, options.stepwise, options.dirty_max);
+        let inner = Arc::new(Inner {
+            storage,
+            budget,
+            host: options.host.clone(),
+            groups: Arc::new(groups),
+            mos,
+            datasets: Mutex::new(HashMap::new()),
+            read_only: None,
+            info: RwLock::new(info),
+            dsl: RwLock::new(()),
+            altroot: options.altroot.clone(),
+            command: Mutex::new(None),
+        });
+        let pool = Pool::start(inner, state, options.txg_timeout);
+        let built = pool.run(move |syncing| syncing.build(spec));
+        match built {
+            Ok(()) => Ok(pool),
+            Err(error) => {
+                pool.inner.groups.fail(Arc::new(Error::Unsupported("a pool that was not completed".into())));
+                Err(error)
+            }
+        }
+    }
+}
+
+pub(crate) fn vdev_spec(top: &TopVdev) -> VdevSpec {
+    VdevSpec {
+        id: VdevId(top.id),
+        asize: top.asize,
+        ashift: top.ashift as u8,
+        metaslab_shift: top.metaslab_shift as u8,
+        is_log: top.is_log,
+    }
+}
+
+fn new_vdev(id: u64, guid: Guid, disk: &Arc<dyn Disk>, ashift: Option<u32>) -> Result<(VdevConfig, TopVdev)> {
+    let bad = |why: String| Err(Error::BadDevice { path: disk.path().to_path_buf(), why });
+    if disk.size() < label::MIN_DEVICE {
+        return bad(format!("it has {} bytes, a vdev needs 64 MiB", disk.size()));
+    }
+    let native = disk.physical_sector_size().max(512).ilog2().clamp(9, 14);
+    let ashift = ashift.unwrap_or(native);
+    if !ASHIFTS.contains(&ashift) {
+        return bad(format!("ashift {ashift} is not between 9 and 16"));
+    }
+    if disk.sector_size() > 1 << ashift {
+        return bad(format!("its sectors have {} bytes, more than ashift {ashift}", disk.sector_size()));
+    }
+    let asize = label::asize_of(disk.size());
+    let metaslab_shift = label::metaslab_shift(asize);
+    let kind = if disk.is_block_device() { VdevKind::Disk } else { VdevKind::File };
+    let mut config = VdevConfig::new(kind, id, guid);
+    let absolute = std::path::absolute(disk.path()).unwrap_or_else(|_| disk.path().to_path_buf());
+    config.path = Some(std::os::unix::ffi::OsStrExt::as_bytes(absolute.as_os_str()).to_vec());
+    config.whole_disk = disk.is_block_device().then_some(false);
+    config.create_txg = Some(Txg::INITIAL);
+    config.top =
+        Some(TopConfig { metaslab_array: ObjectId(0), metaslab_shift, ashift, asize, is_log: false });
+    let top = TopVdev {
+        id: id as u32,
+        guid: guid.0,
+        ashift,
+        asize,
+        metaslab_shift,
+        is_log: false,
+        shape: Shape::Disk(Leaf { guid: guid.0, disk: disk.clone() }),
+    };
+    Ok((config, top))
+}
+
+impl Syncing<'_> {
+    /// Makes every object that a pool begins with.
+    fn build(&mut self, spec: CreateSpec) -> Result<()> {
+        let mos = self.mos();
+        let directory = mos.objset.create_object_at(&self.tx, DIRECTORY, NewObject::plain(ObjectType::OBJECT_DIRECTORY));
+        dmu::zap::create_fat(&directory, &self.tx, mos.salt(), 0)?;
+        let root = self.create_special()?;
+        if spec.version >= VERSION_FEATURES {
+            let features = Features::create(self.mos(), &self.tx)?;
+            self.state.features = Some(features);
+            for feature in &spec.features {
+                let mos = &self.inner.mos;
+                let features = self.state.features.as_mut().expect("created just above");
+                features.enable(mos, &self.tx, feature)?;
+            }
+        }
+        let mos = self.mos();
+        history::create(mos, &self.tx, self.inner.dspace())?;
+        let config = mos.create_packed(&self.tx)?;
+        self.state.config_object = config;
+        mos.set_directory(&self.tx, "config", &Value::from_u64(config.0))?;
+        mos.set_directory(&self.tx, "creation_version", &Value::from_u64(spec.version))?;
+        mos.set_directory(&self.tx, "deflate", &Value::from_u64(1))?;
+        let frees = bpobj::create(mos, &self.tx, 16 << 10, Compression::Off.to_disk() as u8)?;
+        mos.set_directory(&self.tx, "sync_bplist", &Value::from_u64(frees.0))?;
+        self.create_vdev_objects()?;
+        for (name, value) in &spec.properties {
+            self.set_pool_property(name, value)?;
+        }
+        for (name, value) in &spec.root_properties {
+            self.set_property(root, name, Some(value))?;
+        }
+        self.create_head(root, &spec.name, &spec.filesystem, &spec.initialise, true)?;
+        if let Some(command) = &spec.command {
+            history::log(self.mos(), &self.tx, command)?;
+        }
+        Ok(())
+    }
+
+    /// Metaslab arrays and vdev ZAPs.
+    fn create_vdev_objects(&mut self) -> Result<()> {
+        let mos = self.mos();
+        let avz = mos.create_zap(&self.tx, ObjectType::ZAP_METADATA, 0)?;
+        mos.set_directory(&self.tx, "com.delphix:vdev_zap_map", &Value::from_u64(avz.id().0))?;
+        let tops = self.inner.storage.vdevs().tops();
+        for (config, top) in self.state.config.tree.children.iter_mut().zip(tops) {
+            let mos = &self.inner.mos;
+            for slot in [&mut config.zap_leaf, &mut config.zap_top] {
+                let id = mos.create_zap(&self.tx, ObjectType::ZAP_METADATA, 0)?.id();
+                crate::dsl::create::add_int(mos, &self.tx, avz.id(), id.0)?;
+                *slot = Some(id);
+            }
+            let count = top.metaslab_count();
+            let array = mos.create(&self.tx, NewObject::plain(ObjectType::OBJECT_ARRAY))?;
+            // Its blocks must reach to the last metaslab, or an importer reads past the end.
+            array.write(&self.tx, (count.max(1) - 1) * 8, &[0; 8])?;
+            config.top.as_mut().expect("made with it").metaslab_array = array.id();
+            self.state.table.vdevs.insert(top.id, (array.id(), vec![ObjectId(0); count as usize]));
+        }
+        Ok(())
+    }
+
+    /// Stores a pool property in the MOS.
+    pub(crate) fn set_pool_property(&mut self, name: &str, value: &props::Value) -> Result<()> {
+        let mos = self.mos();
+        let object = match mos.directory_object("pool_props")? {
+            Some(id) => mos.object(id)?,
+            None => {
+                let object = mos.create_zap(&self.tx, ObjectType::POOL_PROPS, 0)?;
+                mos.set_directory(&self.tx, "pool_props", &Value::from_u64(object.id().0))?;
+                object
+            }
+        };
+        let stored = crate::dsl::properties::stored(value);
+        Ok(dmu::zap::update(&object, &self.tx, name.as_bytes(), &stored)?)
+    }
+}

@@ -1,0 +1,260 @@
+//! Destroying and renaming file systems.
+//!
+//! Source: docs/format/06-mos-dsl.md §9.4.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use dmu::{Objset, zap};
+use format::blkptr::{BlockPtr, SIZE as PTR};
+use format::dnode::Dnode;
+use format::features;
+use format::{ByteOrder, ObjectId};
+
+use super::{Category, Sizes, add_space, deadlist, lookup};
+use crate::mos::int_key;
+use crate::sync::Syncing;
+use crate::{Error, Result};
+
+impl Syncing<'_> {
+    /// Destroys the file system or volume `name`, which must have neither children nor snapshots.
+    pub(crate) fn destroy_head(&mut self, name: &str) -> Result<()> {
+        let mos = self.mos();
+        let pool = self.state.config.name.clone();
+        let dir_id = lookup::dir_of(mos, &pool, name)?;
+        let dir = mos.dir(dir_id)?;
+        if dir.parent.0 == 0 {
+            return Err(Error::Unsupported("destroying the root of a pool".into()));
+        }
+        if !lookup::children(mos, dir_id)?.is_empty() {
+            return Err(Error::HasChildren(name.to_owned()));
+        }
+        let id = dir.head_dataset;
+        let phys = mos.dataset(id)?;
+        if zap::count(&*mos.object(phys.snapnames_zap)?)? > 0 {
+            return Err(Error::HasChildren(name.to_owned()));
+        }
+        let open = self.inner.datasets().get(&id).and_then(std::sync::Weak::upgrade);
+        if let Some(dataset) = open {
+            // The table's own handle is the one just made; any other is a user.
+            if Arc::strong_count(&dataset) > 1 {
+                return Err(Error::DatasetBusy(name.to_owned()));
+            }
+            dataset.destroyed.store(true, Ordering::Release);
+        }
+        self.check_plain(dir_id, id)?;
+        if dir.reserved > 0 {
+            self.set_property(dir_id, "reservation", None)?;
+        }
+        if dir.used_breakdown.refrsrv > 0 {
+            self.set_property(dir_id, "refreservation", None)?;
+        }
+        self.free_blocks_of(&phys.bp, phys.prev_snap_txg)?;
+        self.forget_clone(&dir, id, phys.prev_snap)?;
+        self.unmark_dataset(id)?;
+        let mos = self.mos();
+        deadlist::free(&self.inner.mos, &mut self.state.features, &self.tx, phys.deadlist)?;
+        for object in [phys.snapnames_zap, phys.props, phys.userrefs, id] {
+            if object.0 != 0 {
+                mos.free(&self.tx, object)?;
+            }
+        }
+        // What the head was charged goes away everywhere above.
+        let dir = mos.dir(dir_id)?;
+        let charged = Sizes {
+            used: dir.used_bytes as i64,
+            comp: dir.compressed_bytes as i64,
+            uncomp: dir.uncompressed_bytes as i64,
+        };
+        add_space(mos, &self.tx, dir_id, Category::Head, -charged)?;
+        let children = mos.object(mos.dir(dir.parent)?.child_dir_zap)?;
+        let leaf = name.rsplit_once('/').map_or(name, |(_, leaf)| leaf);
+        zap::remove(&children, &self.tx, leaf.as_bytes())?;
+        for object in [dir.child_dir_zap, dir.props_zap, dir.clones, dir_id] {
+            if object.0 != 0 {
+                mos.free(&self.tx, object)?;
+            }
+        }
+        self.unzapified(dir_id)?;
+        self.inner.datasets().remove(&id);
+        Ok(())
+    }
+
+    /// Refuses what this build cannot take apart without leaving something behind.
+    fn check_plain(&self, dir_id: ObjectId, id: ObjectId) -> Result<()> {
+        let mos = self.mos();
+        let refuse = |what: &str| Err(Error::Unsupported(format!("destroying {what}")));
+        if mos.dir(dir_id)?.deleg_zap.0 != 0 {
+            return refuse("a dataset with delegated permissions");
+        }
+        for (object, keys) in [
+            (dir_id, &["com.datto:crypto_key_obj", "com.delphix:livelist"][..]),
+            (id, &["com.delphix:bookmarks", "com.delphix:remap_deadlist"][..]),
+        ] {
+            let object = mos.object(object)?;
+            if object.object_type() != format::ObjectType::ZAP_METADATA {
+                continue;
+            }
+            for key in keys {
+                if zap::lookup(&object, key.as_bytes())?.is_some() {
+                    return refuse(key);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes the dataset out of its origin's books.
+    fn forget_clone(&mut self, dir: &format::dsl_dir::DslDir, id: ObjectId, prev: ObjectId) -> Result<()> {
+        let mos = self.mos();
+        if prev.0 == 0 {
+            return Ok(());
+        }
+        let mut origin = mos.dataset(prev)?;
+        origin.num_children = origin.num_children.saturating_sub(1);
+        mos.put_dataset(&self.tx, prev, &origin)?;
+        if origin.next_clones.0 != 0 {
+            zap::remove(&mos.object(origin.next_clones)?, &self.tx, &int_key(id.0))?;
+        }
+        if dir.origin.0 != 0 {
+            let clones = mos.dir(origin.dir)?.clones;
+            if clones.0 != 0 {
+                zap::remove(&mos.object(clones)?, &self.tx, &int_key(id.0))?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Gives up the dataset's feature marks.
+    fn unmark_dataset(&mut self, id: ObjectId) -> Result<()> {
+        let object = self.mos().object(id)?;
+        if object.object_type() == format::ObjectType::ZAP_METADATA {
+            for entry in zap::entries(&object).collect::<Vec<_>>() {
+                let name = entry?.name;
+                let guid = String::from_utf8_lossy(&name).into_owned();
+                if let Some(feature) = features::by_guid(&guid).filter(|f| f.per_dataset)
+                    && let Some(features) = self.state.features.as_mut()
+                {
+                    features.adjust(&self.tx, feature, -1)?;
+                }
+            }
+        }
+        self.unzapified(id)
+    }
+
+    /// One zapified object less, if it is one.
+    fn unzapified(&mut self, id: ObjectId) -> Result<()> {
+        let mos = self.mos();
+        let zapified = match mos.object(id) {
+            Ok(object) => object.object_type() == format::ObjectType::ZAP_METADATA,
+            Err(_) => false,
+        };
+        if zapified && let Some(features) = self.state.features.as_mut() {
+            features.adjust(&self.tx, &features::EXTENSIBLE_DATASET, -1)?;
+        }
+        Ok(())
+    }
+
+    /// Frees every block below an objset's root that was born after `since`.
+    fn free_blocks_of(&mut self, root: &BlockPtr, since: format::Txg) -> Result<()> {
+        if root.is_hole() {
+            return Ok(());
+        }
+        let objset = Objset::open(self.inner.storage.clone(), self.inner.budget.clone(), *root)?;
+        let (phys, _) = objset.synced_root();
+        for entry in objset.synced_objects() {
+            let (_, dnode) = entry?;
+            self.free_dnode(&dnode, since)?;
+        }
+        for special in [&phys.user_used, &phys.group_used, &phys.project_used].into_iter().flatten() {
+            self.free_dnode(special, since)?;
+        }
+        self.free_dnode(&phys.meta_dnode, since)?;
+        if phys.zil_header.log.block().is_some() {
+            return Err(Error::Unsupported("destroying a dataset with an intent log to replay".into()));
+        }
+        self.free_if_born(root, since)
+    }
+
+    fn free_dnode(&mut self, dnode: &Dnode, since: format::Txg) -> Result<()> {
+        for ptr in &dnode.block_ptrs {
+            self.free_tree(ptr, since)?;
+        }
+        match &dnode.spill {
+            Some(spill) => self.free_if_born(spill, since),
+            None => Ok(()),
+        }
+    }
+
+    fn free_tree(&mut self, ptr: &BlockPtr, since: format::Txg) -> Result<()> {
+        let BlockPtr::Block(block) = ptr else { return Ok(()) };
+        // Nothing below is younger than its parent.
+        if ptr.accounting_birth() <= since {
+            return Ok(());
+        }
+        if block.level > 0 {
+            let record = self.inner.storage.read(ptr)?;
+            for raw in record.chunks_exact(PTR) {
+                let child = BlockPtr::decode(raw, ByteOrder::Little).map_err(storage::ReadError::from)?;
+                self.free_tree(&child, since)?;
+            }
+        }
+        self.free_block(ptr)
+    }
+
+    fn free_if_born(&mut self, ptr: &BlockPtr, since: format::Txg) -> Result<()> {
+        if ptr.accounting_birth() > since { self.free_block(ptr) } else { Ok(()) }
+    }
+
+    /// Moves the directory `from` to `to`, within the pool.
+    pub(crate) fn rename_dir(&mut self, from: &str, to: &str) -> Result<()> {
+        let mos = self.mos();
+        let pool = self.state.config.name.clone();
+        let dir_id = lookup::dir_of(mos, &pool, from)?;
+        let (new_parent, leaf) =
+            to.rsplit_once('/').ok_or_else(|| Error::Unsupported("renaming to the root of a pool".into()))?;
+        let new_parent = lookup::dir_of(mos, &pool, new_parent)?;
+        if lookup::child(mos, new_parent, leaf)?.is_some() {
+            return Err(Error::Exists(to.to_owned()));
+        }
+        let mut dir = mos.dir(dir_id)?;
+        let old_parent = dir.parent;
+        let old_leaf = from.rsplit_once('/').map_or(from, |(_, leaf)| leaf);
+        if new_parent != old_parent {
+            let mut id = new_parent;
+            while id.0 != 0 {
+                if id == dir_id {
+                    return Err(Error::Unsupported("moving a dataset below itself".into()));
+                }
+                id = mos.dir(id)?.parent;
+            }
+            let charged = dir.used_bytes.max(dir.reserved);
+            let hidden = (charged - dir.used_bytes) as i64;
+            let sizes = Sizes {
+                used: dir.used_bytes as i64,
+                comp: dir.compressed_bytes as i64,
+                uncomp: dir.uncompressed_bytes as i64,
+            };
+            let reserved = Sizes { used: hidden, ..Sizes::default() };
+            add_space(mos, &self.tx, old_parent, Category::Child, -sizes)?;
+            add_space(mos, &self.tx, old_parent, Category::ChildReserved, -reserved)?;
+            add_space(mos, &self.tx, new_parent, Category::Child, sizes)?;
+            add_space(mos, &self.tx, new_parent, Category::ChildReserved, reserved)?;
+        }
+        zap::remove(&mos.object(mos.dir(old_parent)?.child_dir_zap)?, &self.tx, old_leaf.as_bytes())?;
+        let children = mos.object(mos.dir(new_parent)?.child_dir_zap)?;
+        zap::insert(&children, &self.tx, leaf.as_bytes(), &format::zap::Value::from_u64(dir_id.0))?;
+        dir = mos.dir(dir_id)?;
+        dir.parent = new_parent;
+        mos.put_dir(&self.tx, dir_id, &dir)?;
+        for dataset in self.inner.open_datasets() {
+            let name = dataset.name();
+            if let Some(rest) = name.strip_prefix(from)
+                && (rest.is_empty() || rest.starts_with(['/', '@']))
+            {
+                dataset.rename(format!("{to}{rest}"));
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,240 @@
+//! Finding datasets by name, and what is known about them.
+//!
+//! Source: docs/format/06-mos-dsl.md §4–§6, §8.4, §8.5.
+
+use std::sync::Arc;
+
+use dmu::zap;
+use format::dsl_dataset::DslDataset;
+use format::dsl_dir::DslDir;
+use format::objset::ObjsetType;
+use format::{BlockPtr, ObjectId};
+
+use crate::dataset::Dataset;
+use crate::mos::Mos;
+use crate::pool::Inner;
+use crate::props::DatasetKind;
+use crate::{Error, Result};
+
+/// Deepest nesting of datasets followed.
+const DEPTH_MAX: usize = 64;
+
+/// A dataset as the DSL describes it.
+#[derive(Clone, Debug)]
+pub struct DatasetInfo {
+    /// Full name.
+    pub name: String,
+    /// File system, volume or snapshot.
+    pub kind: DatasetKind,
+    /// The DSL directory object.
+    pub dir_id: ObjectId,
+    /// The DSL dataset object.
+    pub id: ObjectId,
+    /// The directory (of a snapshot: that of its file system).
+    pub dir: DslDir,
+    /// The dataset.
+    pub phys: DslDataset,
+}
+
+impl DatasetInfo {
+    /// The snapshot's name after the `@`, if it is one.
+    #[must_use]
+    pub fn snapshot_name(&self) -> Option<&str> {
+        self.name.split_once('@').map(|(_, snap)| snap)
+    }
+
+    /// Whether it is a snapshot.
+    #[must_use]
+    pub fn is_snapshot(&self) -> bool {
+        self.kind == DatasetKind::Snapshot
+    }
+}
+
+/// The root directory.
+pub(crate) fn root_dir(mos: &Mos) -> Result<ObjectId> {
+    mos.need("root_dataset")
+}
+
+/// The directory that the MOS itself is charged to.
+pub(crate) fn mos_dir(mos: &Mos) -> Result<Option<ObjectId>> {
+    let Some(root) = mos.directory_object("root_dataset")? else { return Ok(None) };
+    child(mos, root, "$MOS")
+}
+
+/// The directory called `name` below `dir`.
+pub(crate) fn child(mos: &Mos, dir: ObjectId, name: &str) -> Result<Option<ObjectId>> {
+    let children = mos.object(mos.dir(dir)?.child_dir_zap)?;
+    Ok(zap::lookup_u64(&children, name.as_bytes())?.map(ObjectId))
+}
+
+/// Names and directories below `dir`, by name; the special ones left out.
+pub(crate) fn children(mos: &Mos, dir: ObjectId) -> Result<Vec<(String, ObjectId)>> {
+    let zap_id = mos.dir(dir)?.child_dir_zap;
+    let mut found = Vec::new();
+    for entry in zap::entries(&*mos.object(zap_id)?) {
+        let entry = entry?;
+        let name = String::from_utf8_lossy(&entry.name).into_owned();
+        if let Some(id) = entry.number().filter(|_| !name.starts_with(['$', '%'])) {
+            found.push((name, ObjectId(id)));
+        }
+    }
+    found.sort_unstable();
+    Ok(found)
+}
+
+/// The directory of the file system or volume `name`.
+pub(crate) fn dir_of(mos: &Mos, pool: &str, name: &str) -> Result<ObjectId> {
+    let missing = || Error::NoDataset(name.to_owned());
+    let mut parts = name.split('/');
+    if parts.next() != Some(pool) {
+        return Err(missing());
+    }
+    let mut dir = root_dir(mos)?;
+    for part in parts {
+        if part.starts_with(['$', '%']) {
+            return Err(missing());
+        }
+        dir = child(mos, dir, part)?.ok_or_else(missing)?;
+    }
+    Ok(dir)
+}
+
+/// Everything about the dataset `name` (`pool/fs` or `pool/fs@snap`).
+pub(crate) fn info(inner: &Inner, name: &str) -> Result<DatasetInfo> {
+    let mos = &inner.mos;
+    let (head, snapshot) = match name.split_once('@') {
+        Some((head, snap)) => (head, Some(snap)),
+        None => (name, None),
+    };
+    let missing = || Error::NoDataset(name.to_owned());
+    let dir_id = dir_of(mos, &inner.name(), head).map_err(|error| match error {
+        Error::NoDataset(_) => missing(),
+        other => other,
+    })?;
+    let dir = mos.dir(dir_id)?;
+    let mut id = dir.head_dataset;
+    if let Some(snapshot) = snapshot {
+        let names = mos.object(mos.dataset(id)?.snapnames_zap)?;
+        id = zap::lookup_u64(&names, snapshot.as_bytes())?.map(ObjectId).ok_or_else(missing)?;
+    }
+    describe(inner, name.to_owned(), dir_id, dir, id)
+}
+
+fn describe(inner: &Inner, name: String, dir_id: ObjectId, dir: DslDir, id: ObjectId) -> Result<DatasetInfo> {
+    let phys = inner.mos.dataset(id)?;
+    let kind = match (phys.is_snapshot(), objset_type(inner, &phys.bp)?) {
+        (true, _) => DatasetKind::Snapshot,
+        (false, ObjsetType::Zvol) => DatasetKind::Volume,
+        (false, _) => DatasetKind::Filesystem,
+    };
+    Ok(DatasetInfo { name, kind, dir_id, id, dir, phys })
+}
+
+/// What an objset is for, from its root block alone.
+pub(crate) fn objset_type(inner: &Inner, root: &BlockPtr) -> Result<ObjsetType> {
+    if root.is_hole() {
+        return Ok(ObjsetType::None);
+    }
+    let record = inner.storage.read(root)?;
+    let order = format::ByteOrder::Little;
+    let raw = record.get(0x2c0..0x2c8).ok_or(format::Corrupt::new("objset length", record.len() as u64));
+    let id = raw.map(|raw| order.u64(raw, 0)).and_then(ObjsetType::from_disk);
+    id.map_err(|source| Error::Read(source.into()))
+}
+
+/// A dataset and all below it, parents first, children by name; `depth` levels, all if `None`. Snapshots follow
+/// their dataset in the order of their creation, if asked for.
+pub(crate) fn list(
+    inner: &Inner,
+    top: &str,
+    depth: Option<usize>,
+    snapshots: bool,
+) -> Result<Vec<DatasetInfo>> {
+    let mut found = Vec::new();
+    let mos = &inner.mos;
+    let dir = dir_of(mos, &inner.name(), top)?;
+    let mut queue = vec![(top.to_owned(), dir, 0)];
+    while let Some((name, dir_id, level)) = queue.pop() {
+        let dir = mos.dir(dir_id)?;
+        let head = describe(inner, name.clone(), dir_id, dir.clone(), dir.head_dataset)?;
+        let names = head.phys.snapnames_zap;
+        found.push(head);
+        // Snapshots count as one level below their dataset.
+        if snapshots && depth.is_none_or(|depth| level < depth) {
+            let mut snaps = Vec::new();
+            for entry in zap::entries(&*mos.object(names)?) {
+                let entry = entry?;
+                let Some(id) = entry.number() else { continue };
+                let full = format!("{name}@{}", String::from_utf8_lossy(&entry.name));
+                snaps.push(describe(inner, full, dir_id, dir.clone(), ObjectId(id))?);
+            }
+            snaps.sort_by_key(|snap| snap.phys.creation_txg);
+            found.extend(snaps);
+        }
+        if depth.is_none_or(|depth| level < depth) && level < DEPTH_MAX {
+            let below = children(mos, dir_id)?.into_iter().rev();
+            queue.extend(below.map(|(child, id)| (format!("{name}/{child}"), id, level + 1)));
+        }
+    }
+    Ok(found)
+}
+
+/// Full name of a directory, from its ancestors' child maps.
+pub(crate) fn name_of(inner: &Inner, dir: ObjectId) -> Result<String> {
+    let mos = &inner.mos;
+    let mut parts = Vec::new();
+    let mut id = dir;
+    for _ in 0..DEPTH_MAX {
+        let parent = mos.dir(id)?.parent;
+        if parent.0 == 0 {
+            parts.push(inner.name());
+            parts.reverse();
+            return Ok(parts.join("/"));
+        }
+        let name = children(mos, parent)?.into_iter().find(|(_, child)| *child == id);
+        let (name, _) = name.ok_or_else(|| Error::corrupt(parent)(format::Corrupt::new("child map", id.0)))?;
+        parts.push(name);
+        id = parent;
+    }
+    Err(Error::corrupt(dir)(format::Corrupt::new("dataset nesting", DEPTH_MAX as u64)))
+}
+
+/// Bytes of the pool that datasets may use in all (§8.5).
+pub(crate) fn pool_size(inner: &Inner) -> u64 {
+    inner.dspace().saturating_sub(inner.slop())
+}
+
+/// Bytes available to a directory: within its quota and those above it, reservations counted.
+pub(crate) fn dir_available(inner: &Inner, id: ObjectId) -> Result<u64> {
+    let dir = inner.mos.dir(id)?;
+    let unlimited = |quota: u64| if quota == 0 { u64::MAX } else { quota };
+    if dir.parent.0 == 0 {
+        let quota = unlimited(dir.quota).min(pool_size(inner));
+        return Ok(quota.saturating_sub(dir.used_bytes));
+    }
+    let above = dir_available(inner, dir.parent)?;
+    let reserved = dir.reserved.saturating_sub(dir.used_bytes);
+    Ok(above.saturating_add(reserved).min(unlimited(dir.quota).saturating_sub(dir.used_bytes)))
+}
+
+/// Bytes available to the dataset itself.
+pub(crate) fn available(inner: &Inner, info: &DatasetInfo, refquota: u64, refreservation: u64) -> Result<u64> {
+    let mut bytes = dir_available(inner, info.dir_id)?;
+    bytes = bytes.saturating_add(refreservation.saturating_sub(info.phys.unique_bytes));
+    if refquota > 0 {
+        bytes = bytes.min(refquota.saturating_sub(info.phys.referenced_bytes));
+    }
+    Ok(bytes)
+}
+
+/// As [`available`] for an open dataset.
+pub(crate) fn available_to(inner: &Inner, dataset: &Arc<Dataset>) -> Result<u64> {
+    let settings = dataset.settings();
+    let phys = inner.mos.dataset(dataset.id)?;
+    let mut bytes = dir_available(inner, dataset.dir)?;
+    bytes = bytes.saturating_add(settings.refreservation.saturating_sub(phys.unique_bytes));
+    if settings.refquota > 0 {
+        bytes = bytes.min(settings.refquota.saturating_sub(phys.referenced_bytes));
+    }
+    Ok(bytes)
+}

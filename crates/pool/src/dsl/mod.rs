@@ -1,0 +1,12 @@
+//! The dataset and snapshot layer: directories, datasets, their space and their properties.
+//!
+//! Source: docs/format/06-mos-dsl.md §4–§10.
+
+pub(crate) mod create;
+pub(crate) mod deadlist;
+pub(crate) mod destroy;
+pub(crate) mod lookup;
+pub(crate) mod properties;
+pub(crate) mod space;
+
+pub(crate) use space::{Category, Sizes, add_space};

@@ -1,0 +1,411 @@
+//! Dataset properties: what is stored where, what is inherited from whom, what is computed.
+//!
+//! Source: docs/format/06-mos-dsl.md §8.4, §10.
+
+use dmu::{Policy, zap};
+use format::compression::CompressionSetting;
+use format::features::{self, Feature};
+use format::zap::Value as Stored;
+use format::{ChecksumKind, Compression, ObjectId};
+
+use super::lookup::{self, DatasetInfo};
+use crate::dataset::Settings;
+use crate::features::Features;
+use crate::mos::Mos;
+use crate::pool::Inner;
+use crate::props::{self, Access, DatasetKind, Property, Source, Value, number};
+use crate::sync::metadata_compression_of;
+use crate::{Error, Result};
+
+/// Marks a value that only newer software knows; the plain name then holds the default.
+const NEWER: &str = "$iuv";
+/// Received from a stream, in effect unless set here.
+const RECEIVED: &str = "$recvd";
+/// A received value is hidden by an explicit `inherit`.
+const INHERIT: &str = "$inherit";
+
+fn read(value: &Stored) -> Option<Value> {
+    match value.as_u64() {
+        Some(number) => Some(Value::Number(number)),
+        None => value.as_text().map(|text| Value::Text(text.to_owned())),
+    }
+}
+
+/// How a value is stored in a properties ZAP.
+pub(crate) fn stored(value: &Value) -> Stored {
+    match value {
+        Value::Number(number) => Stored::from_u64(*number),
+        Value::Text(text) => Stored::from_text(text),
+    }
+}
+
+fn get(mos: &Mos, zap_id: ObjectId, name: &str) -> Result<Option<Value>> {
+    if zap_id.0 == 0 {
+        return Ok(None);
+    }
+    Ok(zap::lookup(&*mos.object(zap_id)?, name.as_bytes())?.as_ref().and_then(read))
+}
+
+/// The value set on one directory: locally, or received and not overridden.
+fn set_here(mos: &Mos, zap_id: ObjectId, name: &str) -> Result<Option<(Value, bool)>> {
+    if let Some(value) = get(mos, zap_id, &format!("{name}{NEWER}"))? {
+        return Ok(Some((value, true)));
+    }
+    if let Some(value) = get(mos, zap_id, name)? {
+        return Ok(Some((value, true)));
+    }
+    if get(mos, zap_id, &format!("{name}{INHERIT}"))?.is_some() {
+        return Ok(None);
+    }
+    Ok(get(mos, zap_id, &format!("{name}{RECEIVED}"))?.map(|value| (value, false)))
+}
+
+/// The value in effect and where it comes from; `None` when nobody set it.
+fn effective(inner: &Inner, info: &DatasetInfo, name: &str, inherits: bool) -> Result<Option<(Value, Source)>> {
+    let mos = &inner.mos;
+    if info.is_snapshot()
+        && let Some((value, local)) = set_here(mos, info.phys.props, name)?
+    {
+        return Ok(Some((value, if local { Source::Local } else { Source::Received })));
+    }
+    let mut id = info.dir_id;
+    loop {
+        let dir = mos.dir(id)?;
+        if let Some((value, local)) = set_here(mos, dir.props_zap, name)? {
+            let source = match (id == info.dir_id && !info.is_snapshot(), local) {
+                (true, true) => Source::Local,
+                (true, false) => Source::Received,
+                (false, _) => Source::Inherited(lookup::name_of(inner, id)?),
+            };
+            return Ok(Some((value, source)));
+        }
+        if !inherits || dir.parent.0 == 0 {
+            return Ok(None);
+        }
+        id = dir.parent;
+    }
+}
+
+/// A native property of a dataset: value and source; `None` where it does not apply.
+pub(crate) fn native(inner: &Inner, info: &DatasetInfo, property: &'static Property) -> Result<Option<(Value, Source)>> {
+    let applies = if info.is_snapshot() {
+        property.applies_to_snapshot_of(head_kind(inner, info)?)
+    } else {
+        property.applies.contains(info.kind)
+    };
+    if !applies {
+        return Ok(None);
+    }
+    if let Some(found) = computed(inner, info, property)? {
+        return Ok(found);
+    }
+    if property.access == Access::ReadOnly {
+        return Ok(None);
+    }
+    let inherits = property.is_inheritable();
+    match effective(inner, info, property.name, inherits)? {
+        Some((value, source)) => Ok(Some((value, source))),
+        None => Ok(property.default_value().map(|value| (value, Source::Default))),
+    }
+}
+
+fn head_kind(inner: &Inner, info: &DatasetInfo) -> Result<DatasetKind> {
+    Ok(match lookup::objset_type(inner, &info.phys.bp)? {
+        format::objset::ObjsetType::Zvol => DatasetKind::Volume,
+        _ => DatasetKind::Filesystem,
+    })
+}
+
+type Found = Option<(Value, Source)>;
+
+/// Properties that are computed or kept elsewhere than in the properties ZAP. The outer `None`: not one.
+fn computed(inner: &Inner, info: &DatasetInfo, property: &Property) -> Result<Option<Found>> {
+    let (dir, phys) = (&info.dir, &info.phys);
+    let breakdown = &dir.used_breakdown;
+    let snapshot = info.is_snapshot();
+    let number = |n: u64| Some((Value::Number(n), Source::None));
+    let text = |t: String| Some((Value::Text(t), Source::None));
+    let used_ratio = || match snapshot {
+        true => number::ratio_of(phys.uncompressed_bytes, phys.compressed_bytes),
+        false => number::ratio_of(dir.uncompressed_bytes, dir.compressed_bytes),
+    };
+    Ok(Some(match property.name {
+        "name" => text(info.name.clone()),
+        "type" => text(info.kind.word().to_owned()),
+        "creation" => number(phys.creation_time),
+        "createtxg" => number(phys.creation_txg.0),
+        "guid" => number(phys.guid.0),
+        "objsetid" => number(info.id.0),
+        "used" if snapshot => number(phys.unique_bytes),
+        "used" => number(dir.used_bytes),
+        "available" => {
+            let limit = |name| stored_number(inner, info, name);
+            let bytes = lookup::available(inner, info, limit("refquota")?, limit("refreservation")?)?;
+            number(bytes)
+        }
+        "referenced" => number(phys.referenced_bytes),
+        "unique" => number(phys.unique_bytes),
+        "compressratio" => number(used_ratio()),
+        "refcompressratio" => number(number::ratio_of(phys.uncompressed_bytes, phys.compressed_bytes)),
+        "logicalused" => number(dir.uncompressed_bytes),
+        "logicalreferenced" => number(phys.uncompressed_bytes),
+        "usedbydataset" => number(breakdown.head),
+        "usedbysnapshots" => number(breakdown.snap),
+        "usedbychildren" => number(breakdown.child + breakdown.child_rsrv),
+        "usedbyrefreservation" => number(breakdown.refrsrv),
+        "written" => number(written(&inner.mos, info)?),
+        "mounted" => text("no".to_owned()),
+        "inconsistent" => number(phys.flags & format::dsl_dataset::INCONSISTENT),
+        "defer_destroy" => number(u64::from(phys.flags & format::dsl_dataset::DEFER_DESTROY != 0)),
+        "userrefs" => number(match phys.userrefs.0 {
+            0 => 0,
+            _ => zap::count(&*inner.mos.object(phys.userrefs)?)?,
+        }),
+        "numclones" => number(phys.num_children.saturating_sub(1)),
+        "origin" => origin(inner, info)?.map(|name| (Value::Text(name), Source::None)),
+        "quota" => limit(inner, info, property, dir.quota)?,
+        "reservation" => limit(inner, info, property, dir.reserved)?,
+        "mountpoint" => Some(mountpoint(inner, info)?),
+        "version" | "utf8only" | "normalization" | "casesensitivity" => {
+            let default = match property.name {
+                "version" => 5,
+                _ => 0,
+            };
+            let key = if property.name == "version" { "VERSION" } else { property.name };
+            number(master_node(inner, info, key)?.unwrap_or(default))
+        }
+        "volsize" => volume(inner, info)?.map(|(size, _)| (Value::Number(size), Source::Local)),
+        "volblocksize" => volume(inner, info)?.map(|(_, block)| (Value::Number(block), Source::Default)),
+        "encryption" if !is_encrypted(inner, info)? => Some((Value::Number(2), Source::Default)),
+        "keyformat" if !is_encrypted(inner, info)? => Some((Value::Number(0), Source::Default)),
+        "pbkdf2iters" if !is_encrypted(inner, info)? => Some((Value::Number(0), Source::Default)),
+        "keylocation" if !is_encrypted(inner, info)? => Some((Value::Text("none".into()), Source::Default)),
+        "filesystem_count" | "snapshot_count" => number(props::UNLIMITED).map(|(v, _)| (v, Source::Default)),
+        "encryptionroot" | "keystatus" | "clones" | "receive_resume_token" | "redact_snaps" => None,
+        _ => return Ok(None),
+    }))
+}
+
+fn is_encrypted(inner: &Inner, info: &DatasetInfo) -> Result<bool> {
+    let object = inner.mos.object(info.dir_id)?;
+    if object.object_type() != format::ObjectType::ZAP_METADATA {
+        return Ok(false);
+    }
+    Ok(zap::lookup(&object, b"com.datto:crypto_key_obj")?.is_some())
+}
+
+fn limit(inner: &Inner, info: &DatasetInfo, property: &Property, bytes: u64) -> Result<Found> {
+    let source = match effective(inner, info, property.name, false)? {
+        Some((_, source)) => source,
+        None => Source::Default,
+    };
+    Ok(Some((Value::Number(bytes), source)))
+}
+
+fn stored_number(inner: &Inner, info: &DatasetInfo, name: &str) -> Result<u64> {
+    Ok(match effective(inner, info, name, false)? {
+        Some((Value::Number(number), _)) => number,
+        _ => 0,
+    })
+}
+
+/// Space written since the newest snapshot: what the dataset refers to beyond it.
+fn written(mos: &Mos, info: &DatasetInfo) -> Result<u64> {
+    let phys = &info.phys;
+    if phys.prev_snap.0 == 0 {
+        return Ok(phys.referenced_bytes);
+    }
+    let prev = mos.dataset(phys.prev_snap)?;
+    let dead = super::deadlist::header(mos, phys.deadlist)?;
+    Ok(phys.referenced_bytes.wrapping_sub(prev.referenced_bytes).wrapping_add_signed(dead.used))
+}
+
+fn origin(inner: &Inner, info: &DatasetInfo) -> Result<Option<String>> {
+    let mos = &inner.mos;
+    let origin = info.dir.origin;
+    if info.is_snapshot() || origin.0 == 0 {
+        return Ok(None);
+    }
+    let snap = mos.dataset(origin)?;
+    let special = lookup::child(mos, lookup::root_dir(mos)?, "$ORIGIN")?;
+    if Some(snap.dir) == special {
+        return Ok(None);
+    }
+    let head = mos.dataset(mos.dir(snap.dir)?.head_dataset)?;
+    for entry in zap::entries(&*mos.object(head.snapnames_zap)?) {
+        let entry = entry?;
+        if entry.number() == Some(origin.0) {
+            let name = String::from_utf8_lossy(&entry.name).into_owned();
+            return Ok(Some(format!("{}@{name}", lookup::name_of(inner, snap.dir)?)));
+        }
+    }
+    Ok(None)
+}
+
+/// The mountpoint in effect: set paths are extended by the names below where they were set.
+fn mountpoint(inner: &Inner, info: &DatasetInfo) -> Result<(Value, Source)> {
+    let root = inner.altroot.as_deref().unwrap_or("").trim_end_matches('/');
+    let found = effective(inner, info, "mountpoint", true)?;
+    let (path, source) = match found {
+        Some((Value::Text(path), source)) if path.starts_with('/') => {
+            let below = match &source {
+                Source::Inherited(from) => &info.name[from.len().min(info.name.len())..],
+                _ => "",
+            };
+            (format!("{}{below}", path.trim_end_matches('/')), source)
+        }
+        Some((value, source)) => return Ok((value, source)),
+        None => (format!("/{}", info.name), Source::Default),
+    };
+    let path = match format!("{root}{path}") {
+        path if path.is_empty() => "/".to_owned(),
+        path => path,
+    };
+    Ok((Value::Text(path), source))
+}
+
+/// A number in a file system's master node.
+fn master_node(inner: &Inner, info: &DatasetInfo, key: &str) -> Result<Option<u64>> {
+    let objset = dmu::Objset::open(inner.storage.clone(), inner.budget.clone(), info.phys.bp)?;
+    Ok(zap::lookup_u64(&*objset.object(ObjectId(1))?, key.as_bytes())?)
+}
+
+/// Size and block size of a volume, in bytes.
+fn volume(inner: &Inner, info: &DatasetInfo) -> Result<Option<(u64, u64)>> {
+    let objset = dmu::Objset::open(inner.storage.clone(), inner.budget.clone(), info.phys.bp)?;
+    if objset.os_type() != format::objset::ObjsetType::Zvol {
+        return Ok(None);
+    }
+    let size = zap::lookup_u64(&*objset.object(ObjectId(2))?, b"size")?.unwrap_or(0);
+    Ok(Some((size, objset.object(ObjectId(1))?.block_size())))
+}
+
+/// User properties in effect, by name.
+pub(crate) fn user(inner: &Inner, info: &DatasetInfo) -> Result<Vec<(String, String, Source)>> {
+    let mos = &inner.mos;
+    let mut names = std::collections::BTreeSet::new();
+    let mut collect = |zap_id: ObjectId| -> Result<()> {
+        if zap_id.0 == 0 {
+            return Ok(());
+        }
+        for entry in zap::entries(&*mos.object(zap_id)?) {
+            let name = String::from_utf8_lossy(&entry?.name).into_owned();
+            let name = name.strip_suffix(RECEIVED).unwrap_or(&name);
+            if props::names::is_user_property(name) {
+                names.insert(name.to_owned());
+            }
+        }
+        Ok(())
+    };
+    if info.is_snapshot() {
+        collect(info.phys.props)?;
+    }
+    let mut id = info.dir_id;
+    while id.0 != 0 {
+        let dir = mos.dir(id)?;
+        collect(dir.props_zap)?;
+        id = dir.parent;
+    }
+    let mut found = Vec::new();
+    for name in names {
+        if let Some((Value::Text(value), source)) = effective(inner, info, &name, true)? {
+            found.push((name, value, source));
+        }
+    }
+    Ok(found)
+}
+
+/// One user property in effect.
+pub(crate) fn user_one(inner: &Inner, info: &DatasetInfo, name: &str) -> Result<Option<(String, Source)>> {
+    Ok(match effective(inner, info, name, true)? {
+        Some((Value::Text(value), source)) => Some((value, source)),
+        _ => None,
+    })
+}
+
+/// The received value of a property, even when another is in effect.
+pub(crate) fn received(inner: &Inner, info: &DatasetInfo, name: &str) -> Result<Option<Value>> {
+    let zap_id = if info.is_snapshot() { info.phys.props } else { info.dir.props_zap };
+    get(&inner.mos, zap_id, &format!("{name}{RECEIVED}"))
+}
+
+/// Settings and write policy of a dataset from its properties, by the features last published.
+pub(crate) fn settings(inner: &Inner, info: &DatasetInfo) -> Result<(Settings, Policy)> {
+    let counts = inner.info().features.clone();
+    settings_by(inner, info, &|guid| counts.get(guid).copied())
+}
+
+/// As [`settings`], by the features of the syncing txg.
+pub(crate) fn settings_with(
+    inner: &Inner,
+    info: &DatasetInfo,
+    features: Option<&Features>,
+) -> Result<(Settings, Policy)> {
+    settings_by(inner, info, &|guid| features.and_then(|f| f.all().get(guid).copied()))
+}
+
+fn settings_by(
+    inner: &Inner,
+    info: &DatasetInfo,
+    count: &dyn Fn(&str) -> Option<u64>,
+) -> Result<(Settings, Policy)> {
+    let value = |name: &str| -> Result<u64> {
+        let property = props::dataset::parse(name).expect("the property table has it");
+        match effective(inner, info, name, property.is_inheritable())? {
+            Some((Value::Number(number), _)) => Ok(number),
+            _ => Ok(match property.default_value() {
+                Some(Value::Number(number)) => number,
+                _ => 0,
+            }),
+        }
+    };
+    let active = |feature: &Feature| count(feature.guid).is_some_and(|n| n > 0);
+    let enabled = |feature: &Feature| count(feature.guid).is_some();
+    let on = metadata_compression_of(active(&features::LZ4_COMPRESS));
+    let compression = match CompressionSetting::from_property(value("compression")?) {
+        Ok(setting) => match setting.algorithm {
+            Compression::On | Compression::Inherit | Compression::Empty => on,
+            Compression::Zstd if !enabled(&features::ZSTD_COMPRESS) => on,
+            _ => setting,
+        },
+        Err(source) => return Err(Error::corrupt(info.dir_id)(source)),
+    };
+    let checksum = match ChecksumKind::from_disk(value("checksum")? & 0xff) {
+        Ok(ChecksumKind::On | ChecksumKind::Inherit) => ChecksumKind::Fletcher4,
+        Ok(kind) => match crate::sync::checksum_feature(kind) {
+            Some(feature) if !enabled(feature) => ChecksumKind::Fletcher4,
+            _ => kind,
+        },
+        Err(source) => return Err(Error::corrupt(info.dir_id)(source)),
+    };
+    let copies = value("copies")?.clamp(1, 3) as u8;
+    let extra = u8::from(value("redundant_metadata")? < 2);
+    let record_max = if enabled(&features::LARGE_BLOCKS) { props::BLOCK_MAX } else { props::BLOCK_MAX_PLAIN };
+    let slots = match (enabled(&features::LARGE_DNODE), value("dnodesize")?) {
+        (false, _) | (true, 0) => 1,
+        // `auto` is what OpenZFS uses for it today.
+        (true, 1) => 2,
+        (true, bytes) => (bytes / 512).clamp(1, 32) as u8,
+    };
+    let settings = Settings {
+        record_size: value("recordsize")?.min(record_max),
+        atime: value("atime")? != 0,
+        relatime: value("relatime")? != 0,
+        xattr_in_sa: value("xattr")? == 2,
+        dnode_slots: slots,
+        read_only: value("readonly")? != 0,
+        refquota: stored_number(inner, info, "refquota")?,
+        refreservation: stored_number(inner, info, "refreservation")?,
+        cache_data: value("primarycache")? == 2,
+    };
+    let policy = Policy {
+        compression,
+        metadata_compression: on,
+        checksum,
+        copies,
+        metadata_copies: (copies + extra).min(3),
+        embed: active(&features::EMBEDDED_DATA),
+        hole_birth: active(&features::HOLE_BIRTH),
+    };
+    Ok((settings, policy))
+}

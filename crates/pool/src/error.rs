@@ -1,0 +1,150 @@
+//! What can go wrong with a pool.
+
+use std::io;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use storage::{ReadError, WriteError};
+
+use crate::props::PropertyError;
+
+/// Result of this room.
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+/// Why something could not be done to a pool or dataset.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// No pool of that name (or guid) was found where we looked.
+    #[error("no such pool '{0}'")]
+    NoPool(String),
+    /// The path holds no pool label.
+    #[error("'{}' holds no pool: {why}", .path.display())]
+    NotAPool {
+        /// Where we looked.
+        path: PathBuf,
+        /// What is there instead.
+        why: &'static str,
+    },
+    /// Labels are there, but no consistent state of the pool.
+    #[error("pool '{pool}' cannot be opened: {why}")]
+    Damaged {
+        /// The pool.
+        pool: String,
+        /// What is wrong.
+        why: String,
+    },
+    /// Devices are missing.
+    #[error("pool '{pool}' cannot be opened: {missing} of {total} devices are missing")]
+    MissingDevices {
+        /// The pool.
+        pool: String,
+        /// Top-level vdevs that were not found.
+        missing: usize,
+        /// Top-level vdevs that the pool has.
+        total: usize,
+    },
+    /// The pool needs something this build does not have.
+    #[error("pool '{pool}' uses {what}, which this version of cenote cannot read")]
+    Unreadable {
+        /// The pool.
+        pool: String,
+        /// Feature guids or the like.
+        what: String,
+    },
+    /// The pool is open read-only.
+    #[error("pool '{pool}' is read-only: {reason}")]
+    ReadOnly {
+        /// The pool.
+        pool: String,
+        /// Why.
+        reason: String,
+    },
+    /// A device is in use, by another process or pool.
+    #[error("'{}' is in use{}", .path.display(), .holder.as_deref().map(|h| format!(" by {h}")).unwrap_or_default())]
+    Busy {
+        /// The device.
+        path: PathBuf,
+        /// Who holds it, if known.
+        holder: Option<String>,
+    },
+    /// The device already belongs to a pool.
+    #[error("'{}' is part of {} pool '{pool}'", .path.display(), .state)]
+    InUse {
+        /// The device.
+        path: PathBuf,
+        /// The pool that its label names.
+        pool: String,
+        /// "active", "exported" or "potentially active".
+        state: &'static str,
+    },
+    /// The device cannot be a vdev.
+    #[error("'{}' cannot be a vdev: {why}", .path.display())]
+    BadDevice {
+        /// The device.
+        path: PathBuf,
+        /// Why not.
+        why: String,
+    },
+    /// The system refused.
+    #[error("'{}': {source}", .path.display())]
+    Io {
+        /// The file or device.
+        path: PathBuf,
+        /// The system's reason.
+        source: io::Error,
+    },
+    /// No such dataset or snapshot.
+    #[error("dataset '{0}' does not exist")]
+    NoDataset(String),
+    /// The name is taken.
+    #[error("dataset '{0}' already exists")]
+    Exists(String),
+    /// The dataset has children or snapshots.
+    #[error("dataset '{0}' has children")]
+    HasChildren(String),
+    /// Somebody uses the dataset.
+    #[error("dataset '{0}' is busy")]
+    DatasetBusy(String),
+    /// A property does not take that value, or not here.
+    #[error(transparent)]
+    Property(#[from] PropertyError),
+    /// No space left, or over quota.
+    #[error("out of space")]
+    NoSpace,
+    /// A dataset's quota is used up.
+    #[error("quota exceeded")]
+    Quota,
+    /// Something could not be written: the pool stopped at its last synced txg.
+    #[error("the pool stopped, its last synced state is safe: {0}")]
+    Stopped(Arc<Error>),
+    /// Blocks could not be read or written.
+    #[error(transparent)]
+    Dmu(#[from] dmu::Error),
+    /// A block could not be read.
+    #[error(transparent)]
+    Read(#[from] ReadError),
+    /// A block could not be written.
+    #[error(transparent)]
+    Write(#[from] WriteError),
+    /// This build does not do it.
+    #[error("not supported: {0}")]
+    Unsupported(String),
+}
+
+impl Error {
+    /// Whether the cause, however deep, is that no space is left.
+    #[must_use]
+    pub fn is_no_space(&self) -> bool {
+        matches!(
+            self,
+            Error::NoSpace
+                | Error::Quota
+                | Error::Write(WriteError::NoSpace)
+                | Error::Dmu(dmu::Error::Write(WriteError::NoSpace))
+        )
+    }
+
+    pub(crate) fn corrupt(object: format::ObjectId) -> impl FnOnce(format::Corrupt) -> Error {
+        move |source| Error::Dmu(dmu::Error::Corrupt { object, source })
+    }
+}

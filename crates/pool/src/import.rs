@@ -1,0 +1,477 @@
+//! Finding pools on devices and opening them.
+//!
+//! Source: docs/format/01-labels-uberblock.md §4.3, §5.1; 10-create-checklist.md §F.
+
+use std::collections::{BTreeMap, HashMap};
+use std::os::unix::fs::FileTypeExt;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, RwLock};
+
+use dmu::{DirtyBudget, Objset, zap};
+use format::config::{PoolConfig, PoolState, VERSION_FEATURES, VdevConfig, VdevKind};
+use format::uberblock::Uberblock;
+use format::{Guid, ObjectId, Txg, label};
+use storage::allocator::Allocator;
+use storage::host::{Access, Disk, FileDisk, OpenError};
+use storage::{Leaf, Shape, Storage, TopVdev, Vdevs};
+
+use crate::create::vdev_spec;
+use crate::features::Features;
+use crate::labels::{self, Labels};
+use crate::mos::Mos;
+use crate::pool::{Info, Inner, Options, Pool};
+use crate::space_maps::{self, Logs, MapTable};
+use crate::sync::SyncState;
+use crate::tx::Groups;
+use crate::{Error, Result, dsl, history};
+
+/// Oldest legacy version that this build writes: earlier ones keep deadlists in another form.
+const WRITABLE_LEGACY: u64 = 28;
+
+/// A pool seen on devices, not opened.
+#[derive(Clone, Debug)]
+pub struct Found {
+    /// The newest configuration in any label (of one top-level vdev).
+    pub config: PoolConfig,
+    /// Devices by leaf guid.
+    pub devices: BTreeMap<u64, PathBuf>,
+    /// Top-level vdevs that were seen, by id, as their labels describe them.
+    pub tops: BTreeMap<u64, VdevConfig>,
+    /// txg of the newest uberblock.
+    pub txg: Txg,
+}
+
+impl Found {
+    /// Whether all top-level vdevs have enough devices to be read.
+    #[must_use]
+    pub fn is_complete(&self) -> bool {
+        let holes = &self.config.hole_array;
+        (0..self.config.vdev_children)
+            .filter(|id| !holes.contains(id))
+            .all(|id| self.tops.get(&id).is_some_and(|top| self.has_enough(top)))
+    }
+
+    /// Whether enough children of `vdev` are here to read it.
+    #[must_use]
+    pub fn has_enough(&self, vdev: &VdevConfig) -> bool {
+        let here = vdev.children.iter().filter(|child| self.has_enough(child)).count();
+        match &vdev.kind {
+            VdevKind::Disk | VdevKind::File => self.devices.contains_key(&vdev.guid.0),
+            VdevKind::Raidz { nparity, .. } => here + *nparity as usize >= vdev.children.len(),
+            VdevKind::Hole | VdevKind::Indirect => true,
+            _ => here > 0,
+        }
+    }
+}
+
+/// Looks for pools in the given folders, files and devices. What is no vdev is passed over.
+#[must_use]
+pub fn discover(places: &[PathBuf]) -> Vec<Found> {
+    let mut paths = Vec::new();
+    for place in places {
+        match std::fs::read_dir(place) {
+            Ok(entries) => {
+                let mut inside: Vec<_> = entries.filter_map(|e| Some(e.ok()?.path())).collect();
+                inside.sort();
+                paths.extend(inside);
+            }
+            Err(_) => paths.push(place.clone()),
+        }
+    }
+    let mut pools: BTreeMap<u64, Found> = BTreeMap::new();
+    for path in paths {
+        if !is_candidate(&path) {
+            continue;
+        }
+        let Ok(disk) = FileDisk::open(&path, Access::Peek) else { continue };
+        let labels = labels::read(&disk);
+        enter(&mut pools, &labels, &path);
+    }
+    pools.into_values().collect()
+}
+
+fn is_candidate(path: &Path) -> bool {
+    let Ok(metadata) = std::fs::metadata(path) else { return false };
+    let kind = metadata.file_type();
+    kind.is_block_device() || kind.is_file() && metadata.len() >= label::MIN_DEVICE / 2
+}
+
+fn enter(pools: &mut BTreeMap<u64, Found>, labels: &Labels, path: &Path) {
+    let Some(best) = labels.pool_configs().filter(|c| c.txg != Txg(0)).max_by_key(|c| c.txg) else { return };
+    let Some(guids) = &best.label else { return };
+    let txg = labels.best.as_ref().map_or(best.txg, |ub| ub.txg);
+    let found = pools.entry(best.pool_guid.0).or_insert_with(|| Found {
+        config: best.clone(),
+        devices: BTreeMap::new(),
+        tops: BTreeMap::new(),
+        txg,
+    });
+    found.devices.insert(guids.guid.0, path.to_path_buf());
+    if best.txg >= found.config.txg {
+        found.config = best.clone();
+        found.tops.insert(best.tree.id, best.tree.clone());
+    } else {
+        found.tops.entry(best.tree.id).or_insert_with(|| best.tree.clone());
+    }
+    found.txg = found.txg.max(txg);
+}
+
+/// The open devices of a pool with the state that was chosen.
+struct Opened {
+    disks: HashMap<u64, Arc<dyn Disk>>,
+    uberblock: Uberblock,
+    config: PoolConfig,
+    tops: BTreeMap<u64, VdevConfig>,
+}
+
+impl Pool {
+    /// Opens a pool that [`discover`] found.
+    ///
+    /// # Errors
+    /// Devices are missing or in use, the pool is damaged or uses what this build cannot read.
+    pub fn import(found: &Found, options: Options) -> Result<Pool> {
+        let access =
+            if options.read_only { Access::ReadOnly } else { Access::ReadWrite { exclusive: true } };
+        let mut disks: Vec<Arc<dyn Disk>> = Vec::new();
+        for path in found.devices.values() {
+            disks.push(Arc::new(open_disk(path, access)?));
+        }
+        Pool::import_disks(disks, options)
+    }
+
+    /// Opens the pool whose devices are given.
+    ///
+    /// # Errors
+    /// As [`Pool::import`].
+    pub fn import_disks(disks: Vec<Arc<dyn Disk>>, options: Options) -> Result<Pool> {
+        let opened = choose_state(disks)?;
+        let name = opened.config.name.clone();
+        let provisional = storage_of(&opened, None, &options)?;
+        let budget = Arc::new(DirtyBudget::default());
+        let damaged = |why: String| Error::Damaged { pool: name.clone(), why };
+        let objset = Objset::open(provisional, budget.clone(), opened.uberblock.root)
+            .map_err(|error| damaged(format!("its root cannot be read: {error}")))?;
+        let mos = Mos { objset: Arc::new(objset), host: options.host.clone() };
+        let features = Features::load(&mos).map_err(|e| damaged(e.to_string()))?;
+        let (unreadable, unwritable) = features.as_ref().map(Features::unsupported).unwrap_or_default();
+        if !unreadable.is_empty() {
+            return Err(Error::Unreadable { pool: name, what: unreadable.join(", ") });
+        }
+        let config_object = mos.need("config").map_err(|e| damaged(e.to_string()))?;
+        let list = mos.packed(config_object).map_err(|e| damaged(e.to_string()))?;
+        let mut config = PoolConfig::from_nvlist(&list).map_err(|e| damaged(e.to_string()))?;
+        let guid_sum = config.tree.guid_sum();
+        if guid_sum != opened.uberblock.guid_sum {
+            return Err(damaged("the device guids do not add up: a device is missing".into()));
+        }
+        // The MOS tells the truth about the vdev tree; labels only led here.
+        let storage = storage_of(&opened, Some(&config), &options)?;
+        let objset = Objset::open(storage.clone(), budget.clone(), opened.uberblock.root)?;
+        let mos = Mos { objset: Arc::new(objset), host: options.host.clone() };
+        let features = Features::load(&mos)?;
+        let salt = zap::lookup(&*mos.object(crate::mos::DIRECTORY)?, b"org.illumos:checksum_salt")?;
+        let salt = salt.as_ref().and_then(|v| v.as_bytes()).and_then(|b| <[u8; 32]>::try_from(b).ok());
+        let mut new_salt = None;
+        match salt {
+            Some(salt) => storage.set_salt(salt),
+            None => {
+                let mut salt = [0; 32];
+                options.host.entropy.fill(&mut salt);
+                storage.set_salt(salt);
+                new_salt = (config.version >= VERSION_FEATURES).then_some(salt);
+            }
+        }
+        let mut read_only = options.read_only.then(|| "it was opened for reading only".to_owned());
+        let mut refuse = |reason: String| {
+            read_only.get_or_insert(reason);
+        };
+        if !unwritable.is_empty() {
+            refuse(format!("it uses {}, which this version of cenote does not write", unwritable.join(", ")));
+        }
+        for top in storage.vdevs().tops() {
+            if let Err(what) = top.writable() {
+                refuse(format!("writing to {what} vdevs is not supported yet"));
+            }
+        }
+        if config.version < WRITABLE_LEGACY {
+            refuse(format!("pools of version {} are not written", config.version));
+        }
+        if let Some(why) = unfinished(&mos)? {
+            refuse(why);
+        }
+        let (allocator, table, logs) = load_space(&mos, &storage, &config, opened.uberblock.txg)?;
+        let synced = opened.uberblock.txg;
+        if let Some(new_name) = &options.new_name {
+            config.name.clone_from(new_name);
+        }
+        let was_active = opened.config.state == PoolState::Active;
+        config.state = PoolState::Active;
+        config.hostid = 0;
+        config.hostname = Some(history::host_name());
+        let info = Info {
+            config: config.clone(),
+            space: allocator.space(),
+            vdev_space: Default::default(),
+            features: features.as_ref().map(|f| f.all().clone()).unwrap_or_default(),
+            txg: synced,
+        };
+        let groups = Groups::new(synced, options.stepwise, options.dirty_max);
+        let mut inner = Inner {
+            storage,
+            budget,
+            host: options.host.clone(),
+            groups: Arc::new(groups),
+            mos,
+            datasets: Mutex::new(HashMap::new()),
+            read_only,
+            info: RwLock::new(info),
+            dsl: RwLock::new(()),
+            altroot: options.altroot.clone(),
+            command: Mutex::new(None),
+        };
+        if inner.read_only.is_none() && was_active && has_intent_log(&inner)? {
+            inner.read_only = Some("it was not exported and has an intent log to replay, which is not supported yet".into());
+        }
+        let space = allocator.space();
+        let state = SyncState {
+            allocator,
+            table,
+            logs,
+            features,
+            config,
+            config_object,
+            config_dirty: true,
+            uberblock: opened.uberblock,
+            mos_delta: Default::default(),
+            fresh: true,
+            new_salt,
+        };
+        let inner = Arc::new(inner);
+        crate::sync::publish(&inner, &state, synced);
+        inner.groups.synced(synced, space.allocatable(), space.deferred);
+        Ok(Pool::start(inner, state, options.txg_timeout))
+    }
+}
+
+/// Opens a device, telling who has it if somebody does.
+///
+/// # Errors
+/// [`Error::Busy`], [`Error::BadDevice`], [`Error::Io`].
+pub fn open_disk(path: &Path, access: Access) -> Result<FileDisk> {
+    FileDisk::open(path, access).map_err(|error| match error {
+        OpenError::InUse { path, holder } => Error::Busy { path, holder: holder.map(|h| h.to_string()) },
+        OpenError::HeldByKernel { path } => Error::Busy { path, holder: Some("the system".into()) },
+        OpenError::NotADisk { path } => {
+            Error::BadDevice { path, why: "it is neither a file nor a block device".into() }
+        }
+        OpenError::Io { path, source } => Error::Io { path, source },
+    })
+}
+
+/// Reads all labels and takes the best uberblock with the configuration of its own device.
+fn choose_state(disks: Vec<Arc<dyn Disk>>) -> Result<Opened> {
+    let mut by_guid = HashMap::new();
+    let mut tops: BTreeMap<u64, VdevConfig> = BTreeMap::new();
+    let mut best: Option<(Uberblock, PoolConfig)> = None;
+    let mut first_path = PathBuf::new();
+    for disk in disks {
+        let labels = labels::read(&*disk);
+        first_path = disk.path().to_path_buf();
+        let mut candidates = labels.uberblocks.clone();
+        candidates.sort_by_key(Uberblock::rank);
+        // The newest uberblock that a label of the same device is old enough for.
+        let state = candidates.into_iter().rev().find_map(|ub| {
+            let config = labels.config_at(ub.txg)?;
+            Some((ub, config.clone()))
+        });
+        let Some((ub, config)) = state else { continue };
+        if let Some(guids) = &config.label {
+            by_guid.insert(guids.guid.0, disk);
+        }
+        tops.entry(config.tree.id).or_insert_with(|| config.tree.clone());
+        if best.as_ref().is_none_or(|(other, _)| ub.rank() > other.rank()) {
+            best = Some((ub, config));
+        }
+    }
+    let (uberblock, config) =
+        best.ok_or(Error::NotAPool { path: first_path, why: "no label with a valid state of a pool" })?;
+    Ok(Opened { disks: by_guid, uberblock, config, tops })
+}
+
+/// Storage on the opened devices, laid out as the labels say, or as `trusted` says.
+fn storage_of(opened: &Opened, trusted: Option<&PoolConfig>, options: &Options) -> Result<Arc<Storage>> {
+    let count = opened.config.vdev_children.min(1 << 16);
+    let mut tops = Vec::new();
+    match trusted {
+        Some(config) => {
+            for vdev in &config.tree.children {
+                tops.push(top_vdev(vdev, &opened.disks));
+            }
+        }
+        None => {
+            for id in 0..count {
+                tops.push(match opened.tops.get(&id) {
+                    Some(vdev) => top_vdev(vdev, &opened.disks),
+                    None => TopVdev {
+                        id: id as u32,
+                        guid: 0,
+                        ashift: 9,
+                        asize: 0,
+                        metaslab_shift: 0,
+                        is_log: false,
+                        shape: Shape::Missing("a missing device"),
+                    },
+                });
+            }
+        }
+    }
+    let missing = tops.iter().filter(|top| matches!(top.shape, Shape::Missing("a missing device"))).count();
+    if missing > 0 {
+        return Err(Error::MissingDevices { pool: opened.config.name.clone(), missing, total: tops.len() });
+    }
+    for (id, top) in tops.iter().enumerate() {
+        if top.id as usize != id {
+            let why = format!("vdev {id} calls itself {}", top.id);
+            return Err(Error::Damaged { pool: opened.config.name.clone(), why });
+        }
+    }
+    Ok(Arc::new(Storage::new(
+        Vdevs::new(tops),
+        storage::Options {
+            cache_bytes: options.cache_bytes,
+            io_threads: if options.read_only { 0 } else { options.io_threads },
+            workers: options.workers,
+        },
+    )))
+}
+
+fn leaf(vdev: &VdevConfig, disks: &HashMap<u64, Arc<dyn Disk>>) -> Option<Leaf> {
+    match vdev.kind {
+        VdevKind::Disk | VdevKind::File => {
+            let disk = disks.get(&vdev.guid.0)?.clone();
+            Some(Leaf { guid: vdev.guid.0, disk })
+        }
+        // While a device is replaced, either of the two will do for reading.
+        VdevKind::Replacing | VdevKind::Spare => vdev.children.iter().find_map(|child| leaf(child, disks)),
+        _ => None,
+    }
+}
+
+fn top_vdev(vdev: &VdevConfig, disks: &HashMap<u64, Arc<dyn Disk>>) -> TopVdev {
+    let children = || -> Vec<Option<Leaf>> { vdev.children.iter().map(|child| leaf(child, disks)).collect() };
+    let shape = match &vdev.kind {
+        VdevKind::Disk | VdevKind::File => match leaf(vdev, disks) {
+            Some(leaf) => Shape::Disk(leaf),
+            None => Shape::Missing("a missing device"),
+        },
+        VdevKind::Mirror | VdevKind::Replacing | VdevKind::Spare => match children() {
+            all if all.iter().any(Option::is_some) => Shape::Mirror(all),
+            _ => Shape::Missing("a missing device"),
+        },
+        VdevKind::Raidz { nparity, .. } => Shape::Raidz { parity: u64::from(*nparity), children: children() },
+        VdevKind::Hole => Shape::Hole,
+        VdevKind::Draid { .. } => Shape::Missing("draid"),
+        VdevKind::Indirect => Shape::Missing("removed (indirect)"),
+        _ => Shape::Missing("a missing device"),
+    };
+    let top = vdev.top.as_ref();
+    TopVdev {
+        id: vdev.id as u32,
+        guid: vdev.guid.0,
+        ashift: top.map_or(9, |t| t.ashift),
+        asize: top.map_or(0, |t| t.asize),
+        metaslab_shift: top.map_or(0, |t| t.metaslab_shift),
+        is_log: top.is_some_and(|t| t.is_log),
+        shape,
+    }
+}
+
+/// Work that OpenZFS left unfinished and that this build would have to keep in step with.
+fn unfinished(mos: &Mos) -> Result<Option<String>> {
+    let directory = mos.object(crate::mos::DIRECTORY)?;
+    if let Some(scan) = zap::lookup(&directory, b"scan")? {
+        let words = scan.to_u64s();
+        if words.get(1) == Some(&1) {
+            return Ok(Some("a scrub or resilver is under way".into()));
+        }
+    }
+    for (key, what) in [
+        ("com.delphix:removing", "a device removal"),
+        ("com.delphix:condensing_indirect", "a device removal"),
+        ("DDT-statistics", "a dedup table"),
+    ] {
+        if zap::lookup(&directory, key.as_bytes())?.is_some() {
+            return Ok(Some(format!("it has {what}, which this version of cenote does not write")));
+        }
+    }
+    Ok(None)
+}
+
+/// Whether any dataset has an intent log that a crash left to be replayed.
+fn has_intent_log(inner: &Inner) -> Result<bool> {
+    for info in dsl::lookup::list(inner, &inner.name(), None, false)? {
+        if info.phys.bp.is_hole() {
+            continue;
+        }
+        let objset = Objset::open(inner.storage.clone(), inner.budget.clone(), info.phys.bp)?;
+        if objset.synced_root().0.zil_header.log.block().is_some() {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}
+
+/// Space maps' headers, arrays and logs. Metaslabs themselves load when they are needed.
+fn load_space(
+    mos: &Mos,
+    storage: &Storage,
+    config: &PoolConfig,
+    synced: Txg,
+) -> Result<(Allocator, MapTable, Logs)> {
+    let mut arrays = Vec::new();
+    let mut unflushed = BTreeMap::new();
+    let tops = storage.vdevs().tops();
+    for (vdev, top) in config.tree.children.iter().zip(tops) {
+        let Some(config) = vdev.top.as_ref().filter(|_| top.metaslab_shift > 0) else { continue };
+        arrays.push((top.id, config.metaslab_array, top.metaslab_count()));
+        if let Some(txgs) = unflushed_txgs(mos, vdev, top.metaslab_count())? {
+            unflushed.insert(top.id, txgs);
+        }
+    }
+    let table = MapTable::load(&mos.objset, &arrays)?;
+    let logs = space_maps::load_logs(mos, tops, &unflushed)?;
+    let mut allocator = Allocator::new(synced);
+    for (id, (_, maps)) in &table.vdevs {
+        let top = &tops[*id as usize];
+        let mut allocated = Vec::with_capacity(maps.len());
+        for (metaslab, map) in maps.iter().enumerate() {
+            let logged = logs.get(&(*id, metaslab as u32)).map(|entries| space_maps::log_delta(entries));
+            let own = match map.0 {
+                0 => None,
+                _ => Some(space_maps::header(&mos.objset, *map)?.alloc),
+            };
+            let sum = match (own, logged) {
+                (None, None) => None,
+                (own, logged) => Some(own.unwrap_or(0) + logged.unwrap_or(0)),
+            };
+            allocated.push(sum.map(|bytes| bytes.max(0) as u64));
+        }
+        allocator.add_vdev(vdev_spec(top), allocated).map_err(Error::corrupt(ObjectId(0)))?;
+    }
+    Ok((allocator, table, logs))
+}
+
+fn unflushed_txgs(mos: &Mos, vdev: &VdevConfig, count: u64) -> Result<Option<Vec<u64>>> {
+    let Some(top_zap) = vdev.zap_top.filter(|id| id.0 != 0) else { return Ok(None) };
+    let key = b"com.delphix:ms_unflushed_phys_txgs";
+    let Some(array) = zap::lookup_u64(&*mos.object(top_zap)?, key)? else { return Ok(None) };
+    let mut raw = vec![0; count as usize * 8];
+    mos.object(ObjectId(array))?.read(0, &mut raw)?;
+    Ok(Some(raw.chunks_exact(8).map(|w| u64::from_le_bytes(w.try_into().expect("eight bytes"))).collect()))
+}
+
+/// The guid as users type it.
+#[must_use]
+pub fn parse_guid(text: &str) -> Option<Guid> {
+    text.parse().ok().filter(|&n: &u64| n != 0).map(Guid)
+}

@@ -1,0 +1,153 @@
+//! The four labels of a leaf: configuration and uberblock rings, read with doubt and written in order.
+//!
+//! Source: docs/format/01-labels-uberblock.md §2, §4.3, §5.
+
+use std::io::IoSlice;
+use std::sync::Arc;
+
+use format::config::{Label, PoolConfig};
+use format::label::{self, BOOT_ENV, PHYS, RING, SIZE};
+use format::uberblock::Uberblock;
+use format::{Guid, Txg};
+use storage::WriteError;
+use storage::host::Disk;
+
+/// Everything readable in a leaf's labels.
+#[derive(Clone, Debug)]
+pub struct Labels {
+    /// Decoded configurations with a good checksum, in label order.
+    pub configs: Vec<Label>,
+    /// The best uberblock with a good checksum, if any.
+    pub best: Option<Uberblock>,
+    /// How many of the four labels could be read and verified.
+    pub good: usize,
+    /// All uberblocks with a good checksum.
+    pub uberblocks: Vec<Uberblock>,
+}
+
+/// Reads all four labels of `disk`. Unreadable or damaged ones are left out.
+#[must_use]
+pub fn read(disk: &dyn Disk) -> Labels {
+    let mut labels = Labels { configs: Vec::new(), best: None, good: 0, uberblocks: Vec::new() };
+    let Some(offsets) = label::offsets(disk.size()) else { return labels };
+    for offset in offsets {
+        let mut raw = vec![0; SIZE as usize];
+        if disk.read_at(&mut raw, offset).is_err() {
+            continue;
+        }
+        let phys = PHYS.of(&raw);
+        if codec::embedded::verify(phys, [offset + PHYS.offset, 0, 0, 0]).is_none() {
+            continue;
+        }
+        let Ok(config) = label::decode_phys(phys).and_then(|list| Label::from_nvlist(&list)) else { continue };
+        labels.good += 1;
+        let ashift = match &config {
+            Label::Pool(pool) => pool.tree.top.as_ref().map_or(9, |top| top.ashift),
+            Label::Aux(_) => 9,
+        };
+        labels.configs.push(config);
+        labels.uberblocks.extend(ring(RING.of(&raw), offset + RING.offset, ashift));
+    }
+    labels.best = labels.uberblocks.iter().max_by_key(|ub| ub.rank()).cloned();
+    labels
+}
+
+fn ring(raw: &[u8], at: u64, ashift: u32) -> Vec<Uberblock> {
+    let slot_size = 1u64 << label::uberblock_shift(ashift);
+    label::uberblock_slots(raw, ashift)
+        .zip((at..).step_by(slot_size as usize))
+        .filter(|(slot, at)| codec::embedded::verify(slot, [*at, 0, 0, 0]).is_some())
+        .filter_map(|(slot, _)| Uberblock::decode(slot).ok())
+        .filter(|ub| ub.txg != Txg(0))
+        .collect()
+}
+
+impl Labels {
+    /// The newest configuration of a pool whose txg is not above `limit`.
+    #[must_use]
+    pub fn config_at(&self, limit: Txg) -> Option<&PoolConfig> {
+        self.pool_configs().filter(|config| config.txg <= limit).max_by_key(|config| config.txg)
+    }
+
+    /// The configurations that name a pool.
+    pub fn pool_configs(&self) -> impl Iterator<Item = &PoolConfig> {
+        self.configs.iter().filter_map(|config| match config {
+            Label::Pool(pool) => Some(pool),
+            Label::Aux(_) => None,
+        })
+    }
+}
+
+fn write(disk: &Arc<dyn Disk>, bytes: &[u8], offset: u64) -> Result<(), WriteError> {
+    disk.write_at(&[IoSlice::new(bytes)], offset).map_err(|source| WriteError::Device {
+        path: disk.path().to_path_buf(),
+        offset,
+        source,
+    })
+}
+
+/// Which two of the four labels: an update writes one half before the uberblock, the other after it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Half {
+    /// Labels 0 and 2.
+    Even,
+    /// Labels 1 and 3.
+    Odd,
+}
+
+/// Writes the configuration of `leaf` into half of its labels. Not durable before a flush.
+///
+/// # Errors
+/// The device refused, or is too small for labels.
+pub fn write_config(disk: &Arc<dyn Disk>, config: &PoolConfig, leaf: Guid, half: Half) -> Result<(), WriteError> {
+    let list = config.to_label_nvlist(leaf).expect("the leaf is part of the pool it belongs to");
+    let offsets = label::offsets(disk.size()).ok_or(WriteError::NoSpace)?;
+    let mut raw = label::encode_phys(&list).ok_or(WriteError::NoSpace)?;
+    for offset in offsets.into_iter().skip(usize::from(half == Half::Odd)).step_by(2) {
+        let at = offset + PHYS.offset;
+        codec::embedded::seal(&mut raw, [at, 0, 0, 0]);
+        write(disk, &raw, at)?;
+    }
+    Ok(())
+}
+
+/// Writes an uberblock into its slot of all four rings. Not durable before a flush.
+///
+/// # Errors
+/// The device refused, or is too small for labels.
+pub fn write_uberblock(disk: &Arc<dyn Disk>, uberblock: &Uberblock, ashift: u32) -> Result<(), WriteError> {
+    let slot = label::uberblock_slot(uberblock.txg, ashift, false);
+    for offset in label::offsets(disk.size()).ok_or(WriteError::NoSpace)? {
+        let at = label::uberblock_offset(offset, slot, ashift);
+        let mut raw = uberblock.encode_slot(ashift);
+        codec::embedded::seal(&mut raw, [at, 0, 0, 0]);
+        write(disk, &raw, at)?;
+    }
+    Ok(())
+}
+
+/// Prepares the labels of a new pool's leaf: empty boot environment, no configuration, empty rings. Whatever
+/// uberblocks lay there are gone: an old one with a higher txg would win over the new pool.
+///
+/// # Errors
+/// The device refused, or is too small for labels.
+pub fn initialise(disk: &Arc<dyn Disk>) -> Result<(), WriteError> {
+    for offset in label::offsets(disk.size()).ok_or(WriteError::NoSpace)? {
+        let mut boot_env = vec![0; BOOT_ENV.len];
+        codec::embedded::seal(&mut boot_env, [offset + BOOT_ENV.offset, 0, 0, 0]);
+        write(disk, &boot_env, offset + BOOT_ENV.offset)?;
+        write(disk, &vec![0; PHYS.len + RING.len], offset + PHYS.offset)?;
+    }
+    Ok(())
+}
+
+/// Wipes all four labels.
+///
+/// # Errors
+/// The device refused, or is too small for labels.
+pub fn clear(disk: &Arc<dyn Disk>) -> Result<(), WriteError> {
+    for offset in label::offsets(disk.size()).ok_or(WriteError::NoSpace)? {
+        write(disk, &vec![0; SIZE as usize], offset)?;
+    }
+    Ok(())
+}

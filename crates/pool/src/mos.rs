@@ -1,0 +1,142 @@
+//! The meta-objset: typed access to the objects that describe the pool.
+//!
+//! Source: docs/format/06-mos-dsl.md §1.
+
+use std::sync::Arc;
+
+use dmu::{NewObject, Object, Objset, Tx, zap};
+use format::dsl_dataset::DslDataset;
+use format::dsl_dir::DslDir;
+use format::nvlist::NvList;
+use format::zap::Value;
+use format::{ByteOrder, ObjectId, ObjectType};
+use storage::host::Host;
+
+use crate::{Error, Result};
+
+const LE: ByteOrder = ByteOrder::Little;
+/// The object directory's number.
+pub(crate) const DIRECTORY: ObjectId = ObjectId(1);
+/// Longest packed nvlist that is read into memory.
+const PACKED_MAX: u64 = 64 << 20;
+
+/// Object sets' blocks of a size that pools of this age use.
+pub(crate) const PACKED_BLOCK: u32 = 16 << 10;
+
+/// The MOS with what is needed to make new objects in it.
+#[derive(Clone)]
+pub(crate) struct Mos {
+    pub(crate) objset: Arc<Objset>,
+    pub(crate) host: Host,
+}
+
+impl Mos {
+    pub(crate) fn object(&self, id: ObjectId) -> Result<Arc<Object>> {
+        Ok(self.objset.object(id)?)
+    }
+
+    /// The number under `key` in the object directory.
+    pub(crate) fn directory(&self, key: &str) -> Result<Option<u64>> {
+        Ok(zap::lookup_u64(&*self.object(DIRECTORY)?, key.as_bytes())?)
+    }
+
+    /// The object named `key` in the object directory; absent and 0 are the same.
+    pub(crate) fn directory_object(&self, key: &str) -> Result<Option<ObjectId>> {
+        Ok(self.directory(key)?.filter(|&id| id != 0).map(ObjectId))
+    }
+
+    /// As [`Mos::directory_object`] for what every pool has.
+    pub(crate) fn need(&self, key: &'static str) -> Result<ObjectId> {
+        self.directory_object(key)?.ok_or_else(|| Error::Damaged {
+            pool: String::new(),
+            why: format!("the object directory has no '{key}'"),
+        })
+    }
+
+    pub(crate) fn set_directory(&self, tx: &Tx, key: &str, value: &Value) -> Result<()> {
+        Ok(zap::update(&self.object(DIRECTORY)?, tx, key.as_bytes(), value)?)
+    }
+
+    pub(crate) fn salt(&self) -> u64 {
+        self.host.entropy.u64() | 1
+    }
+
+    pub(crate) fn create(&self, tx: &Tx, new: NewObject) -> Result<Arc<Object>> {
+        Ok(self.objset.create_object(tx, new)?)
+    }
+
+    /// A new micro ZAP of this type.
+    pub(crate) fn create_zap(&self, tx: &Tx, object_type: ObjectType, normflags: u64) -> Result<Arc<Object>> {
+        let object = self.create(tx, NewObject::plain(object_type))?;
+        zap::create(&object, tx, self.salt(), normflags)?;
+        Ok(object)
+    }
+
+    pub(crate) fn free(&self, tx: &Tx, id: ObjectId) -> Result<()> {
+        self.objset.free_object(tx, &self.object(id)?);
+        Ok(())
+    }
+
+    pub(crate) fn dir(&self, id: ObjectId) -> Result<DslDir> {
+        self.object(id)?.with_bonus(|_, raw| DslDir::decode(raw, LE)).map_err(Error::corrupt(id))
+    }
+
+    pub(crate) fn put_dir(&self, tx: &Tx, id: ObjectId, dir: &DslDir) -> Result<()> {
+        self.object(id)?.edit_bonus(tx, |raw| raw.copy_from_slice(&dir.encode()));
+        Ok(())
+    }
+
+    pub(crate) fn dataset(&self, id: ObjectId) -> Result<DslDataset> {
+        self.object(id)?.with_bonus(|_, raw| DslDataset::decode(raw, LE)).map_err(Error::corrupt(id))
+    }
+
+    pub(crate) fn put_dataset(&self, tx: &Tx, id: ObjectId, dataset: &DslDataset) -> Result<()> {
+        self.object(id)?.edit_bonus(tx, |raw| raw.copy_from_slice(&dataset.encode()));
+        Ok(())
+    }
+
+    /// Reads an object that holds a packed nvlist.
+    pub(crate) fn packed(&self, id: ObjectId) -> Result<NvList> {
+        let object = self.object(id)?;
+        let len = object.with_bonus(|_, raw| if raw.len() >= 8 { LE.u64(raw, 0) } else { 0 });
+        if len > PACKED_MAX {
+            return Err(Error::corrupt(id)(format::Corrupt::new("packed nvlist length", len)));
+        }
+        let mut raw = vec![0; len as usize];
+        object.read(0, &mut raw)?;
+        NvList::decode(&raw).map_err(Error::corrupt(id))
+    }
+
+    /// Replaces the nvlist that the object holds.
+    pub(crate) fn put_packed(&self, tx: &Tx, id: ObjectId, list: &NvList) -> Result<()> {
+        let object = self.object(id)?;
+        let raw = list.to_xdr();
+        let block = object.block_size() as usize;
+        for (blkid, chunk) in raw.chunks(block).enumerate() {
+            let mut record = chunk.to_vec();
+            record.resize(block, 0);
+            object.put_block(tx, blkid as u64, Arc::new(record));
+        }
+        object.free_blocks(tx, raw.len().div_ceil(block) as u64, u64::MAX);
+        object.edit_bonus(tx, |bonus| LE.put_u64(bonus, 0, raw.len() as u64));
+        Ok(())
+    }
+
+    /// A new object for a packed nvlist.
+    pub(crate) fn create_packed(&self, tx: &Tx) -> Result<ObjectId> {
+        let new = NewObject::plain(ObjectType::PACKED_NVLIST)
+            .block_size(PACKED_BLOCK)
+            .bonus(ObjectType::PACKED_NVLIST_SIZE, vec![0; 8]);
+        Ok(self.create(tx, new)?.id())
+    }
+}
+
+/// A map from a number to itself or another, as several MOS objects keep: the key is lower-case hex.
+pub(crate) fn int_key(number: u64) -> Vec<u8> {
+    format!("{number:x}").into_bytes()
+}
+
+/// Parses an [`int_key`].
+pub(crate) fn parse_int_key(key: &[u8]) -> Option<u64> {
+    u64::from_str_radix(std::str::from_utf8(key).ok()?, 16).ok()
+}

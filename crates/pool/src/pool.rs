@@ -1,0 +1,327 @@
+//! The living pool: what is shared between its users and its sync thread.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::{Arc, Mutex, MutexGuard, RwLock, Weak};
+use std::thread::JoinHandle;
+
+use dmu::DirtyBudget;
+use format::config::{PoolConfig, PoolState};
+use format::features::Feature;
+use format::{Guid, ObjectId, Txg};
+use storage::Storage;
+use storage::allocator::Space;
+use storage::host::Host;
+
+use crate::dataset::Dataset;
+use crate::features::FeatureState;
+use crate::mos::Mos;
+use crate::sync::{SyncState, Syncing, sync_loop};
+use crate::tx::{Groups, Tx};
+use crate::{Error, Result};
+
+/// Smallest reserve that keeps a full pool alive (01: "slop"), and the largest.
+const SLOP_MIN: u64 = 128 << 20;
+const SLOP_MAX: u64 = 128 << 30;
+/// Metadata that one transaction may write besides its data.
+const TX_METADATA: u64 = 32 << 10;
+/// Vdevs with this many metaslabs lend one to the intent log in OpenZFS; it is not counted as usable.
+const EMBEDDED_LOG_METASLABS: u64 = 64;
+
+/// Limits and habits of an open pool.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// Nothing is ever written.
+    pub read_only: bool,
+    /// Bytes of records kept in memory.
+    pub cache_bytes: u64,
+    /// Bytes of changes collected before writers wait.
+    pub dirty_max: u64,
+    /// Threads that compress and checksum; 0: one per core.
+    pub workers: usize,
+    /// Threads that write; 0: the sync thread itself.
+    pub io_threads: usize,
+    /// Seconds after which changes are synced unasked.
+    pub txg_timeout: u64,
+    /// Txg borders follow from the calls alone: for reproducible images and replayable tests.
+    pub stepwise: bool,
+    /// Time and randomness.
+    pub host: Host,
+    /// Import under this name instead of the pool's own.
+    pub new_name: Option<String>,
+    /// Prefix shown before mountpoints.
+    pub altroot: Option<String>,
+}
+
+impl Default for Options {
+    fn default() -> Options {
+        let memory = physical_memory();
+        Options {
+            read_only: false,
+            cache_bytes: (memory / 4).min(4 << 30),
+            dirty_max: (memory / 10).clamp(64 << 20, 4 << 30),
+            workers: 0,
+            io_threads: 2,
+            txg_timeout: 5,
+            stepwise: false,
+            host: Host::system(),
+            new_name: None,
+            altroot: None,
+        }
+    }
+}
+
+fn physical_memory() -> u64 {
+    let info = rustix::system::sysinfo();
+    (info.totalram as u64).saturating_mul(info.mem_unit.into()).max(256 << 20)
+}
+
+/// What `zpool list` and `zpool status` tell, as of the last sync.
+#[derive(Clone, Debug)]
+pub struct Info {
+    /// The configuration with the whole vdev tree.
+    pub config: PoolConfig,
+    /// Space of the normal class.
+    pub space: Space,
+    /// Space per top-level vdev id.
+    pub vdev_space: BTreeMap<u32, Space>,
+    /// guid → how many use it, of all enabled features; empty for legacy versions.
+    pub features: BTreeMap<String, u64>,
+    /// Last synced txg.
+    pub txg: Txg,
+}
+
+impl Info {
+    /// Whether the feature is disabled, enabled or active.
+    #[must_use]
+    pub fn feature(&self, feature: &Feature) -> FeatureState {
+        match self.features.get(feature.guid) {
+            None => FeatureState::Disabled,
+            Some(0) => FeatureState::Enabled,
+            Some(_) => FeatureState::Active,
+        }
+    }
+}
+
+/// Shared by everyone who uses the pool.
+pub(crate) struct Inner {
+    pub(crate) storage: Arc<Storage>,
+    pub(crate) budget: Arc<DirtyBudget>,
+    pub(crate) host: Host,
+    pub(crate) groups: Arc<Groups>,
+    pub(crate) mos: Mos,
+    pub(crate) datasets: Mutex<HashMap<ObjectId, Weak<Dataset>>>,
+    pub(crate) read_only: Option<String>,
+    pub(crate) info: RwLock<Info>,
+    /// Readers of the DSL hold it shared; jobs that change several of its objects, exclusively.
+    pub(crate) dsl: RwLock<()>,
+    pub(crate) altroot: Option<String>,
+    /// The command that is being carried out, to be noted in the history by the first change it makes.
+    pub(crate) command: Mutex<Option<String>>,
+}
+
+impl Inner {
+    pub(crate) fn name(&self) -> String {
+        self.info().config.name.clone()
+    }
+
+    pub(crate) fn info(&self) -> std::sync::RwLockReadGuard<'_, Info> {
+        self.info.read().expect("the info lock guards a plain store")
+    }
+
+    pub(crate) fn read_only_reason(&self) -> Option<String> {
+        self.read_only.clone()
+    }
+
+    pub(crate) fn datasets(&self) -> MutexGuard<'_, HashMap<ObjectId, Weak<Dataset>>> {
+        self.datasets.lock().expect("no code panics while holding the dataset table")
+    }
+
+    /// The open datasets.
+    pub(crate) fn open_datasets(&self) -> Vec<Arc<Dataset>> {
+        let mut table = self.datasets();
+        table.retain(|_, dataset| dataset.strong_count() > 0);
+        let mut open: Vec<_> = table.values().filter_map(Weak::upgrade).collect();
+        open.sort_by_key(|dataset| dataset.id);
+        open
+    }
+
+    /// Bytes of the normal class with parity taken out and without what OpenZFS keeps for intent logs.
+    pub(crate) fn dspace(&self) -> u64 {
+        let tops = self.storage.vdevs().tops().iter().filter(|top| top.is_normal());
+        tops.map(|top| {
+            let count = top.metaslab_count();
+            let lent = u64::from(count >= EMBEDDED_LOG_METASLABS);
+            ((count - lent) << top.metaslab_shift >> 9) * top.deflate_ratio()
+        })
+        .sum()
+    }
+
+    /// The reserve that keeps a full pool alive.
+    pub(crate) fn slop(&self) -> u64 {
+        let dspace = self.dspace();
+        (dspace / 32).min(SLOP_MAX).max((dspace / 2).min(SLOP_MIN))
+    }
+
+    /// Begins a transaction that may write `bytes`.
+    pub(crate) fn begin(self: &Arc<Self>, bytes: u64, frees: bool) -> Result<Tx> {
+        if let Some(reason) = self.read_only_reason() {
+            return Err(Error::ReadOnly { pool: self.name(), reason });
+        }
+        let reserve = if frees { self.slop() / 2 } else { self.slop() };
+        let cost = bytes + bytes / 64 + TX_METADATA;
+        self.groups.begin(cost, reserve, || self.budget.bytes())
+    }
+}
+
+/// An open pool. Dropping it leaves the pool as after a crash, at its last synced txg; see [`Pool::export`].
+pub struct Pool {
+    pub(crate) inner: Arc<Inner>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Pool {
+    pub(crate) fn start(inner: Arc<Inner>, state: SyncState, timeout: u64) -> Pool {
+        let thread = inner.read_only.is_none().then(|| {
+            let inner = inner.clone();
+            std::thread::Builder::new()
+                .name("cenote-sync".into())
+                .spawn(move || sync_loop(&inner, state, timeout))
+                .expect("the system starts a thread")
+        });
+        Pool { inner, thread }
+    }
+
+    /// Name as imported.
+    #[must_use]
+    pub fn name(&self) -> String {
+        self.inner.name()
+    }
+
+    /// Guid.
+    #[must_use]
+    pub fn guid(&self) -> Guid {
+        self.inner.info().config.pool_guid
+    }
+
+    /// Why nothing can be written, if so.
+    #[must_use]
+    pub fn read_only(&self) -> Option<String> {
+        self.inner.read_only_reason()
+    }
+
+    /// What `zpool list` and `zpool status` tell.
+    #[must_use]
+    pub fn info(&self) -> Info {
+        self.inner.info().clone()
+    }
+
+    /// The pool's devices, cache and workers.
+    #[must_use]
+    pub fn storage(&self) -> &Arc<Storage> {
+        &self.inner.storage
+    }
+
+    /// Bytes of changes that are not on disk yet.
+    #[must_use]
+    pub fn dirty_bytes(&self) -> u64 {
+        self.inner.budget.bytes()
+    }
+
+    /// Time and randomness.
+    #[must_use]
+    pub fn host(&self) -> &Host {
+        &self.inner.host
+    }
+
+    /// Prefix shown before mountpoints.
+    #[must_use]
+    pub fn altroot(&self) -> Option<&str> {
+        self.inner.altroot.as_deref()
+    }
+
+    /// Waits until everything done so far is on disk.
+    ///
+    /// # Errors
+    /// [`Error::Stopped`] when the pool could not write.
+    pub fn sync(&self) -> Result<()> {
+        if self.thread.is_none() {
+            return Ok(());
+        }
+        self.inner.groups.sync()
+    }
+
+    /// Runs `job` in the next syncing txg and waits until its result is on disk.
+    pub(crate) fn run<T: Send + 'static>(
+        &self,
+        job: impl FnOnce(&mut Syncing<'_>) -> Result<T> + Send + 'static,
+    ) -> Result<T> {
+        if let Some(reason) = self.read_only() {
+            return Err(Error::ReadOnly { pool: self.name(), reason });
+        }
+        let (sender, receiver) = crossbeam_channel::bounded(1);
+        self.inner.groups.queue(Box::new(move |syncing| {
+            let done = job(syncing).and_then(|value| syncing.log_command().map(|()| value));
+            // Nobody waits any more only when the caller's thread is gone; the job is done all the same.
+            let _ = sender.send(done);
+        }))?;
+        self.inner.groups.sync()?;
+        receiver.recv().expect("a queued job runs before its txg is synced")
+    }
+
+    /// Writes everything, marks the labels exported and lets the devices go.
+    ///
+    /// # Errors
+    /// [`Error::Stopped`] when the pool could not write; the last synced state is what an import finds.
+    pub fn export(self) -> Result<()> {
+        self.finish(PoolState::Exported)
+    }
+
+    /// Marks the pool destroyed and lets the devices go.
+    ///
+    /// # Errors
+    /// As [`Pool::export`].
+    pub fn destroy(self) -> Result<()> {
+        if let Some(reason) = self.read_only() {
+            return Err(Error::ReadOnly { pool: self.name(), reason });
+        }
+        self.finish(PoolState::Destroyed)
+    }
+
+    fn finish(mut self, state: PoolState) -> Result<()> {
+        if self.thread.is_none() {
+            return Ok(());
+        }
+        self.run(move |syncing| {
+            syncing.set_pool_state(state);
+            Ok(())
+        })?;
+        self.stop();
+        Ok(())
+    }
+
+    fn stop(&mut self) {
+        self.inner.groups.stop();
+        if let Some(thread) = self.thread.take()
+            && thread.join().is_err()
+        {
+            tracing::error!("the sync thread panicked");
+        }
+    }
+}
+
+impl Drop for Pool {
+    fn drop(&mut self) {
+        self.stop();
+    }
+}
+
+impl Inner {
+    /// guids of the per-dataset features that a dataset is marked with.
+    pub(crate) fn dataset_marks(&self, id: ObjectId) -> Result<std::collections::BTreeSet<String>> {
+        let object = self.mos.object(id)?;
+        if object.object_type() != format::ObjectType::ZAP_METADATA {
+            return Ok(Default::default());
+        }
+        dmu::zap::entries(&object).map(|entry| Ok(String::from_utf8_lossy(&entry?.name).into_owned())).collect()
+    }
+}

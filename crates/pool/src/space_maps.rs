@@ -1,0 +1,305 @@
+//! Space maps on disk: loading what is allocated, appending what changed.
+//!
+//! Source: docs/format/05-space-maps.md.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use dmu::{NewObject, Objset, Tx, zap};
+use format::features;
+use format::space_map::{self, Entry, Header, Kind, Layout};
+use format::{ByteOrder, ObjectId, ObjectType, VdevId};
+use storage::allocator::{Allocator, MapEntry, MetaslabChange, SpaceMapSource};
+use storage::{Record, TopVdev};
+
+use crate::features::Features;
+use crate::mos::{Mos, parse_int_key};
+use crate::{Error, Result};
+
+const LE: ByteOrder = ByteOrder::Little;
+/// log2 of a space map's indirect blocks.
+const INDIRECT_SHIFT: u8 = 14;
+/// A map is rewritten when it is this many times as long as it need be …
+const CONDENSE_FACTOR: u64 = 2;
+/// … and longer than this many blocks.
+const CONDENSE_BLOCKS: u64 = 4;
+
+/// Changes of metaslabs that lie in log space maps only, by (vdev, metaslab), oldest first.
+pub(crate) type Logs = BTreeMap<(u32, u32), Vec<MapEntry>>;
+
+/// Where the space maps of a pool are.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct MapTable {
+    /// Per top-level vdev (by id): the metaslab array object and the maps in it; 0 for none.
+    pub(crate) vdevs: BTreeMap<u32, (ObjectId, Vec<ObjectId>)>,
+}
+
+fn layout(top: &TopVdev, metaslab: u32) -> Layout {
+    Layout { start: u64::from(metaslab) << top.metaslab_shift, shift: top.ashift }
+}
+
+impl MapTable {
+    /// Reads the metaslab arrays.
+    pub(crate) fn load(objset: &Objset, arrays: &[(u32, ObjectId, u64)]) -> Result<MapTable> {
+        let mut table = MapTable::default();
+        for &(vdev, array, count) in arrays {
+            let mut maps = vec![ObjectId(0); count as usize];
+            if array.0 != 0 {
+                let object = objset.object(array)?;
+                let mut raw = vec![0; count as usize * 8];
+                object.read(0, &mut raw)?;
+                for (map, word) in maps.iter_mut().zip(raw.chunks_exact(8)) {
+                    *map = ObjectId(LE.u64(word, 0));
+                }
+            }
+            table.vdevs.insert(vdev, (array, maps));
+        }
+        Ok(table)
+    }
+
+    pub(crate) fn map(&self, vdev: u32, metaslab: u32) -> Option<ObjectId> {
+        let (_, maps) = self.vdevs.get(&vdev)?;
+        maps.get(metaslab as usize).copied().filter(|id| id.0 != 0)
+    }
+}
+
+/// The header of a space map.
+pub(crate) fn header(objset: &Objset, id: ObjectId) -> Result<Header> {
+    objset.object(id)?.with_bonus(|_, raw| Header::decode(raw, LE)).map_err(Error::corrupt(id))
+}
+
+/// Calls `each` for all entries of a map, oldest first.
+pub(crate) fn for_each_entry(
+    objset: &Objset,
+    id: ObjectId,
+    layout: Layout,
+    each: &mut dyn FnMut(Entry) -> Result<()>,
+) -> Result<()> {
+    let object = objset.object(id)?;
+    let length = header(objset, id)?.length;
+    let block = object.block_size();
+    let mut at = 0;
+    while at < length {
+        let record: Record = object.block(at / block)?;
+        let take = (length - at).min(block) as usize;
+        for entry in space_map::entries(&record[..take.min(record.len())], LE, layout) {
+            each(entry.map_err(Error::corrupt(id))?)?;
+        }
+        at += block;
+    }
+    Ok(())
+}
+
+fn map_entry(entry: &Entry) -> MapEntry {
+    match entry.kind {
+        Kind::Alloc => MapEntry::Alloc { offset: entry.offset, len: entry.run },
+        Kind::Free => MapEntry::Free { offset: entry.offset, len: entry.run },
+    }
+}
+
+/// Reads the log space maps (05 §5): what must be replayed on top of the metaslabs' own maps.
+pub(crate) fn load_logs(mos: &Mos, tops: &[TopVdev], unflushed: &BTreeMap<u32, Vec<u64>>) -> Result<Logs> {
+    let mut logs = Logs::new();
+    let Some(zap_id) = mos.directory_object("com.delphix:log_spacemap_zap")? else { return Ok(logs) };
+    let mut maps = Vec::new();
+    for entry in zap::entries(&*mos.object(zap_id)?) {
+        let entry = entry?;
+        let (Some(txg), Some(map)) = (parse_int_key(&entry.name), entry.number()) else {
+            return Err(Error::corrupt(zap_id)(format::Corrupt::new("log space map entry", 0)));
+        };
+        maps.push((txg, ObjectId(map)));
+    }
+    maps.sort_unstable();
+    for (txg, map) in maps {
+        let layout = Layout { start: 0, shift: space_map::LOG_SHIFT };
+        for_each_entry(&mos.objset, map, layout, &mut |entry| {
+            let vdev = entry.vdev.map_or(0, |VdevId(id)| id);
+            let Some(top) = tops.get(vdev as usize).filter(|top| top.metaslab_shift > 0) else {
+                return Ok(());
+            };
+            let metaslab = (entry.offset >> top.metaslab_shift) as u32;
+            let flushed = unflushed.get(&vdev).and_then(|txgs| txgs.get(metaslab as usize)).copied();
+            if txg >= flushed.unwrap_or(0) {
+                logs.entry((vdev, metaslab)).or_default().push(map_entry(&entry));
+            }
+            Ok(())
+        })?;
+    }
+    Ok(logs)
+}
+
+/// Bytes that log entries add to a map's allocated bytes.
+pub(crate) fn log_delta(entries: &[MapEntry]) -> i64 {
+    entries
+        .iter()
+        .map(|entry| match *entry {
+            MapEntry::Alloc { len, .. } => len as i64,
+            MapEntry::Free { len, .. } => -(len as i64),
+        })
+        .sum()
+}
+
+/// Reads space maps as of the last synced txg, for the allocator.
+pub(crate) struct Source<'a> {
+    /// The MOS as of the last synced txg; `None` in the first txg of a new pool.
+    pub(crate) objset: Option<&'a Objset>,
+    pub(crate) tops: &'a [TopVdev],
+    pub(crate) maps: &'a MapTable,
+    pub(crate) logs: &'a Logs,
+}
+
+impl SpaceMapSource for Source<'_> {
+    type Error = Error;
+
+    fn replay(&mut self, vdev: VdevId, metaslab: u32, each: &mut dyn FnMut(MapEntry)) -> Result<()> {
+        let top = &self.tops[vdev.0 as usize];
+        if let Some(objset) = self.objset
+            && let Some(id) = self.maps.map(vdev.0, metaslab)
+        {
+            let replayed = for_each_entry(objset, id, layout(top, metaslab), &mut |entry| {
+                each(map_entry(&entry));
+                Ok(())
+            });
+            match replayed {
+                // A map made in the txg that is being synced: nothing was there before.
+                Err(Error::Dmu(dmu::Error::NoObject(_))) => {}
+                other => other?,
+            }
+        }
+        for entry in self.logs.get(&(vdev.0, metaslab)).into_iter().flatten() {
+            each(*entry);
+        }
+        Ok(())
+    }
+}
+
+/// Writes changes into space maps.
+pub(crate) struct MapWriter<'a> {
+    pub(crate) mos: &'a Mos,
+    pub(crate) features: &'a mut Option<Features>,
+    pub(crate) tx: &'a Tx,
+    pub(crate) tops: &'a [TopVdev],
+    pub(crate) table: &'a mut MapTable,
+    pub(crate) pass: u32,
+}
+
+impl MapWriter<'_> {
+    fn is_enabled(&self, feature: &features::Feature) -> bool {
+        self.features.as_ref().is_some_and(|f| f.is_enabled(feature))
+    }
+
+    /// Appends what changed in one metaslab; rewrites the map when that makes it much shorter.
+    pub(crate) fn write(&mut self, allocator: &Allocator, change: &MetaslabChange) -> Result<()> {
+        let id = self.map_for(change.vdev.0, change.metaslab)?;
+        let to_entries = |kind, runs: &[(u64, u64)]| -> Vec<Entry> {
+            runs.iter().map(|&(offset, run)| Entry { kind, offset, run, vdev: None }).collect()
+        };
+        let mut batches =
+            vec![to_entries(Kind::Alloc, &change.allocs), to_entries(Kind::Free, &change.frees)];
+        let metaslab = allocator.metaslabs(change.vdev).and_then(|all| all.get(change.metaslab as usize));
+        let metaslab = metaslab.expect("the allocator reports changes of its own metaslabs");
+        // Only the first pass condenses: later ones must change as little as possible to come to rest.
+        if self.pass == 1
+            && let Some(runs) = metaslab.allocated_runs()
+            && self.is_worth_condensing(id, runs.len() as u64)?
+        {
+            self.truncate(id)?;
+            batches = vec![to_entries(Kind::Alloc, &runs)];
+        }
+        let histogram = allocator.histogram(change.vdev, change.metaslab);
+        self.append(id, change.vdev.0, change.metaslab, &batches, histogram)
+    }
+
+    /// Appends entries that until now were in log space maps only.
+    pub(crate) fn fold(&mut self, vdev: u32, metaslab: u32, entries: &[MapEntry]) -> Result<()> {
+        let id = self.map_for(vdev, metaslab)?;
+        let entries = entries
+            .iter()
+            .map(|entry| match *entry {
+                MapEntry::Alloc { offset, len } => Entry { kind: Kind::Alloc, offset, run: len, vdev: None },
+                MapEntry::Free { offset, len } => Entry { kind: Kind::Free, offset, run: len, vdev: None },
+            })
+            .collect();
+        self.append(id, vdev, metaslab, &[entries], None)
+    }
+
+    fn is_worth_condensing(&self, id: ObjectId, runs: u64) -> Result<bool> {
+        let length = header(&self.mos.objset, id)?.length;
+        let block = self.mos.object(id)?.block_size();
+        Ok(length > CONDENSE_FACTOR * (runs * 8 + 8) && length > CONDENSE_BLOCKS * block.min(16 << 10))
+    }
+
+    fn truncate(&self, id: ObjectId) -> Result<()> {
+        let object = self.mos.object(id)?;
+        let mut header = header(&self.mos.objset, id)?;
+        (header.length, header.alloc) = (0, 0);
+        object.free_blocks(self.tx, 0, u64::MAX);
+        put_header(&object, self.tx, &header);
+        Ok(())
+    }
+
+    fn append(
+        &mut self,
+        id: ObjectId,
+        vdev: u32,
+        metaslab: u32,
+        batches: &[Vec<Entry>],
+        histogram: Option<[u64; space_map::BUCKETS]>,
+    ) -> Result<()> {
+        let object = self.mos.object(id)?;
+        let mut header = header(&self.mos.objset, id)?;
+        let two_words = self.is_enabled(&features::SPACEMAP_V2);
+        let layout = layout(&self.tops[vdev as usize], metaslab);
+        let mut writer = space_map::Writer::new(header.length, object.block_size(), layout, two_words);
+        for batch in batches.iter().filter(|batch| !batch.is_empty()) {
+            writer.note(batch[0].kind, self.tx.txg(), self.pass);
+            for &entry in batch {
+                let sign = if entry.kind == Kind::Alloc { 1 } else { -1 };
+                header.alloc += sign * entry.run as i64;
+                writer.push(entry);
+            }
+        }
+        let raw = writer.finish();
+        object.write(self.tx, header.length, &raw)?;
+        header.length += raw.len() as u64;
+        if header.histogram.is_some() && histogram.is_some() {
+            header.histogram = histogram;
+        }
+        put_header(&object, self.tx, &header);
+        Ok(())
+    }
+
+    /// The map of a metaslab, created if it has none yet.
+    fn map_for(&mut self, vdev: u32, metaslab: u32) -> Result<ObjectId> {
+        if let Some(id) = self.table.map(vdev, metaslab) {
+            return Ok(id);
+        }
+        let with_histogram = self.is_enabled(&features::SPACEMAP_HISTOGRAM);
+        let block_size = if self.is_enabled(&features::LOG_SPACEMAP) { 128 << 10 } else { 16 << 10 };
+        let histogram = with_histogram.then_some([0; space_map::BUCKETS]);
+        let mut header = Header { object: ObjectId(0), length: 0, alloc: 0, histogram };
+        let mut new = NewObject::plain(ObjectType::SPACE_MAP)
+            .block_size(block_size)
+            .bonus(ObjectType::SPACE_MAP_HEADER, header.encode());
+        new.indirect_shift = INDIRECT_SHIFT;
+        let object = self.mos.create(self.tx, new)?;
+        header.object = object.id();
+        put_header(&object, self.tx, &header);
+        if with_histogram {
+            let features = self.features.as_mut().expect("an enabled feature was found in it");
+            features.adjust(self.tx, &features::SPACEMAP_HISTOGRAM, 1)?;
+        }
+        let (array, maps) = self.table.vdevs.get_mut(&vdev).expect("every vdev with metaslabs has an array");
+        maps[metaslab as usize] = object.id();
+        let array = self.mos.object(*array)?;
+        array.write(self.tx, u64::from(metaslab) * 8, &object.id().0.to_le_bytes())?;
+        Ok(object.id())
+    }
+}
+
+fn put_header(object: &Arc<dmu::Object>, tx: &Tx, header: &Header) {
+    object.edit_bonus(tx, |raw| {
+        let encoded = header.encode();
+        raw.copy_from_slice(&encoded[..raw.len()]);
+    });
+}

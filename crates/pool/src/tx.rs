@@ -1,0 +1,255 @@
+//! Transaction groups: which txg is open, who holds it, and when it closes.
+//!
+//! Open, quiescing, syncing: at most one in each. A [`Tx`] holds the open txg. To close it, new holders wait
+//! until the present ones are done; then the dirty state is frozen as a whole, the next txg opens, and the
+//! sync thread works on the frozen state alone (docs/decisions/0001-txg-switch.md).
+
+use std::ops::Deref;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard};
+use std::time::{Duration, Instant};
+
+use format::Txg;
+
+use crate::{Error, Result};
+
+/// Times that a writer without space waits for a sync to free some before it is told so.
+const SPACE_WAITS: u32 = 4;
+
+/// A job for the sync thread, run in the syncing txg.
+pub(crate) type Task = Box<dyn FnOnce(&mut crate::sync::Syncing<'_>) + Send>;
+
+#[derive(Default)]
+pub(crate) struct State {
+    pub(crate) open: Txg,
+    pub(crate) synced: Txg,
+    holds: u64,
+    closing: bool,
+    /// A sync of the open txg was asked for.
+    wanted: bool,
+    pub(crate) tasks: Vec<Task>,
+    /// Bytes that holders of the open txg may still allocate, and those of the syncing one.
+    reserved: u64,
+    reserved_syncing: u64,
+    /// Bytes that may be allocated, as of the last sync.
+    allocatable: u64,
+    /// Bytes that will be allocatable once deferred frees have settled.
+    settling: u64,
+    pub(crate) failed: Option<Arc<Error>>,
+    pub(crate) stopping: bool,
+}
+
+/// The txg state machine of a pool.
+pub(crate) struct Groups {
+    state: Mutex<State>,
+    changed: Condvar,
+    /// Tx holders sync for themselves when the dirty state reaches the limit: txg borders then depend on the
+    /// calls alone, not on timing.
+    pub(crate) stepwise: bool,
+    pub(crate) dirty_max: u64,
+}
+
+/// What a transaction is about to do.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Hold {
+    /// Bytes that it may write.
+    pub bytes: u64,
+    /// It frees more than it writes: it may use part of the reserve that keeps a full pool alive.
+    pub frees: bool,
+}
+
+impl Hold {
+    /// A change that writes about `bytes` bytes of data.
+    #[must_use]
+    pub const fn write(bytes: u64) -> Hold {
+        Hold { bytes, frees: false }
+    }
+
+    /// A removal or truncation.
+    #[must_use]
+    pub const fn free() -> Hold {
+        Hold { bytes: 0, frees: true }
+    }
+}
+
+/// A transaction: holds a txg open until dropped. Keep it short; never wait for another one meanwhile.
+pub struct Tx {
+    tx: dmu::Tx,
+    groups: Arc<Groups>,
+}
+
+impl Deref for Tx {
+    type Target = dmu::Tx;
+
+    fn deref(&self) -> &dmu::Tx {
+        &self.tx
+    }
+}
+
+impl Drop for Tx {
+    fn drop(&mut self) {
+        let mut state = self.groups.lock();
+        state.holds -= 1;
+        if state.holds == 0 && state.closing {
+            self.groups.changed.notify_all();
+        }
+    }
+}
+
+impl Groups {
+    pub(crate) fn new(synced: Txg, stepwise: bool, dirty_max: u64) -> Groups {
+        let state = State { open: synced.next(), synced, ..State::default() };
+        Groups { state: Mutex::new(state), changed: Condvar::new(), stepwise, dirty_max }
+    }
+
+    pub(crate) fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().expect("no code panics while holding the txg state")
+    }
+
+    fn wait<'a>(&self, state: MutexGuard<'a, State>) -> MutexGuard<'a, State> {
+        self.changed.wait(state).expect("no code panics while holding the txg state")
+    }
+
+    /// Joins the open txg. `cost` is what the transaction may allocate in the worst case, `reserve` the part
+    /// of the pool that it must leave alone.
+    pub(crate) fn begin(self: &Arc<Self>, cost: u64, reserve: u64, dirty: impl Fn() -> u64) -> Result<Tx> {
+        let mut state = self.lock();
+        let mut waits = 0;
+        loop {
+            if let Some(failed) = &state.failed {
+                return Err(Error::Stopped(failed.clone()));
+            }
+            if state.closing {
+                state = self.wait(state);
+                continue;
+            }
+            let dirty = dirty();
+            if self.stepwise && dirty > self.dirty_max / 2 {
+                drop(state);
+                self.sync()?;
+                state = self.lock();
+                continue;
+            }
+            if dirty >= self.dirty_max {
+                self.want(&mut state);
+                state = self.wait(state);
+                continue;
+            }
+            if dirty > self.dirty_max / 4 {
+                // Early enough that the sync overlaps with further writing.
+                self.want(&mut state);
+            }
+            let spoken_for = state.reserved + state.reserved_syncing + reserve;
+            if spoken_for + cost > state.allocatable {
+                if waits == SPACE_WAITS || spoken_for + cost > state.allocatable + state.settling + state.reserved {
+                    let nothing_pending = state.reserved + state.reserved_syncing + state.settling == 0;
+                    if waits > 0 || nothing_pending {
+                        return Err(Error::NoSpace);
+                    }
+                }
+                waits += 1;
+                drop(state);
+                // What was reserved may be more than what is used; what was freed becomes usable.
+                self.sync()?;
+                state = self.lock();
+                continue;
+            }
+            state.reserved += cost;
+            state.holds += 1;
+            return Ok(Tx { tx: dmu::Tx::new(state.open), groups: self.clone() });
+        }
+    }
+
+    fn want(&self, state: &mut State) {
+        if !state.wanted {
+            state.wanted = true;
+            self.changed.notify_all();
+        }
+    }
+
+    /// Queues a job for the next sync.
+    pub(crate) fn queue(&self, task: Task) -> Result<()> {
+        let mut state = self.lock();
+        if let Some(failed) = &state.failed {
+            return Err(Error::Stopped(failed.clone()));
+        }
+        state.tasks.push(task);
+        self.want(&mut state);
+        Ok(())
+    }
+
+    /// Waits until everything done so far is on disk.
+    pub(crate) fn sync(&self) -> Result<()> {
+        let mut state = self.lock();
+        let target = state.open;
+        while state.synced < target {
+            if let Some(failed) = &state.failed {
+                return Err(Error::Stopped(failed.clone()));
+            }
+            self.want(&mut state);
+            state = self.wait(state);
+        }
+        Ok(())
+    }
+
+    /// For the sync thread: waits until a sync is wanted or `timeout` passes. `false` when the pool stops
+    /// and nothing is left to do.
+    pub(crate) fn wait_for_work(&self, timeout: Duration) -> bool {
+        let deadline = Instant::now() + timeout;
+        let mut state = self.lock();
+        while !state.wanted {
+            if state.stopping {
+                return false;
+            }
+            let left = deadline.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return true;
+            }
+            state = self
+                .changed
+                .wait_timeout(state, left)
+                .expect("no code panics while holding the txg state")
+                .0;
+        }
+        true
+    }
+
+    /// For the sync thread: closes the open txg, calls `freeze` while nobody holds one, opens the next.
+    /// Returns the closed txg with its tasks.
+    pub(crate) fn close<F>(&self, freeze: impl FnOnce() -> F) -> (Txg, Vec<Task>, F) {
+        let mut state = self.lock();
+        state.closing = true;
+        while state.holds > 0 {
+            state = self.wait(state);
+        }
+        let closed = state.open;
+        let tasks = std::mem::take(&mut state.tasks);
+        let frozen = freeze();
+        state.wanted = false;
+        state.closing = false;
+        state.reserved_syncing = std::mem::take(&mut state.reserved);
+        state.open = closed.next();
+        self.changed.notify_all();
+        (closed, tasks, frozen)
+    }
+
+    /// For the sync thread: `txg` is durable (or there was nothing to write).
+    pub(crate) fn synced(&self, txg: Txg, allocatable: u64, settling: u64) {
+        let mut state = self.lock();
+        state.synced = txg;
+        state.reserved_syncing = 0;
+        (state.allocatable, state.settling) = (allocatable, settling);
+        self.changed.notify_all();
+    }
+
+    /// For the sync thread: nothing can be written any more.
+    pub(crate) fn fail(&self, error: Arc<Error>) {
+        self.lock().failed = Some(error);
+        self.changed.notify_all();
+    }
+
+    /// Tells the sync thread to end after the present work.
+    pub(crate) fn stop(&self) {
+        self.lock().stopping = true;
+        self.changed.notify_all();
+    }
+}

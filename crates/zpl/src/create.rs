@@ -1,0 +1,348 @@
+//! New nodes and new names.
+//!
+//! Source: docs/format/07-zpl-sa.md §4, §5; docs/format/10-create-checklist.md §C.
+
+use std::sync::Arc;
+
+use dmu::{NewObject, Object, Objset, Tx, zap};
+use format::zap::Value;
+use format::znode::{Dirent, Time, Znode, pflags, rdev};
+use format::{ObjectId, ObjectType, dnode};
+use pool::Hold;
+
+use crate::attributes::{Attributes, Encoded};
+use crate::dir::{check_name, is_dot};
+use crate::fs::NAME_COST;
+use crate::node::{count_change, is_kind, modified};
+use crate::{Error, FileKind, Filesystem, Result, Times};
+
+/// Longest target of a symbolic link, in bytes.
+const TARGET_MAX: usize = 4095;
+const SECTOR: usize = 512;
+
+/// What a new node is to be. Mode and owner are taken as they are: umask and setgid directories are the caller's
+/// affair.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NewNode {
+    /// What it is.
+    pub kind: FileKind,
+    /// Permission bits (07777).
+    pub mode: u32,
+    /// Owner.
+    pub uid: u32,
+    /// Group.
+    pub gid: u32,
+    /// Device number as programs see it (`makedev`); for devices only.
+    pub rdev: u64,
+    /// Its times; all of them now if not given.
+    pub times: Option<Times>,
+}
+
+impl NewNode {
+    /// A node of this kind and mode, owned by root, made now.
+    #[must_use]
+    pub const fn new(kind: FileKind, mode: u32) -> NewNode {
+        NewNode { kind, mode, uid: 0, gid: 0, rdev: 0, times: None }
+    }
+
+    fn znode(&self, parent: ObjectId, now: Time) -> Result<Znode> {
+        let mode = self.kind.mode() | u64::from(self.mode & 0o7777);
+        let mut znode = fresh(mode, [self.uid.into(), self.gid.into()], parent, now);
+        if self.kind.is_device() {
+            let (major, minor) = rdev::from_user(self.rdev);
+            znode.rdev = Some(rdev::pack(major, minor).ok_or(Error::Invalid)?);
+        }
+        if let Some(times) = self.times {
+            (znode.atime, znode.mtime) = (times.atime, times.mtime);
+            znode.ctime = times.ctime.unwrap_or(now);
+            znode.crtime = times.crtime.unwrap_or(now);
+        }
+        Ok(znode)
+    }
+}
+
+/// The attributes of a new, empty node; its generation is set when it is stored.
+pub(crate) fn fresh(mode: u64, [uid, gid]: [u64; 2], parent: ObjectId, now: Time) -> Znode {
+    let mut znode = Znode {
+        mode,
+        uid,
+        gid,
+        parent,
+        atime: now,
+        mtime: now,
+        ctime: now,
+        crtime: now,
+        links: 1,
+        flags: Znode::new_flags(mode, false),
+        ..Znode::default()
+    };
+    if is_kind(&znode, FileKind::Directory) {
+        (znode.size, znode.links) = (2, 2);
+    }
+    znode.set_trivial_acl();
+    znode
+}
+
+/// Gives files and directories the project they get where projects are counted.
+pub(crate) fn assign_project(znode: &mut Znode, parent: Option<&Znode>) {
+    let (file, dir) = (is_kind(znode, FileKind::Regular), is_kind(znode, FileKind::Directory));
+    if !file && !dir {
+        return;
+    }
+    znode.flags |= pflags::PROJID;
+    znode.projid = Some(0);
+    if let Some(parent) = parent.filter(|parent| parent.flags & pflags::PROJINHERIT != 0) {
+        znode.projid = Some(parent.projid.unwrap_or(0));
+        if dir {
+            znode.flags |= pflags::PROJINHERIT;
+        }
+    }
+}
+
+/// Stores a new node: under `id` if given, in a dnode of `slots` slots, with blocks of `block_size` bytes.
+pub(crate) fn new_object(
+    objset: &Objset,
+    tx: &Tx,
+    attributes: &Attributes,
+    znode: &mut Znode,
+    id: Option<ObjectId>,
+    (slots, block_size): (u8, u32),
+) -> Result<Arc<Object>> {
+    znode.generation = tx.txg().0;
+    let capacity = dnode::bonus_capacity(slots.into(), 1, false);
+    let Encoded { bonus, spill } = attributes.encode(tx, znode, capacity)?;
+    let object_type = if is_kind(znode, FileKind::Directory) {
+        ObjectType::DIRECTORY_CONTENTS
+    } else {
+        ObjectType::PLAIN_FILE_CONTENTS
+    };
+    let mut new = NewObject::plain(object_type).block_size(block_size).bonus(ObjectType::SA, bonus);
+    new.slots = slots;
+    let object = match id {
+        Some(id) => objset.create_object_at(tx, id, new),
+        None => objset.create_object(tx, new)?,
+    };
+    if spill.is_some() {
+        object.set_spill(tx, spill);
+    }
+    Ok(object)
+}
+
+impl Filesystem {
+    /// Dnode slots of a new node.
+    pub(crate) fn slots(&self) -> u8 {
+        let settings = self.inner.dataset.settings();
+        if settings.large_dnodes { settings.dnode_slots.clamp(1, 32) } else { 1 }
+    }
+
+    /// Creates anything but a symbolic link.
+    ///
+    /// # Errors
+    /// [`Error::Exists`]; [`Error::NotFound`] when `dir` was removed; [`Error::Invalid`] for a symbolic link or a
+    /// device number that cannot be stored; [`Error::NoSpace`], [`Error::Quota`].
+    pub fn create(&self, dir: ObjectId, name: &[u8], new: &NewNode) -> Result<ObjectId> {
+        if new.kind == FileKind::Symlink {
+            return Err(Error::Invalid);
+        }
+        self.make(dir, name, new, None, Vec::new())
+    }
+
+    /// Creates a regular file with its whole content, at most one record, in one step.
+    ///
+    /// # Errors
+    /// As [`Filesystem::create`]; [`Error::Invalid`] when `data` is longer than the dataset's record size.
+    pub fn create_with(&self, dir: ObjectId, name: &[u8], new: &NewNode, data: Vec<u8>) -> Result<ObjectId> {
+        let max = self.inner.dataset.settings().record_size;
+        if new.kind != FileKind::Regular || data.len() as u64 > max {
+            return Err(Error::Invalid);
+        }
+        self.make(dir, name, new, None, data)
+    }
+
+    /// Creates a symbolic link to `target`; `new` gives mode (usually 0777), owner and times.
+    ///
+    /// # Errors
+    /// As [`Filesystem::create`]; [`Error::NotFound`] for an empty target, [`Error::NameTooLong`] for one beyond
+    /// 4095 bytes.
+    pub fn symlink(&self, dir: ObjectId, name: &[u8], new: &NewNode, target: &[u8]) -> Result<ObjectId> {
+        match target.len() {
+            0 => return Err(Error::NotFound),
+            1..=TARGET_MAX if !target.contains(&0) => {}
+            1..=TARGET_MAX => return Err(Error::Invalid),
+            _ => return Err(Error::NameTooLong),
+        }
+        let new = NewNode { kind: FileKind::Symlink, ..new.clone() };
+        self.make(dir, name, &new, Some(target), Vec::new())
+    }
+
+    fn make(
+        &self,
+        dir: ObjectId,
+        name: &[u8],
+        new: &NewNode,
+        target: Option<&[u8]>,
+        mut data: Vec<u8>,
+    ) -> Result<ObjectId> {
+        if is_dot(name) {
+            return Err(Error::Exists);
+        }
+        check_name(name, self.inner.utf8_only)?;
+        let _names = self.inner.names.write(dir);
+        let _node = self.inner.nodes.write(dir);
+        let (dir_object, mut parent) = self.directory_for_change(dir)?;
+        if self.find(&dir_object, name)?.is_some() {
+            return Err(Error::Exists);
+        }
+        let now = self.now();
+        let mut znode = new.znode(dir, now)?;
+        if let Some(target) = target {
+            znode.size = target.len() as u64;
+            znode.symlink = Some(target.to_vec());
+        }
+        if self.inner.projects {
+            assign_project(&mut znode, Some(&parent));
+        }
+        let content = !data.is_empty();
+        let mut block_size = SECTOR;
+        if content {
+            znode.size = data.len() as u64;
+            block_size = data.len().next_multiple_of(SECTOR);
+            data.resize(block_size, 0);
+        }
+        let is_dir = new.kind == FileKind::Directory;
+        parent.size += 1;
+        parent.links += u64::from(is_dir);
+        modified(&mut parent, now);
+        let salt = is_dir.then(|| self.inner.dataset.host().entropy.u64());
+
+        let tx = self.begin(Hold::write(NAME_COST + data.len() as u64))?;
+        let shape = (self.slots(), block_size as u32);
+        let object = new_object(&self.inner.objset, &tx, self.attributes()?, &mut znode, None, shape)?;
+        let fill = || {
+            if let Some(salt) = salt {
+                zap::create(&object, &tx, salt, self.normflags())?;
+            }
+            if content {
+                object.put_block(&tx, 0, Arc::new(data));
+            }
+            self.insert(&dir_object, &tx, name, &znode, object.id())?;
+            self.store(&dir_object, &tx, &parent).inspect_err(|_| {
+                // The directory is as it was before: the error above says more than a failure to say so.
+                let _ = zap::remove(&dir_object, &tx, name);
+            })
+        };
+        match fill() {
+            Ok(()) => Ok(object.id()),
+            Err(error) => {
+                self.inner.objset.free_object(&tx, &object);
+                Err(error)
+            }
+        }
+    }
+
+    /// Adds the entry of a node to a directory.
+    pub(crate) fn insert(
+        &self,
+        dir: &Arc<Object>,
+        tx: &Tx,
+        name: &[u8],
+        znode: &Znode,
+        id: ObjectId,
+    ) -> Result<()> {
+        let value = Value::from_u64(Dirent::new(znode.mode, id).encode());
+        Ok(zap::insert(dir, tx, name, &value)?)
+    }
+
+    /// Gives object `id`, which is no directory, one more name.
+    ///
+    /// # Errors
+    /// [`Error::NotPermitted`] for a directory; [`Error::NotFound`] when its last name is gone; [`Error::Exists`];
+    /// [`Error::CrossProject`].
+    pub fn link(&self, id: ObjectId, dir: ObjectId, name: &[u8]) -> Result<()> {
+        if is_dot(name) {
+            return Err(Error::Exists);
+        }
+        check_name(name, self.inner.utf8_only)?;
+        let _names = self.inner.names.write(dir);
+        let _nodes = self.inner.nodes.write_all(&[dir, id]);
+        let (dir_object, mut parent) = self.directory_for_change(dir)?;
+        let (object, mut znode) = self.node_for_change(id)?;
+        if is_kind(&znode, FileKind::Directory) || znode.flags & (pflags::XATTR | pflags::IMMUTABLE) != 0 {
+            return Err(Error::NotPermitted);
+        }
+        if znode.links == 0 {
+            return Err(Error::NotFound);
+        }
+        check_project(&parent, &znode)?;
+        if self.find(&dir_object, name)?.is_some() {
+            return Err(Error::Exists);
+        }
+        let now = self.now();
+        znode.links += 1;
+        znode.parent = dir;
+        znode.ctime = now;
+        count_change(&mut znode);
+        parent.size += 1;
+        modified(&mut parent, now);
+        let tx = self.begin(Hold::write(NAME_COST))?;
+        self.insert(&dir_object, &tx, name, &znode, id)?;
+        self.store(&dir_object, &tx, &parent)?;
+        self.store(&object, &tx, &znode)
+    }
+}
+
+/// A directory that hands its project down takes no names of other projects' files.
+pub(crate) fn check_project(dir: &Znode, znode: &Znode) -> Result<()> {
+    if dir.flags & pflags::PROJINHERIT != 0 && dir.projid.unwrap_or(0) != znode.projid.unwrap_or(0) {
+        return Err(Error::CrossProject);
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use format::znode::{S_IFDIR, S_IFIFO, S_IFREG};
+
+    const NOW: Time = Time { secs: 7, nanos: 1 };
+
+    #[test]
+    fn new_nodes_are_those_of_openzfs() {
+        let mut file = fresh(S_IFREG | 0o644, [1, 2], ObjectId(34), NOW);
+        assign_project(&mut file, None);
+        assert_eq!((file.flags, file.links, file.size), (0x8408_0000_0004, 1, 0));
+        let mut dir = fresh(S_IFDIR | 0o755, [1, 2], ObjectId(34), NOW);
+        assign_project(&mut dir, None);
+        assert_eq!((dir.flags, dir.links, dir.size), (0x8408_0000_0144, 2, 2));
+        let mut fifo = fresh(S_IFIFO | 0o644, [1, 2], ObjectId(34), NOW);
+        assign_project(&mut fifo, None);
+        assert_eq!((fifo.projid, fifo.flags & pflags::PROJID), (None, 0));
+    }
+
+    #[test]
+    fn projects_are_inherited_where_the_parent_says_so() {
+        let mut parent = fresh(S_IFDIR | 0o755, [0, 0], ObjectId(34), NOW);
+        assign_project(&mut parent, None);
+        parent.projid = Some(9);
+        let child = |mode, parent: &Znode| {
+            let mut child = fresh(mode, [0, 0], ObjectId(34), NOW);
+            assign_project(&mut child, Some(parent));
+            child
+        };
+        assert_eq!(child(S_IFREG | 0o644, &parent).projid, Some(0));
+        parent.flags |= pflags::PROJINHERIT;
+        assert_eq!(child(S_IFREG | 0o644, &parent).projid, Some(9));
+        assert_ne!(child(S_IFDIR | 0o755, &parent).flags & pflags::PROJINHERIT, 0);
+        assert!(check_project(&parent, &child(S_IFREG, &parent)).is_ok());
+        assert!(check_project(&parent, &fresh(S_IFREG, [0, 0], ObjectId(1), NOW)).is_err());
+    }
+
+    #[test]
+    fn a_device_number_beyond_what_linux_has_is_refused() {
+        let mut device = NewNode::new(FileKind::CharDevice, 0o600);
+        device.rdev = rdev::to_user(10, 200);
+        assert_eq!(device.znode(ObjectId(2), NOW).unwrap().rdev, Some(0xa0_00c8));
+        device.rdev = rdev::to_user(5000, 1);
+        assert!(matches!(device.znode(ObjectId(2), NOW), Err(Error::Invalid)));
+    }
+}

@@ -1,0 +1,138 @@
+//! What can go wrong with files and directories, and which errno a program sees for it.
+
+use format::{Corrupt, ObjectId};
+
+/// Result of this room.
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+/// Why a file system operation failed. Nothing was changed then.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// No such name or object.
+    #[error("no such file or directory")]
+    NotFound,
+    /// The name is taken.
+    #[error("file exists")]
+    Exists,
+    /// A directory was needed.
+    #[error("not a directory")]
+    NotDir,
+    /// A directory is in the way.
+    #[error("is a directory")]
+    IsDir,
+    /// The directory has entries.
+    #[error("directory not empty")]
+    NotEmpty,
+    /// Longer than a name (255 bytes) or a link's target (4095 bytes) may be.
+    #[error("file name too long")]
+    NameTooLong,
+    /// The file system takes UTF-8 only.
+    #[error("the name is not valid UTF-8")]
+    NotUtf8,
+    /// Too many symbolic links on the way.
+    #[error("too many levels of symbolic links")]
+    Loop,
+    /// The pool is full.
+    #[error("no space left on device")]
+    NoSpace,
+    /// A quota is used up.
+    #[error("disk quota exceeded")]
+    Quota,
+    /// Nothing may be changed here.
+    #[error("read-only file system: {0}")]
+    ReadOnly(String),
+    /// The object's flags forbid it (immutable, append-only, read-only).
+    #[error("operation not permitted")]
+    NotPermitted,
+    /// The request makes no sense for this object.
+    #[error("invalid argument")]
+    Invalid,
+    /// The objects belong to different projects.
+    #[error("cross-project link")]
+    CrossProject,
+    /// The file would become larger than a file can be.
+    #[error("file too large")]
+    FileTooBig,
+    /// The value is larger than an extended attribute may be.
+    #[error("extended attribute too large")]
+    XattrTooBig,
+    /// No such extended attribute.
+    #[error("no such attribute")]
+    NoXattr,
+    /// This build does not do it.
+    #[error("not supported: {0}")]
+    Unsupported(&'static str),
+    /// The file system holds something OpenZFS could not have written.
+    #[error("object {object} is damaged: {source}")]
+    Damaged {
+        /// The object.
+        object: ObjectId,
+        /// What is wrong.
+        source: Corrupt,
+    },
+    /// A block of an object could not be read, or changed.
+    #[error(transparent)]
+    Dmu(dmu::Error),
+    /// The pool refused, or stopped.
+    #[error(transparent)]
+    Pool(pool::Error),
+}
+
+impl Error {
+    /// The number that a program on Linux sees in `errno`.
+    #[must_use]
+    pub fn errno(&self) -> i32 {
+        match self {
+            Error::NotFound => 2,             // ENOENT
+            Error::Exists => 17,              // EEXIST
+            Error::NotDir => 20,              // ENOTDIR
+            Error::IsDir => 21,               // EISDIR
+            Error::NotEmpty => 39,            // ENOTEMPTY
+            Error::NameTooLong => 36,         // ENAMETOOLONG
+            Error::NotUtf8 => 84,             // EILSEQ
+            Error::Loop => 40,                // ELOOP
+            Error::NoSpace => 28,             // ENOSPC
+            Error::Quota => 122,              // EDQUOT
+            Error::ReadOnly(_) => 30,         // EROFS
+            Error::NotPermitted => 1,         // EPERM
+            Error::Invalid => 22,             // EINVAL
+            Error::CrossProject => 18,        // EXDEV
+            Error::FileTooBig => 27,          // EFBIG
+            Error::XattrTooBig => 7,          // E2BIG
+            Error::NoXattr => 61,             // ENODATA
+            Error::Unsupported(_) => 95,      // EOPNOTSUPP
+            Error::Damaged { .. } | Error::Dmu(_) | Error::Pool(_) => 5, // EIO
+        }
+    }
+
+    /// An [`Error::Damaged`] maker for `map_err`.
+    pub(crate) fn damaged(object: ObjectId) -> impl FnOnce(Corrupt) -> Error {
+        move |source| Error::Damaged { object, source }
+    }
+}
+
+impl From<dmu::Error> for Error {
+    fn from(error: dmu::Error) -> Error {
+        match error {
+            dmu::Error::NoObject(_) | dmu::Error::NoEntry => Error::NotFound,
+            dmu::Error::Exists => Error::Exists,
+            dmu::Error::TooLong => Error::NameTooLong,
+            dmu::Error::Full(_) => Error::NoSpace,
+            dmu::Error::Unsupported(what) => Error::Unsupported(what),
+            dmu::Error::Corrupt { object, source } => Error::Damaged { object, source },
+            other => Error::Dmu(other),
+        }
+    }
+}
+
+impl From<pool::Error> for Error {
+    fn from(error: pool::Error) -> Error {
+        match error {
+            pool::Error::Quota => Error::Quota,
+            pool::Error::ReadOnly { reason, .. } => Error::ReadOnly(reason),
+            pool::Error::Dmu(error) => error.into(),
+            other if other.is_no_space() => Error::NoSpace,
+            other => Error::Pool(other),
+        }
+    }
+}

@@ -1,0 +1,301 @@
+//! Contents of regular files: reading, writing, cutting, holes.
+//!
+//! Source: docs/format/03-dmu.md §5.1, docs/format/07-zpl-sa.md §9.
+
+use std::sync::Arc;
+
+use dmu::{Object, Tx};
+use format::znode::Znode;
+use format::{Corrupt, ObjectId};
+use pool::Hold;
+
+use crate::fs::ATTRIBUTE_COST;
+use crate::node::{check_changeable, is_kind, modified};
+use crate::{Error, FileKind, Filesystem, Result};
+
+/// Bytes of a large write that go into one transaction.
+const WRITE_STEP: u64 = 1 << 20;
+/// End of the largest file.
+const OFFSET_MAX: u64 = i64::MAX as u64;
+const SECTOR: u64 = 512;
+
+/// The block size for a file of one block of `block` bytes that is to reach to `end`; `None` if it stays.
+/// `max` is the record size.
+fn grown_block(block: u64, end: u64, max: u64) -> Option<u64> {
+    if end <= block || (block.is_power_of_two() && block >= max) {
+        return None;
+    }
+    // A record size lowered below an odd block lets that still grow to the next power of two.
+    let limit = if block > max { block.next_power_of_two() } else { max };
+    Some(end.min(limit).next_multiple_of(SECTOR))
+}
+
+impl Filesystem {
+    /// A regular file, for reading. The caller holds its lock.
+    pub(crate) fn file(&self, id: ObjectId) -> Result<(Arc<Object>, Znode)> {
+        let (object, znode) = self.node(id)?;
+        check_regular(&znode)?;
+        Ok((object, znode))
+    }
+
+    fn file_for_change(&self, id: ObjectId) -> Result<(Arc<Object>, Znode)> {
+        let (object, znode) = self.node_for_change(id)?;
+        check_regular(&znode)?;
+        check_changeable(&znode)?;
+        Ok((object, znode))
+    }
+
+    /// Reads from byte `offset` into `buf`; returns how many bytes there were. Holes are zeros.
+    ///
+    /// # Errors
+    /// [`Error::IsDir`], [`Error::Invalid`] for anything but a regular file; a block that cannot be read.
+    pub fn read(&self, id: ObjectId, offset: u64, buf: &mut [u8]) -> Result<usize> {
+        let _shared = self.inner.nodes.read(id);
+        let (object, znode) = self.file(id)?;
+        let len = znode.size.saturating_sub(offset).min(buf.len() as u64) as usize;
+        object.read(offset, &mut buf[..len])?;
+        Ok(len)
+    }
+
+    /// The whole content of a small file.
+    ///
+    /// # Errors
+    /// As [`Filesystem::read`]; [`Error::FileTooBig`] beyond `max` bytes.
+    pub fn read_all(&self, id: ObjectId, max: u64) -> Result<Vec<u8>> {
+        let _shared = self.inner.nodes.read(id);
+        let (object, znode) = self.file(id)?;
+        if znode.size > max {
+            return Err(Error::FileTooBig);
+        }
+        let mut data = vec![0; znode.size as usize];
+        object.read(0, &mut data)?;
+        Ok(data)
+    }
+
+    /// Target of a symbolic link.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] for anything else.
+    pub fn readlink(&self, id: ObjectId) -> Result<Vec<u8>> {
+        let _shared = self.inner.nodes.read(id);
+        let (_, znode) = self.node(id)?;
+        if !is_kind(&znode, FileKind::Symlink) {
+            return Err(Error::Invalid);
+        }
+        znode.symlink.ok_or_else(|| Error::damaged(id)(Corrupt::new("symbolic link without target", 0)))
+    }
+
+    /// Runs of bytes that are not holes, as (offset, length), cut at the end of the file.
+    ///
+    /// # Errors
+    /// As [`Filesystem::read`].
+    pub fn data_runs(&self, id: ObjectId) -> Result<Vec<(u64, u64)>> {
+        let _shared = self.inner.nodes.read(id);
+        let (object, znode) = self.file(id)?;
+        let block = object.block_size();
+        let mut runs: Vec<(u64, u64)> = Vec::new();
+        let mut from = 0;
+        while let Some(blkid) = object.next_block(from)? {
+            let offset = blkid.saturating_mul(block);
+            if offset >= znode.size {
+                break;
+            }
+            let len = block.min(znode.size - offset);
+            match runs.last_mut() {
+                Some((start, run)) if *start + *run == offset => *run += len,
+                _ => runs.push((offset, len)),
+            }
+            from = blkid + 1;
+        }
+        Ok(runs)
+    }
+
+    /// Writes `data` at byte `offset`, making the file longer if need be. A large write goes in steps.
+    ///
+    /// # Errors
+    /// [`Error::FileTooBig`]; [`Error::NoSpace`], [`Error::Quota`]: the steps before stay written.
+    pub fn write(&self, id: ObjectId, offset: u64, data: &[u8]) -> Result<()> {
+        let end = end_of(offset, data.len())?;
+        let _node = self.inner.nodes.write(id);
+        let mut at = offset;
+        while at < end {
+            let (object, mut znode) = self.file_for_change(id)?;
+            let step = WRITE_STEP.max(object.block_size());
+            let until = ((at / step + 1) * step).min(end);
+            let part = &data[(at - offset) as usize..(until - offset) as usize];
+            let tx = self.begin(Hold::write(part.len() as u64 + ATTRIBUTE_COST))?;
+            self.grow_block(&object, &tx, znode.size, until)?;
+            object.write(&tx, at, part)?;
+            znode.size = znode.size.max(until);
+            modified(&mut znode, self.now());
+            self.store(&object, &tx, &znode)?;
+            at = until;
+        }
+        Ok(())
+    }
+
+    /// As [`Filesystem::write`], for data that is one record: it is taken as it is, without a copy, when it lies
+    /// on a record border and fills the record or ends the file.
+    ///
+    /// # Errors
+    /// As [`Filesystem::write`].
+    pub fn write_record(&self, id: ObjectId, offset: u64, mut data: Vec<u8>) -> Result<()> {
+        let end = end_of(offset, data.len())?;
+        if data.is_empty() {
+            return Ok(());
+        }
+        let guard = self.inner.nodes.write(id);
+        let (object, mut znode) = self.file_for_change(id)?;
+        let (old, max) = (object.block_size(), self.inner.dataset.settings().record_size);
+        let may_grow = znode.size <= old && object.max_blkid() == 0;
+        let block = if may_grow { grown_block(old, end.max(znode.size), max).unwrap_or(old) } else { old };
+        let fits = data.len() as u64 == block || (data.len() as u64) < block && end >= znode.size;
+        if !offset.is_multiple_of(block) || !fits {
+            drop(guard);
+            return self.write(id, offset, &data);
+        }
+        data.resize(block as usize, 0);
+        znode.size = znode.size.max(end);
+        modified(&mut znode, self.now());
+        let tx = self.begin(Hold::write(block + ATTRIBUTE_COST))?;
+        self.grow_block(&object, &tx, znode.size.min(old), end)?;
+        object.put_block(&tx, offset / block, Arc::new(data));
+        self.store(&object, &tx, &znode)
+    }
+
+    /// Makes the block of a file of one block as large as reaching to `end` takes; `size` is the file's now.
+    pub(crate) fn grow_block(&self, object: &Arc<Object>, tx: &Tx, size: u64, end: u64) -> Result<()> {
+        let block = object.block_size();
+        if size <= block && object.max_blkid() == 0 {
+            let max = self.inner.dataset.settings().record_size;
+            if let Some(grown) = grown_block(block, end.max(size), max) {
+                object.set_block_size(tx, grown)?;
+            }
+        }
+        let block = object.block_size();
+        if end > block && !block.is_power_of_two() {
+            return Err(Error::damaged(object.id())(Corrupt::new("block size of a file with many blocks", block)));
+        }
+        Ok(())
+    }
+
+    /// Sets the size of a file. The caller holds its lock.
+    pub(crate) fn resize(&self, id: ObjectId, size: u64) -> Result<()> {
+        if size > OFFSET_MAX {
+            return Err(Error::FileTooBig);
+        }
+        let (object, mut znode) = self.file_for_change(id)?;
+        let now = self.now();
+        if size >= znode.size {
+            let tx = self.begin(Hold::write(ATTRIBUTE_COST + object.block_size()))?;
+            self.grow_block(&object, &tx, znode.size, size)?;
+            znode.size = size;
+            modified(&mut znode, now);
+            return self.store(&object, &tx, &znode);
+        }
+        let block = object.block_size();
+        let (first_gone, within) = (size.div_ceil(block), size % block);
+        let cut = within != 0 && object.next_block(size / block)? == Some(size / block);
+        if cut {
+            // Read (into the cache) before the transaction begins.
+            object.block(size / block)?;
+        }
+        let tx = self.begin(Hold::free())?;
+        if cut {
+            object.edit_block(&tx, size / block, |raw| raw[within as usize..].fill(0))?;
+        }
+        object.free_blocks(&tx, first_gone, u64::MAX);
+        znode.size = size;
+        modified(&mut znode, now);
+        self.store(&object, &tx, &znode)
+    }
+
+    /// Cuts a file to `size` bytes, or extends it with a hole.
+    ///
+    /// # Errors
+    /// [`Error::FileTooBig`]; as [`Filesystem::read`].
+    pub fn truncate(&self, id: ObjectId, size: u64) -> Result<()> {
+        let _node = self.inner.nodes.write(id);
+        self.resize(id, size)
+    }
+
+    /// Makes `len` bytes from `offset` on a hole, as far as the file reaches; its size stays.
+    ///
+    /// # Errors
+    /// As [`Filesystem::read`].
+    pub fn punch(&self, id: ObjectId, offset: u64, len: u64) -> Result<()> {
+        let _node = self.inner.nodes.write(id);
+        let (object, mut znode) = self.file_for_change(id)?;
+        let end = offset.saturating_add(len).min(znode.size);
+        if offset >= end {
+            return Ok(());
+        }
+        let block = object.block_size();
+        // Behind the end of the file all is zero: the last block may go as a whole.
+        let whole_end = if end == znode.size { end.div_ceil(block) } else { end / block };
+        let whole_start = offset.div_ceil(block);
+        let mut cuts = Vec::new();
+        if whole_start > whole_end {
+            cuts.push((offset / block, offset % block, end % block));
+        } else {
+            if offset % block != 0 {
+                cuts.push((offset / block, offset % block, block));
+            }
+            if whole_end * block < end {
+                cuts.push((whole_end, 0, end % block));
+            }
+        }
+        let mut edits = Vec::new();
+        for (blkid, from, to) in cuts {
+            if object.next_block(blkid)? == Some(blkid) {
+                object.block(blkid)?;
+                edits.push((blkid, from as usize..to as usize));
+            }
+        }
+        modified(&mut znode, self.now());
+        let tx = self.begin(Hold::free())?;
+        for (blkid, range) in edits {
+            object.edit_block(&tx, blkid, |raw| raw[range].fill(0))?;
+        }
+        if whole_start < whole_end {
+            object.free_blocks(&tx, whole_start, whole_end);
+        }
+        self.store(&object, &tx, &znode)
+    }
+}
+
+fn end_of(offset: u64, len: usize) -> Result<u64> {
+    offset.checked_add(len as u64).filter(|end| *end <= OFFSET_MAX).ok_or(Error::FileTooBig)
+}
+
+fn check_regular(znode: &Znode) -> Result<()> {
+    if is_kind(znode, FileKind::Regular) {
+        Ok(())
+    } else if is_kind(znode, FileKind::Directory) {
+        Err(Error::IsDir)
+    } else {
+        Err(Error::Invalid)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_small_file_has_one_block_that_fits() {
+        assert_eq!(grown_block(512, 6, 128 << 10), None);
+        assert_eq!(grown_block(512, 100_000, 128 << 10), Some(100_352));
+        assert_eq!(grown_block(100_352, 100_353, 128 << 10), Some(100_864));
+        assert_eq!(grown_block(100_352, 1 << 30, 128 << 10), Some(128 << 10));
+        assert_eq!(grown_block(128 << 10, 1 << 30, 128 << 10), None);
+    }
+
+    #[test]
+    fn a_lowered_record_size_lets_an_odd_block_reach_a_power_of_two() {
+        assert_eq!(grown_block(100_352, 1 << 20, 4096), Some(128 << 10));
+        assert_eq!(grown_block(100_352, 100_400, 4096), Some(100_864));
+        assert_eq!(grown_block(8192, 1 << 20, 4096), None);
+        assert_eq!(grown_block(4096, 5000, 128 << 10), Some(5120));
+    }
+}

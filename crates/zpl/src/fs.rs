@@ -1,0 +1,184 @@
+//! An open file system.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard};
+
+use dmu::{Object, Objset, zap};
+use format::objset::{FLAG_PROJECT_QUOTA, ObjsetType};
+use format::zap::name::UPPER;
+use format::znode::{Time, Znode, master};
+use format::{Corrupt, ObjectId, ObjectType};
+use pool::{Dataset, Hold, Tx};
+
+use crate::attributes::{self, Attributes};
+use crate::locks::Locks;
+use crate::{Error, Result};
+
+/// Number of the master node.
+pub(crate) const MASTER_NODE: ObjectId = ObjectId(1);
+/// Newest version read and written.
+const VERSION: u64 = master::ZPL_VERSION;
+
+/// What a change of names may write: dnodes, a ZAP leaf or two, compressed.
+pub(crate) const NAME_COST: u64 = 8 << 10;
+/// What a change of attributes may write.
+pub(crate) const ATTRIBUTE_COST: u64 = 2 << 10;
+
+/// How names are told apart.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Case {
+    Sensitive,
+    Insensitive,
+    Mixed,
+}
+
+/// An open file system, or a snapshot of one. Clones share it.
+#[derive(Clone)]
+pub struct Filesystem {
+    pub(crate) inner: Arc<Inner>,
+}
+
+pub(crate) struct Inner {
+    pub(crate) dataset: Arc<Dataset>,
+    pub(crate) objset: Arc<Objset>,
+    /// `None` before version 5: such file systems are only read.
+    pub(crate) attributes: Option<Attributes>,
+    root: ObjectId,
+    pub(crate) unlinked: ObjectId,
+    version: u64,
+    /// Normalisation of names, without case folding.
+    pub(crate) normalization: u64,
+    pub(crate) case: Case,
+    pub(crate) utf8_only: bool,
+    /// New files and directories get a project id.
+    pub(crate) projects: bool,
+    /// Of directories, for changes of their entries.
+    pub(crate) names: Locks,
+    /// Of all objects, for changes of their attributes and contents.
+    pub(crate) nodes: Locks,
+    /// Held while a directory moves to another one, so that no loop can come about.
+    pub(crate) renames: Mutex<()>,
+    /// How often each object is open.
+    handles: Mutex<HashMap<ObjectId, u64>>,
+}
+
+impl Filesystem {
+    /// Opens the file system in `dataset`.
+    ///
+    /// # Errors
+    /// [`Error::Unsupported`] for a volume or a version from the future; [`Error::Damaged`]; blocks that cannot be
+    /// read.
+    pub fn open(dataset: Arc<Dataset>) -> Result<Filesystem> {
+        let objset = dataset.objset().clone();
+        if objset.os_type() != ObjsetType::Zfs {
+            return Err(Error::Unsupported("a dataset that is no file system"));
+        }
+        let node = objset.object(MASTER_NODE)?;
+        let value = |key: &str| zap::lookup_u64(&node, key.as_bytes());
+        let id = |key: &str| match value(key)? {
+            Some(id) if id != 0 => Ok(ObjectId(id)),
+            id => Err(Error::damaged(MASTER_NODE)(Corrupt::new("entry of the master node", id.unwrap_or(0)))),
+        };
+        let version = value(master::VERSION)?.unwrap_or(VERSION);
+        if version > VERSION {
+            return Err(Error::Unsupported("this version of file systems"));
+        }
+        let attributes = if version < VERSION {
+            None
+        } else {
+            Some(Attributes::open(&objset, id(master::SA_ATTRS)?)?)
+        };
+        let case = match value(master::CASESENSITIVITY)?.unwrap_or(0) {
+            0 => Case::Sensitive,
+            1 => Case::Insensitive,
+            2 => Case::Mixed,
+            other => return Err(Error::damaged(MASTER_NODE)(Corrupt::new("casesensitivity", other))),
+        };
+        let (phys, _) = objset.synced_root();
+        let inner = Inner {
+            root: id(master::ROOT)?,
+            unlinked: id(master::DELETE_QUEUE)?,
+            version,
+            normalization: value(master::NORMALIZATION)?.unwrap_or(0),
+            case,
+            utf8_only: value(master::UTF8ONLY)?.unwrap_or(0) != 0,
+            projects: phys.flags & FLAG_PROJECT_QUOTA != 0,
+            names: Locks::new(),
+            nodes: Locks::new(),
+            renames: Mutex::default(),
+            handles: Mutex::default(),
+            attributes,
+            dataset,
+            objset,
+        };
+        let fs = Filesystem { inner: Arc::new(inner) };
+        fs.directory(fs.root())?;
+        Ok(fs)
+    }
+
+    /// The root directory.
+    #[must_use]
+    pub fn root(&self) -> ObjectId {
+        self.inner.root
+    }
+
+    /// The dataset it lives in.
+    #[must_use]
+    pub fn dataset(&self) -> &Arc<Dataset> {
+        &self.inner.dataset
+    }
+
+    /// Version of the file system's format; those before 5 are only read.
+    #[must_use]
+    pub fn version(&self) -> u64 {
+        self.inner.version
+    }
+
+    /// normflags of directories.
+    pub(crate) fn normflags(&self) -> u64 {
+        self.inner.normalization | if self.inner.case == Case::Sensitive { 0 } else { UPPER }
+    }
+
+    /// Begins a transaction.
+    pub(crate) fn begin(&self, hold: Hold) -> Result<Tx> {
+        Ok(self.inner.dataset.begin(hold)?)
+    }
+
+    /// The attribute tables, which a file system that may be written has.
+    pub(crate) fn attributes(&self) -> Result<&Attributes> {
+        self.inner.attributes.as_ref().ok_or(Error::Unsupported("writing legacy znodes"))
+    }
+
+    pub(crate) fn now(&self) -> Time {
+        let (secs, nanos) = self.inner.dataset.host().clock.now();
+        Time { secs: secs as i64, nanos: nanos.into() }
+    }
+
+    /// An object with its attributes. The caller holds its node lock.
+    pub(crate) fn node(&self, id: ObjectId) -> Result<(Arc<Object>, Znode)> {
+        let object = self.inner.objset.object(id)?;
+        let znode = attributes::load(&object, self.inner.attributes.as_ref())?;
+        Ok((object, znode))
+    }
+
+    /// As [`Filesystem::node`], for an object about to be changed.
+    pub(crate) fn node_for_change(&self, id: ObjectId) -> Result<(Arc<Object>, Znode)> {
+        self.attributes()?;
+        self.inner.dataset.check_writable()?;
+        let object = self.inner.objset.object(id)?;
+        if object.with_bonus(|kind, _| kind) == ObjectType::ZNODE {
+            return Err(Error::Unsupported("writing legacy znodes"));
+        }
+        let znode = attributes::load(&object, self.inner.attributes.as_ref())?;
+        Ok((object, znode))
+    }
+
+    /// Stores the attributes of a node.
+    pub(crate) fn store(&self, object: &Arc<Object>, tx: &Tx, znode: &Znode) -> Result<()> {
+        self.attributes()?.store(object, tx, znode)
+    }
+
+    pub(crate) fn handles(&self) -> MutexGuard<'_, HashMap<ObjectId, u64>> {
+        self.inner.handles.lock().expect("no code panics while holding the table of handles")
+    }
+}

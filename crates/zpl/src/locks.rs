@@ -1,0 +1,57 @@
+//! Locks by object number.
+//!
+//! Order, everywhere: the rename lock, then directories' names ([`Locks`] of names, several at once in order of
+//! shard), then nodes (the same), then a transaction. Whoever holds a transaction takes none of these.
+
+use std::sync::{RwLock, RwLockReadGuard, RwLockWriteGuard};
+
+use format::ObjectId;
+
+const SHARDS: usize = 512;
+const POISON: &str = "the locks guard no memory that a panic could leave half changed";
+
+/// Held for as long as the object's state must not change under somebody else.
+pub(crate) type Guard<'a> = RwLockWriteGuard<'a, ()>;
+
+/// A lock for each object; objects share them, so whoever needs several takes them in one call.
+pub(crate) struct Locks {
+    shards: Box<[RwLock<()>]>,
+}
+
+impl Locks {
+    pub(crate) fn new() -> Locks {
+        Locks { shards: (0..SHARDS).map(|_| RwLock::new(())).collect() }
+    }
+
+    fn shard(id: ObjectId) -> usize {
+        (id.0 % SHARDS as u64) as usize
+    }
+
+    pub(crate) fn read(&self, id: ObjectId) -> RwLockReadGuard<'_, ()> {
+        self.shards[Locks::shard(id)].read().expect(POISON)
+    }
+
+    pub(crate) fn write(&self, id: ObjectId) -> Guard<'_> {
+        self.shards[Locks::shard(id)].write().expect(POISON)
+    }
+
+    /// All of them, each shard once.
+    pub(crate) fn write_all(&self, ids: &[ObjectId]) -> Vec<Guard<'_>> {
+        let mut shards: Vec<usize> = ids.iter().map(|&id| Locks::shard(id)).collect();
+        shards.sort_unstable();
+        shards.dedup();
+        shards.into_iter().map(|shard| self.shards[shard].write().expect(POISON)).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn objects_of_one_shard_are_locked_once() {
+        let locks = Locks::new();
+        let guards = locks.write_all(&[ObjectId(1), ObjectId(1 + SHARDS as u64), ObjectId(1), ObjectId(2)]);
+        assert_eq!(guards.len(), 2);
+    }
+}

@@ -1,0 +1,300 @@
+//! Nodes: what `stat` shows, and changing it.
+
+use std::sync::Arc;
+
+use dmu::Object;
+use format::znode::{self, Time, Znode, pflags, rdev};
+use format::{Corrupt, ObjectId};
+use pool::Hold;
+
+use crate::fs::ATTRIBUTE_COST;
+use crate::{Error, Filesystem, Result};
+
+/// Owner shown for an id that is no POSIX id (a Windows SID behind an FUID).
+const NOBODY: u32 = 65534;
+
+/// What kind of object it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[allow(missing_docs, reason = "the names say it")]
+pub enum FileKind {
+    Fifo,
+    CharDevice,
+    Directory,
+    BlockDevice,
+    Regular,
+    Symlink,
+    Socket,
+}
+
+impl FileKind {
+    /// From the number that directory entries hold (`d_type`).
+    #[must_use]
+    pub const fn from_dirent(kind: u8) -> Option<FileKind> {
+        Some(match kind {
+            1 => FileKind::Fifo,
+            2 => FileKind::CharDevice,
+            4 => FileKind::Directory,
+            6 => FileKind::BlockDevice,
+            8 => FileKind::Regular,
+            10 => FileKind::Symlink,
+            12 => FileKind::Socket,
+            _ => return None,
+        })
+    }
+
+    /// The type bits of `st_mode`.
+    #[must_use]
+    pub const fn mode(self) -> u64 {
+        match self {
+            FileKind::Fifo => znode::S_IFIFO,
+            FileKind::CharDevice => znode::S_IFCHR,
+            FileKind::Directory => znode::S_IFDIR,
+            FileKind::BlockDevice => znode::S_IFBLK,
+            FileKind::Regular => znode::S_IFREG,
+            FileKind::Symlink => znode::S_IFLNK,
+            FileKind::Socket => znode::S_IFSOCK,
+        }
+    }
+
+    /// From `st_mode`.
+    ///
+    /// # Errors
+    /// [`Corrupt`] when the type bits are none that exists.
+    pub fn of_mode(mode: u64) -> Result<FileKind, Corrupt> {
+        let bits = (mode & znode::S_IFMT) >> 12;
+        FileKind::from_dirent(bits as u8).ok_or(Corrupt::new("file type in the mode", mode))
+    }
+
+    /// Whether it is a character or block device.
+    #[must_use]
+    pub const fn is_device(self) -> bool {
+        matches!(self, FileKind::CharDevice | FileKind::BlockDevice)
+    }
+}
+
+/// What `stat` shows.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Stat {
+    /// The object.
+    pub id: ObjectId,
+    /// What it is.
+    pub kind: FileKind,
+    /// Permission bits, with setuid, setgid and sticky (07777).
+    pub mode: u32,
+    /// Owner.
+    pub uid: u32,
+    /// Group.
+    pub gid: u32,
+    /// Names; 2 + subdirectories for a directory.
+    pub nlink: u64,
+    /// Bytes; entries + 2 for a directory.
+    pub size: u64,
+    /// Space taken, in units of 512 bytes, as of the last sync.
+    pub blocks: u64,
+    /// Bytes of a block of the object.
+    pub block_size: u64,
+    /// Last access.
+    pub atime: Time,
+    /// Last change of contents.
+    pub mtime: Time,
+    /// Last change of anything.
+    pub ctime: Time,
+    /// Creation.
+    pub crtime: Time,
+    /// Device number as programs see it (`makedev`); 0 for anything but devices.
+    pub rdev: u64,
+    /// `format::znode::pflags`.
+    pub flags: u64,
+    /// Project.
+    pub projid: u64,
+    /// Txg of creation: tells objects of the same number apart.
+    pub generation: u64,
+}
+
+/// The times of a node that a caller can set.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Times {
+    /// Last access.
+    pub atime: Time,
+    /// Last change of contents.
+    pub mtime: Time,
+    /// Last change of anything; `None`: now.
+    pub ctime: Option<Time>,
+    /// Creation; `None`: now.
+    pub crtime: Option<Time>,
+}
+
+/// What to change about a node; `None` stays.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct SetAttr {
+    /// Permission bits (07777).
+    pub mode: Option<u32>,
+    /// Owner.
+    pub uid: Option<u32>,
+    /// Group.
+    pub gid: Option<u32>,
+    /// Bytes of a regular file: truncates or extends it.
+    pub size: Option<u64>,
+    /// Last access.
+    pub atime: Option<Time>,
+    /// Last change of contents.
+    pub mtime: Option<Time>,
+    /// Last change of anything; now, unless said otherwise.
+    pub ctime: Option<Time>,
+    /// Creation.
+    pub crtime: Option<Time>,
+    /// Project; needs a file system with project quota.
+    pub projid: Option<u64>,
+    /// Those of `format::znode::pflags` that a user may change (above bit 31); others are kept.
+    pub flags: Option<u64>,
+}
+
+/// Flags that a user may set: read-only, hidden, … up to project inheritance.
+const USER_FLAGS: u64 = (pflags::PROJID - 1) & !(pflags::READONLY - 1);
+
+impl Filesystem {
+    /// What `stat` shows of object `id`.
+    ///
+    /// # Errors
+    /// [`Error::NotFound`]; [`Error::Damaged`].
+    pub fn stat(&self, id: ObjectId) -> Result<Stat> {
+        let _shared = self.inner.nodes.read(id);
+        let (object, znode) = self.node(id)?;
+        stat_of(&object, &znode)
+    }
+
+    /// Changes attributes, and the size of a regular file.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] for the size of anything else; [`Error::Unsupported`] for a project without project
+    /// quota.
+    pub fn setattr(&self, id: ObjectId, set: &SetAttr) -> Result<()> {
+        let _node = self.inner.nodes.write(id);
+        if let Some(size) = set.size {
+            self.resize(id, size)?;
+            if *set == (SetAttr { size: Some(size), ..SetAttr::default() }) {
+                return Ok(());
+            }
+        }
+        let (object, mut znode) = self.node_for_change(id)?;
+        let mut xattr_form = None;
+        if let Some(mode) = set.mode {
+            znode.mode = znode.mode & znode::S_IFMT | u64::from(mode & 0o7777);
+            xattr_form = self.acl_after_chmod(&object, &mut znode)?;
+            znode.set_trivial_acl();
+        }
+        let put = |field: &mut u64, value: Option<u32>| {
+            if let Some(value) = value {
+                *field = value.into();
+            }
+        };
+        put(&mut znode.uid, set.uid);
+        put(&mut znode.gid, set.gid);
+        let when = |field: &mut Time, time: Option<Time>| *field = time.unwrap_or(*field);
+        when(&mut znode.atime, set.atime);
+        when(&mut znode.mtime, set.mtime);
+        when(&mut znode.crtime, set.crtime);
+        if let Some(flags) = set.flags {
+            znode.flags = znode.flags & !USER_FLAGS | flags & USER_FLAGS;
+        }
+        if let Some(projid) = set.projid {
+            if !self.inner.projects {
+                return Err(Error::Unsupported("projects in this file system"));
+            }
+            znode.projid = Some(projid);
+            znode.flags |= pflags::PROJID;
+        }
+        znode.ctime = set.ctime.unwrap_or_else(|| self.now());
+        count_change(&mut znode);
+        let tx = self.begin(Hold::write(ATTRIBUTE_COST))?;
+        if let Some((file, value)) = xattr_form {
+            // The ACL keeps its length: the modes in it change, nothing else.
+            file.write(&tx, 0, &value)?;
+        }
+        self.store(&object, &tx, &znode)
+    }
+
+    /// Notes an access now, if the file system keeps access times as the properties `atime` and `relatime` say.
+    ///
+    /// # Errors
+    /// If the attributes cannot be read or changed.
+    pub fn accessed(&self, id: ObjectId) -> Result<()> {
+        const DAY: i64 = 24 * 60 * 60;
+        let settings = self.inner.dataset.settings();
+        if !settings.atime || self.inner.attributes.is_none() || self.inner.dataset.check_writable().is_err() {
+            return Ok(());
+        }
+        let _node = self.inner.nodes.write(id);
+        let (object, mut znode) = self.node_for_change(id)?;
+        let now = self.now();
+        let stale = znode.atime <= znode.mtime.max(znode.ctime) || now.secs - znode.atime.secs >= DAY;
+        if settings.relatime && !stale {
+            return Ok(());
+        }
+        znode.atime = now;
+        let tx = self.begin(Hold::write(ATTRIBUTE_COST))?;
+        self.store(&object, &tx, &znode)
+    }
+}
+
+pub(crate) fn stat_of(object: &Object, znode: &Znode) -> Result<Stat> {
+    let kind = FileKind::of_mode(znode.mode).map_err(Error::damaged(object.id()))?;
+    let posix = |id: u64| u32::try_from(id).unwrap_or(NOBODY);
+    let head = object.head();
+    Ok(Stat {
+        id: object.id(),
+        kind,
+        mode: (znode.mode & 0o7777) as u32,
+        uid: posix(znode.uid),
+        gid: posix(znode.gid),
+        nlink: znode.links,
+        size: znode.size,
+        // The dnode itself counts, as OpenZFS has it.
+        blocks: (object.used_bytes().saturating_add(256) >> 9) + u64::from(head.slots),
+        block_size: head.block_size.into(),
+        atime: znode.atime,
+        mtime: znode.mtime,
+        ctime: znode.ctime,
+        crtime: znode.crtime,
+        rdev: match znode.rdev {
+            Some(stored) if kind.is_device() => {
+                let (major, minor) = rdev::unpack(stored);
+                rdev::to_user(major, minor)
+            }
+            _ => 0,
+        },
+        flags: znode.flags,
+        projid: znode.projid.unwrap_or(0),
+        generation: znode.generation,
+    })
+}
+
+/// OpenZFS 2.4 counts changes in objects that have the counter.
+pub(crate) fn count_change(znode: &mut Znode) {
+    if let Some(seq) = &mut znode.seq {
+        *seq = seq.wrapping_add(1);
+    }
+}
+
+/// The contents (of a file, or the entries of a directory) changed at `now`.
+pub(crate) fn modified(znode: &mut Znode, now: Time) {
+    (znode.mtime, znode.ctime) = (now, now);
+    znode.flags |= pflags::ARCHIVE | pflags::AV_MODIFIED;
+    count_change(znode);
+}
+
+/// Refuses what the object's flags forbid for changes of its contents.
+pub(crate) fn check_changeable(znode: &Znode) -> Result<()> {
+    if znode.flags & (pflags::IMMUTABLE | pflags::READONLY) != 0 {
+        return Err(Error::NotPermitted);
+    }
+    Ok(())
+}
+
+/// Whether `znode` is of this kind; a mode that is damaged is of none.
+pub(crate) fn is_kind(znode: &Znode, kind: FileKind) -> bool {
+    znode.mode & znode::S_IFMT == kind.mode()
+}
+
+/// A file holding an xattr value, with its new content.
+pub(crate) type XattrFile = Option<(Arc<Object>, Vec<u8>)>;

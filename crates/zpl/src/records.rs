@@ -1,0 +1,228 @@
+//! A file's records in order, read ahead on all cores.
+//!
+//! From:   `dmu`, whose blocks are read, verified and decompressed on the storage workers.
+//! To:     sequential readers (`cat`, `cp`, `tar`), one record at a time, without a copy.
+
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, sync_channel};
+use std::thread::JoinHandle;
+
+use dmu::{Object, Record};
+use format::ObjectId;
+
+use crate::{Error, Filesystem, Result};
+
+/// Bytes of records in the hands of the workers, at most.
+const AHEAD_BYTES: u64 = 16 << 20;
+/// ... and how many records, at least and at most.
+const AHEAD_MIN: u64 = 4;
+const AHEAD_MAX: u64 = 256;
+/// Records that are ready while the reader is busy.
+const READY: usize = 4;
+/// A shorter file is read without help.
+const ALONE_BLOCKS: u64 = 3;
+
+/// A part of a file.
+#[derive(Clone, Debug)]
+pub enum Piece {
+    /// The first `len` bytes of `record` are the file's from `offset` on.
+    Data {
+        /// Byte in the file.
+        offset: u64,
+        /// The record, which may be longer than the file.
+        record: Record,
+        /// Bytes of it that belong to the file.
+        len: usize,
+    },
+    /// Zeros that are not stored.
+    Hole {
+        /// Byte in the file.
+        offset: u64,
+        /// Bytes.
+        len: u64,
+    },
+}
+
+impl Piece {
+    /// The bytes; `None` for a hole.
+    #[must_use]
+    pub fn data(&self) -> Option<&[u8]> {
+        match self {
+            Piece::Data { record, len, .. } => Some(&record[..*len]),
+            Piece::Hole { .. } => None,
+        }
+    }
+}
+
+type Read = dmu::Result<(u64, Record)>;
+
+enum Source {
+    /// Block by block, on the reader's thread.
+    Alone { next: u64 },
+    /// From a thread that keeps the workers busy. `None` from it is the end.
+    Ahead { results: Receiver<Option<Read>>, thread: JoinHandle<()> },
+    Ended,
+}
+
+/// Iterator over the pieces of a file, from its start to its end without gaps.
+pub struct Records {
+    object: Arc<Object>,
+    block: u64,
+    size: u64,
+    source: Source,
+    /// Byte up to which pieces were given out.
+    at: u64,
+    /// Data that waits for the hole before it to be given out.
+    pending: Option<(u64, Record)>,
+}
+
+impl Filesystem {
+    /// All of a regular file, in order: records and holes. A file that changes meanwhile gives old and new parts.
+    ///
+    /// # Errors
+    /// As [`Filesystem::read`]. Each step may fail to read its record; the next step goes on behind it.
+    pub fn read_records(&self, id: ObjectId) -> Result<Records> {
+        let (object, size) = {
+            let _shared = self.inner.nodes.read(id);
+            let (object, znode) = self.file(id)?;
+            (object, znode.size)
+        };
+        let block = object.block_size();
+        let source = if size.div_ceil(block) <= ALONE_BLOCKS {
+            Source::Alone { next: 0 }
+        } else {
+            self.read_ahead(&object, size.div_ceil(block))
+        };
+        Ok(Records { object, block, size, source, at: 0, pending: None })
+    }
+
+    /// Starts a thread that hands the blocks below `end` to the workers and passes them on in order.
+    fn read_ahead(&self, object: &Arc<Object>, end: u64) -> Source {
+        let (tx, results) = sync_channel::<Option<Read>>(READY);
+        let window = (AHEAD_BYTES / object.block_size()).clamp(AHEAD_MIN, AHEAD_MAX) as usize;
+        let (object, objset) = (object.clone(), self.inner.objset.clone());
+        let thread = std::thread::spawn(move || {
+            let mut next = Some(0);
+            let blkids = std::iter::from_fn(|| match object.next_block(next?) {
+                Ok(found) => {
+                    next = found.filter(|blkid| *blkid < end).map(|blkid| blkid + 1);
+                    next.map(|next| Ok(next - 1))
+                }
+                Err(error) => {
+                    next = None;
+                    Some(Err(error))
+                }
+            });
+            let read = |blkid: dmu::Result<u64>| {
+                let blkid = blkid?;
+                Ok((blkid, object.block(blkid)?))
+            };
+            // The reader going away is no error, only the end.
+            let sent = objset.storage().workers().map_ordered(blkids, window, read, |read| tx.send(Some(read)));
+            if sent.is_ok() {
+                let _ = tx.send(None);
+            }
+        });
+        Source::Ahead { results, thread }
+    }
+}
+
+impl Records {
+    /// Bytes of the file.
+    #[must_use]
+    pub fn size(&self) -> u64 {
+        self.size
+    }
+
+    /// The next block that holds data.
+    fn next_data(&mut self) -> Option<Read> {
+        match &mut self.source {
+            Source::Ended => None,
+            Source::Alone { next } => {
+                let from = *next;
+                let read = self.object.next_block(from).and_then(|found| match found {
+                    Some(blkid) => {
+                        *next = blkid + 1;
+                        Ok(Some((blkid, self.object.block(blkid)?)))
+                    }
+                    None => Ok(None),
+                });
+                if matches!(read, Ok(None)) || matches!(&read, Err(_) if from == self.next_alone()) {
+                    self.source = Source::Ended;
+                }
+                read.transpose()
+            }
+            Source::Ahead { results, .. } => match results.recv() {
+                Ok(Some(read)) => Some(read),
+                Ok(None) => {
+                    self.source = Source::Ended;
+                    None
+                }
+                Err(_) => {
+                    let Source::Ahead { thread, .. } = std::mem::replace(&mut self.source, Source::Ended) else {
+                        return None;
+                    };
+                    // Only a panic ends the thread without a last word.
+                    match thread.join() {
+                        Err(panic) => std::panic::resume_unwind(panic),
+                        Ok(()) => None,
+                    }
+                }
+            },
+        }
+    }
+
+    fn next_alone(&self) -> u64 {
+        match self.source {
+            Source::Alone { next } => next,
+            _ => 0,
+        }
+    }
+
+    fn hole(&mut self, end: u64) -> Option<Result<Piece>> {
+        let offset = self.at;
+        self.at = end;
+        (offset < end).then_some(Ok(Piece::Hole { offset, len: end - offset }))
+    }
+}
+
+impl Iterator for Records {
+    type Item = Result<Piece>;
+
+    fn next(&mut self) -> Option<Result<Piece>> {
+        let (blkid, record) = match self.pending.take() {
+            Some(pending) => pending,
+            None => match self.next_data() {
+                None => return self.hole(self.size),
+                Some(Ok(read)) => read,
+                Some(Err(error)) => {
+                    if let dmu::Error::Block { level: 0, blkid, .. } = &error {
+                        self.at = self.at.max((blkid + 1).saturating_mul(self.block)).min(self.size);
+                    }
+                    return Some(Err(Error::from(error)));
+                }
+            },
+        };
+        let offset = blkid.saturating_mul(self.block);
+        if offset >= self.size {
+            return self.hole(self.size);
+        }
+        if offset > self.at {
+            self.pending = Some((blkid, record));
+            return self.hole(offset);
+        }
+        let len = (record.len() as u64).min(self.size - offset) as usize;
+        self.at = offset + len as u64;
+        Some(Ok(Piece::Data { offset, record, len }))
+    }
+}
+
+impl Drop for Records {
+    fn drop(&mut self) {
+        if let Source::Ahead { results, thread } = std::mem::replace(&mut self.source, Source::Ended) {
+            drop(results);
+            // What the thread has to say about a panic nobody waits for any more.
+            let _ = thread.join();
+        }
+    }
+}

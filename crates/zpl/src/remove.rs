@@ -1,0 +1,297 @@
+//! Taking names away, and freeing what has none left.
+//!
+//! An object without names that is still open, or too large for one transaction, waits in the unlinked set; what
+//! a crash leaves there is freed by [`Filesystem::drain_unlinked`].
+//!
+//! Source: docs/format/07-zpl-sa.md §7.
+
+use std::sync::Arc;
+
+use dmu::{Object, Tx, zap};
+use format::ObjectId;
+use format::zap::{Value, int_key, parse_int_key};
+use format::znode::{Dirent, Time, Znode, pflags};
+use pool::Hold;
+
+use crate::dir::is_dot;
+use crate::node::{count_change, is_kind, modified};
+use crate::{Error, FileKind, Filesystem, Result};
+
+/// Blocks freed in one transaction.
+const FREE_STEP: u64 = 8192;
+
+/// What becomes of an object whose last name goes.
+pub(crate) enum Fate {
+    /// It goes to the unlinked set: somebody has it open, or it is large.
+    Waits {
+        /// Nobody has it open.
+        free_next: bool,
+    },
+    /// It goes at once, with its extended attributes.
+    Freed(Vec<Arc<Object>>),
+}
+
+impl Filesystem {
+    /// Keeps object `id` alive, names or no names, until [`Filesystem::close_handle`].
+    ///
+    /// # Errors
+    /// [`Error::NotFound`] when it is gone.
+    pub fn open_handle(&self, id: ObjectId) -> Result<()> {
+        let _shared = self.inner.nodes.read(id);
+        let (_, znode) = self.node(id)?;
+        let mut handles = self.handles();
+        if znode.links == 0 && !handles.contains_key(&id) {
+            return Err(Error::NotFound);
+        }
+        *handles.entry(id).or_default() += 1;
+        Ok(())
+    }
+
+    /// The counterpart of [`Filesystem::open_handle`]; frees the object with the last handle if it has no names.
+    ///
+    /// # Errors
+    /// If the object cannot be freed now; it stays in the unlinked set then.
+    ///
+    /// # Panics
+    /// If the object is not open.
+    pub fn close_handle(&self, id: ObjectId) -> Result<()> {
+        let _node = self.inner.nodes.write(id);
+        {
+            let mut handles = self.handles();
+            let count = handles.get_mut(&id).expect("a handle is closed once");
+            *count -= 1;
+            if *count > 0 {
+                return Ok(());
+            }
+            handles.remove(&id);
+        }
+        let (object, znode) = self.node(id)?;
+        if znode.links > 0 || self.inner.dataset.check_writable().is_err() {
+            return Ok(());
+        }
+        self.free_unlinked(&object, &znode)
+    }
+
+    /// Removes a name that is not a directory's, and the object with its last name.
+    ///
+    /// # Errors
+    /// [`Error::NotFound`]; [`Error::IsDir`]; [`Error::NotPermitted`].
+    pub fn unlink(&self, dir: ObjectId, name: &[u8]) -> Result<()> {
+        if is_dot(name) {
+            return Err(Error::IsDir);
+        }
+        let _names = self.inner.names.write(dir);
+        let dir_object = self.directory(dir)?;
+        let found = self.find(&dir_object, name)?.ok_or(Error::NotFound)?;
+        let _nodes = self.inner.nodes.write_all(&[dir, found.id]);
+        let (dir_object, mut parent) = self.directory_for_change(dir)?;
+        let (object, mut znode) = self.node_for_change(found.id)?;
+        if is_kind(&znode, FileKind::Directory) {
+            return Err(Error::IsDir);
+        }
+        check_removable(&parent, &znode)?;
+        let now = self.now();
+        parent.size = parent.size.saturating_sub(1);
+        modified(&mut parent, now);
+        let fate = self.lose_link(&object, &mut znode, now)?;
+
+        let tx = self.begin(Hold::free())?;
+        zap::remove(&dir_object, &tx, &found.name)?;
+        self.store(&dir_object, &tx, &parent)?;
+        let free_next = self.meet(&tx, &object, &znode, fate)?;
+        drop(tx);
+        if free_next { self.free_unlinked(&object, &znode) } else { Ok(()) }
+    }
+
+    /// Removes an empty directory.
+    ///
+    /// # Errors
+    /// [`Error::NotFound`]; [`Error::NotDir`]; [`Error::NotEmpty`]; [`Error::Invalid`] for `.` and `..`.
+    pub fn rmdir(&self, dir: ObjectId, name: &[u8]) -> Result<()> {
+        if is_dot(name) {
+            return Err(Error::Invalid);
+        }
+        let dir_object = self.directory(dir)?;
+        loop {
+            let candidate = self.find(&dir_object, name)?.ok_or(Error::NotFound)?.id;
+            let _names = self.inner.names.write_all(&[dir, candidate]);
+            let found = self.find(&dir_object, name)?.ok_or(Error::NotFound)?;
+            if found.id != candidate {
+                continue;
+            }
+            let _nodes = self.inner.nodes.write_all(&[dir, found.id]);
+            let (dir_object, mut parent) = self.directory_for_change(dir)?;
+            let (object, mut znode) = self.directory_for_change(found.id)?;
+            check_removable(&parent, &znode)?;
+            if zap::count(&object)? != 0 {
+                return Err(Error::NotEmpty);
+            }
+            let now = self.now();
+            parent.size = parent.size.saturating_sub(1);
+            parent.links = parent.links.saturating_sub(1);
+            modified(&mut parent, now);
+            let fate = self.lose_link(&object, &mut znode, now)?;
+
+            let tx = self.begin(Hold::free())?;
+            zap::remove(&dir_object, &tx, &found.name)?;
+            self.store(&dir_object, &tx, &parent)?;
+            let free_next = self.meet(&tx, &object, &znode, fate)?;
+            drop(tx);
+            return if free_next { self.free_unlinked(&object, &znode) } else { Ok(()) };
+        }
+    }
+
+    /// Removes a name and, if it is a directory, everything below it.
+    ///
+    /// # Errors
+    /// As [`Filesystem::unlink`] and [`Filesystem::rmdir`]; what was removed until then stays so.
+    pub fn remove_tree(&self, dir: ObjectId, name: &[u8]) -> Result<()> {
+        let (id, kind) = self.lookup(dir, name)?.ok_or(Error::NotFound)?;
+        if kind != FileKind::Directory {
+            return self.unlink(dir, name);
+        }
+        if is_dot(name) {
+            return Err(Error::Invalid);
+        }
+        let mut todo = vec![(dir, name.to_vec(), id)];
+        while let Some((parent, name, id)) = todo.last().cloned() {
+            let depth = todo.len();
+            for entry in self.entries(id)? {
+                let entry = entry?;
+                if entry.kind == FileKind::Directory {
+                    todo.push((id, entry.name, entry.id));
+                } else {
+                    self.unlink(id, &entry.name)?;
+                }
+            }
+            if todo.len() == depth {
+                self.rmdir(parent, &name)?;
+                todo.pop();
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes one name off `znode` and says what is to become of its object. Reads all that freeing it needs.
+    pub(crate) fn lose_link(&self, object: &Arc<Object>, znode: &mut Znode, now: Time) -> Result<Option<Fate>> {
+        znode.ctime = now;
+        count_change(znode);
+        znode.links = if is_kind(znode, FileKind::Directory) { 0 } else { znode.links.saturating_sub(1) };
+        if znode.links > 0 {
+            return Ok(None);
+        }
+        let open = self.handles().contains_key(&object.id());
+        if open || is_large(object) {
+            return Ok(Some(Fate::Waits { free_next: !open }));
+        }
+        Ok(Some(Fate::Freed(self.doomed(object, znode)?)))
+    }
+
+    /// Carries out what [`Filesystem::lose_link`] decided; `true` when the object is to be freed next.
+    pub(crate) fn meet(&self, tx: &Tx, object: &Arc<Object>, znode: &Znode, fate: Option<Fate>) -> Result<bool> {
+        match fate {
+            None => {
+                self.store(object, tx, znode)?;
+                Ok(false)
+            }
+            Some(Fate::Waits { free_next }) => {
+                self.store(object, tx, znode)?;
+                let set = self.inner.objset.object(self.inner.unlinked)?;
+                let id = object.id().0;
+                zap::update(&set, tx, int_key(id).as_bytes(), &Value::from_u64(id))?;
+                Ok(free_next)
+            }
+            Some(Fate::Freed(doomed)) => {
+                doomed.iter().for_each(|object| self.inner.objset.free_object(tx, object));
+                Ok(false)
+            }
+        }
+    }
+
+    /// The object and those of its extended attributes.
+    fn doomed(&self, object: &Arc<Object>, znode: &Znode) -> Result<Vec<Arc<Object>>> {
+        let mut doomed = Vec::new();
+        let is_xattr_dir = znode.flags & pflags::XATTR != 0 && is_kind(znode, FileKind::Directory);
+        let xattrs = if is_xattr_dir { Some(object.id()) } else { znode.xattr.filter(|id| id.0 != 0) };
+        if let Some(dir) = xattrs {
+            let dir_object = self.directory(dir)?;
+            for entry in zap::entries(&dir_object) {
+                // Not through `entries`: that may want the lock we hold, to look at the object.
+                let value = entry?.number().unwrap_or(0);
+                let id = Dirent::decode(value).map_err(Error::damaged(dir))?.object;
+                doomed.push(self.inner.objset.object(id)?);
+            }
+            if !is_xattr_dir {
+                doomed.push(dir_object);
+            }
+        }
+        doomed.push(object.clone());
+        // A damaged directory may name an object twice; it is freed once.
+        doomed.sort_by_key(|object| object.id());
+        doomed.dedup_by_key(|object| object.id());
+        Ok(doomed)
+    }
+
+    /// Frees an object that is in the unlinked set. The caller holds its lock.
+    pub(crate) fn free_unlinked(&self, object: &Arc<Object>, znode: &Znode) -> Result<()> {
+        let doomed = self.doomed(object, znode)?;
+        let set = self.inner.objset.object(self.inner.unlinked)?;
+        while is_large(object) {
+            let blocks = object.max_blkid() + 1;
+            let tx = self.begin(Hold::free())?;
+            // A sparse file has far more block numbers than blocks: the step grows with them.
+            object.free_blocks(&tx, blocks - FREE_STEP.max(blocks / 64), u64::MAX);
+        }
+        let tx = self.begin(Hold::free())?;
+        zap::remove(&set, &tx, int_key(object.id().0).as_bytes())?;
+        doomed.iter().for_each(|object| self.inner.objset.free_object(&tx, object));
+        Ok(())
+    }
+
+    /// Frees what a crash (or another system) left in the unlinked set; returns the number of objects freed. To be
+    /// called once when a file system is opened for writing.
+    ///
+    /// # Errors
+    /// If the set cannot be read or changed. Objects that cannot be read stay in it.
+    pub fn drain_unlinked(&self) -> Result<u64> {
+        self.attributes()?;
+        let set = self.inner.objset.object(self.inner.unlinked)?;
+        let names: Vec<Vec<u8>> =
+            zap::entries(&set).map(|entry| Ok(entry?.name)).collect::<Result<_>>()?;
+        let mut freed = 0;
+        for name in names {
+            let id = ObjectId(parse_int_key(&name).map_err(Error::damaged(set.id()))?);
+            let _node = self.inner.nodes.write(id);
+            match self.node_for_change(id) {
+                Err(Error::NotFound) => {
+                    let tx = self.begin(Hold::free())?;
+                    zap::remove(&set, &tx, &name)?;
+                }
+                Err(error) => tracing::warn!(object = id.0, %error, "an unlinked object stays"),
+                Ok((_, znode)) if znode.links > 0 => {
+                    tracing::warn!(object = id.0, "an object with names is in the unlinked set");
+                }
+                Ok(_) if self.handles().contains_key(&id) => {}
+                Ok((object, znode)) => match self.free_unlinked(&object, &znode) {
+                    Ok(()) => freed += 1,
+                    Err(error) => tracing::warn!(object = id.0, %error, "an unlinked object stays"),
+                },
+            }
+        }
+        Ok(freed)
+    }
+}
+
+fn is_large(object: &Object) -> bool {
+    object.max_blkid() >= FREE_STEP
+}
+
+/// Refuses what the flags of directory or node forbid.
+pub(crate) fn check_removable(parent: &Znode, znode: &Znode) -> Result<()> {
+    let node = pflags::IMMUTABLE | pflags::APPENDONLY | pflags::NOUNLINK;
+    let dir = pflags::IMMUTABLE | pflags::APPENDONLY;
+    if znode.flags & node != 0 || parent.flags & dir != 0 {
+        return Err(Error::NotPermitted);
+    }
+    Ok(())
+}

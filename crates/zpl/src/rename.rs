@@ -1,0 +1,164 @@
+//! Moving names.
+
+use std::sync::Arc;
+
+use dmu::{Object, zap};
+use format::zap::Value;
+use format::znode::{Dirent, pflags};
+use format::{Corrupt, ObjectId};
+use pool::Hold;
+
+use crate::create::check_project;
+use crate::dir::{check_name, is_dot};
+use crate::fs::NAME_COST;
+use crate::node::{count_change, is_kind, modified};
+use crate::remove::check_removable;
+use crate::{Error, FileKind, Filesystem, Result};
+
+/// Directories above one another; more means damage.
+const DEPTH_MAX: u32 = 1 << 20;
+
+/// Whether a rename may replace what has the new name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Replace {
+    /// As POSIX says.
+    Allowed,
+    /// `RENAME_NOREPLACE`.
+    Refused,
+}
+
+impl Filesystem {
+    /// Gives the object called `name` in `dir` the name `new_name` in `new_dir`; what had that name goes.
+    ///
+    /// # Errors
+    /// [`Error::NotFound`]; [`Error::Exists`] when replacing is refused; [`Error::NotEmpty`], [`Error::NotDir`],
+    /// [`Error::IsDir`] when what is in the way does not fit; [`Error::Invalid`] when a directory would come to
+    /// be inside itself; [`Error::CrossProject`].
+    pub fn rename(
+        &self,
+        dir: ObjectId,
+        name: &[u8],
+        new_dir: ObjectId,
+        new_name: &[u8],
+        replace: Replace,
+    ) -> Result<()> {
+        if is_dot(name) || is_dot(new_name) {
+            return Err(Error::Invalid);
+        }
+        check_name(new_name, self.inner.utf8_only)?;
+        let (from_object, to_object) = (self.directory(dir)?, self.directory(new_dir)?);
+        loop {
+            // Which locks are needed depends on what the names mean; that is looked at again under the locks.
+            let source = self.lookup(dir, name)?.ok_or(Error::NotFound)?;
+            let target = self.lookup(new_dir, new_name)?;
+            let moves_dir = dir != new_dir && source.1 == FileKind::Directory;
+            let _renames = moves_dir.then(|| {
+                self.inner.renames.lock().expect("no code panics while holding the rename lock")
+            });
+            let mut dirs = vec![dir, new_dir];
+            dirs.extend(target.filter(|(_, kind)| *kind == FileKind::Directory).map(|(id, _)| id));
+            let _names = self.inner.names.write_all(&dirs);
+            let found = self.find(&from_object, name)?.ok_or(Error::NotFound)?;
+            let victim = self.find(&to_object, new_name)?;
+            if found.id != source.0 || victim.as_ref().map(|v| v.id) != target.map(|(id, _)| id) {
+                continue;
+            }
+            if moves_dir && self.is_within(new_dir, found.id)? {
+                return Err(Error::Invalid);
+            }
+            if victim.is_some() && replace == Replace::Refused {
+                return Err(Error::Exists);
+            }
+            let same = victim.as_ref().is_some_and(|victim| victim.id == found.id);
+            // Another spelling of a name is a new name; another link to the same file is left alone.
+            let respelled = same
+                && dir == new_dir
+                && victim.as_ref().is_some_and(|victim| victim.name == found.name)
+                && found.name != new_name;
+            if same && !respelled {
+                return Ok(());
+            }
+            let victim = victim.filter(|_| !respelled);
+
+            let mut ids = vec![dir, new_dir, found.id];
+            ids.extend(victim.as_ref().map(|victim| victim.id));
+            let _nodes = self.inner.nodes.write_all(&ids);
+            let (from_object, mut from) = self.directory_for_change(dir)?;
+            let mut to = if dir == new_dir { None } else { Some(self.directory_for_change(new_dir)?) };
+            let (object, mut znode) = self.node_for_change(found.id)?;
+            check_removable(&from, &znode)?;
+            if let Some((_, to)) = &to {
+                check_project(to, &znode)?;
+            }
+            let is_dir = is_kind(&znode, FileKind::Directory);
+            let now = self.now();
+            let mut lost = None;
+            let mut victim_is_dir = false;
+            if let Some(victim) = &victim {
+                let (object, mut znode) = self.node_for_change(victim.id)?;
+                victim_is_dir = is_kind(&znode, FileKind::Directory);
+                match (is_dir, victim_is_dir) {
+                    (true, false) => return Err(Error::NotDir),
+                    (false, true) => return Err(Error::IsDir),
+                    (true, true) if zap::count(&object)? != 0 => return Err(Error::NotEmpty),
+                    _ => {}
+                }
+                check_removable(to.as_ref().map_or(&from, |(_, to)| to), &znode)?;
+                let fate = self.lose_link(&object, &mut znode, now)?;
+                lost = Some((object, znode, fate));
+            }
+
+            from.size = from.size.saturating_sub(1);
+            from.links = from.links.saturating_sub(is_dir.into());
+            {
+                let to = to.as_mut().map_or(&mut from, |(_, to)| to);
+                to.size += u64::from(victim.is_none());
+                to.links = (to.links + u64::from(is_dir)).saturating_sub(victim_is_dir.into());
+                modified(to, now);
+            }
+            modified(&mut from, now);
+            znode.parent = new_dir;
+            znode.ctime = now;
+            znode.flags |= pflags::ARCHIVE | pflags::AV_MODIFIED;
+            count_change(&mut znode);
+
+            let tx = self.begin(Hold::write(2 * NAME_COST))?;
+            let to_object: &Arc<Object> = to.as_ref().map_or(&from_object, |(object, _)| object);
+            match &victim {
+                Some(victim) if victim.name == new_name => {
+                    let entry = Value::from_u64(Dirent::new(znode.mode, found.id).encode());
+                    zap::update(to_object, &tx, new_name, &entry)?;
+                }
+                Some(victim) => {
+                    self.insert(to_object, &tx, new_name, &znode, found.id)?;
+                    zap::remove(to_object, &tx, &victim.name)?;
+                }
+                None => self.insert(to_object, &tx, new_name, &znode, found.id)?,
+            }
+            zap::remove(&from_object, &tx, &found.name)?;
+            self.store(&from_object, &tx, &from)?;
+            if let Some((object, to)) = &to {
+                self.store(object, &tx, to)?;
+            }
+            self.store(&object, &tx, &znode)?;
+            let Some((object, znode, fate)) = lost else { return Ok(()) };
+            let free_next = self.meet(&tx, &object, &znode, fate)?;
+            drop(tx);
+            return if free_next { self.free_unlinked(&object, &znode) } else { Ok(()) };
+        }
+    }
+
+    /// Whether directory `id` is `above` or somewhere below it.
+    fn is_within(&self, mut id: ObjectId, above: ObjectId) -> Result<bool> {
+        for _ in 0..DEPTH_MAX {
+            if id == above {
+                return Ok(true);
+            }
+            if id == self.root() {
+                return Ok(false);
+            }
+            id = self.parent(id)?;
+        }
+        Err(Error::damaged(id)(Corrupt::new("depth of a directory", DEPTH_MAX.into())))
+    }
+}
