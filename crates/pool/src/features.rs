@@ -180,14 +180,6 @@ impl Features {
         self.count(feature).is_some_and(|count| count > 0)
     }
 
-    pub(crate) fn state(&self, feature: &Feature) -> FeatureState {
-        match self.count(feature) {
-            None => FeatureState::Disabled,
-            Some(0) => FeatureState::Enabled,
-            Some(_) => FeatureState::Active,
-        }
-    }
-
     /// Enables a feature and those it depends on. Returns whether the label's list changes.
     pub(crate) fn enable(&mut self, mos: &Mos, tx: &Tx, feature: &'static Feature) -> Result<()> {
         if self.is_enabled(feature) {

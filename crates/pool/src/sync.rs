@@ -129,8 +129,26 @@ fn sync_txg(
         BlockPtr::Hole(_) => None,
         root => Some(Objset::open(inner.storage.clone(), Arc::default(), root)?),
     };
+    let root = write_txg(inner, state, txg, tasks, changed, before)?;
+    commit(inner, state, txg, root)?;
+    for (vdev, offset, len) in state.allocator.txg_synced(txg) {
+        tracing::trace!(vdev = vdev.0, offset, len, "reusable");
+    }
+    state.allocator.unload_idle(METASLABS_KEPT);
+    Ok(())
+}
+
+/// Writes every block of the txg and waits for the disks; returns the new root, not yet the pool's state.
+fn write_txg(
+    inner: &Arc<Inner>,
+    state: &mut SyncState,
+    txg: Txg,
+    tasks: Vec<Task>,
+    changed: Vec<(Arc<Dataset>, Frozen)>,
+    before: Option<Objset>,
+) -> Result<BlockPtr> {
     let writer = Writer::new(&inner.storage);
-    let mut syncing = Syncing { inner, state: &mut *state, txg, tx: Tx::new(txg), writer, before };
+    let mut syncing = Syncing { inner, state, txg, tx: Tx::new(txg), writer, before };
     if syncing.state.fresh {
         syncing.first_sync()?;
     }
@@ -143,14 +161,8 @@ fn sync_txg(
         drop(exclusive);
     }
     let root = syncing.sync_mos()?;
-    let Syncing { writer, .. } = syncing;
-    writer.finish()?;
-    commit(inner, state, txg, root)?;
-    for (vdev, offset, len) in state.allocator.txg_synced(txg) {
-        tracing::trace!(vdev = vdev.0, offset, len, "reusable");
-    }
-    state.allocator.unload_idle(METASLABS_KEPT);
-    Ok(())
+    syncing.writer.finish()?;
+    Ok(root)
 }
 
 /// Makes `root` the state of the pool.

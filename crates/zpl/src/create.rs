@@ -131,8 +131,7 @@ pub(crate) fn new_object(
 impl Filesystem {
     /// Dnode slots of a new node.
     pub(crate) fn slots(&self) -> u8 {
-        let settings = self.inner.dataset.settings();
-        if settings.large_dnodes { settings.dnode_slots.clamp(1, 32) } else { 1 }
+        self.inner.dataset.settings().dnode_slots.clamp(1, 32)
     }
 
     /// Creates anything but a symbolic link.

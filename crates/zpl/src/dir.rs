@@ -99,9 +99,9 @@ impl Filesystem {
             Case::Mixed => match exact()? {
                 None if inner.normalization != 0 => {
                     // The ZAP folds case as well; only a name that differs in its encoding alone is meant.
-                    let form = |name| normalise(name, inner.normalization).ok();
-                    let wanted = form(name);
-                    zap::lookup_normalised(dir, name)?.filter(|(stored, _)| form(stored) == wanted)
+                    let wanted = normalise(name, inner.normalization).ok();
+                    zap::lookup_normalised(dir, name)?
+                        .filter(|(stored, _)| normalise(stored, inner.normalization).ok() == wanted)
                 }
                 found => found,
             },

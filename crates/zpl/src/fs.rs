@@ -19,10 +19,10 @@ pub(crate) const MASTER_NODE: ObjectId = ObjectId(1);
 /// Newest version read and written.
 const VERSION: u64 = master::ZPL_VERSION;
 
-/// What a change of names may write: dnodes, a ZAP leaf or two, compressed.
-pub(crate) const NAME_COST: u64 = 8 << 10;
-/// What a change of attributes may write.
-pub(crate) const ATTRIBUTE_COST: u64 = 2 << 10;
+/// What a change of names may write besides what `pool` adds for the metadata of any transaction.
+pub(crate) const NAME_COST: u64 = 4 << 10;
+/// The same for a change of attributes.
+pub(crate) const ATTRIBUTE_COST: u64 = 512;
 
 /// How names are told apart.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -174,7 +174,7 @@ impl Filesystem {
     }
 
     /// Stores the attributes of a node.
-    pub(crate) fn store(&self, object: &Arc<Object>, tx: &Tx, znode: &Znode) -> Result<()> {
+    pub(crate) fn store(&self, object: &Arc<Object>, tx: &dmu::Tx, znode: &Znode) -> Result<()> {
         self.attributes()?.store(object, tx, znode)
     }
 

@@ -28,7 +28,7 @@ pub use dir::DirEntry;
 pub use error::{Error, Result};
 pub use format::znode::Time;
 pub use fs::Filesystem;
-pub use initialise::{NewFilesystem, initialise};
+pub use initialise::{initialise, initialiser};
 pub use node::{FileKind, SetAttr, Stat, Times};
 pub use records::{Piece, Records};
 pub use rename::Replace;

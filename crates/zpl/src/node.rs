@@ -1,7 +1,5 @@
 //! Nodes: what `stat` shows, and changing it.
 
-use std::sync::Arc;
-
 use dmu::Object;
 use format::znode::{self, Time, Znode, pflags, rdev};
 use format::{Corrupt, ObjectId};
@@ -295,6 +293,3 @@ pub(crate) fn check_changeable(znode: &Znode) -> Result<()> {
 pub(crate) fn is_kind(znode: &Znode, kind: FileKind) -> bool {
     znode.mode & znode::S_IFMT == kind.mode()
 }
-
-/// A file holding an xattr value, with its new content.
-pub(crate) type XattrFile = Option<(Arc<Object>, Vec<u8>)>;

@@ -10,7 +10,7 @@ use std::thread::JoinHandle;
 use dmu::{Object, Record};
 use format::ObjectId;
 
-use crate::{Error, Filesystem, Result};
+use crate::{Filesystem, Result};
 
 /// Bytes of records in the hands of the workers, at most.
 const AHEAD_BYTES: u64 = 16 << 20;
@@ -54,7 +54,8 @@ impl Piece {
     }
 }
 
-type Read = dmu::Result<(u64, Record)>;
+/// A block that holds data and what reading it gave; an error when it is not known which blocks do.
+type Read = dmu::Result<(u64, dmu::Result<Record>)>;
 
 enum Source {
     /// Block by block, on the reader's thread.
@@ -73,7 +74,7 @@ pub struct Records {
     /// Byte up to which pieces were given out.
     at: u64,
     /// Data that waits for the hole before it to be given out.
-    pending: Option<(u64, Record)>,
+    pending: Option<(u64, dmu::Result<Record>)>,
 }
 
 impl Filesystem {
@@ -113,10 +114,7 @@ impl Filesystem {
                     Some(Err(error))
                 }
             });
-            let read = |blkid: dmu::Result<u64>| {
-                let blkid = blkid?;
-                Ok((blkid, object.block(blkid)?))
-            };
+            let read = |blkid: dmu::Result<u64>| blkid.map(|blkid| (blkid, object.block(blkid)));
             // The reader going away is no error, only the end.
             let sent = objset.storage().workers().map_ordered(blkids, window, read, |read| tx.send(Some(read)));
             if sent.is_ok() {
@@ -138,20 +136,16 @@ impl Records {
     fn next_data(&mut self) -> Option<Read> {
         match &mut self.source {
             Source::Ended => None,
-            Source::Alone { next } => {
-                let from = *next;
-                let read = self.object.next_block(from).and_then(|found| match found {
-                    Some(blkid) => {
-                        *next = blkid + 1;
-                        Ok(Some((blkid, self.object.block(blkid)?)))
-                    }
-                    None => Ok(None),
-                });
-                if matches!(read, Ok(None)) || matches!(&read, Err(_) if from == self.next_alone()) {
-                    self.source = Source::Ended;
+            Source::Alone { next } => match self.object.next_block(*next) {
+                Ok(Some(blkid)) => {
+                    *next = blkid + 1;
+                    Some(Ok((blkid, self.object.block(blkid))))
                 }
-                read.transpose()
-            }
+                last => {
+                    self.source = Source::Ended;
+                    last.err().map(Err)
+                }
+            },
             Source::Ahead { results, .. } => match results.recv() {
                 Ok(Some(read)) => Some(read),
                 Ok(None) => {
@@ -172,13 +166,6 @@ impl Records {
         }
     }
 
-    fn next_alone(&self) -> u64 {
-        match self.source {
-            Source::Alone { next } => next,
-            _ => 0,
-        }
-    }
-
     fn hole(&mut self, end: u64) -> Option<Result<Piece>> {
         let offset = self.at;
         self.at = end;
@@ -190,16 +177,15 @@ impl Iterator for Records {
     type Item = Result<Piece>;
 
     fn next(&mut self) -> Option<Result<Piece>> {
-        let (blkid, record) = match self.pending.take() {
+        let (blkid, read) = match self.pending.take() {
             Some(pending) => pending,
             None => match self.next_data() {
                 None => return self.hole(self.size),
                 Some(Ok(read)) => read,
                 Some(Err(error)) => {
-                    if let dmu::Error::Block { level: 0, blkid, .. } = &error {
-                        self.at = self.at.max((blkid + 1).saturating_mul(self.block)).min(self.size);
-                    }
-                    return Some(Err(Error::from(error)));
+                    // What follows may be data or holes: neither is given out.
+                    self.at = self.size;
+                    return Some(Err(error.into()));
                 }
             },
         };
@@ -208,9 +194,16 @@ impl Iterator for Records {
             return self.hole(self.size);
         }
         if offset > self.at {
-            self.pending = Some((blkid, record));
+            self.pending = Some((blkid, read));
             return self.hole(offset);
         }
+        let record = match read {
+            Ok(record) => record,
+            Err(error) => {
+                self.at = offset.saturating_add(self.block).min(self.size);
+                return Some(Err(error.into()));
+            }
+        };
         let len = (record.len() as u64).min(self.size - offset) as usize;
         self.at = offset + len as u64;
         Some(Ok(Piece::Data { offset, record, len }))

@@ -1,0 +1,325 @@
+//! Extended attributes: in the node's own attributes where they fit, else files in a hidden directory.
+//!
+//! Source: docs/format/07-zpl-sa.md §6.
+
+use std::sync::Arc;
+
+use dmu::{Object, Tx, zap};
+use format::zap::Value;
+use format::znode::{Dirent, S_IFDIR, S_IFREG, Znode, pflags};
+use format::{Corrupt, NvList, NvValue, ObjectId};
+use pool::Hold;
+
+use crate::create::{assign_project, fresh, new_object};
+use crate::dir::NAME_MAX;
+use crate::fs::NAME_COST;
+use crate::node::{count_change, is_kind, modified};
+use crate::{Error, FileKind, Filesystem, Result, acl, attributes};
+
+/// Largest value kept in the node's own attributes, and the largest list of all of them, in bytes.
+const SA_VALUE_MAX: usize = 32 << 10;
+const SA_LIST_MAX: usize = u16::MAX as usize;
+/// Largest value that can be set (the limit of Linux), and that is read.
+const VALUE_MAX: usize = 64 << 10;
+const READ_MAX: u64 = 16 << 20;
+const SECTOR: usize = 512;
+/// Name spaces of Linux. FreeBSD stores names of its user name space without any.
+const SPACES: [&[u8]; 5] = [b"user.", b"system.", b"security.", b"trusted.", b"freebsd:"];
+
+/// What [`Filesystem::xattr_set`] does about a value that is there, or isn't.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum XattrMode {
+    /// Creates or replaces.
+    Either,
+    /// `XATTR_CREATE`.
+    Create,
+    /// `XATTR_REPLACE`.
+    Replace,
+}
+
+/// Where a node's extended attributes are.
+struct Xattrs {
+    list: NvList,
+    dir: Option<Arc<Object>>,
+}
+
+impl Xattrs {
+    fn in_list(&self, name: &[u8]) -> Option<&[u8]> {
+        match self.list.get(name)? {
+            NvValue::ByteArray(value) | NvValue::Uint8Array(value) => Some(value),
+            _ => None,
+        }
+    }
+
+    /// The file that holds the value.
+    fn file(&self, name: &[u8]) -> Result<Option<ObjectId>> {
+        let Some(dir) = &self.dir else { return Ok(None) };
+        match zap::lookup_u64(dir, name)? {
+            None => Ok(None),
+            Some(value) => Ok(Some(Dirent::decode(value).map_err(Error::damaged(dir.id()))?.object)),
+        }
+    }
+
+    /// The name under which the attribute that users call `name` is stored.
+    fn stored<'a>(&self, name: &'a [u8]) -> Result<Option<&'a [u8]>> {
+        let bare = name.strip_prefix(b"user.").filter(|bare| shown(bare) != **bare);
+        for candidate in [Some(name), bare].into_iter().flatten() {
+            if self.list.contains(candidate) || self.file(candidate)?.is_some() {
+                return Ok(Some(candidate));
+            }
+        }
+        Ok(None)
+    }
+}
+
+/// The name as users of Linux see it.
+fn shown(stored: &[u8]) -> Vec<u8> {
+    if SPACES.iter().any(|space| stored.starts_with(space)) {
+        stored.to_vec()
+    } else {
+        [b"user.", stored].concat()
+    }
+}
+
+impl Filesystem {
+    fn xattrs(&self, id: ObjectId, znode: &Znode) -> Result<Xattrs> {
+        let list = match &znode.dxattr {
+            Some(packed) if !packed.is_empty() => NvList::decode(packed).map_err(Error::damaged(id))?,
+            _ => NvList::new(),
+        };
+        let dir = match znode.xattr {
+            Some(dir) if dir.0 != 0 => Some(self.directory(dir)?),
+            _ => None,
+        };
+        Ok(Xattrs { list, dir })
+    }
+
+    /// Reads the file `id` of an xattr directory. Its lock is not needed: it changes under that of its node.
+    fn xattr_value(&self, id: ObjectId) -> Result<Vec<u8>> {
+        let object = self.inner.objset.object(id)?;
+        let znode = attributes::load(&object, self.inner.attributes.as_ref())?;
+        if !is_kind(&znode, FileKind::Regular) {
+            return Err(Error::damaged(id)(Corrupt::new("mode of an extended attribute", znode.mode)));
+        }
+        if znode.size > READ_MAX {
+            return Err(Error::XattrTooBig);
+        }
+        let mut value = vec![0; znode.size as usize];
+        object.read(0, &mut value)?;
+        Ok(value)
+    }
+
+    /// Names of all extended attributes of `id`.
+    ///
+    /// # Errors
+    /// If they cannot be read.
+    pub fn xattr_list(&self, id: ObjectId) -> Result<Vec<Vec<u8>>> {
+        let _shared = self.inner.nodes.read(id);
+        let (_, znode) = self.node(id)?;
+        let xattrs = self.xattrs(id, &znode)?;
+        let mut names: Vec<Vec<u8>> = xattrs.list.iter().map(|(name, _)| shown(name)).collect();
+        if let Some(dir) = &xattrs.dir {
+            for entry in zap::entries(dir) {
+                names.push(shown(&entry?.name));
+            }
+        }
+        Ok(names)
+    }
+
+    /// The value of an extended attribute; `None` when there is none of that name.
+    ///
+    /// # Errors
+    /// If it cannot be read.
+    pub fn xattr_get(&self, id: ObjectId, name: &[u8]) -> Result<Option<Vec<u8>>> {
+        let _shared = self.inner.nodes.read(id);
+        let (_, znode) = self.node(id)?;
+        let xattrs = self.xattrs(id, &znode)?;
+        let Some(name) = xattrs.stored(name)? else { return Ok(None) };
+        match (xattrs.in_list(name), xattrs.file(name)?) {
+            (Some(value), _) => Ok(Some(value.to_vec())),
+            (None, Some(file)) => self.xattr_value(file).map(Some),
+            (None, None) => Err(Error::damaged(id)(Corrupt::new("type of an extended attribute", 0))),
+        }
+    }
+
+    /// Sets an extended attribute: in the node itself when the dataset has `xattr=sa` and it fits. A POSIX ACL
+    /// changes the mode too, and is not kept when the mode says all of it.
+    ///
+    /// # Errors
+    /// [`Error::Exists`], [`Error::NoXattr`] as `mode` wants; [`Error::XattrTooBig`] beyond 64 KiB;
+    /// [`Error::Invalid`] for a name or ACL that is none; [`Error::NoSpace`], [`Error::Quota`].
+    pub fn xattr_set(&self, id: ObjectId, name: &[u8], value: &[u8], mode: XattrMode) -> Result<()> {
+        if name.is_empty() || name.contains(&0) {
+            return Err(Error::Invalid);
+        }
+        if name.len() > NAME_MAX {
+            return Err(Error::NameTooLong);
+        }
+        if value.len() > VALUE_MAX {
+            return Err(Error::XattrTooBig);
+        }
+        let _node = self.inner.nodes.write(id);
+        let (object, mut znode) = self.node_for_change(id)?;
+        let mut xattrs = self.xattrs(id, &znode)?;
+        let stored = xattrs.stored(name)?;
+        match mode {
+            XattrMode::Create if stored.is_some() => return Err(Error::Exists),
+            XattrMode::Replace if stored.is_none() => return Err(Error::NoXattr),
+            _ => {}
+        }
+        let superfluous = name == acl::ACCESS && acl::apply(value, &mut znode)?;
+        let name = stored.unwrap_or(name);
+        let old_file = xattrs.file(name)?.map(|file| self.inner.objset.object(file)).transpose()?;
+        let was_listed = xattrs.list.remove(name).is_some();
+        let mut listed = false;
+        if !superfluous && self.inner.dataset.settings().xattr_in_sa && value.len() <= SA_VALUE_MAX {
+            let mut list = xattrs.list.clone();
+            list.insert(name, NvValue::ByteArray(value.to_vec()));
+            let packed = list.to_xdr();
+            if packed.len() <= SA_LIST_MAX {
+                znode.dxattr = Some(packed);
+                listed = true;
+            }
+        }
+        if was_listed && !listed {
+            znode.dxattr = Some(xattrs.list.to_xdr());
+        }
+        znode.ctime = self.now();
+        count_change(&mut znode);
+        let tx = self.begin(Hold::write(value.len() as u64 + 2 * NAME_COST))?;
+        if let Some(file) = old_file {
+            self.drop_file(&tx, &xattrs, name, &file)?;
+        }
+        if !listed && !superfluous {
+            self.add_file(&tx, &object, &mut znode, xattrs.dir, name, value)?;
+        }
+        self.store(&object, &tx, &znode)
+    }
+
+    /// Removes an extended attribute.
+    ///
+    /// # Errors
+    /// [`Error::NoXattr`].
+    pub fn xattr_remove(&self, id: ObjectId, name: &[u8]) -> Result<()> {
+        let _node = self.inner.nodes.write(id);
+        let (object, mut znode) = self.node_for_change(id)?;
+        let mut xattrs = self.xattrs(id, &znode)?;
+        let name = xattrs.stored(name)?.ok_or(Error::NoXattr)?;
+        let file = xattrs.file(name)?.map(|file| self.inner.objset.object(file)).transpose()?;
+        if xattrs.list.remove(name).is_some() {
+            znode.dxattr = Some(xattrs.list.to_xdr());
+        }
+        znode.ctime = self.now();
+        count_change(&mut znode);
+        let tx = self.begin(Hold::free())?;
+        if let Some(file) = file {
+            self.drop_file(&tx, &xattrs, name, &file)?;
+        }
+        self.store(&object, &tx, &znode)
+    }
+
+    /// Takes a file out of the xattr directory.
+    fn drop_file(&self, tx: &Tx, xattrs: &Xattrs, name: &[u8], file: &Arc<Object>) -> Result<()> {
+        let dir = xattrs.dir.as_ref().expect("a file was found in the directory");
+        zap::remove(dir, tx, name)?;
+        let mut znode = attributes::load(dir, self.inner.attributes.as_ref())?;
+        znode.size = znode.size.saturating_sub(1);
+        modified(&mut znode, self.now());
+        self.store(dir, tx, &znode)?;
+        self.inner.objset.free_object(tx, file);
+        Ok(())
+    }
+
+    /// Puts a new file into the xattr directory of `owner`, which is made if need be.
+    fn add_file(
+        &self,
+        tx: &Tx,
+        owner: &Object,
+        znode: &mut Znode,
+        dir: Option<Arc<Object>>,
+        name: &[u8],
+        value: &[u8],
+    ) -> Result<()> {
+        let (now, slots, objset) = (self.now(), self.slots(), &self.inner.objset);
+        let ids = [znode.uid, znode.gid];
+        let finish = |new: &mut Znode, parent: &Znode| {
+            new.flags |= pflags::XATTR;
+            if self.inner.projects {
+                assign_project(new, Some(parent));
+            }
+        };
+        let (dir, mut dir_znode) = match dir {
+            Some(dir) => {
+                let znode = attributes::load(&dir, self.inner.attributes.as_ref())?;
+                (dir, znode)
+            }
+            None => {
+                let mut new = fresh(S_IFDIR | 0o1777, ids, owner.id(), now);
+                finish(&mut new, znode);
+                let dir = new_object(objset, tx, self.attributes()?, &mut new, None, (slots, SECTOR as u32))?;
+                zap::create(&dir, tx, self.inner.dataset.host().entropy.u64(), self.normflags())?;
+                znode.xattr = Some(dir.id());
+                (dir, new)
+            }
+        };
+        let mut new = fresh(S_IFREG | 0o644, ids, dir.id(), now);
+        finish(&mut new, &dir_znode);
+        new.size = value.len() as u64;
+        let block_size = value.len().max(1).next_multiple_of(SECTOR);
+        let shape = (slots, block_size as u32);
+        let file = new_object(objset, tx, self.attributes()?, &mut new, None, shape)?;
+        if !value.is_empty() {
+            let mut block = value.to_vec();
+            block.resize(block_size, 0);
+            file.put_block(tx, 0, Arc::new(block));
+        }
+        zap::insert(&dir, tx, name, &Value::from_u64(Dirent::new(new.mode, file.id()).encode()))?;
+        dir_znode.size += 1;
+        modified(&mut dir_znode, now);
+        self.store(&dir, tx, &dir_znode)
+    }
+
+    /// Brings the POSIX ACL in line with the mode that `znode` now has. One that lies in a file comes back with
+    /// its new content, as long as the old.
+    pub(crate) fn acl_after_chmod(
+        &self,
+        object: &Object,
+        znode: &mut Znode,
+    ) -> Result<Option<(Arc<Object>, Vec<u8>)>> {
+        if znode.dxattr.is_none() && znode.xattr.is_none() {
+            return Ok(None);
+        }
+        let mut xattrs = self.xattrs(object.id(), znode)?;
+        if let Some(value) = xattrs.in_list(acl::ACCESS) {
+            let value = acl::after_chmod(value, znode.mode)?;
+            xattrs.list.insert(acl::ACCESS, NvValue::ByteArray(value));
+            znode.dxattr = Some(xattrs.list.to_xdr());
+            return Ok(None);
+        }
+        let Some(file) = xattrs.file(acl::ACCESS)? else { return Ok(None) };
+        let value = acl::after_chmod(&self.xattr_value(file)?, znode.mode)?;
+        Ok(Some((self.inner.objset.object(file)?, value)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_without_a_space_belong_to_users() {
+        assert_eq!(shown(b"user.a"), b"user.a");
+        assert_eq!(shown(b"security.selinux"), b"security.selinux");
+        assert_eq!(shown(b"a"), b"user.a");
+    }
+
+    #[test]
+    fn a_name_stored_without_its_space_is_found() {
+        let mut list = NvList::new();
+        list.insert(b"a", NvValue::ByteArray(vec![1]));
+        let xattrs = Xattrs { list, dir: None };
+        assert_eq!(xattrs.stored(b"user.a").unwrap(), Some(&b"a"[..]));
+        assert_eq!(xattrs.stored(b"user.b").unwrap(), None);
+        assert_eq!(xattrs.in_list(b"a"), Some(&[1][..]));
+    }
+}
