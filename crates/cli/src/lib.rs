@@ -9,6 +9,7 @@ pub mod compat;
 pub mod dates;
 pub mod json;
 pub mod messages;
+pub mod open;
 pub mod out;
 pub mod own;
 pub mod place;

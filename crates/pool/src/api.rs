@@ -1,5 +1,6 @@
 //! What a user of the pool asks of it: datasets, properties, history.
 
+use std::collections::BTreeMap;
 use std::sync::{Arc, Weak};
 
 use dmu::Objset;
@@ -11,6 +12,7 @@ use crate::dsl::properties;
 use crate::history::{self, Event};
 use crate::pool::Pool;
 use crate::props::{Property, Source, Value};
+use crate::space_maps::{self, MapTable};
 use crate::{Error, Result};
 
 impl Pool {
@@ -24,6 +26,14 @@ impl Pool {
     /// If another thread panicked while storing it.
     pub fn set_command(&self, command: &str) {
         *self.inner.command.lock().expect("the command lock guards a plain store") = Some(command.to_owned());
+    }
+
+    /// Takes back a command that changed nothing, so that it does not enter the history.
+    ///
+    /// # Panics
+    /// If another thread panicked while storing it.
+    pub fn forget_command(&self) {
+        *self.inner.command.lock().expect("the command lock guards a plain store") = None;
     }
 
     /// The pool's history, oldest first.
@@ -121,6 +131,33 @@ impl Pool {
             Some(id) => Ok(crate::bpobj::totals(&self.inner.mos, id)?.used as u64),
             None => Ok(0),
         }
+    }
+
+    /// How broken up the free space is, in percent, by top-level vdev id: from the sizes of free pieces that the
+    /// space maps' histograms count. `None` where too few maps have one, and for pools that keep none.
+    ///
+    /// # Errors
+    /// If the space maps cannot be read.
+    pub fn fragmentation(&self) -> Result<BTreeMap<u32, Option<u64>>> {
+        let config = self.info().config;
+        let mut found = BTreeMap::new();
+        for (vdev, top) in config.tree.children.iter().zip(self.inner.storage.vdevs().tops()) {
+            let Some(array) = vdev.top.as_ref().filter(|_| top.metaslab_shift > 0) else { continue };
+            let arrays = [(top.id, array.metaslab_array, top.metaslab_count())];
+            let table = MapTable::load(&self.inner.mos.objset, &arrays)?;
+            let (mut sum, mut valid) = (0, 0);
+            for map in table.vdevs.values().flat_map(|(_, maps)| maps) {
+                let percent = match map.0 {
+                    0 => Some(0),
+                    _ => fragmentation_of(&space_maps::header(&self.inner.mos.objset, *map)?, top.ashift),
+                };
+                sum += percent.unwrap_or(0);
+                valid += u64::from(percent.is_some());
+            }
+            let enough = valid > 0 && valid * 2 > top.metaslab_count();
+            found.insert(top.id, enough.then(|| sum / valid));
+        }
+        Ok(found)
     }
 
     /// Usable bytes of the pool, parity and reserve taken out: what the root dataset could fill.
@@ -269,4 +306,20 @@ impl Pool {
         }
         Ok(())
     }
+}
+
+/// How much a free piece counts as fragmented, in percent: of 512 bytes, of 1 KiB, and so on to 16 MiB and more.
+const FRAGMENTATION: [u64; 16] = [100, 100, 98, 95, 90, 80, 70, 60, 50, 40, 30, 20, 15, 10, 5, 0];
+
+/// Fragmentation of one metaslab, weighted by the space in pieces of each size; `None` without a histogram.
+fn fragmentation_of(header: &format::space_map::Header, shift: u32) -> Option<u64> {
+    let (mut total, mut sum) = (0u128, 0u128);
+    for (i, &count) in header.histogram.as_ref()?.iter().enumerate() {
+        let log2 = i as u32 + shift;
+        let space = u128::from(count) << log2.min(63);
+        let place = (log2.saturating_sub(9) as usize).min(FRAGMENTATION.len() - 1);
+        total += space;
+        sum += space * u128::from(FRAGMENTATION[place]);
+    }
+    Some(if total == 0 { 0 } else { (sum / total) as u64 })
 }

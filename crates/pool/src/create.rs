@@ -29,6 +29,8 @@ use crate::{Error, Result, bpobj, history, labels, props};
 
 /// Sector sizes that a vdev may have, as powers of two.
 const ASHIFTS: std::ops::RangeInclusive<u32> = 9..=16;
+/// Name of the machine in labels that are not to tell.
+const ANYWHERE: &str = "localhost";
 /// Checksum salts have 32 bytes.
 const SALT: usize = 32;
 
@@ -75,6 +77,7 @@ impl Pool {
         let mut tops = Vec::new();
         for (id, disk) in spec.disks.iter().enumerate() {
             let (config, top) = new_vdev(id as u64, guid(), disk, spec.ashift)?;
+            let config = if options.anonymous { anonymous(config, &spec.name) } else { config };
             root.children.push(config);
             tops.push(top);
         }
@@ -105,7 +108,7 @@ impl Pool {
             comment: spec.comment.clone(),
             compatibility: spec.compatibility.clone(),
             hostid: 0,
-            hostname: Some(history::host_name()),
+            hostname: Some(if options.anonymous { ANYWHERE.to_owned() } else { history::host_name() }),
             vdev_children: root.children.len() as u64,
             hole_array: Vec::new(),
             features_for_read: None,
@@ -224,6 +227,12 @@ fn new_vdev(id: u64, guid: Guid, disk: &Arc<dyn Disk>, ashift: Option<u32>) -> R
         shape: Shape::Disk(Leaf { guid: guid.0, disk: disk.clone() }),
     };
     Ok((config, top))
+}
+
+/// `vdev` under a path that any machine could have given it; whoever imports the pool notes its own.
+fn anonymous(mut vdev: VdevConfig, pool: &str) -> VdevConfig {
+    vdev.path = Some(format!("/{pool}.{}.img", vdev.id).into_bytes());
+    vdev
 }
 
 impl Syncing<'_> {

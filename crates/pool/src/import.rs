@@ -421,13 +421,8 @@ fn has_intent_log(inner: &Inner) -> Result<bool> {
     Ok(false)
 }
 
-/// Space maps' headers, arrays and logs. Metaslabs themselves load when they are needed.
-fn load_space(
-    mos: &Mos,
-    storage: &Storage,
-    config: &PoolConfig,
-    synced: Txg,
-) -> Result<(Allocator, MapTable, Logs)> {
+/// Metaslab arrays and logs. Metaslabs themselves load when they are needed.
+fn read_tables(mos: &Mos, storage: &Storage, config: &PoolConfig) -> Result<(MapTable, Logs)> {
     let mut arrays = Vec::new();
     let mut unflushed = BTreeMap::new();
     let tops = storage.vdevs().tops();
@@ -440,6 +435,26 @@ fn load_space(
     }
     let table = MapTable::load(&mos.objset, &arrays)?;
     let logs = space_maps::load_logs(mos, tops, &unflushed)?;
+    Ok((table, logs))
+}
+
+impl Inner {
+    /// The space maps as they are on disk now.
+    pub(crate) fn read_space_tables(&self) -> Result<(MapTable, Logs)> {
+        let config = self.info().config.clone();
+        read_tables(&self.mos, &self.storage, &config)
+    }
+}
+
+/// The allocator with the sums of all space maps.
+fn load_space(
+    mos: &Mos,
+    storage: &Storage,
+    config: &PoolConfig,
+    synced: Txg,
+) -> Result<(Allocator, MapTable, Logs)> {
+    let (table, logs) = read_tables(mos, storage, config)?;
+    let tops = storage.vdevs().tops();
     let mut allocator = Allocator::new(synced);
     for (id, (_, maps)) in &table.vdevs {
         let top = &tops[*id as usize];

@@ -7,6 +7,7 @@
 
 mod api;
 mod bpobj;
+pub mod check;
 mod create;
 mod dataset;
 mod dsl;
@@ -14,6 +15,7 @@ mod error;
 mod features;
 mod history;
 mod import;
+pub mod known;
 pub mod labels;
 mod mos;
 mod pool;

@@ -50,6 +50,8 @@ pub struct Options {
     pub new_name: Option<String>,
     /// Prefix shown before mountpoints.
     pub altroot: Option<String>,
+    /// The labels of a new pool name neither this machine nor the place of its devices: for reproducible images.
+    pub anonymous: bool,
 }
 
 impl Default for Options {
@@ -66,6 +68,7 @@ impl Default for Options {
             host: Host::system(),
             new_name: None,
             altroot: None,
+            anonymous: false,
         }
     }
 }

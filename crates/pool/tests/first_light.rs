@@ -49,6 +49,15 @@ fn create(path: &Path, ashift: u32) -> Pool {
 }
 
 fn zdb(path: &Path) {
+    let pool = Pool::import_disks(
+        vec![Arc::new(FileDisk::open(path, Access::ReadOnly).unwrap())],
+        Options { read_only: true, ..Options::default() },
+    )
+    .unwrap();
+    let mut found = Vec::new();
+    pool::check::check(&pool, &mut |finding| found.push(finding)).unwrap();
+    assert!(found.is_empty(), "{found:#?}");
+    drop(pool);
     let oracle = concat!(env!("CARGO_MANIFEST_DIR"), "/../../oracle/zdb-check");
     let out = Command::new(oracle).args(["--quick", "tank"]).arg(path).output().unwrap();
     assert!(out.status.success(), "{}{}", String::from_utf8_lossy(&out.stdout), String::from_utf8_lossy(&out.stderr));

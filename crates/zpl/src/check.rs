@@ -285,15 +285,15 @@ impl Check<'_> {
                 continue;
             };
             self.seen[child].names = self.seen[child].names.saturating_add(1);
-            let Seen { parent, links, .. } = self.seen[child];
+            let parent = self.seen[child].parent;
             let kind = self.seen[child].kind();
             // Very old file systems have no types in their entries.
             if dirent.kind != kind && !(dirent.kind == 0 && fs.version() < 2) {
                 self.problem(Problem::EntryType { dir, name: entry.name, found: dirent.kind, expected: kind });
             }
             subdirs += u64::from(kind == 4);
-            // A file of several names has the directory of one of them.
-            if kind == 4 || links == 1 {
+            // That of a file may be stale: it is where the latest name was made, which may be gone.
+            if kind == 4 {
                 self.count(dirent.object, "parent", parent, dir.0);
             }
         }

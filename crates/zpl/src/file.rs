@@ -85,7 +85,8 @@ impl Filesystem {
         znode.symlink.ok_or_else(|| Error::damaged(id)(Corrupt::new("symbolic link without target", 0)))
     }
 
-    /// Runs of bytes that are not holes, as (offset, length), cut at the end of the file.
+    /// Runs of bytes that are not holes, as (offset, length), cut at the end of the file: what `SEEK_DATA` and
+    /// `SEEK_HOLE` find. A single block whose size is no power of two counts as data, as in OpenZFS.
     ///
     /// # Errors
     /// As [`Filesystem::read`].
@@ -93,6 +94,9 @@ impl Filesystem {
         let _shared = self.inner.nodes.read(id);
         let (object, znode) = self.file(id)?;
         let block = object.block_size();
+        if !block.is_power_of_two() && znode.size > 0 {
+            return Ok(vec![(0, znode.size)]);
+        }
         let mut runs: Vec<(u64, u64)> = Vec::new();
         let mut from = 0;
         while let Some(blkid) = object.next_block(from)? {

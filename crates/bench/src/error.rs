@@ -1,0 +1,124 @@
+//! Why nothing was measured.
+
+use std::io;
+use std::path::PathBuf;
+
+use pool::props::PropertyError;
+use pool::props::number::nice_bytes;
+
+/// Result of this room.
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+/// Why a measurement ended early. Temporary files and datasets are gone then, unless it says otherwise.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// A file or folder to measure with cannot be read.
+    #[error("cannot read '{}': {source}", path.display())]
+    Unreadable {
+        /// Which one.
+        path: PathBuf,
+        /// The system's reason.
+        source: io::Error,
+    },
+    /// A file changed between being looked at and being read, or between two readings.
+    #[error("'{}' changed while it was being measured", path.display())]
+    Changed {
+        /// Which one.
+        path: PathBuf,
+    },
+    /// Neither a file nor a folder was named.
+    #[error("cannot measure '{}': it is neither a file nor a folder", path.display())]
+    NotAFile {
+        /// What was named.
+        path: PathBuf,
+    },
+    /// The files are all empty, or there are none.
+    #[error("nothing to measure: '{}' holds no data", path.display())]
+    NoData {
+        /// What was named, or the first of several.
+        path: PathBuf,
+    },
+    /// This build has no sample inside.
+    #[error("nothing to measure: this build comes without a sample, name files or folders")]
+    NoSample,
+    /// A list of the plan is empty.
+    #[error("nothing to measure: no {0} is given")]
+    EmptyList(&'static str),
+    /// A value that ZFS does not know.
+    #[error("cannot measure {property}={value}: {source}")]
+    Setting {
+        /// `compression` or `recordsize`.
+        property: &'static str,
+        /// As given.
+        value: String,
+        /// What is wrong with it.
+        source: PropertyError,
+    },
+    /// The pool cannot have records this large.
+    #[error("cannot measure recordsize={}: '{pool}' has records of at most {}", nice_bytes(*asked), nice_bytes(*max))]
+    RecordsTooLarge {
+        /// As given, in bytes.
+        asked: u64,
+        /// What the pool can do, in bytes.
+        max: u64,
+        /// The pool.
+        pool: String,
+    },
+    /// There is not enough room for what would be written.
+    #[error("not enough space in '{place}': up to {} may be needed, {} are free", nice_bytes(*needed), nice_bytes(*free))]
+    NoRoom {
+        /// The folder or the pool.
+        place: String,
+        /// Bytes that the least compressed configuration may take.
+        needed: u64,
+        /// Bytes that are free.
+        free: u64,
+    },
+    /// The temporary pool cannot be made.
+    #[error("cannot make a temporary pool in '{}': {source}", folder.display())]
+    Temporary {
+        /// Where.
+        folder: PathBuf,
+        /// The system's reason.
+        source: io::Error,
+    },
+    /// The pool failed.
+    #[error("cannot {doing} ({configuration}): {source}")]
+    Pool {
+        /// What was being done, such as `write to 'tank'`.
+        doing: String,
+        /// What was being measured.
+        configuration: String,
+        /// Why.
+        source: pool::Error,
+    },
+    /// The file system in the pool failed.
+    #[error("cannot {doing} ({configuration}): {source}")]
+    Filesystem {
+        /// What was being done, such as `write 'a.txt'`.
+        doing: String,
+        /// What was being measured.
+        configuration: String,
+        /// Why.
+        source: zpl::Error,
+    },
+    /// The pool is open, but cannot be written.
+    #[error("cannot measure in '{pool}': {reason}")]
+    ReadOnly {
+        /// The pool.
+        pool: String,
+        /// Why.
+        reason: String,
+    },
+    /// The measurement ended, but its dataset is still there.
+    #[error("cannot remove the temporary dataset '{dataset}': {source}")]
+    LeftBehind {
+        /// Its name.
+        dataset: String,
+        /// Why.
+        source: pool::Error,
+    },
+    /// The caller stopped it.
+    #[error("interrupted")]
+    Interrupted,
+}

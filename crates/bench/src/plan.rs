@@ -1,0 +1,166 @@
+//! What is to be measured: configurations and where their datasets go.
+
+use std::path::PathBuf;
+
+use pool::Found;
+use pool::props::{self, Property, Value};
+
+use crate::{Error, Result};
+
+/// What is measured unless the user says otherwise.
+pub const DEFAULT_COMPRESSIONS: [&str; 11] =
+    ["off", "lz4", "zstd-fast-1", "zstd-1", "zstd-3", "zstd-9", "gzip-1", "gzip-6", "gzip-9", "lzjb", "zle"];
+const DEFAULT_RECORDSIZE: u64 = 128 << 10;
+
+/// One row of the result.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Configuration {
+    /// A value of the property `compression`.
+    pub compression: String,
+    /// Bytes of a record.
+    pub recordsize: u64,
+    /// Threads that write, compress and read; fewer than the machine has cores hold it to that many cores.
+    pub threads: u32,
+}
+
+impl std::fmt::Display for Configuration {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let size = props::number::nice(self.recordsize);
+        write!(f, "{}, recordsize {size}, threads {}", self.compression, self.threads)
+    }
+}
+
+/// Where the datasets go.
+#[derive(Clone, Debug)]
+pub enum Place {
+    /// Pools in temporary files of this folder, one for each measurement.
+    Folder(PathBuf),
+    /// Temporary datasets in a pool that exists.
+    Pool {
+        /// The pool as it was found.
+        found: Box<Found>,
+        /// The name it goes by.
+        name: String,
+    },
+}
+
+/// What is to be measured. All compressions are measured with each record size and each number of threads.
+#[derive(Clone, Debug)]
+pub struct Plan {
+    /// Values of the property `compression`.
+    pub compressions: Vec<String>,
+    /// Bytes of a record.
+    pub recordsizes: Vec<u64>,
+    /// Numbers of threads.
+    pub threads: Vec<u32>,
+    /// Measurements of each, at least 1.
+    pub repeat: u32,
+    /// Where the datasets go.
+    pub place: Place,
+}
+
+impl Plan {
+    /// The usual compressions, 128 KiB records, all cores, once, in the folder for temporary files.
+    #[must_use]
+    pub fn usual() -> Plan {
+        Plan {
+            compressions: DEFAULT_COMPRESSIONS.map(str::to_owned).to_vec(),
+            recordsizes: vec![DEFAULT_RECORDSIZE],
+            threads: vec![cores()],
+            repeat: 1,
+            place: Place::Folder(std::env::temp_dir()),
+        }
+    }
+
+    /// The configurations in the order of the result; what was named twice is measured once.
+    ///
+    /// # Errors
+    /// [`Error::Setting`] for a value that ZFS does not know; [`Error::EmptyList`].
+    pub fn configurations(&self) -> Result<Vec<Configuration>> {
+        let compressions = distinct(&self.compressions, "compression")?;
+        let recordsizes = distinct(&self.recordsizes, "record size")?;
+        let threads = distinct(&self.threads, "number of threads")?;
+        for word in &compressions {
+            compression_value(word)?;
+        }
+        for &bytes in &recordsizes {
+            property("recordsize").check_block_size(bytes, props::BLOCK_MAX).map_err(|source| {
+                Error::Setting { property: "recordsize", value: props::number::nice(bytes), source }
+            })?;
+        }
+        let mut all = Vec::new();
+        for &threads in &threads {
+            for &recordsize in &recordsizes {
+                let rows = compressions.iter().cloned();
+                all.extend(rows.map(|compression| Configuration { compression, recordsize, threads }));
+            }
+        }
+        Ok(all)
+    }
+}
+
+/// Cores that this process may use.
+pub(crate) fn cores() -> u32 {
+    std::thread::available_parallelism().map_or(1, |count| u32::try_from(count.get()).unwrap_or(u32::MAX))
+}
+
+fn distinct<T: Clone + PartialEq>(values: &[T], what: &'static str) -> Result<Vec<T>> {
+    let mut kept: Vec<T> = Vec::new();
+    for value in values {
+        if !kept.contains(value) {
+            kept.push(value.clone());
+        }
+    }
+    if kept.is_empty() { Err(Error::EmptyList(what)) } else { Ok(kept) }
+}
+
+/// A property by its name.
+pub(crate) fn property(name: &str) -> &'static Property {
+    props::dataset::parse(name).expect("the property table has it")
+}
+
+/// The stored value of a compression by its word.
+pub(crate) fn compression_value(word: &str) -> Result<Value> {
+    property("compression").parse_value(word).map_err(|source| Error::Setting {
+        property: "compression",
+        value: word.to_owned(),
+        source,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn all_usual_compressions_are_values_of_the_property() {
+        let all = Plan::usual().configurations().unwrap();
+        assert_eq!(all.len(), DEFAULT_COMPRESSIONS.len());
+        assert!(all.iter().all(|c| c.recordsize == 131_072 && c.threads >= 1));
+    }
+
+    #[test]
+    fn what_is_named_twice_is_measured_once() {
+        let plan = Plan {
+            compressions: ["off", "lz4", "off"].map(str::to_owned).to_vec(),
+            recordsizes: vec![4096, 1 << 20],
+            threads: vec![1, 2, 1],
+            ..Plan::usual()
+        };
+        assert_eq!(plan.configurations().unwrap().len(), 2 * 2 * 2);
+    }
+
+    #[test]
+    fn values_that_zfs_does_not_know_are_refused_before_anything_is_done() {
+        let with = |compression: &str, recordsize| Plan {
+            compressions: vec![compression.to_owned()],
+            recordsizes: vec![recordsize],
+            ..Plan::usual()
+        };
+        for bad in [with("gzip-10", 4096), with("", 4096), with("lz4", 5000), with("lz4", 256), with("lz4", 32 << 20)] {
+            assert!(matches!(bad.configurations(), Err(Error::Setting { .. })), "{bad:?}");
+        }
+        let none = Plan { threads: vec![], ..Plan::usual() };
+        assert!(matches!(none.configurations(), Err(Error::EmptyList(_))));
+    }
+}

@@ -1,0 +1,56 @@
+//! What a measurement tells its caller while it runs, and how it is stopped.
+
+use crate::{Configuration, Run};
+
+/// A part of one measurement.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Phase {
+    /// Files are written into a new dataset, until they are durable.
+    Write,
+    /// Frees settle, the pool is closed and opened again with cold caches.
+    Settle,
+    /// Everything is read back.
+    Read,
+    /// Everything is read once more and compared with its source.
+    Verify,
+}
+
+/// Something that happened.
+#[derive(Clone, Copy, Debug)]
+pub enum Event<'a> {
+    /// The source is read into memory; this many bytes of `total` are there.
+    Loading {
+        /// Bytes read so far.
+        bytes: u64,
+        /// Bytes of all files.
+        total: u64,
+    },
+    /// Something that the user should know but that stops nothing.
+    Note(&'a str),
+    /// One configuration begins.
+    Begin {
+        /// What is measured.
+        configuration: &'a Configuration,
+        /// Its number, from 0, repetitions counted.
+        index: usize,
+        /// How many there are, repetitions counted.
+        count: usize,
+        /// Not measured, only to warm up the machine.
+        warm_up: bool,
+    },
+    /// A part of the present configuration begins.
+    Phase(Phase),
+    /// This many more bytes were written, read or compared.
+    Bytes(u64),
+    /// A configuration was measured.
+    Done(&'a Run),
+}
+
+/// The caller's side of a measurement. Called from several threads.
+pub trait Watch: Sync {
+    /// Something happened.
+    fn event(&self, event: Event<'_>);
+
+    /// Whether to stop: asked between records. Everything temporary is removed then.
+    fn stopped(&self) -> bool;
+}

@@ -1,0 +1,107 @@
+//! `INTERVAL [COUNT]` behind the operands of `zpool list` and `zpool status`, and the time stamps of `-T`.
+
+use std::time::Duration;
+
+use crate::dates::{self, Form};
+use crate::messages::Failure;
+use crate::out::Console;
+
+/// How often something is shown.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Repeat {
+    interval: Option<Duration>,
+    count: Option<u64>,
+    stamp: Option<Stamp>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Stamp {
+    Seconds,
+    Date,
+}
+
+impl Repeat {
+    /// Takes the numbers off the end of `operands`; `stamp` is the argument of `-T`.
+    ///
+    /// # Errors
+    /// An interval of zero, or a stamp that is neither `d` nor `u`.
+    pub fn take(operands: &mut Vec<String>, stamp: Option<&str>) -> Result<Repeat, Failure> {
+        let stamp = match stamp {
+            None => None,
+            Some("u") => Some(Stamp::Seconds),
+            Some("d") => Some(Stamp::Date),
+            Some(other) => return Err(Failure::usage(format!("invalid timestamp option '{other}'"))),
+        };
+        let number = |word: &String| word.parse::<f64>().ok().filter(|n| n.is_finite() && *n >= 0.0);
+        let mut numbers = Vec::new();
+        while numbers.len() < 2 {
+            let Some(n) = operands.last().filter(|w| w.starts_with(|c: char| c.is_ascii_digit())).and_then(number)
+            else {
+                break;
+            };
+            operands.pop();
+            numbers.insert(0, n);
+        }
+        if numbers.first() == Some(&0.0) {
+            return Err(Failure::usage("interval cannot be zero"));
+        }
+        if numbers.get(1) == Some(&0.0) {
+            return Err(Failure::usage("count cannot be zero"));
+        }
+        let day = 86_400.0 * 365.0;
+        Ok(Repeat {
+            interval: numbers.first().map(|n| Duration::from_secs_f64(n.min(day))),
+            count: numbers.get(1).map(|n| *n as u64),
+            stamp,
+        })
+    }
+
+    /// Calls `show` with the number of the round, as often as asked.
+    ///
+    /// # Errors
+    /// The first failure of `show`.
+    pub fn run(
+        self,
+        console: &mut Console,
+        mut show: impl FnMut(&mut Console, u64) -> Result<(), Failure>,
+    ) -> Result<(), Failure> {
+        for round in 0.. {
+            if let Some(stamp) = self.stamp {
+                let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+                let now = now.map_or(0, |since| since.as_secs());
+                console.line(&match stamp {
+                    Stamp::Seconds => now.to_string(),
+                    Stamp::Date => dates::show(now, Form::Scan),
+                })?;
+            }
+            show(console, round)?;
+            console.flush()?;
+            match self.interval {
+                Some(interval) if self.count.is_none_or(|count| round + 1 < count) => std::thread::sleep(interval),
+                _ => break,
+            }
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn take(line: &str) -> Result<(Vec<String>, Repeat), Failure> {
+        let mut words: Vec<String> = line.split(' ').map(str::to_owned).collect();
+        let repeat = Repeat::take(&mut words, None)?;
+        Ok((words, repeat))
+    }
+
+    #[test]
+    fn numbers_at_the_end_are_interval_and_count() {
+        let (words, repeat) = take("tank 1 2").expect("good");
+        assert_eq!((words, repeat.interval, repeat.count), (vec!["tank".into()], Some(Duration::from_secs(1)), Some(2)));
+        let (words, repeat) = take("tank 0.5").expect("good");
+        assert_eq!((words.len(), repeat.interval, repeat.count), (1, Some(Duration::from_millis(500)), None));
+        assert_eq!(take("tank").expect("good").1.interval, None);
+        assert!(take("tank 0").is_err() && take("tank 1 0").is_err());
+    }
+}

@@ -1,0 +1,303 @@
+//! Pools as `zpool list` and `zpool status` show them, also those that cannot be opened.
+//!
+//! From:   open pools and what labels say.
+//! To:     tables and JSON of `zpool`.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+use format::Guid;
+use format::config::{VdevConfig, VdevKind};
+use pool::Found;
+use pool::known::KnownPool;
+use storage::host::{Access, Disk, FileDisk};
+
+use crate::Surroundings;
+use crate::messages::{Action, Failure, reason};
+use crate::open::{self, Intent, NotOpen, Session, Usable};
+use crate::out::Console;
+
+/// Health of a pool or vdev.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum State {
+    /// All is there.
+    Online,
+    /// Some is missing, all can be read.
+    Degraded,
+    /// Cannot be opened.
+    Unavail,
+    /// Taken out of service by the administrator.
+    Offline,
+    /// Its data is not usable.
+    Faulted,
+}
+
+impl State {
+    /// The word of the STATE and HEALTH columns.
+    pub const fn word(self) -> &'static str {
+        match self {
+            State::Online => "ONLINE",
+            State::Degraded => "DEGRADED",
+            State::Unavail => "UNAVAIL",
+            State::Offline => "OFFLINE",
+            State::Faulted => "FAULTED",
+        }
+    }
+}
+
+/// Which kind of blocks a top-level vdev takes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Class {
+    Normal,
+    Dedup,
+    Special,
+    Log,
+}
+
+impl Class {
+    /// The heading of the class in `status` and `list -v`.
+    pub const fn heading(self) -> &'static str {
+        match self {
+            Class::Normal => "",
+            Class::Dedup => "dedup",
+            Class::Special => "special",
+            Class::Log => "logs",
+        }
+    }
+
+    /// The word of the JSON.
+    pub const fn word(self) -> &'static str {
+        match self {
+            Class::Normal => "normal",
+            Class::Dedup => "dedup",
+            Class::Special => "special",
+            Class::Log => "log",
+        }
+    }
+}
+
+/// A vdev of the tree that is shown.
+#[derive(Clone, Debug)]
+pub struct VdevView {
+    /// `mirror-0`, or the path of a leaf, or its guid when it is missing.
+    pub name: String,
+    /// The type as JSON names it.
+    pub kind: String,
+    pub guid: Guid,
+    pub class: Class,
+    pub state: State,
+    /// Where a leaf is, or was.
+    pub path: Option<String>,
+    /// Bytes of a leaf's device, if it is there.
+    pub device_bytes: Option<u64>,
+    /// Index of a top-level vdev.
+    pub top: Option<u32>,
+    pub children: Vec<VdevView>,
+}
+
+impl VdevView {
+    pub fn is_leaf(&self) -> bool {
+        self.children.is_empty()
+    }
+}
+
+/// How vdevs are named.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Naming {
+    /// `-g`: guids.
+    pub guids: bool,
+    /// `-L`: where symbolic links lead.
+    pub follow: bool,
+    /// `-P`: whole paths also of devices.
+    pub full: bool,
+}
+
+/// A pool that is open, or the reason why not.
+#[derive(Debug)]
+pub enum Body {
+    Open(Session),
+    Closed { found: Option<Found>, why: NotOpen },
+}
+
+/// A pool as it is shown.
+#[derive(Debug)]
+pub struct PoolView {
+    pub name: String,
+    pub known: Option<KnownPool>,
+    pub body: Body,
+}
+
+impl PoolView {
+    /// Opens a pool for looking at it. That it cannot be opened is part of the picture.
+    pub fn new(usable: Usable) -> PoolView {
+        let (name, known, found) = (usable.name.clone(), usable.known.clone(), usable.found.clone());
+        let body = match open::open(usable, Intent::Read) {
+            Ok(session) => Body::Open(session),
+            Err(why) => Body::Closed { found, why },
+        };
+        PoolView { name, known, body }
+    }
+
+    pub fn session(&self) -> Option<&Session> {
+        match &self.body {
+            Body::Open(session) => Some(session),
+            Body::Closed { .. } => None,
+        }
+    }
+
+    pub fn guid(&self) -> Guid {
+        match &self.body {
+            Body::Open(session) => session.pool().guid(),
+            Body::Closed { found: Some(found), .. } => found.config.pool_guid,
+            Body::Closed { found: None, .. } => self.known.as_ref().map_or(Guid(0), |known| known.guid),
+        }
+    }
+
+    /// The pool's health.
+    pub fn state(&self) -> State {
+        match &self.body {
+            Body::Open(_) => self.tree(Naming::default()).iter().map(|v| v.state).max().map_or(
+                State::Online,
+                |worst| if worst == State::Online { State::Online } else { State::Degraded },
+            ),
+            Body::Closed { why: NotOpen::Failed { source: pool::Error::Damaged { .. }, .. }, .. } => State::Faulted,
+            Body::Closed { .. } => State::Unavail,
+        }
+    }
+
+    /// Top-level vdevs with all below them.
+    pub fn tree(&self, naming: Naming) -> Vec<VdevView> {
+        match &self.body {
+            Body::Open(session) => {
+                let config = session.pool().info().config;
+                tops(config.tree.children.iter(), &session.devices, naming)
+            }
+            Body::Closed { found: Some(found), .. } => found_tree(found, naming),
+            Body::Closed { found: None, .. } => {
+                let known = self.known.iter().flat_map(|known| &known.devices).enumerate();
+                known
+                    .map(|(id, path)| {
+                        let mut vdev = VdevConfig::new(VdevKind::File, id as u64, Guid(0));
+                        vdev.path = Some(std::os::unix::ffi::OsStrExt::as_bytes(path.as_os_str()).to_vec());
+                        view(&vdev, &BTreeMap::new(), Class::Normal, naming)
+                    })
+                    .collect()
+            }
+        }
+    }
+}
+
+/// The vdevs of a pool that labels describe; slots that no label describes are missing.
+pub fn found_tree(found: &Found, naming: Naming) -> Vec<VdevView> {
+    let count = found.config.vdev_children.max(found.tops.len() as u64).min(1 << 12);
+    let missing: Vec<VdevConfig> =
+        (0..count).map(|id| VdevConfig::new(VdevKind::Missing, id, Guid(0))).collect();
+    let shown = (0..count)
+        .filter(|id| !found.config.hole_array.contains(id))
+        .map(|id| found.tops.get(&id).unwrap_or(&missing[id as usize]));
+    tops(shown, &found.devices, naming)
+}
+
+fn tops<'a>(
+    vdevs: impl Iterator<Item = &'a VdevConfig>,
+    devices: &BTreeMap<u64, PathBuf>,
+    naming: Naming,
+) -> Vec<VdevView> {
+    vdevs
+        .filter(|vdev| vdev.kind != VdevKind::Hole)
+        .map(|vdev| {
+            let class = match vdev.extra.get_str("allocation_bias") {
+                _ if vdev.top.as_ref().is_some_and(|top| top.is_log) => Class::Log,
+                Some("special") => Class::Special,
+                Some("dedup") => Class::Dedup,
+                Some("log") => Class::Log,
+                _ => Class::Normal,
+            };
+            let mut view = view(vdev, devices, class, naming);
+            view.top = Some(vdev.id as u32);
+            view
+        })
+        .collect()
+}
+
+fn view(vdev: &VdevConfig, devices: &BTreeMap<u64, PathBuf>, class: Class, naming: Naming) -> VdevView {
+    let children: Vec<VdevView> = vdev.children.iter().map(|c| view(c, devices, class, naming)).collect();
+    let offline = vdev.extra.get_u64("offline").is_some_and(|flag| flag != 0);
+    let here = devices.get(&vdev.guid.0);
+    let up = children.iter().filter(|child| child.state <= State::Degraded).count();
+    let all = children.iter().all(|child| child.state == State::Online);
+    let needed = match vdev.kind {
+        VdevKind::Raidz { nparity, .. } => children.len().saturating_sub(nparity as usize),
+        VdevKind::Draid { nparity, .. } => children.len().saturating_sub(nparity as usize),
+        _ => 1,
+    };
+    let state = match vdev.kind {
+        VdevKind::Indirect => State::Online,
+        _ if children.is_empty() && here.is_some() => State::Online,
+        _ if children.is_empty() && offline => State::Offline,
+        _ if children.is_empty() => State::Unavail,
+        _ if all => State::Online,
+        _ if up >= needed => State::Degraded,
+        _ => State::Unavail,
+    };
+    let path = match here {
+        Some(path) => Some(open::absolute(path)),
+        None => vdev.path.as_ref().map(|raw| PathBuf::from(String::from_utf8_lossy(raw).into_owned())),
+    };
+    let path = path.map(|path| match (naming.follow, path.canonicalize()) {
+        (true, Ok(target)) => target,
+        _ => path,
+    });
+    let device_bytes = here
+        .filter(|_| children.is_empty())
+        .and_then(|path| FileDisk::open(path, Access::Peek).ok())
+        .map(|disk| disk.size());
+    let path = path.map(|path| path.display().to_string());
+    VdevView {
+        name: name_of(vdev, path.as_deref(), state, naming),
+        kind: match vdev.kind {
+            VdevKind::Raidz { nparity, .. } => format!("raidz{nparity}"),
+            _ => vdev.kind.as_str().to_owned(),
+        },
+        guid: vdev.guid,
+        class,
+        state,
+        path: path.filter(|_| children.is_empty()),
+        device_bytes,
+        top: None,
+        children,
+    }
+}
+
+fn name_of(vdev: &VdevConfig, path: Option<&str>, state: State, naming: Naming) -> String {
+    if naming.guids {
+        return vdev.guid.0.to_string();
+    }
+    let id = vdev.id;
+    match (&vdev.kind, path) {
+        (VdevKind::Raidz { nparity, .. }, _) => format!("raidz{nparity}-{id}"),
+        (VdevKind::Draid { nparity, ndata, nspares, .. }, _) => {
+            format!("draid{nparity}:{ndata}d:{}c:{nspares}s-{id}", vdev.children.len())
+        }
+        (kind, _) if !kind.is_leaf() => format!("{}-{id}", kind.as_str()),
+        (_, Some(_)) if state == State::Unavail && vdev.guid.0 != 0 => vdev.guid.0.to_string(),
+        (VdevKind::Disk, Some(path)) if !naming.full => path.rsplit('/').next().unwrap_or(path).to_owned(),
+        (_, Some(path)) => path.to_owned(),
+        (kind, None) => format!("{}-{id}", kind.as_str()),
+    }
+}
+
+/// The pools called `names`, or all, by name. Each that is missing is complained about.
+///
+/// # Errors
+/// The file of known pools cannot be read.
+pub fn views(names: &[String], around: &Surroundings, console: &mut Console) -> Result<Vec<PoolView>, Failure> {
+    let all = open::usable(around)?;
+    for name in names {
+        if !all.iter().any(|pool| pool.name == *name) {
+            console.complain(Action::Open(name).failed(reason::NO_SUCH_POOL))?;
+        }
+    }
+    let wanted = all.into_iter().filter(|pool| names.is_empty() || names.contains(&pool.name));
+    Ok(wanted.map(PoolView::new).collect())
+}

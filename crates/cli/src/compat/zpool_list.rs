@@ -1,0 +1,276 @@
+//! `zpool list`.
+
+use pool::props::number;
+use pool::props::pool::{self as props, Asked};
+use pool::props::{Form, Kind};
+use serde_json::{Map, Value};
+
+use super::Call;
+use super::pool_values::{PoolValues, Space};
+use super::repeat::Repeat;
+use super::view::{self, Class, Naming, PoolView, VdevView};
+use crate::json;
+use crate::messages::Failure;
+use crate::open;
+use crate::out::Console;
+use crate::table::{self, Column, Row};
+
+const DEFAULT: &str =
+    "name,size,allocated,free,checkpoint,expandsize,fragmentation,capacity,dedupratio,health,altroot";
+
+/// Runs `zpool list`.
+///
+/// # Errors
+/// Usage, or no pool that was named could be opened.
+pub fn run(call: &Call, console: &mut Console) -> Result<(), Failure> {
+    let mut names = call.args.operands.clone();
+    let repeat = Repeat::take(&mut names, call.args.value("T"))?;
+    let words = columns(call.args.value("o").unwrap_or(DEFAULT))?;
+    let known = open::usable(call.around)?;
+    let some = names.iter().any(|name| known.iter().any(|pool| pool.name == *name));
+    if known.is_empty() && names.is_empty() && !call.args.has("j") {
+        return if call.args.has("H") { Ok(()) } else { console.line("no pools available") };
+    }
+    if !names.is_empty() && !some {
+        for name in &names {
+            console.complain(no_such_pool(name))?;
+        }
+        return Ok(());
+    }
+    repeat.run(console, |console, round| {
+        let mut views = Vec::new();
+        for name in names.iter().filter(|name| !known.iter().any(|pool| pool.name == **name)) {
+            // With some of them there, those that are not leave the exit status alone.
+            if let Failure::Refused(lines) = no_such_pool(name) {
+                lines.iter().for_each(|line| console.remark(line));
+            }
+        }
+        let there: Vec<String> = names.iter().filter(|n| known.iter().any(|p| p.name == **n)).cloned().collect();
+        if names.is_empty() || !there.is_empty() {
+            views = view::views(&there, call.around, console)?;
+        }
+        let values = views.iter().map(PoolValues::new).collect::<Result<Vec<_>, _>>()?;
+        if call.args.has("j") { as_json(call, console, &words, &values) } else { as_table(call, console, &words, &values, round) }
+    })
+}
+
+fn no_such_pool(name: &str) -> Failure {
+    crate::messages::Action::Open(name).failed(crate::messages::reason::NO_SUCH_POOL)
+}
+
+/// The words of `-o`, `all` spelled out.
+fn columns(list: &str) -> Result<Vec<String>, Failure> {
+    let mut words = Vec::new();
+    for word in list.split(',') {
+        if word == "all" {
+            words.push("name".to_owned());
+            words.extend(props::VISIBLE.iter().chain(props::CLASSES.as_flattened()).map(|p| p.name.to_owned()));
+            words.extend(format::features::ALL.iter().map(|feature| format!("feature@{}", feature.name)));
+            continue;
+        }
+        check(word)?;
+        words.push(word.to_owned());
+    }
+    Ok(words)
+}
+
+/// Whether a word asks for something of a pool.
+///
+/// # Errors
+/// As a mistake in the property list.
+pub fn check(word: &str) -> Result<(), Failure> {
+    let known = match props::ask(word) {
+        Some(Asked::Feature(name)) => format::features::by_name(name).is_some() || name.contains(':'),
+        Some(_) => true,
+        None => false,
+    };
+    if known { Ok(()) } else { Err(Failure::usage(format!("bad property list: invalid property '{word}'"))) }
+}
+
+fn naming(call: &Call) -> Naming {
+    Naming { guids: call.args.has("g"), follow: call.args.has("L"), full: call.args.has("P") }
+}
+
+fn as_table(
+    call: &Call,
+    console: &mut Console,
+    words: &[String],
+    pools: &[PoolValues],
+    round: u64,
+) -> Result<(), Failure> {
+    let (raw, scripted) = (call.args.has("p"), call.args.has("H"));
+    let asked: Vec<(String, Asked)> =
+        words.iter().filter_map(|word| Some((word.clone(), props::ask(word)?))).collect();
+    let columns: Vec<Column> = asked.iter().map(|(word, asked)| Column::pool(word, asked, raw)).collect();
+    let mut rows = Vec::new();
+    for values in pools {
+        rows.push(Row::new(asked.iter().map(|(_, asked)| values.show(asked, raw).0).collect()));
+        if !call.args.has("v") {
+            continue;
+        }
+        let mut last = Class::Normal;
+        let mut tree = values.tree(naming(call));
+        tree.sort_by_key(|vdev| vdev.class);
+        for vdev in &tree {
+            if vdev.class != last {
+                let dash = |(_, asked): &(String, Asked)| match asked {
+                    Asked::Native(property) if property.name == "name" => vdev.class.heading().to_owned(),
+                    _ => "-".to_owned(),
+                };
+                rows.push(Row { cells: asked.iter().map(dash).collect(), vdev: true });
+                last = vdev.class;
+            }
+            add_vdev(values, vdev, 1, &asked, (raw, scripted), &mut rows);
+        }
+    }
+    if round > 0 && !scripted {
+        let mut out = Vec::new();
+        table::print(&mut out, &columns, &rows, false)?;
+        let text = String::from_utf8_lossy(&out).into_owned();
+        let mut lines = text.lines().skip(1);
+        return lines.try_for_each(|line| console.line(line));
+    }
+    Ok(table::print(console.out(), &columns, &rows, scripted)?)
+}
+
+fn add_vdev(
+    values: &PoolValues,
+    vdev: &VdevView,
+    depth: usize,
+    asked: &[(String, Asked)],
+    (raw, scripted): (bool, bool),
+    rows: &mut Vec<Row>,
+) {
+    let cells = asked.iter().map(|(_, asked)| match asked {
+        Asked::Native(property) if property.name == "name" && scripted => format!("\t{}", vdev.name),
+        Asked::Native(property) if property.name == "name" => format!("{}{}", "  ".repeat(depth), vdev.name),
+        asked => vdev_cell(values, vdev, asked, raw),
+    });
+    rows.push(Row { cells: cells.collect(), vdev: true });
+    for child in &vdev.children {
+        add_vdev(values, child, depth + 1, asked, (raw, scripted), rows);
+    }
+}
+
+/// A figure of a vdev: only those of space and health are known of one.
+fn vdev_cell(values: &PoolValues, vdev: &VdevView, asked: &Asked, raw: bool) -> String {
+    let Asked::Native(property) = asked else { return "-".to_owned() };
+    let space = vdev.top.and_then(|id| values.vdevs.get(&id)).map(|(_, space)| *space);
+    let size = |n: u64| match property.kind {
+        Kind::Number(form) => form.show(n, raw).into_owned(),
+        _ => n.to_string(),
+    };
+    let of = |figure: fn(Space) -> Option<u64>| space.and_then(figure).map_or("-".to_owned(), size);
+    match property.name {
+        "size" => match vdev.device_bytes {
+            Some(bytes) => size(bytes),
+            None => of(|space| Some(space.size)),
+        },
+        "allocated" => of(|space| Some(space.allocated)),
+        "free" => of(|space| Some(space.free())),
+        "fragmentation" => of(|space| space.fragmentation),
+        "capacity" => match space {
+            Some(space) if raw => Form::Integer.show(space.capacity() / 100, true).into_owned(),
+            Some(space) => format!("{}%", number::ratio(space.capacity(), true)),
+            None => "-".to_owned(),
+        },
+        "health" => vdev.state.word().to_owned(),
+        _ => "-".to_owned(),
+    }
+}
+
+fn as_json(call: &Call, console: &mut Console, words: &[String], pools: &[PoolValues]) -> Result<(), Failure> {
+    let as_int = call.args.has("json-int");
+    let raw = call.args.has("p") || as_int;
+    let mut objects = Map::new();
+    for values in pools {
+        let mut object = head(values.view(), true, as_int);
+        let mut properties = Map::new();
+        for word in words {
+            let Some(asked) = props::ask(word) else { continue };
+            let name = match asked {
+                Asked::Native(property) if property.name == "name" => continue,
+                Asked::Native(property) => property.name,
+                _ => word,
+            };
+            let (value, source) = values.show(&asked, raw);
+            properties.insert(name.to_owned(), json::property(&value, &source, as_int));
+        }
+        object.insert("properties".to_owned(), Value::Object(properties));
+        if call.args.has("v") {
+            let (mut normal, mut classes) = (Map::new(), Map::new());
+            for vdev in &values.tree(naming(call)) {
+                let value = vdev_json(values, vdev, words, raw, as_int);
+                match vdev.class {
+                    Class::Normal => {
+                        normal.insert(vdev.name.clone(), value);
+                    }
+                    class => {
+                        let group = classes.entry(class.heading()).or_insert_with(|| Value::Object(Map::new()));
+                        if let Value::Object(group) = group {
+                            group.insert(vdev.name.clone(), value);
+                        }
+                    }
+                }
+            }
+            normal.extend(classes);
+            object.insert("vdevs".to_owned(), Value::Object(normal));
+        }
+        objects.insert(key(call, values.view()), Value::Object(object));
+    }
+    console.line(&json::envelope("zpool list", "pools", objects).to_string())
+}
+
+/// The key of a pool in the JSON.
+pub fn key(call: &Call, view: &PoolView) -> String {
+    if call.args.has("json-pool-key-guid") { view.guid().0.to_string() } else { view.name.clone() }
+}
+
+/// What stands first in a pool's JSON.
+pub fn head(view: &PoolView, typed: bool, as_int: bool) -> Map<String, Value> {
+    let (txg, version) = match view.session().map(|session| session.pool().info()) {
+        Some(info) => (info.txg.0, info.config.version),
+        None => (0, format::config::VERSION_FEATURES),
+    };
+    json::pool(
+        json::PoolHead {
+            name: &view.name,
+            state: view.state().word(),
+            guid: view.guid().0,
+            txg,
+            spa_version: version,
+            zpl_version: 5,
+            typed,
+        },
+        as_int,
+    )
+}
+
+fn vdev_json(values: &PoolValues, vdev: &VdevView, words: &[String], raw: bool, as_int: bool) -> Value {
+    let mut object = Map::new();
+    let mut add = |key: &str, value: Value| object.insert(key.to_owned(), value);
+    add("name", vdev.name.clone().into());
+    add("vdev_type", vdev.kind.clone().into());
+    add("guid", json::scalar(&vdev.guid.0.to_string(), as_int));
+    if let Some(path) = &vdev.path {
+        add("path", path.clone().into());
+    }
+    add("class", vdev.class.word().into());
+    add("state", vdev.state.word().into());
+    let mut properties = Map::new();
+    for word in words {
+        let Some(asked @ Asked::Native(property)) = props::ask(word) else { continue };
+        if property.name != "name" {
+            let text = vdev_cell(values, vdev, &asked, raw);
+            properties.insert(property.name.to_owned(), json::property(&text, &pool::props::Source::None, as_int));
+        }
+    }
+    add("properties", Value::Object(properties));
+    if !vdev.is_leaf() {
+        let children = vdev.children.iter();
+        let below: Map<String, Value> =
+            children.map(|c| (c.name.clone(), vdev_json(values, c, words, raw, as_int))).collect();
+        add("vdevs", Value::Object(below));
+    }
+    Value::Object(object)
+}

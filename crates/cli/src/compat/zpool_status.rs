@@ -1,0 +1,315 @@
+//! `zpool status`.
+
+use pool::Error;
+use pool::props::number;
+use serde_json::{Map, Value};
+
+use super::Call;
+use super::pool_values::PoolValues;
+use super::repeat::Repeat;
+use super::view::{self, Body, Class, Naming, PoolView, State, VdevView};
+use super::zpool_list::{head, key};
+use crate::json;
+use crate::messages::Failure;
+use crate::open::{self, NotOpen};
+use crate::out::Console;
+
+/// Runs `zpool status`.
+///
+/// # Errors
+/// Usage; pools that are missing are complained about.
+pub fn run(call: &Call, console: &mut Console) -> Result<(), Failure> {
+    let mut names = call.args.operands.clone();
+    let repeat = Repeat::take(&mut names, call.args.value("T"))?;
+    for option in ["c", "power"] {
+        if call.args.has(option) {
+            return Err(Failure::refused(format!("cenote: not supported yet: zpool status -{option}")));
+        }
+    }
+    if names.is_empty() && open::usable(call.around)?.is_empty() && !call.args.has("j") {
+        console.remark("no pools available");
+        return Ok(());
+    }
+    repeat.run(console, |console, round| {
+        let views = view::views(&names, call.around, console)?;
+        if call.args.has("j") {
+            return as_json(call, console, &views);
+        }
+        let mut shown = 0;
+        for view in &views {
+            if call.args.has("x") && view.state() == State::Online {
+                continue;
+            }
+            if shown > 0 || round > 0 {
+                console.line("")?;
+            }
+            shown += 1;
+            print(call, console, view)?;
+        }
+        if shown == 0 && call.args.has("x") {
+            return match names.as_slice() {
+                [name] if !views.is_empty() => console.line(&format!("pool '{name}' is healthy")),
+                [_] => Ok(()),
+                _ => console.line("all pools are healthy"),
+            };
+        }
+        Ok(())
+    })
+}
+
+/// What is wrong with a pool, what to do, and where to read about it.
+pub struct Advice {
+    pub status: String,
+    pub action: String,
+    pub message: Option<&'static str>,
+}
+
+/// What `status` says about a pool that is not in order.
+pub fn advice(view: &PoolView) -> Option<Advice> {
+    let say = |status: &str, action: &str, message| {
+        Some(Advice { status: status.to_owned(), action: action.to_owned(), message })
+    };
+    match &view.body {
+        Body::Open(_) if view.state() == State::Degraded => say(
+            "One or more devices could not be opened.  Sufficient replicas exist for\n\tthe pool to continue functioning in a degraded state.",
+            "Attach the missing device and online it using 'zpool online'.",
+            Some("2Q"),
+        ),
+        Body::Open(session) => match session.pool().read_only() {
+            Some(why) if session.known.as_ref().is_none_or(|known| !known.read_only) && !is_asked(&why) => {
+                say(&format!("cenote opens the pool for reading only: {why}."), "None needed for reading.", None)
+            }
+            _ => None,
+        },
+        Body::Closed { why: NotOpen::Failed { source: Error::Unreadable { .. }, .. }, .. } => say(
+            "The pool cannot be accessed on this system because it uses the\n\tfollowing feature(s) not supported on this system:",
+            "Access the pool from a system that supports the required feature(s),\n\tor restore the pool from backup.",
+            Some("A5"),
+        ),
+        Body::Closed { why: NotOpen::Failed { source: Error::Damaged { .. }, .. }, .. } => say(
+            "The pool metadata is corrupted and the pool cannot be opened.",
+            "Destroy and re-create the pool from a backup source.",
+            Some("72"),
+        ),
+        Body::Closed { why: NotOpen::Failed { source: Error::Busy { path, holder }, .. }, .. } => {
+            let holder = holder.as_deref().unwrap_or("another process");
+            say(
+                &format!("Another process uses the pool: '{}' is held by {holder}.", path.display()),
+                "Wait until it is done.",
+                None,
+            )
+        }
+        Body::Closed { .. } => say(
+            "One or more devices could not be opened.  There are insufficient\n\treplicas for the pool to continue functioning.",
+            "Attach the missing device and online it using 'zpool online'.",
+            Some("3C"),
+        ),
+    }
+}
+
+/// Whether the pool is read-only only because `status` opened it so.
+fn is_asked(why: &str) -> bool {
+    why.starts_with("it was opened")
+}
+
+fn print(call: &Call, console: &mut Console, view: &PoolView) -> Result<(), Failure> {
+    let naming = Naming { guids: call.args.has("g"), follow: call.args.has("L"), full: call.args.has("P") };
+    console.line(&format!("  pool: {}", view.name))?;
+    console.line(&format!(" state: {}", view.state().word()))?;
+    if let Some(advice) = advice(view) {
+        console.line(&format!("status: {}", advice.status))?;
+        if let Body::Closed { why: NotOpen::Failed { source: Error::Unreadable { what, .. }, .. }, .. } = &view.body {
+            console.line(&format!("\t{what}"))?;
+        }
+        console.line(&format!("action: {}", advice.action))?;
+        if let Some(message) = advice.message {
+            console.line(&format!("   see: https://openzfs.github.io/openzfs-docs/msg/ZFS-8000-{message}"))?;
+        }
+    }
+    console.line("config:\n")?;
+    let mut tree = view.tree(naming);
+    tree.sort_by_key(|vdev| vdev.class);
+    let width = tree.iter().map(|vdev| width(vdev, 2)).max().unwrap_or(0).max(view.name.len()).max(10);
+    let slow = call.args.has("s");
+    let heading = if slow { "  SLOW" } else { "" };
+    console.line(&format!("\t{:width$}  {:<8} {:>5} {:>5} {:>5}{heading}", "NAME", "STATE", "READ", "WRITE", "CKSUM"))?;
+    let dash = if slow { "     -" } else { "" };
+    console.line(&format!("\t{:width$}  {:<8} {:>5} {:>5} {:>5}{dash}", view.name, view.state().word(), 0, 0, 0))?;
+    let mut last = Class::Normal;
+    for vdev in &tree {
+        if vdev.class != last {
+            console.line(&format!("\t{}\t", vdev.class.heading()))?;
+            last = vdev.class;
+        }
+        print_vdev(call, console, vdev, 2, width)?;
+    }
+    console.line("")?;
+    if view.session().is_some() {
+        console.line("errors: No known data errors")?;
+        if call.args.has("D") {
+            console.line("\n dedup: no DDT entries")?;
+        }
+    }
+    Ok(())
+}
+
+fn width(vdev: &VdevView, indent: usize) -> usize {
+    let own = indent + vdev.name.len();
+    vdev.children.iter().map(|child| width(child, indent + 2)).max().unwrap_or(0).max(own)
+}
+
+fn print_vdev(
+    call: &Call,
+    console: &mut Console,
+    vdev: &VdevView,
+    indent: usize,
+    full: usize,
+) -> Result<(), Failure> {
+    if call.args.has("e") && vdev.state == State::Online {
+        return Ok(());
+    }
+    let name = format!("{}{}", " ".repeat(indent), vdev.name);
+    let mut line = format!("\t{name:full$}  {:<8} {:>5} {:>5} {:>5}", vdev.state.word(), 0, 0, 0);
+    if call.args.has("s") {
+        line += if vdev.is_leaf() { "     0" } else { "     -" };
+    }
+    if vdev.state == State::Unavail && vdev.is_leaf() {
+        match &vdev.path {
+            Some(path) if vdev.name != *path => line += &format!("  was {path}"),
+            _ => line += "  cannot open",
+        }
+    } else if vdev.is_leaf() {
+        if call.args.has("t") {
+            line += "  (untrimmed)";
+        }
+        if call.args.has("i") {
+            line += "  (uninitialized)";
+        }
+    }
+    console.line(&line)?;
+    vdev.children.iter().try_for_each(|child| print_vdev(call, console, child, indent + 2, full))
+}
+
+/// How JSON shows sizes: for people unless `-p` or `--json-int`.
+#[derive(Clone, Copy)]
+struct Look {
+    raw: bool,
+    as_int: bool,
+}
+
+impl Look {
+    fn size(self, n: u64) -> Value {
+        let text = if self.raw { n.to_string() } else { number::nice(n) };
+        json::scalar(&text, self.as_int)
+    }
+}
+
+fn as_json(call: &Call, console: &mut Console, views: &[PoolView]) -> Result<(), Failure> {
+    let as_int = call.args.has("json-int");
+    let look = Look { raw: call.args.has("p") || as_int, as_int };
+    let naming = Naming { guids: call.args.has("g"), follow: call.args.has("L"), full: call.args.has("P") };
+    let mut objects = Map::new();
+    for view in views {
+        let values = PoolValues::new(view)?;
+        let mut object = head(view, false, as_int);
+        if let Some(advice) = advice(view) {
+            object.insert("status".to_owned(), advice.status.replace("\n\t", " ").into());
+            object.insert("action".to_owned(), advice.action.replace("\n\t", " ").into());
+            if let Some(message) = advice.message {
+                object.insert("msgid".to_owned(), format!("ZFS-8000-{message}").into());
+                let link = format!("https://openzfs.github.io/openzfs-docs/msg/ZFS-8000-{message}");
+                object.insert("moreinfo".to_owned(), link.into());
+            }
+        }
+        let tree = view.tree(naming);
+        let flat = call.args.has("json-flat-vdevs");
+        let group = |class: Class, parent: &str| -> Map<String, Value> {
+            let of = tree.iter().filter(|vdev| vdev.class == class);
+            of.map(|vdev| (vdev.name.clone(), vdev_json(&values, vdev, look, flat.then_some(parent)))).collect()
+        };
+        let mut root = Map::new();
+        let mut add = |key: &str, value: Value| root.insert(key.to_owned(), value);
+        add("name", view.name.clone().into());
+        add("vdev_type", "root".into());
+        add("guid", json::scalar(&view.guid().0.to_string(), as_int));
+        add("class", "normal".into());
+        add("state", view.state().word().into());
+        let space = values.class(Class::Normal);
+        if view.session().is_some() {
+            add("alloc_space", look.size(space.allocated));
+            add("total_space", look.size(space.size));
+            add("def_space", look.size(space.size));
+        }
+        for key in ["read_errors", "write_errors", "checksum_errors"] {
+            add(key, json::scalar("0", as_int));
+        }
+        add("vdevs", Value::Object(group(Class::Normal, &view.name)));
+        let mut vdevs = Map::new();
+        if flat {
+            for vdev in &tree {
+                flatten(&values, vdev, &view.name, look, &mut vdevs);
+            }
+        }
+        vdevs.insert(view.name.clone(), Value::Object(root));
+        object.insert("vdevs".to_owned(), Value::Object(vdevs));
+        for class in [Class::Special, Class::Dedup, Class::Log] {
+            let group = group(class, &view.name);
+            if !group.is_empty() {
+                object.insert(class.heading().to_owned(), Value::Object(group));
+            }
+        }
+        object.insert("error_count".to_owned(), json::scalar("0", as_int));
+        objects.insert(key(call, view), Value::Object(object));
+    }
+    console.line(&json::envelope("zpool status", "pools", objects).to_string())
+}
+
+fn flatten(values: &PoolValues, vdev: &VdevView, parent: &str, look: Look, into: &mut Map<String, Value>) {
+    for child in &vdev.children {
+        flatten(values, child, &vdev.name, look, into);
+    }
+    into.insert(vdev.name.clone(), vdev_json(values, vdev, look, Some(parent)));
+}
+
+fn vdev_json(values: &PoolValues, vdev: &VdevView, look: Look, parent: Option<&str>) -> Value {
+    let mut object = Map::new();
+    let mut add = |key: &str, value: Value| object.insert(key.to_owned(), value);
+    add("name", vdev.name.clone().into());
+    add("vdev_type", vdev.kind.clone().into());
+    add("guid", json::scalar(&vdev.guid.0.to_string(), look.as_int));
+    if let Some(path) = &vdev.path {
+        add("path", path.clone().into());
+    }
+    add("class", vdev.class.word().into());
+    add("state", vdev.state.word().into());
+    if let Some(parent) = parent {
+        add("parent", parent.into());
+    }
+    if let Some((_, space)) = vdev.top.and_then(|id| values.vdevs.get(&id)) {
+        if space.allocated > 0 {
+            add("alloc_space", look.size(space.allocated));
+        }
+        add("total_space", look.size(space.size));
+        add("def_space", look.size(space.size));
+        if vdev.device_bytes.is_none() {
+            add("rep_dev_size", look.size(space.size));
+        }
+    }
+    if let Some(bytes) = vdev.device_bytes {
+        add("rep_dev_size", look.size(bytes));
+        add("phys_space", look.size(bytes));
+    }
+    for key in ["read_errors", "write_errors", "checksum_errors"] {
+        add(key, json::scalar("0", look.as_int));
+    }
+    if vdev.is_leaf() {
+        add("slow_ios", json::scalar("0", look.as_int));
+    } else {
+        let children = vdev.children.iter();
+        let below: Map<String, Value> = children
+            .map(|child| (child.name.clone(), vdev_json(values, child, look, parent.map(|_| vdev.name.as_str()))))
+            .collect();
+        add("vdevs", Value::Object(below));
+    }
+    Value::Object(object)
+}

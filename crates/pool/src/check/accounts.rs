@@ -1,0 +1,103 @@
+//! Figures against the sums they stand for.
+
+use std::collections::BTreeMap;
+
+use dmu::zap;
+use format::dsl_dir::DslDir;
+use format::features;
+use format::{ObjectId, ObjectType};
+
+use super::Finding;
+use super::walk::Owner;
+use crate::dsl::{Sizes, lookup};
+use crate::pool::Inner;
+use crate::{Error, Result};
+
+/// Compares datasets' and directories' sizes with what the walk found.
+pub(super) fn compare(
+    inner: &Inner,
+    sums: &BTreeMap<Owner, Sizes>,
+    report: &mut dyn FnMut(Finding),
+) -> Result<()> {
+    let mos = &inner.mos;
+    let mut expect = |what: String, stored: u64, counted: u64| {
+        if stored != counted {
+            report(Finding::Sum { what, stored, counted });
+        }
+    };
+    let list = lookup::list(inner, &inner.name(), None, false)?;
+    let origin = lookup::child(mos, lookup::root_dir(mos)?, "$ORIGIN")?;
+    for info in &list {
+        let (dir, phys, name) = (&info.dir, &info.phys, &info.name);
+        let b = &dir.used_breakdown;
+        let parts = b.head + b.snap + b.child + b.child_rsrv + b.refrsrv;
+        expect(format!("'{name}' used"), dir.used_bytes, parts);
+        // With a snapshot before it, the walk saw only what is younger.
+        let plain = phys.prev_snap.0 == 0 || origin == Some(mos.dataset(phys.prev_snap)?.dir);
+        if plain {
+            let own = sums.get(&info.id).copied().unwrap_or_default();
+            expect(format!("'{name}' referenced"), phys.referenced_bytes, own.used as u64);
+            expect(format!("'{name}' compressed"), phys.compressed_bytes, own.comp as u64);
+            expect(format!("'{name}' uncompressed"), phys.uncompressed_bytes, own.uncomp as u64);
+            expect(format!("'{name}' unique"), phys.unique_bytes, own.used as u64);
+            expect(format!("'{name}' used by the dataset"), b.head, own.used as u64);
+        }
+        let children = child_dirs(inner, dir)?;
+        let below: u64 = children.iter().map(|child| child.used_bytes).sum();
+        expect(format!("'{name}' used by children"), b.child, below);
+        let reserved: u64 =
+            children.iter().map(|child| child.reserved.saturating_sub(child.used_bytes)).sum();
+        expect(format!("'{name}' reserved by children"), b.child_rsrv, reserved);
+    }
+    Ok(())
+}
+
+/// All directories right below, the special ones included.
+fn child_dirs(inner: &Inner, dir: &DslDir) -> Result<Vec<DslDir>> {
+    let mut found = Vec::new();
+    for entry in zap::entries(&*inner.mos.object(dir.child_dir_zap)?) {
+        if let Some(id) = entry?.number() {
+            found.push(inner.mos.dir(ObjectId(id))?);
+        }
+    }
+    Ok(found)
+}
+
+/// Recounts the features whose users can be counted.
+pub(super) fn features(inner: &Inner, report: &mut dyn FnMut(Finding)) -> Result<()> {
+    let info = inner.info().clone();
+    if info.features.is_empty() {
+        return Ok(());
+    }
+    let mut counts: BTreeMap<&'static str, u64> = BTreeMap::new();
+    for entry in inner.mos.objset.synced_objects() {
+        let Ok((id, dnode)) = entry else { continue };
+        if dnode.bonus_type == ObjectType::SPACE_MAP_HEADER && dnode.bonus.len() >= 320 {
+            *counts.entry(features::SPACEMAP_HISTOGRAM.guid).or_default() += 1;
+        }
+        let zapified = dnode.object_type == ObjectType::ZAP_METADATA
+            && matches!(dnode.bonus_type, ObjectType::DSL_DIR | ObjectType::DSL_DATASET);
+        if !zapified {
+            continue;
+        }
+        *counts.entry(features::EXTENSIBLE_DATASET.guid).or_default() += 1;
+        for entry in zap::entries(&*inner.mos.object(id)?) {
+            let name = entry.map_err(Error::from)?.name;
+            if let Some(feature) = features::by_guid(&String::from_utf8_lossy(&name)).filter(|f| f.per_dataset) {
+                *counts.entry(feature.guid).or_default() += 1;
+            }
+        }
+    }
+    let counted = features::ALL.iter().filter(|feature| {
+        feature.per_dataset
+            || [features::SPACEMAP_HISTOGRAM.guid, features::EXTENSIBLE_DATASET.guid].contains(&feature.guid)
+    });
+    for feature in counted {
+        let stored = info.features.get(feature.guid).copied().unwrap_or(0);
+        let counted = counts.get(feature.guid).copied().unwrap_or(0);
+        if stored != counted {
+            report(Finding::Sum { what: format!("users of feature {}", feature.name), stored, counted });
+        }
+    }
+    Ok(())
+}

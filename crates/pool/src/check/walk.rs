@@ -1,0 +1,236 @@
+//! Every block of the pool once, in the order of the trees.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::Arc;
+
+use format::blkptr::{Block, BlockPtr, Embedded, SIZE as PTR};
+use format::dnode::{Dnode, SLOT, SLOTS_PER_BLOCK};
+use format::dsl_dataset::DslDataset;
+use format::objset::Objset as Phys;
+use format::{ByteOrder, ObjectId, ObjectType, Txg};
+
+use super::{DatasetId, Finding, Root};
+use crate::pool::Inner;
+use crate::{Result, dsl::lookup};
+
+const LE: ByteOrder = ByteOrder::Little;
+
+/// Whose block it is: the DSL dataset object, 0 for the MOS.
+pub(crate) type Owner = DatasetId;
+
+/// Where a block hangs.
+#[derive(Clone, Debug)]
+pub(crate) struct Place {
+    pub(crate) owner: Owner,
+    name: Arc<str>,
+    object: ObjectId,
+    level: u8,
+    blkid: u64,
+}
+
+impl fmt::Display for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} object {} level {} block {}", self.name, self.object, self.level, self.blkid)
+    }
+}
+
+/// What the walk meets.
+pub(crate) enum Item {
+    Block(Place, Block),
+    Embedded(Place, Embedded),
+    Unreadable(Place, String),
+}
+
+/// Something still to be visited.
+struct Todo {
+    place: Place,
+    ptr: BlockPtr,
+    since: Txg,
+    kind: Kind,
+}
+
+#[derive(Clone, Copy)]
+enum Kind {
+    /// An objset's root block.
+    Objset,
+    /// Part of an object's tree; of the meta-dnode's if `dnodes`.
+    Tree { fanout_shift: u32, dnodes: bool },
+    /// A spill block.
+    Spill,
+}
+
+/// The MOS and every dataset and snapshot that its objects describe.
+pub(crate) fn roots(inner: &Inner, report: &mut dyn FnMut(Finding)) -> Result<Vec<Root>> {
+    let mos = &inner.mos;
+    let (_, mos_ptr) = mos.objset.synced_root();
+    let mut roots =
+        vec![Root { owner: ObjectId(0), name: "the MOS".into(), ptr: mos_ptr, since: Txg(0) }];
+    let mut names: HashMap<ObjectId, String> = HashMap::new();
+    for info in lookup::list(inner, &inner.name(), None, true)? {
+        names.insert(info.id, info.name);
+    }
+    for entry in mos.objset.synced_objects() {
+        let (id, dnode) = match entry {
+            Ok(found) => found,
+            Err(error) => {
+                report(Finding::Unreadable { place: "the MOS".into(), why: error.to_string() });
+                continue;
+            }
+        };
+        if dnode.bonus_type != ObjectType::DSL_DATASET {
+            continue;
+        }
+        match DslDataset::decode(&dnode.bonus, LE) {
+            Ok(phys) => roots.push(Root {
+                owner: id,
+                name: names.remove(&id).unwrap_or_else(|| format!("dataset {id}")),
+                ptr: phys.bp,
+                since: phys.prev_snap_txg,
+            }),
+            Err(error) => {
+                report(Finding::Unreadable { place: format!("dataset {id}"), why: error.to_string() });
+            }
+        }
+    }
+    Ok(roots)
+}
+
+/// Depth-first over all trees. Only indirect blocks, dnode blocks and objset roots are read here; whatever is
+/// met is handed out to be verified by others.
+pub(crate) struct Walk<'a> {
+    inner: &'a Inner,
+    todo: Vec<Todo>,
+    out: Vec<Item>,
+}
+
+impl<'a> Walk<'a> {
+    pub(crate) fn new(inner: &'a Inner, roots: &[Root]) -> Walk<'a> {
+        let start = |root: &Root| Todo {
+            place: Place {
+                owner: root.owner,
+                name: root.name.as_str().into(),
+                object: ObjectId(0),
+                level: 0,
+                blkid: 0,
+            },
+            ptr: root.ptr,
+            since: root.since,
+            kind: Kind::Objset,
+        };
+        Walk { inner, todo: roots.iter().rev().map(start).collect(), out: Vec::new() }
+    }
+
+    fn visit(&mut self, todo: Todo) {
+        let block = match &todo.ptr {
+            BlockPtr::Hole(_) => return,
+            ptr if ptr.accounting_birth() <= todo.since => return,
+            BlockPtr::Embedded(embedded) => {
+                self.out.push(Item::Embedded(todo.place.clone(), *embedded));
+                None
+            }
+            BlockPtr::Block(block) => {
+                self.out.push(Item::Block(todo.place.clone(), *block));
+                Some(block)
+            }
+        };
+        let leaf = todo.ptr.level() == 0 && !matches!(todo.kind, Kind::Objset | Kind::Tree { dnodes: true, .. });
+        if leaf || block.is_none_or(|b| b.encrypted && b.level == 0) {
+            return;
+        }
+        let record = match self.inner.storage.read(&todo.ptr) {
+            Ok(record) => record,
+            Err(error) => return self.out.push(Item::Unreadable(todo.place, error.to_string())),
+        };
+        let before = self.todo.len();
+        let opened = match todo.kind {
+            Kind::Objset => self.open_objset(&todo, &record),
+            Kind::Tree { fanout_shift, dnodes } if todo.ptr.level() > 0 => {
+                self.open_indirect(&todo, &record, fanout_shift, dnodes)
+            }
+            Kind::Tree { .. } => self.open_dnodes(&todo, &record),
+            Kind::Spill => Ok(()),
+        };
+        if let Err(error) = opened {
+            self.out.push(Item::Unreadable(todo.place, error.to_string()));
+        }
+        // Last in, first out: what comes first must be pushed last.
+        self.todo[before..].reverse();
+    }
+
+    fn open_objset(&mut self, todo: &Todo, record: &[u8]) -> std::result::Result<(), format::Corrupt> {
+        let phys = Phys::decode(record, LE)?;
+        self.push_dnode(todo, ObjectId(0), &phys.meta_dnode);
+        for (i, special) in [&phys.user_used, &phys.group_used, &phys.project_used].into_iter().enumerate() {
+            if let Some(dnode) = special {
+                self.push_dnode(todo, ObjectId(u64::MAX - i as u64), dnode);
+            }
+        }
+        Ok(())
+    }
+
+    fn push_dnode(&mut self, from: &Todo, object: ObjectId, dnode: &Dnode) {
+        let kind =
+            Kind::Tree { fanout_shift: dnode.fanout_shift(), dnodes: dnode.object_type == ObjectType::DNODE };
+        for (blkid, ptr) in dnode.block_ptrs.iter().enumerate() {
+            let place = Place { object, level: dnode.levels - 1, blkid: blkid as u64, ..from.place.clone() };
+            self.todo.push(Todo { place, ptr: *ptr, since: from.since, kind });
+        }
+        if let Some(spill) = dnode.spill {
+            let place = Place { object, level: 0, blkid: u64::MAX, ..from.place.clone() };
+            self.todo.push(Todo { place, ptr: spill, since: from.since, kind: Kind::Spill });
+        }
+    }
+
+    fn open_indirect(
+        &mut self,
+        todo: &Todo,
+        record: &[u8],
+        fanout_shift: u32,
+        dnodes: bool,
+    ) -> std::result::Result<(), format::Corrupt> {
+        for (i, raw) in record.chunks_exact(PTR).enumerate() {
+            if raw.iter().all(|&byte| byte == 0) {
+                continue;
+            }
+            let ptr = BlockPtr::decode(raw, LE)?;
+            let place = Place {
+                level: todo.ptr.level() - 1,
+                blkid: (todo.place.blkid << fanout_shift) + i as u64,
+                ..todo.place.clone()
+            };
+            self.todo.push(Todo { place, ptr, since: todo.since, kind: Kind::Tree { fanout_shift, dnodes } });
+        }
+        Ok(())
+    }
+
+    fn open_dnodes(&mut self, todo: &Todo, record: &[u8]) -> std::result::Result<(), format::Corrupt> {
+        let first = todo.place.blkid * SLOTS_PER_BLOCK as u64;
+        let mut slot = 0;
+        while slot < SLOTS_PER_BLOCK && (slot + 1) * SLOT <= record.len() {
+            match Dnode::decode(&record[slot * SLOT..], LE)? {
+                Some(dnode) => {
+                    self.push_dnode(todo, ObjectId(first + slot as u64), &dnode);
+                    slot += usize::from(dnode.slots);
+                }
+                None => slot += 1,
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Iterator for Walk<'_> {
+    type Item = Item;
+
+    fn next(&mut self) -> Option<Item> {
+        loop {
+            // At most two at a time: the block itself, and that it could not be opened.
+            if let Some(item) = self.out.pop() {
+                return Some(item);
+            }
+            let todo = self.todo.pop()?;
+            self.visit(todo);
+        }
+    }
+}

@@ -1,0 +1,241 @@
+//! The file of known pools: which pools are imported, and where their devices were last seen.
+//!
+//! From:   `cli`, which imports and exports without a process that stays.
+//! To:     a packed list of names and values (XDR, as `zpool.cache` is) in the state directory.
+//!
+//! Writers hold a lock on a file beside it and replace the whole file at once, so readers see the old list or
+//! the new one, never half of it.
+
+use std::fs::{self, File};
+use std::io::{self, Write};
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::{Path, PathBuf};
+
+use format::Guid;
+use format::nvlist::{NvList, NvValue};
+use rustix::fs::{FlockOperation, Mode, OFlags};
+use rustix::io::retry_on_intr;
+
+/// The list itself.
+const FILE: &str = "pools.cache";
+/// Locked by whoever changes it.
+const LOCK: &str = "pools.lock";
+/// No list is longer, in bytes.
+const SIZE_MAX: u64 = 16 << 20;
+
+/// A pool that is imported.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct KnownPool {
+    /// The name it was imported under.
+    pub name: String,
+    /// Its guid.
+    pub guid: Guid,
+    /// Where its devices were last seen.
+    pub devices: Vec<PathBuf>,
+    /// Prefix shown before mountpoints.
+    pub altroot: Option<String>,
+    /// It was imported to be read only.
+    pub read_only: bool,
+    /// The property `cachefile` as given, if it was.
+    pub cachefile: Option<String>,
+}
+
+/// Why the file of known pools could not be read or changed.
+#[derive(Debug, thiserror::Error)]
+pub enum KnownError {
+    /// The system refused.
+    #[error("'{}': {source}", .path.display())]
+    Io {
+        /// The file or folder.
+        path: PathBuf,
+        /// The system's reason.
+        source: io::Error,
+    },
+    /// The file is not what we write.
+    #[error("'{}' is damaged ({what}); remove it and import the pools again", .path.display())]
+    Damaged {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        what: String,
+    },
+}
+
+/// The state directory with the file of known pools.
+#[derive(Clone, Debug)]
+pub struct Known {
+    folder: PathBuf,
+}
+
+impl Known {
+    /// The list in `folder`, which need not exist yet.
+    #[must_use]
+    pub fn new(folder: PathBuf) -> Known {
+        Known { folder }
+    }
+
+    fn io(path: &Path) -> impl Fn(io::Error) -> KnownError + '_ {
+        |source| KnownError::Io { path: path.to_path_buf(), source }
+    }
+
+    /// The pools that are imported, by name.
+    ///
+    /// # Errors
+    /// The file cannot be read or is damaged. That there is none is no error.
+    pub fn read(&self) -> Result<Vec<KnownPool>, KnownError> {
+        let path = self.folder.join(FILE);
+        let raw = match fs::metadata(&path) {
+            Ok(metadata) if metadata.len() > SIZE_MAX => {
+                return Err(KnownError::Damaged { path, what: format!("it has {} bytes", metadata.len()) });
+            }
+            Ok(_) => fs::read(&path).map_err(Self::io(&path))?,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+            Err(source) => return Err(KnownError::Io { path, source }),
+        };
+        decode(&raw).map_err(|what| KnownError::Damaged { path, what })
+    }
+
+    /// Changes the list while nobody else does.
+    ///
+    /// # Errors
+    /// It cannot be read, locked or written; then nothing is changed.
+    pub fn update<T>(&self, change: impl FnOnce(&mut Vec<KnownPool>) -> T) -> Result<T, KnownError> {
+        fs::create_dir_all(&self.folder).map_err(Self::io(&self.folder))?;
+        let lock_path = self.folder.join(LOCK);
+        let flags = OFlags::RDWR | OFlags::CREATE | OFlags::CLOEXEC;
+        let lock = retry_on_intr(|| rustix::fs::open(&lock_path, flags, Mode::from_raw_mode(0o600)))
+            .map_err(|errno| Self::io(&lock_path)(errno.into()))?;
+        retry_on_intr(|| rustix::fs::flock(&lock, FlockOperation::LockExclusive))
+            .map_err(|errno| Self::io(&lock_path)(errno.into()))?;
+        let mut pools = self.read()?;
+        let before = pools.clone();
+        let result = change(&mut pools);
+        if pools != before {
+            pools.sort_by(|a, b| a.name.cmp(&b.name));
+            self.replace(&encode(&pools))?;
+        }
+        Ok(result)
+    }
+
+    /// Writes the file anew, beside the old one, and puts it in its place.
+    fn replace(&self, bytes: &[u8]) -> Result<(), KnownError> {
+        let path = self.folder.join(FILE);
+        let fresh = self.folder.join(format!("{FILE}.new"));
+        let io = Self::io(&fresh);
+        let mut file = File::create(&fresh).map_err(&io)?;
+        file.write_all(bytes).and_then(|()| file.sync_all()).map_err(&io)?;
+        fs::rename(&fresh, &path).map_err(Self::io(&path))
+    }
+
+    /// Enters a pool; what was known under its name or guid is replaced.
+    ///
+    /// # Errors
+    /// As [`Known::update`].
+    pub fn enter(&self, pool: KnownPool) -> Result<(), KnownError> {
+        self.update(|pools| {
+            pools.retain(|other| other.name != pool.name && other.guid != pool.guid);
+            pools.push(pool);
+        })
+    }
+
+    /// Forgets a pool.
+    ///
+    /// # Errors
+    /// As [`Known::update`].
+    pub fn forget(&self, guid: Guid) -> Result<(), KnownError> {
+        self.update(|pools| pools.retain(|pool| pool.guid != guid))
+    }
+}
+
+fn encode(pools: &[KnownPool]) -> Vec<u8> {
+    let mut list = NvList::new();
+    for pool in pools {
+        let mut entry = NvList::new();
+        entry.insert("pool_guid", pool.guid.0);
+        let devices = pool.devices.iter().map(|path| path.as_os_str().as_bytes().to_vec()).collect();
+        entry.insert("devices", NvValue::StringArray(devices));
+        if let Some(altroot) = &pool.altroot {
+            entry.insert("altroot", altroot.as_str());
+        }
+        if let Some(cachefile) = &pool.cachefile {
+            entry.insert("cachefile", cachefile.as_str());
+        }
+        if pool.read_only {
+            entry.insert("readonly", 1u64);
+        }
+        list.insert(&pool.name, entry);
+    }
+    list.to_xdr()
+}
+
+fn decode(raw: &[u8]) -> Result<Vec<KnownPool>, String> {
+    let list = NvList::decode(raw).map_err(|corrupt| corrupt.to_string())?;
+    list.iter()
+        .map(|(name, value)| {
+            let name = String::from_utf8_lossy(name).into_owned();
+            let lacks = |what: &str| format!("pool '{name}' lacks {what}");
+            let NvValue::List(entry) = value else { return Err(lacks("its list")) };
+            let guid = entry.get_u64("pool_guid").filter(|&guid| guid != 0).ok_or_else(|| lacks("a guid"))?;
+            let Some(NvValue::StringArray(devices)) = entry.get("devices") else {
+                return Err(lacks("devices"));
+            };
+            Ok(KnownPool {
+                guid: Guid(guid),
+                devices: devices.iter().map(|path| std::ffi::OsString::from_vec(path.clone()).into()).collect(),
+                altroot: entry.get_str("altroot").map(str::to_owned),
+                cachefile: entry.get_str("cachefile").map(str::to_owned),
+                read_only: entry.get_u64("readonly").unwrap_or(0) != 0,
+                name,
+            })
+        })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn pool(name: &str, guid: u64) -> KnownPool {
+        KnownPool {
+            name: name.into(),
+            guid: Guid(guid),
+            devices: vec!["/v/a".into(), "/v/b".into()],
+            altroot: None,
+            read_only: false,
+            cachefile: None,
+        }
+    }
+
+    #[test]
+    fn pools_are_known_until_they_are_forgotten() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let known = Known::new(folder.path().join("state"));
+        assert_eq!(known.read().expect("no file"), []);
+        let mut tank = pool("tank", 7);
+        tank.altroot = Some("/mnt".into());
+        tank.cachefile = Some("none".into());
+        tank.read_only = true;
+        known.enter(tank.clone()).expect("written");
+        known.enter(pool("a", 8)).expect("written");
+        assert_eq!(known.read().expect("read"), [pool("a", 8), tank]);
+        known.enter(pool("new", 8)).expect("renamed");
+        known.forget(Guid(7)).expect("written");
+        assert_eq!(known.read().expect("read"), [pool("new", 8)]);
+    }
+
+    #[test]
+    fn a_damaged_file_is_an_error_and_stays_as_it_is() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let known = Known::new(folder.path().to_path_buf());
+        known.enter(pool("tank", 7)).expect("written");
+        let path = folder.path().join(FILE);
+        let good = fs::read(&path).expect("there");
+        for cut in 0..good.len() {
+            fs::write(&path, &good[..cut]).expect("written");
+            assert!(known.read().is_err(), "{cut}");
+        }
+        fs::write(&path, b"text").expect("written");
+        assert!(known.enter(pool("a", 8)).is_err());
+        assert_eq!(fs::read(&path).expect("there"), b"text");
+    }
+}

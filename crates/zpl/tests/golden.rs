@@ -1,0 +1,146 @@
+//! Pools made by OpenZFS read as OpenZFS reads them: every file of the golden pools against its manifest.
+
+mod support;
+
+use std::path::Path;
+use std::process::Command;
+
+use pool::{Options, Pool};
+use serde_json::Value;
+use support::disk;
+use zpl::{FileKind, Filesystem, Time};
+
+const GOLDEN: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../fixtures/golden");
+
+fn run(command: &mut Command) -> Option<Vec<u8>> {
+    let out = command.output().ok()?;
+    assert!(out.status.success(), "{command:?}: {}", String::from_utf8_lossy(&out.stderr));
+    Some(out.stdout)
+}
+
+/// The manifest of a golden pool, and the pool; `None` without the programs that unpack it.
+fn golden(name: &str, folder: &Path) -> Option<(Value, Pool)> {
+    let plain = format!("{GOLDEN}/{name}.json");
+    let manifest = match std::fs::read(&plain) {
+        Ok(text) => text,
+        Err(_) => run(Command::new("zstd").args(["-dc", &format!("{plain}.zst")]))?,
+    };
+    run(Command::new(format!("{GOLDEN}/unpack")).arg(name).arg(folder))?;
+    let mut images: Vec<_> = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).collect();
+    images.sort();
+    let disks = images.iter().map(|image| disk(image, false)).collect();
+    let options = Options { read_only: true, ..Options::default() };
+    Some((serde_json::from_slice(&manifest).unwrap(), Pool::import_disks(disks, options).unwrap()))
+}
+
+fn nanos(time: Time) -> i64 {
+    time.secs * 1_000_000_000 + time.nanos as i64
+}
+
+fn unhex(text: &str) -> Vec<u8> {
+    let digit = |i| u8::from_str_radix(&text[i..i + 2], 16).unwrap();
+    (0..text.len()).step_by(2).map(digit).collect()
+}
+
+fn sha256(data: &[u8]) -> String {
+    let mut child = Command::new("sha256sum")
+        .stdin(std::process::Stdio::piped())
+        .stdout(std::process::Stdio::piped())
+        .spawn()
+        .unwrap();
+    std::io::Write::write_all(&mut child.stdin.take().unwrap(), data).unwrap();
+    String::from_utf8(child.wait_with_output().unwrap().stdout).unwrap()[..64].to_owned()
+}
+
+/// Everything the manifest says of one file.
+fn expect_file(fs: &Filesystem, file: &Value, with_sum: bool) {
+    let path = match &file["path_hex"] {
+        Value::String(hex) => unhex(hex),
+        _ => file["path"].as_str().unwrap().as_bytes().to_vec(),
+    };
+    let name = String::from_utf8_lossy(&path).into_owned();
+    let id = fs.resolve(&path, false).unwrap_or_else(|error| panic!("{name}: {error}"));
+    let stat = fs.stat(id).unwrap();
+    let kind = match file["type"].as_str().unwrap() {
+        "dir" => FileKind::Directory,
+        "file" => FileKind::Regular,
+        "symlink" => FileKind::Symlink,
+        "fifo" => FileKind::Fifo,
+        "socket" => FileKind::Socket,
+        "blockdev" => FileKind::BlockDevice,
+        "chardev" => FileKind::CharDevice,
+        other => panic!("type {other}"),
+    };
+    let number = |key: &str| file[key].as_u64();
+    assert_eq!(stat.kind, kind, "{name}");
+    assert_eq!(format!("{:04o}", stat.mode), file["mode"].as_str().unwrap(), "{name}");
+    assert_eq!((Some(u64::from(stat.uid)), Some(u64::from(stat.gid))), (number("uid"), number("gid")), "{name}");
+    assert_eq!((Some(stat.nlink), Some(stat.size)), (number("nlink"), number("size")), "{name}: links, size");
+    if let Some(blocks) = number("blocks") {
+        assert_eq!(stat.blocks, blocks, "{name}: blocks");
+    }
+    assert_eq!(Some(nanos(stat.mtime)), file["mtime_ns"].as_i64(), "{name}: mtime");
+    assert_eq!(Some(nanos(stat.ctime)), file["ctime_ns"].as_i64(), "{name}: ctime");
+    if let Some(rdev) = file["rdev"].as_str() {
+        let (major, minor) = format::znode::rdev::from_user(stat.rdev);
+        assert_eq!(format!("{major}:{minor}"), rdev, "{name}");
+    }
+    if let Some(target) = file["target"].as_str() {
+        assert_eq!(fs.readlink(id).unwrap(), target.as_bytes(), "{name}");
+    }
+    if let Some(data) = file["data"].as_array() {
+        let pair = |run: &Value| (run[0].as_u64().unwrap(), run[1].as_u64().unwrap());
+        assert_eq!(fs.data_runs(id).unwrap(), data.iter().map(pair).collect::<Vec<_>>(), "{name}: data");
+    }
+    if with_sum && let Some(sum) = file["sha256"].as_str() {
+        assert_eq!(sha256(&fs.read_all(id, 1 << 30).unwrap()), sum, "{name}: contents");
+    }
+    let mut xattrs: Vec<(String, Vec<u8>)> = Vec::new();
+    for attribute in fs.xattr_list(id).unwrap() {
+        let value = fs.xattr_get(id, &attribute).unwrap().unwrap();
+        xattrs.push((String::from_utf8(attribute).unwrap(), value));
+    }
+    xattrs.sort();
+    let mut expected: Vec<(String, Vec<u8>)> = match file["xattrs"].as_object() {
+        None => Vec::new(),
+        Some(map) => map.iter().map(|(name, hex)| (name.clone(), unhex(hex.as_str().unwrap()))).collect(),
+    };
+    expected.sort();
+    assert_eq!(xattrs, expected, "{name}: extended attributes");
+}
+
+fn expect_pool(name: &str, sums: usize) {
+    let folder = tempfile::tempdir().unwrap();
+    let Some((manifest, pool)) = golden(name, folder.path()) else { return };
+    for dataset in manifest["datasets"].as_array().unwrap() {
+        let Some(files) = dataset["files"].as_array() else { continue };
+        let dataset_name = dataset["name"].as_str().unwrap();
+        let fs = Filesystem::open(pool.open(dataset_name).unwrap()).unwrap();
+        for (i, file) in files.iter().enumerate() {
+            expect_file(&fs, file, i < sums);
+        }
+        let mut problems = Vec::new();
+        zpl::check::check_filesystem(&fs, &mut |problem| problems.push(problem.to_string())).unwrap();
+        assert!(problems.is_empty(), "{dataset_name}: {problems:#?}");
+    }
+}
+
+#[test]
+fn posix_features_read_as_openzfs_reads_them() {
+    expect_pool("gposix", 40);
+}
+
+#[test]
+fn all_record_sizes_read_as_openzfs_reads_them() {
+    expect_pool("grec", 100);
+}
+
+#[test]
+fn legacy_file_systems_read_as_openzfs_reads_them() {
+    expect_pool("gv28", 40);
+}
+
+#[test]
+fn snapshots_and_clones_read_as_openzfs_reads_them() {
+    expect_pool("gsnap", 40);
+}

@@ -1,0 +1,106 @@
+//! Pools for the tests of this room.
+#![allow(dead_code, reason = "each test file uses a part of it")]
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::Arc;
+
+use format::features;
+use pool::props::Value;
+use pool::{CreateSpec, NewFilesystem, Options, Pool};
+use storage::host::{Access, Disk, FileDisk, Host};
+use zpl::Filesystem;
+
+pub fn new_filesystem(host: &Host, casesensitivity: u64, normalization: u64) -> NewFilesystem {
+    NewFilesystem { host: host.clone(), normalization, utf8only: normalization != 0, casesensitivity, project_quota: true }
+}
+
+pub fn disk(path: &Path, writable: bool) -> Arc<dyn Disk> {
+    let access = if writable { Access::ReadWrite { exclusive: true } } else { Access::ReadOnly };
+    Arc::new(FileDisk::open(path, access).unwrap())
+}
+
+pub fn options(seed: u64) -> Options {
+    Options { host: Host::seeded(seed, 1_700_000_000), ..Options::default() }
+}
+
+/// A file system `tank/fs` in a file that goes with the value.
+pub struct Bed {
+    folder: tempfile::TempDir,
+    pool: Option<Pool>,
+    pub fs: Option<Filesystem>,
+    seed: u64,
+}
+
+impl Bed {
+    pub fn new(seed: u64, properties: &[(&str, u64)], casesensitivity: u64, normalization: u64) -> Bed {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("disk");
+        std::fs::File::create(&path).unwrap().set_len(512 << 20).unwrap();
+        let options = options(seed);
+        let host = options.host.clone();
+        let spec = CreateSpec {
+            name: "tank".into(),
+            disks: vec![disk(&path, true)],
+            ashift: Some(9),
+            version: 5000,
+            features: features::set("openzfs-2.1-linux").unwrap().features().collect(),
+            properties: Vec::new(),
+            root_properties: Vec::new(),
+            comment: None,
+            compatibility: None,
+            filesystem: new_filesystem(&host, 0, 0),
+            initialise: zpl::initialiser(),
+            command: None,
+        };
+        let pool = Pool::create(spec, options).unwrap();
+        let local = properties.iter().map(|&(name, value)| (name.to_owned(), Value::Number(value))).collect();
+        let new = new_filesystem(&host, casesensitivity, normalization);
+        pool.create_filesystem("tank/fs", local, new, zpl::initialiser()).unwrap();
+        let fs = Filesystem::open(pool.open("tank/fs").unwrap()).unwrap();
+        Bed { folder, pool: Some(pool), fs: Some(fs), seed }
+    }
+
+    pub fn path(&self) -> PathBuf {
+        self.folder.path().join("disk")
+    }
+
+    pub fn fs(&self) -> &Filesystem {
+        self.fs.as_ref().unwrap()
+    }
+
+    /// Exports the pool; the image is closed.
+    pub fn close(&mut self) {
+        self.fs = None;
+        self.pool.take().unwrap().export().unwrap();
+    }
+
+    /// Leaves the pool as a crash after the last sync would.
+    pub fn crash(&mut self) {
+        self.fs = None;
+        self.pool = None;
+    }
+
+    pub fn reopen(&mut self) {
+        self.seed += 1;
+        let pool = Pool::import_disks(vec![disk(&self.path(), true)], options(self.seed)).unwrap();
+        self.fs = Some(Filesystem::open(pool.open("tank/fs").unwrap()).unwrap());
+        self.pool = Some(pool);
+    }
+
+    /// Nothing wrong with names, links, sizes and accounts.
+    pub fn expect_sound(&self) {
+        let mut problems = Vec::new();
+        zpl::check::check_filesystem(self.fs(), &mut |problem| problems.push(problem.to_string())).unwrap();
+        assert!(problems.is_empty(), "{problems:#?}");
+    }
+
+    /// What real OpenZFS says of the closed image.
+    pub fn expect_zdb_pleased(&self, options: &[&str]) {
+        let oracle = concat!(env!("CARGO_MANIFEST_DIR"), "/../../oracle/zdb-check");
+        let Ok(out) = Command::new(oracle).args(options).arg("tank").arg(self.path()).output() else { return };
+        // 2: zdb is not installed here.
+        let said = format!("{}{}", String::from_utf8_lossy(&out.stdout), String::from_utf8_lossy(&out.stderr));
+        assert!(out.status.success() || out.status.code() == Some(2), "{said}");
+    }
+}
