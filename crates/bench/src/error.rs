@@ -26,12 +26,6 @@ pub enum Error {
         /// Which one.
         path: PathBuf,
     },
-    /// Neither a file nor a folder was named.
-    #[error("cannot measure '{}': it is neither a file nor a folder", path.display())]
-    NotAFile {
-        /// What was named.
-        path: PathBuf,
-    },
     /// The files are all empty, or there are none.
     #[error("nothing to measure: '{}' holds no data", path.display())]
     NoData {
@@ -53,16 +47,6 @@ pub enum Error {
         value: String,
         /// What is wrong with it.
         source: PropertyError,
-    },
-    /// The pool cannot have records this large.
-    #[error("cannot measure recordsize={}: '{pool}' has records of at most {}", nice_bytes(*asked), nice_bytes(*max))]
-    RecordsTooLarge {
-        /// As given, in bytes.
-        asked: u64,
-        /// What the pool can do, in bytes.
-        max: u64,
-        /// The pool.
-        pool: String,
     },
     /// There is not enough room for what would be written.
     #[error("not enough space in '{place}': up to {} may be needed, {} are free", nice_bytes(*needed), nice_bytes(*free))]
@@ -102,9 +86,9 @@ pub enum Error {
         /// Why.
         source: zpl::Error,
     },
-    /// The pool is open, but cannot be written.
+    /// The pool is open, but cannot do what is asked of it.
     #[error("cannot measure in '{pool}': {reason}")]
-    ReadOnly {
+    Unfit {
         /// The pool.
         pool: String,
         /// Why.

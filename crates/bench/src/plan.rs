@@ -10,7 +10,7 @@ use crate::{Error, Result};
 /// What is measured unless the user says otherwise.
 pub const DEFAULT_COMPRESSIONS: [&str; 11] =
     ["off", "lz4", "zstd-fast-1", "zstd-1", "zstd-3", "zstd-9", "gzip-1", "gzip-6", "gzip-9", "lzjb", "zle"];
-const DEFAULT_RECORDSIZE: u64 = 128 << 10;
+pub(crate) const DEFAULT_RECORDSIZE: u64 = 128 << 10;
 
 /// One row of the result.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -157,7 +157,13 @@ mod tests {
             recordsizes: vec![recordsize],
             ..Plan::usual()
         };
-        for bad in [with("gzip-10", 4096), with("", 4096), with("lz4", 5000), with("lz4", 256), with("lz4", 32 << 20)] {
+        for bad in [
+            with("gzip-10", 4096),
+            with("", 4096),
+            with("lz4", 5000),
+            with("lz4", 256),
+            with("lz4", 32 << 20),
+        ] {
             assert!(matches!(bad.configurations(), Err(Error::Setting { .. })), "{bad:?}");
         }
         let none = Plan { threads: vec![], ..Plan::usual() };

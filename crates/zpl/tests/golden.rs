@@ -144,3 +144,10 @@ fn legacy_file_systems_read_as_openzfs_reads_them() {
 fn snapshots_and_clones_read_as_openzfs_reads_them() {
     expect_pool("gsnap", 40);
 }
+
+#[test]
+fn other_pools_read_as_openzfs_reads_them() {
+    for name in ["gashift12", "gcomp", "gfreebsd20", "grandom"] {
+        expect_pool(name, 10);
+    }
+}

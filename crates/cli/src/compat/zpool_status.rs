@@ -37,7 +37,7 @@ pub fn run(call: &Call, console: &mut Console) -> Result<(), Failure> {
         }
         let mut shown = 0;
         for view in &views {
-            if call.args.has("x") && view.state() == State::Online {
+            if call.args.has("x") && view.state() == State::Online && view.session().is_some() {
                 continue;
             }
             if shown > 0 || round > 0 {
@@ -74,6 +74,11 @@ pub fn advice(view: &PoolView) -> Option<Advice> {
             "One or more devices could not be opened.  Sufficient replicas exist for\n\tthe pool to continue functioning in a degraded state.",
             "Attach the missing device and online it using 'zpool online'.",
             Some("2Q"),
+        ),
+        Body::Open(session) if session.pool().info().config.version < format::config::VERSION_FEATURES => say(
+            "The pool is formatted using a legacy on-disk format.  The pool can\n\tstill be used, but some features are unavailable.",
+            "Upgrade the pool using 'zpool upgrade'.  Once this is done, the\n\tpool will no longer be accessible on software that does not support\n\tfeature flags.",
+            None,
         ),
         Body::Open(session) => match session.pool().read_only() {
             Some(why) if session.known.as_ref().is_none_or(|known| !known.read_only) && !is_asked(&why) => {

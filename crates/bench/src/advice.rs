@@ -1,0 +1,223 @@
+//! Which configuration to use.
+//!
+//! The rule: of all that was measured with the most threads, the smallest product of size and time, both relative
+//! to `off`. Time is writing plus reading; up to a tenth more than `off` in each (or what lies within the noise)
+//! counts as no difference. Where nothing shrinks the data by at least 3 %, it is `lz4` if that costs nothing,
+//! since it gives up early on what does not compress, else `off`.
+
+use pool::props::number::{nice, nice_bytes};
+
+use crate::plan::DEFAULT_RECORDSIZE;
+use crate::{Recommendation, Run};
+
+/// Times that differ by less count as equal, and so do seconds that no clock shows reliably.
+const TIME_TOLERANCE: f64 = 1.10;
+const CLOCK_NOISE_SECONDS: f64 = 0.01;
+/// A saving is one from this part of the original size down.
+const WORTHWHILE_SIZE: f64 = 0.97;
+
+/// Chooses among `runs`; `dataset` stands in the command.
+///
+/// # Panics
+/// If there are no runs.
+#[must_use]
+pub fn recommend(runs: &[Run], dataset: &str) -> Recommendation {
+    assert!(!runs.is_empty(), "a recommendation needs a measurement");
+    let threads = runs.iter().map(|run| run.threads).max().expect("there is a run");
+    let candidates: Vec<&Run> = runs.iter().filter(|run| run.verified && run.threads == threads).collect();
+    let time = |run: &Run| run.write_seconds + run.read_seconds;
+    let by_time = |a: &&&Run, b: &&&Run| time(a).total_cmp(&time(b));
+    let off = candidates.iter().filter(|run| run.compression == "off").min_by(by_time);
+    let Some(base) = off.or_else(|| candidates.iter().min_by(by_time)).copied() else {
+        let reason =
+            "nothing was read back as it was written, so nothing can be recommended; check memory and disks";
+        return said(runs, &runs[0], dataset, reason.to_owned());
+    };
+    let size = |run: &Run| run.allocated_bytes as f64 / base.allocated_bytes.max(1) as f64;
+    let is_free = |run: &Run| costs_nothing(run, base);
+    let score = |run: &Run| size(run) * if is_free(run) { 1.0 } else { time(run) / time(base) };
+
+    let smallest = candidates.iter().min_by(|a, b| size(a).total_cmp(&size(b))).expect("the base is one");
+    if size(smallest) > WORTHWHILE_SIZE {
+        let hardly = format!(
+            "this data hardly compresses (at best {:.2}x, with {})",
+            smallest.compressratio, smallest.compression
+        );
+        let lz4 = candidates.iter().filter(|run| run.compression == "lz4" && is_free(run)).min_by(by_time);
+        return match lz4 {
+            Some(lz4) => said(
+                runs,
+                lz4,
+                dataset,
+                format!("{hardly}, and lz4 costs nothing here since it gives up early: {}", times(lz4, base)),
+            ),
+            None => said(runs, base, dataset, format!("{hardly}, so any other setting only costs time")),
+        };
+    }
+    let best = candidates
+        .iter()
+        .min_by(|a, b| score(a).total_cmp(&score(b)).then(time(a).total_cmp(&time(b))))
+        .expect("the base is one");
+    let sizes = format!(
+        "{} of data take {} ({:.2}x)",
+        nice_bytes(best.logical_bytes),
+        nice_bytes(best.allocated_bytes),
+        best.compressratio
+    );
+    let reason = if std::ptr::eq(*best, base) {
+        format!(
+            "{sizes}, and what is smaller ({}, {:.2}x) takes more time than it saves space: {}",
+            smallest.compression,
+            smallest.compressratio,
+            times(smallest, base)
+        )
+    } else if is_free(best) {
+        format!("{sizes}, the smallest of those that cost no time: {}", times(best, base))
+    } else {
+        format!("{sizes}, the best trade of space against time: {}", times(best, base))
+    };
+    said(runs, best, dataset, reason)
+}
+
+/// Whether neither writing nor reading takes notably longer than with `base`.
+fn costs_nothing(run: &Run, base: &Run) -> bool {
+    let noise = |of: fn(&crate::Spread) -> f64| {
+        let spread = |run: &Run| run.spread.as_ref().map_or(0.0, of);
+        CLOCK_NOISE_SECONDS + 2.0 * (spread(run) + spread(base))
+    };
+    run.write_seconds <= base.write_seconds * TIME_TOLERANCE + noise(|s| s.write_seconds)
+        && run.read_seconds <= base.read_seconds * TIME_TOLERANCE + noise(|s| s.read_seconds)
+}
+
+fn times(run: &Run, base: &Run) -> String {
+    format!(
+        "writing takes {:.2} and reading {:.2} times as long as with {}",
+        run.write_seconds / base.write_seconds,
+        run.read_seconds / base.read_seconds,
+        base.compression
+    )
+}
+
+fn said(runs: &[Run], run: &Run, dataset: &str, reason: String) -> Recommendation {
+    let compared = runs.iter().any(|other| other.recordsize != run.recordsize);
+    let recordsize = match run.recordsize {
+        DEFAULT_RECORDSIZE if !compared => String::new(),
+        bytes => format!(" recordsize={}", nice(bytes)),
+    };
+    Recommendation {
+        compression: run.compression.clone(),
+        recordsize: run.recordsize,
+        command: format!("zfs set compression={}{recordsize} {dataset}", run.compression),
+        reason,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Spread;
+
+    /// Of 1 GB: (compression, allocated MB, write seconds, read seconds).
+    fn runs(rows: &[(&str, u64, f64, f64)]) -> Vec<Run> {
+        let run = |&(compression, mb, write_seconds, read_seconds): &(&str, u64, f64, f64)| Run {
+            compression: compression.into(),
+            recordsize: 131_072,
+            threads: 2,
+            logical_bytes: 1_000_000_000,
+            allocated_bytes: mb * 1_000_000,
+            compressratio: 1000.0 / mb as f64,
+            write_seconds,
+            write_cpu_seconds: 1.0,
+            read_seconds,
+            read_cpu_seconds: 1.0,
+            verified: true,
+            spread: None,
+        };
+        rows.iter().map(run).collect()
+    }
+
+    fn chosen(rows: &[(&str, u64, f64, f64)]) -> String {
+        recommend(&runs(rows), "tank").compression
+    }
+
+    #[test]
+    fn of_what_costs_no_time_the_smallest_is_chosen() {
+        let slow_disk = [
+            ("off", 1000, 10.0, 8.0),
+            ("lz4", 600, 6.0, 5.0),
+            ("zstd-3", 400, 10.9, 4.0),
+            ("gzip-9", 390, 60.0, 6.0),
+        ];
+        assert_eq!(chosen(&slow_disk), "zstd-3");
+        let said = recommend(&runs(&slow_disk), "tank/db");
+        assert_eq!(said.command, "zfs set compression=zstd-3 tank/db");
+        assert!(
+            said.reason.contains("2.50x") && said.reason.contains("1.09") && said.reason.contains("0.50")
+        );
+    }
+
+    #[test]
+    fn otherwise_space_is_traded_against_time() {
+        let fast_disk = [
+            ("off", 1000, 1.0, 1.0),
+            ("lz4", 500, 1.3, 1.0),
+            ("zstd-3", 400, 2.5, 1.2),
+            ("gzip-9", 390, 60.0, 3.0),
+            ("zle", 960, 1.0, 1.0),
+        ];
+        assert_eq!(chosen(&fast_disk), "lz4");
+        assert_eq!(chosen(&[("off", 1000, 1.0, 1.0), ("gzip-9", 900, 60.0, 3.0)]), "off");
+    }
+
+    #[test]
+    fn data_that_does_not_compress_gets_lz4_if_that_costs_nothing() {
+        let packed = [("off", 1000, 1.0, 1.0), ("lz4", 1000, 1.05, 1.0), ("gzip-9", 985, 30.0, 1.0)];
+        assert_eq!(chosen(&packed), "lz4");
+        assert!(recommend(&runs(&packed), "t").reason.contains("hardly compresses"));
+        assert_eq!(
+            chosen(&[("off", 1000, 1.0, 1.0), ("lz4", 1000, 1.5, 1.0), ("gzip-9", 985, 30.0, 1.0)]),
+            "off"
+        );
+        assert_eq!(chosen(&[("off", 1000, 1.0, 1.0)]), "off");
+    }
+
+    #[test]
+    fn what_was_not_read_back_right_is_never_recommended() {
+        let mut measured = runs(&[("off", 1000, 1.0, 1.0), ("lz4", 300, 1.0, 1.0)]);
+        measured[1].verified = false;
+        assert_eq!(recommend(&measured, "t").compression, "off");
+        measured[0].verified = false;
+        assert!(recommend(&measured, "t").reason.contains("nothing can be recommended"));
+    }
+
+    #[test]
+    fn the_spread_of_repeated_runs_is_no_difference() {
+        let mut measured =
+            runs(&[("off", 1000, 1.0, 1.0), ("lz4", 500, 1.0, 1.0), ("zstd-1", 450, 1.25, 1.0)]);
+        assert_eq!(recommend(&measured, "t").compression, "lz4");
+        measured[2].spread = Some(Spread {
+            repeat: 3,
+            write_seconds: 0.1,
+            write_cpu_seconds: 0.0,
+            read_seconds: 0.0,
+            read_cpu_seconds: 0.0,
+        });
+        assert_eq!(recommend(&measured, "t").compression, "zstd-1");
+    }
+
+    #[test]
+    fn without_off_the_fastest_is_what_others_are_compared_with() {
+        let said = recommend(&runs(&[("gzip-9", 400, 60.0, 3.0), ("lz4", 500, 1.0, 1.0)]), "t");
+        assert_eq!(said.compression, "lz4");
+        assert!(said.reason.contains("gzip-9"));
+    }
+
+    #[test]
+    fn the_record_size_is_set_where_it_was_a_question() {
+        let mut measured = runs(&[("lz4", 500, 1.0, 1.0), ("lz4", 400, 1.0, 1.0)]);
+        measured[1].recordsize = 1 << 20;
+        assert_eq!(recommend(&measured, "t").command, "zfs set compression=lz4 recordsize=1M t");
+        measured[1].threads = 1;
+        assert_eq!(recommend(&measured, "t").command, "zfs set compression=lz4 recordsize=128K t");
+    }
+}

@@ -1,0 +1,147 @@
+//! The machine that something was measured on.
+
+use std::collections::BTreeSet;
+use std::path::Path;
+
+use pool::props::number::nice_bytes;
+use procfs::Current as _;
+use serde::{Deserialize, Serialize};
+
+use crate::Source;
+
+/// What a reader must know to judge the figures. What the system does not tell says `unknown` or 0.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Machine {
+    /// Name and version of the system.
+    pub os: String,
+    /// Release of its kernel.
+    pub kernel: String,
+    /// Model of the processor.
+    pub cpu: String,
+    /// Processors.
+    pub sockets: u32,
+    /// Cores of each.
+    pub cores: u32,
+    /// What the system schedules on, all together.
+    pub logical_cpus: u32,
+    /// Main memory.
+    pub memory_bytes: u64,
+    /// What the pool lies on.
+    pub backing: String,
+    /// Files that were measured.
+    pub source_files: u64,
+    /// Their data, without holes.
+    pub source_bytes: u64,
+    /// They were read into memory before anything was timed.
+    pub source_in_memory: bool,
+}
+
+impl Machine {
+    /// This machine.
+    #[must_use]
+    pub fn here(backing: String, source: &Source) -> Machine {
+        let text = |path: &str| std::fs::read_to_string(path).unwrap_or_default();
+        let unknown = || "unknown".to_owned();
+        let os_release = text("/etc/os-release");
+        let os_name = os_release.lines().find_map(|line| line.strip_prefix("PRETTY_NAME="));
+        let cpus = procfs::CpuInfo::current().ok();
+        let first = |name: &str| cpus.as_ref().and_then(|cpus| cpus.get_field(0, name).map(str::to_owned));
+        let board = || Some(text("/sys/firmware/devicetree/base/model").trim_end_matches('\0').to_owned());
+        let (sockets, cores, logical_cpus) = topology();
+        Machine {
+            os: os_name.map_or_else(unknown, |name| name.trim_matches(['"', '\'']).to_owned()),
+            kernel: rustix::system::uname().release().to_string_lossy().into_owned(),
+            cpu: first("model name").or_else(board).filter(|name| !name.is_empty()).unwrap_or_else(unknown),
+            sockets,
+            cores,
+            logical_cpus,
+            memory_bytes: procfs::Meminfo::current().map_or(0, |memory| memory.mem_total),
+            backing,
+            source_files: source.file_count() as u64,
+            source_bytes: source.bytes(),
+            source_in_memory: source.is_in_memory(),
+        }
+    }
+
+    /// The machine in a few lines.
+    #[must_use]
+    pub fn lines(&self, version: &str) -> Vec<String> {
+        let memory = nice_bytes(self.memory_bytes);
+        let place =
+            if self.source_in_memory { "read into memory first" } else { "read from disk while measuring" };
+        vec![
+            format!("cenote {version}, {}, kernel {}", self.os, self.kernel),
+            format!(
+                "{}, {}×{} cores ({} threads), {memory} memory",
+                self.cpu, self.sockets, self.cores, self.logical_cpus
+            ),
+            format!("pool: {}", self.backing),
+            format!("source: {} in {} files, {place}", nice_bytes(self.source_bytes), self.source_files),
+        ]
+    }
+}
+
+/// Sockets, cores of each, and all logical processors.
+fn topology() -> (u32, u32, u32) {
+    let number = |path: String| std::fs::read_to_string(path).ok()?.trim().parse::<i64>().ok();
+    let mut cores = BTreeSet::new();
+    let mut logical = 0;
+    let folders = std::fs::read_dir("/sys/devices/system/cpu").into_iter().flatten().flatten();
+    for folder in folders {
+        let name = folder.file_name().to_string_lossy().into_owned();
+        if !name.strip_prefix("cpu").is_some_and(|n| !n.is_empty() && n.bytes().all(|b| b.is_ascii_digit())) {
+            continue;
+        }
+        let of = |what: &str| number(format!("/sys/devices/system/cpu/{name}/topology/{what}"));
+        // A processor that is switched off has no topology.
+        if let (Some(socket), Some(core)) = (of("physical_package_id"), of("core_id")) {
+            cores.insert((socket, core));
+            logical += 1;
+        }
+    }
+    let sockets = cores.iter().map(|(socket, _)| socket).collect::<BTreeSet<_>>().len() as u32;
+    match sockets {
+        0 => (1, crate::plan::cores(), crate::plan::cores()),
+        sockets => (sockets, cores.len() as u32 / sockets, logical),
+    }
+}
+
+/// What `folder` lies on: `ext4 on /dev/sda1 (model)`.
+pub(crate) fn file_system(folder: &Path) -> String {
+    let folder = folder.canonicalize().unwrap_or_else(|_| folder.to_owned());
+    let mounts =
+        procfs::process::Process::myself().and_then(|me| me.mountinfo()).map(|all| all.0).unwrap_or_default();
+    // Of those at the same place the last one is on top.
+    let under = mounts.iter().filter(|mount| folder.starts_with(&mount.mount_point));
+    let Some(mount) = under.max_by_key(|mount| mount.mount_point.as_os_str().len()) else {
+        return "unknown file system".to_owned();
+    };
+    let source = mount.mount_source.as_deref().unwrap_or("none");
+    let model = disk_model(&mount.majmin).map_or(String::new(), |model| format!(" ({model})"));
+    format!("{} on {source}{model}", mount.fs_type)
+}
+
+/// The model of a disk by the number of it or of a partition on it.
+fn disk_model(majmin: &str) -> Option<String> {
+    let folder = Path::new("/sys/dev/block").join(majmin).canonicalize().ok()?;
+    let whole = if folder.join("partition").exists() { folder.parent()? } else { &folder };
+    let read = |name: &str| std::fs::read_to_string(whole.join(name)).ok().map(|text| text.trim().to_owned());
+    let model = read("device/model").filter(|model| !model.is_empty());
+    let kind = match read("queue/rotational")?.as_str() {
+        "0" => "not rotating",
+        _ => "rotating",
+    };
+    Some(model.map_or_else(|| kind.to_owned(), |model| format!("{model}, {kind}")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_machine_has_a_processor_and_a_file_system() {
+        let (sockets, cores, logical) = topology();
+        assert!(sockets >= 1 && cores >= 1 && logical >= 1);
+        assert!(file_system(&std::env::temp_dir()).contains(" on "));
+    }
+}

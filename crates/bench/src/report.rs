@@ -1,0 +1,326 @@
+//! The result: records, and their forms as JSON, CSV and Markdown.
+//!
+//! The JSON form is a contract: these structs define it. Numbers are numbers, sizes are bytes, times are
+//! seconds. A change that takes anything away or gives it another meaning changes [`SCHEMA`].
+
+use std::fmt::Write as _;
+
+use pool::props::number;
+use serde::{Deserialize, Serialize};
+
+use crate::Machine;
+
+/// Version of the JSON form.
+pub const SCHEMA: u32 = 1;
+
+/// Everything that was measured, and what follows from it.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Report {
+    /// [`SCHEMA`].
+    pub schema: u32,
+    /// What it was measured on.
+    pub machine: Machine,
+    /// Version of cenote.
+    pub version: String,
+    /// One per configuration.
+    pub runs: Vec<Run>,
+    /// What to do.
+    pub recommendation: Recommendation,
+}
+
+/// One configuration as measured; the medians where it was measured several times.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Run {
+    /// Value of the property `compression`.
+    pub compression: String,
+    /// Bytes of a record.
+    pub recordsize: u64,
+    /// Threads that wrote, compressed and read.
+    pub threads: u32,
+    /// Bytes of data in the files, without holes.
+    pub logical_bytes: u64,
+    /// Bytes that the dataset takes in the pool (`used`).
+    pub allocated_bytes: u64,
+    /// ZFS's own figure (the property), with two decimals.
+    pub compressratio: f64,
+    /// From the first write until everything is durable.
+    pub write_seconds: f64,
+    /// CPU time of the whole process meanwhile.
+    pub write_cpu_seconds: f64,
+    /// Reading every byte from cold caches, without comparing.
+    pub read_seconds: f64,
+    /// CPU time of the whole process meanwhile.
+    pub read_cpu_seconds: f64,
+    /// Every byte was read back as it was written, each time.
+    pub verified: bool,
+    /// Present if measured more than once.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub spread: Option<Spread>,
+}
+
+/// Median absolute deviations of a configuration measured several times.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Spread {
+    /// How many times it was measured.
+    pub repeat: u32,
+    /// Of [`Run::write_seconds`].
+    pub write_seconds: f64,
+    /// Of [`Run::write_cpu_seconds`].
+    pub write_cpu_seconds: f64,
+    /// Of [`Run::read_seconds`].
+    pub read_seconds: f64,
+    /// Of [`Run::read_cpu_seconds`].
+    pub read_cpu_seconds: f64,
+}
+
+/// What to do, and why.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Recommendation {
+    /// Value for the property `compression`.
+    pub compression: String,
+    /// Bytes for the property `recordsize`.
+    pub recordsize: u64,
+    /// The command that sets it.
+    pub command: String,
+    /// The figures that speak for it, in words.
+    pub reason: String,
+}
+
+impl Run {
+    /// Written bytes per second.
+    #[must_use]
+    pub fn write_rate(&self) -> f64 {
+        self.logical_bytes as f64 / self.write_seconds
+    }
+
+    /// Read bytes per second.
+    #[must_use]
+    pub fn read_rate(&self) -> f64 {
+        self.logical_bytes as f64 / self.read_seconds
+    }
+}
+
+/// Column headings of the tables.
+const HEADINGS: [&str; 13] = [
+    "compression",
+    "recordsize",
+    "threads",
+    "logical",
+    "allocated",
+    "ratio",
+    "write MB/s",
+    "write CPU s",
+    "write time",
+    "read MB/s",
+    "read CPU s",
+    "read time",
+    "verified",
+];
+
+impl Report {
+    /// The run with compression off under otherwise the same conditions: what times are relative to.
+    #[must_use]
+    pub fn baseline(&self, run: &Run) -> Option<&Run> {
+        let alike = |other: &&Run| other.recordsize == run.recordsize && other.threads == run.threads;
+        self.runs.iter().filter(alike).find(|other| other.compression == "off")
+    }
+
+    /// The JSON form, with a line feed at its end.
+    ///
+    /// # Panics
+    /// Never: the records hold nothing that JSON cannot say.
+    #[must_use]
+    pub fn to_json(&self) -> String {
+        serde_json::to_string_pretty(self).expect("records of numbers and text are JSON") + "\n"
+    }
+
+    /// The runs, with a line of headings: those of the JSON form, the times relative to `off` (empty where it
+    /// was not measured), and the spread (empty where measured once).
+    #[must_use]
+    pub fn to_csv(&self) -> String {
+        let mut text =
+            "compression,recordsize,threads,logical_bytes,allocated_bytes,compressratio,write_seconds,\
+             write_cpu_seconds,read_seconds,read_cpu_seconds,verified,write_time_relative,read_time_relative,\
+             repeat,write_seconds_mad,read_seconds_mad\n"
+                .to_owned();
+        for run in &self.runs {
+            let base = self.baseline(run);
+            let relative =
+                |of: fn(&Run) -> f64| base.map_or(String::new(), |base| format!("{:.3}", of(run) / of(base)));
+            let (repeat, write_mad, read_mad) = match &run.spread {
+                None => ("1".to_owned(), String::new(), String::new()),
+                Some(s) => (s.repeat.to_string(), s.write_seconds.to_string(), s.read_seconds.to_string()),
+            };
+            let _ = writeln!(
+                text,
+                "{},{},{},{},{},{:.2},{},{},{},{},{},{},{},{repeat},{write_mad},{read_mad}",
+                run.compression,
+                run.recordsize,
+                run.threads,
+                run.logical_bytes,
+                run.allocated_bytes,
+                run.compressratio,
+                run.write_seconds,
+                run.write_cpu_seconds,
+                run.read_seconds,
+                run.read_cpu_seconds,
+                run.verified,
+                relative(|run| run.write_seconds),
+                relative(|run| run.read_seconds),
+            );
+        }
+        text
+    }
+
+    /// The same for people: a table, the machine, the recommendation.
+    #[must_use]
+    pub fn to_markdown(&self) -> String {
+        let row = |cells: &[String]| format!("| {} |\n", cells.join(" | "));
+        let mut text = "# Compression measured by cenote\n\n".to_owned();
+        text += &row(&HEADINGS.map(str::to_owned));
+        text += &row(&std::array::from_fn::<_, 13, _>(|i| if i == 0 { "---" } else { "---:" }.to_owned()));
+        for cells in self.cells() {
+            text += &row(&cells);
+        }
+        text += "\nTimes are relative to `off` under the same conditions; MB are millions of bytes of the files. \
+                 Writing is timed until it is durable, reading from cold caches.\n\n";
+        for line in self.machine.lines(&self.version) {
+            let _ = writeln!(text, "- {line}");
+        }
+        let _ = write!(text, "\n{}\n\n```\n{}\n```\n", self.sentence(), self.recommendation.command);
+        text
+    }
+
+    /// The recommendation as one sentence.
+    #[must_use]
+    pub fn sentence(&self) -> String {
+        let Recommendation { compression, recordsize, reason, .. } = &self.recommendation;
+        format!("Recommended: {compression} with records of {}: {reason}.", number::nice(*recordsize))
+    }
+
+    /// The headings and the cells of each run, for a table on a terminal.
+    #[must_use]
+    pub fn table(&self) -> (Vec<&'static str>, Vec<Vec<String>>) {
+        (HEADINGS.to_vec(), self.cells())
+    }
+
+    fn cells(&self) -> Vec<Vec<String>> {
+        self.runs.iter().map(|run| self.row(run)).collect()
+    }
+
+    fn row(&self, run: &Run) -> Vec<String> {
+        let rate = |bytes_per_second: f64| format!("{:.1}", bytes_per_second / 1e6);
+        let relative = |of: fn(&Run) -> f64| {
+            self.baseline(run).map_or("-".to_owned(), |base| format!("{:.2}", of(run) / of(base)))
+        };
+        let spread = |seconds: f64, of: fn(&Spread) -> f64| match &run.spread {
+            Some(spread) if seconds > 0.0 => format!(" ±{:.0}%", of(spread) / seconds * 100.0),
+            _ => String::new(),
+        };
+        vec![
+            run.compression.clone(),
+            number::nice(run.recordsize),
+            run.threads.to_string(),
+            number::nice_bytes(run.logical_bytes),
+            number::nice_bytes(run.allocated_bytes),
+            format!("{:.2}x", run.compressratio),
+            rate(run.write_rate()) + &spread(run.write_seconds, |s| s.write_seconds),
+            format!("{:.2}", run.write_cpu_seconds),
+            relative(|run| run.write_seconds),
+            rate(run.read_rate()) + &spread(run.read_seconds, |s| s.read_seconds),
+            format!("{:.2}", run.read_cpu_seconds),
+            relative(|run| run.read_seconds),
+            if run.verified { "yes" } else { "NO" }.to_owned(),
+        ]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn report() -> Report {
+        let run = |compression: &str, allocated_bytes, compressratio, write_seconds, spread| Run {
+            compression: compression.into(),
+            recordsize: 131_072,
+            threads: 2,
+            logical_bytes: 36_268_420,
+            allocated_bytes,
+            compressratio,
+            write_seconds,
+            write_cpu_seconds: 0.5,
+            read_seconds: 0.125,
+            read_cpu_seconds: 0.25,
+            verified: true,
+            spread,
+        };
+        let spread = Spread {
+            repeat: 3,
+            write_seconds: 0.005,
+            write_cpu_seconds: 0.01,
+            read_seconds: 0.0125,
+            read_cpu_seconds: 0.0,
+        };
+        let runs =
+            vec![run("off", 36_300_000, 1.0, 0.25, None), run("lz4", 18_150_000, 2.0, 0.5, Some(spread))];
+        Report {
+            schema: SCHEMA,
+            machine: Machine {
+                os: "Debian GNU/Linux 12".into(),
+                kernel: "6.1.0".into(),
+                cpu: "Model".into(),
+                sockets: 1,
+                cores: 2,
+                logical_cpus: 4,
+                memory_bytes: 1 << 34,
+                backing: "file on ext4".into(),
+                source_files: 8,
+                source_bytes: 36_268_420,
+                source_in_memory: true,
+            },
+            version: "0.1.0".into(),
+            recommendation: crate::recommend(&runs, "POOL/DATASET"),
+            runs,
+        }
+    }
+
+    #[test]
+    fn the_json_form_is_the_contract() {
+        let report = report();
+        let golden = include_str!("../tests/report.json");
+        assert_eq!(report.to_json(), golden);
+        assert_eq!(serde_json::from_str::<Report>(golden).unwrap(), report);
+    }
+
+    #[test]
+    fn times_are_relative_to_off_under_the_same_conditions() {
+        let mut report = report();
+        let (headings, rows) = report.table();
+        assert!(rows.iter().all(|row| row.len() == headings.len()));
+        assert_eq!(
+            (rows[0][8].as_str(), rows[1][8].as_str(), rows[1][11].as_str()),
+            ("1.00", "2.00", "1.00")
+        );
+        assert_eq!(rows[1][9], "290.1 ±10%");
+        report.runs[0].recordsize = 4096;
+        assert_eq!(report.table().1[1][8], "-");
+    }
+
+    #[test]
+    fn every_line_of_csv_has_as_many_fields_as_the_first() {
+        let csv = report().to_csv();
+        let fields: Vec<usize> = csv.lines().map(|line| line.split(',').count()).collect();
+        assert_eq!(fields, [16, 16, 16]);
+        assert!(csv.lines().nth(2).unwrap().starts_with("lz4,131072,2,36268420,18150000,2.00,0.5,"));
+    }
+
+    #[test]
+    fn markdown_shows_table_machine_and_command() {
+        let text = report().to_markdown();
+        assert!(
+            text.contains("| lz4 | 128K | 2 |")
+                && text.contains("Debian")
+                && text.contains("zfs set compression=")
+        );
+    }
+}

@@ -1,0 +1,254 @@
+//! Where one trial's dataset lives: alone in a temporary pool, or in a pool of the user.
+//!
+//! A temporary pool is a sparse file without a name, so nothing can be left behind, however the process ends.
+
+use std::fs::File;
+use std::os::fd::AsRawFd;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use format::features::{self, ZSTD_COMPRESS};
+use pool::props::{BLOCK_MAX, Value};
+use pool::{CreateSpec, FeatureState, Found, NewFilesystem, Options, Pool};
+use storage::host::{Access, Disk, FileDisk, Host};
+
+use crate::plan::{compression_value, property};
+use crate::{Configuration, Error, Place, Result, Source, machine};
+
+/// Room for what a pool writes besides the files.
+const SLACK: u64 = 256 << 20;
+/// What the same takes on the disk, since the rest stays sparse.
+const SLACK_ON_DISK: u64 = 64 << 20;
+/// 4 KiB sectors, as most disks have today.
+const ASHIFT: u32 = 12;
+/// Enabled in temporary pools.
+const FEATURES: &str = "openzfs-2.1-linux";
+const TEMPORARY_POOL: &str = "bench";
+
+pub(crate) enum Target<'a> {
+    /// A pool of its own.
+    Image {
+        /// Keeps the nameless file alive.
+        _file: File,
+        /// Leads to it while it is open.
+        path: PathBuf,
+    },
+    /// A dataset of its own.
+    Dataset { found: &'a Found, pool: &'a str, dataset: String },
+}
+
+impl<'a> Target<'a> {
+    /// A place for a dataset with all of `source`.
+    ///
+    /// # Errors
+    /// [`Error::Temporary`].
+    pub(crate) fn new(place: &'a Place, footprint: u64) -> Result<Target<'a>> {
+        match place {
+            Place::Folder(folder) => {
+                let size = (footprint.saturating_mul(2).saturating_add(SLACK)).next_multiple_of(1 << 20);
+                let file = tempfile::tempfile_in(folder).and_then(|file| file.set_len(size).map(|()| file));
+                let file = file.map_err(|source| Error::Temporary { folder: folder.clone(), source })?;
+                let path = PathBuf::from(format!("/proc/self/fd/{}", file.as_raw_fd()));
+                Ok(Target::Image { _file: file, path })
+            }
+            Place::Pool { found, name } => {
+                let dataset = format!("{name}/cenote-bench-{}", std::process::id());
+                Ok(Target::Dataset { found, pool: name, dataset })
+            }
+        }
+    }
+
+    /// The dataset's full name.
+    pub(crate) fn dataset(&self) -> String {
+        match self {
+            Target::Image { .. } => format!("{TEMPORARY_POOL}/data"),
+            Target::Dataset { dataset, .. } => dataset.clone(),
+        }
+    }
+
+    /// Opens the pool with a new dataset in it.
+    ///
+    /// # Errors
+    /// The pool cannot be made or opened, or cannot do what is asked of it.
+    pub(crate) fn create(&self, configuration: &Configuration, options: Options) -> Result<Pool> {
+        let failed = |source| self.failed("write to", configuration, source);
+        let host = options.host.clone();
+        let pool = match self {
+            Target::Image { path, .. } => {
+                Pool::create(spec(self.disk(path, configuration)?, &host), options).map_err(failed)?
+            }
+            Target::Dataset { .. } => self.open(configuration, options)?,
+        };
+        if let Target::Dataset { pool: name, .. } = self {
+            fit(&pool, name, configuration)?;
+        }
+        let mut local = vec![
+            ("compression".to_owned(), compression_value(&configuration.compression)?),
+            ("recordsize".to_owned(), Value::Number(configuration.recordsize)),
+        ];
+        // In a pool of the user nothing may come into view, nor inherit what would change the figures.
+        for (name, value) in
+            [("canmount", "off"), ("mountpoint", "none"), ("checksum", "on"), ("copies", "1")]
+        {
+            let value = property(name).parse_value(value).expect("these are values of these properties");
+            local.push((name.to_owned(), value));
+        }
+        let created = pool.create_filesystem(&self.dataset(), local, filesystem(&host), zpl::initialiser());
+        created.map_err(failed).map(|()| pool)
+    }
+
+    /// Opens the pool again.
+    ///
+    /// # Errors
+    /// The pool cannot be opened.
+    pub(crate) fn open(&self, configuration: &Configuration, options: Options) -> Result<Pool> {
+        let opened = match self {
+            Target::Image { path, .. } => Pool::import_disks(vec![self.disk(path, configuration)?], options),
+            Target::Dataset { found, pool, .. } => {
+                let new_name = (found.config.name != *pool).then(|| (*pool).to_owned());
+                Pool::import(found, Options { new_name, ..options })
+            }
+        };
+        opened.map_err(|source| self.failed("open", configuration, source))
+    }
+
+    /// Makes the next reads of the closed pool come from its devices.
+    pub(crate) fn drop_caches(&self) {
+        let drop_cache = |path: &Path| {
+            if let Ok(disk) = FileDisk::open(path, Access::Peek) {
+                disk.drop_cache();
+            }
+        };
+        match self {
+            Target::Image { path, .. } => drop_cache(path),
+            Target::Dataset { found, .. } => found.devices.values().for_each(|path| drop_cache(path)),
+        }
+    }
+
+    /// Removes the dataset from a pool of the user, in which it may or may not be.
+    ///
+    /// # Errors
+    /// [`Error::LeftBehind`].
+    pub(crate) fn remove(&self, configuration: &Configuration) -> Result<()> {
+        let Target::Dataset { dataset, .. } = self else { return Ok(()) };
+        let left_behind = |source| Error::LeftBehind { dataset: dataset.clone(), source };
+        let pool = self.open(configuration, Options::default())?;
+        match pool.destroy_dataset(dataset) {
+            Ok(()) | Err(pool::Error::NoDataset(_)) => pool.export().map_err(left_behind),
+            Err(source) => Err(left_behind(source)),
+        }
+    }
+
+    fn disk(&self, path: &Path, configuration: &Configuration) -> Result<Arc<dyn Disk>> {
+        match pool::open_disk(path, Access::ReadWrite { exclusive: true }) {
+            Ok(disk) => Ok(Arc::new(disk)),
+            Err(source) => Err(self.failed("open", configuration, source)),
+        }
+    }
+
+    /// An error of the pool while `doing` something with it.
+    pub(crate) fn failed(&self, doing: &str, configuration: &Configuration, source: pool::Error) -> Error {
+        let what = match self {
+            Target::Image { .. } => "the temporary pool".to_owned(),
+            Target::Dataset { pool, .. } => format!("'{pool}'"),
+        };
+        Error::Pool { doing: format!("{doing} {what}"), configuration: configuration.to_string(), source }
+    }
+}
+
+impl Place {
+    /// Whether there is room for all of `source` in any of `recordsizes`, uncompressed.
+    ///
+    /// # Errors
+    /// [`Error::NoRoom`]; [`Error::Temporary`]; the pool cannot be opened.
+    pub(crate) fn check_room(&self, source: &Source, configurations: &[Configuration]) -> Result<()> {
+        let footprints = configurations.iter().map(|c| source.footprint(c.recordsize));
+        let needed = footprints.max().unwrap_or(0).saturating_add(SLACK_ON_DISK);
+        let (place, free) = match self {
+            Place::Folder(folder) => {
+                let stat = rustix::fs::statvfs(folder);
+                let stat =
+                    stat.map_err(|errno| Error::Temporary { folder: folder.clone(), source: errno.into() })?;
+                (folder.display().to_string(), stat.f_bavail.saturating_mul(stat.f_frsize))
+            }
+            Place::Pool { name, .. } => {
+                let first = configurations.first().expect("a plan has configurations");
+                let target = Target::new(self, 0)?;
+                let pool = target.open(first, Options { read_only: true, ..Options::default() })?;
+                let failed = |source| target.failed("read", first, source);
+                let info = pool.dataset(name).map_err(failed)?;
+                let available = match pool.property(&info, property("available")).map_err(failed)? {
+                    Some((Value::Number(bytes), _)) => bytes,
+                    _ => 0,
+                };
+                (name.clone(), available)
+            }
+        };
+        if needed > free { Err(Error::NoRoom { place, needed, free }) } else { Ok(()) }
+    }
+
+    /// What the datasets lie on, in words.
+    pub(crate) fn backing(&self) -> String {
+        match self {
+            Place::Folder(folder) => {
+                format!(
+                    "file with ashift {ASHIFT} in '{}', {}",
+                    folder.display(),
+                    machine::file_system(folder)
+                )
+            }
+            Place::Pool { found, name } => {
+                let devices: Vec<_> = found.devices.values().map(|path| path.display().to_string()).collect();
+                let under = match found.devices.values().next() {
+                    Some(first) if first.is_file() => format!(", {}", machine::file_system(first)),
+                    _ => String::new(),
+                };
+                format!("pool '{name}' on {}{under}", devices.join(", "))
+            }
+        }
+    }
+}
+
+/// Whether a pool of the user can do what is asked of it.
+fn fit(pool: &Pool, name: &str, configuration: &Configuration) -> Result<()> {
+    let unfit = |reason| Err(Error::Unfit { pool: name.to_owned(), reason });
+    if let Some(reason) = pool.read_only() {
+        return unfit(reason);
+    }
+    let has = |feature| pool.info().feature(feature) != FeatureState::Disabled;
+    if configuration.compression.starts_with("zstd") && !has(&ZSTD_COMPRESS) {
+        return unfit(format!("compression={} needs the feature zstd_compress", configuration.compression));
+    }
+    let max = if has(&features::LARGE_BLOCKS) { BLOCK_MAX } else { pool::props::BLOCK_MAX_PLAIN };
+    if configuration.recordsize > max {
+        return unfit(format!("recordsize={} needs the feature large_blocks", configuration.recordsize));
+    }
+    Ok(())
+}
+
+fn filesystem(host: &Host) -> NewFilesystem {
+    NewFilesystem {
+        host: host.clone(),
+        normalization: 0,
+        utf8only: false,
+        casesensitivity: 0,
+        project_quota: true,
+    }
+}
+
+fn spec(disk: Arc<dyn Disk>, host: &Host) -> CreateSpec {
+    CreateSpec {
+        name: TEMPORARY_POOL.to_owned(),
+        disks: vec![disk],
+        ashift: Some(ASHIFT),
+        version: 5000,
+        features: features::set(FEATURES).expect("the format knows this set").features().collect(),
+        properties: Vec::new(),
+        root_properties: Vec::new(),
+        comment: None,
+        compatibility: None,
+        filesystem: filesystem(host),
+        initialise: zpl::initialiser(),
+        command: None,
+    }
+}

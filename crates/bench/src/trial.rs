@@ -1,0 +1,441 @@
+//! One measurement: write, settle, open again with cold caches, read, compare.
+//!
+//! What is timed:
+//! - writing, from the first folder created until the pool is synced, everything durable. The source comes from
+//!   memory where it fits.
+//! - reading every byte once, from cold caches, by as many readers as there are threads, with read-ahead. Nothing
+//!   is compared meanwhile, since comparing would take a good part of what a fast codec takes; a second pass,
+//!   not timed, reads everything again and compares it with the source.
+//!
+//! CPU time is that of the whole process. Sizes are read after frees have settled: otherwise they may tell of two
+//! generations of blocks.
+
+use std::sync::Mutex;
+use std::time::Instant;
+
+use format::ObjectId;
+use pool::props::Value;
+use pool::{Options, Pool};
+use procfs::Current as _;
+use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
+use rustix::time::{ClockId, clock_gettime};
+use zpl::{FileKind, Filesystem, NewNode, Piece, SetAttr};
+
+use crate::crew::share;
+use crate::plan::{cores, property};
+use crate::source::Contents;
+use crate::stats::{deviation, median};
+use crate::target::Target;
+use crate::{
+    Configuration, Error, Event, Machine, Phase, Place, Plan, Report, Result, Run, SCHEMA, Source, Spread,
+    Watch, recommend,
+};
+
+/// Bytes of a large file that one thread writes at a time.
+const WRITE_CHUNK: u64 = 4 << 20;
+/// Bytes of records that a measured pool keeps: each is read once, so more would help nobody.
+const CACHE_BYTES: u64 = 512 << 20;
+/// A source of up to this size is measured once before it counts, so that the machine is warm for all alike.
+const WARM_UP_BYTES: u64 = 256 << 20;
+/// Syncs after which frees that do not end are another matter.
+const SETTLE_SYNCS: u32 = 100;
+/// The dataset in a command of which only the user knows it.
+const SOME_DATASET: &str = "POOL/DATASET";
+
+/// Measures all configurations of `plan` on `source`.
+///
+/// # Errors
+/// See [`Error`]. Whatever was made for the measurement is gone then; runs that were finished went to `watch`.
+pub fn run(plan: &Plan, source: &mut Source, watch: &dyn Watch) -> Result<Report> {
+    let configurations = plan.configurations()?;
+    if source.bytes() == 0 {
+        return Err(Error::NoSample);
+    }
+    source.notes().iter().for_each(|note| watch.event(Event::Note(note)));
+    plan.place.check_room(source, &configurations)?;
+    source.load(memory_budget(), watch)?;
+    let repeat = plan.repeat.max(1);
+    let count = configurations.len() * repeat as usize;
+    let begin = |configuration, index, warm_up| {
+        watch.event(Event::Begin { configuration, index, count, warm_up });
+    };
+    if source.is_in_memory() && source.bytes() <= WARM_UP_BYTES {
+        begin(&configurations[0], 0, true);
+        trial(&plan.place, source, &configurations[0], watch)?;
+    }
+    let mut runs = Vec::new();
+    for configuration in &configurations {
+        let mut samples = Vec::new();
+        for _ in 0..repeat {
+            begin(configuration, runs.len() * repeat as usize + samples.len(), false);
+            samples.push(trial(&plan.place, source, configuration, watch)?);
+        }
+        let run = summary(configuration, source, &samples);
+        watch.event(Event::Done(&run));
+        runs.push(run);
+    }
+    let dataset = match &plan.place {
+        Place::Pool { name, .. } => name,
+        Place::Folder(_) => SOME_DATASET,
+    };
+    Ok(Report {
+        schema: SCHEMA,
+        machine: Machine::here(plan.place.backing(), source),
+        version: env!("CARGO_PKG_VERSION").to_owned(),
+        recommendation: recommend(&runs, dataset),
+        runs,
+    })
+}
+
+/// Half of the memory that is free may hold the source; the pool needs the rest.
+fn memory_budget() -> u64 {
+    procfs::Meminfo::current().ok().and_then(|memory| memory.mem_available).unwrap_or(0) / 2
+}
+
+/// What one trial found.
+struct Sample {
+    allocated_bytes: u64,
+    /// Hundredths.
+    compressratio: u64,
+    write: Elapsed,
+    read: Elapsed,
+    verified: bool,
+}
+
+#[derive(Clone, Copy)]
+struct Elapsed {
+    seconds: f64,
+    cpu_seconds: f64,
+}
+
+struct Stopwatch {
+    wall: Instant,
+    cpu: f64,
+}
+
+impl Stopwatch {
+    fn start() -> Stopwatch {
+        Stopwatch { wall: Instant::now(), cpu: process_cpu_seconds() }
+    }
+
+    fn elapsed(&self) -> Elapsed {
+        let micros = |seconds: f64| (seconds * 1e6).round() / 1e6;
+        // At least a microsecond: rates are quotients.
+        Elapsed {
+            seconds: micros(self.wall.elapsed().as_secs_f64()).max(1e-6),
+            cpu_seconds: micros(process_cpu_seconds() - self.cpu),
+        }
+    }
+}
+
+fn process_cpu_seconds() -> f64 {
+    let time = clock_gettime(ClockId::ProcessCPUTime);
+    time.tv_sec as f64 + time.tv_nsec as f64 * 1e-9
+}
+
+fn summary(configuration: &Configuration, source: &Source, samples: &[Sample]) -> Run {
+    let values = |of: fn(&Sample) -> f64| samples.iter().map(of).collect::<Vec<f64>>();
+    let middle = |of| median(&values(of));
+    let spread = |of| deviation(&values(of));
+    // Metadata may come out a few blocks larger or smaller: take the middle one here too.
+    let mut sizes: Vec<(u64, u64)> = samples.iter().map(|s| (s.allocated_bytes, s.compressratio)).collect();
+    sizes.sort_unstable();
+    let (allocated_bytes, compressratio) = sizes[sizes.len() / 2];
+    Run {
+        compression: configuration.compression.clone(),
+        recordsize: configuration.recordsize,
+        threads: configuration.threads,
+        logical_bytes: source.bytes(),
+        allocated_bytes,
+        compressratio: compressratio as f64 / 100.0,
+        write_seconds: middle(|s| s.write.seconds),
+        write_cpu_seconds: middle(|s| s.write.cpu_seconds),
+        read_seconds: middle(|s| s.read.seconds),
+        read_cpu_seconds: middle(|s| s.read.cpu_seconds),
+        verified: samples.iter().all(|s| s.verified),
+        spread: (samples.len() > 1).then(|| Spread {
+            repeat: samples.len() as u32,
+            write_seconds: spread(|s| s.write.seconds),
+            write_cpu_seconds: spread(|s| s.write.cpu_seconds),
+            read_seconds: spread(|s| s.read.seconds),
+            read_cpu_seconds: spread(|s| s.read.cpu_seconds),
+        }),
+    }
+}
+
+/// Measures once, and removes what it made, whatever happens.
+fn trial(place: &Place, source: &Source, configuration: &Configuration, watch: &dyn Watch) -> Result<Sample> {
+    let target = Target::new(place, source.footprint(configuration.recordsize))?;
+    let trial = Trial { target: &target, source, configuration, watch };
+    // In a thread of its own: those that a pool starts stay on the cores of the one that opens it.
+    let measured = std::thread::scope(|scope| {
+        let measuring = scope.spawn(|| {
+            hold_to_cores(configuration.threads);
+            trial.measure()
+        });
+        measuring.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+    });
+    let removed = target.remove(configuration);
+    let sample = measured?;
+    removed.map(|()| sample)
+}
+
+/// Holds this thread and those it starts to `count` cores, where there are more.
+fn hold_to_cores(count: u32) {
+    if count >= cores() {
+        return;
+    }
+    // A system that does not let us still measures, only with more cores than asked for.
+    let Ok(allowed) = sched_getaffinity(None) else { return };
+    let mut fewer = CpuSet::new();
+    (0..CpuSet::MAX_CPU)
+        .filter(|cpu| allowed.is_set(*cpu))
+        .take(count as usize)
+        .for_each(|cpu| fewer.set(cpu));
+    let _ = sched_setaffinity(None, &fewer);
+}
+
+struct Trial<'a> {
+    target: &'a Target<'a>,
+    source: &'a Source,
+    configuration: &'a Configuration,
+    watch: &'a dyn Watch,
+}
+
+impl Trial<'_> {
+    fn measure(&self) -> Result<Sample> {
+        let options = Options {
+            workers: self.configuration.threads as usize,
+            cache_bytes: CACHE_BYTES.min(Options::default().cache_bytes),
+            ..Options::default()
+        };
+        let pool = self.target.create(self.configuration, options.clone())?;
+        let fs = self.filesystem(&pool)?;
+
+        self.watch.event(Event::Phase(Phase::Write));
+        let stopwatch = Stopwatch::start();
+        let ids = self.write(&fs)?;
+        pool.sync().map_err(|source| self.failed("write to", source))?;
+        let write = stopwatch.elapsed();
+
+        self.watch.event(Event::Phase(Phase::Settle));
+        self.settle(&pool)?;
+        let allocated_bytes = self.number(&pool, "used")?;
+        let compressratio = self.number(&pool, "compressratio")?;
+        drop(fs);
+        pool.export().map_err(|source| self.failed("close", source))?;
+        self.target.drop_caches();
+        let pool = self.target.open(self.configuration, options)?;
+        let fs = self.filesystem(&pool)?;
+
+        self.watch.event(Event::Phase(Phase::Read));
+        let stopwatch = Stopwatch::start();
+        self.read(&fs, &ids)?;
+        let read = stopwatch.elapsed();
+
+        self.watch.event(Event::Phase(Phase::Verify));
+        let verified = self.verify(&fs, &ids)?;
+        drop(fs);
+        pool.export().map_err(|source| self.failed("close", source))?;
+        Ok(Sample { allocated_bytes, compressratio, write, read, verified })
+    }
+
+    fn filesystem(&self, pool: &Pool) -> Result<Filesystem> {
+        let dataset = pool.open(&self.target.dataset()).map_err(|source| self.failed("open", source))?;
+        Filesystem::open(dataset).map_err(|source| self.at("open", "the dataset", source))
+    }
+
+    fn failed(&self, doing: &str, source: pool::Error) -> Error {
+        self.target.failed(doing, self.configuration, source)
+    }
+
+    fn at(&self, doing: &str, what: &str, source: zpl::Error) -> Error {
+        Error::Filesystem {
+            doing: format!("{doing} {what}"),
+            configuration: self.configuration.to_string(),
+            source,
+        }
+    }
+
+    fn at_file(&self, doing: &str, contents: &Contents, source: zpl::Error) -> Error {
+        self.at(doing, &format!("'{}'", contents.path().display()), source)
+    }
+
+    /// Writes all files; gives the object of each entry.
+    fn write(&self, fs: &Filesystem) -> Result<Vec<ObjectId>> {
+        let entries = self.source.entries();
+        let mut ids: Vec<Mutex<Option<ObjectId>>> = Vec::with_capacity(entries.len());
+        let mut jobs = Vec::new();
+        let records_per_job = (WRITE_CHUNK / self.configuration.recordsize).max(1);
+        for (index, entry) in entries.iter().enumerate() {
+            let Some(contents) = &entry.contents else {
+                let parent = parent_of(fs, &ids, entry.parent);
+                let folder = fs.create(parent, &entry.name, &NewNode::new(FileKind::Directory, 0o755));
+                let folder = folder.map_err(|source| self.at("create", "a folder", source))?;
+                ids.push(Mutex::new(Some(folder)));
+                continue;
+            };
+            ids.push(Mutex::new(None));
+            let records = contents.size.div_ceil(self.configuration.recordsize);
+            let mut first = 0;
+            // An empty file is a job too.
+            loop {
+                let end = (first + records_per_job).min(records);
+                jobs.push((index, first..end));
+                first = end;
+                if first >= records {
+                    break;
+                }
+            }
+        }
+        share(self.configuration.threads, jobs.len(), self.watch, |job| {
+            let (index, records) = &jobs[job];
+            let entry = &entries[*index];
+            let contents = entry.contents.as_ref().expect("only files are jobs");
+            let failed = |source| self.at_file("write", contents, source);
+            let id = {
+                let mut id = ids[*index].lock().expect("no code panics while holding an object's number");
+                match *id {
+                    Some(id) => id,
+                    None => {
+                        let parent = parent_of(fs, &ids, entry.parent);
+                        let new = NewNode::new(FileKind::Regular, 0o644);
+                        *id.insert(fs.create(parent, &entry.name, &new).map_err(failed)?)
+                    }
+                }
+            };
+            self.write_records(fs, id, contents, records.clone())
+        })?;
+        let known =
+            |id: Mutex<Option<ObjectId>>| id.into_inner().ok().flatten().expect("every file was a job");
+        Ok(ids.into_iter().map(known).collect())
+    }
+
+    fn write_records(
+        &self,
+        fs: &Filesystem,
+        id: ObjectId,
+        contents: &Contents,
+        records: std::ops::Range<u64>,
+    ) -> Result<()> {
+        let recordsize = self.configuration.recordsize;
+        let failed = |source| self.at_file("write", contents, source);
+        let reader = contents.reader()?;
+        for record in records {
+            if self.watch.stopped() {
+                return Err(Error::Interrupted);
+            }
+            let offset = record * recordsize;
+            let len = recordsize.min(contents.size - offset);
+            match reader.record(offset, len as usize)? {
+                Some(data) => {
+                    fs.write_record(id, offset, data).map_err(failed)?;
+                    self.watch.event(Event::Bytes(len));
+                }
+                None if offset + len == contents.size => {
+                    let size = SetAttr { size: Some(contents.size), ..SetAttr::default() };
+                    fs.setattr(id, &size).map_err(failed)?;
+                }
+                None => {}
+            }
+        }
+        reader.finish()
+    }
+
+    /// Waits until what was freed is free, and the numbers are those of a synced txg.
+    fn settle(&self, pool: &Pool) -> Result<()> {
+        let failed = |source| self.failed("write to", source);
+        for _ in 0..SETTLE_SYNCS {
+            pool.sync().map_err(failed)?;
+            if pool.freeing().map_err(failed)? == 0 {
+                break;
+            }
+        }
+        pool.sync().map_err(failed)
+    }
+
+    /// A numeric property of the dataset.
+    fn number(&self, pool: &Pool, name: &str) -> Result<u64> {
+        let failed = |source| self.failed("read the properties of", source);
+        let info = pool.dataset(&self.target.dataset()).map_err(failed)?;
+        match pool.property(&info, property(name)).map_err(failed)? {
+            Some((Value::Number(number), _)) => Ok(number),
+            _ => unreachable!("every file system has the number '{name}'"),
+        }
+    }
+
+    /// Reads every byte of every file.
+    fn read(&self, fs: &Filesystem, ids: &[ObjectId]) -> Result<()> {
+        self.each_file(fs, ids, |_, _, pieces| {
+            for piece in pieces {
+                if let Some(data) = piece?.data() {
+                    self.watch.event(Event::Bytes(data.len() as u64));
+                }
+            }
+            Ok(())
+        })
+    }
+
+    /// Whether every byte of every file is what its source has.
+    fn verify(&self, fs: &Filesystem, ids: &[ObjectId]) -> Result<bool> {
+        let all_same = std::sync::atomic::AtomicBool::new(true);
+        self.each_file(fs, ids, |contents, size, pieces| {
+            let reader = contents.reader()?;
+            let mut same = size == contents.size;
+            for piece in pieces {
+                same &= match piece? {
+                    Piece::Data { offset, record, len } => {
+                        self.watch.event(Event::Bytes(len as u64));
+                        reader.has(offset, &record[..len])?
+                    }
+                    Piece::Hole { offset, len } => reader.has_zeros(offset, len)?,
+                };
+            }
+            reader.finish()?;
+            if !same {
+                all_same.store(false, std::sync::atomic::Ordering::Relaxed);
+                let path = contents.path().display();
+                self.watch.event(Event::Note(&format!(
+                    "'{path}' was read back differently ({})",
+                    self.configuration
+                )));
+            }
+            Ok(())
+        })?;
+        Ok(all_same.into_inner())
+    }
+
+    /// Hands the pieces of each file to `sink`, which sees errors of reading as its own.
+    fn each_file(
+        &self,
+        fs: &Filesystem,
+        ids: &[ObjectId],
+        sink: impl Fn(&Contents, u64, &mut dyn Iterator<Item = Result<Piece>>) -> Result<()> + Sync,
+    ) -> Result<()> {
+        let files: Vec<(&Contents, ObjectId)> = self
+            .source
+            .entries()
+            .iter()
+            .zip(ids)
+            .filter_map(|(entry, id)| Some((entry.contents.as_ref()?, *id)))
+            .collect();
+        share(self.configuration.threads, files.len(), self.watch, |index| {
+            let (contents, id) = files[index];
+            let failed = |source| self.at_file("read back", contents, source);
+            let records = fs.read_records(id).map_err(failed)?;
+            let size = records.size();
+            let mut pieces = records.map(|piece| match self.watch.stopped() {
+                true => Err(Error::Interrupted),
+                false => piece.map_err(failed),
+            });
+            sink(contents, size, &mut pieces)
+        })
+    }
+}
+
+/// The folder of an entry; folders stand before what is in them.
+fn parent_of(fs: &Filesystem, ids: &[Mutex<Option<ObjectId>>], parent: Option<usize>) -> ObjectId {
+    let Some(parent) = parent else { return fs.root() };
+    let id = ids[parent].lock().expect("no code panics while holding an object's number");
+    id.expect("folders are created before files")
+}

@@ -1,0 +1,274 @@
+//! Values of dataset properties: judged against the pool when they are set, shown with their sources.
+//!
+//! From:   `property=value` words; open pools.
+//! To:     `zfs create`, `set`, `get`, `list`, and `zpool create -O`.
+
+use format::{ChecksumKind, Compression};
+use format::compression::CompressionSetting;
+use format::features::{self, Feature};
+use pool::props::dataset::{self as props, Asked};
+use pool::props::{
+    Access, BLOCK_MAX, BLOCK_MAX_PLAIN, DatasetKind, Property, PropertyError, Source, Value, names,
+};
+use pool::{DatasetInfo, FeatureState, NewFilesystem, Pool};
+
+use crate::dates;
+
+/// Why a value is refused.
+#[derive(Debug, thiserror::Error)]
+pub enum Refusal {
+    /// In the words of OpenZFS.
+    #[error(transparent)]
+    Property(#[from] PropertyError),
+    /// In words of its own.
+    #[error("{0}")]
+    Reason(String),
+}
+
+fn refuse<T>(text: impl Into<String>) -> Result<T, Refusal> {
+    Err(Refusal::Reason(text.into()))
+}
+
+/// What a new file system is to have.
+#[derive(Debug)]
+pub struct Creation {
+    /// Local properties, by name.
+    pub local: Vec<(String, Value)>,
+    /// What is fixed for ever at its creation.
+    pub filesystem: NewFilesystem,
+}
+
+/// Reads the properties of a new file system. `parent` is where it would inherit from; `enabled` tells which
+/// features the pool has.
+///
+/// # Errors
+/// The first that is refused, in the order given.
+pub fn creation(
+    assignments: &[(&str, &str)],
+    parent: Option<(&Pool, &DatasetInfo)>,
+    enabled: &dyn Fn(&Feature) -> bool,
+) -> Result<Creation, Refusal> {
+    let mut local = Vec::new();
+    let mut fixed: [Option<u64>; 3] = [None; 3];
+    let mut encryption = false;
+    let mut key_words = Vec::new();
+    for &(word, text) in assignments {
+        let Some(property) = props::parse(word) else {
+            if let Some(Asked::Account(_)) = props::ask(word) {
+                return refuse(format!("setting '{word}' is not supported yet"));
+            }
+            names::check_user_property(word, text)?;
+            local.push((word.to_owned(), Value::Text(text.to_owned())));
+            continue;
+        };
+        property.check_settable(DatasetKind::Filesystem, true)?;
+        let value = property.parse_value(text)?;
+        check_filesystem(property, &value, enabled)?;
+        match (property.name, &value) {
+            ("casesensitivity", Value::Number(n)) => fixed[0] = Some(*n),
+            ("normalization", Value::Number(n)) => fixed[1] = Some(*n),
+            ("utf8only", Value::Number(n)) => fixed[2] = Some(*n),
+            ("version", Value::Number(5)) => {}
+            ("version", _) => return refuse("file systems of a version below 5 are not supported yet"),
+            ("encryption", Value::Number(n)) => encryption = *n != 0 && *n != 2,
+            ("keyformat" | "pbkdf2iters", Value::Number(n)) if *n != 0 => key_words.push(property.name),
+            ("keyformat" | "pbkdf2iters", _) => {}
+            ("keylocation", Value::Text(text)) if text != "none" => key_words.push(property.name),
+            ("keylocation", _) => {}
+            _ => local.push((property.name.to_owned(), value)),
+        }
+    }
+    match (encryption, key_words.contains(&"keyformat")) {
+        (true, false) => return refuse("Keyformat required for new encryption root."),
+        (true, true) => return refuse("encryption is not supported yet"),
+        (false, _) if !key_words.is_empty() => {
+            return refuse("Encryption must be turned on to set encryption properties.");
+        }
+        _ => {}
+    }
+    // Children of a file system have their names judged as it does, unless told otherwise.
+    let inherited = |name: &str| -> u64 {
+        let property = props::parse(name).expect("the table has it");
+        match parent.and_then(|(pool, info)| pool.property(info, property).ok().flatten()) {
+            Some((Value::Number(n), _)) => n,
+            _ => 0,
+        }
+    };
+    let normalization = fixed[1].unwrap_or_else(|| inherited("normalization"));
+    let utf8only = match (fixed[1], fixed[2]) {
+        (Some(form), Some(0)) if form != 0 => return Err(PropertyError::Utf8Only.into()),
+        (_, Some(flag)) => flag != 0,
+        (Some(form), None) if form != 0 => true,
+        _ => inherited("utf8only") != 0 || normalization != 0,
+    };
+    let filesystem = NewFilesystem {
+        host: parent.map_or_else(storage::host::Host::system, |(pool, _)| pool.host().clone()),
+        normalization,
+        utf8only,
+        casesensitivity: fixed[0].unwrap_or_else(|| inherited("casesensitivity")),
+        project_quota: enabled(&features::PROJECT_QUOTA),
+    };
+    Ok(Creation { local, filesystem })
+}
+
+/// What holds for a value on any file system of a pool with these features.
+fn check_filesystem(
+    property: &'static Property,
+    value: &Value,
+    enabled: &dyn Fn(&Feature) -> bool,
+) -> Result<(), Refusal> {
+    let needs = |feature: &Feature| if enabled(feature) { Ok(()) } else { Err(PropertyError::NeedsFeature) };
+    let Value::Number(number) = *value else { return Ok(()) };
+    match property.name {
+        "recordsize" => {
+            let max = if enabled(&features::LARGE_BLOCKS) { BLOCK_MAX } else { BLOCK_MAX_PLAIN };
+            property.check_block_size(number, max)?;
+        }
+        "compression" => match CompressionSetting::from_property(number).map(|setting| setting.algorithm) {
+            Ok(Compression::Zstd) => needs(&features::ZSTD_COMPRESS)?,
+            Ok(Compression::Lz4) => needs(&features::LZ4_COMPRESS)?,
+            _ => {}
+        },
+        "checksum" | "dedup" => {
+            match ChecksumKind::from_disk(number & 0xff) {
+                Ok(ChecksumKind::Sha512) => needs(&features::SHA512)?,
+                Ok(ChecksumKind::Skein) => needs(&features::SKEIN)?,
+                Ok(ChecksumKind::Edonr) => needs(&features::EDONR)?,
+                Ok(ChecksumKind::Blake3) => needs(&features::BLAKE3)?,
+                _ => {}
+            }
+        }
+        "dnodesize" if number != 0 => needs(&features::LARGE_DNODE)?,
+        "longname" if number != 0 => needs(&features::LONGNAME)?,
+        "filesystem_limit" | "snapshot_limit" => needs(&features::FILESYSTEM_LIMITS)?,
+        "refreservation" if number == pool::props::AUTO => {
+            return Err(PropertyError::AutoOnlyOnVolumes { name: property.name }.into());
+        }
+        _ => {}
+    }
+    Ok(())
+}
+
+/// Which features a pool has enabled.
+pub fn enabled_in(pool: &Pool) -> impl Fn(&Feature) -> bool {
+    let info = pool.info();
+    move |feature| info.feature(feature) != FeatureState::Disabled
+}
+
+/// Reads one assignment for an existing dataset. Gives the name and value to store; `None` when the value is
+/// what it has for ever.
+///
+/// # Errors
+/// Why it is refused.
+pub fn change(
+    pool: &Pool,
+    info: &DatasetInfo,
+    word: &str,
+    text: &str,
+) -> Result<Option<(String, Option<Value>)>, Refusal> {
+    let Some(property) = props::parse(word) else {
+        if let Some(Asked::Account(_)) = props::ask(word) {
+            return refuse(format!("setting '{word}' is not supported yet"));
+        }
+        names::check_user_property(word, text)?;
+        return match info.kind {
+            DatasetKind::Snapshot => refuse("properties of snapshots are not supported yet"),
+            _ => Ok(Some((word.to_owned(), Some(Value::Text(text.to_owned()))))),
+        };
+    };
+    property.check_settable(info.kind, false)?;
+    let value = property.parse_value(text)?;
+    if info.kind == DatasetKind::Filesystem {
+        check_filesystem(property, &value, &enabled_in(pool))?;
+    }
+    if let Value::Number(number) = value {
+        check_space(pool, info, property.name, number)?;
+    }
+    match (property.name, &value) {
+        ("version", Value::Number(n)) if *n < 5 => Err(PropertyError::Downgrade { at: 5 }.into()),
+        ("version", _) => Ok(None),
+        ("keylocation", Value::Text(text)) if text != "none" => {
+            refuse("keylocation must be 'none' for unencrypted datasets")
+        }
+        ("keylocation", _) => Ok(None),
+        ("volsize", _) => refuse("volumes are not supported yet"),
+        _ => Ok(Some((property.name.to_owned(), Some(value)))),
+    }
+}
+
+/// Quotas may not fall below what is used, reservations not exceed what is there.
+fn check_space(pool: &Pool, info: &DatasetInfo, name: &str, number: u64) -> Result<(), Refusal> {
+    let (dir, phys) = (&info.dir, &info.phys);
+    let available = || -> u64 {
+        let property = props::parse("available").expect("the table has it");
+        match pool.property(info, property) {
+            Ok(Some((Value::Number(bytes), _))) => bytes,
+            _ => 0,
+        }
+    };
+    match name {
+        "quota" if number != 0 && (number < dir.used_bytes || number < dir.reserved) => {
+            Err(PropertyError::BelowUse.into())
+        }
+        "refquota" if number != 0 && number < phys.referenced_bytes => Err(PropertyError::BelowUse.into()),
+        "reservation" => {
+            let more = number.max(dir.used_bytes).saturating_sub(dir.used_bytes.max(dir.reserved));
+            let over_quota = dir.quota != 0 && number > dir.quota;
+            if more > 0 && (more > available() || over_quota) { Err(PropertyError::AboveSpace.into()) } else { Ok(()) }
+        }
+        "refreservation" => {
+            let more = number.saturating_sub(phys.unique_bytes).saturating_sub(dir.used_breakdown.refrsrv);
+            let over_quota = dir.quota != 0 && number > dir.quota;
+            if more > 0 && (more > available() || over_quota) { Err(PropertyError::AboveSpace.into()) } else { Ok(()) }
+        }
+        _ => Ok(()),
+    }
+}
+
+/// A property of a dataset as it is shown.
+#[derive(Debug, Clone)]
+pub struct Shown {
+    /// As `-p` or people want it.
+    pub text: String,
+    /// As people read it.
+    pub human: String,
+    /// What it is sorted by; `None` sorts last.
+    pub value: Option<Value>,
+    pub source: Source,
+}
+
+impl Shown {
+    fn absent() -> Shown {
+        Shown { text: "-".to_owned(), human: "-".to_owned(), value: None, source: Source::None }
+    }
+
+    fn text(text: String, source: Source) -> Shown {
+        Shown { human: text.clone(), value: Some(Value::Text(text.clone())), text, source }
+    }
+}
+
+/// What a word asks for of a dataset.
+///
+/// # Errors
+/// If the pool cannot be read.
+pub fn show(pool: &Pool, info: &DatasetInfo, asked: &Asked, raw: bool) -> pool::Result<Shown> {
+    Ok(match asked {
+        Asked::Native(property) => match pool.property(info, property)? {
+            Some((value, source)) => {
+                let source = match property.access {
+                    Access::ReadOnly => Source::None,
+                    _ => source,
+                };
+                let human = dates::value(property, &value, false);
+                let text = if raw { dates::value(property, &value, true) } else { human.clone() };
+                Shown { text, human, value: Some(value), source }
+            }
+            None => Shown::absent(),
+        },
+        Asked::User(name) => match pool.user_property(info, name)? {
+            Some((text, source)) => Shown::text(text, source),
+            None => Shown::absent(),
+        },
+        Asked::Account(_) | Asked::WrittenSince(_) => Shown::absent(),
+    })
+}

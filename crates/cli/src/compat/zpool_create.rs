@@ -1,0 +1,379 @@
+//! `zpool create`.
+
+use std::io::Read;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use format::config::{PoolState, VERSION_FEATURES};
+use format::features::{self, Feature};
+use format::label;
+use pool::known::KnownPool;
+use pool::props::pool::{self as props, Moment};
+use pool::props::{Value, names};
+use pool::{CreateSpec, Options, Pool, labels};
+use storage::host::{Access, Disk, FileDisk};
+
+use super::Call;
+use super::dataset_values::{self, Creation};
+use crate::args::{Assignments, assignment};
+use crate::messages::{Action, Failure, reason};
+use crate::open;
+use crate::out::Console;
+
+/// Words of a vdev specification that are no devices, with the least number of devices behind each.
+const LAYOUTS: [(&str, usize); 11] = [
+    ("mirror", 2),
+    ("raidz", 2),
+    ("raidz1", 2),
+    ("raidz2", 3),
+    ("raidz3", 4),
+    ("spare", 1),
+    ("log", 1),
+    ("cache", 1),
+    ("special", 1),
+    ("dedup", 1),
+    ("draid", 2),
+];
+
+/// The options of `create`, read and judged as far as no device must be looked at.
+struct Wanted {
+    ashift: Option<u32>,
+    version: u64,
+    features: Vec<&'static Feature>,
+    stored: Vec<(String, Value)>,
+    comment: Option<String>,
+    compatibility: Option<String>,
+    altroot: Option<String>,
+    cachefile: Option<String>,
+}
+
+/// Runs `zpool create`.
+///
+/// # Errors
+/// Usage, or the reason why there is no new pool; then nothing was changed.
+pub fn run(call: &Call, console: &mut Console) -> Result<(), Failure> {
+    let args = &call.args;
+    let own = Assignments::collect(args.values("o"), |word| props::parse(word).map(|p| p.name))?;
+    for (name, value) in own.iter() {
+        if props::ask(name).is_none() {
+            return Err(Failure::refused(format!("property '{name}' is not a valid pool or vdev property")));
+        }
+        if name == "ashift" {
+            props::ashift_option(value).map_err(|error| Failure::refused(error.to_string()))?;
+        }
+    }
+    let filesystem = root_assignments(args.values("O"), args.value("m"))?;
+    let Some((name, devices)) = args.operands.split_first() else {
+        return Err(Failure::usage("missing pool name argument"));
+    };
+    if devices.is_empty() {
+        return Err(Failure::usage("missing vdev specification"));
+    }
+    if args.has("t") {
+        return Err(Failure::refused("cenote: not supported yet: zpool create -t"));
+    }
+    let failed = |reason: &dyn std::fmt::Display| Action::Create(name).failed(reason);
+    let paths = device_paths(name, devices)?;
+    check_name(name, call, &paths)?;
+    if let Some(place) = args.value("m") {
+        check_mountpoint(place)?;
+    }
+    check_use(&paths, args.has("f"), call)?;
+    let wanted = read_options(&own, args.has("d"), args.value("R")).map_err(|reason| match reason {
+        Refused::Reason(reason) => failed(&reason),
+        Refused::Line(line) => Failure::refused(line),
+    })?;
+    let enabled = |feature: &Feature| wanted.features.iter().any(|other| other.name == feature.name);
+    let root: Vec<(&str, &str)> = filesystem.iter().map(|(n, v)| (n.as_str(), v.as_str())).collect();
+    let Creation { local, filesystem } =
+        dataset_values::creation(&root, None, &enabled).map_err(|error| failed(&error))?;
+    if open::known().read().map_err(open::NotOpen::from)?.iter().any(|pool| pool.name == *name) {
+        return Err(failed(&reason::POOL_EXISTS));
+    }
+    for path in &paths {
+        let bytes = FileDisk::open(path, Access::Peek).map(|disk| disk.size());
+        if bytes.is_ok_and(|bytes| bytes < label::MIN_DEVICE) {
+            return Err(failed(&"one or more devices is less than the minimum size (64M)"));
+        }
+    }
+    if args.has("n") {
+        console.line(&format!("would create '{name}' with the following layout:\n\n\t{name}"))?;
+        return paths.iter().try_for_each(|path| console.line(&format!("\t  {}", path.display())));
+    }
+    let mut disks: Vec<Arc<dyn Disk>> = Vec::new();
+    for path in &paths {
+        let access = Access::ReadWrite { exclusive: true };
+        disks.push(Arc::new(pool::open_disk(path, access).map_err(|error| failed(&error))?));
+    }
+    let spec = CreateSpec {
+        name: name.clone(),
+        disks: disks.clone(),
+        ashift: wanted.ashift,
+        version: wanted.version,
+        features: wanted.features,
+        properties: wanted.stored,
+        root_properties: local,
+        comment: wanted.comment,
+        compatibility: wanted.compatibility,
+        filesystem,
+        initialise: zpl::initialiser(),
+        command: Some(call.line.clone()),
+    };
+    let made = Pool::create(spec, Options::default()).and_then(|pool| {
+        let guid = pool.guid();
+        pool.export().map(|()| guid)
+    });
+    let guid = match made {
+        Ok(guid) => guid,
+        Err(error) => {
+            // Half a pool is none: its devices are as unused as before.
+            disks.iter().for_each(|disk| drop(labels::clear(disk)));
+            return Err(failed(&error));
+        }
+    };
+    let altroot = wanted.altroot;
+    let cachefile = wanted.cachefile.or_else(|| altroot.as_ref().map(|_| "none".to_owned()));
+    let known =
+        KnownPool { name: name.clone(), guid, devices: paths, altroot, read_only: false, cachefile };
+    open::known().enter(known).map_err(|error| Failure::from(open::NotOpen::from(error)))
+}
+
+/// Properties of the root file system: `-O`, and `-m` as its mountpoint.
+fn root_assignments<'a>(
+    texts: impl Iterator<Item = &'a str>,
+    mountpoint: Option<&str>,
+) -> Result<Vec<(String, String)>, Failure> {
+    let mut all: Vec<(String, String)> = Vec::new();
+    for text in texts {
+        let (word, value) = assignment(text)?;
+        let name = match pool::props::dataset::parse(word) {
+            Some(property) => property.name,
+            None if names::is_user_property(word) => word,
+            None => return Err(Failure::refused(format!("property '{word}' is not a valid filesystem property"))),
+        };
+        if all.iter().any(|(other, _)| other == name) {
+            return Err(crate::args::AssignError::Twice(name.to_owned()).into());
+        }
+        all.push((name.to_owned(), value.to_owned()));
+    }
+    if let Some(path) = mountpoint {
+        all.retain(|(name, _)| name != "mountpoint");
+        all.push(("mountpoint".to_owned(), path.to_owned()));
+    }
+    Ok(all)
+}
+
+/// The devices of a stripe. Other layouts are refused by name.
+fn device_paths(name: &str, words: &[String]) -> Result<Vec<PathBuf>, Failure> {
+    let least = |word: &str| {
+        let plain = LAYOUTS.iter().find(|(layout, _)| *layout == word).map(|(_, least)| *least);
+        let draid = word.strip_prefix("draid").filter(|rest| rest.starts_with([':', '1', '2', '3']));
+        plain.or_else(|| draid.map(|_| 2))
+    };
+    for (at, word) in words.iter().enumerate() {
+        let Some(least) = least(word) else { continue };
+        let behind = words[at + 1..].iter().take_while(|w| LAYOUTS.iter().all(|(layout, _)| layout != w)).count();
+        if behind < least && least > 1 {
+            let line = format!("invalid vdev specification: {word} requires at least {least} devices");
+            return Err(Failure::refused(line));
+        }
+    }
+    // A pool called like a layout is a forgotten name.
+    if let Err(error @ names::NameError::Reserved) = names::check_pool(name, true) {
+        return Err(Action::Create(name).failed(error).hint("pool name may have been omitted"));
+    }
+    if let Some(word) = words.iter().find(|word| least(word).is_some()) {
+        let line = format!("cannot create '{name}': '{word}' vdevs are not supported yet; files and devices alone are striped");
+        return Err(Failure::refused(line));
+    }
+    words.iter().map(|word| device_path(word)).collect()
+}
+
+fn device_path(word: &str) -> Result<PathBuf, Failure> {
+    if word.starts_with('/') {
+        let path = PathBuf::from(word);
+        return match std::fs::metadata(&path) {
+            Ok(_) => Ok(path),
+            Err(_) => Err(Failure::refused(format!("cannot resolve path '{word}'"))),
+        };
+    }
+    let device = Path::new("/dev").join(word);
+    if device.exists() {
+        return Ok(device);
+    }
+    let failure = Failure::refused(format!("cannot open '{word}': no such device in /dev"))
+        .hint("must be a full path or shorthand device name");
+    // People make images in the folder where they are.
+    let file = open::absolute(Path::new(word));
+    Err(if file.is_file() { failure.hint(format!("the file here is '{}'", file.display())) } else { failure })
+}
+
+fn check_name(name: &str, call: &Call, paths: &[PathBuf]) -> Result<(), Failure> {
+    let Err(error) = names::check_pool(name, true) else { return Ok(()) };
+    // What is wrong with the devices is said first.
+    check_use(paths, call.args.has("f"), call)?;
+    let failure = Action::Create(name).failed(error);
+    Err(match (error, name.contains('/')) {
+        (_, true) => failure.hint("use 'zfs create' to create a dataset"),
+        (names::NameError::TooLong, _) => failure,
+        _ => failure.hint("pool name may have been omitted"),
+    })
+}
+
+fn check_mountpoint(place: &str) -> Result<(), Failure> {
+    let filled = Path::new(place).is_absolute()
+        && std::fs::read_dir(place).is_ok_and(|mut entries| entries.next().is_some());
+    if filled {
+        return Err(Failure::refused(format!("mountpoint '{place}' exists and is not empty"))
+            .hint("use '-m' option to provide a different default"));
+    }
+    Ok(())
+}
+
+/// Whether a device belongs to somebody already.
+fn check_use(paths: &[PathBuf], force: bool, call: &Call) -> Result<(), Failure> {
+    let known = open::known().read().map_err(open::NotOpen::from)?;
+    let (mut overridable, mut firm) = (Vec::new(), Vec::new());
+    for path in paths {
+        let disk = match FileDisk::open(path, Access::Peek) {
+            Ok(disk) => disk,
+            Err(error) => return Err(Action::Create(&call.args.operands[0]).failed(error)),
+        };
+        let labels = labels::read(&disk);
+        let shown = path.display();
+        if let Some(config) = labels.pool_configs().max_by_key(|config| config.txg) {
+            let pool = &config.name;
+            match known.iter().find(|other| other.guid == config.pool_guid) {
+                Some(other) => firm.push(format!("{shown} is part of active pool '{}'", other.name)),
+                None => match config.state {
+                    PoolState::Exported => overridable.push(format!("{shown} is part of exported pool '{pool}'")),
+                    PoolState::Active => {
+                        overridable.push(format!("{shown} is part of potentially active pool '{pool}'"));
+                    }
+                    _ => {}
+                },
+            }
+        } else if let Some(kind) = filesystem_on(path) {
+            overridable.push(format!("{shown} contains a filesystem of type '{kind}'"));
+        }
+    }
+    let failure = |advice: &str, lines: Vec<String>| {
+        let mut all = vec!["invalid vdev specification".to_owned(), advice.to_owned()];
+        all.extend(lines);
+        Err(Failure::Refused(all))
+    };
+    if force && !firm.is_empty() {
+        return failure("the following errors must be manually repaired:", firm);
+    }
+    firm.extend(overridable);
+    if !force && !firm.is_empty() {
+        return failure("use '-f' to override the following errors:", firm);
+    }
+    for (i, path) in paths.iter().enumerate() {
+        let same = |other: &PathBuf| other == path || other.canonicalize().ok() == path.canonicalize().ok();
+        if paths[..i].iter().any(same) {
+            let why = "one or more vdevs refer to the same device, or one of the devices is part of an active md or lvm device";
+            return Err(Action::Create(&call.args.operands[0]).failed(why));
+        }
+    }
+    Ok(())
+}
+
+/// Signatures of other file systems: their offset, bytes and name.
+const SIGNATURES: [(usize, &[u8], &str); 7] = [
+    (0x438, &[0x53, 0xef], "ext4"),
+    (0, b"XFSB", "xfs"),
+    (0x10040, b"_BHRfS_M", "btrfs"),
+    (4086, b"SWAPSPACE2", "swap"),
+    (0, b"LUKS\xba\xbe", "crypto_LUKS"),
+    (3, b"NTFS    ", "ntfs"),
+    (0x218, b"LVM2 001", "LVM2_member"),
+];
+
+/// The file system whose signature a device bears.
+fn filesystem_on(path: &Path) -> Option<&'static str> {
+    let mut start = Vec::new();
+    std::fs::File::open(path).ok()?.take(0x10048).read_to_end(&mut start).ok()?;
+    let bears = |(at, bytes, _): &&(usize, &[u8], &str)| start.get(*at..at + bytes.len()) == Some(*bytes);
+    SIGNATURES.iter().find(bears).map(|(_, _, name)| *name)
+}
+
+/// Why options are refused: as the reason of the action, or as a line of its own.
+enum Refused {
+    Reason(String),
+    Line(String),
+}
+
+fn read_options(own: &Assignments, none: bool, altroot: Option<&str>) -> Result<Wanted, Refused> {
+    let reason = |error: &dyn std::fmt::Display| Refused::Reason(error.to_string());
+    let mut wanted = Wanted {
+        ashift: None,
+        version: VERSION_FEATURES,
+        features: Vec::new(),
+        stored: Vec::new(),
+        comment: None,
+        compatibility: None,
+        altroot: altroot.map(str::to_owned),
+        cachefile: None,
+    };
+    if let Some(path) = altroot.filter(|path| !path.starts_with('/')) {
+        return Err(reason(&pool::props::PropertyError::NotAbsolute { text: path.to_owned() }));
+    }
+    let mut switched: Vec<(&'static Feature, bool)> = Vec::new();
+    for (name, value) in own.iter() {
+        if let Some(feature) = name.strip_prefix("feature@") {
+            let Some(feature) = features::by_name(feature) else {
+                return Err(Refused::Reason(format!("feature '{feature}' unsupported by kernel")));
+            };
+            switched.push((feature, super::zpool_props::feature_word(name, value).map_err(|e| reason(&e))?));
+            continue;
+        }
+        let Some(property) = props::parse(name) else {
+            return Err(reason(&pool::props::PropertyError::Unknown { name: name.to_owned() }));
+        };
+        props::check_settable(property, Moment::Create).map_err(|error| reason(&error))?;
+        if name == "compatibility" {
+            wanted.compatibility = Some(value.to_owned()).filter(|value| value != "off" && !value.is_empty());
+            continue;
+        }
+        let parsed = property.parse_value(value).map_err(|error| reason(&error))?;
+        match (name, parsed) {
+            ("ashift", Value::Number(0)) => {}
+            ("ashift", Value::Number(shift)) => {
+                wanted.ashift = Some(shift as u32);
+                wanted.stored.push(("ashift".to_owned(), Value::Number(shift)));
+            }
+            ("version", Value::Number(version)) => wanted.version = version,
+            ("comment", Value::Text(text)) => wanted.comment = Some(text).filter(|text| !text.is_empty()),
+            ("altroot", Value::Text(text)) => wanted.altroot = Some(text),
+            ("cachefile", Value::Text(text)) => wanted.cachefile = Some(text).filter(|text| !text.is_empty()),
+            ("bootfs", _) => return Err(Refused::Reason("property 'bootfs' can only be set on an existing pool".into())),
+            ("multihost", Value::Number(1)) => {
+                return Err(reason(&pool::props::PropertyError::NeedsHostId));
+            }
+            (name, value) => wanted.stored.push((name.to_owned(), value)),
+        }
+    }
+    if wanted.version < VERSION_FEATURES {
+        if let Some((feature, _)) = switched.iter().find(|(_, on)| *on) {
+            return Err(Refused::Reason(format!(
+                "feature '{}' cannot be enabled in a pool of version {}",
+                feature.name, wanted.version
+            )));
+        }
+        return Ok(wanted);
+    }
+    let compatibility = wanted.compatibility.as_deref().unwrap_or("off");
+    let allowed = super::features::allowed(compatibility)
+        .map_err(|name| Refused::Line(format!("Error: could not read/parse feature file(s): {name} ")))?;
+    let off = |feature: &Feature| switched.iter().any(|(other, on)| !on && other.name == feature.name);
+    if !none {
+        wanted.features = allowed.into_iter().filter(|feature| !off(feature)).collect();
+    }
+    for (feature, on) in switched {
+        if on && !wanted.features.iter().any(|other| other.name == feature.name) {
+            wanted.features.push(feature);
+        }
+    }
+    Ok(wanted)
+}

@@ -1,0 +1,348 @@
+//! `zpool import`, `export` and `destroy`: what is imported stands in the file of known pools.
+
+use std::path::PathBuf;
+
+use format::Guid;
+use format::config::PoolState;
+use pool::known::KnownPool;
+use pool::props::pool::{self as props, Moment};
+use pool::props::names;
+use pool::{Found, Options, Pool};
+
+use super::Call;
+use super::view::{self, Naming, State, VdevView};
+use crate::args::assignment;
+use crate::messages::{Action, Failure, reason};
+use crate::open::{self, Intent, NotOpen};
+use crate::out::Console;
+
+/// Where devices are sought unless `-d` says otherwise.
+const FOLDERS: [&str; 3] = ["/dev/disk/by-id", "/dev/disk/by-path", "/dev"];
+
+/// What an imported pool is to be like.
+#[derive(Clone, Default)]
+struct Wanted {
+    altroot: Option<String>,
+    cachefile: Option<String>,
+    read_only: bool,
+    /// Pool properties to set, as `property=value`.
+    stored: Vec<(&'static str, pool::props::Value)>,
+}
+
+/// Runs `zpool import`.
+///
+/// # Errors
+/// Usage, or why a pool is not imported.
+pub fn import(call: &Call, console: &mut Console) -> Result<(), Failure> {
+    let args = &call.args;
+    for (option, name) in [("t", "-t"), ("F", "-F"), ("X", "-X"), ("rewind-to-checkpoint", "--rewind-to-checkpoint")] {
+        // A dry run of a recovery of what is not there says that it is not there.
+        if args.has(option) && !(option == "F" && args.has("n")) {
+            return Err(Failure::refused(format!("cenote: not supported yet: zpool import {name}")));
+        }
+    }
+    let wanted = match read_options(call)? {
+        Ok(wanted) => wanted,
+        Err(line) => {
+            // OpenZFS says so and ends as if all were well.
+            console.remark(&line);
+            return Ok(());
+        }
+    };
+    let (pattern, new_name) = match args.operands.as_slice() {
+        [] => (None, None),
+        [pool] => (Some(pool), None),
+        [pool, name] => (Some(pool), Some(name)),
+        _ => return Err(Failure::usage("too many arguments")),
+    };
+    if args.has("a") && pattern.is_some() {
+        return Err(Failure::usage("too many arguments"));
+    }
+    let known = open::known().read().map_err(NotOpen::from)?;
+    let mut found = discover(call)?;
+    let destroyed = args.has("D");
+    found.retain(|pool| (pool.config.state == PoolState::Destroyed) == destroyed);
+    found.sort_by(|a, b| (&a.config.name, a.config.pool_guid.0).cmp(&(&b.config.name, b.config.pool_guid.0)));
+    let is_known = |guid: Guid| known.iter().any(|pool| pool.guid == guid);
+    let Some(pattern) = pattern else {
+        found.retain(|pool| !is_known(pool.config.pool_guid));
+        if found.is_empty() {
+            console.remark("no pools available to import");
+            return Ok(());
+        }
+        if !args.has("a") {
+            return list(console, &found);
+        }
+        for pool in &found {
+            if let Err(failure) = import_one(call, pool, None, &wanted) {
+                console.complain(failure)?;
+            }
+        }
+        return Ok(());
+    };
+    if let Some(other) = known.iter().find(|pool| pool.name == *new_name.unwrap_or(pattern)) {
+        let here = found.iter().any(|p| p.config.name == *pattern || p.config.pool_guid.0.to_string() == *pattern);
+        if here || other.name == *pattern {
+            return Err(match new_name {
+                Some(new) => Action::ImportAs(pattern, new).failed(reason::POOL_EXISTS),
+                None => name_taken(pattern),
+            });
+        }
+    }
+    let matches: Vec<&Found> = match pool::parse_guid(pattern) {
+        Some(guid) => found.iter().filter(|pool| pool.config.pool_guid == guid).collect(),
+        None => found.iter().filter(|pool| pool.config.name == *pattern && !is_known(pool.config.pool_guid)).collect(),
+    };
+    match matches.as_slice() {
+        [] => Err(Action::Import(pattern).failed(reason::NO_POOL_AVAILABLE)),
+        [pool] if is_known(pool.config.pool_guid) => Err(name_taken(pattern)),
+        [pool] if args.has("n") => {
+            drop(pool);
+            Ok(())
+        }
+        [pool] => import_one(call, pool, new_name.map(String::as_str), &wanted),
+        _ => Err(Action::Import(pattern)
+            .failed("more than one matching pool")
+            .hint("import by numeric ID instead")),
+    }
+}
+
+fn name_taken(name: &str) -> Failure {
+    Action::Import(name)
+        .failed(reason::POOL_NAME_TAKEN)
+        .hint("use the form 'zpool import <pool | id> <newpool>' to give it a new name")
+}
+
+/// `-o` and `-R`. The inner error is a line after which the command ends well.
+fn read_options(call: &Call) -> Result<Result<Wanted, String>, Failure> {
+    let mut wanted = Wanted::default();
+    for text in call.args.values("o") {
+        // Without a value it is a mount option; nothing is mounted yet.
+        let Ok((word, value)) = assignment(text) else { continue };
+        let Some(property) = props::parse(word) else {
+            return Ok(Err(format!("property '{word}' is not a valid pool or vdev property")));
+        };
+        let judged = props::check_settable(property, Moment::Import).and_then(|()| property.parse_value(value));
+        let name = call.args.operands.first().map_or("", String::as_str);
+        let parsed = judged.map_err(|error| Action::Import(name).failed(error))?;
+        use pool::props::Value::{Number, Text};
+        match (property.name, parsed) {
+            ("readonly", Number(n)) => wanted.read_only = n != 0,
+            ("altroot", Text(path)) => wanted.altroot = Some(path),
+            ("cachefile", Text(path)) => wanted.cachefile = Some(path).filter(|path| !path.is_empty()),
+            (name @ ("comment" | "failmode" | "autoexpand" | "autotrim" | "autoreplace" | "delegation"
+            | "listsnapshots"), value) => wanted.stored.push((name, value)),
+            (name, _) => {
+                let line = format!("cenote: not supported yet: zpool import -o {name}=");
+                return Err(Failure::refused(line));
+            }
+        }
+    }
+    if let Some(root) = call.args.value("R") {
+        if !root.starts_with('/') {
+            let name = call.args.operands.first().map_or("", String::as_str);
+            let error = pool::props::PropertyError::NotAbsolute { text: root.to_owned() };
+            return Err(Action::Import(name).failed(error));
+        }
+        wanted.altroot = Some(root.to_owned());
+    }
+    if wanted.altroot.is_some() && wanted.cachefile.is_none() {
+        wanted.cachefile = Some("none".to_owned());
+    }
+    Ok(Ok(wanted))
+}
+
+/// The pools on the devices that the command line points at.
+fn discover(call: &Call) -> Result<Vec<Found>, Failure> {
+    let mut places: Vec<PathBuf> = call.args.values("d").map(PathBuf::from).collect();
+    places.extend(call.around.search.iter().cloned());
+    if let Some(file) = call.args.value("c") {
+        return Err(Failure::refused(format!("cenote: not supported yet: zpool import -c {file}")));
+    }
+    if places.is_empty() {
+        match std::env::var_os("ZPOOL_IMPORT_PATH") {
+            Some(list) => places.extend(std::env::split_paths(&list)),
+            None => places.extend(FOLDERS.iter().map(PathBuf::from)),
+        }
+    }
+    Ok(pool::discover(&places))
+}
+
+/// Lists what could be imported.
+fn list(console: &mut Console, pools: &[Found]) -> Result<(), Failure> {
+    for (i, found) in pools.iter().enumerate() {
+        if i > 0 {
+            console.line("")?;
+        }
+        let tree = view::found_tree(found, Naming::default());
+        let worst = tree.iter().map(|vdev| vdev.state).max().unwrap_or(State::Unavail);
+        let state = if worst > State::Degraded { State::Unavail } else { worst };
+        console.line(&format!("  pool: {}", found.config.name))?;
+        console.line(&format!("    id: {}", found.config.pool_guid.0))?;
+        let mark = if found.config.state == PoolState::Destroyed { " (DESTROYED)" } else { "" };
+        console.line(&format!(" state: {}{mark}", state.word()))?;
+        match state {
+            State::Online => {
+                console.line("action: The pool can be imported using its name or numeric identifier.")?;
+            }
+            State::Degraded => {
+                console.line("status: One or more devices are missing from the system.")?;
+                console.line("action: The pool can be imported despite missing or damaged devices.  The\n\tfault tolerance of the pool may be compromised if imported.")?;
+                console.line("   see: https://openzfs.github.io/openzfs-docs/msg/ZFS-8000-2Q")?;
+            }
+            _ => {
+                console.line("status: One or more devices are missing from the system.")?;
+                console.line("action: The pool cannot be imported. Attach the missing\n\tdevices and try again.")?;
+                console.line("   see: https://openzfs.github.io/openzfs-docs/msg/ZFS-8000-3C")?;
+            }
+        }
+        console.line("config:\n")?;
+        let width = tree.iter().map(|vdev| width(vdev, 2)).max().unwrap_or(0).max(found.config.name.len()).max(10);
+        console.line(&format!("\t{:width$}  {}", found.config.name, state.word()))?;
+        let mut tree = tree;
+        tree.sort_by_key(|vdev| vdev.class);
+        let mut last = view::Class::Normal;
+        for vdev in &tree {
+            if vdev.class != last {
+                console.line(&format!("\t{}", vdev.class.heading()))?;
+                last = vdev.class;
+            }
+            print_vdev(console, vdev, 2, width)?;
+        }
+    }
+    Ok(())
+}
+
+/// The name of a vdev in the list: where it was, if it is not there.
+fn shown(vdev: &VdevView) -> &str {
+    vdev.path.as_deref().unwrap_or(&vdev.name)
+}
+
+fn width(vdev: &VdevView, indent: usize) -> usize {
+    let own = indent + shown(vdev).len();
+    vdev.children.iter().map(|child| width(child, indent + 2)).max().unwrap_or(0).max(own)
+}
+
+fn print_vdev(console: &mut Console, vdev: &VdevView, indent: usize, full: usize) -> Result<(), Failure> {
+    let name = format!("{}{}", " ".repeat(indent), shown(vdev));
+    let note = if vdev.state == State::Unavail && vdev.is_leaf() { "  cannot open" } else { "" };
+    console.line(&format!("\t{name:full$}  {}{note}", vdev.state.word()))?;
+    vdev.children.iter().try_for_each(|child| print_vdev(console, child, indent + 2, full))
+}
+
+fn import_one(call: &Call, found: &Found, new_name: Option<&str>, wanted: &Wanted) -> Result<(), Failure> {
+    let old = found.config.name.as_str();
+    let name = new_name.unwrap_or(old);
+    let action = match new_name {
+        Some(new) => Action::ImportAs(old, new),
+        None => Action::Import(old),
+    };
+    if new_name.is_some() {
+        names::check_pool(name, true).map_err(|error| action.failed(error))?;
+    }
+    let taken = open::known().read().map_err(NotOpen::from)?.iter().any(|pool| pool.name == name);
+    if taken {
+        return Err(if new_name.is_some() { action.failed(reason::POOL_EXISTS) } else { name_taken(old) });
+    }
+    let config = &found.config;
+    if config.state == PoolState::Active && config.hostid != 0 && !call.args.has("f") {
+        let host = config.hostname.as_deref().unwrap_or("<unknown>");
+        return Err(action
+            .failed(reason::USED_ELSEWHERE)
+            .hint(format!("Last accessed by {host} (hostid={:x})", config.hostid))
+            .hint("The pool can be imported, use 'zpool import -f' to import the pool."));
+    }
+    if !found.is_complete() {
+        return Err(action.failed(reason::DEVICE_UNAVAILABLE));
+    }
+    let options = Options {
+        read_only: wanted.read_only,
+        altroot: wanted.altroot.clone(),
+        new_name: new_name.map(str::to_owned),
+        ..Options::default()
+    };
+    let pool = Pool::import(found, options).map_err(|error| action.failed(error))?;
+    let guid = pool.guid();
+    if pool.read_only().is_none() {
+        pool.set_command(&call.line);
+        if !wanted.stored.is_empty() {
+            let stored = wanted.stored.iter().map(|(name, value)| ((*name).to_owned(), value.clone())).collect();
+            pool.set_pool_properties(stored).map_err(|error| action.failed(error))?;
+        }
+    }
+    pool.export().map_err(|error| action.failed(error))?;
+    let devices = found.devices.values().map(|path| open::absolute(path)).collect();
+    let known = KnownPool {
+        name: name.to_owned(),
+        guid,
+        devices,
+        altroot: wanted.altroot.clone(),
+        read_only: wanted.read_only,
+        cachefile: wanted.cachefile.clone(),
+    };
+    open::known().enter(known).map_err(|error| NotOpen::from(error).into())
+}
+
+/// Runs `zpool export`.
+///
+/// # Errors
+/// Usage; pools that are missing or cannot be written are complained about.
+pub fn export(call: &Call, console: &mut Console) -> Result<(), Failure> {
+    let known = open::known().read().map_err(NotOpen::from)?;
+    let names: Vec<String> = match (call.args.has("a"), call.args.operands.as_slice()) {
+        (true, []) => known.iter().map(|pool| pool.name.clone()).collect(),
+        (true, _) => return Err(Failure::usage("too many arguments")),
+        (false, []) => return Err(Failure::usage("missing pool argument")),
+        (false, names) => names.to_vec(),
+    };
+    for name in names {
+        let Some(pool) = known.iter().find(|pool| pool.name == name) else {
+            console.complain(Action::Open(&name).failed(reason::NO_SUCH_POOL))?;
+            continue;
+        };
+        if let Err(failure) = export_one(call, pool) {
+            console.complain(failure)?;
+        }
+    }
+    Ok(())
+}
+
+/// Between commands a pool is exported already: what is left is to note it and forget the pool.
+fn export_one(call: &Call, known: &KnownPool) -> Result<(), Failure> {
+    let opened = open::find(&known.name, &crate::Surroundings::default()).and_then(|usable| open::open(usable, Intent::Write));
+    match opened {
+        Ok(session) => {
+            session.command(&call.line);
+            session.into_pool().export().map_err(|error| Action::Export(&known.name).failed(error))?;
+        }
+        // Somebody uses it now.
+        Err(NotOpen::Failed { source: error @ pool::Error::Busy { .. }, .. }) => {
+            return Err(Action::Export(&known.name).failed(reason::BUSY).hint(error.to_string()));
+        }
+        // A pool that is not there any more can be forgotten all the same.
+        Err(_) => {}
+    }
+    open::known().forget(known.guid).map_err(|error| NotOpen::from(error).into())
+}
+
+/// Runs `zpool destroy`.
+///
+/// # Errors
+/// Usage, or the pool cannot be written.
+pub fn destroy(call: &Call) -> Result<(), Failure> {
+    let name = match call.args.operands.as_slice() {
+        [] => return Err(Failure::usage("missing pool argument")),
+        [name] => name,
+        _ => return Err(Failure::usage("too many arguments")),
+    };
+    let session = open::open_for(name, call.around, Intent::Write)?;
+    if session.pool().name() != *name {
+        return Err(Action::Open(name).failed(reason::NO_SUCH_POOL));
+    }
+    if let Some(failure) = session.refusal(Action::Destroy(name)) {
+        return Err(failure);
+    }
+    let guid = session.pool().guid();
+    session.into_pool().destroy().map_err(|error| Action::Destroy(name).failed(error))?;
+    open::known().forget(guid).map_err(|error| NotOpen::from(error).into())
+}

@@ -1,0 +1,323 @@
+//! `zpool history`, `sync`, `upgrade` and `labelclear`.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use format::config::{PoolState, VERSION_FEATURES};
+use format::features;
+use format::nvlist::NvValue;
+use pool::{Event, labels};
+use storage::host::{Access, Disk, FileDisk};
+
+use super::Call;
+use crate::dates::{self, Form};
+use crate::messages::{Action, Failure, reason};
+use crate::open::{self, Intent, NotOpen, Sessions};
+use crate::out::Console;
+
+/// The pools named, or all; those missing are complained about.
+fn names(call: &Call, console: &mut Console) -> Result<Vec<String>, Failure> {
+    let all: Vec<String> = open::usable(call.around)?.into_iter().map(|pool| pool.name).collect();
+    if call.args.operands.is_empty() {
+        return Ok(all);
+    }
+    let mut named = Vec::new();
+    for name in &call.args.operands {
+        if all.contains(name) {
+            named.push(name.clone());
+        } else {
+            console.complain(Action::Open(name).failed(reason::NO_SUCH_POOL))?;
+        }
+    }
+    Ok(named)
+}
+
+/// Runs `zpool history`.
+///
+/// # Errors
+/// Usage; pools that are missing are complained about.
+pub fn history(call: &Call, console: &mut Console) -> Result<(), Failure> {
+    let (internal, long) = (call.args.has("i"), call.args.has("l"));
+    for name in names(call, console)? {
+        let session = open::open_for(&name, call.around, Intent::Read)?;
+        let events = session.pool().history().map_err(|error| Action::Open(&name).failed(error))?;
+        console.line(&format!("History for '{name}':"))?;
+        for line in events.iter().filter_map(|event| event_line(event, internal, long)) {
+            console.line(&line)?;
+        }
+        console.line("")?;
+        session.finish()?;
+    }
+    Ok(())
+}
+
+/// One event as a line; `None` for what is shown only with `-i`.
+fn event_line(event: &Event, internal: bool, long: bool) -> Option<String> {
+    let record = &event.record;
+    let date = dates::show(event.time, Form::History);
+    let mut line = match event.command() {
+        Some(command) => format!("{date} {command}"),
+        None if !internal => return None,
+        None => {
+            let txg = record.get_u64("history txg").unwrap_or(0);
+            let text = record.get_str("history internal str").unwrap_or_default();
+            let dataset = match (record.get_str("dsname"), record.get_u64("dsid")) {
+                (Some(name), Some(id)) => format!("{name} ({id}) "),
+                (Some(name), None) => format!("{name} "),
+                _ => String::new(),
+            };
+            match record.get_str("history internal name").or(record.get_str("ioctl")) {
+                Some(name) => format!("{date} [txg:{txg}] {name} {dataset}{text}"),
+                None => format!("{date} [txg:{txg}] {dataset}{text}"),
+            }
+        }
+    };
+    if long {
+        let host = record.get_str("history hostname").unwrap_or("");
+        let zone = record.get_str("history zone").unwrap_or("linux");
+        if let Some(NvValue::Uint64(who)) = record.get("history who") {
+            line += &format!(" [user {who} on {host}:{zone}]");
+        } else if !host.is_empty() {
+            line += &format!(" [on {host}:{zone}]");
+        }
+    }
+    Some(line)
+}
+
+/// Runs `zpool sync`. Between commands nothing waits to be written; what a txg more frees is freed.
+///
+/// # Errors
+/// Pools that are missing are complained about.
+pub fn sync(call: &Call, console: &mut Console) -> Result<(), Failure> {
+    let names = names(call, console)?;
+    let mut sessions = Sessions::new(call.around, Intent::Write, &call.line);
+    for name in &names {
+        let session = sessions.of(name)?;
+        if session.pool().read_only().is_none() {
+            session.pool().sync().map_err(|error| Action::Sync(name).failed(error))?;
+        }
+    }
+    sessions.finish()
+}
+
+const SUPPORTS: &str = "This system supports ZFS pool feature flags.\n";
+
+/// Runs `zpool upgrade`.
+///
+/// # Errors
+/// Usage; pools that cannot be upgraded are complained about.
+pub fn upgrade(call: &Call, console: &mut Console) -> Result<(), Failure> {
+    if call.args.has("V") {
+        return Err(Failure::refused("cenote: not supported yet: zpool upgrade -V"));
+    }
+    console.line(SUPPORTS)?;
+    if call.args.has("v") {
+        return versions(console);
+    }
+    let all = open::usable(call.around)?;
+    if call.args.operands.is_empty() && !call.args.has("a") {
+        return upgradable(call, console);
+    }
+    let names: Vec<String> = match call.args.has("a") {
+        true => all.into_iter().map(|pool| pool.name).collect(),
+        false => names(call, console)?,
+    };
+    let mut changed = false;
+    for name in &names {
+        let session = open::open_for(name, call.around, Intent::Write)?;
+        if let Some(failure) = session.refusal(Action::Upgrade(name)) {
+            console.complain(failure)?;
+            continue;
+        }
+        let config = session.pool().info().config;
+        if config.version < VERSION_FEATURES {
+            let line = format!("cenote: not supported yet: upgrading a pool of version {}", config.version);
+            console.complain(Failure::refused(line))?;
+            continue;
+        }
+        let missing = missing_features(&session);
+        if !missing.is_empty() {
+            session.command(&call.line);
+            let names: Vec<&str> = missing.iter().map(|feature| feature.name).collect();
+            session.pool().enable_features(missing).map_err(|error| Action::Upgrade(name).failed(error))?;
+            console.line(&format!("Enabled the following features on '{name}':"))?;
+            names.iter().try_for_each(|feature| console.line(&format!("  {feature}")))?;
+            console.line("")?;
+            changed = true;
+        } else if !call.args.has("a") {
+            console.line(&format!("Pool '{name}' already has all supported and requested features enabled."))?;
+            changed = true;
+        }
+        session.finish()?;
+    }
+    if call.args.has("a") && !changed {
+        console.line("All pools are already formatted using feature flags.\n")?;
+        console.line("Every feature flags pool already has all supported and requested features enabled.")?;
+    }
+    Ok(())
+}
+
+/// Features that a pool is to have and has not.
+fn missing_features(session: &open::Session) -> Vec<&'static features::Feature> {
+    let info = session.pool().info();
+    let wanted = super::features::allowed(info.config.compatibility.as_deref().unwrap_or("off")).unwrap_or_default();
+    let missing = |feature: &&'static features::Feature| info.feature(feature) == pool::FeatureState::Disabled;
+    wanted.into_iter().filter(missing).filter(|feature| !feature.no_upgrade).collect()
+}
+
+/// What could be upgraded.
+fn upgradable(call: &Call, console: &mut Console) -> Result<(), Failure> {
+    let (mut legacy, mut lacking) = (Vec::new(), Vec::new());
+    for usable in open::usable(call.around)? {
+        let name = usable.name.clone();
+        let session = match open::open(usable, Intent::Read) {
+            Ok(session) => session,
+            Err(error) => {
+                console.complain(error.into())?;
+                continue;
+            }
+        };
+        let version = session.pool().info().config.version;
+        if version < VERSION_FEATURES {
+            legacy.push((version, name));
+        } else {
+            let missing = missing_features(&session);
+            if !missing.is_empty() {
+                lacking.push((name, missing));
+            }
+        }
+    }
+    if legacy.is_empty() {
+        console.line("All pools are formatted using feature flags.\n")?;
+    } else {
+        console.line(
+            "The following pools are formatted with legacy version numbers and can\n\
+             be upgraded to use feature flags.  After being upgraded, these pools\n\
+             will no longer be accessible by software that does not support feature\n\
+             flags.\n\n\
+             Note that setting a pool's 'compatibility' feature to 'legacy' will\n\
+             inhibit upgrades.\n\n\
+             VER  POOL\n---  ------------",
+        )?;
+        for (version, name) in &legacy {
+            console.line(&format!("{version:<3}  {name}"))?;
+        }
+        console.line("\nUse 'zpool upgrade -v' for a list of available legacy versions.")?;
+    }
+    if lacking.is_empty() {
+        return console.line("Every feature flags pool has all supported and requested features enabled.");
+    }
+    console.line(
+        "Some supported features are not enabled on the following pools. Once a\n\
+         feature is enabled the pool may become incompatible with software\n\
+         that does not support the feature. See zpool-features(7) for details.\n\n\
+         POOL  FEATURE\n---------------",
+    )?;
+    for (name, missing) in lacking {
+        console.line(&name)?;
+        missing.iter().try_for_each(|feature| console.line(&format!("      {}", feature.name)))?;
+    }
+    Ok(())
+}
+
+/// The features and legacy versions that this build knows.
+fn versions(console: &mut Console) -> Result<(), Failure> {
+    console.line("The following features are supported:\n\nFEAT DESCRIPTION")?;
+    console.line("-------------------------------------------------------------")?;
+    for feature in features::ALL {
+        let note = if feature.read_only_compatible { " (read-only compatible)" } else { "" };
+        console.line(format!("{:<37}{note}", feature.name).trim_end())?;
+        console.line(&format!("     {}", feature.description))?;
+    }
+    console.line("\nThe following legacy versions are also supported:\n\nVER  DESCRIPTION")?;
+    console.line("---  --------------------------------------------------------")?;
+    for (version, what) in LEGACY.iter().enumerate() {
+        console.line(&format!("{:2}   {what}", version + 1))?;
+    }
+    Ok(())
+}
+
+/// What each legacy version brought.
+const LEGACY: [&str; 28] = [
+    "the first version",
+    "replicated metadata",
+    "hot spares and double parity",
+    "the pool history",
+    "gzip compression",
+    "the bootfs property",
+    "separate intent logs",
+    "delegated administration",
+    "refquota and refreservation",
+    "cache devices",
+    "faster scrubs",
+    "properties of snapshots",
+    "the snapused properties",
+    "passthrough-x inheritance of ACLs",
+    "space used by user and group",
+    "STMF properties",
+    "triple parity",
+    "holds on snapshots",
+    "removal of log devices",
+    "zle compression",
+    "deduplication",
+    "received properties",
+    "slim intent logs",
+    "system attributes",
+    "better scrub statistics",
+    "faster deletion of snapshots",
+    "faster creation of snapshots",
+    "several replaced devices at once",
+];
+
+/// Runs `zpool labelclear`.
+///
+/// # Errors
+/// Usage, or why the label stays.
+pub fn labelclear(call: &Call, console: &mut Console) -> Result<(), Failure> {
+    let word = match call.args.operands.as_slice() {
+        [] => return Err(Failure::usage("missing vdev name")),
+        [word] => word,
+        _ => return Err(Failure::usage("too many vdev names")),
+    };
+    let path = Path::new(word);
+    if let Err(error) = std::fs::metadata(path) {
+        let error = rustix::io::Errno::from_io_error(&error).map_or_else(|| error.to_string(), os_text);
+        return Err(Failure::refused(format!("failed to open {word}: {error}")));
+    }
+    let failed = || Failure::refused(format!("failed to clear label for {word}"));
+    let labels = match FileDisk::open(path, Access::Peek) {
+        Ok(disk) => labels::read(&disk),
+        Err(error) => return Err(failed().hint(error.to_string())),
+    };
+    if labels.good == 0 {
+        return Err(failed());
+    }
+    if let Some(config) = labels.pool_configs().max_by_key(|config| config.txg) {
+        let known = open::known().read().map_err(NotOpen::from)?;
+        if let Some(pool) = known.iter().find(|pool| pool.guid == config.pool_guid) {
+            console.remark("");
+            return Err(Failure::refused(format!("{word} is a member (ACTIVE) of pool \"{}\"", pool.name)));
+        }
+        let state = match config.state {
+            PoolState::Exported => Some("exported"),
+            PoolState::Active => Some("potentially active"),
+            _ => None,
+        };
+        if let Some(state) = state.filter(|_| !call.args.has("f")) {
+            return Err(Failure::refused("use '-f' to override the following error:")
+                .hint(format!("{word} is a member of {state} pool \"{}\"", config.name)));
+        }
+    }
+    let disk = pool::open_disk(path, Access::ReadWrite { exclusive: true })
+        .map_err(|error| failed().hint(error.to_string()))?;
+    let disk: Arc<dyn Disk> = Arc::new(disk);
+    labels::clear(&disk).map_err(|error| failed().hint(error.to_string()))?;
+    disk.flush().map_err(|error| failed().hint(error.to_string()))
+}
+
+/// What the C library says of an error.
+fn os_text(errno: rustix::io::Errno) -> String {
+    let text = std::io::Error::from(errno).to_string();
+    // Rust adds the number.
+    text.split(" (os error").next().unwrap_or(&text).to_owned()
+}

@@ -1,0 +1,320 @@
+//! The work of a copy: one thread walks the folders and makes them, others copy what is in them.
+//!
+//! Nothing is collected that grows with the tree but folders still to be read and files with several names.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard};
+
+use crossbeam_channel::Sender;
+use zpl::FileKind;
+
+use super::error::CopyError;
+use super::node::{Child, Facts, Node};
+use super::progress::Progress;
+use super::sink::{Policy, Sink, Wanted};
+use crate::own::stop::Stop;
+
+/// Files that wait for a worker.
+const WAITING: usize = 1024;
+
+/// What a copy needs to know.
+pub struct Engine<'a, S: Sink> {
+    pub sink: &'a S,
+    pub policy: Policy,
+    pub progress: &'a Progress,
+    pub stop: &'a Stop,
+    /// Threads that copy; 0: the walker does it, in order of names.
+    pub workers: usize,
+    links: Mutex<HashMap<(u64, u64), Names<S>>>,
+    /// Nothing more can be written.
+    over: AtomicBool,
+}
+
+/// Names of a file that has several.
+struct Names<S: Sink> {
+    /// How many were not met yet.
+    missing: u64,
+    state: State<S>,
+}
+
+enum State<S: Sink> {
+    /// Somebody copies it; these names are to be given to the copy.
+    Copying(Vec<Job<S>>),
+    Made(S::Made),
+}
+
+/// A folder of the destination that is being filled. The last one to let it go gives it its final attributes.
+struct Open<S: Sink> {
+    dir: S::Dir,
+    finish: Option<(Wanted, String)>,
+}
+
+/// Something to be copied that is no folder.
+struct Job<S: Sink> {
+    node: Node,
+    dir: Arc<Open<S>>,
+    name: Vec<u8>,
+    kind: Option<FileKind>,
+}
+
+/// What to copy: where from, where to, under which name (none: its contents go into the folder).
+pub struct Root<S: Sink> {
+    pub node: Node,
+    pub dir: S::Dir,
+    pub name: Vec<u8>,
+}
+
+/// A folder whose children are still to be looked at.
+type Todo<S> = (Node, Arc<Open<S>>);
+
+impl<'a, S: Sink> Engine<'a, S> {
+    pub fn new(sink: &'a S, policy: Policy, progress: &'a Progress, stop: &'a Stop, workers: usize) -> Self {
+        Engine { sink, policy, progress, stop, workers, links: Mutex::default(), over: AtomicBool::new(false) }
+    }
+
+    /// Copies everything; what cannot be copied was said and counted.
+    pub fn run(&self, roots: Vec<Root<S>>) {
+        if self.workers == 0 {
+            return self.walk(roots, None);
+        }
+        std::thread::scope(|scope| {
+            let (sender, jobs) = crossbeam_channel::bounded::<Job<S>>(WAITING);
+            for _ in 0..self.workers {
+                let jobs = jobs.clone();
+                scope.spawn(move || jobs.iter().for_each(|job| self.copy(job)));
+            }
+            drop(jobs);
+            self.walk(roots, Some(sender));
+        });
+    }
+
+    fn is_over(&self) -> bool {
+        self.over.load(Ordering::Relaxed) || self.stop.asked()
+    }
+
+    fn fail(&self, shown: &str, error: &CopyError) {
+        if error.is_stopped() {
+            return;
+        }
+        // When nothing can be written any more, one line is enough.
+        let first = !error.is_fatal() || !self.over.swap(true, Ordering::Relaxed);
+        if first {
+            self.progress.failed(&error.about(shown));
+        }
+    }
+
+    fn walk(&self, roots: Vec<Root<S>>, jobs: Option<Sender<Job<S>>>) {
+        for root in roots {
+            let mut todo = Vec::new();
+            let above = Arc::new(Open { dir: root.dir, finish: None });
+            let child = Child { name: root.name, node: root.node, kind: None };
+            self.visit(child, &above, &mut todo, jobs.as_ref());
+            while let Some((node, open)) = todo.pop() {
+                if !self.is_over() {
+                    self.read_folder(&node, &open, &mut todo, jobs.as_ref());
+                }
+                self.let_go(open);
+            }
+        }
+    }
+
+    fn read_folder(&self, node: &Node, open: &Arc<Open<S>>, todo: &mut Vec<Todo<S>>, jobs: Option<&Sender<Job<S>>>) {
+        let children = match node.children() {
+            Ok(children) => children,
+            Err(error) => return self.fail(&node.shown(), &error),
+        };
+        let first = todo.len();
+        let mut each = |child: Result<Child, CopyError>| match child {
+            Ok(child) => self.visit(child, open, todo, jobs),
+            Err(error) => self.fail(&node.shown(), &error),
+        };
+        if self.workers > 0 {
+            children.take_while(|_| !self.is_over()).for_each(&mut each);
+        } else {
+            let mut all: Vec<_> = children.collect();
+            all.sort_by(|a, b| match (a, b) {
+                (Ok(a), Ok(b)) => a.name.cmp(&b.name),
+                (a, b) => a.is_ok().cmp(&b.is_ok()),
+            });
+            all.into_iter().take_while(|_| !self.is_over()).for_each(&mut each);
+        }
+        todo[first..].reverse();
+    }
+
+    /// Makes a folder, or hands on anything else.
+    fn visit(&self, child: Child, dir: &Arc<Open<S>>, todo: &mut Vec<Todo<S>>, jobs: Option<&Sender<Job<S>>>) {
+        let Child { name, node, kind } = child;
+        let facts = match kind {
+            Some(kind) if kind != FileKind::Directory => None,
+            _ => match node.facts() {
+                Ok(facts) => Some(facts),
+                Err(error) => return self.fail(&node.shown(), &error),
+            },
+        };
+        match facts {
+            Some(facts) if facts.kind == FileKind::Directory => {
+                match self.make_dir(&node, &facts, dir, &name) {
+                    Ok(open) => todo.push((node, Arc::new(open))),
+                    Err(error) => self.fail(&node.shown(), &error),
+                }
+            }
+            facts => {
+                let kind = kind.or(facts.map(|facts| facts.kind));
+                let job = Job { node, dir: dir.clone(), name, kind };
+                match jobs {
+                    None => self.copy(job),
+                    Some(jobs) => {
+                        // Workers listen until the walker is done.
+                        let _ = jobs.send(job);
+                    }
+                }
+            }
+        }
+    }
+
+    fn make_dir(&self, node: &Node, facts: &Facts, above: &Open<S>, name: &[u8]) -> Result<Open<S>, CopyError> {
+        let xattrs = if self.policy.preserve { node.xattrs()? } else { Vec::new() };
+        let wanted = self.policy.wanted(facts, xattrs);
+        let dir = if name.is_empty() {
+            above.dir.clone()
+        } else {
+            let dir = self.sink.make_dir(&above.dir, name, &wanted)?;
+            self.progress.done(&self.progress.directories);
+            dir
+        };
+        // A folder that was there keeps its mode, unless modes are kept.
+        let finish = (!name.is_empty() || self.policy.preserve).then(|| (wanted, node.shown()));
+        Ok(Open { dir, finish })
+    }
+
+    fn let_go(&self, open: Arc<Open<S>>) {
+        let Some(Open { dir, finish: Some((wanted, shown)) }) = Arc::into_inner(open) else { return };
+        if let Err(error) = self.sink.finish_dir(&dir, &wanted) {
+            self.fail(&shown, &error);
+        }
+    }
+
+    /// Copies what is no folder.
+    fn copy(&self, job: Job<S>) {
+        let mut again = vec![job];
+        while let Some(job) = again.pop() {
+            if !self.is_over()
+                && let Err(error) = self.copy_one(&job, &mut again)
+            {
+                self.fail(&job.node.shown(), &error);
+            }
+            self.let_go(job.dir);
+        }
+    }
+
+    fn copy_one(&self, job: &Job<S>, again: &mut Vec<Job<S>>) -> Result<(), CopyError> {
+        // A regular file is looked at when it is open: what is read is what was looked at.
+        let opened = match job.kind {
+            Some(FileKind::Regular) => Some(job.node.open()?),
+            _ => None,
+        };
+        let (facts, mut content) = match opened {
+            Some((facts, content)) => (facts, Some(content)),
+            None => (job.node.facts()?, None),
+        };
+        if facts.kind == FileKind::Regular && content.is_none() {
+            content = Some(job.node.open()?.1);
+        }
+        if facts.nlink > 1 && self.is_known(&facts, job)? {
+            return Ok(());
+        }
+        let made = self.make(job, &facts, content);
+        if facts.nlink > 1 {
+            self.other_names(&facts, made.as_ref().ok(), again);
+        }
+        made.map(drop)
+    }
+
+    fn make(&self, job: &Job<S>, facts: &Facts, content: Option<super::content::Content>) -> Result<S::Made, CopyError> {
+        let xattrs = if self.policy.preserve { job.node.xattrs()? } else { Vec::new() };
+        let wanted = self.policy.wanted(facts, xattrs);
+        let progress = self.progress;
+        if let Some(mut content) = content {
+            let moved = |bytes| {
+                if self.is_over() {
+                    return Err(CopyError::stopped());
+                }
+                progress.moved(bytes);
+                Ok(())
+            };
+            let made = self.sink.make_file(&job.dir.dir, &job.name, &wanted, &mut content, &moved)?;
+            progress.done(&progress.files);
+            if content.check_unchanged().is_err() {
+                progress.failed(&format!(
+                    "'{}' changed while it was copied: the copy may hold parts of both",
+                    job.node.shown()
+                ));
+            }
+            return Ok(made);
+        }
+        let target = if facts.kind == FileKind::Symlink { job.node.target()? } else { Vec::new() };
+        let made = self.sink.make_other(&job.dir.dir, &job.name, &wanted, &target)?;
+        progress.done(if facts.kind == FileKind::Symlink { &progress.symlinks } else { &progress.others });
+        Ok(made)
+    }
+
+    fn links(&self) -> MutexGuard<'_, HashMap<(u64, u64), Names<S>>> {
+        self.links.lock().expect("no code panics while holding the table of links")
+    }
+
+    /// Whether the file was met under another name: then the copy gets this one too, now or when it is made.
+    fn is_known(&self, facts: &Facts, job: &Job<S>) -> Result<bool, CopyError> {
+        let made = {
+            let mut links = self.links();
+            let Some(names) = links.get_mut(&facts.key) else {
+                let names = Names { missing: facts.nlink - 1, state: State::Copying(Vec::new()) };
+                links.insert(facts.key, names);
+                return Ok(false);
+            };
+            names.missing = names.missing.saturating_sub(1);
+            match &mut names.state {
+                State::Copying(waiting) => {
+                    let Job { node, dir, name, kind } = job;
+                    waiting.push(Job { node: node.clone(), dir: dir.clone(), name: name.clone(), kind: *kind });
+                    return Ok(true);
+                }
+                State::Made(made) => {
+                    let made = made.clone();
+                    if names.missing == 0 {
+                        links.remove(&facts.key);
+                    }
+                    made
+                }
+            }
+        };
+        self.sink.link(&made, &job.dir.dir, &job.name)?;
+        self.progress.done(&self.progress.hard_links);
+        Ok(true)
+    }
+
+    /// Gives the copy the names that were met meanwhile; if it was not made, one of them is copied instead.
+    fn other_names(&self, facts: &Facts, made: Option<&S::Made>, again: &mut Vec<Job<S>>) {
+        let waiting = {
+            let mut links = self.links();
+            let Some(names) = links.get_mut(&facts.key) else { return };
+            let state = match made {
+                Some(made) => State::Made(made.clone()),
+                None => State::Copying(Vec::new()),
+            };
+            let State::Copying(waiting) = std::mem::replace(&mut names.state, state) else { return };
+            if names.missing == 0 || made.is_none() {
+                links.remove(&facts.key);
+            }
+            waiting
+        };
+        let Some(made) = made else { return again.extend(waiting) };
+        for job in waiting {
+            match self.sink.link(made, &job.dir.dir, &job.name) {
+                Ok(()) => self.progress.done(&self.progress.hard_links),
+                Err(error) => self.fail(&job.node.shown(), &error),
+            }
+            self.let_go(job.dir);
+        }
+    }
+}

@@ -1,0 +1,111 @@
+//! How far a copy is: counted for the summary, shown on a terminal.
+
+use std::io::Write;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+
+/// Counts what was done, shows it, and says what went wrong.
+pub struct Progress {
+    bar: ProgressBar,
+    started: Instant,
+    pub files: AtomicU64,
+    pub directories: AtomicU64,
+    pub symlinks: AtomicU64,
+    pub others: AtomicU64,
+    /// Names given to a file that was copied already.
+    pub hard_links: AtomicU64,
+    pub bytes: AtomicU64,
+    pub errors: AtomicU64,
+    expected_files: AtomicU64,
+}
+
+impl Progress {
+    /// Shown on standard error if that is a terminal and `quiet` is not set.
+    pub fn new(quiet: bool) -> Progress {
+        let target = if quiet { ProgressDrawTarget::hidden() } else { ProgressDrawTarget::stderr_with_hz(5) };
+        let bar = ProgressBar::with_draw_target(Some(0), target);
+        let style = "{wide_bar} {binary_bytes}/{binary_total_bytes} {msg} {binary_bytes_per_sec} {eta} left";
+        if let Ok(style) = ProgressStyle::with_template(style) {
+            bar.set_style(style);
+        }
+        if !bar.is_hidden() {
+            bar.enable_steady_tick(Duration::from_millis(200));
+        }
+        Progress {
+            bar,
+            started: Instant::now(),
+            files: AtomicU64::new(0),
+            directories: AtomicU64::new(0),
+            symlinks: AtomicU64::new(0),
+            others: AtomicU64::new(0),
+            hard_links: AtomicU64::new(0),
+            bytes: AtomicU64::new(0),
+            errors: AtomicU64::new(0),
+            expected_files: AtomicU64::new(0),
+        }
+    }
+
+    /// Whether somebody sees it.
+    pub fn is_shown(&self) -> bool {
+        !self.bar.is_hidden()
+    }
+
+    /// One more file of so many bytes is to be copied.
+    pub fn expect(&self, bytes: u64) {
+        self.expected_files.fetch_add(1, Ordering::Relaxed);
+        self.bar.inc_length(bytes);
+    }
+
+    /// Bytes were copied.
+    pub fn moved(&self, bytes: u64) {
+        self.bytes.fetch_add(bytes, Ordering::Relaxed);
+        self.bar.inc(bytes);
+    }
+
+    /// One more of `what` is done.
+    pub fn done(&self, what: &AtomicU64) {
+        what.fetch_add(1, Ordering::Relaxed);
+        if self.is_shown() {
+            let files = self.files.load(Ordering::Relaxed);
+            self.bar.set_message(format!("{files}/{} files", self.expected_files.load(Ordering::Relaxed)));
+        }
+    }
+
+    /// Something was not copied.
+    pub fn failed(&self, line: &str) {
+        self.errors.fetch_add(1, Ordering::Relaxed);
+        self.say(line);
+    }
+
+    /// A line on standard error, above the bar.
+    pub fn say(&self, line: &str) {
+        self.bar.suspend(|| {
+            // Nobody can be told that standard error is closed.
+            let _ = writeln!(std::io::stderr(), "{line}");
+        });
+    }
+
+    /// Everything is copied; only writing it to disk remains.
+    pub fn settle(&self) {
+        self.bar.finish_and_clear();
+    }
+
+    /// The summary of `--json`.
+    pub fn summary(&self, stopped: bool) -> serde_json::Value {
+        let count = |what: &AtomicU64| what.load(Ordering::Relaxed);
+        serde_json::json!({
+            "schema": 1,
+            "files": count(&self.files),
+            "directories": count(&self.directories),
+            "symlinks": count(&self.symlinks),
+            "others": count(&self.others),
+            "hard_links": count(&self.hard_links),
+            "bytes": count(&self.bytes),
+            "errors": count(&self.errors),
+            "seconds": self.started.elapsed().as_secs_f64(),
+            "stopped": stopped,
+        })
+    }
+}

@@ -1,0 +1,83 @@
+//! The pools that one command works on, each open once.
+//!
+//! From:   the places on the command line, and what the command means to do there.
+//! To:     file systems; [`Pools::finish`] writes everything and lets the pools go.
+
+use std::collections::BTreeMap;
+
+use pool::Dataset;
+use zpl::Filesystem;
+
+use crate::Surroundings;
+use crate::messages::{Action, Failure};
+use crate::open::{self, Intent, Session};
+use crate::place::PoolPath;
+
+/// Open pools by name.
+pub struct Pools {
+    sessions: BTreeMap<String, Session>,
+}
+
+impl Pools {
+    /// Opens the pools of all `places`; one that is written anywhere is opened for writing.
+    ///
+    /// # Errors
+    /// A pool is not there or cannot be opened.
+    pub fn open<'a>(
+        places: impl IntoIterator<Item = (&'a PoolPath, Intent)>,
+        around: &Surroundings,
+    ) -> Result<Pools, Failure> {
+        let mut intents: BTreeMap<&str, (Intent, &str)> = BTreeMap::new();
+        for (place, intent) in places {
+            let entry = intents.entry(open::pool_of(&place.dataset)).or_insert((intent, &place.dataset));
+            if intent == Intent::Write {
+                entry.0 = intent;
+            }
+        }
+        let mut sessions = BTreeMap::new();
+        for (name, (intent, dataset)) in intents {
+            let session = open::open_for(name, around, intent).map_err(|error| error.dataset(dataset))?;
+            sessions.insert(name.to_owned(), session);
+        }
+        Ok(Pools { sessions })
+    }
+
+    /// The file system that a place is in. The same place gives the same file system.
+    ///
+    /// # Errors
+    /// There is no such dataset, or it is no file system that this build reads.
+    pub fn filesystem(&self, place: &PoolPath, intent: Intent) -> Result<Filesystem, Failure> {
+        let name = place.dataset_name();
+        let session = self.sessions.get(open::pool_of(&name)).expect("the pools of all places were opened");
+        let dataset = session.pool().open(&name).map_err(|error| match error {
+            pool::Error::NoDataset(_) => Action::Open(&name).failed(crate::messages::reason::DATASET_MISSING),
+            error => Action::Open(&name).failed(error),
+        })?;
+        if intent == Intent::Write {
+            Dataset::check_writable(&dataset).map_err(|error| Action::Write(&name).failed(error))?;
+        }
+        let fs = Filesystem::open(dataset).map_err(|error| Action::Open(&name).failed(error))?;
+        if intent == Intent::Write {
+            fs.drain_unlinked().map_err(|error| Action::Write(&name).failed(error))?;
+        }
+        Ok(fs)
+    }
+
+    /// Writes everything and lets the pools go. File systems must not be used any more.
+    ///
+    /// # Errors
+    /// Something could not be written; that pool is as of its last sync.
+    pub fn finish(self) -> Result<(), Failure> {
+        let mut ended = Ok(());
+        for session in self.sessions.into_values() {
+            let finished = session.finish();
+            ended = ended.and(finished);
+        }
+        ended
+    }
+}
+
+/// `error` about the place, as one line.
+pub fn refused(verb: &str, place: &PoolPath, error: impl std::fmt::Display) -> Failure {
+    Failure::refused(format!("cannot {verb} '{place}': {error}"))
+}

@@ -1,0 +1,211 @@
+//! The engine against the raw codec, in one run: how much of `codec rate × cores` a whole write (records →
+//! compressed, checksummed, allocated, written, durable) and a cold read (read, verified, decompressed) reach.
+//!
+//! `cargo run --release -p cenote-zpl --example engine -- [--copies N] [--only NAME,…] FILE…`
+//! Files are read into memory first. Columns are MB/s of logical data and, in brackets, the share of the raw
+//! rate; `off`, `zle` and `lz4` compare with a copy of the same bytes to and from the same file system.
+
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Instant;
+
+use format::compression::{CompressionSetting, ZstdLevel};
+use format::{Compression, ObjectId, features};
+use pool::props::Value;
+use pool::{CreateSpec, NewFilesystem, Options, Pool};
+use storage::host::{Access, Disk, FileDisk, Host};
+use zpl::{FileKind, Filesystem, NewNode};
+
+const RECORD: usize = 128 << 10;
+
+fn settings() -> Vec<(&'static str, CompressionSetting)> {
+    let plain = CompressionSetting::plain;
+    vec![
+        ("off", CompressionSetting::OFF),
+        ("zle", plain(Compression::Zle)),
+        ("lz4", CompressionSetting::LZ4),
+        ("lzjb", plain(Compression::Lzjb)),
+        ("zstd-fast-1", CompressionSetting::zstd(ZstdLevel::Fast(1))),
+        ("zstd-1", CompressionSetting::zstd(ZstdLevel::Level(1))),
+        ("zstd-3", CompressionSetting::zstd(ZstdLevel::Level(3))),
+        ("zstd-9", CompressionSetting::zstd(ZstdLevel::Level(9))),
+        ("gzip-1", plain(Compression::Gzip(1))),
+        ("gzip-6", plain(Compression::Gzip(6))),
+        ("gzip-9", plain(Compression::Gzip(9))),
+    ]
+}
+
+fn disk(path: &Path) -> Arc<dyn Disk> {
+    Arc::new(FileDisk::open(path, Access::ReadWrite { exclusive: true }).expect("the image opens"))
+}
+
+fn create(path: &Path, bytes: u64, compression: CompressionSetting) -> Pool {
+    let file = std::fs::File::create(path).expect("the image is created");
+    file.set_len((bytes * 2).max(1 << 30)).expect("the image is sized");
+    let options = Options::default();
+    let spec = CreateSpec {
+        name: "engine".into(),
+        disks: vec![disk(path)],
+        ashift: Some(12),
+        version: 5000,
+        features: features::set("openzfs-2.1-linux").expect("a known set").features().collect(),
+        properties: Vec::new(),
+        root_properties: vec![("compression".into(), Value::Number(compression.to_property()))],
+        comment: None,
+        compatibility: None,
+        filesystem: new_filesystem(&options.host),
+        initialise: zpl::initialiser(),
+        command: None,
+    };
+    Pool::create(spec, options).expect("the pool is created")
+}
+
+fn new_filesystem(host: &Host) -> NewFilesystem {
+    NewFilesystem { host: host.clone(), normalization: 0, utf8only: false, casesensitivity: 0, project_quota: true }
+}
+
+/// Seconds for all records through the codec alone, on all cores; compress and decompress.
+fn raw(files: &[Vec<u8>], setting: CompressionSetting) -> (f64, f64) {
+    let records: Vec<&[u8]> = files.iter().flat_map(|f| f.chunks(RECORD)).collect();
+    let cores = std::thread::available_parallelism().map_or(1, usize::from);
+    let limit = RECORD - RECORD / 8;
+    let started = Instant::now();
+    let packed: Vec<Vec<Option<Vec<u8>>>> = std::thread::scope(|scope| {
+        let work = |core: usize| {
+            let records = &records;
+            scope.spawn(move || {
+                let mut out = vec![0; limit];
+                let mine = records.iter().skip(core).step_by(cores);
+                mine.map(|r| codec::compress(setting, r, &mut out[..r.len() - r.len() / 8]).map(|n| out[..n].to_vec()))
+                    .collect::<Vec<_>>()
+            })
+        };
+        let handles: Vec<_> = (0..cores).map(work).collect();
+        handles.into_iter().map(|h| h.join().expect("no panic")).collect()
+    });
+    let compress = started.elapsed().as_secs_f64();
+    let started = Instant::now();
+    std::thread::scope(|scope| {
+        for (core, packed) in packed.iter().enumerate() {
+            let records = &records;
+            scope.spawn(move || {
+                let mut out = vec![0; RECORD];
+                for (packed, record) in packed.iter().zip(records.iter().skip(core).step_by(cores)) {
+                    match packed {
+                        Some(bytes) => {
+                            codec::decompress(setting.algorithm, bytes, &mut out[..record.len()]).expect("own output");
+                        }
+                        None => out[..record.len()].copy_from_slice(record),
+                    }
+                }
+            });
+        }
+    });
+    (compress, started.elapsed().as_secs_f64())
+}
+
+fn write(pool: &Pool, files: &[Vec<u8>]) -> (f64, Vec<ObjectId>) {
+    let fs = Filesystem::open(pool.open("engine").expect("the root exists")).expect("it is a file system");
+    let started = Instant::now();
+    let mut ids = Vec::new();
+    for (i, data) in files.iter().enumerate() {
+        let new = NewNode { kind: FileKind::Regular, mode: 0o644, uid: 0, gid: 0, rdev: 0, times: None };
+        let id = fs.create(fs.root(), format!("file{i}").as_bytes(), &new).expect("created");
+        for (n, record) in data.chunks(RECORD).enumerate() {
+            fs.write_record(id, (n * RECORD) as u64, record.to_vec()).expect("written");
+        }
+        ids.push(id);
+    }
+    pool.sync().expect("durable");
+    (started.elapsed().as_secs_f64(), ids)
+}
+
+fn read(path: &Path, ids: &[ObjectId], files: &[Vec<u8>]) -> f64 {
+    let probe = disk(path);
+    probe.flush().expect("flushed");
+    probe.drop_cache();
+    drop(probe);
+    let options = Options { read_only: true, ..Options::default() };
+    let reader: Arc<dyn Disk> = Arc::new(FileDisk::open(path, Access::ReadOnly).expect("opens"));
+    let pool = Pool::import_disks(vec![reader], options).expect("imports");
+    let fs = Filesystem::open(pool.open("engine").expect("the root exists")).expect("a file system");
+    let started = Instant::now();
+    let mut bytes = 0;
+    for (id, file) in ids.iter().zip(files) {
+        for piece in fs.read_records(*id).expect("opens") {
+            let piece = piece.expect("reads");
+            bytes += piece.data().map_or(0, <[u8]>::len);
+        }
+        let _ = file;
+    }
+    let seconds = started.elapsed().as_secs_f64();
+    assert!(bytes > 0);
+    seconds
+}
+
+/// Seconds to write the same bytes with plain writes and fsync, and to read them back cold.
+fn copy(path: &Path, files: &[Vec<u8>]) -> (f64, f64) {
+    let started = Instant::now();
+    let mut file = std::fs::File::create(path).expect("created");
+    for data in files {
+        for chunk in data.chunks(RECORD) {
+            file.write_all(chunk).expect("written");
+        }
+    }
+    file.sync_all().expect("durable");
+    let write = started.elapsed().as_secs_f64();
+    drop(file);
+    let probe = FileDisk::open(path, Access::ReadOnly).expect("opens");
+    probe.drop_cache();
+    let started = Instant::now();
+    let mut buf = vec![0; RECORD];
+    let mut file = std::fs::File::open(path).expect("opens");
+    while std::io::Read::read(&mut file, &mut buf).expect("reads") > 0 {}
+    (write, started.elapsed().as_secs_f64())
+}
+
+fn main() {
+    let mut args = std::env::args().skip(1);
+    let (mut copies, mut only, mut paths) = (1usize, None, Vec::new());
+    while let Some(arg) = args.next() {
+        match arg.as_str() {
+            "--copies" => copies = args.next().and_then(|n| n.parse().ok()).expect("--copies N"),
+            "--only" => only = args.next(),
+            path => paths.push(PathBuf::from(path)),
+        }
+    }
+    let mut files: Vec<Vec<u8>> = Vec::new();
+    for _ in 0..copies {
+        files.extend(paths.iter().map(|path| std::fs::read(path).expect("the file is read")));
+    }
+    let bytes: u64 = files.iter().map(|f| f.len() as u64).sum();
+    let dir = tempfile::tempdir().expect("a temporary folder");
+    let mb = |seconds: f64| bytes as f64 / 1e6 / seconds;
+    let (plain_write, plain_read) = copy(&dir.path().join("plain"), &files);
+    println!("{} MB; plain file: write+fsync {:.0} MB/s, cold read {:.0} MB/s", bytes / 1_000_000, mb(plain_write), mb(plain_read));
+    println!("{:<12} {:>9} {:>16} {:>9} {:>16}", "", "codec", "write", "codec", "cold read");
+    for (name, setting) in settings() {
+        if only.as_ref().is_some_and(|only: &String| !only.split(',').any(|n| n == name)) {
+            continue;
+        }
+        let fast = matches!(setting.algorithm, Compression::Off | Compression::Zle | Compression::Lz4);
+        let (compress, decompress) = if setting.algorithm == Compression::Off { (0.0, 0.0) } else { raw(&files, setting) };
+        let image = dir.path().join("image");
+        let pool = create(&image, bytes, setting);
+        let (wrote, ids) = write(&pool, &files);
+        pool.export().expect("exported");
+        let got = read(&image, &ids, &files);
+        let base = |raw: f64, plain: f64| if fast { plain } else { raw };
+        println!(
+            "{name:<12} {:>9.0} {:>8.0} ({:>4.0}%) {:>9.0} {:>8.0} ({:>4.0}%)",
+            mb(compress),
+            mb(wrote),
+            100.0 * base(compress, plain_write) / wrote,
+            mb(decompress),
+            mb(got),
+            100.0 * base(decompress, plain_read) / got,
+        );
+        std::fs::remove_file(&image).expect("removed");
+    }
+}
