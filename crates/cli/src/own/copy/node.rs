@@ -27,6 +27,8 @@ pub enum Node {
     Pool {
         /// Its file system.
         fs: Filesystem,
+        /// Number of the file system among those that the command reads, from 1 on.
+        number: u64,
         /// The object.
         id: ObjectId,
         /// How it is called in messages.
@@ -57,7 +59,7 @@ pub struct Facts {
     pub ctime: Time,
     /// Device number; 0 for anything but devices.
     pub rdev: u64,
-    /// Tells the nodes of one file system apart: device (0 in a pool), inode or object.
+    /// Tells all nodes apart: device or number of the file system, inode or object.
     pub key: (u64, u64),
     /// It surely has no holes.
     pub dense: bool,
@@ -105,7 +107,7 @@ impl Facts {
         })
     }
 
-    fn of_object(stat: &zpl::Stat) -> Facts {
+    fn of_object(number: u64, stat: &zpl::Stat) -> Facts {
         Facts {
             kind: stat.kind,
             mode: stat.mode,
@@ -117,7 +119,7 @@ impl Facts {
             mtime: stat.mtime,
             ctime: stat.ctime,
             rdev: stat.rdev,
-            key: (0, stat.id.0),
+            key: (number, stat.id.0),
             dense: false,
         }
     }
@@ -136,7 +138,7 @@ impl Node {
     pub fn facts(&self) -> Result<Facts, CopyError> {
         match self {
             Node::Local(path) => Facts::of_local(&std::fs::symlink_metadata(path).map_err(reading)?),
-            Node::Pool { fs, id, .. } => Ok(Facts::of_object(&fs.stat(*id).map_err(reading)?)),
+            Node::Pool { fs, number, id, .. } => Ok(Facts::of_object(*number, &fs.stat(*id).map_err(reading)?)),
         }
     }
 
@@ -206,13 +208,13 @@ impl Node {
                     Ok(Child { name, node: Node::Local(entry.path()), kind })
                 })))
             }
-            Node::Pool { fs, id, shown } => {
+            Node::Pool { fs, number, id, shown } => {
                 let entries = fs.entries(*id).map_err(reading)?;
                 Ok(Box::new(entries.map(move |entry| {
                     let entry = entry.map_err(reading)?;
                     let slash: &[u8] = if shown.ends_with(b"/") { b"" } else { b"/" };
                     let shown = [&shown[..], slash, &entry.name].concat();
-                    let node = Node::Pool { fs: fs.clone(), id: entry.id, shown };
+                    let node = Node::Pool { fs: fs.clone(), number: *number, id: entry.id, shown };
                     Ok(Child { name: entry.name, node, kind: Some(entry.kind) })
                 })))
             }

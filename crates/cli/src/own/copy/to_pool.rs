@@ -14,8 +14,8 @@ pub struct ToPool {
     fs: Filesystem,
     record: u64,
     owner: (u32, u32),
-    /// Objects that are read are in this file system too.
-    same: bool,
+    /// Its number among the file systems that are read, if it is one of them.
+    number: Option<u64>,
     temporary: AtomicU64,
 }
 
@@ -29,10 +29,10 @@ pub struct PoolDir {
 }
 
 impl ToPool {
-    /// `owner` owns what has no owner of its own; `same`: the sources are in this file system too.
-    pub fn new(fs: Filesystem, owner: (u32, u32), same: bool) -> ToPool {
+    /// `owner` owns what has no owner of its own; `number` is set if the file system is read, too.
+    pub fn new(fs: Filesystem, owner: (u32, u32), number: Option<u64>) -> ToPool {
         let record = fs.dataset().settings().record_size;
-        ToPool { fs, record, owner, same, temporary: AtomicU64::new(0) }
+        ToPool { fs, record, owner, number, temporary: AtomicU64::new(0) }
     }
 
     /// The folder `id`.
@@ -65,7 +65,7 @@ impl ToPool {
         if kind == FileKind::Directory {
             return Err(CopyError::destination("a directory has that name"));
         }
-        if self.same && id.0 == wanted.key.1 {
+        if self.number.is_some_and(|number| wanted.key == (number, id.0)) {
             return Err(CopyError::destination("it is the same file"));
         }
         let other = loop {

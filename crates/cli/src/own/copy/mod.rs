@@ -1,0 +1,302 @@
+//! `cenote cp`: files into a pool, out of it, from pool to pool.
+//!
+//! From:   places on the command line.
+//! To:     copies with all that belongs to files: modes, owners, times, links, holes, devices, extended attributes.
+
+mod content;
+mod engine;
+mod error;
+mod node;
+mod progress;
+mod sink;
+mod to_local;
+mod to_pool;
+
+use std::collections::BTreeMap;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+
+use zpl::{FileKind, Filesystem};
+
+pub use engine::{Engine, Root};
+pub use error::io_words;
+pub use node::Node;
+pub use progress::Progress;
+pub use sink::{Policy, Sink};
+pub use to_pool::ToPool;
+
+use self::node::last_name;
+use self::to_local::ToLocal;
+use super::Cp;
+use super::pools::{Pools, refused};
+use super::stop::{STOPPED, Stop};
+use crate::Surroundings;
+use crate::messages::Failure;
+use crate::open::Intent;
+use crate::out::Console;
+use crate::place::{Place, PoolPath};
+
+/// Bytes of records in the hands of the copying threads, at most.
+const IN_HAND: u64 = 64 << 20;
+
+/// A source that was found.
+struct Found {
+    node: Node,
+    /// What its copy is called inside a folder; empty when the contents of a folder are meant.
+    name: Vec<u8>,
+    is_dir: bool,
+}
+
+/// Where a destination is: a folder that exists, and the name in it that is to be made (none: in the folder).
+struct Target<D> {
+    dir: D,
+    name: Option<Vec<u8>>,
+}
+
+/// Carries out `cp`. Gives the exit status.
+///
+/// # Errors
+/// Nothing was copied; or what was copied could not be written.
+pub fn run(cp: &Cp, around: &Surroundings, console: &mut Console) -> Result<u8, Failure> {
+    let stop = Stop::on_signals().map_err(|error| Failure::refused(format!("cannot listen for signals: {error}")))?;
+    let in_pools = || cp.sources.iter().chain([&cp.destination]).filter(|p| matches!(p, Place::InPool(_)));
+    if in_pools().next().is_none() {
+        return Err(Failure::refused("none of these is in a pool: write DATASET:/path, or use cp for local files"));
+    }
+    let reads = cp.sources.iter().map(|place| (place, Intent::Read));
+    let wanted = reads.chain([(&cp.destination, Intent::Write)]).filter_map(|(place, intent)| match place {
+        Place::InPool(place) => Some((place, intent)),
+        Place::Local(_) => None,
+    });
+    let pools = Pools::open(wanted, around)?;
+    let progress = Progress::new(cp.quiet || cp.json);
+    let copied = copy(cp, &pools, &progress, &stop, console);
+    // What was copied is kept, whatever else went wrong.
+    let finished = pools.finish();
+    progress.settle();
+    copied?;
+    finished?;
+    if cp.json {
+        console.line(&progress.summary(stop.asked()).to_string())?;
+    }
+    if stop.asked() {
+        console.remark("stopped: everything that was copied until then is complete");
+        return Ok(STOPPED);
+    }
+    Ok(u8::from(progress.errors.load(std::sync::atomic::Ordering::Relaxed) > 0))
+}
+
+fn copy(cp: &Cp, pools: &Pools, progress: &Progress, stop: &Stop, console: &mut Console) -> Result<(), Failure> {
+    let mut read = BTreeMap::new();
+    let mut sources = Vec::new();
+    for place in &cp.sources {
+        match find(place, cp.recursive, pools, &mut read) {
+            Ok(found) if found.is_dir && !cp.recursive => {
+                progress.failed(&format!("'{}' is a folder: copy folders with -r", found.node.shown()));
+            }
+            Ok(found) => sources.push(found),
+            Err(Failure::Refused(lines)) => lines.iter().for_each(|line| progress.failed(line)),
+            Err(other) => return Err(other),
+        }
+    }
+    if sources.is_empty() {
+        return Ok(());
+    }
+    let policy = Policy { preserve: cp.preserve, umask: umask(), latest: None };
+    let remark = match &cp.destination {
+        Place::Local(path) => {
+            let target = local_target(path, &sources)?;
+            transfer(&ToLocal::default(), target, sources, policy, progress, stop)
+        }
+        Place::InPool(place) => {
+            let fs = pools.filesystem(place, Intent::Write)?;
+            let number = read.get(&place.dataset_name()).map(|(number, _)| *number);
+            let owner = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
+            let sink = ToPool::new(fs.clone(), owner, number);
+            let target = pool_target(&sink, &fs, place, number, &sources)?;
+            transfer(&sink, target, sources, policy, progress, stop)
+        }
+    };
+    if let Some(remark) = remark {
+        console.remark(&remark);
+    }
+    Ok(())
+}
+
+/// The file creation mask of this process.
+fn umask() -> u32 {
+    // It can only be asked for by setting it; nothing is created meanwhile.
+    let mask = rustix::process::umask(rustix::fs::Mode::empty());
+    rustix::process::umask(mask);
+    mask.as_raw_mode()
+}
+
+fn find(
+    place: &Place,
+    recursive: bool,
+    pools: &Pools,
+    read: &mut BTreeMap<String, (u64, Filesystem)>,
+) -> Result<Found, Failure> {
+    match place {
+        Place::Local(path) => {
+            let refuse = |error: std::io::Error| {
+                Failure::refused(format!("cannot read '{}': {}", path.display(), io_words(&error)))
+            };
+            let slash = path.as_os_str().as_bytes().ends_with(b"/");
+            // As cp does: links are copied as such only when folders are copied with all they hold.
+            let path = if recursive && !slash { path.clone() } else { resolve_link(path).map_err(refuse)? };
+            let data = std::fs::symlink_metadata(&path).map_err(refuse)?;
+            let name = match place {
+                Place::Local(typed) => last_name(typed.as_os_str().as_bytes()),
+                Place::InPool(_) => Vec::new(),
+            };
+            Ok(Found { node: Node::Local(path), name, is_dir: data.is_dir() })
+        }
+        Place::InPool(place) => {
+            let dataset = place.dataset_name();
+            let (number, fs) = match read.get(&dataset) {
+                Some(known) => known.clone(),
+                None => {
+                    let opened = (read.len() as u64 + 1, pools.filesystem(place, Intent::Read)?);
+                    read.insert(dataset, opened.clone());
+                    opened
+                }
+            };
+            let refuse = |error| refused("read", place, error);
+            let id = fs.resolve(&place.path, !recursive).map_err(refuse)?;
+            let is_dir = fs.stat(id).map_err(refuse)?.kind == FileKind::Directory;
+            let shown = place.to_string().into_bytes();
+            Ok(Found { node: Node::Pool { fs, number, id, shown }, name: last_name(&place.path), is_dir })
+        }
+    }
+}
+
+/// Where a link leads to; anything else stays what it is.
+fn resolve_link(path: &Path) -> std::io::Result<PathBuf> {
+    if std::fs::symlink_metadata(path)?.is_symlink() { std::fs::canonicalize(path) } else { Ok(path.to_path_buf()) }
+}
+
+fn not_a_dir(shown: &str) -> Failure {
+    Failure::refused(format!("'{shown}' is not a folder"))
+}
+
+/// A destination that is not there stands for one copy.
+fn one_source(sources: &[Found], shown: &str, slash: bool) -> Result<(), Failure> {
+    match sources {
+        [source] if source.is_dir || !slash => Ok(()),
+        [_] => Err(Failure::refused(format!("'{shown}' does not exist, and only a folder could be made there"))),
+        _ => Err(Failure::refused(format!("'{shown}' does not exist: several copies need a folder"))),
+    }
+}
+
+fn local_target(path: &Path, sources: &[Found]) -> Result<Target<PathBuf>, Failure> {
+    let shown = path.display().to_string();
+    let slash = path.as_os_str().as_bytes().ends_with(b"/");
+    let parent = || match path.parent() {
+        Some(parent) if !parent.as_os_str().is_empty() => parent.to_path_buf(),
+        _ => PathBuf::from("."),
+    };
+    match std::fs::metadata(path) {
+        Ok(data) if data.is_dir() => return Ok(Target { dir: path.to_path_buf(), name: None }),
+        Ok(_) if slash || sources.len() > 1 => return Err(not_a_dir(&shown)),
+        Ok(_) => {}
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+            one_source(sources, &shown, slash)?;
+            if !parent().is_dir() {
+                return Err(Failure::refused(format!("cannot write '{shown}': no such file or directory")));
+            }
+        }
+        Err(error) => return Err(Failure::refused(format!("cannot write '{shown}': {}", io_words(&error)))),
+    }
+    Ok(Target { dir: parent(), name: Some(last_name(path.as_os_str().as_bytes())) })
+}
+
+fn pool_target(
+    sink: &ToPool,
+    fs: &Filesystem,
+    place: &PoolPath,
+    number: Option<u64>,
+    sources: &[Found],
+) -> Result<Target<to_pool::PoolDir>, Failure> {
+    let refuse = |error: zpl::Error| refused("write", place, error);
+    let slash = place.path.ends_with(b"/");
+    let (dir, name) = match fs.resolve(&place.path, true) {
+        Ok(id) if fs.stat(id).map_err(refuse)?.kind == FileKind::Directory => (id, None),
+        Ok(_) if slash || sources.len() > 1 => return Err(not_a_dir(&place.to_string())),
+        Err(zpl::Error::NotFound) => {
+            one_source(sources, &place.to_string(), slash)?;
+            let (dir, name) = fs.resolve_parent(&place.path).map_err(refuse)?;
+            (dir, Some(name.to_vec()))
+        }
+        Ok(_) => {
+            let (dir, name) = fs.resolve_parent(&place.path).map_err(refuse)?;
+            (dir, Some(name.to_vec()))
+        }
+        Err(error) => return Err(refuse(error)),
+    };
+    // A folder cannot be copied into itself: its copy would be part of what is copied.
+    let mut above = dir;
+    while number.is_some() {
+        let inside = sources.iter().find(|source| match &source.node {
+            Node::Pool { number: of, id, .. } => Some(*of) == number && *id == above && source.is_dir,
+            Node::Local(_) => false,
+        });
+        if let Some(source) = inside {
+            return Err(Failure::refused(format!("cannot copy '{}' into itself", source.node.shown())));
+        }
+        match fs.lookup(above, b"..").map_err(refuse)? {
+            Some((parent, _)) if parent != above => above = parent,
+            _ => break,
+        }
+    }
+    Ok(Target { dir: sink.dir(dir).map_err(refuse)?, name })
+}
+
+/// Copies with all cores. Gives what the destination has to remark.
+fn transfer<S: Sink>(
+    sink: &S,
+    target: Target<S::Dir>,
+    sources: Vec<Found>,
+    policy: Policy,
+    progress: &Progress,
+    stop: &Stop,
+) -> Option<String> {
+    let cores = std::thread::available_parallelism().map_or(1, usize::from);
+    // Twice as many threads as cores: some wait for disks.
+    let workers = (2 * cores).clamp(2, (IN_HAND / sink.record()).max(2) as usize);
+    let nodes: Vec<Node> = sources.iter().map(|source| source.node.clone()).collect();
+    let roots = sources.into_iter().map(|source| {
+        let name = target.name.clone().unwrap_or(source.name);
+        Root { node: source.node, dir: target.dir.clone(), name }
+    });
+    let roots = roots.collect();
+    std::thread::scope(|scope| {
+        if progress.is_shown() {
+            scope.spawn(|| nodes.into_iter().for_each(|node| expect(node, progress, stop)));
+        }
+        Engine::new(sink, policy, progress, stop, workers).run(roots);
+    });
+    sink.remark()
+}
+
+/// Counts what is to be copied, ahead of the copy. What cannot be read is the copy's to say.
+fn expect(node: Node, progress: &Progress, stop: &Stop) {
+    let mut todo = vec![node];
+    while let Some(node) = todo.pop() {
+        let Ok(facts) = node.facts() else { continue };
+        match facts.kind {
+            FileKind::Regular => progress.expect(facts.size),
+            FileKind::Directory => {
+                let Ok(children) = node.children() else { continue };
+                for child in children.take_while(|_| !stop.asked()).flatten() {
+                    match child.kind {
+                        Some(FileKind::Directory) | None => todo.push(child.node),
+                        Some(FileKind::Regular) => progress.expect(child.node.facts().map_or(0, |facts| facts.size)),
+                        Some(_) => {}
+                    }
+                }
+            }
+            _ => {}
+        }
+    }
+}
