@@ -25,7 +25,7 @@ pub use advice::recommend;
 pub use error::{Error, Result};
 pub use machine::Machine;
 pub use plan::{Configuration, DEFAULT_COMPRESSIONS, Place, Plan};
-pub use report::{Recommendation, Report, Run, SCHEMA, Spread};
+pub use report::{Recommendation, Report, Run, SCHEMA, Spread, table};
 pub use source::Source;
 pub use trial::run;
 pub use watch::{Event, Phase, Watch};

@@ -118,13 +118,6 @@ const HEADINGS: [&str; 13] = [
 ];
 
 impl Report {
-    /// The run with compression off under otherwise the same conditions: what times are relative to.
-    #[must_use]
-    pub fn baseline(&self, run: &Run) -> Option<&Run> {
-        let alike = |other: &&Run| other.recordsize == run.recordsize && other.threads == run.threads;
-        self.runs.iter().filter(alike).find(|other| other.compression == "off")
-    }
-
     /// The JSON form, with a line feed at its end.
     ///
     /// # Panics
@@ -144,7 +137,7 @@ impl Report {
              repeat,write_seconds_mad,read_seconds_mad\n"
                 .to_owned();
         for run in &self.runs {
-            let base = self.baseline(run);
+            let base = baseline(&self.runs, run);
             let relative =
                 |of: fn(&Run) -> f64| base.map_or(String::new(), |base| format!("{:.3}", of(run) / of(base)));
             let (repeat, write_mad, read_mad) = match &run.spread {
@@ -179,7 +172,7 @@ impl Report {
         let mut text = "# Compression measured by cenote\n\n".to_owned();
         text += &row(&HEADINGS.map(str::to_owned));
         text += &row(&std::array::from_fn::<_, 13, _>(|i| if i == 0 { "---" } else { "---:" }.to_owned()));
-        for cells in self.cells() {
+        for cells in table(&self.runs).1 {
             text += &row(&cells);
         }
         text += "\nTimes are relative to `off` under the same conditions; MB are millions of bytes of the files. \
@@ -197,42 +190,44 @@ impl Report {
         let Recommendation { compression, recordsize, reason, .. } = &self.recommendation;
         format!("Recommended: {compression} with records of {}: {reason}.", number::nice(*recordsize))
     }
+}
 
-    /// The headings and the cells of each run, for a table on a terminal.
-    #[must_use]
-    pub fn table(&self) -> (Vec<&'static str>, Vec<Vec<String>>) {
-        (HEADINGS.to_vec(), self.cells())
-    }
+/// The run with compression off under otherwise the same conditions: what times are relative to.
+fn baseline<'a>(runs: &'a [Run], run: &Run) -> Option<&'a Run> {
+    let alike = |other: &&Run| other.recordsize == run.recordsize && other.threads == run.threads;
+    runs.iter().filter(alike).find(|other| other.compression == "off")
+}
 
-    fn cells(&self) -> Vec<Vec<String>> {
-        self.runs.iter().map(|run| self.row(run)).collect()
-    }
+/// Runs as a table for people: headings, and the cells of each run. Times are relative to `off`.
+#[must_use]
+pub fn table(runs: &[Run]) -> ([&'static str; 13], Vec<[String; 13]>) {
+    (HEADINGS, runs.iter().map(|run| cells(runs, run)).collect())
+}
 
-    fn row(&self, run: &Run) -> Vec<String> {
-        let rate = |bytes_per_second: f64| format!("{:.1}", bytes_per_second / 1e6);
-        let relative = |of: fn(&Run) -> f64| {
-            self.baseline(run).map_or("-".to_owned(), |base| format!("{:.2}", of(run) / of(base)))
-        };
-        let spread = |seconds: f64, of: fn(&Spread) -> f64| match &run.spread {
-            Some(spread) if seconds > 0.0 => format!(" ±{:.0}%", of(spread) / seconds * 100.0),
-            _ => String::new(),
-        };
-        vec![
-            run.compression.clone(),
-            number::nice(run.recordsize),
-            run.threads.to_string(),
-            number::nice_bytes(run.logical_bytes),
-            number::nice_bytes(run.allocated_bytes),
-            format!("{:.2}x", run.compressratio),
-            rate(run.write_rate()) + &spread(run.write_seconds, |s| s.write_seconds),
-            format!("{:.2}", run.write_cpu_seconds),
-            relative(|run| run.write_seconds),
-            rate(run.read_rate()) + &spread(run.read_seconds, |s| s.read_seconds),
-            format!("{:.2}", run.read_cpu_seconds),
-            relative(|run| run.read_seconds),
-            if run.verified { "yes" } else { "NO" }.to_owned(),
-        ]
-    }
+fn cells(runs: &[Run], run: &Run) -> [String; 13] {
+    let rate = |bytes_per_second: f64| format!("{:.1}", bytes_per_second / 1e6);
+    let relative = |of: fn(&Run) -> f64| {
+        baseline(runs, run).map_or("-".to_owned(), |base| format!("{:.2}", of(run) / of(base)))
+    };
+    let spread = |seconds: f64, of: fn(&Spread) -> f64| match &run.spread {
+        Some(spread) if seconds > 0.0 => format!(" ±{:.0}%", of(spread) / seconds * 100.0),
+        _ => String::new(),
+    };
+    [
+        run.compression.clone(),
+        number::nice(run.recordsize),
+        run.threads.to_string(),
+        number::nice_bytes(run.logical_bytes),
+        number::nice_bytes(run.allocated_bytes),
+        format!("{:.2}x", run.compressratio),
+        rate(run.write_rate()) + &spread(run.write_seconds, |s| s.write_seconds),
+        format!("{:.2}", run.write_cpu_seconds),
+        relative(|run| run.write_seconds),
+        rate(run.read_rate()) + &spread(run.read_seconds, |s| s.read_seconds),
+        format!("{:.2}", run.read_cpu_seconds),
+        relative(|run| run.read_seconds),
+        if run.verified { "yes" } else { "NO" }.to_owned(),
+    ]
 }
 
 #[cfg(test)]
@@ -295,7 +290,7 @@ mod tests {
     #[test]
     fn times_are_relative_to_off_under_the_same_conditions() {
         let mut report = report();
-        let (headings, rows) = report.table();
+        let (headings, rows) = table(&report.runs);
         assert!(rows.iter().all(|row| row.len() == headings.len()));
         assert_eq!(
             (rows[0][8].as_str(), rows[1][8].as_str(), rows[1][11].as_str()),
@@ -303,7 +298,7 @@ mod tests {
         );
         assert_eq!(rows[1][9], "290.1 ±10%");
         report.runs[0].recordsize = 4096;
-        assert_eq!(report.table().1[1][8], "-");
+        assert_eq!(table(&report.runs).1[1][8], "-");
     }
 
     #[test]

@@ -35,8 +35,8 @@ pub(crate) fn files() -> Result<Vec<(&'static str, Vec<u8>)>> {
     let unpack = |&(name, packed): &(&'static str, &[u8])| {
         let size = zstd_safe::get_frame_content_size(packed).ok().flatten();
         let size = size.expect("the files of the sample name their size");
-        let mut data = Vec::with_capacity(usize::try_from(size).expect("the sample is small"));
-        zstd_safe::decompress(&mut data, packed).expect("a test unpacks the sample");
+        let mut data = vec![0; usize::try_from(size).expect("the sample is small")];
+        zstd_safe::decompress(&mut data[..], packed).expect("a test unpacks the sample");
         (name, data)
     };
     Ok(PACKED.iter().map(unpack).collect())

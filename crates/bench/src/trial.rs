@@ -49,7 +49,7 @@ const SOME_DATASET: &str = "POOL/DATASET";
 pub fn run(plan: &Plan, source: &mut Source, watch: &dyn Watch) -> Result<Report> {
     let configurations = plan.configurations()?;
     if source.bytes() == 0 {
-        return Err(Error::NoSample);
+        return Err(Error::EmptyList("file"));
     }
     source.notes().iter().for_each(|note| watch.event(Event::Note(note)));
     plan.place.check_room(source, &configurations)?;

@@ -3,6 +3,22 @@
 //! What OpenZFS says about a command line before it looks at any pool is said here; the subcommands are looked
 //! up in [`run`].
 
+mod dataset_values;
+mod features;
+mod pool_values;
+mod repeat;
+mod select;
+mod view;
+mod zfs_change;
+mod zfs_get;
+mod zfs_list;
+mod zpool_create;
+mod zpool_import;
+mod zpool_list;
+mod zpool_misc;
+mod zpool_props;
+mod zpool_status;
+
 use crate::args::{ArgError, Parsed};
 use crate::messages::Failure;
 use crate::out::Console;
@@ -21,6 +37,8 @@ pub struct Call<'a> {
     pub command: &'static Command,
     pub args: Parsed,
     pub around: &'a Surroundings,
+    /// The command line for the pool's history: program and words, one blank apart.
+    pub line: String,
 }
 
 /// Carries out a command line; `words` are those after the program's name. Gives the exit status.
@@ -39,8 +57,9 @@ pub fn main(program: Program, words: &[String], around: &Surroundings, mut conso
             None => Err(Failure::usage(format!("unrecognized command '{word}'"))),
             Some(command) => {
                 about = Some(command);
+                let line = format!("{} {}", program.name(), words.join(" "));
                 parse(command, rest, around)
-                    .and_then(|args| run(Call { program, command, args, around }, &mut console))
+                    .and_then(|args| run(&Call { program, command, args, around, line }, &mut console))
             }
         },
     };
@@ -84,7 +103,7 @@ fn help(program: Program, topics: &[String], console: &mut Console) -> Result<()
 }
 
 /// The subcommands.
-fn run(call: Call, console: &mut Console) -> Result<(), Failure> {
+fn run(call: &Call, console: &mut Console) -> Result<(), Failure> {
     match (call.program, call.command.name) {
         (program, "version") => {
             if call.args.has("j") {
@@ -93,6 +112,26 @@ fn run(call: Call, console: &mut Console) -> Result<(), Failure> {
             }
             versions(console)
         }
+        (Program::Zpool, "create") => zpool_create::run(call, console),
+        (Program::Zpool, "destroy") => zpool_import::destroy(call),
+        (Program::Zpool, "export") => zpool_import::export(call, console),
+        (Program::Zpool, "get") => zpool_props::get(call, console),
+        (Program::Zpool, "history") => zpool_misc::history(call, console),
+        (Program::Zpool, "import") => zpool_import::import(call, console),
+        (Program::Zpool, "labelclear") => zpool_misc::labelclear(call, console),
+        (Program::Zpool, "list") => zpool_list::run(call, console),
+        (Program::Zpool, "set") => zpool_props::set(call),
+        (Program::Zpool, "status") => zpool_status::run(call, console),
+        (Program::Zpool, "sync") => zpool_misc::sync(call, console),
+        (Program::Zpool, "upgrade") => zpool_misc::upgrade(call, console),
+        (Program::Zfs, "create") => zfs_change::create(call, console),
+        (Program::Zfs, "destroy") => zfs_change::destroy(call, console),
+        (Program::Zfs, "get") => zfs_get::run(call, console),
+        (Program::Zfs, "inherit") => zfs_change::inherit(call, console),
+        (Program::Zfs, "list") => zfs_list::run(call, console),
+        (Program::Zfs, "rename") => zfs_change::rename(call),
+        (Program::Zfs, "set") => zfs_change::set(call, console),
+        (Program::Zfs, "upgrade") => zfs_change::upgrade(call, console),
         (program, name) => {
             Err(Failure::refused(format!("cenote: not supported yet: {} {name}", program.name())))
         }

@@ -57,6 +57,11 @@ impl<'a> Console<'a> {
         Ok(())
     }
 
+    /// Whether any operand failed so far.
+    pub fn has_failed(&self) -> bool {
+        self.failed
+    }
+
     /// Ends the command: says what is left to say, gives the exit status.
     pub fn finish(mut self, ended: Result<(), Failure>, usage: impl FnOnce() -> String) -> u8 {
         let ended = match self.out.flush() {

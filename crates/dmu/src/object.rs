@@ -647,6 +647,7 @@ impl Object {
 
     /// Puts the object on the objset's dirty list once per txg.
     fn list(self: &Arc<Self>, state: &mut State, _tx: &Tx) {
+        self.shared.note_change();
         if !state.open.listed {
             state.open.listed = true;
             state.open.cost += OBJECT_COST;

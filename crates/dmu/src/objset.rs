@@ -1,6 +1,7 @@
 //! Objsets: the numbered objects of a dataset or of the MOS.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use format::blkptr::BlockPtr;
@@ -25,9 +26,14 @@ pub(crate) struct Shared {
     pub(crate) storage: Arc<Storage>,
     pub(crate) budget: Arc<DirtyBudget>,
     dirty: Mutex<BTreeMap<ObjectId, Arc<Object>>>,
+    changes: AtomicU64,
 }
 
 impl Shared {
+    pub(crate) fn note_change(&self) {
+        self.changes.fetch_add(1, Ordering::Relaxed);
+    }
+
     pub(crate) fn list_dirty(&self, object: Arc<Object>) {
         self.lock_dirty().insert(object.id(), object);
     }
@@ -202,7 +208,7 @@ impl Objset {
     }
 
     fn with(storage: Arc<Storage>, budget: Arc<DirtyBudget>, root: Root) -> Objset {
-        let shared = Arc::new(Shared { storage, budget, dirty: Mutex::default() });
+        let shared = Arc::new(Shared { storage, budget, dirty: Mutex::default(), changes: AtomicU64::new(0) });
         let meta_dnode = root.phys.meta_dnode.clone();
         let blocks = if root.ptr.is_hole() { 0 } else { meta_dnode.max_blkid + 1 };
         let numbers = Numbers {
@@ -438,6 +444,12 @@ impl Objset {
     #[must_use]
     pub fn is_dirty(&self) -> bool {
         !self.shared.lock_dirty().is_empty()
+    }
+
+    /// How many changes were made since the objset was opened: tells whether a job that failed left any.
+    #[must_use]
+    pub fn changes(&self) -> u64 {
+        self.shared.changes.load(Ordering::Relaxed)
     }
 
     /// Closes the open txg for this objset. No change may be in flight.

@@ -166,6 +166,7 @@ impl Pool {
             groups: Arc::new(groups),
             mos,
             datasets: Mutex::new(HashMap::new()),
+            dirty: Mutex::default(),
             read_only: None,
             info: RwLock::new(info),
             dsl: RwLock::new(()),

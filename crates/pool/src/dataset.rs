@@ -58,6 +58,8 @@ pub struct Dataset {
     pub(crate) available: AtomicU64,
     pub(crate) pending: Mutex<Pending>,
     pub(crate) destroyed: AtomicBool,
+    /// The pool keeps it alive until the open txg is synced.
+    pub(crate) listed: AtomicBool,
     /// guids of the per-dataset features that the dataset is marked with.
     pub(crate) active_features: Mutex<BTreeSet<String>>,
 }
@@ -88,6 +90,7 @@ impl Dataset {
             available: AtomicU64::new(available),
             pending: Mutex::default(),
             destroyed: AtomicBool::new(false),
+            listed: AtomicBool::new(false),
             active_features: Mutex::new(active_features),
         }
     }
@@ -181,7 +184,11 @@ impl Dataset {
                 return Err(Error::Quota);
             }
         }
-        self.pool.begin(bytes, hold.frees)
+        let tx = self.pool.begin(bytes, hold.frees)?;
+        if !self.listed.swap(true, Ordering::AcqRel) {
+            self.pool.list_dirty(self.id);
+        }
+        Ok(tx)
     }
 
     /// Promises `bytes` within the quotas.
@@ -206,6 +213,9 @@ impl Dataset {
     /// # Errors
     /// [`Error::Stopped`] when the pool could not write.
     pub fn sync(&self) -> Result<()> {
+        if self.pool.read_only.is_some() {
+            return Ok(());
+        }
         self.pool.groups.sync()
     }
 }

@@ -117,6 +117,9 @@ pub enum Error {
     /// Something could not be written: the pool stopped at its last synced txg.
     #[error("the pool stopped, its last synced state is safe: {0}")]
     Stopped(Arc<Error>),
+    /// A job failed half-way; nothing of it reached the disks.
+    #[error("stopped half-way: {0}")]
+    Unfinished(String),
     /// Blocks could not be read or written.
     #[error(transparent)]
     Dmu(#[from] dmu::Error),

@@ -113,6 +113,8 @@ pub(crate) struct Inner {
     pub(crate) groups: Arc<Groups>,
     pub(crate) mos: Mos,
     pub(crate) datasets: Mutex<HashMap<ObjectId, Weak<Dataset>>>,
+    /// Datasets with transactions in the open txg: kept even when their users let go of them.
+    pub(crate) dirty: Mutex<BTreeMap<ObjectId, Arc<Dataset>>>,
     pub(crate) read_only: Option<String>,
     pub(crate) info: RwLock<Info>,
     /// Readers of the DSL hold it shared; jobs that change several of its objects, exclusively.
@@ -146,6 +148,19 @@ impl Inner {
         let mut open: Vec<_> = table.values().filter_map(Weak::upgrade).collect();
         open.sort_by_key(|dataset| dataset.id);
         open
+    }
+
+    /// Keeps a dataset until its changes of the open txg are synced.
+    pub(crate) fn list_dirty(&self, id: ObjectId) {
+        let dataset = self.datasets().get(&id).and_then(Weak::upgrade);
+        let dataset = dataset.expect("a dataset in use is in the table");
+        self.dirty.lock().expect("no code panics while holding the dirty datasets").insert(id, dataset);
+    }
+
+    /// The datasets changed in the txg that is being closed.
+    pub(crate) fn take_dirty(&self) -> Vec<Arc<Dataset>> {
+        let dirty = std::mem::take(&mut *self.dirty.lock().expect("no code panics while holding the dirty datasets"));
+        dirty.into_values().collect()
     }
 
     /// Bytes of the normal class with parity taken out and without what OpenZFS keeps for intent logs.
@@ -263,7 +278,14 @@ impl Pool {
         }
         let (sender, receiver) = crossbeam_channel::bounded(1);
         self.inner.groups.queue(Box::new(move |syncing| {
+            let before = syncing.mos().objset.changes();
             let done = job(syncing).and_then(|value| syncing.log_command().map(|()| value));
+            if let Err(error) = &done
+                && syncing.mos().objset.changes() != before
+            {
+                // Half a job must not become the state of the pool.
+                syncing.broken = Some(Error::Unfinished(error.to_string()));
+            }
             // Nobody waits any more only when the caller's thread is gone; the job is done all the same.
             let _ = sender.send(done);
         }))?;

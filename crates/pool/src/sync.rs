@@ -59,6 +59,8 @@ pub(crate) struct Syncing<'a> {
     writer: Writer<'a>,
     /// The MOS as of the last synced txg.
     before: Option<Objset>,
+    /// A job failed after it had changed something: the txg must not become the pool's state.
+    pub(crate) broken: Option<Error>,
 }
 
 pub(crate) fn sync_loop(inner: &Arc<Inner>, mut state: SyncState, timeout: u64) {
@@ -67,13 +69,14 @@ pub(crate) fn sync_loop(inner: &Arc<Inner>, mut state: SyncState, timeout: u64) 
     while inner.groups.wait_for_work(timeout) {
         let (txg, tasks, frozen) = inner.groups.close(|| {
             let freeze = |dataset: Arc<Dataset>| {
+                dataset.listed.store(false, Ordering::Release);
                 let mut pending = dataset.pending();
                 pending.syncing = std::mem::take(&mut pending.open);
                 drop(pending);
                 let frozen = dataset.objset().freeze();
                 (dataset, frozen)
             };
-            inner.open_datasets().into_iter().map(freeze).collect::<Vec<_>>()
+            inner.take_dirty().into_iter().map(freeze).collect::<Vec<_>>()
         });
         match sync_txg(inner, &mut state, txg, tasks, frozen) {
             Ok(()) => {
@@ -148,7 +151,7 @@ fn write_txg(
     before: Option<Objset>,
 ) -> Result<BlockPtr> {
     let writer = Writer::new(&inner.storage);
-    let mut syncing = Syncing { inner, state, txg, tx: Tx::new(txg), writer, before };
+    let mut syncing = Syncing { inner, state, txg, tx: Tx::new(txg), writer, before, broken: None };
     if syncing.state.fresh {
         syncing.first_sync()?;
     }
@@ -159,6 +162,9 @@ fn write_txg(
         let exclusive = inner.dsl.write().expect("no code panics while holding the DSL lock");
         task(&mut syncing);
         drop(exclusive);
+        if let Some(error) = syncing.broken.take() {
+            return Err(error);
+        }
     }
     let root = syncing.sync_mos()?;
     syncing.writer.finish()?;

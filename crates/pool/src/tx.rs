@@ -134,7 +134,7 @@ impl Groups {
                 state = self.wait(state);
                 continue;
             }
-            if dirty > self.dirty_max / 4 {
+            if !self.stepwise && dirty > self.dirty_max / 4 {
                 // Early enough that the sync overlaps with further writing.
                 self.want(&mut state);
             }
@@ -185,7 +185,10 @@ impl Groups {
             if let Some(failed) = &state.failed {
                 return Err(Error::Stopped(failed.clone()));
             }
-            self.want(&mut state);
+            if state.open == target {
+                // Once it is closed, it is on its way: to ask again would sync the next one unasked.
+                self.want(&mut state);
+            }
             state = self.wait(state);
         }
         Ok(())

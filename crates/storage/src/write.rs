@@ -328,11 +328,15 @@ impl<'a> Writer<'a> {
     /// # Errors
     /// The first device error.
     pub fn finish(mut self) -> Result<(), WriteError> {
-        for ((vdev, offset), payload) in mem::take(&mut *self.storage.held()) {
+        // They stay readable from memory until they are on the disks.
+        let held: Vec<_> = self.storage.held().iter().map(|(&place, payload)| (place, payload.clone())).collect();
+        for ((vdev, offset), payload) in held {
             let asize = payload.bytes().len() as u64;
             self.put(Dva { vdev: format::VdevId(vdev), asize, offset, gang: false }, payload)?;
         }
-        self.drain()
+        self.drain()?;
+        self.storage.held().clear();
+        Ok(())
     }
 
     fn submit(&self, vdev: u32, run: Run) -> Result<(), WriteError> {

@@ -62,7 +62,13 @@ fn create(path: &Path, bytes: u64, compression: CompressionSetting) -> Pool {
 }
 
 fn new_filesystem(host: &Host) -> NewFilesystem {
-    NewFilesystem { host: host.clone(), normalization: 0, utf8only: false, casesensitivity: 0, project_quota: true }
+    NewFilesystem {
+        host: host.clone(),
+        normalization: 0,
+        utf8only: false,
+        casesensitivity: 0,
+        project_quota: true,
+    }
 }
 
 /// Seconds for all records through the codec alone, on all cores; compress and decompress.
@@ -77,8 +83,10 @@ fn raw(files: &[Vec<u8>], setting: CompressionSetting) -> (f64, f64) {
             scope.spawn(move || {
                 let mut out = vec![0; limit];
                 let mine = records.iter().skip(core).step_by(cores);
-                mine.map(|r| codec::compress(setting, r, &mut out[..r.len() - r.len() / 8]).map(|n| out[..n].to_vec()))
-                    .collect::<Vec<_>>()
+                mine.map(|r| {
+                    codec::compress(setting, r, &mut out[..r.len() - r.len() / 8]).map(|n| out[..n].to_vec())
+                })
+                .collect::<Vec<_>>()
             })
         };
         let handles: Vec<_> = (0..cores).map(work).collect();
@@ -94,7 +102,8 @@ fn raw(files: &[Vec<u8>], setting: CompressionSetting) -> (f64, f64) {
                 for (packed, record) in packed.iter().zip(records.iter().skip(core).step_by(cores)) {
                     match packed {
                         Some(bytes) => {
-                            codec::decompress(setting.algorithm, bytes, &mut out[..record.len()]).expect("own output");
+                            codec::decompress(setting.algorithm, bytes, &mut out[..record.len()])
+                                .expect("own output");
                         }
                         None => out[..record.len()].copy_from_slice(record),
                     }
@@ -183,14 +192,20 @@ fn main() {
     let dir = tempfile::tempdir().expect("a temporary folder");
     let mb = |seconds: f64| bytes as f64 / 1e6 / seconds;
     let (plain_write, plain_read) = copy(&dir.path().join("plain"), &files);
-    println!("{} MB; plain file: write+fsync {:.0} MB/s, cold read {:.0} MB/s", bytes / 1_000_000, mb(plain_write), mb(plain_read));
+    println!(
+        "{} MB; plain file: write+fsync {:.0} MB/s, cold read {:.0} MB/s",
+        bytes / 1_000_000,
+        mb(plain_write),
+        mb(plain_read)
+    );
     println!("{:<12} {:>9} {:>16} {:>9} {:>16}", "", "codec", "write", "codec", "cold read");
     for (name, setting) in settings() {
         if only.as_ref().is_some_and(|only: &String| !only.split(',').any(|n| n == name)) {
             continue;
         }
         let fast = matches!(setting.algorithm, Compression::Off | Compression::Zle | Compression::Lz4);
-        let (compress, decompress) = if setting.algorithm == Compression::Off { (0.0, 0.0) } else { raw(&files, setting) };
+        let (compress, decompress) =
+            if setting.algorithm == Compression::Off { (0.0, 0.0) } else { raw(&files, setting) };
         let image = dir.path().join("image");
         let pool = create(&image, bytes, setting);
         let (wrote, ids) = write(&pool, &files);

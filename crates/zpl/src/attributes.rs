@@ -64,9 +64,11 @@ impl Attributes {
         for entry in registry.entries() {
             zap::insert(&registry_object, tx, entry.name.as_bytes(), &Value::from_u64(entry.encode()))?;
         }
-        let layouts_object = objset.create_object_at(tx, ids[1], NewObject::plain(ObjectType::SA_ATTR_LAYOUTS));
+        let layouts_object =
+            objset.create_object_at(tx, ids[1], NewObject::plain(ObjectType::SA_ATTR_LAYOUTS));
         zap::create_fat(&layouts_object, tx, salt(), 0)?;
-        let state = State { registry: Arc::new(registry), sequences: HashMap::new(), numbers: HashMap::new() };
+        let state =
+            State { registry: Arc::new(registry), sequences: HashMap::new(), numbers: HashMap::new() };
         Ok(Attributes { registry_object, layouts_object, state: RwLock::new(state) })
     }
 
@@ -74,8 +76,9 @@ impl Attributes {
     pub(crate) fn open(objset: &Objset, master: ObjectId) -> Result<Attributes> {
         let node = objset.object(master)?;
         let part = |key: &str| {
-            let id = zap::lookup_u64(&node, key.as_bytes())?
-                .ok_or_else(|| Error::damaged(master)(Corrupt::new("SA master node without its tables", 0)))?;
+            let id = zap::lookup_u64(&node, key.as_bytes())?.ok_or_else(|| {
+                Error::damaged(master)(Corrupt::new("SA master node without its tables", 0))
+            })?;
             Ok::<_, Error>(objset.object(ObjectId(id))?)
         };
         let (registry_object, layouts_object) = (part(master::SA_REGISTRY)?, part(master::SA_LAYOUTS)?);

@@ -152,7 +152,8 @@ struct Check<'a> {
 /// # Errors
 /// When the check as a whole cannot be done: the sync fails, or the dnodes cannot be walked.
 pub fn check_filesystem(fs: &Filesystem, report: &mut dyn FnMut(Problem)) -> Result<Summary> {
-    if fs.inner.objset.is_dirty() {
+    if fs.dataset().check_writable().is_ok() {
+        // Even if nothing is dirty: a sync may be under way.
         fs.dataset().sync()?;
     }
     let mut check = Check {
@@ -224,7 +225,8 @@ impl Check<'_> {
                         continue;
                     }
                     if dnode.flags & dnode::FLAG_USERUSED_ACCOUNTED != 0 {
-                        *self.accounts.entry((by, format!("{owner:x}"))).or_default() += 512 + dnode.used_bytes();
+                        *self.accounts.entry((by, format!("{owner:x}"))).or_default() +=
+                            512 + dnode.used_bytes();
                     }
                     if flags & FLAG_USEROBJ_ACCOUNTING != 0
                         && dnode.flags & dnode::FLAG_USEROBJUSED_ACCOUNTED != 0
@@ -289,7 +291,12 @@ impl Check<'_> {
             let kind = self.seen[child].kind();
             // Very old file systems have no types in their entries.
             if dirent.kind != kind && !(dirent.kind == 0 && fs.version() < 2) {
-                self.problem(Problem::EntryType { dir, name: entry.name, found: dirent.kind, expected: kind });
+                self.problem(Problem::EntryType {
+                    dir,
+                    name: entry.name,
+                    found: dirent.kind,
+                    expected: kind,
+                });
             }
             subdirs += u64::from(kind == 4);
             // That of a file may be stale: it is where the latest name was made, which may be gone.
@@ -398,7 +405,8 @@ impl Check<'_> {
             for entry in zap::entries(&object) {
                 let entry = entry?;
                 let key = String::from_utf8_lossy(&entry.name).into_owned();
-                let (found, expected) = (entry.number().unwrap_or(0), sums.remove(&(i, key.clone())).unwrap_or(0));
+                let (found, expected) =
+                    (entry.number().unwrap_or(0), sums.remove(&(i, key.clone())).unwrap_or(0));
                 if found != expected {
                     self.problem(Problem::Account { by, key, found, expected });
                 }

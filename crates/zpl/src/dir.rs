@@ -156,7 +156,8 @@ impl Filesystem {
     pub fn readdir(&self, dir: ObjectId, cookie: u64) -> Result<Vec<DirEntry>> {
         let object = self.directory(dir)?;
         let mut out = Vec::new();
-        let dot = |name: &[u8], id, cookie| DirEntry { name: name.into(), id, kind: FileKind::Directory, cookie };
+        let dot =
+            |name: &[u8], id, cookie| DirEntry { name: name.into(), id, kind: FileKind::Directory, cookie };
         if cookie < AFTER_DOT {
             out.push(dot(b".", dir, AFTER_DOT));
         }

@@ -83,24 +83,24 @@ impl Error {
     #[must_use]
     pub fn errno(&self) -> i32 {
         match self {
-            Error::NotFound => 2,             // ENOENT
-            Error::Exists => 17,              // EEXIST
-            Error::NotDir => 20,              // ENOTDIR
-            Error::IsDir => 21,               // EISDIR
-            Error::NotEmpty => 39,            // ENOTEMPTY
-            Error::NameTooLong => 36,         // ENAMETOOLONG
-            Error::NotUtf8 => 84,             // EILSEQ
-            Error::Loop => 40,                // ELOOP
-            Error::NoSpace => 28,             // ENOSPC
-            Error::Quota => 122,              // EDQUOT
-            Error::ReadOnly(_) => 30,         // EROFS
-            Error::NotPermitted => 1,         // EPERM
-            Error::Invalid => 22,             // EINVAL
-            Error::CrossProject => 18,        // EXDEV
-            Error::FileTooBig => 27,          // EFBIG
-            Error::XattrTooBig => 7,          // E2BIG
-            Error::NoXattr => 61,             // ENODATA
-            Error::Unsupported(_) => 95,      // EOPNOTSUPP
+            Error::NotFound => 2,                                        // ENOENT
+            Error::Exists => 17,                                         // EEXIST
+            Error::NotDir => 20,                                         // ENOTDIR
+            Error::IsDir => 21,                                          // EISDIR
+            Error::NotEmpty => 39,                                       // ENOTEMPTY
+            Error::NameTooLong => 36,                                    // ENAMETOOLONG
+            Error::NotUtf8 => 84,                                        // EILSEQ
+            Error::Loop => 40,                                           // ELOOP
+            Error::NoSpace => 28,                                        // ENOSPC
+            Error::Quota => 122,                                         // EDQUOT
+            Error::ReadOnly(_) => 30,                                    // EROFS
+            Error::NotPermitted => 1,                                    // EPERM
+            Error::Invalid => 22,                                        // EINVAL
+            Error::CrossProject => 18,                                   // EXDEV
+            Error::FileTooBig => 27,                                     // EFBIG
+            Error::XattrTooBig => 7,                                     // E2BIG
+            Error::NoXattr => 61,                                        // ENODATA
+            Error::Unsupported(_) => 95,                                 // EOPNOTSUPP
             Error::Damaged { .. } | Error::Dmu(_) | Error::Pool(_) => 5, // EIO
         }
     }

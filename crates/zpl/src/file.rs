@@ -159,10 +159,10 @@ impl Filesystem {
             return self.write(id, offset, &data);
         }
         data.resize(block as usize, 0);
+        let tx = self.begin(Hold::write(block + ATTRIBUTE_COST))?;
+        self.grow_block(&object, &tx, znode.size, end)?;
         znode.size = znode.size.max(end);
         modified(&mut znode, self.now());
-        let tx = self.begin(Hold::write(block + ATTRIBUTE_COST))?;
-        self.grow_block(&object, &tx, znode.size.min(old), end)?;
         object.put_block(&tx, offset / block, Arc::new(data));
         self.store(&object, &tx, &znode)
     }
@@ -178,7 +178,10 @@ impl Filesystem {
         }
         let block = object.block_size();
         if end > block && !block.is_power_of_two() {
-            return Err(Error::damaged(object.id())(Corrupt::new("block size of a file with many blocks", block)));
+            return Err(Error::damaged(object.id())(Corrupt::new(
+                "block size of a file with many blocks",
+                block,
+            )));
         }
         Ok(())
     }
@@ -242,7 +245,7 @@ impl Filesystem {
         if whole_start > whole_end {
             cuts.push((offset / block, offset % block, end % block));
         } else {
-            if offset % block != 0 {
+            if !offset.is_multiple_of(block) {
                 cuts.push((offset / block, offset % block, block));
             }
             if whole_end * block < end {

@@ -83,11 +83,8 @@ impl Filesystem {
         if version > VERSION {
             return Err(Error::Unsupported("this version of file systems"));
         }
-        let attributes = if version < VERSION {
-            None
-        } else {
-            Some(Attributes::open(&objset, id(master::SA_ATTRS)?)?)
-        };
+        let attributes =
+            if version < VERSION { None } else { Some(Attributes::open(&objset, id(master::SA_ATTRS)?)?) };
         let case = match value(master::CASESENSITIVITY)?.unwrap_or(0) {
             0 => Case::Sensitive,
             1 => Case::Insensitive,

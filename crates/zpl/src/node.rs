@@ -219,7 +219,8 @@ impl Filesystem {
     pub fn accessed(&self, id: ObjectId) -> Result<()> {
         const DAY: i64 = 24 * 60 * 60;
         let settings = self.inner.dataset.settings();
-        if !settings.atime || self.inner.attributes.is_none() || self.inner.dataset.check_writable().is_err() {
+        if !settings.atime || self.inner.attributes.is_none() || self.inner.dataset.check_writable().is_err()
+        {
             return Ok(());
         }
         let _node = self.inner.nodes.write(id);

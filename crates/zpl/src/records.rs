@@ -59,9 +59,14 @@ type Read = dmu::Result<(u64, dmu::Result<Record>)>;
 
 enum Source {
     /// Block by block, on the reader's thread.
-    Alone { next: u64 },
+    Alone {
+        next: u64,
+    },
     /// From a thread that keeps the workers busy. `None` from it is the end.
-    Ahead { results: Receiver<Option<Read>>, thread: JoinHandle<()> },
+    Ahead {
+        results: Receiver<Option<Read>>,
+        thread: JoinHandle<()>,
+    },
     Ended,
 }
 
@@ -116,7 +121,8 @@ impl Filesystem {
             });
             let read = |blkid: dmu::Result<u64>| blkid.map(|blkid| (blkid, object.block(blkid)));
             // The reader going away is no error, only the end.
-            let sent = objset.storage().workers().map_ordered(blkids, window, read, |read| tx.send(Some(read)));
+            let sent =
+                objset.storage().workers().map_ordered(blkids, window, read, |read| tx.send(Some(read)));
             if sent.is_ok() {
                 let _ = tx.send(None);
             }
@@ -153,7 +159,8 @@ impl Records {
                     None
                 }
                 Err(_) => {
-                    let Source::Ahead { thread, .. } = std::mem::replace(&mut self.source, Source::Ended) else {
+                    let Source::Ahead { thread, .. } = std::mem::replace(&mut self.source, Source::Ended)
+                    else {
                         return None;
                     };
                     // Only a panic ends the thread without a last word.

@@ -173,7 +173,12 @@ impl Filesystem {
     }
 
     /// Takes one name off `znode` and says what is to become of its object. Reads all that freeing it needs.
-    pub(crate) fn lose_link(&self, object: &Arc<Object>, znode: &mut Znode, now: Time) -> Result<Option<Fate>> {
+    pub(crate) fn lose_link(
+        &self,
+        object: &Arc<Object>,
+        znode: &mut Znode,
+        now: Time,
+    ) -> Result<Option<Fate>> {
         znode.ctime = now;
         count_change(znode);
         znode.links = if is_kind(znode, FileKind::Directory) { 0 } else { znode.links.saturating_sub(1) };
@@ -188,7 +193,13 @@ impl Filesystem {
     }
 
     /// Carries out what [`Filesystem::lose_link`] decided; `true` when the object is to be freed next.
-    pub(crate) fn meet(&self, tx: &Tx, object: &Arc<Object>, znode: &Znode, fate: Option<Fate>) -> Result<bool> {
+    pub(crate) fn meet(
+        &self,
+        tx: &Tx,
+        object: &Arc<Object>,
+        znode: &Znode,
+        fate: Option<Fate>,
+    ) -> Result<bool> {
         match fate {
             None => {
                 self.store(object, tx, znode)?;
@@ -256,8 +267,7 @@ impl Filesystem {
     pub fn drain_unlinked(&self) -> Result<u64> {
         self.attributes()?;
         let set = self.inner.objset.object(self.inner.unlinked)?;
-        let names: Vec<Vec<u8>> =
-            zap::entries(&set).map(|entry| Ok(entry?.name)).collect::<Result<_>>()?;
+        let names: Vec<Vec<u8>> = zap::entries(&set).map(|entry| Ok(entry?.name)).collect::<Result<_>>()?;
         let mut freed = 0;
         for name in names {
             let id = ObjectId(parse_int_key(&name).map_err(Error::damaged(set.id()))?);

@@ -52,9 +52,8 @@ impl Filesystem {
             let source = self.lookup(dir, name)?.ok_or(Error::NotFound)?;
             let target = self.lookup(new_dir, new_name)?;
             let moves_dir = dir != new_dir && source.1 == FileKind::Directory;
-            let _renames = moves_dir.then(|| {
-                self.inner.renames.lock().expect("no code panics while holding the rename lock")
-            });
+            let _renames = moves_dir
+                .then(|| self.inner.renames.lock().expect("no code panics while holding the rename lock"));
             let mut dirs = vec![dir, new_dir];
             dirs.extend(target.filter(|(_, kind)| *kind == FileKind::Directory).map(|(id, _)| id));
             let _names = self.inner.names.write_all(&dirs);

@@ -74,7 +74,11 @@ fn expect_file(fs: &Filesystem, file: &Value, with_sum: bool) {
     let number = |key: &str| file[key].as_u64();
     assert_eq!(stat.kind, kind, "{name}");
     assert_eq!(format!("{:04o}", stat.mode), file["mode"].as_str().unwrap(), "{name}");
-    assert_eq!((Some(u64::from(stat.uid)), Some(u64::from(stat.gid))), (number("uid"), number("gid")), "{name}");
+    assert_eq!(
+        (Some(u64::from(stat.uid)), Some(u64::from(stat.gid))),
+        (number("uid"), number("gid")),
+        "{name}"
+    );
     assert_eq!((Some(stat.nlink), Some(stat.size)), (number("nlink"), number("size")), "{name}: links, size");
     if let Some(blocks) = number("blocks") {
         assert_eq!(stat.blocks, blocks, "{name}: blocks");

@@ -122,7 +122,8 @@ impl Story {
             3 => {
                 let mut data = self.bytes();
                 data.truncate(fs.dataset().settings().record_size as usize);
-                let made = fs.create_with(dir_id, &name, &NewNode::new(FileKind::Regular, 0o600), data.clone());
+                let made =
+                    fs.create_with(dir_id, &name, &NewNode::new(FileKind::Regular, 0o600), data.clone());
                 assert_eq!(errno(&made), if taken.is_some() { 17 } else { 0 });
                 if let Ok(id) = made {
                     let node = self.model.add(FileKind::Regular, 0o600, id);
@@ -214,7 +215,8 @@ impl Story {
         let new_name = self.name();
         let replace = if self.below(4) == 0 { Replace::Refused } else { Replace::Allowed };
         let nodes = &self.model.nodes;
-        let (source, victim) = (nodes[dir].entries.get(name).copied(), nodes[to].entries.get(&new_name).copied());
+        let (source, victim) =
+            (nodes[dir].entries.get(name).copied(), nodes[to].entries.get(&new_name).copied());
         let done = fs.rename(nodes[dir].id, name, nodes[to].id, &new_name, replace);
         let is_dir = |node: usize| nodes[node].kind == FileKind::Directory;
         let expected = match (source, victim) {
@@ -387,6 +389,9 @@ impl Story {
 
     fn run(mut self, rounds: usize, steps: usize) {
         for round in 0..rounds {
+            if round > 0 {
+                self.bed.set_record_size(512 << self.below(12));
+            }
             for _ in 0..steps {
                 self.step();
                 if self.below(60) == 0 {
@@ -419,4 +424,17 @@ fn attributes_in_the_node_behave_as_the_model() {
 #[test]
 fn small_records_behave_as_the_model() {
     Story::new(3, &[("recordsize", 4096), ("compression", 2)]).run(3, 300);
+}
+
+/// `CENOTE_SEEDS=100` tells a hundred more stories.
+#[test]
+fn other_seeds_behave_as_the_model() {
+    let seeds = std::env::var("CENOTE_SEEDS").ok().and_then(|seeds| seeds.parse().ok()).unwrap_or(2);
+    for seed in 100..100 + seeds {
+        println!("seed {seed}");
+        let record_size = 512 << (seed % 9);
+        let properties =
+            [("xattr", 1 + seed % 2), ("recordsize", record_size), ("dnodesize", seed % 3 * 1024)];
+        Story::new(seed, &properties[..2 + (seed / 4 % 2) as usize]).run(3, 200);
+    }
 }

@@ -183,7 +183,7 @@ fn openzfs_finds_nothing_wrong_with_any_kind_of_node() {
     bed.expect_sound();
     drop(fs);
     bed.close();
-    bed.expect_zdb_pleased(&[]);
+    bed.ask_zdb(&[]);
     bed.reopen();
     bed.fs().remove_tree(root, b"many").unwrap();
     bed.expect_sound();

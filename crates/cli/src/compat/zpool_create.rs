@@ -212,8 +212,8 @@ fn check_name(name: &str, call: &Call, paths: &[PathBuf]) -> Result<(), Failure>
     let Err(error) = names::check_pool(name, true) else { return Ok(()) };
     // What is wrong with the devices is said first.
     check_use(paths, call.args.has("f"), call)?;
-    let failure = Action::Create(name).failed(error);
-    Err(match (error, name.contains('/')) {
+    let failure = Action::Create(name).failed(&error);
+    Err(match (&error, name.contains('/')) {
         (_, true) => failure.hint("use 'zfs create' to create a dataset"),
         (names::NameError::TooLong, _) => failure,
         _ => failure.hint("pool name may have been omitted"),

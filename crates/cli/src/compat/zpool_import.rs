@@ -96,8 +96,7 @@ pub fn import(call: &Call, console: &mut Console) -> Result<(), Failure> {
     match matches.as_slice() {
         [] => Err(Action::Import(pattern).failed(reason::NO_POOL_AVAILABLE)),
         [pool] if is_known(pool.config.pool_guid) => Err(name_taken(pattern)),
-        [pool] if args.has("n") => {
-            drop(pool);
+        [_] if args.has("n") => {
             Ok(())
         }
         [pool] => import_one(call, pool, new_name.map(String::as_str), &wanted),

@@ -97,7 +97,7 @@ impl Scratch {
             .env_clear()
             .env("PATH", format!("{}:/usr/bin:/bin", folder.join("bin").display()))
             .env("HOME", folder.join("cwd"))
-            .env("XDG_STATE_HOME", folder.join("state"))
+            .env("CENOTE_STATE_DIR", folder.join("state"))
             .env("XDG_RUNTIME_DIR", folder.join("runtime"))
             .env("TMPDIR", folder.join("cwd"))
             .envs([("LC_ALL", "C"), ("TZ", "UTC")])

@@ -34,6 +34,13 @@ impl Syncing<'_> {
         if zap::count(&*mos.object(phys.snapnames_zap)?)? > 0 {
             return Err(Error::HasChildren(name.to_owned()));
         }
+        self.check_plain(dir_id, id)?;
+        if !phys.bp.is_hole() {
+            let objset = Objset::open(self.inner.storage.clone(), self.inner.budget.clone(), phys.bp)?;
+            if objset.synced_root().0.zil_header.log.block().is_some() {
+                return Err(Error::Unsupported("destroying a dataset with an intent log to replay".into()));
+            }
+        }
         let open = self.inner.datasets().get(&id).and_then(std::sync::Weak::upgrade);
         if let Some(dataset) = open {
             // The table's own handle is the one just made; any other is a user.
@@ -42,7 +49,6 @@ impl Syncing<'_> {
             }
             dataset.destroyed.store(true, Ordering::Release);
         }
-        self.check_plain(dir_id, id)?;
         if dir.reserved > 0 {
             self.set_property(dir_id, "reservation", None)?;
         }
@@ -170,9 +176,6 @@ impl Syncing<'_> {
             self.free_dnode(special, since)?;
         }
         self.free_dnode(&phys.meta_dnode, since)?;
-        if phys.zil_header.log.block().is_some() {
-            return Err(Error::Unsupported("destroying a dataset with an intent log to replay".into()));
-        }
         self.free_if_born(root, since)
     }
 

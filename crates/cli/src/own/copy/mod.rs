@@ -124,7 +124,7 @@ fn copy(cp: &Cp, pools: &Pools, progress: &Progress, stop: &Stop, console: &mut 
 }
 
 /// The file creation mask of this process.
-fn umask() -> u32 {
+pub fn umask() -> u32 {
     // It can only be asked for by setting it; nothing is created meanwhile.
     let mask = rustix::process::umask(rustix::fs::Mode::empty());
     rustix::process::umask(mask);

@@ -55,8 +55,6 @@ pub struct Facts {
     pub atime: Time,
     /// Last change of contents.
     pub mtime: Time,
-    /// Last change of anything.
-    pub ctime: Time,
     /// Device number; 0 for anything but devices.
     pub rdev: u64,
     /// Tells all nodes apart: device or number of the file system, inode or object.
@@ -100,7 +98,6 @@ impl Facts {
             size: data.size(),
             atime: time(data.atime(), data.atime_nsec()),
             mtime: time(data.mtime(), data.mtime_nsec()),
-            ctime: time(data.ctime(), data.ctime_nsec()),
             rdev: data.rdev(),
             key: (data.dev(), data.ino()),
             dense: data.blocks().saturating_mul(512) >= data.size(),
@@ -117,7 +114,6 @@ impl Facts {
             size: stat.size,
             atime: stat.atime,
             mtime: stat.mtime,
-            ctime: stat.ctime,
             rdev: stat.rdev,
             key: (number, stat.id.0),
             dense: false,

@@ -1,0 +1,204 @@
+//! Which datasets `zfs list` and `zfs get` are about.
+//!
+//! From:   operands, `-r`, `-d`, `-t`.
+//! To:     the rows of both, in the order of their names.
+
+use pool::DatasetInfo;
+use pool::props::pool as pool_props;
+use pool::props::{DatasetKind, Value, names};
+
+use super::Call;
+use crate::messages::{Action, Failure};
+use crate::open::{NotOpen, Session, Sessions};
+use crate::out::Console;
+
+/// A set of kinds of datasets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Kinds(u8);
+
+impl Kinds {
+    /// File systems and volumes.
+    pub const HEADS: Kinds = Kinds(3);
+    /// Everything.
+    pub const ALL: Kinds = Kinds(15);
+
+    pub const fn has(self, kind: DatasetKind) -> bool {
+        self.0 & (1 << kind as u8) != 0
+    }
+
+    /// Reads the lists given to `-t`; `None` when there is none.
+    ///
+    /// # Errors
+    /// A word that names no kind.
+    pub fn parse<'a>(lists: impl Iterator<Item = &'a str>) -> Result<Option<Kinds>, Failure> {
+        let mut kinds = None;
+        for word in lists.flat_map(|list| list.split(',')) {
+            let bits = match word {
+                "filesystem" | "fs" => 1 << DatasetKind::Filesystem as u8,
+                "volume" | "vol" => 1 << DatasetKind::Volume as u8,
+                "snapshot" | "snap" => 1 << DatasetKind::Snapshot as u8,
+                "bookmark" => 1 << DatasetKind::Bookmark as u8,
+                "all" => Kinds::ALL.0,
+                other => return Err(Failure::usage(format!("invalid type '{other}'"))),
+            };
+            kinds = Some(Kinds(kinds.map_or(0, |Kinds(bits)| bits) | bits));
+        }
+        Ok(kinds)
+    }
+}
+
+/// What is selected.
+pub struct Selection {
+    /// Kinds given with `-t`, if any.
+    pub asked: Option<Kinds>,
+    /// Kinds when none are given.
+    pub default: Kinds,
+    /// Levels below the operands; `None`: all.
+    pub depth: Option<usize>,
+    /// `-r` or `-d` was given.
+    pub recursive: bool,
+}
+
+impl Selection {
+    /// Reads `-r`, `-d` and `-t`.
+    ///
+    /// # Errors
+    /// Words that are no numbers or kinds.
+    pub fn read(call: &Call, default: Kinds) -> Result<Selection, Failure> {
+        let depth = match call.args.value("d") {
+            None => None,
+            Some(text) => match text.parse::<usize>() {
+                Ok(depth) => Some(depth),
+                Err(_) => return Err(Failure::usage(format!("{text} is not an integer"))),
+            },
+        };
+        let asked = Kinds::parse(call.args.values("t"))?;
+        Ok(Selection { asked, default, depth, recursive: call.args.has("r") || depth.is_some() })
+    }
+
+    /// The datasets that `operands` stand for, or all, sorted by name. What cannot be opened is complained about.
+    ///
+    /// # Errors
+    /// The file of known pools cannot be read, or a pool cannot be listed.
+    pub fn find(
+        &self,
+        operands: &[String],
+        sessions: &mut Sessions,
+        console: &mut Console,
+    ) -> Result<Vec<DatasetInfo>, Failure> {
+        let mut found = Vec::new();
+        if operands.is_empty() {
+            for name in sessions.names()? {
+                match sessions.of(&name) {
+                    Ok(session) => self.add(session, &name, self.depth, true, &mut found)?,
+                    Err(error) => console.complain(error.into())?,
+                }
+            }
+        }
+        for name in operands {
+            if let Err(failure) = self.add_operand(sessions, name, &mut found) {
+                console.complain(failure)?;
+            }
+        }
+        found.sort_by(|a, b| order(a).cmp(&order(b)));
+        found.dedup_by(|a, b| a.name == b.name);
+        Ok(found)
+    }
+
+    fn add_operand(
+        &self,
+        sessions: &mut Sessions,
+        name: &str,
+        found: &mut Vec<DatasetInfo>,
+    ) -> Result<(), Failure> {
+        let action = Action::Open(name);
+        if name.starts_with('/') || name.starts_with("./") {
+            return Err(match std::fs::metadata(name) {
+                Ok(_) => action.failed("not a ZFS filesystem"),
+                Err(_) => action.failed("No such file or directory"),
+            });
+        }
+        let form = names::check(name).map_err(|error| action.failed(error))?;
+        if form == DatasetKind::Bookmark {
+            return Err(action.failed("bookmarks are not supported yet"));
+        }
+        let kinds = self.asked;
+        if form == DatasetKind::Snapshot && kinds.is_some_and(|kinds| !kinds.has(DatasetKind::Snapshot)) {
+            return Err(action.failed(names::NameError::SnapshotUnexpected));
+        }
+        let session = sessions.of(name).map_err(|error| error.dataset(name))?;
+        let info = session.pool().dataset(name).map_err(|error| dataset_failure(name, &error))?;
+        if form == DatasetKind::Snapshot {
+            found.push(info);
+            return Ok(());
+        }
+        let below = kinds.is_some_and(|kinds| !kinds.has(info.kind));
+        match (self.recursive, below) {
+            (true, _) => self.add(session, name, self.depth, false, found),
+            // Asked for snapshots of a file system: those directly below it.
+            (false, true) => self.add(session, name, Some(1), false, found),
+            (false, false) => {
+                found.push(info);
+                Ok(())
+            }
+        }
+    }
+
+    /// Adds a dataset and what lies below it.
+    fn add(
+        &self,
+        session: &Session,
+        top: &str,
+        depth: Option<usize>,
+        whole: bool,
+        found: &mut Vec<DatasetInfo>,
+    ) -> Result<(), Failure> {
+        let mut kinds = self.asked.unwrap_or(self.default);
+        if self.asked.is_none() && !kinds.has(DatasetKind::Snapshot) && lists_snapshots(session) {
+            kinds.0 |= 1 << DatasetKind::Snapshot as u8;
+        }
+        // Without operands the pools themselves are level 0.
+        let depth = if whole && !self.recursive { None } else { depth };
+        let snapshots = kinds.has(DatasetKind::Snapshot);
+        let list = session.pool().list(top, depth, snapshots).map_err(|error| dataset_failure(top, &error))?;
+        found.extend(list.into_iter().filter(|info| kinds.has(info.kind)));
+        Ok(())
+    }
+}
+
+fn lists_snapshots(session: &Session) -> bool {
+    let property = pool_props::parse("listsnapshots").map(|property| property.name);
+    let stored = session.pool().pool_properties().unwrap_or_default();
+    stored.iter().any(|(name, value)| Some(name.as_str()) == property && *value == Value::Number(1))
+}
+
+/// Order of datasets: by name, snapshots behind their dataset by age.
+fn order(info: &DatasetInfo) -> (&str, u64, &str) {
+    match info.name.split_once('@') {
+        Some((dataset, snapshot)) => (dataset, info.phys.creation_txg.0, snapshot),
+        None => (&info.name, 0, ""),
+    }
+}
+
+/// Why a dataset cannot be opened.
+pub fn dataset_failure(name: &str, error: &pool::Error) -> Failure {
+    match error {
+        pool::Error::NoDataset(_) => NotOpen::Missing(name.to_owned()).dataset(name),
+        error => Action::Open(name).failed(error),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn kinds_are_read_by_name_and_by_their_short_form() {
+        let parse = |list: &str| Kinds::parse(std::iter::once(list));
+        assert_eq!(parse("filesystem,volume").expect("known"), Some(Kinds::HEADS));
+        assert_eq!(parse("fs,vol").expect("known"), Some(Kinds::HEADS));
+        assert_eq!(parse("all").expect("known"), Some(Kinds::ALL));
+        assert_eq!(Kinds::parse(std::iter::empty()).expect("none"), None);
+        assert_eq!(parse("nosuch"), Err(Failure::usage("invalid type 'nosuch'")));
+    }
+}

@@ -1,0 +1,509 @@
+//! `zfs create`, `destroy`, `rename`, `set`, `inherit` and `upgrade`.
+
+use pool::props::dataset::{self as props, Asked};
+use pool::props::names::{self, NameError};
+use pool::props::{DatasetKind, PropertyError, Value};
+use pool::{DatasetInfo, Pool};
+
+use super::Call;
+use super::dataset_values::{self, Creation};
+use super::select::{Kinds, Selection, dataset_failure};
+use crate::args::Assignments;
+use crate::messages::{Action, Failure, reason};
+use crate::open::{Intent, NotOpen, Session, Sessions, open_for, pool_of};
+use crate::out::Console;
+
+/// The words of an error while changing something.
+fn words(action: Action, error: &pool::Error) -> Failure {
+    use pool::Error;
+    match error {
+        Error::Exists(_) => action.failed(reason::ALREADY_EXISTS),
+        Error::NoDataset(_) => action.failed(reason::DATASET_MISSING),
+        Error::HasChildren(_) => action.failed(reason::HAS_CHILDREN),
+        Error::DatasetBusy(_) => action.failed(reason::BUSY),
+        Error::ReadOnly { .. } => action.failed(reason::POOL_READ_ONLY),
+        error if error.is_no_space() => action.failed(reason::OUT_OF_SPACE),
+        error => action.failed(error),
+    }
+}
+
+/// Opens the pool of a dataset for changing it.
+fn session(call: &Call, name: &str, intent: Intent) -> Result<Session, NotOpen> {
+    let session = open_for(name, call.around, intent)?;
+    session.command(&call.line);
+    Ok(session)
+}
+
+fn is_missing(error: &pool::Error) -> bool {
+    matches!(error, pool::Error::NoDataset(_))
+}
+
+/// Runs `zfs create`.
+///
+/// # Errors
+/// Usage, or why there is no new file system; then nothing was changed.
+pub fn create(call: &Call, console: &mut Console) -> Result<(), Failure> {
+    let args = &call.args;
+    if args.has("V") {
+        return Err(Failure::refused("cenote: not supported yet: zfs create -V (volumes)"));
+    }
+    if args.has("s") || args.has("b") {
+        return Err(Failure::usage("'-s' and '-b' can only be used when creating a volume"));
+    }
+    let own = Assignments::collect(args.values("o"), |word| props::parse(word).map(|p| p.name))?;
+    let name = match args.operands.as_slice() {
+        [] => return Err(Failure::usage("missing filesystem argument")),
+        [name] => name.as_str(),
+        _ => return Err(Failure::usage("too many arguments")),
+    };
+    let action = Action::Create(name);
+    names::check_new(name, DatasetKind::Filesystem).map_err(|error| action.failed(error))?;
+    let Some((parent, _)) = name.rsplit_once('/') else {
+        return Err(action.failed(reason::MISSING_DATASET_NAME));
+    };
+    let intent = if args.has("n") { Intent::Read } else { Intent::Write };
+    let session = session(call, name, intent).map_err(|error| match error {
+        NotOpen::Missing(pool) => action.failed(format!("{} '{pool}'", reason::NO_SUCH_POOL)),
+        other => other.into(),
+    })?;
+    let done = create_in(&session, call, console, name, parent, &own);
+    session.finish().and(done)
+}
+
+fn create_in(
+    session: &Session,
+    call: &Call,
+    console: &mut Console,
+    name: &str,
+    parent: &str,
+    own: &Assignments,
+) -> Result<(), Failure> {
+    let (action, pool, dry) = (Action::Create(name), session.pool(), call.args.has("n"));
+    let parents = call.args.has("p");
+    if let Some(failure) = session.refusal(action).filter(|_| !dry) {
+        return Err(failure);
+    }
+    let words_of = |error: pool::Error| words(action, &error);
+    let above = match pool.dataset(parent) {
+        Ok(info) => Some(info),
+        Err(error) if is_missing(&error) && parents => None,
+        Err(error) if is_missing(&error) => return Err(action.failed(reason::PARENT_MISSING)),
+        Err(error) => return Err(words_of(error)),
+    };
+    if above.as_ref().is_some_and(|info| info.kind != DatasetKind::Filesystem) {
+        return Err(action.failed(reason::NOT_A_FILESYSTEM));
+    }
+    // With -p the nearest ancestor that is there decides what is inherited.
+    let nearest = match above {
+        Some(info) => info,
+        None => nearest_ancestor(pool, parent).map_err(words_of)?,
+    };
+    let given: Vec<(&str, &str)> = own.iter().collect();
+    let enabled = dataset_values::enabled_in(pool);
+    let made = dataset_values::creation(&given, Some((pool, &nearest)), &enabled)
+        .map_err(|error| action.failed(error))?;
+    match pool.dataset(name) {
+        Ok(_) if parents => return Ok(()),
+        Ok(_) => return Err(action.failed(reason::ALREADY_EXISTS)),
+        Err(error) if is_missing(&error) => {}
+        Err(error) => return Err(words_of(error)),
+    }
+    if call.args.has("v") || call.args.has("P") {
+        let line = match (call.args.has("P"), dry) {
+            (true, _) => format!("create\t{name}"),
+            (false, true) => format!("would create {name}"),
+            (false, false) => format!("create {name}"),
+        };
+        console.line(&line)?;
+        if call.args.has("P") {
+            own.iter().try_for_each(|(name, value)| console.line(&format!("property\t{name}\t{value}")))?;
+        }
+    }
+    if dry {
+        return Ok(());
+    }
+    if parents {
+        create_parents(pool, parent, &enabled).map_err(words_of)?;
+    }
+    pool.create_filesystem(name, made.local, made.filesystem, zpl::initialiser()).map_err(words_of)
+}
+
+fn nearest_ancestor(pool: &Pool, name: &str) -> pool::Result<DatasetInfo> {
+    let mut name = name;
+    loop {
+        match (pool.dataset(name), name.rsplit_once('/')) {
+            (Err(error), Some((above, _))) if is_missing(&error) => name = above,
+            (result, _) => return result,
+        }
+    }
+}
+
+/// Makes `name` and what is missing above it, with what they inherit.
+fn create_parents(
+    pool: &Pool,
+    name: &str,
+    enabled: &dyn Fn(&format::features::Feature) -> bool,
+) -> pool::Result<()> {
+    let ends = name.match_indices('/').map(|(at, _)| at).chain(std::iter::once(name.len())).skip(1);
+    let ends: Vec<usize> = if name.contains('/') { ends.collect() } else { Vec::new() };
+    for end in ends {
+        let step = &name[..end];
+        match pool.dataset(step) {
+            Ok(_) => continue,
+            Err(error) if is_missing(&error) => {}
+            Err(error) => return Err(error),
+        }
+        let above = nearest_ancestor(pool, step)?;
+        let made = dataset_values::creation(&[], Some((pool, &above)), enabled);
+        let Creation { local, filesystem } = made.map_err(|error| pool::Error::Unsupported(error.to_string()))?;
+        pool.create_filesystem(step, local, filesystem, zpl::initialiser())?;
+    }
+    Ok(())
+}
+
+/// Runs `zfs destroy`.
+///
+/// # Errors
+/// Usage, or why something stays.
+pub fn destroy(call: &Call, console: &mut Console) -> Result<(), Failure> {
+    let args = &call.args;
+    let name = match args.operands.as_slice() {
+        [] => return Err(Failure::usage("missing dataset argument")),
+        [name] => name.as_str(),
+        _ => return Err(Failure::usage("too many arguments")),
+    };
+    let action = Action::Destroy(name);
+    if name.contains('@') || name.contains('#') {
+        let what = if name.contains('@') { "snapshots" } else { "bookmarks" };
+        let (head, _) = name.split_once(['@', '#']).unwrap_or((name, ""));
+        let opened = open_for(head, call.around, Intent::Read).map_err(|error| error.dataset(head))?;
+        opened.pool().dataset(head).map_err(|error| dataset_failure(head, &error))?;
+        return Err(Failure::refused(format!("cenote: not supported yet: zfs destroy of {what}")));
+    }
+    if args.has("d") {
+        return Err(Failure::usage("-d may only be used with snapshots"));
+    }
+    names::check(name).map_err(|error| Action::Open(name).failed(error))?;
+    let intent = if args.has("n") { Intent::Read } else { Intent::Write };
+    let session = session(call, name, intent).map_err(|error| error.dataset(name))?;
+    let done = destroy_in(&session, call, console, name, action);
+    session.finish().and(done)
+}
+
+fn destroy_in(
+    session: &Session,
+    call: &Call,
+    console: &mut Console,
+    name: &str,
+    action: Action,
+) -> Result<(), Failure> {
+    let (args, pool) = (&call.args, session.pool());
+    let mut list = pool.list(name, None, true).map_err(|error| dataset_failure(name, &error))?;
+    let recursive = args.has("r") || args.has("R");
+    if !name.contains('/') && !recursive {
+        return Err(action
+            .failed("operation does not apply to pools")
+            .hint(format!("use 'zfs destroy -r {name}' to destroy all datasets in the pool"))
+            .hint(format!("use 'zpool destroy {name}' to destroy the pool itself")));
+    }
+    // Deepest first.
+    let below: Vec<String> = list.iter().skip(1).map(|info| info.name.clone()).rev().collect();
+    if !below.is_empty() && !recursive {
+        let what = match list[0].kind {
+            DatasetKind::Volume => "volume has children",
+            _ => reason::HAS_CHILDREN,
+        };
+        let failure = action.failed(what).hint("use '-r' to destroy the following datasets:");
+        return Err(below.into_iter().fold(failure, Failure::hint));
+    }
+    if let Some(failure) = session.refusal(action).filter(|_| !args.has("n")) {
+        return Err(failure);
+    }
+    if list.iter().any(DatasetInfo::is_snapshot) {
+        return Err(Failure::refused("cenote: not supported yet: zfs destroy of snapshots"));
+    }
+    list.reverse();
+    if !name.contains('/') {
+        // The root of a pool stays.
+        list.pop();
+    }
+    for info in list {
+        if args.has("v") || args.has("p") {
+            let line = match (args.has("p"), args.has("n")) {
+                (true, _) => format!("destroy\t{}", info.name),
+                (false, true) => format!("would destroy {}", info.name),
+                (false, false) => format!("will destroy {}", info.name),
+            };
+            console.line(&line)?;
+        }
+        if !args.has("n") {
+            pool.destroy_dataset(&info.name).map_err(|error| words(Action::Destroy(&info.name), &error))?;
+        }
+    }
+    Ok(())
+}
+
+/// Runs `zfs rename`.
+///
+/// # Errors
+/// Usage, or why the old name stays.
+pub fn rename(call: &Call) -> Result<(), Failure> {
+    let args = &call.args;
+    let (from, to) = match args.operands.as_slice() {
+        [] => return Err(Failure::usage("missing source dataset argument")),
+        [_] => return Err(Failure::usage("missing target dataset argument")),
+        [from, to] => (from.as_str(), to.as_str()),
+        _ => return Err(Failure::usage("too many arguments")),
+    };
+    if args.has("r") && !from.contains('@') {
+        return Err(Failure::usage("source dataset for recursive rename must be a snapshot"));
+    }
+    if from.contains('#') {
+        return Err(Action::Open(from).failed(NameError::BookmarkUnexpected));
+    }
+    names::check(from).map_err(|error| Action::Open(from).failed(error))?;
+    let session = session(call, from, Intent::Write).map_err(|error| error.dataset(from))?;
+    let done = rename_in(&session, call, from, to);
+    session.finish().and(done)
+}
+
+fn rename_in(session: &Session, call: &Call, from: &str, to: &str) -> Result<(), Failure> {
+    let (pool, action) = (session.pool(), Action::Rename(from));
+    let info = pool.dataset(from).map_err(|error| dataset_failure(from, &error))?;
+    if info.is_snapshot() {
+        return Err(Failure::refused("cenote: not supported yet: zfs rename of snapshots"));
+    }
+    if let Some(failure) = session.refusal(action) {
+        return Err(failure);
+    }
+    let target = Action::RenameTo(to);
+    names::check_new(to, DatasetKind::Filesystem).map_err(|error| Action::Create(to).failed(error))?;
+    let Some((parent, _)) = to.rsplit_once('/') else {
+        return Err(Action::Create(to).failed(reason::MISSING_DATASET_NAME));
+    };
+    if pool_of(from) != pool_of(to) {
+        return Err(target.failed(reason::CROSSES_POOLS));
+    }
+    if to.strip_prefix(from).is_some_and(|rest| rest.starts_with('/')) {
+        return Err(target.failed(reason::NO_DESCENDANT));
+    }
+    if !from.contains('/') {
+        return Err(action.failed("operation does not apply to pools"));
+    }
+    if pool.dataset(to).is_ok() {
+        return Err(action.failed(reason::ALREADY_EXISTS));
+    }
+    match pool.dataset(parent) {
+        Ok(above) if above.kind != DatasetKind::Filesystem => {
+            return Err(Action::Create(to).failed(reason::NOT_A_FILESYSTEM));
+        }
+        Ok(_) => {}
+        Err(error) if is_missing(&error) && call.args.has("p") => {
+            let enabled = dataset_values::enabled_in(pool);
+            create_parents(pool, parent, &enabled).map_err(|error| words(action, &error))?;
+        }
+        Err(error) if is_missing(&error) => return Err(Action::Create(to).failed(reason::PARENT_MISSING)),
+        Err(error) => return Err(words(action, &error)),
+    }
+    // The deepest descendant must have a name that is not too long.
+    let longer = to.len().saturating_sub(from.len());
+    let list = pool.list(from, None, true).map_err(|error| words(action, &error))?;
+    if list.iter().any(|info| info.name.len() + longer >= names::NAME_MAX) {
+        return Err(action.failed(NameError::TooLong));
+    }
+    pool.rename_dataset(from, to).map_err(|error| words(action, &error))
+}
+
+/// Runs `zfs set`.
+///
+/// # Errors
+/// Usage; each dataset that refuses is complained about.
+pub fn set(call: &Call, console: &mut Console) -> Result<(), Failure> {
+    let operands = &call.args.operands;
+    let names = operands.iter().take_while(|word| word.contains('=')).count();
+    let (texts, datasets) = operands.split_at(names);
+    match (texts, datasets) {
+        ([], []) => return Err(Failure::usage("missing arguments")),
+        ([], [_]) => return Err(Failure::usage("missing property=value argument(s)")),
+        (_, []) => return Err(Failure::usage("missing dataset name(s)")),
+        _ => {}
+    }
+    if texts.is_empty() {
+        // The first word was to be an assignment; it is taken for a dataset.
+        return Err(NotOpen::Missing(datasets[0].clone()).dataset(&datasets[0]));
+    }
+    let texts = texts.iter().map(String::as_str);
+    let own = Assignments::collect(texts, |word| props::parse(word).map(|p| p.name))?;
+    let mut sessions = Sessions::new(call.around, Intent::Write, &call.line);
+    for name in datasets {
+        if let Err(failure) = set_one(&mut sessions, name, &own) {
+            console.complain(failure)?;
+        }
+    }
+    sessions.finish()
+}
+
+fn set_one(sessions: &mut Sessions, name: &str, own: &Assignments) -> Result<(), Failure> {
+    let action = Action::SetProperty(name);
+    names::check(name).map_err(|error| Action::Open(name).failed(error))?;
+    let session = sessions.of(name).map_err(|error| error.dataset(name))?;
+    let pool = session.pool();
+    let info = pool.dataset(name).map_err(|error| dataset_failure(name, &error))?;
+    let mut values = Vec::new();
+    for (word, text) in own.iter() {
+        let change = dataset_values::change(pool, &info, word, text);
+        values.extend(change.map_err(|error| action.failed(error))?);
+    }
+    if let Some(failure) = session.refusal(action) {
+        return Err(failure);
+    }
+    if values.is_empty() {
+        return Ok(());
+    }
+    pool.set_properties(name, values).map_err(|error| words(action, &error))
+}
+
+/// Runs `zfs inherit`.
+///
+/// # Errors
+/// Usage; each dataset that refuses is complained about.
+pub fn inherit(call: &Call, console: &mut Console) -> Result<(), Failure> {
+    let args = &call.args;
+    let Some((word, datasets)) = args.operands.split_first() else {
+        return Err(Failure::usage("missing property argument"));
+    };
+    if datasets.is_empty() {
+        return Err(Failure::usage("missing dataset argument"));
+    }
+    let to_received = args.has("S");
+    let property = match props::ask(word) {
+        Some(Asked::Native(property)) => {
+            if let Err(error) = property.check_inheritable() {
+                let quota = ["quota", "reservation", "refquota", "refreservation"].contains(&property.name);
+                let failure = Failure::refused(error.to_string());
+                match (&error, quota, to_received) {
+                    (PropertyError::CannotInherit { name }, true, false) => {
+                        return Err(failure
+                            .hint(format!("use 'zfs set {name}=none' to clear"))
+                            .hint(format!("use 'zfs inherit -S {name}' to revert to received value")));
+                    }
+                    (PropertyError::CannotInherit { .. }, true, true) => {}
+                    _ => return Err(failure),
+                }
+            }
+            Some(property)
+        }
+        Some(Asked::User(_)) => None,
+        _ => return Err(Failure::usage(format!("invalid property '{word}'"))),
+    };
+    let stored = property.map_or(word.as_str(), |property| property.name);
+    let mut sessions = Sessions::new(call.around, Intent::Write, &call.line);
+    for name in datasets {
+        let done = inherit_one(&mut sessions, name, stored, property, args.has("r"), to_received);
+        if let Err(failure) = done {
+            console.complain(failure)?;
+        }
+    }
+    sessions.finish()
+}
+
+fn inherit_one(
+    sessions: &mut Sessions,
+    name: &str,
+    stored: &str,
+    property: Option<&'static pool::props::Property>,
+    recursive: bool,
+    to_received: bool,
+) -> Result<(), Failure> {
+    let action = Action::Inherit(stored, name);
+    names::check(name).map_err(|error| Action::Open(name).failed(error))?;
+    let session = sessions.of(name).map_err(|error| error.dataset(name))?;
+    let pool = session.pool();
+    let info = pool.dataset(name).map_err(|error| dataset_failure(name, &error))?;
+    if info.is_snapshot() {
+        return Err(match property {
+            Some(_) => action.failed(reason::INHERIT_NOT_HERE),
+            None => action.failed("properties of snapshots are not supported yet"),
+        });
+    }
+    if property.is_some_and(|property| !property.applies.contains(info.kind)) {
+        return Err(action.failed(reason::INHERIT_NOT_HERE));
+    }
+    if let Some(failure) = session.refusal(action) {
+        return Err(failure);
+    }
+    let depth = if recursive { None } else { Some(0) };
+    let list = pool.list(name, depth, false).map_err(|error| words(action, &error))?;
+    for info in list {
+        if property.is_some_and(|property| !property.applies.contains(info.kind)) {
+            continue;
+        }
+        let received = pool.received_property(&info, stored).map_err(|error| words(action, &error))?;
+        let mut values = vec![(stored.to_owned(), None)];
+        if received.is_some() {
+            // A received value comes back by itself unless it is hidden.
+            let hidden = (!to_received).then(|| Value::Text(String::new()));
+            values.push((format!("{stored}$inherit"), hidden));
+        }
+        pool.set_properties(&info.name, values).map_err(|error| words(action, &error))?;
+    }
+    Ok(())
+}
+
+/// Runs `zfs upgrade`. Every file system that this build writes has the newest version.
+///
+/// # Errors
+/// Usage; datasets that are missing are complained about.
+pub fn upgrade(call: &Call, console: &mut Console) -> Result<(), Failure> {
+    let args = &call.args;
+    if args.has("v") {
+        console.line("The following filesystem versions are supported:\n\nVER  DESCRIPTION")?;
+        console.line("---  --------------------------------------------------------")?;
+        for (number, what) in [
+            "Initial ZFS filesystem version",
+            "Enhanced directory entries",
+            "Case insensitive and filesystem user identifier (FUID)",
+            "userquota, groupquota properties",
+            "System attributes",
+        ]
+        .iter()
+        .enumerate()
+        {
+            console.line(&format!(" {}   {what}", number + 1))?;
+        }
+        return console.line(
+            "\nFor more information on a particular version, including supported releases,\nsee the ZFS Administration Guide.\n",
+        );
+    }
+    if args.has("V") {
+        return Err(Failure::refused("cenote: not supported yet: zfs upgrade -V"));
+    }
+    if args.has("a") && !args.operands.is_empty() {
+        return Err(Failure::usage("too many arguments"));
+    }
+    let selection = Selection { asked: Some(Kinds::HEADS), default: Kinds::HEADS, depth: None, recursive: args.has("r") };
+    let mut sessions = Sessions::new(call.around, Intent::Read, &call.line);
+    let found = selection.find(&args.operands, &mut sessions, console)?;
+    let asked = props::ask("version").expect("the table has it");
+    let (mut old, mut current) = (Vec::new(), 0);
+    for info in found.iter().filter(|info| info.kind == DatasetKind::Filesystem) {
+        match super::zfs_list::show(&mut sessions, info, &asked, true)?.value {
+            Some(Value::Number(version)) if version < 5 => old.push((version, info.name.clone())),
+            _ => current += 1,
+        }
+    }
+    if !args.operands.is_empty() || args.has("a") {
+        if let Some((version, name)) = old.first() {
+            let why = format!("file systems of version {version} are not upgraded yet");
+            return Err(Action::Upgrade(name).failed(why));
+        }
+        console.line("0 filesystems upgraded")?;
+        return console.line(&format!("{current} filesystems already at this version"));
+    }
+    console.line("This system is currently running ZFS filesystem version 5.\n")?;
+    if old.is_empty() {
+        return console.line("All filesystems are formatted with the current version.");
+    }
+    console.line("The following filesystems are out of date, and can be upgraded.  After being\nupgraded, these filesystems (and any 'zfs send' streams generated from\nsubsequent snapshots) will no longer be accessible by older software versions.\n\n\nVER  FILESYSTEM\n---  ------------")?;
+    old.iter().try_for_each(|(version, name)| console.line(&format!("{version:2}   {name}")))
+}

@@ -1,0 +1,118 @@
+//! `zfs get`.
+
+use pool::props::dataset::{self as props, Asked};
+use pool::props::{DatasetKind, Source};
+use serde_json::Map;
+
+use super::Call;
+use super::select::{Kinds, Selection, dataset_failure};
+use super::zfs_list::{json_head, show};
+use crate::dates;
+use crate::json;
+use crate::messages::Failure;
+use crate::open::{Intent, Sessions};
+use crate::out::Console;
+use crate::table::{self, Column, Field, Got};
+
+/// Runs `zfs get`.
+///
+/// # Errors
+/// Usage; datasets that are missing are complained about.
+pub fn run(call: &Call, console: &mut Console) -> Result<(), Failure> {
+    let args = &call.args;
+    let mut fields = Field::DEFAULT.to_vec();
+    if let Some(list) = args.value("o") {
+        fields.clear();
+        for word in list.split(',') {
+            match Field::parse(word) {
+                _ if word == "all" => fields.extend(Field::ALL),
+                Some(field) => fields.push(field),
+                None => return Err(Failure::usage(format!("invalid column name '{word}'"))),
+            }
+        }
+    }
+    let mut sources: Vec<&str> = Vec::new();
+    for word in args.values("s").flat_map(|list| list.split(',')) {
+        if !Source::WORDS.contains(&word) {
+            return Err(Failure::usage(format!("invalid source '{word}'")));
+        }
+        sources.push(word);
+    }
+    let selection = Selection::read(call, Kinds::ALL)?;
+    let Some((list, operands)) = args.operands.split_first() else {
+        return Err(Failure::usage("missing property argument"));
+    };
+    let mut words: Vec<&str> = Vec::new();
+    let mut all = false;
+    for word in list.split(',') {
+        if word == "all" {
+            all = true;
+        } else if props::ask(word).is_some() {
+            words.push(word);
+        } else {
+            return Err(Failure::usage(format!("bad property list: invalid property '{word}'")));
+        }
+    }
+    let as_int = args.has("json-int");
+    let raw = args.has("p") || (as_int && args.has("j"));
+    let received = fields.contains(&Field::Received);
+    let mut sessions = Sessions::new(call.around, Intent::Read, &call.line);
+    let found = selection.find(operands, &mut sessions, console)?;
+    let (mut rows, mut objects) = (Vec::new(), Map::new());
+    for info in &found {
+        let mut properties = Map::new();
+        let mut wanted: Vec<(String, bool)> = words.iter().map(|word| ((*word).to_owned(), true)).collect();
+        if all {
+            wanted.extend(props::VISIBLE.iter().map(|property| (property.name.to_owned(), false)));
+            let session = sessions.of(&info.name).map_err(|error| error.dataset(&info.name))?;
+            let user = session.pool().user_properties(info).map_err(|e| dataset_failure(&info.name, &e))?;
+            wanted.extend(user.into_iter().map(|(name, ..)| (name, false)));
+        }
+        for (word, named) in wanted {
+            let Some(asked) = props::ask(&word) else { continue };
+            let shown = show(&mut sessions, info, &asked, raw)?;
+            if shown.value.is_none() && !named {
+                continue;
+            }
+            let (name, received_value) = match asked {
+                Asked::Native(property) => (property.name, Some(property)),
+                _ => (word.as_str(), None),
+            };
+            let received = match (received, info.kind) {
+                (false, _) | (_, DatasetKind::Bookmark) => None,
+                _ => {
+                    let session = sessions.of(&info.name).map_err(|error| error.dataset(&info.name))?;
+                    let value = session.pool().received_property(info, name);
+                    let value = value.map_err(|error| dataset_failure(&info.name, &error))?;
+                    value.map(|value| match (received_value, value) {
+                        (Some(property), value) => dates::value(property, &value, raw),
+                        (None, pool::props::Value::Text(text)) => text,
+                        (None, pool::props::Value::Number(number)) => number.to_string(),
+                    })
+                }
+            };
+            let listed = sources.is_empty() || sources.contains(&shown.source.word());
+            if listed {
+                properties.insert(name.to_owned(), json::property(&shown.text, &shown.source, as_int));
+            }
+            rows.push(Got {
+                name: info.name.clone(),
+                property: name.to_owned(),
+                column: Column::dataset(&word, &asked, false),
+                human_len: shown.human.len(),
+                value: shown.text,
+                received,
+                source: shown.source,
+                shown: listed,
+            });
+        }
+        objects.insert(info.name.clone(), json::dataset(json_head(info), properties, as_int));
+    }
+    if args.has("j") {
+        if objects.is_empty() && console.has_failed() {
+            return Ok(());
+        }
+        return console.line(&json::envelope("zfs get", "datasets", objects).to_string());
+    }
+    Ok(table::print_get(console.out(), &fields, &rows, args.has("H"))?)
+}

@@ -1,0 +1,155 @@
+//! `zfs list`.
+
+use std::cmp::Ordering;
+
+use pool::DatasetInfo;
+use pool::props::Value;
+use pool::props::dataset::{self as props, Asked};
+use serde_json::Map;
+
+use super::Call;
+use super::dataset_values::{self, Shown};
+use super::select::{Kinds, Selection, dataset_failure};
+use crate::json;
+use crate::messages::Failure;
+use crate::open::{Intent, Sessions};
+use crate::out::Console;
+use crate::table::{self, Column, Row};
+
+const DEFAULT: &str = "name,used,available,referenced,mountpoint";
+const SPACE: [&str; 7] = ["name", "available", "used", "usedsnap", "usedds", "usedrefreserv", "usedchild"];
+
+/// Runs `zfs list`.
+///
+/// # Errors
+/// Usage; datasets that are missing are complained about.
+pub fn run(call: &Call, console: &mut Console) -> Result<(), Failure> {
+    let args = &call.args;
+    let mut selection = Selection::read(call, Kinds::HEADS)?;
+    let mut words = Vec::new();
+    for word in args.value("o").unwrap_or(DEFAULT).split(',') {
+        match word {
+            "space" => {
+                words.extend(SPACE);
+                selection.asked.get_or_insert(Kinds::HEADS);
+            }
+            "all" => {
+                words.push("name");
+                words.extend(props::VISIBLE.iter().map(|property| property.name));
+            }
+            word if props::ask(word).is_some() => words.push(word),
+            word => return Err(Failure::usage(format!("bad property list: invalid property '{word}'"))),
+        }
+    }
+    let mut sort = Vec::new();
+    for (option, word) in &args.options {
+        if let ("s" | "S", Some(word)) = (*option, word) {
+            let asked = props::ask(word).ok_or_else(|| Failure::usage(format!("invalid property '{word}'")))?;
+            sort.push((asked, *option == "S"));
+        }
+    }
+    let mut sessions = Sessions::new(call.around, Intent::Read, &call.line);
+    let found = selection.find(&args.operands, &mut sessions, console)?;
+    let found = sorted(found, &sort, &mut sessions)?;
+    if args.has("j") {
+        return as_json(call, console, &words, &found, &mut sessions);
+    }
+    if found.is_empty() {
+        if !args.has("H") && !console.has_failed() {
+            console.remark("no datasets available");
+        }
+        return Ok(());
+    }
+    let raw = args.has("p");
+    let asked: Vec<(&str, Asked)> = words.iter().filter_map(|word| Some((*word, props::ask(word)?))).collect();
+    let columns: Vec<Column> = asked
+        .iter()
+        .map(|(word, asked)| match asked {
+            Asked::Native(property) if property.name == "name" => Column::name(),
+            asked => Column::dataset(word, asked, raw),
+        })
+        .collect();
+    let mut rows = Vec::new();
+    for info in &found {
+        let cells = asked.iter().map(|(_, asked)| Ok(show(&mut sessions, info, asked, raw)?.text));
+        rows.push(Row::new(cells.collect::<Result<_, Failure>>()?));
+    }
+    Ok(table::print(console.out(), &columns, &rows, args.has("H"))?)
+}
+
+/// What a word asks for of a dataset of an open pool.
+///
+/// # Errors
+/// If the pool cannot be read.
+pub fn show(sessions: &mut Sessions, info: &DatasetInfo, asked: &Asked, raw: bool) -> Result<Shown, Failure> {
+    let session = sessions.of(&info.name).map_err(|error| error.dataset(&info.name))?;
+    dataset_values::show(session.pool(), info, asked, raw).map_err(|error| dataset_failure(&info.name, &error))
+}
+
+/// Sorts by properties, the first one first; what has no value comes last. Equal ones stay in order of name.
+fn sorted(
+    found: Vec<DatasetInfo>,
+    by: &[(Asked, bool)],
+    sessions: &mut Sessions,
+) -> Result<Vec<DatasetInfo>, Failure> {
+    let mut keyed = Vec::new();
+    for info in found {
+        let keys = by.iter().map(|(asked, _)| Ok(show(sessions, &info, asked, true)?.value));
+        keyed.push((keys.collect::<Result<Vec<Option<Value>>, Failure>>()?, info));
+    }
+    keyed.sort_by(|(a, _), (b, _)| {
+        let one = |((a, b), (_, descending)): ((&Option<Value>, &Option<Value>), &(Asked, bool))| match (a, b) {
+            (None, None) => Ordering::Equal,
+            (None, Some(_)) => Ordering::Greater,
+            (Some(_), None) => Ordering::Less,
+            (Some(a), Some(b)) if *descending => compare(b, a),
+            (Some(a), Some(b)) => compare(a, b),
+        };
+        a.iter().zip(b).zip(by).map(one).find(|order| order.is_ne()).unwrap_or(Ordering::Equal)
+    });
+    Ok(keyed.into_iter().map(|(_, info)| info).collect())
+}
+
+fn compare(a: &Value, b: &Value) -> Ordering {
+    match (a, b) {
+        (Value::Number(a), Value::Number(b)) => a.cmp(b),
+        (Value::Text(a), Value::Text(b)) => a.cmp(b),
+        (Value::Number(_), Value::Text(_)) => Ordering::Less,
+        (Value::Text(_), Value::Number(_)) => Ordering::Greater,
+    }
+}
+
+fn as_json(
+    call: &Call,
+    console: &mut Console,
+    words: &[&str],
+    found: &[DatasetInfo],
+    sessions: &mut Sessions,
+) -> Result<(), Failure> {
+    let as_int = call.args.has("json-int");
+    let raw = call.args.has("p") || as_int;
+    let mut objects = Map::new();
+    for info in found {
+        let mut properties = Map::new();
+        for word in words {
+            let Some(asked) = props::ask(word) else { continue };
+            let name = match asked {
+                Asked::Native(property) if property.name == "name" => continue,
+                Asked::Native(property) => property.name,
+                _ => word,
+            };
+            let shown = show(sessions, info, &asked, raw)?;
+            properties.insert(name.to_owned(), json::property(&shown.text, &shown.source, as_int));
+        }
+        objects.insert(info.name.clone(), json::dataset(json_head(info), properties, as_int));
+    }
+    if objects.is_empty() && console.has_failed() {
+        return Ok(());
+    }
+    console.line(&json::envelope("zfs list", "datasets", objects).to_string())
+}
+
+/// What stands first in a dataset's JSON.
+pub fn json_head(info: &DatasetInfo) -> json::DatasetHead<'_> {
+    json::DatasetHead { name: &info.name, kind: info.kind, createtxg: info.phys.creation_txg.0 }
+}

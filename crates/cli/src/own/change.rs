@@ -1,0 +1,160 @@
+//! `cenote rm`, `cenote mkdir`, `cenote mv`.
+
+use format::ObjectId;
+use zpl::{Error, FileKind, Filesystem, NewNode, Replace};
+
+use super::pools::{Pools, refused};
+use super::stop::{STOPPED, Stop};
+use super::{Mkdir, Mv, Rm};
+use crate::Surroundings;
+use crate::messages::Failure;
+use crate::open::Intent;
+use crate::out::Console;
+use crate::place::PoolPath;
+
+/// Opens the pools of `places` for writing, calls `each` for every place, and writes everything.
+fn change<'a>(
+    places: impl IntoIterator<Item = &'a PoolPath> + Clone,
+    around: &Surroundings,
+    console: &mut Console,
+    mut each: impl FnMut(&'a PoolPath, &Filesystem) -> Result<(), Failure>,
+) -> Result<(), Failure> {
+    let pools = Pools::open(places.clone().into_iter().map(|place| (place, Intent::Write)), around)?;
+    let mut ended = Ok(());
+    for place in places {
+        let done = pools.filesystem(place, Intent::Write).and_then(|fs| each(place, &fs));
+        if let Err(failure) = done
+            && let Err(failure) = console.complain(failure)
+        {
+            ended = Err(failure);
+            break;
+        }
+    }
+    pools.finish().and(ended)
+}
+
+/// Carries out `rm`. Gives the exit status when it was stopped.
+///
+/// # Errors
+/// A pool cannot be opened, or not be written.
+pub fn rm(rm: &Rm, around: &Surroundings, console: &mut Console) -> Result<u8, Failure> {
+    let stop = Stop::on_signals().map_err(|error| Failure::refused(format!("cannot listen for signals: {error}")))?;
+    change(&rm.places, around, console, |place, fs| {
+        let failed = |error| refused("remove", place, error);
+        let (dir, name) = match fs.resolve_parent(&place.path) {
+            Ok(found) => found,
+            Err(Error::NotFound | Error::NotDir) if rm.force => return Ok(()),
+            Err(Error::Invalid) => return Err(failed(Error::Invalid).hint("name something inside the dataset")),
+            Err(error) => return Err(failed(error)),
+        };
+        match fs.lookup(dir, name).map_err(failed)? {
+            None if rm.force => Ok(()),
+            None => Err(failed(Error::NotFound)),
+            Some((id, FileKind::Directory)) if rm.recursive => {
+                remove_tree(fs, dir, name, id, &stop).map_err(failed)
+            }
+            Some((_, FileKind::Directory)) => {
+                Err(Failure::refused(format!("'{place}' is a folder: remove folders with -r")))
+            }
+            Some(_) => fs.unlink(dir, name).map_err(failed),
+        }
+    })?;
+    Ok(if stop.asked() { STOPPED } else { 0 })
+}
+
+/// Names of a folder that are removed before it is read again.
+const BATCH: usize = 4096;
+
+/// Removes a folder with all it holds, children first, until it is time to stop.
+fn remove_tree(fs: &Filesystem, dir: ObjectId, name: &[u8], id: ObjectId, stop: &Stop) -> Result<(), Error> {
+    let mut todo = vec![(dir, name.to_vec(), id)];
+    while let Some((parent, name, id)) = todo.last().cloned() {
+        let depth = todo.len();
+        let mut batch = Vec::new();
+        for entry in fs.entries(id)?.take(BATCH) {
+            batch.push(entry?);
+        }
+        for entry in batch {
+            if stop.asked() {
+                return Ok(());
+            }
+            match entry.kind {
+                FileKind::Directory => todo.push((id, entry.name, entry.id)),
+                _ => fs.unlink(id, &entry.name)?,
+            }
+        }
+        if todo.len() == depth {
+            match fs.rmdir(parent, &name) {
+                Ok(()) => drop(todo.pop()),
+                // More than one batch was in it.
+                Err(Error::NotEmpty) => {}
+                Err(error) => return Err(error),
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Carries out `mkdir`.
+///
+/// # Errors
+/// As [`rm`].
+pub fn mkdir(mkdir: &Mkdir, around: &Surroundings, console: &mut Console) -> Result<(), Failure> {
+    let mut new = NewNode::new(FileKind::Directory, 0o777 & !super::copy::umask());
+    new.uid = rustix::process::geteuid().as_raw();
+    new.gid = rustix::process::getegid().as_raw();
+    change(&mkdir.places, around, console, |place, fs| {
+        let failed = |error| refused("create", place, error);
+        if !mkdir.parents {
+            let (dir, name) = match fs.resolve_parent(&place.path) {
+                // The root of a dataset is always there.
+                Err(Error::Invalid) => return Err(failed(Error::Exists)),
+                found => found.map_err(failed)?,
+            };
+            return fs.create(dir, name, &new).map(drop).map_err(failed);
+        }
+        let mut dir = fs.root();
+        let mut prefix = Vec::new();
+        for name in place.path.split(|byte| *byte == b'/').filter(|name| !name.is_empty()) {
+            prefix.push(b'/');
+            prefix.extend_from_slice(name);
+            dir = match fs.lookup(dir, name).map_err(failed)? {
+                Some((id, FileKind::Directory)) => id,
+                Some((_, FileKind::Symlink)) => fs.resolve(&prefix, true).map_err(failed)?,
+                Some(_) => return Err(failed(Error::NotDir)),
+                None => fs.create(dir, name, &new).map_err(failed)?,
+            };
+        }
+        match fs.stat(dir).map_err(failed)?.kind {
+            FileKind::Directory => Ok(()),
+            _ => Err(failed(Error::NotDir)),
+        }
+    })
+}
+
+/// Carries out `mv`.
+///
+/// # Errors
+/// As [`rm`].
+pub fn mv(mv: &Mv, around: &Surroundings, console: &mut Console) -> Result<(), Failure> {
+    let to = &mv.destination;
+    if let Some(other) = mv.sources.iter().find(|place| place.dataset_name() != to.dataset_name()) {
+        let line = format!("cannot move '{other}' to '{to}': they are in different datasets");
+        return Err(Failure::refused(line).hint("copy with 'cenote cp -rp', then remove with 'cenote rm -r'"));
+    }
+    change(&mv.sources, around, console, |from, fs| {
+        let failed = |error: Error| Failure::refused(format!("cannot move '{from}' to '{to}': {error}"));
+        let (dir, name) = fs.resolve_parent(&from.path).map_err(failed)?;
+        let into = match fs.resolve(&to.path, true) {
+            Ok(id) => (fs.stat(id).map_err(failed)?.kind == FileKind::Directory).then_some(id),
+            Err(Error::NotFound) => None,
+            Err(error) => return Err(failed(error)),
+        };
+        let (new_dir, new_name) = match into {
+            Some(id) => (id, name),
+            None if mv.sources.len() > 1 => return Err(failed(Error::NotDir)),
+            None => fs.resolve_parent(&to.path).map_err(failed)?,
+        };
+        fs.rename(dir, name, new_dir, new_name, Replace::Allowed).map_err(failed)
+    })
+}

@@ -1,0 +1,285 @@
+//! `cenote ls` and `cenote tree`.
+
+use std::convert::Infallible;
+use std::io::{IsTerminal, Write};
+
+use format::ObjectId;
+use jiff::Timestamp;
+use jiff::tz::TimeZone;
+use zpl::{DirEntry, FileKind, Filesystem, Stat};
+
+use super::manifest;
+use super::pools::{Pools, refused};
+use super::walk::{Step, Walk};
+use super::{Ls, Tree};
+use crate::Surroundings;
+use crate::messages::Failure;
+use crate::open::Intent;
+use crate::out::Console;
+use crate::place::PoolPath;
+
+/// Files described at once, ahead of the one that is printed.
+const AHEAD: usize = 64;
+
+/// Bytes of a name for people: on a terminal, control characters would be commands to it.
+fn printable(name: &[u8], terminal: bool) -> Vec<u8> {
+    if !terminal {
+        return name.to_vec();
+    }
+    String::from_utf8_lossy(name).replace(|c: char| c.is_control(), "?").into_bytes()
+}
+
+/// `-rw-r--r--`.
+pub fn mode_text(stat: &Stat) -> String {
+    let kind = match stat.kind {
+        FileKind::Fifo => 'p',
+        FileKind::CharDevice => 'c',
+        FileKind::Directory => 'd',
+        FileKind::BlockDevice => 'b',
+        FileKind::Regular => '-',
+        FileKind::Symlink => 'l',
+        FileKind::Socket => 's',
+    };
+    let mut text = String::from(kind);
+    for (shift, special, letter) in [(6, 0o4000, 's'), (3, 0o2000, 's'), (0, 0o1000, 't')] {
+        let bits = stat.mode >> shift;
+        text.push(if bits & 4 != 0 { 'r' } else { '-' });
+        text.push(if bits & 2 != 0 { 'w' } else { '-' });
+        text.push(match (stat.mode & special != 0, bits & 1 != 0) {
+            (true, true) => letter,
+            (true, false) => letter.to_ascii_uppercase(),
+            (false, true) => 'x',
+            (false, false) => '-',
+        });
+    }
+    text
+}
+
+/// A time in the zone of this machine.
+pub fn time_text(time: zpl::Time, format: &str) -> String {
+    match Timestamp::new(time.secs, time.nanos.min(999_999_999) as i32) {
+        Ok(stamp) => stamp.to_zoned(TimeZone::system()).strftime(format).to_string(),
+        Err(_) => format!("@{}", time.secs),
+    }
+}
+
+/// Carries out `ls`.
+///
+/// # Errors
+/// A place cannot be opened; nobody reads what is printed.
+pub fn ls(ls: &Ls, around: &Surroundings, console: &mut Console) -> Result<(), Failure> {
+    let pools = Pools::open(ls.places.iter().map(|place| (place, Intent::Read)), around)?;
+    let terminal = std::io::stdout().is_terminal();
+    for (i, place) in ls.places.iter().enumerate() {
+        let fs = pools.filesystem(place, Intent::Read)?;
+        let id = match fs.resolve(&place.path, false) {
+            Ok(id) => id,
+            Err(error) => {
+                console.complain(refused("list", place, error))?;
+                continue;
+            }
+        };
+        if ls.json {
+            json(ls, place, &fs, id, console)?;
+        } else {
+            let several = ls.recursive || ls.places.len() > 1;
+            text(ls, (place, id), &fs, several.then_some(i > 0), terminal, console)?;
+        }
+    }
+    pools.finish()
+}
+
+/// One object per entry. Sums are computed on all cores; lines come out in order all the same.
+fn json(ls: &Ls, place: &PoolPath, fs: &Filesystem, id: ObjectId, console: &mut Console) -> Result<(), Failure> {
+    let walk = Walk::new(fs, id, ls.recursive).map_err(|error| refused("list", place, error))?;
+    let describe = |step: Result<Step, (Vec<u8>, zpl::Error)>| {
+        let step = step?;
+        manifest::line(fs, &step.path, step.id, ls.sha256).map_err(|error| (step.path, error))
+    };
+    let objset = fs.dataset().objset().clone();
+    let mut ended = Ok(());
+    let done: Result<(), Infallible> = objset.storage().workers().map_ordered(walk, AHEAD, describe, |line| {
+        if ended.is_ok() {
+            ended = match line {
+                Ok(line) => console.line(&line),
+                Err((path, error)) => {
+                    let path = String::from_utf8_lossy(&path).into_owned();
+                    let slash = if place.path.ends_with(b"/") { "" } else { "/" };
+                    console.complain(Failure::refused(format!("cannot read '{place}{slash}{path}': {error}")))
+                }
+            };
+        }
+        Ok(())
+    });
+    let Ok(()) = done;
+    ended
+}
+
+/// For people. `header`: each folder is announced, after an empty line if there was one before.
+fn text(
+    ls: &Ls,
+    (place, id): (&PoolPath, ObjectId),
+    fs: &Filesystem,
+    mut header: Option<bool>,
+    terminal: bool,
+    console: &mut Console,
+) -> Result<(), Failure> {
+    let stat = fs.stat(id).map_err(|error| refused("list", place, error))?;
+    if stat.kind != FileKind::Directory {
+        return entry(ls, fs, &place.to_string().into_bytes(), id, terminal, console);
+    }
+    let mut todo = vec![(place.to_string().into_bytes(), id)];
+    while let Some((shown, id)) = todo.pop() {
+        if let Some(parted) = header {
+            if parted {
+                console.line("")?;
+            }
+            console.out().write_all(&printable(&shown, terminal))?;
+            console.line(":")?;
+            header = Some(true);
+        }
+        let children = match sorted(fs, id) {
+            Ok(children) => children,
+            Err(error) => {
+                console.complain(unreadable(&shown, &error))?;
+                continue;
+            }
+        };
+        for child in &children {
+            if let Err(error) = entry(ls, fs, &child.name, child.id, terminal, console) {
+                console.complain(error)?;
+            }
+        }
+        if ls.recursive {
+            let slash: &[u8] = if shown.ends_with(b"/") { b"" } else { b"/" };
+            let folders = children.iter().rev().filter(|child| child.kind == FileKind::Directory);
+            todo.extend(folders.map(|child| ([&shown, slash, &child.name].concat(), child.id)));
+        }
+    }
+    Ok(())
+}
+
+fn unreadable(shown: &[u8], error: &zpl::Error) -> Failure {
+    Failure::refused(format!("cannot read '{}': {error}", String::from_utf8_lossy(shown)))
+}
+
+/// The children of a folder by name.
+pub fn sorted(fs: &Filesystem, id: ObjectId) -> zpl::Result<Vec<DirEntry>> {
+    let mut children = fs.entries(id)?.collect::<zpl::Result<Vec<_>>>()?;
+    children.sort_by(|a, b| a.name.cmp(&b.name));
+    Ok(children)
+}
+
+/// One line.
+fn entry(
+    ls: &Ls,
+    fs: &Filesystem,
+    name: &[u8],
+    id: ObjectId,
+    terminal: bool,
+    console: &mut Console,
+) -> Result<(), Failure> {
+    let mut line = Vec::new();
+    if ls.long {
+        let stat = fs.stat(id).map_err(|error| unreadable(name, &error))?;
+        let size = if stat.kind.is_device() { manifest::device(stat.rdev) } else { stat.size.to_string() };
+        let (mode, time) = (mode_text(&stat), time_text(stat.mtime, "%Y-%m-%d %H:%M"));
+        line = format!("{mode} {:>3} {:>5} {:>5} {size:>12} {time} ", stat.nlink, stat.uid, stat.gid).into_bytes();
+        line.extend(printable(name, terminal));
+        if stat.kind == FileKind::Symlink {
+            let target = fs.readlink(id).map_err(|error| unreadable(name, &error))?;
+            line.extend(b" -> ");
+            line.extend(printable(&target, terminal));
+        }
+    } else {
+        line.extend(printable(name, terminal));
+    }
+    line.push(b'\n');
+    Ok(console.out().write_all(&line)?)
+}
+
+/// Carries out `tree`.
+///
+/// # Errors
+/// As [`ls`].
+pub fn tree(tree: &Tree, around: &Surroundings, console: &mut Console) -> Result<(), Failure> {
+    let pools = Pools::open(tree.places.iter().map(|place| (place, Intent::Read)), around)?;
+    let terminal = std::io::stdout().is_terminal();
+    for place in &tree.places {
+        let fs = pools.filesystem(place, Intent::Read)?;
+        let id = match fs.resolve(&place.path, false) {
+            Ok(id) => id,
+            Err(error) => {
+                console.complain(refused("list", place, error))?;
+                continue;
+            }
+        };
+        console.line(&place.to_string())?;
+        branches(place, &fs, id, terminal, console)?;
+    }
+    pools.finish()
+}
+
+fn branches(
+    place: &PoolPath,
+    fs: &Filesystem,
+    id: ObjectId,
+    terminal: bool,
+    console: &mut Console,
+) -> Result<(), Failure> {
+    let (mut folders, mut files) = (0u64, 0u64);
+    let children = |id| sorted(fs, id).map(|list| list.into_iter().peekable());
+    let root = fs.stat(id).map_err(|error| refused("list", place, error))?;
+    let mut open = Vec::new();
+    if root.kind == FileKind::Directory {
+        open.push(children(id).map_err(|error| refused("list", place, error))?);
+    }
+    // For each open folder but the last: whether more follows in it.
+    let mut more: Vec<bool> = Vec::new();
+    while let Some(level) = open.last_mut() {
+        let Some(child) = level.next() else {
+            open.pop();
+            more.pop();
+            continue;
+        };
+        let last = level.peek().is_none();
+        let mut line = Vec::new();
+        for more in &more {
+            line.extend_from_slice(if *more { "│   " } else { "    " }.as_bytes());
+        }
+        line.extend_from_slice(if last { "└── " } else { "├── " }.as_bytes());
+        line.extend(printable(&child.name, terminal));
+        if child.kind == FileKind::Symlink
+            && let Ok(target) = fs.readlink(child.id)
+        {
+            line.extend_from_slice(b" -> ");
+            line.extend(printable(&target, terminal));
+        }
+        line.push(b'\n');
+        console.out().write_all(&line)?;
+        if child.kind != FileKind::Directory {
+            files += 1;
+            continue;
+        }
+        folders += 1;
+        match children(child.id) {
+            Ok(inside) => {
+                open.push(inside);
+                more.push(!last);
+            }
+            Err(error) => console.complain(unreadable(&child.name, &error))?,
+        }
+    }
+    console.line(&format!("\n{folders} folders, {files} files"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn control_characters_do_not_reach_a_terminal() {
+        assert_eq!(printable(b"a\x1b[2Jb\n", true), b"a?[2Jb?");
+        assert_eq!(printable(b"a\x1b\n", false), b"a\x1b\n");
+    }
+}

@@ -1,0 +1,183 @@
+//! `cenote cat`, `cenote stat`, `cenote du`.
+
+use std::collections::HashSet;
+use std::io::Write;
+
+use zpl::{FileKind, Piece};
+
+use super::list::{mode_text, time_text};
+use super::pools::{Pools, refused};
+use super::walk::Walk;
+use super::{Cat, Du, Stat, manifest};
+use crate::Surroundings;
+use crate::messages::Failure;
+use crate::open::Intent;
+use crate::out::Console;
+
+/// Zeros, for holes.
+const ZEROS: &[u8] = &[0; 64 << 10];
+const WHEN: &str = "%Y-%m-%d %H:%M:%S.%N %z";
+
+/// Carries out `cat`.
+///
+/// # Errors
+/// A place cannot be opened; nobody reads what is printed.
+pub fn cat(cat: &Cat, around: &Surroundings, console: &mut Console) -> Result<(), Failure> {
+    let pools = Pools::open(cat.places.iter().map(|place| (place, Intent::Read)), around)?;
+    for place in &cat.places {
+        let fs = pools.filesystem(place, Intent::Read)?;
+        let records = fs.resolve(&place.path, true).and_then(|id| fs.read_records(id));
+        let records = match records {
+            Ok(records) => records,
+            Err(error) => {
+                console.complain(refused("read", place, error))?;
+                continue;
+            }
+        };
+        for piece in records {
+            match piece {
+                Ok(piece @ Piece::Data { .. }) => console.out().write_all(piece.data().unwrap_or_default())?,
+                Ok(Piece::Hole { len, .. }) => {
+                    let mut left = len;
+                    while left > 0 {
+                        let now = left.min(ZEROS.len() as u64);
+                        console.out().write_all(&ZEROS[..now as usize])?;
+                        left -= now;
+                    }
+                }
+                Err(error) => {
+                    // What follows would stand in the wrong place.
+                    console.complain(refused("read", place, error))?;
+                    break;
+                }
+            }
+        }
+    }
+    pools.finish()
+}
+
+/// Carries out `stat`.
+///
+/// # Errors
+/// As [`cat`].
+pub fn stat(stat: &Stat, around: &Surroundings, console: &mut Console) -> Result<(), Failure> {
+    let pools = Pools::open(stat.places.iter().map(|place| (place, Intent::Read)), around)?;
+    for place in &stat.places {
+        let fs = pools.filesystem(place, Intent::Read)?;
+        let lines = fs.resolve(&place.path, false).and_then(|id| {
+            let stat = fs.stat(id)?;
+            let mut lines = vec![
+                format!("  place  {place}"),
+                format!("   type  {}", manifest::word(stat.kind)),
+                format!("   size  {} bytes, {} blocks of 512 bytes on disk", stat.size, stat.blocks),
+                format!(" object  {}, created in txg {}, block size {}", stat.id.0, stat.generation, stat.block_size),
+                format!("   mode  {:04o} {}", stat.mode, mode_text(&stat)),
+                format!("  owner  {}:{}", stat.uid, stat.gid),
+                format!("  links  {}", stat.nlink),
+                format!(" access  {}", time_text(stat.atime, WHEN)),
+                format!(" modify  {}", time_text(stat.mtime, WHEN)),
+                format!(" change  {}", time_text(stat.ctime, WHEN)),
+                format!("  birth  {}", time_text(stat.crtime, WHEN)),
+            ];
+            match stat.kind {
+                FileKind::Symlink => {
+                    lines.push(format!(" target  {}", String::from_utf8_lossy(&fs.readlink(id)?)));
+                }
+                FileKind::Regular => {
+                    let runs = fs.data_runs(id)?;
+                    let data: u64 = runs.iter().map(|(_, len)| len).sum();
+                    lines.push(format!("   data  {data} bytes in {} runs, the rest are holes", runs.len()));
+                }
+                kind if kind.is_device() => lines.push(format!(" device  {}", manifest::device(stat.rdev))),
+                _ => {}
+            }
+            if stat.projid != 0 {
+                lines.push(format!("project  {}", stat.projid));
+            }
+            let mut names = fs.xattr_list(id)?;
+            names.sort();
+            for name in names {
+                let len = fs.xattr_get(id, &name)?.map_or(0, |value| value.len());
+                lines.push(format!("  xattr  {} ({len} bytes)", String::from_utf8_lossy(&name)));
+            }
+            Ok(lines)
+        });
+        match lines {
+            Ok(lines) => lines.iter().try_for_each(|line| console.line(line))?,
+            Err(error) => console.complain(refused("stat", place, error))?,
+        }
+    }
+    pools.finish()
+}
+
+/// Carries out `du`: space in units of 1024 bytes, folders after what is in them.
+///
+/// # Errors
+/// As [`cat`].
+pub fn du(du: &Du, around: &Surroundings, console: &mut Console) -> Result<(), Failure> {
+    let pools = Pools::open(du.places.iter().map(|place| (place, Intent::Read)), around)?;
+    for place in &du.places {
+        let fs = pools.filesystem(place, Intent::Read)?;
+        let walk = fs.resolve(&place.path, false).and_then(|id| Walk::new(&fs, id, true));
+        let walk = match walk {
+            Ok(walk) => walk,
+            Err(error) => {
+                console.complain(refused("read", place, error))?;
+                continue;
+            }
+        };
+        let top = place.to_string().into_bytes();
+        let below = |path: &[u8]| match path {
+            b"." => top.clone(),
+            path => [&top[..], if top.ends_with(b"/") { b"" } else { b"/" }, path].concat(),
+        };
+        let mut total = 0;
+        let mut folders: std::collections::BTreeMap<Vec<u8>, u64> = Default::default();
+        let mut counted = HashSet::new();
+        for step in walk {
+            let found = step.and_then(|step| match fs.stat(step.id) {
+                Ok(stat) => Ok((step.path, stat)),
+                Err(error) => Err((step.path, error)),
+            });
+            let (path, stat) = match found {
+                Ok(found) => found,
+                Err((path, error)) => {
+                    let shown = String::from_utf8_lossy(&below(&path)).into_owned();
+                    console.complain(Failure::refused(format!("cannot read '{shown}': {error}")))?;
+                    continue;
+                }
+            };
+            // A file with several names takes its space once.
+            let several = stat.nlink > 1 && stat.kind != FileKind::Directory;
+            if several && !counted.insert(stat.id) {
+                continue;
+            }
+            total += stat.blocks;
+            if du.summarize || path == b"." {
+                continue;
+            }
+            let is_dir = stat.kind == FileKind::Directory;
+            let mut above = if is_dir { Some(&path[..]) } else { parent(&path) };
+            while let Some(folder) = above {
+                *folders.entry(folder.to_vec()).or_default() += stat.blocks;
+                above = parent(folder);
+            }
+        }
+        for (path, blocks) in folders.iter().rev() {
+            line(console, *blocks, &below(path))?;
+        }
+        line(console, total, &top)?;
+    }
+    pools.finish()
+}
+
+/// The folder that a path is in; the beginning of the walk has none.
+fn parent(path: &[u8]) -> Option<&[u8]> {
+    path.iter().rposition(|byte| *byte == b'/').map(|slash| &path[..slash])
+}
+
+fn line(console: &mut Console, blocks: u64, path: &[u8]) -> Result<(), Failure> {
+    console.out().write_all(format!("{}\t", blocks.div_ceil(2)).as_bytes())?;
+    console.out().write_all(path)?;
+    console.line("")
+}

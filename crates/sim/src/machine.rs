@@ -1,0 +1,109 @@
+//! What a story runs on: some scripted disks, and the habits of the pool on them.
+
+use std::sync::Arc;
+
+use format::features;
+use pool::props::Value;
+use pool::{CreateSpec, NewFilesystem, Options, Pool};
+use storage::host::{Disk, Host, Script};
+
+/// The pool of every story, and its file system.
+pub(crate) const POOL: &str = "tank";
+pub(crate) const DATASET: &str = "tank/fs";
+/// When stories begin: a Tuesday in November 2023.
+const START_SECS: u64 = 1_700_000_000;
+
+/// Disks and limits of a simulated machine.
+#[derive(Clone, Debug)]
+pub struct Machine {
+    /// Number of disks; each becomes a top-level vdev.
+    pub disks: usize,
+    /// Bytes of each disk.
+    pub disk_bytes: u64,
+    /// log2 of the sector size.
+    pub ashift: u32,
+    /// Threads that compress and checksum.
+    pub workers: usize,
+    /// Bytes of changes after which the story's calls sync by themselves.
+    pub dirty_max: u64,
+    /// Local properties of the file system, by name, as stored.
+    pub properties: Vec<(&'static str, u64)>,
+}
+
+impl Default for Machine {
+    /// One disk of 64 MiB with sectors of 512 bytes; records of 16 KiB, so that small files have several.
+    fn default() -> Machine {
+        Machine {
+            disks: 1,
+            disk_bytes: 64 << 20,
+            ashift: 9,
+            workers: 1,
+            dirty_max: 256 << 20,
+            properties: vec![("recordsize", 16 << 10)],
+        }
+    }
+}
+
+impl Machine {
+    /// The default machine with `disks` disks.
+    #[must_use]
+    pub fn striped(disks: usize) -> Machine {
+        Machine { disks, ..Machine::default() }
+    }
+
+    pub(crate) fn options(&self, seed: u64) -> Options {
+        Options {
+            cache_bytes: 8 << 20,
+            dirty_max: self.dirty_max,
+            workers: self.workers,
+            io_threads: 0,
+            stepwise: true,
+            anonymous: true,
+            host: Host::seeded(seed, START_SECS),
+            ..Options::default()
+        }
+    }
+
+    /// New disks with a new pool on them, whose file system is empty and synced.
+    pub(crate) fn create(&self, seed: u64) -> pool::Result<(Script, Pool)> {
+        let script = Script::new();
+        for i in 0..self.disks {
+            let _ = script.disk(format!("/scripted/{i}"), self.disk_bytes);
+        }
+        let options = self.options(seed);
+        let filesystem = NewFilesystem {
+            host: options.host.clone(),
+            normalization: 0,
+            utf8only: false,
+            casesensitivity: 0,
+            project_quota: true,
+        };
+        let spec = CreateSpec {
+            name: POOL.into(),
+            disks: disks_of(&script),
+            ashift: Some(self.ashift),
+            version: 5000,
+            features: features::set("openzfs-2.1-linux").expect("the set is known").features().collect(),
+            properties: Vec::new(),
+            root_properties: Vec::new(),
+            comment: None,
+            compatibility: None,
+            filesystem: filesystem.clone(),
+            initialise: zpl::initialiser(),
+            command: Some("zpool create tank".into()),
+        };
+        let pool = Pool::create(spec, options)?;
+        let local = self.properties.iter().map(|&(name, value)| (name.to_owned(), Value::Number(value)));
+        pool.create_filesystem(DATASET, local.collect(), filesystem, zpl::initialiser())?;
+        Ok((script, pool))
+    }
+
+    /// Opens the pool on the disks of `script`.
+    pub(crate) fn import(&self, script: &Script, seed: u64) -> pool::Result<Pool> {
+        Pool::import_disks(disks_of(script), self.options(seed))
+    }
+}
+
+pub(crate) fn disks_of(script: &Script) -> Vec<Arc<dyn Disk>> {
+    script.disks().into_iter().map(|disk| Arc::new(disk) as Arc<dyn Disk>).collect()
+}

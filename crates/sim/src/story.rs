@@ -1,0 +1,442 @@
+//! A story: changes to a file system on a simulated machine, with the model told the same.
+
+use std::fmt::Display;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use format::ObjectId;
+use pool::Pool;
+use storage::host::{CrashPolicy, Disk, Script, ScriptedDisk};
+use zpl::{FileKind, Filesystem, NewNode, Replace, SetAttr, XattrMode};
+
+use crate::machine::{DATASET, Machine};
+use crate::model::{DIRECTORY_MODE, FILE_MODE, LINK_MODE, Model};
+use crate::tree::Tree;
+
+/// A sync of the story: after operation `done` of the script the pool holds `tree`. A cut between `began` and
+/// `done` leaves that, or what the mark before holds.
+#[derive(Clone)]
+pub struct Mark {
+    /// Operations in the script when the sync began.
+    pub began: usize,
+    /// Operations in the script when the sync had returned.
+    pub done: usize,
+    /// What was synced.
+    pub tree: Arc<Tree>,
+    /// The same as a model.
+    pub(crate) model: Model,
+}
+
+/// The states that may be found after a cut: the last one that was synced before, and the one being synced.
+pub(crate) fn allowed(marks: &[Mark], cut: usize) -> Vec<&Mark> {
+    let last = marks.iter().rposition(|mark| mark.done <= cut).expect("the log begins with a mark");
+    let being_synced = marks.get(last + 1).filter(|mark| mark.began < cut);
+    std::iter::once(&marks[last]).chain(being_synced).collect()
+}
+
+/// A running story. Its methods panic when the file system refuses, and say with which seed.
+pub struct Story {
+    seed: u64,
+    machine: Machine,
+    script: Script,
+    fs: Option<Filesystem>,
+    pool: Option<Pool>,
+    model: Model,
+    marks: Vec<Mark>,
+    boots: u64,
+}
+
+impl Story {
+    /// A story on the default machine.
+    #[must_use]
+    pub fn seeded(seed: u64) -> Story {
+        Story::on(Machine::default(), seed)
+    }
+
+    /// A story on `machine`. The log of its disks begins when the pool is made.
+    ///
+    /// # Panics
+    /// If the pool cannot be made.
+    #[must_use]
+    pub fn on(machine: Machine, seed: u64) -> Story {
+        let (script, pool) = machine.create(seed).unwrap_or_else(|e| panic!("seed {seed}: no pool: {e}"));
+        let mut story = Story {
+            seed,
+            machine,
+            script,
+            fs: None,
+            pool: Some(pool),
+            model: Model::default(),
+            marks: Vec::new(),
+            boots: 0,
+        };
+        story.open_fs();
+        story.forget();
+        story
+    }
+
+    fn open_fs(&mut self) {
+        let dataset = self.pool().open(DATASET).unwrap_or_else(|e| self.fail("the dataset", e));
+        self.fs = Some(Filesystem::open(dataset).unwrap_or_else(|e| self.fail("the file system", e)));
+    }
+
+    fn fail(&self, what: impl Display, error: impl Display) -> ! {
+        panic!("seed {}, operation {}: {what}: {error}", self.seed, self.script.op_count())
+    }
+
+    /// The seed.
+    #[must_use]
+    pub fn seed(&self) -> u64 {
+        self.seed
+    }
+
+    /// The machine.
+    #[must_use]
+    pub fn machine(&self) -> &Machine {
+        &self.machine
+    }
+
+    /// The log of all disks.
+    #[must_use]
+    pub fn script(&self) -> &Script {
+        &self.script
+    }
+
+    /// One of the disks.
+    #[must_use]
+    pub fn disk(&self, number: usize) -> ScriptedDisk {
+        self.script.disks().swap_remove(number)
+    }
+
+    /// The pool.
+    ///
+    /// # Panics
+    /// After [`Story::shut_down`].
+    #[must_use]
+    pub fn pool(&self) -> &Pool {
+        self.pool.as_ref().expect("the pool is open")
+    }
+
+    /// The file system.
+    ///
+    /// # Panics
+    /// After [`Story::shut_down`].
+    #[must_use]
+    pub fn fs(&self) -> &Filesystem {
+        self.fs.as_ref().expect("the pool is open")
+    }
+
+    /// What should be there now, synced or not.
+    #[must_use]
+    pub fn model(&self) -> &Model {
+        &self.model
+    }
+
+    /// The syncs since the log began; the first is the state it began with.
+    #[must_use]
+    pub fn marks(&self) -> &[Mark] {
+        &self.marks
+    }
+
+    /// Begins the log anew: cuts count from here. All must be synced.
+    pub fn forget(&mut self) {
+        self.script.forget();
+        self.marks.clear();
+        self.mark(0);
+    }
+
+    fn mark(&mut self, began: usize) {
+        let (done, model) = (self.script.op_count(), self.model.clone());
+        self.marks.push(Mark { began, done, tree: Arc::new(model.tree()), model });
+    }
+
+    fn place<'a>(&self, path: &'a str) -> (ObjectId, &'a [u8]) {
+        self.fs().resolve_parent(path.as_bytes()).unwrap_or_else(|e| self.fail(format_args!("parent of {path}"), e))
+    }
+
+    fn id(&self, path: &str) -> ObjectId {
+        self.fs().resolve(path.as_bytes(), false).unwrap_or_else(|e| self.fail(path, e))
+    }
+
+    /// Replaces the content of the file at `path`, made if need be.
+    pub fn write(&mut self, path: &str, data: impl AsRef<[u8]>) -> &mut Story {
+        if self.model.exists(path) {
+            self.truncate(path, 0);
+        }
+        self.write_at(path, 0, data)
+    }
+
+    /// Writes into the file at `path`, made if need be, from byte `offset` on.
+    pub fn write_at(&mut self, path: &str, offset: u64, data: impl AsRef<[u8]>) -> &mut Story {
+        self.try_write_at(path, offset, data.as_ref())
+            .unwrap_or_else(|e| self.fail(format_args!("write {path} at {offset}"), e));
+        self
+    }
+
+    /// As [`Story::write_at`], where refusal is part of the story. What was written before the refusal stays.
+    ///
+    /// # Errors
+    /// What the file system says.
+    pub fn try_write_at(&mut self, path: &str, offset: u64, data: &[u8]) -> zpl::Result<()> {
+        let id = match self.model.exists(path) {
+            true => self.id(path),
+            false => {
+                let (dir, name) = self.place(path);
+                let id = self.fs().create(dir, name, &NewNode::new(FileKind::Regular, FILE_MODE))?;
+                self.model.set_content(path, Vec::new(), self.fs().stat(id)?.mtime);
+                id
+            }
+        };
+        let done = self.fs().write(id, offset, data);
+        let stat = self.fs().stat(id)?;
+        let old = self.model.content(path).expect("a regular file").clone();
+        let mut new = Vec::clone(&old);
+        // A refused write may have got through up to some record: the size tells how far, as stories only
+        // append when they expect refusal.
+        let end = (offset + data.len() as u64).min(stat.size) as usize;
+        if end > offset as usize {
+            new.resize(new.len().max(end), 0);
+            new[offset as usize..end].copy_from_slice(&data[..end - offset as usize]);
+        }
+        self.model.set_content(path, new, stat.mtime);
+        done
+    }
+
+    /// Cuts or extends a file.
+    pub fn truncate(&mut self, path: &str, size: u64) -> &mut Story {
+        let id = self.id(path);
+        self.fs().truncate(id, size).unwrap_or_else(|e| self.fail(format_args!("truncate {path}"), e));
+        let mut data = Vec::clone(self.model.content(path).expect("a regular file"));
+        data.resize(size as usize, 0);
+        let time = self.fs().stat(id).unwrap_or_else(|e| self.fail(path, e)).mtime;
+        self.model.set_content(path, data, time);
+        self
+    }
+
+    /// Makes a directory.
+    pub fn mkdir(&mut self, path: &str) -> &mut Story {
+        let (dir, name) = self.place(path);
+        let new = NewNode::new(FileKind::Directory, DIRECTORY_MODE);
+        self.fs().create(dir, name, &new).unwrap_or_else(|e| self.fail(format_args!("mkdir {path}"), e));
+        self.model.mkdir(path);
+        self
+    }
+
+    /// Removes an empty directory.
+    pub fn rmdir(&mut self, path: &str) -> &mut Story {
+        let (dir, name) = self.place(path);
+        self.fs().rmdir(dir, name).unwrap_or_else(|e| self.fail(format_args!("rmdir {path}"), e));
+        self.model.remove(path);
+        self
+    }
+
+    /// Makes a symbolic link.
+    pub fn symlink(&mut self, path: &str, target: &str) -> &mut Story {
+        let (dir, name) = self.place(path);
+        let new = NewNode::new(FileKind::Symlink, LINK_MODE);
+        self.fs()
+            .symlink(dir, name, &new, target.as_bytes())
+            .unwrap_or_else(|e| self.fail(format_args!("symlink {path}"), e));
+        self.model.symlink(path, target);
+        self
+    }
+
+    /// Gives a file another name.
+    pub fn link(&mut self, path: &str, new: &str) -> &mut Story {
+        let (dir, name) = self.place(new);
+        self.fs()
+            .link(self.id(path), dir, name)
+            .unwrap_or_else(|e| self.fail(format_args!("link {path} {new}"), e));
+        self.model.link(path, new);
+        self
+    }
+
+    /// Renames, replacing what has the new name.
+    pub fn rename(&mut self, from: &str, to: &str) -> &mut Story {
+        let ((dir, name), (new_dir, new_name)) = (self.place(from), self.place(to));
+        self.fs()
+            .rename(dir, name, new_dir, new_name, Replace::Allowed)
+            .unwrap_or_else(|e| self.fail(format_args!("rename {from} {to}"), e));
+        self.model.rename(from, to);
+        self
+    }
+
+    /// Removes a name of a file or link.
+    pub fn unlink(&mut self, path: &str) -> &mut Story {
+        let (dir, name) = self.place(path);
+        self.fs().unlink(dir, name).unwrap_or_else(|e| self.fail(format_args!("unlink {path}"), e));
+        self.model.remove(path);
+        self
+    }
+
+    /// Sets permission bits.
+    pub fn chmod(&mut self, path: &str, mode: u32) -> &mut Story {
+        let set = SetAttr { mode: Some(mode), ..SetAttr::default() };
+        self.fs().setattr(self.id(path), &set).unwrap_or_else(|e| self.fail(format_args!("chmod {path}"), e));
+        self.model.set_mode(path, mode);
+        self
+    }
+
+    /// Sets an extended attribute.
+    pub fn set_xattr(&mut self, path: &str, name: &str, value: &[u8]) -> &mut Story {
+        self.fs()
+            .xattr_set(self.id(path), name.as_bytes(), value, XattrMode::Either)
+            .unwrap_or_else(|e| self.fail(format_args!("set {name} of {path}"), e));
+        self.model.set_xattr(path, name, value);
+        self
+    }
+
+    /// Makes everything so far durable.
+    pub fn sync(&mut self) -> &mut Story {
+        self.try_sync().unwrap_or_else(|e| self.fail("sync", e));
+        self
+    }
+
+    /// As [`Story::sync`], where refusal is part of the story.
+    ///
+    /// # Errors
+    /// What the pool says.
+    pub fn try_sync(&mut self) -> pool::Result<()> {
+        let began = self.script.op_count();
+        let last = self.marks.last().expect("the log begins with a mark").done;
+        assert_eq!(began, last, "a stepwise pool writes nothing unasked");
+        self.pool().sync()?;
+        self.mark(began);
+        Ok(())
+    }
+
+    /// Lets go of the pool without syncing.
+    pub fn shut_down(&mut self) -> &mut Story {
+        self.fs = None;
+        self.pool = None;
+        self
+    }
+
+    /// Exports the pool; it stays closed.
+    pub fn export(&mut self) -> &mut Story {
+        let began = self.script.op_count();
+        self.fs = None;
+        let pool = self.pool.take().expect("the pool is open");
+        pool.export().unwrap_or_else(|e| self.fail("export", e));
+        self.mark(began);
+        self
+    }
+
+    /// Opens the pool again: all that a disk accepted has arrived, what was not synced is gone.
+    pub fn reboot(&mut self) -> &mut Story {
+        self.try_reboot().unwrap_or_else(|e| self.fail("import", e));
+        self
+    }
+
+    /// As [`Story::reboot`], where refusal is part of the story.
+    ///
+    /// # Errors
+    /// What the import says.
+    pub fn try_reboot(&mut self) -> pool::Result<()> {
+        self.shut_down();
+        self.model = self.marks.last().expect("the log begins with a mark").model.clone();
+        self.boots += 1;
+        self.pool = Some(self.machine.import(&self.script, self.seed + (self.boots << 32))?);
+        self.open_fs();
+        Ok(())
+    }
+
+    /// Power goes: what was not flushed becomes what `policy` says, and the machine starts again.
+    pub fn cut_power(&mut self, policy: CrashPolicy) -> &mut Story {
+        self.cut_power_at(self.script.op_count(), policy)
+    }
+
+    /// As if power had gone before operation `cut` of the log. The story goes on from the state that is found,
+    /// with a new log.
+    ///
+    /// # Panics
+    /// When that is neither the last state synced before the cut nor the one being synced.
+    pub fn cut_power_at(&mut self, cut: usize, policy: CrashPolicy) -> &mut Story {
+        self.shut_down();
+        self.script = self.script.image_after(cut, policy, self.seed + self.boots);
+        self.reboot();
+        let found = Tree::read(self.fs()).unwrap_or_else(|e| self.fail("after the power cut", e));
+        let allowed = allowed(&self.marks, cut);
+        let Some(mark) = allowed.iter().find(|mark| *mark.tree == found) else {
+            let differences: Vec<_> = allowed.iter().map(|mark| found.differences(&mark.tree)).collect();
+            self.fail(format_args!("cut before operation {cut}, {policy:?}"), format_args!("{differences:#?}"))
+        };
+        self.model = mark.model.clone();
+        self.forget();
+        self
+    }
+
+    /// Copies the disks into files in `folder`, sparse, for other programs to judge.
+    ///
+    /// # Errors
+    /// What the system says.
+    pub fn write_images(&self, folder: &Path) -> std::io::Result<Vec<PathBuf>> {
+        use std::os::unix::fs::FileExt;
+        const PIECE: usize = 1 << 20;
+        let mut paths = Vec::new();
+        for (number, disk) in self.script.disks().into_iter().enumerate() {
+            let path = folder.join(format!("disk{number}"));
+            let file = std::fs::File::create(&path)?;
+            file.set_len(disk.size())?;
+            let mut piece = vec![0; PIECE];
+            for offset in (0..disk.size()).step_by(PIECE) {
+                let len = PIECE.min((disk.size() - offset) as usize);
+                disk.read_at(&mut piece[..len], offset)?;
+                if piece[..len].iter().any(|byte| *byte != 0) {
+                    file.write_all_at(&piece[..len], offset)?;
+                }
+            }
+            paths.push(path);
+        }
+        Ok(paths)
+    }
+
+    /// The file has this content.
+    ///
+    /// # Panics
+    /// When it has another one, or cannot be read.
+    pub fn expect_file(&self, path: &str, data: impl AsRef<[u8]>) -> &Story {
+        self.expect_one_of(path, [data])
+    }
+
+    /// The file has one of these contents.
+    ///
+    /// # Panics
+    /// When it has another one, or cannot be read.
+    pub fn expect_one_of<const N: usize>(&self, path: &str, contents: [impl AsRef<[u8]>; N]) -> &Story {
+        let found = self.fs().read_all(self.id(path), 1 << 30).unwrap_or_else(|e| self.fail(path, e));
+        let known = contents.iter().any(|data| data.as_ref() == found);
+        assert!(known, "seed {}: {path} holds {} other bytes", self.seed, found.len());
+        self
+    }
+
+    /// The file system holds what the model holds.
+    ///
+    /// # Panics
+    /// When it does not.
+    pub fn expect_model(&self) -> &Story {
+        let found = Tree::read(self.fs()).unwrap_or_else(|e| self.fail("comparison", e));
+        let differences = found.differences(&self.model.tree());
+        assert!(differences.is_empty(), "seed {}: {differences:#?}", self.seed);
+        self
+    }
+
+    /// Nothing is wrong with the pool or the file system. What is not synced yet, is now.
+    ///
+    /// # Panics
+    /// With all that is wrong.
+    pub fn expect_clean(&mut self) -> &mut Story {
+        self.sync();
+        let findings = findings(self.pool(), self.fs()).unwrap_or_else(|e| self.fail("check", e));
+        assert!(findings.is_empty(), "seed {}: {findings:#?}", self.seed);
+        self
+    }
+}
+
+/// All that the checkers find.
+pub(crate) fn findings(pool: &Pool, fs: &Filesystem) -> Result<Vec<String>, String> {
+    let mut found = Vec::new();
+    pool::check::check(pool, &mut |finding| found.push(finding.to_string())).map_err(|e| e.to_string())?;
+    zpl::check::check_filesystem(fs, &mut |problem| found.push(problem.to_string())).map_err(|e| e.to_string())?;
+    Ok(found)
+}

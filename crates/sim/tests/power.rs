@@ -1,0 +1,97 @@
+//! Power cuts: at every write and flush of a story, whatever becomes of what was not flushed.
+
+use sim::{Cuts, Machine, Story, seeds};
+use storage::host::{CrashPolicy, SeededEntropy};
+
+/// A file replaced as careful programs do it.
+fn replace_by_rename(story: &mut Story) {
+    story.write("/hello", "old").sync();
+    story.forget();
+    story.write("/hello.new", "new").rename("/hello.new", "/hello").sync();
+}
+
+#[test]
+fn power_cut_at_any_write_leaves_old_or_new() {
+    for seed in seeds(1) {
+        let mut story = Story::seeded(seed);
+        replace_by_rename(&mut story);
+        let made = Cuts::of(&story, "power", "power_cut_at_any_write_leaves_old_or_new").run();
+        println!("{made} cuts");
+        assert!(story.expect_file("/hello", "new").marks().len() == 2 && made > 0);
+    }
+}
+
+/// One of everything, synced after every few steps.
+fn short_story(story: &mut Story) {
+    story.mkdir("/d").write("/d/a", vec![7; 50_000]).write("/b", "small").sync();
+    story.write_at("/d/a", 20_000, vec![9; 10_000]).link("/d/a", "/d/a2").symlink("/s", "d/a").sync();
+    story.truncate("/d/a", 30_001).chmod("/b", 0o600).set_xattr("/b", "user.k", b"value").sync();
+    story.rename("/d", "/e").unlink("/e/a2").mkdir("/d").write("/d/c", vec![1; 3000]).sync();
+    story.unlink("/e/a").rmdir("/e").rename("/d/c", "/b").sync();
+    story.write("/last", vec![3; 100_000]).sync();
+}
+
+#[test]
+fn power_cut_in_a_short_story_leaves_a_synced_state() {
+    for seed in seeds(1) {
+        let mut story = Story::seeded(seed);
+        short_story(&mut story);
+        story.expect_model();
+        println!("{} cuts", Cuts::of(&story, "power", "power_cut_in_a_short_story_leaves_a_synced_state").run());
+    }
+}
+
+#[test]
+fn power_cut_during_random_work_on_striped_disks_leaves_a_synced_state() {
+    for seed in seeds(2) {
+        let chance = SeededEntropy::new(seed);
+        let machine = Machine {
+            disks: 1 + (seed % 3) as usize,
+            ashift: [9, 12, 13][(seed / 3 % 3) as usize],
+            workers: 2,
+            ..Machine::default()
+        };
+        let mut story = Story::on(machine, seed);
+        story.live(&chance, 60, 40_000).sync();
+        story.forget();
+        for _ in 0..6 {
+            story.live(&chance, 15, 60_000).sync();
+        }
+        story.expect_model();
+        let name = "power_cut_during_random_work_on_striped_disks_leaves_a_synced_state";
+        println!("{} cuts", Cuts::of(&story, "power", name).every(5).run());
+    }
+}
+
+#[test]
+fn power_cut_during_import_and_export_leaves_the_synced_state() {
+    for seed in seeds(1) {
+        let mut story = Story::on(Machine::striped(2), seed);
+        story.write("/a", vec![5; 40_000]).sync();
+        story.forget();
+        story.reboot();
+        story.write("/b", "two").sync();
+        story.export();
+        story.reboot();
+        story.unlink("/a").sync();
+        let name = "power_cut_during_import_and_export_leaves_the_synced_state";
+        println!("{} cuts", Cuts::of(&story, "power", name).run());
+    }
+}
+
+#[test]
+fn power_lost_again_and_again_loses_nothing_synced() {
+    for seed in seeds(3) {
+        let chance = SeededEntropy::new(seed);
+        let mut story = Story::on(Machine::striped(1 + (seed % 2) as usize), seed);
+        story.live(&chance, 30, 30_000).sync();
+        for _ in 0..12 {
+            // Power goes within the first txg after an import, while the labels of the last cut may be torn.
+            story.forget();
+            story.live(&chance, 4, 20_000).sync();
+            let cut = chance.below(story.script().op_count() as u64 + 1) as usize;
+            story.cut_power_at(cut, CrashPolicy::Torn);
+        }
+        story.expect_clean();
+    }
+}
