@@ -12,7 +12,9 @@ use crate::{Recommendation, Run};
 
 /// Times that differ by less count as equal, and so do seconds that no clock shows reliably.
 const TIME_TOLERANCE: f64 = 1.10;
-const CLOCK_NOISE_SECONDS: f64 = 0.01;
+const CLOCK_NOISE_SECONDS: f64 = 0.002;
+/// Noise may hide this part of the time at most: what scatters more is not free but badly measured.
+const NOISE_MAX: f64 = 0.15;
 /// A saving is one from this part of the original size down.
 const WORTHWHILE_SIZE: f64 = 0.97;
 
@@ -33,7 +35,8 @@ pub fn recommend(runs: &[Run], dataset: &str) -> Recommendation {
             "nothing was read back as it was written, so nothing can be recommended; check memory and disks";
         return said(runs, &runs[0], dataset, reason.to_owned());
     };
-    let size = |run: &Run| run.allocated_bytes as f64 / base.allocated_bytes.max(1) as f64;
+    let uncompressed = off.map_or(base.logical_bytes, |off| off.allocated_bytes).max(1);
+    let size = |run: &Run| run.allocated_bytes as f64 / uncompressed as f64;
     let is_free = |run: &Run| costs_nothing(run, base);
     let score = |run: &Run| size(run) * if is_free(run) { 1.0 } else { time(run) / time(base) };
 
@@ -65,12 +68,15 @@ pub fn recommend(runs: &[Run], dataset: &str) -> Recommendation {
         best.compressratio
     );
     let reason = if std::ptr::eq(*best, base) {
-        format!(
-            "{sizes}, and what is smaller ({}, {:.2}x) takes more time than it saves space: {}",
-            smallest.compression,
-            smallest.compressratio,
-            times(smallest, base)
-        )
+        match std::ptr::eq(*smallest, base) {
+            true => format!("{sizes}, and nothing else that was measured is smaller or faster"),
+            false => format!(
+                "{sizes}, and what is smaller ({}, {:.2}x) takes more time than it saves space: {}",
+                smallest.compression,
+                smallest.compressratio,
+                times(smallest, base)
+            ),
+        }
     } else if is_free(best) {
         format!("{sizes}, the smallest of those that cost no time: {}", times(best, base))
     } else {
@@ -81,17 +87,22 @@ pub fn recommend(runs: &[Run], dataset: &str) -> Recommendation {
 
 /// Whether neither writing nor reading takes notably longer than with `base`.
 fn costs_nothing(run: &Run, base: &Run) -> bool {
-    let noise = |of: fn(&crate::Spread) -> f64| {
+    let within = |seconds: f64, base_seconds: f64, of: fn(&crate::Spread) -> f64| {
         let spread = |run: &Run| run.spread.as_ref().map_or(0.0, of);
-        CLOCK_NOISE_SECONDS + 2.0 * (spread(run) + spread(base))
+        let noise = (spread(run) + spread(base)).min(base_seconds * NOISE_MAX);
+        seconds <= base_seconds * TIME_TOLERANCE + noise + CLOCK_NOISE_SECONDS
     };
-    run.write_seconds <= base.write_seconds * TIME_TOLERANCE + noise(|s| s.write_seconds)
-        && run.read_seconds <= base.read_seconds * TIME_TOLERANCE + noise(|s| s.read_seconds)
+    within(run.write_seconds, base.write_seconds, |s| s.write_seconds)
+        && within(run.read_seconds, base.read_seconds, |s| s.read_seconds)
 }
 
 fn times(run: &Run, base: &Run) -> String {
+    let records = match base.recordsize {
+        same if same == run.recordsize => String::new(),
+        other => format!(" and records of {}", nice(other)),
+    };
     format!(
-        "writing takes {:.2} and reading {:.2} times as long as with {}",
+        "writing takes {:.2} and reading {:.2} times as long as with {}{records}",
         run.write_seconds / base.write_seconds,
         run.read_seconds / base.read_seconds,
         base.compression
@@ -193,7 +204,7 @@ mod tests {
     #[test]
     fn the_spread_of_repeated_runs_is_no_difference() {
         let mut measured =
-            runs(&[("off", 1000, 1.0, 1.0), ("lz4", 500, 1.0, 1.0), ("zstd-1", 450, 1.25, 1.0)]);
+            runs(&[("off", 1000, 1.0, 1.0), ("lz4", 500, 1.0, 1.0), ("zstd-1", 470, 1.2, 1.0)]);
         assert_eq!(recommend(&measured, "t").compression, "lz4");
         measured[2].spread = Some(Spread {
             repeat: 3,
@@ -203,6 +214,9 @@ mod tests {
             read_cpu_seconds: 0.0,
         });
         assert_eq!(recommend(&measured, "t").compression, "zstd-1");
+        measured[2].write_seconds = 2.0;
+        measured[2].spread.as_mut().unwrap().write_seconds = 1.0;
+        assert_eq!(recommend(&measured, "t").compression, "lz4");
     }
 
     #[test]
@@ -210,6 +224,8 @@ mod tests {
         let said = recommend(&runs(&[("gzip-9", 400, 60.0, 3.0), ("lz4", 500, 1.0, 1.0)]), "t");
         assert_eq!(said.compression, "lz4");
         assert!(said.reason.contains("gzip-9"));
+        let alone = recommend(&runs(&[("lz4", 500, 1.0, 1.0)]), "t");
+        assert!(alone.reason.contains("2.00x") && alone.reason.contains("nothing else"), "{}", alone.reason);
     }
 
     #[test]

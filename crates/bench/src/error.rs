@@ -58,6 +58,14 @@ pub enum Error {
         /// Bytes that are free.
         free: u64,
     },
+    /// The room that there was is gone.
+    #[error("no space left in '{place}' ({configuration})")]
+    Full {
+        /// The folder or the pool.
+        place: String,
+        /// What was being measured.
+        configuration: String,
+    },
     /// The temporary pool cannot be made.
     #[error("cannot make a temporary pool in '{}': {source}", folder.display())]
     Temporary {
@@ -74,7 +82,7 @@ pub enum Error {
         /// What was being measured.
         configuration: String,
         /// Why.
-        source: pool::Error,
+        source: Box<pool::Error>,
     },
     /// The file system in the pool failed.
     #[error("cannot {doing} ({configuration}): {source}")]
@@ -84,7 +92,7 @@ pub enum Error {
         /// What was being measured.
         configuration: String,
         /// Why.
-        source: zpl::Error,
+        source: Box<zpl::Error>,
     },
     /// The pool is open, but cannot do what is asked of it.
     #[error("cannot measure in '{pool}': {reason}")]
@@ -100,9 +108,25 @@ pub enum Error {
         /// Its name.
         dataset: String,
         /// Why.
-        source: pool::Error,
+        source: Box<dyn std::error::Error + Send + Sync>,
     },
     /// The caller stopped it.
     #[error("interrupted")]
     Interrupted,
+}
+
+/// Whether the pool, or the disk under it, is full.
+pub(crate) fn is_full(error: &pool::Error) -> bool {
+    if let pool::Error::Stopped(why) = error {
+        return is_full(why);
+    }
+    let mut cause: Option<&(dyn std::error::Error + 'static)> = Some(error);
+    while let Some(error) = cause {
+        let system = error.downcast_ref::<io::Error>().map(io::Error::kind);
+        if matches!(system, Some(io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)) {
+            return true;
+        }
+        cause = error.source();
+    }
+    error.is_no_space()
 }

@@ -75,7 +75,7 @@ impl Machine {
                 "{}, {}×{} cores ({} threads), {memory} memory",
                 self.cpu, self.sockets, self.cores, self.logical_cpus
             ),
-            format!("pool: {}", self.backing),
+            format!("backing: {}", self.backing),
             format!("source: {} in {} files, {place}", nice_bytes(self.source_bytes), self.source_files),
         ]
     }
@@ -126,12 +126,10 @@ fn disk_model(majmin: &str) -> Option<String> {
     let folder = Path::new("/sys/dev/block").join(majmin).canonicalize().ok()?;
     let whole = if folder.join("partition").exists() { folder.parent()? } else { &folder };
     let read = |name: &str| std::fs::read_to_string(whole.join(name)).ok().map(|text| text.trim().to_owned());
-    let model = read("device/model").filter(|model| !model.is_empty());
-    let kind = match read("queue/rotational")?.as_str() {
-        "0" => "not rotating",
-        _ => "rotating",
-    };
-    Some(model.map_or_else(|| kind.to_owned(), |model| format!("{model}, {kind}")))
+    // Virtual disks have no model, and what they say about turning is made up.
+    let model = read("device/model").filter(|model| !model.is_empty())?;
+    let kind = if read("queue/rotational")? == "0" { "not rotating" } else { "rotating" };
+    Some(format!("{model}, {kind}"))
 }
 
 #[cfg(test)]

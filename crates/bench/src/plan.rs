@@ -57,6 +57,8 @@ pub struct Plan {
     pub repeat: u32,
     /// Where the datasets go.
     pub place: Place,
+    /// Bytes of memory that the source may take, to be read only once; half of what is free if `None`.
+    pub memory_bytes: Option<u64>,
 }
 
 impl Plan {
@@ -69,6 +71,7 @@ impl Plan {
             threads: vec![cores()],
             repeat: 1,
             place: Place::Folder(std::env::temp_dir()),
+            memory_bytes: None,
         }
     }
 

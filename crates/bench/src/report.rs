@@ -13,6 +13,9 @@ use crate::Machine;
 /// Version of the JSON form.
 pub const SCHEMA: u32 = 1;
 
+/// One measurement of less than this is not to be relied on.
+const NOISY_SECONDS: f64 = 0.5;
+
 /// Everything that was measured, and what follows from it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Report {
@@ -180,8 +183,26 @@ impl Report {
         for line in self.machine.lines(&self.version) {
             let _ = writeln!(text, "- {line}");
         }
+        if let Some(caution) = self.caution() {
+            let _ = writeln!(text, "- {caution}");
+        }
         let _ = write!(text, "\n{}\n\n```\n{}\n```\n", self.sentence(), self.recommendation.command);
         text
+    }
+
+    /// What a reader should know about how far to trust the times; nothing if there is nothing to say.
+    #[must_use]
+    pub fn caution(&self) -> Option<String> {
+        let time = |run: &Run| run.write_seconds.min(run.read_seconds);
+        let shortest = self.runs.iter().map(time).min_by(f64::total_cmp)?;
+        let (noisy, once) = (shortest < NOISY_SECONDS, self.runs.iter().all(|run| run.spread.is_none()));
+        (noisy && once).then(|| {
+            format!(
+                "some of this took {:.0} ms only, so times may be off by a tenth and more; measure more data, or \
+                 several times (--repeat 5)",
+                shortest * 1e3
+            )
+        })
     }
 
     /// The recommendation as one sentence.

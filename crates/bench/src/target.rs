@@ -12,6 +12,7 @@ use pool::props::{BLOCK_MAX, Value};
 use pool::{CreateSpec, FeatureState, Found, NewFilesystem, Options, Pool};
 use storage::host::{Access, Disk, FileDisk, Host};
 
+use crate::error::is_full;
 use crate::plan::{compression_value, property};
 use crate::{Configuration, Error, Place, Result, Source, machine};
 
@@ -32,6 +33,8 @@ pub(crate) enum Target<'a> {
         _file: File,
         /// Leads to it while it is open.
         path: PathBuf,
+        /// Where it takes space.
+        folder: &'a Path,
     },
     /// A dataset of its own.
     Dataset { found: &'a Found, pool: &'a str, dataset: String },
@@ -49,7 +52,7 @@ impl<'a> Target<'a> {
                 let file = tempfile::tempfile_in(folder).and_then(|file| file.set_len(size).map(|()| file));
                 let file = file.map_err(|source| Error::Temporary { folder: folder.clone(), source })?;
                 let path = PathBuf::from(format!("/proc/self/fd/{}", file.as_raw_fd()));
-                Ok(Target::Image { _file: file, path })
+                Ok(Target::Image { _file: file, path, folder })
             }
             Place::Pool { found, name } => {
                 let dataset = format!("{name}/cenote-bench-{}", std::process::id());
@@ -131,11 +134,16 @@ impl<'a> Target<'a> {
     /// [`Error::LeftBehind`].
     pub(crate) fn remove(&self, configuration: &Configuration) -> Result<()> {
         let Target::Dataset { dataset, .. } = self else { return Ok(()) };
-        let left_behind = |source| Error::LeftBehind { dataset: dataset.clone(), source };
-        let pool = self.open(configuration, Options::default())?;
+        let left_behind = |source: Box<dyn std::error::Error + Send + Sync>| Error::LeftBehind {
+            dataset: dataset.clone(),
+            source,
+        };
+        let pool = self.open(configuration, Options::default()).map_err(|error| left_behind(error.into()))?;
         match pool.destroy_dataset(dataset) {
-            Ok(()) | Err(pool::Error::NoDataset(_)) => pool.export().map_err(left_behind),
-            Err(source) => Err(left_behind(source)),
+            Ok(()) | Err(pool::Error::NoDataset(_)) => {
+                pool.export().map_err(|error| left_behind(error.into()))
+            }
+            Err(error) => Err(left_behind(error.into())),
         }
     }
 
@@ -148,11 +156,39 @@ impl<'a> Target<'a> {
 
     /// An error of the pool while `doing` something with it.
     pub(crate) fn failed(&self, doing: &str, configuration: &Configuration, source: pool::Error) -> Error {
+        if is_full(&source) {
+            return self.full(configuration);
+        }
         let what = match self {
             Target::Image { .. } => "the temporary pool".to_owned(),
             Target::Dataset { pool, .. } => format!("'{pool}'"),
         };
-        Error::Pool { doing: format!("{doing} {what}"), configuration: configuration.to_string(), source }
+        let (doing, configuration) = (format!("{doing} {what}"), configuration.to_string());
+        Error::Pool { doing, configuration, source: source.into() }
+    }
+
+    /// An error of the file system while `doing` something with a file of the source.
+    pub(crate) fn failed_at(
+        &self,
+        doing: String,
+        configuration: &Configuration,
+        source: zpl::Error,
+    ) -> Error {
+        match source {
+            zpl::Error::NoSpace | zpl::Error::Quota => self.full(configuration),
+            zpl::Error::Pool(source) if is_full(&source) => self.full(configuration),
+            source => {
+                Error::Filesystem { doing, configuration: configuration.to_string(), source: source.into() }
+            }
+        }
+    }
+
+    fn full(&self, configuration: &Configuration) -> Error {
+        let place = match self {
+            Target::Image { folder, .. } => folder.display().to_string(),
+            Target::Dataset { pool, .. } => (*pool).to_owned(),
+        };
+        Error::Full { place, configuration: configuration.to_string() }
     }
 }
 

@@ -53,7 +53,7 @@ pub fn run(plan: &Plan, source: &mut Source, watch: &dyn Watch) -> Result<Report
     }
     source.notes().iter().for_each(|note| watch.event(Event::Note(note)));
     plan.place.check_room(source, &configurations)?;
-    source.load(memory_budget(), watch)?;
+    source.load(plan.memory_bytes.unwrap_or_else(half_of_free_memory), watch)?;
     let repeat = plan.repeat.max(1);
     let count = configurations.len() * repeat as usize;
     let begin = |configuration, index, warm_up| {
@@ -87,8 +87,8 @@ pub fn run(plan: &Plan, source: &mut Source, watch: &dyn Watch) -> Result<Report
     })
 }
 
-/// Half of the memory that is free may hold the source; the pool needs the rest.
-fn memory_budget() -> u64 {
+/// What the source may take; the pool needs the rest.
+fn half_of_free_memory() -> u64 {
     procfs::Meminfo::current().ok().and_then(|memory| memory.mem_available).unwrap_or(0) / 2
 }
 
@@ -119,13 +119,17 @@ impl Stopwatch {
     }
 
     fn elapsed(&self) -> Elapsed {
-        let micros = |seconds: f64| (seconds * 1e6).round() / 1e6;
         // At least a microsecond: rates are quotients.
         Elapsed {
             seconds: micros(self.wall.elapsed().as_secs_f64()).max(1e-6),
             cpu_seconds: micros(process_cpu_seconds() - self.cpu),
         }
     }
+}
+
+/// Whole microseconds: the digits behind them are noise.
+fn micros(seconds: f64) -> f64 {
+    (seconds * 1e6).round() / 1e6
 }
 
 fn process_cpu_seconds() -> f64 {
@@ -135,8 +139,8 @@ fn process_cpu_seconds() -> f64 {
 
 fn summary(configuration: &Configuration, source: &Source, samples: &[Sample]) -> Run {
     let values = |of: fn(&Sample) -> f64| samples.iter().map(of).collect::<Vec<f64>>();
-    let middle = |of| median(&values(of));
-    let spread = |of| deviation(&values(of));
+    let middle = |of| micros(median(&values(of)));
+    let spread = |of| micros(deviation(&values(of)));
     // Metadata may come out a few blocks larger or smaller: take the middle one here too.
     let mut sizes: Vec<(u64, u64)> = samples.iter().map(|s| (s.allocated_bytes, s.compressratio)).collect();
     sizes.sort_unstable();
@@ -175,9 +179,15 @@ fn trial(place: &Place, source: &Source, configuration: &Configuration, watch: &
         });
         measuring.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
     });
-    let removed = target.remove(configuration);
-    let sample = measured?;
-    removed.map(|()| sample)
+    match (measured, target.remove(configuration)) {
+        (measured, Ok(())) => measured,
+        // Why it ended is no news to who stopped it, what is left behind is.
+        (Ok(_) | Err(Error::Interrupted), Err(left)) => Err(left),
+        (Err(error), Err(left)) => {
+            watch.event(Event::Note(&left.to_string()));
+            Err(error)
+        }
+    }
 }
 
 /// Holds this thread and those it starts to `count` cores, where there are more.
@@ -210,34 +220,39 @@ impl Trial<'_> {
             ..Options::default()
         };
         let pool = self.target.create(self.configuration, options.clone())?;
-        let fs = self.filesystem(&pool)?;
-
-        self.watch.event(Event::Phase(Phase::Write));
-        let stopwatch = Stopwatch::start();
-        let ids = self.write(&fs)?;
-        pool.sync().map_err(|source| self.failed("write to", source))?;
-        let write = stopwatch.elapsed();
-
-        self.watch.event(Event::Phase(Phase::Settle));
-        self.settle(&pool)?;
-        let allocated_bytes = self.number(&pool, "used")?;
-        let compressratio = self.number(&pool, "compressratio")?;
-        drop(fs);
-        pool.export().map_err(|source| self.failed("close", source))?;
+        let (ids, sizes, write) = self.and_close(pool, |pool| {
+            let fs = self.filesystem(pool)?;
+            self.watch.event(Event::Phase(Phase::Write));
+            let stopwatch = Stopwatch::start();
+            let ids = self.write(&fs)?;
+            self.watch.event(Event::Phase(Phase::Sync));
+            pool.sync().map_err(|source| self.failed("write to", source))?;
+            let write = stopwatch.elapsed();
+            self.watch.event(Event::Phase(Phase::Settle));
+            self.settle(pool)?;
+            Ok((ids, (self.number(pool, "used")?, self.number(pool, "compressratio")?), write))
+        })?;
         self.target.drop_caches();
         let pool = self.target.open(self.configuration, options)?;
-        let fs = self.filesystem(&pool)?;
-
-        self.watch.event(Event::Phase(Phase::Read));
-        let stopwatch = Stopwatch::start();
-        self.read(&fs, &ids)?;
-        let read = stopwatch.elapsed();
-
-        self.watch.event(Event::Phase(Phase::Verify));
-        let verified = self.verify(&fs, &ids)?;
-        drop(fs);
-        pool.export().map_err(|source| self.failed("close", source))?;
+        let (read, verified) = self.and_close(pool, |pool| {
+            let fs = self.filesystem(pool)?;
+            self.watch.event(Event::Phase(Phase::Read));
+            let stopwatch = Stopwatch::start();
+            self.read(&fs, &ids)?;
+            let read = stopwatch.elapsed();
+            self.watch.event(Event::Phase(Phase::Verify));
+            Ok((read, self.verify(&fs, &ids)?))
+        })?;
+        let (allocated_bytes, compressratio) = sizes;
         Ok(Sample { allocated_bytes, compressratio, write, read, verified })
+    }
+
+    /// Does `work` with the pool and closes it in good order, also after an error, so that it can be opened again.
+    fn and_close<T>(&self, pool: Pool, work: impl FnOnce(&Pool) -> Result<T>) -> Result<T> {
+        let done = work(&pool);
+        let closed = pool.export().map_err(|source| self.failed("close", source));
+        let value = done?;
+        closed.map(|()| value)
     }
 
     fn filesystem(&self, pool: &Pool) -> Result<Filesystem> {
@@ -250,11 +265,7 @@ impl Trial<'_> {
     }
 
     fn at(&self, doing: &str, what: &str, source: zpl::Error) -> Error {
-        Error::Filesystem {
-            doing: format!("{doing} {what}"),
-            configuration: self.configuration.to_string(),
-            source,
-        }
+        self.target.failed_at(format!("{doing} {what}"), self.configuration, source)
     }
 
     fn at_file(&self, doing: &str, contents: &Contents, source: zpl::Error) -> Error {

@@ -5,8 +5,10 @@ use crate::{Configuration, Run};
 /// A part of one measurement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Phase {
-    /// Files are written into a new dataset, until they are durable.
+    /// Files are written into a new dataset.
     Write,
+    /// What was written becomes durable; timed together with writing.
+    Sync,
     /// Frees settle, the pool is closed and opened again with cold caches.
     Settle,
     /// Everything is read back.

@@ -9,10 +9,11 @@ use bench::{Error, Event, Place, Plan, Report, Source, Watch};
 use pool::{CreateSpec, NewFilesystem, Options, Pool};
 use storage::host::{Access, FileDisk};
 
-/// Remembers what it was told; stops after so many bytes.
+/// Remembers what it was told; stops after so many bytes; touches a file when the first run is done.
 #[derive(Default)]
 struct Observer {
     stop_after: Option<u64>,
+    touch: Option<PathBuf>,
     bytes: AtomicU64,
     done: Mutex<Vec<String>>,
     notes: Mutex<Vec<String>>,
@@ -24,7 +25,12 @@ impl Watch for Observer {
             Event::Bytes(bytes) => {
                 self.bytes.fetch_add(bytes, Ordering::Relaxed);
             }
-            Event::Done(run) => self.done.lock().unwrap().push(run.compression.clone()),
+            Event::Done(run) => {
+                self.done.lock().unwrap().push(run.compression.clone());
+                if let Some(path) = &self.touch {
+                    std::fs::write(path, "other text").unwrap();
+                }
+            }
             Event::Note(note) => self.notes.lock().unwrap().push(note.to_owned()),
             _ => {}
         }
@@ -114,12 +120,25 @@ fn a_stopped_measurement_leaves_nothing_behind() {
 }
 
 #[test]
-fn too_little_room_is_said_before_anything_is_written() {
+fn a_source_larger_than_memory_is_read_from_its_files_each_time() {
     let dir = tempfile::tempdir().unwrap();
     let top = files(dir.path());
-    // Much data that nobody has written: holes with a grain in each megabyte would do, but many records do too.
-    std::fs::File::create(top.join("huge")).unwrap().set_len(1 << 50).ok();
-    let Ok(mut source) = Source::scan(&[top]) else { return };
+    let plan = Plan { memory_bytes: Some(1000), ..plan(dir.path(), &["off", "lz4"]) };
+    let mut source = Source::scan(std::slice::from_ref(&top)).unwrap();
+    let report = bench::run(&plan, &mut source, &Observer::default()).unwrap();
+    assert!(report.runs.iter().all(|run| run.verified) && !report.machine.source_in_memory);
+    let touching = Observer { touch: Some(top.join("text")), ..Observer::default() };
+    let ended = bench::run(&plan, &mut source, &touching);
+    assert!(matches!(&ended, Err(Error::Changed { path }) if path.ends_with("text")), "{ended:?}");
+    assert_eq!(*touching.done.lock().unwrap(), ["off"]);
+    assert!(is_clean(dir.path()));
+}
+
+#[test]
+fn too_little_room_is_said_before_anything_is_written() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut source = Source::scan(&[files(dir.path())]).unwrap();
+    // A file system that has no space at all.
     let plan = plan(Path::new("/proc"), &["off"]);
     let ended = bench::run(&plan, &mut source, &Observer::default());
     assert!(matches!(ended, Err(Error::NoRoom { .. })), "{ended:?}");
@@ -155,7 +174,7 @@ fn a_pool_of_the_user_is_as_it_was_afterwards() {
     };
     Pool::create(spec, options).unwrap().export().unwrap();
 
-    let found = pool::discover(&[image]).remove(0);
+    let found = pool::discover(std::slice::from_ref(&image)).remove(0);
     let place = Place::Pool { found: Box::new(found.clone()), name: "tank".into() };
     let measure = |observer: &Observer| {
         let mut source = Source::scan(&[files(dir.path())]).unwrap();
@@ -175,4 +194,12 @@ fn a_pool_of_the_user_is_as_it_was_afterwards() {
     let names: Vec<_> = pool.list("tank", None, true).unwrap().into_iter().map(|info| info.name).collect();
     assert_eq!(names, ["tank"]);
     pool.export().unwrap();
+    let oracle = concat!(env!("CARGO_MANIFEST_DIR"), "/../../oracle/zdb-check");
+    let out = std::process::Command::new(oracle).args(["--quick", "tank"]).arg(&image).output().unwrap();
+    assert!(
+        out.status.success(),
+        "{}{}",
+        String::from_utf8_lossy(&out.stdout),
+        String::from_utf8_lossy(&out.stderr)
+    );
 }

@@ -3,7 +3,7 @@
 //! What OpenZFS says about a command line before it looks at any pool is said here; the subcommands are looked
 //! up in [`run`].
 
-mod dataset_values;
+pub(crate) mod dataset_values;
 mod features;
 mod pool_values;
 mod repeat;

@@ -63,7 +63,9 @@ impl NotOpen {
 impl From<NotOpen> for Failure {
     fn from(error: NotOpen) -> Failure {
         match &error {
-            NotOpen::State(state) => Failure::refused(format!("cannot read the list of imported pools: {state}")),
+            NotOpen::State(state) => {
+                Failure::refused(format!("cannot read the list of imported pools: {state}"))
+            }
             NotOpen::Ambiguous(name) => Action::Open(name).failed(&error).hint("name one image with -d"),
             NotOpen::Missing(name) | NotOpen::Unavailable(name) | NotOpen::Failed { name, .. } => {
                 Action::Open(name).failed(&error)
@@ -108,7 +110,11 @@ impl Session {
         let why = self.pool.read_only()?;
         let failure = action.failed(reason::POOL_READ_ONLY);
         let asked = self.known.as_ref().is_some_and(|known| known.read_only);
-        Some(if asked { failure } else { failure.hint(format!("cenote opens this pool for reading only: {why}")) })
+        Some(if asked {
+            failure
+        } else {
+            failure.hint(format!("cenote opens this pool for reading only: {why}"))
+        })
     }
 
     /// Writes everything and leaves the pool importable. A session that was only read from writes nothing.
@@ -134,7 +140,8 @@ pub fn known() -> Known {
         None if rustix::process::geteuid().is_root() => PathBuf::from("/var/lib/cenote"),
         None => {
             let home = || PathBuf::from(std::env::var_os("HOME").unwrap_or_else(|| "/".into()));
-            let state = std::env::var_os("XDG_STATE_HOME").map(PathBuf::from).filter(|path| path.is_absolute());
+            let state =
+                std::env::var_os("XDG_STATE_HOME").map(PathBuf::from).filter(|path| path.is_absolute());
             state.unwrap_or_else(|| home().join(".local/state")).join("cenote")
         }
     };
@@ -161,7 +168,9 @@ pub fn usable(around: &Surroundings) -> Result<Vec<Usable>, NotOpen> {
         known().read()?.into_iter().map(seek).collect()
     } else {
         let found = pool::discover(&around.search).into_iter();
-        found.map(|found| Usable { name: found.config.name.clone(), known: None, found: Some(found) }).collect()
+        found
+            .map(|found| Usable { name: found.config.name.clone(), known: None, found: Some(found) })
+            .collect()
     };
     all.sort_by(|a, b| a.name.cmp(&b.name));
     Ok(all)

@@ -9,6 +9,7 @@
 
 mod budget;
 mod error;
+mod gang;
 mod object;
 mod objset;
 mod ranges;

@@ -323,6 +323,14 @@ impl Object {
         }
     }
 
+    /// As [`Object::block`] for a reader that passes through the object once: see [`Storage::read_once`].
+    ///
+    /// # Errors
+    /// As [`Object::block`].
+    pub fn block_once(&self, blkid: u64) -> Result<Record> {
+        self.block_by(blkid, Storage::read_once)
+    }
+
     fn read_ptr(&self, ptr: &BlockPtr, level: u8, blkid: u64) -> Result<Record> {
         self.storage().read(ptr).map_err(|source| Error::Block { object: self.id, level, blkid, source })
     }
@@ -365,6 +373,14 @@ impl Object {
     /// # Errors
     /// If the block or one above it cannot be read.
     pub fn block(&self, blkid: u64) -> Result<Record> {
+        self.block_by(blkid, Storage::read)
+    }
+
+    fn block_by(
+        &self,
+        blkid: u64,
+        read: fn(&Storage, &BlockPtr) -> std::result::Result<Record, storage::ReadError>,
+    ) -> Result<Record> {
         let mut stale = None;
         loop {
             let (ptr, error) = match self.place(blkid) {
@@ -372,9 +388,11 @@ impl Object {
                 Place::Zeros => return Ok(Arc::new(vec![0; self.block_size() as usize])),
                 Place::Disk(dnode) => match self.ptr_in(&dnode, blkid) {
                     Ok(BlockPtr::Hole(_)) => return Ok(Arc::new(vec![0; self.block_size() as usize])),
-                    Ok(ptr) => match self.read_ptr(&ptr, 0, blkid) {
+                    Ok(ptr) => match read(self.storage(), &ptr) {
                         Ok(record) => return self.sized(record, dnode.block_size),
-                        Err(error) => (Some(ptr), error),
+                        Err(source) => {
+                            (Some(ptr), Error::Block { object: self.id, level: 0, blkid, source })
+                        }
                     },
                     Err(error) => (None, error),
                 },

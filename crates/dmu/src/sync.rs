@@ -117,6 +117,7 @@ impl SyncCtx<'_, '_> {
             && born_in(old, self.txg)
             && let Some(block) = old.block()
             && block.lsize == record.len() as u64
+            && !block.is_gang()
             && let Some(encoded) = encoding.encode_into(record, block.psize)
         {
             return Ok(self.rewrite(*block, encoded, record, fill));
@@ -200,9 +201,12 @@ impl SyncCtx<'_, '_> {
             Encoded::Stored { payload, compression, checksum } => {
                 let psize = payload.bytes().len() as u64;
                 assert!(psize <= lsize, "compression may not grow a block");
-                let dvas = self.space.allocate(psize, plan.copies)?;
+                let whole = match self.space.allocate(psize, plan.copies) {
+                    Err(WriteError::NoSpace) => None,
+                    placed => Some(placed?),
+                };
                 let block = Block {
-                    dvas,
+                    dvas: whole.unwrap_or_default(),
                     lsize,
                     psize,
                     compression,
@@ -219,6 +223,9 @@ impl SyncCtx<'_, '_> {
                     checksum,
                     crypt_words: [0; 2],
                 };
+                if whole.is_none() {
+                    return self.place_in_pieces(block, &payload, plan.copies, old);
+                }
                 for dva in block.copies() {
                     if self.mos_pass > 0 {
                         self.storage.hold(dva, payload.clone());

@@ -321,5 +321,5 @@ fn fragmentation_of(header: &format::space_map::Header, shift: u32) -> Option<u6
         total += space;
         sum += space * u128::from(FRAGMENTATION[place]);
     }
-    Some(if total == 0 { 0 } else { (sum / total) as u64 })
+    Some(sum.checked_div(total).unwrap_or(0) as u64)
 }

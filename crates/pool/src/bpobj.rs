@@ -29,7 +29,8 @@ fn put_header(object: &Arc<Object>, tx: &Tx, header: &Header) {
 /// Creates an empty list with this block size; `compress` as in dnodes (0: the default).
 pub(crate) fn create(mos: &Mos, tx: &Tx, block_size: u32, compress: u8) -> Result<ObjectId> {
     let empty = Header::new(bpobj::SIZE).encode();
-    let mut new = NewObject::plain(ObjectType::BPOBJ).block_size(block_size).bonus(ObjectType::BPOBJ_HDR, empty);
+    let mut new =
+        NewObject::plain(ObjectType::BPOBJ).block_size(block_size).bonus(ObjectType::BPOBJ_HDR, empty);
     new.compress = compress;
     Ok(mos.create(tx, new)?.id())
 }
@@ -60,11 +61,7 @@ pub(crate) fn append(mos: &Mos, tx: &Tx, id: ObjectId, ptr: &BlockPtr, sizes: Si
 }
 
 /// Calls `each` for every pointer, sub-lists included.
-pub(crate) fn for_each(
-    mos: &Mos,
-    id: ObjectId,
-    each: &mut dyn FnMut(&BlockPtr) -> Result<()>,
-) -> Result<()> {
+pub(crate) fn for_each(mos: &Mos, id: ObjectId, each: &mut dyn FnMut(&BlockPtr) -> Result<()>) -> Result<()> {
     walk(mos, id, DEPTH_MAX, each)
 }
 

@@ -125,8 +125,7 @@ impl Pool {
         }
         let budget = Arc::new(DirtyBudget::default());
         let size = if spec.version >= 15 { objset::SIZE_V3 } else { objset::SIZE_V1 };
-        let objset =
-            Arc::new(Objset::create(storage.clone(), budget.clone(), ObjsetType::Meta, 0, size));
+        let objset = Arc::new(Objset::create(storage.clone(), budget.clone(), ObjsetType::Meta, 0, size));
         let mos = Mos { objset, host: options.host.clone() };
         let state = SyncState {
             allocator,
@@ -240,7 +239,8 @@ impl Syncing<'_> {
     /// Makes every object that a pool begins with.
     fn build(&mut self, spec: CreateSpec) -> Result<()> {
         let mos = self.mos();
-        let directory = mos.objset.create_object_at(&self.tx, DIRECTORY, NewObject::plain(ObjectType::OBJECT_DIRECTORY));
+        let directory =
+            mos.objset.create_object_at(&self.tx, DIRECTORY, NewObject::plain(ObjectType::OBJECT_DIRECTORY));
         dmu::zap::create_fat(&directory, &self.tx, mos.salt(), 0)?;
         let root = self.create_special()?;
         if spec.version >= VERSION_FEATURES {

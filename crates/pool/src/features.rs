@@ -10,8 +10,8 @@ use format::ObjectId;
 use format::features::{self, Feature};
 use format::zap::Value;
 
-use crate::mos::Mos;
 use crate::Result;
+use crate::mos::Mos;
 
 /// Active features that this build reads.
 const READABLE: &[&str] = &[
@@ -254,4 +254,3 @@ impl Features {
         &self.counts
     }
 }
-

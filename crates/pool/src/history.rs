@@ -16,7 +16,9 @@ const BLOCK: u32 = 128 << 10;
 /// Creates the ring of a pool with `space` usable bytes.
 pub(crate) fn create(mos: &Mos, tx: &Tx, space: u64) -> Result<()> {
     let ring = Ring::new(space).encode().to_vec();
-    let new = NewObject::plain(ObjectType::SPA_HISTORY).block_size(BLOCK).bonus(ObjectType::SPA_HISTORY_OFFSETS, ring);
+    let new = NewObject::plain(ObjectType::SPA_HISTORY)
+        .block_size(BLOCK)
+        .bonus(ObjectType::SPA_HISTORY_OFFSETS, ring);
     let object = mos.create(tx, new)?;
     mos.set_directory(tx, "history", &Value::from_u64(object.id().0))
 }
@@ -85,7 +87,8 @@ impl Event {
 pub(crate) fn read(mos: &Mos) -> Result<Vec<Event>> {
     let Some(id) = mos.directory_object("history")? else { return Ok(Vec::new()) };
     let object = mos.object(id)?;
-    let ring = object.with_bonus(|_, raw| Ring::decode(raw, ByteOrder::Little)).map_err(Error::corrupt(id))?;
+    let ring =
+        object.with_bonus(|_, raw| Ring::decode(raw, ByteOrder::Little)).map_err(Error::corrupt(id))?;
     let mut raw = vec![0; ring.create_len.min(history::RING_MAX) as usize];
     object.read(0, &mut raw)?;
     let logical = ring.end.saturating_sub(ring.begin).min(history::RING_MAX);

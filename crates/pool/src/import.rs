@@ -130,8 +130,7 @@ impl Pool {
     /// # Errors
     /// Devices are missing or in use, the pool is damaged or uses what this build cannot read.
     pub fn import(found: &Found, options: Options) -> Result<Pool> {
-        let access =
-            if options.read_only { Access::ReadOnly } else { Access::ReadWrite { exclusive: true } };
+        let access = if options.read_only { Access::ReadOnly } else { Access::ReadWrite { exclusive: true } };
         let mut disks: Vec<Arc<dyn Disk>> = Vec::new();
         for path in found.devices.values() {
             disks.push(Arc::new(open_disk(path, access)?));
@@ -231,7 +230,9 @@ impl Pool {
             command: Mutex::new(None),
         };
         if inner.read_only.is_none() && was_active && has_intent_log(&inner)? {
-            inner.read_only = Some("it was not exported and has an intent log to replay, which is not supported yet".into());
+            inner.read_only = Some(
+                "it was not exported and has an intent log to replay, which is not supported yet".into(),
+            );
         }
         let space = allocator.space();
         let state = SyncState {
@@ -269,34 +270,34 @@ pub fn open_disk(path: &Path, access: Access) -> Result<FileDisk> {
     })
 }
 
-/// Reads all labels and takes the best uberblock with the configuration of its own device.
+/// Reads all labels and takes the best uberblock of all devices, with each device's configuration for that txg.
+///
+/// A power cut may have left the newest uberblock on one device only, while another one has a label for it, and
+/// neither an uberblock as new nor a label as old as its own: what counts is the state of the pool.
 fn choose_state(disks: Vec<Arc<dyn Disk>>) -> Result<Opened> {
-    let mut by_guid = HashMap::new();
-    let mut tops: BTreeMap<u64, VdevConfig> = BTreeMap::new();
-    let mut best: Option<(Uberblock, PoolConfig)> = None;
-    let mut first_path = PathBuf::new();
-    for disk in disks {
-        let labels = labels::read(&*disk);
-        first_path = disk.path().to_path_buf();
-        let mut candidates = labels.uberblocks.clone();
-        candidates.sort_by_key(Uberblock::rank);
-        // The newest uberblock that a label of the same device is old enough for.
-        let state = candidates.into_iter().rev().find_map(|ub| {
-            let config = labels.config_at(ub.txg)?;
-            Some((ub, config.clone()))
+    let nothing = |path| Error::NotAPool { path, why: "no label with a valid state of a pool" };
+    let first_path = disks.first().map(|disk| disk.path().to_path_buf()).unwrap_or_default();
+    let read = |disk: Arc<dyn Disk>| (labels::read(&*disk), disk);
+    let mut devices: Vec<_> = disks.into_iter().map(read).collect();
+    let best = devices.iter().filter_map(|(labels, _)| labels.best.clone()).max_by_key(Uberblock::rank);
+    let uberblock = best.ok_or_else(|| nothing(first_path.clone()))?;
+    // Those with the uberblock first: they say how the pool is called and how many devices it has.
+    devices.sort_by_key(|(labels, _)| !labels.uberblocks.contains(&uberblock));
+    let mut opened: Option<Opened> = None;
+    for (labels, disk) in devices {
+        let Some(config) = labels.config_for(uberblock.txg) else { continue };
+        let opened = opened.get_or_insert_with(|| Opened {
+            disks: HashMap::new(),
+            uberblock: uberblock.clone(),
+            config: config.clone(),
+            tops: BTreeMap::new(),
         });
-        let Some((ub, config)) = state else { continue };
         if let Some(guids) = &config.label {
-            by_guid.insert(guids.guid.0, disk);
+            opened.disks.insert(guids.guid.0, disk);
         }
-        tops.entry(config.tree.id).or_insert_with(|| config.tree.clone());
-        if best.as_ref().is_none_or(|(other, _)| ub.rank() > other.rank()) {
-            best = Some((ub, config));
-        }
+        opened.tops.entry(config.tree.id).or_insert_with(|| config.tree.clone());
     }
-    let (uberblock, config) =
-        best.ok_or(Error::NotAPool { path: first_path, why: "no label with a valid state of a pool" })?;
-    Ok(Opened { disks: by_guid, uberblock, config, tops })
+    opened.ok_or_else(|| nothing(first_path))
 }
 
 /// Storage on the opened devices, laid out as the labels say, or as `trusted` says.

@@ -181,7 +181,10 @@ fn decode(raw: &[u8]) -> Result<Vec<KnownPool>, String> {
             };
             Ok(KnownPool {
                 guid: Guid(guid),
-                devices: devices.iter().map(|path| std::ffi::OsString::from_vec(path.clone()).into()).collect(),
+                devices: devices
+                    .iter()
+                    .map(|path| std::ffi::OsString::from_vec(path.clone()).into())
+                    .collect(),
                 altroot: entry.get_str("altroot").map(str::to_owned),
                 cachefile: entry.get_str("cachefile").map(str::to_owned),
                 read_only: entry.get_u64("readonly").unwrap_or(0) != 0,

@@ -25,31 +25,36 @@ pub struct Labels {
     pub uberblocks: Vec<Uberblock>,
 }
 
-/// Reads all four labels of `disk`. Unreadable or damaged ones are left out.
+/// Reads all four labels of `disk`. Unreadable or damaged configurations are left out; the uberblocks beside them
+/// are not: the only copy of the newest one may lie in a label whose configuration was torn later.
 #[must_use]
 pub fn read(disk: &dyn Disk) -> Labels {
     let mut labels = Labels { configs: Vec::new(), best: None, good: 0, uberblocks: Vec::new() };
     let Some(offsets) = label::offsets(disk.size()) else { return labels };
-    for offset in offsets {
-        let mut raw = vec![0; SIZE as usize];
-        if disk.read_at(&mut raw, offset).is_err() {
-            continue;
-        }
-        let phys = PHYS.of(&raw);
-        if codec::embedded::verify(phys, [offset + PHYS.offset, 0, 0, 0]).is_none() {
-            continue;
-        }
-        let Ok(config) = label::decode_phys(phys).and_then(|list| Label::from_nvlist(&list)) else { continue };
-        labels.good += 1;
-        let ashift = match &config {
-            Label::Pool(pool) => pool.tree.top.as_ref().map_or(9, |top| top.ashift),
-            Label::Aux(_) => 9,
-        };
-        labels.configs.push(config);
-        labels.uberblocks.extend(ring(RING.of(&raw), offset + RING.offset, ashift));
+    let raws: Vec<_> =
+        offsets.into_iter().filter_map(|offset| Some((offset, read_raw(disk, offset)?))).collect();
+    labels.configs = raws.iter().filter_map(|(offset, raw)| config(raw, *offset)).collect();
+    labels.good = labels.configs.len();
+    let ashift = labels.pool_configs().find_map(|pool| Some(pool.tree.top.as_ref()?.ashift)).unwrap_or(9);
+    if labels.good > 0 {
+        labels.uberblocks =
+            raws.iter().flat_map(|(offset, raw)| ring(RING.of(raw), offset + RING.offset, ashift)).collect();
     }
     labels.best = labels.uberblocks.iter().max_by_key(|ub| ub.rank()).cloned();
     labels
+}
+
+fn read_raw(disk: &dyn Disk, offset: u64) -> Option<Vec<u8>> {
+    let mut raw = vec![0; SIZE as usize];
+    disk.read_at(&mut raw, offset).ok()?;
+    Some(raw)
+}
+
+/// The configuration in the label at `offset`, if it can be verified.
+fn config(raw: &[u8], offset: u64) -> Option<Label> {
+    let phys = PHYS.of(raw);
+    codec::embedded::verify(phys, [offset + PHYS.offset, 0, 0, 0])?;
+    label::decode_phys(phys).and_then(|list| Label::from_nvlist(&list)).ok()
 }
 
 fn ring(raw: &[u8], at: u64, ashift: u32) -> Vec<Uberblock> {
@@ -63,10 +68,12 @@ fn ring(raw: &[u8], at: u64, ashift: u32) -> Vec<Uberblock> {
 }
 
 impl Labels {
-    /// The newest configuration of a pool whose txg is not above `limit`.
+    /// The configuration that leads to the state of txg `txg`: the newest that is not newer; where a power cut
+    /// left only newer ones, the oldest of these.
     #[must_use]
-    pub fn config_at(&self, limit: Txg) -> Option<&PoolConfig> {
-        self.pool_configs().filter(|config| config.txg <= limit).max_by_key(|config| config.txg)
+    pub fn config_for(&self, txg: Txg) -> Option<&PoolConfig> {
+        let fitting = self.pool_configs().filter(|config| config.txg <= txg).max_by_key(|config| config.txg);
+        fitting.or_else(|| self.pool_configs().min_by_key(|config| config.txg))
     }
 
     /// The configurations that name a pool.
@@ -95,11 +102,43 @@ pub enum Half {
     Odd,
 }
 
+impl Half {
+    /// The half to be written first when the pool's state is that of txg `synced`: the one that helps less to
+    /// find it. After a power cut one half may be torn or too new; should power go again while a half is written,
+    /// the other one must lead to the pool.
+    #[must_use]
+    pub fn to_write_first(disk: &dyn Disk, synced: Txg) -> Half {
+        let Some(offsets) = label::offsets(disk.size()) else { return Half::Even };
+        let usable =
+            offsets.map(|offset| match read_raw(disk, offset).and_then(|raw| config(&raw, offset)) {
+                Some(Label::Pool(config)) if config.txg <= synced => config.txg,
+                _ => Txg(0),
+            });
+        let worth = |a: Txg, b: Txg| (a.max(b), a.min(b));
+        let (even, odd) = (worth(usable[0], usable[2]), worth(usable[1], usable[3]));
+        if odd < even { Half::Odd } else { Half::Even }
+    }
+
+    /// The other one.
+    #[must_use]
+    pub fn other(self) -> Half {
+        match self {
+            Half::Even => Half::Odd,
+            Half::Odd => Half::Even,
+        }
+    }
+}
+
 /// Writes the configuration of `leaf` into half of its labels. Not durable before a flush.
 ///
 /// # Errors
 /// The device refused, or is too small for labels.
-pub fn write_config(disk: &Arc<dyn Disk>, config: &PoolConfig, leaf: Guid, half: Half) -> Result<(), WriteError> {
+pub fn write_config(
+    disk: &Arc<dyn Disk>,
+    config: &PoolConfig,
+    leaf: Guid,
+    half: Half,
+) -> Result<(), WriteError> {
     let list = config.to_label_nvlist(leaf).expect("the leaf is part of the pool it belongs to");
     let offsets = label::offsets(disk.size()).ok_or(WriteError::NoSpace)?;
     let mut raw = label::encode_phys(&list).ok_or(WriteError::NoSpace)?;

@@ -159,7 +159,8 @@ impl Inner {
 
     /// The datasets changed in the txg that is being closed.
     pub(crate) fn take_dirty(&self) -> Vec<Arc<Dataset>> {
-        let dirty = std::mem::take(&mut *self.dirty.lock().expect("no code panics while holding the dirty datasets"));
+        let dirty =
+            std::mem::take(&mut *self.dirty.lock().expect("no code panics while holding the dirty datasets"));
         dirty.into_values().collect()
     }
 
@@ -277,7 +278,7 @@ impl Pool {
             return Err(Error::ReadOnly { pool: self.name(), reason });
         }
         let (sender, receiver) = crossbeam_channel::bounded(1);
-        self.inner.groups.queue(Box::new(move |syncing| {
+        let txg = self.inner.groups.queue(Box::new(move |syncing| {
             let before = syncing.mos().objset.changes();
             let done = job(syncing).and_then(|value| syncing.log_command().map(|()| value));
             if let Err(error) = &done
@@ -289,7 +290,8 @@ impl Pool {
             // Nobody waits any more only when the caller's thread is gone; the job is done all the same.
             let _ = sender.send(done);
         }))?;
-        self.inner.groups.sync()?;
+        // Not the txg open by then: how many there are must follow from the calls alone.
+        self.inner.groups.sync_to(txg)?;
         receiver.recv().expect("a queued job runs before its txg is synced")
     }
 
@@ -331,6 +333,8 @@ impl Pool {
         {
             tracing::error!("the sync thread panicked");
         }
+        // Changes that were never synced are given up; datasets kept for them would keep the devices locked.
+        drop(self.inner.take_dirty());
     }
 }
 
@@ -347,6 +351,8 @@ impl Inner {
         if object.object_type() != format::ObjectType::ZAP_METADATA {
             return Ok(Default::default());
         }
-        dmu::zap::entries(&object).map(|entry| Ok(String::from_utf8_lossy(&entry?.name).into_owned())).collect()
+        dmu::zap::entries(&object)
+            .map(|entry| Ok(String::from_utf8_lossy(&entry?.name).into_owned()))
+            .collect()
     }
 }

@@ -13,7 +13,7 @@ use format::uberblock::{Mmp, Uberblock};
 use format::zap::Value;
 use format::{ChecksumKind, Compression, Guid, ObjectId, ObjectType, Txg};
 use storage::allocator::{AllocError, Allocator};
-use storage::{Storage, WriteError, Writer};
+use storage::{Leaf, Storage, TopVdev, WriteError, Writer};
 
 use crate::dataset::Dataset;
 use crate::dsl::{self, Category, Sizes, add_space};
@@ -66,6 +66,7 @@ pub(crate) struct Syncing<'a> {
 pub(crate) fn sync_loop(inner: &Arc<Inner>, mut state: SyncState, timeout: u64) {
     // A stepwise pool syncs only when asked.
     let timeout = if inner.groups.stepwise { Duration::MAX / 4 } else { Duration::from_secs(timeout) };
+    let _alarm = Alarm(inner);
     while inner.groups.wait_for_work(timeout) {
         let (txg, tasks, frozen) = inner.groups.close(|| {
             let freeze = |dataset: Arc<Dataset>| {
@@ -89,6 +90,18 @@ pub(crate) fn sync_loop(inner: &Arc<Inner>, mut state: SyncState, timeout: u64) 
                 inner.groups.fail(Arc::new(error));
                 return;
             }
+        }
+    }
+}
+
+/// Stops the pool when the sync thread dies of a broken invariant: else everybody would wait for it for ever.
+struct Alarm<'a>(&'a Inner);
+
+impl Drop for Alarm<'_> {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            let why = "an invariant was found broken while a transaction group was written".to_owned();
+            self.0.groups.fail(Arc::new(Error::Damaged { pool: self.0.name(), why }));
         }
     }
 }
@@ -188,8 +201,16 @@ fn commit(inner: &Inner, state: &mut SyncState, txg: Txg, root: BlockPtr) -> Res
         raidz_reflow: 0,
     };
     let config_dirty = std::mem::take(&mut state.config_dirty);
+    let mut halves: Vec<(&Leaf, Half)> = Vec::new();
     if config_dirty {
-        write_configs(inner, &state.config, Half::Even)?;
+        for leaf in vdevs.tops().iter().flat_map(TopVdev::leaves) {
+            halves.push((leaf, Half::to_write_first(&*leaf.disk, state.uberblock.txg)));
+        }
+    }
+    for (leaf, half) in &halves {
+        labels::write_config(&leaf.disk, &state.config, Guid(leaf.guid), *half)?;
+    }
+    if config_dirty {
         vdevs.flush()?;
     }
     for top in vdevs.tops() {
@@ -199,20 +220,13 @@ fn commit(inner: &Inner, state: &mut SyncState, txg: Txg, root: BlockPtr) -> Res
     }
     // Now, and only now, txg is the state of the pool.
     vdevs.flush()?;
+    for (leaf, half) in &halves {
+        labels::write_config(&leaf.disk, &state.config, Guid(leaf.guid), half.other())?;
+    }
     if config_dirty {
-        write_configs(inner, &state.config, Half::Odd)?;
         vdevs.flush()?;
     }
     state.uberblock = uberblock;
-    Ok(())
-}
-
-fn write_configs(inner: &Inner, config: &PoolConfig, half: Half) -> Result<()> {
-    for top in inner.storage.vdevs().tops() {
-        for leaf in top.leaves() {
-            labels::write_config(&leaf.disk, config, Guid(leaf.guid), half)?;
-        }
-    }
     Ok(())
 }
 
@@ -585,14 +599,8 @@ impl<'a> Syncing<'a> {
             let txg = self.txg;
             let storage = self.inner.storage.clone();
             let (mut books, writer) = self.books(Txg(0));
-            let mut ctx = SyncCtx {
-                storage: &storage,
-                txg,
-                space: &mut books,
-                writer,
-                policy,
-                mos_pass: pass,
-            };
+            let mut ctx =
+                SyncCtx { storage: &storage, txg, space: &mut books, writer, policy, mos_pass: pass };
             let synced = mos.objset.sync(&mut ctx, frozen)?;
             let mut delta = books.delta;
             // Everything in the MOS is metadata: what it would be uncompressed is not counted.
@@ -639,5 +647,46 @@ pub(crate) fn checksum_feature(kind: ChecksumKind) -> Option<&'static Feature> {
         ChecksumKind::Edonr => Some(&features::EDONR),
         ChecksumKind::Blake3 => Some(&features::BLAKE3),
         _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{CreateSpec, NewFilesystem, Options, Pool};
+    use storage::host::{Disk, Host, ScriptedDisk};
+
+    #[test]
+    fn a_sync_thread_that_panics_stops_the_pool_and_keeps_nobody_waiting() {
+        let host = Host::seeded(1, 0);
+        let options = Options { io_threads: 0, workers: 1, host: host.clone(), ..Options::default() };
+        let filesystem = NewFilesystem {
+            host,
+            normalization: 0,
+            utf8only: false,
+            casesensitivity: 0,
+            project_quota: false,
+        };
+        let disk: Arc<dyn Disk> = Arc::new(ScriptedDisk::new(64 << 20));
+        let spec = CreateSpec {
+            name: "tank".into(),
+            disks: vec![disk.clone()],
+            ashift: None,
+            version: 5000,
+            features: features::set("openzfs-2.1-linux").unwrap().features().collect(),
+            properties: Vec::new(),
+            root_properties: Vec::new(),
+            comment: None,
+            compatibility: None,
+            filesystem,
+            initialise: Arc::new(|_, _, _| Ok(())),
+            command: None,
+        };
+        let pool = Pool::create(spec, options.clone()).unwrap();
+        let broken: Result<()> = pool.run(|_| panic!("a false invariant"));
+        assert!(matches!(broken, Err(Error::Stopped(_))), "{broken:?}");
+        assert!(matches!(pool.sync(), Err(Error::Stopped(_))));
+        drop(pool);
+        Pool::import_disks(vec![disk], options).unwrap().export().unwrap();
     }
 }

@@ -15,6 +15,10 @@ use crate::{Error, Result};
 /// Times that a writer without space waits for a sync to free some before it is told so.
 const SPACE_WAITS: u32 = 4;
 
+/// Dirty bytes at which a sync starts unasked: enough for large writes, early enough that compressing and
+/// writing overlap with whoever makes more.
+const SYNC_BYTES: u64 = 128 << 20;
+
 /// A job for the sync thread, run in the syncing txg.
 pub(crate) type Task = Box<dyn FnOnce(&mut crate::sync::Syncing<'_>) + Send>;
 
@@ -134,13 +138,15 @@ impl Groups {
                 state = self.wait(state);
                 continue;
             }
-            if !self.stepwise && dirty > self.dirty_max / 4 {
+            if !self.stepwise && dirty > SYNC_BYTES.min(self.dirty_max / 4) {
                 // Early enough that the sync overlaps with further writing.
                 self.want(&mut state);
             }
             let spoken_for = state.reserved + state.reserved_syncing + reserve;
             if spoken_for + cost > state.allocatable {
-                if waits == SPACE_WAITS || spoken_for + cost > state.allocatable + state.settling + state.reserved {
+                if waits == SPACE_WAITS
+                    || spoken_for + cost > state.allocatable + state.settling + state.reserved
+                {
                     let nothing_pending = state.reserved + state.reserved_syncing + state.settling == 0;
                     if waits > 0 || nothing_pending {
                         return Err(Error::NoSpace);
@@ -166,21 +172,26 @@ impl Groups {
         }
     }
 
-    /// Queues a job for the next sync.
-    pub(crate) fn queue(&self, task: Task) -> Result<()> {
+    /// Queues a job for the next sync; returns the txg that it becomes part of.
+    pub(crate) fn queue(&self, task: Task) -> Result<Txg> {
         let mut state = self.lock();
         if let Some(failed) = &state.failed {
             return Err(Error::Stopped(failed.clone()));
         }
         state.tasks.push(task);
         self.want(&mut state);
-        Ok(())
+        Ok(state.open)
     }
 
     /// Waits until everything done so far is on disk.
     pub(crate) fn sync(&self) -> Result<()> {
+        let target = self.lock().open;
+        self.sync_to(target)
+    }
+
+    /// Waits until `target`, which was open, is on disk. No later txg is closed for it.
+    pub(crate) fn sync_to(&self, target: Txg) -> Result<()> {
         let mut state = self.lock();
-        let target = state.open;
         while state.synced < target {
             if let Some(failed) = &state.failed {
                 return Err(Error::Stopped(failed.clone()));
@@ -207,11 +218,8 @@ impl Groups {
             if left.is_zero() {
                 return true;
             }
-            state = self
-                .changed
-                .wait_timeout(state, left)
-                .expect("no code panics while holding the txg state")
-                .0;
+            state =
+                self.changed.wait_timeout(state, left).expect("no code panics while holding the txg state").0;
         }
         true
     }

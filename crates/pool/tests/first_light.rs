@@ -13,14 +13,21 @@ use storage::host::{Access, Disk, FileDisk, Host};
 
 fn initialise() -> Initialise {
     Arc::new(|objset, tx, new| {
-        let master = objset.create_object_at(tx, format::ObjectId(1), NewObject::plain(ObjectType::MASTER_NODE));
+        let master =
+            objset.create_object_at(tx, format::ObjectId(1), NewObject::plain(ObjectType::MASTER_NODE));
         zap::create(&master, tx, new.host.entropy.u64(), 0)?;
         zap::insert(&master, tx, b"VERSION", &Value::from_u64(5))
     })
 }
 
 fn filesystem(host: &Host) -> NewFilesystem {
-    NewFilesystem { host: host.clone(), normalization: 0, utf8only: false, casesensitivity: 0, project_quota: true }
+    NewFilesystem {
+        host: host.clone(),
+        normalization: 0,
+        utf8only: false,
+        casesensitivity: 0,
+        project_quota: true,
+    }
 }
 
 fn disk(path: &Path) -> Arc<dyn Disk> {
@@ -60,7 +67,12 @@ fn zdb(path: &Path) {
     drop(pool);
     let oracle = concat!(env!("CARGO_MANIFEST_DIR"), "/../../oracle/zdb-check");
     let out = Command::new(oracle).args(["--quick", "tank"]).arg(path).output().unwrap();
-    assert!(out.status.success(), "{}{}", String::from_utf8_lossy(&out.stdout), String::from_utf8_lossy(&out.stderr));
+    assert!(
+        out.status.success(),
+        "{}{}",
+        String::from_utf8_lossy(&out.stdout),
+        String::from_utf8_lossy(&out.stderr)
+    );
 }
 
 #[test]

@@ -48,7 +48,8 @@ fn rewrite(name: &str) {
     let pool = import(dir.path(), false);
     assert_eq!(pool.read_only(), None, "{name} can be written");
     let top = pool.name();
-    pool.set_properties(&top, vec![("org.cenote:seen".into(), Some(pool::props::Value::Text("yes".into())))]).unwrap();
+    pool.set_properties(&top, vec![("org.cenote:seen".into(), Some(pool::props::Value::Text("yes".into())))])
+        .unwrap();
     for info in pool.list(&top, None, false).unwrap() {
         if info.kind != pool::props::DatasetKind::Filesystem {
             continue;

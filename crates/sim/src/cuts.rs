@@ -6,9 +6,7 @@ use std::ops::Range;
 
 use storage::host::scripted::Op;
 use storage::host::{CrashPolicy, Disk};
-use zpl::Filesystem;
 
-use crate::machine::DATASET;
 use crate::story::{Story, allowed, findings};
 use crate::tree::Tree;
 
@@ -121,7 +119,11 @@ impl<'a> Cuts<'a> {
                 let _replay = self.replay(cut, name);
                 if let Err(why) = self.verify(cut, policy) {
                     let next = ops.get(cut);
-                    panic!("seed {}, cut before operation {cut} of {} ({next:?}), {name}: {why}", self.story.seed(), ops.len());
+                    panic!(
+                        "seed {}, cut before operation {cut} of {} ({next:?}), {name}: {why}",
+                        self.story.seed(),
+                        ops.len()
+                    );
                 }
                 made += 1;
             }
@@ -133,9 +135,7 @@ impl<'a> Cuts<'a> {
         let seed = self.story.seed().wrapping_mul(1_000_003) + cut as u64;
         let script = self.story.script().image_after(cut, policy, seed);
         let machine = self.story.machine();
-        let pool = machine.import(&script, seed).map_err(|e| format!("import: {e}"))?;
-        let open = || pool.open(DATASET).map_err(|e| format!("open: {e}"));
-        let fs = Filesystem::open(open()?).map_err(|e| format!("open: {e}"))?;
+        let (pool, fs) = machine.open(script.disks(), seed)?;
         let found = Tree::read(&fs)?;
         let allowed = allowed(self.story.marks(), cut);
         if !allowed.iter().any(|mark| *mark.tree == found) {

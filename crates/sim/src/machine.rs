@@ -5,7 +5,8 @@ use std::sync::Arc;
 use format::features;
 use pool::props::Value;
 use pool::{CreateSpec, NewFilesystem, Options, Pool};
-use storage::host::{Disk, Host, Script};
+use storage::host::{Disk, Host, Script, ScriptedDisk};
+use zpl::Filesystem;
 
 /// The pool of every story, and its file system.
 pub(crate) const POOL: &str = "tank";
@@ -80,7 +81,7 @@ impl Machine {
         };
         let spec = CreateSpec {
             name: POOL.into(),
-            disks: disks_of(&script),
+            disks: script.disks().into_iter().map(|disk| Arc::new(disk) as Arc<dyn Disk>).collect(),
             ashift: Some(self.ashift),
             version: 5000,
             features: features::set("openzfs-2.1-linux").expect("the set is known").features().collect(),
@@ -98,12 +99,15 @@ impl Machine {
         Ok((script, pool))
     }
 
-    /// Opens the pool on the disks of `script`.
-    pub(crate) fn import(&self, script: &Script, seed: u64) -> pool::Result<Pool> {
-        Pool::import_disks(disks_of(script), self.options(seed))
+    /// Opens the pool on some disks, and its file system.
+    ///
+    /// # Errors
+    /// What import or file system say.
+    pub fn open(&self, disks: Vec<ScriptedDisk>, seed: u64) -> Result<(Pool, Filesystem), String> {
+        let disks = disks.into_iter().map(|disk| Arc::new(disk) as Arc<dyn Disk>).collect();
+        let pool = Pool::import_disks(disks, self.options(seed)).map_err(|e| format!("import: {e}"))?;
+        let dataset = pool.open(DATASET).map_err(|e| format!("dataset: {e}"))?;
+        let fs = Filesystem::open(dataset).map_err(|e| format!("file system: {e}"))?;
+        Ok((pool, fs))
     }
-}
-
-pub(crate) fn disks_of(script: &Script) -> Vec<Arc<dyn Disk>> {
-    script.disks().into_iter().map(|disk| Arc::new(disk) as Arc<dyn Disk>).collect()
 }

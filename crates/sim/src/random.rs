@@ -23,7 +23,12 @@ fn content(chance: &SeededEntropy, max: u64) -> Vec<u8> {
     } as usize;
     match chance.below(4) {
         0 => vec![0; len],
-        1 => format!("line {} of some text\n", chance.below(1000)).into_bytes().into_iter().cycle().take(len).collect(),
+        1 => format!("line {} of some text\n", chance.below(1000))
+            .into_bytes()
+            .into_iter()
+            .cycle()
+            .take(len)
+            .collect(),
         _ => {
             let mut data = vec![0; len];
             chance.fill(&mut data);
@@ -88,7 +93,7 @@ impl Story {
                     self.rename(&file, &over);
                 }
             }
-            13 if !many => {
+            13 if !many && self.makes_links => {
                 let new = self.fresh_path(chance);
                 self.link(&file, &new);
             }

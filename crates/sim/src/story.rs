@@ -4,8 +4,9 @@ use std::fmt::Display;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use format::ObjectId;
+use format::{ObjectId, label};
 use pool::Pool;
+use storage::host::scripted::Op;
 use storage::host::{CrashPolicy, Disk, Script, ScriptedDisk};
 use zpl::{FileKind, Filesystem, NewNode, Replace, SetAttr, XattrMode};
 
@@ -43,7 +44,10 @@ pub struct Story {
     pool: Option<Pool>,
     model: Model,
     marks: Vec<Mark>,
+    /// Operations in the script when a sync began that failed: what it wrote may have arrived all the same.
+    failed: Option<usize>,
     boots: u64,
+    pub(crate) makes_links: bool,
 }
 
 impl Story {
@@ -68,7 +72,9 @@ impl Story {
             pool: Some(pool),
             model: Model::default(),
             marks: Vec::new(),
+            failed: None,
             boots: 0,
+            makes_links: true,
         };
         story.open_fs();
         story.forget();
@@ -145,13 +151,22 @@ impl Story {
         self.mark(0);
     }
 
+    /// Random changes make no hard links: zdb takes an object for leaked when the name that its parent attribute
+    /// leads to is gone, though another one is there.
+    pub fn without_links(&mut self) -> &mut Story {
+        self.makes_links = false;
+        self
+    }
+
     fn mark(&mut self, began: usize) {
         let (done, model) = (self.script.op_count(), self.model.clone());
         self.marks.push(Mark { began, done, tree: Arc::new(model.tree()), model });
     }
 
     fn place<'a>(&self, path: &'a str) -> (ObjectId, &'a [u8]) {
-        self.fs().resolve_parent(path.as_bytes()).unwrap_or_else(|e| self.fail(format_args!("parent of {path}"), e))
+        self.fs()
+            .resolve_parent(path.as_bytes())
+            .unwrap_or_else(|e| self.fail(format_args!("parent of {path}"), e))
     }
 
     fn id(&self, path: &str) -> ObjectId {
@@ -286,6 +301,12 @@ impl Story {
         self
     }
 
+    /// Takes note that the pool may have synced by itself, for want of memory or space. What is on the disks
+    /// between here and the next sync is not known to the story.
+    pub fn forget_unasked_syncs(&mut self) {
+        self.forget();
+    }
+
     /// Makes everything so far durable.
     pub fn sync(&mut self) -> &mut Story {
         self.try_sync().unwrap_or_else(|e| self.fail("sync", e));
@@ -299,10 +320,14 @@ impl Story {
     pub fn try_sync(&mut self) -> pool::Result<()> {
         let began = self.script.op_count();
         let last = self.marks.last().expect("the log begins with a mark").done;
-        assert_eq!(began, last, "a stepwise pool writes nothing unasked");
-        self.pool().sync()?;
-        self.mark(began);
-        Ok(())
+        assert!(began == last || self.failed.is_some(), "a stepwise pool writes nothing unasked");
+        let done = self.pool().sync();
+        if done.is_ok() {
+            self.mark(began);
+        } else {
+            self.failed.get_or_insert(began);
+        }
+        done
     }
 
     /// Lets go of the pool without syncing.
@@ -332,12 +357,12 @@ impl Story {
     ///
     /// # Errors
     /// What the import says.
-    pub fn try_reboot(&mut self) -> pool::Result<()> {
+    pub fn try_reboot(&mut self) -> Result<(), String> {
         self.shut_down();
         self.model = self.marks.last().expect("the log begins with a mark").model.clone();
         self.boots += 1;
-        self.pool = Some(self.machine.import(&self.script, self.seed + (self.boots << 32))?);
-        self.open_fs();
+        let (pool, fs) = self.machine.open(self.script.disks(), self.seed + (self.boots << 32))?;
+        (self.pool, self.fs) = (Some(pool), Some(fs));
         Ok(())
     }
 
@@ -353,17 +378,52 @@ impl Story {
     /// When that is neither the last state synced before the cut nor the one being synced.
     pub fn cut_power_at(&mut self, cut: usize, policy: CrashPolicy) -> &mut Story {
         self.shut_down();
+        if let Some(began) = self.failed.take() {
+            let (done, model) = (usize::MAX, self.model.clone());
+            self.marks.push(Mark { began, done, tree: Arc::new(model.tree()), model });
+        }
         self.script = self.script.image_after(cut, policy, self.seed + self.boots);
         self.reboot();
         let found = Tree::read(self.fs()).unwrap_or_else(|e| self.fail("after the power cut", e));
         let allowed = allowed(&self.marks, cut);
         let Some(mark) = allowed.iter().find(|mark| *mark.tree == found) else {
             let differences: Vec<_> = allowed.iter().map(|mark| found.differences(&mark.tree)).collect();
-            self.fail(format_args!("cut before operation {cut}, {policy:?}"), format_args!("{differences:#?}"))
+            self.fail(
+                format_args!("cut before operation {cut}, {policy:?}"),
+                format_args!("{differences:#?}"),
+            )
         };
         self.model = mark.model.clone();
         self.forget();
         self
+    }
+
+    /// Flips a bit in the uberblocks written from operation `from` of the log on, where `chosen` says so of the
+    /// number of the disk and of the label. Returns how many.
+    pub fn rot_uberblocks(&self, from: usize, chosen: impl Fn(usize, usize) -> bool) -> usize {
+        let disks = self.script.disks();
+        let mut count = 0;
+        for op in &self.script.ops()[from..] {
+            let Op::Write { disk, offset, .. } = op else { continue };
+            let labels = label::offsets(disks[*disk].size()).expect("the disk has room for labels");
+            let ring = label::RING.offset..label::RING.offset + label::RING.len as u64;
+            let hit = labels
+                .iter()
+                .position(|label| offset.checked_sub(*label).is_some_and(|at| ring.contains(&at)));
+            if hit.is_some_and(|label| chosen(*disk, label)) {
+                disks[*disk].rot(offset + 50, 1);
+                count += 1;
+            }
+        }
+        count
+    }
+
+    /// Flips a bit in the configurations of some labels (0 to 3) of every disk.
+    pub fn rot_label_configs(&self, labels: &[usize]) {
+        for disk in self.script.disks() {
+            let offsets = label::offsets(disk.size()).expect("the disk has room for labels");
+            labels.iter().for_each(|label| disk.rot(offsets[*label] + label::PHYS.offset + 1000, 1));
+        }
     }
 
     /// Copies the disks into files in `folder`, sparse, for other programs to judge.
@@ -426,10 +486,21 @@ impl Story {
     /// # Panics
     /// With all that is wrong.
     pub fn expect_clean(&mut self) -> &mut Story {
-        self.sync();
-        let findings = findings(self.pool(), self.fs()).unwrap_or_else(|e| self.fail("check", e));
+        let findings = self.check();
         assert!(findings.is_empty(), "seed {}: {findings:#?}", self.seed);
         self
+    }
+
+    /// What the checkers find. What is not synced yet, is now.
+    ///
+    /// # Panics
+    /// When they cannot do their work.
+    pub fn check(&mut self) -> Vec<String> {
+        self.sync();
+        let findings = findings(self.pool(), self.fs()).unwrap_or_else(|e| self.fail("check", e));
+        // The checkers begin with a sync of their own.
+        self.mark(self.marks.last().expect("just synced").done);
+        findings
     }
 }
 
@@ -437,6 +508,7 @@ impl Story {
 pub(crate) fn findings(pool: &Pool, fs: &Filesystem) -> Result<Vec<String>, String> {
     let mut found = Vec::new();
     pool::check::check(pool, &mut |finding| found.push(finding.to_string())).map_err(|e| e.to_string())?;
-    zpl::check::check_filesystem(fs, &mut |problem| found.push(problem.to_string())).map_err(|e| e.to_string())?;
+    zpl::check::check_filesystem(fs, &mut |problem| found.push(problem.to_string()))
+        .map_err(|e| e.to_string())?;
     Ok(found)
 }

@@ -70,6 +70,12 @@ fn sum(data: &[u8]) -> u64 {
 #[derive(Clone, Default, PartialEq, Eq)]
 pub struct Tree(pub BTreeMap<String, Entry>);
 
+impl fmt::Debug for Tree {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_map().entries(&self.0).finish()
+    }
+}
+
 impl Tree {
     /// Reads everything.
     ///

@@ -37,7 +37,10 @@ fn power_cut_in_a_short_story_leaves_a_synced_state() {
         let mut story = Story::seeded(seed);
         short_story(&mut story);
         story.expect_model();
-        println!("{} cuts", Cuts::of(&story, "power", "power_cut_in_a_short_story_leaves_a_synced_state").run());
+        println!(
+            "{} cuts",
+            Cuts::of(&story, "power", "power_cut_in_a_short_story_leaves_a_synced_state").run()
+        );
     }
 }
 
@@ -93,5 +96,36 @@ fn power_lost_again_and_again_loses_nothing_synced() {
             story.cut_power_at(cut, CrashPolicy::Torn);
         }
         story.expect_clean();
+    }
+}
+
+#[test]
+fn power_cut_while_half_the_labels_are_torn_loses_nothing() {
+    // What a cut while labels were written leaves; then power goes again in the first txg after it.
+    for torn in [[0, 2], [1, 3], [0, 1]] {
+        let mut story = Story::on(Machine::striped(2), 7);
+        story.write("/a", "synced").sync().shut_down();
+        story.rot_label_configs(&torn);
+        story.reboot().forget();
+        story.write("/a", "new").sync();
+        let made = Cuts::of(&story, "power", "power_cut_while_half_the_labels_are_torn_loses_nothing").run();
+        println!("{made} cuts");
+    }
+}
+
+#[test]
+fn power_cut_while_the_newest_uberblock_has_one_copy_loses_nothing() {
+    for (disk, label) in (0..2).flat_map(|disk| (0..4).map(move |label| (disk, label))) {
+        let mut story = Story::on(Machine::striped(2), 7);
+        story.write("/a", "old").sync().forget();
+        story.write("/a", "synced").sync().shut_down();
+        assert_eq!(story.rot_uberblocks(0, |d, l| (d, l) != (disk, label)), 7);
+        story.reboot().forget();
+        story.expect_file("/a", "synced");
+        story.write("/a", "new").sync();
+        let made =
+            Cuts::of(&story, "power", "power_cut_while_the_newest_uberblock_has_one_copy_loses_nothing")
+                .run();
+        println!("{made} cuts");
     }
 }

@@ -8,6 +8,7 @@
 pub mod allocator;
 mod cache;
 mod error;
+pub mod gang;
 pub mod host;
 mod read;
 pub mod vdev;

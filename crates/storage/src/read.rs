@@ -3,18 +3,22 @@
 //! Every copy is tried until one matches the checksum in the pointer. Nothing is trusted before that.
 //! Source: docs/format/02-blocks-checksums-compression.md §1.6, §2, §3, §5.
 
+use std::cell::RefCell;
 use std::sync::Arc;
 
 use format::blkptr::{self, Block, BlockPtr, Dva, Embedded};
 use format::{Compression, MAX_BLOCK};
 
 use crate::vdev::TopVdev;
-use crate::{ReadError, Record, Storage};
+use crate::{ReadError, Record, Storage, gang};
 
-/// Bytes of a classic gang header.
-const GANG_HEADER: usize = 512;
 /// Gangs of gangs: OpenZFS nests at most a handful of levels (3 pointers halve a 16 MiB block quickly).
 const GANG_DEPTH_MAX: u32 = 12;
+
+thread_local! {
+    /// Compressed bytes between disk and codec.
+    static SCRATCH: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
+}
 
 impl Storage {
     /// The bytes that `ptr` promises: `lsize` of them, zeros for a hole.
@@ -36,26 +40,55 @@ impl Storage {
         }
     }
 
+    /// As [`Storage::read`] for a reader that passes once: what is in the cache is used, but a data block that
+    /// is not does not push out what others come back for.
+    ///
+    /// # Errors
+    /// As [`Storage::read`].
+    pub fn read_once(&self, ptr: &BlockPtr) -> Result<Record, ReadError> {
+        match ptr {
+            BlockPtr::Block(block) if block.level == 0 && !block.object_type.is_metadata() => {
+                match self.cache().get(block) {
+                    Some(record) => Ok(record),
+                    None => self.read_uncached(block),
+                }
+            }
+            other => self.read(other),
+        }
+    }
+
     /// As [`Storage::read`] for a block on disk, past the cache and without filling it.
     ///
     /// # Errors
     /// As [`Storage::read`].
     pub fn read_uncached(&self, block: &Block) -> Result<Record, ReadError> {
-        let raw = self.read_raw(block)?;
-        decode(block, raw)
+        if block.encrypted && block.level == 0 && block.object_type.is_encrypted() {
+            return Err(ReadError::Unsupported("encrypted datasets"));
+        }
+        if block.compression == Compression::Off {
+            let mut raw = Vec::new();
+            self.read_raw(block, &mut raw)?;
+            return Ok(Arc::new(raw));
+        }
+        SCRATCH.with_borrow_mut(|raw| {
+            self.read_raw(block, raw)?;
+            let mut out = vec![0; block.lsize as usize];
+            codec::decompress(block.compression, raw, &mut out)?;
+            Ok(Arc::new(out))
+        })
     }
 
     /// The verified `psize` bytes as they lie on disk.
     ///
     /// # Errors
     /// As [`Storage::read`].
-    pub fn read_raw(&self, block: &Block) -> Result<Vec<u8>, ReadError> {
+    fn read_raw(&self, block: &Block, raw: &mut Vec<u8>) -> Result<(), ReadError> {
         let mut last = None;
         let mut tried = Vec::new();
         for dva in block.copies() {
             for replica in 0..self.vdevs().top_of(&dva).map_or(1, TopVdev::replicas) {
-                match self.read_copy(block, dva, replica) {
-                    Ok(raw) => return Ok(raw),
+                match self.read_copy(block, dva, replica, raw) {
+                    Ok(()) => return Ok(()),
                     Err(ReadError::NoGoodCopy { .. }) => tried.push(dva),
                     Err(other) => last = Some(other),
                 }
@@ -67,9 +100,10 @@ impl Storage {
     /// Reads and verifies every copy of `block`; the damaged ones come back. Used by checks and scrubs.
     pub fn verify_copies(&self, block: &Block) -> Vec<(Dva, ReadError)> {
         let mut bad = Vec::new();
+        let mut raw = Vec::new();
         for dva in block.copies() {
             for replica in 0..self.vdevs().top_of(&dva).map_or(1, TopVdev::replicas) {
-                if let Err(error) = self.read_copy(block, dva, replica) {
+                if let Err(error) = self.read_copy(block, dva, replica, &mut raw) {
                     bad.push((dva, error));
                 }
             }
@@ -77,9 +111,9 @@ impl Storage {
         bad
     }
 
-    fn read_copy(&self, block: &Block, dva: Dva, replica: usize) -> Result<Vec<u8>, ReadError> {
-        let raw = self.read_dva(block, dva, replica, GANG_DEPTH_MAX)?;
-        let mut sum = codec::checksum_of(block.checksum_kind, &raw, &self.salt(), block.order);
+    fn read_copy(&self, block: &Block, dva: Dva, replica: usize, raw: &mut Vec<u8>) -> Result<(), ReadError> {
+        self.read_dva(block, dva, replica, GANG_DEPTH_MAX, raw)?;
+        let mut sum = codec::checksum_of(block.checksum_kind, raw, &self.salt(), block.order);
         if block.encrypted && block.object_type != format::ObjectType::OBJSET {
             // The MAC takes two of the four words (02 §1.7).
             if !matches!(
@@ -97,45 +131,59 @@ impl Storage {
             sum.0[3] = block.checksum.0[3];
         }
         if block.checksum_kind == format::ChecksumKind::Off || sum == block.checksum {
-            Ok(raw)
+            Ok(())
         } else {
             Err(ReadError::NoGoodCopy { tried: vec![dva] })
         }
     }
 
-    fn read_dva(&self, block: &Block, dva: Dva, replica: usize, depth: u32) -> Result<Vec<u8>, ReadError> {
+    /// Fills `raw` with the `psize` bytes at `dva`.
+    fn read_dva(
+        &self,
+        block: &Block,
+        dva: Dva,
+        replica: usize,
+        depth: u32,
+        raw: &mut Vec<u8>,
+    ) -> Result<(), ReadError> {
         let top = self.vdevs().top_of(&dva)?;
+        raw.clear();
         if dva.gang {
-            return self.read_gang(block, dva, depth);
+            return self.read_gang(block, dva, depth, raw);
         }
         if top.asize_of(block.psize) > dva.asize {
             return Err(ReadError::OutOfRange { dva });
         }
         if let Some(payload) = self.held().get(&(dva.vdev.0, dva.offset)) {
-            return Ok(payload.bytes().to_vec());
+            raw.extend_from_slice(payload.bytes());
+            return Ok(());
         }
-        let mut raw = vec![0; block.psize as usize];
-        top.read(replica, dva.offset, &mut raw)?;
-        Ok(raw)
+        if raw.capacity() == 0 {
+            // Fresh zeroed memory costs nothing extra; a used buffer is cleared in place.
+            *raw = vec![0; block.psize as usize];
+        } else {
+            raw.resize(block.psize as usize, 0);
+        }
+        top.read(replica, dva.offset, raw)
     }
 
-    fn read_gang(&self, leader: &Block, dva: Dva, depth: u32) -> Result<Vec<u8>, ReadError> {
+    fn read_gang(&self, leader: &Block, dva: Dva, depth: u32, raw: &mut Vec<u8>) -> Result<(), ReadError> {
         let depth = depth.checked_sub(1).ok_or(ReadError::Unsupported("gang blocks nested this deep"))?;
-        let mut raw = Vec::with_capacity(leader.psize as usize);
+        let mut part = Vec::new();
         for member in self.gang_members(leader, dva)? {
             if raw.len() as u64 + member.psize > leader.psize.min(MAX_BLOCK) {
                 return Err(ReadError::Unsupported("a gang larger than its leader"));
             }
-            let part = member
+            member
                 .copies()
-                .find_map(|dva| self.read_dva(&member, dva, 0, depth).ok())
+                .find(|&dva| self.read_dva(&member, dva, 0, depth, &mut part).is_ok())
                 .ok_or(ReadError::NoGoodCopy { tried: member.copies().collect() })?;
             raw.extend_from_slice(&part);
         }
         if raw.len() as u64 != leader.psize {
             return Err(ReadError::NoGoodCopy { tried: vec![dva] });
         }
-        Ok(raw)
+        Ok(())
     }
 
     /// Every extent that `block` occupies, gang headers and members included: what freeing it frees.
@@ -157,7 +205,7 @@ impl Storage {
             }
             let depth = depth.checked_sub(1).ok_or(ReadError::Unsupported("gang blocks nested this deep"))?;
             let top = self.vdevs().top_of(&dva)?;
-            found.push(Dva { asize: top.asize_of(GANG_HEADER as u64), gang: false, ..dva });
+            found.push(Dva { asize: top.asize_of(gang::HEADER as u64), gang: false, ..dva });
             // All header copies name the same members.
             if !std::mem::replace(&mut members_done, true) {
                 for member in self.gang_members(block, dva)? {
@@ -170,12 +218,12 @@ impl Storage {
 
     fn gang_members(&self, leader: &Block, dva: Dva) -> Result<Vec<Block>, ReadError> {
         let top = self.vdevs().top_of(&dva)?;
-        let mut header = vec![0; GANG_HEADER];
+        let mut header = vec![0; gang::HEADER];
         top.read(0, dva.offset, &mut header)?;
         let first = leader.dvas[0];
         let verifier = [u64::from(first.vdev.0), first.offset, leader.physical_birth().0, 0];
-        let order = codec::embedded::verify(&header, verifier)
-            .ok_or(ReadError::NoGoodCopy { tried: vec![dva] })?;
+        let order =
+            codec::embedded::verify(&header, verifier).ok_or(ReadError::NoGoodCopy { tried: vec![dva] })?;
         let mut members = Vec::new();
         for slot in header[..3 * blkptr::SIZE].chunks_exact(blkptr::SIZE) {
             if let BlockPtr::Block(member) = BlockPtr::decode(slot, order)? {
@@ -199,16 +247,4 @@ impl Storage {
         }
         Ok(Arc::new(out))
     }
-}
-
-fn decode(block: &Block, raw: Vec<u8>) -> Result<Record, ReadError> {
-    if block.encrypted && block.level == 0 && block.object_type.is_encrypted() {
-        return Err(ReadError::Unsupported("encrypted datasets"));
-    }
-    if block.compression == Compression::Off {
-        return Ok(Arc::new(raw));
-    }
-    let mut out = vec![0; block.lsize as usize];
-    codec::decompress(block.compression, &raw, &mut out)?;
-    Ok(Arc::new(out))
 }

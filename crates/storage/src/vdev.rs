@@ -10,6 +10,7 @@ use format::blkptr::{Block, BlockPtr, Dva};
 use format::label::DATA_START;
 
 use crate::error::{ReadError, WriteError};
+use crate::gang;
 use crate::host::Disk;
 
 /// A disk or file at the bottom of the tree.
@@ -236,7 +237,9 @@ impl Vdevs {
     /// [`ReadError::OutOfRange`].
     pub fn top_of(&self, dva: &Dva) -> Result<&TopVdev, ReadError> {
         let top = self.tops.get(dva.vdev.0 as usize).ok_or(ReadError::OutOfRange { dva: *dva })?;
-        match dva.offset.checked_add(dva.asize) {
+        // The size of a gang is that of header and members together; only the header lies here.
+        let len = if dva.gang { top.asize_of(gang::HEADER as u64) } else { dva.asize };
+        match dva.offset.checked_add(len) {
             Some(end) if end <= top.asize => Ok(top),
             _ => Err(ReadError::OutOfRange { dva: *dva }),
         }

@@ -188,7 +188,8 @@ impl Attributes {
         if let Some(&number) = state.numbers.get(sequence.as_slice()) {
             return Ok(number);
         }
-        let number = state.sequences.keys().max().map_or(sa::LAYOUT_FIRST, |last| last + 1);
+        let last = state.sequences.keys().max().map_or(0, |last| last + 1);
+        let number = last.max(sa::LAYOUT_FIRST);
         if number > sa::LAYOUT_MAX {
             return Err(Error::Unsupported("more than 1023 attribute layouts"));
         }

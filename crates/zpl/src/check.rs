@@ -136,12 +136,20 @@ impl Seen {
     }
 }
 
+/// What the objects of one owner take.
+#[derive(Clone, Copy, Default)]
+struct Sum {
+    bytes: u64,
+    objects: u64,
+}
+
 struct Check<'a> {
     fs: &'a Filesystem,
     seen: Vec<Seen>,
     /// (directory, its owner) of extended attributes.
     xattr_dirs: Vec<(ObjectId, ObjectId)>,
-    accounts: BTreeMap<(usize, String), u64>,
+    /// By kind of owner (user, group, project) and number.
+    accounts: BTreeMap<(usize, u64), Sum>,
     report: &'a mut dyn FnMut(Problem),
     summary: Summary,
 }
@@ -224,14 +232,14 @@ impl Check<'_> {
                     if by == 2 && flags & FLAG_PROJECT_QUOTA == 0 {
                         continue;
                     }
+                    let sum = self.accounts.entry((by, owner)).or_default();
                     if dnode.flags & dnode::FLAG_USERUSED_ACCOUNTED != 0 {
-                        *self.accounts.entry((by, format!("{owner:x}"))).or_default() +=
-                            512 + dnode.used_bytes();
+                        sum.bytes = sum.bytes.wrapping_add(dnode.used_bytes()).wrapping_add(512);
                     }
                     if flags & FLAG_USEROBJ_ACCOUNTING != 0
                         && dnode.flags & dnode::FLAG_USEROBJUSED_ACCOUNTED != 0
                     {
-                        *self.accounts.entry((by, format!("obj-{owner:x}"))).or_default() += 1;
+                        sum.objects += 1;
                     }
                 }
             }
@@ -396,7 +404,13 @@ impl Check<'_> {
         if flags & FLAG_USER_ACCOUNTING == 0 {
             return Ok(());
         }
-        let mut sums = std::mem::take(&mut self.accounts);
+        let mut sums = BTreeMap::new();
+        for ((by, owner), sum) in std::mem::take(&mut self.accounts) {
+            sums.insert((by, format!("{owner:x}")), sum.bytes);
+            sums.insert((by, format!("obj-{owner:x}")), sum.objects);
+        }
+        // An entry that reaches zero is removed.
+        sums.retain(|_, sum| *sum != 0);
         for (i, (special, by)) in Special::ALL.into_iter().zip(["user", "group", "project"]).enumerate() {
             if i == 2 && flags & FLAG_PROJECT_QUOTA == 0 {
                 continue;

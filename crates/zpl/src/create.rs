@@ -209,8 +209,8 @@ impl Filesystem {
             data.resize(block_size, 0);
         }
         let is_dir = new.kind == FileKind::Directory;
-        parent.size += 1;
-        parent.links += u64::from(is_dir);
+        parent.size = parent.size.saturating_add(1);
+        parent.links = parent.links.saturating_add(is_dir.into());
         modified(&mut parent, now);
         let salt = is_dir.then(|| self.inner.dataset.host().entropy.u64());
 
@@ -277,11 +277,11 @@ impl Filesystem {
             return Err(Error::Exists);
         }
         let now = self.now();
-        znode.links += 1;
+        znode.links = znode.links.saturating_add(1);
         znode.parent = dir;
         znode.ctime = now;
         count_change(&mut znode);
-        parent.size += 1;
+        parent.size = parent.size.saturating_add(1);
         modified(&mut parent, now);
         let tx = self.begin(Hold::write(NAME_COST))?;
         self.insert(&dir_object, &tx, name, &znode, id)?;

@@ -226,7 +226,8 @@ impl Filesystem {
         let _node = self.inner.nodes.write(id);
         let (object, mut znode) = self.node_for_change(id)?;
         let now = self.now();
-        let stale = znode.atime <= znode.mtime.max(znode.ctime) || now.secs - znode.atime.secs >= DAY;
+        let stale =
+            znode.atime <= znode.mtime.max(znode.ctime) || now.secs.saturating_sub(znode.atime.secs) >= DAY;
         if settings.relatime && !stale {
             return Ok(());
         }

@@ -119,7 +119,7 @@ impl Filesystem {
                     Some(Err(error))
                 }
             });
-            let read = |blkid: dmu::Result<u64>| blkid.map(|blkid| (blkid, object.block(blkid)));
+            let read = |blkid: dmu::Result<u64>| blkid.map(|blkid| (blkid, object.block_once(blkid)));
             // The reader going away is no error, only the end.
             let sent =
                 objset.storage().workers().map_ordered(blkids, window, read, |read| tx.send(Some(read)));
@@ -145,7 +145,7 @@ impl Records {
             Source::Alone { next } => match self.object.next_block(*next) {
                 Ok(Some(blkid)) => {
                     *next = blkid + 1;
-                    Some(Ok((blkid, self.object.block(blkid))))
+                    Some(Ok((blkid, self.object.block_once(blkid))))
                 }
                 last => {
                     self.source = Source::Ended;

@@ -111,8 +111,8 @@ impl Filesystem {
             from.links = from.links.saturating_sub(is_dir.into());
             {
                 let to = to.as_mut().map_or(&mut from, |(_, to)| to);
-                to.size += u64::from(victim.is_none());
-                to.links = (to.links + u64::from(is_dir)).saturating_sub(victim_is_dir.into());
+                to.size = to.size.saturating_add(victim.is_none().into());
+                to.links = to.links.saturating_add(is_dir.into()).saturating_sub(victim_is_dir.into());
                 modified(to, now);
             }
             modified(&mut from, now);

@@ -274,7 +274,7 @@ impl Filesystem {
             file.put_block(tx, 0, Arc::new(block));
         }
         zap::insert(&dir, tx, name, &Value::from_u64(Dirent::new(new.mode, file.id()).encode()))?;
-        dir_znode.size += 1;
+        dir_znode.size = dir_znode.size.saturating_add(1);
         modified(&mut dir_znode, now);
         self.store(&dir, tx, &dir_znode)
     }

@@ -277,3 +277,83 @@ fn many_threads_leave_a_sound_file_system() {
     bed.close();
     bed.expect_zdb_pleased(&["--quick"]);
 }
+
+#[test]
+fn a_full_pool_says_so_and_lets_files_go() {
+    let mut bed = Bed::sized(80 << 20, 11, &[], 0, 0);
+    let fs = bed.fs().clone();
+    let (root, dice) = (fs.root(), SeededEntropy::new(11));
+    let mut data = vec![0; 1 << 20];
+    let mut written: Vec<Vec<u8>> = Vec::new();
+    let full = loop {
+        dice.fill(&mut data);
+        let name = format!("f{}", written.len()).into_bytes();
+        let done = fs.create(root, &name, &file()).and_then(|id| fs.write(id, 0, &data));
+        written.push(name);
+        if let Err(error) = done {
+            break error;
+        }
+        assert!(written.len() < 80, "a pool of 80 MiB takes less");
+    };
+    assert!(matches!(full, Error::NoSpace | Error::Quota), "{full}");
+    assert!(written.len() > 10, "but it takes some");
+    for name in written.iter().filter(|name| fs.lookup(root, name).unwrap().is_some()) {
+        fs.unlink(root, name).unwrap();
+    }
+    // What was freed can be used again two txgs later.
+    fs.dataset().sync().unwrap();
+    let id = fs.create(root, b"again", &file()).unwrap();
+    fs.write(id, 0, &data).unwrap();
+    assert_eq!(fs.read_all(id, 1 << 20).unwrap(), data);
+    bed.expect_sound();
+    drop(fs);
+    bed.close();
+    bed.expect_zdb_pleased(&["--quick"]);
+}
+
+#[test]
+fn a_directory_does_not_move_into_itself() {
+    let bed = Bed::new(12, &[], 0, 0);
+    let (fs, root) = (bed.fs(), bed.fs().root());
+    let a = fs.create(root, b"a", &directory()).unwrap();
+    let b = fs.create(a, b"b", &directory()).unwrap();
+    let rename = |from, to| fs.rename(root, from, to, b"x", Replace::Allowed);
+    assert!(matches!(rename(b"a", b), Err(Error::Invalid)));
+    assert!(matches!(rename(b"a", a), Err(Error::Invalid)));
+    assert!(matches!(fs.rename(a, b"b", root, b"a", Replace::Allowed), Err(Error::NotEmpty)));
+    assert!(matches!(fs.rename(a, b"b", root, b"a", Replace::Refused), Err(Error::Exists)));
+    assert!(matches!(fs.rename(a, b".", root, b"c", Replace::Allowed), Err(Error::Invalid)));
+    fs.rename(a, b"b", root, b"c", Replace::Refused).unwrap();
+    assert_eq!(fs.lookup(b, b"..").unwrap(), Some((root, FileKind::Directory)));
+    assert_eq!((fs.stat(a).unwrap().nlink, fs.stat(root).unwrap().nlink), (2, 4));
+    bed.expect_sound();
+}
+
+#[test]
+fn attributes_are_kept_as_they_are_set() {
+    let bed = Bed::new(13, &[], 0, 0);
+    let fs = bed.fs();
+    let id = fs.create_with(fs.root(), b"a", &file(), vec![1; 3000]).unwrap();
+    let time = |secs| Some(Time { secs, nanos: 999_999_999 });
+    let set = SetAttr {
+        mode: Some(0o7654),
+        uid: Some(1000),
+        gid: Some(u32::MAX - 1),
+        size: Some(1000),
+        atime: time(1),
+        mtime: time(-5),
+        ctime: time(3),
+        crtime: time(4),
+        projid: Some(77),
+        flags: None,
+    };
+    fs.setattr(id, &set).unwrap();
+    let stat = fs.stat(id).unwrap();
+    assert_eq!((stat.mode, stat.uid, stat.gid, stat.size), (0o7654, 1000, u32::MAX - 1, 1000));
+    let times = [stat.atime, stat.mtime, stat.ctime, stat.crtime].map(Some);
+    assert_eq!((times, stat.projid), ([time(1), time(-5), time(3), time(4)], 77));
+    fs.setattr(id, &SetAttr { flags: Some(format::znode::pflags::IMMUTABLE), ..SetAttr::default() }).unwrap();
+    assert!(matches!(fs.write(id, 0, b"x"), Err(Error::NotPermitted)));
+    assert!(matches!(fs.unlink(fs.root(), b"a"), Err(Error::NotPermitted)));
+    bed.expect_sound();
+}

@@ -3,13 +3,11 @@
 //! From:   `property=value` words; open pools.
 //! To:     `zfs create`, `set`, `get`, `list`, and `zpool create -O`.
 
-use format::{ChecksumKind, Compression};
 use format::compression::CompressionSetting;
 use format::features::{self, Feature};
+use format::{ChecksumKind, Compression};
 use pool::props::dataset::{self as props, Asked};
-use pool::props::{
-    Access, BLOCK_MAX, BLOCK_MAX_PLAIN, DatasetKind, Property, PropertyError, Source, Value, names,
-};
+use pool::props::{BLOCK_MAX, BLOCK_MAX_PLAIN, DatasetKind, Property, PropertyError, Source, Value, names};
 use pool::{DatasetInfo, FeatureState, NewFilesystem, Pool};
 
 use crate::dates;
@@ -117,6 +115,9 @@ fn check_filesystem(
     value: &Value,
     enabled: &dyn Fn(&Feature) -> bool,
 ) -> Result<(), Refusal> {
+    if is_default_quota(property) {
+        return refuse(format!("setting '{}' is not supported yet", property.name));
+    }
     let needs = |feature: &Feature| if enabled(feature) { Ok(()) } else { Err(PropertyError::NeedsFeature) };
     let Value::Number(number) = *value else { return Ok(()) };
     match property.name {
@@ -129,15 +130,13 @@ fn check_filesystem(
             Ok(Compression::Lz4) => needs(&features::LZ4_COMPRESS)?,
             _ => {}
         },
-        "checksum" | "dedup" => {
-            match ChecksumKind::from_disk(number & 0xff) {
-                Ok(ChecksumKind::Sha512) => needs(&features::SHA512)?,
-                Ok(ChecksumKind::Skein) => needs(&features::SKEIN)?,
-                Ok(ChecksumKind::Edonr) => needs(&features::EDONR)?,
-                Ok(ChecksumKind::Blake3) => needs(&features::BLAKE3)?,
-                _ => {}
-            }
-        }
+        "checksum" | "dedup" => match ChecksumKind::from_disk(number & 0xff) {
+            Ok(ChecksumKind::Sha512) => needs(&features::SHA512)?,
+            Ok(ChecksumKind::Skein) => needs(&features::SKEIN)?,
+            Ok(ChecksumKind::Edonr) => needs(&features::EDONR)?,
+            Ok(ChecksumKind::Blake3) => needs(&features::BLAKE3)?,
+            _ => {}
+        },
         "dnodesize" if number != 0 => needs(&features::LARGE_DNODE)?,
         "longname" if number != 0 => needs(&features::LONGNAME)?,
         "filesystem_limit" | "snapshot_limit" => needs(&features::FILESYSTEM_LIMITS)?,
@@ -196,6 +195,11 @@ pub fn change(
     }
 }
 
+/// `defaultuserquota` and its family: quotas of whoever has none of their own.
+fn is_default_quota(property: &Property) -> bool {
+    property.name.starts_with("default") && property.name.ends_with("quota")
+}
+
 /// Quotas may not fall below what is used, reservations not exceed what is there.
 fn check_space(pool: &Pool, info: &DatasetInfo, name: &str, number: u64) -> Result<(), Refusal> {
     let (dir, phys) = (&info.dir, &info.phys);
@@ -214,12 +218,20 @@ fn check_space(pool: &Pool, info: &DatasetInfo, name: &str, number: u64) -> Resu
         "reservation" => {
             let more = number.max(dir.used_bytes).saturating_sub(dir.used_bytes.max(dir.reserved));
             let over_quota = dir.quota != 0 && number > dir.quota;
-            if more > 0 && (more > available() || over_quota) { Err(PropertyError::AboveSpace.into()) } else { Ok(()) }
+            if more > 0 && (more > available() || over_quota) {
+                Err(PropertyError::AboveSpace.into())
+            } else {
+                Ok(())
+            }
         }
         "refreservation" => {
             let more = number.saturating_sub(phys.unique_bytes).saturating_sub(dir.used_breakdown.refrsrv);
             let over_quota = dir.quota != 0 && number > dir.quota;
-            if more > 0 && (more > available() || over_quota) { Err(PropertyError::AboveSpace.into()) } else { Ok(()) }
+            if more > 0 && (more > available() || over_quota) {
+                Err(PropertyError::AboveSpace.into())
+            } else {
+                Ok(())
+            }
         }
         _ => Ok(()),
     }
@@ -255,10 +267,8 @@ pub fn show(pool: &Pool, info: &DatasetInfo, asked: &Asked, raw: bool) -> pool::
     Ok(match asked {
         Asked::Native(property) => match pool.property(info, property)? {
             Some((value, source)) => {
-                let source = match property.access {
-                    Access::ReadOnly => Source::None,
-                    _ => source,
-                };
+                // These live in the file system itself, where nothing tells who set them.
+                let source = if is_default_quota(property) { Source::None } else { source };
                 let human = dates::value(property, &value, false);
                 let text = if raw { dates::value(property, &value, true) } else { human.clone() };
                 Shown { text, human, value: Some(value), source }

@@ -40,7 +40,9 @@ fn named(name: &str) -> Option<Vec<&'static Feature>> {
     }
     let read = |path: &Path| {
         let metadata = std::fs::metadata(path).ok()?;
-        (metadata.is_file() && metadata.len() <= FILE_MAX).then(|| std::fs::read_to_string(path).ok()).flatten()
+        (metadata.is_file() && metadata.len() <= FILE_MAX)
+            .then(|| std::fs::read_to_string(path).ok())
+            .flatten()
     };
     let text = if name.starts_with('/') {
         read(Path::new(name))?

@@ -116,7 +116,10 @@ impl<'a> PoolValues<'a> {
         match asked {
             Asked::Native(property) => self.native(property, raw),
             Asked::Feature(name) => {
-                match features::by_name(name).or_else(|| features::by_guid(name)).and_then(|f| self.feature(f)) {
+                match features::by_name(name)
+                    .or_else(|| features::by_guid(name))
+                    .and_then(|f| self.feature(f))
+                {
                     Some(state) => (state.word().to_owned(), Source::Local),
                     None => ("-".to_owned(), Source::None),
                 }
@@ -135,7 +138,9 @@ impl<'a> PoolValues<'a> {
         let Some(session) = self.view.session() else { return Vec::new() };
         let info = session.pool().info();
         let unknown = info.features.iter().filter(|(guid, _)| features::by_guid(guid).is_none());
-        unknown.map(|(guid, count)| (guid.clone(), if *count == 0 { "inactive" } else { "readonly" })).collect()
+        unknown
+            .map(|(guid, count)| (guid.clone(), if *count == 0 { "inactive" } else { "readonly" }))
+            .collect()
     }
 
     fn native(&self, property: &'static Property, raw: bool) -> (String, Source) {

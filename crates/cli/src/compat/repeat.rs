@@ -35,7 +35,8 @@ impl Repeat {
         let number = |word: &String| word.parse::<f64>().ok().filter(|n| n.is_finite() && *n >= 0.0);
         let mut numbers = Vec::new();
         while numbers.len() < 2 {
-            let Some(n) = operands.last().filter(|w| w.starts_with(|c: char| c.is_ascii_digit())).and_then(number)
+            let Some(n) =
+                operands.last().filter(|w| w.starts_with(|c: char| c.is_ascii_digit())).and_then(number)
             else {
                 break;
             };
@@ -77,7 +78,9 @@ impl Repeat {
             show(console, round)?;
             console.flush()?;
             match self.interval {
-                Some(interval) if self.count.is_none_or(|count| round + 1 < count) => std::thread::sleep(interval),
+                Some(interval) if self.count.is_none_or(|count| round + 1 < count) => {
+                    std::thread::sleep(interval)
+                }
                 _ => break,
             }
         }
@@ -98,7 +101,10 @@ mod tests {
     #[test]
     fn numbers_at_the_end_are_interval_and_count() {
         let (words, repeat) = take("tank 1 2").expect("good");
-        assert_eq!((words, repeat.interval, repeat.count), (vec!["tank".into()], Some(Duration::from_secs(1)), Some(2)));
+        assert_eq!(
+            (words, repeat.interval, repeat.count),
+            (vec!["tank".into()], Some(Duration::from_secs(1)), Some(2))
+        );
         let (words, repeat) = take("tank 0.5").expect("good");
         assert_eq!((words.len(), repeat.interval, repeat.count), (1, Some(Duration::from_millis(500)), None));
         assert_eq!(take("tank").expect("good").1.interval, None);

@@ -160,7 +160,8 @@ impl Selection {
         // Without operands the pools themselves are level 0.
         let depth = if whole && !self.recursive { None } else { depth };
         let snapshots = kinds.has(DatasetKind::Snapshot);
-        let list = session.pool().list(top, depth, snapshots).map_err(|error| dataset_failure(top, &error))?;
+        let list =
+            session.pool().list(top, depth, snapshots).map_err(|error| dataset_failure(top, &error))?;
         found.extend(list.into_iter().filter(|info| kinds.has(info.kind)));
         Ok(())
     }

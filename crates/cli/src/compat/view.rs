@@ -116,7 +116,7 @@ pub struct Naming {
 #[derive(Debug)]
 pub enum Body {
     Open(Session),
-    Closed { found: Option<Found>, why: NotOpen },
+    Closed { found: Option<Box<Found>>, why: NotOpen },
 }
 
 /// A pool as it is shown.
@@ -133,7 +133,7 @@ impl PoolView {
         let (name, known, found) = (usable.name.clone(), usable.known.clone(), usable.found.clone());
         let body = match open::open(usable, Intent::Read) {
             Ok(session) => Body::Open(session),
-            Err(why) => Body::Closed { found, why },
+            Err(why) => Body::Closed { found: found.map(Box::new), why },
         };
         PoolView { name, known, body }
     }
@@ -156,11 +156,14 @@ impl PoolView {
     /// The pool's health.
     pub fn state(&self) -> State {
         match &self.body {
-            Body::Open(_) => self.tree(Naming::default()).iter().map(|v| v.state).max().map_or(
-                State::Online,
-                |worst| if worst == State::Online { State::Online } else { State::Degraded },
-            ),
-            Body::Closed { why: NotOpen::Failed { source: pool::Error::Damaged { .. }, .. }, .. } => State::Faulted,
+            Body::Open(_) => {
+                self.tree(Naming::default()).iter().map(|v| v.state).max().map_or(State::Online, |worst| {
+                    if worst == State::Online { State::Online } else { State::Degraded }
+                })
+            }
+            Body::Closed { why: NotOpen::Failed { source: pool::Error::Damaged { .. }, .. }, .. } => {
+                State::Faulted
+            }
             Body::Closed { .. } => State::Unavail,
         }
     }
@@ -172,7 +175,21 @@ impl PoolView {
                 let config = session.pool().info().config;
                 tops(config.tree.children.iter(), &session.devices, naming)
             }
-            Body::Closed { found: Some(found), .. } => found_tree(found, naming),
+            Body::Closed { found: Some(found), .. } => {
+                let mut tree = found_tree(found, naming);
+                // Devices that are gone are called by where they were.
+                let here: Vec<PathBuf> = found.devices.values().map(|path| open::absolute(path)).collect();
+                let known = self.known.iter().flat_map(|known| &known.devices);
+                let mut gone =
+                    known.filter(|path| !here.contains(path)).map(|path| path.display().to_string());
+                for vdev in tree.iter_mut().filter(|vdev| vdev.guid.0 == 0 && vdev.path.is_none()) {
+                    if let Some(path) = gone.next() {
+                        vdev.name.clone_from(&path);
+                        vdev.path = Some(path);
+                    }
+                }
+                tree
+            }
             Body::Closed { found: None, .. } => {
                 let known = self.known.iter().flat_map(|known| &known.devices).enumerate();
                 known
@@ -281,7 +298,9 @@ fn name_of(vdev: &VdevConfig, path: Option<&str>, state: State, naming: Naming) 
         }
         (kind, _) if !kind.is_leaf() => format!("{}-{id}", kind.as_str()),
         (_, Some(_)) if state == State::Unavail && vdev.guid.0 != 0 => vdev.guid.0.to_string(),
-        (VdevKind::Disk, Some(path)) if !naming.full => path.rsplit('/').next().unwrap_or(path).to_owned(),
+        (VdevKind::Disk, Some(path)) if !naming.full && path.starts_with("/dev/") => {
+            path.rsplit('/').next().unwrap_or(path).to_owned()
+        }
         (_, Some(path)) => path.to_owned(),
         (kind, None) => format!("{}-{id}", kind.as_str()),
     }
@@ -291,7 +310,11 @@ fn name_of(vdev: &VdevConfig, path: Option<&str>, state: State, naming: Naming) 
 ///
 /// # Errors
 /// The file of known pools cannot be read.
-pub fn views(names: &[String], around: &Surroundings, console: &mut Console) -> Result<Vec<PoolView>, Failure> {
+pub fn views(
+    names: &[String],
+    around: &Surroundings,
+    console: &mut Console,
+) -> Result<Vec<PoolView>, Failure> {
     let all = open::usable(around)?;
     for name in names {
         if !all.iter().any(|pool| pool.name == *name) {

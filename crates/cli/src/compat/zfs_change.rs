@@ -155,7 +155,8 @@ fn create_parents(
         }
         let above = nearest_ancestor(pool, step)?;
         let made = dataset_values::creation(&[], Some((pool, &above)), enabled);
-        let Creation { local, filesystem } = made.map_err(|error| pool::Error::Unsupported(error.to_string()))?;
+        let Creation { local, filesystem } =
+            made.map_err(|error| pool::Error::Unsupported(error.to_string()))?;
         pool.create_filesystem(step, local, filesystem, zpl::initialiser())?;
     }
     Ok(())
@@ -481,7 +482,8 @@ pub fn upgrade(call: &Call, console: &mut Console) -> Result<(), Failure> {
     if args.has("a") && !args.operands.is_empty() {
         return Err(Failure::usage("too many arguments"));
     }
-    let selection = Selection { asked: Some(Kinds::HEADS), default: Kinds::HEADS, depth: None, recursive: args.has("r") };
+    let selection =
+        Selection { asked: Some(Kinds::HEADS), default: Kinds::HEADS, depth: None, recursive: args.has("r") };
     let mut sessions = Sessions::new(call.around, Intent::Read, &call.line);
     let found = selection.find(&args.operands, &mut sessions, console)?;
     let asked = props::ask("version").expect("the table has it");

@@ -71,14 +71,13 @@ pub fn run(call: &Call, console: &mut Console) -> Result<(), Failure> {
         for (word, named) in wanted {
             let Some(asked) = props::ask(&word) else { continue };
             let shown = show(&mut sessions, info, &asked, raw)?;
-            if shown.value.is_none() && !named {
-                continue;
-            }
+            // What `all` leaves out has a say in the widths all the same.
+            let left_out = shown.value.is_none() && !named;
             let (name, received_value) = match asked {
                 Asked::Native(property) => (property.name, Some(property)),
                 _ => (word.as_str(), None),
             };
-            let received = match (received, info.kind) {
+            let received = match (received && !left_out, info.kind) {
                 (false, _) | (_, DatasetKind::Bookmark) => None,
                 _ => {
                     let session = sessions.of(&info.name).map_err(|error| error.dataset(&info.name))?;
@@ -91,7 +90,7 @@ pub fn run(call: &Call, console: &mut Console) -> Result<(), Failure> {
                     })
                 }
             };
-            let listed = sources.is_empty() || sources.contains(&shown.source.word());
+            let listed = !left_out && (sources.is_empty() || sources.contains(&shown.source.word()));
             if listed {
                 properties.insert(name.to_owned(), json::property(&shown.text, &shown.source, as_int));
             }

@@ -44,7 +44,8 @@ pub fn run(call: &Call, console: &mut Console) -> Result<(), Failure> {
     let mut sort = Vec::new();
     for (option, word) in &args.options {
         if let ("s" | "S", Some(word)) = (*option, word) {
-            let asked = props::ask(word).ok_or_else(|| Failure::usage(format!("invalid property '{word}'")))?;
+            let asked =
+                props::ask(word).ok_or_else(|| Failure::usage(format!("invalid property '{word}'")))?;
             sort.push((asked, *option == "S"));
         }
     }
@@ -61,7 +62,8 @@ pub fn run(call: &Call, console: &mut Console) -> Result<(), Failure> {
         return Ok(());
     }
     let raw = args.has("p");
-    let asked: Vec<(&str, Asked)> = words.iter().filter_map(|word| Some((*word, props::ask(word)?))).collect();
+    let asked: Vec<(&str, Asked)> =
+        words.iter().filter_map(|word| Some((*word, props::ask(word)?))).collect();
     let columns: Vec<Column> = asked
         .iter()
         .map(|(word, asked)| match asked {
@@ -83,7 +85,8 @@ pub fn run(call: &Call, console: &mut Console) -> Result<(), Failure> {
 /// If the pool cannot be read.
 pub fn show(sessions: &mut Sessions, info: &DatasetInfo, asked: &Asked, raw: bool) -> Result<Shown, Failure> {
     let session = sessions.of(&info.name).map_err(|error| error.dataset(&info.name))?;
-    dataset_values::show(session.pool(), info, asked, raw).map_err(|error| dataset_failure(&info.name, &error))
+    dataset_values::show(session.pool(), info, asked, raw)
+        .map_err(|error| dataset_failure(&info.name, &error))
 }
 
 /// Sorts by properties, the first one first; what has no value comes last. Equal ones stay in order of name.
@@ -98,16 +101,20 @@ fn sorted(
         keyed.push((keys.collect::<Result<Vec<Option<Value>>, Failure>>()?, info));
     }
     keyed.sort_by(|(a, _), (b, _)| {
-        let one = |((a, b), (_, descending)): ((&Option<Value>, &Option<Value>), &(Asked, bool))| match (a, b) {
-            (None, None) => Ordering::Equal,
-            (None, Some(_)) => Ordering::Greater,
-            (Some(_), None) => Ordering::Less,
-            (Some(a), Some(b)) if *descending => compare(b, a),
-            (Some(a), Some(b)) => compare(a, b),
-        };
-        a.iter().zip(b).zip(by).map(one).find(|order| order.is_ne()).unwrap_or(Ordering::Equal)
+        let by_each = a.iter().zip(b).zip(by).map(|((a, b), (_, descending))| by_one(a, b, *descending));
+        by_each.reduce(Ordering::then).unwrap_or(Ordering::Equal)
     });
     Ok(keyed.into_iter().map(|(_, info)| info).collect())
+}
+
+fn by_one(a: &Option<Value>, b: &Option<Value>, descending: bool) -> Ordering {
+    match (a, b) {
+        (None, None) => Ordering::Equal,
+        (None, Some(_)) => Ordering::Greater,
+        (Some(_), None) => Ordering::Less,
+        (Some(a), Some(b)) if descending => compare(b, a),
+        (Some(a), Some(b)) => compare(a, b),
+    }
 }
 
 fn compare(a: &Value, b: &Value) -> Ordering {

@@ -133,8 +133,7 @@ pub fn run(call: &Call, console: &mut Console) -> Result<(), Failure> {
     };
     let altroot = wanted.altroot;
     let cachefile = wanted.cachefile.or_else(|| altroot.as_ref().map(|_| "none".to_owned()));
-    let known =
-        KnownPool { name: name.clone(), guid, devices: paths, altroot, read_only: false, cachefile };
+    let known = KnownPool { name: name.clone(), guid, devices: paths, altroot, read_only: false, cachefile };
     open::known().enter(known).map_err(|error| Failure::from(open::NotOpen::from(error)))
 }
 
@@ -149,7 +148,11 @@ fn root_assignments<'a>(
         let name = match pool::props::dataset::parse(word) {
             Some(property) => property.name,
             None if names::is_user_property(word) => word,
-            None => return Err(Failure::refused(format!("property '{word}' is not a valid filesystem property"))),
+            None => {
+                return Err(Failure::refused(format!(
+                    "property '{word}' is not a valid filesystem property"
+                )));
+            }
         };
         if all.iter().any(|(other, _)| other == name) {
             return Err(crate::args::AssignError::Twice(name.to_owned()).into());
@@ -172,7 +175,8 @@ fn device_paths(name: &str, words: &[String]) -> Result<Vec<PathBuf>, Failure> {
     };
     for (at, word) in words.iter().enumerate() {
         let Some(least) = least(word) else { continue };
-        let behind = words[at + 1..].iter().take_while(|w| LAYOUTS.iter().all(|(layout, _)| layout != w)).count();
+        let behind =
+            words[at + 1..].iter().take_while(|w| LAYOUTS.iter().all(|(layout, _)| layout != w)).count();
         if behind < least && least > 1 {
             let line = format!("invalid vdev specification: {word} requires at least {least} devices");
             return Err(Failure::refused(line));
@@ -183,7 +187,9 @@ fn device_paths(name: &str, words: &[String]) -> Result<Vec<PathBuf>, Failure> {
         return Err(Action::Create(name).failed(error).hint("pool name may have been omitted"));
     }
     if let Some(word) = words.iter().find(|word| least(word).is_some()) {
-        let line = format!("cannot create '{name}': '{word}' vdevs are not supported yet; files and devices alone are striped");
+        let line = format!(
+            "cannot create '{name}': '{word}' vdevs are not supported yet; files and devices alone are striped"
+        );
         return Err(Failure::refused(line));
     }
     words.iter().map(|word| device_path(word)).collect()
@@ -246,7 +252,9 @@ fn check_use(paths: &[PathBuf], force: bool, call: &Call) -> Result<(), Failure>
             match known.iter().find(|other| other.guid == config.pool_guid) {
                 Some(other) => firm.push(format!("{shown} is part of active pool '{}'", other.name)),
                 None => match config.state {
-                    PoolState::Exported => overridable.push(format!("{shown} is part of exported pool '{pool}'")),
+                    PoolState::Exported => {
+                        overridable.push(format!("{shown} is part of exported pool '{pool}'"))
+                    }
                     PoolState::Active => {
                         overridable.push(format!("{shown} is part of potentially active pool '{pool}'"));
                     }
@@ -347,7 +355,9 @@ fn read_options(own: &Assignments, none: bool, altroot: Option<&str>) -> Result<
             ("comment", Value::Text(text)) => wanted.comment = Some(text).filter(|text| !text.is_empty()),
             ("altroot", Value::Text(text)) => wanted.altroot = Some(text),
             ("cachefile", Value::Text(text)) => wanted.cachefile = Some(text).filter(|text| !text.is_empty()),
-            ("bootfs", _) => return Err(Refused::Reason("property 'bootfs' can only be set on an existing pool".into())),
+            ("bootfs", _) => {
+                return Err(Refused::Reason("property 'bootfs' can only be set on an existing pool".into()));
+            }
             ("multihost", Value::Number(1)) => {
                 return Err(reason(&pool::props::PropertyError::NeedsHostId));
             }

@@ -5,8 +5,8 @@ use std::path::PathBuf;
 use format::Guid;
 use format::config::PoolState;
 use pool::known::KnownPool;
-use pool::props::pool::{self as props, Moment};
 use pool::props::names;
+use pool::props::pool::{self as props, Moment};
 use pool::{Found, Options, Pool};
 
 use super::Call;
@@ -35,7 +35,9 @@ struct Wanted {
 /// Usage, or why a pool is not imported.
 pub fn import(call: &Call, console: &mut Console) -> Result<(), Failure> {
     let args = &call.args;
-    for (option, name) in [("t", "-t"), ("F", "-F"), ("X", "-X"), ("rewind-to-checkpoint", "--rewind-to-checkpoint")] {
+    for (option, name) in
+        [("t", "-t"), ("F", "-F"), ("X", "-X"), ("rewind-to-checkpoint", "--rewind-to-checkpoint")]
+    {
         // A dry run of a recovery of what is not there says that it is not there.
         if args.has(option) && !(option == "F" && args.has("n")) {
             return Err(Failure::refused(format!("cenote: not supported yet: zpool import {name}")));
@@ -81,7 +83,8 @@ pub fn import(call: &Call, console: &mut Console) -> Result<(), Failure> {
         return Ok(());
     };
     if let Some(other) = known.iter().find(|pool| pool.name == *new_name.unwrap_or(pattern)) {
-        let here = found.iter().any(|p| p.config.name == *pattern || p.config.pool_guid.0.to_string() == *pattern);
+        let here =
+            found.iter().any(|p| p.config.name == *pattern || p.config.pool_guid.0.to_string() == *pattern);
         if here || other.name == *pattern {
             return Err(match new_name {
                 Some(new) => Action::ImportAs(pattern, new).failed(reason::POOL_EXISTS),
@@ -91,14 +94,15 @@ pub fn import(call: &Call, console: &mut Console) -> Result<(), Failure> {
     }
     let matches: Vec<&Found> = match pool::parse_guid(pattern) {
         Some(guid) => found.iter().filter(|pool| pool.config.pool_guid == guid).collect(),
-        None => found.iter().filter(|pool| pool.config.name == *pattern && !is_known(pool.config.pool_guid)).collect(),
+        None => found
+            .iter()
+            .filter(|pool| pool.config.name == *pattern && !is_known(pool.config.pool_guid))
+            .collect(),
     };
     match matches.as_slice() {
         [] => Err(Action::Import(pattern).failed(reason::NO_POOL_AVAILABLE)),
         [pool] if is_known(pool.config.pool_guid) => Err(name_taken(pattern)),
-        [_] if args.has("n") => {
-            Ok(())
-        }
+        [_] if args.has("n") => Ok(()),
         [pool] => import_one(call, pool, new_name.map(String::as_str), &wanted),
         _ => Err(Action::Import(pattern)
             .failed("more than one matching pool")
@@ -121,7 +125,8 @@ fn read_options(call: &Call) -> Result<Result<Wanted, String>, Failure> {
         let Some(property) = props::parse(word) else {
             return Ok(Err(format!("property '{word}' is not a valid pool or vdev property")));
         };
-        let judged = props::check_settable(property, Moment::Import).and_then(|()| property.parse_value(value));
+        let judged =
+            props::check_settable(property, Moment::Import).and_then(|()| property.parse_value(value));
         let name = call.args.operands.first().map_or("", String::as_str);
         let parsed = judged.map_err(|error| Action::Import(name).failed(error))?;
         use pool::props::Value::{Number, Text};
@@ -129,8 +134,11 @@ fn read_options(call: &Call) -> Result<Result<Wanted, String>, Failure> {
             ("readonly", Number(n)) => wanted.read_only = n != 0,
             ("altroot", Text(path)) => wanted.altroot = Some(path),
             ("cachefile", Text(path)) => wanted.cachefile = Some(path).filter(|path| !path.is_empty()),
-            (name @ ("comment" | "failmode" | "autoexpand" | "autotrim" | "autoreplace" | "delegation"
-            | "listsnapshots"), value) => wanted.stored.push((name, value)),
+            (
+                name @ ("comment" | "failmode" | "autoexpand" | "autotrim" | "autoreplace" | "delegation"
+                | "listsnapshots"),
+                value,
+            ) => wanted.stored.push((name, value)),
             (name, _) => {
                 let line = format!("cenote: not supported yet: zpool import -o {name}=");
                 return Err(Failure::refused(line));
@@ -191,12 +199,15 @@ fn list(console: &mut Console, pools: &[Found]) -> Result<(), Failure> {
             }
             _ => {
                 console.line("status: One or more devices are missing from the system.")?;
-                console.line("action: The pool cannot be imported. Attach the missing\n\tdevices and try again.")?;
+                console.line(
+                    "action: The pool cannot be imported. Attach the missing\n\tdevices and try again.",
+                )?;
                 console.line("   see: https://openzfs.github.io/openzfs-docs/msg/ZFS-8000-3C")?;
             }
         }
         console.line("config:\n")?;
-        let width = tree.iter().map(|vdev| width(vdev, 2)).max().unwrap_or(0).max(found.config.name.len()).max(10);
+        let width =
+            tree.iter().map(|vdev| width(vdev, 2)).max().unwrap_or(0).max(found.config.name.len()).max(10);
         console.line(&format!("\t{:width$}  {}", found.config.name, state.word()))?;
         let mut tree = tree;
         tree.sort_by_key(|vdev| vdev.class);
@@ -265,7 +276,8 @@ fn import_one(call: &Call, found: &Found, new_name: Option<&str>, wanted: &Wante
     if pool.read_only().is_none() {
         pool.set_command(&call.line);
         if !wanted.stored.is_empty() {
-            let stored = wanted.stored.iter().map(|(name, value)| ((*name).to_owned(), value.clone())).collect();
+            let stored =
+                wanted.stored.iter().map(|(name, value)| ((*name).to_owned(), value.clone())).collect();
             pool.set_pool_properties(stored).map_err(|error| action.failed(error))?;
         }
     }
@@ -308,7 +320,8 @@ pub fn export(call: &Call, console: &mut Console) -> Result<(), Failure> {
 
 /// Between commands a pool is exported already: what is left is to note it and forget the pool.
 fn export_one(call: &Call, known: &KnownPool) -> Result<(), Failure> {
-    let opened = open::find(&known.name, &crate::Surroundings::default()).and_then(|usable| open::open(usable, Intent::Write));
+    let opened = open::find(&known.name, &crate::Surroundings::default())
+        .and_then(|usable| open::open(usable, Intent::Write));
     match opened {
         Ok(session) => {
             session.command(&call.line);

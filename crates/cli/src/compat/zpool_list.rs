@@ -45,12 +45,17 @@ pub fn run(call: &Call, console: &mut Console) -> Result<(), Failure> {
                 lines.iter().for_each(|line| console.remark(line));
             }
         }
-        let there: Vec<String> = names.iter().filter(|n| known.iter().any(|p| p.name == **n)).cloned().collect();
+        let there: Vec<String> =
+            names.iter().filter(|n| known.iter().any(|p| p.name == **n)).cloned().collect();
         if names.is_empty() || !there.is_empty() {
             views = view::views(&there, call.around, console)?;
         }
         let values = views.iter().map(PoolValues::new).collect::<Result<Vec<_>, _>>()?;
-        if call.args.has("j") { as_json(call, console, &words, &values) } else { as_table(call, console, &words, &values, round) }
+        if call.args.has("j") {
+            as_json(call, console, &words, &values)
+        } else {
+            as_table(call, console, &words, &values, round)
+        }
     })
 }
 
@@ -64,7 +69,9 @@ fn columns(list: &str) -> Result<Vec<String>, Failure> {
     for word in list.split(',') {
         if word == "all" {
             words.push("name".to_owned());
-            words.extend(props::VISIBLE.iter().chain(props::CLASSES.as_flattened()).map(|p| p.name.to_owned()));
+            words.extend(
+                props::VISIBLE.iter().chain(props::CLASSES.as_flattened()).map(|p| p.name.to_owned()),
+            );
             words.extend(format::features::ALL.iter().map(|feature| format!("feature@{}", feature.name)));
             continue;
         }
@@ -179,7 +186,12 @@ fn vdev_cell(values: &PoolValues, vdev: &VdevView, asked: &Asked, raw: bool) -> 
     }
 }
 
-fn as_json(call: &Call, console: &mut Console, words: &[String], pools: &[PoolValues]) -> Result<(), Failure> {
+fn as_json(
+    call: &Call,
+    console: &mut Console,
+    words: &[String],
+    pools: &[PoolValues],
+) -> Result<(), Failure> {
     let as_int = call.args.has("json-int");
     let raw = call.args.has("p") || as_int;
     let mut objects = Map::new();
@@ -206,7 +218,8 @@ fn as_json(call: &Call, console: &mut Console, words: &[String], pools: &[PoolVa
                         normal.insert(vdev.name.clone(), value);
                     }
                     class => {
-                        let group = classes.entry(class.heading()).or_insert_with(|| Value::Object(Map::new()));
+                        let group =
+                            classes.entry(class.heading()).or_insert_with(|| Value::Object(Map::new()));
                         if let Value::Object(group) = group {
                             group.insert(vdev.name.clone(), value);
                         }
@@ -262,7 +275,8 @@ fn vdev_json(values: &PoolValues, vdev: &VdevView, words: &[String], raw: bool, 
         let Some(asked @ Asked::Native(property)) = props::ask(word) else { continue };
         if property.name != "name" {
             let text = vdev_cell(values, vdev, &asked, raw);
-            properties.insert(property.name.to_owned(), json::property(&text, &pool::props::Source::None, as_int));
+            properties
+                .insert(property.name.to_owned(), json::property(&text, &pool::props::Source::None, as_int));
         }
     }
     add("properties", Value::Object(properties));

@@ -145,7 +145,8 @@ pub fn upgrade(call: &Call, console: &mut Console) -> Result<(), Failure> {
             console.line("")?;
             changed = true;
         } else if !call.args.has("a") {
-            console.line(&format!("Pool '{name}' already has all supported and requested features enabled."))?;
+            console
+                .line(&format!("Pool '{name}' already has all supported and requested features enabled."))?;
             changed = true;
         }
         session.finish()?;
@@ -160,8 +161,10 @@ pub fn upgrade(call: &Call, console: &mut Console) -> Result<(), Failure> {
 /// Features that a pool is to have and has not.
 fn missing_features(session: &open::Session) -> Vec<&'static features::Feature> {
     let info = session.pool().info();
-    let wanted = super::features::allowed(info.config.compatibility.as_deref().unwrap_or("off")).unwrap_or_default();
-    let missing = |feature: &&'static features::Feature| info.feature(feature) == pool::FeatureState::Disabled;
+    let wanted =
+        super::features::allowed(info.config.compatibility.as_deref().unwrap_or("off")).unwrap_or_default();
+    let missing =
+        |feature: &&'static features::Feature| info.feature(feature) == pool::FeatureState::Disabled;
     wanted.into_iter().filter(missing).filter(|feature| !feature.no_upgrade).collect()
 }
 

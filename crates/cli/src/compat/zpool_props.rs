@@ -62,7 +62,10 @@ pub fn get(call: &Call, console: &mut Console) -> Result<(), Failure> {
         return Err(Failure::refused("cenote: not supported yet: zpool get of vdev properties"));
     }
     for name in names.iter().filter(|name| !is_pool(name)) {
-        console.complain(Failure::refused(format!("Cannot get properties of {name}: {}.", reason::NO_POOL_AVAILABLE)))?;
+        console.complain(Failure::refused(format!(
+            "Cannot get properties of {name}: {}.",
+            reason::NO_POOL_AVAILABLE
+        )))?;
     }
     let there: Vec<String> = names.iter().filter(|name| is_pool(name)).cloned().collect();
     if !names.is_empty() && there.is_empty() {
@@ -203,10 +206,13 @@ fn read(word: &str, text: &str) -> Result<Change, PropertyError> {
     let property = props::parse(word).ok_or_else(|| PropertyError::Unknown { name: word.to_owned() })?;
     props::check_settable(property, Moment::Set)?;
     if property.name == "bootfs" {
-        return Ok(Change::BootFilesystem(Some(text.to_owned()).filter(|text| !text.is_empty() && text != "-")));
+        return Ok(Change::BootFilesystem(
+            Some(text.to_owned()).filter(|text| !text.is_empty() && text != "-"),
+        ));
     }
     if property.name == "compatibility" {
-        let known = super::features::allowed(text).map_err(|_| PropertyError::Unknown { name: text.to_owned() });
+        let known =
+            super::features::allowed(text).map_err(|_| PropertyError::Unknown { name: text.to_owned() });
         return known.map(|_| Change::Store(property.name, Value::Text(text.to_owned())));
     }
     Ok(match (property.name, property.parse_value(text)?) {

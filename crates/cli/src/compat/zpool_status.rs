@@ -75,14 +75,20 @@ pub fn advice(view: &PoolView) -> Option<Advice> {
             "Attach the missing device and online it using 'zpool online'.",
             Some("2Q"),
         ),
-        Body::Open(session) if session.pool().info().config.version < format::config::VERSION_FEATURES => say(
-            "The pool is formatted using a legacy on-disk format.  The pool can\n\tstill be used, but some features are unavailable.",
-            "Upgrade the pool using 'zpool upgrade'.  Once this is done, the\n\tpool will no longer be accessible on software that does not support\n\tfeature flags.",
-            None,
-        ),
+        Body::Open(session) if session.pool().info().config.version < format::config::VERSION_FEATURES => {
+            say(
+                "The pool is formatted using a legacy on-disk format.  The pool can\n\tstill be used, but some features are unavailable.",
+                "Upgrade the pool using 'zpool upgrade'.  Once this is done, the\n\tpool will no longer be accessible on software that does not support\n\tfeature flags.",
+                None,
+            )
+        }
         Body::Open(session) => match session.pool().read_only() {
             Some(why) if session.known.as_ref().is_none_or(|known| !known.read_only) && !is_asked(&why) => {
-                say(&format!("cenote opens the pool for reading only: {why}."), "None needed for reading.", None)
+                say(
+                    &format!("cenote opens the pool for reading only: {why}."),
+                    "None needed for reading.",
+                    None,
+                )
             }
             _ => None,
         },
@@ -123,12 +129,15 @@ fn print(call: &Call, console: &mut Console, view: &PoolView) -> Result<(), Fail
     console.line(&format!(" state: {}", view.state().word()))?;
     if let Some(advice) = advice(view) {
         console.line(&format!("status: {}", advice.status))?;
-        if let Body::Closed { why: NotOpen::Failed { source: Error::Unreadable { what, .. }, .. }, .. } = &view.body {
+        if let Body::Closed { why: NotOpen::Failed { source: Error::Unreadable { what, .. }, .. }, .. } =
+            &view.body
+        {
             console.line(&format!("\t{what}"))?;
         }
         console.line(&format!("action: {}", advice.action))?;
         if let Some(message) = advice.message {
-            console.line(&format!("   see: https://openzfs.github.io/openzfs-docs/msg/ZFS-8000-{message}"))?;
+            console
+                .line(&format!("   see: https://openzfs.github.io/openzfs-docs/msg/ZFS-8000-{message}"))?;
         }
     }
     console.line("config:\n")?;
@@ -137,9 +146,19 @@ fn print(call: &Call, console: &mut Console, view: &PoolView) -> Result<(), Fail
     let width = tree.iter().map(|vdev| width(vdev, 2)).max().unwrap_or(0).max(view.name.len()).max(10);
     let slow = call.args.has("s");
     let heading = if slow { "  SLOW" } else { "" };
-    console.line(&format!("\t{:width$}  {:<8} {:>5} {:>5} {:>5}{heading}", "NAME", "STATE", "READ", "WRITE", "CKSUM"))?;
+    console.line(&format!(
+        "\t{:width$}  {:<8} {:>5} {:>5} {:>5}{heading}",
+        "NAME", "STATE", "READ", "WRITE", "CKSUM"
+    ))?;
     let dash = if slow { "     -" } else { "" };
-    console.line(&format!("\t{:width$}  {:<8} {:>5} {:>5} {:>5}{dash}", view.name, view.state().word(), 0, 0, 0))?;
+    console.line(&format!(
+        "\t{:width$}  {:<8} {:>5} {:>5} {:>5}{dash}",
+        view.name,
+        view.state().word(),
+        0,
+        0,
+        0
+    ))?;
     let mut last = Class::Normal;
     for vdev in &tree {
         if vdev.class != last {
@@ -230,7 +249,8 @@ fn as_json(call: &Call, console: &mut Console, views: &[PoolView]) -> Result<(),
         let flat = call.args.has("json-flat-vdevs");
         let group = |class: Class, parent: &str| -> Map<String, Value> {
             let of = tree.iter().filter(|vdev| vdev.class == class);
-            of.map(|vdev| (vdev.name.clone(), vdev_json(&values, vdev, look, flat.then_some(parent)))).collect()
+            of.map(|vdev| (vdev.name.clone(), vdev_json(&values, vdev, look, flat.then_some(parent))))
+                .collect()
         };
         let mut root = Map::new();
         let mut add = |key: &str, value: Value| root.insert(key.to_owned(), value);
@@ -312,7 +332,9 @@ fn vdev_json(values: &PoolValues, vdev: &VdevView, look: Look, parent: Option<&s
     } else {
         let children = vdev.children.iter();
         let below: Map<String, Value> = children
-            .map(|child| (child.name.clone(), vdev_json(values, child, look, parent.map(|_| vdev.name.as_str()))))
+            .map(|child| {
+                (child.name.clone(), vdev_json(values, child, look, parent.map(|_| vdev.name.as_str())))
+            })
             .collect();
         add("vdevs", Value::Object(below));
     }

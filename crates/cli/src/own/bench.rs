@@ -31,8 +31,10 @@ pub fn run(args: &Bench, around: &Surroundings, console: &mut Console) -> Result
     plan.configurations().map_err(refused)?;
     let json_only = args.json.as_deref() == Some(Path::new("-"));
     let mut outputs = Outputs::open(args)?;
-    let stop = Stop::on_signals().map_err(|error| Failure::refused(format!("cannot listen for Ctrl-C: {error}")))?;
-    let mut source = if args.paths.is_empty() { Source::sample() } else { Source::scan(&args.paths) }.map_err(refused)?;
+    let stop =
+        Stop::on_signals().map_err(|error| Failure::refused(format!("cannot listen for Ctrl-C: {error}")))?;
+    let mut source =
+        if args.paths.is_empty() { Source::sample() } else { Source::scan(&args.paths) }.map_err(refused)?;
 
     let screen = Screen::new(stop, source.bytes());
     let measured = bench::run(&plan, &mut source, &screen);
@@ -96,6 +98,7 @@ fn plan(args: &Bench, around: &Surroundings) -> Result<Plan, Failure> {
         threads: or(&args.threads, usual.threads),
         repeat: args.repeat,
         place,
+        memory_bytes: None,
     })
 }
 
@@ -107,10 +110,16 @@ fn print(console: &mut Console, report: &Report) -> Result<(), Failure> {
     {
         let size = pool::props::number::nice(first.recordsize);
         let threads = if first.threads == 1 { "thread" } else { "threads" };
-        console.line(&format!("records of {size}, {} {threads}; times relative to off; every byte was read back and compared", first.threads))?;
+        console.line(&format!(
+            "records of {size}, {} {threads}; times relative to off; every byte was read back and compared",
+            first.threads
+        ))?;
     }
     for line in report.machine.lines(&report.version) {
         console.line(&line)?;
+    }
+    if let Some(caution) = report.caution() {
+        console.line(&caution)?;
     }
     console.line("")?;
     console.line(&report.sentence())?;
@@ -158,6 +167,7 @@ impl Screen {
         if let Ok(style) = ProgressStyle::with_template(style) {
             bar.set_style(style);
         }
+        bar.set_message("looking at the files");
         if !bar.is_hidden() {
             bar.enable_steady_tick(Duration::from_millis(200));
         }
@@ -191,13 +201,20 @@ impl Watch for Screen {
                 // Nobody can be told that standard error is closed.
                 let _ = writeln!(std::io::stderr(), "{note}");
             }),
-            Event::Begin { configuration, warm_up: true, .. } => *subject() = format!("warming up ({configuration})"),
+            Event::Begin { configuration, warm_up: true, .. } => {
+                *subject() = format!("warming up ({configuration})")
+            }
             Event::Begin { configuration, index, count, .. } => {
                 *subject() = format!("{}/{count} {configuration}", index + 1);
             }
             Event::Phase(phase) => {
                 let what = match phase {
                     Phase::Write => "writing",
+                    Phase::Sync => {
+                        // All is in memory; the bar stays where it is.
+                        self.bar.set_message(format!("{}: syncing", subject()));
+                        return;
+                    }
                     Phase::Settle => "settling",
                     Phase::Read => "reading",
                     Phase::Verify => "comparing",
@@ -345,8 +362,13 @@ mod tests {
         let dir = data();
         let at = dir.path().display();
         assert!(refusal(&format!("bench --dir {at} {at}/none")).starts_with("cannot read '"));
-        assert!(refusal(&format!("bench --compression gzip-10 {at}")).starts_with("cannot measure compression=gzip-10: "));
-        assert!(refusal(&format!("bench --recordsize 100K {at}")).starts_with("cannot measure recordsize=100K: "));
+        assert!(
+            refusal(&format!("bench --compression gzip-10 {at}"))
+                .starts_with("cannot measure compression=gzip-10: ")
+        );
+        assert!(
+            refusal(&format!("bench --recordsize 100K {at}")).starts_with("cannot measure recordsize=100K: ")
+        );
         assert!(refusal(&format!("bench --dir {at}/none {at}/text")).contains("none"));
         assert!(refusal(&format!("bench --json {at}/none/r.json {at}/text")).starts_with("cannot write '"));
         let failed = refusal(&format!("bench --dir {at} --csv {at}/r.csv {at}/none"));

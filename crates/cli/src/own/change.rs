@@ -38,13 +38,16 @@ fn change<'a>(
 /// # Errors
 /// A pool cannot be opened, or not be written.
 pub fn rm(rm: &Rm, around: &Surroundings, console: &mut Console) -> Result<u8, Failure> {
-    let stop = Stop::on_signals().map_err(|error| Failure::refused(format!("cannot listen for signals: {error}")))?;
+    let stop = Stop::on_signals()
+        .map_err(|error| Failure::refused(format!("cannot listen for signals: {error}")))?;
     change(&rm.places, around, console, |place, fs| {
         let failed = |error| refused("remove", place, error);
         let (dir, name) = match fs.resolve_parent(&place.path) {
             Ok(found) => found,
             Err(Error::NotFound | Error::NotDir) if rm.force => return Ok(()),
-            Err(Error::Invalid) => return Err(failed(Error::Invalid).hint("name something inside the dataset")),
+            Err(Error::Invalid) => {
+                return Err(failed(Error::Invalid).hint("name something inside the dataset"));
+            }
             Err(error) => return Err(failed(error)),
         };
         match fs.lookup(dir, name).map_err(failed)? {

@@ -1,6 +1,5 @@
 //! `cenote ls` and `cenote tree`.
 
-use std::convert::Infallible;
 use std::io::{IsTerminal, Write};
 
 use format::ObjectId;
@@ -17,9 +16,6 @@ use crate::messages::Failure;
 use crate::open::Intent;
 use crate::out::Console;
 use crate::place::PoolPath;
-
-/// Files described at once, ahead of the one that is printed.
-const AHEAD: usize = 64;
 
 /// Bytes of a name for people: on a terminal, control characters would be commands to it.
 fn printable(name: &[u8], terminal: bool) -> Vec<u8> {
@@ -90,29 +86,26 @@ pub fn ls(ls: &Ls, around: &Surroundings, console: &mut Console) -> Result<(), F
 }
 
 /// One object per entry. Sums are computed on all cores; lines come out in order all the same.
-fn json(ls: &Ls, place: &PoolPath, fs: &Filesystem, id: ObjectId, console: &mut Console) -> Result<(), Failure> {
+fn json(
+    ls: &Ls,
+    place: &PoolPath,
+    fs: &Filesystem,
+    id: ObjectId,
+    console: &mut Console,
+) -> Result<(), Failure> {
     let walk = Walk::new(fs, id, ls.recursive).map_err(|error| refused("list", place, error))?;
     let describe = |step: Result<Step, (Vec<u8>, zpl::Error)>| {
         let step = step?;
         manifest::line(fs, &step.path, step.id, ls.sha256).map_err(|error| (step.path, error))
     };
-    let objset = fs.dataset().objset().clone();
-    let mut ended = Ok(());
-    let done: Result<(), Infallible> = objset.storage().workers().map_ordered(walk, AHEAD, describe, |line| {
-        if ended.is_ok() {
-            ended = match line {
-                Ok(line) => console.line(&line),
-                Err((path, error)) => {
-                    let path = String::from_utf8_lossy(&path).into_owned();
-                    let slash = if place.path.ends_with(b"/") { "" } else { "/" };
-                    console.complain(Failure::refused(format!("cannot read '{place}{slash}{path}': {error}")))
-                }
-            };
+    super::ordered::map(walk, describe, |line| match line {
+        Ok(line) => console.line(&line),
+        Err((path, error)) => {
+            let path = String::from_utf8_lossy(&path).into_owned();
+            let slash = if place.path.ends_with(b"/") { "" } else { "/" };
+            console.complain(Failure::refused(format!("cannot read '{place}{slash}{path}': {error}")))
         }
-        Ok(())
-    });
-    let Ok(()) = done;
-    ended
+    })
 }
 
 /// For people. `header`: each folder is announced, after an empty line if there was one before.
@@ -184,7 +177,8 @@ fn entry(
         let stat = fs.stat(id).map_err(|error| unreadable(name, &error))?;
         let size = if stat.kind.is_device() { manifest::device(stat.rdev) } else { stat.size.to_string() };
         let (mode, time) = (mode_text(&stat), time_text(stat.mtime, "%Y-%m-%d %H:%M"));
-        line = format!("{mode} {:>3} {:>5} {:>5} {size:>12} {time} ", stat.nlink, stat.uid, stat.gid).into_bytes();
+        line = format!("{mode} {:>3} {:>5} {:>5} {size:>12} {time} ", stat.nlink, stat.uid, stat.gid)
+            .into_bytes();
         line.extend(printable(name, terminal));
         if stat.kind == FileKind::Symlink {
             let target = fs.readlink(id).map_err(|error| unreadable(name, &error))?;

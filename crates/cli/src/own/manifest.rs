@@ -49,7 +49,10 @@ fn escaped(bytes: &[u8]) -> String {
     let mut text = String::new();
     for chunk in bytes.utf8_chunks() {
         text.push_str(chunk.valid());
-        chunk.invalid().iter().for_each(|byte| write!(text, "\\x{byte:02x}").expect("a string takes everything"));
+        chunk
+            .invalid()
+            .iter()
+            .for_each(|byte| write!(text, "\\x{byte:02x}").expect("a string takes everything"));
     }
     text
 }

@@ -5,9 +5,12 @@
 
 mod bench;
 mod change;
+mod check;
 mod copy;
 mod list;
 mod manifest;
+mod mkfs;
+mod ordered;
 mod pools;
 mod show;
 mod stop;
@@ -181,16 +184,30 @@ pub struct Mkfs {
     /// The size of the image, such as 4G; without it, as much as the files need.
     #[arg(long, value_parser = size)]
     pub size: Option<u64>,
+    /// The name of the pool; without it, that of the folder.
+    #[arg(long)]
+    pub name: Option<String>,
+    /// No progress, and no word about what was made.
+    #[arg(short, long)]
+    pub quiet: bool,
     pub image: PathBuf,
 }
 
 #[derive(Debug, Args)]
 pub struct Check {
+    /// The verdict in JSON.
+    #[arg(long)]
+    pub json: bool,
     #[arg(required = true, value_name = "POOL|IMAGE")]
     pub pools: Vec<OsString>,
 }
 
 #[derive(Debug, Args)]
+#[command(after_help = "\
+What is timed: writing from the first file until everything is durable, and reading every byte once after the \
+pool was opened again with cold caches. Comparing with the source is not timed. With fewer --threads than cores \
+everything is held to that many cores. A temporary pool is a nameless file: nothing is left behind, however the \
+command ends.")]
 pub struct Bench {
     /// Compressions to measure.
     #[arg(long, value_name = "LIST", value_delimiter = ',')]
@@ -288,6 +305,8 @@ fn run(command: &Command, around: &Surroundings, console: &mut out::Console) -> 
         Command::Cp(cp) => return copy::run(cp, around, console),
         Command::Bench(bench) => return bench::run(bench, around, console),
         Command::Rm(rm) => return change::rm(rm, around, console),
+        Command::Mkfs(mkfs) => return mkfs::run(mkfs, console),
+        Command::Check(check) => return check::run(check, around, console),
         Command::Ls(ls) => list::ls(ls, around, console),
         Command::Tree(tree) => list::tree(tree, around, console),
         Command::Cat(cat) => show::cat(cat, around, console),

@@ -36,7 +36,9 @@ pub fn cat(cat: &Cat, around: &Surroundings, console: &mut Console) -> Result<()
         };
         for piece in records {
             match piece {
-                Ok(piece @ Piece::Data { .. }) => console.out().write_all(piece.data().unwrap_or_default())?,
+                Ok(piece @ Piece::Data { .. }) => {
+                    console.out().write_all(piece.data().unwrap_or_default())?
+                }
                 Ok(Piece::Hole { len, .. }) => {
                     let mut left = len;
                     while left > 0 {
@@ -69,8 +71,11 @@ pub fn stat(stat: &Stat, around: &Surroundings, console: &mut Console) -> Result
             let mut lines = vec![
                 format!("  place  {place}"),
                 format!("   type  {}", manifest::word(stat.kind)),
-                format!("   size  {} bytes, {} blocks of 512 bytes on disk", stat.size, stat.blocks),
-                format!(" object  {}, created in txg {}, block size {}", stat.id.0, stat.generation, stat.block_size),
+                format!("   size  {} bytes, {} on disk", stat.size, stat.blocks * 512),
+                format!(
+                    " object  {}, created in txg {}, block size {}",
+                    stat.id.0, stat.generation, stat.block_size
+                ),
                 format!("   mode  {:04o} {}", stat.mode, mode_text(&stat)),
                 format!("  owner  {}:{}", stat.uid, stat.gid),
                 format!("  links  {}", stat.nlink),
@@ -86,7 +91,7 @@ pub fn stat(stat: &Stat, around: &Surroundings, console: &mut Console) -> Result
                 FileKind::Regular => {
                     let runs = fs.data_runs(id)?;
                     let data: u64 = runs.iter().map(|(_, len)| len).sum();
-                    lines.push(format!("   data  {data} bytes in {} runs, the rest are holes", runs.len()));
+                    lines.push(format!("   data  {data} bytes in {} parts, the rest are holes", runs.len()));
                 }
                 kind if kind.is_device() => lines.push(format!(" device  {}", manifest::device(stat.rdev))),
                 _ => {}

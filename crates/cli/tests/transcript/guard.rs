@@ -24,7 +24,12 @@ pub fn refusal(command: &str) -> Option<String> {
             return Some(format!("runs '{program}'"));
         }
         let mut redirected = false;
-        for word in words {
+        let words: Vec<&str> = words.collect();
+        for (at, &word) in words.iter().enumerate() {
+            // Into a mountpoint the runner copies by `cenote cp`.
+            if program == "cp" && at + 1 == words.len() && is_mountpoint(word) {
+                continue;
+            }
             let path =
                 word.trim_start_matches(|c: char| c.is_ascii_digit()).trim_start_matches(['>', '<', '&']);
             redirected |= path.len() < word.len();
@@ -51,6 +56,15 @@ fn is_outside(path: &str) -> bool {
         .iter()
         .any(|root| path == *root || path.strip_prefix(root).is_some_and(|p| p.starts_with('/')));
     path.starts_with('/') && !inside && !DEVICES.contains(&path)
+}
+
+/// Whether a path could lie below the mountpoint of a dataset: none of the system's own folders.
+fn is_mountpoint(path: &str) -> bool {
+    const SYSTEM: [&str; 14] = [
+        "bin", "boot", "dev", "etc", "home", "lib", "proc", "root", "run", "sbin", "sys", "tmp", "usr", "var",
+    ];
+    let first = path.strip_prefix('/').and_then(|rest| rest.split('/').next());
+    first.is_some_and(|first| !first.is_empty() && !SYSTEM.contains(&first)) && !path.contains("..")
 }
 
 fn is_assignment(word: &str) -> bool {

@@ -83,7 +83,9 @@ pub(super) fn features(inner: &Inner, report: &mut dyn FnMut(Finding)) -> Result
         *counts.entry(features::EXTENSIBLE_DATASET.guid).or_default() += 1;
         for entry in zap::entries(&*inner.mos.object(id)?) {
             let name = entry.map_err(Error::from)?.name;
-            if let Some(feature) = features::by_guid(&String::from_utf8_lossy(&name)).filter(|f| f.per_dataset) {
+            if let Some(feature) =
+                features::by_guid(&String::from_utf8_lossy(&name)).filter(|f| f.per_dataset)
+            {
                 *counts.entry(feature.guid).or_default() += 1;
             }
         }

@@ -82,7 +82,9 @@ pub enum Finding {
 
 impl fmt::Display for Finding {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let at = |f: &mut fmt::Formatter<'_>, dva: &Dva| write!(f, " at {}:{:#x}:{:#x}", dva.vdev, dva.offset, dva.asize);
+        let at = |f: &mut fmt::Formatter<'_>, dva: &Dva| {
+            write!(f, " at {}:{:#x}:{:#x}", dva.vdev, dva.offset, dva.asize)
+        };
         match self {
             Finding::BadCopy { place, dva, why, lost } => {
                 write!(f, "{place}: {}", if *lost { "damaged block" } else { "damaged copy of a block" })?;
@@ -165,7 +167,8 @@ pub fn check(pool: &Pool, report: &mut dyn FnMut(Finding)) -> Result<Summary> {
                         let (place, why) = (place.to_string(), error.to_string());
                         report(Finding::BadCopy { place, dva, why, lost });
                     }
-                    *sums.entry(place.owner).or_default() += Sizes::of(storage.vdevs(), &BlockPtr::Block(block));
+                    *sums.entry(place.owner).or_default() +=
+                        Sizes::of(storage.vdevs(), &BlockPtr::Block(block));
                     for dva in extents.unwrap_or_default() {
                         if !claims.claim(dva) {
                             report(Finding::DoubleReference { place: place.to_string(), dva });

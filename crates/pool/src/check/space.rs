@@ -72,7 +72,8 @@ pub(super) fn compare(inner: &Inner, mut claims: Claims, report: &mut dyn FnMut(
                 let place = format!("space map of metaslab {metaslab} of vdev {vdev}");
                 report(Finding::Unreadable { place, why: format!("{entry:?} contradicts what came before") });
             }
-            let own = table.map(vdev, metaslab).map(|id| space_maps::header(&inner.mos.objset, id)).transpose()?;
+            let own =
+                table.map(vdev, metaslab).map(|id| space_maps::header(&inner.mos.objset, id)).transpose()?;
             let logged = logs.get(&(vdev, metaslab)).map_or(0, |entries| space_maps::log_delta(entries));
             let stored = (own.map_or(0, |header| header.alloc) + logged) as u64;
             let counted: u64 = allocated.iter().map(|(start, end)| end - start).sum();
@@ -99,7 +100,10 @@ fn differ(
 ) {
     let clip = |set: &Segments| -> Vec<(u64, u64)> {
         let first = set.containing(start).map(|(s, e)| (s, e));
-        let rest = set.iter_from(start).take_while(|(s, _)| *s < end).filter(|(s, _)| Some(*s) != first.map(|f| f.0));
+        let rest = set
+            .iter_from(start)
+            .take_while(|(s, _)| *s < end)
+            .filter(|(s, _)| Some(*s) != first.map(|f| f.0));
         first.into_iter().chain(rest).map(|(s, e)| (s.max(start), e.min(end))).collect()
     };
     let (allocated, claimed) = (clip(allocated), clip(claimed));

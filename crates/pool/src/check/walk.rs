@@ -64,8 +64,7 @@ enum Kind {
 pub(crate) fn roots(inner: &Inner, report: &mut dyn FnMut(Finding)) -> Result<Vec<Root>> {
     let mos = &inner.mos;
     let (_, mos_ptr) = mos.objset.synced_root();
-    let mut roots =
-        vec![Root { owner: ObjectId(0), name: "the MOS".into(), ptr: mos_ptr, since: Txg(0) }];
+    let mut roots = vec![Root { owner: ObjectId(0), name: "the MOS".into(), ptr: mos_ptr, since: Txg(0) }];
     let mut names: HashMap<ObjectId, String> = HashMap::new();
     for info in lookup::list(inner, &inner.name(), None, true)? {
         names.insert(info.id, info.name);
@@ -134,7 +133,8 @@ impl<'a> Walk<'a> {
                 Some(block)
             }
         };
-        let leaf = todo.ptr.level() == 0 && !matches!(todo.kind, Kind::Objset | Kind::Tree { dnodes: true, .. });
+        let leaf =
+            todo.ptr.level() == 0 && !matches!(todo.kind, Kind::Objset | Kind::Tree { dnodes: true, .. });
         if leaf || block.is_none_or(|b| b.encrypted && b.level == 0) {
             return;
         }

@@ -117,8 +117,8 @@ impl Syncing<'_> {
     }
 
     fn create_dataset_object(&self, phys: &DslDataset) -> Result<ObjectId> {
-        let new = NewObject::plain(ObjectType::DSL_DATASET)
-            .bonus(ObjectType::DSL_DATASET, phys.encode().to_vec());
+        let new =
+            NewObject::plain(ObjectType::DSL_DATASET).bonus(ObjectType::DSL_DATASET, phys.encode().to_vec());
         Ok(self.mos().create(&self.tx, new)?.id())
     }
 
@@ -210,8 +210,7 @@ impl Syncing<'_> {
     ) -> Result<()> {
         let features = self.state.features.as_ref();
         let enabled = |feature| features.is_some_and(|f| f.is_enabled(feature));
-        let (userobj, project) =
-            (enabled(&features::USEROBJ_ACCOUNTING), enabled(&features::PROJECT_QUOTA));
+        let (userobj, project) = (enabled(&features::USEROBJ_ACCOUNTING), enabled(&features::PROJECT_QUOTA));
         let version = self.state.config.version;
         let mut flags = if version >= 15 { objset::FLAG_USER_ACCOUNTING } else { 0 };
         if userobj {
@@ -239,7 +238,9 @@ impl Syncing<'_> {
         );
         let frozen = dataset.objset().freeze();
         self.sync_dataset(&dataset, frozen)?;
-        for (feature, wanted) in [(&features::USEROBJ_ACCOUNTING, userobj), (&features::PROJECT_QUOTA, project)] {
+        for (feature, wanted) in
+            [(&features::USEROBJ_ACCOUNTING, userobj), (&features::PROJECT_QUOTA, project)]
+        {
             if wanted {
                 self.mark_dataset(id, feature)?;
             }
@@ -284,7 +285,12 @@ impl Syncing<'_> {
     }
 
     /// Stores a local property of a directory, or removes it.
-    pub(crate) fn set_property(&mut self, dir: ObjectId, name: &str, value: Option<&props::Value>) -> Result<()> {
+    pub(crate) fn set_property(
+        &mut self,
+        dir: ObjectId,
+        name: &str,
+        value: Option<&props::Value>,
+    ) -> Result<()> {
         let mos = self.mos();
         let zap_id = mos.dir(dir)?.props_zap;
         let object = mos.object(zap_id)?;

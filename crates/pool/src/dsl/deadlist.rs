@@ -48,8 +48,7 @@ fn give_up_empty(mos: &Mos, features: &mut Option<Features>, tx: &Tx, shared: Ob
 
 /// Creates a deadlist with these keys, all without blocks.
 pub(crate) fn create(mos: &Mos, features: &mut Option<Features>, tx: &Tx, keys: &[Txg]) -> Result<ObjectId> {
-    let new = NewObject::plain(ObjectType::DEADLIST)
-        .bonus(ObjectType::DEADLIST_HDR, vec![0; deadlist::SIZE]);
+    let new = NewObject::plain(ObjectType::DEADLIST).bonus(ObjectType::DEADLIST_HDR, vec![0; deadlist::SIZE]);
     let object = mos.create(tx, new)?;
     zap::create(&object, tx, mos.salt(), 0)?;
     for key in keys {
@@ -77,7 +76,9 @@ pub(crate) fn entries(mos: &Mos, id: ObjectId) -> Result<Vec<(Txg, ObjectId)>> {
 
 /// Totals of the whole list.
 pub(crate) fn header(mos: &Mos, id: ObjectId) -> Result<DeadlistHeader> {
-    mos.object(id)?.with_bonus(|_, raw| DeadlistHeader::decode(raw, ByteOrder::Little)).map_err(Error::corrupt(id))
+    mos.object(id)?
+        .with_bonus(|_, raw| DeadlistHeader::decode(raw, ByteOrder::Little))
+        .map_err(Error::corrupt(id))
 }
 
 /// Records a block that the head no longer has.

@@ -192,7 +192,8 @@ pub(crate) fn name_of(inner: &Inner, dir: ObjectId) -> Result<String> {
             return Ok(parts.join("/"));
         }
         let name = children(mos, parent)?.into_iter().find(|(_, child)| *child == id);
-        let (name, _) = name.ok_or_else(|| Error::corrupt(parent)(format::Corrupt::new("child map", id.0)))?;
+        let (name, _) =
+            name.ok_or_else(|| Error::corrupt(parent)(format::Corrupt::new("child map", id.0)))?;
         parts.push(name);
         id = parent;
     }
@@ -218,7 +219,12 @@ pub(crate) fn dir_available(inner: &Inner, id: ObjectId) -> Result<u64> {
 }
 
 /// Bytes available to the dataset itself.
-pub(crate) fn available(inner: &Inner, info: &DatasetInfo, refquota: u64, refreservation: u64) -> Result<u64> {
+pub(crate) fn available(
+    inner: &Inner,
+    info: &DatasetInfo,
+    refquota: u64,
+    refreservation: u64,
+) -> Result<u64> {
     let mut bytes = dir_available(inner, info.dir_id)?;
     bytes = bytes.saturating_add(refreservation.saturating_sub(info.phys.unique_bytes));
     if refquota > 0 {

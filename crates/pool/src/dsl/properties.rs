@@ -61,7 +61,12 @@ fn set_here(mos: &Mos, zap_id: ObjectId, name: &str) -> Result<Option<(Value, bo
 }
 
 /// The value in effect and where it comes from; `None` when nobody set it.
-fn effective(inner: &Inner, info: &DatasetInfo, name: &str, inherits: bool) -> Result<Option<(Value, Source)>> {
+fn effective(
+    inner: &Inner,
+    info: &DatasetInfo,
+    name: &str,
+    inherits: bool,
+) -> Result<Option<(Value, Source)>> {
     let mos = &inner.mos;
     if info.is_snapshot()
         && let Some((value, local)) = set_here(mos, info.phys.props, name)?
@@ -87,7 +92,11 @@ fn effective(inner: &Inner, info: &DatasetInfo, name: &str, inherits: bool) -> R
 }
 
 /// A native property of a dataset: value and source; `None` where it does not apply.
-pub(crate) fn native(inner: &Inner, info: &DatasetInfo, property: &'static Property) -> Result<Option<(Value, Source)>> {
+pub(crate) fn native(
+    inner: &Inner,
+    info: &DatasetInfo,
+    property: &'static Property,
+) -> Result<Option<(Value, Source)>> {
     let applies = if info.is_snapshot() {
         property.applies_to_snapshot_of(head_kind(inner, info)?)
     } else {

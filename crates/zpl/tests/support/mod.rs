@@ -40,9 +40,19 @@ pub struct Bed {
 
 impl Bed {
     pub fn new(seed: u64, properties: &[(&str, u64)], casesensitivity: u64, normalization: u64) -> Bed {
+        Bed::sized(512 << 20, seed, properties, casesensitivity, normalization)
+    }
+
+    pub fn sized(
+        size: u64,
+        seed: u64,
+        properties: &[(&str, u64)],
+        casesensitivity: u64,
+        normalization: u64,
+    ) -> Bed {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("disk");
-        std::fs::File::create(&path).unwrap().set_len(512 << 20).unwrap();
+        std::fs::File::create(&path).unwrap().set_len(size).unwrap();
         let options = options(seed);
         let host = options.host.clone();
         let spec = CreateSpec {

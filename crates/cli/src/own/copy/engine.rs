@@ -70,7 +70,15 @@ type Todo<S> = (Node, Arc<Open<S>>);
 
 impl<'a, S: Sink> Engine<'a, S> {
     pub fn new(sink: &'a S, policy: Policy, progress: &'a Progress, stop: &'a Stop, workers: usize) -> Self {
-        Engine { sink, policy, progress, stop, workers, links: Mutex::default(), over: AtomicBool::new(false) }
+        Engine {
+            sink,
+            policy,
+            progress,
+            stop,
+            workers,
+            links: Mutex::default(),
+            over: AtomicBool::new(false),
+        }
     }
 
     /// Copies everything; what cannot be copied was said and counted.
@@ -119,7 +127,13 @@ impl<'a, S: Sink> Engine<'a, S> {
         }
     }
 
-    fn read_folder(&self, node: &Node, open: &Arc<Open<S>>, todo: &mut Vec<Todo<S>>, jobs: Option<&Sender<Job<S>>>) {
+    fn read_folder(
+        &self,
+        node: &Node,
+        open: &Arc<Open<S>>,
+        todo: &mut Vec<Todo<S>>,
+        jobs: Option<&Sender<Job<S>>>,
+    ) {
         let children = match node.children() {
             Ok(children) => children,
             Err(error) => return self.fail(&node.shown(), &error),
@@ -143,7 +157,13 @@ impl<'a, S: Sink> Engine<'a, S> {
     }
 
     /// Makes a folder, or hands on anything else.
-    fn visit(&self, child: Child, dir: &Arc<Open<S>>, todo: &mut Vec<Todo<S>>, jobs: Option<&Sender<Job<S>>>) {
+    fn visit(
+        &self,
+        child: Child,
+        dir: &Arc<Open<S>>,
+        todo: &mut Vec<Todo<S>>,
+        jobs: Option<&Sender<Job<S>>>,
+    ) {
         let Child { name, node, kind } = child;
         let facts = match kind {
             Some(kind) if kind != FileKind::Directory => None,
@@ -173,7 +193,13 @@ impl<'a, S: Sink> Engine<'a, S> {
         }
     }
 
-    fn make_dir(&self, node: &Node, facts: &Facts, above: &Open<S>, name: &[u8]) -> Result<Open<S>, CopyError> {
+    fn make_dir(
+        &self,
+        node: &Node,
+        facts: &Facts,
+        above: &Open<S>,
+        name: &[u8],
+    ) -> Result<Open<S>, CopyError> {
         let xattrs = if self.policy.preserve { node.xattrs()? } else { Vec::new() };
         let wanted = self.policy.wanted(facts, xattrs);
         let dir = if name.is_empty() {
@@ -231,7 +257,12 @@ impl<'a, S: Sink> Engine<'a, S> {
         made.map(drop)
     }
 
-    fn make(&self, job: &Job<S>, facts: &Facts, content: Option<super::content::Content>) -> Result<S::Made, CopyError> {
+    fn make(
+        &self,
+        job: &Job<S>,
+        facts: &Facts,
+        content: Option<super::content::Content>,
+    ) -> Result<S::Made, CopyError> {
         let xattrs = if self.policy.preserve { job.node.xattrs()? } else { Vec::new() };
         let wanted = self.policy.wanted(facts, xattrs);
         let progress = self.progress;
@@ -276,7 +307,12 @@ impl<'a, S: Sink> Engine<'a, S> {
             match &mut names.state {
                 State::Copying(waiting) => {
                     let Job { node, dir, name, kind } = job;
-                    waiting.push(Job { node: node.clone(), dir: dir.clone(), name: name.clone(), kind: *kind });
+                    waiting.push(Job {
+                        node: node.clone(),
+                        dir: dir.clone(),
+                        name: name.clone(),
+                        kind: *kind,
+                    });
                     return Ok(true);
                 }
                 State::Made(made) => {

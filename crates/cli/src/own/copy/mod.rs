@@ -58,10 +58,13 @@ struct Target<D> {
 /// # Errors
 /// Nothing was copied; or what was copied could not be written.
 pub fn run(cp: &Cp, around: &Surroundings, console: &mut Console) -> Result<u8, Failure> {
-    let stop = Stop::on_signals().map_err(|error| Failure::refused(format!("cannot listen for signals: {error}")))?;
+    let stop = Stop::on_signals()
+        .map_err(|error| Failure::refused(format!("cannot listen for signals: {error}")))?;
     let in_pools = || cp.sources.iter().chain([&cp.destination]).filter(|p| matches!(p, Place::InPool(_)));
     if in_pools().next().is_none() {
-        return Err(Failure::refused("none of these is in a pool: write DATASET:/path, or use cp for local files"));
+        return Err(Failure::refused(
+            "none of these is in a pool: write DATASET:/path, or use cp for local files",
+        ));
     }
     let reads = cp.sources.iter().map(|place| (place, Intent::Read));
     let wanted = reads.chain([(&cp.destination, Intent::Write)]).filter_map(|(place, intent)| match place {
@@ -86,7 +89,13 @@ pub fn run(cp: &Cp, around: &Surroundings, console: &mut Console) -> Result<u8, 
     Ok(u8::from(progress.errors.load(std::sync::atomic::Ordering::Relaxed) > 0))
 }
 
-fn copy(cp: &Cp, pools: &Pools, progress: &Progress, stop: &Stop, console: &mut Console) -> Result<(), Failure> {
+fn copy(
+    cp: &Cp,
+    pools: &Pools,
+    progress: &Progress,
+    stop: &Stop,
+    console: &mut Console,
+) -> Result<(), Failure> {
     let mut read = BTreeMap::new();
     let mut sources = Vec::new();
     for place in &cp.sources {
@@ -105,7 +114,7 @@ fn copy(cp: &Cp, pools: &Pools, progress: &Progress, stop: &Stop, console: &mut 
     let policy = Policy { preserve: cp.preserve, umask: umask(), latest: None };
     let remark = match &cp.destination {
         Place::Local(path) => {
-            let target = local_target(path, &sources)?;
+            let target = local_target(path, &sources, cp.sources.len())?;
             transfer(&ToLocal::default(), target, sources, policy, progress, stop)
         }
         Place::InPool(place) => {
@@ -113,7 +122,7 @@ fn copy(cp: &Cp, pools: &Pools, progress: &Progress, stop: &Stop, console: &mut 
             let number = read.get(&place.dataset_name()).map(|(number, _)| *number);
             let owner = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
             let sink = ToPool::new(fs.clone(), owner, number);
-            let target = pool_target(&sink, &fs, place, number, &sources)?;
+            let target = pool_target(&sink, &fs, place, number, (&sources, cp.sources.len()))?;
             transfer(&sink, target, sources, policy, progress, stop)
         }
     };
@@ -173,23 +182,31 @@ fn find(
 
 /// Where a link leads to; anything else stays what it is.
 fn resolve_link(path: &Path) -> std::io::Result<PathBuf> {
-    if std::fs::symlink_metadata(path)?.is_symlink() { std::fs::canonicalize(path) } else { Ok(path.to_path_buf()) }
+    if std::fs::symlink_metadata(path)?.is_symlink() {
+        std::fs::canonicalize(path)
+    } else {
+        Ok(path.to_path_buf())
+    }
 }
 
 fn not_a_dir(shown: &str) -> Failure {
     Failure::refused(format!("'{shown}' is not a folder"))
 }
 
-/// A destination that is not there stands for one copy.
-fn one_source(sources: &[Found], shown: &str, slash: bool) -> Result<(), Failure> {
+/// A destination that is not there stands for one copy; `asked` sources were named, some may not be there.
+fn one_source(sources: &[Found], asked: usize, shown: &str, slash: bool) -> Result<(), Failure> {
     match sources {
+        _ if asked > 1 => {
+            Err(Failure::refused(format!("'{shown}' does not exist: several copies need a folder")))
+        }
         [source] if source.is_dir || !slash => Ok(()),
-        [_] => Err(Failure::refused(format!("'{shown}' does not exist, and only a folder could be made there"))),
-        _ => Err(Failure::refused(format!("'{shown}' does not exist: several copies need a folder"))),
+        _ => {
+            Err(Failure::refused(format!("'{shown}' does not exist, and only a folder could be made there")))
+        }
     }
 }
 
-fn local_target(path: &Path, sources: &[Found]) -> Result<Target<PathBuf>, Failure> {
+fn local_target(path: &Path, sources: &[Found], asked: usize) -> Result<Target<PathBuf>, Failure> {
     let shown = path.display().to_string();
     let slash = path.as_os_str().as_bytes().ends_with(b"/");
     let parent = || match path.parent() {
@@ -198,10 +215,10 @@ fn local_target(path: &Path, sources: &[Found]) -> Result<Target<PathBuf>, Failu
     };
     match std::fs::metadata(path) {
         Ok(data) if data.is_dir() => return Ok(Target { dir: path.to_path_buf(), name: None }),
-        Ok(_) if slash || sources.len() > 1 => return Err(not_a_dir(&shown)),
+        Ok(_) if slash || asked > 1 => return Err(not_a_dir(&shown)),
         Ok(_) => {}
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
-            one_source(sources, &shown, slash)?;
+            one_source(sources, asked, &shown, slash)?;
             if !parent().is_dir() {
                 return Err(Failure::refused(format!("cannot write '{shown}': no such file or directory")));
             }
@@ -216,15 +233,15 @@ fn pool_target(
     fs: &Filesystem,
     place: &PoolPath,
     number: Option<u64>,
-    sources: &[Found],
+    (sources, asked): (&[Found], usize),
 ) -> Result<Target<to_pool::PoolDir>, Failure> {
     let refuse = |error: zpl::Error| refused("write", place, error);
     let slash = place.path.ends_with(b"/");
     let (dir, name) = match fs.resolve(&place.path, true) {
         Ok(id) if fs.stat(id).map_err(refuse)?.kind == FileKind::Directory => (id, None),
-        Ok(_) if slash || sources.len() > 1 => return Err(not_a_dir(&place.to_string())),
+        Ok(_) if slash || asked > 1 => return Err(not_a_dir(&place.to_string())),
         Err(zpl::Error::NotFound) => {
-            one_source(sources, &place.to_string(), slash)?;
+            one_source(sources, asked, &place.to_string(), slash)?;
             let (dir, name) = fs.resolve_parent(&place.path).map_err(refuse)?;
             (dir, Some(name.to_vec()))
         }
@@ -291,7 +308,9 @@ fn expect(node: Node, progress: &Progress, stop: &Stop) {
                 for child in children.take_while(|_| !stop.asked()).flatten() {
                     match child.kind {
                         Some(FileKind::Directory) | None => todo.push(child.node),
-                        Some(FileKind::Regular) => progress.expect(child.node.facts().map_or(0, |facts| facts.size)),
+                        Some(FileKind::Regular) => {
+                            progress.expect(child.node.facts().map_or(0, |facts| facts.size))
+                        }
                         Some(_) => {}
                     }
                 }

@@ -134,7 +134,9 @@ impl Node {
     pub fn facts(&self) -> Result<Facts, CopyError> {
         match self {
             Node::Local(path) => Facts::of_local(&std::fs::symlink_metadata(path).map_err(reading)?),
-            Node::Pool { fs, number, id, .. } => Ok(Facts::of_object(*number, &fs.stat(*id).map_err(reading)?)),
+            Node::Pool { fs, number, id, .. } => {
+                Ok(Facts::of_object(*number, &fs.stat(*id).map_err(reading)?))
+            }
         }
     }
 

@@ -117,7 +117,13 @@ impl ToLocal {
         Ok(())
     }
 
-    fn fill(&self, file: &File, wanted: &Wanted, content: &mut Content, moved: Moved) -> Result<(), CopyError> {
+    fn fill(
+        &self,
+        file: &File,
+        wanted: &Wanted,
+        content: &mut Content,
+        moved: Moved,
+    ) -> Result<(), CopyError> {
         let mut end = 0;
         while let Some(chunk) = content.next(RECORD)? {
             moved(chunk.len() as u64)?;
@@ -187,7 +193,8 @@ impl Sink for ToLocal {
             let mut at = 0;
             while let Some(chunk) = content.next(RECORD)? {
                 moved(chunk.len() as u64)?;
-                io::copy(&mut io::Read::take(io::repeat(0), chunk.offset - at), &mut outlet).map_err(writing)?;
+                io::copy(&mut io::Read::take(io::repeat(0), chunk.offset - at), &mut outlet)
+                    .map_err(writing)?;
                 outlet.write_all(&chunk).map_err(writing)?;
                 at = chunk.offset + chunk.len() as u64;
             }
@@ -230,7 +237,9 @@ impl Sink for ToLocal {
     fn remark(&self) -> Option<String> {
         match self.refused_xattrs.load(Ordering::Relaxed) {
             0 => None,
-            n => Some(format!("{n} extended attributes were left out: the file system here does not take them")),
+            n => Some(format!(
+                "{n} extended attributes were left out: the file system here does not take them"
+            )),
         }
     }
 }

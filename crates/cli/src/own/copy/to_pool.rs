@@ -100,7 +100,8 @@ impl ToPool {
         wanted: &Wanted,
         moved: Moved,
     ) -> Result<(), CopyError> {
-        let mut writer = Writer { fs: &self.fs, id, record: self.record, start: 0, pending: Vec::new(), end: 0 };
+        let mut writer =
+            Writer { fs: &self.fs, id, record: self.record, start: 0, pending: Vec::new(), end: 0 };
         let mut next = first;
         loop {
             let chunk = match next.take() {
@@ -214,7 +215,9 @@ impl Sink for ToPool {
         let new = self.new_node(dir, wanted);
         let mut first = content.next(self.record)?;
         let whole = match &first {
-            Some(chunk) => chunk.offset == 0 && chunk.len() as u64 == wanted.size && wanted.size <= self.record,
+            Some(chunk) => {
+                chunk.offset == 0 && chunk.len() as u64 == wanted.size && wanted.size <= self.record
+            }
             None => wanted.size == 0,
         };
         self.placing(dir, name, wanted, |name| {

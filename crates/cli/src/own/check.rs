@@ -1,0 +1,180 @@
+//! `cenote check`: a verdict on pools, from their blocks up to their folders.
+//!
+//! From:   pools by name, and images.
+//! To:     findings, a verdict for each pool, and the exit status: 0 clean, 1 not.
+
+use std::ffi::OsStr;
+use std::path::PathBuf;
+use std::time::Instant;
+
+use pool::props::number::nice_bytes;
+use serde_json::json;
+use zpl::Filesystem;
+
+use super::Check;
+use crate::Surroundings;
+use crate::messages::{Action, Failure};
+use crate::open::{self, Intent, Session, Usable};
+use crate::out::Console;
+
+/// Findings that are printed of each pool; more are counted.
+const SHOWN: usize = 200;
+
+/// What was found out about a pool.
+#[derive(Default)]
+struct Verdict {
+    findings: Vec<String>,
+    count: u64,
+    blocks: pool::check::Summary,
+    objects: u64,
+    directories: u64,
+    files: u64,
+    /// Datasets into whose files nobody looked, and why.
+    unseen: Vec<String>,
+}
+
+impl Verdict {
+    fn finding(&mut self, line: String) {
+        self.count += 1;
+        if self.findings.len() < SHOWN {
+            self.findings.push(line);
+        }
+    }
+}
+
+/// Carries out `check`. Gives the exit status.
+///
+/// # Errors
+/// Nobody reads what is printed.
+pub fn run(check: &Check, around: &Surroundings, console: &mut Console) -> Result<u8, Failure> {
+    let mut reports = Vec::new();
+    let mut faults = false;
+    for usable in chosen(check, around, console)? {
+        let name = usable.name.clone();
+        let started = Instant::now();
+        let verdict =
+            open::open(usable, Intent::Read).map_err(Failure::from).and_then(|session| judge(&session));
+        let verdict = match verdict {
+            Ok(verdict) => verdict,
+            Err(failure) => {
+                console.complain(failure)?;
+                continue;
+            }
+        };
+        faults |= verdict.count > 0;
+        let seconds = started.elapsed().as_secs_f64();
+        if check.json {
+            reports.push(report(&name, &verdict, seconds));
+        } else {
+            print(&name, &verdict, seconds, console)?;
+        }
+    }
+    if check.json {
+        console.line(&json!({ "schema": 1, "pools": reports }).to_string())?;
+    }
+    Ok(u8::from(faults))
+}
+
+/// The pools meant: those of these names, and all on the images given.
+fn chosen(check: &Check, around: &Surroundings, console: &mut Console) -> Result<Vec<Usable>, Failure> {
+    let mut pools = Vec::new();
+    let mut images = Vec::new();
+    for word in &check.pools {
+        let found = word.to_str().map(|name| open::find(name, around));
+        match found {
+            Some(Ok(usable)) => pools.push(usable),
+            _ if PathBuf::from(word).exists() => images.push(PathBuf::from(word)),
+            Some(Err(error)) => console.complain(error.into())?,
+            None => console.complain(missing(word))?,
+        }
+    }
+    if images.is_empty() {
+        return Ok(pools);
+    }
+    for image in &images {
+        if pool::discover(std::slice::from_ref(image)).is_empty() {
+            console.complain(Failure::refused(format!("'{}' holds no pool", image.display())))?;
+        }
+    }
+    pools.extend(open::usable(&Surroundings { search: images, posix: around.posix })?);
+    Ok(pools)
+}
+
+fn missing(word: &OsStr) -> Failure {
+    Action::Open(&word.to_string_lossy()).failed(crate::messages::reason::NO_SUCH_POOL)
+}
+
+fn judge(session: &Session) -> Result<Verdict, Failure> {
+    let pool = session.pool();
+    let name = pool.name();
+    let failed = |error: pool::Error| Action::Read(&name).failed(error);
+    let mut verdict = Verdict::default();
+    verdict.blocks =
+        pool::check::check(pool, &mut |finding| verdict.finding(finding.to_string())).map_err(failed)?;
+    for info in pool.list(&name, None, true).map_err(failed)? {
+        let dataset = &info.name;
+        let opened = pool.open(dataset).map_err(zpl::Error::from).and_then(Filesystem::open);
+        let fs = match opened {
+            Ok(fs) => fs,
+            Err(error @ zpl::Error::Unsupported(_)) => {
+                verdict.unseen.push(format!("{dataset}: {error}"));
+                continue;
+            }
+            Err(error) => {
+                verdict.finding(format!("{dataset}: {error}"));
+                continue;
+            }
+        };
+        let checked = zpl::check::check_filesystem(&fs, &mut |problem| {
+            verdict.finding(format!("{dataset}: {problem}"))
+        });
+        match checked {
+            Ok(summary) => {
+                verdict.objects += summary.objects;
+                verdict.directories += summary.directories;
+                verdict.files += summary.files;
+            }
+            Err(error) => verdict.finding(format!("{dataset}: {error}")),
+        }
+    }
+    Ok(verdict)
+}
+
+fn print(name: &str, verdict: &Verdict, seconds: f64, console: &mut Console) -> Result<(), Failure> {
+    verdict.findings.iter().try_for_each(|line| console.line(&format!("{name}: {line}")))?;
+    if verdict.count > verdict.findings.len() as u64 {
+        console.line(&format!("{name}: … and {} more", verdict.count - verdict.findings.len() as u64))?;
+    }
+    verdict.unseen.iter().for_each(|line| console.remark(&format!("{line} (its blocks were checked)")));
+    let result = match verdict.count {
+        0 => "clean".to_owned(),
+        1 => "1 fault".to_owned(),
+        n => format!("{n} faults"),
+    };
+    let blocks = &verdict.blocks;
+    console.line(&format!(
+        "{name}: {result}; {} datasets, {} blocks, {} read, {} folders, {} files, {seconds:.1} s",
+        blocks.datasets,
+        blocks.blocks,
+        nice_bytes(blocks.bytes),
+        verdict.directories,
+        verdict.files,
+    ))
+}
+
+fn report(name: &str, verdict: &Verdict, seconds: f64) -> serde_json::Value {
+    json!({
+        "name": name,
+        "clean": verdict.count == 0,
+        "faults": verdict.count,
+        "findings": verdict.findings,
+        "datasets": verdict.blocks.datasets,
+        "blocks": verdict.blocks.blocks,
+        "bytes": verdict.blocks.bytes,
+        "objects": verdict.objects,
+        "directories": verdict.directories,
+        "files": verdict.files,
+        "not_looked_into": verdict.unseen,
+        "seconds": seconds,
+    })
+}

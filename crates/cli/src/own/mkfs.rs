@@ -1,0 +1,238 @@
+//! `cenote mkfs`: a pool image from a folder.
+//!
+//! From:   a folder, properties, and `SOURCE_DATE_EPOCH`, with which the same folder gives the same image.
+//! To:     a file that holds a pool with one file system.
+
+use std::fs::File;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use format::config::VERSION_FEATURES;
+use format::features::{self, Feature};
+use format::label;
+use pool::props::names;
+use pool::{CreateSpec, Options, Pool};
+use storage::host::{Access, Host};
+use zpl::{Filesystem, Time};
+
+use super::Mkfs;
+use super::copy::{Engine, Node, Policy, Progress, Root, ToPool, io_words};
+use super::stop::{STOPPED, Stop};
+use crate::args::{Assignments, assignment};
+use crate::compat::dataset_values::{self, Creation};
+use crate::messages::Failure;
+use crate::out::Console;
+
+/// Sectors of 4096 bytes, whatever the disk below: the image is made for others.
+const ASHIFT: u32 = 12;
+/// Bytes of changes collected before they are written. Fixed: the image follows from it.
+const DIRTY_MAX: u64 = 256 << 20;
+/// Space for each file or folder besides its contents: its dnode in two copies, its name, its attributes.
+const PER_FILE: u64 = 4 << 10;
+/// Space for the pool's own objects and for two txgs of them.
+const OVERHEAD: u64 = 16 << 20;
+/// Sizes of images are multiples of this.
+const GRAIN: u64 = 1 << 20;
+/// Reserve that keeps a full pool alive: a 32nd, but at least this much, of half the pool at most.
+const SLOP_MIN: u64 = 128 << 20;
+
+/// Carries out `mkfs`. Gives the exit status.
+///
+/// # Errors
+/// There is no image then.
+pub fn run(mkfs: &Mkfs, console: &mut Console) -> Result<u8, Failure> {
+    let image = mkfs.image.display().to_string();
+    let failed = |why: &dyn std::fmt::Display| Failure::refused(format!("cannot make '{image}': {why}"));
+    let stop = Stop::on_signals().map_err(|error| failed(&error))?;
+    let epoch = epoch()?;
+    let name = pool_name(mkfs)?;
+    let mut given = Assignments::default();
+    for text in &mkfs.options {
+        let (word, value) = assignment(text)?;
+        let property = pool::props::dataset::parse(word).map(|property| property.name);
+        if property.is_none() && !names::is_user_property(word) {
+            return Err(failed(&format!("'{word}' is no property of file systems")));
+        }
+        given.add(property.unwrap_or(word), value)?;
+    }
+    let enabled: Vec<&'static Feature> =
+        features::set("openzfs-2.1-linux").map(|set| set.features().collect()).unwrap_or_default();
+    let has = |feature: &Feature| enabled.iter().any(|other| other.name == feature.name);
+    let words: Vec<(&str, &str)> = given.iter().collect();
+    let Creation { local, mut filesystem } =
+        dataset_values::creation(&words, None, &has).map_err(|error| failed(&error))?;
+    if !mkfs.dir.is_dir() {
+        return Err(Failure::refused(format!("'{}' is not a folder", mkfs.dir.display())));
+    }
+    let size = match mkfs.size {
+        Some(size) => size,
+        None => size_to_fit(&mkfs.dir),
+    };
+    if size < label::MIN_DEVICE {
+        return Err(failed(&"an image has at least 64M"));
+    }
+    let host = match epoch {
+        Some(epoch) => Host::reproducible(seed(&name, epoch), epoch),
+        None => Host::system(),
+    };
+    let options = Options {
+        host: host.clone(),
+        stepwise: epoch.is_some(),
+        anonymous: epoch.is_some(),
+        dirty_max: if epoch.is_some() { DIRTY_MAX } else { Options::default().dirty_max },
+        ..Options::default()
+    };
+    filesystem.host = host;
+    let file = File::options().write(true).create_new(true).open(&mkfs.image);
+    let file = file.map_err(|error| match error.kind() {
+        std::io::ErrorKind::AlreadyExists => failed(&"it exists already").hint("remove it first"),
+        _ => failed(&io_words(&error)),
+    })?;
+    let made = file.set_len(size).map_err(|error| failed(&io_words(&error))).and_then(|()| {
+        let disk = pool::open_disk(&mkfs.image, Access::ReadWrite { exclusive: true })
+            .map_err(|error| failed(&error))?;
+        let spec = CreateSpec {
+            name: name.clone(),
+            disks: vec![Arc::new(disk)],
+            ashift: Some(ASHIFT),
+            version: VERSION_FEATURES,
+            features: enabled.clone(),
+            properties: Vec::new(),
+            root_properties: local,
+            comment: None,
+            compatibility: None,
+            filesystem,
+            initialise: zpl::initialiser(),
+            command: epoch.is_none().then(|| format!("cenote mkfs {image}")),
+        };
+        let pool = Pool::create(spec, options).map_err(|error| failed(&error))?;
+        fill(mkfs, &pool, epoch, &stop).map_err(|why| failed(&why))?;
+        pool.export().map_err(|error| failed(&error))
+    });
+    if made.is_err() || stop.asked() {
+        // Half an image is none; that it cannot be removed is worth a word of its own.
+        if let Err(error) = std::fs::remove_file(&mkfs.image) {
+            console.remark(&format!("'{image}' is incomplete and cannot be removed: {}", io_words(&error)));
+        }
+        made?;
+        console.remark(&format!("stopped: '{image}' was not made"));
+        return Ok(STOPPED);
+    }
+    if !mkfs.quiet {
+        let taken = std::fs::metadata(&mkfs.image).map_or(0, |data| data.blocks() * 512);
+        let nice = pool::props::number::nice_bytes;
+        console.remark(&format!("'{image}': pool '{name}', {} with {} in use", nice(size), nice(taken)));
+    }
+    Ok(0)
+}
+
+/// Copies the folder into the root file system.
+fn fill(mkfs: &Mkfs, pool: &Pool, epoch: Option<u64>, stop: &Stop) -> Result<(), String> {
+    let text = |error: &dyn std::fmt::Display| error.to_string();
+    let dataset = pool.open(&pool.name()).map_err(|error| text(&error))?;
+    let fs = Filesystem::open(dataset).map_err(|error| text(&error))?;
+    let progress = Progress::new(mkfs.quiet);
+    let policy = Policy {
+        preserve: true,
+        umask: 0,
+        latest: epoch.map(|secs| Time { secs: secs.min(i64::MAX as u64) as i64, nanos: 0 }),
+    };
+    let sink = ToPool::new(fs.clone(), (0, 0), None);
+    let dir = sink.dir(fs.root()).map_err(|error| text(&error))?;
+    let workers = match epoch {
+        Some(_) => 0,
+        None => 2 * std::thread::available_parallelism().map_or(1, usize::from),
+    };
+    let root = Root { node: Node::Local(mkfs.dir.clone()), dir, name: Vec::new() };
+    Engine::new(&sink, policy, &progress, stop, workers).run(vec![root]);
+    progress.settle();
+    match progress.errors.load(Ordering::Relaxed) {
+        0 => Ok(()),
+        n => Err(format!("{n} files could not be copied into it")),
+    }
+}
+
+/// `SOURCE_DATE_EPOCH`, seconds since 1970.
+fn epoch() -> Result<Option<u64>, Failure> {
+    let Some(text) = std::env::var_os("SOURCE_DATE_EPOCH").filter(|text| !text.is_empty()) else {
+        return Ok(None);
+    };
+    let secs = text.to_str().and_then(|text| text.parse().ok());
+    let wrong = || Failure::refused(format!("SOURCE_DATE_EPOCH is no number: '{}'", text.to_string_lossy()));
+    secs.map(Some).ok_or_else(wrong)
+}
+
+/// The name of the pool: as given, else that of the folder, without what names of pools cannot have. Not that of
+/// the image: the same folder gives the same image, wherever it is written.
+fn pool_name(mkfs: &Mkfs) -> Result<String, Failure> {
+    let check = |name: &str| names::check_pool(name, true);
+    if let Some(name) = &mkfs.name {
+        return match check(name) {
+            Ok(()) => Ok(name.clone()),
+            Err(error) => Err(Failure::refused(format!("cannot call a pool '{name}': {error}"))),
+        };
+    }
+    let dir = std::fs::canonicalize(&mkfs.dir).unwrap_or_default();
+    let name: String = dir
+        .file_name()
+        .unwrap_or_default()
+        .to_string_lossy()
+        .chars()
+        .map(|c| if c.is_ascii_alphanumeric() || "-_.".contains(c) { c } else { '-' })
+        .take(200)
+        .collect();
+    Ok(if check(&name).is_ok() { name } else { "image".to_owned() })
+}
+
+/// Randomness of a reproducible image: follows from its name and its moment (FNV-1a).
+fn seed(name: &str, epoch: u64) -> u64 {
+    let bytes = name.as_bytes().iter().copied().chain(epoch.to_le_bytes());
+    bytes.fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3))
+}
+
+/// Bytes of an image into which the folder fits even if nothing can be compressed.
+fn size_to_fit(dir: &Path) -> u64 {
+    let mut todo = vec![dir.to_path_buf()];
+    let mut need = OVERHEAD;
+    while let Some(dir) = todo.pop() {
+        // What cannot be read is the copy's to say.
+        let Ok(entries) = std::fs::read_dir(dir) else { continue };
+        for entry in entries.flatten() {
+            let Ok(data) = entry.metadata() else { continue };
+            need += PER_FILE + 2 * entry.file_name().as_bytes().len() as u64;
+            if data.is_dir() {
+                todo.push(entry.path());
+            } else if data.is_file() {
+                // Holes take nothing; indirect blocks and checksums a little.
+                let bytes = data.size().min(data.blocks() * 512 + (1 << 17)).next_multiple_of(4096);
+                need += bytes + bytes / 64;
+            }
+        }
+    }
+    image_size(need)
+}
+
+/// Bytes of a device that leaves `need` bytes to its user.
+fn image_size(need: u64) -> u64 {
+    // A little is left over, so that the image can be worked with.
+    let need = need + need / 32 + label::MIN_DEVICE / 8;
+    let with_reserve = need + (need / 31).max(SLOP_MIN.min(need));
+    with_reserve.max(label::MIN_DEVICE).next_multiple_of(GRAIN)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_image_leaves_room_for_its_contents_and_the_reserve() {
+        for need in [0, 1 << 20, 100 << 20, 1 << 30, 1 << 40] {
+            let size = image_size(need);
+            let slop = (size / 32).max((size / 2).min(SLOP_MIN));
+            assert!(size - slop >= need && size.is_multiple_of(GRAIN), "{need}");
+        }
+    }
+}

@@ -1,0 +1,235 @@
+//! Files without a mount: into pools, inside them, and out again.
+
+mod bed;
+
+use std::fs::{self, File, Permissions};
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::{FileExt, PermissionsExt, symlink};
+use std::path::Path;
+use std::process::Stdio;
+use std::time::Duration;
+
+use bed::{Bed, expect_same};
+use rustix::fs::{CWD, FileType, Mode, makedev, mknodat};
+
+/// Fields that a copy has of its own.
+const OWN: [&str; 3] = ["ino", "blocks", "ctime_ns"];
+
+/// Bytes that no codec makes smaller.
+fn noise(len: usize, seed: u64) -> Vec<u8> {
+    let mut state = seed | 1;
+    let mut next = || {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        state as u8
+    };
+    std::iter::repeat_with(&mut next).take(len).collect()
+}
+
+/// Every kind of file that this user can make.
+fn plant(top: &Path) {
+    let path = |name: &str| top.join(name);
+    fs::create_dir_all(path("d/e")).expect("made");
+    fs::write(path("d/noise"), noise(3_000_001, 7)).expect("made");
+    fs::write(path("d/text"), "the quick brown fox\n".repeat(40_000)).expect("made");
+    fs::write(path("empty"), "").expect("made");
+    fs::write(path("small"), "small\n").expect("made");
+    fs::write(path("a-b"), "sorts before a/b").expect("made");
+    fs::create_dir(path("a")).expect("made");
+    fs::write(path("a/b"), "x").expect("made");
+    fs::write(top.join(std::ffi::OsStr::from_bytes(b"caf\xe9")), "not UTF-8").expect("made");
+    let sparse = File::create(path("sparse")).expect("made");
+    sparse.set_len(64 << 20).expect("long");
+    sparse.write_all_at(b"in the middle", 50_000_000).expect("written");
+    let hole = File::create(path("hole-first")).expect("made");
+    hole.write_all_at(b"end", 300_000).expect("written");
+    File::create(path("hole-only")).expect("made").set_len(5 << 20).expect("long");
+    symlink("d/text", path("link")).expect("made");
+    symlink("/nowhere", path("dangling")).expect("made");
+    fs::hard_link(path("d/text"), path("d/e/text-too")).expect("made");
+    fs::hard_link(path("d/text"), path("text-also")).expect("made");
+    mknodat(CWD, path("fifo"), FileType::Fifo, Mode::from_raw_mode(0o640), 0).expect("made");
+    // Only root makes devices.
+    let device = |name: &str, kind, major, minor| {
+        let _ = mknodat(CWD, path(name), kind, Mode::from_raw_mode(0o600), makedev(major, minor));
+    };
+    device("null", FileType::CharacterDevice, 1, 3);
+    device("disk", FileType::BlockDevice, 259, 300_000);
+    if rustix::process::geteuid().is_root() {
+        rustix::fs::chown(path("small"), Some(rustix::fs::Uid::from_raw(12345)), None).expect("given away");
+    }
+    // Not every file system takes these.
+    let _ = xattr::set(path("small"), "user.colour", b"blue");
+    let _ = xattr::set(path("d"), "user.long", &[b'a'; 2000]);
+    fs::set_permissions(path("small"), Permissions::from_mode(0o4750)).expect("set");
+    fs::set_permissions(path("d/e"), Permissions::from_mode(0o1777)).expect("set");
+    for name in ["d/noise", "d", "small"] {
+        let time = std::time::UNIX_EPOCH + Duration::new(946_684_799, 123_456_789);
+        File::open(path(name)).expect("there").set_modified(time).expect("set");
+    }
+    fs::set_permissions(path("a"), Permissions::from_mode(0o555)).expect("set");
+}
+
+#[test]
+fn what_goes_into_a_pool_comes_out_of_it() {
+    for properties in [&["compression=lz4"][..], &["recordsize=4K", "xattr=sa"], &["recordsize=1M"]] {
+        let bed = Bed::with_tank(256, properties);
+        plant(&bed.path("src"));
+        let wanted = bed.manifest("src");
+        bed.run(&["cp", "-rp", "src", "tank/fs:/"]).good();
+        // Holes are kept as far as whole records are holes.
+        expect_same(&bed.list("tank/fs:/src"), &wanted, &["ino", "blocks", "ctime_ns", "data"]);
+        bed.run(&["cp", "-rp", "tank/fs:/src", "out"]).good();
+        expect_same(&bed.manifest("out"), &wanted, &["ino", "blocks", "ctime_ns", "data"]);
+        let taken =
+            std::os::unix::fs::MetadataExt::blocks(&fs::metadata(bed.path("out/sparse")).expect("there"));
+        assert!(taken * 512 < 4 << 20, "the copy is sparse");
+        // From pool to pool, and over what is there already.
+        bed.run(&["cp", "-rp", "tank/fs:/src", "tank/fs:/again"]).good();
+        bed.run(&["cp", "-rp", "tank/fs:/src/.", "tank/fs:/again"]).good();
+        expect_same(&bed.list("tank/fs:/again"), &bed.list("tank/fs:/src"), &OWN);
+        bed.run(&["rm", "-r", "tank/fs:/src", "tank/fs:/again"]).good();
+        assert_eq!(bed.list("tank/fs:/").len(), 1);
+        bed.run(&["zpool", "export", "tank"]).good();
+        bed.expect_sound("tank");
+    }
+}
+
+#[test]
+fn a_copy_without_p_belongs_to_whoever_made_it() {
+    let bed = Bed::with_tank(128, &[]);
+    plant(&bed.path("src"));
+    let done = bed.run(&["cp", "-r", "--json", "src", "tank/fs:/"]).good();
+    let summary: serde_json::Value = serde_json::from_str(&done).expect("JSON");
+    assert!(summary["errors"] == 0 && summary["hard_links"] == 2 && summary["stopped"] == false, "{summary}");
+    let list = bed.list("tank/fs:/src");
+    let small = list.iter().find(|entry| entry["path"] == "small").expect("copied");
+    assert_eq!(small["uid"], rustix::process::geteuid().as_raw());
+    assert!(
+        small["mode"].as_str().is_some_and(|mode| mode.starts_with('0')) && small.get("xattrs").is_none()
+    );
+}
+
+#[test]
+fn names_are_made_moved_shown_and_removed() {
+    let bed = Bed::with_tank(64, &[]);
+    bed.run(&["mkdir", "-p", "tank/fs:/a/b/c"]).good();
+    bed.run(&["mkdir", "-p", "tank/fs:/a/b"]).good();
+    bed.run(&["mkdir", "tank/fs:/a"]).refused("cannot create 'tank/fs:/a': file exists");
+    fs::write(bed.path("hello"), "hello\n").expect("made");
+    bed.run(&["cp", "hello", "tank/fs:/a/b/c"]).good();
+    bed.run(&["mv", "tank/fs:/a/b/c/hello", "tank/fs:/a/greeting"]).good();
+    assert_eq!(bed.run(&["cat", "tank/fs:/a/greeting"]).good(), "hello\n");
+    assert_eq!(bed.run(&["ls", "tank/fs:/a"]).good(), "b\ngreeting\n");
+    let tree = bed.run(&["tree", "tank/fs:/"]).good();
+    let drawn = "tank/fs:/\n└── a\n    ├── b\n    │   └── c\n    └── greeting\n\n3 folders, 1 files\n";
+    assert_eq!(tree, drawn);
+    assert!(bed.run(&["stat", "tank/fs:/a/greeting"]).good().contains("   size  6 bytes"));
+    assert!(bed.run(&["du", "-s", "tank/fs:/"]).good().ends_with("\ttank/fs:/\n"));
+    bed.run(&["rm", "tank/fs:/a"]).refused("'tank/fs:/a' is a folder: remove folders with -r");
+    bed.run(&["rm", "-r", "tank/fs:/a"]).good();
+    bed.run(&["rm", "tank/fs:/a"]).refused("cannot remove 'tank/fs:/a': no such file or directory");
+    bed.run(&["rm", "-f", "tank/fs:/a"]).good();
+}
+
+#[test]
+fn mistakes_are_one_line_and_leave_nothing_behind() {
+    let bed = Bed::with_tank(64, &[]);
+    fs::create_dir(bed.path("dir")).expect("made");
+    fs::write(bed.path("file"), "x").expect("made");
+    bed.run(&["ls", "tank/none:/"]).refused("cannot open 'tank/none': dataset does not exist");
+    bed.run(&["ls", "none:/"]).refused("cannot open 'none': dataset does not exist");
+    bed.run(&["cp", "missing", "tank/fs:/"]).refused("cannot read 'missing': no such file or directory");
+    bed.run(&["cp", "dir", "tank/fs:/"]).refused("'dir' is a folder: copy folders with -r");
+    bed.run(&["cp", "-r", "file", "dir", "tank/fs:/none"])
+        .refused("'tank/fs:/none' does not exist: several copies need a folder");
+    bed.run(&["cp", "file", "tank/fs:/none/file"])
+        .refused("cannot write 'tank/fs:/none/file': no such file or directory");
+    let long = format!("tank/fs:/{}", "n".repeat(300));
+    let done = bed.run(&["cp", "file", &long]);
+    assert!(
+        done.status == 1 && done.err.contains("file name too long") && done.err.lines().count() == 1,
+        "{done:?}"
+    );
+    bed.run(&["mkdir", "tank/fs:/a"]).good();
+    bed.run(&["cp", "-r", "tank/fs:/a", "tank/fs:/a/b"]).refused("cannot copy 'tank/fs:/a' into itself");
+    assert_eq!(bed.run(&["cp", "tank/fs:/a"]).status, 2);
+    // One that cannot be copied does not keep the others.
+    let done = bed.run(&["cp", "missing", "file", "tank/fs:/a"]);
+    assert!(done.status == 1 && done.err.lines().count() == 1, "{done:?}");
+    assert_eq!(bed.run(&["ls", "tank/fs:/a"]).good(), "file\n");
+    fs::write(bed.path("junk"), noise(100_000, 3)).expect("made");
+    bed.run(&["check", "junk"]).refused("'junk' holds no pool");
+    bed.run(&["zpool", "export", "tank"]).good();
+    bed.expect_sound("tank");
+}
+
+#[test]
+fn a_full_pool_ends_a_copy_with_one_line() {
+    let bed = Bed::with_tank(64, &["compression=off"]);
+    fs::create_dir(bed.path("src")).expect("made");
+    for i in 0..40 {
+        fs::write(bed.path(&format!("src/{i:02}")), noise(3 << 20, i + 1)).expect("made");
+    }
+    for _ in 0..2 {
+        let done = bed.run(&["cp", "-r", "src", "tank/fs:/"]);
+        assert!(
+            done.status == 1 && done.err.lines().count() == 1 && done.err.contains("no space left"),
+            "{done:?}"
+        );
+        // What is there is whole.
+        for entry in bed.list("tank/fs:/src") {
+            assert!(entry["type"] == "dir" || entry["size"] == 3 << 20, "{entry}");
+        }
+        bed.run(&["rm", "-r", "tank/fs:/src"]).good();
+    }
+    fs::write(bed.path("one"), noise(3 << 20, 99)).expect("made");
+    bed.run(&["cp", "one", "tank/fs:/"]).good();
+    bed.run(&["zpool", "export", "tank"]).good();
+    bed.expect_sound("tank");
+}
+
+#[test]
+fn an_interrupted_copy_is_consistent() {
+    let bed = Bed::with_tank(512, &["compression=gzip-9"]);
+    fs::create_dir(bed.path("src")).expect("made");
+    for i in 0..60 {
+        fs::write(bed.path(&format!("src/{i:02}")), noise(2 << 20, i + 1)).expect("made");
+    }
+    let mut command = bed.command(&["cp", "-r", "src", "tank/fs:/"]);
+    let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("it starts");
+    std::thread::sleep(Duration::from_millis(300));
+    let pid = rustix::process::Pid::from_child(&child);
+    // It may be done already; then there is nothing to interrupt.
+    let _ = rustix::process::kill_process(pid, rustix::process::Signal::INT);
+    let done = bed::Done::from(child.wait_with_output().expect("it ends"));
+    assert!([0, 130].contains(&done.status), "{done:?}");
+    for entry in bed.list("tank/fs:/") {
+        assert!(entry["type"] == "dir" || entry["size"] == 2 << 20, "{entry}");
+    }
+    bed.run(&["zpool", "export", "tank"]).good();
+    bed.expect_sound("tank");
+}
+
+#[test]
+fn the_same_folder_gives_the_same_image() {
+    let bed = Bed::new();
+    plant(&bed.path("src"));
+    for image in ["a.img", "b.img"] {
+        let mut command = bed.command(&["mkfs", "-q", "-d", "src", "-o", "compression=zstd-3", image]);
+        let output = command.env("SOURCE_DATE_EPOCH", "1700000000").output().expect("it starts");
+        bed::Done::from(output).good();
+        // Reading changes times of access; these are not what the image is made of.
+        let _ = fs::read(bed.path("src/d/text"));
+    }
+    let read = |image: &str| fs::read(bed.path(image)).expect("an image");
+    assert!(read("a.img") == read("b.img"), "the images are identical");
+    bed.run(&["mkfs", "-d", "src", "a.img"]).refused("cannot make 'a.img': it exists already");
+    bed.run(&["mkfs", "-q", "-d", "src", "--name", "tank", "-o", "recordsize=16K", "tank.img"]).good();
+    let list = bed.run(&["-d", "tank.img", "ls", "-R", "--json", "--sha256", "tank:/"]).objects();
+    expect_same(&list, &bed.manifest("src"), &["ino", "blocks", "ctime_ns", "data"]);
+    bed.expect_sound("tank");
+    bed.run(&["mkfs", "-d", "src", "-o", "compression=fast", "c.img"]);
+    assert!(!bed.path("c.img").exists());
+}

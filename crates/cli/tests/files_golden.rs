@@ -1,0 +1,56 @@
+//! Pools made by OpenZFS are listed exactly as their manifests say.
+
+mod bed;
+
+use std::process::Command;
+
+use bed::{Bed, Done, root};
+use serde_json::Value;
+
+fn manifest(pool: &str) -> Value {
+    let plain = root().join(format!("fixtures/golden/{pool}.json"));
+    let text = match std::fs::read(&plain) {
+        Ok(text) => text,
+        Err(_) => {
+            let packed = plain.with_extension("json.zst");
+            Command::new("zstd").args(["-d", "-q", "-c"]).arg(packed).output().expect("zstd is here").stdout
+        }
+    };
+    serde_json::from_slice(&text).expect("a manifest")
+}
+
+fn expect_as_in_manifest(pool: &str) {
+    let bed = Bed::new();
+    let unpack = root().join("fixtures/golden/unpack");
+    let done =
+        Done::from(Command::new(unpack).arg(pool).arg(bed.path("images")).output().expect("it starts"));
+    assert_eq!(done.status, 0, "{done:?}");
+    let manifest = manifest(pool);
+    for dataset in manifest["datasets"].as_array().expect("datasets") {
+        let Some(files) = dataset["files"].as_array() else { continue };
+        let name = dataset["name"].as_str().expect("a name");
+        let place = format!("{name}:/");
+        let list = bed.run(&["-d", "images", "ls", "-R", "--json", "--sha256", &place]).objects();
+        assert_eq!(list.len(), files.len(), "{name}");
+        for (mut found, wanted) in list.into_iter().zip(files) {
+            // A mounted snapshot's root shows the number of its place in .zfs/snapshot.
+            if name.contains('@') && wanted["path"] == "." {
+                found["ino"] = wanted["ino"].clone();
+            }
+            assert_eq!(&found, wanted, "{name}");
+        }
+    }
+    let check = bed.run(&["check", "images"]);
+    assert!(check.status == 0 && check.out.contains(": clean"), "{check:?}");
+}
+
+macro_rules! golden {
+    ($($pool:ident)*) => {
+        $(#[test]
+        fn $pool() {
+            expect_as_in_manifest(stringify!($pool));
+        })*
+    };
+}
+
+golden!(gcomp grec gsum gashift9 gashift12 gashift13 gstripe gv28 gcompat21 ggrub2 gfreebsd20 gposix);

@@ -1,0 +1,268 @@
+//! Long work: many txgs beside the model, the same bytes from the same seed, full pools.
+
+use std::process::Command;
+
+use sim::{Machine, Story, seeds};
+use storage::host::{CrashPolicy, Disk, SeededEntropy};
+
+/// What OpenZFS says of the disks of a closed pool; nothing where it is not installed.
+fn expect_zdb_pleased(story: &Story) {
+    let folder = tempfile::tempdir().unwrap();
+    let images = story.write_images(folder.path()).unwrap();
+    let oracle = concat!(env!("CARGO_MANIFEST_DIR"), "/../../oracle/zdb-check");
+    let Ok(out) = Command::new(oracle).arg("tank").args(images).output() else { return };
+    let said = format!("{}{}", String::from_utf8_lossy(&out.stdout), String::from_utf8_lossy(&out.stderr));
+    // 2: zdb is not installed here.
+    assert!(out.status.success() || out.status.code() == Some(2), "{said}");
+}
+
+/// Fifty txgs of random work, closed and opened at random points.
+fn work(machine: Machine, seed: u64, for_zdb: bool) -> Story {
+    let chance = SeededEntropy::new(seed);
+    let mut story = Story::on(machine, seed);
+    if for_zdb {
+        story.without_links();
+    }
+    for _ in 0..50 {
+        let count = chance.below(25) as usize;
+        story.live(&chance, count, 100_000).sync();
+        match chance.below(12) {
+            0 => {
+                story.expect_model();
+                story.reboot();
+            }
+            1 => {
+                story.export().reboot();
+                story.expect_model();
+            }
+            2 => {
+                story.cut_power(CrashPolicy::LoseAllUnflushed);
+            }
+            3 => {
+                story.expect_clean();
+            }
+            _ => {}
+        }
+        story.forget();
+    }
+    story.expect_model();
+    story.expect_clean();
+    story.export();
+    story
+}
+
+#[test]
+fn fifty_txgs_of_random_work_match_the_model() {
+    for seed in seeds(3) {
+        println!(
+            "seed {seed}: CENOTE_SIM_SEED={seed} cargo test -p cenote-sim --test work fifty_txgs_of_random_work_match_the_model"
+        );
+        let machine = Machine {
+            disks: 1 + (seed % 3) as usize,
+            ashift: [9, 12, 13][(seed % 3) as usize],
+            workers: 1 + (seed % 2) as usize,
+            ..Machine::default()
+        };
+        work(machine, seed, false);
+    }
+}
+
+#[test]
+fn zdb_is_pleased_after_fifty_txgs_of_random_work() {
+    let machine = Machine { ashift: 12, ..Machine::striped(2) };
+    expect_zdb_pleased(&work(machine, 1, true));
+}
+
+/// A number that differs when any byte of any disk does.
+fn sum(story: &Story) -> Vec<u64> {
+    let sum_of = |disk: storage::host::ScriptedDisk| {
+        let mut bytes = vec![0; disk.size() as usize];
+        disk.read_at(&mut bytes, 0).unwrap();
+        let words = bytes.chunks_exact(8).map(|word| u64::from_le_bytes(word.try_into().unwrap()));
+        words.fold(0xcbf2_9ce4_8422_2325u64, |sum, word| {
+            (sum ^ word).wrapping_mul(0x0100_0000_01b3).rotate_left(17)
+        })
+    };
+    story.script().disks().into_iter().map(sum_of).collect()
+}
+
+#[test]
+fn the_same_seed_gives_the_same_disks() {
+    let one = |seed, workers| {
+        let mut story = Story::on(Machine { workers, ..Machine::striped(2) }, seed);
+        let chance = SeededEntropy::new(seed);
+        for _ in 0..6 {
+            story.live(&chance, 20, 60_000).sync();
+        }
+        story.export();
+        sum(&story)
+    };
+    let first = one(1, 1);
+    assert_eq!(first, one(1, 1), "again");
+    assert_eq!(first, one(1, 2), "with two workers");
+    assert_ne!(first, one(2, 1), "another seed, other bytes");
+}
+
+#[test]
+fn the_same_calls_give_the_same_disks_when_memory_sets_the_borders() {
+    let one = || {
+        let mut story = Story::on(Machine { workers: 2, dirty_max: 1 << 20, ..Machine::default() }, 3);
+        let mut data = vec![0; 100_000];
+        for i in 0..80 {
+            data[i] = 1;
+            story.write(&format!("/f{}", i % 20), &data);
+        }
+        story.forget_unasked_syncs();
+        story.sync().export();
+        sum(&story)
+    };
+    assert_eq!(one(), one());
+}
+
+#[test]
+fn a_full_pool_says_so_and_is_usable_again_when_emptied() {
+    for ashift in [9, 12] {
+        let machine = Machine { ashift, properties: vec![("compression", 2)], ..Machine::default() };
+        let mut story = Story::on(machine, 5);
+        let chance = SeededEntropy::new(5);
+        let mut capacities = Vec::new();
+        for round in 0..5 {
+            let mut stored = 0;
+            for number in 0.. {
+                let path = format!("/f{number}");
+                let len = if round % 2 == 0 { 128 << 10 } else { 1 + chance.below(40_000) as usize };
+                let before = story.model().content(&path).map_or(0, |data| data.len());
+                match story.try_write_at(&path, before as u64, &vec![number as u8 | 1; len]) {
+                    Ok(()) => stored += len,
+                    Err(zpl::Error::NoSpace | zpl::Error::Quota) => break,
+                    Err(error) => panic!("round {round}: {error}"),
+                }
+            }
+            story.forget_unasked_syncs();
+            story.sync();
+            story.expect_model();
+            story.expect_clean();
+            capacities.push(stored);
+            if round == 2 {
+                story.reboot();
+            }
+            // A full pool still lets go of what it holds.
+            let files: Vec<String> = story.model().files().cloned().collect();
+            for path in &files {
+                story.unlink(path);
+            }
+            story.forget_unasked_syncs();
+            story.sync().sync().sync();
+            story.expect_clean();
+        }
+        println!("ashift {ashift}: {capacities:?} bytes");
+        let whole: Vec<_> = capacities.iter().step_by(2).collect();
+        assert!(*whole[0] > 16 << 20, "a pool of 64 MiB holds more than {} bytes", whole[0]);
+        assert!(
+            whole.iter().all(|bytes| **bytes * 20 > whole[0] * 19),
+            "nothing is lost by filling: {capacities:?}"
+        );
+        story.write("/after", "all is well").sync().reboot();
+        story.expect_file("/after", "all is well");
+    }
+}
+
+#[test]
+fn an_overwrite_of_everything_in_a_nearly_full_pool_is_done_or_refused() {
+    let mut story = Story::on(Machine { properties: vec![("compression", 2)], ..Machine::default() }, 6);
+    let mut full = false;
+    for round in 0..12u8 {
+        for number in 0..100 {
+            let data = vec![round + 1; 128 << 10];
+            match story.try_write_at(&format!("/f{number}"), 0, &data) {
+                Ok(()) => {}
+                Err(zpl::Error::NoSpace | zpl::Error::Quota) => full = true,
+                Err(error) => panic!("round {round}: {error}"),
+            }
+        }
+        story.forget_unasked_syncs();
+        story.sync();
+        story.expect_clean();
+    }
+    println!("refused something: {full}");
+    story.reboot();
+    story.expect_clean();
+}
+
+/// The file at `path`, made if need be, outside the model.
+fn file(story: &Story, path: &str) -> format::ObjectId {
+    let fs = story.fs();
+    match fs.resolve(path.as_bytes(), true) {
+        Ok(id) => id,
+        Err(_) => {
+            let new = zpl::NewNode::new(zpl::FileKind::Regular, 0o644);
+            fs.create(fs.root(), &path.as_bytes()[1..], &new).unwrap()
+        }
+    }
+}
+
+#[test]
+fn large_records_go_into_a_pool_without_large_holes() {
+    let machine = Machine {
+        disk_bytes: 128 << 20,
+        ashift: 12,
+        dirty_max: 32 << 20,
+        properties: vec![("compression", 2), ("recordsize", 4 << 10)],
+        ..Machine::default()
+    };
+    let mut story = Story::on(machine, 8);
+    let chance = SeededEntropy::new(8);
+    let small = file(&story, "/small");
+    let mut records = 0;
+    while story.fs().write(small, records << 12, &[3; 1 << 20]).is_ok() {
+        records += 256;
+        story.forget_unasked_syncs();
+    }
+    // A seventh freed, then overwritten at random until the holes are everywhere, then every second one freed.
+    for number in (0..records).filter(|_| chance.below(7) == 0) {
+        story.fs().punch(small, number << 12, 4096).unwrap();
+    }
+    for _ in 0..35 {
+        story.pool().sync().unwrap();
+        story.forget_unasked_syncs();
+        for _ in 0..records / 20 {
+            story.fs().write(small, chance.below(records) << 12, &[5; 4096]).unwrap();
+        }
+    }
+    for number in (0..records).step_by(2) {
+        story.fs().punch(small, number << 12, 4096).unwrap();
+    }
+    (0..4).for_each(|_| story.pool().sync().unwrap());
+    let large = vec![("recordsize".to_owned(), Some(pool::props::Value::Number(1 << 20)))];
+    story.pool().set_properties("tank/fs", large).unwrap();
+    let large = file(&story, "/large");
+    for number in 0..20 {
+        story.fs().write(large, number << 20, &[9; 1 << 20]).unwrap();
+        story.pool().sync().unwrap();
+    }
+    story.forget_unasked_syncs();
+    let findings = story.check();
+    assert!(findings.is_empty(), "{findings:#?}");
+    let object = story.fs().dataset().objset().object(large).unwrap();
+    let in_pieces = |number: &u64| object.synced_ptr(*number).unwrap().block().unwrap().is_gang();
+    assert!((0..20).filter(in_pieces).count() > 5, "no hole takes a record whole");
+    drop(object);
+    // What lies in pieces is read back, overwritten, removed.
+    story.reboot();
+    let mut back = vec![0; 1 << 20];
+    for number in 0..20 {
+        story.fs().read(large, number << 20, &mut back).unwrap();
+        assert!(back.iter().all(|byte| *byte == 9), "record {number}");
+    }
+    story.fs().write(large, 5 << 20, &[8; 3 << 20]).unwrap();
+    story.forget_unasked_syncs();
+    let findings = story.check();
+    assert!(findings.is_empty(), "{findings:#?}");
+    story.export();
+    expect_zdb_pleased(&story);
+    story.reboot();
+    story.fs().truncate(large, 0).unwrap();
+    story.forget_unasked_syncs();
+    let findings = story.check();
+    assert!(findings.is_empty(), "{findings:#?}");
+}
