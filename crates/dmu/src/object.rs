@@ -133,7 +133,7 @@ pub struct Object {
 enum Place {
     Memory(Record),
     Zeros,
-    Disk(Dnode),
+    Disk(Box<Dnode>),
 }
 
 impl Object {
@@ -318,7 +318,7 @@ impl Object {
             }
         }
         match &state.disk {
-            Some(dnode) if blkid <= dnode.max_blkid => Place::Disk(dnode.clone()),
+            Some(dnode) if blkid <= dnode.max_blkid => Place::Disk(Box::new(dnode.clone())),
             _ => Place::Zeros,
         }
     }
@@ -515,7 +515,7 @@ impl Object {
     /// # Panics
     /// If the object has more than one block, or `size` is not a whole number of sectors.
     pub fn set_block_size(self: &Arc<Self>, tx: &Tx, size: u64) -> Result<()> {
-        assert!(size > 0 && size % 512 == 0 && size <= format::MAX_BLOCK, "block sizes are whole sectors");
+        assert!(size > 0 && size.is_multiple_of(512) && size <= format::MAX_BLOCK, "block sizes are whole sectors");
         let empty = {
             let state = self.lock();
             assert_eq!(state.head.max_blkid, 0, "only an object of one block changes its block size");
@@ -643,7 +643,7 @@ impl Object {
         // A failed prefetch is no failure: the reader meets the same error and reports it.
         let read = |ptr: BlockPtr| drop(self.storage().read(&ptr));
         let done: Result<(), Error> =
-            self.storage().workers().map_ordered(wanted.into_iter(), usize::MAX, read, |()| Ok(()));
+            self.storage().workers().map_ordered(wanted, usize::MAX, read, |()| Ok(()));
         debug_assert!(done.is_ok(), "the sink never fails");
     }
 

@@ -174,7 +174,7 @@ fn leaf_of(object: &Object, block0: &Record, header: &Header, hash: u64) -> Resu
     let blkid = if slot.blkid == 0 {
         header.leaf_at(block0, slot)
     } else {
-        header.leaf_at(&*object.block(slot.blkid)?, slot)
+        header.leaf_at(&object.block(slot.blkid)?, slot)
     }
     .map_err(bad(object))?;
     let record = object.block(blkid)?;
@@ -208,10 +208,12 @@ fn insert_locked(
                 return Err(Error::Exists);
             }
             match value.as_u64() {
-                Some(number) if name.len() < micro::NAME_LIMIT && value.fits_micro() => {
-                    if insert_micro(object, tx, block, name, number, index)? {
-                        return Ok(());
-                    }
+                Some(number)
+                    if name.len() < micro::NAME_LIMIT
+                        && value.fits_micro()
+                        && insert_micro(object, tx, block, name, number, index)? =>
+                {
+                    return Ok(());
                 }
                 _ => {}
             }
@@ -315,12 +317,12 @@ fn copy_table(object: &Arc<Object>, tx: &Tx, header: &Header, growth: &fat::Grow
     let size = 1usize << header.block_shift;
     match &growth.old {
         None => {
-            let table = double_table(header.embedded_table(&*object.block(0)?));
+            let table = double_table(header.embedded_table(&object.block(0)?));
             object.put_block(tx, growth.new.start, Arc::new(table));
         }
         Some(old) => {
             for (i, blkid) in old.clone().enumerate() {
-                let table = double_table(&*object.block(blkid)?);
+                let table = double_table(&object.block(blkid)?);
                 for (half, at) in table.chunks_exact(size).zip(growth.new.start + 2 * i as u64..) {
                     object.put_block(tx, at, Arc::new(half.to_vec()));
                 }

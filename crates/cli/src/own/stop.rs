@@ -34,10 +34,4 @@ impl Stop {
     pub fn asked(&self) -> bool {
         self.0.load(Ordering::Relaxed)
     }
-
-    /// Asks for it.
-    #[cfg(test)]
-    pub fn ask(&self) {
-        self.0.store(true, Ordering::Relaxed);
-    }
 }

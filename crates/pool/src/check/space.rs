@@ -99,7 +99,7 @@ fn differ(
     report: &mut dyn FnMut(Finding),
 ) {
     let clip = |set: &Segments| -> Vec<(u64, u64)> {
-        let first = set.containing(start).map(|(s, e)| (s, e));
+        let first = set.containing(start);
         let rest = set
             .iter_from(start)
             .take_while(|(s, _)| *s < end)

@@ -156,7 +156,7 @@ pub(crate) fn list(
     let mut queue = vec![(top.to_owned(), dir, 0)];
     while let Some((name, dir_id, level)) = queue.pop() {
         let dir = mos.dir(dir_id)?;
-        let head = describe(inner, name.clone(), dir_id, dir.clone(), dir.head_dataset)?;
+        let head = describe(inner, name.clone(), dir_id, dir, dir.head_dataset)?;
         let names = head.phys.snapnames_zap;
         found.push(head);
         // Snapshots count as one level below their dataset.
@@ -166,7 +166,7 @@ pub(crate) fn list(
                 let entry = entry?;
                 let Some(id) = entry.number() else { continue };
                 let full = format!("{name}@{}", String::from_utf8_lossy(&entry.name));
-                snaps.push(describe(inner, full, dir_id, dir.clone(), ObjectId(id))?);
+                snaps.push(describe(inner, full, dir_id, dir, ObjectId(id))?);
             }
             snaps.sort_by_key(|snap| snap.phys.creation_txg);
             found.extend(snaps);
