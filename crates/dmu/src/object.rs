@@ -8,8 +8,8 @@ use std::sync::{Arc, Mutex, MutexGuard, RwLock};
 
 use format::blkptr::{BlockPtr, SIZE as PTR};
 use format::dnode::{self, Dnode};
-use format::{ByteOrder, ObjectId, ObjectType};
 use format::zap::micro::Index;
+use format::{ByteOrder, ObjectId, ObjectType};
 use storage::{Record, Storage};
 
 use crate::budget::{OBJECT_COST, RECORD_COST};
@@ -390,9 +390,7 @@ impl Object {
                     Ok(BlockPtr::Hole(_)) => return Ok(Arc::new(vec![0; self.block_size() as usize])),
                     Ok(ptr) => match read(self.storage(), &ptr) {
                         Ok(record) => return self.sized(record, dnode.block_size),
-                        Err(source) => {
-                            (Some(ptr), Error::Block { object: self.id, level: 0, blkid, source })
-                        }
+                        Err(source) => (Some(ptr), Error::Block { object: self.id, level: 0, blkid, source }),
                     },
                     Err(error) => (None, error),
                 },
@@ -515,7 +513,10 @@ impl Object {
     /// # Panics
     /// If the object has more than one block, or `size` is not a whole number of sectors.
     pub fn set_block_size(self: &Arc<Self>, tx: &Tx, size: u64) -> Result<()> {
-        assert!(size > 0 && size.is_multiple_of(512) && size <= format::MAX_BLOCK, "block sizes are whole sectors");
+        assert!(
+            size > 0 && size.is_multiple_of(512) && size <= format::MAX_BLOCK,
+            "block sizes are whole sectors"
+        );
         let empty = {
             let state = self.lock();
             assert_eq!(state.head.max_blkid, 0, "only an object of one block changes its block size");
@@ -610,7 +611,14 @@ impl Object {
         Ok(None)
     }
 
-    fn next_below(&self, dnode: &Dnode, ptr: &BlockPtr, level: u8, base: u64, from: u64) -> Result<Option<u64>> {
+    fn next_below(
+        &self,
+        dnode: &Dnode,
+        ptr: &BlockPtr,
+        level: u8,
+        base: u64,
+        from: u64,
+    ) -> Result<Option<u64>> {
         if ptr.is_hole() {
             return Ok(None);
         }
@@ -623,28 +631,13 @@ impl Object {
         for (i, raw) in indirect.chunks_exact(PTR).enumerate().skip(first) {
             let child = BlockPtr::decode(raw, ByteOrder::Little).map_err(Error::corrupt(self.id))?;
             let child_base = base + ((i as u64) << shift);
-            if let Some(found) = self.next_below(dnode, &child, level - 1, child_base, from.max(child_base))? {
+            if let Some(found) =
+                self.next_below(dnode, &child, level - 1, child_base, from.max(child_base))?
+            {
                 return Ok(Some(found));
             }
         }
         Ok(None)
-    }
-
-    /// Hands the data blocks of `blkids` that lie on disk to the workers so that they are decompressed in the
-    /// cache before a reader asks for them.
-    pub fn prefetch(&self, blkids: std::ops::Range<u64>) {
-        let wanted: Vec<BlockPtr> = blkids
-            .filter_map(|blkid| match self.place(blkid) {
-                Place::Disk(dnode) => self.ptr_in(&dnode, blkid).ok(),
-                _ => None,
-            })
-            .filter(|ptr| ptr.block().is_some_and(|block| self.storage().cache().get(block).is_none()))
-            .collect();
-        // A failed prefetch is no failure: the reader meets the same error and reports it.
-        let read = |ptr: BlockPtr| drop(self.storage().read(&ptr));
-        let done: Result<(), Error> =
-            self.storage().workers().map_ordered(wanted, usize::MAX, read, |()| Ok(()));
-        debug_assert!(done.is_ok(), "the sink never fails");
     }
 
     pub(crate) fn mark_gone(self: &Arc<Self>, tx: &Tx) {

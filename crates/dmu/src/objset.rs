@@ -208,7 +208,8 @@ impl Objset {
     }
 
     fn with(storage: Arc<Storage>, budget: Arc<DirtyBudget>, root: Root) -> Objset {
-        let shared = Arc::new(Shared { storage, budget, dirty: Mutex::default(), changes: AtomicU64::new(0) });
+        let shared =
+            Arc::new(Shared { storage, budget, dirty: Mutex::default(), changes: AtomicU64::new(0) });
         let meta_dnode = root.phys.meta_dnode.clone();
         let blocks = if root.ptr.is_hole() { 0 } else { meta_dnode.max_blkid + 1 };
         let numbers = Numbers {
@@ -226,7 +227,12 @@ impl Objset {
                 objects.insert(special.id(), Arc::new(object));
             }
         }
-        Objset { shared, meta, inner: Mutex::new(Inner { objects, numbers, syncs: 0 }), root: Mutex::new(root) }
+        Objset {
+            shared,
+            meta,
+            inner: Mutex::new(Inner { objects, numbers, syncs: 0 }),
+            root: Mutex::new(root),
+        }
     }
 
     fn lock(&self) -> MutexGuard<'_, Inner> {
@@ -427,7 +433,8 @@ impl Objset {
             let mut slot = 0;
             while slot < SLOTS_PER_BLOCK {
                 let id = base + slot as u64;
-                if block.get(slot * SLOT) == Some(&0) && id != 0 && !inner.objects.contains_key(&ObjectId(id)) {
+                if block.get(slot * SLOT) == Some(&0) && id != 0 && !inner.objects.contains_key(&ObjectId(id))
+                {
                     inner.numbers.reusable.insert(id);
                 }
                 slot += slots_at(&block, slot);
@@ -468,7 +475,15 @@ impl Objset {
         let mut dirty = self.shared.lock_dirty();
         let taken: Vec<_> = Special::ALL.iter().filter_map(|s| dirty.remove(&s.id())).collect();
         drop(dirty);
-        Frozen { objects: taken.into_iter().map(|object| { let c = object.close(); (object, c) }).collect() }
+        Frozen {
+            objects: taken
+                .into_iter()
+                .map(|object| {
+                    let c = object.close();
+                    (object, c)
+                })
+                .collect(),
+        }
     }
 
     /// Objects freed by a finished sync may be used again; idle clean objects leave memory.

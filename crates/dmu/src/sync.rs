@@ -372,7 +372,9 @@ impl Objset {
             workers.map_ordered(
                 leaves,
                 workers.count() * WINDOW_PER_WORKER,
-                |(fill, leaf)| (leaf.blkid, fill, leaf.plan.encoding(&salt, min_alloc).encode(&leaf.record), leaf.record),
+                |(fill, leaf)| {
+                    (leaf.blkid, fill, leaf.plan.encoding(&salt, min_alloc).encode(&leaf.record), leaf.record)
+                },
                 |(blkid, fill, encoded, record)| {
                     tree.set(ctx, blkid, encoded, fill)?;
                     if let Some(block) = tree.entry(ctx, 0, blkid)?.block() {
@@ -494,18 +496,19 @@ fn sync_objects(ctx: &mut SyncCtx<'_, '_>, frozen: Frozen, accounted: bool) -> R
     });
     let mut done = Vec::with_capacity(queue.len());
     let mut current: Option<Current> = None;
-    let mut advance = |ctx: &mut SyncCtx<'_, '_>, owner: usize, current: &mut Option<Current>| -> Result<()> {
-        while current.as_ref().is_none_or(|c| c.owner != owner) {
-            if let Some(finished) = current.take() {
-                done.push(finished.finish(ctx, accounted)?);
+    let mut advance =
+        |ctx: &mut SyncCtx<'_, '_>, owner: usize, current: &mut Option<Current>| -> Result<()> {
+            while current.as_ref().is_none_or(|c| c.owner != owner) {
+                if let Some(finished) = current.take() {
+                    done.push(finished.finish(ctx, accounted)?);
+                }
+                match queue.pop_front() {
+                    Some((owner, syncing)) => *current = Some(Current::start(owner, syncing)),
+                    None => break,
+                }
             }
-            match queue.pop_front() {
-                Some((owner, syncing)) => *current = Some(Current::start(owner, syncing)),
-                None => break,
-            }
-        }
-        Ok(())
-    };
+            Ok(())
+        };
     if ctx.mos_pass > 0 {
         for leaf in leaves {
             advance(ctx, leaf.owner, &mut current)?;

@@ -113,8 +113,7 @@ impl TreeWriter {
                 Ok(child.encode(ByteOrder::Little).repeat(size / PTR))
             }
             ptr => {
-                let block =
-                    |source| Error::Block { object: self.object, level, blkid: index, source };
+                let block = |source| Error::Block { object: self.object, level, blkid: index, source };
                 let record = ctx.storage.read(ptr).map_err(block)?;
                 if record.len() != size {
                     let corrupt = format::Corrupt::new("indirect block size", record.len() as u64);
@@ -249,7 +248,8 @@ impl TreeWriter {
     ) -> Result<()> {
         let ptr = self.entry(ctx, level, index)?;
         // A block that is open was a hole before or is newer than its pointer.
-        let is_open = level > 0 && self.open[usize::from(level) - 1].as_ref().is_some_and(|n| n.index == index);
+        let is_open =
+            level > 0 && self.open[usize::from(level) - 1].as_ref().is_some_and(|n| n.index == index);
         if ptr.is_hole() && !is_open {
             return Ok(());
         }
@@ -282,7 +282,8 @@ impl TreeWriter {
                 if child.iter().all(|&byte| byte == 0) {
                     continue;
                 }
-                let child = BlockPtr::decode(child, ByteOrder::Little).map_err(Error::corrupt(self.object))?;
+                let child =
+                    BlockPtr::decode(child, ByteOrder::Little).map_err(Error::corrupt(self.object))?;
                 self.kill_tree(ctx, &child, level - 1, (index << self.shift()) + i as u64)?;
             }
         }
@@ -310,7 +311,11 @@ impl TreeWriter {
     }
 
     /// Replaces the spill block. Its type is the bonus type.
-    pub(crate) fn set_spill(&mut self, ctx: &mut SyncCtx<'_, '_>, content: Option<&storage::Record>) -> Result<()> {
+    pub(crate) fn set_spill(
+        &mut self,
+        ctx: &mut SyncCtx<'_, '_>,
+        content: Option<&storage::Record>,
+    ) -> Result<()> {
         let old = self.dnode.spill.unwrap_or_default();
         match content {
             None => {

@@ -120,7 +120,8 @@ pub fn lookup(object: &Object, name: &[u8]) -> Result<Option<Value>> {
         Root::Fat(block, header) => {
             let hash = header.hash(Key::Name(name)).map_err(name_error)?;
             let (_, leaf) = leaf_of(object, &block, &header, hash)?;
-            let found = Leaf::new(&leaf).and_then(|l| l.lookup(hash, Key::Name(name))).map_err(bad(object))?;
+            let found =
+                Leaf::new(&leaf).and_then(|l| l.lookup(hash, Key::Name(name))).map_err(bad(object))?;
             found.map(|entry| entry.value()).transpose().map_err(bad(object))
         }
     }
@@ -271,7 +272,8 @@ fn upgrade(object: &Arc<Object>, tx: &Tx) -> Result<()> {
 }
 
 fn insert_fat(object: &Arc<Object>, tx: &Tx, name: &[u8], value: &Value, cd: Option<u32>) -> Result<()> {
-    if name.is_empty() || name.len() > zap::value::MAX_LONG_NAME || value.data().len() > zap::value::MAX_VALUE {
+    if name.is_empty() || name.len() > zap::value::MAX_LONG_NAME || value.data().len() > zap::value::MAX_VALUE
+    {
         return Err(Error::TooLong);
     }
     let key = Key::Name(name);

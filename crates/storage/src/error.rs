@@ -67,7 +67,6 @@ pub enum WriteError {
 }
 
 fn list(dvas: &[Dva]) -> String {
-    let places: Vec<_> =
-        dvas.iter().map(|d| format!("{}:{:#x}:{:#x}", d.vdev, d.offset, d.asize)).collect();
+    let places: Vec<_> = dvas.iter().map(|d| format!("{}:{:#x}:{:#x}", d.vdev, d.offset, d.asize)).collect();
     places.join(", ")
 }

@@ -159,7 +159,9 @@ impl TopVdev {
                     rest = tail;
                     match &children[column.child] {
                         Some(leaf) => read_leaf(leaf, column.offset, part)?,
-                        None => return Err(ReadError::Unsupported("reconstruction of a missing raidz column")),
+                        None => {
+                            return Err(ReadError::Unsupported("reconstruction of a missing raidz column"));
+                        }
                     }
                 }
                 Ok(())

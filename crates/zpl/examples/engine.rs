@@ -1,7 +1,8 @@
 //! The engine against the raw codec, in one run: how much of `codec rate × cores` a whole write (records →
 //! compressed, checksummed, allocated, written, durable) and a cold read (read, verified, decompressed) reach.
 //!
-//! `cargo run --release -p cenote-zpl --example engine -- [--copies N] [--only NAME,…] FILE…`
+//! `cargo run --release -p cenote-zpl --example engine -- [--copies N] [--only NAME,…] [--reads N] [--readers N] FILE…`
+//! `--reads`: cold reads, of which the fastest counts. `--readers`: threads that read different files.
 //! Files are read into memory first. Columns are MB/s of logical data and, in brackets, the share of the raw
 //! rate; `off`, `zle` and `lz4` compare with a copy of the same bytes to and from the same file system.
 
@@ -16,6 +17,10 @@ use pool::props::Value;
 use pool::{CreateSpec, NewFilesystem, Options, Pool};
 use storage::host::{Access, Disk, FileDisk, Host};
 use zpl::{FileKind, Filesystem, NewNode};
+
+/// As in the program itself: records of one size come and go on several threads.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 const RECORD: usize = 128 << 10;
 
@@ -130,7 +135,8 @@ fn write(pool: &Pool, files: &[Vec<u8>]) -> (f64, Vec<ObjectId>) {
     (started.elapsed().as_secs_f64(), ids)
 }
 
-fn read(path: &Path, ids: &[ObjectId], files: &[Vec<u8>]) -> f64 {
+/// Seconds to read everything with `readers` threads after an import with cold caches.
+fn read(path: &Path, ids: &[ObjectId], readers: usize) -> f64 {
     let probe = disk(path);
     probe.flush().expect("flushed");
     probe.drop_cache();
@@ -140,17 +146,21 @@ fn read(path: &Path, ids: &[ObjectId], files: &[Vec<u8>]) -> f64 {
     let pool = Pool::import_disks(vec![reader], options).expect("imports");
     let fs = Filesystem::open(pool.open("engine").expect("the root exists")).expect("a file system");
     let started = Instant::now();
-    let mut bytes = 0;
-    for (id, file) in ids.iter().zip(files) {
-        for piece in fs.read_records(*id).expect("opens") {
-            let piece = piece.expect("reads");
-            bytes += piece.data().map_or(0, <[u8]>::len);
+    let next = std::sync::atomic::AtomicUsize::new(0);
+    std::thread::scope(|scope| {
+        for _ in 0..readers {
+            scope.spawn(|| {
+                while let Some(id) = ids.get(next.fetch_add(1, std::sync::atomic::Ordering::Relaxed)) {
+                    let mut bytes = 0;
+                    for piece in fs.read_records(*id).expect("opens") {
+                        bytes += piece.expect("reads").data().map_or(0, <[u8]>::len);
+                    }
+                    assert!(bytes > 0, "every file has contents");
+                }
+            });
         }
-        let _ = file;
-    }
-    let seconds = started.elapsed().as_secs_f64();
-    assert!(bytes > 0);
-    seconds
+    });
+    started.elapsed().as_secs_f64()
 }
 
 /// Seconds to write the same bytes with plain writes and fsync, and to read them back cold.
@@ -176,10 +186,13 @@ fn copy(path: &Path, files: &[Vec<u8>]) -> (f64, f64) {
 
 fn main() {
     let mut args = std::env::args().skip(1);
-    let (mut copies, mut only, mut paths) = (1usize, None, Vec::new());
+    let (mut copies, mut reads, mut readers) = (1usize, 1usize, 1usize);
+    let (mut only, mut paths) = (None, Vec::new());
     while let Some(arg) = args.next() {
         match arg.as_str() {
             "--copies" => copies = args.next().and_then(|n| n.parse().ok()).expect("--copies N"),
+            "--reads" => reads = args.next().and_then(|n| n.parse().ok()).expect("--reads N"),
+            "--readers" => readers = args.next().and_then(|n| n.parse().ok()).expect("--readers N"),
             "--only" => only = args.next(),
             path => paths.push(PathBuf::from(path)),
         }
@@ -210,7 +223,7 @@ fn main() {
         let pool = create(&image, bytes, setting);
         let (wrote, ids) = write(&pool, &files);
         pool.export().expect("exported");
-        let got = read(&image, &ids, &files);
+        let got = (0..reads).map(|_| read(&image, &ids, readers)).fold(f64::MAX, f64::min);
         let base = |raw: f64, plain: f64| if fast { plain } else { raw };
         println!(
             "{name:<12} {:>9.0} {:>8.0} ({:>4.0}%) {:>9.0} {:>8.0} ({:>4.0}%)",

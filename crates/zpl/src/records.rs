@@ -83,7 +83,8 @@ pub struct Records {
 }
 
 impl Filesystem {
-    /// All of a regular file, in order: records and holes. A file that changes meanwhile gives old and new parts.
+    /// All of a regular file, in order: records and holes. Not to be called from inside a job of the storage
+    /// workers: the reading needs them, and they would wait for themselves. A file that changes meanwhile gives old and new parts.
     ///
     /// # Errors
     /// As [`Filesystem::read`]. Each step may fail to read its record; the next step goes on behind it.
@@ -154,10 +155,8 @@ impl Records {
             },
             Source::Ahead { results, .. } => match results.recv() {
                 Ok(Some(read)) => Some(read),
-                Ok(None) => {
-                    self.source = Source::Ended;
-                    None
-                }
+                // The thread is joined when asked again, or on drop: it must not outlive the reader.
+                Ok(None) => None,
                 Err(_) => {
                     let Source::Ahead { thread, .. } = std::mem::replace(&mut self.source, Source::Ended)
                     else {
