@@ -78,7 +78,9 @@ fn zdb(path: &Path) {
 #[test]
 fn a_pool_survives_writes_and_reopening() {
     let dir = tempfile::tempdir().unwrap();
-    for ashift in [9, 12, 13] {
+    // The other sector sizes are stress.rs's: zdb takes its time.
+    {
+        let ashift = 12;
         let path = dir.path().join(format!("disk{ashift}"));
         let pool = create(&path, ashift);
         pool.export().unwrap();
