@@ -130,13 +130,3 @@ impl Mos {
         Ok(self.create(tx, new)?.id())
     }
 }
-
-/// A map from a number to itself or another, as several MOS objects keep: the key is lower-case hex.
-pub(crate) fn int_key(number: u64) -> Vec<u8> {
-    format!("{number:x}").into_bytes()
-}
-
-/// Parses an [`int_key`].
-pub(crate) fn parse_int_key(key: &[u8]) -> Option<u64> {
-    u64::from_str_radix(std::str::from_utf8(key).ok()?, 16).ok()
-}

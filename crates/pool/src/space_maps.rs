@@ -8,12 +8,13 @@ use std::sync::Arc;
 use dmu::{NewObject, Objset, Tx, zap};
 use format::features;
 use format::space_map::{self, Entry, Header, Kind, Layout};
+use format::zap::parse_int_key;
 use format::{ByteOrder, ObjectId, ObjectType, VdevId};
 use storage::allocator::{Allocator, MapEntry, MetaslabChange, SpaceMapSource};
 use storage::{Record, TopVdev};
 
 use crate::features::Features;
-use crate::mos::{Mos, parse_int_key};
+use crate::mos::Mos;
 use crate::{Error, Result};
 
 const LE: ByteOrder = ByteOrder::Little;
@@ -104,7 +105,7 @@ pub(crate) fn load_logs(mos: &Mos, tops: &[TopVdev], unflushed: &BTreeMap<u32, V
     let mut maps = Vec::new();
     for entry in zap::entries(&*mos.object(zap_id)?) {
         let entry = entry?;
-        let (Some(txg), Some(map)) = (parse_int_key(&entry.name), entry.number()) else {
+        let (Some(txg), Some(map)) = (parse_int_key(&entry.name).ok(), entry.number()) else {
             return Err(Error::corrupt(zap_id)(format::Corrupt::new("log space map entry", 0)));
         };
         maps.push((txg, ObjectId(map)));

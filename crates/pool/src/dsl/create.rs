@@ -9,12 +9,12 @@ use format::dsl_dataset::{self, DslDataset};
 use format::dsl_dir::{self, DslDir, UsedBreakdown};
 use format::features;
 use format::objset::{self, ObjsetType};
-use format::zap::Value;
+use format::zap::{Value, int_key};
 use format::{BlockPtr, Guid, ObjectId, ObjectType, Txg};
 
 use super::{deadlist, lookup, properties};
 use crate::dataset::{Dataset, Settings};
-use crate::mos::{Mos, int_key};
+use crate::mos::Mos;
 use crate::sync::Syncing;
 use crate::{Error, Result, props};
 
@@ -96,7 +96,7 @@ fn now(mos: &Mos) -> u64 {
 
 /// Adds `number` → `value` to a ZAP of numbers.
 pub(crate) fn add_int(mos: &Mos, tx: &dmu::Tx, zap_id: ObjectId, number: u64) -> Result<()> {
-    Ok(zap::insert(&mos.object(zap_id)?, tx, &int_key(number), &Value::from_u64(number))?)
+    Ok(zap::insert(&mos.object(zap_id)?, tx, int_key(number).as_bytes(), &Value::from_u64(number))?)
 }
 
 impl Syncing<'_> {

@@ -5,13 +5,13 @@
 use dmu::{NewObject, Tx, zap};
 use format::deadlist::{self, DeadlistHeader};
 use format::features;
-use format::zap::Value;
+use format::zap::{Value, int_key, parse_int_key};
 use format::{BlockPtr, ByteOrder, ObjectId, ObjectType, Txg};
 
 use super::Sizes;
 use crate::bpobj;
 use crate::features::Features;
-use crate::mos::{Mos, int_key, parse_int_key};
+use crate::mos::Mos;
 use crate::{Error, Result};
 
 /// Block size of new lists.
@@ -53,7 +53,7 @@ pub(crate) fn create(mos: &Mos, features: &mut Option<Features>, tx: &Tx, keys: 
     zap::create(&object, tx, mos.salt(), 0)?;
     for key in keys {
         let list = empty_list(mos, features, tx)?;
-        zap::insert(&object, tx, &int_key(key.0), &Value::from_u64(list.0))?;
+        zap::insert(&object, tx, int_key(key.0).as_bytes(), &Value::from_u64(list.0))?;
     }
     Ok(object.id())
 }
@@ -64,7 +64,7 @@ pub(crate) fn entries(mos: &Mos, id: ObjectId) -> Result<Vec<(Txg, ObjectId)>> {
     let mut found = Vec::new();
     for entry in zap::entries(&object) {
         let entry = entry?;
-        let key = parse_int_key(&entry.name);
+        let key = parse_int_key(&entry.name).ok();
         let (Some(key), Some(list)) = (key, entry.number()) else {
             return Err(Error::corrupt(id)(format::Corrupt::new("deadlist entry", 0)));
         };
@@ -98,7 +98,7 @@ pub(crate) fn insert(
     let object = mos.object(id)?;
     if mos.directory_object(EMPTY_KEY)? == Some(list) {
         let own = bpobj::create(mos, tx, BLOCK, 0)?;
-        zap::update(&object, tx, &int_key(key.0), &Value::from_u64(own.0))?;
+        zap::update(&object, tx, int_key(key.0).as_bytes(), &Value::from_u64(own.0))?;
         give_up_empty(mos, features, tx, list)?;
         list = own;
     }

@@ -9,10 +9,10 @@ use dmu::{Objset, zap};
 use format::blkptr::{BlockPtr, SIZE as PTR};
 use format::dnode::Dnode;
 use format::features;
+use format::zap::int_key;
 use format::{ByteOrder, ObjectId};
 
 use super::{Category, Sizes, add_space, deadlist, lookup};
-use crate::mos::int_key;
 use crate::sync::Syncing;
 use crate::{Error, Result};
 
@@ -120,12 +120,12 @@ impl Syncing<'_> {
         origin.num_children = origin.num_children.saturating_sub(1);
         mos.put_dataset(&self.tx, prev, &origin)?;
         if origin.next_clones.0 != 0 {
-            zap::remove(&mos.object(origin.next_clones)?, &self.tx, &int_key(id.0))?;
+            zap::remove(&mos.object(origin.next_clones)?, &self.tx, int_key(id.0).as_bytes())?;
         }
         if dir.origin.0 != 0 {
             let clones = mos.dir(origin.dir)?.clones;
             if clones.0 != 0 {
-                zap::remove(&mos.object(clones)?, &self.tx, &int_key(id.0))?;
+                zap::remove(&mos.object(clones)?, &self.tx, int_key(id.0).as_bytes())?;
             }
         }
         Ok(())

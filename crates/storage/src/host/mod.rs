@@ -6,7 +6,6 @@
 //!
 //! This is one of the two places where `unsafe` may live (STYLE.md).
 
-pub mod aligned;
 mod clock;
 mod disk;
 mod entropy;
@@ -16,7 +15,6 @@ pub mod scripted;
 
 use std::sync::Arc;
 
-pub use aligned::AlignedBuf;
 pub use clock::{Clock, FixedClock, SteppedClock, SystemClock};
 pub use disk::Disk;
 pub use entropy::{Entropy, SeededEntropy, SystemEntropy};
