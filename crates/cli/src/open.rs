@@ -16,11 +16,16 @@ use pool::{Found, Options, Pool};
 use crate::Surroundings;
 use crate::messages::{Action, Failure, reason};
 
+/// Bytes of records that a command keeps in memory which reads everything once.
+const SURVEY_CACHE: u64 = 64 << 20;
+
 /// What a command means to do with a pool.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Intent {
     /// Nothing is written, not even that the pool was open.
     Read,
+    /// As [`Intent::Read`], and everything is read about once: little is kept in memory.
+    Survey,
     /// Datasets, properties or files are changed.
     Write,
 }
@@ -209,7 +214,8 @@ pub fn open(usable: Usable, intent: Intent) -> Result<Session, NotOpen> {
     let Some(found) = found else { return Err(NotOpen::Unavailable(name)) };
     let forced = known.as_ref().is_some_and(|known| known.read_only);
     let options = Options {
-        read_only: intent == Intent::Read || forced,
+        read_only: intent != Intent::Write || forced,
+        cache_bytes: if intent == Intent::Survey { SURVEY_CACHE } else { Options::default().cache_bytes },
         altroot: known.as_ref().and_then(|known| known.altroot.clone()),
         new_name: (found.config.name != name).then(|| name.clone()),
         ..Options::default()

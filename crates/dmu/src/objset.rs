@@ -150,6 +150,20 @@ struct Inner {
     numbers: Numbers,
     /// Counts syncs: a dnode read before one may be stale after it.
     syncs: u64,
+    /// With so many objects in memory, it is time to look for idle ones.
+    crowded: usize,
+}
+
+impl Inner {
+    /// Idle clean objects leave memory when there are many. Those that a sync has in hand are in use.
+    fn thin_out(&mut self) {
+        if self.objects.len() <= self.crowded {
+            return;
+        }
+        self.objects
+            .retain(|id, object| id.0 >= NUMBERS_MAX || Arc::strong_count(object) > 1 || object.is_dirty());
+        self.crowded = (2 * self.objects.len()).max(IDLE_OBJECTS_MAX);
+    }
 }
 
 /// The root of an objset as last synced.
@@ -230,7 +244,7 @@ impl Objset {
         Objset {
             shared,
             meta,
-            inner: Mutex::new(Inner { objects, numbers, syncs: 0 }),
+            inner: Mutex::new(Inner { objects, numbers, syncs: 0, crowded: IDLE_OBJECTS_MAX }),
             root: Mutex::new(root),
         }
     }
@@ -290,6 +304,7 @@ impl Objset {
             if inner.syncs == syncs && !inner.objects.contains_key(&id) {
                 let object = Arc::new(Object::from_disk(id, self.shared.clone(), dnode));
                 inner.objects.insert(id, object.clone());
+                inner.thin_out();
                 return Ok(object);
             }
         }
@@ -494,11 +509,7 @@ impl Objset {
             inner.objects.remove(&id);
             inner.numbers.reusable.extend(id.0..id.0 + u64::from(slots));
         }
-        if inner.objects.len() > IDLE_OBJECTS_MAX {
-            inner.objects.retain(|id, object| {
-                id.0 >= NUMBERS_MAX || Arc::strong_count(object) > 1 || object.is_dirty()
-            });
-        }
+        inner.thin_out();
     }
 }
 

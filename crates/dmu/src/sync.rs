@@ -624,11 +624,14 @@ impl Synced {
     /// The blocks can be read from now on: objects forget their syncing records.
     pub fn settle(self, objset: &Objset) {
         let mut gone = Vec::new();
+        // Held until the table knows of the sync: an object that left it before could come back as it was.
+        let mut held = Vec::new();
         for Done { syncing, after } in self.done {
             if after.is_none() {
                 gone.push((syncing.object.id(), syncing.closed.head.slots));
             }
             syncing.object.synced_as(after);
+            held.push(syncing.object);
         }
         objset.meta.replace_disk(self.meta.clone());
         let mut root = objset.root();

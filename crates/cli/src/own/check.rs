@@ -53,7 +53,7 @@ pub fn run(check: &Check, around: &Surroundings, console: &mut Console) -> Resul
         let name = usable.name.clone();
         let started = Instant::now();
         let verdict =
-            open::open(usable, Intent::Read).map_err(Failure::from).and_then(|session| judge(&session));
+            open::open(usable, Intent::Survey).map_err(Failure::from).and_then(|session| judge(&session));
         let verdict = match verdict {
             Ok(verdict) => verdict,
             Err(failure) => {

@@ -5,6 +5,7 @@
 //! What a file system means by its objects (links, directories, owners) is `zpl`'s to check.
 
 mod accounts;
+mod sectors;
 mod space;
 mod walk;
 
@@ -181,7 +182,7 @@ pub fn check(pool: &Pool, report: &mut dyn FnMut(Finding)) -> Result<Summary> {
     );
     verified?;
     space::claim_lists(inner, &mut claims, &mut report)?;
-    space::compare(inner, claims, &mut report)?;
+    space::compare(inner, &claims, &mut report)?;
     accounts::compare(inner, &sums, &mut report)?;
     accounts::features(inner, &mut report)?;
     summary.findings = findings;

@@ -4,29 +4,30 @@ use std::collections::BTreeMap;
 
 use format::blkptr::{BlockPtr, Dva};
 use storage::TopVdev;
-use storage::allocator::{MapEntry, Segments, SpaceMapSource};
+use storage::allocator::{MapEntry, SpaceMapSource};
 
 use super::Finding;
+use super::sectors::Sectors;
 use crate::pool::Inner;
 use crate::space_maps::{self, Source};
 use crate::{Result, bpobj};
 
-/// Ranges in use, per top-level vdev.
+/// Sectors in use, per top-level vdev.
 pub(super) struct Claims {
-    vdevs: BTreeMap<u32, Segments>,
+    /// With the bytes of the vdev that can be allocated.
+    vdevs: BTreeMap<u32, (u64, Sectors)>,
 }
 
 impl Claims {
     pub(super) fn new(tops: &[TopVdev]) -> Claims {
-        Claims { vdevs: tops.iter().map(|top| (top.id, Segments::default())).collect() }
+        let none = |top: &TopVdev| (top.id, (top.asize, Sectors::new(top.ashift)));
+        Claims { vdevs: tops.iter().map(none).collect() }
     }
 
-    /// `false` when part of the range was claimed before.
+    /// `false` when part of the range was claimed before. What lies beyond the vdev is a copy that cannot be read.
     pub(super) fn claim(&mut self, dva: Dva) -> bool {
-        match self.vdevs.get_mut(&dva.vdev.0) {
-            Some(claimed) => claimed.add(dva.offset, dva.offset + dva.asize).is_ok(),
-            None => false,
-        }
+        let Some((size, claimed)) = self.vdevs.get_mut(&dva.vdev.0) else { return false };
+        claimed.add(dva.offset..dva.offset.saturating_add(dva.asize).min(*size))
     }
 }
 
@@ -49,22 +50,28 @@ pub(super) fn claim_lists(inner: &Inner, claims: &mut Claims, report: &mut dyn F
 }
 
 /// Compares the claims with the space maps, metaslab by metaslab.
-pub(super) fn compare(inner: &Inner, mut claims: Claims, report: &mut dyn FnMut(Finding)) -> Result<()> {
+pub(super) fn compare(inner: &Inner, claims: &Claims, report: &mut dyn FnMut(Finding)) -> Result<()> {
     let (table, logs) = inner.read_space_tables()?;
     let tops = inner.storage.vdevs().tops();
     let mut source = Source { objset: Some(&inner.mos.objset), tops, maps: &table, logs: &logs };
     for (&vdev, (_, maps)) in &table.vdevs {
         let top = &tops[vdev as usize];
-        let claimed = claims.vdevs.remove(&vdev).unwrap_or_default();
+        let (_, claimed) = &claims.vdevs[&vdev];
         for metaslab in 0..maps.len() as u32 {
-            let mut allocated = Segments::default();
+            let start = u64::from(metaslab) << top.metaslab_shift;
+            let bytes = start..start + (1 << top.metaslab_shift);
+            let mut allocated = Sectors::new(top.ashift);
             let mut wrong = None;
             source.replay(format::VdevId(vdev), metaslab, &mut |entry| {
-                let done = match entry {
-                    MapEntry::Alloc { offset, len } => allocated.add(offset, offset + len),
-                    MapEntry::Free { offset, len } => allocated.remove(offset, offset + len),
-                };
-                if done.is_err() {
+                let (MapEntry::Alloc { offset, len } | MapEntry::Free { offset, len }) = entry;
+                let range = offset..offset.saturating_add(len);
+                let inside = range.start >= bytes.start && range.end <= bytes.end;
+                let done = inside
+                    && match entry {
+                        MapEntry::Alloc { .. } => allocated.add(range),
+                        MapEntry::Free { .. } => allocated.remove(range),
+                    };
+                if !done {
                     wrong.get_or_insert(entry);
                 }
             })?;
@@ -76,74 +83,36 @@ pub(super) fn compare(inner: &Inner, mut claims: Claims, report: &mut dyn FnMut(
                 table.map(vdev, metaslab).map(|id| space_maps::header(&inner.mos.objset, id)).transpose()?;
             let logged = logs.get(&(vdev, metaslab)).map_or(0, |entries| space_maps::log_delta(entries));
             let stored = (own.map_or(0, |header| header.alloc) + logged) as u64;
-            let counted: u64 = allocated.iter().map(|(start, end)| end - start).sum();
+            let counted: u64 = allocated.ranges(bytes.clone()).map(|(start, end)| end - start).sum();
             if stored != counted {
                 let what = format!("allocated bytes of metaslab {metaslab} of vdev {vdev}");
                 report(Finding::Sum { what, stored, counted });
             }
-            let start = u64::from(metaslab) << top.metaslab_shift;
-            let end = start + (1 << top.metaslab_shift);
-            differ(vdev, &allocated, &claimed, start, end, report);
+            let (in_maps, in_use) = (|| allocated.ranges(bytes.clone()), || claimed.ranges(bytes.clone()));
+            subtract(in_maps(), in_use(), |offset, len| report(Finding::Leak { vdev, offset, len }));
+            subtract(in_use(), in_maps(), |offset, len| report(Finding::NotAllocated { vdev, offset, len }));
         }
     }
     Ok(())
 }
 
-/// Reports ranges of [start, end) that are in one set only.
-fn differ(
-    vdev: u32,
-    allocated: &Segments,
-    claimed: &Segments,
-    start: u64,
-    end: u64,
-    report: &mut dyn FnMut(Finding),
+/// Calls `each` with (start, length) of the parts of `a` that are not in `b`; both ascending and disjoint.
+fn subtract(
+    a: impl Iterator<Item = (u64, u64)>,
+    b: impl Iterator<Item = (u64, u64)>,
+    mut each: impl FnMut(u64, u64),
 ) {
-    let clip = |set: &Segments| -> Vec<(u64, u64)> {
-        let first = set.containing(start);
-        let rest = set
-            .iter_from(start)
-            .take_while(|(s, _)| *s < end)
-            .filter(|(s, _)| Some(*s) != first.map(|f| f.0));
-        first.into_iter().chain(rest).map(|(s, e)| (s.max(start), e.min(end))).collect()
-    };
-    let (allocated, claimed) = (clip(allocated), clip(claimed));
-    for (only_in, other, leak) in [(&allocated, &claimed, true), (&claimed, &allocated, false)] {
-        for (offset, len) in subtract(only_in, other) {
-            report(if leak {
-                Finding::Leak { vdev, offset, len }
-            } else {
-                Finding::NotAllocated { vdev, offset, len }
-            });
-        }
-    }
-}
-
-/// Parts of `a` that are not in `b`, as (start, length); both ascending and disjoint.
-fn subtract(a: &[(u64, u64)], b: &[(u64, u64)]) -> Vec<(u64, u64)> {
-    let mut out = Vec::new();
-    let mut next = 0;
-    for &(mut start, end) in a {
-        while next < b.len() && b[next].1 <= start {
-            next += 1;
-        }
-        let mut i = next;
+    let mut b = b.peekable();
+    for (mut start, end) in a {
         while start < end {
-            match b.get(i) {
-                Some(&(from, to)) if from < end => {
-                    if from > start {
-                        out.push((start, from - start));
-                    }
-                    start = start.max(to);
-                    i += 1;
-                }
-                _ => {
-                    out.push((start, end - start));
-                    break;
-                }
+            while b.next_if(|(_, to)| *to <= start).is_some() {}
+            let (from, to) = b.peek().copied().unwrap_or((end, end));
+            if from > start {
+                each(start, from.min(end) - start);
             }
+            start = to;
         }
     }
-    out
 }
 
 #[cfg(test)]
@@ -152,10 +121,16 @@ mod tests {
 
     #[test]
     fn what_is_only_in_one_set_is_found() {
+        let only = |a: &[(u64, u64)], b: &[(u64, u64)]| {
+            let mut found = Vec::new();
+            subtract(a.iter().copied(), b.iter().copied(), |start, len| found.push((start, len)));
+            found
+        };
         let a = [(0, 10), (20, 30), (40, 50)];
         let b = [(5, 25), (42, 44), (46, 60)];
-        assert_eq!(subtract(&a, &b), [(0, 5), (25, 5), (40, 2), (44, 2)]);
-        assert_eq!(subtract(&b, &a), [(10, 10), (50, 10)]);
-        assert_eq!(subtract(&a, &[]), [(0, 10), (20, 10), (40, 10)]);
+        assert_eq!(only(&a, &b), [(0, 5), (25, 5), (40, 2), (44, 2)]);
+        assert_eq!(only(&b, &a), [(10, 10), (50, 10)]);
+        assert_eq!(only(&a, &[]), [(0, 10), (20, 10), (40, 10)]);
+        assert_eq!(only(&a, &[(60, 70)]), [(0, 10), (20, 10), (40, 10)]);
     }
 }
