@@ -96,7 +96,8 @@ impl<'a> Target<'a> {
             let value = property(name).parse_value(value).expect("these are values of these properties");
             local.push((name.to_owned(), value));
         }
-        let created = pool.create_filesystem(&self.dataset(), local, filesystem(&host), zpl::initialiser());
+        let created =
+            pool.create_filesystem(&self.dataset(), local, NewFilesystem::plain(&host), zpl::initialiser());
         created.map_err(failed).map(|()| pool)
     }
 
@@ -262,16 +263,6 @@ fn fit(pool: &Pool, name: &str, configuration: &Configuration) -> Result<()> {
     Ok(())
 }
 
-fn filesystem(host: &Host) -> NewFilesystem {
-    NewFilesystem {
-        host: host.clone(),
-        normalization: 0,
-        utf8only: false,
-        casesensitivity: 0,
-        project_quota: true,
-    }
-}
-
 fn spec(disk: Arc<dyn Disk>, host: &Host) -> CreateSpec {
     CreateSpec {
         name: TEMPORARY_POOL.to_owned(),
@@ -283,7 +274,7 @@ fn spec(disk: Arc<dyn Disk>, host: &Host) -> CreateSpec {
         root_properties: Vec::new(),
         comment: None,
         compatibility: None,
-        filesystem: filesystem(host),
+        filesystem: NewFilesystem::plain(host),
         initialise: zpl::initialiser(),
         command: None,
     }

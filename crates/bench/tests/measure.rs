@@ -151,13 +151,7 @@ fn a_pool_of_the_user_is_as_it_was_afterwards() {
     std::fs::File::create(&image).unwrap().set_len(512 << 20).unwrap();
     let options = Options::default();
     let disk = FileDisk::open(&image, Access::ReadWrite { exclusive: true }).unwrap();
-    let filesystem = NewFilesystem {
-        host: options.host.clone(),
-        normalization: 0,
-        utf8only: false,
-        casesensitivity: 0,
-        project_quota: true,
-    };
+    let filesystem = NewFilesystem::plain(&options.host);
     let spec = CreateSpec {
         name: "tank".into(),
         disks: vec![std::sync::Arc::new(disk)],

@@ -9,7 +9,7 @@ use format::ObjectType;
 use format::features;
 use format::zap::Value;
 use pool::{CreateSpec, Hold, Initialise, NewFilesystem, Options, Pool};
-use storage::host::{Access, Disk, FileDisk, Host};
+use storage::host::{Access, Disk, FileDisk};
 
 fn initialise() -> Initialise {
     Arc::new(|objset, tx, new| {
@@ -18,16 +18,6 @@ fn initialise() -> Initialise {
         zap::create(&master, tx, new.host.entropy.u64(), 0)?;
         zap::insert(&master, tx, b"VERSION", &Value::from_u64(5))
     })
-}
-
-fn filesystem(host: &Host) -> NewFilesystem {
-    NewFilesystem {
-        host: host.clone(),
-        normalization: 0,
-        utf8only: false,
-        casesensitivity: 0,
-        project_quota: true,
-    }
 }
 
 fn disk(path: &Path) -> Arc<dyn Disk> {
@@ -48,7 +38,7 @@ fn create(path: &Path, ashift: u32) -> Pool {
         root_properties: Vec::new(),
         comment: None,
         compatibility: None,
-        filesystem: filesystem(&options.host),
+        filesystem: NewFilesystem::plain(&options.host),
         initialise: initialise(),
         command: Some("zpool create tank".into()),
     };
@@ -87,7 +77,7 @@ fn a_pool_survives_writes_and_reopening() {
         zdb(&path);
         let pool = Pool::import_disks(vec![disk(&path)], Options::default()).unwrap();
         let host = pool.host().clone();
-        pool.create_filesystem("tank/fs", Vec::new(), filesystem(&host), initialise()).unwrap();
+        pool.create_filesystem("tank/fs", Vec::new(), NewFilesystem::plain(&host), initialise()).unwrap();
         let dataset = pool.open("tank/fs").unwrap();
         let data: Vec<u8> = (0..10_000_000u32).map(|i| (i / 7 % 251) as u8).collect();
         let id = {

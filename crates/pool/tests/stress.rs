@@ -13,7 +13,7 @@ use format::features;
 use format::zap::Value;
 use format::{ObjectId, ObjectType};
 use pool::{CreateSpec, Dataset, Hold, Initialise, NewFilesystem, Options, Pool};
-use storage::host::{Access, Disk, Entropy, FileDisk, Host, SeededEntropy};
+use storage::host::{Access, Disk, Entropy, FileDisk, SeededEntropy};
 
 const RECORD: u64 = 16 << 10;
 /// Where the child that is to be killed finds its pool, and its objects.
@@ -26,16 +26,6 @@ fn initialise() -> Initialise {
         zap::create(&master, tx, new.host.entropy.u64(), 0)?;
         zap::insert(&master, tx, b"VERSION", &Value::from_u64(5))
     })
-}
-
-fn filesystem(host: &Host) -> NewFilesystem {
-    NewFilesystem {
-        host: host.clone(),
-        normalization: 0,
-        utf8only: false,
-        casesensitivity: 0,
-        project_quota: true,
-    }
 }
 
 fn open(path: &Path) -> Pool {
@@ -73,13 +63,13 @@ impl Ground {
             root_properties: Vec::new(),
             comment: None,
             compatibility: None,
-            filesystem: filesystem(&host),
+            filesystem: NewFilesystem::plain(&host),
             initialise: initialise(),
             command: Some("zpool create tank".into()),
         };
         let pool = Pool::create(spec, options).unwrap();
         let local = vec![("compression".to_owned(), pool::props::Value::Number(compression))];
-        pool.create_filesystem("tank/fs", local, filesystem(&host), initialise()).unwrap();
+        pool.create_filesystem("tank/fs", local, NewFilesystem::plain(&host), initialise()).unwrap();
         let dataset = pool.open("tank/fs").unwrap();
         let chance = SeededEntropy::new(u64::from(ashift));
         Ground {
@@ -257,7 +247,10 @@ fn a_pool_is_sound_at_every_stage_of_its_life() {
         ground.model.clear();
         ground.pool().destroy_dataset("tank/fs").unwrap();
         let host = ground.pool().host().clone();
-        ground.pool().create_filesystem("tank/fs", Vec::new(), filesystem(&host), initialise()).unwrap();
+        ground
+            .pool()
+            .create_filesystem("tank/fs", Vec::new(), NewFilesystem::plain(&host), initialise())
+            .unwrap();
         ground.dataset = Some(ground.pool().open("tank/fs").unwrap());
         done(&mut ground); // 6: the data set destroyed, with another in its place.
         assert!(ground.create(100_000));

@@ -72,13 +72,7 @@ impl Machine {
             let _ = script.disk(format!("/scripted/{i}"), self.disk_bytes);
         }
         let options = self.options(seed);
-        let filesystem = NewFilesystem {
-            host: options.host.clone(),
-            normalization: 0,
-            utf8only: false,
-            casesensitivity: 0,
-            project_quota: true,
-        };
+        let filesystem = NewFilesystem::plain(&options.host);
         let spec = CreateSpec {
             name: POOL.into(),
             disks: script.disks().into_iter().map(|disk| Arc::new(disk) as Arc<dyn Disk>).collect(),

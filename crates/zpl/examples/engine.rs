@@ -15,7 +15,7 @@ use format::compression::{CompressionSetting, ZstdLevel};
 use format::{Compression, ObjectId, features};
 use pool::props::Value;
 use pool::{CreateSpec, NewFilesystem, Options, Pool};
-use storage::host::{Access, Disk, FileDisk, Host};
+use storage::host::{Access, Disk, FileDisk};
 use zpl::{FileKind, Filesystem, NewNode};
 
 /// As in the program itself: records of one size come and go on several threads.
@@ -59,21 +59,11 @@ fn create(path: &Path, bytes: u64, compression: CompressionSetting) -> Pool {
         root_properties: vec![("compression".into(), Value::Number(compression.to_property()))],
         comment: None,
         compatibility: None,
-        filesystem: new_filesystem(&options.host),
+        filesystem: NewFilesystem::plain(&options.host),
         initialise: zpl::initialiser(),
         command: None,
     };
     Pool::create(spec, options).expect("the pool is created")
-}
-
-fn new_filesystem(host: &Host) -> NewFilesystem {
-    NewFilesystem {
-        host: host.clone(),
-        normalization: 0,
-        utf8only: false,
-        casesensitivity: 0,
-        project_quota: true,
-    }
 }
 
 /// Seconds for all records through the codec alone, on all cores; compress and decompress.

@@ -41,6 +41,20 @@ pub struct NewFilesystem {
     pub project_quota: bool,
 }
 
+impl NewFilesystem {
+    /// As most are: names are bytes, not normalised, and told apart by case; files carry project ids.
+    #[must_use]
+    pub fn plain(host: &storage::host::Host) -> NewFilesystem {
+        NewFilesystem {
+            host: host.clone(),
+            normalization: 0,
+            utf8only: false,
+            casesensitivity: 0,
+            project_quota: true,
+        }
+    }
+}
+
 pub(crate) const fn new_dir(now: u64, parent: ObjectId) -> DslDir {
     DslDir {
         creation_time: now,

@@ -13,11 +13,10 @@ use zpl::Filesystem;
 
 pub fn new_filesystem(host: &Host, casesensitivity: u64, normalization: u64) -> NewFilesystem {
     NewFilesystem {
-        host: host.clone(),
         normalization,
         utf8only: normalization != 0,
         casesensitivity,
-        project_quota: true,
+        ..NewFilesystem::plain(host)
     }
 }
 
