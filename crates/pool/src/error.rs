@@ -117,6 +117,11 @@ pub enum Error {
     /// Something could not be written: the pool stopped at its last synced txg.
     #[error("the pool stopped, its last synced state is safe: {0}")]
     Stopped(Arc<Error>),
+    /// Our own code broke a promise to itself: the pool stopped before it could reach the disks.
+    #[error(
+        "suspended after an internal error; what was not synced is lost: export and import the pool again"
+    )]
+    Internal,
     /// A job failed half-way; nothing of it reached the disks.
     #[error("stopped half-way: {0}")]
     Unfinished(String),

@@ -1,5 +1,6 @@
 //! The sync thread: frozen changes → blocks → MOS → space maps until quiet → flush → uberblock → flush.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -100,8 +101,7 @@ struct Alarm<'a>(&'a Inner);
 impl Drop for Alarm<'_> {
     fn drop(&mut self) {
         if std::thread::panicking() {
-            let why = "an invariant was found broken while a transaction group was written".to_owned();
-            self.0.groups.fail(Arc::new(Error::Damaged { pool: self.0.name(), why }));
+            self.0.groups.fail(Arc::new(Error::Internal));
         }
     }
 }
@@ -173,8 +173,10 @@ fn write_txg(
     }
     for task in tasks {
         let exclusive = inner.dsl.write().expect("no code panics while holding the DSL lock");
-        task(&mut syncing);
+        // A job that panics ends the pool, but must not take the lock along: there are readers.
+        let done = catch_unwind(AssertUnwindSafe(|| task(&mut syncing)));
         drop(exclusive);
+        done.map_err(|_| Error::Internal)?;
         if let Some(error) = syncing.broken.take() {
             return Err(error);
         }
@@ -660,13 +662,8 @@ mod tests {
     fn a_sync_thread_that_panics_stops_the_pool_and_keeps_nobody_waiting() {
         let host = Host::seeded(1, 0);
         let options = Options { io_threads: 0, workers: 1, host: host.clone(), ..Options::default() };
-        let filesystem = NewFilesystem {
-            host,
-            normalization: 0,
-            utf8only: false,
-            casesensitivity: 0,
-            project_quota: false,
-        };
+        let filesystem = NewFilesystem { project_quota: false, ..NewFilesystem::plain(&host) };
+        let initialise: crate::Initialise = Arc::new(|_, _, _| Ok(()));
         let disk: Arc<dyn Disk> = Arc::new(ScriptedDisk::new(64 << 20));
         let spec = CreateSpec {
             name: "tank".into(),
@@ -678,15 +675,24 @@ mod tests {
             root_properties: Vec::new(),
             comment: None,
             compatibility: None,
-            filesystem,
-            initialise: Arc::new(|_, _, _| Ok(())),
+            filesystem: filesystem.clone(),
+            initialise: initialise.clone(),
             command: None,
         };
         let pool = Pool::create(spec, options.clone()).unwrap();
         let broken: Result<()> = pool.run(|_| panic!("a false invariant"));
-        assert!(matches!(broken, Err(Error::Stopped(_))), "{broken:?}");
+        let said = broken.unwrap_err().to_string();
+        assert!(said.contains("suspended after an internal error"), "{said}");
+        // Reading goes on, every change is refused.
+        assert_eq!(pool.list("tank", None, true).unwrap().len(), 1);
+        let again: Result<()> = pool.run(|_| Ok(()));
+        assert!(matches!(again, Err(Error::Stopped(_))), "{again:?}");
+        let made = pool.create_filesystem("tank/fs", Vec::new(), filesystem, initialise);
+        assert!(matches!(made, Err(Error::Stopped(_))), "{made:?}");
+        let begun = pool.open("tank").unwrap().begin(crate::Hold::write(1)).err();
+        assert!(matches!(begun, Some(Error::Stopped(_))), "{begun:?}");
         assert!(matches!(pool.sync(), Err(Error::Stopped(_))));
-        drop(pool);
+        assert!(matches!(pool.export(), Err(Error::Stopped(_))));
         Pool::import_disks(vec![disk], options).unwrap().export().unwrap();
     }
 }
