@@ -133,8 +133,15 @@ impl Groups {
                 state = self.lock();
                 continue;
             }
-            if dirty >= self.dirty_max {
-                self.want(&mut state);
+            // In the smallest pieces a record takes as much again for the headers of its gang. The reserve
+            // covers that for one transaction; all that are in flight must fit even so, or sync would run out.
+            let others = state.reserved + state.reserved_syncing;
+            let crowded = others > 0 && 2 * (others + cost) > state.allocatable;
+            if crowded || dirty >= self.dirty_max {
+                // A sync under way may make room: to ask for the next one already would write a small txg.
+                if state.open == state.synced.next() {
+                    self.want(&mut state);
+                }
                 state = self.wait(state);
                 continue;
             }
@@ -142,7 +149,7 @@ impl Groups {
                 // Early enough that the sync overlaps with further writing.
                 self.want(&mut state);
             }
-            let spoken_for = state.reserved + state.reserved_syncing + reserve;
+            let spoken_for = others + reserve;
             if spoken_for + cost > state.allocatable {
                 if waits == SPACE_WAITS
                     || spoken_for + cost > state.allocatable + state.settling + state.reserved
