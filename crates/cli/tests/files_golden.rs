@@ -54,3 +54,27 @@ macro_rules! golden {
 }
 
 golden!(gcomp grec gsum gashift9 gashift12 gashift13 gstripe gv28 gcompat21 ggrub2 gfreebsd20 gposix);
+
+#[test]
+fn status_says_why_a_pool_is_only_read() {
+    let bed = Bed::new();
+    let unpack = root().join("fixtures/golden/unpack");
+    for (pool, lines) in [
+        (
+            "gmirror",
+            &["cenote opens the pool for reading only:", "\twriting to mirror vdevs is not supported yet."],
+        ),
+        ("gashift9", &[""; 2]),
+    ] {
+        let done = Command::new(&unpack).arg(pool).arg(bed.path(pool)).output().expect("it starts");
+        assert_eq!(Done::from(done).status, 0);
+        let status = bed.run(&["-d", pool, "zpool", "status"]).good();
+        let said: Vec<_> = status.lines().skip_while(|line| !line.starts_with("status: ")).take(3).collect();
+        if lines[0].is_empty() {
+            assert!(said.is_empty(), "{status}");
+            continue;
+        }
+        assert_eq!(said[0].strip_prefix("status: "), Some(lines[0]), "{status}");
+        assert!(said[1] == lines[1] && said[2].starts_with("action: None needed for reading."), "{status}");
+    }
+}

@@ -167,6 +167,7 @@ impl Pool {
             datasets: Mutex::new(HashMap::new()),
             dirty: Mutex::default(),
             read_only: None,
+            refused: None,
             info: RwLock::new(info),
             dsl: RwLock::new(()),
             altroot: options.altroot.clone(),

@@ -180,9 +180,9 @@ impl Pool {
                 new_salt = (config.version >= VERSION_FEATURES).then_some(salt);
             }
         }
-        let mut read_only = options.read_only.then(|| "it was opened for reading only".to_owned());
+        let mut refused = None;
         let mut refuse = |reason: String| {
-            read_only.get_or_insert(reason);
+            refused.get_or_insert(reason);
         };
         if !unwritable.is_empty() {
             refuse(format!("it uses {}, which this version of cenote does not write", unwritable.join(", ")));
@@ -198,6 +198,7 @@ impl Pool {
         if let Some(why) = unfinished(&mos)? {
             refuse(why);
         }
+        let asked = options.read_only.then(|| "it was opened for reading only".to_owned());
         let (allocator, table, logs) = load_space(&mos, &storage, &config, opened.uberblock.txg)?;
         let synced = opened.uberblock.txg;
         if let Some(new_name) = &options.new_name {
@@ -223,7 +224,8 @@ impl Pool {
             mos,
             datasets: Mutex::new(HashMap::new()),
             dirty: Mutex::default(),
-            read_only,
+            read_only: asked.or_else(|| refused.clone()),
+            refused,
             info: RwLock::new(info),
             dsl: RwLock::new(()),
             altroot: options.altroot.clone(),

@@ -116,6 +116,8 @@ pub(crate) struct Inner {
     /// Datasets with transactions in the open txg: kept even when their users let go of them.
     pub(crate) dirty: Mutex<BTreeMap<ObjectId, Arc<Dataset>>>,
     pub(crate) read_only: Option<String>,
+    /// Why this build would not write the pool, whoever asked.
+    pub(crate) refused: Option<String>,
     pub(crate) info: RwLock<Info>,
     /// Readers of the DSL hold it shared; jobs that change several of its objects, exclusively.
     pub(crate) dsl: RwLock<()>,
@@ -226,6 +228,12 @@ impl Pool {
     #[must_use]
     pub fn read_only(&self) -> Option<String> {
         self.inner.read_only_reason()
+    }
+
+    /// Why this build does not write the pool, even when it is asked to; `None` if it does.
+    #[must_use]
+    pub fn refused(&self) -> Option<String> {
+        self.inner.refused.clone()
     }
 
     /// What `zpool list` and `zpool status` tell.

@@ -82,16 +82,13 @@ pub fn advice(view: &PoolView) -> Option<Advice> {
                 None,
             )
         }
-        Body::Open(session) => match session.pool().read_only() {
-            Some(why) if session.known.as_ref().is_none_or(|known| !known.read_only) && !is_asked(&why) => {
-                say(
-                    &format!("cenote opens the pool for reading only: {why}."),
-                    "None needed for reading.",
-                    None,
-                )
-            }
-            _ => None,
-        },
+        Body::Open(session) => session.pool().refused().and_then(|why| {
+            say(
+                &format!("cenote opens the pool for reading only:\n\t{why}."),
+                "None needed for reading.  To write, import the pool with OpenZFS.",
+                None,
+            )
+        }),
         Body::Closed { why: NotOpen::Failed { source: Error::Unreadable { .. }, .. }, .. } => say(
             "The pool cannot be accessed on this system because it uses the\n\tfollowing feature(s) not supported on this system:",
             "Access the pool from a system that supports the required feature(s),\n\tor restore the pool from backup.",
@@ -116,11 +113,6 @@ pub fn advice(view: &PoolView) -> Option<Advice> {
             Some("3C"),
         ),
     }
-}
-
-/// Whether the pool is read-only only because `status` opened it so.
-fn is_asked(why: &str) -> bool {
-    why.starts_with("it was opened")
 }
 
 fn print(call: &Call, console: &mut Console, view: &PoolView) -> Result<(), Failure> {
