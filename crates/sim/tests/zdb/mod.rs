@@ -1,0 +1,28 @@
+//! OpenZFS as the judge of the pools that stories leave.
+#![allow(dead_code, reason = "each test file uses a part of it")]
+
+use std::process::Command;
+
+use sim::Story;
+
+/// What zdb says of the disks of a story, which ends here; nothing where zdb is not installed.
+#[track_caller]
+pub fn expect_pleased(story: &mut Story) {
+    story.export();
+    let folder = tempfile::tempdir().unwrap();
+    let images = story.write_images(folder.path()).unwrap();
+    let oracle = concat!(env!("CARGO_MANIFEST_DIR"), "/../../oracle/zdb-check");
+    let Ok(out) = Command::new(oracle).arg("tank").args(images).output() else { return };
+    let said = format!("{}{}", String::from_utf8_lossy(&out.stdout), String::from_utf8_lossy(&out.stderr));
+    // 2: zdb is not installed here.
+    assert!(out.status.success() || out.status.code() == Some(2), "seed {}: {said}", story.seed());
+}
+
+/// The same for a story told in several ways: usually only the `first` way is judged, all of them with
+/// `CENOTE_SIM_ZDB=all`.
+#[track_caller]
+pub fn expect_pleased_once(story: &mut Story, first: bool) {
+    if first || std::env::var("CENOTE_SIM_ZDB").is_ok_and(|value| value == "all") {
+        expect_pleased(story);
+    }
+}
