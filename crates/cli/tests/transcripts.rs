@@ -37,6 +37,10 @@ fn fixtures() -> Vec<(String, Transcript)> {
         .collect()
 }
 
+/// Transcripts whose pools zdb judges at the end; `CENOTE_SIM_ZDB=all` is for all of them.
+const JUDGED: [&str; 3] =
+    ["openzfs-2.1.11/10-zfs-create", "openzfs-2.1.11/15-zfs-destroy", "openzfs-2.1.11/33-zpool-prop"];
+
 fn replay(name: &str, transcript: &Transcript, skips: &[skip::Entry]) -> Vec<Report> {
     let program = Path::new(PROGRAM);
     let scratch =
@@ -49,25 +53,36 @@ fn replay(name: &str, transcript: &Transcript, skips: &[skip::Entry]) -> Vec<Rep
     if uses_text {
         std::fs::write(scratch.map("/run/text.fastq"), data::text_fastq()).expect("written");
     }
-    run::replay(&scratch, name, transcript, skips)
+    let mut reports = run::replay(&scratch, name, transcript, skips);
+    let all = std::env::var("CENOTE_SIM_ZDB").is_ok_and(|value| value == "all");
+    if all || JUDGED.contains(&name) {
+        let outcome = run::judge_pools(&scratch).map_or_else(Outcome::Fail, |()| Outcome::Pass);
+        reports.push(Report { line: 0, command: "zdb on the pools left".to_owned(), outcome });
+    }
+    reports
 }
 
-/// How many cases of each transcript pass at least. A case that cannot be judged because something before it was
-/// left out does not fail by itself; this number would.
+/// How many cases of each transcript pass at least.
 fn least() -> toml::Table {
     include_str!("transcripts/passes.toml").parse().expect("a table of numbers")
+}
+
+/// How many cases of each transcript fail at most after something was left out. Such a case does not fail the
+/// test by itself, as it may depend on that; one more than before would.
+fn most() -> toml::Table {
+    include_str!("transcripts/after.toml").parse().expect("a table of numbers")
 }
 
 #[test]
 fn recorded_cases_behave_as_recorded() {
     let wanted = std::env::var("CENOTE_TRANSCRIPT").ok();
     let skips = skip::read(include_str!("transcripts/skip.toml")).expect("the skip list");
-    let (least, mut totals, mut failures) = (least(), [0; 3], Vec::new());
+    let (least, most, mut totals, mut failures) = (least(), most(), [0; 4], Vec::new());
     for (name, transcript) in fixtures() {
         if wanted.as_ref().is_some_and(|wanted| !name.contains(wanted)) {
             continue;
         }
-        let mut counts = [0; 3];
+        let mut counts = [0; 4];
         // Nothing of it would run: don't prepare it either.
         let mut cases = transcript.steps.iter().filter_map(|s| match s {
             Step::Case(case) => Some(case),
@@ -83,6 +98,7 @@ fn recorded_cases_behave_as_recorded() {
                 Outcome::Pass => 0,
                 Outcome::Skip(_) => 1,
                 Outcome::Fail(_) => 2,
+                Outcome::After(..) => 3,
             }] += 1;
             if let Outcome::Fail(problem) = &report.outcome {
                 failures.push(format!("{line}\n    {problem}"));
@@ -95,11 +111,20 @@ fn recorded_cases_behave_as_recorded() {
         if counts[0] < wanted_passes {
             failures.push(format!("{name}: only {} cases pass, {wanted_passes} did", counts[0]));
         }
-        println!("\"{name}\" = {}  # of {}, {} skipped", counts[0], counts.iter().sum::<i64>(), counts[1]);
+        let after_most = most.get(&name).and_then(toml::Value::as_integer).unwrap_or(0);
+        if counts[3] > after_most {
+            failures.push(format!("{name}: {} cases fail after a skipped step, {after_most} did", counts[3]));
+        }
+        let count = counts.iter().sum::<i64>();
+        println!("\"{name}\" = {}  # of {count}, {} skipped", counts[0], counts[1]);
+        println!("\"{name}\" = {}  # failed after a skipped step", counts[3]);
         totals.iter_mut().zip(counts).for_each(|(total, count)| *total += count as usize);
     }
-    let [passed, skipped, _] = totals;
-    println!("{passed} passed, {skipped} skipped, {} failed", failures.len());
+    let [passed, skipped, _, after] = totals;
+    println!(
+        "{passed} passed, {skipped} skipped, {after} failed after a skipped step, {} failed",
+        failures.len()
+    );
     assert!(failures.is_empty(), "{} cases differ:\n{}", failures.len(), failures.join("\n"));
 }
 
@@ -137,6 +162,7 @@ fn outcomes(body: &str) -> Vec<&'static str> {
         Outcome::Pass => "pass",
         Outcome::Fail(_) => "fail",
         Outcome::Skip(_) => "skip",
+        Outcome::After(..) => "after",
     };
     play(body).into_iter().map(word).collect()
 }
@@ -253,6 +279,12 @@ fn skipped_cases_have_a_reason() {
     let reports = play("$ zfs later on\n\n$ zfs list\n1> {{more}}\n");
     assert_eq!(reports[0].outcome, Outcome::Skip("later".to_owned()));
     assert_eq!(reports[1].outcome, Outcome::Pass);
+}
+
+#[test]
+fn a_failure_after_a_skipped_step_is_counted_by_itself() {
+    let body = "$ zfs list 25K\n1> {{more}}\n\n$ zfs list\n\n$ zfs later on\n\n$ zfs list\n\n$ zfs list\n1> {{more}}\n";
+    assert_eq!(outcomes(body), ["pass", "fail", "skip", "after", "pass"]);
 }
 
 #[test]

@@ -24,6 +24,8 @@ pub enum Outcome {
     Pass,
     Fail(String),
     Skip(String),
+    /// It failed after something was left out on which it may depend: what, and how it failed.
+    After(String, String),
 }
 
 /// One line of the report.
@@ -215,7 +217,7 @@ pub fn replay(scratch: &Scratch, name: &str, transcript: &Transcript, skips: &[s
                 };
                 let outcome = match (outcome, &missing) {
                     // Something before it could not be done.
-                    (Outcome::Fail(_), Some(reason)) => Outcome::Skip(format!("after: {reason}")),
+                    (Outcome::Fail(problem), Some(reason)) => Outcome::After(reason.clone(), problem),
                     (outcome, _) => outcome,
                 };
                 // A skipped command changes what later ones see, like set-up that is left out.
@@ -225,13 +227,14 @@ pub fn replay(scratch: &Scratch, name: &str, transcript: &Transcript, skips: &[s
                 (case.line, case.command.clone(), outcome)
             }
         };
-        let skipped = match step {
+        let listed = match step {
             Step::Case(_) => None,
-            _ => skip::reason(skips, name, &command).map(str::to_owned).or_else(|| missing.clone()),
+            _ => skip::reason(skips, name, &command),
         };
-        let outcome = match (outcome, skipped) {
-            (Outcome::Fail(_), Some(reason)) => Outcome::Skip(reason),
-            (outcome, _) => outcome,
+        let outcome = match (outcome, listed, &missing) {
+            (Outcome::Fail(_), Some(reason), _) => Outcome::Skip(reason.to_owned()),
+            (Outcome::Fail(problem), None, Some(reason)) => Outcome::After(reason.clone(), problem),
+            (outcome, ..) => outcome,
         };
         reports.push(Report { line, command, outcome });
     }
@@ -261,6 +264,29 @@ fn play(scratch: &Scratch, case: &Case) -> Outcome {
 fn unsupported(err: &str) -> Option<String> {
     let line = err.lines().find(|line| line.contains("not supported yet"))?;
     Some(line.trim_start_matches("cenote: ").to_owned())
+}
+
+/// What zdb says of the pools that a transcript leaves; nothing where zdb is not installed.
+///
+/// # Errors
+/// What zdb finds, or a pool that cannot be exported.
+pub fn judge_pools(scratch: &Scratch) -> Result<(), String> {
+    let oracle = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../oracle/zdb-check");
+    let pools = scratch.run("zpool list -H -o name")?.out;
+    for pool in pools.lines().filter(|line| !line.contains("no pools available")) {
+        let exported = scratch.run(&format!("zpool export {pool}"))?;
+        if exported.status != 0 {
+            return Err(exported.err);
+        }
+        let said = Command::new(&oracle).arg("--dir").arg(scratch.map("/v")).arg(pool).output();
+        let said = said.map_err(|error| error.to_string())?;
+        // 2: zdb is not installed here.
+        if !said.status.success() && said.status.code() != Some(2) {
+            let text = [said.stdout, said.stderr].concat();
+            return Err(format!("zdb on pool {pool}: {}", String::from_utf8_lossy(&text)));
+        }
+    }
+    Ok(())
 }
 
 /// Compares what a command did with what was recorded; `loose` when it saw paths of the scratch folder.
