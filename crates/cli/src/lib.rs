@@ -33,6 +33,7 @@ pub struct Surroundings {
 
 /// The program: looks at the name it was started under. Gives the exit status of the process.
 pub fn main() -> ExitCode {
+    own::stop::take_size_limit_as_error();
     let mut words = std::env::args_os();
     let invoked = words.next().unwrap_or_else(|| OsString::from("cenote"));
     let posix = std::env::var_os("POSIXLY_CORRECT").is_some();

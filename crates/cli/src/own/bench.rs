@@ -13,7 +13,7 @@ use bench::{Error, Event, Phase, Place, Plan, Report, Run, Source, Watch};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
 use super::Bench;
-use super::stop::{STOPPED, Stop};
+use super::stop::Stop;
 use crate::Surroundings;
 use crate::messages::{Action, Failure};
 use crate::open::{self, NotOpen};
@@ -36,7 +36,7 @@ pub fn run(args: &Bench, around: &Surroundings, console: &mut Console) -> Result
     let mut source =
         if args.paths.is_empty() { Source::sample() } else { Source::scan(&args.paths) }.map_err(refused)?;
 
-    let screen = Screen::new(stop, source.bytes());
+    let screen = Screen::new(stop.clone(), source.bytes());
     let measured = bench::run(&plan, &mut source, &screen);
     let runs = screen.finish();
     let report = match measured {
@@ -50,7 +50,7 @@ pub fn run(args: &Bench, around: &Surroundings, console: &mut Console) -> Result
             return match error {
                 Error::Interrupted => {
                     console.remark("cenote bench: interrupted; the temporary files are gone");
-                    Ok(STOPPED)
+                    Ok(stop.status())
                 }
                 error => Err(refused(error)),
             };

@@ -4,7 +4,7 @@ use format::ObjectId;
 use zpl::{Error, FileKind, Filesystem, NewNode, Replace};
 
 use super::pools::{Pools, refused};
-use super::stop::{STOPPED, Stop};
+use super::stop::Stop;
 use super::{Mkdir, Mv, Rm};
 use crate::Surroundings;
 use crate::messages::Failure;
@@ -62,7 +62,7 @@ pub fn rm(rm: &Rm, around: &Surroundings, console: &mut Console) -> Result<u8, F
             Some(_) => fs.unlink(dir, name).map_err(failed),
         }
     })?;
-    Ok(if stop.asked() { STOPPED } else { 0 })
+    Ok(if stop.asked() { stop.status() } else { 0 })
 }
 
 /// Names of a folder that are removed before it is read again.

@@ -20,7 +20,7 @@ use zpl::{Filesystem, Time};
 
 use super::Mkfs;
 use super::copy::{Engine, Node, Policy, Progress, Root, ToPool, io_words};
-use super::stop::{STOPPED, Stop};
+use super::stop::Stop;
 use crate::args::{Assignments, assignment};
 use crate::compat::dataset_values::{self, Creation};
 use crate::messages::Failure;
@@ -119,7 +119,7 @@ pub fn run(mkfs: &Mkfs, console: &mut Console) -> Result<u8, Failure> {
         }
         made?;
         console.remark(&format!("stopped: '{image}' was not made"));
-        return Ok(STOPPED);
+        return Ok(stop.status());
     }
     if !mkfs.quiet {
         let taken = std::fs::metadata(&mkfs.image).map_or(0, |data| data.blocks() * 512);

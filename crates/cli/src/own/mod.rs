@@ -13,7 +13,7 @@ mod mkfs;
 mod ordered;
 mod pools;
 mod show;
-mod stop;
+pub(crate) mod stop;
 mod walk;
 
 use crate::messages::Failure;

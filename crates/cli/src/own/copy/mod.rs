@@ -29,7 +29,7 @@ use self::node::last_name;
 use self::to_local::ToLocal;
 use super::Cp;
 use super::pools::{Pools, refused};
-use super::stop::{STOPPED, Stop};
+use super::stop::Stop;
 use crate::Surroundings;
 use crate::messages::Failure;
 use crate::open::Intent;
@@ -84,7 +84,7 @@ pub fn run(cp: &Cp, around: &Surroundings, console: &mut Console) -> Result<u8, 
     }
     if stop.asked() {
         console.remark("stopped: everything that was copied until then is complete");
-        return Ok(STOPPED);
+        return Ok(stop.status());
     }
     Ok(u8::from(progress.errors.load(std::sync::atomic::Ordering::Relaxed) > 0))
 }

@@ -1,0 +1,349 @@
+//! Copies that go wrong: sources that change, vanish or cannot be read, disks that are full, signals.
+
+mod bed;
+
+use std::fs::{self, File, Permissions};
+use std::io::Write;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use bed::{Bed, Done};
+use rustix::process::{Pid, Signal, kill_process};
+
+const MIB: usize = 1 << 20;
+/// Whom tests that run as root become.
+const NOBODY: u32 = 65534;
+
+/// Bytes that no codec makes smaller, different for every seed.
+fn noise(len: usize, seed: u64) -> Vec<u8> {
+    let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
+    let word = || {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        state.to_le_bytes()
+    };
+    let mut bytes: Vec<u8> = std::iter::repeat_with(word).take(len / 8 + 1).flatten().collect();
+    bytes.truncate(len);
+    bytes
+}
+
+fn send(child: &Child, signal: Signal) {
+    // It may be gone already: then there is nobody to be told.
+    let _ = kill_process(Pid::from_child(child), signal);
+}
+
+/// Whether the process has a file of this folder open.
+fn reads_from(pid: u32, folder: &Path) -> bool {
+    let Ok(open) = fs::read_dir(format!("/proc/{pid}/fd")) else { return false };
+    let mut targets = open.flatten().filter_map(|fd| fs::read_link(fd.path()).ok());
+    targets.any(|target| target.starts_with(folder))
+}
+
+fn is_stopped(pid: u32) -> bool {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    stat.rsplit(')').next().is_some_and(|rest| rest.trim_start().starts_with('T'))
+}
+
+/// Starts a command and holds it still at a moment when it reads a file of `folder`.
+fn hold(bed: &Bed, words: &[&str], folder: &str) -> Option<Child> {
+    let folder = fs::canonicalize(bed.path(folder)).expect("a folder");
+    let mut command = bed.command(words);
+    let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("it starts");
+    let since = Instant::now();
+    while since.elapsed() < Duration::from_secs(60)
+        && Path::new(&format!("/proc/{}/fd/0", child.id())).exists()
+    {
+        if reads_from(child.id(), &folder) {
+            send(&child, Signal::STOP);
+            while !is_stopped(child.id()) && Path::new(&format!("/proc/{}/fd/0", child.id())).exists() {
+                std::thread::yield_now();
+            }
+            if is_stopped(child.id()) && reads_from(child.id(), &folder) {
+                return Some(child);
+            }
+            send(&child, Signal::CONT);
+        }
+    }
+    send(&child, Signal::CONT);
+    let _ = child.wait_with_output();
+    None
+}
+
+/// As [`hold`], again and again: a copy may be over before it can be held.
+fn hold_surely(bed: &Bed, words: &[&str], folder: &str) -> Child {
+    (0..20).find_map(|_| hold(bed, words, folder)).expect("the copy is met while it reads")
+}
+
+fn go_on(child: Child) -> Done {
+    send(&child, Signal::CONT);
+    Done::from(child.wait_with_output().expect("it ends"))
+}
+
+fn expect_lines(done: &Done, status: i32, lines: &[&str]) {
+    assert!(
+        done.status == status && done.err.lines().eq(lines.iter().copied()),
+        "{done:?}\nwanted: {lines:#?}"
+    );
+}
+
+/// The pool is clean once it is exported, as `cenote check` and, `with_zdb`, zdb say.
+fn expect_sound(bed: &Bed, with_zdb: bool) {
+    bed.run(&["zpool", "export", "tank"]).good();
+    if with_zdb {
+        return bed.expect_sound("tank");
+    }
+    let done = bed.run(&["check", "tank.img"]);
+    assert!(done.status == 0 && done.out.contains(": clean"), "{done:?}");
+}
+
+#[test]
+fn files_that_vanish_while_a_folder_is_copied_are_named_one_by_one() {
+    let bed = Bed::with_tank(256, &[]);
+    fs::create_dir(bed.path("src")).expect("made");
+    let count = 60;
+    for i in 0..count {
+        fs::write(bed.path(&format!("src/{i:02}")), noise(2 * MIB, i)).expect("made");
+    }
+    let child = hold_surely(&bed, &["cp", "-r", "src", "tank/fs:/"], "src");
+    for i in 0..count {
+        fs::remove_file(bed.path(&format!("src/{i:02}"))).expect("removed");
+    }
+    let done = go_on(child);
+    let copied = bed.list("tank/fs:/src");
+    let files: Vec<_> = copied.iter().filter(|entry| entry["type"] == "file").collect();
+    assert!(done.status == 1 && files.len() + done.err.lines().count() == count as usize, "{done:?}");
+    for line in done.err.lines() {
+        assert!(
+            line.starts_with("cannot read 'src/") && line.ends_with("': no such file or directory"),
+            "{line}"
+        );
+    }
+    // Those that were open are whole.
+    assert!(files.iter().all(|file| file["size"] == 2 * MIB), "{files:?}");
+    expect_sound(&bed, false);
+}
+
+#[test]
+fn a_file_that_changes_while_it_is_copied_is_named() {
+    let bed = Bed::with_tank(512, &[]);
+    fs::create_dir(bed.path("src")).expect("made");
+    let path = bed.path("src/big");
+    let size = 96 * MIB;
+    let changes: [(&str, &dyn Fn()); 3] = [
+        ("grows", &|| {
+            let mut file = File::options().append(true).open(&path).expect("there");
+            file.write_all(b"more").expect("written");
+        }),
+        ("shrinks", &|| File::options().write(true).open(&path).expect("there").set_len(10).expect("cut")),
+        ("is written to", &|| fs::write(&path, noise(size, 2)).expect("written")),
+    ];
+    for (what, change) in changes {
+        fs::write(&path, noise(size, 1)).expect("made");
+        let long_ago = std::time::UNIX_EPOCH + Duration::from_secs(1_000_000_000);
+        File::options().write(true).open(&path).expect("there").set_modified(long_ago).expect("set");
+        let child = hold_surely(&bed, &["cp", "-r", "src", "tank/fs:/"], "src");
+        change();
+        let done = go_on(child);
+        let changed = "'src/big' changed while it was copied: the copy may hold parts of both\n";
+        let shorter = "cannot read 'src/big': it became shorter while it was copied\n";
+        let copies = bed.list("tank/fs:/src").into_iter().filter(|entry| entry["type"] == "file").count();
+        assert!(done.status == 1, "{what}: {done:?}");
+        // What became shorter before its end was read gives no copy.
+        assert!(
+            (done.err == changed && copies == 1) || (done.err == shorter && copies == 0),
+            "{what}: {done:?}"
+        );
+        bed.run(&["rm", "-r", "tank/fs:/src"]).good();
+    }
+    expect_sound(&bed, false);
+}
+
+#[test]
+fn what_cannot_be_read_does_not_keep_the_rest() {
+    let bed = Bed::with_tank(64, &[]);
+    fs::create_dir_all(bed.path("src/closed")).expect("made");
+    for name in ["good", "secret", "closed/inside"] {
+        fs::write(bed.path("src").join(name), "x").expect("made");
+    }
+    fs::set_permissions(bed.path("src/secret"), Permissions::from_mode(0o0)).expect("set");
+    fs::set_permissions(bed.path("src/closed"), Permissions::from_mode(0o0)).expect("set");
+    let mut command = bed.command(&["cp", "-r", "src", "tank/fs:/"]);
+    if rustix::process::geteuid().is_root() {
+        // Root may read everything: somebody else does the copy, with a program that they may start.
+        let program = bed.path("cenote");
+        fs::copy(env!("CARGO_BIN_EXE_cenote"), &program).expect("copied");
+        let mut everything = vec![bed.path("")];
+        while let Some(path) = everything.pop() {
+            rustix::fs::chown(&path, Some(rustix::fs::Uid::from_raw(NOBODY)), None).expect("given away");
+            if path.is_dir() {
+                everything.extend(fs::read_dir(&path).expect("a folder").flatten().map(|entry| entry.path()));
+            }
+        }
+        let mut other = Command::new(program);
+        other.args(command.get_args()).envs(command.get_envs().filter_map(|(k, v)| Some((k, v?))));
+        other.current_dir(bed.path("")).uid(NOBODY).gid(NOBODY);
+        command = other;
+    }
+    let done = Done::from(command.output().expect("it starts"));
+    let mut lines: Vec<_> = done.err.lines().collect();
+    lines.sort_unstable();
+    let wanted =
+        ["cannot read 'src/closed': permission denied", "cannot read 'src/secret': permission denied"];
+    assert!(done.status == 1 && lines == wanted, "{done:?}");
+    let names: Vec<_> = bed.list("tank/fs:/src").into_iter().map(|entry| entry["path"].clone()).collect();
+    assert!(
+        names.iter().any(|name| name == "good") && !names.iter().any(|name| name == "secret"),
+        "{names:?}"
+    );
+    // A file that gives errors instead of bytes.
+    let done = bed.run(&["cp", "/proc/self/mem", "tank/fs:/"]);
+    expect_lines(&done, 1, &["cannot read '/proc/self/mem': input/output error"]);
+    assert!(bed.run(&["ls", "tank/fs:/mem"]).status == 1);
+    fs::set_permissions(bed.path("src/closed"), Permissions::from_mode(0o755)).expect("set");
+    expect_sound(&bed, false);
+}
+
+/// A command under a limit of file sizes, in KiB.
+fn limited(bed: &Bed, kibibytes: usize, words: &[&str]) -> Done {
+    let plain = bed.command(words);
+    let mut command = Command::new("bash");
+    command.arg("-c").arg(format!("ulimit -f {kibibytes}; exec \"$0\" \"$@\""));
+    command.arg(plain.get_program()).args(plain.get_args()).current_dir(bed.path(""));
+    command.envs(plain.get_envs().filter_map(|(key, value)| Some((key, value?))));
+    Done::from(command.output().expect("bash is here"))
+}
+
+#[test]
+fn a_copy_out_that_finds_no_room_is_one_line_and_leaves_no_half_file() {
+    let bed = Bed::with_tank(128, &[]);
+    fs::create_dir(bed.path("src")).expect("made");
+    fs::write(bed.path("src/big"), noise(8 * MIB, 1)).expect("made");
+    fs::write(bed.path("src/small"), noise(1000, 2)).expect("made");
+    bed.run(&["cp", "-r", "src", "tank/fs:/"]).good();
+    // A file may not be longer than 4 MiB here; others may be copied.
+    let done = limited(&bed, 4096, &["cp", "-r", "tank/fs:/src", "out"]);
+    expect_lines(&done, 1, &["cannot write the copy of 'tank/fs:/src/big': file too large"]);
+    assert!(!bed.path("out/big").exists());
+    assert_eq!(fs::read(bed.path("out/small")).expect("copied"), noise(1000, 2));
+    let done = bed.run(&["cp", "tank/fs:/src/big", "/dev/full"]);
+    expect_lines(&done, 1, &["cannot write the copy of 'tank/fs:/src/big': no space left on device"]);
+    // A full file system, where this user may make one.
+    let full = bed.path("full");
+    fs::create_dir(&full).expect("made");
+    let mount = Command::new("mount").args(["-t", "tmpfs", "-o", "size=2m", "tmpfs"]).arg(&full).output();
+    if mount.is_ok_and(|output| output.status.success()) {
+        let done = bed.run(&["cp", "-r", "tank/fs:/src", "full/"]);
+        let left: Vec<_> =
+            fs::read_dir(full.join("src")).expect("a folder").flatten().map(|e| e.file_name()).collect();
+        let unmounted = Command::new("umount").arg(&full).status().expect("it starts");
+        assert!(unmounted.success());
+        let line = "cannot write the copy of 'tank/fs:/src/big': no space left on device";
+        expect_lines(&done, 1, &[line]);
+        assert!(left.iter().all(|name| name == "small"), "{left:?}");
+    } else {
+        eprintln!("skipped: this user cannot mount a tmpfs");
+    }
+    expect_sound(&bed, false);
+}
+
+#[test]
+fn an_image_that_cannot_grow_stops_the_copy_and_keeps_the_pool() {
+    let bed = Bed::with_tank(256, &["compression=off"]);
+    fs::write(bed.path("before"), "safe").expect("made");
+    bed.run(&["cp", "before", "tank/fs:/"]).good();
+    fs::create_dir(bed.path("src")).expect("made");
+    for i in 0..40 {
+        fs::write(bed.path(&format!("src/{i:02}")), noise(2 * MIB, i)).expect("made");
+    }
+    // Writes beyond the first 32 MiB of the image fail, as on a disk that is full below a sparse image.
+    let done = limited(&bed, 32 << 10, &["cp", "-r", "src", "tank/fs:/"]);
+    assert!(done.status == 1 && done.err.lines().count() <= 2, "{done:?}");
+    assert!(
+        done.err.contains("file too large") && done.err.contains("last synced state is safe"),
+        "{done:?}"
+    );
+    assert_eq!(bed.run(&["cat", "tank/fs:/before"]).good(), "safe");
+    for entry in bed.list("tank/fs:/") {
+        assert!(entry["type"] == "dir" || entry["size"] == 4 || entry["size"] == 2 * MIB, "{entry}");
+    }
+    bed.run(&["cp", "-r", "src", "tank/fs:/"]).good();
+    expect_sound(&bed, true);
+}
+
+/// A folder whose copy takes a while.
+fn plant(bed: &Bed) {
+    fs::create_dir(bed.path("src")).expect("made");
+    for i in 0..60 {
+        fs::write(bed.path(&format!("src/{i:02}")), noise(2 * MIB, i)).expect("made");
+    }
+}
+
+#[test]
+fn a_signal_stops_a_copy_in_good_order() {
+    for (signal, status) in [(Signal::INT, 130), (Signal::TERM, 143)] {
+        let bed = Bed::with_tank(512, &["compression=gzip-9"]);
+        plant(&bed);
+        let child = hold_surely(&bed, &["cp", "-r", "src", "tank/fs:/"], "src");
+        send(&child, signal);
+        let done = go_on(child);
+        expect_lines(&done, status, &["stopped: everything that was copied until then is complete"]);
+        let list = bed.list("tank/fs:/");
+        assert!(list.iter().all(|entry| entry["type"] == "dir" || entry["size"] == 2 * MIB), "{list:?}");
+        assert!(list.len() < 60, "{} were copied all the same", list.len());
+        // And out of the pool: no half file stays behind.
+        bed.run(&["cp", "-r", "src", "tank/fs:/all"]).good();
+        fs::create_dir(bed.path("out")).expect("made");
+        let mut command = bed.command(&["cp", "-r", "tank/fs:/all", "out"]);
+        let child = command.stderr(Stdio::piped()).spawn().expect("it starts");
+        while fs::read_dir(bed.path("out/all")).map_or(0, Iterator::count) < 2 {
+            assert!(Path::new(&format!("/proc/{}/fd/0", child.id())).exists(), "the copy was over unmet");
+        }
+        send(&child, signal);
+        let done = go_on(child);
+        assert!([0, status].contains(&done.status), "{done:?}");
+        for file in fs::read_dir(bed.path("out/all")).expect("a folder").flatten() {
+            assert_eq!(file.metadata().expect("there").len(), 2 * MIB as u64, "{file:?}");
+        }
+        expect_sound(&bed, signal == Signal::TERM);
+    }
+}
+
+#[test]
+fn a_second_ctrl_c_ends_a_copy_at_once_and_the_pool_is_as_last_synced() {
+    let bed = Bed::with_tank(512, &["compression=gzip-9"]);
+    plant(&bed);
+    let child = hold_surely(&bed, &["cp", "-r", "src", "tank/fs:/"], "src");
+    send(&child, Signal::INT);
+    send(&child, Signal::CONT);
+    // While it writes what was copied.
+    std::thread::sleep(Duration::from_millis(20));
+    send(&child, Signal::INT);
+    let done = go_on(child);
+    assert!(done.status == 130 && done.err.lines().count() <= 1, "{done:?}");
+    bed.list("tank/fs:/");
+    bed.run(&["rm", "-rf", "tank/fs:/src"]).good();
+    bed.run(&["cp", "-r", "src", "tank/fs:/"]).good();
+    expect_sound(&bed, true);
+}
+
+#[test]
+fn a_reader_that_has_enough_ends_cat_without_a_word() {
+    let bed = Bed::with_tank(128, &[]);
+    fs::write(bed.path("big"), noise(16 * MIB, 1)).expect("made");
+    bed.run(&["cp", "big", "tank/fs:/"]).good();
+    let mut command = bed.command(&["cat", "tank/fs:/big"]);
+    let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("it starts");
+    let mut pipe = child.stdout.take().expect("a pipe");
+    let mut head = [0; 10];
+    std::io::Read::read_exact(&mut pipe, &mut head).expect("read");
+    drop(pipe);
+    let output = child.wait_with_output().expect("it ends");
+    assert!(output.status.signal().is_none() && output.status.code() == Some(141), "{output:?}");
+    assert!(output.stderr.is_empty() && head == noise(16 * MIB, 1)[..10], "{output:?}");
+    assert!(fs::metadata(bed.path("big")).expect("there").size() == 16 * MIB as u64);
+    expect_sound(&bed, false);
+}
