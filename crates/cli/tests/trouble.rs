@@ -263,7 +263,7 @@ fn an_image_that_cannot_grow_stops_the_copy_and_keeps_the_pool() {
     let done = limited(&bed, 32 << 10, &["cp", "-r", "src", "tank/fs:/"]);
     assert!(done.status == 1 && done.err.lines().count() <= 2, "{done:?}");
     assert!(
-        done.err.contains("file too large") && done.err.contains("last synced state is safe"),
+        done.err.contains("File too large") && done.err.contains("last synced state is safe"),
         "{done:?}"
     );
     assert_eq!(bed.run(&["cat", "tank/fs:/before"]).good(), "safe");

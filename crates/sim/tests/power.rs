@@ -149,7 +149,7 @@ fn shatter(story: &mut Story) {
             paths.push(path);
             match done {
                 Ok(()) => {}
-                Err(zpl::Error::NoSpace) => break,
+                Err(zpl::Error::NoSpace | zpl::Error::Quota) => break,
                 Err(error) => panic!("round {round}: {error}"),
             }
         }
