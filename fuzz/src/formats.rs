@@ -12,7 +12,7 @@ use format::sa::{self, Attribute, Registry};
 use format::space_map::{self, Layout, Writer};
 use format::zap::{self, Key, Leaf, Position, Value, fat, leaf, micro};
 use format::znode::{Dirent, LegacyZnode, Znode, rdev};
-use format::{BlockPtr, ByteOrder, Dnode, NvList, Objset, Uberblock, bpobj, label};
+use format::{BlockPtr, ByteOrder, Dnode, NvList, ObjectType, Objset, Uberblock, bpobj, label, swap};
 
 /// The byte order an input asks for, and the rest of the input.
 fn ordered(data: &[u8]) -> (ByteOrder, &[u8]) {
@@ -272,17 +272,24 @@ pub fn zap_fat_header(data: &[u8]) {
     let (order, raw) = ordered(data);
     let mut block = power_of_two(raw);
     if let Ok(header) = fat::Header::decode(&block, order) {
-        zap::to_little(&mut block, order);
+        swap::to_little(&mut block, ObjectType::ZAP_OTHER, 0, order).expect("ZAP blocks can be turned");
         header.encode(&mut block);
         assert_eq!(fat::Header::decode(&block, ByteOrder::Little), Ok(header));
     }
 }
 
-/// A block of any kind of ZAP, turned from the other byte order.
-pub fn zap_swap(data: &[u8]) {
-    let mut block = power_of_two(data);
-    let _ = zap::kind(&block);
-    zap::to_little(&mut block, ByteOrder::Big);
+/// A block of any type from either byte order, there and back: nothing is lost on the way. Input: type, order (even:
+/// little-endian), level, then the block.
+pub fn swap(data: &[u8]) {
+    let Some(([object_type, order, level], raw)) = data.split_first_chunk() else { return };
+    let (object_type, from, level) = (ObjectType(*object_type), ordered(&[*order]).0, *level & 1);
+    let _ = zap::kind(raw);
+    let mut block = raw.to_vec();
+    if swap::turn(&mut block, object_type, level, from).is_ok() {
+        let back = if from == ByteOrder::Little { ByteOrder::Big } else { ByteOrder::Little };
+        assert_eq!(swap::turn(&mut block, object_type, level, back), Ok(()));
+        assert_eq!(block, raw);
+    }
 }
 
 pub fn embedded_checksum(data: &[u8]) {

@@ -35,7 +35,7 @@ pub const TARGETS: &[(&str, Body)] = &[
     ("zap_micro", formats::zap_micro),
     ("zap_leaf", formats::zap_leaf),
     ("zap_fat_header", formats::zap_fat_header),
-    ("zap_swap", formats::zap_swap),
+    ("swap", formats::swap),
     ("zap_values", formats::zap_values),
     ("embedded_checksum", formats::embedded_checksum),
     ("lzjb", codecs::lzjb),

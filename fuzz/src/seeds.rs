@@ -109,6 +109,7 @@ impl Seeds {
         if let (false, Some(input)) = (codec.is_empty(), codecs::seed(block.len(), payload)) {
             self.keep(codec, input);
         }
+        self.keep("swap", [&[kind.0, 0, level.min(1)], &block[..]].concat());
         if level > 0 {
             block.chunks_exact(blkptr::SIZE).for_each(|ptr| self.follow(image, ptr));
         } else {

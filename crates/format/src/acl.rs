@@ -127,6 +127,30 @@ pub fn encode(aces: &[Ace]) -> Vec<u8> {
     raw
 }
 
+/// Turns ACEs from order `from` into the other one, in place; the last one as far as it goes.
+pub(crate) fn swap(mut raw: &mut [u8], from: ByteOrder) {
+    while raw.len() >= 8 {
+        let size = Ace::size(from.u16(raw, 0), from.u16(raw, 2)).min(raw.len());
+        let (ace, rest) = raw.split_at_mut(size);
+        ace[..2].reverse();
+        ace[2..4].reverse();
+        ace[4..8].reverse();
+        if let Some(id) = ace.get_mut(8..16) {
+            id.reverse();
+        }
+        raw = rest;
+    }
+}
+
+/// As [`swap`] for the ACEs of version 0: two words (id, mask) and two halves (flags, type).
+pub(crate) fn swap_old(raw: &mut [u8]) {
+    for ace in raw.chunks_exact_mut(12) {
+        let (words, halves) = ace.split_at_mut(8);
+        words.chunks_exact_mut(4).for_each(<[u8]>::reverse);
+        halves.chunks_exact_mut(2).for_each(<[u8]>::reverse);
+    }
+}
+
 /// The ACL that says exactly what `mode` (with its type bits) says: what chmod writes. (On create, OpenZFS
 /// on Linux gives all types the directory's DELETE_CHILD with their write bits; it has no effect there.)
 #[must_use]

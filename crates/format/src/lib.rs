@@ -30,6 +30,7 @@ mod order;
 pub mod owner;
 pub mod sa;
 pub mod space_map;
+pub mod swap;
 pub mod uberblock;
 pub mod zap;
 pub mod znode;

@@ -329,7 +329,7 @@ impl Znode {
 
 /// Bytes of a legacy znode, before a symbolic link's target.
 pub const LEGACY_SIZE: usize = 0x108;
-const LEGACY_ACL: usize = 0xb0;
+pub(crate) const LEGACY_ACL: usize = 0xb0;
 
 /// A legacy znode (bonus type 17, ZPL versions before 5).
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -376,11 +376,7 @@ impl LegacyAcl {
         }
         if order == ByteOrder::Big {
             if acl.version == 0 {
-                for ace in acl.aces.chunks_exact_mut(12) {
-                    let (words, halves) = ace.split_at_mut(8);
-                    words.chunks_exact_mut(4).for_each(<[u8]>::reverse);
-                    halves.chunks_exact_mut(2).for_each(<[u8]>::reverse);
-                }
+                acl::swap_old(&mut acl.aces);
             } else if acl.external.0 == 0 {
                 let size = acl.size as usize;
                 let used = acl.aces.get_mut(..size).ok_or(Corrupt::new("inline ACL size", size as u64))?;

@@ -1,7 +1,7 @@
 //! Fat ZAP headers and pointer tables: from a hash to the block id of its leaf.
 //!
 //! From:   block 0 of a ZAP object, and the blocks of an external pointer table (both little-endian; see
-//!         [`to_little`](super::to_little)).
+//!         [`swap`](crate::swap)).
 //! To:     `dmu`, which reads, dirties and frees the blocks named here.
 //! Source: docs/format/04-zap.md §3.1, §3.3.
 //!

@@ -1,6 +1,6 @@
 //! Leaves of fat ZAPs: a hash table of entries whose names and values lie in chains of 24-byte chunks.
 //!
-//! From:   blocks that a pointer table names, turned little-endian by [`to_little`](super::to_little).
+//! From:   blocks that a pointer table names, turned little-endian by [`swap`](crate::swap).
 //! To:     `dmu`.
 //! Source: docs/format/04-zap.md §3.2, §3.3.
 //!
@@ -762,7 +762,7 @@ fn copy_entry(raw: &mut [u8], entry: &Entry<'_>) -> Result<(), Corrupt> {
     })
 }
 
-/// Turns a big-endian leaf into a little-endian one. Sizes that no leaf has stay as they are.
+/// Turns a leaf into the other byte order. Sizes that no leaf has stay as they are.
 pub(super) fn swap(raw: &mut [u8]) {
     if fat::block_shift(raw.len()).is_err() {
         return;
@@ -889,7 +889,7 @@ mod tests {
         let mut foreign = raw.clone();
         swap(&mut foreign);
         assert_ne!(foreign, raw);
-        super::super::to_little(&mut foreign, ByteOrder::Big);
+        super::super::swap(&mut foreign);
         assert_eq!(foreign, raw);
     }
 

@@ -326,7 +326,7 @@ impl Index {
     }
 }
 
-/// Turns a big-endian block into a little-endian one.
+/// Turns a block into the other byte order.
 pub(super) fn swap(raw: &mut [u8]) {
     let mut slots = raw.chunks_exact_mut(SLOT);
     if let Some(header) = slots.next() {
@@ -416,7 +416,7 @@ mod tests {
         swap(&mut foreign);
         let read = Micro::decode(&foreign, ByteOrder::Big).unwrap();
         assert_eq!((read.salt(), read.entries().next()), (0x1122, lookup(&raw, b"name")));
-        super::super::to_little(&mut foreign, ByteOrder::Big);
+        super::super::swap(&mut foreign);
         assert_eq!(foreign, raw);
     }
 }

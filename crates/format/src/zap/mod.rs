@@ -1,9 +1,9 @@
 //! ZAP: keys to arrays of integers, in one block (micro) or many (fat).
 //!
 //! Everything here works on the bytes of single blocks; which block is read or written when is `dmu`'s.
-//! Blocks are worked on in little-endian order: [`to_little`] turns a foreign one once, after reading.
+//! Blocks are worked on in little-endian order: [`swap`](crate::swap) turns a foreign one once, after reading.
 //!
-//! From:   verified blocks of a ZAP object, and the byte order of their block pointer.
+//! From:   verified blocks of a ZAP object.
 //! To:     `dmu`.
 //! Source: docs/format/04-zap.md.
 
@@ -60,12 +60,9 @@ pub fn kind(block: &[u8]) -> Result<(ZapKind, ByteOrder), Corrupt> {
     Err(Corrupt::new("ZAP block type", ByteOrder::Little.word(block, 0)))
 }
 
-/// Turns a block that was written in `order` into little-endian order, in place. A block without a mark is
-/// taken for part of a pointer table. Names and leaf values are byte streams and stay as they are.
-pub fn to_little(block: &mut [u8], order: ByteOrder) {
-    if order == ByteOrder::Little {
-        return;
-    }
+/// Turns a block into the other byte order, in place. A block without a mark is taken for part of a pointer
+/// table. Names and leaf values are byte streams and stay as they are.
+pub(crate) fn swap(block: &mut [u8]) {
     match kind(block) {
         Ok((ZapKind::Micro, _)) => micro::swap(block),
         Ok((ZapKind::Leaf, _)) => leaf::swap(block),
