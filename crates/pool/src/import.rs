@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex, RwLock};
 use dmu::{DirtyBudget, Objset, zap};
 use format::config::{PoolConfig, PoolState, VERSION_FEATURES, VdevConfig, VdevKind};
 use format::uberblock::Uberblock;
-use format::{Guid, ObjectId, Txg, label};
+use format::{ByteOrder, Guid, ObjectId, Txg, label};
 use storage::allocator::Allocator;
 use storage::host::{Access, Disk, FileDisk, OpenError};
 use storage::{Leaf, Shape, Storage, TopVdev, Vdevs};
@@ -194,6 +194,9 @@ impl Pool {
         }
         if config.version < WRITABLE_LEGACY {
             refuse(format!("pools of version {} are not written", config.version));
+        }
+        if opened.uberblock.root.block().is_some_and(|root| root.order == ByteOrder::Big) {
+            refuse("a big-endian machine wrote it last".into());
         }
         if let Some(why) = unfinished(&mos)? {
             refuse(why);

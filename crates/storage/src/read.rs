@@ -1,4 +1,4 @@
-//! Block pointer → verified, decompressed record.
+//! Block pointer → verified, decompressed, little-endian record.
 //!
 //! Every copy is tried until one matches the checksum in the pointer. Nothing is trusted before that.
 //! Source: docs/format/02-blocks-checksums-compression.md §1.6, §2, §3, §5.
@@ -7,7 +7,7 @@ use std::cell::RefCell;
 use std::sync::Arc;
 
 use format::blkptr::{self, Block, BlockPtr, Dva, Embedded};
-use format::{Compression, MAX_BLOCK};
+use format::{Compression, MAX_BLOCK, swap};
 
 use crate::vdev::TopVdev;
 use crate::{ReadError, Record, Storage, gang};
@@ -21,7 +21,8 @@ thread_local! {
 }
 
 impl Storage {
-    /// The bytes that `ptr` promises: `lsize` of them, zeros for a hole.
+    /// The bytes that `ptr` promises: `lsize` of them, zeros for a hole. Structures of a big-endian machine come
+    /// back little-endian.
     ///
     /// # Errors
     /// [`ReadError`]: no good copy, a device error, or something this build does not read.
@@ -68,12 +69,14 @@ impl Storage {
         if block.compression == Compression::Off {
             let mut raw = Vec::new();
             self.read_raw(block, &mut raw)?;
+            swap::to_little(&mut raw, block.object_type, block.level, block.order)?;
             return Ok(Arc::new(raw));
         }
         SCRATCH.with_borrow_mut(|raw| {
             self.read_raw(block, raw)?;
             let mut out = vec![0; block.lsize as usize];
             codec::decompress(block.compression, raw, &mut out)?;
+            swap::to_little(&mut out, block.object_type, block.level, block.order)?;
             Ok(Arc::new(out))
         })
     }
@@ -245,6 +248,7 @@ impl Storage {
         } else {
             codec::decompress(embedded.compression, payload, &mut out)?;
         }
+        swap::to_little(&mut out, embedded.object_type, embedded.level, embedded.order)?;
         Ok(Arc::new(out))
     }
 }
