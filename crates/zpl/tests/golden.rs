@@ -1,8 +1,9 @@
 //! Pools made by OpenZFS read as OpenZFS reads them: every file of the golden pools against its manifest.
 
+mod big_endian;
 mod support;
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use pool::{Options, Pool};
@@ -18,8 +19,8 @@ fn run(command: &mut Command) -> Option<Vec<u8>> {
     Some(out.stdout)
 }
 
-/// The manifest of a golden pool, and the pool; `None` without the programs that unpack it.
-fn golden(name: &str, folder: &Path) -> Option<(Value, Pool)> {
+/// The manifest of a golden pool, and its images in `folder`; `None` without the programs that unpack it.
+fn unpacked(name: &str, folder: &Path) -> Option<(Value, Vec<PathBuf>)> {
     let plain = format!("{GOLDEN}/{name}.json");
     let manifest = match std::fs::read(&plain) {
         Ok(text) => text,
@@ -28,9 +29,12 @@ fn golden(name: &str, folder: &Path) -> Option<(Value, Pool)> {
     run(Command::new(format!("{GOLDEN}/unpack")).arg(name).arg(folder))?;
     let mut images: Vec<_> = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).collect();
     images.sort();
+    Some((serde_json::from_slice(&manifest).unwrap(), images))
+}
+
+fn import(images: &[PathBuf]) -> Pool {
     let disks = images.iter().map(|image| disk(image, false)).collect();
-    let options = Options { read_only: true, ..Options::default() };
-    Some((serde_json::from_slice(&manifest).unwrap(), Pool::import_disks(disks, options).unwrap()))
+    Pool::import_disks(disks, Options { read_only: true, ..Options::default() }).unwrap()
 }
 
 fn nanos(time: Time) -> i64 {
@@ -115,7 +119,22 @@ fn expect_file(fs: &Filesystem, file: &Value, with_sum: bool) {
 
 fn expect_pool(name: &str, sums: usize) {
     let folder = tempfile::tempdir().unwrap();
-    let Some((manifest, pool)) = golden(name, folder.path()) else { return };
+    let Some((manifest, images)) = unpacked(name, folder.path()) else { return };
+    expect_files(&manifest, &import(&images), sums);
+}
+
+/// As [`expect_pool`] for what a big-endian machine would have made of it.
+fn expect_turned(name: &str, sums: usize) {
+    let folder = tempfile::tempdir().unwrap();
+    let Some((manifest, images)) = unpacked(name, folder.path()) else { return };
+    let mut image = std::fs::read(&images[0]).unwrap();
+    let blocks = big_endian::turn(&mut image);
+    assert!(blocks > 100, "{blocks} blocks were turned");
+    std::fs::write(&images[0], image).unwrap();
+    expect_files(&manifest, &import(&images), sums);
+}
+
+fn expect_files(manifest: &Value, pool: &Pool, sums: usize) {
     for dataset in manifest["datasets"].as_array().unwrap() {
         let Some(files) = dataset["files"].as_array() else { continue };
         let dataset_name = dataset["name"].as_str().unwrap();
@@ -154,4 +173,14 @@ fn other_pools_read_as_openzfs_reads_them() {
     for name in ["gashift12", "gcomp", "gfreebsd20", "grandom"] {
         expect_pool(name, 10);
     }
+}
+
+#[test]
+fn posix_features_read_the_same_from_a_big_endian_machine() {
+    expect_turned("gposix", 40);
+}
+
+#[test]
+fn legacy_file_systems_read_the_same_from_a_big_endian_machine() {
+    expect_turned("gv28", 40);
 }
