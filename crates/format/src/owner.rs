@@ -19,18 +19,21 @@ const ZNODE_GID: usize = 0x88;
 /// uid, gid and project id; `None` for an object that is not accounted to anyone.
 #[must_use]
 pub fn owner_ids(bonus_type: ObjectType, bonus: &[u8]) -> Option<[u64; 3]> {
-    let word = |at: usize| match bonus.get(at..at + 8) {
-        Some(_) => ByteOrder::Little.u64(bonus, at),
+    let word_in = |order: ByteOrder, at: usize| match bonus.get(at..at + 8) {
+        Some(_) => order.u64(bonus, at),
         None => 0,
     };
     match bonus_type {
-        ObjectType::ZNODE => Some([word(ZNODE_UID), word(ZNODE_GID), 0]),
+        ObjectType::ZNODE => {
+            Some([word_in(ByteOrder::Little, ZNODE_UID), word_in(ByteOrder::Little, ZNODE_GID), 0])
+        }
         ObjectType::SA => {
-            if bonus.len() < 8 || ByteOrder::Little.u32(bonus, 0) != SA_MAGIC {
-                // Not yet initialised: counts for root, as OpenZFS has it.
-                return Some([0; 3]);
-            }
-            let header = usize::from(ByteOrder::Little.u16(bonus, 4) >> 10) * 8;
+            let orders = [ByteOrder::Little, ByteOrder::Big];
+            let order = orders.into_iter().find(|order| bonus.len() >= 8 && order.u32(bonus, 0) == SA_MAGIC);
+            // Not yet initialised: counts for root, as OpenZFS has it.
+            let Some(order) = order else { return Some([0; 3]) };
+            let word = |at| word_in(order, at);
+            let header = usize::from(order.u16(bonus, 4) >> 10) * 8;
             let has_project = word(header + SA_FLAGS) & pflags::PROJID != 0;
             let project = if has_project { word(header + SA_PROJID) } else { 0 };
             Some([word(header + SA_UID), word(header + SA_GID), project])
@@ -46,15 +49,18 @@ mod tests {
 
     #[test]
     fn a_project_counts_only_with_its_flag() {
-        let mut bonus = vec![0; 8 + 168];
-        ByteOrder::Little.put_u32(&mut bonus, 0, SA_MAGIC);
-        ByteOrder::Little.put_u16(&mut bonus, 4, 1 << 10 | 2);
-        ByteOrder::Little.put_u64(&mut bonus, 8 + SA_UID, 1000);
-        ByteOrder::Little.put_u64(&mut bonus, 8 + SA_GID, 100);
-        ByteOrder::Little.put_u64(&mut bonus, 8 + SA_PROJID, 7);
-        assert_eq!(owner_ids(ObjectType::SA, &bonus), Some([1000, 100, 0]));
-        ByteOrder::Little.put_u64(&mut bonus, 8 + SA_FLAGS, pflags::PROJID);
-        assert_eq!(owner_ids(ObjectType::SA, &bonus), Some([1000, 100, 7]));
-        assert_eq!(owner_ids(ObjectType::DSL_DIR, &bonus), None);
+        // An SA bonus names its own order.
+        for order in [ByteOrder::Little, ByteOrder::Big] {
+            let mut bonus = vec![0; 8 + 168];
+            order.put_u32(&mut bonus, 0, SA_MAGIC);
+            order.put_u16(&mut bonus, 4, 1 << 10 | 2);
+            order.put_u64(&mut bonus, 8 + SA_UID, 1000);
+            order.put_u64(&mut bonus, 8 + SA_GID, 100);
+            order.put_u64(&mut bonus, 8 + SA_PROJID, 7);
+            assert_eq!(owner_ids(ObjectType::SA, &bonus), Some([1000, 100, 0]));
+            order.put_u64(&mut bonus, 8 + SA_FLAGS, pflags::PROJID);
+            assert_eq!(owner_ids(ObjectType::SA, &bonus), Some([1000, 100, 7]));
+            assert_eq!(owner_ids(ObjectType::DSL_DIR, &bonus), None);
+        }
     }
 }

@@ -39,7 +39,7 @@ macro_rules! sound {
 
 sound! {
     gashift9 gashift12 gashift13 gcomp gcompat21 gfreebsd20 ggrub2 gposix gprops grandom grec gstripe gsum gv28
-    gsnap gdisk gmirror
+    gsnap gdisk gmirror gbig
 }
 
 /// What OpenZFS left (log space maps, deferred frees, features of its own) is taken over by a writer.
@@ -101,4 +101,11 @@ fn a_pool_whose_counts_this_build_does_not_keep_opens_read_only_and_says_why() {
     let dir = unpack("gprops");
     let reason = import(dir.path(), false).read_only().unwrap();
     assert!(reason.contains("filesystem_limits"), "{reason}");
+}
+
+#[test]
+fn a_pool_of_a_big_endian_machine_opens_read_only_and_says_why() {
+    let dir = unpack("gbig");
+    let reason = import(dir.path(), false).read_only().unwrap();
+    assert!(reason.contains("big-endian"), "{reason}");
 }

@@ -176,6 +176,11 @@ fn other_pools_read_as_openzfs_reads_them() {
 }
 
 #[test]
+fn a_pool_of_a_big_endian_machine_reads_as_that_machine_reads_it() {
+    expect_pool("gbig", 1000);
+}
+
+#[test]
 fn posix_features_read_the_same_from_a_big_endian_machine() {
     expect_turned("gposix", 40);
 }
