@@ -184,6 +184,9 @@ impl Pool {
         let mut refuse = |reason: String| {
             refused.get_or_insert(reason);
         };
+        if opened.uberblock.root.block().is_some_and(|root| root.order == ByteOrder::Big) {
+            refuse("a big-endian machine wrote it last".into());
+        }
         if !unwritable.is_empty() {
             refuse(format!("it uses {}, which this version of cenote does not write", unwritable.join(", ")));
         }
@@ -194,9 +197,6 @@ impl Pool {
         }
         if config.version < WRITABLE_LEGACY {
             refuse(format!("pools of version {} are not written", config.version));
-        }
-        if opened.uberblock.root.block().is_some_and(|root| root.order == ByteOrder::Big) {
-            refuse("a big-endian machine wrote it last".into());
         }
         if let Some(why) = unfinished(&mos)? {
             refuse(why);
