@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 
 use format::blkptr::BlockPtr;
 use format::dnode::{self, Dnode, SLOT, SLOTS_PER_BLOCK};
-use format::objset::{Objset as Phys, ObjsetType};
+use format::objset::{Objset as Phys, ObjsetType, ZilHeader};
 use format::{ByteOrder, ObjectId, ObjectType};
 use storage::Storage;
 
@@ -284,6 +284,11 @@ impl Objset {
         let mut root = self.root();
         root.phys.flags = flags;
         root.size = root.size.max(size);
+    }
+
+    /// Takes the intent log out of the root, to be written with the next sync.
+    pub fn clear_log(&self) {
+        self.root().phys.zil_header = ZilHeader::default();
     }
 
     /// Object `id`.

@@ -16,7 +16,7 @@ use crate::space_maps::{self, MapTable};
 use crate::{Error, Result};
 
 impl Pool {
-    fn shared(&self) -> std::sync::RwLockReadGuard<'_, ()> {
+    pub(crate) fn shared(&self) -> std::sync::RwLockReadGuard<'_, ()> {
         self.inner.dsl.read().expect("no code panics while holding the DSL lock")
     }
 

@@ -17,6 +17,8 @@ use crate::{Error, Result};
 const BATCH: u64 = 1024;
 /// Sub-lists of sub-lists; OpenZFS nests two or three deep.
 const DEPTH_MAX: u32 = 32;
+/// Block size of an array of sub-lists.
+const SUBS_BLOCK: u32 = 128 << 10;
 
 fn header(object: &Object) -> Result<Header> {
     object.with_bonus(|_, raw| Header::decode(raw, ByteOrder::Little)).map_err(Error::corrupt(object.id()))
@@ -46,18 +48,144 @@ pub(crate) fn is_empty(mos: &Mos, id: ObjectId) -> Result<bool> {
     Ok(header(&*mos.object(id)?)?.is_empty())
 }
 
-/// Appends `ptr`, whose sizes are `sizes`.
-pub(crate) fn append(mos: &Mos, tx: &Tx, id: ObjectId, ptr: &BlockPtr, sizes: Sizes) -> Result<()> {
+/// Appends pointers; `sizes` is the sum of theirs.
+pub(crate) fn append<'a>(
+    mos: &Mos,
+    tx: &Tx,
+    id: ObjectId,
+    ptrs: impl IntoIterator<Item = &'a BlockPtr>,
+    sizes: Sizes,
+) -> Result<()> {
+    let raw: Vec<u8> =
+        ptrs.into_iter().flat_map(|ptr| bpobj::normalize(ptr, false).encode(ByteOrder::Little)).collect();
     let object = mos.object(id)?;
     let mut header = header(&object)?;
-    let raw = bpobj::normalize(ptr, false).encode(ByteOrder::Little);
     object.write(tx, header.num_blkptrs * PTR as u64, &raw)?;
-    header.num_blkptrs += 1;
+    header.num_blkptrs += (raw.len() / PTR) as u64;
+    add_sizes(&mut header, sizes);
+    put_header(&object, tx, &header);
+    Ok(())
+}
+
+fn add_sizes(header: &mut Header, sizes: Sizes) {
     header.bytes = header.bytes.wrapping_add_signed(sizes.used);
     header.comp = header.comp.wrapping_add_signed(sizes.comp);
     header.uncomp = header.uncomp.wrapping_add_signed(sizes.uncomp);
-    put_header(&object, tx, &header);
+}
+
+/// Moves all that `sub` lists into `into`, and `sub` with it. Sub-lists stay one level deep: those of `sub`
+/// become `into`'s.
+pub(crate) fn attach(mos: &Mos, tx: &Tx, into: ObjectId, sub: ObjectId) -> Result<()> {
+    let sizes = totals(mos, sub)?;
+    let object = mos.object(into)?;
+    let mut parent = header(&object)?;
+    let sub_object = mos.object(sub)?;
+    let mut child = header(&sub_object)?;
+    if parent.size < bpobj::SIZE {
+        // A list from before there were sub-lists.
+        let mut ptrs = Vec::new();
+        for_each(mos, sub, &mut |ptr| {
+            ptrs.push(*ptr);
+            Ok(())
+        })?;
+        append(mos, tx, into, &ptrs, sizes)?;
+        return free(mos, tx, sub);
+    }
+    if child.subobjs.0 != 0 {
+        for id in subs(mos, &child)? {
+            push_sub(mos, tx, &mut parent, id)?;
+            let moved = totals(mos, id)?;
+            add_sizes(&mut child, -moved);
+        }
+        mos.free(tx, child.subobjs)?;
+        (child.subobjs, child.num_subobjs) = (ObjectId(0), 0);
+        put_header(&sub_object, tx, &child);
+    }
+    if child.num_blkptrs == 0 {
+        mos.free(tx, sub)?;
+    } else if child.num_blkptrs <= BATCH {
+        let mut raw = vec![0; child.num_blkptrs as usize * PTR];
+        sub_object.read(0, &mut raw)?;
+        object.write(tx, parent.num_blkptrs * PTR as u64, &raw)?;
+        parent.num_blkptrs += child.num_blkptrs;
+        mos.free(tx, sub)?;
+    } else {
+        push_sub(mos, tx, &mut parent, sub)?;
+    }
+    add_sizes(&mut parent, sizes);
+    put_header(&object, tx, &parent);
     Ok(())
+}
+
+/// Enters `sub` into the array of sub-lists.
+fn push_sub(mos: &Mos, tx: &Tx, parent: &mut Header, sub: ObjectId) -> Result<()> {
+    if parent.subobjs.0 == 0 {
+        let new = NewObject::plain(ObjectType::BPOBJ_SUBOBJ).block_size(SUBS_BLOCK);
+        parent.subobjs = mos.create(tx, new)?.id();
+    }
+    mos.object(parent.subobjs)?.write(tx, parent.num_subobjs * 8, &sub.0.to_le_bytes())?;
+    parent.num_subobjs += 1;
+    Ok(())
+}
+
+fn subs(mos: &Mos, header: &Header) -> Result<Vec<ObjectId>> {
+    if header.subobjs.0 == 0 {
+        return Ok(Vec::new());
+    }
+    let array = mos.object(header.subobjs)?;
+    (0..header.num_subobjs)
+        .map(|i| {
+            let mut raw = [0; 8];
+            array.read(i * 8, &mut raw)?;
+            Ok(ObjectId(u64::from_le_bytes(raw)))
+        })
+        .collect()
+}
+
+/// Takes up to `count` pointers off the end of the list, the last sub-list first; `sizes_of` tells what each
+/// takes from the totals.
+pub(crate) fn take_last(
+    mos: &Mos,
+    tx: &Tx,
+    id: ObjectId,
+    count: u64,
+    sizes_of: &dyn Fn(&BlockPtr) -> Sizes,
+) -> Result<Vec<BlockPtr>> {
+    let object = mos.object(id)?;
+    let mut head = header(&object)?;
+    let mut taken = Vec::new();
+    while head.num_subobjs > 0 && (taken.len() as u64) < count {
+        let sub = *subs(mos, &head)?.last().expect("the array holds as many as are counted");
+        let before = totals(mos, sub)?;
+        taken.extend(take_last(mos, tx, sub, count - taken.len() as u64, sizes_of)?);
+        add_sizes(&mut head, totals(mos, sub)? - before);
+        if !is_empty(mos, sub)? {
+            break;
+        }
+        // Whatever the sums of the sub-list still said leaves with it.
+        add_sizes(&mut head, -totals(mos, sub)?);
+        free(mos, tx, sub)?;
+        head.num_subobjs -= 1;
+        if head.num_subobjs == 0 {
+            mos.free(tx, head.subobjs)?;
+            head.subobjs = ObjectId(0);
+        }
+    }
+    let own = head.num_blkptrs.min(count - (taken.len() as u64).min(count));
+    if own > 0 {
+        let first = head.num_blkptrs - own;
+        let mut raw = vec![0; own as usize * PTR];
+        object.read(first * PTR as u64, &mut raw)?;
+        for slot in raw.chunks_exact(PTR) {
+            let ptr = BlockPtr::decode(slot, ByteOrder::Little).map_err(Error::corrupt(id))?;
+            add_sizes(&mut head, -sizes_of(&ptr));
+            taken.push(ptr);
+        }
+        head.num_blkptrs = first;
+        object.free_blocks(tx, (first * PTR as u64).div_ceil(object.block_size()), u64::MAX);
+    }
+    put_header(&object, tx, &head);
+    Ok(taken)
 }
 
 /// Calls `each` for every pointer, sub-lists included.
@@ -80,13 +208,8 @@ fn walk(mos: &Mos, id: ObjectId, depth: u32, each: &mut dyn FnMut(&BlockPtr) -> 
         }
         at += count;
     }
-    if header.subobjs.0 != 0 {
-        let subs = mos.object(header.subobjs)?;
-        for i in 0..header.num_subobjs {
-            let mut raw = [0; 8];
-            subs.read(i * 8, &mut raw)?;
-            walk(mos, ObjectId(u64::from_le_bytes(raw)), depth, each)?;
-        }
+    for sub in subs(mos, &header)? {
+        walk(mos, sub, depth, each)?;
     }
     Ok(())
 }
@@ -112,11 +235,8 @@ fn free_subs(mos: &Mos, tx: &Tx, header: &Header) -> Result<()> {
     if header.subobjs.0 == 0 {
         return Ok(());
     }
-    let subs = mos.object(header.subobjs)?;
-    for i in 0..header.num_subobjs {
-        let mut raw = [0; 8];
-        subs.read(i * 8, &mut raw)?;
-        free(mos, tx, ObjectId(u64::from_le_bytes(raw)))?;
+    for sub in subs(mos, header)? {
+        free(mos, tx, sub)?;
     }
     mos.free(tx, header.subobjs)
 }

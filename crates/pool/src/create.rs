@@ -147,6 +147,7 @@ impl Pool {
                 raidz_reflow: 0,
             },
             mos_delta: Default::default(),
+            freeing: false,
             fresh: false,
             new_salt: Some(salt),
         };

@@ -105,6 +105,21 @@ pub enum Error {
     /// Somebody uses the dataset.
     #[error("dataset '{0}' is busy")]
     DatasetBusy(String),
+    /// The snapshot has clones.
+    #[error("snapshot '{0}' has dependent clones")]
+    HasClones(String),
+    /// The snapshot is held.
+    #[error("snapshot '{0}' is held")]
+    Held(String),
+    /// The snapshot is not held under this tag.
+    #[error("no such tag '{0}'")]
+    NoHold(String),
+    /// There are newer snapshots.
+    #[error("there are snapshots newer than '{0}'")]
+    NotNewest(String),
+    /// It can be done in the next txg, not in this one. Never leaves this room.
+    #[error("not in the same transaction group")]
+    SameTxg,
     /// A property does not take that value, or not here.
     #[error(transparent)]
     Property(#[from] PropertyError),

@@ -239,6 +239,11 @@ impl Pool {
                 "it was not exported and has an intent log to replay, which is not supported yet".into(),
             );
         }
+        let waiting = match inner.read_only {
+            Some(_) => None,
+            None => inner.mos.directory_object("free_bpobj")?,
+        };
+        let freeing = waiting.is_some_and(|list| !crate::bpobj::is_empty(&inner.mos, list).unwrap_or(true));
         let space = allocator.space();
         let state = SyncState {
             allocator,
@@ -250,12 +255,13 @@ impl Pool {
             config_dirty: true,
             uberblock: opened.uberblock,
             mos_delta: Default::default(),
+            freeing,
             fresh: true,
             new_salt,
         };
         let inner = Arc::new(inner);
         crate::sync::publish(&inner, &state, synced);
-        inner.groups.synced(synced, space.allocatable(), space.deferred);
+        inner.groups.synced(synced, space.allocatable(), space.deferred, false);
         Ok(Pool::start(inner, state, options.txg_timeout))
     }
 }

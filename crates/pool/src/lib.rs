@@ -20,6 +20,7 @@ pub mod labels;
 mod mos;
 mod pool;
 pub mod props;
+mod snapshots;
 mod space_maps;
 mod sync;
 mod tx;

@@ -45,6 +45,8 @@ pub(crate) struct SyncState {
     pub(crate) uberblock: Uberblock,
     /// What writing the MOS added to its own size and is not yet in the books.
     pub(crate) mos_delta: Sizes,
+    /// Blocks of destroyed snapshots wait to be freed.
+    pub(crate) freeing: bool,
     /// Work of the first sync after an import is still to be done.
     pub(crate) fresh: bool,
     /// The salt must be written into the MOS.
@@ -84,7 +86,7 @@ pub(crate) fn sync_loop(inner: &Arc<Inner>, mut state: SyncState, timeout: u64) 
             Ok(()) => {
                 let space = state.allocator.space();
                 publish(inner, &state, txg);
-                inner.groups.synced(txg, space.allocatable(), space.deferred);
+                inner.groups.synced(txg, space.allocatable(), space.deferred, state.freeing);
             }
             Err(error) => {
                 tracing::error!(txg = txg.0, %error, "the pool stops: a transaction group could not be written");
@@ -137,7 +139,7 @@ fn sync_txg(
 ) -> Result<()> {
     let changed: Vec<_> = frozen.into_iter().filter(|(_, frozen)| !frozen.is_empty()).collect();
     let settling = !state.allocator.is_settled();
-    if changed.is_empty() && tasks.is_empty() && !state.config_dirty && !settling {
+    if changed.is_empty() && tasks.is_empty() && !state.config_dirty && !settling && !state.freeing {
         return Ok(());
     }
     let root = state.uberblock.root;
@@ -181,6 +183,7 @@ fn write_txg(
             return Err(error);
         }
     }
+    syncing.free_waiting()?;
     let root = syncing.sync_mos()?;
     syncing.writer.finish()?;
     Ok(root)
@@ -408,19 +411,20 @@ impl<'a> Syncing<'a> {
         let origin = mos.dir(dir)?.origin;
         let origin_txg = if origin.0 == 0 { Txg(0) } else { mos.dataset(origin)?.creation_txg };
         let mut snap = mos.dataset(prev_snap)?;
+        dsl::deadlist::insert(mos, &mut self.state.features, &self.tx, deadlist, dead)?;
+        // Of a clone, what its origin already had was never charged to it.
+        let charged = |birth: Txg| birth > origin_txg;
+        let mut own = 0;
         for (ptr, sizes) in dead {
-            dsl::deadlist::insert(mos, &mut self.state.features, &self.tx, deadlist, ptr, *sizes)?;
             let birth = ptr.accounting_birth();
             if snap.next_snap == id && birth > snap.prev_snap_txg {
                 snap.unique_bytes = snap.unique_bytes.wrapping_add_signed(sizes.used);
             }
-            if birth > origin_txg {
-                dsl::space::move_space(mos, &self.tx, dir, Category::Head, Category::Snap, sizes.used)?;
-            } else {
-                // The clone never paid for it.
-                add_space(mos, &self.tx, dir, Category::Head, -*sizes)?;
+            if charged(birth) {
+                own += sizes.used;
             }
         }
+        dsl::space::move_space(mos, &self.tx, dir, Category::Head, Category::Snap, own)?;
         mos.put_dataset(&self.tx, prev_snap, &snap)
     }
 

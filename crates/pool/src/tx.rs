@@ -250,10 +250,12 @@ impl Groups {
         (closed, tasks, frozen)
     }
 
-    /// For the sync thread: `txg` is durable (or there was nothing to write).
-    pub(crate) fn synced(&self, txg: Txg, allocatable: u64, settling: u64) {
+    /// For the sync thread: `txg` is durable (or there was nothing to write). With `more` the next follows at once,
+    /// unless the pool stops or txgs follow from the calls alone.
+    pub(crate) fn synced(&self, txg: Txg, allocatable: u64, settling: u64, more: bool) {
         let mut state = self.lock();
         state.synced = txg;
+        state.wanted |= more && !state.stopping && !self.stepwise;
         state.reserved_syncing = 0;
         (state.allocatable, state.settling) = (allocatable, settling);
         self.changed.notify_all();

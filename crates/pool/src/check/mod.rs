@@ -6,6 +6,7 @@
 
 mod accounts;
 mod sectors;
+mod snapshots;
 mod space;
 mod walk;
 
@@ -124,7 +125,7 @@ pub struct Summary {
 /// Checks the whole pool, reporting each finding as it is made.
 ///
 /// # Errors
-/// Only when the pool cannot be walked at all; damage is reported, not returned.
+/// If the walk itself cannot go on.
 pub fn check(pool: &Pool, report: &mut dyn FnMut(Finding)) -> Result<Summary> {
     pool.sync()?;
     let inner = &pool.inner;
@@ -184,6 +185,7 @@ pub fn check(pool: &Pool, report: &mut dyn FnMut(Finding)) -> Result<Summary> {
     space::claim_lists(inner, &mut claims, &mut report)?;
     space::compare(inner, &claims, &mut report)?;
     accounts::compare(inner, &sums, &mut report)?;
+    snapshots::compare(inner, &sums, &mut report)?;
     accounts::features(inner, &mut report)?;
     summary.findings = findings;
     Ok(summary)

@@ -19,7 +19,7 @@ use crate::sync::Syncing;
 use crate::{Error, Result, props};
 
 /// Names in snapshot maps are found regardless of case where the file system wants that.
-const FOLD_CASE: u64 = 2;
+pub(crate) const FOLD_CASE: u64 = 2;
 /// Objset guids have 56 bits.
 const FSID_BITS: u32 = 56;
 
@@ -76,9 +76,14 @@ pub(crate) const fn new_dir(now: u64, parent: ObjectId) -> DslDir {
     }
 }
 
+/// A new dataset's two guids: of its objset, and its own.
+pub(crate) fn new_guids(mos: &Mos) -> (Guid, Guid) {
+    let nonzero = |bits: u32| Guid((mos.host.entropy.u64() >> (64 - bits)).max(1));
+    (nonzero(FSID_BITS), nonzero(64))
+}
+
 fn new_dataset(mos: &Mos, dir: ObjectId, now: u64) -> DslDataset {
-    let entropy = &mos.host.entropy;
-    let nonzero = |bits: u32| Guid((entropy.u64() >> (64 - bits)).max(1));
+    let (fsid_guid, guid) = new_guids(mos);
     DslDataset {
         dir,
         prev_snap: ObjectId(0),
@@ -93,8 +98,8 @@ fn new_dataset(mos: &Mos, dir: ObjectId, now: u64) -> DslDataset {
         compressed_bytes: 0,
         uncompressed_bytes: 0,
         unique_bytes: 0,
-        fsid_guid: nonzero(FSID_BITS),
-        guid: nonzero(64),
+        fsid_guid,
+        guid,
         flags: dsl_dataset::UNIQUE_ACCURATE,
         bp: BlockPtr::HOLE,
         next_clones: ObjectId(0),
@@ -104,7 +109,7 @@ fn new_dataset(mos: &Mos, dir: ObjectId, now: u64) -> DslDataset {
     }
 }
 
-fn now(mos: &Mos) -> u64 {
+pub(crate) fn now(mos: &Mos) -> u64 {
     mos.host.clock.now().0
 }
 
@@ -115,7 +120,7 @@ pub(crate) fn add_int(mos: &Mos, tx: &dmu::Tx, zap_id: ObjectId, number: u64) ->
 
 impl Syncing<'_> {
     /// A directory with its property and child maps, entered into its parent's child map.
-    fn create_dir(&mut self, parent: ObjectId, name: &str) -> Result<ObjectId> {
+    pub(crate) fn create_dir(&mut self, parent: ObjectId, name: &str) -> Result<ObjectId> {
         let mos = self.mos();
         let new = NewObject::plain(ObjectType::DSL_DIR).bonus(ObjectType::DSL_DIR, vec![0; dsl_dir::SIZE]);
         let id = mos.create(&self.tx, new)?.id();
@@ -130,7 +135,7 @@ impl Syncing<'_> {
         Ok(id)
     }
 
-    fn create_dataset_object(&self, phys: &DslDataset) -> Result<ObjectId> {
+    pub(crate) fn create_dataset_object(&self, phys: &DslDataset) -> Result<ObjectId> {
         let new =
             NewObject::plain(ObjectType::DSL_DATASET).bonus(ObjectType::DSL_DATASET, phys.encode().to_vec());
         Ok(self.mos().create(&self.tx, new)?.id())
@@ -262,7 +267,12 @@ impl Syncing<'_> {
         Ok(())
     }
 
-    fn settings_of_new(&self, dir_id: ObjectId, id: ObjectId, name: &str) -> Result<(Settings, dmu::Policy)> {
+    pub(crate) fn settings_of_new(
+        &self,
+        dir_id: ObjectId,
+        id: ObjectId,
+        name: &str,
+    ) -> Result<(Settings, dmu::Policy)> {
         let mos = self.mos();
         let info = lookup::DatasetInfo {
             name: name.to_owned(),

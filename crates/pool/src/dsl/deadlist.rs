@@ -2,6 +2,8 @@
 //!
 //! Source: docs/format/06-mos-dsl.md §7.2, §7.3.
 
+use std::collections::BTreeMap;
+
 use dmu::{NewObject, Tx, zap};
 use format::deadlist::{self, DeadlistHeader};
 use format::features;
@@ -81,34 +83,146 @@ pub(crate) fn header(mos: &Mos, id: ObjectId) -> Result<DeadlistHeader> {
         .map_err(Error::corrupt(id))
 }
 
-/// Records a block that the head no longer has.
+/// The keys alone, ascending.
+pub(crate) fn keys(mos: &Mos, id: ObjectId) -> Result<Vec<Txg>> {
+    Ok(entries(mos, id)?.into_iter().map(|(key, _)| key).collect())
+}
+
+fn add_totals(mos: &Mos, tx: &Tx, id: ObjectId, sizes: Sizes) -> Result<()> {
+    let mut header = header(mos, id)?;
+    header.used += sizes.used;
+    header.compressed += sizes.comp;
+    header.uncompressed += sizes.uncomp;
+    mos.object(id)?.edit_bonus(tx, |raw| raw.copy_from_slice(&header.encode()));
+    Ok(())
+}
+
+/// The list of the entry `key`, made its own if it is the shared empty one.
+fn own_list(
+    mos: &Mos,
+    features: &mut Option<Features>,
+    tx: &Tx,
+    id: ObjectId,
+    (key, list): (Txg, ObjectId),
+) -> Result<ObjectId> {
+    if mos.directory_object(EMPTY_KEY)? != Some(list) {
+        return Ok(list);
+    }
+    let own = bpobj::create(mos, tx, BLOCK, 0)?;
+    zap::update(&mos.object(id)?, tx, int_key(key.0).as_bytes(), &Value::from_u64(own.0))?;
+    give_up_empty(mos, features, tx, list)?;
+    Ok(own)
+}
+
+/// Records blocks that the head no longer has.
 pub(crate) fn insert(
     mos: &Mos,
     features: &mut Option<Features>,
     tx: &Tx,
     id: ObjectId,
-    ptr: &BlockPtr,
-    sizes: Sizes,
+    dead: &[(BlockPtr, Sizes)],
 ) -> Result<()> {
     let all = entries(mos, id)?;
     let keys: Vec<Txg> = all.iter().map(|(key, _)| *key).collect();
-    let at = deadlist::entry_for(&keys, ptr.accounting_birth())
-        .ok_or_else(|| Error::corrupt(id)(format::Corrupt::new("deadlist without key 0", 0)))?;
-    let (key, mut list) = all[at];
-    let object = mos.object(id)?;
-    if mos.directory_object(EMPTY_KEY)? == Some(list) {
-        let own = bpobj::create(mos, tx, BLOCK, 0)?;
-        zap::update(&object, tx, int_key(key.0).as_bytes(), &Value::from_u64(own.0))?;
-        give_up_empty(mos, features, tx, list)?;
-        list = own;
+    let mut by_entry: BTreeMap<usize, Vec<&(BlockPtr, Sizes)>> = BTreeMap::new();
+    for block in dead {
+        let at = deadlist::entry_for(&keys, block.0.accounting_birth())
+            .ok_or_else(|| Error::corrupt(id)(format::Corrupt::new("deadlist without key 0", 0)))?;
+        by_entry.entry(at).or_default().push(block);
     }
-    bpobj::append(mos, tx, list, ptr, sizes)?;
-    let mut header = header(mos, id)?;
-    header.used += sizes.used;
-    header.compressed += sizes.comp;
-    header.uncompressed += sizes.uncomp;
-    object.edit_bonus(tx, |raw| raw.copy_from_slice(&header.encode()));
+    for (at, blocks) in by_entry {
+        let list = own_list(mos, features, tx, id, all[at])?;
+        let sizes = blocks.iter().fold(Sizes::default(), |sum, (_, sizes)| sum + *sizes);
+        bpobj::append(mos, tx, list, blocks.iter().map(|(ptr, _)| ptr), sizes)?;
+        add_totals(mos, tx, id, sizes)?;
+    }
     Ok(())
+}
+
+/// Sizes of the entries with `from` ≤ key < `to`.
+pub(crate) fn space_between(mos: &Mos, id: ObjectId, from: Txg, to: Txg) -> Result<Sizes> {
+    let mut sum = Sizes::default();
+    for (key, list) in entries(mos, id)? {
+        if (from..to).contains(&key) {
+            sum += bpobj::totals(mos, list)?;
+        }
+    }
+    Ok(sum)
+}
+
+/// Moves the entries with keys from `from` on to the end of the list `into`; gives their sizes.
+pub(crate) fn move_from(
+    mos: &Mos,
+    features: &mut Option<Features>,
+    tx: &Tx,
+    id: ObjectId,
+    from: Txg,
+    into: ObjectId,
+) -> Result<Sizes> {
+    let shared = mos.directory_object(EMPTY_KEY)?;
+    let object = mos.object(id)?;
+    let mut moved = Sizes::default();
+    for (key, list) in entries(mos, id)?.into_iter().filter(|(key, _)| *key >= from) {
+        moved += bpobj::totals(mos, list)?;
+        if Some(list) == shared {
+            give_up_empty(mos, features, tx, list)?;
+        } else {
+            bpobj::attach(mos, tx, into, list)?;
+        }
+        zap::remove(&object, tx, int_key(key.0).as_bytes())?;
+    }
+    add_totals(mos, tx, id, -moved)?;
+    Ok(moved)
+}
+
+/// Attaches `list` to the entry with the largest key that is not above `key`.
+fn attach_at(
+    mos: &Mos,
+    features: &mut Option<Features>,
+    tx: &Tx,
+    id: ObjectId,
+    key: Txg,
+    list: ObjectId,
+) -> Result<()> {
+    if mos.directory_object(EMPTY_KEY)? == Some(list) {
+        return give_up_empty(mos, features, tx, list);
+    }
+    let entry = entries(mos, id)?
+        .into_iter()
+        .rfind(|(at, _)| *at <= key)
+        .ok_or_else(|| Error::corrupt(id)(format::Corrupt::new("deadlist key", key.0)))?;
+    let into = own_list(mos, features, tx, id, entry)?;
+    bpobj::attach(mos, tx, into, list)
+}
+
+/// Moves all that `from` lists into `into` and frees `from`.
+pub(crate) fn merge(
+    mos: &Mos,
+    features: &mut Option<Features>,
+    tx: &Tx,
+    into: ObjectId,
+    from: ObjectId,
+) -> Result<()> {
+    let totals = header(mos, from)?;
+    for (key, list) in entries(mos, from)? {
+        attach_at(mos, features, tx, into, key, list)?;
+    }
+    let sizes = Sizes { used: totals.used, comp: totals.compressed, uncomp: totals.uncompressed };
+    add_totals(mos, tx, into, sizes)?;
+    mos.free(tx, from)
+}
+
+/// Takes a key away, if it is there; what it lists goes to the entry before it.
+pub(crate) fn remove_key(
+    mos: &Mos,
+    features: &mut Option<Features>,
+    tx: &Tx,
+    id: ObjectId,
+    key: Txg,
+) -> Result<()> {
+    let Some((_, list)) = entries(mos, id)?.into_iter().find(|(at, _)| *at == key) else { return Ok(()) };
+    zap::remove(&mos.object(id)?, tx, int_key(key.0).as_bytes())?;
+    attach_at(mos, features, tx, id, key, list)
 }
 
 /// Frees the deadlist's objects. The blocks it names are the caller's.

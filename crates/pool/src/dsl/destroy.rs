@@ -2,9 +2,6 @@
 //!
 //! Source: docs/format/06-mos-dsl.md §9.4.
 
-use std::sync::Arc;
-use std::sync::atomic::Ordering;
-
 use dmu::{Objset, zap};
 use format::blkptr::{BlockPtr, SIZE as PTR};
 use format::dnode::Dnode;
@@ -41,14 +38,7 @@ impl Syncing<'_> {
                 return Err(Error::Unsupported("destroying a dataset with an intent log to replay".into()));
             }
         }
-        let open = self.inner.datasets().get(&id).and_then(std::sync::Weak::upgrade);
-        if let Some(dataset) = open {
-            // The table's own handle is the one just made; any other is a user.
-            if Arc::strong_count(&dataset) > 1 {
-                return Err(Error::DatasetBusy(name.to_owned()));
-            }
-            dataset.destroyed.store(true, Ordering::Release);
-        }
+        self.let_go_of(id, name)?;
         if dir.reserved > 0 {
             self.set_property(dir_id, "reservation", None)?;
         }
@@ -82,7 +72,9 @@ impl Syncing<'_> {
             }
         }
         self.unzapified(dir_id)?;
-        self.inner.datasets().remove(&id);
+        if phys.prev_snap.0 != 0 {
+            self.destroy_if_deferred(phys.prev_snap)?;
+        }
         Ok(())
     }
 
@@ -132,7 +124,7 @@ impl Syncing<'_> {
     }
 
     /// Gives up the dataset's feature marks.
-    fn unmark_dataset(&mut self, id: ObjectId) -> Result<()> {
+    pub(crate) fn unmark_dataset(&mut self, id: ObjectId) -> Result<()> {
         let object = self.mos().object(id)?;
         if object.object_type() == format::ObjectType::ZAP_METADATA {
             for entry in zap::entries(&object).collect::<Vec<_>>() {
@@ -162,7 +154,7 @@ impl Syncing<'_> {
     }
 
     /// Frees every block below an objset's root that was born after `since`.
-    fn free_blocks_of(&mut self, root: &BlockPtr, since: format::Txg) -> Result<()> {
+    pub(crate) fn free_blocks_of(&mut self, root: &BlockPtr, since: format::Txg) -> Result<()> {
         if root.is_hole() {
             return Ok(());
         }

@@ -2,13 +2,13 @@
 //!
 //! Source: docs/format/06-mos-dsl.md §4–§6, §8.4, §8.5.
 
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 use dmu::zap;
-use format::dsl_dataset::DslDataset;
+use format::dsl_dataset::{self, DslDataset};
 use format::dsl_dir::DslDir;
 use format::objset::ObjsetType;
-use format::{BlockPtr, ObjectId};
+use format::{BlockPtr, ObjectId, Txg};
 
 use crate::dataset::Dataset;
 use crate::mos::Mos;
@@ -118,6 +118,79 @@ pub(crate) fn info(inner: &Inner, name: &str) -> Result<DatasetInfo> {
         id = zap::lookup_u64(&names, snapshot.as_bytes())?.map(ObjectId).ok_or_else(missing)?;
     }
     describe(inner, name.to_owned(), dir_id, dir, id)
+}
+
+/// The snapshot `name` (`pool/fs@snap`).
+pub(crate) fn snapshot(mos: &Mos, pool: &str, name: &str) -> Result<ObjectId> {
+    let missing = || Error::NoDataset(name.to_owned());
+    let (fs, leaf) = name.split_once('@').ok_or_else(missing)?;
+    let head = mos.dir(dir_of(mos, pool, fs)?)?.head_dataset;
+    let names = mos.object(mos.dataset(head)?.snapnames_zap)?;
+    zap::lookup_u64(&names, leaf.as_bytes())?.map(ObjectId).ok_or_else(missing)
+}
+
+/// Whether the snapshot `name` can be taken in `txg`.
+pub(crate) fn may_snapshot(inner: &Inner, name: &str, txg: Txg) -> Result<()> {
+    let (fs, leaf) = name.split_once('@').ok_or_else(|| Error::NoDataset(name.to_owned()))?;
+    let head = info(inner, fs)?.phys;
+    if zap::lookup(&*inner.mos.object(head.snapnames_zap)?, leaf.as_bytes())?.is_some() {
+        return Err(Error::Exists(name.to_owned()));
+    }
+    if head.flags & dsl_dataset::INCONSISTENT != 0 {
+        return Err(Error::DatasetBusy(fs.to_owned()));
+    }
+    // Blocks are told apart by their txg: two snapshots of one head in one txg cannot be.
+    if head.prev_snap_txg == txg { Err(Error::SameTxg) } else { Ok(()) }
+}
+
+/// Whether the snapshot `name` can be destroyed.
+pub(crate) fn may_destroy(inner: &Inner, name: &str) -> Result<()> {
+    let info = info(inner, name)?;
+    if !info.is_snapshot() {
+        return Err(Error::NoDataset(name.to_owned()));
+    }
+    if !holds(inner, &info)?.is_empty() {
+        return Err(Error::Held(name.to_owned()));
+    }
+    if info.phys.num_children > 1 {
+        return Err(Error::HasClones(name.to_owned()));
+    }
+    let open = inner.datasets().get(&info.id).and_then(Weak::upgrade);
+    // The handle just made counts.
+    if open.is_some_and(|open| Arc::strong_count(&open) > 1) {
+        return Err(Error::DatasetBusy(name.to_owned()));
+    }
+    Ok(())
+}
+
+/// Holds of a snapshot: tag, and seconds since 1970, by tag.
+pub(crate) fn holds(inner: &Inner, info: &DatasetInfo) -> Result<Vec<(String, u64)>> {
+    if info.phys.userrefs.0 == 0 {
+        return Ok(Vec::new());
+    }
+    let mut found = Vec::new();
+    for entry in zap::entries(&*inner.mos.object(info.phys.userrefs)?) {
+        let entry = entry?;
+        found.push((String::from_utf8_lossy(&entry.name).into_owned(), entry.number().unwrap_or(0)));
+    }
+    found.sort_unstable();
+    Ok(found)
+}
+
+/// Names of the clones of a snapshot, in order.
+pub(crate) fn clones(inner: &Inner, info: &DatasetInfo) -> Result<Vec<String>> {
+    if info.phys.next_clones.0 == 0 {
+        return Ok(Vec::new());
+    }
+    let mos = &inner.mos;
+    let mut found = Vec::new();
+    for entry in zap::entries(&*mos.object(info.phys.next_clones)?).collect::<Vec<_>>() {
+        if let Some(first) = entry?.number() {
+            found.push(name_of(inner, mos.dataset(ObjectId(first))?.dir)?);
+        }
+    }
+    found.sort_unstable();
+    Ok(found)
 }
 
 fn describe(inner: &Inner, name: String, dir_id: ObjectId, dir: DslDir, id: ObjectId) -> Result<DatasetInfo> {

@@ -2,11 +2,14 @@
 //!
 //! Source: docs/format/06-mos-dsl.md §4–§10.
 
+pub(crate) mod clone;
 pub(crate) mod create;
 pub(crate) mod deadlist;
 pub(crate) mod destroy;
+pub(crate) mod frees;
 pub(crate) mod lookup;
 pub(crate) mod properties;
+pub(crate) mod snapshot;
 pub(crate) mod space;
 
 pub(crate) use space::{Category, Sizes, add_space};

@@ -1,0 +1,84 @@
+//! The books of snapshots: what each keeps alive, and what their datasets are charged for it.
+//!
+//! Source: docs/format/06-mos-dsl.md §7.3, §8.2, §8.3.
+
+use std::collections::BTreeMap;
+
+use format::dsl_dataset::DslDataset;
+use format::{ObjectId, Txg};
+
+use super::Finding;
+use super::walk::Owner;
+use crate::dsl::lookup::DatasetInfo;
+use crate::dsl::{Sizes, deadlist, lookup};
+use crate::pool::Inner;
+use crate::{Result, bpobj};
+
+/// Compares deadlists and the sizes that follow from them, and what waits to be freed.
+pub(super) fn compare(
+    inner: &Inner,
+    sums: &BTreeMap<Owner, Sizes>,
+    report: &mut dyn FnMut(Finding),
+) -> Result<()> {
+    let mos = &inner.mos;
+    let mut expect = |what: String, stored: u64, counted: u64| {
+        if stored != counted {
+            report(Finding::Sum { what, stored, counted });
+        }
+    };
+    if let Some(list) = mos.directory_object("free_bpobj")?
+        && let Some(dir) = lookup::child(mos, lookup::root_dir(mos)?, "$FREE")?
+    {
+        let waiting = bpobj::totals(mos, list)?.used as u64;
+        expect("the space waiting to be freed".into(), mos.dir(dir)?.used_bytes, waiting);
+    }
+    for head in lookup::list(inner, &inner.name(), None, false)? {
+        line(inner, &head, sums, &mut expect)?;
+    }
+    Ok(())
+}
+
+/// A head and its snapshots, newest first.
+fn line(
+    inner: &Inner,
+    head: &DatasetInfo,
+    sums: &BTreeMap<Owner, Sizes>,
+    expect: &mut dyn FnMut(String, u64, u64),
+) -> Result<()> {
+    let mos = &inner.mos;
+    let name = &head.name;
+    let origin = head.dir.origin;
+    let origin_txg = if origin.0 == 0 { Txg(0) } else { mos.dataset(origin)?.creation_txg };
+    let (mut blocks, mut dead) = (Sizes::default(), Sizes::default());
+    let (mut id, mut phys): (ObjectId, DslDataset) = (head.id, head.phys);
+    loop {
+        blocks += sums.get(&id).copied().unwrap_or_default();
+        let header = match deadlist::header(mos, phys.deadlist) {
+            Ok(header) => header,
+            // Before version 26 it was a plain list, whose sums are those of OpenZFS.
+            Err(_) => return Ok(()),
+        };
+        let listed = deadlist::space_between(mos, phys.deadlist, Txg(0), Txg(u64::MAX))?;
+        expect(format!("'{name}' dataset {id} deadlist"), header.used as u64, listed.used as u64);
+        dead += deadlist::space_between(mos, phys.deadlist, origin_txg, Txg(u64::MAX))?;
+        if phys.prev_snap.0 == 0 {
+            break;
+        }
+        let prev = mos.dataset(phys.prev_snap)?;
+        if id == head.id {
+            let shared = prev.referenced_bytes.wrapping_add_signed(-header.used);
+            let unique = phys.referenced_bytes.wrapping_sub(shared);
+            expect(format!("'{name}' unique"), phys.unique_bytes, unique);
+        }
+        if prev.dir != head.dir_id {
+            break;
+        }
+        let alone = deadlist::space_between(mos, phys.deadlist, prev.prev_snap_txg, Txg(u64::MAX))?;
+        expect(format!("'{name}' snapshot {} unique", phys.prev_snap), prev.unique_bytes, alone.used as u64);
+        (id, phys) = (phys.prev_snap, prev);
+    }
+    let charged = &head.dir.used_breakdown;
+    expect(format!("'{name}' used by its snapshots"), charged.snap, dead.used as u64);
+    expect(format!("'{name}' used by it and its snapshots"), charged.head + charged.snap, blocks.used as u64);
+    Ok(())
+}

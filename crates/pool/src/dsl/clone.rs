@@ -1,0 +1,161 @@
+//! Clones, and going back to a snapshot.
+//!
+//! Source: docs/format/06-mos-dsl.md §9.5, §9.7.
+
+use std::sync::Arc;
+
+use dmu::Objset;
+use format::{ObjectId, ObjectType, Txg};
+
+use super::create::{add_int, new_guids, now};
+use super::{Category, Sizes, add_space, deadlist, lookup};
+use crate::dataset::Dataset;
+use crate::dsl::space::move_space;
+use crate::sync::Syncing;
+use crate::{Error, Result, props};
+
+impl Syncing<'_> {
+    /// Creates the file system or volume `name` with what the snapshot `origin` holds.
+    pub(crate) fn clone_snapshot(
+        &mut self,
+        origin: &str,
+        name: &str,
+        local: &[(String, props::Value)],
+    ) -> Result<()> {
+        let mos = self.mos();
+        let pool = self.state.config.name.clone();
+        let origin_id = lookup::snapshot(mos, &pool, origin)?;
+        let (parent, leaf) = name.rsplit_once('/').ok_or_else(|| Error::Exists(name.to_owned()))?;
+        let parent = lookup::dir_of(mos, &pool, parent)?;
+        if lookup::child(mos, parent, leaf)?.is_some() {
+            return Err(Error::Exists(name.to_owned()));
+        }
+        let dir_id = self.create_dir(parent, leaf)?;
+        for (name, value) in local {
+            self.set_property(dir_id, name, Some(value))?;
+        }
+        let mut snap = mos.dataset(origin_id)?;
+        let mut origin_dir = mos.dir(snap.dir)?;
+        let (fsid_guid, guid) = new_guids(mos);
+        let mut phys = format::dsl_dataset::DslDataset {
+            dir: dir_id,
+            prev_snap: origin_id,
+            prev_snap_txg: snap.creation_txg,
+            next_snap: ObjectId(0),
+            num_children: 0,
+            creation_time: now(mos),
+            creation_txg: self.txg,
+            unique_bytes: 0,
+            fsid_guid,
+            guid,
+            next_clones: ObjectId(0),
+            props: ObjectId(0),
+            userrefs: ObjectId(0),
+            ..snap
+        };
+        phys.flags &= !format::dsl_dataset::DEFER_DESTROY;
+        phys.snapnames_zap =
+            mos.create_zap(&self.tx, ObjectType::DSL_DS_SNAP_MAP, super::create::FOLD_CASE)?.id();
+        let mut keys = deadlist::keys(mos, mos.dataset(origin_dir.head_dataset)?.deadlist)?;
+        keys.retain(|key| *key < snap.creation_txg);
+        phys.deadlist = deadlist::create(mos, &mut self.state.features, &self.tx, &keys)?;
+        let id = self.create_dataset_object(&phys)?;
+        self.copy_marks(origin_id, id)?;
+        snap.num_children += 1;
+        if snap.next_clones.0 == 0 {
+            snap.next_clones = mos.create_zap(&self.tx, ObjectType::NEXT_CLONES, 0)?.id();
+        }
+        add_int(mos, &self.tx, snap.next_clones, id.0)?;
+        mos.put_dataset(&self.tx, origin_id, &snap)?;
+        if origin_dir.clones.0 == 0 {
+            origin_dir.clones = mos.create_zap(&self.tx, ObjectType::DSL_CLONES, 0)?.id();
+            mos.put_dir(&self.tx, snap.dir, &origin_dir)?;
+        }
+        add_int(mos, &self.tx, origin_dir.clones, id.0)?;
+        let mut dir = mos.dir(dir_id)?;
+        (dir.origin, dir.head_dataset) = (origin_id, id);
+        mos.put_dir(&self.tx, dir_id, &dir)?;
+        self.forget_log(id, dir_id, name)
+    }
+
+    /// A head that begins with a snapshot's root has no use for the intent log that the snapshot saw.
+    fn forget_log(&mut self, id: ObjectId, dir_id: ObjectId, name: &str) -> Result<()> {
+        let mos = self.mos();
+        let phys = mos.dataset(id)?;
+        if phys.bp.is_hole() {
+            return Ok(());
+        }
+        let objset = Objset::open(self.inner.storage.clone(), self.inner.budget.clone(), phys.bp)?;
+        if objset.synced_root().0.zil_header == format::objset::ZilHeader::default() {
+            return Ok(());
+        }
+        objset.clear_log();
+        let (settings, policy) = self.settings_of_new(dir_id, id, name)?;
+        let marks = self.inner.dataset_marks(id)?;
+        let objset = Arc::new(objset);
+        let dataset = Dataset::new(
+            self.inner.clone(),
+            id,
+            dir_id,
+            name.to_owned(),
+            objset,
+            false,
+            settings,
+            policy,
+            0,
+            marks,
+        );
+        let frozen = dataset.objset().freeze();
+        self.sync_dataset(&dataset, frozen)
+    }
+
+    /// Makes the head of `fs` what its newest snapshot `leaf` is; all that came after is freed.
+    pub(crate) fn rollback(&mut self, fs: &str, leaf: &str) -> Result<()> {
+        let mos = self.mos();
+        let full = format!("{fs}@{leaf}");
+        let snap_id = lookup::snapshot(mos, &self.state.config.name, &full)?;
+        let dir_id = lookup::dir_of(mos, &self.state.config.name, fs)?;
+        let dir = mos.dir(dir_id)?;
+        let id = dir.head_dataset;
+        let mut head = mos.dataset(id)?;
+        if head.prev_snap != snap_id {
+            return Err(Error::NotNewest(full));
+        }
+        self.let_go_of(id, fs)?;
+        if head.prev_snap_txg == self.txg {
+            // Taken in this very txg: nothing came after.
+            return Ok(());
+        }
+        let mut snap = mos.dataset(snap_id)?;
+        let dead = deadlist::header(mos, head.deadlist)?;
+        let lost = |head: u64, snap: u64, dead: i64| (head as i64) - (snap as i64 - dead);
+        let freed = Sizes {
+            used: lost(head.referenced_bytes, snap.referenced_bytes, dead.used),
+            comp: lost(head.compressed_bytes, snap.compressed_bytes, dead.compressed),
+            uncomp: lost(head.uncompressed_bytes, snap.uncompressed_bytes, dead.uncompressed),
+        };
+        let origin_txg = if dir.origin.0 == 0 { Txg(0) } else { mos.dataset(dir.origin)?.creation_txg };
+        let back = deadlist::space_between(mos, head.deadlist, origin_txg, Txg(u64::MAX))?;
+        self.free_blocks_of(&head.bp, head.prev_snap_txg)?;
+        move_space(mos, &self.tx, dir_id, Category::Snap, Category::Head, back.used)?;
+        add_space(mos, &self.tx, dir_id, Category::Head, -freed)?;
+        let reservation = self.refreservation(dir_id)?;
+        let unused = reservation as i64 - reservation.saturating_sub(head.unique_bytes) as i64;
+        add_space(mos, &self.tx, dir_id, Category::Reserved, Sizes { used: unused, ..Sizes::default() })?;
+        let keys = deadlist::keys(mos, head.deadlist)?;
+        let features = &mut self.state.features;
+        deadlist::free(mos, features, &self.tx, head.deadlist)?;
+        head.deadlist = deadlist::create(mos, features, &self.tx, &keys)?;
+        head.bp = snap.bp;
+        head.referenced_bytes = snap.referenced_bytes;
+        head.compressed_bytes = snap.compressed_bytes;
+        head.uncompressed_bytes = snap.uncompressed_bytes;
+        head.unique_bytes = 0;
+        mos.put_dataset(&self.tx, id, &head)?;
+        if snap.next_snap == id {
+            snap.unique_bytes = 0;
+            mos.put_dataset(&self.tx, snap_id, &snap)?;
+        }
+        self.forget_log(id, dir_id, fs)
+    }
+}

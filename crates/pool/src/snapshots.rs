@@ -1,0 +1,159 @@
+//! What a user of the pool asks of it about snapshots, clones and holds.
+
+use crate::dsl::lookup;
+use crate::pool::Pool;
+use crate::props::Value;
+use crate::sync::Syncing;
+use crate::{DatasetInfo, Error, Result};
+
+impl Pool {
+    /// Takes snapshots (`pool/fs@snap`) all in one txg, or none; `local` are properties that each gets.
+    ///
+    /// # Errors
+    /// [`Error::NoDataset`], [`Error::Exists`] with the first that cannot be taken.
+    pub fn snapshot(&self, names: &[String], local: &[(String, Value)]) -> Result<()> {
+        let mut heads: Vec<_> = names.iter().map(|name| name.split('@').next()).collect();
+        heads.sort_unstable();
+        if heads.windows(2).any(|two| two[0] == two[1]) {
+            return Err(Error::Unsupported("two snapshots of one dataset at once".into()));
+        }
+        self.retry(|| {
+            let (names, local) = (names.to_vec(), local.to_vec());
+            move |syncing: &mut Syncing<'_>| {
+                for name in &names {
+                    lookup::may_snapshot(syncing.inner, name, syncing.txg)?;
+                }
+                names.iter().try_for_each(|name| syncing.snapshot(name, &local))
+            }
+        })
+    }
+
+    /// Runs a job; once more in a later txg if it cannot be done in this one.
+    fn retry<J>(&self, job: impl Fn() -> J) -> Result<()>
+    where
+        J: FnOnce(&mut Syncing<'_>) -> Result<()> + Send + 'static,
+    {
+        loop {
+            match self.run(job()) {
+                Err(Error::SameTxg) => {}
+                done => return done,
+            }
+        }
+    }
+
+    /// Destroys snapshots in one txg, or none. With `defer`, those that are held or cloned go when they no longer are.
+    ///
+    /// # Errors
+    /// [`Error::HasClones`], [`Error::Held`], [`Error::DatasetBusy`], [`Error::NoDataset`].
+    pub fn destroy_snapshots(&self, names: &[String], defer: bool) -> Result<()> {
+        let names = names.to_vec();
+        self.run(move |syncing| {
+            if !defer {
+                names.iter().try_for_each(|name| lookup::may_destroy(syncing.inner, name))?;
+            }
+            names.iter().try_for_each(|name| syncing.destroy_snapshot(name, defer))
+        })
+    }
+
+    /// Renames snapshots (`pool/fs@a`) to the name `leaf` after the `@`, all or none.
+    ///
+    /// # Errors
+    /// [`Error::NoDataset`], [`Error::Exists`].
+    pub fn rename_snapshots(&self, names: &[String], leaf: &str) -> Result<()> {
+        let (names, leaf) = (names.to_vec(), leaf.to_owned());
+        self.run(move |syncing| {
+            for name in &names {
+                let fs = name.split('@').next().unwrap_or(name);
+                let taken = format!("{fs}@{leaf}");
+                if lookup::info(syncing.inner, &taken).is_ok() {
+                    return Err(Error::Exists(taken));
+                }
+                lookup::info(syncing.inner, name)?;
+            }
+            names.iter().try_for_each(|name| syncing.rename_snapshot(name, &leaf))
+        })
+    }
+
+    /// Makes the file system or volume what its newest snapshot (`pool/fs@snap`) is. Nobody may have it open.
+    ///
+    /// # Errors
+    /// [`Error::NotNewest`], [`Error::DatasetBusy`], [`Error::NoDataset`].
+    pub fn rollback(&self, snapshot: &str) -> Result<()> {
+        let (fs, leaf) = snapshot.split_once('@').ok_or_else(|| Error::NoDataset(snapshot.to_owned()))?;
+        let (fs, leaf) = (fs.to_owned(), leaf.to_owned());
+        self.run(move |syncing| syncing.rollback(&fs, &leaf))
+    }
+
+    /// Creates `name` with what the snapshot `origin` holds, and local properties.
+    ///
+    /// # Errors
+    /// [`Error::NoDataset`], [`Error::Exists`].
+    pub fn clone_snapshot(&self, origin: &str, name: &str, local: Vec<(String, Value)>) -> Result<()> {
+        let (origin, name) = (origin.to_owned(), name.to_owned());
+        self.run(move |syncing| syncing.clone_snapshot(&origin, &name, &local))
+    }
+
+    /// Sets properties of a snapshot; `None` removes.
+    ///
+    /// # Errors
+    /// [`Error::NoDataset`].
+    pub fn set_snapshot_properties(&self, name: &str, values: Vec<(String, Option<Value>)>) -> Result<()> {
+        let name = name.to_owned();
+        self.run(move |syncing| {
+            let id = lookup::info(syncing.inner, &name)?.id;
+            values.iter().try_for_each(|(key, value)| syncing.set_snapshot_property(id, key, value.as_ref()))
+        })
+    }
+
+    /// Holds snapshots under `tag`, all or none: while held, they cannot be destroyed.
+    ///
+    /// # Errors
+    /// [`Error::NoDataset`]; [`Error::Exists`] with the tag.
+    pub fn hold(&self, names: &[String], tag: &str) -> Result<()> {
+        let (names, tag) = (names.to_vec(), tag.to_owned());
+        self.run(move |syncing| {
+            for name in &names {
+                let info = lookup::info(syncing.inner, name)?;
+                if lookup::holds(syncing.inner, &info)?.iter().any(|(held, _)| *held == tag) {
+                    return Err(Error::Exists(tag));
+                }
+            }
+            names.iter().try_for_each(|name| syncing.hold(name, &tag))
+        })
+    }
+
+    /// Lets go of snapshots held under `tag`.
+    ///
+    /// # Errors
+    /// [`Error::NoDataset`]; [`Error::NoHold`].
+    pub fn release(&self, names: &[String], tag: &str) -> Result<()> {
+        let (names, tag) = (names.to_vec(), tag.to_owned());
+        self.run(move |syncing| {
+            for name in &names {
+                let info = lookup::info(syncing.inner, name)?;
+                if !lookup::holds(syncing.inner, &info)?.iter().any(|(held, _)| *held == tag) {
+                    return Err(Error::NoHold(tag));
+                }
+            }
+            names.iter().try_for_each(|name| syncing.release(name, &tag))
+        })
+    }
+
+    /// Holds of a snapshot: tag, and seconds since 1970, by tag.
+    ///
+    /// # Errors
+    /// If they cannot be read.
+    pub fn holds(&self, info: &DatasetInfo) -> Result<Vec<(String, u64)>> {
+        let _shared = self.shared();
+        lookup::holds(&self.inner, info)
+    }
+
+    /// Names of the clones of a snapshot, in order.
+    ///
+    /// # Errors
+    /// If the DSL cannot be read.
+    pub fn clones(&self, info: &DatasetInfo) -> Result<Vec<String>> {
+        let _shared = self.shared();
+        lookup::clones(&self.inner, info)
+    }
+}
