@@ -24,8 +24,7 @@ fn initialise() -> Initialise {
 }
 
 fn filesystem() -> NewFilesystem {
-    let host = Options::default().host;
-    NewFilesystem { host, normalization: 0, utf8only: false, casesensitivity: 0, project_quota: true }
+    NewFilesystem::plain(&Options::default().host)
 }
 
 fn disk(path: &Path) -> Arc<dyn Disk> {
