@@ -6,7 +6,9 @@
 //!
 //! This is one of the two places where `unsafe` may live (STYLE.md).
 
+mod aligned;
 mod clock;
+mod direct;
 mod disk;
 mod entropy;
 mod file_disk;
