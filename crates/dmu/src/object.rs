@@ -445,7 +445,7 @@ impl Object {
             let take = (data.len() - done).min(size as usize - within);
             let part = &data[done..done + take];
             if take == size as usize {
-                self.put_block(tx, blkid, Arc::new(part.to_vec()));
+                self.put_block(tx, blkid, Arc::new(self.storage().buffers().copy_of(part)));
             } else {
                 self.edit_block(tx, blkid, |block| block[within..within + take].copy_from_slice(part))?;
             }

@@ -292,6 +292,18 @@ struct Done {
     after: Option<Dnode>,
 }
 
+impl Done {
+    /// Puts the dnode into its block of the meta-dnode, where the old one was.
+    fn put_dnode(&self, block: &mut [u8]) {
+        let slot = (self.syncing.object.id().0 % SLOTS_PER_BLOCK as u64) as usize * SLOT;
+        let slots = |dnode: &Option<Dnode>| dnode.as_ref().map_or(0, |d| usize::from(d.slots) * SLOT);
+        block[slot..slot + slots(&self.syncing.before)].fill(0);
+        if let Some(dnode) = &self.after {
+            dnode.encode(&mut block[slot..slot + slots(&self.after)]);
+        }
+    }
+}
+
 /// A leaf for the workers.
 struct Leaf {
     owner: usize,
@@ -334,36 +346,25 @@ impl Objset {
 
     /// Puts the changed dnodes into the blocks of the meta-dnode and writes those.
     fn sync_meta(&self, ctx: &mut SyncCtx<'_, '_>, done: &[Done]) -> Result<Dnode> {
-        let mut blocks: BTreeMap<u64, Vec<u8>> = BTreeMap::new();
-        for Done { syncing, after } in done {
-            let id = syncing.object.id().0;
-            if id >= 1 << 48 {
-                continue;
-            }
-            let (blkid, slot) = (id / SLOTS_PER_BLOCK as u64, (id % SLOTS_PER_BLOCK as u64) as usize * SLOT);
-            let block = match blocks.entry(blkid) {
-                std::collections::btree_map::Entry::Occupied(entry) => entry.into_mut(),
-                std::collections::btree_map::Entry::Vacant(entry) => {
-                    entry.insert(self.meta.block(blkid)?.to_vec())
-                }
-            };
-            let slots = |dnode: &Option<Dnode>| dnode.as_ref().map_or(0, |d| usize::from(d.slots) * SLOT);
-            block[slot..slot + slots(&syncing.before)].fill(0);
-            if let Some(dnode) = after {
-                dnode.encode(&mut block[slot..slot + slots(after)]);
-            }
-        }
+        let blkid_of = |done: &&Done| done.syncing.object.id().0 / SLOTS_PER_BLOCK as u64;
+        let mut changed: Vec<&Done> =
+            done.iter().filter(|done| done.syncing.object.id().0 < 1 << 48).collect();
+        changed.sort_by_key(|done| done.syncing.object.id());
         let before = self.meta.synced().expect("the meta-dnode always exists");
-        let max_blkid = blocks.keys().next_back().copied().unwrap_or(0).max(before.max_blkid);
+        let max_blkid = changed.last().map_or(0, blkid_of).max(before.max_blkid);
         let mut tree = TreeWriter::new(ObjectId(0), before, max_blkid);
         tree.dnode_mut().max_blkid = max_blkid;
         let plan = ctx.encoding(tree.dnode_mut(), 0);
-        let leaves = blocks.into_iter().map(|(blkid, block)| {
-            let fill = dnodes_in(&block);
-            (fill, Leaf { owner: 0, blkid, record: Arc::new(block), plan })
+        // One after another: all of them may be far more than the changes in them.
+        let leaves = changed.chunk_by(|a, b| blkid_of(a) == blkid_of(b)).map(|group| -> Result<_> {
+            let blkid = blkid_of(&group[0]);
+            let mut block = self.meta.block(blkid)?.to_vec();
+            group.iter().for_each(|done| done.put_dnode(&mut block));
+            Ok((dnodes_in(&block), Leaf { owner: 0, blkid, record: Arc::new(block), plan }))
         });
         if ctx.mos_pass > 0 {
-            for (fill, leaf) in leaves {
+            for leaf in leaves {
+                let (fill, leaf) = leaf?;
                 tree.set_record(ctx, leaf.blkid, &leaf.record, fill)?;
             }
         } else {
@@ -372,10 +373,13 @@ impl Objset {
             workers.map_ordered(
                 leaves,
                 workers.count() * WINDOW_PER_WORKER,
-                |(fill, leaf)| {
-                    (leaf.blkid, fill, leaf.plan.encoding(&salt, min_alloc).encode(&leaf.record), leaf.record)
+                |leaf: Result<(u64, Leaf)>| {
+                    let (fill, leaf) = leaf?;
+                    let encoded = leaf.plan.encoding(&salt, min_alloc).encode(&leaf.record);
+                    Ok((leaf.blkid, fill, encoded, leaf.record))
                 },
-                |(blkid, fill, encoded, record)| {
+                |leaf: Result<_>| {
+                    let (blkid, fill, encoded, record) = leaf?;
                     tree.set(ctx, blkid, encoded, fill)?;
                     if let Some(block) = tree.entry(ctx, 0, blkid)?.block() {
                         ctx.storage.cache().insert(block, record);
@@ -632,6 +636,11 @@ impl Synced {
             }
             syncing.object.synced_as(after);
             held.push(syncing.object);
+            // Readers may still hold the records, or all of them.
+            if let Some(closed) = Arc::into_inner(syncing.closed) {
+                let buffers = objset.storage().buffers();
+                closed.dirty.blocks.into_values().for_each(|record| buffers.give(record));
+            }
         }
         objset.meta.replace_disk(self.meta.clone());
         let mut root = objset.root();

@@ -91,6 +91,7 @@ impl Pool {
             Vdevs::new(tops),
             storage::Options {
                 cache_bytes: options.cache_bytes,
+                free_bytes: options.free_bytes(),
                 io_threads: options.io_threads,
                 workers: options.workers,
             },

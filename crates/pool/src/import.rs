@@ -352,6 +352,7 @@ fn storage_of(opened: &Opened, trusted: Option<&PoolConfig>, options: &Options) 
         Vdevs::new(tops),
         storage::Options {
             cache_bytes: options.cache_bytes,
+            free_bytes: options.free_bytes(),
             io_threads: if options.read_only { 0 } else { options.io_threads },
             workers: options.workers,
         },

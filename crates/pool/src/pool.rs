@@ -16,7 +16,7 @@ use crate::dataset::Dataset;
 use crate::features::FeatureState;
 use crate::mos::Mos;
 use crate::sync::{SyncState, Syncing, sync_loop};
-use crate::tx::{Groups, Tx};
+use crate::tx::{Groups, SYNC_BYTES, Tx};
 use crate::{Error, Result};
 
 /// Smallest reserve that keeps a full pool alive (01: "slop"), and the largest.
@@ -26,6 +26,10 @@ const SLOP_MAX: u64 = 128 << 30;
 const TX_METADATA: u64 = 32 << 10;
 /// Vdevs with this many metaslabs lend one to the intent log in OpenZFS; it is not counted as usable.
 const EMBEDDED_LOG_METASLABS: u64 = 64;
+
+/// Default for [`Options::dirty_max`] where memory is plenty: a few txgs. More only means fresh memory, which
+/// costs as much as a fast codec.
+const DIRTY_MAX: u64 = 256 << 20;
 
 /// Limits and habits of an open pool.
 #[derive(Clone, Debug)]
@@ -60,7 +64,7 @@ impl Default for Options {
         Options {
             read_only: false,
             cache_bytes: (memory / 4).min(4 << 30),
-            dirty_max: (memory / 10).clamp(64 << 20, 4 << 30),
+            dirty_max: (memory / 10).clamp(64 << 20, DIRTY_MAX),
             workers: 0,
             io_threads: 2,
             txg_timeout: 5,
@@ -70,6 +74,13 @@ impl Default for Options {
             altroot: None,
             anonymous: false,
         }
+    }
+}
+
+impl Options {
+    /// Bytes of record buffers that wait for their next use: about one txg's.
+    pub(crate) fn free_bytes(&self) -> u64 {
+        SYNC_BYTES.min(self.dirty_max / 4)
     }
 }
 

@@ -16,8 +16,8 @@ use crate::{Error, Result};
 const SPACE_WAITS: u32 = 4;
 
 /// Dirty bytes at which a sync starts unasked: enough for large writes, early enough that compressing and
-/// writing overlap with whoever makes more.
-const SYNC_BYTES: u64 = 128 << 20;
+/// writing overlap with whoever makes more, and that the buffers of one txg serve the next but one.
+pub(crate) const SYNC_BYTES: u64 = 64 << 20;
 
 /// A job for the sync thread, run in the syncing txg.
 pub(crate) type Task = Box<dyn FnOnce(&mut crate::sync::Syncing<'_>) + Send>;

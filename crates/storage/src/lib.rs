@@ -6,6 +6,7 @@
 #![deny(unsafe_code)]
 
 pub mod allocator;
+mod buffers;
 mod cache;
 mod error;
 pub mod gang;
@@ -21,6 +22,7 @@ use std::sync::{Arc, Mutex, MutexGuard, RwLock};
 use codec::Salt;
 use format::blkptr::Dva;
 
+pub use buffers::Buffers;
 pub use cache::{CacheStats, RecordCache};
 pub use error::{ReadError, WriteError};
 pub use vdev::{Leaf, Shape, TopVdev, Vdevs};
@@ -35,6 +37,8 @@ pub type Record = Arc<Vec<u8>>;
 pub struct Options {
     /// Bytes of records kept in memory.
     pub cache_bytes: u64,
+    /// Bytes of free record buffers kept for reuse.
+    pub free_bytes: u64,
     /// Threads that write to disks; 0 writes on the caller's thread, in order.
     pub io_threads: usize,
     /// Threads that compress, checksum and decompress.
@@ -46,6 +50,7 @@ pub struct Storage {
     vdevs: Vdevs,
     salt: RwLock<Arc<Salt>>,
     cache: RecordCache,
+    buffers: Buffers,
     workers: Workers,
     io: write::IoQueue,
     /// Blocks that may still be rewritten within the syncing txg (those of the MOS), by vdev and offset. They
@@ -61,6 +66,7 @@ impl Storage {
             vdevs,
             salt: RwLock::new(Arc::new(Salt::none())),
             cache: RecordCache::new(options.cache_bytes),
+            buffers: Buffers::new(options.free_bytes),
             workers: Workers::new(options.workers),
             io: write::IoQueue::new(options.io_threads),
             held: Mutex::default(),
@@ -83,6 +89,12 @@ impl Storage {
     #[must_use]
     pub fn cache(&self) -> &RecordCache {
         &self.cache
+    }
+
+    /// Buffers for records.
+    #[must_use]
+    pub fn buffers(&self) -> &Buffers {
+        &self.buffers
     }
 
     /// The pool's checksum salt as loaded, or none.

@@ -67,14 +67,14 @@ impl Storage {
             return Err(ReadError::Unsupported("encrypted datasets"));
         }
         if block.compression == Compression::Off {
-            let mut raw = Vec::new();
+            let mut raw = self.buffers().take(block.psize as usize);
             self.read_raw(block, &mut raw)?;
             swap::to_little(&mut raw, block.object_type, block.level, block.order)?;
             return Ok(Arc::new(raw));
         }
         SCRATCH.with_borrow_mut(|raw| {
             self.read_raw(block, raw)?;
-            let mut out = vec![0; block.lsize as usize];
+            let mut out = self.buffers().take(block.lsize as usize);
             codec::decompress(block.compression, raw, &mut out)?;
             swap::to_little(&mut out, block.object_type, block.level, block.order)?;
             Ok(Arc::new(out))
@@ -150,19 +150,20 @@ impl Storage {
         raw: &mut Vec<u8>,
     ) -> Result<(), ReadError> {
         let top = self.vdevs().top_of(&dva)?;
-        raw.clear();
         if dva.gang {
+            raw.clear();
             return self.read_gang(block, dva, depth, raw);
         }
         if top.asize_of(block.psize) > dva.asize {
             return Err(ReadError::OutOfRange { dva });
         }
         if let Some(payload) = self.held().get(&(dva.vdev.0, dva.offset)) {
+            raw.clear();
             raw.extend_from_slice(payload.bytes());
             return Ok(());
         }
         if raw.capacity() == 0 {
-            // Fresh zeroed memory costs nothing extra; a used buffer is cleared in place.
+            // Fresh zeroed memory costs nothing extra; what a used buffer holds is overwritten.
             *raw = vec![0; block.psize as usize];
         } else {
             raw.resize(block.psize as usize, 0);

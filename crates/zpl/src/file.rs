@@ -138,6 +138,12 @@ impl Filesystem {
         Ok(())
     }
 
+    /// `len` bytes of any content for [`Filesystem::write_record`], from a record that is done with if there is one.
+    #[must_use]
+    pub fn record_buffer(&self, len: usize) -> Vec<u8> {
+        self.inner.objset.storage().buffers().take(len)
+    }
+
     /// As [`Filesystem::write`], for data that is one record: it is taken as it is, without a copy, when it lies
     /// on a record border and fills the record or ends the file.
     ///

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, sync_channel};
 use std::thread::JoinHandle;
 
-use dmu::{Object, Record};
+use dmu::{Object, Objset, Record};
 use format::ObjectId;
 
 use crate::{Filesystem, Result};
@@ -73,6 +73,7 @@ enum Source {
 /// Iterator over the pieces of a file, from its start to its end without gaps.
 pub struct Records {
     object: Arc<Object>,
+    objset: Arc<Objset>,
     block: u64,
     size: u64,
     source: Source,
@@ -80,6 +81,8 @@ pub struct Records {
     at: u64,
     /// Data that waits for the hole before it to be given out.
     pending: Option<(u64, dmu::Result<Record>)>,
+    /// What was given out last; its buffer is used again when the reader is done with it.
+    last: Option<Record>,
 }
 
 impl Filesystem {
@@ -100,7 +103,8 @@ impl Filesystem {
         } else {
             self.read_ahead(&object, size.div_ceil(block))
         };
-        Ok(Records { object, block, size, source, at: 0, pending: None })
+        let objset = self.inner.objset.clone();
+        Ok(Records { object, objset, block, size, source, at: 0, pending: None, last: None })
     }
 
     /// Starts a thread that hands the blocks below `end` to the workers and passes them on in order.
@@ -183,6 +187,9 @@ impl Iterator for Records {
     type Item = Result<Piece>;
 
     fn next(&mut self) -> Option<Result<Piece>> {
+        if let Some(record) = self.last.take() {
+            self.objset.storage().buffers().give(record);
+        }
         let (blkid, read) = match self.pending.take() {
             Some(pending) => pending,
             None => match self.next_data() {
@@ -212,6 +219,7 @@ impl Iterator for Records {
         };
         let len = (record.len() as u64).min(self.size - offset) as usize;
         self.at = offset + len as u64;
+        self.last = Some(record.clone());
         Some(Ok(Piece::Data { offset, record, len }))
     }
 }
