@@ -9,17 +9,24 @@ use libdeflater::{CompressionLvl, Compressor, DecompressionError, Decompressor};
 
 use crate::{CodecError, entropy};
 
-/// libdeflate's level for each of gzip-1 to gzip-9: the fastest whose ratio is nowhere on the sample data
-/// more than 1 % below that of zlib (`examples/rates.rs` shows both), noise apart.
-const LEVELS: [u8; 9] = [3, 3, 4, 6, 5, 6, 7, 8, 9];
+/// libdeflate's level for each of gzip-1 to gzip-9: the fastest whose ratio is on no file of the corpus, at
+/// records of 16K to 1M, more than 1 % below that of zlib (`examples/zlib_ratios.rs`), but for the two below.
+const LEVELS: [u8; 9] = [3, 4, 4, 6, 5, 6, 7, 8, 8];
 
-/// gzip-1 to gzip-3 are zlib's fast method, which is better than libdeflate's on noise: it takes fewer matches
-/// that cost more than their literals. For such records libdeflate weighs every match, at this level.
+/// gzip-1 to gzip-3 are zlib's fast method, which is better than libdeflate's on noise: it takes far matches
+/// of three bytes, which save little each. For such records libdeflate weighs every match, at this level.
 const NOISE_GZIP_MAX: u8 = 3;
 const NOISE_LEVEL: u8 = 10;
 const NOISE_SLOT: usize = LEVELS.len();
 /// Noise that is worth it: its bytes alone save something, in 1/256 bits per byte.
 const NOISE_ENTROPY_MAX: u64 = 7 * 256 + 128;
+
+/// Large records of few letters (a dark CCD frame) have many matches to choose from: the level of gzip-3 looks
+/// at too few of them, that of gzip-4 at enough.
+const CROWDED_GZIP: u8 = 3;
+const CROWDED_INSTEAD: u8 = 4;
+const CROWDED_LEN_MIN: usize = 512 << 10;
+const CROWDED_ENTROPY_MAX: u64 = 3 * 256 + 230;
 
 thread_local! {
     /// One compressor per gzip level and one for noise, made when first used.
@@ -32,7 +39,9 @@ thread_local! {
 /// If `level` is not 1 to 9: `format` makes no other.
 pub(crate) fn compress(level: u8, src: &[u8], dst: &mut [u8]) -> Option<usize> {
     assert!((1..=9).contains(&level), "gzip has levels 1 to 9");
-    let used = deflate(usize::from(level - 1), src, dst);
+    let crowded =
+        level == CROWDED_GZIP && src.len() >= CROWDED_LEN_MIN && entropy::sampled(src) < CROWDED_ENTROPY_MAX;
+    let used = deflate(usize::from(if crowded { CROWDED_INSTEAD } else { level } - 1), src, dst);
     let saves_little = used.unwrap_or(dst.len()) > src.len() / 4 * 3;
     if level <= NOISE_GZIP_MAX && saves_little && entropy::sampled(src) < NOISE_ENTROPY_MAX {
         return deflate(NOISE_SLOT, src, dst);
