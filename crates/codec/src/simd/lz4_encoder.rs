@@ -22,6 +22,11 @@ const SMALL: usize = (64 << 10) + START_LAST - 1;
 const PATIENCE: u32 = 6;
 /// Bytes that literals are copied by when there is room.
 const WIDE: usize = 16;
+/// Bytes of the source between two looks at what kind of matches it has, and before the first look; and the
+/// sequences looked at.
+const PIECE: usize = 8 << 10;
+const PIECE_FIRST: usize = 1 << 10;
+const SAMPLE: usize = 32;
 
 /// Compresses `src` into `dst` as one raw block; `None` if it does not fit.
 pub(crate) fn encode(src: &[u8], dst: &mut [u8]) -> Option<usize> {
@@ -79,24 +84,58 @@ fn slot<const SLOTS: usize>(bytes: u32) -> usize {
     (bytes.wrapping_mul(2_654_435_761) >> (32 - SLOTS.ilog2())) as usize % SLOTS
 }
 
+/// Where the encoder stands between two pieces.
+struct State {
+    out: usize,
+    literals_from: usize,
+    start: usize,
+}
+
 fn encode_by<P: Position, const SLOTS: usize>(src: &[u8], dst: &mut [u8]) -> Option<usize> {
     let mut seen = [P::default(); SLOTS];
-    let (mut out, mut literals_from) = (0, 0);
+    let start_max = src.len().saturating_sub(START_LAST);
     // The first byte is a literal: position 0 also means an empty slot.
-    let mut start = 1;
+    let mut state = State { out: 0, literals_from: 0, start: 1 };
+    let (mut mostly_short, mut piece_len) = (false, PIECE_FIRST);
+    while state.start < start_max {
+        let until = (state.start + piece_len).min(start_max);
+        let begun = state.out;
+        // SAFETY: the table is empty or as the pieces before left it, and `start` is below `until`.
+        state = unsafe {
+            match mostly_short {
+                true => piece::<P, SLOTS, true>(src, dst, &mut seen, state, until)?,
+                false => piece::<P, SLOTS, false>(src, dst, &mut seen, state, until)?,
+            }
+        };
+        mostly_short = is_mostly_short(&dst[begun..state.out]);
+        piece_len = PIECE;
+    }
+    last_literals(&src[state.literals_from..], dst, state.out)
+}
+
+/// Writes the sequences whose matches begin from `state.start` to about `until`. `SHORT` expects matches of
+/// [`MATCH_MIN`]: then the processor goes on before it knows the length. It changes the rate and no byte.
+///
+/// # Safety
+/// `state.start < until <= src.len() - START_LAST`; each position in `seen` is 0 or below `state.start`.
+/// Both hold again for what this returns, unless the block is at its end.
+#[inline(always)]
+unsafe fn piece<P: Position, const SLOTS: usize, const SHORT: bool>(
+    src: &[u8],
+    dst: &mut [u8],
+    seen: &mut [P; SLOTS],
+    State { mut out, mut literals_from, mut start }: State,
+    until: usize,
+) -> Option<State> {
     // Every search position is at most this, so that twelve bytes can be loaded there; a position in the
     // table is one that was searched, or lies below one.
-    let start_max = src.len().saturating_sub(START_LAST);
-    if start_max == 0 {
-        return last_literals(src, dst, 0);
-    }
+    let start_max = src.len() - START_LAST;
     // SAFETY: `start` is at most `start_max`.
     let mut bytes = unsafe { four(src, start) };
-    'sequences: loop {
+    loop {
         let (mut at, mut tries) = (start, 1usize << PATIENCE);
         let mut from;
         loop {
-            // The next position's bytes are on their way before it is known whether they are needed.
             let next = at + (tries >> PATIENCE);
             tries += 1;
             let slot = slot::<SLOTS>(bytes);
@@ -107,22 +146,23 @@ fn encode_by<P: Position, const SLOTS: usize>(src: &[u8], dst: &mut [u8]) -> Opt
                 break;
             }
             if next > start_max {
-                break 'sequences;
+                return Some(State { out, literals_from, start: start_max });
             }
             at = next;
             // SAFETY: just compared.
             bytes = unsafe { four(src, at) };
         }
-        let back = common_before(src, from, at, at - literals_from);
-        let length = MATCH_MIN + common(src, from + MATCH_MIN, at + MATCH_MIN);
+        // SAFETY: `from` was searched before `at`, or is 0, which is below the first search.
+        let back = unsafe { common_before(src, from, at, at - literals_from) };
+        let length = MATCH_MIN + common::<SHORT>(src, from + MATCH_MIN, at + MATCH_MIN);
         let literals = &src[literals_from..];
         out = sequence(literals, at - back - literals_from, at - from, length + back, dst, out)?;
         start = at + length;
         // Where one match ends, often the next begins: then there are no literals between, and no search.
         loop {
             literals_from = start;
-            if start >= start_max {
-                break 'sequences;
+            if start >= until {
+                return Some(State { out, literals_from, start });
             }
             // SAFETY: a match is at least four long, and this one ends before `start_max`.
             let around = unsafe { eight(src, start - 2) };
@@ -137,17 +177,43 @@ fn encode_by<P: Position, const SLOTS: usize>(src: &[u8], dst: &mut [u8]) -> Opt
                 bytes = (around >> 24) as u32;
                 break;
             }
-            let length = MATCH_MIN + common(src, from + MATCH_MIN, start + MATCH_MIN);
+            let length = MATCH_MIN + common::<SHORT>(src, from + MATCH_MIN, start + MATCH_MIN);
             out = sequence(&src[start..], 0, start - from, length, dst, out)?;
             start += length;
         }
     }
-    last_literals(&src[literals_from..], dst, out)
+}
+
+/// Whether more than three in five of the first sequences of `block`, which [`piece`] wrote, have the
+/// shortest match.
+fn is_mostly_short(mut block: &[u8]) -> bool {
+    let (mut short, mut all) = (0, 0);
+    while all < SAMPLE {
+        // Lengths of more than one further byte end the sample: such data has few sequences.
+        let Some((&token, rest)) = block.split_first() else { break };
+        let mut len = usize::from(token >> 4) + 2;
+        if token >> 4 == 15 {
+            let Some(&more) = rest.first().filter(|&&more| more != 255) else { break };
+            len += 1 + usize::from(more);
+        }
+        if token & 15 == 15 {
+            if rest.get(len) == Some(&255) {
+                break;
+            }
+            len += 1;
+        }
+        short += usize::from(token & 15 == 0);
+        all += 1;
+        let Some(after) = rest.get(len..) else { break };
+        block = after;
+    }
+    short * 5 > all * 3
 }
 
 /// How many bytes at `from` and at `at`, a position behind it, are equal, without the block's last literals.
+/// `NONE` expects none: as a branch of its own, it can be guessed.
 #[inline(always)]
-fn common(src: &[u8], from: usize, at: usize) -> usize {
+fn common<const NONE: bool>(src: &[u8], from: usize, at: usize) -> usize {
     let end = src.len() - LITERALS_LAST;
     assert!(from < at, "a match lies before what it matches");
     let mut length = 0;
@@ -155,6 +221,9 @@ fn common(src: &[u8], from: usize, at: usize) -> usize {
         // SAFETY: eight bytes from `at` end before `end`, and `from` is below `at`.
         let differ = unsafe { eight(src, at + length) ^ eight(src, from + length) };
         if differ != 0 {
+            if NONE && differ as u8 != 0 {
+                return length;
+            }
             return length + (differ.trailing_zeros() / 8) as usize;
         }
         length += 8;
@@ -166,8 +235,26 @@ fn common(src: &[u8], from: usize, at: usize) -> usize {
 }
 
 /// How many bytes before `from` and before `at` are equal, at most `limit`.
+///
+/// # Safety
+/// `from < at <= src.len()`.
 #[inline(always)]
-fn common_before(src: &[u8], from: usize, at: usize, limit: usize) -> usize {
+unsafe fn common_before(src: &[u8], from: usize, at: usize, limit: usize) -> usize {
+    debug_assert!(from < at && at <= src.len());
+    // Nearly always fewer than eight; counted at once, they cost no wrong guess of a loop's end.
+    if from >= 8 {
+        // SAFETY: both loads end at or before `at`, and begin at 0 or later.
+        let differ = unsafe { eight(src, at - 8) ^ eight(src, from - 8) };
+        if differ != 0 || limit <= 8 {
+            return ((differ.leading_zeros() / 8) as usize).min(limit);
+        }
+    }
+    common_before_bytewise(src, from, at, limit)
+}
+
+#[cold]
+#[inline(never)]
+fn common_before_bytewise(src: &[u8], from: usize, at: usize, limit: usize) -> usize {
     let (at, from) = (src[..at].iter().rev(), src[..from].iter().rev());
     at.zip(from).take(limit).take_while(|(a, b)| a == b).count()
 }
