@@ -10,8 +10,11 @@ mod repeat;
 mod select;
 mod view;
 mod zfs_change;
+mod zfs_destroy;
 mod zfs_get;
+mod zfs_hold;
 mod zfs_list;
+mod zfs_snapshot;
 mod zpool_create;
 mod zpool_import;
 mod zpool_list;
@@ -124,13 +127,19 @@ fn run(call: &Call, console: &mut Console) -> Result<(), Failure> {
         (Program::Zpool, "status") => zpool_status::run(call, console),
         (Program::Zpool, "sync") => zpool_misc::sync(call, console),
         (Program::Zpool, "upgrade") => zpool_misc::upgrade(call, console),
+        (Program::Zfs, "clone") => zfs_snapshot::clone(call),
         (Program::Zfs, "create") => zfs_change::create(call, console),
-        (Program::Zfs, "destroy") => zfs_change::destroy(call, console),
+        (Program::Zfs, "destroy") => zfs_destroy::run(call, console),
         (Program::Zfs, "get") => zfs_get::run(call, console),
+        (Program::Zfs, "hold") => zfs_hold::change(call, console, false),
+        (Program::Zfs, "holds") => zfs_hold::show(call, console),
         (Program::Zfs, "inherit") => zfs_change::inherit(call, console),
         (Program::Zfs, "list") => zfs_list::run(call, console),
+        (Program::Zfs, "release") => zfs_hold::change(call, console, true),
         (Program::Zfs, "rename") => zfs_change::rename(call),
+        (Program::Zfs, "rollback") => zfs_snapshot::rollback(call),
         (Program::Zfs, "set") => zfs_change::set(call, console),
+        (Program::Zfs, "snapshot") => zfs_snapshot::snapshot(call, console),
         (Program::Zfs, "upgrade") => zfs_change::upgrade(call, console),
         (program, name) => {
             Err(Failure::refused(format!("cenote: not supported yet: {} {name}", program.name())))

@@ -46,6 +46,7 @@ pub enum Action<'a> {
     Inherit(&'a str, &'a str),
     Rename(&'a str),
     RenameTo(&'a str),
+    RollBack(&'a str),
     Import(&'a str),
     /// Old name, new name.
     ImportAs(&'a str, &'a str),
@@ -70,6 +71,7 @@ impl Display for Action<'_> {
             Action::Inherit(property, name) => return write!(f, "cannot inherit {property} for '{name}'"),
             Action::Rename(name) => ("rename", name),
             Action::RenameTo(name) => ("rename to", name),
+            Action::RollBack(name) => ("rollback to", name),
             Action::Import(name) => ("import", name),
             Action::ImportAs(name, new) => return write!(f, "cannot import '{name}' as '{new}'"),
             Action::Export(name) => ("export", name),

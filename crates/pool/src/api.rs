@@ -238,12 +238,15 @@ impl Pool {
         self.run(move |syncing| syncing.rename_dir(&from, &to))
     }
 
-    /// Sets local properties of a file system or volume; `None` inherits. Values were checked by
+    /// Sets local properties of a dataset; `None` inherits. Values were checked by
     /// [`Property::parse_value`]; here only what depends on the pool is.
     ///
     /// # Errors
     /// [`Error::Property`] for a value this pool cannot take; then none is set.
     pub fn set_properties(&self, name: &str, values: Vec<(String, Option<Value>)>) -> Result<()> {
+        if name.contains('@') {
+            return self.set_snapshot_properties(name, values);
+        }
         let full = name.to_owned();
         self.run(move |syncing| {
             let dir = lookup::dir_of(&syncing.inner.mos, &syncing.state.config.name, &full)?;

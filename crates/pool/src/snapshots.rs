@@ -93,11 +93,22 @@ impl Pool {
         self.run(move |syncing| syncing.clone_snapshot(&origin, &name, &local))
     }
 
-    /// Sets properties of a snapshot; `None` removes.
+    /// Bytes that would be free again if the snapshots were destroyed, all of them.
     ///
     /// # Errors
-    /// [`Error::NoDataset`].
-    pub fn set_snapshot_properties(&self, name: &str, values: Vec<(String, Option<Value>)>) -> Result<()> {
+    /// [`Error::NoDataset`], or the DSL cannot be read.
+    pub fn reclaims(&self, names: &[String]) -> Result<u64> {
+        let _shared = self.shared();
+        let ids = names.iter().map(|name| Ok(lookup::info(&self.inner, name)?.id)).collect::<Result<_>>()?;
+        lookup::reclaims(&self.inner, &ids)
+    }
+
+    /// Sets properties of a snapshot; `None` removes.
+    pub(crate) fn set_snapshot_properties(
+        &self,
+        name: &str,
+        values: Vec<(String, Option<Value>)>,
+    ) -> Result<()> {
         let name = name.to_owned();
         self.run(move |syncing| {
             let id = lookup::info(syncing.inner, &name)?.id;

@@ -1,4 +1,4 @@
-//! `zfs create`, `destroy`, `rename`, `set`, `inherit` and `upgrade`.
+//! `zfs create`, `rename`, `set`, `inherit` and `upgrade`.
 
 use pool::props::dataset::{self as props, Asked};
 use pool::props::names::{self, NameError};
@@ -14,7 +14,7 @@ use crate::open::{Intent, NotOpen, Session, Sessions, open_for, pool_of};
 use crate::out::Console;
 
 /// The words of an error while changing something.
-fn words(action: Action, error: &pool::Error) -> Failure {
+pub(super) fn words(action: Action, error: &pool::Error) -> Failure {
     use pool::Error;
     match error {
         Error::Exists(_) => action.failed(reason::ALREADY_EXISTS),
@@ -28,13 +28,13 @@ fn words(action: Action, error: &pool::Error) -> Failure {
 }
 
 /// Opens the pool of a dataset for changing it.
-fn session(call: &Call, name: &str, intent: Intent) -> Result<Session, NotOpen> {
+pub(super) fn session(call: &Call, name: &str, intent: Intent) -> Result<Session, NotOpen> {
     let session = open_for(name, call.around, intent)?;
     session.command(&call.line);
     Ok(session)
 }
 
-fn is_missing(error: &pool::Error) -> bool {
+pub(super) fn is_missing(error: &pool::Error) -> bool {
     matches!(error, pool::Error::NoDataset(_))
 }
 
@@ -139,7 +139,7 @@ fn nearest_ancestor(pool: &Pool, name: &str) -> pool::Result<DatasetInfo> {
 }
 
 /// Makes `name` and what is missing above it, with what they inherit.
-fn create_parents(
+pub(super) fn create_parents(
     pool: &Pool,
     name: &str,
     enabled: &dyn Fn(&format::features::Feature) -> bool,
@@ -158,88 +158,6 @@ fn create_parents(
         let Creation { local, filesystem } =
             made.map_err(|error| pool::Error::Unsupported(error.to_string()))?;
         pool.create_filesystem(step, local, filesystem, zpl::initialiser())?;
-    }
-    Ok(())
-}
-
-/// Runs `zfs destroy`.
-///
-/// # Errors
-/// Usage, or why something stays.
-pub fn destroy(call: &Call, console: &mut Console) -> Result<(), Failure> {
-    let args = &call.args;
-    let name = match args.operands.as_slice() {
-        [] => return Err(Failure::usage("missing dataset argument")),
-        [name] => name.as_str(),
-        _ => return Err(Failure::usage("too many arguments")),
-    };
-    let action = Action::Destroy(name);
-    if name.contains('@') || name.contains('#') {
-        let what = if name.contains('@') { "snapshots" } else { "bookmarks" };
-        let (head, _) = name.split_once(['@', '#']).unwrap_or((name, ""));
-        let opened = open_for(head, call.around, Intent::Read).map_err(|error| error.dataset(head))?;
-        opened.pool().dataset(head).map_err(|error| dataset_failure(head, &error))?;
-        return Err(Failure::refused(format!("cenote: not supported yet: zfs destroy of {what}")));
-    }
-    if args.has("d") {
-        return Err(Failure::usage("-d may only be used with snapshots"));
-    }
-    names::check(name).map_err(|error| Action::Open(name).failed(error))?;
-    let intent = if args.has("n") { Intent::Read } else { Intent::Write };
-    let session = session(call, name, intent).map_err(|error| error.dataset(name))?;
-    let done = destroy_in(&session, call, console, name, action);
-    session.finish().and(done)
-}
-
-fn destroy_in(
-    session: &Session,
-    call: &Call,
-    console: &mut Console,
-    name: &str,
-    action: Action,
-) -> Result<(), Failure> {
-    let (args, pool) = (&call.args, session.pool());
-    let mut list = pool.list(name, None, true).map_err(|error| dataset_failure(name, &error))?;
-    let recursive = args.has("r") || args.has("R");
-    if !name.contains('/') && !recursive {
-        return Err(action
-            .failed("operation does not apply to pools")
-            .hint(format!("use 'zfs destroy -r {name}' to destroy all datasets in the pool"))
-            .hint(format!("use 'zpool destroy {name}' to destroy the pool itself")));
-    }
-    // Deepest first.
-    let below: Vec<String> = list.iter().skip(1).map(|info| info.name.clone()).rev().collect();
-    if !below.is_empty() && !recursive {
-        let what = match list[0].kind {
-            DatasetKind::Volume => "volume has children",
-            _ => reason::HAS_CHILDREN,
-        };
-        let failure = action.failed(what).hint("use '-r' to destroy the following datasets:");
-        return Err(below.into_iter().fold(failure, Failure::hint));
-    }
-    if let Some(failure) = session.refusal(action).filter(|_| !args.has("n")) {
-        return Err(failure);
-    }
-    if list.iter().any(DatasetInfo::is_snapshot) {
-        return Err(Failure::refused("cenote: not supported yet: zfs destroy of snapshots"));
-    }
-    list.reverse();
-    if !name.contains('/') {
-        // The root of a pool stays.
-        list.pop();
-    }
-    for info in list {
-        if args.has("v") || args.has("p") {
-            let line = match (args.has("p"), args.has("n")) {
-                (true, _) => format!("destroy\t{}", info.name),
-                (false, true) => format!("would destroy {}", info.name),
-                (false, false) => format!("will destroy {}", info.name),
-            };
-            console.line(&line)?;
-        }
-        if !args.has("n") {
-            pool.destroy_dataset(&info.name).map_err(|error| words(Action::Destroy(&info.name), &error))?;
-        }
     }
     Ok(())
 }
@@ -272,7 +190,7 @@ fn rename_in(session: &Session, call: &Call, from: &str, to: &str) -> Result<(),
     let (pool, action) = (session.pool(), Action::Rename(from));
     let info = pool.dataset(from).map_err(|error| dataset_failure(from, &error))?;
     if info.is_snapshot() {
-        return Err(Failure::refused("cenote: not supported yet: zfs rename of snapshots"));
+        return super::zfs_snapshot::rename(session, from, to, call.args.has("r"));
     }
     if let Some(failure) = session.refusal(action) {
         return Err(failure);

@@ -2,6 +2,7 @@
 //!
 //! Source: docs/format/06-mos-dsl.md §4–§6, §8.4, §8.5.
 
+use std::collections::BTreeSet;
 use std::sync::{Arc, Weak};
 
 use dmu::zap;
@@ -161,6 +162,33 @@ pub(crate) fn may_destroy(inner: &Inner, name: &str) -> Result<()> {
         return Err(Error::DatasetBusy(name.to_owned()));
     }
     Ok(())
+}
+
+/// Bytes that only the snapshots `doomed` refer to, together: of each run of neighbours, what was born after the
+/// snapshot before it and died before the one after it.
+pub(crate) fn reclaims(inner: &Inner, doomed: &BTreeSet<ObjectId>) -> Result<u64> {
+    let mos = &inner.mos;
+    let mut bytes = 0;
+    for &last in doomed {
+        let mut at = mos.dataset(last)?;
+        if doomed.contains(&at.next_snap) {
+            continue;
+        }
+        let mut run = vec![at.next_snap];
+        let mut since = at.prev_snap_txg;
+        let mut id = last;
+        while doomed.contains(&at.prev_snap) {
+            run.push(id);
+            id = at.prev_snap;
+            at = mos.dataset(id)?;
+            since = at.prev_snap_txg;
+        }
+        for id in run {
+            let list = mos.dataset(id)?.deadlist;
+            bytes += super::deadlist::space_between(mos, list, since, Txg(u64::MAX))?.used as u64;
+        }
+    }
+    Ok(bytes)
 }
 
 /// Holds of a snapshot: tag, and seconds since 1970, by tag.

@@ -190,7 +190,11 @@ fn computed(inner: &Inner, info: &DatasetInfo, property: &Property) -> Result<Op
         "pbkdf2iters" if !is_encrypted(inner, info)? => Some((Value::Number(0), Source::Default)),
         "keylocation" if !is_encrypted(inner, info)? => Some((Value::Text("none".into()), Source::Default)),
         "filesystem_count" | "snapshot_count" => number(props::UNLIMITED).map(|(v, _)| (v, Source::Default)),
-        "encryptionroot" | "keystatus" | "clones" | "receive_resume_token" | "redact_snaps" => None,
+        "clones" => {
+            let names = lookup::clones(inner, info)?;
+            (!names.is_empty()).then(|| (Value::Text(names.join(",")), Source::None))
+        }
+        "encryptionroot" | "keystatus" | "receive_resume_token" | "redact_snaps" => None,
         _ => return Ok(None),
     }))
 }

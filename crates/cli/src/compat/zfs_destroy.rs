@@ -1,0 +1,257 @@
+//! `zfs destroy`: of file systems with what is below them, and of snapshots.
+
+use pool::props::DatasetKind;
+use pool::props::names;
+use pool::{DatasetInfo, Pool};
+
+use super::Call;
+use super::select::dataset_failure;
+use super::zfs_change::{session, words};
+use crate::messages::{Action, Failure, reason};
+use crate::open::{Intent, Session, open_for};
+use crate::out::Console;
+
+/// Runs `zfs destroy`.
+///
+/// # Errors
+/// Usage, or why a dataset is still there.
+pub fn run(call: &Call, console: &mut Console) -> Result<(), Failure> {
+    let args = &call.args;
+    let name = match args.operands.as_slice() {
+        [] => return Err(Failure::usage("missing dataset argument")),
+        [name] => name.as_str(),
+        _ => return Err(Failure::usage("too many arguments")),
+    };
+    let intent = if args.has("n") { Intent::Read } else { Intent::Write };
+    if name.contains('#') {
+        let (head, _) = name.split_once('#').unwrap_or((name, ""));
+        let opened = open_for(head, call.around, Intent::Read).map_err(|error| error.dataset(head))?;
+        opened.pool().dataset(head).map_err(|error| dataset_failure(head, &error))?;
+        return Err(Failure::refused("cenote: not supported yet: zfs destroy of bookmarks"));
+    }
+    if let Some((head, spec)) = name.split_once('@') {
+        names::check(head).map_err(|error| Action::Open(head).failed(error))?;
+        let session = session(call, head, intent).map_err(|error| error.dataset(head))?;
+        let done = destroy_snapshots(&session, call, console, head, spec);
+        return session.finish().and(done);
+    }
+    if args.has("d") {
+        return Err(Failure::usage("-d may only be used with snapshots"));
+    }
+    names::check(name).map_err(|error| Action::Open(name).failed(error))?;
+    let session = session(call, name, intent).map_err(|error| error.dataset(name))?;
+    let done = destroy_heads(&session, call, console, name);
+    session.finish().and(done)
+}
+
+/// Says what is, or would be, destroyed.
+fn announce(call: &Call, console: &mut Console, name: &str, verbose: &str) -> Result<(), Failure> {
+    let args = &call.args;
+    if args.has("p") {
+        console.line(&format!("destroy\t{name}"))
+    } else if args.has("v") {
+        console.line(&format!("{verbose} {name}"))
+    } else {
+        Ok(())
+    }
+}
+
+fn destroy_heads(session: &Session, call: &Call, console: &mut Console, name: &str) -> Result<(), Failure> {
+    let (args, pool, action) = (&call.args, session.pool(), Action::Destroy(name));
+    let list = pool.list(name, None, true).map_err(|error| dataset_failure(name, &error))?;
+    let recursive = args.has("r") || args.has("R");
+    if !name.contains('/') && !recursive {
+        return Err(action
+            .failed("operation does not apply to pools")
+            .hint(format!("use 'zfs destroy -r {name}' to destroy all datasets in the pool"))
+            .hint(format!("use 'zpool destroy {name}' to destroy the pool itself")));
+    }
+    if list.len() > 1 && !recursive {
+        let what = match list[0].kind {
+            DatasetKind::Volume => "volume has children",
+            _ => reason::HAS_CHILDREN,
+        };
+        let failure = action.failed(what).hint("use '-r' to destroy the following datasets:");
+        return Err(below(&list).into_iter().fold(failure, Failure::hint));
+    }
+    let clones = dependents(pool, &list)?;
+    if !clones.is_empty() && !args.has("R") {
+        let failure = action
+            .failed("filesystem has dependent clones")
+            .hint("use '-R' to destroy the following datasets:");
+        return Err(clones.into_iter().fold(failure, Failure::hint));
+    }
+    if let Some(failure) = session.refusal(action).filter(|_| !args.has("n")) {
+        return Err(failure);
+    }
+    let verbose = if args.has("n") { "would destroy" } else { "will destroy" };
+    for clone in &clones {
+        announce(call, console, clone, verbose)?;
+        if !args.has("n") {
+            destroy_tree(pool, clone)?;
+        }
+    }
+    let (snapshots, heads): (Vec<_>, Vec<_>) = list.into_iter().partition(DatasetInfo::is_snapshot);
+    // Deepest first, each with its snapshots before it; the root of a pool stays.
+    for head in heads.iter().rev() {
+        let own: Vec<String> =
+            snapshots.iter().filter(|s| s.dir_id == head.dir_id).map(|s| s.name.clone()).collect();
+        own.iter().try_for_each(|snapshot| announce(call, console, snapshot, verbose))?;
+        let stays = !head.name.contains('/');
+        if !stays {
+            announce(call, console, &head.name, verbose)?;
+        }
+        if args.has("n") {
+            continue;
+        }
+        if !own.is_empty() {
+            pool.destroy_snapshots(&own, false).map_err(|error| snapshot_words(&error))?;
+        }
+        if !stays {
+            pool.destroy_dataset(&head.name).map_err(|error| words(Action::Destroy(&head.name), &error))?;
+        }
+    }
+    Ok(())
+}
+
+/// Names below the first of a list, as OpenZFS lists them: file systems deepest first, then snapshots.
+fn below(list: &[DatasetInfo]) -> Vec<String> {
+    let heads = list.iter().skip(1).filter(|info| !info.is_snapshot()).rev();
+    let snapshots = list.iter().skip(1).filter(|info| info.is_snapshot());
+    heads.chain(snapshots).map(|info| info.name.clone()).collect()
+}
+
+/// Clones, outside of `list`, of snapshots in it.
+fn dependents(pool: &Pool, list: &[DatasetInfo]) -> Result<Vec<String>, Failure> {
+    let mut found = Vec::new();
+    for snapshot in list.iter().filter(|info| info.is_snapshot()) {
+        let clones = pool.clones(snapshot).map_err(|error| dataset_failure(&snapshot.name, &error))?;
+        found.extend(clones.into_iter().filter(|clone| !list.iter().any(|info| info.name == *clone)));
+    }
+    Ok(found)
+}
+
+/// Destroys a dataset with all that is below it and depends on it.
+///
+/// # Errors
+/// Why one of them is still there.
+pub fn destroy_tree(pool: &Pool, name: &str) -> Result<(), Failure> {
+    let Ok(list) = pool.list(name, None, true) else { return Ok(()) };
+    for clone in dependents(pool, &list)? {
+        destroy_tree(pool, &clone)?;
+    }
+    for head in list.iter().filter(|info| !info.is_snapshot()).rev() {
+        let own: Vec<String> = list
+            .iter()
+            .filter(|info| info.is_snapshot() && info.dir_id == head.dir_id)
+            .map(|info| info.name.clone())
+            .collect();
+        if !own.is_empty() {
+            pool.destroy_snapshots(&own, false).map_err(|error| snapshot_words(&error))?;
+        }
+        pool.destroy_dataset(&head.name).map_err(|error| words(Action::Destroy(&head.name), &error))?;
+    }
+    Ok(())
+}
+
+/// The words of an error while destroying snapshots.
+fn snapshot_words(error: &pool::Error) -> Failure {
+    match error {
+        pool::Error::Held(name) => Failure::refused(format!(
+            "cannot destroy snapshot {name}: it's being held. Run 'zfs holds -r {name}' to see holders."
+        )),
+        pool::Error::HasClones(name) => Action::Destroy(name).failed("snapshot has dependent clones"),
+        pool::Error::DatasetBusy(name) => {
+            Failure::refused(format!("cannot destroy snapshot {name}: dataset is busy"))
+        }
+        error => Failure::refused(format!("cannot destroy snapshots: {error}")),
+    }
+}
+
+/// The snapshots of one dataset that `spec` (`a`, `a,b`, `a%b`, `%b`, `a%`, `%`) means, oldest first; what names
+/// nothing is left out.
+fn select<'a>(snapshots: &'a [DatasetInfo], spec: &str) -> Vec<&'a DatasetInfo> {
+    let place = |leaf: &str| snapshots.iter().position(|info| info.snapshot_name() == Some(leaf));
+    let mut chosen = vec![false; snapshots.len()];
+    for part in spec.split(',') {
+        let range = match part.split_once('%') {
+            None => place(part).map(|at| at..=at),
+            Some((first, last)) => {
+                let first = if first.is_empty() { Some(0) } else { place(first) };
+                let last = if last.is_empty() { snapshots.len().checked_sub(1) } else { place(last) };
+                first.zip(last).map(|(first, last)| first..=last)
+            }
+        };
+        if let Some(range) = range {
+            range.for_each(|at| chosen[at] = true);
+        }
+    }
+    snapshots.iter().zip(chosen).filter(|(_, chosen)| *chosen).map(|(info, _)| info).collect()
+}
+
+fn destroy_snapshots(
+    session: &Session,
+    call: &Call,
+    console: &mut Console,
+    head: &str,
+    spec: &str,
+) -> Result<(), Failure> {
+    let (args, pool) = (&call.args, session.pool());
+    let recursive = args.has("r") || args.has("R");
+    let depth = if recursive { None } else { Some(1) };
+    let top = pool.dataset(head).map_err(|error| dataset_failure(head, &error))?;
+    let list = pool.list(head, depth, true).map_err(|error| dataset_failure(head, &error))?;
+    let mut chosen: Vec<&DatasetInfo> = Vec::new();
+    let (snapshots, heads): (Vec<_>, Vec<_>) = list.into_iter().partition(DatasetInfo::is_snapshot);
+    let mut by_head: Vec<Vec<DatasetInfo>> = Vec::new();
+    for info in heads.iter().filter(|info| recursive || info.id == top.id) {
+        by_head.push(snapshots.iter().filter(|s| s.dir_id == info.dir_id).cloned().collect());
+    }
+    for own in &by_head {
+        chosen.extend(select(own, spec));
+    }
+    if chosen.is_empty() {
+        return Err(Failure::refused("could not find any snapshots to destroy; check snapshot names."));
+    }
+    let mut clones = Vec::new();
+    let mut first_cloned = None;
+    for snapshot in &chosen {
+        let own = pool.clones(snapshot).map_err(|error| dataset_failure(&snapshot.name, &error))?;
+        if !own.is_empty() {
+            first_cloned.get_or_insert_with(|| snapshot.name.clone());
+        }
+        clones.extend(own);
+    }
+    // The wording is settled before anything is known to succeed.
+    let doomed = !clones.is_empty() && !args.has("R") && !args.has("d");
+    let verbose = if args.has("n") || doomed { "would destroy" } else { "will destroy" };
+    for snapshot in &chosen {
+        announce(call, console, &snapshot.name, verbose)?;
+    }
+    if let Some(cloned) = first_cloned.filter(|_| doomed) {
+        let failure = Action::Destroy(&cloned)
+            .failed("snapshot has dependent clones")
+            .hint("use '-R' to destroy the following datasets:");
+        return Err(clones.into_iter().fold(failure, Failure::hint));
+    }
+    let names: Vec<String> = chosen.iter().map(|info| info.name.clone()).collect();
+    if args.has("v") || args.has("p") {
+        let bytes = pool.reclaims(&names).map_err(|error| snapshot_words(&error))?;
+        let size = pool::props::number::nice_bytes(bytes);
+        match (args.has("p"), args.has("n")) {
+            (true, _) => console.line(&format!("reclaim\t{bytes}"))?,
+            (false, true) => console.line(&format!("would reclaim {size}"))?,
+            (false, false) => console.line(&format!("will reclaim {size}"))?,
+        }
+    }
+    if args.has("n") {
+        return Ok(());
+    }
+    if let Some(failure) = session.refusal(Action::Destroy(&names[0])) {
+        return Err(failure);
+    }
+    for clone in clones.iter().filter(|_| args.has("R")) {
+        destroy_tree(pool, clone)?;
+    }
+    pool.destroy_snapshots(&names, args.has("d")).map_err(|error| snapshot_words(&error))
+}
