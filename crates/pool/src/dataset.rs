@@ -8,6 +8,7 @@ use dmu::{Objset, Policy};
 use format::{ObjectId, Txg};
 use storage::host::Host;
 
+use crate::dsl::lookup;
 use crate::pool::Inner;
 use crate::tx::{Hold, Tx};
 use crate::{Error, Result};
@@ -23,6 +24,10 @@ pub struct Settings {
     pub relatime: bool,
     /// Extended attributes go into the file's own attributes where they fit.
     pub xattr_in_sa: bool,
+    /// Extended attributes may be used at all.
+    pub xattr: bool,
+    /// POSIX ACLs may be used.
+    pub posix_acl: bool,
     /// 512-byte slots of a new dnode.
     pub dnode_slots: u8,
     /// Nothing may be changed.
@@ -181,7 +186,8 @@ impl Dataset {
             // Compression may have used less than was promised: look again after a sync.
             self.pool.groups.sync()?;
             if !self.reserve(bytes) {
-                return Err(Error::Quota);
+                let quota = self.settings().refquota > 0 || lookup::has_quota(&self.pool, self.dir)?;
+                return Err(if quota { Error::Quota } else { Error::NoSpace });
             }
         }
         let tx = self.pool.begin(bytes, hold.frees)?;
@@ -200,6 +206,20 @@ impl Dataset {
             pending.open += bytes;
         }
         fits
+    }
+
+    /// Bytes that the dataset refers to, and that it may still write within its quotas and the pool; both as of
+    /// the last sync, what is promised to transactions taken off.
+    ///
+    /// # Errors
+    /// If its object in the MOS cannot be read.
+    pub fn space(&self) -> Result<(u64, u64)> {
+        let referenced = self.pool.mos.dataset(self.id)?.referenced_bytes;
+        let promised = {
+            let pending = self.pending();
+            pending.open + pending.syncing
+        };
+        Ok((referenced, self.available.load(Ordering::Acquire).saturating_sub(promised)))
     }
 
     /// The txg in which new objects would be born now, for generation numbers.

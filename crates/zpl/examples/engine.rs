@@ -115,7 +115,7 @@ fn write(pool: &Pool, files: &[Vec<u8>]) -> (f64, Vec<ObjectId>) {
     let started = Instant::now();
     let mut ids = Vec::new();
     for (i, data) in files.iter().enumerate() {
-        let new = NewNode { kind: FileKind::Regular, mode: 0o644, uid: 0, gid: 0, rdev: 0, times: None };
+        let new = NewNode::new(FileKind::Regular, 0o644);
         let id = fs.create(fs.root(), format!("file{i}").as_bytes(), &new).expect("created");
         for (n, record) in data.chunks(RECORD).enumerate() {
             let mut buffer = fs.record_buffer(record.len());

@@ -11,6 +11,29 @@ use crate::{Error, Result};
 /// The extended attribute that refines the mode.
 pub(crate) const ACCESS: &[u8] = b"system.posix_acl_access";
 
+/// The one that a directory hands down.
+pub(crate) const DEFAULT: &[u8] = b"system.posix_acl_default";
+
+/// What a new node gets from its directory's default ACL: the mode it then has, and its own ACL unless the mode says
+/// all of it. What the ACL does not grant is taken off `mode`, and the other way round.
+pub(crate) fn inherit(default: &[u8], mode: u64) -> Result<(u64, Option<Vec<u8>>)> {
+    let acl = PosixAcl::decode(default).map_err(|_| Error::Invalid)?;
+    let has_mask = acl.entries().iter().any(|entry| entry.tag == PosixTag::Mask);
+    let cut = acl.entries().iter().map(|entry| {
+        let shift = match entry.tag {
+            PosixTag::UserObj => 6,
+            PosixTag::Mask => 3,
+            PosixTag::GroupObj if !has_mask => 3,
+            PosixTag::Other => 0,
+            _ => return *entry,
+        };
+        PosixEntry { perm: entry.perm & (mode >> shift & 7) as u8, ..*entry }
+    });
+    let acl = PosixAcl::new(cut.collect()).map_err(|_| Error::Invalid)?;
+    let mode = acl.permissions().map_or(mode, |permissions| mode & !0o777 | permissions);
+    Ok((mode, (!acl.is_trivial()).then(|| acl.encode())))
+}
+
 /// The ACL in `value` after a `chmod` to `mode`.
 pub(crate) fn after_chmod(value: &[u8], mode: u64) -> Result<Vec<u8>> {
     let acl = PosixAcl::decode(value).map_err(|_| Error::Invalid)?;
@@ -55,6 +78,16 @@ mod tests {
         let before = acl(&[(UserObj, 7), (User(5), 6), (GroupObj, 5), (Mask, 7), (Other, 4)]);
         let after = acl(&[(UserObj, 6), (User(5), 6), (GroupObj, 5), (Mask, 4), (Other, 0)]);
         assert_eq!(after_chmod(&before, 0o640).unwrap(), after);
+    }
+
+    #[test]
+    fn a_new_node_gets_what_both_the_default_acl_and_the_mode_grant() {
+        use PosixTag::{GroupObj, Mask, Other, User, UserObj};
+        let default = acl(&[(UserObj, 7), (User(5), 7), (GroupObj, 5), (Mask, 7), (Other, 5)]);
+        let own = acl(&[(UserObj, 6), (User(5), 7), (GroupObj, 5), (Mask, 6), (Other, 4)]);
+        assert_eq!(inherit(&default, 0o666).unwrap(), (0o664, Some(own)));
+        let plain = acl(&[(UserObj, 7), (GroupObj, 5), (Other, 0)]);
+        assert_eq!(inherit(&plain, 0o2777).unwrap(), (0o2750, None));
     }
 
     #[test]

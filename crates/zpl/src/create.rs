@@ -20,14 +20,15 @@ use crate::{Error, FileKind, Filesystem, Result, Times};
 const TARGET_MAX: usize = 4095;
 const SECTOR: usize = 512;
 
-/// What a new node is to be. Mode and owner are taken as they are: umask and setgid directories are the caller's
-/// affair.
+/// What a new node is to be. Owner and setgid are taken as they are: setgid directories are the caller's affair.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NewNode {
     /// What it is.
     pub kind: FileKind,
     /// Permission bits (07777).
     pub mode: u32,
+    /// Bits taken off the mode, unless the directory hands down an ACL.
+    pub umask: u32,
     /// Owner.
     pub uid: u32,
     /// Group.
@@ -42,7 +43,7 @@ impl NewNode {
     /// A node of this kind and mode, owned by root, made now.
     #[must_use]
     pub const fn new(kind: FileKind, mode: u32) -> NewNode {
-        NewNode { kind, mode, uid: 0, gid: 0, rdev: 0, times: None }
+        NewNode { kind, mode, umask: 0, uid: 0, gid: 0, rdev: 0, times: None }
     }
 
     fn znode(&self, parent: ObjectId, now: Time) -> Result<Znode> {
@@ -186,6 +187,7 @@ impl Filesystem {
             return Err(Error::Exists);
         }
         check_name(name, self.inner.utf8_only)?;
+        self.check_reserved(dir, name)?;
         let _names = self.inner.names.write(dir);
         let _node = self.inner.nodes.write(dir);
         let (dir_object, mut parent) = self.directory_for_change(dir)?;
@@ -194,6 +196,7 @@ impl Filesystem {
         }
         let now = self.now();
         let mut znode = new.znode(dir, now)?;
+        let acls = self.inherited_acls(&dir_object, &parent, &mut znode, new)?;
         if let Some(target) = target {
             znode.size = target.len() as u64;
             znode.symlink = Some(target.to_vec());
@@ -214,7 +217,8 @@ impl Filesystem {
         modified(&mut parent, now);
         let salt = is_dir.then(|| self.inner.dataset.host().entropy.u64());
 
-        let tx = self.begin(Hold::write(NAME_COST + data.len() as u64))?;
+        let acl_cost = acls.len() as u64 * 2 * NAME_COST;
+        let tx = self.begin(Hold::write(NAME_COST + acl_cost + data.len() as u64))?;
         let shape = (self.slots(), block_size as u32);
         let object = new_object(&self.inner.objset, &tx, self.attributes()?, &mut znode, None, shape)?;
         let fill = || {
@@ -224,6 +228,7 @@ impl Filesystem {
             if content {
                 object.put_block(&tx, 0, Arc::new(data));
             }
+            self.keep_acls(&tx, &object, &mut znode, acls)?;
             self.insert(&dir_object, &tx, name, &znode, object.id())?;
             self.store(&dir_object, &tx, &parent).inspect_err(|_| {
                 // The directory is as it was before: the error above says more than a failure to say so.
@@ -233,7 +238,8 @@ impl Filesystem {
         match fill() {
             Ok(()) => Ok(object.id()),
             Err(error) => {
-                self.inner.objset.free_object(&tx, &object);
+                let made = self.doomed(&object, &znode).unwrap_or_else(|_| vec![object]);
+                made.iter().for_each(|object| self.inner.objset.free_object(&tx, object));
                 Err(error)
             }
         }
@@ -262,6 +268,7 @@ impl Filesystem {
             return Err(Error::Exists);
         }
         check_name(name, self.inner.utf8_only)?;
+        self.check_reserved(dir, name)?;
         let _names = self.inner.names.write(dir);
         let _nodes = self.inner.nodes.write_all(&[dir, id]);
         let (dir_object, mut parent) = self.directory_for_change(dir)?;

@@ -65,7 +65,15 @@ pub(crate) fn is_dot(name: &[u8]) -> bool {
     matches!(name, b"." | b"..")
 }
 
+/// The name under which snapshots are reached from the root; no entry may have it.
+const SNAPSHOTS: &[u8] = b".zfs";
+
 impl Filesystem {
+    /// Refuses a name that OpenZFS keeps for itself.
+    pub(crate) fn check_reserved(&self, dir: ObjectId, name: &[u8]) -> Result<()> {
+        if dir == self.root() && name == SNAPSHOTS { Err(Error::Exists) } else { Ok(()) }
+    }
+
     /// The object of directory `id`.
     pub(crate) fn directory(&self, id: ObjectId) -> Result<Arc<Object>> {
         let object = self.inner.objset.object(id)?;

@@ -38,7 +38,7 @@ impl Filesystem {
         Ok((object, znode))
     }
 
-    fn file_for_change(&self, id: ObjectId) -> Result<(Arc<Object>, Znode)> {
+    pub(crate) fn file_for_change(&self, id: ObjectId) -> Result<(Arc<Object>, Znode)> {
         let (object, znode) = self.node_for_change(id)?;
         check_regular(&znode)?;
         check_changeable(&znode)?;
@@ -53,7 +53,7 @@ impl Filesystem {
         let _shared = self.inner.nodes.read(id);
         let (object, znode) = self.file(id)?;
         let len = znode.size.saturating_sub(offset).min(buf.len() as u64) as usize;
-        object.read(offset, &mut buf[..len])?;
+        self.read_blocks(&object, offset, &mut buf[..len])?;
         Ok(len)
     }
 
@@ -277,7 +277,7 @@ impl Filesystem {
     }
 }
 
-fn end_of(offset: u64, len: usize) -> Result<u64> {
+pub(crate) fn end_of(offset: u64, len: usize) -> Result<u64> {
     offset.checked_add(len as u64).filter(|end| *end <= OFFSET_MAX).ok_or(Error::FileTooBig)
 }
 

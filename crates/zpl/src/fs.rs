@@ -131,6 +131,12 @@ impl Filesystem {
         self.inner.version
     }
 
+    /// Whether a name means one entry at most, by its bytes alone: no folding of case, no normalisation.
+    #[must_use]
+    pub fn names_are_exact(&self) -> bool {
+        self.inner.case == Case::Sensitive && self.inner.normalization == 0
+    }
+
     /// normflags of directories.
     pub(crate) fn normflags(&self) -> u64 {
         self.inner.normalization | if self.inner.case == Case::Sensitive { 0 } else { UPPER }

@@ -107,6 +107,8 @@ pub struct Stat {
     pub projid: u64,
     /// Txg of creation: tells objects of the same number apart.
     pub generation: u64,
+    /// Changes wait for the next sync: until then `blocks` is of the past.
+    pub dirty: bool,
 }
 
 /// The times of a node that a caller can set.
@@ -266,6 +268,7 @@ pub(crate) fn stat_of(object: &Object, znode: &Znode) -> Result<Stat> {
         flags: znode.flags,
         projid: znode.projid.unwrap_or(0),
         generation: znode.generation,
+        dirty: object.is_dirty(),
     })
 }
 

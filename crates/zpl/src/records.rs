@@ -107,6 +107,30 @@ impl Filesystem {
         Ok(Records { object, objset, block, size, source, at: 0, pending: None, last: None })
     }
 
+    /// Fills `buf` from byte `offset` of `object` on, blocks side by side on all cores where there are several. Those
+    /// that are wanted whole are not kept: whoever asks for so much keeps it himself.
+    pub(crate) fn read_blocks(&self, object: &Arc<Object>, offset: u64, buf: &mut [u8]) -> Result<()> {
+        let block = object.block_size();
+        let end = offset + buf.len() as u64;
+        let blkids = offset / block..end.div_ceil(block);
+        if blkids.end - blkids.start <= 1 {
+            return Ok(object.read(offset, buf)?);
+        }
+        let read = |blkid: u64| {
+            let whole = blkid * block >= offset && (blkid + 1) * block <= end;
+            let record = if whole { object.block_once(blkid) } else { object.block(blkid) };
+            (blkid, record)
+        };
+        let copy = |(blkid, record): (u64, dmu::Result<Record>)| {
+            let (from, to) = ((blkid * block).max(offset), ((blkid + 1) * block).min(end));
+            let (within, len) = ((from - blkid * block) as usize, (to - from) as usize);
+            buf[(from - offset) as usize..][..len].copy_from_slice(&record?[within..within + len]);
+            Ok::<_, dmu::Error>(())
+        };
+        let window = (AHEAD_BYTES / block).clamp(AHEAD_MIN, AHEAD_MAX) as usize;
+        Ok(self.inner.objset.storage().workers().map_ordered(blkids, window, read, copy)?)
+    }
+
     /// Starts a thread that hands the blocks below `end` to the workers and passes them on in order.
     fn read_ahead(&self, object: &Arc<Object>, end: u64) -> Source {
         let (tx, results) = sync_channel::<Option<Read>>(READY);

@@ -220,7 +220,7 @@ impl Filesystem {
     }
 
     /// The object and those of its extended attributes.
-    fn doomed(&self, object: &Arc<Object>, znode: &Znode) -> Result<Vec<Arc<Object>>> {
+    pub(crate) fn doomed(&self, object: &Arc<Object>, znode: &Znode) -> Result<Vec<Arc<Object>>> {
         let mut doomed = Vec::new();
         let is_xattr_dir = znode.flags & pflags::XATTR != 0 && is_kind(znode, FileKind::Directory);
         let xattrs = if is_xattr_dir { Some(object.id()) } else { znode.xattr.filter(|id| id.0 != 0) };

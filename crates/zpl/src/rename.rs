@@ -46,6 +46,7 @@ impl Filesystem {
             return Err(Error::Invalid);
         }
         check_name(new_name, self.inner.utf8_only)?;
+        self.check_reserved(new_dir, new_name)?;
         let (from_object, to_object) = (self.directory(dir)?, self.directory(new_dir)?);
         loop {
             // Which locks are needed depends on what the names mean; that is looked at again under the locks.
@@ -148,7 +149,7 @@ impl Filesystem {
     }
 
     /// Whether directory `id` is `above` or somewhere below it.
-    fn is_within(&self, mut id: ObjectId, above: ObjectId) -> Result<bool> {
+    pub(crate) fn is_within(&self, mut id: ObjectId, above: ObjectId) -> Result<bool> {
         for _ in 0..DEPTH_MAX {
             if id == above {
                 return Ok(true);

@@ -14,7 +14,7 @@ use crate::create::{assign_project, fresh, new_object};
 use crate::dir::NAME_MAX;
 use crate::fs::NAME_COST;
 use crate::node::{count_change, is_kind, modified};
-use crate::{Error, FileKind, Filesystem, Result, acl, attributes};
+use crate::{Error, FileKind, Filesystem, NewNode, Result, SetAttr, acl, attributes};
 
 /// Largest value kept in the node's own attributes, and the largest list of all of them, in bytes.
 const SA_VALUE_MAX: usize = 32 << 10;
@@ -277,6 +277,94 @@ impl Filesystem {
         dir_znode.size = dir_znode.size.saturating_add(1);
         modified(&mut dir_znode, now);
         self.store(&dir, tx, &dir_znode)
+    }
+
+    /// Takes what `new` asks for off the mode of a new node: its umask, or what the directory's default ACL says.
+    /// Returns the ACLs that the node is to keep.
+    pub(crate) fn inherited_acls(
+        &self,
+        dir: &Object,
+        parent: &Znode,
+        znode: &mut Znode,
+        new: &NewNode,
+    ) -> Result<Vec<(&'static [u8], Vec<u8>)>> {
+        if new.kind == FileKind::Symlink {
+            return Ok(Vec::new());
+        }
+        let mut default = None;
+        if self.inner.dataset.settings().posix_acl && (parent.dxattr.is_some() || parent.xattr.is_some()) {
+            let xattrs = self.xattrs(dir.id(), parent)?;
+            default = match (xattrs.in_list(acl::DEFAULT), xattrs.file(acl::DEFAULT)?) {
+                (Some(value), _) => Some(value.to_vec()),
+                (None, Some(file)) => Some(self.xattr_value(file)?),
+                (None, None) => None,
+            };
+        }
+        let Some(default) = default else {
+            znode.mode &= !u64::from(new.umask & 0o777);
+            znode.set_trivial_acl();
+            return Ok(Vec::new());
+        };
+        let (mode, access) = acl::inherit(&default, znode.mode)?;
+        znode.mode = mode;
+        znode.set_trivial_acl();
+        let mut acls: Vec<_> = access.into_iter().map(|access| (acl::ACCESS, access)).collect();
+        if new.kind == FileKind::Directory {
+            acls.push((acl::DEFAULT, default));
+        }
+        Ok(acls)
+    }
+
+    /// Stores the ACLs of a node that was just made, with its attributes.
+    pub(crate) fn keep_acls(
+        &self,
+        tx: &Tx,
+        object: &Arc<Object>,
+        znode: &mut Znode,
+        acls: Vec<(&'static [u8], Vec<u8>)>,
+    ) -> Result<()> {
+        if acls.is_empty() {
+            return Ok(());
+        }
+        let in_sa = self.inner.dataset.settings().xattr_in_sa;
+        let mut list = NvList::new();
+        for (name, value) in acls {
+            if in_sa {
+                list.insert(name, NvValue::ByteArray(value));
+            } else {
+                let dir = znode.xattr.map(|dir| self.directory(dir)).transpose()?;
+                self.add_file(tx, object, znode, dir, name, &value)?;
+            }
+        }
+        if in_sa {
+            znode.dxattr = Some(list.to_xdr());
+        }
+        self.store(object, tx, znode)
+    }
+
+    /// Takes off what gives a program rights beyond its user's: setuid, setgid of what the group may execute, and file
+    /// capabilities. What a write, a truncation or a change of owner by somebody else does to a file.
+    ///
+    /// # Errors
+    /// As [`Filesystem::setattr`].
+    pub fn drop_privileges(&self, id: ObjectId) -> Result<()> {
+        const CAPABILITY: &[u8] = b"security.capability";
+        const SETUID: u32 = 0o4000;
+        const SETGID: u32 = 0o2000;
+        const GROUP_EXECUTE: u32 = 0o010;
+        let stat = self.stat(id)?;
+        if stat.kind == FileKind::Directory {
+            return Ok(());
+        }
+        let setgid = if stat.mode & GROUP_EXECUTE != 0 { SETGID } else { 0 };
+        let mode = stat.mode & !(SETUID | setgid);
+        if mode != stat.mode {
+            self.setattr(id, &SetAttr { mode: Some(mode), ..SetAttr::default() })?;
+        }
+        match self.xattr_get(id, CAPABILITY)? {
+            Some(_) => self.xattr_remove(id, CAPABILITY),
+            None => Ok(()),
+        }
     }
 
     /// Brings the POSIX ACL in line with the mode that `znode` now has. One that lies in a file comes back with

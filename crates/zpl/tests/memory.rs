@@ -78,7 +78,7 @@ fn with_pool(size: u64, write: impl FnOnce(&Filesystem), read: impl FnOnce(&File
 }
 
 fn create(fs: &Filesystem, dir: ObjectId, name: &str, kind: FileKind) -> ObjectId {
-    let new = NewNode { kind, mode: 0o755, uid: 0, gid: 0, rdev: 0, times: None };
+    let new = NewNode::new(kind, 0o755);
     fs.create(dir, name.as_bytes(), &new).unwrap()
 }
 

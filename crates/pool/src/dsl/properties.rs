@@ -405,6 +405,8 @@ fn settings_by(
         atime: value("atime")? != 0,
         relatime: value("relatime")? != 0,
         xattr_in_sa: value("xattr")? == 2,
+        xattr: value("xattr")? != 0,
+        posix_acl: value("acltype")? == 1,
         dnode_slots: slots,
         read_only: value("readonly")? != 0,
         refquota: stored_number(inner, info, "refquota")?,
