@@ -1,0 +1,530 @@
+//! The messages one by one: who asks for what, which call answers it.
+
+use std::ffi::OsStr;
+use std::io;
+use std::ops::Deref;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
+use std::time::SystemTime;
+
+use fuser::{
+    BsdFileFlags, CopyFileRangeFlags, Errno, FileHandle, FopenFlags, Generation, INodeNo, InitFlags,
+    IoctlFlags, KernelConfig, LockOwner, Notifier, OpenFlags, RenameFlags, ReplyAttr, ReplyCreate, ReplyData,
+    ReplyDirectory, ReplyDirectoryPlus, ReplyEmpty, ReplyEntry, ReplyIoctl, ReplyLseek, ReplyOpen,
+    ReplyStatfs, ReplyWrite, ReplyXattr, Request, TimeOrNow, WriteFlags,
+};
+use std::os::unix::ffi::OsStrExt;
+use zpl::{FileKind, Filesystem, ObjectId};
+
+use crate::attributes::Wanted;
+use crate::errno::{self, Answer};
+use crate::known::Known;
+use crate::names::{Creation, Entry, NAME_MAX, nothing};
+use crate::options::Live;
+use crate::seeker::Seeker;
+
+/// Bytes of one read or write request.
+const REQUEST_MAX: u32 = 1 << 20;
+/// Requests of read-ahead and write-back in flight.
+const BACKGROUND_MAX: u16 = 64;
+const O_EXCL: i32 = 0o200;
+
+/// What the threads of a mount and its owner share.
+pub(crate) struct Shared {
+    pub(crate) fs: Filesystem,
+    pub(crate) known: Known,
+    pub(crate) live: Live,
+    /// A name means one entry by its bytes alone.
+    pub(crate) exact_names: bool,
+    pub(crate) writeback: bool,
+    /// For telling the kernel what it should forget; set once it is mounted.
+    notifier: OnceLock<Notifier>,
+    /// A request ended in a broken invariant: nothing is served any more.
+    broken: AtomicBool,
+}
+
+impl Shared {
+    pub(crate) fn new(fs: Filesystem, live: Live, writeback: bool) -> Shared {
+        let exact_names = fs.names_are_exact();
+        let (notifier, broken) = (OnceLock::new(), AtomicBool::new(false));
+        Shared { fs, known: Known::new(), live, exact_names, writeback, notifier, broken }
+    }
+
+    /// It is mounted: the kernel can be told things.
+    pub(crate) fn connect(&self, notifier: Notifier) {
+        // There is one mount, and so one notifier.
+        let _ = self.notifier.set(notifier);
+    }
+
+    /// Makes the kernel ask for the attributes of `id` again.
+    pub(crate) fn forget_attributes(&self, id: ObjectId) {
+        if let Some(notifier) = self.notifier.get() {
+            // A node that the kernel does not know has no attributes to forget.
+            let _ = notifier.inval_inode(self.ino(id), -1, 0);
+        }
+    }
+
+    /// Makes the kernel write back and forget what its page cache holds of `id`. Not to be called by a thread that
+    /// serves requests: writing back needs one.
+    pub(crate) fn call_back_pages(&self, id: ObjectId) {
+        if let Some(notifier) = self.notifier.get() {
+            // Pages that are dirty again by now belong to a later moment.
+            let _ = notifier.inval_inode(self.ino(id), 0, 0);
+        }
+    }
+
+    /// The object that the kernel calls `ino`.
+    pub(crate) fn id(&self, ino: INodeNo) -> ObjectId {
+        if ino == INodeNo::ROOT { self.fs.root() } else { ObjectId(ino.0) }
+    }
+
+    /// What the kernel calls object `id`.
+    pub(crate) fn ino(&self, id: ObjectId) -> INodeNo {
+        if id == self.fs.root() { INodeNo::ROOT } else { INodeNo(id.0) }
+    }
+
+    pub(crate) fn check_writable(&self) -> Answer<()> {
+        if self.live.read_only() { Err(Errno::EROFS) } else { Ok(()) }
+    }
+
+    /// Answers a request. A broken invariant must not become a request without an answer, which no program could
+    /// end: it is said, and nothing is served after it.
+    pub(crate) fn answer<T>(&self, call: impl FnOnce() -> Answer<T>) -> Answer<T> {
+        if self.broken.load(Ordering::Acquire) {
+            return Err(Errno::EIO);
+        }
+        catch_unwind(AssertUnwindSafe(call)).unwrap_or_else(|_| {
+            tracing::error!("an invariant is broken: the mount serves no more requests");
+            self.broken.store(true, Ordering::Release);
+            Err(Errno::EIO)
+        })
+    }
+}
+
+/// A mounted file system, as the crate `fuser` calls it.
+pub(crate) struct Bridge {
+    pub(crate) shared: Arc<Shared>,
+    pub(crate) seeker: Seeker,
+}
+
+impl Deref for Bridge {
+    type Target = Shared;
+
+    fn deref(&self) -> &Shared {
+        &self.shared
+    }
+}
+
+fn reply_entry(answer: Answer<Entry>, reply: ReplyEntry) {
+    match answer {
+        Ok(entry) => reply.entry_with_ttls(&entry.attr_ttl, &entry.entry_ttl, &entry.attr, entry.generation),
+        Err(errno) => reply.error(errno),
+    }
+}
+
+fn reply_empty(answer: Answer<()>, reply: ReplyEmpty) {
+    match answer {
+        Ok(()) => reply.ok(),
+        Err(errno) => reply.error(errno),
+    }
+}
+
+/// Sends a value whose length was asked for, or which has to fit in `size` bytes.
+fn reply_sized(answer: Answer<Vec<u8>>, size: u32, reply: ReplyXattr) {
+    match answer {
+        Ok(value) if size == 0 => reply.size(value.len() as u32),
+        Ok(value) if value.len() > size as usize => reply.error(Errno::ERANGE),
+        Ok(value) => reply.data(&value),
+        Err(errno) => reply.error(errno),
+    }
+}
+
+impl fuser::Filesystem for Bridge {
+    fn init(&mut self, _req: &Request, config: &mut KernelConfig) -> io::Result<()> {
+        let mut wanted = InitFlags::FUSE_PARALLEL_DIROPS
+            | InitFlags::FUSE_DO_READDIRPLUS
+            | InitFlags::FUSE_READDIRPLUS_AUTO
+            | InitFlags::FUSE_ASYNC_DIO
+            | InitFlags::FUSE_DONT_MASK
+            | InitFlags::FUSE_EXPLICIT_INVAL_DATA
+            | InitFlags::FUSE_HANDLE_KILLPRIV_V2
+            | InitFlags::FUSE_CACHE_SYMLINKS
+            | InitFlags::FUSE_EXPORT_SUPPORT
+            | InitFlags::FUSE_NO_OPEN_SUPPORT
+            | InitFlags::FUSE_NO_OPENDIR_SUPPORT;
+        if self.writeback {
+            wanted |= InitFlags::FUSE_WRITEBACK_CACHE;
+        }
+        if self.fs.dataset().settings().posix_acl {
+            wanted |= InitFlags::FUSE_POSIX_ACL;
+        }
+        let missing = wanted - config.capabilities();
+        if !missing.is_empty() {
+            tracing::info!(?missing, "this kernel's FUSE lacks something");
+        }
+        // What is missing was taken off.
+        let _ = config.add_capabilities(wanted - missing);
+        // The nearest possible values do where these are not.
+        if let Err(nearest) = config.set_max_write(REQUEST_MAX) {
+            let _ = config.set_max_write(nearest);
+        }
+        if let Err(nearest) = config.set_max_readahead(REQUEST_MAX) {
+            let _ = config.set_max_readahead(nearest);
+        }
+        let _ = config.set_max_background(BACKGROUND_MAX);
+        Ok(())
+    }
+
+    fn destroy(&mut self) {
+        self.known.clear(&self.fs);
+    }
+
+    fn lookup(&self, _req: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
+        match self.answer(|| self.find(self.id(parent), name)) {
+            Ok(None) => {
+                let ttl = self.entry_ttl();
+                reply.entry_with_ttls(&ttl, &ttl, &nothing(), Generation(0));
+            }
+            Ok(Some(entry)) => reply_entry(Ok(entry), reply),
+            Err(errno) => reply.error(errno),
+        }
+    }
+
+    fn forget(&self, _req: &Request, ino: INodeNo, nlookup: u64) {
+        if ino != INodeNo::ROOT {
+            let _ = self.answer(|| {
+                self.known.forget(&self.fs, self.id(ino), nlookup);
+                Ok(())
+            });
+        }
+    }
+
+    fn getattr(&self, _req: &Request, ino: INodeNo, _fh: Option<FileHandle>, reply: ReplyAttr) {
+        match self.answer(|| self.stat(self.id(ino))) {
+            Ok((attr, ttl)) => reply.attr(&ttl, &attr),
+            Err(errno) => reply.error(errno),
+        }
+    }
+
+    fn setattr(
+        &self,
+        req: &Request,
+        ino: INodeNo,
+        mode: Option<u32>,
+        uid: Option<u32>,
+        gid: Option<u32>,
+        size: Option<u64>,
+        atime: Option<TimeOrNow>,
+        mtime: Option<TimeOrNow>,
+        ctime: Option<SystemTime>,
+        _fh: Option<FileHandle>,
+        _crtime: Option<SystemTime>,
+        _chgtime: Option<SystemTime>,
+        _bkuptime: Option<SystemTime>,
+        _flags: Option<BsdFileFlags>,
+        reply: ReplyAttr,
+    ) {
+        let wanted = Wanted { mode, uid, gid, size, atime, mtime, ctime };
+        match self.answer(|| self.set_attributes(self.id(ino), req.uid(), wanted)) {
+            Ok((attr, ttl)) => reply.attr(&ttl, &attr),
+            Err(errno) => reply.error(errno),
+        }
+    }
+
+    fn readlink(&self, _req: &Request, ino: INodeNo, reply: ReplyData) {
+        match self.answer(|| self.fs.readlink(self.id(ino)).map_err(errno::from)) {
+            Ok(target) => reply.data(&target),
+            Err(errno) => reply.error(errno),
+        }
+    }
+
+    fn mknod(
+        &self,
+        req: &Request,
+        parent: INodeNo,
+        name: &OsStr,
+        mode: u32,
+        umask: u32,
+        rdev: u32,
+        reply: ReplyEntry,
+    ) {
+        let answer = self.answer(|| {
+            let kind = FileKind::of_mode(mode.into()).map_err(|_| Errno::EINVAL)?;
+            self.make(req, &Creation { dir: self.id(parent), name, kind, mode, umask, rdev })
+        });
+        reply_entry(answer, reply);
+    }
+
+    fn mkdir(&self, req: &Request, parent: INodeNo, name: &OsStr, mode: u32, umask: u32, reply: ReplyEntry) {
+        let kind = FileKind::Directory;
+        let wanted = Creation { dir: self.id(parent), name, kind, mode, umask, rdev: 0 };
+        reply_entry(self.answer(|| self.make(req, &wanted)), reply);
+    }
+
+    fn unlink(&self, _req: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
+        let answer = self.answer(|| {
+            self.check_writable()?;
+            self.fs.unlink(self.id(parent), name.as_bytes()).map_err(errno::from)
+        });
+        reply_empty(answer, reply);
+    }
+
+    fn rmdir(&self, _req: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
+        let answer = self.answer(|| {
+            self.check_writable()?;
+            self.fs.rmdir(self.id(parent), name.as_bytes()).map_err(errno::from)
+        });
+        reply_empty(answer, reply);
+    }
+
+    fn symlink(&self, req: &Request, parent: INodeNo, name: &OsStr, target: &Path, reply: ReplyEntry) {
+        let answer = self.answer(|| self.make_symlink(req, self.id(parent), name, target.as_os_str()));
+        reply_entry(answer, reply);
+    }
+
+    fn rename(
+        &self,
+        _req: &Request,
+        parent: INodeNo,
+        name: &OsStr,
+        newparent: INodeNo,
+        newname: &OsStr,
+        flags: RenameFlags,
+        reply: ReplyEmpty,
+    ) {
+        let (from, to) = ((self.id(parent), name), (self.id(newparent), newname));
+        reply_empty(self.answer(|| Bridge::rename(self, from, to, flags)), reply);
+    }
+
+    fn link(&self, _req: &Request, ino: INodeNo, newparent: INodeNo, newname: &OsStr, reply: ReplyEntry) {
+        reply_entry(self.answer(|| Bridge::link(self, self.id(ino), self.id(newparent), newname)), reply);
+    }
+
+    fn open(&self, _req: &Request, _ino: INodeNo, _flags: OpenFlags, reply: ReplyOpen) {
+        // From now on the kernel opens and closes by itself: known nodes keep their objects.
+        reply.error(Errno::ENOSYS);
+    }
+
+    fn opendir(&self, _req: &Request, _ino: INodeNo, _flags: OpenFlags, reply: ReplyOpen) {
+        reply.error(Errno::ENOSYS);
+    }
+
+    fn create(
+        &self,
+        req: &Request,
+        parent: INodeNo,
+        name: &OsStr,
+        mode: u32,
+        umask: u32,
+        flags: i32,
+        reply: ReplyCreate,
+    ) {
+        let (dir, kind) = (self.id(parent), FileKind::Regular);
+        let wanted = Creation { dir, name, kind, mode, umask, rdev: 0 };
+        let answer = self.answer(|| match self.make(req, &wanted) {
+            // Somebody was quicker, not through this kernel.
+            Err(Errno::EEXIST) if flags & O_EXCL == 0 => self
+                .find(dir, name)?
+                .filter(|entry| entry.attr.kind == fuser::FileType::RegularFile)
+                .ok_or(Errno::EEXIST),
+            other => other,
+        });
+        match answer {
+            Ok(entry) => {
+                let ttl = entry.entry_ttl.min(entry.attr_ttl);
+                reply.created(
+                    &ttl,
+                    &entry.attr,
+                    entry.generation,
+                    FileHandle(0),
+                    FopenFlags::FOPEN_KEEP_CACHE,
+                );
+            }
+            Err(errno) => reply.error(errno),
+        }
+    }
+
+    fn read(
+        &self,
+        _req: &Request,
+        ino: INodeNo,
+        _fh: FileHandle,
+        offset: u64,
+        size: u32,
+        _flags: OpenFlags,
+        _lock_owner: Option<LockOwner>,
+        reply: ReplyData,
+    ) {
+        match self.answer(|| self.read_range(self.id(ino), offset, size)) {
+            Ok(data) => reply.data(&data),
+            Err(errno) => reply.error(errno),
+        }
+    }
+
+    fn write(
+        &self,
+        _req: &Request,
+        ino: INodeNo,
+        _fh: FileHandle,
+        offset: u64,
+        data: &[u8],
+        write_flags: WriteFlags,
+        _flags: OpenFlags,
+        _lock_owner: Option<LockOwner>,
+        reply: ReplyWrite,
+    ) {
+        let kills = write_flags.contains(WriteFlags::FUSE_WRITE_KILL_SUIDGID);
+        match self.answer(|| self.write_range(self.id(ino), offset, data, kills)) {
+            Ok(written) => reply.written(written),
+            Err(errno) => reply.error(errno),
+        }
+    }
+
+    fn flush(&self, _req: &Request, _ino: INodeNo, _fh: FileHandle, _owner: LockOwner, reply: ReplyEmpty) {
+        // The kernel has written its pages back by now; there is nothing to do at close.
+        reply.error(Errno::ENOSYS);
+    }
+
+    fn fsync(&self, _req: &Request, ino: INodeNo, _fh: FileHandle, _datasync: bool, reply: ReplyEmpty) {
+        reply_empty(self.answer(|| self.make_durable(self.id(ino))), reply);
+    }
+
+    fn fsyncdir(&self, _req: &Request, ino: INodeNo, _fh: FileHandle, _datasync: bool, reply: ReplyEmpty) {
+        reply_empty(self.answer(|| self.make_durable(self.id(ino))), reply);
+    }
+
+    fn readdir(&self, _req: &Request, ino: INodeNo, _fh: FileHandle, offset: u64, mut reply: ReplyDirectory) {
+        match self.answer(|| self.list(self.id(ino), offset, &mut reply)) {
+            Ok(()) => reply.ok(),
+            Err(errno) => reply.error(errno),
+        }
+    }
+
+    fn readdirplus(
+        &self,
+        _req: &Request,
+        ino: INodeNo,
+        _fh: FileHandle,
+        offset: u64,
+        mut reply: ReplyDirectoryPlus,
+    ) {
+        match self.answer(|| self.list_known(self.id(ino), offset, &mut reply)) {
+            Ok(()) => reply.ok(),
+            Err(errno) => reply.error(errno),
+        }
+    }
+
+    fn statfs(&self, _req: &Request, _ino: INodeNo, reply: ReplyStatfs) {
+        match self.answer(|| self.fs.space().map_err(errno::from)) {
+            Ok(space) => {
+                let unit = space.record_size.max(512);
+                let free = space.available / unit;
+                let blocks = (space.referenced + space.available) / unit;
+                // A new file takes a dnode of 512 bytes.
+                let more_files = space.available >> 9;
+                let files = more_files + space.objects;
+                reply.statfs(
+                    blocks,
+                    free,
+                    free,
+                    files,
+                    more_files,
+                    unit as u32,
+                    NAME_MAX as u32,
+                    unit as u32,
+                );
+            }
+            Err(errno) => reply.error(errno),
+        }
+    }
+
+    fn setxattr(
+        &self,
+        _req: &Request,
+        ino: INodeNo,
+        name: &OsStr,
+        value: &[u8],
+        flags: i32,
+        _position: u32,
+        reply: ReplyEmpty,
+    ) {
+        reply_empty(self.answer(|| self.set_xattr(self.id(ino), name.as_bytes(), value, flags)), reply);
+    }
+
+    fn getxattr(&self, _req: &Request, ino: INodeNo, name: &OsStr, size: u32, reply: ReplyXattr) {
+        reply_sized(self.answer(|| self.xattr(self.id(ino), name.as_bytes())), size, reply);
+    }
+
+    fn listxattr(&self, req: &Request, ino: INodeNo, size: u32, reply: ReplyXattr) {
+        reply_sized(self.answer(|| self.xattr_names(self.id(ino), req.uid())), size, reply);
+    }
+
+    fn removexattr(&self, _req: &Request, ino: INodeNo, name: &OsStr, reply: ReplyEmpty) {
+        reply_empty(self.answer(|| self.remove_xattr(self.id(ino), name.as_bytes())), reply);
+    }
+
+    fn ioctl(
+        &self,
+        _req: &Request,
+        _ino: INodeNo,
+        _fh: FileHandle,
+        _flags: IoctlFlags,
+        _cmd: u32,
+        _in_data: &[u8],
+        _out_size: u32,
+        reply: ReplyIoctl,
+    ) {
+        reply.error(Errno::ENOTTY);
+    }
+
+    fn fallocate(
+        &self,
+        _req: &Request,
+        ino: INodeNo,
+        _fh: FileHandle,
+        offset: u64,
+        length: u64,
+        mode: i32,
+        reply: ReplyEmpty,
+    ) {
+        reply_empty(self.answer(|| self.allocate(self.id(ino), offset, length, mode)), reply);
+    }
+
+    fn lseek(
+        &self,
+        _req: &Request,
+        ino: INodeNo,
+        _fh: FileHandle,
+        offset: i64,
+        whence: i32,
+        reply: ReplyLseek,
+    ) {
+        let (shared, id) = (self.shared.clone(), self.id(ino));
+        self.seeker.run(Box::new(move || match shared.answer(|| shared.seek(id, offset, whence)) {
+            Ok(at) => reply.offset(at),
+            Err(errno) => reply.error(errno),
+        }));
+    }
+
+    fn copy_file_range(
+        &self,
+        _req: &Request,
+        ino_in: INodeNo,
+        _fh_in: FileHandle,
+        offset_in: u64,
+        ino_out: INodeNo,
+        _fh_out: FileHandle,
+        offset_out: u64,
+        len: u64,
+        _flags: CopyFileRangeFlags,
+        reply: ReplyWrite,
+    ) {
+        let (from, to) = ((self.id(ino_in), offset_in), (self.id(ino_out), offset_out));
+        match self.answer(|| self.copy(from, to, len)) {
+            Ok(copied) => reply.written(copied),
+            Err(errno) => reply.error(errno),
+        }
+    }
+}

@@ -1,0 +1,90 @@
+//! Contents of regular files.
+
+use fuser::Errno;
+use zpl::{ObjectId, Seek};
+
+use crate::bridge::{Bridge, Shared};
+use crate::errno::{self, Answer};
+
+const KEEP_SIZE: i32 = 0x1;
+const PUNCH_HOLE: i32 = 0x2;
+const ZERO_RANGE: i32 = 0x10;
+const SEEK_DATA: i32 = 3;
+const SEEK_HOLE: i32 = 4;
+/// Bytes copied for one message: the answer has 32 bits, and others wait meanwhile.
+const COPY_MAX: u64 = 64 << 20;
+
+impl Bridge {
+    pub(crate) fn read_range(&self, id: ObjectId, offset: u64, size: u32) -> Answer<Vec<u8>> {
+        let mut data = vec![0; size as usize];
+        let len = self.fs.read(id, offset, &mut data).map_err(errno::from)?;
+        data.truncate(len);
+        if self.live.keeps_atime()
+            && let Err(error) = self.fs.accessed(id)
+        {
+            tracing::debug!(object = id.0, %error, "an access time is not kept");
+        }
+        Ok(data)
+    }
+
+    pub(crate) fn write_range(
+        &self,
+        id: ObjectId,
+        offset: u64,
+        data: &[u8],
+        kills_privileges: bool,
+    ) -> Answer<u32> {
+        self.check_writable()?;
+        if kills_privileges {
+            self.fs.drop_privileges(id).map_err(errno::from)?;
+            // The kernel goes on showing the mode that it knows otherwise.
+            self.forget_attributes(id);
+        }
+        self.fs.write(id, offset, data).map_err(errno::from)?;
+        Ok(data.len() as u32)
+    }
+
+    /// Waits until the node's changes would survive a crash.
+    pub(crate) fn make_durable(&self, _id: ObjectId) -> Answer<()> {
+        self.fs.dataset().sync().map_err(|error| errno::from(error.into()))
+    }
+
+    pub(crate) fn allocate(&self, id: ObjectId, offset: u64, len: u64, mode: i32) -> Answer<()> {
+        self.check_writable()?;
+        let keep_size = mode & KEEP_SIZE != 0;
+        match mode & !KEEP_SIZE {
+            0 => self.fs.preallocate(id, offset, len, keep_size),
+            PUNCH_HOLE if keep_size => self.fs.punch(id, offset, len),
+            ZERO_RANGE => self.fs.punch(id, offset, len).and_then(|()| {
+                // The kernel counts on the file reaching to the end of the range.
+                if keep_size { Ok(()) } else { self.fs.extend(id, offset.saturating_add(len)) }
+            }),
+            _ => return Err(Errno::EOPNOTSUPP),
+        }
+        .map_err(errno::from)
+    }
+
+    pub(crate) fn copy(&self, from: (ObjectId, u64), to: (ObjectId, u64), len: u64) -> Answer<u32> {
+        self.check_writable()?;
+        let copied = self.fs.copy_range(from, to, len.min(COPY_MAX)).map_err(errno::from)?;
+        Ok(copied as u32)
+    }
+}
+
+impl Shared {
+    /// Where the next data or hole is. Runs on the seeker's thread.
+    pub(crate) fn seek(&self, id: ObjectId, offset: i64, whence: i32) -> Answer<i64> {
+        let what = match whence {
+            SEEK_DATA => Seek::Data,
+            SEEK_HOLE => Seek::Hole,
+            _ => return Err(Errno::EINVAL),
+        };
+        if self.writeback {
+            // What was written but not sent here yet is data, too: the kernel does not see to that.
+            self.call_back_pages(id);
+        }
+        let offset = u64::try_from(offset).map_err(|_| Errno::ENXIO)?;
+        let found = self.fs.seek(id, offset, what).map_err(errno::from)?;
+        found.and_then(|at| i64::try_from(at).ok()).ok_or(Errno::ENXIO)
+    }
+}

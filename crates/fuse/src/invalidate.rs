@@ -1,0 +1,48 @@
+//! Telling the kernel of changes that did not come through it.
+
+use std::ffi::OsStr;
+use std::io;
+use std::os::unix::ffi::OsStrExt;
+use std::sync::Arc;
+
+use fuser::{INodeNo, Notifier};
+use zpl::ObjectId;
+
+use crate::bridge::Shared;
+
+/// Makes the kernel forget what it keeps of a mounted file system. To be called after a change that was made on
+/// `zpl::Filesystem` directly, never from within a request.
+#[derive(Clone)]
+pub struct Invalidator {
+    pub(crate) notifier: Notifier,
+    pub(crate) shared: Arc<Shared>,
+}
+
+impl Invalidator {
+    /// The node's attributes, contents or entries changed.
+    ///
+    /// # Errors
+    /// When the mount is gone.
+    pub fn node(&self, id: ObjectId) -> io::Result<()> {
+        self.notifier.inval_inode(self.shared.ino(id), 0, 0)
+    }
+
+    /// `name` in `dir` now means something else, or nothing.
+    ///
+    /// # Errors
+    /// When the mount is gone.
+    pub fn entry(&self, dir: ObjectId, name: &[u8]) -> io::Result<()> {
+        let dir = self.shared.ino(dir);
+        self.notifier.inval_entry(dir, OsStr::from_bytes(name))?;
+        self.notifier.inval_inode(dir, 0, 0)
+    }
+
+    /// Anything may have changed but names: every node that the kernel knows.
+    ///
+    /// # Errors
+    /// When the mount is gone.
+    pub fn all_nodes(&self) -> io::Result<()> {
+        self.notifier.inval_inode(INodeNo::ROOT, 0, 0)?;
+        self.shared.known.all().into_iter().try_for_each(|id| self.node(id))
+    }
+}

@@ -1,0 +1,83 @@
+//! The nodes that the kernel knows.
+//!
+//! Each time a node id goes to the kernel it counts one more, until the kernel forgets. A known node keeps its
+//! object: its number means nothing else meanwhile, and a file that lost its last name lives on for those who have it
+//! open. Opening and closing files therefore needs no messages at all.
+
+use std::collections::HashMap;
+use std::sync::{Mutex, MutexGuard};
+
+use zpl::{Filesystem, ObjectId};
+
+const SHARDS: usize = 64;
+
+/// How often the kernel was told of each object.
+pub(crate) struct Known {
+    shards: [Mutex<HashMap<ObjectId, u64>>; SHARDS],
+}
+
+impl Known {
+    pub(crate) fn new() -> Known {
+        Known { shards: std::array::from_fn(|_| Mutex::default()) }
+    }
+
+    fn shard(&self, id: ObjectId) -> MutexGuard<'_, HashMap<ObjectId, u64>> {
+        let shard = &self.shards[(id.0 % SHARDS as u64) as usize];
+        shard.lock().expect("no code panics while holding the known nodes")
+    }
+
+    /// The kernel is about to be told of `id`.
+    ///
+    /// # Errors
+    /// [`zpl::Error::NotFound`] when it is gone.
+    pub(crate) fn remember(&self, fs: &Filesystem, id: ObjectId) -> zpl::Result<()> {
+        if let Some(count) = self.shard(id).get_mut(&id) {
+            *count += 1;
+            return Ok(());
+        }
+        // Without the lock: it may read from a disk.
+        fs.open_handle(id)?;
+        let count = {
+            let mut shard = self.shard(id);
+            let count = shard.entry(id).or_default();
+            *count += 1;
+            *count
+        };
+        // Somebody else was as quick: one handle is enough.
+        if count > 1 { fs.close_handle(id) } else { Ok(()) }
+    }
+
+    /// The kernel forgot `id` as often as it was told of it `count` times.
+    pub(crate) fn forget(&self, fs: &Filesystem, id: ObjectId, count: u64) {
+        let gone = {
+            let mut shard = self.shard(id);
+            match shard.get_mut(&id) {
+                Some(known) if *known > count => {
+                    *known -= count;
+                    false
+                }
+                Some(_) => shard.remove(&id).is_some(),
+                None => false,
+            }
+        };
+        if gone && let Err(error) = fs.close_handle(id) {
+            // It stays in the unlinked set, to be freed at the next import.
+            tracing::warn!(object = id.0, %error, "a closed file could not be freed");
+        }
+    }
+
+    /// Every node that the kernel knows.
+    pub(crate) fn all(&self) -> Vec<ObjectId> {
+        let ids = |shard: &Mutex<HashMap<ObjectId, u64>>| -> Vec<ObjectId> {
+            shard.lock().expect("no code panics while holding the known nodes").keys().copied().collect()
+        };
+        self.shards.iter().flat_map(ids).collect()
+    }
+
+    /// The mount ends: the kernel forgets everything.
+    pub(crate) fn clear(&self, fs: &Filesystem) {
+        for id in self.all() {
+            self.forget(fs, id, u64::MAX);
+        }
+    }
+}

@@ -1,0 +1,25 @@
+//! Mounted file systems: messages of the kernel's FUSE become calls of `zpl`. Translation, no decisions.
+//!
+//! From:   the kernel, through `/dev/fuse` (crate `fuser`), on several threads at once.
+//! To:     `zpl`, by object number. Node ids are object numbers, but for the root, which FUSE calls 1.
+//!
+//! Permissions are checked by the kernel (`default_permissions`), file locks kept by it. This side sees to what it
+//! cannot know: the group that a directory hands down, umask against default ACLs, setuid bits that a write takes off.
+#![forbid(unsafe_code)]
+
+mod attributes;
+mod bridge;
+mod contents;
+mod errno;
+mod invalidate;
+mod known;
+mod listing;
+mod mount;
+mod names;
+mod options;
+mod seeker;
+mod xattrs;
+
+pub use invalidate::Invalidator;
+pub use mount::{MountError, Mounted, mount};
+pub use options::{Atime, MountOptions};

@@ -1,0 +1,159 @@
+//! Names: finding, making, moving and removing them.
+
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+use std::time::Duration;
+
+use fuser::{Errno, FileAttr, Generation, INodeNo, RenameFlags, Request};
+use zpl::{FileKind, NewNode, ObjectId, Replace};
+
+use crate::attributes::{LONG, attr, attr_ttl};
+use crate::bridge::Bridge;
+use crate::errno::{self, Answer};
+
+/// Longest name, in bytes.
+pub(crate) const NAME_MAX: usize = 255;
+const S_ISGID: u32 = 0o2000;
+
+/// A node that the kernel is told of.
+pub(crate) struct Entry {
+    pub(crate) attr: FileAttr,
+    pub(crate) generation: Generation,
+    pub(crate) attr_ttl: Duration,
+    pub(crate) entry_ttl: Duration,
+}
+
+/// What a new node's message says about it.
+pub(crate) struct Creation<'a> {
+    pub(crate) dir: ObjectId,
+    pub(crate) name: &'a OsStr,
+    pub(crate) kind: FileKind,
+    pub(crate) mode: u32,
+    pub(crate) umask: u32,
+    pub(crate) rdev: u32,
+}
+
+impl Bridge {
+    /// How long the kernel may go by a name. Where several spellings mean one entry it knows only the one it asked for,
+    /// so it has to ask each time.
+    pub(crate) fn entry_ttl(&self) -> Duration {
+        if self.exact_names { LONG } else { Duration::ZERO }
+    }
+
+    /// Counts `id` as known and describes it.
+    pub(crate) fn entry(&self, id: ObjectId) -> Answer<Entry> {
+        self.known.remember(&self.fs, id).map_err(errno::from)?;
+        match self.fs.stat(id) {
+            Ok(stat) => Ok(Entry {
+                attr: attr(&stat, self.ino(id)),
+                generation: Generation(stat.generation),
+                attr_ttl: attr_ttl(&stat),
+                entry_ttl: self.entry_ttl(),
+            }),
+            Err(error) => {
+                self.known.forget(&self.fs, id, 1);
+                Err(errno::of(&error))
+            }
+        }
+    }
+
+    /// What `name` means; `None` when the kernel may remember that it means nothing.
+    pub(crate) fn find(&self, dir: ObjectId, name: &OsStr) -> Answer<Option<Entry>> {
+        if name.len() > NAME_MAX {
+            return Err(Errno::ENAMETOOLONG);
+        }
+        match self.fs.lookup(dir, name.as_bytes()).map_err(errno::from)? {
+            Some((id, _)) => match self.entry(id) {
+                // Removed since it was found.
+                Err(Errno::ENOENT) => Err(Errno::ENOENT),
+                other => other.map(Some),
+            },
+            None if self.exact_names => Ok(None),
+            None => Err(Errno::ENOENT),
+        }
+    }
+
+    /// The new node: owned by who asks, in the group that the directory hands down.
+    fn new_node(&self, request: &Request, wanted: &Creation<'_>) -> Answer<NewNode> {
+        let parent = self.fs.stat(wanted.dir).map_err(errno::from)?;
+        let mut new = NewNode::new(wanted.kind, wanted.mode & 0o7777);
+        (new.umask, new.rdev) = (wanted.umask, wanted.rdev.into());
+        (new.uid, new.gid) = (request.uid(), request.gid());
+        if parent.mode & S_ISGID != 0 {
+            new.gid = parent.gid;
+            if wanted.kind == FileKind::Directory {
+                new.mode |= S_ISGID;
+            }
+        }
+        Ok(new)
+    }
+
+    pub(crate) fn make(&self, request: &Request, wanted: &Creation<'_>) -> Answer<Entry> {
+        self.check_writable()?;
+        let new = self.new_node(request, wanted)?;
+        let id = self.fs.create(wanted.dir, wanted.name.as_bytes(), &new).map_err(errno::from)?;
+        self.entry(id)
+    }
+
+    pub(crate) fn make_symlink(
+        &self,
+        request: &Request,
+        dir: ObjectId,
+        name: &OsStr,
+        target: &OsStr,
+    ) -> Answer<Entry> {
+        self.check_writable()?;
+        let wanted = Creation { dir, name, kind: FileKind::Symlink, mode: 0o777, umask: 0, rdev: 0 };
+        let new = self.new_node(request, &wanted)?;
+        let id = self.fs.symlink(dir, name.as_bytes(), &new, target.as_bytes()).map_err(errno::from)?;
+        self.entry(id)
+    }
+
+    pub(crate) fn link(&self, id: ObjectId, dir: ObjectId, name: &OsStr) -> Answer<Entry> {
+        self.check_writable()?;
+        self.fs.link(id, dir, name.as_bytes()).map_err(errno::from)?;
+        self.entry(id)
+    }
+
+    pub(crate) fn rename(
+        &self,
+        (dir, name): (ObjectId, &OsStr),
+        (new_dir, new_name): (ObjectId, &OsStr),
+        flags: RenameFlags,
+    ) -> Answer<()> {
+        self.check_writable()?;
+        let (name, new_name) = (name.as_bytes(), new_name.as_bytes());
+        let replace = if flags == RenameFlags::RENAME_NOREPLACE {
+            Replace::Refused
+        } else if flags.is_empty() {
+            Replace::Allowed
+        } else if flags == RenameFlags::RENAME_EXCHANGE {
+            return self.fs.exchange(dir, name, new_dir, new_name).map_err(errno::from);
+        } else {
+            return Err(Errno::EINVAL);
+        };
+        self.fs.rename(dir, name, new_dir, new_name, replace).map_err(errno::from)
+    }
+}
+
+/// The entry that stands for "there is nothing", to be remembered.
+pub(crate) fn nothing() -> FileAttr {
+    use std::time::UNIX_EPOCH;
+    FileAttr {
+        ino: INodeNo(0),
+        size: 0,
+        blocks: 0,
+        atime: UNIX_EPOCH,
+        mtime: UNIX_EPOCH,
+        ctime: UNIX_EPOCH,
+        crtime: UNIX_EPOCH,
+        kind: fuser::FileType::RegularFile,
+        perm: 0,
+        nlink: 0,
+        uid: 0,
+        gid: 0,
+        rdev: 0,
+        blksize: 0,
+        flags: 0,
+    }
+}

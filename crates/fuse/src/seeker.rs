@@ -1,0 +1,46 @@
+//! A thread for what makes the kernel send requests before it is done: those who serve requests must stay free for
+//! them.
+
+use std::sync::Mutex;
+use std::sync::mpsc::{Sender, channel};
+use std::thread::JoinHandle;
+
+pub(crate) type Job = Box<dyn FnOnce() + Send>;
+
+/// Runs jobs one after the other; ends with the value, when the last job is done.
+pub(crate) struct Seeker {
+    jobs: Mutex<Option<Sender<Job>>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Seeker {
+    /// # Errors
+    /// If the system gives no thread.
+    pub(crate) fn start() -> std::io::Result<Seeker> {
+        let (jobs, todo) = channel::<Job>();
+        let thread = std::thread::Builder::new()
+            .name("cenote-fuse-seek".into())
+            .spawn(move || todo.into_iter().for_each(|job| job()))?;
+        Ok(Seeker { jobs: Mutex::new(Some(jobs)), thread: Some(thread) })
+    }
+
+    pub(crate) fn run(&self, job: Job) {
+        let jobs = self.jobs.lock().expect("no code panics while holding the sender");
+        if let Some(jobs) = jobs.as_ref() {
+            // The thread outlives this value; without it, the job's reply says that it failed.
+            let _ = jobs.send(job);
+        }
+    }
+}
+
+impl Drop for Seeker {
+    fn drop(&mut self) {
+        if let Ok(mut jobs) = self.jobs.lock() {
+            jobs.take();
+        }
+        if let Some(thread) = self.thread.take() {
+            // Jobs answer for their own panics.
+            let _ = thread.join();
+        }
+    }
+}
