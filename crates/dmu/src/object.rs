@@ -416,13 +416,30 @@ impl Object {
     /// # Errors
     /// If a block cannot be read.
     pub fn read(&self, offset: u64, buf: &mut [u8]) -> Result<()> {
+        self.read_by(offset, buf, Object::block)
+    }
+
+    /// As [`Object::read`] for data that is not to be kept in the cache: see [`Object::block_once`].
+    ///
+    /// # Errors
+    /// As [`Object::read`].
+    pub fn read_once(&self, offset: u64, buf: &mut [u8]) -> Result<()> {
+        self.read_by(offset, buf, Object::block_once)
+    }
+
+    fn read_by(
+        &self,
+        offset: u64,
+        buf: &mut [u8],
+        block_at: impl Fn(&Object, u64) -> Result<Record>,
+    ) -> Result<()> {
         let mut done = 0;
         while done < buf.len() {
             let size = self.block_size();
             let at = offset + done as u64;
             let (blkid, within) = (at / size, (at % size) as usize);
             let take = (buf.len() - done).min(size as usize - within);
-            let block = self.block(blkid)?;
+            let block = block_at(self, blkid)?;
             let out = &mut buf[done..done + take];
             let have = block.len().saturating_sub(within).min(take);
             out[..have].copy_from_slice(&block[within..within + have]);

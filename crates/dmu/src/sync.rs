@@ -51,12 +51,43 @@ pub struct Policy {
     pub checksum: ChecksumKind,
     /// Copies of data blocks, 1 to 3.
     pub copies: u8,
-    /// Copies of metadata blocks, 1 to 3.
-    pub metadata_copies: u8,
+    /// Which metadata has one copy more, up to 3.
+    pub redundant: Redundant,
     /// Feature `embedded_data` is active.
     pub embed: bool,
     /// Feature `hole_birth` is active.
     pub hole_birth: bool,
+}
+
+/// Metadata that has one copy more than data: the property `redundant_metadata`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Redundant {
+    /// All of it.
+    All,
+    /// All but the indirect blocks right above data.
+    Most,
+    /// What a whole dataset would be lost without.
+    Some,
+    /// Nothing.
+    None,
+}
+
+/// Lowest level of indirect blocks of data with one copy more under [`Redundant::Most`].
+const MOST_LEVEL: u8 = 2;
+
+impl Policy {
+    /// Copies of a block of this kind.
+    fn copies_of(&self, object_type: ObjectType, level: u8) -> u8 {
+        let metadata = object_type.is_metadata();
+        let of_one_file = [ObjectType::DNODE, ObjectType::DIRECTORY_CONTENTS, ObjectType::SA];
+        let more = match self.redundant {
+            Redundant::All => metadata || level > 0,
+            Redundant::Most => metadata || level >= MOST_LEVEL,
+            Redundant::Some => metadata && !of_one_file.contains(&object_type),
+            Redundant::None => false,
+        };
+        (self.copies + u8::from(more)).min(3)
+    }
 }
 
 /// Everything the sync of one objset needs.
@@ -97,7 +128,7 @@ impl SyncCtx<'_, '_> {
             embed: self.policy.embed
                 && level == 0
                 && !matches!(owner.object_type, ObjectType::DNODE | ObjectType::OBJSET),
-            copies: if metadata { self.policy.metadata_copies } else { self.policy.copies },
+            copies: self.policy.copies_of(owner.object_type, level),
         }
     }
 
@@ -319,10 +350,10 @@ impl Objset {
     /// # Errors
     /// A block could not be read, placed or written: the txg must be abandoned.
     pub fn sync(&self, ctx: &mut SyncCtx<'_, '_>, frozen: Frozen) -> Result<Synced> {
-        let mut done = sync_objects(ctx, frozen, self.is_accounted())?;
+        let mut done = sync_objects(ctx, frozen, self.counted())?;
         if self.is_accounted() {
             self.update_accounts(ctx.txg, &done)?;
-            let specials = sync_objects(ctx, self.freeze_specials(), false)?;
+            let specials = sync_objects(ctx, self.freeze_specials(), 0)?;
             let mut root = self.root();
             for special in &specials {
                 let slot = match special.syncing.object.id() {
@@ -341,7 +372,17 @@ impl Objset {
     }
 
     fn is_accounted(&self) -> bool {
-        self.root().phys.flags & phys::FLAG_USER_ACCOUNTING != 0
+        self.counted() != 0
+    }
+
+    /// Flags of a dnode written from now on: what it is counted for. Where objects are not counted from the
+    /// beginning, none is counted half-way either: OpenZFS then does all of them at once.
+    fn counted(&self) -> u8 {
+        match self.root().phys.flags {
+            flags if flags & phys::FLAG_USER_ACCOUNTING == 0 => 0,
+            flags if flags & phys::FLAG_USEROBJ_ACCOUNTING == 0 => dnode::FLAG_USERUSED_ACCOUNTED,
+            _ => dnode::FLAG_USERUSED_ACCOUNTED | dnode::FLAG_USEROBJUSED_ACCOUNTED,
+        }
     }
 
     /// Puts the changed dnodes into the blocks of the meta-dnode and writes those.
@@ -424,11 +465,7 @@ impl Objset {
                 add(before, -1);
             }
             if let Some(after) = after {
-                let mut after = after.clone();
-                if flags & phys::FLAG_USEROBJ_ACCOUNTING == 0 {
-                    after.flags &= !dnode::FLAG_USEROBJUSED_ACCOUNTED;
-                }
-                add(&after, 1);
+                add(after, 1);
             }
         }
         let tx = Tx::new(txg);
@@ -476,8 +513,8 @@ fn dnodes_in(block: &[u8]) -> u64 {
     count
 }
 
-/// Writes the leaves, trees and spill blocks of the frozen objects, in order.
-fn sync_objects(ctx: &mut SyncCtx<'_, '_>, frozen: Frozen, accounted: bool) -> Result<Vec<Done>> {
+/// Writes the leaves, trees and spill blocks of the frozen objects, in order; `counted`: see [`Objset::counted`].
+fn sync_objects(ctx: &mut SyncCtx<'_, '_>, frozen: Frozen, counted: u8) -> Result<Vec<Done>> {
     let mut queue: VecDeque<(usize, Syncing)> = frozen
         .objects
         .into_iter()
@@ -504,7 +541,7 @@ fn sync_objects(ctx: &mut SyncCtx<'_, '_>, frozen: Frozen, accounted: bool) -> R
         |ctx: &mut SyncCtx<'_, '_>, owner: usize, current: &mut Option<Current>| -> Result<()> {
             while current.as_ref().is_none_or(|c| c.owner != owner) {
                 if let Some(finished) = current.take() {
-                    done.push(finished.finish(ctx, accounted)?);
+                    done.push(finished.finish(ctx, counted)?);
                 }
                 match queue.pop_front() {
                     Some((owner, syncing)) => *current = Some(Current::start(owner, syncing)),
@@ -588,7 +625,7 @@ impl Current {
         Ok(())
     }
 
-    fn finish(mut self, ctx: &mut SyncCtx<'_, '_>, accounted: bool) -> Result<Done> {
+    fn finish(mut self, ctx: &mut SyncCtx<'_, '_>, counted: u8) -> Result<Done> {
         let closed = self.syncing.closed.clone();
         if closed.gone {
             if self.syncing.before.is_some() {
@@ -603,9 +640,7 @@ impl Current {
         dnode.bonus.clone_from(&closed.head.bonus);
         dnode.bonus_type = closed.head.bonus_type;
         dnode.max_blkid = closed.head.max_blkid;
-        if accounted {
-            dnode.flags |= dnode::FLAG_USERUSED_ACCOUNTED | dnode::FLAG_USEROBJUSED_ACCOUNTED;
-        }
+        dnode.flags |= counted;
         match &closed.dirty.spill {
             Spill::Kept => {}
             Spill::Gone => self.tree.set_spill(ctx, None)?,

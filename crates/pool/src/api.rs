@@ -7,12 +7,15 @@ use dmu::Objset;
 
 use crate::dataset::Dataset;
 use crate::dsl::create::{Initialise, NewFilesystem};
+use crate::dsl::limits;
 use crate::dsl::lookup::{self, DatasetInfo};
+use crate::dsl::promises::Own;
 use crate::dsl::properties;
 use crate::history::{self, Event};
 use crate::pool::Pool;
-use crate::props::{Property, Source, Value};
+use crate::props::{Property, PropertyError, Source, Value};
 use crate::space_maps::{self, MapTable};
+use crate::sync::Syncing;
 use crate::{Error, Result};
 
 impl Pool {
@@ -26,6 +29,14 @@ impl Pool {
     /// If another thread panicked while storing it.
     pub fn set_command(&self, command: &str) {
         *self.inner.command.lock().expect("the command lock guards a plain store") = Some(command.to_owned());
+    }
+
+    /// Enters the command into the history now, for a change that file systems make themselves.
+    ///
+    /// # Errors
+    /// [`Error::Stopped`], [`Error::ReadOnly`].
+    pub fn log_command(&self) -> Result<()> {
+        self.run(|_| Ok(()))
     }
 
     /// Takes back a command that changed nothing, so that it does not enter the history.
@@ -91,6 +102,16 @@ impl Pool {
     pub fn user_property(&self, info: &DatasetInfo, name: &str) -> Result<Option<(String, Source)>> {
         let _shared = self.shared();
         properties::user_one(&self.inner, info, name)
+    }
+
+    /// Bytes written to a dataset since its own earlier snapshot called `snapshot`; `None` if it has none of that
+    /// name.
+    ///
+    /// # Errors
+    /// If the DSL cannot be read.
+    pub fn written_since(&self, info: &DatasetInfo, snapshot: &str) -> Result<Option<u64>> {
+        let _shared = self.shared();
+        properties::written_since(&self.inner, info, snapshot)
     }
 
     /// The value received with a stream, whatever is in effect.
@@ -163,7 +184,7 @@ impl Pool {
     /// Usable bytes of the pool, parity and reserve taken out: what the root dataset could fill.
     #[must_use]
     pub fn usable(&self) -> u64 {
-        lookup::pool_size(&self.inner)
+        self.inner.usable(false)
     }
 
     /// Opens a dataset or snapshot for its contents.
@@ -180,11 +201,10 @@ impl Pool {
         let (settings, policy) = properties::settings(inner, &info)?;
         let objset = Objset::open(inner.storage.clone(), inner.budget.clone(), info.phys.bp)?;
         let marks = inner.dataset_marks(info.id)?;
-        let available = if info.is_snapshot() {
-            0
-        } else {
-            lookup::available(inner, &info, settings.refquota, settings.refreservation)?
-        };
+        let mut own = Own::default();
+        if !info.is_snapshot() {
+            own = lookup::own(&inner.mos, info.dir_id, info.id)?;
+        }
         let dataset = Arc::new(Dataset::new(
             inner.clone(),
             info.id,
@@ -194,7 +214,7 @@ impl Pool {
             info.is_snapshot(),
             settings,
             policy,
-            available,
+            own,
             marks,
         ));
         let mut table = inner.datasets();
@@ -202,6 +222,11 @@ impl Pool {
             return Ok(open);
         }
         table.insert(info.id, Arc::downgrade(&dataset));
+        drop(table);
+        if !info.is_snapshot() {
+            // Only now: a sync forgets the directories above datasets that nobody has open.
+            inner.promises.watch(&inner.mos, info.dir_id)?;
+        }
         Ok(dataset)
     }
 
@@ -216,8 +241,34 @@ impl Pool {
         new: NewFilesystem,
         initialise: Initialise,
     ) -> Result<()> {
-        let name = name.to_owned();
-        self.run(move |syncing| syncing.create_filesystem(&name, &local, &new, &initialise))
+        let full = name.to_owned();
+        self.with_limits(name, local, move |syncing, local| {
+            syncing.create_filesystem(&full, &local, &new, &initialise)
+        })
+    }
+
+    /// Makes the dataset `name` without its limits, then sets these; it goes away again if it cannot have them.
+    pub(crate) fn with_limits(
+        &self,
+        name: &str,
+        local: Vec<(String, Value)>,
+        make: impl FnOnce(&mut Syncing<'_>, Vec<(String, Value)>) -> Result<()> + Send + 'static,
+    ) -> Result<()> {
+        let (limits, local): (Vec<_>, Vec<_>) =
+            local.into_iter().partition(|(name, _)| limits::SPACE.contains(&name.as_str()));
+        self.run(move |syncing| make(syncing, local))?;
+        if limits.is_empty() {
+            return Ok(());
+        }
+        // What it may use is judged by what it uses, so it has to be there first.
+        let limits = limits.into_iter().map(|(name, value)| (name, Some(value))).collect();
+        self.set_properties(name, limits).or_else(|error| {
+            self.destroy_dataset(name)?;
+            Err(match error {
+                Error::Property(PropertyError::BelowUse | PropertyError::AboveSpace) => Error::NoSpace,
+                other => other,
+            })
+        })
     }
 
     /// Destroys a file system or volume that has neither children nor snapshots.
@@ -250,6 +301,13 @@ impl Pool {
         let full = name.to_owned();
         self.run(move |syncing| {
             let dir = lookup::dir_of(&syncing.inner.mos, &syncing.state.config.name, &full)?;
+            for (name, value) in &values {
+                let bytes = match value {
+                    Some(Value::Number(bytes)) => *bytes,
+                    _ => 0,
+                };
+                syncing.check_limit(dir, name, bytes)?;
+            }
             for (name, value) in &values {
                 syncing.set_property(dir, name, value.as_ref())?;
             }

@@ -171,6 +171,7 @@ impl Pool {
             read_only: None,
             refused: None,
             info: RwLock::new(info),
+            promises: Default::default(),
             dsl: RwLock::new(()),
             altroot: options.altroot.clone(),
             command: Mutex::new(None),
@@ -268,10 +269,18 @@ impl Syncing<'_> {
         for (name, value) in &spec.properties {
             self.set_pool_property(name, value)?;
         }
-        for (name, value) in &spec.root_properties {
+        let is_limit = |name: &str| crate::dsl::limits::SPACE.contains(&name);
+        let (limits, plain): (Vec<_>, Vec<_>) = spec.root_properties.iter().partition(|(n, _)| is_limit(n));
+        for (name, value) in plain {
             self.set_property(root, name, Some(value))?;
         }
         self.create_head(root, &spec.name, &spec.filesystem, &spec.initialise, true)?;
+        // What it may use is judged by what it uses, so it has to be there first.
+        for (name, value) in limits {
+            let bytes = if let props::Value::Number(bytes) = value { *bytes } else { 0 };
+            self.check_limit(root, name, bytes)?;
+            self.set_property(root, name, Some(value))?;
+        }
         if let Some(command) = &spec.command {
             history::log(self.mos(), &self.tx, command)?;
         }

@@ -9,9 +9,13 @@ use format::{ObjectId, Txg};
 use storage::host::Host;
 
 use crate::dsl::lookup;
+use crate::dsl::promises::{Answer, Own};
 use crate::pool::Inner;
 use crate::tx::{Hold, Tx};
 use crate::{Error, Result};
+
+/// Syncs that a transaction waits for while others are served before it at a limit.
+const LIMIT_WAITS: u32 = 64;
 
 /// Property values that reading and writing go by; refreshed when a property changes.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -32,19 +36,8 @@ pub struct Settings {
     pub dnode_slots: u8,
     /// Nothing may be changed.
     pub read_only: bool,
-    /// Bytes that the dataset itself may refer to; 0: no limit.
-    pub refquota: u64,
-    /// Bytes kept free for the dataset itself; 0: none.
-    pub refreservation: u64,
     /// Data read is kept in the cache.
     pub cache_data: bool,
-}
-
-/// Bytes promised to transactions in flight, so that a quota holds before the sync counts.
-#[derive(Debug, Default)]
-pub(crate) struct Pending {
-    pub(crate) open: u64,
-    pub(crate) syncing: u64,
 }
 
 /// An open dataset. Cloned freely within an `Arc`; the pool keeps it as long as anybody does.
@@ -59,10 +52,11 @@ pub struct Dataset {
     is_snapshot: bool,
     settings: RwLock<Arc<Settings>>,
     policy: RwLock<Policy>,
-    /// Bytes still available to this dataset within its quotas, as of the last sync.
-    pub(crate) available: AtomicU64,
-    pub(crate) pending: Mutex<Pending>,
+    /// Its own limits and use, as of the last sync.
+    own: Mutex<Own>,
     pub(crate) destroyed: AtomicBool,
+    /// Counts changes of what the file system itself keeps about its use.
+    revision: AtomicU64,
     /// The pool keeps it alive until the open txg is synced.
     pub(crate) listed: AtomicBool,
     /// guids of the per-dataset features that the dataset is marked with.
@@ -80,7 +74,7 @@ impl Dataset {
         is_snapshot: bool,
         settings: Settings,
         policy: Policy,
-        available: u64,
+        own: Own,
         active_features: BTreeSet<String>,
     ) -> Dataset {
         Dataset {
@@ -92,9 +86,9 @@ impl Dataset {
             is_snapshot,
             settings: RwLock::new(Arc::new(settings)),
             policy: RwLock::new(policy),
-            available: AtomicU64::new(available),
-            pending: Mutex::default(),
+            own: Mutex::new(own),
             destroyed: AtomicBool::new(false),
+            revision: AtomicU64::new(0),
             listed: AtomicBool::new(false),
             active_features: Mutex::new(active_features),
         }
@@ -167,8 +161,28 @@ impl Dataset {
         *self.policy.read().expect("the policy lock guards a plain store")
     }
 
-    pub(crate) fn pending(&self) -> MutexGuard<'_, Pending> {
-        self.pending.lock().expect("no code panics while holding the pending bytes")
+    /// Tells whether settings that the file system itself keeps (quotas of users) are those read earlier.
+    #[must_use]
+    pub fn revision(&self) -> u64 {
+        self.revision.load(Ordering::Acquire)
+    }
+
+    /// Such settings were changed: everybody who knows them reads them again.
+    pub fn revise(&self) {
+        self.revision.fetch_add(1, Ordering::AcqRel);
+    }
+
+    pub(crate) fn own(&self) -> MutexGuard<'_, Own> {
+        self.own.lock().expect("no code panics while holding a dataset's limits")
+    }
+
+    /// Bytes that it refers to and bytes that are available to it within quotas and reservations, as of the last
+    /// sync: what `statfs` shows.
+    ///
+    /// # Errors
+    /// If the DSL cannot be read.
+    pub fn space(&self) -> Result<(u64, u64)> {
+        lookup::space_of(&self.pool, self)
     }
 
     /// Begins a transaction on this dataset. Waits while the txg closes or too much is dirty.
@@ -182,44 +196,28 @@ impl Dataset {
             return Err(Error::NoDataset(self.name()));
         }
         let bytes = hold.bytes * u64::from(self.policy().copies);
-        if !hold.frees && !self.reserve(bytes) {
-            // Compression may have used less than was promised: look again after a sync.
-            self.pool.groups.sync()?;
-            if !self.reserve(bytes) {
-                let quota = self.settings().refquota > 0 || lookup::has_quota(&self.pool, self.dir)?;
-                return Err(if quota { Error::Quota } else { Error::NoSpace });
-            }
-        }
-        let tx = self.pool.begin(bytes, hold.frees)?;
+        let tx = self.begin_within_limits(bytes, hold.frees)?;
         if !self.listed.swap(true, Ordering::AcqRel) {
             self.pool.list_dirty(self.id);
         }
         Ok(tx)
     }
 
-    /// Promises `bytes` within the quotas.
-    fn reserve(&self, bytes: u64) -> bool {
-        let mut pending = self.pending();
-        let promised = pending.open + pending.syncing + bytes;
-        let fits = promised <= self.available.load(Ordering::Acquire);
-        if fits {
-            pending.open += bytes;
+    /// Joins the open txg once quotas and reservations allow for `bytes`.
+    fn begin_within_limits(&self, bytes: u64, frees: bool) -> Result<Tx> {
+        for _ in 0..LIMIT_WAITS {
+            // In this order: what is promised then belongs to the txg that is held.
+            let tx = self.pool.begin(bytes, frees)?;
+            let size = self.pool.usable(frees);
+            let own = *self.own();
+            match self.pool.promises.ask(self.dir, &own, bytes, frees, size) {
+                Answer::Granted => return Ok(tx),
+                Answer::Refused(error) => return Err(error),
+                Answer::Later => drop(tx),
+            }
+            self.pool.groups.sync()?;
         }
-        fits
-    }
-
-    /// Bytes that the dataset refers to, and that it may still write within its quotas and the pool; both as of
-    /// the last sync, what is promised to transactions taken off.
-    ///
-    /// # Errors
-    /// If its object in the MOS cannot be read.
-    pub fn space(&self) -> Result<(u64, u64)> {
-        let referenced = self.pool.mos.dataset(self.id)?.referenced_bytes;
-        let promised = {
-            let pending = self.pending();
-            pending.open + pending.syncing
-        };
-        Ok((referenced, self.available.load(Ordering::Acquire).saturating_sub(promised)))
+        Err(Error::Quota)
     }
 
     /// The txg in which new objects would be born now, for generation numbers.

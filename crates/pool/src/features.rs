@@ -62,6 +62,7 @@ const READABLE: &[&str] = &[
 
 /// Active features that this build keeps right when it writes.
 const WRITABLE: &[&str] = &[
+    "filesystem_limits",
     "empty_bpobj",
     "lz4_compress",
     "multi_vdev_crash_dump",

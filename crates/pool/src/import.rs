@@ -230,6 +230,7 @@ impl Pool {
             read_only: asked.or_else(|| refused.clone()),
             refused,
             info: RwLock::new(info),
+            promises: Default::default(),
             dsl: RwLock::new(()),
             altroot: options.altroot.clone(),
             command: Mutex::new(None),

@@ -13,6 +13,7 @@ use storage::allocator::Space;
 use storage::host::Host;
 
 use crate::dataset::Dataset;
+use crate::dsl::promises::Promises;
 use crate::features::FeatureState;
 use crate::mos::Mos;
 use crate::sync::{SyncState, Syncing, sync_loop};
@@ -130,6 +131,8 @@ pub(crate) struct Inner {
     /// Why this build would not write the pool, whoever asked.
     pub(crate) refused: Option<String>,
     pub(crate) info: RwLock<Info>,
+    /// What transactions in flight may add below each directory.
+    pub(crate) promises: Promises,
     /// Readers of the DSL hold it shared; jobs that change several of its objects, exclusively.
     pub(crate) dsl: RwLock<()>,
     pub(crate) altroot: Option<String>,
@@ -192,6 +195,12 @@ impl Inner {
     pub(crate) fn slop(&self) -> u64 {
         let dspace = self.dspace();
         (dspace / 32).min(SLOP_MAX).max((dspace / 2).min(SLOP_MIN))
+    }
+
+    /// Bytes that datasets may use in all (06 §8.5); whoever frees may go half-way into the reserve.
+    pub(crate) fn usable(&self, frees: bool) -> u64 {
+        let reserve = if frees { self.slop() / 2 } else { self.slop() };
+        self.dspace().saturating_sub(reserve)
     }
 
     /// Begins a transaction that may write `bytes`.

@@ -89,8 +89,8 @@ impl Pool {
     /// # Errors
     /// [`Error::NoDataset`], [`Error::Exists`].
     pub fn clone_snapshot(&self, origin: &str, name: &str, local: Vec<(String, Value)>) -> Result<()> {
-        let (origin, name) = (origin.to_owned(), name.to_owned());
-        self.run(move |syncing| syncing.clone_snapshot(&origin, &name, &local))
+        let (origin, full) = (origin.to_owned(), name.to_owned());
+        self.with_limits(name, local, move |syncing, local| syncing.clone_snapshot(&origin, &full, &local))
     }
 
     /// Bytes that would be free again if the snapshots were destroyed, all of them.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use dmu::{Frozen, Objset, Policy, SyncCtx, Tx, zap};
+use dmu::{Frozen, Objset, Policy, Redundant, SyncCtx, Tx, zap};
 use format::blkptr::{BlockPtr, Dva};
 use format::compression::CompressionSetting;
 use format::config::{PoolConfig, PoolState};
@@ -74,12 +74,10 @@ pub(crate) fn sync_loop(inner: &Arc<Inner>, mut state: SyncState, timeout: u64) 
         let (txg, tasks, frozen) = inner.groups.close(|| {
             let freeze = |dataset: Arc<Dataset>| {
                 dataset.listed.store(false, Ordering::Release);
-                let mut pending = dataset.pending();
-                pending.syncing = std::mem::take(&mut pending.open);
-                drop(pending);
                 let frozen = dataset.objset().freeze();
                 (dataset, frozen)
             };
+            inner.promises.close();
             inner.take_dirty().into_iter().map(freeze).collect::<Vec<_>>()
         });
         match sync_txg(inner, &mut state, txg, tasks, frozen) {
@@ -122,11 +120,19 @@ pub(crate) fn publish(inner: &Arc<Inner>, state: &SyncState, txg: Txg) {
         info.features = state.features.as_ref().map(|f| f.all().clone()).unwrap_or_default();
         info.txg = txg;
     }
+    let mut dirs = Vec::new();
     for dataset in inner.open_datasets() {
-        dataset.pending().syncing = 0;
-        if let Ok(available) = dsl::lookup::available_to(inner, &dataset) {
-            dataset.available.store(available, Ordering::Release);
+        if dataset.is_snapshot() || dataset.destroyed.load(Ordering::Acquire) {
+            continue;
         }
+        dirs.push(dataset.dir);
+        match dsl::lookup::own(&inner.mos, dataset.dir, dataset.id) {
+            Ok(own) => *dataset.own() = own,
+            Err(error) => tracing::warn!(dataset = dataset.name(), %error, "limits cannot be read"),
+        }
+    }
+    if let Err(error) = inner.promises.settle(&inner.mos, &dirs) {
+        tracing::warn!(%error, "limits cannot be read");
     }
 }
 
@@ -374,7 +380,7 @@ impl<'a> Syncing<'a> {
         needs.checksum = found.checksum;
         let root = synced.ptr;
         synced.settle(dataset.objset());
-        self.settle_dataset(dataset.id, root, delta, unique, &dead, dataset.settings().refreservation)?;
+        self.settle_dataset(dataset.id, root, delta, unique, &dead)?;
         self.activate(dataset, needs)
     }
 
@@ -386,7 +392,6 @@ impl<'a> Syncing<'a> {
         delta: Sizes,
         unique: i64,
         dead: &[(BlockPtr, Sizes)],
-        refreservation: u64,
     ) -> Result<()> {
         let mos = self.mos();
         let mut phys = mos.dataset(id)?;
@@ -402,6 +407,8 @@ impl<'a> Syncing<'a> {
         // Blocks kept by a snapshot stay charged to the directory, in another category.
         let kept = dead.iter().fold(Sizes::default(), |sum, (_, sizes)| sum + *sizes);
         add_space(mos, &self.tx, dir, Category::Head, delta + kept)?;
+        let props = mos.dir(dir)?.props_zap;
+        let refreservation = dsl::properties::number_here(mos, props, "refreservation")?.unwrap_or(0);
         let unused = |unique: u64| refreservation.saturating_sub(unique) as i64;
         let reserved = Sizes { used: unused(unique_after) - unused(unique_before), ..Sizes::default() };
         add_space(mos, &self.tx, dir, Category::Reserved, reserved)?;
@@ -628,7 +635,7 @@ impl<'a> Syncing<'a> {
             metadata_compression: metadata_compression(features),
             checksum: ChecksumKind::Fletcher4,
             copies: 3,
-            metadata_copies: 3,
+            redundant: Redundant::All,
             embed: active(&features::EMBEDDED_DATA),
             hole_birth: active(&features::HOLE_BIRTH),
         }

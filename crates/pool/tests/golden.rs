@@ -97,10 +97,37 @@ fn a_stripe_can_be_written() {
 }
 
 #[test]
-fn a_pool_whose_counts_this_build_does_not_keep_opens_read_only_and_says_why() {
-    let dir = unpack("gprops");
+fn a_pool_that_counts_file_systems_can_be_written() {
+    rewrite("gprops");
+}
+
+#[test]
+fn a_pool_that_this_build_does_not_write_opens_read_only_and_says_why() {
+    let dir = unpack("gmirror");
     let reason = import(dir.path(), false).read_only().unwrap();
-    assert!(reason.contains("filesystem_limits"), "{reason}");
+    assert!(reason.contains("mirror"), "{reason}");
+}
+
+#[test]
+fn what_was_written_since_the_newest_snapshot_is_what_was_written() {
+    let dir = unpack("gsnap");
+    let pool = import(dir.path(), true);
+    let all = pool.list(&pool.name(), None, true).unwrap();
+    let written = pool::props::dataset::parse("written").unwrap();
+    let mut compared = 0;
+    for head in all.iter().filter(|info| !info.is_snapshot()) {
+        let own = all.iter().filter(|info| info.is_snapshot() && info.dir_id == head.dir_id);
+        let names: Vec<&str> = own.filter_map(|info| info.snapshot_name()).collect();
+        let Some(newest) = names.last() else { continue };
+        let since = pool.written_since(head, newest).unwrap().map(pool::props::Value::Number);
+        assert_eq!(since, pool.property(head, written).unwrap().map(|(value, _)| value), "{}", head.name);
+        let older = names.iter().map(|name| pool.written_since(head, name).unwrap().unwrap());
+        assert!(older.is_sorted_by(|older, newer| older >= newer), "{}: more since earlier", head.name);
+        compared += 1;
+    }
+    assert!(compared > 0);
+    let top = pool.dataset(&pool.name()).unwrap();
+    assert_eq!(pool.written_since(&top, "nosuch").unwrap(), None);
 }
 
 #[test]

@@ -9,7 +9,7 @@ use format::{ObjectId, ObjectType};
 
 use super::Finding;
 use super::walk::Owner;
-use crate::dsl::{Sizes, lookup};
+use crate::dsl::{Sizes, limits, lookup};
 use crate::pool::Inner;
 use crate::{Error, Result};
 
@@ -48,8 +48,28 @@ pub(super) fn compare(
         let reserved: u64 =
             children.iter().map(|child| child.reserved.saturating_sub(child.used_bytes)).sum();
         expect(format!("'{name}' reserved by children"), b.child_rsrv, reserved);
+        let own = lookup::own(mos, info.dir_id, info.id)?;
+        let unused = own.refreservation.saturating_sub(own.unique);
+        expect(format!("'{name}' reserved for itself"), b.refrsrv, unused);
+        if let Some(stored) = limits::counts(mos, info.dir_id)? {
+            let counted = count_below(inner, info.dir_id)?;
+            for ((what, stored), counted) in ["file systems", "snapshots"].iter().zip(stored).zip(counted) {
+                expect(format!("{what} below '{name}'"), stored, counted);
+            }
+        }
     }
     Ok(())
+}
+
+/// File systems below a directory, and snapshots of it and all below.
+fn count_below(inner: &Inner, dir: ObjectId) -> Result<[u64; 2]> {
+    let mut sums = [0, limits::own_snapshots(&inner.mos, dir)?];
+    for (_, child) in lookup::children(&inner.mos, dir)? {
+        let [filesystems, snapshots] = count_below(inner, child)?;
+        sums[0] += filesystems + 1;
+        sums[1] += snapshots;
+    }
+    Ok(sums)
 }
 
 /// All directories right below, the special ones included.

@@ -8,7 +8,8 @@ use dmu::Objset;
 use format::{ObjectId, ObjectType, Txg};
 
 use super::create::{add_int, new_guids, now};
-use super::{Category, Sizes, add_space, deadlist, lookup};
+use super::promises::Own;
+use super::{Category, Sizes, add_space, deadlist, limits, lookup};
 use crate::dataset::Dataset;
 use crate::dsl::space::move_space;
 use crate::sync::Syncing;
@@ -30,6 +31,7 @@ impl Syncing<'_> {
         if lookup::child(mos, parent, leaf)?.is_some() {
             return Err(Error::Exists(name.to_owned()));
         }
+        limits::check_room(self.inner, super::create::NEW_OBJECTS)?;
         let dir_id = self.create_dir(parent, leaf)?;
         for (name, value) in local {
             self.set_property(dir_id, name, Some(value))?;
@@ -75,6 +77,7 @@ impl Syncing<'_> {
         let mut dir = mos.dir(dir_id)?;
         (dir.origin, dir.head_dataset) = (origin_id, id);
         mos.put_dir(&self.tx, dir_id, &dir)?;
+        self.count_new_dir(dir_id, parent)?;
         self.forget_log(id, dir_id, name)
     }
 
@@ -102,7 +105,7 @@ impl Syncing<'_> {
             false,
             settings,
             policy,
-            0,
+            Own::default(),
             marks,
         );
         let frozen = dataset.objset().freeze();

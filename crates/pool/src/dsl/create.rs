@@ -12,7 +12,8 @@ use format::objset::{self, ObjsetType};
 use format::zap::{Value, int_key};
 use format::{BlockPtr, Guid, ObjectId, ObjectType, Txg};
 
-use super::{deadlist, lookup, properties};
+use super::promises::Own;
+use super::{deadlist, limits, lookup, properties};
 use crate::dataset::{Dataset, Settings};
 use crate::mos::Mos;
 use crate::sync::Syncing;
@@ -22,6 +23,9 @@ use crate::{Error, Result, props};
 pub(crate) const FOLD_CASE: u64 = 2;
 /// Objset guids have 56 bits.
 const FSID_BITS: u32 = 56;
+
+/// Objects of the DSL that a new file system is taken to need.
+pub(crate) const NEW_OBJECTS: u64 = 5;
 
 /// Fills a new file system's objset with its first objects; what these mean is `zpl`'s.
 pub type Initialise = Arc<dyn Fn(&Objset, &dmu::Tx, &NewFilesystem) -> dmu::Result<()> + Send + Sync>;
@@ -252,7 +256,7 @@ impl Syncing<'_> {
             false,
             settings,
             policy,
-            0,
+            Own::default(),
             Default::default(),
         );
         let frozen = dataset.objset().freeze();
@@ -300,12 +304,13 @@ impl Syncing<'_> {
         if lookup::child(mos, parent, leaf)?.is_some() {
             return Err(Error::Exists(name.to_owned()));
         }
+        limits::check_room(self.inner, NEW_OBJECTS)?;
         let dir = self.create_dir(parent, leaf)?;
         for (name, value) in local {
             self.set_property(dir, name, Some(value))?;
         }
         self.create_head(dir, name, new, init, false)?;
-        Ok(())
+        self.count_new_dir(dir, parent)
     }
 
     /// Stores a local property of a directory, or removes it.
@@ -341,6 +346,7 @@ impl Syncing<'_> {
                 phys.quota = number;
                 mos.put_dir(&self.tx, dir, &phys)?;
             }
+            "filesystem_limit" | "snapshot_limit" => self.start_counting(dir, value)?,
             "reservation" => self.set_reservation(dir, number)?,
             "refreservation" => self.set_refreservation(dir, number)?,
             _ => {}

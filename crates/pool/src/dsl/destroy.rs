@@ -63,15 +63,16 @@ impl Syncing<'_> {
             uncomp: dir.uncompressed_bytes as i64,
         };
         add_space(mos, &self.tx, dir_id, Category::Head, -charged)?;
+        self.adjust_counts(dir.parent, [-1, 0])?;
         let children = mos.object(mos.dir(dir.parent)?.child_dir_zap)?;
         let leaf = name.rsplit_once('/').map_or(name, |(_, leaf)| leaf);
         zap::remove(&children, &self.tx, leaf.as_bytes())?;
+        self.unzapified(dir_id)?;
         for object in [dir.child_dir_zap, dir.props_zap, dir.clones, dir_id] {
             if object.0 != 0 {
                 mos.free(&self.tx, object)?;
             }
         }
-        self.unzapified(dir_id)?;
         if phys.prev_snap.0 != 0 {
             self.destroy_if_deferred(phys.prev_snap)?;
         }
@@ -143,10 +144,7 @@ impl Syncing<'_> {
     /// One zapified object less, if it is one.
     fn unzapified(&mut self, id: ObjectId) -> Result<()> {
         let mos = self.mos();
-        let zapified = match mos.object(id) {
-            Ok(object) => object.object_type() == format::ObjectType::ZAP_METADATA,
-            Err(_) => false,
-        };
+        let zapified = mos.object(id)?.object_type() == format::ObjectType::ZAP_METADATA;
         if zapified && let Some(features) = self.state.features.as_mut() {
             features.adjust(&self.tx, &features::EXTENSIBLE_DATASET, -1)?;
         }
@@ -223,6 +221,10 @@ impl Syncing<'_> {
                 }
                 id = mos.dir(id)?.parent;
             }
+            self.check_move(old_parent, new_parent, dir.used_bytes.max(dir.reserved))?;
+            let counted = self.counts_to_move(dir_id, new_parent)?;
+            self.adjust_counts(old_parent, counted.map(|count| -count))?;
+            self.adjust_counts(new_parent, counted)?;
             let charged = dir.used_bytes.max(dir.reserved);
             let hidden = (charged - dir.used_bytes) as i64;
             let sizes = Sizes {

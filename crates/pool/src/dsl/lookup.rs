@@ -11,6 +11,8 @@ use format::dsl_dir::DslDir;
 use format::objset::ObjsetType;
 use format::{BlockPtr, ObjectId, Txg};
 
+use super::promises::Own;
+use super::{limits, properties};
 use crate::dataset::Dataset;
 use crate::mos::Mos;
 use crate::pool::Inner;
@@ -18,7 +20,7 @@ use crate::props::DatasetKind;
 use crate::{Error, Result};
 
 /// Deepest nesting of datasets followed.
-const DEPTH_MAX: usize = 64;
+pub(crate) const DEPTH_MAX: usize = 64;
 
 /// A dataset as the DSL describes it.
 #[derive(Clone, Debug)]
@@ -130,15 +132,25 @@ pub(crate) fn snapshot(mos: &Mos, pool: &str, name: &str) -> Result<ObjectId> {
     zap::lookup_u64(&names, leaf.as_bytes())?.map(ObjectId).ok_or_else(missing)
 }
 
+/// Objects of the DSL that a snapshot is taken to need.
+const SNAPSHOT_OBJECTS: u64 = 3;
+
 /// Whether the snapshot `name` can be taken in `txg`.
 pub(crate) fn may_snapshot(inner: &Inner, name: &str, txg: Txg) -> Result<()> {
     let (fs, leaf) = name.split_once('@').ok_or_else(|| Error::NoDataset(name.to_owned()))?;
-    let head = info(inner, fs)?.phys;
+    let info = info(inner, fs)?;
+    let head = &info.phys;
     if zap::lookup(&*inner.mos.object(head.snapnames_zap)?, leaf.as_bytes())?.is_some() {
         return Err(Error::Exists(name.to_owned()));
     }
     if head.flags & dsl_dataset::INCONSISTENT != 0 {
         return Err(Error::DatasetBusy(fs.to_owned()));
+    }
+    limits::check_room(inner, SNAPSHOT_OBJECTS)?;
+    // What is the head's alone will be needed twice if a reservation is to keep its promise.
+    let own = own(&inner.mos, info.dir_id, info.id)?;
+    if own.unique.min(own.refreservation) > dir_available(inner, info.dir_id)? {
+        return Err(Error::NoSpace);
     }
     // Blocks are told apart by their txg: two snapshots of one head in one txg cannot be.
     if head.prev_snap_txg == txg { Err(Error::SameTxg) } else { Ok(()) }
@@ -301,17 +313,12 @@ pub(crate) fn name_of(inner: &Inner, dir: ObjectId) -> Result<String> {
     Err(Error::corrupt(dir)(format::Corrupt::new("dataset nesting", DEPTH_MAX as u64)))
 }
 
-/// Bytes of the pool that datasets may use in all (§8.5).
-pub(crate) fn pool_size(inner: &Inner) -> u64 {
-    inner.dspace().saturating_sub(inner.slop())
-}
-
 /// Bytes available to a directory: within its quota and those above it, reservations counted.
 pub(crate) fn dir_available(inner: &Inner, id: ObjectId) -> Result<u64> {
     let dir = inner.mos.dir(id)?;
     let unlimited = |quota: u64| if quota == 0 { u64::MAX } else { quota };
     if dir.parent.0 == 0 {
-        let quota = unlimited(dir.quota).min(pool_size(inner));
+        let quota = unlimited(dir.quota).min(inner.usable(false));
         return Ok(quota.saturating_sub(dir.used_bytes));
     }
     let above = dir_available(inner, dir.parent)?;
@@ -346,14 +353,39 @@ pub(crate) fn available(
     Ok(bytes)
 }
 
-/// As [`available`] for an open dataset.
-pub(crate) fn available_to(inner: &Inner, dataset: &Arc<Dataset>) -> Result<u64> {
-    let settings = dataset.settings();
-    let phys = inner.mos.dataset(dataset.id)?;
-    let mut bytes = dir_available(inner, dataset.dir)?;
-    bytes = bytes.saturating_add(settings.refreservation.saturating_sub(phys.unique_bytes));
-    if settings.refquota > 0 {
-        bytes = bytes.min(settings.refquota.saturating_sub(phys.referenced_bytes));
+/// A directory and all above it, the root last.
+pub(crate) fn chain(mos: &Mos, dir: ObjectId) -> Result<Vec<ObjectId>> {
+    let mut ids = Vec::new();
+    let mut id = dir;
+    while id.0 != 0 {
+        if ids.len() == DEPTH_MAX {
+            return Err(Error::corrupt(dir)(format::Corrupt::new("dataset nesting", DEPTH_MAX as u64)));
+        }
+        ids.push(id);
+        id = mos.dir(id)?.parent;
     }
-    Ok(bytes)
+    Ok(ids)
+}
+
+/// Limits and use of a dataset itself.
+pub(crate) fn own(mos: &Mos, dir: ObjectId, id: ObjectId) -> Result<Own> {
+    let phys = mos.dataset(id)?;
+    let props = mos.dir(dir)?.props_zap;
+    Ok(Own {
+        refquota: properties::number_here(mos, props, "refquota")?.unwrap_or(0),
+        refreservation: properties::number_here(mos, props, "refreservation")?.unwrap_or(0),
+        referenced: phys.referenced_bytes,
+        unique: phys.unique_bytes,
+    })
+}
+
+/// As [`available`] for an open dataset: (bytes it refers to, bytes available to it).
+pub(crate) fn space_of(inner: &Inner, dataset: &Dataset) -> Result<(u64, u64)> {
+    let own = own(&inner.mos, dataset.dir, dataset.id)?;
+    let mut bytes = dir_available(inner, dataset.dir)?;
+    bytes = bytes.saturating_add(own.refreservation.saturating_sub(own.unique));
+    if own.refquota > 0 {
+        bytes = bytes.min(own.refquota.saturating_sub(own.referenced));
+    }
+    Ok((own.referenced, bytes))
 }

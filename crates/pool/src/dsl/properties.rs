@@ -2,11 +2,11 @@
 //!
 //! Source: docs/format/06-mos-dsl.md §8.4, §10.
 
-use dmu::{Policy, zap};
+use dmu::{Policy, Redundant, zap};
 use format::compression::CompressionSetting;
 use format::features::{self, Feature};
 use format::zap::Value as Stored;
-use format::{ChecksumKind, Compression, ObjectId};
+use format::{ChecksumKind, Compression, ObjectId, Txg};
 
 use super::lookup::{self, DatasetInfo};
 use crate::dataset::Settings;
@@ -44,6 +44,14 @@ fn get(mos: &Mos, zap_id: ObjectId, name: &str) -> Result<Option<Value>> {
         return Ok(None);
     }
     Ok(zap::lookup(&*mos.object(zap_id)?, name.as_bytes())?.as_ref().and_then(read))
+}
+
+/// A number in a properties ZAP: local, or received and not overridden.
+pub(crate) fn number_here(mos: &Mos, zap_id: ObjectId, name: &str) -> Result<Option<u64>> {
+    Ok(match set_here(mos, zap_id, name)? {
+        Some((Value::Number(number), _)) => Some(number),
+        _ => None,
+    })
 }
 
 /// The value set on one directory: locally, or received and not overridden.
@@ -183,13 +191,21 @@ fn computed(inner: &Inner, info: &DatasetInfo, property: &Property) -> Result<Op
             let key = if property.name == "version" { "VERSION" } else { property.name };
             number(master_node(inner, info, key)?.unwrap_or(default))
         }
+        // These live in the file system itself, where they are no properties of the DSL's kind.
+        name if name.starts_with("default") && name.ends_with("quota") => {
+            number(master_node(inner, info, name)?.unwrap_or(0))
+        }
         "volsize" => volume(inner, info)?.map(|(size, _)| (Value::Number(size), Source::Local)),
         "volblocksize" => volume(inner, info)?.map(|(_, block)| (Value::Number(block), Source::Default)),
         "encryption" if !is_encrypted(inner, info)? => Some((Value::Number(2), Source::Default)),
         "keyformat" if !is_encrypted(inner, info)? => Some((Value::Number(0), Source::Default)),
         "pbkdf2iters" if !is_encrypted(inner, info)? => Some((Value::Number(0), Source::Default)),
         "keylocation" if !is_encrypted(inner, info)? => Some((Value::Text("none".into()), Source::Default)),
-        "filesystem_count" | "snapshot_count" => number(props::UNLIMITED).map(|(v, _)| (v, Source::Default)),
+        "filesystem_count" | "snapshot_count" => match super::limits::counts(&inner.mos, info.dir_id)? {
+            Some([filesystems, _]) if property.name == "filesystem_count" => number(filesystems),
+            Some([_, snapshots]) => number(snapshots),
+            None => number(props::UNLIMITED).map(|(v, _)| (v, Source::Default)),
+        },
         "clones" => {
             let names = lookup::clones(inner, info)?;
             (!names.is_empty()).then(|| (Value::Text(names.join(",")), Source::None))
@@ -231,6 +247,32 @@ fn written(mos: &Mos, info: &DatasetInfo) -> Result<u64> {
     let prev = mos.dataset(phys.prev_snap)?;
     let dead = super::deadlist::header(mos, phys.deadlist)?;
     Ok(phys.referenced_bytes.wrapping_sub(prev.referenced_bytes).wrapping_add_signed(dead.used))
+}
+
+/// Space written to a dataset since its own earlier snapshot called `snapshot`; `None` if it has none of that name.
+pub(crate) fn written_since(inner: &Inner, info: &DatasetInfo, snapshot: &str) -> Result<Option<u64>> {
+    let mos = &inner.mos;
+    let names = mos.object(mos.dataset(info.dir.head_dataset)?.snapnames_zap)?;
+    let Some(old_id) = zap::lookup_u64(&names, snapshot.as_bytes())?.map(ObjectId) else { return Ok(None) };
+    let old = mos.dataset(old_id)?;
+    let mut written = info.phys.referenced_bytes.wrapping_sub(old.referenced_bytes);
+    let (mut id, mut phys) = (info.id, info.phys);
+    while id != old_id {
+        if phys.prev_snap_txg < old.creation_txg || phys.prev_snap.0 == 0 {
+            // It is not older than the dataset.
+            return Ok(None);
+        }
+        // What was there in the old snapshot and is gone: all that was born before it.
+        let dead = if phys.prev_snap == old_id {
+            super::deadlist::header(mos, phys.deadlist)?.used
+        } else {
+            super::deadlist::space_between(mos, phys.deadlist, Txg(0), old.creation_txg)?.used
+        };
+        written = written.wrapping_add_signed(dead);
+        id = phys.prev_snap;
+        phys = mos.dataset(id)?;
+    }
+    Ok(Some(written))
 }
 
 fn origin(inner: &Inner, info: &DatasetInfo) -> Result<Option<String>> {
@@ -392,7 +434,12 @@ fn settings_by(
         Err(source) => return Err(Error::corrupt(info.dir_id)(source)),
     };
     let copies = value("copies")?.clamp(1, 3) as u8;
-    let extra = u8::from(value("redundant_metadata")? < 2);
+    let redundant = match value("redundant_metadata")? {
+        0 => Redundant::All,
+        1 => Redundant::Most,
+        2 => Redundant::Some,
+        _ => Redundant::None,
+    };
     let record_max = if enabled(&features::LARGE_BLOCKS) { props::BLOCK_MAX } else { props::BLOCK_MAX_PLAIN };
     let slots = match (enabled(&features::LARGE_DNODE), value("dnodesize")?) {
         (false, _) | (true, 0) => 1,
@@ -409,8 +456,6 @@ fn settings_by(
         posix_acl: value("acltype")? == 1,
         dnode_slots: slots,
         read_only: value("readonly")? != 0,
-        refquota: stored_number(inner, info, "refquota")?,
-        refreservation: stored_number(inner, info, "refreservation")?,
         cache_data: value("primarycache")? == 2,
     };
     let policy = Policy {
@@ -418,7 +463,7 @@ fn settings_by(
         metadata_compression: on,
         checksum,
         copies,
-        metadata_copies: (copies + extra).min(3),
+        redundant,
         embed: active(&features::EMBEDDED_DATA),
         hole_birth: active(&features::HOLE_BIRTH),
     };

@@ -70,14 +70,14 @@ impl Syncing<'_> {
         for (name, value) in local {
             self.set_snapshot_property(id, name, Some(value))?;
         }
-        Ok(())
+        self.count_snapshot(dir_id, leaf, 1)
     }
 
     /// `refreservation` of a directory's head, in bytes.
     pub(crate) fn refreservation(&self, dir: ObjectId) -> Result<u64> {
         let mos = self.mos();
-        let props = mos.object(mos.dir(dir)?.props_zap)?;
-        Ok(zap::lookup_u64(&props, b"refreservation")?.unwrap_or(0))
+        let props = mos.dir(dir)?.props_zap;
+        Ok(properties::number_here(mos, props, "refreservation")?.unwrap_or(0))
     }
 
     /// Marks `to` with the per-dataset features that `from` is marked with.
@@ -197,7 +197,7 @@ impl Syncing<'_> {
                 mos.free(&self.tx, object)?;
             }
         }
-        Ok(())
+        self.count_snapshot(dir_id, leaf, -1)
     }
 
     /// Takes an open dataset out of the table, unless somebody uses it.

@@ -30,6 +30,8 @@ pub enum PropertyError {
     SpecialSmallBlocks,
     #[error("use 'none' to disable quota/refquota")]
     QuotaZero,
+    #[error("'{name}' does not apply to datasets of this type")]
+    OwnerQuotaWrongType { name: String },
     #[error("'{name}' has an invalid user/group name")]
     QuotaName { name: String },
     #[error("'volsize' cannot be zero")]

@@ -1,0 +1,209 @@
+//! Limits of datasets: which quota and reservation is possible now, and how many file systems and snapshots lie
+//! below a directory.
+//!
+//! Source: docs/format/06-mos-dsl.md §3, §8.3, §8.5, §9.
+
+use dmu::zap;
+use format::features;
+use format::zap::Value;
+use format::{ObjectId, ObjectType};
+
+use super::lookup;
+use super::promises::charged_above;
+use crate::mos::Mos;
+use crate::pool::Inner;
+use crate::props::{self, PropertyError};
+use crate::sync::Syncing;
+use crate::{Error, Result};
+
+/// Properties that hold bytes for or from a dataset. They are set on what exists, never while it is made.
+pub(crate) const SPACE: [&str; 4] = ["quota", "refquota", "reservation", "refreservation"];
+
+/// File systems below a directory.
+const FILESYSTEMS: &str = "com.joyent:filesystem_count";
+/// Snapshots of a directory's dataset and of all below.
+const SNAPSHOTS: &str = "com.joyent:snapshot_count";
+
+/// Bytes of metadata that a change of the DSL is taken to write per object it touches.
+const OBJECT_COST: u64 = 16 << 10;
+/// Copies of metadata in the MOS.
+const MOS_COPIES: u64 = 3;
+
+/// How many file systems and snapshots lie below a directory, where that is kept.
+pub(crate) fn counts(mos: &Mos, dir: ObjectId) -> Result<Option<[u64; 2]>> {
+    let object = mos.object(dir)?;
+    if object.object_type() != ObjectType::ZAP_METADATA {
+        return Ok(None);
+    }
+    let Some(filesystems) = zap::lookup_u64(&object, FILESYSTEMS.as_bytes())? else { return Ok(None) };
+    let snapshots = zap::lookup_u64(&object, SNAPSHOTS.as_bytes())?.unwrap_or(0);
+    Ok(Some([filesystems, snapshots]))
+}
+
+/// Refuses a change that touches `objects` objects of the DSL when the pool is full.
+pub(crate) fn check_room(inner: &Inner, objects: u64) -> Result<()> {
+    let used = inner.mos.dir(lookup::root_dir(&inner.mos)?)?.used_bytes;
+    if used.saturating_add(objects * OBJECT_COST * MOS_COPIES) > inner.usable(false) {
+        return Err(Error::NoSpace);
+    }
+    Ok(())
+}
+
+impl Syncing<'_> {
+    /// Refuses a quota below what is in use or reserved, and a reservation of more than is available.
+    pub(crate) fn check_limit(&self, dir_id: ObjectId, name: &str, bytes: u64) -> Result<()> {
+        let (mos, inner) = (self.mos(), self.inner);
+        let dir = mos.dir(dir_id)?;
+        let below_use = Err(Error::Property(PropertyError::BelowUse));
+        let above_space = Err(Error::Property(PropertyError::AboveSpace));
+        match name {
+            "quota" if bytes != 0 && (bytes < dir.used_bytes || bytes < dir.reserved) => below_use,
+            "reservation" => {
+                let available = match dir.parent {
+                    ObjectId(0) => inner.usable(false).saturating_sub(dir.used_bytes),
+                    parent => lookup::dir_available(inner, parent)?,
+                };
+                let more = bytes.max(dir.used_bytes).saturating_sub(dir.used_bytes.max(dir.reserved));
+                let over_quota = dir.quota > 0 && bytes > dir.quota;
+                if more > 0 && (more > available || over_quota) { above_space } else { Ok(()) }
+            }
+            "refquota" | "refreservation" if dir.head_dataset.0 != 0 => {
+                let own = lookup::own(mos, dir_id, dir.head_dataset)?;
+                if name == "refquota" {
+                    let too_small = bytes != 0 && (bytes < own.referenced || bytes < own.refreservation);
+                    return if too_small { below_use } else { Ok(()) };
+                }
+                let more = bytes.max(own.unique).saturating_sub(own.unique.max(own.refreservation));
+                let over_quota = own.refquota > 0 && bytes > own.refquota;
+                let above = more > 0 && (more > lookup::dir_available(inner, dir_id)? || over_quota);
+                if above { above_space } else { Ok(()) }
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Refuses to move a directory that its parent is charged `bytes` for where quotas do not allow it.
+    pub(crate) fn check_move(&self, from: ObjectId, to: ObjectId, bytes: u64) -> Result<()> {
+        let mos = self.mos();
+        let (old, new) = (lookup::chain(mos, from)?, lookup::chain(mos, to)?);
+        let common = *old.iter().find(|id| new.contains(id)).expect("the root is above all");
+        let mut freed = bytes;
+        for id in old.into_iter().take_while(|id| *id != common) {
+            let dir = mos.dir(id)?;
+            freed = charged_above(dir.reserved, dir.used_bytes.saturating_sub(freed), freed);
+        }
+        let mut taken = bytes;
+        for id in new.into_iter().take_while(|id| *id != common) {
+            let dir = mos.dir(id)?;
+            if dir.quota > 0 && dir.used_bytes.saturating_add(taken) > dir.quota {
+                return Err(Error::NoSpace);
+            }
+            taken = charged_above(dir.reserved, dir.used_bytes, taken);
+        }
+        if taken > freed && taken - freed > lookup::dir_available(self.inner, common)? {
+            return Err(Error::NoSpace);
+        }
+        Ok(())
+    }
+
+    /// Before a limit on the number of file systems or snapshots is set: counts from now on.
+    pub(crate) fn start_counting(&mut self, dir: ObjectId, value: Option<&props::Value>) -> Result<()> {
+        if !matches!(value, Some(props::Value::Number(limit)) if *limit != props::UNLIMITED) {
+            return Ok(());
+        }
+        let features = self.state.features.as_mut().filter(|f| f.is_enabled(&features::FILESYSTEM_LIMITS));
+        let features = features.ok_or(Error::Property(PropertyError::NeedsFeature))?;
+        if !features.is_active(&features::FILESYSTEM_LIMITS) {
+            features.adjust(&self.tx, &features::FILESYSTEM_LIMITS, 1)?;
+        }
+        self.count_below(dir).map(drop)
+    }
+
+    /// Whether anybody counts in this pool.
+    fn is_counting(&self) -> bool {
+        self.state.features.as_ref().is_some_and(|f| f.is_active(&features::FILESYSTEM_LIMITS))
+    }
+
+    /// Notes how many file systems and snapshots lie below `dir` where that is not known yet.
+    fn count_below(&mut self, dir: ObjectId) -> Result<[u64; 2]> {
+        let mos = self.mos();
+        if let Some(known) = counts(mos, dir)? {
+            return Ok(known);
+        }
+        let mut sums = [0, 0];
+        for (_, child) in lookup::children(mos, dir)? {
+            let [filesystems, snapshots] = self.count_below(child)?;
+            sums[0] += filesystems + 1;
+            sums[1] += snapshots;
+        }
+        sums[1] += own_snapshots(mos, dir)?;
+        self.note_counts(dir, sums)?;
+        Ok(sums)
+    }
+
+    fn note_counts(&mut self, dir: ObjectId, counts: [u64; 2]) -> Result<()> {
+        self.zapify(dir)?;
+        let object = self.mos().object(dir)?;
+        for (key, count) in [FILESYSTEMS, SNAPSHOTS].into_iter().zip(counts) {
+            zap::update(&object, &self.tx, key.as_bytes(), &Value::from_u64(count))?;
+        }
+        Ok(())
+    }
+
+    /// A new file system in `dir`, below `parent`: it counts for all above that count.
+    pub(crate) fn count_new_dir(&mut self, dir: ObjectId, parent: ObjectId) -> Result<()> {
+        if self.is_counting() {
+            self.note_counts(dir, [0, 0])?;
+            self.adjust_counts(parent, [1, 0])?;
+        }
+        Ok(())
+    }
+
+    /// A snapshot called `leaf` more or less in `dir`. Temporary ones do not count.
+    pub(crate) fn count_snapshot(&mut self, dir: ObjectId, leaf: &str, by: i64) -> Result<()> {
+        if leaf.starts_with('%') { Ok(()) } else { self.adjust_counts(dir, [0, by]) }
+    }
+
+    /// Adds to the counts of file systems and snapshots of `dir` and of all above, as far up as these are kept.
+    pub(crate) fn adjust_counts(&mut self, dir: ObjectId, by: [i64; 2]) -> Result<()> {
+        if !self.is_counting() {
+            return Ok(());
+        }
+        let mos = self.mos();
+        for id in lookup::chain(mos, dir)? {
+            let Some(before) = counts(mos, id)? else { break };
+            let after = [before[0].wrapping_add_signed(by[0]), before[1].wrapping_add_signed(by[1])];
+            self.note_counts(id, after)?;
+        }
+        Ok(())
+    }
+
+    /// What moves with `dir` to the new parent, in file systems and snapshots.
+    pub(crate) fn counts_to_move(&mut self, dir: ObjectId, new_parent: ObjectId) -> Result<[i64; 2]> {
+        if !self.is_counting() {
+            return Ok([0, 0]);
+        }
+        let mos = self.mos();
+        let known = match counts(mos, new_parent)? {
+            // Below a directory that counts, all count.
+            Some(_) => Some(self.count_below(dir)?),
+            None => counts(mos, dir)?,
+        };
+        let [filesystems, snapshots] = known.unwrap_or([0, 0]);
+        Ok([filesystems as i64 + 1, snapshots as i64])
+    }
+}
+
+/// Snapshots of a directory's head; temporary ones, whose names begin with `%`, do not count.
+pub(crate) fn own_snapshots(mos: &Mos, dir: ObjectId) -> Result<u64> {
+    let head = mos.dir(dir)?.head_dataset;
+    if head.0 == 0 {
+        return Ok(0);
+    }
+    let names = mos.object(mos.dataset(head)?.snapnames_zap)?;
+    let mut count = 0;
+    for entry in zap::entries(&names) {
+        count += u64::from(!entry?.name.starts_with(b"%"));
+    }
+    Ok(count)
+}
