@@ -204,6 +204,7 @@ impl Filesystem {
         if self.inner.projects {
             assign_project(&mut znode, Some(&parent));
         }
+        self.check_new_owners(None, &znode)?;
         let content = !data.is_empty();
         let mut block_size = SECTOR;
         if content {

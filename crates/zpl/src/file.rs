@@ -124,6 +124,7 @@ impl Filesystem {
         let mut at = offset;
         while at < end {
             let (object, mut znode) = self.file_for_change(id)?;
+            self.check_space(&znode)?;
             let step = WRITE_STEP.max(object.block_size());
             let until = ((at / step + 1) * step).min(end);
             let part = &data[(at - offset) as usize..(until - offset) as usize];
@@ -156,6 +157,7 @@ impl Filesystem {
         }
         let guard = self.inner.nodes.write(id);
         let (object, mut znode) = self.file_for_change(id)?;
+        self.check_space(&znode)?;
         let (old, max) = (object.block_size(), self.inner.dataset.settings().record_size);
         let may_grow = znode.size <= old && object.max_blkid() == 0;
         let block = if may_grow { grown_block(old, end.max(znode.size), max).unwrap_or(old) } else { old };

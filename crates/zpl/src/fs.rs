@@ -1,7 +1,7 @@
 //! An open file system.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::{Arc, Mutex, MutexGuard, RwLock};
 
 use dmu::{Object, Objset, zap};
 use format::objset::{FLAG_PROJECT_QUOTA, ObjsetType};
@@ -12,6 +12,7 @@ use pool::{Dataset, Hold, Tx};
 
 use crate::attributes::{self, Attributes};
 use crate::locks::Locks;
+use crate::quota::Quotas;
 use crate::{Error, Result};
 
 /// Number of the master node.
@@ -50,6 +51,7 @@ pub(crate) struct Inner {
     pub(crate) normalization: u64,
     pub(crate) case: Case,
     pub(crate) utf8_only: bool,
+    pub(crate) quotas: RwLock<Option<Arc<Quotas>>>,
     /// New files and directories get a project id.
     pub(crate) projects: bool,
     /// Of directories, for changes of their entries.
@@ -99,6 +101,7 @@ impl Filesystem {
             normalization: value(master::NORMALIZATION)?.unwrap_or(0),
             case,
             utf8_only: value(master::UTF8ONLY)?.unwrap_or(0) != 0,
+            quotas: RwLock::default(),
             projects: phys.flags & FLAG_PROJECT_QUOTA != 0,
             names: Locks::new(),
             nodes: Locks::new(),

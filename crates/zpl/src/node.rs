@@ -177,6 +177,7 @@ impl Filesystem {
             }
         }
         let (object, mut znode) = self.node_for_change(id)?;
+        let before = znode.clone();
         let mut xattr_form = None;
         if let Some(mode) = set.mode {
             znode.mode = znode.mode & znode::S_IFMT | u64::from(mode & 0o7777);
@@ -204,6 +205,7 @@ impl Filesystem {
             znode.projid = Some(projid);
             znode.flags |= pflags::PROJID;
         }
+        self.check_new_owners(Some(&before), &znode)?;
         znode.ctime = set.ctime.unwrap_or_else(|| self.now());
         count_change(&mut znode);
         let tx = self.begin(Hold::write(ATTRIBUTE_COST))?;

@@ -113,12 +113,14 @@ impl Filesystem {
         let block = object.block_size();
         let end = offset + buf.len() as u64;
         let blkids = offset / block..end.div_ceil(block);
+        // primarycache: what is not to stay does not enter.
+        let keep = self.inner.dataset.settings().cache_data;
         if blkids.end - blkids.start <= 1 {
-            return Ok(object.read(offset, buf)?);
+            return Ok(if keep { object.read(offset, buf)? } else { object.read_once(offset, buf)? });
         }
         let read = |blkid: u64| {
             let whole = blkid * block >= offset && (blkid + 1) * block <= end;
-            let record = if whole { object.block_once(blkid) } else { object.block(blkid) };
+            let record = if whole || !keep { object.block_once(blkid) } else { object.block(blkid) };
             (blkid, record)
         };
         let copy = |(blkid, record): (u64, dmu::Result<Record>)| {

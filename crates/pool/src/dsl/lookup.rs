@@ -326,18 +326,6 @@ pub(crate) fn dir_available(inner: &Inner, id: ObjectId) -> Result<u64> {
     Ok(above.saturating_add(reserved).min(unlimited(dir.quota).saturating_sub(dir.used_bytes)))
 }
 
-/// Whether a directory or one above it has a quota.
-pub(crate) fn has_quota(inner: &Inner, mut id: ObjectId) -> Result<bool> {
-    while id.0 != 0 {
-        let dir = inner.mos.dir(id)?;
-        if dir.quota > 0 {
-            return Ok(true);
-        }
-        id = dir.parent;
-    }
-    Ok(false)
-}
-
 /// Bytes available to the dataset itself.
 pub(crate) fn available(
     inner: &Inner,

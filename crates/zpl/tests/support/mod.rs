@@ -103,9 +103,40 @@ impl Bed {
         self.pool = Some(pool);
     }
 
+    pub fn pool(&self) -> &Pool {
+        self.pool.as_ref().unwrap()
+    }
+
     pub fn set_record_size(&self, bytes: u64) {
-        let value = ("recordsize".to_owned(), Some(Value::Number(bytes)));
-        self.pool.as_ref().unwrap().set_properties("tank/fs", vec![value]).unwrap();
+        self.set("tank/fs", "recordsize", bytes).unwrap();
+    }
+
+    pub fn set(&self, dataset: &str, name: &str, value: u64) -> pool::Result<()> {
+        self.pool().set_properties(dataset, vec![(name.to_owned(), Some(Value::Number(value)))])
+    }
+
+    /// A property that is a number.
+    pub fn get(&self, dataset: &str, name: &str) -> u64 {
+        let info = self.pool().dataset(dataset).unwrap();
+        match self.pool().property(&info, pool::props::dataset::parse(name).unwrap()).unwrap() {
+            Some((Value::Number(number), _)) => number,
+            other => panic!("{dataset} {name}: {other:?}"),
+        }
+    }
+
+    /// One more file system, open.
+    pub fn filesystem(&self, name: &str, properties: &[(&str, u64)]) -> pool::Result<Filesystem> {
+        let local = properties.iter().map(|&(name, value)| (name.to_owned(), Value::Number(value))).collect();
+        let new = new_filesystem(self.pool().host(), 0, 0);
+        self.pool().create_filesystem(name, local, new, zpl::initialiser())?;
+        Ok(Filesystem::open(self.pool().open(name)?).unwrap())
+    }
+
+    /// Nothing wrong with the pool: checksums, space, sums.
+    pub fn expect_clean(&self) {
+        let mut findings = Vec::new();
+        pool::check::check(self.pool(), &mut |finding| findings.push(finding.to_string())).unwrap();
+        assert!(findings.is_empty(), "{findings:#?}");
     }
 
     /// Nothing wrong with names, links, sizes and accounts.

@@ -1,0 +1,325 @@
+//! Space and objects by user, group and project, and the quotas on them.
+//!
+//! From:   the accounting ZAPs, which `dmu` keeps as it syncs; quota ZAPs at the master node.
+//! To:     whoever writes, and `zfs userspace`.
+//! Source: docs/format/07-zpl-sa.md §1, §8.
+//!
+//! Quotas are judged by what the last sync counted, as in OpenZFS: a writer may go over by what fits in a txg.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use dmu::{NewObject, Object, Special, zap};
+use format::objset::{FLAG_PROJECT_QUOTA, FLAG_USER_ACCOUNTING, FLAG_USEROBJ_ACCOUNTING};
+use format::zap::Value;
+use format::znode::{Znode, master};
+use format::{ObjectId, ObjectType};
+use pool::Hold;
+
+use crate::fs::{MASTER_NODE, NAME_COST};
+use crate::{Error, Filesystem, Result};
+
+/// Names of objects' counts begin so in the accounting ZAPs.
+const OBJECTS: &str = "obj-";
+/// Project of whatever belongs to none: it has no quota.
+const NO_PROJECT: u64 = 0;
+
+/// Who space is counted for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Owner {
+    /// By uid.
+    User,
+    /// By gid.
+    Group,
+    /// By project id.
+    Project,
+}
+
+impl Owner {
+    /// All of them, in on-disk order.
+    pub const ALL: [Owner; 3] = [Owner::User, Owner::Group, Owner::Project];
+
+    fn special(self) -> Special {
+        Special::ALL[self as usize]
+    }
+
+    /// The master node's entry for quotas, and for that of whoever has none.
+    const fn keys(self, amount: Amount) -> (&'static str, &'static str) {
+        match (self, amount) {
+            (Owner::User, Amount::Bytes) => (master::USERQUOTA, "defaultuserquota"),
+            (Owner::Group, Amount::Bytes) => (master::GROUPQUOTA, "defaultgroupquota"),
+            (Owner::Project, Amount::Bytes) => (master::PROJECTQUOTA, "defaultprojectquota"),
+            (Owner::User, Amount::Objects) => (master::USEROBJQUOTA, "defaultuserobjquota"),
+            (Owner::Group, Amount::Objects) => (master::GROUPOBJQUOTA, "defaultgroupobjquota"),
+            (Owner::Project, Amount::Objects) => (master::PROJECTOBJQUOTA, "defaultprojectobjquota"),
+        }
+    }
+}
+
+/// What is counted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Amount {
+    /// Space taken, in bytes.
+    Bytes,
+    /// Files, directories and so on.
+    Objects,
+}
+
+impl Amount {
+    const ALL: [Amount; 2] = [Amount::Bytes, Amount::Objects];
+
+    fn used_key(self, id: u64) -> String {
+        match self {
+            Amount::Bytes => format!("{id:x}"),
+            Amount::Objects => format!("{OBJECTS}{id:x}"),
+        }
+    }
+}
+
+/// What one user, group or project uses and may use; `None` where the file system has no such entry.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Usage {
+    /// Space taken, in bytes.
+    pub bytes: Option<u64>,
+    /// Objects.
+    pub objects: Option<u64>,
+    /// Quota of bytes of its own.
+    pub byte_quota: Option<u64>,
+    /// Quota of objects of its own.
+    pub object_quota: Option<u64>,
+}
+
+/// The quotas in effect, as of a revision of the dataset's settings.
+#[derive(Default)]
+pub(crate) struct Quotas {
+    revision: u64,
+    /// By owner and amount: the ZAP, and the quota of whoever is not in it.
+    limits: [[(Option<Arc<Object>>, u64); 2]; 3],
+    any: bool,
+}
+
+impl Filesystem {
+    /// The quotas as they are set now.
+    fn quotas(&self) -> Result<Arc<Quotas>> {
+        const WHY: &str = "no code panics while holding the quotas";
+        let revision = self.inner.dataset.revision();
+        let known = self.inner.quotas.read().expect(WHY).clone();
+        if let Some(known) = known.filter(|known| known.revision == revision) {
+            return Ok(known);
+        }
+        let node = self.inner.objset.object(MASTER_NODE)?;
+        let mut quotas = Quotas { revision, ..Quotas::default() };
+        for owner in Owner::ALL {
+            for amount in Amount::ALL {
+                let (key, default) = owner.keys(amount);
+                let object = match zap::lookup_u64(&node, key.as_bytes())?.filter(|&id| id != 0) {
+                    Some(id) => Some(self.inner.objset.object(ObjectId(id))?),
+                    None => None,
+                };
+                let default = zap::lookup_u64(&node, default.as_bytes())?.unwrap_or(0);
+                quotas.any |= object.is_some() || default > 0;
+                quotas.limits[owner as usize][amount as usize] = (object, default);
+            }
+        }
+        let quotas = Arc::new(quotas);
+        *self.inner.quotas.write().expect(WHY) = Some(quotas.clone());
+        Ok(quotas)
+    }
+
+    fn is_counted(&self, owner: Owner, amount: Amount) -> bool {
+        let flags = self.inner.objset.synced_root().0.flags;
+        let needed = match amount {
+            Amount::Bytes => FLAG_USER_ACCOUNTING,
+            Amount::Objects => FLAG_USER_ACCOUNTING | FLAG_USEROBJ_ACCOUNTING,
+        } | if owner == Owner::Project { FLAG_PROJECT_QUOTA } else { 0 };
+        flags & needed == needed
+    }
+
+    fn used(&self, owner: Owner, amount: Amount, id: u64) -> Result<u64> {
+        match self.inner.objset.special(owner.special()) {
+            Some(object) => Ok(zap::lookup_u64(&object, amount.used_key(id).as_bytes())?.unwrap_or(0)),
+            None => Ok(0),
+        }
+    }
+
+    fn quota_in(&self, quotas: &Quotas, owner: Owner, amount: Amount, id: u64) -> Result<u64> {
+        let (object, default) = &quotas.limits[owner as usize][amount as usize];
+        let own = match object {
+            Some(object) => zap::lookup_u64(object, format!("{id:x}").as_bytes())?,
+            None => None,
+        };
+        Ok(own.unwrap_or(*default))
+    }
+
+    /// Whether `id` has used up its quota of `amount`.
+    fn is_over(&self, quotas: &Quotas, owner: Owner, amount: Amount, id: u64) -> Result<bool> {
+        if owner == Owner::Project && (id == NO_PROJECT || !self.inner.projects) {
+            return Ok(false);
+        }
+        let quota = self.quota_in(quotas, owner, amount, id)?;
+        Ok(quota > 0 && self.used(owner, amount, id)? >= quota)
+    }
+
+    /// Refuses to write into a file whose owners have used up their space.
+    pub(crate) fn check_space(&self, znode: &Znode) -> Result<()> {
+        self.check_owners(&Amount::ALL[..1], owners_of(znode))
+    }
+
+    /// Refuses to give `znode` to owners, new or old, that have used up their space or number of objects.
+    pub(crate) fn check_new_owners(&self, before: Option<&Znode>, znode: &Znode) -> Result<()> {
+        let before = before.map(owners_of);
+        let changed = owners_of(znode).into_iter().filter(|owner| before.is_none_or(|b| !b.contains(owner)));
+        self.check_owners(&Amount::ALL, changed)
+    }
+
+    fn check_owners(&self, amounts: &[Amount], owners: impl IntoIterator<Item = (Owner, u64)>) -> Result<()> {
+        let quotas = self.quotas()?;
+        if !quotas.any {
+            return Ok(());
+        }
+        for (owner, id) in owners {
+            for amount in amounts {
+                if self.is_over(&quotas, owner, *amount, id)? {
+                    return Err(Error::Quota);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether the file system counts space by user and group, and by project.
+    #[must_use]
+    pub fn counts_space(&self, owner: Owner) -> bool {
+        self.is_counted(owner, Amount::Bytes)
+    }
+
+    /// What one user, group or project uses, as of the last sync.
+    ///
+    /// # Errors
+    /// [`Error::Unsupported`] where it is not counted; what cannot be read.
+    pub fn usage(&self, owner: Owner, amount: Amount, id: u64) -> Result<u64> {
+        if !self.is_counted(owner, amount) {
+            return Err(Error::Unsupported("space by owner in this file system"));
+        }
+        self.used(owner, amount, id)
+    }
+
+    /// The quota that one user, group or project has of its own; 0: none.
+    ///
+    /// # Errors
+    /// If it cannot be read.
+    pub fn quota(&self, owner: Owner, amount: Amount, id: u64) -> Result<u64> {
+        let quotas = self.quotas()?;
+        match &quotas.limits[owner as usize][amount as usize].0 {
+            Some(object) => Ok(zap::lookup_u64(object, format!("{id:x}").as_bytes())?.unwrap_or(0)),
+            None => Ok(0),
+        }
+    }
+
+    /// Everybody who uses something or has a quota, by number. Numbers beyond 32 bits stand for users of other
+    /// domains (their index in the upper half).
+    ///
+    /// # Errors
+    /// [`Error::Unsupported`] where it is not counted; what cannot be read.
+    pub fn usage_by(&self, owner: Owner) -> Result<BTreeMap<u64, Usage>> {
+        if !self.is_counted(owner, Amount::Bytes) {
+            return Err(Error::Unsupported("space by owner in this file system"));
+        }
+        let mut found: BTreeMap<u64, Usage> = BTreeMap::new();
+        if let Some(object) = self.inner.objset.special(owner.special()) {
+            for entry in zap::entries(&object) {
+                let entry = entry?;
+                let name = String::from_utf8_lossy(&entry.name).into_owned();
+                let (id, objects) = match name.strip_prefix(OBJECTS) {
+                    Some(id) => (id, true),
+                    None => (name.as_str(), false),
+                };
+                let Ok(id) = u64::from_str_radix(id, 16) else { continue };
+                let usage = found.entry(id).or_default();
+                *(if objects { &mut usage.objects } else { &mut usage.bytes }) = entry.number();
+            }
+        }
+        let quotas = self.quotas()?;
+        for amount in Amount::ALL {
+            let Some(object) = &quotas.limits[owner as usize][amount as usize].0 else { continue };
+            for entry in zap::entries(object) {
+                let entry = entry?;
+                let Ok(id) = u64::from_str_radix(&String::from_utf8_lossy(&entry.name), 16) else { continue };
+                let usage = found.entry(id).or_default();
+                match amount {
+                    Amount::Bytes => usage.byte_quota = entry.number(),
+                    Amount::Objects => usage.object_quota = entry.number(),
+                }
+            }
+        }
+        Ok(found)
+    }
+
+    /// Sets the quota of one user, group or project; 0 takes it away.
+    ///
+    /// # Errors
+    /// [`Error::Unsupported`] where this is not counted; [`Error::ReadOnly`], [`Error::NoSpace`].
+    pub fn set_quota(&self, owner: Owner, amount: Amount, id: u64, quota: u64) -> Result<()> {
+        self.attributes()?;
+        if !self.is_counted(owner, amount) {
+            return Err(Error::Unsupported("quotas by owner in this file system"));
+        }
+        let node = self.inner.objset.object(MASTER_NODE)?;
+        let _node = self.inner.nodes.write(MASTER_NODE);
+        let (key, _) = owner.keys(amount);
+        let known = zap::lookup_u64(&node, key.as_bytes())?.filter(|&id| id != 0);
+        if known.is_none() && quota == 0 {
+            return Ok(());
+        }
+        let salt = self.inner.dataset.host().entropy.u64();
+        let tx = self.begin(Hold::write(NAME_COST))?;
+        let object = match known {
+            Some(known) => self.inner.objset.object(ObjectId(known))?,
+            None => {
+                let new = NewObject::plain(ObjectType::USERGROUP_QUOTA);
+                let object = self.inner.objset.create_object(&tx, new)?;
+                zap::create(&object, &tx, salt, 0)?;
+                zap::update(&node, &tx, key.as_bytes(), &Value::from_u64(object.id().0))?;
+                object
+            }
+        };
+        let name = format!("{id:x}");
+        match quota {
+            0 => match zap::remove(&object, &tx, name.as_bytes()) {
+                Ok(()) | Err(dmu::Error::NoEntry) => {}
+                Err(error) => return Err(error.into()),
+            },
+            quota => zap::update(&object, &tx, name.as_bytes(), &Value::from_u64(quota))?,
+        }
+        drop(tx);
+        self.inner.dataset.revise();
+        Ok(())
+    }
+
+    /// Sets the quota of all users, groups or projects without one of their own; 0 takes it away.
+    ///
+    /// # Errors
+    /// [`Error::ReadOnly`], [`Error::NoSpace`].
+    pub fn set_default_quota(&self, owner: Owner, amount: Amount, quota: u64) -> Result<()> {
+        self.attributes()?;
+        let node = self.inner.objset.object(MASTER_NODE)?;
+        let _node = self.inner.nodes.write(MASTER_NODE);
+        let (_, key) = owner.keys(amount);
+        let tx = self.begin(Hold::write(NAME_COST))?;
+        match quota {
+            0 => match zap::remove(&node, &tx, key.as_bytes()) {
+                Ok(()) | Err(dmu::Error::NoEntry) => {}
+                Err(error) => return Err(error.into()),
+            },
+            quota => zap::update(&node, &tx, key.as_bytes(), &Value::from_u64(quota))?,
+        }
+        drop(tx);
+        self.inner.dataset.revise();
+        Ok(())
+    }
+}
+
+fn owners_of(znode: &Znode) -> [(Owner, u64); 3] {
+    let project = znode.projid.unwrap_or(NO_PROJECT);
+    [(Owner::User, znode.uid), (Owner::Group, znode.gid), (Owner::Project, project)]
+}
