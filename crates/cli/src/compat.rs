@@ -5,6 +5,7 @@
 
 pub(crate) mod dataset_values;
 mod features;
+pub(crate) mod owner_quota;
 mod pool_values;
 mod repeat;
 mod select;
@@ -14,13 +15,18 @@ mod zfs_destroy;
 mod zfs_get;
 mod zfs_hold;
 mod zfs_list;
+mod zfs_project;
+mod zfs_rewrite;
 mod zfs_snapshot;
+mod zfs_userspace;
 mod zpool_create;
 mod zpool_import;
 mod zpool_list;
 mod zpool_misc;
 mod zpool_props;
 mod zpool_status;
+
+use pool::props::dataset::Owner;
 
 use crate::args::{ArgError, Parsed};
 use crate::messages::Failure;
@@ -135,12 +141,17 @@ fn run(call: &Call, console: &mut Console) -> Result<(), Failure> {
         (Program::Zfs, "holds") => zfs_hold::show(call, console),
         (Program::Zfs, "inherit") => zfs_change::inherit(call, console),
         (Program::Zfs, "list") => zfs_list::run(call, console),
+        (Program::Zfs, "groupspace") => zfs_userspace::run(call, console, Owner::Group),
+        (Program::Zfs, "project") => zfs_project::run(call, console),
+        (Program::Zfs, "projectspace") => zfs_userspace::run(call, console, Owner::Project),
+        (Program::Zfs, "rewrite") => zfs_rewrite::run(call, console),
         (Program::Zfs, "release") => zfs_hold::change(call, console, true),
         (Program::Zfs, "rename") => zfs_change::rename(call),
         (Program::Zfs, "rollback") => zfs_snapshot::rollback(call),
         (Program::Zfs, "set") => zfs_change::set(call, console),
         (Program::Zfs, "snapshot") => zfs_snapshot::snapshot(call, console),
         (Program::Zfs, "upgrade") => zfs_change::upgrade(call, console),
+        (Program::Zfs, "userspace") => zfs_userspace::run(call, console, Owner::User),
         (program, name) => {
             Err(Failure::refused(format!("cenote: not supported yet: {} {name}", program.name())))
         }

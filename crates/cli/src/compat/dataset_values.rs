@@ -7,9 +7,12 @@ use format::compression::CompressionSetting;
 use format::features::{self, Feature};
 use format::{ChecksumKind, Compression};
 use pool::props::dataset::{self as props, Asked};
-use pool::props::{BLOCK_MAX, BLOCK_MAX_PLAIN, DatasetKind, Property, PropertyError, Source, Value, names};
+use pool::props::{
+    BLOCK_MAX, BLOCK_MAX_PLAIN, DatasetKind, Property, PropertyError, Source, Value, names, number,
+};
 use pool::{DatasetInfo, FeatureState, NewFilesystem, Pool};
 
+use super::owner_quota;
 use crate::dates;
 
 /// Why a value is refused.
@@ -34,6 +37,8 @@ pub struct Creation {
     pub local: Vec<(String, Value)>,
     /// What is fixed for ever at its creation.
     pub filesystem: NewFilesystem,
+    /// Quotas that it keeps itself, by name.
+    pub quotas: Vec<(String, u64)>,
 }
 
 /// Reads the properties of a new file system. `parent` is where it would inherit from; `enabled` tells which
@@ -46,14 +51,15 @@ pub fn creation(
     parent: Option<(&Pool, &DatasetInfo)>,
     enabled: &dyn Fn(&Feature) -> bool,
 ) -> Result<Creation, Refusal> {
-    let mut local = Vec::new();
+    let (mut local, mut quotas) = (Vec::new(), Vec::new());
     let mut fixed: [Option<u64>; 3] = [None; 3];
     let mut encryption = false;
     let mut key_words = Vec::new();
     for &(word, text) in assignments {
         let Some(property) = props::parse(word) else {
-            if let Some(Asked::Account(_)) = props::ask(word) {
-                return refuse(format!("setting '{word}' is not supported yet"));
+            if let Some(quota) = owner_quota::parse(word, text, DatasetKind::Filesystem)? {
+                quotas.push((word.to_owned(), quota));
+                continue;
             }
             names::check_user_property(word, text)?;
             local.push((word.to_owned(), Value::Text(text.to_owned())));
@@ -66,6 +72,7 @@ pub fn creation(
             ("casesensitivity", Value::Number(n)) => fixed[0] = Some(*n),
             ("normalization", Value::Number(n)) => fixed[1] = Some(*n),
             ("utf8only", Value::Number(n)) => fixed[2] = Some(*n),
+            (name, Value::Number(n)) if owner_quota::is_default(name) => quotas.push((name.to_owned(), *n)),
             ("version", Value::Number(5)) => {}
             ("version", _) => return refuse("file systems of a version below 5 are not supported yet"),
             ("encryption", Value::Number(n)) => encryption = *n != 0 && *n != 2,
@@ -106,7 +113,7 @@ pub fn creation(
         casesensitivity: fixed[0].unwrap_or_else(|| inherited("casesensitivity")),
         project_quota: enabled(&features::PROJECT_QUOTA),
     };
-    Ok(Creation { local, filesystem })
+    Ok(Creation { local, filesystem, quotas })
 }
 
 /// What holds for a value on any file system of a pool with these features.
@@ -115,9 +122,6 @@ fn check_filesystem(
     value: &Value,
     enabled: &dyn Fn(&Feature) -> bool,
 ) -> Result<(), Refusal> {
-    if is_default_quota(property) {
-        return refuse(format!("setting '{}' is not supported yet", property.name));
-    }
     let needs = |feature: &Feature| if enabled(feature) { Ok(()) } else { Err(PropertyError::NeedsFeature) };
     let Value::Number(number) = *value else { return Ok(()) };
     match property.name {
@@ -166,8 +170,8 @@ pub fn change(
     text: &str,
 ) -> Result<Option<(String, Option<Value>)>, Refusal> {
     let Some(property) = props::parse(word) else {
-        if let Some(Asked::Account(_)) = props::ask(word) {
-            return refuse(format!("setting '{word}' is not supported yet"));
+        if let Some(quota) = owner_quota::parse(word, text, info.kind)? {
+            return Ok(Some((word.to_owned(), Some(Value::Number(quota)))));
         }
         names::check_user_property(word, text)?;
         return match info.kind {
@@ -180,9 +184,6 @@ pub fn change(
     if info.kind == DatasetKind::Filesystem {
         check_filesystem(property, &value, &enabled_in(pool))?;
     }
-    if let Value::Number(number) = value {
-        check_space(pool, info, property.name, number)?;
-    }
     match (property.name, &value) {
         ("version", Value::Number(n)) if *n < 5 => Err(PropertyError::Downgrade { at: 5 }.into()),
         ("version", _) => Ok(None),
@@ -192,48 +193,6 @@ pub fn change(
         ("keylocation", _) => Ok(None),
         ("volsize", _) => refuse("volumes are not supported yet"),
         _ => Ok(Some((property.name.to_owned(), Some(value)))),
-    }
-}
-
-/// `defaultuserquota` and its family: quotas of whoever has none of their own.
-fn is_default_quota(property: &Property) -> bool {
-    property.name.starts_with("default") && property.name.ends_with("quota")
-}
-
-/// Quotas may not fall below what is used, reservations not exceed what is there.
-fn check_space(pool: &Pool, info: &DatasetInfo, name: &str, number: u64) -> Result<(), Refusal> {
-    let (dir, phys) = (&info.dir, &info.phys);
-    let available = || -> u64 {
-        let property = props::parse("available").expect("the table has it");
-        match pool.property(info, property) {
-            Ok(Some((Value::Number(bytes), _))) => bytes,
-            _ => 0,
-        }
-    };
-    match name {
-        "quota" if number != 0 && (number < dir.used_bytes || number < dir.reserved) => {
-            Err(PropertyError::BelowUse.into())
-        }
-        "refquota" if number != 0 && number < phys.referenced_bytes => Err(PropertyError::BelowUse.into()),
-        "reservation" => {
-            let more = number.max(dir.used_bytes).saturating_sub(dir.used_bytes.max(dir.reserved));
-            let over_quota = dir.quota != 0 && number > dir.quota;
-            if more > 0 && (more > available() || over_quota) {
-                Err(PropertyError::AboveSpace.into())
-            } else {
-                Ok(())
-            }
-        }
-        "refreservation" => {
-            let more = number.saturating_sub(phys.unique_bytes).saturating_sub(dir.used_breakdown.refrsrv);
-            let over_quota = dir.quota != 0 && number > dir.quota;
-            if more > 0 && (more > available() || over_quota) {
-                Err(PropertyError::AboveSpace.into())
-            } else {
-                Ok(())
-            }
-        }
-        _ => Ok(()),
     }
 }
 
@@ -250,7 +209,7 @@ pub struct Shown {
 }
 
 impl Shown {
-    fn absent() -> Shown {
+    pub(super) fn absent() -> Shown {
         Shown { text: "-".to_owned(), human: "-".to_owned(), value: None, source: Source::None }
     }
 
@@ -268,7 +227,7 @@ pub fn show(pool: &Pool, info: &DatasetInfo, asked: &Asked, raw: bool) -> pool::
         Asked::Native(property) => match pool.property(info, property)? {
             Some((value, source)) => {
                 // These live in the file system itself, where nothing tells who set them.
-                let source = if is_default_quota(property) { Source::None } else { source };
+                let source = if owner_quota::is_default(property.name) { Source::None } else { source };
                 let human = dates::value(property, &value, false);
                 let text = if raw { dates::value(property, &value, true) } else { human.clone() };
                 Shown { text, human, value: Some(value), source }
@@ -279,6 +238,14 @@ pub fn show(pool: &Pool, info: &DatasetInfo, asked: &Asked, raw: bool) -> pool::
             Some((text, source)) => Shown::text(text, source),
             None => Shown::absent(),
         },
-        Asked::Account(_) | Asked::WrittenSince(_) => Shown::absent(),
+        Asked::Account(account) => owner_quota::show(pool, info, account, raw)?,
+        Asked::WrittenSince(snapshot) => match pool.written_since(info, snapshot)? {
+            Some(bytes) => {
+                let human = number::nice_bytes(bytes);
+                let text = if raw { bytes.to_string() } else { human.clone() };
+                Shown { text, human, value: Some(Value::Number(bytes)), source: Source::Local }
+            }
+            None => Shown::absent(),
+        },
     })
 }

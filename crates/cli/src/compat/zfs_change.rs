@@ -7,6 +7,7 @@ use pool::{DatasetInfo, Pool};
 
 use super::Call;
 use super::dataset_values::{self, Creation};
+use super::owner_quota;
 use super::select::{Kinds, Selection, dataset_failure};
 use crate::args::Assignments;
 use crate::messages::{Action, Failure, reason};
@@ -125,7 +126,8 @@ fn create_in(
     if parents {
         create_parents(pool, parent, &enabled).map_err(words_of)?;
     }
-    pool.create_filesystem(name, made.local, made.filesystem, zpl::initialiser()).map_err(words_of)
+    pool.create_filesystem(name, made.local, made.filesystem, zpl::initialiser()).map_err(words_of)?;
+    owner_quota::apply(pool, name, &made.quotas).map_err(|error| action.failed(error))
 }
 
 fn nearest_ancestor(pool: &Pool, name: &str) -> pool::Result<DatasetInfo> {
@@ -155,7 +157,7 @@ pub(super) fn create_parents(
         }
         let above = nearest_ancestor(pool, step)?;
         let made = dataset_values::creation(&[], Some((pool, &above)), enabled);
-        let Creation { local, filesystem } =
+        let Creation { local, filesystem, .. } =
             made.map_err(|error| pool::Error::Unsupported(error.to_string()))?;
         pool.create_filesystem(step, local, filesystem, zpl::initialiser())?;
     }
@@ -279,7 +281,19 @@ fn set_one(sessions: &mut Sessions, name: &str, own: &Assignments) -> Result<(),
     if values.is_empty() {
         return Ok(());
     }
-    pool.set_properties(name, values).map_err(|error| words(action, &error))
+    let (inside, values): (Vec<_>, Vec<_>) =
+        values.into_iter().partition(|(name, _)| owner_quota::is_kept_inside(name));
+    if !values.is_empty() {
+        pool.set_properties(name, values).map_err(|error| words(action, &error))?;
+    }
+    let quotas: Vec<(String, u64)> = inside
+        .into_iter()
+        .filter_map(|(name, value)| match value {
+            Some(Value::Number(quota)) => Some((name, quota)),
+            _ => None,
+        })
+        .collect();
+    owner_quota::apply(pool, name, &quotas).map_err(|error| action.failed(error))
 }
 
 /// Runs `zfs inherit`.

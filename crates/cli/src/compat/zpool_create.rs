@@ -15,6 +15,7 @@ use storage::host::{Access, Disk, FileDisk};
 
 use super::Call;
 use super::dataset_values::{self, Creation};
+use super::owner_quota;
 use crate::args::{Assignments, assignment};
 use crate::messages::{Action, Failure, reason};
 use crate::open;
@@ -85,7 +86,7 @@ pub fn run(call: &Call, console: &mut Console) -> Result<(), Failure> {
     })?;
     let enabled = |feature: &Feature| wanted.features.iter().any(|other| other.name == feature.name);
     let root: Vec<(&str, &str)> = filesystem.iter().map(|(n, v)| (n.as_str(), v.as_str())).collect();
-    let Creation { local, filesystem } =
+    let Creation { local, filesystem, quotas } =
         dataset_values::creation(&root, None, &enabled).map_err(|error| failed(&error))?;
     if open::known().read().map_err(open::NotOpen::from)?.iter().any(|pool| pool.name == *name) {
         return Err(failed(&reason::POOL_EXISTS));
@@ -121,7 +122,9 @@ pub fn run(call: &Call, console: &mut Console) -> Result<(), Failure> {
     };
     let made = Pool::create(spec, Options::default()).and_then(|pool| {
         let guid = pool.guid();
-        pool.export().map(|()| guid)
+        let kept = owner_quota::apply(&pool, name, &quotas);
+        let kept = kept.map_err(|refusal| pool::Error::Unsupported(refusal.to_string()));
+        kept.and_then(|()| pool.export()).map(|()| guid)
     });
     let guid = match made {
         Ok(guid) => guid,

@@ -23,6 +23,7 @@ use super::copy::{Engine, Node, Policy, Progress, Root, ToPool, io_words};
 use super::stop::Stop;
 use crate::args::{Assignments, assignment};
 use crate::compat::dataset_values::{self, Creation};
+use crate::compat::owner_quota;
 use crate::messages::Failure;
 use crate::out::Console;
 
@@ -62,7 +63,7 @@ pub fn run(mkfs: &Mkfs, console: &mut Console) -> Result<u8, Failure> {
         features::set("openzfs-2.1-linux").map(|set| set.features().collect()).unwrap_or_default();
     let has = |feature: &Feature| enabled.iter().any(|other| other.name == feature.name);
     let words: Vec<(&str, &str)> = given.iter().collect();
-    let Creation { local, mut filesystem } =
+    let Creation { local, mut filesystem, quotas } =
         dataset_values::creation(&words, None, &has).map_err(|error| failed(&error))?;
     if !mkfs.dir.is_dir() {
         return Err(Failure::refused(format!("'{}' is not a folder", mkfs.dir.display())));
@@ -109,6 +110,7 @@ pub fn run(mkfs: &Mkfs, console: &mut Console) -> Result<u8, Failure> {
             command: epoch.is_none().then(|| format!("cenote mkfs {image}")),
         };
         let pool = Pool::create(spec, options).map_err(|error| failed(&error))?;
+        owner_quota::apply(&pool, &name, &quotas).map_err(|error| failed(&error))?;
         fill(mkfs, &pool, epoch, &stop).map_err(|why| failed(&why))?;
         pool.export().map_err(|error| failed(&error))
     });

@@ -11,10 +11,10 @@ mod list;
 mod manifest;
 mod mkfs;
 mod ordered;
-mod pools;
+pub(crate) mod pools;
 mod show;
 pub(crate) mod stop;
-mod walk;
+pub(crate) mod walk;
 
 use crate::messages::Failure;
 use crate::place::{Place, PoolPath};

@@ -1,0 +1,177 @@
+//! `zfs project`: the projects of files and folders, and whether folders hand theirs down.
+
+use std::ffi::OsStr;
+
+use format::ObjectId;
+use format::znode::pflags;
+use zpl::{FileKind, Filesystem, SetAttr, Stat};
+
+use super::Call;
+use crate::messages::Failure;
+use crate::open::Intent;
+use crate::out::Console;
+use crate::own::pools::{Pools, refused};
+use crate::own::walk::Walk;
+use crate::place::{Place, PoolPath};
+
+/// What is to be done to each file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Task {
+    List,
+    /// `-c`: says what has another project, or does not hand it down.
+    Check {
+        nul: bool,
+    },
+    /// `-C`: takes the flag away, and the project unless `keep`.
+    Clear {
+        keep: bool,
+    },
+    /// Sets the project, and with `-s` the flag.
+    Set {
+        flag: bool,
+    },
+}
+
+/// Runs `zfs project`.
+///
+/// # Errors
+/// Usage; files that cannot be looked at or changed are complained about.
+pub fn run(call: &Call, console: &mut Console) -> Result<(), Failure> {
+    let args = &call.args;
+    if [args.has("c"), args.has("C"), args.has("s")].into_iter().filter(|given| *given).count() > 1 {
+        return Err(Failure::usage("cannot specify '-c' '-C' '-s' together"));
+    }
+    let wanted = match args.value("p") {
+        None => None,
+        Some(text) => match text.parse::<u64>() {
+            Ok(id) if id < u64::from(u32::MAX) => Some(id),
+            _ => return Err(Failure::usage(format!("invalid project ID '{text}'"))),
+        },
+    };
+    let task = match () {
+        () if args.has("c") => Task::Check { nul: args.has("0") },
+        () if args.has("C") => Task::Clear { keep: args.has("k") },
+        () if args.has("s") || wanted.is_some() => Task::Set { flag: args.has("s") },
+        () => Task::List,
+    };
+    if args.operands.is_empty() {
+        return Err(Failure::usage("missing file or directory target(s)"));
+    }
+    let intent = match task {
+        Task::List | Task::Check { .. } => Intent::Read,
+        Task::Clear { .. } | Task::Set { .. } => Intent::Write,
+    };
+    let mut places = Vec::new();
+    for word in &args.operands {
+        match Place::parse(OsStr::new(word)) {
+            Ok(Place::InPool(place)) => places.push(place),
+            Ok(Place::Local(_)) => console.complain(Failure::refused(format!(
+                "cannot use '{word}': not in a ZFS filesystem (write DATASET:/path)"
+            )))?,
+            Err(error) => console.complain(Failure::refused(error.to_string()))?,
+        }
+    }
+    let pools = Pools::open(places.iter().map(|place| (place, intent)), call.around)?;
+    for place in &places {
+        let fs = pools.filesystem(place, intent)?;
+        if let Err(failure) = one(call, console, &fs, place, task, wanted) {
+            console.complain(failure)?;
+        }
+    }
+    pools.finish()
+}
+
+fn one(
+    call: &Call,
+    console: &mut Console,
+    fs: &Filesystem,
+    place: &PoolPath,
+    task: Task,
+    wanted: Option<u64>,
+) -> Result<(), Failure> {
+    let failed = |error: zpl::Error| refused("use", place, error);
+    let id = fs.resolve(&place.path, true).map_err(failed)?;
+    let stat = fs.stat(id).map_err(failed)?;
+    let (alone, recursive) = (call.args.has("d"), call.args.has("r"));
+    match stat.kind {
+        FileKind::Directory => {}
+        FileKind::Regular if alone || recursive => {
+            let option = if alone { "-d" } else { "-r" };
+            return Err(failed_words(place, &format!("only support {option} option on directory")));
+        }
+        FileKind::Regular => {}
+        _ => return Err(failed_words(place, "only support project quota on regular file or directory")),
+    }
+    // Without -p the others are held against the first.
+    let wanted = wanted.unwrap_or(stat.projid);
+    let shows = matches!(task, Task::List | Task::Check { .. });
+    if stat.kind == FileKind::Regular || alone || !(recursive || shows) {
+        return apply(console, fs, &place.to_string(), id, task, wanted).map_err(failed);
+    }
+    for step in Walk::new(fs, id, recursive).map_err(failed)? {
+        let step = step.map_err(|(_, error)| failed(error))?;
+        let mut whole = place.clone();
+        if step.path != b"." {
+            let slash: &[u8] = if whole.path.ends_with(b"/") { b"" } else { b"/" };
+            whole.path = [&whole.path, slash, &step.path].concat();
+        }
+        apply(console, fs, &whole.to_string(), step.id, task, wanted)
+            .map_err(|error| refused("use", &whole, error))?;
+    }
+    Ok(())
+}
+
+fn failed_words(place: &PoolPath, words: &str) -> Failure {
+    Failure::refused(format!("{place}: {words}"))
+}
+
+const fn hands_down(stat: &Stat) -> bool {
+    stat.flags & pflags::PROJINHERIT != 0
+}
+
+/// Does the task for one file or folder; others have no project.
+fn apply(
+    console: &mut Console,
+    fs: &Filesystem,
+    name: &str,
+    id: ObjectId,
+    task: Task,
+    wanted: u64,
+) -> Result<(), zpl::Error> {
+    let stat = fs.stat(id)?;
+    if !matches!(stat.kind, FileKind::Regular | FileKind::Directory) {
+        return Ok(());
+    }
+    let flag = hands_down(&stat);
+    let mut say = |text: &str| {
+        use std::io::Write;
+        // A reader that went away is noticed at the end of the command.
+        let _ = console.out().write_all(text.as_bytes());
+    };
+    let (projid, inherit) = match task {
+        Task::List => {
+            say(&format!("{:5} {} {name}\n", stat.projid, if flag { 'P' } else { '-' }));
+            return Ok(());
+        }
+        Task::Check { nul } => {
+            if nul && (stat.projid != wanted || !flag) {
+                say(&format!("{name}\0"));
+                return Ok(());
+            }
+            if stat.projid != wanted {
+                say(&format!("{name} - project ID is not set properly ({}/{wanted})\n", stat.projid));
+            }
+            if !flag {
+                say(&format!("{name} - project inherit flag is not set\n"));
+            }
+            return Ok(());
+        }
+        Task::Clear { keep } => (if keep { stat.projid } else { 0 }, false),
+        Task::Set { flag: set } => (wanted, flag || set),
+    };
+    if (projid, inherit) == (stat.projid, flag) {
+        return Ok(());
+    }
+    let flags = if inherit { stat.flags | pflags::PROJINHERIT } else { stat.flags & !pflags::PROJINHERIT };
+    fs.setattr(id, &SetAttr { projid: Some(projid), flags: Some(flags), ..SetAttr::default() })
+}

@@ -1,0 +1,104 @@
+//! `zfs rewrite`: old data in the present settings.
+
+use std::ffi::OsStr;
+
+use zpl::{FileKind, Filesystem};
+
+use super::Call;
+use crate::messages::Failure;
+use crate::open::Intent;
+use crate::out::Console;
+use crate::own::pools::{Pools, refused};
+use crate::own::walk::Walk;
+use crate::place::{Place, PoolPath};
+
+/// Runs `zfs rewrite`.
+///
+/// # Errors
+/// Usage; files that cannot be written anew are complained about.
+pub fn run(call: &Call, console: &mut Console) -> Result<(), Failure> {
+    let args = &call.args;
+    for (option, what) in [
+        ("C", "skipping cloned blocks"),
+        ("P", "keeping the logical birth times of blocks"),
+        ("S", "skipping blocks that snapshots have"),
+    ] {
+        if args.has(option) {
+            return Err(Failure::refused(format!(
+                "cenote: not supported yet: zfs rewrite -{option} ({what})"
+            )));
+        }
+    }
+    let number = |option: &str| match args.value(option) {
+        None => Ok(None),
+        Some(text) => {
+            let wrong = |error| Failure::usage(format!("invalid argument '{text}' for -{option}: {error}"));
+            pool::props::number::parse_size(text).map(Some).map_err(wrong)
+        }
+    };
+    let range = (number("o")?.unwrap_or(0), number("l")?.filter(|&len| len > 0));
+    if args.operands.is_empty() {
+        return Err(Failure::usage("missing file or directory target(s)"));
+    }
+    let mut places = Vec::new();
+    for word in &args.operands {
+        match Place::parse(OsStr::new(word)) {
+            Ok(Place::InPool(place)) => places.push(place),
+            Ok(Place::Local(path)) => console.complain(match std::fs::symlink_metadata(&path) {
+                Err(error) => {
+                    let why = error.to_string();
+                    let why = why.split(" (os error").next().unwrap_or(&why);
+                    Failure::refused(format!("failed to stat {word}: {why}"))
+                }
+                Ok(_) => Failure::refused(format!("cannot rewrite '{word}': not in a ZFS filesystem")),
+            })?,
+            Err(error) => console.complain(Failure::refused(error.to_string()))?,
+        }
+    }
+    let pools = Pools::open(places.iter().map(|place| (place, Intent::Write)), call.around)?;
+    for place in &places {
+        let fs = pools.filesystem(place, Intent::Write)?;
+        if let Err(failure) = one(call, console, &fs, place, range) {
+            console.complain(failure)?;
+        }
+    }
+    pools.finish()
+}
+
+/// One operand, with all below it for `-r`. There is one file system to a place, so `-x` has nothing to stop at.
+fn one(
+    call: &Call,
+    console: &mut Console,
+    fs: &Filesystem,
+    place: &PoolPath,
+    (offset, len): (u64, Option<u64>),
+) -> Result<(), Failure> {
+    let failed = |error| refused("rewrite", place, error);
+    let id = fs.resolve(&place.path, false).map_err(failed)?;
+    let recursive = call.args.has("r");
+    if fs.stat(id).map_err(failed)?.kind == FileKind::Directory && !recursive {
+        return Ok(());
+    }
+    for step in Walk::new(fs, id, recursive).map_err(failed)? {
+        let (path, done) = match step {
+            Ok(step) => {
+                if fs.stat(step.id).map_err(failed)?.kind != FileKind::Regular {
+                    continue;
+                }
+                (step.path, fs.rewrite(step.id, offset, len).map(drop))
+            }
+            Err((path, error)) => (path, Err(error)),
+        };
+        let mut whole = place.clone();
+        if path != b"." {
+            let slash: &[u8] = if whole.path.ends_with(b"/") { b"" } else { b"/" };
+            whole.path = [&whole.path, slash, &path].concat();
+        }
+        match done {
+            Err(error) => console.complain(refused("rewrite", &whole, error))?,
+            Ok(()) if call.args.has("v") => console.line(&whole.to_string())?,
+            Ok(()) => {}
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,202 @@
+//! `zfs userspace`, `groupspace` and `projectspace`.
+
+use std::cmp::Ordering;
+
+use pool::props::dataset::Owner;
+use pool::props::{DatasetKind, Justify, names};
+use zpl::{Amount, Filesystem, Usage};
+
+use super::Call;
+use super::owner_quota::{self, name_of, owner_of};
+use super::select::dataset_failure;
+use crate::messages::{Action, Failure, reason};
+use crate::open::{Intent, open_for};
+use crate::out::Console;
+use crate::table::{self, Column, Row};
+
+/// The fields that can be shown, in the order they are shown unless told otherwise.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Field {
+    Type,
+    Name,
+    Used,
+    Quota,
+    ObjUsed,
+    ObjQuota,
+}
+
+impl Field {
+    const ALL: [Field; 6] =
+        [Field::Type, Field::Name, Field::Used, Field::Quota, Field::ObjUsed, Field::ObjQuota];
+
+    fn parse(word: &str) -> Option<Field> {
+        Field::ALL.into_iter().find(|field| field.heading().to_lowercase() == word)
+    }
+
+    const fn heading(self) -> &'static str {
+        match self {
+            Field::Type => "TYPE",
+            Field::Name => "NAME",
+            Field::Used => "USED",
+            Field::Quota => "QUOTA",
+            Field::ObjUsed => "OBJUSED",
+            Field::ObjQuota => "OBJQUOTA",
+        }
+    }
+
+    fn column(self) -> Column {
+        let left = matches!(self, Field::Type | Field::Name);
+        Column {
+            heading: self.heading().to_owned(),
+            justify: if left { Justify::Left } else { Justify::Right },
+            min_width: 0,
+            grows: true,
+        }
+    }
+}
+
+/// A user, group or project of the system here (POSIX), or of another domain (SMB).
+struct Line {
+    owner: Owner,
+    foreign: bool,
+    id: u64,
+    name: String,
+    usage: Usage,
+}
+
+impl Line {
+    const fn kind(&self) -> &'static str {
+        match (self.owner, self.foreign) {
+            (Owner::User, false) => "POSIX User",
+            (Owner::Group, false) => "POSIX Group",
+            (Owner::User, true) => "SMB User",
+            (Owner::Group, true) => "SMB Group",
+            (Owner::Project, _) => "Project",
+        }
+    }
+
+    /// Use and quota go together: where one is known, the other is 0; where neither is, there is nothing to say.
+    fn number(&self, field: Field) -> Option<u64> {
+        let Usage { bytes, byte_quota, objects, object_quota } = self.usage;
+        match field {
+            Field::Used => bytes.or(byte_quota.map(|_| 0)),
+            Field::Quota => byte_quota.or(bytes.map(|_| 0)),
+            Field::ObjUsed => objects.or(object_quota.map(|_| 0)),
+            Field::ObjQuota => object_quota.or(objects.map(|_| 0)),
+            Field::Type | Field::Name => None,
+        }
+    }
+
+    fn cell(&self, field: Field, raw: bool) -> String {
+        let amount = match field {
+            Field::Type => return self.kind().to_owned(),
+            Field::Name => return self.name.clone(),
+            Field::Used | Field::Quota => Amount::Bytes,
+            Field::ObjUsed | Field::ObjQuota => Amount::Objects,
+        };
+        let Some(number) = self.number(field) else { return "-".to_owned() };
+        let quota = matches!(field, Field::Quota | Field::ObjQuota);
+        if raw { number.to_string() } else { owner_quota::text(number, amount, quota) }
+    }
+
+    fn compare(&self, other: &Line, field: Field, numeric: bool) -> Ordering {
+        match field {
+            Field::Type => self.kind().cmp(other.kind()),
+            Field::Name if numeric => self.id.cmp(&other.id),
+            Field::Name => self.name.cmp(&other.name),
+            field => self.number(field).cmp(&other.number(field)),
+        }
+    }
+}
+
+/// Runs one of the three.
+///
+/// # Errors
+/// Usage, or why the file system cannot be read.
+pub fn run(call: &Call, console: &mut Console, owner: Owner) -> Result<(), Failure> {
+    let args = &call.args;
+    let mut fields = Field::ALL.to_vec();
+    if let Some(list) = args.value("o") {
+        fields = list
+            .split(',')
+            .map(|word| Field::parse(word).ok_or_else(|| invalid(word, "-o")))
+            .collect::<Result<_, _>>()?;
+    }
+    let (local, foreign) = kinds(call, owner)?;
+    let mut order = Vec::new();
+    for (option, descending) in [("s", false), ("S", true)] {
+        for word in args.values(option) {
+            let field = Field::parse(word);
+            order.push((field.ok_or_else(|| invalid(word, &format!("-{option}")))?, descending));
+        }
+    }
+    let name = match args.operands.as_slice() {
+        [] => return Err(Failure::usage("missing dataset name")),
+        [name] => name.as_str(),
+        _ => return Err(Failure::usage("too many arguments")),
+    };
+    let numeric = args.has("n") || owner == Owner::Project;
+    let mut lines = read(call, name, owner, args.has("n"))?;
+    lines.retain(|line| if line.foreign { foreign } else { local });
+    order.extend([(Field::Type, false), (Field::Name, false)]);
+    lines.sort_by(|a, b| {
+        let one = |(field, descending): &(Field, bool)| match a.compare(b, *field, numeric) {
+            found if *descending => found.reverse(),
+            found => found,
+        };
+        order.iter().map(one).find(|found| found.is_ne()).unwrap_or(Ordering::Equal)
+    });
+    let columns: Vec<Column> = fields.iter().map(|field| field.column()).collect();
+    let rows: Vec<Row> = lines
+        .iter()
+        .map(|line| Row::new(fields.iter().map(|field| line.cell(*field, args.has("p"))).collect()))
+        .collect();
+    Ok(table::print(console.out(), &columns, &rows, args.has("H"))?)
+}
+
+fn invalid(word: &str, option: &str) -> Failure {
+    Failure::refused(format!("invalid type '{word}' for {option} option"))
+}
+
+/// Which kinds of owners `-t` asks for: those of this system, those of others.
+fn kinds(call: &Call, owner: Owner) -> Result<(bool, bool), Failure> {
+    let mut kinds = None;
+    for word in call.args.values("t").flat_map(|list| list.split(',')) {
+        let (local, foreign) = kinds.unwrap_or_default();
+        kinds = Some(match word {
+            "all" => (true, true),
+            "posixuser" => (local || owner == Owner::User, foreign),
+            "posixgroup" => (local || owner == Owner::Group, foreign),
+            "smbuser" => (local, foreign || owner == Owner::User),
+            "smbgroup" => (local, foreign || owner == Owner::Group),
+            other => return Err(invalid(other, "-t")),
+        });
+    }
+    Ok(kinds.unwrap_or((true, true)))
+}
+
+fn read(call: &Call, name: &str, owner: Owner, numbers: bool) -> Result<Vec<Line>, Failure> {
+    let action = Action::Open(name);
+    if names::check(name).map_err(|error| action.failed(error))? == DatasetKind::Bookmark {
+        return Err(action.failed(names::NameError::BookmarkUnexpected));
+    }
+    let session = open_for(name, call.around, Intent::Read).map_err(|error| error.dataset(name))?;
+    let pool = session.pool();
+    let info = pool.dataset(name).map_err(|error| dataset_failure(name, &error))?;
+    if info.kind == DatasetKind::Volume {
+        return Err(action.failed(reason::WRONG_KIND));
+    }
+    let fs = pool.open(name).map_err(|error| dataset_failure(name, &error))?;
+    let fs = Filesystem::open(fs).map_err(|error| Action::Read(name).failed(error))?;
+    let found = fs.usage_by(owner_of(owner)).map_err(|error| Action::Read(name).failed(error))?;
+    let lines = found
+        .into_iter()
+        .map(|(id, usage)| {
+            let foreign = u32::try_from(id).is_err();
+            let known = if numbers || foreign { None } else { name_of(owner, id) };
+            Line { owner, foreign, id, name: known.unwrap_or_else(|| id.to_string()), usage }
+        })
+        .collect();
+    session.finish()?;
+    Ok(lines)
+}
