@@ -145,17 +145,19 @@ impl Ground {
             (0..=3, _) | (_, None) => {
                 let fs = self.pick(|name| !name.contains('@')).unwrap();
                 let name = format!("{fs}@s{step}");
-                self.pool().snapshot(&[name.clone()], &[]).unwrap();
+                self.pool().snapshot(std::slice::from_ref(&name), &[]).unwrap();
                 self.models.insert(name, self.models[&fs].clone());
             }
-            (4..=6, Some(snapshot)) => match self.pool().destroy_snapshots(&[snapshot.clone()], false) {
-                Ok(()) => drop(self.models.remove(&snapshot)),
-                Err(Error::HasClones(_)) => {
-                    let info = self.pool().dataset(&snapshot).unwrap();
-                    assert!(!self.pool().clones(&info).unwrap().is_empty());
+            (4..=6, Some(snapshot)) => {
+                match self.pool().destroy_snapshots(std::slice::from_ref(&snapshot), false) {
+                    Ok(()) => drop(self.models.remove(&snapshot)),
+                    Err(Error::HasClones(_)) => {
+                        let info = self.pool().dataset(&snapshot).unwrap();
+                        assert!(!self.pool().clones(&info).unwrap().is_empty());
+                    }
+                    Err(error) => panic!("{error}"),
                 }
-                Err(error) => panic!("{error}"),
-            },
+            }
             (7, Some(snapshot)) => {
                 let name = format!("tank/c{step}");
                 self.pool().clone_snapshot(&snapshot, &name, Vec::new()).unwrap();
