@@ -229,3 +229,42 @@ fn file_systems_below_a_limit_are_counted() {
     bed.close();
     bed.ask_zdb(&[]);
 }
+
+#[test]
+fn snapshots_count_and_double_what_is_reserved() {
+    let mut bed = Bed::sized(256 << 20, 8, &[], 0, 0);
+    bed.set("tank", "snapshot_limit", 9).unwrap();
+    let fs = bed.filesystem("tank/r", &[("refreservation", 30 * MIB)]).unwrap();
+    assert_eq!(fill(&fs, "f", 20).0, 20);
+    fs.dataset().sync().unwrap();
+    assert!(bed.get("tank/r", "usedbyrefreservation") < 10 * MIB);
+    let take = |name: &str| bed.pool().snapshot(&[name.to_owned()], &[]);
+    take("tank/r@one").unwrap();
+    assert_eq!(bed.get("tank/r", "usedbyrefreservation"), 30 * MIB, "all of it may be written once more");
+    assert_eq!((bed.get("tank/r", "snapshot_count"), bed.get("tank", "snapshot_count")), (1, 1));
+    bed.expect_clean();
+    assert_eq!(fill(&fs, "g", 3).0, 3);
+    fs.dataset().sync().unwrap();
+    let info = bed.pool().dataset("tank/r").unwrap();
+    let since = bed.pool().written_since(&info, "one").unwrap().unwrap();
+    assert!((3 * MIB..4 * MIB).contains(&since), "{since}");
+    bed.pool().clone_snapshot("tank/r@one", "tank/c", vec![]).unwrap();
+    assert_eq!((bed.get("tank", "filesystem_count"), bed.get("tank/c", "snapshot_count")), (3, 0));
+    let too_much = vec![("reservation".to_owned(), pool::props::Value::Number(1 << 40))];
+    assert!(matches!(bed.pool().clone_snapshot("tank/r@one", "tank/d", too_much), Err(PoolError::NoSpace)));
+    assert_eq!(bed.get("tank", "filesystem_count"), 3);
+    // Another snapshot would need the reservation twice over: there is not that much left.
+    let hog = bed.filesystem("tank/hog", &[]).unwrap();
+    assert!(matches!(fill(&hog, "f", 256).1, Some(Error::NoSpace)));
+    assert_eq!(fill(&fs, "h", 20).0, 20);
+    fs.dataset().sync().unwrap();
+    assert!(matches!(take("tank/r@two"), Err(PoolError::NoSpace)));
+    bed.expect_clean();
+    bed.pool().destroy_dataset("tank/c").unwrap();
+    bed.pool().destroy_snapshots(&["tank/r@one".to_owned()], false).unwrap();
+    assert_eq!((bed.get("tank", "filesystem_count"), bed.get("tank", "snapshot_count")), (3, 0));
+    bed.expect_clean();
+    drop((fs, hog));
+    bed.close();
+    bed.ask_zdb(&[]);
+}
