@@ -9,6 +9,7 @@ use pool::{DatasetInfo, Pool};
 
 use super::Call;
 use super::dataset_values;
+use super::owner_quota;
 use super::select::dataset_failure;
 use super::zfs_change::{create_parents, is_missing, session, words};
 use crate::args::Assignments;
@@ -245,7 +246,8 @@ fn clone_in(
     let given: Vec<(&str, &str)> = own.iter().collect();
     let made = dataset_values::creation(&given, Some((pool, &above)), &enabled)
         .map_err(|error| action.failed(error))?;
-    pool.clone_snapshot(&source.name, name, made.local).map_err(words)
+    pool.clone_snapshot(&source.name, name, made.local).map_err(words)?;
+    owner_quota::apply(pool, name, &made.quotas).map_err(|error| action.failed(error))
 }
 
 /// `zfs rename` of the snapshot `from`, with those of its name below it if `recursive`.
