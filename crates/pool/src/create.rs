@@ -24,6 +24,7 @@ use crate::mos::{DIRECTORY, Mos};
 use crate::pool::{Info, Inner, Options, Pool};
 use crate::space_maps::MapTable;
 use crate::sync::{SyncState, Syncing};
+use crate::throttle::Limits;
 use crate::tx::Groups;
 use crate::{Error, Result, bpobj, history, labels, props};
 
@@ -159,7 +160,7 @@ impl Pool {
             features: Default::default(),
             txg: before_first,
         };
-        let groups = Groups::new(before_first, options.stepwise, options.dirty_max);
+        let groups = Groups::new(before_first, options.stepwise, Limits::of(&options));
         let inner = Arc::new(Inner {
             storage,
             budget,
@@ -176,7 +177,7 @@ impl Pool {
             altroot: options.altroot.clone(),
             command: Mutex::new(None),
         });
-        let pool = Pool::start(inner, state, options.txg_timeout);
+        let pool = Pool::start(inner, state);
         let built = pool.run(move |syncing| syncing.build(spec));
         match built {
             Ok(()) => Ok(pool),

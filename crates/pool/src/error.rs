@@ -51,6 +51,9 @@ pub enum Error {
         /// Feature guids or the like.
         what: String,
     },
+    /// A tunable does not take a value.
+    #[error(transparent)]
+    Tune(crate::tune::TuneError),
     /// The pool is open read-only.
     #[error("pool '{pool}' is read-only: {reason}")]
     ReadOnly {

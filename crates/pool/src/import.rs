@@ -22,6 +22,7 @@ use crate::mos::Mos;
 use crate::pool::{Info, Inner, Options, Pool};
 use crate::space_maps::{self, Logs, MapTable};
 use crate::sync::SyncState;
+use crate::throttle::Limits;
 use crate::tx::Groups;
 use crate::{Error, Result, dsl, history};
 
@@ -218,7 +219,7 @@ impl Pool {
             features: features.as_ref().map(|f| f.all().clone()).unwrap_or_default(),
             txg: synced,
         };
-        let groups = Groups::new(synced, options.stepwise, options.dirty_max);
+        let groups = Groups::new(synced, options.stepwise, Limits::of(&options));
         let mut inner = Inner {
             storage,
             budget,
@@ -263,7 +264,7 @@ impl Pool {
         let inner = Arc::new(inner);
         crate::sync::publish(&inner, &state, synced);
         inner.groups.synced(synced, space.allocatable(), space.deferred, false);
-        Ok(Pool::start(inner, state, options.txg_timeout))
+        Ok(Pool::start(inner, state))
     }
 }
 

@@ -23,6 +23,8 @@ pub mod props;
 mod snapshots;
 mod space_maps;
 mod sync;
+mod throttle;
+pub mod tune;
 mod tx;
 
 pub use create::CreateSpec;

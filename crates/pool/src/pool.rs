@@ -41,6 +41,10 @@ pub struct Options {
     pub cache_bytes: u64,
     /// Bytes of changes collected before writers wait.
     pub dirty_max: u64,
+    /// Percent of `dirty_max` from which on writers are delayed.
+    pub delay_min_dirty_percent: u64,
+    /// Nanoseconds of delay half-way between there and `dirty_max`.
+    pub delay_scale: u64,
     /// Threads that compress and checksum; 0: one per core.
     pub workers: usize,
     /// Threads that write; 0: the sync thread itself.
@@ -66,6 +70,8 @@ impl Default for Options {
             read_only: false,
             cache_bytes: (memory / 4).min(4 << 30),
             dirty_max: (memory / 10).clamp(64 << 20, DIRTY_MAX),
+            delay_min_dirty_percent: 60,
+            delay_scale: 500_000,
             workers: 0,
             io_threads: 2,
             txg_timeout: 5,
@@ -221,12 +227,12 @@ pub struct Pool {
 }
 
 impl Pool {
-    pub(crate) fn start(inner: Arc<Inner>, state: SyncState, timeout: u64) -> Pool {
+    pub(crate) fn start(inner: Arc<Inner>, state: SyncState) -> Pool {
         let thread = inner.read_only.is_none().then(|| {
             let inner = inner.clone();
             std::thread::Builder::new()
                 .name("cenote-sync".into())
-                .spawn(move || sync_loop(&inner, state, timeout))
+                .spawn(move || sync_loop(&inner, state))
                 .expect("the system starts a thread")
         });
         Pool { inner, thread }

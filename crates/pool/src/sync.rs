@@ -66,11 +66,12 @@ pub(crate) struct Syncing<'a> {
     pub(crate) broken: Option<Error>,
 }
 
-pub(crate) fn sync_loop(inner: &Arc<Inner>, mut state: SyncState, timeout: u64) {
+pub(crate) fn sync_loop(inner: &Arc<Inner>, mut state: SyncState) {
     // A stepwise pool syncs only when asked.
-    let timeout = if inner.groups.stepwise { Duration::MAX / 4 } else { Duration::from_secs(timeout) };
+    let groups = &inner.groups;
+    let timeout = || if groups.stepwise { Duration::MAX / 4 } else { groups.limits.txg_timeout() };
     let _alarm = Alarm(inner);
-    while inner.groups.wait_for_work(timeout) {
+    while inner.groups.wait_for_work(timeout()) {
         let (txg, tasks, frozen) = inner.groups.close(|| {
             let freeze = |dataset: Arc<Dataset>| {
                 dataset.listed.store(false, Ordering::Release);

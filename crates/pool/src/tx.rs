@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 
 use format::Txg;
 
+use crate::throttle::Limits;
 use crate::{Error, Result};
 
 /// Times that a writer without space waits for a sync to free some before it is told so.
@@ -49,7 +50,9 @@ pub(crate) struct Groups {
     /// Tx holders sync for themselves when the dirty state reaches the limit: txg borders then depend on the
     /// calls alone, not on timing.
     pub(crate) stepwise: bool,
-    pub(crate) dirty_max: u64,
+    pub(crate) limits: Limits,
+    /// What the times in `limits` count from.
+    opened: Instant,
 }
 
 /// What a transaction is about to do.
@@ -100,9 +103,9 @@ impl Drop for Tx {
 }
 
 impl Groups {
-    pub(crate) fn new(synced: Txg, stepwise: bool, dirty_max: u64) -> Groups {
+    pub(crate) fn new(synced: Txg, stepwise: bool, limits: Limits) -> Groups {
         let state = State { open: synced.next(), synced, ..State::default() };
-        Groups { state: Mutex::new(state), changed: Condvar::new(), stepwise, dirty_max }
+        Groups { state: Mutex::new(state), changed: Condvar::new(), stepwise, limits, opened: Instant::now() }
     }
 
     pub(crate) fn lock(&self) -> MutexGuard<'_, State> {
@@ -116,6 +119,8 @@ impl Groups {
     /// Joins the open txg. `cost` is what the transaction may allocate in the worst case, `reserve` the part
     /// of the pool that it must leave alone.
     pub(crate) fn begin(self: &Arc<Self>, cost: u64, reserve: u64, dirty: impl Fn() -> u64) -> Result<Tx> {
+        let began = self.opened.elapsed();
+        let mut delayed = false;
         let mut state = self.lock();
         let mut waits = 0;
         loop {
@@ -127,7 +132,8 @@ impl Groups {
                 continue;
             }
             let dirty = dirty();
-            if self.stepwise && dirty > self.dirty_max / 2 {
+            let dirty_max = self.limits.dirty_max();
+            if self.stepwise && dirty > dirty_max / 2 {
                 drop(state);
                 self.sync()?;
                 state = self.lock();
@@ -137,7 +143,7 @@ impl Groups {
             // covers that for one transaction; all that are in flight must fit even so, or sync would run out.
             let others = state.reserved + state.reserved_syncing;
             let crowded = others > 0 && 2 * (others + cost) > state.allocatable;
-            if crowded || dirty >= self.dirty_max {
+            if crowded || dirty >= dirty_max {
                 // A sync under way may make room: to ask for the next one already would write a small txg.
                 if state.open == state.synced.next() {
                     self.want(&mut state);
@@ -145,9 +151,18 @@ impl Groups {
                 state = self.wait(state);
                 continue;
             }
-            if !self.stepwise && dirty > SYNC_BYTES.min(self.dirty_max / 4) {
+            if !self.stepwise && dirty > SYNC_BYTES.min(dirty_max / 4) {
                 // Early enough that the sync overlaps with further writing.
                 self.want(&mut state);
+            }
+            if !self.stepwise && !std::mem::replace(&mut delayed, true) {
+                let now = self.opened.elapsed();
+                if let Some(wakeup) = self.limits.go_on_at(began, now, dirty) {
+                    drop(state);
+                    std::thread::sleep(wakeup.saturating_sub(self.opened.elapsed()));
+                    state = self.lock();
+                    continue;
+                }
             }
             let spoken_for = others + reserve;
             if spoken_for + cost > state.allocatable {
@@ -170,6 +185,12 @@ impl Groups {
             state.holds += 1;
             return Ok(Tx { tx: dmu::Tx::new(state.open), groups: self.clone() });
         }
+    }
+
+    /// Limits changed: those who wait look again.
+    pub(crate) fn wake(&self) {
+        drop(self.lock());
+        self.changed.notify_all();
     }
 
     fn want(&self, state: &mut State) {

@@ -57,6 +57,17 @@ impl RecordCache {
         }
     }
 
+    /// Bytes held at most.
+    #[must_use]
+    pub fn limit(&self) -> u64 {
+        self.map.capacity()
+    }
+
+    /// Keeps at most `limit` bytes from now on.
+    pub fn set_limit(&self, limit: u64) {
+        self.map.set_capacity(limit.max(1 << 20));
+    }
+
     fn key(block: &Block) -> Key {
         let dva = block.dvas[0];
         Key { vdev: dva.vdev.0, offset: dva.offset, birth: block.physical_birth().0 }

@@ -1,0 +1,135 @@
+//! The write throttle: writers slow down before they have to stop.
+//!
+//! Above `zfs_delay_min_dirty_percent` of `zfs_dirty_data_max` each transaction waits the longer, the nearer the
+//! dirty bytes come to the limit; together writers then make just as much as the disks take. The waits of
+//! concurrent writers follow one another: ten writers do not get ten times the rate.
+//! Source: OpenZFS, zfs(4) "ZFS transaction delay".
+
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use crate::pool::Options;
+
+/// The longest wait of one transaction.
+const DELAY_MAX: Duration = Duration::from_millis(100);
+
+/// What the txg machine goes by; may change while the pool is in use.
+pub(crate) struct Limits {
+    /// Dirty bytes at which writers wait for a sync.
+    pub(crate) dirty_max: AtomicU64,
+    /// Percent of it from which on they are delayed.
+    pub(crate) delay_min_percent: AtomicU64,
+    /// Nanoseconds of delay half-way between there and the limit.
+    pub(crate) delay_scale: AtomicU64,
+    /// Seconds after which changes are synced unasked.
+    pub(crate) txg_timeout: AtomicU64,
+    /// When the last delayed transaction may go on, since the pool was opened.
+    wakeup: Mutex<Duration>,
+}
+
+impl Limits {
+    pub(crate) fn of(options: &Options) -> Limits {
+        Limits {
+            dirty_max: options.dirty_max.into(),
+            delay_min_percent: options.delay_min_dirty_percent.into(),
+            delay_scale: options.delay_scale.into(),
+            txg_timeout: options.txg_timeout.into(),
+            wakeup: Mutex::default(),
+        }
+    }
+
+    pub(crate) fn dirty_max(&self) -> u64 {
+        self.dirty_max.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn txg_timeout(&self) -> Duration {
+        Duration::from_secs(self.txg_timeout.load(Ordering::Relaxed))
+    }
+
+    /// What one transaction waits at `dirty` bytes; zero up to the percentage.
+    fn delay(&self, dirty: u64) -> Duration {
+        let max = self.dirty_max();
+        let percent = self.delay_min_percent.load(Ordering::Relaxed);
+        let from = (u128::from(max) * u128::from(percent) / 100) as u64;
+        if dirty <= from {
+            return Duration::ZERO;
+        }
+        let left = max.saturating_sub(dirty);
+        if left == 0 {
+            return DELAY_MAX;
+        }
+        let scale = u128::from(self.delay_scale.load(Ordering::Relaxed));
+        let nanos = scale * u128::from(dirty - from) / u128::from(left);
+        Duration::from_nanos(u64::try_from(nanos).unwrap_or(u64::MAX)).min(DELAY_MAX)
+    }
+
+    /// When a transaction that began at `began` may go on, given `dirty` bytes; `None`: at once. Times are since
+    /// the same start. What it waited for already counts.
+    pub(crate) fn go_on_at(&self, began: Duration, now: Duration, dirty: u64) -> Option<Duration> {
+        let delay = self.delay(dirty);
+        if delay.is_zero() || now >= began + delay {
+            return None;
+        }
+        let mut last = self.wakeup.lock().expect("the wakeup lock guards a plain store");
+        let wakeup = (began + delay).max(*last + delay);
+        *last = wakeup;
+        Some(wakeup)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const NOW: Duration = Duration::from_secs(7);
+
+    fn limits() -> Limits {
+        let options = Options {
+            dirty_max: 1000,
+            delay_min_dirty_percent: 60,
+            delay_scale: 500_000,
+            ..Options::default()
+        };
+        Limits::of(&options)
+    }
+
+    #[test]
+    fn the_delay_grows_from_nothing_at_sixty_percent_to_a_tenth_of_a_second_at_the_limit() {
+        let limits = limits();
+        assert_eq!(limits.delay(0), Duration::ZERO);
+        assert_eq!(limits.delay(600), Duration::ZERO);
+        assert_eq!(limits.delay(700), Duration::from_nanos(500_000 * 100 / 300));
+        assert_eq!(limits.delay(800), Duration::from_micros(500));
+        assert_eq!(limits.delay(900), Duration::from_micros(1500));
+        assert_eq!(limits.delay(999), DELAY_MAX);
+        assert_eq!(limits.delay(1000), DELAY_MAX);
+        assert_eq!(limits.delay(5000), DELAY_MAX);
+    }
+
+    #[test]
+    fn the_point_of_the_first_delay_moves_with_the_limit() {
+        let limits = limits();
+        assert!(limits.delay(700) > Duration::ZERO);
+        limits.dirty_max.store(2000, Ordering::Relaxed);
+        assert_eq!(limits.delay(700), Duration::ZERO);
+        assert_eq!(limits.delay(1600), Duration::from_micros(500));
+        limits.delay_min_percent.store(90, Ordering::Relaxed);
+        assert_eq!(limits.delay(1600), Duration::ZERO);
+        limits.delay_min_percent.store(60, Ordering::Relaxed);
+        limits.delay_scale.store(1_000_000, Ordering::Relaxed);
+        assert_eq!(limits.delay(1600), Duration::from_millis(1));
+    }
+
+    #[test]
+    fn the_delays_of_writers_at_the_same_time_follow_one_another() {
+        let limits = limits();
+        let delay = Duration::from_micros(500);
+        for n in 1..=10 {
+            assert_eq!(limits.go_on_at(NOW, NOW, 800), Some(NOW + delay * n));
+        }
+        // Whoever waited for a txg meanwhile has waited enough.
+        assert_eq!(limits.go_on_at(NOW, NOW + delay, 800), None);
+        assert_eq!(limits.go_on_at(NOW, NOW, 600), None);
+    }
+}

@@ -1,0 +1,262 @@
+//! The tunables that people know from OpenZFS' module parameters: those with an effect here, under their names.
+//!
+//! From:   text: a command line, the environment, a configuration file.
+//! To:     [`Options`] of a pool to be opened, and the limits of an open one.
+//! docs/manual/tunables.md is this table for readers; a test compares the two.
+
+use std::sync::atomic::Ordering;
+
+use crate::pool::{Options, Pool};
+use crate::props::number;
+use crate::{Error, Result};
+
+/// How values are written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// Bytes, also with a suffix: `64M`.
+    Bytes,
+    /// A number without a unit.
+    Percent,
+    /// A number without a unit.
+    Nanoseconds,
+    /// A number without a unit.
+    Seconds,
+}
+
+impl Kind {
+    /// As the manual calls it.
+    #[must_use]
+    pub const fn word(self) -> &'static str {
+        match self {
+            Kind::Bytes => "bytes",
+            Kind::Percent => "percent",
+            Kind::Nanoseconds => "nanoseconds",
+            Kind::Seconds => "seconds",
+        }
+    }
+}
+
+/// A value that changes how a pool behaves, but nothing in what it says on disk.
+#[derive(Debug)]
+pub struct Tunable {
+    /// As in `/sys/module/zfs/parameters`.
+    pub name: &'static str,
+    /// How values are written.
+    pub kind: Kind,
+    /// Smallest value.
+    pub min: u64,
+    /// Largest value.
+    pub max: u64,
+    /// The default in words.
+    pub default: &'static str,
+    /// What it does.
+    pub summary: &'static str,
+    get: fn(&Options) -> u64,
+    set: fn(&mut Options, u64),
+    /// The value in an open pool, and how to change it there.
+    live: fn(&Pool) -> u64,
+    apply: fn(&Pool, u64),
+}
+
+/// All tunables, by name.
+pub const ALL: &[Tunable] = &[
+    Tunable {
+        name: "zfs_arc_max",
+        kind: Kind::Bytes,
+        min: 1 << 20,
+        max: 1 << 50,
+        default: "a quarter of the memory, at most 4G",
+        summary: "records kept in memory; above it the least useful go",
+        get: |options| options.cache_bytes,
+        set: |options, value| options.cache_bytes = value,
+        live: |pool| pool.inner.storage.cache().limit(),
+        apply: |pool, value| pool.inner.storage.cache().set_limit(value),
+    },
+    Tunable {
+        name: "zfs_delay_min_dirty_percent",
+        kind: Kind::Percent,
+        min: 0,
+        max: 100,
+        default: "60",
+        summary: "dirty data, in percent of zfs_dirty_data_max, from which on writers are delayed",
+        get: |options| options.delay_min_dirty_percent,
+        set: |options, value| options.delay_min_dirty_percent = value,
+        live: |pool| pool.inner.groups.limits.delay_min_percent.load(Ordering::Relaxed),
+        apply: |pool, value| pool.inner.groups.limits.delay_min_percent.store(value, Ordering::Relaxed),
+    },
+    Tunable {
+        name: "zfs_delay_scale",
+        kind: Kind::Nanoseconds,
+        min: 0,
+        max: 1_000_000_000_000,
+        default: "500000",
+        summary: "delay of a transaction half-way between the first delay and zfs_dirty_data_max",
+        get: |options| options.delay_scale,
+        set: |options, value| options.delay_scale = value,
+        live: |pool| pool.inner.groups.limits.delay_scale.load(Ordering::Relaxed),
+        apply: |pool, value| pool.inner.groups.limits.delay_scale.store(value, Ordering::Relaxed),
+    },
+    Tunable {
+        name: "zfs_dirty_data_max",
+        kind: Kind::Bytes,
+        min: 1 << 20,
+        max: 1 << 50,
+        default: "a tenth of the memory, 64M to 256M",
+        summary: "changes held in memory; at it writers wait until some are on disk",
+        get: |options| options.dirty_max,
+        set: |options, value| options.dirty_max = value,
+        live: |pool| pool.inner.groups.limits.dirty_max(),
+        apply: |pool, value| {
+            pool.inner.groups.limits.dirty_max.store(value, Ordering::Relaxed);
+            pool.inner.groups.wake();
+        },
+    },
+    Tunable {
+        name: "zfs_txg_timeout",
+        kind: Kind::Seconds,
+        min: 1,
+        max: 86_400,
+        default: "5",
+        summary: "time after which changes are written unasked; a new value counts from the next txg on",
+        get: |options| options.txg_timeout,
+        set: |options, value| options.txg_timeout = value,
+        live: |pool| pool.inner.groups.limits.txg_timeout().as_secs(),
+        apply: |pool, value| pool.inner.groups.limits.txg_timeout.store(value, Ordering::Relaxed),
+    },
+];
+
+/// Why a tunable does not take a value.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum TuneError {
+    /// Not in [`ALL`].
+    #[error("there is no tunable '{0}'")]
+    Unknown(String),
+    /// Neither a number nor a size.
+    #[error("'{text}' is not a number of {} for {name}", kind.word())]
+    NotANumber {
+        /// The tunable.
+        name: &'static str,
+        /// How its values are written.
+        kind: Kind,
+        /// What was given.
+        text: String,
+    },
+    /// Outside of its limits.
+    #[error("{name} is between {min} and {max} {}", kind.word())]
+    OutOfRange {
+        /// The tunable.
+        name: &'static str,
+        /// How its values are written.
+        kind: Kind,
+        /// Smallest value.
+        min: u64,
+        /// Largest value.
+        max: u64,
+    },
+}
+
+/// The tunable of this name.
+///
+/// # Errors
+/// [`TuneError::Unknown`].
+pub fn find(name: &str) -> std::result::Result<&'static Tunable, TuneError> {
+    ALL.iter().find(|tunable| tunable.name == name).ok_or_else(|| TuneError::Unknown(name.to_owned()))
+}
+
+impl Tunable {
+    /// Reads a value.
+    ///
+    /// # Errors
+    /// [`TuneError::NotANumber`], [`TuneError::OutOfRange`].
+    pub fn parse(&self, text: &str) -> std::result::Result<u64, TuneError> {
+        let parsed = match self.kind {
+            Kind::Bytes => number::parse_size(text).ok(),
+            _ => text.parse().ok(),
+        };
+        let Tunable { name, kind, min, max, .. } = *self;
+        match parsed {
+            None => Err(TuneError::NotANumber { name, kind, text: text.to_owned() }),
+            Some(value) if value < min || value > max => Err(TuneError::OutOfRange { name, kind, min, max }),
+            Some(value) => Ok(value),
+        }
+    }
+
+    /// The value that a pool opened with `options` has.
+    #[must_use]
+    pub fn of(&self, options: &Options) -> u64 {
+        (self.get)(options)
+    }
+
+    /// Sets it for pools opened with `options`.
+    ///
+    /// # Errors
+    /// As [`Tunable::parse`].
+    pub fn set(&self, options: &mut Options, text: &str) -> std::result::Result<(), TuneError> {
+        (self.set)(options, self.parse(text)?);
+        Ok(())
+    }
+}
+
+impl Pool {
+    /// Every tunable with its present value.
+    pub fn tunables(&self) -> impl Iterator<Item = (&'static Tunable, u64)> {
+        ALL.iter().map(|tunable| (tunable, (tunable.live)(self)))
+    }
+
+    /// Changes a tunable until the pool is let go.
+    ///
+    /// # Errors
+    /// [`Error::Tune`].
+    pub fn tune(&self, name: &str, text: &str) -> Result<()> {
+        let tunable = find(name).map_err(Error::Tune)?;
+        let value = tunable.parse(text).map_err(Error::Tune)?;
+        (tunable.apply)(self, value);
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_manual_lists_what_the_table_says() {
+        let manual = include_str!("../../../docs/manual/tunables.md");
+        let rows: Vec<&str> = manual.lines().filter(|line| line.starts_with("| `")).collect();
+        let table = |t: &Tunable| {
+            format!(
+                "| `{}` | {} | {} | {}–{} | {} |",
+                t.name,
+                t.kind.word(),
+                t.default,
+                t.min,
+                t.max,
+                t.summary
+            )
+        };
+        assert_eq!(rows, ALL.iter().map(table).collect::<Vec<_>>());
+        assert!(ALL.is_sorted_by_key(|tunable| tunable.name));
+    }
+
+    #[test]
+    fn values_reach_the_options_and_bad_ones_do_not() {
+        let mut options = Options::default();
+        let dirty = find("zfs_dirty_data_max").expect("known");
+        dirty.set(&mut options, "64M").expect("good");
+        assert_eq!((options.dirty_max, dirty.of(&options)), (64 << 20, 64 << 20));
+        for bad in ["", "x", "-1", "1K", "99E"] {
+            assert!(dirty.set(&mut options, bad).is_err(), "{bad}");
+        }
+        assert_eq!(options.dirty_max, 64 << 20);
+        assert!(find("zfs_txg_timeout").expect("known").parse("0").is_err());
+        assert_eq!(find("zfs_nosuch").expect_err("bad").to_string(), "there is no tunable 'zfs_nosuch'");
+    }
+
+    #[test]
+    fn defaults_are_within_their_limits() {
+        for tunable in ALL {
+            let value = tunable.of(&Options::default());
+            assert_eq!(tunable.parse(&value.to_string()), Ok(value), "{}", tunable.name);
+        }
+    }
+}
