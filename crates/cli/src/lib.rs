@@ -6,6 +6,7 @@
 
 pub mod args;
 pub mod compat;
+pub mod config;
 pub mod dates;
 pub mod json;
 pub mod messages;

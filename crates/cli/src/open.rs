@@ -14,6 +14,7 @@ use pool::known::{Known, KnownError, KnownPool};
 use pool::{Found, Options, Pool};
 
 use crate::Surroundings;
+use crate::config::{self, ConfigError};
 use crate::messages::{Action, Failure, reason};
 
 /// Bytes of records that a command keeps in memory which reads everything once.
@@ -53,6 +54,9 @@ pub enum NotOpen {
     /// The file of known pools cannot be used.
     #[error(transparent)]
     State(#[from] KnownError),
+    /// The configuration cannot be used.
+    #[error(transparent)]
+    Config(#[from] ConfigError),
 }
 
 impl NotOpen {
@@ -71,6 +75,7 @@ impl From<NotOpen> for Failure {
             NotOpen::State(state) => {
                 Failure::refused(format!("cannot read the list of imported pools: {state}"))
             }
+            NotOpen::Config(error) => Failure::refused(format!("bad configuration: {error}")),
             NotOpen::Ambiguous(name) => Action::Open(name).failed(&error).hint("name one image with -d"),
             NotOpen::Missing(name) | NotOpen::Unavailable(name) | NotOpen::Failed { name, .. } => {
                 Action::Open(name).failed(&error)
@@ -213,12 +218,17 @@ pub fn open(usable: Usable, intent: Intent) -> Result<Session, NotOpen> {
     let Usable { name, known, found } = usable;
     let Some(found) = found else { return Err(NotOpen::Unavailable(name)) };
     let forced = known.as_ref().is_some_and(|known| known.read_only);
+    let configured = config::options()?;
     let options = Options {
         read_only: intent != Intent::Write || forced,
-        cache_bytes: if intent == Intent::Survey { SURVEY_CACHE } else { Options::default().cache_bytes },
+        cache_bytes: configured.cache_bytes.min(if intent == Intent::Survey {
+            SURVEY_CACHE
+        } else {
+            u64::MAX
+        }),
         altroot: known.as_ref().and_then(|known| known.altroot.clone()),
         new_name: (found.config.name != name).then(|| name.clone()),
-        ..Options::default()
+        ..configured
     };
     match Pool::import(&found, options) {
         Ok(pool) => Ok(Session { pool, known, devices: found.devices }),

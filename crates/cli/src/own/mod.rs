@@ -14,6 +14,7 @@ mod ordered;
 pub(crate) mod pools;
 mod show;
 pub(crate) mod stop;
+mod tune;
 pub(crate) mod walk;
 
 use crate::messages::Failure;
@@ -62,6 +63,8 @@ pub enum Command {
     Check(Check),
     /// Measure compression on your own files.
     Bench(Bench),
+    /// Show and set tunables such as zfs_dirty_data_max.
+    Tune(Tune),
     /// The zfs command.
     #[command(disable_help_flag = true)]
     Zfs(Words),
@@ -241,6 +244,19 @@ pub struct Bench {
     pub paths: Vec<PathBuf>,
 }
 
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Without a pool: the values that pools are opened with, and where each comes from. NAME=VALUE is written into \
+$XDG_CONFIG_HOME/cenote/config.toml; the environment (CENOTE_ZFS_TXG_TIMEOUT=10) comes before the files. With a pool: \
+the values in effect there.")]
+pub struct Tune {
+    /// The values in JSON.
+    #[arg(long)]
+    pub json: bool,
+    #[arg(value_name = "[POOL] [NAME[=VALUE]]")]
+    pub words: Vec<String>,
+}
+
 impl Command {
     const fn name(&self) -> &'static str {
         match self {
@@ -256,6 +272,7 @@ impl Command {
             Command::Mkfs(_) => "mkfs",
             Command::Check(_) => "check",
             Command::Bench(_) => "bench",
+            Command::Tune(_) => "tune",
             Command::Zfs(_) => "zfs",
             Command::Zpool(_) => "zpool",
         }
@@ -314,6 +331,7 @@ fn run(command: &Command, around: &Surroundings, console: &mut out::Console) -> 
         Command::Du(du) => show::du(du, around, console),
         Command::Mkdir(mkdir) => change::mkdir(mkdir, around, console),
         Command::Mv(mv) => change::mv(mv, around, console),
+        Command::Tune(words) => tune::run(words, around, console),
         other => Err(Failure::refused(format!("cenote: not supported yet: {}", other.name()))),
     };
     done.map(|()| 0)

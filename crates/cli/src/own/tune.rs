@@ -1,0 +1,118 @@
+//! `cenote tune`: shows and sets the tunables.
+//!
+//! From:   names, assignments, perhaps a pool.
+//! To:     the user's configuration file, or the open pool.
+
+use pool::Options;
+use pool::tune::{self, Kind, Tunable};
+use serde_json::json;
+
+use super::Tune;
+use crate::config::{self, Config, ConfigError};
+use crate::messages::Failure;
+use crate::open::{self, Intent};
+use crate::out::Console;
+use crate::{Surroundings, config::Origin};
+
+/// A word of the command line.
+enum Word {
+    Show(&'static Tunable),
+    Set(&'static Tunable, u64),
+}
+
+/// Carries out `tune`.
+///
+/// # Errors
+/// A name or value that is no good, a pool that cannot be opened, a file that cannot be written.
+pub fn run(tune: &Tune, around: &Surroundings, console: &mut Console) -> Result<(), Failure> {
+    let (pool, words) = match tune.words.split_first() {
+        Some((first, rest))
+            if !first.contains('=') && tune::find(first).is_err() && !looks_like_one(first) =>
+        {
+            (Some(first.as_str()), rest)
+        }
+        _ => (None, tune.words.as_slice()),
+    };
+    // All are looked at before one is set.
+    let words = words.iter().map(|word| parse(word)).collect::<Result<Vec<_>, _>>()?;
+    let shown: Vec<&'static Tunable> = match words.is_empty() {
+        true => tune::ALL.iter().collect(),
+        false => words.iter().filter_map(|w| if let Word::Show(t) = w { Some(*t) } else { None }).collect(),
+    };
+    let set =
+        words.iter().filter_map(|w| if let Word::Set(t, value) = w { Some((*t, *value)) } else { None });
+    match pool {
+        Some(name) => {
+            if set.count() > 0 {
+                return Err(Failure::refused(format!(
+                    "cannot tune '{name}': nobody holds it, so that the value would be gone at once"
+                ))
+                .hint("without a pool's name the value is kept for all pools"));
+            }
+            let session = open::open_for(name, around, Intent::Read)?;
+            let values: Vec<_> = session.pool().tunables().collect();
+            let value = |tunable: &Tunable| values.iter().find(|(t, _)| t.name == tunable.name).map(|v| v.1);
+            let rows = shown.iter().filter_map(|t| Some((*t, value(t)?, None))).collect::<Vec<_>>();
+            print(tune, console, &rows)?;
+            session.finish()
+        }
+        None => {
+            for (tunable, value) in set {
+                config::keep(tunable, value).map_err(failed)?;
+            }
+            let config = Config::load().map_err(failed)?;
+            let mut options = Options::default();
+            config.apply(&mut options);
+            let rows: Vec<_> = shown.iter().map(|t| (*t, t.of(&options), Some(config.origin(t)))).collect();
+            print(tune, console, &rows)
+        }
+    }
+}
+
+/// Whether a word can only be meant as a tunable: an unknown one is a mistake, not a pool.
+fn looks_like_one(word: &str) -> bool {
+    word.starts_with("zfs_") || word.starts_with("zfetch_")
+}
+
+fn parse(word: &str) -> Result<Word, Failure> {
+    let refused = |error: tune::TuneError| Failure::refused(error.to_string());
+    match word.split_once('=') {
+        None => Ok(Word::Show(tune::find(word).map_err(refused)?)),
+        Some((name, text)) => {
+            let tunable = tune::find(name).map_err(refused)?;
+            Ok(Word::Set(tunable, tunable.parse(text).map_err(refused)?))
+        }
+    }
+}
+
+fn failed(error: ConfigError) -> Failure {
+    Failure::refused(error.to_string())
+}
+
+fn print(
+    tune: &Tune,
+    console: &mut Console,
+    rows: &[(&'static Tunable, u64, Option<Origin>)],
+) -> Result<(), Failure> {
+    if tune.json {
+        let row = |(t, value, origin): &(&'static Tunable, u64, Option<Origin>)| {
+            let origin = origin.as_ref().map(Origin::to_string);
+            json!({ "name": t.name, "value": value, "unit": t.kind.word(), "source": origin })
+        };
+        let rows: Vec<_> = rows.iter().map(row).collect();
+        return console.line(&json!({ "schema": 1, "tunables": rows }).to_string());
+    }
+    let width = rows.iter().map(|(t, ..)| t.name.len()).max().unwrap_or(0);
+    for (tunable, value, origin) in rows {
+        let shown = match tunable.kind {
+            Kind::Bytes => pool::props::number::nice(*value),
+            _ => value.to_string(),
+        };
+        let line = match origin {
+            Some(origin) => format!("{:width$}  {shown:>8}  {origin}", tunable.name),
+            None => format!("{:width$}  {shown:>8}", tunable.name),
+        };
+        console.line(&line)?;
+    }
+    Ok(())
+}
