@@ -29,6 +29,7 @@ pub mod objset;
 mod order;
 pub mod owner;
 pub mod sa;
+pub mod scan;
 pub mod space_map;
 pub mod swap;
 pub mod uberblock;

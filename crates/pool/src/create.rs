@@ -159,6 +159,7 @@ impl Pool {
             vdev_space: Default::default(),
             features: Default::default(),
             txg: before_first,
+            root: BlockPtr::HOLE,
         };
         let groups = Groups::new(before_first, options.stepwise, Limits::of(&options));
         let inner = Arc::new(Inner {
@@ -176,6 +177,7 @@ impl Pool {
             dsl: RwLock::new(()),
             altroot: options.altroot.clone(),
             command: Mutex::new(None),
+            scrub: Default::default(),
         });
         let pool = Pool::start(inner, state);
         let built = pool.run(move |syncing| syncing.build(spec));
@@ -229,7 +231,7 @@ fn new_vdev(id: u64, guid: Guid, disk: &Arc<dyn Disk>, ashift: Option<u32>) -> R
         asize,
         metaslab_shift,
         is_log: false,
-        shape: Shape::Disk(Leaf { guid: guid.0, disk: disk.clone() }),
+        shape: Shape::Disk(Leaf::new(guid.0, disk.clone())),
     };
     Ok((config, top))
 }

@@ -51,6 +51,15 @@ pub enum Error {
         /// Feature guids or the like.
         what: String,
     },
+    /// A scrub is at work.
+    #[error("currently scrubbing; use 'zpool scrub -s' to cancel scrub")]
+    Scrubbing,
+    /// No scrub is at work or paused.
+    #[error("there is no active scrub")]
+    NotScrubbing,
+    /// OpenZFS is to finish a resilver first.
+    #[error("currently resilvering")]
+    Resilvering,
     /// A tunable does not take a value.
     #[error(transparent)]
     Tune(crate::tune::TuneError),

@@ -9,6 +9,7 @@ use std::sync::{Arc, Mutex, RwLock};
 
 use dmu::{DirtyBudget, Objset, zap};
 use format::config::{PoolConfig, PoolState, VERSION_FEATURES, VdevConfig, VdevKind};
+use format::scan::{Scan, ScanState};
 use format::uberblock::Uberblock;
 use format::{ByteOrder, Guid, ObjectId, Txg, label};
 use storage::allocator::Allocator;
@@ -218,6 +219,7 @@ impl Pool {
             vdev_space: Default::default(),
             features: features.as_ref().map(|f| f.all().clone()).unwrap_or_default(),
             txg: synced,
+            root: opened.uberblock.root,
         };
         let groups = Groups::new(synced, options.stepwise, Limits::of(&options));
         let mut inner = Inner {
@@ -235,6 +237,7 @@ impl Pool {
             dsl: RwLock::new(()),
             altroot: options.altroot.clone(),
             command: Mutex::new(None),
+            scrub: Default::default(),
         };
         if inner.read_only.is_none() && was_active && has_intent_log(&inner)? {
             inner.read_only = Some(
@@ -365,7 +368,7 @@ fn leaf(vdev: &VdevConfig, disks: &HashMap<u64, Arc<dyn Disk>>) -> Option<Leaf> 
     match vdev.kind {
         VdevKind::Disk | VdevKind::File => {
             let disk = disks.get(&vdev.guid.0)?.clone();
-            Some(Leaf { guid: vdev.guid.0, disk })
+            Some(Leaf::new(vdev.guid.0, disk))
         }
         // While a device is replaced, either of the two will do for reading.
         VdevKind::Replacing | VdevKind::Spare => vdev.children.iter().find_map(|child| leaf(child, disks)),
@@ -405,11 +408,16 @@ fn top_vdev(vdev: &VdevConfig, disks: &HashMap<u64, Arc<dyn Disk>>) -> TopVdev {
 /// Work that OpenZFS left unfinished and that this build would have to keep in step with.
 fn unfinished(mos: &Mos) -> Result<Option<String>> {
     let directory = mos.object(crate::mos::DIRECTORY)?;
-    if let Some(scan) = zap::lookup(&directory, b"scan")? {
-        let words = scan.to_u64s();
-        if words.get(1) == Some(&1) {
-            return Ok(Some("a scrub or resilver is under way".into()));
+    match crate::scrub::read(mos) {
+        Ok(Some(scan)) if scan.is_scrubbing() => {}
+        Ok(Some(Scan { state: ScanState::Scanning, .. })) => {
+            return Ok(Some("a resilver is under way".into()));
         }
+        Ok(Some(Scan { state: ScanState::ErrorScrubbing, .. })) => {
+            return Ok(Some("a scrub of known errors is under way".into()));
+        }
+        Ok(_) => {}
+        Err(error) => return Ok(Some(format!("its scan state is not understood: {error}"))),
     }
     for (key, what) in [
         ("com.delphix:removing", "a device removal"),

@@ -7,7 +7,7 @@ use std::thread::JoinHandle;
 use dmu::DirtyBudget;
 use format::config::{PoolConfig, PoolState};
 use format::features::Feature;
-use format::{Guid, ObjectId, Txg};
+use format::{BlockPtr, Guid, ObjectId, Txg};
 use storage::Storage;
 use storage::allocator::Space;
 use storage::host::Host;
@@ -16,6 +16,7 @@ use crate::dataset::Dataset;
 use crate::dsl::promises::Promises;
 use crate::features::FeatureState;
 use crate::mos::Mos;
+use crate::scrub::Scrubber;
 use crate::sync::{SyncState, Syncing, sync_loop};
 use crate::tx::{Groups, SYNC_BYTES, Tx};
 use crate::{Error, Result};
@@ -109,6 +110,8 @@ pub struct Info {
     pub features: BTreeMap<String, u64>,
     /// Last synced txg.
     pub txg: Txg,
+    /// Root of its MOS.
+    pub(crate) root: BlockPtr,
 }
 
 impl Info {
@@ -144,6 +147,7 @@ pub(crate) struct Inner {
     pub(crate) altroot: Option<String>,
     /// The command that is being carried out, to be noted in the history by the first change it makes.
     pub(crate) command: Mutex<Option<String>>,
+    pub(crate) scrub: Scrubber,
 }
 
 impl Inner {
@@ -308,25 +312,7 @@ impl Pool {
         &self,
         job: impl FnOnce(&mut Syncing<'_>) -> Result<T> + Send + 'static,
     ) -> Result<T> {
-        if let Some(reason) = self.read_only() {
-            return Err(Error::ReadOnly { pool: self.name(), reason });
-        }
-        let (sender, receiver) = crossbeam_channel::bounded(1);
-        let txg = self.inner.groups.queue(Box::new(move |syncing| {
-            let before = syncing.mos().objset.changes();
-            let done = job(syncing).and_then(|value| syncing.log_command().map(|()| value));
-            if let Err(error) = &done
-                && syncing.mos().objset.changes() != before
-            {
-                // Half a job must not become the state of the pool.
-                syncing.broken = Some(Error::Unfinished(error.to_string()));
-            }
-            // Nobody waits any more only when the caller's thread is gone; the job is done all the same.
-            let _ = sender.send(done);
-        }))?;
-        // Not the txg open by then: how many there are must follow from the calls alone.
-        self.inner.groups.sync_to(txg)?;
-        receiver.recv().expect("a queued job runs before its txg is synced")
+        self.inner.run(job)
     }
 
     /// Writes everything, marks the labels exported and lets the devices go.
@@ -352,6 +338,7 @@ impl Pool {
         if self.thread.is_none() {
             return Ok(());
         }
+        self.inner.scrub.leave();
         self.run(move |syncing| {
             syncing.set_pool_state(state);
             Ok(())
@@ -361,6 +348,7 @@ impl Pool {
     }
 
     fn stop(&mut self) {
+        self.inner.scrub.leave();
         self.inner.groups.stop();
         if let Some(thread) = self.thread.take()
             && thread.join().is_err()
@@ -379,6 +367,32 @@ impl Drop for Pool {
 }
 
 impl Inner {
+    /// Runs `job` in the next syncing txg and waits until its result is on disk.
+    pub(crate) fn run<T: Send + 'static>(
+        &self,
+        job: impl FnOnce(&mut Syncing<'_>) -> Result<T> + Send + 'static,
+    ) -> Result<T> {
+        if let Some(reason) = self.read_only_reason() {
+            return Err(Error::ReadOnly { pool: self.name(), reason });
+        }
+        let (sender, receiver) = crossbeam_channel::bounded(1);
+        let txg = self.groups.queue(Box::new(move |syncing| {
+            let before = syncing.mos().objset.changes();
+            let done = job(syncing).and_then(|value| syncing.log_command().map(|()| value));
+            if let Err(error) = &done
+                && syncing.mos().objset.changes() != before
+            {
+                // Half a job must not become the state of the pool.
+                syncing.broken = Some(Error::Unfinished(error.to_string()));
+            }
+            // Nobody waits any more only when the caller's thread is gone; the job is done all the same.
+            let _ = sender.send(done);
+        }))?;
+        // Not the txg open by then: how many there are must follow from the calls alone.
+        self.groups.sync_to(txg)?;
+        receiver.recv().expect("a queued job runs before its txg is synced")
+    }
+
     /// guids of the per-dataset features that a dataset is marked with.
     pub(crate) fn dataset_marks(&self, id: ObjectId) -> Result<std::collections::BTreeSet<String>> {
         let object = self.mos.object(id)?;

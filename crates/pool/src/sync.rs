@@ -120,6 +120,7 @@ pub(crate) fn publish(inner: &Arc<Inner>, state: &SyncState, txg: Txg) {
             .collect();
         info.features = state.features.as_ref().map(|f| f.all().clone()).unwrap_or_default();
         info.txg = txg;
+        info.root = state.uberblock.root;
     }
     let mut dirs = Vec::new();
     for dataset in inner.open_datasets() {
@@ -515,6 +516,7 @@ impl<'a> Syncing<'a> {
             }
             bpobj::clear(mos, &self.tx, list)?;
         }
+        crate::scrub::restart_foreign(self)?;
         self.fold_logs()
     }
 

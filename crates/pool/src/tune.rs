@@ -198,6 +198,12 @@ impl Tunable {
 }
 
 impl Pool {
+    /// How long the pool has been open.
+    #[must_use]
+    pub fn uptime(&self) -> std::time::Duration {
+        self.inner.groups.uptime()
+    }
+
     /// Every tunable with its present value.
     pub fn tunables(&self) -> impl Iterator<Item = (&'static Tunable, u64)> {
         ALL.iter().map(|tunable| (tunable, (tunable.live)(self)))

@@ -187,6 +187,11 @@ impl Groups {
         }
     }
 
+    /// Time since the pool was opened.
+    pub(crate) fn uptime(&self) -> Duration {
+        self.opened.elapsed()
+    }
+
     /// Limits changed: those who wait look again.
     pub(crate) fn wake(&self) {
         drop(self.lock());

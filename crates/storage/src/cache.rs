@@ -2,11 +2,12 @@
 //!
 //! A block is never changed in place while its birth stays the same, so an entry can't go stale.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use format::blkptr::Block;
-use quick_cache::Weighter;
 use quick_cache::sync::Cache;
+use quick_cache::{DefaultHashBuilder, Lifecycle, Weighter};
 
 use crate::Record;
 
@@ -27,22 +28,62 @@ impl Weighter<Key, Record> for ByBytes {
     }
 }
 
-/// How often the cache answered.
+/// Counts what is thrown out to make room.
+#[derive(Clone, Default)]
+struct Evictions(Arc<AtomicU64>);
+
+impl Lifecycle<Key, Record> for Evictions {
+    type RequestState = ();
+
+    fn on_evict(&self, (): &mut (), _: Key, _: Record) {
+        self.0.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+/// How often the cache answered for one kind of block.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Lookups {
+    /// Answered from memory.
+    pub hits: u64,
+    /// Went to a disk.
+    pub misses: u64,
+}
+
+/// How useful the cache was since the pool was opened.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CacheStats {
-    /// Lookups answered from memory.
-    pub hits: u64,
-    /// Lookups that went to a disk.
-    pub misses: u64,
+    /// Contents of files and volumes.
+    pub data: Lookups,
+    /// Indirect blocks, dnodes, directories, and the pool's own objects.
+    pub metadata: Lookups,
+    /// Records thrown out to make room.
+    pub evictions: u64,
+    /// Records held now.
+    pub records: u64,
     /// Bytes held now.
     pub bytes: u64,
+    /// Bytes held at most.
+    pub limit: u64,
+}
+
+#[derive(Default)]
+struct Counters {
+    hits: AtomicU64,
+    misses: AtomicU64,
+}
+
+impl Counters {
+    fn lookups(&self) -> Lookups {
+        Lookups { hits: self.hits.load(Ordering::Relaxed), misses: self.misses.load(Ordering::Relaxed) }
+    }
 }
 
 /// Records within a byte limit.
 pub struct RecordCache {
-    map: Cache<Key, Record, ByBytes>,
-    hits: AtomicU64,
-    misses: AtomicU64,
+    map: Cache<Key, Record, ByBytes, DefaultHashBuilder, Evictions>,
+    evictions: Evictions,
+    data: Counters,
+    metadata: Counters,
 }
 
 impl RecordCache {
@@ -50,10 +91,13 @@ impl RecordCache {
     #[must_use]
     pub fn new(limit: u64) -> RecordCache {
         let items = (limit >> 14).clamp(64, 1 << 20) as usize;
+        let evictions = Evictions::default();
+        let hasher = DefaultHashBuilder::default();
         RecordCache {
-            map: Cache::with_weighter(items, limit.max(1 << 20), ByBytes),
-            hits: AtomicU64::new(0),
-            misses: AtomicU64::new(0),
+            map: Cache::with(items, limit.max(1 << 20), ByBytes, hasher, evictions.clone()),
+            evictions,
+            data: Counters::default(),
+            metadata: Counters::default(),
         }
     }
 
@@ -77,7 +121,9 @@ impl RecordCache {
     #[must_use]
     pub fn get(&self, block: &Block) -> Option<Record> {
         let found = self.map.get(&Self::key(block));
-        let counter = if found.is_some() { &self.hits } else { &self.misses };
+        let is_data = block.level == 0 && !block.object_type.is_metadata();
+        let counters = if is_data { &self.data } else { &self.metadata };
+        let counter = if found.is_some() { &counters.hits } else { &counters.misses };
         counter.fetch_add(1, Ordering::Relaxed);
         found
     }
@@ -101,9 +147,63 @@ impl RecordCache {
     #[must_use]
     pub fn stats(&self) -> CacheStats {
         CacheStats {
-            hits: self.hits.load(Ordering::Relaxed),
-            misses: self.misses.load(Ordering::Relaxed),
+            data: self.data.lookups(),
+            metadata: self.metadata.lookups(),
+            evictions: self.evictions.0.load(Ordering::Relaxed),
+            records: self.map.len() as u64,
             bytes: self.map.weight(),
+            limit: self.map.capacity(),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use format::blkptr::Dva;
+    use format::{ByteOrder, Checksum, ChecksumKind, Compression, ObjectType, Txg, VdevId};
+
+    fn block(offset: u64) -> Block {
+        let dva = Dva { vdev: VdevId(0), asize: 512, offset, gang: false };
+        Block {
+            dvas: [dva, Dva { asize: 0, ..dva }, Dva { asize: 0, ..dva }],
+            lsize: 64 << 10,
+            psize: 64 << 10,
+            compression: Compression::Off,
+            checksum_kind: ChecksumKind::Fletcher4,
+            object_type: ObjectType::PLAIN_FILE_CONTENTS,
+            level: 0,
+            encrypted: false,
+            dedup: false,
+            order: ByteOrder::Little,
+            pad: [0; 2],
+            physical_birth: Txg(0),
+            birth: Txg(5),
+            fill: 1,
+            checksum: Checksum([0; 4]),
+            crypt_words: [0; 2],
+        }
+    }
+
+    #[test]
+    fn what_makes_room_is_counted() {
+        let cache = RecordCache::new(1 << 20);
+        for n in 0..64 {
+            cache.insert(&block(n << 20), Arc::new(vec![0; 64 << 10]));
+        }
+        let stats = cache.stats();
+        assert!(stats.bytes <= 1 << 20 && stats.records < 16, "{stats:?}");
+        assert_eq!(stats.evictions + stats.records, 64);
+        cache.set_limit(8 << 20);
+        for n in 64..96 {
+            cache.insert(&block(n << 20), Arc::new(vec![0; 64 << 10]));
+        }
+        assert!(cache.stats().bytes > 1 << 20 && cache.limit() == cache.stats().limit);
+        assert!(cache.get(&block(95 << 20)).is_some() && cache.get(&block(1)).is_none());
+        let stats = cache.stats();
+        assert_eq!(stats.data, Lookups { hits: 1, misses: 1 });
+        let pointers = Block { level: 1, ..block(1) };
+        assert!(cache.get(&pointers).is_none());
+        assert_eq!(cache.stats().metadata, Lookups { hits: 0, misses: 1 });
     }
 }

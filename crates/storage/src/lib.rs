@@ -11,6 +11,7 @@ mod cache;
 mod error;
 pub mod gang;
 pub mod host;
+mod meter;
 mod read;
 pub mod vdev;
 pub mod workers;
@@ -23,8 +24,9 @@ use codec::Salt;
 use format::blkptr::Dva;
 
 pub use buffers::Buffers;
-pub use cache::{CacheStats, RecordCache};
+pub use cache::{CacheStats, Lookups, RecordCache};
 pub use error::{ReadError, WriteError};
+pub use meter::{IoStats, Meter};
 pub use vdev::{Leaf, Shape, TopVdev, Vdevs};
 pub use workers::Workers;
 pub use write::{Encoded, Encoding, Payload, Writer};

@@ -4,13 +4,15 @@
 //! Source: docs/format/02-blocks-checksums-compression.md §1.6, §2, §3, §5.
 
 use std::cell::RefCell;
+use std::io::IoSlice;
 use std::sync::Arc;
 
 use format::blkptr::{self, Block, BlockPtr, Dva, Embedded};
+use format::label::DATA_START;
 use format::{Compression, MAX_BLOCK, swap};
 
-use crate::vdev::TopVdev;
-use crate::{ReadError, Record, Storage, gang};
+use crate::vdev::{TopVdev, device_error};
+use crate::{ReadError, Record, Storage, WriteError, gang};
 
 /// Gangs of gangs: OpenZFS nests at most a handful of levels (3 pointers halve a 16 MiB block quickly).
 const GANG_DEPTH_MAX: u32 = 12;
@@ -114,6 +116,27 @@ impl Storage {
         bad
     }
 
+    /// Writes what a good copy of `block` holds over its damaged ones, which [`Storage::verify_copies`] named. The
+    /// block must be in use while this runs. Gives the bytes that are right now and were not.
+    ///
+    /// # Errors
+    /// No copy is good, or a disk refuses.
+    pub fn repair(&self, block: &Block, bad: &[Dva]) -> Result<u64, WriteError> {
+        let mut raw = Vec::new();
+        self.read_raw(block, &mut raw)?;
+        let mut repaired = 0;
+        for dva in bad.iter().filter(|dva| !dva.gang) {
+            let disk = self.vdevs().top_of(dva)?.only_disk()?;
+            let offset = dva.offset + DATA_START;
+            disk.write_at(&[IoSlice::new(&raw)], offset)
+                .map_err(|source| device_error(disk.path().to_path_buf(), offset, source))?;
+            let mut again = Vec::new();
+            self.read_copy(block, *dva, 0, &mut again)?;
+            repaired += block.psize;
+        }
+        Ok(repaired)
+    }
+
     fn read_copy(&self, block: &Block, dva: Dva, replica: usize, raw: &mut Vec<u8>) -> Result<(), ReadError> {
         self.read_dva(block, dva, replica, GANG_DEPTH_MAX, raw)?;
         let mut sum = codec::checksum_of(block.checksum_kind, raw, &self.salt(), block.order);
@@ -136,6 +159,11 @@ impl Storage {
         if block.checksum_kind == format::ChecksumKind::Off || sum == block.checksum {
             Ok(())
         } else {
+            if let Ok(top) = self.vdevs().top_of(&dva)
+                && let Some(leaf) = top.leaf_of(replica)
+            {
+                leaf.meter.bad_checksum();
+            }
             Err(ReadError::NoGoodCopy { tried: vec![dva] })
         }
     }

@@ -12,14 +12,26 @@ use format::label::DATA_START;
 use crate::error::{ReadError, WriteError};
 use crate::gang;
 use crate::host::Disk;
+use crate::meter::{Meter, Metered};
 
 /// A disk or file at the bottom of the tree.
 #[derive(Clone, Debug)]
 pub struct Leaf {
     /// Guid from its label.
     pub guid: u64,
-    /// The open device.
+    /// The open device; counts into `meter`.
     pub disk: Arc<dyn Disk>,
+    /// What the device was asked for.
+    pub meter: Arc<Meter>,
+}
+
+impl Leaf {
+    /// A leaf on an open device.
+    #[must_use]
+    pub fn new(guid: u64, disk: Arc<dyn Disk>) -> Leaf {
+        let meter = Arc::new(Meter::default());
+        Leaf { guid, disk: Arc::new(Metered { disk, meter: meter.clone() }), meter }
+    }
 }
 
 /// How a top-level vdev spreads its blocks.
@@ -137,6 +149,15 @@ impl TopVdev {
         match &self.shape {
             Shape::Mirror(children) => children.len(),
             _ => 1,
+        }
+    }
+
+    /// The one leaf whose bytes `replica` is; `None` where several share them.
+    pub(crate) fn leaf_of(&self, replica: usize) -> Option<&Leaf> {
+        match &self.shape {
+            Shape::Disk(leaf) => Some(leaf),
+            Shape::Mirror(children) => children.get(replica)?.as_ref(),
+            _ => None,
         }
     }
 

@@ -137,6 +137,12 @@ impl Filesystem {
         Ok(znode.parent)
     }
 
+    /// The directory that anything lies in, as it says itself.
+    pub(crate) fn above(&self, id: ObjectId) -> Result<ObjectId> {
+        let _shared = self.inner.nodes.read(id);
+        Ok(self.node(id)?.1.parent)
+    }
+
     /// The object called `name` in directory `dir`; `.` and `..` too.
     ///
     /// # Errors

@@ -6,6 +6,8 @@ use crate::{Error, FileKind, Filesystem, Result};
 
 /// Symbolic links followed on one path, as in Linux.
 const LINKS_MAX: u32 = 40;
+/// Folders in one another on a way up, at most: more are a circle.
+const DEPTH_MAX: u32 = 1 << 16;
 
 impl Filesystem {
     /// The object at `path`, from the root, with or without a leading slash. A symbolic link at the very end is
@@ -43,6 +45,28 @@ impl Filesystem {
             return Err(Error::NotDir);
         }
         Ok(id)
+    }
+
+    /// A path from the root to the object, with a leading slash; one of several for a file with hard links. `None`
+    /// for an object that has no name (any more).
+    ///
+    /// # Errors
+    /// A directory on the way cannot be read.
+    pub fn path_of(&self, id: ObjectId) -> Result<Option<Vec<u8>>> {
+        let mut path = Vec::new();
+        let mut at = id;
+        for _ in 0..DEPTH_MAX {
+            if at == self.root() {
+                return Ok(Some(if path.is_empty() { b"/".to_vec() } else { path }));
+            }
+            let above = self.above(at)?;
+            let mut entries = self.entries(above)?;
+            let named = entries.find(|entry| entry.as_ref().map_or(true, |entry| entry.id == at));
+            let Some(entry) = named.transpose()? else { return Ok(None) };
+            path = [b"/", entry.name.as_slice(), &path].concat();
+            at = above;
+        }
+        Ok(None)
     }
 
     /// The directory that holds the last name of `path`, and that name: where to create it.

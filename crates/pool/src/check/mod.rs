@@ -8,7 +8,7 @@ mod accounts;
 mod sectors;
 mod snapshots;
 mod space;
-mod walk;
+pub(crate) mod walk;
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -194,11 +194,11 @@ pub fn check(pool: &Pool, report: &mut dyn FnMut(Finding)) -> Result<Summary> {
 /// A root to walk from: the MOS, or a dataset.
 #[derive(Clone, Debug)]
 pub(crate) struct Root {
-    owner: Owner,
-    name: String,
-    ptr: BlockPtr,
+    pub(crate) owner: Owner,
+    pub(crate) name: String,
+    pub(crate) ptr: BlockPtr,
     /// Blocks born at or before belong to an earlier snapshot.
-    since: format::Txg,
+    pub(crate) since: format::Txg,
 }
 
 /// The DSL dataset object of a root; 0 for the MOS.

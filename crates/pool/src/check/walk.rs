@@ -24,9 +24,70 @@ pub(crate) type Owner = DatasetId;
 pub(crate) struct Place {
     pub(crate) owner: Owner,
     name: Arc<str>,
-    object: ObjectId,
-    level: u8,
-    blkid: u64,
+    pub(crate) object: ObjectId,
+    pub(crate) level: u8,
+    pub(crate) blkid: u64,
+    /// log2 of the blocks of level 0 below it.
+    shift: u32,
+}
+
+/// [`Place::shift`] of an objset's root block: all of the meta-dnode's blocks are below it.
+const ROOT_SHIFT: u32 = 126;
+/// Stands for the blocks of dnodes before an objset's special objects.
+const AFTER_DNODES: u128 = 1 << 100;
+
+/// How much of a subtree was handed out before a walk was taken up again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Seen {
+    All,
+    /// The block itself, and perhaps some below it.
+    Itself,
+    Nothing,
+}
+
+impl Place {
+    /// The objset's root block.
+    pub(crate) fn is_root(&self) -> bool {
+        self.shift == ROOT_SHIFT
+    }
+
+    /// First and last block of level 0 at or below.
+    fn span(&self) -> (u128, u128) {
+        let first = u128::from(self.blkid).checked_shl(self.shift).unwrap_or(0);
+        (first, first.saturating_add((1u128 << self.shift) - 1))
+    }
+
+    /// The block of dnodes that holds its object's.
+    fn dnode_block(&self) -> u128 {
+        match u64::MAX - self.object.0 {
+            special @ 0..=2 => AFTER_DNODES + u128::from(special),
+            _ => u128::from(self.object.0) / SLOTS_PER_BLOCK as u128,
+        }
+    }
+
+    /// How much of what is here comes before or at `mark`, the last block that was handed out.
+    fn seen(&self, mark: &Place) -> Seen {
+        let meta = |place: &Place| place.object == ObjectId(0);
+        let (first, last) = self.span();
+        let (at, depth) = match (meta(self), meta(mark)) {
+            (true, false) => (mark.dnode_block(), 0),
+            (false, true) => {
+                return if self.dnode_block() < mark.span().0 { Seen::All } else { Seen::Nothing };
+            }
+            (false, false) if self.object != mark.object => {
+                let order = |place: &Place| (place.dnode_block(), place.object);
+                return if order(self) < order(mark) { Seen::All } else { Seen::Nothing };
+            }
+            _ => (mark.span().0, mark.shift),
+        };
+        if last < at {
+            Seen::All
+        } else if first <= at && self.shift >= depth {
+            Seen::Itself
+        } else {
+            Seen::Nothing
+        }
+    }
 }
 
 impl fmt::Display for Place {
@@ -101,9 +162,15 @@ pub(crate) struct Walk<'a> {
     inner: &'a Inner,
     todo: Vec<Todo>,
     out: Vec<Item>,
+    after: Option<Place>,
 }
 
 impl<'a> Walk<'a> {
+    /// What comes behind `mark` in the tree of `root`; the tree may have changed since.
+    pub(crate) fn after(inner: &'a Inner, root: &Root, mark: Option<Place>) -> Walk<'a> {
+        Walk { after: mark, ..Walk::new(inner, std::slice::from_ref(root)) }
+    }
+
     pub(crate) fn new(inner: &'a Inner, roots: &[Root]) -> Walk<'a> {
         let start = |root: &Root| Todo {
             place: Place {
@@ -112,24 +179,34 @@ impl<'a> Walk<'a> {
                 object: ObjectId(0),
                 level: 0,
                 blkid: 0,
+                shift: ROOT_SHIFT,
             },
             ptr: root.ptr,
             since: root.since,
             kind: Kind::Objset,
         };
-        Walk { inner, todo: roots.iter().rev().map(start).collect(), out: Vec::new() }
+        Walk { inner, todo: roots.iter().rev().map(start).collect(), out: Vec::new(), after: None }
     }
 
     fn visit(&mut self, todo: Todo) {
+        let seen = self.after.as_ref().map_or(Seen::Nothing, |mark| todo.place.seen(mark));
+        if seen == Seen::All {
+            return;
+        }
+        let new = seen == Seen::Nothing;
         let block = match &todo.ptr {
             BlockPtr::Hole(_) => return,
             ptr if ptr.accounting_birth() <= todo.since => return,
             BlockPtr::Embedded(embedded) => {
-                self.out.push(Item::Embedded(todo.place.clone(), *embedded));
+                if new {
+                    self.out.push(Item::Embedded(todo.place.clone(), *embedded));
+                }
                 None
             }
             BlockPtr::Block(block) => {
-                self.out.push(Item::Block(todo.place.clone(), *block));
+                if new {
+                    self.out.push(Item::Block(todo.place.clone(), *block));
+                }
                 Some(block)
             }
         };
@@ -173,11 +250,13 @@ impl<'a> Walk<'a> {
         let kind =
             Kind::Tree { fanout_shift: dnode.fanout_shift(), dnodes: dnode.object_type == ObjectType::DNODE };
         for (blkid, ptr) in dnode.block_ptrs.iter().enumerate() {
-            let place = Place { object, level: dnode.levels - 1, blkid: blkid as u64, ..from.place.clone() };
+            let level = dnode.levels - 1;
+            let shift = (dnode.fanout_shift() * u32::from(level)).min(ROOT_SHIFT - 1);
+            let place = Place { object, level, blkid: blkid as u64, shift, ..from.place.clone() };
             self.todo.push(Todo { place, ptr: *ptr, since: from.since, kind });
         }
         if let Some(spill) = dnode.spill {
-            let place = Place { object, level: 0, blkid: u64::MAX, ..from.place.clone() };
+            let place = Place { object, level: 0, blkid: u64::MAX, shift: 0, ..from.place.clone() };
             self.todo.push(Todo { place, ptr: spill, since: from.since, kind: Kind::Spill });
         }
     }
@@ -197,6 +276,7 @@ impl<'a> Walk<'a> {
             let place = Place {
                 level: todo.ptr.level() - 1,
                 blkid: (todo.place.blkid << fanout_shift) + i as u64,
+                shift: todo.place.shift.saturating_sub(fanout_shift),
                 ..todo.place.clone()
             };
             self.todo.push(Todo { place, ptr, since: todo.since, kind: Kind::Tree { fanout_shift, dnodes } });

@@ -1,0 +1,489 @@
+//! Scrubbing: every copy of every block is read and verified while the pool is in use; damaged copies are written
+//! anew from good ones.
+//!
+//! From:   `Pool::scrub` and its sisters.
+//! To:     the scan state and the error log on disk, as OpenZFS keeps them (06 §1.5, §1.6).
+//!
+//! The visitor walks the trees of a synced txg. What is freed after it may be written over two txgs later, so
+//! whatever was read by then is not believed: the visitor takes the trees of a newer txg and goes on behind the
+//! last block that it had finished. Intent logs are not visited.
+
+mod errors;
+mod visit;
+
+use std::collections::BTreeSet;
+use std::sync::{Condvar, Mutex, MutexGuard};
+use std::thread::JoinHandle;
+
+use dmu::zap;
+use format::scan::{Scan, ScanState};
+use format::zap::Value;
+use format::{ObjectId, ObjectType, Txg};
+
+use crate::mos::{DIRECTORY, Mos};
+use crate::pool::{Inner, Pool};
+use crate::sync::Syncing;
+use crate::{Error, Result};
+
+pub use errors::DataError;
+
+/// The scan state's key in the object directory.
+const KEY: &str = "scan";
+/// Key of the newest txg that a scrub has seen whole.
+const LAST_SCRUBBED: &str = "last_scrubbed_txg";
+
+/// What the visitor is to do.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Order {
+    #[default]
+    Go,
+    Pause,
+    /// Give up; the state on disk says so.
+    Cancel,
+    /// The pool is let go; the state on disk stays as it is.
+    Leave,
+}
+
+#[derive(Default)]
+struct State {
+    thread: Option<JoinHandle<()>>,
+    running: bool,
+    order: Order,
+    /// The state on disk with what was done since.
+    scan: Option<Scan>,
+    /// When it was paused, seconds since 1970.
+    paused_at: u64,
+    errors: BTreeSet<DataError>,
+    failed: Option<String>,
+}
+
+/// A pool's visitor, if one is at work.
+#[derive(Default)]
+pub(crate) struct Scrubber {
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
+/// The last scrub or resilver, as `zpool status` tells of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ScanStatus {
+    /// What is on disk, with what was done since.
+    pub scan: Scan,
+    /// It is being carried out by this process.
+    pub running: bool,
+    /// When it was paused, if it is, as far as is known.
+    pub paused_at: u64,
+}
+
+impl Scrubber {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().expect("no code panics while holding the scrub state")
+    }
+
+    fn give(&self, order: Order) {
+        self.lock().order = order;
+        self.changed.notify_all();
+    }
+
+    fn wait<'a>(&self, state: MutexGuard<'a, State>) -> MutexGuard<'a, State> {
+        self.changed.wait(state).expect("no code panics while holding the scrub state")
+    }
+
+    /// What the visitor is to do now; waits while it is paused.
+    fn order(&self) -> Order {
+        let mut state = self.lock();
+        while state.order == Order::Pause {
+            state = self.wait(state);
+        }
+        state.order
+    }
+
+    /// Ends the visit without a word on disk: the pool is let go.
+    pub(crate) fn leave(&self) {
+        self.give(Order::Leave);
+        self.join();
+    }
+
+    fn join(&self) {
+        let thread = self.lock().thread.take();
+        if let Some(thread) = thread
+            && thread.join().is_err()
+        {
+            tracing::error!("the scrub thread panicked");
+        }
+    }
+}
+
+/// The scan state on disk.
+pub(crate) fn read(mos: &Mos) -> Result<Option<Scan>> {
+    let Some(value) = zap::lookup(&*mos.object(DIRECTORY)?, KEY.as_bytes())? else { return Ok(None) };
+    Scan::from_words(&value.to_u64s()).map(Some).map_err(Error::corrupt(DIRECTORY))
+}
+
+fn write(syncing: &Syncing<'_>, scan: &Scan) -> Result<()> {
+    syncing.mos().set_directory(&syncing.tx, KEY, &Value::from_u64s(&scan.to_words()))
+}
+
+/// Begins a scrub on disk.
+fn begin(syncing: &Syncing<'_>) -> Result<Scan> {
+    let mos = syncing.mos();
+    if let Some(old) = read(mos)?
+        && old.queue.0 != 0
+    {
+        mos.free(&syncing.tx, old.queue)?;
+    }
+    let queue = mos.create_zap(&syncing.tx, ObjectType::SCAN_QUEUE, 0)?.id();
+    let allocated = syncing.state.allocator.space().allocated;
+    let scan = Scan::begin(queue, syncing.txg, syncing.inner.host.clock.now().0, allocated);
+    write(syncing, &scan)?;
+    Ok(scan)
+}
+
+/// Ends a scrub on disk.
+fn end(syncing: &Syncing<'_>, mut scan: Scan, state: ScanState) -> Result<Scan> {
+    if scan.queue.0 != 0 {
+        syncing.mos().free(&syncing.tx, scan.queue)?;
+    }
+    scan.queue = ObjectId(0);
+    scan.state = state;
+    scan.set_paused(false);
+    scan.end_time = syncing.inner.host.clock.now().0;
+    write(syncing, &scan)?;
+    Ok(scan)
+}
+
+/// For the first sync after an import: a scrub in the middle begins anew, since the datasets in its queue may come
+/// and go from now on without its being told.
+pub(crate) fn restart_foreign(syncing: &Syncing<'_>) -> Result<()> {
+    let mos = syncing.mos();
+    let Some(scan) = read(mos)?.filter(Scan::is_scrubbing) else { return Ok(()) };
+    let mut again = scan.restarted();
+    let waiting = match scan.queue.0 {
+        0 => true,
+        _ => zap::count(&*mos.object(scan.queue)?)? > 0,
+    };
+    if again == scan && !waiting {
+        return Ok(());
+    }
+    if scan.queue.0 != 0 {
+        mos.free(&syncing.tx, scan.queue)?;
+    }
+    again.queue = mos.create_zap(&syncing.tx, ObjectType::SCAN_QUEUE, 0)?.id();
+    write(syncing, &again)
+}
+
+impl Pool {
+    /// The last scrub or resilver; `None` if there never was one.
+    ///
+    /// # Errors
+    /// If the state on disk cannot be read.
+    pub fn scan(&self) -> Result<Option<ScanStatus>> {
+        let (live, running, paused_at) = {
+            let state = self.inner.scrub.lock();
+            (state.scan.filter(|_| state.running), state.running, state.paused_at)
+        };
+        let scan = match live {
+            Some(scan) => Some(scan),
+            None => read(&self.inner.mos)?,
+        };
+        Ok(scan.map(|scan| ScanStatus { scan, running, paused_at }))
+    }
+
+    /// Begins a scrub in the background, or goes on with one that is paused or was left when the pool was let go.
+    ///
+    /// # Errors
+    /// [`Error::Scrubbing`] when one is at work, [`Error::Resilvering`], or it cannot be written down.
+    pub fn scrub(&self) -> Result<()> {
+        let scrub = &self.inner.scrub;
+        let mut state = scrub.lock();
+        if state.running {
+            if state.order != Order::Pause {
+                return Err(Error::Scrubbing);
+            }
+            drop(state);
+            let scan = self.run(|syncing| set_paused(syncing, false))?;
+            scrub.lock().scan.as_mut().expect("a running scrub has a state").flags = scan.flags;
+            scrub.give(Order::Go);
+            return Ok(());
+        }
+        // Nobody else begins one meanwhile.
+        state.running = true;
+        drop(state);
+        scrub.join();
+        let begun = self.run(|syncing| match read(syncing.mos())? {
+            Some(scan) if scan.is_scrubbing() => set_paused(syncing, false),
+            Some(Scan { state: ScanState::Scanning | ScanState::ErrorScrubbing, .. }) => {
+                Err(Error::Resilvering)
+            }
+            _ => begin(syncing),
+        });
+        let mut state = scrub.lock();
+        let scan = match begun {
+            Ok(scan) => scan.restarted(),
+            Err(error) => {
+                state.running = false;
+                return Err(error);
+            }
+        };
+        *state = State { running: true, scan: Some(scan), ..State::default() };
+        let inner = self.inner.clone();
+        let thread = std::thread::Builder::new().name("cenote-scrub".into()).spawn(move || {
+            visit::run(&inner, scan);
+        });
+        match thread {
+            Ok(thread) => state.thread = Some(thread),
+            Err(error) => {
+                state.running = false;
+                return Err(Error::Unfinished(format!("no thread for the scrub: {error}")));
+            }
+        }
+        Ok(())
+    }
+
+    /// Goes on with a scrub that was under way when the pool was let go, unless it was paused.
+    ///
+    /// # Errors
+    /// As [`Pool::scrub`].
+    pub fn resume_scrub(&self) -> Result<()> {
+        if self.read_only().is_some() {
+            return Ok(());
+        }
+        match read(&self.inner.mos)? {
+            Some(scan) if scan.is_scrubbing() && !scan.is_paused() => match self.scrub() {
+                Err(Error::Scrubbing) => Ok(()),
+                other => other,
+            },
+            _ => Ok(()),
+        }
+    }
+
+    /// Pauses the scrub that is under way.
+    ///
+    /// # Errors
+    /// [`Error::NotScrubbing`].
+    pub fn pause_scrub(&self) -> Result<()> {
+        self.inner.need_scrub()?;
+        let now = self.inner.host.clock.now().0;
+        let scan = self.run(|syncing| set_paused(syncing, true))?;
+        let mut state = self.inner.scrub.lock();
+        if let Some(live) = &mut state.scan {
+            live.flags = scan.flags;
+        }
+        state.paused_at = now;
+        if state.running && state.order == Order::Go {
+            state.order = Order::Pause;
+        }
+        Ok(())
+    }
+
+    /// Gives up the scrub that is under way or paused.
+    ///
+    /// # Errors
+    /// [`Error::NotScrubbing`].
+    pub fn cancel_scrub(&self) -> Result<()> {
+        self.inner.need_scrub()?;
+        self.inner.scrub.give(Order::Cancel);
+        self.inner.scrub.join();
+        self.run(|syncing| {
+            // It may have come to its end before it was told.
+            match read(syncing.mos())?.filter(Scan::is_scrubbing) {
+                Some(scan) => end(syncing, scan, ScanState::Canceled).map(drop),
+                None => Ok(()),
+            }
+        })
+    }
+
+    /// Waits until no scrub is at work here (a paused one is not).
+    ///
+    /// # Errors
+    /// [`Error::Unfinished`] when it could not come to its end.
+    pub fn wait_scrub(&self) -> Result<()> {
+        let mut state = self.inner.scrub.lock();
+        while state.running && state.order == Order::Go {
+            state = self.inner.scrub.wait(state);
+        }
+        match &state.failed {
+            Some(why) => Err(Error::Unfinished(why.clone())),
+            None => Ok(()),
+        }
+    }
+
+    /// Blocks known to have no good copy: those of the last scrub and those found by the one at work.
+    ///
+    /// # Errors
+    /// If the log on disk cannot be read.
+    pub fn data_errors(&self) -> Result<Vec<DataError>> {
+        let mut found = errors::read(&self.inner.mos)?;
+        found.extend(&self.inner.scrub.lock().errors);
+        Ok(found.into_iter().collect())
+    }
+
+    /// Up to which birth the last whole scrub verified all blocks; 0 if there was none.
+    ///
+    /// # Errors
+    /// If the object directory cannot be read.
+    pub fn last_scrubbed_txg(&self) -> Result<Txg> {
+        Ok(Txg(self.inner.mos.directory(LAST_SCRUBBED)?.unwrap_or(0)))
+    }
+
+    /// Forgets the errors that devices made (`zpool clear`).
+    pub fn clear_errors(&self) {
+        for leaf in self.inner.storage.vdevs().tops().iter().flat_map(storage::TopVdev::leaves) {
+            leaf.meter.clear_errors();
+        }
+    }
+}
+
+fn set_paused(syncing: &Syncing<'_>, paused: bool) -> Result<Scan> {
+    let mut scan = read(syncing.mos())?.filter(Scan::is_scrubbing).ok_or(Error::NotScrubbing)?;
+    scan.set_paused(paused);
+    write(syncing, &scan)?;
+    Ok(scan)
+}
+
+impl Inner {
+    fn need_scrub(&self) -> Result<()> {
+        read(&self.mos)?.filter(Scan::is_scrubbing).map(drop).ok_or(Error::NotScrubbing)
+    }
+
+    /// The last txg on disk and the root of its MOS.
+    pub(crate) fn committed(&self) -> (Txg, format::BlockPtr) {
+        let info = self.info();
+        (info.txg, info.root)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use dmu::NewObject;
+    use format::features;
+    use storage::host::ScriptedDisk;
+
+    use super::*;
+    use crate::check::Root;
+    use crate::check::walk::{Item, Walk};
+    use crate::{CreateSpec, Hold, NewFilesystem, Options};
+    use std::sync::Arc;
+
+    fn made(disk: &ScriptedDisk) -> Pool {
+        let options = Options::default();
+        let spec = CreateSpec {
+            name: "tank".into(),
+            disks: vec![Arc::new(disk.clone())],
+            ashift: Some(9),
+            version: 5000,
+            features: features::set("openzfs-2.1-linux").expect("a set").features().collect(),
+            properties: Vec::new(),
+            root_properties: Vec::new(),
+            comment: None,
+            compatibility: None,
+            filesystem: NewFilesystem::plain(&options.host),
+            initialise: Arc::new(|objset, tx, _| {
+                let new = NewObject::plain(ObjectType::MASTER_NODE);
+                zap::create(&objset.create_object_at(tx, ObjectId(1), new), tx, 7, 0)
+            }),
+            command: None,
+        };
+        Pool::create(spec, options).expect("a pool")
+    }
+
+    fn again(pool: Pool, disk: &ScriptedDisk) -> Pool {
+        pool.export().expect("exported");
+        Pool::import_disks(vec![Arc::new(disk.clone())], Options::default()).expect("imported")
+    }
+
+    fn fill(pool: &Pool) {
+        let dataset = pool.open("tank").expect("open");
+        for size in [512u32, 1024, 4096] {
+            let tx = dataset.begin(Hold::write(1 << 20)).expect("space");
+            for n in (0..40u64).step_by(3) {
+                let new = NewObject::plain(ObjectType::PLAIN_FILE_CONTENTS).block_size(size);
+                let object = dataset.objset().create_object(&tx, new).expect("new");
+                let data: Vec<u8> = (0..n * 700).map(|i| (i * n % 251) as u8).collect();
+                object.write(&tx, 0, &data).expect("written");
+            }
+        }
+        pool.sync().expect("synced");
+    }
+
+    #[test]
+    fn a_walk_taken_up_behind_any_block_gives_what_is_left() {
+        let disk = ScriptedDisk::new(128 << 20);
+        let pool = made(&disk);
+        fill(&pool);
+        let dataset = pool.open("tank").expect("open");
+        let (_, mos) = pool.inner.committed();
+        let (_, own) = dataset.objset().synced_root();
+        for (owner, ptr) in [(0, mos), (dataset.id.0, own)] {
+            let root = Root { owner: ObjectId(owner), name: "it".into(), ptr, since: Txg(0) };
+            let place = |item| match item {
+                Item::Block(place, _) | Item::Embedded(place, _) => place,
+                Item::Unreadable(place, why) => panic!("{place}: {why}"),
+            };
+            let shown = |place: &crate::check::walk::Place| format!("{place} {}", place.is_root());
+            let all: Vec<_> = Walk::after(&pool.inner, &root, None).map(place).collect();
+            assert!(all.len() > 30, "{}", all.len());
+            for (n, mark) in all.iter().enumerate() {
+                let rest: Vec<_> = Walk::after(&pool.inner, &root, Some(mark.clone()))
+                    .map(place)
+                    .map(|p| shown(&p))
+                    .collect();
+                let expected: Vec<_> = all[n + 1..].iter().map(shown).collect();
+                assert_eq!(rest, expected, "behind {mark}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_scrub_that_was_left_can_be_paused_resumed_and_canceled() {
+        let disk = ScriptedDisk::new(128 << 20);
+        let pool = made(&disk);
+        fill(&pool);
+        pool.run(|syncing| begin(syncing)).expect("begun");
+        let pool = again(pool, &disk);
+        assert_eq!(pool.read_only(), None);
+        let status = pool.scan().expect("read").expect("begun");
+        assert!(status.scan.is_scrubbing() && !status.running);
+        pool.pause_scrub().expect("paused");
+        let pool = again(pool, &disk);
+        assert!(pool.scan().expect("read").expect("begun").scan.is_paused());
+        pool.resume_scrub().expect("nothing to do");
+        assert!(!pool.scan().expect("read").expect("begun").running);
+        pool.scrub().expect("resumed");
+        pool.wait_scrub().expect("done");
+        let scan = pool.scan().expect("read").expect("done").scan;
+        assert_eq!((scan.state, scan.errors), (ScanState::Finished, 0));
+        assert!(matches!(pool.cancel_scrub(), Err(Error::NotScrubbing)));
+        pool.run(|syncing| begin(syncing)).expect("begun");
+        pool.cancel_scrub().expect("canceled");
+        let scan = pool.scan().expect("read").expect("done").scan;
+        assert_eq!((scan.state, scan.queue), (ScanState::Canceled, ObjectId(0)));
+        let mut found = Vec::new();
+        crate::check::check(&pool, &mut |finding| found.push(finding)).expect("checked");
+        assert!(found.is_empty(), "{found:?}");
+    }
+
+    #[test]
+    fn a_foreign_scrub_in_the_middle_begins_anew_when_the_pool_changes() {
+        let disk = ScriptedDisk::new(128 << 20);
+        let pool = made(&disk);
+        pool.run(|syncing| {
+            let mut scan = begin(syncing)?;
+            (scan.bookmark, scan.examined) = ([54, 3, 0, 9], 4096);
+            let queue = syncing.mos().object(scan.queue)?;
+            zap::update(&queue, &syncing.tx, b"36", &Value::from_u64(0))?;
+            write(syncing, &scan)
+        })
+        .expect("written");
+        let pool = again(pool, &disk);
+        assert_eq!(pool.scan().expect("read").expect("there").scan.bookmark, [54, 3, 0, 9]);
+        pool.run(|_| Ok(())).expect("synced");
+        let scan = pool.scan().expect("read").expect("there").scan;
+        assert!(scan.is_scrubbing() && scan.bookmark == [0; 4] && scan.examined == 0);
+        let queue = pool.inner.mos.object(scan.queue).expect("there");
+        assert_eq!(zap::count(&queue).expect("counted"), 0);
+        let pool = again(pool, &disk);
+        pool.scrub().expect("resumed");
+        pool.wait_scrub().expect("done");
+    }
+}

@@ -1,0 +1,260 @@
+//! The visitor's thread.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Instant;
+
+use dmu::Objset;
+use format::blkptr::{Block, Dva};
+use format::dsl_dataset::DslDataset;
+use format::scan::{Scan, ScanState};
+use format::zap::Value;
+use format::{ByteOrder, ObjectId, ObjectType, Txg};
+
+use super::{DataError, Order, errors};
+use crate::check::Root;
+use crate::check::walk::{Item, Place, Walk};
+use crate::pool::Inner;
+use crate::{Error, Result};
+
+/// Blocks in the hands of the workers at once, per worker.
+const WINDOW_PER_WORKER: usize = 16;
+/// Bytes of blocks taken before they are entered in the books.
+const CHUNK_BYTES: u64 = 8 << 20;
+/// Errors that are remembered one by one.
+pub(super) const ERRORS_MAX: usize = 10_000;
+
+/// Visits all blocks, and writes the end down.
+pub(super) fn run(inner: &Arc<Inner>, scan: Scan) {
+    let ended = Visit { inner, scan, done: BTreeMap::new() }.all();
+    let ended = ended.and_then(|finished| match finished {
+        true => inner.run(finish).map(drop),
+        false => Ok(()),
+    });
+    let mut state = inner.scrub.lock();
+    state.running = false;
+    if let Err(error) = ended {
+        tracing::error!(%error, "the scrub stops");
+        state.failed = Some(error.to_string());
+    }
+    inner.scrub.changed.notify_all();
+}
+
+/// In the sync thread: the scrub came to its end.
+fn finish(syncing: &mut crate::sync::Syncing<'_>) -> Result<()> {
+    let (scan, found) = {
+        let state = syncing.inner.scrub.lock();
+        (state.scan.expect("a running scrub has a state"), state.errors.clone())
+    };
+    super::end(syncing, scan, ScanState::Finished)?;
+    let last = Value::from_u64(scan.max_txg.0);
+    syncing.mos().set_directory(&syncing.tx, super::LAST_SCRUBBED, &last)?;
+    errors::replace(syncing, &found)?;
+    // From now on they are read from there.
+    syncing.inner.scrub.lock().errors.clear();
+    Ok(())
+}
+
+/// The trees of one synced txg.
+struct View {
+    txg: Txg,
+    roots: Vec<Root>,
+}
+
+impl View {
+    fn fresh(inner: &Inner) -> Result<View> {
+        let (txg, root) = inner.committed();
+        let mos = Objset::open(inner.storage.clone(), Arc::default(), root)?;
+        let mut roots = vec![Root { owner: ObjectId(0), name: "the MOS".into(), ptr: root, since: Txg(0) }];
+        for entry in mos.synced_objects() {
+            let (id, dnode) = entry?;
+            if dnode.bonus_type != ObjectType::DSL_DATASET {
+                continue;
+            }
+            let phys = DslDataset::decode(&dnode.bonus, ByteOrder::Little).map_err(Error::corrupt(id))?;
+            let (ptr, since) = (phys.bp, phys.prev_snap_txg);
+            roots.push(Root { owner: id, name: format!("dataset {id}"), ptr, since });
+        }
+        Ok(View { txg, roots })
+    }
+
+    /// Whether nothing that is in use in this view can have been written over yet.
+    fn holds(&self, inner: &Inner) -> bool {
+        // What the next txg frees is free for the third.
+        inner.groups.lock().open.0 <= self.txg.0 + 3
+    }
+}
+
+/// A block that was verified.
+struct Verified {
+    place: Place,
+    block: Option<Block>,
+    bad: Vec<Dva>,
+    lost: bool,
+}
+
+struct Visit<'a> {
+    inner: &'a Arc<Inner>,
+    scan: Scan,
+    /// Datasets visited, with the birth up to which their blocks were left to earlier snapshots.
+    done: BTreeMap<ObjectId, Txg>,
+}
+
+impl Visit<'_> {
+    /// A view that can be relied on; none if the visit is to end.
+    fn view(&self) -> Result<Option<View>> {
+        loop {
+            if self.inner.scrub.order() != Order::Go {
+                return Ok(None);
+            }
+            let (before, _) = self.inner.committed();
+            match View::fresh(self.inner) {
+                Ok(view) if view.holds(self.inner) => return Ok(Some(view)),
+                Ok(_) => {}
+                // Read while it was written over; else it is what it seems.
+                Err(error) if self.inner.groups.lock().open.0 <= before.0 + 3 => return Err(error),
+                Err(_) => {}
+            }
+        }
+    }
+
+    /// Visits every dataset. `false` if it was told to end before.
+    fn all(&mut self) -> Result<bool> {
+        loop {
+            let Some(view) = self.view()? else { return Ok(false) };
+            let old = |root: &&Root| root.since < self.scan.max_txg;
+            let left = |root: &&Root| self.done.get(&root.owner).is_none_or(|since| *since > root.since);
+            let Some(root) = view.roots.iter().filter(old).find(left) else { return Ok(true) };
+            let owner = root.owner;
+            if !self.dataset(owner, view)? {
+                return Ok(false);
+            }
+        }
+    }
+
+    /// Visits one dataset.
+    fn dataset(&mut self, owner: ObjectId, mut view: View) -> Result<bool> {
+        let mut mark: Option<Place> = None;
+        let mut since = Txg(0);
+        'view: while let Some(root) = view.roots.iter().find(|root| root.owner == owner) {
+            since = since.max(root.since);
+            let mut walk = Walk::after(self.inner, root, mark.clone());
+            loop {
+                if self.inner.scrub.order() != Order::Go {
+                    return Ok(false);
+                }
+                let started = Instant::now();
+                let (chunk, last) = self.verify(&mut walk);
+                if !view.holds(self.inner) {
+                    match self.view()? {
+                        Some(newer) => view = newer,
+                        None => return Ok(false),
+                    }
+                    continue 'view;
+                }
+                let Some(last) = last else { break 'view };
+                mark = Some(last);
+                if !self.enter(chunk, view.txg)? {
+                    // Their space may be another's by now: they are looked at again.
+                    continue 'view;
+                }
+                if self.inner.budget.bytes() > 0 {
+                    // Others are at work: half of the time is theirs.
+                    std::thread::sleep(started.elapsed());
+                }
+            }
+        }
+        self.done.insert(owner, since);
+        Ok(true)
+    }
+
+    /// Reads the next blocks; gives what came of it, and the last place if there was one.
+    fn verify(&self, walk: &mut Walk<'_>) -> (Vec<Verified>, Option<Place>) {
+        let storage = &self.inner.storage;
+        let workers = storage.workers();
+        let (max, mut bytes, mut last) = (self.scan.max_txg, 0, None);
+        let items = std::iter::from_fn(|| {
+            if bytes >= CHUNK_BYTES {
+                return None;
+            }
+            let item = walk.next()?;
+            let place = match &item {
+                Item::Block(place, block) => {
+                    bytes += block.psize;
+                    place
+                }
+                Item::Embedded(place, _) | Item::Unreadable(place, _) => place,
+            };
+            bytes += 512;
+            last = Some(place.clone());
+            Some(item)
+        });
+        let mut chunk = Vec::new();
+        let done = workers.map_ordered(
+            items,
+            workers.count() * WINDOW_PER_WORKER,
+            |item| match item {
+                Item::Block(place, block) if block.physical_birth() <= max => {
+                    let bad: Vec<Dva> =
+                        storage.verify_copies(&block).into_iter().map(|(dva, _)| dva).collect();
+                    let lost = bad.len() >= block.copies().count();
+                    Some(Verified { place, block: Some(block), bad, lost })
+                }
+                Item::Unreadable(place, _) => {
+                    Some(Verified { place, block: None, bad: Vec::new(), lost: true })
+                }
+                _ => None,
+            },
+            |verified| {
+                chunk.extend(verified);
+                Ok::<(), Error>(())
+            },
+        );
+        done.expect("taking a block into the list does not fail");
+        (chunk, last)
+    }
+
+    /// Repairs what can be, and enters a chunk in the books. `false` when repairs came too late to be safe.
+    fn enter(&mut self, chunk: Vec<Verified>, txg: Txg) -> Result<bool> {
+        let mut damaged = Vec::new();
+        let mut state = self.inner.scrub.lock();
+        let scan = state.scan.as_mut().expect("a running scrub has a state");
+        for verified in &chunk {
+            if let Some(block) = &verified.block {
+                scan.examined += block.copies().map(|dva| dva.asize).sum::<u64>();
+                if !verified.bad.is_empty() && !verified.lost {
+                    damaged.push((*block, verified.bad.clone()));
+                }
+            }
+        }
+        for verified in chunk.iter().filter(|verified| verified.lost) {
+            let error = DataError::at(&verified.place);
+            if state.errors.len() >= ERRORS_MAX || state.errors.insert(error) {
+                state.scan.as_mut().expect("a running scrub has a state").errors += 1;
+            }
+        }
+        drop(state);
+        if damaged.is_empty() {
+            return Ok(true);
+        }
+        // In the sync thread nobody else writes; up to the second txg after the view nothing of it was given to others.
+        let repaired = self.inner.run(move |syncing| {
+            if syncing.txg.0 > txg.0 + 2 {
+                return Ok(None);
+            }
+            let storage = &syncing.inner.storage;
+            let repair = |(block, bad): &(Block, Vec<Dva>)| match storage.repair(block, bad) {
+                Ok(bytes) => bytes,
+                Err(error) => {
+                    tracing::warn!(%error, "a damaged copy could not be written anew");
+                    0
+                }
+            };
+            Ok(Some(damaged.iter().map(repair).sum::<u64>()))
+        })?;
+        if let Some(scan) = &mut self.inner.scrub.lock().scan {
+            scan.processed += repaired.unwrap_or(0);
+        }
+        Ok(repaired.is_some())
+    }
+}

@@ -1,0 +1,190 @@
+//! What each disk was asked for since the pool was opened, and how often it failed.
+
+use std::io::{self, IoSlice};
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use crate::host::Disk;
+
+/// Counters of one leaf, shared by everybody who uses it.
+#[derive(Debug, Default)]
+pub struct Meter {
+    reads: AtomicU64,
+    read_bytes: AtomicU64,
+    writes: AtomicU64,
+    write_bytes: AtomicU64,
+    read_errors: AtomicU64,
+    write_errors: AtomicU64,
+    checksum_errors: AtomicU64,
+}
+
+/// A meter's counters at one time.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct IoStats {
+    /// Reads, also those that failed.
+    pub reads: u64,
+    /// Bytes read.
+    pub read_bytes: u64,
+    /// Writes, also those that failed.
+    pub writes: u64,
+    /// Bytes written.
+    pub write_bytes: u64,
+    /// Reads that failed.
+    pub read_errors: u64,
+    /// Writes and flushes that failed.
+    pub write_errors: u64,
+    /// Copies of blocks that were not what their pointers promise.
+    pub checksum_errors: u64,
+}
+
+impl IoStats {
+    /// The sum of two disks.
+    #[must_use]
+    pub fn plus(self, other: IoStats) -> IoStats {
+        self.each(other, |a, b| a + b)
+    }
+
+    /// What was added since `earlier`.
+    #[must_use]
+    pub fn since(self, earlier: IoStats) -> IoStats {
+        self.each(earlier, u64::saturating_sub)
+    }
+
+    fn each(self, other: IoStats, join: impl Fn(u64, u64) -> u64) -> IoStats {
+        IoStats {
+            reads: join(self.reads, other.reads),
+            read_bytes: join(self.read_bytes, other.read_bytes),
+            writes: join(self.writes, other.writes),
+            write_bytes: join(self.write_bytes, other.write_bytes),
+            read_errors: join(self.read_errors, other.read_errors),
+            write_errors: join(self.write_errors, other.write_errors),
+            checksum_errors: join(self.checksum_errors, other.checksum_errors),
+        }
+    }
+}
+
+fn add(counter: &AtomicU64, n: u64) {
+    counter.fetch_add(n, Ordering::Relaxed);
+}
+
+impl Meter {
+    /// The counters now.
+    #[must_use]
+    pub fn stats(&self) -> IoStats {
+        let get = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        IoStats {
+            reads: get(&self.reads),
+            read_bytes: get(&self.read_bytes),
+            writes: get(&self.writes),
+            write_bytes: get(&self.write_bytes),
+            read_errors: get(&self.read_errors),
+            write_errors: get(&self.write_errors),
+            checksum_errors: get(&self.checksum_errors),
+        }
+    }
+
+    /// Forgets the errors (`zpool clear`); what was read and written stays.
+    pub fn clear_errors(&self) {
+        for counter in [&self.read_errors, &self.write_errors, &self.checksum_errors] {
+            counter.store(0, Ordering::Relaxed);
+        }
+    }
+
+    pub(crate) fn bad_checksum(&self) {
+        add(&self.checksum_errors, 1);
+    }
+}
+
+/// A disk that counts.
+#[derive(Debug)]
+pub(crate) struct Metered {
+    pub(crate) disk: Arc<dyn Disk>,
+    pub(crate) meter: Arc<Meter>,
+}
+
+impl Disk for Metered {
+    fn size(&self) -> u64 {
+        self.disk.size()
+    }
+
+    fn sector_size(&self) -> u32 {
+        self.disk.sector_size()
+    }
+
+    fn physical_sector_size(&self) -> u32 {
+        self.disk.physical_sector_size()
+    }
+
+    fn is_block_device(&self) -> bool {
+        self.disk.is_block_device()
+    }
+
+    fn path(&self) -> &Path {
+        self.disk.path()
+    }
+
+    fn read_at(&self, buf: &mut [u8], offset: u64) -> io::Result<()> {
+        add(&self.meter.reads, 1);
+        match self.disk.read_at(buf, offset) {
+            Ok(()) => add(&self.meter.read_bytes, buf.len() as u64),
+            Err(error) => {
+                add(&self.meter.read_errors, 1);
+                return Err(error);
+            }
+        }
+        Ok(())
+    }
+
+    fn write_at(&self, bufs: &[IoSlice<'_>], offset: u64) -> io::Result<()> {
+        add(&self.meter.writes, 1);
+        match self.disk.write_at(bufs, offset) {
+            Ok(()) => add(&self.meter.write_bytes, bufs.iter().map(|buf| buf.len() as u64).sum()),
+            Err(error) => {
+                add(&self.meter.write_errors, 1);
+                return Err(error);
+            }
+        }
+        Ok(())
+    }
+
+    fn flush(&self) -> io::Result<()> {
+        self.disk.flush().inspect_err(|_| add(&self.meter.write_errors, 1))
+    }
+
+    fn discard(&self, offset: u64, len: u64) -> io::Result<()> {
+        self.disk.discard(offset, len)
+    }
+
+    fn hint_willneed(&self, offset: u64, len: u64) {
+        self.disk.hint_willneed(offset, len);
+    }
+
+    fn drop_cache(&self) {
+        self.disk.drop_cache();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Leaf;
+    use crate::host::ScriptedDisk;
+
+    #[test]
+    fn a_leaf_counts_what_its_disk_does() {
+        let disk = ScriptedDisk::new(1 << 20);
+        let leaf = Leaf::new(7, Arc::new(disk));
+        leaf.disk.write_at(&[IoSlice::new(&[1; 512]), IoSlice::new(&[2; 512])], 4096).expect("good");
+        leaf.disk.read_at(&mut [0; 512], 4096).expect("good");
+        leaf.disk.read_at(&mut [0; 512], 1 << 20).expect_err("past the end");
+        let stats = leaf.meter.stats();
+        assert_eq!((stats.writes, stats.write_bytes), (1, 1024));
+        assert_eq!((stats.reads, stats.read_bytes, stats.read_errors), (2, 512, 1));
+        leaf.meter.clear_errors();
+        let cleared = leaf.meter.stats();
+        assert_eq!((cleared.reads, cleared.read_errors), (2, 0));
+        assert_eq!(cleared.since(stats), IoStats::default());
+        assert_eq!(stats.plus(stats).writes, 2);
+    }
+}
