@@ -3,11 +3,13 @@
 //! What OpenZFS says about a command line before it looks at any pool is said here; the subcommands are looked
 //! up in [`run`].
 
+mod damaged;
 pub(crate) mod dataset_values;
 mod features;
 pub(crate) mod owner_quota;
 mod pool_values;
 mod repeat;
+mod scan;
 mod select;
 mod view;
 mod zfs_change;
@@ -21,9 +23,11 @@ mod zfs_snapshot;
 mod zfs_userspace;
 mod zpool_create;
 mod zpool_import;
+mod zpool_iostat;
 mod zpool_list;
 mod zpool_misc;
 mod zpool_props;
+mod zpool_scrub;
 mod zpool_status;
 
 use pool::props::dataset::Owner;
@@ -121,17 +125,21 @@ fn run(call: &Call, console: &mut Console) -> Result<(), Failure> {
             }
             versions(console)
         }
+        (Program::Zpool, "clear") => zpool_scrub::clear(call),
         (Program::Zpool, "create") => zpool_create::run(call, console),
         (Program::Zpool, "destroy") => zpool_import::destroy(call),
         (Program::Zpool, "export") => zpool_import::export(call, console),
         (Program::Zpool, "get") => zpool_props::get(call, console),
         (Program::Zpool, "history") => zpool_misc::history(call, console),
         (Program::Zpool, "import") => zpool_import::import(call, console),
+        (Program::Zpool, "iostat") => zpool_iostat::run(call, console),
         (Program::Zpool, "labelclear") => zpool_misc::labelclear(call, console),
         (Program::Zpool, "list") => zpool_list::run(call, console),
+        (Program::Zpool, "scrub") => zpool_scrub::scrub(call, console),
         (Program::Zpool, "set") => zpool_props::set(call),
         (Program::Zpool, "status") => zpool_status::run(call, console),
         (Program::Zpool, "sync") => zpool_misc::sync(call, console),
+        (Program::Zpool, "wait") => zpool_scrub::wait(call, console),
         (Program::Zpool, "upgrade") => zpool_misc::upgrade(call, console),
         (Program::Zfs, "clone") => zfs_snapshot::clone(call),
         (Program::Zfs, "create") => zfs_change::create(call, console),

@@ -43,6 +43,7 @@ pub struct PoolValues<'a> {
     pub vdevs: BTreeMap<u32, (Class, Space)>,
     stored: BTreeMap<String, Value>,
     freeing: u64,
+    last_scrubbed: u64,
     load_guid: u64,
     state: State,
 }
@@ -56,6 +57,7 @@ impl<'a> PoolValues<'a> {
             vdevs: BTreeMap::new(),
             stored: BTreeMap::new(),
             freeing: 0,
+            last_scrubbed: 0,
             load_guid: 0,
             state: view.state(),
         };
@@ -64,6 +66,7 @@ impl<'a> PoolValues<'a> {
             let failed = |error: pool::Error| Action::Open(&view.name).failed(error);
             values.stored = pool.pool_properties().map_err(failed)?.into_iter().collect();
             values.freeing = pool.freeing().map_err(failed)?;
+            values.last_scrubbed = pool.last_scrubbed_txg().map_err(failed)?.0;
             values.load_guid = pool.host().entropy.u64();
             let fragmentation = pool.fragmentation().map_err(failed)?;
             let info = pool.info();
@@ -184,7 +187,8 @@ impl<'a> PoolValues<'a> {
             "freeing" => number(self.freeing),
             "leaked" | "expandsize" | "checkpoint" => number(0),
             "dedup_table_size" | "dedupused" | "dedupsaved" => number(0),
-            "bcloneused" | "bclonesaved" | "last_scrubbed_txg" => number(0),
+            "bcloneused" | "bclonesaved" => number(0),
+            "last_scrubbed_txg" => number(self.last_scrubbed),
             "dedupratio" | "bcloneratio" => number(100),
             "readonly" => number(u64::from(session.known.as_ref().is_some_and(|known| known.read_only))),
             "load_guid" => number(self.load_guid),

@@ -57,6 +57,28 @@ impl Repeat {
         })
     }
 
+    /// As [`Repeat::run`], for figures that are told since the time before: with `skip` the first is taken without
+    /// being shown (`quiet`), and does not count.
+    ///
+    /// # Errors
+    /// The first failure of `show`.
+    pub fn run_skipping(
+        self,
+        console: &mut Console,
+        skip: bool,
+        mut show: impl FnMut(&mut Console, bool) -> Result<(), Failure>,
+    ) -> Result<(), Failure> {
+        if skip {
+            show(console, true)?;
+            // Without an interval there is nothing but the first.
+            match self.interval {
+                Some(interval) => std::thread::sleep(interval),
+                None => return Ok(()),
+            }
+        }
+        self.run(console, |console, _| show(console, false))
+    }
+
     /// Calls `show` with the number of the round, as often as asked.
     ///
     /// # Errors

@@ -5,12 +5,14 @@ use pool::props::number;
 use serde_json::{Map, Value};
 
 use super::Call;
+use super::damaged::{self, Trouble};
 use super::pool_values::PoolValues;
 use super::repeat::Repeat;
+use super::scan;
 use super::view::{self, Body, Class, Naming, PoolView, State, VdevView};
 use super::zpool_list::{head, key};
 use crate::json;
-use crate::messages::Failure;
+use crate::messages::{Action, Failure};
 use crate::open::{self, NotOpen};
 use crate::out::Console;
 
@@ -37,7 +39,11 @@ pub fn run(call: &Call, console: &mut Console) -> Result<(), Failure> {
         }
         let mut shown = 0;
         for view in &views {
-            if call.args.has("x") && view.state() == State::Online && view.session().is_some() {
+            if call.args.has("x")
+                && view.state() == State::Online
+                && view.session().is_some()
+                && !Trouble::of(view)?.any()
+            {
                 continue;
             }
             if shown > 0 || round > 0 {
@@ -74,6 +80,16 @@ pub fn advice(view: &PoolView) -> Option<Advice> {
             "One or more devices could not be opened.  Sufficient replicas exist for\n\tthe pool to continue functioning in a degraded state.",
             "Attach the missing device and online it using 'zpool online'.",
             Some("2Q"),
+        ),
+        Body::Open(_) if Trouble::of(view).is_ok_and(|trouble| !trouble.data.is_empty()) => say(
+            "One or more devices has experienced an error resulting in data\n\tcorruption.  Applications may be affected.",
+            "Restore the file in question if possible.  Otherwise restore the\n\tentire pool from backup.",
+            Some("8A"),
+        ),
+        Body::Open(_) if Trouble::of(view).is_ok_and(|trouble| trouble.has_device_errors()) => say(
+            "One or more devices has experienced an unrecoverable error.  An\n\tattempt was made to correct the error.  Applications are unaffected.",
+            "Determine if the device needs to be replaced, and clear the errors\n\tusing 'zpool clear' or replace the device with 'zpool replace'.",
+            Some("9P"),
         ),
         Body::Open(session) if session.pool().info().config.version < format::config::VERSION_FEATURES => {
             say(
@@ -132,6 +148,15 @@ fn print(call: &Call, console: &mut Console, view: &PoolView) -> Result<(), Fail
                 .line(&format!("   see: https://openzfs.github.io/openzfs-docs/msg/ZFS-8000-{message}"))?;
         }
     }
+    let trouble = Trouble::of(view)?;
+    if let Some(session) = view.session()
+        && let Some(status) = session.pool().scan().map_err(|error| Action::Open(&view.name).failed(error))?
+    {
+        let shown = scan::lines(&status, session.pool().host().clock.now().0).unwrap_or_default();
+        for (n, line) in shown.iter().enumerate() {
+            console.line(&if n == 0 { format!("  scan: {line}") } else { line.clone() })?;
+        }
+    }
     console.line("config:\n")?;
     let mut tree = view.tree(naming);
     tree.sort_by_key(|vdev| vdev.class);
@@ -157,11 +182,20 @@ fn print(call: &Call, console: &mut Console, view: &PoolView) -> Result<(), Fail
             console.line(&format!("\t{}\t", vdev.class.heading()))?;
             last = vdev.class;
         }
-        print_vdev(call, console, vdev, 2, width)?;
+        print_vdev(call, console, vdev, 2, width, &trouble)?;
     }
     console.line("")?;
-    if view.session().is_some() {
-        console.line("errors: No known data errors")?;
+    if let Some(session) = view.session() {
+        match (trouble.data.len(), call.args.has("v")) {
+            (0, _) => console.line("errors: No known data errors")?,
+            (count, false) => console.line(&format!("errors: {count} data errors, use '-v' for a list"))?,
+            (_, true) => {
+                console.line("errors: Permanent errors have been detected in the following files:\n")?;
+                for place in damaged::places(session, &trouble.data) {
+                    console.line(&format!("        {place}"))?;
+                }
+            }
+        }
         if call.args.has("D") {
             console.line("\n dedup: no DDT entries")?;
         }
@@ -180,12 +214,16 @@ fn print_vdev(
     vdev: &VdevView,
     indent: usize,
     full: usize,
+    trouble: &Trouble,
 ) -> Result<(), Failure> {
     if call.args.has("e") && vdev.state == State::Online {
         return Ok(());
     }
     let name = format!("{}{}", " ".repeat(indent), vdev.name);
-    let mut line = format!("\t{name:full$}  {:<8} {:>5} {:>5} {:>5}", vdev.state.word(), 0, 0, 0);
+    let counts =
+        trouble.counts(vdev).map(|n| if call.args.has("p") { n.to_string() } else { number::nice(n) });
+    let [read, write, cksum] = counts;
+    let mut line = format!("\t{name:full$}  {:<8} {read:>5} {write:>5} {cksum:>5}", vdev.state.word());
     if call.args.has("s") {
         line += if vdev.is_leaf() { "     0" } else { "     -" };
     }
@@ -203,7 +241,7 @@ fn print_vdev(
         }
     }
     console.line(&line)?;
-    vdev.children.iter().try_for_each(|child| print_vdev(call, console, child, indent + 2, full))
+    vdev.children.iter().try_for_each(|child| print_vdev(call, console, child, indent + 2, full, trouble))
 }
 
 /// How JSON shows sizes: for people unless `-p` or `--json-int`.

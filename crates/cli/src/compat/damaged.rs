@@ -1,0 +1,78 @@
+//! What is wrong with a pool that is open: errors of its devices, and blocks that nobody can read any more.
+//!
+//! From:   the counters and the error log of the pool.
+//! To:     `zpool status`.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use pool::DataError;
+use storage::{IoStats, TopVdev};
+use zpl::Filesystem;
+
+use super::view::{PoolView, VdevView};
+use crate::messages::{Action, Failure};
+use crate::open::Session;
+
+/// Errors of one pool.
+#[derive(Debug, Default)]
+pub struct Trouble {
+    /// By leaf guid.
+    devices: BTreeMap<u64, IoStats>,
+    /// Blocks without a good copy.
+    pub data: Vec<DataError>,
+}
+
+impl Trouble {
+    /// What is known of a pool; nothing of one that is not open.
+    ///
+    /// # Errors
+    /// If the error log cannot be read.
+    pub fn of(view: &PoolView) -> Result<Trouble, Failure> {
+        let Some(session) = view.session() else { return Ok(Trouble::default()) };
+        let leaves = session.pool().storage().vdevs().tops().iter().flat_map(TopVdev::leaves);
+        Ok(Trouble {
+            devices: leaves.map(|leaf| (leaf.guid, leaf.meter.stats())).collect(),
+            data: session.pool().data_errors().map_err(|error| Action::Open(&view.name).failed(error))?,
+        })
+    }
+
+    /// Read, write and checksum errors of a vdev.
+    pub fn counts(&self, vdev: &VdevView) -> [u64; 3] {
+        let stats = self.devices.get(&vdev.guid.0).copied().unwrap_or_default();
+        [stats.read_errors, stats.write_errors, stats.checksum_errors]
+    }
+
+    /// Whether a device made errors since they were last cleared.
+    pub fn has_device_errors(&self) -> bool {
+        self.devices.values().any(|s| s.read_errors + s.write_errors + s.checksum_errors > 0)
+    }
+
+    /// Whether there is anything to tell.
+    pub fn any(&self) -> bool {
+        !self.data.is_empty() || self.has_device_errors()
+    }
+}
+
+/// Where the errors are: each file once, `DATASET:/PATH`, or numbers for what has no name.
+pub fn places(session: &Session, errors: &[DataError]) -> Vec<String> {
+    let pool = session.pool();
+    let all = pool.list(&pool.name(), None, true).unwrap_or_default();
+    let mut open: BTreeMap<u64, Option<Filesystem>> = BTreeMap::new();
+    let objects: BTreeSet<_> = errors.iter().map(|error| (error.dataset, error.object)).collect();
+    let place = |(dataset, object): (format::ObjectId, format::ObjectId)| {
+        if dataset.0 == 0 {
+            return format!("<metadata>:<{:#x}>", object.0);
+        }
+        let Some(info) = all.iter().find(|info| info.id == dataset) else {
+            return format!("<{:#x}>:<{:#x}>", dataset.0, object.0);
+        };
+        let fs = open.entry(dataset.0).or_insert_with(|| Filesystem::open(pool.open(&info.name).ok()?).ok());
+        // What its folders are read from may itself be damaged.
+        let path = fs.as_ref().and_then(|fs| fs.path_of(object).ok().flatten());
+        match path {
+            Some(path) => format!("{}:{}", info.name, String::from_utf8_lossy(&path)),
+            None => format!("{}:<{:#x}>", info.name, object.0),
+        }
+    };
+    objects.into_iter().map(place).collect()
+}

@@ -1,0 +1,120 @@
+//! The `scan:` lines of `zpool status`.
+
+use format::scan::{ScanFunc, ScanState};
+use pool::ScanStatus;
+use pool::props::number::{nice, nice_bytes};
+
+use crate::dates::{self, Form};
+
+/// `00:00:01`, or `1 days 02:03:04`.
+fn duration(secs: u64) -> String {
+    let clock = format!("{:02}:{:02}:{:02}", secs / 3600 % 24, secs / 60 % 60, secs % 60);
+    match secs / 86_400 {
+        0 => clock,
+        days => format!("{days} days {clock}"),
+    }
+}
+
+/// What follows `  scan: `; later lines begin with a tab. `None` if there never was a scan.
+pub fn lines(status: &ScanStatus, now: u64) -> Option<Vec<String>> {
+    let scan = &status.scan;
+    let date = |time| dates::show(time, Form::Scan);
+    let (noun, done) = match scan.func {
+        ScanFunc::None => return None,
+        ScanFunc::Scrub | ScanFunc::ErrorScrub => ("scrub", "scrub repaired"),
+        ScanFunc::Resilver => ("resilver", "resilvered"),
+    };
+    Some(match scan.state {
+        ScanState::None => return None,
+        ScanState::Finished => vec![format!(
+            "{done} {} in {} with {} errors on {}",
+            nice_bytes(scan.processed),
+            duration(scan.end_time.saturating_sub(scan.start_time)),
+            scan.errors,
+            date(scan.end_time)
+        )],
+        ScanState::Canceled => vec![format!("{noun} canceled on {}", date(scan.end_time))],
+        ScanState::Scanning | ScanState::ErrorScrubbing => {
+            let mut lines = Vec::new();
+            if scan.is_paused() {
+                let since = if status.paused_at == 0 { now } else { status.paused_at };
+                lines.push(format!("{noun} paused since {}", date(since)));
+                lines.push(format!("\t{noun} started on {}", date(scan.start_time)));
+            } else {
+                lines.push(format!("{noun} in progress since {}", date(scan.start_time)));
+            }
+            lines.extend(progress(status, now));
+            lines
+        }
+    })
+}
+
+fn progress(status: &ScanStatus, now: u64) -> [String; 2] {
+    let scan = &status.scan;
+    let (done, total) = (scan.examined, scan.to_examine.max(scan.examined));
+    let speed = (done / now.saturating_sub(scan.start_time).max(1)).max(1);
+    // Blocks are read when they are found: what was scanned was issued.
+    let rate = match status.running && !scan.is_paused() {
+        true => format!(" at {}/s", nice(speed)),
+        false => String::new(),
+    };
+    let (part, all) = (nice_bytes(done), nice_bytes(total));
+    let percent = if total == 0 { 100.0 } else { 100.0 * done as f64 / total as f64 };
+    let repaired = match scan.func {
+        ScanFunc::Resilver => "resilvered",
+        _ => "repaired",
+    };
+    let mut second = format!("\t{} {repaired}, {percent:.2}% done", nice_bytes(scan.processed));
+    if scan.is_paused() {
+        // Nobody knows when it goes on.
+    } else if status.running {
+        second += &format!(", {} to go", duration((total - done) / speed));
+    } else {
+        second += ", no estimated completion time";
+    }
+    [format!("\t{part} / {all} scanned{rate}, {part} / {all} issued{rate}"), second]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use format::scan::Scan;
+    use format::{ObjectId, Txg};
+
+    fn status(state: ScanState) -> ScanStatus {
+        let mut scan = Scan::begin(ObjectId(7), Txg(9), 1_000_000, 4 << 30);
+        (scan.state, scan.examined, scan.processed) = (state, 1 << 30, 2048);
+        scan.end_time = 1_000_000 + 86_400 + 2 * 3600 + 3 * 60 + 4;
+        ScanStatus { scan, running: true, paused_at: 0 }
+    }
+
+    #[test]
+    fn a_finished_scrub_tells_how_long_it_took() {
+        let lines = lines(&status(ScanState::Finished), 0).expect("a scan");
+        assert_eq!(lines.len(), 1);
+        let said = "scrub repaired 2K in 1 days 02:03:04 with 0 errors on ";
+        assert!(lines[0].starts_with(said) || lines[0].starts_with("scrub repaired 2.00K"), "{lines:?}");
+    }
+
+    #[test]
+    fn a_scrub_at_work_tells_how_far_it_is() {
+        let at = |status: &ScanStatus| lines(status, 1_000_000 + 64).expect("a scan");
+        let mut status = status(ScanState::Scanning);
+        let shown = at(&status);
+        assert!(shown[0].starts_with("scrub in progress since "));
+        assert_eq!(shown[1], "\t1G / 4G scanned at 16M/s, 1G / 4G issued at 16M/s");
+        assert_eq!(shown[2], "\t2K repaired, 25.00% done, 00:03:12 to go");
+        status.scan.set_paused(true);
+        let shown = at(&status);
+        assert!(shown[0].starts_with("scrub paused since ") && shown[1].starts_with("\tscrub started on "));
+        assert_eq!(shown[3], "\t2K repaired, 25.00% done");
+    }
+
+    #[test]
+    fn what_never_was_is_not_told() {
+        let mut status = status(ScanState::None);
+        assert_eq!(lines(&status, 0), None);
+        status.scan.func = ScanFunc::None;
+        assert_eq!(lines(&status, 0), None);
+    }
+}
