@@ -24,5 +24,6 @@ mod zstd;
 
 pub use checksum::{Salt, checksum, checksum_of};
 pub use error::CodecError;
+pub use fletcher::RunningFletcher4;
 pub use record::{compress, decompress};
 pub use zero::is_zero;

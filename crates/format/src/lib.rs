@@ -31,6 +31,7 @@ pub mod owner;
 pub mod sa;
 pub mod scan;
 pub mod space_map;
+pub mod stream;
 pub mod swap;
 pub mod uberblock;
 pub mod zap;
