@@ -81,8 +81,7 @@ impl RunningFletcher4 {
         // counted n times in the second, n(n+1)/2 times in the third, n(n+1)(n+2)/6 times in the fourth.
         let Checksum([a, b, c, d]) = fletcher4(data, self.order);
         let n = (data.len() / 4) as u128;
-        let (once, twice, thrice) =
-            (n as u64, (n * (n + 1) / 2) as u64, (n * (n + 1) * (n + 2) / 6) as u64);
+        let (once, twice, thrice) = (n as u64, (n * (n + 1) / 2) as u64, (n * (n + 1) * (n + 2) / 6) as u64);
         let [sa, sb, sc, sd] = self.sums;
         let times = u64::wrapping_mul;
         let sum = |terms: [u64; 4]| terms.into_iter().fold(0, u64::wrapping_add);

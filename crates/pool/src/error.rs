@@ -129,6 +129,12 @@ pub enum Error {
     /// There are newer snapshots.
     #[error("there are snapshots newer than '{0}'")]
     NotNewest(String),
+    /// The source of an incremental stream is no ancestor.
+    #[error("cannot send '{0}': not an earlier snapshot from the same fs")]
+    NotEarlier(String),
+    /// Nobody takes the stream.
+    #[error("{0}")]
+    Output(#[source] io::Error),
     /// It can be done in the next txg, not in this one. Never leaves this room.
     #[error("not in the same transaction group")]
     SameTxg,

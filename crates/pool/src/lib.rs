@@ -21,6 +21,8 @@ mod mos;
 mod pool;
 pub mod props;
 mod scrub;
+
+mod send;
 mod snapshots;
 mod space_maps;
 mod sync;
@@ -38,4 +40,6 @@ pub use history::Event;
 pub use import::{Found, discover, open_disk, parse_guid};
 pub use pool::{Info, Options, Pool};
 pub use scrub::{DataError, ScanStatus};
+
+pub use send::{SendFlags, Source as SendSource};
 pub use tx::{Hold, Tx};

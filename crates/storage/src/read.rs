@@ -83,10 +83,16 @@ impl Storage {
         })
     }
 
-    /// The verified `psize` bytes as they lie on disk.
+    /// The verified `psize` bytes of a block as they lie on disk: compressed, in the writer's byte order.
     ///
     /// # Errors
     /// As [`Storage::read`].
+    pub fn read_stored(&self, block: &Block) -> Result<Vec<u8>, ReadError> {
+        let mut raw = Vec::new();
+        self.read_raw(block, &mut raw)?;
+        Ok(raw)
+    }
+
     fn read_raw(&self, block: &Block, raw: &mut Vec<u8>) -> Result<(), ReadError> {
         let mut last = None;
         let mut tried = Vec::new();

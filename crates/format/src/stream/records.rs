@@ -232,7 +232,9 @@ impl Record {
         let record = match f.u32(0) {
             0 => Record::Begin(Begin::decode(f)?),
             1 => Record::Object(Object::decode(f)?),
-            2 => Record::FreeObjects(FreeObjects { first: f.u64(8), count: f.u64(0x10), toguid: f.guid(0x18) }),
+            2 => {
+                Record::FreeObjects(FreeObjects { first: f.u64(8), count: f.u64(0x10), toguid: f.guid(0x18) })
+            }
             3 => Record::Write(Write::decode(f)?),
             4 => Record::Free(Free::decode(f)),
             5 => Record::End(End {
@@ -294,7 +296,10 @@ impl Record {
             Record::Free(free) => free.encode(4, &mut out),
             Record::End(end) => {
                 out.head(5, &[(0x28, end.toguid.0)]);
-                [8, 0x10, 0x18, 0x20].into_iter().zip(end.checksum.0).for_each(|(at, word)| out.u64(at, word));
+                [8, 0x10, 0x18, 0x20]
+                    .into_iter()
+                    .zip(end.checksum.0)
+                    .for_each(|(at, word)| out.u64(at, word));
             }
             Record::WriteByRef(r) => {
                 out.head(6, &[(8, r.object), (0x10, r.offset), (0x18, r.length), (0x20, r.toguid.0)]);

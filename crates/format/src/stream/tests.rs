@@ -62,7 +62,11 @@ prop_compose! {
 fn small() -> impl Strategy<Value = Record> {
     let words = || any::<[u64; 7]>();
     prop_oneof![
-        words().prop_map(|w| Record::FreeObjects(FreeObjects { first: w[0], count: w[1], toguid: Guid(w[2]) })),
+        words().prop_map(|w| Record::FreeObjects(FreeObjects {
+            first: w[0],
+            count: w[1],
+            toguid: Guid(w[2])
+        })),
         (words(), any::<bool>()).prop_map(|(w, redact)| {
             let free = Free { object: w[0], offset: w[1], length: w[2], toguid: Guid(w[3]) };
             if redact { Record::Redact(free) } else { Record::Free(free) }

@@ -1,0 +1,101 @@
+//! Which snapshots and bookmarks a snapshot can be sent from.
+//!
+//! Source: docs/format/06-mos-dsl.md §7, §11; 09-send-stream.md §2.
+
+use dmu::zap;
+use format::bookmark::Bookmark;
+use format::{Guid, ObjectId, Txg};
+
+use crate::dsl::lookup;
+use crate::pool::Pool;
+use crate::{DatasetInfo, Error, Result};
+
+/// What an incremental stream builds upon.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Source {
+    /// `pool/fs@snap` or `pool/fs#mark`.
+    pub name: String,
+    /// Guid of the snapshot.
+    pub guid: Guid,
+    /// Blocks born later are sent.
+    pub(crate) txg: Txg,
+    /// The directory it belongs to.
+    pub(crate) dir: ObjectId,
+}
+
+impl Source {
+    pub(crate) fn of(info: &DatasetInfo) -> Source {
+        Source {
+            name: info.name.clone(),
+            guid: info.phys.guid,
+            txg: info.phys.creation_txg,
+            dir: info.dir_id,
+        }
+    }
+}
+
+impl Pool {
+    /// The snapshot `pool/fs@snap` or bookmark `pool/fs#mark` as the beginning of an incremental stream.
+    ///
+    /// # Errors
+    /// [`Error::NoDataset`].
+    pub fn send_source(&self, name: &str) -> Result<Source> {
+        let missing = || Error::NoDataset(name.to_owned());
+        let Some((fs, mark)) = name.split_once('#') else {
+            let info = self.dataset(name)?;
+            return if info.is_snapshot() { Ok(Source::of(&info)) } else { Err(missing()) };
+        };
+        let _shared = self.shared();
+        let info = lookup::info(&self.inner, fs)?;
+        let mos = &self.inner.mos;
+        let head = mos.object(info.id)?;
+        if head.object_type() != format::ObjectType::ZAP_METADATA {
+            return Err(missing());
+        }
+        let marks = zap::lookup_u64(&head, b"com.delphix:bookmarks")?.ok_or_else(missing)?;
+        let value = zap::lookup(&*mos.object(ObjectId(marks))?, mark.as_bytes())?.ok_or_else(missing)?;
+        let words = value.to_u64s();
+        let mark = Bookmark::decode(&words).map_err(Error::corrupt(ObjectId(marks)))?;
+        Ok(Source { name: name.to_owned(), guid: mark.guid, txg: mark.creation_txg, dir: info.dir_id })
+    }
+
+    /// Whether `from` lies before `to` in the history of its blocks.
+    pub(super) fn check_earlier(&self, to: &DatasetInfo, from: &Source) -> Result<()> {
+        let refuse = || Err(Error::NotEarlier(to.name.clone()));
+        let _shared = self.shared();
+        let mos = &self.inner.mos;
+        let (mut dir_id, mut txg) = (to.dir_id, to.phys.creation_txg);
+        loop {
+            if from.txg >= txg {
+                return refuse();
+            }
+            if from.dir == dir_id {
+                return Ok(());
+            }
+            let origin = mos.dir(dir_id)?.origin;
+            if origin.0 == 0 {
+                return refuse();
+            }
+            let phys = mos.dataset(origin)?;
+            if phys.guid == from.guid {
+                return Ok(());
+            }
+            (dir_id, txg) = (phys.dir, phys.creation_txg);
+        }
+    }
+
+    /// The snapshots after `from` up to `snapshot`, oldest first.
+    pub(super) fn between(&self, snapshot: &str, from: &Source) -> Result<Vec<DatasetInfo>> {
+        let to = self.dataset(snapshot)?;
+        self.check_earlier(&to, from)?;
+        if from.dir != to.dir_id {
+            return Err(Error::Unsupported("sending all snapshots since another file system's".into()));
+        }
+        let fs = snapshot.split('@').next().unwrap_or(snapshot);
+        let snaps = self.list(fs, Some(1), true)?.into_iter();
+        let wanted = |txg: Txg| from.txg < txg && txg <= to.phys.creation_txg;
+        Ok(snaps
+            .filter(|info| info.is_snapshot() && info.dir_id == to.dir_id && wanted(info.phys.creation_txg))
+            .collect())
+    }
+}

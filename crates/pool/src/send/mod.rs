@@ -1,0 +1,182 @@
+//! `zfs send`: a snapshot as a stream.
+//!
+//! From:   the blocks of a snapshot, read ahead by the workers.
+//! To:     any [`std::io::Write`]: a pipe, a file.
+//! Source: docs/format/09-send-stream.md §2–§4.
+//!
+//! The stream is a function of the snapshots and the flags: sent again, or by OpenZFS, it is the same bytes.
+
+mod lineage;
+mod traverse;
+mod writer;
+
+use std::io::{self, Write};
+
+use format::features;
+use format::objset::ObjsetType;
+use format::stream::{self, Begin, feature, flag};
+use format::{Guid, Txg};
+
+use crate::pool::Pool;
+use crate::{DatasetInfo, Error, Result};
+use traverse::Traversal;
+use writer::Writer;
+
+pub use lineage::Source;
+
+/// Blocks in the hands of the workers at once, per worker.
+const WINDOW_PER_WORKER: usize = 4;
+/// Bytes collected before they are written out.
+const BUFFER: usize = 1 << 20;
+
+/// How a stream may be written: what its receiver must understand.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct SendFlags {
+    /// `-L`: blocks above 128 KiB stay whole.
+    pub large_blocks: bool,
+    /// `-e`: blocks that lie in their pointer are sent so.
+    pub embedded: bool,
+    /// `-c`: data as it lies on disk.
+    pub compressed: bool,
+}
+
+/// Counts what passes.
+struct Counted<'a> {
+    out: &'a mut dyn Write,
+    bytes: u64,
+    progress: &'a mut dyn FnMut(u64),
+}
+
+impl Write for Counted<'_> {
+    fn write(&mut self, buf: &[u8]) -> io::Result<usize> {
+        let len = self.out.write(buf)?;
+        self.bytes += len as u64;
+        (self.progress)(self.bytes);
+        Ok(len)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.out.flush()
+    }
+}
+
+impl Pool {
+    /// Writes the stream of a snapshot, from nothing or from an earlier snapshot or bookmark. Returns its bytes;
+    /// `progress` hears them grow.
+    ///
+    /// # Errors
+    /// [`Error::NotEarlier`]; [`Error::Output`] when nobody takes the stream; a block that cannot be read.
+    pub fn send(
+        &self,
+        snapshot: &str,
+        from: Option<&Source>,
+        flags: SendFlags,
+        out: &mut dyn Write,
+        progress: &mut dyn FnMut(u64),
+    ) -> Result<u64> {
+        // An open snapshot cannot be destroyed while it is sent; the DSL itself stays free for others.
+        let open = self.open(snapshot)?;
+        let to = self.dataset(snapshot)?;
+        if !to.is_snapshot() {
+            return Err(Error::Unsupported("sending a dataset that is no snapshot".into()));
+        }
+        if let Some(from) = from {
+            self.check_earlier(&to, from)?;
+        }
+        let mut begin = self.begin_of(&to, from, flags)?;
+        let (root, _) = open.objset().synced_root();
+        begin.objset_type = root.os_type as u32;
+        if root.os_type == ObjsetType::Zfs {
+            begin.features |= feature::SA_SPILL;
+        }
+        let mut out = Counted { out, bytes: 0, progress };
+        let since = from.map_or(Txg(0), |from| from.txg);
+        let buffered = io::BufWriter::with_capacity(BUFFER, &mut out);
+        let mut writer = Writer::new(buffered, begin.toguid, begin.features, since, &root.meta_dnode);
+        writer.begin(&begin)?;
+        let storage = self.storage();
+        let workers = storage.workers();
+        workers.map_ordered(
+            Traversal::new(storage, &root.meta_dnode, since),
+            workers.count() * WINDOW_PER_WORKER,
+            |event| event.and_then(|event| traverse::load(storage, event, begin.features, since)),
+            |loaded| writer.put(loaded?),
+        )?;
+        writer.end()?;
+        Ok(out.bytes)
+    }
+
+    /// The BEGIN record, but for what the objset tells.
+    fn begin_of(&self, to: &DatasetInfo, from: Option<&Source>, flags: SendFlags) -> Result<Begin> {
+        let marks = self.inner.dataset_marks(to.id)?;
+        let marked = |feature: &features::Feature| marks.contains(feature.guid);
+        let lz4 = self.info().feature(&features::LZ4_COMPRESS) == crate::FeatureState::Active;
+        let embeds = self.info().feature(&features::EMBEDDED_DATA) == crate::FeatureState::Active;
+        let wanted = [
+            (feature::LARGE_BLOCKS, flags.large_blocks && marked(&features::LARGE_BLOCKS)),
+            (feature::LARGE_DNODE, marked(&features::LARGE_DNODE)),
+            (feature::EMBED_DATA, flags.embedded && embeds),
+            (feature::COMPRESSED, flags.compressed),
+            (feature::LZ4, (flags.embedded && embeds || flags.compressed) && lz4),
+            (feature::ZSTD, flags.compressed && marked(&features::ZSTD_COMPRESS)),
+        ];
+        let is_clone = from.is_some_and(|from| from.dir != to.dir_id);
+        let insensitive = to.phys.flags & format::dsl_dataset::CASE_INSENSITIVE != 0;
+        let mut bits = flag::FREE_RECORDS | flag::SPILL_BLOCK;
+        bits |= if is_clone { flag::CLONE } else { 0 };
+        bits |= if insensitive { flag::CASE_INSENSITIVE } else { 0 };
+        Ok(Begin {
+            header_type: 1,
+            features: wanted.iter().filter(|(_, on)| *on).map(|(bit, _)| bit).sum(),
+            creation_time: to.phys.creation_time,
+            objset_type: 0,
+            flags: bits,
+            toguid: to.phys.guid,
+            fromguid: from.map_or(Guid(0), |from| from.guid),
+            toname: to.name.clone().into_bytes(),
+            payload_len: 0,
+        })
+    }
+
+    /// Writes every snapshot after `from` up to `snapshot` (`-I`), as a package.
+    ///
+    /// # Errors
+    /// As [`Pool::send`].
+    pub fn send_between(
+        &self,
+        snapshot: &str,
+        from: &Source,
+        flags: SendFlags,
+        out: &mut dyn Write,
+        progress: &mut dyn FnMut(u64),
+    ) -> Result<u64> {
+        let chain = self.between(snapshot, from)?;
+        let mut sent = writer::package_head(snapshot, &[], out)?;
+        let mut before = from.clone();
+        for info in chain {
+            let base = sent;
+            sent += self.send(&info.name, Some(&before), flags, out, &mut |bytes| progress(base + bytes))?;
+            before = Source::of(&info);
+        }
+        sent += writer::package_end(out)?;
+        Ok(sent)
+    }
+
+    /// About how many bytes [`Pool::send`] would write: what was written since `from`, as OpenZFS estimates it.
+    ///
+    /// # Errors
+    /// As [`Pool::send`], except for the output.
+    pub fn send_size(&self, snapshot: &str, from: Option<&Source>, flags: SendFlags) -> Result<u64> {
+        let open = self.open(snapshot)?;
+        if let Some(from) = from {
+            self.check_earlier(&self.dataset(snapshot)?, from)?;
+        }
+        let (root, _) = open.objset().synced_root();
+        let since = from.map_or(Txg(0), |from| from.txg);
+        let mut bytes = 0;
+        for event in Traversal::new(self.storage(), &root.meta_dnode, since) {
+            bytes += event?.size(flags.compressed) + stream::RECORD as u64;
+        }
+        Ok(bytes)
+    }
+}

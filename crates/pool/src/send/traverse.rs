@@ -1,0 +1,273 @@
+//! Walking the blocks of a snapshot that were born after another one, in the order of the stream.
+//!
+//! A lazy walk: of each object one indirect block per level is in memory.
+//! Source: docs/format/09-send-stream.md §3.
+
+use std::sync::Arc;
+
+use format::blkptr::{BlockPtr, SIZE as PTR};
+use format::dnode::{self, Dnode, SLOT, SLOTS_PER_BLOCK};
+use format::stream::feature;
+use format::{ByteOrder, Compression, ObjectId, ObjectType, Txg};
+use storage::{Record, Storage};
+
+use crate::{Error, Result};
+
+/// Largest block of a stream without [`feature::LARGE_BLOCKS`].
+pub(super) const OLD_MAX_BLOCK: u64 = 128 << 10;
+
+/// Something to be told.
+pub(super) enum Event {
+    /// An object, and its bonus to whole words.
+    Object { id: u64, dnode: Box<Dnode>, bonus: Vec<u8> },
+    /// Numbers without an object.
+    Free { first: u64, count: u64 },
+    /// Blocks `start..end` of an object are holes; `end` 0: all from `start`.
+    Hole { id: u64, block_size: u64, start: u64, end: u64 },
+    /// A block of data.
+    Data { id: u64, object_type: ObjectType, block_size: u64, blkid: u64, ptr: BlockPtr },
+    /// A spill block.
+    Spill { id: u64, ptr: BlockPtr },
+}
+
+impl Event {
+    /// Bytes of its payload.
+    pub(super) fn size(&self, compressed: bool) -> u64 {
+        match self {
+            Event::Object { bonus, .. } => bonus.len() as u64,
+            Event::Data { block_size, ptr, .. } => match ptr {
+                BlockPtr::Block(block) if compressed && !block.object_type.is_metadata() => block.psize,
+                _ => *block_size,
+            },
+            Event::Spill { ptr, .. } => ptr.lsize(),
+            _ => 0,
+        }
+    }
+}
+
+/// An event with the bytes it needs.
+pub(super) struct Loaded {
+    pub(super) event: Event,
+    /// Content of a data or spill block, or an unmodified spill block of an object.
+    pub(super) payload: Option<Payload>,
+}
+
+/// The bytes of a block.
+pub(super) enum Payload {
+    /// As they read.
+    Plain(Record),
+    /// As they lie on disk.
+    Stored(Vec<u8>),
+}
+
+impl Payload {
+    pub(super) fn bytes(&self) -> &[u8] {
+        match self {
+            Payload::Plain(record) => record,
+            Payload::Stored(raw) => raw,
+        }
+    }
+}
+
+/// Whether a block that lies in its pointer is sent so.
+pub(super) fn sent_embedded(ptr: &BlockPtr, features: u64) -> bool {
+    let BlockPtr::Embedded(embedded) = ptr else { return false };
+    let lz4 = embedded.compression.to_disk() < Compression::Lz4.to_disk() || features & feature::LZ4 != 0;
+    let zstd = embedded.compression != Compression::Zstd || features & feature::ZSTD != 0;
+    lz4 && zstd && features & feature::EMBED_DATA != 0
+}
+
+/// Reads what an event needs.
+pub(super) fn load(storage: &Storage, event: Event, features: u64, since: Txg) -> Result<Loaded> {
+    let payload = match &event {
+        Event::Object { dnode, .. } => match &dnode.spill {
+            // Sent although unchanged: old receivers would lose it.
+            Some(spill) if spill.birth() <= since => Some(Payload::Plain(storage.read(spill)?)),
+            _ => None,
+        },
+        Event::Data { ptr, .. } if sent_embedded(ptr, features) => None,
+        Event::Data { block_size, ptr, .. } => Some(load_data(storage, ptr, *block_size, features)?),
+        Event::Spill { ptr, .. } => Some(Payload::Plain(storage.read(ptr)?)),
+        Event::Free { .. } | Event::Hole { .. } => None,
+    };
+    Ok(Loaded { event, payload })
+}
+
+fn load_data(storage: &Storage, ptr: &BlockPtr, block_size: u64, features: u64) -> Result<Payload> {
+    let split = block_size > OLD_MAX_BLOCK && features & feature::LARGE_BLOCKS == 0;
+    if let BlockPtr::Block(block) = ptr
+        && features & feature::COMPRESSED != 0
+        && !split
+        && block.order == ByteOrder::Little
+        && !block.object_type.is_metadata()
+        && !block.encrypted
+    {
+        return Ok(Payload::Stored(storage.read_stored(block)?));
+    }
+    let record = storage.read_once(ptr)?;
+    if record.len() as u64 != block_size {
+        return Err(storage::ReadError::from(format::Corrupt::new("block size", record.len() as u64)).into());
+    }
+    Ok(Payload::Plain(record))
+}
+
+/// What the walk needs of an object.
+struct Owner {
+    id: u64,
+    object_type: ObjectType,
+    block_size: u64,
+    fanout_shift: u32,
+    levels: u8,
+    roots: Vec<BlockPtr>,
+    spill: Option<BlockPtr>,
+    max_blkid: u64,
+}
+
+impl Owner {
+    fn new(id: u64, dnode: &Dnode) -> Arc<Owner> {
+        Arc::new(Owner {
+            id,
+            object_type: dnode.object_type,
+            block_size: dnode.block_size.into(),
+            fanout_shift: dnode.fanout_shift(),
+            levels: dnode.levels,
+            roots: dnode.block_ptrs.clone(),
+            spill: dnode.spill,
+            max_blkid: dnode.max_blkid,
+        })
+    }
+}
+
+/// A place where the walk goes on.
+enum Frame {
+    /// The pointers in a dnode; the spill block is the one after the last.
+    Roots { owner: Arc<Owner>, at: usize },
+    /// The pointers in an indirect block, to blocks of `level`, the first of them number `first`.
+    Indirect { owner: Arc<Owner>, record: Record, level: u8, first: u64, at: usize },
+    /// The slots of a block of dnodes.
+    Dnodes { record: Record, blkid: u64, slot: usize },
+}
+
+/// The walk.
+pub(super) struct Traversal<'a> {
+    storage: &'a Storage,
+    since: Txg,
+    stack: Vec<Frame>,
+}
+
+impl<'a> Traversal<'a> {
+    /// All that was born after `since` below a meta-dnode.
+    pub(super) fn new(storage: &'a Storage, meta: &Dnode, since: Txg) -> Traversal<'a> {
+        Traversal { storage, since, stack: vec![Frame::Roots { owner: Owner::new(0, meta), at: 0 }] }
+    }
+
+    /// One pointer: an event, or a new frame, or nothing.
+    fn visit(&mut self, owner: &Arc<Owner>, ptr: &BlockPtr, level: u8, blkid: u64) -> Result<Option<Event>> {
+        // A slot that was never written has no birth: whether its number was something else before is not
+        // known, so it is told.
+        if ptr.birth().0 != 0 && ptr.birth() <= self.since {
+            return Ok(None);
+        }
+        if ptr.is_hole() {
+            return Ok(hole(owner, level, blkid));
+        }
+        if let BlockPtr::Embedded(embedded) = ptr
+            && embedded.kind != 0
+        {
+            return Err(Error::Unsupported("sending redacted blocks".into()));
+        }
+        if level > 0 {
+            let record = self.storage.read(ptr)?;
+            let (owner, first) = (owner.clone(), blkid << owner.fanout_shift);
+            self.stack.push(Frame::Indirect { owner, record, level: level - 1, first, at: 0 });
+            return Ok(None);
+        }
+        if owner.id == 0 {
+            let record = self.storage.read(ptr)?;
+            self.stack.push(Frame::Dnodes { record, blkid, slot: 0 });
+            return Ok(None);
+        }
+        let Owner { id, object_type, block_size, .. } = **owner;
+        Ok(Some(Event::Data { id, object_type, block_size, blkid, ptr: *ptr }))
+    }
+
+    /// The dnode in `slot`, and how many slots on the next one is.
+    fn dnode(&mut self, record: &Record, blkid: u64, slot: usize) -> Result<(usize, Option<Event>)> {
+        let id = blkid * SLOTS_PER_BLOCK as u64 + slot as u64;
+        let raw = &record[slot * SLOT..];
+        let found = Dnode::decode(raw, ByteOrder::Little).map_err(Error::corrupt(ObjectId(id)))?;
+        let Some(dnode) = found else {
+            let event = (id != 0).then_some(Event::Free { first: id, count: 1 });
+            return Ok((1, event));
+        };
+        let at = dnode::HEADER + dnode.block_ptrs.len() * PTR;
+        let end = (at + dnode.bonus.len().next_multiple_of(8)).min(raw.len());
+        let bonus = raw[at..end].to_vec();
+        self.stack.push(Frame::Roots { owner: Owner::new(id, &dnode), at: 0 });
+        Ok((dnode.slots.into(), Some(Event::Object { id, dnode: Box::new(dnode), bonus })))
+    }
+
+    /// One step; `None` when the frame is done.
+    fn step(&mut self, frame: Frame) -> Result<Option<Event>> {
+        match frame {
+            Frame::Roots { owner, at } => {
+                if let Some(ptr) = owner.roots.get(at).copied() {
+                    self.stack.push(Frame::Roots { owner: owner.clone(), at: at + 1 });
+                    return self.visit(&owner, &ptr, owner.levels - 1, at as u64);
+                }
+                let changed = owner.spill.filter(|spill| spill.birth() > self.since);
+                Ok(changed.map(|ptr| Event::Spill { id: owner.id, ptr }))
+            }
+            Frame::Indirect { owner, record, level, first, at } => {
+                let Some(raw) = record.get(at * PTR..(at + 1) * PTR) else { return Ok(None) };
+                let ptr =
+                    BlockPtr::decode(raw, ByteOrder::Little).map_err(Error::corrupt(ObjectId(owner.id)))?;
+                let next = Frame::Indirect { owner: owner.clone(), record, level, first, at: at + 1 };
+                self.stack.push(next);
+                self.visit(&owner, &ptr, level, first + at as u64)
+            }
+            Frame::Dnodes { record, blkid, slot } => {
+                if slot >= SLOTS_PER_BLOCK || (slot + 1) * SLOT > record.len() {
+                    return Ok(None);
+                }
+                let place = self.stack.len();
+                let (slots, event) = self.dnode(&record, blkid, slot)?;
+                self.stack.insert(place, Frame::Dnodes { record, blkid, slot: slot + slots });
+                Ok(event)
+            }
+        }
+    }
+}
+
+fn hole(owner: &Owner, level: u8, blkid: u64) -> Option<Event> {
+    let span = 1u64.checked_shl(owner.fanout_shift * u32::from(level)).filter(|span| *span != 0)?;
+    let start = span.checked_mul(blkid)?;
+    if !owner.object_type.is_metadata() && start > owner.max_blkid {
+        return None;
+    }
+    let end = start.checked_add(span).unwrap_or(0);
+    if owner.id == 0 {
+        let first = start.checked_mul(SLOTS_PER_BLOCK as u64)?;
+        let count = end.wrapping_mul(SLOTS_PER_BLOCK as u64).wrapping_sub(first);
+        return Some(Event::Free { first, count });
+    }
+    Some(Event::Hole { id: owner.id, block_size: owner.block_size, start, end })
+}
+
+impl Iterator for Traversal<'_> {
+    type Item = Result<Event>;
+
+    fn next(&mut self) -> Option<Result<Event>> {
+        while let Some(frame) = self.stack.pop() {
+            match self.step(frame) {
+                Ok(Some(event)) => return Some(Ok(event)),
+                Ok(None) => {}
+                Err(error) => {
+                    self.stack.clear();
+                    return Some(Err(error));
+                }
+            }
+        }
+        None
+    }
+}
