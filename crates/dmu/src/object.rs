@@ -244,6 +244,20 @@ impl Object {
         result
     }
 
+    /// Takes over bonus, compression and checksum of `new`; type, block size and shape of the dnode must be the same.
+    ///
+    /// # Panics
+    /// If the bonus does not fit beside the pointers.
+    pub fn redefine(self: &Arc<Self>, tx: &Tx, new: crate::NewObject) {
+        {
+            let mut state = self.lock();
+            assert_eq!(state.head.object_type, new.object_type, "the blocks stay what they are");
+            state.head.compress = new.compress;
+            state.head.checksum = new.checksum;
+        }
+        self.set_bonus(tx, new.bonus);
+    }
+
     /// Changes the object's type (zapified DSL objects only: blocks written from now on carry it).
     pub fn set_type(self: &Arc<Self>, tx: &Tx, object_type: ObjectType) {
         let mut state = self.lock();

@@ -82,6 +82,8 @@ pub struct NewObject {
     pub slots: u8,
     /// Compression by number; 0: the dataset's.
     pub compress: u8,
+    /// Checksum kind by number; 0: the dataset's.
+    pub checksum: u8,
 }
 
 impl NewObject {
@@ -96,6 +98,7 @@ impl NewObject {
             indirect_shift: dnode::MAX_INDIRECT_SHIFT,
             slots: 1,
             compress: 0,
+            checksum: 0,
         }
     }
 
@@ -126,7 +129,7 @@ impl NewObject {
             bonus: self.bonus,
             slots: self.slots,
             nblkptr: nblkptr as u8,
-            checksum: 0,
+            checksum: self.checksum,
             compress: self.compress,
             max_blkid: 0,
         }
@@ -424,6 +427,58 @@ impl Objset {
         object
     }
 
+    /// Creates an object whose number somebody else chose: a stream received. `None` if one of its slots is taken,
+    /// or was until a txg that is not yet on disk.
+    pub fn claim_object(&self, tx: &Tx, id: ObjectId, new: NewObject) -> Result<Option<Arc<Object>>> {
+        let first = id.0 - id.0 % SLOTS_PER_BLOCK as u64;
+        let slots = u64::from(new.slots);
+        let block = self.meta.block(id.0 / SLOTS_PER_BLOCK as u64)?;
+        let mut inner = self.lock();
+        for other in first..id.0 + slots {
+            let at = (other - first) as usize;
+            let taken = match inner.objects.get(&ObjectId(other)) {
+                Some(object) => u64::from(object.head().slots),
+                None if block[at * SLOT] == 0 => continue,
+                // Inside a larger dnode any byte may stand here; that dnode is seen by itself.
+                None if other > id.0 || inside_another(&block, at) => continue,
+                None => slots_at(&block, at) as u64,
+            };
+            if other + taken > id.0 {
+                return Ok(None);
+            }
+        }
+        for slot in id.0..id.0 + slots {
+            inner.numbers.reusable.remove(&slot);
+        }
+        inner.numbers.cursor = inner.numbers.cursor.max(id.0 + slots);
+        let object = Arc::new(Object::new(id, self.shared.clone(), new.head()));
+        inner.objects.insert(id, object.clone());
+        drop(inner);
+        object.touch(tx);
+        Ok(Some(object))
+    }
+
+    /// Numbers of the objects in `first..end`, on disk or not yet.
+    ///
+    /// # Errors
+    /// If a dnode block cannot be read.
+    pub fn numbers_between(&self, first: u64, end: u64) -> Result<Vec<ObjectId>> {
+        let wanted = |id: &ObjectId| (first..end).contains(&id.0);
+        let mut found: BTreeSet<ObjectId> = self.lock().objects.keys().copied().filter(wanted).collect();
+        let Some(dnode) = self.meta.synced() else { return Ok(found.into_iter().collect()) };
+        let mut next = first / SLOTS_PER_BLOCK as u64;
+        while let Some(blkid) = self.meta.next_in(&dnode, next)? {
+            if blkid * SLOTS_PER_BLOCK as u64 >= end {
+                break;
+            }
+            for entry in dnodes_in(blkid, &*self.meta.block(blkid)?) {
+                found.extend(Some(entry?.0).filter(wanted));
+            }
+            next = blkid + 1;
+        }
+        Ok(found.into_iter().collect())
+    }
+
     /// A number below the cursor whose slot is free on disk and in memory.
     fn reusable(&self) -> Result<Option<u64>> {
         let mut budget = SCAN_BLOCKS;
@@ -525,6 +580,15 @@ pub(crate) fn slots_at(block: &[u8], slot: usize) -> usize {
         (Some(&kind), Some(&extra)) if kind != 0 => usize::from(extra) + 1,
         _ => 1,
     }
+}
+
+/// Whether slot `wanted` belongs to a larger dnode that begins before it.
+fn inside_another(block: &[u8], wanted: usize) -> bool {
+    let mut slot = 0;
+    while slot < wanted {
+        slot += slots_at(block, slot);
+    }
+    slot != wanted
 }
 
 fn dnodes_in(blkid: u64, block: &[u8]) -> Vec<Result<(ObjectId, Dnode)>> {

@@ -193,12 +193,22 @@ impl Pool {
     /// [`Error::NoDataset`], or its root cannot be read.
     pub fn open(&self, name: &str) -> Result<Arc<Dataset>> {
         let _shared = self.shared();
+        self.open_described(&lookup::info(&self.inner, name)?)
+    }
+
+    /// As [`Pool::open`], of a dataset that may have no public name.
+    pub(crate) fn open_info(&self, info: &DatasetInfo) -> Result<Arc<Dataset>> {
+        let _shared = self.shared();
+        self.open_described(info)
+    }
+
+    /// The caller holds the DSL lock.
+    fn open_described(&self, info: &DatasetInfo) -> Result<Arc<Dataset>> {
         let inner = &self.inner;
-        let info = lookup::info(inner, name)?;
         if let Some(open) = inner.datasets().get(&info.id).and_then(Weak::upgrade) {
             return Ok(open);
         }
-        let (settings, policy) = properties::settings(inner, &info)?;
+        let (settings, policy) = properties::settings(inner, info)?;
         let objset = Objset::open(inner.storage.clone(), inner.budget.clone(), info.phys.bp)?;
         let marks = inner.dataset_marks(info.id)?;
         let mut own = Own::default();

@@ -277,7 +277,14 @@ impl Syncing<'_> {
         for (name, value) in plain {
             self.set_property(root, name, Some(value))?;
         }
-        self.create_head(root, &spec.name, &spec.filesystem, &spec.initialise, true)?;
+        self.create_head(
+            root,
+            &spec.name,
+            &spec.filesystem,
+            &spec.initialise,
+            format::objset::ObjsetType::Zfs,
+            true,
+        )?;
         // What it may use is judged by what it uses, so it has to be there first.
         for (name, value) in limits {
             let bytes = if let props::Value::Number(bytes) = value { *bytes } else { 0 };

@@ -157,6 +157,12 @@ impl Dataset {
         *self.policy.write().expect("the policy lock guards a plain store") = policy;
     }
 
+    /// A dataset that is being received is written whatever its properties say.
+    pub(crate) fn lift_read_only(&self) {
+        let mut settings = self.settings.write().expect("the settings lock guards a plain store");
+        Arc::make_mut(&mut settings).read_only = false;
+    }
+
     pub(crate) fn policy(&self) -> Policy {
         *self.policy.read().expect("the policy lock guards a plain store")
     }

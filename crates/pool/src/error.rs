@@ -135,6 +135,9 @@ pub enum Error {
     /// Nobody takes the stream.
     #[error("{0}")]
     Output(#[source] io::Error),
+    /// A stream that cannot be received.
+    #[error(transparent)]
+    Receive(#[from] crate::ReceiveError),
     /// It can be done in the next txg, not in this one. Never leaves this room.
     #[error("not in the same transaction group")]
     SameTxg,

@@ -22,6 +22,7 @@ mod pool;
 pub mod props;
 mod scrub;
 
+mod receive;
 mod send;
 mod snapshots;
 mod space_maps;
@@ -41,5 +42,6 @@ pub use import::{Found, discover, open_disk, parse_guid};
 pub use pool::{Info, Options, Pool};
 pub use scrub::{DataError, ScanStatus};
 
+pub use receive::{Destination, Incoming, ReceiveError, ReceiveOptions, Received, properties_of};
 pub use send::{SendFlags, Source as SendSource};
 pub use tx::{Hold, Tx};

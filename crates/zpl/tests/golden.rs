@@ -6,7 +6,7 @@ mod support;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use pool::{Options, Pool};
+use pool::{Destination, Incoming, Options, Pool, ReceiveOptions};
 use serde_json::Value;
 use support::disk;
 use zpl::{FileKind, Filesystem, NewNode, SetAttr, Time};
@@ -241,4 +241,75 @@ fn golden_pools_stay_counted_right_when_they_are_written() {
         assert!(findings.is_empty(), "{name}: {findings:#?}");
         pool.export().unwrap();
     }
+}
+
+/// Receives a stream of the golden pool `gsend`, as `zfs receive tank/NAME` does.
+fn receive(pool: &Pool, folder: &Path, stream: &str, name: &str) {
+    let file = std::fs::File::open(folder.join(format!("gsend.{stream}.zstream"))).unwrap();
+    let mut stream = Incoming::open(std::io::BufReader::new(file)).unwrap();
+    let top = stream.package().map(|(begin, _)| String::from_utf8(begin.toname.clone()).unwrap());
+    let destination = Destination::Into(format!("tank/{name}"));
+    while let Some((begin, _)) = stream.next_stream().unwrap() {
+        let into = destination.name_of(std::str::from_utf8(&begin.toname).unwrap(), top.as_deref());
+        let list = stream.package().map(|(_, list)| list.clone()).unwrap_or_default();
+        let received = pool::properties_of(&list, begin.toguid, pool::props::DatasetKind::Filesystem);
+        let options = ReceiveOptions { received, ..ReceiveOptions::default() };
+        let done = pool.receive(&mut stream, &begin, &into, &options).unwrap();
+        assert_eq!((done.snapshot, done.skipped), (into, false));
+    }
+}
+
+#[test]
+fn streams_of_openzfs_are_received_as_openzfs_receives_them() {
+    let folder = tempfile::tempdir().unwrap();
+    let Some(_) = unpacked("gsend", folder.path()) else { return };
+    let Some((manifest, _)) = unpacked("grecv", folder.path()) else { return };
+    let mut bed = support::Bed::new(1, &[], 0, 0);
+    let pool = bed.pool();
+    for (stream, name) in [
+        ("full", "full"),
+        ("incr", "full"),
+        ("compressed", "compressed"),
+        ("full", "all"),
+        ("incr-all", "all"),
+        ("replicate", "tree"),
+        ("props", "props"),
+        ("large-compressed", "large"),
+        ("nolarge", "nolarge"),
+        ("volume", "vol"),
+        ("embedded", "embedded"),
+    ] {
+        receive(pool, folder.path(), stream, name);
+    }
+    let mut seen = 0;
+    for dataset in manifest["datasets"].as_array().unwrap() {
+        let name = dataset["name"].as_str().unwrap();
+        if name == "grecv" || name.starts_with("grecv/crypt") || name.starts_with("grecv/override") {
+            continue;
+        }
+        let ours = name.replacen("grecv", "tank", 1);
+        let info = pool.dataset(&ours).unwrap();
+        if info.is_snapshot() {
+            let property = |key: &str| dataset["properties"][key][0].as_str().unwrap().to_owned();
+            assert_eq!(info.phys.guid.0.to_string(), property("guid"), "{ours}");
+            assert_eq!(info.phys.creation_time.to_string(), property("creation"), "{ours}");
+        }
+        seen += 1;
+        let Some(files) = dataset["files"].as_array() else { continue };
+        let fs = Filesystem::open(pool.open(&ours).unwrap()).unwrap();
+        for file in files {
+            let mut file = file.clone();
+            // Compressed anew, on another layout.
+            file.as_object_mut().unwrap().remove("blocks");
+            expect_file(&fs, &file, true);
+        }
+        let mut problems = Vec::new();
+        zpl::check::check_filesystem(&fs, &mut |problem| problems.push(problem.to_string())).unwrap();
+        assert!(problems.is_empty(), "{ours}: {problems:#?}");
+    }
+    assert!(seen > 25, "{seen} datasets were compared");
+    bed.close();
+    bed.ask_zdb(&[]);
+    bed.reopen();
+    bed.expect_clean();
 }

@@ -177,13 +177,16 @@ impl Syncing<'_> {
         Ok(root)
     }
 
-    /// Gives directory `dir_id` a head: a file system made by `init`, written in this txg.
+    /// Gives directory `dir_id` a head: a file system made by `init`, or an empty objset of another type to be
+    /// filled, written in this txg.
+    #[allow(clippy::too_many_arguments, reason = "what a new head is made of")]
     pub(crate) fn create_head(
         &mut self,
         dir_id: ObjectId,
         name: &str,
         new: &NewFilesystem,
         init: &Initialise,
+        os_type: ObjsetType,
         first_txg: bool,
     ) -> Result<ObjectId> {
         let mos = self.mos();
@@ -219,10 +222,11 @@ impl Syncing<'_> {
         dir.origin = origin_id;
         dir.head_dataset = id;
         mos.put_dir(&self.tx, dir_id, &dir)?;
-        self.write_new_objset(id, dir_id, name, new, init)?;
+        self.write_new_objset(id, dir_id, name, new, init, os_type)?;
         Ok(id)
     }
 
+    #[allow(clippy::too_many_arguments, reason = "what a new objset is made of; one caller")]
     fn write_new_objset(
         &mut self,
         id: ObjectId,
@@ -230,12 +234,15 @@ impl Syncing<'_> {
         name: &str,
         new: &NewFilesystem,
         init: &Initialise,
+        os_type: ObjsetType,
     ) -> Result<()> {
+        // Only files have owners to be charged.
+        let owned = os_type == ObjsetType::Zfs;
         let features = self.state.features.as_ref();
-        let enabled = |feature| features.is_some_and(|f| f.is_enabled(feature));
+        let enabled = |feature| owned && features.is_some_and(|f| f.is_enabled(feature));
         let (userobj, project) = (enabled(&features::USEROBJ_ACCOUNTING), enabled(&features::PROJECT_QUOTA));
         let version = self.state.config.version;
-        let mut flags = if version >= 15 { objset::FLAG_USER_ACCOUNTING } else { 0 };
+        let mut flags = if owned && version >= 15 { objset::FLAG_USER_ACCOUNTING } else { 0 };
         if userobj {
             flags |= objset::FLAG_USEROBJ_ACCOUNTING;
         }
@@ -244,7 +251,7 @@ impl Syncing<'_> {
         }
         let size = if version >= 15 { objset::SIZE_V3 } else { objset::SIZE_V1 };
         let storage = self.inner.storage.clone();
-        let objset = Objset::create(storage, self.inner.budget.clone(), ObjsetType::Zfs, flags, size);
+        let objset = Objset::create(storage, self.inner.budget.clone(), os_type, flags, size);
         init(&objset, &self.tx, new)?;
         let (settings, policy) = self.settings_of_new(dir_id, id, name)?;
         let dataset = Dataset::new(
@@ -309,7 +316,7 @@ impl Syncing<'_> {
         for (name, value) in local {
             self.set_property(dir, name, Some(value))?;
         }
-        self.create_head(dir, name, new, init, false)?;
+        self.create_head(dir, name, new, init, ObjsetType::Zfs, false)?;
         self.count_new_dir(dir, parent)
     }
 
@@ -340,6 +347,12 @@ impl Syncing<'_> {
             Some(props::Value::Number(number)) => *number,
             _ => 0,
         };
+        self.heed_property(dir, name, number)
+    }
+
+    /// What follows from a property's new number for the books of a directory.
+    pub(crate) fn heed_property(&mut self, dir: ObjectId, name: &str, number: u64) -> Result<()> {
+        let mos = self.mos();
         match name {
             "quota" => {
                 let mut phys = mos.dir(dir)?;

@@ -16,9 +16,13 @@ use crate::{Error, Result};
 impl Syncing<'_> {
     /// Destroys the file system or volume `name`, which must have neither children nor snapshots.
     pub(crate) fn destroy_head(&mut self, name: &str) -> Result<()> {
+        let dir_id = lookup::dir_of(self.mos(), &self.state.config.name, name)?;
+        self.destroy_head_in(name, dir_id)
+    }
+
+    /// As [`Syncing::destroy_head`], of a directory known by its number.
+    pub(crate) fn destroy_head_in(&mut self, name: &str, dir_id: ObjectId) -> Result<()> {
         let mos = self.mos();
-        let pool = self.state.config.name.clone();
-        let dir_id = lookup::dir_of(mos, &pool, name)?;
         let dir = mos.dir(dir_id)?;
         if dir.parent.0 == 0 {
             return Err(Error::Unsupported("destroying the root of a pool".into()));

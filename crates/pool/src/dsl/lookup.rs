@@ -156,6 +156,15 @@ pub(crate) fn may_snapshot(inner: &Inner, name: &str, txg: Txg) -> Result<()> {
     if head.prev_snap_txg == txg { Err(Error::SameTxg) } else { Ok(()) }
 }
 
+/// Whether a received head can get the snapshot `name`, whose leaf must be free.
+pub(crate) fn may_snapshot_received(mos: &Mos, head: ObjectId, name: &str) -> Result<()> {
+    let (_, leaf) = name.split_once('@').ok_or_else(|| Error::NoDataset(name.to_owned()))?;
+    match zap::lookup(&*mos.object(mos.dataset(head)?.snapnames_zap)?, leaf.as_bytes())? {
+        Some(_) => Err(Error::Exists(name.to_owned())),
+        None => Ok(()),
+    }
+}
+
 /// Whether the snapshot `name` can be destroyed.
 pub(crate) fn may_destroy(inner: &Inner, name: &str) -> Result<()> {
     let info = info(inner, name)?;

@@ -11,6 +11,7 @@ pub(crate) mod limits;
 pub(crate) mod lookup;
 pub(crate) mod promises;
 pub(crate) mod properties;
+pub(crate) mod receive;
 pub(crate) mod snapshot;
 pub(crate) mod space;
 

@@ -162,6 +162,19 @@ impl Pool {
         Ok(sent)
     }
 
+    /// What [`Pool::send_between`] sends, step by step: from, to.
+    ///
+    /// # Errors
+    /// As [`Pool::send_between`].
+    pub fn send_steps(&self, snapshot: &str, from: &Source) -> Result<Vec<(Option<Source>, String)>> {
+        let mut before = from.clone();
+        let step = |info: DatasetInfo| {
+            let from = std::mem::replace(&mut before, Source::of(&info));
+            (Some(from), info.name)
+        };
+        Ok(self.between(snapshot, from)?.into_iter().map(step).collect())
+    }
+
     /// About how many bytes [`Pool::send`] would write: what was written since `from`, as OpenZFS estimates it.
     ///
     /// # Errors

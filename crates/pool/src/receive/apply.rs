@@ -1,0 +1,306 @@
+//! Records → changes of objects, in transactions.
+//!
+//! From:   a stream that somebody else wrote: every field is doubted.
+//! To:     `dmu` objects of a dataset that nobody else sees yet.
+//! Source: docs/format/09-send-stream.md §2, §8.
+
+use std::sync::Arc;
+
+use dmu::{NewObject, Object, Objset};
+use format::stream::{self, Begin, Embedded, Free, FreeObjects, Record, Spill, Write, flag};
+use format::{Compression, MAX_BLOCK, ObjectId, ObjectType, dnode};
+
+use super::ReceiveError;
+use crate::dataset::Dataset;
+use crate::tx::{Hold, Tx};
+use crate::{Error, Result};
+
+/// Object numbers have 48 bits.
+const NUMBERS_MAX: u64 = 1 << 48;
+/// Numbers looked up one by one in a FREEOBJECTS record; of more, those in use are listed.
+const LOOKUPS_MAX: u64 = 256;
+/// Largest spill block.
+const SPILL_MAX: u64 = 128 << 10;
+/// Most bytes that one object can have.
+const OBJECT_BYTES_MAX: u64 = 1 << 63;
+
+/// A record with its payload decompressed.
+pub(super) struct Ready {
+    pub(super) record: Record,
+    pub(super) payload: Vec<u8>,
+}
+
+/// Decompresses what is compressed. Pure: on any thread.
+pub(super) fn prepare(record: Record, payload: Vec<u8>) -> Result<Ready, ReceiveError> {
+    let (compression, size) = match &record {
+        Record::Write(write) if write.is_compressed() && write.compression != Compression::Off => {
+            (write.compression, write.logical_size)
+        }
+        Record::Embedded(embedded) => {
+            let mut block = vec![0; embedded.length as usize];
+            let (lsize, psize) = (embedded.lsize as usize, embedded.psize as usize);
+            codec::decompress(embedded.compression, &payload[..psize], &mut block[..lsize])?;
+            return Ok(Ready { record, payload: block });
+        }
+        _ => return Ok(Ready { record, payload }),
+    };
+    let mut block = vec![0; size as usize];
+    codec::decompress(compression, &payload, &mut block)?;
+    Ok(Ready { record, payload: block })
+}
+
+fn invalid(what: &'static str) -> Error {
+    ReceiveError::Invalid(what).into()
+}
+
+/// Applies the records of one stream.
+pub(super) struct Apply<'a> {
+    dataset: &'a Dataset,
+    begin: &'a Begin,
+    /// The object that records are about just now.
+    current: Option<Arc<Object>>,
+    pub(super) ended: bool,
+}
+
+impl<'a> Apply<'a> {
+    pub(super) fn new(dataset: &'a Dataset, begin: &'a Begin) -> Apply<'a> {
+        Apply { dataset, begin, current: None, ended: false }
+    }
+
+    fn objset(&self) -> &'a Arc<Objset> {
+        self.dataset.objset()
+    }
+
+    /// Applies one record.
+    pub(super) fn put(&mut self, ready: Ready) -> Result<()> {
+        let Ready { record, payload } = ready;
+        if self.ended {
+            return Err(invalid("records after the end"));
+        }
+        match record {
+            Record::Object(object) => self.object(&object, &payload),
+            Record::FreeObjects(free) => self.free_objects(&free),
+            Record::Write(write) => self.write(&write, payload),
+            Record::Embedded(embedded) => self.embedded(&embedded, payload),
+            Record::Free(free) => self.free(&free),
+            Record::Spill(spill) => self.spill(&spill, payload),
+            Record::End(_) => {
+                self.ended = true;
+                Ok(())
+            }
+            Record::Begin(_) => Err(invalid("a stream within a stream")),
+            Record::WriteByRef(_) => Err(ReceiveError::Unsupported("deduplicated streams").into()),
+            Record::ObjectRange(_) => Err(ReceiveError::Unsupported("raw streams").into()),
+            Record::Redact(_) => Err(ReceiveError::Unsupported("redacted streams").into()),
+        }
+    }
+
+    fn existing(&self, id: u64) -> Result<Option<Arc<Object>>> {
+        match self.objset().object(ObjectId(id)) {
+            Ok(object) => Ok(Some(object)),
+            Err(dmu::Error::NoObject(_)) => Ok(None),
+            Err(other) => Err(other.into()),
+        }
+    }
+
+    /// The object that a data record is about.
+    fn owner(&mut self, id: u64) -> Result<Arc<Object>> {
+        if let Some(object) = self.current.as_ref().filter(|object| object.id().0 == id) {
+            return Ok(object.clone());
+        }
+        let object = self.existing(id)?.ok_or_else(|| invalid("data of an object that does not exist"))?;
+        self.current = Some(object.clone());
+        Ok(object)
+    }
+
+    fn object(&mut self, record: &stream::Object, bonus: &[u8]) -> Result<()> {
+        let slots = record.slots.max(1);
+        let place = record.object % dnode::SLOTS_PER_BLOCK as u64 + u64::from(slots);
+        if record.object == 0 || record.object >= NUMBERS_MAX || place > dnode::SLOTS_PER_BLOCK as u64 {
+            return Err(invalid("object number"));
+        }
+        let size = record.block_size;
+        if record.object_type == ObjectType::NONE
+            || size == 0
+            || !size.is_multiple_of(512)
+            || u64::from(size) > MAX_BLOCK
+        {
+            return Err(invalid("object type or block size"));
+        }
+        let has_spill = record.flags & stream::OBJECT_SPILL != 0;
+        let knows_spill = self.begin.flags & flag::SPILL_BLOCK != 0;
+        let len = record.bonus_len as usize;
+        let nblkptr = dnode::nblkptr_for(record.bonus_type, len, slots.into());
+        if len > dnode::bonus_capacity(slots.into(), nblkptr, has_spill) || bonus.len() < len {
+            return Err(invalid("bonus length"));
+        }
+        let new = NewObject {
+            slots,
+            compress: record.compress,
+            checksum: record.checksum,
+            ..NewObject::plain(record.object_type)
+                .block_size(size)
+                .bonus(record.bonus_type, bonus[..len].to_vec())
+        };
+        let before = self.existing(record.object)?;
+        let kept = match before {
+            Some(object) if self.same_shape(&object, &new, nblkptr) => Some(object),
+            Some(object) => {
+                self.begin_tx(0, |tx| self.objset().free_object(tx, &object))?;
+                // Its number is free again once that is on disk.
+                self.dataset.sync()?;
+                None
+            }
+            None => None,
+        };
+        self.make_room(record.object, slots)?;
+        let object = match kept {
+            Some(object) => {
+                self.begin_tx(len as u64, |tx| -> Result<()> {
+                    if knows_spill && !has_spill {
+                        object.set_spill(tx, None);
+                    }
+                    if object.block_size() != u64::from(size) {
+                        object.free_blocks(tx, 0, u64::MAX);
+                        object.set_block_size(tx, size.into())?;
+                    }
+                    object.redefine(tx, new);
+                    Ok(())
+                })??;
+                object
+            }
+            None => {
+                let id = ObjectId(record.object);
+                let claimed = self.begin_tx(len as u64, |tx| self.objset().claim_object(tx, id, new))?;
+                claimed?.ok_or_else(|| invalid("an object in the slots of another"))?
+            }
+        };
+        self.current = Some(object);
+        Ok(())
+    }
+
+    /// Whether the object can become what the record says with its blocks left alone.
+    fn same_shape(&self, object: &Object, new: &NewObject, nblkptr: usize) -> bool {
+        let head = object.head();
+        head.object_type == new.object_type
+            && head.bonus_type == new.bonus_type
+            && head.slots == new.slots
+            && usize::from(head.nblkptr) == nblkptr
+    }
+
+    /// Frees the objects in the slots that a large dnode is about to take.
+    fn make_room(&mut self, id: u64, slots: u8) -> Result<()> {
+        let mut freed = false;
+        for other in id + 1..id + u64::from(slots) {
+            if let Some(object) = self.existing(other)? {
+                self.begin_tx(0, |tx| self.objset().free_object(tx, &object))?;
+                freed = true;
+            }
+        }
+        if freed { self.dataset.sync() } else { Ok(()) }
+    }
+
+    fn begin_tx<T>(&self, bytes: u64, change: impl FnOnce(&Tx) -> T) -> Result<T> {
+        let tx = self.dataset.begin(if bytes == 0 { Hold::free() } else { Hold::write(bytes) })?;
+        Ok(change(&tx))
+    }
+
+    fn free_objects(&mut self, free: &FreeObjects) -> Result<()> {
+        self.current = None;
+        let end = free.first.checked_add(free.count).filter(|end| *end <= NUMBERS_MAX);
+        let Some(end) = end else { return Err(invalid("numbers of free objects")) };
+        let doomed: Vec<ObjectId> = if free.count <= LOOKUPS_MAX {
+            (free.first.max(1)..end).map(ObjectId).collect()
+        } else {
+            self.objset().numbers_between(free.first.max(1), end)?
+        };
+        for id in doomed {
+            if let Some(object) = self.existing(id.0)? {
+                self.begin_tx(0, |tx| self.objset().free_object(tx, &object))?;
+            }
+        }
+        Ok(())
+    }
+
+    fn write(&mut self, write: &Write, payload: Vec<u8>) -> Result<()> {
+        if payload.len() as u64 != write.logical_size {
+            return Err(invalid("length of a block"));
+        }
+        self.put_block(write.object, write.offset, payload)
+    }
+
+    fn embedded(&mut self, embedded: &Embedded, payload: Vec<u8>) -> Result<()> {
+        if embedded.kind != 0 {
+            return Err(ReceiveError::Unsupported("redacted streams").into());
+        }
+        self.put_block(embedded.object, embedded.offset, payload)
+    }
+
+    fn put_block(&mut self, id: u64, offset: u64, block: Vec<u8>) -> Result<()> {
+        let object = self.owner(id)?;
+        let size = object.block_size();
+        let len = block.len() as u64;
+        let end = offset.checked_add(len).filter(|end| *end <= OBJECT_BYTES_MAX);
+        if end.is_none_or(|end| end > size && !size.is_power_of_two()) || len == 0 {
+            return Err(invalid("place of a block"));
+        }
+        self.begin_tx(len.max(size), |tx| {
+            if len == size && offset.is_multiple_of(size) {
+                object.put_block(tx, offset / size, Arc::new(block));
+                Ok(())
+            } else {
+                object.write(tx, offset, &block)
+            }
+        })??;
+        Ok(())
+    }
+
+    fn free(&mut self, free: &Free) -> Result<()> {
+        let object = self.owner(free.object)?;
+        let size = object.block_size();
+        let to_end = free.length == stream::TO_END;
+        let end = if to_end { u64::MAX } else { free.offset.saturating_add(free.length) };
+        let first = free.offset.div_ceil(size);
+        let last = if to_end { u64::MAX } else { end / size };
+        let aligned = free.offset.is_multiple_of(size) && (to_end || end.is_multiple_of(size));
+        if !aligned && object.max_blkid() >= free.offset / size {
+            // Parts of blocks are zeroed.
+            self.zero(&object, free.offset, (first * size).min(end))?;
+            if !to_end && last >= first {
+                self.zero(&object, last * size, end)?;
+            }
+        }
+        if first < last {
+            self.begin_tx(0, |tx| object.free_blocks(tx, first, last))?;
+        }
+        Ok(())
+    }
+
+    /// Zeroes `from..to`, which lie in one block, as far as the object reaches.
+    fn zero(&self, object: &Arc<Object>, from: u64, to: u64) -> Result<()> {
+        let size = object.block_size();
+        if from >= to || from / size > object.max_blkid() {
+            return Ok(());
+        }
+        let zeros = vec![0; (to - from).min(size) as usize];
+        self.begin_tx(size, |tx| object.write(tx, from, &zeros))??;
+        Ok(())
+    }
+
+    fn spill(&mut self, spill: &Spill, payload: Vec<u8>) -> Result<()> {
+        if self.begin.flags & flag::SPILL_BLOCK != 0 && spill.flags & stream::SPILL_UNMODIFIED != 0 {
+            return Ok(());
+        }
+        let len = payload.len() as u64;
+        if len < 512 || len > SPILL_MAX || !len.is_multiple_of(512) || len != spill.length {
+            return Err(invalid("length of a spill block"));
+        }
+        let object = self.owner(spill.object)?;
+        let head = object.head();
+        let room = dnode::bonus_capacity(head.slots.into(), head.nblkptr.into(), true);
+        if head.bonus.len() > room || head.bonus_type != ObjectType::SA {
+            return Err(invalid("a spill block where there is no room for it"));
+        }
+        self.begin_tx(len, |tx| object.set_spill(tx, Some(payload)))
+    }
+}

@@ -1,0 +1,60 @@
+//! Why a stream cannot be received.
+
+use std::io;
+
+use format::{Corrupt, Guid};
+
+/// Why a stream cannot be received. Nothing of it is left in the pool then.
+#[derive(Debug, thiserror::Error)]
+pub enum ReceiveError {
+    /// There is no stream at all.
+    #[error("failed to read from stream")]
+    Empty,
+    /// It could not be read.
+    #[error("failed to read from stream: {0}")]
+    Read(#[source] io::Error),
+    /// It is something else.
+    #[error("invalid stream (bad magic number)")]
+    Magic,
+    /// It ends too early.
+    #[error("incomplete stream")]
+    Truncated,
+    /// It was damaged on its way.
+    #[error("checksum mismatch")]
+    Checksum,
+    /// A record that no OpenZFS sends.
+    #[error("invalid stream ({0})")]
+    Corrupt(#[from] Corrupt),
+    /// Records that do not fit together.
+    #[error("invalid stream ({0})")]
+    Invalid(&'static str),
+    /// A compressed block that does not decompress.
+    #[error("invalid stream ({0})")]
+    Codec(#[from] codec::CodecError),
+    /// What this build cannot receive.
+    #[error("not supported: {0}")]
+    Unsupported(&'static str),
+    /// The destination of a full stream is there already.
+    #[error("destination '{0}' exists\nmust specify -F to overwrite it")]
+    Exists(String),
+    /// The destination of a full stream has snapshots.
+    #[error("destination has snapshots (eg. {0})\nmust destroy them to overwrite it")]
+    HasSnapshots(String),
+    /// The destination of an incremental stream is missing.
+    #[error("destination '{0}' does not exist")]
+    Missing(String),
+    /// The destination changed since its newest snapshot.
+    #[error("destination {0} has been modified\nsince most recent snapshot")]
+    Modified(String),
+    /// The newest snapshot is not the one the stream builds upon.
+    #[error("most recent snapshot of {0} does not\nmatch incremental source")]
+    NotSource(String),
+    /// No snapshot here is the origin of the clone.
+    #[error("local origin for clone {name} does not exist")]
+    NoOrigin {
+        /// The clone.
+        name: String,
+        /// The origin's guid.
+        guid: Guid,
+    },
+}

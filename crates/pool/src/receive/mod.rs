@@ -1,0 +1,290 @@
+//! `zfs receive`: a stream becomes a snapshot, and what its file system or volume is from then on.
+//!
+//! Everything is written into a dataset that is marked inconsistent: a new one, or, for what exists already, the
+//! clone `%recv` of its newest snapshot. At the end of a proved stream one txg puts it in place and takes the
+//! snapshot; until then nothing that was there before is touched, and a failure takes the new part away.
+//! Source: docs/format/09-send-stream.md §8.
+
+mod apply;
+mod error;
+mod incoming;
+mod package;
+
+use std::io::Read;
+use std::sync::Arc;
+
+use format::features;
+use format::stream::{Begin, Record, feature};
+use format::{Guid, ObjectId};
+
+use crate::dsl::receive::Place;
+use crate::pool::Pool;
+use crate::props::Value;
+use crate::{DatasetInfo, Error, Result};
+use apply::{Apply, prepare};
+
+pub use error::ReceiveError;
+pub use incoming::Incoming;
+pub use package::{Destination, properties_of};
+
+/// Records in the hands of the workers at once, per worker.
+const WINDOW_PER_WORKER: usize = 4;
+/// Features of streams that this build receives.
+const KNOWN: u64 = feature::SA_SPILL
+    | feature::EMBED_DATA
+    | feature::LZ4
+    | feature::LARGE_BLOCKS
+    | feature::COMPRESSED
+    | feature::LARGE_DNODE
+    | feature::ZSTD
+    | feature::HOLDS
+    | feature::SWITCH_TO_LARGE_BLOCKS;
+
+/// How a stream is received.
+#[derive(Clone, Debug, Default)]
+pub struct ReceiveOptions {
+    /// `-F`: what changed since the newest snapshot, or an existing destination without snapshots, is given up.
+    pub force: bool,
+    /// `-o`: local properties.
+    pub local: Vec<(String, Value)>,
+    /// Properties that came with the stream.
+    pub received: Vec<(String, Value)>,
+    /// `-n`: only look whether it could be.
+    pub dry_run: bool,
+}
+
+/// What was received.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Received {
+    /// `pool/fs@snap`.
+    pub snapshot: String,
+    /// It was there already; the stream was passed over.
+    pub skipped: bool,
+}
+
+/// The features that need a name when they are refused.
+fn check_features(begin: &Begin) -> Result<(), ReceiveError> {
+    let unknown = begin.features & !KNOWN;
+    let named = [
+        (feature::DEDUP | feature::DEDUP_PROPS, "deduplicated streams"),
+        (feature::RESUMING, "resumed streams"),
+        (feature::REDACTED, "redacted streams"),
+        (feature::RAW, "raw streams"),
+        (u64::MAX, "a stream with features that this version of cenote does not know"),
+    ];
+    match named.into_iter().find(|(bits, _)| unknown & bits != 0) {
+        Some((_, what)) => Err(ReceiveError::Unsupported(what)),
+        None => Ok(()),
+    }
+}
+
+impl Pool {
+    /// Receives the stream that `begin` opened as the snapshot `into` (`pool/fs@snap`), to its end.
+    ///
+    /// # Errors
+    /// [`ReceiveError`]; the pool is then as before.
+    pub fn receive<R: Read>(
+        &self,
+        stream: &mut Incoming<R>,
+        begin: &Begin,
+        into: &str,
+        options: &ReceiveOptions,
+    ) -> Result<Received> {
+        let done = |skipped| Ok(Received { snapshot: into.to_owned(), skipped });
+        check_features(begin)?;
+        let Some(place) = self.place_for(begin, into, options.force)? else {
+            if !options.dry_run {
+                stream.skip()?;
+            }
+            return done(true);
+        };
+        self.check_can_hold(begin)?;
+        if options.dry_run {
+            stream.skip()?;
+            return done(false);
+        }
+        let (fs, _) = into.split_once('@').ok_or_else(|| Error::NoDataset(into.to_owned()))?;
+        let (job_place, job_fs, job_begin, job_options) =
+            (place.clone(), fs.to_owned(), begin.clone(), options.clone());
+        let (dir_id, id) =
+            self.run(move |syncing| syncing.begin_receive(&job_place, &job_fs, &job_begin, &job_options))?;
+        let filled = self.fill(stream, begin, (dir_id, id), &place.working_name(fs));
+        let abort = |error: Error| {
+            let name = place.working_name(fs);
+            // The first reason counts; what cannot be taken away now goes with the next attempt.
+            let gone = self.run(move |syncing| syncing.destroy_head_in(&name, dir_id));
+            if let Err(error) = gone {
+                tracing::warn!(%error, "what was received in part is left behind");
+            }
+            error
+        };
+        filled.map_err(abort)?;
+        let (job_place, job_into, job_begin, job_options) =
+            (place.clone(), into.to_owned(), begin.clone(), options.clone());
+        let ended = self.run(move |syncing| {
+            syncing.end_receive(&job_place, &job_into, (dir_id, id), &job_begin, &job_options)
+        });
+        ended.map_err(abort)?;
+        done(false)
+    }
+
+    /// Applies all records of the stream to the new dataset and waits until they are on disk.
+    fn fill<R: Read>(
+        &self,
+        stream: &mut Incoming<R>,
+        begin: &Begin,
+        (dir_id, id): (ObjectId, ObjectId),
+        name: &str,
+    ) -> Result<()> {
+        let mos = &self.inner.mos;
+        let info = {
+            let _shared = self.shared();
+            let kind = match begin.objset_type {
+                3 => crate::props::DatasetKind::Volume,
+                _ => crate::props::DatasetKind::Filesystem,
+            };
+            DatasetInfo {
+                name: name.to_owned(),
+                kind,
+                dir_id,
+                id,
+                dir: mos.dir(dir_id)?,
+                phys: mos.dataset(id)?,
+            }
+        };
+        let dataset = self.open_info(&info)?;
+        dataset.lift_read_only();
+        let mut apply = Apply::new(&dataset, begin);
+        let mut over = false;
+        let records = std::iter::from_fn(|| {
+            (!over).then(|| {
+                let next = stream.next();
+                over = matches!(next, Err(_) | Ok((Record::End(_), _)));
+                next
+            })
+        });
+        let workers = self.storage().workers();
+        workers.map_ordered(
+            records,
+            workers.count() * WINDOW_PER_WORKER,
+            |next| next.and_then(|(record, payload)| prepare(record, payload)),
+            |ready| apply.put(ready?),
+        )?;
+        if !apply.ended {
+            return Err(ReceiveError::Truncated.into());
+        }
+        self.sync()
+    }
+
+    /// Whether the pool's features allow what the stream holds.
+    fn check_can_hold(&self, begin: &Begin) -> Result<()> {
+        if let Some(reason) = self.read_only() {
+            return Err(Error::ReadOnly { pool: self.name(), reason });
+        }
+        let info = self.info();
+        for (bit, feature) in
+            [(feature::LARGE_BLOCKS, &features::LARGE_BLOCKS), (feature::LARGE_DNODE, &features::LARGE_DNODE)]
+        {
+            if begin.features & bit != 0 && info.feature(feature) == crate::FeatureState::Disabled {
+                return Err(Error::Unsupported(format!("this stream without feature {}", feature.name)));
+            }
+        }
+        Ok(())
+    }
+
+    /// Where the stream goes; `None` when its snapshot is there already.
+    fn place_for(&self, begin: &Begin, into: &str, force: bool) -> Result<Option<Place>> {
+        let (fs, _) = into.split_once('@').ok_or_else(|| Error::NoDataset(into.to_owned()))?;
+        if !matches!(begin.objset_type, 2 | 3) {
+            return Err(ReceiveError::Invalid("kind of dataset").into());
+        }
+        let existing = match self.dataset(fs) {
+            Ok(info) => Some(info),
+            Err(Error::NoDataset(_)) => None,
+            Err(other) => return Err(other),
+        };
+        let Some(head) = existing else { return self.place_for_new(begin, fs).map(Some) };
+        let mut snaps = self.list(fs, Some(1), true)?;
+        snaps.retain(|info| info.is_snapshot() && info.dir_id == head.dir_id);
+        if let Some(same) = snaps.iter().find(|snap| snap.name == into) {
+            return if same.phys.guid == begin.toguid {
+                Ok(None)
+            } else {
+                Err(Error::Exists(into.to_owned()))
+            };
+        }
+        self.check_replaceable(&head)?;
+        if begin.fromguid == Guid(0) {
+            return match snaps.first() {
+                Some(snap) => Err(ReceiveError::HasSnapshots(snap.name.clone()).into()),
+                None if !force || head.dir.parent.0 == 0 => Err(ReceiveError::Exists(fs.to_owned()).into()),
+                None => Ok(Some(Place::Replace)),
+            };
+        }
+        let newest = snaps.last().filter(|snap| snap.phys.guid == begin.fromguid);
+        let Some(newest) = newest else { return Err(ReceiveError::NotSource(fs.to_owned()).into()) };
+        let marks = self.inner.dataset_marks(head.id)?;
+        if marks.contains(features::LARGE_BLOCKS.guid) && begin.features & feature::LARGE_BLOCKS == 0 {
+            return Err(ReceiveError::Unsupported("a stream without -L onto one with it").into());
+        }
+        if !force && self.is_modified(&head, newest)? {
+            return Err(ReceiveError::Modified(fs.to_owned()).into());
+        }
+        Ok(Some(Place::Onto(newest.name.clone())))
+    }
+
+    fn place_for_new(&self, begin: &Begin, fs: &str) -> Result<Place> {
+        let (parent, _) = fs.rsplit_once('/').ok_or_else(|| Error::NoDataset(fs.to_owned()))?;
+        let parent = self.dataset(parent)?;
+        if parent.kind != crate::props::DatasetKind::Filesystem {
+            return Err(Error::Unsupported("a dataset below a volume".into()));
+        }
+        if begin.fromguid == Guid(0) {
+            return Ok(Place::New);
+        }
+        if begin.flags & format::stream::flag::CLONE == 0 {
+            return Err(ReceiveError::Missing(fs.to_owned()).into());
+        }
+        let all = self.list(&self.name(), None, true)?;
+        match all.into_iter().find(|info| info.is_snapshot() && info.phys.guid == begin.fromguid) {
+            Some(origin) => Ok(Place::Clone(origin.name)),
+            None => Err(ReceiveError::NoOrigin { name: fs.to_owned(), guid: begin.fromguid }.into()),
+        }
+    }
+
+    /// What is to be taken away at the end must be something that can be.
+    fn check_replaceable(&self, head: &DatasetInfo) -> Result<()> {
+        let _shared = self.shared();
+        let (root, _) = self.objset_of(head)?.synced_root();
+        if root.zil_header.log.block().is_some() {
+            return Err(Error::Unsupported("receiving into a dataset with an intent log to replay".into()));
+        }
+        let open = self.inner.datasets().get(&head.id).and_then(std::sync::Weak::upgrade);
+        // The handle just made counts.
+        if open.is_some_and(|open| Arc::strong_count(&open) > 1) {
+            return Err(Error::DatasetBusy(head.name.clone()));
+        }
+        Ok(())
+    }
+
+    fn objset_of(&self, info: &DatasetInfo) -> Result<dmu::Objset> {
+        Ok(dmu::Objset::open(self.inner.storage.clone(), self.inner.budget.clone(), info.phys.bp)?)
+    }
+
+    /// Whether the head holds something else than its newest snapshot.
+    fn is_modified(&self, head: &DatasetInfo, newest: &DatasetInfo) -> Result<bool> {
+        if head.phys.bp.birth() <= newest.phys.creation_txg {
+            return Ok(false);
+        }
+        let meta = |info| self.objset_of(info).map(|objset| objset.synced_root().0.meta_dnode);
+        Ok(meta(head)? != meta(newest)?)
+    }
+
+    /// Whether there is anything here that an incremental stream could go onto.
+    #[must_use]
+    pub fn can_receive_somewhere(&self, begin: &Begin, into: &str) -> bool {
+        let fs = into.split('@').next().unwrap_or(into);
+        let clones = begin.flags & format::stream::flag::CLONE != 0;
+        begin.fromguid == Guid(0) || clones || self.dataset(fs).is_ok()
+    }
+}

@@ -1,0 +1,97 @@
+//! What a package of streams says beside them, and which names its snapshots get here.
+//!
+//! Source: docs/format/09-send-stream.md §4.
+
+use format::{Guid, NvList, NvValue};
+
+use crate::props::{self, DatasetKind, Value};
+
+/// How the receiver was told to name what arrives.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Destination {
+    /// `fs` or `fs@snap`: the top of the package becomes this.
+    Into(String),
+    /// `-d`: the sent name without its pool, below this.
+    WithoutPool(String),
+    /// `-e`: the last element of the sent name, below this.
+    LastElement(String),
+}
+
+impl Destination {
+    /// The name here of the snapshot that was sent as `toname`, in a package (if it is one) whose top is `top`.
+    #[must_use]
+    pub fn name_of(&self, toname: &str, top: Option<&str>) -> String {
+        let (sent, leaf) = toname.split_once('@').unwrap_or((toname, ""));
+        let top = top.and_then(|top| top.split('@').next()).unwrap_or(sent);
+        let below =
+            sent.strip_prefix(top).filter(|rest| rest.is_empty() || rest.starts_with('/')).unwrap_or("");
+        let named = |fs: String| format!("{fs}@{leaf}");
+        match self {
+            Destination::Into(name) => match name.split_once('@') {
+                Some(_) if below.is_empty() => name.clone(),
+                Some((fs, leaf)) => format!("{fs}{below}@{leaf}"),
+                None => named(format!("{name}{below}")),
+            },
+            Destination::WithoutPool(fs) => match sent.split_once('/') {
+                Some((_, rest)) => named(format!("{fs}/{rest}")),
+                None => named(fs.clone()),
+            },
+            Destination::LastElement(fs) => {
+                let last = top.rsplit('/').next().unwrap_or(top);
+                named(format!("{fs}/{last}{below}"))
+            }
+        }
+    }
+}
+
+/// What the list of a package says of the file system whose snapshot has this guid.
+fn entry_of(list: &NvList, snapshot: Guid) -> Option<&NvList> {
+    list.get_list("fss")?.iter().find_map(|(_, entry)| match entry {
+        NvValue::List(entry) => {
+            let snaps = entry.get_list("snaps")?;
+            let has = snaps.iter().any(|(_, guid)| *guid == NvValue::Uint64(snapshot.0));
+            has.then_some(entry)
+        }
+        _ => None,
+    })
+}
+
+/// Properties that a package brings for the file system or volume whose snapshot has this guid; those that this
+/// build does not know are left out.
+#[must_use]
+pub fn properties_of(list: &NvList, snapshot: Guid, kind: DatasetKind) -> Vec<(String, Value)> {
+    let props = entry_of(list, snapshot).and_then(|entry| entry.get_list("props"));
+    let known = |name: &str| {
+        name.contains(':')
+            || props::dataset::parse(name)
+                .is_some_and(|property| property.name == name && property.check_settable(kind, false).is_ok())
+    };
+    let read = |(name, value): (&[u8], &NvValue)| {
+        let name = String::from_utf8(name.to_vec()).ok().filter(|name| known(name))?;
+        match value {
+            NvValue::Uint64(number) => Some((name, Value::Number(*number))),
+            NvValue::String(text) => Some((name, Value::Text(String::from_utf8(text.clone()).ok()?))),
+            _ => None,
+        }
+    };
+    props.map(|props| props.iter().filter_map(read).collect()).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_follow_the_destination() {
+        let into = Destination::Into("tank/a".into());
+        assert_eq!(into.name_of("src/x/y@s", None), "tank/a@s");
+        assert_eq!(into.name_of("src/x/y@s", Some("src/x@s")), "tank/a/y@s");
+        assert_eq!(Destination::Into("tank/a@b".into()).name_of("src/x@s", None), "tank/a@b");
+        let rest = Destination::WithoutPool("tank/a".into());
+        assert_eq!(rest.name_of("src/x/y@s", Some("src/x@s")), "tank/a/x/y@s");
+        assert_eq!(rest.name_of("src@s", None), "tank/a@s");
+        let last = Destination::LastElement("tank/a".into());
+        assert_eq!(last.name_of("src/x/y@s", None), "tank/a/y@s");
+        assert_eq!(last.name_of("src/x/y@s", Some("src/x@s")), "tank/a/x/y@s");
+    }
+}
