@@ -10,6 +10,7 @@ use format::dsl_dir::DslDir;
 use format::history::{self, Ring};
 use format::sa::{self, Attribute, Registry};
 use format::space_map::{self, Layout, Writer};
+use format::stream;
 use format::zap::{self, Key, Leaf, Position, Value, fat, leaf, micro};
 use format::znode::{Dirent, LegacyZnode, Znode, rdev};
 use format::{BlockPtr, ByteOrder, Dnode, NvList, ObjectType, Objset, Uberblock, bpobj, label, swap};
@@ -166,6 +167,20 @@ pub fn dsl_dataset(data: &[u8]) {
 }
 
 /// The ring's bonus, and a run of records.
+/// Records one after another, each with its payload.
+pub fn stream(data: &[u8]) {
+    let (order, mut rest) = ordered(data);
+    while let Some((raw, after)) = rest.split_first_chunk::<{ stream::RECORD }>() {
+        let Ok(record) = stream::Record::decode(raw, order) else { return };
+        assert_eq!(stream::Record::decode(&record.encode(), ByteOrder::Little), Ok(record.clone()));
+        let len = record.payload_len().min(after.len() as u64) as usize;
+        if let (stream::Record::Begin(_), Ok(list)) = (&record, NvList::decode(&after[..len])) {
+            assert_eq!(NvList::decode(&list.to_xdr()), Ok(list));
+        }
+        rest = &after[len..];
+    }
+}
+
 pub fn history(data: &[u8]) {
     if let Ok(mut ring) = Ring::decode(data, ByteOrder::Little) {
         assert_eq!(Ring::decode(&ring.encode(), ByteOrder::Little), Ok(ring));

@@ -29,6 +29,7 @@ pub const TARGETS: &[(&str, Body)] = &[
     ("dsl_dir", formats::dsl_dir),
     ("dsl_dataset", formats::dsl_dataset),
     ("history", formats::history),
+    ("stream", formats::stream),
     ("sa", formats::sa),
     ("znode", formats::znode),
     ("acl", formats::acl),

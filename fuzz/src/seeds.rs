@@ -76,6 +76,13 @@ impl Seeds {
         }
     }
 
+    /// Takes pieces of a send stream.
+    pub fn add_stream(&mut self, stream: &[u8]) {
+        for len in [4 << 10, 32 << 10, LONGEST - 1] {
+            self.keep_little("stream", &stream[..stream.len().min(len)]);
+        }
+    }
+
     fn follow(&mut self, image: &[u8], raw: &[u8]) {
         let Some(raw) = raw.get(..blkptr::SIZE) else { return };
         let Ok(ptr) = BlockPtr::decode(raw, ByteOrder::Little) else { return };

@@ -57,6 +57,10 @@ fn golden() -> seeds::Seeds {
         let file = fs::File::open(dir.join(image)).expect("golden pools are part of the repository");
         seeds.add_image(&zstd::decode_all(file).expect("golden images are sound"));
     }
+    for stream in ["gsend.embedded.zstream.zst", "gsend.props.zstream.zst"] {
+        let file = fs::File::open(dir.join(stream)).expect("golden streams are part of the repository");
+        seeds.add_stream(&zstd::decode_all(file).expect("golden streams are sound"));
+    }
     seeds
 }
 

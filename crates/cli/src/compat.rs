@@ -18,7 +18,9 @@ mod zfs_get;
 mod zfs_hold;
 mod zfs_list;
 mod zfs_project;
+mod zfs_receive;
 mod zfs_rewrite;
+mod zfs_send;
 mod zfs_snapshot;
 mod zfs_userspace;
 mod zpool_create;
@@ -154,8 +156,10 @@ fn run(call: &Call, console: &mut Console) -> Result<(), Failure> {
         (Program::Zfs, "projectspace") => zfs_userspace::run(call, console, Owner::Project),
         (Program::Zfs, "rewrite") => zfs_rewrite::run(call, console),
         (Program::Zfs, "release") => zfs_hold::change(call, console, true),
+        (Program::Zfs, "receive") => zfs_receive::run(call, console),
         (Program::Zfs, "rename") => zfs_change::rename(call),
         (Program::Zfs, "rollback") => zfs_snapshot::rollback(call),
+        (Program::Zfs, "send") => zfs_send::run(call, console),
         (Program::Zfs, "set") => zfs_change::set(call, console),
         (Program::Zfs, "snapshot") => zfs_snapshot::snapshot(call, console),
         (Program::Zfs, "upgrade") => zfs_change::upgrade(call, console),
@@ -218,7 +222,7 @@ mod tests {
 
     #[test]
     fn what_is_not_there_yet_says_so() {
-        let (status, out, err) = call(Program::Zfs, "send tank/a@s");
-        assert_eq!((status, out.as_str(), err.as_str()), (1, "", "cenote: not supported yet: zfs send\n"));
+        let (status, out, err) = call(Program::Zfs, "promote tank/a");
+        assert_eq!((status, out.as_str(), err.as_str()), (1, "", "cenote: not supported yet: zfs promote\n"));
     }
 }

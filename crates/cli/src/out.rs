@@ -4,7 +4,7 @@
 //! command quietly.
 
 use crate::messages::Failure;
-use std::io::{self, BufWriter, Write};
+use std::io::{self, BufWriter, IsTerminal, Write};
 
 /// Exit status of a command whose reader went away, as shells report a death by SIGPIPE.
 pub const PIPE_CLOSED: u8 = 141;
@@ -14,11 +14,12 @@ pub struct Console<'a> {
     out: BufWriter<Box<dyn Write + 'a>>,
     err: Box<dyn Write + 'a>,
     failed: bool,
+    terminal: bool,
 }
 
 impl<'a> Console<'a> {
     pub fn new(out: impl Write + 'a, err: impl Write + 'a) -> Console<'a> {
-        Console { out: BufWriter::new(Box::new(out)), err: Box::new(err), failed: false }
+        Console { out: BufWriter::new(Box::new(out)), err: Box::new(err), failed: false, terminal: false }
     }
 
     /// Prints one line of the result.
@@ -33,6 +34,11 @@ impl<'a> Console<'a> {
     /// Standard output itself, for file contents and tables.
     pub fn out(&mut self) -> &mut impl Write {
         &mut self.out
+    }
+
+    /// Whether somebody reads the result on a terminal.
+    pub fn is_terminal(&self) -> bool {
+        self.terminal
     }
 
     /// Pushes out what was printed so far.
@@ -88,7 +94,8 @@ impl<'a> Console<'a> {
 
 /// The console of this process.
 pub fn standard() -> Console<'static> {
-    Console::new(io::stdout(), io::stderr())
+    let terminal = io::stdout().is_terminal();
+    Console { terminal, ..Console::new(io::stdout(), io::stderr()) }
 }
 
 #[cfg(test)]

@@ -429,6 +429,9 @@ impl Objset {
 
     /// Creates an object whose number somebody else chose: a stream received. `None` if one of its slots is taken,
     /// or was until a txg that is not yet on disk.
+    ///
+    /// # Errors
+    /// If the dnode block cannot be read.
     pub fn claim_object(&self, tx: &Tx, id: ObjectId, new: NewObject) -> Result<Option<Arc<Object>>> {
         let first = id.0 - id.0 % SLOTS_PER_BLOCK as u64;
         let slots = u64::from(new.slots);
@@ -471,7 +474,7 @@ impl Objset {
             if blkid * SLOTS_PER_BLOCK as u64 >= end {
                 break;
             }
-            for entry in dnodes_in(blkid, &*self.meta.block(blkid)?) {
+            for entry in dnodes_in(blkid, &self.meta.block(blkid)?) {
                 found.extend(Some(entry?.0).filter(wanted));
             }
             next = blkid + 1;

@@ -267,7 +267,9 @@ impl Pool {
         let inner = Arc::new(inner);
         crate::sync::publish(&inner, &state, synced);
         inner.groups.synced(synced, space.allocatable(), space.deferred, false);
-        Ok(Pool::start(inner, state))
+        let pool = Pool::start(inner, state);
+        pool.remove_unfinished()?;
+        Ok(pool)
     }
 }
 

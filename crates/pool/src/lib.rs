@@ -43,5 +43,5 @@ pub use pool::{Info, Options, Pool};
 pub use scrub::{DataError, ScanStatus};
 
 pub use receive::{Destination, Incoming, ReceiveError, ReceiveOptions, Received, properties_of};
-pub use send::{SendFlags, Source as SendSource};
+pub use send::{Package, SendFlags, Source as SendSource};
 pub use tx::{Hold, Tx};

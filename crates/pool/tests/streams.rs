@@ -5,9 +5,10 @@ use std::process::Command;
 use std::sync::Arc;
 
 use codec::RunningFletcher4;
+use format::features;
 use format::stream::{self, Record};
-use pool::{Options, Pool, SendFlags};
-use storage::host::{Access, Disk};
+use pool::{CreateSpec, Incoming, NewFilesystem, Options, Package, Pool, ReceiveOptions, SendFlags};
+use storage::host::{Access, Disk, SeededEntropy};
 
 const GOLDEN: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../fixtures/golden");
 
@@ -141,6 +142,17 @@ fn streams_are_those_of_openzfs_byte_for_byte() {
     let from = pool.send_source("gsend/fs@a").unwrap();
     pool.send_between("gsend/fs@c", &from, plain, &mut package, &mut |_| {}).unwrap();
     expect_same("incr-all", &package, dir.path());
+    let tree = Package { recursive: true, ..Package::default() };
+    for (name, snapshot, package) in [
+        ("replicate", "gsend/tree@r2", tree.clone()),
+        ("replicate-incr", "gsend/tree@r2", Package { from: Some("r1".into()), ..tree }),
+        ("props", "gsend/tree@r1", Package::default()),
+    ] {
+        let mut out = Vec::new();
+        let bytes = pool.send_package(snapshot, &package, plain, &mut out, &mut |_| {}).unwrap();
+        assert_eq!(bytes, out.len() as u64);
+        expect_same(name, &out, dir.path());
+    }
 }
 
 #[test]
@@ -156,4 +168,281 @@ fn only_what_came_before_is_a_source() {
         assert!(matches!(error, pool::Error::NotEarlier(_)), "{to}: {error}");
     }
     assert!(matches!(pool.send_source("gsend/fs#none"), Err(pool::Error::NoDataset(_))));
+}
+
+/// A pool to receive into, in a file that goes with the value.
+struct Ground {
+    folder: tempfile::TempDir,
+    pool: Option<Pool>,
+}
+
+impl Ground {
+    fn new() -> Ground {
+        let folder = tempfile::tempdir().unwrap();
+        std::fs::File::create(folder.path().join("disk")).unwrap().set_len(128 << 20).unwrap();
+        let host = Options::default().host;
+        let spec = CreateSpec {
+            name: "tank".into(),
+            disks: vec![Ground::disk(&folder)],
+            ashift: Some(9),
+            version: 5000,
+            features: features::set("openzfs-2.1-linux").unwrap().features().collect(),
+            properties: Vec::new(),
+            root_properties: Vec::new(),
+            comment: None,
+            compatibility: None,
+            filesystem: NewFilesystem::plain(&host),
+            initialise: Arc::new(|_, _, _| Ok(())),
+            command: None,
+        };
+        let pool = Pool::create(spec, Options::default()).unwrap();
+        Ground { folder, pool: Some(pool) }
+    }
+
+    fn disk(folder: &tempfile::TempDir) -> Arc<dyn Disk> {
+        let path = folder.path().join("disk");
+        Arc::new(pool::open_disk(&path, Access::ReadWrite { exclusive: true }).unwrap())
+    }
+
+    fn pool(&self) -> &Pool {
+        self.pool.as_ref().unwrap()
+    }
+
+    /// As after a power cut: the pool as of its last sync.
+    fn crash(&mut self) {
+        self.pool = None;
+        self.pool = Some(Pool::import_disks(vec![Ground::disk(&self.folder)], Options::default()).unwrap());
+    }
+
+    fn receive(&self, stream: &[u8], into: &str) -> Result<(), pool::Error> {
+        self.receive_with(stream, into, &ReceiveOptions::default())
+    }
+
+    fn receive_with(&self, stream: &[u8], into: &str, options: &ReceiveOptions) -> Result<(), pool::Error> {
+        let mut stream = Incoming::open(stream)?;
+        while let Some((begin, _)) = stream.next_stream()? {
+            self.pool().receive(&mut stream, &begin, into, options)?;
+        }
+        Ok(())
+    }
+
+    fn names(&self) -> Vec<String> {
+        self.pool().list("tank", None, true).unwrap().into_iter().map(|info| info.name).collect()
+    }
+
+    fn expect_sound(&self) {
+        let mut findings = Vec::new();
+        self.pool().sync().unwrap();
+        pool::check::check(self.pool(), &mut |finding| findings.push(finding.to_string())).unwrap();
+        assert!(findings.is_empty(), "{findings:#?}");
+    }
+}
+
+fn golden(dir: &Path, name: &str) -> Vec<u8> {
+    std::fs::read(dir.join(format!("gsend.{name}.zstream"))).unwrap()
+}
+
+/// The records with their checksums made anew.
+fn sealed(records: &[(Record, Vec<u8>)]) -> Vec<u8> {
+    let mut out = Vec::new();
+    let mut sum = RunningFletcher4::new(format::ByteOrder::Little);
+    for (record, payload) in records {
+        let record = match record {
+            Record::End(end) => Record::End(stream::End { checksum: sum.sum(), ..*end }),
+            other => other.clone(),
+        };
+        let mut raw = record.encode();
+        sum.add(&raw[..stream::CHECKSUM_AT]);
+        if !matches!(record, Record::Begin(_)) {
+            stream::put_checksum(&mut raw, &sum.sum());
+        }
+        sum.add(&raw[stream::CHECKSUM_AT..]);
+        sum.add(payload);
+        out.extend_from_slice(&raw);
+        out.extend_from_slice(payload);
+    }
+    out
+}
+
+#[test]
+fn what_is_sent_again_from_what_was_received_is_the_same_stream() {
+    let dir = unpack("gsend");
+    let ground = Ground::new();
+    for (stream, into) in [("full", "tank/fs@a"), ("incr", "tank/fs@b"), ("volume", "tank/vol@v")] {
+        let stream = golden(dir.path(), stream);
+        ground.receive(&stream, into).unwrap();
+        let from = into.ends_with('b').then_some("tank/fs@a");
+        let again = send(ground.pool(), into, from, SendFlags::default());
+        let content = |bytes: &[u8]| -> Vec<(Record, Vec<u8>)> {
+            let plain = |(record, payload)| match record {
+                // Where the block lies, and how it is compressed there, is another matter.
+                Record::Write(write) => {
+                    let (key, key_prop) = (format::Checksum::default(), 0);
+                    let (checksum_type, flags) = (0, 0);
+                    (Record::Write(stream::Write { key, key_prop, checksum_type, flags, ..write }), payload)
+                }
+                other => (other, payload),
+            };
+            let kept = |(record, _): &(Record, Vec<u8>)| {
+                !matches!(
+                    record,
+                    Record::Begin(_) | Record::End(_) | Record::Free(_) | Record::FreeObjects(_)
+                )
+            };
+            records(bytes).into_iter().map(plain).filter(kept).collect()
+        };
+        let (ours, theirs) = (content(&again), content(&stream));
+        assert_eq!(ours.len(), theirs.len(), "{into}");
+        for (a, b) in ours.iter().zip(&theirs) {
+            assert!(a == b, "{into}: {:?}\n{:?}", a.0, b.0);
+        }
+    }
+    ground.expect_sound();
+}
+
+#[test]
+fn a_stream_that_is_cut_or_damaged_leaves_everything_as_it_was() {
+    let dir = unpack("gsend");
+    let ground = Ground::new();
+    let (full, incr) = (golden(dir.path(), "full"), golden(dir.path(), "incr"));
+    ground.receive(&full, "tank/fs@a").unwrap();
+    let before = ground.names();
+    for (stream, into) in [(&full, "tank/new@a"), (&incr, "tank/fs@b")] {
+        for part in 0..24 {
+            let at = stream.len() * part / 24 + 100;
+            ground.receive(&stream[..at], into).unwrap_err();
+            let mut damaged = stream.clone();
+            damaged[at] ^= 0x10;
+            if let Ok(()) = ground.receive(&damaged, into) {
+                panic!("a stream damaged at {at} was taken for whole");
+            }
+            assert_eq!(ground.names(), before);
+        }
+    }
+    ground.expect_sound();
+    ground.receive(&incr, "tank/fs@b").unwrap();
+    ground.expect_sound();
+}
+
+#[test]
+fn a_receive_cut_off_by_a_crash_is_gone_after_the_import() {
+    let dir = unpack("gsend");
+    let mut ground = Ground::new();
+    let (full, incr) = (golden(dir.path(), "full"), golden(dir.path(), "incr"));
+    ground.receive(&full, "tank/fs@a").unwrap();
+    let before = ground.names();
+    for (stream, into) in [(&full, "tank/new@a"), (&incr, "tank/fs@b")] {
+        let pool = ground.pool.take().unwrap();
+        // The sender falls silent in the middle; the machine dies while it is waited for.
+        struct Silent<'a>(&'a [u8], &'a Pool);
+        impl std::io::Read for Silent<'_> {
+            fn read(&mut self, buf: &mut [u8]) -> std::io::Result<usize> {
+                if self.0.is_empty() {
+                    self.1.sync().unwrap();
+                    std::panic::resume_unwind(Box::new("power cut"));
+                }
+                self.0.read(buf)
+            }
+        }
+        let half = &stream[..stream.len() / 2];
+        let cut = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+            let mut stream = Incoming::open(Silent(half, &pool)).unwrap();
+            let (begin, _) = stream.next_stream().unwrap().unwrap();
+            pool.receive(&mut stream, &begin, into, &ReceiveOptions::default())
+        }));
+        assert!(cut.is_err(), "{into}: the power was cut");
+        drop(pool);
+        ground.crash();
+        assert_eq!(ground.names(), before, "{into}");
+        ground.expect_sound();
+    }
+    ground.receive(&incr, "tank/fs@b").unwrap();
+    ground.expect_sound();
+}
+
+#[test]
+fn forged_records_end_in_one_error_and_never_in_a_panic() {
+    let dir = unpack("gsend");
+    let ground = Ground::new();
+    let chance = SeededEntropy::new(7);
+    let (full, incr) = (records(&golden(dir.path(), "full")), records(&golden(dir.path(), "incr")));
+    ground.receive(&golden(dir.path(), "full"), "tank/fs@a").unwrap();
+    let mut refused = 0;
+    for round in 0..150 {
+        let (base, into) = if round % 2 == 0 { (&full, "tank/new@a") } else { (&incr, "tank/fs@b") };
+        let mut forged = base.clone();
+        for _ in 0..1 + chance.below(3) {
+            let at = 1 + chance.below(forged.len() as u64 - 2) as usize;
+            let mut raw = forged[at].0.encode();
+            let field = 4 + chance.below(0x50) as usize;
+            raw[field] = if chance.below(2) == 0 {
+                chance.below(256) as u8
+            } else {
+                raw[field] ^ 1 << chance.below(8)
+            };
+            let Ok(record) = Record::decode(&raw, format::ByteOrder::Little) else { continue };
+            let len = record.payload_len() as usize;
+            if matches!(record, Record::Begin(_)) || len > 1 << 20 {
+                continue;
+            }
+            forged[at].0 = record;
+            forged[at].1.resize(len, 0xa5);
+        }
+        match ground.receive(&sealed(&forged), into) {
+            Ok(()) if into.starts_with("tank/new") => {
+                ground.pool().destroy_snapshots(&[into.to_owned()], false).unwrap();
+                ground.pool().destroy_dataset("tank/new").unwrap();
+            }
+            Ok(()) => {
+                ground.pool().destroy_snapshots(&[into.to_owned()], false).unwrap();
+                ground.pool().rollback("tank/fs@a").unwrap();
+            }
+            Err(error) => {
+                refused += 1;
+                assert!(!error.to_string().is_empty());
+            }
+        }
+        assert_eq!(ground.names(), ["tank", "tank/fs", "tank/fs@a"], "round {round}");
+    }
+    assert!(refused > 20, "{refused} forged streams were refused");
+    ground.expect_sound();
+}
+
+#[test]
+fn a_stream_goes_only_where_it_fits() {
+    let dir = unpack("gsend");
+    let ground = Ground::new();
+    let (full, incr) = (golden(dir.path(), "full"), golden(dir.path(), "incr"));
+    let said = |result: Result<(), pool::Error>| result.unwrap_err().to_string();
+    assert!(said(ground.receive(&incr, "tank/fs@b")).contains("does not exist"));
+    assert!(said(ground.receive(&full, "tank/no/fs@a")).contains("'tank/no' does not exist"));
+    ground.receive(&full, "tank/fs@a").unwrap();
+    assert!(said(ground.receive(&full, "tank/fs@x")).contains("must specify -F"));
+    let force = ReceiveOptions { force: true, ..ReceiveOptions::default() };
+    let refused = said(ground.receive_with(&full, "tank/fs@a", &force));
+    assert!(refused.contains("destination has snapshots (eg. tank/fs@a)"), "{refused}");
+    let other = golden(dir.path(), "large");
+    ground.receive(&other, "tank/large@s").unwrap();
+    assert!(said(ground.receive(&incr, "tank/large@b")).contains("match incremental source"));
+    // What changed since is given up only if asked.
+    let dataset = ground.pool().open("tank/fs").unwrap();
+    let tx = dataset.begin(pool::Hold::write(512)).unwrap();
+    let new = dmu::NewObject::plain(format::ObjectType::PLAIN_FILE_CONTENTS);
+    dataset.objset().create_object(&tx, new).unwrap().write(&tx, 0, &[1; 512]).unwrap();
+    drop((tx, dataset));
+    ground.pool().sync().unwrap();
+    assert!(said(ground.receive(&incr, "tank/fs@b")).contains("has been modified"));
+    ground.receive_with(&incr, "tank/fs@b", &force).unwrap();
+    // Again is no harm; as a clone of what came before it is another dataset.
+    ground.receive(&incr, "tank/fs@b").unwrap();
+    for raw in ["raw", "raw-incr"] {
+        assert!(said(ground.receive(&golden(dir.path(), raw), "tank/crypt@k")).contains("raw streams"));
+    }
+    // An empty file system gives way to a full stream if asked.
+    let host = Options::default().host;
+    let empty: pool::Initialise = Arc::new(|_, _, _| Ok(()));
+    ground.pool().create_filesystem("tank/e", Vec::new(), NewFilesystem::plain(&host), empty).unwrap();
+    assert!(said(ground.receive(&full, "tank/e@a")).contains("destination 'tank/e' exists"));
+    ground.receive_with(&full, "tank/e@a", &force).unwrap();
+    ground.expect_sound();
 }

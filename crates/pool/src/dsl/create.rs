@@ -343,16 +343,21 @@ impl Syncing<'_> {
                 Err(error) => return Err(error.into()),
             },
         }
+        self.heed_property(dir, name, value)
+    }
+
+    /// What follows from a property's new value for the books of a directory.
+    pub(crate) fn heed_property(
+        &mut self,
+        dir: ObjectId,
+        name: &str,
+        value: Option<&props::Value>,
+    ) -> Result<()> {
+        let mos = self.mos();
         let number = match value {
             Some(props::Value::Number(number)) => *number,
             _ => 0,
         };
-        self.heed_property(dir, name, number)
-    }
-
-    /// What follows from a property's new number for the books of a directory.
-    pub(crate) fn heed_property(&mut self, dir: ObjectId, name: &str, number: u64) -> Result<()> {
-        let mos = self.mos();
         match name {
             "quota" => {
                 let mut phys = mos.dir(dir)?;

@@ -156,6 +156,37 @@ pub(crate) fn may_snapshot(inner: &Inner, name: &str, txg: Txg) -> Result<()> {
     if head.prev_snap_txg == txg { Err(Error::SameTxg) } else { Ok(()) }
 }
 
+/// Heads that nobody finished: of a receive or a destroy that was cut off. Those that hold a receive that could go
+/// on are left alone.
+pub(crate) fn unfinished(inner: &Inner) -> Result<Vec<(String, ObjectId)>> {
+    let mos = &inner.mos;
+    let mut found = Vec::new();
+    let mut queue = vec![(inner.name(), root_dir(mos)?)];
+    while let Some((name, dir_id)) = queue.pop() {
+        let dir = mos.dir(dir_id)?;
+        for entry in zap::entries(&*mos.object(dir.child_dir_zap)?) {
+            let entry = entry?;
+            let child = String::from_utf8_lossy(&entry.name).into_owned();
+            if let Some(id) = entry.number().filter(|_| !child.starts_with('$')) {
+                queue.push((format!("{name}/{child}"), ObjectId(id)));
+            }
+        }
+        if dir.head_dataset.0 != 0 && is_unfinished(mos, dir.head_dataset)? {
+            found.push((name, dir_id));
+        }
+    }
+    Ok(found)
+}
+
+fn is_unfinished(mos: &Mos, head: ObjectId) -> Result<bool> {
+    if mos.dataset(head)?.flags & dsl_dataset::INCONSISTENT == 0 {
+        return Ok(false);
+    }
+    let object = mos.object(head)?;
+    let zapified = object.object_type() == format::ObjectType::ZAP_METADATA;
+    Ok(!zapified || zap::lookup(&object, b"com.delphix:resume_toguid")?.is_none())
+}
+
 /// Whether a received head can get the snapshot `name`, whose leaf must be free.
 pub(crate) fn may_snapshot_received(mos: &Mos, head: ObjectId, name: &str) -> Result<()> {
     let (_, leaf) = name.split_once('@').ok_or_else(|| Error::NoDataset(name.to_owned()))?;

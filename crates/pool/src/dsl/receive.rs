@@ -15,7 +15,7 @@ use super::create::{Initialise, NewFilesystem};
 use super::space::move_space;
 use super::{Category, Sizes, add_space, deadlist, lookup, properties};
 use crate::sync::Syncing;
-use crate::{Error, ReceiveOptions, Result, props};
+use crate::{Error, ReceiveOptions, Result};
 
 /// The dataset below one that exists, while that is received into.
 const WORKING: &str = "%recv";
@@ -123,8 +123,7 @@ impl Syncing<'_> {
             let key = format!("{name}$recvd");
             zap::update(&object, &self.tx, key.as_bytes(), &properties::stored(value))?;
             if zap::lookup(&object, name.as_bytes())?.is_none() {
-                let number = if let props::Value::Number(number) = value { *number } else { 0 };
-                self.heed_property(dir_id, name, number)?;
+                self.heed_property(dir_id, name, Some(value))?;
             }
         }
         Ok(())

@@ -7,8 +7,8 @@
 use std::sync::Arc;
 
 use dmu::{NewObject, Object, Objset};
-use format::stream::{self, Begin, Embedded, Free, FreeObjects, Record, Spill, Write, flag};
-use format::{Compression, MAX_BLOCK, ObjectId, ObjectType, dnode};
+use format::stream::{self, Begin, Embedded, Free, FreeObjects, Record, Spill, Write, feature, flag};
+use format::{ChecksumKind, Compression, MAX_BLOCK, ObjectId, ObjectType, dnode, features};
 
 use super::ReceiveError;
 use crate::dataset::Dataset;
@@ -19,6 +19,8 @@ use crate::{Error, Result};
 const NUMBERS_MAX: u64 = 1 << 48;
 /// Numbers looked up one by one in a FREEOBJECTS record; of more, those in use are listed.
 const LOOKUPS_MAX: u64 = 256;
+/// Largest block of a stream that does not announce larger ones.
+const OLD_MAX_BLOCK: u64 = 128 << 10;
 /// Largest spill block.
 const SPILL_MAX: u64 = 128 << 10;
 /// Most bytes that one object can have.
@@ -127,6 +129,12 @@ impl<'a> Apply<'a> {
         {
             return Err(invalid("object type or block size"));
         }
+        // The pool was asked for these features by the head of the stream.
+        if u64::from(size) > OLD_MAX_BLOCK && self.begin.features & feature::LARGE_BLOCKS == 0
+            || slots > 1 && self.begin.features & feature::LARGE_DNODE == 0
+        {
+            return Err(invalid("an object larger than announced"));
+        }
         let has_spill = record.flags & stream::OBJECT_SPILL != 0;
         let knows_spill = self.begin.flags & flag::SPILL_BLOCK != 0;
         let len = record.bonus_len as usize;
@@ -136,8 +144,8 @@ impl<'a> Apply<'a> {
         }
         let new = NewObject {
             slots,
-            compress: record.compress,
-            checksum: record.checksum,
+            compress: self.compression(record.compress),
+            checksum: self.checksum(record.checksum),
             ..NewObject::plain(record.object_type)
                 .block_size(size)
                 .bonus(record.bonus_type, bonus[..len].to_vec())
@@ -156,6 +164,10 @@ impl<'a> Apply<'a> {
         self.make_room(record.object, slots)?;
         let object = match kept {
             Some(object) => {
+                let keeps_spill = has_spill || !knows_spill && object.spill()?.is_some();
+                if len > dnode::bonus_capacity(slots.into(), nblkptr, keeps_spill) {
+                    return Err(invalid("bonus length"));
+                }
                 self.begin_tx(len as u64, |tx| -> Result<()> {
                     if knows_spill && !has_spill {
                         object.set_spill(tx, None);
@@ -177,6 +189,34 @@ impl<'a> Apply<'a> {
         };
         self.current = Some(object);
         Ok(())
+    }
+
+    /// A compression that the pool knows, by number; else the dataset's.
+    fn compression(&self, number: u8) -> u8 {
+        let needed = match Compression::from_disk(number.into()) {
+            Ok(Compression::Zstd) => Some(&features::ZSTD_COMPRESS),
+            Ok(Compression::Lz4) => Some(&features::LZ4_COMPRESS),
+            Ok(_) => None,
+            Err(_) => return 0,
+        };
+        if needed.is_none_or(|feature| self.enabled(feature)) { number } else { 0 }
+    }
+
+    /// A checksum that the pool knows, by number; else the dataset's.
+    fn checksum(&self, number: u8) -> u8 {
+        use ChecksumKind::{Blake3, Edonr, Fletcher2, Fletcher4, Off, On, Sha256, Sha512, Skein};
+        match ChecksumKind::from_disk(number.into()) {
+            Ok(On | Off | Fletcher2 | Fletcher4 | Sha256) => number,
+            Ok(kind @ (Sha512 | Skein | Edonr | Blake3)) => {
+                let needed = crate::sync::checksum_feature(kind);
+                if needed.is_some_and(|feature| self.enabled(feature)) { number } else { 0 }
+            }
+            _ => 0,
+        }
+    }
+
+    fn enabled(&self, feature: &features::Feature) -> bool {
+        self.dataset.pool.info().features.contains_key(feature.guid)
     }
 
     /// Whether the object can become what the record says with its blocks left alone.
@@ -292,7 +332,7 @@ impl<'a> Apply<'a> {
             return Ok(());
         }
         let len = payload.len() as u64;
-        if len < 512 || len > SPILL_MAX || !len.is_multiple_of(512) || len != spill.length {
+        if !(512..=SPILL_MAX).contains(&len) || !len.is_multiple_of(512) || len != spill.length {
             return Err(invalid("length of a spill block"));
         }
         let object = self.owner(spill.object)?;

@@ -96,7 +96,7 @@ impl<R: Read> Incoming<R> {
     ///
     /// # Errors
     /// [`ReceiveError::Checksum`], [`ReceiveError::Truncated`], or what no OpenZFS sends.
-    pub fn next(&mut self) -> Result<(Record, Vec<u8>), ReceiveError> {
+    pub fn next_record(&mut self) -> Result<(Record, Vec<u8>), ReceiveError> {
         let raw = self.raw()?;
         let before = self.sum.sum();
         self.sum.add(&raw[..stream::CHECKSUM_AT]);
@@ -122,9 +122,9 @@ impl<R: Read> Incoming<R> {
     /// Reads what is left of the present stream, proving it, and forgets it.
     ///
     /// # Errors
-    /// As [`Incoming::next`].
+    /// As [`Incoming::next_record`].
     pub fn skip(&mut self) -> Result<(), ReceiveError> {
-        while !matches!(self.next()?.0, Record::End(_)) {}
+        while !matches!(self.next_record()?.0, Record::End(_)) {}
         Ok(())
     }
 

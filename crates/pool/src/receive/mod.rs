@@ -17,6 +17,7 @@ use format::features;
 use format::stream::{Begin, Record, feature};
 use format::{Guid, ObjectId};
 
+use crate::dsl::lookup;
 use crate::dsl::receive::Place;
 use crate::pool::Pool;
 use crate::props::Value;
@@ -98,7 +99,7 @@ impl Pool {
             }
             return done(true);
         };
-        self.check_can_hold(begin)?;
+        self.check_can_hold(begin, options)?;
         if options.dry_run {
             stream.skip()?;
             return done(false);
@@ -158,7 +159,7 @@ impl Pool {
         let mut over = false;
         let records = std::iter::from_fn(|| {
             (!over).then(|| {
-                let next = stream.next();
+                let next = stream.next_record();
                 over = matches!(next, Err(_) | Ok((Record::End(_), _)));
                 next
             })
@@ -177,7 +178,7 @@ impl Pool {
     }
 
     /// Whether the pool's features allow what the stream holds.
-    fn check_can_hold(&self, begin: &Begin) -> Result<()> {
+    fn check_can_hold(&self, begin: &Begin, options: &ReceiveOptions) -> Result<()> {
         if let Some(reason) = self.read_only() {
             return Err(Error::ReadOnly { pool: self.name(), reason });
         }
@@ -188,6 +189,12 @@ impl Pool {
             if begin.features & bit != 0 && info.feature(feature) == crate::FeatureState::Disabled {
                 return Err(Error::Unsupported(format!("this stream without feature {}", feature.name)));
             }
+        }
+        let counted = |(name, _): &(String, Value)| name == "filesystem_limit" || name == "snapshot_limit";
+        if info.feature(&features::FILESYSTEM_LIMITS) == crate::FeatureState::Disabled
+            && options.local.iter().chain(&options.received).any(counted)
+        {
+            return Err(Error::Unsupported("limits of file systems and snapshots in this pool".into()));
         }
         Ok(())
     }
@@ -206,6 +213,13 @@ impl Pool {
         let Some(head) = existing else { return self.place_for_new(begin, fs).map(Some) };
         let mut snaps = self.list(fs, Some(1), true)?;
         snaps.retain(|info| info.is_snapshot() && info.dir_id == head.dir_id);
+        if begin.fromguid == Guid(0) {
+            return match snaps.first() {
+                _ if !force || head.dir.parent.0 == 0 => Err(ReceiveError::Exists(fs.to_owned()).into()),
+                Some(snap) => Err(ReceiveError::HasSnapshots(snap.name.clone()).into()),
+                None => self.check_replaceable(&head).map(|()| Some(Place::Replace)),
+            };
+        }
         if let Some(same) = snaps.iter().find(|snap| snap.name == into) {
             return if same.phys.guid == begin.toguid {
                 Ok(None)
@@ -213,16 +227,16 @@ impl Pool {
                 Err(Error::Exists(into.to_owned()))
             };
         }
+        let source = snaps.iter().position(|snap| snap.phys.guid == begin.fromguid);
+        let newest = match source {
+            None => return Err(ReceiveError::NotSource(fs.to_owned()).into()),
+            Some(at) if at + 1 < snaps.len() && force => {
+                return Err(ReceiveError::Unsupported("giving up newer snapshots (-F)").into());
+            }
+            Some(at) if at + 1 < snaps.len() => return Err(ReceiveError::Modified(fs.to_owned()).into()),
+            Some(at) => &snaps[at],
+        };
         self.check_replaceable(&head)?;
-        if begin.fromguid == Guid(0) {
-            return match snaps.first() {
-                Some(snap) => Err(ReceiveError::HasSnapshots(snap.name.clone()).into()),
-                None if !force || head.dir.parent.0 == 0 => Err(ReceiveError::Exists(fs.to_owned()).into()),
-                None => Ok(Some(Place::Replace)),
-            };
-        }
-        let newest = snaps.last().filter(|snap| snap.phys.guid == begin.fromguid);
-        let Some(newest) = newest else { return Err(ReceiveError::NotSource(fs.to_owned()).into()) };
         let marks = self.inner.dataset_marks(head.id)?;
         if marks.contains(features::LARGE_BLOCKS.guid) && begin.features & feature::LARGE_BLOCKS == 0 {
             return Err(ReceiveError::Unsupported("a stream without -L onto one with it").into());
@@ -278,6 +292,20 @@ impl Pool {
         }
         let meta = |info| self.objset_of(info).map(|objset| objset.synced_root().0.meta_dnode);
         Ok(meta(head)? != meta(newest)?)
+    }
+
+    /// Takes away what a receive or a destroy that was cut off left behind, as OpenZFS does at an import.
+    pub(crate) fn remove_unfinished(&self) -> Result<()> {
+        if self.read_only().is_some() {
+            return Ok(());
+        }
+        for (name, dir) in lookup::unfinished(&self.inner)? {
+            let shown = name.clone();
+            if let Err(error) = self.run(move |syncing| syncing.destroy_head_in(&name, dir)) {
+                tracing::warn!(%error, "'{shown}' was never finished and cannot be taken away");
+            }
+        }
+        Ok(())
     }
 
     /// Whether there is anything here that an incremental stream could go onto.

@@ -7,6 +7,7 @@
 //! The stream is a function of the snapshots and the flags: sent again, or by OpenZFS, it is the same bytes.
 
 mod lineage;
+mod package;
 mod traverse;
 mod writer;
 
@@ -23,6 +24,7 @@ use traverse::Traversal;
 use writer::Writer;
 
 pub use lineage::Source;
+pub use package::Package;
 
 /// Blocks in the hands of the workers at once, per worker.
 const WINDOW_PER_WORKER: usize = 4;

@@ -1,0 +1,165 @@
+//! `zfs receive`: a stream from standard input becomes a snapshot.
+
+use std::io::{self, BufReader, Read};
+use std::time::Instant;
+
+use format::stream::Begin;
+use pool::props::dataset as props;
+use pool::props::number::nice_bytes;
+use pool::props::{DatasetKind, Value, names};
+use pool::{Destination, Error, Incoming, Pool, ReceiveError, ReceiveOptions};
+
+use super::Call;
+use super::dataset_values;
+use super::zfs_change::{is_missing, session};
+use crate::args::Assignments;
+use crate::messages::{Action, Failure, reason};
+use crate::open::{Intent, NotOpen};
+use crate::out::Console;
+
+/// Bytes read from the pipe at once.
+const BUFFER: usize = 1 << 20;
+/// Options that this build does not know how to serve.
+const MISSING: [(&str, &str); 3] =
+    [("A", "zfs receive -A"), ("c", "zfs receive -c"), ("s", "zfs receive -s")];
+
+/// Runs `zfs receive`.
+///
+/// # Errors
+/// Usage, or why nothing was received; of a package what came before the mistake stays.
+pub fn run(call: &Call, console: &mut Console) -> Result<(), Failure> {
+    let args = &call.args;
+    if let Some((_, what)) = MISSING.iter().find(|(option, _)| args.has(option)) {
+        return Err(Failure::refused(format!("cenote: not supported yet: {what}")));
+    }
+    let target = match args.operands.as_slice() {
+        [] => return Err(Failure::usage("missing snapshot argument")),
+        [name] => name.as_str(),
+        _ => return Err(Failure::usage("too many arguments")),
+    };
+    if args.has("d") && args.has("e") {
+        return Err(Failure::usage("invalid option combination: -d and -e are mutually exclusive"));
+    }
+    let below = args.has("d") || args.has("e");
+    names::check(target).map_err(|error| Action::Open(target).failed(error))?;
+    let destination = match (args.has("d"), args.has("e")) {
+        (true, _) => Destination::WithoutPool(target.to_owned()),
+        (_, true) => Destination::LastElement(target.to_owned()),
+        _ => Destination::Into(target.to_owned()),
+    };
+    // The sender may still be looking at a pool; it has let us hear from it before ours is opened.
+    let input = BufReader::with_capacity(BUFFER, io::stdin().lock());
+    let mut stream =
+        Incoming::open(input).map_err(|error| Failure::refused(format!("cannot receive: {error}")))?;
+    let intent = if args.has("n") { Intent::Read } else { Intent::Write };
+    let session = session(call, target, intent).map_err(|error| match error {
+        NotOpen::Missing(_) => {
+            let parent = if below { target } else { target.rsplit_once('/').map_or(target, |(up, _)| up) };
+            let lines = Action::Open(parent).failed(reason::DATASET_MISSING);
+            lines.hint("cannot receive new filesystem stream: unable to restore to destination")
+        }
+        other => other.into(),
+    })?;
+    let done = receive_in(session.pool(), call, console, &mut stream, &destination);
+    session.finish().and(done)
+}
+
+fn receive_in<R: Read>(
+    pool: &Pool,
+    call: &Call,
+    console: &mut Console,
+    stream: &mut Incoming<R>,
+    destination: &Destination,
+) -> Result<(), Failure> {
+    let local = local_properties(pool, call)?;
+    let package = stream.package().map(|(begin, list)| (name(begin), list.clone()));
+    let top = package.as_ref().map(|(top, _)| top.as_str());
+    let unread = |error| Failure::refused(format!("cannot receive: {error}"));
+    while let Some((begin, _)) = stream.next_stream().map_err(unread)? {
+        let sent = name(&begin);
+        let into = destination.name_of(&sent, top);
+        let excluded: Vec<&str> = call.args.values("x").collect();
+        let received = package
+            .as_ref()
+            .map(|(_, list)| pool::properties_of(list, begin.toguid, DatasetKind::Filesystem))
+            .unwrap_or_default()
+            .into_iter()
+            .filter(|(name, _)| !excluded.contains(&name.as_str()))
+            .collect();
+        let options = ReceiveOptions {
+            force: call.args.has("F"),
+            local: local.clone(),
+            received,
+            dry_run: call.args.has("n"),
+        };
+        one(pool, call, console, stream, (&begin, &sent, &into), &options)?;
+    }
+    Ok(())
+}
+
+fn name(begin: &Begin) -> String {
+    String::from_utf8_lossy(&begin.toname).into_owned()
+}
+
+/// `-o`: judged as for a new file system.
+fn local_properties(pool: &Pool, call: &Call) -> Result<Vec<(String, Value)>, Failure> {
+    let own = Assignments::collect(call.args.values("o"), |word| props::parse(word).map(|p| p.name))?;
+    let given: Vec<(&str, &str)> = own.iter().collect();
+    if given.iter().any(|(name, _)| *name == "origin") {
+        return Err(Failure::refused("cenote: not supported yet: zfs receive -o origin="));
+    }
+    let enabled = dataset_values::enabled_in(pool);
+    let made = dataset_values::creation(&given, None, &enabled)
+        .map_err(|error| Failure::refused(format!("cannot receive: {error}")))?;
+    Ok(made.local)
+}
+
+fn one<R: Read>(
+    pool: &Pool,
+    call: &Call,
+    console: &mut Console,
+    stream: &mut Incoming<R>,
+    (begin, sent, into): (&Begin, &str, &str),
+    options: &ReceiveOptions,
+) -> Result<(), Failure> {
+    let (verbose, dry) = (call.args.has("v"), call.args.has("n"));
+    let kind = if begin.fromguid.0 == 0 { "full" } else { "incremental" };
+    if !pool.can_receive_somewhere(begin, into) {
+        // Said without an announcement, as there is nowhere to go.
+        let error = ReceiveError::Missing(into.split('@').next().unwrap_or(into).to_owned());
+        return Err(receiving(begin, &Error::from(error)));
+    }
+    if verbose {
+        let verb = if dry { "would receive" } else { "receiving" };
+        console.line(&format!("{verb} {kind} stream of {sent} into {into}"))?;
+        console.flush()?;
+    }
+    let (since, before) = (Instant::now(), stream.bytes());
+    let done = pool.receive(stream, begin, into, options).map_err(|error| receiving(begin, &error))?;
+    if verbose && !dry && !done.skipped {
+        let (bytes, seconds) = (stream.bytes() - before, since.elapsed().as_secs_f64().max(0.01));
+        let rate = nice_bytes((bytes as f64 / seconds) as u64);
+        let line = format!("received {} stream in {seconds:.2} seconds ({rate}/sec)", nice_bytes(bytes));
+        console.line(&line)?;
+    }
+    Ok(())
+}
+
+/// Why a stream was not received, in the words of OpenZFS.
+fn receiving(begin: &Begin, error: &Error) -> Failure {
+    let what = if begin.fromguid.0 == 0 { "new filesystem" } else { "incremental" };
+    let text = match error {
+        Error::NoDataset(parent) if is_missing(error) => {
+            let opened = Action::Open(parent).failed(reason::DATASET_MISSING);
+            return opened.hint(format!("cannot receive {what} stream: unable to restore to destination"));
+        }
+        Error::Exists(name) => format!("destination '{name}' exists"),
+        Error::DatasetBusy(_) => "destination is busy".to_owned(),
+        Error::ReadOnly { .. } => reason::POOL_READ_ONLY.to_owned(),
+        error if error.is_no_space() => reason::OUT_OF_SPACE.to_owned(),
+        error => error.to_string(),
+    };
+    let mut lines = text.split('\n').map(str::to_owned);
+    let first = format!("cannot receive {what} stream: {}", lines.next().unwrap_or_default());
+    Failure::Refused(std::iter::once(first).chain(lines).collect())
+}

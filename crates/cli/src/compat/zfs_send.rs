@@ -1,0 +1,186 @@
+//! `zfs send`: a snapshot to standard output.
+
+use std::io::Write;
+
+use pool::props::number::nice;
+use pool::{Package, Pool, SendFlags, SendSource};
+
+use super::Call;
+use super::zfs_change::is_missing;
+use crate::messages::{Action, Failure, reason};
+use crate::open::{Intent, open_for};
+use crate::out::Console;
+
+/// Options that this build does not know how to serve.
+const MISSING: [(&str, &str); 7] = [
+    ("b", "zfs send -b"),
+    ("h", "zfs send -h"),
+    ("d", "zfs send --redact"),
+    ("t", "zfs send -t"),
+    ("S", "zfs send --saved"),
+    ("X", "zfs send --exclude"),
+    ("s", "zfs send -s"),
+];
+
+/// What is to be sent.
+struct Order<'a> {
+    snapshot: &'a str,
+    from: Option<SendSource>,
+    /// All snapshots between the two.
+    between: bool,
+    /// `-R`, `-p`.
+    package: Option<Package>,
+    flags: SendFlags,
+}
+
+/// Runs `zfs send`.
+///
+/// # Errors
+/// Usage, or why there is no stream (or no more of it).
+pub fn run(call: &Call, console: &mut Console) -> Result<(), Failure> {
+    let args = &call.args;
+    if args.has("i") && args.has("I") {
+        return Err(Failure::usage("incremental options (-i and -I) are mutually exclusive"));
+    }
+    if let Some((_, what)) = MISSING.iter().find(|(option, _)| args.has(option)) {
+        return Err(Failure::refused(format!("cenote: not supported yet: {what}")));
+    }
+    let snapshot = match args.operands.as_slice() {
+        [] => return Err(Failure::usage("missing snapshot argument")),
+        [name] => name.as_str(),
+        _ => return Err(Failure::usage("too many arguments")),
+    };
+    let dry = args.has("n");
+    if !dry && console.is_terminal() {
+        let lines = ["Error: Stream can not be written to a terminal.", "You must redirect standard output."];
+        return Err(Failure::Refused(lines.map(str::to_owned).to_vec()));
+    }
+    if args.has("D") {
+        console.remark("Warning: deduplicated send is no longer supported; the option is ignored");
+    }
+    let session = open_for(snapshot, call.around, Intent::Survey).map_err(|error| error.dataset(snapshot))?;
+    let done = order(session.pool(), call, snapshot).and_then(|order| {
+        tell(session.pool(), call, console, &order)?;
+        if dry { Ok(()) } else { write(session.pool(), console, &order) }
+    });
+    session.finish().and(done)
+}
+
+fn order<'a>(pool: &Pool, call: &Call, snapshot: &'a str) -> Result<Order<'a>, Failure> {
+    let args = &call.args;
+    let missing = |name: &str, error: pool::Error| {
+        if is_missing(&error) {
+            Action::Open(name).failed(reason::DATASET_MISSING)
+        } else {
+            Action::Open(name).failed(error)
+        }
+    };
+    let info = pool.dataset(snapshot).map_err(|error| missing(snapshot, error))?;
+    if !info.is_snapshot() {
+        return Err(Failure::refused("cenote: not supported yet: zfs send of a dataset that is no snapshot"));
+    }
+    let from = match args.value("i").or(args.value("I")) {
+        None => None,
+        Some(word) => {
+            let name = source_name(snapshot, word);
+            Some(pool.send_source(&name).map_err(|error| missing(&name, error))?)
+        }
+    };
+    // What is not encrypted is sent raw as it lies on disk.
+    let raw = args.has("w");
+    let flags = SendFlags {
+        large_blocks: raw || args.has("L"),
+        embedded: raw || args.has("e"),
+        compressed: raw || args.has("c"),
+    };
+    let between = args.has("I");
+    let package = (args.has("R") || args.has("p"))
+        .then(|| -> Result<Package, Failure> {
+            let leaf = |from: &SendSource| match short(&from.name, snapshot).strip_prefix('@') {
+                Some(leaf) => Ok(leaf.to_owned()),
+                None => Err(Failure::refused("cenote: not supported yet: zfs send -R or -p from elsewhere")),
+            };
+            let from = from.as_ref().map(leaf).transpose()?;
+            Ok(Package { recursive: args.has("R"), between, from })
+        })
+        .transpose()?;
+    Ok(Order { snapshot, from, between, package, flags })
+}
+
+/// `@a`, `#a` and `a` mean a snapshot or bookmark of the same file system.
+fn source_name(snapshot: &str, word: &str) -> String {
+    let fs = snapshot.split('@').next().unwrap_or(snapshot);
+    match word {
+        short if short.starts_with(['@', '#']) => format!("{fs}{short}"),
+        full if full.contains(['@', '#']) => full.to_owned(),
+        leaf => format!("{fs}@{leaf}"),
+    }
+}
+
+/// `-v`, `-P`: each snapshot and its size, to standard error; with `-n` it is the result.
+fn tell(pool: &Pool, call: &Call, console: &mut Console, order: &Order) -> Result<(), Failure> {
+    let (parsable, dry) = (call.args.has("P"), call.args.has("n"));
+    if !parsable && !call.args.has("v") {
+        return Ok(());
+    }
+    let mut say = |line: String| {
+        if dry {
+            return console.line(&line);
+        }
+        console.remark(&line);
+        Ok(())
+    };
+    let failed = |error| sending(order.snapshot, &error);
+    let steps = match &order.from {
+        Some(from) if order.between && order.package.is_none() => {
+            pool.send_steps(order.snapshot, from).map_err(failed)?
+        }
+        from => match &order.package {
+            Some(package) => pool.package_steps(order.snapshot, package).map_err(failed)?,
+            None => vec![(from.clone(), order.snapshot.to_owned())],
+        },
+    };
+    let mut total = 0;
+    for (from, to) in steps {
+        let bytes = pool.send_size(&to, from.as_ref(), order.flags).map_err(failed)?;
+        total += bytes;
+        say(match (&from, parsable) {
+            (None, false) => format!("full send of {to} estimated size is {}", nice(bytes)),
+            (None, true) => format!("full\t{to}\t{bytes}"),
+            (Some(from), false) => {
+                format!("send from {} to {to} estimated size is {}", short(&from.name, &to), nice(bytes))
+            }
+            (Some(from), true) => format!("incremental\t{}\t{to}\t{bytes}", from.name),
+        })?;
+    }
+    say(if parsable { format!("size\t{total}") } else { format!("total estimated size is {}", nice(total)) })
+}
+
+/// The source without the file system that the snapshot has too.
+fn short<'a>(from: &'a str, to: &str) -> &'a str {
+    let fs = to.split('@').next().unwrap_or(to);
+    from.strip_prefix(fs).filter(|rest| rest.starts_with(['@', '#'])).unwrap_or(from)
+}
+
+fn write(pool: &Pool, console: &mut Console, order: &Order) -> Result<(), Failure> {
+    let out = console.out();
+    if let Some(package) = &order.package {
+        let sent = pool.send_package(order.snapshot, package, order.flags, out, &mut |_| {});
+        sent.map_err(|error| sending(order.snapshot, &error))?;
+        return Ok(console.out().flush()?);
+    }
+    let sent = match (&order.from, order.between) {
+        (Some(from), true) => pool.send_between(order.snapshot, from, order.flags, out, &mut |_| {}),
+        (from, _) => pool.send(order.snapshot, from.as_ref(), order.flags, out, &mut |_| {}),
+    };
+    sent.map_err(|error| sending(order.snapshot, &error))?;
+    Ok(console.out().flush()?)
+}
+
+fn sending(snapshot: &str, error: &pool::Error) -> Failure {
+    match error {
+        pool::Error::Output(source) if source.kind() == std::io::ErrorKind::BrokenPipe => Failure::PipeClosed,
+        pool::Error::NotEarlier(_) => Failure::refused(format!("warning: {error}")),
+        error => Failure::refused(format!("warning: cannot send '{snapshot}': {error}")),
+    }
+}

@@ -1,0 +1,232 @@
+//! Packages: streams with properties (`-p`), and whole trees of file systems (`-R`).
+//!
+//! Source: docs/format/09-send-stream.md §4; the order of everything is that of golden streams.
+
+use std::collections::BTreeSet;
+use std::io::Write;
+
+use dmu::zap;
+use format::{Guid, NvList, NvValue, ObjectId};
+
+use super::{SendFlags, Source, writer};
+use crate::dsl::lookup;
+use crate::pool::Pool;
+use crate::{DatasetInfo, Error, Result};
+
+/// What goes into a package.
+#[derive(Clone, Debug, Default)]
+pub struct Package {
+    /// `-R`: everything below, with all snapshots from the first (or from the source) on.
+    pub recursive: bool,
+    /// `-I`: all snapshots between the source and the last.
+    pub between: bool,
+    /// The source's name after the `@`.
+    pub from: Option<String>,
+}
+
+/// A file system or volume of the package.
+struct Member {
+    head: DatasetInfo,
+    /// Its snapshots up to the last that is sent, oldest first.
+    snaps: Vec<DatasetInfo>,
+    origin: Option<Guid>,
+    parent_from: Guid,
+}
+
+fn leaf(info: &DatasetInfo) -> &str {
+    info.snapshot_name().unwrap_or_default()
+}
+
+impl Pool {
+    /// Writes a package whose top is `snapshot`; returns its bytes.
+    ///
+    /// # Errors
+    /// As [`Pool::send`]; [`Error::NoDataset`] where something below has no such snapshot.
+    pub fn send_package(
+        &self,
+        snapshot: &str,
+        package: &Package,
+        flags: SendFlags,
+        out: &mut dyn Write,
+        progress: &mut dyn FnMut(u64),
+    ) -> Result<u64> {
+        let members = self.members(snapshot, package)?;
+        let (_, to) = snapshot.split_once('@').ok_or_else(|| Error::NoDataset(snapshot.to_owned()))?;
+        let mut list = NvList::new();
+        if let Some(from) = &package.from {
+            list.insert("fromsnap", from.as_str());
+        }
+        list.insert("tosnap", to);
+        if !package.recursive {
+            list.insert("not_recursive", NvValue::Boolean);
+        }
+        let mut all = NvList::new();
+        for member in &members {
+            all.insert(format!("0x{:x}", member.head.phys.guid.0), self.describe(member, to, package)?);
+        }
+        list.insert("fss", all);
+        let mut sent = writer::package_head(snapshot, &list.to_xdr(), out)?;
+        for member in in_order(&members) {
+            for (from, to) in self.steps_of(member, package)? {
+                let base = sent;
+                let mut hear = |bytes| progress(base + bytes);
+                sent += self.send(&to, from.as_ref(), flags, out, &mut hear)?;
+            }
+        }
+        sent += writer::package_end(out)?;
+        Ok(sent)
+    }
+
+    /// What [`Pool::send_package`] sends, step by step: from, to.
+    ///
+    /// # Errors
+    /// As [`Pool::send_package`].
+    pub fn package_steps(&self, snapshot: &str, package: &Package) -> Result<Vec<(Option<Source>, String)>> {
+        let members = self.members(snapshot, package)?;
+        let mut steps = Vec::new();
+        for member in in_order(&members) {
+            steps.extend(self.steps_of(member, package)?);
+        }
+        Ok(steps)
+    }
+
+    fn members(&self, snapshot: &str, package: &Package) -> Result<Vec<Member>> {
+        let (fs, to) = snapshot.split_once('@').ok_or_else(|| Error::NoDataset(snapshot.to_owned()))?;
+        let mut members = Vec::new();
+        let mut queue = vec![(fs.to_owned(), Guid(0))];
+        while let Some((name, parent_from)) = queue.pop() {
+            let head = self.dataset(&name)?;
+            let mut snaps = self.list(&name, Some(1), true)?;
+            snaps.retain(|info| info.is_snapshot() && info.dir_id == head.dir_id);
+            let last = snaps.iter().position(|snap| leaf(snap) == to);
+            let last = last.ok_or_else(|| Error::NoDataset(format!("{name}@{to}")))?;
+            snaps.truncate(last + 1);
+            // What a child builds upon is told by the snapshot of its parent that the receiver has, or gets.
+            let known = package.from.as_deref().unwrap_or(to);
+            let below_from =
+                snaps.iter().find(|snap| leaf(snap) == known).map_or(Guid(0), |snap| snap.phys.guid);
+            let origin = self.origin_of(&head)?;
+            if package.recursive {
+                let names = self.child_names(&head)?;
+                queue.extend(names.into_iter().rev().map(|child| (format!("{name}/{child}"), below_from)));
+            }
+            members.push(Member { head, snaps, origin, parent_from });
+        }
+        Ok(members)
+    }
+
+    /// Names of the children in the order of their map.
+    fn child_names(&self, head: &DatasetInfo) -> Result<Vec<String>> {
+        let _shared = self.shared();
+        let map = self.inner.mos.object(head.dir.child_dir_zap)?;
+        let mut names = Vec::new();
+        for entry in zap::entries(&map) {
+            let name = String::from_utf8_lossy(&entry?.name).into_owned();
+            if !name.starts_with(['$', '%']) {
+                names.push(name);
+            }
+        }
+        Ok(names)
+    }
+
+    /// Guid of the snapshot that a clone began as.
+    fn origin_of(&self, head: &DatasetInfo) -> Result<Option<Guid>> {
+        let _shared = self.shared();
+        let mos = &self.inner.mos;
+        if head.dir.origin.0 == 0 {
+            return Ok(None);
+        }
+        let origin = mos.dataset(head.dir.origin)?;
+        let special = lookup::child(mos, lookup::root_dir(mos)?, "$ORIGIN")?;
+        Ok((Some(origin.dir) != special).then_some(origin.guid))
+    }
+
+    /// From, to of each stream of a member.
+    fn steps_of(&self, member: &Member, package: &Package) -> Result<Vec<(Option<Source>, String)>> {
+        let from = package.from.as_deref();
+        let start = from.and_then(|from| member.snaps.iter().position(|snap| leaf(snap) == from));
+        let mut before = match (start, member.origin) {
+            (Some(at), _) => Some(Source::of(&member.snaps[at])),
+            (None, Some(origin)) if package.recursive => self.source_by_guid(origin)?,
+            (None, _) => None,
+        };
+        let first = start.map_or(0, |at| at + 1);
+        let all =
+            package.between || package.recursive && from.is_none() || package.recursive && start.is_none();
+        let wanted = if all { &member.snaps[first..] } else { &member.snaps[member.snaps.len() - 1..] };
+        let step = |snap: &DatasetInfo| (before.replace(Source::of(snap)), snap.name.clone());
+        Ok(wanted.iter().map(step).collect())
+    }
+
+    fn source_by_guid(&self, guid: Guid) -> Result<Option<Source>> {
+        let all = self.list(&self.name(), None, true)?;
+        Ok(all.iter().find(|info| info.is_snapshot() && info.phys.guid == guid).map(Source::of))
+    }
+
+    /// What the list says of a member.
+    fn describe(&self, member: &Member, to: &str, package: &Package) -> Result<NvList> {
+        let Member { head, snaps, origin, parent_from } = member;
+        let mut about = NvList::new();
+        about.insert("name", head.name.as_str());
+        about.insert("parentfromsnap", parent_from.0);
+        if let Some(origin) = origin {
+            about.insert("origin", origin.0);
+        }
+        about.insert("props", self.props_of(head.dir.props_zap)?);
+        let (mut guids, mut props) = (NvList::new(), NvList::new());
+        for snap in snaps.iter().filter(|snap| package.recursive || package.between || leaf(snap) == to) {
+            guids.insert(leaf(snap), snap.phys.guid.0);
+            props.insert(leaf(snap), self.props_of(snap.phys.props)?);
+        }
+        about.insert("snaps", guids);
+        about.insert("snapprops", props);
+        Ok(about)
+    }
+
+    /// Local and received properties, in the order of their map.
+    fn props_of(&self, map: ObjectId) -> Result<NvList> {
+        let mut list = NvList::new();
+        if map.0 == 0 {
+            return Ok(list);
+        }
+        let _shared = self.shared();
+        let object = self.inner.mos.object(map)?;
+        for entry in zap::entries(&object) {
+            let entry = entry?;
+            let stored = String::from_utf8_lossy(&entry.name).into_owned();
+            let name = stored.strip_suffix("$recvd").unwrap_or(&stored);
+            let hidden = |suffix: &str| zap::lookup(&object, format!("{name}{suffix}").as_bytes());
+            if name.contains('$')
+                || name != stored && (hidden("")?.is_some() || hidden("$inherit")?.is_some())
+            {
+                continue;
+            }
+            match (entry.value.as_u64(), entry.value.as_text()) {
+                (Some(number), _) => list.insert(name, number),
+                (None, Some(text)) => list.insert(name, text),
+                (None, None) => {}
+            }
+        }
+        Ok(list)
+    }
+}
+
+/// Origins before their clones; else as listed.
+fn in_order(members: &[Member]) -> Vec<&Member> {
+    let mut ordered = Vec::new();
+    let mut sent: BTreeSet<Guid> = BTreeSet::new();
+    let here: BTreeSet<Guid> =
+        members.iter().flat_map(|m| m.snaps.iter().map(|snap| snap.phys.guid)).collect();
+    let mut waiting: Vec<&Member> = members.iter().collect();
+    while !waiting.is_empty() {
+        let ready = |member: &&Member| {
+            member.origin.is_none_or(|origin| !here.contains(&origin) || sent.contains(&origin))
+        };
+        // A circle cannot be, but must not hold us up either.
+        let at = waiting.iter().position(ready).unwrap_or(0);
+        let member = waiting.remove(at);
+        sent.extend(member.snaps.iter().map(|snap| snap.phys.guid));
+        ordered.push(member);
+    }
+    ordered
+}
