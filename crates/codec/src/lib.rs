@@ -19,6 +19,7 @@ mod record;
 mod simd;
 mod skein;
 mod zero;
+pub mod zilog;
 mod zle;
 mod zstd;
 

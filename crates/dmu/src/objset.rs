@@ -146,6 +146,15 @@ struct Numbers {
     scanned: u64,
     /// Dnode blocks that existed when the objset was opened.
     scan_end: u64,
+    /// Objects were made under numbers chosen by others: their slots may lie where free ones are sought.
+    chosen: bool,
+}
+
+/// Whether an object in memory takes slot `id`.
+fn is_taken(objects: &HashMap<ObjectId, Arc<Object>>, id: u64) -> bool {
+    let first = id - id % SLOTS_PER_BLOCK as u64;
+    let reaches = |at: u64| objects.get(&ObjectId(at)).is_some_and(|o| at + u64::from(o.head().slots) > id);
+    (first..=id).any(reaches)
 }
 
 struct Inner {
@@ -191,6 +200,12 @@ pub struct Frozen {
 }
 
 impl Frozen {
+    /// No changes: the sync writes the root block alone.
+    #[must_use]
+    pub const fn nothing() -> Frozen {
+        Frozen { objects: Vec::new() }
+    }
+
     /// Whether nothing changed.
     #[must_use]
     pub fn is_empty(&self) -> bool {
@@ -234,6 +249,7 @@ impl Objset {
             reusable: BTreeSet::new(),
             scanned: 0,
             scan_end: blocks,
+            chosen: false,
         };
         let meta = Arc::new(Object::from_disk(ObjectId(0), shared.clone(), meta_dnode));
         let mut objects = HashMap::new();
@@ -292,6 +308,18 @@ impl Objset {
     /// Takes the intent log out of the root, to be written with the next sync.
     pub fn clear_log(&self) {
         self.root().phys.zil_header = ZilHeader::default();
+    }
+
+    /// The header of the intent log, as of the last sync or as set since.
+    #[must_use]
+    pub fn zil_header(&self) -> ZilHeader {
+        self.root().phys.zil_header
+    }
+
+    /// Sets the header of the intent log, to be written with the sync that is about to begin. Only the thread that
+    /// syncs may.
+    pub fn set_zil_header(&self, header: ZilHeader) {
+        self.root().phys.zil_header = header;
     }
 
     /// Object `id`.
@@ -482,6 +510,50 @@ impl Objset {
         Ok(found.into_iter().collect())
     }
 
+    /// Creates object `id`, whose number another system chose (when a log is replayed).
+    ///
+    /// # Errors
+    /// [`Error::Exists`] when the number or a slot of it is taken, also by an object freed since the last sync; a
+    /// dnode block that cannot be read.
+    pub fn create_object_numbered(&self, tx: &Tx, id: ObjectId, new: NewObject) -> Result<Arc<Object>> {
+        let slots = u64::from(new.slots);
+        let within = id.0 % SLOTS_PER_BLOCK as u64;
+        if id.0 == 0 || id.0 >= NUMBERS_MAX || within + slots > SLOTS_PER_BLOCK as u64 {
+            return Err(Error::Exists);
+        }
+        let block = self.meta.block(id.0 / SLOTS_PER_BLOCK as u64)?;
+        let mut slot = 0;
+        while slot < SLOTS_PER_BLOCK {
+            let len = slots_at(&block, slot);
+            let taken = block.get(slot * SLOT).is_some_and(|&kind| kind != 0);
+            let end = slot as u64 + len as u64;
+            if taken && end > within && (slot as u64) < within + slots {
+                return Err(Error::Exists);
+            }
+            slot += len;
+        }
+        let mut inner = self.lock();
+        if (id.0..id.0 + slots).any(|slot| is_taken(&inner.objects, slot)) {
+            return Err(Error::Exists);
+        }
+        inner.numbers.chosen = true;
+        if id.0 >= inner.numbers.cursor {
+            let skipped = inner.numbers.cursor..id.0;
+            if skipped.end - skipped.start <= 1 << 16 {
+                inner.numbers.reusable.extend(skipped);
+            }
+        }
+        inner.numbers.cursor = inner.numbers.cursor.max(id.0 + slots);
+        for number in id.0..id.0 + slots {
+            inner.numbers.reusable.remove(&number);
+        }
+        let object = Arc::new(Object::new(id, self.shared.clone(), new.head()));
+        inner.objects.insert(id, object.clone());
+        drop(inner);
+        object.touch(tx);
+        Ok(object)
+    }
+
     /// A number below the cursor whose slot is free on disk and in memory.
     fn reusable(&self) -> Result<Option<u64>> {
         let mut budget = SCAN_BLOCKS;
@@ -489,7 +561,9 @@ impl Objset {
             let blkid = {
                 let mut inner = self.lock();
                 while let Some(id) = inner.numbers.reusable.pop_first() {
-                    if !inner.objects.contains_key(&ObjectId(id)) {
+                    let chosen = inner.numbers.chosen;
+                    if !inner.objects.contains_key(&ObjectId(id)) && !(chosen && is_taken(&inner.objects, id))
+                    {
                         return Ok(Some(id));
                     }
                 }

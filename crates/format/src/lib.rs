@@ -35,6 +35,7 @@ pub mod stream;
 pub mod swap;
 pub mod uberblock;
 pub mod zap;
+pub mod zil;
 pub mod znode;
 
 pub use blkptr::BlockPtr;

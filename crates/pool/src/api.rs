@@ -240,6 +240,13 @@ impl Pool {
         Ok(dataset)
     }
 
+    /// Names of the datasets with an intent log that a crash left, to be replayed before they are changed.
+    #[must_use]
+    pub fn logs_to_replay(&self) -> Vec<String> {
+        let logged: Vec<Arc<Dataset>> = self.inner.logged().values().cloned().collect();
+        logged.iter().filter(|dataset| dataset.has_log_to_replay()).map(|dataset| dataset.name()).collect()
+    }
+
     /// Creates a file system with local properties.
     ///
     /// # Errors

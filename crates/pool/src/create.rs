@@ -26,6 +26,7 @@ use crate::space_maps::MapTable;
 use crate::sync::{SyncState, Syncing};
 use crate::throttle::Limits;
 use crate::tx::Groups;
+use crate::zil::stash::LogSpace;
 use crate::{Error, Result, bpobj, history, labels, props};
 
 /// Sector sizes that a vdev may have, as powers of two.
@@ -169,6 +170,8 @@ impl Pool {
             groups: Arc::new(groups),
             mos,
             datasets: Mutex::new(HashMap::new()),
+            logged: Mutex::default(),
+            log_space: LogSpace::default(),
             dirty: Mutex::default(),
             read_only: None,
             refused: None,

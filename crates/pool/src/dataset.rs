@@ -12,6 +12,7 @@ use crate::dsl::lookup;
 use crate::dsl::promises::{Answer, Own};
 use crate::pool::Inner;
 use crate::tx::{Hold, Tx};
+use crate::zil::Log;
 use crate::{Error, Result};
 
 /// Syncs that a transaction waits for while others are served before it at a limit.
@@ -38,6 +39,19 @@ pub struct Settings {
     pub read_only: bool,
     /// Data read is kept in the cache.
     pub cache_data: bool,
+    /// When changes are made safe.
+    pub sync: SyncMode,
+}
+
+/// Values of the property `sync`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SyncMode {
+    /// When somebody asks.
+    Standard,
+    /// Each of them, at once.
+    Always,
+    /// With their txg, whoever asks.
+    Disabled,
 }
 
 /// An open dataset. Cloned freely within an `Arc`; the pool keeps it as long as anybody does.
@@ -57,6 +71,8 @@ pub struct Dataset {
     pub(crate) destroyed: AtomicBool,
     /// Counts changes of what the file system itself keeps about its use.
     revision: AtomicU64,
+    /// The intent log.
+    pub(crate) log: Log,
     /// The pool keeps it alive until the open txg is synced.
     pub(crate) listed: AtomicBool,
     /// guids of the per-dataset features that the dataset is marked with.
@@ -89,6 +105,7 @@ impl Dataset {
             own: Mutex::new(own),
             destroyed: AtomicBool::new(false),
             revision: AtomicU64::new(0),
+            log: Log::default(),
             listed: AtomicBool::new(false),
             active_features: Mutex::new(active_features),
         }
@@ -130,6 +147,12 @@ impl Dataset {
         }
         if self.is_snapshot {
             return refuse(format!("'{}' is a snapshot", self.name()));
+        }
+        if self.log.is_replaying() {
+            return Ok(());
+        }
+        if let Err(reason) = self.log.check_replayed(|| self.name()) {
+            return refuse(reason);
         }
         if self.settings().read_only {
             return refuse(format!("'{}' has readonly=on", self.name()));

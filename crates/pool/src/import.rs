@@ -21,11 +21,13 @@ use crate::features::Features;
 use crate::labels::{self, Labels};
 use crate::mos::Mos;
 use crate::pool::{Info, Inner, Options, Pool};
-use crate::space_maps::{self, Logs, MapTable};
+use crate::space_maps::{self, Logs, MapTable, Source};
 use crate::sync::SyncState;
 use crate::throttle::Limits;
 use crate::tx::Groups;
-use crate::{Error, Result, dsl, history};
+use crate::zil::recover;
+use crate::zil::stash::LogSpace;
+use crate::{Error, Result, history};
 
 /// Oldest legacy version that this build writes: earlier ones keep deadlists in another form.
 const WRITABLE_LEGACY: u64 = 28;
@@ -204,12 +206,11 @@ impl Pool {
             refuse(why);
         }
         let asked = options.read_only.then(|| "it was opened for reading only".to_owned());
-        let (allocator, table, logs) = load_space(&mos, &storage, &config, opened.uberblock.txg)?;
+        let (mut allocator, table, logs) = load_space(&mos, &storage, &config, opened.uberblock.txg)?;
         let synced = opened.uberblock.txg;
         if let Some(new_name) = &options.new_name {
             config.name.clone_from(new_name);
         }
-        let was_active = opened.config.state == PoolState::Active;
         config.state = PoolState::Active;
         config.hostid = 0;
         config.hostname = Some(history::host_name());
@@ -229,6 +230,8 @@ impl Pool {
             groups: Arc::new(groups),
             mos,
             datasets: Mutex::new(HashMap::new()),
+            logged: Mutex::default(),
+            log_space: LogSpace::default(),
             dirty: Mutex::default(),
             read_only: asked.or_else(|| refused.clone()),
             refused,
@@ -239,10 +242,13 @@ impl Pool {
             command: Mutex::new(None),
             scrub: Default::default(),
         };
-        if inner.read_only.is_none() && was_active && has_intent_log(&inner)? {
-            inner.read_only = Some(
-                "it was not exported and has an intent log to replay, which is not supported yet".into(),
-            );
+        let mut left = Vec::new();
+        if inner.read_only.is_none() {
+            match claim_logs(&inner, &mut allocator, &table, &logs, synced) {
+                Ok(found) => left = found,
+                Err(Error::Unsupported(why)) => inner.read_only = Some(format!("not supported: {why}")),
+                Err(error) => return Err(error),
+            }
         }
         let waiting = match inner.read_only {
             Some(_) => None,
@@ -268,9 +274,40 @@ impl Pool {
         crate::sync::publish(&inner, &state, synced);
         inner.groups.synced(synced, space.allocatable(), space.deferred, false);
         let pool = Pool::start(inner, state);
+        pool.take_over_logs(left)?;
         pool.remove_unfinished()?;
         Ok(pool)
     }
+
+    /// Writes that the logs of a crash were claimed. They are replayed by whoever knows what the records mean.
+    fn take_over_logs(&self, left: Vec<recover::Found>) -> Result<()> {
+        let Some(newest) = left.iter().map(recover::Found::newest).max() else { return Ok(()) };
+        for log in left {
+            let dataset = self.open(&log.name)?;
+            log.hand_over(&dataset);
+        }
+        // No block of the pool may be younger than the pool.
+        self.sync()?;
+        while self.inner.groups.lock().synced < newest {
+            self.sync()?;
+        }
+        Ok(())
+    }
+}
+
+/// Finds the logs that a crash left and claims their blocks, before anything else can be allocated there.
+fn claim_logs(
+    inner: &Inner,
+    allocator: &mut Allocator,
+    maps: &MapTable,
+    logs: &Logs,
+    synced: Txg,
+) -> Result<Vec<recover::Found>> {
+    let found = recover::scan(inner, synced)?;
+    let tops = inner.storage.vdevs().tops();
+    let mut source = Source { objset: Some(&inner.mos.objset), tops, maps, logs };
+    recover::claim(&found, allocator, synced.next(), &mut source)?;
+    Ok(found)
 }
 
 /// Opens a device, telling who has it if somebody does.
@@ -431,20 +468,6 @@ fn unfinished(mos: &Mos) -> Result<Option<String>> {
         }
     }
     Ok(None)
-}
-
-/// Whether any dataset has an intent log that a crash left to be replayed.
-fn has_intent_log(inner: &Inner) -> Result<bool> {
-    for info in dsl::lookup::list(inner, &inner.name(), None, false)? {
-        if info.phys.bp.is_hole() {
-            continue;
-        }
-        let objset = Objset::open(inner.storage.clone(), inner.budget.clone(), info.phys.bp)?;
-        if objset.synced_root().0.zil_header.log.block().is_some() {
-            return Ok(true);
-        }
-    }
-    Ok(false)
 }
 
 /// Metaslab arrays and logs. Metaslabs themselves load when they are needed.

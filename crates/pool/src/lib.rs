@@ -30,9 +30,10 @@ mod sync;
 mod throttle;
 pub mod tune;
 mod tx;
+pub mod zil;
 
 pub use create::CreateSpec;
-pub use dataset::{Dataset, Settings};
+pub use dataset::{Dataset, Settings, SyncMode};
 pub use dsl::create::{Initialise, NewFilesystem};
 pub use dsl::lookup::DatasetInfo;
 pub use error::{Error, Result};

@@ -19,6 +19,7 @@ use crate::mos::Mos;
 use crate::scrub::Scrubber;
 use crate::sync::{SyncState, Syncing, sync_loop};
 use crate::tx::{Groups, SYNC_BYTES, Tx};
+use crate::zil::stash::LogSpace;
 use crate::{Error, Result};
 
 /// Smallest reserve that keeps a full pool alive (01: "slop"), and the largest.
@@ -134,6 +135,10 @@ pub(crate) struct Inner {
     pub(crate) groups: Arc<Groups>,
     pub(crate) mos: Mos,
     pub(crate) datasets: Mutex<HashMap<ObjectId, Weak<Dataset>>>,
+    /// Datasets with intent logs that syncs must look after: kept even when their users let go of them.
+    pub(crate) logged: Mutex<BTreeMap<ObjectId, Arc<Dataset>>>,
+    /// Space for log blocks of the open txg.
+    pub(crate) log_space: LogSpace,
     /// Datasets with transactions in the open txg: kept even when their users let go of them.
     pub(crate) dirty: Mutex<BTreeMap<ObjectId, Arc<Dataset>>>,
     pub(crate) read_only: Option<String>,
@@ -165,6 +170,10 @@ impl Inner {
 
     pub(crate) fn datasets(&self) -> MutexGuard<'_, HashMap<ObjectId, Weak<Dataset>>> {
         self.datasets.lock().expect("no code panics while holding the dataset table")
+    }
+
+    pub(crate) fn logged(&self) -> MutexGuard<'_, BTreeMap<ObjectId, Arc<Dataset>>> {
+        self.logged.lock().expect("no code panics while holding the datasets with logs")
     }
 
     /// The open datasets.
@@ -339,6 +348,8 @@ impl Pool {
             return Ok(());
         }
         self.inner.scrub.leave();
+        // What is in the logs is synced now: they end here.
+        self.inner.logged().values().for_each(|dataset| dataset.log.close());
         self.run(move |syncing| {
             syncing.set_pool_state(state);
             Ok(())
@@ -357,6 +368,8 @@ impl Pool {
         }
         // Changes that were never synced are given up; datasets kept for them would keep the devices locked.
         drop(self.inner.take_dirty());
+        let logged = std::mem::take(&mut *self.inner.logged());
+        drop(logged);
     }
 }
 

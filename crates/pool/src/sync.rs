@@ -3,7 +3,7 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use dmu::{Frozen, Objset, Policy, Redundant, SyncCtx, Tx, zap};
 use format::blkptr::{BlockPtr, Dva};
@@ -23,8 +23,8 @@ use crate::labels::{self, Half};
 use crate::mos::{DIRECTORY, Mos};
 use crate::pool::Inner;
 use crate::space_maps::{Logs, MapTable, MapWriter, Source};
-use crate::tx::Task;
-use crate::{Error, Result, bpobj};
+use crate::tx::{Task, Work};
+use crate::{Error, Result, bpobj, zil};
 
 /// Passes after which the space maps must have come to rest.
 const PASSES_MAX: u32 = 32;
@@ -71,7 +71,16 @@ pub(crate) fn sync_loop(inner: &Arc<Inner>, mut state: SyncState) {
     let groups = &inner.groups;
     let timeout = || if groups.stepwise { Duration::MAX / 4 } else { groups.limits.txg_timeout() };
     let _alarm = Alarm(inner);
-    while inner.groups.wait_for_work(timeout()) {
+    let mut deadline = Instant::now() + timeout();
+    loop {
+        match inner.groups.wait_for_work(deadline) {
+            Work::End => return,
+            Work::LogSpace(open) => {
+                zil::stash::refill(inner, &mut state, open);
+                continue;
+            }
+            Work::Sync => deadline = Instant::now() + timeout(),
+        }
         let (txg, tasks, frozen) = inner.groups.close(|| {
             let freeze = |dataset: Arc<Dataset>| {
                 dataset.listed.store(false, Ordering::Release);
@@ -81,8 +90,10 @@ pub(crate) fn sync_loop(inner: &Arc<Inner>, mut state: SyncState) {
             inner.promises.close();
             inner.take_dirty().into_iter().map(freeze).collect::<Vec<_>>()
         });
+        zil::stash::renew(inner, &mut state, txg);
         match sync_txg(inner, &mut state, txg, tasks, frozen) {
             Ok(()) => {
+                zil::durable(inner, txg);
                 let space = state.allocator.space();
                 publish(inner, &state, txg);
                 inner.groups.synced(txg, space.allocatable(), space.deferred, state.freeing);
@@ -145,8 +156,9 @@ fn sync_txg(
     tasks: Vec<Task>,
     frozen: Vec<(Arc<Dataset>, Frozen)>,
 ) -> Result<()> {
-    let changed: Vec<_> = frozen.into_iter().filter(|(_, frozen)| !frozen.is_empty()).collect();
-    let settling = !state.allocator.is_settled();
+    let mut changed = frozen;
+    zil::add_logged(inner, txg, &mut changed);
+    let settling = !state.allocator.is_settled(txg);
     if changed.is_empty() && tasks.is_empty() && !state.config_dirty && !settling && !state.freeing {
         return Ok(());
     }
@@ -157,6 +169,8 @@ fn sync_txg(
     };
     let root = write_txg(inner, state, txg, tasks, changed, before)?;
     commit(inner, state, txg, root)?;
+    // The first sync has folded them into the maps that are read from now on.
+    state.logs.clear();
     for (vdev, offset, len) in state.allocator.txg_synced(txg) {
         tracing::trace!(vdev = vdev.0, offset, len, "reusable");
     }
@@ -317,7 +331,7 @@ impl dmu::Space for Books<'_> {
     }
 }
 
-fn free_extents(
+pub(crate) fn free_extents(
     storage: &Storage,
     allocator: &mut Allocator,
     block: &format::blkptr::Block,
@@ -360,6 +374,19 @@ impl<'a> Syncing<'a> {
         (books, &mut self.writer)
     }
 
+    /// Room for a log block of `size` bytes; `None` when there is none.
+    pub(crate) fn allocate_log_block(&mut self, size: u64) -> Result<Option<Dva>> {
+        let txg = self.txg;
+        let (mut books, _) = self.books(Txg(0));
+        let Books { allocator, source, .. } = &mut books;
+        match allocator.allocate_log(size, txg, source) {
+            Ok(dva) => Ok(Some(dva)),
+            Err(AllocError::NoSpace { .. }) => Ok(None),
+            Err(AllocError::Source { source, .. }) => Err(source),
+            Err(AllocError::Damaged { damage, .. }) => Err(Error::Read(damage.into())),
+        }
+    }
+
     /// Writes a dataset's frozen changes and brings its books up to date.
     pub(crate) fn sync_dataset(&mut self, dataset: &Dataset, frozen: Frozen) -> Result<()> {
         if dataset.destroyed.load(Ordering::Acquire) {
@@ -370,6 +397,7 @@ impl<'a> Syncing<'a> {
         let policy = dataset.policy();
         let txg = self.txg;
         let storage = self.inner.storage.clone();
+        self.sync_log(dataset)?;
         let (mut books, writer) = self.books(prev);
         let mut ctx =
             SyncCtx { storage: &storage, txg, space: &mut books, writer: &mut *writer, policy, mos_pass: 0 };

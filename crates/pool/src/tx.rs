@@ -6,7 +6,7 @@
 
 use std::ops::Deref;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use format::Txg;
 
@@ -31,6 +31,8 @@ pub(crate) struct State {
     closing: bool,
     /// A sync of the open txg was asked for.
     wanted: bool,
+    /// Space for intent logs was asked for.
+    poked: bool,
     pub(crate) tasks: Vec<Task>,
     /// Bytes that holders of the open txg may still allocate, and those of the syncing one.
     reserved: u64,
@@ -53,6 +55,17 @@ pub(crate) struct Groups {
     pub(crate) limits: Limits,
     /// What the times in `limits` count from.
     opened: Instant,
+}
+
+/// What the sync thread is to do next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Work {
+    /// Close the open txg and sync it.
+    Sync,
+    /// Set aside space for intent logs in the open txg.
+    LogSpace(Txg),
+    /// The pool stops and nothing is left to do.
+    End,
 }
 
 /// What a transaction is about to do.
@@ -238,23 +251,47 @@ impl Groups {
         Ok(())
     }
 
-    /// For the sync thread: waits until a sync is wanted or `timeout` passes. `false` when the pool stops
-    /// and nothing is left to do.
-    pub(crate) fn wait_for_work(&self, timeout: Duration) -> bool {
-        let deadline = Instant::now() + timeout;
+    /// Joins the open txg to write to an intent log, whose space was set aside before.
+    pub(crate) fn begin_log(self: &Arc<Self>) -> Result<Tx> {
         let mut state = self.lock();
-        while !state.wanted {
+        loop {
+            if let Some(failed) = &state.failed {
+                return Err(Error::Stopped(failed.clone()));
+            }
+            if !state.closing {
+                state.holds += 1;
+                return Ok(Tx { tx: dmu::Tx::new(state.open), groups: self.clone() });
+            }
+            state = self.wait(state);
+        }
+    }
+
+    /// Somebody wants space for an intent log in the open txg.
+    pub(crate) fn poke(&self) {
+        self.lock().poked = true;
+        self.changed.notify_all();
+    }
+
+    /// For the sync thread: waits until it is wanted or `deadline` passes.
+    pub(crate) fn wait_for_work(&self, deadline: Instant) -> Work {
+        let mut state = self.lock();
+        loop {
+            if state.wanted {
+                return Work::Sync;
+            }
             if state.stopping {
-                return false;
+                return Work::End;
+            }
+            if std::mem::take(&mut state.poked) {
+                return Work::LogSpace(state.open);
             }
             let left = deadline.saturating_duration_since(Instant::now());
             if left.is_zero() {
-                return true;
+                return Work::Sync;
             }
             state =
                 self.changed.wait_timeout(state, left).expect("no code panics while holding the txg state").0;
         }
-        true
     }
 
     /// For the sync thread: closes the open txg, calls `freeze` while nobody holds one, opens the next.

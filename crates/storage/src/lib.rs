@@ -12,6 +12,7 @@ mod error;
 pub mod gang;
 pub mod host;
 mod meter;
+mod log;
 mod read;
 pub mod vdev;
 pub mod workers;

@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use dmu::{NewObject, Object, Objset, Tx, zap};
 use format::zap::Value;
+use format::zil::{Body, Create, xat};
 use format::znode::{Dirent, Time, Znode, pflags, rdev};
 use format::{ObjectId, ObjectType, dnode};
 use pool::Hold;
@@ -14,6 +15,7 @@ use crate::attributes::{Attributes, Encoded};
 use crate::dir::{check_name, is_dot};
 use crate::fs::NAME_COST;
 use crate::node::{count_change, is_kind, modified};
+use crate::replay::flags_with;
 use crate::{Error, FileKind, Filesystem, Result, Times};
 
 /// Longest target of a symbolic link, in bytes.
@@ -62,7 +64,7 @@ impl NewNode {
     }
 }
 
-/// The attributes of a new, empty node; its generation is set when it is stored.
+/// The attributes of a new, empty node; its generation is set when it is stored, unless a log gives it.
 pub(crate) fn fresh(mode: u64, [uid, gid]: [u64; 2], parent: ObjectId, now: Time) -> Znode {
     let mut znode = Znode {
         mode,
@@ -109,7 +111,9 @@ pub(crate) fn new_object(
     id: Option<ObjectId>,
     (slots, block_size): (u8, u32),
 ) -> Result<Arc<Object>> {
-    znode.generation = tx.txg().0;
+    if znode.generation == 0 {
+        znode.generation = tx.txg().0;
+    }
     let capacity = dnode::bonus_capacity(slots.into(), 1, false);
     let Encoded { bonus, spill } = attributes.encode(tx, znode, capacity)?;
     let object_type = if is_kind(znode, FileKind::Directory) {
@@ -120,7 +124,7 @@ pub(crate) fn new_object(
     let mut new = NewObject::plain(object_type).block_size(block_size).bonus(ObjectType::SA, bonus);
     new.slots = slots;
     let object = match id {
-        Some(id) => objset.create_object_at(tx, id, new),
+        Some(id) => objset.create_object_numbered(tx, id, new)?,
         None => objset.create_object(tx, new)?,
     };
     if spill.is_some() {
@@ -144,7 +148,7 @@ impl Filesystem {
         if new.kind == FileKind::Symlink {
             return Err(Error::Invalid);
         }
-        self.make(dir, name, new, None, Vec::new())
+        self.changing(|| self.make(dir, name, new, None, Vec::new()))
     }
 
     /// Creates a regular file with its whole content, at most one record, in one step.
@@ -156,7 +160,7 @@ impl Filesystem {
         if new.kind != FileKind::Regular || data.len() as u64 > max {
             return Err(Error::Invalid);
         }
-        self.make(dir, name, new, None, data)
+        self.changing(|| self.make(dir, name, new, None, data))
     }
 
     /// Creates a symbolic link to `target`; `new` gives mode (usually 0777), owner and times.
@@ -172,7 +176,7 @@ impl Filesystem {
             _ => return Err(Error::NameTooLong),
         }
         let new = NewNode { kind: FileKind::Symlink, ..new.clone() };
-        self.make(dir, name, &new, Some(target), Vec::new())
+        self.changing(|| self.make(dir, name, &new, Some(target), Vec::new()))
     }
 
     fn make(
@@ -181,7 +185,7 @@ impl Filesystem {
         name: &[u8],
         new: &NewNode,
         target: Option<&[u8]>,
-        mut data: Vec<u8>,
+        data: Vec<u8>,
     ) -> Result<ObjectId> {
         if is_dot(name) {
             return Err(Error::Exists);
@@ -197,12 +201,52 @@ impl Filesystem {
         let now = self.now();
         let mut znode = new.znode(dir, now)?;
         let acls = self.inherited_acls(&dir_object, &parent, &mut znode, new)?;
+        self.place(name, znode, target, data, (&dir_object, &mut parent), (None, acls), now)
+    }
+
+    /// Creates what a record of an intent log says, with everything it says of it.
+    pub(crate) fn make_logged(&self, create: &Create) -> Result<ObjectId> {
+        let (dir, name) = (create.dir, &create.name);
+        check_name(name, false)?;
+        let _names = self.inner.names.write(dir);
+        let _node = self.inner.nodes.write(dir);
+        let (dir_object, mut parent) = self.directory_for_change(dir)?;
+        if self.find(&dir_object, name)?.is_some() {
+            return Err(Error::Exists);
+        }
+        let mut znode = fresh(create.mode, [create.uid, create.gid], dir, create.crtime);
+        znode.generation = create.generation;
+        znode.rdev = FileKind::of_mode(create.mode).is_ok_and(FileKind::is_device).then_some(create.rdev);
+        znode.flags |= parent.flags & pflags::XATTR;
+        if let Some(attrs) = &create.attrs {
+            znode.flags = flags_with(znode.flags, attrs);
+            if attrs.wanted[0] & xat::CREATETIME != 0 {
+                znode.crtime = attrs.crtime;
+            }
+        }
+        let place = Some((create.object, create.slots));
+        let target = create.target.as_deref();
+        self.place(name, znode, target, Vec::new(), (&dir_object, &mut parent), (place, Vec::new()), create.crtime)
+    }
+
+    /// Stores a new node and its name. The caller holds the directory's locks and knows that the name is free.
+    #[allow(clippy::too_many_arguments, reason = "the parts of a new node, each from another source")]
+    fn place(
+        &self,
+        name: &[u8],
+        mut znode: Znode,
+        target: Option<&[u8]>,
+        mut data: Vec<u8>,
+        (dir_object, parent): (&Arc<Object>, &mut Znode),
+        (logged, acls): (Option<(ObjectId, u8)>, Vec<(&'static [u8], Vec<u8>)>),
+        now: Time,
+    ) -> Result<ObjectId> {
         if let Some(target) = target {
             znode.size = target.len() as u64;
             znode.symlink = Some(target.to_vec());
         }
         if self.inner.projects {
-            assign_project(&mut znode, Some(&parent));
+            assign_project(&mut znode, Some(parent));
         }
         self.check_new_owners(None, &znode)?;
         let content = !data.is_empty();
@@ -212,16 +256,18 @@ impl Filesystem {
             block_size = data.len().next_multiple_of(SECTOR);
             data.resize(block_size, 0);
         }
-        let is_dir = new.kind == FileKind::Directory;
+        let is_dir = is_kind(&znode, FileKind::Directory);
         parent.size = parent.size.saturating_add(1);
         parent.links = parent.links.saturating_add(is_dir.into());
-        modified(&mut parent, now);
+        modified(parent, now);
         let salt = is_dir.then(|| self.inner.dataset.host().entropy.u64());
 
+        let with_acls = !acls.is_empty();
         let acl_cost = acls.len() as u64 * 2 * NAME_COST;
         let tx = self.begin(Hold::write(NAME_COST + acl_cost + data.len() as u64))?;
-        let shape = (self.slots(), block_size as u32);
-        let object = new_object(&self.inner.objset, &tx, self.attributes()?, &mut znode, None, shape)?;
+        let shape = (logged.map_or(self.slots(), |(_, slots)| slots), block_size as u32);
+        let id = logged.map(|(id, _)| id);
+        let object = new_object(&self.inner.objset, &tx, self.attributes()?, &mut znode, id, shape)?;
         let fill = || {
             if let Some(salt) = salt {
                 zap::create(&object, &tx, salt, self.normflags())?;
@@ -230,14 +276,20 @@ impl Filesystem {
                 object.put_block(&tx, 0, Arc::new(data));
             }
             self.keep_acls(&tx, &object, &mut znode, acls)?;
-            self.insert(&dir_object, &tx, name, &znode, object.id())?;
-            self.store(&dir_object, &tx, &parent).inspect_err(|_| {
+            self.insert(dir_object, &tx, name, &znode, object.id())?;
+            self.store(dir_object, &tx, parent).inspect_err(|_| {
                 // The directory is as it was before: the error above says more than a failure to say so.
-                let _ = zap::remove(&dir_object, &tx, name);
+                let _ = zap::remove(dir_object, &tx, name);
             })
         };
         match fill() {
-            Ok(()) => Ok(object.id()),
+            Ok(()) => {
+                self.note_create(&tx, dir_object.id(), name, &object, &znode);
+                if with_acls {
+                    self.note_unlogged(&tx);
+                }
+                Ok(object.id())
+            }
             Err(error) => {
                 let made = self.doomed(&object, &znode).unwrap_or_else(|_| vec![object]);
                 made.iter().for_each(|object| self.inner.objset.free_object(&tx, object));
@@ -265,6 +317,10 @@ impl Filesystem {
     /// [`Error::NotPermitted`] for a directory; [`Error::NotFound`] when its last name is gone; [`Error::Exists`];
     /// [`Error::CrossProject`].
     pub fn link(&self, id: ObjectId, dir: ObjectId, name: &[u8]) -> Result<()> {
+        self.changing(|| self.add_name(id, dir, name))
+    }
+
+    fn add_name(&self, id: ObjectId, dir: ObjectId, name: &[u8]) -> Result<()> {
         if is_dot(name) {
             return Err(Error::Exists);
         }
@@ -294,7 +350,9 @@ impl Filesystem {
         let tx = self.begin(Hold::write(NAME_COST))?;
         self.insert(&dir_object, &tx, name, &znode, id)?;
         self.store(&dir_object, &tx, &parent)?;
-        self.store(&object, &tx, &znode)
+        self.store(&object, &tx, &znode)?;
+        self.note_names(&tx, || Body::Link { dir, object: id, name: name.to_vec() });
+        Ok(())
     }
 }
 

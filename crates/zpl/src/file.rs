@@ -5,6 +5,7 @@
 use std::sync::Arc;
 
 use dmu::{Object, Tx};
+use format::zil::Body;
 use format::znode::Znode;
 use format::{Corrupt, ObjectId};
 use pool::Hold;
@@ -14,7 +15,7 @@ use crate::node::{check_changeable, is_kind, modified};
 use crate::{Error, FileKind, Filesystem, Result};
 
 /// Bytes of a large write that go into one transaction.
-const WRITE_STEP: u64 = 1 << 20;
+pub(crate) const WRITE_STEP: u64 = 1 << 20;
 /// End of the largest file.
 const OFFSET_MAX: u64 = i64::MAX as u64;
 const SECTOR: u64 = 512;
@@ -119,6 +120,10 @@ impl Filesystem {
     /// # Errors
     /// [`Error::FileTooBig`]; [`Error::NoSpace`], [`Error::Quota`]: the steps before stay written.
     pub fn write(&self, id: ObjectId, offset: u64, data: &[u8]) -> Result<()> {
+        self.changing(|| self.write_steps(id, offset, data))
+    }
+
+    fn write_steps(&self, id: ObjectId, offset: u64, data: &[u8]) -> Result<()> {
         let end = end_of(offset, data.len())?;
         let _node = self.inner.nodes.write(id);
         let mut at = offset;
@@ -134,6 +139,7 @@ impl Filesystem {
             znode.size = znode.size.max(until);
             modified(&mut znode, self.now());
             self.store(&object, &tx, &znode)?;
+            self.note_data(&tx, id, &znode, at, until - at);
             at = until;
         }
         Ok(())
@@ -150,7 +156,11 @@ impl Filesystem {
     ///
     /// # Errors
     /// As [`Filesystem::write`].
-    pub fn write_record(&self, id: ObjectId, offset: u64, mut data: Vec<u8>) -> Result<()> {
+    pub fn write_record(&self, id: ObjectId, offset: u64, data: Vec<u8>) -> Result<()> {
+        self.changing(|| self.write_whole(id, offset, data))
+    }
+
+    fn write_whole(&self, id: ObjectId, offset: u64, mut data: Vec<u8>) -> Result<()> {
         let end = end_of(offset, data.len())?;
         if data.is_empty() {
             return Ok(());
@@ -164,7 +174,7 @@ impl Filesystem {
         let fits = data.len() as u64 == block || (data.len() as u64) < block && end >= znode.size;
         if !offset.is_multiple_of(block) || !fits {
             drop(guard);
-            return self.write(id, offset, &data);
+            return self.write_steps(id, offset, &data);
         }
         data.resize(block as usize, 0);
         let tx = self.begin(Hold::write(block + ATTRIBUTE_COST))?;
@@ -172,7 +182,9 @@ impl Filesystem {
         znode.size = znode.size.max(end);
         modified(&mut znode, self.now());
         object.put_block(&tx, offset / block, Arc::new(data));
-        self.store(&object, &tx, &znode)
+        self.store(&object, &tx, &znode)?;
+        self.note_data(&tx, id, &znode, offset, end - offset);
+        Ok(())
     }
 
     /// Makes the block of a file of one block as large as reaching to `end` takes; `size` is the file's now.
@@ -206,7 +218,9 @@ impl Filesystem {
             self.grow_block(&object, &tx, znode.size, size)?;
             znode.size = size;
             modified(&mut znode, now);
-            return self.store(&object, &tx, &znode);
+            self.store(&object, &tx, &znode)?;
+            self.note_node(&tx, id, &znode, || cut_off(id, size, 0));
+            return Ok(());
         }
         let block = object.block_size();
         let (first_gone, within) = (size.div_ceil(block), size % block);
@@ -222,7 +236,9 @@ impl Filesystem {
         object.free_blocks(&tx, first_gone, u64::MAX);
         znode.size = size;
         modified(&mut znode, now);
-        self.store(&object, &tx, &znode)
+        self.store(&object, &tx, &znode)?;
+        self.note_node(&tx, id, &znode, || cut_off(id, size, 0));
+        Ok(())
     }
 
     /// Cuts a file to `size` bytes, or extends it with a hole.
@@ -230,8 +246,10 @@ impl Filesystem {
     /// # Errors
     /// [`Error::FileTooBig`]; as [`Filesystem::read`].
     pub fn truncate(&self, id: ObjectId, size: u64) -> Result<()> {
-        let _node = self.inner.nodes.write(id);
-        self.resize(id, size)
+        self.changing(|| {
+            let _node = self.inner.nodes.write(id);
+            self.resize(id, size)
+        })
     }
 
     /// Makes `len` bytes from `offset` on a hole, as far as the file reaches; its size stays.
@@ -239,6 +257,10 @@ impl Filesystem {
     /// # Errors
     /// As [`Filesystem::read`].
     pub fn punch(&self, id: ObjectId, offset: u64, len: u64) -> Result<()> {
+        self.changing(|| self.punch_hole(id, offset, len))
+    }
+
+    fn punch_hole(&self, id: ObjectId, offset: u64, len: u64) -> Result<()> {
         let _node = self.inner.nodes.write(id);
         let (object, mut znode) = self.file_for_change(id)?;
         let end = offset.saturating_add(len).min(znode.size);
@@ -275,8 +297,15 @@ impl Filesystem {
         if whole_start < whole_end {
             object.free_blocks(&tx, whole_start, whole_end);
         }
-        self.store(&object, &tx, &znode)
+        self.store(&object, &tx, &znode)?;
+        self.note_node(&tx, id, &znode, || cut_off(id, offset, end - offset));
+        Ok(())
     }
+}
+
+/// The record of a file cut off at `offset`, or of a hole of `length` bytes there.
+const fn cut_off(object: ObjectId, offset: u64, length: u64) -> Body {
+    Body::Truncate { object, offset, length }
 }
 
 pub(crate) fn end_of(offset: u64, len: usize) -> Result<u64> {

@@ -65,12 +65,20 @@ pub(crate) struct Inner {
 }
 
 impl Filesystem {
-    /// Opens the file system in `dataset`.
+    /// Opens the file system in `dataset`. An intent log that a crash left is replayed first, unless the pool is only
+    /// read.
     ///
     /// # Errors
-    /// [`Error::Unsupported`] for a volume or a version from the future; [`Error::Damaged`]; blocks that cannot be
-    /// read.
+    /// [`Error::Unsupported`] for a volume, a version from the future, or a log that cannot be replayed;
+    /// [`Error::Damaged`]; blocks that cannot be read.
     pub fn open(dataset: Arc<Dataset>) -> Result<Filesystem> {
+        let fs = Filesystem::open_as_it_is(dataset)?;
+        fs.replay()?;
+        Ok(fs)
+    }
+
+    /// Opens the file system as of the last sync before a crash.
+    pub(crate) fn open_as_it_is(dataset: Arc<Dataset>) -> Result<Filesystem> {
         let objset = dataset.objset().clone();
         if objset.os_type() != ObjsetType::Zfs {
             return Err(Error::Unsupported("a dataset that is no file system"));

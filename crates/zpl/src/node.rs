@@ -6,6 +6,7 @@ use format::{Corrupt, ObjectId};
 use pool::Hold;
 
 use crate::fs::ATTRIBUTE_COST;
+use crate::log::set_attr;
 use crate::{Error, Filesystem, Result};
 
 /// Owner shown for an id that is no POSIX id (a Windows SID behind an FUID).
@@ -169,6 +170,10 @@ impl Filesystem {
     /// [`Error::Invalid`] for the size of anything else; [`Error::Unsupported`] for a project without project
     /// quota.
     pub fn setattr(&self, id: ObjectId, set: &SetAttr) -> Result<()> {
+        self.changing(|| self.set_attributes(id, set))
+    }
+
+    fn set_attributes(&self, id: ObjectId, set: &SetAttr) -> Result<()> {
         let _node = self.inner.nodes.write(id);
         if let Some(size) = set.size {
             self.resize(id, size)?;
@@ -179,6 +184,7 @@ impl Filesystem {
         let (object, mut znode) = self.node_for_change(id)?;
         let before = znode.clone();
         let mut xattr_form = None;
+        let acl = znode.dxattr.clone();
         if let Some(mode) = set.mode {
             znode.mode = znode.mode & znode::S_IFMT | u64::from(mode & 0o7777);
             xattr_form = self.acl_after_chmod(&object, &mut znode)?;
@@ -208,12 +214,20 @@ impl Filesystem {
         self.check_new_owners(Some(&before), &znode)?;
         znode.ctime = set.ctime.unwrap_or_else(|| self.now());
         count_change(&mut znode);
+        let plain = set.crtime.is_none() && set.flags.is_none() && set.projid.is_none();
+        let logged = plain && xattr_form.is_none() && znode.dxattr == acl;
         let tx = self.begin(Hold::write(ATTRIBUTE_COST))?;
         if let Some((file, value)) = xattr_form {
             // The ACL keeps its length: the modes in it change, nothing else.
             file.write(&tx, 0, &value)?;
         }
-        self.store(&object, &tx, &znode)
+        self.store(&object, &tx, &znode)?;
+        if logged {
+            self.note_node(&tx, id, &znode, || set_attr(id, set, &znode));
+        } else {
+            self.note_unlogged(&tx);
+        }
+        Ok(())
     }
 
     /// Notes an access now, if the file system keeps access times as the properties `atime` and `relatime` say.

@@ -10,6 +10,7 @@ use std::sync::Arc;
 use dmu::{Object, Tx, zap};
 use format::ObjectId;
 use format::zap::{Value, int_key, parse_int_key};
+use format::zil::Body;
 use format::znode::{Dirent, Time, Znode, pflags};
 use pool::Hold;
 
@@ -77,6 +78,10 @@ impl Filesystem {
     /// # Errors
     /// [`Error::NotFound`]; [`Error::IsDir`]; [`Error::NotPermitted`].
     pub fn unlink(&self, dir: ObjectId, name: &[u8]) -> Result<()> {
+        self.changing(|| self.take_name(dir, name))
+    }
+
+    fn take_name(&self, dir: ObjectId, name: &[u8]) -> Result<()> {
         if is_dot(name) {
             return Err(Error::IsDir);
         }
@@ -99,6 +104,7 @@ impl Filesystem {
         zap::remove(&dir_object, &tx, &found.name)?;
         self.store(&dir_object, &tx, &parent)?;
         let free_next = self.meet(&tx, &object, &znode, fate)?;
+        self.note_names(&tx, || Body::Remove { dir, name: found.name.clone(), is_dir: false });
         drop(tx);
         if free_next { self.free_unlinked(&object, &znode) } else { Ok(()) }
     }
@@ -108,6 +114,10 @@ impl Filesystem {
     /// # Errors
     /// [`Error::NotFound`]; [`Error::NotDir`]; [`Error::NotEmpty`]; [`Error::Invalid`] for `.` and `..`.
     pub fn rmdir(&self, dir: ObjectId, name: &[u8]) -> Result<()> {
+        self.changing(|| self.take_dir(dir, name))
+    }
+
+    fn take_dir(&self, dir: ObjectId, name: &[u8]) -> Result<()> {
         if is_dot(name) {
             return Err(Error::Invalid);
         }
@@ -136,6 +146,7 @@ impl Filesystem {
             zap::remove(&dir_object, &tx, &found.name)?;
             self.store(&dir_object, &tx, &parent)?;
             let free_next = self.meet(&tx, &object, &znode, fate)?;
+            self.note_names(&tx, || Body::Remove { dir, name: found.name.clone(), is_dir: true });
             drop(tx);
             return if free_next { self.free_unlinked(&object, &znode) } else { Ok(()) };
         }

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use dmu::{Object, zap};
 use format::zap::Value;
+use format::zil::{Body, Rename, RenameKind};
 use format::znode::{Dirent, pflags};
 use format::{Corrupt, ObjectId};
 use pool::Hold;
@@ -35,6 +36,17 @@ impl Filesystem {
     /// [`Error::IsDir`] when what is in the way does not fit; [`Error::Invalid`] when a directory would come to
     /// be inside itself; [`Error::CrossProject`].
     pub fn rename(
+        &self,
+        dir: ObjectId,
+        name: &[u8],
+        new_dir: ObjectId,
+        new_name: &[u8],
+        replace: Replace,
+    ) -> Result<()> {
+        self.changing(|| self.move_name(dir, name, new_dir, new_name, replace))
+    }
+
+    fn move_name(
         &self,
         dir: ObjectId,
         name: &[u8],
@@ -141,9 +153,23 @@ impl Filesystem {
                 self.store(object, &tx, to)?;
             }
             self.store(&object, &tx, &znode)?;
-            let Some((object, znode, fate)) = lost else { return Ok(()) };
-            let free_next = self.meet(&tx, &object, &znode, fate)?;
+            let free_next = match &mut lost {
+                None => false,
+                Some((object, znode, fate)) => self.meet(&tx, object, znode, fate.take())?,
+            };
+            // Who sees the new name after a crash must see what was written under the old one.
+            self.inner.dataset.note_for_all(found.id);
+            self.note_names(&tx, || {
+                Body::Rename(Rename {
+                    from_dir: dir,
+                    from: found.name.clone(),
+                    to_dir: new_dir,
+                    to: new_name.to_vec(),
+                    kind: RenameKind::Replace,
+                })
+            });
             drop(tx);
+            let Some((object, znode, _)) = lost else { return Ok(()) };
             return if free_next { self.free_unlinked(&object, &znode) } else { Ok(()) };
         }
     }

@@ -63,12 +63,14 @@ impl Filesystem {
     pub fn preallocate(&self, id: ObjectId, offset: u64, len: u64, keep_size: bool) -> Result<()> {
         let end = offset.checked_add(len).ok_or(Error::FileTooBig)?;
         end_of(end, 0)?;
-        let _node = self.inner.nodes.write(id);
-        let (_, znode) = self.file_for_change(id)?;
-        if u128::from(self.space()?.available) * 100 < u128::from(len) * u128::from(RESERVE_PERCENT) {
-            return Err(Error::NoSpace);
-        }
-        if keep_size || end <= znode.size { Ok(()) } else { self.resize(id, end) }
+        self.changing(|| {
+            let _node = self.inner.nodes.write(id);
+            let (_, znode) = self.file_for_change(id)?;
+            if u128::from(self.space()?.available) * 100 < u128::from(len) * u128::from(RESERVE_PERCENT) {
+                return Err(Error::NoSpace);
+            }
+            if keep_size || end <= znode.size { Ok(()) } else { self.resize(id, end) }
+        })
     }
 
     /// Makes a file reach to `size` at least, with a hole.
@@ -76,9 +78,11 @@ impl Filesystem {
     /// # Errors
     /// As [`Filesystem::truncate`].
     pub fn extend(&self, id: ObjectId, size: u64) -> Result<()> {
-        let _node = self.inner.nodes.write(id);
-        let (_, znode) = self.file_for_change(id)?;
-        if size <= znode.size { Ok(()) } else { self.resize(id, size) }
+        self.changing(|| {
+            let _node = self.inner.nodes.write(id);
+            let (_, znode) = self.file_for_change(id)?;
+            if size <= znode.size { Ok(()) } else { self.resize(id, size) }
+        })
     }
 
     /// Copies up to `len` bytes from one place to another, in this or another file; returns how many there were.

@@ -149,6 +149,19 @@ impl Filesystem {
     /// [`Error::Exists`], [`Error::NoXattr`] as `mode` wants; [`Error::XattrTooBig`] beyond 64 KiB;
     /// [`Error::Invalid`] for a name or ACL that is none; [`Error::NoSpace`], [`Error::Quota`].
     pub fn xattr_set(&self, id: ObjectId, name: &[u8], value: &[u8], mode: XattrMode) -> Result<()> {
+        let in_node = self.inner.dataset.settings().xattr_in_sa;
+        self.changing(|| self.xattr_put(id, name, value, mode, in_node))
+    }
+
+    /// As [`Filesystem::xattr_set`]; `in_node`: in the node itself if it fits.
+    pub(crate) fn xattr_put(
+        &self,
+        id: ObjectId,
+        name: &[u8],
+        value: &[u8],
+        mode: XattrMode,
+        in_node: bool,
+    ) -> Result<()> {
         if name.is_empty() || name.contains(&0) {
             return Err(Error::Invalid);
         }
@@ -172,7 +185,7 @@ impl Filesystem {
         let old_file = xattrs.file(name)?.map(|file| self.inner.objset.object(file)).transpose()?;
         let was_listed = xattrs.list.remove(name).is_some();
         let mut listed = false;
-        if !superfluous && self.inner.dataset.settings().xattr_in_sa && value.len() <= SA_VALUE_MAX {
+        if !superfluous && in_node && value.len() <= SA_VALUE_MAX {
             let mut list = xattrs.list.clone();
             list.insert(name, NvValue::ByteArray(value.to_vec()));
             let packed = list.to_xdr();
@@ -193,7 +206,9 @@ impl Filesystem {
         if !listed && !superfluous {
             self.add_file(&tx, &object, &mut znode, xattrs.dir, name, value)?;
         }
-        self.store(&object, &tx, &znode)
+        self.store(&object, &tx, &znode)?;
+        self.note_unlogged(&tx);
+        Ok(())
     }
 
     /// Removes an extended attribute.
@@ -201,6 +216,10 @@ impl Filesystem {
     /// # Errors
     /// [`Error::NoXattr`].
     pub fn xattr_remove(&self, id: ObjectId, name: &[u8]) -> Result<()> {
+        self.changing(|| self.xattr_drop(id, name))
+    }
+
+    fn xattr_drop(&self, id: ObjectId, name: &[u8]) -> Result<()> {
         let _node = self.inner.nodes.write(id);
         let (object, mut znode) = self.node_for_change(id)?;
         let mut xattrs = self.xattrs(id, &znode)?;
@@ -215,7 +234,9 @@ impl Filesystem {
         if let Some(file) = file {
             self.drop_file(&tx, &xattrs, name, &file)?;
         }
-        self.store(&object, &tx, &znode)
+        self.store(&object, &tx, &znode)?;
+        self.note_unlogged(&tx);
+        Ok(())
     }
 
     /// Takes a file out of the xattr directory.

@@ -182,6 +182,7 @@ pub fn check(pool: &Pool, report: &mut dyn FnMut(Finding)) -> Result<Summary> {
         },
     );
     verified?;
+    space::claim_logs(inner, &mut claims, &mut report)?;
     space::claim_lists(inner, &mut claims, &mut report)?;
     space::compare(inner, &claims, &mut report)?;
     accounts::compare(inner, &sums, &mut report)?;

@@ -2,15 +2,17 @@
 
 use std::collections::BTreeMap;
 
+use dmu::Objset;
 use format::blkptr::{BlockPtr, Dva};
 use storage::TopVdev;
 use storage::allocator::{MapEntry, SpaceMapSource};
 
 use super::Finding;
 use super::sectors::Sectors;
+use crate::dsl::lookup;
 use crate::pool::Inner;
 use crate::space_maps::{self, Source};
-use crate::{Result, bpobj};
+use crate::{Result, bpobj, zil};
 
 /// Sectors in use, per top-level vdev.
 pub(super) struct Claims {
@@ -45,6 +47,24 @@ pub(super) fn claim_lists(inner: &Inner, claims: &mut Claims, report: &mut dyn F
             }
             Ok(())
         })?;
+    }
+    Ok(())
+}
+
+/// Blocks of intent logs, as far as they are allocated.
+pub(super) fn claim_logs(inner: &Inner, claims: &mut Claims, report: &mut dyn FnMut(Finding)) -> Result<()> {
+    let synced = inner.info().txg;
+    for info in lookup::list(inner, &inner.name(), None, false)? {
+        if info.phys.bp.is_hole() {
+            continue;
+        }
+        let objset = Objset::open(inner.storage.clone(), inner.budget.clone(), info.phys.bp)?;
+        let blocks = zil::chain::allocated(&inner.storage, info.id, &objset.zil_header(), synced)?;
+        for dva in blocks.iter().flat_map(|block| block.copies().collect::<Vec<_>>()) {
+            if !claims.claim(dva) {
+                report(Finding::DoubleReference { place: format!("intent log of '{}'", info.name), dva });
+            }
+        }
     }
     Ok(())
 }

@@ -36,18 +36,16 @@ impl Syncing<'_> {
             return Err(Error::HasChildren(name.to_owned()));
         }
         self.check_plain(dir_id, id)?;
-        if !phys.bp.is_hole() {
-            let objset = Objset::open(self.inner.storage.clone(), self.inner.budget.clone(), phys.bp)?;
-            if objset.synced_root().0.zil_header.log.block().is_some() {
-                return Err(Error::Unsupported("destroying a dataset with an intent log to replay".into()));
-            }
-        }
         self.let_go_of(id, name)?;
         if dir.reserved > 0 {
             self.set_property(dir_id, "reservation", None)?;
         }
         if dir.used_breakdown.refrsrv > 0 {
             self.set_property(dir_id, "refreservation", None)?;
+        }
+        if !phys.bp.is_hole() {
+            let objset = Objset::open(self.inner.storage.clone(), self.inner.budget.clone(), phys.bp)?;
+            self.free_log(id, &objset.zil_header())?;
         }
         self.free_blocks_of(&phys.bp, phys.prev_snap_txg)?;
         self.forget_clone(&dir, id, phys.prev_snap)?;

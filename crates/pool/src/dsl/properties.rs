@@ -9,7 +9,7 @@ use format::zap::Value as Stored;
 use format::{ChecksumKind, Compression, ObjectId, Txg};
 
 use super::lookup::{self, DatasetInfo};
-use crate::dataset::Settings;
+use crate::dataset::{Settings, SyncMode};
 use crate::features::Features;
 use crate::mos::Mos;
 use crate::pool::Inner;
@@ -457,6 +457,11 @@ fn settings_by(
         dnode_slots: slots,
         read_only: value("readonly")? != 0,
         cache_data: value("primarycache")? == 2,
+        sync: match value("sync")? {
+            0 => SyncMode::Standard,
+            1 => SyncMode::Always,
+            _ => SyncMode::Disabled,
+        },
     };
     let policy = Policy {
         compression,

@@ -276,6 +276,18 @@ impl Metaslab {
         self.pending(txg).allocs.add(offset, offset + len).expect("allocatable space was not allocated");
     }
 
+    /// Whether all of the range could be handed out now.
+    pub(super) fn is_allocatable(&self, offset: u64, len: u64) -> bool {
+        self.loaded.as_ref().is_some_and(|loaded| loaded.allocatable.contains(offset, offset + len))
+    }
+
+    /// Drops the list of pending changes of `txg` if there are none in it.
+    pub(super) fn forget_if_empty(&mut self, txg: Txg) -> bool {
+        let is_empty = |pending: &Pending| pending.allocs.is_empty() && pending.frees.is_empty();
+        self.pending.retain(|(of, pending)| *of != txg || !is_empty(pending));
+        self.pending.iter().all(|(of, _)| *of != txg)
+    }
+
     /// Takes back an allocation that nobody has seen.
     pub(super) fn undo(&mut self, offset: u64, len: u64, txg: Txg) {
         self.pending(txg).allocs.remove(offset, offset + len).expect("the allocation is pending");

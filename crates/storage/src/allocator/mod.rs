@@ -9,6 +9,7 @@
 //! Space freed in a txg is handed out again only when two more txgs are on disk, so that the uberblocks we
 //! may have to fall back to still find their blocks. The same calls give the same results.
 
+mod log;
 pub mod metaslab;
 pub mod segments;
 mod vdev_space;
@@ -362,10 +363,10 @@ impl Allocator {
         reusable
     }
 
-    /// No freed space waits to become reusable.
+    /// No change of `txg` or before waits to be taken, and no freed space to become reusable.
     #[must_use]
-    pub fn is_settled(&self) -> bool {
-        self.pending.is_empty() && self.settling.is_empty()
+    pub fn is_settled(&self, txg: Txg) -> bool {
+        self.pending.first().is_none_or(|(of, _, _)| *of > txg) && self.settling.is_empty()
     }
 
     /// Forgets the free space of metaslabs that are not in use, the longest unused first, until at most

@@ -104,10 +104,10 @@ fn freed_space_is_reusable_only_after_two_more_txgs() {
             pool.allocate(512, 1, Txg(txg), &mut maps),
             Err(AllocError::NoSpace { psize: 512 })
         ));
-        assert!(!pool.is_settled());
+        assert!(!pool.is_settled(Txg(txg)));
         sync(&mut pool, &mut maps, txg);
     }
-    assert!(pool.is_settled());
+    assert!(pool.is_settled(Txg(7)));
     assert_eq!(pool.allocate(4096, 1, Txg(8), &mut maps).unwrap()[0], all);
 }
 
@@ -469,4 +469,41 @@ proptest! {
             }
         }
     }
+}
+
+#[test]
+fn space_for_a_log_that_was_not_used_leaves_no_trace() {
+    let (mut pool, mut maps) = (pool(&[spec(0, 24, 2)]), Maps::default());
+    let before = pool.space();
+    let chunk = pool.allocate_log(128 << 10, Txg(5), &mut maps).unwrap();
+    assert!(pool.is_settled(Txg(4)), "txg 5 is still open");
+    let (used, rest) =
+        (Dva { asize: 8192, ..chunk }, Dva { offset: chunk.offset + 8192, asize: 122_880, ..chunk });
+    pool.give_back(rest, Txg(5));
+    assert!(!pool.is_settled(Txg(5)));
+    assert_eq!(pool.space().allocated, before.allocated + 8192);
+    pool.give_back(used, Txg(5));
+    assert!(pool.is_settled(Txg(5)));
+    assert_eq!((pool.space(), pool.take_changes(Txg(5))), (before, vec![]));
+}
+
+#[test]
+fn logs_go_to_log_devices_first() {
+    let specs = [spec(0, 24, 2), VdevSpec { is_log: true, ..spec(1, 16, 1) }];
+    let (mut pool, mut maps) = (pool(&specs), Maps::default());
+    let vdevs = [(); 3].map(|()| pool.allocate_log(32 << 10, Txg(4), &mut maps).unwrap().vdev.0);
+    assert_eq!(vdevs, [1, 1, 0]);
+}
+
+#[test]
+fn what_a_crash_left_is_claimed_where_it_lies() {
+    let (mut pool, mut maps) = (pool(&[spec(0, 24, 2)]), Maps::default());
+    let mine = pool.allocate(4096, 1, Txg(4), &mut maps).unwrap()[0];
+    let left = Dva { offset: 1 << 20, asize: 8192, ..mine };
+    assert!(pool.claim(left, Txg(4), &mut maps).unwrap());
+    assert!(!pool.claim(left, Txg(4), &mut maps).unwrap(), "it is in use");
+    assert!(!pool.claim(mine, Txg(4), &mut maps).unwrap(), "this too");
+    assert!(!pool.claim(Dva { offset: 1 << 40, ..left }, Txg(4), &mut maps).unwrap(), "no such place");
+    let changes = pool.take_changes(Txg(4));
+    assert_eq!(changes[0].allocs, [(mine.offset, 4096), (1 << 20, 8192)]);
 }

@@ -186,16 +186,40 @@ impl VdevSpace {
         self.refused = u64::MAX;
     }
 
+    /// Whether an allocation can be there.
+    const fn is_place(&self, dva: &Dva) -> bool {
+        let size = 1u64 << self.spec.metaslab_shift;
+        dva.asize > 0
+            && dva.asize <= size
+            && (dva.offset | dva.asize).is_multiple_of(1 << self.spec.ashift)
+            && dva.offset % size <= size - dva.asize
+            && dva.offset < self.space.size
+    }
+
+    /// See `Allocator::claim`; the metaslab, or `None` when the place is none or in use.
+    pub fn claim<S: SpaceMapSource + ?Sized>(
+        &mut self,
+        dva: Dva,
+        txg: Txg,
+        synced: Txg,
+        source: &mut S,
+    ) -> Result<Option<u32>, AllocError<S::Error>> {
+        if !self.is_place(&dva) {
+            return Ok(None);
+        }
+        let metaslab = self.index_of(dva.offset);
+        self.load(metaslab, synced, source)?;
+        if !self.metaslabs[metaslab as usize].is_allocatable(dva.offset, dva.asize) {
+            return Ok(None);
+        }
+        self.metaslabs[metaslab as usize].allocate(dva.offset, dva.asize, txg);
+        self.space.allocated += dva.asize;
+        Ok(Some(metaslab))
+    }
+
     /// See `Allocator::free`; returns the metaslab.
     pub fn free(&mut self, dva: Dva, txg: Txg) -> Result<u32, FreeError> {
-        let unit = 1 << self.spec.ashift;
-        let size = 1u64 << self.spec.metaslab_shift;
-        let is_place = dva.asize > 0
-            && dva.asize <= size
-            && (dva.offset | dva.asize).is_multiple_of(unit)
-            && dva.offset % size <= size - dva.asize
-            && dva.offset < self.space.size;
-        if !is_place {
+        if !self.is_place(&dva) {
             return Err(FreeError::NoSuchPlace(dva));
         }
         let metaslab = self.index_of(dva.offset);

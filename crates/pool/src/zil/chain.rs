@@ -1,0 +1,160 @@
+//! Following a chain of log blocks on disk, and making its links.
+//!
+//! Source: docs/format/08-zil.md §2, §4.
+
+use std::ops::Range;
+
+use format::blkptr::{Block, BlockPtr, Dva};
+use format::objset::ZilHeader;
+use format::zil::{self, Body, Chain, Record};
+use format::{ByteOrder, Checksum, ChecksumKind, Compression, Corrupt, ObjectId, ObjectType, Txg};
+use storage::{ReadError, Storage};
+
+/// Words of a log block's identity, which stands where other pointers have a checksum.
+const OBJSET: usize = 2;
+const SEQ: usize = 3;
+
+/// A block pointer of a log block of `size` bytes.
+pub(crate) fn link(dva: Dva, size: u64, identity: [u64; 4], txg: Txg) -> Block {
+    Block {
+        dvas: [dva, Dva::default(), Dva::default()],
+        lsize: size,
+        psize: size,
+        compression: Compression::Off,
+        checksum_kind: ChecksumKind::Zilog2,
+        object_type: ObjectType::INTENT_LOG,
+        level: 0,
+        encrypted: false,
+        dedup: false,
+        order: ByteOrder::Little,
+        pad: [0; 2],
+        physical_birth: Txg(0),
+        birth: txg,
+        fill: 0,
+        checksum: Checksum(identity),
+        crypt_words: [0; 2],
+    }
+}
+
+/// The identity of the first block of a new chain of the dataset `id`.
+pub(crate) fn first_identity(guid: [u64; 2], id: ObjectId) -> [u64; 4] {
+    [guid[0], guid[1], id.0, 1]
+}
+
+/// The identity of the block after `block`.
+pub(crate) fn next_identity(block: &Block) -> [u64; 4] {
+    let mut words = block.checksum.0;
+    words[SEQ] = words[SEQ].wrapping_add(1);
+    words
+}
+
+/// Number of a block within its chain.
+pub(crate) fn seq(block: &Block) -> u64 {
+    block.checksum.0[SEQ]
+}
+
+/// What a log block holds.
+pub(crate) struct Contents {
+    raw: Vec<u8>,
+    range: Range<usize>,
+    order: ByteOrder,
+}
+
+impl Contents {
+    /// The records, oldest first.
+    pub(crate) fn records(&self) -> impl Iterator<Item = Result<Record, Corrupt>> + '_ {
+        zil::records(&self.raw, self.range.clone(), self.order)
+    }
+}
+
+/// The blocks of a chain, in order. The last one usually was never written.
+pub(crate) struct Walk<'a> {
+    storage: &'a Storage,
+    id: ObjectId,
+    next: BlockPtr,
+    /// Number of the last block that was claimed.
+    last: u64,
+}
+
+impl<'a> Walk<'a> {
+    /// The chain that `header` of dataset `id` begins.
+    pub(crate) fn new(storage: &'a Storage, id: ObjectId, header: &ZilHeader) -> Walk<'a> {
+        let last = if header.claim_txg.0 == 0 { u64::MAX } else { header.claim_blk_seq };
+        Walk { storage, id, next: header.log, last }
+    }
+
+    /// What `block`, which came from this walk, holds; `None` when it was never written. The walk goes on behind it.
+    pub(crate) fn open(&mut self, block: &Block) -> Result<Option<Contents>, ReadError> {
+        self.next = BlockPtr::HOLE;
+        // A header that was copied to another dataset begins no chain there.
+        if block.checksum.0[OBJSET] != self.id.0 {
+            return Ok(None);
+        }
+        let Some((raw, order)) = self.storage.read_log(block)? else { return Ok(None) };
+        let Ok((chain, range)) = Chain::decode(&raw, block.checksum_kind, order) else { return Ok(None) };
+        if let BlockPtr::Block(next) = &chain.next {
+            if next.checksum.0 != next_identity(block) {
+                return Ok(None);
+            }
+            self.next = chain.next;
+        }
+        Ok(Some(Contents { raw, range, order }))
+    }
+}
+
+impl Iterator for Walk<'_> {
+    type Item = Block;
+
+    /// The next block's pointer; nothing is read before [`Walk::open`], and nothing comes after a block that was not
+    /// opened.
+    fn next(&mut self) -> Option<Block> {
+        match std::mem::take(&mut self.next) {
+            BlockPtr::Block(block) if seq(&block) <= self.last => Some(block),
+            _ => None,
+        }
+    }
+}
+
+/// The data that a record refers to on disk, if its place was taken in `since` or later.
+pub(crate) fn data_of(record: &Record, since: Txg) -> Option<Block> {
+    match &record.body {
+        Body::Write(write) => write.ptr.block().copied().filter(|block| block.birth >= since),
+        _ => None,
+    }
+}
+
+/// What of a log the space maps call allocated, as of `synced`: the blocks that are to be there when it is claimed
+/// or freed.
+///
+/// # Errors
+/// A device refused.
+pub(crate) fn allocated(
+    storage: &Storage,
+    id: ObjectId,
+    header: &ZilHeader,
+    synced: Txg,
+) -> Result<Vec<Block>, ReadError> {
+    let mut found = Vec::new();
+    let mut walk = Walk::new(storage, id, header);
+    let claimed = header.claim_txg.0 != 0;
+    while let Some(block) = walk.next() {
+        if !claimed && block.birth > synced {
+            break;
+        }
+        found.push(block);
+        let Some(contents) = walk.open(&block)? else { break };
+        if claimed {
+            let records = contents.records().map_while(Result::ok);
+            let records = records.take_while(|record| is_claimed(header, record));
+            found.extend(records.filter_map(|record| data_of(&record, header.claim_txg)));
+        }
+    }
+    let mut places = std::collections::BTreeSet::new();
+    found.retain(|block| places.insert((block.dvas[0].vdev, block.dvas[0].offset)));
+    Ok(found)
+}
+
+/// Whether a record of a claimed chain was claimed.
+pub(crate) fn is_claimed(header: &ZilHeader, record: &Record) -> bool {
+    header.flags & ZilHeader::FLAG_CLAIM_LR_SEQ_VALID == 0 || record.seq <= header.claim_lr_seq
+}

@@ -1,0 +1,316 @@
+//! Making changes safe: notes → records → log blocks → flush.
+//!
+//! One asker writes for all who wait. Whoever writes holds the txg open, from which the next block of the chain was
+//! taken, until the block that points to it is written: so no txg is synced that calls a block allocated which no
+//! chain reaches.
+
+use std::collections::{BTreeSet, VecDeque};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use format::blkptr::{Block, BlockPtr};
+use format::zil::{self, Body, CHAIN_SIZE, Chain, Record, WRITE_HEADER, Write};
+use format::{ByteOrder, ObjectId, Txg};
+
+use super::{Itx, Link, NOTING, Note, OFF, Phase, State, chain};
+use crate::dataset::Dataset;
+use crate::tx::Tx;
+use crate::{Error, Result};
+
+/// What a record takes that holds no data, roughly: for the size of the next block.
+const RECORD: u64 = 256;
+/// How often space is asked for before a sync is waited for instead.
+const ASKS_MAX: u32 = 4;
+/// A write is split between two blocks only if so many bytes of its data fit into the first.
+const SPLIT_MIN: usize = 1 << 10;
+
+/// Somebody's wish that changes be safe.
+#[derive(Debug)]
+pub struct Ticket {
+    of: Option<ObjectId>,
+    number: Option<u64>,
+}
+
+impl Ticket {
+    /// For the changes of one object and what it hangs on; `None`: for all of the dataset.
+    #[must_use]
+    pub const fn new(of: Option<ObjectId>) -> Ticket {
+        Ticket { of, number: None }
+    }
+}
+
+/// What an asker is to do.
+pub enum Turn<'a> {
+    /// Nothing: the changes are safe.
+    Done,
+    /// Wait for a sync of the pool.
+    Sync,
+    /// Write what is in the batch, for everybody, and ask again.
+    Write(Batch<'a>),
+}
+
+impl Dataset {
+    /// Waits until the changes that `ticket` stands for are safe, or it is the caller's turn to make them so. The
+    /// caller holds no lock that noting needs, and no transaction.
+    pub fn commit_turn(self: &Arc<Self>, ticket: &mut Ticket) -> Turn<'_> {
+        let mut state = self.log.lock();
+        if matches!(state.phase, Phase::Off) {
+            drop(state);
+            self.start_noting();
+            return Turn::Sync;
+        }
+        let number = *ticket.number.get_or_insert_with(|| {
+            state.asked += 1;
+            state.wanted.push(ticket.of);
+            state.asked
+        });
+        loop {
+            if state.served >= number {
+                return Turn::Done;
+            }
+            let ready = matches!(state.phase, Phase::On) && state.usable <= state.durable;
+            if !ready || state.unnoted > state.durable {
+                return Turn::Sync;
+            }
+            if !state.writing {
+                return Turn::Write(Batch::new(self, &mut state));
+            }
+            state = self.log.changed.wait(state).expect("no code panics while holding an intent log");
+        }
+    }
+
+    /// From now on changes are noted. Those made before are safe with the sync that the caller waits for.
+    fn start_noting(self: &Arc<Self>) {
+        self.list_logged();
+        self.log.mode.store(NOTING, Ordering::Release);
+        // Who did not see that holds this txg, or an earlier one.
+        let open = self.pool.groups.lock().open;
+        let mut state = self.log.lock();
+        if matches!(state.phase, Phase::Off) {
+            let durable = state.durable;
+            *state = State { phase: Phase::Starting, unnoted: open, durable, ..State::default() };
+        }
+    }
+}
+
+/// Changes taken from the list of notes, to be written by one thread. Dropped unfinished, only a sync makes them safe.
+pub struct Batch<'a> {
+    dataset: &'a Arc<Dataset>,
+    notes: VecDeque<Itx>,
+    /// Bytes still to come, roughly.
+    left: u64,
+    /// The askers up to this one are served by it.
+    serves: u64,
+    /// Latest txg of its changes.
+    newest: Txg,
+    /// The block to be written next, and what will be in it.
+    tail: Block,
+    raw: Vec<u8>,
+    /// Latest txg of the records in `raw`.
+    raw_txg: Txg,
+    seq: u64,
+    /// Bytes of records so far.
+    bytes: usize,
+    /// Top-level vdevs that were written to.
+    vdevs: BTreeSet<u32>,
+    finished: bool,
+    /// A block could not be written: the chain ends before it.
+    broken: bool,
+}
+
+impl<'a> Batch<'a> {
+    fn new(dataset: &'a Arc<Dataset>, state: &mut State) -> Batch<'a> {
+        state.writing = true;
+        let wanted = std::mem::take(&mut state.wanted);
+        let all = wanted.contains(&None);
+        let objects: BTreeSet<ObjectId> = wanted.into_iter().flatten().collect();
+        let is_wanted = |itx: &Itx| all || itx.of.is_none_or(|of| objects.contains(&of));
+        let (notes, kept) = std::mem::take(&mut state.notes).into_iter().partition(is_wanted);
+        state.notes = kept;
+        let notes: VecDeque<Itx> = notes;
+        let cost = |itx: &Itx| match itx.note {
+            Note::Data { length, .. } => length + RECORD,
+            Note::Done(_) => RECORD,
+        };
+        let tail = state.chain.back().expect("a log that is on has a chain").block;
+        Batch {
+            dataset,
+            left: notes.iter().map(cost).sum(),
+            newest: notes.iter().map(|itx| itx.txg).max().unwrap_or_default(),
+            notes,
+            serves: state.asked,
+            tail,
+            raw: vec![0; CHAIN_SIZE],
+            raw_txg: Txg(0),
+            seq: state.seq,
+            bytes: 0,
+            vdevs: BTreeSet::new(),
+            finished: false,
+            broken: false,
+        }
+    }
+
+    /// The next change to be told with [`Batch::push`], and its txg.
+    #[must_use]
+    pub fn next_note(&mut self) -> Option<(Txg, Note)> {
+        self.notes.pop_front().map(|itx| (itx.txg, itx.note))
+    }
+
+    /// Adds a record. Blocks that are full are written.
+    ///
+    /// # Errors
+    /// There is no space for log blocks, or one could not be written: drop the batch and sync instead.
+    pub fn push(&mut self, txg: Txg, body: Body) -> Result<()> {
+        match body {
+            Body::Write(Write { object, offset, data: Some(data), .. }) => {
+                self.push_data(txg, object, offset, &data)?;
+                self.left = self.left.saturating_sub(data.len() as u64 + RECORD);
+            }
+            body => {
+                let record = Record { txg, seq: 0, ignore_case: false, body };
+                self.append(txg, record)?;
+                self.left = self.left.saturating_sub(RECORD);
+            }
+        }
+        Ok(())
+    }
+
+    /// Data in as many records as it takes.
+    fn push_data(&mut self, txg: Txg, object: ObjectId, mut offset: u64, mut data: &[u8]) -> Result<()> {
+        while !data.is_empty() {
+            let room = (self.room() / 8 * 8).saturating_sub(WRITE_HEADER);
+            if room < data.len() && room < SPLIT_MIN {
+                self.write_block(data.len() + WRITE_HEADER)?;
+                continue;
+            }
+            let (part, rest) = data.split_at(room.min(data.len()));
+            let write = Write {
+                object,
+                offset,
+                length: part.len() as u64,
+                block_offset: 0,
+                ptr: BlockPtr::HOLE,
+                data: Some(part.to_vec()),
+            };
+            self.append(txg, Record { txg, seq: 0, ignore_case: false, body: Body::Write(write) })?;
+            offset += part.len() as u64;
+            data = rest;
+        }
+        Ok(())
+    }
+
+    fn room(&self) -> usize {
+        self.tail.lsize as usize - self.raw.len()
+    }
+
+    fn append(&mut self, txg: Txg, mut record: Record) -> Result<()> {
+        self.seq += 1;
+        record.seq = self.seq;
+        let raw = record.encode(ByteOrder::Little);
+        if raw.len() + CHAIN_SIZE > zil::BLOCK_MAX {
+            return Err(Error::Unsupported("a record larger than a log block".into()));
+        }
+        // A block may be too small even when it is empty: its size was chosen before anybody knew.
+        while raw.len() > self.room() {
+            self.write_block(raw.len())?;
+        }
+        self.raw.extend_from_slice(&raw);
+        self.raw_txg = self.raw_txg.max(txg);
+        self.bytes += raw.len();
+        Ok(())
+    }
+
+    /// Writes the block as it is; the next one has room for `need` bytes of records if it can.
+    fn write_block(&mut self, need: usize) -> Result<()> {
+        let want = (need as u64).max(self.left.min(zil::BLOCK_MAX as u64)) + CHAIN_SIZE as u64;
+        let want = want.next_multiple_of(zil::BLOCK_MIN as u64).min(zil::BLOCK_MAX as u64);
+        let (tx, next) = self.reserve(want)?;
+        assert!(self.raw_txg <= tx.txg(), "what is logged was done");
+        let used = self.raw.len();
+        self.raw.resize(zil::written(used), 0);
+        Chain { next: BlockPtr::Block(next), used: used as u64 }.encode(&mut self.raw, ByteOrder::Little);
+        codec_seal(&mut self.raw, &self.tail);
+        let dva = self.tail.dvas[0];
+        let written = self.dataset.pool.storage.write_log(dva, &self.raw);
+        self.vdevs.insert(dva.vdev.0);
+        let mut state = self.dataset.log.lock();
+        if let Some(link) = state.chain.back_mut() {
+            assert_eq!(link.block, self.tail, "one thread writes at the end of a chain");
+            (link.written, link.max_txg) = (true, self.raw_txg);
+        }
+        state.chain.push_back(Link { block: next, max_txg: Txg(0), written: false });
+        state.seq = self.seq;
+        drop(state);
+        // Not earlier: the txg must not be synced before the block is where the chain says.
+        drop(tx);
+        self.tail = next;
+        self.raw.clear();
+        self.raw.resize(CHAIN_SIZE, 0);
+        self.raw_txg = Txg(0);
+        self.broken |= written.is_err();
+        Ok(written?)
+    }
+
+    /// A place for the next block, and the txg that it belongs to, held open.
+    fn reserve(&self, want: u64) -> Result<(Tx, Block)> {
+        let pool = &self.dataset.pool;
+        let mut asked = 0;
+        loop {
+            let tx = pool.groups.begin_log()?;
+            if let Some((dva, size)) = pool.log_space.take(tx.txg(), want) {
+                let next = chain::link(dva, size, chain::next_identity(&self.tail), tx.txg());
+                return Ok((tx, next));
+            }
+            drop(tx);
+            // The sync thread answers as soon as it is free. When that does not help, a sync is the way.
+            if asked == ASKS_MAX {
+                return Err(Error::NoSpace);
+            }
+            asked += u32::from(pool.log_space.ask(want, || pool.groups.poke()));
+        }
+    }
+
+    /// Writes what is left and waits until all of it is durable.
+    ///
+    /// # Errors
+    /// As [`Batch::push`].
+    pub fn finish(mut self) -> Result<()> {
+        if self.raw.len() > CHAIN_SIZE {
+            self.left = 0;
+            // The next commit will probably be like the last ones.
+            let likely = {
+                let mut state = self.dataset.log.lock();
+                state.history.rotate_right(1);
+                state.history[0] = self.bytes;
+                state.history.iter().copied().max().unwrap_or(0)
+            };
+            self.write_block(likely.min(zil::BLOCK_MAX - CHAIN_SIZE))?;
+        }
+        let flushed = self.dataset.pool.storage.flush_log(self.vdevs.iter().copied());
+        self.broken |= flushed.is_err();
+        flushed?;
+        self.finished = true;
+        Ok(())
+    }
+}
+
+fn codec_seal(raw: &mut [u8], block: &Block) {
+    codec::zilog::seal(raw, block.checksum.0);
+}
+
+impl Drop for Batch<'_> {
+    fn drop(&mut self) {
+        let mut state = self.dataset.log.lock();
+        state.writing = false;
+        if self.finished {
+            state.served = state.served.max(self.serves);
+        } else {
+            state.unnoted = state.unnoted.max(self.newest);
+            if self.broken && matches!(state.phase, Phase::On) {
+                state.phase = Phase::Closing;
+                self.dataset.log.mode.store(OFF, Ordering::Release);
+            }
+        }
+        self.dataset.log.changed.notify_all();
+    }
+}

@@ -1,0 +1,265 @@
+//! After a crash: which logs there are, claiming their space, and what of them is to be replayed.
+//!
+//! From:   the objsets of all heads, as of the last synced txg.
+//! To:     `import`, before anything is allocated; `zpl`, which knows what records mean.
+//! Source: docs/format/08-zil.md §4.1, §4.4.
+
+use std::collections::BTreeSet;
+
+use dmu::Objset;
+use format::blkptr::Block;
+use format::objset::ZilHeader;
+use format::zil::{Body, Record};
+use format::{ObjectId, Txg};
+use storage::Storage;
+use storage::allocator::{Allocator, SpaceMapSource};
+
+use super::chain::{self, Walk};
+use super::{Dataset, Phase, State};
+use crate::pool::Inner;
+use crate::{Error, Result, dsl};
+
+/// Txgs that a crash can have left unsynced: blocks of a log are never born further in the future.
+const AHEAD_MAX: u64 = 64;
+
+/// A log to be replayed.
+#[derive(Debug)]
+pub(crate) struct Recovery {
+    /// As it is to be on disk.
+    pub(crate) header: ZilHeader,
+    /// All of its blocks, and the data that only it refers to: freed in the end.
+    blocks: Vec<Block>,
+    /// (txg, record): when the txg is on disk, the records up to this one are done.
+    replayed: Vec<(Txg, u64)>,
+    /// The record that is being replayed.
+    current: Option<u64>,
+    /// All records were replayed in txgs up to this one.
+    done: Option<Txg>,
+}
+
+impl Recovery {
+    pub(super) fn note_replayed(&mut self, txg: Txg) {
+        if let Some(seq) = self.current {
+            self.replayed.push((txg, seq));
+        }
+    }
+
+    pub(super) fn at(&mut self, seq: Option<u64>) {
+        self.current = seq;
+    }
+
+    pub(super) fn finish(&mut self, open: Txg) {
+        self.done = Some(open);
+    }
+
+    /// Goes on later behind what was replayed.
+    pub(super) fn stop(&mut self) {
+        self.current = None;
+        if let Some(seq) = self.replayed.iter().map(|(_, seq)| *seq).max() {
+            self.header.replay_seq = self.header.replay_seq.max(seq);
+        }
+    }
+
+    /// The header as of `txg`, which is being synced.
+    pub(super) fn header_of(&self, txg: Txg, on_disk: &ZilHeader) -> ZilHeader {
+        let done = self.replayed.iter().filter(|(of, _)| *of <= txg).map(|(_, seq)| *seq).max();
+        let replay_seq = on_disk.replay_seq.max(done.unwrap_or(0));
+        ZilHeader { replay_seq, ..self.header }
+    }
+
+    /// Whether all is done and `txg` makes it safe.
+    pub(super) fn is_done(&self, txg: Txg) -> bool {
+        self.done.is_some_and(|done| done <= txg)
+    }
+
+    pub(super) fn into_blocks(self) -> Vec<Block> {
+        self.blocks
+    }
+
+    /// What is to be freed in `txg`, if all is done.
+    pub(super) fn take_blocks(&mut self, txg: Txg) -> Option<Vec<Block>> {
+        self.is_done(txg).then(|| std::mem::take(&mut self.blocks))
+    }
+}
+
+/// A log that a writer must deal with first.
+#[derive(Debug)]
+pub(crate) struct Found {
+    pub(crate) name: String,
+    header: ZilHeader,
+    blocks: Vec<Block>,
+    /// Of `blocks`, those that no space map knows.
+    to_claim: Vec<Block>,
+    replay: bool,
+}
+
+/// The logs of all file systems and volumes that hold something to be replayed, or blocks that no space map knows.
+///
+/// # Errors
+/// [`Error::Unsupported`] when a log cannot be replayed by this build; a device refused.
+pub(crate) fn scan(inner: &Inner, synced: Txg) -> Result<Vec<Found>> {
+    let mut found = Vec::new();
+    for info in dsl::lookup::list(inner, &inner.name(), None, false)? {
+        if info.phys.bp.is_hole() {
+            continue;
+        }
+        let objset = Objset::open(inner.storage.clone(), inner.budget.clone(), info.phys.bp)?;
+        let header = objset.zil_header();
+        if header.log.block().is_some() {
+            found.extend(examine(inner, &info.name, info.id, header, synced)?);
+        }
+    }
+    Ok(found)
+}
+
+/// Follows one chain as an import of OpenZFS does.
+fn examine(
+    inner: &Inner,
+    name: &str,
+    id: ObjectId,
+    mut header: ZilHeader,
+    synced: Txg,
+) -> Result<Option<Found>> {
+    let storage = &inner.storage;
+    let claimed = header.claim_txg.0 != 0;
+    let first_txg = if claimed { header.claim_txg } else { synced.next() };
+    let (mut blocks, mut data) = (Vec::new(), Vec::new());
+    let (mut replay, mut last_block, mut last_record) = (false, 0, 0);
+    let mut walk = Walk::new(storage, id, &header);
+    'chain: while let Some(block) = walk.next() {
+        last_block = chain::seq(&block);
+        blocks.push(block);
+        let Some(contents) = walk.open(&block)? else { break };
+        for record in contents.records() {
+            let record = record.map_err(|why| Error::bad_log(name, why))?;
+            if !chain::is_claimed(&header, &record) {
+                break 'chain;
+            }
+            if let Some(place) = chain::data_of(&record, first_txg) {
+                // The last records of a crash may refer to data that never arrived: there the log ends.
+                if !claimed && storage.read_uncached(&place).is_err() {
+                    break 'chain;
+                }
+                data.push(place);
+            }
+            last_record = record.seq;
+            if record.txg >= first_txg && record.seq > header.replay_seq {
+                if let Body::CloneRange(_) = record.body {
+                    return Err(Error::bad_log(name, "block cloning is not supported"));
+                }
+                replay = true;
+            }
+        }
+    }
+    let mut places = BTreeSet::new();
+    data.retain(|block| !blocks.iter().any(|other| other.dvas[0] == block.dvas[0]));
+    blocks.extend(data);
+    blocks.retain(|block| places.insert((block.dvas[0].vdev, block.dvas[0].offset)));
+    let unknown = |block: &&Block| !claimed && block.birth > synced;
+    let mut to_claim: Vec<Block> = blocks.iter().filter(unknown).copied().collect();
+    if let Some(block) = to_claim.iter().find(|block| block.birth.0 > synced.0 + AHEAD_MAX) {
+        return Err(Error::bad_log(name, format_args!("a block is from txg {}", block.birth)));
+    }
+    if !replay {
+        if !claimed && to_claim.is_empty() {
+            // What OpenZFS leaves behind after every export: it harms nobody.
+            return Ok(None);
+        }
+        blocks.retain(|block| claimed || block.birth <= synced);
+        to_claim.clear();
+    } else if !claimed {
+        header.claim_txg = first_txg;
+        header.claim_blk_seq = last_block;
+        header.claim_lr_seq = last_record;
+        header.flags |= ZilHeader::FLAG_REPLAY_NEEDED | ZilHeader::FLAG_CLAIM_LR_SEQ_VALID;
+    }
+    Ok(Some(Found { name: name.to_owned(), header, blocks, to_claim, replay }))
+}
+
+/// Marks the blocks of all found logs that no space map knows as allocated in the first txg after the crash.
+///
+/// # Errors
+/// [`Error::Unsupported`] when one lies in space that is in use; a space map cannot be read.
+pub(crate) fn claim<S: SpaceMapSource<Error = Error>>(
+    found: &[Found],
+    allocator: &mut Allocator,
+    txg: Txg,
+    source: &mut S,
+) -> Result<()> {
+    for log in found {
+        for dva in log.to_claim.iter().flat_map(|block| block.copies().collect::<Vec<_>>()) {
+            let claimed = allocator.claim(dva, txg, source);
+            if !claimed.map_err(|error| Error::bad_log(&log.name, error_of(error)))? {
+                return Err(Error::bad_log(&log.name, "a block of it lies where another does"));
+            }
+        }
+    }
+    Ok(())
+}
+
+fn error_of(error: storage::allocator::AllocError<Error>) -> String {
+    match error {
+        storage::allocator::AllocError::Source { source, .. } => source.to_string(),
+        other => other.to_string(),
+    }
+}
+
+impl Found {
+    /// The last txg that gave birth to a block of it.
+    pub(crate) fn newest(&self) -> Txg {
+        self.to_claim.iter().map(|block| block.birth).max().unwrap_or_default()
+    }
+
+    /// Hands the log over to the dataset that it belongs to, whose next sync writes that it was claimed.
+    pub(crate) fn hand_over(self, dataset: &std::sync::Arc<Dataset>) {
+        let phase = if self.replay {
+            let Found { header, blocks, .. } = self;
+            let recovery = Recovery { header, blocks, replayed: Vec::new(), current: None, done: None };
+            Phase::Replay(Box::new(recovery))
+        } else {
+            Phase::Discard(self.blocks)
+        };
+        *dataset.log.lock() = State { phase, ..State::default() };
+        dataset.list_logged();
+    }
+}
+
+/// The records of a claimed log that are not done, oldest first.
+pub(super) fn unreplayed<'a>(
+    storage: &'a Storage,
+    id: ObjectId,
+    header: &ZilHeader,
+) -> impl Iterator<Item = Result<Record>> + 'a {
+    let header = *header;
+    let mut walk = Walk::new(storage, id, &header);
+    let mut ready: std::collections::VecDeque<Record> = Default::default();
+    let mut last = 0;
+    let damaged = || Err(Error::Unsupported("an intent log that is damaged since it was claimed".into()));
+    std::iter::from_fn(move || {
+        loop {
+            if let Some(record) = ready.pop_front() {
+                return Some(Ok(record));
+            }
+            let contents = match walk.next().map(|block| walk.open(&block)) {
+                Some(Ok(Some(contents))) => contents,
+                Some(Err(error)) => return Some(Err(error.into())),
+                // The end, which must be where it was when the log was claimed.
+                _ if last < header.claim_lr_seq => {
+                    last = u64::MAX;
+                    return Some(damaged());
+                }
+                _ => return None,
+            };
+            for record in contents.records() {
+                let Ok(record) = record else { break };
+                if !chain::is_claimed(&header, &record) {
+                    break;
+                }
+                last = record.seq;
+                if record.seq > header.replay_seq && record.txg >= header.claim_txg {
+                    ready.push_back(record);
+                }
+            }
+        }
+    })
+}

@@ -1,0 +1,189 @@
+//! What a sync does about logs: their headers, their first blocks, and freeing what is no longer needed.
+//!
+//! From:   `sync`, on its thread, before a dataset's root is written.
+//! Source: docs/format/08-zil.md §4.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use dmu::Frozen;
+use format::blkptr::{Block, BlockPtr};
+use format::objset::ZilHeader;
+use format::{ObjectId, Txg, zil};
+
+use super::{Link, Log, OFF, Phase, chain};
+use crate::Result;
+use crate::dataset::Dataset;
+use crate::pool::Inner;
+use crate::sync::Syncing;
+
+/// Bytes of the first block of a chain.
+const FIRST: u64 = zil::BLOCK_MIN as u64;
+
+impl Log {
+    /// Whether the sync of `txg` has something to do for this log, whatever else changed.
+    pub(crate) fn wants_sync(&self, txg: Txg, on_disk: &ZilHeader) -> bool {
+        let state = self.lock();
+        match &state.phase {
+            Phase::Off => false,
+            Phase::Starting | Phase::Discard(_) => true,
+            Phase::On => state.chain.front().is_some_and(|link| link.written && link.is_over(txg)),
+            Phase::Closing => !state.writing && state.chain.front().is_none_or(|link| link.is_over(txg)),
+            Phase::Replay(recovery) => recovery.is_done(txg) || recovery.header_of(txg, on_disk) != *on_disk,
+        }
+    }
+
+    /// Takes the blocks off the chain whose records `txg` makes superfluous.
+    fn shorten(&self, txg: Txg) -> (BlockPtr, Vec<Block>) {
+        let mut state = self.lock();
+        let closing = matches!(state.phase, Phase::Closing) && !state.writing;
+        let mut freed = Vec::new();
+        while let Some(link) = state.chain.front()
+            && link.is_over(txg)
+            && (link.written || closing)
+        {
+            freed.push(link.block);
+            state.chain.pop_front();
+        }
+        let Some(first) = state.chain.front().map(|link| link.block) else {
+            self.mode.store(OFF, Ordering::Release);
+            state.phase = Phase::Off;
+            return (BlockPtr::HOLE, freed);
+        };
+        (BlockPtr::Block(first), freed)
+    }
+
+    /// The log is no longer needed: all its blocks were freed.
+    fn end(&self) {
+        self.lock().phase = Phase::Off;
+    }
+}
+
+impl Link {
+    /// Nothing of it, neither its records nor its birth, is younger than `txg`.
+    fn is_over(&self, txg: Txg) -> bool {
+        self.block.birth <= txg && self.max_txg <= txg
+    }
+}
+
+/// Adds the datasets to `changed` that the sync of `txg` must visit for their logs alone.
+pub(crate) fn add_logged(inner: &Inner, txg: Txg, changed: &mut Vec<(Arc<Dataset>, Frozen)>) {
+    let logged: Vec<Arc<Dataset>> = inner.logged().values().cloned().collect();
+    changed.retain(|(dataset, frozen)| {
+        !frozen.is_empty() || dataset.log.wants_sync(txg, &dataset.objset().zil_header())
+    });
+    for dataset in logged {
+        let visited = changed.iter().any(|(other, _)| other.id == dataset.id);
+        if !visited && dataset.log.wants_sync(txg, &dataset.objset().zil_header()) {
+            changed.push((dataset, Frozen::nothing()));
+        }
+    }
+}
+
+/// `txg` is durable.
+pub(crate) fn durable(inner: &Inner, txg: Txg) {
+    let logged: Vec<Arc<Dataset>> = inner.logged().values().cloned().collect();
+    logged.iter().for_each(|dataset| dataset.log.durable(txg));
+    let mut table = inner.logged();
+    table.retain(|_, dataset| !dataset.log.is_off());
+    if table.is_empty() {
+        inner.log_space.rest();
+    }
+}
+
+impl Syncing<'_> {
+    /// Brings the header of a dataset's log up to date. Its root is written afterwards.
+    pub(crate) fn sync_log(&mut self, dataset: &Dataset) -> Result<()> {
+        let on_disk = dataset.objset().zil_header();
+        let txg = self.txg;
+        let (mut replayed, mut discarded) = (None, None);
+        let starting = {
+            let mut state = dataset.log.lock();
+            match &mut state.phase {
+                Phase::Off => return Ok(()),
+                Phase::Starting => true,
+                Phase::On | Phase::Closing => false,
+                Phase::Replay(recovery) => {
+                    replayed = Some((recovery.header_of(txg, &on_disk), recovery.take_blocks(txg)));
+                    false
+                }
+                Phase::Discard(blocks) => {
+                    discarded = Some(std::mem::take(blocks));
+                    false
+                }
+            }
+        };
+        let (header, freed) = match (replayed, discarded) {
+            (Some((header, None)), _) => (header, Vec::new()),
+            (Some((_, Some(blocks))), _) | (_, Some(blocks)) => {
+                dataset.log.end();
+                (ZilHeader::default(), blocks)
+            }
+            _ if starting => (self.start_log(dataset, &on_disk)?, Vec::new()),
+            _ => {
+                let (log, freed) = dataset.log.shorten(txg);
+                (ZilHeader { log, ..ZilHeader::default() }, freed)
+            }
+        };
+        self.free_log_blocks(freed)?;
+        if header != on_disk {
+            dataset.objset().set_zil_header(header);
+        }
+        Ok(())
+    }
+
+    /// Makes the first block of a new chain. Without space for it there is none, and every asker waits for a sync.
+    fn start_log(&mut self, dataset: &Dataset, on_disk: &ZilHeader) -> Result<ZilHeader> {
+        self.free_leftover(dataset.id, on_disk)?;
+        let sector = self.inner.storage.vdevs().min_alloc();
+        let size = FIRST.max(sector);
+        let Some(dva) = self.allocate_log_block(size)? else { return Ok(ZilHeader::default()) };
+        let entropy = &self.inner.host.entropy;
+        let identity = chain::first_identity([entropy.u64(), entropy.u64()], dataset.id);
+        let block = chain::link(dva, size, identity, self.txg);
+        let mut state = dataset.log.lock();
+        state.chain = VecDeque::from([Link { block, max_txg: Txg(0), written: false }]);
+        state.phase = Phase::On;
+        state.usable = self.txg;
+        state.seq = 0;
+        Ok(ZilHeader { log: BlockPtr::Block(block), ..ZilHeader::default() })
+    }
+
+    /// Frees what another system left of a log that holds nothing any more.
+    fn free_leftover(&mut self, id: ObjectId, header: &ZilHeader) -> Result<()> {
+        let synced = self.state.uberblock.txg;
+        let blocks = chain::allocated(&self.inner.storage, id, header, synced)?;
+        self.free_log_blocks(blocks)
+    }
+
+    fn free_log_blocks(&mut self, blocks: Vec<Block>) -> Result<()> {
+        for block in blocks {
+            self.free_block(&BlockPtr::Block(block))?;
+        }
+        Ok(())
+    }
+
+    /// For a dataset that is being destroyed: frees its log, whatever it holds.
+    pub(crate) fn free_log(&mut self, id: ObjectId, header: &ZilHeader) -> Result<()> {
+        let Some(dataset) = self.inner.logged().remove(&id) else { return self.free_leftover(id, header) };
+        let mut state = dataset.log.lock();
+        let chain = std::mem::take(&mut state.chain);
+        let phase = std::mem::take(&mut state.phase);
+        dataset.log.mode.store(OFF, Ordering::Release);
+        drop(state);
+        for Link { block, .. } in &chain {
+            // Space of the txg that is open now is given up in that txg.
+            let txg = self.txg.max(block.birth);
+            crate::sync::free_extents(&self.inner.storage, &mut self.state.allocator, block, txg)?;
+        }
+        let mut blocks = Vec::new();
+        match phase {
+            Phase::Replay(recovery) => blocks.extend(recovery.into_blocks()),
+            Phase::Discard(left) => blocks.extend(left),
+            Phase::Starting => return self.free_leftover(id, header),
+            Phase::Off | Phase::On | Phase::Closing => {}
+        }
+        self.free_log_blocks(blocks)
+    }
+}

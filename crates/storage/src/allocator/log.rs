@@ -1,0 +1,74 @@
+//! Space for intent logs: handed out ahead of need, taken back, and claimed after a crash.
+//!
+//! From:   `pool`, on the thread that allocates.
+//! To:     `vdev_space`.
+//! Source: docs/format/08-zil.md §4, §5.
+
+use format::Txg;
+use format::blkptr::Dva;
+
+use super::{AllocError, Allocator, SpaceMapSource};
+
+impl Allocator {
+    /// Allocates room for `psize` bytes of an intent log: on a log device that has room, else anywhere. `txg` may
+    /// be one that is still open.
+    ///
+    /// # Errors
+    /// See [`AllocError`]; nothing is allocated then.
+    ///
+    /// # Panics
+    /// If `psize` is 0 or `txg` is synced already.
+    pub fn allocate_log<S: SpaceMapSource + ?Sized>(
+        &mut self,
+        psize: u64,
+        txg: Txg,
+        source: &mut S,
+    ) -> Result<Dva, AllocError<S::Error>> {
+        assert!(txg > self.synced[0], "a block is born in a txg that is not synced");
+        for index in 0..self.vdevs.len() {
+            let vdev = &mut self.vdevs[index];
+            if vdev.spec.is_log
+                && let Some((metaslab, dva)) = vdev.allocate(psize, &[], txg, self.synced[0], source)?
+            {
+                self.pending.insert((txg, index, metaslab));
+                return Ok(dva);
+            }
+        }
+        Ok(self.allocate(psize, 1, txg, source)?[0])
+    }
+
+    /// Takes back an allocation of `txg`, or a part of one, whose changes nobody has taken yet and that nothing
+    /// refers to.
+    ///
+    /// # Panics
+    /// If it is none.
+    pub fn give_back(&mut self, dva: Dva, txg: Txg) {
+        let index = self.index_of(dva.vdev).expect("what was allocated lies on a known vdev");
+        let vdev = &mut self.vdevs[index];
+        vdev.undo(dva, txg);
+        let metaslab = (dva.offset >> vdev.spec.metaslab_shift) as u32;
+        if vdev.metaslabs[metaslab as usize].forget_if_empty(txg) {
+            self.pending.remove(&(txg, index, metaslab));
+        }
+    }
+
+    /// Allocates exactly `dva` in `txg`: a block of a log that a crash left behind, which no space map knows.
+    /// `false`, and no change, when it cannot be there or part of it is in use.
+    ///
+    /// # Errors
+    /// [`AllocError`] when the space map cannot be read.
+    pub fn claim<S: SpaceMapSource + ?Sized>(
+        &mut self,
+        dva: Dva,
+        txg: Txg,
+        source: &mut S,
+    ) -> Result<bool, AllocError<S::Error>> {
+        assert!(txg > self.synced[0], "space is claimed in a txg that is not synced");
+        let Some(index) = self.index_of(dva.vdev) else { return Ok(false) };
+        let Some(metaslab) = self.vdevs[index].claim(dva, txg, self.synced[0], source)? else {
+            return Ok(false);
+        };
+        self.pending.insert((txg, index, metaslab));
+        Ok(true)
+    }
+}

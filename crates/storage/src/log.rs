@@ -1,0 +1,79 @@
+//! Blocks of intent logs: written at once, outside of txgs, and verified by what they hold themselves.
+//!
+//! Source: docs/format/08-zil.md §2.
+
+use std::io::IoSlice;
+
+use format::ByteOrder;
+use format::blkptr::{Block, Dva};
+use format::label::DATA_START;
+
+use crate::vdev::{TopVdev, device_error};
+use crate::{ReadError, Storage, WriteError};
+
+impl Storage {
+    /// Writes a sealed log block, or as much of one as is in use, past everything that is queued. Durable after
+    /// [`Storage::flush_log`].
+    ///
+    /// # Errors
+    /// A device error.
+    pub fn write_log(&self, dva: Dva, bytes: &[u8]) -> Result<(), WriteError> {
+        let disk = self.vdevs().tops()[dva.vdev.0 as usize].only_disk()?;
+        let at = dva.offset + DATA_START;
+        disk.write_at(&[IoSlice::new(bytes)], at)
+            .map_err(|source| device_error(disk.path().to_path_buf(), at, source))
+    }
+
+    /// Makes what was written to these top-level vdevs durable.
+    ///
+    /// # Errors
+    /// The first device that refused.
+    pub fn flush_log(&self, vdevs: impl IntoIterator<Item = u32>) -> Result<(), WriteError> {
+        for vdev in vdevs {
+            for leaf in self.vdevs().tops()[vdev as usize].leaves() {
+                let path = || leaf.disk.path().to_path_buf();
+                leaf.disk.flush().map_err(|source| device_error(path(), 0, source))?;
+            }
+        }
+        Ok(())
+    }
+
+    /// The log block that `block` points to, and its byte order; `None` when it was never written: that is how
+    /// a chain usually ends.
+    ///
+    /// # Errors
+    /// When a device refused, and no copy could be read and verified.
+    pub fn read_log(&self, block: &Block) -> Result<Option<(Vec<u8>, ByteOrder)>, ReadError> {
+        let mut failure = None;
+        for dva in block.copies() {
+            for replica in 0..self.vdevs().top_of(&dva).map_or(1, TopVdev::replicas) {
+                match self.read_log_copy(block, dva, replica) {
+                    Ok(Some(found)) => return Ok(Some(found)),
+                    Ok(None) => {}
+                    Err(ReadError::Device { path, offset, source }) => {
+                        failure.get_or_insert(ReadError::Device { path, offset, source });
+                    }
+                    // A pointer to a place that is none was not written by who wrote the block before it.
+                    Err(_) => {}
+                }
+            }
+        }
+        failure.map_or(Ok(None), Err)
+    }
+
+    fn read_log_copy(
+        &self,
+        block: &Block,
+        dva: Dva,
+        replica: usize,
+    ) -> Result<Option<(Vec<u8>, ByteOrder)>, ReadError> {
+        let top = self.vdevs().top_of(&dva)?;
+        if dva.gang || top.asize_of(block.lsize) > dva.asize || block.lsize > format::zil::BLOCK_MAX as u64 {
+            return Ok(None);
+        }
+        let mut raw = vec![0; block.lsize as usize];
+        top.read(replica, dva.offset, &mut raw)?;
+        let order = codec::zilog::verify(&raw, block.checksum_kind, block.checksum.0, block.encrypted);
+        Ok(order.map(|order| (raw, order)))
+    }
+}

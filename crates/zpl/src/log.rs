@@ -1,0 +1,195 @@
+//! Making changes safe before their txg is: what each operation tells the intent log, and `fsync`.
+//!
+//! From:   every operation that changes something, under its transaction.
+//! To:     `pool`, which keeps the notes and writes the records.
+//! Source: docs/format/08-zil.md §3, §4.2.
+
+use dmu::Object;
+use format::zil::{self, Body, Create, CreateKind, Write, mask};
+use format::znode::{Time, Znode};
+use format::{BlockPtr, ObjectId};
+use pool::zil::{Batch, Note, Ticket, Turn};
+use pool::{SyncMode, Tx};
+
+use crate::node::is_kind;
+use crate::{Error, FileKind, Filesystem, Result, SetAttr};
+
+/// Bytes of a file's data that are read at once for its records.
+const READ_STEP: u64 = 1 << 20;
+
+impl Filesystem {
+    /// Returns when everything done so far to object `id`, and every change of names before, would survive a crash:
+    /// `fsync`. Whoever writes with `O_SYNC` calls it after each write. With `sync=disabled` it returns at once.
+    ///
+    /// # Errors
+    /// The pool could not write.
+    pub fn fsync(&self, id: ObjectId) -> Result<()> {
+        self.make_safe(Some(id))
+    }
+
+    /// As [`Filesystem::fsync`] for everything in the file system.
+    ///
+    /// # Errors
+    /// The pool could not write.
+    pub fn commit_all(&self) -> Result<()> {
+        self.make_safe(None)
+    }
+
+    /// Carries out `change`; with `sync=always` it is safe when this returns.
+    pub(crate) fn changing<T>(&self, change: impl FnOnce() -> Result<T>) -> Result<T> {
+        let done = change()?;
+        let dataset = &self.inner.dataset;
+        if dataset.settings().sync == SyncMode::Always && !dataset.has_log_to_replay() {
+            self.make_safe(None)?;
+        }
+        Ok(done)
+    }
+
+    fn make_safe(&self, of: Option<ObjectId>) -> Result<()> {
+        let dataset = &self.inner.dataset;
+        // Where nothing can be changed, nothing is unsafe.
+        if dataset.settings().sync == SyncMode::Disabled || dataset.check_writable().is_err() {
+            return Ok(());
+        }
+        let mut ticket = Ticket::new(of);
+        loop {
+            match dataset.commit_turn(&mut ticket) {
+                Turn::Done => return Ok(()),
+                Turn::Sync => return Ok(dataset.sync()?),
+                Turn::Write(batch) => {
+                    if let Err(error) = self.write_batch(batch) {
+                        tracing::debug!(%error, "changes are made safe by a sync, not by the intent log");
+                        return Ok(dataset.sync()?);
+                    }
+                }
+            }
+        }
+    }
+
+    fn write_batch(&self, mut batch: Batch<'_>) -> Result<()> {
+        while let Some((txg, note)) = batch.next_note() {
+            match note {
+                Note::Done(body) => batch.push(txg, body)?,
+                Note::Data { object, offset, length } => {
+                    let mut at = offset;
+                    while at < offset + length {
+                        let step = READ_STEP.min(offset + length - at);
+                        let Some(data) = self.read_for_log(object, at, step)? else { break };
+                        at += step;
+                        let length = data.len() as u64;
+                        let write = Write {
+                            object,
+                            offset: at - step,
+                            length,
+                            block_offset: 0,
+                            ptr: BlockPtr::HOLE,
+                            data: Some(data),
+                        };
+                        batch.push(txg, Body::Write(write))?;
+                    }
+                }
+            }
+        }
+        Ok(batch.finish()?)
+    }
+
+    /// The data that a file has there now; `None` when it has no names any more, or is shorter.
+    fn read_for_log(&self, id: ObjectId, offset: u64, len: u64) -> Result<Option<Vec<u8>>> {
+        let _shared = self.inner.nodes.read(id);
+        let (object, znode) = match self.file(id) {
+            Ok(found) => found,
+            Err(Error::NotFound | Error::IsDir | Error::Invalid) => return Ok(None),
+            Err(error) => return Err(error),
+        };
+        let len = znode.size.saturating_sub(offset).min(len);
+        if znode.links == 0 || len == 0 {
+            return Ok(None);
+        }
+        let mut data = vec![0; len as usize];
+        object.read(offset, &mut data)?;
+        Ok(Some(data))
+    }
+
+    /// A change of names was made.
+    pub(crate) fn note_names(&self, tx: &Tx, body: impl FnOnce() -> Body) {
+        self.inner.dataset.note(tx, None, || Note::Done(body()));
+    }
+
+    /// A change was made that concerns object `id` alone; one without names is of no interest after a crash.
+    pub(crate) fn note_node(&self, tx: &Tx, id: ObjectId, znode: &Znode, body: impl FnOnce() -> Body) {
+        if znode.links > 0 {
+            self.inner.dataset.note(tx, Some(id), || Note::Done(body()));
+        }
+    }
+
+    /// Data was written.
+    pub(crate) fn note_data(&self, tx: &Tx, id: ObjectId, znode: &Znode, offset: u64, length: u64) {
+        if znode.links > 0 && length > 0 {
+            self.inner.dataset.note(tx, Some(id), || Note::Data { object: id, offset, length });
+        }
+    }
+
+    /// A change was made that has no record.
+    pub(crate) fn note_unlogged(&self, tx: &Tx) {
+        self.inner.dataset.note_unlogged(tx);
+    }
+
+    /// A node was made under `name` in `dir`.
+    pub(crate) fn note_create(&self, tx: &Tx, dir: ObjectId, name: &[u8], object: &Object, znode: &Znode) {
+        let id = object.id();
+        self.note_names(tx, || {
+            Body::Create(Create {
+                kind: match znode.symlink {
+                    Some(_) => CreateKind::Symlink,
+                    None if is_kind(znode, FileKind::Directory) => CreateKind::Dir,
+                    None => CreateKind::File,
+                },
+                dir,
+                object: id,
+                slots: object.head().slots,
+                mode: znode.mode,
+                uid: znode.uid,
+                gid: znode.gid,
+                generation: znode.generation,
+                crtime: znode.crtime,
+                rdev: znode.rdev.unwrap_or(0),
+                acl: None,
+                attrs: None,
+                domains: Vec::new(),
+                name: name.to_vec(),
+                target: znode.symlink.clone(),
+            })
+        });
+        // The record has no other times than that of creation.
+        if znode.atime != znode.crtime || znode.mtime != znode.crtime {
+            let set = SetAttr { atime: Some(znode.atime), mtime: Some(znode.mtime), ..SetAttr::default() };
+            self.note_names(tx, || set_attr(id, &set, znode));
+        }
+        if is_kind(znode, FileKind::Regular) {
+            self.note_data(tx, id, znode, 0, znode.size);
+        }
+    }
+}
+
+/// The record of a change of attributes, for what such a record can say.
+pub(crate) fn set_attr(object: ObjectId, set: &SetAttr, znode: &Znode) -> Body {
+    let bit = |wanted: bool, bit: u64| if wanted { bit } else { 0 };
+    let zero = Time { secs: 0, nanos: 0 };
+    Body::SetAttr(zil::SetAttr {
+        object,
+        mask: bit(set.mode.is_some(), mask::MODE)
+            | bit(set.uid.is_some(), mask::UID)
+            | bit(set.gid.is_some(), mask::GID)
+            | bit(set.atime.is_some(), mask::ATIME)
+            | bit(set.mtime.is_some(), mask::MTIME)
+            | mask::CTIME,
+        mode: set.mode.map_or(0, |_| znode.mode),
+        uid: set.uid.map_or(0, u64::from),
+        gid: set.gid.map_or(0, u64::from),
+        size: 0,
+        atime: set.atime.unwrap_or(zero),
+        mtime: set.mtime.unwrap_or(zero),
+        attrs: None,
+        domains: Vec::new(),
+    })
+}

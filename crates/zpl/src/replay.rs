@@ -1,0 +1,362 @@
+//! What the records of an intent log mean: doing again what a crash undid.
+//!
+//! From:   `pool`, which found and claimed the log at import.
+//! To:     the other operations of this room, under the numbers, owners and times that the records give.
+//! Source: docs/format/08-zil.md §4.2.
+//!
+//! A record may be done a second time when the power fails while it is replayed: what is there already is left.
+
+use std::sync::Arc;
+
+use dmu::zap;
+use format::objset::ObjsetType;
+use format::zil::{
+    self, Attrs, Body, Create, CreateKind, Record, Rename, RenameKind, Whiteout, Write, mask, xat,
+};
+use format::znode::{S_IFCHR, pflags};
+use format::{Corrupt, ObjectId};
+use pool::zil::Replay;
+use pool::{Dataset, Hold, Pool};
+
+use crate::create::{assign_project, fresh, new_object};
+use crate::{Error, Filesystem, Replace, Result, SetAttr, XattrMode};
+
+/// Replays all intent logs that a crash left in the pool; gives the names of the datasets and how many records each
+/// had. To be called after an import for writing.
+///
+/// # Errors
+/// A record cannot be replayed: the log stays, its dataset is not changed before it is, and the others were not
+/// looked at.
+pub fn replay_logs(pool: &Pool) -> Result<Vec<(String, u64)>> {
+    let mut done = Vec::new();
+    for name in pool.logs_to_replay() {
+        let records = replay_log(&pool.open(&name)?)?;
+        done.push((name, records));
+    }
+    Ok(done)
+}
+
+/// Replays the intent log of one dataset, if a crash left one; gives the number of records.
+///
+/// # Errors
+/// As [`replay_logs`].
+pub fn replay_log(dataset: &Arc<Dataset>) -> Result<u64> {
+    match dataset.objset().os_type() {
+        ObjsetType::Zfs => Filesystem::open_as_it_is(dataset.clone())?.replay(),
+        ObjsetType::Zvol => replay_volume(dataset),
+        _ => Err(Error::Unsupported("the intent log of such a dataset")),
+    }
+}
+
+impl Filesystem {
+    /// Replays the log of this file system, if there is one to replay.
+    pub(crate) fn replay(&self) -> Result<u64> {
+        let Some(replay) = self.inner.dataset.replay() else { return Ok(0) };
+        let mut count = 0;
+        for record in replay.records() {
+            let record = record?;
+            let mut done = self.replay_record(&replay, &record);
+            if matches!(done, Err(Error::Exists)) {
+                // The number may be that of an object that an earlier record removed: it is free after a sync.
+                self.inner.dataset.sync()?;
+                done = self.replay_record(&replay, &record);
+            }
+            done.inspect_err(|error| {
+                let (name, seq, what) = (self.inner.dataset.name(), record.seq, record.body.name());
+                tracing::error!(dataset = name, seq, what, %error, "the intent log cannot be replayed");
+            })?;
+            count += 1;
+        }
+        replay.finish()?;
+        Ok(count)
+    }
+
+    fn replay_record(&self, replay: &Replay<'_>, record: &Record) -> Result<()> {
+        replay.at(Some(record.seq));
+        let done = match &record.body {
+            Body::Create(create) if create.kind == CreateKind::XattrDir => self.replay_xattr_dir(create),
+            Body::Create(create) => self.replay_create(create),
+            Body::Remove { dir, name, is_dir: false } => gone_is_fine(self.unlink(*dir, name)),
+            Body::Remove { dir, name, is_dir: true } => gone_is_fine(self.rmdir(*dir, name)),
+            Body::Link { dir, object, name } => match self.link(*object, *dir, name) {
+                Err(Error::Exists) if self.is_called(*object, *dir, name)? => Ok(()),
+                done => done,
+            },
+            Body::Rename(rename) => self.replay_rename(replay, record.seq, rename),
+            Body::Write(write) => gone_is_fine(self.replay_write(replay, record.seq, write)),
+            Body::Extend { object, offset, length } => {
+                gone_is_fine(self.replay_extend(*object, *offset, *length))
+            }
+            Body::Truncate { object, offset, length: 0 } => gone_is_fine(self.truncate(*object, *offset)),
+            Body::Truncate { object, offset, length } => gone_is_fine(self.punch(*object, *offset, *length)),
+            Body::SetAttr(set) => gone_is_fine(self.replay_set_attr(replay, record.seq, set)),
+            Body::SetSaXattr { object, name, value: Some(value) } => {
+                gone_is_fine(self.xattr_put(*object, name, value, XattrMode::Either, true))
+            }
+            Body::SetSaXattr { object, name, value: None } => match self.xattr_remove(*object, name) {
+                Err(Error::NoXattr) => Ok(()),
+                done => gone_is_fine(done),
+            },
+            Body::AclV0 { .. } | Body::Acl(_) => Err(Error::Unsupported("NFSv4 ACLs in an intent log")),
+            Body::CloneRange(_) => Err(Error::Unsupported("block cloning")),
+        };
+        replay.at(None);
+        done
+    }
+
+    fn is_called(&self, object: ObjectId, dir: ObjectId, name: &[u8]) -> Result<bool> {
+        Ok(self.lookup(dir, name)?.is_some_and(|(found, _)| found == object))
+    }
+
+    fn replay_create(&self, create: &Create) -> Result<()> {
+        if create.acl.is_some() {
+            return Err(Error::Unsupported("NFSv4 ACLs in an intent log"));
+        }
+        match self.make_logged(create) {
+            Err(Error::Exists) if self.is_called(create.object, create.dir, &create.name)? => Ok(()),
+            done => done.map(drop),
+        }
+    }
+
+    /// The hidden directory for extended attributes of an object.
+    fn replay_xattr_dir(&self, create: &Create) -> Result<()> {
+        let _nodes = self.inner.nodes.write(create.dir);
+        let (object, mut znode) = self.node_for_change(create.dir)?;
+        if znode.xattr == Some(create.object) {
+            return Ok(());
+        }
+        let mut new = fresh(create.mode, [create.uid, create.gid], create.dir, create.crtime);
+        new.flags |= pflags::XATTR;
+        if self.inner.projects {
+            assign_project(&mut new, Some(&znode));
+        }
+        new.generation = create.generation;
+        let salt = self.inner.dataset.host().entropy.u64();
+        let tx = self.begin(Hold::write(2 * crate::fs::NAME_COST))?;
+        let shape = (create.slots, 512);
+        let id = Some(create.object);
+        let dir = new_object(&self.inner.objset, &tx, self.attributes()?, &mut new, id, shape)?;
+        zap::create(&dir, &tx, salt, self.normflags())?;
+        znode.xattr = Some(create.object);
+        znode.ctime = create.crtime;
+        self.store(&object, &tx, &znode)?;
+        self.note_unlogged(&tx);
+        Ok(())
+    }
+
+    fn replay_rename(&self, replay: &Replay<'_>, seq: u64, rename: &Rename) -> Result<()> {
+        let Rename { from_dir, from, to_dir, to, kind } = rename;
+        match kind {
+            RenameKind::Replace => gone_is_fine(self.rename(*from_dir, from, *to_dir, to, Replace::Allowed)),
+            RenameKind::Exchange => self.exchange(*from_dir, from, *to_dir, to),
+            RenameKind::Whiteout(whiteout) => {
+                replay.at(None);
+                if !self.is_called(whiteout.object, *from_dir, from)? {
+                    gone_is_fine(self.rename(*from_dir, from, *to_dir, to, Replace::Allowed))?;
+                }
+                replay.at(Some(seq));
+                self.replay_create(&created_by(whiteout, *from_dir, from))
+            }
+        }
+    }
+
+    fn replay_write(&self, replay: &Replay<'_>, seq: u64, write: &Write) -> Result<()> {
+        let end = write.offset.checked_add(write.length).ok_or(Error::FileTooBig)?;
+        if write.length > zil::BLOCK_MAX as u64 && write.ptr.is_hole() && write.data.is_none() {
+            return Err(Error::damaged(write.object)(Corrupt::new(
+                "length of zeros in a log record",
+                write.length,
+            )));
+        }
+        let (offset, data) = match (&write.data, write.ptr.block()) {
+            (Some(data), _) => (write.offset, data.clone()),
+            (None, None) => (write.offset, vec![0; write.length as usize]),
+            (None, Some(block)) => {
+                let mut data = self.inner.dataset.read_log_data(block)?.to_vec();
+                if write.length > block.lsize {
+                    let what = "length of data that a log record points to";
+                    return Err(Error::damaged(write.object)(Corrupt::new(what, write.length)));
+                }
+                // The whole block was written there, but the file may end within it.
+                let start = if write.length < block.lsize {
+                    write.offset - write.offset % block.lsize
+                } else {
+                    write.offset
+                };
+                let size = self.stat(write.object)?.size.max(end);
+                data.truncate(size.saturating_sub(start).min(block.lsize) as usize);
+                (start, data)
+            }
+        };
+        // A write that takes two transactions is done with the second.
+        let border = (offset / WRITE_STEP + 1) * WRITE_STEP - offset;
+        let (first, second) = data.split_at(data.len().min(border as usize));
+        if !second.is_empty() {
+            replay.at(None);
+            self.write(write.object, offset, first)?;
+            replay.at(Some(seq));
+            return self.write(write.object, offset + first.len() as u64, second);
+        }
+        self.write(write.object, offset, first)
+    }
+
+    fn replay_extend(&self, object: ObjectId, offset: u64, length: u64) -> Result<()> {
+        let end = offset.checked_add(length).ok_or(Error::FileTooBig)?;
+        if self.stat(object)?.size < end { self.truncate(object, end) } else { Ok(()) }
+    }
+
+    fn replay_set_attr(&self, replay: &Replay<'_>, seq: u64, logged: &zil::SetAttr) -> Result<()> {
+        let has = |bit| logged.mask & bit != 0;
+        let mut set = SetAttr {
+            mode: has(mask::MODE).then_some(logged.mode as u32 & 0o7777),
+            uid: has(mask::UID).then_some(logged.uid as u32),
+            gid: has(mask::GID).then_some(logged.gid as u32),
+            atime: has(mask::ATIME).then_some(logged.atime),
+            mtime: has(mask::MTIME).then_some(logged.mtime),
+            ..SetAttr::default()
+        };
+        if let Some(attrs) = &logged.attrs {
+            let stat = self.stat(logged.object)?;
+            let wants = |bit| attrs.wanted[0] & bit != 0;
+            set.crtime = wants(xat::CREATETIME).then_some(attrs.crtime);
+            set.flags = Some(flags_with(stat.flags, attrs));
+            set.projid = wants(xat::PROJID).then(|| projid_of(attrs));
+        }
+        if has(mask::SIZE) {
+            replay.at(None);
+            self.truncate(logged.object, logged.size)?;
+            replay.at(Some(seq));
+        }
+        self.setattr(logged.object, &set)
+    }
+}
+
+/// Bytes that a write puts into one transaction.
+const WRITE_STEP: u64 = crate::file::WRITE_STEP;
+
+/// What takes the place of a name that was moved away for a union mount.
+fn created_by(whiteout: &Whiteout, dir: ObjectId, name: &[u8]) -> Create {
+    Create {
+        kind: CreateKind::File,
+        dir,
+        object: whiteout.object,
+        slots: whiteout.slots,
+        mode: if whiteout.mode == 0 { S_IFCHR } else { whiteout.mode },
+        uid: whiteout.uid,
+        gid: whiteout.gid,
+        generation: whiteout.generation,
+        crtime: whiteout.crtime,
+        rdev: whiteout.rdev,
+        acl: None,
+        attrs: None,
+        domains: Vec::new(),
+        name: name.to_vec(),
+        target: None,
+    }
+}
+
+/// What records say about an object or name that is gone was done before, or does not matter any more.
+fn gone_is_fine(done: Result<()>) -> Result<()> {
+    match done {
+        Err(Error::NotFound) => Ok(()),
+        done => done,
+    }
+}
+
+/// A node's flags with those that an attribute block sets.
+pub(crate) fn flags_with(mut flags: u64, attrs: &Attrs) -> u64 {
+    const PAIRS: [(u32, u64); 15] = [
+        (xat::ARCHIVE, pflags::ARCHIVE),
+        (xat::SYSTEM, pflags::SYSTEM),
+        (xat::READONLY, pflags::READONLY),
+        (xat::HIDDEN, pflags::HIDDEN),
+        (xat::NOUNLINK, pflags::NOUNLINK),
+        (xat::IMMUTABLE, pflags::IMMUTABLE),
+        (xat::APPENDONLY, pflags::APPENDONLY),
+        (xat::NODUMP, pflags::NODUMP),
+        (xat::OPAQUE, pflags::OPAQUE),
+        (xat::AV_QUARANTINED, pflags::AV_QUARANTINED),
+        (xat::AV_MODIFIED, pflags::AV_MODIFIED),
+        (xat::REPARSE, pflags::REPARSE),
+        (xat::OFFLINE, pflags::OFFLINE),
+        (xat::SPARSE, pflags::SPARSE),
+        (xat::PROJINHERIT, pflags::PROJINHERIT),
+    ];
+    for (bit, flag) in PAIRS {
+        if attrs.wanted[0] & bit != 0 {
+            flags = flags & !flag | if attrs.values & u64::from(bit) != 0 { flag } else { 0 };
+        }
+    }
+    flags
+}
+
+/// The project that an attribute block sets.
+pub(crate) fn projid_of(attrs: &Attrs) -> u64 {
+    let mut word = [0; 8];
+    word.copy_from_slice(&attrs.scanstamp[..8]);
+    u64::from_le_bytes(word)
+}
+
+/// A volume's data is its object 1.
+fn replay_volume(dataset: &Arc<Dataset>) -> Result<u64> {
+    const DATA: ObjectId = ObjectId(1);
+    let Some(replay) = dataset.replay() else { return Ok(0) };
+    let mut count = 0;
+    for record in replay.records() {
+        let record = record?;
+        let object = dataset.objset().object(DATA)?;
+        let (offset, data) = match &record.body {
+            Body::Write(Write { offset, data: Some(data), .. }) => (*offset, data.clone()),
+            Body::Write(Write { offset, length, ptr, data: None, .. }) => match ptr.block() {
+                Some(block) if *length <= block.lsize => {
+                    let start = if *length < block.lsize { offset - offset % block.lsize } else { *offset };
+                    (start, dataset.read_log_data(block)?.to_vec())
+                }
+                _ if *length <= zil::BLOCK_MAX as u64 => (*offset, vec![0; *length as usize]),
+                _ => return Err(Error::Unsupported("such a record in the intent log of a volume")),
+            },
+            Body::Truncate { offset, length, .. } => {
+                // Whole blocks become holes; what is left at both ends is small enough to be written.
+                let block = object.block_size();
+                let end = offset.saturating_add(*length);
+                let (first, last) = (offset.div_ceil(block), end / block);
+                if first < last {
+                    let tx = dataset.begin(Hold::free())?;
+                    object.free_blocks(&tx, first, last);
+                }
+                let (head, tail) = if first <= last { (first * block, last * block) } else { (end, end) };
+                let tx = dataset.begin(Hold::write(2 * block))?;
+                object.write(&tx, *offset, &vec![0; (head - offset) as usize])?;
+                object.write(&tx, tail, &vec![0; (end - tail) as usize])?;
+                (0, Vec::new())
+            }
+            _ => return Err(Error::Unsupported("such a record in the intent log of a volume")),
+        };
+        replay.at(Some(record.seq));
+        let tx = dataset.begin(Hold::write(data.len() as u64))?;
+        if !data.is_empty() {
+            object.write(&tx, offset, &data)?;
+        }
+        dataset.note_unlogged(&tx);
+        count += 1;
+    }
+    replay.finish()?;
+    Ok(count)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_attribute_block_changes_the_flags_it_names() {
+        let attrs = Attrs {
+            wanted: [xat::READONLY | xat::HIDDEN, 0, 0],
+            values: xat::HIDDEN.into(),
+            scanstamp: [5; 32],
+            ..Attrs::default()
+        };
+        assert_eq!(flags_with(pflags::READONLY | pflags::ARCHIVE, &attrs), pflags::HIDDEN | pflags::ARCHIVE);
+        assert_eq!(projid_of(&attrs), 0x0505_0505_0505_0505);
+    }
+}
