@@ -605,6 +605,13 @@ impl Objset {
         !self.shared.lock_dirty().is_empty()
     }
 
+    /// Forgets which objects are dirty: their changes will never be synced. Objects and that list hold one another,
+    /// and with them the devices.
+    pub fn give_up(&self) {
+        let dirty = std::mem::take(&mut *self.shared.lock_dirty());
+        drop(dirty);
+    }
+
     /// How many changes were made since the objset was opened: tells whether a job that failed left any.
     #[must_use]
     pub fn changes(&self) -> u64 {

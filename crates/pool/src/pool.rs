@@ -367,7 +367,8 @@ impl Pool {
             tracing::error!("the sync thread panicked");
         }
         // Changes that were never synced are given up; datasets kept for them would keep the devices locked.
-        drop(self.inner.take_dirty());
+        self.inner.take_dirty().iter().for_each(|dataset| dataset.objset().give_up());
+        self.inner.mos.objset.give_up();
         let logged = std::mem::take(&mut *self.inner.logged());
         drop(logged);
     }

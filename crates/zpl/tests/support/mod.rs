@@ -35,11 +35,17 @@ pub struct Bed {
     pool: Option<Pool>,
     pub fs: Option<Filesystem>,
     seed: u64,
+    stepwise: bool,
 }
 
 impl Bed {
     pub fn new(seed: u64, properties: &[(&str, u64)], casesensitivity: u64, normalization: u64) -> Bed {
         Bed::sized(512 << 20, seed, properties, casesensitivity, normalization)
+    }
+
+    /// One whose pool syncs only when it is asked to.
+    pub fn stepwise(seed: u64, properties: &[(&str, u64)]) -> Bed {
+        Bed::made(256 << 20, seed, properties, (0, 0), true)
     }
 
     pub fn sized(
@@ -49,10 +55,20 @@ impl Bed {
         casesensitivity: u64,
         normalization: u64,
     ) -> Bed {
+        Bed::made(size, seed, properties, (casesensitivity, normalization), false)
+    }
+
+    fn made(
+        size: u64,
+        seed: u64,
+        properties: &[(&str, u64)],
+        (casesensitivity, normalization): (u64, u64),
+        stepwise: bool,
+    ) -> Bed {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("disk");
         std::fs::File::create(&path).unwrap().set_len(size).unwrap();
-        let options = options(seed);
+        let options = Options { stepwise, ..options(seed) };
         let host = options.host.clone();
         let spec = CreateSpec {
             name: "tank".into(),
@@ -73,7 +89,7 @@ impl Bed {
         let new = new_filesystem(&host, casesensitivity, normalization);
         pool.create_filesystem("tank/fs", local, new, zpl::initialiser()).unwrap();
         let fs = Filesystem::open(pool.open("tank/fs").unwrap()).unwrap();
-        Bed { folder, pool: Some(pool), fs: Some(fs), seed }
+        Bed { folder, pool: Some(pool), fs: Some(fs), seed, stepwise }
     }
 
     pub fn path(&self) -> PathBuf {
@@ -82,6 +98,26 @@ impl Bed {
 
     pub fn fs(&self) -> &Filesystem {
         self.fs.as_ref().unwrap()
+    }
+
+    pub fn pool(&self) -> &Pool {
+        self.pool.as_ref().unwrap()
+    }
+
+    /// Every block is where it should be, and accounted for.
+    pub fn expect_clean(&self) {
+        let mut findings = Vec::new();
+        pool::check::check(self.pool(), &mut |finding| findings.push(finding.to_string())).unwrap();
+        assert!(findings.is_empty(), "{findings:#?}");
+    }
+
+    /// The same of the image as a crash left it, without replaying anything.
+    pub fn expect_clean_as_left(&self) {
+        let options = Options { read_only: true, ..options(self.seed) };
+        let pool = Pool::import_disks(vec![disk(&self.path(), false)], options).unwrap();
+        let mut findings = Vec::new();
+        pool::check::check(&pool, &mut |finding| findings.push(finding.to_string())).unwrap();
+        assert!(findings.is_empty(), "{findings:#?}");
     }
 
     /// Exports the pool; the image is closed.
@@ -98,7 +134,8 @@ impl Bed {
 
     pub fn reopen(&mut self) {
         self.seed += 1;
-        let pool = Pool::import_disks(vec![disk(&self.path(), true)], options(self.seed)).unwrap();
+        let options = Options { stepwise: self.stepwise, ..options(self.seed) };
+        let pool = Pool::import_disks(vec![disk(&self.path(), true)], options).unwrap();
         self.fs = Some(Filesystem::open(pool.open("tank/fs").unwrap()).unwrap());
         self.pool = Some(pool);
     }

@@ -1,0 +1,276 @@
+//! What `fsync` promises: one story each, with a crash at its end.
+
+mod support;
+
+use format::ObjectId;
+use support::Bed;
+use zpl::{Error, FileKind, Filesystem, NewNode, Replace, SetAttr, Time, Times, XattrMode};
+
+fn file() -> NewNode {
+    NewNode::new(FileKind::Regular, 0o644)
+}
+
+fn directory() -> NewNode {
+    NewNode::new(FileKind::Directory, 0o755)
+}
+
+/// A file system whose log is in use, with nothing unsynced.
+fn logged(seed: u64) -> Bed {
+    let bed = Bed::stepwise(seed, &[]);
+    bed.fs().fsync(bed.fs().root()).unwrap();
+    bed
+}
+
+fn id_of(fs: &Filesystem, path: &str) -> ObjectId {
+    fs.resolve(path.as_bytes(), false).unwrap_or_else(|error| panic!("{path}: {error}"))
+}
+
+fn content(fs: &Filesystem, path: &str) -> Vec<u8> {
+    fs.read_all(id_of(fs, path), 64 << 20).unwrap()
+}
+
+/// Crashes, looks at what is left, replays, and looks again.
+fn crash_and_return(bed: &mut Bed) {
+    bed.crash();
+    bed.expect_clean_as_left();
+    bed.expect_zdb_pleased(&["--allow-unclean"]);
+    bed.reopen();
+    bed.expect_sound();
+    bed.expect_clean();
+}
+
+fn end(mut bed: Bed) {
+    bed.close();
+    bed.expect_zdb_pleased(&[]);
+}
+
+#[test]
+fn what_was_synced_by_fsync_survives_a_crash_and_the_rest_is_lost() {
+    let mut bed = logged(1);
+    let (fs, root) = (bed.fs().clone(), bed.fs().root());
+    let txg = bed.pool().info().txg;
+    let id = fs.create(root, b"kept", &file()).unwrap();
+    fs.write(id, 0, b"safe").unwrap();
+    fs.fsync(id).unwrap();
+    fs.write(id, 4, b" and lost").unwrap();
+    fs.create(root, b"lost", &file()).unwrap();
+    assert_eq!(bed.pool().info().txg, txg, "fsync needs no sync of the pool");
+    drop(fs);
+    crash_and_return(&mut bed);
+    assert_eq!(content(bed.fs(), "/kept"), b"safe");
+    assert!(bed.fs().resolve(b"/lost", false).is_err());
+    end(bed);
+}
+
+/// One of every operation.
+fn work(fs: &Filesystem) {
+    let root = fs.root();
+    let dir = fs.create(root, b"dir", &directory()).unwrap();
+    let a = fs.create_with(dir, b"a", &file(), vec![7; 1000]).unwrap();
+    fs.write(a, 500, &vec![8; 300_000]).unwrap();
+    fs.link(a, root, b"hard").unwrap();
+    fs.symlink(dir, b"soft", &NewNode::new(FileKind::Symlink, 0o777), b"a").unwrap();
+    let times = Times {
+        atime: Time { secs: 5, nanos: 6 },
+        mtime: Time { secs: 7, nanos: 8 },
+        ctime: None,
+        crtime: None,
+    };
+    let mut null = NewNode::new(FileKind::CharDevice, 0o666);
+    null.rdev = format::znode::rdev::to_user(1, 3);
+    null.times = Some(times);
+    fs.create(dir, b"null", &null).unwrap();
+    for name in [b"gone", b"from"] {
+        fs.create_with(root, name, &file(), name.to_vec()).unwrap();
+    }
+    fs.create_with(root, b"to", &file(), b"replaced".to_vec()).unwrap();
+    fs.unlink(root, b"gone").unwrap();
+    fs.rename(root, b"from", root, b"to", Replace::Allowed).unwrap();
+    let moved = fs.create(root, b"moved", &directory()).unwrap();
+    fs.rename(root, b"moved", dir, b"inner", Replace::Allowed).unwrap();
+    fs.create(moved, b"empty", &directory()).unwrap();
+    fs.rmdir(moved, b"empty").unwrap();
+    let cut = fs.create_with(root, b"cut", &file(), vec![1; 100_000]).unwrap();
+    fs.truncate(cut, 5000).unwrap();
+    fs.truncate(cut, 1 << 20).unwrap();
+    fs.punch(cut, 1000, 1000).unwrap();
+    let set = SetAttr {
+        mode: Some(0o600),
+        uid: Some(5),
+        gid: Some(6),
+        mtime: Some(times.mtime),
+        ..SetAttr::default()
+    };
+    fs.setattr(a, &set).unwrap();
+}
+
+fn expect_work(fs: &Filesystem) {
+    let mut a = vec![7; 500];
+    a.extend(vec![8; 300_000]);
+    assert_eq!(content(fs, "/dir/a"), a);
+    let stat = fs.stat(id_of(fs, "/hard")).unwrap();
+    assert_eq!((stat.nlink, stat.mode, stat.uid, stat.gid, stat.mtime.secs), (2, 0o600, 5, 6, 7));
+    assert_eq!(fs.readlink(id_of(fs, "/dir/soft")).unwrap(), b"a");
+    let null = fs.stat(id_of(fs, "/dir/null")).unwrap();
+    assert_eq!((null.rdev, null.mode, null.mtime.secs), (format::znode::rdev::to_user(1, 3), 0o666, 7));
+    assert!(matches!(fs.resolve(b"/gone", false), Err(Error::NotFound)));
+    assert!(matches!(fs.resolve(b"/from", false), Err(Error::NotFound)));
+    assert_eq!(content(fs, "/to"), b"from");
+    assert_eq!(fs.stat(id_of(fs, "/dir/inner")).unwrap().nlink, 2);
+    let mut cut = vec![1; 5000];
+    cut[1000..2000].fill(0);
+    cut.resize(1 << 20, 0);
+    assert_eq!(content(fs, "/cut"), cut);
+}
+
+#[test]
+fn every_operation_is_replayed() {
+    let mut bed = logged(2);
+    work(bed.fs());
+    let txg = bed.pool().info().txg;
+    bed.fs().commit_all().unwrap();
+    assert_eq!(bed.pool().info().txg, txg);
+    crash_and_return(&mut bed);
+    expect_work(bed.fs());
+    end(bed);
+}
+
+#[test]
+fn sync_always_makes_each_change_safe() {
+    let mut bed = Bed::stepwise(3, &[("sync", 1)]);
+    bed.fs().fsync(bed.fs().root()).unwrap();
+    let txg = bed.pool().info().txg;
+    work(bed.fs());
+    assert_eq!(bed.pool().info().txg, txg);
+    crash_and_return(&mut bed);
+    expect_work(bed.fs());
+    end(bed);
+}
+
+#[test]
+fn sync_disabled_makes_nothing_safe() {
+    let mut bed = Bed::stepwise(4, &[("sync", 2)]);
+    let (fs, root) = (bed.fs().clone(), bed.fs().root());
+    let id = fs.create(root, b"a", &file()).unwrap();
+    fs.fsync(id).unwrap();
+    drop(fs);
+    crash_and_return(&mut bed);
+    assert!(bed.fs().resolve(b"/a", false).is_err());
+    end(bed);
+}
+
+#[test]
+fn what_has_no_record_is_made_safe_by_a_sync() {
+    let mut bed = logged(5);
+    let (fs, root) = (bed.fs().clone(), bed.fs().root());
+    let id = fs.create(root, b"a", &file()).unwrap();
+    fs.xattr_set(id, b"user.k", b"value", XattrMode::Either).unwrap();
+    fs.fsync(id).unwrap();
+    drop(fs);
+    crash_and_return(&mut bed);
+    let id = id_of(bed.fs(), "/a");
+    assert_eq!(bed.fs().xattr_get(id, b"user.k").unwrap().as_deref(), Some(&b"value"[..]));
+    end(bed);
+}
+
+#[test]
+fn a_file_replaced_by_rename_has_its_new_content() {
+    let mut bed = logged(6);
+    let (fs, root) = (bed.fs().clone(), bed.fs().root());
+    fs.create_with(root, b"a", &file(), b"old".to_vec()).unwrap();
+    let new = fs.create(root, b"new", &file()).unwrap();
+    let other = fs.create(root, b"other", &file()).unwrap();
+    fs.write(new, 0, b"new").unwrap();
+    fs.write(other, 0, b"nobody asked").unwrap();
+    fs.rename(root, b"new", root, b"a", Replace::Allowed).unwrap();
+    fs.fsync(root).unwrap();
+    drop(fs);
+    crash_and_return(&mut bed);
+    assert_eq!(content(bed.fs(), "/a"), b"new");
+    assert_eq!(content(bed.fs(), "/other"), b"", "its data was not asked for");
+    end(bed);
+}
+
+#[test]
+fn logs_shrink_with_every_sync_and_leave_nothing_behind() {
+    let mut bed = logged(7);
+    let fs = bed.fs().clone();
+    let id = fs.create(fs.root(), b"a", &file()).unwrap();
+    for round in 0..40u64 {
+        fs.write(id, round * 10_000, &vec![round as u8; 10_000]).unwrap();
+        fs.fsync(id).unwrap();
+        if round % 7 == 3 {
+            bed.pool().sync().unwrap();
+        }
+        if round % 16 == 9 {
+            bed.expect_clean();
+        }
+    }
+    let expected: Vec<u8> = (0..40).flat_map(|round| vec![round as u8; 10_000]).collect();
+    drop(fs);
+    crash_and_return(&mut bed);
+    assert_eq!(content(bed.fs(), "/a"), expected);
+    // Nobody asked since: the log is gone.
+    bed.expect_clean();
+    end(bed);
+}
+
+#[test]
+fn many_askers_are_served_together() {
+    let mut bed = Bed::new(8, &[], 0, 0);
+    let fs = bed.fs().clone();
+    fs.fsync(fs.root()).unwrap();
+    std::thread::scope(|scope| {
+        for thread in 0..6u8 {
+            let fs = &fs;
+            scope.spawn(move || {
+                let name = format!("file{thread}");
+                let id = fs.create(fs.root(), name.as_bytes(), &file()).unwrap();
+                for round in 0..30u64 {
+                    fs.write(id, round * 5000, &vec![thread; 5000]).unwrap();
+                    fs.fsync(id).unwrap();
+                }
+            });
+        }
+    });
+    drop(fs);
+    crash_and_return(&mut bed);
+    for thread in 0..6u8 {
+        assert_eq!(content(bed.fs(), &format!("/file{thread}")), vec![thread; 150_000]);
+    }
+    end(bed);
+}
+
+#[test]
+fn more_changes_than_are_kept_are_made_safe_by_a_sync() {
+    let mut bed = logged(9);
+    let fs = bed.fs().clone();
+    let id = fs.create(fs.root(), b"a", &file()).unwrap();
+    for round in 0..70_000u64 {
+        fs.write(id, round % 1000, &[round as u8]).unwrap();
+    }
+    fs.fsync(id).unwrap();
+    let expected = content(&fs, "/a");
+    drop(fs);
+    crash_and_return(&mut bed);
+    assert_eq!(content(bed.fs(), "/a"), expected);
+    end(bed);
+}
+
+#[test]
+fn a_removed_file_and_a_new_one_in_its_place_are_replayed() {
+    let mut bed = logged(10);
+    let (fs, root) = (bed.fs().clone(), bed.fs().root());
+    let first = fs.create_with(root, b"a", &file(), b"one".to_vec()).unwrap();
+    fs.commit_all().unwrap();
+    fs.open_handle(first).unwrap();
+    fs.unlink(root, b"a").unwrap();
+    fs.write(first, 0, b"into the void").unwrap();
+    fs.fsync(first).unwrap();
+    fs.create_with(root, b"a", &file(), b"two".to_vec()).unwrap();
+    fs.commit_all().unwrap();
+    drop(fs);
+    crash_and_return(&mut bed);
+    assert_eq!(content(bed.fs(), "/a"), b"two");
+    end(bed);
+}
