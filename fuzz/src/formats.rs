@@ -13,7 +13,7 @@ use format::space_map::{self, Layout, Writer};
 use format::stream;
 use format::zap::{self, Key, Leaf, Position, Value, fat, leaf, micro};
 use format::znode::{Dirent, LegacyZnode, Znode, rdev};
-use format::{BlockPtr, ByteOrder, Dnode, NvList, ObjectType, Objset, Uberblock, bpobj, label, swap};
+use format::{BlockPtr, ByteOrder, ChecksumKind, Dnode, NvList, ObjectType, Objset, Uberblock, bpobj, label, swap, zil};
 
 /// The byte order an input asks for, and the rest of the input.
 fn ordered(data: &[u8]) -> (ByteOrder, &[u8]) {
@@ -136,6 +136,33 @@ pub fn space_map_header(data: &[u8]) {
     if let Ok(header) = space_map::Header::decode(raw, order) {
         assert_eq!(space_map::Header::decode(&header.encode(), ByteOrder::Little), Ok(header));
     }
+}
+
+/// The records of a log block, and the block itself: its chain header, and whether it is what was sealed.
+pub fn zil(data: &[u8]) {
+    let (order, raw) = ordered(data);
+    for record in zil::records(raw, 0..raw.len(), order).map_while(Result::ok) {
+        let again = zil::Record::decode(&record.encode(order), order).map(|(record, _)| record);
+        assert_eq!(again, Ok(record));
+    }
+    let mut block = raw[..raw.len().min(zil::BLOCK_MAX)].to_vec();
+    block.resize(zil::written(block.len().max(1)), 0);
+    for kind in [ChecksumKind::Zilog, ChecksumKind::Zilog2] {
+        let _ = codec::zilog::verify(&block, kind, [1, 2, 3, 4], false);
+        if let Ok((chain, range)) = zil::Chain::decode(&block, kind, order) {
+            zil::records(&block, range, order).map_while(Result::ok).for_each(drop);
+            let mut again = vec![0; zil::BLOCK_MIN];
+            chain.encode(&mut again, order);
+            assert_eq!(again[..0x90], chained(&chain, order)[..0x90]);
+        }
+    }
+}
+
+/// The chain header alone.
+fn chained(chain: &zil::Chain, order: ByteOrder) -> Vec<u8> {
+    let mut raw = vec![0xff; zil::CHAIN_SIZE];
+    chain.encode(&mut raw, order);
+    raw
 }
 
 pub fn bpobj(data: &[u8]) {

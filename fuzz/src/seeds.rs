@@ -65,6 +65,7 @@ impl Seeds {
                 self.keep(target, label[..len].to_vec());
             }
         }
+        self.keep_log_blocks(image);
         let word = |at: usize| ByteOrder::Little.u64(image, at);
         let newest = UBERBLOCKS
             .step_by(1 << 10)
@@ -80,6 +81,17 @@ impl Seeds {
     pub fn add_stream(&mut self, stream: &[u8]) {
         for len in [4 << 10, 32 << 10, LONGEST - 1] {
             self.keep_little("stream", &stream[..stream.len().min(len)]);
+        }
+    }
+
+    /// Log blocks lie wherever there was room: every unit of the image that begins like one.
+    fn keep_log_blocks(&mut self, image: &[u8]) {
+        const MAGIC: u64 = 0x0210_da7a_b10c_7a11;
+        for block in image[DATA_START as usize..].chunks_exact(format::zil::BLOCK_MIN) {
+            if ByteOrder::Little.u64(block, format::zil::TRAILER_AT) == MAGIC {
+                self.keep_little("zil", block);
+                self.keep_little("zil", &block[format::zil::CHAIN_SIZE..]);
+            }
         }
     }
 

@@ -53,7 +53,7 @@ impl Noise {
 fn golden() -> seeds::Seeds {
     let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("../fixtures/golden");
     let mut seeds = seeds::Seeds::default();
-    for image in ["gashift9.0.img.zst", "gcomp.0.img.zst"] {
+    for image in ["gashift9.0.img.zst", "gcomp.0.img.zst", "gzil.0.img.zst"] {
         let file = fs::File::open(dir.join(image)).expect("golden pools are part of the repository");
         seeds.add_image(&zstd::decode_all(file).expect("golden images are sound"));
     }

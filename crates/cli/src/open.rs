@@ -77,9 +77,10 @@ impl From<NotOpen> for Failure {
             }
             NotOpen::Config(error) => Failure::refused(format!("bad configuration: {error}")),
             NotOpen::Ambiguous(name) => Action::Open(name).failed(&error).hint("name one image with -d"),
-            NotOpen::Missing(name) | NotOpen::Unavailable(name) | NotOpen::Failed { name, .. } => {
-                Action::Open(name).failed(&error)
-            }
+            NotOpen::Missing(name)
+            | NotOpen::Unavailable(name)
+            | NotOpen::Failed { name, .. }
+            | NotOpen::Log { name, .. } => Action::Open(name).failed(&error),
         }
     }
 }
@@ -231,7 +232,12 @@ pub fn open(usable: Usable, intent: Intent) -> Result<Session, NotOpen> {
         ..configured
     };
     match Pool::import(&found, options) {
-        Ok(pool) => Ok(Session { pool, known, devices: found.devices }),
+        Ok(pool) => {
+            // What a crash left in the intent logs comes first. A log that cannot be replayed keeps its own dataset from
+            // being changed, and whoever opens that is told why; it is no reason to refuse the others.
+            let _ = zpl::replay_logs(&pool);
+            Ok(Session { pool, known, devices: found.devices })
+        }
         Err(source) => Err(NotOpen::Failed { name, source }),
     }
 }

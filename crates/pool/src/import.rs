@@ -246,7 +246,10 @@ impl Pool {
         if inner.read_only.is_none() {
             match claim_logs(&inner, &mut allocator, &table, &logs, synced) {
                 Ok(found) => left = found,
-                Err(Error::Unsupported(why)) => inner.read_only = Some(format!("not supported: {why}")),
+                Err(Error::Unsupported(why)) => {
+                    inner.refused = Some(format!("{why}, which is not supported"));
+                    inner.read_only.clone_from(&inner.refused);
+                }
                 Err(error) => return Err(error),
             }
         }

@@ -93,6 +93,20 @@ impl Machine {
         Ok((script, pool))
     }
 
+    /// What a check finds wrong with the pool as a crash left it.
+    ///
+    /// # Errors
+    /// What import or check say.
+    pub(crate) fn check_as_left(&self, disks: Vec<ScriptedDisk>, seed: u64) -> Result<Vec<String>, String> {
+        let disks = disks.into_iter().map(|disk| Arc::new(disk) as Arc<dyn Disk>).collect();
+        let options = Options { read_only: true, ..self.options(seed) };
+        let pool = Pool::import_disks(disks, options).map_err(|e| format!("import for reading: {e}"))?;
+        let mut found = Vec::new();
+        pool::check::check(&pool, &mut |finding| found.push(finding.to_string()))
+            .map_err(|e| e.to_string())?;
+        Ok(found)
+    }
+
     /// Opens the pool on some disks, and its file system.
     ///
     /// # Errors

@@ -24,8 +24,17 @@ pub struct Mark {
     pub done: usize,
     /// What was synced.
     pub tree: Arc<Tree>,
+    /// It was made safe by the intent log: files written since the last sync get the time of their replay.
+    pub logged: bool,
     /// The same as a model.
     pub(crate) model: Model,
+}
+
+impl Mark {
+    /// Whether `found` is what this mark promises.
+    pub(crate) fn allows(&self, found: &Tree) -> bool {
+        *self.tree == *found || self.logged && self.tree.without_times() == found.without_times()
+    }
 }
 
 /// The states that may be found after a cut: the last one that was synced before, and the one being synced.
@@ -160,7 +169,7 @@ impl Story {
 
     fn mark(&mut self, began: usize) {
         let (done, model) = (self.script.op_count(), self.model.clone());
-        self.marks.push(Mark { began, done, tree: Arc::new(model.tree()), model });
+        self.marks.push(Mark { began, done, tree: Arc::new(model.tree()), logged: false, model });
     }
 
     fn place<'a>(&self, path: &'a str) -> (ObjectId, &'a [u8]) {
@@ -330,6 +339,15 @@ impl Story {
         done
     }
 
+    /// Makes everything so far safe without a sync: through the intent log.
+    pub fn commit(&mut self) -> &mut Story {
+        let began = self.script.op_count();
+        self.fs().commit_all().unwrap_or_else(|e| self.fail("commit", e));
+        self.mark(began);
+        self.marks.last_mut().expect("it was just made").logged = true;
+        self
+    }
+
     /// Lets go of the pool without syncing.
     pub fn shut_down(&mut self) -> &mut Story {
         self.fs = None;
@@ -380,13 +398,13 @@ impl Story {
         self.shut_down();
         if let Some(began) = self.failed.take() {
             let (done, model) = (usize::MAX, self.model.clone());
-            self.marks.push(Mark { began, done, tree: Arc::new(model.tree()), model });
+            self.marks.push(Mark { began, done, tree: Arc::new(model.tree()), logged: false, model });
         }
         self.script = self.script.image_after(cut, policy, self.seed + self.boots);
         self.reboot();
         let found = Tree::read(self.fs()).unwrap_or_else(|e| self.fail("after the power cut", e));
         let allowed = allowed(&self.marks, cut);
-        let Some(mark) = allowed.iter().find(|mark| *mark.tree == found) else {
+        let Some(mark) = allowed.iter().find(|mark| mark.allows(&found)) else {
             let differences: Vec<_> = allowed.iter().map(|mark| found.differences(&mark.tree)).collect();
             self.fail(
                 format_args!("cut before operation {cut}, {policy:?}"),

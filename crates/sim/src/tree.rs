@@ -108,6 +108,17 @@ impl Tree {
         Ok(Tree(tree.into_iter().map(name).collect()))
     }
 
+    /// The same without the times of changes.
+    pub(crate) fn without_times(&self) -> Tree {
+        let mut tree = self.clone();
+        for entry in tree.0.values_mut() {
+            if let What::File(_, time) = &mut entry.what {
+                *time = Time { secs: 0, nanos: 0 };
+            }
+        }
+        tree
+    }
+
     /// Some of the paths on which two trees differ, with what each says.
     #[must_use]
     pub fn differences(&self, other: &Tree) -> Vec<String> {

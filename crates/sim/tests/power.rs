@@ -191,3 +191,41 @@ fn power_cut_while_blocks_are_written_in_pieces_leaves_a_synced_state() {
         zdb::expect_pleased_once(&mut story, seed == 1);
     }
 }
+
+/// Small changes, each made safe by the intent log, with a sync now and then. No batch is longer than a log block.
+fn logged_story(story: &mut Story) {
+    story.write("/hello", "old").commit();
+    story.forget();
+    story.mkdir("/d").write("/d/a", vec![7; 900]).commit();
+    story.write_at("/d/a", 500, vec![9; 1000]).commit();
+    story.link("/d/a", "/d/a2").symlink("/s", "d/a").chmod("/hello", 0o600).commit();
+    story.write("/hello.new", "new").rename("/hello.new", "/hello").commit();
+    story.sync();
+    story.unlink("/d/a2").truncate("/d/a", 700).commit();
+    story.rename("/d", "/e").mkdir("/d").commit();
+    story.write("/lost", "nobody asks");
+    story.sync();
+    story.rmdir("/d").unlink("/e/a").write("/last", vec![3; 1500]).commit();
+}
+
+#[test]
+fn power_cut_between_commits_loses_nothing_that_was_committed() {
+    for seed in seeds(1) {
+        let mut story = Story::seeded(seed);
+        logged_story(&mut story);
+        let test = "power_cut_between_commits_loses_nothing_that_was_committed";
+        println!("{} cuts", Cuts::of(&story, "power", test).run());
+    }
+}
+
+#[test]
+fn power_cut_during_a_replay_loses_nothing_that_was_committed() {
+    for seed in seeds(1) {
+        let mut story = Story::seeded(seed);
+        logged_story(&mut story);
+        let first = story.script().op_count();
+        story.reboot().expect_clean();
+        let test = "power_cut_during_a_replay_loses_nothing_that_was_committed";
+        println!("{} cuts", Cuts::of(&story, "power", test).from_operation(first).run());
+    }
+}

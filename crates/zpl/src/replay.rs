@@ -25,15 +25,18 @@ use crate::{Error, Filesystem, Replace, Result, SetAttr, XattrMode};
 /// had. To be called after an import for writing.
 ///
 /// # Errors
-/// A record cannot be replayed: the log stays, its dataset is not changed before it is, and the others were not
-/// looked at.
+/// The first record that cannot be replayed: its log stays, and its dataset cannot be changed before. All others were
+/// replayed.
 pub fn replay_logs(pool: &Pool) -> Result<Vec<(String, u64)>> {
     let mut done = Vec::new();
+    let mut failed = Ok(());
     for name in pool.logs_to_replay() {
-        let records = replay_log(&pool.open(&name)?)?;
-        done.push((name, records));
+        match pool.open(&name).map_err(Error::from).and_then(|dataset| replay_log(&dataset)) {
+            Ok(records) => done.push((name, records)),
+            Err(error) => failed = failed.and(Err(error)),
+        }
     }
-    Ok(done)
+    failed.map(|()| done)
 }
 
 /// Replays the intent log of one dataset, if a crash left one; gives the number of records.

@@ -272,6 +272,10 @@ fn import_one(call: &Call, found: &Found, new_name: Option<&str>, wanted: &Wante
         ..Options::default()
     };
     let pool = Pool::import(found, options).map_err(|error| action.failed(error))?;
+    // A log that cannot be replayed stays; what it belongs to says so when it is used.
+    if let Err(error) = zpl::replay_logs(&pool) {
+        return Err(action.failed(format!("cannot replay an intent log: {error}")));
+    }
     let guid = pool.guid();
     if pool.read_only().is_none() {
         pool.set_command(&call.line);

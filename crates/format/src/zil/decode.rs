@@ -275,7 +275,7 @@ impl<'a> Reader<'a> {
             ptr: self.ptr()?,
             data: None,
         };
-        if self.raw.len() > WRITE_HEADER {
+        if self.raw.len() > WRITE_HEADER && write.length > 0 {
             write.data = Some(self.bytes(write.length)?.to_vec());
         }
         Ok(write)

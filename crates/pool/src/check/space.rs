@@ -58,7 +58,9 @@ pub(super) fn claim_logs(inner: &Inner, claims: &mut Claims, report: &mut dyn Fn
         if info.phys.bp.is_hole() {
             continue;
         }
-        let objset = Objset::open(inner.storage.clone(), inner.budget.clone(), info.phys.bp)?;
+        // What cannot be read was reported by the walk.
+        let opened = Objset::open(inner.storage.clone(), inner.budget.clone(), info.phys.bp);
+        let Ok(objset) = opened else { continue };
         let blocks = zil::chain::allocated(&inner.storage, info.id, &objset.zil_header(), synced)?;
         for dva in blocks.iter().flat_map(|block| block.copies().collect::<Vec<_>>()) {
             if !claims.claim(dva) {

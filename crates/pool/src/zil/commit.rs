@@ -81,15 +81,20 @@ impl Dataset {
 
     /// From now on changes are noted. Those made before are safe with the sync that the caller waits for.
     fn start_noting(self: &Arc<Self>) {
-        self.list_logged();
         self.log.mode.store(NOTING, Ordering::Release);
         // Who did not see that holds this txg, or an earlier one.
         let open = self.pool.groups.lock().open;
-        let mut state = self.log.lock();
-        if matches!(state.phase, Phase::Off) {
-            let durable = state.durable;
-            *state = State { phase: Phase::Starting, unnoted: open, durable, ..State::default() };
+        {
+            let mut state = self.log.lock();
+            if !matches!(state.phase, Phase::Off) {
+                return;
+            }
+            // What was noted since is kept.
+            state.phase = Phase::Starting;
+            state.unnoted = state.unnoted.max(open);
         }
+        // Not before: a log that is off is taken from the list.
+        self.list_logged();
     }
 }
 

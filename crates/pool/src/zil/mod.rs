@@ -138,9 +138,6 @@ impl Log {
         let mut state = self.lock();
         state.durable = txg;
         state.notes.retain(|itx| itx.txg > txg);
-        if matches!(state.phase, Phase::Off) {
-            state.notes.clear();
-        }
         self.changed.notify_all();
     }
 

@@ -103,7 +103,11 @@ pub(crate) fn scan(inner: &Inner, synced: Txg) -> Result<Vec<Found>> {
         if info.phys.bp.is_hole() {
             continue;
         }
-        let objset = Objset::open(inner.storage.clone(), inner.budget.clone(), info.phys.bp)?;
+        // One that cannot be read cannot be opened, whatever its log says.
+        let Ok(objset) = Objset::open(inner.storage.clone(), inner.budget.clone(), info.phys.bp) else {
+            tracing::warn!(dataset = info.name, "its root cannot be read, nor its intent log");
+            continue;
+        };
         let header = objset.zil_header();
         if header.log.block().is_some() {
             found.extend(examine(inner, &info.name, info.id, header, synced)?);

@@ -49,6 +49,7 @@ impl Log {
         let Some(first) = state.chain.front().map(|link| link.block) else {
             self.mode.store(OFF, Ordering::Release);
             state.phase = Phase::Off;
+            state.notes.clear();
             return (BlockPtr::HOLE, freed);
         };
         (BlockPtr::Block(first), freed)
