@@ -247,7 +247,7 @@ impl Pool {
             match claim_logs(&inner, &mut allocator, &table, &logs, synced) {
                 Ok(found) => left = found,
                 Err(Error::Unsupported(why)) => {
-                    inner.refused = Some(format!("{why}, which is not supported"));
+                    inner.refused = Some(why);
                     inner.read_only.clone_from(&inner.refused);
                 }
                 Err(error) => return Err(error),

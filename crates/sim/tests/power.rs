@@ -224,7 +224,8 @@ fn power_cut_during_a_replay_loses_nothing_that_was_committed() {
         let mut story = Story::seeded(seed);
         logged_story(&mut story);
         let first = story.script().op_count();
-        story.reboot().expect_clean();
+        story.reboot();
+        story.pool().sync().unwrap();
         let test = "power_cut_during_a_replay_loses_nothing_that_was_committed";
         println!("{} cuts", Cuts::of(&story, "power", test).from_operation(first).run());
     }
