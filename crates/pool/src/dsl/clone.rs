@@ -125,9 +125,10 @@ impl Syncing<'_> {
             return Err(Error::NotNewest(full));
         }
         self.let_go_of(id, fs)?;
+        self.free_log_of(id, &head.bp)?;
         if head.prev_snap_txg == self.txg {
             // Taken in this very txg: nothing came after.
-            return Ok(());
+            return self.forget_log(id, dir_id, fs);
         }
         let mut snap = mos.dataset(snap_id)?;
         let dead = deadlist::header(mos, head.deadlist)?;

@@ -2,7 +2,7 @@
 //!
 //! Source: docs/format/06-mos-dsl.md §9.4.
 
-use dmu::{Objset, zap};
+use dmu::zap;
 use format::blkptr::{BlockPtr, SIZE as PTR};
 use format::dnode::Dnode;
 use format::features;
@@ -43,10 +43,7 @@ impl Syncing<'_> {
         if dir.used_breakdown.refrsrv > 0 {
             self.set_property(dir_id, "refreservation", None)?;
         }
-        if !phys.bp.is_hole() {
-            let objset = Objset::open(self.inner.storage.clone(), self.inner.budget.clone(), phys.bp)?;
-            self.free_log(id, &objset.zil_header())?;
-        }
+        self.free_log_of(id, &phys.bp)?;
         self.free_blocks_of(&phys.bp, phys.prev_snap_txg)?;
         self.forget_clone(&dir, id, phys.prev_snap)?;
         self.unmark_dataset(id)?;

@@ -204,8 +204,9 @@ impl Syncing<'_> {
     pub(crate) fn let_go_of(&mut self, id: ObjectId, name: &str) -> Result<()> {
         let open = self.inner.datasets().get(&id).and_then(std::sync::Weak::upgrade);
         if let Some(dataset) = open {
-            // The table's own handle is the one just made; any other is a user.
-            if std::sync::Arc::strong_count(&dataset) > 1 {
+            // One handle is the one just made, one may be that of its log; any other is a user.
+            let own = 1 + usize::from(self.inner.logged().contains_key(&id));
+            if std::sync::Arc::strong_count(&dataset) > own {
                 return Err(Error::DatasetBusy(name.to_owned()));
             }
             dataset.destroyed.store(true, std::sync::atomic::Ordering::Release);

@@ -7,7 +7,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use dmu::Frozen;
+use dmu::{Frozen, Objset};
 use format::blkptr::{Block, BlockPtr};
 use format::objset::ZilHeader;
 use format::{ObjectId, Txg, zil};
@@ -165,8 +165,16 @@ impl Syncing<'_> {
         Ok(())
     }
 
-    /// For a dataset that is being destroyed: frees its log, whatever it holds.
-    pub(crate) fn free_log(&mut self, id: ObjectId, header: &ZilHeader) -> Result<()> {
+    /// For a head that is being destroyed or rolled back, with this root: frees its log, whatever it holds.
+    pub(crate) fn free_log_of(&mut self, id: ObjectId, root: &BlockPtr) -> Result<()> {
+        if root.is_hole() {
+            return Ok(());
+        }
+        let objset = Objset::open(self.inner.storage.clone(), self.inner.budget.clone(), *root)?;
+        self.free_log(id, &objset.zil_header())
+    }
+
+    fn free_log(&mut self, id: ObjectId, header: &ZilHeader) -> Result<()> {
         let Some(dataset) = self.inner.logged().remove(&id) else { return self.free_leftover(id, header) };
         let mut state = dataset.log.lock();
         let chain = std::mem::take(&mut state.chain);
