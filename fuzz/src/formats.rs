@@ -288,7 +288,9 @@ pub fn zap_micro(data: &[u8]) {
         }
         let _ = zap.lookup_normalised(b"version");
     }
-    zap::to_little(&mut block, order);
+    if swap::to_little(&mut block, ObjectType::ZAP_OTHER, 0, order).is_err() {
+        return;
+    }
     if micro::insert(&mut block, b"cenote", 7, 0).is_ok() {
         assert_eq!(micro::remove(&mut block, b"cenote"), Some(7));
     }

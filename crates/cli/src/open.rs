@@ -77,10 +77,9 @@ impl From<NotOpen> for Failure {
             }
             NotOpen::Config(error) => Failure::refused(format!("bad configuration: {error}")),
             NotOpen::Ambiguous(name) => Action::Open(name).failed(&error).hint("name one image with -d"),
-            NotOpen::Missing(name)
-            | NotOpen::Unavailable(name)
-            | NotOpen::Failed { name, .. }
-            | NotOpen::Log { name, .. } => Action::Open(name).failed(&error),
+            NotOpen::Missing(name) | NotOpen::Unavailable(name) | NotOpen::Failed { name, .. } => {
+                Action::Open(name).failed(&error)
+            }
         }
     }
 }

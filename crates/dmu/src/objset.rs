@@ -561,9 +561,10 @@ impl Objset {
             let blkid = {
                 let mut inner = self.lock();
                 while let Some(id) = inner.numbers.reusable.pop_first() {
-                    let chosen = inner.numbers.chosen;
-                    if !inner.objects.contains_key(&ObjectId(id)) && !(chosen && is_taken(&inner.objects, id))
-                    {
+                    // Below an object of several slots there is none in the table.
+                    let taken = inner.objects.contains_key(&ObjectId(id))
+                        || inner.numbers.chosen && is_taken(&inner.objects, id);
+                    if !taken {
                         return Ok(Some(id));
                     }
                 }

@@ -57,7 +57,7 @@ impl Filesystem {
                 Turn::Done => return Ok(()),
                 Turn::Sync => return Ok(dataset.sync()?),
                 Turn::Write(batch) => {
-                    if let Err(error) = self.write_batch(batch) {
+                    if let Err(error) = self.write_batch(*batch) {
                         tracing::debug!(%error, "changes are made safe by a sync, not by the intent log");
                         return Ok(dataset.sync()?);
                     }
@@ -69,7 +69,7 @@ impl Filesystem {
     fn write_batch(&self, mut batch: Batch<'_>) -> Result<()> {
         while let Some((txg, note)) = batch.next_note() {
             match note {
-                Note::Done(body) => batch.push(txg, body)?,
+                Note::Done(body) => batch.push(txg, *body)?,
                 Note::Data { object, offset, length } => {
                     let mut at = offset;
                     while at < offset + length {
@@ -112,13 +112,13 @@ impl Filesystem {
 
     /// A change of names was made.
     pub(crate) fn note_names(&self, tx: &Tx, body: impl FnOnce() -> Body) {
-        self.inner.dataset.note(tx, None, || Note::Done(body()));
+        self.inner.dataset.note(tx, None, || Note::Done(Box::new(body())));
     }
 
     /// A change was made that concerns object `id` alone; one without names is of no interest after a crash.
     pub(crate) fn note_node(&self, tx: &Tx, id: ObjectId, znode: &Znode, body: impl FnOnce() -> Body) {
         if znode.links > 0 {
-            self.inner.dataset.note(tx, Some(id), || Note::Done(body()));
+            self.inner.dataset.note(tx, Some(id), || Note::Done(Box::new(body())));
         }
     }
 

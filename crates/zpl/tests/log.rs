@@ -301,7 +301,7 @@ fn a_dataset_with_a_log_is_rolled_back_and_destroyed_without_a_trace() {
     fs.fsync(id).unwrap();
     drop(fs);
     bed.expect_clean();
-    bed.pool().destroy_snapshots(&["tank/fs@one".to_owned()]).unwrap();
+    bed.pool().destroy_snapshots(&["tank/fs@one".to_owned()], false).unwrap();
     bed.pool().destroy_dataset("tank/fs").unwrap();
     bed.expect_clean();
     end(bed);

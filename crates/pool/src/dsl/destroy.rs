@@ -2,7 +2,7 @@
 //!
 //! Source: docs/format/06-mos-dsl.md §9.4.
 
-use dmu::zap;
+use dmu::{Objset, zap};
 use format::blkptr::{BlockPtr, SIZE as PTR};
 use format::dnode::Dnode;
 use format::features;

@@ -46,7 +46,7 @@ pub enum Turn<'a> {
     /// Wait for a sync of the pool.
     Sync,
     /// Write what is in the batch, for everybody, and ask again.
-    Write(Batch<'a>),
+    Write(Box<Batch<'a>>),
 }
 
 impl Dataset {
@@ -73,7 +73,7 @@ impl Dataset {
                 return Turn::Sync;
             }
             if !state.writing {
-                return Turn::Write(Batch::new(self, &mut state));
+                return Turn::Write(Box::new(Batch::new(self, &mut state)));
             }
             state = self.log.changed.wait(state).expect("no code panics while holding an intent log");
         }

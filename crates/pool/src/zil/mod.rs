@@ -39,7 +39,7 @@ const NOTES_MAX: usize = 64 << 10;
 #[derive(Clone, Debug)]
 pub enum Note {
     /// It can be told at once.
-    Done(Body),
+    Done(Box<Body>),
     /// Data was written: it is read again when it is needed.
     Data {
         /// The file.
