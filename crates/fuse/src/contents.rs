@@ -45,8 +45,8 @@ impl Bridge {
     }
 
     /// Waits until the node's changes would survive a crash.
-    pub(crate) fn make_durable(&self, _id: ObjectId) -> Answer<()> {
-        self.fs.dataset().sync().map_err(|error| errno::from(error.into()))
+    pub(crate) fn make_durable(&self, id: ObjectId) -> Answer<()> {
+        self.fs.fsync(id).map_err(errno::from)
     }
 
     pub(crate) fn allocate(&self, id: ObjectId, offset: u64, len: u64, mode: i32) -> Answer<()> {

@@ -226,7 +226,15 @@ impl Filesystem {
         }
         let place = Some((create.object, create.slots));
         let target = create.target.as_deref();
-        self.place(name, znode, target, Vec::new(), (&dir_object, &mut parent), (place, Vec::new()), create.crtime)
+        self.place(
+            name,
+            znode,
+            target,
+            Vec::new(),
+            (&dir_object, &mut parent),
+            (place, Vec::new()),
+            create.crtime,
+        )
     }
 
     /// Stores a new node and its name. The caller holds the directory's locks and knows that the name is free.

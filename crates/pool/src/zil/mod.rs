@@ -3,7 +3,7 @@
 //! From:   an upper room, which notes what it did in each transaction ([`Dataset::note`]) and, when somebody wants
 //!         it safe now, turns notes into records ([`Dataset::commit_turn`]).
 //! To:     chains of log blocks, outside of txgs; the header of the chain in the objset, with each sync.
-//! Source: docs/format/08-zil.md. Why it is done so: docs/decisions/0005-intent-log.md.
+//! Source: docs/format/08-zil.md. Why it is done so: docs/decisions/0006-intent-log.md.
 //!
 //! Nothing is noted before somebody asks for the first time: a pool that is only copied into pays nothing. The first
 //! one waits for a sync, which makes the chain; from then on notes are kept until their txg is synced or they are
