@@ -22,6 +22,9 @@ use crate::{Error, FileKind, Filesystem, Result, Times};
 const TARGET_MAX: usize = 4095;
 const SECTOR: usize = 512;
 
+/// ACLs of a new node, by the names of the extended attributes that hold them.
+type Acls = Vec<(&'static [u8], Vec<u8>)>;
+
 /// What a new node is to be. Owner and setgid are taken as they are: setgid directories are the caller's affair.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NewNode {
@@ -246,7 +249,7 @@ impl Filesystem {
         target: Option<&[u8]>,
         mut data: Vec<u8>,
         (dir_object, parent): (&Arc<Object>, &mut Znode),
-        (logged, acls): (Option<(ObjectId, u8)>, Vec<(&'static [u8], Vec<u8>)>),
+        (logged, acls): (Option<(ObjectId, u8)>, Acls),
         now: Time,
     ) -> Result<ObjectId> {
         if let Some(target) = target {
