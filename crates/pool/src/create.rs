@@ -20,6 +20,7 @@ use storage::{Leaf, Shape, Storage, TopVdev, Vdevs};
 
 use crate::dsl::create::{Initialise, NewFilesystem};
 use crate::features::Features;
+use crate::lease::Leases;
 use crate::mos::{DIRECTORY, Mos};
 use crate::pool::{Info, Inner, Options, Pool};
 use crate::space_maps::MapTable;
@@ -181,6 +182,7 @@ impl Pool {
             altroot: options.altroot.clone(),
             command: Mutex::new(None),
             scrub: Default::default(),
+            leases: Leases::new(state.uberblock.clone()),
         });
         let pool = Pool::start(inner, state);
         let built = pool.run(move |syncing| syncing.build(spec));

@@ -19,6 +19,7 @@ use storage::{Leaf, Shape, Storage, TopVdev, Vdevs};
 use crate::create::vdev_spec;
 use crate::features::Features;
 use crate::labels::{self, Labels};
+use crate::lease::Leases;
 use crate::mos::Mos;
 use crate::pool::{Info, Inner, Options, Pool};
 use crate::space_maps::{self, Logs, MapTable, Source};
@@ -134,7 +135,13 @@ impl Pool {
     /// # Errors
     /// Devices are missing or in use, the pool is damaged or uses what this build cannot read.
     pub fn import(found: &Found, options: Options) -> Result<Pool> {
-        let access = if options.read_only { Access::ReadOnly } else { Access::ReadWrite { exclusive: true } };
+        let access = if options.leased.is_some() {
+            Access::Peek
+        } else if options.read_only {
+            Access::ReadOnly
+        } else {
+            Access::ReadWrite { exclusive: true }
+        };
         let mut disks: Vec<Arc<dyn Disk>> = Vec::new();
         for path in found.devices.values() {
             disks.push(Arc::new(open_disk(path, access)?));
@@ -147,7 +154,7 @@ impl Pool {
     /// # Errors
     /// As [`Pool::import`].
     pub fn import_disks(disks: Vec<Arc<dyn Disk>>, options: Options) -> Result<Pool> {
-        let opened = choose_state(disks)?;
+        let opened = choose_state(disks, options.leased.clone())?;
         let name = opened.config.name.clone();
         let provisional = storage_of(&opened, None, &options)?;
         let budget = Arc::new(DirtyBudget::default());
@@ -241,6 +248,7 @@ impl Pool {
             altroot: options.altroot.clone(),
             command: Mutex::new(None),
             scrub: Default::default(),
+            leases: Leases::new(opened.uberblock.clone()),
         };
         let mut left = Vec::new();
         if inner.read_only.is_none() {
@@ -332,13 +340,14 @@ pub fn open_disk(path: &Path, access: Access) -> Result<FileDisk> {
 ///
 /// A power cut may have left the newest uberblock on one device only, while another one has a label for it, and
 /// neither an uberblock as new nor a label as old as its own: what counts is the state of the pool.
-fn choose_state(disks: Vec<Arc<dyn Disk>>) -> Result<Opened> {
+fn choose_state(disks: Vec<Arc<dyn Disk>>, leased: Option<Uberblock>) -> Result<Opened> {
     let nothing = |path| Error::NotAPool { path, why: "no label with a valid state of a pool" };
     let first_path = disks.first().map(|disk| disk.path().to_path_buf()).unwrap_or_default();
     let read = |disk: Arc<dyn Disk>| (labels::read(&*disk), disk);
     let mut devices: Vec<_> = disks.into_iter().map(read).collect();
     let best = devices.iter().filter_map(|(labels, _)| labels.best.clone()).max_by_key(Uberblock::rank);
-    let uberblock = best.ok_or_else(|| nothing(first_path.clone()))?;
+    // Of a leased state only the way to its devices is sought here.
+    let uberblock = leased.or(best).ok_or_else(|| nothing(first_path.clone()))?;
     // Those with the uberblock first: they say how the pool is called and how many devices it has.
     devices.sort_by_key(|(labels, _)| !labels.uberblocks.contains(&uberblock));
     let mut opened: Option<Opened> = None;

@@ -6,12 +6,14 @@
 //! Writers hold a lock on a file beside it and replace the whole file at once, so readers see the old list or
 //! the new one, never half of it.
 
+use std::ffi::OsString;
 use std::fs::{self, File};
 use std::io::{self, Write};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 
 use format::Guid;
+use format::config::PoolConfig;
 use format::nvlist::{NvList, NvValue};
 use rustix::fs::{FlockOperation, Mode, OFlags};
 use rustix::io::retry_on_intr;
@@ -147,6 +149,32 @@ impl Known {
     }
 }
 
+/// The devices that a cache file names: one of OpenZFS (`zpool.cache`), or a list of known pools.
+///
+/// # Errors
+/// It cannot be read, or is neither.
+pub fn cached_devices(path: &Path) -> Result<Vec<PathBuf>, KnownError> {
+    let io = Known::io(path);
+    let metadata = fs::metadata(path).map_err(&io)?;
+    let damaged = |what: String| KnownError::Damaged { path: path.to_path_buf(), what };
+    if metadata.len() > SIZE_MAX {
+        return Err(damaged(format!("it has {} bytes", metadata.len())));
+    }
+    let list =
+        NvList::decode(&fs::read(path).map_err(&io)?).map_err(|corrupt| damaged(corrupt.to_string()))?;
+    let mut found = Vec::new();
+    for (_, value) in list.iter() {
+        let NvValue::List(entry) = value else { continue };
+        if let Some(NvValue::StringArray(devices)) = entry.get("devices") {
+            found.extend(devices.iter().map(|path| PathBuf::from(OsString::from_vec(path.clone()))));
+        } else if let Ok(config) = PoolConfig::from_nvlist(entry) {
+            let paths = config.tree.leaves().filter_map(|leaf| leaf.path.clone());
+            found.extend(paths.map(|path| PathBuf::from(OsString::from_vec(path))));
+        }
+    }
+    Ok(found)
+}
+
 fn encode(pools: &[KnownPool]) -> Vec<u8> {
     let mut list = NvList::new();
     for pool in pools {
@@ -181,10 +209,7 @@ fn decode(raw: &[u8]) -> Result<Vec<KnownPool>, String> {
             };
             Ok(KnownPool {
                 guid: Guid(guid),
-                devices: devices
-                    .iter()
-                    .map(|path| std::ffi::OsString::from_vec(path.clone()).into())
-                    .collect(),
+                devices: devices.iter().map(|path| OsString::from_vec(path.clone()).into()).collect(),
                 altroot: entry.get_str("altroot").map(str::to_owned),
                 cachefile: entry.get_str("cachefile").map(str::to_owned),
                 read_only: entry.get_u64("readonly").unwrap_or(0) != 0,
@@ -221,6 +246,8 @@ mod tests {
         known.enter(tank.clone()).expect("written");
         known.enter(pool("a", 8)).expect("written");
         assert_eq!(known.read().expect("read"), [pool("a", 8), tank]);
+        let file = folder.path().join("state").join(FILE);
+        assert_eq!(cached_devices(&file).expect("a cache file too").len(), 4);
         known.enter(pool("new", 8)).expect("renamed");
         known.forget(Guid(7)).expect("written");
         assert_eq!(known.read().expect("read"), [pool("new", 8)]);

@@ -17,6 +17,7 @@ mod history;
 mod import;
 pub mod known;
 pub mod labels;
+mod lease;
 mod mos;
 mod pool;
 pub mod props;
@@ -40,6 +41,7 @@ pub use error::{Error, Result};
 pub use features::FeatureState;
 pub use history::Event;
 pub use import::{Found, discover, open_disk, parse_guid};
+pub use lease::Lease;
 pub use pool::{Info, Options, Pool};
 pub use scrub::{DataError, ScanStatus};
 

@@ -7,6 +7,7 @@ use std::thread::JoinHandle;
 use dmu::DirtyBudget;
 use format::config::{PoolConfig, PoolState};
 use format::features::Feature;
+use format::uberblock::Uberblock;
 use format::{BlockPtr, Guid, ObjectId, Txg};
 use storage::Storage;
 use storage::allocator::Space;
@@ -15,6 +16,7 @@ use storage::host::Host;
 use crate::dataset::Dataset;
 use crate::dsl::promises::Promises;
 use crate::features::FeatureState;
+use crate::lease::Leases;
 use crate::mos::Mos;
 use crate::scrub::Scrubber;
 use crate::sync::{SyncState, Syncing, sync_loop};
@@ -63,6 +65,9 @@ pub struct Options {
     pub altroot: Option<String>,
     /// The labels of a new pool name neither this machine nor the place of its devices: for reproducible images.
     pub anonymous: bool,
+    /// Another process holds the pool and promised to leave this state of it on the disks ([`crate::Lease`]): it is
+    /// read without a lock. Goes with `read_only`.
+    pub leased: Option<Uberblock>,
 }
 
 impl Default for Options {
@@ -82,6 +87,7 @@ impl Default for Options {
             new_name: None,
             altroot: None,
             anonymous: false,
+            leased: None,
         }
     }
 }
@@ -153,6 +159,8 @@ pub(crate) struct Inner {
     /// The command that is being carried out, to be noted in the history by the first change it makes.
     pub(crate) command: Mutex<Option<String>>,
     pub(crate) scrub: Scrubber,
+    /// The states on the disks that other processes read.
+    pub(crate) leases: Leases,
 }
 
 impl Inner {

@@ -156,6 +156,7 @@ fn sync_txg(
     tasks: Vec<Task>,
     frozen: Vec<(Arc<Dataset>, Frozen)>,
 ) -> Result<()> {
+    state.allocator.keep_readable(inner.leases.oldest());
     let mut changed = frozen;
     zil::add_logged(inner, txg, &mut changed);
     let settling = !state.allocator.is_settled(txg);
@@ -171,6 +172,7 @@ fn sync_txg(
     commit(inner, state, txg, root)?;
     // The first sync has folded them into the maps that are read from now on.
     state.logs.clear();
+    state.allocator.keep_readable(inner.leases.synced(&state.uberblock));
     for (vdev, offset, len) in state.allocator.txg_synced(txg) {
         tracing::trace!(vdev = vdev.0, offset, len, "reusable");
     }

@@ -159,6 +159,8 @@ pub struct Allocator {
     settling: BTreeSet<(Txg, usize, u32)>,
     /// Index in `vdevs` of the one whose turn it is.
     rotor: usize,
+    /// Somebody reads the pool as of this txg: what was freed later is not handed out again yet.
+    leased: Option<Txg>,
 }
 
 impl Allocator {
@@ -171,6 +173,7 @@ impl Allocator {
             pending: BTreeSet::new(),
             settling: BTreeSet::new(),
             rotor: 0,
+            leased: None,
         }
     }
 
@@ -339,6 +342,17 @@ impl Allocator {
         self.pending.range((txg, 0, 0)..(txg.next(), 0, 0)).next().is_none()
     }
 
+    /// The oldest synced txg that somebody reads besides the newest ones; `None`: nobody. Space freed after it
+    /// is not handed out again until this is called with a newer txg, and the next txg is synced.
+    pub fn keep_readable(&mut self, oldest: Option<Txg>) {
+        self.leased = oldest;
+    }
+
+    /// The newest txg whose frees may be reusable once `settled` is safe.
+    fn reusable_until(&self, settled: Txg) -> Txg {
+        self.leased.map_or(settled, |leased| leased.min(settled))
+    }
+
     /// `txg` is on disk. Returns what has become reusable by that, as (vdev, byte offset, bytes): what a
     /// trim may discard, before the next allocation.
     ///
@@ -352,7 +366,7 @@ impl Allocator {
         );
         self.synced.rotate_right(1);
         self.synced[0] = txg;
-        let settled = self.synced[DEFER_TXGS];
+        let settled = self.reusable_until(self.synced[DEFER_TXGS]);
         let mut reusable = Vec::new();
         while let Some(key) = self.settling.first().copied().filter(|(of, _, _)| *of <= settled) {
             self.settling.remove(&key);
@@ -363,10 +377,12 @@ impl Allocator {
         reusable
     }
 
-    /// No change of `txg` or before waits to be taken, and no freed space to become reusable.
+    /// No change of `txg` or before waits to be taken, and no freed space to become reusable, but for what readers
+    /// of an older txg keep.
     #[must_use]
     pub fn is_settled(&self, txg: Txg) -> bool {
-        self.pending.first().is_none_or(|(of, _, _)| *of > txg) && self.settling.is_empty()
+        let kept = |(of, _, _): &(Txg, usize, u32)| self.leased.is_some_and(|leased| *of > leased);
+        self.pending.first().is_none_or(|(of, _, _)| *of > txg) && self.settling.first().is_none_or(kept)
     }
 
     /// Forgets the free space of metaslabs that are not in use, the longest unused first, until at most

@@ -112,6 +112,27 @@ fn freed_space_is_reusable_only_after_two_more_txgs() {
 }
 
 #[test]
+fn space_freed_after_a_txg_that_is_read_is_kept_until_the_reader_is_gone() {
+    let (mut pool, mut maps) = (pool(&[spec(0, 12, 1)]), Maps::default());
+    let [early, late] = [0; 2].map(|_| pool.allocate(2048, 1, Txg(4), &mut maps).unwrap()[0]);
+    sync(&mut pool, &mut maps, 4);
+    pool.free(early, Txg(5)).unwrap();
+    sync(&mut pool, &mut maps, 5);
+    pool.keep_readable(Some(Txg(5)));
+    pool.free(late, Txg(6)).unwrap();
+    for txg in 6..=12 {
+        sync(&mut pool, &mut maps, txg);
+    }
+    assert!(pool.is_settled(), "what is kept gives the sync thread nothing to do");
+    assert_eq!(pool.allocate(2048, 1, Txg(13), &mut maps).unwrap()[0], early);
+    assert!(pool.allocate(512, 1, Txg(13), &mut maps).is_err());
+    pool.keep_readable(None);
+    assert!(!pool.is_settled());
+    sync(&mut pool, &mut maps, 13);
+    assert_eq!(pool.allocate(2048, 1, Txg(14), &mut maps).unwrap()[0], late);
+}
+
+#[test]
 fn a_block_that_lived_only_within_a_txg_is_reported_and_not_reused_at_once() {
     let (mut pool, mut maps) = (pool(&[spec(0, 12, 1)]), Maps::default());
     let block = pool.allocate(2048, 1, Txg(4), &mut maps).unwrap()[0];

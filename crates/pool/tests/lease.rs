@@ -1,0 +1,99 @@
+//! A pool that is read by one process while another one keeps changing it.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use dmu::{NewObject, zap};
+use format::features;
+use format::zap::Value;
+use format::{ObjectId, ObjectType};
+use pool::{CreateSpec, Dataset, Hold, NewFilesystem, Options, Pool};
+use storage::host::{Access, Disk, FileDisk, Host};
+
+const BYTES: u64 = 64 << 20;
+
+fn create(path: &Path) -> Pool {
+    std::fs::File::create(path).unwrap().set_len(BYTES).unwrap();
+    let disk: Arc<dyn Disk> = Arc::new(FileDisk::open(path, Access::ReadWrite { exclusive: true }).unwrap());
+    let filesystem = NewFilesystem {
+        host: Host::system(),
+        normalization: 0,
+        utf8only: false,
+        casesensitivity: 0,
+        project_quota: true,
+    };
+    let spec = CreateSpec {
+        name: "tank".into(),
+        disks: vec![disk],
+        ashift: None,
+        version: 5000,
+        features: features::set("openzfs-2.1-linux").unwrap().features().collect(),
+        properties: Vec::new(),
+        root_properties: Vec::new(),
+        comment: None,
+        compatibility: None,
+        filesystem,
+        initialise: Arc::new(|objset, tx, new| {
+            let master = objset.create_object_at(tx, ObjectId(1), NewObject::plain(ObjectType::MASTER_NODE));
+            zap::create(&master, tx, new.host.entropy.u64(), 0)?;
+            zap::insert(&master, tx, b"VERSION", &Value::from_u64(5))
+        }),
+        command: None,
+    };
+    Pool::create(spec, Options { workers: 1, ..Options::default() }).unwrap()
+}
+
+fn fill(dataset: &Dataset, object: ObjectId, byte: u8) -> pool::Result<()> {
+    let object = dataset.objset().object(object).unwrap();
+    for at in 0..8 {
+        let tx = dataset.begin(Hold::write(1 << 20))?;
+        object.write(&tx, at << 20, &vec![byte; 1 << 20])?;
+    }
+    Ok(())
+}
+
+#[test]
+fn a_reader_elsewhere_finds_the_leased_state_whatever_is_overwritten_meanwhile() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("disk");
+    let pool = create(&path);
+    let off = vec![("compression".to_owned(), Some(pool::props::Value::Number(2)))];
+    pool.set_properties("tank", off).unwrap();
+    let dataset = pool.open("tank").unwrap();
+    let object = {
+        let tx = dataset.begin(Hold::write(0)).unwrap();
+        let new = NewObject::plain(ObjectType::PLAIN_FILE_CONTENTS).block_size(128 << 10);
+        dataset.objset().create_object(&tx, new).unwrap().id()
+    };
+    fill(&dataset, object, 1).unwrap();
+    let lease = pool.lease().unwrap();
+    let then = pool.info().txg;
+    // Far more than the pool could hold without using freed space again.
+    let mut refused = 0;
+    for byte in 2..20 {
+        refused += u32::from(fill(&dataset, object, byte).is_err());
+        pool.sync().unwrap();
+    }
+    assert!(refused > 0, "the space of the leased state is not for others");
+    assert!(pool.info().txg > then);
+    assert!(pool.lease().unwrap().uberblock().txg > lease.uberblock().txg);
+
+    let found = pool::discover(&[path.clone()]).remove(0);
+    assert!(Pool::import(&found, Options { read_only: true, ..Options::default() }).is_err(), "it is locked");
+    let options = Options { read_only: true, leased: Some(lease.uberblock().clone()), ..Options::default() };
+    let reader = Pool::import(&found, options).unwrap();
+    let seen = reader.open("tank").unwrap();
+    let mut data = vec![0; 8 << 20];
+    seen.objset().object(object).unwrap().read(0, &mut data).unwrap();
+    assert!(data.iter().all(|byte| *byte == 1));
+    let mut findings = Vec::new();
+    pool::check::check(&reader, &mut |finding| findings.push(finding.to_string())).unwrap();
+    assert!(findings.is_empty(), "{findings:?}");
+    drop((seen, reader));
+
+    drop(lease);
+    (0..4).for_each(|_| pool.sync().unwrap());
+    fill(&dataset, object, 99).unwrap();
+    drop(dataset);
+    pool.export().unwrap();
+}
