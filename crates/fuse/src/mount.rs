@@ -222,9 +222,8 @@ impl Mounted {
                     let _ = rustix::fs::syncfs(&root);
                 }
                 // This ends the connection, but leaves a busy mount in its place ...
-                let _ = self.unmount_by(UnmountFlags::FORCE);
-                // ... which this takes away.
-                if self.is_alive() {
+                if self.unmount_by(UnmountFlags::FORCE).is_err() {
+                    // ... which this takes away, also when the session has ended already.
                     self.unmount_by(UnmountFlags::DETACH)?;
                 }
             }
