@@ -28,7 +28,13 @@ const LAYOUTS: ObjectId = ObjectId(36);
 /// [`initialise`] in the form that `pool` takes when it creates pools and datasets.
 #[must_use]
 pub fn initialiser() -> pool::Initialise {
-    Arc::new(initialise)
+    initialiser_for([0, 0])
+}
+
+/// As [`initialiser`]; the root directory belongs to this user and group.
+#[must_use]
+pub fn initialiser_for(owner: [u32; 2]) -> pool::Initialise {
+    Arc::new(move |objset, tx, new| fill(objset, tx, new, owner))
 }
 
 /// Fills the new and empty `objset`. The root directory is root's, with mode 0755.
@@ -36,6 +42,10 @@ pub fn initialiser() -> pool::Initialise {
 /// # Errors
 /// If an object cannot be made.
 pub fn initialise(objset: &Objset, tx: &Tx, new: &NewFilesystem) -> dmu::Result<()> {
+    fill(objset, tx, new, [0, 0])
+}
+
+fn fill(objset: &Objset, tx: &Tx, new: &NewFilesystem, owner: [u32; 2]) -> dmu::Result<()> {
     let salt = || new.host.entropy.u64();
     let zap_at = |id, object_type| {
         let object = objset.create_object_at(tx, id, NewObject::plain(object_type));
@@ -59,7 +69,7 @@ pub fn initialise(objset: &Objset, tx: &Tx, new: &NewFilesystem) -> dmu::Result<
     zap_at(UNLINKED, ObjectType::UNLINKED_SET)?;
 
     let (secs, nanos) = new.host.clock.now();
-    let mut root = fresh(S_IFDIR | 0o755, [0, 0], ROOT, Time { secs: secs as i64, nanos: nanos.into() });
+    let mut root = fresh(S_IFDIR | 0o755, owner.map(u64::from), ROOT, Time { secs: secs as i64, nanos: nanos.into() });
     if new.project_quota {
         assign_project(&mut root, None);
     }

@@ -36,7 +36,7 @@ pub use error::{Error, Result};
 pub use format::ObjectId;
 pub use format::znode::Time;
 pub use fs::Filesystem;
-pub use initialise::{initialise, initialiser};
+pub use initialise::{initialise, initialiser, initialiser_for};
 pub use node::{FileKind, SetAttr, Stat, Times};
 pub use quota::{Amount, Owner, Usage};
 pub use records::{Piece, Records};
