@@ -7,6 +7,7 @@ mod damaged;
 pub(crate) mod dataset_values;
 mod features;
 pub(crate) mod owner_quota;
+mod mounting;
 mod pool_values;
 mod repeat;
 mod scan;
@@ -20,6 +21,7 @@ mod zfs_list;
 mod zfs_project;
 mod zfs_receive;
 mod zfs_rewrite;
+mod zfs_mount;
 mod zfs_send;
 mod zfs_snapshot;
 mod zfs_userspace;
@@ -73,8 +75,10 @@ pub fn main(program: Program, words: &[String], around: &Surroundings, mut conso
             Some(command) => {
                 about = Some(command);
                 let line = format!("{} {}", program.name(), words.join(" "));
-                parse(command, rest, around)
-                    .and_then(|args| run(&Call { program, command, args, around, line }, &mut console))
+                parse(command, rest, around).and_then(|args| {
+                    let call = Call { program, command, args, around, line };
+                    crate::forward::or_here(&call, words, &mut console, run)
+                })
             }
         },
     };
@@ -143,13 +147,15 @@ fn run(call: &Call, console: &mut Console) -> Result<(), Failure> {
         (Program::Zpool, "sync") => zpool_misc::sync(call, console),
         (Program::Zpool, "wait") => zpool_scrub::wait(call, console),
         (Program::Zpool, "upgrade") => zpool_misc::upgrade(call, console),
-        (Program::Zfs, "clone") => zfs_snapshot::clone(call),
+        (Program::Zfs, "clone") => zfs_snapshot::clone(call, console),
         (Program::Zfs, "create") => zfs_change::create(call, console),
         (Program::Zfs, "destroy") => zfs_destroy::run(call, console),
         (Program::Zfs, "get") => zfs_get::run(call, console),
         (Program::Zfs, "hold") => zfs_hold::change(call, console, false),
         (Program::Zfs, "holds") => zfs_hold::show(call, console),
         (Program::Zfs, "inherit") => zfs_change::inherit(call, console),
+        (Program::Zfs, "mount") => zfs_mount::mount(call, console),
+        (Program::Zfs, "unmount") => zfs_mount::unmount(call, console),
         (Program::Zfs, "list") => zfs_list::run(call, console),
         (Program::Zfs, "groupspace") => zfs_userspace::run(call, console, Owner::Group),
         (Program::Zfs, "project") => zfs_project::run(call, console),
@@ -157,8 +163,8 @@ fn run(call: &Call, console: &mut Console) -> Result<(), Failure> {
         (Program::Zfs, "rewrite") => zfs_rewrite::run(call, console),
         (Program::Zfs, "release") => zfs_hold::change(call, console, true),
         (Program::Zfs, "receive") => zfs_receive::run(call, console),
-        (Program::Zfs, "rename") => zfs_change::rename(call),
-        (Program::Zfs, "rollback") => zfs_snapshot::rollback(call),
+        (Program::Zfs, "rename") => zfs_change::rename(call, console),
+        (Program::Zfs, "rollback") => zfs_snapshot::rollback(call, console),
         (Program::Zfs, "send") => zfs_send::run(call, console),
         (Program::Zfs, "set") => zfs_change::set(call, console),
         (Program::Zfs, "snapshot") => zfs_snapshot::snapshot(call, console),
@@ -177,7 +183,7 @@ mod tests {
     fn call(program: Program, line: &str) -> (u8, String, String) {
         let words: Vec<String> = line.split_whitespace().map(str::to_owned).collect();
         let (mut out, mut err) = (Vec::new(), Vec::new());
-        let around = Surroundings { search: Vec::new(), posix: false };
+        let around = Surroundings::default();
         let status = main(program, &words, &around, Console::new(&mut out, &mut err));
         let text = |bytes| String::from_utf8(bytes).expect("text");
         (status, text(out), text(err))

@@ -8,12 +8,14 @@ pub mod args;
 pub mod compat;
 pub mod config;
 pub mod dates;
+pub mod forward;
 pub mod json;
 pub mod messages;
 pub mod open;
 pub mod out;
 pub mod own;
 pub mod place;
+pub mod served;
 pub mod table;
 pub mod usage;
 
@@ -23,13 +25,15 @@ use std::process::ExitCode;
 use usage::Program;
 
 /// What a command finds around it.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default)]
 pub struct Surroundings {
     /// Folders and images given with `-d` before the subcommand: pools found there are used without being
     /// imported.
     pub search: Vec<PathBuf>,
     /// `POSIXLY_CORRECT` is set: options end at the first operand.
     pub posix: bool,
+    /// Set when a pool's server carries the command out for a client.
+    pub served: Option<served::Served>,
 }
 
 /// The program: looks at the name it was started under. Gives the exit status of the process.
@@ -39,9 +43,10 @@ pub fn main() -> ExitCode {
     let invoked = words.next().unwrap_or_else(|| OsString::from("cenote"));
     let posix = std::env::var_os("POSIXLY_CORRECT").is_some();
     let name = Path::new(&invoked).file_name().unwrap_or(OsStr::new("cenote")).to_owned();
+    let around = Surroundings { posix, ..Surroundings::default() };
     let status = match name.to_str() {
-        Some("zfs") => compatible(Program::Zfs, words, Surroundings { search: Vec::new(), posix }),
-        Some("zpool") => compatible(Program::Zpool, words, Surroundings { search: Vec::new(), posix }),
+        Some("zfs") => compatible(Program::Zfs, words, around),
+        Some("zpool") => compatible(Program::Zpool, words, around),
         _ => own::main(words, posix),
     };
     ExitCode::from(status)
@@ -54,10 +59,19 @@ pub(crate) fn compatible(
     words: impl IntoIterator<Item = OsString>,
     around: Surroundings,
 ) -> u8 {
-    let console = out::standard();
+    compatible_on(program, words, &around, out::standard())
+}
+
+/// As [`compatible`], with a console of its own.
+pub(crate) fn compatible_on(
+    program: Program,
+    words: impl IntoIterator<Item = OsString>,
+    around: &Surroundings,
+    console: out::Console,
+) -> u8 {
     let words: Result<Vec<String>, OsString> = words.into_iter().map(OsString::into_string).collect();
     match words {
-        Ok(words) => compat::main(program, &words, &around, console),
+        Ok(words) => compat::main(program, &words, around, console),
         Err(word) => {
             let line = format!("argument '{}' is not UTF-8", word.to_string_lossy());
             console.finish(Err(messages::Failure::usage(line)), || program.usage())

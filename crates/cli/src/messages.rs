@@ -18,6 +18,7 @@ pub mod reason {
     pub const INVALID_NAME: &str = "invalid name";
     pub const IO: &str = "I/O error";
     pub const MISSING_DATASET_NAME: &str = "missing dataset name";
+    pub const LEGACY_MOUNTPOINT: &str = "legacy mountpoint";
     pub const NOT_A_FILESYSTEM: &str = "parent is not a filesystem";
     pub const NOT_SUPPORTED: &str = "operation not supported";
     pub const NO_DESCENDANT: &str = "New dataset name cannot be a descendant of current dataset name";
@@ -103,6 +104,8 @@ pub enum Failure {
     Usage(String),
     /// The operation failed: these lines; exit status 1.
     Refused(Vec<String>),
+    /// It ended with this exit status, and all is said.
+    Ended(u8),
     /// Standard output is gone: say nothing more.
     PipeClosed,
 }

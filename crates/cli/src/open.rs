@@ -9,9 +9,13 @@
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
+use format::Guid;
+use format::uberblock::Uberblock;
 use pool::known::{Known, KnownError, KnownPool};
 use pool::{Found, Options, Pool};
+use server::{Client, ClientError, Live, Runtime};
 
 use crate::Surroundings;
 use crate::config::{self, ConfigError};
@@ -51,6 +55,14 @@ pub enum NotOpen {
         /// Why.
         source: pool::Error,
     },
+    /// The server that holds it gives no answer.
+    #[error("{source}")]
+    Server {
+        /// The pool.
+        name: String,
+        /// Why.
+        source: ClientError,
+    },
     /// The file of known pools cannot be used.
     #[error(transparent)]
     State(#[from] KnownError),
@@ -77,16 +89,32 @@ impl From<NotOpen> for Failure {
             }
             NotOpen::Config(error) => Failure::refused(format!("bad configuration: {error}")),
             NotOpen::Ambiguous(name) => Action::Open(name).failed(&error).hint("name one image with -d"),
-            NotOpen::Missing(name) | NotOpen::Unavailable(name) | NotOpen::Failed { name, .. } => {
-                Action::Open(name).failed(&error)
-            }
+            NotOpen::Missing(name)
+            | NotOpen::Unavailable(name)
+            | NotOpen::Failed { name, .. }
+            | NotOpen::Server { name, .. } => Action::Open(name).failed(&error),
         }
     }
 }
 
+/// How a session has its pool.
+enum Held {
+    /// Alone: it is exported at the end.
+    Alone(Pool),
+    /// With all who use it in this process, its server.
+    Live(Arc<Pool>),
+    /// To be read only, while the server that holds it keeps this state on the disks.
+    Leased {
+        /// The pool as of that state.
+        pool: Pool,
+        /// The promise lasts as long as this connection.
+        _server: Client,
+    },
+}
+
 /// An open pool for the length of one command.
 pub struct Session {
-    pool: Pool,
+    held: Held,
     /// How it is imported; `None` if it was found through `-d`.
     pub known: Option<KnownPool>,
     /// Where its devices are, by leaf guid.
@@ -95,29 +123,48 @@ pub struct Session {
 
 impl std::fmt::Debug for Session {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "Session({})", self.pool.name())
+        write!(f, "Session({})", self.pool().name())
     }
 }
 
 impl Session {
     /// The open pool.
     pub fn pool(&self) -> &Pool {
-        &self.pool
+        match &self.held {
+            Held::Alone(pool) | Held::Leased { pool, .. } => pool,
+            Held::Live(pool) => pool,
+        }
     }
 
     /// Notes the command for the pool's history; it is written with the first change.
     pub fn command(&self, line: &str) {
-        self.pool.set_command(line);
+        self.pool().set_command(line);
     }
 
     /// The pool itself, for commands that end it in another way than [`Session::finish`].
-    pub fn into_pool(self) -> Pool {
-        self.pool
+    ///
+    /// # Errors
+    /// Others hold it, too.
+    pub fn into_pool(self) -> Result<Pool, Failure> {
+        match self.held {
+            Held::Alone(pool) => Ok(pool),
+            Held::Live(pool) => Err(Action::Export(&pool.name()).failed(reason::BUSY)),
+            Held::Leased { pool, .. } => Err(Action::Export(&pool.name()).failed(reason::BUSY)),
+        }
+    }
+
+    /// Writes everything.
+    ///
+    /// # Errors
+    /// As [`Session::finish`].
+    pub fn sync(&self) -> Result<(), Failure> {
+        let pool = self.pool();
+        pool.sync().map_err(|error| Action::Write(&pool.name()).failed(error))
     }
 
     /// Why the pool cannot be changed, in the words of OpenZFS and, if it was not asked for, why.
     pub fn refusal(&self, action: Action<'_>) -> Option<Failure> {
-        let why = self.pool.read_only()?;
+        let why = self.pool().read_only()?;
         let failure = action.failed(reason::POOL_READ_ONLY);
         let asked = self.known.as_ref().is_some_and(|known| known.read_only);
         Some(if asked {
@@ -127,14 +174,20 @@ impl Session {
         })
     }
 
-    /// Writes everything and leaves the pool importable. A session that was only read from writes nothing.
+    /// Writes everything and leaves the pool importable. A session that was only read from writes nothing. A live
+    /// pool goes on; what commands changed of its datasets is on disk already.
     ///
     /// # Errors
     /// What was not written yet could not be; the pool is safe as of its last sync.
     pub fn finish(self) -> Result<(), Failure> {
-        let name = self.pool.name();
-        self.pool.forget_command();
-        self.pool.export().map_err(|error| Action::Write(&name).failed(error))
+        let name = self.pool().name();
+        self.pool().forget_command();
+        match self.held {
+            Held::Alone(pool) | Held::Leased { pool, .. } => {
+                pool.export().map_err(|error| Action::Write(&name).failed(error))
+            }
+            Held::Live(_) => Ok(()),
+        }
     }
 }
 
@@ -145,7 +198,12 @@ pub fn pool_of(name: &str) -> &str {
 
 /// The file of known pools of this user.
 pub fn known() -> Known {
-    let folder = match std::env::var_os("CENOTE_STATE_DIR").filter(|dir| !dir.is_empty()) {
+    Known::new(state_folder())
+}
+
+/// Where this user's state is kept.
+pub fn state_folder() -> PathBuf {
+    match std::env::var_os("CENOTE_STATE_DIR").filter(|dir| !dir.is_empty()) {
         Some(folder) => PathBuf::from(folder),
         None if rustix::process::geteuid().is_root() => PathBuf::from("/var/lib/cenote"),
         None => {
@@ -154,8 +212,7 @@ pub fn known() -> Known {
                 std::env::var_os("XDG_STATE_HOME").map(PathBuf::from).filter(|path| path.is_absolute());
             state.unwrap_or_else(|| home().join(".local/state")).join("cenote")
         }
-    };
-    Known::new(folder)
+    }
 }
 
 /// A pool that commands may use: imported, or found where `-d` points.
@@ -167,6 +224,16 @@ pub struct Usable {
     pub known: Option<KnownPool>,
     /// What its devices say, as far as they are there.
     pub found: Option<Found>,
+    /// This process holds it.
+    pub live: Option<Arc<Live>>,
+}
+
+impl Usable {
+    /// Its guid, if anything tells.
+    pub fn guid(&self) -> Option<Guid> {
+        let known = self.known.as_ref().map(|known| known.guid);
+        known.or_else(|| self.found.as_ref().map(|found| found.config.pool_guid))
+    }
 }
 
 /// Every usable pool, by name.
@@ -174,12 +241,20 @@ pub struct Usable {
 /// # Errors
 /// The file of known pools cannot be read.
 pub fn usable(around: &Surroundings) -> Result<Vec<Usable>, NotOpen> {
+    if let Some(live) = around.live() {
+        return find(live.name(), around).map(|pool| vec![pool]);
+    }
     let mut all: Vec<Usable> = if around.search.is_empty() {
         known().read()?.into_iter().map(seek).collect()
     } else {
         let found = pool::discover(&around.search).into_iter();
         found
-            .map(|found| Usable { name: found.config.name.clone(), known: None, found: Some(found) })
+            .map(|found| Usable {
+                name: found.config.name.clone(),
+                known: None,
+                found: Some(found),
+                live: None,
+            })
             .collect()
     };
     all.sort_by(|a, b| a.name.cmp(&b.name));
@@ -189,7 +264,7 @@ pub fn usable(around: &Surroundings) -> Result<Vec<Usable>, NotOpen> {
 /// Looks for the devices of an imported pool where they were last.
 fn seek(known: KnownPool) -> Usable {
     let found = pool::discover(&known.devices).into_iter().find(|found| found.config.pool_guid == known.guid);
-    Usable { name: known.name.clone(), known: Some(known), found }
+    Usable { name: known.name.clone(), known: Some(known), found, live: None }
 }
 
 /// The usable pool called `name`.
@@ -198,6 +273,14 @@ fn seek(known: KnownPool) -> Usable {
 /// [`NotOpen::Missing`], [`NotOpen::Ambiguous`], or the file of known pools cannot be read.
 pub fn find(name: &str, around: &Surroundings) -> Result<Usable, NotOpen> {
     let missing = || NotOpen::Missing(name.to_owned());
+    if let Some(live) = around.live().filter(|live| live.name() == name) {
+        let known = known().read()?.into_iter().find(|pool| pool.guid.0 == live.guid());
+        let live = Some(live.clone());
+        return Ok(match known.map(seek) {
+            Some(usable) => Usable { live, ..usable },
+            None => Usable { name: name.to_owned(), known: None, found: None, live },
+        });
+    }
     if around.search.is_empty() {
         let known = known().read()?.into_iter().find(|pool| pool.name == name);
         return known.map(seek).ok_or_else(missing);
@@ -215,29 +298,64 @@ pub fn find(name: &str, around: &Surroundings) -> Result<Usable, NotOpen> {
 /// # Errors
 /// [`NotOpen::Unavailable`], or [`NotOpen::Failed`] with the reason.
 pub fn open(usable: Usable, intent: Intent) -> Result<Session, NotOpen> {
-    let Usable { name, known, found } = usable;
+    let mut options = options(&usable)?;
+    let Usable { name, known, found, live } = usable;
+    if let Some(live) = live {
+        let devices = found.map(|found| found.devices).unwrap_or_default();
+        let pool = live.pool().map_err(|_| NotOpen::Unavailable(name))?;
+        return Ok(Session { held: Held::Live(pool), known, devices });
+    }
     let Some(found) = found else { return Err(NotOpen::Unavailable(name)) };
-    let forced = known.as_ref().is_some_and(|known| known.read_only);
-    let configured = config::options()?;
-    let options = Options {
-        read_only: intent != Intent::Write || forced,
-        cache_bytes: configured.cache_bytes.min(if intent == Intent::Survey {
-            SURVEY_CACHE
-        } else {
-            u64::MAX
-        }),
-        altroot: known.as_ref().and_then(|known| known.altroot.clone()),
-        new_name: (found.config.name != name).then(|| name.clone()),
-        ..configured
-    };
+    options.read_only |= intent != Intent::Write;
+    if intent == Intent::Survey {
+        options.cache_bytes = options.cache_bytes.min(SURVEY_CACHE);
+    }
+    if options.read_only
+        && let Some((client, uberblock)) = lease(&name, found.config.pool_guid)?
+    {
+        options.leased = Some(uberblock);
+        return match Pool::import(&found, options) {
+            Ok(pool) => {
+                Ok(Session { held: Held::Leased { pool, _server: client }, known, devices: found.devices })
+            }
+            Err(source) => Err(NotOpen::Failed { name, source }),
+        };
+    }
     match Pool::import(&found, options) {
         Ok(pool) => {
             // What a crash left in the intent logs comes first. A log that cannot be replayed keeps its own dataset from
             // being changed, and whoever opens that is told why; it is no reason to refuse the others.
             let _ = zpl::replay_logs(&pool);
-            Ok(Session { pool, known, devices: found.devices })
+            Ok(Session { held: Held::Alone(pool), known, devices: found.devices })
         }
         Err(source) => Err(NotOpen::Failed { name, source }),
+    }
+}
+
+/// How a pool is opened that is imported this way.
+pub fn options(usable: &Usable) -> Result<Options, ConfigError> {
+    let known = usable.known.as_ref();
+    let called = usable.found.as_ref().map(|found| found.config.name.clone());
+    Ok(Options {
+        read_only: known.is_some_and(|known| known.read_only),
+        altroot: known.and_then(|known| known.altroot.clone()),
+        new_name: called.filter(|called| *called != usable.name).map(|_| usable.name.clone()),
+        ..config::options()?
+    })
+}
+
+/// A state of a pool that its server, if it has one, keeps on the disks as long as the connection lives.
+fn lease(name: &str, guid: Guid) -> Result<Option<(Client, Uberblock)>, NotOpen> {
+    if !crate::forward::is_used() {
+        return Ok(None);
+    }
+    let failed = |source| NotOpen::Server { name: name.to_owned(), source };
+    match server::client::connect(&Runtime::of_user(), name).map_err(failed)? {
+        Some(client) if client.guid == guid.0 => {
+            let uberblock = client.lease().map_err(failed)?;
+            Ok(Some((client, uberblock)))
+        }
+        _ => Ok(None),
     }
 }
 

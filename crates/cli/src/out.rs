@@ -57,8 +57,11 @@ impl<'a> Console<'a> {
 
     /// Says why one operand failed; the command goes on and ends with status 1.
     pub fn complain(&mut self, failure: Failure) -> Result<(), Failure> {
-        let Failure::Refused(lines) = failure else { return Err(failure) };
-        lines.iter().for_each(|line| self.remark(line));
+        match failure {
+            Failure::Refused(lines) => lines.iter().for_each(|line| self.remark(line)),
+            Failure::Ended(_) => {}
+            other => return Err(other),
+        }
         self.failed = true;
         Ok(())
     }
@@ -77,6 +80,7 @@ impl<'a> Console<'a> {
         match ended {
             Ok(()) => u8::from(self.failed),
             Err(Failure::PipeClosed) => PIPE_CLOSED,
+            Err(Failure::Ended(status)) => status,
             Err(Failure::Refused(lines)) => {
                 lines.iter().for_each(|line| self.remark(line));
                 1

@@ -41,6 +41,12 @@ pub struct Creation {
     pub quotas: Vec<(String, u64)>,
 }
 
+/// Makes the objects of a new file system, whose root directory belongs to whoever creates it.
+pub fn initialiser() -> pool::Initialise {
+    let (user, group) = (rustix::process::geteuid(), rustix::process::getegid());
+    zpl::initialiser_for([user.as_raw(), group.as_raw()])
+}
+
 /// Reads the properties of a new file system. `parent` is where it would inherit from; `enabled` tells which
 /// features the pool has.
 ///
@@ -224,6 +230,11 @@ impl Shown {
 /// If the pool cannot be read.
 pub fn show(pool: &Pool, info: &DatasetInfo, asked: &Asked, raw: bool) -> pool::Result<Shown> {
     Ok(match asked {
+        // The kernel knows, not the pool.
+        Asked::Native(property) if property.name == "mounted" && info.kind == DatasetKind::Filesystem => {
+            let is_mounted = super::zfs_mount::mounted().iter().any(|mount| mount.dataset == info.name);
+            Shown::text(if is_mounted { "yes" } else { "no" }.to_owned(), Source::None)
+        }
         Asked::Native(property) => match pool.property(info, property)? {
             Some((value, source)) => {
                 // These live in the file system itself, where nothing tells who set them.

@@ -113,10 +113,11 @@ impl Selection {
     ) -> Result<(), Failure> {
         let action = Action::Open(name);
         if name.starts_with('/') || name.starts_with("./") {
-            return Err(match std::fs::metadata(name) {
-                Ok(_) => action.failed("not a ZFS filesystem"),
-                Err(_) => action.failed("No such file or directory"),
-            });
+            return match server::mountinfo::dataset_of(std::path::Path::new(name)) {
+                Ok(Some(mount)) => self.add_operand(sessions, &mount.dataset, found),
+                Ok(None) => Err(action.failed("not a ZFS filesystem")),
+                Err(_) => Err(action.failed("No such file or directory")),
+            };
         }
         let form = names::check(name).map_err(|error| action.failed(error))?;
         if form == DatasetKind::Bookmark {

@@ -4,10 +4,12 @@ use pool::props::dataset::{self as props, Asked};
 use pool::props::names::{self, NameError};
 use pool::props::{DatasetKind, PropertyError, Value};
 use pool::{DatasetInfo, Pool};
+use server::Kind;
 
 use super::Call;
 use super::dataset_values::{self, Creation};
 use super::owner_quota;
+use super::mounting;
 use super::select::{Kinds, Selection, dataset_failure};
 use crate::args::Assignments;
 use crate::messages::{Action, Failure, reason};
@@ -123,11 +125,14 @@ fn create_in(
     if dry {
         return Ok(());
     }
+    let mut topmost = None;
     if parents {
-        create_parents(pool, parent, &enabled).map_err(words_of)?;
+        topmost = create_parents(pool, parent, &enabled).map_err(words_of)?;
     }
-    pool.create_filesystem(name, made.local, made.filesystem, zpl::initialiser()).map_err(words_of)?;
-    owner_quota::apply(pool, name, &made.quotas).map_err(|error| action.failed(error))
+    pool.create_filesystem(name, made.local, made.filesystem, dataset_values::initialiser())
+        .map_err(words_of)?;
+    owner_quota::apply(pool, name, &made.quotas).map_err(|error| action.failed(error))?;
+    mounting::created(call, console, topmost.as_deref().unwrap_or(name))
 }
 
 fn nearest_ancestor(pool: &Pool, name: &str) -> pool::Result<DatasetInfo> {
@@ -140,12 +145,13 @@ fn nearest_ancestor(pool: &Pool, name: &str) -> pool::Result<DatasetInfo> {
     }
 }
 
-/// Makes `name` and what is missing above it, with what they inherit.
+/// Makes `name` and what is missing above it, with what they inherit. Gives the topmost that was made.
 pub(super) fn create_parents(
     pool: &Pool,
     name: &str,
     enabled: &dyn Fn(&format::features::Feature) -> bool,
-) -> pool::Result<()> {
+) -> pool::Result<Option<String>> {
+    let mut topmost = None;
     let ends = name.match_indices('/').map(|(at, _)| at).chain(std::iter::once(name.len())).skip(1);
     let ends: Vec<usize> = if name.contains('/') { ends.collect() } else { Vec::new() };
     for end in ends {
@@ -159,16 +165,17 @@ pub(super) fn create_parents(
         let made = dataset_values::creation(&[], Some((pool, &above)), enabled);
         let Creation { local, filesystem, .. } =
             made.map_err(|error| pool::Error::Unsupported(error.to_string()))?;
-        pool.create_filesystem(step, local, filesystem, zpl::initialiser())?;
+        pool.create_filesystem(step, local, filesystem, dataset_values::initialiser())?;
+        topmost.get_or_insert_with(|| step.to_owned());
     }
-    Ok(())
+    Ok(topmost)
 }
 
 /// Runs `zfs rename`.
 ///
 /// # Errors
 /// Usage, or why the old name stays.
-pub fn rename(call: &Call) -> Result<(), Failure> {
+pub fn rename(call: &Call, console: &mut Console) -> Result<(), Failure> {
     let args = &call.args;
     let (from, to) = match args.operands.as_slice() {
         [] => return Err(Failure::usage("missing source dataset argument")),
@@ -184,11 +191,17 @@ pub fn rename(call: &Call) -> Result<(), Failure> {
     }
     names::check(from).map_err(|error| Action::Open(from).failed(error))?;
     let session = session(call, from, Intent::Write).map_err(|error| error.dataset(from))?;
-    let done = rename_in(&session, call, from, to);
+    let done = rename_in(&session, call, console, from, to);
     session.finish().and(done)
 }
 
-fn rename_in(session: &Session, call: &Call, from: &str, to: &str) -> Result<(), Failure> {
+fn rename_in(
+    session: &Session,
+    call: &Call,
+    console: &mut Console,
+    from: &str,
+    to: &str,
+) -> Result<(), Failure> {
     let (pool, action) = (session.pool(), Action::Rename(from));
     let info = pool.dataset(from).map_err(|error| dataset_failure(from, &error))?;
     if info.is_snapshot() {
@@ -221,7 +234,8 @@ fn rename_in(session: &Session, call: &Call, from: &str, to: &str) -> Result<(),
         Ok(_) => {}
         Err(error) if is_missing(&error) && call.args.has("p") => {
             let enabled = dataset_values::enabled_in(pool);
-            create_parents(pool, parent, &enabled).map_err(|error| words(action, &error))?;
+            let made = create_parents(pool, parent, &enabled).map_err(|error| words(action, &error))?;
+            made.iter().try_for_each(|made| mounting::created(call, console, made))?;
         }
         Err(error) if is_missing(&error) => return Err(Action::Create(to).failed(reason::PARENT_MISSING)),
         Err(error) => return Err(words(action, &error)),
@@ -232,7 +246,19 @@ fn rename_in(session: &Session, call: &Call, from: &str, to: &str) -> Result<(),
     if list.iter().any(|info| info.name.len() + longer >= names::NAME_MAX) {
         return Err(action.failed(NameError::TooLong));
     }
-    pool.rename_dataset(from, to).map_err(|error| words(action, &error))
+    let renamed = |name: &str| match name.strip_prefix(from) {
+        Some(rest) if rest.is_empty() || rest.starts_with('/') => format!("{to}{rest}"),
+        _ => name.to_owned(),
+    };
+    let rename = || pool.rename_dataset(from, to).map_err(|error| words(action, &error));
+    if call.args.has("u") {
+        rename()?;
+        if let Some(live) = call.live() {
+            live.rename(renamed);
+        }
+        return Ok(());
+    }
+    mounting::moving(call, console, from, Kind::Name, renamed, rename)
 }
 
 /// Runs `zfs set`.
@@ -257,14 +283,20 @@ pub fn set(call: &Call, console: &mut Console) -> Result<(), Failure> {
     let own = Assignments::collect(texts, |word| props::parse(word).map(|p| p.name))?;
     let mut sessions = Sessions::new(call.around, Intent::Write, &call.line);
     for name in datasets {
-        if let Err(failure) = set_one(&mut sessions, name, &own) {
+        if let Err(failure) = set_one(call, console, &mut sessions, name, &own) {
             console.complain(failure)?;
         }
     }
     sessions.finish()
 }
 
-fn set_one(sessions: &mut Sessions, name: &str, own: &Assignments) -> Result<(), Failure> {
+fn set_one(
+    call: &Call,
+    console: &mut Console,
+    sessions: &mut Sessions,
+    name: &str,
+    own: &Assignments,
+) -> Result<(), Failure> {
     let action = Action::SetProperty(name);
     names::check(name).map_err(|error| Action::Open(name).failed(error))?;
     let session = sessions.of(name).map_err(|error| error.dataset(name))?;
@@ -283,8 +315,18 @@ fn set_one(sessions: &mut Sessions, name: &str, own: &Assignments) -> Result<(),
     }
     let (inside, values): (Vec<_>, Vec<_>) =
         values.into_iter().partition(|(name, _)| owner_quota::is_kept_inside(name));
-    if !values.is_empty() {
-        pool.set_properties(name, values).map_err(|error| words(action, &error))?;
+    let names: Vec<String> = values.iter().map(|(name, _)| name.clone()).collect();
+    let set = || match values.is_empty() {
+        true => Ok(()),
+        false => pool.set_properties(name, values).map_err(|error| words(action, &error)),
+    };
+    let kind = mounting::kind_of(names.iter().map(String::as_str)).filter(|_| !call.args.has("u"));
+    match kind {
+        Some(kind) => mounting::moving(call, console, name, kind, str::to_owned, set)?,
+        None => set()?,
+    }
+    if let Some(live) = call.live() {
+        live.refresh();
     }
     let quotas: Vec<(String, u64)> = inside
         .into_iter()
@@ -332,12 +374,27 @@ pub fn inherit(call: &Call, console: &mut Console) -> Result<(), Failure> {
     let stored = property.map_or(word.as_str(), |property| property.name);
     let mut sessions = Sessions::new(call.around, Intent::Write, &call.line);
     for name in datasets {
-        let done = inherit_one(&mut sessions, name, stored, property, args.has("r"), to_received);
+        let mut inherit = || inherit_one(&mut sessions, name, stored, property, args.has("r"), to_received);
+        let done = match mounting::kind_of(std::iter::once(stored)) {
+            // Whether there is such a dataset is said by the change itself.
+            Some(kind) if call.live().is_some_and(|live| has(live, name)) => {
+                mounting::moving(call, console, name, kind, str::to_owned, inherit)
+            }
+            _ => inherit(),
+        };
+        if let Some(live) = call.live() {
+            live.refresh();
+        }
         if let Err(failure) = done {
             console.complain(failure)?;
         }
     }
     sessions.finish()
+}
+
+/// Whether the pool has this dataset.
+fn has(live: &server::Live, name: &str) -> bool {
+    live.pool().is_ok_and(|pool| pool.dataset(name).is_ok())
 }
 
 fn inherit_one(

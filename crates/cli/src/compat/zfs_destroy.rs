@@ -5,6 +5,7 @@ use pool::props::names;
 use pool::{DatasetInfo, Pool};
 
 use super::Call;
+use super::mounting;
 use super::select::dataset_failure;
 use super::zfs_change::{session, words};
 use crate::messages::{Action, Failure, reason};
@@ -88,7 +89,7 @@ fn destroy_heads(session: &Session, call: &Call, console: &mut Console, name: &s
     for clone in &clones {
         announce(call, console, clone, verbose)?;
         if !args.has("n") {
-            destroy_tree(pool, clone)?;
+            destroy_tree(call, pool, clone)?;
         }
     }
     let (snapshots, heads): (Vec<_>, Vec<_>) = list.into_iter().partition(DatasetInfo::is_snapshot);
@@ -108,6 +109,7 @@ fn destroy_heads(session: &Session, call: &Call, console: &mut Console, name: &s
             pool.destroy_snapshots(&own, false).map_err(|error| snapshot_words(&error))?;
         }
         if !stays {
+            mounting::destroying(call, &head.name)?;
             pool.destroy_dataset(&head.name).map_err(|error| words(Action::Destroy(&head.name), &error))?;
         }
     }
@@ -135,10 +137,10 @@ fn dependents(pool: &Pool, list: &[DatasetInfo]) -> Result<Vec<String>, Failure>
 ///
 /// # Errors
 /// Why one of them is still there.
-pub fn destroy_tree(pool: &Pool, name: &str) -> Result<(), Failure> {
+pub fn destroy_tree(call: &Call, pool: &Pool, name: &str) -> Result<(), Failure> {
     let Ok(list) = pool.list(name, None, true) else { return Ok(()) };
     for clone in dependents(pool, &list)? {
-        destroy_tree(pool, &clone)?;
+        destroy_tree(call, pool, &clone)?;
     }
     for head in list.iter().filter(|info| !info.is_snapshot()).rev() {
         let own: Vec<String> = list
@@ -149,6 +151,7 @@ pub fn destroy_tree(pool: &Pool, name: &str) -> Result<(), Failure> {
         if !own.is_empty() {
             pool.destroy_snapshots(&own, false).map_err(|error| snapshot_words(&error))?;
         }
+        mounting::destroying(call, &head.name)?;
         pool.destroy_dataset(&head.name).map_err(|error| words(Action::Destroy(&head.name), &error))?;
     }
     Ok(())
@@ -251,7 +254,7 @@ fn destroy_snapshots(
         return Err(failure);
     }
     for clone in clones.iter().filter(|_| args.has("R")) {
-        destroy_tree(pool, clone)?;
+        destroy_tree(call, pool, clone)?;
     }
     pool.destroy_snapshots(&names, args.has("d")).map_err(|error| snapshot_words(&error))
 }

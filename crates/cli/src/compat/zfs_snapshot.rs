@@ -6,10 +6,12 @@ use pool::props::dataset as props;
 use pool::props::names;
 use pool::props::{DatasetKind, PropertyError, Value};
 use pool::{DatasetInfo, Pool};
+use server::Kind;
 
 use super::Call;
 use super::dataset_values;
 use super::owner_quota;
+use super::mounting;
 use super::select::dataset_failure;
 use super::zfs_change::{create_parents, is_missing, session, words};
 use crate::args::Assignments;
@@ -48,6 +50,9 @@ pub fn snapshot(call: &Call, console: &mut Console) -> Result<(), Failure> {
             Err(NotOpen::Missing(_)) => return Err(missing(console, wanted[0])),
             Err(error) => return Err(error.into()),
         };
+        if let Some(live) = call.live() {
+            live.write_back();
+        }
         let done = snapshot_in(&session, console, &wanted, args.has("r"), &local);
         session.finish().and(done)?;
     }
@@ -120,7 +125,7 @@ fn snapshot_operand(pool: &Pool, name: &str) -> Result<DatasetInfo, Failure> {
 ///
 /// # Errors
 /// Usage, or why the file system stays as it is.
-pub fn rollback(call: &Call) -> Result<(), Failure> {
+pub fn rollback(call: &Call, console: &mut Console) -> Result<(), Failure> {
     let args = &call.args;
     let name = match args.operands.as_slice() {
         [] => return Err(Failure::usage("missing dataset argument")),
@@ -132,11 +137,13 @@ pub fn rollback(call: &Call) -> Result<(), Failure> {
     }
     names::check(name).map_err(|error| Action::Open(name).failed(error))?;
     let session = session(call, name, Intent::Write).map_err(|error| error.dataset(name))?;
-    let done = rollback_in(&session, name, args.has("r") || args.has("R"), args.has("R"));
+    let done = rollback_in(&session, call, console, name);
     session.finish().and(done)
 }
 
-fn rollback_in(session: &Session, name: &str, newer_too: bool, clones_too: bool) -> Result<(), Failure> {
+fn rollback_in(session: &Session, call: &Call, console: &mut Console, name: &str) -> Result<(), Failure> {
+    let clones_too = call.args.has("R");
+    let newer_too = clones_too || call.args.has("r");
     let (pool, action) = (session.pool(), Action::RollBack(name));
     let target = snapshot_operand(pool, name)?;
     if let Some(failure) = session.refusal(action) {
@@ -168,20 +175,22 @@ fn rollback_in(session: &Session, name: &str, newer_too: bool, clones_too: bool)
         return Err(clones.into_iter().fold(failure, Failure::hint));
     }
     for clone in &clones {
-        super::zfs_destroy::destroy_tree(pool, clone)?;
+        super::zfs_destroy::destroy_tree(call, pool, clone)?;
     }
     let newer: Vec<String> = newer.into_iter().rev().map(|info| info.name).collect();
     if !newer.is_empty() {
         pool.destroy_snapshots(&newer, false).map_err(words)?;
     }
-    pool.rollback(name).map_err(words)
+    // What is mounted holds on to what it was.
+    let roll = || pool.rollback(name).map_err(words);
+    mounting::moving(call, console, fs, Kind::Contents, str::to_owned, roll)
 }
 
 /// Runs `zfs clone`.
 ///
 /// # Errors
 /// Usage, or why there is no clone; then nothing was changed.
-pub fn clone(call: &Call) -> Result<(), Failure> {
+pub fn clone(call: &Call, console: &mut Console) -> Result<(), Failure> {
     let args = &call.args;
     let own = Assignments::collect(args.values("o"), |word| props::parse(word).map(|p| p.name))?;
     let (origin, name) = match args.operands.as_slice() {
@@ -204,13 +213,14 @@ pub fn clone(call: &Call) -> Result<(), Failure> {
         });
     }
     let session = session(call, origin, Intent::Write).map_err(|error| error.dataset(origin))?;
-    let done = clone_in(&session, call, origin, name, &own);
+    let done = clone_in(&session, call, console, origin, name, &own);
     session.finish().and(done)
 }
 
 fn clone_in(
     session: &Session,
     call: &Call,
+    console: &mut Console,
     origin: &str,
     name: &str,
     own: &Assignments,
@@ -225,13 +235,14 @@ fn clone_in(
         return Err(action.failed(reason::MISSING_DATASET_NAME));
     };
     let enabled = dataset_values::enabled_in(pool);
+    let mut topmost = None;
     let above = match pool.dataset(parent) {
         Ok(above) if above.kind != DatasetKind::Filesystem => {
             return Err(action.failed(reason::NOT_A_FILESYSTEM));
         }
         Ok(above) => above,
         Err(error) if is_missing(&error) && call.args.has("p") => {
-            create_parents(pool, parent, &enabled).map_err(words)?;
+            topmost = create_parents(pool, parent, &enabled).map_err(words)?;
             pool.dataset(parent).map_err(words)?
         }
         Err(error) if is_missing(&error) => return Err(action.failed(reason::PARENT_MISSING)),
@@ -247,7 +258,8 @@ fn clone_in(
     let made = dataset_values::creation(&given, Some((pool, &above)), &enabled)
         .map_err(|error| action.failed(error))?;
     pool.clone_snapshot(&source.name, name, made.local).map_err(words)?;
-    owner_quota::apply(pool, name, &made.quotas).map_err(|error| action.failed(error))
+    owner_quota::apply(pool, name, &made.quotas).map_err(|error| action.failed(error))?;
+    mounting::created(call, console, topmost.as_deref().unwrap_or(name))
 }
 
 /// `zfs rename` of the snapshot `from`, with those of its name below it if `recursive`.

@@ -117,7 +117,7 @@ pub fn run(call: &Call, console: &mut Console) -> Result<(), Failure> {
         comment: wanted.comment,
         compatibility: wanted.compatibility,
         filesystem,
-        initialise: zpl::initialiser(),
+        initialise: dataset_values::initialiser(),
         command: Some(call.line.clone()),
     };
     let made = Pool::create(spec, Options::default()).and_then(|pool| {
@@ -134,10 +134,13 @@ pub fn run(call: &Call, console: &mut Console) -> Result<(), Failure> {
             return Err(failed(&error));
         }
     };
+    // Its server takes them now.
+    drop(disks);
     let altroot = wanted.altroot;
     let cachefile = wanted.cachefile.or_else(|| altroot.as_ref().map(|_| "none".to_owned()));
     let known = KnownPool { name: name.clone(), guid, devices: paths, altroot, read_only: false, cachefile };
-    open::known().enter(known).map_err(|error| Failure::from(open::NotOpen::from(error)))
+    open::known().enter(known).map_err(|error| Failure::from(open::NotOpen::from(error)))?;
+    crate::own::serve::start(name, true, call.around, console)
 }
 
 /// Properties of the root file system: `-O`, and `-m` as its mountpoint.

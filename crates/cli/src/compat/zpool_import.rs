@@ -1,6 +1,6 @@
 //! `zpool import`, `export` and `destroy`: what is imported stands in the file of known pools.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use format::Guid;
 use format::config::PoolState;
@@ -8,10 +8,13 @@ use pool::known::KnownPool;
 use pool::props::names;
 use pool::props::pool::{self as props, Moment};
 use pool::{Found, Options, Pool};
+use server::ClientError;
+use server::messages::{Refusal, Stop};
 
 use super::Call;
 use super::view::{self, Naming, State, VdevView};
 use crate::args::assignment;
+use crate::forward;
 use crate::messages::{Action, Failure, reason};
 use crate::open::{self, Intent, NotOpen};
 use crate::out::Console;
@@ -68,6 +71,9 @@ pub fn import(call: &Call, console: &mut Console) -> Result<(), Failure> {
     let is_known = |guid: Guid| known.iter().any(|pool| pool.guid == guid);
     let Some(pattern) = pattern else {
         found.retain(|pool| !is_known(pool.config.pool_guid));
+        if args.has("a") && resume(call, &known, console)? && found.is_empty() {
+            return Ok(());
+        }
         if found.is_empty() {
             console.remark("no pools available to import");
             return Ok(());
@@ -76,12 +82,18 @@ pub fn import(call: &Call, console: &mut Console) -> Result<(), Failure> {
             return list(console, &found);
         }
         for pool in &found {
-            if let Err(failure) = import_one(call, pool, None, &wanted) {
+            if let Err(failure) = import_one(call, pool, None, &wanted, console) {
                 console.complain(failure)?;
             }
         }
         return Ok(());
     };
+    let same = |pool: &&KnownPool| pool.name == *pattern || pool.guid.0.to_string() == *pattern;
+    if let Some(pool) = known.iter().find(same).filter(|_| new_name.is_none())
+        && resume(call, std::slice::from_ref(pool), console)?
+    {
+        return Ok(());
+    }
     if let Some(other) = known.iter().find(|pool| pool.name == *new_name.unwrap_or(pattern)) {
         let here =
             found.iter().any(|p| p.config.name == *pattern || p.config.pool_guid.0.to_string() == *pattern);
@@ -103,7 +115,7 @@ pub fn import(call: &Call, console: &mut Console) -> Result<(), Failure> {
         [] => Err(Action::Import(pattern).failed(reason::NO_POOL_AVAILABLE)),
         [pool] if is_known(pool.config.pool_guid) => Err(name_taken(pattern)),
         [_] if args.has("n") => Ok(()),
-        [pool] => import_one(call, pool, new_name.map(String::as_str), &wanted),
+        [pool] => import_one(call, pool, new_name.map(String::as_str), &wanted, console),
         _ => Err(Action::Import(pattern)
             .failed("more than one matching pool")
             .hint("import by numeric ID instead")),
@@ -164,7 +176,14 @@ fn discover(call: &Call) -> Result<Vec<Found>, Failure> {
     let mut places: Vec<PathBuf> = call.args.values("d").map(PathBuf::from).collect();
     places.extend(call.around.search.iter().cloned());
     if let Some(file) = call.args.value("c") {
-        return Err(Failure::refused(format!("cenote: not supported yet: zpool import -c {file}")));
+        if !places.is_empty() {
+            return Err(Failure::usage("-c is incompatible with -d"));
+        }
+        let devices = pool::known::cached_devices(Path::new(file));
+        return match devices {
+            Ok(devices) => Ok(pool::discover(&devices)),
+            Err(error) => Err(Failure::refused(format!("cannot read the cache file: {error}"))),
+        };
     }
     if places.is_empty() {
         match std::env::var_os("ZPOOL_IMPORT_PATH") {
@@ -240,7 +259,13 @@ fn print_vdev(console: &mut Console, vdev: &VdevView, indent: usize, full: usize
     vdev.children.iter().try_for_each(|child| print_vdev(console, child, indent + 2, full))
 }
 
-fn import_one(call: &Call, found: &Found, new_name: Option<&str>, wanted: &Wanted) -> Result<(), Failure> {
+fn import_one(
+    call: &Call,
+    found: &Found,
+    new_name: Option<&str>,
+    wanted: &Wanted,
+    console: &mut Console,
+) -> Result<(), Failure> {
     let old = found.config.name.as_str();
     let name = new_name.unwrap_or(old);
     let action = match new_name {
@@ -295,7 +320,25 @@ fn import_one(call: &Call, found: &Found, new_name: Option<&str>, wanted: &Wante
         read_only: wanted.read_only,
         cachefile: wanted.cachefile.clone(),
     };
-    open::known().enter(known).map_err(|error| NotOpen::from(error).into())
+    open::known().enter(known).map_err(NotOpen::from)?;
+    crate::own::serve::start(name, !call.args.has("N"), call.around, console)
+}
+
+/// Starts the servers of imported pools that have none: those that died, or all after a restart of the machine. Gives
+/// whether there was any.
+fn resume(call: &Call, pools: &[KnownPool], console: &mut Console) -> Result<bool, Failure> {
+    let mut any = false;
+    for pool in pools {
+        if forward::is_used() && forward::server_of(&pool.name, call.around)?.is_none() {
+            any = true;
+            if let Err(failure) =
+                crate::own::serve::start(&pool.name, !call.args.has("N"), call.around, console)
+            {
+                console.complain(failure)?;
+            }
+        }
+    }
+    Ok(any)
 }
 
 /// Runs `zpool export`.
@@ -324,12 +367,25 @@ pub fn export(call: &Call, console: &mut Console) -> Result<(), Failure> {
 
 /// Between commands a pool is exported already: what is left is to note it and forget the pool.
 fn export_one(call: &Call, known: &KnownPool) -> Result<(), Failure> {
+    if let Some(client) = forward::server_of(&known.name, call.around)? {
+        let stop = Stop { destroy: false, force: call.args.has("f"), command: Some(call.line.clone()) };
+        client.stop(stop).map_err(|error| match error {
+            ClientError::Refused(Refusal::Busy(point)) => {
+                Action::Unmount(&point.display().to_string()).failed(reason::BUSY)
+            }
+            ClientError::Refused(Refusal::Working) => {
+                Action::Export(&known.name).failed(reason::BUSY).hint("a command is being carried out on it")
+            }
+            error => Action::Export(&known.name).failed(error),
+        })?;
+        return open::known().forget(known.guid).map_err(|error| NotOpen::from(error).into());
+    }
     let opened = open::find(&known.name, &crate::Surroundings::default())
         .and_then(|usable| open::open(usable, Intent::Write));
     match opened {
         Ok(session) => {
             session.command(&call.line);
-            session.into_pool().export().map_err(|error| Action::Export(&known.name).failed(error))?;
+            session.into_pool()?.export().map_err(|error| Action::Export(&known.name).failed(error))?;
         }
         // Somebody uses it now.
         Err(NotOpen::Failed { source: error @ pool::Error::Busy { .. }, .. }) => {
@@ -351,6 +407,20 @@ pub fn destroy(call: &Call) -> Result<(), Failure> {
         [name] => name,
         _ => return Err(Failure::usage("too many arguments")),
     };
+    if let Some(client) = forward::server_of(name, call.around)? {
+        let guid = Guid(client.guid);
+        let stop = Stop { destroy: true, force: call.args.has("f"), command: None };
+        client.stop(stop).map_err(|error| match error {
+            ClientError::Refused(Refusal::Busy(point)) => Action::Unmount(&point.display().to_string())
+                .failed(reason::BUSY)
+                .hint(format!("could not destroy '{name}': could not unmount datasets")),
+            ClientError::Refused(Refusal::Working) => {
+                Action::Destroy(name).failed(reason::BUSY).hint("a command is being carried out on it")
+            }
+            error => Action::Destroy(name).failed(error),
+        })?;
+        return open::known().forget(guid).map_err(|error| NotOpen::from(error).into());
+    }
     let session = open::open_for(name, call.around, Intent::Write)?;
     if session.pool().name() != *name {
         return Err(Action::Open(name).failed(reason::NO_SUCH_POOL));
@@ -359,6 +429,6 @@ pub fn destroy(call: &Call) -> Result<(), Failure> {
         return Err(failure);
     }
     let guid = session.pool().guid();
-    session.into_pool().destroy().map_err(|error| Action::Destroy(name).failed(error))?;
+    session.into_pool()?.destroy().map_err(|error| Action::Destroy(name).failed(error))?;
     open::known().forget(guid).map_err(|error| NotOpen::from(error).into())
 }

@@ -38,8 +38,8 @@ fn change<'a>(
 /// # Errors
 /// A pool cannot be opened, or not be written.
 pub fn rm(rm: &Rm, around: &Surroundings, console: &mut Console) -> Result<u8, Failure> {
-    let stop = Stop::on_signals()
-        .map_err(|error| Failure::refused(format!("cannot listen for signals: {error}")))?;
+    let stop =
+        around.stop().map_err(|error| Failure::refused(format!("cannot listen for signals: {error}")))?;
     change(&rm.places, around, console, |place, fs| {
         let failed = |error| refused("remove", place, error);
         let (dir, name) = match fs.resolve_parent(&place.path) {
@@ -103,7 +103,7 @@ fn remove_tree(fs: &Filesystem, dir: ObjectId, name: &[u8], id: ObjectId, stop: 
 /// # Errors
 /// As [`rm`].
 pub fn mkdir(mkdir: &Mkdir, around: &Surroundings, console: &mut Console) -> Result<(), Failure> {
-    let mut new = NewNode::new(FileKind::Directory, 0o777 & !super::copy::umask());
+    let mut new = NewNode::new(FileKind::Directory, 0o777 & !around.umask());
     new.uid = rustix::process::geteuid().as_raw();
     new.gid = rustix::process::getegid().as_raw();
     change(&mkdir.places, around, console, |place, fs| {

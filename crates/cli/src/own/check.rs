@@ -96,7 +96,7 @@ fn chosen(check: &Check, around: &Surroundings, console: &mut Console) -> Result
             console.complain(Failure::refused(format!("'{}' holds no pool", image.display())))?;
         }
     }
-    pools.extend(open::usable(&Surroundings { search: images, posix: around.posix })?);
+    pools.extend(open::usable(&Surroundings { search: images, ..around.clone() })?);
     Ok(pools)
 }
 

@@ -136,7 +136,7 @@ fn fill(mkfs: &Mkfs, pool: &Pool, epoch: Option<u64>, stop: &Stop) -> Result<(),
     let text = |error: &dyn std::fmt::Display| error.to_string();
     let dataset = pool.open(&pool.name()).map_err(|error| text(&error))?;
     let fs = Filesystem::open(dataset).map_err(|error| text(&error))?;
-    let progress = Progress::new(mkfs.quiet);
+    let progress = Progress::new(mkfs.quiet, None);
     let policy = Policy {
         preserve: true,
         umask: 0,

@@ -12,6 +12,7 @@ mod manifest;
 mod mkfs;
 mod ordered;
 pub(crate) mod pools;
+pub(crate) mod serve;
 mod show;
 pub(crate) mod stop;
 mod tune;
@@ -23,6 +24,7 @@ use crate::usage::Program;
 use crate::{Surroundings, out};
 use clap::builder::{OsStringValueParser, TypedValueParser};
 use clap::{Args, Parser, Subcommand};
+pub use copy::{io_words, umask};
 use std::ffi::OsString;
 use std::path::PathBuf;
 
@@ -63,6 +65,8 @@ pub enum Command {
     Check(Check),
     /// Measure compression on your own files.
     Bench(Bench),
+    /// Hold an imported pool: mount it, and carry out commands on it.
+    Serve(Serve),
     /// Show and set tunables such as zfs_dirty_data_max.
     Tune(Tune),
     /// The zfs command.
@@ -197,6 +201,27 @@ pub struct Mkfs {
 }
 
 #[derive(Debug, Args)]
+#[command(after_help = "\
+In the foreground it logs to standard error and ends on SIGTERM or Ctrl-C: everything is written, unmounted and \
+exported. 'zpool create' and 'zpool import' start it in the background, 'zpool export' ends it.")]
+pub struct Serve {
+    /// Stay in the foreground (the default).
+    #[arg(long, conflicts_with = "background")]
+    pub foreground: bool,
+    /// Come back when everything is mounted.
+    #[arg(long)]
+    pub background: bool,
+    /// Mount nothing yet.
+    #[arg(long)]
+    pub no_mount: bool,
+    /// Standard output is read by whoever waits in the foreground.
+    #[arg(long, hide = true)]
+    pub ready: bool,
+    #[arg(value_name = "POOL")]
+    pub pool: String,
+}
+
+#[derive(Debug, Args)]
 pub struct Check {
     /// The verdict in JSON.
     #[arg(long)]
@@ -272,6 +297,7 @@ impl Command {
             Command::Mkfs(_) => "mkfs",
             Command::Check(_) => "check",
             Command::Bench(_) => "bench",
+            Command::Serve(_) => "serve",
             Command::Tune(_) => "tune",
             Command::Zfs(_) => "zfs",
             Command::Zpool(_) => "zpool",
@@ -293,8 +319,9 @@ fn size(text: &str) -> Result<u64, pool::props::PropertyError> {
 
 /// Carries out a command line of `cenote`; `words` are those after its name. Gives the exit status.
 pub fn main(words: impl IntoIterator<Item = OsString>, posix: bool) -> u8 {
-    let words = std::iter::once(OsString::from("cenote")).chain(words);
-    let cenote = match Cenote::try_parse_from(words) {
+    let words: Vec<OsString> = words.into_iter().collect();
+    let named = std::iter::once(OsString::from("cenote")).chain(words.iter().cloned());
+    let cenote = match Cenote::try_parse_from(named) {
         Ok(cenote) => cenote,
         Err(error) => {
             // Help and version asked for go to standard output with status 0, mistakes to standard error with
@@ -303,15 +330,66 @@ pub fn main(words: impl IntoIterator<Item = OsString>, posix: bool) -> u8 {
             return u8::try_from(error.exit_code()).unwrap_or(2);
         }
     };
-    let around = Surroundings { search: cenote.search, posix };
+    let around = Surroundings { search: cenote.search, posix, served: None };
     match cenote.command {
         Command::Zfs(words) => crate::compatible(Program::Zfs, words.words, around),
         Command::Zpool(words) => crate::compatible(Program::Zpool, words.words, around),
         command => {
             let mut console = out::standard();
-            let ended = run(&command, &around, &mut console);
+            let forwarded = crate::forward::own(&command.changed(), &words, &around, &mut console);
+            let ended = match forwarded {
+                Ok(Some(status)) => Ok(status),
+                Ok(None) => run(&command, &around, &mut console),
+                Err(failure) => Err(failure),
+            };
             let asked = *ended.as_ref().unwrap_or(&0);
             console.finish(ended.map(drop), String::new).max(asked)
+        }
+    }
+}
+
+/// Carries out one of cenote's own commands for a client of this pool's server. Gives the exit status.
+pub fn served(words: &[OsString], around: Surroundings, mut console: out::Console) -> u8 {
+    let named = std::iter::once(OsString::from("cenote")).chain(words.iter().cloned());
+    let mut cenote = match Cenote::try_parse_from(named) {
+        Ok(cenote) => cenote,
+        Err(error) => {
+            console.remark(error.to_string().trim_end());
+            return u8::try_from(error.exit_code()).unwrap_or(2);
+        }
+    };
+    cenote.command.resolve(&around);
+    let search = cenote.search.iter().map(|path| around.path(path)).collect();
+    let around = Surroundings { search, ..around };
+    let ended = match &cenote.command {
+        Command::Cp(_) | Command::Rm(_) | Command::Mkdir(_) | Command::Mv(_) => {
+            run(&cenote.command, &around, &mut console)
+        }
+        other => Err(Failure::refused(format!("cenote: {} is not for servers", other.name()))),
+    };
+    let asked = *ended.as_ref().unwrap_or(&0);
+    console.finish(ended.map(drop), String::new).max(asked)
+}
+
+impl Command {
+    /// The datasets in which it changes files.
+    fn changed(&self) -> Vec<&str> {
+        match self {
+            Command::Cp(Cp { destination: Place::InPool(place), .. }) => vec![place.dataset.as_str()],
+            Command::Rm(rm) => rm.places.iter().map(|place| place.dataset.as_str()).collect(),
+            Command::Mkdir(mkdir) => mkdir.places.iter().map(|place| place.dataset.as_str()).collect(),
+            Command::Mv(mv) => vec![mv.destination.dataset.as_str()],
+            _ => Vec::new(),
+        }
+    }
+
+    /// Local paths become those that the client meant.
+    fn resolve(&mut self, around: &Surroundings) {
+        let Command::Cp(cp) = self else { return };
+        for place in cp.sources.iter_mut().chain([&mut cp.destination]) {
+            if let Place::Local(path) = place {
+                *path = around.path(path);
+            }
         }
     }
 }
@@ -329,6 +407,7 @@ fn run(command: &Command, around: &Surroundings, console: &mut out::Console) -> 
         Command::Cat(cat) => show::cat(cat, around, console),
         Command::Stat(stat) => show::stat(stat, around, console),
         Command::Du(du) => show::du(du, around, console),
+        Command::Serve(args) => serve::run(args, around, console),
         Command::Mkdir(mkdir) => change::mkdir(mkdir, around, console),
         Command::Mv(mv) => change::mv(mv, around, console),
         Command::Tune(words) => tune::run(words, around, console),

@@ -70,7 +70,7 @@ impl Pools {
     pub fn finish(self) -> Result<(), Failure> {
         let mut ended = Ok(());
         for session in self.sessions.into_values() {
-            let finished = session.finish();
+            let finished = session.sync().and_then(|()| session.finish());
             ended = ended.and(finished);
         }
         ended

@@ -36,6 +36,12 @@ impl Stop {
         Ok(stop)
     }
 
+    /// Raised by somebody else, as if by Ctrl-C.
+    #[must_use]
+    pub fn raised_by(flag: Arc<AtomicBool>) -> Stop {
+        Stop { asked: flag, signal: Arc::new(AtomicUsize::new(SIGINT as usize)) }
+    }
+
     /// Whether it is time to stop.
     #[must_use]
     pub fn asked(&self) -> bool {

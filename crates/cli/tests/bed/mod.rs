@@ -80,6 +80,8 @@ impl Bed {
         let mut command = Command::new(env!("CARGO_BIN_EXE_cenote"));
         command.args(words).current_dir(self.folder.path()).stdin(Stdio::null());
         command.env("CENOTE_STATE_DIR", self.path("state")).env_remove("SOURCE_DATE_EPOCH").env("TZ", "UTC");
+        // One command, one open, unless a test says otherwise.
+        command.env("CENOTE_SERVER", "off").env("CENOTE_RUN_DIR", self.path("run"));
         command
     }
 

@@ -121,6 +121,7 @@ impl Scratch {
             .env("HOME", folder.join("cwd"))
             .env("CENOTE_STATE_DIR", folder.join("state"))
             .env("XDG_RUNTIME_DIR", folder.join("runtime"))
+            .env("CENOTE_SERVER", "off")
             .env("TMPDIR", folder.join("cwd"))
             .envs([("LC_ALL", "C"), ("TZ", "UTC")])
             .current_dir(folder.join("cwd"))

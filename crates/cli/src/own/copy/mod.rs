@@ -58,8 +58,8 @@ struct Target<D> {
 /// # Errors
 /// Nothing was copied; or what was copied could not be written.
 pub fn run(cp: &Cp, around: &Surroundings, console: &mut Console) -> Result<u8, Failure> {
-    let stop = Stop::on_signals()
-        .map_err(|error| Failure::refused(format!("cannot listen for signals: {error}")))?;
+    let stop =
+        around.stop().map_err(|error| Failure::refused(format!("cannot listen for signals: {error}")))?;
     let in_pools = || cp.sources.iter().chain([&cp.destination]).filter(|p| matches!(p, Place::InPool(_)));
     if in_pools().next().is_none() {
         return Err(Failure::refused(
@@ -72,8 +72,8 @@ pub fn run(cp: &Cp, around: &Surroundings, console: &mut Console) -> Result<u8, 
         Place::Local(_) => None,
     });
     let pools = Pools::open(wanted, around)?;
-    let progress = Progress::new(cp.quiet || cp.json);
-    let copied = copy(cp, &pools, &progress, &stop, console);
+    let progress = Progress::new(cp.quiet || cp.json, around.err());
+    let copied = copy(cp, around, &pools, &progress, &stop, console);
     // What was copied is kept, whatever else went wrong.
     let finished = pools.finish();
     progress.settle();
@@ -91,6 +91,7 @@ pub fn run(cp: &Cp, around: &Surroundings, console: &mut Console) -> Result<u8, 
 
 fn copy(
     cp: &Cp,
+    around: &Surroundings,
     pools: &Pools,
     progress: &Progress,
     stop: &Stop,
@@ -111,7 +112,7 @@ fn copy(
     if sources.is_empty() {
         return Ok(());
     }
-    let policy = Policy { preserve: cp.preserve, umask: umask(), latest: None };
+    let policy = Policy { preserve: cp.preserve, umask: around.umask(), latest: None };
     let remark = match &cp.destination {
         Place::Local(path) => {
             let target = local_target(path, &sources, cp.sources.len())?;

@@ -1,6 +1,8 @@
 //! How far a copy is: counted for the summary, shown on a terminal.
 
+use std::fs::File;
 use std::io::Write;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
@@ -9,6 +11,8 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 /// Counts what was done, shows it, and says what went wrong.
 pub struct Progress {
     bar: ProgressBar,
+    /// Where lines go instead of this process's standard error.
+    err: Option<Arc<File>>,
     started: Instant,
     pub files: AtomicU64,
     pub directories: AtomicU64,
@@ -22,9 +26,14 @@ pub struct Progress {
 }
 
 impl Progress {
-    /// Shown on standard error if that is a terminal and `quiet` is not set.
-    pub fn new(quiet: bool) -> Progress {
-        let target = if quiet { ProgressDrawTarget::hidden() } else { ProgressDrawTarget::stderr_with_hz(5) };
+    /// Shown on standard error if that is a terminal and `quiet` is not set. With `err`, lines go there and nothing
+    /// is shown.
+    pub fn new(quiet: bool, err: Option<Arc<File>>) -> Progress {
+        let target = if quiet || err.is_some() {
+            ProgressDrawTarget::hidden()
+        } else {
+            ProgressDrawTarget::stderr_with_hz(5)
+        };
         let bar = ProgressBar::with_draw_target(Some(0), target);
         let style = "{wide_bar} {binary_bytes}/{binary_total_bytes} {msg} {binary_bytes_per_sec} {eta} left";
         if let Ok(style) = ProgressStyle::with_template(style) {
@@ -35,6 +44,7 @@ impl Progress {
         }
         Progress {
             bar,
+            err,
             started: Instant::now(),
             files: AtomicU64::new(0),
             directories: AtomicU64::new(0),
@@ -83,7 +93,10 @@ impl Progress {
     pub fn say(&self, line: &str) {
         self.bar.suspend(|| {
             // Nobody can be told that standard error is closed.
-            let _ = writeln!(std::io::stderr(), "{line}");
+            let _ = match &self.err {
+                Some(err) => writeln!(&**err, "{line}"),
+                None => writeln!(std::io::stderr(), "{line}"),
+            };
         });
     }
 

@@ -1,0 +1,121 @@
+//! What commands on datasets do to the mounts of a live pool.
+//!
+//! Where the pool is not held by this process nothing of it is mounted, and there is nothing to do.
+
+use std::sync::Arc;
+
+use server::{BeginError, Change, Kind, Live, MountError, Report, Unmounted};
+
+use super::Call;
+use crate::messages::{Action, Failure, reason};
+use crate::out::Console;
+use crate::own::serve::{moved, not_mounted};
+
+impl Call<'_> {
+    /// The pool that this process holds.
+    pub fn live(&self) -> Option<&Arc<Live>> {
+        self.around.live()
+    }
+}
+
+/// The failure of unmounting.
+pub fn stays(dataset: &str, error: &Unmounted) -> Failure {
+    match error {
+        Unmounted::NotMounted | Unmounted::Closed(_) => Action::Unmount(dataset).failed(error),
+        Unmounted::Busy { point } | Unmounted::Refused { point, .. } => {
+            Action::Unmount(&point.display().to_string()).failed(error)
+        }
+    }
+}
+
+/// Says what is not mounted, and what is mounted elsewhere; gives whether all is mounted.
+pub fn say(report: &Report, console: &mut Console) -> Result<bool, Failure> {
+    for (dataset, point, place) in &report.moved {
+        console.remark(&moved(dataset, point, place));
+    }
+    for (dataset, error) in &report.failed {
+        console.complain(not_mounted(dataset, &error.to_string()))?;
+    }
+    Ok(report.failed.is_empty())
+}
+
+/// Mounts a file system that was just created, and those above it that were, too.
+///
+/// # Errors
+/// Standard output is gone.
+pub fn created(call: &Call, console: &mut Console, name: &str) -> Result<(), Failure> {
+    let Some(live) = call.live().filter(|_| !call.args.has("u")) else { return Ok(()) };
+    let mounted = match live.mount_all(name) {
+        Ok(report) => say(&report, console)?,
+        Err(error) => {
+            console.complain(not_mounted(name, &error.to_string()))?;
+            false
+        }
+    };
+    if !mounted {
+        console.complain(Failure::refused("filesystem successfully created, but not mounted"))?;
+    }
+    Ok(())
+}
+
+/// Unmounts a dataset that is about to be destroyed.
+///
+/// # Errors
+/// It is in use.
+pub fn destroying(call: &Call, name: &str) -> Result<(), Failure> {
+    match call.live() {
+        Some(live) => {
+            live.unmount_for_good(&[name.to_owned()], call.args.has("f")).map_err(|error| stays(name, &error))
+        }
+        None => Ok(()),
+    }
+}
+
+/// Carries out `change`, which moves the mounts at and below `top`. `renamed` gives the new name of a dataset.
+///
+/// # Errors
+/// A mount that would have to move is in use: nothing is changed. Or `change` fails.
+pub fn moving(
+    call: &Call,
+    console: &mut Console,
+    top: &str,
+    kind: Kind,
+    renamed: impl Fn(&str) -> String,
+    change: impl FnOnce() -> Result<(), Failure>,
+) -> Result<(), Failure> {
+    let Some(live) = call.live() else { return change() };
+    let down = live.begin(top, kind, call.args.has("f")).map_err(|error| match error {
+        BeginError::Unmounted(error) => stays(top, &error),
+        BeginError::Pool(error) => Action::Open(top).failed(error),
+    })?;
+    let changed = change();
+    let ended = match &changed {
+        Ok(()) => end(live, down, renamed),
+        Err(_) => end(live, down, str::to_owned),
+    };
+    match ended {
+        Ok(report) => drop(say(&report, console)?),
+        Err(error) => console.complain(not_mounted(top, &error.to_string()))?,
+    }
+    changed
+}
+
+fn end(live: &Live, down: Change, renamed: impl Fn(&str) -> String) -> Result<Report, MountError> {
+    live.end(down, renamed)
+}
+
+/// The kind of change that setting these properties is; `None` if no mount moves.
+pub fn kind_of<'a>(mut names: impl Iterator<Item = &'a str> + Clone) -> Option<Kind> {
+    if names.clone().any(|name| name == "mountpoint") {
+        Some(Kind::Mountpoint)
+    } else {
+        names.any(|name| name == "canmount").then_some(Kind::CanMount)
+    }
+}
+
+/// Why nothing can be mounted without a server.
+pub fn without_server(name: &str) -> Failure {
+    Action::Mount(name)
+        .failed(reason::NOT_SUPPORTED)
+        .hint("file systems are mounted by the server of their pool, which CENOTE_SERVER=off does without")
+}

@@ -1,0 +1,255 @@
+//! `zfs mount` and `zfs unmount`.
+
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use pool::props::{DatasetKind, names};
+use serde_json::{Map, json};
+use server::mountinfo::{self, Mounted};
+use server::{Live, Overrides, Unmounted};
+
+use super::Call;
+use super::mounting::{say, stays, without_server};
+use super::select::dataset_failure;
+use crate::json;
+use crate::messages::{Action, Failure, reason};
+use crate::open::{self, NotOpen, pool_of};
+use crate::out::Console;
+use crate::own::serve::not_mounted;
+use crate::{forward, own};
+
+/// What is mounted by this user.
+pub fn mounted() -> Vec<Mounted> {
+    let user = rustix::process::geteuid().as_raw();
+    let mut all = mountinfo::mounted().unwrap_or_default();
+    all.retain(|mount| mount.user == user);
+    all
+}
+
+/// Runs `zfs mount`.
+///
+/// # Errors
+/// Usage, or why something is not mounted.
+pub fn mount(call: &Call, console: &mut Console) -> Result<(), Failure> {
+    let args = &call.args;
+    let name = match (args.operands.as_slice(), args.has("a")) {
+        ([], true) => None,
+        ([], false) if args.has("R") => return Err(Failure::usage("missing filesystem argument")),
+        ([], false) => return list(call, console),
+        ([_], true) => return Err(Failure::usage("too many arguments")),
+        ([name], false) => Some(name.as_str()),
+        _ => return Err(Failure::usage("too many arguments")),
+    };
+    if args.has("j") {
+        return Err(Failure::usage("-j can only be used without a file system"));
+    }
+    let overrides = overrides(args.values("o")).ok_or_else(|| match name {
+        Some(name) => Action::Mount(name).failed("Invalid argument"),
+        None => Failure::refused("cannot mount: Invalid argument"),
+    })?;
+    if let Some(name) = name {
+        names::check(name).map_err(|error| Action::Open(name).failed(error))?;
+    }
+    match (call.live(), name) {
+        (Some(live), None) => mount_below(live, live.name(), console),
+        (Some(live), Some(name)) if args.has("R") => mount_below(live, name, console),
+        (Some(live), Some(name)) => mount_one(call, live, name, overrides, console),
+        (None, _) => elsewhere(call, name, console),
+    }
+}
+
+fn mount_below(live: &Live, top: &str, console: &mut Console) -> Result<(), Failure> {
+    match live.mount_all(top) {
+        Ok(report) => say(&report, console).map(drop),
+        Err(server::MountError::Pool(error)) => Err(dataset_failure(top, &error)),
+        Err(error) => Err(not_mounted(top, &error.to_string())),
+    }
+}
+
+fn mount_one(
+    call: &Call,
+    live: &Arc<Live>,
+    name: &str,
+    overrides: Overrides,
+    console: &mut Console,
+) -> Result<(), Failure> {
+    match live.mount(name, call.args.has("O"), overrides) {
+        Ok(report) => say(&report, console).map(drop),
+        Err(server::MountError::Pool(error)) => Err(dataset_failure(name, &error)),
+        Err(server::MountError::WrongKind) => Err(Action::Open(name).failed(reason::WRONG_KIND)),
+        Err(error) => Err(not_mounted(name, &error.to_string())),
+    }
+}
+
+/// Has the servers of the pools mount, and starts those that do not run.
+fn elsewhere(call: &Call, name: Option<&str>, console: &mut Console) -> Result<(), Failure> {
+    if !forward::is_used() {
+        return Err(without_server(name.unwrap_or("-a")));
+    }
+    let pools = match name {
+        Some(name) => vec![pool_of(name).to_owned()],
+        None => open::usable(call.around)?.into_iter().map(|pool| pool.name).collect(),
+    };
+    let mut worst = 0;
+    for pool in pools {
+        if forward::server_of(&pool, call.around)?.is_none() {
+            // What it cannot find or open, it says in the same words.
+            open::find(&pool, call.around).map_err(|error| error.dataset(name.unwrap_or(&pool)))?;
+            own::serve::start(&pool, name.is_none(), call.around, console)?;
+            if name.is_none() {
+                continue;
+            }
+        }
+        worst = worst.max(hand_on(call, &pool)?);
+    }
+    if worst == 0 { Ok(()) } else { Err(Failure::Ended(worst)) }
+}
+
+/// Has the server of `pool` carry out the command line.
+fn hand_on(call: &Call, pool: &str) -> Result<u8, Failure> {
+    let Some(client) = forward::server_of(pool, call.around)? else {
+        return Err(Action::Mount(pool).failed("its server does not run"));
+    };
+    let mut words = vec![call.command.name.to_owned()];
+    for (option, value) in &call.args.options {
+        words.push(if option.len() == 1 { format!("-{option}") } else { format!("--{option}") });
+        words.extend(value.clone());
+    }
+    words.push("--".to_owned());
+    words.extend(call.args.operands.iter().cloned());
+    let words = words.into_iter().map(OsString::from).collect();
+    forward::send(&client, "zfs", words, call.around).map_err(|error| forward::broken(pool, &error))
+}
+
+/// Mount options in their usual spelling; `None` for one that is not known.
+fn overrides<'a>(lists: impl Iterator<Item = &'a str>) -> Option<Overrides> {
+    let mut overrides = Overrides::default();
+    for word in lists.flat_map(|list| list.split(',')) {
+        match word {
+            "ro" | "rw" => overrides.read_only = Some(word == "ro"),
+            "exec" | "noexec" => overrides.exec = Some(word == "exec"),
+            "suid" | "nosuid" => overrides.setuid = Some(word == "suid"),
+            "dev" | "nodev" => overrides.devices = Some(word == "dev"),
+            "noatime" => overrides.no_atime = true,
+            "atime" | "relatime" | "norelatime" | "strictatime" | "xattr" | "zfsutil" | "" => {}
+            _ => return None,
+        }
+    }
+    Some(overrides)
+}
+
+/// What is mounted where.
+fn list(call: &Call, console: &mut Console) -> Result<(), Failure> {
+    let mut all = mounted();
+    all.sort_by(|a, b| a.dataset.cmp(&b.dataset));
+    if call.args.has("j") {
+        let mut objects = Map::new();
+        for mount in all {
+            let point = mount.point.display().to_string();
+            objects
+                .insert(mount.dataset.clone(), json!({ "filesystem": mount.dataset, "mountpoint": point }));
+        }
+        return console.line(&json::envelope("zfs mount", "datasets", objects).to_string());
+    }
+    all.iter()
+        .try_for_each(|mount| console.line(&format!("{:<30}  {}", mount.dataset, mount.point.display())))
+}
+
+/// Runs `zfs unmount`.
+///
+/// # Errors
+/// Usage, or why something stays mounted.
+pub fn unmount(call: &Call, console: &mut Console) -> Result<(), Failure> {
+    let args = &call.args;
+    let name = match (args.operands.as_slice(), args.has("a")) {
+        ([], true) => None,
+        ([], false) => return Err(Failure::usage("missing filesystem argument")),
+        ([name], false) => Some(name.as_str()),
+        _ => return Err(Failure::usage("too many arguments")),
+    };
+    if let Some(live) = call.live() {
+        return unmount_here(call, live, name);
+    }
+    let name = match name {
+        Some(path) if path.starts_with('/') || path.starts_with("./") => Some(dataset_at(path)?),
+        Some(name) => {
+            names::check(name).map_err(|error| Action::Open(name).failed(error))?;
+            Some(name.to_owned())
+        }
+        None => None,
+    };
+    let pools: Vec<String> = match &name {
+        Some(name) => vec![pool_of(name).to_owned()],
+        None => open::usable(call.around)?.into_iter().map(|pool| pool.name).collect(),
+    };
+    let mut worst = 0;
+    for pool in pools {
+        if forward::server_of(&pool, call.around)?.is_some() {
+            let operands = name.iter().cloned().collect();
+            let args = crate::args::Parsed { options: call.args.options.clone(), operands };
+            let call = Call { args, line: call.line.clone(), ..*call };
+            worst = worst.max(hand_on(&call, &pool)?);
+        } else if let Some(name) = &name {
+            let session = open::open_for(name, call.around, open::Intent::Read);
+            let session = session.map_err(|error: NotOpen| error.dataset(name))?;
+            session.pool().dataset(name).map_err(|error| dataset_failure(name, &error))?;
+            return Err(stays(name, &Unmounted::NotMounted));
+        }
+    }
+    console.flush()?;
+    if worst == 0 { Ok(()) } else { Err(Failure::Ended(worst)) }
+}
+
+fn unmount_here(call: &Call, live: &Arc<Live>, name: Option<&str>) -> Result<(), Failure> {
+    let force = call.args.has("f");
+    let mounts = live.mounts();
+    let Some(name) = name else {
+        let all: Vec<String> = mounts.into_iter().map(|(dataset, _)| dataset).collect();
+        return live.unmount(&all, force).map_err(|error| stays(live.name(), &error));
+    };
+    let pool = live.pool().map_err(|closed| Action::Open(name).failed(closed))?;
+    let info = pool.dataset(name).map_err(|error| dataset_failure(name, &error))?;
+    if info.kind != DatasetKind::Filesystem {
+        return Err(Action::Open(name).failed(reason::WRONG_KIND));
+    }
+    drop(pool);
+    let Some((_, top)) = mounts.iter().find(|(dataset, _)| dataset == name) else {
+        return Err(stays(name, &Unmounted::NotMounted));
+    };
+    // With those below it that are mounted inside it.
+    let inside = |(dataset, point): &&(String, PathBuf)| {
+        let below = dataset.strip_prefix(name).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'));
+        below && point.starts_with(top)
+    };
+    let down: Vec<String> = mounts.iter().filter(inside).map(|(dataset, _)| dataset.clone()).collect();
+    live.unmount(&down, force).map_err(|error| stays(name, &error))
+}
+
+/// The dataset mounted on a folder.
+fn dataset_at(path: &str) -> Result<String, Failure> {
+    let action = Action::Unmount(path);
+    let words = |error: std::io::Error| action.failed(own::io_words(&error));
+    let full = std::fs::canonicalize(path).map_err(words)?;
+    match mountinfo::dataset_of(Path::new(path)).map_err(words)? {
+        Some(mount) if mount.point == full => Ok(mount.dataset),
+        Some(_) => Err(action.failed("not a mountpoint")),
+        None => Err(action.failed("not a ZFS filesystem")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn mount_options_are_known_by_their_usual_names() {
+        let read = |list: &str| overrides(std::iter::once(list));
+        assert_eq!(
+            read("noatime,ro").expect("known"),
+            Overrides { read_only: Some(true), no_atime: true, ..Overrides::default() }
+        );
+        assert_eq!(read("bogus"), None);
+        assert_eq!(read("ro,rw").expect("known").read_only, Some(false));
+    }
+}

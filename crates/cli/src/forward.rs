@@ -1,0 +1,213 @@
+//! Commands for a pool that a server holds: carried out there.
+//!
+//! From:   a command line that changes something.
+//! To:     the servers of the pools it names; pools that nobody holds are changed here. Decided before anything is
+//!         printed or changed. What only reads, reads a leased state of the pool's devices itself (`open`).
+
+use std::ffi::OsString;
+use std::os::fd::AsFd;
+use std::time::Duration;
+
+use server::messages::Job;
+use server::{Client, ClientError, Runtime};
+
+use crate::args::Parsed;
+use crate::compat::Call;
+use crate::messages::{Action, Failure};
+use crate::open::{self, pool_of};
+use crate::out::Console;
+use crate::usage::Program;
+use crate::{Surroundings, own};
+
+/// How often a waiting client looks whether it was told to stop.
+const GLANCE: Duration = Duration::from_millis(50);
+
+/// Whether pools are held by servers: not with `CENOTE_SERVER=off`, where each command opens and exports its pool.
+#[must_use]
+pub fn is_used() -> bool {
+    std::env::var_os("CENOTE_SERVER").is_none_or(|value| value != "off")
+}
+
+/// The server that holds the pool `name`, if one does.
+///
+/// # Errors
+/// Something listens in its place that cannot be used.
+pub fn server_of(name: &str, around: &Surroundings) -> Result<Option<Client>, Failure> {
+    if !is_used() || around.live().is_some_and(|live| live.name() == name) {
+        return Ok(None);
+    }
+    let Some(client) = server::client::connect(&Runtime::of_user(), name).map_err(|e| broken(name, &e))?
+    else {
+        return Ok(None);
+    };
+    // Another pool of the same name may be meant here.
+    let guid = match open::find(name, around) {
+        Ok(usable) => usable.guid(),
+        Err(_) => return Ok(None),
+    };
+    Ok(Some(client).filter(|client| guid.is_none_or(|guid| guid.0 == client.guid)))
+}
+
+/// The failure of talking to the server of a pool.
+pub fn broken(name: &str, error: &ClientError) -> Failure {
+    Action::Open(name).failed(error)
+}
+
+/// Carries out `call` where its pools are: in their servers, or with `here`.
+///
+/// # Errors
+/// Those of the command; [`Failure::Ended`] when a server carried it out.
+pub fn or_here(
+    call: &Call,
+    words: &[String],
+    console: &mut Console,
+    here: fn(&Call, &mut Console) -> Result<(), Failure>,
+) -> Result<(), Failure> {
+    if call.around.served.is_some() || !is_used() {
+        return here(call, console);
+    }
+    let mut pools: Vec<(String, Vec<String>)> = Vec::new();
+    for target in targets(call)? {
+        let pool = pool_of(&target);
+        match pools.iter_mut().find(|(name, _)| name == pool) {
+            Some((_, group)) => group.push(target),
+            None => pools.push((pool.to_owned(), vec![target])),
+        }
+    }
+    let clients = pools.iter().map(|(pool, _)| server_of(pool, call.around));
+    let clients: Vec<Option<Client>> = clients.collect::<Result<_, _>>()?;
+    if clients.iter().all(Option::is_none) {
+        return here(call, console);
+    }
+    if let [(pool, _)] = pools.as_slice() {
+        let client = clients.into_iter().next().flatten().expect("it has a server");
+        let status =
+            send(&client, call.program.name(), words.iter().map(OsString::from).collect(), call.around);
+        return Err(Failure::Ended(status.map_err(|error| broken(pool, &error))?));
+    }
+    each_pool(call, words, console, here, pools.into_iter().zip(clients))
+}
+
+/// Carries out a command on several pools, one after the other.
+fn each_pool(
+    call: &Call,
+    words: &[String],
+    console: &mut Console,
+    here: fn(&Call, &mut Console) -> Result<(), Failure>,
+    pools: impl Iterator<Item = ((String, Vec<String>), Option<Client>)>,
+) -> Result<(), Failure> {
+    let mut worst = 0;
+    let others: Vec<String> = targets(call)?;
+    for ((pool, group), client) in pools {
+        // All that is no target stays: options and what they are about.
+        let rest = |word: &&String| !others.contains(word) && *word != "-a";
+        if let Some(client) = client {
+            console.flush()?;
+            let own = words.iter().filter(rest).chain(&group).map(OsString::from).collect();
+            let status = send(&client, call.program.name(), own, call.around);
+            worst = worst.max(status.map_err(|error| broken(&pool, &error))?);
+            continue;
+        }
+        let options = call.args.options.iter().filter(|(name, _)| *name != "a").cloned().collect();
+        let operands = call.args.operands.iter().filter(rest).chain(&group).cloned().collect();
+        let args = Parsed { options, operands };
+        let call = Call { args, line: call.line.clone(), ..*call };
+        if let Err(failure) = here(&call, console) {
+            console.complain(failure)?;
+        }
+    }
+    match worst {
+        0 => Ok(()),
+        status => Err(Failure::Ended(status)),
+    }
+}
+
+/// What a command changes, of its operands; nothing if it only reads, or finds its servers itself.
+fn targets(call: &Call) -> Result<Vec<String>, Failure> {
+    let operands = &call.args.operands;
+    let first = || operands.first().into_iter().cloned().collect();
+    let last = || operands.last().into_iter().cloned().collect();
+    let behind = |count: usize| operands.iter().skip(count).cloned().collect();
+    let all = || -> Result<Vec<String>, Failure> {
+        Ok(open::usable(call.around)?.into_iter().map(|pool| pool.name).collect())
+    };
+    Ok(match (call.program, call.command.name) {
+        (
+            Program::Zfs,
+            "create" | "destroy" | "rename" | "promote" | "rollback" | "clone" | "bookmark" | "load-key"
+            | "unload-key" | "change-key",
+        ) => first(),
+        (Program::Zfs, "set") => operands.iter().skip_while(|word| word.contains('=')).cloned().collect(),
+        (Program::Zfs, "snapshot") => behind(0),
+        (Program::Zfs, "inherit" | "hold" | "release") => behind(1),
+        (Program::Zfs, "receive" | "allow" | "unallow") => last(),
+        (Program::Zpool, "set") => operands.get(1).into_iter().cloned().collect(),
+        (Program::Zpool, "sync") if operands.is_empty() => all()?,
+        (Program::Zpool, "upgrade") if call.args.has("a") => all()?,
+        (Program::Zpool, "upgrade") if call.args.has("v") => Vec::new(),
+        (Program::Zpool, "sync" | "upgrade" | "scrub" | "resilver") => behind(0),
+        (
+            Program::Zpool,
+            "add" | "attach" | "checkpoint" | "clear" | "detach" | "initialize" | "offline" | "online"
+            | "reguid" | "remove" | "replace" | "trim",
+        ) => first(),
+        _ => Vec::new(),
+    })
+}
+
+/// Has one of cenote's own commands carried out by the server of the pool it changes; `None` if that has none.
+///
+/// # Errors
+/// It changes several pools of which one has a server; or that server cannot be used.
+pub fn own(
+    changed: &[&str],
+    words: &[OsString],
+    around: &Surroundings,
+    console: &mut Console,
+) -> Result<Option<u8>, Failure> {
+    let mut pools: Vec<&str> = changed.iter().map(|dataset| pool_of(dataset)).collect();
+    pools.sort_unstable();
+    pools.dedup();
+    for pool in &pools {
+        let Some(client) = server_of(pool, around)? else { continue };
+        if pools.len() > 1 {
+            let line = format!("'{pool}' has a server: name places of one pool at a time");
+            return Err(Failure::refused(line));
+        }
+        console.flush()?;
+        // Ctrl-C asks the command there to stop in good order; the second one ends this process at once.
+        let stop = own::stop::Stop::on_signals()
+            .map_err(|error| Failure::refused(format!("cannot listen for signals: {error}")))?;
+        if let Ok(stopper) = client.stopper() {
+            std::thread::spawn(move || {
+                while !stop.asked() {
+                    std::thread::sleep(GLANCE);
+                }
+                stopper.stop();
+            });
+        }
+        let status = send(&client, "cenote", words.to_vec(), around);
+        return status.map(Some).map_err(|error| broken(pool, &error));
+    }
+    Ok(None)
+}
+
+/// Has a command line carried out by a server.
+///
+/// # Errors
+/// The server refuses, or goes away meanwhile.
+pub fn send(
+    client: &Client,
+    program: &str,
+    words: Vec<OsString>,
+    around: &Surroundings,
+) -> Result<u8, ClientError> {
+    let job = Job {
+        program: program.to_owned(),
+        words,
+        folder: std::env::current_dir().unwrap_or_else(|_| "/".into()).into_os_string(),
+        umask: around.umask(),
+        posix: around.posix,
+    };
+    client.run(job, [std::io::stdin().as_fd(), std::io::stdout().as_fd(), std::io::stderr().as_fd()])
+}

@@ -1,0 +1,110 @@
+//! Carrying out command lines for clients, inside the process that holds the pool.
+//!
+//! From:   `server`, which hands over a client's words with its standard input, output and error.
+//! To:     the same code that runs on a pool which nobody holds.
+
+use std::fs::File;
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
+use server::messages::Job;
+use server::{Live, Stdio};
+
+use crate::out::Console;
+use crate::own::stop::Stop;
+use crate::usage::Program;
+use crate::{Surroundings, own};
+
+/// What a command finds around it in a pool's server instead of what a process has.
+#[derive(Clone, Debug)]
+pub struct Served {
+    /// The pool that is held here.
+    pub live: Arc<Live>,
+    /// Where the client is.
+    folder: PathBuf,
+    /// The client's mask for new files.
+    umask: u32,
+    /// Raised when the client goes away.
+    stop: Stop,
+    /// The client's standard error.
+    err: Arc<File>,
+}
+
+/// Carries out command lines with this crate.
+#[derive(Debug)]
+pub struct Roof;
+
+impl server::Commands for Roof {
+    fn run(&self, job: &Job, live: &Arc<Live>, stdio: Stdio, stop: &Arc<AtomicBool>) -> u8 {
+        let Stdio { out, err, .. } = stdio;
+        let err = Arc::new(err);
+        let served = Served {
+            live: live.clone(),
+            folder: PathBuf::from(&job.folder),
+            umask: job.umask,
+            stop: Stop::raised_by(stop.clone()),
+            err: err.clone(),
+        };
+        let around = Surroundings { search: Vec::new(), posix: job.posix, served: Some(served) };
+        let console = Console::new(out, Shared(err));
+        let program = match job.program.as_str() {
+            "zfs" => Program::Zfs,
+            "zpool" => Program::Zpool,
+            _ => return own::served(&job.words, around, console),
+        };
+        // Datasets and properties are changed by one command at a time.
+        let _turn = live.turn();
+        crate::compatible_on(program, job.words.iter().cloned(), &around, console)
+    }
+}
+
+/// A file written to by several.
+struct Shared(Arc<File>);
+
+impl Write for Shared {
+    fn write(&mut self, buf: &[u8]) -> io::Result<usize> {
+        (&*self.0).write(buf)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        (&*self.0).flush()
+    }
+}
+
+impl Surroundings {
+    /// The pool that is held by this process.
+    pub fn live(&self) -> Option<&Arc<Live>> {
+        self.served.as_ref().map(|served| &served.live)
+    }
+
+    /// What asks the command to stop: Ctrl-C, or that its client goes away.
+    ///
+    /// # Errors
+    /// The system refuses to tell of signals.
+    pub fn stop(&self) -> io::Result<Stop> {
+        match &self.served {
+            Some(served) => Ok(served.stop.clone()),
+            None => Stop::on_signals(),
+        }
+    }
+
+    /// The mask for new files of whoever typed the command.
+    pub fn umask(&self) -> u32 {
+        self.served.as_ref().map_or_else(own::umask, |served| served.umask)
+    }
+
+    /// Standard error of a client; `None`: that of this process.
+    pub fn err(&self) -> Option<Arc<File>> {
+        self.served.as_ref().map(|served| served.err.clone())
+    }
+
+    /// A local path as whoever typed the command meant it.
+    pub fn path(&self, path: &Path) -> PathBuf {
+        match &self.served {
+            Some(served) => served.folder.join(path),
+            None => path.to_path_buf(),
+        }
+    }
+}

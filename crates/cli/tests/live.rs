@@ -1,0 +1,415 @@
+//! Live pools: a server for each, mounted, through the program that was built.
+//!
+//! As root these tests mount with the real FUSE; where `/dev/fuse` cannot be opened they say so and end.
+
+mod bed;
+
+use std::fs;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use bed::{Bed, Done};
+
+/// A bed whose pools are mounted below it; what is mounted is taken down at the end, whatever happens.
+struct Live {
+    bed: Bed,
+}
+
+impl Live {
+    /// `None` where nothing can be mounted.
+    fn new() -> Option<Live> {
+        if let Err(error) = fs::File::options().read(true).write(true).open("/dev/fuse") {
+            eprintln!("skipped: /dev/fuse: {error}");
+            return None;
+        }
+        Some(Live { bed: Bed::new() })
+    }
+
+    /// With the pool `tank` of so many MiB, mounted on `mnt`.
+    fn with_tank(mebibytes: u64) -> Option<Live> {
+        let live = Live::new()?;
+        fs::File::create(live.path("tank.img")).expect("made").set_len(mebibytes << 20).expect("long");
+        let (image, point) = (live.text("tank.img"), live.text("mnt"));
+        live.run(&["zpool", "create", "-m", &point, "tank", &image]).good();
+        Some(live)
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.bed.path(name)
+    }
+
+    fn text(&self, name: &str) -> String {
+        self.path(name).display().to_string()
+    }
+
+    fn command(&self, words: &[&str]) -> Command {
+        let mut command = self.bed.command(words);
+        command.env_remove("CENOTE_SERVER");
+        command
+    }
+
+    fn run(&self, words: &[&str]) -> Done {
+        self.command(words).output().expect("the program starts").into()
+    }
+
+    fn get(&self, property: &str, dataset: &str) -> String {
+        self.run(&["zfs", "get", "-Hpo", "value", property, dataset]).good().trim().to_owned()
+    }
+
+    fn import(&self) -> Done {
+        self.run(&["zpool", "import", "-d", &self.text("tank.img"), "tank"])
+    }
+
+    /// The process that holds the devices of `tank`, by the lock on them.
+    fn server(&self) -> u32 {
+        let log = fs::read_dir("/proc").expect("there").filter_map(|entry| {
+            let pid: u32 = entry.ok()?.file_name().to_str()?.parse().ok()?;
+            let words = fs::read(format!("/proc/{pid}/cmdline")).ok()?;
+            let environ = fs::read(format!("/proc/{pid}/environ")).ok()?;
+            let serves = words.split(|byte| *byte == 0).any(|word| word == b"serve");
+            let here = format!("CENOTE_RUN_DIR={}", self.text("run"));
+            let ours = environ.split(|byte| *byte == 0).any(|word| word == here.as_bytes());
+            (serves && ours).then_some(pid)
+        });
+        log.max().expect("a server runs")
+    }
+
+    fn signal(&self, signal: &str) {
+        let pid = self.server().to_string();
+        assert!(Command::new("kill").args([signal, &pid]).status().expect("kill starts").success());
+        let until = Instant::now() + Duration::from_secs(20);
+        while is_running(&pid) {
+            assert!(Instant::now() < until, "the server goes on after {signal}");
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+
+    /// Mounts below the bed.
+    fn mounts(&self) -> Vec<PathBuf> {
+        let folder = self.path("");
+        let text = fs::read_to_string("/proc/self/mounts").expect("there");
+        let points = text.lines().filter_map(|line| line.split(' ').nth(1)).map(PathBuf::from);
+        points.filter(|point| point.starts_with(&folder)).collect()
+    }
+
+    #[track_caller]
+    fn expect_sound(&self) {
+        self.bed.expect_sound("tank");
+    }
+}
+
+fn is_running(pid: &str) -> bool {
+    fs::read_to_string(format!("/proc/{pid}/stat")).is_ok_and(|stat| !stat.contains(") Z "))
+}
+
+impl Drop for Live {
+    fn drop(&mut self) {
+        let _ = self.run(&["zpool", "export", "-af"]);
+        for point in self.mounts().into_iter().rev() {
+            let _ = Command::new("umount").arg("-l").arg(point).stderr(Stdio::null()).status();
+        }
+        if std::thread::panicking() {
+            for entry in fs::read_dir(self.path("state/log")).into_iter().flatten().flatten() {
+                eprintln!("{}", fs::read_to_string(entry.path()).unwrap_or_default());
+            }
+        }
+    }
+}
+
+fn write(path: &Path, bytes: &[u8]) {
+    let mut file = fs::File::create(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+    file.write_all(bytes).and_then(|()| file.sync_all()).expect("written");
+}
+
+#[test]
+fn what_is_written_through_a_mount_is_there_after_export_and_import() {
+    let Some(live) = Live::with_tank(256) else { return };
+    live.run(&["zfs", "create", "-o", "compression=zstd", "tank/fs"]).good();
+    let file = live.path("mnt/fs/text");
+    write(&file, &b"the same line again and again\n".repeat(100_000));
+    let ratio: f64 = live.get("compressratio", "tank/fs").parse().expect("a number");
+    assert!(ratio > 5.0, "{ratio}");
+    assert_eq!(live.get("mounted", "tank/fs"), "yes");
+    let list = live.run(&["zfs", "mount"]).good();
+    assert!(list.contains(&format!("tank/fs                         {}", live.text("mnt/fs"))), "{list}");
+    let status = live.run(&["zpool", "status", "tank"]).good();
+    assert!(status.contains("state: ONLINE"), "{status}");
+    // Without the mount it is the same file.
+    let copy = live.run(&["cat", "tank/fs:/text"]).good();
+    assert_eq!(copy.len(), 3_000_000);
+
+    live.run(&["zpool", "export", "tank"]).good();
+    assert!(live.mounts().is_empty() && !live.path("mnt/fs").exists());
+    live.expect_sound();
+    live.import().good();
+    assert_eq!(fs::read(&file).expect("there").len(), 3_000_000);
+    let history = live.run(&["zpool", "history", "tank"]).good();
+    for line in ["zfs create -o compression=zstd tank/fs", "zpool export tank"] {
+        assert!(history.contains(line), "{history}");
+    }
+}
+
+#[test]
+fn a_pool_in_use_is_neither_exported_nor_destroyed_unless_forced() {
+    let Some(live) = Live::with_tank(128) else { return };
+    live.run(&["zfs", "create", "tank/a"]).good();
+    let file = live.path("mnt/a/open");
+    write(&file, b"x");
+    let held = fs::File::open(&file).expect("open");
+    let busy = format!("cannot unmount '{}': pool or dataset is busy", live.text("mnt/a"));
+    live.run(&["zpool", "export", "tank"]).refused(&busy);
+    live.run(&["zpool", "destroy", "tank"]).refused(&busy);
+    live.run(&["zfs", "unmount", "tank/a"]).refused(&busy);
+    live.run(&["zfs", "destroy", "tank/a"]).refused(&busy);
+    live.run(&["zfs", "set", &format!("mountpoint={}", live.text("other")), "tank/a"]).refused(&busy);
+    assert_eq!(live.mounts().len(), 2);
+    write(&live.path("mnt/a/more"), b"still alive");
+    live.run(&["zpool", "export", "-f", "tank"]).good();
+    drop(held);
+    live.expect_sound();
+    live.import().good();
+    assert_eq!(fs::read(live.path("mnt/a/more")).expect("there"), b"still alive");
+    live.run(&["zpool", "destroy", "tank"]).good();
+    assert_eq!(live.run(&["zfs", "list"]).err, "no datasets available\n");
+    assert!(live.mounts().is_empty());
+}
+
+#[test]
+fn mounts_follow_the_properties() {
+    let Some(live) = Live::with_tank(128) else { return };
+    live.run(&["zfs", "create", "-p", "tank/a/b"]).good();
+    write(&live.path("mnt/a/b/file"), b"x");
+    let set = |assignment: &str, dataset: &str| live.run(&["zfs", "set", assignment, dataset]).good();
+    set(&format!("mountpoint={}", live.text("other")), "tank/a");
+    assert_eq!(fs::read(live.path("other/b/file")).expect("moved"), b"x");
+    assert!(!live.path("mnt/a").exists());
+    live.run(&["zfs", "inherit", "mountpoint", "tank/a"]).good();
+    assert_eq!(fs::read(live.path("mnt/a/b/file")).expect("moved back"), b"x");
+    live.run(&["zfs", "rename", "tank/a", "tank/c"]).good();
+    assert_eq!(fs::read(live.path("mnt/c/b/file")).expect("renamed"), b"x");
+    assert_eq!(live.get("mounted", "tank/c/b"), "yes");
+
+    set("readonly=on", "tank/c");
+    let refused = fs::File::create(live.path("mnt/c/b/new")).expect_err("read-only");
+    assert_eq!(refused.kind(), std::io::ErrorKind::ReadOnlyFilesystem);
+    set("readonly=off", "tank/c");
+    write(&live.path("mnt/c/b/new"), b"y");
+
+    set("canmount=off", "tank/c/b");
+    assert_eq!((live.get("mounted", "tank/c/b"), live.get("mounted", "tank/c")), ("no".into(), "yes".into()));
+    live.run(&["zfs", "mount", "tank/c/b"])
+        .refused("cannot mount 'tank/c/b': 'canmount' property is set to 'off'");
+    set("canmount=on", "tank/c/b");
+    assert_eq!(fs::read(live.path("mnt/c/b/new")).expect("there"), b"y");
+
+    set("mountpoint=legacy", "tank/c/b");
+    let done = live.run(&["zfs", "mount", "tank/c/b"]);
+    assert_eq!(
+        done.err,
+        "cannot mount 'tank/c/b': legacy mountpoint\nuse mount(8) to mount this filesystem\n"
+    );
+    set("mountpoint=none", "tank/c/b");
+    live.run(&["zfs", "mount", "tank/c/b"]).refused("cannot mount 'tank/c/b': no mountpoint set");
+    live.run(&["zfs", "inherit", "mountpoint", "tank/c/b"]).good();
+    live.run(&["zfs", "mount", "tank/c/b"]).refused("cannot mount 'tank/c/b': filesystem already mounted");
+
+    live.run(&["zfs", "unmount", &live.text("mnt/c")]).good();
+    assert_eq!(live.mounts().len(), 1);
+    live.run(&["zfs", "unmount", "tank/c"]).refused("cannot unmount 'tank/c': not currently mounted");
+    live.run(&["zfs", "mount", "-a"]).good();
+    assert_eq!(live.mounts().len(), 3);
+    let listed = live.run(&["zfs", "list", "-Ho", "name", &live.text("mnt/c/b")]).good();
+    assert_eq!(listed, "tank/c/b\n");
+    live.run(&["zfs", "destroy", "-r", "tank/c"]).good();
+    assert!(!live.path("mnt/c").exists());
+    live.run(&["zpool", "export", "tank"]).good();
+    live.expect_sound();
+}
+
+#[test]
+fn many_clients_at_once_change_and_read_one_pool() {
+    let Some(live) = Live::with_tank(256) else { return };
+    std::thread::scope(|scope| {
+        for writer in 0..2 {
+            let live = &live;
+            scope.spawn(move || {
+                for round in 0..5 {
+                    let name = format!("tank/w{writer}-{round}");
+                    live.run(&["zfs", "create", &name]).good();
+                    write(&live.path(&format!("mnt/w{writer}-{round}/f")), name.as_bytes());
+                    let from = live.path(&format!("local{writer}-{round}"));
+                    fs::write(&from, &name).expect("written");
+                    let to = format!("{name}:/copied");
+                    live.run(&["cp", "-q", &from.display().to_string(), &to]).good();
+                    live.run(&["zfs", "set", "recordsize=16K", &name]).good();
+                }
+            });
+        }
+        scope.spawn(|| {
+            for _ in 0..10 {
+                let list = live.run(&["zfs", "list", "-Ho", "name,used"]).good();
+                assert!(list.starts_with("tank\t"), "{list}");
+                live.run(&["zpool", "status"]).good();
+            }
+        });
+    });
+    for writer in 0..2 {
+        for round in 0..5 {
+            let name = format!("tank/w{writer}-{round}");
+            let folder = live.path(&format!("mnt/w{writer}-{round}"));
+            assert_eq!(fs::read_to_string(folder.join("f")).expect("there"), name);
+            assert_eq!(fs::read_to_string(folder.join("copied")).expect("there"), name);
+        }
+    }
+    // The pool is proved while it is live.
+    let done = live.run(&["check", "tank"]);
+    assert!(done.status == 0 && done.out.contains(": clean"), "{done:?}");
+    live.run(&["zpool", "export", "tank"]).good();
+    live.expect_sound();
+}
+
+#[test]
+fn a_server_that_was_killed_leaves_a_pool_that_imports_and_no_dead_mount() {
+    let Some(live) = Live::with_tank(128) else { return };
+    live.run(&["zfs", "create", "tank/fs"]).good();
+    write(&live.path("mnt/fs/kept"), b"synced");
+    live.run(&["zpool", "sync", "tank"]).good();
+    live.signal("-KILL");
+    assert!(fs::metadata(live.path("mnt/fs")).is_err(), "a dead mount stays until somebody looks");
+    // Any command that looks for the server finds the pool and cleans up.
+    assert_eq!(live.get("mounted", "tank/fs"), "no");
+    assert!(live.mounts().is_empty(), "{:?}", live.mounts());
+    live.import().good();
+    assert_eq!(fs::read(live.path("mnt/fs/kept")).expect("there"), b"synced");
+    live.signal("-KILL");
+    live.run(&["zfs", "mount", "-a"]).good();
+    assert_eq!(fs::read(live.path("mnt/fs/kept")).expect("there"), b"synced");
+    live.run(&["zpool", "export", "tank"]).good();
+    live.expect_sound();
+}
+
+#[test]
+fn sigterm_ends_a_server_in_good_order() {
+    let Some(live) = Live::with_tank(128) else { return };
+    fs::write(live.path("mnt/file"), b"not synced by its writer").expect("written");
+    let held = fs::File::open(live.path("mnt/file")).expect("open");
+    live.signal("-TERM");
+    assert!(live.mounts().is_empty());
+    assert!(!live.path("run/tank.sock").exists());
+    drop(held);
+    live.expect_sound();
+    // Imported as before, and served again when asked for.
+    live.run(&["zpool", "import", "-a"]).good();
+    assert_eq!(fs::read(live.path("mnt/file")).expect("there"), b"not synced by its writer");
+}
+
+#[test]
+fn a_stale_socket_is_no_server() {
+    let Some(live) = Live::new() else { return };
+    fs::create_dir(live.path("run")).expect("made");
+    fs::set_permissions(live.path("run"), std::os::unix::fs::PermissionsExt::from_mode(0o700)).expect("set");
+    drop(std::os::unix::net::UnixListener::bind(live.path("run/tank.sock")).expect("bound"));
+    fs::File::create(live.path("tank.img")).expect("made").set_len(128 << 20).expect("long");
+    live.run(&["zpool", "create", "-m", &live.text("mnt"), "tank", &live.text("tank.img")]).good();
+    write(&live.path("mnt/f"), b"x");
+    live.run(&["zpool", "export", "tank"]).good();
+    live.expect_sound();
+}
+
+#[test]
+fn a_mount_shows_what_a_rollback_brings_back() {
+    let Some(live) = Live::with_tank(128) else { return };
+    live.run(&["zfs", "create", "tank/a"]).good();
+    // Not synced by anybody: a snapshot holds it all the same.
+    fs::write(live.path("mnt/a/file"), b"then").expect("written");
+    live.run(&["zfs", "snapshot", "tank/a@then"]).good();
+    write(&live.path("mnt/a/file"), b"now, and longer");
+    live.run(&["zfs", "rollback", "tank/a@then"]).good();
+    assert_eq!(fs::read(live.path("mnt/a/file")).expect("there"), b"then");
+    live.run(&["zfs", "clone", "tank/a@then", "tank/b"]).good();
+    assert_eq!(fs::read(live.path("mnt/b/file")).expect("cloned"), b"then");
+    live.run(&["zfs", "destroy", "-R", "tank/a"]).good();
+    assert!(!live.path("mnt/a").exists() && !live.path("mnt/b").exists());
+    live.run(&["zpool", "export", "tank"]).good();
+    live.expect_sound();
+}
+
+#[test]
+fn import_without_mounting_mounts_later() {
+    let Some(live) = Live::with_tank(128) else { return };
+    live.run(&["zpool", "export", "tank"]).good();
+    live.run(&["zpool", "import", "-N", "-d", &live.text("tank.img"), "tank"]).good();
+    assert!(live.mounts().is_empty());
+    live.run(&["zfs", "create", "-u", "tank/quiet"]).good();
+    assert!(live.mounts().is_empty());
+    live.run(&["zfs", "mount", "-a"]).good();
+    assert_eq!(live.mounts().len(), 2);
+    live.run(&["zfs", "unmount", "tank/quiet"]).good();
+    live.run(&["zfs", "mount", "-o", "ro", "tank/quiet"]).good();
+    assert!(fs::File::create(live.path("mnt/quiet/f")).is_err());
+    live.run(&["zfs", "mount", "-o", "bogus", "tank"]).refused("cannot mount 'tank': Invalid argument");
+}
+
+/// Somebody without root: the mount goes below the runtime directory, and a line says so.
+#[test]
+fn an_ordinary_user_has_pools_of_their_own() {
+    let Some(live) = Live::new() else { return };
+    if !rustix::process::geteuid().is_root() {
+        eprintln!("skipped: only root can become somebody else");
+        return;
+    }
+    let folder = live.path("");
+    let home = live.path("home");
+    fs::create_dir(&home).expect("made");
+    fs::set_permissions(&folder, std::os::unix::fs::PermissionsExt::from_mode(0o755)).expect("set");
+    std::os::unix::fs::chown(&home, Some(65534), Some(65534)).expect("given away");
+    // The program must be where everybody may run it.
+    let program = live.path("cenote");
+    fs::copy(env!("CARGO_BIN_EXE_cenote"), &program).expect("copied");
+    let user = |words: &[&str]| -> Done {
+        let mut command = Command::new("setpriv");
+        command.args(["--reuid=65534", "--regid=65534", "--clear-groups"]).arg(&program).args(words);
+        command.current_dir(&home).stdin(Stdio::null()).env("HOME", &home).env("TZ", "UTC");
+        command.env("CENOTE_STATE_DIR", home.join("state")).env("XDG_RUNTIME_DIR", &home);
+        command.env_remove("CENOTE_RUN_DIR").env_remove("CENOTE_SERVER");
+        command.output().expect("it starts").into()
+    };
+    let image = home.join("tank.img");
+    fs::File::create(&image).expect("made").set_len(128 << 20).expect("long");
+    std::os::unix::fs::chown(&image, Some(65534), Some(65534)).expect("given away");
+    let image = image.display().to_string();
+    let made = user(&["zpool", "create", "mine", &image]);
+    if made.err.contains("fusermount3") {
+        eprintln!("skipped: fusermount3 refuses: {}", made.err);
+        return;
+    }
+    let place = home.join("cenote/mnt/mine");
+    let ended = std::panic::catch_unwind(|| {
+        assert_eq!(made.status, 0, "{made:?}");
+        let line = format!("cenote: 'mine' is mounted on '{}': '/mine' is not yours\n", place.display());
+        assert_eq!(made.err, line);
+        // Only its owner may enter the mount.
+        let said = user(&["zfs", "mount"]).good();
+        assert!(said.contains(&place.display().to_string()), "{said}");
+        let own = home.join("mnt").display().to_string();
+        user(&["zfs", "set", &format!("mountpoint={own}"), "mine"]).good();
+        let said = user(&["zfs", "mount"]).good();
+        assert!(said.contains(&own) && !said.contains("cenote/mnt"), "{said}");
+        let mut copy = Command::new("setpriv");
+        copy.args(["--reuid=65534", "--regid=65534", "--clear-groups", "cp", "/etc/os-release", &own]);
+        assert!(copy.status().expect("cp starts").success());
+        let read = user(&["cat", "mine:/os-release"]).good();
+        assert_eq!(read.as_bytes(), fs::read("/etc/os-release").expect("there"));
+    });
+    let exported = user(&["zpool", "export", "mine"]);
+    if let Err(panic) = ended {
+        let log = home.join("state/log/mine.log");
+        eprintln!("{}", fs::read_to_string(log).unwrap_or_default());
+        std::panic::resume_unwind(panic);
+    }
+    exported.good();
+    let done = live.bed.run(&["check", &image]);
+    assert!(done.status == 0, "{done:?}");
+}

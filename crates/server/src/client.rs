@@ -1,0 +1,175 @@
+//! The other end of a pool's socket.
+//!
+//! From:   `cli`, which wants a pool that another process holds.
+//! To:     the server of that pool, if there is one.
+
+use std::io;
+use std::os::fd::BorrowedFd;
+use std::os::unix::net::UnixStream;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use format::uberblock::Uberblock;
+
+use crate::error::ClientError;
+use crate::messages::{Job, PROTOCOL, Refusal, Reply, Request, Status, Stop};
+use crate::runtime::Runtime;
+use crate::{mountinfo, wire};
+
+/// How long a server may take to say who it is.
+const GREETING: Duration = Duration::from_secs(20);
+
+/// A connection to the server of a pool. A lease lasts as long as it does.
+#[derive(Debug)]
+pub struct Client {
+    stream: UnixStream,
+    /// The pool that is served.
+    pub guid: u64,
+    /// The server's process.
+    pub pid: u32,
+}
+
+/// Connects to the server of `pool`. `None` when there is none; mounts that a server which died left behind are
+/// cleaned up then.
+///
+/// # Errors
+/// Something listens there that cannot be used.
+pub fn connect(runtime: &Runtime, pool: &str) -> Result<Option<Client>, ClientError> {
+    let path = runtime.socket(pool);
+    let stream = match UnixStream::connect(&path) {
+        Ok(stream) => stream,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {
+            clean_mounts(pool);
+            return Ok(None);
+        }
+        Err(source) => return Err(ClientError::Socket { path, source }),
+    };
+    stream.set_read_timeout(Some(GREETING))?;
+    let (guid, pid, build, protocol) = match ask(&stream, &Request::Hello { protocol: PROTOCOL }, &[])? {
+        Reply::Hello { protocol, build, guid, pid } => (guid, pid, build, protocol),
+        other => return Err(unexpected(other)),
+    };
+    if protocol != PROTOCOL {
+        return Err(ClientError::OtherBuild { build, pid });
+    }
+    stream.set_read_timeout(None)?;
+    Ok(Some(Client { stream, guid, pid }))
+}
+
+fn ask(stream: &UnixStream, request: &Request, fds: &[BorrowedFd<'_>]) -> Result<Reply, ClientError> {
+    wire::send(stream, request, fds)?;
+    match wire::receive(stream)? {
+        Some((reply, _)) => Ok(reply),
+        None => Err(ClientError::Broken(io::ErrorKind::UnexpectedEof.into())),
+    }
+}
+
+fn unexpected(reply: Reply) -> ClientError {
+    match reply {
+        Reply::Refused(refusal) => ClientError::Refused(refusal),
+        other => ClientError::Broken(io::Error::new(io::ErrorKind::InvalidData, format!("{other:?}"))),
+    }
+}
+
+impl Client {
+    /// Has a command line carried out; `stdio` are its standard input, output and error. Gives the exit status.
+    ///
+    /// # Errors
+    /// The server refuses, or goes away meanwhile.
+    pub fn run(&self, job: Job, stdio: [BorrowedFd<'_>; 3]) -> Result<u8, ClientError> {
+        match ask(&self.stream, &Request::Run(job), &stdio)? {
+            Reply::Done { status } => Ok(status),
+            other => Err(unexpected(other)),
+        }
+    }
+
+    /// A handle with which a running command can be asked to stop.
+    ///
+    /// # Errors
+    /// The system refuses another descriptor.
+    pub fn stopper(&self) -> io::Result<Stopper> {
+        self.stream.try_clone().map(Stopper)
+    }
+
+    /// A state of the pool that stays on the disks as long as this connection lives.
+    ///
+    /// # Errors
+    /// The server refuses, or goes away.
+    pub fn lease(&self) -> Result<Uberblock, ClientError> {
+        match ask(&self.stream, &Request::Lease, &[])? {
+            Reply::Lease { uberblock } => Uberblock::decode(&uberblock)
+                .map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error.to_string()).into()),
+            other => Err(unexpected(other)),
+        }
+    }
+
+    /// How the server is.
+    ///
+    /// # Errors
+    /// It goes away.
+    pub fn status(&self) -> Result<Status, ClientError> {
+        match ask(&self.stream, &Request::Status, &[])? {
+            Reply::Status(status) => Ok(status),
+            other => Err(unexpected(other)),
+        }
+    }
+
+    /// Ends the server, and waits until it let go of the pool's devices.
+    ///
+    /// # Errors
+    /// [`Refusal::Busy`] and the like: it goes on.
+    pub fn stop(self, stop: Stop) -> Result<(), ClientError> {
+        match ask(&self.stream, &Request::Stop(stop), &[])? {
+            Reply::Stopped => {
+                // It closes the connection as the last of all it holds.
+                let _ = wire::receive::<Reply>(&self.stream);
+                Ok(())
+            }
+            other => Err(unexpected(other)),
+        }
+    }
+}
+
+/// Asks a running command to stop.
+#[derive(Debug)]
+pub struct Stopper(UnixStream);
+
+impl Stopper {
+    /// Asks. The command ends in good order and its status comes as ever.
+    pub fn stop(&self) {
+        // If the connection is gone, so is the command.
+        let _ = self.0.shutdown(std::net::Shutdown::Write);
+    }
+}
+
+/// Takes down the mounts of `pool` whose server died. Gives where they were.
+pub fn clean_mounts(pool: &str) -> Vec<PathBuf> {
+    let of_pool = |dataset: &str| dataset.split('/').next() == Some(pool);
+    let mut dead = mountinfo::mounted().unwrap_or_default();
+    dead.retain(|mount| of_pool(&mount.dataset));
+    let mut cleaned = Vec::new();
+    // Those on top come first: what lies below a dead mount cannot be looked at.
+    for mount in dead.iter().rev().filter(|mount| mount.is_dead()) {
+        match detach(&mount.point) {
+            Ok(()) => cleaned.push(mount.point.clone()),
+            Err(error) => tracing::warn!(point = %mount.point.display(), %error, "a dead mount stays"),
+        }
+    }
+    cleaned
+}
+
+fn detach(point: &std::path::Path) -> io::Result<()> {
+    if rustix::process::geteuid().is_root() {
+        return Ok(rustix::mount::unmount(point, rustix::mount::UnmountFlags::DETACH)?);
+    }
+    let status =
+        std::process::Command::new("fusermount3").args(["-u", "-z", "-q", "--"]).arg(point).status()?;
+    if status.success() { Ok(()) } else { Err(io::Error::other("fusermount3 refuses")) }
+}
+
+impl From<Refusal> for io::Error {
+    fn from(refusal: Refusal) -> io::Error {
+        io::Error::other(refusal)
+    }
+}

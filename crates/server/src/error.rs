@@ -1,0 +1,60 @@
+//! What can go wrong between a pool, its server and its clients.
+
+use std::io;
+use std::path::PathBuf;
+
+use crate::messages::Refusal;
+
+/// Why a client got no answer.
+#[derive(Debug, thiserror::Error)]
+pub enum ClientError {
+    /// The socket cannot be used.
+    #[error("'{}': {source}", .path.display())]
+    Socket {
+        /// The socket.
+        path: PathBuf,
+        /// The system's reason.
+        source: io::Error,
+    },
+    /// The server went away, or answered nonsense.
+    #[error("the server of the pool does not answer: {0}")]
+    Broken(#[from] io::Error),
+    /// The server refuses.
+    #[error("{0}")]
+    Refused(#[from] Refusal),
+    /// Another release started the server.
+    #[error(
+        "the server of the pool (process {pid}) was started by cenote {build}, which speaks another protocol"
+    )]
+    OtherBuild {
+        /// Its release.
+        build: String,
+        /// The server's process.
+        pid: u32,
+    },
+    /// The server could not be started.
+    #[error("the server of the pool did not start: {0}")]
+    Start(String),
+}
+
+/// Why a server does not run.
+#[derive(Debug, thiserror::Error)]
+pub enum ServeError {
+    /// The pool cannot be opened.
+    #[error(transparent)]
+    Pool(#[from] pool::Error),
+    /// Another server listens there.
+    #[error("another pool of this name is being served by process {0}")]
+    Taken(u32),
+    /// The system refuses.
+    #[error("'{}': {source}", .path.display())]
+    System {
+        /// What was asked for.
+        path: PathBuf,
+        /// The system's reason.
+        source: io::Error,
+    },
+    /// Signals cannot be waited for.
+    #[error("cannot wait for signals: {0}")]
+    Signals(io::Error),
+}

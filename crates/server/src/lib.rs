@@ -1,0 +1,28 @@
+//! One process per imported pool: it owns the pool, its mounts and its control socket.
+//!
+//! From:   `cli`, which starts it and asks it to carry out command lines ([`Commands`] is how it does that).
+//! To:     `pool`, `fuse`, and clients in other processes, which speak through [`client`].
+//! Why it is so: docs/decisions/0006-server-and-clients.md.
+#![forbid(unsafe_code)]
+
+pub mod client;
+mod error;
+mod live;
+mod log;
+pub mod messages;
+pub mod mountinfo;
+mod mounts;
+mod notify;
+mod plan;
+pub mod runtime;
+mod serve;
+pub mod start;
+mod wire;
+
+pub use client::Client;
+pub use error::{ClientError, ServeError};
+pub use live::{Closed, Live};
+pub use mounts::{BeginError, Change, Kind, MountError, Report, Unmounted};
+pub use plan::Overrides;
+pub use runtime::Runtime;
+pub use serve::{Commands, Serve, Stdio, serve};

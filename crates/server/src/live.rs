@@ -1,0 +1,215 @@
+//! A pool that is imported and mounted, as the commands carried out in its server see it.
+
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::{Duration, Instant};
+
+use pool::Pool;
+
+use crate::Runtime;
+use crate::messages::Refusal;
+use crate::mounts::{BeginError, Change, Kind, MountError, Mounts, Report, Unmounted};
+use crate::plan::Overrides;
+
+/// How long whoever still uses the pool is waited for at its end.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// The pool is being let go of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("pool export in progress")]
+pub struct Closed;
+
+/// The live pool with its mounts.
+pub struct Live {
+    name: String,
+    guid: u64,
+    pool: Mutex<Option<Arc<Pool>>>,
+    mounts: Mounts,
+    /// Held by the one command that changes datasets or properties.
+    turn: Mutex<()>,
+    closing: AtomicBool,
+}
+
+impl std::fmt::Debug for Live {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Live({})", self.name)
+    }
+}
+
+impl Live {
+    pub(crate) fn new(pool: Pool, runtime: Runtime) -> Live {
+        Live {
+            name: pool.name(),
+            guid: pool.guid().0,
+            pool: Mutex::new(Some(Arc::new(pool))),
+            mounts: Mounts::new(runtime),
+            turn: Mutex::default(),
+            closing: AtomicBool::new(false),
+        }
+    }
+
+    /// The pool's name.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// The pool's guid.
+    #[must_use]
+    pub fn guid(&self) -> u64 {
+        self.guid
+    }
+
+    /// The pool. Whoever has it keeps it from being exported: let go of it soon.
+    ///
+    /// # Errors
+    /// It is being let go of.
+    ///
+    /// # Panics
+    /// If another thread panicked while taking it.
+    pub fn pool(&self) -> Result<Arc<Pool>, Closed> {
+        if self.closing.load(Ordering::Acquire) {
+            return Err(Closed);
+        }
+        self.slot().clone().ok_or(Closed)
+    }
+
+    fn slot(&self) -> MutexGuard<'_, Option<Arc<Pool>>> {
+        self.pool.lock().expect("the pool's slot is a plain store")
+    }
+
+    /// Waits until no other command changes datasets or properties, and keeps others waiting.
+    pub fn turn(&self) -> MutexGuard<'_, ()> {
+        // A command that panicked left nothing half done here: the pool's own jobs are whole or not at all.
+        self.turn.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+    }
+
+    /// What is mounted where.
+    #[must_use]
+    pub fn mounts(&self) -> Vec<(String, PathBuf)> {
+        self.mounts.list()
+    }
+
+    /// The dataset mounted at `point`.
+    #[must_use]
+    pub fn mounted_at(&self, point: &Path) -> Option<String> {
+        self.mounts.at(point)
+    }
+
+    /// Mounts all that belong mounted at and below `top`, parents first.
+    ///
+    /// # Errors
+    /// The datasets cannot be listed.
+    pub fn mount_all(&self, top: &str) -> Result<Report, MountError> {
+        let pool = self.pool()?;
+        Ok(self.mounts.mount_all(&pool, top)?)
+    }
+
+    /// Mounts one file system, whether or not it would be mounted with all others. `over`: also on a folder that is
+    /// not empty.
+    ///
+    /// # Errors
+    /// Why it is not.
+    pub fn mount(&self, dataset: &str, over: bool, overrides: Overrides) -> Result<Report, MountError> {
+        let pool = self.pool()?;
+        let info = pool.dataset(dataset)?;
+        let mut report = Report::default();
+        report.enter(dataset, Ok(self.mounts.mount(&pool, &info, over, overrides)?));
+        Ok(report)
+    }
+
+    /// Unmounts those of `datasets` that are mounted, children first. If one stays, so do all.
+    ///
+    /// # Errors
+    /// The one that stays.
+    pub fn unmount(&self, datasets: &[String], force: bool) -> Result<(), Unmounted> {
+        let pool = self.pool()?;
+        self.mounts.unmount(&pool, datasets, force)
+    }
+
+    /// As [`Live::unmount`]; the folders they were mounted on are removed where they are empty.
+    ///
+    /// # Errors
+    /// The one that stays.
+    pub fn unmount_for_good(&self, datasets: &[String], force: bool) -> Result<(), Unmounted> {
+        let mounts = self.mounts.list().into_iter();
+        let points: Vec<PathBuf> =
+            mounts.filter(|(dataset, _)| datasets.contains(dataset)).map(|(_, point)| point).collect();
+        self.unmount(datasets, force)?;
+        self.mounts.remove_folders(&points);
+        Ok(())
+    }
+
+    /// Takes down what a change of `kind` at `top` is about to move. Follow with [`Live::end`], also if the change
+    /// fails.
+    ///
+    /// # Errors
+    /// A mount that is in use stays; so do all others.
+    pub fn begin(&self, top: &str, kind: Kind, force: bool) -> Result<Change, BeginError> {
+        let pool = self.pool().map_err(Unmounted::from)?;
+        self.mounts.begin(&pool, top, kind, force)
+    }
+
+    /// Mounts again what was taken down, where it belongs now; `renamed` gives the new name of a dataset.
+    ///
+    /// # Errors
+    /// The datasets cannot be read.
+    pub fn end(&self, change: Change, renamed: impl Fn(&str) -> String) -> Result<Report, MountError> {
+        let pool = self.pool()?;
+        Ok(self.mounts.end(&pool, change, renamed)?)
+    }
+
+    /// The kernel hands over what was written and it still holds back.
+    pub fn write_back(&self) {
+        self.mounts.write_back();
+    }
+
+    /// Datasets are called otherwise; their mounts stay where they are.
+    pub fn rename(&self, renamed: impl Fn(&str) -> String) {
+        self.mounts.rename(renamed);
+    }
+
+    /// Mounts go by the properties that they have now.
+    pub fn refresh(&self) {
+        if let Ok(pool) = self.pool() {
+            self.mounts.refresh(&pool);
+        }
+    }
+
+    /// Unmounts everything and takes the pool out; from then on nobody gets it.
+    ///
+    /// # Errors
+    /// A mount or the pool is in use: all is as before.
+    pub(crate) fn close(&self, force: bool) -> Result<Pool, Refusal> {
+        let pool = self.pool().map_err(|Closed| Refusal::Stopping)?;
+        let all: Vec<(String, PathBuf)> = self.mounts.list();
+        let names: Vec<String> = all.iter().map(|(dataset, _)| dataset.clone()).collect();
+        self.mounts.unmount(&pool, &names, force).map_err(|error| match error {
+            Unmounted::Busy { point } => Refusal::Busy(point),
+            other => Refusal::Other(other.to_string()),
+        })?;
+        self.closing.store(true, Ordering::Release);
+        drop(pool);
+        let mut pool = self.slot().take().expect("only one caller gets this far");
+        let until = Instant::now() + PATIENCE;
+        loop {
+            pool = match Arc::try_unwrap(pool) {
+                Ok(pool) => {
+                    self.mounts.remove_folders(&all.into_iter().map(|(_, point)| point).collect::<Vec<_>>());
+                    return Ok(pool);
+                }
+                Err(pool) => pool,
+            };
+            if Instant::now() > until {
+                *self.slot() = Some(pool);
+                self.closing.store(false, Ordering::Release);
+                if let Err(error) = self.mount_all(&self.name) {
+                    tracing::warn!(%error, "not mounted again");
+                }
+                return Err(Refusal::Working);
+            }
+            std::thread::sleep(Duration::from_millis(10));
+        }
+    }
+}

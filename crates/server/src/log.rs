@@ -1,0 +1,32 @@
+//! Where a server's log goes: standard error in the foreground, else a file in the state directory.
+
+use std::fs::{self, File, OpenOptions};
+use std::io;
+use std::path::Path;
+use std::sync::Mutex;
+
+/// A log longer than this, in bytes, is put aside when a server starts.
+const LENGTH_MAX: u64 = 8 << 20;
+
+/// Logs to standard error.
+pub fn to_stderr() {
+    // That somebody set a subscriber before is no trouble: they get the log.
+    let _ = tracing_subscriber::fmt().with_ansi(false).with_writer(io::stderr).try_init();
+}
+
+/// Logs to the end of `path`, which is made. Gives the file, for what else is said.
+///
+/// # Errors
+/// It cannot be opened.
+pub fn to_file(path: &Path) -> io::Result<File> {
+    if let Some(folder) = path.parent() {
+        fs::create_dir_all(folder)?;
+    }
+    if fs::metadata(path).is_ok_and(|metadata| metadata.len() > LENGTH_MAX) {
+        fs::rename(path, path.with_extension("log.old"))?;
+    }
+    let file = OpenOptions::new().create(true).append(true).open(path)?;
+    let writer = Mutex::new(file.try_clone()?);
+    let _ = tracing_subscriber::fmt().with_ansi(false).with_writer(writer).try_init();
+    Ok(file)
+}

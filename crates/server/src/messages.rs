@@ -1,0 +1,135 @@
+//! What a client asks of a pool's server, and what it answers.
+//!
+//! One message is its length in bytes (four, little-endian) and that much JSON; file descriptors travel with it.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+
+use serde::{Deserialize, Serialize};
+
+/// Changes whenever a message changes in a way that the other side would misunderstand.
+pub const PROTOCOL: u32 = 1;
+
+/// What a client asks.
+#[derive(Debug, Serialize, Deserialize)]
+pub enum Request {
+    /// The first message of every connection.
+    Hello {
+        /// [`PROTOCOL`] of the client.
+        protocol: u32,
+    },
+    /// Carry out a command line. Standard input, output and error travel along.
+    Run(Job),
+    /// Sync, and leave that state on the disks until the connection ends.
+    Lease,
+    /// How the server is.
+    Status,
+    /// End.
+    Stop(Stop),
+}
+
+/// A command line.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Job {
+    /// `cenote`, `zfs` or `zpool`.
+    pub program: String,
+    /// What follows the name of the program.
+    pub words: Vec<OsString>,
+    /// Where the client is: relative paths begin here.
+    pub folder: OsString,
+    /// The client's mask for new files.
+    pub umask: u32,
+    /// `POSIXLY_CORRECT` was set: options end at the first operand.
+    pub posix: bool,
+}
+
+/// How a server ends.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Stop {
+    /// The pool is marked destroyed, not exported.
+    pub destroy: bool,
+    /// Mounts that are in use are detached all the same.
+    pub force: bool,
+    /// The command line for the pool's history.
+    pub command: Option<String>,
+}
+
+/// What a server answers.
+#[derive(Debug, Serialize, Deserialize)]
+pub enum Reply {
+    /// To a hello: who answers.
+    Hello {
+        /// [`PROTOCOL`] of the server.
+        protocol: u32,
+        /// Version of the program.
+        build: String,
+        /// The pool's guid.
+        guid: u64,
+        /// The server's process.
+        pid: u32,
+    },
+    /// The command line ended with this status.
+    Done {
+        /// Exit status.
+        status: u8,
+    },
+    /// The state that stays readable.
+    Lease {
+        /// Its uberblock as it stands on disk.
+        uberblock: Vec<u8>,
+    },
+    /// How the server is.
+    Status(Status),
+    /// The pool is let go of.
+    Stopped,
+    /// The request is refused.
+    Refused(Refusal),
+}
+
+/// Why a request is refused.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
+pub enum Refusal {
+    /// A mount is in use.
+    #[error("'{}' is in use", .0.display())]
+    Busy(PathBuf),
+    /// Commands are being carried out.
+    #[error("a command is being carried out")]
+    Working,
+    /// The server is about to end.
+    #[error("pool export in progress")]
+    Stopping,
+    /// The server speaks another version of the protocol.
+    #[error("the server speaks another version of the protocol")]
+    Protocol,
+    /// Too many connections, or a message that makes no sense here.
+    #[error("{0}")]
+    Other(String),
+}
+
+/// How a server is.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Status {
+    /// The pool.
+    pub pool: String,
+    /// The server's process.
+    pub pid: u32,
+    /// Seconds since it started.
+    pub uptime: u64,
+    /// What is mounted where.
+    pub mounts: Vec<(String, PathBuf)>,
+    /// Commands being carried out.
+    pub commands: usize,
+    /// States that other processes read.
+    pub leases: usize,
+}
+
+/// What a server tells whoever started it, once.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct Ready {
+    /// The server's process.
+    pub pid: u32,
+    /// File systems that should be mounted and are not, with the reason.
+    pub failed: Vec<(String, String)>,
+    /// File systems mounted elsewhere than their property says: which, where it says, where they are.
+    pub moved: Vec<(String, PathBuf, PathBuf)>,
+}

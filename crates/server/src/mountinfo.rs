@@ -1,0 +1,124 @@
+//! What is mounted where, as the kernel tells.
+
+use std::ffi::OsString;
+use std::fs;
+use std::io;
+use std::os::unix::ffi::OsStringExt;
+use std::path::{Path, PathBuf};
+
+use rustix::io::Errno;
+
+/// How the kernel calls our file systems.
+pub const TYPE: &str = "fuse.cenote";
+
+/// A mounted dataset.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Mounted {
+    /// The dataset.
+    pub dataset: String,
+    /// Where.
+    pub point: PathBuf,
+    /// Who mounted it.
+    pub user: u32,
+}
+
+impl Mounted {
+    /// Whether the process behind it is gone: every access fails.
+    #[must_use]
+    pub fn is_dead(&self) -> bool {
+        // What is asked first may still be known to the kernel; how full it is, it never knows.
+        matches!(rustix::fs::stat(&self.point), Err(Errno::NOTCONN))
+            || matches!(rustix::fs::statvfs(&self.point), Err(Errno::NOTCONN))
+    }
+}
+
+/// The datasets that are mounted here, in the order they were mounted.
+///
+/// # Errors
+/// `/proc` cannot be read.
+pub fn mounted() -> io::Result<Vec<Mounted>> {
+    Ok(parse(&fs::read("/proc/self/mountinfo")?))
+}
+
+/// The dataset that `path` lies in, and where that is mounted.
+///
+/// # Errors
+/// `path` cannot be looked at.
+pub fn dataset_of(path: &Path) -> io::Result<Option<Mounted>> {
+    let path = fs::canonicalize(path)?;
+    let all = parse_all(&fs::read("/proc/self/mountinfo")?);
+    // The innermost mount, and of those at the same place the last.
+    let inner = all
+        .into_iter()
+        .filter(|(mount, _)| path.starts_with(&mount.point))
+        .enumerate()
+        .max_by_key(|(at, (mount, _))| (mount.point.as_os_str().len(), *at));
+    Ok(inner.and_then(|(_, (mount, ours))| ours.then_some(mount)))
+}
+
+fn parse(text: &[u8]) -> Vec<Mounted> {
+    parse_all(text).into_iter().filter(|(_, ours)| *ours).map(|(mount, _)| mount).collect()
+}
+
+/// Every mount, and whether it is one of ours.
+fn parse_all(text: &[u8]) -> Vec<(Mounted, bool)> {
+    text.split(|byte| *byte == b'\n').filter_map(line).collect()
+}
+
+fn line(line: &[u8]) -> Option<(Mounted, bool)> {
+    let words: Vec<&[u8]> = line.split(|byte| *byte == b' ').collect();
+    let point = words.get(4)?;
+    let dash = words.iter().position(|word| *word == b"-")?;
+    let (kind, source, options) = (words.get(dash + 1)?, words.get(dash + 2)?, words.get(dash + 3)?);
+    let user = options
+        .split(|byte| *byte == b',')
+        .find_map(|option| std::str::from_utf8(option.strip_prefix(b"user_id=")?).ok()?.parse().ok());
+    let mount = Mounted {
+        dataset: String::from_utf8_lossy(&unescape(source)).into_owned(),
+        point: PathBuf::from(OsString::from_vec(unescape(point))),
+        user: user.unwrap_or(0),
+    };
+    Some((mount, *kind == TYPE.as_bytes()))
+}
+
+/// Blanks, tabs, line ends and backslashes stand as `\ooo`.
+fn unescape(word: &[u8]) -> Vec<u8> {
+    let mut out = Vec::with_capacity(word.len());
+    let mut rest = word;
+    while let Some((&byte, tail)) = rest.split_first() {
+        let digits = tail.get(..3).filter(|d| byte == b'\\' && d.iter().all(|c| (b'0'..b'8').contains(c)));
+        match digits {
+            Some(d) => {
+                out.push(d.iter().fold(0, |sum: u8, c| sum.wrapping_mul(8).wrapping_add(c - b'0')));
+                rest = &tail[3..];
+            }
+            None => {
+                out.push(byte);
+                rest = tail;
+            }
+        }
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn our_mounts_are_found_among_others() {
+        let text = b"22 1 0:20 / / rw shared:1 - ext4 /dev/sda1 rw\n\
+            40 22 0:50 / /tank/a\\040b rw,nosuid shared:9 master:1 - fuse.cenote tank/a\\040b rw,user_id=1000\n\
+            41 22 0:51 / /mnt rw - fuse.sshfs host: rw,user_id=0\n\
+            broken\n";
+        let wanted = Mounted { dataset: "tank/a b".into(), point: "/tank/a b".into(), user: 1000 };
+        assert_eq!(parse(text), [wanted]);
+        assert_eq!(unescape(b"a\\134b\\9"), b"a\\b\\9");
+    }
+
+    #[test]
+    fn a_place_in_no_dataset_is_in_none() {
+        assert_eq!(dataset_of(Path::new("/proc/self")).unwrap(), None);
+        assert!(dataset_of(Path::new("/no/such/place")).is_err());
+    }
+}

@@ -1,0 +1,426 @@
+//! The mounts of a pool: made, moved and taken down as properties and commands say.
+//!
+//! Mounts are made parents first and taken down children first: the folder that a file system is mounted on lies in
+//! the file system above.
+
+use std::fs::{self, File};
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, MutexGuard};
+use std::time::Duration;
+
+use fuse::MountOptions;
+use pool::{DatasetInfo, Pool};
+use zpl::Filesystem;
+
+use crate::Runtime;
+use crate::plan::{self, CanMount, Overrides, Plan, Target};
+
+/// How long a mount that is busy is waited for, try by try.
+const BUSY_PAUSES: [Duration; 3] =
+    [Duration::from_millis(10), Duration::from_millis(50), Duration::from_millis(200)];
+
+/// Why a file system is not mounted, in the words of OpenZFS where it has some.
+#[derive(Debug, thiserror::Error)]
+pub enum MountError {
+    /// It is already.
+    #[error("filesystem already mounted")]
+    Mounted,
+    /// `canmount=off`.
+    #[error("'canmount' property is set to 'off'")]
+    CanMountOff,
+    /// `mountpoint=legacy`.
+    #[error("legacy mountpoint")]
+    Legacy,
+    /// `mountpoint=none`.
+    #[error("no mountpoint set")]
+    NoMountpoint,
+    /// `overlay=off`, and something is in the folder.
+    #[error("directory is not empty")]
+    NotEmpty,
+    /// The folder to mount on cannot be made.
+    #[error("failed to create mountpoint: {0}")]
+    Folder(io::Error),
+    /// It is no file system.
+    #[error("operation not applicable to datasets of this type")]
+    WrongKind,
+    /// The dataset cannot be read.
+    #[error(transparent)]
+    Pool(#[from] pool::Error),
+    /// The file system cannot be opened.
+    #[error(transparent)]
+    Filesystem(#[from] zpl::Error),
+    /// The kernel refuses.
+    #[error(transparent)]
+    Fuse(#[from] fuse::MountError),
+    /// The pool is being let go of.
+    #[error(transparent)]
+    Closed(#[from] crate::Closed),
+}
+
+/// Why a file system stays mounted.
+#[derive(Debug, thiserror::Error)]
+pub enum Unmounted {
+    /// It is not mounted.
+    #[error("not currently mounted")]
+    NotMounted,
+    /// Somebody uses it.
+    #[error("pool or dataset is busy")]
+    Busy {
+        /// Where it is mounted.
+        point: PathBuf,
+    },
+    /// The kernel refuses.
+    #[error("{why}")]
+    Refused {
+        /// Where it is mounted.
+        point: PathBuf,
+        /// Why.
+        why: String,
+    },
+    /// The pool is being let go of.
+    #[error(transparent)]
+    Closed(#[from] crate::Closed),
+}
+
+/// What became of file systems that were to be mounted.
+#[derive(Debug, Default)]
+pub struct Report {
+    /// Those that are not, with the reason.
+    pub failed: Vec<(String, MountError)>,
+    /// Those mounted elsewhere than they should: which, where they should, where they are.
+    pub moved: Vec<(String, PathBuf, PathBuf)>,
+}
+
+impl Report {
+    pub(crate) fn enter(&mut self, dataset: &str, done: Result<Option<Moved>, MountError>) {
+        match done {
+            Ok(None) => {}
+            Ok(Some(Moved { wanted, point })) => self.moved.push((dataset.to_owned(), wanted, point)),
+            Err(error) => self.failed.push((dataset.to_owned(), error)),
+        }
+    }
+}
+
+/// A mount that is not where the property says.
+#[derive(Debug)]
+pub(crate) struct Moved {
+    wanted: PathBuf,
+    point: PathBuf,
+}
+
+/// What a command is about to change.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// Where file systems belong: those that inherit from the top one move with it.
+    Mountpoint,
+    /// Whether the top one may be mounted.
+    CanMount,
+    /// The names of all.
+    Name,
+    /// What the top one holds.
+    Contents,
+}
+
+/// Mounts taken down for a change, to be made again after it.
+#[derive(Debug, Default)]
+#[must_use = "what was taken down must be mounted again"]
+pub struct Change {
+    /// Datasets that were mounted.
+    was_mounted: Vec<String>,
+    /// Those that could not be, but may be after it.
+    was_nowhere: Vec<String>,
+}
+
+struct Mount {
+    dataset: String,
+    point: PathBuf,
+    options: MountOptions,
+    handle: fuse::Mounted,
+}
+
+/// The mounts of one pool.
+pub(crate) struct Mounts {
+    runtime: Runtime,
+    table: Mutex<Vec<Mount>>,
+}
+
+impl Mounts {
+    pub(crate) fn new(runtime: Runtime) -> Mounts {
+        Mounts { runtime, table: Mutex::default() }
+    }
+
+    fn table(&self) -> MutexGuard<'_, Vec<Mount>> {
+        self.table.lock().expect("no code panics while holding the mounts")
+    }
+
+    /// Forgets what somebody else unmounted.
+    fn drop_dead(&self) {
+        let mut table = self.table();
+        let (alive, dead): (Vec<_>, Vec<_>) = table.drain(..).partition(|mount| mount.handle.is_alive());
+        *table = alive;
+        drop(table);
+        dead.iter().for_each(|mount| tracing::info!(dataset = mount.dataset, "unmounted by somebody else"));
+    }
+
+    /// What is mounted where, in the order of the paths.
+    pub(crate) fn list(&self) -> Vec<(String, PathBuf)> {
+        self.drop_dead();
+        let mut list: Vec<_> =
+            self.table().iter().map(|mount| (mount.dataset.clone(), mount.point.clone())).collect();
+        list.sort_by(|a, b| a.1.cmp(&b.1));
+        list
+    }
+
+    fn is_mounted(&self, dataset: &str) -> bool {
+        self.drop_dead();
+        self.table().iter().any(|mount| mount.dataset == dataset)
+    }
+
+    /// Mounts one file system. `over`: also on a folder that is not empty.
+    pub(crate) fn mount(
+        &self,
+        pool: &Pool,
+        info: &DatasetInfo,
+        over: bool,
+        overrides: Overrides,
+    ) -> Result<Option<Moved>, MountError> {
+        let mut plan = Plan::of(pool, info)?.ok_or(MountError::WrongKind)?;
+        plan.overlay |= over;
+        overrides.apply(&mut plan.options);
+        self.mount_plan(pool, &plan)
+    }
+
+    fn mount_plan(&self, pool: &Pool, plan: &Plan) -> Result<Option<Moved>, MountError> {
+        let wanted = match &plan.target {
+            _ if plan.can == CanMount::Off => return Err(MountError::CanMountOff),
+            Target::Legacy => return Err(MountError::Legacy),
+            Target::Nowhere => return Err(MountError::NoMountpoint),
+            Target::At(path) => path.clone(),
+        };
+        if self.is_mounted(&plan.dataset) {
+            return Err(MountError::Mounted);
+        }
+        let point = plan::place(&wanted, &self.runtime);
+        fs::create_dir_all(&point).map_err(MountError::Folder)?;
+        if !plan.overlay && fs::read_dir(&point).map_err(MountError::Folder)?.next().is_some() {
+            return Err(MountError::NotEmpty);
+        }
+        let fs = Filesystem::open(pool.open(&plan.dataset)?)?;
+        let handle = fuse::mount(fs, &point, &plan.options)?;
+        tracing::info!(dataset = plan.dataset, point = %point.display(), "mounted");
+        let moved = (point != wanted).then(|| Moved { wanted, point: point.clone() });
+        let mount = Mount { dataset: plan.dataset.clone(), point, options: plan.options.clone(), handle };
+        self.table().push(mount);
+        Ok(moved)
+    }
+
+    /// Mounts all that belong mounted below `top`, parents first.
+    pub(crate) fn mount_all(&self, pool: &Pool, top: &str) -> pool::Result<Report> {
+        let mut plans = self.plans(pool, top)?;
+        plans.retain(|plan| plan.is_automatic() && !self.is_mounted(&plan.dataset));
+        Ok(self.mount_plans(pool, plans))
+    }
+
+    fn mount_plans(&self, pool: &Pool, mut plans: Vec<Plan>) -> Report {
+        plans.sort_by(|a, b| path_of(a).cmp(path_of(b)));
+        let mut report = Report::default();
+        for plan in plans {
+            let done = self.mount_plan(pool, &plan);
+            if let Err(error) = &done {
+                tracing::warn!(dataset = plan.dataset, %error, "not mounted");
+            }
+            report.enter(&plan.dataset, done);
+        }
+        report
+    }
+
+    fn plans(&self, pool: &Pool, top: &str) -> pool::Result<Vec<Plan>> {
+        let list = pool.list(top, None, false)?;
+        let plans = list.iter().map(|info| Plan::of(pool, info)).collect::<pool::Result<Vec<_>>>()?;
+        Ok(plans.into_iter().flatten().collect())
+    }
+
+    /// Unmounts those of `datasets` that are mounted, children first. If one stays, so do all.
+    pub(crate) fn unmount(&self, pool: &Pool, datasets: &[String], force: bool) -> Result<(), Unmounted> {
+        let wanted = |mount: &Mount| datasets.contains(&mount.dataset);
+        let mut down = Vec::new();
+        let mut failed = None;
+        {
+            let mut table = self.table();
+            table.sort_by(|a, b| a.point.cmp(&b.point));
+            for index in (0..table.len()).rev() {
+                if !wanted(&table[index]) {
+                    continue;
+                }
+                let mount = &table[index];
+                match unmount(&mount.handle, force) {
+                    Ok(()) => {
+                        let mount = table.remove(index);
+                        tracing::info!(dataset = mount.dataset, "unmounted");
+                        down.push(mount.dataset.clone());
+                    }
+                    Err(fuse::MountError::Busy(_)) => {
+                        failed = Some(Unmounted::Busy { point: mount.point.clone() });
+                        break;
+                    }
+                    Err(error) => {
+                        let why = error.to_string();
+                        failed = Some(Unmounted::Refused { point: mount.point.clone(), why });
+                        break;
+                    }
+                }
+            }
+        }
+        let Some(error) = failed else { return Ok(()) };
+        for dataset in down.iter().rev() {
+            let again = pool
+                .dataset(dataset)
+                .map_err(MountError::from)
+                .and_then(|info| self.mount(pool, &info, true, Overrides::default()));
+            if let Err(error) = again {
+                tracing::warn!(dataset, %error, "not mounted again");
+            }
+        }
+        Err(error)
+    }
+
+    /// The dataset mounted at `point`.
+    pub(crate) fn at(&self, point: &Path) -> Option<String> {
+        self.table().iter().rev().find(|mount| mount.point == point).map(|mount| mount.dataset.clone())
+    }
+
+    /// The kernel hands over what was written and it still holds back.
+    pub(crate) fn write_back(&self) {
+        for (dataset, point) in self.list() {
+            let done = File::open(&point).and_then(|root| Ok(rustix::fs::syncfs(&root)?));
+            if let Err(error) = done {
+                tracing::warn!(dataset, %error, "not written back");
+            }
+        }
+    }
+
+    /// Datasets are called otherwise; their mounts stay where they are.
+    pub(crate) fn rename(&self, renamed: impl Fn(&str) -> String) {
+        self.table().iter_mut().for_each(|mount| mount.dataset = renamed(&mount.dataset));
+    }
+
+    /// Removes the folders that `datasets` were mounted on, where they are empty.
+    pub(crate) fn remove_folders(&self, points: &[PathBuf]) {
+        let mut points = points.to_vec();
+        points.sort();
+        for point in points.iter().rev() {
+            // One that is not empty, or not ours, stays.
+            let _ = fs::remove_dir(point);
+        }
+    }
+
+    /// Takes down what a change of `kind` at `top` is about to move.
+    pub(crate) fn begin(
+        &self,
+        pool: &Pool,
+        top: &str,
+        kind: Kind,
+        force: bool,
+    ) -> Result<Change, BeginError> {
+        let mut change = Change::default();
+        for plan in self.plans(pool, top)? {
+            let affected = match kind {
+                Kind::Name => true,
+                Kind::CanMount | Kind::Contents => plan.dataset == top,
+                Kind::Mountpoint => plan.dataset == top || plan.inherits,
+            };
+            if !affected {
+                continue;
+            }
+            if self.is_mounted(&plan.dataset) {
+                change.was_mounted.push(plan.dataset);
+            } else if !plan.is_automatic() {
+                change.was_nowhere.push(plan.dataset);
+            }
+        }
+        let points: Vec<PathBuf> = self
+            .list()
+            .into_iter()
+            .filter(|(dataset, _)| change.was_mounted.contains(dataset))
+            .map(|(_, point)| point)
+            .collect();
+        self.unmount(pool, &change.was_mounted, force)?;
+        self.remove_folders(&points);
+        Ok(change)
+    }
+
+    /// Mounts again what was taken down, where it belongs now; `renamed` gives the new name of a dataset.
+    pub(crate) fn end(
+        &self,
+        pool: &Pool,
+        change: Change,
+        renamed: impl Fn(&str) -> String,
+    ) -> pool::Result<Report> {
+        let mut plans = Vec::new();
+        for (dataset, was_mounted) in change
+            .was_mounted
+            .iter()
+            .map(|dataset| (dataset, true))
+            .chain(change.was_nowhere.iter().map(|dataset| (dataset, false)))
+        {
+            let Some(plan) = Plan::of(pool, &pool.dataset(&renamed(dataset))?)? else { continue };
+            let can = if was_mounted { plan.can != CanMount::Off } else { plan.can == CanMount::On };
+            if can && matches!(plan.target, Target::At(_)) {
+                plans.push(plan);
+            }
+        }
+        Ok(self.mount_plans(pool, plans))
+    }
+
+    /// Mounts go by the properties that they have now.
+    pub(crate) fn refresh(&self, pool: &Pool) {
+        for mount in self.table().iter_mut() {
+            let plan = pool.dataset(&mount.dataset).and_then(|info| Plan::of(pool, &info));
+            let options = match plan {
+                Ok(Some(plan)) => plan.options,
+                Ok(None) => continue,
+                Err(error) => {
+                    tracing::warn!(dataset = mount.dataset, %error, "its properties cannot be read");
+                    continue;
+                }
+            };
+            if options == mount.options {
+                continue;
+            }
+            match mount.handle.set_options(&options) {
+                Ok(()) => mount.options = options,
+                Err(error) => tracing::warn!(dataset = mount.dataset, %error, "not remounted"),
+            }
+        }
+    }
+}
+
+/// Unmounts; who looks in only for a moment (a process being started, a desktop) is waited for.
+fn unmount(handle: &fuse::Mounted, force: bool) -> Result<(), fuse::MountError> {
+    for pause in BUSY_PAUSES {
+        match handle.unmount(false) {
+            Err(fuse::MountError::Busy(_)) => std::thread::sleep(pause),
+            other => return other,
+        }
+    }
+    handle.unmount(force)
+}
+
+/// Why a change cannot begin.
+#[derive(Debug, thiserror::Error)]
+pub enum BeginError {
+    /// The properties cannot be read.
+    #[error(transparent)]
+    Pool(#[from] pool::Error),
+    /// A mount stays.
+    #[error(transparent)]
+    Unmounted(#[from] Unmounted),
+}
+
+fn path_of(plan: &Plan) -> &Path {
+    match &plan.target {
+        Target::At(path) => path,
+        Target::Legacy | Target::Nowhere => Path::new(""),
+    }
+}

@@ -1,0 +1,156 @@
+//! Where the properties of a dataset want it mounted, and where it can be.
+
+use std::io;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+use fuse::{Atime, MountOptions};
+use pool::props::dataset as props;
+use pool::props::{DatasetKind, Source, Value};
+use pool::{DatasetInfo, Pool};
+use rustix::fs::{Access, access};
+
+use crate::Runtime;
+
+/// What `mountpoint` says.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Target {
+    /// Here.
+    At(PathBuf),
+    /// Wherever mount(8) is told: not by us.
+    Legacy,
+    /// Nowhere.
+    Nowhere,
+}
+
+/// What `canmount` says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CanMount {
+    /// Never.
+    Off,
+    /// With all others.
+    On,
+    /// Only when asked for by name.
+    NoAuto,
+}
+
+/// What the properties of one file system want.
+#[derive(Clone, Debug)]
+pub struct Plan {
+    pub dataset: String,
+    pub target: Target,
+    /// The mountpoint is not set here, but above or nowhere.
+    pub inherits: bool,
+    pub can: CanMount,
+    /// Over what is in the folder already.
+    pub overlay: bool,
+    pub options: MountOptions,
+}
+
+impl Plan {
+    /// Of a dataset; `None` if it is no file system.
+    ///
+    /// # Errors
+    /// Its properties cannot be read.
+    pub fn of(pool: &Pool, info: &DatasetInfo) -> pool::Result<Option<Plan>> {
+        if info.kind != DatasetKind::Filesystem {
+            return Ok(None);
+        }
+        let number = |name: &str| -> pool::Result<u64> {
+            let property = props::parse(name).expect("the table has it");
+            Ok(match pool.property(info, property)? {
+                Some((Value::Number(number), _)) => number,
+                _ => 0,
+            })
+        };
+        let mountpoint = props::parse("mountpoint").expect("the table has it");
+        let (target, inherits) = match pool.property(info, mountpoint)? {
+            Some((Value::Text(path), source)) => {
+                let target = match path.as_str() {
+                    "legacy" => Target::Legacy,
+                    path if path.starts_with('/') => Target::At(PathBuf::from(path)),
+                    _ => Target::Nowhere,
+                };
+                (target, !matches!(source, Source::Local | Source::Received))
+            }
+            _ => (Target::Nowhere, true),
+        };
+        let can = match number("canmount")? {
+            0 => CanMount::Off,
+            1 => CanMount::On,
+            _ => CanMount::NoAuto,
+        };
+        let usual = MountOptions::default();
+        let options = MountOptions {
+            source: info.name.clone(),
+            read_only: number("readonly")? != 0 || pool.read_only().is_some(),
+            exec: number("exec")? != 0,
+            // Only root may have them honoured.
+            setuid: usual.setuid && number("setuid")? != 0,
+            devices: usual.devices && number("devices")? != 0,
+            ..usual
+        };
+        let overlay = number("overlay")? != 0;
+        Ok(Some(Plan { dataset: info.name.clone(), target, inherits, can, overlay, options }))
+    }
+
+    /// Whether it is mounted with all others.
+    pub fn is_automatic(&self) -> bool {
+        self.can == CanMount::On && matches!(self.target, Target::At(_))
+    }
+}
+
+/// Mount options given on the command line, which count more than properties until the next mount.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Overrides {
+    /// `ro`, `rw`.
+    pub read_only: Option<bool>,
+    /// `exec`, `noexec`.
+    pub exec: Option<bool>,
+    /// `suid`, `nosuid`.
+    pub setuid: Option<bool>,
+    /// `dev`, `nodev`.
+    pub devices: Option<bool>,
+    /// `noatime`.
+    pub no_atime: bool,
+}
+
+impl Overrides {
+    pub(crate) fn apply(self, options: &mut MountOptions) {
+        options.read_only = self.read_only.unwrap_or(options.read_only);
+        options.exec = self.exec.unwrap_or(options.exec);
+        options.setuid = self.setuid.unwrap_or(options.setuid);
+        options.devices = self.devices.unwrap_or(options.devices);
+        if self.no_atime {
+            options.atime = Atime::Off;
+        }
+    }
+}
+
+/// Where a file system that belongs at `wanted` can be mounted by this user: there, or below the folder for mounts
+/// of the runtime directory.
+pub fn place(wanted: &Path, runtime: &Runtime) -> PathBuf {
+    if rustix::process::geteuid().is_root() || is_ours(wanted) {
+        return wanted.to_path_buf();
+    }
+    runtime.mounts().join(wanted.strip_prefix("/").unwrap_or(wanted))
+}
+
+/// Whether this user may mount there: on a folder of their own, or on one that they can make.
+fn is_ours(wanted: &Path) -> bool {
+    let mut path = wanted;
+    loop {
+        match std::fs::metadata(path) {
+            Ok(metadata) if path == wanted => {
+                return metadata.is_dir() && metadata.uid() == rustix::process::geteuid().as_raw();
+            }
+            Ok(metadata) => {
+                return metadata.is_dir() && access(path, Access::WRITE_OK | Access::EXEC_OK).is_ok();
+            }
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            Err(_) => return false,
+        }
+        let Some(parent) = path.parent() else { return false };
+        path = parent;
+    }
+}

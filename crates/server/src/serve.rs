@@ -1,0 +1,476 @@
+//! The server itself: opens the pool, mounts, listens, and lets go of all in order.
+
+use std::collections::BTreeMap;
+use std::fs::{self, File};
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard};
+use std::time::{Duration, Instant};
+
+use pool::{Found, Pool};
+use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use signal_hook::iterator::Signals;
+
+use crate::client::{clean_mounts, connect};
+use crate::error::ServeError;
+use crate::live::Live;
+use crate::messages::{Job, PROTOCOL, Ready, Refusal, Reply, Request, Status, Stop};
+use crate::notify::notify;
+use crate::{Runtime, log, start, wire};
+
+/// Most connections at a time.
+const CONNECTIONS_MAX: usize = 256;
+/// How long commands that are being carried out may take to stop when the server must end.
+const PATIENCE: Duration = Duration::from_secs(30);
+/// A connection that says nothing is closed after this.
+const SILENCE: Duration = Duration::from_secs(60);
+
+/// Standard input, output and error of a client.
+pub struct Stdio {
+    /// Standard input.
+    pub input: File,
+    /// Standard output.
+    pub out: File,
+    /// Standard error.
+    pub err: File,
+}
+
+/// Carries out command lines on a live pool: the roof above this room.
+pub trait Commands: Send + Sync {
+    /// Carries out `job`, until `stop` is raised at the longest. Gives the exit status.
+    fn run(&self, job: &Job, live: &Arc<Live>, stdio: Stdio, stop: &Arc<AtomicBool>) -> u8;
+}
+
+/// What to serve, and how.
+pub struct Serve {
+    /// The pool's devices.
+    pub found: Found,
+    /// How it is opened.
+    pub options: pool::Options,
+    /// Where the socket goes.
+    pub runtime: Runtime,
+    /// Mount what belongs mounted.
+    pub mount: bool,
+    /// Log here and tell whoever started it when it is ready; `None`: log to standard error.
+    pub background: Option<PathBuf>,
+}
+
+/// Serves a pool until it is told to stop.
+///
+/// # Errors
+/// The pool cannot be opened or exported, or the socket not be made.
+pub fn serve(serve: Serve, commands: Arc<dyn Commands>) -> Result<(), ServeError> {
+    let Serve { found, options, runtime, mount, background } = serve;
+    let system = |path: &std::path::Path| {
+        let path = path.to_path_buf();
+        move |source| ServeError::System { path, source }
+    };
+    let log = match &background {
+        Some(path) => Some(start::settle(path).map_err(system(path))?),
+        None => {
+            log::to_stderr();
+            None
+        }
+    };
+    // Before anything that a signal could leave half done.
+    let signals = Signals::new([SIGTERM, SIGINT, SIGHUP]).map_err(ServeError::Signals)?;
+    let pool = Pool::import(&found, options)?;
+    let name = pool.name();
+    runtime.create().map_err(system(runtime.folder()))?;
+    clean_mounts(&name);
+    // Whoever holds the devices of this pool is its server: a socket that nobody listens on is of one that died.
+    if let Ok(Some(other)) = connect(&runtime, &name) {
+        return Err(ServeError::Taken(other.pid));
+    }
+    let socket = runtime.socket(&name);
+    let listener = listen(&socket).map_err(system(&socket))?;
+    let live = Arc::new(Live::new(pool, runtime));
+    let wake = eventfd(0, EventfdFlags::CLOEXEC).map_err(|errno| system(&socket)(errno.into()))?;
+    let server = Arc::new(Server {
+        live,
+        commands,
+        started: Instant::now(),
+        state: Mutex::default(),
+        quiet: Condvar::new(),
+        leases: AtomicUsize::new(0),
+        wake,
+    });
+    tracing::info!(pool = name, version = env!("CARGO_PKG_VERSION"), "imported");
+    let ready = server.mount(mount);
+    if let Some(log) = &log
+        && let Err(error) = start::say_ready(&ready, log)
+    {
+        tracing::warn!(%error, "whoever started this server is gone");
+    }
+    notify("READY=1");
+    server.clone().listen_to_signals(signals);
+    server.accept(&listener);
+    notify("STOPPING=1");
+    // Nobody may be let in while the pool is being let go of.
+    let _ = fs::remove_file(&socket);
+    drop(listener);
+    server.finish()
+}
+
+/// Listens at `path`, in place of what a dead server left there.
+fn listen(path: &std::path::Path) -> io::Result<UnixListener> {
+    let fresh = path.with_extension("sock.new");
+    match fs::remove_file(&fresh) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+        _ => {}
+    }
+    let listener = UnixListener::bind(&fresh)?;
+    fs::set_permissions(&fresh, fs::Permissions::from_mode(0o600))?;
+    // Clients find the old socket or one that is listened to.
+    fs::rename(&fresh, path)?;
+    Ok(listener)
+}
+
+/// A connection that is being served.
+struct Connection {
+    stream: UnixStream,
+    /// Raised to stop its command; `None`: it has none.
+    stop: Option<Arc<AtomicBool>>,
+}
+
+#[derive(Default)]
+struct State {
+    next: u64,
+    connections: BTreeMap<u64, Connection>,
+    /// How to end, and who is to be told when it is done.
+    ending: Option<Ending>,
+}
+
+struct Ending {
+    pool: Pool,
+    stop: Stop,
+    asker: Option<UnixStream>,
+}
+
+struct Server {
+    live: Arc<Live>,
+    commands: Arc<dyn Commands>,
+    started: Instant,
+    state: Mutex<State>,
+    /// A connection ended.
+    quiet: Condvar,
+    leases: AtomicUsize,
+    /// Written to when the server is to end.
+    wake: OwnedFd,
+}
+
+impl Server {
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().expect("no code panics while holding the connections")
+    }
+
+    fn mount(&self, wanted: bool) -> Ready {
+        let mut ready = Ready { pid: std::process::id(), ..Ready::default() };
+        if wanted {
+            match self.live.mount_all(self.live.name()) {
+                Ok(report) => {
+                    ready.failed =
+                        report.failed.into_iter().map(|(dataset, why)| (dataset, why.to_string())).collect();
+                    ready.moved = report.moved;
+                }
+                Err(error) => ready.failed.push((self.live.name().to_owned(), error.to_string())),
+            }
+        }
+        ready
+    }
+
+    /// Takes connections until the server is to end.
+    fn accept(self: &Arc<Self>, listener: &UnixListener) {
+        loop {
+            let mut fds = [PollFd::new(listener, PollFlags::IN), PollFd::new(&self.wake, PollFlags::IN)];
+            match poll(&mut fds, None) {
+                Ok(_) => {}
+                Err(rustix::io::Errno::INTR) => continue,
+                Err(error) => {
+                    tracing::error!(%error, "cannot wait for connections");
+                    return;
+                }
+            }
+            if !fds[1].revents().is_empty() {
+                return;
+            }
+            let stream = match listener.accept() {
+                Ok((stream, _)) => stream,
+                Err(error) => {
+                    tracing::warn!(%error, "a connection was not taken");
+                    // Out of descriptors, say: not to be asked again at once.
+                    std::thread::sleep(Duration::from_millis(100));
+                    continue;
+                }
+            };
+            if let Err(error) = self.clone().take(stream) {
+                tracing::warn!(%error, "a connection was not taken");
+            }
+        }
+    }
+
+    fn take(self: Arc<Self>, stream: UnixStream) -> io::Result<()> {
+        let peer = rustix::net::sockopt::socket_peercred(&stream)?;
+        if !peer.uid.is_root() && peer.uid != rustix::process::geteuid() {
+            return Err(io::Error::other(format!("user {} may not ask", peer.uid.as_raw())));
+        }
+        stream.set_read_timeout(Some(SILENCE))?;
+        let copy = stream.try_clone()?;
+        let id = {
+            let mut state = self.state();
+            if state.connections.len() >= CONNECTIONS_MAX {
+                return wire::send(
+                    &stream,
+                    &Reply::Refused(Refusal::Other("too many connections".into())),
+                    &[],
+                );
+            }
+            state.next += 1;
+            let id = state.next;
+            state.connections.insert(id, Connection { stream: copy, stop: None });
+            id
+        };
+        let server = self.clone();
+        let thread = std::thread::Builder::new().name("cenote-client".into()).spawn(move || {
+            let talked = catch_unwind(AssertUnwindSafe(|| server.talk(id, stream)));
+            match talked {
+                Ok(Ok(())) => {}
+                Ok(Err(error)) => tracing::debug!(%error, "a connection broke off"),
+                Err(_) => tracing::error!("a request was not completed: an invariant was found broken"),
+            }
+            server.state().connections.remove(&id);
+            server.quiet.notify_all();
+        });
+        if thread.is_err() {
+            self.state().connections.remove(&id);
+        }
+        thread.map(drop)
+    }
+
+    fn talk(&self, id: u64, stream: UnixStream) -> io::Result<()> {
+        while let Some((request, fds)) = wire::receive::<Request>(&stream)? {
+            let reply = match request {
+                Request::Hello { .. } => Reply::Hello {
+                    protocol: PROTOCOL,
+                    build: env!("CARGO_PKG_VERSION").to_owned(),
+                    guid: self.live.guid(),
+                    pid: std::process::id(),
+                },
+                Request::Run(job) => self.run(id, &stream, &job, fds),
+                Request::Lease => return self.lease(&stream),
+                Request::Status => Reply::Status(self.status()),
+                Request::Stop(stop) => match self.stop(id, stop, Some(&stream)) {
+                    // Whoever asked is told when all is done.
+                    Ok(()) => return Ok(()),
+                    Err(refusal) => Reply::Refused(refusal),
+                },
+            };
+            wire::send(&stream, &reply, &[])?;
+        }
+        Ok(())
+    }
+
+    /// Gives a lease and waits until nobody wants it any more.
+    fn lease(&self, stream: &UnixStream) -> io::Result<()> {
+        let lease = match self.live.pool() {
+            Ok(pool) => pool.lease(),
+            Err(_) => return wire::send(stream, &Reply::Refused(Refusal::Stopping), &[]),
+        };
+        let lease = match lease {
+            Ok(lease) => lease,
+            Err(error) => {
+                return wire::send(stream, &Reply::Refused(Refusal::Other(error.to_string())), &[]);
+            }
+        };
+        self.leases.fetch_add(1, Ordering::Relaxed);
+        stream.set_read_timeout(None)?;
+        let given = wire::send(stream, &Reply::Lease { uberblock: lease.uberblock().encode().to_vec() }, &[]);
+        // Nothing more is expected but the end.
+        let ended = given.and_then(|()| wire::receive::<Request>(stream));
+        self.leases.fetch_sub(1, Ordering::Relaxed);
+        drop(lease);
+        ended.map(drop)
+    }
+
+    /// Carries out a command line; that its client goes away stops it.
+    fn run(&self, id: u64, stream: &UnixStream, job: &Job, fds: Vec<OwnedFd>) -> Reply {
+        let Ok([input, out, err]) = <[OwnedFd; 3]>::try_from(fds) else {
+            return Reply::Refused(Refusal::Other("standard input, output and error are missing".into()));
+        };
+        let stop = Arc::new(AtomicBool::new(false));
+        let done = match eventfd(0, EventfdFlags::CLOEXEC) {
+            Ok(done) => done,
+            Err(error) => return Reply::Refused(Refusal::Other(error.to_string())),
+        };
+        {
+            let mut state = self.state();
+            if state.ending.is_some() {
+                return Reply::Refused(Refusal::Stopping);
+            }
+            if let Some(connection) = state.connections.get_mut(&id) {
+                connection.stop = Some(stop.clone());
+            }
+        }
+        tracing::debug!(program = job.program, words = ?job.words, "command");
+        let stdio = Stdio { input: input.into(), out: out.into(), err: err.into() };
+        let status = std::thread::scope(|scope| {
+            let worker = scope.spawn(|| {
+                let ran = catch_unwind(AssertUnwindSafe(|| self.commands.run(job, &self.live, stdio, &stop)));
+                // The eventfd counts to far more than one.
+                let _ = rustix::io::write(&done, &1u64.to_ne_bytes());
+                ran
+            });
+            watch(stream, &done, &stop);
+            worker.join().unwrap_or_else(Err)
+        });
+        if let Some(connection) = self.state().connections.get_mut(&id) {
+            connection.stop = None;
+        }
+        match status {
+            Ok(status) => Reply::Done { status },
+            Err(_) => Reply::Refused(Refusal::Other("an invariant was found broken; see the log".into())),
+        }
+    }
+
+    fn status(&self) -> Status {
+        let commands = self.state().connections.values().filter(|c| c.stop.is_some()).count();
+        Status {
+            pool: self.live.name().to_owned(),
+            pid: std::process::id(),
+            uptime: self.started.elapsed().as_secs(),
+            mounts: self.live.mounts(),
+            commands,
+            leases: self.leases.load(Ordering::Relaxed),
+        }
+    }
+
+    /// Unmounts everything and has the server end, or leaves all as it is.
+    fn stop(&self, id: u64, stop: Stop, asker: Option<&UnixStream>) -> Result<(), Refusal> {
+        let turn = self.live.turn();
+        let pool = self.live.pool().map_err(|_| Refusal::Stopping)?;
+        if stop.destroy && pool.read_only().is_some() {
+            return Err(Refusal::Other("pool is read-only".into()));
+        }
+        drop(pool);
+        let working = self.state().connections.iter().any(|(other, c)| *other != id && c.stop.is_some());
+        if working && !stop.force {
+            return Err(Refusal::Working);
+        }
+        if working {
+            self.stop_commands();
+        }
+        let asker = match asker {
+            Some(stream) => Some(stream.try_clone().map_err(|error| Refusal::Other(error.to_string()))?),
+            None => None,
+        };
+        let pool = self.live.close(stop.force)?;
+        drop(turn);
+        self.state().ending = Some(Ending { pool, stop, asker });
+        // The eventfd counts to far more than one.
+        let _ = rustix::io::write(&self.wake, &1u64.to_ne_bytes());
+        Ok(())
+    }
+
+    /// Asks all commands to stop and waits until they did, but not for ever.
+    fn stop_commands(&self) {
+        let until = Instant::now() + PATIENCE;
+        let mut state = self.state();
+        loop {
+            let running: Vec<_> = state.connections.values().filter_map(|c| c.stop.clone()).collect();
+            let left = until.saturating_duration_since(Instant::now());
+            if running.is_empty() || left.is_zero() {
+                return;
+            }
+            running.iter().for_each(|stop| stop.store(true, Ordering::Relaxed));
+            drop(state);
+            std::thread::sleep(Duration::from_millis(20).min(left));
+            state = self.state();
+        }
+    }
+
+    fn listen_to_signals(self: Arc<Self>, mut signals: Signals) {
+        let listening = std::thread::Builder::new().name("cenote-signals".into()).spawn(move || {
+            for signal in signals.forever() {
+                if signal == SIGHUP {
+                    continue;
+                }
+                tracing::info!(signal, "told to end");
+                let stop = Stop { destroy: false, force: true, command: None };
+                self.stop_commands();
+                match self.stop(0, stop, None) {
+                    Ok(()) | Err(Refusal::Stopping) => return,
+                    Err(error) => tracing::error!(%error, "cannot end now"),
+                }
+            }
+        });
+        if let Err(error) = listening {
+            tracing::error!(%error, "signals are not listened to");
+        }
+    }
+
+    /// Lets go of everything.
+    fn finish(&self) -> Result<(), ServeError> {
+        let Some(Ending { pool, stop, asker }) = self.state().ending.take() else { return Ok(()) };
+        // Readers elsewhere lose their lease; commands are done.
+        let mut state = self.state();
+        for connection in state.connections.values() {
+            let _ = connection.stream.shutdown(std::net::Shutdown::Read);
+        }
+        let until = Instant::now() + PATIENCE;
+        while !state.connections.is_empty() && Instant::now() < until {
+            let wait = Duration::from_millis(100);
+            state =
+                self.quiet.wait_timeout(state, wait).expect("no code panics while holding the connections").0;
+        }
+        drop(state);
+        if let Some(command) = &stop.command {
+            pool.set_command(command);
+        }
+        let ended = if stop.destroy { pool.destroy() } else { pool.export() };
+        if let Some(asker) = &asker {
+            let reply = match &ended {
+                Ok(()) => Reply::Stopped,
+                Err(error) => Reply::Refused(Refusal::Other(error.to_string())),
+            };
+            if let Err(error) = wire::send(asker, &reply, &[]) {
+                tracing::debug!(%error, "whoever asked for the end is gone");
+            }
+        }
+        match &ended {
+            Ok(()) => tracing::info!("exported"),
+            Err(error) => tracing::error!(%error, "not exported: the pool is as of its last sync"),
+        }
+        Ok(ended?)
+    }
+}
+
+/// Waits until `done`; meanwhile raises `stop` when the other end of `stream` has nothing more to say.
+fn watch(stream: &UnixStream, done: &OwnedFd, stop: &AtomicBool) {
+    let mut listening = true;
+    loop {
+        let mut fds = vec![PollFd::new(done, PollFlags::IN)];
+        if listening {
+            fds.push(PollFd::from_borrowed_fd(stream.as_fd(), PollFlags::IN | PollFlags::RDHUP));
+        }
+        match poll(&mut fds, None) {
+            Ok(_) | Err(rustix::io::Errno::INTR) => {}
+            Err(error) => {
+                tracing::error!(%error, "a client is not watched");
+                return;
+            }
+        }
+        if !fds[0].revents().is_empty() {
+            return;
+        }
+        if listening && !fds[1].revents().is_empty() {
+            stop.store(true, Ordering::Relaxed);
+            listening = false;
+        }
+    }
+}
