@@ -461,32 +461,11 @@ impl Objset {
     /// # Errors
     /// If the dnode block cannot be read.
     pub fn claim_object(&self, tx: &Tx, id: ObjectId, new: NewObject) -> Result<Option<Arc<Object>>> {
-        let first = id.0 - id.0 % SLOTS_PER_BLOCK as u64;
-        let slots = u64::from(new.slots);
-        let block = self.meta.block(id.0 / SLOTS_PER_BLOCK as u64)?;
-        let mut inner = self.lock();
-        for other in first..id.0 + slots {
-            let at = (other - first) as usize;
-            let taken = match inner.objects.get(&ObjectId(other)) {
-                Some(object) => u64::from(object.head().slots),
-                None if block[at * SLOT] == 0 => continue,
-                // Inside a larger dnode any byte may stand here; that dnode is seen by itself.
-                None if other > id.0 || inside_another(&block, at) => continue,
-                None => slots_at(&block, at) as u64,
-            };
-            if other + taken > id.0 {
-                return Ok(None);
-            }
+        match self.create_object_numbered(tx, id, new) {
+            Ok(object) => Ok(Some(object)),
+            Err(Error::Exists) => Ok(None),
+            Err(error) => Err(error),
         }
-        for slot in id.0..id.0 + slots {
-            inner.numbers.reusable.remove(&slot);
-        }
-        inner.numbers.cursor = inner.numbers.cursor.max(id.0 + slots);
-        let object = Arc::new(Object::new(id, self.shared.clone(), new.head()));
-        inner.objects.insert(id, object.clone());
-        drop(inner);
-        object.touch(tx);
-        Ok(Some(object))
     }
 
     /// Numbers of the objects in `first..end`, on disk or not yet.
@@ -665,15 +644,6 @@ pub(crate) fn slots_at(block: &[u8], slot: usize) -> usize {
         (Some(&kind), Some(&extra)) if kind != 0 => usize::from(extra) + 1,
         _ => 1,
     }
-}
-
-/// Whether slot `wanted` belongs to a larger dnode that begins before it.
-fn inside_another(block: &[u8], wanted: usize) -> bool {
-    let mut slot = 0;
-    while slot < wanted {
-        slot += slots_at(block, slot);
-    }
-    slot != wanted
 }
 
 fn dnodes_in(blkid: u64, block: &[u8]) -> Vec<Result<(ObjectId, Dnode)>> {

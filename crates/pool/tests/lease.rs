@@ -78,7 +78,7 @@ fn a_reader_elsewhere_finds_the_leased_state_whatever_is_overwritten_meanwhile()
     assert!(pool.info().txg > then);
     assert!(pool.lease().unwrap().uberblock().txg > lease.uberblock().txg);
 
-    let found = pool::discover(&[path.clone()]).remove(0);
+    let found = pool::discover(std::slice::from_ref(&path)).remove(0);
     assert!(Pool::import(&found, Options { read_only: true, ..Options::default() }).is_err(), "it is locked");
     let options = Options { read_only: true, leased: Some(lease.uberblock().clone()), ..Options::default() };
     let reader = Pool::import(&found, options).unwrap();

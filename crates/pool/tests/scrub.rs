@@ -203,6 +203,8 @@ fn a_pool_in_full_use_gives_no_false_alarm() {
     let dataset = pool.open("tank/fs").unwrap();
     let mut objects: Vec<ObjectId> = (0..30).map(|n| put(&dataset, &bytes(n, 50 * RECORD))).collect();
     pool.sync().unwrap();
+    pool.snapshot(&["tank/fs@kept".to_owned()], &[]).unwrap();
+    let kept = pool.dataset("tank/fs@kept").unwrap().phys.bp;
     let stop = AtomicBool::new(false);
     std::thread::scope(|scope| {
         scope.spawn(|| {
@@ -227,9 +229,15 @@ fn a_pool_in_full_use_gives_no_false_alarm() {
                 }
             }
         });
-        for _ in 0..4 {
+        for round in 0..4 {
+            // A snapshot's root stays where it is.
+            let root = *kept.block().unwrap();
+            if round % 2 == 1 {
+                spoil(&path, root.dvas[1].offset + DATA_START);
+            }
             let scan = scrubbed(&pool);
-            assert_eq!((scan.errors, scan.processed), (0, 0));
+            assert_eq!((scan.errors, scan.processed), (0, if round % 2 == 1 { root.psize } else { 0 }));
+            assert!(pool.storage().verify_copies(&root).is_empty());
             assert!(scan.examined > 20 * 50 * RECORD as u64, "{scan:?}");
         }
         stop.store(true, Ordering::Relaxed);

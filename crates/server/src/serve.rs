@@ -81,6 +81,9 @@ pub fn serve(serve: Serve, commands: Arc<dyn Commands>) -> Result<(), ServeError
     // Before anything that a signal could leave half done.
     let signals = Signals::new([SIGTERM, SIGINT, SIGHUP]).map_err(ServeError::Signals)?;
     let pool = Pool::import(&found, options)?;
+    if let Err(error) = zpl::replay_logs(&pool) {
+        tracing::error!(%error, "an intent log cannot be replayed: its dataset stays as it is");
+    }
     let name = pool.name();
     runtime.create().map_err(system(runtime.folder()))?;
     clean_mounts(&name);

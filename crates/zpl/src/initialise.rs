@@ -69,7 +69,8 @@ fn fill(objset: &Objset, tx: &Tx, new: &NewFilesystem, owner: [u32; 2]) -> dmu::
     zap_at(UNLINKED, ObjectType::UNLINKED_SET)?;
 
     let (secs, nanos) = new.host.clock.now();
-    let mut root = fresh(S_IFDIR | 0o755, owner.map(u64::from), ROOT, Time { secs: secs as i64, nanos: nanos.into() });
+    let mut root =
+        fresh(S_IFDIR | 0o755, owner.map(u64::from), ROOT, Time { secs: secs as i64, nanos: nanos.into() });
     if new.project_quota {
         assign_project(&mut root, None);
     }

@@ -116,7 +116,8 @@ impl Filesystem {
         // primarycache: what is not to stay does not enter.
         let keep = self.inner.dataset.settings().cache_data;
         if blkids.end - blkids.start <= 1 {
-            return Ok(if keep { object.read(offset, buf)? } else { object.read_once(offset, buf)? });
+            let read = if keep { object.read(offset, buf) } else { object.read_once(offset, buf) };
+            return Ok(read?);
         }
         let read = |blkid: u64| {
             let whole = blkid * block >= offset && (blkid + 1) * block <= end;

@@ -326,7 +326,7 @@ fn streams_of_openzfs_are_received_as_openzfs_receives_them() {
             let mut file = file.clone();
             // Compressed anew, on another layout.
             file.as_object_mut().unwrap().remove("blocks");
-            expect_file(&fs, &file, true);
+            expect_file(&fs, &file, Expect::All);
         }
         let mut problems = Vec::new();
         zpl::check::check_filesystem(&fs, &mut |problem| problems.push(problem.to_string())).unwrap();
@@ -337,6 +337,7 @@ fn streams_of_openzfs_are_received_as_openzfs_receives_them() {
     bed.ask_zdb(&[]);
     bed.reopen();
     bed.expect_clean();
+}
 
 /// Nothing is wrong with the pool, also after its next sync.
 fn expect_clean(pool: &Pool) {

@@ -8,8 +8,8 @@ use server::Kind;
 
 use super::Call;
 use super::dataset_values::{self, Creation};
-use super::owner_quota;
 use super::mounting;
+use super::owner_quota;
 use super::select::{Kinds, Selection, dataset_failure};
 use crate::args::Assignments;
 use crate::messages::{Action, Failure, reason};

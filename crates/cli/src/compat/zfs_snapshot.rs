@@ -10,8 +10,8 @@ use server::Kind;
 
 use super::Call;
 use super::dataset_values;
-use super::owner_quota;
 use super::mounting;
+use super::owner_quota;
 use super::select::dataset_failure;
 use super::zfs_change::{create_parents, is_missing, session, words};
 use crate::args::Assignments;

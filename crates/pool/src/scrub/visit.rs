@@ -153,11 +153,16 @@ impl Visit<'_> {
                     continue 'view;
                 }
                 let Some(last) = last else { break 'view };
-                mark = Some(last);
-                if !self.enter(chunk, view.txg)? {
-                    // Their space may be another's by now: they are looked at again.
+                let Some(repaired) = self.repair(&chunk, view.txg)? else {
+                    // Their space may be another's by the time of writing: all are looked at again.
+                    match self.view()? {
+                        Some(newer) => view = newer,
+                        None => return Ok(false),
+                    }
                     continue 'view;
-                }
+                };
+                self.enter(&chunk, repaired);
+                mark = Some(last);
                 if self.inner.budget.bytes() > 0 {
                     // Others are at work: half of the time is theirs.
                     std::thread::sleep(started.elapsed());
@@ -214,31 +219,17 @@ impl Visit<'_> {
         (chunk, last)
     }
 
-    /// Repairs what can be, and enters a chunk in the books. `false` when repairs came too late to be safe.
-    fn enter(&mut self, chunk: Vec<Verified>, txg: Txg) -> Result<bool> {
-        let mut damaged = Vec::new();
-        let mut state = self.inner.scrub.lock();
-        let scan = state.scan.as_mut().expect("a running scrub has a state");
-        for verified in &chunk {
-            if let Some(block) = &verified.block {
-                scan.examined += block.copies().map(|dva| dva.asize).sum::<u64>();
-                if !verified.bad.is_empty() && !verified.lost {
-                    damaged.push((*block, verified.bad.clone()));
-                }
-            }
-        }
-        for verified in chunk.iter().filter(|verified| verified.lost) {
-            let error = DataError::at(&verified.place);
-            if state.errors.len() >= ERRORS_MAX || state.errors.insert(error) {
-                state.scan.as_mut().expect("a running scrub has a state").errors += 1;
-            }
-        }
-        drop(state);
+    /// Writes damaged copies anew where there is a good one; gives the bytes. `None` when it is too late to do so
+    /// safely.
+    fn repair(&self, chunk: &[Verified], txg: Txg) -> Result<Option<u64>> {
+        let mendable = chunk.iter().filter(|verified| !verified.bad.is_empty() && !verified.lost);
+        let damaged: Vec<(Block, Vec<Dva>)> =
+            mendable.filter_map(|verified| Some((verified.block?, verified.bad.clone()))).collect();
         if damaged.is_empty() {
-            return Ok(true);
+            return Ok(Some(0));
         }
         // In the sync thread nobody else writes; up to the second txg after the view nothing of it was given to others.
-        let repaired = self.inner.run(move |syncing| {
+        self.inner.run(move |syncing| {
             if syncing.txg.0 > txg.0 + 2 {
                 return Ok(None);
             }
@@ -251,10 +242,26 @@ impl Visit<'_> {
                 }
             };
             Ok(Some(damaged.iter().map(repair).sum::<u64>()))
-        })?;
-        if let Some(scan) = &mut self.inner.scrub.lock().scan {
-            scan.processed += repaired.unwrap_or(0);
+        })
+    }
+
+    /// Enters a chunk in the books.
+    fn enter(&self, chunk: &[Verified], repaired: u64) {
+        let mut state = self.inner.scrub.lock();
+        let (mut examined, mut errors) = (0, 0);
+        for verified in chunk {
+            if let Some(block) = &verified.block {
+                examined += block.copies().map(|dva| dva.asize).sum::<u64>();
+            }
+            if verified.lost {
+                let is_new =
+                    state.errors.len() >= ERRORS_MAX || state.errors.insert(DataError::at(&verified.place));
+                errors += u64::from(is_new);
+            }
         }
-        Ok(repaired.is_some())
+        let scan = state.scan.as_mut().expect("a running scrub has a state");
+        scan.examined += examined;
+        scan.errors += errors;
+        scan.processed += repaired;
     }
 }

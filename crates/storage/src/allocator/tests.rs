@@ -123,11 +123,11 @@ fn space_freed_after_a_txg_that_is_read_is_kept_until_the_reader_is_gone() {
     for txg in 6..=12 {
         sync(&mut pool, &mut maps, txg);
     }
-    assert!(pool.is_settled(), "what is kept gives the sync thread nothing to do");
+    assert!(pool.is_settled(Txg(12)), "what is kept gives the sync thread nothing to do");
     assert_eq!(pool.allocate(2048, 1, Txg(13), &mut maps).unwrap()[0], early);
     assert!(pool.allocate(512, 1, Txg(13), &mut maps).is_err());
     pool.keep_readable(None);
-    assert!(!pool.is_settled());
+    assert!(!pool.is_settled(Txg(12)));
     sync(&mut pool, &mut maps, 13);
     assert_eq!(pool.allocate(2048, 1, Txg(14), &mut maps).unwrap()[0], late);
 }

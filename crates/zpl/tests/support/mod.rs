@@ -104,13 +104,6 @@ impl Bed {
         self.pool.as_ref().unwrap()
     }
 
-    /// Every block is where it should be, and accounted for.
-    pub fn expect_clean(&self) {
-        let mut findings = Vec::new();
-        pool::check::check(self.pool(), &mut |finding| findings.push(finding.to_string())).unwrap();
-        assert!(findings.is_empty(), "{findings:#?}");
-    }
-
     /// The same of the image as a crash left it, without replaying anything.
     pub fn expect_clean_as_left(&self) {
         let options = Options { read_only: true, ..options(self.seed) };
@@ -138,10 +131,6 @@ impl Bed {
         let pool = Pool::import_disks(vec![disk(&self.path(), true)], options).unwrap();
         self.fs = Some(Filesystem::open(pool.open("tank/fs").unwrap()).unwrap());
         self.pool = Some(pool);
-    }
-
-    pub fn pool(&self) -> &Pool {
-        self.pool.as_ref().unwrap()
     }
 
     pub fn set_record_size(&self, bytes: u64) {
