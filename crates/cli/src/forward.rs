@@ -66,9 +66,12 @@ pub fn or_here(
     if call.around.served.is_some() || !is_used() {
         return here(call, console);
     }
+    if let Some((call, words)) = places_of_paths(call, words) {
+        return or_here(&call, &words, console, here);
+    }
     let mut pools: Vec<(String, Vec<String>)> = Vec::new();
     for target in targets(call)? {
-        let pool = pool_of(&target);
+        let pool = pool_of(&target).trim_end_matches(':');
         match pools.iter_mut().find(|(name, _)| name == pool) {
             Some((_, group)) => group.push(target),
             None => pools.push((pool.to_owned(), vec![target])),
@@ -86,6 +89,29 @@ pub fn or_here(
         return Err(Failure::Ended(status.map_err(|error| broken(pool, &error))?));
     }
     each_pool(call, words, console, here, pools.into_iter().zip(clients))
+}
+
+/// The command line with mounted paths written as places (`tank/fs:/file`), where a command works on files; `None` if
+/// there are none.
+fn places_of_paths<'a>(call: &Call<'a>, words: &[String]) -> Option<(Call<'a>, Vec<String>)> {
+    if !matches!((call.program, call.command.name), (Program::Zfs, "rewrite" | "project")) {
+        return None;
+    }
+    let place = |word: &String| -> Option<String> {
+        let full = std::fs::canonicalize(word).ok()?;
+        let mount = server::mountinfo::dataset_of(&full).ok()??;
+        let inside = full.strip_prefix(&mount.point).ok()?.to_str()?;
+        Some(format!("{}:/{inside}", mount.dataset))
+    };
+    let written = |word: &String| place(word).unwrap_or_else(|| word.clone());
+    let operands: Vec<String> = call.args.operands.iter().map(written).collect();
+    if operands == call.args.operands {
+        return None;
+    }
+    let is_path = |word: &&String| call.args.operands.contains(word);
+    let words = words.iter().map(|word| if is_path(&word) { written(word) } else { word.clone() }).collect();
+    let args = Parsed { options: call.args.options.clone(), operands };
+    Some((Call { args, line: call.line.clone(), ..*call }, words))
 }
 
 /// Carries out a command on several pools, one after the other.
@@ -138,7 +164,7 @@ fn targets(call: &Call) -> Result<Vec<String>, Failure> {
             | "unload-key" | "change-key",
         ) => first(),
         (Program::Zfs, "set") => operands.iter().skip_while(|word| word.contains('=')).cloned().collect(),
-        (Program::Zfs, "snapshot") => behind(0),
+        (Program::Zfs, "snapshot" | "rewrite" | "project") => behind(0),
         (Program::Zfs, "inherit" | "hold" | "release") => behind(1),
         (Program::Zfs, "receive" | "allow" | "unallow") => last(),
         (Program::Zpool, "set") => operands.get(1).into_iter().cloned().collect(),

@@ -28,6 +28,8 @@ pub struct Served {
     umask: u32,
     /// Raised when the client goes away.
     stop: Stop,
+    /// The client's standard input.
+    input: Arc<File>,
     /// The client's standard error.
     err: Arc<File>,
 }
@@ -38,13 +40,14 @@ pub struct Roof;
 
 impl server::Commands for Roof {
     fn run(&self, job: &Job, live: &Arc<Live>, stdio: Stdio, stop: &Arc<AtomicBool>) -> u8 {
-        let Stdio { out, err, .. } = stdio;
+        let Stdio { input, out, err } = stdio;
         let err = Arc::new(err);
         let served = Served {
             live: live.clone(),
             folder: PathBuf::from(&job.folder),
             umask: job.umask,
             stop: Stop::raised_by(stop.clone()),
+            input: Arc::new(input),
             err: err.clone(),
         };
         let around = Surroundings { search: Vec::new(), posix: job.posix, served: Some(served) };
@@ -93,6 +96,11 @@ impl Surroundings {
     /// The mask for new files of whoever typed the command.
     pub fn umask(&self) -> u32 {
         self.served.as_ref().map_or_else(own::umask, |served| served.umask)
+    }
+
+    /// Standard input of a client; `None`: that of this process.
+    pub fn input(&self) -> Option<Arc<File>> {
+        self.served.as_ref().map(|served| served.input.clone())
     }
 
     /// Standard error of a client; `None`: that of this process.

@@ -37,7 +37,7 @@ pub enum MountError {
     NoMountpoint,
     /// `overlay=off`, and something is in the folder.
     #[error("directory is not empty")]
-    NotEmpty,
+    NotEmpty(PathBuf),
     /// The folder to mount on cannot be made.
     #[error("failed to create mountpoint: {0}")]
     Folder(io::Error),
@@ -204,7 +204,7 @@ impl Mounts {
         let point = plan::place(&wanted, &self.runtime);
         fs::create_dir_all(&point).map_err(MountError::Folder)?;
         if !plan.overlay && fs::read_dir(&point).map_err(MountError::Folder)?.next().is_some() {
-            return Err(MountError::NotEmpty);
+            return Err(MountError::NotEmpty(wanted));
         }
         let fs = Filesystem::open(pool.open(&plan.dataset)?)?;
         let handle = fuse::mount(fs, &point, &plan.options)?;

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use server::{BeginError, Change, Kind, Live, MountError, Report, Unmounted};
 
 use super::Call;
-use crate::messages::{Action, Failure, reason};
+use crate::messages::{Action, Failure};
 use crate::out::Console;
 use crate::own::serve::{moved, not_mounted};
 
@@ -28,13 +28,21 @@ pub fn stays(dataset: &str, error: &Unmounted) -> Failure {
     }
 }
 
+/// The failure of mounting: what is in the way is named by its place.
+pub fn why_not_mounted(dataset: &str, error: &MountError) -> Failure {
+    match error {
+        MountError::NotEmpty(point) => not_mounted(&point.display().to_string(), &error.to_string()),
+        error => not_mounted(dataset, &error.to_string()),
+    }
+}
+
 /// Says what is not mounted, and what is mounted elsewhere; gives whether all is mounted.
 pub fn say(report: &Report, console: &mut Console) -> Result<bool, Failure> {
     for (dataset, point, place) in &report.moved {
         console.remark(&moved(dataset, point, place));
     }
     for (dataset, error) in &report.failed {
-        console.complain(not_mounted(dataset, &error.to_string()))?;
+        console.complain(why_not_mounted(dataset, error))?;
     }
     Ok(report.failed.is_empty())
 }
@@ -113,9 +121,8 @@ pub fn kind_of<'a>(mut names: impl Iterator<Item = &'a str> + Clone) -> Option<K
     }
 }
 
-/// Why nothing can be mounted without a server.
-pub fn without_server(name: &str) -> Failure {
-    Action::Mount(name)
-        .failed(reason::NOT_SUPPORTED)
-        .hint("file systems are mounted by the server of their pool, which CENOTE_SERVER=off does without")
+/// Why nothing can be mounted or unmounted without a server.
+pub fn without_server(call: &Call) -> Failure {
+    let what = call.command.name;
+    Failure::refused(format!("cenote: not supported yet: zfs {what} without a server (CENOTE_SERVER=off)"))
 }

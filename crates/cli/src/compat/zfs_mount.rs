@@ -4,20 +4,23 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use pool::props::{DatasetKind, names};
+use pool::props::dataset as props;
+use pool::props::{DatasetKind, Value, names};
 use serde_json::{Map, json};
 use server::mountinfo::{self, Mounted};
 use server::{Live, Overrides, Unmounted};
 
 use super::Call;
-use super::mounting::{say, stays, without_server};
+use super::mounting::{say, stays, why_not_mounted, without_server};
 use super::select::dataset_failure;
 use crate::json;
 use crate::messages::{Action, Failure, reason};
 use crate::open::{self, NotOpen, pool_of};
 use crate::out::Console;
-use crate::own::serve::not_mounted;
 use crate::{forward, own};
+
+/// `canmount=noauto` as it is stored.
+const NOAUTO: u64 = 2;
 
 /// What is mounted by this user.
 pub fn mounted() -> Vec<Mounted> {
@@ -63,7 +66,7 @@ fn mount_below(live: &Live, top: &str, console: &mut Console) -> Result<(), Fail
     match live.mount_all(top) {
         Ok(report) => say(&report, console).map(drop),
         Err(server::MountError::Pool(error)) => Err(dataset_failure(top, &error)),
-        Err(error) => Err(not_mounted(top, &error.to_string())),
+        Err(error) => Err(why_not_mounted(top, &error)),
     }
 }
 
@@ -78,14 +81,14 @@ fn mount_one(
         Ok(report) => say(&report, console).map(drop),
         Err(server::MountError::Pool(error)) => Err(dataset_failure(name, &error)),
         Err(server::MountError::WrongKind) => Err(Action::Open(name).failed(reason::WRONG_KIND)),
-        Err(error) => Err(not_mounted(name, &error.to_string())),
+        Err(error) => Err(why_not_mounted(name, &error)),
     }
 }
 
 /// Has the servers of the pools mount, and starts those that do not run.
 fn elsewhere(call: &Call, name: Option<&str>, console: &mut Console) -> Result<(), Failure> {
     if !forward::is_used() {
-        return Err(without_server(name.unwrap_or("-a")));
+        return Err(without_server(call));
     }
     let pools = match name {
         Some(name) => vec![pool_of(name).to_owned()],
@@ -169,7 +172,10 @@ pub fn unmount(call: &Call, console: &mut Console) -> Result<(), Failure> {
         _ => return Err(Failure::usage("too many arguments")),
     };
     if let Some(live) = call.live() {
-        return unmount_here(call, live, name);
+        return unmount_here(call, live, name, console);
+    }
+    if !forward::is_used() {
+        return Err(without_server(call));
     }
     let name = match name {
         Some(path) if path.starts_with('/') || path.starts_with("./") => Some(dataset_at(path)?),
@@ -201,14 +207,24 @@ pub fn unmount(call: &Call, console: &mut Console) -> Result<(), Failure> {
     if worst == 0 { Ok(()) } else { Err(Failure::Ended(worst)) }
 }
 
-fn unmount_here(call: &Call, live: &Arc<Live>, name: Option<&str>) -> Result<(), Failure> {
+fn unmount_here(
+    call: &Call,
+    live: &Arc<Live>,
+    name: Option<&str>,
+    console: &mut Console,
+) -> Result<(), Failure> {
     let force = call.args.has("f");
     let mounts = live.mounts();
+    let pool = live.pool().map_err(|closed| Action::Open(live.name()).failed(closed))?;
     let Some(name) = name else {
-        let all: Vec<String> = mounts.into_iter().map(|(dataset, _)| dataset).collect();
-        return live.unmount(&all, force).map_err(|error| stays(live.name(), &error));
+        // Children first. What was mounted by name alone stays.
+        for (dataset, _) in mounts.iter().rev().filter(|(dataset, _)| !is_noauto(&pool, dataset)) {
+            if let Err(error) = live.unmount(std::slice::from_ref(dataset), force) {
+                console.complain(stays(dataset, &error))?;
+            }
+        }
+        return Ok(());
     };
-    let pool = live.pool().map_err(|closed| Action::Open(name).failed(closed))?;
     let info = pool.dataset(name).map_err(|error| dataset_failure(name, &error))?;
     if info.kind != DatasetKind::Filesystem {
         return Err(Action::Open(name).failed(reason::WRONG_KIND));
@@ -226,11 +242,22 @@ fn unmount_here(call: &Call, live: &Arc<Live>, name: Option<&str>) -> Result<(),
     live.unmount(&down, force).map_err(|error| stays(name, &error))
 }
 
+/// Whether a dataset has `canmount=noauto`.
+fn is_noauto(pool: &pool::Pool, dataset: &str) -> bool {
+    let property = props::parse("canmount").expect("the table has it");
+    let value = pool.dataset(dataset).and_then(|info| pool.property(&info, property));
+    matches!(value, Ok(Some((Value::Number(NOAUTO), _))))
+}
+
 /// The dataset mounted on a folder.
 fn dataset_at(path: &str) -> Result<String, Failure> {
     let action = Action::Unmount(path);
     let words = |error: std::io::Error| action.failed(own::io_words(&error));
-    let full = std::fs::canonicalize(path).map_err(words)?;
+    let full = std::fs::canonicalize(path).map_err(|error| {
+        // In the words of the C library.
+        let text = error.to_string();
+        Action::Open(path).failed(text.split(" (os error").next().unwrap_or(&text))
+    })?;
     match mountinfo::dataset_of(Path::new(path)).map_err(words)? {
         Some(mount) if mount.point == full => Ok(mount.dataset),
         Some(_) => Err(action.failed("not a mountpoint")),
