@@ -177,6 +177,11 @@ fn targets(call: &Call) -> Result<Vec<String>, Failure> {
             "add" | "attach" | "checkpoint" | "clear" | "detach" | "initialize" | "offline" | "online"
             | "reguid" | "remove" | "replace" | "trim",
         ) => first(),
+        (Program::Zpool, "iostat") => {
+            let named: Vec<String> =
+                operands.iter().filter(|word| word.parse::<f64>().is_err()).cloned().collect();
+            if named.is_empty() { all()? } else { named }
+        }
         _ => Vec::new(),
     })
 }

@@ -136,6 +136,11 @@ impl Session {
         }
     }
 
+    /// Whether a server holds the pool, and this is a state of it that it keeps for us.
+    pub fn is_leased(&self) -> bool {
+        matches!(self.held, Held::Leased { .. })
+    }
+
     /// Notes the command for the pool's history; it is written with the first change.
     pub fn command(&self, line: &str) {
         self.pool().set_command(line);

@@ -57,8 +57,9 @@ impl server::Commands for Roof {
             "zpool" => Program::Zpool,
             _ => return own::served(&job.words, around, console),
         };
-        // Datasets and properties are changed by one command at a time.
-        let _turn = live.turn();
+        // Datasets and properties are changed by one command at a time; who only looks waits for nobody.
+        let looks = job.words.first().is_some_and(|word| word == "iostat");
+        let _turn = (!looks).then(|| live.turn());
         crate::compatible_on(program, job.words.iter().cloned(), &around, console)
     }
 }

@@ -84,6 +84,9 @@ pub fn serve(serve: Serve, commands: Arc<dyn Commands>) -> Result<(), ServeError
     if let Err(error) = zpl::replay_logs(&pool) {
         tracing::error!(%error, "an intent log cannot be replayed: its dataset stays as it is");
     }
+    if let Err(error) = pool.resume_scrub() {
+        tracing::error!(%error, "the scrub that was under way cannot go on");
+    }
     let name = pool.name();
     runtime.create().map_err(system(runtime.folder()))?;
     clean_mounts(&name);

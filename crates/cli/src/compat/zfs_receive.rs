@@ -48,7 +48,10 @@ pub fn run(call: &Call, console: &mut Console) -> Result<(), Failure> {
         _ => Destination::Into(target.to_owned()),
     };
     // The sender may still be looking at a pool; it has let us hear from it before ours is opened.
-    let input = BufReader::with_capacity(BUFFER, io::stdin().lock());
+    let input: Box<dyn Read> = match call.around.input() {
+        Some(client) => Box::new(BufReader::with_capacity(BUFFER, SharedFile(client))),
+        None => Box::new(BufReader::with_capacity(BUFFER, io::stdin().lock())),
+    };
     let mut stream =
         Incoming::open(input).map_err(|error| Failure::refused(format!("cannot receive: {error}")))?;
     let intent = if args.has("n") { Intent::Read } else { Intent::Write };
@@ -162,4 +165,13 @@ fn receiving(begin: &Begin, error: &Error) -> Failure {
     let mut lines = text.split('\n').map(str::to_owned);
     let first = format!("cannot receive {what} stream: {}", lines.next().unwrap_or_default());
     Failure::Refused(std::iter::once(first).chain(lines).collect())
+}
+
+/// A file read by one of several that have it.
+struct SharedFile(std::sync::Arc<std::fs::File>);
+
+impl Read for SharedFile {
+    fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
+        (&*self.0).read(buf)
+    }
 }

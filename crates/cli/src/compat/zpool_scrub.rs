@@ -2,6 +2,10 @@
 //!
 //! A pool that no server holds is held by the command itself: then `scrub` stays until it is done, as with `-w`.
 
+use std::time::Duration;
+
+use format::scan::ScanState;
+
 use super::Call;
 use super::repeat::Repeat;
 use super::view::{Naming, PoolView, VdevView};
@@ -9,6 +13,8 @@ use crate::messages::{Failure, reason};
 use crate::open::{self, Intent};
 use crate::out::Console;
 
+/// How often the state of a pool that a server holds is looked at.
+const GLANCE: Duration = Duration::from_millis(250);
 /// What can be waited for.
 const ACTIVITIES: [&str; 9] =
     ["discard", "free", "initialize", "replace", "remove", "resilver", "scrub", "trim", "raidz_expand"];
@@ -72,6 +78,8 @@ fn one(call: &Call, name: &str) -> Result<(), Failure> {
             Err(pool::Error::NotScrubbing) if matches!(pool.scan(), Ok(Some(_))) => Ok(()),
             other => other,
         },
+        // In a server it goes on after the command.
+        _ if call.around.served.is_some() && !call.args.has("w") => pool.scrub(),
         _ => pool.scrub().and_then(|()| pool.wait_scrub()),
     };
     done.map_err(|error| failed(&error))?;
@@ -95,16 +103,22 @@ pub fn wait(call: &Call, console: &mut Console) -> Result<(), Failure> {
         [name] => name,
         _ => return Err(Failure::usage("too many arguments")),
     };
-    let session = open::open_for(name, call.around, Intent::Read)?;
-    // Without a server nothing goes on between two commands; what is freed in the background is freed by the next txg.
-    if wanted.contains(&"scrub") {
-        session
-            .pool()
-            .wait_scrub()
-            .map_err(|error| Failure::refused(format!("cannot wait for {name}: {error}")))?;
-    }
     console.flush()?;
-    session.finish()
+    // Without a server nothing goes on between two commands; what is freed in the background is freed by the next txg.
+    loop {
+        let session = open::open_for(name, call.around, Intent::Read)?;
+        let failed = |error| Failure::refused(format!("cannot wait for {name}: {error}"));
+        let under_way = |status: pool::ScanStatus| {
+            status.scan.state == ScanState::Scanning && status.scan.pause_time == 0
+        };
+        let scrubbing = session.pool().scan().map_err(failed)?.is_some_and(under_way);
+        let goes_on = session.is_leased() && scrubbing && wanted.contains(&"scrub");
+        session.finish()?;
+        if !goes_on {
+            return Ok(());
+        }
+        std::thread::sleep(GLANCE);
+    }
 }
 
 /// Runs `zpool clear`.
