@@ -313,6 +313,16 @@ impl Groups {
         (closed, tasks, frozen)
     }
 
+    /// For the sync thread: sets up to `want` bytes of the open txg aside, which no transaction is promised then;
+    /// `reserve` is the part of the pool that stays untouched. Gives how many.
+    pub(crate) fn set_aside(&self, want: u64, reserve: u64) -> u64 {
+        let mut state = self.lock();
+        let spoken_for = state.reserved + state.reserved_syncing + reserve;
+        let granted = want.min(state.allocatable.saturating_sub(spoken_for));
+        state.reserved += granted;
+        granted
+    }
+
     /// For the sync thread: `txg` is durable (or there was nothing to write). With `more` the next follows at once,
     /// unless the pool stops or txgs follow from the calls alone.
     pub(crate) fn synced(&self, txg: Txg, allocatable: u64, settling: u64, more: bool) {

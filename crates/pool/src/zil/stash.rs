@@ -165,9 +165,6 @@ fn fill(inner: &Inner, state: &mut SyncState, open: Txg, want: u64) {
 
 /// Pieces of `want` bytes together, each with room for a block of `asked` bytes.
 fn allocate(inner: &Inner, state: &mut SyncState, txg: Txg, want: u64, asked: u64) -> Result<Vec<Piece>> {
-    // Part of the reserve of a full pool: what it takes to sync instead.
-    let spare = state.allocator.space().allocatable().saturating_sub(inner.slop() / 2);
-    let want = want.min(spare);
     let before = match state.uberblock.root {
         BlockPtr::Hole(_) => None,
         root => Some(Objset::open(inner.storage.clone(), Default::default(), root)?),
@@ -176,9 +173,12 @@ fn allocate(inner: &Inner, state: &mut SyncState, txg: Txg, want: u64, asked: u6
     let mut source = Source { objset: before.as_ref(), tops, maps: &state.table, logs: &state.logs };
     let whole = tops.iter().any(|top| matches!(top.shape, Shape::Raidz { .. }));
     let size = if whole { WHOLE.max(asked) } else { PIECE };
+    // What was promised to transactions stays theirs, and part of the reserve of a full pool: what it takes to sync
+    // instead.
+    let granted = inner.groups.set_aside(want.next_multiple_of(size), inner.slop() / 2);
     let mut pieces = Vec::new();
     let mut got = 0;
-    while got < want {
+    while got + size <= granted {
         let dva = match state.allocator.allocate_log(size, txg, &mut source) {
             Ok(dva) => dva,
             Err(AllocError::NoSpace { .. }) => break,
