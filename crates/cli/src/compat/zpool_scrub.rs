@@ -108,9 +108,8 @@ pub fn wait(call: &Call, console: &mut Console) -> Result<(), Failure> {
     loop {
         let session = open::open_for(name, call.around, Intent::Read)?;
         let failed = |error| Failure::refused(format!("cannot wait for {name}: {error}"));
-        let under_way = |status: pool::ScanStatus| {
-            status.scan.state == ScanState::Scanning && !status.scan.is_paused()
-        };
+        let under_way =
+            |status: pool::ScanStatus| status.scan.state == ScanState::Scanning && !status.scan.is_paused();
         let scrubbing = session.pool().scan().map_err(failed)?.is_some_and(under_way);
         let goes_on = session.is_leased() && scrubbing && wanted.contains(&"scrub");
         session.finish()?;
