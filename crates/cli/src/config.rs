@@ -80,6 +80,11 @@ pub fn user_file() -> PathBuf {
     folder.join("cenote/config.toml")
 }
 
+/// Whether the system does not even tell if the file is there.
+fn hidden(path: &Path) -> bool {
+    fs::symlink_metadata(path).is_err_and(|error| error.kind() == io::ErrorKind::PermissionDenied)
+}
+
 /// Options for opening a pool, as configured.
 ///
 /// # Errors
@@ -102,6 +107,8 @@ impl Config {
                 Ok(text) => config.add_file(&path, &text)?,
                 Err(error)
                     if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => {}
+                // A folder that we may not look into is somebody else's (HOME after a change of user).
+                Err(error) if error.kind() == io::ErrorKind::PermissionDenied && hidden(&path) => {}
                 Err(source) => return Err(ConfigError::File { path, source }),
             }
         }
