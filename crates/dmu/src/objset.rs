@@ -455,19 +455,6 @@ impl Objset {
         object
     }
 
-    /// Creates an object whose number somebody else chose: a stream received. `None` if one of its slots is taken,
-    /// or was until a txg that is not yet on disk.
-    ///
-    /// # Errors
-    /// If the dnode block cannot be read.
-    pub fn claim_object(&self, tx: &Tx, id: ObjectId, new: NewObject) -> Result<Option<Arc<Object>>> {
-        match self.create_object_numbered(tx, id, new) {
-            Ok(object) => Ok(Some(object)),
-            Err(Error::Exists) => Ok(None),
-            Err(error) => Err(error),
-        }
-    }
-
     /// Numbers of the objects in `first..end`, on disk or not yet.
     ///
     /// # Errors
@@ -489,7 +476,7 @@ impl Objset {
         Ok(found.into_iter().collect())
     }
 
-    /// Creates object `id`, whose number another system chose (when a log is replayed).
+    /// Creates object `id`, whose number another system chose (when a log is replayed or a stream received).
     ///
     /// # Errors
     /// [`Error::Exists`] when the number or a slot of it is taken, also by an object freed since the last sync; a

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use dmu::Objset;
 use format::{ObjectId, ObjectType, Txg};
 
-use super::create::{add_int, new_guids, now};
+use super::create::{new_guids, now};
 use super::promises::Own;
 use super::{Category, Sizes, add_space, deadlist, limits, lookup};
 use crate::dataset::Dataset;
@@ -36,8 +36,8 @@ impl Syncing<'_> {
         for (name, value) in local {
             self.set_property(dir_id, name, Some(value))?;
         }
-        let mut snap = mos.dataset(origin_id)?;
-        let mut origin_dir = mos.dir(snap.dir)?;
+        let snap = mos.dataset(origin_id)?;
+        let origin_dir = mos.dir(snap.dir)?;
         let (fsid_guid, guid) = new_guids(mos);
         let mut phys = format::dsl_dataset::DslDataset {
             dir: dir_id,
@@ -63,20 +63,7 @@ impl Syncing<'_> {
         phys.deadlist = deadlist::create(mos, &mut self.state.features, &self.tx, &keys)?;
         let id = self.create_dataset_object(&phys)?;
         self.copy_marks(origin_id, id)?;
-        snap.num_children += 1;
-        if snap.next_clones.0 == 0 {
-            snap.next_clones = mos.create_zap(&self.tx, ObjectType::NEXT_CLONES, 0)?.id();
-        }
-        add_int(mos, &self.tx, snap.next_clones, id.0)?;
-        mos.put_dataset(&self.tx, origin_id, &snap)?;
-        if origin_dir.clones.0 == 0 {
-            origin_dir.clones = mos.create_zap(&self.tx, ObjectType::DSL_CLONES, 0)?.id();
-            mos.put_dir(&self.tx, snap.dir, &origin_dir)?;
-        }
-        add_int(mos, &self.tx, origin_dir.clones, id.0)?;
-        let mut dir = mos.dir(dir_id)?;
-        (dir.origin, dir.head_dataset) = (origin_id, id);
-        mos.put_dir(&self.tx, dir_id, &dir)?;
+        self.branch_off(origin_id, dir_id, id)?;
         self.count_new_dir(dir_id, parent)?;
         self.forget_log(id, dir_id, name)
     }

@@ -192,9 +192,9 @@ impl Syncing<'_> {
         let mos = self.mos();
         let origin_dir_id = lookup::child(mos, lookup::root_dir(mos)?, "$ORIGIN")?
             .ok_or_else(|| Error::Unsupported("pools without an $ORIGIN directory".into()))?;
-        let mut origin_dir = mos.dir(origin_dir_id)?;
+        let origin_dir = mos.dir(origin_dir_id)?;
         let origin_id = mos.dataset(origin_dir.head_dataset)?.prev_snap;
-        let mut origin = mos.dataset(origin_id)?;
+        let origin = mos.dataset(origin_id)?;
         let mut phys = new_dataset(mos, dir_id, now(mos));
         phys.creation_txg = if first_txg { Txg(1) } else { self.txg };
         phys.prev_snap = origin_id;
@@ -207,23 +207,30 @@ impl Syncing<'_> {
         let features = &mut self.state.features;
         phys.deadlist = deadlist::create(&self.inner.mos, features, &self.tx, &[Txg(0)])?;
         let id = self.create_dataset_object(&phys)?;
+        self.branch_off(origin_id, dir_id, id)?;
+        self.write_new_objset(id, dir_id, name, new, init, os_type)?;
+        Ok(id)
+    }
+
+    /// Enters `head`, the head of directory `dir_id`, in the books of the snapshot that it begins with.
+    pub(crate) fn branch_off(&mut self, origin_id: ObjectId, dir_id: ObjectId, head: ObjectId) -> Result<()> {
+        let mos = self.mos();
+        let mut origin = mos.dataset(origin_id)?;
         origin.num_children += 1;
         if origin.next_clones.0 == 0 {
             origin.next_clones = mos.create_zap(&self.tx, ObjectType::NEXT_CLONES, 0)?.id();
         }
-        add_int(mos, &self.tx, origin.next_clones, id.0)?;
+        add_int(mos, &self.tx, origin.next_clones, head.0)?;
         mos.put_dataset(&self.tx, origin_id, &origin)?;
+        let mut origin_dir = mos.dir(origin.dir)?;
         if origin_dir.clones.0 == 0 {
             origin_dir.clones = mos.create_zap(&self.tx, ObjectType::DSL_CLONES, 0)?.id();
-            mos.put_dir(&self.tx, origin_dir_id, &origin_dir)?;
+            mos.put_dir(&self.tx, origin.dir, &origin_dir)?;
         }
-        add_int(mos, &self.tx, origin_dir.clones, id.0)?;
+        add_int(mos, &self.tx, origin_dir.clones, head.0)?;
         let mut dir = mos.dir(dir_id)?;
-        dir.origin = origin_id;
-        dir.head_dataset = id;
-        mos.put_dir(&self.tx, dir_id, &dir)?;
-        self.write_new_objset(id, dir_id, name, new, init, os_type)?;
-        Ok(id)
+        (dir.origin, dir.head_dataset) = (origin_id, head);
+        mos.put_dir(&self.tx, dir_id, &dir)
     }
 
     #[allow(clippy::too_many_arguments, reason = "what a new objset is made of; one caller")]

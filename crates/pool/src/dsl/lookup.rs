@@ -202,7 +202,7 @@ pub(crate) fn may_destroy(inner: &Inner, name: &str) -> Result<()> {
     if !info.is_snapshot() {
         return Err(Error::NoDataset(name.to_owned()));
     }
-    if !holds(inner, &info)?.is_empty() {
+    if hold_count(&inner.mos, &info.phys)? > 0 {
         return Err(Error::Held(name.to_owned()));
     }
     if info.phys.num_children > 1 {
@@ -241,6 +241,11 @@ pub(crate) fn reclaims(inner: &Inner, doomed: &BTreeSet<ObjectId>) -> Result<u64
         }
     }
     Ok(bytes)
+}
+
+/// How many hold a snapshot.
+pub(crate) fn hold_count(mos: &Mos, snap: &DslDataset) -> Result<u64> {
+    Ok(if snap.userrefs.0 == 0 { 0 } else { zap::count(&*mos.object(snap.userrefs)?)? })
 }
 
 /// Holds of a snapshot: tag, and seconds since 1970, by tag.

@@ -174,10 +174,7 @@ fn computed(inner: &Inner, info: &DatasetInfo, property: &Property) -> Result<Op
         "mounted" => text("no".to_owned()),
         "inconsistent" => number(phys.flags & format::dsl_dataset::INCONSISTENT),
         "defer_destroy" => number(u64::from(phys.flags & format::dsl_dataset::DEFER_DESTROY != 0)),
-        "userrefs" => number(match phys.userrefs.0 {
-            0 => 0,
-            _ => zap::count(&*inner.mos.object(phys.userrefs)?)?,
-        }),
+        "userrefs" => number(lookup::hold_count(&inner.mos, phys)?),
         "numclones" => number(phys.num_children.saturating_sub(1)),
         "origin" => origin(inner, info)?.map(|name| (Value::Text(name), Source::None)),
         "quota" => limit(inner, info, property, dir.quota)?,

@@ -16,6 +16,7 @@ use crate::{Error, Result, props};
 impl Syncing<'_> {
     /// Takes the snapshot `name` (`pool/fs@snap`) of a head as it is written in this txg.
     pub(crate) fn snapshot(&mut self, name: &str, local: &[(String, props::Value)]) -> Result<()> {
+        lookup::may_snapshot(self.inner, name, self.txg)?;
         let mos = self.mos();
         let (fs, leaf) = name.split_once('@').ok_or_else(|| Error::NoDataset(name.to_owned()))?;
         let dir_id = lookup::dir_of(mos, &self.state.config.name, fs)?;
@@ -23,16 +24,6 @@ impl Syncing<'_> {
         let head_id = dir.head_dataset;
         let mut head = mos.dataset(head_id)?;
         let names = mos.object(head.snapnames_zap)?;
-        if zap::lookup(&names, leaf.as_bytes())?.is_some() {
-            return Err(Error::Exists(name.to_owned()));
-        }
-        if head.flags & dsl_dataset::INCONSISTENT != 0 {
-            return Err(Error::DatasetBusy(fs.to_owned()));
-        }
-        if head.prev_snap_txg == self.txg {
-            // Blocks are told apart by their txg: two snapshots of one head in one txg cannot be.
-            return Err(Error::SameTxg);
-        }
         let (fsid_guid, guid) = new_guids(mos);
         let snap = DslDataset {
             next_snap: head_id,
@@ -116,7 +107,7 @@ impl Syncing<'_> {
         let mos = self.mos();
         let id = lookup::snapshot(mos, &self.state.config.name, name)?;
         let mut snap = mos.dataset(id)?;
-        let held = snap.userrefs.0 != 0 && zap::count(&*mos.object(snap.userrefs)?)? > 0;
+        let held = lookup::hold_count(mos, &snap)? > 0;
         if defer && (held || snap.num_children > 1) {
             snap.flags |= dsl_dataset::DEFER_DESTROY;
             return mos.put_dataset(&self.tx, id, &snap);
@@ -134,7 +125,7 @@ impl Syncing<'_> {
     pub(crate) fn destroy_if_deferred(&mut self, id: ObjectId) -> Result<()> {
         let mos = self.mos();
         let snap = mos.dataset(id)?;
-        let held = snap.userrefs.0 != 0 && zap::count(&*mos.object(snap.userrefs)?)? > 0;
+        let held = lookup::hold_count(mos, &snap)? > 0;
         if snap.flags & dsl_dataset::DEFER_DESTROY == 0 || held || snap.num_children > 1 {
             return Ok(());
         }

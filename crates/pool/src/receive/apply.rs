@@ -183,8 +183,12 @@ impl<'a> Apply<'a> {
             }
             None => {
                 let id = ObjectId(record.object);
-                let claimed = self.begin_tx(len as u64, |tx| self.objset().claim_object(tx, id, new))?;
-                claimed?.ok_or_else(|| invalid("an object in the slots of another"))?
+                match self.begin_tx(len as u64, |tx| self.objset().create_object_numbered(tx, id, new))? {
+                    Err(dmu::Error::Exists) => {
+                        return Err(invalid("an object in the slots of another"));
+                    }
+                    made => made?,
+                }
             }
         };
         self.current = Some(object);
