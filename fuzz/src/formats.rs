@@ -13,7 +13,9 @@ use format::space_map::{self, Layout, Writer};
 use format::stream;
 use format::zap::{self, Key, Leaf, Position, Value, fat, leaf, micro};
 use format::znode::{Dirent, LegacyZnode, Znode, rdev};
-use format::{BlockPtr, ByteOrder, ChecksumKind, Dnode, NvList, ObjectType, Objset, Uberblock, bpobj, label, swap, zil};
+use format::{
+    BlockPtr, ByteOrder, ChecksumKind, Dnode, NvList, ObjectType, Objset, Uberblock, bpobj, label, swap, zil,
+};
 
 /// The byte order an input asks for, and the rest of the input.
 fn ordered(data: &[u8]) -> (ByteOrder, &[u8]) {
