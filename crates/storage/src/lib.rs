@@ -27,7 +27,9 @@ use format::blkptr::Dva;
 pub use buffers::Buffers;
 pub use cache::{CacheStats, Lookups, RecordCache};
 pub use error::{ReadError, WriteError};
-pub use meter::{IoStats, Meter};
+pub use meter::{
+    Background, IoStats, IoTimes, Meter, PURPOSES, Purpose, SIZE_BUCKETS, Sizes, TIME_BUCKETS, Times,
+};
 pub use vdev::{Leaf, Shape, TopVdev, Vdevs};
 pub use workers::Workers;
 pub use write::{Encoded, Encoding, Payload, Writer};

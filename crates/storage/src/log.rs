@@ -18,7 +18,7 @@ impl Storage {
     /// # Errors
     /// A device error.
     pub fn write_log(&self, dva: Dva, bytes: &[u8]) -> Result<(), WriteError> {
-        let disk = self.vdevs().tops()[dva.vdev.0 as usize].only_disk()?;
+        let disk = &self.vdevs().tops()[dva.vdev.0 as usize].only_leaf()?.disk;
         let at = dva.offset + DATA_START;
         disk.write_at(&[IoSlice::new(bytes)], at)
             .map_err(|source| device_error(disk.path().to_path_buf(), at, source))

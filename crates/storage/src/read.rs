@@ -132,7 +132,7 @@ impl Storage {
         self.read_raw(block, &mut raw)?;
         let mut repaired = 0;
         for dva in bad.iter().filter(|dva| !dva.gang) {
-            let disk = self.vdevs().top_of(dva)?.only_disk()?;
+            let disk = &self.vdevs().top_of(dva)?.only_leaf()?.disk;
             let offset = dva.offset + DATA_START;
             disk.write_at(&[IoSlice::new(&raw)], offset)
                 .map_err(|source| device_error(disk.path().to_path_buf(), offset, source))?;

@@ -192,13 +192,13 @@ impl TopVdev {
         }
     }
 
-    /// The disk that all bytes of this vdev go to.
+    /// The leaf that all bytes of this vdev go to.
     ///
     /// # Errors
     /// [`WriteError::Unsupported`] for layouts of more than one disk.
-    pub(crate) fn only_disk(&self) -> Result<&Arc<dyn Disk>, WriteError> {
+    pub(crate) fn only_leaf(&self) -> Result<&Leaf, WriteError> {
         match &self.shape {
-            Shape::Disk(leaf) => Ok(&leaf.disk),
+            Shape::Disk(leaf) => Ok(leaf),
             _ => Err(WriteError::Unsupported(self.writable().err().unwrap_or("removed"))),
         }
     }

@@ -9,6 +9,7 @@ use std::io::IoSlice;
 use std::mem;
 use std::sync::{Arc, Condvar, Mutex};
 use std::thread::JoinHandle;
+use std::time::Instant;
 
 use codec::Salt;
 use crossbeam_channel::{Receiver, Sender};
@@ -16,7 +17,8 @@ use format::blkptr::{Dva, EMBEDDED_MAX};
 use format::compression::CompressionSetting;
 use format::{Checksum, ChecksumKind, Compression};
 
-use crate::host::Disk;
+use crate::Leaf;
+use crate::meter;
 use crate::vdev::device_error;
 use crate::{Record, Storage, WriteError};
 
@@ -157,18 +159,19 @@ impl Encoding<'_> {
 
 /// A write handed to the I/O threads.
 struct Job {
-    disk: Arc<dyn Disk>,
+    leaf: Leaf,
     offset: u64,
     buffers: Vec<Payload>,
     len: usize,
+    submitted: Instant,
 }
 
 impl Job {
     fn run(&self) -> Result<(), WriteError> {
         let slices: Vec<IoSlice<'_>> = self.buffers.iter().map(|b| IoSlice::new(b.bytes())).collect();
-        self.disk
-            .write_at(&slices, self.offset)
-            .map_err(|source| device_error(self.disk.path().to_path_buf(), self.offset, source))
+        let disk = &self.leaf.disk;
+        meter::after_waiting(self.submitted.elapsed(), || disk.write_at(&slices, self.offset))
+            .map_err(|source| device_error(disk.path().to_path_buf(), self.offset, source))
     }
 }
 
@@ -227,6 +230,7 @@ impl IoQueue {
         }
         flight.bytes += job.len;
         drop(flight);
+        job.leaf.meter.enqueued();
         jobs.send(job).expect("the I/O threads live as long as the queue");
         Ok(())
     }
@@ -252,6 +256,7 @@ impl Drop for IoQueue {
 
 fn io_thread(jobs: &Receiver<Job>, shared: &Shared) {
     for job in jobs {
+        job.leaf.meter.dequeued();
         let result = job.run();
         let len = job.len;
         drop(job);
@@ -345,9 +350,10 @@ impl<'a> Writer<'a> {
             return Ok(());
         }
         let top = &self.storage.vdevs().tops()[vdev as usize];
-        let disk = top.only_disk()?.clone();
+        let leaf = top.only_leaf()?.clone();
         let offset = run.start + format::label::DATA_START;
-        self.storage.io().submit(Job { disk, offset, buffers: run.buffers, len: run.len })
+        let submitted = Instant::now();
+        self.storage.io().submit(Job { leaf, offset, buffers: run.buffers, len: run.len, submitted })
     }
 }
 

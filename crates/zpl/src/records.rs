@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, sync_channel};
 use std::thread::JoinHandle;
 
-use dmu::{Object, Objset, Record};
+use dmu::{Background, Object, Objset, Record};
 use format::ObjectId;
 
 use crate::{Filesystem, Result};
@@ -151,7 +151,8 @@ impl Filesystem {
                     Some(Err(error))
                 }
             });
-            let read = |blkid: dmu::Result<u64>| blkid.map(|blkid| (blkid, object.block_once(blkid)));
+            let ahead = |blkid| Background::Ahead.during(|| object.block_once(blkid));
+            let read = |blkid: dmu::Result<u64>| blkid.map(|blkid| (blkid, ahead(blkid)));
             // The reader going away is no error, only the end.
             let sent =
                 objset.storage().workers().map_ordered(blkids, window, read, |read| tx.send(Some(read)));

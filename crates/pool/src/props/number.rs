@@ -6,6 +6,7 @@
 use super::PropertyError;
 
 const UNITS: [&str; 7] = ["", "K", "M", "G", "T", "P", "E"];
+const TIME_UNITS: [&str; 4] = ["ns", "us", "ms", "s"];
 
 /// A size or count in at most five characters where that is possible: `512`, `1.50K`, `21G`. An exact
 /// multiple of a unit has no decimals; anything else shows as many of two as fit.
@@ -35,6 +36,15 @@ fn nice_with(n: u64, unit_of_ones: &str) -> String {
         .map(|d| format!("{scaled:.d$}{unit}", d = *d))
         .find(fits)
         .unwrap_or_else(|| format!("{scaled:.0}{unit}"))
+}
+
+/// A time in whole units of its size: `148us`, `9ms`.
+pub fn nice_time(nanos: u64) -> String {
+    let (mut value, mut unit) = (nanos, 0);
+    while value >= 1000 && unit + 1 < TIME_UNITS.len() {
+        (value, unit) = (value / 1000, unit + 1);
+    }
+    format!("{value}{}", TIME_UNITS[unit])
 }
 
 /// Hundredths as `1.49x`, or `1.49` with `raw`.
@@ -100,6 +110,12 @@ fn unit_shift(suffix: &str) -> Option<u32> {
 mod tests {
     use super::*;
     use proptest::prelude::*;
+
+    #[test]
+    fn times_are_shown_in_whole_units() {
+        let shown = [0, 999, 1000, 148_999, 9_999_999, 137_438_953_471, u64::MAX].map(nice_time);
+        assert_eq!(shown, ["0ns", "999ns", "1us", "148us", "9ms", "137s", "18446744073s"]);
+    }
 
     #[test]
     fn sizes_are_shown_as_openzfs_shows_them() {

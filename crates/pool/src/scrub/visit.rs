@@ -10,6 +10,7 @@ use format::dsl_dataset::DslDataset;
 use format::scan::{Scan, ScanState};
 use format::zap::Value;
 use format::{ByteOrder, ObjectId, ObjectType, Txg};
+use storage::Background;
 
 use super::{DataError, Order, errors};
 use crate::check::Root;
@@ -200,8 +201,8 @@ impl Visit<'_> {
             workers.count() * WINDOW_PER_WORKER,
             |item| match item {
                 Item::Block(place, block) if block.physical_birth() <= max => {
-                    let bad: Vec<Dva> =
-                        storage.verify_copies(&block).into_iter().map(|(dva, _)| dva).collect();
+                    let bad = Background::Scrub.during(|| storage.verify_copies(&block));
+                    let bad: Vec<Dva> = bad.into_iter().map(|(dva, _)| dva).collect();
                     let lost = bad.len() >= block.copies().count();
                     Some(Verified { place, block: Some(block), bad, lost })
                 }

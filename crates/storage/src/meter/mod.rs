@@ -1,11 +1,16 @@
 //! What each disk was asked for since the pool was opened, and how often it failed.
 
+mod times;
+
 use std::io::{self, IoSlice};
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::host::Disk;
+use times::Timing;
+pub(crate) use times::after_waiting;
+pub use times::{Background, IoTimes, PURPOSES, Purpose, SIZE_BUCKETS, Sizes, TIME_BUCKETS, Times};
 
 /// Counters of one leaf, shared by everybody who uses it.
 #[derive(Debug, Default)]
@@ -17,6 +22,7 @@ pub struct Meter {
     read_errors: AtomicU64,
     write_errors: AtomicU64,
     checksum_errors: AtomicU64,
+    timing: Timing,
 }
 
 /// A meter's counters at one time.
@@ -84,11 +90,27 @@ impl Meter {
         }
     }
 
+    /// How long requests took, how large they were, how many are under way.
+    #[must_use]
+    pub fn times(&self) -> IoTimes {
+        self.timing.now()
+    }
+
     /// Forgets the errors (`zpool clear`); what was read and written stays.
     pub fn clear_errors(&self) {
         for counter in [&self.read_errors, &self.write_errors, &self.checksum_errors] {
             counter.store(0, Ordering::Relaxed);
         }
+    }
+
+    /// A write stands in the queue.
+    pub(crate) fn enqueued(&self) {
+        self.timing.enqueued();
+    }
+
+    /// A write leaves the queue.
+    pub(crate) fn dequeued(&self) {
+        self.timing.dequeued();
     }
 
     pub(crate) fn bad_checksum(&self) {
@@ -126,6 +148,7 @@ impl Disk for Metered {
 
     fn read_at(&self, buf: &mut [u8], offset: u64) -> io::Result<()> {
         add(&self.meter.reads, 1);
+        let _underway = self.meter.timing.begin(times::reading(), buf.len() as u64, 1);
         match self.disk.read_at(buf, offset) {
             Ok(()) => add(&self.meter.read_bytes, buf.len() as u64),
             Err(error) => {
@@ -138,8 +161,10 @@ impl Disk for Metered {
 
     fn write_at(&self, bufs: &[IoSlice<'_>], offset: u64) -> io::Result<()> {
         add(&self.meter.writes, 1);
+        let bytes = bufs.iter().map(|buf| buf.len() as u64).sum();
+        let _underway = self.meter.timing.begin(times::writing(), bytes, bufs.len());
         match self.disk.write_at(bufs, offset) {
-            Ok(()) => add(&self.meter.write_bytes, bufs.iter().map(|buf| buf.len() as u64).sum()),
+            Ok(()) => add(&self.meter.write_bytes, bytes),
             Err(error) => {
                 add(&self.meter.write_errors, 1);
                 return Err(error);
@@ -153,6 +178,7 @@ impl Disk for Metered {
     }
 
     fn discard(&self, offset: u64, len: u64) -> io::Result<()> {
+        let _underway = self.meter.timing.begin(Purpose::Trim, len, 1);
         self.disk.discard(offset, len)
     }
 

@@ -1,0 +1,269 @@
+//! `zpool iostat`.
+//!
+//! The counters are those of whoever holds the pool, from the moment it took it: the pool's server, or this command.
+
+mod columns;
+mod histogram;
+
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+use storage::TopVdev;
+
+use self::columns::{Columns, Counted, Look, ruler};
+use self::histogram::Histogram;
+use super::Call;
+use super::pool_values::{PoolValues, Space};
+use super::repeat::Repeat;
+use super::view::{self, Naming, PoolView, VdevView};
+use crate::messages::Failure;
+use crate::open;
+use crate::out::Console;
+
+/// Rounds after which the headings come again.
+const PAGE: u64 = 20;
+
+/// What a command line asks for.
+struct Wanted {
+    pools: Vec<String>,
+    /// Vdevs of the one pool; all of its own if empty.
+    vdevs: Vec<String>,
+}
+
+/// A line: a pool or vdev, how deep it stands, its space where it has its own.
+struct Line {
+    name: String,
+    depth: usize,
+    space: Option<Space>,
+    leaves: Vec<u64>,
+}
+
+/// Counters by leaf guid at a time.
+type Counters = BTreeMap<u64, Counted>;
+
+/// Counters of all pools when they were looked at last.
+type Last = (Vec<Counters>, Instant);
+
+/// What is printed, and how.
+struct Report {
+    wanted: Wanted,
+    naming: Naming,
+    /// `-v`.
+    verbose: bool,
+    look: Look,
+    columns: Columns,
+    histogram: Option<Histogram>,
+}
+
+/// Runs `zpool iostat`.
+///
+/// # Errors
+/// Usage; pools or vdevs that are not there.
+pub fn run(call: &Call, console: &mut Console) -> Result<(), Failure> {
+    let has = |option| call.args.has(option);
+    let mut operands = call.args.operands.clone();
+    let repeat = Repeat::take(&mut operands, call.args.value("T"))?;
+    if (has("r") || has("w")) && (has("l") || has("q") || has("c")) {
+        return Err(Failure::usage("[-r|-w] isn't allowed with [-c|-l|-q]"));
+    }
+    if has("c") {
+        return Err(scripts());
+    }
+    let histogram = match (has("w"), has("r")) {
+        (true, true) => return Err(Failure::usage("Only one of [-r|-w] can be passed at a time")),
+        (true, false) => Some(Histogram::Latency),
+        (false, true) => Some(Histogram::Sizes),
+        (false, false) => None,
+    };
+    let report = Report {
+        wanted: wanted(call, operands)?,
+        naming: Naming { guids: has("g"), follow: has("L"), full: has("P") },
+        verbose: has("v"),
+        look: Look { exact: has("p"), tabs: has("H") },
+        columns: Columns { latency: has("l"), queues: has("q") },
+        histogram,
+    };
+    let views = view::views(&report.wanted.pools, call.around, console)?;
+    if views.is_empty() {
+        if report.wanted.pools.is_empty() && !has("H") {
+            console.remark("no pools available");
+        }
+        return Ok(());
+    }
+    let mut last: Option<Last> = None;
+    let mut round = 0;
+    repeat.run_skipping(console, has("y"), |console, quiet| {
+        let now: Vec<Counters> = views.iter().map(counters).collect();
+        if !quiet {
+            let headed = !report.look.tabs && (round == 0 || !has("n") && (has("v") || round % PAGE == 0));
+            report.show(console, &views, headed, &now, last.as_ref())?;
+            round += 1;
+        }
+        last = Some((now, Instant::now()));
+        Ok(())
+    })
+}
+
+/// Why programs are not run for each vdev.
+fn scripts() -> Failure {
+    if rustix::process::geteuid().is_root() && std::env::var_os("ZPOOL_SCRIPTS_AS_ROOT").is_none() {
+        return Failure::refused("Can't run -c with root privileges unless ZPOOL_SCRIPTS_AS_ROOT is set.");
+    }
+    Failure::refused("cenote: not supported yet: zpool iostat -c")
+}
+
+/// Operands: pools, or one pool and vdevs of it.
+fn wanted(call: &Call, operands: Vec<String>) -> Result<Wanted, Failure> {
+    let known: Vec<String> = open::usable(call.around)?.into_iter().map(|pool| pool.name).collect();
+    if operands.iter().all(|word| known.contains(word)) {
+        return Ok(Wanted { pools: operands, vdevs: Vec::new() });
+    }
+    let nonsense = || Failure::refused("Unable to parse pools/vdevs list.").hint("");
+    match operands.split_first() {
+        Some((pool, vdevs)) if known.contains(pool) => {
+            let view = PoolView::new(open::find(pool, call.around)?);
+            let tree = view.tree(Naming::default());
+            let there = |name: &String| tree.iter().any(|vdev| find(vdev, name).is_some());
+            match vdevs.iter().all(there) {
+                true => Ok(Wanted { pools: vec![pool.clone()], vdevs: vdevs.to_vec() }),
+                false => Err(nonsense()),
+            }
+        }
+        _ => Err(nonsense()),
+    }
+}
+
+fn find<'a>(vdev: &'a VdevView, name: &str) -> Option<&'a VdevView> {
+    let it = vdev.name == name || vdev.path.as_deref() == Some(name) || vdev.guid.0.to_string() == name;
+    if it { Some(vdev) } else { vdev.children.iter().find_map(|child| find(child, name)) }
+}
+
+fn counters(view: &PoolView) -> Counters {
+    let Some(session) = view.session() else { return Counters::new() };
+    let leaves = session.pool().storage().vdevs().tops().iter().flat_map(TopVdev::leaves);
+    let counted = |meter: &storage::Meter| Counted { stats: meter.stats(), times: meter.times() };
+    leaves.map(|leaf| (leaf.guid, counted(&leaf.meter))).collect()
+}
+
+fn leaves(vdev: &VdevView) -> Vec<u64> {
+    if vdev.is_leaf() { vec![vdev.guid.0] } else { vdev.children.iter().flat_map(leaves).collect() }
+}
+
+impl Report {
+    /// One round.
+    fn show(
+        &self,
+        console: &mut Console,
+        views: &[PoolView],
+        headed: bool,
+        now: &[Counters],
+        last: Option<&Last>,
+    ) -> Result<(), Failure> {
+        let mut tables = Vec::new();
+        for (i, view) in views.iter().enumerate() {
+            let since = match last {
+                Some((_, at)) => at.elapsed(),
+                None => view.session().map_or(Duration::ZERO, |session| session.pool().uptime()),
+            };
+            let before = last.map(|(all, _)| &all[i]);
+            let counted = |line: Line| {
+                let sum = |all: &Counters| {
+                    let leaves = line.leaves.iter().filter_map(|guid| all.get(guid));
+                    leaves.fold(Counted::default(), Counted::plus)
+                };
+                let counted = match before {
+                    Some(before) => sum(&now[i]).since(&sum(before)),
+                    None => sum(&now[i]),
+                };
+                (line, counted)
+            };
+            let lines = lines(view, &self.wanted, self.naming, self.verbose)?;
+            tables.push((since, lines.into_iter().map(counted).collect::<Vec<_>>()));
+        }
+        match self.histogram {
+            Some(histogram) => {
+                let mut all = tables.iter().flat_map(|(_, table)| table);
+                all.try_for_each(|(line, counted)| {
+                    histogram.print(console, &line.name, &counted.times, self.look)
+                })
+            }
+            None => self.table(console, &tables, headed),
+        }
+    }
+
+    fn table(
+        &self,
+        console: &mut Console,
+        tables: &[(Duration, Vec<(Line, Counted)>)],
+        headed: bool,
+    ) -> Result<(), Failure> {
+        let all = tables.iter().flat_map(|(_, table)| table);
+        let width = all.map(|(line, _)| line.name.len() + 2 * line.depth).max().unwrap_or(0).max(10);
+        let ruler = ruler(width, self.look.width(), self.columns.count());
+        let of_vdevs = !self.wanted.vdevs.is_empty();
+        if headed {
+            let name = if of_vdevs { "vdev" } else { "pool" };
+            for heading in self.columns.headings(name, width, self.look.width()) {
+                console.line(&heading)?;
+            }
+            console.line(&ruler)?;
+        }
+        for (since, table) in tables {
+            for (line, counted) in table {
+                let cells = self.columns.cells(line.space, counted, *since, self.look);
+                console.line(&self.row(line, &cells, width))?;
+            }
+            if !self.look.tabs && self.verbose {
+                console.line(&ruler)?;
+            }
+        }
+        if !self.look.tabs && !self.verbose && (tables.len() > 1 || of_vdevs) {
+            console.line(&ruler)?;
+        }
+        Ok(())
+    }
+
+    fn row(&self, line: &Line, cells: &[String], width: usize) -> String {
+        if self.look.tabs {
+            return format!("{}\t{}", line.name, cells.join("\t"));
+        }
+        let name = format!("{}{}", "  ".repeat(line.depth), line.name);
+        let cells: String = cells.iter().map(|cell| format!("  {cell:>w$}", w = self.look.width())).collect();
+        format!("{name:width$}{cells}")
+    }
+}
+
+/// The pool, and its vdevs if asked for.
+fn lines(view: &PoolView, wanted: &Wanted, naming: Naming, verbose: bool) -> Result<Vec<Line>, Failure> {
+    let values = PoolValues::new(view)?;
+    let tree = view.tree(naming);
+    let space = |vdev: &VdevView| vdev.top.and_then(|id| values.vdevs.get(&id)).map(|(_, space)| *space);
+    let mut all = Vec::new();
+    if wanted.vdevs.is_empty() {
+        let whole = values.vdevs.values().fold(Space::default(), |sum, (_, space)| Space {
+            size: sum.size + space.size,
+            allocated: sum.allocated + space.allocated,
+            fragmentation: None,
+        });
+        let leaves = tree.iter().flat_map(leaves).collect();
+        all.push(Line { name: view.name.clone(), depth: 0, space: Some(whole), leaves });
+        if verbose {
+            tree.iter().for_each(|vdev| add(vdev, 1, &space, &mut all));
+        }
+    } else {
+        for name in &wanted.vdevs {
+            let plain = view.tree(Naming::default());
+            let guid = plain.iter().find_map(|vdev| find(vdev, name)).map(|vdev| vdev.guid.0.to_string());
+            let Some(vdev) = guid.and_then(|guid| tree.iter().find_map(|vdev| find(vdev, &guid))) else {
+                continue;
+            };
+            all.push(Line { name: vdev.name.clone(), depth: 0, space: space(vdev), leaves: leaves(vdev) });
+        }
+    }
+    Ok(all)
+}
+
+fn add(vdev: &VdevView, depth: usize, space: &dyn Fn(&VdevView) -> Option<Space>, all: &mut Vec<Line>) {
+    all.push(Line { name: vdev.name.clone(), depth, space: space(vdev), leaves: leaves(vdev) });
+    vdev.children.iter().for_each(|child| add(child, depth + 1, space, all));
+}
