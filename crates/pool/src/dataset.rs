@@ -1,8 +1,9 @@
 //! An open file system, volume or snapshot.
 
+use std::any::Any;
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, RwLock};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, Weak};
 
 use dmu::{Objset, Policy};
 use format::{ObjectId, Txg};
@@ -77,6 +78,8 @@ pub struct Dataset {
     pub(crate) listed: AtomicBool,
     /// guids of the per-dataset features that the dataset is marked with.
     pub(crate) active_features: Mutex<BTreeSet<String>>,
+    /// What the room above keeps of it, once for all who use it.
+    above: Mutex<Option<Weak<dyn Any + Send + Sync>>>,
 }
 
 impl Dataset {
@@ -108,7 +111,29 @@ impl Dataset {
             log: Log::default(),
             listed: AtomicBool::new(false),
             active_features: Mutex::new(active_features),
+            above: Mutex::default(),
         }
+    }
+
+    /// What the room above keeps of this dataset once for all who use it: its locks, say. Made by whoever asks first,
+    /// and gone with the last who has it.
+    ///
+    /// # Errors
+    /// Those of `make`.
+    pub fn shared<T: Any + Send + Sync, E>(
+        &self,
+        make: impl FnOnce() -> std::result::Result<Arc<T>, E>,
+    ) -> std::result::Result<Arc<T>, E> {
+        // Whoever panicked while making it left nothing here.
+        let mut above = self.above.lock().unwrap_or_else(PoisonError::into_inner);
+        let known = above.as_ref().and_then(Weak::upgrade).and_then(|any| any.downcast().ok());
+        if let Some(known) = known {
+            return Ok(known);
+        }
+        let made = make()?;
+        let weak: Weak<T> = Arc::downgrade(&made);
+        *above = Some(weak);
+        Ok(made)
     }
 
     /// Full name, `pool/a/b` or `pool/a/b@snap`.

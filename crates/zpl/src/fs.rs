@@ -64,21 +64,8 @@ pub(crate) struct Inner {
     handles: Mutex<HashMap<ObjectId, u64>>,
 }
 
-impl Filesystem {
-    /// Opens the file system in `dataset`. An intent log that a crash left is replayed first, unless the pool is only
-    /// read.
-    ///
-    /// # Errors
-    /// [`Error::Unsupported`] for a volume, a version from the future, or a log that cannot be replayed;
-    /// [`Error::Damaged`]; blocks that cannot be read.
-    pub fn open(dataset: Arc<Dataset>) -> Result<Filesystem> {
-        let fs = Filesystem::open_as_it_is(dataset)?;
-        fs.replay()?;
-        Ok(fs)
-    }
-
-    /// Opens the file system as of the last sync before a crash.
-    pub(crate) fn open_as_it_is(dataset: Arc<Dataset>) -> Result<Filesystem> {
+impl Inner {
+    fn of(dataset: Arc<Dataset>) -> Result<Inner> {
         let objset = dataset.objset().clone();
         if objset.os_type() != ObjsetType::Zfs {
             return Err(Error::Unsupported("a dataset that is no file system"));
@@ -102,7 +89,7 @@ impl Filesystem {
             other => return Err(Error::damaged(MASTER_NODE)(Corrupt::new("casesensitivity", other))),
         };
         let (phys, _) = objset.synced_root();
-        let inner = Inner {
+        Ok(Inner {
             root: id(master::ROOT)?,
             unlinked: id(master::DELETE_QUEUE)?,
             version,
@@ -118,8 +105,27 @@ impl Filesystem {
             attributes,
             dataset,
             objset,
-        };
-        let fs = Filesystem { inner: Arc::new(inner) };
+        })
+    }
+}
+
+impl Filesystem {
+    /// Opens the file system in `dataset`. An intent log that a crash left is replayed first, unless the pool is only
+    /// read.
+    ///
+    /// # Errors
+    /// [`Error::Unsupported`] for a volume, a version from the future, or a log that cannot be replayed;
+    /// [`Error::Damaged`]; blocks that cannot be read.
+    pub fn open(dataset: Arc<Dataset>) -> Result<Filesystem> {
+        let fs = Filesystem::open_as_it_is(dataset)?;
+        fs.replay()?;
+        Ok(fs)
+    }
+
+    /// Opens the file system as of the last sync before a crash. All who have it open share its locks and handles.
+    pub(crate) fn open_as_it_is(dataset: Arc<Dataset>) -> Result<Filesystem> {
+        let inner = dataset.shared(|| Inner::of(dataset.clone()).map(Arc::new))?;
+        let fs = Filesystem { inner };
         fs.directory(fs.root())?;
         Ok(fs)
     }
