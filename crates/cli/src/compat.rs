@@ -170,10 +170,36 @@ fn run(call: &Call, console: &mut Console) -> Result<(), Failure> {
         (Program::Zfs, "snapshot") => zfs_snapshot::snapshot(call, console),
         (Program::Zfs, "upgrade") => zfs_change::upgrade(call, console),
         (Program::Zfs, "userspace") => zfs_userspace::run(call, console, Owner::User),
+        (Program::Zpool, "prefetch") => zpool_misc::prefetch(call),
+        (Program::Zpool, "condense") if call.args.has("types") => console.line("log_spacemap"),
         (program, name) => {
-            Err(Failure::refused(format!("cenote: not supported yet: {} {name}", program.name())))
+            let why = reason_of(program, name).map(|why| format!(" ({why})")).unwrap_or_default();
+            Err(Failure::refused(format!("cenote: not supported yet: {} {name}{why}", program.name())))
         }
     }
+}
+
+/// Why a subcommand is not there, where there is more to say than that.
+fn reason_of(program: Program, name: &str) -> Option<&'static str> {
+    Some(match (program, name) {
+        (Program::Zpool, "add" | "remove") => "the devices of a pool are those it was made with",
+        (Program::Zpool, "attach" | "detach" | "replace" | "split" | "online" | "offline" | "resilver") => {
+            "mirrors and raidz are read, not written"
+        }
+        (Program::Zpool, "events") => "servers keep a log, POOL.log in the state folder, and no events",
+        (Program::Zpool, "checkpoint") => "a snapshot of each file system, zfs snapshot -r, comes nearest",
+        (Program::Zpool, "initialize" | "trim") => "free space is left as it is",
+        (Program::Zpool, "reopen") => "export and import the pool instead",
+        (Program::Zpool, "ddtprune") => "pools with a deduplication table are only read",
+        (Program::Zfs, "load-key" | "unload-key" | "change-key") => "encrypted datasets are not read",
+        (Program::Zfs, "share" | "unshare") => {
+            "share the mounted folder with the NFS or SMB server of the system"
+        }
+        (Program::Zfs, "allow" | "unallow") => "a pool belongs to the user who serves it",
+        (Program::Zfs, "zone" | "unzone" | "jail" | "unjail") => "there is no kernel module to tell of it",
+        (Program::Zfs, "program") => "there is no Lua here",
+        _ => return None,
+    })
 }
 
 #[cfg(test)]
@@ -228,7 +254,8 @@ mod tests {
 
     #[test]
     fn what_is_not_there_yet_says_so() {
-        let (status, out, err) = call(Program::Zfs, "promote tank/a");
-        assert_eq!((status, out.as_str(), err.as_str()), (1, "", "cenote: not supported yet: zfs promote\n"));
+        let (status, out, err) = call(Program::Zfs, "jail 1 tank/a");
+        assert_eq!((status, out.as_str()), (1, ""));
+        assert!(err.starts_with("cenote: not supported yet: zfs jail (there is no kernel module"), "{err}");
     }
 }

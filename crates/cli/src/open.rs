@@ -15,7 +15,8 @@ use format::Guid;
 use format::uberblock::Uberblock;
 use pool::known::{Known, KnownError, KnownPool};
 use pool::{Found, Options, Pool};
-use server::{Client, ClientError, Live, Runtime};
+use server::mountinfo::Mounted;
+use server::{Client, ClientError, Figures, Live, Runtime};
 
 use crate::Surroundings;
 use crate::config::{self, ConfigError};
@@ -139,6 +140,15 @@ impl Session {
     /// Whether a server holds the pool, and this is a state of it that it keeps for us.
     pub fn is_leased(&self) -> bool {
         matches!(self.held, Held::Leased { .. })
+    }
+
+    /// What the server that holds the pool knows of it and the disks do not tell; `None` without a server, or when it
+    /// has just ended.
+    pub fn figures(&self) -> Option<Figures> {
+        let Held::Leased { pool, .. } = &self.held else { return None };
+        // The connection of the lease has nothing more to say.
+        let client = server::client::connect(&Runtime::of_user(), &pool.name()).ok()??;
+        client.figures().ok().filter(|_| client.guid == pool.guid().0)
     }
 
     /// Notes the command for the pool's history; it is written with the first change.
@@ -377,6 +387,14 @@ pub fn absolute(path: &Path) -> PathBuf {
     std::path::absolute(path).unwrap_or_else(|_| path.to_path_buf())
 }
 
+/// What is mounted by this user.
+pub fn mounted() -> Vec<Mounted> {
+    let user = rustix::process::geteuid().as_raw();
+    let mut all = server::mountinfo::mounted().unwrap_or_default();
+    all.retain(|mount| mount.user == user);
+    all
+}
+
 /// The pools that one command uses, each opened once.
 #[derive(Debug)]
 pub struct Sessions<'a> {
@@ -384,12 +402,14 @@ pub struct Sessions<'a> {
     intent: Intent,
     command: String,
     open: BTreeMap<String, Session>,
+    /// By dataset; read when it is asked for first.
+    mounts: Option<BTreeMap<String, Mounted>>,
 }
 
 impl<'a> Sessions<'a> {
     /// None yet. `command` enters the history of those that are changed.
     pub fn new(around: &'a Surroundings, intent: Intent, command: &str) -> Sessions<'a> {
-        Sessions { around, intent, command: command.to_owned(), open: BTreeMap::new() }
+        Sessions { around, intent, command: command.to_owned(), open: BTreeMap::new(), mounts: None }
     }
 
     /// The pool of a dataset (or a pool by its name).
@@ -404,6 +424,12 @@ impl<'a> Sessions<'a> {
             self.open.insert(pool.to_owned(), session);
         }
         Ok(&self.open[pool])
+    }
+
+    /// How a dataset is mounted, if it is.
+    pub fn mount_of(&mut self, dataset: &str) -> Option<Mounted> {
+        let read = || mounted().into_iter().map(|mount| (mount.dataset.clone(), mount)).collect();
+        self.mounts.get_or_insert_with(read).get(dataset).cloned()
     }
 
     /// Names of all usable pools.

@@ -58,7 +58,9 @@ impl server::Commands for Roof {
             _ => return own::served(&job.words, around, console),
         };
         // Datasets and properties are changed by one command at a time; who only looks waits for nobody.
-        let looks = job.words.first().is_some_and(|word| word == "iostat");
+        // A scrub takes its turn itself, for as long as it takes to begin.
+        let first = job.words.first().and_then(|word| word.to_str());
+        let looks = program == Program::Zpool && matches!(first, Some("iostat" | "scrub"));
         let _turn = (!looks).then(|| live.turn());
         crate::compatible_on(program, job.words.iter().cloned(), &around, console)
     }
@@ -74,6 +76,13 @@ impl Write for Shared {
 
     fn flush(&mut self) -> io::Result<()> {
         (&*self.0).flush()
+    }
+}
+
+impl Served {
+    /// Whether the client went away, or the server is to end.
+    pub fn stops(&self) -> bool {
+        self.stop.asked()
     }
 }
 

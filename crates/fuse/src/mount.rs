@@ -94,7 +94,7 @@ fn config(options: &MountOptions) -> Config {
     config.mount_options = vec![
         MountOption::FSName(options.source.clone()),
         // As an option of the kernel: for a mount by root, fuser would drop its own.
-        MountOption::CUSTOM("subtype=cenote".into()),
+        MountOption::CUSTOM("subtype=zfs".into()),
         MountOption::DefaultPermissions,
         pick(options.read_only, MountOption::RO, MountOption::RW),
         pick(options.exec, MountOption::Exec, MountOption::NoExec),

@@ -23,7 +23,7 @@ fn a_mount_is_seen_as_what_it_is() {
         mounts.lines().find(|line| line.split(' ').nth(1) == Some(&at)).map(str::to_owned)
     };
     let shown = line(&bed).unwrap();
-    assert!(shown.starts_with("tank/fs ") && shown.contains(" fuse.cenote rw,"), "{shown}");
+    assert!(shown.starts_with("tank/fs ") && shown.contains(" fuse.zfs rw,"), "{shown}");
     assert!(bed.mounted().is_alive());
     std::fs::write(bed.at().join("a"), b"before").unwrap();
     let read_only = MountOptions { source: "tank/fs".into(), read_only: true, ..MountOptions::default() };

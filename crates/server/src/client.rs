@@ -14,7 +14,7 @@ use format::uberblock::Uberblock;
 use crate::error::ClientError;
 use crate::messages::{Job, PROTOCOL, Refusal, Reply, Request, Status, Stop};
 use crate::runtime::Runtime;
-use crate::{mountinfo, wire};
+use crate::{Figures, mountinfo, wire};
 
 /// How long a server may take to say who it is.
 const GREETING: Duration = Duration::from_secs(20);
@@ -111,6 +111,17 @@ impl Client {
     pub fn status(&self) -> Result<Status, ClientError> {
         match ask(&self.stream, &Request::Status, &[])? {
             Reply::Status(status) => Ok(status),
+            other => Err(unexpected(other)),
+        }
+    }
+
+    /// What only the server knows of the pool.
+    ///
+    /// # Errors
+    /// The server refuses, or goes away.
+    pub fn figures(&self) -> Result<Figures, ClientError> {
+        match ask(&self.stream, &Request::Figures, &[])? {
+            Reply::Figures(figures) => Ok(figures),
             other => Err(unexpected(other)),
         }
     }

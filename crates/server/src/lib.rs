@@ -7,6 +7,7 @@
 
 pub mod client;
 mod error;
+mod figures;
 mod live;
 mod log;
 pub mod messages;
@@ -21,6 +22,7 @@ mod wire;
 
 pub use client::Client;
 pub use error::{ClientError, ServeError};
+pub use figures::Figures;
 pub use live::{Closed, Live};
 pub use mounts::{BeginError, Change, Kind, MountError, Report, Unmounted};
 pub use plan::Overrides;

@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
+use format::ObjectId;
 use pool::Pool;
 
 use crate::Runtime;
@@ -101,9 +102,19 @@ impl Live {
     ///
     /// # Errors
     /// The datasets cannot be listed.
-    pub fn mount_all(&self, top: &str) -> Result<Report, MountError> {
+    pub fn mount_all(&self, top: &str, overrides: Overrides) -> Result<Report, MountError> {
         let pool = self.pool()?;
-        Ok(self.mounts.mount_all(&pool, top)?)
+        Ok(self.mounts.mount_all(&pool, top, overrides)?)
+    }
+
+    /// Has a mounted file system go by its properties, and by `overrides` until the next mount.
+    ///
+    /// # Errors
+    /// It is not mounted, or the kernel refuses.
+    pub fn remount(&self, dataset: &str, overrides: Overrides) -> Result<(), MountError> {
+        let pool = self.pool()?;
+        let info = pool.dataset(dataset)?;
+        self.mounts.remount(&pool, &info, overrides)
     }
 
     /// Mounts one file system, whether or not it would be mounted with all others. `over`: also on a folder that is
@@ -160,6 +171,16 @@ impl Live {
         Ok(self.mounts.end(&pool, change, renamed)?)
     }
 
+    /// `name` in `dir` means something else than before, or nothing, by no doing of the kernel's.
+    pub fn changed_entry(&self, dataset: &str, dir: ObjectId, name: &[u8]) {
+        self.mounts.tell(dataset, |kernel| kernel.entry(dir, name));
+    }
+
+    /// Attributes or contents of a file changed by no doing of the kernel's.
+    pub fn changed_node(&self, dataset: &str, id: ObjectId) {
+        self.mounts.tell(dataset, |kernel| kernel.node(id));
+    }
+
     /// The kernel hands over what was written and it still holds back.
     pub fn write_back(&self) {
         self.mounts.write_back();
@@ -204,7 +225,7 @@ impl Live {
             if Instant::now() > until {
                 *self.slot() = Some(pool);
                 self.closing.store(false, Ordering::Release);
-                if let Err(error) = self.mount_all(&self.name) {
+                if let Err(error) = self.mount_all(&self.name, Overrides::default()) {
                     tracing::warn!(%error, "not mounted again");
                 }
                 return Err(Refusal::Working);

@@ -7,8 +7,10 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
+use crate::Figures;
+
 /// Changes whenever a message changes in a way that the other side would misunderstand.
-pub const PROTOCOL: u32 = 1;
+pub const PROTOCOL: u32 = 2;
 
 /// What a client asks.
 #[derive(Debug, Serialize, Deserialize)]
@@ -24,6 +26,8 @@ pub enum Request {
     Lease,
     /// How the server is.
     Status,
+    /// What only it knows of the pool.
+    Figures,
     /// End.
     Stop(Stop),
 }
@@ -80,6 +84,8 @@ pub enum Reply {
     },
     /// How the server is.
     Status(Status),
+    /// What only the server knows of the pool.
+    Figures(Figures),
     /// The pool is let go of.
     Stopped,
     /// The request is refused.

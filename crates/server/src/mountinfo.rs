@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use rustix::io::Errno;
 
 /// How the kernel calls our file systems.
-pub const TYPE: &str = "fuse.cenote";
+pub const TYPE: &str = "fuse.zfs";
 
 /// A mounted dataset.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -20,7 +20,12 @@ pub struct Mounted {
     pub point: PathBuf,
     /// Who mounted it.
     pub user: u32,
+    /// Options that take something away: `ro`, `noexec`, `nosuid`, `nodev`.
+    pub denied: Vec<&'static str>,
 }
+
+/// Options that take something away.
+const DENIALS: [&str; 4] = ["ro", "noexec", "nosuid", "nodev"];
 
 impl Mounted {
     /// Whether the process behind it is gone: every access fails.
@@ -73,10 +78,13 @@ fn line(line: &[u8]) -> Option<(Mounted, bool)> {
     let user = options
         .split(|byte| *byte == b',')
         .find_map(|option| std::str::from_utf8(option.strip_prefix(b"user_id=")?).ok()?.parse().ok());
+    let given = words.get(5)?.split(|byte| *byte == b',').chain(options.split(|byte| *byte == b','));
+    let given: Vec<&[u8]> = given.collect();
     let mount = Mounted {
         dataset: String::from_utf8_lossy(&unescape(source)).into_owned(),
         point: PathBuf::from(OsString::from_vec(unescape(point))),
         user: user.unwrap_or(0),
+        denied: DENIALS.into_iter().filter(|word| given.contains(&word.as_bytes())).collect(),
     };
     Some((mount, *kind == TYPE.as_bytes()))
 }
@@ -108,10 +116,11 @@ mod tests {
     #[test]
     fn our_mounts_are_found_among_others() {
         let text = b"22 1 0:20 / / rw shared:1 - ext4 /dev/sda1 rw\n\
-            40 22 0:50 / /tank/a\\040b rw,nosuid shared:9 master:1 - fuse.cenote tank/a\\040b rw,user_id=1000\n\
+            40 22 0:50 / /tank/a\\040b rw,nosuid shared:9 master:1 - fuse.zfs tank/a\\040b rw,user_id=1000\n\
             41 22 0:51 / /mnt rw - fuse.sshfs host: rw,user_id=0\n\
             broken\n";
-        let wanted = Mounted { dataset: "tank/a b".into(), point: "/tank/a b".into(), user: 1000 };
+        let (dataset, point) = ("tank/a b".into(), "/tank/a b".into());
+        let wanted = Mounted { dataset, point, user: 1000, denied: vec!["nosuid"] };
         assert_eq!(parse(text), [wanted]);
         assert_eq!(unescape(b"a\\134b\\9"), b"a\\b\\9");
     }

@@ -26,6 +26,9 @@ pub enum MountError {
     /// It is already.
     #[error("filesystem already mounted")]
     Mounted,
+    /// There is nothing to remount.
+    #[error("not currently mounted")]
+    NotMounted,
     /// `canmount=off`.
     #[error("'canmount' property is set to 'off'")]
     CanMountOff,
@@ -135,8 +138,30 @@ pub struct Change {
 struct Mount {
     dataset: String,
     point: PathBuf,
-    options: MountOptions,
+    /// What the properties say.
+    planned: MountOptions,
+    /// What was asked for besides.
+    overrides: Overrides,
     handle: fuse::Mounted,
+}
+
+impl Mount {
+    /// How it is mounted.
+    fn options(planned: &MountOptions, overrides: Overrides) -> MountOptions {
+        let mut options = planned.clone();
+        overrides.apply(&mut options);
+        options
+    }
+
+    /// Mounts it as `planned` and `overrides` say from now on.
+    fn change(&mut self, planned: MountOptions, overrides: Overrides) -> Result<(), fuse::MountError> {
+        let options = Mount::options(&planned, overrides);
+        if options != Mount::options(&self.planned, self.overrides) {
+            self.handle.set_options(&options)?;
+        }
+        (self.planned, self.overrides) = (planned, overrides);
+        Ok(())
+    }
 }
 
 /// The mounts of one pool.
@@ -187,11 +212,30 @@ impl Mounts {
     ) -> Result<Option<Moved>, MountError> {
         let mut plan = Plan::of(pool, info)?.ok_or(MountError::WrongKind)?;
         plan.overlay |= over;
-        overrides.apply(&mut plan.options);
-        self.mount_plan(pool, &plan)
+        self.mount_plan(pool, &plan, overrides)
     }
 
-    fn mount_plan(&self, pool: &Pool, plan: &Plan) -> Result<Option<Moved>, MountError> {
+    /// Has a mounted file system go by its properties and these options.
+    pub(crate) fn remount(
+        &self,
+        pool: &Pool,
+        info: &DatasetInfo,
+        overrides: Overrides,
+    ) -> Result<(), MountError> {
+        let plan = Plan::of(pool, info)?.ok_or(MountError::WrongKind)?;
+        self.drop_dead();
+        let mut table = self.table();
+        let mount = table.iter_mut().find(|mount| mount.dataset == info.name);
+        let mount = mount.ok_or(MountError::NotMounted)?;
+        Ok(mount.change(plan.options, overrides)?)
+    }
+
+    fn mount_plan(
+        &self,
+        pool: &Pool,
+        plan: &Plan,
+        overrides: Overrides,
+    ) -> Result<Option<Moved>, MountError> {
         let wanted = match &plan.target {
             _ if plan.can == CanMount::Off => return Err(MountError::CanMountOff),
             Target::Legacy => return Err(MountError::Legacy),
@@ -207,26 +251,27 @@ impl Mounts {
             return Err(MountError::NotEmpty(wanted));
         }
         let fs = Filesystem::open(pool.open(&plan.dataset)?)?;
-        let handle = fuse::mount(fs, &point, &plan.options)?;
+        let handle = fuse::mount(fs, &point, &Mount::options(&plan.options, overrides))?;
         tracing::info!(dataset = plan.dataset, point = %point.display(), "mounted");
         let moved = (point != wanted).then(|| Moved { wanted, point: point.clone() });
-        let mount = Mount { dataset: plan.dataset.clone(), point, options: plan.options.clone(), handle };
+        let planned = plan.options.clone();
+        let mount = Mount { dataset: plan.dataset.clone(), point, planned, overrides, handle };
         self.table().push(mount);
         Ok(moved)
     }
 
     /// Mounts all that belong mounted below `top`, parents first.
-    pub(crate) fn mount_all(&self, pool: &Pool, top: &str) -> pool::Result<Report> {
+    pub(crate) fn mount_all(&self, pool: &Pool, top: &str, overrides: Overrides) -> pool::Result<Report> {
         let mut plans = self.plans(pool, top)?;
         plans.retain(|plan| plan.is_automatic() && !self.is_mounted(&plan.dataset));
-        Ok(self.mount_plans(pool, plans))
+        Ok(self.mount_plans(pool, plans, overrides))
     }
 
-    fn mount_plans(&self, pool: &Pool, mut plans: Vec<Plan>) -> Report {
+    fn mount_plans(&self, pool: &Pool, mut plans: Vec<Plan>, overrides: Overrides) -> Report {
         plans.sort_by(|a, b| path_of(a).cmp(path_of(b)));
         let mut report = Report::default();
         for plan in plans {
-            let done = self.mount_plan(pool, &plan);
+            let done = self.mount_plan(pool, &plan, overrides);
             if let Err(error) = &done {
                 tracing::warn!(dataset = plan.dataset, %error, "not mounted");
             }
@@ -258,7 +303,7 @@ impl Mounts {
                     Ok(()) => {
                         let mount = table.remove(index);
                         tracing::info!(dataset = mount.dataset, "unmounted");
-                        down.push(mount.dataset.clone());
+                        down.push((mount.dataset.clone(), mount.overrides));
                     }
                     Err(fuse::MountError::Busy(_)) => {
                         failed = Some(Unmounted::Busy { point: mount.point.clone() });
@@ -273,11 +318,11 @@ impl Mounts {
             }
         }
         let Some(error) = failed else { return Ok(()) };
-        for dataset in down.iter().rev() {
+        for (dataset, overrides) in down.iter().rev() {
             let again = pool
                 .dataset(dataset)
                 .map_err(MountError::from)
-                .and_then(|info| self.mount(pool, &info, true, Overrides::default()));
+                .and_then(|info| self.mount(pool, &info, true, *overrides));
             if let Err(error) = again {
                 tracing::warn!(dataset, %error, "not mounted again");
             }
@@ -297,6 +342,21 @@ impl Mounts {
             if let Err(error) = done {
                 tracing::warn!(dataset, %error, "not written back");
             }
+        }
+    }
+
+    /// Tells the kernel of a change, if the dataset is mounted.
+    pub(crate) fn tell(&self, dataset: &str, word: impl FnOnce(&fuse::Invalidator) -> io::Result<()>) {
+        let mounts = self.table();
+        let mount = mounts.iter().find(|mount| mount.dataset == dataset);
+        let kernel = mount.map(|mount| mount.handle.invalidator().clone());
+        // Whoever serves the kernel meanwhile does not wait for this.
+        drop(mounts);
+        match kernel.map(|kernel| word(&kernel)) {
+            // It never heard of that.
+            Some(Err(error)) if error.kind() == io::ErrorKind::NotFound => {}
+            Some(Err(error)) => tracing::debug!(dataset, %error, "the kernel was not told"),
+            Some(Ok(())) | None => {}
         }
     }
 
@@ -370,7 +430,7 @@ impl Mounts {
                 plans.push(plan);
             }
         }
-        Ok(self.mount_plans(pool, plans))
+        Ok(self.mount_plans(pool, plans, Overrides::default()))
     }
 
     /// Mounts go by the properties that they have now.
@@ -385,12 +445,9 @@ impl Mounts {
                     continue;
                 }
             };
-            if options == mount.options {
-                continue;
-            }
-            match mount.handle.set_options(&options) {
-                Ok(()) => mount.options = options,
-                Err(error) => tracing::warn!(dataset = mount.dataset, %error, "not remounted"),
+            let overrides = mount.overrides.unless_changed(&mount.planned, &options);
+            if let Err(error) = mount.change(options, overrides) {
+                tracing::warn!(dataset = mount.dataset, %error, "not remounted");
             }
         }
     }

@@ -116,6 +116,21 @@ pub struct Overrides {
 }
 
 impl Overrides {
+    /// Without what properties have changed meanwhile: whoever set them last is right.
+    pub(crate) fn unless_changed(mut self, old: &MountOptions, new: &MountOptions) -> Overrides {
+        for (given, changed) in [
+            (&mut self.read_only, old.read_only != new.read_only),
+            (&mut self.exec, old.exec != new.exec),
+            (&mut self.setuid, old.setuid != new.setuid),
+            (&mut self.devices, old.devices != new.devices),
+        ] {
+            if changed {
+                *given = None;
+            }
+        }
+        self
+    }
+
     pub(crate) fn apply(self, options: &mut MountOptions) {
         options.read_only = self.read_only.unwrap_or(options.read_only);
         options.exec = self.exec.unwrap_or(options.exec);

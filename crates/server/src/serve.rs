@@ -22,7 +22,8 @@ use crate::error::ServeError;
 use crate::live::Live;
 use crate::messages::{Job, PROTOCOL, Ready, Refusal, Reply, Request, Status, Stop};
 use crate::notify::notify;
-use crate::{Runtime, log, start, wire};
+use crate::plan::Overrides;
+use crate::{Figures, Runtime, log, start, wire};
 
 /// Most connections at a time.
 const CONNECTIONS_MAX: usize = 256;
@@ -179,7 +180,7 @@ impl Server {
     fn mount(&self, wanted: bool) -> Ready {
         let mut ready = Ready { pid: std::process::id(), ..Ready::default() };
         if wanted {
-            match self.live.mount_all(self.live.name()) {
+            match self.live.mount_all(self.live.name(), Overrides::default()) {
                 Ok(report) => {
                     ready.failed =
                         report.failed.into_iter().map(|(dataset, why)| (dataset, why.to_string())).collect();
@@ -271,6 +272,7 @@ impl Server {
                 Request::Run(job) => self.run(id, &stream, &job, fds),
                 Request::Lease => return self.lease(&stream),
                 Request::Status => Reply::Status(self.status()),
+                Request::Figures => self.figures(),
                 Request::Stop(stop) => match self.stop(id, stop, Some(&stream)) {
                     // Whoever asked is told when all is done.
                     Ok(()) => return Ok(()),
@@ -342,6 +344,15 @@ impl Server {
             Ok(status) => Reply::Done { status },
             Err(_) => Reply::Refused(Refusal::Other("an invariant was found broken; see the log".into())),
         }
+    }
+
+    fn figures(&self) -> Reply {
+        let figures = self
+            .live
+            .pool()
+            .map_err(|_| Refusal::Stopping)
+            .and_then(|pool| Figures::of(&pool).map_err(|error| Refusal::Other(error.to_string())));
+        figures.map_or_else(Reply::Refused, Reply::Figures)
     }
 
     fn status(&self) -> Status {

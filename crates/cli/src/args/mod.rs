@@ -60,7 +60,7 @@ impl Parsed {
 
 impl Spec {
     /// The options: all spellings of each, and whether it takes an argument.
-    fn options(self) -> impl Iterator<Item = (&'static str, impl Iterator<Item = &'static str>, bool)> {
+    pub fn options(self) -> impl Iterator<Item = (&'static str, impl Iterator<Item = &'static str>, bool)> {
         self.0.split_ascii_whitespace().map(|word| {
             let spellings = word.strip_suffix(':').unwrap_or(word);
             let name = spellings.split('|').next().unwrap_or(spellings);

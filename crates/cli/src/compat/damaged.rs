@@ -1,12 +1,11 @@
 //! What is wrong with a pool that is open: errors of its devices, and blocks that nobody can read any more.
 //!
-//! From:   the counters and the error log of the pool.
+//! From:   the counters and the error log of the pool, or of the server that holds it.
 //! To:     `zpool status`.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use pool::DataError;
-use storage::{IoStats, TopVdev};
 use zpl::Filesystem;
 
 use super::view::{PoolView, VdevView};
@@ -16,8 +15,8 @@ use crate::open::Session;
 /// Errors of one pool.
 #[derive(Debug, Default)]
 pub struct Trouble {
-    /// By leaf guid.
-    devices: BTreeMap<u64, IoStats>,
+    /// Read, write and checksum errors by leaf guid.
+    devices: BTreeMap<u64, [u64; 3]>,
     /// Blocks without a good copy.
     pub data: Vec<DataError>,
 }
@@ -29,22 +28,24 @@ impl Trouble {
     /// If the error log cannot be read.
     pub fn of(view: &PoolView) -> Result<Trouble, Failure> {
         let Some(session) = view.session() else { return Ok(Trouble::default()) };
-        let leaves = session.pool().storage().vdevs().tops().iter().flat_map(TopVdev::leaves);
+        if let Some(figures) = &view.figures {
+            return Ok(Trouble { devices: figures.errors.iter().copied().collect(), data: figures.lost() });
+        }
+        let pool = session.pool();
         Ok(Trouble {
-            devices: leaves.map(|leaf| (leaf.guid, leaf.meter.stats())).collect(),
-            data: session.pool().data_errors().map_err(|error| Action::Open(&view.name).failed(error))?,
+            devices: pool.device_errors().into_iter().collect(),
+            data: pool.data_errors().map_err(|error| Action::Open(&view.name).failed(error))?,
         })
     }
 
     /// Read, write and checksum errors of a vdev.
     pub fn counts(&self, vdev: &VdevView) -> [u64; 3] {
-        let stats = self.devices.get(&vdev.guid.0).copied().unwrap_or_default();
-        [stats.read_errors, stats.write_errors, stats.checksum_errors]
+        self.devices.get(&vdev.guid.0).copied().unwrap_or_default()
     }
 
     /// Whether a device made errors since they were last cleared.
     pub fn has_device_errors(&self) -> bool {
-        self.devices.values().any(|s| s.read_errors + s.write_errors + s.checksum_errors > 0)
+        self.devices.values().flatten().any(|errors| *errors > 0)
     }
 
     /// Whether there is anything to tell.

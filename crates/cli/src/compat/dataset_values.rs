@@ -11,6 +11,7 @@ use pool::props::{
     BLOCK_MAX, BLOCK_MAX_PLAIN, DatasetKind, Property, PropertyError, Source, Value, names, number,
 };
 use pool::{DatasetInfo, FeatureState, NewFilesystem, Pool};
+use server::mountinfo::Mounted;
 
 use super::owner_quota;
 use crate::dates;
@@ -224,19 +225,50 @@ impl Shown {
     }
 }
 
-/// What a word asks for of a dataset.
+/// Whether how a file system is mounted has a say in what `asked` shows.
+pub fn depends_on_mount(asked: &Asked) -> bool {
+    matches!(asked, Asked::Native(property) if property.name == "mounted" || denial(property).is_some())
+}
+
+/// The mount option that takes away what a property is about, and the property's value then.
+fn denial(property: &Property) -> Option<(&'static str, u64)> {
+    Some(match property.name {
+        "readonly" => ("ro", 1),
+        "exec" => ("noexec", 0),
+        "setuid" => ("nosuid", 0),
+        "devices" => ("nodev", 0),
+        _ => return None,
+    })
+}
+
+/// What a property is where the file system is mounted; `None` where mounting has no say.
+fn as_mounted(property: &Property, mount: &Mounted) -> Option<Value> {
+    let (option, denied) = denial(property)?;
+    Some(Value::Number(if mount.denied.contains(&option) { denied } else { 1 - denied }))
+}
+
+/// What a word asks for of a dataset; `mount` is how it is mounted, if it is.
 ///
 /// # Errors
 /// If the pool cannot be read.
-pub fn show(pool: &Pool, info: &DatasetInfo, asked: &Asked, raw: bool) -> pool::Result<Shown> {
+pub fn show(
+    pool: &Pool,
+    info: &DatasetInfo,
+    asked: &Asked,
+    raw: bool,
+    mount: Option<&Mounted>,
+) -> pool::Result<Shown> {
     Ok(match asked {
         // The kernel knows, not the pool.
         Asked::Native(property) if property.name == "mounted" && info.kind == DatasetKind::Filesystem => {
-            let is_mounted = super::zfs_mount::mounted().iter().any(|mount| mount.dataset == info.name);
-            Shown::text(if is_mounted { "yes" } else { "no" }.to_owned(), Source::None)
+            Shown::text(if mount.is_some() { "yes" } else { "no" }.to_owned(), Source::None)
         }
         Asked::Native(property) => match pool.property(info, property)? {
             Some((value, source)) => {
+                let (value, source) = match mount.and_then(|mount| as_mounted(property, mount)) {
+                    Some(mounted) if mounted != value => (mounted, Source::Temporary),
+                    _ => (value, source),
+                };
                 // These live in the file system itself, where nothing tells who set them.
                 let source = if owner_quota::is_default(property.name) { Source::None } else { source };
                 let human = dates::value(property, &value, false);

@@ -4,7 +4,7 @@
 
 use std::sync::Arc;
 
-use server::{BeginError, Change, Kind, Live, MountError, Report, Unmounted};
+use server::{BeginError, Change, Kind, Live, MountError, Overrides, Report, Unmounted};
 
 use super::Call;
 use crate::messages::{Action, Failure};
@@ -53,7 +53,7 @@ pub fn say(report: &Report, console: &mut Console) -> Result<bool, Failure> {
 /// Standard output is gone.
 pub fn created(call: &Call, console: &mut Console, name: &str) -> Result<(), Failure> {
     let Some(live) = call.live().filter(|_| !call.args.has("u")) else { return Ok(()) };
-    let mounted = match live.mount_all(name) {
+    let mounted = match live.mount_all(name, Overrides::default()) {
         Ok(report) => say(&report, console)?,
         Err(error) => {
             console.complain(not_mounted(name, &error.to_string()))?;

@@ -3,8 +3,10 @@
 use format::scan::{ScanFunc, ScanState};
 use pool::ScanStatus;
 use pool::props::number::{nice, nice_bytes};
+use serde_json::Value;
 
 use crate::dates::{self, Form};
+use crate::json;
 
 /// `00:00:01`, or `1 days 02:03:04`.
 fn duration(secs: u64) -> String {
@@ -47,6 +49,50 @@ pub fn lines(status: &ScanStatus, now: u64) -> Option<Vec<String>> {
             lines
         }
     })
+}
+
+/// The `scan_stats` of the JSON: dates and sizes for people unless `raw`. `None` if there never was a scan.
+pub fn stats(status: &ScanStatus, raw: bool, as_int: bool) -> Option<Value> {
+    let scan = &status.scan;
+    let function = match scan.func {
+        ScanFunc::None => return None,
+        ScanFunc::Scrub => "SCRUB",
+        ScanFunc::ErrorScrub => "ERRORSCRUB",
+        ScanFunc::Resilver => "RESILVER",
+    };
+    let state = match scan.state {
+        ScanState::None => return None,
+        ScanState::Scanning => "SCANNING",
+        ScanState::Finished => "FINISHED",
+        ScanState::Canceled => "CANCELED",
+        ScanState::ErrorScrubbing => "ERRORSCRUBBING",
+    };
+    let number = |n: u64| json::scalar(&n.to_string(), as_int);
+    let date = |time: u64| match (time, raw) {
+        (0, false) => Value::from("-"),
+        (_, true) => number(time),
+        (_, false) => Value::from(dates::show(time, Form::Scan)),
+    };
+    let size = |n: u64| if raw { number(n) } else { Value::from(nice_bytes(n)) };
+    let rows = [
+        ("function", Value::from(function)),
+        ("state", Value::from(state)),
+        ("start_time", date(scan.start_time)),
+        ("end_time", date(scan.end_time)),
+        ("to_examine", size(scan.to_examine)),
+        ("examined", size(scan.examined)),
+        ("skipped", size(scan.skipped)),
+        ("processed", size(scan.processed)),
+        ("errors", number(scan.errors)),
+        // Blocks are read when they are found, in one pass.
+        ("bytes_per_scan", size(0)),
+        ("pass_start", date(scan.start_time)),
+        ("scrub_pause", date(status.paused_at)),
+        ("scrub_spent_paused", number(0)),
+        ("issued_bytes_per_scan", size(scan.examined)),
+        ("issued", size(scan.examined)),
+    ];
+    Some(Value::Object(rows.into_iter().map(|(key, value)| (key.to_owned(), value)).collect()))
 }
 
 fn progress(status: &ScanStatus, now: u64) -> [String; 2] {
@@ -111,9 +157,19 @@ mod tests {
     }
 
     #[test]
+    fn programs_are_told_of_a_scrub_in_numbers() {
+        let told = stats(&status(ScanState::Finished), true, true).expect("a scan");
+        assert_eq!((&told["function"], &told["state"]), (&"SCRUB".into(), &"FINISHED".into()));
+        assert_eq!((&told["start_time"], &told["examined"]), (&1_000_000.into(), &(1u64 << 30).into()));
+        let told = stats(&status(ScanState::Scanning), false, false).expect("a scan");
+        assert_eq!((&told["to_examine"], &told["scrub_pause"]), (&"4G".into(), &"-".into()));
+    }
+
+    #[test]
     fn what_never_was_is_not_told() {
         let mut status = status(ScanState::None);
         assert_eq!(lines(&status, 0), None);
+        assert_eq!(stats(&status, true, true), None);
         status.scan.func = ScanFunc::None;
         assert_eq!(lines(&status, 0), None);
     }

@@ -8,8 +8,9 @@ use std::path::PathBuf;
 
 use format::Guid;
 use format::config::{VdevConfig, VdevKind};
-use pool::Found;
 use pool::known::KnownPool;
+use pool::{Found, ScanStatus};
+use server::Figures;
 use storage::host::{Access, Disk, FileDisk};
 
 use crate::Surroundings;
@@ -125,6 +126,8 @@ pub struct PoolView {
     pub name: String,
     pub known: Option<KnownPool>,
     pub body: Body,
+    /// What the server of a leased pool knows of it and the disks do not tell.
+    pub figures: Option<Figures>,
 }
 
 impl PoolView {
@@ -135,13 +138,30 @@ impl PoolView {
             Ok(session) => Body::Open(session),
             Err(why) => Body::Closed { found: found.map(Box::new), why },
         };
-        PoolView { name, known, body }
+        let figures = match &body {
+            Body::Open(session) => session.figures(),
+            Body::Closed { .. } => None,
+        };
+        PoolView { name, known, body, figures }
     }
 
     pub fn session(&self) -> Option<&Session> {
         match &self.body {
             Body::Open(session) => Some(session),
             Body::Closed { .. } => None,
+        }
+    }
+
+    /// The last scrub or resilver, as far as it is by now.
+    ///
+    /// # Errors
+    /// If its state cannot be read.
+    pub fn scan(&self) -> Result<Option<ScanStatus>, Failure> {
+        let failed = |error: &dyn std::fmt::Display| Action::Open(&self.name).failed(error);
+        match (&self.figures, self.session()) {
+            (Some(figures), _) => figures.scan().map_err(|error| failed(&error)),
+            (None, Some(session)) => session.pool().scan().map_err(|error| failed(&error)),
+            (None, None) => Ok(None),
         }
     }
 

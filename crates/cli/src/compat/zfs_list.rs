@@ -84,8 +84,9 @@ pub fn run(call: &Call, console: &mut Console) -> Result<(), Failure> {
 /// # Errors
 /// If the pool cannot be read.
 pub fn show(sessions: &mut Sessions, info: &DatasetInfo, asked: &Asked, raw: bool) -> Result<Shown, Failure> {
+    let mount = dataset_values::depends_on_mount(asked).then(|| sessions.mount_of(&info.name)).flatten();
     let session = sessions.of(&info.name).map_err(|error| error.dataset(&info.name))?;
-    dataset_values::show(session.pool(), info, asked, raw)
+    dataset_values::show(session.pool(), info, asked, raw, mount.as_ref())
         .map_err(|error| dataset_failure(&info.name, &error))
 }
 

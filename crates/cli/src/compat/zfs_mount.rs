@@ -7,7 +7,7 @@ use std::sync::Arc;
 use pool::props::dataset as props;
 use pool::props::{DatasetKind, Value, names};
 use serde_json::{Map, json};
-use server::mountinfo::{self, Mounted};
+use server::mountinfo;
 use server::{Live, Overrides, Unmounted};
 
 use super::Call;
@@ -21,14 +21,6 @@ use crate::{forward, own};
 
 /// `canmount=noauto` as it is stored.
 const NOAUTO: u64 = 2;
-
-/// What is mounted by this user.
-pub fn mounted() -> Vec<Mounted> {
-    let user = rustix::process::geteuid().as_raw();
-    let mut all = mountinfo::mounted().unwrap_or_default();
-    all.retain(|mount| mount.user == user);
-    all
-}
 
 /// Runs `zfs mount`.
 ///
@@ -55,18 +47,27 @@ pub fn mount(call: &Call, console: &mut Console) -> Result<(), Failure> {
         names::check(name).map_err(|error| Action::Open(name).failed(error))?;
     }
     match (call.live(), name) {
-        (Some(live), None) => mount_below(live, live.name(), console),
-        (Some(live), Some(name)) if args.has("R") => mount_below(live, name, console),
+        (Some(live), None) => mount_below(live, live.name(), overrides, console),
+        (Some(live), Some(name)) if args.has("R") => mount_below(live, name, overrides, console),
+        (Some(live), Some(name)) if args.values("o").any(is_remount) => {
+            live.remount(name, overrides).map_err(|error| refused(name, &error))
+        }
         (Some(live), Some(name)) => mount_one(call, live, name, overrides, console),
         (None, _) => elsewhere(call, name, console),
     }
 }
 
-fn mount_below(live: &Live, top: &str, console: &mut Console) -> Result<(), Failure> {
-    match live.mount_all(top) {
-        Ok(report) => say(&report, console).map(drop),
-        Err(server::MountError::Pool(error)) => Err(dataset_failure(top, &error)),
-        Err(error) => Err(why_not_mounted(top, &error)),
+fn mount_below(live: &Live, top: &str, overrides: Overrides, console: &mut Console) -> Result<(), Failure> {
+    let report = live.mount_all(top, overrides).map_err(|error| refused(top, &error))?;
+    say(&report, console).map(drop)
+}
+
+/// The failure of mounting `name`, or of finding it.
+fn refused(name: &str, error: &server::MountError) -> Failure {
+    match error {
+        server::MountError::Pool(error) => dataset_failure(name, error),
+        server::MountError::WrongKind => Action::Open(name).failed(reason::WRONG_KIND),
+        error => why_not_mounted(name, error),
     }
 }
 
@@ -77,12 +78,8 @@ fn mount_one(
     overrides: Overrides,
     console: &mut Console,
 ) -> Result<(), Failure> {
-    match live.mount(name, call.args.has("O"), overrides) {
-        Ok(report) => say(&report, console).map(drop),
-        Err(server::MountError::Pool(error)) => Err(dataset_failure(name, &error)),
-        Err(server::MountError::WrongKind) => Err(Action::Open(name).failed(reason::WRONG_KIND)),
-        Err(error) => Err(why_not_mounted(name, &error)),
-    }
+    let report = live.mount(name, call.args.has("O"), overrides).map_err(|error| refused(name, &error))?;
+    say(&report, console).map(drop)
 }
 
 /// Has the servers of the pools mount, and starts those that do not run.
@@ -135,16 +132,22 @@ fn overrides<'a>(lists: impl Iterator<Item = &'a str>) -> Option<Overrides> {
             "suid" | "nosuid" => overrides.setuid = Some(word == "suid"),
             "dev" | "nodev" => overrides.devices = Some(word == "dev"),
             "noatime" => overrides.no_atime = true,
-            "atime" | "relatime" | "norelatime" | "strictatime" | "xattr" | "zfsutil" | "" => {}
+            "atime" | "relatime" | "norelatime" | "strictatime" | "xattr" | "zfsutil" | "defaults"
+            | "remount" | "" => {}
             _ => return None,
         }
     }
     Some(overrides)
 }
 
+/// Whether a list of mount options is for what is mounted already.
+fn is_remount(list: &str) -> bool {
+    list.split(',').any(|word| word == "remount")
+}
+
 /// What is mounted where.
 fn list(call: &Call, console: &mut Console) -> Result<(), Failure> {
-    let mut all = mounted();
+    let mut all = open::mounted();
     all.sort_by(|a, b| a.dataset.cmp(&b.dataset));
     if call.args.has("j") {
         let mut objects = Map::new();
@@ -276,6 +279,8 @@ mod tests {
             read("noatime,ro").expect("known"),
             Overrides { read_only: Some(true), no_atime: true, ..Overrides::default() }
         );
+        assert_eq!(read("remount,ro").map(|o| o.read_only), Some(Some(true)));
+        assert!(is_remount("ro,remount") && !is_remount("ro"));
         assert_eq!(read("bogus"), None);
         assert_eq!(read("ro,rw").expect("known").read_only, Some(false));
     }

@@ -8,7 +8,7 @@ use super::Call;
 use crate::messages::Failure;
 use crate::open::Intent;
 use crate::out::Console;
-use crate::own::pools::{Pools, refused};
+use crate::own::pools::{Kernel, Pools, refused};
 use crate::own::walk::Walk;
 use crate::place::{Place, PoolPath};
 
@@ -58,7 +58,7 @@ pub fn run(call: &Call, console: &mut Console) -> Result<(), Failure> {
     let pools = Pools::open(places.iter().map(|place| (place, Intent::Write)), call.around)?;
     for place in &places {
         let fs = pools.filesystem(place, Intent::Write)?;
-        if let Err(failure) = one(call, console, &fs, place, range) {
+        if let Err(failure) = one(call, console, (&fs, &pools.kernel(place)), place, range) {
             console.complain(failure)?;
         }
     }
@@ -69,7 +69,7 @@ pub fn run(call: &Call, console: &mut Console) -> Result<(), Failure> {
 fn one(
     call: &Call,
     console: &mut Console,
-    fs: &Filesystem,
+    (fs, kernel): (&Filesystem, &Kernel),
     place: &PoolPath,
     (offset, len): (u64, Option<u64>),
 ) -> Result<(), Failure> {
@@ -85,7 +85,9 @@ fn one(
                 if fs.stat(step.id).map_err(failed)?.kind != FileKind::Regular {
                     continue;
                 }
-                (step.path, fs.rewrite(step.id, offset, len).map(drop))
+                let done = fs.rewrite(step.id, offset, len);
+                kernel.node(step.id);
+                (step.path, done.map(drop))
             }
             Err((path, error)) => (path, Err(error)),
         };

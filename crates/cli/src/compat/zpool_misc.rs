@@ -324,3 +324,19 @@ fn os_text(errno: rustix::io::Errno) -> String {
     // Rust adds the number.
     text.split(" (os error").next().unwrap_or(&text).to_owned()
 }
+
+/// Runs `zpool prefetch`: of the tables that it is about this build reads none, so that there is nothing to bring in.
+///
+/// # Errors
+/// Usage; a pool that is not there.
+pub fn prefetch(call: &Call) -> Result<(), Failure> {
+    if let Some(kind) = call.args.value("t").filter(|kind| !["ddt", "brt"].contains(kind)) {
+        return Err(Failure::usage(format!("invalid prefetch type '{kind}'")));
+    }
+    let [name] = call.args.operands.as_slice() else {
+        let words =
+            if call.args.operands.is_empty() { "missing pool name argument" } else { "too many arguments" };
+        return Err(Failure::usage(words));
+    };
+    open::open_for(name, call.around, Intent::Read)?.finish()
+}

@@ -4,11 +4,13 @@
 
 use std::time::Duration;
 
-use format::scan::ScanState;
+use format::scan::{ScanFunc, ScanState};
+use server::Live;
 
 use super::Call;
 use super::repeat::Repeat;
-use super::view::{Naming, PoolView, VdevView};
+use super::view::{Body, Naming, PoolView, VdevView};
+use crate::forward;
 use crate::messages::{Failure, reason};
 use crate::open::{self, Intent};
 use crate::out::Console;
@@ -53,6 +55,8 @@ pub fn scrub(call: &Call, console: &mut Console) -> Result<(), Failure> {
 }
 
 fn one(call: &Call, name: &str) -> Result<(), Failure> {
+    // Others may change the pool while this waits for the end, but not while it begins.
+    let turn = call.live().map(|live| live.turn());
     let session = open::open_for(name, call.around, Intent::Write)?;
     let pool = session.pool();
     let verb = match (call.args.has("s"), call.args.has("p")) {
@@ -79,11 +83,30 @@ fn one(call: &Call, name: &str) -> Result<(), Failure> {
             other => other,
         },
         // In a server it goes on after the command.
-        _ if call.around.served.is_some() && !call.args.has("w") => pool.scrub(),
+        _ if call.live().is_some() => pool.scrub(),
         _ => pool.scrub().and_then(|()| pool.wait_scrub()),
     };
     done.map_err(|error| failed(&error))?;
-    session.finish()
+    session.finish()?;
+    drop(turn);
+    match &call.around.served {
+        Some(served) if call.args.has("w") => {
+            until_over(&served.live, || served.stops()).map_err(|error| failed(&error))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Waits for the end of a scrub, but not longer than somebody waits for this.
+fn until_over(live: &Live, stops: impl Fn() -> bool) -> pool::Result<()> {
+    while !stops() {
+        // Let go of in between, so that the pool can be exported by force; the scrub goes on at the next import.
+        let Ok(pool) = live.pool() else { return Ok(()) };
+        if pool.wait_scrub_for(GLANCE)? {
+            return Ok(());
+        }
+    }
+    Ok(())
 }
 
 /// Runs `zpool wait`.
@@ -104,20 +127,34 @@ pub fn wait(call: &Call, console: &mut Console) -> Result<(), Failure> {
         _ => return Err(Failure::usage("too many arguments")),
     };
     console.flush()?;
-    // Without a server nothing goes on between two commands; what is freed in the background is freed by the next txg.
-    loop {
-        let session = open::open_for(name, call.around, Intent::Read)?;
+    // A pool that is not there is said to be so; one that cannot be opened has nothing to wait for.
+    let PoolView { body, mut figures, .. } = PoolView::new(open::find(name, call.around)?);
+    match body {
+        Body::Open(session) => session.finish()?,
+        Body::Closed { why, .. } => return Err(why.into()),
+    }
+    // Without a server nothing goes on between two commands.
+    while let Some(now) = figures {
         let failed = |error| Failure::refused(format!("cannot wait for {name}: {error}"));
         let under_way =
             |status: pool::ScanStatus| status.scan.state == ScanState::Scanning && !status.scan.is_paused();
-        let scrubbing = session.pool().scan().map_err(failed)?.is_some_and(under_way);
-        let goes_on = session.is_leased() && scrubbing && wanted.contains(&"scrub");
-        session.finish()?;
-        if !goes_on {
-            return Ok(());
+        let scan = now.scan().map_err(failed)?.filter(|status| under_way(*status));
+        let goes_on = |word: &&str| match *word {
+            "scrub" => scan.is_some_and(|status| status.scan.func == ScanFunc::Scrub),
+            "resilver" => scan.is_some_and(|status| status.scan.func == ScanFunc::Resilver),
+            "free" => now.freeing > 0,
+            _ => false,
+        };
+        if !wanted.iter().any(goes_on) {
+            break;
         }
         std::thread::sleep(GLANCE);
+        figures = match forward::server_of(name, call.around)? {
+            Some(client) => Some(client.figures().map_err(|error| forward::broken(name, &error))?),
+            None => None,
+        };
     }
+    Ok(())
 }
 
 /// Runs `zpool clear`.

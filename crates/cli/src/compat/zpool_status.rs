@@ -12,7 +12,7 @@ use super::scan;
 use super::view::{self, Body, Class, Naming, PoolView, State, VdevView};
 use super::zpool_list::{head, key};
 use crate::json;
-use crate::messages::{Action, Failure};
+use crate::messages::Failure;
 use crate::open::{self, NotOpen};
 use crate::out::Console;
 
@@ -150,7 +150,7 @@ fn print(call: &Call, console: &mut Console, view: &PoolView) -> Result<(), Fail
     }
     let trouble = Trouble::of(view)?;
     if let Some(session) = view.session()
-        && let Some(status) = session.pool().scan().map_err(|error| Action::Open(&view.name).failed(error))?
+        && let Some(status) = view.scan()?
     {
         let shown = scan::lines(&status, session.pool().host().clock.now().0).unwrap_or_default();
         for (n, line) in shown.iter().enumerate() {
@@ -275,12 +275,16 @@ fn as_json(call: &Call, console: &mut Console, views: &[PoolView]) -> Result<(),
                 object.insert("moreinfo".to_owned(), link.into());
             }
         }
+        if let Some(scan) = view.scan()?.and_then(|status| scan::stats(&status, look.raw, as_int)) {
+            object.insert("scan_stats".to_owned(), scan);
+        }
+        let trouble = Trouble::of(view)?;
+        let shown = Shown { values: &values, trouble: &trouble, look };
         let tree = view.tree(naming);
         let flat = call.args.has("json-flat-vdevs");
         let group = |class: Class, parent: &str| -> Map<String, Value> {
             let of = tree.iter().filter(|vdev| vdev.class == class);
-            of.map(|vdev| (vdev.name.clone(), vdev_json(&values, vdev, look, flat.then_some(parent))))
-                .collect()
+            of.map(|vdev| (vdev.name.clone(), vdev_json(&shown, vdev, flat.then_some(parent)))).collect()
         };
         let mut root = Map::new();
         let mut add = |key: &str, value: Value| root.insert(key.to_owned(), value);
@@ -302,7 +306,7 @@ fn as_json(call: &Call, console: &mut Console, views: &[PoolView]) -> Result<(),
         let mut vdevs = Map::new();
         if flat {
             for vdev in &tree {
-                flatten(&values, vdev, &view.name, look, &mut vdevs);
+                flatten(&shown, vdev, &view.name, &mut vdevs);
             }
         }
         vdevs.insert(view.name.clone(), Value::Object(root));
@@ -313,20 +317,28 @@ fn as_json(call: &Call, console: &mut Console, views: &[PoolView]) -> Result<(),
                 object.insert(class.heading().to_owned(), Value::Object(group));
             }
         }
-        object.insert("error_count".to_owned(), json::scalar("0", as_int));
+        object.insert("error_count".to_owned(), json::scalar(&trouble.data.len().to_string(), as_int));
         objects.insert(key(call, view), Value::Object(object));
     }
     console.line(&json::envelope("zpool status", "pools", objects).to_string())
 }
 
-fn flatten(values: &PoolValues, vdev: &VdevView, parent: &str, look: Look, into: &mut Map<String, Value>) {
-    for child in &vdev.children {
-        flatten(values, child, &vdev.name, look, into);
-    }
-    into.insert(vdev.name.clone(), vdev_json(values, vdev, look, Some(parent)));
+/// What the JSON of a vdev is made from.
+struct Shown<'a> {
+    values: &'a PoolValues<'a>,
+    trouble: &'a Trouble,
+    look: Look,
 }
 
-fn vdev_json(values: &PoolValues, vdev: &VdevView, look: Look, parent: Option<&str>) -> Value {
+fn flatten(shown: &Shown, vdev: &VdevView, parent: &str, into: &mut Map<String, Value>) {
+    for child in &vdev.children {
+        flatten(shown, child, &vdev.name, into);
+    }
+    into.insert(vdev.name.clone(), vdev_json(shown, vdev, Some(parent)));
+}
+
+fn vdev_json(shown: &Shown, vdev: &VdevView, parent: Option<&str>) -> Value {
+    let &Shown { values, trouble, look } = shown;
     let mut object = Map::new();
     let mut add = |key: &str, value: Value| object.insert(key.to_owned(), value);
     add("name", vdev.name.clone().into());
@@ -354,17 +366,17 @@ fn vdev_json(values: &PoolValues, vdev: &VdevView, look: Look, parent: Option<&s
         add("rep_dev_size", look.size(bytes));
         add("phys_space", look.size(bytes));
     }
-    for key in ["read_errors", "write_errors", "checksum_errors"] {
-        add(key, json::scalar("0", look.as_int));
+    for (key, count) in
+        ["read_errors", "write_errors", "checksum_errors"].into_iter().zip(trouble.counts(vdev))
+    {
+        add(key, look.size(count));
     }
     if vdev.is_leaf() {
         add("slow_ios", json::scalar("0", look.as_int));
     } else {
         let children = vdev.children.iter();
         let below: Map<String, Value> = children
-            .map(|child| {
-                (child.name.clone(), vdev_json(values, child, look, parent.map(|_| vdev.name.as_str())))
-            })
+            .map(|child| (child.name.clone(), vdev_json(shown, child, parent.map(|_| vdev.name.as_str()))))
             .collect();
         add("vdevs", Value::Object(below));
     }

@@ -3,7 +3,7 @@
 use format::ObjectId;
 use zpl::{Error, FileKind, Filesystem, NewNode, Replace};
 
-use super::pools::{Pools, refused};
+use super::pools::{Kernel, Pools, refused};
 use super::stop::Stop;
 use super::{Mkdir, Mv, Rm};
 use crate::Surroundings;
@@ -17,12 +17,13 @@ fn change<'a>(
     places: impl IntoIterator<Item = &'a PoolPath> + Clone,
     around: &Surroundings,
     console: &mut Console,
-    mut each: impl FnMut(&'a PoolPath, &Filesystem) -> Result<(), Failure>,
+    mut each: impl FnMut(&'a PoolPath, &Filesystem, &Kernel) -> Result<(), Failure>,
 ) -> Result<(), Failure> {
     let pools = Pools::open(places.clone().into_iter().map(|place| (place, Intent::Write)), around)?;
     let mut ended = Ok(());
     for place in places {
-        let done = pools.filesystem(place, Intent::Write).and_then(|fs| each(place, &fs));
+        let kernel = pools.kernel(place);
+        let done = pools.filesystem(place, Intent::Write).and_then(|fs| each(place, &fs, &kernel));
         if let Err(failure) = done
             && let Err(failure) = console.complain(failure)
         {
@@ -40,7 +41,7 @@ fn change<'a>(
 pub fn rm(rm: &Rm, around: &Surroundings, console: &mut Console) -> Result<u8, Failure> {
     let stop =
         around.stop().map_err(|error| Failure::refused(format!("cannot listen for signals: {error}")))?;
-    change(&rm.places, around, console, |place, fs| {
+    change(&rm.places, around, console, |place, fs, kernel| {
         let failed = |error| refused("remove", place, error);
         let (dir, name) = match fs.resolve_parent(&place.path) {
             Ok(found) => found,
@@ -54,12 +55,17 @@ pub fn rm(rm: &Rm, around: &Surroundings, console: &mut Console) -> Result<u8, F
             None if rm.force => Ok(()),
             None => Err(failed(Error::NotFound)),
             Some((id, FileKind::Directory)) if rm.recursive => {
-                remove_tree(fs, dir, name, id, &stop).map_err(failed)
+                remove_tree(fs, kernel, (dir, name, id), &stop).map_err(failed)
             }
             Some((_, FileKind::Directory)) => {
                 Err(Failure::refused(format!("'{place}' is a folder: remove folders with -r")))
             }
-            Some(_) => fs.unlink(dir, name).map_err(failed),
+            Some((id, _)) => {
+                fs.unlink(dir, name).map_err(failed)?;
+                kernel.entry(dir, name);
+                kernel.node(id);
+                Ok(())
+            }
         }
     })?;
     Ok(if stop.asked() { stop.status() } else { 0 })
@@ -69,7 +75,12 @@ pub fn rm(rm: &Rm, around: &Surroundings, console: &mut Console) -> Result<u8, F
 const BATCH: usize = 4096;
 
 /// Removes a folder with all it holds, children first, until it is time to stop.
-fn remove_tree(fs: &Filesystem, dir: ObjectId, name: &[u8], id: ObjectId, stop: &Stop) -> Result<(), Error> {
+fn remove_tree(
+    fs: &Filesystem,
+    kernel: &Kernel,
+    (dir, name, id): (ObjectId, &[u8], ObjectId),
+    stop: &Stop,
+) -> Result<(), Error> {
     let mut todo = vec![(dir, name.to_vec(), id)];
     while let Some((parent, name, id)) = todo.last().cloned() {
         let depth = todo.len();
@@ -83,12 +94,18 @@ fn remove_tree(fs: &Filesystem, dir: ObjectId, name: &[u8], id: ObjectId, stop: 
             }
             match entry.kind {
                 FileKind::Directory => todo.push((id, entry.name, entry.id)),
-                _ => fs.unlink(id, &entry.name)?,
+                _ => {
+                    fs.unlink(id, &entry.name)?;
+                    kernel.entry(id, &entry.name);
+                }
             }
         }
         if todo.len() == depth {
             match fs.rmdir(parent, &name) {
-                Ok(()) => drop(todo.pop()),
+                Ok(()) => {
+                    kernel.entry(parent, &name);
+                    todo.pop();
+                }
                 // More than one batch was in it.
                 Err(Error::NotEmpty) => {}
                 Err(error) => return Err(error),
@@ -106,7 +123,7 @@ pub fn mkdir(mkdir: &Mkdir, around: &Surroundings, console: &mut Console) -> Res
     let mut new = NewNode::new(FileKind::Directory, 0o777 & !around.umask());
     new.uid = rustix::process::geteuid().as_raw();
     new.gid = rustix::process::getegid().as_raw();
-    change(&mkdir.places, around, console, |place, fs| {
+    change(&mkdir.places, around, console, |place, fs, kernel| {
         let failed = |error| refused("create", place, error);
         if !mkdir.parents {
             let (dir, name) = match fs.resolve_parent(&place.path) {
@@ -114,7 +131,9 @@ pub fn mkdir(mkdir: &Mkdir, around: &Surroundings, console: &mut Console) -> Res
                 Err(Error::Invalid) => return Err(failed(Error::Exists)),
                 found => found.map_err(failed)?,
             };
-            return fs.create(dir, name, &new).map(drop).map_err(failed);
+            fs.create(dir, name, &new).map_err(failed)?;
+            kernel.entry(dir, name);
+            return Ok(());
         }
         let mut dir = fs.root();
         let mut prefix = Vec::new();
@@ -125,7 +144,11 @@ pub fn mkdir(mkdir: &Mkdir, around: &Surroundings, console: &mut Console) -> Res
                 Some((id, FileKind::Directory)) => id,
                 Some((_, FileKind::Symlink)) => fs.resolve(&prefix, true).map_err(failed)?,
                 Some(_) => return Err(failed(Error::NotDir)),
-                None => fs.create(dir, name, &new).map_err(failed)?,
+                None => {
+                    let made = fs.create(dir, name, &new).map_err(failed)?;
+                    kernel.entry(dir, name);
+                    made
+                }
             };
         }
         match fs.stat(dir).map_err(failed)?.kind {
@@ -145,7 +168,7 @@ pub fn mv(mv: &Mv, around: &Surroundings, console: &mut Console) -> Result<(), F
         let line = format!("cannot move '{other}' to '{to}': they are in different datasets");
         return Err(Failure::refused(line).hint("copy with 'cenote cp -rp', then remove with 'cenote rm -r'"));
     }
-    change(&mv.sources, around, console, |from, fs| {
+    change(&mv.sources, around, console, |from, fs, kernel| {
         let failed = |error: Error| Failure::refused(format!("cannot move '{from}' to '{to}': {error}"));
         let (dir, name) = fs.resolve_parent(&from.path).map_err(failed)?;
         let into = match fs.resolve(&to.path, true) {
@@ -158,6 +181,9 @@ pub fn mv(mv: &Mv, around: &Surroundings, console: &mut Console) -> Result<(), F
             None if mv.sources.len() > 1 => return Err(failed(Error::NotDir)),
             None => fs.resolve_parent(&to.path).map_err(failed)?,
         };
-        fs.rename(dir, name, new_dir, new_name, Replace::Allowed).map_err(failed)
+        fs.rename(dir, name, new_dir, new_name, Replace::Allowed).map_err(failed)?;
+        kernel.entry(dir, name);
+        kernel.entry(new_dir, new_name);
+        Ok(())
     })
 }

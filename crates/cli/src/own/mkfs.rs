@@ -20,6 +20,7 @@ use zpl::{Filesystem, Time};
 
 use super::Mkfs;
 use super::copy::{Engine, Node, Policy, Progress, Root, ToPool, io_words};
+use super::pools::Kernel;
 use super::stop::Stop;
 use crate::args::{Assignments, assignment};
 use crate::compat::dataset_values::{self, Creation};
@@ -142,7 +143,7 @@ fn fill(mkfs: &Mkfs, pool: &Pool, epoch: Option<u64>, stop: &Stop) -> Result<(),
         umask: 0,
         latest: epoch.map(|secs| Time { secs: secs.min(i64::MAX as u64) as i64, nanos: 0 }),
     };
-    let sink = ToPool::new(fs.clone(), (0, 0), None);
+    let sink = ToPool::new(fs.clone(), (0, 0), None, Kernel::default());
     let dir = sink.dir(fs.root()).map_err(|error| text(&error))?;
     let workers = match epoch {
         Some(_) => 0,

@@ -7,6 +7,7 @@ mod bench;
 mod change;
 mod check;
 mod copy;
+mod generate;
 mod list;
 mod manifest;
 mod mkfs;
@@ -69,6 +70,8 @@ pub enum Command {
     Serve(Serve),
     /// Show and set tunables such as zfs_dirty_data_max.
     Tune(Tune),
+    /// Write manual pages, or completions for shells.
+    Generate(Generate),
     /// The zfs command.
     #[command(disable_help_flag = true)]
     Zfs(Words),
@@ -273,13 +276,23 @@ pub struct Bench {
 #[command(after_help = "\
 Without a pool: the values that pools are opened with, and where each comes from. NAME=VALUE is written into \
 $XDG_CONFIG_HOME/cenote/config.toml; the environment (CENOTE_ZFS_TXG_TIMEOUT=10) comes before the files. With a pool: \
-the values in effect there.")]
+the values in effect there; NAME=VALUE changes them until the pool is exported.")]
 pub struct Tune {
     /// The values in JSON.
     #[arg(long)]
     pub json: bool,
     #[arg(value_name = "[POOL] [NAME[=VALUE]]")]
     pub words: Vec<String>,
+}
+
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Below DIR come man1 and man8, or bash, zsh and fish. Pages and completions tell of zfs, zpool and cenote as this program \
+reads them.")]
+pub struct Generate {
+    pub what: generate::What,
+    #[arg(value_name = "DIR")]
+    pub dir: PathBuf,
 }
 
 impl Command {
@@ -299,6 +312,7 @@ impl Command {
             Command::Bench(_) => "bench",
             Command::Serve(_) => "serve",
             Command::Tune(_) => "tune",
+            Command::Generate(_) => "generate",
             Command::Zfs(_) => "zfs",
             Command::Zpool(_) => "zpool",
         }
@@ -336,7 +350,7 @@ pub fn main(words: impl IntoIterator<Item = OsString>, posix: bool) -> u8 {
         Command::Zpool(words) => crate::compatible(Program::Zpool, words.words, around),
         command => {
             let mut console = out::standard();
-            let forwarded = crate::forward::own(&command.changed(), &words, &around, &mut console);
+            let forwarded = crate::forward::own(&command.held(), &words, &around, &mut console);
             let ended = match forwarded {
                 Ok(Some(status)) => Ok(status),
                 Ok(None) => run(&command, &around, &mut console),
@@ -362,7 +376,7 @@ pub fn served(words: &[OsString], around: Surroundings, mut console: out::Consol
     let search = cenote.search.iter().map(|path| around.path(path)).collect();
     let around = Surroundings { search, ..around };
     let ended = match &cenote.command {
-        Command::Cp(_) | Command::Rm(_) | Command::Mkdir(_) | Command::Mv(_) => {
+        Command::Cp(_) | Command::Rm(_) | Command::Mkdir(_) | Command::Mv(_) | Command::Tune(_) => {
             run(&cenote.command, &around, &mut console)
         }
         other => Err(Failure::refused(format!("cenote: {} is not for servers", other.name()))),
@@ -372,13 +386,14 @@ pub fn served(words: &[OsString], around: Surroundings, mut console: out::Consol
 }
 
 impl Command {
-    /// The datasets in which it changes files.
-    fn changed(&self) -> Vec<&str> {
+    /// What its server has to do with: datasets in which it changes files, a pool whose live values it wants.
+    fn held(&self) -> Vec<&str> {
         match self {
             Command::Cp(Cp { destination: Place::InPool(place), .. }) => vec![place.dataset.as_str()],
             Command::Rm(rm) => rm.places.iter().map(|place| place.dataset.as_str()).collect(),
             Command::Mkdir(mkdir) => mkdir.places.iter().map(|place| place.dataset.as_str()).collect(),
             Command::Mv(mv) => vec![mv.destination.dataset.as_str()],
+            Command::Tune(tune) => tune.split().0.into_iter().collect(),
             _ => Vec::new(),
         }
     }
@@ -407,6 +422,7 @@ fn run(command: &Command, around: &Surroundings, console: &mut out::Console) -> 
         Command::Cat(cat) => show::cat(cat, around, console),
         Command::Stat(stat) => show::stat(stat, around, console),
         Command::Du(du) => show::du(du, around, console),
+        Command::Generate(args) => generate::run(args, console),
         Command::Serve(args) => serve::run(args, around, console),
         Command::Mkdir(mkdir) => change::mkdir(mkdir, around, console),
         Command::Mv(mv) => change::mv(mv, around, console),

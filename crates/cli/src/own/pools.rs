@@ -4,8 +4,11 @@
 //! To:     file systems; [`Pools::finish`] writes everything and lets the pools go.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
+use format::ObjectId;
 use pool::Dataset;
+use server::Live;
 use zpl::Filesystem;
 
 use crate::Surroundings;
@@ -16,6 +19,27 @@ use crate::place::PoolPath;
 /// Open pools by name.
 pub struct Pools {
     sessions: BTreeMap<String, Session>,
+    live: Option<Arc<Live>>,
+}
+
+/// Tells the kernel of changes in a file system that is mounted by this process: they did not come through it.
+#[derive(Clone, Debug, Default)]
+pub struct Kernel(Option<(Arc<Live>, String)>);
+
+impl Kernel {
+    /// `name` in `dir` means something else than before, or nothing. Not to be called from inside a change.
+    pub fn entry(&self, dir: ObjectId, name: &[u8]) {
+        if let Some((live, dataset)) = &self.0 {
+            live.changed_entry(dataset, dir, name);
+        }
+    }
+
+    /// Attributes or contents changed.
+    pub fn node(&self, id: ObjectId) {
+        if let Some((live, dataset)) = &self.0 {
+            live.changed_node(dataset, id);
+        }
+    }
 }
 
 impl Pools {
@@ -39,7 +63,12 @@ impl Pools {
             let session = open::open_for(name, around, intent).map_err(|error| error.dataset(dataset))?;
             sessions.insert(name.to_owned(), session);
         }
-        Ok(Pools { sessions })
+        Ok(Pools { sessions, live: around.live().cloned() })
+    }
+
+    /// Who is to be told of changes where `place` is.
+    pub fn kernel(&self, place: &PoolPath) -> Kernel {
+        Kernel(self.live.clone().map(|live| (live, place.dataset_name())))
     }
 
     /// The file system that a place is in. The same place gives the same file system.

@@ -25,14 +25,7 @@ enum Word {
 /// # Errors
 /// A name or value that is no good, a pool that cannot be opened, a file that cannot be written.
 pub fn run(tune: &Tune, around: &Surroundings, console: &mut Console) -> Result<(), Failure> {
-    let (pool, words) = match tune.words.split_first() {
-        Some((first, rest))
-            if !first.contains('=') && tune::find(first).is_err() && !looks_like_one(first) =>
-        {
-            (Some(first.as_str()), rest)
-        }
-        _ => (None, tune.words.as_slice()),
-    };
+    let (pool, words) = tune.split();
     // All are looked at before one is set.
     let words = words.iter().map(|word| parse(word)).collect::<Result<Vec<_>, _>>()?;
     let shown: Vec<&'static Tunable> = match words.is_empty() {
@@ -42,20 +35,7 @@ pub fn run(tune: &Tune, around: &Surroundings, console: &mut Console) -> Result<
     let set =
         words.iter().filter_map(|w| if let Word::Set(t, value) = w { Some((*t, *value)) } else { None });
     match pool {
-        Some(name) => {
-            if set.count() > 0 {
-                return Err(Failure::refused(format!(
-                    "cannot tune '{name}': nobody holds it, so that the value would be gone at once"
-                ))
-                .hint("without a pool's name the value is kept for all pools"));
-            }
-            let session = open::open_for(name, around, Intent::Read)?;
-            let values: Vec<_> = session.pool().tunables().collect();
-            let value = |tunable: &Tunable| values.iter().find(|(t, _)| t.name == tunable.name).map(|v| v.1);
-            let rows = shown.iter().filter_map(|t| Some((*t, value(t)?, None))).collect::<Vec<_>>();
-            print(tune, console, &rows)?;
-            session.finish()
-        }
+        Some(name) => in_effect(tune, name, &shown, set, around, console),
         None => {
             for (tunable, value) in set {
                 config::keep(tunable, value).map_err(failed)?;
@@ -65,6 +45,50 @@ pub fn run(tune: &Tune, around: &Surroundings, console: &mut Console) -> Result<
             config.apply(&mut options);
             let rows: Vec<_> = shown.iter().map(|t| (*t, t.of(&options), Some(config.origin(t)))).collect();
             print(tune, console, &rows)
+        }
+    }
+}
+
+/// Shows and changes the values of an open pool. Only in its server does a change outlive the command.
+fn in_effect(
+    tune: &Tune,
+    name: &str,
+    shown: &[&'static Tunable],
+    set: impl Iterator<Item = (&'static Tunable, u64)>,
+    around: &Surroundings,
+    console: &mut Console,
+) -> Result<(), Failure> {
+    let set: Vec<_> = set.collect();
+    if !set.is_empty() && around.live().is_none() {
+        // A pool that is not there is the first thing to say.
+        open::find(name, around)?;
+        return Err(Failure::refused(format!(
+            "cannot tune '{name}': nobody holds it, so that the value would be gone at once"
+        ))
+        .hint("without a pool's name the value is kept for all pools"));
+    }
+    let session = open::open_for(name, around, Intent::Read)?;
+    for (tunable, value) in set {
+        let tuned = session.pool().tune(tunable.name, &value.to_string());
+        tuned.map_err(|error| Failure::refused(error.to_string()))?;
+    }
+    let values: Vec<_> = session.pool().tunables().collect();
+    let value = |tunable: &Tunable| values.iter().find(|(t, _)| t.name == tunable.name).map(|v| v.1);
+    let rows = shown.iter().filter_map(|t| Some((*t, value(t)?, None))).collect::<Vec<_>>();
+    print(tune, console, &rows)?;
+    session.finish()
+}
+
+impl Tune {
+    /// The pool that is meant, if one is, and the words about tunables.
+    pub fn split(&self) -> (Option<&str>, &[String]) {
+        match self.words.split_first() {
+            Some((first, rest))
+                if !first.contains('=') && tune::find(first).is_err() && !looks_like_one(first) =>
+            {
+                (Some(first), rest)
+            }
+            _ => (None, &self.words),
         }
     }
 }

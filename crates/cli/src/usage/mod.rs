@@ -1,7 +1,10 @@
 //! What the subcommands of `zfs` and `zpool` take: their options and their syntax in one line each.
 //!
-//! One table feeds the option parser, the usage texts and the list of known subcommands.
+//! One table feeds the option parser, the usage texts and the list of known subcommands; another says what they are for,
+//! in manuals and completions.
 
+mod about_zfs;
+mod about_zpool;
 mod zfs;
 mod zpool;
 
@@ -16,6 +19,21 @@ pub struct Command {
     pub options: Spec,
     /// Syntax lines, without the name of the program.
     pub syntax: &'static [&'static str],
+}
+
+/// What a subcommand is for: its name, what it does, what each of its options does.
+#[derive(Debug, Clone, Copy)]
+pub struct About(pub &'static str, pub &'static str, pub &'static [(&'static str, &'static str)]);
+
+/// An option of a subcommand.
+#[derive(Debug, Clone)]
+pub struct Choice {
+    /// All spellings, without dashes.
+    pub spellings: Vec<&'static str>,
+    /// It wants an argument.
+    pub takes: bool,
+    /// What it does.
+    pub about: &'static str,
 }
 
 /// The two programs whose interface is OpenZFS's.
@@ -38,6 +56,35 @@ impl Program {
             Program::Zfs => zfs::COMMANDS,
             Program::Zpool => zpool::COMMANDS,
         }
+    }
+
+    const fn about(self) -> &'static [About] {
+        match self {
+            Program::Zfs => about_zfs::ABOUT,
+            Program::Zpool => about_zpool::ABOUT,
+        }
+    }
+
+    /// What a subcommand does.
+    pub fn summary(self, command: &Command) -> &'static str {
+        self.about().iter().find(|about| about.0 == command.name).map_or("", |about| about.1)
+    }
+
+    /// The options of a subcommand.
+    pub fn choices(self, command: &Command) -> Vec<Choice> {
+        let about = self.about().iter().find(|about| about.0 == command.name);
+        let does = |name: &str| {
+            let all = about.map_or([].as_slice(), |about| about.2);
+            all.iter().find(|(option, _)| *option == name).map_or("", |(_, does)| does)
+        };
+        let options = command.options.options();
+        options
+            .map(|(name, spellings, takes)| Choice {
+                spellings: spellings.collect(),
+                takes,
+                about: does(name),
+            })
+            .collect()
     }
 
     /// The subcommand called `word`.
@@ -96,6 +143,23 @@ mod tests {
         assert_eq!(Program::Zfs.command("snap").map(|c| c.name), Some("snapshot"));
         assert_eq!(Program::Zfs.command("recv").map(|c| c.name), Some("receive"));
         assert_eq!(Program::Zpool.command("nosuch"), None);
+    }
+
+    #[test]
+    fn every_subcommand_and_option_is_explained() {
+        for program in [Program::Zfs, Program::Zpool] {
+            let names: Vec<&str> = program.commands().iter().map(|command| command.name).collect();
+            let about: Vec<&str> = program.about().iter().map(|about| about.0).collect();
+            assert_eq!(about, names);
+            for (command, about) in program.commands().iter().zip(program.about()) {
+                assert!(!program.summary(command).is_empty());
+                let choices = program.choices(command);
+                for choice in &choices {
+                    assert!(!choice.about.is_empty(), "{} {:?}", command.name, choice.spellings);
+                }
+                assert_eq!(choices.len(), about.2.len(), "{}: explains what is not taken", command.name);
+            }
+        }
     }
 
     #[test]

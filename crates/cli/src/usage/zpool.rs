@@ -94,5 +94,5 @@ pub(super) const COMMANDS: &[Command] = &[
     command("sync", "", &["sync [POOL]…"]),
     command("wait", "H p T: t:", &["wait [-Hp] [-T d|u] [-t ACTIVITY[,…]] POOL [INTERVAL]"]),
     command("ddtprune", "d: p:", &["ddtprune -d DAYS|-p PERCENT POOL"]),
-    command("condense", "", &["condense POOL"]),
+    command("condense", "types", &["condense POOL", "condense --types"]),
 ];

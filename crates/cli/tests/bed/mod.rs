@@ -1,6 +1,8 @@
 //! A folder with pools in it, and the program that was built.
 #![allow(dead_code, reason = "each test file uses a part of it")]
 
+pub mod live;
+
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 

@@ -14,6 +14,7 @@ mod visit;
 use std::collections::BTreeSet;
 use std::sync::{Condvar, Mutex, MutexGuard};
 use std::thread::JoinHandle;
+use std::time::Duration;
 
 use dmu::zap;
 use format::scan::{Scan, ScanState};
@@ -308,6 +309,21 @@ impl Pool {
         }
     }
 
+    /// As [`Pool::wait_scrub`], but no longer than `patience`; whether it is over.
+    ///
+    /// # Errors
+    /// As [`Pool::wait_scrub`].
+    pub fn wait_scrub_for(&self, patience: Duration) -> Result<bool> {
+        let state = self.inner.scrub.lock();
+        let at_work = |state: &mut State| state.running && state.order == Order::Go;
+        let waited = self.inner.scrub.changed.wait_timeout_while(state, patience, at_work);
+        let (state, timeout) = waited.expect("no code panics while holding the scrub state");
+        match &state.failed {
+            Some(why) => Err(Error::Unfinished(why.clone())),
+            None => Ok(!timeout.timed_out()),
+        }
+    }
+
     /// Blocks known to have no good copy: those of the last scrub and those found by the one at work.
     ///
     /// # Errors
@@ -324,6 +340,14 @@ impl Pool {
     /// If the object directory cannot be read.
     pub fn last_scrubbed_txg(&self) -> Result<Txg> {
         Ok(Txg(self.inner.mos.directory(LAST_SCRUBBED)?.unwrap_or(0)))
+    }
+
+    /// Read, write and checksum errors of each device that is there, by its guid.
+    #[must_use]
+    pub fn device_errors(&self) -> Vec<(u64, [u64; 3])> {
+        let leaves = self.inner.storage.vdevs().tops().iter().flat_map(storage::TopVdev::leaves);
+        let errors = |stats: storage::IoStats| [stats.read_errors, stats.write_errors, stats.checksum_errors];
+        leaves.map(|leaf| (leaf.guid, errors(leaf.meter.stats()))).collect()
     }
 
     /// Forgets the errors that devices made (`zpool clear`).

@@ -9,6 +9,7 @@ mod error;
 mod node;
 mod progress;
 mod sink;
+mod terminal;
 mod to_local;
 mod to_pool;
 
@@ -122,7 +123,7 @@ fn copy(
             let fs = pools.filesystem(place, Intent::Write)?;
             let number = read.get(&place.dataset_name()).map(|(number, _)| *number);
             let owner = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
-            let sink = ToPool::new(fs.clone(), owner, number);
+            let sink = ToPool::new(fs.clone(), owner, number, pools.kernel(place));
             let target = pool_target(&sink, &fs, place, number, (&sources, cp.sources.len()))?;
             transfer(&sink, target, sources, policy, progress, stop)
         }

@@ -8,6 +8,11 @@ use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
+use super::terminal::Terminal;
+
+/// How often the bar is drawn.
+const DRAWN_PER_SECOND: u8 = 5;
+
 /// Counts what was done, shows it, and says what went wrong.
 pub struct Progress {
     bar: ProgressBar,
@@ -26,13 +31,15 @@ pub struct Progress {
 }
 
 impl Progress {
-    /// Shown on standard error if that is a terminal and `quiet` is not set. With `err`, lines go there and nothing
-    /// is shown.
+    /// Shown on standard error, or on `err` in its place, if that is a terminal and `quiet` is not set.
     pub fn new(quiet: bool, err: Option<Arc<File>>) -> Progress {
-        let target = if quiet || err.is_some() {
-            ProgressDrawTarget::hidden()
-        } else {
-            ProgressDrawTarget::stderr_with_hz(5)
+        let target = match &err {
+            _ if quiet => ProgressDrawTarget::hidden(),
+            None => ProgressDrawTarget::stderr_with_hz(DRAWN_PER_SECOND),
+            Some(err) => match Terminal::new(err) {
+                Some(terminal) => ProgressDrawTarget::term_like_with_hz(Box::new(terminal), DRAWN_PER_SECOND),
+                None => ProgressDrawTarget::hidden(),
+            },
         };
         let bar = ProgressBar::with_draw_target(Some(0), target);
         let style = "{wide_bar} {binary_bytes}/{binary_total_bytes} {msg} {binary_bytes_per_sec} {eta} left";

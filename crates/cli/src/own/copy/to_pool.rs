@@ -8,6 +8,7 @@ use zpl::{Error, FileKind, Filesystem, NewNode, Replace, SetAttr, Times, XattrMo
 use super::content::{Chunk, Content};
 use super::error::{CopyError, writing};
 use super::sink::{Moved, Sink, Wanted};
+use crate::own::pools::Kernel;
 
 /// A file system that is written.
 pub struct ToPool {
@@ -17,6 +18,7 @@ pub struct ToPool {
     /// Its number among the file systems that are read, if it is one of them.
     number: Option<u64>,
     temporary: AtomicU64,
+    kernel: Kernel,
 }
 
 /// A folder of the file system.
@@ -30,9 +32,9 @@ pub struct PoolDir {
 
 impl ToPool {
     /// `owner` owns what has no owner of its own; `number` is set if the file system is read, too.
-    pub fn new(fs: Filesystem, owner: (u32, u32), number: Option<u64>) -> ToPool {
+    pub fn new(fs: Filesystem, owner: (u32, u32), number: Option<u64>, kernel: Kernel) -> ToPool {
         let record = fs.dataset().settings().record_size;
-        ToPool { fs, record, owner, number, temporary: AtomicU64::new(0) }
+        ToPool { fs, record, owner, number, temporary: AtomicU64::new(0), kernel }
     }
 
     /// The folder `id`.
@@ -61,7 +63,11 @@ impl ToPool {
         wanted: &Wanted,
         mut make: impl FnMut(&[u8]) -> Result<T, CopyError>,
     ) -> Result<T, CopyError> {
-        let Some((id, kind)) = self.fs.lookup(dir.id, name).map_err(writing)? else { return make(name) };
+        let Some((id, kind)) = self.fs.lookup(dir.id, name).map_err(writing)? else {
+            let made = make(name);
+            self.kernel.entry(dir.id, name);
+            return made;
+        };
         if kind == FileKind::Directory {
             return Err(CopyError::destination("a directory has that name"));
         }
@@ -81,6 +87,8 @@ impl ToPool {
             // The copy is of no use under this name; that the name stays taken is said below.
             let _ = self.fs.unlink(dir.id, &other);
         }
+        self.kernel.entry(dir.id, name);
+        self.kernel.node(id);
         renamed.map(|()| made).map_err(writing)
     }
 
@@ -180,7 +188,10 @@ impl Sink for ToPool {
 
     fn make_dir(&self, dir: &PoolDir, name: &[u8], wanted: &Wanted) -> Result<PoolDir, CopyError> {
         match self.fs.create(dir.id, name, &self.new_node(dir, wanted)) {
-            Ok(id) => self.dir(id).map_err(writing),
+            Ok(id) => {
+                self.kernel.entry(dir.id, name);
+                self.dir(id).map_err(writing)
+            }
             Err(Error::Exists) => match self.fs.lookup(dir.id, name).map_err(writing)? {
                 Some((id, FileKind::Directory)) => self.dir(id).map_err(writing),
                 _ => Err(CopyError::destination("something that is no directory has that name")),
@@ -201,7 +212,9 @@ impl Sink for ToPool {
             mtime: Some(mtime),
             ..SetAttr::default()
         };
-        self.fs.setattr(dir.id, &set).map_err(writing)
+        let done = self.fs.setattr(dir.id, &set).map_err(writing);
+        self.kernel.node(dir.id);
+        done
     }
 
     fn make_file(
@@ -267,7 +280,10 @@ impl Sink for ToPool {
             }
             self.fs.unlink(dir.id, name).map_err(writing)?;
         }
-        self.fs.link(*made, dir.id, name).map_err(writing)
+        let done = self.fs.link(*made, dir.id, name).map_err(writing);
+        self.kernel.entry(dir.id, name);
+        self.kernel.node(*made);
+        done
     }
 
     fn record(&self) -> u64 {

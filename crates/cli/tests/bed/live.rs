@@ -1,0 +1,120 @@
+//! Pools that servers hold, mounted below a bed.
+
+use std::fs;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use super::{Bed, Done};
+
+/// A bed whose pools are mounted below it; what is mounted is taken down at the end, whatever happens.
+pub struct Live {
+    pub bed: Bed,
+}
+
+impl Live {
+    /// `None` where nothing can be mounted.
+    pub fn new() -> Option<Live> {
+        if let Err(error) = fs::File::options().read(true).write(true).open("/dev/fuse") {
+            eprintln!("skipped: /dev/fuse: {error}");
+            return None;
+        }
+        Some(Live { bed: Bed::new() })
+    }
+
+    /// With the pool `tank` of so many MiB, mounted on `mnt`.
+    pub fn with_tank(mebibytes: u64) -> Option<Live> {
+        let live = Live::new()?;
+        fs::File::create(live.path("tank.img")).expect("made").set_len(mebibytes << 20).expect("long");
+        let (image, point) = (live.text("tank.img"), live.text("mnt"));
+        live.run(&["zpool", "create", "-m", &point, "tank", &image]).good();
+        Some(live)
+    }
+
+    pub fn path(&self, name: &str) -> PathBuf {
+        self.bed.path(name)
+    }
+
+    pub fn text(&self, name: &str) -> String {
+        self.path(name).display().to_string()
+    }
+
+    pub fn command(&self, words: &[&str]) -> Command {
+        let mut command = self.bed.command(words);
+        command.env_remove("CENOTE_SERVER");
+        command
+    }
+
+    pub fn run(&self, words: &[&str]) -> Done {
+        self.command(words).output().expect("the program starts").into()
+    }
+
+    pub fn get(&self, property: &str, dataset: &str) -> String {
+        self.run(&["zfs", "get", "-Hpo", "value", property, dataset]).good().trim().to_owned()
+    }
+
+    pub fn import(&self) -> Done {
+        self.run(&["zpool", "import", "-d", &self.text("tank.img"), "tank"])
+    }
+
+    /// The process that holds the devices of `tank`, by the lock on them.
+    pub fn server(&self) -> u32 {
+        let log = fs::read_dir("/proc").expect("there").filter_map(|entry| {
+            let pid: u32 = entry.ok()?.file_name().to_str()?.parse().ok()?;
+            let words = fs::read(format!("/proc/{pid}/cmdline")).ok()?;
+            let environ = fs::read(format!("/proc/{pid}/environ")).ok()?;
+            let serves = words.split(|byte| *byte == 0).any(|word| word == b"serve");
+            let here = format!("CENOTE_RUN_DIR={}", self.text("run"));
+            let ours = environ.split(|byte| *byte == 0).any(|word| word == here.as_bytes());
+            (serves && ours).then_some(pid)
+        });
+        log.max().expect("a server runs")
+    }
+
+    pub fn signal(&self, signal: &str) {
+        let pid = self.server().to_string();
+        assert!(Command::new("kill").args([signal, &pid]).status().expect("kill starts").success());
+        let until = Instant::now() + Duration::from_secs(20);
+        while is_running(&pid) {
+            assert!(Instant::now() < until, "the server goes on after {signal}");
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+
+    /// Mounts below the bed.
+    pub fn mounts(&self) -> Vec<PathBuf> {
+        let folder = self.path("");
+        let text = fs::read_to_string("/proc/self/mounts").expect("there");
+        let points = text.lines().filter_map(|line| line.split(' ').nth(1)).map(PathBuf::from);
+        points.filter(|point| point.starts_with(&folder)).collect()
+    }
+
+    #[track_caller]
+    pub fn expect_sound(&self) {
+        self.bed.expect_sound("tank");
+    }
+}
+
+fn is_running(pid: &str) -> bool {
+    fs::read_to_string(format!("/proc/{pid}/stat")).is_ok_and(|stat| !stat.contains(") Z "))
+}
+
+impl Drop for Live {
+    fn drop(&mut self) {
+        let _ = self.run(&["zpool", "export", "-af"]);
+        for point in self.mounts().into_iter().rev() {
+            let _ = Command::new("umount").arg("-l").arg(point).stderr(Stdio::null()).status();
+        }
+        if std::thread::panicking() {
+            for entry in fs::read_dir(self.path("state/log")).into_iter().flatten().flatten() {
+                eprintln!("{}", fs::read_to_string(entry.path()).unwrap_or_default());
+            }
+        }
+    }
+}
+
+pub fn write(path: &Path, bytes: &[u8]) {
+    let mut file = fs::File::create(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+    file.write_all(bytes).and_then(|()| file.sync_all()).expect("written");
+}

@@ -1,0 +1,172 @@
+//! What only the server of a live pool knows: tunables in effect, figures of devices, errors, scrubs.
+
+mod bed;
+
+use std::fs;
+use std::os::unix::fs::FileExt;
+
+use bed::live::{Live, write};
+
+/// Bytes that no compression makes smaller and no metadata holds.
+fn noise(count: usize) -> Vec<u8> {
+    let mut state = 0x9e37_79b9_7f4a_7c15u64;
+    let mut next = || {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        state.to_le_bytes()
+    };
+    (0..count / 8).flat_map(|_| next()).collect()
+}
+
+#[test]
+fn tunables_of_a_live_pool_change_at_once_and_until_it_is_exported() {
+    let Some(live) = Live::with_tank(128) else { return };
+    let shown = |name: &str| {
+        let line = live.run(&["tune", "tank", name]).good();
+        line.split_whitespace().nth(1).expect("a value").to_owned()
+    };
+    let before = shown("zfs_txg_timeout");
+    assert_eq!(live.run(&["tune", "tank", "zfs_txg_timeout=77", "zfs_dirty_data_max=33M"]).good(), "");
+    assert_eq!((shown("zfs_txg_timeout"), shown("zfs_dirty_data_max")), ("77".into(), "33M".into()));
+    live.run(&["tune", "tank", "zfs_arc_max=17M"]).good();
+    let json = live.run(&["tune", "--json", "tank"]).good();
+    assert!(json.contains(r#"{"name":"zfs_arc_max","value":17825792,"#), "{json}");
+    // What is wrong is said, and changes nothing.
+    live.run(&["tune", "tank", "zfs_txg_timeout=5", "zfs_nosuch=1"])
+        .refused("there is no tunable 'zfs_nosuch'");
+    live.run(&["tune", "tank", "zfs_txg_timeout=0"])
+        .refused("zfs_txg_timeout is between 1 and 86400 seconds");
+    assert_eq!(shown("zfs_txg_timeout"), "77");
+    live.run(&["tune", "nosuch", "zfs_txg_timeout=9"]).refused("cannot open 'nosuch': no such pool");
+    live.run(&["zpool", "export", "tank"]).good();
+    live.import().good();
+    assert_eq!(shown("zfs_txg_timeout"), before);
+}
+
+#[test]
+fn iostat_tells_how_large_requests_were_and_how_long_they_took() {
+    let Some(live) = Live::with_tank(128) else { return };
+    write(&live.path("mnt/file"), &noise(4 << 20));
+    live.run(&["zpool", "sync", "tank"]).good();
+
+    let text = live.run(&["zpool", "iostat", "-l", "tank"]).good();
+    let lines: Vec<&str> = text.lines().collect();
+    assert!(
+        lines[0].ends_with("total_wait     disk_wait    syncq_wait    asyncq_wait  scrub   trim  rebuild")
+    );
+    let cells: Vec<&str> = lines[3].split_whitespace().collect();
+    assert_eq!(cells.len(), 18, "{text}");
+    let is_time = |word: &str| ["ns", "us", "ms", "s"].iter().any(|unit| word.ends_with(unit));
+    // Writes took time in all, at the disk, and in the queue of those that nobody waits for.
+    assert!([8, 10, 14].iter().all(|column| is_time(cells[*column])), "{text}");
+    assert_eq!((cells[16], cells[17]), ("-", "-"));
+
+    let text = live.run(&["zpool", "iostat", "-q", "-Hp", "tank"]).good();
+    let cells: Vec<&str> = text.trim_end().split('\t').collect();
+    assert_eq!(cells.len(), 7 + 14, "{text}");
+    assert!(cells[1..].iter().all(|cell| cell.parse::<u64>().is_ok()), "{text}");
+
+    let text = live.run(&["zpool", "iostat", "-r", "-p", "tank"]).good();
+    let row = |label: &str| -> Vec<u64> {
+        let line = text.lines().find(|line| line.split_whitespace().next() == Some(label));
+        let cells = line.expect(label).split_whitespace().skip(1);
+        cells.map(|cell| cell.parse().expect("a number")).collect()
+    };
+    let sizes =
+        [512u64, 1 << 10, 1 << 11, 1 << 12, 1 << 13, 1 << 14, 1 << 15, 1 << 16, 1 << 17, 1 << 18, 1 << 19];
+    let sizes = sizes.into_iter().chain((20..25).map(|shift| 1 << shift));
+    // Column 6: writes of single blocks that nobody waits for; column 7: those gathered from neighbours.
+    let written: u64 = sizes
+        .map(|size| {
+            let cells = row(&size.to_string());
+            assert_eq!(cells.len(), 14);
+            (cells[6] + cells[7]) * size
+        })
+        .sum();
+    // A bucket holds sizes up to twice its own: at least half of what was written is accounted for.
+    assert!(written >= 2 << 20, "{text}");
+
+    let text = live.run(&["zpool", "iostat", "-w", "tank"]).good();
+    assert!(text.contains("tank         total_wait     disk_wait    syncq_wait    asyncq_wait\n"), "{text}");
+    assert!(text.lines().any(|line| line.starts_with("137s ")));
+    live.run(&["zpool", "iostat", "-lr", "tank"]).err.starts_with("[-r|-w] isn't allowed");
+
+    // A scrub reads, and is told apart from readers.
+    live.run(&["zpool", "scrub", "-w", "tank"]).good();
+    let text = live.run(&["zpool", "iostat", "-r", "-Hp", "tank"]).good();
+    let scrubbed: u64 = text.lines().filter_map(|line| line.split('\t').nth(9)?.parse::<u64>().ok()).sum();
+    assert!(scrubbed > 0, "{text}");
+    // Figures of a time, not since the import: nothing happens meanwhile.
+    let text = live.run(&["zpool", "iostat", "-Hpy", "tank", "1", "1"]).good();
+    assert_eq!(text.split('\t').nth(3), Some("0"), "{text}");
+}
+
+#[test]
+fn damage_that_a_scrub_finds_is_told_while_the_pool_is_live() {
+    let Some(live) = Live::with_tank(128) else { return };
+    live.run(&["zfs", "set", "compression=off", "tank"]).good();
+    let bytes = noise(1 << 20);
+    write(&live.path("mnt/victim"), &bytes);
+    live.run(&["zpool", "sync", "tank"]).good();
+    let image = fs::read(live.path("tank.img")).expect("there");
+    let at = image.windows(512).position(|window| window == &bytes[..512]).expect("stored as it is");
+    let disk = fs::File::options().write(true).open(live.path("tank.img")).expect("open");
+    disk.write_all_at(&[0; 512], at as u64).expect("written over");
+    disk.sync_all().expect("on disk");
+
+    live.run(&["zpool", "scrub", "-w", "tank"]).good();
+    let status = live.run(&["zpool", "status", "-v", "tank"]).good();
+    assert!(
+        status.contains("  scan: scrub repaired 0B in ") && status.contains(" with 1 errors on "),
+        "{status}"
+    );
+    let leaf = status.lines().find(|line| line.contains("tank.img")).expect("the leaf");
+    let checksums: u64 = leaf.split_whitespace().nth(4).expect("CKSUM").parse().expect("a number");
+    assert!(checksums > 0, "{status}");
+    assert!(status.contains("tank:/victim") || status.contains("/victim\n"), "{status}");
+    assert!(live.run(&["zpool", "status", "-x"]).good().contains("state: ONLINE"));
+    let json = live.run(&["zpool", "status", "-j", "--json-int"]).good();
+    let json: serde_json::Value = serde_json::from_str(&json).expect("JSON");
+    let pool = &json["pools"]["tank"];
+    assert_eq!(pool["error_count"], 1, "{json}");
+    assert_eq!(pool["scan_stats"]["function"], "SCRUB", "{json}");
+    let leaf = &pool["vdevs"]["tank"]["vdevs"][live.text("tank.img")];
+    assert_eq!(leaf["checksum_errors"], checksums, "{json}");
+
+    live.run(&["zpool", "clear", "tank"]).good();
+    let status = live.run(&["zpool", "status", "tank"]).good();
+    let leaf = status.lines().find(|line| line.contains("tank.img")).expect("the leaf");
+    assert_eq!(leaf.split_whitespace().nth(4), Some("0"), "{status}");
+    // A sound pool again: the file goes.
+    fs::remove_file(live.path("mnt/victim")).expect("removed");
+    live.run(&["zpool", "scrub", "-w", "tank"]).good();
+    live.run(&["zpool", "wait", "tank"]).good();
+    let status = live.run(&["zpool", "status", "tank"]).good();
+    assert!(status.contains("errors: No known data errors"), "{status}");
+    live.run(&["zpool", "export", "tank"]).good();
+    live.expect_sound();
+}
+
+#[test]
+fn waiting_for_a_scrub_keeps_nobody_else_waiting() {
+    let Some(live) = Live::with_tank(256) else { return };
+    write(&live.path("mnt/file"), &noise(64 << 20));
+    live.run(&["zpool", "sync", "tank"]).good();
+    // Paused, it lasts for ever: whoever waits for the end of it is told so at once, and nobody else notices.
+    let mut waiting = live.command(&["zpool", "scrub", "-w", "tank"]).spawn().expect("it starts");
+    for round in 0..5 {
+        live.run(&["zfs", "set", &format!("user:round={round}"), "tank"]).good();
+        live.run(&["zfs", "create", &format!("tank/during{round}")]).good();
+    }
+    assert!(waiting.wait().expect("it ends").success());
+    let history = live.run(&["zpool", "history", "tank"]).good();
+    for line in ["zpool scrub -w tank", "zfs set user:round=4 tank", "zfs create tank/during4"] {
+        assert!(history.contains(line), "{line}\n{history}");
+    }
+    live.run(&["zpool", "wait", "-t", "scrub", "tank"]).good();
+    let status = live.run(&["zpool", "status", "tank"]).good();
+    assert!(status.contains("scrub repaired 0B in"), "{status}");
+    live.run(&["zpool", "export", "tank"]).good();
+    live.expect_sound();
+}

@@ -1,0 +1,101 @@
+//! What only the process that holds a pool knows of it: how its devices behave, and what goes on in the background.
+//!
+//! From:   the live pool.
+//! To:     clients, which read all else from the devices themselves.
+
+use format::scan::Scan;
+use format::{Corrupt, ObjectId};
+use pool::{DataError, Pool, ScanStatus};
+use serde::{Deserialize, Serialize};
+
+/// Blocks without a good copy that one message names; all are counted.
+const LOST_MAX: usize = 10_000;
+
+/// The figures of a live pool at one time.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Figures {
+    /// Read, write and checksum errors of each leaf, by its guid.
+    pub errors: Vec<(u64, [u64; 3])>,
+    /// Bytes of destroyed datasets that are not free yet.
+    pub freeing: u64,
+    scan: Option<ScanFigures>,
+    lost: Vec<(u64, u64, i64, u64, u64)>,
+}
+
+/// A scan: its state as it stands on disk, and what does not.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+struct ScanFigures {
+    words: Vec<u64>,
+    running: bool,
+    paused_at: u64,
+}
+
+impl Figures {
+    /// Those of an open pool.
+    ///
+    /// # Errors
+    /// The scan state or the error log cannot be read.
+    pub fn of(pool: &Pool) -> pool::Result<Figures> {
+        let scan = pool.scan()?.map(|status| ScanFigures {
+            words: status.scan.to_words().to_vec(),
+            running: status.running,
+            paused_at: status.paused_at,
+        });
+        let numbers = |e: DataError| (e.dataset.0, e.object.0, e.level, e.blkid, e.birth);
+        Ok(Figures {
+            errors: pool.device_errors(),
+            freeing: pool.freeing()?,
+            scan,
+            lost: pool.data_errors()?.into_iter().take(LOST_MAX).map(numbers).collect(),
+        })
+    }
+
+    /// The last scrub or resilver, with what was done since its state was written.
+    ///
+    /// # Errors
+    /// What was sent is no scan state.
+    pub fn scan(&self) -> Result<Option<ScanStatus>, Corrupt> {
+        let Some(ScanFigures { words, running, paused_at }) = &self.scan else { return Ok(None) };
+        let (running, paused_at) = (*running, *paused_at);
+        Ok(Some(ScanStatus { scan: Scan::from_words(words)?, running, paused_at }))
+    }
+
+    /// Blocks without a good copy.
+    #[must_use]
+    pub fn lost(&self) -> Vec<DataError> {
+        let error = |&(dataset, object, level, blkid, birth): &(u64, u64, i64, u64, u64)| DataError {
+            dataset: ObjectId(dataset),
+            object: ObjectId(object),
+            level,
+            blkid,
+            birth,
+        };
+        self.lost.iter().map(error).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use format::Txg;
+
+    #[test]
+    fn figures_arrive_as_they_were_sent() {
+        let scan = Scan::begin(ObjectId(7), Txg(9), 1_000_000, 4 << 30);
+        let words = scan.to_words().to_vec();
+        let sent = Figures {
+            errors: vec![(u64::MAX, [1, 2, 3])],
+            freeing: 5,
+            scan: Some(ScanFigures { words, running: true, paused_at: 0 }),
+            lost: vec![(54, 2, -1, 0, 8)],
+        };
+        let text = serde_json::to_string(&sent).unwrap();
+        let mut got: Figures = serde_json::from_str(&text).unwrap();
+        assert_eq!((&got.errors, got.freeing), (&sent.errors, 5));
+        assert_eq!(got.scan().unwrap(), Some(ScanStatus { scan, running: true, paused_at: 0 }));
+        let lost = got.lost();
+        assert_eq!((lost.len(), lost[0].dataset, lost[0].level), (1, ObjectId(54), -1));
+        got.scan.as_mut().unwrap().words.pop();
+        assert!(got.scan().is_err());
+    }
+}
