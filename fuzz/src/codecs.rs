@@ -1,6 +1,6 @@
 //! Bodies for `codec`: payloads in, a block or an error out; and what we compress comes back.
 
-use codec::decompress;
+use codec::{Engine, decompress};
 use format::Compression;
 use format::compression::{CompressionSetting, ZstdLevel};
 
@@ -41,19 +41,23 @@ pub fn zstd(data: &[u8]) {
     payload(Compression::Zstd, data);
 }
 
-/// Input: which setting (one byte), then a record. Whatever fits comes back the same.
+/// Input: which setting (one byte), then a record. Whatever fits comes back the same, whoever made gzip's bytes.
 pub fn compress(data: &[u8]) {
     let Some((&which, record)) = data.split_first() else { return };
     let plain =
         [Compression::Lzjb, Compression::Zle, Compression::Lz4, Compression::Gzip(1), Compression::Gzip(9)];
     let zstd = [ZstdLevel::Level(1), ZstdLevel::Level(9), ZstdLevel::Fast(10)];
-    let settings: Vec<_> =
+    let mut settings: Vec<_> =
         plain.map(CompressionSetting::plain).into_iter().chain(zstd.map(CompressionSetting::zstd)).collect();
-    let setting = settings[usize::from(which) % settings.len()];
+    let (ours, igzip) = (settings.len(), [1, 6, 9]);
+    settings.extend(igzip.map(|level| CompressionSetting::plain(Compression::Gzip(level))));
+    let chosen = usize::from(which) % settings.len();
+    let setting = settings[chosen];
+    let engine = if chosen < ours { Engine::Libdeflate } else { Engine::Isal };
     let mut record = record.to_vec();
     record.resize(record.len().next_multiple_of(512).max(512), 0);
     let mut packed = vec![0; record.len()];
-    if let Some(size) = codec::compress(setting, &record, &mut packed) {
+    if let Some(size) = codec::compress_by(engine, setting, &record, &mut packed) {
         let mut back = vec![0xa5; record.len()];
         decompress(setting.algorithm, &packed[..size], &mut back).expect("what we compressed is sound");
         assert_eq!(back, record, "what we compressed came back different");

@@ -10,6 +10,7 @@
 
 mod advice;
 mod crew;
+mod engines;
 mod error;
 mod machine;
 mod plan;
@@ -22,6 +23,7 @@ mod trial;
 mod watch;
 
 pub use advice::recommend;
+pub use engines::{Engines, Implementation, engines};
 pub use error::{Error, Result};
 pub use machine::Machine;
 pub use plan::{Configuration, DEFAULT_COMPRESSIONS, Place, Plan};

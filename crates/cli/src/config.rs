@@ -180,7 +180,7 @@ pub fn keep(tunable: &Tunable, value: u64) -> Result<PathBuf, ConfigError> {
         Err(error) => return Err(failed(error)),
     };
     Config::default().add_file(&path, &text)?;
-    let new = with_value(&text, tunable.name, value);
+    let new = with_value(&text, tunable.name, &tunable.toml(value));
     let folder = path.parent().expect("the file lies in a folder");
     fs::create_dir_all(folder).map_err(failed)?;
     let other = path.with_extension(format!("{}.new", std::process::id()));
@@ -192,7 +192,7 @@ pub fn keep(tunable: &Tunable, value: u64) -> Result<PathBuf, ConfigError> {
 }
 
 /// `text` with `name = value` among the keys before the first section.
-fn with_value(text: &str, name: &str, value: u64) -> String {
+fn with_value(text: &str, name: &str, value: &str) -> String {
     let line = format!("{name} = {value}");
     let mut lines: Vec<&str> = text.lines().collect();
     let end = lines.iter().position(|l| l.trim_start().starts_with('[')).unwrap_or(lines.len());
@@ -242,8 +242,8 @@ mod tests {
     #[test]
     fn a_value_is_replaced_where_it_stands_and_added_before_the_first_section() {
         let text = "# mine\nzfs_arc_max = 5 # small\n[s]\nzfs_arc_max = 1\n";
-        assert_eq!(with_value(text, "zfs_arc_max", 7), "# mine\nzfs_arc_max = 7\n[s]\nzfs_arc_max = 1\n");
-        assert_eq!(with_value("[s]\n", "zfs_arc_max", 7), "zfs_arc_max = 7\n[s]\n");
-        assert_eq!(with_value("", "zfs_arc_max", 7), "zfs_arc_max = 7\n");
+        assert_eq!(with_value(text, "zfs_arc_max", "7"), "# mine\nzfs_arc_max = 7\n[s]\nzfs_arc_max = 1\n");
+        assert_eq!(with_value("[s]\n", "zfs_arc_max", "7"), "zfs_arc_max = 7\n[s]\n");
+        assert_eq!(with_value("", "zfs_arc_max", "7"), "zfs_arc_max = 7\n");
     }
 }

@@ -300,3 +300,29 @@ fn an_ordinary_user_has_pools_of_their_own() {
     let done = live.bed.run(&["check", &image]);
     assert!(done.status == 0, "{done:?}");
 }
+
+#[test]
+fn a_server_tells_who_made_its_gzip_and_takes_another_engine() {
+    let Some(live) = Live::with_tank(256) else { return };
+    live.run(&["zfs", "set", "compression=gzip-6", "tank"]).good();
+    let word = |name: &str| -> String {
+        let out = live.run(&["engines", "--json", "tank"]).good();
+        let all: serde_json::Value = serde_json::from_str(&out).expect("JSON");
+        all.pointer(name).expect("there").to_string()
+    };
+    assert_eq!((word("/gzip_engine"), word("/gzip_records/libdeflate")), ("\"property\"".into(), "0".into()));
+    let text: String = (0..200_000).map(|i| format!("{i} {}\n", i * i % 9973)).collect();
+    fs::write(live.path("mnt/text"), &text).expect("written");
+    live.run(&["zpool", "sync", "tank"]).good();
+    let before = word("/gzip_records/libdeflate");
+    assert_ne!(before, "0");
+    live.run(&["tune", "tank", "gzip_engine=isal"]).good();
+    assert_eq!(word("/gzip_engine"), "\"isal\"");
+    fs::write(live.path("mnt/more"), &text).expect("written");
+    live.run(&["zpool", "sync", "tank"]).good();
+    // Where igzip is not in the build, libdeflate stands in for it.
+    assert_eq!(word("/gzip_records/isal") != "0", word("/gzip_records/libdeflate") == before);
+    assert_eq!(fs::read_to_string(live.path("mnt/more")).expect("read"), text);
+    live.run(&["zpool", "export", "tank"]).good();
+    live.bed.expect_sound("tank");
+}

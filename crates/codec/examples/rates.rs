@@ -7,7 +7,8 @@
 //! The files are cut into 128 KiB records, in memory; at most 48 MiB of them, an even part of each file, so
 //! that a run takes a minute. Every codec compresses and decompresses all records, and each record counts with
 //! the best of five passes, ours and the library's in turn; a filter like `gzip` or `zstd-3` runs only those rows. "to" is the rate relative
-//! to the library called directly with the same limit: zlib for gzip, LZ4 and zstd for themselves.
+//! to the library called directly with the same limit: zlib for gzip, LZ4 and zstd for themselves. gzip has a row for
+//! each engine; `gzip-6-isal` is igzip.
 
 use std::error::Error;
 use std::hint::black_box;
@@ -15,7 +16,7 @@ use std::path::{Path, PathBuf};
 use std::time::Instant;
 use std::{env, fs};
 
-use codec::Salt;
+use codec::{Engine, Salt};
 use flate2::{Compress, Decompress, FlushCompress, FlushDecompress, Status};
 use format::compression::{CompressionSetting, ZstdLevel};
 use format::{ChecksumKind, Compression};
@@ -36,9 +37,9 @@ fn main() -> Result<(), Box<dyn Error>> {
         "{:14} {:>7} {:>9} {:>6} {:>9} {:>6}  library's ratio",
         "", "ratio", "compress", "to", "decompr.", "to"
     );
-    for (name, setting) in rows() {
+    for (name, setting, engine) in rows() {
         if wanted(&name) {
-            codec_row(&name, setting, &records);
+            codec_row(&name, setting, engine, &records);
         }
     }
     let in_cache = RECORD.min(records.len() * RECORD);
@@ -68,20 +69,25 @@ fn main() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-fn rows() -> Vec<(String, CompressionSetting)> {
-    let plain = |name: &str, algorithm| (name.to_owned(), CompressionSetting::plain(algorithm));
+fn rows() -> Vec<(String, CompressionSetting, Engine)> {
+    let plain =
+        |name: &str, algorithm| (name.to_owned(), CompressionSetting::plain(algorithm), Engine::Libdeflate);
     let mut rows = vec![
         plain("lzjb", Compression::Lzjb),
         plain("zle", Compression::Zle),
         plain("lz4", Compression::Lz4),
     ];
     rows.extend((1..=9).map(|level| plain(&format!("gzip-{level}"), Compression::Gzip(level))));
-    for n in [1, 10, 100] {
-        rows.push((format!("zstd-fast-{n}"), CompressionSetting::zstd(ZstdLevel::Fast(n))));
+    if Engine::Isal.is_here() {
+        // Its other levels are these.
+        rows.extend([1, 6, 9].map(|level| {
+            let setting = CompressionSetting::plain(Compression::Gzip(level));
+            (format!("gzip-{level}-isal"), setting, Engine::Isal)
+        }));
     }
-    for n in [1, 3, 6, 9] {
-        rows.push((format!("zstd-{n}"), CompressionSetting::zstd(ZstdLevel::Level(n))));
-    }
+    let zstd = |name: String, level| (name, CompressionSetting::zstd(level), Engine::Libdeflate);
+    rows.extend([1, 10, 100].map(|n| zstd(format!("zstd-fast-{n}"), ZstdLevel::Fast(n))));
+    rows.extend([1, 3, 6, 9].map(|n| zstd(format!("zstd-{n}"), ZstdLevel::Level(n))));
     rows
 }
 
@@ -157,8 +163,9 @@ fn best_of_passes(mut run: impl FnMut()) -> f64 {
     seconds.fold(f64::MAX, f64::min)
 }
 
-fn codec_row(name: &str, setting: CompressionSetting, records: &[Vec<u8>]) {
-    let mut packers: Vec<Packer> = vec![Box::new(move |src, dst| codec::compress(setting, src, dst))];
+fn codec_row(name: &str, setting: CompressionSetting, engine: Engine, records: &[Vec<u8>]) {
+    let mut packers: Vec<Packer> =
+        vec![Box::new(move |src, dst| codec::compress_by(engine, setting, src, dst))];
     packers.extend(library_packer(setting));
     let mut rows = pack(records, &mut packers).into_iter();
     let (ours, pack_seconds) = rows.next().expect("ours is a packer");

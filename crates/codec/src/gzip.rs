@@ -1,4 +1,4 @@
-//! gzip-1 to gzip-9: one zlib stream, by libdeflate.
+//! gzip-1 to gzip-9: one zlib stream, by libdeflate; other engines: [`crate::deflate`].
 //!
 //! Source: docs/format/02-blocks-checksums-compression.md §5; RFC 1950.
 

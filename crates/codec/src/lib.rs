@@ -1,11 +1,13 @@
 //! Buffer → buffer: compression with ZFS's framing, and checksums. Knows no pool, disk or thread.
 //!
-//! [`compress`] and [`decompress`] work on one record; [`checksum`] fills a block pointer's four words;
+//! [`compress`] and [`decompress`] work on one record; an [`Engine`] makes gzip's bytes; [`checksum`] fills a block pointer's four words;
 //! [`embedded`] is the self-contained checksum of labels, uberblocks and gang headers; [`is_zero`] finds
 //! holes. Contexts of foreign codecs live per thread and are reused, so nothing is allocated per call.
 #![deny(unsafe_code)]
 
+mod about;
 mod checksum;
+mod deflate;
 mod edonr;
 pub mod embedded;
 mod entropy;
@@ -23,8 +25,10 @@ pub mod zilog;
 mod zle;
 mod zstd;
 
+pub use about::About;
 pub use checksum::{Salt, checksum, checksum_of};
+pub use deflate::Engine;
 pub use error::CodecError;
 pub use fletcher::RunningFletcher4;
-pub use record::{compress, decompress};
+pub use record::{compress, compress_by, decompress};
 pub use zero::is_zero;

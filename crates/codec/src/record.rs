@@ -7,7 +7,7 @@
 use format::Compression;
 use format::compression::CompressionSetting;
 
-use crate::{CodecError, gzip, lz4, lzjb, zle, zstd};
+use crate::{CodecError, Engine, gzip, lz4, lzjb, zle, zstd};
 
 /// Compresses the record `src` into `dst` with ZFS's framing; returns the bytes used.
 ///
@@ -17,11 +17,17 @@ use crate::{CodecError, gzip, lz4, lzjb, zle, zstd};
 /// same bytes, whatever the thread compressed before.
 #[must_use]
 pub fn compress(setting: CompressionSetting, src: &[u8], dst: &mut [u8]) -> Option<usize> {
+    compress_by(Engine::Libdeflate, setting, src, dst)
+}
+
+/// As [`compress`]; gzip's bytes are made by `engine`, or by libdeflate where that is not here.
+#[must_use]
+pub fn compress_by(engine: Engine, setting: CompressionSetting, src: &[u8], dst: &mut [u8]) -> Option<usize> {
     debug_assert_ne!(setting.algorithm, Compression::On, "callers resolve `on`");
     match setting.algorithm {
         Compression::Inherit | Compression::Off | Compression::Empty => None,
         Compression::Lzjb => lzjb::compress(src, dst),
-        Compression::Gzip(level) => gzip::compress(level, src, dst),
+        Compression::Gzip(level) => engine.compress(level, src, dst),
         Compression::Zle => zle::compress(src, dst),
         Compression::On | Compression::Lz4 => lz4::compress(src, dst),
         Compression::Zstd => zstd::compress(setting.zstd_level, src, dst),

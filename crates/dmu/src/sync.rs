@@ -12,7 +12,7 @@ use format::dnode::{self, Dnode, SLOT, SLOTS_PER_BLOCK};
 use format::objset as phys;
 use format::{ByteOrder, ChecksumKind, Compression, ObjectId, ObjectType, Txg};
 use storage::write::{Encoded, Encoding};
-use storage::{Record, Storage, WriteError, Writer};
+use storage::{GzipEngine, Record, Storage, WriteError, Writer};
 
 use crate::object::{Closed, Object, Spill};
 use crate::objset::{Frozen, NewObject, Objset, Special, slots_at};
@@ -47,6 +47,8 @@ pub struct Policy {
     pub compression: CompressionSetting,
     /// Of metadata blocks.
     pub metadata_compression: CompressionSetting,
+    /// Who makes gzip's bytes.
+    pub gzip_engine: GzipEngine,
     /// Of data blocks; `On` is resolved.
     pub checksum: ChecksumKind,
     /// Copies of data blocks, 1 to 3.
@@ -124,6 +126,7 @@ impl SyncCtx<'_, '_> {
         };
         Plan {
             compression,
+            gzip_engine: self.policy.gzip_engine,
             checksum: if metadata { checksum.for_metadata() } else { checksum },
             embed: self.policy.embed
                 && level == 0
@@ -143,7 +146,7 @@ impl SyncCtx<'_, '_> {
         old: &BlockPtr,
     ) -> Result<BlockPtr> {
         let salt = self.storage.salt();
-        let encoding = plan.encoding(&salt, self.storage.vdevs().min_alloc());
+        let encoding = plan.encoding(&salt, self.storage);
         if self.mos_pass > 0
             && born_in(old, self.txg)
             && let Some(block) = old.block()
@@ -293,17 +296,20 @@ impl SyncCtx<'_, '_> {
 #[derive(Clone, Copy)]
 pub(crate) struct Plan {
     compression: CompressionSetting,
+    gzip_engine: GzipEngine,
     checksum: ChecksumKind,
     embed: bool,
     copies: u8,
 }
 
 impl Plan {
-    fn encoding(self, salt: &codec::Salt, min_alloc: u64) -> Encoding<'_> {
+    fn encoding<'a>(self, salt: &'a codec::Salt, storage: &'a Storage) -> Encoding<'a> {
         Encoding {
             compression: self.compression,
+            gzip_engine: self.gzip_engine,
+            deflate: storage.deflate(),
             checksum: self.checksum,
-            min_alloc,
+            min_alloc: storage.vdevs().min_alloc(),
             embed: self.embed,
             salt,
         }
@@ -409,14 +415,14 @@ impl Objset {
                 tree.set_record(ctx, leaf.blkid, &leaf.record, fill)?;
             }
         } else {
-            let (salt, min_alloc) = (ctx.storage.salt(), ctx.storage.vdevs().min_alloc());
+            let (salt, storage) = (ctx.storage.salt(), ctx.storage);
             let workers = ctx.storage.workers();
             workers.map_ordered(
                 leaves,
                 workers.count() * WINDOW_PER_WORKER,
                 |leaf: Result<(u64, Leaf)>| {
                     let (fill, leaf) = leaf?;
-                    let encoded = leaf.plan.encoding(&salt, min_alloc).encode(&leaf.record);
+                    let encoded = leaf.plan.encoding(&salt, storage).encode(&leaf.record);
                     Ok((leaf.blkid, fill, encoded, leaf.record))
                 },
                 |leaf: Result<_>| {
@@ -558,12 +564,12 @@ fn sync_objects(ctx: &mut SyncCtx<'_, '_>, frozen: Frozen, counted: u8) -> Resul
             current.tree.set_record(ctx, leaf.blkid, &leaf.record, 1)?;
         }
     } else {
-        let (salt, min_alloc) = (ctx.storage.salt(), ctx.storage.vdevs().min_alloc());
+        let (salt, storage) = (ctx.storage.salt(), ctx.storage);
         let workers = ctx.storage.workers();
         workers.map_ordered(
             leaves,
             workers.count() * WINDOW_PER_WORKER,
-            |leaf| (leaf.owner, leaf.blkid, leaf.plan.encoding(&salt, min_alloc).encode(&leaf.record)),
+            |leaf| (leaf.owner, leaf.blkid, leaf.plan.encoding(&salt, storage).encode(&leaf.record)),
             |(owner, blkid, encoded)| {
                 advance(ctx, owner, &mut current)?;
                 let current = current.as_mut().expect("every leaf has an owner in the queue");

@@ -97,6 +97,7 @@ impl Pool {
                 free_bytes: options.free_bytes(),
                 io_threads: options.io_threads,
                 workers: options.workers,
+                gzip_engine: options.gzip_engine,
             },
         ));
         let mut salt = [0; SALT];

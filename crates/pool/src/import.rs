@@ -411,6 +411,7 @@ fn storage_of(opened: &Opened, trusted: Option<&PoolConfig>, options: &Options) 
             free_bytes: options.free_bytes(),
             io_threads: if options.read_only { 0 } else { options.io_threads },
             workers: options.workers,
+            gzip_engine: options.gzip_engine,
         },
     )))
 }

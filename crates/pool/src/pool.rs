@@ -9,9 +9,9 @@ use format::config::{PoolConfig, PoolState};
 use format::features::Feature;
 use format::uberblock::Uberblock;
 use format::{BlockPtr, Guid, ObjectId, Txg};
-use storage::Storage;
 use storage::allocator::Space;
 use storage::host::Host;
+use storage::{GzipEngine, Storage};
 
 use crate::dataset::Dataset;
 use crate::dsl::promises::Promises;
@@ -53,6 +53,8 @@ pub struct Options {
     pub workers: usize,
     /// Threads that write; 0: the sync thread itself.
     pub io_threads: usize,
+    /// Who makes gzip's bytes, whatever datasets say ([`crate::props::names::GZIP_ENGINE`]).
+    pub gzip_engine: Option<GzipEngine>,
     /// Seconds after which changes are synced unasked.
     pub txg_timeout: u64,
     /// Txg borders follow from the calls alone: for reproducible images and replayable tests.
@@ -81,6 +83,7 @@ impl Default for Options {
             delay_scale: 500_000,
             workers: 0,
             io_threads: 2,
+            gzip_engine: None,
             txg_timeout: 5,
             stepwise: false,
             host: Host::system(),
@@ -237,7 +240,16 @@ impl Inner {
         }
         let reserve = if frees { self.slop() / 2 } else { self.slop() };
         let cost = bytes + bytes / 64 + TX_METADATA;
-        self.groups.begin(cost, reserve, || self.budget.bytes())
+        self.groups.begin(cost, reserve, || self.look_at_load())
+    }
+
+    /// Bytes dirty now; tells the engines of compression whether writers are delayed for them.
+    pub(crate) fn look_at_load(&self) -> u64 {
+        let dirty = self.budget.bytes();
+        // What follows from the calls alone knows no load.
+        let delayed = !self.groups.stepwise && self.groups.limits.delays(dirty);
+        self.storage.deflate().set_throttled(delayed);
+        dirty
     }
 }
 

@@ -14,7 +14,7 @@ use format::uberblock::{Mmp, Uberblock};
 use format::zap::Value;
 use format::{ChecksumKind, Compression, Guid, ObjectId, ObjectType, Txg};
 use storage::allocator::{AllocError, Allocator};
-use storage::{Leaf, Storage, TopVdev, WriteError, Writer};
+use storage::{GzipEngine, Leaf, Storage, TopVdev, WriteError, Writer};
 
 use crate::dataset::Dataset;
 use crate::dsl::{self, Category, Sizes, add_space};
@@ -94,6 +94,7 @@ pub(crate) fn sync_loop(inner: &Arc<Inner>, mut state: SyncState) {
         match sync_txg(inner, &mut state, txg, tasks, frozen) {
             Ok(()) => {
                 zil::durable(inner, txg);
+                inner.look_at_load();
                 let space = state.allocator.space();
                 publish(inner, &state, txg);
                 inner.groups.synced(txg, space.allocatable(), space.deferred, state.freeing);
@@ -666,6 +667,7 @@ impl<'a> Syncing<'a> {
         Policy {
             compression: metadata_compression(features),
             metadata_compression: metadata_compression(features),
+            gzip_engine: GzipEngine::DEFAULT,
             checksum: ChecksumKind::Fletcher4,
             copies: 3,
             redundant: Redundant::All,

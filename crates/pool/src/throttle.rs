@@ -47,6 +47,11 @@ impl Limits {
         Duration::from_secs(self.txg_timeout.load(Ordering::Relaxed))
     }
 
+    /// Whether transactions are delayed at `dirty` bytes.
+    pub(crate) fn delays(&self, dirty: u64) -> bool {
+        !self.delay(dirty).is_zero()
+    }
+
     /// What one transaction waits at `dirty` bytes; zero up to the percentage.
     fn delay(&self, dirty: u64) -> Duration {
         let max = self.dirty_max();

@@ -6,6 +6,8 @@
 
 use std::sync::atomic::Ordering;
 
+use storage::GzipEngine;
+
 use crate::pool::{Options, Pool};
 use crate::props::number;
 use crate::{Error, Result};
@@ -21,6 +23,8 @@ pub enum Kind {
     Nanoseconds,
     /// A number without a unit.
     Seconds,
+    /// One of these words; the value is its place.
+    Word(&'static [&'static str]),
 }
 
 impl Kind {
@@ -32,6 +36,7 @@ impl Kind {
             Kind::Percent => "percent",
             Kind::Nanoseconds => "nanoseconds",
             Kind::Seconds => "seconds",
+            Kind::Word(_) => "word",
         }
     }
 }
@@ -39,7 +44,7 @@ impl Kind {
 /// A value that changes how a pool behaves, but nothing in what it says on disk.
 #[derive(Debug)]
 pub struct Tunable {
-    /// As in `/sys/module/zfs/parameters`.
+    /// As in `/sys/module/zfs/parameters`, if OpenZFS has it.
     pub name: &'static str,
     /// How values are written.
     pub kind: Kind,
@@ -58,8 +63,33 @@ pub struct Tunable {
     apply: fn(&Pool, u64),
 }
 
+/// What `gzip_engine` takes: nothing for this run, or a choice.
+const GZIP_ENGINES: [&str; 4] =
+    ["property", GzipEngine::WORDS[0], GzipEngine::WORDS[1], GzipEngine::WORDS[2]];
+
+fn gzip_engine_place(engine: Option<GzipEngine>) -> u64 {
+    let word = engine.map_or(GZIP_ENGINES[0], GzipEngine::name);
+    GZIP_ENGINES.iter().position(|w| *w == word).expect("every choice has its word") as u64
+}
+
+fn gzip_engine_at(place: u64) -> Option<GzipEngine> {
+    GZIP_ENGINES.get(usize::try_from(place).ok()?).and_then(|word| GzipEngine::named(word))
+}
+
 /// All tunables, by name.
 pub const ALL: &[Tunable] = &[
+    Tunable {
+        name: "gzip_engine",
+        kind: Kind::Word(&GZIP_ENGINES),
+        min: 0,
+        max: GZIP_ENGINES.len() as u64 - 1,
+        default: "property",
+        summary: "who makes gzip's bytes; `property`: whom `org.cenote:gzip_engine` of the dataset names, or libdeflate",
+        get: |options| gzip_engine_place(options.gzip_engine),
+        set: |options, value| options.gzip_engine = gzip_engine_at(value),
+        live: |pool| gzip_engine_place(pool.inner.storage.deflate().forced()),
+        apply: |pool, value| pool.inner.storage.deflate().force(gzip_engine_at(value)),
+    },
     Tunable {
         name: "zfs_arc_max",
         kind: Kind::Bytes,
@@ -141,6 +171,14 @@ pub enum TuneError {
         /// What was given.
         text: String,
     },
+    /// Not one of its words.
+    #[error("{name} is one of {}", words.join(", "))]
+    NotAWord {
+        /// The tunable.
+        name: &'static str,
+        /// What it takes.
+        words: &'static [&'static str],
+    },
     /// Outside of its limits.
     #[error("{name} is between {min} and {max} {}", kind.word())]
     OutOfRange {
@@ -169,15 +207,46 @@ impl Tunable {
     /// # Errors
     /// [`TuneError::NotANumber`], [`TuneError::OutOfRange`].
     pub fn parse(&self, text: &str) -> std::result::Result<u64, TuneError> {
-        let parsed = match self.kind {
+        let Tunable { name, kind, min, max, .. } = *self;
+        let parsed = match kind {
             Kind::Bytes => number::parse_size(text).ok(),
+            Kind::Word(words) => {
+                let place = words.iter().position(|word| *word == text);
+                return place.map(|place| place as u64).ok_or(TuneError::NotAWord { name, words });
+            }
             _ => text.parse().ok(),
         };
-        let Tunable { name, kind, min, max, .. } = *self;
         match parsed {
             None => Err(TuneError::NotANumber { name, kind, text: text.to_owned() }),
             Some(value) if value < min || value > max => Err(TuneError::OutOfRange { name, kind, min, max }),
             Some(value) => Ok(value),
+        }
+    }
+
+    /// A value as it is written.
+    #[must_use]
+    pub fn text(&self, value: u64) -> String {
+        match self.kind {
+            Kind::Word(words) => words.get(value as usize).copied().unwrap_or_default().to_owned(),
+            _ => value.to_string(),
+        }
+    }
+
+    /// A value as it stands in a configuration file.
+    #[must_use]
+    pub fn toml(&self, value: u64) -> String {
+        match self.kind {
+            Kind::Word(_) => format!("\"{}\"", self.text(value)),
+            _ => self.text(value),
+        }
+    }
+
+    /// From where to where, in the manual.
+    #[must_use]
+    pub fn range(&self) -> String {
+        match self.kind {
+            Kind::Word(words) => words.join(", "),
+            _ => format!("{}–{}", self.min, self.max),
         }
     }
 
@@ -230,15 +299,7 @@ mod tests {
         let manual = include_str!("../../../docs/manual/tunables.md");
         let rows: Vec<&str> = manual.lines().filter(|line| line.starts_with("| `")).collect();
         let table = |t: &Tunable| {
-            format!(
-                "| `{}` | {} | {} | {}–{} | {} |",
-                t.name,
-                t.kind.word(),
-                t.default,
-                t.min,
-                t.max,
-                t.summary
-            )
+            format!("| `{}` | {} | {} | {} | {} |", t.name, t.kind.word(), t.default, t.range(), t.summary)
         };
         assert_eq!(rows, ALL.iter().map(table).collect::<Vec<_>>());
         assert!(ALL.is_sorted_by_key(|tunable| tunable.name));
@@ -259,10 +320,22 @@ mod tests {
     }
 
     #[test]
+    fn an_engine_is_a_word() {
+        let mut options = Options::default();
+        let engine = find("gzip_engine").expect("known");
+        for (word, wanted) in [("auto", Some(GzipEngine::Auto)), ("property", None)] {
+            engine.set(&mut options, word).expect("good");
+            assert_eq!((options.gzip_engine, engine.text(engine.of(&options))), (wanted, word.to_owned()));
+        }
+        let why = engine.set(&mut options, "1").expect_err("no word").to_string();
+        assert_eq!(why, "gzip_engine is one of property, auto, libdeflate, isal");
+    }
+
+    #[test]
     fn defaults_are_within_their_limits() {
         for tunable in ALL {
             let value = tunable.of(&Options::default());
-            assert_eq!(tunable.parse(&value.to_string()), Ok(value), "{}", tunable.name);
+            assert_eq!(tunable.parse(&tunable.text(value)), Ok(value), "{}", tunable.name);
         }
     }
 }

@@ -8,6 +8,7 @@
 pub mod allocator;
 mod buffers;
 mod cache;
+mod deflate;
 mod error;
 pub mod gang;
 pub mod host;
@@ -26,6 +27,7 @@ use format::blkptr::Dva;
 
 pub use buffers::Buffers;
 pub use cache::{CacheStats, Lookups, RecordCache};
+pub use deflate::{Deflate, GzipEngine};
 pub use error::{ReadError, WriteError};
 pub use meter::{
     Background, IoStats, IoTimes, Meter, PURPOSES, Purpose, SIZE_BUCKETS, Sizes, TIME_BUCKETS, Times,
@@ -48,6 +50,8 @@ pub struct Options {
     pub io_threads: usize,
     /// Threads that compress, checksum and decompress.
     pub workers: usize,
+    /// Who makes gzip's bytes in this run, whatever datasets say.
+    pub gzip_engine: Option<GzipEngine>,
 }
 
 /// The open devices of one pool with everything that turns pointers into bytes and back.
@@ -57,6 +61,7 @@ pub struct Storage {
     cache: RecordCache,
     buffers: Buffers,
     workers: Workers,
+    deflate: Arc<Deflate>,
     io: write::IoQueue,
     /// Blocks that may still be rewritten within the syncing txg (those of the MOS), by vdev and offset. They
     /// reach the disks once, when the txg's writes are finished; until then they are read from here.
@@ -67,13 +72,15 @@ impl Storage {
     /// Takes possession of open devices.
     #[must_use]
     pub fn new(vdevs: Vdevs, options: Options) -> Storage {
+        let deflate = Arc::new(Deflate::new(options.gzip_engine));
         Storage {
             vdevs,
             salt: RwLock::new(Arc::new(Salt::none())),
             cache: RecordCache::new(options.cache_bytes),
             buffers: Buffers::new(options.free_bytes),
             workers: Workers::new(options.workers),
-            io: write::IoQueue::new(options.io_threads),
+            io: write::IoQueue::new(options.io_threads, deflate.clone()),
+            deflate,
             held: Mutex::default(),
         }
     }
@@ -88,6 +95,12 @@ impl Storage {
     #[must_use]
     pub fn workers(&self) -> &Workers {
         &self.workers
+    }
+
+    /// Who makes gzip's bytes.
+    #[must_use]
+    pub fn deflate(&self) -> &Deflate {
+        &self.deflate
     }
 
     /// The record cache.

@@ -20,7 +20,7 @@ use format::{Checksum, ChecksumKind, Compression};
 use crate::Leaf;
 use crate::meter;
 use crate::vdev::device_error;
-use crate::{Record, Storage, WriteError};
+use crate::{Deflate, GzipEngine, Record, Storage, WriteError};
 
 /// Bytes gathered into one write before it is handed on.
 const RUN_BYTES_MAX: usize = 4 << 20;
@@ -28,12 +28,18 @@ const RUN_BYTES_MAX: usize = 4 << 20;
 const RUN_BUFFERS_MAX: usize = 512;
 /// Bytes handed to the I/O threads and not yet written, at most.
 const IN_FLIGHT_MAX: usize = 32 << 20;
+/// Bytes in flight from which on the disks are what writing waits for.
+const SATURATED: usize = IN_FLIGHT_MAX / 2;
 
 /// How a record is to be encoded.
 #[derive(Clone, Copy)]
 pub struct Encoding<'a> {
     /// Algorithm and level; `On` is resolved by the caller.
     pub compression: CompressionSetting,
+    /// Who makes gzip's bytes.
+    pub gzip_engine: GzipEngine,
+    /// Where the engines are chosen and counted.
+    pub deflate: &'a Deflate,
     /// Checksum of the bytes on disk.
     pub checksum: ChecksumKind,
     /// Sizes on disk are multiples of this.
@@ -119,7 +125,7 @@ impl Encoding<'_> {
             return None;
         }
         let mut out = vec![0; psize as usize];
-        let used = codec::compress(self.compression, record, &mut out)?;
+        let used = self.pack(record, &mut out)?;
         out[used..].fill(0);
         Some(self.store(Payload::Owned(Arc::new(out)), algorithm))
     }
@@ -127,6 +133,15 @@ impl Encoding<'_> {
     fn store(&self, payload: Payload, compression: Compression) -> Encoded {
         let checksum = codec::checksum(self.checksum, payload.bytes(), self.salt);
         Encoded::Stored { payload, compression, checksum }
+    }
+
+    fn pack(&self, record: &[u8], dst: &mut [u8]) -> Option<usize> {
+        if !matches!(self.compression.algorithm, Compression::Gzip(_)) {
+            return codec::compress(self.compression, record, dst);
+        }
+        let engine = self.deflate.choose(self.gzip_engine);
+        self.deflate.count(engine);
+        codec::compress_by(engine, self.compression, record, dst)
     }
 
     fn compress(&self, record: &[u8], scratch: &mut Vec<u8>) -> Option<Encoded> {
@@ -139,7 +154,7 @@ impl Encoding<'_> {
         if scratch.len() < limit as usize {
             scratch.resize(limit as usize, 0);
         }
-        let used = codec::compress(self.compression, record, &mut scratch[..limit as usize])?;
+        let used = self.pack(record, &mut scratch[..limit as usize])?;
         let algorithm = self.compression.algorithm;
         if self.embed && used <= EMBEDDED_MAX {
             let mut payload = [0; EMBEDDED_MAX];
@@ -181,15 +196,20 @@ struct Flight {
     error: Option<WriteError>,
 }
 
-#[derive(Default)]
 struct Shared {
     flight: Mutex<Flight>,
     landed: Condvar,
+    deflate: Arc<Deflate>,
 }
 
 impl Shared {
     fn lock(&self) -> std::sync::MutexGuard<'_, Flight> {
         self.flight.lock().expect("no code panics while holding the flight lock")
+    }
+
+    /// Tells whom it concerns whether the disks keep up.
+    fn tell(&self, flight: &Flight) {
+        self.deflate.set_saturated(flight.bytes > SATURATED);
     }
 }
 
@@ -202,8 +222,8 @@ pub(crate) struct IoQueue {
 
 impl IoQueue {
     /// `threads` = 0 writes on the caller's thread, in order.
-    pub(crate) fn new(threads: usize) -> IoQueue {
-        let shared = Arc::new(Shared::default());
+    pub(crate) fn new(threads: usize, deflate: Arc<Deflate>) -> IoQueue {
+        let shared = Arc::new(Shared { flight: Mutex::default(), landed: Condvar::new(), deflate });
         if threads == 0 {
             return IoQueue { jobs: None, shared, threads: Vec::new() };
         }
@@ -229,6 +249,7 @@ impl IoQueue {
             return Err(error);
         }
         flight.bytes += job.len;
+        self.shared.tell(&flight);
         drop(flight);
         job.leaf.meter.enqueued();
         jobs.send(job).expect("the I/O threads live as long as the queue");
@@ -262,6 +283,7 @@ fn io_thread(jobs: &Receiver<Job>, shared: &Shared) {
         drop(job);
         let mut flight = shared.lock();
         flight.bytes -= len;
+        shared.tell(&flight);
         if let Err(error) = result {
             flight.error.get_or_insert(error);
         }

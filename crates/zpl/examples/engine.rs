@@ -2,9 +2,11 @@
 //! compressed, checksummed, allocated, written, durable) and a cold read (read, verified, decompressed) reach.
 //!
 //! `cargo run --release -p cenote-zpl --example engine -- [--copies N] [--only NAME,…] [--reads N] [--readers N]
-//! [--dirty-max MIB] [--runs N] FILE…`
+//! [--dirty-max MIB] [--runs N]
+//! [--engine auto|libdeflate|isal] FILE…`
 //! `--runs`: times that codec and engine are measured, `--reads`: cold reads in each; the fastest counts.
-//! `--readers`: threads that read different files.
+//! `--readers`: threads that read different files; `--engine`: who makes gzip's bytes, also in "codec" (which knows no
+//! load: `auto` is libdeflate there). Records by engine are counted over all runs.
 //! Files are read into memory first. Columns are MB/s of logical data and, in brackets, the share of the raw
 //! rate; `off`, `zle` and `lz4` compare with `cp` and `sync` of the same bytes on the same file system.
 
@@ -17,6 +19,7 @@ use format::compression::{CompressionSetting, ZstdLevel};
 use format::{Compression, ObjectId, features};
 use pool::props::Value;
 use pool::{CreateSpec, NewFilesystem, Options, Pool};
+use storage::GzipEngine;
 use storage::host::{Access, Disk, FileDisk};
 use zpl::{FileKind, Filesystem, NewNode};
 
@@ -68,7 +71,8 @@ fn create(path: &Path, bytes: u64, compression: CompressionSetting, options: Opt
 }
 
 /// Seconds for all records through the codec alone, on all cores; compress and decompress.
-fn raw(files: &[Vec<u8>], setting: CompressionSetting) -> (f64, f64) {
+fn raw(files: &[Vec<u8>], setting: CompressionSetting, wanted: Option<GzipEngine>) -> (f64, f64) {
+    let engine = storage::Deflate::default().choose(wanted.unwrap_or(GzipEngine::DEFAULT));
     let records: Vec<&[u8]> = files.iter().flat_map(|f| f.chunks(RECORD)).collect();
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     let limit = RECORD - RECORD / 8;
@@ -80,7 +84,8 @@ fn raw(files: &[Vec<u8>], setting: CompressionSetting) -> (f64, f64) {
                 let mut out = vec![0; limit];
                 let mine = records.iter().skip(core).step_by(cores);
                 mine.map(|r| {
-                    codec::compress(setting, r, &mut out[..r.len() - r.len() / 8]).map(|n| out[..n].to_vec())
+                    let limit = r.len() - r.len() / 8;
+                    codec::compress_by(engine, setting, r, &mut out[..limit]).map(|n| out[..n].to_vec())
                 })
                 .collect::<Vec<_>>()
             })
@@ -199,6 +204,10 @@ fn main() {
                 let mib: u64 = args.next().and_then(|n| n.parse().ok()).expect("--dirty-max MIB");
                 options.dirty_max = mib << 20;
             }
+            "--engine" => {
+                let word = args.next().expect("--engine NAME");
+                options.gzip_engine = Some(GzipEngine::named(&word).expect("auto, libdeflate or isal"));
+            }
             "--only" => only = args.next(),
             path => paths.push(PathBuf::from(path)),
         }
@@ -226,14 +235,21 @@ fn main() {
         let (mut compress, mut decompress) = (f64::MAX, f64::MAX);
         let image = dir.path().join("image");
         let (mut wrote, mut got) = (f64::MAX, f64::MAX);
+        let mut made = [0; codec::Engine::ALL.len()];
+        let mut ratio = 1.0;
         for _ in 0..runs {
             if setting.algorithm != Compression::Off {
-                let (packed, unpacked) = raw(&files, setting);
+                let (packed, unpacked) = raw(&files, setting, options.gzip_engine);
                 (compress, decompress) = (compress.min(packed), decompress.min(unpacked));
             }
             let pool = create(&image, bytes, setting, options.clone());
             let (seconds, ids) = write(&pool, &files);
             wrote = wrote.min(seconds);
+            for (engine, records) in pool.storage().deflate().records() {
+                made[engine.index()] += records;
+            }
+            let info = pool.dataset("engine").expect("the root exists");
+            ratio = info.phys.uncompressed_bytes as f64 / info.phys.compressed_bytes as f64;
             pool.export().expect("exported");
             got = (0..reads).map(|_| read(&image, &ids, readers)).fold(got, f64::min);
         }
@@ -247,6 +263,13 @@ fn main() {
             mb(got),
             100.0 * base(decompress, plain_read) / got,
         );
+        if matches!(setting.algorithm, Compression::Gzip(_)) {
+            let made: Vec<String> = codec::Engine::ALL
+                .iter()
+                .map(|engine| format!("{engine} {}", made[engine.index()]))
+                .collect();
+            println!("{:<12} compressratio {ratio:.3}; records: {}", "", made.join(", "));
+        }
         std::fs::remove_file(&image).expect("removed");
     }
 }

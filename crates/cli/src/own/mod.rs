@@ -8,6 +8,7 @@ mod change;
 mod check;
 mod copy;
 mod generate;
+mod engines;
 mod list;
 mod manifest;
 mod mkfs;
@@ -68,6 +69,8 @@ pub enum Command {
     Bench(Bench),
     /// Hold an imported pool: mount it, and carry out commands on it.
     Serve(Serve),
+    /// Show which code compresses and sums up here, and how fast.
+    Engines(Engines),
     /// Show and set tunables such as zfs_dirty_data_max.
     Tune(Tune),
     /// Write manual pages, or completions for shells.
@@ -273,6 +276,16 @@ pub struct Bench {
 }
 
 #[derive(Debug, Args)]
+pub struct Engines {
+    /// Everything in JSON.
+    #[arg(long)]
+    pub json: bool,
+    /// Instead: how many records each engine of gzip has made in this pool since it was imported.
+    #[arg(value_name = "POOL")]
+    pub pool: Option<String>,
+}
+
+#[derive(Debug, Args)]
 #[command(after_help = "\
 Without a pool: the values that pools are opened with, and where each comes from. NAME=VALUE is written into \
 $XDG_CONFIG_HOME/cenote/config.toml; the environment (CENOTE_ZFS_TXG_TIMEOUT=10) comes before the files. With a pool: \
@@ -311,6 +324,7 @@ impl Command {
             Command::Check(_) => "check",
             Command::Bench(_) => "bench",
             Command::Serve(_) => "serve",
+            Command::Engines(_) => "engines",
             Command::Tune(_) => "tune",
             Command::Generate(_) => "generate",
             Command::Zfs(_) => "zfs",
@@ -376,9 +390,12 @@ pub fn served(words: &[OsString], around: Surroundings, mut console: out::Consol
     let search = cenote.search.iter().map(|path| around.path(path)).collect();
     let around = Surroundings { search, ..around };
     let ended = match &cenote.command {
-        Command::Cp(_) | Command::Rm(_) | Command::Mkdir(_) | Command::Mv(_) | Command::Tune(_) => {
-            run(&cenote.command, &around, &mut console)
-        }
+        Command::Cp(_)
+        | Command::Rm(_)
+        | Command::Mkdir(_)
+        | Command::Mv(_)
+        | Command::Engines(_)
+        | Command::Tune(_) => run(&cenote.command, &around, &mut console),
         other => Err(Failure::refused(format!("cenote: {} is not for servers", other.name()))),
     };
     let asked = *ended.as_ref().unwrap_or(&0);
@@ -394,6 +411,7 @@ impl Command {
             Command::Mkdir(mkdir) => mkdir.places.iter().map(|place| place.dataset.as_str()).collect(),
             Command::Mv(mv) => vec![mv.destination.dataset.as_str()],
             Command::Tune(tune) => tune.split().0.into_iter().collect(),
+            Command::Engines(engines) => engines.pool.as_deref().into_iter().collect(),
             _ => Vec::new(),
         }
     }
@@ -426,6 +444,7 @@ fn run(command: &Command, around: &Surroundings, console: &mut out::Console) -> 
         Command::Serve(args) => serve::run(args, around, console),
         Command::Mkdir(mkdir) => change::mkdir(mkdir, around, console),
         Command::Mv(mv) => change::mv(mv, around, console),
+        Command::Engines(args) => engines::run(args, around, console),
         Command::Tune(words) => tune::run(words, around, console),
         other => Err(Failure::refused(format!("cenote: not supported yet: {}", other.name()))),
     };

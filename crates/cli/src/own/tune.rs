@@ -69,7 +69,7 @@ fn in_effect(
     }
     let session = open::open_for(name, around, Intent::Read)?;
     for (tunable, value) in set {
-        let tuned = session.pool().tune(tunable.name, &value.to_string());
+        let tuned = session.pool().tune(tunable.name, &tunable.text(value));
         tuned.map_err(|error| Failure::refused(error.to_string()))?;
     }
     let values: Vec<_> = session.pool().tunables().collect();
@@ -95,7 +95,7 @@ impl Tune {
 
 /// Whether a word can only be meant as a tunable: an unknown one is a mistake, not a pool.
 fn looks_like_one(word: &str) -> bool {
-    word.starts_with("zfs_") || word.starts_with("zfetch_")
+    word.starts_with("zfs_") || word.starts_with("gzip_") || word.starts_with("zfetch_")
 }
 
 fn parse(word: &str) -> Result<Word, Failure> {
@@ -121,6 +121,10 @@ fn print(
     if tune.json {
         let row = |(t, value, origin): &(&'static Tunable, u64, Option<Origin>)| {
             let origin = origin.as_ref().map(Origin::to_string);
+            let value = match t.kind {
+                Kind::Word(_) => json!(t.text(*value)),
+                _ => json!(value),
+            };
             json!({ "name": t.name, "value": value, "unit": t.kind.word(), "source": origin })
         };
         let rows: Vec<_> = rows.iter().map(row).collect();
@@ -130,7 +134,7 @@ fn print(
     for (tunable, value, origin) in rows {
         let shown = match tunable.kind {
             Kind::Bytes => pool::props::number::nice(*value),
-            _ => value.to_string(),
+            _ => tunable.text(*value),
         };
         let line = match origin {
             Some(origin) => format!("{:width$}  {shown:>8}  {origin}", tunable.name),

@@ -6,5 +6,7 @@
 pub(crate) mod fletcher2;
 #[cfg(target_arch = "x86_64")]
 pub(crate) mod fletcher4;
+#[cfg(isal)]
+pub(crate) mod igzip;
 pub(crate) mod lz4;
 pub(crate) mod lz4_encoder;

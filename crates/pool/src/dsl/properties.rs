@@ -7,12 +7,14 @@ use format::compression::CompressionSetting;
 use format::features::{self, Feature};
 use format::zap::Value as Stored;
 use format::{ChecksumKind, Compression, ObjectId, Txg};
+use storage::GzipEngine;
 
 use super::lookup::{self, DatasetInfo};
 use crate::dataset::{Settings, SyncMode};
 use crate::features::Features;
 use crate::mos::Mos;
 use crate::pool::Inner;
+use crate::props::names::GZIP_ENGINE;
 use crate::props::{self, Access, DatasetKind, Property, Source, Value, number};
 use crate::sync::metadata_compression_of;
 use crate::{Error, Result};
@@ -460,8 +462,16 @@ fn settings_by(
             _ => SyncMode::Disabled,
         },
     };
+    // Any text may stand in a user property; what is no engine counts as nothing said.
+    let said = match compression.algorithm {
+        Compression::Gzip(_) => {
+            user_one(inner, info, GZIP_ENGINE)?.and_then(|(word, _)| GzipEngine::named(&word))
+        }
+        _ => None,
+    };
     let policy = Policy {
         compression,
+        gzip_engine: said.unwrap_or(GzipEngine::DEFAULT),
         metadata_compression: on,
         checksum,
         copies,

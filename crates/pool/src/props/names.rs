@@ -170,6 +170,10 @@ pub fn check_pool(name: &str, creating: bool) -> Result<(), NameError> {
     Ok(())
 }
 
+/// The user property that says who makes gzip's bytes (docs/decisions/0009-gzip-engines.md): other software inherits
+/// and sends it like any, and knows nothing of it.
+pub const GZIP_ENGINE: &str = "org.cenote:gzip_engine";
+
 /// Whether `name` has the form of a user property: it holds a colon and only lower-case letters, digits and
 /// `:+._-`.
 pub fn is_user_property(name: &str) -> bool {
@@ -190,6 +194,9 @@ pub fn check_user_property(name: &str, value: &str) -> Result<(), PropertyError>
     }
     if value.len() > TEXT_MAX {
         return Err(PropertyError::ValueTooLong);
+    }
+    if name == GZIP_ENGINE && storage::GzipEngine::named(value).is_none() {
+        return Err(PropertyError::NotOneOf { name: GZIP_ENGINE, summary: "auto | libdeflate | isal" });
     }
     Ok(())
 }
@@ -258,6 +265,15 @@ mod tests {
         }
         assert_eq!(check_pool("raidz1", false), Ok(()));
         assert_eq!(check_pool(&"n".repeat(242), true), Err(NameError::TooLong));
+    }
+
+    #[test]
+    fn the_engine_of_gzip_is_one_that_there_is() {
+        assert_eq!(check_user_property(GZIP_ENGINE, "auto"), Ok(()));
+        assert_eq!(
+            check_user_property(GZIP_ENGINE, "zlib").expect_err("unknown").to_string(),
+            "'org.cenote:gzip_engine' must be one of 'auto | libdeflate | isal'"
+        );
     }
 
     #[test]
