@@ -1,7 +1,8 @@
-//! Tells the code which versions of its libraries cargo chose, and compiles ISA-L's igzip from the sources that come with `isal-sys`: that crate's own build needs autotools and an
-//! assembler or fails, this one takes what is here. With nasm: the AVX2 and AVX-512 code; without: ISA-L's portable C.
-//! Without the sources (an unusual registry), or with `CENOTE_ISAL=off`: no igzip, and libdeflate does it all.
-//! `CENOTE_ISAL=nasm` makes an error of anything but the first.
+//! Tells the code which versions of its libraries cargo chose, and compiles ISA-L's igzip from the sources that come with
+//! `isal-sys`: that crate's own build needs autotools and an assembler or fails, this one takes what is here. With
+//! nasm: the AVX2 and AVX-512 code; without: ISA-L's portable C. Without the sources (an unusual registry), or with
+//! `CENOTE_ISAL=off`: no igzip, and libdeflate does it all. `CENOTE_ISAL=nasm` makes an error of anything but the first.
+//! Cargo does not see that nasm was installed since: it takes this file being touched.
 
 use std::env;
 use std::error::Error;
@@ -56,7 +57,6 @@ const ASSEMBLY: [&str; 18] = [
 fn main() -> Result<()> {
     println!("cargo::rerun-if-changed=build.rs");
     println!("cargo::rerun-if-env-changed=CENOTE_ISAL");
-    println!("cargo::rerun-if-env-changed=PATH");
     println!("cargo::rustc-check-cfg=cfg(isal)");
     let packages = packages();
     for package in packages.iter().flatten() {
