@@ -1,5 +1,6 @@
 //! The messages one by one: who asks for what, which call answers it.
 
+use std::cell::RefCell;
 use std::ffi::OsStr;
 use std::io;
 use std::ops::Deref;
@@ -30,6 +31,11 @@ const REQUEST_MAX: u32 = 1 << 20;
 /// Requests of read-ahead and write-back in flight.
 const BACKGROUND_MAX: u16 = 64;
 const O_EXCL: i32 = 0o200;
+
+thread_local! {
+    /// Bytes on their way to a reader: fresh memory for each request would cost as much as decompression.
+    static READ: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
+}
 
 /// What the threads of a mount and its owner share.
 pub(crate) struct Shared {
@@ -357,10 +363,12 @@ impl fuser::Filesystem for Bridge {
         _lock_owner: Option<LockOwner>,
         reply: ReplyData,
     ) {
-        match self.answer(|| self.read_range(self.id(ino), offset, size)) {
-            Ok(data) => reply.data(&data),
-            Err(errno) => reply.error(errno),
-        }
+        READ.with_borrow_mut(|data| {
+            match self.answer(|| self.read_range(self.id(ino), offset, size, data)) {
+                Ok(len) => reply.data(&data[..len]),
+                Err(errno) => reply.error(errno),
+            }
+        });
     }
 
     fn write(
@@ -375,8 +383,7 @@ impl fuser::Filesystem for Bridge {
         _lock_owner: Option<LockOwner>,
         reply: ReplyWrite,
     ) {
-        let kills = write_flags.contains(WriteFlags::FUSE_WRITE_KILL_SUIDGID);
-        match self.answer(|| self.write_range(self.id(ino), offset, data, kills)) {
+        match self.answer(|| self.write_range(self.id(ino), offset, data, write_flags)) {
             Ok(written) => reply.written(written),
             Err(errno) => reply.error(errno),
         }

@@ -1,6 +1,6 @@
 //! Contents of regular files.
 
-use fuser::Errno;
+use fuser::{Errno, WriteFlags};
 use zpl::{ObjectId, Seek};
 
 use crate::bridge::{Bridge, Shared};
@@ -15,16 +15,25 @@ const SEEK_HOLE: i32 = 4;
 const COPY_MAX: u64 = 64 << 20;
 
 impl Bridge {
-    pub(crate) fn read_range(&self, id: ObjectId, offset: u64, size: u32) -> Answer<Vec<u8>> {
-        let mut data = vec![0; size as usize];
-        let len = self.fs.read(id, offset, &mut data).map_err(errno::from)?;
-        data.truncate(len);
+    /// Reads up to `size` bytes to the start of `data`, which is made as long as needed; gives their number.
+    pub(crate) fn read_range(
+        &self,
+        id: ObjectId,
+        offset: u64,
+        size: u32,
+        data: &mut Vec<u8>,
+    ) -> Answer<usize> {
+        let size = size as usize;
+        if data.len() < size {
+            data.resize(size, 0);
+        }
+        let len = self.fs.read(id, offset, &mut data[..size]).map_err(errno::from)?;
         if self.live.keeps_atime()
             && let Err(error) = self.fs.accessed(id)
         {
             tracing::debug!(object = id.0, %error, "an access time is not kept");
         }
-        Ok(data)
+        Ok(len)
     }
 
     pub(crate) fn write_range(
@@ -32,15 +41,23 @@ impl Bridge {
         id: ObjectId,
         offset: u64,
         data: &[u8],
-        kills_privileges: bool,
+        flags: WriteFlags,
     ) -> Answer<u32> {
         self.check_writable()?;
-        if kills_privileges {
+        if flags.contains(WriteFlags::FUSE_WRITE_KILL_SUIDGID) {
             self.fs.drop_privileges(id).map_err(errno::from)?;
             // The kernel goes on showing the mode that it knows otherwise.
             self.forget_attributes(id);
         }
-        self.fs.write(id, offset, data).map_err(errno::from)?;
+        // Pages from the kernel's cache come some time after they were written, perhaps even after the message with
+        // the file's new times.
+        let times_come_apart = self.writeback && flags.contains(WriteFlags::FUSE_WRITE_CACHE);
+        let written = if times_come_apart {
+            self.fs.write_back(id, offset, data)
+        } else {
+            self.fs.write(id, offset, data)
+        };
+        written.map_err(errno::from)?;
         Ok(data.len() as u32)
     }
 

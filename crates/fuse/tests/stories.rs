@@ -207,6 +207,43 @@ fn many_write_at_once() {
 }
 
 #[test]
+fn times_that_were_seen_are_there_after_a_remount() {
+    if !usable() {
+        return;
+    }
+    let mut bed = Bed::new(256 << 20, &[]);
+    let at = bed.at();
+    std::thread::scope(|scope| {
+        for writer in 0..8 {
+            let at = &at;
+            scope.spawn(move || {
+                for n in 0..40 {
+                    let mut file = File::create(at.join(format!("{writer}-{n}"))).unwrap();
+                    file.write_all(&vec![n as u8; 100 + n * 997]).unwrap();
+                    if n % 8 == 0 {
+                        file.sync_all().unwrap();
+                        file.write_all(b"more").unwrap();
+                    }
+                }
+            });
+        }
+    });
+    let times = |at: &std::path::Path| -> Vec<_> {
+        let names = (0..8).flat_map(|writer| (0..40).map(move |n| format!("{writer}-{n}")));
+        names
+            .map(|name| {
+                let found = std::fs::metadata(at.join(&name)).unwrap();
+                (name, (found.mtime(), found.mtime_nsec()), (found.ctime(), found.ctime_nsec()))
+            })
+            .collect()
+    };
+    let seen = times(&at);
+    bed.remount();
+    assert_eq!(times(&at), seen);
+    bed.finish();
+}
+
+#[test]
 fn a_listing_is_whole_while_entries_come_and_go() {
     if !usable() {
         return;

@@ -31,6 +31,15 @@ fn grown_block(block: u64, end: u64, max: u64) -> Option<u64> {
     Some(end.min(limit).next_multiple_of(SECTOR))
 }
 
+/// What a write does to the times of a file.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Times {
+    /// It was changed now.
+    Now,
+    /// They are somebody else's to set.
+    Kept,
+}
+
 impl Filesystem {
     /// A regular file, for reading. The caller holds its lock.
     pub(crate) fn file(&self, id: ObjectId) -> Result<(Arc<Object>, Znode)> {
@@ -120,10 +129,19 @@ impl Filesystem {
     /// # Errors
     /// [`Error::FileTooBig`]; [`Error::NoSpace`], [`Error::Quota`]: the steps before stay written.
     pub fn write(&self, id: ObjectId, offset: u64, data: &[u8]) -> Result<()> {
-        self.changing(|| self.write_steps(id, offset, data))
+        self.changing(|| self.write_steps(id, offset, data, Times::Now))
     }
 
-    fn write_steps(&self, id: ObjectId, offset: u64, data: &[u8]) -> Result<()> {
+    /// As [`Filesystem::write`], for a cache that kept the data for a while: when it was written the owner of the cache
+    /// says with [`Filesystem::setattr`], before or after this.
+    ///
+    /// # Errors
+    /// As [`Filesystem::write`].
+    pub fn write_back(&self, id: ObjectId, offset: u64, data: &[u8]) -> Result<()> {
+        self.changing(|| self.write_steps(id, offset, data, Times::Kept))
+    }
+
+    fn write_steps(&self, id: ObjectId, offset: u64, data: &[u8], times: Times) -> Result<()> {
         let end = end_of(offset, data.len())?;
         let _node = self.inner.nodes.write(id);
         let mut at = offset;
@@ -137,7 +155,11 @@ impl Filesystem {
             self.grow_block(&object, &tx, znode.size, until)?;
             object.write(&tx, at, part)?;
             znode.size = znode.size.max(until);
+            let (mtime, ctime) = (znode.mtime, znode.ctime);
             modified(&mut znode, self.now());
+            if times == Times::Kept {
+                (znode.mtime, znode.ctime) = (mtime, ctime);
+            }
             self.store(&object, &tx, &znode)?;
             self.note_data(&tx, id, &znode, at, until - at);
             at = until;
@@ -174,7 +196,7 @@ impl Filesystem {
         let fits = data.len() as u64 == block || (data.len() as u64) < block && end >= znode.size;
         if !offset.is_multiple_of(block) || !fits {
             drop(guard);
-            return self.write_steps(id, offset, &data);
+            return self.write_steps(id, offset, &data, Times::Now);
         }
         data.resize(block as usize, 0);
         let tx = self.begin(Hold::write(block + ATTRIBUTE_COST))?;
