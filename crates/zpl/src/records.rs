@@ -124,10 +124,13 @@ impl Filesystem {
             let record = if whole || !keep { object.block_once(blkid) } else { object.block(blkid) };
             (blkid, record)
         };
+        let buffers = self.inner.objset.storage().buffers();
         let copy = |(blkid, record): (u64, dmu::Result<Record>)| {
             let (from, to) = ((blkid * block).max(offset), ((blkid + 1) * block).min(end));
             let (within, len) = ((from - blkid * block) as usize, (to - from) as usize);
-            buf[(from - offset) as usize..][..len].copy_from_slice(&record?[within..within + len]);
+            let record = record?;
+            buf[(from - offset) as usize..][..len].copy_from_slice(&record[within..within + len]);
+            buffers.give(record);
             Ok::<_, dmu::Error>(())
         };
         let window = (AHEAD_BYTES / block).clamp(AHEAD_MIN, AHEAD_MAX) as usize;
