@@ -6,6 +6,7 @@
 
 use std::ffi::OsString;
 use std::os::fd::AsFd;
+use std::path::Path;
 use std::time::Duration;
 
 use server::messages::Job;
@@ -66,9 +67,11 @@ pub fn or_here(
     if call.around.served.is_some() || !is_used() {
         return here(call, console);
     }
-    if let Some((call, words)) = places_of_paths(call, words) {
-        return or_here(&call, &words, console, here);
-    }
+    let translated = places_of_paths(call, words);
+    let (call, split) = match &translated {
+        Some((call, words)) => (call, words.as_slice()),
+        None => (call, words),
+    };
     let mut pools: Vec<(String, Vec<String>)> = Vec::new();
     for target in targets(call)? {
         let pool = pool_of(&target).trim_end_matches(':');
@@ -88,7 +91,7 @@ pub fn or_here(
             send(&client, call.program.name(), words.iter().map(OsString::from).collect(), call.around);
         return Err(Failure::Ended(status.map_err(|error| broken(pool, &error))?));
     }
-    each_pool(call, words, console, here, pools.into_iter().zip(clients))
+    each_pool(call, split, console, here, pools.into_iter().zip(clients))
 }
 
 /// The command line with mounted paths written as places (`tank/fs:/file`), where a command works on files; `None` if
@@ -97,13 +100,7 @@ fn places_of_paths<'a>(call: &Call<'a>, words: &[String]) -> Option<(Call<'a>, V
     if !matches!((call.program, call.command.name), (Program::Zfs, "rewrite" | "project")) {
         return None;
     }
-    let place = |word: &String| -> Option<String> {
-        let full = std::fs::canonicalize(word).ok()?;
-        let mount = server::mountinfo::dataset_of(&full).ok()??;
-        let inside = full.strip_prefix(&mount.point).ok()?.to_str()?;
-        Some(format!("{}:/{inside}", mount.dataset))
-    };
-    let written = |word: &String| place(word).unwrap_or_else(|| word.clone());
+    let written = |word: &String| place_of(Path::new(word)).unwrap_or_else(|| word.clone());
     let operands: Vec<String> = call.args.operands.iter().map(written).collect();
     if operands == call.args.operands {
         return None;
@@ -112,6 +109,14 @@ fn places_of_paths<'a>(call: &Call<'a>, words: &[String]) -> Option<(Call<'a>, V
     let words = words.iter().map(|word| if is_path(&word) { written(word) } else { word.clone() }).collect();
     let args = Parsed { options: call.args.options.clone(), operands };
     Some((Call { args, line: call.line.clone(), ..*call }, words))
+}
+
+/// A path in a mounted dataset as a place, `DATASET:/path`.
+pub fn place_of(path: &Path) -> Option<String> {
+    let full = std::fs::canonicalize(path).ok()?;
+    let mount = server::mountinfo::dataset_of(&full).ok()??;
+    let inside = full.strip_prefix(&mount.point).ok()?.to_str()?;
+    Some(format!("{}:/{inside}", mount.dataset))
 }
 
 /// Carries out a command on several pools, one after the other.

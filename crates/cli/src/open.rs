@@ -30,6 +30,8 @@ const SURVEY_CACHE: u64 = 64 << 20;
 pub enum Intent {
     /// Nothing is written, not even that the pool was open.
     Read,
+    /// As [`Intent::Read`], of files: what programs wrote into a mount and the kernel still holds is there, too.
+    Files,
     /// As [`Intent::Read`], and everything is read about once: little is kept in memory.
     Survey,
     /// Datasets, properties or files are changed.
@@ -326,7 +328,7 @@ pub fn open(usable: Usable, intent: Intent) -> Result<Session, NotOpen> {
         options.cache_bytes = options.cache_bytes.min(SURVEY_CACHE);
     }
     if options.read_only
-        && let Some((client, uberblock)) = lease(&name, found.config.pool_guid)?
+        && let Some((client, uberblock)) = lease(&name, found.config.pool_guid, intent == Intent::Files)?
     {
         options.leased = Some(uberblock);
         return match Pool::import(&found, options) {
@@ -359,15 +361,16 @@ pub fn options(usable: &Usable) -> Result<Options, ConfigError> {
     })
 }
 
-/// A state of a pool that its server, if it has one, keeps on the disks as long as the connection lives.
-fn lease(name: &str, guid: Guid) -> Result<Option<(Client, Uberblock)>, NotOpen> {
+/// A state of a pool that its server, if it has one, keeps on the disks as long as the connection lives; with `files`,
+/// what the kernel holds back of files is in it.
+fn lease(name: &str, guid: Guid, files: bool) -> Result<Option<(Client, Uberblock)>, NotOpen> {
     if !crate::forward::is_used() {
         return Ok(None);
     }
     let failed = |source| NotOpen::Server { name: name.to_owned(), source };
     match server::client::connect(&Runtime::of_user(), name).map_err(failed)? {
         Some(client) if client.guid == guid.0 => {
-            let uberblock = client.lease().map_err(failed)?;
+            let uberblock = client.lease(files).map_err(failed)?;
             Ok(Some((client, uberblock)))
         }
         _ => Ok(None),

@@ -119,3 +119,19 @@ fn a_removed_file_that_is_open_in_a_mount_survives_commands_on_its_dataset() {
     live.run(&["zpool", "export", "tank"]).good();
     live.expect_sound();
 }
+
+#[test]
+fn what_a_program_wrote_is_read_past_its_mount_though_nobody_synced() {
+    let Some(live) = Live::with_tank(128) else { return };
+    fs::write(live.path("mnt/file"), "only in the page cache").expect("written");
+    assert_eq!(live.run(&["cat", "tank:/file"]).good(), "only in the page cache");
+    fs::write(live.path("mnt/file"), "something longer than before").expect("written");
+    live.run(&["cp", "tank:/file", "tank:/copy"]).good();
+    assert_eq!(fs::read_to_string(live.path("mnt/copy")).expect("there"), "something longer than before");
+    let to = live.text("local");
+    fs::write(live.path("mnt/file"), "again").expect("written");
+    live.run(&["cp", "tank:/file", &to]).good();
+    assert_eq!(fs::read_to_string(&to).expect("there"), "again");
+    live.run(&["zpool", "export", "tank"]).good();
+    live.expect_sound();
+}

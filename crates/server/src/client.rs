@@ -92,12 +92,13 @@ impl Client {
         self.stream.try_clone().map(Stopper)
     }
 
-    /// A state of the pool that stays on the disks as long as this connection lives.
+    /// A state of the pool that stays on the disks as long as this connection lives; with `files`, what the kernel holds
+    /// back of mounted files is in it.
     ///
     /// # Errors
     /// The server refuses, or goes away.
-    pub fn lease(&self) -> Result<Uberblock, ClientError> {
-        match ask(&self.stream, &Request::Lease, &[])? {
+    pub fn lease(&self, files: bool) -> Result<Uberblock, ClientError> {
+        match ask(&self.stream, &Request::Lease { files }, &[])? {
             Reply::Lease { uberblock } => Uberblock::decode(&uberblock)
                 .map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error.to_string()).into()),
             other => Err(unexpected(other)),

@@ -23,7 +23,10 @@ pub enum Request {
     /// Carry out a command line. Standard input, output and error travel along.
     Run(Job),
     /// Sync, and leave that state on the disks until the connection ends.
-    Lease,
+    Lease {
+        /// The kernel hands over what it holds back of mounted files first.
+        files: bool,
+    },
     /// How the server is.
     Status,
     /// What only it knows of the pool.

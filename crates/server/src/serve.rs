@@ -270,7 +270,7 @@ impl Server {
                     pid: std::process::id(),
                 },
                 Request::Run(job) => self.run(id, &stream, &job, fds),
-                Request::Lease => return self.lease(&stream),
+                Request::Lease { files } => return self.lease(&stream, files),
                 Request::Status => Reply::Status(self.status()),
                 Request::Figures => self.figures(),
                 Request::Stop(stop) => match self.stop(id, stop, Some(&stream)) {
@@ -285,7 +285,10 @@ impl Server {
     }
 
     /// Gives a lease and waits until nobody wants it any more.
-    fn lease(&self, stream: &UnixStream) -> io::Result<()> {
+    fn lease(&self, stream: &UnixStream, files: bool) -> io::Result<()> {
+        if files {
+            self.live.write_back();
+        }
         let lease = match self.live.pool() {
             Ok(pool) => pool.lease(),
             Err(_) => return wire::send(stream, &Reply::Refused(Refusal::Stopping), &[]),

@@ -1,7 +1,5 @@
 //! `zfs project`: the projects of files and folders, and whether folders hand theirs down.
 
-use std::ffi::OsStr;
-
 use format::ObjectId;
 use format::znode::pflags;
 use zpl::{FileKind, Filesystem, SetAttr, Stat};
@@ -10,9 +8,9 @@ use super::Call;
 use crate::messages::Failure;
 use crate::open::Intent;
 use crate::out::Console;
+use crate::own::operand::Operand;
 use crate::own::pools::{Pools, refused};
 use crate::own::walk::Walk;
-use crate::place::{Place, PoolPath};
 
 /// What is to be done to each file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -63,18 +61,18 @@ pub fn run(call: &Call, console: &mut Console) -> Result<(), Failure> {
     };
     let mut places = Vec::new();
     for word in &args.operands {
-        match Place::parse(OsStr::new(word)) {
-            Ok(Place::InPool(place)) => places.push(place),
-            Ok(Place::Local(_)) => console.complain(Failure::refused(format!(
+        match Operand::read(word, call.around) {
+            Ok(Some(place)) => places.push(place),
+            Ok(None) => console.complain(Failure::refused(format!(
                 "cannot use '{word}': not in a ZFS filesystem (write DATASET:/path)"
             )))?,
             Err(error) => console.complain(Failure::refused(error.to_string()))?,
         }
     }
-    let pools = Pools::open(places.iter().map(|place| (place, intent)), call.around)?;
-    for place in &places {
-        let fs = pools.filesystem(place, intent)?;
-        if let Err(failure) = one(call, console, &fs, place, task, wanted) {
+    let pools = Pools::open(places.iter().map(|operand| (&operand.place, intent)), call.around)?;
+    for operand in &places {
+        let fs = pools.filesystem(&operand.place, intent)?;
+        if let Err(failure) = one(call, console, &fs, operand, task, wanted) {
             console.complain(failure)?;
         }
     }
@@ -85,44 +83,39 @@ fn one(
     call: &Call,
     console: &mut Console,
     fs: &Filesystem,
-    place: &PoolPath,
+    operand: &Operand,
     task: Task,
     wanted: Option<u64>,
 ) -> Result<(), Failure> {
-    let failed = |error: zpl::Error| refused("use", place, error);
-    let id = fs.resolve(&place.path, true).map_err(failed)?;
+    let failed = |error: zpl::Error| refused("use", operand.shown(b"."), error);
+    let id = fs.resolve(&operand.place.path, true).map_err(failed)?;
     let stat = fs.stat(id).map_err(failed)?;
     let (alone, recursive) = (call.args.has("d"), call.args.has("r"));
     match stat.kind {
         FileKind::Directory => {}
         FileKind::Regular if alone || recursive => {
             let option = if alone { "-d" } else { "-r" };
-            return Err(failed_words(place, &format!("only support {option} option on directory")));
+            return Err(failed_words(operand, &format!("only support {option} option on directory")));
         }
         FileKind::Regular => {}
-        _ => return Err(failed_words(place, "only support project quota on regular file or directory")),
+        _ => return Err(failed_words(operand, "only support project quota on regular file or directory")),
     }
     // Without -p the others are held against the first.
     let wanted = wanted.unwrap_or(stat.projid);
     let shows = matches!(task, Task::List | Task::Check { .. });
     if stat.kind == FileKind::Regular || alone || !(recursive || shows) {
-        return apply(console, fs, &place.to_string(), id, task, wanted).map_err(failed);
+        return apply(console, fs, &operand.shown(b"."), id, task, wanted).map_err(failed);
     }
     for step in Walk::new(fs, id, recursive).map_err(failed)? {
         let step = step.map_err(|(_, error)| failed(error))?;
-        let mut whole = place.clone();
-        if step.path != b"." {
-            let slash: &[u8] = if whole.path.ends_with(b"/") { b"" } else { b"/" };
-            whole.path = [&whole.path, slash, &step.path].concat();
-        }
-        apply(console, fs, &whole.to_string(), step.id, task, wanted)
-            .map_err(|error| refused("use", &whole, error))?;
+        let shown = operand.shown(&step.path);
+        apply(console, fs, &shown, step.id, task, wanted).map_err(|error| refused("use", &shown, error))?;
     }
     Ok(())
 }
 
-fn failed_words(place: &PoolPath, words: &str) -> Failure {
-    Failure::refused(format!("{place}: {words}"))
+fn failed_words(operand: &Operand, words: &str) -> Failure {
+    Failure::refused(format!("{}: {words}", operand.shown(b".")))
 }
 
 const fn hands_down(stat: &Stat) -> bool {

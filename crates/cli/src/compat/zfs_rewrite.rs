@@ -1,6 +1,6 @@
 //! `zfs rewrite`: old data in the present settings.
 
-use std::ffi::OsStr;
+use std::path::Path;
 
 use zpl::{FileKind, Filesystem};
 
@@ -8,9 +8,9 @@ use super::Call;
 use crate::messages::Failure;
 use crate::open::Intent;
 use crate::out::Console;
+use crate::own::operand::Operand;
 use crate::own::pools::{Kernel, Pools, refused};
 use crate::own::walk::Walk;
-use crate::place::{Place, PoolPath};
 
 /// Runs `zfs rewrite`.
 ///
@@ -42,23 +42,25 @@ pub fn run(call: &Call, console: &mut Console) -> Result<(), Failure> {
     }
     let mut places = Vec::new();
     for word in &args.operands {
-        match Place::parse(OsStr::new(word)) {
-            Ok(Place::InPool(place)) => places.push(place),
-            Ok(Place::Local(path)) => console.complain(match std::fs::symlink_metadata(&path) {
-                Err(error) => {
-                    let why = error.to_string();
-                    let why = why.split(" (os error").next().unwrap_or(&why);
-                    Failure::refused(format!("failed to stat {word}: {why}"))
-                }
-                Ok(_) => Failure::refused(format!("cannot rewrite '{word}': not in a ZFS filesystem")),
-            })?,
+        match Operand::read(word, call.around) {
+            Ok(Some(place)) => places.push(place),
+            Ok(None) => {
+                console.complain(match std::fs::symlink_metadata(call.around.path(Path::new(word))) {
+                    Err(error) => {
+                        let why = error.to_string();
+                        let why = why.split(" (os error").next().unwrap_or(&why);
+                        Failure::refused(format!("failed to stat {word}: {why}"))
+                    }
+                    Ok(_) => Failure::refused(format!("cannot rewrite '{word}': not in a ZFS filesystem")),
+                })?
+            }
             Err(error) => console.complain(Failure::refused(error.to_string()))?,
         }
     }
-    let pools = Pools::open(places.iter().map(|place| (place, Intent::Write)), call.around)?;
-    for place in &places {
-        let fs = pools.filesystem(place, Intent::Write)?;
-        if let Err(failure) = one(call, console, (&fs, &pools.kernel(place)), place, range) {
+    let pools = Pools::open(places.iter().map(|operand| (&operand.place, Intent::Write)), call.around)?;
+    for operand in &places {
+        let fs = pools.filesystem(&operand.place, Intent::Write)?;
+        if let Err(failure) = one(call, console, (&fs, &pools.kernel(&operand.place)), operand, range) {
             console.complain(failure)?;
         }
     }
@@ -70,11 +72,11 @@ fn one(
     call: &Call,
     console: &mut Console,
     (fs, kernel): (&Filesystem, &Kernel),
-    place: &PoolPath,
+    operand: &Operand,
     (offset, len): (u64, Option<u64>),
 ) -> Result<(), Failure> {
-    let failed = |error| refused("rewrite", place, error);
-    let id = fs.resolve(&place.path, false).map_err(failed)?;
+    let failed = |error| refused("rewrite", operand.shown(b"."), error);
+    let id = fs.resolve(&operand.place.path, false).map_err(failed)?;
     let recursive = call.args.has("r");
     if fs.stat(id).map_err(failed)?.kind == FileKind::Directory && !recursive {
         return Ok(());
@@ -91,14 +93,10 @@ fn one(
             }
             Err((path, error)) => (path, Err(error)),
         };
-        let mut whole = place.clone();
-        if path != b"." {
-            let slash: &[u8] = if whole.path.ends_with(b"/") { b"" } else { b"/" };
-            whole.path = [&whole.path, slash, &path].concat();
-        }
+        let shown = operand.shown(&path);
         match done {
-            Err(error) => console.complain(refused("rewrite", &whole, error))?,
-            Ok(()) if call.args.has("v") => console.line(&whole.to_string())?,
+            Err(error) => console.complain(refused("rewrite", shown, error))?,
+            Ok(()) if call.args.has("v") => console.line(&shown)?,
             Ok(()) => {}
         }
     }

@@ -64,10 +64,10 @@ pub fn time_text(time: zpl::Time, format: &str) -> String {
 /// # Errors
 /// A place cannot be opened; nobody reads what is printed.
 pub fn ls(ls: &Ls, around: &Surroundings, console: &mut Console) -> Result<(), Failure> {
-    let pools = Pools::open(ls.places.iter().map(|place| (place, Intent::Read)), around)?;
+    let pools = Pools::open(ls.places.iter().map(|place| (place, Intent::Files)), around)?;
     let terminal = std::io::stdout().is_terminal();
     for (i, place) in ls.places.iter().enumerate() {
-        let fs = pools.filesystem(place, Intent::Read)?;
+        let fs = pools.filesystem(place, Intent::Files)?;
         let id = match fs.resolve(&place.path, false) {
             Ok(id) => id,
             Err(error) => {
@@ -197,10 +197,10 @@ fn entry(
 /// # Errors
 /// As [`ls`].
 pub fn tree(tree: &Tree, around: &Surroundings, console: &mut Console) -> Result<(), Failure> {
-    let pools = Pools::open(tree.places.iter().map(|place| (place, Intent::Read)), around)?;
+    let pools = Pools::open(tree.places.iter().map(|place| (place, Intent::Files)), around)?;
     let terminal = std::io::stdout().is_terminal();
     for place in &tree.places {
-        let fs = pools.filesystem(place, Intent::Read)?;
+        let fs = pools.filesystem(place, Intent::Files)?;
         let id = match fs.resolve(&place.path, false) {
             Ok(id) => id,
             Err(error) => {

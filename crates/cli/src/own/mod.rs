@@ -12,6 +12,7 @@ mod engines;
 mod list;
 mod manifest;
 mod mkfs;
+pub(crate) mod operand;
 mod ordered;
 pub(crate) mod pools;
 pub(crate) mod serve;

@@ -52,11 +52,16 @@ impl Pools {
         around: &Surroundings,
     ) -> Result<Pools, Failure> {
         let mut intents: BTreeMap<&str, (Intent, &str)> = BTreeMap::new();
+        let mut reads = false;
         for (place, intent) in places {
             let entry = intents.entry(open::pool_of(&place.dataset)).or_insert((intent, &place.dataset));
             if intent == Intent::Write {
                 entry.0 = intent;
             }
+            reads |= intent == Intent::Files;
+        }
+        if let Some(live) = around.live().filter(|_| reads) {
+            live.write_back();
         }
         let mut sessions = BTreeMap::new();
         for (name, (intent, dataset)) in intents {
@@ -107,6 +112,6 @@ impl Pools {
 }
 
 /// `error` about the place, as one line.
-pub fn refused(verb: &str, place: &PoolPath, error: impl std::fmt::Display) -> Failure {
+pub fn refused(verb: &str, place: impl std::fmt::Display, error: impl std::fmt::Display) -> Failure {
     Failure::refused(format!("cannot {verb} '{place}': {error}"))
 }

@@ -23,9 +23,9 @@ const WHEN: &str = "%Y-%m-%d %H:%M:%S.%N %z";
 /// # Errors
 /// A place cannot be opened; nobody reads what is printed.
 pub fn cat(cat: &Cat, around: &Surroundings, console: &mut Console) -> Result<(), Failure> {
-    let pools = Pools::open(cat.places.iter().map(|place| (place, Intent::Read)), around)?;
+    let pools = Pools::open(cat.places.iter().map(|place| (place, Intent::Files)), around)?;
     for place in &cat.places {
-        let fs = pools.filesystem(place, Intent::Read)?;
+        let fs = pools.filesystem(place, Intent::Files)?;
         let records = fs.resolve(&place.path, true).and_then(|id| fs.read_records(id));
         let records = match records {
             Ok(records) => records,
@@ -63,9 +63,9 @@ pub fn cat(cat: &Cat, around: &Surroundings, console: &mut Console) -> Result<()
 /// # Errors
 /// As [`cat`].
 pub fn stat(stat: &Stat, around: &Surroundings, console: &mut Console) -> Result<(), Failure> {
-    let pools = Pools::open(stat.places.iter().map(|place| (place, Intent::Read)), around)?;
+    let pools = Pools::open(stat.places.iter().map(|place| (place, Intent::Files)), around)?;
     for place in &stat.places {
-        let fs = pools.filesystem(place, Intent::Read)?;
+        let fs = pools.filesystem(place, Intent::Files)?;
         let lines = fs.resolve(&place.path, false).and_then(|id| {
             let stat = fs.stat(id)?;
             let mut lines = vec![
@@ -120,9 +120,9 @@ pub fn stat(stat: &Stat, around: &Surroundings, console: &mut Console) -> Result
 /// # Errors
 /// As [`cat`].
 pub fn du(du: &Du, around: &Surroundings, console: &mut Console) -> Result<(), Failure> {
-    let pools = Pools::open(du.places.iter().map(|place| (place, Intent::Read)), around)?;
+    let pools = Pools::open(du.places.iter().map(|place| (place, Intent::Files)), around)?;
     for place in &du.places {
-        let fs = pools.filesystem(place, Intent::Read)?;
+        let fs = pools.filesystem(place, Intent::Files)?;
         let walk = fs.resolve(&place.path, false).and_then(|id| Walk::new(&fs, id, true));
         let walk = match walk {
             Ok(walk) => walk,

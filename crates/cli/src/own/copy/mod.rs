@@ -67,7 +67,7 @@ pub fn run(cp: &Cp, around: &Surroundings, console: &mut Console) -> Result<u8, 
             "none of these is in a pool: write DATASET:/path, or use cp for local files",
         ));
     }
-    let reads = cp.sources.iter().map(|place| (place, Intent::Read));
+    let reads = cp.sources.iter().map(|place| (place, Intent::Files));
     let wanted = reads.chain([(&cp.destination, Intent::Write)]).filter_map(|(place, intent)| match place {
         Place::InPool(place) => Some((place, intent)),
         Place::Local(_) => None,
@@ -168,7 +168,7 @@ fn find(
             let (number, fs) = match read.get(&dataset) {
                 Some(known) => known.clone(),
                 None => {
-                    let opened = (read.len() as u64 + 1, pools.filesystem(place, Intent::Read)?);
+                    let opened = (read.len() as u64 + 1, pools.filesystem(place, Intent::Files)?);
                     read.insert(dataset, opened.clone());
                     opened
                 }
