@@ -7,7 +7,7 @@ use std::io;
 use std::os::fd::BorrowedFd;
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use format::uberblock::Uberblock;
 
@@ -18,6 +18,8 @@ use crate::{Figures, mountinfo, wire};
 
 /// How long a server may take to say who it is.
 const GREETING: Duration = Duration::from_secs(20);
+/// How long to wait for a server that is going away before the next try.
+const RETRY: Duration = Duration::from_millis(20);
 
 /// A connection to the server of a pool. A lease lasts as long as it does.
 #[derive(Debug)]
@@ -36,15 +38,34 @@ pub struct Client {
 /// Something listens there that cannot be used.
 pub fn connect(runtime: &Runtime, pool: &str) -> Result<Option<Client>, ClientError> {
     let path = runtime.socket(pool);
-    let stream = match UnixStream::connect(&path) {
-        Ok(stream) => stream,
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-        Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {
-            clean_mounts(pool);
-            return Ok(None);
+    let asked = Instant::now();
+    loop {
+        let stream = match UnixStream::connect(&path) {
+            Ok(stream) => stream,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+            Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {
+                clean_mounts(pool);
+                return Ok(None);
+            }
+            Err(source) => return Err(ClientError::Socket { path, source }),
+        };
+        match greet(stream) {
+            // It ends, or was killed, just now: the next try finds nobody, or who comes after it.
+            Err(ClientError::Broken(error)) if hung_up(&error) && asked.elapsed() < GREETING => {
+                std::thread::sleep(RETRY);
+            }
+            greeted => return greeted.map(Some),
         }
-        Err(source) => return Err(ClientError::Socket { path, source }),
-    };
+    }
+}
+
+/// Whether the other side closed the connection.
+fn hung_up(error: &io::Error) -> bool {
+    use io::ErrorKind::{BrokenPipe, ConnectionReset, UnexpectedEof};
+    matches!(error.kind(), ConnectionReset | BrokenPipe | UnexpectedEof)
+}
+
+fn greet(stream: UnixStream) -> Result<Client, ClientError> {
     stream.set_read_timeout(Some(GREETING))?;
     let (guid, pid, build, protocol) = match ask(&stream, &Request::Hello { protocol: PROTOCOL }, &[])? {
         Reply::Hello { protocol, build, guid, pid } => (guid, pid, build, protocol),
@@ -54,7 +75,7 @@ pub fn connect(runtime: &Runtime, pool: &str) -> Result<Option<Client>, ClientEr
         return Err(ClientError::OtherBuild { build, pid });
     }
     stream.set_read_timeout(None)?;
-    Ok(Some(Client { stream, guid, pid }))
+    Ok(Client { stream, guid, pid })
 }
 
 fn ask(stream: &UnixStream, request: &Request, fds: &[BorrowedFd<'_>]) -> Result<Reply, ClientError> {
@@ -183,5 +204,27 @@ fn detach(point: &std::path::Path) -> io::Result<()> {
 impl From<Refusal> for io::Error {
     fn from(refusal: Refusal) -> io::Error {
         io::Error::other(refusal)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::net::UnixListener;
+
+    #[test]
+    fn a_server_that_dies_while_it_is_greeted_is_none() {
+        let folder = tempfile::tempdir().unwrap();
+        let runtime = Runtime::new(folder.path().join("run"));
+        runtime.create().unwrap();
+        let listener = UnixListener::bind(runtime.socket("nobodys-pool")).unwrap();
+        let dying = std::thread::spawn(move || {
+            // The greeting was sent, nobody reads it any more: the client's connection is reset.
+            let (stream, _) = listener.accept().unwrap();
+            std::thread::sleep(Duration::from_millis(50));
+            drop((stream, listener));
+        });
+        assert!(connect(&runtime, "nobodys-pool").unwrap().is_none());
+        dying.join().unwrap();
     }
 }
