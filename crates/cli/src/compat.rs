@@ -13,8 +13,10 @@ mod repeat;
 mod scan;
 mod select;
 mod view;
+mod zfs_bookmark;
 mod zfs_change;
 mod zfs_destroy;
+mod zfs_diff;
 mod zfs_get;
 mod zfs_hold;
 mod zfs_list;
@@ -147,9 +149,11 @@ fn run(call: &Call, console: &mut Console) -> Result<(), Failure> {
         (Program::Zpool, "sync") => zpool_misc::sync(call, console),
         (Program::Zpool, "wait") => zpool_scrub::wait(call, console),
         (Program::Zpool, "upgrade") => zpool_misc::upgrade(call, console),
+        (Program::Zfs, "bookmark") => zfs_bookmark::create(call, console),
         (Program::Zfs, "clone") => zfs_snapshot::clone(call, console),
         (Program::Zfs, "create") => zfs_change::create(call, console),
         (Program::Zfs, "destroy") => zfs_destroy::run(call, console),
+        (Program::Zfs, "diff") => zfs_diff::run(call, console),
         (Program::Zfs, "get") => zfs_get::run(call, console),
         (Program::Zfs, "hold") => zfs_hold::change(call, console, false),
         (Program::Zfs, "holds") => zfs_hold::show(call, console),
@@ -157,6 +161,7 @@ fn run(call: &Call, console: &mut Console) -> Result<(), Failure> {
         (Program::Zfs, "mount") => zfs_mount::mount(call, console),
         (Program::Zfs, "unmount") => zfs_mount::unmount(call, console),
         (Program::Zfs, "list") => zfs_list::run(call, console),
+        (Program::Zfs, "promote") => zfs_snapshot::promote(call),
         (Program::Zfs, "groupspace") => zfs_userspace::run(call, console, Owner::Group),
         (Program::Zfs, "project") => zfs_project::run(call, console),
         (Program::Zfs, "projectspace") => zfs_userspace::run(call, console, Owner::Project),

@@ -165,9 +165,13 @@ fn targets(call: &Call) -> Result<Vec<String>, Failure> {
     Ok(match (call.program, call.command.name) {
         (
             Program::Zfs,
-            "create" | "destroy" | "rename" | "promote" | "rollback" | "clone" | "bookmark" | "load-key"
-            | "unload-key" | "change-key",
+            "create" | "destroy" | "rename" | "promote" | "rollback" | "clone" | "load-key" | "unload-key"
+            | "change-key",
         ) => first(),
+        // One of the two may leave out the file system that the other names.
+        (Program::Zfs, "bookmark") => {
+            operands.iter().find(|word| !word.starts_with(['@', '#'])).into_iter().cloned().collect()
+        }
         (Program::Zfs, "set") => operands.iter().skip_while(|word| word.contains('=')).cloned().collect(),
         (Program::Zfs, "snapshot" | "rewrite" | "project") => behind(0),
         (Program::Zfs, "inherit" | "hold" | "release") => behind(1),

@@ -47,6 +47,7 @@ pub enum Action<'a> {
     Inherit(&'a str, &'a str),
     Rename(&'a str),
     RenameTo(&'a str),
+    Promote(&'a str),
     RollBack(&'a str),
     Import(&'a str),
     /// Old name, new name.
@@ -72,6 +73,7 @@ impl Display for Action<'_> {
             Action::Inherit(property, name) => return write!(f, "cannot inherit {property} for '{name}'"),
             Action::Rename(name) => ("rename", name),
             Action::RenameTo(name) => ("rename to", name),
+            Action::Promote(name) => ("promote", name),
             Action::RollBack(name) => ("rollback to", name),
             Action::Import(name) => ("import", name),
             Action::ImportAs(name, new) => return write!(f, "cannot import '{name}' as '{new}'"),

@@ -223,6 +223,115 @@ fn a_mount_shows_what_a_rollback_brings_back() {
     live.expect_sound();
 }
 
+/// The shell's `one | other`, each by the program that was built; both have to succeed.
+fn pipe(live: &Live, one: &[&str], other: &[&str]) -> Done {
+    let mut sender = live.command(one).stdout(Stdio::piped()).spawn().expect("it starts");
+    let stream = sender.stdout.take().expect("piped");
+    let done: Done = live.command(other).stdin(stream).output().expect("it starts").into();
+    assert!(sender.wait().expect("it ends").success() || done.status != 0);
+    done
+}
+
+#[test]
+fn mounted_clones_are_promoted_and_what_changed_is_told() {
+    let Some(live) = Live::with_tank(128) else { return };
+    live.run(&["zfs", "create", "tank/a"]).good();
+    fs::create_dir(live.path("mnt/a/d1")).expect("made");
+    for name in ["kept", "changed", "gone"] {
+        write(&live.path("mnt/a").join(name), name.as_bytes());
+    }
+    live.run(&["zfs", "snapshot", "tank/a@s"]).good();
+    live.run(&["zfs", "bookmark", "tank/a@s", "#m"]).good();
+    live.run(&["zfs", "clone", "tank/a@s", "tank/b"]).good();
+    write(&live.path("mnt/b/changed"), b"in the clone");
+    live.run(&["zfs", "promote", "tank/b"]).good();
+    live.run(&["zfs", "promote", "tank/b"]).refused("cannot promote 'tank/b': not a cloned filesystem");
+    assert_eq!(live.get("origin", "tank/a"), "tank/b@s");
+    assert_eq!(live.run(&["zfs", "list", "-Ht", "bookmark", "-o", "name"]).good(), "tank/b#m\n");
+    // Both go on as they are.
+    assert_eq!(fs::read(live.path("mnt/a/changed")).expect("there"), b"changed");
+    write(&live.path("mnt/a/changed"), b"in the old one");
+    assert_eq!(fs::read(live.path("mnt/b/changed")).expect("there"), b"in the clone");
+
+    fs::rename(live.path("mnt/b/d1"), live.path("mnt/b/d 2")).expect("renamed");
+    fs::remove_file(live.path("mnt/b/gone")).expect("removed");
+    fs::hard_link(live.path("mnt/b/kept"), live.path("mnt/b/kept too")).expect("linked");
+    std::os::unix::fs::symlink("kept", live.path("mnt/b/link")).expect("linked");
+    let root = live.text("mnt/b");
+    let diff = |words: &[&str]| -> Vec<String> {
+        let told = live.run(&[&["zfs", "diff"], words].concat()).good();
+        let mut lines: Vec<String> = told.lines().map(|line| line.replace(&root, "")).collect();
+        lines.sort();
+        lines
+    };
+    let now = diff(&["-F", "tank/b@s"]);
+    let wanted = [
+        "+\t@\t/link",
+        "-\tF\t/gone",
+        "M\t/\t/",
+        "M\tF\t/changed",
+        "M\tF\t/kept\t(+1)",
+        "R\t/\t/d1 -> /d\\00402",
+    ];
+    assert_eq!(now, wanted);
+    live.run(&["zfs", "snapshot", "tank/b@t"]).good();
+    assert_eq!(diff(&["-F", "tank/b@s", "@t"]), wanted);
+    assert_eq!(diff(&["-Hh", "tank/b@s", "tank/b@t"]).last().expect("a line"), "R\t/d1\t/d 2");
+    assert!(diff(&["tank/b@t", "tank/b"]).is_empty());
+    live.run(&["zfs", "diff", "tank/b@t", "tank/b@s"]).refused("Unable to obtain diffs: ");
+    live.run(&["zfs", "unmount", "tank/b"]).good();
+    assert_eq!(diff(&["-F", "tank/b@s"]), wanted);
+    live.run(&["zpool", "export", "tank"]).good();
+    live.expect_sound();
+}
+
+#[test]
+fn a_mounted_file_system_is_received_into() {
+    let Some(live) = Live::with_tank(256) else { return };
+    live.run(&["zfs", "create", "tank/a"]).good();
+    write(&live.path("mnt/a/file"), &vec![7; 3 << 20]);
+    live.run(&["zfs", "snapshot", "tank/a@1"]).good();
+    write(&live.path("mnt/a/file"), b"short");
+    live.run(&["zfs", "snapshot", "tank/a@2"]).good();
+    pipe(&live, &["zfs", "send", "tank/a@1"], &["zfs", "receive", "tank/b"]).good();
+    assert_eq!(fs::metadata(live.path("mnt/b/file")).expect("mounted").len(), 3 << 20);
+    pipe(&live, &["zfs", "send", "-i@1", "tank/a@2"], &["zfs", "receive", "tank/b"]).good();
+    assert_eq!(fs::read(live.path("mnt/b/file")).expect("there"), b"short");
+    write(&live.path("mnt/b/mine"), b"changed");
+    live.run(&["zfs", "snapshot", "tank/b@mine"]).good();
+    write(&live.path("mnt/a/more"), b"more");
+    live.run(&["zfs", "snapshot", "tank/a@3"]).good();
+    let send = ["zfs", "send", "-i@2", "tank/a@3"];
+    let refused = pipe(&live, &send, &["zfs", "receive", "tank/b"]);
+    refused.refused("cannot receive incremental stream: destination tank/b has been modified");
+    let open = fs::File::open(live.path("mnt/b/mine")).expect("there");
+    let busy = pipe(&live, &send, &["zfs", "receive", "-F", "tank/b"]);
+    assert!(busy.status == 1 && busy.err.contains("busy"), "{busy:?}");
+    assert!(live.path("mnt/b/mine").exists());
+    drop(open);
+    pipe(&live, &send, &["zfs", "receive", "-F", "tank/b"]).good();
+    assert!(!live.path("mnt/b/mine").exists() && live.path("mnt/b/more").exists());
+    // A stream that is cut, and the rest of it.
+    let whole = live.command(&["zfs", "send", "tank/a@1"]).output().expect("it starts").stdout;
+    fs::write(live.path("part"), &whole[..whole.len() / 2]).expect("written");
+    let part = fs::File::open(live.path("part")).expect("there");
+    let cut: Done =
+        live.command(&["zfs", "receive", "-s", "tank/c"]).stdin(part).output().expect("it starts").into();
+    let token = live.get("receive_resume_token", "tank/c");
+    assert_eq!(cut.err.lines().last(), Some(format!("    zfs send -t {token}").as_str()), "{cut:?}");
+    cut.refused("cannot receive new filesystem stream: checksum mismatch or incomplete stream.");
+    // It is still there after an export, and mounted only when it is whole.
+    live.run(&["zpool", "export", "tank"]).good();
+    live.import().good();
+    assert_eq!(live.get("receive_resume_token", "tank/c"), token);
+    assert!(!live.path("mnt/c/file").exists());
+    pipe(&live, &["zfs", "send", "-t", &token], &["zfs", "receive", "-s", "tank/c"]).good();
+    assert_eq!(fs::metadata(live.path("mnt/c/file")).expect("mounted").len(), 3 << 20);
+    assert_eq!(live.get("receive_resume_token", "tank/c"), "-");
+    live.run(&["zpool", "export", "tank"]).good();
+    live.expect_sound();
+}
+
 #[test]
 fn import_without_mounting_mounts_later() {
     let Some(live) = Live::with_tank(128) else { return };

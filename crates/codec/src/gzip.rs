@@ -59,6 +59,26 @@ fn deflate(slot: usize, src: &[u8], dst: &mut [u8]) -> Option<usize> {
     })
 }
 
+/// A zlib stream of any bytes, whatever it takes: for words that are handed around, not for records.
+#[must_use]
+pub fn zlib(src: &[u8]) -> Vec<u8> {
+    let mut compressor = Compressor::new(CompressionLvl::default());
+    let mut packed = vec![0; compressor.zlib_compress_bound(src.len())];
+    let len = compressor.zlib_compress(src, &mut packed).expect("as much room as it may take");
+    packed.truncate(len);
+    packed
+}
+
+/// What [`zlib`] made of `len` bytes.
+///
+/// # Errors
+/// [`CodecError`] when it is something else, or of another length.
+pub fn unzlib(src: &[u8], len: usize) -> Result<Vec<u8>, CodecError> {
+    let mut raw = vec![0; len];
+    decompress(Compression::Gzip(6), src, &mut raw)?;
+    Ok(raw)
+}
+
 pub(crate) fn decompress(kind: Compression, src: &[u8], dst: &mut [u8]) -> Result<(), CodecError> {
     let expected = dst.len();
     let found = DECOMPRESSOR

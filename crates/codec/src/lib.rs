@@ -30,5 +30,6 @@ pub use checksum::{Salt, checksum, checksum_of};
 pub use deflate::Engine;
 pub use error::CodecError;
 pub use fletcher::RunningFletcher4;
+pub use gzip::{unzlib, zlib};
 pub use record::{compress, compress_by, decompress};
 pub use zero::is_zero;

@@ -380,12 +380,23 @@ impl Objset {
     /// # Errors
     /// The iterator yields an error for a dnode block that cannot be read, and goes on.
     pub fn synced_objects(&self) -> impl Iterator<Item = Result<(ObjectId, Dnode)>> + '_ {
-        let mut next = Some(0);
+        self.synced_objects_from(ObjectId(0))
+    }
+
+    /// As [`Objset::synced_objects`], those from number `first` on.
+    ///
+    /// # Errors
+    /// The iterator yields an error for a dnode block that cannot be read, and goes on.
+    pub fn synced_objects_from(&self, first: ObjectId) -> impl Iterator<Item = Result<(ObjectId, Dnode)>> + '_ {
+        let mut next = Some(first.0 / SLOTS_PER_BLOCK as u64);
         let meta = self.meta.synced();
         let mut pending: std::collections::VecDeque<Result<(ObjectId, Dnode)>> = Default::default();
         std::iter::from_fn(move || {
             loop {
                 if let Some(item) = pending.pop_front() {
+                    if item.as_ref().is_ok_and(|(id, _)| *id < first) {
+                        continue;
+                    }
                     return Some(item);
                 }
                 let dnode = meta.as_ref()?;

@@ -114,6 +114,15 @@ impl Pool {
         properties::written_since(&self.inner, info, snapshot)
     }
 
+    /// Whether a dataset's contents are encrypted: without its key, which this build never has, nobody reads them.
+    ///
+    /// # Errors
+    /// If the DSL cannot be read.
+    pub fn is_encrypted(&self, info: &DatasetInfo) -> Result<bool> {
+        let _shared = self.shared();
+        properties::is_encrypted(&self.inner, info)
+    }
+
     /// The value received with a stream, whatever is in effect.
     ///
     /// # Errors
@@ -376,7 +385,7 @@ impl Pool {
     }
 
     /// Open datasets go by the new properties from now on.
-    fn refresh_settings(&self) -> Result<()> {
+    pub(crate) fn refresh_settings(&self) -> Result<()> {
         for dataset in self.inner.open_datasets() {
             let info = self.dataset(&dataset.name())?;
             let (settings, policy) = properties::settings(&self.inner, &info)?;

@@ -126,6 +126,20 @@ pub enum Error {
     /// The snapshot is not held under this tag.
     #[error("no such tag '{0}'")]
     NoHold(String),
+    /// It is no clone, so there is nothing to promote it over.
+    #[error("'{0}' is not a cloned filesystem")]
+    NotAClone(String),
+    /// A promoted clone has a snapshot of the same name as one that it would take over.
+    #[error("conflicting snapshot '{leaf}' from parent '{parent}'")]
+    SnapshotConflict {
+        /// The name after the `@`.
+        leaf: String,
+        /// What the clone was cloned from.
+        parent: String,
+    },
+    /// A bookmark's source lies outside the history of its dataset.
+    #[error("the source of '{0}' is not an ancestor of its dataset")]
+    NotAncestor(String),
     /// There are newer snapshots.
     #[error("there are snapshots newer than '{0}'")]
     NotNewest(String),

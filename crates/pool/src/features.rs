@@ -73,6 +73,7 @@ const WRITABLE: &[&str] = &[
     "embedded_data",
     "bookmarks",
     "bookmark_v2",
+    "bookmark_written",
     "large_blocks",
     "large_dnode",
     "sha512",

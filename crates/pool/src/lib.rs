@@ -29,6 +29,7 @@ mod snapshots;
 mod space_maps;
 mod sync;
 mod throttle;
+mod token;
 pub mod tune;
 mod tx;
 pub mod zil;
@@ -45,6 +46,7 @@ pub use lease::Lease;
 pub use pool::{Info, Options, Pool};
 pub use scrub::{DataError, ScanStatus};
 
-pub use receive::{Destination, Incoming, ReceiveError, ReceiveOptions, Received, properties_of};
-pub use send::{Package, SendFlags, Source as SendSource};
+pub use receive::{Arrived, Destination, Incoming, ReceiveError, ReceiveOptions, Received, properties_of};
+pub use send::{Package, Resumption, SendFlags, Source as SendSource, Touched};
+pub use token::{ResumeToken, TokenError};
 pub use tx::{Hold, Tx};

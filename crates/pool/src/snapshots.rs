@@ -103,6 +103,47 @@ impl Pool {
         lookup::reclaims(&self.inner, &ids)
     }
 
+    /// Makes a clone the owner of the snapshots that it shares with what it was cloned from, which becomes its clone.
+    ///
+    /// # Errors
+    /// [`Error::NotAClone`], [`Error::SnapshotConflict`], [`Error::NoSpace`] beyond a quota, [`Error::NoDataset`].
+    pub fn promote(&self, name: &str) -> Result<()> {
+        let full = name.to_owned();
+        self.run(move |syncing| syncing.promote(&full))?;
+        // Snapshots inherit from where they are now.
+        self.refresh_settings()
+    }
+
+    /// Makes the bookmark `name` (`pool/fs#mark`) of a snapshot, or as a copy of a bookmark.
+    ///
+    /// # Errors
+    /// [`Error::Exists`], [`Error::NotAncestor`], [`Error::NoDataset`].
+    pub fn bookmark(&self, source: &str, name: &str) -> Result<()> {
+        let (source, name) = (source.to_owned(), name.to_owned());
+        self.run(move |syncing| syncing.create_bookmark(&source, &name))
+    }
+
+    /// Destroys bookmarks, all or none.
+    ///
+    /// # Errors
+    /// [`Error::NoDataset`].
+    pub fn destroy_bookmarks(&self, names: &[String]) -> Result<()> {
+        let names = names.to_vec();
+        self.run(move |syncing| {
+            names.iter().try_for_each(|name| lookup::bookmark(syncing.inner, name).map(drop))?;
+            names.iter().try_for_each(|name| syncing.destroy_bookmark(name))
+        })
+    }
+
+    /// The bookmarks of a file system or volume, oldest first.
+    ///
+    /// # Errors
+    /// [`Error::NoDataset`], or they cannot be read.
+    pub fn bookmarks(&self, fs: &str) -> Result<Vec<DatasetInfo>> {
+        let _shared = self.shared();
+        lookup::bookmarks(&self.inner, fs)
+    }
+
     /// Sets properties of a snapshot; `None` removes.
     pub(crate) fn set_snapshot_properties(
         &self,

@@ -17,6 +17,7 @@ use storage::allocator::{AllocError, Allocator};
 use storage::{GzipEngine, Leaf, Storage, TopVdev, WriteError, Writer};
 
 use crate::dataset::Dataset;
+use crate::dsl::bookmark::Freed;
 use crate::dsl::{self, Category, Sizes, add_space};
 use crate::features::Features;
 use crate::labels::{self, Half};
@@ -273,6 +274,8 @@ struct Books<'a> {
     unique: i64,
     /// Killed blocks that a snapshot still has.
     dead: Vec<(BlockPtr, Sizes)>,
+    /// Killed blocks that bookmarks count.
+    freed: Freed,
     needs: Needs,
 }
 
@@ -322,6 +325,7 @@ impl dmu::Space for Books<'_> {
     fn killed(&mut self, ptr: &BlockPtr) -> Result<(), dmu::Error> {
         let sizes = Sizes::of(self.storage.vdevs(), ptr);
         self.delta += -sizes;
+        self.freed.killed(ptr, sizes);
         if ptr.accounting_birth() <= self.prev_snap_txg {
             self.dead.push((*ptr, sizes));
             return Ok(());
@@ -372,6 +376,7 @@ impl<'a> Syncing<'a> {
             delta: Sizes::default(),
             unique: 0,
             dead: Vec::new(),
+            freed: Freed::default(),
             needs: Needs::default(),
         };
         (books, &mut self.writer)
@@ -401,19 +406,22 @@ impl<'a> Syncing<'a> {
         let txg = self.txg;
         let storage = self.inner.storage.clone();
         self.sync_log(dataset)?;
+        let watched = Freed::watch(self.mos(), dataset.id, prev)?;
         let (mut books, writer) = self.books(prev);
+        books.freed = watched;
         let mut ctx =
             SyncCtx { storage: &storage, txg, space: &mut books, writer: &mut *writer, policy, mos_pass: 0 };
         let synced = dataset.objset().sync(&mut ctx, frozen)?;
         // Before readers are sent to the new blocks, these must be where readers look.
         writer.drain()?;
-        let Books { delta, unique, dead, needs: found, .. } = books;
+        let Books { delta, unique, dead, freed, needs: found, .. } = books;
         needs.large_blocks |= found.large_blocks;
         needs.zstd |= found.zstd;
         needs.checksum = found.checksum;
         let root = synced.ptr;
         synced.settle(dataset.objset());
         self.settle_dataset(dataset.id, root, delta, unique, &dead)?;
+        self.settle_bookmarks(dataset.id, &freed)?;
         self.activate(dataset, needs)
     }
 

@@ -138,10 +138,47 @@ impl Ground {
         self.pool = Some(Pool::import_disks(vec![disk(&self.path)], Options::default()).unwrap());
     }
 
+    /// Makes a bookmark, or destroys one.
+    fn mark(&mut self, step: u32) {
+        let chosen = self.chance.below(3);
+        if let (0, Some(snapshot)) = (chosen, self.pick(|name| name.contains('@'))) {
+            let fs = snapshot.split('@').next().unwrap();
+            self.pool().bookmark(&snapshot, &format!("{fs}#m{step}")).unwrap();
+        }
+        let Some(fs) = self.pick(|name| !name.contains('@')).filter(|_| chosen == 1) else { return };
+        let marks = self.pool().bookmarks(&fs).unwrap();
+        if let Some(mark) = marks.first() {
+            self.pool().destroy_bookmarks(std::slice::from_ref(&mark.name)).unwrap();
+        }
+    }
+
+    /// Promotes some clone.
+    fn promote(&mut self) {
+        let Some(clone) = self.pick(|name| !name.contains('@')) else { return };
+        match self.pool().promote(&clone) {
+            Ok(()) => self.rename_moved(&clone),
+            Err(Error::NotAClone(_)) => {}
+            Err(error) => panic!("{error}"),
+        }
+    }
+
+    /// Snapshots that `clone` took over are called after it now.
+    fn rename_moved(&mut self, clone: &str) {
+        let names: Vec<String> = self.models.keys().filter(|name| name.contains('@')).cloned().collect();
+        for name in names {
+            if matches!(self.pool().dataset(&name), Err(Error::NoDataset(_))) {
+                let leaf = name.split_once('@').unwrap().1;
+                let model = self.models.remove(&name).unwrap();
+                self.models.insert(format!("{clone}@{leaf}"), model);
+            }
+        }
+    }
+
     /// One random operation on snapshots or clones.
     fn operate(&mut self, step: u32) {
         let snapshot = self.pick(|name| name.contains('@'));
-        match (self.chance.below(10), snapshot) {
+        self.mark(step);
+        match (self.chance.below(12), snapshot) {
             (0..=3, _) | (_, None) => {
                 let fs = self.pick(|name| !name.contains('@')).unwrap();
                 let name = format!("{fs}@s{step}");
@@ -171,6 +208,7 @@ impl Ground {
                 Err(Error::NotNewest(_)) => {}
                 Err(error) => panic!("{error}"),
             },
+            (9 | 10, Some(_)) => self.promote(),
             (_, Some(_)) => {
                 let Some(clone) = self.pick(|name| name.starts_with("tank/c") && !name.contains('@')) else {
                     return;
@@ -202,6 +240,9 @@ fn snapshots_keep_what_they_saw_whatever_comes_after() {
             }
         }
         // With everything gone, everything is free again.
+        while ground.pool().promote("tank/fs").is_ok() {
+            ground.rename_moved("tank/fs");
+        }
         let mut left = 1;
         while left > 0 {
             left = 0;

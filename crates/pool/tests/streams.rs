@@ -220,8 +220,8 @@ impl Ground {
 
     fn receive_with(&self, stream: &[u8], into: &str, options: &ReceiveOptions) -> Result<(), pool::Error> {
         let mut stream = Incoming::open(stream)?;
-        while let Some((begin, _)) = stream.next_stream()? {
-            self.pool().receive(&mut stream, &begin, into, options)?;
+        while let Some((begin, list)) = stream.next_stream()? {
+            self.pool().receive(&mut stream, (&begin, &list), into, options)?;
         }
         Ok(())
     }
@@ -347,8 +347,8 @@ fn a_receive_cut_off_by_a_crash_is_gone_after_the_import() {
         let half = &stream[..stream.len() / 2];
         let cut = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
             let mut stream = Incoming::open(Silent(half, &pool)).unwrap();
-            let (begin, _) = stream.next_stream().unwrap().unwrap();
-            pool.receive(&mut stream, &begin, into, &ReceiveOptions::default())
+            let (begin, list) = stream.next_stream().unwrap().unwrap();
+            pool.receive(&mut stream, (&begin, &list), into, &ReceiveOptions::default())
         }));
         assert!(cut.is_err(), "{into}: the power was cut");
         drop(pool);
@@ -357,6 +357,151 @@ fn a_receive_cut_off_by_a_crash_is_gone_after_the_import() {
         ground.expect_sound();
     }
     ground.receive(&incr, "tank/fs@b").unwrap();
+    ground.expect_sound();
+}
+
+#[test]
+fn a_resumed_stream_is_that_of_openzfs_byte_for_byte() {
+    let dir = unpack("gresume");
+    let pool = import(dir.path(), "gresume");
+    let token = pool.resume_token("gresume/dst").unwrap().unwrap();
+    assert_eq!((token.object, token.offset, token.bytes), (19, 0, 106_744));
+    assert_eq!(pool.resume_token("gresume/src").unwrap(), None);
+    let mut ours = Vec::new();
+    pool.send_resumed(&token, &mut ours, &mut |_| {}).unwrap();
+    let theirs = std::fs::read(dir.path().join("gresume.resumed.zstream")).unwrap();
+    assert!(ours == theirs, "{} bytes of ours, {} of OpenZFS", ours.len(), theirs.len());
+    let about = pool.resumed_size(&token).unwrap();
+    assert!(about.abs_diff(ours.len() as u64) < ours.len() as u64 / 10, "{about} of {}", ours.len());
+    let gone = pool::ResumeToken { toguid: format::Guid(1), ..token };
+    assert!(matches!(pool.resumption(&gone), Err(pool::Error::NoDataset(_))));
+}
+
+#[test]
+fn what_openzfs_left_of_a_stream_is_completed_or_given_up() {
+    let dir = unpack("gresume");
+    let image = dir.path().join("gresume.0.img");
+    let rest = std::fs::read(dir.path().join("gresume.resumed.zstream")).unwrap();
+    for give_up in [false, true] {
+        let copy = dir.path().join("copy");
+        std::fs::copy(&image, &copy).unwrap();
+        let disk: Arc<dyn Disk> =
+            Arc::new(pool::open_disk(&copy, Access::ReadWrite { exclusive: true }).unwrap());
+        let pool = Pool::import_disks(vec![disk], Options::default()).unwrap();
+        if give_up {
+            assert!(pool.abort_receive("gresume/dst").unwrap());
+            assert!(matches!(pool.dataset("gresume/dst"), Err(pool::Error::NoDataset(_))));
+            assert!(!pool.abort_receive("gresume/src").unwrap());
+        } else {
+            let mut stream = Incoming::open(&rest[..]).unwrap();
+            let (begin, list) = stream.next_stream().unwrap().unwrap();
+            let options = ReceiveOptions { resumable: true, ..ReceiveOptions::default() };
+            pool.receive(&mut stream, (&begin, &list), "gresume/dst@s", &options).unwrap();
+            let (sent, got) = (pool.dataset("gresume/src@s").unwrap(), pool.dataset("gresume/dst@s").unwrap());
+            assert_eq!(sent.phys.guid, got.phys.guid);
+            assert_eq!(pool.resume_token("gresume/dst").unwrap(), None);
+            let flags = SendFlags::default();
+            let content = |name| {
+                let kept = |(record, _): &(Record, Vec<u8>)| matches!(record, Record::Write(_));
+                let plain = |(record, payload): (Record, Vec<u8>)| match record {
+                    Record::Write(write) => (write.object, write.offset, payload),
+                    _ => unreachable!("only these are kept"),
+                };
+                let sent = records(&send(&pool, name, None, flags));
+                sent.into_iter().filter(kept).map(plain).collect::<Vec<_>>()
+            };
+            assert!(content("gresume/src@s") == content("gresume/dst@s"));
+        }
+        let mut findings = Vec::new();
+        pool.sync().unwrap();
+        pool::check::check(&pool, &mut |finding| findings.push(finding.to_string())).unwrap();
+        assert!(findings.is_empty(), "{findings:#?}");
+        pool.export().unwrap();
+    }
+}
+
+/// Receives what it gets of a stream until it is cut, so that it can be resumed; then the rest, and so on.
+#[test]
+fn a_stream_cut_again_and_again_arrives_in_the_end() {
+    let dir = unpack("gsend");
+    let source = import(dir.path(), "gsend");
+    let mut ground = Ground::new();
+    let options = ReceiveOptions { resumable: true, ..ReceiveOptions::default() };
+    for (sent, from, into) in [
+        ("gsend/fs@a", None, "tank/fs@a"),
+        ("gsend/fs@b", Some("gsend/fs@a"), "tank/fs@b"),
+        ("gsend/large@s", None, "tank/large@s"),
+    ] {
+        let flags = SendFlags { large_blocks: true, embedded: true, compressed: into.ends_with('b') };
+        let fs = into.split('@').next().unwrap();
+        let mut stream = send(&source, sent, from, flags);
+        let mut cuts = 0;
+        loop {
+            let part = &stream[..stream.len().min(700 + stream.len() / 3 + cuts * 20_000)];
+            match ground.receive_with(part, into, &options) {
+                Ok(()) => break,
+                Err(error) => assert!(error.to_string().contains("incomplete stream"), "{error}"),
+            }
+            cuts += 1;
+            if cuts % 3 == 0 {
+                ground.crash();
+            }
+            ground.expect_sound();
+            // Nothing else may take its place meanwhile.
+            let other = ground.receive_with(&send(&source, sent, from, flags), into, &options);
+            assert!(other.unwrap_err().to_string().contains("partially-complete"), "{into}");
+            let token = ground.pool().resume_token(fs).unwrap().unwrap();
+            let token = pool::ResumeToken::parse(&token.to_string()).unwrap();
+            stream.clear();
+            source.send_resumed(&token, &mut stream, &mut |_| {}).unwrap();
+            assert!(cuts < 200, "{into}: it never ends");
+        }
+        assert!(cuts > 2, "{into}: {cuts} cuts");
+        assert_eq!(ground.pool().resume_token(fs).unwrap(), None);
+        let data = |pool: &Pool, name: &str, from: Option<&str>| {
+            let written = |(record, payload)| match record {
+                Record::Write(stream::Write { object, offset, .. }) => Some((object, offset, payload)),
+                _ => None,
+            };
+            let plain = SendFlags { large_blocks: true, ..SendFlags::default() };
+            records(&send(pool, name, from, plain)).into_iter().filter_map(written).collect::<Vec<_>>()
+        };
+        assert!(data(&source, sent, None) == data(ground.pool(), into, None), "{into}");
+        ground.expect_sound();
+    }
+}
+
+#[test]
+fn newer_snapshots_give_way_if_asked() {
+    let dir = unpack("gsend");
+    let ground = Ground::new();
+    let (full, incr) = (golden(dir.path(), "full"), golden(dir.path(), "incr"));
+    ground.receive(&full, "tank/fs@a").unwrap();
+    let pool = ground.pool();
+    for name in ["tank/fs@x", "tank/fs@y"] {
+        pool.snapshot(&[name.to_owned()], &[]).unwrap();
+        pool.bookmark(name, &name.replace('@', "#")).unwrap();
+        let dataset = pool.open("tank/fs").unwrap();
+        let tx = dataset.begin(pool::Hold::write(512)).unwrap();
+        let new = dmu::NewObject::plain(format::ObjectType::PLAIN_FILE_CONTENTS);
+        dataset.objset().create_object(&tx, new).unwrap().write(&tx, 0, &[1; 512]).unwrap();
+    }
+    pool.bookmark("tank/fs@a", "tank/fs#a").unwrap();
+    let force = ReceiveOptions { force: true, ..ReceiveOptions::default() };
+    assert!(ground.receive(&incr, "tank/fs@b").unwrap_err().to_string().contains("has been modified"));
+    pool.clone_snapshot("tank/fs@x", "tank/clone", Vec::new()).unwrap();
+    let kept = ground.receive_with(&incr, "tank/fs@b", &force).unwrap_err();
+    assert!(matches!(kept, pool::Error::HasClones(_)), "{kept}");
+    pool.destroy_dataset("tank/clone").unwrap();
+    pool.hold(&["tank/fs@y".to_owned()], "mine").unwrap();
+    let kept = ground.receive_with(&incr, "tank/fs@b", &force).unwrap_err();
+    assert!(matches!(kept, pool::Error::Held(_)), "{kept}");
+    pool.release(&["tank/fs@y".to_owned()], "mine").unwrap();
+    ground.expect_sound();
+    ground.receive_with(&incr, "tank/fs@b", &force).unwrap();
+    assert_eq!(ground.names(), ["tank", "tank/fs", "tank/fs@a", "tank/fs@b"]);
+    let marks: Vec<_> = pool.bookmarks("tank/fs").unwrap().into_iter().map(|mark| mark.name).collect();
+    assert_eq!(marks, ["tank/fs#a"]);
     ground.expect_sound();
 }
 

@@ -48,12 +48,12 @@ pub struct Plan {
 }
 
 impl Plan {
-    /// Of a dataset; `None` if it is no file system.
+    /// Of a dataset; `None` if it is no file system, or one that is still to be received.
     ///
     /// # Errors
     /// Its properties cannot be read.
     pub fn of(pool: &Pool, info: &DatasetInfo) -> pool::Result<Option<Plan>> {
-        if info.kind != DatasetKind::Filesystem {
+        if info.kind != DatasetKind::Filesystem || info.is_unfinished() {
             return Ok(None);
         }
         let number = |name: &str| -> pool::Result<u64> {

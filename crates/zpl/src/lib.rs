@@ -10,6 +10,7 @@ mod acl;
 mod attributes;
 pub mod check;
 mod create;
+pub mod diff;
 mod dir;
 mod error;
 mod exchange;

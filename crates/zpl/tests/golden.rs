@@ -279,7 +279,7 @@ fn receive(pool: &Pool, folder: &Path, stream: &str, name: &str) {
         let list = stream.package().map(|(_, list)| list.clone()).unwrap_or_default();
         let received = pool::properties_of(&list, begin.toguid, pool::props::DatasetKind::Filesystem);
         let options = ReceiveOptions { received, ..ReceiveOptions::default() };
-        let done = pool.receive(&mut stream, &begin, &into, &options).unwrap();
+        let done = pool.receive(&mut stream, (&begin, &list), &into, &options).unwrap();
         assert_eq!((done.snapshot, done.skipped), (into, false));
     }
 }

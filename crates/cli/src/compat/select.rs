@@ -120,16 +120,16 @@ impl Selection {
             };
         }
         let form = names::check(name).map_err(|error| action.failed(error))?;
-        if form == DatasetKind::Bookmark {
-            return Err(action.failed("bookmarks are not supported yet"));
-        }
         let kinds = self.asked;
+        if form == DatasetKind::Bookmark && kinds.is_some_and(|kinds| !kinds.has(DatasetKind::Bookmark)) {
+            return Err(action.failed(names::NameError::BookmarkUnexpected));
+        }
         if form == DatasetKind::Snapshot && kinds.is_some_and(|kinds| !kinds.has(DatasetKind::Snapshot)) {
             return Err(action.failed(names::NameError::SnapshotUnexpected));
         }
         let session = sessions.of(name).map_err(|error| error.dataset(name))?;
         let info = session.pool().dataset(name).map_err(|error| dataset_failure(name, &error))?;
-        if form == DatasetKind::Snapshot {
+        if matches!(form, DatasetKind::Snapshot | DatasetKind::Bookmark) {
             found.push(info);
             return Ok(());
         }
@@ -163,6 +163,16 @@ impl Selection {
         let snapshots = kinds.has(DatasetKind::Snapshot);
         let list =
             session.pool().list(top, depth, snapshots).map_err(|error| dataset_failure(top, &error))?;
+        if kinds.has(DatasetKind::Bookmark) {
+            let level = |name: &str| name.matches('/').count() - top.matches('/').count();
+            for head in list.iter().filter(|info| !info.is_snapshot()) {
+                // They count as one level below their dataset, as snapshots do.
+                if depth.is_none_or(|depth| level(&head.name) < depth) {
+                    let marks = session.pool().bookmarks(&head.name);
+                    found.extend(marks.map_err(|error| dataset_failure(&head.name, &error))?);
+                }
+            }
+        }
         found.extend(list.into_iter().filter(|info| kinds.has(info.kind)));
         Ok(())
     }

@@ -7,9 +7,10 @@ use pool::{DatasetInfo, Pool};
 use super::Call;
 use super::mounting;
 use super::select::dataset_failure;
+use super::zfs_bookmark;
 use super::zfs_change::{session, words};
 use crate::messages::{Action, Failure, reason};
-use crate::open::{Intent, Session, open_for};
+use crate::open::{Intent, Session};
 use crate::out::Console;
 
 /// Runs `zfs destroy`.
@@ -25,10 +26,7 @@ pub fn run(call: &Call, console: &mut Console) -> Result<(), Failure> {
     };
     let intent = if args.has("n") { Intent::Read } else { Intent::Write };
     if name.contains('#') {
-        let (head, _) = name.split_once('#').unwrap_or((name, ""));
-        let opened = open_for(head, call.around, Intent::Read).map_err(|error| error.dataset(head))?;
-        opened.pool().dataset(head).map_err(|error| dataset_failure(head, &error))?;
-        return Err(Failure::refused("cenote: not supported yet: zfs destroy of bookmarks"));
+        return zfs_bookmark::destroy(call, name);
     }
     if let Some((head, spec)) = name.split_once('@') {
         names::check(head).map_err(|error| Action::Open(head).failed(error))?;

@@ -3,15 +3,18 @@
 use std::io::{self, BufReader, Read};
 use std::time::Instant;
 
+use format::NvList;
 use format::stream::Begin;
 use pool::props::dataset as props;
 use pool::props::number::nice_bytes;
 use pool::props::{DatasetKind, Value, names};
 use pool::{Destination, Error, Incoming, Pool, ReceiveError, ReceiveOptions};
+use server::Kind;
 
 use super::Call;
 use super::dataset_values;
-use super::zfs_change::{is_missing, session};
+use super::mounting;
+use super::zfs_change::{is_missing, session, words};
 use crate::args::Assignments;
 use crate::messages::{Action, Failure, reason};
 use crate::open::{Intent, NotOpen};
@@ -20,8 +23,7 @@ use crate::out::Console;
 /// Bytes read from the pipe at once.
 const BUFFER: usize = 1 << 20;
 /// Options that this build does not know how to serve.
-const MISSING: [(&str, &str); 3] =
-    [("A", "zfs receive -A"), ("c", "zfs receive -c"), ("s", "zfs receive -s")];
+const MISSING: [(&str, &str); 1] = [("c", "zfs receive -c")];
 
 /// Runs `zfs receive`.
 ///
@@ -39,6 +41,9 @@ pub fn run(call: &Call, console: &mut Console) -> Result<(), Failure> {
     };
     if args.has("d") && args.has("e") {
         return Err(Failure::usage("invalid option combination: -d and -e are mutually exclusive"));
+    }
+    if args.has("A") {
+        return abort(call, target);
     }
     let below = args.has("d") || args.has("e");
     names::check(target).map_err(|error| Action::Open(target).failed(error))?;
@@ -67,6 +72,24 @@ pub fn run(call: &Call, console: &mut Console) -> Result<(), Failure> {
     session.finish().and(done)
 }
 
+/// `-A`: gives up what was received in part.
+fn abort(call: &Call, target: &str) -> Result<(), Failure> {
+    names::check_kind(target, DatasetKind::Filesystem)
+        .map_err(|error| Action::Open(target).failed(error))?;
+    let session = session(call, target, Intent::Write).map_err(|error| error.dataset(target))?;
+    let action = Action::Destroy(target);
+    let done = match (session.refusal(action), session.pool().abort_receive(target)) {
+        (Some(failure), _) => Err(failure),
+        (None, Ok(true)) => Ok(()),
+        (None, Ok(false)) => {
+            Err(Failure::refused(format!("'{target}' does not have any resumable receive state to abort")))
+        }
+        (None, Err(error)) if is_missing(&error) => Err(Action::Open(target).failed(reason::DATASET_MISSING)),
+        (None, Err(error)) => Err(words(action, &error)),
+    };
+    session.finish().and(done)
+}
+
 fn receive_in<R: Read>(
     pool: &Pool,
     call: &Call,
@@ -78,7 +101,11 @@ fn receive_in<R: Read>(
     let package = stream.package().map(|(begin, list)| (name(begin), list.clone()));
     let top = package.as_ref().map(|(top, _)| top.as_str());
     let unread = |error| Failure::refused(format!("cannot receive: {error}"));
-    while let Some((begin, _)) = stream.next_stream().map_err(unread)? {
+    if let Some(live) = call.live() {
+        // What the kernel still holds back is a change, too.
+        live.write_back();
+    }
+    while let Some((begin, list)) = stream.next_stream().map_err(unread)? {
         let sent = name(&begin);
         let into = destination.name_of(&sent, top);
         let excluded: Vec<&str> = call.args.values("x").collect();
@@ -94,8 +121,9 @@ fn receive_in<R: Read>(
             local: local.clone(),
             received,
             dry_run: call.args.has("n"),
+            resumable: call.args.has("s"),
         };
-        one(pool, call, console, stream, (&begin, &sent, &into), &options)?;
+        one(pool, call, console, stream, ((&begin, &list), &sent, &into), &options)?;
     }
     Ok(())
 }
@@ -122,7 +150,7 @@ fn one<R: Read>(
     call: &Call,
     console: &mut Console,
     stream: &mut Incoming<R>,
-    (begin, sent, into): (&Begin, &str, &str),
+    ((begin, list), sent, into): ((&Begin, &NvList), &str, &str),
     options: &ReceiveOptions,
 ) -> Result<(), Failure> {
     let (verbose, dry) = (call.args.has("v"), call.args.has("n"));
@@ -138,8 +166,28 @@ fn one<R: Read>(
         console.flush()?;
     }
     let (since, before) = (Instant::now(), stream.bytes());
-    let done = pool.receive(stream, begin, into, options).map_err(|error| receiving(begin, &error))?;
-    if verbose && !dry && !done.skipped {
+    let fs = into.split('@').next().unwrap_or(into);
+    let failed = |error: Error| failure(pool, begin, fs, options, &error);
+    let is_new = pool.dataset(fs).is_err();
+    let arrived = pool.take_in(stream, (begin, list), into, options).map_err(failed)?;
+    let mut skipped = false;
+    match arrived.replaces().map(str::to_owned) {
+        None => skipped = arrived.put_in_place().map_err(failed)?.skipped,
+        Some(fs) => {
+            // What is mounted holds on to what it was: only now must it let go.
+            let mut waiting = Some(arrived);
+            let place = || waiting.take().map_or(Ok(()), |it| it.put_in_place().map(drop)).map_err(failed);
+            let moved = mounting::moving(call, console, &fs, Kind::Contents, str::to_owned, place);
+            if let Some(arrived) = waiting {
+                arrived.give_up();
+            }
+            moved?;
+        }
+    }
+    if is_new && !dry {
+        mounting::created(call, console, fs)?;
+    }
+    if verbose && !dry && !skipped {
         let (bytes, seconds) = (stream.bytes() - before, since.elapsed().as_secs_f64().max(0.01));
         let rate = nice_bytes((bytes as f64 / seconds) as u64);
         let line = format!("received {} stream in {seconds:.2} seconds ({rate}/sec)", nice_bytes(bytes));
@@ -148,13 +196,38 @@ fn one<R: Read>(
     Ok(())
 }
 
+/// Why a stream was not received, and how to go on with what of it was.
+fn failure(pool: &Pool, begin: &Begin, fs: &str, options: &ReceiveOptions, error: &Error) -> Failure {
+    let token = match pool.resume_token(fs) {
+        Ok(Some(token)) if options.resumable && token.toguid == begin.toguid => token,
+        _ => return receiving(begin, error),
+    };
+    let cut = matches!(
+        error,
+        Error::Receive(ReceiveError::Truncated | ReceiveError::Checksum | ReceiveError::Read(_))
+    );
+    let failure = if cut {
+        Failure::refused(format!("{}: checksum mismatch or incomplete stream.", cannot(begin)))
+    } else {
+        receiving(begin, error)
+    };
+    failure
+        .hint("Partially received snapshot is saved.")
+        .hint("A resuming stream can be generated on the sending system by running:")
+        .hint(format!("    zfs send -t {token}"))
+}
+
+fn cannot(begin: &Begin) -> String {
+    let what = if begin.fromguid.0 == 0 { "new filesystem" } else { "incremental" };
+    format!("cannot receive {what} stream")
+}
+
 /// Why a stream was not received, in the words of OpenZFS.
 fn receiving(begin: &Begin, error: &Error) -> Failure {
-    let what = if begin.fromguid.0 == 0 { "new filesystem" } else { "incremental" };
     let text = match error {
         Error::NoDataset(parent) if is_missing(error) => {
             let opened = Action::Open(parent).failed(reason::DATASET_MISSING);
-            return opened.hint(format!("cannot receive {what} stream: unable to restore to destination"));
+            return opened.hint(format!("{}: unable to restore to destination", cannot(begin)));
         }
         Error::Exists(name) => format!("destination '{name}' exists"),
         Error::DatasetBusy(_) => "destination is busy".to_owned(),
@@ -163,7 +236,7 @@ fn receiving(begin: &Begin, error: &Error) -> Failure {
         error => error.to_string(),
     };
     let mut lines = text.split('\n').map(str::to_owned);
-    let first = format!("cannot receive {what} stream: {}", lines.next().unwrap_or_default());
+    let first = format!("{}: {}", cannot(begin), lines.next().unwrap_or_default());
     Failure::Refused(std::iter::once(first).chain(lines).collect())
 }
 

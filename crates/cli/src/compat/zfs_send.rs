@@ -2,8 +2,9 @@
 
 use std::io::Write;
 
+use format::NvValue;
 use pool::props::number::nice;
-use pool::{Package, Pool, SendFlags, SendSource};
+use pool::{Package, Pool, ResumeToken, SendFlags, SendSource};
 
 use super::Call;
 use super::zfs_change::is_missing;
@@ -12,11 +13,10 @@ use crate::open::{Intent, open_for};
 use crate::out::Console;
 
 /// Options that this build does not know how to serve.
-const MISSING: [(&str, &str); 7] = [
+const MISSING: [(&str, &str); 6] = [
     ("b", "zfs send -b"),
     ("h", "zfs send -h"),
     ("d", "zfs send --redact"),
-    ("t", "zfs send -t"),
     ("S", "zfs send --saved"),
     ("X", "zfs send --exclude"),
     ("s", "zfs send -s"),
@@ -45,16 +45,16 @@ pub fn run(call: &Call, console: &mut Console) -> Result<(), Failure> {
     if let Some((_, what)) = MISSING.iter().find(|(option, _)| args.has(option)) {
         return Err(Failure::refused(format!("cenote: not supported yet: {what}")));
     }
+    if let Some(token) = args.value("t") {
+        return resume(call, console, token);
+    }
     let snapshot = match args.operands.as_slice() {
         [] => return Err(Failure::usage("missing snapshot argument")),
         [name] => name.as_str(),
         _ => return Err(Failure::usage("too many arguments")),
     };
     let dry = args.has("n");
-    if !dry && console.is_terminal() {
-        let lines = ["Error: Stream can not be written to a terminal.", "You must redirect standard output."];
-        return Err(Failure::Refused(lines.map(str::to_owned).to_vec()));
-    }
+    check_terminal(call, console)?;
     if args.has("D") {
         console.remark("Warning: deduplicated send is no longer supported; the option is ignored");
     }
@@ -64,6 +64,74 @@ pub fn run(call: &Call, console: &mut Console) -> Result<(), Failure> {
         if dry { Ok(()) } else { write(session.pool(), console, &order) }
     });
     session.finish().and(done)
+}
+
+/// A stream is nothing to look at.
+fn check_terminal(call: &Call, console: &Console) -> Result<(), Failure> {
+    if call.args.has("n") || !console.is_terminal() {
+        return Ok(());
+    }
+    let lines = ["Error: Stream can not be written to a terminal.", "You must redirect standard output."];
+    Err(Failure::Refused(lines.map(str::to_owned).to_vec()))
+}
+
+/// `-t`: the rest of a stream whose receiver handed out a token.
+fn resume(call: &Call, console: &mut Console, text: &str) -> Result<(), Failure> {
+    let args = &call.args;
+    if !args.operands.is_empty() {
+        return Err(Failure::usage("too many arguments"));
+    }
+    if let Some((option, _)) = args.options.iter().find(|(option, _)| !"tPenvV".contains(option)) {
+        return Err(Failure::usage(format!("invalid flags combined with -t: -{option}")));
+    }
+    check_terminal(call, console)?;
+    let cannot = |why: &dyn std::fmt::Display| Failure::refused(format!("cannot resume send: {why}"));
+    let token = ResumeToken::parse(text).map_err(|error| cannot(&error))?;
+    let session = open_for(&token.toname, call.around, Intent::Survey)
+        .map_err(|error| error.dataset(&token.toname))?;
+    let done = resume_in(session.pool(), call, console, &token);
+    session.finish().and(done)
+}
+
+fn resume_in(pool: &Pool, call: &Call, console: &mut Console, token: &ResumeToken) -> Result<(), Failure> {
+    let cannot = |error: pool::Error| match &error {
+        pool::Error::NoDataset(what) if what.contains('@') => Failure::refused(format!(
+            "cannot resume send: '{what}' is no longer the same snapshot used in the initial send"
+        )),
+        pool::Error::NoDataset(what) => {
+            Failure::refused(format!("cannot resume send: {what} no longer exists"))
+        }
+        error => sending(&token.toname, error),
+    };
+    let found = pool.resumption(token).map_err(cannot)?;
+    let (parsable, dry) = (call.args.has("P"), call.args.has("n"));
+    if parsable || call.args.has("v") {
+        let bytes = pool.resumed_size(token).map_err(cannot)?;
+        let mut lines = vec!["resume token contents:".to_owned(), "nvlist version: 0".to_owned()];
+        for (name, value) in token.to_list().iter() {
+            let name = String::from_utf8_lossy(name);
+            lines.push(match value {
+                NvValue::Uint64(number) => format!("\t{name} = {number:#x}"),
+                NvValue::String(text) => format!("\t{name} = {}", String::from_utf8_lossy(text)),
+                // A flag stands for itself.
+                _ => format!("\t{name}"),
+            });
+        }
+        lines.push(step(found.from.as_ref(), &found.snapshot, bytes, parsable));
+        lines.push(total(bytes, parsable));
+        for line in lines {
+            if dry {
+                console.line(&line)?;
+            } else {
+                console.remark(&line);
+            }
+        }
+    }
+    if !dry {
+        pool.send_resumed(token, console.out(), &mut |_| {})
+            .map_err(|error| sending(&found.snapshot, &error))?;
+    }
+    console.flush()
 }
 
 fn order<'a>(pool: &Pool, call: &Call, snapshot: &'a str) -> Result<Order<'a>, Failure> {
@@ -140,20 +208,29 @@ fn tell(pool: &Pool, call: &Call, console: &mut Console, order: &Order) -> Resul
             None => vec![(from.clone(), order.snapshot.to_owned())],
         },
     };
-    let mut total = 0;
+    let mut sum = 0;
     for (from, to) in steps {
         let bytes = pool.send_size(&to, from.as_ref(), order.flags).map_err(failed)?;
-        total += bytes;
-        say(match (&from, parsable) {
-            (None, false) => format!("full send of {to} estimated size is {}", nice(bytes)),
-            (None, true) => format!("full\t{to}\t{bytes}"),
-            (Some(from), false) => {
-                format!("send from {} to {to} estimated size is {}", short(&from.name, &to), nice(bytes))
-            }
-            (Some(from), true) => format!("incremental\t{}\t{to}\t{bytes}", from.name),
-        })?;
+        sum += bytes;
+        say(step(from.as_ref(), &to, bytes, parsable))?;
     }
-    say(if parsable { format!("size\t{total}") } else { format!("total estimated size is {}", nice(total)) })
+    say(total(sum, parsable))
+}
+
+/// What is sent, and about how much that is.
+fn step(from: Option<&SendSource>, to: &str, bytes: u64, parsable: bool) -> String {
+    match (from, parsable) {
+        (None, false) => format!("full send of {to} estimated size is {}", nice(bytes)),
+        (None, true) => format!("full\t{to}\t{bytes}"),
+        (Some(from), false) => {
+            format!("send from {} to {to} estimated size is {}", short(&from.name, to), nice(bytes))
+        }
+        (Some(from), true) => format!("incremental\t{}\t{to}\t{bytes}", from.name),
+    }
+}
+
+fn total(bytes: u64, parsable: bool) -> String {
+    if parsable { format!("size\t{bytes}") } else { format!("total estimated size is {}", nice(bytes)) }
 }
 
 /// The source without the file system that the snapshot has too.

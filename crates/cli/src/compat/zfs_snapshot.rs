@@ -1,4 +1,4 @@
-//! `zfs snapshot`, `rollback`, `clone`, and `zfs rename` of snapshots.
+//! `zfs snapshot`, `rollback`, `clone`, `promote`, and `zfs rename` of snapshots.
 
 use std::collections::BTreeMap;
 
@@ -151,18 +151,17 @@ fn rollback_in(session: &Session, call: &Call, console: &mut Console, name: &str
     }
     let words = |error: pool::Error| words(action, &error);
     let fs = name.split('@').next().unwrap_or(name);
-    let newer: Vec<DatasetInfo> = pool
-        .list(fs, Some(1), true)
-        .map_err(words)?
-        .into_iter()
-        .filter(|info| info.dir_id == target.dir_id && info.is_snapshot())
-        .filter(|info| info.phys.creation_txg > target.phys.creation_txg)
-        .collect();
-    if !newer.is_empty() && !newer_too {
+    let is_newer = |info: &DatasetInfo| info.phys.creation_txg > target.phys.creation_txg;
+    let own = pool.list(fs, Some(1), true).map_err(words)?.into_iter();
+    let newer: Vec<DatasetInfo> =
+        own.filter(|info| info.dir_id == target.dir_id && info.is_snapshot() && is_newer(info)).collect();
+    let marks: Vec<DatasetInfo> =
+        pool.bookmarks(fs).map_err(words)?.into_iter().filter(is_newer).collect();
+    if !(newer.is_empty() && marks.is_empty() || newer_too) {
         let failure = action
             .failed("more recent snapshots or bookmarks exist")
             .hint("use '-r' to force deletion of the following snapshots and bookmarks:");
-        return Err(newer.into_iter().fold(failure, |failure, info| failure.hint(info.name)));
+        return Err(newer.into_iter().chain(marks).fold(failure, |failure, info| failure.hint(info.name)));
     }
     let mut clones = Vec::new();
     for info in &newer {
@@ -180,6 +179,10 @@ fn rollback_in(session: &Session, call: &Call, console: &mut Console, name: &str
     let newer: Vec<String> = newer.into_iter().rev().map(|info| info.name).collect();
     if !newer.is_empty() {
         pool.destroy_snapshots(&newer, false).map_err(words)?;
+    }
+    let marks: Vec<String> = marks.into_iter().map(|info| info.name).collect();
+    if !marks.is_empty() {
+        pool.destroy_bookmarks(&marks).map_err(words)?;
     }
     // What is mounted holds on to what it was.
     let roll = || pool.rollback(name).map_err(words);
@@ -260,6 +263,34 @@ fn clone_in(
     pool.clone_snapshot(&source.name, name, made.local).map_err(words)?;
     owner_quota::apply(pool, name, &made.quotas).map_err(|error| action.failed(error))?;
     mounting::created(call, console, topmost.as_deref().unwrap_or(name))
+}
+
+/// Runs `zfs promote`.
+///
+/// # Errors
+/// Usage, or why nothing was changed.
+pub fn promote(call: &Call) -> Result<(), Failure> {
+    let name = match call.args.operands.as_slice() {
+        [] => return Err(Failure::usage("missing clone filesystem argument")),
+        [name] => name.as_str(),
+        _ => return Err(Failure::usage("too many arguments")),
+    };
+    names::check_kind(name, DatasetKind::Filesystem).map_err(|error| Action::Open(name).failed(error))?;
+    let session = session(call, name, Intent::Write).map_err(|error| error.dataset(name))?;
+    let done = promote_in(&session, name);
+    session.finish().and(done)
+}
+
+fn promote_in(session: &Session, name: &str) -> Result<(), Failure> {
+    let (pool, action) = (session.pool(), Action::Promote(name));
+    snapshot_operand(pool, name)?;
+    if let Some(failure) = session.refusal(action) {
+        return Err(failure);
+    }
+    pool.promote(name).map_err(|error| match &error {
+        pool::Error::NotAClone(_) => action.failed("not a cloned filesystem"),
+        error => words(action, error),
+    })
 }
 
 /// `zfs rename` of the snapshot `from`, with those of its name below it if `recursive`.

@@ -113,6 +113,14 @@ fn judge(session: &Session) -> Result<Verdict, Failure> {
         pool::check::check(pool, &mut |finding| verdict.finding(finding.to_string())).map_err(failed)?;
     for info in pool.list(&name, None, true).map_err(failed)? {
         let dataset = &info.name;
+        if info.is_unfinished() {
+            verdict.unseen.push(format!("{dataset}: holds part of a stream only"));
+            continue;
+        }
+        if pool.is_encrypted(&info).map_err(failed)? {
+            verdict.unseen.push(format!("{dataset}: not supported: encrypted datasets"));
+            continue;
+        }
         let opened = pool.open(dataset).map_err(zpl::Error::from).and_then(Filesystem::open);
         let fs = match opened {
             Ok(fs) => fs,

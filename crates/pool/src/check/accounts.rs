@@ -3,13 +3,14 @@
 use std::collections::BTreeMap;
 
 use dmu::zap;
+use format::bookmark::HAS_FBN;
 use format::dsl_dir::DslDir;
 use format::features;
 use format::{ObjectId, ObjectType};
 
 use super::Finding;
 use super::walk::Owner;
-use crate::dsl::{Sizes, limits, lookup};
+use crate::dsl::{Sizes, bookmark, limits, lookup};
 use crate::pool::Inner;
 use crate::{Error, Result};
 
@@ -101,6 +102,13 @@ pub(super) fn features(inner: &Inner, report: &mut dyn FnMut(Finding)) -> Result
             continue;
         }
         *counts.entry(features::EXTENSIBLE_DATASET.guid).or_default() += 1;
+        let marks = if dnode.bonus_type == ObjectType::DSL_DATASET { bookmark::all(&inner.mos, id)? } else { Vec::new() };
+        *counts.entry(features::BOOKMARKS.guid).or_default() += u64::from(!marks.is_empty());
+        for (_, mark) in marks {
+            let Some(v2) = mark.v2 else { continue };
+            *counts.entry(features::BOOKMARK_V2.guid).or_default() += 1;
+            *counts.entry(features::BOOKMARK_WRITTEN.guid).or_default() += u64::from(v2.flags & HAS_FBN != 0);
+        }
         for entry in zap::entries(&*inner.mos.object(id)?) {
             let name = entry.map_err(Error::from)?.name;
             if let Some(feature) =
@@ -112,7 +120,14 @@ pub(super) fn features(inner: &Inner, report: &mut dyn FnMut(Finding)) -> Result
     }
     let counted = features::ALL.iter().filter(|feature| {
         feature.per_dataset
-            || [features::SPACEMAP_HISTOGRAM.guid, features::EXTENSIBLE_DATASET.guid].contains(&feature.guid)
+            || [
+                features::SPACEMAP_HISTOGRAM.guid,
+                features::EXTENSIBLE_DATASET.guid,
+                features::BOOKMARKS.guid,
+                features::BOOKMARK_V2.guid,
+                features::BOOKMARK_WRITTEN.guid,
+            ]
+            .contains(&feature.guid)
     });
     for feature in counted {
         let stored = info.features.get(feature.guid).copied().unwrap_or(0);

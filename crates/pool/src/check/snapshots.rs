@@ -4,13 +4,14 @@
 
 use std::collections::BTreeMap;
 
+use format::bookmark::{Bookmark, BookmarkV2, HAS_FBN, SNAPSHOT_EXISTS};
 use format::dsl_dataset::DslDataset;
 use format::{ObjectId, Txg};
 
 use super::Finding;
 use super::walk::Owner;
 use crate::dsl::lookup::DatasetInfo;
-use crate::dsl::{Sizes, deadlist, lookup};
+use crate::dsl::{Sizes, bookmark, deadlist, lookup};
 use crate::pool::Inner;
 use crate::{Result, bpobj};
 
@@ -49,6 +50,7 @@ fn line(
     let name = &head.name;
     let origin = head.dir.origin;
     let origin_txg = if origin.0 == 0 { Txg(0) } else { mos.dataset(origin)?.creation_txg };
+    let marks = bookmark::all(mos, head.id)?;
     let (mut blocks, mut dead) = (Sizes::default(), Sizes::default());
     let (mut id, mut phys): (ObjectId, DslDataset) = (head.id, head.phys);
     loop {
@@ -73,6 +75,11 @@ fn line(
         if prev.dir != head.dir_id {
             break;
         }
+        for (leaf, v2) in marks_of(&marks, prev.creation_txg) {
+            let what = format!("'{name}#{leaf}'");
+            expect(format!("{what} referenced"), v2.referenced_bytes, prev.referenced_bytes);
+            expect(format!("{what} freed before the next snapshot"), v2.freed_before_next_bytes, header.used as u64);
+        }
         let alone = deadlist::space_between(mos, phys.deadlist, prev.prev_snap_txg, Txg(u64::MAX))?;
         expect(format!("'{name}' snapshot {} unique", phys.prev_snap), prev.unique_bytes, alone.used as u64);
         (id, phys) = (phys.prev_snap, prev);
@@ -81,4 +88,14 @@ fn line(
     expect(format!("'{name}' used by its snapshots"), charged.snap, dead.used as u64);
     expect(format!("'{name}' used by it and its snapshots"), charged.head + charged.snap, blocks.used as u64);
     Ok(())
+}
+
+/// Bookmarks of the snapshot of this txg that say how much of it was freed before the next.
+fn marks_of(marks: &[(String, Bookmark)], txg: Txg) -> impl Iterator<Item = (&str, BookmarkV2)> {
+    let counts = HAS_FBN | SNAPSHOT_EXISTS;
+    marks
+        .iter()
+        .filter(move |(_, mark)| mark.creation_txg == txg)
+        .filter_map(|(leaf, mark)| Some((leaf.as_str(), mark.v2?)))
+        .filter(move |(_, v2)| v2.flags & counts == counts)
 }

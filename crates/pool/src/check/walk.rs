@@ -10,6 +10,8 @@ use format::dsl_dataset::DslDataset;
 use format::objset::Objset as Phys;
 use format::{ByteOrder, ObjectId, ObjectType, Txg};
 
+use storage::{ReadError, Record};
+
 use super::{DatasetId, Finding, Root};
 use crate::pool::Inner;
 use crate::{Result, dsl::lookup};
@@ -212,10 +214,8 @@ impl<'a> Walk<'a> {
         };
         let leaf =
             todo.ptr.level() == 0 && !matches!(todo.kind, Kind::Objset | Kind::Tree { dnodes: true, .. });
-        if leaf || block.is_none_or(|b| b.encrypted && b.level == 0) {
-            return;
-        }
-        let record = match self.inner.storage.read(&todo.ptr) {
+        let Some(block) = block.filter(|_| !leaf) else { return };
+        let record = match self.read(block, &todo.ptr) {
             Ok(record) => record,
             Err(error) => return self.out.push(Item::Unreadable(todo.place, error.to_string())),
         };
@@ -233,6 +233,16 @@ impl<'a> Walk<'a> {
         }
         // Last in, first out: what comes first must be pushed last.
         self.todo[before..].reverse();
+    }
+
+    /// What leads on. Of an encrypted block of dnodes only what is in the dnodes' bonus areas is ciphertext, and it is
+    /// never compressed (06 §14.2).
+    fn read(&self, block: &Block, ptr: &BlockPtr) -> std::result::Result<Record, ReadError> {
+        let ciphertext = block.encrypted && block.level == 0 && block.object_type == ObjectType::DNODE;
+        if ciphertext && block.order == LE && block.psize == block.lsize {
+            return self.inner.storage.read_stored(block).map(Arc::new);
+        }
+        self.inner.storage.read(ptr)
     }
 
     fn open_objset(&mut self, todo: &Todo, record: &[u8]) -> std::result::Result<(), format::Corrupt> {

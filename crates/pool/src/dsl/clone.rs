@@ -9,7 +9,7 @@ use format::{ObjectId, ObjectType, Txg};
 
 use super::create::{new_guids, now};
 use super::promises::Own;
-use super::{Category, Sizes, add_space, deadlist, limits, lookup};
+use super::{Category, Sizes, add_space, bookmark, deadlist, limits, lookup};
 use crate::dataset::Dataset;
 use crate::dsl::space::move_space;
 use crate::sync::Syncing;
@@ -108,7 +108,9 @@ impl Syncing<'_> {
         let dir = mos.dir(dir_id)?;
         let id = dir.head_dataset;
         let mut head = mos.dataset(id)?;
-        if head.prev_snap != snap_id {
+        let marks = bookmark::all(mos, id)?;
+        let newer = marks.last().is_some_and(|(_, mark)| mark.creation_txg > head.prev_snap_txg);
+        if head.prev_snap != snap_id || newer {
             return Err(Error::NotNewest(full));
         }
         self.let_go_of(id, fs)?;
@@ -147,6 +149,7 @@ impl Syncing<'_> {
             snap.unique_bytes = 0;
             mos.put_dataset(&self.tx, snap_id, &snap)?;
         }
+        self.bookmarks_follow(id, snap_id)?;
         self.forget_log(id, dir_id, fs)
     }
 }

@@ -299,6 +299,7 @@ impl Syncing<'_> {
             id,
             dir: mos.dir(dir_id)?,
             phys: mos.dataset(id)?,
+            mark: None,
         };
         // The features of this very txg decide, not those last published.
         properties::settings_with(self.inner, &info, self.state.features.as_ref())

@@ -9,6 +9,7 @@ use format::features;
 use format::zap::int_key;
 use format::{ByteOrder, ObjectId};
 
+use super::receive::WORKING;
 use super::{Category, Sizes, add_space, deadlist, lookup};
 use crate::sync::Syncing;
 use crate::{Error, Result};
@@ -36,7 +37,15 @@ impl Syncing<'_> {
             return Err(Error::HasChildren(name.to_owned()));
         }
         self.check_plain(dir_id, id)?;
+        // Of a receive into it that was cut off.
+        let working = lookup::child(mos, dir_id, WORKING)?;
+        if let Some(working) = working {
+            self.let_go_of(mos.dir(working)?.head_dataset, name)?;
+        }
         self.let_go_of(id, name)?;
+        if let Some(working) = working {
+            self.destroy_head_in(&format!("{name}/{WORKING}"), working)?;
+        }
         if dir.reserved > 0 {
             self.set_property(dir_id, "reservation", None)?;
         }
@@ -46,6 +55,7 @@ impl Syncing<'_> {
         self.free_log_of(id, &phys.bp)?;
         self.free_blocks_of(&phys.bp, phys.prev_snap_txg)?;
         self.forget_clone(&dir, id, phys.prev_snap)?;
+        self.destroy_bookmarks_of(id)?;
         self.unmark_dataset(id)?;
         let mos = self.mos();
         deadlist::free(&self.inner.mos, &mut self.state.features, &self.tx, phys.deadlist)?;
@@ -87,7 +97,7 @@ impl Syncing<'_> {
         }
         for (object, keys) in [
             (dir_id, &["com.datto:crypto_key_obj", "com.delphix:livelist"][..]),
-            (id, &["com.delphix:bookmarks", "com.delphix:remap_deadlist"][..]),
+            (id, &["com.delphix:remap_deadlist"][..]),
         ] {
             let object = mos.object(object)?;
             if object.object_type() != format::ObjectType::ZAP_METADATA {

@@ -6,18 +6,20 @@ use std::collections::BTreeSet;
 use std::sync::{Arc, Weak};
 
 use dmu::zap;
+use format::bookmark::Bookmark;
 use format::dsl_dataset::{self, DslDataset};
 use format::dsl_dir::DslDir;
 use format::objset::ObjsetType;
-use format::{BlockPtr, ObjectId, Txg};
+use format::{BlockPtr, Guid, ObjectId, Txg};
 
 use super::promises::Own;
-use super::{limits, properties};
+use super::receive::{self, resume};
+use super::{bookmark, limits, properties};
 use crate::dataset::Dataset;
 use crate::mos::Mos;
 use crate::pool::Inner;
 use crate::props::DatasetKind;
-use crate::{Error, Result};
+use crate::{Error, ResumeToken, Result, SendFlags};
 
 /// Deepest nesting of datasets followed.
 pub(crate) const DEPTH_MAX: usize = 64;
@@ -35,8 +37,10 @@ pub struct DatasetInfo {
     pub id: ObjectId,
     /// The directory (of a snapshot: that of its file system).
     pub dir: DslDir,
-    /// The dataset.
+    /// The dataset; of a bookmark: that of its file system, with what the bookmark says of its snapshot.
     pub phys: DslDataset,
+    /// What a bookmark says, if it is one.
+    pub mark: Option<Bookmark>,
 }
 
 impl DatasetInfo {
@@ -44,6 +48,18 @@ impl DatasetInfo {
     #[must_use]
     pub fn snapshot_name(&self) -> Option<&str> {
         self.name.split_once('@').map(|(_, snap)| snap)
+    }
+
+    /// Whether it holds part of a stream only, or was about to be destroyed.
+    #[must_use]
+    pub fn is_unfinished(&self) -> bool {
+        self.phys.flags & dsl_dataset::INCONSISTENT != 0
+    }
+
+    /// Whether it is a bookmark.
+    #[must_use]
+    pub fn is_bookmark(&self) -> bool {
+        self.kind == DatasetKind::Bookmark
     }
 
     /// Whether it is a snapshot.
@@ -102,8 +118,11 @@ pub(crate) fn dir_of(mos: &Mos, pool: &str, name: &str) -> Result<ObjectId> {
     Ok(dir)
 }
 
-/// Everything about the dataset `name` (`pool/fs` or `pool/fs@snap`).
+/// Everything about the dataset `name` (`pool/fs`, `pool/fs@snap` or `pool/fs#mark`).
 pub(crate) fn info(inner: &Inner, name: &str) -> Result<DatasetInfo> {
+    if name.contains('#') {
+        return bookmark(inner, name);
+    }
     let mos = &inner.mos;
     let (head, snapshot) = match name.split_once('@') {
         Some((head, snap)) => (head, Some(snap)),
@@ -121,6 +140,40 @@ pub(crate) fn info(inner: &Inner, name: &str) -> Result<DatasetInfo> {
         id = zap::lookup_u64(&names, snapshot.as_bytes())?.map(ObjectId).ok_or_else(missing)?;
     }
     describe(inner, name.to_owned(), dir_id, dir, id)
+}
+
+/// The bookmark `name` (`pool/fs#mark`).
+pub(crate) fn bookmark(inner: &Inner, name: &str) -> Result<DatasetInfo> {
+    let missing = || Error::NoDataset(name.to_owned());
+    let (fs, leaf) = name.split_once('#').ok_or_else(missing)?;
+    let head = info(inner, fs).map_err(|error| match error {
+        Error::NoDataset(_) => missing(),
+        other => other,
+    })?;
+    let mark = bookmark::one(&inner.mos, head.id, leaf)?.ok_or_else(missing)?;
+    Ok(describe_mark(&head, leaf, mark))
+}
+
+/// The bookmarks of the head `fs`, oldest first.
+pub(crate) fn bookmarks(inner: &Inner, fs: &str) -> Result<Vec<DatasetInfo>> {
+    let head = info(inner, fs)?;
+    let marks = bookmark::all(&inner.mos, head.id)?;
+    Ok(marks.into_iter().map(|(leaf, mark)| describe_mark(&head, &leaf, mark)).collect())
+}
+
+fn describe_mark(head: &DatasetInfo, leaf: &str, mark: Bookmark) -> DatasetInfo {
+    let sizes = mark.v2.unwrap_or_default();
+    let phys = DslDataset {
+        guid: mark.guid,
+        creation_txg: mark.creation_txg,
+        creation_time: mark.creation_time,
+        referenced_bytes: sizes.referenced_bytes,
+        compressed_bytes: sizes.compressed_bytes,
+        uncompressed_bytes: sizes.uncompressed_bytes,
+        ..head.phys
+    };
+    let name = format!("{}#{leaf}", head.name);
+    DatasetInfo { name, kind: DatasetKind::Bookmark, phys, mark: Some(mark), ..head.clone() }
 }
 
 /// The snapshot `name` (`pool/fs@snap`).
@@ -178,13 +231,84 @@ pub(crate) fn unfinished(inner: &Inner) -> Result<Vec<(String, ObjectId)>> {
     Ok(found)
 }
 
+/// What was received in part, and may go on.
+pub(crate) struct Partial {
+    /// The directory of the dataset that holds it.
+    pub(crate) dir: ObjectId,
+    /// How far it got.
+    pub(crate) token: ResumeToken,
+}
+
+/// What was received in part for the head of `dir`: into itself, or beside it.
+pub(crate) fn partial(mos: &Mos, dir: ObjectId) -> Result<Option<Partial>> {
+    for dir in [child(mos, dir, receive::WORKING)?, Some(dir)].into_iter().flatten() {
+        let head = mos.dir(dir)?.head_dataset;
+        let object = mos.object(head)?;
+        if object.object_type() != format::ObjectType::ZAP_METADATA {
+            continue;
+        }
+        let number = |key: &str| zap::lookup_u64(&object, key.as_bytes());
+        let Some(toguid) = number(resume::TOGUID)? else { continue };
+        let is_set = |key: &str| -> Result<bool> { Ok(zap::lookup(&object, key.as_bytes())?.is_some()) };
+        let toname = zap::lookup(&object, resume::TONAME.as_bytes())?;
+        let toname = toname.as_ref().and_then(|name| name.as_text()).unwrap_or_default().to_owned();
+        let token = ResumeToken {
+            object: number(resume::OBJECT)?.unwrap_or(0),
+            offset: number(resume::OFFSET)?.unwrap_or(0),
+            bytes: number(resume::BYTES)?.unwrap_or(0),
+            toguid: Guid(toguid),
+            toname,
+            fromguid: Guid(number(resume::FROMGUID)?.unwrap_or(0)),
+            flags: SendFlags {
+                large_blocks: is_set(resume::LARGE_BLOCKS)?,
+                embedded: is_set(resume::EMBEDDED)?,
+                compressed: is_set(resume::COMPRESSED)?,
+            },
+            raw: is_set(resume::RAW)?,
+            redacted: is_set(resume::REDACTED)?,
+        };
+        return Ok(Some(Partial { dir, token }));
+    }
+    Ok(None)
+}
+
+/// Full name of a snapshot.
+pub(crate) fn snapshot_name(inner: &Inner, id: ObjectId) -> Result<String> {
+    let mos = &inner.mos;
+    let dir = mos.dataset(id)?.dir;
+    let names = mos.dataset(mos.dir(dir)?.head_dataset)?.snapnames_zap;
+    for entry in zap::entries(&*mos.object(names)?) {
+        let entry = entry?;
+        if entry.number() == Some(id.0) {
+            return Ok(format!("{}@{}", name_of(inner, dir)?, String::from_utf8_lossy(&entry.name)));
+        }
+    }
+    Err(Error::corrupt(names)(format::Corrupt::new("snapshot without a name", id.0)))
+}
+
+/// Whether a head holds something else than its newest snapshot.
+pub(crate) fn is_modified(inner: &Inner, head: &DslDataset) -> Result<bool> {
+    let newest = inner.mos.dataset(head.prev_snap)?;
+    if head.bp.birth() <= newest.creation_txg {
+        return Ok(false);
+    }
+    if newest.bp.is_hole() || head.bp.is_hole() {
+        return Ok(newest.bp.is_hole() != head.bp.is_hole());
+    }
+    let meta = |root: BlockPtr| -> Result<_> {
+        let objset = dmu::Objset::open(inner.storage.clone(), inner.budget.clone(), root)?;
+        Ok(objset.synced_root().0.meta_dnode)
+    };
+    Ok(meta(head.bp)? != meta(newest.bp)?)
+}
+
 fn is_unfinished(mos: &Mos, head: ObjectId) -> Result<bool> {
     if mos.dataset(head)?.flags & dsl_dataset::INCONSISTENT == 0 {
         return Ok(false);
     }
     let object = mos.object(head)?;
     let zapified = object.object_type() == format::ObjectType::ZAP_METADATA;
-    Ok(!zapified || zap::lookup(&object, b"com.delphix:resume_toguid")?.is_none())
+    Ok(!zapified || zap::lookup(&object, resume::TOGUID.as_bytes())?.is_none())
 }
 
 /// Whether a received head can get the snapshot `name`, whose leaf must be free.
@@ -285,7 +409,7 @@ fn describe(inner: &Inner, name: String, dir_id: ObjectId, dir: DslDir, id: Obje
         (false, ObjsetType::Zvol) => DatasetKind::Volume,
         (false, _) => DatasetKind::Filesystem,
     };
-    Ok(DatasetInfo { name, kind, dir_id, id, dir, phys })
+    Ok(DatasetInfo { name, kind, dir_id, id, dir, phys, mark: None })
 }
 
 /// What an objset is for, from its root block alone.

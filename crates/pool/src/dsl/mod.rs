@@ -2,6 +2,7 @@
 //!
 //! Source: docs/format/06-mos-dsl.md §4–§10.
 
+pub(crate) mod bookmark;
 pub(crate) mod clone;
 pub(crate) mod create;
 pub(crate) mod deadlist;
@@ -10,6 +11,7 @@ pub(crate) mod frees;
 pub(crate) mod limits;
 pub(crate) mod lookup;
 pub(crate) mod promises;
+pub(crate) mod promote;
 pub(crate) mod properties;
 pub(crate) mod receive;
 pub(crate) mod snapshot;

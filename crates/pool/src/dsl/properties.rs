@@ -3,6 +3,7 @@
 //! Source: docs/format/06-mos-dsl.md §8.4, §10.
 
 use dmu::{Policy, Redundant, zap};
+use format::bookmark::HAS_FBN;
 use format::compression::CompressionSetting;
 use format::features::{self, Feature};
 use format::zap::Value as Stored;
@@ -115,10 +116,14 @@ pub(crate) fn native(
     if !applies {
         return Ok(None);
     }
+    let measured = info.mark.is_none_or(|mark| mark.v2.is_some_and(|v2| v2.flags & HAS_FBN != 0));
+    if !measured && ["referenced", "logicalreferenced", "compressratio"].contains(&property.name) {
+        return Ok(None);
+    }
     if let Some(found) = computed(inner, info, property)? {
         return Ok(found);
     }
-    if property.access == Access::ReadOnly {
+    if property.access == Access::ReadOnly || info.is_bookmark() {
         return Ok(None);
     }
     let inherits = property.is_inheritable();
@@ -144,7 +149,7 @@ fn computed(inner: &Inner, info: &DatasetInfo, property: &Property) -> Result<Op
     let snapshot = info.is_snapshot();
     let number = |n: u64| Some((Value::Number(n), Source::None));
     let text = |t: String| Some((Value::Text(t), Source::None));
-    let used_ratio = || match snapshot {
+    let used_ratio = || match snapshot || info.is_bookmark() {
         true => number::ratio_of(phys.uncompressed_bytes, phys.compressed_bytes),
         false => number::ratio_of(dir.uncompressed_bytes, dir.compressed_bytes),
     };
@@ -209,12 +214,16 @@ fn computed(inner: &Inner, info: &DatasetInfo, property: &Property) -> Result<Op
             let names = lookup::clones(inner, info)?;
             (!names.is_empty()).then(|| (Value::Text(names.join(",")), Source::None))
         }
-        "encryptionroot" | "keystatus" | "receive_resume_token" | "redact_snaps" => None,
+        "receive_resume_token" => {
+            let partial = lookup::partial(&inner.mos, info.dir_id)?;
+            partial.and_then(|partial| text(partial.token.to_string()))
+        }
+        "encryptionroot" | "keystatus" | "redact_snaps" => None,
         _ => return Ok(None),
     }))
 }
 
-fn is_encrypted(inner: &Inner, info: &DatasetInfo) -> Result<bool> {
+pub(crate) fn is_encrypted(inner: &Inner, info: &DatasetInfo) -> Result<bool> {
     let object = inner.mos.object(info.dir_id)?;
     if object.object_type() != format::ObjectType::ZAP_METADATA {
         return Ok(false);
@@ -250,6 +259,9 @@ fn written(mos: &Mos, info: &DatasetInfo) -> Result<u64> {
 
 /// Space written to a dataset since its own earlier snapshot called `snapshot`; `None` if it has none of that name.
 pub(crate) fn written_since(inner: &Inner, info: &DatasetInfo, snapshot: &str) -> Result<Option<u64>> {
+    if info.is_bookmark() {
+        return Ok(None);
+    }
     let mos = &inner.mos;
     let names = mos.object(mos.dataset(info.dir.head_dataset)?.snapnames_zap)?;
     let Some(old_id) = zap::lookup_u64(&names, snapshot.as_bytes())?.map(ObjectId) else { return Ok(None) };
@@ -285,15 +297,7 @@ fn origin(inner: &Inner, info: &DatasetInfo) -> Result<Option<String>> {
     if Some(snap.dir) == special {
         return Ok(None);
     }
-    let head = mos.dataset(mos.dir(snap.dir)?.head_dataset)?;
-    for entry in zap::entries(&*mos.object(head.snapnames_zap)?) {
-        let entry = entry?;
-        if entry.number() == Some(origin.0) {
-            let name = String::from_utf8_lossy(&entry.name).into_owned();
-            return Ok(Some(format!("{}@{name}", lookup::name_of(inner, snap.dir)?)));
-        }
-    }
-    Ok(None)
+    lookup::snapshot_name(inner, origin).map(Some)
 }
 
 /// The mountpoint in effect: set paths are extended by the names below where they were set.
@@ -336,6 +340,9 @@ fn volume(inner: &Inner, info: &DatasetInfo) -> Result<Option<(u64, u64)>> {
 
 /// User properties in effect, by name.
 pub(crate) fn user(inner: &Inner, info: &DatasetInfo) -> Result<Vec<(String, String, Source)>> {
+    if info.is_bookmark() {
+        return Ok(Vec::new());
+    }
     let mos = &inner.mos;
     let mut names = std::collections::BTreeSet::new();
     let mut collect = |zap_id: ObjectId| -> Result<()> {
@@ -371,6 +378,9 @@ pub(crate) fn user(inner: &Inner, info: &DatasetInfo) -> Result<Vec<(String, Str
 
 /// One user property in effect.
 pub(crate) fn user_one(inner: &Inner, info: &DatasetInfo, name: &str) -> Result<Option<(String, Source)>> {
+    if info.is_bookmark() {
+        return Ok(None);
+    }
     Ok(match effective(inner, info, name, true)? {
         Some((Value::Text(value), source)) => Some((value, source)),
         _ => None,

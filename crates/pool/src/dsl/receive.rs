@@ -9,16 +9,16 @@ use format::dsl_dataset::{CASE_INSENSITIVE, INCONSISTENT};
 use format::objset::ObjsetType;
 use format::stream::{Begin, feature, flag};
 use format::zap::Value as Stored;
-use format::{ObjectId, Txg, features};
+use format::{ObjectId, ObjectType, Txg, features};
 
 use super::create::{Initialise, NewFilesystem};
 use super::space::move_space;
-use super::{Category, Sizes, add_space, deadlist, lookup, properties};
+use super::{Category, Sizes, add_space, bookmark, deadlist, lookup, properties};
 use crate::sync::Syncing;
-use crate::{Error, ReceiveOptions, Result};
+use crate::{Error, ReceiveError, ReceiveOptions, Result};
 
 /// The dataset below one that exists, while that is received into.
-const WORKING: &str = "%recv";
+pub(crate) const WORKING: &str = "%recv";
 
 /// Where a stream goes.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -43,6 +43,40 @@ impl Place {
     }
 }
 
+/// How far a stream was applied.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Progress {
+    /// The object that comes next.
+    pub(crate) object: u64,
+    /// Byte offset in it.
+    pub(crate) offset: u64,
+    /// Bytes of the stream.
+    pub(crate) bytes: u64,
+}
+
+impl Progress {
+    /// Before the first object.
+    pub(crate) const START: Progress = Progress { object: 1, offset: 0, bytes: 0 };
+}
+
+/// Keys of what is known of a stream that was received in part, in the ZAP of the dataset that holds it.
+pub(crate) mod resume {
+    pub(crate) const FROMGUID: &str = "com.delphix:resume_fromguid";
+    pub(crate) const TOGUID: &str = "com.delphix:resume_toguid";
+    pub(crate) const TONAME: &str = "com.delphix:resume_toname";
+    pub(crate) const OBJECT: &str = "com.delphix:resume_object";
+    pub(crate) const OFFSET: &str = "com.delphix:resume_offset";
+    pub(crate) const BYTES: &str = "com.delphix:resume_bytes";
+    pub(crate) const LARGE_BLOCKS: &str = "com.delphix:resume_largeblockok";
+    pub(crate) const EMBEDDED: &str = "com.delphix:resume_embedok";
+    pub(crate) const COMPRESSED: &str = "com.delphix:resume_compressok";
+    pub(crate) const RAW: &str = "com.datto:resume_rawok";
+    pub(crate) const REDACTED: &str = "com.delphix:resume_redact_book_snaps";
+    pub(crate) const ALL: [&str; 11] = [
+        FROMGUID, TOGUID, TONAME, OBJECT, OFFSET, BYTES, LARGE_BLOCKS, EMBEDDED, COMPRESSED, RAW, REDACTED,
+    ];
+}
+
 impl Syncing<'_> {
     /// Makes the dataset that is to be written; returns its directory and itself.
     pub(crate) fn begin_receive(
@@ -60,6 +94,9 @@ impl Syncing<'_> {
         if let Some(left) = lookup::child(mos, parent, leaf)? {
             if leaf != WORKING {
                 return Err(Error::Exists(name));
+            }
+            if lookup::partial(mos, left)?.is_some() {
+                return Err(ReceiveError::Partial(fs.to_owned()).into());
             }
             // Of a receive that was cut off.
             self.destroy_head_in(&name, left)?;
@@ -83,7 +120,70 @@ impl Syncing<'_> {
         {
             self.mark_dataset(id, &features::LARGE_DNODE)?;
         }
+        if options.resumable {
+            self.note_stream(id, begin)?;
+        }
         Ok((dir_id, id))
+    }
+
+    /// Notes what stream a dataset is to hold, so that it may be resumed.
+    fn note_stream(&mut self, id: ObjectId, begin: &Begin) -> Result<()> {
+        self.zapify(id)?;
+        let object = self.mos().object(id)?;
+        let put = |key: &str, value: u64| {
+            zap::update(&object, &self.tx, key.as_bytes(), &Stored::from_u64(value))
+        };
+        if begin.fromguid.0 != 0 {
+            put(resume::FROMGUID, begin.fromguid.0)?;
+        }
+        put(resume::TOGUID, begin.toguid.0)?;
+        let toname = String::from_utf8_lossy(&begin.toname);
+        zap::update(&object, &self.tx, resume::TONAME.as_bytes(), &Stored::from_text(&toname))?;
+        for (bit, key) in [
+            (feature::LARGE_BLOCKS, resume::LARGE_BLOCKS),
+            (feature::EMBED_DATA, resume::EMBEDDED),
+            (feature::COMPRESSED, resume::COMPRESSED),
+        ] {
+            if begin.features & bit != 0 {
+                put(key, 1)?;
+            }
+        }
+        self.note_progress(id, Progress::START)
+    }
+
+    /// Notes how far the stream was applied and is on disk.
+    pub(crate) fn note_progress(&mut self, id: ObjectId, at: Progress) -> Result<()> {
+        let object = self.mos().object(id)?;
+        for (key, value) in
+            [(resume::OBJECT, at.object), (resume::OFFSET, at.offset), (resume::BYTES, at.bytes)]
+        {
+            zap::update(&object, &self.tx, key.as_bytes(), &Stored::from_u64(value))?;
+        }
+        Ok(())
+    }
+
+    fn forget_progress(&mut self, id: ObjectId) -> Result<()> {
+        let object = self.mos().object(id)?;
+        if object.object_type() != ObjectType::ZAP_METADATA {
+            return Ok(());
+        }
+        for key in resume::ALL {
+            match zap::remove(&object, &self.tx, key.as_bytes()) {
+                Ok(()) | Err(dmu::Error::NoEntry) => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Ok(())
+    }
+
+    /// Gives up what was received in part for `fs`; `false` if there is no such thing.
+    pub(crate) fn abort_receive(&mut self, fs: &str) -> Result<bool> {
+        let mos = self.mos();
+        let dir_id = lookup::dir_of(mos, &self.state.config.name, fs)?;
+        let Some(partial) = lookup::partial(mos, dir_id)? else { return Ok(false) };
+        let name = if partial.dir == dir_id { fs.to_owned() } else { format!("{fs}/{WORKING}") };
+        self.destroy_head_in(&name, partial.dir)?;
+        Ok(true)
     }
 
     fn create_received(
@@ -145,10 +245,20 @@ impl Syncing<'_> {
         // First all that can refuse.
         lookup::may_snapshot_received(mos, head_id, into)?;
         let working = place.working_name(fs);
+        if head_id != id {
+            self.check_newer(fs_dir, id, options.force)?;
+        }
         self.let_go_of(id, &working)?;
         if head_id != id {
             self.let_go_of(head_id, fs)?;
+            // The log goes where its blocks go: with what the head was until now.
+            let logged = self.inner.logged().remove(&head_id);
+            if let Some(dataset) = logged {
+                self.inner.logged().insert(id, dataset);
+            }
+            self.give_up_newer(fs, id)?;
         }
+        self.forget_progress(id)?;
         let mut phys = mos.dataset(id)?;
         phys.flags &= !INCONSISTENT;
         mos.put_dataset(&self.tx, id, &phys)?;
@@ -164,6 +274,52 @@ impl Syncing<'_> {
         (snap.guid, snap.creation_time) = (begin.toguid, begin.creation_time);
         mos.put_dataset(&self.tx, snap_id, &snap)?;
         if head_id != id { self.destroy_head_in(&working, dir_id) } else { Ok(()) }
+    }
+
+    /// Whether the head of `dir` is still what `working` builds upon, or may be given up for it.
+    fn check_newer(&self, dir: ObjectId, working: ObjectId, force: bool) -> Result<()> {
+        let mos = self.mos();
+        let fs = lookup::name_of(self.inner, dir)?;
+        let head = mos.dataset(mos.dir(dir)?.head_dataset)?;
+        let from = mos.dataset(working)?.prev_snap;
+        if !force && (head.prev_snap != from || lookup::is_modified(self.inner, &head)?) {
+            return Err(ReceiveError::Modified(fs).into());
+        }
+        let mut id = head.prev_snap;
+        while id != from && id.0 != 0 {
+            let snap = mos.dataset(id)?;
+            if snap.dir != dir {
+                return Err(ReceiveError::NotSource(fs).into());
+            }
+            lookup::may_destroy(self.inner, &format!("{fs}@{}", self.snapshot_leaf(&snap, id)?))?;
+            id = snap.prev_snap;
+        }
+        Ok(())
+    }
+
+    /// Destroys snapshots and bookmarks of `fs` that are newer than what `working` builds upon.
+    fn give_up_newer(&mut self, fs: &str, working: ObjectId) -> Result<()> {
+        let mos = self.mos();
+        let dir = lookup::dir_of(mos, &self.state.config.name, fs)?;
+        let head = mos.dir(dir)?.head_dataset;
+        let (from, since) = {
+            let working = mos.dataset(working)?;
+            (working.prev_snap, working.prev_snap_txg)
+        };
+        loop {
+            let id = mos.dataset(head)?.prev_snap;
+            let snap = mos.dataset(id)?;
+            if id == from || snap.dir != dir {
+                break;
+            }
+            self.destroy_snapshot(&format!("{fs}@{}", self.snapshot_leaf(&snap, id)?), false)?;
+        }
+        for (leaf, mark) in bookmark::all(mos, head)? {
+            if mark.creation_txg > since {
+                self.destroy_bookmark(&format!("{fs}#{leaf}"))?;
+            }
+        }
+        Ok(())
     }
 
     /// Exchanges what two heads of the same snapshot hold.
@@ -213,6 +369,7 @@ impl Syncing<'_> {
         head.flags = head.flags & !CASE_INSENSITIVE | other.flags & CASE_INSENSITIVE;
         mos.put_dataset(&self.tx, head_id, &head)?;
         mos.put_dataset(&self.tx, other_id, &other)?;
+        self.bookmarks_follow(head_id, head.prev_snap)?;
         let known = self.inner.dataset_marks(head_id)?;
         for mark in self.inner.dataset_marks(other_id)?.difference(&known) {
             if let Some(feature) = features::by_guid(mark).filter(|feature| feature.per_dataset) {

@@ -9,7 +9,7 @@ use format::zap::{Value, int_key};
 use format::{ObjectId, ObjectType, Txg};
 
 use super::create::{new_guids, now};
-use super::{Category, Sizes, add_space, deadlist, lookup, properties};
+use super::{Category, Sizes, add_space, bookmark, deadlist, lookup, properties};
 use crate::sync::Syncing;
 use crate::{Error, Result, props};
 
@@ -45,6 +45,7 @@ impl Syncing<'_> {
         self.replace_next(head.prev_snap, head_id, id)?;
         let mut keys = deadlist::keys(mos, head.deadlist)?;
         keys.push(head.prev_snap_txg);
+        keys.extend(bookmark::keys(mos, head_id, head.prev_snap_txg)?);
         keys.sort_unstable();
         keys.dedup();
         let fresh = deadlist::create(mos, &mut self.state.features, &self.tx, &keys)?;
@@ -134,7 +135,7 @@ impl Syncing<'_> {
     }
 
     /// The name of a snapshot within its file system.
-    fn snapshot_leaf(&self, snap: &DslDataset, id: ObjectId) -> Result<String> {
+    pub(super) fn snapshot_leaf(&self, snap: &DslDataset, id: ObjectId) -> Result<String> {
         let mos = self.mos();
         let names = mos.dataset(mos.dir(snap.dir)?.head_dataset)?.snapnames_zap;
         for entry in zap::entries(&*mos.object(names)?) {
@@ -154,6 +155,7 @@ impl Syncing<'_> {
         let next_id = snap.next_snap;
         let mut next = mos.dataset(next_id)?;
         self.unmark_dataset(id)?;
+        let keep_key = self.bookmarks_outlive(head_id, snap, &next)?;
         self.replace_next(snap.prev_snap, id, next_id)?;
         (next.prev_snap, next.prev_snap_txg) = (snap.prev_snap, snap.prev_snap_txg);
         if snap.prev_snap.0 != 0 {
@@ -173,11 +175,15 @@ impl Syncing<'_> {
             let after = mos.dataset(next.next_snap)?;
             let gained = deadlist::space_between(mos, after.deadlist, snap.prev_snap_txg, snap.creation_txg)?;
             next.unique_bytes = next.unique_bytes.wrapping_add_signed(gained.used);
-            let head = mos.dataset(head_id)?;
-            deadlist::remove_key(mos, features, &self.tx, head.deadlist, snap.creation_txg)?;
+            if !keep_key {
+                let head = mos.dataset(head_id)?;
+                deadlist::remove_key(mos, features, &self.tx, head.deadlist, snap.creation_txg)?;
+            }
         }
         mos.put_dataset(&self.tx, next_id, &next)?;
-        self.remove_key_in_clones(dir_id, snap.creation_txg)?;
+        if !keep_key {
+            self.remove_key_in_clones(dir_id, snap.creation_txg)?;
+        }
         if !next.is_snapshot() {
             self.recount_unique(dir_id, next_id)?;
         }
@@ -220,7 +226,7 @@ impl Syncing<'_> {
     }
 
     /// No deadlist of a clone's head that descends from `dir` need tell blocks apart by `key` any more.
-    fn remove_key_in_clones(&mut self, dir: ObjectId, key: Txg) -> Result<()> {
+    pub(super) fn remove_key_in_clones(&mut self, dir: ObjectId, key: Txg) -> Result<()> {
         let mos = self.mos();
         let mut dirs = vec![dir];
         while let Some(dir) = dirs.pop() {

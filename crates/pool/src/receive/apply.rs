@@ -12,6 +12,7 @@ use format::{ChecksumKind, Compression, MAX_BLOCK, ObjectId, ObjectType, dnode, 
 
 use super::ReceiveError;
 use crate::dataset::Dataset;
+use crate::dsl::receive::Progress;
 use crate::tx::{Hold, Tx};
 use crate::{Error, Result};
 
@@ -62,11 +63,13 @@ pub(super) struct Apply<'a> {
     /// The object that records are about just now.
     current: Option<Arc<Object>>,
     pub(super) ended: bool,
+    /// All before this is applied.
+    pub(super) progress: Progress,
 }
 
 impl<'a> Apply<'a> {
-    pub(super) fn new(dataset: &'a Dataset, begin: &'a Begin) -> Apply<'a> {
-        Apply { dataset, begin, current: None, ended: false }
+    pub(super) fn new(dataset: &'a Dataset, begin: &'a Begin, progress: Progress) -> Apply<'a> {
+        Apply { dataset, begin, current: None, ended: false, progress }
     }
 
     fn objset(&self) -> &'a Arc<Objset> {
@@ -79,6 +82,23 @@ impl<'a> Apply<'a> {
         if self.ended {
             return Err(invalid("records after the end"));
         }
+        let bytes = stream::RECORD as u64 + record.payload_len();
+        let place = match &record {
+            Record::Object(object) => Some((object.object, 0)),
+            Record::Write(write) => Some((write.object, write.offset)),
+            Record::Embedded(embedded) => Some((embedded.object, embedded.offset)),
+            // What is free may be told again, and reaches further than what comes next.
+            _ => None,
+        };
+        self.apply(record, payload)?;
+        if let Some((object, offset)) = place {
+            (self.progress.object, self.progress.offset) = (object, offset);
+        }
+        self.progress.bytes += bytes;
+        Ok(())
+    }
+
+    fn apply(&mut self, record: Record, payload: Vec<u8>) -> Result<()> {
         match record {
             Record::Object(object) => self.object(&object, &payload),
             Record::FreeObjects(free) => self.free_objects(&free),

@@ -49,6 +49,15 @@ pub enum ReceiveError {
     /// The newest snapshot is not the one the stream builds upon.
     #[error("most recent snapshot of {0} does not\nmatch incremental source")]
     NotSource(String),
+    /// A stream that goes on, and nothing to go on with.
+    #[error("destination '{0}' has no partially received state to resume")]
+    NothingToResume(String),
+    /// A stream that goes on elsewhere than what was received ends.
+    #[error("this stream does not continue what '{0}' holds of one")]
+    OtherResume(String),
+    /// Another stream, while one that was received in part waits to be resumed.
+    #[error("destination {0} contains\npartially-complete state from \"zfs receive -s\".")]
+    Partial(String),
     /// No snapshot here is the origin of the clone.
     #[error("local origin for clone {name} does not exist")]
     NoOrigin {

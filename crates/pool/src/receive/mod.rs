@@ -9,16 +9,17 @@ mod apply;
 mod error;
 mod incoming;
 mod package;
+mod resume;
 
 use std::io::Read;
-use std::sync::Arc;
 
+use format::dsl_dataset::INCONSISTENT;
 use format::features;
 use format::stream::{Begin, Record, feature};
-use format::{Guid, ObjectId};
+use format::{Guid, NvList, ObjectId};
 
 use crate::dsl::lookup;
-use crate::dsl::receive::Place;
+use crate::dsl::receive::{Place, Progress};
 use crate::pool::Pool;
 use crate::props::Value;
 use crate::{DatasetInfo, Error, Result};
@@ -39,6 +40,7 @@ const KNOWN: u64 = feature::SA_SPILL
     | feature::LARGE_DNODE
     | feature::ZSTD
     | feature::HOLDS
+    | feature::RESUMING
     | feature::SWITCH_TO_LARGE_BLOCKS;
 
 /// How a stream is received.
@@ -52,6 +54,8 @@ pub struct ReceiveOptions {
     pub received: Vec<(String, Value)>,
     /// `-n`: only look whether it could be.
     pub dry_run: bool,
+    /// `-s`: what arrived of a stream that is cut off is kept, to be resumed.
+    pub resumable: bool,
 }
 
 /// What was received.
@@ -68,7 +72,6 @@ fn check_features(begin: &Begin) -> Result<(), ReceiveError> {
     let unknown = begin.features & !KNOWN;
     let named = [
         (feature::DEDUP | feature::DEDUP_PROPS, "deduplicated streams"),
-        (feature::RESUMING, "resumed streams"),
         (feature::REDACTED, "redacted streams"),
         (feature::RAW, "raw streams"),
         (u64::MAX, "a stream with features that this version of cenote does not know"),
@@ -79,54 +82,136 @@ fn check_features(begin: &Begin) -> Result<(), ReceiveError> {
     }
 }
 
-impl Pool {
-    /// Receives the stream that `begin` opened as the snapshot `into` (`pool/fs@snap`), to its end.
+/// A stream that arrived whole and proved, but is not in its place yet.
+#[must_use = "what arrived is to be put in place, or given up"]
+pub struct Arrived<'a> {
+    pool: &'a Pool,
+    into: String,
+    begin: Begin,
+    options: ReceiveOptions,
+    /// Where it is; `None` when its snapshot was there already, or nothing is to be done.
+    held: Option<(Place, (ObjectId, ObjectId))>,
+    skipped: bool,
+}
+
+impl Arrived<'_> {
+    /// The file system or volume whose contents are about to be replaced, if there is one.
+    #[must_use]
+    pub fn replaces(&self) -> Option<&str> {
+        let (place, _) = self.held.as_ref()?;
+        matches!(place, Place::Replace | Place::Onto(_)).then(|| self.into.split('@').next().unwrap_or(&self.into))
+    }
+
+    /// Makes it the snapshot, and what its file system or volume is from then on. Nobody may have that open.
     ///
     /// # Errors
-    /// [`ReceiveError`]; the pool is then as before.
+    /// [`Error::DatasetBusy`]; [`ReceiveError::Modified`] when something was changed meanwhile. What arrived is then
+    /// given up, or kept to be resumed.
+    pub fn put_in_place(self) -> Result<Received> {
+        let Arrived { pool, into, begin, options, held, skipped } = self;
+        let snapshot = into.clone();
+        let Some((place, ids)) = held else { return Ok(Received { snapshot, skipped }) };
+        let (working, resumable) = (place.working_name(fs_of(&into)), options.resumable);
+        let ended = pool.run(move |syncing| syncing.end_receive(&place, &into, ids, &begin, &options));
+        ended.map_err(|error| if resumable { error } else { pool.give_up(working, ids.0, error) })?;
+        Ok(Received { snapshot, skipped })
+    }
+
+    /// Leaves everything as it was; what arrived is kept only if it may be resumed.
+    pub fn give_up(self) {
+        if let Some((place, (dir, _))) = self.held.filter(|_| !self.options.resumable) {
+            let error = Error::DatasetBusy(self.into.clone());
+            self.pool.give_up(place.working_name(fs_of(&self.into)), dir, error);
+        }
+    }
+}
+
+fn fs_of(snapshot: &str) -> &str {
+    snapshot.split('@').next().unwrap_or(snapshot)
+}
+
+impl Pool {
+    /// Receives the stream that `begin` and its list opened as the snapshot `into` (`pool/fs@snap`), to its end.
+    ///
+    /// # Errors
+    /// [`ReceiveError`]; the pool is then as before, but for what may be resumed.
     pub fn receive<R: Read>(
         &self,
         stream: &mut Incoming<R>,
-        begin: &Begin,
+        head: (&Begin, &NvList),
         into: &str,
         options: &ReceiveOptions,
     ) -> Result<Received> {
-        let done = |skipped| Ok(Received { snapshot: into.to_owned(), skipped });
+        self.take_in(stream, head, into, options)?.put_in_place()
+    }
+
+    /// Takes a stream in to its end, beside what is there.
+    ///
+    /// # Errors
+    /// As [`Pool::receive`].
+    pub fn take_in<R: Read>(
+        &self,
+        stream: &mut Incoming<R>,
+        (begin, list): (&Begin, &NvList),
+        into: &str,
+        options: &ReceiveOptions,
+    ) -> Result<Arrived<'_>> {
+        let arrived = |held, skipped| Arrived {
+            pool: self,
+            into: into.to_owned(),
+            begin: begin.clone(),
+            options: options.clone(),
+            held,
+            skipped,
+        };
         check_features(begin)?;
-        let Some(place) = self.place_for(begin, into, options.force)? else {
-            if !options.dry_run {
-                stream.skip()?;
-            }
-            return done(true);
+        let (fs, _) = into.split_once('@').ok_or_else(|| Error::NoDataset(into.to_owned()))?;
+        let resumes = begin.features & feature::RESUMING != 0;
+        let mut progress = Progress::START;
+        let (place, ids) = if resumes {
+            let (place, ids, at) = self.resumed(begin, list, fs)?;
+            progress = at;
+            (place, Some(ids))
+        } else {
+            // Whether anything was changed is told by what is on disk.
+            self.sync()?;
+            let Some(place) = self.place_for(begin, into, options.force)? else {
+                if !options.dry_run {
+                    stream.skip()?;
+                }
+                return Ok(arrived(None, true));
+            };
+            (place, None)
         };
         self.check_can_hold(begin, options)?;
         if options.dry_run {
             stream.skip()?;
-            return done(false);
+            return Ok(arrived(None, false));
         }
-        let (fs, _) = into.split_once('@').ok_or_else(|| Error::NoDataset(into.to_owned()))?;
-        let (job_place, job_fs, job_begin, job_options) =
-            (place.clone(), fs.to_owned(), begin.clone(), options.clone());
-        let (dir_id, id) =
-            self.run(move |syncing| syncing.begin_receive(&job_place, &job_fs, &job_begin, &job_options))?;
-        let filled = self.fill(stream, begin, (dir_id, id), &place.working_name(fs));
-        let abort = |error: Error| {
-            let name = place.working_name(fs);
-            // The first reason counts; what cannot be taken away now goes with the next attempt.
-            let gone = self.run(move |syncing| syncing.destroy_head_in(&name, dir_id));
-            if let Err(error) = gone {
-                tracing::warn!(%error, "what was received in part is left behind");
+        let ids = match ids {
+            Some(ids) => ids,
+            None => {
+                let (place, fs, begin, options) =
+                    (place.clone(), fs.to_owned(), begin.clone(), options.clone());
+                self.run(move |syncing| syncing.begin_receive(&place, &fs, &begin, &options))?
             }
-            error
         };
-        filled.map_err(abort)?;
-        let (job_place, job_into, job_begin, job_options) =
-            (place.clone(), into.to_owned(), begin.clone(), options.clone());
-        let ended = self.run(move |syncing| {
-            syncing.end_receive(&job_place, &job_into, (dir_id, id), &job_begin, &job_options)
-        });
-        ended.map_err(abort)?;
-        done(false)
+        let working = place.working_name(fs);
+        match self.fill(stream, begin, ids, &working, progress, options.resumable) {
+            Ok(()) => Ok(arrived(Some((place, ids)), false)),
+            Err(error) if options.resumable => Err(error),
+            // What was resumed can be resumed once more, unless nobody wants to.
+            Err(error) => Err(self.give_up(working, ids.0, error)),
+        }
+    }
+
+    /// Takes away what was received in part; gives `error` back.
+    fn give_up(&self, working: String, dir: ObjectId, error: Error) -> Error {
+        // The first reason counts; what cannot be taken away now goes with the next attempt.
+        if let Err(error) = self.run(move |syncing| syncing.destroy_head_in(&working, dir)) {
+            tracing::warn!(%error, "what was received in part is left behind");
+        }
+        error
     }
 
     /// Applies all records of the stream to the new dataset and waits until they are on disk.
@@ -136,6 +221,8 @@ impl Pool {
         begin: &Begin,
         (dir_id, id): (ObjectId, ObjectId),
         name: &str,
+        progress: Progress,
+        resumable: bool,
     ) -> Result<()> {
         let mos = &self.inner.mos;
         let info = {
@@ -151,11 +238,13 @@ impl Pool {
                 id,
                 dir: mos.dir(dir_id)?,
                 phys: mos.dataset(id)?,
+                mark: None,
             }
         };
         let dataset = self.open_info(&info)?;
         dataset.lift_read_only();
-        let mut apply = Apply::new(&dataset, begin);
+        let mut apply = Apply::new(&dataset, begin, progress);
+        let mut noted = progress;
         let mut over = false;
         let records = std::iter::from_fn(|| {
             (!over).then(|| {
@@ -165,16 +254,34 @@ impl Pool {
             })
         });
         let workers = self.storage().workers();
-        workers.map_ordered(
+        let filled: Result<()> = workers.map_ordered(
             records,
             workers.count() * WINDOW_PER_WORKER,
             |next| next.and_then(|(record, payload)| prepare(record, payload)),
-            |ready| apply.put(ready?),
-        )?;
+            |ready| {
+                apply.put(ready?)?;
+                if resumable && apply.progress.bytes - noted.bytes > resume::NOTED_EVERY {
+                    noted = apply.progress;
+                    self.note(id, noted)?;
+                }
+                Ok(())
+            },
+        );
+        if resumable && apply.progress != noted {
+            // Kept even if what came after it cannot be.
+            self.note(id, apply.progress)?;
+        }
+        filled?;
         if !apply.ended {
             return Err(ReceiveError::Truncated.into());
         }
         self.sync()
+    }
+
+    /// Notes how far a stream was applied, once that is on disk.
+    fn note(&self, id: ObjectId, progress: Progress) -> Result<()> {
+        self.sync()?;
+        self.run(move |syncing| syncing.note_progress(id, progress))
     }
 
     /// Whether the pool's features allow what the stream holds.
@@ -213,6 +320,9 @@ impl Pool {
         let Some(head) = existing else { return self.place_for_new(begin, fs).map(Some) };
         let mut snaps = self.list(fs, Some(1), true)?;
         snaps.retain(|info| info.is_snapshot() && info.dir_id == head.dir_id);
+        if head.phys.flags & INCONSISTENT != 0 && lookup::partial(&self.inner.mos, head.dir_id)?.is_some() {
+            return Err(ReceiveError::Partial(fs.to_owned()).into());
+        }
         if begin.fromguid == Guid(0) {
             return match snaps.first() {
                 _ if !force || head.dir.parent.0 == 0 => Err(ReceiveError::Exists(fs.to_owned()).into()),
@@ -230,19 +340,26 @@ impl Pool {
         let source = snaps.iter().position(|snap| snap.phys.guid == begin.fromguid);
         let newest = match source {
             None => return Err(ReceiveError::NotSource(fs.to_owned()).into()),
-            Some(at) if at + 1 < snaps.len() && force => {
-                return Err(ReceiveError::Unsupported("giving up newer snapshots (-F)").into());
+            Some(at) if at + 1 < snaps.len() && !force => {
+                return Err(ReceiveError::Modified(fs.to_owned()).into());
             }
-            Some(at) if at + 1 < snaps.len() => return Err(ReceiveError::Modified(fs.to_owned()).into()),
-            Some(at) => &snaps[at],
+            Some(at) => {
+                let _shared = self.shared();
+                let newer = snaps[at + 1..].iter();
+                newer.map(|snap| &snap.name).try_for_each(|name| lookup::may_destroy(&self.inner, name))?;
+                &snaps[at]
+            }
         };
         self.check_replaceable(&head)?;
         let marks = self.inner.dataset_marks(head.id)?;
         if marks.contains(features::LARGE_BLOCKS.guid) && begin.features & feature::LARGE_BLOCKS == 0 {
             return Err(ReceiveError::Unsupported("a stream without -L onto one with it").into());
         }
-        if !force && self.is_modified(&head, newest)? {
-            return Err(ReceiveError::Modified(fs.to_owned()).into());
+        if !force {
+            let _shared = self.shared();
+            if lookup::is_modified(&self.inner, &head.phys)? {
+                return Err(ReceiveError::Modified(fs.to_owned()).into());
+            }
         }
         Ok(Some(Place::Onto(newest.name.clone())))
     }
@@ -269,29 +386,14 @@ impl Pool {
     /// What is to be taken away at the end must be something that can be.
     fn check_replaceable(&self, head: &DatasetInfo) -> Result<()> {
         let _shared = self.shared();
-        let (root, _) = self.objset_of(head)?.synced_root();
-        if root.zil_header.log.block().is_some() {
+        let open = self.inner.logged().get(&head.id).cloned();
+        if open.is_some_and(|dataset| dataset.has_log_to_replay()) {
             return Err(Error::Unsupported("receiving into a dataset with an intent log to replay".into()));
         }
-        let open = self.inner.datasets().get(&head.id).and_then(std::sync::Weak::upgrade);
-        // The handle just made counts.
-        if open.is_some_and(|open| Arc::strong_count(&open) > 1) {
-            return Err(Error::DatasetBusy(head.name.clone()));
+        match lookup::partial(&self.inner.mos, head.dir_id)? {
+            Some(_) => Err(ReceiveError::Partial(head.name.clone()).into()),
+            None => Ok(()),
         }
-        Ok(())
-    }
-
-    fn objset_of(&self, info: &DatasetInfo) -> Result<dmu::Objset> {
-        Ok(dmu::Objset::open(self.inner.storage.clone(), self.inner.budget.clone(), info.phys.bp)?)
-    }
-
-    /// Whether the head holds something else than its newest snapshot.
-    fn is_modified(&self, head: &DatasetInfo, newest: &DatasetInfo) -> Result<bool> {
-        if head.phys.bp.birth() <= newest.phys.creation_txg {
-            return Ok(false);
-        }
-        let meta = |info| self.objset_of(info).map(|objset| objset.synced_root().0.meta_dnode);
-        Ok(meta(head)? != meta(newest)?)
     }
 
     /// Takes away what a receive or a destroy that was cut off left behind, as OpenZFS does at an import.

@@ -2,11 +2,8 @@
 //!
 //! Source: docs/format/06-mos-dsl.md §7, §11; 09-send-stream.md §2.
 
-use dmu::zap;
-use format::bookmark::Bookmark;
 use format::{Guid, ObjectId, Txg};
 
-use crate::dsl::lookup;
 use crate::pool::Pool;
 use crate::{DatasetInfo, Error, Result};
 
@@ -41,22 +38,8 @@ impl Pool {
     /// [`Error::NoDataset`].
     pub fn send_source(&self, name: &str) -> Result<Source> {
         let missing = || Error::NoDataset(name.to_owned());
-        let Some((fs, mark)) = name.split_once('#') else {
-            let info = self.dataset(name)?;
-            return if info.is_snapshot() { Ok(Source::of(&info)) } else { Err(missing()) };
-        };
-        let _shared = self.shared();
-        let info = lookup::info(&self.inner, fs)?;
-        let mos = &self.inner.mos;
-        let head = mos.object(info.id)?;
-        if head.object_type() != format::ObjectType::ZAP_METADATA {
-            return Err(missing());
-        }
-        let marks = zap::lookup_u64(&head, b"com.delphix:bookmarks")?.ok_or_else(missing)?;
-        let value = zap::lookup(&*mos.object(ObjectId(marks))?, mark.as_bytes())?.ok_or_else(missing)?;
-        let words = value.to_u64s();
-        let mark = Bookmark::decode(&words).map_err(Error::corrupt(ObjectId(marks)))?;
-        Ok(Source { name: name.to_owned(), guid: mark.guid, txg: mark.creation_txg, dir: info.dir_id })
+        let info = self.dataset(name)?;
+        if info.is_snapshot() || info.is_bookmark() { Ok(Source::of(&info)) } else { Err(missing()) }
     }
 
     /// Whether `from` lies before `to` in the history of its blocks.

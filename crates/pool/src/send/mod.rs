@@ -8,6 +8,7 @@
 
 mod lineage;
 mod package;
+mod resume;
 mod traverse;
 mod writer;
 
@@ -15,16 +16,31 @@ use std::io::{self, Write};
 
 use format::features;
 use format::objset::ObjsetType;
-use format::stream::{self, Begin, feature, flag};
-use format::{Guid, Txg};
+use format::stream::{Begin, feature, flag};
+use format::{Guid, NvList, ObjectId, Txg};
 
 use crate::pool::Pool;
-use crate::{DatasetInfo, Error, Result};
+use crate::{Dataset, DatasetInfo, Error, Result};
 use traverse::Traversal;
 use writer::Writer;
 
 pub use lineage::Source;
 pub use package::Package;
+pub use resume::Resumption;
+
+/// Numbers of objects whose dnodes lie in blocks that were written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Touched {
+    /// There is an object, changed or not.
+    Object(ObjectId),
+    /// There are none of these numbers.
+    Free {
+        /// The first.
+        first: u64,
+        /// How many.
+        count: u64,
+    },
+}
 
 /// Blocks in the hands of the workers at once, per worker.
 const WINDOW_PER_WORKER: usize = 4;
@@ -76,6 +92,19 @@ impl Pool {
         out: &mut dyn Write,
         progress: &mut dyn FnMut(u64),
     ) -> Result<u64> {
+        self.send_on(snapshot, from, flags, None, out, progress)
+    }
+
+    /// As [`Pool::send`], of what comes at `at` (object, byte offset) and after.
+    pub(super) fn send_on(
+        &self,
+        snapshot: &str,
+        from: Option<&Source>,
+        flags: SendFlags,
+        at: Option<(u64, u64)>,
+        out: &mut dyn Write,
+        progress: &mut dyn FnMut(u64),
+    ) -> Result<u64> {
         // An open snapshot cannot be destroyed while it is sent; the DSL itself stays free for others.
         let open = self.open(snapshot)?;
         let to = self.dataset(snapshot)?;
@@ -91,15 +120,24 @@ impl Pool {
         if root.os_type == ObjsetType::Zfs {
             begin.features |= feature::SA_SPILL;
         }
+        if at.is_some() {
+            begin.features |= feature::RESUMING;
+        }
         let mut out = Counted { out, bytes: 0, progress };
         let since = from.map_or(Txg(0), |from| from.txg);
         let buffered = io::BufWriter::with_capacity(BUFFER, &mut out);
         let mut writer = Writer::new(buffered, begin.toguid, begin.features, since, &root.meta_dnode);
-        writer.begin(&begin)?;
+        let mut list = Vec::new();
+        if let Some((object, offset)) = at {
+            let places = [("resume_object", object.into()), ("resume_offset", offset.into())];
+            list = places.into_iter().collect::<NvList>().to_native();
+        }
+        writer.begin(&begin, &list)?;
         let storage = self.storage();
         let workers = storage.workers();
+        let walk = Traversal::new(storage, &root.meta_dnode, since);
         workers.map_ordered(
-            Traversal::new(storage, &root.meta_dnode, since),
+            resume::start(walk, &open, at)?,
             workers.count() * WINDOW_PER_WORKER,
             |event| event.and_then(|event| traverse::load(storage, event, begin.features, since)),
             |loaded| writer.put(loaded?),
@@ -177,11 +215,47 @@ impl Pool {
         Ok(self.between(snapshot, from)?.into_iter().map(step).collect())
     }
 
+    /// Objects of `to`, as of the last sync, that may differ from the earlier snapshot `from` of it, by number.
+    ///
+    /// # Errors
+    /// [`Error::NotEarlier`]; each step may fail to read a block.
+    pub fn touched(
+        &self,
+        from: &Source,
+        to: &Dataset,
+    ) -> Result<impl Iterator<Item = Result<Touched>> + use<'_>> {
+        let mut info = self.dataset(&to.name())?;
+        if !info.is_snapshot() {
+            // What a head holds is younger than all that it was made from.
+            info.phys.creation_txg = Txg(u64::MAX);
+        }
+        self.check_earlier(&info, from)?;
+        let (root, _) = to.objset().synced_root();
+        let walk = Traversal::of_dnodes(self.storage(), &root.meta_dnode, from.txg);
+        Ok(walk.filter_map(|event| match event {
+            Ok(traverse::Event::Object { id, .. }) => Some(Ok(Touched::Object(ObjectId(id)))),
+            Ok(traverse::Event::Free { first, count }) => Some(Ok(Touched::Free { first, count })),
+            Ok(_) => None,
+            Err(error) => Some(Err(error)),
+        }))
+    }
+
     /// About how many bytes [`Pool::send`] would write: what was written since `from`, as OpenZFS estimates it.
     ///
     /// # Errors
     /// As [`Pool::send`], except for the output.
     pub fn send_size(&self, snapshot: &str, from: Option<&Source>, flags: SendFlags) -> Result<u64> {
+        self.size_of_rest(snapshot, from, flags, None)
+    }
+
+    /// As [`Pool::send_size`], of what comes at `at` (object, byte offset) and after.
+    fn size_of_rest(
+        &self,
+        snapshot: &str,
+        from: Option<&Source>,
+        flags: SendFlags,
+        at: Option<(u64, u64)>,
+    ) -> Result<u64> {
         let open = self.open(snapshot)?;
         if let Some(from) = from {
             self.check_earlier(&self.dataset(snapshot)?, from)?;
@@ -189,8 +263,9 @@ impl Pool {
         let (root, _) = open.objset().synced_root();
         let since = from.map_or(Txg(0), |from| from.txg);
         let mut bytes = 0;
-        for event in Traversal::new(self.storage(), &root.meta_dnode, since) {
-            bytes += event?.size(flags.compressed) + stream::RECORD as u64;
+        let walk = Traversal::new(self.storage(), &root.meta_dnode, since);
+        for event in resume::start(walk, &open, at)? {
+            bytes += event?.size(flags.compressed);
         }
         Ok(bytes)
     }

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use format::blkptr::{BlockPtr, SIZE as PTR};
 use format::dnode::{self, Dnode, SLOT, SLOTS_PER_BLOCK};
-use format::stream::feature;
+use format::stream::{RECORD, feature};
 use format::{ByteOrder, Compression, ObjectId, ObjectType, Txg};
 use storage::{Record, Storage};
 
@@ -31,17 +31,20 @@ pub(super) enum Event {
 }
 
 impl Event {
-    /// Bytes of its payload.
+    /// About how many bytes it takes in the stream.
     pub(super) fn size(&self, compressed: bool) -> u64 {
-        match self {
-            Event::Object { bonus, .. } => bonus.len() as u64,
+        let payload = match self {
+            // Its end is told, too.
+            Event::Object { bonus, .. } => bonus.len() as u64 + RECORD as u64,
             Event::Data { block_size, ptr, .. } => match ptr {
                 BlockPtr::Block(block) if compressed && !block.object_type.is_metadata() => block.psize,
                 _ => *block_size,
             },
             Event::Spill { ptr, .. } => ptr.lsize(),
-            _ => 0,
-        }
+            // Many of these become one record.
+            Event::Free { .. } | Event::Hole { .. } => return 0,
+        };
+        payload + RECORD as u64
     }
 }
 
@@ -153,19 +156,44 @@ pub(super) struct Traversal<'a> {
     storage: &'a Storage,
     since: Txg,
     stack: Vec<Frame>,
+    /// Only which objects there are is of interest, not what they hold.
+    dnodes_only: bool,
+    /// What comes before this object and block was told already.
+    start: (u64, u64),
 }
 
 impl<'a> Traversal<'a> {
     /// All that was born after `since` below a meta-dnode.
     pub(super) fn new(storage: &'a Storage, meta: &Dnode, since: Txg) -> Traversal<'a> {
-        Traversal { storage, since, stack: vec![Frame::Roots { owner: Owner::new(0, meta), at: 0 }] }
+        let stack = vec![Frame::Roots { owner: Owner::new(0, meta), at: 0 }];
+        Traversal { storage, since, stack, dnodes_only: false, start: (0, 0) }
+    }
+
+    /// As [`Traversal::new`], without what is in the objects.
+    pub(super) fn of_dnodes(storage: &'a Storage, meta: &Dnode, since: Txg) -> Traversal<'a> {
+        Traversal { dnodes_only: true, ..Traversal::new(storage, meta, since) }
+    }
+
+    /// Goes on with block `blkid` of object `id`; what was written of objects before it is left out.
+    pub(super) fn starting_at(self, id: u64, blkid: u64) -> Traversal<'a> {
+        Traversal { start: (id, blkid), ..self }
+    }
+
+    /// Whether all at and below block `blkid` of `level` comes before the start.
+    fn is_told(&self, owner: &Owner, level: u8, blkid: u64) -> bool {
+        let (id, start) = match owner.id {
+            0 => (0, self.start.0 / SLOTS_PER_BLOCK as u64),
+            _ => self.start,
+        };
+        let after = (u128::from(blkid) + 1) << (owner.fanout_shift * u32::from(level)).min(63);
+        owner.id == id && after <= u128::from(start)
     }
 
     /// One pointer: an event, or a new frame, or nothing.
     fn visit(&mut self, owner: &Arc<Owner>, ptr: &BlockPtr, level: u8, blkid: u64) -> Result<Option<Event>> {
         // A slot that was never written has no birth: whether its number was something else before is not
         // known, so it is told.
-        if ptr.birth().0 != 0 && ptr.birth() <= self.since {
+        if ptr.birth().0 != 0 && ptr.birth() <= self.since || self.is_told(owner, level, blkid) {
             return Ok(None);
         }
         if ptr.is_hole() {
@@ -196,6 +224,9 @@ impl<'a> Traversal<'a> {
         let id = blkid * SLOTS_PER_BLOCK as u64 + slot as u64;
         let raw = &record[slot * SLOT..];
         let found = Dnode::decode(raw, ByteOrder::Little).map_err(Error::corrupt(ObjectId(id)))?;
+        if id < self.start.0 {
+            return Ok((found.map_or(1, |dnode| dnode.slots.into()), None));
+        }
         let Some(dnode) = found else {
             let event = (id != 0).then_some(Event::Free { first: id, count: 1 });
             return Ok((1, event));
@@ -203,7 +234,9 @@ impl<'a> Traversal<'a> {
         let at = dnode::HEADER + dnode.block_ptrs.len() * PTR;
         let end = (at + dnode.bonus.len().next_multiple_of(8)).min(raw.len());
         let bonus = raw[at..end].to_vec();
-        self.stack.push(Frame::Roots { owner: Owner::new(id, &dnode), at: 0 });
+        if !self.dnodes_only {
+            self.stack.push(Frame::Roots { owner: Owner::new(id, &dnode), at: 0 });
+        }
         Ok((dnode.slots.into(), Some(Event::Object { id, dnode: Box::new(dnode), bonus })))
     }
 

@@ -85,8 +85,10 @@ impl<W: Write> Writer<W> {
         }
     }
 
-    pub(super) fn begin(&mut self, begin: &Begin) -> Result<()> {
-        send(&mut self.out, &mut self.sum, &Record::Begin(begin.clone()), &[])
+    /// Opens the stream; `list` is what follows, packed.
+    pub(super) fn begin(&mut self, begin: &Begin, list: &[u8]) -> Result<()> {
+        let begin = Begin { payload_len: list.len() as u32, ..begin.clone() };
+        send(&mut self.out, &mut self.sum, &Record::Begin(begin), list)
     }
 
     /// Sends what is still growing, then `record`.
