@@ -26,7 +26,12 @@ const WORTHWHILE_SIZE: f64 = 0.97;
 pub fn recommend(runs: &[Run], dataset: &str) -> Recommendation {
     assert!(!runs.is_empty(), "a recommendation needs a measurement");
     let threads = runs.iter().map(|run| run.threads).max().expect("there is a run");
-    let candidates: Vec<&Run> = runs.iter().filter(|run| run.verified && run.threads == threads).collect();
+    let total = runs.iter().map(|run| run.total_bytes).max().expect("there is a run");
+    let candidates: Vec<&Run> = runs
+        .iter()
+        .filter(|run| run.verified && run.threads == threads && run.against.is_none())
+        .filter(|run| run.total_bytes == total)
+        .collect();
     let time = |run: &Run| run.write_seconds + run.read_seconds;
     let by_time = |a: &&&Run, b: &&&Run| time(a).total_cmp(&time(b));
     let off = candidates.iter().filter(|run| run.compression == "off").min_by(by_time);
@@ -142,7 +147,7 @@ mod tests {
             read_seconds,
             read_cpu_seconds: 1.0,
             verified: true,
-            spread: None,
+            ..Run::default()
         };
         rows.iter().map(run).collect()
     }

@@ -35,6 +35,11 @@ pub enum Error {
     /// This build has no sample inside.
     #[error("nothing to measure: this build comes without a sample, name files or folders")]
     NoSample,
+    /// There is no such data.
+    #[error(
+        "no such data: '{0}' (sample, sample/NAME, or KIND:SIZE with one of fastq, fasta, fits, source, noise, zeros)"
+    )]
+    NoSuchData(String),
     /// A list of the plan is empty.
     #[error("nothing to measure: no {0} is given")]
     EmptyList(&'static str),
@@ -48,6 +53,43 @@ pub enum Error {
         /// What is wrong with it.
         source: PropertyError,
     },
+    /// A total would take too many copies of a small source.
+    #[error("{} are too little to write {} of them: more than a million files", nice_bytes(*bytes), nice_bytes(*total))]
+    TooSmall {
+        /// Bytes of the source.
+        bytes: u64,
+        /// Bytes asked for.
+        total: u64,
+    },
+    /// The journal of a measurement cannot be used.
+    #[error("cannot go on from '{}': {reason}", path.display())]
+    Journal {
+        /// Which one.
+        path: PathBuf,
+        /// Why.
+        reason: String,
+    },
+    /// Another file system cannot do the work.
+    #[error("cannot measure in '{}': {source}", folder.display())]
+    Against {
+        /// Where.
+        folder: PathBuf,
+        /// The system's reason.
+        source: io::Error,
+    },
+    /// An application's step failed.
+    #[error("the step '{step}' failed ({configuration}): {reason}")]
+    Step {
+        /// Its name.
+        step: String,
+        /// What was being measured.
+        configuration: String,
+        /// Its last words, or how it ended.
+        reason: String,
+    },
+    /// The dataset cannot be mounted.
+    #[error("cannot mount the temporary dataset: {0}")]
+    Mount(String),
     /// There is not enough room for what would be written.
     #[error("not enough space in '{place}': up to {} may be needed, {} are free", nice_bytes(*needed), nice_bytes(*free))]
     NoRoom {

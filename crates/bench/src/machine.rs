@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use crate::Source;
 
 /// What a reader must know to judge the figures. What the system does not tell says `unknown` or 0.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Machine {
     /// Name and version of the system.
     pub os: String,
@@ -34,7 +34,16 @@ pub struct Machine {
     pub source_bytes: u64,
     /// They were read into memory before anything was timed.
     pub source_in_memory: bool,
+    /// Clock and governor of the processor, where the system tells.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub clock: String,
+    /// Implementations of the compressions.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub codecs: String,
 }
+
+/// What compresses here, so that figures can be compared with those of other versions.
+const CODECS: &str = "zstd 1.5.7 (libzstd), lz4 (liblz4), gzip (libdeflate), lzjb and zle (cenote)";
 
 impl Machine {
     /// This machine.
@@ -60,6 +69,8 @@ impl Machine {
             source_files: source.file_count() as u64,
             source_bytes: source.bytes(),
             source_in_memory: source.is_in_memory(),
+            clock: clock(first("cpu MHz")),
+            codecs: CODECS.to_owned(),
         }
     }
 
@@ -69,7 +80,7 @@ impl Machine {
         let memory = nice_bytes(self.memory_bytes);
         let place =
             if self.source_in_memory { "read into memory first" } else { "read from disk while measuring" };
-        vec![
+        let mut lines = vec![
             format!("cenote {version}, {}, kernel {}", self.os, self.kernel),
             format!(
                 "{}, {}×{} cores ({} threads), {memory} memory",
@@ -77,8 +88,21 @@ impl Machine {
             ),
             format!("backing: {}", self.backing),
             format!("source: {} in {} files, {place}", nice_bytes(self.source_bytes), self.source_files),
-        ]
+        ];
+        let more = [("clock", &self.clock), ("codecs", &self.codecs)];
+        lines.extend(
+            more.iter().filter(|(_, text)| !text.is_empty()).map(|(what, text)| format!("{what}: {text}")),
+        );
+        lines
     }
+}
+
+/// The clock as it was just now, and the policy behind it.
+fn clock(mhz: Option<String>) -> String {
+    let governor = std::fs::read_to_string("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor");
+    let mhz = mhz.and_then(|mhz| mhz.trim().parse::<f64>().ok()).map(|mhz| format!("{mhz:.0} MHz"));
+    let governor = governor.ok().map(|governor| format!("governor {}", governor.trim()));
+    [mhz, governor].into_iter().flatten().collect::<Vec<_>>().join(", ")
 }
 
 /// Sockets, cores of each, and all logical processors.

@@ -2,14 +2,16 @@
 
 use std::path::PathBuf;
 
-use pool::Found;
 use pool::props::{self, Property, Value};
+use pool::{Found, Options};
 
-use crate::{Error, Result};
+use crate::{About, Application, Error, Grid, Result};
 
 /// What is measured unless the user says otherwise.
 pub const DEFAULT_COMPRESSIONS: [&str; 11] =
     ["off", "lz4", "zstd-fast-1", "zstd-1", "zstd-3", "zstd-9", "gzip-1", "gzip-6", "gzip-9", "lzjb", "zle"];
+/// Stands for a compression where there is no pool.
+pub(crate) const NO_POOL: &str = "-";
 pub(crate) const DEFAULT_RECORDSIZE: u64 = 128 << 10;
 
 /// One row of the result.
@@ -21,12 +23,23 @@ pub struct Configuration {
     pub recordsize: u64,
     /// Threads that write, compress and read; fewer than the machine has cores hold it to that many cores.
     pub threads: u32,
+    /// Bytes to write, of the source or of several copies of it; all of it once if `None`.
+    pub total_bytes: Option<u64>,
+    /// Instead of a pool: the same work in this folder of another file system.
+    pub against: Option<PathBuf>,
 }
 
 impl std::fmt::Display for Configuration {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let size = props::number::nice(self.recordsize);
-        write!(f, "{}, recordsize {size}, threads {}", self.compression, self.threads)
+        match &self.against {
+            None => write!(f, "{}, recordsize {size}, threads {}", self.compression, self.threads)?,
+            Some(folder) => write!(f, "'{}', threads {}", folder.display(), self.threads)?,
+        }
+        match self.total_bytes {
+            Some(bytes) => write!(f, ", {} in all", props::number::nice(bytes)),
+            None => Ok(()),
+        }
     }
 }
 
@@ -44,15 +57,45 @@ pub enum Place {
     },
 }
 
-/// What is to be measured. All compressions are measured with each record size and each number of threads.
+/// What a device can do, in bytes a second; `None`: as much as it does.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Device {
+    /// Writing.
+    pub write_bytes: Option<u64>,
+    /// Reading.
+    pub read_bytes: Option<u64>,
+}
+
+/// What is to be measured. All compressions are measured with each record size, each number of threads and each
+/// total.
 #[derive(Clone, Debug)]
 pub struct Plan {
+    /// What is asked, and how.
+    pub about: About,
     /// Values of the property `compression`.
     pub compressions: Vec<String>,
     /// Bytes of a record.
     pub recordsizes: Vec<u64>,
     /// Numbers of threads.
     pub threads: Vec<u32>,
+    /// Compressions and record sizes that are measured together, instead of all with all; empty: all with all.
+    pub pairs: Vec<(String, u64)>,
+    /// Bytes to write, of the source or of several copies of it; empty: the source once.
+    pub totals: Vec<u64>,
+    /// Folders of other file systems that do the same work.
+    pub against: Vec<PathBuf>,
+    /// Bytes of changes that the pool gathers at most (`zfs_dirty_data_max`).
+    pub dirty_max: Option<u64>,
+    /// The temporary pool is held to what such a device can do.
+    pub device: Device,
+    /// Compress the files as whole streams too.
+    pub streams: bool,
+    /// What to run on the mounted dataset.
+    pub application: Option<Application>,
+    /// A file that keeps what was measured, and from which an interrupted measurement goes on.
+    pub journal: Option<PathBuf>,
+    /// Published figures to stand beside.
+    pub published: Vec<Grid>,
     /// Measurements of each, at least 1.
     pub repeat: u32,
     /// Where the datasets go.
@@ -69,6 +112,16 @@ impl Plan {
             compressions: DEFAULT_COMPRESSIONS.map(str::to_owned).to_vec(),
             recordsizes: vec![DEFAULT_RECORDSIZE],
             threads: vec![cores()],
+            about: About::default(),
+            pairs: Vec::new(),
+            totals: Vec::new(),
+            against: Vec::new(),
+            dirty_max: None,
+            device: Device::default(),
+            streams: false,
+            application: None,
+            journal: None,
+            published: Vec::new(),
             repeat: 1,
             place: Place::Folder(std::env::temp_dir()),
             memory_bytes: None,
@@ -80,25 +133,60 @@ impl Plan {
     /// # Errors
     /// [`Error::Setting`] for a value that ZFS does not know; [`Error::EmptyList`].
     pub fn configurations(&self) -> Result<Vec<Configuration>> {
-        let compressions = distinct(&self.compressions, "compression")?;
-        let recordsizes = distinct(&self.recordsizes, "record size")?;
         let threads = distinct(&self.threads, "number of threads")?;
-        for word in &compressions {
-            compression_value(word)?;
-        }
-        for &bytes in &recordsizes {
-            property("recordsize").check_block_size(bytes, props::BLOCK_MAX).map_err(|source| {
-                Error::Setting { property: "recordsize", value: props::number::nice(bytes), source }
+        let pairs = match distinct(&self.pairs, "pair") {
+            Ok(pairs) => pairs,
+            Err(_) => {
+                let compressions = distinct(&self.compressions, "compression")?;
+                let sizes = distinct(&self.recordsizes, "record size")?;
+                let of = |size: u64| compressions.iter().map(move |compression| (compression.clone(), size));
+                sizes.into_iter().flat_map(of).collect()
+            }
+        };
+        for (compression, bytes) in &pairs {
+            compression_value(compression)?;
+            property("recordsize").check_block_size(*bytes, props::BLOCK_MAX).map_err(|source| {
+                Error::Setting { property: "recordsize", value: props::number::nice(*bytes), source }
             })?;
+        }
+        let totals = match distinct(&self.totals, "total") {
+            Ok(totals) => totals.into_iter().map(Some).collect(),
+            Err(_) => vec![None],
+        };
+        if totals.contains(&Some(0)) {
+            return Err(Error::EmptyList("byte to write"));
         }
         let mut all = Vec::new();
         for &threads in &threads {
-            for &recordsize in &recordsizes {
-                let rows = compressions.iter().cloned();
-                all.extend(rows.map(|compression| Configuration { compression, recordsize, threads }));
+            for &total_bytes in &totals {
+                all.extend(pairs.iter().map(|(compression, recordsize)| Configuration {
+                    compression: compression.clone(),
+                    recordsize: *recordsize,
+                    threads,
+                    total_bytes,
+                    against: None,
+                }));
+                all.extend(self.against.iter().map(|folder| Configuration {
+                    compression: NO_POOL.to_owned(),
+                    recordsize: DEFAULT_RECORDSIZE,
+                    threads,
+                    total_bytes,
+                    against: Some(folder.clone()),
+                }));
             }
         }
         Ok(all)
+    }
+
+    /// How pools are opened.
+    pub(crate) fn options(&self) -> Options {
+        let usual = Options::default();
+        Options { dirty_max: self.dirty_max.unwrap_or(usual.dirty_max), ..usual }
+    }
+
+    /// The same without an application.
+    pub(crate) fn without_steps(&self) -> Plan {
+        Plan { application: None, ..self.clone() }
     }
 }
 

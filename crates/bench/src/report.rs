@@ -8,7 +8,7 @@ use std::fmt::Write as _;
 use pool::props::number;
 use serde::{Deserialize, Serialize};
 
-use crate::Machine;
+use crate::{Grid, Limit, Machine, Tick};
 
 /// Version of the JSON form.
 pub const SCHEMA: u32 = 1;
@@ -17,22 +17,60 @@ pub const SCHEMA: u32 = 1;
 const NOISY_SECONDS: f64 = 0.5;
 
 /// Everything that was measured, and what follows from it.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Report {
     /// [`SCHEMA`].
     pub schema: u32,
+    /// What was asked, how and when.
+    #[serde(default, skip_serializing_if = "About::is_empty")]
+    pub about: About,
     /// What it was measured on.
     pub machine: Machine,
     /// Version of cenote.
     pub version: String,
     /// One per configuration.
     pub runs: Vec<Run>,
+    /// The same data as streams, beside what records make of it.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub streams: Vec<Stream>,
+    /// What a reader should know about the figures, such as that the machine was busy.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub warnings: Vec<String>,
+    /// Bytes of changes that the pool gathered at most, where several totals were measured.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub dirty_max: Option<u64>,
+    /// Bytes from which on a writer must be waiting for the device, as computed from the rates measured.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub knee_bytes: Option<u64>,
+    /// The figures somebody published, to stand beside these.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub published: Vec<Grid>,
     /// What to do.
     pub recommendation: Recommendation,
 }
 
+/// What a measurement is about.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct About {
+    /// What is asked, as a question.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub question: String,
+    /// The command line.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub command: String,
+    /// When it began: date, time, offset.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub started: String,
+}
+
+impl About {
+    fn is_empty(&self) -> bool {
+        *self == About::default()
+    }
+}
+
 /// One configuration as measured; the medians where it was measured several times.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Run {
     /// Value of the property `compression`.
     pub compression: String,
@@ -59,10 +97,93 @@ pub struct Run {
     /// Present if measured more than once.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub spread: Option<Spread>,
+    /// The other file system that did the same work; `None` for a pool.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub against: Option<String>,
+    /// Bytes asked for, where several totals were.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub total_bytes: Option<u64>,
+    /// From the first write until the last one was accepted; until then a program waits.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub accepted_seconds: Option<f64>,
+    /// Reading everything once more without dropping caches; `None` where they are too small for it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub warm_read_seconds: Option<f64>,
+    /// Bytes that the system read from devices for this process during the cold read.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cold_device_bytes: Option<u64>,
+    /// The same during the warm read.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub warm_device_bytes: Option<u64>,
+    /// What held writing up until it was durable.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub write_limit: Option<Limit>,
+    /// What held the cold read up.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub read_limit: Option<Limit>,
+    /// Share of the machine's CPU time that other processes took meanwhile, 0 to 1.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub others_cpu: Option<f64>,
+    /// Each repetition, if measured more than once.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub repetitions: Vec<Repetition>,
+    /// What was run on the mounted dataset.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub steps: Vec<StepRun>,
+    /// CPU and devices over time, in the last repetition.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub trace: Vec<Tick>,
+}
+
+/// One of several measurements of a configuration.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Repetition {
+    /// As [`Run::write_seconds`].
+    pub write_seconds: f64,
+    /// As [`Run::read_seconds`].
+    pub read_seconds: f64,
+    /// One of the times is far from the median.
+    pub outlier: bool,
+}
+
+/// An application's step on the mounted dataset.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct StepRun {
+    /// What it is called.
+    pub name: String,
+    /// Threads that it was told to use.
+    pub threads: u32,
+    /// The median.
+    pub seconds: f64,
+    /// CPU time of the application and all it started.
+    pub cpu_seconds: f64,
+    /// CPU time of the file system meanwhile.
+    pub pool_cpu_seconds: f64,
+    /// Median absolute deviation of [`StepRun::seconds`]; 0 if measured once.
+    pub spread_seconds: f64,
+}
+
+/// The data as one stream per file.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Stream {
+    /// Such as `gzip -6`.
+    pub method: String,
+    /// The compression to compare with, such as `gzip-6`.
+    pub compression: String,
+    /// Bytes of the files.
+    pub logical_bytes: u64,
+    /// Bytes of the streams.
+    pub stream_bytes: u64,
+    /// Bytes of the same data record by record, before sectors are rounded up.
+    pub record_bytes: u64,
+    /// Bytes of a record.
+    pub recordsize: u64,
+    /// Bytes in holes and records of zeros, which take no space in a pool.
+    pub zero_bytes: u64,
 }
 
 /// Median absolute deviations of a configuration measured several times.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Spread {
     /// How many times it was measured.
     pub repeat: u32,
@@ -77,7 +198,7 @@ pub struct Spread {
 }
 
 /// What to do, and why.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Recommendation {
     /// Value for the property `compression`.
     pub compression: String,
@@ -100,6 +221,41 @@ impl Run {
     #[must_use]
     pub fn read_rate(&self) -> f64 {
         self.logical_bytes as f64 / self.read_seconds
+    }
+
+    /// Bytes per second as the writer sees them: until the last write is accepted.
+    #[must_use]
+    pub fn accepted_rate(&self) -> Option<f64> {
+        self.accepted_seconds.map(|seconds| self.logical_bytes as f64 / seconds)
+    }
+
+    /// Share of the cores in use that writing took, 0 to 1.
+    #[must_use]
+    pub fn write_cpu_share(&self) -> f64 {
+        self.write_cpu_seconds / (self.write_seconds * f64::from(self.threads.max(1)))
+    }
+
+    /// Share of the original size that is saved, 0 to 1.
+    #[must_use]
+    pub fn saving(&self) -> f64 {
+        1.0 - self.allocated_bytes as f64 / self.logical_bytes.max(1) as f64
+    }
+
+    /// A name among the runs of one report: what tells it from the others is in it.
+    #[must_use]
+    pub fn label(&self, among: &[Run]) -> String {
+        let varies = |of: fn(&Run) -> u64| among.iter().any(|other| of(other) != of(self));
+        let mut label = self.against.clone().unwrap_or_else(|| self.compression.clone());
+        if varies(|run| run.recordsize) {
+            let _ = write!(label, " {}", number::nice(self.recordsize));
+        }
+        if varies(|run| u64::from(run.threads)) {
+            let _ = write!(label, " ×{}", self.threads);
+        }
+        if varies(|run| run.total_bytes.unwrap_or(0)) {
+            let _ = write!(label, " {}", number::nice(self.logical_bytes));
+        }
+        label
     }
 }
 
@@ -128,6 +284,42 @@ impl Report {
     #[must_use]
     pub fn to_json(&self) -> String {
         serde_json::to_string_pretty(self).expect("records of numbers and text are JSON") + "\n"
+    }
+
+    /// The JSON form with the tables and charts that are drawn from it: every number of the page is in it.
+    ///
+    /// # Panics
+    /// Never, as [`Report::to_json`].
+    #[must_use]
+    pub fn to_json_with_figures(&self) -> String {
+        #[derive(Serialize)]
+        struct Whole<'a> {
+            #[serde(flatten)]
+            report: &'a Report,
+            figures: crate::Figures,
+        }
+        let whole = Whole { report: self, figures: crate::Figures::of(self) };
+        serde_json::to_string(&whole).expect("records of numbers and text are JSON")
+    }
+
+    /// Reads the JSON form.
+    ///
+    /// # Errors
+    /// Says what is wrong with it.
+    pub fn from_json(text: &str) -> Result<Report, String> {
+        let report: Report = serde_json::from_str(text).map_err(|error| error.to_string())?;
+        if report.schema != SCHEMA {
+            return Err(format!("its schema is {}, this version reads {SCHEMA}", report.schema));
+        }
+        if report.runs.is_empty() {
+            return Err("it holds no runs".to_owned());
+        }
+        let is_time = |seconds: f64| seconds.is_finite() && seconds > 0.0;
+        let sound = |run: &&Run| is_time(run.write_seconds) && is_time(run.read_seconds) && run.threads > 0;
+        match report.runs.iter().find(|run| !sound(run)) {
+            Some(run) => Err(format!("the times of {} are no times", run.compression)),
+            None => Ok(report),
+        }
     }
 
     /// The runs, with a line of headings: those of the JSON form, the times relative to `off` (empty where it
@@ -214,8 +406,13 @@ impl Report {
 }
 
 /// The run with compression off under otherwise the same conditions: what times are relative to.
-fn baseline<'a>(runs: &'a [Run], run: &Run) -> Option<&'a Run> {
-    let alike = |other: &&Run| other.recordsize == run.recordsize && other.threads == run.threads;
+pub(crate) fn baseline<'a>(runs: &'a [Run], run: &Run) -> Option<&'a Run> {
+    let alike = |other: &&Run| {
+        other.recordsize == run.recordsize
+            && other.threads == run.threads
+            && other.total_bytes == run.total_bytes
+            && other.against.is_none()
+    };
     runs.iter().filter(alike).find(|other| other.compression == "off")
 }
 
@@ -235,8 +432,8 @@ fn cells(runs: &[Run], run: &Run) -> [String; 13] {
         _ => String::new(),
     };
     [
-        run.compression.clone(),
-        number::nice(run.recordsize),
+        run.against.clone().unwrap_or_else(|| run.compression.clone()),
+        if run.against.is_some() { "-".to_owned() } else { number::nice(run.recordsize) },
         run.threads.to_string(),
         number::nice_bytes(run.logical_bytes),
         number::nice_bytes(run.allocated_bytes),
@@ -269,6 +466,7 @@ mod tests {
             read_cpu_seconds: 0.25,
             verified: true,
             spread,
+            ..Run::default()
         };
         let spread = Spread {
             repeat: 3,
@@ -293,10 +491,12 @@ mod tests {
                 source_files: 8,
                 source_bytes: 36_268_420,
                 source_in_memory: true,
+                ..Machine::default()
             },
             version: "0.1.0".into(),
             recommendation: crate::recommend(&runs, "POOL/DATASET"),
             runs,
+            ..Report::default()
         }
     }
 

@@ -13,10 +13,13 @@ use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
+use pool::props::number::parse_size;
 use rustix::fs::{OFlags, SeekFrom, seek};
 use rustix::io::Errno;
 
+use crate::generate::generate;
 use crate::{Error, Event, Result, Watch, sample};
 
 /// Bytes read at once while loading.
@@ -29,6 +32,11 @@ const SECTOR_OF_POOL: u64 = 4096;
 const RECORD_METADATA: u64 = 320;
 const ENTRY_METADATA: u64 = 3 << 10;
 
+/// A corpus that is made is kept in memory: more belongs into files.
+const CORPUS_MAX: usize = 8 << 30;
+/// More are not copied to fill a total.
+const COPIED_ENTRIES_MAX: u64 = 1_000_000;
+
 /// Files and folders to measure with.
 #[derive(Debug)]
 pub struct Source {
@@ -39,7 +47,7 @@ pub struct Source {
 }
 
 /// A file or folder; parents stand before their children.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Entry {
     /// The folder it is in, by its place in the list; `None` at the top.
     pub(crate) parent: Option<usize>,
@@ -50,7 +58,7 @@ pub(crate) struct Entry {
 }
 
 /// A regular file.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Contents {
     path: PathBuf,
     /// Bytes with holes.
@@ -61,12 +69,12 @@ pub(crate) struct Contents {
     segments: Vec<Segment>,
 }
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct Segment {
     offset: u64,
     len: u64,
-    /// The data, once it is in memory.
-    data: Option<Vec<u8>>,
+    /// The data from `offset` on, and perhaps more, once it is in memory.
+    data: Option<Arc<Vec<u8>>>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -119,19 +127,94 @@ impl Source {
     /// # Errors
     /// [`Error::NoSample`] in a build without it.
     pub fn sample() -> Result<Source> {
+        Source::named(&["sample".to_owned()])
+    }
+
+    /// Data that is no file of the user, in memory: `sample`, the sample that comes with cenote; `sample/NAME`, a file
+    /// of it; `KIND:SIZE`, a corpus made on the spot ([`CORPORA`](crate::CORPORA)).
+    ///
+    /// # Errors
+    /// [`Error::NoSuchData`]; [`Error::NoSample`] in a build without it.
+    pub fn named(words: &[String]) -> Result<Source> {
         let mut source = Source { in_memory: true, ..Source::empty() };
-        for (name, data) in sample::files()? {
-            let size = data.len() as u64;
-            let segments = vec![Segment { offset: 0, len: size, data: Some(data) }];
-            source.bytes += size;
-            let contents = Contents { path: name.into(), size, stamp: None, segments };
-            source.entries.push(Entry { parent: None, name: name.into(), contents: Some(contents) });
+        for (number, word) in words.iter().enumerate() {
+            let unknown = || Error::NoSuchData(word.clone());
+            let made = word.split_once(':').map(|(kind, size)| {
+                let bytes = parse_size(size).ok().and_then(|bytes| usize::try_from(bytes).ok());
+                let bytes = bytes.filter(|bytes| (1..=CORPUS_MAX).contains(bytes)).ok_or_else(unknown)?;
+                let data = generate(kind, bytes, number as u64 + 1).ok_or_else(unknown)?;
+                Ok(vec![(format!("{}-{kind}", number + 1), data)])
+            });
+            let files = match made {
+                Some(made) => made?,
+                None => {
+                    let wanted = word.strip_prefix("sample").ok_or_else(unknown)?;
+                    let is = |name: &str| wanted.is_empty() || wanted.strip_prefix('/') == Some(name);
+                    let files = sample::files()?.into_iter().filter(|(name, _)| is(name));
+                    files.map(|(name, data)| (name.to_owned(), data)).collect()
+                }
+            };
+            if files.is_empty() {
+                return Err(unknown());
+            }
+            files.into_iter().for_each(|(name, data)| source.add(&name, data));
         }
         Ok(source)
     }
 
+    /// A file in memory.
+    fn add(&mut self, name: &str, data: Vec<u8>) {
+        let size = data.len() as u64;
+        let segments = vec![Segment { offset: 0, len: size, data: Some(Arc::new(data)) }];
+        self.bytes += size;
+        let contents = Contents { path: name.into(), size, stamp: None, segments };
+        self.entries.push(Entry { parent: None, name: name.into(), contents: Some(contents) });
+    }
+
     fn empty() -> Source {
         Source { entries: Vec::new(), bytes: 0, in_memory: false, notes: Vec::new() }
+    }
+
+    /// The same data; what is in memory is shared.
+    pub(crate) fn view(&self) -> Source {
+        Source {
+            entries: self.entries.clone(),
+            bytes: self.bytes,
+            in_memory: self.in_memory,
+            notes: Vec::new(),
+        }
+    }
+
+    /// `total` bytes of data: the first of the source, or as many copies of it as it takes, each in a folder of its
+    /// own. What is in memory is shared.
+    ///
+    /// # Errors
+    /// [`Error::TooSmall`] if there would be more than a million files.
+    pub(crate) fn sized(&self, total: u64) -> Result<Source> {
+        let mut sized = Source { in_memory: self.in_memory, ..Source::empty() };
+        let copies = total / self.bytes.max(1);
+        if copies.saturating_mul(self.entries.len() as u64) > COPIED_ENTRIES_MAX {
+            return Err(Error::TooSmall { bytes: self.bytes, total });
+        }
+        for copy in 0.. {
+            if sized.bytes >= total {
+                break;
+            }
+            let first = sized.entries.len();
+            if copy > 0 {
+                let name = format!("copy-{}", copy + 1).into_bytes();
+                sized.entries.push(Entry { parent: None, name, contents: None });
+            }
+            let (top, base) = ((copy > 0).then_some(first), sized.entries.len());
+            for entry in &self.entries {
+                let left = total - sized.bytes;
+                let contents = entry.contents.as_ref().map(|contents| contents.first(left));
+                let parent = entry.parent.map_or(top, |parent| Some(base + parent));
+                sized.bytes += contents.as_ref().map_or(0, Contents::data_bytes);
+                sized.entries.push(Entry { parent, name: entry.name.clone(), contents });
+            }
+        }
+        Ok(sized)
     }
 
     /// Bytes of data, holes left out.
@@ -200,7 +283,7 @@ impl Source {
                     done += part.len() as u64;
                     watch.event(Event::Loading { bytes: done, total });
                 }
-                contents.segments[index].data = Some(data);
+                contents.segments[index].data = Some(Arc::new(data));
             }
             contents.check(&file)?;
         }
@@ -274,6 +357,29 @@ impl Scan {
 }
 
 impl Contents {
+    /// Bytes that are no holes.
+    pub(crate) fn data_bytes(&self) -> u64 {
+        self.segments.iter().map(|segment| segment.len).sum()
+    }
+
+    /// The file up to and with its first `left` bytes of data.
+    fn first(&self, left: u64) -> Contents {
+        let mut contents = Contents { segments: Vec::new(), ..self.clone() };
+        let mut left = left;
+        for segment in &self.segments {
+            let len = segment.len.min(left);
+            if len == 0 {
+                break;
+            }
+            contents.segments.push(Segment { len, ..segment.clone() });
+            left -= len;
+        }
+        if contents.data_bytes() < self.data_bytes() {
+            contents.size = contents.segments.last().map_or(0, |last| last.offset + last.len);
+        }
+        contents
+    }
+
     /// Opens the file at `path`, so that it is known to be readable, and finds its holes.
     fn look(path: &Path) -> Result<Contents> {
         let (file, metadata) = open(path).map_err(unreadable(path))?;
@@ -384,7 +490,7 @@ impl Reader<'_> {
         if let [Segment { offset: 0, len, data: Some(data) }] = &self.contents.segments[..]
             && *len == self.contents.size
         {
-            return Ok(&data[offset as usize..offset as usize + bytes.len()] == bytes);
+            return Ok(data[offset as usize..offset as usize + bytes.len()] == *bytes);
         }
         Ok(match self.record(offset, bytes.len())? {
             Some(record) => record == bytes,

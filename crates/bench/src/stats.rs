@@ -25,6 +25,17 @@ pub(crate) fn deviation(values: &[f64]) -> f64 {
     median(&distances)
 }
 
+/// Robust standard deviations from the median, and the part of it, that a value must be away to be an outlier.
+const OUTLIER_DEVIATIONS: f64 = 3.0 * 1.4826;
+const OUTLIER_PART: f64 = 0.05;
+
+/// Whether `value` is far from the others.
+pub(crate) fn is_outlier(value: f64, values: &[f64]) -> bool {
+    let middle = median(values);
+    let far = (value - middle).abs();
+    values.len() >= 3 && far > deviation(values) * OUTLIER_DEVIATIONS && far > middle.abs() * OUTLIER_PART
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -36,6 +47,15 @@ mod tests {
         assert_eq!(median(&[4.0, 1.0, 3.0, 2.0]), 2.5);
         assert_eq!(median(&[1.0, 1.1, 90.0]), 1.1);
         assert!((deviation(&[1.0, 1.1, 90.0]) - 0.1).abs() < 1e-9);
+    }
+
+    /// S2-17: the third read of the published zstd row, 15, 13, 28.
+    #[test]
+    fn the_published_outlier_is_one() {
+        let reads = [15.0, 13.0, 28.0];
+        assert_eq!(reads.map(|read| is_outlier(read, &reads)), [false, false, true]);
+        assert!(![22.0, 21.0, 23.0].iter().any(|run| is_outlier(*run, &[22.0, 21.0, 23.0])));
+        assert!(!is_outlier(1.01, &[1.0, 1.0, 1.01]), "a hundredth is nothing");
     }
 
     proptest! {

@@ -14,10 +14,13 @@ use storage::host::{Access, Disk, FileDisk, Host};
 
 use crate::error::is_full;
 use crate::plan::{compression_value, property};
-use crate::{Configuration, Error, Place, Result, Source, machine};
+use crate::throttle::Throttled;
+use crate::{Configuration, Device, Error, Place, Plan, Result, Source, machine};
 
 /// Room for what a pool writes besides the files.
 const SLACK: u64 = 256 << 20;
+/// The source times this is room for what an application makes of it; it takes space only as it is written.
+const FOR_STEPS: u64 = 16;
 /// What the same takes on the disk, since the rest stays sparse.
 const SLACK_ON_DISK: u64 = 64 << 20;
 /// 4 KiB sectors, as most disks have today.
@@ -35,6 +38,8 @@ pub(crate) enum Target<'a> {
         path: PathBuf,
         /// Where it takes space.
         folder: &'a Path,
+        /// What it is held to.
+        device: Device,
     },
     /// A dataset of its own.
     Dataset { found: &'a Found, pool: &'a str, dataset: String },
@@ -45,14 +50,20 @@ impl<'a> Target<'a> {
     ///
     /// # Errors
     /// [`Error::Temporary`].
-    pub(crate) fn new(place: &'a Place, footprint: u64) -> Result<Target<'a>> {
+    pub(crate) fn new(place: &'a Place, footprint: u64, plan: &Plan) -> Result<Target<'a>> {
         match place {
             Place::Folder(folder) => {
-                let size = (footprint.saturating_mul(2).saturating_add(SLACK)).next_multiple_of(1 << 20);
+                let more = if plan.application.is_some() {
+                    footprint.max(SLACK).saturating_mul(FOR_STEPS)
+                } else {
+                    0
+                };
+                let size = footprint.saturating_mul(2).saturating_add(SLACK).saturating_add(more);
+                let size = size.next_multiple_of(1 << 20);
                 let file = tempfile::tempfile_in(folder).and_then(|file| file.set_len(size).map(|()| file));
                 let file = file.map_err(|source| Error::Temporary { folder: folder.clone(), source })?;
                 let path = PathBuf::from(format!("/proc/self/fd/{}", file.as_raw_fd()));
-                Ok(Target::Image { _file: file, path, folder })
+                Ok(Target::Image { _file: file, path, folder, device: plan.device })
             }
             Place::Pool { found, name } => {
                 let dataset = format!("{name}/cenote-bench-{}", std::process::id());
@@ -148,9 +159,16 @@ impl<'a> Target<'a> {
         }
     }
 
+    fn device(&self) -> Device {
+        match self {
+            Target::Image { device, .. } => *device,
+            Target::Dataset { .. } => Device::default(),
+        }
+    }
+
     fn disk(&self, path: &Path, configuration: &Configuration) -> Result<Arc<dyn Disk>> {
         match pool::open_disk(path, Access::ReadWrite { exclusive: true }) {
-            Ok(disk) => Ok(Arc::new(disk)),
+            Ok(disk) => Ok(Throttled::over(Arc::new(disk), self.device())),
             Err(source) => Err(self.failed("open", configuration, source)),
         }
     }
@@ -210,7 +228,7 @@ impl Place {
             }
             Place::Pool { name, .. } => {
                 let first = configurations.first().expect("a plan has configurations");
-                let target = Target::new(self, 0)?;
+                let target = Target::new(self, 0, &Plan::usual())?;
                 let pool = target.open(first, Options { read_only: true, ..Options::default() })?;
                 let failed = |source| target.failed("read", first, source);
                 let info = pool.dataset(name).map_err(failed)?;

@@ -1,44 +1,31 @@
-//! One measurement: write, settle, open again with cold caches, read, compare.
+//! All measurements of a plan, one after the other, and what they come to.
 //!
-//! What is timed:
-//! - writing, from the first folder created until the pool is synced, everything durable. The source comes from
-//!   memory where it fits.
-//! - reading every byte once, from cold caches, by as many readers as there are threads, with read-ahead. Nothing
-//!   is compared meanwhile, since comparing would take a good part of what a fast codec takes; a second pass,
-//!   not timed, reads everything again and compares it with the source.
-//!
-//! CPU time is that of the whole process. Sizes are read after frees have settled: otherwise they may tell of two
-//! generations of blocks.
+//! From:   a [`Plan`] and a [`Source`].
+//! To:     a [`Report`]; finished runs also go to the caller's [`Watch`] and to the plan's journal.
 
-use std::sync::Mutex;
-use std::time::Instant;
-
-use format::ObjectId;
-use pool::props::Value;
-use pool::{Options, Pool};
 use procfs::Current as _;
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
-use rustix::time::{ClockId, clock_gettime};
-use zpl::{FileKind, Filesystem, NewNode, Piece, SetAttr};
 
-use crate::crew::share;
-use crate::plan::{cores, property};
-use crate::source::Contents;
-use crate::stats::{deviation, median};
+use crate::journal::Journal;
+use crate::limit::{Limit, Use, knee_bytes};
+use crate::measure::{Sample, StepSample, Trial};
+use crate::plan::cores;
+use crate::stats::{deviation, is_outlier, median};
 use crate::target::Target;
+use crate::trace::{bytes_in, others_share};
 use crate::{
-    Configuration, Error, Event, Machine, Phase, Place, Plan, Report, Result, Run, SCHEMA, Source, Spread,
-    Watch, recommend,
+    Configuration, Error, Event, Machine, Place, Plan, Repetition, Report, Result, Run, SCHEMA, Source,
+    Spread, StepRun, Watch, against, recommend, stream,
 };
 
-/// Bytes of a large file that one thread writes at a time.
-const WRITE_CHUNK: u64 = 4 << 20;
-/// Bytes of records that a measured pool keeps: each is read once, so more would help nobody.
-const CACHE_BYTES: u64 = 512 << 20;
 /// A source of up to this size is measured once before it counts, so that the machine is warm for all alike.
 const WARM_UP_BYTES: u64 = 256 << 20;
-/// Syncs after which frees that do not end are another matter.
-const SETTLE_SYNCS: u32 = 100;
+/// Others may take this part of the machine's CPU time before a reader is told.
+const NOISE: f64 = 0.05;
+/// More names than these are only counted.
+const NAMES_MAX: usize = 4;
+/// A median that scatters more than this part is not to be relied on.
+const UNSTEADY: f64 = 0.05;
 /// The dataset in a command of which only the user knows it.
 const SOME_DATASET: &str = "POOL/DATASET";
 
@@ -52,39 +39,86 @@ pub fn run(plan: &Plan, source: &mut Source, watch: &dyn Watch) -> Result<Report
         return Err(Error::EmptyList("file"));
     }
     source.notes().iter().for_each(|note| watch.event(Event::Note(note)));
-    plan.place.check_room(source, &configurations)?;
+    let largest = configurations.iter().filter_map(|c| c.total_bytes).max();
+    plan.place.check_room(
+        &largest.map_or_else(|| Ok(source.view()), |total| source.sized(total))?,
+        &configurations,
+    )?;
     source.load(plan.memory_bytes.unwrap_or_else(half_of_free_memory), watch)?;
+    let machine = Machine::here(plan.place.backing(), source);
+    let mut journal = plan.journal.as_deref().map(|path| Journal::open(path, plan, source)).transpose()?;
+    let runs = all(plan, source, &configurations, journal.as_mut(), watch)?;
+    let streams = match plan.streams {
+        true => stream::compare(source, &runs, watch)?,
+        false => Vec::new(),
+    };
+    let dataset = match &plan.place {
+        Place::Pool { name, .. } => name,
+        Place::Folder(_) => SOME_DATASET,
+    };
+    let totals = runs.iter().any(|run| run.total_bytes.is_some());
+    let options = plan.options();
+    let knee = runs.iter().filter(|_| totals).max_by_key(|run| run.logical_bytes).and_then(|longest| {
+        let fastest = runs.iter().filter_map(Run::accepted_rate).fold(0.0, f64::max);
+        knee_bytes(options.dirty_max, options.delay_min_dirty_percent, fastest, longest.write_rate())
+    });
+    Ok(Report {
+        schema: SCHEMA,
+        about: plan.about.clone(),
+        machine,
+        version: env!("CARGO_PKG_VERSION").to_owned(),
+        recommendation: recommend(&runs, dataset),
+        warnings: warnings(&runs),
+        streams,
+        dirty_max: totals.then_some(options.dirty_max),
+        knee_bytes: knee,
+        published: plan.published.clone(),
+        runs,
+    })
+}
+
+/// Measures those that the journal does not have yet.
+fn all(
+    plan: &Plan,
+    source: &Source,
+    configurations: &[Configuration],
+    mut journal: Option<&mut Journal>,
+    watch: &dyn Watch,
+) -> Result<Vec<Run>> {
     let repeat = plan.repeat.max(1);
     let count = configurations.len() * repeat as usize;
     let begin = |configuration, index, warm_up| {
         watch.event(Event::Begin { configuration, index, count, warm_up });
     };
-    if source.is_in_memory() && source.bytes() <= WARM_UP_BYTES {
-        begin(&configurations[0], 0, true);
-        trial(&plan.place, source, &configurations[0], watch)?;
-    }
+    let mut is_warm = !source.is_in_memory() || source.bytes() > WARM_UP_BYTES;
     let mut runs = Vec::new();
-    for configuration in &configurations {
+    for configuration in configurations {
+        if let Some(run) = journal.as_ref().and_then(|journal| journal.has(configuration)) {
+            watch.event(Event::Done(&run));
+            runs.push(run);
+            continue;
+        }
+        let sized = configuration.total_bytes.map(|total| source.sized(total)).transpose()?;
+        let source = sized.as_ref().unwrap_or(source);
+        if !is_warm {
+            begin(configuration, 0, true);
+            trial(&plan.without_steps(), source, configuration, watch)?;
+            is_warm = true;
+        }
         let mut samples = Vec::new();
         for _ in 0..repeat {
             begin(configuration, runs.len() * repeat as usize + samples.len(), false);
-            samples.push(trial(&plan.place, source, configuration, watch)?);
+            samples.push(trial(plan, source, configuration, watch)?);
         }
-        let run = summary(configuration, source, &samples);
+        let run = summary(configuration, source, samples);
+        if let Some(journal) = journal.as_mut() {
+            journal.add(configuration, &run)?;
+        }
         watch.event(Event::Done(&run));
         runs.push(run);
     }
-    let dataset = match &plan.place {
-        Place::Pool { name, .. } => name,
-        Place::Folder(_) => SOME_DATASET,
-    };
-    Ok(Report {
-        schema: SCHEMA,
-        machine: Machine::here(plan.place.backing(), source),
-        version: env!("CARGO_PKG_VERSION").to_owned(),
-        recommendation: recommend(&runs, dataset),
-        runs,
-    })
+    name_limits(&mut runs, plan);
+    Ok(runs)
 }
 
 /// What the source may take; the pool needs the rest.
@@ -92,93 +126,156 @@ fn half_of_free_memory() -> u64 {
     procfs::Meminfo::current().ok().and_then(|memory| memory.mem_available).unwrap_or(0) / 2
 }
 
-/// What one trial found.
-struct Sample {
-    allocated_bytes: u64,
-    /// Hundredths.
-    compressratio: u64,
-    write: Elapsed,
-    read: Elapsed,
-    verified: bool,
-}
-
-#[derive(Clone, Copy)]
-struct Elapsed {
-    seconds: f64,
-    cpu_seconds: f64,
-}
-
-struct Stopwatch {
-    wall: Instant,
-    cpu: f64,
-}
-
-impl Stopwatch {
-    fn start() -> Stopwatch {
-        Stopwatch { wall: Instant::now(), cpu: process_cpu_seconds() }
-    }
-
-    fn elapsed(&self) -> Elapsed {
-        // At least a microsecond: rates are quotients.
-        Elapsed {
-            seconds: micros(self.wall.elapsed().as_secs_f64()).max(1e-6),
-            cpu_seconds: micros(process_cpu_seconds() - self.cpu),
-        }
-    }
-}
-
 /// Whole microseconds: the digits behind them are noise.
 fn micros(seconds: f64) -> f64 {
     (seconds * 1e6).round() / 1e6
 }
 
-fn process_cpu_seconds() -> f64 {
-    let time = clock_gettime(ClockId::ProcessCPUTime);
-    time.tv_sec as f64 + time.tv_nsec as f64 * 1e-9
-}
-
-fn summary(configuration: &Configuration, source: &Source, samples: &[Sample]) -> Run {
-    let values = |of: fn(&Sample) -> f64| samples.iter().map(of).collect::<Vec<f64>>();
-    let middle = |of| micros(median(&values(of)));
-    let spread = |of| micros(deviation(&values(of)));
+fn summary(configuration: &Configuration, source: &Source, mut samples: Vec<Sample>) -> Run {
+    let values = |of: &dyn Fn(&Sample) -> f64| samples.iter().map(of).collect::<Vec<f64>>();
+    let middle = |of: &dyn Fn(&Sample) -> f64| micros(median(&values(of)));
+    let spread = |of: &dyn Fn(&Sample) -> f64| micros(deviation(&values(of)));
     // Metadata may come out a few blocks larger or smaller: take the middle one here too.
     let mut sizes: Vec<(u64, u64)> = samples.iter().map(|s| (s.allocated_bytes, s.compressratio)).collect();
     sizes.sort_unstable();
     let (allocated_bytes, compressratio) = sizes[sizes.len() / 2];
-    Run {
+    let repeated = samples.len() > 1;
+    let (writes, reads) = (values(&|s| s.write.seconds), values(&|s| s.read.seconds));
+    let repetition = |(index, s): (usize, &Sample)| Repetition {
+        write_seconds: s.write.seconds,
+        read_seconds: s.read.seconds,
+        outlier: is_outlier(writes[index], &writes) || is_outlier(reads[index], &reads),
+    };
+    let warm: Vec<f64> = samples.iter().filter_map(|s| s.warm_seconds).collect();
+    let run = Run {
         compression: configuration.compression.clone(),
         recordsize: configuration.recordsize,
         threads: configuration.threads,
         logical_bytes: source.bytes(),
         allocated_bytes,
         compressratio: compressratio as f64 / 100.0,
-        write_seconds: middle(|s| s.write.seconds),
-        write_cpu_seconds: middle(|s| s.write.cpu_seconds),
-        read_seconds: middle(|s| s.read.seconds),
-        read_cpu_seconds: middle(|s| s.read.cpu_seconds),
+        write_seconds: middle(&|s| s.write.seconds),
+        write_cpu_seconds: middle(&|s| s.write.cpu_seconds),
+        read_seconds: middle(&|s| s.read.seconds),
+        read_cpu_seconds: middle(&|s| s.read.cpu_seconds),
         verified: samples.iter().all(|s| s.verified),
-        spread: (samples.len() > 1).then(|| Spread {
+        spread: repeated.then(|| Spread {
             repeat: samples.len() as u32,
-            write_seconds: spread(|s| s.write.seconds),
-            write_cpu_seconds: spread(|s| s.write.cpu_seconds),
-            read_seconds: spread(|s| s.read.seconds),
-            read_cpu_seconds: spread(|s| s.read.cpu_seconds),
+            write_seconds: spread(&|s| s.write.seconds),
+            write_cpu_seconds: spread(&|s| s.write.cpu_seconds),
+            read_seconds: spread(&|s| s.read.seconds),
+            read_cpu_seconds: spread(&|s| s.read.cpu_seconds),
         }),
+        against: configuration.against.as_ref().map(|folder| against::name(folder)),
+        total_bytes: configuration.total_bytes,
+        accepted_seconds: Some(middle(&|s| s.accepted_seconds)),
+        warm_read_seconds: (warm.len() == samples.len()).then(|| micros(median(&warm))),
+        cold_device_bytes: samples.last().map(|s| bytes_in(&s.ticks, "read").0),
+        warm_device_bytes: samples
+            .last()
+            .filter(|s| s.warm_seconds.is_some())
+            .map(|s| bytes_in(&s.ticks, "warm read").0),
+        others_cpu: samples
+            .iter()
+            .filter_map(|s| others_share(&s.ticks, cores()))
+            .max_by(f64::total_cmp)
+            .map(|share| (share * 1000.0).round() / 1000.0),
+        repetitions: if repeated { samples.iter().enumerate().map(repetition).collect() } else { Vec::new() },
+        steps: steps(&samples),
+        ..Run::default()
+    };
+    let trace = samples.pop().map(|last| last.ticks).unwrap_or_default();
+    Run { trace, ..run }
+}
+
+/// The medians of each step.
+fn steps(samples: &[Sample]) -> Vec<StepRun> {
+    let Some(first) = samples.first() else { return Vec::new() };
+    let step = |(index, step): (usize, &StepSample)| {
+        let values =
+            |of: fn(&StepSample) -> f64| samples.iter().map(|s| of(&s.steps[index])).collect::<Vec<_>>();
+        let seconds = values(|step| step.seconds);
+        StepRun {
+            name: step.name.clone(),
+            threads: step.threads,
+            seconds: micros(median(&seconds)),
+            cpu_seconds: micros(median(&values(|step| step.cpu_seconds))),
+            pool_cpu_seconds: micros(median(&values(|step| step.pool_cpu_seconds))),
+            spread_seconds: micros(deviation(&seconds)),
+        }
+    };
+    first.steps.iter().enumerate().map(step).collect()
+}
+
+/// S1-15: names what held each run up. What the device can do is given, or the most that any run got from it.
+fn name_limits(runs: &mut [Run], plan: &Plan) {
+    let written = |run: &Run| run.allocated_bytes as f64 / run.write_seconds;
+    let read = |run: &Run| run.cold_device_bytes.unwrap_or(0) as f64 / run.read_seconds;
+    let pools = || runs.iter().filter(|run| run.against.is_none());
+    let most = |of: &dyn Fn(&Run) -> f64| pools().map(of).fold(0.0, f64::max).max(1.0);
+    let write_rate = plan.device.write_bytes.map_or_else(|| most(&written), |rate| rate as f64);
+    let read_rate = plan.device.read_bytes.map_or_else(|| most(&read), |rate| rate as f64);
+    for run in runs.iter_mut().filter(|run| run.against.is_none()) {
+        let share = |cpu: f64, seconds: f64| cpu / (seconds * f64::from(run.threads.min(cores()).max(1)));
+        let cpu = share(run.write_cpu_seconds, run.write_seconds);
+        let device = written(run) / write_rate;
+        let write = Use { cpu, device, ..Use::default() };
+        let cpu = share(run.read_cpu_seconds, run.read_seconds);
+        let device = read(run) / read_rate;
+        run.write_limit = Some(Limit::of(write));
+        run.read_limit = Some(Limit::of(Use { cpu, device, ..Use::default() }));
     }
 }
 
+/// What a reader should know about how far to trust the times (S2-17).
+fn warnings(runs: &[Run]) -> Vec<String> {
+    let mut warnings = Vec::new();
+    let noisiest =
+        runs.iter().max_by(|a, b| a.others_cpu.unwrap_or(0.0).total_cmp(&b.others_cpu.unwrap_or(0.0)));
+    if let Some((run, share)) = noisiest.and_then(|run| Some((run, run.others_cpu?)))
+        && share > NOISE
+    {
+        warnings.push(format!(
+            "the machine was busy with other work, which took up to {:.0} % of its CPU time ({}): stop it, or take \
+             the times with care",
+            share * 100.0,
+            run.label(runs)
+        ));
+    }
+    let unsteady = |run: &&Run| {
+        let spread = run.spread.as_ref();
+        spread.is_some_and(|s| {
+            s.write_seconds > run.write_seconds * UNSTEADY || s.read_seconds > run.read_seconds * UNSTEADY
+        })
+    };
+    let names: Vec<String> = runs.iter().filter(unsteady).map(|run| run.label(runs)).collect();
+    if !names.is_empty() {
+        let which = match names.len() {
+            1..=NAMES_MAX => names.join(", "),
+            count => format!("{count} of {} configurations", runs.len()),
+        };
+        warnings.push(format!("the times of {which} scatter by more than 5 %: repeat them more often"));
+    }
+    let outliers = runs.iter().flat_map(|run| &run.repetitions).filter(|each| each.outlier).count();
+    if outliers > 0 {
+        let (are, s) = if outliers == 1 { ("is", "") } else { ("are", "s") };
+        warnings.push(format!(
+            "{outliers} measurement{s} {are} far from the others; the medians are not moved by it"
+        ));
+    }
+    warnings
+}
+
 /// Measures once, and removes what it made, whatever happens.
-fn trial(place: &Place, source: &Source, configuration: &Configuration, watch: &dyn Watch) -> Result<Sample> {
-    let target = Target::new(place, source.footprint(configuration.recordsize))?;
-    let trial = Trial { target: &target, source, configuration, watch };
-    // In a thread of its own: those that a pool starts stay on the cores of the one that opens it.
-    let measured = std::thread::scope(|scope| {
-        let measuring = scope.spawn(|| {
-            hold_to_cores(configuration.threads);
-            trial.measure()
+fn trial(plan: &Plan, source: &Source, configuration: &Configuration, watch: &dyn Watch) -> Result<Sample> {
+    if let Some(folder) = &configuration.against {
+        return held_to_cores(configuration.threads, || {
+            against::measure(folder, plan, source, configuration, watch)
         });
-        measuring.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
-    });
+    }
+    let target = Target::new(&plan.place, source.footprint(configuration.recordsize), plan)?;
+    let trial = Trial { target: &target, plan, source, configuration, watch };
+    let measured = held_to_cores(configuration.threads, || trial.measure());
     match (measured, target.remove(configuration)) {
         (measured, Ok(())) => measured,
         // Why it ended is no news to who stopped it, what is left behind is.
@@ -188,6 +285,18 @@ fn trial(place: &Place, source: &Source, configuration: &Configuration, watch: &
             Err(error)
         }
     }
+}
+
+/// Does `work` in a thread of its own, held to some cores: those that a pool starts stay on the cores of the one that
+/// opens it.
+fn held_to_cores<T: Send>(threads: u32, work: impl FnOnce() -> T + Send) -> T {
+    std::thread::scope(|scope| {
+        let working = scope.spawn(|| {
+            hold_to_cores(threads);
+            work()
+        });
+        working.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+    })
 }
 
 /// Holds this thread and those it starts to `count` cores, where there are more.
@@ -203,250 +312,4 @@ fn hold_to_cores(count: u32) {
         .take(count as usize)
         .for_each(|cpu| fewer.set(cpu));
     let _ = sched_setaffinity(None, &fewer);
-}
-
-struct Trial<'a> {
-    target: &'a Target<'a>,
-    source: &'a Source,
-    configuration: &'a Configuration,
-    watch: &'a dyn Watch,
-}
-
-impl Trial<'_> {
-    fn measure(&self) -> Result<Sample> {
-        let options = Options {
-            workers: self.configuration.threads as usize,
-            cache_bytes: CACHE_BYTES.min(Options::default().cache_bytes),
-            ..Options::default()
-        };
-        let pool = self.target.create(self.configuration, options.clone())?;
-        let (ids, sizes, write) = self.and_close(pool, |pool| {
-            let fs = self.filesystem(pool)?;
-            self.watch.event(Event::Phase(Phase::Write));
-            let stopwatch = Stopwatch::start();
-            let ids = self.write(&fs)?;
-            self.watch.event(Event::Phase(Phase::Sync));
-            pool.sync().map_err(|source| self.failed("write to", source))?;
-            let write = stopwatch.elapsed();
-            self.watch.event(Event::Phase(Phase::Settle));
-            self.settle(pool)?;
-            Ok((ids, (self.number(pool, "used")?, self.number(pool, "compressratio")?), write))
-        })?;
-        self.target.drop_caches();
-        let pool = self.target.open(self.configuration, options)?;
-        let (read, verified) = self.and_close(pool, |pool| {
-            let fs = self.filesystem(pool)?;
-            self.watch.event(Event::Phase(Phase::Read));
-            let stopwatch = Stopwatch::start();
-            self.read(&fs, &ids)?;
-            let read = stopwatch.elapsed();
-            self.watch.event(Event::Phase(Phase::Verify));
-            Ok((read, self.verify(&fs, &ids)?))
-        })?;
-        let (allocated_bytes, compressratio) = sizes;
-        Ok(Sample { allocated_bytes, compressratio, write, read, verified })
-    }
-
-    /// Does `work` with the pool and closes it in good order, also after an error, so that it can be opened again.
-    fn and_close<T>(&self, pool: Pool, work: impl FnOnce(&Pool) -> Result<T>) -> Result<T> {
-        let done = work(&pool);
-        let closed = pool.export().map_err(|source| self.failed("close", source));
-        let value = done?;
-        closed.map(|()| value)
-    }
-
-    fn filesystem(&self, pool: &Pool) -> Result<Filesystem> {
-        let dataset = pool.open(&self.target.dataset()).map_err(|source| self.failed("open", source))?;
-        Filesystem::open(dataset).map_err(|source| self.at("open", "the dataset", source))
-    }
-
-    fn failed(&self, doing: &str, source: pool::Error) -> Error {
-        self.target.failed(doing, self.configuration, source)
-    }
-
-    fn at(&self, doing: &str, what: &str, source: zpl::Error) -> Error {
-        self.target.failed_at(format!("{doing} {what}"), self.configuration, source)
-    }
-
-    fn at_file(&self, doing: &str, contents: &Contents, source: zpl::Error) -> Error {
-        self.at(doing, &format!("'{}'", contents.path().display()), source)
-    }
-
-    /// Writes all files; gives the object of each entry.
-    fn write(&self, fs: &Filesystem) -> Result<Vec<ObjectId>> {
-        let entries = self.source.entries();
-        let mut ids: Vec<Mutex<Option<ObjectId>>> = Vec::with_capacity(entries.len());
-        let mut jobs = Vec::new();
-        let records_per_job = (WRITE_CHUNK / self.configuration.recordsize).max(1);
-        for (index, entry) in entries.iter().enumerate() {
-            let Some(contents) = &entry.contents else {
-                let parent = parent_of(fs, &ids, entry.parent);
-                let folder = fs.create(parent, &entry.name, &NewNode::new(FileKind::Directory, 0o755));
-                let folder = folder.map_err(|source| self.at("create", "a folder", source))?;
-                ids.push(Mutex::new(Some(folder)));
-                continue;
-            };
-            ids.push(Mutex::new(None));
-            let records = contents.size.div_ceil(self.configuration.recordsize);
-            let mut first = 0;
-            // An empty file is a job too.
-            loop {
-                let end = (first + records_per_job).min(records);
-                jobs.push((index, first..end));
-                first = end;
-                if first >= records {
-                    break;
-                }
-            }
-        }
-        share(self.configuration.threads, jobs.len(), self.watch, |job| {
-            let (index, records) = &jobs[job];
-            let entry = &entries[*index];
-            let contents = entry.contents.as_ref().expect("only files are jobs");
-            let failed = |source| self.at_file("write", contents, source);
-            let id = {
-                let mut id = ids[*index].lock().expect("no code panics while holding an object's number");
-                match *id {
-                    Some(id) => id,
-                    None => {
-                        let parent = parent_of(fs, &ids, entry.parent);
-                        let new = NewNode::new(FileKind::Regular, 0o644);
-                        *id.insert(fs.create(parent, &entry.name, &new).map_err(failed)?)
-                    }
-                }
-            };
-            self.write_records(fs, id, contents, records.clone())
-        })?;
-        let known =
-            |id: Mutex<Option<ObjectId>>| id.into_inner().ok().flatten().expect("every file was a job");
-        Ok(ids.into_iter().map(known).collect())
-    }
-
-    fn write_records(
-        &self,
-        fs: &Filesystem,
-        id: ObjectId,
-        contents: &Contents,
-        records: std::ops::Range<u64>,
-    ) -> Result<()> {
-        let recordsize = self.configuration.recordsize;
-        let failed = |source| self.at_file("write", contents, source);
-        let reader = contents.reader()?;
-        for record in records {
-            if self.watch.stopped() {
-                return Err(Error::Interrupted);
-            }
-            let offset = record * recordsize;
-            let len = recordsize.min(contents.size - offset);
-            match reader.record(offset, len as usize)? {
-                Some(data) => {
-                    fs.write_record(id, offset, data).map_err(failed)?;
-                    self.watch.event(Event::Bytes(len));
-                }
-                None if offset + len == contents.size => {
-                    let size = SetAttr { size: Some(contents.size), ..SetAttr::default() };
-                    fs.setattr(id, &size).map_err(failed)?;
-                }
-                None => {}
-            }
-        }
-        reader.finish()
-    }
-
-    /// Waits until what was freed is free, and the numbers are those of a synced txg.
-    fn settle(&self, pool: &Pool) -> Result<()> {
-        let failed = |source| self.failed("write to", source);
-        for _ in 0..SETTLE_SYNCS {
-            pool.sync().map_err(failed)?;
-            if pool.freeing().map_err(failed)? == 0 {
-                break;
-            }
-        }
-        pool.sync().map_err(failed)
-    }
-
-    /// A numeric property of the dataset.
-    fn number(&self, pool: &Pool, name: &str) -> Result<u64> {
-        let failed = |source| self.failed("read the properties of", source);
-        let info = pool.dataset(&self.target.dataset()).map_err(failed)?;
-        match pool.property(&info, property(name)).map_err(failed)? {
-            Some((Value::Number(number), _)) => Ok(number),
-            _ => unreachable!("every file system has the number '{name}'"),
-        }
-    }
-
-    /// Reads every byte of every file.
-    fn read(&self, fs: &Filesystem, ids: &[ObjectId]) -> Result<()> {
-        self.each_file(fs, ids, |_, _, pieces| {
-            for piece in pieces {
-                if let Some(data) = piece?.data() {
-                    self.watch.event(Event::Bytes(data.len() as u64));
-                }
-            }
-            Ok(())
-        })
-    }
-
-    /// Whether every byte of every file is what its source has.
-    fn verify(&self, fs: &Filesystem, ids: &[ObjectId]) -> Result<bool> {
-        let all_same = std::sync::atomic::AtomicBool::new(true);
-        self.each_file(fs, ids, |contents, size, pieces| {
-            let reader = contents.reader()?;
-            let mut same = size == contents.size;
-            for piece in pieces {
-                same &= match piece? {
-                    Piece::Data { offset, record, len } => {
-                        self.watch.event(Event::Bytes(len as u64));
-                        reader.has(offset, &record[..len])?
-                    }
-                    Piece::Hole { offset, len } => reader.has_zeros(offset, len)?,
-                };
-            }
-            reader.finish()?;
-            if !same {
-                all_same.store(false, std::sync::atomic::Ordering::Relaxed);
-                let path = contents.path().display();
-                self.watch.event(Event::Note(&format!(
-                    "'{path}' was read back differently ({})",
-                    self.configuration
-                )));
-            }
-            Ok(())
-        })?;
-        Ok(all_same.into_inner())
-    }
-
-    /// Hands the pieces of each file to `sink`, which sees errors of reading as its own.
-    fn each_file(
-        &self,
-        fs: &Filesystem,
-        ids: &[ObjectId],
-        sink: impl Fn(&Contents, u64, &mut dyn Iterator<Item = Result<Piece>>) -> Result<()> + Sync,
-    ) -> Result<()> {
-        let files: Vec<(&Contents, ObjectId)> = self
-            .source
-            .entries()
-            .iter()
-            .zip(ids)
-            .filter_map(|(entry, id)| Some((entry.contents.as_ref()?, *id)))
-            .collect();
-        share(self.configuration.threads, files.len(), self.watch, |index| {
-            let (contents, id) = files[index];
-            let failed = |source| self.at_file("read back", contents, source);
-            let records = fs.read_records(id).map_err(failed)?;
-            let size = records.size();
-            let mut pieces = records.map(|piece| match self.watch.stopped() {
-                true => Err(Error::Interrupted),
-                false => piece.map_err(failed),
-            });
-            sink(contents, size, &mut pieces)
-        })
-    }
-}
-
-/// The folder of an entry; folders stand before what is in them.
-fn parent_of(fs: &Filesystem, ids: &[Mutex<Option<ObjectId>>], parent: Option<usize>) -> ObjectId {
-    let Some(parent) = parent else { return fs.root() };
-    let id = ids[parent].lock().expect("no code panics while holding an object's number");
-    id.expect("folders are created before files")
 }

@@ -13,8 +13,28 @@ pub enum Phase {
     Settle,
     /// Everything is read back.
     Read,
+    /// Everything is read again from warm caches.
+    WarmRead,
     /// Everything is read once more and compared with its source.
     Verify,
+    /// An application's steps run on the mounted dataset.
+    Steps,
+}
+
+impl Phase {
+    /// As in a trace.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Phase::Write => "write",
+            Phase::Sync => "sync",
+            Phase::Settle => "settle",
+            Phase::Read => "read",
+            Phase::WarmRead => "warm read",
+            Phase::Verify => "verify",
+            Phase::Steps => "steps",
+        }
+    }
 }
 
 /// Something that happened.
@@ -44,6 +64,8 @@ pub enum Event<'a> {
     Phase(Phase),
     /// This many more bytes were written, read or compared.
     Bytes(u64),
+    /// A step of an application begins.
+    Step(&'a str),
     /// A configuration was measured.
     Done(&'a Run),
 }

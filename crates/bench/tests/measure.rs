@@ -112,7 +112,7 @@ fn a_stopped_measurement_leaves_nothing_behind() {
     let dir = tempfile::tempdir().unwrap();
     let mut source = Source::scan(&[files(dir.path())]).unwrap();
     // Into the second configuration, the warming up counted.
-    let observer = Observer { stop_after: Some(source.bytes() * 7), ..Observer::default() };
+    let observer = Observer { stop_after: Some(source.bytes() * 9), ..Observer::default() };
     let ended = bench::run(&plan(dir.path(), &["off", "lz4"]), &mut source, &observer);
     assert!(matches!(ended, Err(Error::Interrupted)), "{ended:?}");
     assert_eq!(*observer.done.lock().unwrap(), ["off"]);
@@ -142,6 +142,79 @@ fn too_little_room_is_said_before_anything_is_written() {
     let plan = plan(Path::new("/proc"), &["off"]);
     let ended = bench::run(&plan, &mut source, &Observer::default());
     assert!(matches!(ended, Err(Error::NoRoom { .. })), "{ended:?}");
+}
+
+#[test]
+fn pairs_totals_and_other_file_systems_have_rows_of_their_own() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut source = Source::scan(&[files(dir.path())]).unwrap();
+    let other = tempfile::tempdir().unwrap();
+    let once = source.bytes();
+    let plan = Plan {
+        pairs: vec![("lz4".into(), 131_072), ("off".into(), 1 << 20)],
+        totals: vec![once / 2, once * 3],
+        against: vec![other.path().to_owned()],
+        ..plan(dir.path(), &["gzip-9"])
+    };
+    let report = bench::run(&plan, &mut source, &Observer::default()).unwrap();
+    let shape: Vec<_> = report.runs.iter().map(|run| (run.compression.as_str(), run.logical_bytes)).collect();
+    let (half, three) = (once / 2, once * 3);
+    assert_eq!(
+        shape,
+        [("lz4", half), ("off", half), ("-", half), ("lz4", three), ("off", three), ("-", three)]
+    );
+    assert!(report.runs.iter().all(|run| run.verified && run.warm_read_seconds.is_some()));
+    assert!(report.runs.iter().all(|run| run.accepted_seconds.unwrap() <= run.write_seconds));
+    assert!(report.runs[2].against.as_ref().is_some_and(|name| name.contains(" on ")));
+    assert!(std::fs::read_dir(other.path()).unwrap().next().is_none(), "nothing is left behind");
+    assert!(report.dirty_max.is_some() && is_clean(dir.path()));
+    assert_ne!(report.recommendation.compression, "-");
+}
+
+#[test]
+fn what_was_measured_before_an_interruption_is_not_measured_again() {
+    let dir = tempfile::tempdir().unwrap();
+    let top = files(dir.path());
+    let kept = tempfile::tempdir().unwrap();
+    let journal = kept.path().join("runs.jsonl");
+    let plan = Plan { journal: Some(journal.clone()), ..plan(dir.path(), &["off", "lz4"]) };
+    let mut source = Source::scan(std::slice::from_ref(&top)).unwrap();
+    // Into the second configuration, the warming up counted: each moves the bytes four times.
+    let stopping = Observer { stop_after: Some(source.bytes() * 9), ..Observer::default() };
+    assert!(matches!(bench::run(&plan, &mut source, &stopping), Err(Error::Interrupted)));
+    assert_eq!(*stopping.done.lock().unwrap(), ["off"]);
+    // A line that a crash cut off.
+    let mut text = std::fs::read_to_string(&journal).unwrap();
+    assert_eq!(text.lines().count(), 2);
+    text += "{\"configuration\":\"lz4, rec";
+    std::fs::write(&journal, text).unwrap();
+    let again = Observer::default();
+    let report = bench::run(&plan, &mut source, &again).unwrap();
+    assert_eq!(report.runs.len(), 2);
+    // The second one only, and its warming up.
+    assert!(again.bytes.load(Ordering::Relaxed) < source.bytes() * 9);
+    assert_eq!(std::fs::read_to_string(&journal).unwrap().lines().count(), 3);
+    let other = Plan { repeat: 2, ..plan };
+    let ended = bench::run(&other, &mut source, &Observer::default());
+    assert!(matches!(&ended, Err(Error::Journal { .. })), "{ended:?}");
+    std::fs::write(&journal, "something else\n").unwrap();
+    assert!(matches!(bench::run(&other, &mut source, &Observer::default()), Err(Error::Journal { .. })));
+    assert_eq!(std::fs::read_to_string(&journal).unwrap(), "something else\n");
+}
+
+/// S3-10: behind a slow device whatever compresses beats off, and the report says why.
+#[test]
+fn a_slow_device_is_what_off_waits_for() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut source = Source::named(&["fastq:24M".to_owned()]).unwrap();
+    let device = bench::Device { write_bytes: Some(30 << 20), read_bytes: Some(30 << 20) };
+    let plan = Plan { device, ..plan(dir.path(), &["off", "lz4"]) };
+    let report = bench::run(&plan, &mut source, &Observer::default()).unwrap();
+    let [off, lz4] = &report.runs[..] else { panic!("two runs") };
+    assert!(off.write_seconds > 0.75 && lz4.write_seconds < off.write_seconds, "{off:?} {lz4:?}");
+    assert_eq!(off.write_limit, Some(bench::Limit::Device), "{off:?}");
+    let seconds: f64 = off.trace.iter().map(|tick| tick.seconds).sum();
+    assert!((seconds - off.trace.last().unwrap().at).abs() < 0.05, "{:?}", off.trace);
 }
 
 #[test]

@@ -1,40 +1,47 @@
 //! `cenote bench`: what each compression makes of the user's own files.
 //!
-//! From:   the command line.
+//! From:   the command line, perhaps an experiment in a file.
 //! To:     `bench`, whose records become a table, files and a recommendation here.
 
-use std::fs::{File, OpenOptions};
+mod args;
+mod mount;
+pub(super) mod outputs;
+mod screen;
+pub(super) mod table;
+
 use std::io::Write;
-use std::path::{Path, PathBuf};
-use std::sync::Mutex;
-use std::time::Duration;
+use std::path::Path;
+use std::sync::Arc;
 
-use bench::{Error, Event, Phase, Place, Plan, Report, Run, Source, Watch};
-use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use bench::{Application, Error, Experiment, Figures, Place, Plan, Report, Source, Step};
 
-use super::Bench;
+pub use self::args::Bench;
+use self::args::Threads;
+use self::outputs::Output;
+use self::screen::Screen;
 use super::stop::Stop;
 use crate::Surroundings;
 use crate::messages::{Action, Failure};
 use crate::open::{self, NotOpen};
 use crate::out::Console;
 
-/// Columns that say the same in each row are left out of the table on a terminal: the lines below it tell.
-const DROPPED_IF_ALIKE: [&str; 4] = ["recordsize", "threads", "logical", "verified"];
+/// Tables that are for the page, where there is more room.
+const NOT_ON_TERMINAL: [&str; 3] = ["All configurations", "Each repetition", "CPU and devices"];
 
 /// Carries out the command. Gives the exit status.
 ///
 /// # Errors
 /// Nothing could be measured, or not everything; what was is printed before.
 pub fn run(args: &Bench, around: &Surroundings, console: &mut Console) -> Result<u8, Failure> {
-    let plan = plan(args, around)?;
+    let experiment = args.experiment.as_deref().map(Experiment::read).transpose();
+    let experiment = experiment.map_err(|error| Failure::refused(format!("cannot read {error}")))?;
+    let plan = plan(args, experiment.as_ref(), around)?;
     plan.configurations().map_err(refused)?;
     let json_only = args.json.as_deref() == Some(Path::new("-"));
-    let mut outputs = Outputs::open(args)?;
+    let outputs = Outputs::begin(args)?;
     let stop =
         Stop::on_signals().map_err(|error| Failure::refused(format!("cannot listen for Ctrl-C: {error}")))?;
-    let mut source =
-        if args.paths.is_empty() { Source::sample() } else { Source::scan(&args.paths) }.map_err(refused)?;
+    let mut source = source(args, experiment.as_ref()).map_err(refused)?;
 
     let screen = Screen::new(stop.clone(), source.bytes());
     let measured = bench::run(&plan, &mut source, &screen);
@@ -44,12 +51,18 @@ pub fn run(args: &Bench, around: &Surroundings, console: &mut Console) -> Result
         Err(error) => {
             // What was measured before may have taken hours.
             if !runs.is_empty() && !json_only {
-                print_table(console, &runs)?;
+                table::of_runs(&runs).iter().try_for_each(|line| console.line(line))?;
                 console.flush()?;
             }
             return match error {
                 Error::Interrupted => {
                     console.remark("cenote bench: interrupted; the temporary files are gone");
+                    if let Some(path) = &args.resume {
+                        console.remark(&format!(
+                            "what is done is in '{}': the same command goes on",
+                            path.display()
+                        ));
+                    }
                     Ok(stop.status())
                 }
                 error => Err(refused(error)),
@@ -61,6 +74,7 @@ pub fn run(args: &Bench, around: &Surroundings, console: &mut Console) -> Result
     } else {
         print(console, &report)?;
     }
+    console.flush()?;
     outputs.write(&report)?;
     match report.runs.iter().find(|run| !run.verified) {
         None => Ok(0),
@@ -75,9 +89,59 @@ fn refused(error: Error) -> Failure {
     Failure::refused(error.to_string())
 }
 
-fn plan(args: &Bench, around: &Surroundings) -> Result<Plan, Failure> {
-    let usual = Plan::usual();
-    let place = match (&args.pool, &args.dir) {
+/// What to measure with: what the user names, else what the experiment says, else the sample.
+fn source(args: &Bench, experiment: Option<&Experiment>) -> Result<Source, Error> {
+    let data = match experiment {
+        Some(experiment) if args.data.is_empty() => &experiment.data,
+        _ => &args.data,
+    };
+    match (&args.paths[..], &data[..]) {
+        ([], []) => Source::sample(),
+        ([], data) => Source::named(data),
+        (paths, _) => Source::scan(paths),
+    }
+}
+
+fn plan(args: &Bench, experiment: Option<&Experiment>, around: &Surroundings) -> Result<Plan, Failure> {
+    let mut plan = Plan::usual();
+    if let Some(experiment) = experiment {
+        experiment.apply(&mut plan);
+    }
+    plan.place = place(args, around, plan.place)?;
+    fn put<T: Clone>(into: &mut Vec<T>, given: &[T]) {
+        if !given.is_empty() {
+            *into = given.to_vec();
+        }
+    }
+    if !args.compression.is_empty() || !args.recordsize.is_empty() {
+        plan.pairs.clear();
+    }
+    put(&mut plan.compressions, &args.compression);
+    put(&mut plan.recordsizes, &args.recordsize);
+    put(&mut plan.pairs, &args.pair);
+    put(&mut plan.threads, &Threads::counts(&args.threads));
+    put(&mut plan.totals, &args.total);
+    plan.against.clone_from(&args.against);
+    plan.repeat = args.repeat.unwrap_or(plan.repeat);
+    plan.dirty_max = args.dirty_max.or(plan.dirty_max);
+    plan.device.write_bytes = args.disk_write.or(plan.device.write_bytes);
+    plan.device.read_bytes = args.disk_read.or(plan.device.read_bytes);
+    plan.streams |= args.streams;
+    plan.journal.clone_from(&args.resume);
+    let steps = match experiment {
+        Some(experiment) if args.command.is_empty() => experiment.steps.clone(),
+        _ => args.command.iter().map(|text| Step::parse(text)).collect(),
+    };
+    if !steps.is_empty() {
+        plan.application = Some(Application { steps, mounter: Arc::new(mount::Here) });
+    }
+    plan.about.command = command_line();
+    plan.about.started = jiff::Zoned::now().strftime("%Y-%m-%d %H:%M %:z").to_string();
+    Ok(plan)
+}
+
+fn place(args: &Bench, around: &Surroundings, usual: Place) -> Result<Place, Failure> {
+    Ok(match (&args.pool, &args.dir) {
         (Some(name), _) => {
             let usable = open::find(name, around)?;
             if usable.known.as_ref().is_some_and(|known| known.read_only) {
@@ -87,23 +151,33 @@ fn plan(args: &Bench, around: &Surroundings) -> Result<Plan, Failure> {
             Place::Pool { found: Box::new(found), name: name.clone() }
         }
         (None, Some(dir)) => Place::Folder(dir.clone()),
-        (None, None) => usual.place,
-    };
-    fn or<T: Clone>(given: &[T], usual: Vec<T>) -> Vec<T> {
-        if given.is_empty() { usual } else { given.to_vec() }
-    }
-    Ok(Plan {
-        compressions: or(&args.compression, usual.compressions),
-        recordsizes: or(&args.recordsize, usual.recordsizes),
-        threads: or(&args.threads, usual.threads),
-        repeat: args.repeat,
-        place,
-        memory_bytes: None,
+        (None, None) => usual,
     })
 }
 
-fn print(console: &mut Console, report: &Report) -> Result<(), Failure> {
-    print_table(console, &report.runs)?;
+/// The words this process was started with, as a shell would take them again.
+fn command_line() -> String {
+    let plain = |word: &str| {
+        !word.is_empty() && word.chars().all(|c| c.is_alphanumeric() || "/._-+,:=@%".contains(c))
+    };
+    let word = |word: std::ffi::OsString| {
+        let word = word.to_string_lossy();
+        if plain(&word) { word.into_owned() } else { format!("'{}'", word.replace('\'', "'\\''")) }
+    };
+    let words: Vec<String> = std::env::args_os().skip(1).map(word).collect();
+    format!("cenote {}", words.join(" "))
+}
+
+/// Prints a report.
+///
+/// # Errors
+/// Standard output is gone.
+pub(super) fn print(console: &mut Console, report: &Report) -> Result<(), Failure> {
+    table::of_runs(&report.runs).iter().try_for_each(|line| console.line(line))?;
+    let figures = Figures::of(report);
+    for table in figures.tables.iter().filter(|table| !NOT_ON_TERMINAL.contains(&table.title.as_str())) {
+        table::print(console, table)?;
+    }
     console.line("")?;
     if let [first, rest @ ..] = &report.runs[..]
         && rest.iter().all(|run| (run.recordsize, run.threads) == (first.recordsize, first.threads))
@@ -118,178 +192,47 @@ fn print(console: &mut Console, report: &Report) -> Result<(), Failure> {
     for line in report.machine.lines(&report.version) {
         console.line(&line)?;
     }
-    if let Some(caution) = report.caution() {
-        console.line(&caution)?;
+    for caution in report.caution().iter().chain(&report.warnings) {
+        console.line(caution)?;
     }
     console.line("")?;
     console.line(&report.sentence())?;
     console.line(&format!("  {}", report.recommendation.command))
 }
 
-/// The runs in columns two blanks apart, the first to the left, numbers to the right.
-fn print_table(console: &mut Console, runs: &[Run]) -> Result<(), Failure> {
-    let (headings, rows) = bench::table(runs);
-    let alike = |column: usize| rows.windows(2).all(|pair| pair[0][column] == pair[1][column]);
-    let shown: Vec<usize> = (0..headings.len())
-        .filter(|column| !(DROPPED_IF_ALIKE.contains(&headings[*column]) && alike(*column)))
-        .collect();
-    let width = |column: usize| {
-        let cells = rows.iter().map(|row| row[column].chars().count());
-        cells.chain([headings[column].len()]).max().unwrap_or(0)
-    };
-    let lines = std::iter::once(headings.map(str::to_owned)).chain(rows.iter().cloned());
-    for row in lines {
-        let cell = |column: &usize| match column {
-            0 => format!("{:<w$}", row[0], w = width(0)),
-            &column => format!("{:>w$}", row[column], w = width(column)),
-        };
-        let cells: Vec<String> = shown.iter().map(cell).collect();
-        console.line(cells.join("  ").trim_end())?;
-    }
-    Ok(())
-}
-
-/// What goes on, on a terminal; what was measured so far.
-struct Screen {
-    bar: ProgressBar,
-    stop: Stop,
-    bytes: u64,
-    /// What is being measured.
-    subject: Mutex<String>,
-    done: Mutex<Vec<Run>>,
-}
-
-impl Screen {
-    /// Shown on standard error if that is a terminal; `bytes` is what each phase moves.
-    fn new(stop: Stop, bytes: u64) -> Screen {
-        let bar = ProgressBar::with_draw_target(Some(bytes), ProgressDrawTarget::stderr_with_hz(5));
-        let style = "{msg} {wide_bar} {binary_bytes}/{binary_total_bytes} {binary_bytes_per_sec}";
-        if let Ok(style) = ProgressStyle::with_template(style) {
-            bar.set_style(style);
-        }
-        bar.set_message("looking at the files");
-        if !bar.is_hidden() {
-            bar.enable_steady_tick(Duration::from_millis(200));
-        }
-        Screen { bar, stop, bytes, subject: Mutex::default(), done: Mutex::default() }
-    }
-
-    fn begin(&self, what: String) {
-        self.bar.reset();
-        self.bar.set_length(self.bytes);
-        self.bar.set_message(what);
-    }
-
-    fn finish(self) -> Vec<Run> {
-        self.bar.finish_and_clear();
-        self.done.into_inner().expect("the lock guards a plain store")
-    }
-}
-
-impl Watch for Screen {
-    fn event(&self, event: Event<'_>) {
-        let subject = || self.subject.lock().expect("the lock guards a plain store");
-        match event {
-            Event::Loading { bytes, total } => {
-                if self.bar.position() == 0 {
-                    self.begin("reading the files into memory".to_owned());
-                    self.bar.set_length(total);
-                }
-                self.bar.set_position(bytes);
-            }
-            Event::Note(note) => self.bar.suspend(|| {
-                // Nobody can be told that standard error is closed.
-                let _ = writeln!(std::io::stderr(), "{note}");
-            }),
-            Event::Begin { configuration, warm_up: true, .. } => {
-                *subject() = format!("warming up ({configuration})")
-            }
-            Event::Begin { configuration, index, count, .. } => {
-                *subject() = format!("{}/{count} {configuration}", index + 1);
-            }
-            Event::Phase(phase) => {
-                let what = match phase {
-                    Phase::Write => "writing",
-                    Phase::Sync => {
-                        // All is in memory; the bar stays where it is.
-                        self.bar.set_message(format!("{}: syncing", subject()));
-                        return;
-                    }
-                    Phase::Settle => "settling",
-                    Phase::Read => "reading",
-                    Phase::Verify => "comparing",
-                };
-                let text = format!("{}: {what}", subject());
-                self.begin(text);
-            }
-            Event::Bytes(bytes) => self.bar.inc(bytes),
-            Event::Done(run) => self.done.lock().expect("the lock guards a plain store").push(run.clone()),
-        }
-    }
-
-    fn stopped(&self) -> bool {
-        self.stop.asked()
-    }
-}
-
 /// How a report becomes the contents of a file.
-type Form = fn(&Report) -> String;
+pub(super) type Form = fn(&Report) -> Result<Vec<u8>, String>;
 
-/// Files for the results, opened before hours are spent on what could not be written then. Those that did not
-/// exist are removed again unless they are written.
-struct Outputs(Vec<Output>);
+/// The forms by the endings of their files.
+pub(super) const FORMS: [(&str, Form); 5] = [
+    ("html", |report| Ok(report.to_html().into_bytes())),
+    ("png", Report::to_png),
+    ("json", |report| Ok(report.to_json().into_bytes())),
+    ("csv", |report| Ok(report.to_csv().into_bytes())),
+    ("md", |report| Ok(report.to_markdown().into_bytes())),
+];
 
-struct Output {
-    path: PathBuf,
-    file: File,
-    form: Form,
-    is_new: bool,
-}
+/// Files for the results.
+struct Outputs(Vec<(Output, Form)>);
 
 impl Outputs {
-    fn open(args: &Bench) -> Result<Outputs, Failure> {
+    fn begin(args: &Bench) -> Result<Outputs, Failure> {
         let json = args.json.as_ref().filter(|path| **path != Path::new("-"));
-        let wanted: [(Option<&PathBuf>, Form); 3] = [
-            (json, Report::to_json),
-            (args.csv.as_ref(), Report::to_csv),
-            (args.markdown.as_ref(), Report::to_markdown),
-        ];
-        let mut outputs = Outputs(Vec::new());
-        for (path, form) in wanted {
-            let Some(path) = path else { continue };
-            let is_new = path.symlink_metadata().is_err();
-            let file = OpenOptions::new().write(true).create(true).truncate(false).open(path);
-            let file = file.map_err(|error| cannot_write(path, error))?;
-            outputs.0.push(Output { path: path.clone(), file, form, is_new });
-        }
-        Ok(outputs)
+        let paths =
+            [args.report.as_ref(), args.png.as_ref(), json, args.csv.as_ref(), args.markdown.as_ref()];
+        let wanted = paths.into_iter().zip(FORMS).filter_map(|(path, (_, form))| Some((path?, form)));
+        let begun = wanted.map(|(path, form)| Ok((Output::begin(path)?, form)));
+        begun.collect::<Result<_, _>>().map(Outputs)
     }
 
-    fn write(&mut self, report: &Report) -> Result<(), Failure> {
-        for output in &mut self.0 {
-            let failed = |error| cannot_write(&output.path, error);
-            // Pipes and devices have no length to set.
-            if output.file.metadata().map_err(failed)?.is_file() {
-                output.file.set_len(0).map_err(failed)?;
-            }
-            output.file.write_all((output.form)(report).as_bytes()).map_err(failed)?;
-            output.is_new = false;
+    fn write(self, report: &Report) -> Result<(), Failure> {
+        for (output, form) in self.0 {
+            let bytes =
+                form(report).map_err(|error| Failure::refused(format!("cannot draw the report: {error}")))?;
+            output.write(&bytes)?;
         }
         Ok(())
     }
-}
-
-impl Drop for Outputs {
-    fn drop(&mut self) {
-        for output in self.0.iter().filter(|output| output.is_new) {
-            // It is empty; what cannot be removed is no harm.
-            let _ = std::fs::remove_file(&output.path);
-        }
-    }
-}
-
-fn cannot_write(path: &Path, error: std::io::Error) -> Failure {
-    Failure::refused(format!("cannot write '{}': {error}", path.display()))
 }
 
 #[cfg(test)]
@@ -348,6 +291,62 @@ mod tests {
         assert!(std::fs::read_to_string(at("r.md")).expect("written").contains("| lz4 |"));
     }
 
+    /// Numbers in the text that a reader of the page sees.
+    fn shown_numbers(html: &str) -> Vec<String> {
+        let body = html.split_once("<body>").expect("a body").1;
+        let body = body.split_once("<script").expect("data").0;
+        let (mut text, mut inside) = (String::new(), false);
+        for c in body.chars() {
+            match c {
+                '<' => inside = true,
+                '>' => {
+                    inside = false;
+                    text.push(' ');
+                }
+                c if !inside => text.push(c),
+                _ => {}
+            }
+        }
+        let number = regex::Regex::new(r"\d+(\.\d+)?").expect("a pattern");
+        number.find_iter(&text).map(|found| found.as_str().to_owned()).collect()
+    }
+
+    /// Scales of charts have round numbers of their own: only text outside of drawings counts.
+    fn without_drawings(html: &str) -> String {
+        let drawing = regex::Regex::new(r"(?s)<svg.*?</svg>").expect("a pattern");
+        drawing.replace_all(html, "").into_owned()
+    }
+
+    #[test]
+    fn every_number_of_the_page_is_in_its_data() {
+        let dir = data();
+        let at = |name: &str| dir.path().join(name).display().to_string();
+        let line = format!(
+            "bench --compression off,lz4,gzip-1 --recordsize 16K,128K --repeat 3 --streams --dir {} --report {} --png {} {}",
+            dir.path().display(),
+            at("r.html"),
+            at("r.png"),
+            at("text")
+        );
+        assert_eq!(call(&line).0, Ok(0));
+        let html = std::fs::read_to_string(at("r.html")).expect("written");
+        let json =
+            html.split_once("id=\"json\">").expect("data").1.split_once("</script>").expect("its end").0;
+        let value: serde_json::Value = serde_json::from_str(json).expect("JSON");
+        assert_eq!(value["runs"].as_array().map(Vec::len), Some(6));
+        let numbers = shown_numbers(&without_drawings(&html));
+        assert!(numbers.len() > 100);
+        let missing: Vec<_> = numbers.iter().filter(|number| !json.contains(number.as_str())).collect();
+        assert!(missing.is_empty(), "{missing:?}");
+        assert!(
+            !html.contains("http://")
+                || html.matches("http://").count() == html.matches("http://www.w3.org/2000/svg").count()
+        );
+        assert!(!html.contains("https://") && html.len() < 600_000, "{}", html.len());
+        let png = std::fs::read(at("r.png")).expect("written");
+        assert!(png.starts_with(b"\x89PNG") && png.len() > 10_000);
+    }
+
     #[test]
     fn json_on_standard_output_stands_there_alone() {
         let dir = data();
@@ -373,5 +372,14 @@ mod tests {
         assert!(refusal(&format!("bench --json {at}/none/r.json {at}/text")).starts_with("cannot write '"));
         let failed = refusal(&format!("bench --dir {at} --csv {at}/r.csv {at}/none"));
         assert!(!failed.contains('\n') && !dir.path().join("r.csv").exists());
+        assert!(refusal(&format!("bench --report {at} {at}/text")).starts_with("cannot write '"));
+        assert!(refusal("bench --data fast:1M").starts_with("no such data: 'fast:1M'"));
+        assert!(refusal(&format!("bench --experiment {at}/none.toml")).starts_with("cannot read '"));
+        std::fs::write(dir.path().join("bad.toml"), "recordsize = [").expect("written");
+        let bad = refusal(&format!("bench --experiment {at}/bad.toml"));
+        assert!(bad.starts_with("cannot read '") && !bad.contains('\n'), "{bad}");
+        assert!(refusal(&format!("bench --against {at}/none {at}/text")).starts_with("cannot measure in '"));
+        let left: Vec<_> = std::fs::read_dir(dir.path()).expect("a folder").collect();
+        assert_eq!(left.len(), 2, "{left:?}");
     }
 }

@@ -15,12 +15,15 @@ mod mkfs;
 pub(crate) mod operand;
 mod ordered;
 pub(crate) mod pools;
+mod report;
 pub(crate) mod serve;
 mod show;
 pub(crate) mod stop;
 mod tune;
 pub(crate) mod walk;
 
+pub use self::bench::Bench;
+pub use self::report::Report;
 use crate::messages::Failure;
 use crate::place::{Place, PoolPath};
 use crate::usage::Program;
@@ -68,6 +71,8 @@ pub enum Command {
     Check(Check),
     /// Measure compression on your own files.
     Bench(Bench),
+    /// Show a measurement again, or compare two.
+    Report(Report),
     /// Hold an imported pool: mount it, and carry out commands on it.
     Serve(Serve),
     /// Show which code compresses and sums up here, and how fast.
@@ -238,45 +243,6 @@ pub struct Check {
 }
 
 #[derive(Debug, Args)]
-#[command(after_help = "\
-What is timed: writing from the first file until everything is durable, and reading every byte once after the \
-pool was opened again with cold caches. Comparing with the source is not timed. With fewer --threads than cores \
-everything is held to that many cores. A temporary pool is a nameless file: nothing is left behind, however the \
-command ends.")]
-pub struct Bench {
-    /// Compressions to measure.
-    #[arg(long, value_name = "LIST", value_delimiter = ',')]
-    pub compression: Vec<String>,
-    /// Record sizes to measure, such as 128K,1M.
-    #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = size)]
-    pub recordsize: Vec<u64>,
-    /// Numbers of threads to measure with.
-    #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = clap::value_parser!(u32).range(1..=4096))]
-    pub threads: Vec<u32>,
-    /// Runs of each; the median and the spread are reported.
-    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=1000))]
-    pub repeat: u32,
-    /// Write the results as JSON ("-": standard output).
-    #[arg(long, value_name = "FILE|-")]
-    pub json: Option<PathBuf>,
-    /// Write the results as CSV.
-    #[arg(long, value_name = "FILE")]
-    pub csv: Option<PathBuf>,
-    /// Write the results as a Markdown table.
-    #[arg(long, value_name = "FILE")]
-    pub markdown: Option<PathBuf>,
-    /// Where the temporary pool goes (the folder for temporary files unless given).
-    #[arg(long, value_name = "DIR", conflicts_with = "pool")]
-    pub dir: Option<PathBuf>,
-    /// Measure in datasets of this pool instead of a temporary one.
-    #[arg(long, value_name = "POOL")]
-    pub pool: Option<String>,
-    /// Files and folders to measure with; without any, the small sample that comes with cenote.
-    #[arg(value_name = "PATH")]
-    pub paths: Vec<PathBuf>,
-}
-
-#[derive(Debug, Args)]
 pub struct Engines {
     /// Everything in JSON.
     #[arg(long)]
@@ -324,6 +290,7 @@ impl Command {
             Command::Mkfs(_) => "mkfs",
             Command::Check(_) => "check",
             Command::Bench(_) => "bench",
+            Command::Report(_) => "report",
             Command::Serve(_) => "serve",
             Command::Engines(_) => "engines",
             Command::Tune(_) => "tune",
@@ -433,6 +400,7 @@ fn run(command: &Command, around: &Surroundings, console: &mut out::Console) -> 
     let done = match command {
         Command::Cp(cp) => return copy::run(cp, around, console),
         Command::Bench(bench) => return bench::run(bench, around, console),
+        Command::Report(report) => return report::run(report, console),
         Command::Rm(rm) => return change::rm(rm, around, console),
         Command::Mkfs(mkfs) => return mkfs::run(mkfs, console),
         Command::Check(check) => return check::run(check, around, console),

@@ -1,0 +1,192 @@
+//! A measurement as a file: what to measure, on what, and which published figures stand beside it.
+//!
+//! From:   TOML (docs/manual/bench.md lists the keys).
+//! To:     a [`Plan`] and a [`Source`], once a caller has had their say.
+
+use std::path::{Path, PathBuf};
+
+use pool::props::number::parse_size;
+use serde::Deserialize;
+
+use crate::application::Step;
+use crate::published::{Published, one_line};
+use crate::{Grid, Plan};
+
+/// Keys of the file. Sizes are text such as `128K`.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+struct Keys {
+    question: String,
+    data: Vec<String>,
+    compression: Vec<String>,
+    recordsize: Vec<String>,
+    pairs: Vec<(String, String)>,
+    threads: Vec<u32>,
+    totals: Vec<String>,
+    repeat: Option<u32>,
+    dirty_max: Option<String>,
+    disk_write: Option<String>,
+    disk_read: Option<String>,
+    streams: bool,
+    steps: Vec<String>,
+    published: Option<String>,
+    show: Vec<String>,
+}
+
+/// An experiment.
+#[derive(Clone, Debug, Default)]
+pub struct Experiment {
+    /// What it asks.
+    pub question: String,
+    /// What to measure with unless the user names files: `sample`, `KIND:SIZE`.
+    pub data: Vec<String>,
+    /// Steps of an application.
+    pub steps: Vec<Step>,
+    /// Published figures to stand beside.
+    pub published: Vec<Grid>,
+    compressions: Vec<String>,
+    recordsizes: Vec<u64>,
+    pairs: Vec<(String, u64)>,
+    threads: Vec<u32>,
+    totals: Vec<u64>,
+    repeat: Option<u32>,
+    dirty_max: Option<u64>,
+    disk: (Option<u64>, Option<u64>),
+    streams: bool,
+}
+
+impl Experiment {
+    /// Reads the experiment at `path`; what it shows of published figures it finds beside itself.
+    ///
+    /// # Errors
+    /// One line that says what is wrong.
+    pub fn read(path: &Path) -> Result<Experiment, String> {
+        let named = |path: &Path, error: String| format!("'{}': {error}", path.display());
+        let text = std::fs::read_to_string(path).map_err(|error| named(path, error.to_string()))?;
+        let keys: Keys = toml::from_str(&text).map_err(|error| named(path, one_line(&error)))?;
+        let mut experiment = Experiment::of(&keys).map_err(|error| named(path, error))?;
+        if let Some(place) = &keys.published {
+            let (file, key) = place.split_once('#').unwrap_or((place, ""));
+            let file: PathBuf = path.parent().unwrap_or(Path::new("")).join(file);
+            let text = std::fs::read_to_string(&file).map_err(|error| named(&file, error.to_string()))?;
+            let all = Published::parse(&text).map_err(|error| named(&file, error))?;
+            let found = all.into_iter().find(|published| published.key == key);
+            let found = found.ok_or_else(|| named(&file, format!("there is no '{key}' in it")))?;
+            let wanted = |grid: &Grid| {
+                let is = |name: &String| grid.title == *name || grid.title == format!("{key} {name}");
+                keys.show.is_empty() || keys.show.iter().any(is)
+            };
+            experiment.published = found.grids.into_iter().filter(wanted).collect();
+            if experiment.published.is_empty() {
+                return Err(named(path, format!("'{key}' has no table {}", keys.show.join(", "))));
+            }
+        }
+        Ok(experiment)
+    }
+
+    fn of(keys: &Keys) -> Result<Experiment, String> {
+        let size = |text: &String| parse_size(text).map_err(|error| format!("'{text}': {error}"));
+        let sizes = |list: &[String]| list.iter().map(size).collect::<Result<Vec<u64>, _>>();
+        let pair = |(compression, bytes): &(String, String)| Ok((compression.clone(), size(bytes)?));
+        if keys.threads.contains(&0) || keys.repeat == Some(0) {
+            return Err("threads and repeat are at least 1".to_owned());
+        }
+        Ok(Experiment {
+            question: keys.question.clone(),
+            data: keys.data.clone(),
+            steps: keys.steps.iter().map(|text| Step::parse(text)).collect(),
+            published: Vec::new(),
+            compressions: keys.compression.clone(),
+            recordsizes: sizes(&keys.recordsize)?,
+            pairs: keys.pairs.iter().map(pair).collect::<Result<_, String>>()?,
+            threads: keys.threads.clone(),
+            totals: sizes(&keys.totals)?,
+            repeat: keys.repeat,
+            dirty_max: keys.dirty_max.as_ref().map(size).transpose()?,
+            disk: (
+                keys.disk_write.as_ref().map(size).transpose()?,
+                keys.disk_read.as_ref().map(size).transpose()?,
+            ),
+            streams: keys.streams,
+        })
+    }
+
+    /// Puts what the experiment says into `plan`.
+    pub fn apply(&self, plan: &mut Plan) {
+        fn put<T: Clone>(into: &mut Vec<T>, list: &[T]) {
+            if !list.is_empty() {
+                *into = list.to_vec();
+            }
+        }
+        put(&mut plan.compressions, &self.compressions);
+        put(&mut plan.recordsizes, &self.recordsizes);
+        put(&mut plan.pairs, &self.pairs);
+        put(&mut plan.threads, &self.threads);
+        put(&mut plan.totals, &self.totals);
+        plan.repeat = self.repeat.unwrap_or(plan.repeat);
+        plan.dirty_max = self.dirty_max.or(plan.dirty_max);
+        plan.device.write_bytes = self.disk.0.or(plan.device.write_bytes);
+        plan.device.read_bytes = self.disk.1.or(plan.device.read_bytes);
+        plan.streams |= self.streams;
+        plan.about.question.clone_from(&self.question);
+        plan.published.clone_from(&self.published);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(text: &str) -> Result<Experiment, String> {
+        let dir = tempfile::tempdir().unwrap();
+        std::fs::write(dir.path().join("p.toml"), "[S9]\nsettings = ['off']\nseconds = [3]\n").unwrap();
+        std::fs::write(dir.path().join("e.toml"), text).unwrap();
+        Experiment::read(&dir.path().join("e.toml"))
+    }
+
+    #[test]
+    fn an_experiment_says_what_to_measure() {
+        let text = "question = 'Which?'\npairs = [['zstd-1', '1M'], ['lz4', '128K']]\nrepeat = 3\ndirty_max = '64M'\n\
+                    steps = ['index: bwa index {dir}/ref']\npublished = 'p.toml#S9'\n";
+        let experiment = read(text).unwrap();
+        let mut plan = Plan::usual();
+        experiment.apply(&mut plan);
+        assert_eq!(plan.configurations().unwrap().len(), 2);
+        assert_eq!((plan.repeat, plan.dirty_max), (3, Some(64 << 20)));
+        assert_eq!((experiment.steps[0].name.as_str(), plan.published.len()), ("index", 1));
+    }
+
+    #[test]
+    fn what_is_wrong_is_said_in_one_line_with_the_file() {
+        for (text, word) in [
+            ("colour = 'red'", "colour"),
+            ("recordsize = ['1Q']", "1Q"),
+            ("repeat = 0", "at least 1"),
+            ("repeat = ", "e.toml"),
+            ("published = 'p.toml#S8'", "S8"),
+            ("published = 'none.toml#S8'", "none.toml"),
+            ("published = 'p.toml#S9'\nshow = ['x']", "no table"),
+        ] {
+            let said = read(text).unwrap_err();
+            assert!(said.contains(word) && !said.contains('\n'), "{text}: {said}");
+        }
+    }
+
+    #[test]
+    fn all_experiments_that_come_with_cenote_can_be_read() {
+        let folder = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../../experiments"));
+        let mut count = 0;
+        for entry in std::fs::read_dir(folder).unwrap() {
+            let path = entry.unwrap().path();
+            if path.extension().is_some_and(|ext| ext == "toml") && !path.ends_with("published.toml") {
+                let experiment = Experiment::read(&path).unwrap();
+                let mut plan = Plan::usual();
+                experiment.apply(&mut plan);
+                assert!(!plan.configurations().unwrap().is_empty(), "{}", path.display());
+                assert!(!experiment.question.is_empty() && !experiment.published.is_empty());
+                count += 1;
+            }
+        }
+        assert!(count >= 5, "{count}");
+    }
+}

@@ -1,0 +1,187 @@
+//! Tables and charts, as data.
+//!
+//! From:   what a report, a comparison or published figures show.
+//! To:     the page, the picture, Markdown; and the JSON form, so that no number is shown that it does not hold.
+
+use serde::{Deserialize, Serialize};
+
+/// Numbers in rows and columns; blank where nothing was measured.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Grid {
+    /// What the numbers are.
+    pub title: String,
+    /// Their unit; may be empty.
+    pub unit: String,
+    /// Digits behind the point.
+    pub decimals: usize,
+    /// Heading of the names of the rows.
+    pub corner: String,
+    /// Headings.
+    pub columns: Vec<String>,
+    /// Name and numbers, one for each column.
+    pub rows: Vec<(String, Vec<Option<f64>>)>,
+}
+
+impl Grid {
+    /// Every number over that of its row in the column `base`; `None` without such a column.
+    #[must_use]
+    pub fn normalised(&self, base: &str) -> Option<Grid> {
+        let column = self.columns.iter().position(|name| name == base)?;
+        let row = |(name, numbers): &(String, Vec<Option<f64>>)| {
+            let by = numbers[column].filter(|by| *by != 0.0);
+            let over = |number: &Option<f64>| Some((*number)? / by?);
+            (name.clone(), numbers.iter().map(over).collect())
+        };
+        Some(Grid {
+            title: format!("{}, {base} = 1.00", self.title),
+            unit: String::new(),
+            decimals: 2,
+            corner: self.corner.clone(),
+            columns: self.columns.clone(),
+            rows: self.rows.iter().map(row).collect(),
+        })
+    }
+
+    /// The number at a row and a column by their names.
+    #[must_use]
+    pub fn at(&self, row: &str, column: &str) -> Option<f64> {
+        let index = self.columns.iter().position(|name| name == column)?;
+        self.rows.iter().find(|(name, _)| name == row).and_then(|(_, numbers)| numbers[index])
+    }
+
+    /// The text of one number.
+    #[must_use]
+    pub fn cell(&self, number: Option<f64>) -> String {
+        number.map_or(String::new(), |number| format!("{number:.*}", self.decimals))
+    }
+
+    /// As text in rows.
+    #[must_use]
+    pub fn table(&self) -> Table {
+        let unit = if self.unit.is_empty() { String::new() } else { format!(", {}", self.unit) };
+        let row = |(name, numbers): &(String, Vec<Option<f64>>)| {
+            std::iter::once(name.clone()).chain(numbers.iter().map(|number| self.cell(*number))).collect()
+        };
+        Table {
+            title: format!("{}{unit}", self.title),
+            note: String::new(),
+            columns: std::iter::once(self.corner.clone()).chain(self.columns.iter().cloned()).collect(),
+            rows: self.rows.iter().map(row).collect(),
+        }
+    }
+
+    /// Bars, a group for each row, against 1.00.
+    #[must_use]
+    pub fn bars(&self, description: &str) -> Chart {
+        let group = |(name, numbers): &(String, Vec<Option<f64>>)| {
+            let bars = self.columns.iter().zip(numbers);
+            let bars = bars.filter_map(|(column, number)| Some((column.clone(), (*number)?))).collect();
+            Group { name: name.clone(), bars }
+        };
+        Chart {
+            title: self.title.clone(),
+            description: description.to_owned(),
+            kind: Kind::Bars {
+                decimals: self.decimals,
+                baseline: Some(1.0),
+                groups: self.rows.iter().map(group).collect(),
+            },
+        }
+    }
+}
+
+/// A table as people read it.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Table {
+    /// Above it.
+    pub title: String,
+    /// Below it; may be empty.
+    pub note: String,
+    /// Headings.
+    pub columns: Vec<String>,
+    /// Cells, as many as columns.
+    pub rows: Vec<Vec<String>>,
+}
+
+/// A picture of numbers.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Chart {
+    /// What it shows.
+    pub title: String,
+    /// What is to be seen in it, for those who cannot see it.
+    pub description: String,
+    /// How it shows it.
+    pub kind: Kind,
+}
+
+/// The kinds of charts.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "kind", rename_all = "lowercase")]
+pub enum Kind {
+    /// Points with names; those of `front` are joined.
+    Scatter {
+        /// Across.
+        x: Axis,
+        /// Upwards.
+        y: Axis,
+        /// Name, x, y.
+        points: Vec<(String, f64, f64)>,
+        /// Those that no other beats in both, from left to right.
+        front: Vec<usize>,
+    },
+    /// Lying bars in groups.
+    Bars {
+        /// Digits behind the point.
+        decimals: usize,
+        /// A line where bars would end that change nothing.
+        baseline: Option<f64>,
+        /// One below the other.
+        groups: Vec<Group>,
+    },
+    /// Lines.
+    Lines {
+        /// Across.
+        x: Axis,
+        /// Upwards, from 0.
+        y: Axis,
+        /// What to draw.
+        series: Vec<Series>,
+        /// A place on the x axis that matters, and why.
+        mark: Option<(f64, String)>,
+    },
+}
+
+/// What an axis says.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Axis {
+    /// The quantity and its unit.
+    pub label: String,
+    /// Each step is a factor.
+    pub log: bool,
+    /// Words at places, where they are no numbers on a scale.
+    pub words: Vec<(f64, String)>,
+}
+
+impl Axis {
+    pub(crate) fn linear(label: &str) -> Axis {
+        Axis { label: label.to_owned(), ..Axis::default() }
+    }
+}
+
+/// Bars that stand together.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Group {
+    /// What they share.
+    pub name: String,
+    /// Name and length of each.
+    pub bars: Vec<(String, f64)>,
+}
+
+/// One line.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Series {
+    /// Whose numbers they are.
+    pub name: String,
+    /// x, y, from left to right.
+    pub points: Vec<(f64, f64)>,
+}

@@ -1,0 +1,107 @@
+//! What held something up.
+//!
+//! From:   how much of each resource was in use, as measured or as a model says.
+//! To:     the name of the scarce one, for each row of a report.
+
+use serde::{Deserialize, Serialize};
+
+/// A resource that is used to this part is what the others wait for.
+const SCARCE: f64 = 0.80;
+/// Nothing is scarce below this: time goes into waiting for answers.
+const NOTABLE: f64 = 0.5;
+
+/// What held something up.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Limit {
+    /// All cores in use computed.
+    #[serde(rename = "CPU")]
+    Cpu,
+    /// The device did what it can.
+    #[serde(rename = "device")]
+    Device,
+    /// The source came over a network that did what it can.
+    #[serde(rename = "network")]
+    Network,
+    /// Nothing: all of it fitted in memory and was synced afterwards.
+    #[serde(rename = "dirty limit")]
+    DirtyLimit,
+    /// Nothing was busy: one waits for another.
+    #[serde(rename = "latency")]
+    Latency,
+}
+
+impl std::fmt::Display for Limit {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Limit::Cpu => "CPU",
+            Limit::Device => "device",
+            Limit::Network => "network",
+            Limit::DirtyLimit => "dirty limit",
+            Limit::Latency => "latency",
+        })
+    }
+}
+
+/// How much of each resource is in use, 0 to 1.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Use {
+    /// Of the cores that may be used.
+    pub cpu: f64,
+    /// Of what the device can do.
+    pub device: f64,
+    /// Of what the network can do.
+    pub network: f64,
+    /// Part of the time in which writers waited because the dirty limit was reached.
+    pub dirty: f64,
+}
+
+impl Limit {
+    /// The scarce resource. Of several, the device and the network come before the CPU: they cannot be more than
+    /// fully used, while a CPU that waits for them may spin.
+    #[must_use]
+    pub fn of(used: Use) -> Limit {
+        let hardware = [(Limit::Device, used.device), (Limit::Network, used.network), (Limit::Cpu, used.cpu)];
+        if let Some((limit, _)) = hardware.iter().find(|(_, share)| *share >= SCARCE) {
+            return *limit;
+        }
+        let all = [hardware[0], hardware[1], hardware[2], (Limit::DirtyLimit, used.dirty)];
+        let most = all.iter().max_by(|a, b| a.1.total_cmp(&b.1)).expect("there are four");
+        if most.1 >= NOTABLE { most.0 } else { Limit::Latency }
+    }
+}
+
+/// Bytes a writer can write before it is slowed down: it writes `source_rate` bytes a second, the pool gets rid of
+/// `drain_rate` of them, and gathers `delay_percent` of `dirty_max` before it delays writers. `None` if the pool
+/// keeps up.
+#[must_use]
+pub fn knee_bytes(dirty_max: u64, delay_percent: u64, source_rate: f64, drain_rate: f64) -> Option<u64> {
+    let gathers = source_rate - drain_rate;
+    let room = dirty_max as f64 * delay_percent as f64 / 100.0;
+    (gathers > 0.0).then(|| (room * source_rate / gathers) as u64)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_resource_has_its_name_when_it_is_scarce() {
+        let use_of = |cpu, device, network, dirty| Limit::of(Use { cpu, device, network, dirty });
+        // lz4 on a weak machine behind one disk; zstd-3 there; small totals over its network.
+        assert_eq!(use_of(0.3, 0.95, 0.25, 0.0), Limit::Device);
+        assert_eq!(use_of(0.95, 0.27, 0.14, 0.0), Limit::Cpu);
+        assert_eq!(use_of(0.4, 0.5, 0.8, 0.0), Limit::Network);
+        assert_eq!(use_of(0.2, 0.3, 0.0, 0.7), Limit::DirtyLimit);
+        assert_eq!(use_of(0.6, 0.3, 0.0, 0.0), Limit::Cpu);
+        assert_eq!(use_of(0.0, 0.0, 0.0, 0.0), Limit::Latency);
+    }
+
+    /// S1-19, S1-20: a limit of 16 GB, of which writers are delayed from 60 % on, 600 MB/s from the network,
+    /// 190.6 MB/s to the disk: published as "up to about 14 GB at full speed".
+    #[test]
+    fn the_knee_follows_from_the_dirty_limit_and_the_drain() {
+        let knee = knee_bytes(16_000_000_000, 60, 600e6, 190.6e6).unwrap() as f64;
+        assert!((knee / 14e9 - 1.0).abs() < 0.02, "{knee}");
+        assert_eq!(knee_bytes(1 << 30, 60, 100e6, 200e6), None);
+    }
+}

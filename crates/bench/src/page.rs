@@ -1,0 +1,195 @@
+//! The page: one HTML file that needs nothing else.
+//!
+//! From:   a [`Report`] or a [`Comparison`](crate::Comparison), and what is shown of it.
+//! To:     a reader at a phone, at a desk, on paper, in the light and in the dark; and their scripts: the raw data lies
+//!         within, as JSON and CSV.
+
+use maud::{DOCTYPE, Markup, PreEscaped, html};
+
+use crate::chart::{self, Ink, Size};
+use crate::{Chart, Figures, Report, Table};
+
+const STYLE: &str = include_str!("page.css");
+/// Hands the data out as files; without it they can still be read in the page's source.
+const SCRIPT: &str = "document.querySelectorAll('button[data-of]').forEach(b=>b.addEventListener('click',()=>{\
+const s=document.getElementById(b.dataset.of),a=document.createElement('a');\
+a.href=URL.createObjectURL(new Blob([s.textContent.trim()+'\\n'],{type:s.type}));a.download=b.dataset.as;a.click();\
+setTimeout(()=>URL.revokeObjectURL(a.href),1000)}))";
+/// Asked unless the user asks something else.
+pub(crate) const QUESTION: &str = "Which compression and record size suit this data?";
+
+/// What a page consists of.
+#[derive(Debug)]
+pub(crate) struct Page {
+    /// The question.
+    pub title: String,
+    /// Above it, small.
+    pub kicker: String,
+    /// The answer.
+    pub answer: String,
+    /// Commands that follow from it; may be empty.
+    pub advice: String,
+    /// The row of the first table that the answer is about.
+    pub chosen: Option<usize>,
+    /// What to keep in mind.
+    pub warnings: Vec<String>,
+    /// What is shown.
+    pub figures: Figures,
+    /// How it came about.
+    pub commands: Vec<String>,
+    /// On what.
+    pub machine: Vec<String>,
+    /// All of it.
+    pub json: String,
+    /// The runs; may be empty.
+    pub csv: String,
+}
+
+impl Report {
+    /// The report as a page in one file.
+    #[must_use]
+    pub fn to_html(&self) -> String {
+        let question = if self.about.question.is_empty() { QUESTION } else { &self.about.question };
+        let mut commands = vec![self.about.command.clone()];
+        commands.retain(|command| !command.is_empty());
+        let wanted = &self.recommendation;
+        let is_chosen = |run: &crate::Run| {
+            run.compression == wanted.compression
+                && run.recordsize == wanted.recordsize
+                && run.against.is_none()
+        };
+        Page {
+            title: question.to_owned(),
+            kicker: ["Measured by cenote", &self.version, &self.about.started]
+                .join(" ")
+                .trim_end()
+                .to_owned(),
+            answer: self.sentence(),
+            advice: wanted.command.clone(),
+            chosen: self.runs.iter().rposition(is_chosen),
+            warnings: self.caution().into_iter().chain(self.warnings.iter().cloned()).collect(),
+            figures: Figures::of(self),
+            commands,
+            machine: self.machine.lines(&self.version),
+            json: self.to_json_with_figures(),
+            csv: self.to_csv(),
+        }
+        .html()
+    }
+}
+
+impl Page {
+    pub(crate) fn html(&self) -> String {
+        let (first, others) = match self.figures.tables.split_first() {
+            Some((first, others)) => (Some(first), others),
+            None => (None, [].as_slice()),
+        };
+        html! {
+            (DOCTYPE)
+            html lang="en" {
+                head {
+                    meta charset="utf-8";
+                    meta name="viewport" content="width=device-width, initial-scale=1";
+                    meta http-equiv="Content-Security-Policy" content="default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; img-src data: blob:";
+                    title { (self.title) }
+                    style { (PreEscaped(STYLE)) }
+                }
+                body {
+                    main {
+                        p.kicker { (self.kicker) }
+                        h1 { (self.title) }
+                        section.answer aria-label="Answer" {
+                            p { (self.answer) }
+                            @if !self.advice.is_empty() { pre tabindex="0" { (self.advice) } }
+                        }
+                        @if !self.figures.tiles.is_empty() {
+                            dl.tiles {
+                                @for (name, number, against) in &self.figures.tiles {
+                                    div { dt { (name) } dd { (number) small { (against) } } }
+                                }
+                            }
+                        }
+                        @for warning in &self.warnings { p.warning { strong { "Note: " } (warning) } }
+                        @if let Some(chart) = self.figures.charts.first() { div.charts.first { (drawn(chart, 0)) } }
+                        @if let Some(table) = first { (shown(table, self.chosen)) }
+                        @if self.figures.charts.len() > 1 {
+                            div.charts {
+                                @for (index, chart) in self.figures.charts.iter().enumerate().skip(1) {
+                                    (drawn(chart, index))
+                                }
+                            }
+                        }
+                        @for table in others { (shown(table, None)) }
+                        @if !self.commands.is_empty() {
+                            h2 { "How it was measured" }
+                            @for command in &self.commands { pre tabindex="0" { (command) } }
+                        }
+                        @if !self.machine.is_empty() {
+                            h2 { "On what" }
+                            ul.plain { @for line in &self.machine { li { (line) } } }
+                        }
+                        div.get {
+                            button type="button" data-of="json" data-as="cenote.json" { "Save the data as JSON" }
+                            @if !self.csv.is_empty() {
+                                button type="button" data-of="csv" data-as="cenote.csv" { "Save the runs as CSV" }
+                            }
+                        }
+                    }
+                    footer { "Made by cenote. This page loads nothing from anywhere; its data is inside." }
+                    script type="application/json" id="json" { (PreEscaped(inert(&self.json))) }
+                    @if !self.csv.is_empty() {
+                        script type="text/csv" id="csv" { (PreEscaped(inert(&self.csv))) }
+                    }
+                    script { (PreEscaped(SCRIPT)) }
+                }
+            }
+        }
+        .into_string()
+    }
+}
+
+/// Data that cannot end its element: in JSON `<` may be written so, in CSV it stands only in text of ours.
+fn inert(text: &str) -> String {
+    text.replace('<', "\\u003c")
+}
+
+fn shown(table: &Table, chosen: Option<usize>) -> Markup {
+    let is_number = |column: usize| {
+        let cells = table.rows.iter().map(|row| row[column].as_str()).filter(|cell| !cell.is_empty());
+        let number = |cell: &str| cell.starts_with(|c: char| c.is_ascii_digit() || c == '-');
+        column > 0 && cells.clone().count() > 0 && cells.filter(|cell| !number(cell)).count() == 0
+    };
+    let class = |column: usize| (!is_number(column)).then_some("text");
+    html! {
+        h2 { (table.title) }
+        div.scroll tabindex="0" role="region" aria-label=(table.title) {
+            table {
+                thead { tr { @for (at, name) in table.columns.iter().enumerate() {
+                    th scope="col" class=[class(at)] { (name) } } } }
+                tbody {
+                    @for (index, row) in table.rows.iter().enumerate() {
+                        tr class=[(chosen == Some(index)).then_some("chosen")] {
+                            @for (at, cell) in row.iter().enumerate() {
+                                @if at == 0 { th scope="row" { (cell) } } @else { td class=[class(at)] { (cell) } }
+                            }
+                        }
+                    }
+                }
+            }
+        }
+        @if !table.note.is_empty() { p.note { (table.note) } }
+    }
+}
+
+fn drawn(chart: &Chart, index: usize) -> Markup {
+    let wide = chart::svg(chart, &format!("w{index}"), Size::Wide, Ink::Page);
+    let narrow = chart::svg(chart, &format!("n{index}"), Size::Narrow, Ink::Page);
+    html! {
+        figure {
+            h2 { (chart.title) }
+            div.wide { (PreEscaped(wide)) }
+            div.narrow { (PreEscaped(narrow)) }
+            figcaption { (chart.description) }
+        }
+    }
+}

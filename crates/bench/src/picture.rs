@@ -1,0 +1,96 @@
+//! A picture of the charts, as PNG.
+//!
+//! From:   a report's [`Figures`].
+//! To:     a place where a page is too much: a README, a message. Text is drawn with the font inside the program.
+
+use std::sync::Arc;
+
+use resvg::{tiny_skia, usvg};
+
+use crate::chart::{self, Ink, Size};
+use crate::{Chart, Figures, Report};
+
+/// A subset of Roboto (Apache-2.0): fonts/README.md.
+static FONT: &[u8] = include_bytes!("../fonts/Roboto-Regular.ttf");
+/// Pixels for each unit of the drawing, so that it is sharp on today's screens.
+const SCALE: f32 = 2.0;
+const WIDTH: f32 = 760.0;
+const MARGIN: f32 = 24.0;
+/// Charts in a picture: more would not be looked at.
+const CHARTS: usize = 3;
+
+impl Report {
+    /// The question, the answer and the first charts as a PNG file.
+    ///
+    /// # Errors
+    /// Says why it cannot be drawn.
+    pub fn to_png(&self) -> Result<Vec<u8>, String> {
+        let title = if self.about.question.is_empty() { crate::page::QUESTION } else { &self.about.question };
+        png(title, &self.sentence(), &Figures::of(self).charts)
+    }
+}
+
+/// A title, a sentence, and charts one below the other.
+pub(crate) fn png(title: &str, sentence: &str, charts: &[Chart]) -> Result<Vec<u8>, String> {
+    let mut body = String::new();
+    let mut y = MARGIN + 22.0;
+    let text = |line: &str, size: f32, y: f32| {
+        let line = line.replace('&', "&amp;").replace('<', "&lt;");
+        format!(
+            "<text x=\"{MARGIN}\" y=\"{y}\" font-family=\"Roboto\" font-size=\"{size}\" fill=\"#1c2024\">{line}</text>"
+        )
+    };
+    body += &text(title, 22.0, y);
+    y += 10.0;
+    for line in wrapped(sentence, 108) {
+        y += 20.0;
+        body += &text(&line, 14.0, y);
+    }
+    for (index, chart) in charts.iter().take(CHARTS).enumerate() {
+        y += 34.0;
+        body += &text(&chart.title, 17.0, y);
+        y += 8.0;
+        let svg = chart::svg(chart, &format!("p{index}"), Size::Wide, Ink::Paper);
+        let (width, height) = size_of(&svg).ok_or("a chart without a size")?;
+        let open = format!("<svg x=\"{MARGIN}\" y=\"{y}\" width=\"{width}\" height=\"{height}\" ");
+        body += &svg.replacen("<svg ", &open, 1);
+        y += height;
+    }
+    let (width, height) = (WIDTH + 2.0 * MARGIN, y + MARGIN);
+    let whole = format!(
+        "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{width}\" height=\"{height}\" viewBox=\"0 0 {width} \
+         {height}\"><rect width=\"100%\" height=\"100%\" fill=\"#ffffff\"/>{body}</svg>"
+    );
+    let mut fonts = usvg::fontdb::Database::new();
+    fonts.load_font_data(FONT.to_vec());
+    let options =
+        usvg::Options { fontdb: Arc::new(fonts), font_family: "Roboto".into(), ..usvg::Options::default() };
+    let tree = usvg::Tree::from_str(&whole, &options).map_err(|error| error.to_string())?;
+    let pixels = |length: f32| (length * SCALE).ceil() as u32;
+    let mut map = tiny_skia::Pixmap::new(pixels(width), pixels(height)).ok_or("the picture is too large")?;
+    resvg::render(&tree, tiny_skia::Transform::from_scale(SCALE, SCALE), &mut map.as_mut());
+    map.encode_png().map_err(|error| error.to_string())
+}
+
+/// Width and height from the `viewBox`.
+fn size_of(svg: &str) -> Option<(f32, f32)> {
+    let mut numbers = svg.split_once("viewBox=\"0 0 ")?.1.split_once('"')?.0.split(' ');
+    Some((numbers.next()?.parse().ok()?, numbers.next()?.parse().ok()?))
+}
+
+/// Lines of at most about `width` characters.
+fn wrapped(text: &str, width: usize) -> Vec<String> {
+    let mut lines = vec![String::new()];
+    for word in text.split_whitespace() {
+        let last = lines.last_mut().expect("there is always a line");
+        if !last.is_empty() && last.chars().count() + 1 + word.chars().count() > width {
+            lines.push(word.to_owned());
+            continue;
+        }
+        if !last.is_empty() {
+            last.push(' ');
+        }
+        last.push_str(word);
+    }
+    lines
+}

@@ -1,0 +1,397 @@
+//! Figures that others published, as tables to stand beside one's own.
+//!
+//! From:   a file such as `experiments/published.toml`: a section for each comparison, its settings, and arrays of
+//!         numbers with one for each setting.
+//! To:     [`Grid`]s, from which the published graphs come out again.
+
+use std::fmt::Write as _;
+
+use toml::{Table as Section, Value};
+
+use crate::figures::Grid;
+use crate::page::Page;
+use crate::{Figures, Table};
+
+/// Lists of text or numbers that name the columns of their section, and what they name.
+const OWN_COLUMNS: [(&str, &str); 2] = [("recordsize", "recordsize"), ("total_gb", "GB written")];
+
+/// One published comparison.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Published {
+    /// Its key, such as `S0`.
+    pub key: String,
+    /// What it says of itself: system, disk, data …
+    pub facts: Vec<String>,
+    /// Its numbers.
+    pub grids: Vec<Grid>,
+    /// What its author concluded.
+    pub conclusions: Vec<String>,
+}
+
+impl Published {
+    /// Reads all comparisons of a file.
+    ///
+    /// # Errors
+    /// One line that says what is wrong with it.
+    pub fn parse(text: &str) -> Result<Vec<Published>, String> {
+        let file: Section = text.parse().map_err(|error: toml::de::Error| one_line(&error))?;
+        let sections = file.iter().map(|(key, value)| match value {
+            Value::Table(section) => Published::read(key, section),
+            _ => Err(format!("'{key}' is no comparison")),
+        });
+        let all = sections.collect::<Result<Vec<_>, _>>()?;
+        if all.iter().all(|published| published.grids.is_empty()) {
+            return Err("there is no comparison in it".to_owned());
+        }
+        Ok(all)
+    }
+
+    fn read(key: &str, section: &Section) -> Result<Published, String> {
+        let settings = names(section.get("settings")).ok_or(format!("{key} has no list 'settings'"))?;
+        let mut published =
+            Published { key: key.to_owned(), facts: Vec::new(), grids: Vec::new(), conclusions: Vec::new() };
+        published.arrays(key, section, &settings)?;
+        for (name, value) in section {
+            match value {
+                Value::String(text) => published.facts.push(format!("{name}: {text}")),
+                Value::Table(inner) if name == "conclusion" => {
+                    let said = |(purpose, value): (&String, &Value)| {
+                        let all = names(Some(value)).unwrap_or_default().join(" or ");
+                        format!("{purpose}: {}", value.as_str().unwrap_or(&all))
+                    };
+                    published.conclusions = inner.iter().map(said).collect();
+                }
+                Value::Table(inner) => {
+                    let title = format!("{key} {}", name.replace('_', " "));
+                    let own = OWN_COLUMNS.iter().find_map(|(list, _)| names(inner.get(*list)));
+                    published.arrays(&title, inner, own.as_deref().unwrap_or(&settings))?;
+                }
+                _ => {}
+            }
+        }
+        Ok(published)
+    }
+
+    /// Each array with a number for each column becomes a row; one with a list for each, a row for each of those.
+    fn arrays(&mut self, title: &str, section: &Section, columns: &[String]) -> Result<(), String> {
+        let corner = OWN_COLUMNS.iter().find(|(list, _)| section.contains_key(*list)).map_or("", |own| own.1);
+        let arrays = section.iter().filter_map(|(name, value)| Some((name, value.as_array()?)));
+        for (name, array) in arrays {
+            if OWN_COLUMNS.iter().any(|(list, _)| list == name) || name == "settings" {
+                continue;
+            }
+            let wrong = || format!("{title}: '{name}' needs a number for each of {}", columns.join(", "));
+            let lists: Option<Vec<&Vec<Value>>> = array.iter().map(Value::as_array).collect();
+            let rows: Vec<Vec<f64>> = match lists {
+                Some(lists) if !lists.is_empty() => {
+                    let count = lists.iter().map(|list| list.len()).min().unwrap_or(0);
+                    let row =
+                        |at: usize| lists.iter().map(|list| number(&list[at])).collect::<Option<Vec<_>>>();
+                    (0..count).map(row).collect::<Option<_>>().ok_or_else(wrong)?
+                }
+                _ => vec![array.iter().map(number).collect::<Option<_>>().ok_or_else(wrong)?],
+            };
+            if rows.is_empty() || rows.iter().any(|row| row.len() != columns.len()) {
+                return Err(wrong());
+            }
+            self.grids.push(grid(title, name, corner, columns, &rows));
+        }
+        Ok(())
+    }
+
+    /// The grids of the same title and columns as one table each, and times also over `off`.
+    #[must_use]
+    pub fn figures(&self) -> Figures {
+        let mut figures = Figures::default();
+        for grid in &self.grids {
+            let mut table = grid.table();
+            table.title.clone_from(&grid.title);
+            let labelled = |mut row: Vec<String>| {
+                if !grid.unit.is_empty() {
+                    let _ = write!(row[0], ", {}", grid.unit);
+                }
+                row
+            };
+            table.rows = table.rows.into_iter().map(labelled).collect();
+            match figures.tables.last_mut() {
+                Some(last) if last.title == table.title && last.columns == table.columns => {
+                    last.rows.append(&mut table.rows);
+                }
+                _ => figures.tables.push(table),
+            }
+        }
+        for (title, normal) in self.normalised() {
+            let mut chart = normal.bars("Each time over the one with compression off.");
+            chart.title = title;
+            figures.charts.push(chart);
+            figures.tables.push(normal.table());
+        }
+        figures
+    }
+
+    /// S0-25: grids of seconds over `off`, those of the same title together.
+    #[must_use]
+    pub fn normalised(&self) -> Vec<(String, Grid)> {
+        let mut all: Vec<(String, Grid)> = Vec::new();
+        for normal in self.grids.iter().filter(|grid| grid.unit == "s").filter_map(|g| g.normalised("off")) {
+            match all.last_mut() {
+                Some((_, last)) if last.title == normal.title => last.rows.extend(normal.rows),
+                _ => all.push((normal.title.clone(), normal)),
+            }
+        }
+        all
+    }
+
+    /// As text: what it says, its tables.
+    #[must_use]
+    pub fn to_markdown(&self) -> String {
+        let mut text = format!("# {}\n\n", self.key);
+        self.facts.iter().for_each(|fact| text += &format!("- {fact}\n"));
+        for table in self.figures().tables {
+            let _ = write!(text, "\n## {}\n\n{}", table.title, table.markdown());
+        }
+        let _ = writeln!(text, "\nConcluded: {}.", self.conclusions.join("; "));
+        text
+    }
+
+    /// All tables and charts of several comparisons on one page.
+    #[must_use]
+    pub fn page(all: &[Published]) -> String {
+        let mut figures = Figures::default();
+        for each in all {
+            let mut own = each.figures();
+            figures.tables.append(&mut own.tables);
+            figures.charts.append(&mut own.charts);
+        }
+        let json = serde_json::json!({ "figures": figures }).to_string();
+        let facts = |each: &Published| {
+            each.facts.iter().map(|fact| format!("{}: {fact}", each.key)).collect::<Vec<_>>()
+        };
+        let said = |each: &Published| format!("{}: {}", each.key, each.conclusions.join("; "));
+        Page {
+            title: "What others measured".to_owned(),
+            kicker: "Published figures, drawn again by cenote".to_owned(),
+            answer: format!(
+                "Their authors concluded: {}.",
+                all.iter().map(said).collect::<Vec<_>>().join(". ")
+            ),
+            advice: String::new(),
+            chosen: None,
+            warnings: Vec::new(),
+            figures,
+            commands: Vec::new(),
+            machine: all.iter().flat_map(facts).collect(),
+            json,
+            csv: String::new(),
+        }
+        .html()
+    }
+}
+
+impl Table {
+    /// As Markdown.
+    #[must_use]
+    pub fn markdown(&self) -> String {
+        let line = |cells: &[String]| format!("| {} |\n", cells.join(" | "));
+        let rule: Vec<String> =
+            (0..self.columns.len()).map(|at| if at == 0 { "---" } else { "---:" }.to_owned()).collect();
+        let rows: String = self.rows.iter().map(|row| line(row)).collect();
+        let note = if self.note.is_empty() { String::new() } else { format!("\n{}\n", self.note) };
+        line(&self.columns) + &line(&rule) + &rows + &note
+    }
+}
+
+/// What is wrong with a file, in one line with its place.
+pub(crate) fn one_line(error: &toml::de::Error) -> String {
+    error
+        .to_string()
+        .lines()
+        .map(str::trim)
+        .filter(|line| !line.is_empty() && !line.contains('|'))
+        .collect::<Vec<_>>()
+        .join(": ")
+}
+
+fn names(value: Option<&Value>) -> Option<Vec<String>> {
+    let name =
+        |value: &Value| value.as_str().map(str::to_owned).or_else(|| Some(value.as_integer()?.to_string()));
+    value?.as_array()?.iter().map(name).collect()
+}
+
+fn number(value: &Value) -> Option<f64> {
+    value.as_float().or_else(|| value.as_integer().map(|whole| whole as f64)).filter(|n| n.is_finite())
+}
+
+/// What an array holds, by its name: words and unit.
+fn meaning(name: &str) -> (String, &'static str) {
+    let units = [("_mb_s", "MB/s"), ("_gib", "GiB"), ("_gb", "GB"), ("_k", "K")];
+    if let Some((suffix, unit)) = units.iter().find(|(suffix, _)| name.ends_with(suffix)) {
+        return (name.trim_end_matches(suffix).replace('_', " "), unit);
+    }
+    let is_time =
+        name == "seconds" || name.contains("seconds") || name.contains("mean") || name.contains("thread");
+    (name.replace('_', " "), if is_time { "s" } else { "" })
+}
+
+fn grid(title: &str, name: &str, corner: &str, columns: &[String], rows: &[Vec<f64>]) -> Grid {
+    let (what, unit) = meaning(name);
+    let decimals = |n: &f64| n.to_string().split_once('.').map_or(0, |(_, digits)| digits.len());
+    let least = if name.contains("ratio") || rows.iter().flatten().any(|n| decimals(n) == 2) { 2 } else { 0 };
+    let label = |index: usize| match rows.len() {
+        1 => what.clone(),
+        _ => format!("{what}, run {}", index + 1),
+    };
+    Grid {
+        title: title.to_owned(),
+        unit: unit.to_owned(),
+        decimals: rows.iter().flatten().map(decimals).max().unwrap_or(0).max(least),
+        corner: corner.to_owned(),
+        columns: columns.to_vec(),
+        rows: rows
+            .iter()
+            .enumerate()
+            .map(|(index, row)| (label(index), row.iter().copied().map(Some).collect()))
+            .collect(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const FILE: &str = include_str!("../../../experiments/published.toml");
+
+    fn published(key: &str) -> Published {
+        Published::parse(FILE).unwrap().into_iter().find(|each| each.key == key).unwrap()
+    }
+
+    fn rows(published: &Published, title: &str, row: &str) -> Vec<f64> {
+        let grid = published.grids.iter().filter(|grid| grid.title == title);
+        let found = grid.flat_map(|grid| &grid.rows).find(|(name, _)| name == row);
+        found.unwrap_or_else(|| panic!("{title}: {row}")).1.iter().map(|n| n.unwrap()).collect()
+    }
+
+    fn near(a: f64, b: f64, part: f64) -> bool {
+        (a / b - 1.0).abs() <= part
+    }
+
+    /// S0-25.
+    #[test]
+    fn the_published_graph_comes_out_again() {
+        let normalised = published("S0").normalised();
+        let [(_, graph)] = &normalised[..] else { panic!("one graph: {normalised:?}") };
+        let samtools = |column: &str| graph.cell(graph.at("samtools sam2bam (16 threads)", column));
+        assert_eq!(
+            ["off", "lz4", "gzip-1", "lzjb", "zle"].map(samtools),
+            ["1.00", "1.08", "1.71", "1.37", "1.01"]
+        );
+        assert_eq!((graph.rows.len(), graph.columns.len()), (4, 7));
+    }
+
+    /// S0-24: seconds with two decimals, as published.
+    #[test]
+    fn the_published_times_are_shown_as_published() {
+        let table = &published("S0").figures().tables;
+        let times = table.iter().find(|table| table.title == "S0 seconds").unwrap();
+        let golden = "|  | off | lz4 | gzip-1 | gzip-6 | gzip-9 | lzjb | zle |\n\
+            | --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: |\n\
+            | bwa index (1 thread), s | 210.41 | 210.90 | 215.64 | 214.71 | 236.12 | 224.54 | 221.92 |\n\
+            | bwa mem (16 threads), s | 495.90 | 499.37 | 517.31 | 554.25 | 589.41 | 503.69 | 496.11 |\n\
+            | fastq-dump (1 thread), s | 97.84 | 95.73 | 95.56 | 95.79 | 93.44 | 97.14 | 97.18 |\n\
+            | samtools sam2bam (16 threads), s | 59.36 | 64.02 | 101.31 | 102.37 | 102.63 | 81.42 | 60.06 |\n";
+        let mut lines: Vec<String> = times.markdown().lines().map(|line| format!("{line}\n")).collect();
+        lines[2..].sort();
+        assert_eq!(lines.concat(), golden);
+    }
+
+    /// S0-13, S0-15, S0-20: sizes and ratios say the same, and the order of ratios holds.
+    #[test]
+    fn published_sizes_and_ratios_agree() {
+        let s0 = published("S0");
+        for title in ["S0 nt", "S0 fastq"] {
+            let (used, ratio) = (rows(&s0, title, "used"), rows(&s0, title, "compressratio"));
+            for (used, ratio) in used.iter().skip(1).zip(&ratio[1..]) {
+                let whole = rows(&s0, title, "used")[0];
+                assert!(near(whole / used, *ratio, 0.01), "{title}: {whole} / {used} is not {ratio}");
+            }
+            let [off, lz4, gzip1, gzip6, gzip9, lzjb, zle] = ratio[..] else { panic!("seven") };
+            assert!(gzip9 >= gzip6 && gzip6 > gzip1 && gzip1 > lz4 && lz4 > lzjb && lzjb > zle && zle >= off);
+        }
+    }
+
+    /// S1-12 to S1-14, S1-17: time times speed is the same size in each column, and so is ratio times space.
+    #[test]
+    fn published_times_speeds_and_sizes_agree() {
+        let s1 = published("S1");
+        for title in ["S1 recordsize 1M", "S1 zstd 1 by recordsize"] {
+            let of = |row: &str| rows(&s1, title, row);
+            for (speed, seconds) in of("write").iter().zip(of("seconds")) {
+                assert!(near(speed * seconds, 69.4 * 1073.741_824, 0.005), "{title}: {speed} × {seconds}");
+            }
+            // S1-23: whole records of the last block make it a little more than the files.
+            for (ratio, space) in of("compressratio").iter().zip(of("on disk")) {
+                assert!((69.0..71.0).contains(&(ratio * space)), "{title}: {ratio} × {space}");
+            }
+        }
+        // S1-11: in the order of their cost.
+        assert!(rows(&s1, "S1 recordsize 1M", "compressratio").is_sorted());
+    }
+
+    /// S1-19: the less is written, the faster it seems.
+    #[test]
+    fn the_published_sweep_falls_with_the_total() {
+        let s1 = published("S1");
+        assert!(rows(&s1, "S1 zstd 1 512K by total", "write").is_sorted());
+        let grid = s1.grids.iter().find(|grid| grid.title == "S1 zstd 1 512K by total").unwrap();
+        assert_eq!((grid.corner.as_str(), grid.columns[0].as_str()), ("GB written", "70"));
+    }
+
+    /// S2-14, S2-15: the printed means are those of the runs, but for one that mixes two of its own texts.
+    #[test]
+    fn published_means_are_those_of_the_runs() {
+        let s2 = published("S2");
+        for (runs, mean) in [("write seconds", "write mean printed"), ("read seconds", "read mean printed")] {
+            let printed = rows(&s2, "S2", mean);
+            let wrong = (0..printed.len()).filter(|at| {
+                let sum: f64 = (1..=3).map(|run| rows(&s2, "S2", &format!("{runs}, run {run}"))[*at]).sum();
+                (sum / 3.0 - printed[*at]).abs() > 0.7
+            });
+            let wrong: Vec<usize> = wrong.collect();
+            assert_eq!(wrong, if runs == "write seconds" { vec![3] } else { vec![] }, "{runs}");
+        }
+    }
+
+    /// S3-09: a larger level below a smaller one is an artefact of measuring.
+    #[test]
+    fn the_published_anomaly_is_there() {
+        let ratios = rows(&published("S3"), "S3", "compressratio");
+        assert!(ratios[2] < ratios[1]);
+    }
+
+    /// S4-06 to S4-08: ratios are those of the sizes, and gzip gains 6.8 times from 32 cores.
+    #[test]
+    fn published_sizes_give_the_published_ratios() {
+        let s4 = published("S4");
+        for (size, ratio) in rows(&s4, "S4", "file").iter().zip(rows(&s4, "S4", "compressratio")) {
+            assert!(near(179.0 / size, ratio, 0.02), "{size} {ratio}");
+        }
+        let (few, many) =
+            (rows(&s4, "S4", "write seconds 4 cores"), rows(&s4, "S4", "write seconds 32 cores"));
+        assert_eq!(format!("{:.1}", few[3] / many[3]), "6.8");
+    }
+
+    #[test]
+    fn a_file_that_is_wrong_is_refused_in_one_line() {
+        for wrong in [
+            "",
+            "x = 1",
+            "[S0]\nsettings = 3",
+            "[S0]\nsettings=['a','b']\nseconds=[1]",
+            "[S0",
+            "[S0]\nsettings=['a']\nseconds=['x']",
+        ] {
+            let said = Published::parse(wrong).unwrap_err();
+            assert!(!said.contains('\n') && !said.is_empty(), "{wrong}: {said}");
+        }
+    }
+}

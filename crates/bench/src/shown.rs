@@ -1,0 +1,347 @@
+//! What is shown of a report.
+//!
+//! From:   a [`Report`].
+//! To:     [`Figures`]: its tables and charts.
+
+use pool::props::number::{nice, nice_bytes};
+use serde::{Deserialize, Serialize};
+
+use crate::figures::{Axis, Chart, Grid, Kind, Series, Table};
+use crate::report::baseline;
+use crate::sweeps::{grids, steps, sweeps};
+use crate::trace::{PHASES, Tick};
+use crate::{Report, Run, table};
+
+/// Columns that say the same in each row are told below the table instead.
+const DROPPED_IF_ALIKE: [&str; 4] = ["recordsize", "threads", "logical", "verified"];
+
+/// Everything that is shown of a report.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Figures {
+    /// Sentences: the answer, what to keep in mind, the machine.
+    pub notes: Vec<String>,
+    /// In a few words and numbers: name, number, what it is compared with.
+    pub tiles: Vec<(String, String, String)>,
+    /// The charts, in order.
+    pub charts: Vec<Chart>,
+    /// The tables, in order; the first is that of all runs.
+    pub tables: Vec<Table>,
+}
+
+impl Figures {
+    /// What to show of `report`.
+    #[must_use]
+    pub fn of(report: &Report) -> Figures {
+        let runs = &report.runs;
+        let said = [report.sentence()].into_iter().chain(report.caution());
+        let notes = said.chain(report.machine.lines(&report.version)).collect();
+        let mut figures = Figures { notes, tiles: tiles(report), ..Figures::default() };
+        figures.tables.push(all_runs(runs));
+        if runs.len() > 1 {
+            figures.charts.push(front("Ratio against writing speed", "write", runs, Run::write_rate));
+            figures.charts.push(front("Ratio against reading speed", "read", runs, Run::read_rate));
+        }
+        figures.charts.extend(times(runs));
+        for grid in grids(runs) {
+            figures.tables.push(grid.table());
+        }
+        figures.charts.extend(sweeps(report));
+        figures.steps(runs);
+        figures.streams(report);
+        figures.repetitions(runs);
+        figures.traces(report);
+        for grid in &report.published {
+            figures.tables.push(grid.table());
+            figures.charts.extend(grid.normalised("off").filter(|_| grid.unit == "s").map(|normal| {
+                normal.bars("The published times over those with compression off, for each step.")
+            }));
+        }
+        figures
+    }
+
+    /// S0-24, S0-25: the table of steps, and the same over `off`.
+    fn steps(&mut self, runs: &[Run]) {
+        let Some(grid) = steps(runs) else { return };
+        self.tables.push(grid.table());
+        if let Some(normal) = grid.normalised("off") {
+            let text = "How long each step takes over the time it takes with compression off.";
+            self.charts.push(normal.bars(text));
+            self.tables.push(normal.table());
+        }
+    }
+
+    fn streams(&mut self, report: &Report) {
+        if report.streams.is_empty() {
+            return;
+        }
+        let ratio = |logical: u64, bytes: u64| format!("{:.2}x", logical as f64 / bytes.max(1) as f64);
+        let row = |s: &crate::Stream| {
+            vec![
+                s.method.clone(),
+                ratio(s.logical_bytes, s.stream_bytes),
+                format!("{} records of {}", s.compression, nice(s.recordsize)),
+                ratio(s.logical_bytes, s.record_bytes),
+                nice_bytes(s.zero_bytes),
+            ]
+        };
+        self.tables.push(Table {
+            title: "Whole streams and records".to_owned(),
+            note: "A stream sees all of a file at once, a record only itself. In a pool, holes and records of \
+                   zeros take no space, and each record that shrinks by less than an eighth is stored as it is."
+                .to_owned(),
+            columns: ["stream", "ratio", "in a pool", "ratio", "zeros"].map(str::to_owned).to_vec(),
+            rows: report.streams.iter().map(row).collect(),
+        });
+    }
+
+    fn repetitions(&mut self, runs: &[Run]) {
+        let mut rows = Vec::new();
+        for run in runs {
+            for (index, each) in run.repetitions.iter().enumerate() {
+                rows.push(vec![
+                    run.label(runs),
+                    (index + 1).to_string(),
+                    format!("{:.3}", each.write_seconds),
+                    format!("{:.3}", each.read_seconds),
+                    if each.outlier { "outlier" } else { "" }.to_owned(),
+                ]);
+            }
+        }
+        if !rows.is_empty() {
+            self.tables.push(Table {
+                title: "Each repetition".to_owned(),
+                note: "An outlier is further from the median than 3 robust standard deviations and 5 %; the \
+                       median is not moved by it."
+                    .to_owned(),
+                columns: ["configuration", "no.", "write s", "read s", ""].map(str::to_owned).to_vec(),
+                rows,
+            });
+        }
+    }
+
+    /// CPU and devices over time: the recommended configuration and, beside it, `off`.
+    fn traces(&mut self, report: &Report) {
+        let runs = &report.runs;
+        let chosen = &report.recommendation;
+        let is_chosen =
+            |run: &&Run| run.compression == chosen.compression && run.recordsize == chosen.recordsize;
+        let picked = runs.iter().filter(|run| !run.trace.is_empty() && run.against.is_none());
+        let first = picked.clone().rfind(is_chosen);
+        let off = picked.clone().rfind(|run| run.compression == "off");
+        let mut shown: Vec<&Run> = Vec::new();
+        for run in [first, off].into_iter().flatten() {
+            if !shown.iter().any(|other| std::ptr::eq(*other, run)) {
+                shown.push(run);
+            }
+        }
+        for run in shown {
+            let (cpu, disk) = trace(run, &run.label(runs));
+            self.charts.extend([cpu, disk]);
+        }
+        let rows: Vec<Vec<String>> = picked.map(|run| busy(run, runs)).collect();
+        if !rows.is_empty() {
+            self.tables.push(Table {
+                title: "CPU and devices".to_owned(),
+                note: "usr, sys, idle and wait are shares of all CPU time of the machine from the first write to \
+                       the last comparison; read and written is what the system did on devices for this \
+                       process."
+                    .to_owned(),
+                columns: ["configuration", "usr", "sys", "idle", "wait", "read", "written"]
+                    .map(str::to_owned)
+                    .to_vec(),
+                rows,
+            });
+        }
+    }
+}
+
+/// Share saved, and times over `off`, of what is recommended.
+fn tiles(report: &Report) -> Vec<(String, String, String)> {
+    let wanted = &report.recommendation;
+    let runs = &report.runs;
+    let chosen = runs.iter().rfind(|run| {
+        run.compression == wanted.compression && run.recordsize == wanted.recordsize && run.against.is_none()
+    });
+    let Some(run) = chosen else { return Vec::new() };
+    let mut tiles = vec![(
+        "space".to_owned(),
+        format!("{:.2}x", run.compressratio),
+        format!("{} become {}", nice_bytes(run.logical_bytes), nice_bytes(run.allocated_bytes)),
+    )];
+    let base = baseline(runs, run);
+    let speed = |what: &str, of: fn(&Run) -> f64| {
+        let against = base.map_or(String::new(), |base| format!("off: {:.0} MB/s", of(base) / 1e6));
+        (what.to_owned(), format!("{:.0} MB/s", of(run) / 1e6), against)
+    };
+    tiles.push(speed("write", Run::write_rate));
+    tiles.push(speed("read", Run::read_rate));
+    tiles
+}
+
+/// The table of all runs, without the columns that say nothing here.
+fn all_runs(runs: &[Run]) -> Table {
+    let (headings, cells) = table(runs);
+    let mut columns: Vec<String> = headings.map(str::to_owned).to_vec();
+    let mut rows: Vec<Vec<String>> = cells.into_iter().map(|row| row.to_vec()).collect();
+    let first = &runs[0];
+    let mut alike = Vec::new();
+    for heading in DROPPED_IF_ALIKE {
+        let Some(at) = columns.iter().position(|column| column == heading) else { continue };
+        if runs.len() > 1 && rows.iter().all(|row| row[at] == rows[0][at]) {
+            alike.push(match heading {
+                "recordsize" => format!("records of {}", nice(first.recordsize)),
+                "threads" => format!("{} threads", first.threads),
+                "logical" => format!("{} of data", nice_bytes(first.logical_bytes)),
+                _ if first.verified => "every byte was read back and compared".to_owned(),
+                _ => "not everything was read back as it was written".to_owned(),
+            });
+            columns.remove(at);
+            rows.iter_mut().for_each(|row| drop(row.remove(at)));
+        }
+    }
+    let mut insert = |heading: &str, of: &dyn Fn(&Run) -> String| {
+        let more: Vec<String> = runs.iter().map(of).collect();
+        if more.iter().any(|cell| !cell.is_empty()) {
+            columns.push(heading.to_owned());
+            rows.iter_mut().zip(more).for_each(|(row, cell)| row.push(cell));
+        }
+    };
+    insert("saved", &|run| format!("{:.1}%", run.saving() * 100.0));
+    insert("accepted MB/s", &|run| match (run.total_bytes, run.accepted_rate()) {
+        (Some(_), Some(rate)) => format!("{:.1}", rate / 1e6),
+        _ => String::new(),
+    });
+    insert("warm read MB/s", &|run| {
+        run.warm_read_seconds
+            .map_or(String::new(), |seconds| format!("{:.1}", run.logical_bytes as f64 / seconds / 1e6))
+    });
+    insert("write CPU", &|run| format!("{:.0}%", (run.write_cpu_share() * 100.0).min(100.0)));
+    insert("write limit", &|run| run.write_limit.map_or(String::new(), |limit| limit.to_string()));
+    insert("read limit", &|run| run.read_limit.map_or(String::new(), |limit| limit.to_string()));
+    Table {
+        title: "All configurations".to_owned(),
+        note: format!(
+            "{}{}times are relative to off under the same conditions; MB are millions of bytes of the files. Writing \
+             is timed until it is durable, reading from cold caches. The limit is what held it up.",
+            alike.join(", "),
+            if alike.is_empty() { "" } else { "; " }
+        ),
+        columns,
+        rows,
+    }
+}
+
+/// Points of ratio against a speed, and those that nothing beats in both.
+fn front(title: &str, what: &str, runs: &[Run], rate: fn(&Run) -> f64) -> Chart {
+    let points: Vec<(String, f64, f64)> =
+        runs.iter().map(|run| (run.label(runs), rate(run) / 1e6, run.compressratio)).collect();
+    let front = pareto(&points);
+    let names: Vec<&str> = front.iter().map(|index| points[*index].0.as_str()).collect();
+    let description = format!(
+        "Each point is a configuration: {what} speed to the right, compression ratio upwards. Nothing measured is \
+         both faster and smaller than {}.",
+        names.join(", ")
+    );
+    let x = Axis { label: format!("{what} speed, MB/s"), log: true, ..Axis::default() };
+    Chart {
+        title: title.to_owned(),
+        description,
+        kind: Kind::Scatter { x, y: Axis::linear("compression ratio"), points, front },
+    }
+}
+
+/// The places of points that no other point beats in one and reaches in both, from left to right.
+#[must_use]
+pub fn pareto(points: &[(String, f64, f64)]) -> Vec<usize> {
+    let beaten = |(_, x, y): &(String, f64, f64)| {
+        points.iter().any(|(_, ox, oy)| ox >= x && oy >= y && (ox > x || oy > y))
+    };
+    let mut front: Vec<usize> = (0..points.len()).filter(|index| !beaten(&points[*index])).collect();
+    front.sort_by(|a, b| points[*a].1.total_cmp(&points[*b].1));
+    front
+}
+
+/// Times and size of each compression over `off`, for the usual record size and all threads.
+fn times(runs: &[Run]) -> Option<Chart> {
+    let last = runs.iter().rfind(|run| run.against.is_none())?;
+    let alike = |run: &&Run| {
+        (run.recordsize, run.threads, run.total_bytes) == (last.recordsize, last.threads, last.total_bytes)
+            && run.against.is_none()
+    };
+    let rows: Vec<&Run> = runs.iter().filter(alike).collect();
+    let off = baseline(runs, last)?;
+    if rows.len() < 2 {
+        return None;
+    }
+    let over = |of: &dyn Fn(&Run) -> f64| rows.iter().map(|run| Some(of(run) / of(off))).collect();
+    let grid = Grid {
+        title: "Time and space, off = 1.00".to_owned(),
+        unit: String::new(),
+        decimals: 2,
+        corner: String::new(),
+        columns: rows.iter().map(|run| run.compression.clone()).collect(),
+        rows: vec![
+            ("time to write".to_owned(), over(&|run| run.write_seconds)),
+            ("time to read".to_owned(), over(&|run| run.read_seconds)),
+            ("space".to_owned(), over(&|run| run.allocated_bytes as f64)),
+        ],
+    };
+    Some(grid.bars("How long writing and reading take, and how much space is needed, over compression off."))
+}
+
+/// CPU and devices over time while one configuration was measured.
+fn trace(run: &Run, label: &str) -> (Chart, Chart) {
+    let line = |name: &str, of: &dyn Fn(&Tick) -> f64| {
+        let mut points = Vec::new();
+        let mut from = 0.0;
+        for tick in &run.trace {
+            // A step: the value holds from the tick before to this one.
+            points.extend([(from, of(tick)), (tick.at, of(tick))]);
+            from = tick.at;
+        }
+        Series { name: name.to_owned(), points }
+    };
+    let phases = || {
+        let end = |phase: &str| run.trace.iter().rfind(|tick| tick.phase == phase).map(|tick| tick.at);
+        let ends = PHASES.iter().filter_map(|phase| Some(format!("{phase} until {:.2} s", end(phase)?)));
+        ends.collect::<Vec<_>>().join(", ")
+    };
+    let chart = |title: String, label: &str, series| Chart {
+        title,
+        description: format!("Over the seconds of the measurement: {}.", phases()),
+        kind: Kind::Lines { x: Axis::linear("seconds"), y: Axis::linear(label), series, mark: None },
+    };
+    let rate = |bytes: u64, tick: &Tick| bytes as f64 / tick.seconds.max(1e-3) / 1e6;
+    let cpu = vec![
+        line("usr", &|tick| tick.user),
+        line("sys", &|tick| tick.system),
+        line("wait", &|tick| tick.wait),
+    ];
+    let disk = vec![
+        line("read", &|tick| rate(tick.read_bytes, tick)),
+        line("written", &|tick| rate(tick.write_bytes, tick)),
+    ];
+    (
+        chart(format!("CPU over time, {label}"), "% of all CPUs", cpu),
+        chart(format!("Devices over time, {label}"), "MB/s", disk),
+    )
+}
+
+/// A row of CPU shares and device bytes.
+fn busy(run: &Run, runs: &[Run]) -> Vec<String> {
+    let seconds: f64 = run.trace.iter().map(|tick| tick.seconds).sum();
+    let mean = |of: fn(&Tick) -> f64| {
+        let sum: f64 = run.trace.iter().map(|tick| of(tick) * tick.seconds).sum();
+        format!("{:.0}%", sum / seconds.max(1e-3))
+    };
+    let bytes = |of: fn(&Tick) -> u64| nice_bytes(run.trace.iter().map(of).sum());
+    vec![
+        run.label(runs),
+        mean(|tick| tick.user),
+        mean(|tick| tick.system),
+        mean(|tick| tick.idle),
+        mean(|tick| tick.wait),
+        bytes(|tick| tick.read_bytes),
+        bytes(|tick| tick.write_bytes),
+    ]
+}

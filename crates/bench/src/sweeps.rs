@@ -1,0 +1,174 @@
+//! Tables and charts of what several conditions do: record sizes, threads, totals, steps of programs.
+//!
+//! From:   runs that differ in a condition.
+//! To:     [`Figures`](crate::Figures).
+
+use pool::props::number::nice;
+
+use crate::figures::{Axis, Chart, Grid, Kind, Series};
+use crate::{Report, Run};
+
+/// S1-17: ratio and speed by compression and record size, blank where a pair was not measured.
+pub(crate) fn grids(runs: &[Run]) -> Vec<Grid> {
+    let pools: Vec<&Run> = runs.iter().filter(|run| run.against.is_none()).collect();
+    let sizes = distinct(pools.iter().map(|run| run.recordsize));
+    let threads = pools.iter().map(|run| run.threads).max();
+    if sizes.len() < 2 {
+        return Vec::new();
+    }
+    let names = distinct(pools.iter().map(|run| run.compression.clone()));
+    let grid = |title: &str, unit: &str, decimals, of: fn(&Run) -> f64| Grid {
+        title: title.to_owned(),
+        unit: unit.to_owned(),
+        decimals,
+        corner: "recordsize".to_owned(),
+        columns: names.clone(),
+        rows: sizes
+            .iter()
+            .map(|size| {
+                let at = |name: &String| {
+                    let is = |run: &&&Run| {
+                        run.compression == *name && run.recordsize == *size && Some(run.threads) == threads
+                    };
+                    pools.iter().rfind(is).map(|run| of(run))
+                };
+                (nice(*size), names.iter().map(at).collect())
+            })
+            .collect(),
+    };
+    vec![
+        grid("Compression ratio by record size", "", 2, |run| run.compressratio),
+        grid("Writing by record size", "MB/s", 1, |run| run.write_rate() / 1e6),
+        grid("Reading by record size", "MB/s", 1, |run| run.read_rate() / 1e6),
+    ]
+}
+
+/// Lines over record sizes, threads and totals, where there are several.
+pub(crate) fn sweeps(report: &Report) -> Vec<Chart> {
+    let runs = &report.runs;
+    let by_size = |what, rate| sweep(runs, what, "record size", |run| run.recordsize, nice, rate);
+    let threads = |run: &Run| u64::from(run.threads);
+    let by_threads = |what, rate| sweep(runs, what, "number of threads", threads, |n| n.to_string(), rate);
+    let charts = [
+        by_size("Writing", Run::write_rate),
+        by_size("Reading", Run::read_rate),
+        by_threads("Writing", Run::write_rate),
+        by_threads("Reading", Run::read_rate),
+        totals(report),
+    ];
+    charts.into_iter().flatten().collect()
+}
+
+/// A line of speeds for each compression, over the values of one of the conditions.
+fn sweep(
+    runs: &[Run],
+    what: &str,
+    label: &str,
+    of: fn(&Run) -> u64,
+    name: fn(u64) -> String,
+    rate: fn(&Run) -> f64,
+) -> Option<Chart> {
+    let pools: Vec<&Run> = runs.iter().filter(|run| run.against.is_none()).collect();
+    let mut places = distinct(pools.iter().map(|run| of(run)));
+    places.sort_unstable();
+    if places.len() < 2 {
+        return None;
+    }
+    let mut series: Vec<Series> = Vec::new();
+    for run in pools {
+        let at = places.iter().position(|value| *value == of(run)).expect("it is one of them") as f64;
+        if !series.iter().any(|line| line.name == run.compression) {
+            series.push(Series { name: run.compression.clone(), points: Vec::new() });
+        }
+        let line = series.iter_mut().find(|line| line.name == run.compression).expect("it was just added");
+        // Where several conditions vary the last one counts: that with the most threads.
+        line.points.retain(|(x, _)| *x != at);
+        line.points.push((at, rate(run) / 1e6));
+    }
+    series.iter_mut().for_each(|line| line.points.sort_by(|a, b| a.0.total_cmp(&b.0)));
+    let words = places.iter().enumerate().map(|(at, value)| (at as f64, name(*value))).collect();
+    Some(Chart {
+        title: format!("{what} by {label}"),
+        description: format!("{what} speed in MB/s of each compression, for each {label}."),
+        kind: Kind::Lines {
+            x: Axis { label: label.to_owned(), log: false, words },
+            y: Axis::linear("MB/s"),
+            series,
+            mark: None,
+        },
+    })
+}
+
+/// S1-19: average speed by how much is written, as the writer sees it and until it is durable.
+fn totals(report: &Report) -> Option<Chart> {
+    let mut runs: Vec<&Run> = report.runs.iter().filter(|run| run.total_bytes.is_some()).collect();
+    runs.sort_by_key(|run| run.logical_bytes);
+    if distinct(runs.iter().map(|run| run.logical_bytes)).len() < 2 {
+        return None;
+    }
+    let names = distinct(runs.iter().map(|run| run.compression.clone()));
+    let line = |name: &String, what: &str, rate: &dyn Fn(&Run) -> Option<f64>| Series {
+        name: format!("{name}, {what}"),
+        points: runs
+            .iter()
+            .filter(|run| run.compression == *name)
+            .filter_map(|run| Some((run.logical_bytes as f64 / 1e6, rate(run)? / 1e6)))
+            .collect(),
+    };
+    let series = names.iter().flat_map(|name| {
+        [line(name, "accepted", &Run::accepted_rate), line(name, "durable", &|run| Some(run.write_rate()))]
+    });
+    let mark = report.dirty_max.map(|bytes| {
+        let at = report.knee_bytes.unwrap_or(bytes);
+        (at as f64 / 1e6, format!("dirty limit {}", nice(bytes)))
+    });
+    Some(Chart {
+        title: "Average speed by how much is written".to_owned(),
+        description: "As long as changes fit in memory a writer runs ahead of the disk; with more data the average \
+                      comes down to what the disk and the compression can do. The mark is where the dirty limit is \
+                      reached."
+            .to_owned(),
+        kind: Kind::Lines {
+            x: Axis { label: "written, MB".to_owned(), log: true, words: Vec::new() },
+            y: Axis::linear("MB/s"),
+            series: series.collect(),
+            mark,
+        },
+    })
+}
+
+/// S0-24: seconds of each step by compression.
+pub(crate) fn steps(runs: &[Run]) -> Option<Grid> {
+    let with: Vec<&Run> = runs.iter().filter(|run| !run.steps.is_empty()).collect();
+    let name = |step: &crate::StepRun| match step.threads {
+        1 => format!("{} (1 thread)", step.name),
+        count => format!("{} ({count} threads)", step.name),
+    };
+    let rows = distinct(with.iter().flat_map(|run| run.steps.iter().map(name)));
+    if rows.is_empty() {
+        return None;
+    }
+    let row = |row: String| {
+        let numbers = with.iter().map(|run| run.steps.iter().find(|s| name(s) == row).map(|s| s.seconds));
+        let numbers = numbers.collect();
+        (row, numbers)
+    };
+    Some(Grid {
+        title: "Time of each step".to_owned(),
+        unit: "s".to_owned(),
+        decimals: 2,
+        corner: "step".to_owned(),
+        columns: with.iter().map(|run| run.label(runs)).collect(),
+        rows: rows.into_iter().map(row).collect(),
+    })
+}
+
+fn distinct<T: PartialEq>(values: impl Iterator<Item = T>) -> Vec<T> {
+    let mut kept = Vec::new();
+    for value in values {
+        if !kept.contains(&value) {
+            kept.push(value);
+        }
+    }
+    kept
+}

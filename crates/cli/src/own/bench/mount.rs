@@ -1,0 +1,27 @@
+//! Datasets as folders, for programs that are to be timed on them.
+
+use std::path::Path;
+
+use bench::{Mount, Mounter};
+use fuse::{MountOptions, Mounted};
+use zpl::Filesystem;
+
+/// Mounts in this process: when it ends, so does the mount.
+#[derive(Debug)]
+pub struct Here;
+
+struct Shown(Mounted);
+
+impl Mounter for Here {
+    fn mount(&self, fs: Filesystem, at: &Path) -> Result<Box<dyn Mount>, String> {
+        let options = MountOptions { source: "cenote-bench".to_owned(), ..MountOptions::default() };
+        let mounted = fuse::mount(fs, at, &options).map_err(|error| error.to_string())?;
+        Ok(Box::new(Shown(mounted)))
+    }
+}
+
+impl Mount for Shown {
+    fn take_down(self: Box<Self>) -> Result<(), String> {
+        self.0.unmount(true).map_err(|error| error.to_string())
+    }
+}
