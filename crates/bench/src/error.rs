@@ -152,6 +152,20 @@ pub enum Error {
         /// Why.
         source: Box<dyn std::error::Error + Send + Sync>,
     },
+    /// What the advisor cannot look at.
+    #[error("cannot give advice on '{}': it is {what}", path.display())]
+    Unadvisable {
+        /// Which one.
+        path: PathBuf,
+        /// What it is.
+        what: &'static str,
+    },
+    /// Nothing of the data could be read.
+    #[error("cannot read {0}")]
+    Unadvised(String),
+    /// A table of published figures is not one.
+    #[error("cannot use the table: {0}")]
+    Table(String),
     /// The caller stopped it.
     #[error("interrupted")]
     Interrupted,

@@ -13,6 +13,7 @@ mod against;
 mod application;
 mod chart;
 mod compare;
+pub mod advise;
 mod crew;
 mod engines;
 mod error;

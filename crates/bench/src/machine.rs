@@ -49,6 +49,16 @@ impl Machine {
     /// This machine.
     #[must_use]
     pub fn here(backing: String, source: &Source) -> Machine {
+        Machine::with(backing, source.file_count() as u64, source.bytes(), source.is_in_memory())
+    }
+
+    /// This machine, with data of so many files and bytes.
+    pub(crate) fn with(
+        backing: String,
+        source_files: u64,
+        source_bytes: u64,
+        source_in_memory: bool,
+    ) -> Machine {
         let text = |path: &str| std::fs::read_to_string(path).unwrap_or_default();
         let unknown = || "unknown".to_owned();
         let os_release = text("/etc/os-release");
@@ -66,9 +76,9 @@ impl Machine {
             logical_cpus,
             memory_bytes: procfs::Meminfo::current().map_or(0, |memory| memory.mem_total),
             backing,
-            source_files: source.file_count() as u64,
-            source_bytes: source.bytes(),
-            source_in_memory: source.is_in_memory(),
+            source_files,
+            source_bytes,
+            source_in_memory,
             clock: clock(first("cpu MHz")),
             codecs: CODECS.to_owned(),
         }

@@ -162,6 +162,15 @@ impl Source {
         Ok(source)
     }
 
+    /// Files that are in memory.
+    pub(crate) fn of_memory(files: Vec<(String, Vec<u8>)>) -> Source {
+        let mut source = Source { in_memory: true, ..Source::empty() };
+        for (name, data) in files {
+            source.add(&name, data);
+        }
+        source
+    }
+
     /// A file in memory.
     fn add(&mut self, name: &str, data: Vec<u8>) {
         let size = data.len() as u64;
@@ -538,7 +547,7 @@ fn is_zero(bytes: &[u8]) -> bool {
 }
 
 /// Opens a regular file for reading. Never waits for the other end of what became a fifo meanwhile.
-fn open(path: &Path) -> io::Result<(File, Metadata)> {
+pub(crate) fn open(path: &Path) -> io::Result<(File, Metadata)> {
     let file = OpenOptions::new().read(true).custom_flags(OFlags::NONBLOCK.bits() as i32).open(path)?;
     let metadata = file.metadata()?;
     match metadata.is_file() {
@@ -548,7 +557,7 @@ fn open(path: &Path) -> io::Result<(File, Metadata)> {
 }
 
 /// The parts of a file that are no holes, as (offset, bytes). All of it where the file system does not tell.
-fn data_segments(file: &File, size: u64) -> io::Result<Vec<(u64, u64)>> {
+pub(crate) fn data_segments(file: &File, size: u64) -> io::Result<Vec<(u64, u64)>> {
     let mut segments = Vec::new();
     let mut at = 0;
     while at < size {
@@ -569,7 +578,7 @@ fn data_segments(file: &File, size: u64) -> io::Result<Vec<(u64, u64)>> {
     Ok(segments)
 }
 
-fn unreadable(path: &Path) -> impl FnOnce(io::Error) -> Error {
+pub(crate) fn unreadable(path: &Path) -> impl FnOnce(io::Error) -> Error {
     let path = path.to_owned();
     move |source| Error::Unreadable { path, source }
 }

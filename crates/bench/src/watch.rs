@@ -40,11 +40,11 @@ impl Phase {
 /// Something that happened.
 #[derive(Clone, Copy, Debug)]
 pub enum Event<'a> {
-    /// The source is read into memory; this many bytes of `total` are there.
+    /// The source is read into memory, or surveyed and sampled for an advice; this many bytes of `total` are there.
     Loading {
         /// Bytes read so far.
         bytes: u64,
-        /// Bytes of all files.
+        /// Bytes of all files; 0 while that is not known.
         total: u64,
     },
     /// Something that the user should know but that stops nothing.

@@ -1,0 +1,363 @@
+//! The answer: records, and their form for people.
+//!
+//! The JSON form is a contract: these structs define it. Rates are bytes per second, sizes bytes, times seconds. A
+//! change that takes anything away or gives it another meaning changes [`SCHEMA`].
+
+use pool::props::number::{nice, nice_bytes};
+use serde::{Deserialize, Serialize};
+
+use super::choose::Goal;
+use super::dedup::Dedup;
+use super::layout::Layout;
+use super::model::{Burst, Flow, Target};
+use super::published::TableAdvice;
+use crate::Machine;
+
+/// Version of the JSON form.
+pub const SCHEMA: u32 = 1;
+
+/// Everything that was found out, and what follows from it.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Advice {
+    /// [`SCHEMA`].
+    pub schema: u32,
+    /// Always `advice`: what tells it apart from a report of measurements.
+    pub form: String,
+    /// Version of cenote.
+    pub version: String,
+    /// What it was found out on.
+    pub machine: Machine,
+    /// What it is about.
+    pub subject: String,
+    /// How much of it was looked at.
+    pub sample: Sample,
+    /// What is to hold the data.
+    pub target: Target,
+    /// The shape of the pool.
+    pub layout: Layout,
+    /// Sectors of 2^ashift bytes.
+    pub ashift: u32,
+    /// One for each configuration.
+    pub rows: Vec<Row>,
+    /// What to use, for each purpose; the one that was asked for stands first.
+    pub picks: Vec<Pick>,
+    /// Kinds of files, the largest first.
+    pub kinds: Vec<Kind>,
+    /// What deduplication would do.
+    pub dedup: Dedup,
+    /// What a reader should know.
+    pub notes: Vec<String>,
+}
+
+/// How much was looked at.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Sample {
+    /// Files.
+    pub files: u64,
+    /// Folders.
+    pub folders: u64,
+    /// Bytes of the files, holes left out.
+    pub bytes: u64,
+    /// Bytes that were read and encoded.
+    pub sampled_bytes: u64,
+    /// Pieces of files that these are.
+    pub pieces: u64,
+    /// All pieces were encoded: nothing is left to chance.
+    pub complete: bool,
+    /// Which sample.
+    pub seed: u64,
+    /// What it took.
+    pub seconds: f64,
+}
+
+/// One configuration.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Row {
+    /// Value of the property `compression`.
+    pub compression: String,
+    /// Bytes of a record.
+    pub recordsize: u64,
+    /// The property `compressratio` as it is expected, and the interval that holds it with 95 %.
+    pub compressratio: f64,
+    /// Its lower end.
+    pub ratio_low: f64,
+    /// Its upper end.
+    pub ratio_high: f64,
+    /// `logicalreferenced`, metadata left out: whole records, so it is more than the files' bytes.
+    pub logical_bytes: f64,
+    /// `used`.
+    pub used_bytes: f64,
+    /// Bytes on all disks, copies and parity included.
+    pub raw_bytes: f64,
+    /// Part of the space of `off` with the same records that is saved.
+    pub saving: f64,
+    /// Compressing and checksumming on one core of this machine.
+    pub compress_rate: f64,
+    /// Decompressing and checksumming on one core.
+    pub decompress_rate: f64,
+    /// A steady stream of writes to the target.
+    pub write: Flow,
+    /// A steady stream of cold reads from it.
+    pub read: Flow,
+    /// How it begins, where the dirty limit was given.
+    pub burst: Option<Burst>,
+    /// Cores of this kind that keep the disks busy while they write.
+    pub cores_to_fill: Option<f64>,
+    /// Nothing is both smaller and faster.
+    pub pareto: bool,
+}
+
+/// What to use for one purpose.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Pick {
+    /// For what.
+    pub goal: Goal,
+    /// Value for the property `compression`.
+    pub compression: String,
+    /// Value for the property `recordsize`.
+    pub recordsize: u64,
+    /// The figures that speak for it, in words.
+    pub why: String,
+    /// Commands for a new dataset and for one that exists.
+    pub create: String,
+    /// For one that exists: what is in it stays as it is.
+    pub set: String,
+}
+
+/// A kind of file.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Kind {
+    /// Its extension, or what it begins with.
+    pub kind: String,
+    /// Files.
+    pub files: u64,
+    /// Bytes of them.
+    pub bytes: u64,
+    /// Of the picked configuration: its ratio, and how far off that may be.
+    pub compressratio: f64,
+    /// Half of the interval.
+    pub half_width: f64,
+    /// What would be chosen for it alone.
+    pub compression: String,
+    /// What would be chosen for it alone.
+    pub recordsize: u64,
+    /// Bytes that a dataset of its own would save (or cost, if negative).
+    pub saved_bytes: f64,
+    /// Processor time of writing that a dataset of its own would save.
+    pub saved_seconds: f64,
+    /// What to do about it, where that pays.
+    pub remark: Option<String>,
+}
+
+/// The answer to published tables.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct TableReport {
+    /// [`SCHEMA`].
+    pub schema: u32,
+    /// Always `table-advice`.
+    pub form: String,
+    /// One for each table and variant.
+    pub tables: Vec<TableAdvice>,
+}
+
+impl TableReport {
+    /// Of some tables.
+    #[must_use]
+    pub fn new(tables: Vec<TableAdvice>) -> TableReport {
+        TableReport { schema: SCHEMA, form: "table-advice".to_owned(), tables }
+    }
+
+    /// The JSON form, with a line feed at its end.
+    ///
+    /// # Panics
+    /// Never: the records hold nothing that JSON cannot say.
+    #[must_use]
+    pub fn to_json(&self) -> String {
+        serde_json::to_string_pretty(self).expect("records of numbers and text are JSON") + "\n"
+    }
+
+    /// For people.
+    #[must_use]
+    pub fn lines(&self) -> Vec<String> {
+        let mut lines = Vec::new();
+        for table in &self.tables {
+            if !lines.is_empty() {
+                lines.push(String::new());
+            }
+            let variant = table.variant.as_ref().map_or(String::new(), |variant| format!(" ({variant})"));
+            lines.push(format!("{}{variant}", table.name));
+            let name = |compression: &str, recordsize: Option<u64>| match recordsize {
+                Some(bytes) => format!("{compression} {}", nice(bytes)),
+                None => compression.to_owned(),
+            };
+            let mut cells = vec![["", "ratio", "time", ""].map(str::to_owned).to_vec()];
+            let fastest =
+                table.rows.iter().map(|row| row.seconds.iter().sum::<f64>()).fold(f64::INFINITY, f64::min);
+            for row in &table.rows {
+                let time = row.seconds.iter().sum::<f64>() / fastest;
+                let mark = if row.pareto { "*" } else { "" };
+                let name = name(&row.compression, row.recordsize);
+                cells.push(vec![name, format!("{:.2}x", row.ratio), format!("{time:.2}"), mark.to_owned()]);
+            }
+            lines.extend(columns(&cells));
+            for pick in &table.picks {
+                let name = name(&pick.compression, pick.recordsize);
+                lines.push(format!("{:<9} {name}: {}", pick.goal.word(), pick.why));
+            }
+            for (what, settings) in &table.authors {
+                lines.push(format!("authors, {what}: {}", settings.join(" or ")));
+            }
+        }
+        lines
+    }
+}
+
+impl Advice {
+    /// The JSON form, with a line feed at its end.
+    ///
+    /// # Panics
+    /// Never: the records hold nothing that JSON cannot say.
+    #[must_use]
+    pub fn to_json(&self) -> String {
+        serde_json::to_string_pretty(self).expect("records of numbers and text are JSON") + "\n"
+    }
+
+    /// For people: the rows as a table, the picks, what else there is to say.
+    #[must_use]
+    pub fn lines(&self) -> Vec<String> {
+        let mut lines = vec![self.looked_at(), self.for_target(), String::new()];
+        lines.extend(columns(&self.cells()));
+        lines.push("* nothing else is both smaller and faster; codec rates are of one core, write and read of the target".to_owned());
+        for pick in &self.picks {
+            lines.push(String::new());
+            lines.push(format!(
+                "{}: {} with records of {}: {}",
+                pick.goal.word(),
+                pick.compression,
+                nice(pick.recordsize),
+                pick.why
+            ));
+            if pick.goal == self.picks[0].goal {
+                lines.push(format!("  {}", pick.create));
+                lines.push(format!("  {}    (new data only)", pick.set));
+            }
+        }
+        let remarks: Vec<&String> = self.kinds.iter().filter_map(|kind| kind.remark.as_ref()).collect();
+        if !remarks.is_empty() {
+            lines.push(String::new());
+            lines.extend(remarks.into_iter().cloned());
+        }
+        lines.push(String::new());
+        lines.push(format!("dedup: {}", self.dedup.verdict));
+        lines.extend(self.notes.iter().cloned());
+        lines
+    }
+
+    fn looked_at(&self) -> String {
+        let Sample { files, bytes, sampled_bytes, complete, seconds, .. } = self.sample;
+        let part = match complete {
+            true => "all of it read".to_owned(),
+            false => format!(
+                "{} read, {:.2} %",
+                nice_bytes(sampled_bytes),
+                100.0 * sampled_bytes as f64 / bytes.max(1) as f64
+            ),
+        };
+        let plural = if files == 1 { "file" } else { "files" };
+        format!("{}: {files} {plural}, {} ({part}, {seconds:.1} s)", self.subject, nice_bytes(bytes))
+    }
+
+    fn for_target(&self) -> String {
+        let Target { cores, busy_cores, disk_write, disk_read, disk_measured, network, dirty_max, .. } =
+            &self.target;
+        let rate = |rate: &Option<f64>| rate.map_or("?".to_owned(), |rate| format!("{:.0}", rate / 1e6));
+        let mut text = format!("target: {cores} cores");
+        if *busy_cores > 0.0 {
+            text += &format!(" ({busy_cores} of them busy)");
+        }
+        let measured = if *disk_measured { " (measured here)" } else { "" };
+        text += &format!(", disks write {} and read {} MB/s{measured}", rate(disk_write), rate(disk_read));
+        if network.is_some() {
+            text += &format!(", network {} MB/s", rate(network));
+        }
+        if let Some(bytes) = dirty_max {
+            text += &format!(", dirty limit {}", nice_bytes(*bytes));
+        }
+        text + &format!(", {}, ashift {}", self.layout, self.ashift)
+    }
+
+    fn cells(&self) -> Vec<Vec<String>> {
+        let mut headings = [
+            "",
+            "compression",
+            "record",
+            "ratio",
+            "±",
+            "used",
+            "saved",
+            "compress",
+            "decompress",
+            "write MB/s",
+            "",
+            "read MB/s",
+            "",
+        ]
+        .map(str::to_owned)
+        .to_vec();
+        let bursts = self.rows.iter().any(|row| row.burst.is_some());
+        if bursts {
+            headings.extend(["all MB/s", ""].map(str::to_owned));
+        }
+        let rate = |rate: f64| format!("{:.0}", rate / 1e6);
+        // Without compression only checksums are left.
+        let codec = |row: &Row, of: f64| if row.compression == "off" { "-".to_owned() } else { rate(of) };
+        let row = |row: &Row| {
+            let mut cells = vec![
+                if row.pareto { "*" } else { "" }.to_owned(),
+                row.compression.clone(),
+                nice(row.recordsize),
+                format!("{:.2}x", row.compressratio),
+                format!("{:.1}%", 50.0 * (row.ratio_high - row.ratio_low) / row.compressratio),
+                nice_bytes(row.used_bytes as u64),
+                format!("{:.0}%", 100.0 * row.saving),
+                codec(row, row.compress_rate),
+                codec(row, row.decompress_rate),
+                rate(row.write.bytes_per_second),
+                row.write.bottleneck.word().to_owned(),
+                rate(row.read.bytes_per_second),
+                row.read.bottleneck.word().to_owned(),
+            ];
+            if let Some(burst) = row.burst {
+                cells.extend([rate(burst.whole.bytes_per_second), burst.whole.bottleneck.word().to_owned()]);
+            }
+            cells
+        };
+        std::iter::once(headings).chain(self.rows.iter().map(row)).collect()
+    }
+}
+
+/// Columns two blanks apart: words to the left, numbers to the right.
+fn columns(rows: &[Vec<String>]) -> Vec<String> {
+    let count = rows.iter().map(Vec::len).max().unwrap_or(0);
+    let is_number = |cell: &str| cell.starts_with(|c: char| c.is_ascii_digit() || c == '-' || c == '?');
+    let shape: Vec<(usize, bool)> = (0..count)
+        .map(|column| {
+            let cells = || rows.iter().filter_map(|row| row.get(column));
+            let width = cells().map(|cell| cell.chars().count()).max().unwrap_or(0);
+            (
+                width,
+                rows.len() > 1
+                    && cells().skip(1).all(|cell| cell.is_empty() || is_number(cell))
+                    && cells().skip(1).any(|cell| !cell.is_empty()),
+            )
+        })
+        .collect();
+    let cell = |(text, (width, number)): (&String, &(usize, bool))| match number {
+        true => format!("{text:>width$}"),
+        false => format!("{text:<width$}"),
+    };
+    let line = |row: &Vec<String>| {
+        row.iter().zip(&shape).map(cell).collect::<Vec<_>>().join("  ").trim_end().to_owned()
+    };
+    rows.iter().map(line).collect()
+}

@@ -1,0 +1,280 @@
+//! The rule that chooses, the same for predictions from data and for published tables.
+//!
+//! A candidate has a size (a part of the original) and, for each workload, the time that it takes and the processor
+//! time of its codec. The *time* of a candidate:
+//!
+//! ```text
+//! time = max over workloads of (seconds + busy · codec seconds) / (the same of the base)
+//! ```
+//!
+//! `busy` is the part of the cores that other work wants (0 to 1): what a codec takes from others counts as time. The
+//! base is `off`, or the fastest where `off` is not among the candidates. The workload that suffers most counts. Writing once and
+//! reading once is one workload.
+//!
+//! | goal | chosen |
+//! |---|---|
+//! | balanced | the least size · time |
+//! | speed | the least time; of those within 5 % of it the smallest |
+//! | archive | the smallest; of those within 2 % of it the one with the least time |
+//! | space | the smallest |
+//!
+//! Where nothing is smaller than 97 % of the original, balanced and speed take `lz4` if it costs at most a tenth of the time
+//! (it gives up early on what does not compress), else the base.
+
+use serde::{Deserialize, Serialize};
+
+/// A saving is one from this part of the original size down.
+const WORTHWHILE_SIZE: f64 = 0.97;
+/// Times, and sizes, that count as equal.
+const SPEED_TOLERANCE: f64 = 1.05;
+const ARCHIVE_TOLERANCE: f64 = 1.02;
+/// What lz4 may cost where nothing compresses.
+const LZ4_TOLERANCE: f64 = 1.10;
+
+/// What the data is for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Goal {
+    /// Space against time.
+    #[default]
+    Balanced,
+    /// Time first.
+    Speed,
+    /// Space first, at any price.
+    Space,
+    /// Written once, hardly read, kept long: space first, but no waste of time.
+    Archive,
+}
+
+impl Goal {
+    /// All of them.
+    pub const ALL: [Goal; 4] = [Goal::Balanced, Goal::Speed, Goal::Archive, Goal::Space];
+
+    /// Its name.
+    #[must_use]
+    pub const fn word(self) -> &'static str {
+        match self {
+            Goal::Balanced => "balanced",
+            Goal::Speed => "speed",
+            Goal::Space => "space",
+            Goal::Archive => "archive",
+        }
+    }
+}
+
+/// Time for one kind of work.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Workload {
+    /// From begin to end.
+    pub seconds: f64,
+    /// Processor time of the codec, over the cores of the machine.
+    pub codec_seconds: f64,
+}
+
+/// Something to choose.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Candidate {
+    /// Value of the property `compression`.
+    pub compression: String,
+    /// Bytes of a record, where that is a question.
+    pub recordsize: Option<u64>,
+    /// Bytes on disk for each byte of the files.
+    pub size: f64,
+    /// The same kinds of work for all candidates.
+    pub workloads: Vec<Workload>,
+}
+
+/// What was chosen.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Choice {
+    /// Which candidate.
+    pub index: usize,
+    /// The candidate that times are relative to.
+    pub base: usize,
+    /// Its time relative to the base.
+    pub time: f64,
+    /// Why, in words.
+    pub why: String,
+}
+
+/// Chooses for `goal` where other work wants the part `busy` of the cores; `None` without candidates.
+#[must_use]
+pub fn choose(candidates: &[Candidate], goal: Goal, busy: f64) -> Option<Choice> {
+    let base = base(candidates, busy)?;
+    let times: Vec<f64> = (0..candidates.len()).map(|index| time(candidates, index, base, busy)).collect();
+    let size = |index: &usize| candidates[*index].size;
+    let all = 0..candidates.len();
+    let least =
+        |among: &mut dyn Iterator<Item = usize>, of: &dyn Fn(&usize) -> f64, then: &dyn Fn(&usize) -> f64| {
+            among.min_by(|a, b| of(a).total_cmp(&of(b)).then(then(a).total_cmp(&then(b))))
+        };
+    let time_of = |index: &usize| times[*index];
+    let smallest = least(&mut all.clone(), &size, &time_of)?;
+    let said = |index: usize, why: String| Some(Choice { index, base, time: times[index], why });
+    if matches!(goal, Goal::Balanced | Goal::Speed) && size(&smallest) > WORTHWHILE_SIZE {
+        let lz4 =
+            least(&mut all.clone().filter(|index| candidates[*index].compression == "lz4"), &time_of, &size);
+        return match lz4.filter(|lz4| times[*lz4] <= LZ4_TOLERANCE) {
+            Some(lz4) => said(
+                lz4,
+                "nothing makes this data notably smaller; lz4 gives up early and costs next to nothing"
+                    .to_owned(),
+            ),
+            None => said(
+                base,
+                "nothing makes this data notably smaller, so anything else only costs time".to_owned(),
+            ),
+        };
+    }
+    let product = |index: &usize| size(index) * times[*index];
+    match goal {
+        Goal::Balanced => {
+            let best = least(&mut all.clone(), &product, &time_of)?;
+            let why = match best == base {
+                true => "what is smaller takes more time than it saves space",
+                false if times[best] <= 1.02 => "it saves space and costs no time",
+                false => "the best trade of space against time",
+            };
+            said(best, why.to_owned())
+        }
+        Goal::Speed => {
+            let fastest = least(&mut all.clone(), &time_of, &size)?;
+            let close = |index: &usize| times[*index] <= times[fastest] * SPEED_TOLERANCE;
+            let best = least(&mut all.clone().filter(close), &size, &time_of)?;
+            said(
+                best,
+                match best == fastest {
+                    true => "the fastest".to_owned(),
+                    false => "the smallest of those that are as fast as the fastest".to_owned(),
+                },
+            )
+        }
+        Goal::Archive => {
+            let close = |index: &usize| size(index) <= size(&smallest) * ARCHIVE_TOLERANCE;
+            let best = least(&mut all.clone().filter(close), &time_of, &size)?;
+            said(
+                best,
+                match best == smallest {
+                    true => "the smallest".to_owned(),
+                    false => "within 2 % of the smallest, and faster".to_owned(),
+                },
+            )
+        }
+        Goal::Space => said(smallest, "the smallest".to_owned()),
+    }
+}
+
+/// Which candidates are on the front: no other one is both smaller and faster.
+#[must_use]
+pub fn front(candidates: &[Candidate], busy: f64) -> Vec<bool> {
+    let Some(base) = base(candidates, busy) else { return Vec::new() };
+    let at: Vec<(f64, f64)> = (0..candidates.len())
+        .map(|index| (candidates[index].size, time(candidates, index, base, busy)))
+        .collect();
+    let beaten = |one: &(f64, f64)| {
+        at.iter().any(|other| other.0 <= one.0 && other.1 <= one.1 && (other.0 < one.0 || other.1 < one.1))
+    };
+    at.iter().map(|one| !beaten(one)).collect()
+}
+
+/// `off`, or the fastest. With several the fastest of them.
+fn base(candidates: &[Candidate], busy: f64) -> Option<usize> {
+    let total = |index: &usize| {
+        candidates[*index].workloads.iter().map(|work| work.seconds + busy * work.codec_seconds).sum::<f64>()
+    };
+    let fastest = |among: &mut dyn Iterator<Item = usize>| among.min_by(|a, b| total(a).total_cmp(&total(b)));
+    let all = 0..candidates.len();
+    fastest(&mut all.clone().filter(|index| candidates[*index].compression == "off"))
+        .or_else(|| fastest(&mut all.clone()))
+}
+
+fn time(candidates: &[Candidate], index: usize, base: usize, busy: f64) -> f64 {
+    let seconds = |work: &Workload| work.seconds + busy * work.codec_seconds;
+    let pairs = candidates[index].workloads.iter().zip(&candidates[base].workloads);
+    pairs.map(|(one, base)| seconds(one) / seconds(base).max(1e-12)).fold(0.0, f64::max)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn candidates(rows: &[(&str, f64, f64, f64)]) -> Vec<Candidate> {
+        let one = |&(name, size, seconds, codec_seconds): &(&str, f64, f64, f64)| Candidate {
+            compression: name.to_owned(),
+            recordsize: None,
+            size,
+            workloads: vec![Workload { seconds, codec_seconds }],
+        };
+        rows.iter().map(one).collect()
+    }
+
+    fn chosen(rows: &[(&str, f64, f64, f64)], goal: Goal, busy: f64) -> String {
+        let candidates = candidates(rows);
+        candidates[choose(&candidates, goal, busy).unwrap().index].compression.clone()
+    }
+
+    const DISK: [(&str, f64, f64, f64); 4] = [
+        ("off", 1.0, 10.0, 0.0),
+        ("lz4", 0.6, 6.1, 1.0),
+        ("zstd-3", 0.4, 5.9, 4.0),
+        ("gzip-9", 0.39, 40.0, 38.0),
+    ];
+
+    #[test]
+    fn every_goal_has_its_choice() {
+        assert_eq!(chosen(&DISK, Goal::Balanced, 0.0), "zstd-3");
+        assert_eq!(chosen(&DISK, Goal::Speed, 0.0), "zstd-3");
+        assert_eq!(chosen(&DISK, Goal::Space, 0.0), "gzip-9");
+        assert_eq!(chosen(&[DISK[0], DISK[2], ("gzip-9", 0.395, 40.0, 38.0)], Goal::Archive, 0.0), "gzip-9");
+        assert_eq!(chosen(&[DISK[0], DISK[2], ("gzip-9", 0.398, 40.0, 38.0)], Goal::Archive, 0.0), "zstd-3");
+    }
+
+    #[test]
+    fn a_busy_machine_is_given_a_cheaper_codec() {
+        let heavy = [("off", 1.0, 10.0, 0.0), ("lz4", 0.6, 6.1, 1.0), ("zstd-3", 0.5, 5.9, 7.0)];
+        assert_eq!(chosen(&heavy, Goal::Balanced, 0.0), "zstd-3");
+        assert_eq!(chosen(&heavy, Goal::Balanced, 1.0), "lz4");
+    }
+
+    #[test]
+    fn what_does_not_compress_gets_lz4_if_that_is_cheap() {
+        assert_eq!(
+            chosen(
+                &[("off", 1.0, 1.0, 0.0), ("lz4", 1.0, 1.05, 0.1), ("gzip-9", 0.98, 9.0, 8.0)],
+                Goal::Balanced,
+                0.0
+            ),
+            "lz4"
+        );
+        assert_eq!(chosen(&[("off", 1.0, 1.0, 0.0), ("lz4", 1.0, 1.5, 0.1)], Goal::Speed, 0.0), "off");
+        assert!(choose(&[], Goal::Balanced, 0.0).is_none());
+    }
+
+    #[test]
+    fn the_front_holds_what_nothing_beats() {
+        let all = candidates(&[
+            ("off", 1.0, 1.0, 0.0),
+            ("lzjb", 0.7, 1.5, 0.0),
+            ("lz4", 0.6, 1.2, 0.0),
+            ("gzip-9", 0.4, 9.0, 0.0),
+        ]);
+        assert_eq!(front(&all, 0.0), [true, false, true, true]);
+    }
+
+    #[test]
+    fn the_workload_that_suffers_most_counts() {
+        let work = |seconds| Workload { seconds, codec_seconds: 0.0 };
+        let candidate = |name: &str, size, a, b| Candidate {
+            compression: name.to_owned(),
+            recordsize: None,
+            size,
+            workloads: vec![work(a), work(b)],
+        };
+        let all = [
+            candidate("off", 1.0, 100.0, 10.0),
+            candidate("lz4", 0.7, 100.0, 11.0),
+            candidate("gzip-1", 0.6, 100.0, 17.0),
+        ];
+        assert_eq!(all[choose(&all, Goal::Balanced, 0.0).unwrap().index].compression, "lz4");
+    }
+}

@@ -1,0 +1,167 @@
+//! What deduplication would save, and what its table would take.
+//!
+//! From:   records of all files, or a sample of them.
+//! To:     a [`Dedup`], without any table in a pool: what `zdb -S` does for data that is in one.
+//!
+//! A record counts by a hash of its bytes (SipHash with a fixed key, 64 bits: of a billion different records, three
+//! hundredths of a pair are taken for equal). The *exact* pass reads everything. Its memory is bounded: only hashes
+//! below a limit are kept, and when there are too many the limit is halved and half of them are forgotten. Which records
+//! stay depends on their contents alone, so copies stay or go together and the quotient of all records to different ones is
+//! kept: with 4 million hashes its error is below a tenth of a per cent.
+//!
+//! A *sample* of records cannot say how much repeats: copies that it did not draw are not seen. Of files with the
+//! same size and the same sampled pieces, it can say that they are likely the same. So without the pass the answer is such
+//! whole files only, a lower bound, and says so.
+//!
+//! Source: a table entry takes 320 bytes in memory (OpenZFS, "Workload Tuning", section on deduplication); fast dedup of
+//! 2.3 takes less, and is not what this speaks of.
+
+use std::collections::HashMap;
+use std::hash::{DefaultHasher, Hasher};
+
+use serde::{Deserialize, Serialize};
+
+/// Memory of one entry of a dedup table.
+const ENTRY_BYTES: f64 = 320.0;
+/// Hashes that are kept.
+const HASHES_MAX: usize = 4 << 20;
+/// Below this ratio its price is more than it is worth.
+const WORTHWHILE: f64 = 1.5;
+
+/// What deduplication would do.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Dedup {
+    /// Everything was read; else the ratio is a lower bound, from files that are likely the same.
+    pub exact: bool,
+    /// Bytes of a record.
+    pub recordsize: u64,
+    /// Records over different records, by their bytes.
+    pub ratio: f64,
+    /// Different records.
+    pub entries: f64,
+    /// Memory for the table.
+    pub memory_bytes: f64,
+    /// Whether to use it, in words.
+    pub verdict: String,
+}
+
+/// Counts records.
+pub(crate) struct Counter {
+    /// Hash → bytes of the record, and how many there are.
+    different: HashMap<u64, (u32, u32)>,
+    /// Hashes up to this one are kept.
+    limit: u64,
+    kept_max: usize,
+}
+
+impl Counter {
+    pub(crate) fn new() -> Counter {
+        Counter::with_memory(HASHES_MAX)
+    }
+
+    fn with_memory(kept_max: usize) -> Counter {
+        Counter { different: HashMap::new(), limit: u64::MAX, kept_max }
+    }
+
+    /// Counts a record. Zeros are no record: they are holes.
+    pub(crate) fn add(&mut self, record: &[u8]) {
+        if codec::is_zero(record) {
+            return;
+        }
+        self.add_hash(hash(record), record.len() as u32);
+    }
+
+    pub(crate) fn add_hash(&mut self, hash: u64, len: u32) {
+        if hash > self.limit {
+            return;
+        }
+        let count = &mut self.different.entry(hash).or_insert((len, 0)).1;
+        *count = count.saturating_add(1);
+        while self.different.len() > self.kept_max {
+            self.limit /= 2;
+            let limit = self.limit;
+            self.different.retain(|hash, _| *hash <= limit);
+        }
+    }
+
+    /// The result for records of `recordsize`.
+    pub(crate) fn result(&self, recordsize: u64) -> Dedup {
+        let share = (self.limit as f64 + 1.0) / (u64::MAX as f64 + 1.0);
+        let unique: f64 = self.different.values().map(|(len, _)| f64::from(*len)).sum();
+        let all: f64 = self.different.values().map(|(len, count)| f64::from(*len) * f64::from(*count)).sum();
+        told(true, recordsize, all / unique.max(1.0), self.different.len() as f64 / share)
+    }
+}
+
+/// The answer without reading everything: bytes of all files, of those that are likely copies of others, and the
+/// number of records.
+pub(crate) fn lower_bound(recordsize: u64, bytes: f64, copies: f64, records: f64) -> Dedup {
+    let ratio = bytes / (bytes - copies).max(1.0);
+    told(false, recordsize, ratio.max(1.0), records / ratio.max(1.0))
+}
+
+fn told(exact: bool, recordsize: u64, ratio: f64, entries: f64) -> Dedup {
+    let ratio = ratio.max(1.0);
+    let memory_bytes = entries * ENTRY_BYTES;
+    let memory = pool::props::number::nice_bytes(memory_bytes as u64);
+    let verdict = match (exact, ratio >= WORTHWHILE) {
+        (true, true) => format!(
+            "{ratio:.2}x less by dedup, for a table of {memory} that should stay in memory: worth a thought if there is as much to spare"
+        ),
+        (true, false) => format!("not worth it: {ratio:.2}x for a table of {memory} in memory"),
+        (false, true) => format!(
+            "whole files that are likely the same make {ratio:.2}x; its table would want {memory} of memory (--dedup reads everything and tells exactly)"
+        ),
+        (false, false) => format!(
+            "nothing seen that speaks for it ({ratio:.2}x by whole files); its table would want {memory} of memory (--dedup reads everything and tells exactly)"
+        ),
+    };
+    Dedup { exact, recordsize, ratio, entries, memory_bytes, verdict }
+}
+
+/// The hash that records are told apart by.
+pub(crate) fn hash(record: &[u8]) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    hasher.write(record);
+    hasher.finish()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn record(number: u64) -> Vec<u8> {
+        number.to_le_bytes().repeat(64)
+    }
+
+    #[test]
+    fn known_copies_are_counted_exactly_and_zeros_not_at_all() {
+        let mut counter = Counter::new();
+        for number in 1..=1000 {
+            (0..number % 5 + 1).for_each(|_| counter.add(&record(number)));
+        }
+        counter.add(&[0; 512]);
+        let found = counter.result(512);
+        assert!((found.ratio - 3.0).abs() < 1e-9 && found.entries == 1000.0, "{found:?}");
+        assert_eq!(found.memory_bytes, 320_000.0);
+    }
+
+    #[test]
+    fn with_little_memory_the_estimate_stays_within_a_few_per_cent() {
+        let mut counter = Counter::with_memory(4096);
+        for number in 1..=200_000 {
+            (0..number % 3 + 1).for_each(|_| counter.add(&record(number)));
+        }
+        let found = counter.result(512);
+        assert!((found.ratio / 2.0 - 1.0).abs() < 0.03, "{found:?}");
+        assert!((found.entries / 200_000.0 - 1.0).abs() < 0.06, "{found:?}");
+        assert!(counter.different.len() <= 4096);
+    }
+
+    #[test]
+    fn without_reading_everything_it_is_a_lower_bound_and_says_so() {
+        let bound = lower_bound(128 << 10, 4e9, 2e9, 30_000.0);
+        assert!(!bound.exact && (bound.ratio - 2.0).abs() < 1e-9 && bound.verdict.contains("likely"));
+        assert!(lower_bound(128 << 10, 4e9, 0.0, 30_000.0).verdict.contains("--dedup"));
+    }
+}

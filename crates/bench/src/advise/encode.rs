@@ -1,0 +1,201 @@
+//! One piece of a file in every configuration: what it would take, and how long its codec works.
+//!
+//! From:   pieces that [`super::material`] reads.
+//! To:     [`super::estimate`], which adds them up.
+//!
+//! The sizes are those of the write pipeline itself (`storage::Encoding`): zeros become holes, what does not save an
+//! eighth is stored as it is, 112 bytes fit into the pointer, everything else fills whole sectors. A file of one
+//! record has a block of its own size in steps of 512 bytes; of a longer file the last record is as long as the
+//! others, filled up with zeros.
+
+use std::sync::Arc;
+
+use codec::Salt;
+use format::compression::CompressionSetting;
+use format::{ChecksumKind, Compression};
+use rustix::time::{ClockId, clock_gettime};
+use storage::{Deflate, Encoded, Encoding, GzipEngine, Record};
+
+use super::layout::Layout;
+
+/// Steps of the size of a file with one block.
+const SECTOR: u64 = 512;
+
+/// A piece of a file: of the whole file if that is shorter than the piece.
+pub(crate) struct Piece {
+    /// Bytes of the file, in which it begins on a border of records.
+    pub(crate) file_size: u64,
+    /// The bytes, zeros where the file has holes.
+    pub(crate) bytes: Vec<u8>,
+    /// Parts that are no holes, as ranges of `bytes`.
+    pub(crate) data: Vec<std::ops::Range<usize>>,
+}
+
+/// One configuration.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Setting {
+    pub(crate) compression: CompressionSetting,
+    pub(crate) recordsize: u64,
+}
+
+/// What a piece takes in one configuration.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub(crate) struct Outcome {
+    /// Bytes of records before compression, holes left out.
+    pub(crate) lsize: u64,
+    /// Bytes after it, in whole sectors.
+    pub(crate) psize: u64,
+    /// Bytes that `used` counts.
+    pub(crate) used: u64,
+    /// Bytes on all disks.
+    pub(crate) raw: u64,
+    /// Records that are no holes.
+    pub(crate) records: u64,
+    /// Processor time of compressing and checksumming, in seconds.
+    pub(crate) compress: f64,
+    /// Processor time of decompressing and checksumming, in seconds.
+    pub(crate) decompress: f64,
+}
+
+/// Encodes pieces in all configurations.
+pub(crate) struct Encoder {
+    pub(crate) settings: Vec<Setting>,
+    pub(crate) ashift: u32,
+    pub(crate) layout: Layout,
+    deflate: Deflate,
+}
+
+impl Encoder {
+    pub(crate) fn new(settings: Vec<Setting>, ashift: u32, layout: Layout) -> Encoder {
+        Encoder { settings, ashift, layout, deflate: Deflate::default() }
+    }
+
+    /// The outcomes of `piece`, in the order of the settings.
+    pub(crate) fn encode(&self, piece: &Piece) -> Vec<Outcome> {
+        let mut outcomes = Vec::with_capacity(self.settings.len());
+        let mut cut: Option<(u64, Vec<Record>)> = None;
+        for setting in &self.settings {
+            let recordsize = setting.recordsize;
+            if cut.as_ref().is_none_or(|(of, _)| *of != recordsize) {
+                cut = Some((recordsize, records(piece, recordsize)));
+            }
+            let (_, records) = cut.as_ref().expect("it was just cut");
+            outcomes.push(self.outcome(setting.compression, records));
+        }
+        outcomes
+    }
+
+    fn outcome(&self, compression: CompressionSetting, records: &[Record]) -> Outcome {
+        let salt = Salt::none();
+        let encoding = Encoding {
+            compression,
+            gzip_engine: GzipEngine::DEFAULT,
+            deflate: &self.deflate,
+            checksum: ChecksumKind::Fletcher4,
+            min_alloc: 1 << self.ashift,
+            embed: true,
+            salt: &salt,
+        };
+        let started = processor_seconds();
+        let encoded: Vec<Encoded> = records.iter().map(|record| encoding.encode(record)).collect();
+        let compressed = processor_seconds();
+        let mut outcome = Outcome { compress: compressed - started, ..Outcome::default() };
+        let mut back = Vec::new();
+        for (record, encoded) in records.iter().zip(&encoded) {
+            let lsize = record.len() as u64;
+            match encoded {
+                Encoded::Hole => continue,
+                Encoded::Embedded { .. } => {}
+                Encoded::Stored { payload, .. } => {
+                    // As they are, records fill whole sectors on the disk though their size does not.
+                    let psize = payload.bytes().len() as u64;
+                    outcome.psize += psize;
+                    outcome.used += self.layout.used_bytes(psize, self.ashift);
+                    outcome.raw += self.layout.raw_bytes(psize, self.ashift);
+                }
+            }
+            outcome.lsize += lsize;
+            outcome.records += 1;
+        }
+        let started = processor_seconds();
+        for (record, encoded) in records.iter().zip(&encoded) {
+            if let Encoded::Stored { payload, compression, .. } = encoded {
+                std::hint::black_box(codec::checksum(ChecksumKind::Fletcher4, payload.bytes(), &salt));
+                if *compression != Compression::Off {
+                    back.resize(record.len(), 0);
+                    let done = codec::decompress(*compression, payload.bytes(), &mut back);
+                    assert!(done.is_ok(), "what was compressed decompresses");
+                }
+            }
+        }
+        outcome.decompress = processor_seconds() - started;
+        outcome
+    }
+}
+
+/// The records of `piece` that hold data.
+fn records(piece: &Piece, recordsize: u64) -> Vec<Record> {
+    if piece.file_size <= recordsize {
+        let mut block = piece.bytes.clone();
+        block.resize(piece.file_size.next_multiple_of(SECTOR) as usize, 0);
+        return if piece.data.is_empty() { vec![] } else { vec![Arc::new(block)] };
+    }
+    let recordsize = recordsize as usize;
+    let holds_data = |at: usize| piece.data.iter().any(|data| data.start < at + recordsize && at < data.end);
+    let starts = (0..piece.bytes.len()).step_by(recordsize).filter(|at| holds_data(*at));
+    starts
+        .map(|at| {
+            let mut record = piece.bytes[at..piece.bytes.len().min(at + recordsize)].to_vec();
+            record.resize(recordsize, 0);
+            Arc::new(record)
+        })
+        .collect()
+}
+
+/// Processor time of this thread.
+fn processor_seconds() -> f64 {
+    let time = clock_gettime(ClockId::ThreadCPUTime);
+    time.tv_sec as f64 + time.tv_nsec as f64 * 1e-9
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn piece(file_size: u64, bytes: Vec<u8>) -> Piece {
+        let data = std::iter::once(0..bytes.len()).collect();
+        Piece { file_size, bytes, data }
+    }
+
+    fn outcome(compression: Compression, recordsize: u64, piece: &Piece) -> Outcome {
+        let setting = Setting { compression: CompressionSetting::plain(compression), recordsize };
+        let encoder = Encoder::new(vec![setting], 12, Layout::Stripe);
+        encoder.encode(piece)[0]
+    }
+
+    #[test]
+    fn a_short_file_has_a_block_of_its_own_size_and_a_long_one_is_padded() {
+        let short = outcome(Compression::Off, 128 << 10, &piece(5000, vec![7; 5000]));
+        assert_eq!((short.lsize, short.psize, short.used), (5120, 5120, 8192));
+        let long = outcome(Compression::Off, 4096, &piece(5000, vec![7; 5000]));
+        assert_eq!((long.lsize, long.psize, long.records), (8192, 8192, 2));
+    }
+
+    #[test]
+    fn zeros_are_holes_unless_compression_is_off_and_little_fits_in_the_pointer() {
+        let zeros = piece(1 << 20, vec![0; 1 << 20]);
+        assert_eq!(outcome(Compression::Lz4, 128 << 10, &zeros).records, 0);
+        assert_eq!(outcome(Compression::Off, 128 << 10, &zeros).psize, 1 << 20);
+        let tiny = outcome(Compression::Lz4, 128 << 10, &piece(4000, vec![b'x'; 4000]));
+        assert_eq!((tiny.lsize, tiny.psize, tiny.records), (4096, 0, 1));
+    }
+
+    #[test]
+    fn holes_of_the_file_are_nothing_at_all() {
+        let mut sparse = piece(1 << 20, vec![0; 1 << 20]);
+        sparse.data = vec![200_000..200_001];
+        assert_eq!(outcome(Compression::Off, 128 << 10, &sparse).lsize, 128 << 10);
+        sparse.data.clear();
+        assert_eq!(outcome(Compression::Off, 1 << 20, &sparse).records, 0);
+    }
+}

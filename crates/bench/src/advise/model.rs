@@ -1,0 +1,267 @@
+//! How fast a target would write and read, and what holds it up.
+//!
+//! From:   what a configuration takes for each byte of the files: bytes on the disks, processor time.
+//! To:     rates with a bottleneck.
+//!
+//! For each byte of the files, written or read in a steady stream:
+//!
+//! ```text
+//! disk      raw bytes / what all disks together take or give
+//! processor (codec time + engine time) / free cores
+//! network   1 / its rate
+//! seconds = the longest of the three, and OVERLAP of what the other two take: no two of them overlap in full
+//! ```
+//!
+//! Free cores: the pool has as many threads as there are cores, and the system treats them and the threads of other
+//! work as equals: cores · cores / (cores + busy). What the others lose by that is for the choice to weigh.
+//!
+//! A burst: writers are not held up until the pool's unwritten data reaches 60 % of the dirty limit (where OpenZFS
+//! begins to delay them). Data that comes in at rate i while s is written fills it after 0.6 · limit · i / (i − s)
+//! bytes; what is more than that comes in at rate s.
+
+use serde::{Deserialize, Serialize};
+
+/// Part of the dirty limit from which writers are delayed (`zfs_delay_min_dirty_percent`).
+const DELAY_FROM: f64 = 0.6;
+/// Part of the shorter works that is not done beside the longest.
+pub(crate) const OVERLAP: f64 = 0.15;
+/// Whole amounts are told apart from the steady rate from this difference on.
+const TELLING: f64 = 1.05;
+
+/// What is to hold the data. Rates in bytes per second.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Target {
+    /// Cores.
+    pub cores: u32,
+    /// Cores that other work keeps busy.
+    pub busy_cores: f64,
+    /// What all disks together take, parity and copies included; `None` if it is not known.
+    pub disk_write: Option<f64>,
+    /// What all disks together give.
+    pub disk_read: Option<f64>,
+    /// The two were measured here, not given.
+    pub disk_measured: bool,
+    /// What the network brings, if the data comes and goes over one.
+    pub network: Option<f64>,
+    /// `zfs_dirty_data_max`, bytes.
+    pub dirty_max: Option<u64>,
+    /// Processor time of everything but the codec, in seconds per byte written.
+    pub engine_write: f64,
+    /// The same per byte read.
+    pub engine_read: f64,
+}
+
+/// What holds a stream up.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Bottleneck {
+    /// The disks.
+    Device,
+    /// The cores that are free.
+    Cpu,
+    /// The network.
+    Network,
+    /// A part of it fits under the dirty limit, the rest waits for the disks or the processor.
+    DirtyLimit,
+}
+
+impl Bottleneck {
+    /// The word for it.
+    #[must_use]
+    pub const fn word(self) -> &'static str {
+        match self {
+            Bottleneck::Device => "device",
+            Bottleneck::Cpu => "CPU",
+            Bottleneck::Network => "network",
+            Bottleneck::DirtyLimit => "dirty limit",
+        }
+    }
+}
+
+/// A stream of data of the files.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Flow {
+    /// Bytes of the files per second.
+    pub bytes_per_second: f64,
+    /// What holds it up.
+    pub bottleneck: Bottleneck,
+}
+
+/// What comes in before writers are held up.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Burst {
+    /// Bytes of the files; `None` if writers are never held up.
+    pub bytes: Option<f64>,
+    /// All of the data, or none of it, comes faster than the disks take it: its mean rate and what holds it up.
+    pub whole: Flow,
+}
+
+/// What one byte of the files costs.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Load {
+    /// Bytes on all disks that are written.
+    pub raw: f64,
+    /// Bytes that are read back.
+    pub psize: f64,
+    /// Processor seconds of the codec.
+    pub compress: f64,
+    /// Processor seconds of the codec.
+    pub decompress: f64,
+}
+
+impl Target {
+    /// Cores that the pool may use.
+    #[must_use]
+    pub fn free_cores(&self) -> f64 {
+        let cores = f64::from(self.cores);
+        let busy = self.busy_cores.clamp(0.0, cores);
+        cores * cores / (cores + busy).max(1e-9)
+    }
+
+    /// Part of the cores that other work keeps busy.
+    #[must_use]
+    pub fn busy_part(&self) -> f64 {
+        (self.busy_cores / f64::from(self.cores.max(1))).clamp(0.0, 1.0)
+    }
+
+    /// A steady stream of writes.
+    #[must_use]
+    pub fn write(&self, load: &Load) -> Flow {
+        let processor = (load.compress + self.engine_write) / self.free_cores();
+        self.flow(self.disk_write.map(|rate| load.raw / rate), processor)
+    }
+
+    /// A steady stream of reads from cold caches, by as many readers as there are cores.
+    #[must_use]
+    pub fn read(&self, load: &Load) -> Flow {
+        let processor = (load.decompress + self.engine_read) / self.free_cores();
+        self.flow(self.disk_read.map(|rate| load.psize / rate), processor)
+    }
+
+    fn flow(&self, device: Option<f64>, processor: f64) -> Flow {
+        let works = [
+            (device.unwrap_or(0.0), Bottleneck::Device),
+            (processor, Bottleneck::Cpu),
+            (self.network.map_or(0.0, |rate| 1.0 / rate), Bottleneck::Network),
+        ];
+        let all: f64 = works.iter().map(|(seconds, _)| seconds).sum();
+        let (longest, bottleneck) =
+            works.into_iter().max_by(|a, b| a.0.total_cmp(&b.0)).expect("there are three");
+        Flow { bytes_per_second: 1.0 / (longest + OVERLAP * (all - longest)).max(1e-12), bottleneck }
+    }
+
+    /// How `total` bytes come in where writing goes on steadily at `steady`; `None` without a dirty limit.
+    #[must_use]
+    pub fn burst(&self, total: f64, steady: Flow) -> Option<Burst> {
+        let room = DELAY_FROM * self.dirty_max? as f64;
+        // Without a network the data comes from memory, as fast as the engine copies it.
+        let incoming = self.network.unwrap_or(self.free_cores() / self.engine_write.max(1e-12));
+        let slow = steady.bytes_per_second;
+        if incoming <= slow * TELLING {
+            return Some(Burst { bytes: None, whole: steady });
+        }
+        let knee = room * incoming / (incoming - slow);
+        let seconds = total.min(knee) / incoming + (total - knee).max(0.0) / slow;
+        let mean = total / seconds.max(1e-12);
+        let bottleneck = match (total <= knee, mean > slow * TELLING) {
+            (true, _) if self.network.is_some() => Bottleneck::Network,
+            (true, _) => Bottleneck::Cpu,
+            (false, true) => Bottleneck::DirtyLimit,
+            (false, false) => steady.bottleneck,
+        };
+        Some(Burst { bytes: Some(knee), whole: Flow { bytes_per_second: mean, bottleneck } })
+    }
+
+    /// Cores that keep the disks busy while they write: `None` if their rate is not known.
+    #[must_use]
+    pub fn cores_to_fill(&self, load: &Load) -> Option<f64> {
+        Some(cores_to_fill(
+            self.disk_write?,
+            1.0 / load.raw.max(1e-12),
+            1.0 / (load.compress + self.engine_write).max(1e-12),
+        ))
+    }
+}
+
+/// Cores that compress as fast as disks take what comes out: `disk_rate` and `core_rate` in bytes per second,
+/// the latter of the files.
+#[must_use]
+pub fn cores_to_fill(disk_rate: f64, ratio: f64, core_rate: f64) -> f64 {
+    disk_rate * ratio / core_rate
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn target() -> Target {
+        Target {
+            cores: 4,
+            busy_cores: 0.0,
+            disk_write: Some(200e6),
+            disk_read: Some(200e6),
+            disk_measured: false,
+            network: None,
+            dirty_max: None,
+            engine_write: 0.5e-9,
+            engine_read: 0.3e-9,
+        }
+    }
+
+    /// An algorithm that halves the data at `rate` on one core.
+    fn load(rate: f64) -> Load {
+        Load { raw: 0.5, psize: 0.5, compress: 1.0 / rate, decompress: 0.1 / rate }
+    }
+
+    #[test]
+    fn each_bottleneck_is_named() {
+        let slow_disk = target().write(&load(500e6));
+        assert_eq!(slow_disk.bottleneck, Bottleneck::Device);
+        assert!((350e6..=400e6).contains(&slow_disk.bytes_per_second), "{slow_disk:?}");
+        assert_eq!(target().write(&load(20e6)).bottleneck, Bottleneck::Cpu);
+        let fast_disk = Target { disk_write: Some(3e9), ..target() };
+        assert_eq!(fast_disk.write(&load(500e6)).bottleneck, Bottleneck::Cpu);
+        let network = Target { network: Some(100e6), ..fast_disk };
+        assert_eq!(network.write(&load(500e6)).bottleneck, Bottleneck::Network);
+        assert_eq!(network.read(&load(500e6)).bottleneck, Bottleneck::Network);
+    }
+
+    #[test]
+    fn decompression_gives_a_slow_disk_the_ratio_more() {
+        let read = target().read(&Load { raw: 0.667, psize: 0.667, compress: 1e-9, decompress: 0.2e-9 });
+        assert!((280e6..300e6).contains(&read.bytes_per_second), "S1-07: {read:?}");
+    }
+
+    #[test]
+    fn busy_cores_slow_the_codec() {
+        let busy = Target { busy_cores: 3.0, disk_write: None, ..target() };
+        let idle = Target { busy_cores: 0.0, ..busy.clone() };
+        assert!(busy.write(&load(100e6)).bytes_per_second < 0.65 * idle.write(&load(100e6)).bytes_per_second);
+        assert_eq!(Target { busy_cores: 4.0, ..busy }.free_cores(), 2.0);
+    }
+
+    #[test]
+    fn the_dirty_limit_of_s1_lets_14_gb_of_video_through() {
+        // 16 GB of dirty data, a network of 600 MB/s, a disk of 200 MB/s, video that does not compress.
+        let nas = Target { network: Some(600e6), dirty_max: Some(16_000_000_000), ..target() };
+        let video = Load { raw: 1.0, psize: 1.0, compress: 0.5e-9, decompress: 0.0 };
+        let steady = Flow { bytes_per_second: 200e6, bottleneck: Bottleneck::Device };
+        let knee = nas.burst(70e9, steady).unwrap().bytes.unwrap();
+        assert!((13e9..15.5e9).contains(&knee), "{knee}");
+        let rates: Vec<f64> = [5e9, 20e9, 70e9, 700e9]
+            .map(|total| nas.burst(total, steady).unwrap().whole.bytes_per_second)
+            .to_vec();
+        assert!(rates.windows(2).all(|pair| pair[0] >= pair[1]), "{rates:?}");
+        assert_eq!(nas.burst(5e9, steady).unwrap().whole.bottleneck, Bottleneck::Network);
+        assert_eq!(nas.burst(70e9, steady).unwrap().whole.bottleneck, Bottleneck::DirtyLimit);
+        assert_eq!(nas.burst(10e12, steady).unwrap().whole.bottleneck, Bottleneck::Device);
+        assert!(target().burst(1e9, target().write(&video)).is_none());
+    }
+
+    #[test]
+    fn the_disks_of_s4_need_about_eight_cores() {
+        // 179 GB in 191 s on 4 cores; 950 MB/s of disks; ratio 1.68.
+        let cores = cores_to_fill(950e6, 1.68, 179e9 / 191.0 / 4.0);
+        assert!((6.5..8.5).contains(&cores), "{cores}");
+    }
+}

@@ -1,0 +1,496 @@
+//! Published tables instead of data: the same rule, fed with what others measured.
+//!
+//! From:   TOML in the shape of experiments/published.toml: a table for each comparison with its `settings`, and arrays
+//!         beside or below it with one figure for each setting.
+//! To:     [`super::choose`].
+//!
+//! | key | meaning |
+//! |---|---|
+//! | `compressratio`; `used_gib`, `on_disk_gib`, `file_gb` | sizes; with several data sets their sizes are added up |
+//! | `…seconds…`, `write_mb_s` | one kind of work; of several runs the median counts for writing, the first for reading: the others found the data in the cache |
+//! | a table `seconds` | a kind of work for each of its keys |
+//! | `…_N_cores` | figures of N cores: a variant of its own |
+//! | a table `recordsize_X` | figures for records of X |
+//! | a table `NAME_by_recordsize` with `recordsize` | figures of one setting by record size |
+//! | `conclusion` | what the authors concluded |
+//!
+//! A table has no processor times. They are estimated from what was written (`file_gb`, `used_gib`, else what
+//! [`DISK`] takes in the time of the slowest row) and [`codec_rate`].
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+use toml::{Table, Value};
+
+use super::choose::{Candidate, Choice, Goal, Workload, choose, front};
+use crate::stats::median;
+use crate::{Error, Result};
+
+/// Bytes per second of a disk that nothing is known about.
+const DISK: f64 = 100e6;
+/// Cores of a machine that nothing is known about.
+pub const TABLE_CORES: u32 = 4;
+
+/// What a table leads to.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct TableAdvice {
+    /// The comparison.
+    pub name: String,
+    /// Which of its figures: `4 cores`, or nothing.
+    pub variant: Option<String>,
+    /// One row for each setting.
+    pub rows: Vec<TableRow>,
+    /// What the rule chooses for each goal.
+    pub picks: Vec<TablePick>,
+    /// What the authors concluded: for what, and which settings.
+    pub authors: Vec<(String, Vec<String>)>,
+}
+
+/// A setting of a table.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct TableRow {
+    /// As the table calls it.
+    pub compression: String,
+    /// Bytes of a record, where the table tells.
+    pub recordsize: Option<u64>,
+    /// Original size over size on disk.
+    pub ratio: f64,
+    /// Seconds of the kinds of work; of a table of rates, those of all its data, or of 1 GB.
+    pub seconds: Vec<f64>,
+    /// Nothing is both smaller and faster.
+    pub pareto: bool,
+}
+
+/// A choice.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct TablePick {
+    /// For what.
+    pub goal: Goal,
+    /// The setting, as the table calls it.
+    pub compression: String,
+    /// Bytes of a record, where the table tells.
+    pub recordsize: Option<u64>,
+    /// Why.
+    pub why: String,
+}
+
+/// The advice for each table in `text`, measured on `cores` cores where it does not tell, of which other work wants
+/// `busy_cores`.
+///
+/// # Errors
+/// [`Error::Table`].
+pub fn from_tables(text: &str, cores: u32, busy_cores: f64) -> Result<Vec<TableAdvice>> {
+    let cores = f64::from(cores.max(1));
+    let machine = Machine { cores, busy: (busy_cores / cores).clamp(0.0, 1.0) };
+    let whole: Table =
+        text.parse().map_err(|error: toml::de::Error| Error::Table(error.message().replace('\n', " ")))?;
+    let mut all = Vec::new();
+    // A file may be one table itself.
+    if whole.contains_key("settings") {
+        all.extend(advise("table", &whole, machine)?);
+    }
+    for (name, value) in &whole {
+        if let Value::Table(table) = value
+            && table.contains_key("settings")
+        {
+            all.extend(advise(name, table, machine)?);
+        }
+    }
+    if all.is_empty() {
+        return Err(Error::Table("there is no table with 'settings' and figures for them".to_owned()));
+    }
+    Ok(all)
+}
+
+/// What a table was measured on, and how busy it is to be thought.
+#[derive(Clone, Copy)]
+struct Machine {
+    cores: f64,
+    busy: f64,
+}
+
+/// Figures of one setting with one record size.
+#[derive(Clone, Debug, Default)]
+struct Row {
+    /// Sizes on disk in bytes, by data set.
+    sizes: BTreeMap<String, f64>,
+    ratios: BTreeMap<String, f64>,
+    /// Seconds by the name of the work, variants apart.
+    seconds: BTreeMap<(Option<u32>, String), f64>,
+    /// The table has rates only: seconds are those of a byte.
+    per_byte: bool,
+}
+
+type Key = (String, Option<u64>);
+
+#[derive(Default)]
+struct Rows {
+    order: Vec<Key>,
+    rows: BTreeMap<Key, Row>,
+}
+
+impl Rows {
+    fn row(&mut self, key: &Key) -> &mut Row {
+        if !self.rows.contains_key(key) {
+            self.order.push(key.clone());
+        }
+        self.rows.entry(key.clone()).or_default()
+    }
+}
+
+fn advise(name: &str, table: &Table, machine: Machine) -> Result<Vec<TableAdvice>> {
+    let settings =
+        words(table.get("settings")).ok_or_else(|| bad(name, "settings", "is no list of names"))?;
+    let mut rows = Rows::default();
+    let plain: Vec<Key> = settings.iter().map(|setting| (setting.clone(), None)).collect();
+    read((name, ""), table, &plain, &mut rows, &settings)?;
+    let mut variants: Vec<Option<u32>> =
+        rows.rows.values().flat_map(|row| row.seconds.keys().map(|(cores, _)| *cores)).collect();
+    variants.sort_unstable();
+    variants.dedup();
+    if variants.is_empty() {
+        return Err(bad(name, "seconds", "is missing: there are no times to compare"));
+    }
+    Ok(variants.into_iter().filter_map(|cores| of_variant(name, table, &rows, cores, machine)).collect())
+}
+
+/// Reads the arrays of `table`, one figure for each of `keys`, and what lies below it; `set` names the data.
+fn read(
+    (name, set): (&str, &str),
+    table: &Table,
+    keys: &[Key],
+    rows: &mut Rows,
+    settings: &[String],
+) -> Result<()> {
+    for (key, value) in table {
+        match value {
+            Value::Array(array) if key != "settings" && array.len() == keys.len() => {
+                let Some(figures) = array.iter().map(Figure::of).collect::<Option<Vec<_>>>() else {
+                    continue;
+                };
+                for (at, figure) in keys.iter().zip(figures) {
+                    figure
+                        .enter(key, set, rows.row(at))
+                        .ok_or_else(|| bad(name, key, "has a figure that is not above 0"))?;
+                }
+            }
+            Value::Array(array) if is_figure(key) => {
+                return Err(bad(
+                    name,
+                    key,
+                    &format!("has {} figures for {} settings", array.len(), keys.len()),
+                ));
+            }
+            Value::Table(below) if key == "seconds" => {
+                for (work, value) in below {
+                    let list = value.as_array().filter(|list| list.len() == keys.len());
+                    let list =
+                        list.ok_or_else(|| bad(name, work, "does not have a figure for each setting"))?;
+                    for (at, value) in keys.iter().zip(list) {
+                        let seconds = number(value).filter(|n| *n > 0.0);
+                        let seconds =
+                            seconds.ok_or_else(|| bad(name, work, "has a figure that is not above 0"))?;
+                        rows.row(at).seconds.insert((None, work.clone()), seconds);
+                    }
+                }
+            }
+            Value::Table(below) if key.starts_with("recordsize_") => {
+                let size = record_size(&key["recordsize_".len()..])
+                    .ok_or_else(|| bad(name, key, "names no size"))?;
+                let keys: Vec<Key> = settings.iter().map(|setting| (setting.clone(), Some(size))).collect();
+                read((name, set), below, &keys, rows, settings)?;
+            }
+            Value::Table(below) if key.ends_with("_by_recordsize") => {
+                let setting = key.trim_end_matches("_by_recordsize").replace('_', "-");
+                let sizes = words(below.get("recordsize")).unwrap_or_default();
+                let sizes: Option<Vec<u64>> = sizes.iter().map(|size| record_size(size)).collect();
+                let sizes = sizes
+                    .filter(|sizes| !sizes.is_empty())
+                    .ok_or_else(|| bad(name, key, "has no list 'recordsize'"))?;
+                let keys: Vec<Key> = sizes.into_iter().map(|size| (setting.clone(), Some(size))).collect();
+                read((name, set), below, &keys, rows, settings)?;
+            }
+            Value::Table(below)
+                if key != "conclusion"
+                    && below.keys().any(|key| is_size(key))
+                    && !below.contains_key("total_gb") =>
+            {
+                read((name, key), below, keys, rows, settings)?;
+            }
+            _ => {}
+        }
+    }
+    Ok(())
+}
+
+/// A figure, or several runs of it.
+struct Figure(Vec<f64>);
+
+impl Figure {
+    fn of(value: &Value) -> Option<Figure> {
+        match value {
+            Value::Array(runs) => Some(Figure(runs.iter().map(number).collect::<Option<Vec<f64>>>()?))
+                .filter(|figure| !figure.0.is_empty()),
+            one => Some(Figure(vec![number(one)?])),
+        }
+    }
+
+    /// Puts the figure called `key` where it belongs; `None` if it is not above 0. Keys of other things are left out.
+    fn enter(&self, key: &str, set: &str, row: &mut Row) -> Option<()> {
+        if !is_figure(key) {
+            return Some(());
+        }
+        if self.0.iter().any(|value| !(value.is_finite() && *value > 0.0)) {
+            return None;
+        }
+        let is_read = key.starts_with("read");
+        let value = if is_read { self.0[0] } else { median(&self.0) };
+        match key {
+            "compressratio" => drop(row.ratios.insert(set.to_owned(), value)),
+            "used_gib" | "on_disk_gib" => drop(row.sizes.insert(set.to_owned(), value * f64::from(1 << 30))),
+            "file_gb" => drop(row.sizes.insert(set.to_owned(), value * 1e9)),
+            _ => {
+                let cores = key.strip_suffix("_cores").and_then(|rest| rest.rsplit('_').next()?.parse().ok());
+                let work = if is_read { "read" } else { "write" };
+                // Where a table has both, its seconds count.
+                let at = (cores, work.to_owned());
+                if !key.ends_with("mb_s") {
+                    row.seconds.insert(at, value);
+                    row.per_byte = false;
+                } else if !row.seconds.contains_key(&at) {
+                    row.seconds.insert(at, 1e-6 / value);
+                    row.per_byte = true;
+                }
+            }
+        }
+        Some(())
+    }
+}
+
+fn is_size(key: &str) -> bool {
+    matches!(key, "compressratio" | "used_gib" | "on_disk_gib" | "file_gb")
+}
+
+fn is_figure(key: &str) -> bool {
+    let is_time = key.contains("seconds") || key.ends_with("mb_s");
+    is_size(key) || is_time && !key.contains("printed")
+}
+
+fn of_variant(
+    name: &str,
+    table: &Table,
+    rows: &Rows,
+    cores: Option<u32>,
+    machine: Machine,
+) -> Option<TableAdvice> {
+    let named: Vec<(&Key, &Row)> = rows.order.iter().map(|key| (key, &rows.rows[key])).collect();
+    let timed: Vec<(&Key, &Row)> =
+        named.into_iter().filter(|(_, row)| row.seconds.keys().any(|(of, _)| *of == cores)).collect();
+    let original = timed.iter().map(|(_, row)| original(row)).fold(0.0, f64::max);
+    let slowest = timed
+        .iter()
+        .filter_map(|(_, row)| row.seconds.values().copied().reduce(f64::max))
+        .fold(0.0, f64::max);
+    let rates_only = timed.iter().any(|(_, row)| row.per_byte);
+    let bytes = match original {
+        0.0 if rates_only => 1e9,
+        0.0 => slowest * DISK,
+        bytes => bytes,
+    };
+    let (busy, machine) = (machine.busy, cores.map_or(machine.cores, f64::from));
+    let candidates: Vec<Candidate> = timed
+        .iter()
+        .filter_map(|((compression, recordsize), row)| {
+            // Of several data sets the sizes count, since ratios of different amounts have no mean.
+            let size = match (row.ratios.len(), row.sizes.is_empty()) {
+                (0, true) => return None,
+                (1, _) | (_, true) => {
+                    row.ratios.values().map(|ratio| 1.0 / ratio).sum::<f64>() / row.ratios.len() as f64
+                }
+                _ => row.sizes.values().sum::<f64>() / original,
+            };
+            let of_cores = || row.seconds.iter().filter(|((of, _), _)| *of == cores);
+            // Writing once and reading once are one kind of work.
+            let unit = if row.per_byte { bytes } else { 1.0 };
+            let cycle: f64 =
+                of_cores().filter(|((_, work), _)| is_cycle(work)).map(|(_, seconds)| seconds * unit).sum();
+            let others = of_cores().filter(|((_, work), _)| !is_cycle(work)).map(|(_, seconds)| *seconds);
+            let seconds = others.chain((cycle > 0.0).then_some(cycle));
+            let codec_seconds = bytes / codec_rate(compression) / machine;
+            let workloads = seconds.map(|seconds| Workload { seconds, codec_seconds }).collect();
+            Some(Candidate { compression: compression.clone(), recordsize: *recordsize, size, workloads })
+        })
+        .collect();
+    let pareto = front(&candidates, busy);
+    let row = |(candidate, pareto): (&Candidate, bool)| TableRow {
+        compression: candidate.compression.clone(),
+        recordsize: candidate.recordsize,
+        ratio: 1.0 / candidate.size,
+        seconds: candidate.workloads.iter().map(|work| work.seconds).collect(),
+        pareto,
+    };
+    let pick = |goal: Goal| {
+        let Choice { index, why, .. } = choose(&candidates, goal, busy)?;
+        let Candidate { compression, recordsize, .. } = candidates[index].clone();
+        Some(TablePick { goal, compression, recordsize, why })
+    };
+    let authors = table.get("conclusion").and_then(Value::as_table).into_iter().flatten();
+    let list = |value: &Value| {
+        words(Some(value)).unwrap_or_else(|| value.as_str().map(str::to_owned).into_iter().collect())
+    };
+    (!candidates.is_empty()).then(|| TableAdvice {
+        name: name.to_owned(),
+        variant: cores.map(|cores| format!("{cores} cores")),
+        picks: Goal::ALL.into_iter().filter_map(pick).collect(),
+        rows: candidates.iter().zip(pareto).map(row).collect(),
+        authors: authors.map(|(what, value)| (what.clone(), list(value))).collect(),
+    })
+}
+
+/// Bytes of the data before compression, as far as the row tells.
+fn original(row: &Row) -> f64 {
+    row.sizes.iter().map(|(set, size)| size * row.ratios.get(set).unwrap_or(&1.0)).sum()
+}
+
+fn is_cycle(work: &str) -> bool {
+    matches!(work, "write" | "read")
+}
+
+/// Bytes per second that one core compresses, roughly: what docs/performance.md has for one core of today. Only the order of
+/// magnitude matters here. What a card does costs no core.
+fn codec_rate(setting: &str) -> f64 {
+    let level = |prefix: &str, usual: f64| match setting.strip_prefix(prefix) {
+        Some(rest) => {
+            rest.trim_start_matches('-').split(' ').next().and_then(|n| n.parse().ok()).unwrap_or(usual)
+        }
+        None => usual,
+    };
+    match setting {
+        "off" => f64::INFINITY,
+        card if card.ends_with("with QAT") => f64::INFINITY,
+        "lz4" | "on" => 650e6,
+        "lzjb" => 400e6,
+        "zle" => 6000e6,
+        fast if fast.starts_with("zstd-fast") => 600e6,
+        zstd if zstd.starts_with("zstd") => match level("zstd", 3.0) {
+            n if n <= 2.0 => 500e6,
+            n if n <= 4.0 => 380e6,
+            n if n <= 9.0 => 65e6,
+            _ => 10e6,
+        },
+        gzip if gzip.starts_with("gzip") => match level("gzip", 6.0) {
+            n if n <= 3.0 => 170e6,
+            n if n <= 6.0 => 96e6,
+            _ => 28e6,
+        },
+        _ => 100e6,
+    }
+}
+
+fn number(value: &Value) -> Option<f64> {
+    value.as_float().or_else(|| value.as_integer().map(|n| n as f64))
+}
+
+fn words(value: Option<&Value>) -> Option<Vec<String>> {
+    value?.as_array()?.iter().map(|word| word.as_str().map(str::to_owned)).collect()
+}
+
+fn record_size(text: &str) -> Option<u64> {
+    pool::props::number::parse_size(text).ok()
+}
+
+fn bad(table: &str, key: &str, what: &str) -> Error {
+    Error::Table(format!("'{key}' of '{table}' {what}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const PUBLISHED: &str = include_str!("../../../../experiments/published.toml");
+
+    fn advice(name: &str, variant: Option<&str>, busy: f64) -> TableAdvice {
+        let all = from_tables(PUBLISHED, TABLE_CORES, busy * f64::from(TABLE_CORES)).unwrap();
+        all.into_iter().find(|one| one.name == name && one.variant.as_deref() == variant).unwrap()
+    }
+
+    fn pick(advice: &TableAdvice, goal: Goal) -> &TablePick {
+        advice.picks.iter().find(|pick| pick.goal == goal).unwrap()
+    }
+
+    #[test]
+    fn s0_lz4_in_general_and_gzip_for_backups() {
+        let s0 = advice("S0", None, 0.0);
+        assert_eq!(pick(&s0, Goal::Balanced).compression, "lz4");
+        assert!(["gzip-6", "gzip-9"].contains(&pick(&s0, Goal::Archive).compression.as_str()));
+        assert_eq!(s0.authors[0], ("general".to_owned(), vec!["lz4".to_owned()]));
+        // Both data sets count: 29.57 GiB as they are.
+        let lz4 = s0.rows.iter().find(|row| row.compression == "lz4").unwrap();
+        assert!((lz4.ratio - 29.57 / 20.56).abs() < 0.02, "{}", lz4.ratio);
+        assert_eq!(lz4.seconds.len(), 4);
+    }
+
+    #[test]
+    fn s1_zstd_1_with_records_of_512k() {
+        let s1 = advice("S1", None, 0.0);
+        let chosen = pick(&s1, Goal::Balanced);
+        assert_eq!((chosen.compression.as_str(), chosen.recordsize), ("zstd-1", Some(512 << 10)));
+        assert_eq!(s1.rows.len(), 7, "{:?}", s1.rows);
+    }
+
+    #[test]
+    fn s2_lz4_for_speed_zstd_for_both_gzip_for_archives() {
+        let s2 = advice("S2", None, 0.0);
+        assert_eq!(pick(&s2, Goal::Speed).compression, "lz4");
+        assert_eq!(pick(&s2, Goal::Balanced).compression, "zstd");
+        assert_eq!(pick(&s2, Goal::Archive).compression, "gzip");
+    }
+
+    #[test]
+    fn s3_gzip_with_processor_to_spare_and_lz4_without() {
+        assert_eq!(pick(&advice("S3", None, 0.0), Goal::Balanced).compression, "gzip");
+        assert_eq!(pick(&advice("S3", None, 1.0), Goal::Balanced).compression, "lz4");
+    }
+
+    #[test]
+    fn s4_lz4_in_general_on_4_and_32_cores_and_gzip_for_backups() {
+        for variant in ["4 cores", "32 cores"] {
+            let s4 = advice("S4", Some(variant), 0.0);
+            assert_eq!(pick(&s4, Goal::Balanced).compression, "lz4", "{variant}");
+            assert_eq!(pick(&s4, Goal::Archive).compression, "gzip without QAT", "{variant}");
+        }
+    }
+
+    #[test]
+    fn a_busy_machine_moves_towards_lz4_and_off() {
+        let rank = |busy: f64| {
+            let s0 = advice("S0", None, busy);
+            pick(&s0, Goal::Balanced).compression.clone()
+        };
+        assert_eq!(rank(1.0), "lz4");
+        let codec = |name: &str| 1.0 / codec_rate(name);
+        assert!(codec("off") < codec("lz4") && codec("lz4") < codec("zstd") && codec("zstd") < codec("gzip"));
+    }
+
+    #[test]
+    fn a_table_that_cannot_be_used_says_why() {
+        for (text, what) in [
+            ("x", "key"),
+            ("a = 1", "no table with 'settings'"),
+            ("settings = [\"off\"]", "no times"),
+            ("settings = [\"off\", \"lz4\"]\nseconds = [1]", "1 figures for 2 settings"),
+            ("settings = [\"off\"]\nseconds = [0]\ncompressratio = [1.0]", "not above 0"),
+            ("settings = 3", "no list of names"),
+        ] {
+            let error = from_tables(text, 1, 0.0).unwrap_err().to_string();
+            assert!(error.contains(what) && !error.contains('\n'), "{text}: {error}");
+        }
+    }
+
+    #[test]
+    fn a_table_of_ones_own_is_one_too() {
+        let text = "settings = [\"off\", \"lz4\"]\nwrite_mb_s = [100, 180]\ncompressratio = [1.0, 2.0]";
+        let all = from_tables(text, 1, 0.0).unwrap();
+        assert_eq!(pick(&all[0], Goal::Balanced).compression, "lz4");
+    }
+}

@@ -1,0 +1,234 @@
+//! Which pieces are looked at.
+//!
+//! From:   what a survey found.
+//! To:     pieces, one at a time, as many as there is time for.
+//!
+//! All files are cut into pieces as long as the largest record size; a piece is the unit that is drawn. Pieces are
+//! divided into strata by kind of file and size of file, since files of a kind and size compress alike. Kinds that
+//! hold little are one stratum together. Each draw goes to the stratum with the fewest bytes drawn for its share
+//! (each one has [`FIRST`] pieces first), so that any beginning of the sequence is a sample in proportion. Within a
+//! stratum the draws follow multiples of the golden ratio from a random start: every beginning of that sequence
+//! is spread over all folders and files evenly.
+
+use std::collections::{BTreeMap, HashSet};
+
+use super::kind;
+use super::material::Material;
+use super::random::Random;
+
+/// Pieces of a stratum that come before any proportion.
+const FIRST: u64 = 3;
+/// Kinds with less than this part of all bytes are one.
+const KIND_MIN: f64 = 0.005;
+/// Kinds that are kept apart, at most.
+const KINDS_MAX: usize = 20;
+/// Files up to these sizes are classes of their own, as far as they are shorter than a piece.
+const CLASSES: [u64; 3] = [8 << 10, 64 << 10, 512 << 10];
+/// What many small kinds are called together.
+pub(crate) const OTHERS: &str = "(others)";
+
+/// Pieces alike.
+pub(crate) struct Stratum {
+    /// Kind of file.
+    pub(crate) kind: String,
+    /// Pieces in it.
+    pub(crate) pieces: u64,
+    /// Bytes of them.
+    pub(crate) bytes: u64,
+    /// Files that its pieces are of.
+    pub(crate) files: u64,
+    /// Runs of pieces: number of the first, file, its place there in pieces.
+    runs: Vec<(u64, u32, u64)>,
+    /// Where the sequence of draws starts, as a part of 2^64.
+    start: u64,
+    taken: HashSet<u64>,
+    drawn_bytes: u64,
+}
+
+/// A piece that was drawn.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Draw {
+    pub(crate) stratum: usize,
+    pub(crate) file: u32,
+    pub(crate) offset: u64,
+    pub(crate) len: u64,
+}
+
+/// All strata, and the sequence of draws.
+pub(crate) struct Strata {
+    pub(crate) all: Vec<Stratum>,
+    piece: u64,
+}
+
+impl Strata {
+    /// Divides what was found into strata of pieces of `piece` bytes.
+    pub(crate) fn new(material: &Material, piece: u64, seed: u64) -> Strata {
+        let names = kept_kinds(material);
+        let mut strata: BTreeMap<(u16, usize), Stratum> = BTreeMap::new();
+        let mut random = Random::new(seed);
+        for (number, file) in material.files.iter().enumerate().filter(|(_, file)| file.size > 0) {
+            let class = match file.size <= piece {
+                true => CLASSES.iter().position(|size| file.size <= *size).unwrap_or(CLASSES.len()),
+                false => CLASSES.len() + 1,
+            };
+            let (kind, name) = &names[usize::from(file.kind)];
+            let stratum = strata.entry((*kind, class)).or_insert_with(|| Stratum::new(name, random.next()));
+            stratum.files += 1;
+            for (first, last) in piece_runs(file.size, file.parts.as_deref(), piece) {
+                stratum.runs.push((stratum.pieces, number as u32, first));
+                stratum.pieces += last - first + 1;
+                stratum.bytes += ((last + 1) * piece).min(file.size) - first * piece;
+            }
+        }
+        Strata { all: strata.into_values().filter(|stratum| stratum.pieces > 0).collect(), piece }
+    }
+
+    /// The next piece; `None` when there are no more.
+    pub(crate) fn draw(&mut self, material: &Material) -> Option<Draw> {
+        let open = |stratum: &&Stratum| (stratum.taken.len() as u64) < stratum.pieces;
+        let share = |stratum: &Stratum| match (stratum.taken.len() as u64) < FIRST {
+            true => f64::INFINITY,
+            false => stratum.bytes as f64 / stratum.drawn_bytes.max(1) as f64,
+        };
+        let waiting = self.all.iter().enumerate().filter(|(_, stratum)| open(stratum));
+        // Of equal ones the first.
+        let (number, _) = waiting.rev().max_by(|a, b| share(a.1).total_cmp(&share(b.1)))?;
+        let stratum = &mut self.all[number];
+        let index = stratum.next();
+        let run = stratum.runs[stratum.runs.partition_point(|run| run.0 <= index) - 1];
+        let offset = (run.2 + (index - run.0)) * self.piece;
+        let len = (material.files[run.1 as usize].size - offset).min(self.piece);
+        stratum.drawn_bytes += len;
+        Some(Draw { stratum: number, file: run.1, offset, len })
+    }
+}
+
+impl Stratum {
+    fn new(kind: &str, start: u64) -> Stratum {
+        Stratum {
+            kind: kind.to_owned(),
+            pieces: 0,
+            bytes: 0,
+            files: 0,
+            runs: Vec::new(),
+            start,
+            taken: HashSet::new(),
+            drawn_bytes: 0,
+        }
+    }
+
+    /// The number of the next piece, each once.
+    fn next(&mut self) -> u64 {
+        /// The golden ratio's fraction of 2^64.
+        const GOLDEN: u64 = 0x9e37_79b9_7f4a_7c15;
+        let at = self.start.wrapping_add(GOLDEN.wrapping_mul(self.taken.len() as u64));
+        let mut index = (u128::from(at) * u128::from(self.pieces) >> 64) as u64;
+        while !self.taken.insert(index) {
+            index = (index + 1) % self.pieces;
+        }
+        index
+    }
+}
+
+/// For each kind of the material a number and a name, the same for all those that hold little.
+fn kept_kinds(material: &Material) -> Vec<(u16, String)> {
+    let mut bytes = vec![0u64; material.kinds.len()];
+    for file in &material.files {
+        bytes[usize::from(file.kind)] += file.size;
+    }
+    let total: u64 = bytes.iter().sum();
+    let mut by_size: Vec<usize> = (0..bytes.len()).collect();
+    by_size.sort_by_key(|kind| std::cmp::Reverse(bytes[*kind]));
+    let mut names = vec![(u16::MAX, OTHERS.to_owned()); bytes.len()];
+    for kind in by_size.into_iter().take(KINDS_MAX) {
+        if bytes[kind] as f64 >= KIND_MIN * total as f64 {
+            names[kind] = (kind as u16, material.kinds[kind].clone());
+        }
+    }
+    // A single small kind keeps its name.
+    let mut others = (0..bytes.len()).filter(|kind| names[*kind].0 == u16::MAX && bytes[*kind] > 0);
+    if let (Some(only), None) = (others.next(), others.next()) {
+        let name = &material.kinds[only];
+        names[only] = (only as u16, if name == kind::NONE { kind::NONE.to_owned() } else { name.clone() });
+    }
+    names
+}
+
+/// Runs of pieces of a file that hold data, as (first, last).
+fn piece_runs(size: u64, parts: Option<&[(u64, u64)]>, piece: u64) -> Vec<(u64, u64)> {
+    let Some(parts) = parts else { return vec![(0, (size - 1) / piece)] };
+    let mut runs: Vec<(u64, u64)> = Vec::new();
+    for (offset, len) in parts.iter().filter(|(_, len)| *len > 0) {
+        let (first, last) = (offset / piece, (offset + len - 1) / piece);
+        match runs.last_mut() {
+            Some(run) if first <= run.1 => run.1 = run.1.max(last),
+            _ => runs.push((first, last)),
+        }
+    }
+    runs
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn material() -> (tempfile::TempDir, Material) {
+        struct Deaf;
+        impl crate::Watch for Deaf {
+            fn event(&self, _: crate::Event<'_>) {}
+            fn stopped(&self) -> bool {
+                false
+            }
+        }
+        let dir = tempfile::tempdir().unwrap();
+        for number in 0..40 {
+            std::fs::write(dir.path().join(format!("{number}.txt")), vec![1; 1000 * number]).unwrap();
+        }
+        std::fs::write(dir.path().join("big.bin"), vec![2; 10_000_000]).unwrap();
+        let survey = super::super::material::Survey {
+            until: std::time::Instant::now() + std::time::Duration::from_secs(60),
+            seed: 1,
+            unpack: false,
+            watch: &Deaf,
+        };
+        let mut material = Material::new();
+        material.add_path(dir.path(), &survey).unwrap();
+        (dir, material)
+    }
+
+    #[test]
+    fn every_piece_is_drawn_once() {
+        let (_dir, material) = material();
+        let mut strata = Strata::new(&material, 1 << 20, 5);
+        let mut seen = HashSet::new();
+        let mut bytes = 0;
+        while let Some(draw) = strata.draw(&material) {
+            assert!(seen.insert((draw.file, draw.offset)));
+            bytes += draw.len;
+        }
+        assert_eq!(bytes, material.bytes);
+        assert_eq!(bytes, strata.all.iter().map(|stratum| stratum.bytes).sum::<u64>());
+    }
+
+    #[test]
+    fn a_beginning_is_spread_in_proportion_and_depends_on_the_seed_alone() {
+        let (_dir, material) = material();
+        let first = |seed| {
+            let mut strata = Strata::new(&material, 64 << 10, seed);
+            (0..100).map_while(|_| strata.draw(&material)).collect::<Vec<_>>()
+        };
+        assert_eq!(first(1), first(1));
+        assert_ne!(first(1), first(2));
+        let big: u64 = first(3).iter().filter(|draw| draw.len == 64 << 10).map(|draw| draw.len).sum();
+        assert!(big > 4_000_000, "{big}");
+    }
+
+    #[test]
+    fn pieces_without_data_are_not_drawn() {
+        assert_eq!(
+            piece_runs(10 << 20, Some(&[(0, 1), (5, 10), (3 << 20, 2 << 20)]), 1 << 20),
+            [(0, 0), (3, 4)]
+        );
+        assert_eq!(piece_runs(10, None, 1 << 20), [(0, 0)]);
+    }
+}

@@ -1,0 +1,159 @@
+//! Where the files of a tar lie, without reading them.
+//!
+//! Source: POSIX pax interchange format (ustar headers; records of type x and g, GNU's L and K carry names).
+
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::FileExt;
+
+const BLOCK: u64 = 512;
+/// Longest name record that is read.
+const NAME_MAX: u64 = 64 << 10;
+
+/// A regular file in a tar.
+pub(crate) struct Member {
+    pub(crate) name: Vec<u8>,
+    pub(crate) offset: u64,
+    pub(crate) size: u64,
+}
+
+/// The regular files of a tar of `len` bytes; `None` if it is no tar. One that is cut short ends where it does.
+///
+/// # Errors
+/// The file cannot be read.
+pub(crate) fn members(file: &File, len: u64) -> io::Result<Option<Vec<Member>>> {
+    let mut members = Vec::new();
+    let mut at = 0;
+    let mut long_name: Option<Vec<u8>> = None;
+    let mut long_size: Option<u64> = None;
+    while at + BLOCK <= len {
+        let mut header = [0u8; BLOCK as usize];
+        file.read_exact_at(&mut header, at)?;
+        if header.iter().all(|byte| *byte == 0) {
+            break;
+        }
+        let (true, Some(size)) = (&header[257..262] == b"ustar", number(&header[124..136])) else {
+            return Ok(if members.is_empty() { None } else { Some(members) });
+        };
+        let size =
+            if matches!(header[156], b'0' | 0 | b'7') { long_size.take().unwrap_or(size) } else { size };
+        let offset = at + BLOCK;
+        let Some(next) = offset.checked_add(size).and_then(|end| end.checked_next_multiple_of(BLOCK)) else {
+            break;
+        };
+        match header[156] {
+            b'0' | 0 | b'7' if offset + size <= len => {
+                let name = long_name.take().unwrap_or_else(|| until_zero(&header[..100]).to_vec());
+                let name = name.rsplit(|byte| *byte == b'/').next().unwrap_or_default().to_vec();
+                members.push(Member { name, offset, size });
+            }
+            b'L' | b'x' if size <= NAME_MAX && offset + size <= len => {
+                let mut data = vec![0; size as usize];
+                file.read_exact_at(&mut data, offset)?;
+                if header[156] == b'L' {
+                    long_name = Some(until_zero(&data).to_vec());
+                } else {
+                    for (key, value) in pax(&data) {
+                        match key {
+                            b"path" => long_name = Some(value.to_vec()),
+                            b"size" => {
+                                long_size = std::str::from_utf8(value).ok().and_then(|v| v.parse().ok())
+                            }
+                            _ => {}
+                        }
+                    }
+                }
+            }
+            _ => long_name = None,
+        }
+        at = next;
+    }
+    Ok(if at == 0 { None } else { Some(members) })
+}
+
+/// Octal digits, or a big-endian number after a byte with its top bit set.
+fn number(field: &[u8]) -> Option<u64> {
+    if field[0] & 0x80 != 0 {
+        return Some(field[4..].iter().fold(0, |sum, byte| sum << 8 | u64::from(*byte)));
+    }
+    let text = std::str::from_utf8(field).ok()?.trim_matches([' ', '\0']);
+    if text.is_empty() { Some(0) } else { u64::from_str_radix(text, 8).ok() }
+}
+
+fn until_zero(bytes: &[u8]) -> &[u8] {
+    bytes.split(|byte| *byte == 0).next().unwrap_or_default()
+}
+
+/// Records `LENGTH KEY=VALUE\n`.
+fn pax(mut data: &[u8]) -> Vec<(&[u8], &[u8])> {
+    let mut pairs = Vec::new();
+    while let Some(blank) = data.iter().position(|byte| *byte == b' ') {
+        let len = std::str::from_utf8(&data[..blank]).ok().and_then(|text| text.parse::<usize>().ok());
+        let Some(record) = len.filter(|len| *len > blank + 1).and_then(|len| data.get(blank + 1..len - 1))
+        else {
+            break;
+        };
+        if let Some(equals) = record.iter().position(|byte| *byte == b'=') {
+            pairs.push((&record[..equals], &record[equals + 1..]));
+        }
+        data = &data[len.expect("it has a record")..];
+    }
+    pairs
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::Write;
+
+    fn header(name: &str, size: usize, kind: u8) -> Vec<u8> {
+        let mut block = vec![0; 512];
+        block[..name.len()].copy_from_slice(name.as_bytes());
+        block[124..135].copy_from_slice(format!("{size:011o}").as_bytes());
+        block[156] = kind;
+        block[257..262].copy_from_slice(b"ustar");
+        block
+    }
+
+    fn tar(parts: &[Vec<u8>]) -> (File, u64) {
+        let mut file = tempfile::tempfile().unwrap();
+        for part in parts {
+            let mut padded = part.clone();
+            padded.resize(part.len().next_multiple_of(512), 0);
+            file.write_all(&padded).unwrap();
+        }
+        let len = file.metadata().unwrap().len();
+        (file, len)
+    }
+
+    #[test]
+    fn members_are_found_with_their_names_and_places() {
+        let pax = b"22 path=long/name.fits\n".to_vec();
+        let parts = [
+            header("dir/", 0, b'5'),
+            header("dir/a.txt", 5, b'0'),
+            b"hello".to_vec(),
+            header("x", pax.len(), b'x'),
+            pax,
+            header("short", 600, b'0'),
+            vec![1; 600],
+            vec![0; 1024],
+        ];
+        let (file, len) = tar(&parts);
+        let members = members(&file, len).unwrap().unwrap();
+        let found: Vec<_> = members
+            .iter()
+            .map(|m| (String::from_utf8_lossy(&m.name).into_owned(), m.offset, m.size))
+            .collect();
+        assert_eq!(found[0], ("a.txt".to_owned(), 1024, 5));
+        assert_eq!((found[1].1, found[1].2), (1536 + 512 + 512 + 512, 600));
+    }
+
+    #[test]
+    fn what_is_no_tar_or_cut_short_is_no_harm() {
+        let (file, len) = tar(&[b"just text".to_vec()]);
+        assert!(members(&file, len).unwrap().is_none());
+        let (file, len) = tar(&[header("a", 1 << 30, b'0')]);
+        assert_eq!(members(&file, len).unwrap().unwrap().len(), 0);
+    }
+}

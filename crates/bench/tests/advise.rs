@@ -1,0 +1,151 @@
+//! What the advisor promises: ratios as a real dataset has them, within its own interval.
+
+use std::collections::BTreeMap;
+
+use bench::advise::{Advice, Question, Subject, advise};
+use bench::{Event, Place, Plan, Source, Watch};
+
+struct Deaf;
+
+impl Watch for Deaf {
+    fn event(&self, _: Event<'_>) {}
+
+    fn stopped(&self) -> bool {
+        false
+    }
+}
+
+const COMPRESSIONS: [&str; 6] = ["off", "lz4", "zstd-1", "gzip-1", "lzjb", "zle"];
+const RECORDSIZES: [u64; 3] = [16 << 10, 128 << 10, 1 << 20];
+
+fn question() -> Question {
+    let usual = Question::usual();
+    let mut target = usual.target;
+    (target.disk_write, target.disk_read) = (Some(1e9), Some(1e9));
+    Question {
+        compressions: COMPRESSIONS.map(str::to_owned).to_vec(),
+        recordsizes: RECORDSIZES.to_vec(),
+        target,
+        seconds: 600.0,
+        ..Question::usual()
+    }
+}
+
+/// compressratio of real datasets with the sample in them.
+fn measured(source: &mut Source) -> BTreeMap<(String, u64), (f64, u64)> {
+    let dir = tempfile::tempdir().unwrap();
+    let plan = Plan {
+        compressions: COMPRESSIONS.map(str::to_owned).to_vec(),
+        recordsizes: RECORDSIZES.to_vec(),
+        place: Place::Folder(dir.path().to_owned()),
+        ..Plan::usual()
+    };
+    let report = bench::run(&plan, source, &Deaf).unwrap();
+    let of = |run: bench::Run| ((run.compression, run.recordsize), (run.compressratio, run.allocated_bytes));
+    report.runs.into_iter().map(of).collect()
+}
+
+/// How many of the rows hold the measured ratio in their interval, and how far off the worst is.
+fn judged(advice: &Advice, measured: &BTreeMap<(String, u64), (f64, u64)>) -> (usize, f64) {
+    let mut held = 0;
+    let mut worst: f64 = 0.0;
+    for row in &advice.rows {
+        let (ratio, _) = measured[&(row.compression.clone(), row.recordsize)];
+        // The property is cut to two decimals.
+        if (row.ratio_low - 0.01..=row.ratio_high).contains(&ratio) {
+            held += 1;
+        }
+        worst = worst.max((row.compressratio / (ratio + 0.005) - 1.0).abs());
+    }
+    (held, worst)
+}
+
+#[test]
+fn ratios_of_the_sample_are_foretold_within_two_per_cent_and_within_their_interval() {
+    let measured = measured(&mut Source::sample().unwrap());
+    let whole = advise(&question(), vec![Subject::Sample], &Deaf).unwrap();
+    assert!(whole.sample.complete || whole.sample.sampled_bytes > 20_000_000);
+    let (held, worst) = judged(&whole, &measured);
+    for row in &whole.rows {
+        let (ratio, used) = measured[&(row.compression.clone(), row.recordsize)];
+        println!(
+            "{} {}: {:.3} ({:.3}..{:.3}) measured {ratio}; used {:.0} measured {used}",
+            row.compression, row.recordsize, row.compressratio, row.ratio_low, row.ratio_high, row.used_bytes
+        );
+        assert!((row.used_bytes / used as f64 - 1.0).abs() < 0.02, "{} {}", row.compression, row.recordsize);
+    }
+    assert_eq!(held, whole.rows.len(), "each within its interval");
+    assert!(worst < 0.02, "{worst}");
+
+    // A quarter of the data, many samples: 95 % of the intervals hold the truth.
+    let (mut all, mut inside) = (0, 0);
+    for seed in 0..20 {
+        let question = Question { seed, bytes_max: Some(9 << 20), ..question() };
+        let part = advise(&question, vec![Subject::Sample], &Deaf).unwrap();
+        let (held, worst) = judged(&part, &measured);
+        println!("seed {seed}: {held} of {}, worst {worst:.3}", part.rows.len());
+        (all, inside) = (all + part.rows.len(), inside + held);
+    }
+    assert!(inside * 100 >= all * 95, "{inside} of {all}");
+}
+
+#[test]
+fn many_small_files_are_foretold_with_their_metadata() {
+    let dir = tempfile::tempdir().unwrap();
+    for folder in 0..10 {
+        let at = dir.path().join(format!("{folder}"));
+        std::fs::create_dir(&at).unwrap();
+        for number in 0..300usize {
+            let line = format!("{folder} {number} some text that repeats itself\n");
+            let text = line.repeat(number * 37 % 400 + 1);
+            std::fs::write(at.join(format!("{number}.txt")), text).unwrap();
+        }
+    }
+    let measured = measured(&mut Source::scan(&[dir.path().to_owned()]).unwrap());
+    let advice = advise(&question(), vec![Subject::Path(dir.path().to_owned())], &Deaf).unwrap();
+    for row in &advice.rows {
+        let (ratio, used) = measured[&(row.compression.clone(), row.recordsize)];
+        println!(
+            "{} {}: {:.3} ({:.3}..{:.3}) measured {ratio}; used {:.0} measured {used}",
+            row.compression, row.recordsize, row.compressratio, row.ratio_low, row.ratio_high, row.used_bytes
+        );
+    }
+    let (held, worst) = judged(&advice, &measured);
+    assert!(worst < 0.02, "{worst}");
+    assert_eq!(held, advice.rows.len());
+}
+
+#[test]
+fn the_same_seed_gives_the_same_ratios() {
+    let once = || {
+        let question = Question { seed: 3, bytes_max: Some(4 << 20), ..question() };
+        advise(&question, vec![Subject::Sample], &Deaf).unwrap()
+    };
+    let (one, other) = (once(), once());
+    let ratios =
+        |advice: &Advice| advice.rows.iter().map(|row| (row.compressratio * 1e6) as u64).collect::<Vec<_>>();
+    assert_eq!(ratios(&one), ratios(&other));
+}
+
+#[test]
+fn copies_are_counted_and_packed_files_are_noticed() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut noise = vec![0u8; 1 << 20];
+    let mut state = 1u64;
+    for byte in &mut noise {
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        *byte = (state >> 56) as u8;
+    }
+    for name in ["a.gz", "b.gz", "c.gz"] {
+        std::fs::write(dir.path().join(name), &noise).unwrap();
+    }
+    std::fs::write(dir.path().join("t.txt"), "text that compresses well\n".repeat(40_000)).unwrap();
+    let question = Question { dedup: true, ..question() };
+    let advice = advise(&question, vec![Subject::Path(dir.path().to_owned())], &Deaf).unwrap();
+    let text = 26.0 * 40_000.0;
+    let expected = (3.0 * f64::from(1 << 20) + text) / (f64::from(1 << 20) + text);
+    assert!((advice.dedup.ratio / expected - 1.0).abs() < 0.01, "{} and {expected}", advice.dedup.ratio);
+    let packed = advice.kinds.iter().find(|kind| kind.kind == "gz").unwrap();
+    assert!(packed.remark.as_ref().is_some_and(|text| text.contains("compressed already")), "{packed:?}");
+    assert!(["lz4", "off"].contains(&packed.compression.as_str()));
+}
