@@ -8,7 +8,7 @@ use std::fmt::Write as _;
 
 use toml::{Table as Section, Value};
 
-use crate::figures::Grid;
+use crate::figures::{Chart, Grid};
 use crate::page::Page;
 use crate::{Figures, Table};
 
@@ -102,44 +102,8 @@ impl Published {
     /// The grids of the same title and columns as one table each, and times also over `off`.
     #[must_use]
     pub fn figures(&self) -> Figures {
-        let mut figures = Figures::default();
-        for grid in &self.grids {
-            let mut table = grid.table();
-            table.title.clone_from(&grid.title);
-            let labelled = |mut row: Vec<String>| {
-                if !grid.unit.is_empty() {
-                    let _ = write!(row[0], ", {}", grid.unit);
-                }
-                row
-            };
-            table.rows = table.rows.into_iter().map(labelled).collect();
-            match figures.tables.last_mut() {
-                Some(last) if last.title == table.title && last.columns == table.columns => {
-                    last.rows.append(&mut table.rows);
-                }
-                _ => figures.tables.push(table),
-            }
-        }
-        for (title, normal) in self.normalised() {
-            let mut chart = normal.bars("Each time over the one with compression off.");
-            chart.title = title;
-            figures.charts.push(chart);
-            figures.tables.push(normal.table());
-        }
-        figures
-    }
-
-    /// S0-25: grids of seconds over `off`, those of the same title together.
-    #[must_use]
-    pub fn normalised(&self) -> Vec<(String, Grid)> {
-        let mut all: Vec<(String, Grid)> = Vec::new();
-        for normal in self.grids.iter().filter(|grid| grid.unit == "s").filter_map(|g| g.normalised("off")) {
-            match all.last_mut() {
-                Some((_, last)) if last.title == normal.title => last.rows.extend(normal.rows),
-                _ => all.push((normal.title.clone(), normal)),
-            }
-        }
-        all
+        let (tables, charts) = shown(&self.grids);
+        Figures { tables, charts, ..Figures::default() }
     }
 
     /// As text: what it says, its tables.
@@ -186,6 +150,44 @@ impl Published {
         }
         .html()
     }
+}
+
+/// Tables and charts of published numbers: grids of the same title and columns as one table, times also over `off`.
+pub(crate) fn shown(grids: &[Grid]) -> (Vec<Table>, Vec<Chart>) {
+    let mut tables: Vec<Table> = Vec::new();
+    for grid in grids {
+        let mut table = grid.table();
+        table.title.clone_from(&grid.title);
+        let labelled = |mut row: Vec<String>| {
+            if !grid.unit.is_empty() {
+                let _ = write!(row[0], ", {}", grid.unit);
+            }
+            row
+        };
+        table.rows = table.rows.into_iter().map(labelled).collect();
+        match tables.last_mut() {
+            Some(last) if last.title == table.title && last.columns == table.columns => {
+                last.rows.append(&mut table.rows);
+            }
+            _ => tables.push(table),
+        }
+    }
+    let normal = normalised(grids);
+    tables.extend(normal.iter().map(Grid::table));
+    let charts = normal.iter().map(|grid| grid.bars("Each time over the one with compression off."));
+    (tables, charts.collect())
+}
+
+/// S0-25: grids of seconds over `off`, those of the same title together.
+fn normalised(grids: &[Grid]) -> Vec<Grid> {
+    let mut all: Vec<Grid> = Vec::new();
+    for normal in grids.iter().filter(|grid| grid.unit == "s").filter_map(|grid| grid.normalised("off")) {
+        match all.last_mut() {
+            Some(last) if last.title == normal.title => last.rows.extend(normal.rows),
+            _ => all.push(normal),
+        }
+    }
+    all
 }
 
 impl Table {
@@ -278,8 +280,8 @@ mod tests {
     /// S0-25.
     #[test]
     fn the_published_graph_comes_out_again() {
-        let normalised = published("S0").normalised();
-        let [(_, graph)] = &normalised[..] else { panic!("one graph: {normalised:?}") };
+        let normalised = normalised(&published("S0").grids);
+        let [graph] = &normalised[..] else { panic!("one graph: {normalised:?}") };
         let samtools = |column: &str| graph.cell(graph.at("samtools sam2bam (16 threads)", column));
         assert_eq!(
             ["off", "lz4", "gzip-1", "lzjb", "zle"].map(samtools),

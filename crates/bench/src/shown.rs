@@ -10,7 +10,7 @@ use crate::figures::{Axis, Chart, Grid, Kind, Series, Table};
 use crate::report::baseline;
 use crate::sweeps::{grids, steps, sweeps};
 use crate::trace::{PHASES, Tick};
-use crate::{Report, Run, table};
+use crate::{Report, Run, published, table};
 
 /// Columns that say the same in each row are told below the table instead.
 const DROPPED_IF_ALIKE: [&str; 4] = ["recordsize", "threads", "logical", "verified"];
@@ -50,12 +50,11 @@ impl Figures {
         figures.streams(report);
         figures.repetitions(runs);
         figures.traces(report);
-        for grid in &report.published {
-            figures.tables.push(grid.table());
-            figures.charts.extend(grid.normalised("off").filter(|_| grid.unit == "s").map(|normal| {
-                normal.bars("The published times over those with compression off, for each step.")
-            }));
-        }
+        let (mut tables, mut charts) = published::shown(&report.published);
+        tables.iter_mut().for_each(|table| table.title = format!("Published: {}", table.title));
+        charts.iter_mut().for_each(|chart| chart.title = format!("Published: {}", chart.title));
+        figures.tables.append(&mut tables);
+        figures.charts.append(&mut charts);
         figures
     }
 

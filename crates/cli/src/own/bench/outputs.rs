@@ -2,7 +2,7 @@
 //! whole or not at all.
 
 use std::fs::{File, OpenOptions};
-use std::io::Write;
+use std::io::{self, Write};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
@@ -48,14 +48,14 @@ impl Output {
             _ => Path::new("."),
         };
         if place.file_name().is_none() {
-            return Err(failed(std::io::ErrorKind::IsADirectory.into()));
+            return Err(failed(io::ErrorKind::IsADirectory.into()));
         }
         let mode = there.map_or(MODE, |there| there.permissions().mode());
         let beside = tempfile::Builder::new()
             .prefix(".cenote-")
             .permissions(std::fs::Permissions::from_mode(mode))
             .tempfile_in(folder)
-            .map_err(failed)?;
+            .map_err(|error| failed(bare(error)))?;
         Ok(Output { path: place, target: Target::Beside(beside) })
     }
 
@@ -75,6 +75,13 @@ impl Output {
     }
 }
 
-fn cannot_write(path: &Path, error: std::io::Error) -> Failure {
+/// The system's reason, without the name of the temporary file.
+fn bare(error: io::Error) -> io::Error {
+    let inner = error.get_ref().and_then(std::error::Error::source);
+    let reason = inner.and_then(|inner| inner.downcast_ref::<io::Error>()?.raw_os_error());
+    reason.map_or(error, io::Error::from_raw_os_error)
+}
+
+fn cannot_write(path: &Path, error: io::Error) -> Failure {
     Failure::refused(format!("cannot write '{}': {error}", path.display()))
 }
