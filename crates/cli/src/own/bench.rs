@@ -3,7 +3,7 @@
 //! From:   the command line, perhaps an experiment in a file.
 //! To:     `bench`, whose records become a table, files and a recommendation here.
 
-mod args;
+pub(super) mod args;
 mod mount;
 pub(super) mod outputs;
 mod screen;

@@ -572,9 +572,13 @@ mod tests {
             (bench.compression, bench.recordsize),
             (vec!["off".into(), "lz4".into()], vec![128 << 10, 1 << 20])
         );
-        assert_eq!((bench.threads, bench.repeat, bench.paths.len()), (vec![1, 2], 3, 1));
+        assert_eq!((bench.repeat, bench.paths.len()), (Some(3), 1));
+        assert_eq!(bench.threads, [1, 2].map(bench::args::Threads::Count));
         assert!(parse("bench --recordsize x").is_err() && parse("bench --dir a --pool b").is_err());
         assert!(parse("bench --repeat 0").is_err() && parse("bench").is_ok());
+        assert!(parse("bench --threads sweep --pair zstd-1:1M --total 1G --disk-write 200M").is_ok());
+        assert!(parse("bench --threads 0").is_err() && parse("bench --pair zstd-1").is_err());
+        assert!(parse("bench --data fastq:1M src").is_err() && parse("report").is_err());
     }
 
     #[test]
