@@ -387,7 +387,10 @@ impl Objset {
     ///
     /// # Errors
     /// The iterator yields an error for a dnode block that cannot be read, and goes on.
-    pub fn synced_objects_from(&self, first: ObjectId) -> impl Iterator<Item = Result<(ObjectId, Dnode)>> + '_ {
+    pub fn synced_objects_from(
+        &self,
+        first: ObjectId,
+    ) -> impl Iterator<Item = Result<(ObjectId, Dnode)>> + '_ {
         let mut next = Some(first.0 / SLOTS_PER_BLOCK as u64);
         let meta = self.meta.synced();
         let mut pending: std::collections::VecDeque<Result<(ObjectId, Dnode)>> = Default::default();

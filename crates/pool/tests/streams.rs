@@ -397,7 +397,8 @@ fn what_openzfs_left_of_a_stream_is_completed_or_given_up() {
             let (begin, list) = stream.next_stream().unwrap().unwrap();
             let options = ReceiveOptions { resumable: true, ..ReceiveOptions::default() };
             pool.receive(&mut stream, (&begin, &list), "gresume/dst@s", &options).unwrap();
-            let (sent, got) = (pool.dataset("gresume/src@s").unwrap(), pool.dataset("gresume/dst@s").unwrap());
+            let (sent, got) =
+                (pool.dataset("gresume/src@s").unwrap(), pool.dataset("gresume/dst@s").unwrap());
             assert_eq!(sent.phys.guid, got.phys.guid);
             assert_eq!(pool.resume_token("gresume/dst").unwrap(), None);
             let flags = SendFlags::default();

@@ -125,10 +125,7 @@ fn compare(found: (Option<Seen>, Option<Seen>)) -> Vec<Difference> {
     };
     if old.generation != new.generation || old.mode & S_IFMT != new.mode & S_IFMT {
         // The number belongs to another object now.
-        return vec![
-            old.told(Change::Removed(old.path.clone())),
-            new.told(Change::Added(new.path.clone())),
-        ];
+        return vec![old.told(Change::Removed(old.path.clone())), new.told(Change::Added(new.path.clone()))];
     }
     if old.ctime == new.ctime {
         return Vec::new();

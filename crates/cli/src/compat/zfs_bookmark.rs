@@ -62,9 +62,7 @@ fn bookmark_all(session: &Session, source: &str, name: &str, recursive: bool) ->
         let cannot = |why: &str| Failure::refused(format!("cannot create bookmark '{name}': {why}"));
         match error {
             pool::Error::Exists(_) => cannot("bookmark exists"),
-            pool::Error::NotAncestor(_) => {
-                cannot("source is not an ancestor of the new bookmark's dataset")
-            }
+            pool::Error::NotAncestor(_) => cannot("source is not an ancestor of the new bookmark's dataset"),
             error if is_missing(error) => cannot(reason::DATASET_MISSING),
             error if error.is_no_space() => cannot(reason::OUT_OF_SPACE),
             error => cannot(&error.to_string()),

@@ -202,7 +202,13 @@ mod tests {
     use zpl::Time;
 
     fn style() -> Style {
-        Style { classify: false, scripted: false, times: false, plain_names: false, root: b"/tank/a".to_vec() }
+        Style {
+            classify: false,
+            scripted: false,
+            times: false,
+            plain_names: false,
+            root: b"/tank/a".to_vec(),
+        }
     }
 
     fn line(style: &Style, change: Change) -> String {

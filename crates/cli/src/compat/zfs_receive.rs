@@ -74,8 +74,7 @@ pub fn run(call: &Call, console: &mut Console) -> Result<(), Failure> {
 
 /// `-A`: gives up what was received in part.
 fn abort(call: &Call, target: &str) -> Result<(), Failure> {
-    names::check_kind(target, DatasetKind::Filesystem)
-        .map_err(|error| Action::Open(target).failed(error))?;
+    names::check_kind(target, DatasetKind::Filesystem).map_err(|error| Action::Open(target).failed(error))?;
     let session = session(call, target, Intent::Write).map_err(|error| error.dataset(target))?;
     let action = Action::Destroy(target);
     let done = match (session.refusal(action), session.pool().abort_receive(target)) {

@@ -87,8 +87,8 @@ fn resume(call: &Call, console: &mut Console, text: &str) -> Result<(), Failure>
     check_terminal(call, console)?;
     let cannot = |why: &dyn std::fmt::Display| Failure::refused(format!("cannot resume send: {why}"));
     let token = ResumeToken::parse(text).map_err(|error| cannot(&error))?;
-    let session = open_for(&token.toname, call.around, Intent::Survey)
-        .map_err(|error| error.dataset(&token.toname))?;
+    let session =
+        open_for(&token.toname, call.around, Intent::Survey).map_err(|error| error.dataset(&token.toname))?;
     let done = resume_in(session.pool(), call, console, &token);
     session.finish().and(done)
 }

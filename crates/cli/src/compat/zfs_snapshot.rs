@@ -155,8 +155,7 @@ fn rollback_in(session: &Session, call: &Call, console: &mut Console, name: &str
     let own = pool.list(fs, Some(1), true).map_err(words)?.into_iter();
     let newer: Vec<DatasetInfo> =
         own.filter(|info| info.dir_id == target.dir_id && info.is_snapshot() && is_newer(info)).collect();
-    let marks: Vec<DatasetInfo> =
-        pool.bookmarks(fs).map_err(words)?.into_iter().filter(is_newer).collect();
+    let marks: Vec<DatasetInfo> = pool.bookmarks(fs).map_err(words)?.into_iter().filter(is_newer).collect();
     if !(newer.is_empty() && marks.is_empty() || newer_too) {
         let failure = action
             .failed("more recent snapshots or bookmarks exist")

@@ -102,7 +102,11 @@ pub(super) fn features(inner: &Inner, report: &mut dyn FnMut(Finding)) -> Result
             continue;
         }
         *counts.entry(features::EXTENSIBLE_DATASET.guid).or_default() += 1;
-        let marks = if dnode.bonus_type == ObjectType::DSL_DATASET { bookmark::all(&inner.mos, id)? } else { Vec::new() };
+        let marks = if dnode.bonus_type == ObjectType::DSL_DATASET {
+            bookmark::all(&inner.mos, id)?
+        } else {
+            Vec::new()
+        };
         *counts.entry(features::BOOKMARKS.guid).or_default() += u64::from(!marks.is_empty());
         for (_, mark) in marks {
             let Some(v2) = mark.v2 else { continue };

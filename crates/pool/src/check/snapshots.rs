@@ -78,7 +78,11 @@ fn line(
         for (leaf, v2) in marks_of(&marks, prev.creation_txg) {
             let what = format!("'{name}#{leaf}'");
             expect(format!("{what} referenced"), v2.referenced_bytes, prev.referenced_bytes);
-            expect(format!("{what} freed before the next snapshot"), v2.freed_before_next_bytes, header.used as u64);
+            expect(
+                format!("{what} freed before the next snapshot"),
+                v2.freed_before_next_bytes,
+                header.used as u64,
+            );
         }
         let alone = deadlist::space_between(mos, phys.deadlist, prev.prev_snap_txg, Txg(u64::MAX))?;
         expect(format!("'{name}' snapshot {} unique", phys.prev_snap), prev.unique_bytes, alone.used as u64);

@@ -97,7 +97,11 @@ impl Freed {
 /// `prev_snap_txg`.
 pub(crate) fn keys(mos: &Mos, head: ObjectId, prev_snap_txg: Txg) -> Result<Vec<Txg>> {
     let newer = |mark: &Bookmark| counts_frees(mark) && mark.creation_txg > prev_snap_txg;
-    Ok(all(mos, head)?.into_iter().filter(|(_, mark)| newer(mark)).map(|(_, mark)| mark.creation_txg).collect())
+    Ok(all(mos, head)?
+        .into_iter()
+        .filter(|(_, mark)| newer(mark))
+        .map(|(_, mark)| mark.creation_txg)
+        .collect())
 }
 
 impl Syncing<'_> {

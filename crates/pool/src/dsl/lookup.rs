@@ -19,7 +19,7 @@ use crate::dataset::Dataset;
 use crate::mos::Mos;
 use crate::pool::Inner;
 use crate::props::DatasetKind;
-use crate::{Error, ResumeToken, Result, SendFlags};
+use crate::{Error, Result, ResumeToken, SendFlags};
 
 /// Deepest nesting of datasets followed.
 pub(crate) const DEPTH_MAX: usize = 64;

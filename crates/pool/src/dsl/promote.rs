@@ -151,8 +151,7 @@ impl Syncing<'_> {
             ObjectId(0) => Txg(0),
             root => mos.dataset(root)?.creation_txg,
         };
-        let by_clone =
-            self.kept_by(clone_head, clone, since)? + self.kept_by(lines.origin, parent, since)?;
+        let by_clone = self.kept_by(clone_head, clone, since)? + self.kept_by(lines.origin, parent, since)?;
         let origin = mos.dataset(lines.origin)?;
         let mut by_parent = 0;
         let mut id = parent_head;
@@ -189,12 +188,8 @@ impl Syncing<'_> {
         }
         let mut origin = mos.dataset(lines.origin)?;
         let follower = std::mem::replace(&mut origin.next_snap, next);
-        let alone = deadlist::space_between(
-            mos,
-            mos.dataset(next)?.deadlist,
-            origin.prev_snap_txg,
-            Txg(u64::MAX),
-        )?;
+        let alone =
+            deadlist::space_between(mos, mos.dataset(next)?.deadlist, origin.prev_snap_txg, Txg(u64::MAX))?;
         origin.unique_bytes = alone.used as u64;
         mos.put_dataset(&self.tx, lines.origin, &origin)?;
         let branches = mos.object(origin.next_clones)?;

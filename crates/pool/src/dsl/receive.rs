@@ -72,9 +72,8 @@ pub(crate) mod resume {
     pub(crate) const COMPRESSED: &str = "com.delphix:resume_compressok";
     pub(crate) const RAW: &str = "com.datto:resume_rawok";
     pub(crate) const REDACTED: &str = "com.delphix:resume_redact_book_snaps";
-    pub(crate) const ALL: [&str; 11] = [
-        FROMGUID, TOGUID, TONAME, OBJECT, OFFSET, BYTES, LARGE_BLOCKS, EMBEDDED, COMPRESSED, RAW, REDACTED,
-    ];
+    pub(crate) const ALL: [&str; 11] =
+        [FROMGUID, TOGUID, TONAME, OBJECT, OFFSET, BYTES, LARGE_BLOCKS, EMBEDDED, COMPRESSED, RAW, REDACTED];
 }
 
 impl Syncing<'_> {
@@ -130,9 +129,8 @@ impl Syncing<'_> {
     fn note_stream(&mut self, id: ObjectId, begin: &Begin) -> Result<()> {
         self.zapify(id)?;
         let object = self.mos().object(id)?;
-        let put = |key: &str, value: u64| {
-            zap::update(&object, &self.tx, key.as_bytes(), &Stored::from_u64(value))
-        };
+        let put =
+            |key: &str, value: u64| zap::update(&object, &self.tx, key.as_bytes(), &Stored::from_u64(value));
         if begin.fromguid.0 != 0 {
             put(resume::FROMGUID, begin.fromguid.0)?;
         }

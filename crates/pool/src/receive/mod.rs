@@ -99,7 +99,8 @@ impl Arrived<'_> {
     #[must_use]
     pub fn replaces(&self) -> Option<&str> {
         let (place, _) = self.held.as_ref()?;
-        matches!(place, Place::Replace | Place::Onto(_)).then(|| self.into.split('@').next().unwrap_or(&self.into))
+        matches!(place, Place::Replace | Place::Onto(_))
+            .then(|| self.into.split('@').next().unwrap_or(&self.into))
     }
 
     /// Makes it the snapshot, and what its file system or volume is from then on. Nobody may have that open.

@@ -9,7 +9,7 @@ use super::ReceiveError;
 use crate::dsl::lookup;
 use crate::dsl::receive::{Place, Progress};
 use crate::pool::Pool;
-use crate::{Error, ResumeToken, Result};
+use crate::{Error, Result, ResumeToken};
 
 /// Bytes of a stream after which it is noted how far it got, should the machine stop.
 pub(super) const NOTED_EVERY: u64 = 64 << 20;

@@ -9,7 +9,7 @@ use format::{Guid, ObjectId};
 use super::Source;
 use super::traverse::Traversal;
 use crate::pool::Pool;
-use crate::{Dataset, DatasetInfo, Error, ResumeToken, Result};
+use crate::{Dataset, DatasetInfo, Error, Result, ResumeToken};
 
 /// The walk from `at` (object, byte offset) on.
 pub(super) fn start<'a>(
@@ -50,9 +50,8 @@ impl Pool {
             return Err(Error::Unsupported("redacted streams".into()));
         }
         let fs = token.toname.split('@').next().unwrap_or(&token.toname);
-        let snapshot = self
-            .by_guid(fs, token.toguid, false)?
-            .ok_or_else(|| Error::NoDataset(token.toname.clone()))?;
+        let snapshot =
+            self.by_guid(fs, token.toguid, false)?.ok_or_else(|| Error::NoDataset(token.toname.clone()))?;
         let from = match token.fromguid {
             Guid(0) => None,
             guid => {
