@@ -45,7 +45,7 @@ fn the_engine_is_chosen_by_dataset_and_by_run() {
     bed.run(&["zfs", "set", "org.cenote:gzip_engine=isal", "tank"]).good();
     let got = bed.run(&["zfs", "get", "-Hpo", "value,source", "org.cenote:gzip_engine", "tank/fs"]).good();
     assert_eq!(got, "isal\tinherited from tank\n");
-    let text: String = (0..60_000).map(|i| format!("{i} {}\n", i * i % 9973)).collect();
+    let text: String = (0..60_000u64).map(|i| format!("{i} {}\n", i * i % 9973)).collect();
     std::fs::write(bed.path("text"), &text).expect("written");
     let used = |name: &str, engine: &str| -> u64 {
         let place = format!("tank/fs:/{name}");

@@ -420,7 +420,7 @@ fn a_server_tells_who_made_its_gzip_and_takes_another_engine() {
         all.pointer(name).expect("there").to_string()
     };
     assert_eq!((word("/gzip_engine"), word("/gzip_records/libdeflate")), ("\"property\"".into(), "0".into()));
-    let text: String = (0..200_000).map(|i| format!("{i} {}\n", i * i % 9973)).collect();
+    let text: String = (0..200_000u64).map(|i| format!("{i} {}\n", i * i % 9973)).collect();
     fs::write(live.path("mnt/text"), &text).expect("written");
     live.run(&["zpool", "sync", "tank"]).good();
     let before = word("/gzip_records/libdeflate");
