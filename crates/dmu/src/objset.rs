@@ -174,7 +174,7 @@ impl Inner {
         }
         self.objects
             .retain(|id, object| id.0 >= NUMBERS_MAX || Arc::strong_count(object) > 1 || object.is_dirty());
-        self.crowded = (2 * self.objects.len()).max(IDLE_OBJECTS_MAX);
+        self.crowded = self.objects.len() + IDLE_OBJECTS_MAX;
     }
 }
 
@@ -626,7 +626,7 @@ impl Objset {
         }
     }
 
-    /// Objects freed by a finished sync may be used again; idle clean objects leave memory.
+    /// Objects freed by a finished sync may be used again.
     pub(crate) fn settle(&self, gone: &[(ObjectId, u8)]) {
         let mut inner = self.lock();
         inner.syncs += 1;
@@ -634,7 +634,11 @@ impl Objset {
             inner.objects.remove(&id);
             inner.numbers.reusable.extend(id.0..id.0 + u64::from(slots));
         }
-        inner.thin_out();
+    }
+
+    /// Idle clean objects leave memory when there are many.
+    pub(crate) fn thin_out(&self) {
+        self.lock().thin_out();
     }
 }
 

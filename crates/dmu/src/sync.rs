@@ -689,5 +689,7 @@ impl Synced {
         root.phys.meta_dnode = self.meta;
         drop(root);
         objset.settle(&gone);
+        drop(held);
+        objset.thin_out();
     }
 }
