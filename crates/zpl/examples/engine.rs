@@ -9,6 +9,8 @@
 //! load: `auto` is libdeflate there). Records by engine are counted over all runs.
 //! Files are read into memory first. Columns are MB/s of logical data and, in brackets, the share of the raw
 //! rate; `off`, `zle` and `lz4` compare with `cp` and `sync` of the same bytes on the same file system.
+//! "work" is the codec's processor time as a share of the engine's: what the rate could be if no core ever
+//! waited, whatever else the machine does. "others" is the share of the cores that other processes took.
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -70,13 +72,70 @@ fn create(path: &Path, bytes: u64, compression: CompressionSetting, options: Opt
     Pool::create(spec, options).expect("the pool is created")
 }
 
-/// Seconds for all records through the codec alone, on all cores; compress and decompress.
-fn raw(files: &[Vec<u8>], setting: CompressionSetting, wanted: Option<GzipEngine>) -> (f64, f64) {
+/// What something took.
+#[derive(Clone, Copy)]
+struct Took {
+    seconds: f64,
+    /// Of this process, over all threads.
+    cpu_seconds: f64,
+    /// Of the cores' time, what went to other processes.
+    others: f64,
+}
+
+impl Took {
+    const FOREVER: Took = Took { seconds: f64::MAX, cpu_seconds: f64::MAX, others: 0.0 };
+
+    /// The better of both in time and in processor time.
+    fn best(self, other: Took) -> Took {
+        let (quick, cpu) = (self.seconds <= other.seconds, self.cpu_seconds.min(other.cpu_seconds));
+        Took { cpu_seconds: cpu, ..if quick { self } else { other } }
+    }
+}
+
+/// Since when something runs.
+struct Clock {
+    started: Instant,
+    cpu: f64,
+    busy: f64,
+}
+
+/// Seconds that this process computed, and that all did.
+fn cpu_seconds() -> (f64, f64) {
+    let own = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
+    let own = own.tv_sec as f64 + own.tv_nsec as f64 / 1e9;
+    let stat = std::fs::read_to_string("/proc/stat").expect("the kernel tells");
+    let ticks: Vec<f64> =
+        stat.lines().next().unwrap_or_default().split_whitespace().skip(1).flat_map(str::parse).collect();
+    // user, nice, system, (idle, waiting,) interrupts, soft interrupts, stolen
+    (own, [0, 1, 2, 5, 6, 7].iter().filter_map(|&i| ticks.get(i)).sum::<f64>() / 100.0)
+}
+
+impl Clock {
+    fn start() -> Clock {
+        let (cpu, busy) = cpu_seconds();
+        Clock { started: Instant::now(), cpu, busy }
+    }
+
+    fn took(&self) -> Took {
+        let seconds = self.started.elapsed().as_secs_f64();
+        let (cpu, busy) = cpu_seconds();
+        let cpu_seconds = cpu - self.cpu;
+        let others = (busy - self.busy - cpu_seconds).max(0.0) / (seconds * cores() as f64);
+        Took { seconds, cpu_seconds, others }
+    }
+}
+
+fn cores() -> usize {
+    std::thread::available_parallelism().map_or(1, usize::from)
+}
+
+/// All records through the codec alone, on all cores; compress and decompress.
+fn raw(files: &[Vec<u8>], setting: CompressionSetting, wanted: Option<GzipEngine>) -> (Took, Took) {
     let engine = storage::Deflate::default().choose(wanted.unwrap_or(GzipEngine::DEFAULT));
     let records: Vec<&[u8]> = files.iter().flat_map(|f| f.chunks(RECORD)).collect();
-    let cores = std::thread::available_parallelism().map_or(1, usize::from);
+    let cores = cores();
     let limit = RECORD - RECORD / 8;
-    let started = Instant::now();
+    let clock = Clock::start();
     let packed: Vec<Vec<Option<Vec<u8>>>> = std::thread::scope(|scope| {
         let work = |core: usize| {
             let records = &records;
@@ -93,8 +152,8 @@ fn raw(files: &[Vec<u8>], setting: CompressionSetting, wanted: Option<GzipEngine
         let handles: Vec<_> = (0..cores).map(work).collect();
         handles.into_iter().map(|h| h.join().expect("no panic")).collect()
     });
-    let compress = started.elapsed().as_secs_f64();
-    let started = Instant::now();
+    let compress = clock.took();
+    let clock = Clock::start();
     std::thread::scope(|scope| {
         for (core, packed) in packed.iter().enumerate() {
             let records = &records;
@@ -112,12 +171,12 @@ fn raw(files: &[Vec<u8>], setting: CompressionSetting, wanted: Option<GzipEngine
             });
         }
     });
-    (compress, started.elapsed().as_secs_f64())
+    (compress, clock.took())
 }
 
-fn write(pool: &Pool, files: &[Vec<u8>]) -> (f64, Vec<ObjectId>) {
+fn write(pool: &Pool, files: &[Vec<u8>]) -> (Took, Vec<ObjectId>) {
     let fs = Filesystem::open(pool.open("engine").expect("the root exists")).expect("it is a file system");
-    let started = Instant::now();
+    let clock = Clock::start();
     let mut ids = Vec::new();
     for (i, data) in files.iter().enumerate() {
         let new = NewNode::new(FileKind::Regular, 0o644);
@@ -130,11 +189,11 @@ fn write(pool: &Pool, files: &[Vec<u8>]) -> (f64, Vec<ObjectId>) {
         ids.push(id);
     }
     pool.sync().expect("durable");
-    (started.elapsed().as_secs_f64(), ids)
+    (clock.took(), ids)
 }
 
-/// Seconds to read everything with `readers` threads after an import with cold caches.
-fn read(path: &Path, ids: &[ObjectId], readers: usize) -> f64 {
+/// Reads everything with `readers` threads after an import with cold caches.
+fn read(path: &Path, ids: &[ObjectId], readers: usize) -> Took {
     let probe = disk(path);
     probe.flush().expect("flushed");
     probe.drop_cache();
@@ -143,7 +202,7 @@ fn read(path: &Path, ids: &[ObjectId], readers: usize) -> f64 {
     let reader: Arc<dyn Disk> = Arc::new(FileDisk::open(path, Access::ReadOnly).expect("opens"));
     let pool = Pool::import_disks(vec![reader], options).expect("imports");
     let fs = Filesystem::open(pool.open("engine").expect("the root exists")).expect("a file system");
-    let started = Instant::now();
+    let clock = Clock::start();
     let next = std::sync::atomic::AtomicUsize::new(0);
     std::thread::scope(|scope| {
         for _ in 0..readers {
@@ -158,7 +217,7 @@ fn read(path: &Path, ids: &[ObjectId], readers: usize) -> f64 {
             });
         }
     });
-    started.elapsed().as_secs_f64()
+    clock.took()
 }
 
 /// Seconds to `cp` and `sync` the same bytes, and to read them back cold; the best of three.
@@ -226,43 +285,46 @@ fn main() {
         mb(plain_write),
         mb(plain_read)
     );
-    println!("{:<12} {:>9} {:>16} {:>9} {:>16}", "", "codec", "write", "codec", "cold read");
+    let half = |name: &str| format!("{:>7} {name:>13} {:>6} {:>6}", "codec", "work", "others");
+    println!("{:<12}{} {}", "", half("write"), half("cold read"));
     for (name, setting) in settings() {
         if only.as_ref().is_some_and(|only: &String| !only.split(',').any(|n| n == name)) {
             continue;
         }
         let fast = matches!(setting.algorithm, Compression::Off | Compression::Zle | Compression::Lz4);
-        let (mut compress, mut decompress) = (f64::MAX, f64::MAX);
+        let (mut compress, mut decompress) = (Took::FOREVER, Took::FOREVER);
         let image = dir.path().join("image");
-        let (mut wrote, mut got) = (f64::MAX, f64::MAX);
+        let (mut wrote, mut got) = (Took::FOREVER, Took::FOREVER);
         let mut made = [0; codec::Engine::ALL.len()];
         let mut ratio = 1.0;
         for _ in 0..runs {
             if setting.algorithm != Compression::Off {
                 let (packed, unpacked) = raw(&files, setting, options.gzip_engine);
-                (compress, decompress) = (compress.min(packed), decompress.min(unpacked));
+                (compress, decompress) = (compress.best(packed), decompress.best(unpacked));
             }
             let pool = create(&image, bytes, setting, options.clone());
-            let (seconds, ids) = write(&pool, &files);
-            wrote = wrote.min(seconds);
+            let (took, ids) = write(&pool, &files);
+            wrote = wrote.best(took);
             for (engine, records) in pool.storage().deflate().records() {
                 made[engine.index()] += records;
             }
             let info = pool.dataset("engine").expect("the root exists");
             ratio = info.phys.uncompressed_bytes as f64 / info.phys.compressed_bytes as f64;
             pool.export().expect("exported");
-            got = (0..reads).map(|_| read(&image, &ids, readers)).fold(got, f64::min);
+            got = (0..reads).map(|_| read(&image, &ids, readers)).fold(got, Took::best);
         }
-        let base = |raw: f64, plain: f64| if fast { plain } else { raw };
-        println!(
-            "{name:<12} {:>9.0} {:>8.0} ({:>4.0}%) {:>9.0} {:>8.0} ({:>4.0}%)",
-            mb(compress),
-            mb(wrote),
-            100.0 * base(compress, plain_write) / wrote,
-            mb(decompress),
-            mb(got),
-            100.0 * base(decompress, plain_read) / got,
-        );
+        let half = |codec: Took, plain: f64, engine: Took| {
+            let base = if fast { plain } else { codec.seconds };
+            format!(
+                "{:>7.0} {:>6.0} ({:>3.0}%) {:>5.0}% {:>5.0}%",
+                mb(codec.seconds),
+                mb(engine.seconds),
+                100.0 * base / engine.seconds,
+                100.0 * (codec.cpu_seconds / engine.cpu_seconds).min(9.99),
+                100.0 * engine.others,
+            )
+        };
+        println!("{name:<12}{} {}", half(compress, plain_write, wrote), half(decompress, plain_read, got));
         if matches!(setting.algorithm, Compression::Gzip(_)) {
             let made: Vec<String> = codec::Engine::ALL
                 .iter()
