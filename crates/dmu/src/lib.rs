@@ -24,7 +24,7 @@ pub use object::{Head, Object};
 pub use objset::{Frozen, NewObject, Objset, Special};
 pub use ranges::Ranges;
 pub use storage::{Background, Record};
-pub use sync::{Policy, Redundant, Space, SyncCtx, write_objset_root};
+pub use sync::{Policy, Redundant, Space, SyncCtx, Synced, write_objset_root};
 pub use tx::Tx;
 
 /// Result of this room.

@@ -16,6 +16,9 @@ use crate::budget::{OBJECT_COST, RECORD_COST};
 use crate::objset::Shared;
 use crate::{Error, Ranges, Result, Tx};
 
+/// Smaller blocks, in bytes, are not encoded ahead: they tend to be changed again.
+const AHEAD_BLOCK_MIN: u32 = 32 << 10;
+
 /// What an object is, apart from its blocks.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Head {
@@ -669,6 +672,21 @@ impl Object {
             }
         }
         Ok(None)
+    }
+
+    /// Records of the open txg that are worth encoding ahead, `left` bytes of them; the last block may still grow.
+    pub(crate) fn settled_records(&self, left: &mut u64) -> Vec<Record> {
+        let state = self.lock();
+        if state.gone || state.head.block_size < AHEAD_BLOCK_MIN {
+            return Vec::new();
+        }
+        let mut fits = |record: &Record| {
+            let rest = left.checked_sub(record.len() as u64);
+            *left = rest.unwrap_or(0);
+            rest.is_some()
+        };
+        let before_last = state.open.blocks.range(..state.head.max_blkid);
+        before_last.map(|(_, record)| record.clone()).take_while(|record| fits(record)).collect()
     }
 
     pub(crate) fn mark_gone(self: &Arc<Self>, tx: &Tx) {

@@ -12,10 +12,12 @@ use storage::Storage;
 
 use crate::budget::DirtyBudget;
 use crate::object::{Closed, Head, Object};
-use crate::{Error, Result, Tx};
+use crate::{Error, Policy, Result, Tx};
 
 /// Clean objects kept in memory without a user, at most.
 const IDLE_OBJECTS_MAX: usize = 16 << 10;
+/// Changed objects looked at for records to encode ahead.
+const AHEAD_OBJECTS_MAX: usize = 256;
 /// Dnode blocks looked at for free numbers before a never-used number is taken.
 const SCAN_BLOCKS: u64 = 64;
 /// Object numbers have 48 bits.
@@ -639,6 +641,20 @@ impl Objset {
     /// Idle clean objects leave memory when there are many.
     pub(crate) fn thin_out(&self) {
         self.lock().thin_out();
+    }
+
+    /// Lets the workers encode up to `left` bytes of the open txg's records ahead of their sync: whole blocks behind
+    /// which there are others, so that whoever writes has probably gone on. `policy`: see [`SyncCtx`](crate::SyncCtx).
+    pub fn encode_ahead(&self, policy: &Policy, left: &mut u64) {
+        let min_alloc = self.storage().vdevs().min_alloc();
+        let dirty: Vec<_> = self.shared.lock_dirty().values().take(AHEAD_OBJECTS_MAX).cloned().collect();
+        let wanted = dirty.iter().flat_map(|object| {
+            let head = object.head();
+            let plan = policy.plan(head.object_type, head.compress, head.checksum, 0, min_alloc);
+            let records = object.settled_records(left);
+            records.into_iter().map(move |record| (record, plan.recipe))
+        });
+        self.storage().encode_ahead(wanted);
     }
 }
 

@@ -11,8 +11,8 @@ use format::compression::CompressionSetting;
 use format::dnode::{self, Dnode, SLOT, SLOTS_PER_BLOCK};
 use format::objset as phys;
 use format::{ByteOrder, ChecksumKind, Compression, ObjectId, ObjectType, Txg};
-use storage::write::{Encoded, Encoding};
-use storage::{GzipEngine, Record, Storage, WriteError, Writer};
+use storage::write::Encoded;
+use storage::{GzipEngine, Recipe, Record, Storage, WriteError, Writer};
 
 use crate::object::{Closed, Object, Spill};
 use crate::objset::{Frozen, NewObject, Objset, Special, slots_at};
@@ -90,6 +90,37 @@ impl Policy {
         };
         (self.copies + u8::from(more)).min(3)
     }
+
+    /// How a block at `level` of an object is written; `compress` and `checksum` are the object's own, by number.
+    pub(crate) fn plan(
+        &self,
+        object_type: ObjectType,
+        compress: u8,
+        checksum: u8,
+        level: u8,
+        min_alloc: u64,
+    ) -> Plan {
+        let metadata = level > 0 || object_type.is_metadata();
+        let own = Compression::from_disk(u64::from(compress & 0x7f)).unwrap_or(Compression::Inherit);
+        let compression = match own {
+            Compression::Off if level == 0 => CompressionSetting::OFF,
+            _ if metadata => self.metadata_compression,
+            Compression::Inherit | Compression::On | Compression::Empty => self.compression,
+            own => CompressionSetting::plain(own),
+        };
+        let own_sum = ChecksumKind::from_disk(checksum.into()).unwrap_or(ChecksumKind::Inherit);
+        let checksum = match own_sum {
+            ChecksumKind::Inherit | ChecksumKind::On => self.checksum,
+            own => own,
+        };
+        let embed =
+            self.embed && level == 0 && !matches!(object_type, ObjectType::DNODE | ObjectType::OBJSET);
+        let checksum = if metadata { checksum.for_metadata() } else { checksum };
+        Plan {
+            recipe: Recipe { compression, gzip_engine: self.gzip_engine, checksum, min_alloc, embed },
+            copies: self.copies_of(object_type, level),
+        }
+    }
 }
 
 /// Everything the sync of one objset needs.
@@ -111,28 +142,8 @@ pub struct SyncCtx<'a, 'w> {
 
 impl SyncCtx<'_, '_> {
     pub(crate) fn encoding(&self, owner: &Dnode, level: u8) -> Plan {
-        let metadata = level > 0 || owner.object_type.is_metadata();
-        let own = Compression::from_disk(u64::from(owner.compress & 0x7f)).unwrap_or(Compression::Inherit);
-        let compression = match own {
-            Compression::Off if level == 0 => CompressionSetting::OFF,
-            _ if metadata => self.policy.metadata_compression,
-            Compression::Inherit | Compression::On | Compression::Empty => self.policy.compression,
-            own => CompressionSetting::plain(own),
-        };
-        let own_sum = ChecksumKind::from_disk(owner.checksum.into()).unwrap_or(ChecksumKind::Inherit);
-        let checksum = match own_sum {
-            ChecksumKind::Inherit | ChecksumKind::On => self.policy.checksum,
-            own => own,
-        };
-        Plan {
-            compression,
-            gzip_engine: self.policy.gzip_engine,
-            checksum: if metadata { checksum.for_metadata() } else { checksum },
-            embed: self.policy.embed
-                && level == 0
-                && !matches!(owner.object_type, ObjectType::DNODE | ObjectType::OBJSET),
-            copies: self.policy.copies_of(owner.object_type, level),
-        }
+        let min_alloc = self.storage.vdevs().min_alloc();
+        self.policy.plan(owner.object_type, owner.compress, owner.checksum, level, min_alloc)
     }
 
     /// Writes `record` as a block of `owner` in place of `old`.
@@ -146,7 +157,7 @@ impl SyncCtx<'_, '_> {
         old: &BlockPtr,
     ) -> Result<BlockPtr> {
         let salt = self.storage.salt();
-        let encoding = plan.encoding(&salt, self.storage);
+        let encoding = self.storage.encoding(plan.recipe, &salt);
         if self.mos_pass > 0
             && born_in(old, self.txg)
             && let Some(block) = old.block()
@@ -162,7 +173,7 @@ impl SyncCtx<'_, '_> {
         {
             // A block first written in a late pass will grow a little in the next one: leave it room, so
             // that the passes come to rest.
-            let roomy = payload.bytes().len() as u64 + 2 * encoding.min_alloc;
+            let roomy = payload.bytes().len() as u64 + 2 * plan.recipe.min_alloc;
             let roomy = if roomy * 8 > record.len() as u64 * 7 { record.len() as u64 } else { roomy };
             encoded = encoding.encode_into(record, roomy).unwrap_or(encoded);
         }
@@ -244,7 +255,7 @@ impl SyncCtx<'_, '_> {
                     lsize,
                     psize,
                     compression,
-                    checksum_kind: plan.checksum,
+                    checksum_kind: plan.recipe.checksum,
                     object_type: owner.object_type,
                     level,
                     encrypted: false,
@@ -295,25 +306,8 @@ impl SyncCtx<'_, '_> {
 /// How one kind of block is written.
 #[derive(Clone, Copy)]
 pub(crate) struct Plan {
-    compression: CompressionSetting,
-    gzip_engine: GzipEngine,
-    checksum: ChecksumKind,
-    embed: bool,
+    pub(crate) recipe: Recipe,
     copies: u8,
-}
-
-impl Plan {
-    fn encoding<'a>(self, salt: &'a codec::Salt, storage: &'a Storage) -> Encoding<'a> {
-        Encoding {
-            compression: self.compression,
-            gzip_engine: self.gzip_engine,
-            deflate: storage.deflate(),
-            checksum: self.checksum,
-            min_alloc: storage.vdevs().min_alloc(),
-            embed: self.embed,
-            salt,
-        }
-    }
 }
 
 /// One object on its way to disk.
@@ -416,13 +410,13 @@ impl Objset {
             }
         } else {
             let (salt, storage) = (ctx.storage.salt(), ctx.storage);
-            let workers = ctx.storage.workers();
+            let workers = storage.workers();
             workers.map_ordered(
                 leaves,
                 workers.count() * WINDOW_PER_WORKER,
                 |leaf: Result<(u64, Leaf)>| {
                     let (fill, leaf) = leaf?;
-                    let encoded = leaf.plan.encoding(&salt, storage).encode(&leaf.record);
+                    let encoded = storage.encoding(leaf.plan.recipe, &salt).encode(&leaf.record);
                     Ok((leaf.blkid, fill, encoded, leaf.record))
                 },
                 |leaf: Result<_>| {
@@ -564,12 +558,12 @@ fn sync_objects(ctx: &mut SyncCtx<'_, '_>, frozen: Frozen, counted: u8) -> Resul
             current.tree.set_record(ctx, leaf.blkid, &leaf.record, 1)?;
         }
     } else {
-        let (salt, storage) = (ctx.storage.salt(), ctx.storage);
-        let workers = ctx.storage.workers();
+        let storage = ctx.storage;
+        let (salt, workers) = (storage.salt(), storage.workers());
         workers.map_ordered(
             leaves,
             workers.count() * WINDOW_PER_WORKER,
-            |leaf| (leaf.owner, leaf.blkid, leaf.plan.encoding(&salt, storage).encode(&leaf.record)),
+            |leaf| (leaf.owner, leaf.blkid, storage.encode(&leaf.record, leaf.plan.recipe, &salt)),
             |(owner, blkid, encoded)| {
                 advance(ctx, owner, &mut current)?;
                 let current = current.as_mut().expect("every leaf has an owner in the queue");

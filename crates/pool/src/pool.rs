@@ -36,6 +36,10 @@ const EMBEDDED_LOG_METASLABS: u64 = 64;
 /// costs as much as a fast codec.
 const DIRTY_MAX: u64 = 256 << 20;
 
+/// Bytes of records that are encoded before their txg syncs: what the cores get done while another txg's last
+/// writes reach the disks.
+const AHEAD_BYTES: u64 = 32 << 20;
+
 /// Limits and habits of an open pool.
 #[derive(Clone, Debug)]
 pub struct Options {
@@ -208,6 +212,18 @@ impl Inner {
         let dirty =
             std::mem::take(&mut *self.dirty.lock().expect("no code panics while holding the dirty datasets"));
         dirty.into_values().collect()
+    }
+
+    /// Encodes some of the open txg's records while the syncing one is on its way to the disks.
+    pub(crate) fn encode_ahead(&self) {
+        let dirty = self.dirty.lock().expect("no code panics while holding the dirty datasets");
+        let datasets: Vec<_> = dirty.values().cloned().collect();
+        drop(dirty);
+        let mut left = AHEAD_BYTES.min(self.groups.limits.dirty_max() / 4);
+        self.storage.forget_ahead();
+        for dataset in datasets {
+            dataset.objset().encode_ahead(&dataset.policy(), &mut left);
+        }
     }
 
     /// Bytes of the normal class with parity taken out and without what OpenZFS keeps for intent logs.

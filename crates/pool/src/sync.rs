@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use dmu::{Frozen, Objset, Policy, Redundant, SyncCtx, Tx, zap};
+use dmu::{Frozen, Objset, Policy, Redundant, SyncCtx, Synced, Tx, zap};
 use format::blkptr::{BlockPtr, Dva};
 use format::compression::CompressionSetting;
 use format::config::{PoolConfig, PoolState};
@@ -196,8 +196,16 @@ fn write_txg(
     if syncing.state.fresh {
         syncing.first_sync()?;
     }
+    let mut written = Vec::new();
     for (dataset, frozen) in changed {
-        syncing.sync_dataset(&dataset, frozen)?;
+        let synced = syncing.sync_dataset(&dataset, frozen)?;
+        written.extend(synced.map(|synced| (dataset, synced)));
+    }
+    inner.encode_ahead();
+    if !tasks.is_empty() || syncing.state.freeing {
+        // They may read what was just written.
+        syncing.writer.drain()?;
+        settle(&mut written);
     }
     for task in tasks {
         let exclusive = inner.dsl.write().expect("no code panics while holding the DSL lock");
@@ -212,7 +220,15 @@ fn write_txg(
     syncing.free_waiting()?;
     let root = syncing.sync_mos()?;
     syncing.writer.finish()?;
+    settle(&mut written);
     Ok(root)
+}
+
+/// Sends readers to the new blocks, which must be where readers look.
+fn settle(written: &mut Vec<(Arc<Dataset>, Synced)>) {
+    for (dataset, synced) in written.drain(..) {
+        synced.settle(dataset.objset());
+    }
 }
 
 /// Makes `root` the state of the pool.
@@ -395,10 +411,20 @@ impl<'a> Syncing<'a> {
         }
     }
 
-    /// Writes a dataset's frozen changes and brings its books up to date.
-    pub(crate) fn sync_dataset(&mut self, dataset: &Dataset, frozen: Frozen) -> Result<()> {
+    /// As a job does it: the blocks can be read when this returns.
+    pub(crate) fn sync_and_settle(&mut self, dataset: &Dataset, frozen: Frozen) -> Result<()> {
+        if let Some(synced) = self.sync_dataset(dataset, frozen)? {
+            self.writer.drain()?;
+            synced.settle(dataset.objset());
+        }
+        Ok(())
+    }
+
+    /// Writes a dataset's frozen changes and brings its books up to date. Settles nothing: the blocks are still on
+    /// their way. `None` for a dataset that is gone.
+    fn sync_dataset(&mut self, dataset: &Dataset, frozen: Frozen) -> Result<Option<Synced>> {
         if dataset.destroyed.load(Ordering::Acquire) {
-            return Ok(());
+            return Ok(None);
         }
         let mut needs = Needs::default();
         let prev = self.mos().dataset(dataset.id)?.prev_snap_txg;
@@ -409,20 +435,16 @@ impl<'a> Syncing<'a> {
         let watched = Freed::watch(self.mos(), dataset.id, prev)?;
         let (mut books, writer) = self.books(prev);
         books.freed = watched;
-        let mut ctx =
-            SyncCtx { storage: &storage, txg, space: &mut books, writer: &mut *writer, policy, mos_pass: 0 };
+        let mut ctx = SyncCtx { storage: &storage, txg, space: &mut books, writer, policy, mos_pass: 0 };
         let synced = dataset.objset().sync(&mut ctx, frozen)?;
-        // Before readers are sent to the new blocks, these must be where readers look.
-        writer.drain()?;
         let Books { delta, unique, dead, freed, needs: found, .. } = books;
         needs.large_blocks |= found.large_blocks;
         needs.zstd |= found.zstd;
         needs.checksum = found.checksum;
-        let root = synced.ptr;
-        synced.settle(dataset.objset());
-        self.settle_dataset(dataset.id, root, delta, unique, &dead)?;
+        self.settle_dataset(dataset.id, synced.ptr, delta, unique, &dead)?;
         self.settle_bookmarks(dataset.id, &freed)?;
-        self.activate(dataset, needs)
+        self.activate(dataset, needs)?;
+        Ok(Some(synced))
     }
 
     /// Enters a head's new root and sizes.

@@ -5,6 +5,7 @@
 //! No knowledge of objects, datasets or transaction groups beyond their number.
 #![deny(unsafe_code)]
 
+mod ahead;
 pub mod allocator;
 mod buffers;
 mod cache;
@@ -34,7 +35,7 @@ pub use meter::{
 };
 pub use vdev::{Leaf, Shape, TopVdev, Vdevs};
 pub use workers::Workers;
-pub use write::{Encoded, Encoding, Payload, Writer};
+pub use write::{Encoded, Encoding, Payload, Recipe, Writer};
 
 /// The uncompressed bytes of a block, shared between cache, readers and dirty state.
 pub type Record = Arc<Vec<u8>>;
@@ -66,6 +67,8 @@ pub struct Storage {
     /// Blocks that may still be rewritten within the syncing txg (those of the MOS), by vdev and offset. They
     /// reach the disks once, when the txg's writes are finished; until then they are read from here.
     held: Mutex<BTreeMap<(u32, u64), Payload>>,
+    /// Records of the open txg that are encoded already.
+    ahead: Arc<ahead::Ahead>,
 }
 
 impl Storage {
@@ -82,6 +85,7 @@ impl Storage {
             io: write::IoQueue::new(options.io_threads, deflate.clone()),
             deflate,
             held: Mutex::default(),
+            ahead: Arc::default(),
         }
     }
 
@@ -130,6 +134,7 @@ impl Storage {
     /// If another thread panicked while setting it.
     pub fn set_salt(&self, bytes: [u8; 32]) {
         *self.salt.write().expect("the salt lock guards a plain store") = Arc::new(Salt::new(bytes));
+        self.ahead.clear();
     }
 
     /// Holds `payload` for `dva` back until [`Writer::finish`]; a later `hold` of the same place replaces it.

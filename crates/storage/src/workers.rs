@@ -37,6 +37,13 @@ impl Workers {
         self.threads.current_num_threads()
     }
 
+    /// Lets a worker do `job` when one has time. A panic in it goes no further: its result is just not there.
+    pub fn spawn(&self, job: impl FnOnce() + Send + 'static) {
+        self.threads.spawn(move || {
+            let _ = catch_unwind(AssertUnwindSafe(job));
+        });
+    }
+
     /// Applies `f` to every item on the worker threads and hands the results to `sink`, in the order of the
     /// items, on the calling thread (which computes too while it has nothing else to do). At most `window`
     /// items are taken from `items` and not yet through `sink`. A call costs no thread; a few per txg are free.

@@ -32,20 +32,27 @@ const IN_FLIGHT_MAX: usize = 32 << 20;
 const SATURATED: usize = IN_FLIGHT_MAX / 2;
 
 /// How a record is to be encoded.
-#[derive(Clone, Copy)]
-pub struct Encoding<'a> {
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Recipe {
     /// Algorithm and level; `On` is resolved by the caller.
     pub compression: CompressionSetting,
     /// Who makes gzip's bytes.
     pub gzip_engine: GzipEngine,
-    /// Where the engines are chosen and counted.
-    pub deflate: &'a Deflate,
     /// Checksum of the bytes on disk.
     pub checksum: ChecksumKind,
     /// Sizes on disk are multiples of this.
     pub min_alloc: u64,
     /// Tiny results may go into the pointer (feature `embedded_data`).
     pub embed: bool,
+}
+
+/// A recipe with what it needs.
+#[derive(Clone, Copy)]
+pub struct Encoding<'a> {
+    /// How.
+    pub recipe: Recipe,
+    /// Where the engines are chosen and counted.
+    pub deflate: &'a Deflate,
     /// Key of salted checksums.
     pub salt: &'a Salt,
 }
@@ -102,7 +109,7 @@ impl Encoding<'_> {
     /// Compresses and checksums one record.
     #[must_use]
     pub fn encode(&self, record: &Record) -> Encoded {
-        if self.compression.algorithm != Compression::Off {
+        if self.recipe.compression.algorithm != Compression::Off {
             if codec::is_zero(record) {
                 return Encoded::Hole;
             }
@@ -120,7 +127,7 @@ impl Encoding<'_> {
         if psize == record.len() as u64 {
             return Some(self.store(Payload::Whole(record.clone()), Compression::Off));
         }
-        let algorithm = self.compression.algorithm;
+        let algorithm = self.recipe.compression.algorithm;
         if algorithm == Compression::Off || psize > record.len() as u64 {
             return None;
         }
@@ -131,23 +138,23 @@ impl Encoding<'_> {
     }
 
     fn store(&self, payload: Payload, compression: Compression) -> Encoded {
-        let checksum = codec::checksum(self.checksum, payload.bytes(), self.salt);
+        let checksum = codec::checksum(self.recipe.checksum, payload.bytes(), self.salt);
         Encoded::Stored { payload, compression, checksum }
     }
 
     fn pack(&self, record: &[u8], dst: &mut [u8]) -> Option<usize> {
-        if !matches!(self.compression.algorithm, Compression::Gzip(_)) {
-            return codec::compress(self.compression, record, dst);
+        if !matches!(self.recipe.compression.algorithm, Compression::Gzip(_)) {
+            return codec::compress(self.recipe.compression, record, dst);
         }
-        let engine = self.deflate.choose(self.gzip_engine);
+        let engine = self.deflate.choose(self.recipe.gzip_engine);
         self.deflate.count(engine);
-        codec::compress_by(engine, self.compression, record, dst)
+        codec::compress_by(engine, self.recipe.compression, record, dst)
     }
 
     fn compress(&self, record: &[u8], scratch: &mut Vec<u8>) -> Option<Encoded> {
         let lsize = record.len() as u64;
         // At least an eighth must be saved, in whole allocation units; below one unit only a pointer helps.
-        let limit = match (lsize - (lsize >> 3)) / self.min_alloc * self.min_alloc {
+        let limit = match (lsize - (lsize >> 3)) / self.recipe.min_alloc * self.recipe.min_alloc {
             0 => EMBEDDED_MAX as u64,
             limit => limit,
         };
@@ -155,13 +162,13 @@ impl Encoding<'_> {
             scratch.resize(limit as usize, 0);
         }
         let used = self.pack(record, &mut scratch[..limit as usize])?;
-        let algorithm = self.compression.algorithm;
-        if self.embed && used <= EMBEDDED_MAX {
+        let algorithm = self.recipe.compression.algorithm;
+        if self.recipe.embed && used <= EMBEDDED_MAX {
             let mut payload = [0; EMBEDDED_MAX];
             payload[..used].copy_from_slice(&scratch[..used]);
             return Some(Encoded::Embedded { payload, psize: used as u8, compression: algorithm });
         }
-        let psize = (used as u64).next_multiple_of(self.min_alloc);
+        let psize = (used as u64).next_multiple_of(self.recipe.min_alloc);
         if psize >= lsize {
             return None;
         }

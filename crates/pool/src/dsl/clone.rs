@@ -96,7 +96,7 @@ impl Syncing<'_> {
             marks,
         );
         let frozen = dataset.objset().freeze();
-        self.sync_dataset(&dataset, frozen)
+        self.sync_and_settle(&dataset, frozen)
     }
 
     /// Makes the head of `fs` what its newest snapshot `leaf` is; all that came after is freed.

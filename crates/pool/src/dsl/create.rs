@@ -274,7 +274,7 @@ impl Syncing<'_> {
             Default::default(),
         );
         let frozen = dataset.objset().freeze();
-        self.sync_dataset(&dataset, frozen)?;
+        self.sync_and_settle(&dataset, frozen)?;
         for (feature, wanted) in
             [(&features::USEROBJ_ACCOUNTING, userobj), (&features::PROJECT_QUOTA, project)]
         {
