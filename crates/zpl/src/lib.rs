@@ -22,6 +22,7 @@ mod log;
 mod node;
 mod path;
 mod quota;
+mod read_ahead;
 mod records;
 mod remove;
 mod rename;

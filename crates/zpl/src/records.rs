@@ -4,12 +4,11 @@
 //! To:     sequential readers (`cat`, `cp`, `tar`), one record at a time, without a copy.
 
 use std::sync::Arc;
-use std::sync::mpsc::{Receiver, sync_channel};
-use std::thread::JoinHandle;
 
-use dmu::{Background, Object, Objset, Record};
+use dmu::{Object, Objset, Record};
 use format::ObjectId;
 
+use crate::read_ahead::ReadAhead;
 use crate::{Filesystem, Result};
 
 /// Bytes of records in the hands of the workers, at most.
@@ -17,8 +16,6 @@ const AHEAD_BYTES: u64 = 16 << 20;
 /// ... and how many records, at least and at most.
 const AHEAD_MIN: u64 = 4;
 const AHEAD_MAX: u64 = 256;
-/// Records that are ready while the reader is busy.
-const READY: usize = 4;
 /// A shorter file is read without help.
 const ALONE_BLOCKS: u64 = 3;
 
@@ -62,11 +59,8 @@ enum Source {
     Alone {
         next: u64,
     },
-    /// From a thread that keeps the workers busy. `None` from it is the end.
-    Ahead {
-        results: Receiver<Option<Read>>,
-        thread: JoinHandle<()>,
-    },
+    /// From the workers.
+    Ahead(Box<ReadAhead>),
     Ended,
 }
 
@@ -98,12 +92,18 @@ impl Filesystem {
             (object, znode.size)
         };
         let block = object.block_size();
+        let objset = self.inner.objset.clone();
         let source = if size.div_ceil(block) <= ALONE_BLOCKS {
             Source::Alone { next: 0 }
         } else {
-            self.read_ahead(&object, size.div_ceil(block))
+            let window = (AHEAD_BYTES / block).clamp(AHEAD_MIN, AHEAD_MAX);
+            Source::Ahead(Box::new(ReadAhead::new(
+                objset.clone(),
+                object.clone(),
+                size.div_ceil(block),
+                window,
+            )))
         };
-        let objset = self.inner.objset.clone();
         Ok(Records { object, objset, block, size, source, at: 0, pending: None, last: None })
     }
 
@@ -136,35 +136,6 @@ impl Filesystem {
         let window = (AHEAD_BYTES / block).clamp(AHEAD_MIN, AHEAD_MAX) as usize;
         Ok(self.inner.objset.storage().workers().map_ordered(blkids, window, read, copy)?)
     }
-
-    /// Starts a thread that hands the blocks below `end` to the workers and passes them on in order.
-    fn read_ahead(&self, object: &Arc<Object>, end: u64) -> Source {
-        let (tx, results) = sync_channel::<Option<Read>>(READY);
-        let window = (AHEAD_BYTES / object.block_size()).clamp(AHEAD_MIN, AHEAD_MAX) as usize;
-        let (object, objset) = (object.clone(), self.inner.objset.clone());
-        let thread = std::thread::spawn(move || {
-            let mut next = Some(0);
-            let blkids = std::iter::from_fn(|| match object.next_block(next?) {
-                Ok(found) => {
-                    next = found.filter(|blkid| *blkid < end).map(|blkid| blkid + 1);
-                    next.map(|next| Ok(next - 1))
-                }
-                Err(error) => {
-                    next = None;
-                    Some(Err(error))
-                }
-            });
-            let ahead = |blkid| Background::Ahead.during(|| object.block_once(blkid));
-            let read = |blkid: dmu::Result<u64>| blkid.map(|blkid| (blkid, ahead(blkid)));
-            // The reader going away is no error, only the end.
-            let sent =
-                objset.storage().workers().map_ordered(blkids, window, read, |read| tx.send(Some(read)));
-            if sent.is_ok() {
-                let _ = tx.send(None);
-            }
-        });
-        Source::Ahead { results, thread }
-    }
 }
 
 impl Records {
@@ -188,22 +159,7 @@ impl Records {
                     last.err().map(Err)
                 }
             },
-            Source::Ahead { results, .. } => match results.recv() {
-                Ok(Some(read)) => Some(read),
-                // The thread is joined when asked again, or on drop: it must not outlive the reader.
-                Ok(None) => None,
-                Err(_) => {
-                    let Source::Ahead { thread, .. } = std::mem::replace(&mut self.source, Source::Ended)
-                    else {
-                        return None;
-                    };
-                    // Only a panic ends the thread without a last word.
-                    match thread.join() {
-                        Err(panic) => std::panic::resume_unwind(panic),
-                        Ok(()) => None,
-                    }
-                }
-            },
+            Source::Ahead(ahead) => ahead.next(),
         }
     }
 
@@ -252,15 +208,5 @@ impl Iterator for Records {
         self.at = offset + len as u64;
         self.last = Some(record.clone());
         Some(Ok(Piece::Data { offset, record, len }))
-    }
-}
-
-impl Drop for Records {
-    fn drop(&mut self) {
-        if let Source::Ahead { results, thread } = std::mem::replace(&mut self.source, Source::Ended) {
-            drop(results);
-            // What the thread has to say about a panic nobody waits for any more.
-            let _ = thread.join();
-        }
     }
 }
