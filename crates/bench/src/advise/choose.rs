@@ -225,7 +225,7 @@ mod tests {
         assert_eq!(chosen(&DISK, Goal::Balanced, 0.0), "zstd-3");
         assert_eq!(chosen(&DISK, Goal::Speed, 0.0), "zstd-3");
         assert_eq!(chosen(&DISK, Goal::Space, 0.0), "gzip-9");
-        assert_eq!(chosen(&[DISK[0], DISK[2], ("gzip-9", 0.395, 40.0, 38.0)], Goal::Archive, 0.0), "gzip-9");
+        assert_eq!(chosen(&[DISK[0], DISK[2], ("gzip-9", 0.39, 40.0, 38.0)], Goal::Archive, 0.0), "gzip-9");
         assert_eq!(chosen(&[DISK[0], DISK[2], ("gzip-9", 0.398, 40.0, 38.0)], Goal::Archive, 0.0), "zstd-3");
     }
 

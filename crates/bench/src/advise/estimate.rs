@@ -11,11 +11,12 @@
 //! v_h = (X / (x/n))² · (1 − n/N) · s²(e)/n         variance of L − R·P in stratum h
 //! se  = √(Σ v_h) / (P + M)                           standard error of R
 //! df  = (Σ v_h)² / Σ (v_h² / (n − 1))                degrees of freedom (Satterthwaite)
-//! R ± t(df) · se ± MODEL · R                         the interval
+//! R ± (t(df) · se + MODEL · R + METADATA · M · (R − 1)/(P + M))        the interval
 //! ```
 //!
-//! A stratum of which a single piece was seen lends the spread of all the others. `MODEL` stands for what is no matter of chance:
-//! how well the sizes of metadata are known.
+//! A stratum of which a single piece was seen lends the spread of all the others. `MODEL` and `METADATA`
+//! stand for what is no matter of chance: what is computed rather than seen, and how well the sizes of metadata are
+//! known.
 
 use super::encode::Outcome;
 use super::metadata::Metadata;
@@ -23,6 +24,8 @@ use super::strata::Strata;
 
 /// Relative error of what is computed, not sampled.
 const MODEL: f64 = 0.002;
+/// Relative error of the sizes of metadata.
+const METADATA: f64 = 0.1;
 
 /// One piece: its stratum, its bytes, its outcome in each configuration.
 pub(crate) struct Seen {
@@ -93,7 +96,9 @@ pub(crate) fn estimate(
     total.raw += meta.raw;
     let (logical, physical) = (total.logical + meta.psize, total.physical + meta.psize);
     total.ratio = (logical / physical.max(1.0)).max(1.0);
-    total.half_width = half_width(strata, seen, index, counts, total.ratio, physical) + MODEL * total.ratio;
+    let of_metadata = METADATA * meta.psize * (total.ratio - 1.0) / physical.max(1.0);
+    total.half_width =
+        half_width(strata, seen, index, counts, total.ratio, physical) + MODEL * total.ratio + of_metadata;
     total
 }
 

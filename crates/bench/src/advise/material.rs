@@ -264,10 +264,11 @@ impl Material {
                 // Each piece so far is kept with the same probability.
                 if (kept.len() as u64) < keep {
                     kept.push((offset, bytes));
-                } else if let at @ 0.. = random.below(index + 1)
-                    && at < keep
-                {
-                    kept[at as usize] = (offset, bytes);
+                } else {
+                    let at = random.below(index + 1);
+                    if at < keep {
+                        kept[at as usize] = (offset, bytes);
+                    }
                 }
             }
             if last {
@@ -538,7 +539,7 @@ mod tests {
     fn a_stream_keeps_pieces_from_everywhere() {
         let mut data = Vec::new();
         for number in 0..400u32 {
-            data.extend(number.to_le_bytes().repeat(256 << 10 >> 2 << 2 >> 2));
+            data.extend(number.to_le_bytes().repeat(1 << 16));
         }
         let mut material = Material::new();
         material.add_stream(&mut &data[..], 1 << 20, &survey()).unwrap();

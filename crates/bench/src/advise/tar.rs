@@ -128,7 +128,7 @@ mod tests {
 
     #[test]
     fn members_are_found_with_their_names_and_places() {
-        let pax = b"22 path=long/name.fits\n".to_vec();
+        let pax = b"23 path=long/name.fits\n".to_vec();
         let parts = [
             header("dir/", 0, b'5'),
             header("dir/a.txt", 5, b'0'),
@@ -146,7 +146,7 @@ mod tests {
             .map(|m| (String::from_utf8_lossy(&m.name).into_owned(), m.offset, m.size))
             .collect();
         assert_eq!(found[0], ("a.txt".to_owned(), 1024, 5));
-        assert_eq!((found[1].1, found[1].2), (1536 + 512 + 512 + 512, 600));
+        assert_eq!(found[1], ("name.fits".to_owned(), 3072, 600));
     }
 
     #[test]

@@ -321,7 +321,7 @@ mod tests {
         let dir = data();
         let pick = |disk: &str| {
             let line = format!(
-                "advise --json --compression off,lz4,zstd-3,gzip-9 --cores 4 --disk-write {disk} --disk-read {disk} {}",
+                "advise --json --compression off,gzip-9 --cores 4 --disk-write {disk} --disk-read {disk} {}",
                 dir.path().display()
             );
             serde_json::from_str::<Advice>(&call(&line).1).expect("the contract").picks[0].compression.clone()

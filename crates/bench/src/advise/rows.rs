@@ -1,0 +1,237 @@
+//! From the estimates to rows, picks and remarks.
+
+use pool::props::number::{nice, nice_bytes};
+
+use super::Question;
+use super::answer::{Kind, Pick, Row};
+use super::choose::{Candidate, Goal, Workload, choose, front};
+use super::estimate::{Estimate, Seen, estimate};
+use super::metadata::Metadata;
+use super::model::{Bottleneck, Load, Target};
+use super::strata::{Strata, Stratum};
+use crate::Configuration;
+
+/// A kind of file is worth a remark from this part of all bytes on.
+const KIND_PART: f64 = 0.01;
+/// ... and a dataset of its own if it saves this part of them.
+const KIND_SAVING: f64 = 0.03;
+
+/// Everything that the answer follows from.
+pub(crate) struct Whole<'a> {
+    pub(crate) question: &'a Question,
+    pub(crate) configurations: &'a [Configuration],
+    pub(crate) strata: &'a Strata,
+    pub(crate) seen: &'a [Seen],
+    pub(crate) target: &'a Target,
+}
+
+impl Whole<'_> {
+    /// The rows for `bytes` bytes of files in the strata that `counts` names.
+    pub(crate) fn rows(
+        &self,
+        metadata: &Metadata,
+        bytes: f64,
+        counts: &dyn Fn(usize) -> bool,
+    ) -> (Vec<Row>, Vec<Candidate>) {
+        let configurations = self.configurations.iter().enumerate();
+        let of = |(index, one): (usize, &Configuration)| {
+            estimate(self.strata, self.seen, (index, one.recordsize), metadata, counts)
+        };
+        let estimates: Vec<Estimate> = configurations.map(of).collect();
+        let per_byte = |value: f64| value / bytes.max(1.0);
+        let mut rows: Vec<Row> = Vec::new();
+        for (configuration, of) in self.configurations.iter().zip(&estimates) {
+            let load = Load {
+                raw: per_byte(of.raw),
+                psize: per_byte(of.physical),
+                compress: per_byte(of.compress),
+                decompress: per_byte(of.decompress),
+            };
+            let off = self.configurations.iter().zip(&estimates);
+            let off = off.filter(|(other, _)| {
+                other.compression == "off" && other.recordsize == configuration.recordsize
+            });
+            let base = off.map(|(_, off)| off.used).next().unwrap_or(of.logical);
+            let write = self.target.write(&load);
+            rows.push(Row {
+                compression: configuration.compression.clone(),
+                recordsize: configuration.recordsize,
+                compressratio: of.ratio,
+                ratio_low: (of.ratio - of.half_width).max(1.0),
+                ratio_high: of.ratio + of.half_width,
+                logical_bytes: of.logical,
+                used_bytes: of.used,
+                raw_bytes: of.raw,
+                saving: 1.0 - of.used / base.max(1.0),
+                compress_rate: bytes / of.compress.max(1e-9),
+                decompress_rate: bytes / of.decompress.max(1e-9),
+                write,
+                read: self.target.read(&load),
+                burst: self.target.burst(bytes, write),
+                cores_to_fill: self.target.cores_to_fill(&load),
+                pareto: false,
+            });
+        }
+        let cores = f64::from(self.target.cores.max(1));
+        let candidates: Vec<Candidate> = rows
+            .iter()
+            .zip(&estimates)
+            .map(|(row, of)| Candidate {
+                compression: row.compression.clone(),
+                recordsize: Some(row.recordsize),
+                size: of.raw / bytes.max(1.0),
+                workloads: vec![Workload {
+                    seconds: bytes / row.write.bytes_per_second + bytes / row.read.bytes_per_second,
+                    codec_seconds: (of.compress + of.decompress) / cores,
+                }],
+            })
+            .collect();
+        for (row, pareto) in rows.iter_mut().zip(front(&candidates, self.target.busy_part())) {
+            row.pareto = pareto;
+        }
+        (rows, candidates)
+    }
+
+    /// A pick for each purpose, the one asked for first.
+    pub(crate) fn picks(&self, rows: &[Row], candidates: &[Candidate]) -> Vec<Pick> {
+        let goals = std::iter::once(self.question.goal);
+        let goals = goals.chain(Goal::ALL.into_iter().filter(|goal| *goal != self.question.goal));
+        let pick = |goal: Goal| {
+            let choice = choose(candidates, goal, self.target.busy_part()).expect("there is a configuration");
+            let (row, base) = (&rows[choice.index], &rows[choice.base]);
+            let Row { compression, recordsize, .. } = row.clone();
+            let mut why = format!(
+                "{} instead of {} ({:.2}x, {:.0} % saved), writes {:.0} and reads {:.0} MB/s ({}, {})",
+                nice_bytes(row.used_bytes as u64),
+                nice_bytes(base.used_bytes as u64),
+                row.compressratio,
+                100.0 * (1.0 - row.used_bytes / base.used_bytes.max(1.0)),
+                row.write.bytes_per_second / 1e6,
+                row.read.bytes_per_second / 1e6,
+                row.write.bottleneck.word(),
+                row.read.bottleneck.word(),
+            );
+            if choice.index != choice.base {
+                why += &format!(", {:.2} times the time of {}", choice.time, base.compression);
+            }
+            why = format!("{}; {why}", choice.why);
+            let dataset = &self.question.dataset;
+            let size = nice(recordsize);
+            Pick {
+                goal,
+                create: format!("zfs create -o compression={compression} -o recordsize={size} {dataset}"),
+                set: format!("zfs set compression={compression} recordsize={size} {dataset}"),
+                compression,
+                recordsize,
+                why,
+            }
+        };
+        goals.map(pick).collect()
+    }
+
+    /// What each kind of file would gain from a dataset of its own, next to `pick` for all.
+    pub(crate) fn kinds(&self, metadata: &Metadata, bytes: f64, pick: &Pick) -> Vec<Kind> {
+        let mut names: Vec<&str> = self.strata.all.iter().map(|stratum| stratum.kind.as_str()).collect();
+        names.sort_unstable();
+        names.dedup();
+        let several = names.len() > 1;
+        let mut kinds: Vec<Kind> = Vec::new();
+        for name in names {
+            let of_kind = |number: usize| self.strata.all[number].kind == name;
+            if !self.seen.iter().any(|piece| of_kind(piece.stratum)) {
+                continue;
+            }
+            let sum = |of: fn(&Stratum) -> u64| {
+                self.strata.all.iter().filter(|stratum| stratum.kind == name).map(of).sum::<u64>()
+            };
+            let (kind_files, kind_bytes) = (sum(|stratum| stratum.files), sum(|stratum| stratum.bytes));
+            let of_its_own = metadata.part(kind_files as f64);
+            let (rows, candidates) = self.rows(&of_its_own, kind_bytes as f64, &of_kind);
+            let choice = choose(&candidates, self.question.goal, self.target.busy_part())
+                .expect("there is a configuration");
+            let common = rows
+                .iter()
+                .position(|row| row.compression == pick.compression && row.recordsize == pick.recordsize);
+            let common = common.expect("the pick is one of them");
+            let (own, with_all) = (&rows[choice.index], &rows[common]);
+            let seconds = |row: &Row| kind_bytes as f64 / row.compress_rate;
+            let saved_bytes = with_all.used_bytes - own.used_bytes;
+            let saved_seconds = seconds(with_all) - seconds(own);
+            let best = rows.iter().map(|row| row.compressratio).fold(1.0, f64::max);
+            let share = kind_bytes as f64 / bytes.max(1.0);
+            let what = format!("{name}: {} ({:.0} % of the data)", nice_bytes(kind_bytes), 100.0 * share);
+            let remark = if share < KIND_PART {
+                None
+            } else if best < 1.03 {
+                let advice = match several {
+                    true => format!(
+                        "a dataset of its own with compression={} spares {saved_seconds:.1} s of processor time",
+                        own.compression
+                    ),
+                    false => format!("store it with compression={}", own.compression),
+                };
+                Some(format!(
+                    "{what} is compressed already (at best {best:.2}x): {advice}; packing files by hand gains nothing on a compressing dataset"
+                ))
+            } else if several && choice.index != common && saved_bytes > KIND_SAVING * kind_bytes as f64 {
+                Some(format!(
+                    "{what} gains from a dataset of its own: compression={} recordsize={} takes {} less ({:.2}x instead of {:.2}x)",
+                    own.compression,
+                    nice(own.recordsize),
+                    nice_bytes(saved_bytes as u64),
+                    own.compressratio,
+                    with_all.compressratio
+                ))
+            } else {
+                None
+            };
+            kinds.push(Kind {
+                kind: name.to_owned(),
+                files: kind_files,
+                bytes: kind_bytes,
+                compressratio: with_all.compressratio,
+                half_width: 0.5 * (with_all.ratio_high - with_all.ratio_low),
+                compression: own.compression.clone(),
+                recordsize: own.recordsize,
+                saved_bytes,
+                saved_seconds,
+                remark,
+            });
+        }
+        kinds.sort_by_key(|kind| std::cmp::Reverse(kind.bytes));
+        kinds
+    }
+
+    /// What a reader should know about the rows.
+    pub(crate) fn remarks(&self, rows: &[Row], pick: &Pick, bytes: f64) -> Vec<String> {
+        let mut remarks = Vec::new();
+        let best = rows.iter().map(|row| row.compressratio).fold(1.0, f64::max);
+        let zle = rows
+            .iter()
+            .filter(|row| row.compression == "zle")
+            .map(|row| row.compressratio)
+            .fold(1.0, f64::max);
+        if zle > 1.1 && zle > 0.95 * best {
+            remarks.push(format!("runs of zeros are most of what compresses here: zle gets {zle:.2}x of {best:.2}x for next to no processor time"));
+        }
+        let picked =
+            rows.iter().find(|row| row.compression == pick.compression && row.recordsize == pick.recordsize);
+        if let Some(row) = picked.filter(|row| row.logical_bytes > 1.01 * bytes) {
+            remarks.push(format!(
+                "with records of {} the files count as {} instead of {}: the last record of each is filled up with zeros, which compress to nothing",
+                nice(row.recordsize),
+                nice_bytes(row.logical_bytes as u64),
+                nice_bytes(bytes as u64)
+            ));
+        }
+        if let Some(row) = picked.filter(|row| row.write.bottleneck == Bottleneck::Cpu)
+            && let Some(needed) = row.cores_to_fill
+        {
+            remarks.push(format!(
+                "{} needs {needed:.1} cores like these to keep the disks busy",
+                row.compression
+            ));
+        }
+        remarks
+    }
+}
