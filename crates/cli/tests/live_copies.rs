@@ -19,10 +19,12 @@ fn a_copy_into_a_live_pool_shows_how_far_it_is() {
     let copy = live.command(&[]);
     let mut script = Command::new("script");
     script.args(["-qec", &line, "/dev/null"]).stdin(Stdio::null());
-    copy.get_envs().for_each(|(name, value)| match value {
-        Some(value) => drop(script.env(name, value)),
-        None => drop(script.env_remove(name)),
-    });
+    for (name, value) in copy.get_envs() {
+        match value {
+            Some(value) => script.env(name, value),
+            None => script.env_remove(name),
+        };
+    }
     let output = match script.output() {
         Ok(output) => output,
         Err(error) => return eprintln!("skipped: script: {error}"),

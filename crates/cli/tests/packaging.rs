@@ -110,7 +110,9 @@ fn offered(bed: &Bed, script: &Path, words: &[&str]) -> Option<Vec<String>> {
     let set = bed.command(&[]);
     let mut bash = Command::new("bash");
     bash.args(["--norc", "-c", &ask]).current_dir(bed.path(""));
-    set.get_envs().for_each(|(name, value)| drop(bash.env(name, value.unwrap_or_default())));
+    for (name, value) in set.get_envs() {
+        bash.env(name, value.unwrap_or_default());
+    }
     bash.env("PATH", format!("{}:/usr/bin:/bin", links.display()));
     let done = tool(&mut bash)?;
     assert!(done.err.is_empty(), "{done:?}");
@@ -164,7 +166,9 @@ fn help_without_colours_where_they_are_not_wanted() {
         let mut script = Command::new("script");
         script.args(["-qec", &format!("{PROGRAM} --help"), "/dev/null"]).env_remove("NO_COLOR");
         script.env("TERM", "xterm-256color").env_remove("CLICOLOR").env_remove("CI");
-        variables.iter().for_each(|(name, value)| drop(script.env(name, value)));
+        for (name, value) in variables {
+            script.env(name, value);
+        }
         tool(&mut script).map(|done| done.out.contains('\x1b'))
     };
     drop(bed);
