@@ -162,8 +162,9 @@ fn cenote() -> Tool {
     all.build();
     let commands = all.get_subcommands().filter(|sub| sub.get_name() != "help").map(|sub| {
         let usage = sub.clone().render_usage().to_string();
-        let line = usage.trim_start_matches("Usage: ").trim();
-        let syntax = vec![line.strip_prefix("cenote ").unwrap_or(line).to_owned()];
+        let lines = usage.trim_start_matches("Usage: ").lines().map(str::trim);
+        let syntax: Vec<String> =
+            lines.map(|line| line.strip_prefix("cenote ").unwrap_or(line).to_owned()).collect();
         let choices: Vec<Choice> = options(sub);
         Sub {
             names: vec![sub.get_name().to_owned()],
@@ -226,7 +227,10 @@ fn operands<'a>(syntax: impl Iterator<Item = &'a str>, choices: &[Choice]) -> Op
             if word.trim_start_matches('[').starts_with('-') && !word.contains('|') {
                 continue;
             }
-            found.places |= word.contains(":/PATH");
+            if word.contains(":/PATH") {
+                found.places = true;
+                continue;
+            }
             for part in word.split(|c: char| !c.is_ascii_alphanumeric()) {
                 match part {
                     "POOL" => found.pools = true,
