@@ -457,7 +457,7 @@ fn a_stream_cut_again_and_again_arrives_in_the_end() {
             source.send_resumed(&token, &mut stream, &mut |_| {}).unwrap();
             assert!(cuts < 200, "{into}: it never ends");
         }
-        assert!(cuts > 2, "{into}: {cuts} cuts");
+        assert!(cuts > 1, "{into}: {cuts} cuts");
         assert_eq!(ground.pool().resume_token(fs).unwrap(), None);
         let data = |pool: &Pool, name: &str, from: Option<&str>| {
             let written = |(record, payload)| match record {
