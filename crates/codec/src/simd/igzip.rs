@@ -1,6 +1,6 @@
 //! Deflating by ISA-L's igzip, which build.rs compiles: AVX-512 or AVX2 where the machine has them, as it finds out itself.
 //!
-//! Reading is libdeflate's: igzip's inflate is slower on every file of the corpus (docs/performance.md).
+//! Reading is libdeflate's: igzip's inflate is nearly always slower (docs/performance.md).
 
 use std::cell::RefCell;
 use std::mem;
