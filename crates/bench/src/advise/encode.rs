@@ -14,7 +14,7 @@ use codec::Salt;
 use format::compression::CompressionSetting;
 use format::{ChecksumKind, Compression};
 use rustix::time::{ClockId, clock_gettime};
-use storage::{Deflate, Encoded, Encoding, GzipEngine, Record};
+use storage::{Deflate, Encoded, Encoding, GzipEngine, Recipe, Record};
 
 use super::layout::Layout;
 
@@ -87,15 +87,14 @@ impl Encoder {
 
     fn outcome(&self, compression: CompressionSetting, records: &[Record]) -> Outcome {
         let salt = Salt::none();
-        let encoding = Encoding {
+        let recipe = Recipe {
             compression,
             gzip_engine: GzipEngine::DEFAULT,
-            deflate: &self.deflate,
             checksum: ChecksumKind::Fletcher4,
             min_alloc: 1 << self.ashift,
             embed: true,
-            salt: &salt,
         };
+        let encoding = Encoding { recipe, deflate: &self.deflate, salt: &salt };
         let started = processor_seconds();
         let encoded: Vec<Encoded> = records.iter().map(|record| encoding.encode(record)).collect();
         let compressed = processor_seconds();
