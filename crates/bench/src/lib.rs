@@ -9,11 +9,11 @@
 #![forbid(unsafe_code)]
 
 mod advice;
+pub mod advise;
 mod against;
 mod application;
 mod chart;
 mod compare;
-pub mod advise;
 mod crew;
 mod engines;
 mod error;
@@ -42,9 +42,9 @@ mod trial;
 mod watch;
 
 pub use advice::recommend;
-pub use engines::{Engines, Implementation, engines};
 pub use application::{Application, Mount, Mounter, Step};
 pub use compare::{Comparison, Verdict};
+pub use engines::{Engines, Implementation, engines};
 pub use error::{Error, Result};
 pub use experiment::Experiment;
 pub use figures::{Axis, Chart, Grid, Group, Kind, Series, Table};
