@@ -151,7 +151,7 @@ pub(crate) fn look(
 
 /// The codecs' contexts come into being now, not in the first measurement.
 fn warm_up(encoder: &Encoder) {
-    let bytes: Vec<u8> = (0..16_384u32).map(|n| (n * n >> 7) as u8).collect();
+    let bytes: Vec<u8> = (0..16_384u32).map(|n| ((n * n) >> 7) as u8).collect();
     let data = std::iter::once(0..bytes.len()).collect();
     encoder.encode(&Piece { file_size: bytes.len() as u64, bytes, data });
 }

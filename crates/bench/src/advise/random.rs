@@ -18,7 +18,7 @@ impl Random {
 
     /// A number below `end`, all equally likely but for a part in 2^64.
     pub(crate) fn below(&mut self, end: u64) -> u64 {
-        (u128::from(self.next()) * u128::from(end) >> 64) as u64
+        ((u128::from(self.next()) * u128::from(end)) >> 64) as u64
     }
 }
 

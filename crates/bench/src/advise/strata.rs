@@ -122,7 +122,7 @@ impl Stratum {
         /// The golden ratio's fraction of 2^64.
         const GOLDEN: u64 = 0x9e37_79b9_7f4a_7c15;
         let at = self.start.wrapping_add(GOLDEN.wrapping_mul(self.taken.len() as u64));
-        let mut index = (u128::from(at) * u128::from(self.pieces) >> 64) as u64;
+        let mut index = ((u128::from(at) * u128::from(self.pieces)) >> 64) as u64;
         while !self.taken.insert(index) {
             index = (index + 1) % self.pieces;
         }
