@@ -18,6 +18,7 @@
 //! [`DISK`] takes in the time of the slowest row) and [`codec_rate`].
 
 use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 
 use serde::{Deserialize, Serialize};
 use toml::{Table, Value};
@@ -257,8 +258,8 @@ impl Figure {
                 if !key.ends_with("mb_s") {
                     row.seconds.insert(at, value);
                     row.per_byte = false;
-                } else if !row.seconds.contains_key(&at) {
-                    row.seconds.insert(at, 1e-6 / value);
+                } else if let Entry::Vacant(vacant) = row.seconds.entry(at) {
+                    vacant.insert(1e-6 / value);
                     row.per_byte = true;
                 }
             }
