@@ -328,7 +328,7 @@ mod tests {
         for title in ["S1 recordsize 1M", "S1 zstd 1 by recordsize"] {
             let of = |row: &str| rows(&s1, title, row);
             for (speed, seconds) in of("write").iter().zip(of("seconds")) {
-                assert!(near(speed * seconds, 69.4 * 1073.741_824, 0.005), "{title}: {speed} × {seconds}");
+                assert!(near(speed * seconds, 69.4 * 1_073.741_824, 0.005), "{title}: {speed} × {seconds}");
             }
             // S1-23: whole records of the last block make it a little more than the files.
             for (ratio, space) in of("compressratio").iter().zip(of("on disk")) {

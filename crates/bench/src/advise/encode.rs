@@ -192,7 +192,7 @@ mod tests {
     #[test]
     fn holes_of_the_file_are_nothing_at_all() {
         let mut sparse = piece(1 << 20, vec![0; 1 << 20]);
-        sparse.data = vec![200_000..200_001];
+        sparse.data = std::iter::once(200_000..200_001).collect();
         assert_eq!(outcome(Compression::Off, 128 << 10, &sparse).lsize, 128 << 10);
         sparse.data.clear();
         assert_eq!(outcome(Compression::Off, 1 << 20, &sparse).records, 0);

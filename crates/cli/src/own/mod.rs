@@ -71,7 +71,7 @@ pub enum Command {
     /// Verify every block, the space accounting and all folders.
     Check(Check),
     /// Measure compression on your own files.
-    Bench(Bench),
+    Bench(Box<Bench>),
     /// Show a measurement again, or compare two.
     Report(Report),
     /// Say what to set for your data, from a sample of it.
