@@ -224,7 +224,8 @@ mod tests {
             let [zle, lzjb, lz4, gzip1, gzip6, gzip9] =
                 ["zle", "lzjb", "lz4", "gzip-1", "gzip-6", "gzip-9"].map(|word| ratio(&data, word));
             assert!(
-                gzip9 >= gzip6 && gzip6 > gzip1 && gzip1 > lz4 && lz4 > lzjb && lzjb > zle,
+                // On bases a longer search finds matches by chance, some dearer than the letters.
+                gzip9 >= gzip6 * 0.98 && gzip6 > gzip1 && gzip1 > lz4 && lz4 > lzjb && lzjb > zle,
                 "{kind}: {:?}",
                 [zle, lzjb, lz4, gzip1, gzip6, gzip9]
             );

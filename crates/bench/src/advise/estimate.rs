@@ -198,6 +198,7 @@ fn student(degrees: f64) -> f64 {
         d if d < 1.5 => 12.706,
         d if d < 2.5 => 4.303,
         d if d < 3.5 => 3.182,
+        d if d < 4.5 => 2.776,
         d => {
             let (z3, z5, z7) = (Z.powi(3), Z.powi(5), Z.powi(7));
             Z + (z3 + Z) / (4.0 * d)

@@ -424,7 +424,7 @@ mod tests {
         let s0 = advice("S0", None, 0.0);
         assert_eq!(pick(&s0, Goal::Balanced).compression, "lz4");
         assert!(["gzip-6", "gzip-9"].contains(&pick(&s0, Goal::Archive).compression.as_str()));
-        assert_eq!(s0.authors[0], ("general".to_owned(), vec!["lz4".to_owned()]));
+        assert!(s0.authors.contains(&("general".to_owned(), vec!["lz4".to_owned()])));
         // Both data sets count: 29.57 GiB as they are.
         let lz4 = s0.rows.iter().find(|row| row.compression == "lz4").unwrap();
         assert!((lz4.ratio - 29.57 / 20.56).abs() < 0.02, "{}", lz4.ratio);

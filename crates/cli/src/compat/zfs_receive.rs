@@ -167,7 +167,8 @@ fn one<R: Read>(
     let (since, before) = (Instant::now(), stream.bytes());
     let fs = into.split('@').next().unwrap_or(into);
     let failed = |error: Error| failure(pool, begin, fs, options, &error);
-    let is_new = pool.dataset(fs).is_err();
+    // What was there in part only is mounted when it is whole.
+    let is_new = pool.dataset(fs).map_or(true, |there| there.is_unfinished());
     let arrived = pool.take_in(stream, (begin, list), into, options).map_err(failed)?;
     let mut skipped = false;
     match arrived.replaces().map(str::to_owned) {
