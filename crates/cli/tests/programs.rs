@@ -7,6 +7,7 @@ use std::process::Command;
 const STORIES: [&str; 4] = ["sqlite", "rsync", "tar", "writers"];
 
 #[test]
+#[ignore = "takes 90 s: part of the release check, as tests/mount is"]
 fn programs_find_on_a_mount_what_they_left_there() {
     let may_mount = rustix::process::geteuid().is_root() && Path::new("/dev/fuse").exists();
     if !may_mount {

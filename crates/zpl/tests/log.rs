@@ -39,9 +39,13 @@ fn crash_and_return(bed: &mut Bed) {
     bed.expect_clean();
 }
 
+/// zdb has judged the pool as the crash left it; once more after the replay with `CENOTE_SIM_ZDB=all`, at ten
+/// seconds a pool.
 fn end(mut bed: Bed) {
     bed.close();
-    bed.expect_zdb_pleased(&[]);
+    if std::env::var("CENOTE_SIM_ZDB").is_ok_and(|value| value == "all") {
+        bed.expect_zdb_pleased(&[]);
+    }
 }
 
 #[test]
