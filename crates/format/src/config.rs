@@ -270,6 +270,9 @@ impl PoolConfig {
         let mut list = self.common();
         list.insert("top_guid", top.guid.0);
         list.insert("guid", leaf.guid.0);
+        // In a label they follow from the tree, whatever else a config of the MOS may call so.
+        list.remove("is_spare");
+        list.remove("is_log");
         if leaf.extra.get_u64("is_spare") == Some(1) {
             list.insert("is_spare", 1u64);
         }

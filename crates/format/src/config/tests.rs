@@ -82,6 +82,17 @@ fn unknown_keys_are_kept() {
     assert_eq!(config.tree.extra.get_u64("later"), Some(7));
 }
 
+/// Found by fuzzing.
+#[test]
+fn what_labels_say_of_a_leaf_is_not_taken_from_the_mos() {
+    let mut list = NvList::decode(MOS).unwrap();
+    list.insert("is_spare", "oracle");
+    let config = PoolConfig::from_nvlist(&list).unwrap();
+    let leaf = config.tree.leaves().next().unwrap().guid;
+    let label = config.to_label_nvlist(leaf).unwrap();
+    assert_eq!(PoolConfig::from_nvlist(&label).unwrap().to_label_nvlist(leaf), Some(label));
+}
+
 #[test]
 fn a_missing_key_is_named() {
     let mut list = NvList::decode(MOS).unwrap();
