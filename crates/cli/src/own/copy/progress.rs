@@ -72,6 +72,7 @@ impl Progress {
     /// One more file of so many bytes is to be copied.
     pub fn expect(&self, bytes: u64) {
         self.expected_files.fetch_add(1, Ordering::Relaxed);
+        self.tell_files();
         self.bar.inc_length(bytes);
     }
 
@@ -84,6 +85,10 @@ impl Progress {
     /// One more of `what` is done.
     pub fn done(&self, what: &AtomicU64) {
         what.fetch_add(1, Ordering::Relaxed);
+        self.tell_files();
+    }
+
+    fn tell_files(&self) {
         if self.is_shown() {
             let files = self.files.load(Ordering::Relaxed);
             self.bar.set_message(format!("{files}/{} files", self.expected_files.load(Ordering::Relaxed)));
