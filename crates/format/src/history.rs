@@ -55,7 +55,8 @@ impl Ring {
         if create_len >= size || size > 1 << 40 {
             return Err(Corrupt::new("history size", size));
         }
-        if begin < create_len || begin > end || end - begin > size - create_len {
+        // A position that nobody can have written up to would overflow with the next record.
+        if begin < create_len || begin > end || end - begin > size - create_len || end > u64::MAX - size {
             return Err(Corrupt::new("history end", end));
         }
         Ok(Ring { create_len, size, begin, end, records_lost })
@@ -100,7 +101,7 @@ impl Ring {
         let begin = record_len.checked_add(LENGTH_WORD).and_then(|len| self.begin.checked_add(len));
         self.begin =
             begin.filter(|at| *at <= self.end).ok_or(Corrupt::new("history record length", record_len))?;
-        self.records_lost += 1;
+        self.records_lost = self.records_lost.saturating_add(1);
         Ok(())
     }
 
@@ -178,6 +179,17 @@ mod tests {
         ring.appended(1000, true);
         assert_eq!((ring.create_len, ring.begin, ring.end), (384, 384, 1384));
         assert_eq!(ring.pieces(384 + 2 * (RING_MIN - 384) - 10, 30), [(RING_MIN - 10, 10), (384, 20)]);
+    }
+
+    #[test]
+    fn counters_at_their_end_are_borne() {
+        let worn = Ring { create_len: 100, size: 1100, begin: 100, end: 1000, records_lost: u64::MAX };
+        let mut ring = Ring::decode(&worn.encode(), ByteOrder::Little).unwrap();
+        ring.drop_oldest(192).unwrap();
+        assert_eq!(ring.records_lost, u64::MAX);
+        let end = u64::MAX - 1000;
+        let impossible = Ring { begin: end - 500, end, ..worn };
+        assert!(Ring::decode(&impossible.encode(), ByteOrder::Little).is_err());
     }
 
     #[test]
