@@ -23,7 +23,7 @@ pub use error::Error;
 pub use object::{Head, Object};
 pub use objset::{Frozen, NewObject, Objset, Special};
 pub use ranges::Ranges;
-pub use storage::{Background, Record};
+pub use storage::{Background, Caller, Record};
 pub use sync::{Policy, Redundant, Space, SyncCtx, Synced, write_objset_root};
 pub use tx::Tx;
 

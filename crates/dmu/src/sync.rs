@@ -412,6 +412,7 @@ impl Objset {
             let (salt, storage) = (ctx.storage.salt(), ctx.storage);
             let workers = storage.workers();
             workers.map_ordered(
+                storage::Caller::Waits,
                 leaves,
                 workers.count() * WINDOW_PER_WORKER,
                 |leaf: Result<(u64, Leaf)>| {
@@ -561,6 +562,7 @@ fn sync_objects(ctx: &mut SyncCtx<'_, '_>, frozen: Frozen, counted: u8) -> Resul
         let storage = ctx.storage;
         let (salt, workers) = (storage.salt(), storage.workers());
         workers.map_ordered(
+            storage::Caller::Waits,
             leaves,
             workers.count() * WINDOW_PER_WORKER,
             |leaf| (leaf.owner, leaf.blkid, storage.encode(&leaf.record, leaf.plan.recipe, &salt)),

@@ -34,7 +34,7 @@ pub use meter::{
     Background, IoStats, IoTimes, Meter, PURPOSES, Purpose, SIZE_BUCKETS, Sizes, TIME_BUCKETS, Times,
 };
 pub use vdev::{Leaf, Shape, TopVdev, Vdevs};
-pub use workers::Workers;
+pub use workers::{Caller, Workers};
 pub use write::{Encoded, Encoding, Payload, Recipe, Writer};
 
 /// The uncompressed bytes of a block, shared between cache, readers and dirty state.

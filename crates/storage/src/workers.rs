@@ -10,6 +10,16 @@ use std::thread::available_parallelism;
 
 use crossbeam_channel::unbounded;
 
+/// What the caller of [`Workers::map_ordered`] does while results are missing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Caller {
+    /// Takes items too: right where an item waits for a device, which other threads than the workers may do as well.
+    Works,
+    /// Waits, unless it is a worker: right for compression, where one thread more than cores only drives the
+    /// others' tables out of the caches (docs/performance.md).
+    Waits,
+}
+
 /// A fixed set of threads, shared by all who compute in a pool.
 pub struct Workers {
     threads: rayon::ThreadPool,
@@ -45,8 +55,8 @@ impl Workers {
     }
 
     /// Applies `f` to every item on the worker threads and hands the results to `sink`, in the order of the
-    /// items, on the calling thread (which computes too while it has nothing else to do). At most `window`
-    /// items are taken from `items` and not yet through `sink`. A call costs no thread; a few per txg are free.
+    /// items, on the calling thread, which computes too while it has nothing else to do if `caller` says so. At
+    /// most `window` items are taken from `items` and not yet through `sink`. A call costs no thread; a few per txg are free.
     ///
     /// # Errors
     /// The first error of `sink`; no further item is taken or computed then.
@@ -55,6 +65,7 @@ impl Workers {
     /// A panic of `f` goes on in the calling thread when its item's turn comes. If `window` is 0.
     pub fn map_ordered<T, R, E>(
         &self,
+        caller: Caller,
         items: impl IntoIterator<Item = T>,
         window: usize,
         f: impl Fn(T) -> R + Sync,
@@ -82,6 +93,8 @@ impl Workers {
             }
         }
         let compute_next = &compute_next;
+        // All workers could be waiting in here, each for the others.
+        let helps = caller == Caller::Works || self.threads.current_thread_index().is_some();
         self.threads.in_place_scope(|scope| {
             let _abandon = Abandon(&work);
             let (mut taken, mut sunk) = (0u64, 0u64);
@@ -105,7 +118,7 @@ impl Workers {
                         sink(result)?;
                     }
                     Some(Err(panic)) => resume_unwind(panic),
-                    None if compute_next() => {}
+                    None if helps && compute_next() => {}
                     None => {
                         let (number, result) = results.recv().expect("a sender lives as long as this call");
                         early.insert(number, result);
@@ -150,7 +163,7 @@ mod tests {
                 i * 3
             };
             workers
-                .map_ordered(0..count, window, mul, |i| {
+                .map_ordered(Caller::Works, 0..count, window, mul, |i| {
                     seen.push(i);
                     Ok::<_, Infallible>(())
                 })
@@ -167,7 +180,8 @@ mod tests {
             computed.fetch_add(1, Ordering::Relaxed);
             i
         };
-        let result = workers.map_ordered(0.., 8, count, |i| if i == 20 { Err(i) } else { Ok(()) });
+        let result =
+            workers.map_ordered(Caller::Works, 0.., 8, count, |i| if i == 20 { Err(i) } else { Ok(()) });
         assert_eq!(result, Err(20));
         assert!(computed.into_inner() <= 28);
     }
@@ -181,7 +195,7 @@ mod tests {
             assert!(taken.get() - sunk.get() <= 5);
         });
         workers
-            .map_ordered(items, 5, nap, |()| {
+            .map_ordered(Caller::Works, items, 5, nap, |()| {
                 sunk.set(sunk.get() + 1);
                 Ok::<_, Infallible>(())
             })
@@ -194,10 +208,10 @@ mod tests {
         let workers = Workers::new(2);
         let hurt = |i: u64| assert_ne!(i, 13, "unlucky");
         let caught = catch_unwind(AssertUnwindSafe(|| {
-            workers.map_ordered(0..100, 4, hurt, |()| Ok::<_, Infallible>(()))
+            workers.map_ordered(Caller::Works, 0..100, 4, hurt, |()| Ok::<_, Infallible>(()))
         }));
         assert!(caught.is_err());
-        workers.map_ordered(20..40, 4, hurt, |()| Ok::<_, Infallible>(())).unwrap();
+        workers.map_ordered(Caller::Works, 20..40, 4, hurt, |()| Ok::<_, Infallible>(())).unwrap();
     }
 
     #[test]
@@ -209,6 +223,7 @@ mod tests {
             let mut inner_sum = 0;
             workers
                 .map_ordered(
+                    Caller::Works,
                     table.iter(),
                     2,
                     |x| x * i as u64,
@@ -221,7 +236,7 @@ mod tests {
             inner_sum
         };
         workers
-            .map_ordered(0..10, 3, inner, |x| {
+            .map_ordered(Caller::Works, 0..10, 3, inner, |x| {
                 sum += x;
                 Ok::<_, Infallible>(())
             })
@@ -239,7 +254,7 @@ mod tests {
             std::thread::current().id()
         };
         workers
-            .map_ordered(0..50, 10, busy, |id| {
+            .map_ordered(Caller::Works, 0..50, 10, busy, |id| {
                 threads.insert(id);
                 Ok::<_, Infallible>(())
             })

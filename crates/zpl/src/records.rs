@@ -134,7 +134,13 @@ impl Filesystem {
             Ok::<_, dmu::Error>(())
         };
         let window = (AHEAD_BYTES / block).clamp(AHEAD_MIN, AHEAD_MAX) as usize;
-        Ok(self.inner.objset.storage().workers().map_ordered(blkids, window, read, copy)?)
+        Ok(self.inner.objset.storage().workers().map_ordered(
+            dmu::Caller::Works,
+            blkids,
+            window,
+            read,
+            copy,
+        )?)
     }
 }
 

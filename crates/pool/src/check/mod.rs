@@ -143,6 +143,7 @@ pub fn check(pool: &Pool, report: &mut dyn FnMut(Finding)) -> Result<Summary> {
     let storage = &inner.storage;
     let workers = storage.workers();
     let verified = workers.map_ordered(
+        storage::Caller::Works,
         walk,
         workers.count() * WINDOW_PER_WORKER,
         |item| match item {

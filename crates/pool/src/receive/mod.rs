@@ -256,6 +256,7 @@ impl Pool {
         });
         let workers = self.storage().workers();
         let filled: Result<()> = workers.map_ordered(
+            storage::Caller::Works,
             records,
             workers.count() * WINDOW_PER_WORKER,
             |next| next.and_then(|(record, payload)| prepare(record, payload)),

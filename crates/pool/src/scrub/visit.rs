@@ -197,6 +197,7 @@ impl Visit<'_> {
         });
         let mut chunk = Vec::new();
         let done = workers.map_ordered(
+            storage::Caller::Works,
             items,
             workers.count() * WINDOW_PER_WORKER,
             |item| match item {

@@ -137,6 +137,7 @@ impl Pool {
         let workers = storage.workers();
         let walk = Traversal::new(storage, &root.meta_dnode, since);
         workers.map_ordered(
+            storage::Caller::Works,
             resume::start(walk, &open, at)?,
             workers.count() * WINDOW_PER_WORKER,
             |event| event.and_then(|event| traverse::load(storage, event, begin.features, since)),
