@@ -52,11 +52,11 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let report = bench::run(&plan, &mut source, &Deaf)?;
     let target = &advice.target;
     println!(
-        "disks write {:.0} and read {:.0} MB/s, engine {:.2} and {:.2} ns per byte; {} of {} bytes sampled in {:.1} s",
+        "disks write {:.0} and read {:.0} MB/s, engine {:?} and {:?}; {} of {} bytes sampled in {:.1} s",
         target.disk_write.unwrap_or(0.0) / 1e6,
         target.disk_read.unwrap_or(0.0) / 1e6,
-        target.engine_write * 1e9,
-        target.engine_read * 1e9,
+        target.engine_write,
+        target.engine_read,
         advice.sample.sampled_bytes,
         advice.sample.bytes,
         advice.sample.seconds

@@ -1,22 +1,19 @@
-//! Which configuration to use.
+//! Which configuration to use, of those that were measured.
 //!
-//! The rule: of all that was measured with the most threads, the smallest product of size and time, both relative
-//! to `off`. Time is writing plus reading; up to a tenth more than `off` in each (or what lies within the noise)
-//! counts as no difference. Where nothing shrinks the data by at least 3 %, it is `lz4` if that costs nothing,
-//! since it gives up early on what does not compress, else `off`.
+//! The rule is that of the advisor ([`choose`], goal "balanced"): of what was measured with the most threads and bytes and
+//! came back as it was written, the least size × time, both relative to `off`; time is writing plus reading. What a
+//! time scatters over repetitions, and what no clock shows reliably, is noise and counts as no difference.
 
 use pool::props::number::{nice, nice_bytes};
 
+use crate::advise::{Candidate, Goal, Reason, Workload, choose};
 use crate::plan::DEFAULT_RECORDSIZE;
 use crate::{Recommendation, Run};
 
-/// Times that differ by less count as equal, and so do seconds that no clock shows reliably.
-const TIME_TOLERANCE: f64 = 1.10;
+/// Seconds that no clock shows reliably.
 const CLOCK_NOISE_SECONDS: f64 = 0.002;
 /// Noise may hide this part of the time at most: what scatters more is not free but badly measured.
 const NOISE_MAX: f64 = 0.15;
-/// A saving is one from this part of the original size down.
-const WORTHWHILE_SIZE: f64 = 0.97;
 
 /// Chooses among `runs`; `dataset` stands in the command.
 ///
@@ -24,81 +21,70 @@ const WORTHWHILE_SIZE: f64 = 0.97;
 /// If there are no runs.
 #[must_use]
 pub fn recommend(runs: &[Run], dataset: &str) -> Recommendation {
-    assert!(!runs.is_empty(), "a recommendation needs a measurement");
-    let threads = runs.iter().map(|run| run.threads).max().expect("there is a run");
+    let threads = runs.iter().map(|run| run.threads).max().expect("a recommendation needs a measurement");
     let total = runs.iter().map(|run| run.total_bytes).max().expect("there is a run");
-    let candidates: Vec<&Run> = runs
+    let measured: Vec<&Run> = runs
         .iter()
         .filter(|run| run.verified && run.threads == threads && run.against.is_none())
         .filter(|run| run.total_bytes == total)
         .collect();
-    let time = |run: &Run| run.write_seconds + run.read_seconds;
-    let by_time = |a: &&&Run, b: &&&Run| time(a).total_cmp(&time(b));
-    let off = candidates.iter().filter(|run| run.compression == "off").min_by(by_time);
-    let Some(base) = off.or_else(|| candidates.iter().min_by(by_time)).copied() else {
+    let off = measured.iter().filter(|run| run.compression == "off");
+    let off = off.min_by(|a, b| time(a).total_cmp(&time(b)));
+    let size = |run: &Run| {
+        run.allocated_bytes as f64 / off.map_or(run.logical_bytes, |off| off.allocated_bytes).max(1) as f64
+    };
+    let candidate = |run: &&Run| Candidate {
+        compression: run.compression.clone(),
+        recordsize: Some(run.recordsize),
+        size: size(run),
+        workloads: vec![Workload { seconds: time(run), codec_seconds: 0.0, noise_seconds: noise(run) }],
+    };
+    let candidates: Vec<Candidate> = measured.iter().map(candidate).collect();
+    let Some(choice) = choose(&candidates, Goal::Balanced, 0.0) else {
         let reason =
             "nothing was read back as it was written, so nothing can be recommended; check memory and disks";
         return said(runs, &runs[0], dataset, reason.to_owned());
     };
-    let uncompressed = off.map_or(base.logical_bytes, |off| off.allocated_bytes).max(1);
-    let size = |run: &Run| run.allocated_bytes as f64 / uncompressed as f64;
-    let is_free = |run: &Run| costs_nothing(run, base);
-    let score = |run: &Run| size(run) * if is_free(run) { 1.0 } else { time(run) / time(base) };
-
-    let smallest = candidates.iter().min_by(|a, b| size(a).total_cmp(&size(b))).expect("the base is one");
-    if size(smallest) > WORTHWHILE_SIZE {
-        let hardly = format!(
-            "this data hardly compresses (at best {:.2}x, with {})",
-            smallest.compressratio, smallest.compression
-        );
-        let lz4 = candidates.iter().filter(|run| run.compression == "lz4" && is_free(run)).min_by(by_time);
-        return match lz4 {
-            Some(lz4) => said(
-                runs,
-                lz4,
-                dataset,
-                format!("{hardly}, and lz4 costs nothing here since it gives up early: {}", times(lz4, base)),
-            ),
-            None => said(runs, base, dataset, format!("{hardly}, so any other setting only costs time")),
-        };
-    }
-    let best = candidates
-        .iter()
-        .min_by(|a, b| score(a).total_cmp(&score(b)).then(time(a).total_cmp(&time(b))))
-        .expect("the base is one");
+    let (best, base) = (measured[choice.index], measured[choice.base]);
+    let smallest = measured.iter().min_by(|a, b| size(a).total_cmp(&size(b))).expect("the base is one");
+    let hardly = format!(
+        "this data hardly compresses (at best {:.2}x, with {})",
+        smallest.compressratio, smallest.compression
+    );
     let sizes = format!(
         "{} of data take {} ({:.2}x)",
         nice_bytes(best.logical_bytes),
         nice_bytes(best.allocated_bytes),
         best.compressratio
     );
-    let reason = if std::ptr::eq(*best, base) {
-        match std::ptr::eq(*smallest, base) {
-            true => format!("{sizes}, and nothing else that was measured is smaller or faster"),
-            false => format!(
-                "{sizes}, and what is smaller ({}, {:.2}x) takes more time than it saves space: {}",
-                smallest.compression,
-                smallest.compressratio,
-                times(smallest, base)
-            ),
+    let reason = match choice.reason {
+        Reason::GivesUpEarly => {
+            format!("{hardly}, and lz4 costs next to nothing since it gives up early: {}", times(best, base))
         }
-    } else if is_free(best) {
-        format!("{sizes}, the smallest of those that cost no time: {}", times(best, base))
-    } else {
-        format!("{sizes}, the best trade of space against time: {}", times(best, base))
+        Reason::OnlyCostsTime => format!("{hardly}, so any other setting only costs time"),
+        Reason::Base if std::ptr::eq(*smallest, base) => {
+            format!("{sizes}, and nothing else that was measured is smaller or faster")
+        }
+        Reason::Base => format!(
+            "{sizes}, and what is smaller ({}, {:.2}x) takes more time than it saves space: {}",
+            smallest.compression,
+            smallest.compressratio,
+            times(smallest, base)
+        ),
+        reason => format!("{sizes}, {reason}: {}", times(best, base)),
     };
     said(runs, best, dataset, reason)
 }
 
-/// Whether neither writing nor reading takes notably longer than with `base`.
-fn costs_nothing(run: &Run, base: &Run) -> bool {
-    let within = |seconds: f64, base_seconds: f64, of: fn(&crate::Spread) -> f64| {
-        let spread = |run: &Run| run.spread.as_ref().map_or(0.0, of);
-        let noise = (spread(run) + spread(base)).min(base_seconds * NOISE_MAX);
-        seconds <= base_seconds * TIME_TOLERANCE + noise + CLOCK_NOISE_SECONDS
-    };
-    within(run.write_seconds, base.write_seconds, |s| s.write_seconds)
-        && within(run.read_seconds, base.read_seconds, |s| s.read_seconds)
+/// Writing once and reading once.
+fn time(run: &Run) -> f64 {
+    run.write_seconds + run.read_seconds
+}
+
+/// By how much that may be off.
+fn noise(run: &Run) -> f64 {
+    let scatter = run.spread.as_ref().map_or(0.0, |spread| spread.write_seconds + spread.read_seconds);
+    scatter.min(time(run) * NOISE_MAX) + CLOCK_NOISE_SECONDS
 }
 
 fn times(run: &Run, base: &Run) -> String {

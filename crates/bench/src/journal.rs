@@ -25,6 +25,8 @@ struct Head {
     steps: Vec<String>,
     dirty_max: Option<u64>,
     device: (Option<u64>, Option<u64>),
+    #[serde(default)]
+    network: Option<u64>,
 }
 
 /// A line for each run.
@@ -63,6 +65,7 @@ impl Journal {
                 .collect(),
             dirty_max: plan.dirty_max,
             device: (plan.device.write_bytes, plan.device.read_bytes),
+            network: plan.network,
         };
         let file = OpenOptions::new().read(true).write(true).create(true).truncate(false).open(path);
         let mut file = file.map_err(broken)?;

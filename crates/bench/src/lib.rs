@@ -49,7 +49,7 @@ pub use error::{Error, Result};
 pub use experiment::Experiment;
 pub use figures::{Axis, Chart, Grid, Group, Kind, Series, Table};
 pub use generate::{CORPORA, generate};
-pub use limit::{Limit, Use, knee_bytes};
+pub use limit::{BurstRates, Limit, Use, knee_bytes};
 pub use machine::Machine;
 pub use plan::{Configuration, DEFAULT_COMPRESSIONS, Device, Place, Plan};
 pub use published::Published;

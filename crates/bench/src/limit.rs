@@ -9,6 +9,8 @@ use serde::{Deserialize, Serialize};
 const SCARCE: f64 = 0.80;
 /// Nothing is scarce below this: time goes into waiting for answers.
 const NOTABLE: f64 = 0.5;
+/// A writer runs ahead from this part above what stores its data.
+pub(crate) const TELLING: f64 = 1.05;
 
 /// What held something up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -22,7 +24,7 @@ pub enum Limit {
     /// The source came over a network that did what it can.
     #[serde(rename = "network")]
     Network,
-    /// Nothing: all of it fitted in memory and was synced afterwards.
+    /// A part of it fitted under the dirty limit and came in ahead of the device, the rest waited for it.
     #[serde(rename = "dirty limit")]
     DirtyLimit,
     /// Nothing was busy: one waits for another.
@@ -51,8 +53,6 @@ pub struct Use {
     pub device: f64,
     /// Of what the network can do.
     pub network: f64,
-    /// Part of the time in which writers waited because the dirty limit was reached.
-    pub dirty: f64,
 }
 
 impl Limit {
@@ -60,14 +60,38 @@ impl Limit {
     /// fully used, while a CPU that waits for them may spin.
     #[must_use]
     pub fn of(used: Use) -> Limit {
-        let hardware = [(Limit::Device, used.device), (Limit::Network, used.network), (Limit::Cpu, used.cpu)];
+        // How fast a network is was given, what a device can do may be only the most that was seen of it.
+        let hardware = [(Limit::Network, used.network), (Limit::Device, used.device), (Limit::Cpu, used.cpu)];
         if let Some((limit, _)) = hardware.iter().find(|(_, share)| *share >= SCARCE) {
             return *limit;
         }
-        let all = [hardware[0], hardware[1], hardware[2], (Limit::DirtyLimit, used.dirty)];
-        let most = all.iter().max_by(|a, b| a.1.total_cmp(&b.1)).expect("there are four");
+        let most = hardware.iter().max_by(|a, b| a.1.total_cmp(&b.1)).expect("there are three");
         if most.1 >= NOTABLE { most.0 } else { Limit::Latency }
     }
+
+    /// What holds a writer up until its last write is accepted: its source as long as all fits under the dirty limit,
+    /// then the limit, and what drains it where so much is written that the beginning no longer tells.
+    #[must_use]
+    pub fn of_burst(burst: &BurstRates, source: Limit, drain: Limit) -> Limit {
+        match (burst.total <= burst.knee, burst.mean > burst.drain * TELLING) {
+            (true, _) => source,
+            (false, true) => Limit::DirtyLimit,
+            (false, false) => drain,
+        }
+    }
+}
+
+/// A writer that runs ahead of what stores its data. Bytes, and bytes a second.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct BurstRates {
+    /// What is written.
+    pub total: f64,
+    /// How much of it comes in before the writer is held up ([`knee_bytes`]).
+    pub knee: f64,
+    /// The writer's rate over all of it.
+    pub mean: f64,
+    /// How fast it is stored.
+    pub drain: f64,
 }
 
 /// Bytes a writer can write before it is slowed down: it writes `source_rate` bytes a second, the pool gets rid of
@@ -86,14 +110,26 @@ mod tests {
 
     #[test]
     fn each_resource_has_its_name_when_it_is_scarce() {
-        let use_of = |cpu, device, network, dirty| Limit::of(Use { cpu, device, network, dirty });
+        let use_of = |cpu, device, network| Limit::of(Use { cpu, device, network });
         // lz4 on a weak machine behind one disk; zstd-3 there; small totals over its network.
-        assert_eq!(use_of(0.3, 0.95, 0.25, 0.0), Limit::Device);
-        assert_eq!(use_of(0.95, 0.27, 0.14, 0.0), Limit::Cpu);
-        assert_eq!(use_of(0.4, 0.5, 0.8, 0.0), Limit::Network);
-        assert_eq!(use_of(0.2, 0.3, 0.0, 0.7), Limit::DirtyLimit);
-        assert_eq!(use_of(0.6, 0.3, 0.0, 0.0), Limit::Cpu);
-        assert_eq!(use_of(0.0, 0.0, 0.0, 0.0), Limit::Latency);
+        assert_eq!(use_of(0.3, 0.95, 0.25), Limit::Device);
+        assert_eq!(use_of(0.95, 0.27, 0.14), Limit::Cpu);
+        assert_eq!(use_of(0.4, 0.5, 0.8), Limit::Network);
+        assert_eq!(use_of(0.6, 0.3, 0.0), Limit::Cpu);
+        assert_eq!(use_of(0.0, 0.0, 0.0), Limit::Latency);
+    }
+
+    #[test]
+    fn a_writer_waits_for_its_source_then_for_the_limit_then_for_the_device() {
+        let of = |total, mean| {
+            let burst = BurstRates { total, knee: 14e9, mean, drain: 190.6e6 };
+            Limit::of_burst(&burst, Limit::Network, Limit::Device)
+        };
+        // S1-19: 5, 20 and 70 GB at 478, 262 and 191 MB/s.
+        assert_eq!(
+            [of(5e9, 478e6), of(20e9, 262e6), of(70e9, 191e6)],
+            [Limit::Network, Limit::DirtyLimit, Limit::Device]
+        );
     }
 
     /// S1-19, S1-20: a limit of 16 GB, of which writers are delayed from 60 % on, 600 MB/s from the network,

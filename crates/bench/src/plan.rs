@@ -88,6 +88,8 @@ pub struct Plan {
     pub dirty_max: Option<u64>,
     /// The temporary pool is held to what such a device can do.
     pub device: Device,
+    /// The files come and go over a network that brings so many bytes a second; `None`: as fast as memory.
+    pub network: Option<u64>,
     /// Compress the files as whole streams too.
     pub streams: bool,
     /// What to run on the mounted dataset.
@@ -118,6 +120,7 @@ impl Plan {
             against: Vec::new(),
             dirty_max: None,
             device: Device::default(),
+            network: None,
             streams: false,
             application: None,
             journal: None,

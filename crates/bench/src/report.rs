@@ -118,6 +118,9 @@ pub struct Run {
     /// What held writing up until it was durable.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub write_limit: Option<Limit>,
+    /// What held the writer up until its last write was accepted, where totals, a dirty limit or a network were given.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub accepted_limit: Option<Limit>,
     /// What held the cold read up.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub read_limit: Option<Limit>,

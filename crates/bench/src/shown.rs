@@ -216,6 +216,7 @@ fn all_runs(runs: &[Run]) -> Table {
     });
     insert("write CPU", &|run| format!("{:.0}%", (run.write_cpu_share() * 100.0).min(100.0)));
     insert("write limit", &|run| run.write_limit.map_or(String::new(), |limit| limit.to_string()));
+    insert("accepted limit", &|run| run.accepted_limit.map_or(String::new(), |limit| limit.to_string()));
     insert("read limit", &|run| run.read_limit.map_or(String::new(), |limit| limit.to_string()));
     Table {
         title: "All configurations".to_owned(),

@@ -1,16 +1,16 @@
-//! A disk that is no faster than it is told to be.
+//! A disk, and a network, that are no faster than they are told to be.
 //!
-//! From:   a [`Disk`], and what another one could do.
-//! To:     measurements of how a pool behaves behind a slower device than the one at hand.
+//! From:   a [`Disk`] or the work of a measurement, and what another disk or a network could do.
+//! To:     measurements of how a pool behaves behind a slower device, or clients, than those at hand.
 
 use std::io::{self, IoSlice};
-use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use storage::host::Disk;
+use storage::host::{Before, Disk};
 
-use crate::Device;
+use crate::{Device, Event, Phase, Watch};
 
 /// Requests may be this far ahead of their time: a device has a small buffer.
 const AHEAD: Duration = Duration::from_millis(5);
@@ -68,25 +68,9 @@ impl Throttled {
     }
 }
 
-impl Disk for Throttled {
-    fn size(&self) -> u64 {
-        self.disk.size()
-    }
-
-    fn sector_size(&self) -> u32 {
-        self.disk.sector_size()
-    }
-
-    fn physical_sector_size(&self) -> u32 {
-        self.disk.physical_sector_size()
-    }
-
-    fn is_block_device(&self) -> bool {
-        self.disk.is_block_device()
-    }
-
-    fn path(&self) -> &Path {
-        self.disk.path()
+impl Before for Throttled {
+    fn disk(&self) -> &dyn Disk {
+        &*self.disk
     }
 
     fn read_at(&self, buf: &mut [u8], offset: u64) -> io::Result<()> {
@@ -103,16 +87,37 @@ impl Disk for Throttled {
         self.writes.drain();
         self.disk.flush()
     }
+}
 
-    fn discard(&self, offset: u64, len: u64) -> io::Result<()> {
-        self.disk.discard(offset, len)
+/// Holds whoever writes and reads files to what a network brings: it learns of each part from the events.
+pub(crate) struct Networked<'a> {
+    watch: &'a dyn Watch,
+    queue: Queue,
+    /// Bytes come and go over the network in this phase.
+    counts: AtomicBool,
+}
+
+impl<'a> Networked<'a> {
+    /// Over a network of `bytes_per_second`, if there is one.
+    pub(crate) fn over(watch: &'a dyn Watch, bytes_per_second: Option<u64>) -> Networked<'a> {
+        Networked { watch, queue: Queue::new(bytes_per_second), counts: AtomicBool::new(false) }
+    }
+}
+
+impl Watch for Networked<'_> {
+    fn event(&self, event: Event<'_>) {
+        match &event {
+            Event::Phase(phase) => {
+                let counts = matches!(phase, Phase::Write | Phase::Read | Phase::WarmRead);
+                self.counts.store(counts, Ordering::Relaxed);
+            }
+            Event::Bytes(bytes) if self.counts.load(Ordering::Relaxed) => self.queue.take(*bytes),
+            _ => {}
+        }
+        self.watch.event(event);
     }
 
-    fn hint_willneed(&self, offset: u64, len: u64) {
-        self.disk.hint_willneed(offset, len);
-    }
-
-    fn drop_cache(&self) {
-        self.disk.drop_cache();
+    fn stopped(&self) -> bool {
+        self.watch.stopped()
     }
 }

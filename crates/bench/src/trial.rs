@@ -7,11 +7,12 @@ use procfs::Current as _;
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
 use crate::journal::Journal;
-use crate::limit::{Limit, Use, knee_bytes};
+use crate::limit::{BurstRates, Limit, Use, knee_bytes};
 use crate::measure::{Sample, StepSample, Trial};
 use crate::plan::cores;
 use crate::stats::{deviation, is_outlier, median};
 use crate::target::Target;
+use crate::throttle::Networked;
 use crate::trace::{bytes_in, others_share};
 use crate::{
     Configuration, Error, Event, Machine, Place, Plan, Repetition, Report, Result, Run, SCHEMA, Source,
@@ -215,16 +216,35 @@ fn name_limits(runs: &mut [Run], plan: &Plan) {
     let most = |of: &dyn Fn(&Run) -> f64| pools().map(of).fold(0.0, f64::max).max(1.0);
     let write_rate = plan.device.write_bytes.map_or_else(|| most(&written), |rate| rate as f64);
     let read_rate = plan.device.read_bytes.map_or_else(|| most(&read), |rate| rate as f64);
+    let network = |rate: f64| plan.network.map_or(0.0, |most| rate / most.max(1) as f64);
+    let source = plan
+        .network
+        .map_or_else(|| runs.iter().filter_map(Run::accepted_rate).fold(0.0, f64::max), |rate| rate as f64);
     for run in runs.iter_mut().filter(|run| run.against.is_none()) {
         let share = |cpu: f64, seconds: f64| cpu / (seconds * f64::from(run.threads.min(cores()).max(1)));
         let cpu = share(run.write_cpu_seconds, run.write_seconds);
-        let device = written(run) / write_rate;
-        let write = Use { cpu, device, ..Use::default() };
+        let write = Use { cpu, device: written(run) / write_rate, network: network(run.write_rate()) };
         let cpu = share(run.read_cpu_seconds, run.read_seconds);
-        let device = read(run) / read_rate;
+        let read = Use { cpu, device: read(run) / read_rate, network: network(run.read_rate()) };
         run.write_limit = Some(Limit::of(write));
-        run.read_limit = Some(Limit::of(Use { cpu, device, ..Use::default() }));
+        run.read_limit = Some(Limit::of(read));
+        run.accepted_limit = accepted_limit(run, plan, source);
     }
+}
+
+/// What held the writer up until its last write was accepted, where that is a question: for several totals, a dirty
+/// limit or a network.
+fn accepted_limit(run: &Run, plan: &Plan, source: f64) -> Option<Limit> {
+    if run.total_bytes.is_none() && plan.dirty_max.is_none() && plan.network.is_none() {
+        return None;
+    }
+    let options = plan.options();
+    let (mean, drain) = (run.accepted_rate()?, run.write_rate());
+    let knee = knee_bytes(options.dirty_max, options.delay_min_dirty_percent, source, drain);
+    let knee = knee.map_or(f64::INFINITY, |bytes| bytes as f64);
+    let burst = BurstRates { total: run.logical_bytes as f64, knee, mean, drain };
+    let from = if plan.network.is_some() { Limit::Network } else { Limit::Cpu };
+    Some(Limit::of_burst(&burst, from, run.write_limit?))
 }
 
 /// What a reader should know about how far to trust the times (S2-17).
@@ -268,6 +288,7 @@ fn warnings(runs: &[Run]) -> Vec<String> {
 
 /// Measures once, and removes what it made, whatever happens.
 fn trial(plan: &Plan, source: &Source, configuration: &Configuration, watch: &dyn Watch) -> Result<Sample> {
+    let watch = &Networked::over(watch, plan.network);
     if let Some(folder) = &configuration.against {
         return held_to_cores(configuration.threads, || {
             against::measure(folder, plan, source, configuration, watch)

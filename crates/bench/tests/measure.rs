@@ -217,6 +217,67 @@ fn a_slow_device_is_what_off_waits_for() {
     assert!((seconds - off.trace.last().unwrap().at).abs() < 0.05, "{:?}", off.trace);
 }
 
+/// When bytes were accepted while writing: seconds since the first of them, and how many by then.
+#[derive(Default)]
+struct Accepted {
+    writing: Mutex<Vec<(std::time::Instant, u64)>>,
+    counts: std::sync::atomic::AtomicBool,
+}
+
+impl Watch for Accepted {
+    fn event(&self, event: Event<'_>) {
+        match event {
+            Event::Begin { .. } => self.writing.lock().unwrap().clear(),
+            Event::Phase(phase) => self.counts.store(phase == bench::Phase::Write, Ordering::Relaxed),
+            Event::Bytes(bytes) if self.counts.load(Ordering::Relaxed) => {
+                let mut writing = self.writing.lock().unwrap();
+                let before = writing.last().map_or(0, |(_, bytes)| *bytes);
+                writing.push((std::time::Instant::now(), before + bytes));
+            }
+            _ => {}
+        }
+    }
+
+    fn stopped(&self) -> bool {
+        false
+    }
+}
+
+/// S1-20: behind a network of 100 MB/s and before a disk of 15 MB/s, a writer is held up where the model says.
+#[test]
+fn the_knee_of_a_throttled_disk_is_where_the_limit_and_the_rates_say() {
+    let (network, disk, dirty_max) = (100_000_000, 15_000_000, 48 << 20);
+    let dir = tempfile::tempdir().unwrap();
+    let mut source = Source::named(&["noise:56M".to_owned()]).unwrap();
+    let plan = Plan {
+        network: Some(network),
+        device: bench::Device { write_bytes: Some(disk), read_bytes: None },
+        dirty_max: Some(dirty_max),
+        // Each write waits for itself: the shorter they are, the sooner a wait is more than the network's own pace.
+        recordsizes: vec![4096],
+        ..plan(dir.path(), &["off"])
+    };
+    let accepted = Accepted::default();
+    let report = bench::run(&plan, &mut source, &accepted).unwrap();
+    let foretold = bench::knee_bytes(dirty_max, 60, network as f64, disk as f64).unwrap() as f64;
+    // The first 8 MiB that take longer than in the middle between both rates.
+    const SPAN: u64 = 8 << 20;
+    let writing = accepted.writing.lock().unwrap();
+    let slow = (network + disk) as f64 / 2.0;
+    let held_up = writing.iter().find_map(|(begin, from)| {
+        let (end, until) = writing.iter().find(|(_, until)| *until >= from + SPAN)?;
+        let rate = (until - from) as f64 / end.duration_since(*begin).as_secs_f64();
+        (rate < slow).then_some(*from as f64)
+    });
+    let measured = held_up.expect("it is held up") + 0.75 * SPAN as f64;
+    println!("knee foretold {foretold:.0}, measured {measured:.0}");
+    assert!((foretold / measured - 1.0).abs() < 0.15, "foretold {foretold}, measured {measured}");
+    let run = &report.runs[0];
+    assert_eq!(run.accepted_limit, Some(bench::Limit::DirtyLimit), "{run:?}");
+    assert_eq!(run.write_limit, Some(bench::Limit::Device), "{run:?}");
+    assert_eq!(run.read_limit, Some(bench::Limit::Network), "{run:?}");
+}
+
 #[test]
 fn a_pool_of_the_user_is_as_it_was_afterwards() {
     let dir = tempfile::tempdir().unwrap();

@@ -14,7 +14,7 @@ use super::published::TableAdvice;
 use crate::Machine;
 
 /// Version of the JSON form.
-pub const SCHEMA: u32 = 1;
+pub const SCHEMA: u32 = 2;
 
 /// Everything that was found out, and what follows from it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -253,7 +253,7 @@ impl Advice {
         lines
     }
 
-    fn looked_at(&self) -> String {
+    pub(super) fn looked_at(&self) -> String {
         let Sample { files, bytes, sampled_bytes, complete, seconds, .. } = self.sample;
         let part = match complete {
             true => "all of it read".to_owned(),
@@ -267,7 +267,7 @@ impl Advice {
         format!("{}: {files} {plural}, {} ({part}, {seconds:.1} s)", self.subject, nice_bytes(bytes))
     }
 
-    fn for_target(&self) -> String {
+    pub(super) fn for_target(&self) -> String {
         let Target { cores, busy_cores, disk_write, disk_read, disk_measured, network, dirty_max, .. } =
             &self.target;
         let rate = |rate: &Option<f64>| rate.map_or("?".to_owned(), |rate| format!("{:.0}", rate / 1e6));
@@ -286,7 +286,7 @@ impl Advice {
         text + &format!(", {}, ashift {}", self.layout, self.ashift)
     }
 
-    fn cells(&self) -> Vec<Vec<String>> {
+    pub(super) fn cells(&self) -> Vec<Vec<String>> {
         let mut headings = [
             "",
             "compression",
@@ -323,12 +323,12 @@ impl Advice {
                 codec(row, row.compress_rate),
                 codec(row, row.decompress_rate),
                 rate(row.write.bytes_per_second),
-                row.write.bottleneck.word().to_owned(),
+                row.write.bottleneck.to_string(),
                 rate(row.read.bytes_per_second),
-                row.read.bottleneck.word().to_owned(),
+                row.read.bottleneck.to_string(),
             ];
             if let Some(burst) = row.burst {
-                cells.extend([rate(burst.whole.bytes_per_second), burst.whole.bottleneck.word().to_owned()]);
+                cells.extend([rate(burst.whole.bytes_per_second), burst.whole.bottleneck.to_string()]);
             }
             cells
         };

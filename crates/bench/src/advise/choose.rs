@@ -1,4 +1,4 @@
-//! The rule that chooses, the same for predictions from data and for published tables.
+//! The rule that chooses, the same for predictions from data, for published tables and for what `cenote bench` measured.
 //!
 //! A candidate has a size (a part of the original) and, for each workload, the time that it takes and the processor
 //! time of its codec. The *time* of a candidate:
@@ -7,6 +7,7 @@
 //! time = max over workloads of (seconds + busy · codec seconds) / (the same of the base)
 //! ```
 //!
+//! Seconds that a candidate takes longer than the base count only as far as they are more than its measurement's noise.
 //! `busy` is the part of the cores that other work wants (0 to 1): what a codec takes from others counts as time. The
 //! base is `off`, or the fastest where `off` is not among the candidates. The workload that suffers most counts. Writing once and
 //! reading once is one workload.
@@ -28,6 +29,8 @@ const WORTHWHILE_SIZE: f64 = 0.97;
 /// Times, and sizes, that count as equal.
 const SPEED_TOLERANCE: f64 = 1.05;
 const ARCHIVE_TOLERANCE: f64 = 1.02;
+/// Times up to this one are said to be none.
+const FREE_TIME: f64 = 1.02;
 /// What lz4 may cost where nothing compresses.
 const LZ4_TOLERANCE: f64 = 1.10;
 
@@ -69,6 +72,8 @@ pub struct Workload {
     pub seconds: f64,
     /// Processor time of the codec, over the cores of the machine.
     pub codec_seconds: f64,
+    /// Seconds by which a measurement may have come out too long; 0 for what is computed.
+    pub noise_seconds: f64,
 }
 
 /// Something to choose.
@@ -93,8 +98,51 @@ pub struct Choice {
     pub base: usize,
     /// Its time relative to the base.
     pub time: f64,
-    /// Why, in words.
-    pub why: String,
+    /// Why.
+    pub reason: Reason,
+}
+
+/// Why something was chosen.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reason {
+    /// Nothing compresses, and lz4 is cheap.
+    GivesUpEarly,
+    /// Nothing compresses, so the base.
+    OnlyCostsTime,
+    /// The base: what is smaller takes too long.
+    Base,
+    /// Smaller, and no slower.
+    Free,
+    /// Smaller, and not much slower.
+    Trade,
+    /// Nothing is faster.
+    Fastest,
+    /// As fast as the fastest, and smaller.
+    AsFast,
+    /// Nothing is smaller.
+    Smallest,
+    /// Hardly larger than the smallest, and faster.
+    NearlySmallest,
+}
+
+impl std::fmt::Display for Reason {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Reason::GivesUpEarly => {
+                "nothing makes this data notably smaller; lz4 gives up early and costs next to nothing"
+            }
+            Reason::OnlyCostsTime => {
+                "nothing makes this data notably smaller, so anything else only costs time"
+            }
+            Reason::Base => "what is smaller takes more time than it saves space",
+            Reason::Free => "it saves space and costs no time",
+            Reason::Trade => "the best trade of space against time",
+            Reason::Fastest => "the fastest",
+            Reason::AsFast => "the smallest of those that are as fast as the fastest",
+            Reason::Smallest => "the smallest",
+            Reason::NearlySmallest => "within 2 % of the smallest, and faster",
+        })
+    }
 }
 
 /// Chooses for `goal` where other work wants the part `busy` of the cores; `None` without candidates.
@@ -110,57 +158,38 @@ pub fn choose(candidates: &[Candidate], goal: Goal, busy: f64) -> Option<Choice>
         };
     let time_of = |index: &usize| times[*index];
     let smallest = least(&mut all.clone(), &size, &time_of)?;
-    let said = |index: usize, why: String| Some(Choice { index, base, time: times[index], why });
+    let said = |index: usize, reason| Some(Choice { index, base, time: times[index], reason });
     if matches!(goal, Goal::Balanced | Goal::Speed) && size(&smallest) > WORTHWHILE_SIZE {
         let lz4 =
             least(&mut all.clone().filter(|index| candidates[*index].compression == "lz4"), &time_of, &size);
         return match lz4.filter(|lz4| times[*lz4] <= LZ4_TOLERANCE) {
-            Some(lz4) => said(
-                lz4,
-                "nothing makes this data notably smaller; lz4 gives up early and costs next to nothing"
-                    .to_owned(),
-            ),
-            None => said(
-                base,
-                "nothing makes this data notably smaller, so anything else only costs time".to_owned(),
-            ),
+            Some(lz4) => said(lz4, Reason::GivesUpEarly),
+            None => said(base, Reason::OnlyCostsTime),
         };
     }
     let product = |index: &usize| size(index) * times[*index];
     match goal {
         Goal::Balanced => {
             let best = least(&mut all.clone(), &product, &time_of)?;
-            let why = match best == base {
-                true => "what is smaller takes more time than it saves space",
-                false if times[best] <= 1.02 => "it saves space and costs no time",
-                false => "the best trade of space against time",
+            let reason = match best == base {
+                true => Reason::Base,
+                false if times[best] <= FREE_TIME => Reason::Free,
+                false => Reason::Trade,
             };
-            said(best, why.to_owned())
+            said(best, reason)
         }
         Goal::Speed => {
             let fastest = least(&mut all.clone(), &time_of, &size)?;
             let close = |index: &usize| times[*index] <= times[fastest] * SPEED_TOLERANCE;
             let best = least(&mut all.clone().filter(close), &size, &time_of)?;
-            said(
-                best,
-                match best == fastest {
-                    true => "the fastest".to_owned(),
-                    false => "the smallest of those that are as fast as the fastest".to_owned(),
-                },
-            )
+            said(best, if best == fastest { Reason::Fastest } else { Reason::AsFast })
         }
         Goal::Archive => {
             let close = |index: &usize| size(index) <= size(&smallest) * ARCHIVE_TOLERANCE;
             let best = least(&mut all.clone().filter(close), &time_of, &size)?;
-            said(
-                best,
-                match best == smallest {
-                    true => "the smallest".to_owned(),
-                    false => "within 2 % of the smallest, and faster".to_owned(),
-                },
-            )
+            said(best, if best == smallest { Reason::Smallest } else { Reason::NearlySmallest })
         }
-        Goal::Space => said(smallest, "the smallest".to_owned()),
+        Goal::Space => said(smallest, Reason::Smallest),
     }
 }
 
@@ -191,7 +220,12 @@ fn base(candidates: &[Candidate], busy: f64) -> Option<usize> {
 fn time(candidates: &[Candidate], index: usize, base: usize, busy: f64) -> f64 {
     let seconds = |work: &Workload| work.seconds + busy * work.codec_seconds;
     let pairs = candidates[index].workloads.iter().zip(&candidates[base].workloads);
-    pairs.map(|(one, base)| seconds(one) / seconds(base).max(1e-12)).fold(0.0, f64::max)
+    let relative = |(one, base): (&Workload, &Workload)| {
+        let base = seconds(base).max(1e-12);
+        let longer = (seconds(one) - base).max(0.0);
+        (seconds(one) - longer.min(one.noise_seconds)) / base
+    };
+    pairs.map(relative).fold(0.0, f64::max)
 }
 
 #[cfg(test)]
@@ -203,7 +237,7 @@ mod tests {
             compression: name.to_owned(),
             recordsize: None,
             size,
-            workloads: vec![Workload { seconds, codec_seconds }],
+            workloads: vec![Workload { seconds, codec_seconds, noise_seconds: 0.0 }],
         };
         rows.iter().map(one).collect()
     }
@@ -263,7 +297,7 @@ mod tests {
 
     #[test]
     fn the_workload_that_suffers_most_counts() {
-        let work = |seconds| Workload { seconds, codec_seconds: 0.0 };
+        let work = |seconds| Workload { seconds, codec_seconds: 0.0, noise_seconds: 0.0 };
         let candidate = |name: &str, size, a, b| Candidate {
             compression: name.to_owned(),
             recordsize: None,

@@ -3,8 +3,7 @@
 use std::collections::{BTreeMap, HashSet};
 
 use super::dedup::{self, Dedup};
-use super::encode::Encoder;
-use super::look::Looked;
+use super::group::Group;
 use super::material::Material;
 use crate::{Error, Event, Result, Watch};
 
@@ -38,11 +37,11 @@ pub(crate) fn exact_dedup(material: &Material, recordsize: u64, watch: &dyn Watc
 /// The same from what was looked at: exact if that is everything, else what can be said for sure.
 pub(crate) fn bounded_dedup(
     material: &Material,
-    looked: &Looked,
-    encoder: &Encoder,
+    group: &Group,
     bytes: f64,
     watch: &dyn Watch,
 ) -> Result<Dedup> {
+    let Group { looked, encoder, .. } = group;
     let recordsize = encoder.settings.first().map_or(128 << 10, |setting| setting.recordsize);
     let mut counter = dedup::Counter::new();
     looked.hashes.iter().for_each(|(hash, len)| counter.add_hash(*hash, *len));

@@ -8,24 +8,27 @@
 //! in both. Its error comes from the residuals of the pieces, e = (l − R·p) − x·(l − R·p summed)/(x summed):
 //!
 //! ```text
-//! v_h = (X / (x/n))² · (1 − n/N) · s²(e)/n         variance of L − R·P in stratum h
+//! s²  = (Σ e² + PRIOR · c²) / (n − 1 + PRIOR)         spread in stratum h
+//! v_h = (X / (x/n))² · (1 − n/N) · s²/n              variance of L − R·P in stratum h
 //! se  = √(Σ v_h) / (P + M)                           standard error of R
-//! df  = (Σ v_h)² / Σ (v_h² / (n − 1))                degrees of freedom (Satterthwaite)
+//! df  = (Σ v_h)² / Σ (v_h² / (n − 1 + PRIOR))        degrees of freedom (Satterthwaite)
 //! R ± (t(df) · se + MODEL · R + METADATA · M · (R − 1)/(P + M))        the interval
 //! ```
 //!
-//! A stratum of which a single piece was seen lends the spread of all the others. `MODEL` and `METADATA`
-//! stand for what is no matter of chance: what is computed rather than seen, and how well the sizes of metadata are
-//! known.
+//! c is the spread within all strata together: a few pieces that are alike by chance do not make a narrow interval, and a
+//! stratum of which a single piece was seen has the spread of the others. `MODEL` and `METADATA` stand for what is no
+//! matter of chance: what is computed rather than seen, and how well the sizes of metadata are known.
 
 use super::encode::Outcome;
 use super::metadata::Metadata;
-use super::strata::Strata;
+use super::strata::{Strata, Stratum};
 
 /// Relative error of what is computed, not sampled.
 const MODEL: f64 = 0.002;
 /// Relative error of the sizes of metadata.
 const METADATA: f64 = 0.1;
+/// Pieces that the spread within all strata counts as in each of them.
+const PRIOR: f64 = 0.5;
 
 /// One piece: its stratum, its bytes, its outcome in each configuration.
 pub(crate) struct Seen {
@@ -61,17 +64,15 @@ pub(crate) fn estimate(
     seen: &[Seen],
     (index, recordsize): (usize, u64),
     metadata: &Metadata,
-    counts: &dyn Fn(usize) -> bool,
+    counts: &dyn Fn(&Stratum) -> bool,
 ) -> Estimate {
     let mut sums = vec![Sums::default(); strata.all.len()];
-    for piece in seen.iter().filter(|piece| counts(piece.stratum)) {
+    for piece in seen {
         sums[piece.stratum].add(piece.bytes, &piece.outcomes[index]);
     }
     let mut total = Estimate::default();
     let (mut sampled, mut unseen) = (0.0, 0.0);
-    for (stratum, sums) in
-        strata.all.iter().zip(&sums).enumerate().filter(|(h, _)| counts(*h)).map(|(_, pair)| pair)
-    {
+    for (stratum, sums) in strata.all.iter().zip(&sums).filter(|(stratum, _)| counts(stratum)) {
         if sums.bytes == 0.0 {
             unseen += stratum.bytes as f64;
             continue;
@@ -140,53 +141,100 @@ impl Sums {
     }
 }
 
+/// Of the pieces of each stratum in one configuration: their bytes and l − R·p.
+struct Residuals(Vec<Vec<(f64, f64)>>);
+
+impl Residuals {
+    fn new(strata: &Strata, seen: &[Seen], index: usize, ratio: f64) -> Residuals {
+        let mut pieces = vec![Vec::new(); strata.all.len()];
+        for piece in seen {
+            let outcome = &piece.outcomes[index];
+            let residual = outcome.lsize as f64 - ratio * outcome.psize as f64;
+            pieces[piece.stratum].push((piece.bytes as f64, residual));
+        }
+        Residuals(pieces)
+    }
+
+    /// Sum of the squares of e in a stratum.
+    fn squares(&self, stratum: usize) -> f64 {
+        let pieces = &self.0[stratum];
+        let (bytes, sum) = pieces.iter().fold((0.0, 0.0), |(x, y), piece| (x + piece.0, y + piece.1));
+        pieces.iter().map(|(x, y)| (y - x * sum / bytes).powi(2)).sum()
+    }
+
+    fn mean_bytes(&self, stratum: usize) -> Option<f64> {
+        let pieces = &self.0[stratum];
+        (!pieces.is_empty()).then(|| pieces.iter().map(|piece| piece.0).sum::<f64>() / pieces.len() as f64)
+    }
+
+    /// Variance of e within strata for each byte squared; between them where none has two pieces.
+    fn common(&self) -> Option<f64> {
+        let (mut sum, mut degrees) = (0.0, 0.0);
+        for (stratum, pieces) in self.0.iter().enumerate().filter(|(_, pieces)| pieces.len() > 1) {
+            sum += self.squares(stratum) / self.mean_bytes(stratum)?.powi(2);
+            degrees += pieces.len() as f64 - 1.0;
+        }
+        if degrees > 0.0 {
+            return Some(sum / degrees);
+        }
+        let all = Residuals(vec![self.0.iter().flatten().copied().collect()]);
+        let count = all.0[0].len() as f64;
+        (count > 1.0).then(|| all.squares(0) / (count - 1.0) / all.mean_bytes(0).unwrap_or(1.0).powi(2))
+    }
+}
+
 fn half_width(
     strata: &Strata,
     seen: &[Seen],
     index: usize,
-    counts: &dyn Fn(usize) -> bool,
+    counts: &dyn Fn(&Stratum) -> bool,
     ratio: f64,
     physical: f64,
 ) -> f64 {
-    // Of each piece its bytes and l − R·p.
-    let mut pieces: Vec<Vec<(f64, f64)>> = vec![Vec::new(); strata.all.len()];
-    for piece in seen.iter().filter(|piece| counts(piece.stratum)) {
-        let outcome = &piece.outcomes[index];
-        pieces[piece.stratum].push((piece.bytes as f64, outcome.lsize as f64 - ratio * outcome.psize as f64));
-    }
-    let residuals = |pieces: &[(f64, f64)]| {
-        let (bytes, sum) = pieces.iter().fold((0.0, 0.0), |(x, y), piece| (x + piece.0, y + piece.1));
-        pieces.iter().map(|(x, y)| (y - x * sum / bytes).powi(2)).sum::<f64>()
+    let residuals = Residuals::new(strata, seen, index, ratio);
+    let counted = || strata.all.iter().enumerate().filter(|(_, stratum)| counts(stratum));
+    let Some(common) = residuals.common() else {
+        return if counted().map(|(_, stratum)| stratum.pieces).sum::<u64>() <= 1 { 0.0 } else { ratio };
     };
-    // The spread over all strata, as a part of the bytes, for those that show none.
-    let all: Vec<(f64, f64)> = pieces.iter().flatten().copied().collect();
-    let count = all.len() as f64;
-    if count < 2.0 {
-        return if strata.all.iter().map(|stratum| stratum.pieces).sum::<u64>() <= 1 { 0.0 } else { ratio };
-    }
-    let mean = all.iter().map(|piece| piece.0).sum::<f64>() / count;
-    let common = residuals(&all) / (count - 1.0) / mean.powi(2);
     let (mut variance, mut freedom) = (0.0, 0.0);
-    for (number, stratum) in strata.all.iter().enumerate().filter(|(number, _)| counts(*number)) {
-        let (n, whole) = (pieces[number].len() as f64, stratum.pieces as f64);
-        let (spread, degrees) = match pieces[number].len() {
-            0 => (common * (stratum.bytes as f64 / whole).powi(2), 1.0),
-            1 => (common * pieces[number][0].0.powi(2), 1.0),
-            _ => (residuals(&pieces[number]) / (n - 1.0), n - 1.0),
-        };
-        let drawn = n.max(1.0);
-        let mean = match pieces[number].len() {
-            0 => stratum.bytes as f64 / whole,
-            _ => pieces[number].iter().map(|piece| piece.0).sum::<f64>() / n,
-        };
-        let v = (stratum.bytes as f64 / mean).powi(2) * (1.0 - n / whole) * spread / drawn;
+    for (number, stratum) in counted() {
+        let (n, whole) = (residuals.0[number].len() as f64, stratum.pieces as f64);
+        let mean = residuals.mean_bytes(number).unwrap_or(stratum.bytes as f64 / whole);
+        let squares = if n > 0.0 { residuals.squares(number) } else { 0.0 };
+        let degrees = (n - 1.0).max(0.0) + PRIOR;
+        let spread = (squares + PRIOR * common * mean * mean) / degrees;
+        let v = (stratum.bytes as f64 / mean).powi(2) * (1.0 - n / whole) * spread / n.max(1.0);
         variance += v;
-        freedom += v * v / degrees;
+        freedom += v * v / degrees.max(1.0);
     }
     if variance <= 0.0 {
         return 0.0;
     }
     student(variance * variance / freedom) * variance.sqrt() / physical.max(1.0)
+}
+
+/// How much the pieces of each stratum differ for each byte, in the configuration where they differ most; `None` where
+/// fewer than two were seen.
+pub(crate) fn spreads(strata: &Strata, seen: &[Seen]) -> Vec<Option<f64>> {
+    let mut most = vec![None; strata.all.len()];
+    let mut drawn = vec![0.0; strata.all.len()];
+    seen.iter().for_each(|piece| drawn[piece.stratum] += piece.bytes as f64);
+    for index in 0..seen.first().map_or(0, |piece| piece.outcomes.len()) {
+        let (mut logical, mut physical) = (0.0, 0.0);
+        for piece in seen {
+            let scale = strata.all[piece.stratum].bytes as f64 / drawn[piece.stratum];
+            logical += piece.outcomes[index].lsize as f64 * scale;
+            physical += piece.outcomes[index].psize as f64 * scale;
+        }
+        let residuals = Residuals::new(strata, seen, index, logical / f64::max(physical, 1.0));
+        for (stratum, most) in most.iter_mut().enumerate().filter(|(h, _)| residuals.0[*h].len() > 1) {
+            let n = residuals.0[stratum].len() as f64;
+            let mean = residuals.mean_bytes(stratum).unwrap_or(1.0);
+            let spread = (residuals.squares(stratum) / (n - 1.0)).sqrt() / mean;
+            *most = Some(f64::max(most.unwrap_or(0.0), spread));
+        }
+    }
+    most
 }
 
 /// The 97.5 % quantile of Student's t with so many degrees of freedom.

@@ -1,24 +1,30 @@
 //! Draws pieces and encodes them on all cores until that is enough: when every interval is narrow, when all that may be
 //! read was read, or when the time is over.
+//!
+//! Pieces are drawn in rounds, each a quarter more than all before. After a round every stratum is told how
+//! much its pieces differ, and the next ones go where they narrow the intervals most. What a round holds follows from the
+//! rounds before it alone, so the same seed draws the same sample, however many threads there are.
 
 use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Instant;
 
 use super::dedup;
 use super::encode::{Encoder, Piece};
-use super::estimate::{Seen, estimate};
+use super::estimate::{Seen, estimate, spreads};
 use super::material::Material;
 use super::metadata::Metadata;
-use super::strata::Strata;
+use super::strata::{Draw, Strata, Stratum};
 use crate::plan::cores;
 use crate::{Error, Event, Result, Watch};
 
 /// A sample is large enough when every interval is this narrow, as a part of the ratio.
 const PRECISION: f64 = 0.006;
-/// Pieces that come before that is asked.
-const PIECES_MIN: usize = 48;
+/// Pieces of the first round, and of each other one at least.
+const FIRST_ROUND: usize = 48;
+const ROUND_MIN: usize = 16;
 /// Bytes that are kept to measure the disks with.
-const PROBE_BYTES: usize = 16 << 20;
+const PROBE_BYTES: u64 = 16 << 20;
 
 /// When the looking ends.
 pub(crate) struct Limits {
@@ -42,6 +48,117 @@ pub(crate) struct Looked {
     pub(crate) hashes: Vec<(u64, u32)>,
 }
 
+/// What became of one piece.
+enum Found {
+    Seen { seen: Seen, kept: Option<Vec<u8>>, hashes: Vec<(u64, u32)> },
+    Failed(String),
+}
+
+/// Looks at pieces of a material.
+pub(crate) struct Look<'a> {
+    pub(crate) material: &'a Material,
+    pub(crate) encoder: &'a Encoder,
+    pub(crate) metadata: &'a Metadata,
+    pub(crate) watch: &'a dyn Watch,
+}
+
+impl Look<'_> {
+    /// Draws and encodes pieces of `strata` on all cores until it is enough.
+    pub(crate) fn at(&self, strata: &mut Strata, limits: &Limits) -> Result<Looked> {
+        let mut looked = Looked::default();
+        let mut drawn_bytes = 0;
+        let done_bytes = AtomicU64::new(0);
+        let mut room = FIRST_ROUND;
+        // Each large part is seen, even where a few long pieces are more than may be read.
+        let wanted = |strata: &Strata, drawn_bytes| drawn_bytes < limits.bytes || strata.is_blind();
+        while Instant::now() < limits.until && wanted(strata, drawn_bytes) || looked.seen.len() < 2 {
+            let mut round = Vec::new();
+            while round.len() < room && (wanted(strata, drawn_bytes) || round.len() < 2) {
+                let Some(draw) = strata.draw(self.material) else { break };
+                round.push((draw, drawn_bytes < PROBE_BYTES));
+                drawn_bytes += draw.len;
+            }
+            if round.is_empty() {
+                break;
+            }
+            // Two pieces at least, however short the time.
+            let needed = 2usize.saturating_sub(looked.seen.len());
+            let found = self.round(&round, needed, limits, &done_bytes);
+            if self.watch.stopped() {
+                return Err(Error::Interrupted);
+            }
+            looked.take(&round, found);
+            strata.learn(&spreads(strata, &looked.seen));
+            if self.is_precise(strata, &looked.seen) {
+                break;
+            }
+            room = (looked.seen.len() / 4).max(ROUND_MIN);
+        }
+        looked.complete =
+            looked.seen.len() as u64 == strata.all.iter().map(|stratum| stratum.pieces).sum::<u64>();
+        match (&looked.reason, looked.seen.is_empty()) {
+            (Some(reason), true) => Err(Error::Unadvised(reason.clone())),
+            (None, true) => Err(Error::NoData { path: self.material.subject.clone().into() }),
+            _ => Ok(looked),
+        }
+    }
+
+    /// Encodes the pieces of a round, those after the first `needed` only while there is time.
+    fn round(
+        &self,
+        round: &[(Draw, bool)],
+        needed: usize,
+        limits: &Limits,
+        done_bytes: &AtomicU64,
+    ) -> Vec<Option<Found>> {
+        let next = AtomicUsize::new(0);
+        let found: Vec<Mutex<Option<Found>>> = round.iter().map(|_| Mutex::new(None)).collect();
+        let total = limits.bytes.min(self.material.bytes);
+        let work = || {
+            warm_up(self.encoder);
+            loop {
+                let index = next.fetch_add(1, Ordering::Relaxed);
+                let Some((draw, keep)) = round.get(index) else { return };
+                if self.watch.stopped() || index >= needed && Instant::now() >= limits.until {
+                    return;
+                }
+                let one = self.piece(draw, *keep);
+                *found[index].lock().expect("no code panics while holding a piece") = Some(one);
+                let bytes = done_bytes.fetch_add(draw.len, Ordering::Relaxed) + draw.len;
+                self.watch.event(Event::Loading { bytes, total });
+            }
+        };
+        std::thread::scope(|scope| {
+            (1..(cores() as usize).min(round.len())).for_each(|_| {
+                scope.spawn(work);
+            });
+            work();
+        });
+        found.into_iter().map(|one| one.into_inner().expect("no code panics while holding a piece")).collect()
+    }
+
+    fn piece(&self, draw: &Draw, keep: bool) -> Found {
+        let entry = &self.material.files[draw.file as usize];
+        match self.material.read(entry, draw.offset, draw.len as usize) {
+            Ok(piece) => {
+                let outcomes = self.encoder.encode(&piece);
+                let hashes = self.encoder.hashes(&piece);
+                let seen = Seen { stratum: draw.stratum, bytes: draw.len, outcomes };
+                Found::Seen { seen, kept: keep.then_some(piece.bytes), hashes }
+            }
+            Err(error) => Found::Failed(format!("'{}': {error}", self.material.called(entry))),
+        }
+    }
+
+    fn is_precise(&self, strata: &Strata, seen: &[Seen]) -> bool {
+        let settings = self.encoder.settings.iter().enumerate();
+        let estimates = settings.map(|(index, setting)| {
+            estimate(strata, seen, (index, setting.recordsize), self.metadata, &|_: &Stratum| true)
+        });
+        estimates.into_iter().all(|one| one.half_width <= PRECISION * one.ratio)
+    }
+}
+
 impl Looked {
     /// What is to be said about it.
     pub(crate) fn notes(&self) -> Option<String> {
@@ -49,103 +166,23 @@ impl Looked {
             .as_ref()
             .map(|reason| format!("{} pieces could not be read and were left out: {reason}", self.failed))
     }
-}
 
-/// Draws and encodes pieces on all cores until it is enough.
-pub(crate) fn look(
-    material: &Material,
-    strata: &mut Strata,
-    encoder: &Encoder,
-    metadata: &Metadata,
-    limits: &Limits,
-    watch: &dyn Watch,
-) -> Result<Looked> {
-    /// What the threads share.
-    struct Shared<'a> {
-        strata: &'a mut Strata,
-        looked: Looked,
-        over: bool,
-        drawn_bytes: u64,
-        /// How many pieces there are when it is next asked whether they are enough.
-        next_question: usize,
-    }
-    let looked = Looked::default();
-    let shared =
-        Mutex::new(Shared { strata, looked, over: false, drawn_bytes: 0, next_question: PIECES_MIN });
-    let total = limits.bytes.min(material.bytes);
-    let lock = || shared.lock().expect("no code panics while holding the sample");
-    let work = || {
-        warm_up(encoder);
-        loop {
-            let draw = {
-                let mut shared = lock();
-                if shared.over || watch.stopped() {
-                    return;
+    fn take(&mut self, round: &[(Draw, bool)], found: Vec<Option<Found>>) {
+        for ((draw, _), one) in round.iter().zip(found) {
+            match one {
+                Some(Found::Seen { seen, kept, hashes }) => {
+                    self.bytes += draw.len;
+                    self.seen.push(seen);
+                    self.hashes.extend(hashes);
+                    self.probe.extend(kept);
                 }
-                // A sample of two pieces at least, however short the time.
-                let enough = shared.drawn_bytes >= limits.bytes || Instant::now() >= limits.until;
-                if enough && shared.looked.seen.len() >= 2 {
-                    shared.over = true;
-                    return;
+                Some(Found::Failed(reason)) => {
+                    self.failed += 1;
+                    self.reason.get_or_insert(reason);
                 }
-                let Some(draw) = shared.strata.draw(material) else {
-                    shared.over = true;
-                    shared.looked.complete = true;
-                    return;
-                };
-                shared.drawn_bytes += draw.len;
-                draw
-            };
-            let entry = &material.files[draw.file as usize];
-            let piece = match material.read(entry, draw.offset, draw.len as usize) {
-                Ok(piece) => piece,
-                Err(error) => {
-                    let looked = &mut lock().looked;
-                    looked.failed += 1;
-                    looked.reason.get_or_insert_with(|| format!("'{}': {error}", material.called(entry)));
-                    continue;
-                }
-            };
-            let outcomes = encoder.encode(&piece);
-            let hashes = encoder.hashes(&piece);
-            let mut shared = lock();
-            let looked = &mut shared.looked;
-            looked.bytes += draw.len;
-            looked.hashes.extend(hashes);
-            looked.seen.push(Seen { stratum: draw.stratum, bytes: draw.len, outcomes });
-            if looked.probe.iter().map(Vec::len).sum::<usize>() < PROBE_BYTES {
-                looked.probe.push(piece.bytes);
-            }
-            watch.event(Event::Loading { bytes: looked.bytes, total });
-            let count = shared.looked.seen.len();
-            if count >= shared.next_question {
-                shared.next_question = count + (count / 5).max(16);
-                let all = 0..encoder.settings.len();
-                let precise = all.map(|index| {
-                    let of = (index, encoder.settings[index].recordsize);
-                    estimate(shared.strata, &shared.looked.seen, of, metadata, &|_| true)
-                });
-                if precise.into_iter().all(|one| one.half_width <= PRECISION * one.ratio) {
-                    shared.over = true;
-                }
+                None => {}
             }
         }
-    };
-    std::thread::scope(|scope| {
-        (1..cores()).for_each(|_| {
-            scope.spawn(work);
-        });
-        work();
-    });
-    if watch.stopped() {
-        return Err(Error::Interrupted);
-    }
-    let mut looked = shared.into_inner().expect("no code panics while holding the sample").looked;
-    looked.complete &= looked.failed == 0;
-    match (&looked.reason, looked.seen.is_empty()) {
-        (Some(reason), true) => Err(Error::Unadvised(reason.clone())),
-        (None, true) => Err(Error::NoData { path: material.subject.clone().into() }),
-        _ => Ok(looked),
     }
 }
 

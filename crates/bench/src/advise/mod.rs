@@ -5,6 +5,7 @@
 //!
 //! 1. `material`: a survey of names and sizes, ended by its time.
 //! 2. `strata`: pieces of files are drawn by kind and size of file, seeded.
+//!    `group` has one sample for each length of pieces, `look` draws and encodes it.
 //! 3. `encode`: each piece in every configuration by the write pipeline's own rules, timed.
 //! 4. `estimate`: sums over everything with their intervals; `metadata` adds what holds the records.
 //! 5. `probe`, `model`: what the disks and the engine do, and how fast all of it goes together.
@@ -18,17 +19,21 @@ mod copies;
 mod dedup;
 mod encode;
 mod estimate;
+mod group;
 mod kind;
 mod layout;
 mod look;
 mod material;
 mod metadata;
 mod model;
+mod page;
 mod probe;
 mod published;
 mod random;
 mod rows;
 mod strata;
+mod survey;
+mod table;
 mod tar;
 
 use std::io;
@@ -40,28 +45,31 @@ use format::compression::CompressionSetting;
 use zpl::Filesystem;
 
 pub use answer::{Advice, Kind, Pick, Row, SCHEMA, Sample, TableReport};
-pub use choose::{Candidate, Choice, Goal, Workload, choose, front};
+pub use choose::{Candidate, Choice, Goal, Reason, Workload, choose, front};
 pub use dedup::Dedup;
 pub use layout::Layout;
-pub use model::{Bottleneck, Burst, Flow, Load, Target, cores_to_fill};
+pub use model::{Burst, Engine, Flow, Load, Target, cores_to_fill};
 pub use published::{TABLE_CORES, TableAdvice, TablePick, TableRow, from_tables};
 
 use crate::plan::{compression_value, cores};
 use crate::{Configuration, Error, Machine, Plan, Result, Watch};
 use copies::{bounded_dedup, exact_dedup};
-use encode::{Encoder, Setting};
-use look::{Limits, Looked, look};
-use material::{Material, Survey};
+use encode::Setting;
+use group::groups;
+use look::Looked;
+use material::Material;
 use metadata::Metadata;
 use rows::Whole;
-use strata::Strata;
+use strata::Stratum;
+use survey::Survey;
 
 /// Of the time that is given: what the survey may take, and until when pieces are encoded.
 const SURVEY_PART: f64 = 0.35;
 const ENCODE_PART: f64 = 0.8;
-/// Bytes that are read in any case; of more, this part.
-const BYTES_MIN: u64 = 64 << 20;
+/// Up to so many bytes all may be read, as far as there is time; of more, this part, but so many in any case.
+const WHOLE_MAX: u64 = 1 << 30;
 const BYTES_PART: f64 = 0.009;
+const BYTES_MIN: u64 = 64 << 20;
 
 /// What is asked about.
 pub enum Subject<'a> {
@@ -109,7 +117,7 @@ pub struct Question {
     pub folder: Option<PathBuf>,
     /// The dataset in the commands.
     pub dataset: String,
-    /// Bytes that are read at most; without it, what the time allows of [`BYTES_MIN`] or [`BYTES_PART`] of all.
+    /// Bytes that are read at most; without it, what the time allows of all, of much data only a part.
     pub bytes_max: Option<u64>,
 }
 
@@ -163,7 +171,7 @@ pub fn advise(question: &Question, subjects: Vec<Subject<'_>>, watch: &dyn Watch
     for configuration in &configurations {
         settings.push(setting(configuration)?);
     }
-    let piece = settings.iter().map(|setting| setting.recordsize).max().unwrap_or(0).max(128 << 10);
+    let piece = settings.iter().map(|setting| group::piece_bytes(setting.recordsize)).max().unwrap_or(0);
 
     let survey = Survey { until: after(SURVEY_PART), seed: question.seed, unpack: question.unpack, watch };
     let mut material = Material::new();
@@ -178,41 +186,26 @@ pub fn advise(question: &Question, subjects: Vec<Subject<'_>>, watch: &dyn Watch
     let subject = material.subject.clone();
     material.settle(&subject)?;
 
-    let encoder = Encoder::new(settings, question.ashift, question.layout);
-    let mut strata = Strata::new(&material, piece, question.seed);
-    let bytes_max =
-        question.bytes_max.unwrap_or(((material.bytes as f64 * BYTES_PART) as u64).max(BYTES_MIN));
-    let limits = Limits {
-        // What fits is drawn to its last piece.
-        bytes: if material.bytes <= bytes_max { u64::MAX } else { bytes_max },
-        until: after(ENCODE_PART),
-    };
     let metadata = Metadata::new(&material, question);
-    let looked = look(&material, &mut strata, &encoder, &metadata, &limits, watch)?;
+    let groups = groups(&material, &settings, question, &metadata, after(ENCODE_PART), watch)?;
 
     let mut notes = std::mem::take(&mut material.notes);
-    notes.extend(looked.notes());
+    notes.extend(groups.iter().filter_map(|group| group.looked.notes()).take(1));
     let mut target = question.target.clone();
     if target.disk_write.is_none() || target.disk_read.is_none() {
         let folder = question.folder.clone().or(material.folder.clone());
-        notes.extend(measure_disks(folder, &looked, &mut target, watch)?);
+        notes.extend(measure_disks(folder, &groups[0].looked, &mut target, watch)?);
     }
 
-    let whole = Whole {
-        question,
-        configurations: &configurations,
-        strata: &strata,
-        seen: &looked.seen,
-        target: &target,
-    };
+    let whole = Whole { question, configurations: &configurations, groups: &groups, target: &target };
     let bytes = material.bytes as f64;
-    let (rows, candidates) = whole.rows(&metadata, bytes, &|_| true);
+    let (rows, candidates) = whole.rows(&metadata, bytes, &|_: &Stratum| true);
     let picks = whole.picks(&rows, &candidates);
     let kinds = whole.kinds(&metadata, bytes, &picks[0]);
     notes.extend(whole.remarks(&rows, &picks[0], bytes));
     let dedup = match question.dedup {
         true => exact_dedup(&material, picks[0].recordsize, watch)?,
-        false => bounded_dedup(&material, &looked, &encoder, bytes, watch)?,
+        false => bounded_dedup(&material, &groups[0], bytes, watch)?,
     };
     let machine = Machine::with(
         question
@@ -234,9 +227,9 @@ pub fn advise(question: &Question, subjects: Vec<Subject<'_>>, watch: &dyn Watch
             files: material.file_count,
             folders: material.folders,
             bytes: material.bytes,
-            sampled_bytes: looked.bytes,
-            pieces: looked.seen.len() as u64,
-            complete: looked.complete && material.complete,
+            sampled_bytes: groups.iter().map(|group| group.looked.bytes).sum(),
+            pieces: groups.iter().map(|group| group.looked.seen.len() as u64).sum(),
+            complete: material.complete && groups.iter().all(|group| group.looked.complete),
             seed: question.seed,
             seconds: (started.elapsed().as_secs_f64() * 1e3).round() / 1e3,
         },

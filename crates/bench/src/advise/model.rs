@@ -10,6 +10,7 @@
 //! processor (codec time + engine time) / free cores
 //! network   1 / its rate
 //! seconds = the longest of the three, and OVERLAP of what the other two take: no two of them overlap in full
+//! engine time = Engine::byte + Engine::stored · bytes on the disks + Engine::file · files
 //! ```
 //!
 //! Free cores: the pool has as many threads as there are cores, and the system treats them and the threads of other
@@ -21,12 +22,16 @@
 
 use serde::{Deserialize, Serialize};
 
-/// Part of the dirty limit from which writers are delayed (`zfs_delay_min_dirty_percent`).
-const DELAY_FROM: f64 = 0.6;
+use crate::limit::TELLING;
+use crate::{BurstRates, Limit, knee_bytes};
+
+/// Percent of the dirty limit from which on writers are delayed (`zfs_delay_min_dirty_percent`).
+const DELAY_FROM: u64 = 60;
 /// Part of the shorter works that is not done beside the longest.
 pub(crate) const OVERLAP: f64 = 0.15;
-/// Whole amounts are told apart from the steady rate from this difference on.
-const TELLING: f64 = 1.05;
+
+/// No disk takes less time for a byte.
+const DEVICE_MIN: f64 = 0.02e-9;
 
 /// What is to hold the data. Rates in bytes per second.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -45,36 +50,27 @@ pub struct Target {
     pub network: Option<f64>,
     /// `zfs_dirty_data_max`, bytes.
     pub dirty_max: Option<u64>,
-    /// Processor time of everything but the codec, in seconds per byte written.
-    pub engine_write: f64,
-    /// The same per byte read.
-    pub engine_read: f64,
+    /// Processor time of writing, besides the codec.
+    pub engine_write: Engine,
+    /// The same of reading.
+    pub engine_read: Engine,
 }
 
-/// What holds a stream up.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Bottleneck {
-    /// The disks.
-    Device,
-    /// The cores that are free.
-    Cpu,
-    /// The network.
-    Network,
-    /// A part of it fits under the dirty limit, the rest waits for the disks or the processor.
-    DirtyLimit,
+/// Processor seconds of everything but the codec.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Engine {
+    /// For each byte of the files: copying, bookkeeping.
+    pub byte: f64,
+    /// For each byte on the disks: moving it there or back.
+    pub stored: f64,
+    /// For each file: making or finding it.
+    pub file: f64,
 }
 
-impl Bottleneck {
-    /// The word for it.
-    #[must_use]
-    pub const fn word(self) -> &'static str {
-        match self {
-            Bottleneck::Device => "device",
-            Bottleneck::Cpu => "CPU",
-            Bottleneck::Network => "network",
-            Bottleneck::DirtyLimit => "dirty limit",
-        }
+impl Engine {
+    /// For a byte of the files of which `stored` are on the disks, with so many files for each byte.
+    fn seconds(&self, stored: f64, files: f64) -> f64 {
+        self.byte + self.stored * stored + self.file * files
     }
 }
 
@@ -84,7 +80,7 @@ pub struct Flow {
     /// Bytes of the files per second.
     pub bytes_per_second: f64,
     /// What holds it up.
-    pub bottleneck: Bottleneck,
+    pub bottleneck: Limit,
 }
 
 /// What comes in before writers are held up.
@@ -107,6 +103,8 @@ pub struct Load {
     pub compress: f64,
     /// Processor seconds of the codec.
     pub decompress: f64,
+    /// Files.
+    pub files: f64,
 }
 
 impl Target {
@@ -127,22 +125,32 @@ impl Target {
     /// A steady stream of writes.
     #[must_use]
     pub fn write(&self, load: &Load) -> Flow {
-        let processor = (load.compress + self.engine_write) / self.free_cores();
+        let processor = (load.compress + self.engine_write.seconds(load.raw, load.files)) / self.free_cores();
         self.flow(self.disk_write.map(|rate| load.raw / rate), processor)
     }
 
     /// A steady stream of reads from cold caches, by as many readers as there are cores.
     #[must_use]
     pub fn read(&self, load: &Load) -> Flow {
-        let processor = (load.decompress + self.engine_read) / self.free_cores();
+        let processor =
+            (load.decompress + self.engine_read.seconds(load.psize, load.files)) / self.free_cores();
         self.flow(self.disk_read.map(|rate| load.psize / rate), processor)
+    }
+
+    /// Seconds a byte that the disks must have taken where a stream took `seconds` a byte and the processor `processor`:
+    /// what [`Target::write`] makes of it is the stream again. Next to nothing if the processor alone explains it.
+    pub(crate) fn device_seconds(seconds: f64, processor: f64) -> f64 {
+        match seconds >= processor * (1.0 + OVERLAP) {
+            true => seconds - OVERLAP * processor,
+            false => ((seconds - processor) / OVERLAP).max(DEVICE_MIN),
+        }
     }
 
     fn flow(&self, device: Option<f64>, processor: f64) -> Flow {
         let works = [
-            (device.unwrap_or(0.0), Bottleneck::Device),
-            (processor, Bottleneck::Cpu),
-            (self.network.map_or(0.0, |rate| 1.0 / rate), Bottleneck::Network),
+            (device.unwrap_or(0.0), Limit::Device),
+            (processor, Limit::Cpu),
+            (self.network.map_or(0.0, |rate| 1.0 / rate), Limit::Network),
         ];
         let all: f64 = works.iter().map(|(seconds, _)| seconds).sum();
         let (longest, bottleneck) =
@@ -153,22 +161,18 @@ impl Target {
     /// How `total` bytes come in where writing goes on steadily at `steady`; `None` without a dirty limit.
     #[must_use]
     pub fn burst(&self, total: f64, steady: Flow) -> Option<Burst> {
-        let room = DELAY_FROM * self.dirty_max? as f64;
         // Without a network the data comes from memory, as fast as the engine copies it.
-        let incoming = self.network.unwrap_or(self.free_cores() / self.engine_write.max(1e-12));
-        let slow = steady.bytes_per_second;
-        if incoming <= slow * TELLING {
+        let incoming = self.network.unwrap_or(self.free_cores() / self.engine_write.byte.max(1e-12));
+        let drain = steady.bytes_per_second;
+        let knee = knee_bytes(self.dirty_max?, DELAY_FROM, incoming, drain);
+        let Some(knee) = knee.filter(|_| incoming > drain * TELLING).map(|bytes| bytes as f64) else {
             return Some(Burst { bytes: None, whole: steady });
-        }
-        let knee = room * incoming / (incoming - slow);
-        let seconds = total.min(knee) / incoming + (total - knee).max(0.0) / slow;
-        let mean = total / seconds.max(1e-12);
-        let bottleneck = match (total <= knee, mean > slow * TELLING) {
-            (true, _) if self.network.is_some() => Bottleneck::Network,
-            (true, _) => Bottleneck::Cpu,
-            (false, true) => Bottleneck::DirtyLimit,
-            (false, false) => steady.bottleneck,
         };
+        let seconds = total.min(knee) / incoming + (total - knee).max(0.0) / drain;
+        let mean = total / seconds.max(1e-12);
+        let source = if self.network.is_some() { Limit::Network } else { Limit::Cpu };
+        let rates = BurstRates { total, knee, mean, drain };
+        let bottleneck = Limit::of_burst(&rates, source, steady.bottleneck);
         Some(Burst { bytes: Some(knee), whole: Flow { bytes_per_second: mean, bottleneck } })
     }
 
@@ -178,7 +182,7 @@ impl Target {
         Some(cores_to_fill(
             self.disk_write?,
             1.0 / load.raw.max(1e-12),
-            1.0 / (load.compress + self.engine_write).max(1e-12),
+            1.0 / (load.compress + self.engine_write.seconds(load.raw, load.files)).max(1e-12),
         ))
     }
 }
@@ -203,32 +207,33 @@ mod tests {
             disk_measured: false,
             network: None,
             dirty_max: None,
-            engine_write: 0.5e-9,
-            engine_read: 0.3e-9,
+            engine_write: Engine { byte: 0.2e-9, stored: 0.3e-9, file: 2e-5 },
+            engine_read: Engine { byte: 0.1e-9, stored: 0.2e-9, file: 1e-5 },
         }
     }
 
     /// An algorithm that halves the data at `rate` on one core.
     fn load(rate: f64) -> Load {
-        Load { raw: 0.5, psize: 0.5, compress: 1.0 / rate, decompress: 0.1 / rate }
+        Load { raw: 0.5, psize: 0.5, compress: 1.0 / rate, decompress: 0.1 / rate, files: 0.0 }
     }
 
     #[test]
     fn each_bottleneck_is_named() {
         let slow_disk = target().write(&load(500e6));
-        assert_eq!(slow_disk.bottleneck, Bottleneck::Device);
+        assert_eq!(slow_disk.bottleneck, Limit::Device);
         assert!((350e6..=400e6).contains(&slow_disk.bytes_per_second), "{slow_disk:?}");
-        assert_eq!(target().write(&load(20e6)).bottleneck, Bottleneck::Cpu);
+        assert_eq!(target().write(&load(20e6)).bottleneck, Limit::Cpu);
         let fast_disk = Target { disk_write: Some(3e9), ..target() };
-        assert_eq!(fast_disk.write(&load(500e6)).bottleneck, Bottleneck::Cpu);
+        assert_eq!(fast_disk.write(&load(500e6)).bottleneck, Limit::Cpu);
         let network = Target { network: Some(100e6), ..fast_disk };
-        assert_eq!(network.write(&load(500e6)).bottleneck, Bottleneck::Network);
-        assert_eq!(network.read(&load(500e6)).bottleneck, Bottleneck::Network);
+        assert_eq!(network.write(&load(500e6)).bottleneck, Limit::Network);
+        assert_eq!(network.read(&load(500e6)).bottleneck, Limit::Network);
     }
 
     #[test]
     fn decompression_gives_a_slow_disk_the_ratio_more() {
-        let read = target().read(&Load { raw: 0.667, psize: 0.667, compress: 1e-9, decompress: 0.2e-9 });
+        let read =
+            target().read(&Load { raw: 0.667, psize: 0.667, compress: 1e-9, decompress: 0.2e-9, files: 0.0 });
         assert!((280e6..300e6).contains(&read.bytes_per_second), "S1-07: {read:?}");
     }
 
@@ -244,17 +249,17 @@ mod tests {
     fn the_dirty_limit_of_s1_lets_14_gb_of_video_through() {
         // 16 GB of dirty data, a network of 600 MB/s, a disk of 200 MB/s, video that does not compress.
         let nas = Target { network: Some(600e6), dirty_max: Some(16_000_000_000), ..target() };
-        let video = Load { raw: 1.0, psize: 1.0, compress: 0.5e-9, decompress: 0.0 };
-        let steady = Flow { bytes_per_second: 200e6, bottleneck: Bottleneck::Device };
+        let video = Load { raw: 1.0, psize: 1.0, compress: 0.5e-9, decompress: 0.0, files: 0.0 };
+        let steady = Flow { bytes_per_second: 200e6, bottleneck: Limit::Device };
         let knee = nas.burst(70e9, steady).unwrap().bytes.unwrap();
         assert!((13e9..15.5e9).contains(&knee), "{knee}");
         let rates: Vec<f64> = [5e9, 20e9, 70e9, 700e9]
             .map(|total| nas.burst(total, steady).unwrap().whole.bytes_per_second)
             .to_vec();
         assert!(rates.windows(2).all(|pair| pair[0] >= pair[1]), "{rates:?}");
-        assert_eq!(nas.burst(5e9, steady).unwrap().whole.bottleneck, Bottleneck::Network);
-        assert_eq!(nas.burst(70e9, steady).unwrap().whole.bottleneck, Bottleneck::DirtyLimit);
-        assert_eq!(nas.burst(10e12, steady).unwrap().whole.bottleneck, Bottleneck::Device);
+        assert_eq!(nas.burst(5e9, steady).unwrap().whole.bottleneck, Limit::Network);
+        assert_eq!(nas.burst(70e9, steady).unwrap().whole.bottleneck, Limit::DirtyLimit);
+        assert_eq!(nas.burst(10e12, steady).unwrap().whole.bottleneck, Limit::Device);
         assert!(target().burst(1e9, target().write(&video)).is_none());
     }
 

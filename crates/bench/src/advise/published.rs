@@ -17,14 +17,11 @@
 //! A table has no processor times. They are estimated from what was written (`file_gb`, `used_gib`, else what
 //! [`DISK`] takes in the time of the slowest row) and [`codec_rate`].
 
-use std::collections::BTreeMap;
-use std::collections::btree_map::Entry;
-
 use serde::{Deserialize, Serialize};
 use toml::{Table, Value};
 
 use super::choose::{Candidate, Choice, Goal, Workload, choose, front};
-use crate::stats::median;
+use super::table::{Key, Row, Rows, bad, original, read, words};
 use crate::{Error, Result};
 
 /// Bytes per second of a disk that nothing is known about.
@@ -110,35 +107,6 @@ struct Machine {
     busy: f64,
 }
 
-/// Figures of one setting with one record size.
-#[derive(Clone, Debug, Default)]
-struct Row {
-    /// Sizes on disk in bytes, by data set.
-    sizes: BTreeMap<String, f64>,
-    ratios: BTreeMap<String, f64>,
-    /// Seconds by the name of the work, variants apart.
-    seconds: BTreeMap<(Option<u32>, String), f64>,
-    /// The table has rates only: seconds are those of a byte.
-    per_byte: bool,
-}
-
-type Key = (String, Option<u64>);
-
-#[derive(Default)]
-struct Rows {
-    order: Vec<Key>,
-    rows: BTreeMap<Key, Row>,
-}
-
-impl Rows {
-    fn row(&mut self, key: &Key) -> &mut Row {
-        if !self.rows.contains_key(key) {
-            self.order.push(key.clone());
-        }
-        self.rows.entry(key.clone()).or_default()
-    }
-}
-
 fn advise(name: &str, table: &Table, machine: Machine) -> Result<Vec<TableAdvice>> {
     let settings =
         words(table.get("settings")).ok_or_else(|| bad(name, "settings", "is no list of names"))?;
@@ -153,128 +121,6 @@ fn advise(name: &str, table: &Table, machine: Machine) -> Result<Vec<TableAdvice
         return Err(bad(name, "seconds", "is missing: there are no times to compare"));
     }
     Ok(variants.into_iter().filter_map(|cores| of_variant(name, table, &rows, cores, machine)).collect())
-}
-
-/// Reads the arrays of `table`, one figure for each of `keys`, and what lies below it; `set` names the data.
-fn read(
-    (name, set): (&str, &str),
-    table: &Table,
-    keys: &[Key],
-    rows: &mut Rows,
-    settings: &[String],
-) -> Result<()> {
-    for (key, value) in table {
-        match value {
-            Value::Array(array) if key != "settings" && array.len() == keys.len() => {
-                let Some(figures) = array.iter().map(Figure::of).collect::<Option<Vec<_>>>() else {
-                    continue;
-                };
-                for (at, figure) in keys.iter().zip(figures) {
-                    figure
-                        .enter(key, set, rows.row(at))
-                        .ok_or_else(|| bad(name, key, "has a figure that is not above 0"))?;
-                }
-            }
-            Value::Array(array) if is_figure(key) => {
-                return Err(bad(
-                    name,
-                    key,
-                    &format!("has {} figures for {} settings", array.len(), keys.len()),
-                ));
-            }
-            Value::Table(below) if key == "seconds" => {
-                for (work, value) in below {
-                    let list = value.as_array().filter(|list| list.len() == keys.len());
-                    let list =
-                        list.ok_or_else(|| bad(name, work, "does not have a figure for each setting"))?;
-                    for (at, value) in keys.iter().zip(list) {
-                        let seconds = number(value).filter(|n| *n > 0.0);
-                        let seconds =
-                            seconds.ok_or_else(|| bad(name, work, "has a figure that is not above 0"))?;
-                        rows.row(at).seconds.insert((None, work.clone()), seconds);
-                    }
-                }
-            }
-            Value::Table(below) if key.starts_with("recordsize_") => {
-                let size = record_size(&key["recordsize_".len()..])
-                    .ok_or_else(|| bad(name, key, "names no size"))?;
-                let keys: Vec<Key> = settings.iter().map(|setting| (setting.clone(), Some(size))).collect();
-                read((name, set), below, &keys, rows, settings)?;
-            }
-            Value::Table(below) if key.ends_with("_by_recordsize") => {
-                let setting = key.trim_end_matches("_by_recordsize").replace('_', "-");
-                let sizes = words(below.get("recordsize")).unwrap_or_default();
-                let sizes: Option<Vec<u64>> = sizes.iter().map(|size| record_size(size)).collect();
-                let sizes = sizes
-                    .filter(|sizes| !sizes.is_empty())
-                    .ok_or_else(|| bad(name, key, "has no list 'recordsize'"))?;
-                let keys: Vec<Key> = sizes.into_iter().map(|size| (setting.clone(), Some(size))).collect();
-                read((name, set), below, &keys, rows, settings)?;
-            }
-            Value::Table(below)
-                if key != "conclusion"
-                    && below.keys().any(|key| is_size(key))
-                    && !below.contains_key("total_gb") =>
-            {
-                read((name, key), below, keys, rows, settings)?;
-            }
-            _ => {}
-        }
-    }
-    Ok(())
-}
-
-/// A figure, or several runs of it.
-struct Figure(Vec<f64>);
-
-impl Figure {
-    fn of(value: &Value) -> Option<Figure> {
-        match value {
-            Value::Array(runs) => Some(Figure(runs.iter().map(number).collect::<Option<Vec<f64>>>()?))
-                .filter(|figure| !figure.0.is_empty()),
-            one => Some(Figure(vec![number(one)?])),
-        }
-    }
-
-    /// Puts the figure called `key` where it belongs; `None` if it is not above 0. Keys of other things are left out.
-    fn enter(&self, key: &str, set: &str, row: &mut Row) -> Option<()> {
-        if !is_figure(key) {
-            return Some(());
-        }
-        if self.0.iter().any(|value| !(value.is_finite() && *value > 0.0)) {
-            return None;
-        }
-        let is_read = key.starts_with("read");
-        let value = if is_read { self.0[0] } else { median(&self.0) };
-        match key {
-            "compressratio" => drop(row.ratios.insert(set.to_owned(), value)),
-            "used_gib" | "on_disk_gib" => drop(row.sizes.insert(set.to_owned(), value * f64::from(1 << 30))),
-            "file_gb" => drop(row.sizes.insert(set.to_owned(), value * 1e9)),
-            _ => {
-                let cores = key.strip_suffix("_cores").and_then(|rest| rest.rsplit('_').next()?.parse().ok());
-                let work = if is_read { "read" } else { "write" };
-                // Where a table has both, its seconds count.
-                let at = (cores, work.to_owned());
-                if !key.ends_with("mb_s") {
-                    row.seconds.insert(at, value);
-                    row.per_byte = false;
-                } else if let Entry::Vacant(vacant) = row.seconds.entry(at) {
-                    vacant.insert(1e-6 / value);
-                    row.per_byte = true;
-                }
-            }
-        }
-        Some(())
-    }
-}
-
-fn is_size(key: &str) -> bool {
-    matches!(key, "compressratio" | "used_gib" | "on_disk_gib" | "file_gb")
-}
-
-fn is_figure(key: &str) -> bool {
-    let is_time = key.contains("seconds") || key.ends_with("mb_s");
-    is_size(key) || is_time && !key.contains("printed")
 }
 
 fn of_variant(
@@ -318,7 +164,8 @@ fn of_variant(
             let others = of_cores().filter(|((_, work), _)| !is_cycle(work)).map(|(_, seconds)| *seconds);
             let seconds = others.chain((cycle > 0.0).then_some(cycle));
             let codec_seconds = bytes / codec_rate(compression) / machine;
-            let workloads = seconds.map(|seconds| Workload { seconds, codec_seconds }).collect();
+            let workloads =
+                seconds.map(|seconds| Workload { seconds, codec_seconds, noise_seconds: 0.0 }).collect();
             Some(Candidate { compression: compression.clone(), recordsize: *recordsize, size, workloads })
         })
         .collect();
@@ -331,9 +178,9 @@ fn of_variant(
         pareto,
     };
     let pick = |goal: Goal| {
-        let Choice { index, why, .. } = choose(&candidates, goal, busy)?;
+        let Choice { index, reason, .. } = choose(&candidates, goal, busy)?;
         let Candidate { compression, recordsize, .. } = candidates[index].clone();
-        Some(TablePick { goal, compression, recordsize, why })
+        Some(TablePick { goal, compression, recordsize, why: reason.to_string() })
     };
     let authors = table.get("conclusion").and_then(Value::as_table).into_iter().flatten();
     let list = |value: &Value| {
@@ -346,11 +193,6 @@ fn of_variant(
         rows: candidates.iter().zip(pareto).map(row).collect(),
         authors: authors.map(|(what, value)| (what.clone(), list(value))).collect(),
     })
-}
-
-/// Bytes of the data before compression, as far as the row tells.
-fn original(row: &Row) -> f64 {
-    row.sizes.iter().map(|(set, size)| size * row.ratios.get(set).unwrap_or(&1.0)).sum()
 }
 
 fn is_cycle(work: &str) -> bool {
@@ -386,22 +228,6 @@ fn codec_rate(setting: &str) -> f64 {
         },
         _ => 100e6,
     }
-}
-
-fn number(value: &Value) -> Option<f64> {
-    value.as_float().or_else(|| value.as_integer().map(|n| n as f64))
-}
-
-fn words(value: Option<&Value>) -> Option<Vec<String>> {
-    value?.as_array()?.iter().map(|word| word.as_str().map(str::to_owned)).collect()
-}
-
-fn record_size(text: &str) -> Option<u64> {
-    pool::props::number::parse_size(text).ok()
-}
-
-fn bad(table: &str, key: &str, what: &str) -> Error {
-    Error::Table(format!("'{key}' of '{table}' {what}"))
 }
 
 #[cfg(test)]

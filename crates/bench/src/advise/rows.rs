@@ -5,23 +5,26 @@ use pool::props::number::{nice, nice_bytes};
 use super::Question;
 use super::answer::{Kind, Pick, Row};
 use super::choose::{Candidate, Goal, Workload, choose, front};
-use super::estimate::{Estimate, Seen, estimate};
+use super::estimate::Estimate;
+use super::group::Group;
 use super::metadata::Metadata;
-use super::model::{Bottleneck, Load, Target};
-use super::strata::{Strata, Stratum};
-use crate::Configuration;
+use super::model::{Load, Target};
+use super::strata::Stratum;
+use crate::{Configuration, Limit};
 
 /// A kind of file is worth a remark from this part of all bytes on.
 const KIND_PART: f64 = 0.01;
 /// ... and a dataset of its own if it saves this part of them.
 const KIND_SAVING: f64 = 0.03;
 
+/// An interval is worth a remark from this part of the ratio on.
+const WIDE: f64 = 0.02;
+
 /// Everything that the answer follows from.
 pub(crate) struct Whole<'a> {
     pub(crate) question: &'a Question,
     pub(crate) configurations: &'a [Configuration],
-    pub(crate) strata: &'a Strata,
-    pub(crate) seen: &'a [Seen],
+    pub(crate) groups: &'a [Group],
     pub(crate) target: &'a Target,
 }
 
@@ -31,13 +34,13 @@ impl Whole<'_> {
         &self,
         metadata: &Metadata,
         bytes: f64,
-        counts: &dyn Fn(usize) -> bool,
+        counts: &dyn Fn(&Stratum) -> bool,
     ) -> (Vec<Row>, Vec<Candidate>) {
-        let configurations = self.configurations.iter().enumerate();
-        let of = |(index, one): (usize, &Configuration)| {
-            estimate(self.strata, self.seen, (index, one.recordsize), metadata, counts)
+        let of = |number: usize| {
+            let estimate = self.groups.iter().find_map(|group| group.estimate(number, metadata, counts));
+            estimate.expect("each configuration is in a group")
         };
-        let estimates: Vec<Estimate> = configurations.map(of).collect();
+        let estimates: Vec<Estimate> = (0..self.configurations.len()).map(of).collect();
         let per_byte = |value: f64| value / bytes.max(1.0);
         let mut rows: Vec<Row> = Vec::new();
         for (configuration, of) in self.configurations.iter().zip(&estimates) {
@@ -46,6 +49,7 @@ impl Whole<'_> {
                 psize: per_byte(of.physical),
                 compress: per_byte(of.compress),
                 decompress: per_byte(of.decompress),
+                files: per_byte(metadata.files),
             };
             let off = self.configurations.iter().zip(&estimates);
             let off = off.filter(|(other, _)| {
@@ -83,6 +87,7 @@ impl Whole<'_> {
                 workloads: vec![Workload {
                     seconds: bytes / row.write.bytes_per_second + bytes / row.read.bytes_per_second,
                     codec_seconds: (of.compress + of.decompress) / cores,
+                    noise_seconds: 0.0,
                 }],
             })
             .collect();
@@ -108,13 +113,13 @@ impl Whole<'_> {
                 100.0 * (1.0 - row.used_bytes / base.used_bytes.max(1.0)),
                 row.write.bytes_per_second / 1e6,
                 row.read.bytes_per_second / 1e6,
-                row.write.bottleneck.word(),
-                row.read.bottleneck.word(),
+                row.write.bottleneck,
+                row.read.bottleneck,
             );
             if choice.index != choice.base {
                 why += &format!(", {:.2} times the time of {}", choice.time, base.compression);
             }
-            why = format!("{}; {why}", choice.why);
+            why = format!("{}; {why}", choice.reason);
             let dataset = &self.question.dataset;
             let size = nice(recordsize);
             Pick {
@@ -131,18 +136,20 @@ impl Whole<'_> {
 
     /// What each kind of file would gain from a dataset of its own, next to `pick` for all.
     pub(crate) fn kinds(&self, metadata: &Metadata, bytes: f64, pick: &Pick) -> Vec<Kind> {
-        let mut names: Vec<&str> = self.strata.all.iter().map(|stratum| stratum.kind.as_str()).collect();
+        // All groups have the same kinds.
+        let strata = &self.groups[0].strata.all;
+        let mut names: Vec<&str> = strata.iter().map(|stratum| stratum.kind.as_str()).collect();
         names.sort_unstable();
         names.dedup();
         let several = names.len() > 1;
         let mut kinds: Vec<Kind> = Vec::new();
         for name in names {
-            let of_kind = |number: usize| self.strata.all[number].kind == name;
-            if !self.seen.iter().any(|piece| of_kind(piece.stratum)) {
+            let of_kind = |stratum: &Stratum| stratum.kind == name;
+            if !self.groups.iter().all(|group| group.saw(name)) {
                 continue;
             }
             let sum = |of: fn(&Stratum) -> u64| {
-                self.strata.all.iter().filter(|stratum| stratum.kind == name).map(of).sum::<u64>()
+                strata.iter().filter(|stratum| of_kind(stratum)).map(of).sum::<u64>()
             };
             let (kind_files, kind_bytes) = (sum(|stratum| stratum.files), sum(|stratum| stratum.bytes));
             let of_its_own = metadata.part(kind_files as f64);
@@ -224,7 +231,17 @@ impl Whole<'_> {
                 nice_bytes(bytes as u64)
             ));
         }
-        if let Some(row) = picked.filter(|row| row.write.bottleneck == Bottleneck::Cpu)
+        let width = |row: &Row| 0.5 * (row.ratio_high - row.ratio_low) / row.compressratio;
+        let widest = rows.iter().max_by(|a, b| width(a).total_cmp(&width(b)));
+        if let Some(row) = widest.filter(|row| width(row) > WIDE) {
+            remarks.push(format!(
+                "the data differs much from place to place: the ratios are known to ±{:.0} % at worst ({} with records of {})",
+                100.0 * width(row),
+                row.compression,
+                nice(row.recordsize)
+            ));
+        }
+        if let Some(row) = picked.filter(|row| row.write.bottleneck == Limit::Cpu)
             && let Some(needed) = row.cores_to_fill
         {
             remarks.push(format!(

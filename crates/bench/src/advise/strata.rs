@@ -5,10 +5,15 @@
 //!
 //! All files are cut into pieces as long as the largest record size; a piece is the unit that is drawn. Pieces are
 //! divided into strata by kind of file and size of file, since files of a kind and size compress alike. Kinds that
-//! hold little are one stratum together. Each draw goes to the stratum with the fewest bytes drawn for its share
-//! (each one has [`FIRST`] pieces first), so that any beginning of the sequence is a sample in proportion. Within a
-//! stratum the draws follow multiples of the golden ratio from a random start: every beginning of that sequence
-//! is spread over all folders and files evenly.
+//! hold little are one stratum together. Every stratum has a piece first, the large ones before the small ones; those
+//! with [`LARGE`] of all bytes then have [`FIRST`] pieces. After that each draw goes where it narrows the interval most:
+//! where X · s / √(n · (n + 1) · c) is largest, X being the stratum's bytes, n the pieces drawn of it, s how much they
+//! differ in a byte and c what one costs (Neyman's allocation, one draw at a time; the same s for all until
+//! [`Strata::learn`] tells them apart).
+//! Within a stratum the draws follow multiples of the golden ratio from a random start: every beginning of
+//! that sequence is spread over all folders and files evenly.
+//!
+//! Source: W. G. Cochran, Sampling Techniques, chapter 5.5.
 
 use std::collections::{BTreeMap, HashSet};
 
@@ -16,8 +21,13 @@ use super::kind;
 use super::material::Material;
 use super::random::Random;
 
-/// Pieces of a stratum that come before any proportion.
+/// Pieces of a large stratum that come before any proportion, and from which part of all bytes on it is large.
 const FIRST: u64 = 3;
+const LARGE: f64 = 0.01;
+/// The least spread that a stratum is thought to have, as a part of that of all: few pieces may be alike by chance.
+const SPREAD_MIN: f64 = 0.2;
+/// What looking at a piece costs besides its bytes, in bytes.
+const PIECE_PRICE: f64 = 16_384.0;
 /// Kinds with less than this part of all bytes are one.
 const KIND_MIN: f64 = 0.005;
 /// Kinds that are kept apart, at most.
@@ -42,7 +52,8 @@ pub(crate) struct Stratum {
     /// Where the sequence of draws starts, as a part of 2^64.
     start: u64,
     taken: HashSet<u64>,
-    drawn_bytes: u64,
+    /// How much its pieces differ, as far as is known.
+    spread: f64,
 }
 
 /// A piece that was drawn.
@@ -58,6 +69,7 @@ pub(crate) struct Draw {
 pub(crate) struct Strata {
     pub(crate) all: Vec<Stratum>,
     piece: u64,
+    bytes: f64,
 }
 
 impl Strata {
@@ -80,26 +92,48 @@ impl Strata {
                 stratum.bytes += ((last + 1) * piece).min(file.size) - first * piece;
             }
         }
-        Strata { all: strata.into_values().filter(|stratum| stratum.pieces > 0).collect(), piece }
+        let all: Vec<Stratum> = strata.into_values().filter(|stratum| stratum.pieces > 0).collect();
+        let bytes = all.iter().map(|stratum| stratum.bytes as f64).sum();
+        Strata { all, piece, bytes }
     }
 
     /// The next piece; `None` when there are no more.
     pub(crate) fn draw(&mut self, material: &Material) -> Option<Draw> {
         let open = |stratum: &&Stratum| (stratum.taken.len() as u64) < stratum.pieces;
-        let share = |stratum: &Stratum| match (stratum.taken.len() as u64) < FIRST {
-            true => f64::INFINITY,
-            false => stratum.bytes as f64 / stratum.drawn_bytes.max(1) as f64,
+        let wanted = |stratum: &Stratum| {
+            let (drawn, bytes) = (stratum.taken.len() as u64, stratum.bytes as f64);
+            let first = if bytes >= LARGE * self.bytes { FIRST } else { 1 };
+            if drawn < first {
+                return (if drawn == 0 { FIRST } else { FIRST - drawn }, bytes);
+            }
+            let n = drawn as f64;
+            let price = bytes / stratum.pieces as f64 + PIECE_PRICE;
+            (0, bytes * stratum.spread / (n * (n + 1.0) * price).sqrt())
         };
+        let before = |a: (u64, f64), b: (u64, f64)| a.0.cmp(&b.0).then(a.1.total_cmp(&b.1));
         let waiting = self.all.iter().enumerate().filter(|(_, stratum)| open(stratum));
         // Of equal ones the first.
-        let (number, _) = waiting.rev().max_by(|a, b| share(a.1).total_cmp(&share(b.1)))?;
+        let (number, _) = waiting.rev().max_by(|a, b| before(wanted(a.1), wanted(b.1)))?;
         let stratum = &mut self.all[number];
         let index = stratum.next();
         let run = stratum.runs[stratum.runs.partition_point(|run| run.0 <= index) - 1];
         let offset = (run.2 + (index - run.0)) * self.piece;
         let len = (material.files[run.1 as usize].size - offset).min(self.piece);
-        stratum.drawn_bytes += len;
         Some(Draw { stratum: number, file: run.1, offset, len })
+    }
+
+    /// Of some large stratum nothing was drawn yet.
+    pub(crate) fn is_blind(&self) -> bool {
+        self.all.iter().any(|stratum| stratum.taken.is_empty() && stratum.bytes as f64 >= LARGE * self.bytes)
+    }
+
+    /// Takes to heart how much the pieces of each stratum differ; `None` where that is not known.
+    pub(crate) fn learn(&mut self, spreads: &[Option<f64>]) {
+        let known: Vec<f64> = spreads.iter().flatten().copied().collect();
+        let mean = known.iter().sum::<f64>() / (known.len() as f64).max(1.0);
+        for (stratum, spread) in self.all.iter_mut().zip(spreads) {
+            stratum.spread = spread.unwrap_or(mean).max(SPREAD_MIN * mean).max(f64::MIN_POSITIVE);
+        }
     }
 }
 
@@ -113,7 +147,7 @@ impl Stratum {
             runs: Vec::new(),
             start,
             taken: HashSet::new(),
-            drawn_bytes: 0,
+            spread: 1.0,
         }
     }
 
@@ -185,7 +219,7 @@ mod tests {
             std::fs::write(dir.path().join(format!("{number}.txt")), vec![1; 1000 * number]).unwrap();
         }
         std::fs::write(dir.path().join("big.bin"), vec![2; 10_000_000]).unwrap();
-        let survey = super::super::material::Survey {
+        let survey = super::super::survey::Survey {
             until: std::time::Instant::now() + std::time::Duration::from_secs(60),
             seed: 1,
             unpack: false,

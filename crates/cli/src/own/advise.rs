@@ -3,31 +3,29 @@
 //! From:   the command line: paths, places in pools, `-`, or a file of published tables.
 //! To:     `bench::advise`, whose records become a table, picks and commands here.
 
-use std::io::{self, Read, Write};
+mod stdin;
+
+use std::io::{self, Write};
 use std::path::Path;
-use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
-use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::time::Duration;
 
 use bench::advise::{Question, Subject, TABLE_CORES, TableReport, advise, from_tables};
 use bench::{Error, Event, Watch};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use pool::props::DatasetKind;
+use pool::props::names;
 
+use self::stdin::Stdin;
 use super::Advise;
+use super::bench::command_line;
+use super::bench::outputs::Output;
 use super::pools::{Pools, refused};
 use super::stop::Stop;
 use crate::Surroundings;
 use crate::messages::Failure;
-use crate::open::Intent;
+use crate::open::{self, Intent};
 use crate::out::Console;
 use crate::place::{Place, PoolPath};
-
-/// Bytes read from standard input at a time, and how many such pieces wait.
-const STREAM_STEP: usize = 1 << 20;
-const STREAM_READY: usize = 4;
-/// How long a stream may be silent before Ctrl-C and the time are looked at.
-const STREAM_WAIT: Duration = Duration::from_millis(100);
 
 /// Carries out the command. Gives the exit status.
 ///
@@ -37,19 +35,21 @@ pub fn run(args: &Advise, around: &Surroundings, console: &mut Console) -> Resul
     if let Some(path) = &args.from_table {
         return from_table(args, path, console).map(|()| 0);
     }
-    let question = question(args);
-    let places = args.paths.iter().filter_map(|place| match place {
-        Place::InPool(place) => Some((place, Intent::Read)),
+    let places: Vec<Place> = args.paths.iter().map(|place| meant(place, around)).collect();
+    let question = question(args, &places);
+    let in_pools = places.iter().filter_map(|place| match place {
+        Place::InPool(place) => Some((place, Intent::Files)),
         Place::Local(_) => None,
     });
-    let pools = Pools::open(places, around)?;
+    let pools = Pools::open(in_pools, around)?;
     let stop =
         Stop::on_signals().map_err(|error| Failure::refused(format!("cannot listen for Ctrl-C: {error}")))?;
-    let mut stdin = args.paths.contains(&Place::Local("-".into())).then(|| Stdin::new(stop.clone()));
+    let page = args.report.as_deref().map(Output::begin).transpose()?;
+    let mut stdin = places.contains(&Place::Local("-".into())).then(|| Stdin::new(stop.clone()));
     let answered = {
         let mut subjects = Vec::new();
         let mut waiting = stdin.as_mut();
-        for place in &args.paths {
+        for place in &places {
             subjects.push(match place {
                 Place::Local(path) if path == Path::new("-") => match waiting.take() {
                     Some(stdin) => Subject::Stream(stdin),
@@ -68,6 +68,9 @@ pub fn run(args: &Advise, around: &Surroundings, console: &mut Console) -> Resul
         answered
     };
     pools.finish()?;
+    if let (Ok(advice), Some(page)) = (&answered, page) {
+        page.write(advice.to_html(&command_line()).as_bytes())?;
+    }
     match answered {
         Ok(advice) if args.json => write!(console.out(), "{}", advice.to_json())?,
         Ok(advice) => {
@@ -84,7 +87,26 @@ pub fn run(args: &Advise, around: &Surroundings, console: &mut Console) -> Resul
     Ok(0)
 }
 
-fn question(args: &Advise) -> Question {
+/// What a word means: one that names no file but a dataset of a pool stands for all that is in it.
+fn meant(place: &Place, around: &Surroundings) -> Place {
+    let named = match place {
+        Place::Local(path) if path.symlink_metadata().is_err() => path.to_str(),
+        _ => None,
+    };
+    let named = named.filter(|name| matches!(names::check(name), Ok(kind) if kind != DatasetKind::Bookmark));
+    match named.filter(|name| open::find(open::pool_of(name), around).is_ok()) {
+        Some(name) => {
+            let (dataset, snapshot) = match name.split_once('@') {
+                Some((dataset, snapshot)) => (dataset, Some(snapshot.to_owned())),
+                None => (name, None),
+            };
+            Place::InPool(PoolPath { dataset: dataset.to_owned(), snapshot, path: b"/".to_vec() })
+        }
+        None => place.clone(),
+    }
+}
+
+fn question(args: &Advise, places: &[Place]) -> Question {
     let usual = Question::usual();
     let rate = |mb: Option<f64>| mb.map(|mb| mb * 1e6);
     let mut target = usual.target;
@@ -94,7 +116,7 @@ fn question(args: &Advise) -> Question {
     target.disk_read = rate(args.disk_read);
     target.network = rate(args.network);
     target.dirty_max = args.dirty_max;
-    let dataset = match &args.paths[..] {
+    let dataset = match places {
         [Place::InPool(place)] => place.dataset.clone(),
         _ => usual.dataset,
     };
@@ -116,7 +138,7 @@ fn question(args: &Advise) -> Question {
 }
 
 fn dataset<'a>(place: &PoolPath, pools: &Pools) -> Result<Subject<'a>, Failure> {
-    let fs = pools.filesystem(place, Intent::Read)?;
+    let fs = pools.filesystem(place, Intent::Files)?;
     let id = fs.resolve(&place.path, true).map_err(|error| refused("read", place, error))?;
     Ok(Subject::Dataset { fs, id, name: place.to_string() })
 }
@@ -175,75 +197,6 @@ impl Watch for Screen {
 
     fn stopped(&self) -> bool {
         self.stop.asked()
-    }
-}
-
-/// Standard input, read by a thread, so that a silent one does not outlast Ctrl-C.
-struct Stdin {
-    pieces: Receiver<io::Result<Vec<u8>>>,
-    present: Vec<u8>,
-    at: usize,
-    stop: Stop,
-    ended: bool,
-    /// Tells the thread that nobody listens any more.
-    over: Arc<AtomicBool>,
-}
-
-impl Stdin {
-    fn new(stop: Stop) -> Stdin {
-        let (sender, pieces) = sync_channel(STREAM_READY);
-        let over = Arc::new(AtomicBool::new(false));
-        // It is not waited for: it may sit in a read that never ends.
-        let heard = over.clone();
-        std::thread::spawn(move || read_stdin(&sender, &heard));
-        Stdin { pieces, present: Vec::new(), at: 0, stop, ended: false, over }
-    }
-}
-
-impl Drop for Stdin {
-    fn drop(&mut self) {
-        self.over.store(true, std::sync::atomic::Ordering::Relaxed);
-    }
-}
-
-fn read_stdin(sender: &SyncSender<io::Result<Vec<u8>>>, over: &AtomicBool) {
-    let mut stdin = io::stdin().lock();
-    while !over.load(std::sync::atomic::Ordering::Relaxed) {
-        let mut piece = vec![0; STREAM_STEP];
-        let read = match stdin.read(&mut piece) {
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
-            read => read,
-        };
-        let ended = !matches!(read, Ok(1..));
-        let sent = sender.send(read.map(|len| {
-            piece.truncate(len);
-            piece
-        }));
-        if ended || sent.is_err() {
-            return;
-        }
-    }
-}
-
-impl Read for Stdin {
-    fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
-        while self.at == self.present.len() {
-            if self.ended || self.stop.asked() {
-                return Ok(0);
-            }
-            match self.pieces.recv_timeout(STREAM_WAIT) {
-                Ok(piece) => {
-                    (self.present, self.at) = (piece?, 0);
-                    self.ended = self.present.is_empty();
-                }
-                Err(std::sync::mpsc::RecvTimeoutError::Timeout) => {}
-                Err(std::sync::mpsc::RecvTimeoutError::Disconnected) => self.ended = true,
-            }
-        }
-        let len = buf.len().min(self.present.len() - self.at);
-        buf[..len].copy_from_slice(&self.present[self.at..self.at + len]);
-        self.at += len;
-        Ok(len)
     }
 }
 
@@ -312,8 +265,28 @@ mod tests {
         let (ended, out) = call(&line);
         assert_eq!(ended, Ok(0));
         let advice: Advice = serde_json::from_str(&out).expect("the contract");
-        assert!(advice.rows.len() == 2 && advice.sample.complete && advice.schema == 1);
+        assert!(advice.rows.len() == 2 && advice.sample.complete && advice.schema == 2);
         assert_eq!(advice.to_json(), out);
+    }
+
+    #[test]
+    fn the_page_stands_alone_with_all_numbers_in_it() {
+        let dir = data();
+        let page = dir.path().join("advice.html");
+        let line = format!(
+            "advise --disk-write 200 --disk-read 200 --network 100 --dirty-max 64M --report {} {}/a.txt",
+            page.display(),
+            dir.path().display()
+        );
+        assert_eq!(call(&line).0, Ok(0));
+        let html = std::fs::read_to_string(&page).expect("written");
+        for part in ["<svg", "zfs create -o compression=", "\"form\":\"advice\"", "dirty limit", "network"] {
+            assert!(html.contains(part), "{part}");
+        }
+        assert!(!html.contains("src=\"http") && !html.contains("href=\"http"), "nothing is loaded");
+        let nowhere =
+            format!("advise --report {}/none/x.html {}/a.txt", dir.path().display(), dir.path().display());
+        assert!(refusal(&nowhere).starts_with("cannot write '"));
     }
 
     #[test]

@@ -126,6 +126,7 @@ fn plan(args: &Bench, experiment: Option<&Experiment>, around: &Surroundings) ->
     plan.dirty_max = args.dirty_max.or(plan.dirty_max);
     plan.device.write_bytes = args.disk_write.or(plan.device.write_bytes);
     plan.device.read_bytes = args.disk_read.or(plan.device.read_bytes);
+    plan.network = args.network.or(plan.network);
     plan.streams |= args.streams;
     plan.journal.clone_from(&args.resume);
     let steps = match experiment {
@@ -156,7 +157,7 @@ fn place(args: &Bench, around: &Surroundings, usual: Place) -> Result<Place, Fai
 }
 
 /// The words this process was started with, as a shell would take them again.
-fn command_line() -> String {
+pub(super) fn command_line() -> String {
     let plain = |word: &str| {
         !word.is_empty() && word.chars().all(|c| c.is_alphanumeric() || "/._-+,:=@%".contains(c))
     };

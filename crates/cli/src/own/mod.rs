@@ -312,6 +312,9 @@ pub struct Advise {
     /// The answer as JSON.
     #[arg(long)]
     pub json: bool,
+    /// Write the answer as a page (HTML in one file), too.
+    #[arg(long, value_name = "FILE", conflicts_with = "from_table")]
+    pub report: Option<PathBuf>,
     /// Published tables in TOML instead of data.
     #[arg(long, value_name = "FILE", conflicts_with = "paths")]
     pub from_table: Option<PathBuf>,

@@ -59,6 +59,84 @@ pub trait Disk: Send + Sync + Debug {
     fn drop_cache(&self);
 }
 
+/// A disk in front of another one: what it does not do in a way of its own, the other one does.
+pub trait Before: Send + Sync + Debug {
+    /// The other one.
+    fn disk(&self) -> &dyn Disk;
+
+    /// As [`Disk::read_at`].
+    ///
+    /// # Errors
+    /// As [`Disk::read_at`].
+    fn read_at(&self, buf: &mut [u8], offset: u64) -> io::Result<()>;
+
+    /// As [`Disk::write_at`].
+    ///
+    /// # Errors
+    /// As [`Disk::write_at`].
+    fn write_at(&self, bufs: &[IoSlice<'_>], offset: u64) -> io::Result<()>;
+
+    /// As [`Disk::flush`].
+    ///
+    /// # Errors
+    /// As [`Disk::flush`].
+    fn flush(&self) -> io::Result<()>;
+
+    /// As [`Disk::discard`].
+    ///
+    /// # Errors
+    /// As [`Disk::discard`].
+    fn discard(&self, offset: u64, len: u64) -> io::Result<()> {
+        self.disk().discard(offset, len)
+    }
+}
+
+impl<T: Before> Disk for T {
+    fn size(&self) -> u64 {
+        self.disk().size()
+    }
+
+    fn sector_size(&self) -> u32 {
+        self.disk().sector_size()
+    }
+
+    fn physical_sector_size(&self) -> u32 {
+        self.disk().physical_sector_size()
+    }
+
+    fn is_block_device(&self) -> bool {
+        self.disk().is_block_device()
+    }
+
+    fn path(&self) -> &Path {
+        self.disk().path()
+    }
+
+    fn read_at(&self, buf: &mut [u8], offset: u64) -> io::Result<()> {
+        Before::read_at(self, buf, offset)
+    }
+
+    fn write_at(&self, bufs: &[IoSlice<'_>], offset: u64) -> io::Result<()> {
+        Before::write_at(self, bufs, offset)
+    }
+
+    fn flush(&self) -> io::Result<()> {
+        Before::flush(self)
+    }
+
+    fn discard(&self, offset: u64, len: u64) -> io::Result<()> {
+        Before::discard(self, offset, len)
+    }
+
+    fn hint_willneed(&self, offset: u64, len: u64) {
+        self.disk().hint_willneed(offset, len);
+    }
+
+    fn drop_cache(&self) {
+        self.disk().drop_cache();
+    }
+}
+
 /// Total bytes of `bufs`.
 pub(super) fn total_len(bufs: &[IoSlice<'_>]) -> u64 {
     bufs.iter().map(|buf| buf.len() as u64).sum()

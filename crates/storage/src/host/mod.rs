@@ -18,7 +18,7 @@ pub mod scripted;
 use std::sync::Arc;
 
 pub use clock::{Clock, FixedClock, SteppedClock, SystemClock};
-pub use disk::Disk;
+pub use disk::{Before, Disk};
 pub use entropy::{Entropy, SeededEntropy, SystemEntropy};
 pub use file_disk::{Access, FileDisk, OpenError};
 pub use lock_holder::Holder;

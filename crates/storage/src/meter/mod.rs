@@ -3,11 +3,10 @@
 mod times;
 
 use std::io::{self, IoSlice};
-use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use crate::host::Disk;
+use crate::host::{Before, Disk};
 use times::Timing;
 pub(crate) use times::after_waiting;
 pub use times::{Background, IoTimes, PURPOSES, Purpose, SIZE_BUCKETS, Sizes, TIME_BUCKETS, Times};
@@ -125,25 +124,9 @@ pub(crate) struct Metered {
     pub(crate) meter: Arc<Meter>,
 }
 
-impl Disk for Metered {
-    fn size(&self) -> u64 {
-        self.disk.size()
-    }
-
-    fn sector_size(&self) -> u32 {
-        self.disk.sector_size()
-    }
-
-    fn physical_sector_size(&self) -> u32 {
-        self.disk.physical_sector_size()
-    }
-
-    fn is_block_device(&self) -> bool {
-        self.disk.is_block_device()
-    }
-
-    fn path(&self) -> &Path {
-        self.disk.path()
+impl Before for Metered {
+    fn disk(&self) -> &dyn Disk {
+        &*self.disk
     }
 
     fn read_at(&self, buf: &mut [u8], offset: u64) -> io::Result<()> {
@@ -180,14 +163,6 @@ impl Disk for Metered {
     fn discard(&self, offset: u64, len: u64) -> io::Result<()> {
         let _underway = self.meter.timing.begin(Purpose::Trim, len, 1);
         self.disk.discard(offset, len)
-    }
-
-    fn hint_willneed(&self, offset: u64, len: u64) {
-        self.disk.hint_willneed(offset, len);
-    }
-
-    fn drop_cache(&self) {
-        self.disk.drop_cache();
     }
 }
 

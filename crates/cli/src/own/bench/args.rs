@@ -40,6 +40,9 @@ pub struct Bench {
     /// The same for reading.
     #[arg(long, value_name = "RATE", value_parser = size, conflicts_with = "pool")]
     pub disk_read: Option<u64>,
+    /// Let the files come and go over a network that brings so many bytes a second, such as 110M.
+    #[arg(long, value_name = "RATE", value_parser = size)]
+    pub network: Option<u64>,
     /// Do the same work in this folder of another file system (may be repeated).
     #[arg(long, value_name = "DIR")]
     pub against: Vec<PathBuf>,

@@ -1,0 +1,101 @@
+//! Samples of pieces, one for each length of pieces.
+//!
+//! From:   the material and all settings.
+//! To:     a [`Group`] for the settings whose records are cut from pieces of the same length.
+//!
+//! A record is never cut, so a piece is as long as the longest record; but many short pieces tell more than a few long
+//! ones of the same length together, since what lies side by side is alike. So long records have a sample of their own.
+
+use std::collections::BTreeMap;
+use std::time::Instant;
+
+use super::encode::{Encoder, Setting};
+use super::estimate::{Estimate, estimate};
+use super::look::{Limits, Look, Looked};
+use super::material::Material;
+use super::metadata::Metadata;
+use super::strata::{Strata, Stratum};
+use super::{BYTES_MIN, BYTES_PART, Question, WHOLE_MAX};
+use crate::{Result, Watch};
+
+/// Shorter pieces cost more to read than they tell.
+const PIECE_MIN: u64 = 128 << 10;
+
+/// A sample, and what some of the settings make of it.
+pub(crate) struct Group {
+    /// Numbers of the settings.
+    pub(crate) numbers: Vec<usize>,
+    pub(crate) encoder: Encoder,
+    pub(crate) strata: Strata,
+    pub(crate) looked: Looked,
+}
+
+/// Bytes of the pieces that `recordsize` is looked at in.
+pub(crate) fn piece_bytes(recordsize: u64) -> u64 {
+    recordsize.max(PIECE_MIN)
+}
+
+/// Looks at `material` in all `settings` until `until`. The first group has the first setting.
+///
+/// # Errors
+/// Nothing could be read; the caller stopped it.
+pub(crate) fn groups(
+    material: &Material,
+    settings: &[Setting],
+    question: &Question,
+    metadata: &Metadata,
+    until: Instant,
+    watch: &dyn Watch,
+) -> Result<Vec<Group>> {
+    let mut lengths: BTreeMap<u64, Vec<usize>> = BTreeMap::new();
+    for (number, setting) in settings.iter().enumerate() {
+        lengths.entry(piece_bytes(setting.recordsize)).or_default().push(number);
+    }
+    let mut lengths: Vec<(u64, Vec<usize>)> = lengths.into_iter().collect();
+    lengths.sort_by_key(|(_, numbers)| numbers[0]);
+    let bytes = bytes_max(question, material.bytes);
+    let mut groups: Vec<Group> = Vec::new();
+    let mut left = lengths.len() as u32;
+    for (piece, numbers) in lengths {
+        let now = Instant::now();
+        let limits = Limits {
+            bytes: bytes.map_or(u64::MAX, |bytes| bytes / u64::from(left)),
+            until: now + until.saturating_duration_since(now) / left,
+        };
+        left -= 1;
+        let own = numbers.iter().map(|number| settings[*number]).collect();
+        let encoder = Encoder::new(own, question.ashift, question.layout);
+        let mut strata = Strata::new(material, piece, question.seed);
+        let looked = Look { material, encoder: &encoder, metadata, watch }.at(&mut strata, &limits)?;
+        groups.push(Group { numbers, encoder, strata, looked });
+    }
+    Ok(groups)
+}
+
+/// Bytes that may be read; `None`: all.
+fn bytes_max(question: &Question, bytes: u64) -> Option<u64> {
+    let max = question.bytes_max.unwrap_or(match bytes <= WHOLE_MAX {
+        true => u64::MAX,
+        false => ((bytes as f64 * BYTES_PART) as u64).max(BYTES_MIN),
+    });
+    (max < bytes).then_some(max)
+}
+
+impl Group {
+    /// What setting `number` makes of everything in the strata that `counts` names; `None` if it is none of these.
+    pub(crate) fn estimate(
+        &self,
+        number: usize,
+        metadata: &Metadata,
+        counts: &dyn Fn(&Stratum) -> bool,
+    ) -> Option<Estimate> {
+        let index = self.numbers.iter().position(|own| *own == number)?;
+        let recordsize = self.encoder.settings[index].recordsize;
+        Some(estimate(&self.strata, &self.looked.seen, (index, recordsize), metadata, counts))
+    }
+
+    /// Some piece of this kind of file was looked at.
+    pub(crate) fn saw(&self, kind: &str) -> bool {
+        self.looked.seen.iter().any(|piece| self.strata.all[piece.stratum].kind == kind)
+    }
+}

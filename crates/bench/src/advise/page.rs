@@ -1,0 +1,293 @@
+//! The advice as a page: what is shown, in the look of the reports of `cenote bench`.
+
+use pool::props::number::{nice, nice_bytes};
+use serde::Serialize;
+
+use super::answer::{Advice, Pick, Row};
+use crate::Figures;
+use crate::figures::{Axis, Chart, Grid, Kind, Series, Table};
+use crate::page::{Page, QUESTION};
+use crate::pareto;
+
+/// Headings of the table of all configurations, and those of the dirty limit.
+const HEADINGS: [&str; 13] = [
+    "compression",
+    "records",
+    "ratio",
+    "±",
+    "used",
+    "saved",
+    "compress MB/s",
+    "decompress MB/s",
+    "write MB/s",
+    "held up by",
+    "read MB/s",
+    "held up by",
+    "front",
+];
+const BURST_HEADINGS: [&str; 2] = ["all MB/s", "held up by"];
+/// Amounts of data in the chart of the dirty limit, over where the writer is held up.
+const AMOUNTS: [f64; 9] = [0.25, 0.5, 1.0, 1.25, 1.6, 2.0, 3.0, 5.0, 10.0];
+
+impl Advice {
+    /// The advice as a page in one file; `command` is what asked for it.
+    #[must_use]
+    pub fn to_html(&self, command: &str) -> String {
+        let pick = &self.picks[0];
+        Page {
+            title: QUESTION.to_owned(),
+            kicker: format!("Foretold by cenote {} from a sample", self.version),
+            answer: self.sentence(),
+            advice: format!("{}\n{}", pick.create, pick.set),
+            chosen: self.rows.iter().position(|row| is_row(row, pick)),
+            warnings: self.notes.clone(),
+            figures: self.figures(),
+            commands: vec![command.to_owned()],
+            machine: self.machine.lines(&self.version),
+            json: self.to_json_with_figures(),
+            csv: self.to_csv(),
+        }
+        .html()
+    }
+
+    /// The first pick as one sentence.
+    fn sentence(&self) -> String {
+        let Pick { goal, compression, recordsize, why, .. } = &self.picks[0];
+        format!("For {}: {compression} with records of {}: {why}.", goal.word(), nice(*recordsize))
+    }
+
+    /// The JSON form with the tables and charts that are drawn from it: every number of the page is in it.
+    fn to_json_with_figures(&self) -> String {
+        #[derive(Serialize)]
+        struct Whole<'a> {
+            #[serde(flatten)]
+            advice: &'a Advice,
+            figures: Figures,
+        }
+        let whole = Whole { advice: self, figures: self.figures() };
+        serde_json::to_string(&whole).expect("records of numbers and text are JSON")
+    }
+
+    /// One line for each configuration, with a line of headings.
+    fn to_csv(&self) -> String {
+        let mut text = "compression,recordsize,compressratio,ratio_low,ratio_high,used_bytes,raw_bytes,\
+                        compress_rate,decompress_rate,write_rate,write_limit,read_rate,read_limit,pareto\n"
+            .to_owned();
+        for row in &self.rows {
+            text += &format!(
+                "{},{},{:.4},{:.4},{:.4},{:.0},{:.0},{:.0},{:.0},{:.0},{},{:.0},{},{}\n",
+                row.compression,
+                row.recordsize,
+                row.compressratio,
+                row.ratio_low,
+                row.ratio_high,
+                row.used_bytes,
+                row.raw_bytes,
+                row.compress_rate,
+                row.decompress_rate,
+                row.write.bytes_per_second,
+                row.write.bottleneck,
+                row.read.bytes_per_second,
+                row.read.bottleneck,
+                row.pareto
+            );
+        }
+        text
+    }
+
+    /// What is shown.
+    #[must_use]
+    pub fn figures(&self) -> Figures {
+        let mut figures = Figures { notes: vec![self.sentence()], tiles: self.tiles(), ..Figures::default() };
+        figures.tables.push(self.all_rows());
+        if self.rows.len() > 1 {
+            figures.charts.push(self.front("writing", |row| row.write.bytes_per_second));
+            figures.charts.push(self.front("reading", |row| row.read.bytes_per_second));
+        }
+        figures.charts.extend(self.times());
+        figures.charts.extend(self.bursts());
+        figures.tables.push(self.purposes());
+        figures.tables.extend(self.kinds_table());
+        figures.tables.push(self.basis());
+        figures
+    }
+
+    fn tiles(&self) -> Vec<(String, String, String)> {
+        let Some(row) = self.rows.iter().find(|row| is_row(row, &self.picks[0])) else { return Vec::new() };
+        let tile = |name: &str, number: String, against: String| (name.to_owned(), number, against);
+        let rate = |rate: f64| format!("{:.0} MB/s", rate / 1e6);
+        vec![
+            tile(
+                "space",
+                format!("{:.2}x", row.compressratio),
+                format!("{} become {}", nice_bytes(self.sample.bytes), nice_bytes(row.used_bytes as u64)),
+            ),
+            tile("write", rate(row.write.bytes_per_second), format!("held up by: {}", row.write.bottleneck)),
+            tile("read", rate(row.read.bytes_per_second), format!("held up by: {}", row.read.bottleneck)),
+        ]
+    }
+
+    /// All configurations, as on the terminal.
+    fn all_rows(&self) -> Table {
+        let mut rows = self.cells();
+        rows.remove(0);
+        rows.iter_mut().for_each(|row| row.rotate_left(1));
+        let mut columns: Vec<String> = HEADINGS.map(str::to_owned).to_vec();
+        if self.rows.iter().any(|row| row.burst.is_some()) {
+            let front = columns.len() - 1;
+            columns.splice(front..front, BURST_HEADINGS.map(str::to_owned));
+        }
+        Table {
+            title: "All configurations".to_owned(),
+            note: "The ratio holds with 95 % within ±. Compressing and decompressing are of one core, writing and reading \
+                   of the target. On the front: nothing else is both smaller and faster. MB are millions of bytes of \
+                   the files."
+                .to_owned(),
+            columns,
+            rows,
+        }
+    }
+
+    /// A name among the rows: what tells it from the others is in it.
+    fn label(&self, row: &Row) -> String {
+        match self.rows.iter().any(|other| other.recordsize != row.recordsize) {
+            true => format!("{} {}", row.compression, nice(row.recordsize)),
+            false => row.compression.clone(),
+        }
+    }
+
+    fn front(&self, what: &str, rate: fn(&Row) -> f64) -> Chart {
+        let point = |row: &Row| (self.label(row), rate(row) / 1e6, row.compressratio);
+        let points: Vec<(String, f64, f64)> = self.rows.iter().map(point).collect();
+        let front = pareto(&points);
+        let names: Vec<&str> = front.iter().map(|index| points[*index].0.as_str()).collect();
+        Chart {
+            title: format!("Ratio against {what} speed"),
+            description: format!(
+                "Each point is a configuration: {what} speed of the target to the right, expected ratio upwards. \
+                 Nothing is both faster and smaller than {}.",
+                names.join(", ")
+            ),
+            kind: Kind::Scatter {
+                x: Axis { label: format!("{what} speed, MB/s"), log: true, ..Axis::default() },
+                y: Axis::linear("compression ratio"),
+                points,
+                front,
+            },
+        }
+    }
+
+    /// Times and space with the picked record size over those of `off`.
+    fn times(&self) -> Option<Chart> {
+        let recordsize = self.picks[0].recordsize;
+        let rows: Vec<&Row> = self.rows.iter().filter(|row| row.recordsize == recordsize).collect();
+        let off = rows.iter().find(|row| row.compression == "off").filter(|_| rows.len() > 1)?;
+        let over = |of: &dyn Fn(&Row) -> f64| rows.iter().map(|row| Some(of(row) / of(off))).collect();
+        let grid = Grid {
+            title: format!("Time and space with records of {}, off = 1.00", nice(recordsize)),
+            unit: String::new(),
+            decimals: 2,
+            corner: String::new(),
+            columns: rows.iter().map(|row| row.compression.clone()).collect(),
+            rows: vec![
+                ("time to write".to_owned(), over(&|row| 1.0 / row.write.bytes_per_second)),
+                ("time to read".to_owned(), over(&|row| 1.0 / row.read.bytes_per_second)),
+                ("space".to_owned(), over(&|row| row.used_bytes)),
+            ],
+        };
+        Some(grid.bars("How long writing and reading will take, and how much space, over compression off."))
+    }
+
+    /// Average speed by how much is written, of the pick and of `off`.
+    fn bursts(&self) -> Option<Chart> {
+        let pick = self.rows.iter().find(|row| is_row(row, &self.picks[0]))?;
+        let off = self.rows.iter().find(|row| row.compression == "off" && row.recordsize == pick.recordsize);
+        let mut rows = vec![pick];
+        rows.extend(off.filter(|off| off.compression != pick.compression));
+        let knees: Vec<f64> = rows.iter().filter_map(|row| row.burst?.bytes).collect();
+        let knee = knees.iter().copied().reduce(f64::max)?;
+        let line = |row: &&Row| Series {
+            name: self.label(row),
+            points: AMOUNTS
+                .iter()
+                .filter_map(|part| {
+                    let burst = self.target.burst(part * knee, row.write)?;
+                    Some((part * knee / 1e6, burst.whole.bytes_per_second / 1e6))
+                })
+                .collect(),
+        };
+        let limit = self.target.dirty_max?;
+        Some(Chart {
+            title: "Average speed by how much is written at once".to_owned(),
+            description:
+                "Until the dirty limit holds the writer up it runs ahead of what stores its data; with more \
+                          data the average comes down to that. The mark is where it is first held up."
+                    .to_owned(),
+            kind: Kind::Lines {
+                x: Axis { label: "written, MB".to_owned(), log: true, words: Vec::new() },
+                y: Axis::linear("MB/s"),
+                series: rows.iter().map(line).collect(),
+                mark: Some((knees[0] / 1e6, format!("dirty limit {}", nice(limit)))),
+            },
+        })
+    }
+
+    /// The pick for each purpose.
+    fn purposes(&self) -> Table {
+        let row = |pick: &Pick| {
+            vec![
+                pick.goal.word().to_owned(),
+                pick.compression.clone(),
+                nice(pick.recordsize),
+                pick.why.clone(),
+            ]
+        };
+        Table {
+            title: "For each purpose".to_owned(),
+            note: String::new(),
+            columns: ["purpose", "compression", "records", "why"].map(str::to_owned).to_vec(),
+            rows: self.picks.iter().map(row).collect(),
+        }
+    }
+
+    /// Kinds of files, where there are several.
+    fn kinds_table(&self) -> Option<Table> {
+        let row = |kind: &super::answer::Kind| {
+            vec![
+                kind.kind.clone(),
+                kind.files.to_string(),
+                nice_bytes(kind.bytes),
+                format!("{:.2}x", kind.compressratio),
+                format!("{:.1}%", 100.0 * kind.half_width / kind.compressratio),
+                format!("{} {}", kind.compression, nice(kind.recordsize)),
+                kind.remark.clone().unwrap_or_default(),
+            ]
+        };
+        (self.kinds.len() > 1).then(|| Table {
+            title: "Kinds of files".to_owned(),
+            note: "The ratio is that of the picked setting; what would be chosen for the kind alone stands beside it."
+                .to_owned(),
+            columns: ["kind", "files", "size", "ratio", "±", "alone", "remark"].map(str::to_owned).to_vec(),
+            rows: self.kinds.iter().map(row).collect(),
+        })
+    }
+
+    /// What the answer rests on.
+    fn basis(&self) -> Table {
+        let row = |name: &str, text: String| vec![name.to_owned(), text];
+        Table {
+            title: "What it rests on".to_owned(),
+            note: String::new(),
+            columns: ["", ""].map(str::to_owned).to_vec(),
+            rows: vec![
+                row("data", self.looked_at()),
+                row("target", self.for_target()),
+                row("dedup", self.dedup.verdict.clone()),
+            ],
+        }
+    }
+}
+
+fn is_row(row: &Row, pick: &Pick) -> bool {
+    row.compression == pick.compression && row.recordsize == pick.recordsize
+}

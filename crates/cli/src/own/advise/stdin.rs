@@ -1,0 +1,84 @@
+//! Standard input that does not outlast Ctrl-C.
+
+use std::io::{self, Read};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
+use std::time::Duration;
+
+use crate::own::stop::Stop;
+
+/// Bytes read from standard input at a time, and how many such pieces wait.
+const STREAM_STEP: usize = 1 << 20;
+const STREAM_READY: usize = 4;
+/// How long a stream may be silent before Ctrl-C and the time are looked at.
+const STREAM_WAIT: Duration = Duration::from_millis(100);
+
+/// Standard input, read by a thread, so that a silent one does not outlast Ctrl-C.
+pub(super) struct Stdin {
+    pieces: Receiver<io::Result<Vec<u8>>>,
+    present: Vec<u8>,
+    at: usize,
+    stop: Stop,
+    ended: bool,
+    /// Tells the thread that nobody listens any more.
+    over: Arc<AtomicBool>,
+}
+
+impl Stdin {
+    pub(super) fn new(stop: Stop) -> Stdin {
+        let (sender, pieces) = sync_channel(STREAM_READY);
+        let over = Arc::new(AtomicBool::new(false));
+        // It is not waited for: it may sit in a read that never ends.
+        let heard = over.clone();
+        std::thread::spawn(move || read_stdin(&sender, &heard));
+        Stdin { pieces, present: Vec::new(), at: 0, stop, ended: false, over }
+    }
+}
+
+impl Drop for Stdin {
+    fn drop(&mut self) {
+        self.over.store(true, Ordering::Relaxed);
+    }
+}
+
+fn read_stdin(sender: &SyncSender<io::Result<Vec<u8>>>, over: &AtomicBool) {
+    let mut stdin = io::stdin().lock();
+    while !over.load(Ordering::Relaxed) {
+        let mut piece = vec![0; STREAM_STEP];
+        let read = match stdin.read(&mut piece) {
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+            read => read,
+        };
+        let ended = !matches!(read, Ok(1..));
+        let sent = sender.send(read.map(|len| {
+            piece.truncate(len);
+            piece
+        }));
+        if ended || sent.is_err() {
+            return;
+        }
+    }
+}
+
+impl Read for Stdin {
+    fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
+        while self.at == self.present.len() {
+            if self.ended || self.stop.asked() {
+                return Ok(0);
+            }
+            match self.pieces.recv_timeout(STREAM_WAIT) {
+                Ok(piece) => {
+                    (self.present, self.at) = (piece?, 0);
+                    self.ended = self.present.is_empty();
+                }
+                Err(RecvTimeoutError::Timeout) => {}
+                Err(RecvTimeoutError::Disconnected) => self.ended = true,
+            }
+        }
+        let len = buf.len().min(self.present.len() - self.at);
+        buf[..len].copy_from_slice(&self.present[self.at..self.at + len]);
+        self.at += len;
+        Ok(len)
+    }
+}
