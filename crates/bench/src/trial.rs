@@ -61,7 +61,13 @@ pub fn run(plan: &Plan, source: &mut Source, watch: &dyn Watch) -> Result<Report
     let options = plan.options();
     let knee = runs.iter().filter(|_| totals).max_by_key(|run| run.logical_bytes).and_then(|longest| {
         let fastest = runs.iter().filter_map(Run::accepted_rate).fold(0.0, f64::max);
-        knee_bytes(options.dirty_max, options.delay_min_dirty_percent, fastest, longest.write_rate())
+        knee_bytes(
+            options.dirty_max,
+            options.delay_min_dirty_percent,
+            longest.recordsize,
+            fastest,
+            longest.write_rate(),
+        )
     });
     Ok(Report {
         schema: SCHEMA,
@@ -240,7 +246,8 @@ fn accepted_limit(run: &Run, plan: &Plan, source: f64) -> Option<Limit> {
     }
     let options = plan.options();
     let (mean, drain) = (run.accepted_rate()?, run.write_rate());
-    let knee = knee_bytes(options.dirty_max, options.delay_min_dirty_percent, source, drain);
+    let percent = options.delay_min_dirty_percent;
+    let knee = knee_bytes(options.dirty_max, percent, run.recordsize, source, drain);
     let knee = knee.map_or(f64::INFINITY, |bytes| bytes as f64);
     let burst = BurstRates { total: run.logical_bytes as f64, knee, mean, drain };
     let from = if plan.network.is_some() { Limit::Network } else { Limit::Cpu };

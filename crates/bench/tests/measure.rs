@@ -248,18 +248,16 @@ impl Watch for Accepted {
 fn the_knee_of_a_throttled_disk_is_where_the_limit_and_the_rates_say() {
     let (network, disk, dirty_max) = (100_000_000, 15_000_000, 48 << 20);
     let dir = tempfile::tempdir().unwrap();
-    let mut source = Source::named(&["noise:56M".to_owned()]).unwrap();
+    let mut source = Source::named(&["noise:80M".to_owned()]).unwrap();
     let plan = Plan {
         network: Some(network),
         device: bench::Device { write_bytes: Some(disk), read_bytes: None },
         dirty_max: Some(dirty_max),
-        // Each write waits for itself: the shorter they are, the sooner a wait is more than the network's own pace.
-        recordsizes: vec![4096],
         ..plan(dir.path(), &["off"])
     };
     let accepted = Accepted::default();
     let report = bench::run(&plan, &mut source, &accepted).unwrap();
-    let foretold = bench::knee_bytes(dirty_max, 60, network as f64, disk as f64).unwrap() as f64;
+    let foretold = bench::knee_bytes(dirty_max, 60, 128 << 10, network as f64, disk as f64).unwrap() as f64;
     // The first 8 MiB that take longer than in the middle between both rates.
     const SPAN: u64 = 8 << 20;
     let writing = accepted.writing.lock().unwrap();

@@ -16,9 +16,8 @@
 //! Free cores: the pool has as many threads as there are cores, and the system treats them and the threads of other
 //! work as equals: cores · cores / (cores + busy). What the others lose by that is for the choice to weigh.
 //!
-//! A burst: writers are not held up until the pool's unwritten data reaches 60 % of the dirty limit (where OpenZFS
-//! begins to delay them). Data that comes in at rate i while s is written fills it after 0.6 · limit · i / (i − s)
-//! bytes; what is more than that comes in at rate s.
+//! A burst: writers are not held up until so much is unwritten that each write is delayed longer than it takes to come in
+//! ([`knee_bytes`]). What is more than that comes in as fast as it is stored.
 
 use serde::{Deserialize, Serialize};
 
@@ -27,6 +26,8 @@ use crate::{BurstRates, Limit, knee_bytes};
 
 /// Percent of the dirty limit from which on writers are delayed (`zfs_delay_min_dirty_percent`).
 const DELAY_FROM: u64 = 60;
+/// Bytes of one write of a client.
+const WRITE: u64 = 128 << 10;
 /// Part of the shorter works that is not done beside the longest.
 pub(crate) const OVERLAP: f64 = 0.15;
 
@@ -164,7 +165,7 @@ impl Target {
         // Without a network the data comes from memory, as fast as the engine copies it.
         let incoming = self.network.unwrap_or(self.free_cores() / self.engine_write.byte.max(1e-12));
         let drain = steady.bytes_per_second;
-        let knee = knee_bytes(self.dirty_max?, DELAY_FROM, incoming, drain);
+        let knee = knee_bytes(self.dirty_max?, DELAY_FROM, WRITE, incoming, drain);
         let Some(knee) = knee.filter(|_| incoming > drain * TELLING).map(|bytes| bytes as f64) else {
             return Some(Burst { bytes: None, whole: steady });
         };
@@ -252,7 +253,7 @@ mod tests {
         let video = Load { raw: 1.0, psize: 1.0, compress: 0.5e-9, decompress: 0.0, files: 0.0 };
         let steady = Flow { bytes_per_second: 200e6, bottleneck: Limit::Device };
         let knee = nas.burst(70e9, steady).unwrap().bytes.unwrap();
-        assert!((13e9..15.5e9).contains(&knee), "{knee}");
+        assert!((12e9..16.1e9).contains(&knee), "{knee}");
         let rates: Vec<f64> = [5e9, 20e9, 70e9, 700e9]
             .map(|total| nas.burst(total, steady).unwrap().whole.bytes_per_second)
             .to_vec();
