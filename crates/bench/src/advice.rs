@@ -7,7 +7,7 @@
 use pool::props::number::{nice, nice_bytes};
 
 use crate::advise::{Candidate, Goal, Reason, Workload, choose};
-use crate::plan::DEFAULT_RECORDSIZE;
+use crate::plan::{DEFAULT_RECORDSIZE, setting_words};
 use crate::{Recommendation, Run};
 
 /// Seconds that no clock shows reliably.
@@ -109,7 +109,7 @@ fn said(runs: &[Run], run: &Run, dataset: &str, reason: String) -> Recommendatio
     Recommendation {
         compression: run.compression.clone(),
         recordsize: run.recordsize,
-        command: format!("zfs set compression={}{recordsize} {dataset}", run.compression),
+        command: format!("zfs set {}{recordsize} {dataset}", setting_words(&run.compression)),
         reason,
     }
 }

@@ -15,6 +15,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use rustix::fs::{Advice, fadvise, syncfs};
 
 use crate::crew::share;
+use crate::guard::{Guard, Left};
 use crate::measure::{Sample, Stopwatch, WRITE_CHUNK};
 use crate::source::Contents;
 use crate::trace::Sampler;
@@ -43,8 +44,9 @@ pub(crate) fn measure(
 ) -> Result<Sample> {
     let failed = |source| Error::Against { folder: folder.to_owned(), source };
     let dir = tempfile::Builder::new().prefix("cenote-bench-").tempdir_in(folder).map_err(failed)?;
+    let mut guard = Guard::over(dir.path(), Left::Files).map_err(failed)?;
     let work = Work { folder, top: dir.path().to_owned(), source, threads: configuration.threads, watch };
-    let done = work.measure(plan, configuration);
+    let done = work.measure(plan, configuration, &mut guard);
     match (done, dir.close()) {
         (Ok(_), Err(error)) => Err(failed(error)),
         (done, _) => done,
@@ -60,7 +62,7 @@ struct Work<'a> {
 }
 
 impl Work<'_> {
-    fn measure(&self, plan: &Plan, configuration: &Configuration) -> Result<Sample> {
+    fn measure(&self, plan: &Plan, configuration: &Configuration, guard: &mut Guard) -> Result<Sample> {
         let sampler = Sampler::start();
         let begin = |phase: Phase| {
             sampler.phase(phase.name());
@@ -95,7 +97,7 @@ impl Work<'_> {
         let mut steps = Vec::new();
         if let Some(application) = &plan.application {
             begin(Phase::Steps);
-            steps = application.run_in(&self.top, configuration, self.watch)?;
+            steps = application.run_in(&self.top, guard, configuration, self.watch)?;
         }
         let ratio = self.source.bytes() as f64 / allocated_bytes.max(1) as f64;
         Ok(Sample {

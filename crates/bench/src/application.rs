@@ -3,7 +3,8 @@
 //! From:   command lines with `{dir}` for the folder and `{threads}` for how many threads to use.
 //! To:     the time of each step, once with one thread and once with all where it names them (S0-23).
 //!
-//! A step runs in a process group of its own, which is ended with it: nothing of it is left behind.
+//! A step runs in a process group of its own, which is ended with it: nothing of it is left behind, even if this process
+//! is killed (guard.rs).
 
 use std::fs::File;
 use std::io::{Read, Seek, SeekFrom};
@@ -17,6 +18,7 @@ use std::time::Duration;
 use rustix::process::{Pid, Signal, kill_process_group};
 use zpl::Filesystem;
 
+use crate::guard::{Guard, Left};
 use crate::measure::{StepSample, Stopwatch, process_cpu_seconds};
 use crate::plan::cores;
 use crate::{Configuration, Error, Event, Result, Watch};
@@ -117,8 +119,9 @@ impl Application {
     ) -> Result<Vec<StepSample>> {
         let failed = |error: std::io::Error| Error::Mount(error.to_string());
         let dir = tempfile::Builder::new().prefix("cenote-bench-").tempdir().map_err(failed)?;
+        let mut guard = Guard::over(dir.path(), Left::Mount).map_err(failed)?;
         let mount = self.mounter.mount(fs, dir.path()).map_err(Error::Mount)?;
-        let done = self.run_in(dir.path(), configuration, watch);
+        let done = self.run_in(dir.path(), &mut guard, configuration, watch);
         let down = mount.take_down().map_err(Error::Mount);
         let done = done?;
         down?;
@@ -126,13 +129,14 @@ impl Application {
         Ok(done)
     }
 
-    /// Runs all steps in a folder.
+    /// Runs all steps in a folder that is guarded.
     ///
     /// # Errors
     /// [`Error::Step`], [`Error::Interrupted`].
     pub(crate) fn run_in(
         &self,
         dir: &Path,
+        guard: &mut Guard,
         configuration: &Configuration,
         watch: &dyn Watch,
     ) -> Result<Vec<StepSample>> {
@@ -140,7 +144,7 @@ impl Application {
         for step in &self.steps {
             for threads in step.thread_counts() {
                 watch.event(Event::Step(&step.name));
-                samples.push(run(step, dir, threads, configuration, watch)?);
+                samples.push(run(step, dir, threads, guard, configuration, watch)?);
             }
         }
         Ok(samples)
@@ -152,6 +156,7 @@ fn run(
     step: &Step,
     dir: &Path,
     threads: u32,
+    guard: &mut Guard,
     configuration: &Configuration,
     watch: &dyn Watch,
 ) -> Result<StepSample> {
@@ -169,8 +174,10 @@ fn run(
     let (before, pool_before) = (children_cpu_seconds(), process_cpu_seconds());
     let stopwatch = Stopwatch::start();
     let child = command.spawn().map_err(broken)?;
+    let told = guard.group(Some(child.id()));
     let status = end_of(child, watch).map_err(broken)?;
     let seconds = stopwatch.elapsed().seconds;
+    told.and_then(|()| guard.group(None)).map_err(broken)?;
     let Some(status) = status else { return Err(Error::Interrupted) };
     if !status.success() {
         return Err(failed(last_words(&mut said).unwrap_or_else(|| how(status))));
@@ -279,7 +286,8 @@ mod tests {
         let steps = commands.iter().map(|text| Step::parse(text)).collect();
         let application = Application { steps, mounter: Arc::new(Nowhere) };
         let configuration = crate::Plan::usual().configurations().unwrap().remove(0);
-        let done = application.run_in(dir.path(), &configuration, watch);
+        let mut guard = Guard::over(&dir.path().join("guarded"), Left::Files).unwrap();
+        let done = application.run_in(dir.path(), &mut guard, &configuration, watch);
         (dir, done)
     }
 

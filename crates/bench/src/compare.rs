@@ -283,17 +283,25 @@ pub(crate) fn quoted(text: &str) -> String {
 impl Pair {
     fn of(name: String, a: &Run, b: &Run) -> Pair {
         let size = |run: &Run| run.allocated_bytes as f64 / run.logical_bytes.max(1) as f64;
-        let write = |run: &Run| interval(run.write_seconds, run.spread.as_ref().map(|s| s.write_seconds));
-        let read = |run: &Run| interval(run.read_seconds, run.spread.as_ref().map(|s| s.read_seconds));
         Pair {
             name,
             write_seconds: (a.write_seconds, b.write_seconds),
-            write: verdict(write(a), write(b)),
+            write: verdict(write_interval(a), write_interval(b)),
             read_seconds: (a.read_seconds, b.read_seconds),
-            read: verdict(read(a), read(b)),
+            read: verdict(read_interval(a), read_interval(b)),
             size: (size(a), size(b)),
         }
     }
+}
+
+/// What the time to write may really be.
+pub(crate) fn write_interval(run: &Run) -> (f64, f64) {
+    interval(run.write_seconds, run.spread.as_ref().map(|s| s.write_seconds))
+}
+
+/// What the time to read may really be.
+pub(crate) fn read_interval(run: &Run) -> (f64, f64) {
+    interval(run.read_seconds, run.spread.as_ref().map(|s| s.read_seconds))
 }
 
 /// What a time may really be.

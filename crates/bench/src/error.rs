@@ -37,7 +37,7 @@ pub enum Error {
     NoSample,
     /// There is no such data.
     #[error(
-        "no such data: '{0}' (sample, sample/NAME, or KIND:SIZE with one of fastq, fasta, fits, source, noise, zeros)"
+        "no such data: '{0}' (sample, sample/NAME, or KIND:SIZE with one of fastq, fasta, fits, source, tree, noise, zeros)"
     )]
     NoSuchData(String),
     /// A list of the plan is empty.
@@ -52,6 +52,14 @@ pub enum Error {
         value: String,
         /// What is wrong with it.
         source: PropertyError,
+    },
+    /// An engine for gzip that there is not, or not here.
+    #[error("cannot measure compression={word}: {reason}")]
+    Engine {
+        /// As given.
+        word: String,
+        /// What is wrong with it.
+        reason: String,
     },
     /// A total would take too many copies of a small source.
     #[error("{} are too little to write {} of them: more than a million files", nice_bytes(*bytes), nice_bytes(*total))]

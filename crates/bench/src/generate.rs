@@ -15,7 +15,7 @@ pub const CORPORA: [(&str, &str); 6] = [
 ];
 
 /// A small generator with a good spread (splitmix64).
-struct Random(u64);
+pub(crate) struct Random(pub(crate) u64);
 
 impl Random {
     fn next(&mut self) -> u64 {
@@ -26,7 +26,7 @@ impl Random {
     }
 
     /// Less than `end`.
-    fn below(&mut self, end: u64) -> u64 {
+    pub(crate) fn below(&mut self, end: u64) -> u64 {
         self.next() % end
     }
 

@@ -20,6 +20,9 @@ struct Head {
     version: String,
     source_files: u64,
     source_bytes: u64,
+    /// Of names, sizes and times of all files: the same number of bytes may be others.
+    #[serde(default)]
+    source: String,
     repeat: u32,
     place: String,
     steps: Vec<String>,
@@ -56,6 +59,7 @@ impl Journal {
             version: env!("CARGO_PKG_VERSION").to_owned(),
             source_files: source.file_count() as u64,
             source_bytes: source.bytes(),
+            source: source.fingerprint(),
             repeat: plan.repeat,
             place: plan.place.backing(),
             steps: plan

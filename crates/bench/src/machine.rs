@@ -3,6 +3,8 @@
 use std::collections::BTreeSet;
 use std::path::Path;
 
+use codec::{About, Engine};
+use format::Compression;
 use pool::props::number::nice_bytes;
 use procfs::Current as _;
 use serde::{Deserialize, Serialize};
@@ -42,9 +44,6 @@ pub struct Machine {
     pub codecs: String,
 }
 
-/// What compresses here, so that figures can be compared with those of other versions.
-const CODECS: &str = "zstd 1.5.7 (libzstd), lz4 (liblz4), gzip (libdeflate), lzjb and zle (cenote)";
-
 impl Machine {
     /// This machine.
     #[must_use]
@@ -80,7 +79,7 @@ impl Machine {
             source_bytes,
             source_in_memory,
             clock: clock(first("cpu MHz")),
-            codecs: CODECS.to_owned(),
+            codecs: codecs(),
         }
     }
 
@@ -105,6 +104,26 @@ impl Machine {
         );
         lines
     }
+}
+
+/// What compresses here, and with which features of the processor, so that figures can be compared with those of other
+/// versions (S4-21).
+fn codecs() -> String {
+    let with = |about: About| match about.cpu {
+        "" => about.library,
+        cpu => format!("{} with {cpu}", about.library),
+    };
+    let of = |algorithm| About::compression(algorithm).map_or_else(String::new, with);
+    let gzip = Engine::ALL
+        .into_iter()
+        .filter_map(|engine| Some(format!("{} ({})", with(engine.about()?), engine.name())));
+    let all = [
+        ("lz4", of(Compression::Lz4)),
+        ("zstd", of(Compression::Zstd)),
+        ("gzip", gzip.collect::<Vec<_>>().join(" or ")),
+        ("lzjb and zle", of(Compression::Lzjb)),
+    ];
+    all.map(|(name, made)| format!("{name}: {made}")).join("; ")
 }
 
 /// The clock as it was just now, and the policy behind it.
@@ -175,5 +194,16 @@ mod tests {
         let (sockets, cores, logical) = topology();
         assert!(sockets >= 1 && cores >= 1 && logical >= 1);
         assert!(file_system(&std::env::temp_dir()).contains(" on "));
+    }
+
+    #[test]
+    fn every_engine_of_this_build_is_among_the_codecs() {
+        let codecs = codecs();
+        for engine in Engine::ALL {
+            let about = engine.about();
+            assert_eq!(about.is_some(), codecs.contains(&format!("({})", engine.name())), "{codecs}");
+            assert!(about.is_none_or(|about| codecs.contains(&about.library)), "{codecs}");
+        }
+        assert!(codecs.contains("zstd: zstd 1."), "{codecs}");
     }
 }

@@ -2,8 +2,9 @@
 
 use std::path::PathBuf;
 
-use pool::props::{self, Property, Value};
+use pool::props::{self, Property, Value, names::GZIP_ENGINE};
 use pool::{Found, Options};
+use storage::GzipEngine;
 
 use crate::{About, Application, Error, Grid, Result};
 
@@ -17,7 +18,7 @@ pub(crate) const DEFAULT_RECORDSIZE: u64 = 128 << 10;
 /// One row of the result.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Configuration {
-    /// A value of the property `compression`.
+    /// A value of the property `compression`, and for gzip, behind `@`, who makes its bytes: `gzip-1@isal`.
     pub compression: String,
     /// Bytes of a record.
     pub recordsize: u64,
@@ -72,7 +73,7 @@ pub struct Device {
 pub struct Plan {
     /// What is asked, and how.
     pub about: About,
-    /// Values of the property `compression`.
+    /// Values of the property `compression`, those of gzip perhaps with an engine ([`Configuration::compression`]).
     pub compressions: Vec<String>,
     /// Bytes of a record.
     pub recordsizes: Vec<u64>,
@@ -134,7 +135,7 @@ impl Plan {
     /// The configurations in the order of the result; what was named twice is measured once.
     ///
     /// # Errors
-    /// [`Error::Setting`] for a value that ZFS does not know; [`Error::EmptyList`].
+    /// [`Error::Setting`] for a value that ZFS does not know; [`Error::Engine`]; [`Error::EmptyList`].
     pub fn configurations(&self) -> Result<Vec<Configuration>> {
         let threads = distinct(&self.threads, "number of threads")?;
         let pairs = match distinct(&self.pairs, "pair") {
@@ -147,7 +148,7 @@ impl Plan {
             }
         };
         for (compression, bytes) in &pairs {
-            compression_value(compression)?;
+            setting(compression)?;
             property("recordsize").check_block_size(*bytes, props::BLOCK_MAX).map_err(|source| {
                 Error::Setting { property: "recordsize", value: props::number::nice(*bytes), source }
             })?;
@@ -222,6 +223,36 @@ pub(crate) fn compression_value(word: &str) -> Result<Value> {
     })
 }
 
+/// What a dataset is made with: properties by name and value, for a compression as [`Configuration`] has it.
+pub(crate) fn setting(word: &str) -> Result<Vec<(String, Value)>> {
+    let Some((compression, engine)) = word.split_once('@') else {
+        return Ok(vec![("compression".to_owned(), compression_value(word)?)]);
+    };
+    let value = compression_value(compression)?;
+    let wrong = |reason: String| Error::Engine { word: word.to_owned(), reason };
+    if !compression.starts_with("gzip") {
+        return Err(wrong("only gzip has engines".to_owned()));
+    }
+    match GzipEngine::named(engine) {
+        None => Err(wrong(format!("there is no engine '{engine}' ({})", GzipEngine::WORDS.join(", ")))),
+        Some(GzipEngine::By(engine)) if !engine.is_here() => {
+            Err(wrong(format!("{} is not in this build", engine.name())))
+        }
+        Some(_) => Ok(vec![
+            ("compression".to_owned(), value),
+            (GZIP_ENGINE.to_owned(), Value::Text(engine.to_owned())),
+        ]),
+    }
+}
+
+/// The same as arguments of `zfs set`.
+pub(crate) fn setting_words(word: &str) -> String {
+    match word.split_once('@') {
+        None => format!("compression={word}"),
+        Some((compression, engine)) => format!("compression={compression} {GZIP_ENGINE}={engine}"),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -231,6 +262,22 @@ mod tests {
         let all = Plan::usual().configurations().unwrap();
         assert_eq!(all.len(), DEFAULT_COMPRESSIONS.len());
         assert!(all.iter().all(|c| c.recordsize == 131_072 && c.threads >= 1));
+    }
+
+    #[test]
+    fn gzip_may_say_whose_it_is() {
+        let word = |word: &str| Plan { compressions: vec![word.to_owned()], ..Plan::usual() };
+        assert_eq!(word("gzip-1@libdeflate").configurations().unwrap()[0].compression, "gzip-1@libdeflate");
+        assert_eq!(setting("gzip@auto").unwrap().len(), 2);
+        assert_eq!(setting_words("gzip@isal"), "compression=gzip org.cenote:gzip_engine=isal");
+        for (bad, why) in [
+            ("lz4@isal", "only gzip"),
+            ("gzip@qat", "no engine 'qat'"),
+            ("gzip-10@isal", "compression=gzip-10: "),
+        ] {
+            let said = word(bad).configurations().unwrap_err().to_string();
+            assert!(said.starts_with("cannot measure compression=") && said.contains(why), "{said}");
+        }
     }
 
     #[test]

@@ -10,7 +10,7 @@ use toml::{Table as Section, Value};
 
 use crate::figures::{Chart, Grid};
 use crate::page::Page;
-use crate::{Figures, Table};
+use crate::{Figures, Table, ranking};
 
 /// Lists of text or numbers that name the columns of their section, and what they name.
 const OWN_COLUMNS: [(&str, &str); 2] = [("recordsize", "recordsize"), ("total_gb", "GB written")];
@@ -174,6 +174,7 @@ pub(crate) fn shown(grids: &[Grid]) -> (Vec<Table>, Vec<Chart>) {
     }
     let normal = normalised(grids);
     tables.extend(normal.iter().map(Grid::table));
+    tables.extend(ranking::of_published(grids));
     let charts = normal.iter().map(|grid| grid.bars("Each time over the one with compression off."));
     (tables, charts.collect())
 }
@@ -288,6 +289,16 @@ mod tests {
             ["1.00", "1.08", "1.71", "1.37", "1.01"]
         );
         assert_eq!((graph.rows.len(), graph.columns.len()), (4, 7));
+        // And as it is drawn: every bar has the number that the published times give.
+        let drawn =
+            crate::chart::svg(&graph.bars(""), "g", crate::chart::Size::Wide, crate::chart::Ink::Page);
+        let times = published("S0").grids.into_iter().filter(|grid| grid.title == "S0 seconds");
+        for (_, row) in times.flat_map(|grid| grid.rows) {
+            for seconds in row.iter().flatten() {
+                let over = format!(">{:.2}<", seconds / row[0].unwrap());
+                assert!(drawn.replace([' ', '\n'], "").contains(&over), "{over}");
+            }
+        }
     }
 
     /// S0-24: seconds with two decimals, as published.

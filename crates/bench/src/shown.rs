@@ -6,11 +6,12 @@
 use pool::props::number::{nice, nice_bytes};
 use serde::{Deserialize, Serialize};
 
+use crate::beside::beside;
 use crate::figures::{Axis, Chart, Grid, Kind, Series, Table};
 use crate::report::baseline;
 use crate::sweeps::{grids, steps, sweeps};
 use crate::trace::{PHASES, Tick};
-use crate::{Report, Run, published, table};
+use crate::{Repetition, Report, Run, published, ranking, table};
 
 /// Columns that say the same in each row are told below the table instead.
 const DROPPED_IF_ALIKE: [&str; 4] = ["recordsize", "threads", "logical", "verified"];
@@ -45,11 +46,13 @@ impl Figures {
         for grid in grids(runs) {
             figures.tables.push(grid.table());
         }
+        figures.tables.extend(ranking::of_runs(runs));
         figures.charts.extend(sweeps(report));
         figures.steps(runs);
         figures.streams(report);
         figures.repetitions(runs);
         figures.traces(report);
+        figures.tables.extend(beside(report).iter().map(Grid::table));
         let (mut tables, mut charts) = published::shown(&report.published);
         tables.iter_mut().for_each(|table| table.title = format!("Published: {}", table.title));
         charts.iter_mut().for_each(|chart| chart.title = format!("Published: {}", chart.title));
@@ -93,29 +96,36 @@ impl Figures {
         });
     }
 
+    /// S2-14, S2-15: the times of each repetition, and the medians.
     fn repetitions(&mut self, runs: &[Run]) {
-        let mut rows = Vec::new();
-        for run in runs {
-            for (index, each) in run.repetitions.iter().enumerate() {
-                rows.push(vec![
-                    run.label(runs),
-                    (index + 1).to_string(),
-                    format!("{:.3}", each.write_seconds),
-                    format!("{:.3}", each.read_seconds),
-                    if each.outlier { "outlier" } else { "" }.to_owned(),
-                ]);
-            }
+        let most = runs.iter().map(|run| run.repetitions.len()).max().unwrap_or(0);
+        if most < 2 {
+            return;
         }
-        if !rows.is_empty() {
+        let mut add = |title: &str, of: fn(&Repetition) -> f64, median: fn(&Run) -> f64| {
+            let row = |run: &Run| {
+                let cell =
+                    |each: &Repetition| format!("{:.3}{}", of(each), if each.outlier { "*" } else { "" });
+                let mut row = vec![run.label(runs)];
+                row.extend(run.repetitions.iter().map(cell));
+                row.resize(most + 1, String::new());
+                row.extend([format!("{:.3}", median(run)), format!("{:.2}x", run.compressratio)]);
+                row
+            };
+            let mut columns = vec!["seconds".to_owned()];
+            columns.extend((1..=most).map(|number| format!("run {number}")));
+            columns.extend(["median", "ratio"].map(str::to_owned));
             self.tables.push(Table {
-                title: "Each repetition".to_owned(),
-                note: "An outlier is further from the median than 3 robust standard deviations and 5 %; the \
-                       median is not moved by it."
+                title: title.to_owned(),
+                note: "* a run of which one of the times is further from the median than 3 robust standard deviations \
+                       and 5 %; the median is not moved by it."
                     .to_owned(),
-                columns: ["configuration", "no.", "write s", "read s", ""].map(str::to_owned).to_vec(),
-                rows,
+                columns,
+                rows: runs.iter().filter(|run| !run.repetitions.is_empty()).map(row).collect(),
             });
-        }
+        };
+        add("Writing, each time", |each| each.write_seconds, |run| run.write_seconds);
+        add("Reading, each time", |each| each.read_seconds, |run| run.read_seconds);
     }
 
     /// CPU and devices over time: the recommended configuration and, beside it, `off`.

@@ -3,13 +3,18 @@
 //! From:   runs that differ in a condition.
 //! To:     [`Figures`](crate::Figures).
 
-use pool::props::number::nice;
+use pool::props::number::{nice, nice_bytes};
 
 use crate::figures::{Axis, Chart, Grid, Kind, Series};
 use crate::{Report, Run};
 
-/// S1-17: ratio and speed by compression and record size, blank where a pair was not measured.
+/// Tables for each condition that varies.
 pub(crate) fn grids(runs: &[Run]) -> Vec<Grid> {
+    [by_recordsize(runs), by_threads(runs), by_total(runs)].concat()
+}
+
+/// S1-17: ratio and speed by compression and record size, blank where a pair was not measured.
+fn by_recordsize(runs: &[Run]) -> Vec<Grid> {
     let pools: Vec<&Run> = runs.iter().filter(|run| run.against.is_none()).collect();
     let sizes = distinct(pools.iter().map(|run| run.recordsize));
     let threads = pools.iter().map(|run| run.threads).max();
@@ -43,17 +48,83 @@ pub(crate) fn grids(runs: &[Run]) -> Vec<Grid> {
     ]
 }
 
+/// S4-06, S4-07, S4-15: speed by compression and number of threads, and what the most gain over the fewest.
+fn by_threads(runs: &[Run]) -> Vec<Grid> {
+    let pools: Vec<&Run> = runs.iter().filter(|run| run.against.is_none()).collect();
+    let mut counts = distinct(pools.iter().map(|run| run.threads));
+    counts.sort_unstable();
+    let ([fewest, .., most], Some(last)) = (&counts[..], pools.last()) else { return Vec::new() };
+    let names = distinct(pools.iter().map(|run| run.compression.clone()));
+    let grid = |title: &str, of: fn(&Run) -> f64| {
+        let at = |name: &String, threads: u32| {
+            let is = |run: &&&Run| {
+                run.compression == *name && run.threads == threads && run.recordsize == last.recordsize
+            };
+            pools.iter().rfind(is).map(|run| of(run) / 1e6)
+        };
+        let speeds = |threads: u32| names.iter().map(|name| at(name, threads)).collect();
+        let mut rows: Vec<(String, Vec<Option<f64>>)> =
+            counts.iter().map(|threads| (threads.to_string(), speeds(*threads))).collect();
+        let gain = |name| Some(at(name, *most)? / at(name, *fewest)?);
+        rows.push((format!("{most} over {fewest}"), names.iter().map(gain).collect()));
+        Grid {
+            title: title.to_owned(),
+            unit: "MB/s".to_owned(),
+            decimals: 1,
+            corner: "threads".to_owned(),
+            columns: names.clone(),
+            rows,
+        }
+    };
+    vec![
+        grid("Writing by number of threads", Run::write_rate),
+        grid("Reading by number of threads", Run::read_rate),
+    ]
+}
+
+/// S1-19: average speed by how much is written, as the writer sees it and until it is durable.
+fn by_total(runs: &[Run]) -> Vec<Grid> {
+    let sized: Vec<&Run> = runs.iter().filter(|run| run.total_bytes.is_some()).collect();
+    let totals = distinct(sized.iter().map(|run| run.logical_bytes));
+    let Some(&last) = sized.last().filter(|_| totals.len() > 1) else { return Vec::new() };
+    let sized = sized.into_iter().filter(|run| run.threads == last.threads);
+    let kind = |run: &Run| (run.against.clone(), run.compression.clone(), run.recordsize);
+    let kinds = distinct(sized.clone().map(kind));
+    let name = |(against, compression, recordsize): &(Option<String>, String, u64)| match against {
+        Some(against) => against.clone(),
+        None => format!("{compression} {}", nice(*recordsize)),
+    };
+    let row = |of_kind: &(Option<String>, String, u64), what: &str, rate: &dyn Fn(&Run) -> Option<f64>| {
+        let at = |total: &u64| {
+            let run = sized.clone().rfind(|run| run.logical_bytes == *total && kind(run) == *of_kind)?;
+            Some(rate(run)? / 1e6)
+        };
+        (format!("{}, {what}", name(of_kind)), totals.iter().map(at).collect())
+    };
+    let rows = kinds.iter().flat_map(|kind| {
+        [row(kind, "accepted", &Run::accepted_rate), row(kind, "durable", &|run| Some(run.write_rate()))]
+    });
+    vec![Grid {
+        title: "Writing by how much is written".to_owned(),
+        unit: "MB/s".to_owned(),
+        decimals: 1,
+        corner: "written".to_owned(),
+        columns: totals.iter().map(|total| nice_bytes(*total)).collect(),
+        rows: rows.collect(),
+    }]
+}
+
 /// Lines over record sizes, threads and totals, where there are several.
 pub(crate) fn sweeps(report: &Report) -> Vec<Chart> {
     let runs = &report.runs;
     let by_size = |what, rate| sweep(runs, what, "record size", |run| run.recordsize, nice, rate);
     let threads = |run: &Run| u64::from(run.threads);
-    let by_threads = |what, rate| sweep(runs, what, "number of threads", threads, |n| n.to_string(), rate);
+    let over_threads = |what, rate| sweep(runs, what, "number of threads", threads, |n| n.to_string(), rate);
     let charts = [
         by_size("Writing", Run::write_rate),
         by_size("Reading", Run::read_rate),
-        by_threads("Writing", Run::write_rate),
-        by_threads("Reading", Run::read_rate),
+        over_threads("Writing", Run::write_rate),
+        over_threads("Reading", Run::read_rate),
         totals(report),
     ];
     charts.into_iter().flatten().collect()

@@ -13,7 +13,7 @@ use pool::{CreateSpec, FeatureState, Found, NewFilesystem, Options, Pool};
 use storage::host::{Access, Disk, FileDisk, Host};
 
 use crate::error::is_full;
-use crate::plan::{compression_value, property};
+use crate::plan::{property, setting};
 use crate::throttle::Throttled;
 use crate::{Configuration, Device, Error, Place, Plan, Result, Source, machine};
 
@@ -28,6 +28,10 @@ const ASHIFT: u32 = 12;
 /// Enabled in temporary pools.
 const FEATURES: &str = "openzfs-2.1-linux";
 const TEMPORARY_POOL: &str = "bench";
+/// How datasets in a pool of the user are called, with the number of the process behind it.
+const PREFIX: &str = "cenote-bench-";
+/// The property that datasets of ours have in a pool of the user, and no others.
+const MARK: &str = "org.cenote:bench";
 
 pub(crate) enum Target<'a> {
     /// A pool of its own.
@@ -66,7 +70,7 @@ impl<'a> Target<'a> {
                 Ok(Target::Image { _file: file, path, folder, device: plan.device })
             }
             Place::Pool { found, name } => {
-                let dataset = format!("{name}/cenote-bench-{}", std::process::id());
+                let dataset = format!("{name}/{PREFIX}{}", std::process::id());
                 Ok(Target::Dataset { found, pool: name, dataset })
             }
         }
@@ -93,13 +97,13 @@ impl<'a> Target<'a> {
             }
             Target::Dataset { .. } => self.open(configuration, options)?,
         };
+        let mut local = setting(&configuration.compression)?;
         if let Target::Dataset { pool: name, .. } = self {
             fit(&pool, name, configuration)?;
+            clear_left(&pool, name).map_err(failed)?;
+            local.push((MARK.to_owned(), Value::Text("temporary".to_owned())));
         }
-        let mut local = vec![
-            ("compression".to_owned(), compression_value(&configuration.compression)?),
-            ("recordsize".to_owned(), Value::Number(configuration.recordsize)),
-        ];
+        local.push(("recordsize".to_owned(), Value::Number(configuration.recordsize)));
         // In a pool of the user nothing may come into view, nor inherit what would change the figures.
         for (name, value) in
             [("canmount", "off"), ("mountpoint", "none"), ("checksum", "on"), ("copies", "1")]
@@ -262,6 +266,17 @@ impl Place {
             }
         }
     }
+}
+
+/// Removes what measurements that were killed left in a pool of the user: nobody else has it open now.
+fn clear_left(pool: &Pool, name: &str) -> pool::Result<()> {
+    let ours = format!("{name}/{PREFIX}");
+    for info in pool.list(name, Some(1), false)?.iter().filter(|info| info.name.starts_with(&ours)) {
+        if pool.user_property(info, MARK)?.is_some() {
+            pool.destroy_dataset(&info.name)?;
+        }
+    }
+    Ok(())
 }
 
 /// Whether a pool of the user can do what is asked of it.

@@ -12,6 +12,8 @@ use procfs::CurrentSI as _;
 use procfs::process::Process;
 use serde::{Deserialize, Serialize};
 
+use crate::Phase;
+
 /// Between two looks.
 const INTERVAL: Duration = Duration::from_secs(1);
 /// More are merged, so that a measurement of hours has a picture of a page.
@@ -234,13 +236,15 @@ impl Drop for Sampler {
     }
 }
 
-/// Share of all CPU time that others took; `None` where the time was too short to tell.
+/// Share of all CPU time that others took, but for an application's steps, whose programs are others too; `None` where
+/// the time was too short to tell.
 pub(crate) fn others_share(ticks: &[Tick], cpus: u32) -> Option<f64> {
-    let seconds: f64 = ticks.iter().map(|tick| tick.seconds).sum();
+    let ticks = || ticks.iter().filter(|tick| tick.phase != Phase::Steps.name());
+    let seconds: f64 = ticks().map(|tick| tick.seconds).sum();
     if seconds < SHORTEST_SECONDS * 10.0 {
         return None;
     }
-    let others: f64 = ticks.iter().map(|tick| tick.busy_seconds - tick.own_seconds).sum();
+    let others: f64 = ticks().map(|tick| tick.busy_seconds - tick.own_seconds).sum();
     Some((others / (seconds * f64::from(cpus.max(1)))).clamp(0.0, 1.0))
 }
 
@@ -296,7 +300,9 @@ mod tests {
     #[test]
     fn what_others_take_is_what_is_busy_and_not_ours() {
         let tick = Tick { seconds: 10.0, busy_seconds: 12.0, own_seconds: 8.0, ..Tick::default() };
-        assert_eq!(others_share(&[tick], 2), Some(0.2));
+        assert_eq!(others_share(std::slice::from_ref(&tick), 2), Some(0.2));
+        let program = Tick { phase: "steps".into(), busy_seconds: 20.0, own_seconds: 0.0, ..tick.clone() };
+        assert_eq!(others_share(&[tick, program], 2), Some(0.2), "programs of ours are no noise");
         assert_eq!(others_share(&[Tick { seconds: 0.1, ..Tick::default() }], 2), None);
     }
 }

@@ -182,8 +182,10 @@ fn summary(configuration: &Configuration, source: &Source, mut samples: Vec<Samp
             .last()
             .filter(|s| s.warm_seconds.is_some())
             .map(|s| bytes_in(&s.ticks, "warm read").0),
+        // What a file system of the kernel does in the kernel's threads is its work, no noise.
         others_cpu: samples
             .iter()
+            .filter(|_| configuration.against.is_none())
             .filter_map(|s| others_share(&s.ticks, cores()))
             .max_by(f64::total_cmp)
             .map(|share| (share * 1000.0).round() / 1000.0),

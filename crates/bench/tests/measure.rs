@@ -6,6 +6,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use bench::{Error, Event, Place, Plan, Report, Source, Watch};
+use pool::props::Value;
 use pool::{CreateSpec, NewFilesystem, Options, Pool};
 use storage::host::{Access, FileDisk};
 
@@ -298,7 +299,16 @@ fn a_pool_of_the_user_is_as_it_was_afterwards() {
         initialise: zpl::initialiser(),
         command: None,
     };
-    Pool::create(spec, options).unwrap().export().unwrap();
+    let pool = Pool::create(spec, options).unwrap();
+    // What a measurement left that was killed, and what only is called so.
+    let make = |name: &str, local| {
+        let new = NewFilesystem::plain(&Options::default().host);
+        pool.create_filesystem(name, local, new, zpl::initialiser()).unwrap();
+    };
+    let mark = Value::Text("temporary".to_owned());
+    make("tank/cenote-bench-1", vec![("org.cenote:bench".to_owned(), mark)]);
+    make("tank/cenote-bench-of-mine", Vec::new());
+    pool.export().unwrap();
 
     let found = pool::discover(std::slice::from_ref(&image)).remove(0);
     let place = Place::Pool { found: Box::new(found.clone()), name: "tank".into() };
@@ -318,7 +328,7 @@ fn a_pool_of_the_user_is_as_it_was_afterwards() {
 
     let pool = Pool::import(&found, Options::default()).unwrap();
     let names: Vec<_> = pool.list("tank", None, true).unwrap().into_iter().map(|info| info.name).collect();
-    assert_eq!(names, ["tank"]);
+    assert_eq!(names, ["tank", "tank/cenote-bench-of-mine"]);
     pool.export().unwrap();
     let oracle = concat!(env!("CARGO_MANIFEST_DIR"), "/../../oracle/zdb-check");
     let out = std::process::Command::new(oracle).args(["--quick", "tank"]).arg(&image).output().unwrap();

@@ -202,30 +202,10 @@ impl Watch for Screen {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
-    use crate::own::{Cenote, Command};
+    use crate::own::Cenote;
+    use crate::own::asked::{call, refusal};
     use bench::advise::Advice;
     use clap::Parser;
-
-    fn call(line: &str) -> (Result<u8, Failure>, String) {
-        let words = std::iter::once("cenote").chain(line.split_whitespace());
-        let Command::Advise(args) = Cenote::try_parse_from(words).expect("a good line").command else {
-            panic!("advise")
-        };
-        let mut out = Vec::new();
-        let mut console = Console::new(&mut out, io::sink());
-        let ended = run(&args, &Surroundings::default(), &mut console);
-        console.flush().expect("written");
-        drop(console);
-        (ended, String::from_utf8(out).expect("text"))
-    }
-
-    fn refusal(line: &str) -> String {
-        match call(line).0 {
-            Err(Failure::Refused(lines)) => lines.join("\n"),
-            other => panic!("{other:?}"),
-        }
-    }
 
     fn data() -> tempfile::TempDir {
         let dir = tempfile::tempdir().expect("a folder");

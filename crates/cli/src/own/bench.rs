@@ -26,7 +26,7 @@ use crate::open::{self, NotOpen};
 use crate::out::Console;
 
 /// Tables that are for the page, where there is more room.
-const NOT_ON_TERMINAL: [&str; 3] = ["All configurations", "Each repetition", "CPU and devices"];
+const NOT_ON_TERMINAL: [&str; 2] = ["All configurations", "CPU and devices"];
 
 /// Carries out the command. Gives the exit status.
 ///
@@ -222,6 +222,8 @@ impl Outputs {
         let paths =
             [args.report.as_ref(), args.png.as_ref(), json, args.csv.as_ref(), args.markdown.as_ref()];
         let wanted = paths.into_iter().zip(FORMS).filter_map(|(path, (_, form))| Some((path?, form)));
+        let trace: Form = |report| Ok(report.trace_csv().into_bytes());
+        let wanted = wanted.chain(args.trace.as_ref().map(|path| (path, trace)));
         let begun = wanted.map(|(path, form)| Ok((Output::begin(path)?, form)));
         begun.collect::<Result<_, _>>().map(Outputs)
     }
@@ -239,28 +241,7 @@ impl Outputs {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::own::{Cenote, Command};
-    use clap::Parser;
-
-    fn call(line: &str) -> (Result<u8, Failure>, String) {
-        let words = std::iter::once("cenote").chain(line.split_whitespace());
-        let Command::Bench(args) = Cenote::try_parse_from(words).expect("a good line").command else {
-            panic!("bench")
-        };
-        let mut out = Vec::new();
-        let mut console = Console::new(&mut out, std::io::sink());
-        let ended = run(&args, &Surroundings::default(), &mut console);
-        console.flush().expect("written");
-        drop(console);
-        (ended, String::from_utf8(out).expect("text"))
-    }
-
-    fn refusal(line: &str) -> String {
-        match call(line).0 {
-            Err(Failure::Refused(lines)) => lines.join("\n"),
-            other => panic!("{other:?}"),
-        }
-    }
+    use crate::own::asked::{call, refusal};
 
     fn data() -> tempfile::TempDir {
         let dir = tempfile::tempdir().expect("a folder");
@@ -292,30 +273,56 @@ mod tests {
         assert!(std::fs::read_to_string(at("r.md")).expect("written").contains("| lz4 |"));
     }
 
-    /// Numbers in the text that a reader of the page sees.
-    fn shown_numbers(html: &str) -> Vec<String> {
-        let body = html.split_once("<body>").expect("a body").1;
-        let body = body.split_once("<script").expect("data").0;
-        let (mut text, mut inside) = (String::new(), false);
-        for c in body.chars() {
-            match c {
-                '<' => inside = true,
-                '>' => {
-                    inside = false;
-                    text.push(' ');
-                }
-                c if !inside => text.push(c),
-                _ => {}
-            }
-        }
+    fn numbers(text: &str) -> Vec<String> {
         let number = regex::Regex::new(r"\d+(\.\d+)?").expect("a pattern");
-        number.find_iter(&text).map(|found| found.as_str().to_owned()).collect()
+        number.find_iter(text).map(|found| found.as_str().to_owned()).collect()
     }
 
-    /// Scales of charts have round numbers of their own: only text outside of drawings counts.
-    fn without_drawings(html: &str) -> String {
-        let drawing = regex::Regex::new(r"(?s)<svg.*?</svg>").expect("a pattern");
-        drawing.replace_all(html, "").into_owned()
+    /// What a reader sees of some HTML.
+    fn seen(html: &str) -> String {
+        regex::Regex::new(r"<[^>]*>").expect("a pattern").replace_all(html, " ").into_owned()
+    }
+
+    /// All numbers of some JSON: as values, and within its text.
+    fn data_of(value: &serde_json::Value, values: &mut Vec<f64>, words: &mut Vec<String>) {
+        match value {
+            serde_json::Value::Number(number) => values.extend(number.as_f64()),
+            serde_json::Value::String(text) => words.extend(numbers(text)),
+            serde_json::Value::Array(list) => list.iter().for_each(|each| data_of(each, values, words)),
+            serde_json::Value::Object(map) => map.values().for_each(|each| data_of(each, values, words)),
+            _ => {}
+        }
+    }
+
+    /// Numbers that a reader sees and the data of the page does not hold: in text and tables, and beside bars. Scales of
+    /// charts have round numbers of their own.
+    fn missing_numbers(html: &str) -> Vec<String> {
+        let body = html.split_once("<body>").expect("a body").1.split_once("<script").expect("data").0;
+        let json =
+            html.split_once("id=\"json\">").expect("data").1.split_once("</script>").expect("its end").0;
+        let value: serde_json::Value = serde_json::from_str(json).expect("JSON");
+        let (mut values, mut words) = (Vec::new(), Vec::new());
+        data_of(&value, &mut values, &mut words);
+        let drawing =
+            regex::Regex::new(r#"(?s)<svg[^>]*aria-labelledby="w(\d+)-t.*?</svg>"#).expect("a pattern");
+        let is_bars = |index: &str| {
+            let index: usize = index.parse().expect("a number");
+            value["figures"]["charts"][index]["kind"]["kind"] == "bars"
+        };
+        let all = regex::Regex::new(r"(?s)<svg.*?</svg>").expect("a pattern");
+        let mut shown = numbers(&seen(&all.replace_all(body, "")));
+        assert!(shown.len() > 100, "{shown:?}");
+        for bars in drawing.captures_iter(body).filter(|bars| is_bars(&bars[1])) {
+            let before = shown.len();
+            shown.extend(numbers(&seen(&bars[0])));
+            assert!(shown.len() > before);
+        }
+        let is_held = |number: &String| {
+            let decimals = number.split_once('.').map_or(0, |(_, digits)| digits.len());
+            words.contains(number) || values.iter().any(|value| format!("{value:.decimals$}") == *number)
+        };
+        shown.retain(|number| !is_held(number));
+        shown
     }
 
     #[test]
@@ -335,10 +342,10 @@ mod tests {
             html.split_once("id=\"json\">").expect("data").1.split_once("</script>").expect("its end").0;
         let value: serde_json::Value = serde_json::from_str(json).expect("JSON");
         assert_eq!(value["runs"].as_array().map(Vec::len), Some(6));
-        let numbers = shown_numbers(&without_drawings(&html));
-        assert!(numbers.len() > 100);
-        let missing: Vec<_> = numbers.iter().filter(|number| !json.contains(number.as_str())).collect();
-        assert!(missing.is_empty(), "{missing:?}");
+        assert_eq!(missing_numbers(&html), Vec::<String>::new());
+        // The test sees what is not there.
+        let wrong = html.replacen("</main>", "<p>3.14159</p></main>", 1);
+        assert_eq!(missing_numbers(&wrong), ["3.14159"]);
         assert!(
             !html.contains("http://")
                 || html.matches("http://").count() == html.matches("http://www.w3.org/2000/svg").count()

@@ -4,6 +4,8 @@
 //! To:     the engine; `cenote zfs …` and `cenote zpool …` go to [`crate::compat`].
 
 mod advise;
+#[cfg(test)]
+mod asked;
 mod bench;
 mod change;
 mod check;

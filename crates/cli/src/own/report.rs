@@ -21,6 +21,9 @@ pub struct Report {
     /// Write to this file: .html, .md, .csv, .png or .json by its ending.
     #[arg(short, long, value_name = "FILE")]
     pub output: Option<PathBuf>,
+    /// Show CPU and devices over time, of each configuration; with -o FILE.csv, as CSV.
+    #[arg(long, conflicts_with = "second")]
+    pub trace: bool,
     /// What 'cenote bench --json' wrote, or published figures (.toml).
     #[arg(value_name = "FILE")]
     pub first: PathBuf,
@@ -39,6 +42,7 @@ pub fn run(args: &Report, console: &mut Console) -> Result<u8, Failure> {
     match (&args.second, is_published) {
         (Some(second), false) => compare(args, second, ending, console)?,
         (None, true) => published(args, ending, console)?,
+        (None, false) if args.trace => trace(args, ending, console)?,
         (None, false) => {
             let report = read(&args.first)?;
             match (&args.output, ending) {
@@ -86,6 +90,20 @@ fn read(path: &Path) -> Result<bench::Report, Failure> {
     bench::Report::from_json(&text(path)?).map_err(|error| {
         Failure::refused(format!("'{}' is no report of 'cenote bench --json': {error}", path.display()))
     })
+}
+
+fn trace(args: &Report, ending: Option<(&'static str, Form)>, console: &mut Console) -> Result<(), Failure> {
+    let report = read(&args.first)?;
+    match (&args.output, ending) {
+        (Some(path), Some(("csv", _))) => Output::begin(path)?.write(report.trace_csv().as_bytes()),
+        (Some(path), _) => {
+            Err(Failure::refused(format!("cannot write '{}': a trace becomes .csv", path.display())))
+        }
+        (None, _) => match &report.traces()[..] {
+            [] => Err(Failure::refused(format!("'{}' has nothing over time", args.first.display()))),
+            traces => traces.iter().try_for_each(|each| table::print(console, each)),
+        },
+    }
 }
 
 fn compare(
@@ -168,6 +186,7 @@ mod tests {
         std::fs::write(at("b.json"), GOLDEN.replace("\"write_seconds\": 0.5,", "\"write_seconds\": 0.9,"))
             .expect("written");
         let args = |second: Option<&str>, output: Option<&str>| Report {
+            trace: false,
             output: output.map(at),
             first: at("a.json"),
             second: second.map(at),
@@ -186,6 +205,31 @@ mod tests {
     }
 
     #[test]
+    fn a_trace_is_shown_and_becomes_csv() {
+        let dir = tempfile::tempdir().expect("a folder");
+        let at = |name: &str| dir.path().join(name);
+        let mut report = bench::Report::from_json(GOLDEN).expect("golden");
+        let args = |output: Option<&str>| Report {
+            trace: true,
+            output: output.map(at),
+            first: at("a.json"),
+            second: None,
+        };
+        std::fs::write(at("a.json"), GOLDEN).expect("written");
+        assert!(
+            matches!(call(&args(None)).0, Err(Failure::Refused(lines)) if lines[0].contains("nothing over time"))
+        );
+        report.runs[0].trace =
+            vec![bench::Tick { at: 1.0, seconds: 1.0, user: 40.0, ..bench::Tick::default() }];
+        std::fs::write(at("a.json"), report.to_json()).expect("written");
+        let (_, out) = call(&args(None));
+        assert!(out.contains("usr") && out.contains("  40  "), "{out}");
+        assert_eq!(call(&args(Some("t.csv"))).0, Ok(0));
+        assert_eq!(std::fs::read_to_string(at("t.csv")).expect("written").lines().count(), 2);
+        assert!(call(&args(Some("t.html"))).0.is_err() && !at("t.html").exists());
+    }
+
+    #[test]
     fn what_is_no_report_is_refused_in_one_line() {
         let dir = tempfile::tempdir().expect("a folder");
         let at = |name: &str| dir.path().join(name);
@@ -198,16 +242,17 @@ mod tests {
             ("bad.toml", "x = 1".to_owned()),
         ] {
             std::fs::write(at(name), text).expect("written");
-            let (ended, _) = call(&Report { output: None, first: at(name), second: None });
+            let (ended, _) = call(&Report { trace: false, output: None, first: at(name), second: None });
             let Err(Failure::Refused(lines)) = ended else { panic!("{name}: {ended:?}") };
             assert!(lines.len() == 1 && !lines[0].contains('\n') && lines[0].contains(name), "{lines:?}");
         }
         let output = Some(at("out.pdf"));
         assert!(
-            call(&Report { output, first: at("a.json"), second: None }).0.is_err() && !at("out.pdf").exists()
+            call(&Report { trace: false, output, first: at("a.json"), second: None }).0.is_err()
+                && !at("out.pdf").exists()
         );
         let output = Some(at("none/out.html"));
-        assert!(call(&Report { output, first: at("a.json"), second: None }).0.is_err());
+        assert!(call(&Report { trace: false, output, first: at("a.json"), second: None }).0.is_err());
     }
 
     #[test]
@@ -215,10 +260,10 @@ mod tests {
         let dir = tempfile::tempdir().expect("a folder");
         let first = PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/../../experiments/published.toml"));
         let output = Some(dir.path().join("p.html"));
-        assert_eq!(call(&Report { output, first: first.clone(), second: None }).0, Ok(0));
+        assert_eq!(call(&Report { trace: false, output, first: first.clone(), second: None }).0, Ok(0));
         let page = std::fs::read_to_string(dir.path().join("p.html")).expect("written");
         assert!(["1.08", "1.71", "1.37", "1.01"].iter().all(|number| page.contains(&format!(">{number}<"))));
-        let (_, out) = call(&Report { output: None, first, second: None });
+        let (_, out) = call(&Report { trace: false, output: None, first, second: None });
         assert!(out.contains("samtools sam2bam (16 threads)"), "{out}");
     }
 }

@@ -13,7 +13,7 @@ pool was opened again with cold caches. Comparing with the source is not timed. 
 everything is held to that many cores. A temporary pool is a nameless file: nothing is left behind, however the \
 command ends. docs/manual/bench.md tells more.")]
 pub struct Bench {
-    /// Compressions to measure.
+    /// Compressions to measure; gzip perhaps with its engine, such as gzip-6@isal.
     #[arg(long, value_name = "LIST", value_delimiter = ',')]
     pub compression: Vec<String>,
     /// Record sizes to measure, such as 128K,1M.
@@ -70,9 +70,12 @@ pub struct Bench {
     /// Write the results as CSV.
     #[arg(long, value_name = "FILE")]
     pub csv: Option<PathBuf>,
-    /// Write the results as a Markdown table.
+    /// Write the results as Markdown.
     #[arg(long, value_name = "FILE")]
     pub markdown: Option<PathBuf>,
+    /// Write CPU and devices over time as CSV.
+    #[arg(long, value_name = "FILE")]
+    pub trace: Option<PathBuf>,
     /// Where the temporary pool goes (the folder for temporary files unless given).
     #[arg(long, value_name = "DIR", conflicts_with = "pool")]
     pub dir: Option<PathBuf>,

@@ -1,0 +1,236 @@
+//! The result: records, and their forms as JSON, CSV and Markdown.
+//!
+//! The JSON form is a contract: these structs define it. Numbers are numbers, sizes are bytes, times are
+//! seconds. A change that takes anything away or gives it another meaning changes [`SCHEMA`].
+
+mod run;
+mod table;
+
+use pool::props::number;
+use serde::{Deserialize, Serialize};
+
+pub(crate) use self::run::baseline;
+pub use self::run::{Repetition, Run, Spread, StepRun};
+pub use self::table::table;
+use crate::{Grid, Machine};
+
+/// Version of the JSON form.
+pub const SCHEMA: u32 = 1;
+
+/// One measurement of less than this is not to be relied on.
+const NOISY_SECONDS: f64 = 0.5;
+
+/// Everything that was measured, and what follows from it.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Report {
+    /// [`SCHEMA`].
+    pub schema: u32,
+    /// What was asked, how and when.
+    #[serde(default, skip_serializing_if = "About::is_empty")]
+    pub about: About,
+    /// What it was measured on.
+    pub machine: Machine,
+    /// Version of cenote.
+    pub version: String,
+    /// One per configuration.
+    pub runs: Vec<Run>,
+    /// The same data as streams, beside what records make of it.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub streams: Vec<Stream>,
+    /// What a reader should know about the figures, such as that the machine was busy.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub warnings: Vec<String>,
+    /// Bytes of changes that the pool gathered at most, where several totals were measured.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub dirty_max: Option<u64>,
+    /// Bytes from which on a writer must be waiting for the device, as computed from the rates measured.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub knee_bytes: Option<u64>,
+    /// The figures somebody published, to stand beside these.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub published: Vec<Grid>,
+    /// What to do.
+    pub recommendation: Recommendation,
+}
+
+/// What a measurement is about.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct About {
+    /// What is asked, as a question.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub question: String,
+    /// The command line.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub command: String,
+    /// When it began: date, time, offset.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub started: String,
+}
+
+impl About {
+    fn is_empty(&self) -> bool {
+        *self == About::default()
+    }
+}
+
+/// The data as one stream per file.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Stream {
+    /// Such as `gzip -6`.
+    pub method: String,
+    /// The compression to compare with, such as `gzip-6`.
+    pub compression: String,
+    /// Bytes of the files.
+    pub logical_bytes: u64,
+    /// Bytes of the streams.
+    pub stream_bytes: u64,
+    /// Bytes of the same data record by record, before sectors are rounded up.
+    pub record_bytes: u64,
+    /// Bytes of a record.
+    pub recordsize: u64,
+    /// Bytes in holes and records of zeros, which take no space in a pool.
+    pub zero_bytes: u64,
+}
+
+/// What to do, and why.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Recommendation {
+    /// Value for the property `compression`.
+    pub compression: String,
+    /// Bytes for the property `recordsize`.
+    pub recordsize: u64,
+    /// The command that sets it.
+    pub command: String,
+    /// The figures that speak for it, in words.
+    pub reason: String,
+}
+
+impl Report {
+    /// The JSON form, with a line feed at its end.
+    ///
+    /// # Panics
+    /// Never: the records hold nothing that JSON cannot say.
+    #[must_use]
+    pub fn to_json(&self) -> String {
+        serde_json::to_string_pretty(self).expect("records of numbers and text are JSON") + "\n"
+    }
+
+    /// The JSON form with the tables and charts that are drawn from it: every number of the page is in it.
+    ///
+    /// # Panics
+    /// Never, as [`Report::to_json`].
+    #[must_use]
+    pub fn to_json_with_figures(&self) -> String {
+        #[derive(Serialize)]
+        struct Whole<'a> {
+            #[serde(flatten)]
+            report: &'a Report,
+            figures: crate::Figures,
+        }
+        let whole = Whole { report: self, figures: crate::Figures::of(self) };
+        serde_json::to_string(&whole).expect("records of numbers and text are JSON")
+    }
+
+    /// Reads the JSON form.
+    ///
+    /// # Errors
+    /// Says what is wrong with it.
+    pub fn from_json(text: &str) -> Result<Report, String> {
+        let report: Report = serde_json::from_str(text).map_err(|error| error.to_string())?;
+        if report.schema != SCHEMA {
+            return Err(format!("its schema is {}, this version reads {SCHEMA}", report.schema));
+        }
+        if report.runs.is_empty() {
+            return Err("it holds no runs".to_owned());
+        }
+        let is_time = |seconds: f64| seconds.is_finite() && seconds > 0.0;
+        let sound = |run: &&Run| is_time(run.write_seconds) && is_time(run.read_seconds) && run.threads > 0;
+        match report.runs.iter().find(|run| !sound(run)) {
+            Some(run) => Err(format!("the times of {} are no times", run.compression)),
+            None => Ok(report),
+        }
+    }
+
+    /// What a reader should know about how far to trust the times; nothing if there is nothing to say.
+    #[must_use]
+    pub fn caution(&self) -> Option<String> {
+        let time = |run: &Run| run.write_seconds.min(run.read_seconds);
+        let shortest = self.runs.iter().map(time).min_by(f64::total_cmp)?;
+        let (noisy, once) = (shortest < NOISY_SECONDS, self.runs.iter().all(|run| run.spread.is_none()));
+        (noisy && once).then(|| {
+            format!(
+                "some of this took {:.0} ms only, so times may be off by a tenth and more; measure more data, or \
+                 several times (--repeat 5)",
+                (shortest * 1e3).ceil()
+            )
+        })
+    }
+
+    /// The recommendation as one sentence.
+    #[must_use]
+    pub fn sentence(&self) -> String {
+        let Recommendation { compression, recordsize, reason, .. } = &self.recommendation;
+        format!("Recommended: {compression} with records of {}: {reason}.", number::nice(*recordsize))
+    }
+}
+
+#[cfg(test)]
+pub(super) mod tests {
+    use super::*;
+
+    pub(super) fn report() -> Report {
+        let run = |compression: &str, allocated_bytes, compressratio, write_seconds, spread| Run {
+            compression: compression.into(),
+            recordsize: 131_072,
+            threads: 2,
+            logical_bytes: 36_268_420,
+            allocated_bytes,
+            compressratio,
+            write_seconds,
+            write_cpu_seconds: 0.5,
+            read_seconds: 0.125,
+            read_cpu_seconds: 0.25,
+            verified: true,
+            spread,
+            ..Run::default()
+        };
+        let spread = Spread {
+            repeat: 3,
+            write_seconds: 0.005,
+            write_cpu_seconds: 0.01,
+            read_seconds: 0.0125,
+            read_cpu_seconds: 0.0,
+        };
+        let runs =
+            vec![run("off", 36_300_000, 1.0, 0.25, None), run("lz4", 18_150_000, 2.0, 0.5, Some(spread))];
+        Report {
+            schema: SCHEMA,
+            machine: Machine {
+                os: "Debian GNU/Linux 12".into(),
+                kernel: "6.1.0".into(),
+                cpu: "Model".into(),
+                sockets: 1,
+                cores: 2,
+                logical_cpus: 4,
+                memory_bytes: 1 << 34,
+                backing: "file on ext4".into(),
+                source_files: 8,
+                source_bytes: 36_268_420,
+                source_in_memory: true,
+                ..Machine::default()
+            },
+            version: "0.1.0".into(),
+            recommendation: crate::recommend(&runs, "POOL/DATASET"),
+            runs,
+            ..Report::default()
+        }
+    }
+
+    #[test]
+    fn the_json_form_is_the_contract() {
+        let report = report();
+        let golden = include_str!("../../tests/report.json");
+        assert_eq!(report.to_json(), golden);
+        assert_eq!(serde_json::from_str::<Report>(golden).unwrap(), report);
+    }
+}

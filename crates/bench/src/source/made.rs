@@ -1,0 +1,122 @@
+//! Data that is no file of the user: the sample, and corpora made on the spot.
+
+use pool::props::number::parse_size;
+
+use super::{Contents, Entry, Source};
+use crate::generate::{Random, generate};
+use crate::{Error, Result, sample};
+
+/// A corpus that is made is kept in memory: more belongs into files.
+const CORPUS_MAX: usize = 8 << 30;
+/// A folder with text of programs in many small files, as a source tree has them.
+const TREE: &str = "tree";
+/// Sizes of its files: most are small, some are large, 5 KB on average.
+const TREE_SIZES: std::ops::Range<f64> = 256.0..24_576.0;
+const TREE_FOLDER: usize = 60;
+
+impl Source {
+    /// Data that is no file of the user, in memory: `sample`, the sample that comes with cenote; `sample/NAME`, a file
+    /// of it; `KIND:SIZE`, a corpus made on the spot ([`CORPORA`](crate::CORPORA)); `tree:SIZE`, text of programs in
+    /// small files.
+    ///
+    /// # Errors
+    /// [`Error::NoSuchData`]; [`Error::NoSample`] in a build without it.
+    pub fn named(words: &[String]) -> Result<Source> {
+        let mut source = Source { in_memory: true, ..Source::empty() };
+        for (number, word) in words.iter().enumerate() {
+            match word.split_once(':') {
+                Some((kind, size)) => source.make(word, kind, size, number + 1)?,
+                None => source.take(word)?,
+            }
+        }
+        Ok(source)
+    }
+
+    /// Adds the sample or a file of it.
+    fn take(&mut self, word: &str) -> Result<()> {
+        let unknown = || Error::NoSuchData(word.to_owned());
+        let wanted = word.strip_prefix("sample").ok_or_else(unknown)?;
+        let is = |name: &str| wanted.is_empty() || wanted.strip_prefix('/') == Some(name);
+        let files: Vec<_> = sample::files()?.into_iter().filter(|(name, _)| is(name)).collect();
+        if files.is_empty() {
+            return Err(unknown());
+        }
+        files.into_iter().for_each(|(name, data)| self.add(name, data));
+        Ok(())
+    }
+
+    /// Adds a corpus, the `number`th of its source.
+    fn make(&mut self, word: &str, kind: &str, size: &str, number: usize) -> Result<()> {
+        let unknown = || Error::NoSuchData(word.to_owned());
+        let bytes = parse_size(size).ok().and_then(|bytes| usize::try_from(bytes).ok());
+        let bytes = bytes.filter(|bytes| (1..=CORPUS_MAX).contains(bytes)).ok_or_else(unknown)?;
+        let seed = number as u64;
+        if kind == TREE {
+            let text = generate("source", bytes, seed).ok_or_else(unknown)?;
+            self.plant(&format!("{number}-{TREE}"), &text, seed);
+        } else {
+            self.add(&format!("{number}-{kind}"), generate(kind, bytes, seed).ok_or_else(unknown)?);
+        }
+        Ok(())
+    }
+
+    /// Cuts `text` into files in folders below one of this name.
+    fn plant(&mut self, name: &str, text: &[u8], seed: u64) {
+        let mut random = Random(seed);
+        let folder = |parent, name: String| Entry { parent, name: name.into_bytes(), contents: None };
+        let top = self.entries.len();
+        self.entries.push(folder(None, name.to_owned()));
+        let (mut rest, mut inside, mut count) = (text, top, 0);
+        while !rest.is_empty() {
+            if count % TREE_FOLDER == 0 {
+                inside = self.entries.len();
+                self.entries.push(folder(Some(top), format!("{}", count / TREE_FOLDER)));
+            }
+            let part = random.below(1 << 20) as f64 / f64::from(1 << 20);
+            let size = TREE_SIZES.start * (TREE_SIZES.end / TREE_SIZES.start).powf(part);
+            let (file, others) = rest.split_at(rest.len().min(size as usize));
+            let contents = Some(Contents::of_memory(&format!("{name}/{count}.c"), file.to_vec()));
+            self.entries.push(Entry {
+                parent: Some(inside),
+                name: format!("{count}.c").into_bytes(),
+                contents,
+            });
+            (rest, count) = (others, count + 1);
+        }
+        self.bytes += text.len() as u64;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn named(words: &[&str]) -> Result<Source> {
+        Source::named(&words.iter().map(|word| (*word).to_owned()).collect::<Vec<_>>())
+    }
+
+    /// S2-07: about 200 files for each megabyte, so that 256 MB are 50 000 files.
+    #[test]
+    fn a_tree_is_many_small_files_in_folders_the_same_each_time() {
+        let (one, other) = (named(&["tree:2M"]).unwrap(), named(&["tree:2M"]).unwrap());
+        assert_eq!(one.bytes(), 2 << 20);
+        assert!((300..500).contains(&one.file_count()), "{}", one.file_count());
+        let shape = |source: &Source| {
+            let size = |entry: &Entry| entry.contents.as_ref().map(|contents| contents.size);
+            source.entries().iter().map(|e| (e.parent, e.name.clone(), size(e))).collect::<Vec<_>>()
+        };
+        assert_eq!(shape(&one), shape(&other));
+        let parents = one.entries().iter().enumerate();
+        assert!(parents.into_iter().all(|(at, entry)| entry.parent.is_none_or(|parent| parent < at)));
+    }
+
+    #[test]
+    fn data_that_there_is_not_is_named() {
+        for bad in ["text", "tree:", "tree:0", "fast:1M", "fastq:1Q", "samples", "sample/none"] {
+            assert!(
+                matches!(named(&["noise:1K", bad]), Err(Error::NoSuchData(word)) if word == bad),
+                "{bad}"
+            );
+        }
+    }
+}
