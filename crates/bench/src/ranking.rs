@@ -33,12 +33,16 @@ fn table(rows: Vec<Vec<String>>) -> Option<Table> {
     })
 }
 
-/// The order of runs: in writing, in reading, in ratio.
+/// The order of runs: in writing, in reading, in ratio; of those with the most threads and the most written.
 pub(crate) fn of_runs(runs: &[Run]) -> Option<Table> {
+    let most = |run: &Run| {
+        runs.iter().all(|other| other.threads <= run.threads && other.total_bytes <= run.total_bytes)
+    };
+    let runs: Vec<Run> = runs.iter().filter(|run| most(run)).cloned().collect();
     if !(2..=NAMES_MAX).contains(&runs.len()) {
         return None;
     }
-    let labels: Vec<String> = runs.iter().map(|run| run.label(runs)).collect();
+    let labels: Vec<String> = runs.iter().map(|run| run.label(&runs)).collect();
     let row = |what: &str, of: &dyn Fn(&Run) -> (f64, f64)| {
         let all = labels.iter().map(String::as_str).zip(runs.iter().map(of)).collect();
         vec![what.to_owned(), line(all)]

@@ -28,7 +28,8 @@ pub(super) fn draw(
     let at = |index: usize| (frame.across(points[index].1), frame.up(points[index].2));
     // Down to the right: each step keeps the ratio of the point it leads to.
     let steps: Vec<(i32, i32)> = staircase(&front.iter().map(|index| at(*index)).collect::<Vec<_>>(), &frame);
-    area.draw(&PathElement::new(steps, LINES[0].stroke_width(2)))?;
+    area.draw(&PathElement::new(steps.clone(), LINES[0].stroke_width(2)))?;
+    let border: Vec<Rectangle4> = steps.windows(2).map(|ends| around(ends[0], ends[1])).collect();
     let mut taken: Vec<(i32, i32, i32, i32)> = Vec::new();
     for index in 0..points.len() {
         let (px, py) = at(index);
@@ -43,7 +44,10 @@ pub(super) fn draw(
     for index in front.iter().copied().chain(rest) {
         let name = &points[index].0;
         let bold = front.contains(&index);
-        if let Some((place, label)) = free_place(name, at(index), size, &frame, &taken) {
+        let off_the_line: Vec<Rectangle4> = taken.iter().chain(&border).copied().collect();
+        let place = free_place(name, at(index), size, &frame, &off_the_line);
+        // Where there is room on the line only, the line runs behind the name.
+        if let Some((place, label)) = place.or_else(|| free_place(name, at(index), size, &frame, &taken)) {
             taken.push(label);
             let color = if bold { INK } else { FAINT };
             put(area, name, place, size.text(), color, HPos::Left, VPos::Top)?;
@@ -99,6 +103,11 @@ fn free_place(
                 && taken.iter().all(|other| apart(label, other))
         },
     )
+}
+
+/// What a line from one point to the other covers.
+fn around(a: (i32, i32), b: (i32, i32)) -> Rectangle4 {
+    (a.0.min(b.0) - 1, a.1.min(b.1) - 1, a.0.max(b.0) + 1, a.1.max(b.1) + 1)
 }
 
 fn apart(a: &Rectangle4, b: &Rectangle4) -> bool {

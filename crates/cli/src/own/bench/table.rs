@@ -1,4 +1,4 @@
-//! Tables of measurements on a terminal: columns two blanks apart, the first to the left, numbers to the right.
+//! Tables of measurements on a terminal: columns two blanks apart, words to the left, numbers to the right.
 
 use bench::{Run, Table};
 
@@ -39,10 +39,14 @@ fn lines(headings: &[String], rows: &[Vec<String>]) -> Vec<String> {
         cells.chain([headings[column].chars().count()]).max().unwrap_or(0)
     };
     let widths: Vec<usize> = (0..headings.len()).map(width).collect();
+    let is_number = |cell: &str| cell.starts_with(|c: char| c.is_ascii_digit() || c == '-');
+    let is_text = |column: usize| {
+        column == 0 || rows.iter().all(|row| row[column].is_empty() || !is_number(&row[column]))
+    };
     let line = |row: &[String]| {
-        let cell = |(column, text): (usize, &String)| match column {
-            0 => format!("{text:<w$}", w = widths[0]),
-            column => format!("{text:>w$}", w = widths[column]),
+        let cell = |(column, text): (usize, &String)| match is_text(column) {
+            true => format!("{text:<w$}", w = widths[column]),
+            false => format!("{text:>w$}", w = widths[column]),
         };
         row.iter().enumerate().map(cell).collect::<Vec<_>>().join("  ").trim_end().to_owned()
     };
