@@ -10,11 +10,11 @@ use format::blkptr::{BlockPtr, SIZE as PTR};
 use format::dnode::{self, Dnode};
 use format::zap::micro::Index;
 use format::{ByteOrder, ObjectId, ObjectType};
-use storage::{Record, Storage};
+use storage::{Recipe, Record, Storage};
 
 use crate::budget::{OBJECT_COST, RECORD_COST};
 use crate::objset::Shared;
-use crate::{Error, Ranges, Result, Tx};
+use crate::{Error, Policy, Ranges, Result, Tx};
 
 /// Smaller blocks, in bytes, are not encoded ahead: they tend to be changed again.
 const AHEAD_BLOCK_MIN: u32 = 32 << 10;
@@ -687,6 +687,18 @@ impl Object {
         };
         let before_last = state.open.blocks.range(..state.head.max_blkid);
         before_last.map(|(_, record)| record.clone()).take_while(|record| fits(record)).collect()
+    }
+
+    /// The block that holds byte `offset`, if the open txg changed it and it is written once: its record and how that is
+    /// encoded. `policy`: see [`SyncCtx`](crate::SyncCtx).
+    #[must_use]
+    pub fn dirty_leaf(&self, _tx: &Tx, offset: u64, policy: &Policy) -> Option<(Record, Recipe)> {
+        let min_alloc = self.shared.storage.vdevs().min_alloc();
+        let state = self.lock();
+        let head = &state.head;
+        let record = state.open.blocks.get(&(offset / u64::from(head.block_size)))?;
+        let plan = policy.plan(head.object_type, head.compress, head.checksum, 0, min_alloc);
+        (!state.gone && plan.copies == 1).then(|| (record.clone(), plan.recipe))
     }
 
     pub(crate) fn mark_gone(self: &Arc<Self>, tx: &Tx) {

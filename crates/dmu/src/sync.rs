@@ -6,6 +6,7 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
+use codec::Salt;
 use format::blkptr::{Block, BlockPtr, Dva, Embedded};
 use format::compression::CompressionSetting;
 use format::dnode::{self, Dnode, SLOT, SLOTS_PER_BLOCK};
@@ -286,6 +287,16 @@ impl SyncCtx<'_, '_> {
         Ok(ptr)
     }
 
+    /// Takes a leaf as it was written early, in place of `old`.
+    pub(crate) fn adopt(&mut self, block: Block, owner: &Dnode, old: &BlockPtr) -> Result<BlockPtr> {
+        let expected = (owner.level_size(0), self.txg);
+        assert_eq!((block.lsize, block.birth), expected, "an early block is this txg's own");
+        let ptr = BlockPtr::Block(block);
+        self.kill(old)?;
+        self.space.born(&ptr);
+        Ok(ptr)
+    }
+
     /// `ptr` goes out of use.
     pub(crate) fn kill(&mut self, ptr: &BlockPtr) -> Result<()> {
         if let BlockPtr::Block(block) = ptr {
@@ -307,7 +318,7 @@ impl SyncCtx<'_, '_> {
 #[derive(Clone, Copy)]
 pub(crate) struct Plan {
     pub(crate) recipe: Recipe,
-    copies: u8,
+    pub(crate) copies: u8,
 }
 
 /// One object on its way to disk.
@@ -341,6 +352,21 @@ struct Leaf {
     blkid: u64,
     record: Record,
     plan: Plan,
+}
+
+/// What became of a leaf on the workers.
+enum Ready {
+    Encoded(Encoded),
+    Written(Block),
+}
+
+impl Leaf {
+    /// Where it was written early, else the record encoded.
+    fn encode(&self, storage: &Storage, salt: &Salt, txg: Txg) -> Ready {
+        let Plan { recipe, copies } = self.plan;
+        let early = (copies == 1).then(|| storage.take_early(&self.record, recipe, txg)).flatten();
+        early.map_or_else(|| Ready::Encoded(storage.encode(&self.record, recipe, salt)), Ready::Written)
+    }
 }
 
 impl Objset {
@@ -560,17 +586,20 @@ fn sync_objects(ctx: &mut SyncCtx<'_, '_>, frozen: Frozen, counted: u8) -> Resul
         }
     } else {
         let storage = ctx.storage;
-        let (salt, workers) = (storage.salt(), storage.workers());
+        let (salt, workers, txg) = (storage.salt(), storage.workers(), ctx.txg);
         workers.map_ordered(
             storage::Caller::Waits,
             leaves,
             workers.count() * WINDOW_PER_WORKER,
-            |leaf| (leaf.owner, leaf.blkid, storage.encode(&leaf.record, leaf.plan.recipe, &salt)),
-            |(owner, blkid, encoded)| {
+            |leaf| (leaf.owner, leaf.blkid, leaf.encode(storage, &salt, txg)),
+            |(owner, blkid, ready)| {
                 advance(ctx, owner, &mut current)?;
                 let current = current.as_mut().expect("every leaf has an owner in the queue");
                 current.free_before(ctx, blkid)?;
-                current.tree.set(ctx, blkid, encoded, 1)
+                match ready {
+                    Ready::Encoded(encoded) => current.tree.set(ctx, blkid, encoded, 1),
+                    Ready::Written(block) => current.tree.set_written(ctx, blkid, block),
+                }
             },
         )?;
     }

@@ -7,7 +7,7 @@
 
 use std::sync::Arc;
 
-use format::blkptr::{BlockPtr, Hole, SIZE as PTR};
+use format::blkptr::{Block, BlockPtr, Hole, SIZE as PTR};
 use format::dnode::{self, Dnode};
 use format::{ByteOrder, ObjectId, Txg};
 
@@ -208,6 +208,14 @@ impl TreeWriter {
             }
         };
         if new != old { self.set_entry(ctx, 0, blkid, new) } else { Ok(()) }
+    }
+
+    /// As [`TreeWriter::set`], of a leaf that was written early.
+    pub(crate) fn set_written(&mut self, ctx: &mut SyncCtx<'_, '_>, blkid: u64, block: Block) -> Result<()> {
+        let old = self.entry(ctx, 0, blkid)?;
+        let new = ctx.adopt(block, &self.dnode, &old)?;
+        self.account(ctx, &old, &new);
+        self.set_entry(ctx, 0, blkid, new)
     }
 
     /// As [`TreeWriter::set`] from the record itself, rewriting in place where the txg allows it.

@@ -42,6 +42,8 @@ pub struct Settings {
     pub cache_data: bool,
     /// When changes are made safe.
     pub sync: SyncMode,
+    /// An intent log points at the data where it belongs, however little it is (`logbias=throughput`).
+    pub log_points: bool,
 }
 
 /// Values of the property `sync`.

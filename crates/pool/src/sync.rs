@@ -201,6 +201,10 @@ fn write_txg(
         let synced = syncing.sync_dataset(&dataset, frozen)?;
         written.extend(synced.map(|synced| (dataset, synced)));
     }
+    for block in inner.storage.drain_early(txg) {
+        // Nothing but records of this txg points there.
+        free_extents(&inner.storage, &mut syncing.state.allocator, &block, txg)?;
+    }
     inner.encode_ahead();
     if !tasks.is_empty() || syncing.state.freeing {
         // They may read what was just written.

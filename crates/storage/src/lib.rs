@@ -10,6 +10,7 @@ pub mod allocator;
 mod buffers;
 mod cache;
 mod deflate;
+mod early;
 mod error;
 pub mod gang;
 pub mod host;
@@ -69,6 +70,8 @@ pub struct Storage {
     held: Mutex<BTreeMap<(u32, u64), Payload>>,
     /// Records of the open txg that are encoded already.
     ahead: Arc<ahead::Ahead>,
+    /// Records of txgs not synced yet whose blocks are written already.
+    early: early::Early,
 }
 
 impl Storage {
@@ -86,6 +89,7 @@ impl Storage {
             deflate,
             held: Mutex::default(),
             ahead: Arc::default(),
+            early: early::Early::default(),
         }
     }
 

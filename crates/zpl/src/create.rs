@@ -273,7 +273,6 @@ impl Filesystem {
         modified(parent, now);
         let salt = is_dir.then(|| self.inner.dataset.host().entropy.u64());
 
-        let with_acls = !acls.is_empty();
         let acl_cost = acls.len() as u64 * 2 * NAME_COST;
         let tx = self.begin(Hold::write(NAME_COST + acl_cost + data.len() as u64))?;
         let shape = (logged.map_or(self.slots(), |(_, slots)| slots), block_size as u32);
@@ -286,19 +285,18 @@ impl Filesystem {
             if content {
                 object.put_block(&tx, 0, Arc::new(data));
             }
-            self.keep_acls(&tx, &object, &mut znode, acls)?;
+            let told = self.keep_acls(&tx, &object, &mut znode, acls)?;
             self.insert(dir_object, &tx, name, &znode, object.id())?;
             self.store(dir_object, &tx, parent).inspect_err(|_| {
                 // The directory is as it was before: the error above says more than a failure to say so.
                 let _ = zap::remove(dir_object, &tx, name);
-            })
+            })?;
+            Ok(told)
         };
         match fill() {
-            Ok(()) => {
+            Ok(told) => {
                 self.note_create(&tx, dir_object.id(), name, &object, &znode);
-                if with_acls {
-                    self.note_unlogged(&tx);
-                }
+                self.note_xattrs(&tx, object.id(), &znode, told);
                 Ok(object.id())
             }
             Err(error) => {

@@ -31,6 +31,7 @@ mod rewrite;
 mod space;
 mod sparse;
 mod xattr;
+mod xattr_log;
 
 pub use create::NewNode;
 pub use dir::DirEntry;

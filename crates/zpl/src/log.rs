@@ -7,7 +7,7 @@
 use dmu::Object;
 use format::zil::{self, Body, Create, CreateKind, Write, mask};
 use format::znode::{Time, Znode};
-use format::{BlockPtr, ObjectId};
+use format::{BlockPtr, ObjectId, Txg};
 use pool::zil::{Batch, Note, Ticket, Turn};
 use pool::{SyncMode, Tx};
 
@@ -16,6 +16,8 @@ use crate::{Error, FileKind, Filesystem, Result, SetAttr};
 
 /// Bytes of a file's data that are read at once for its records.
 const READ_STEP: u64 = 1 << 20;
+/// Smallest write, in bytes, whose data goes where it belongs instead of into the log.
+const POINTED_MIN: u64 = 32 << 10;
 
 impl Filesystem {
     /// Returns when everything done so far to object `id`, and every change of names before, would survive a crash:
@@ -73,19 +75,20 @@ impl Filesystem {
                 Note::Data { object, offset, length } => {
                     let mut at = offset;
                     while at < offset + length {
-                        let step = READ_STEP.min(offset + length - at);
-                        let Some(data) = self.read_for_log(object, at, step)? else { break };
-                        at += step;
-                        let length = data.len() as u64;
-                        let write = Write {
-                            object,
-                            offset: at - step,
-                            length,
-                            block_offset: 0,
-                            ptr: BlockPtr::HOLE,
-                            data: Some(data),
+                        let left = offset + length - at;
+                        let (write, step) = match self.point_for_log(&mut batch, txg, object, at, left)? {
+                            Some(write) => {
+                                let step = write.length;
+                                (Some(write), step)
+                            }
+                            None => {
+                                let step = READ_STEP.min(left);
+                                (self.read_for_log(object, at, step)?, step)
+                            }
                         };
+                        let Some(write) = write else { break };
                         batch.push(txg, Body::Write(write))?;
+                        at += step;
                     }
                 }
             }
@@ -93,8 +96,33 @@ impl Filesystem {
         Ok(batch.finish()?)
     }
 
-    /// The data that a file has there now; `None` when it has no names any more, or is shorter.
-    fn read_for_log(&self, id: ObjectId, offset: u64, len: u64) -> Result<Option<Vec<u8>>> {
+    /// A record of at most `length` bytes that points at the block they are in, where the block is large enough that
+    /// writing it once, where it belongs, is better than twice.
+    fn point_for_log(
+        &self,
+        batch: &mut Batch<'_>,
+        txg: Txg,
+        id: ObjectId,
+        offset: u64,
+        length: u64,
+    ) -> Result<Option<Write>> {
+        let (object, part) = {
+            let _shared = self.inner.nodes.read(id);
+            let Ok((object, znode)) = self.file(id) else { return Ok(None) };
+            let block = object.block_size();
+            let part = length.min(block - offset % block).min(znode.size.saturating_sub(offset));
+            let large = length >= POINTED_MIN && part >= block / 2;
+            if znode.links == 0 || part == 0 || !large && !self.inner.dataset.settings().log_points {
+                return Ok(None);
+            }
+            (object, part)
+        };
+        let ptr = batch.place_data(txg, &object, offset)?;
+        Ok(ptr.map(|ptr| Write { object: id, offset, length: part, block_offset: 0, ptr, data: None }))
+    }
+
+    /// A record of the data that a file has there now; `None` when it has no names any more, or is shorter.
+    fn read_for_log(&self, id: ObjectId, offset: u64, len: u64) -> Result<Option<Write>> {
         let _shared = self.inner.nodes.read(id);
         let (object, znode) = match self.file(id) {
             Ok(found) => found,
@@ -107,7 +135,8 @@ impl Filesystem {
         }
         let mut data = vec![0; len as usize];
         object.read(offset, &mut data)?;
-        Ok(Some(data))
+        let ptr = BlockPtr::HOLE;
+        Ok(Some(Write { object: id, offset, length: len, block_offset: 0, ptr, data: Some(data) }))
     }
 
     /// A change of names was made.
@@ -137,29 +166,7 @@ impl Filesystem {
     /// A node was made under `name` in `dir`.
     pub(crate) fn note_create(&self, tx: &Tx, dir: ObjectId, name: &[u8], object: &Object, znode: &Znode) {
         let id = object.id();
-        self.note_names(tx, || {
-            Body::Create(Create {
-                kind: match znode.symlink {
-                    Some(_) => CreateKind::Symlink,
-                    None if is_kind(znode, FileKind::Directory) => CreateKind::Dir,
-                    None => CreateKind::File,
-                },
-                dir,
-                object: id,
-                slots: object.head().slots,
-                mode: znode.mode,
-                uid: znode.uid,
-                gid: znode.gid,
-                generation: znode.generation,
-                crtime: znode.crtime,
-                rdev: znode.rdev.unwrap_or(0),
-                acl: None,
-                attrs: None,
-                domains: Vec::new(),
-                name: name.to_vec(),
-                target: znode.symlink.clone(),
-            })
-        });
+        self.note_names(tx, || created(dir, name, object, znode));
         // The record has no other times than that of creation.
         if znode.atime != znode.crtime || znode.mtime != znode.crtime {
             let set = SetAttr { atime: Some(znode.atime), mtime: Some(znode.mtime), ..SetAttr::default() };
@@ -169,6 +176,31 @@ impl Filesystem {
             self.note_data(tx, id, znode, 0, znode.size);
         }
     }
+}
+
+/// The record of a new node.
+pub(crate) fn created(dir: ObjectId, name: &[u8], object: &Object, znode: &Znode) -> Body {
+    Body::Create(Create {
+        kind: match znode.symlink {
+            Some(_) => CreateKind::Symlink,
+            None if is_kind(znode, FileKind::Directory) => CreateKind::Dir,
+            None => CreateKind::File,
+        },
+        dir,
+        object: object.id(),
+        slots: object.head().slots,
+        mode: znode.mode,
+        uid: znode.uid,
+        gid: znode.gid,
+        generation: znode.generation,
+        crtime: znode.crtime,
+        rdev: znode.rdev.unwrap_or(0),
+        acl: None,
+        attrs: None,
+        domains: Vec::new(),
+        name: name.to_vec(),
+        target: znode.symlink.clone(),
+    })
 }
 
 /// The record of a change of attributes, for what such a record can say.

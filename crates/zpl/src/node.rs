@@ -7,6 +7,7 @@ use pool::Hold;
 
 use crate::fs::ATTRIBUTE_COST;
 use crate::log::set_attr;
+use crate::xattr_log::Told;
 use crate::{Error, Filesystem, Result};
 
 /// Owner shown for an id that is no POSIX id (a Windows SID behind an FUID).
@@ -183,11 +184,10 @@ impl Filesystem {
         }
         let (object, mut znode) = self.node_for_change(id)?;
         let before = znode.clone();
-        let mut xattr_form = None;
-        let acl = znode.dxattr.clone();
+        let (mut xattr_form, mut told) = (None, Told::default());
         if let Some(mode) = set.mode {
             znode.mode = znode.mode & znode::S_IFMT | u64::from(mode & 0o7777);
-            xattr_form = self.acl_after_chmod(&object, &mut znode)?;
+            xattr_form = self.acl_after_chmod(&object, &mut znode, &mut told)?;
             znode.set_trivial_acl();
         }
         let put = |field: &mut u64, value: Option<u32>| {
@@ -214,8 +214,7 @@ impl Filesystem {
         self.check_new_owners(Some(&before), &znode)?;
         znode.ctime = set.ctime.unwrap_or_else(|| self.now());
         count_change(&mut znode);
-        let plain = set.crtime.is_none() && set.flags.is_none() && set.projid.is_none();
-        let logged = plain && xattr_form.is_none() && znode.dxattr == acl;
+        let logged = set.crtime.is_none() && set.flags.is_none() && set.projid.is_none();
         let tx = self.begin(Hold::write(ATTRIBUTE_COST))?;
         if let Some((file, value)) = xattr_form {
             // The ACL keeps its length: the modes in it change, nothing else.
@@ -224,6 +223,7 @@ impl Filesystem {
         self.store(&object, &tx, &znode)?;
         if logged {
             self.note_node(&tx, id, &znode, || set_attr(id, set, &znode));
+            self.note_xattrs(&tx, id, &znode, told);
         } else {
             self.note_unlogged(&tx);
         }

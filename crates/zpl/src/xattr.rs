@@ -14,6 +14,7 @@ use crate::create::{assign_project, fresh, new_object};
 use crate::dir::NAME_MAX;
 use crate::fs::NAME_COST;
 use crate::node::{count_change, is_kind, modified};
+use crate::xattr_log::Told;
 use crate::{Error, FileKind, Filesystem, NewNode, Result, SetAttr, acl, attributes};
 
 /// Largest value kept in the node's own attributes, and the largest list of all of them, in bytes.
@@ -180,6 +181,7 @@ impl Filesystem {
             XattrMode::Replace if stored.is_none() => return Err(Error::NoXattr),
             _ => {}
         }
+        let mode_before = znode.mode;
         let superfluous = name == acl::ACCESS && acl::apply(value, &mut znode)?;
         let name = stored.unwrap_or(name);
         let old_file = xattrs.file(name)?.map(|file| self.inner.objset.object(file)).transpose()?;
@@ -200,14 +202,21 @@ impl Filesystem {
         znode.ctime = self.now();
         count_change(&mut znode);
         let tx = self.begin(Hold::write(value.len() as u64 + 2 * NAME_COST))?;
+        let mut told = Told::default();
+        if znode.mode != mode_before {
+            told.mode(id, &znode);
+        }
+        if listed || was_listed {
+            told.in_node(id, name, listed.then_some(value));
+        }
         if let Some(file) = old_file {
-            self.drop_file(&tx, &xattrs, name, &file)?;
+            self.drop_file(&tx, &xattrs, name, &file, &mut told)?;
         }
         if !listed && !superfluous {
-            self.add_file(&tx, &object, &mut znode, xattrs.dir, name, value)?;
+            self.add_file(&tx, &object, &mut znode, xattrs.dir, (name, value), &mut told)?;
         }
         self.store(&object, &tx, &znode)?;
-        self.note_unlogged(&tx);
+        self.note_xattrs(&tx, id, &znode, told);
         Ok(())
     }
 
@@ -225,24 +234,34 @@ impl Filesystem {
         let mut xattrs = self.xattrs(id, &znode)?;
         let name = xattrs.stored(name)?.ok_or(Error::NoXattr)?;
         let file = xattrs.file(name)?.map(|file| self.inner.objset.object(file)).transpose()?;
+        let mut told = Told::default();
         if xattrs.list.remove(name).is_some() {
             znode.dxattr = Some(xattrs.list.to_xdr());
+            told.in_node(id, name, None);
         }
         znode.ctime = self.now();
         count_change(&mut znode);
         let tx = self.begin(Hold::free())?;
         if let Some(file) = file {
-            self.drop_file(&tx, &xattrs, name, &file)?;
+            self.drop_file(&tx, &xattrs, name, &file, &mut told)?;
         }
         self.store(&object, &tx, &znode)?;
-        self.note_unlogged(&tx);
+        self.note_xattrs(&tx, id, &znode, told);
         Ok(())
     }
 
     /// Takes a file out of the xattr directory.
-    fn drop_file(&self, tx: &Tx, xattrs: &Xattrs, name: &[u8], file: &Arc<Object>) -> Result<()> {
+    fn drop_file(
+        &self,
+        tx: &Tx,
+        xattrs: &Xattrs,
+        name: &[u8],
+        file: &Arc<Object>,
+        told: &mut Told,
+    ) -> Result<()> {
         let dir = xattrs.dir.as_ref().expect("a file was found in the directory");
         zap::remove(dir, tx, name)?;
+        told.removed(dir.id(), name);
         let mut znode = attributes::load(dir, self.inner.attributes.as_ref())?;
         znode.size = znode.size.saturating_sub(1);
         modified(&mut znode, self.now());
@@ -258,8 +277,8 @@ impl Filesystem {
         owner: &Object,
         znode: &mut Znode,
         dir: Option<Arc<Object>>,
-        name: &[u8],
-        value: &[u8],
+        (name, value): (&[u8], &[u8]),
+        told: &mut Told,
     ) -> Result<()> {
         let (now, slots, objset) = (self.now(), self.slots(), &self.inner.objset);
         let ids = [znode.uid, znode.gid];
@@ -280,6 +299,7 @@ impl Filesystem {
                 let dir = new_object(objset, tx, self.attributes()?, &mut new, None, (slots, SECTOR as u32))?;
                 zap::create(&dir, tx, self.inner.dataset.host().entropy.u64(), self.normflags())?;
                 znode.xattr = Some(dir.id());
+                told.directory(owner.id(), &dir, &new);
                 (dir, new)
             }
         };
@@ -295,6 +315,7 @@ impl Filesystem {
             file.put_block(tx, 0, Arc::new(block));
         }
         zap::insert(&dir, tx, name, &Value::from_u64(Dirent::new(new.mode, file.id()).encode()))?;
+        told.file(dir.id(), name, &file, &new, value);
         dir_znode.size = dir_znode.size.saturating_add(1);
         modified(&mut dir_znode, now);
         self.store(&dir, tx, &dir_znode)
@@ -336,31 +357,34 @@ impl Filesystem {
         Ok(acls)
     }
 
-    /// Stores the ACLs of a node that was just made, with its attributes.
+    /// Stores the ACLs of a node that was just made, with its attributes. Gives what the intent log is to be told behind
+    /// the node itself.
     pub(crate) fn keep_acls(
         &self,
         tx: &Tx,
         object: &Arc<Object>,
         znode: &mut Znode,
         acls: Vec<(&'static [u8], Vec<u8>)>,
-    ) -> Result<()> {
+    ) -> Result<Told> {
+        let mut told = Told::default();
         if acls.is_empty() {
-            return Ok(());
+            return Ok(told);
         }
         let in_sa = self.inner.dataset.settings().xattr_in_sa;
         let mut list = NvList::new();
         for (name, value) in acls {
             if in_sa {
+                told.in_node(object.id(), name, Some(&value));
                 list.insert(name, NvValue::ByteArray(value));
             } else {
                 let dir = znode.xattr.map(|dir| self.directory(dir)).transpose()?;
-                self.add_file(tx, object, znode, dir, name, &value)?;
+                self.add_file(tx, object, znode, dir, (name, &value), &mut told)?;
             }
         }
         if in_sa {
             znode.dxattr = Some(list.to_xdr());
         }
-        self.store(object, tx, znode)
+        self.store(object, tx, znode).map(|()| told)
     }
 
     /// Takes off what gives a program rights beyond its user's: setuid, setgid of what the group may execute, and file
@@ -389,11 +413,12 @@ impl Filesystem {
     }
 
     /// Brings the POSIX ACL in line with the mode that `znode` now has. One that lies in a file comes back with
-    /// its new content, as long as the old.
+    /// its new content, as long as the old; one in the node itself is told.
     pub(crate) fn acl_after_chmod(
         &self,
         object: &Object,
         znode: &mut Znode,
+        told: &mut Told,
     ) -> Result<Option<(Arc<Object>, Vec<u8>)>> {
         if znode.dxattr.is_none() && znode.xattr.is_none() {
             return Ok(None);
@@ -401,12 +426,14 @@ impl Filesystem {
         let mut xattrs = self.xattrs(object.id(), znode)?;
         if let Some(value) = xattrs.in_list(acl::ACCESS) {
             let value = acl::after_chmod(value, znode.mode)?;
+            told.in_node(object.id(), acl::ACCESS, Some(&value));
             xattrs.list.insert(acl::ACCESS, NvValue::ByteArray(value));
             znode.dxattr = Some(xattrs.list.to_xdr());
             return Ok(None);
         }
         let Some(file) = xattrs.file(acl::ACCESS)? else { return Ok(None) };
         let value = acl::after_chmod(&self.xattr_value(file)?, znode.mode)?;
+        told.content(file, &value);
         Ok(Some((self.inner.objset.object(file)?, value)))
     }
 }

@@ -2,7 +2,9 @@
 
 mod support;
 
-use format::ObjectId;
+use format::acl::{PosixAcl, PosixEntry, PosixTag};
+use format::{ObjectId, features};
+use pool::FeatureState;
 use support::Bed;
 use zpl::{Error, FileKind, Filesystem, NewNode, Replace, SetAttr, Time, Times, XattrMode};
 
@@ -180,6 +182,190 @@ fn what_has_no_record_is_made_safe_by_a_sync() {
     let id = id_of(bed.fs(), "/a");
     assert_eq!(bed.fs().xattr_get(id, b"user.k").unwrap().as_deref(), Some(&b"value"[..]));
     end(bed);
+}
+
+/// An ACL that gives user 7 what `perm` says.
+fn acl_for_seven(perm: u8) -> Vec<u8> {
+    use PosixTag::{GroupObj, Mask, Other, User, UserObj};
+    let entries = [(UserObj, 6), (User(7), perm), (GroupObj, 4), (Mask, 7), (Other, 0)];
+    PosixAcl::new(entries.map(|(tag, perm)| PosixEntry { tag, perm }).to_vec()).unwrap().encode()
+}
+
+const ACCESS: &[u8] = b"system.posix_acl_access";
+const DEFAULT: &[u8] = b"system.posix_acl_default";
+
+/// Sets, replaces and removes extended attributes and ACLs; without a sync, all of it survives.
+fn attributes_are_made_safe_by_the_log(mut bed: Bed, in_node: bool) {
+    bed.set("tank/fs", "xattr", if in_node { 2 } else { 1 }).unwrap();
+    bed.set("tank/fs", "acltype", 1).unwrap();
+    bed.fs().fsync(bed.fs().root()).unwrap();
+    let (fs, root) = (bed.fs().clone(), bed.fs().root());
+    let dir = fs.create(root, b"dir", &directory()).unwrap();
+    bed.pool().sync().unwrap();
+    let txg = bed.pool().info().txg;
+    let set = |id, name: &[u8], value: &[u8]| fs.xattr_set(id, name, value, XattrMode::Either).unwrap();
+    let a = fs.create(root, b"a", &file()).unwrap();
+    set(a, b"user.k", b"value");
+    set(a, b"user.again", b"first");
+    set(a, b"user.again", b"second, and longer");
+    set(a, b"user.gone", b"x");
+    fs.xattr_remove(a, b"user.gone").unwrap();
+    // Larger than what a node keeps in itself.
+    set(a, b"user.big", &[9; 50_000]);
+    set(a, ACCESS, &acl_for_seven(5));
+    fs.setattr(a, &SetAttr { mode: Some(0o600), ..SetAttr::default() }).unwrap();
+    set(dir, DEFAULT, &acl_for_seven(6));
+    let heir = fs.create(dir, b"heir", &NewNode::new(FileKind::Regular, 0o666)).unwrap();
+    let plain = fs.create(root, b"plain", &file()).unwrap();
+    set(plain, ACCESS, &acl_for_seven(1));
+    // An ACL that says no more than a mode becomes one.
+    let trivial = [(PosixTag::UserObj, 7), (PosixTag::GroupObj, 5), (PosixTag::Other, 1)];
+    let trivial = trivial.map(|(tag, perm)| PosixEntry { tag, perm }).to_vec();
+    set(plain, ACCESS, &PosixAcl::new(trivial).unwrap().encode());
+    for id in [a, dir, heir, plain] {
+        fs.fsync(id).unwrap();
+    }
+    assert_eq!(bed.pool().info().txg, txg, "no sync was needed");
+    // Of what nobody asked for, nothing is half there.
+    set(a, b"user.late", b"perhaps");
+    let seen = |fs: &Filesystem, id| {
+        let mut names = fs.xattr_list(id).unwrap();
+        names.sort();
+        let get = |name: &Vec<u8>| fs.xattr_get(id, name).unwrap();
+        let all: Vec<_> =
+            names.iter().filter(|name| *name != b"user.late").map(|n| (n.clone(), get(n))).collect();
+        (fs.stat(id).unwrap().mode, all)
+    };
+    let before: Vec<_> = [a, dir, heir, plain].into_iter().map(|id| seen(&fs, id)).collect();
+    assert_eq!((before[0].1.len(), before[2].1.len(), before[3].0), (4, 1, 0o751));
+    drop(fs);
+    crash_and_return(&mut bed);
+    for (path, before) in ["/a", "/dir", "/dir/heir", "/plain"].into_iter().zip(before) {
+        assert_eq!(seen(bed.fs(), id_of(bed.fs(), path)), before, "{path}");
+    }
+    let late = bed.fs().xattr_get(id_of(bed.fs(), "/a"), b"user.late").unwrap();
+    assert!(late.is_none_or(|value| value == b"perhaps"));
+    end(bed);
+}
+
+#[test]
+fn extended_attributes_in_files_are_replayed() {
+    attributes_are_made_safe_by_the_log(logged(50), false);
+}
+
+#[test]
+fn extended_attributes_in_nodes_are_replayed_where_the_feature_is() {
+    let bed = Bed::stepwise(51, &[]);
+    bed.pool().enable_features(vec![&features::ZILSAXATTR]).unwrap();
+    attributes_are_made_safe_by_the_log(bed, true);
+}
+
+#[test]
+fn a_log_that_may_hold_such_records_marks_its_dataset_as_long_as_it_is() {
+    let mut bed = Bed::stepwise(52, &[]);
+    bed.pool().enable_features(vec![&features::ZILSAXATTR]).unwrap();
+    let state = |bed: &Bed| bed.pool().info().feature(&features::ZILSAXATTR);
+    bed.fs().fsync(bed.fs().root()).unwrap();
+    assert_eq!(state(&bed), FeatureState::Active);
+    bed.close();
+    bed.reopen();
+    assert_eq!(state(&bed), FeatureState::Enabled);
+    end(bed);
+}
+
+/// Bytes that nothing makes smaller.
+fn noise(seed: u64, len: usize) -> Vec<u8> {
+    let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
+    let next = |_| {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        state as u8
+    };
+    (0..len).map(next).collect()
+}
+
+/// Bytes written to the disk so far.
+fn written(bed: &Bed) -> u64 {
+    let tops = bed.pool().storage().vdevs().tops();
+    tops.iter().flat_map(storage::TopVdev::leaves).map(|leaf| leaf.meter.stats().write_bytes).sum()
+}
+
+#[test]
+fn large_writes_are_written_once() {
+    let mut bed = logged(60);
+    let (fs, root) = (bed.fs().clone(), bed.fs().root());
+    let id = fs.create(root, b"large", &file()).unwrap();
+    bed.pool().sync().unwrap();
+    let before = written(&bed);
+    let data = noise(1, 4 << 20);
+    fs.write(id, 0, &data).unwrap();
+    fs.fsync(id).unwrap();
+    bed.pool().sync().unwrap();
+    let spent = written(&bed) - before;
+    assert!(spent >= 4 << 20 && spent < 5 << 20, "{spent}");
+    assert_eq!(fs.read_all(id, 8 << 20).unwrap(), data);
+    drop(fs);
+    bed.crash();
+    bed.reopen();
+    assert_eq!(content(bed.fs(), "/large"), data);
+    end(bed);
+}
+
+#[test]
+fn large_writes_survive_a_crash_and_what_changed_since_leaves_no_trace() {
+    for throughput in [0, 1] {
+        let mut bed = logged(61 + throughput);
+        bed.set("tank/fs", "logbias", throughput).unwrap();
+        let (fs, root) = (bed.fs().clone(), bed.fs().root());
+        let make = |name: &[u8]| fs.create(root, name, &file()).unwrap();
+        let [a, b, c, d] = [b"a", b"b", b"c", b"d"].map(|name| make(name));
+        bed.pool().sync().unwrap();
+        let txg = bed.pool().info().txg;
+        // Over the borders of blocks; once more; and a small part of it.
+        let mut data = noise(2, 1 << 20);
+        fs.write(a, 5000, &data).unwrap();
+        fs.fsync(a).unwrap();
+        data[300_000..500_000].fill(7);
+        fs.write(a, 305_000, &data[300_000..500_000]).unwrap();
+        fs.fsync(a).unwrap();
+        data[40..50].fill(8);
+        fs.write(a, 5040, &data[40..50]).unwrap();
+        fs.fsync(a).unwrap();
+        // Logged, and then cut, removed, or written again without anybody asking.
+        for id in [b, c, d] {
+            fs.write(id, 0, &noise(3, 300_000)).unwrap();
+            fs.fsync(id).unwrap();
+        }
+        fs.truncate(b, 100_000).unwrap();
+        fs.fsync(b).unwrap();
+        fs.unlink(root, b"c").unwrap();
+        fs.write(d, 0, &noise(4, 300_000)).unwrap();
+        assert_eq!(bed.pool().info().txg, txg, "no sync was needed");
+        let expect = |fs: &Filesystem, later: bool| {
+            assert_eq!(content(fs, "/a")[5000..], data);
+            assert_eq!(content(fs, "/b"), noise(3, 300_000)[..100_000]);
+            assert_eq!(content(fs, "/d"), noise(if later { 4 } else { 3 }, 300_000));
+        };
+        expect(&fs, true);
+        drop(fs);
+        crash_and_return(&mut bed);
+        expect(bed.fs(), false);
+        // The same without a crash.
+        let fs = bed.fs().clone();
+        fs.fsync(root).unwrap();
+        let e = fs.create(root, b"e", &file()).unwrap();
+        for round in 0..3 {
+            fs.write(e, 0, &noise(5 + round, 400_000)).unwrap();
+            fs.fsync(e).unwrap();
+        }
+        fs.truncate(e, 200_000).unwrap();
+        bed.pool().sync().unwrap();
+        assert_eq!(fs.read_all(e, 1 << 20).unwrap(), noise(7, 400_000)[..200_000]);
+        drop(fs);
+        bed.expect_clean();
+        end(bed);
+    }
 }
 
 #[test]

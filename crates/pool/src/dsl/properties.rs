@@ -471,6 +471,7 @@ fn settings_by(
             1 => SyncMode::Always,
             _ => SyncMode::Disabled,
         },
+        log_points: value("logbias")? == 1,
     };
     // Any text may stand in a user property; what is no engine counts as nothing said.
     let said = match compression.algorithm {

@@ -8,9 +8,11 @@ use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use format::blkptr::{Block, BlockPtr};
+use dmu::Object;
+use format::blkptr::{Block, BlockPtr, Dva};
 use format::zil::{self, Body, CHAIN_SIZE, Chain, Record, WRITE_HEADER, Write};
 use format::{ByteOrder, ObjectId, Txg};
+use storage::Encoded;
 
 use super::{Itx, Link, NOTING, Note, OFF, Phase, State, chain};
 use crate::dataset::Dataset;
@@ -161,6 +163,72 @@ impl<'a> Batch<'a> {
         self.notes.pop_front().map(|itx| (itx.txg, itx.note))
     }
 
+    /// Writes the block of `object` that holds byte `offset` to the place that it keeps, for a record to point at. `None`
+    /// if the change made in `txg` is on its way already, or there is no such place: then the record holds the data.
+    ///
+    /// # Errors
+    /// The device refused: drop the batch and sync instead.
+    pub fn place_data(&mut self, txg: Txg, object: &Object, offset: u64) -> Result<Option<BlockPtr>> {
+        let pool = &self.dataset.pool;
+        let mut asked = 0;
+        loop {
+            // Held until the block is known: the sync of its txg must find it.
+            let tx = pool.groups.begin_log()?;
+            if tx.txg() != txg {
+                return Ok(None);
+            }
+            let Some((record, recipe)) = object.dirty_leaf(&tx, offset, &self.dataset.policy()) else {
+                return Ok(None);
+            };
+            if let Some(block) = pool.storage.early(&record, recipe) {
+                return Ok(Some(BlockPtr::Block(block)));
+            }
+            let Encoded::Stored { payload, compression, checksum } =
+                pool.storage.encode(&record, recipe, &pool.storage.salt())
+            else {
+                return Ok(None);
+            };
+            let psize = payload.bytes().len() as u64;
+            let Some(dva) = pool.log_space.take_for_data(txg, psize) else {
+                drop(tx);
+                if asked == ASKS_MAX {
+                    return Ok(None);
+                }
+                asked += 1;
+                pool.log_space.ask(psize, || pool.groups.poke());
+                continue;
+            };
+            let block = Block {
+                dvas: [dva, Dva::default(), Dva::default()],
+                lsize: record.len() as u64,
+                psize,
+                compression,
+                checksum_kind: recipe.checksum,
+                object_type: object.object_type(),
+                level: 0,
+                encrypted: false,
+                dedup: false,
+                order: ByteOrder::Little,
+                pad: [0; 2],
+                physical_birth: Txg(0),
+                birth: txg,
+                fill: 1,
+                checksum,
+                crypt_words: [0; 2],
+            };
+            // Known first: if it cannot be written, the sync of the txg takes the space back, or fails itself.
+            let written = pool.storage.write_log(dva, payload.bytes());
+            if written.is_ok() {
+                pool.storage.keep_early(record, recipe, block);
+            } else {
+                pool.storage.waste_early(block);
+            }
+            written?;
+            self.vdevs.insert(dva.vdev.0);
+            return Ok(Some(BlockPtr::Block(block)));
+        }
+    }
+
     /// Adds a record. Blocks that are full are written.
     ///
     /// # Errors
@@ -172,6 +240,9 @@ impl<'a> Batch<'a> {
                 self.left = self.left.saturating_sub(data.len() as u64 + RECORD);
             }
             body => {
+                if let Body::Write(write) = &body {
+                    self.left = self.left.saturating_sub(write.length);
+                }
                 let record = Record { txg, seq: 0, ignore_case: false, body };
                 self.append(txg, record)?;
                 self.left = self.left.saturating_sub(RECORD);

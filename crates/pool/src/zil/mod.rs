@@ -100,6 +100,8 @@ struct State {
     chain: VecDeque<Link>,
     /// The header that names the chain is on disk when this txg is.
     usable: Txg,
+    /// The dataset says on disk that its log may hold records of extended attributes in nodes.
+    sa_xattrs: bool,
     /// Number of the last record.
     seq: u64,
     /// Bytes that the last commits took, for the size of the next block.
@@ -197,6 +199,13 @@ impl Dataset {
                 state.unnoted = state.unnoted.max(tx.txg());
             }
         }
+    }
+
+    /// Whether the log may be told of extended attributes that lie in nodes: where the pool has the feature
+    /// `zilsaxattr`, and the log is in use.
+    #[must_use]
+    pub fn logs_sa_xattrs(&self) -> bool {
+        self.log.lock().sa_xattrs
     }
 
     /// From now on, everybody who asks asks for the changes of `object`, too: its name is about to replace another.

@@ -35,8 +35,9 @@ struct Piece {
     size: u64,
     /// A part of it can be used.
     divisible: bool,
-    /// Parts are multiples of this.
+    /// Log blocks are multiples of this, others of a sector.
     unit: u64,
+    sector: u64,
 }
 
 #[derive(Default)]
@@ -87,6 +88,28 @@ impl LogSpace {
         };
         stash.spent += taken.1;
         Some(taken)
+    }
+
+    /// Room for exactly `size` bytes of data, allocated as any block's; `None` where there is none at hand, or a part of a
+    /// piece cannot be used.
+    pub(crate) fn take_for_data(&self, txg: Txg, size: u64) -> Option<Dva> {
+        let mut stash = self.lock();
+        if stash.txg != txg {
+            return None;
+        }
+        let fits = |piece: &Piece| piece.divisible && piece.size >= size.next_multiple_of(piece.sector);
+        let index = stash.pieces.iter().position(fits)?;
+        let piece = &mut stash.pieces[index];
+        let cut = size.next_multiple_of(piece.sector);
+        let dva = Dva { asize: cut, ..piece.dva };
+        piece.dva.offset += cut;
+        piece.dva.asize -= cut;
+        piece.size -= cut;
+        if piece.size == 0 {
+            stash.pieces.swap_remove(index);
+        }
+        stash.spent += cut;
+        Some(dva)
     }
 
     /// Asks for room for a block of `size` bytes and waits a moment for the answer; says whether there was one, good
@@ -172,7 +195,7 @@ fn allocate(inner: &Inner, state: &mut SyncState, txg: Txg, want: u64, asked: u6
     let tops = inner.storage.vdevs().tops();
     let mut source = Source { objset: before.as_ref(), tops, maps: &state.table, logs: &state.logs };
     let whole = tops.iter().any(|top| matches!(top.shape, Shape::Raidz { .. }));
-    let size = if whole { WHOLE.max(asked) } else { PIECE };
+    let size = if whole { WHOLE } else { PIECE }.max(asked);
     // What was promised to transactions stays theirs, and part of the reserve of a full pool: what it takes to sync
     // instead.
     let granted = inner.groups.set_aside(want.next_multiple_of(size), inner.slop() / 2);
@@ -194,7 +217,7 @@ fn allocate(inner: &Inner, state: &mut SyncState, txg: Txg, want: u64, asked: u6
         let top = &tops[dva.vdev.0 as usize];
         let divisible = !matches!(top.shape, Shape::Raidz { .. });
         let unit = (zil::BLOCK_MIN as u64).max(1 << top.ashift);
-        pieces.push(Piece { dva, size, divisible, unit });
+        pieces.push(Piece { dva, size, divisible, unit, sector: 1 << top.ashift });
         got += size;
     }
     Ok(pieces)

@@ -7,10 +7,10 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use dmu::{Frozen, Objset};
+use dmu::{Frozen, Objset, zap};
 use format::blkptr::{Block, BlockPtr};
-use format::objset::ZilHeader;
-use format::{ObjectId, Txg, zil};
+use format::objset::{ObjsetType, ZilHeader};
+use format::{ObjectId, Txg, features, zil};
 
 use super::{Link, Log, OFF, Phase, chain};
 use crate::Result;
@@ -49,6 +49,7 @@ impl Log {
         let Some(first) = state.chain.front().map(|link| link.block) else {
             self.mode.store(OFF, Ordering::Release);
             state.phase = Phase::Off;
+            state.sa_xattrs = false;
             state.notes.clear();
             return (BlockPtr::HOLE, freed);
         };
@@ -128,6 +129,9 @@ impl Syncing<'_> {
             }
         };
         self.free_log_blocks(freed)?;
+        if header.log.is_hole() && !on_disk.log.is_hole() {
+            self.retract_sa_xattrs(dataset.id)?;
+        }
         if header != on_disk {
             dataset.objset().set_zil_header(header);
         }
@@ -141,14 +145,41 @@ impl Syncing<'_> {
         let size = FIRST.max(sector);
         let Some(dva) = self.allocate_log_block(size)? else { return Ok(ZilHeader::default()) };
         let entropy = &self.inner.host.entropy;
+        let sa_xattrs = self.announce_sa_xattrs(dataset)?;
         let identity = chain::first_identity([entropy.u64(), entropy.u64()], dataset.id);
         let block = chain::link(dva, size, identity, self.txg);
         let mut state = dataset.log.lock();
         state.chain = VecDeque::from([Link { block, max_txg: Txg(0), written: false }]);
         state.phase = Phase::On;
         state.usable = self.txg;
+        state.sa_xattrs = sa_xattrs;
         state.seq = 0;
         Ok(ZilHeader { log: BlockPtr::Block(block), ..ZilHeader::default() })
+    }
+
+    /// Marks a file system whose log may hold records that only the feature `zilsaxattr` knows; says whether it may.
+    fn announce_sa_xattrs(&mut self, dataset: &Dataset) -> Result<bool> {
+        let feature = &features::ZILSAXATTR;
+        let enabled = self.state.features.as_ref().is_some_and(|features| features.is_enabled(feature));
+        if !enabled || dataset.objset().os_type() != ObjsetType::Zfs {
+            return Ok(false);
+        }
+        if !self.inner.dataset_marks(dataset.id)?.contains(feature.guid) {
+            self.mark_dataset(dataset.id, feature)?;
+        }
+        Ok(true)
+    }
+
+    /// Takes that mark away: there is no log any more.
+    fn retract_sa_xattrs(&mut self, id: ObjectId) -> Result<()> {
+        let feature = &features::ZILSAXATTR;
+        if self.inner.dataset_marks(id)?.contains(feature.guid)
+            && let Some(features) = self.state.features.as_mut()
+        {
+            zap::remove(&self.inner.mos.object(id)?, &self.tx, feature.guid.as_bytes())?;
+            features.adjust(&self.tx, feature, -1)?;
+        }
+        Ok(())
     }
 
     /// Frees what another system left of a log that holds nothing any more.
