@@ -58,10 +58,13 @@ impl server::Commands for Roof {
             _ => return own::served(&job.words, around, console),
         };
         // Datasets and properties are changed by one command at a time; who only looks waits for nobody.
-        // A scrub takes its turn itself, for as long as it takes to begin.
+        // Who is long about it takes the turn when it is needed: a scrub to begin, a receive to begin and to end.
         let first = job.words.first().and_then(|word| word.to_str());
-        let looks = program == Program::Zpool && matches!(first, Some("iostat" | "scrub"));
-        let _turn = (!looks).then(|| live.turn());
+        let waits = match program {
+            Program::Zpool => matches!(first, Some("iostat" | "scrub")),
+            _ => matches!(first, Some("receive" | "recv")),
+        };
+        let _turn = (!waits).then(|| live.turn());
         crate::compatible_on(program, job.words.iter().cloned(), &around, console)
     }
 }

@@ -5,6 +5,7 @@
 mod bed;
 
 use std::fs;
+use std::io::Write;
 use std::process::{Command, Stdio};
 
 use bed::Done;
@@ -215,6 +216,13 @@ fn a_mount_shows_what_a_rollback_brings_back() {
     write(&live.path("mnt/a/file"), b"now, and longer");
     live.run(&["zfs", "rollback", "tank/a@then"]).good();
     assert_eq!(fs::read(live.path("mnt/a/file")).expect("there"), b"then");
+    // Also with another one mounted within it, which comes back.
+    live.run(&["zfs", "create", "tank/a/inner"]).good();
+    write(&live.path("mnt/a/inner/own"), b"kept");
+    write(&live.path("mnt/a/file"), b"now again");
+    live.run(&["zfs", "rollback", "tank/a@then"]).good();
+    assert_eq!(fs::read(live.path("mnt/a/file")).expect("there"), b"then");
+    assert_eq!(fs::read(live.path("mnt/a/inner/own")).expect("there"), b"kept");
     live.run(&["zfs", "clone", "tank/a@then", "tank/b"]).good();
     assert_eq!(fs::read(live.path("mnt/b/file")).expect("cloned"), b"then");
     live.run(&["zfs", "destroy", "-R", "tank/a"]).good();
@@ -329,6 +337,87 @@ fn a_mounted_file_system_is_received_into() {
     assert_eq!(fs::metadata(live.path("mnt/c/file")).expect("mounted").len(), 3 << 20);
     assert_eq!(live.get("receive_resume_token", "tank/c"), "-");
     live.run(&["zpool", "export", "tank"]).good();
+    live.expect_sound();
+}
+
+/// Runs a command that must not wait for another one.
+fn promptly(live: &Live, words: &[&str]) -> Done {
+    let mut command = live.command(words);
+    let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("it starts");
+    let until = std::time::Instant::now() + std::time::Duration::from_secs(100);
+    while child.try_wait().expect("it can be waited for").is_none() {
+        if std::time::Instant::now() > until {
+            child.kill().expect("killed");
+            panic!("{words:?} waits for somebody");
+        }
+        std::thread::sleep(std::time::Duration::from_millis(10));
+    }
+    child.wait_with_output().expect("it ended").into()
+}
+
+#[test]
+fn a_long_receive_keeps_nobody_waiting() {
+    let Some(live) = Live::with_tank(256) else { return };
+    live.run(&["zfs", "create", "tank/a"]).good();
+    write(&live.path("mnt/a/file"), &vec![7; 3 << 20]);
+    live.run(&["zfs", "snapshot", "tank/a@1"]).good();
+    write(&live.path("mnt/a/file"), &vec![8; 2 << 20]);
+    live.run(&["zfs", "snapshot", "tank/a@2"]).good();
+    let stream = |words: &[&str]| live.command(words).output().expect("it starts").stdout;
+    let (full, more) = (stream(&["zfs", "send", "tank/a@1"]), stream(&["zfs", "send", "-i@1", "tank/a@2"]));
+    // Half of a stream, and then nothing for a long time.
+    let begin = |into: &str, stream: &[u8]| {
+        let mut command = live.command(&["zfs", "receive", "-s", into]);
+        let command = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut child = command.spawn().expect("it starts");
+        let mut pipe = child.stdin.take().expect("piped");
+        pipe.write_all(&stream[..stream.len() / 2]).expect("written");
+        (child, pipe)
+    };
+    let (child, mut pipe) = begin("tank/taken", &full);
+    // It has begun when the dataset is there.
+    while promptly(&live, &["zfs", "list", "tank/taken"]).status != 0 {
+        std::thread::sleep(std::time::Duration::from_millis(10));
+    }
+    promptly(&live, &["zfs", "create", "tank/c"]).good();
+    write(&live.path("mnt/c/file"), b"meanwhile");
+    promptly(&live, &["zfs", "snapshot", "-r", "tank/c@s"]).good();
+    promptly(&live, &["zfs", "set", "compression=lz4", "tank"]).good();
+    let busy = promptly(&live, &["zfs", "destroy", "tank/taken"]);
+    assert!(busy.status == 1 && busy.err.contains("busy"), "{busy:?}");
+    let busy = promptly(&live, &["zfs", "receive", "-A", "tank/taken"]);
+    assert!(busy.status == 1 && busy.err.contains("busy"), "{busy:?}");
+    let busy = promptly(&live, &["zpool", "export", "tank"]);
+    assert!(busy.status == 1 && busy.err.contains("busy"), "{busy:?}");
+    pipe.write_all(&full[full.len() / 2..]).expect("written");
+    drop(pipe);
+    Done::from(child.wait_with_output().expect("it ends")).good();
+    assert_eq!(fs::metadata(live.path("mnt/taken/file")).expect("mounted").len(), 3 << 20);
+
+    // Two at once into the same file system: the second is refused, the first goes on.
+    let (child, mut pipe) = begin("tank/taken", &more);
+    while promptly(&live, &["zfs", "get", "-Hpo", "value", "receive_resume_token", "tank/taken"]).out == "-\n"
+    {
+        std::thread::sleep(std::time::Duration::from_millis(10));
+    }
+    fs::write(live.path("more"), &more).expect("written");
+    let mut second = live.command(&["zfs", "receive", "tank/taken"]);
+    let second = second.stdin(fs::File::open(live.path("more")).expect("there")).output().expect("it starts");
+    assert_eq!(second.status.code(), Some(1), "{second:?}");
+    pipe.write_all(&more[more.len() / 2..]).expect("written");
+    drop(pipe);
+    Done::from(child.wait_with_output().expect("it ends")).good();
+    assert_eq!(fs::read(live.path("mnt/taken/file")).expect("there"), vec![8; 2 << 20]);
+
+    // Who exports by force does not wait for the rest.
+    let (child, pipe) = begin("tank/late", &full);
+    while promptly(&live, &["zfs", "list", "tank/late"]).status != 0 {
+        std::thread::sleep(std::time::Duration::from_millis(10));
+    }
+    promptly(&live, &["zpool", "export", "-f", "tank"]).good();
+    let ended = child.wait_with_output().expect("it ends");
+    drop(pipe);
+    assert!(!ended.status.success(), "{ended:?}");
     live.expect_sound();
 }
 

@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::{Arc, Mutex, MutexGuard, TryLockError};
 use std::time::{Duration, Instant};
 
 use format::ObjectId;
@@ -84,6 +84,19 @@ impl Live {
     pub fn turn(&self) -> MutexGuard<'_, ()> {
         // A command that panicked left nothing half done here: the pool's own jobs are whole or not at all.
         self.turn.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+    }
+
+    /// As [`Live::turn`]; `None` when `stops` says so first.
+    pub fn turn_unless(&self, stops: impl Fn() -> bool) -> Option<MutexGuard<'_, ()>> {
+        const GLANCE: Duration = Duration::from_millis(5);
+        loop {
+            match self.turn.try_lock() {
+                Ok(turn) => return Some(turn),
+                Err(TryLockError::Poisoned(poisoned)) => return Some(poisoned.into_inner()),
+                Err(TryLockError::WouldBlock) if stops() => return None,
+                Err(TryLockError::WouldBlock) => std::thread::sleep(GLANCE),
+            }
+        }
     }
 
     /// What is mounted where.

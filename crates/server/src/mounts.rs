@@ -399,12 +399,21 @@ impl Mounts {
                 change.was_nowhere.push(plan.dataset);
             }
         }
-        let points: Vec<PathBuf> = self
-            .list()
-            .into_iter()
-            .filter(|(dataset, _)| change.was_mounted.contains(dataset))
-            .map(|(_, point)| point)
-            .collect();
+        let all = self.list();
+        let of = |change: &Change| -> Vec<PathBuf> {
+            let moved = all.iter().filter(|(dataset, _)| change.was_mounted.contains(dataset));
+            moved.map(|(_, point)| point.clone()).collect()
+        };
+        // What is mounted within them must be out of the way, and comes back.
+        let moved = of(&change);
+        for (dataset, point) in &all {
+            if moved.iter().any(|above| point != above && point.starts_with(above))
+                && !change.was_mounted.contains(dataset)
+            {
+                change.was_mounted.push(dataset.clone());
+            }
+        }
+        let points = of(&change);
         self.unmount(pool, &change.was_mounted, force)?;
         self.remove_folders(&points);
         Ok(change)

@@ -90,6 +90,12 @@ fn destroy_heads(session: &Session, call: &Call, console: &mut Console, name: &s
             destroy_tree(call, pool, clone)?;
         }
     }
+    // Those whose destruction waited for these clones went with them.
+    let list = if clones.is_empty() || args.has("n") {
+        list
+    } else {
+        pool.list(name, None, true).map_err(|error| dataset_failure(name, &error))?
+    };
     let (snapshots, heads): (Vec<_>, Vec<_>) = list.into_iter().partition(DatasetInfo::is_snapshot);
     // Deepest first, each with its snapshots before it; the root of a pool stays.
     for head in heads.iter().rev() {
@@ -140,6 +146,8 @@ pub fn destroy_tree(call: &Call, pool: &Pool, name: &str) -> Result<(), Failure>
     for clone in dependents(pool, &list)? {
         destroy_tree(call, pool, &clone)?;
     }
+    // Snapshots whose destruction waited for these clones went with them.
+    let Ok(list) = pool.list(name, None, true) else { return Ok(()) };
     for head in list.iter().filter(|info| !info.is_snapshot()).rev() {
         let own: Vec<String> = list
             .iter()
@@ -253,6 +261,10 @@ fn destroy_snapshots(
     }
     for clone in clones.iter().filter(|_| args.has("R")) {
         destroy_tree(call, pool, clone)?;
+    }
+    let mut names = names;
+    if args.has("R") {
+        names.retain(|name| pool.dataset(name).is_ok());
     }
     pool.destroy_snapshots(&names, args.has("d")).map_err(|error| snapshot_words(&error))
 }

@@ -80,13 +80,16 @@ pub fn show(call: &Call, console: &mut Console) -> Result<(), Failure> {
     }
     let mut rows = Vec::new();
     let mut wrong = Vec::new();
+    // As wide as the longest name looked at, whether it is held or not.
+    let mut width = 0;
     for name in &args.operands {
-        match holds_of(call, name) {
+        match holds_of(call, name, &mut width) {
             Ok(found) => rows.extend(found),
             Err(failure) => wrong.push(failure),
         }
     }
-    let columns = ["NAME", "TAG", "TIMESTAMP"].map(|heading| Column::other(heading, Justify::Left));
+    let mut columns = ["NAME", "TAG", "TIMESTAMP"].map(|heading| Column::other(heading, Justify::Left));
+    columns[0].min_width = columns[0].min_width.max(width);
     let nothing = rows.is_empty() && !wrong.is_empty();
     table::print(console.out(), &columns, &rows, args.has("H"))?;
     for failure in wrong {
@@ -98,7 +101,7 @@ pub fn show(call: &Call, console: &mut Console) -> Result<(), Failure> {
     Ok(())
 }
 
-fn holds_of(call: &Call, name: &str) -> Result<Vec<Row>, Failure> {
+fn holds_of(call: &Call, name: &str, width: &mut usize) -> Result<Vec<Row>, Failure> {
     if !name.contains('@') {
         return Err(Failure::refused(format!("'{name}' is not a snapshot")));
     }
@@ -107,6 +110,7 @@ fn holds_of(call: &Call, name: &str) -> Result<Vec<Row>, Failure> {
     pool.dataset(name).map_err(|error| dataset_failure(name, &error))?;
     let mut rows = Vec::new();
     for snapshot in with_those_below(pool, name, call.args.has("r")) {
+        *width = snapshot.len().max(*width);
         let info = pool.dataset(&snapshot).map_err(|error| dataset_failure(&snapshot, &error))?;
         for (tag, seconds) in pool.holds(&info).map_err(|error| dataset_failure(&snapshot, &error))? {
             let time = if call.args.has("p") {

@@ -1,6 +1,8 @@
 //! `zfs receive`: a stream from standard input becomes a snapshot.
 
+use std::fs::File;
 use std::io::{self, BufReader, Read};
+use std::sync::Arc;
 use std::time::Instant;
 
 use format::NvList;
@@ -9,6 +11,8 @@ use pool::props::dataset as props;
 use pool::props::number::nice_bytes;
 use pool::props::{DatasetKind, Value, names};
 use pool::{Destination, Error, Incoming, Pool, ReceiveError, ReceiveOptions};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
 use server::Kind;
 
 use super::Call;
@@ -17,9 +21,12 @@ use super::mounting;
 use super::zfs_change::{is_missing, session, words};
 use crate::args::Assignments;
 use crate::messages::{Action, Failure, reason};
-use crate::open::{Intent, NotOpen};
+use crate::open::{Intent, NotOpen, open_for};
 use crate::out::Console;
+use crate::served::Served;
 
+/// How often somebody who waits for the stream looks whether to stop.
+const GLANCE: Timespec = Timespec { tv_sec: 0, tv_nsec: 100_000_000 };
 /// Bytes read from the pipe at once.
 const BUFFER: usize = 1 << 20;
 /// Options that this build does not know how to serve.
@@ -54,13 +61,17 @@ pub fn run(call: &Call, console: &mut Console) -> Result<(), Failure> {
     };
     // The sender may still be looking at a pool; it has let us hear from it before ours is opened.
     let input: Box<dyn Read> = match call.around.input() {
-        Some(client) => Box::new(BufReader::with_capacity(BUFFER, SharedFile(client))),
+        Some(client) => {
+            let stop = call.around.served.clone();
+            let stops = move || stop.as_ref().is_some_and(Served::stops);
+            Box::new(BufReader::with_capacity(BUFFER, Client { input: client, stops }))
+        }
         None => Box::new(BufReader::with_capacity(BUFFER, io::stdin().lock())),
     };
     let mut stream =
         Incoming::open(input).map_err(|error| Failure::refused(format!("cannot receive: {error}")))?;
     let intent = if args.has("n") { Intent::Read } else { Intent::Write };
-    let session = session(call, target, intent).map_err(|error| match error {
+    let session = open_for(target, call.around, intent).map_err(|error| match error {
         NotOpen::Missing(_) => {
             let parent = if below { target } else { target.rsplit_once('/').map_or(target, |(up, _)| up) };
             let lines = Action::Open(parent).failed(reason::DATASET_MISSING);
@@ -69,12 +80,17 @@ pub fn run(call: &Call, console: &mut Console) -> Result<(), Failure> {
         other => other.into(),
     })?;
     let done = receive_in(session.pool(), call, console, &mut stream, &destination);
+    if call.live().is_some() {
+        // It goes on, and who waits for its end may have the turn.
+        return done;
+    }
     session.finish().and(done)
 }
 
 /// `-A`: gives up what was received in part.
 fn abort(call: &Call, target: &str) -> Result<(), Failure> {
     names::check_kind(target, DatasetKind::Filesystem).map_err(|error| Action::Open(target).failed(error))?;
+    let _turn = call.live().map(|live| live.turn());
     let session = session(call, target, Intent::Write).map_err(|error| error.dataset(target))?;
     let action = Action::Destroy(target);
     let done = match (session.refusal(action), session.pool().abort_receive(target)) {
@@ -104,6 +120,7 @@ fn receive_in<R: Read>(
         // What the kernel still holds back is a change, too.
         live.write_back();
     }
+    let mut line = Some(call.line.as_str()).filter(|_| !call.args.has("n"));
     while let Some((begin, list)) = stream.next_stream().map_err(unread)? {
         let sent = name(&begin);
         let into = destination.name_of(&sent, top);
@@ -122,7 +139,7 @@ fn receive_in<R: Read>(
             dry_run: call.args.has("n"),
             resumable: call.args.has("s"),
         };
-        one(pool, call, console, stream, ((&begin, &list), &sent, &into), &options)?;
+        one(pool, (call, line.take()), console, stream, ((&begin, &list), &sent, &into), &options)?;
     }
     Ok(())
 }
@@ -144,9 +161,10 @@ fn local_properties(pool: &Pool, call: &Call) -> Result<Vec<(String, Value)>, Fa
     Ok(made.local)
 }
 
+/// Receives one stream; `line` is for the history.
 fn one<R: Read>(
     pool: &Pool,
-    call: &Call,
+    (call, line): (&Call, Option<&str>),
     console: &mut Console,
     stream: &mut Incoming<R>,
     ((begin, list), sent, into): ((&Begin, &NvList), &str, &str),
@@ -169,7 +187,22 @@ fn one<R: Read>(
     let failed = |error: Error| failure(pool, begin, fs, options, &error);
     // What was there in part only is mounted when it is whole.
     let is_new = pool.dataset(fs).map_or(true, |there| there.is_unfinished());
-    let arrived = pool.take_in(stream, (begin, list), into, options).map_err(failed)?;
+    // Others may change the pool while the stream comes, but not while its place is made, nor at its end.
+    let turn = call.live().map(|live| live.turn());
+    line.into_iter().for_each(|line| pool.set_command(line));
+    let receiving = pool.begin_receive((begin, list), into, options);
+    pool.forget_command();
+    drop(turn);
+    let receiving = receiving.map_err(failed)?;
+    let arrived = receiving.take_in(stream).map_err(failed)?;
+    let stops = || call.around.served.as_ref().is_some_and(Served::stops);
+    let _turn = match call.live().map(|live| live.turn_unless(stops)) {
+        Some(None) => {
+            arrived.give_up();
+            return Err(Failure::refused(format!("{}: told to stop", cannot(begin))));
+        }
+        other => other.flatten(),
+    };
     let mut skipped = false;
     match arrived.replaces().map(str::to_owned) {
         None => skipped = arrived.put_in_place().map_err(failed)?.skipped,
@@ -240,11 +273,24 @@ fn receiving(begin: &Begin, error: &Error) -> Failure {
     Failure::Refused(std::iter::once(first).chain(lines).collect())
 }
 
-/// A file read by one of several that have it.
-struct SharedFile(std::sync::Arc<std::fs::File>);
+/// Standard input of a client, which goes away, or is told to end, while it has nothing to say.
+struct Client<F> {
+    input: Arc<File>,
+    stops: F,
+}
 
-impl Read for SharedFile {
+impl<F: Fn() -> bool> Read for Client<F> {
     fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
-        (&*self.0).read(buf)
+        loop {
+            if (self.stops)() {
+                return Err(io::Error::new(io::ErrorKind::ConnectionAborted, "told to stop"));
+            }
+            let mut fds = [PollFd::new(&*self.input, PollFlags::IN)];
+            match poll(&mut fds, Some(&GLANCE)) {
+                Ok(0) | Err(Errno::INTR) => {}
+                Ok(_) => return (&*self.input).read(buf),
+                Err(error) => return Err(error.into()),
+            }
+        }
     }
 }

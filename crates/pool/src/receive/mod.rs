@@ -12,12 +12,14 @@ mod package;
 mod resume;
 
 use std::io::Read;
+use std::sync::Arc;
 
 use format::dsl_dataset::INCONSISTENT;
 use format::features;
 use format::stream::{Begin, Record, feature};
 use format::{Guid, NvList, ObjectId};
 
+use crate::dataset::Dataset;
 use crate::dsl::lookup;
 use crate::dsl::receive::{Place, Progress};
 use crate::pool::Pool;
@@ -82,6 +84,42 @@ fn check_features(begin: &Begin) -> Result<(), ReceiveError> {
     }
 }
 
+/// Where a stream goes is settled and made; its records are still to come.
+#[must_use = "the stream is to be taken in"]
+pub struct Receiving<'a> {
+    arrived: Arrived<'a>,
+    /// How far it got before; `None`: the stream is passed over.
+    from: Option<Progress>,
+}
+
+impl<'a> Receiving<'a> {
+    /// Takes the stream in to its end, beside what is there. However long that takes, the pool may be changed
+    /// meanwhile; what is written here is in use and stays.
+    ///
+    /// # Errors
+    /// As [`Pool::receive`].
+    pub fn take_in<R: Read>(self, stream: &mut Incoming<R>) -> Result<Arrived<'a>> {
+        let Receiving { arrived, from } = self;
+        let Some(progress) = from else {
+            stream.skip()?;
+            return Ok(arrived);
+        };
+        let Arrived { pool, into, begin, options, held, .. } = &arrived;
+        let (place, (dir, id), dataset) = held.as_ref().expect("a stream that is taken in has a place");
+        match pool.fill(stream, begin, (*id, dataset), progress, options.resumable) {
+            Ok(()) => Ok(arrived),
+            Err(error) if options.resumable => Err(error),
+            // What was resumed can be resumed once more, unless nobody wants to.
+            Err(error) => {
+                let (working, dir) = (place.working_name(fs_of(into)), *dir);
+                let Arrived { pool, held, .. } = arrived;
+                drop(held);
+                Err(pool.give_up(working, dir, error))
+            }
+        }
+    }
+}
+
 /// A stream that arrived whole and proved, but is not in its place yet.
 #[must_use = "what arrived is to be put in place, or given up"]
 pub struct Arrived<'a> {
@@ -89,8 +127,9 @@ pub struct Arrived<'a> {
     into: String,
     begin: Begin,
     options: ReceiveOptions,
-    /// Where it is; `None` when its snapshot was there already, or nothing is to be done.
-    held: Option<(Place, (ObjectId, ObjectId))>,
+    /// Where it is, held open so that nobody takes it away; `None` when its snapshot was there already, or nothing is
+    /// to be done.
+    held: Option<(Place, (ObjectId, ObjectId), Arc<Dataset>)>,
     skipped: bool,
 }
 
@@ -98,7 +137,7 @@ impl Arrived<'_> {
     /// The file system or volume whose contents are about to be replaced, if there is one.
     #[must_use]
     pub fn replaces(&self) -> Option<&str> {
-        let (place, _) = self.held.as_ref()?;
+        let (place, ..) = self.held.as_ref()?;
         matches!(place, Place::Replace | Place::Onto(_))
             .then(|| self.into.split('@').next().unwrap_or(&self.into))
     }
@@ -111,7 +150,8 @@ impl Arrived<'_> {
     pub fn put_in_place(self) -> Result<Received> {
         let Arrived { pool, into, begin, options, held, skipped } = self;
         let snapshot = into.clone();
-        let Some((place, ids)) = held else { return Ok(Received { snapshot, skipped }) };
+        let Some((place, ids, dataset)) = held else { return Ok(Received { snapshot, skipped }) };
+        drop(dataset);
         let (working, resumable) = (place.working_name(fs_of(&into)), options.resumable);
         let ended = pool.run(move |syncing| syncing.end_receive(&place, &into, ids, &begin, &options));
         ended.map_err(|error| if resumable { error } else { pool.give_up(working, ids.0, error) })?;
@@ -120,7 +160,8 @@ impl Arrived<'_> {
 
     /// Leaves everything as it was; what arrived is kept only if it may be resumed.
     pub fn give_up(self) {
-        if let Some((place, (dir, _))) = self.held.filter(|_| !self.options.resumable) {
+        if let Some((place, (dir, _), dataset)) = self.held.filter(|_| !self.options.resumable) {
+            drop(dataset);
             let error = Error::DatasetBusy(self.into.clone());
             self.pool.give_up(place.working_name(fs_of(&self.into)), dir, error);
         }
@@ -143,27 +184,29 @@ impl Pool {
         into: &str,
         options: &ReceiveOptions,
     ) -> Result<Received> {
-        self.take_in(stream, head, into, options)?.put_in_place()
+        self.begin_receive(head, into, options)?.take_in(stream)?.put_in_place()
     }
 
-    /// Takes a stream in to its end, beside what is there.
+    /// Settles where a stream goes, and makes it.
     ///
     /// # Errors
     /// As [`Pool::receive`].
-    pub fn take_in<R: Read>(
+    pub fn begin_receive(
         &self,
-        stream: &mut Incoming<R>,
         (begin, list): (&Begin, &NvList),
         into: &str,
         options: &ReceiveOptions,
-    ) -> Result<Arrived<'_>> {
-        let arrived = |held, skipped| Arrived {
-            pool: self,
-            into: into.to_owned(),
-            begin: begin.clone(),
-            options: options.clone(),
-            held,
-            skipped,
+    ) -> Result<Receiving<'_>> {
+        let receiving = |held, from, skipped| Receiving {
+            arrived: Arrived {
+                pool: self,
+                into: into.to_owned(),
+                begin: begin.clone(),
+                options: options.clone(),
+                held,
+                skipped,
+            },
+            from,
         };
         check_features(begin)?;
         let (fs, _) = into.split_once('@').ok_or_else(|| Error::NoDataset(into.to_owned()))?;
@@ -177,17 +220,13 @@ impl Pool {
             // Whether anything was changed is told by what is on disk.
             self.sync()?;
             let Some(place) = self.place_for(begin, into, options.force)? else {
-                if !options.dry_run {
-                    stream.skip()?;
-                }
-                return Ok(arrived(None, true));
+                return Ok(receiving(None, None, true));
             };
             (place, None)
         };
         self.check_can_hold(begin, options)?;
         if options.dry_run {
-            stream.skip()?;
-            return Ok(arrived(None, false));
+            return Ok(receiving(None, None, false));
         }
         let ids = match ids {
             Some(ids) => ids,
@@ -197,13 +236,29 @@ impl Pool {
                 self.run(move |syncing| syncing.begin_receive(&place, &fs, &begin, &options))?
             }
         };
-        let working = place.working_name(fs);
-        match self.fill(stream, begin, ids, &working, progress, options.resumable) {
-            Ok(()) => Ok(arrived(Some((place, ids)), false)),
-            Err(error) if options.resumable => Err(error),
-            // What was resumed can be resumed once more, unless nobody wants to.
-            Err(error) => Err(self.give_up(working, ids.0, error)),
-        }
+        let dataset = self.open_received(begin, ids, place.working_name(fs))?;
+        Ok(receiving(Some((place, ids, dataset)), Some(progress), false))
+    }
+
+    /// Opens the dataset that a stream goes into, which nobody else has open.
+    fn open_received(
+        &self,
+        begin: &Begin,
+        (dir_id, id): (ObjectId, ObjectId),
+        name: String,
+    ) -> Result<Arc<Dataset>> {
+        let mos = &self.inner.mos;
+        let info = {
+            let _shared = self.shared();
+            let kind = match begin.objset_type {
+                3 => crate::props::DatasetKind::Volume,
+                _ => crate::props::DatasetKind::Filesystem,
+            };
+            DatasetInfo { name, kind, dir_id, id, dir: mos.dir(dir_id)?, phys: mos.dataset(id)?, mark: None }
+        };
+        let dataset = self.open_info(&info)?;
+        dataset.lift_read_only();
+        Ok(dataset)
     }
 
     /// Takes away what was received in part; gives `error` back.
@@ -220,31 +275,11 @@ impl Pool {
         &self,
         stream: &mut Incoming<R>,
         begin: &Begin,
-        (dir_id, id): (ObjectId, ObjectId),
-        name: &str,
+        (id, dataset): (ObjectId, &Dataset),
         progress: Progress,
         resumable: bool,
     ) -> Result<()> {
-        let mos = &self.inner.mos;
-        let info = {
-            let _shared = self.shared();
-            let kind = match begin.objset_type {
-                3 => crate::props::DatasetKind::Volume,
-                _ => crate::props::DatasetKind::Filesystem,
-            };
-            DatasetInfo {
-                name: name.to_owned(),
-                kind,
-                dir_id,
-                id,
-                dir: mos.dir(dir_id)?,
-                phys: mos.dataset(id)?,
-                mark: None,
-            }
-        };
-        let dataset = self.open_info(&info)?;
-        dataset.lift_read_only();
-        let mut apply = Apply::new(&dataset, begin, progress);
+        let mut apply = Apply::new(dataset, begin, progress);
         let mut noted = progress;
         let mut over = false;
         let records = std::iter::from_fn(|| {

@@ -63,6 +63,10 @@ impl Pool {
             return Err(ReceiveError::OtherResume(fs.to_owned()).into());
         }
         let dir = mos.dir(partial.dir)?;
+        if self.inner.datasets().get(&dir.head_dataset).is_some_and(|open| open.strong_count() > 0) {
+            // It is being received.
+            return Err(Error::DatasetBusy(fs.to_owned()));
+        }
         let place = match (partial.dir == info.dir_id, begin.fromguid.0) {
             (true, _) => Place::New,
             (false, 0) => Place::Replace,
