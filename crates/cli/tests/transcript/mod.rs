@@ -4,8 +4,8 @@
 //! To:     the tests in `transcripts.rs`: each case passes, fails, or is skipped for a stated reason.
 
 pub mod data;
-pub mod guard;
 pub mod parse;
 pub mod pattern;
 pub mod run;
+pub mod sandbox;
 pub mod skip;

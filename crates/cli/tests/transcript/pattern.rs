@@ -78,16 +78,12 @@ fn free_blanks(literal: &str, least: usize) -> String {
 }
 
 impl Line {
-    /// Whether a printed line is this one. `loose` frees the blanks of lines without patterns too: their
-    /// columns hold paths of the scratch folder, which are longer than the recorded ones.
-    fn matches(&self, printed: &str, loose: bool) -> bool {
+    /// Whether a printed line is this one.
+    fn matches(&self, printed: &str) -> bool {
         if self.collapsed {
             return self.regex(1).is_match(printed.trim());
         }
-        if !loose && !MARKS.is_match(&self.text) {
-            return self.text == printed;
-        }
-        self.text == printed || self.regex(2).is_match(printed)
+        self.text == printed || MARKS.is_match(&self.text) && self.regex(2).is_match(printed)
     }
 
     /// The line as a regular expression in which runs of `least` or more blanks match any run.
@@ -108,22 +104,22 @@ impl Line {
 ///
 /// # Errors
 /// The first difference.
-pub fn compare(expected: &[Expected], printed: &str, loose: bool, any_order: bool) -> Result<(), String> {
+pub fn compare(expected: &[Expected], printed: &str, any_order: bool) -> Result<(), String> {
     let lines: Vec<&str> = printed.lines().collect();
-    match in_order(expected, &lines, loose) {
-        Err(difference) if any_order => as_set(expected, &lines, loose).map_err(|_| difference),
+    match in_order(expected, &lines) {
+        Err(difference) if any_order => as_set(expected, &lines).map_err(|_| difference),
         result => result,
     }
 }
 
-fn in_order(expected: &[Expected], lines: &[&str], loose: bool) -> Result<(), String> {
+fn in_order(expected: &[Expected], lines: &[&str]) -> Result<(), String> {
     for (i, want) in expected.iter().enumerate() {
         let got = lines.get(i).copied();
         match (want, got) {
             (Expected::More, _) => return Ok(()),
             (Expected::Usage, Some(line)) if line.to_lowercase().starts_with("usage:") => return Ok(()),
             (Expected::Usage, got) => return Err(format!("expected a usage text, found {got:?}")),
-            (Expected::Line(line), Some(got)) if line.matches(got, loose) => {}
+            (Expected::Line(line), Some(got)) if line.matches(got) => {}
             (Expected::Line(line), got) => {
                 return Err(format!("expected {:?}\n           found    {got:?}", line.text));
             }
@@ -135,11 +131,11 @@ fn in_order(expected: &[Expected], lines: &[&str], loose: bool) -> Result<(), St
     }
 }
 
-fn as_set(expected: &[Expected], lines: &[&str], loose: bool) -> Result<(), ()> {
+fn as_set(expected: &[Expected], lines: &[&str]) -> Result<(), ()> {
     let mut left = lines.to_vec();
     for want in expected {
         let Expected::Line(line) = want else { return Err(()) };
-        let at = left.iter().position(|got| line.matches(got, loose)).ok_or(())?;
+        let at = left.iter().position(|got| line.matches(got)).ok_or(())?;
         left.remove(at);
     }
     if left.is_empty() { Ok(()) } else { Err(()) }
