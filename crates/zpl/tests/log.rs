@@ -303,7 +303,7 @@ fn large_writes_are_written_once() {
     fs.fsync(id).unwrap();
     bed.pool().sync().unwrap();
     let spent = written(&bed) - before;
-    assert!(spent >= 4 << 20 && spent < 5 << 20, "{spent}");
+    assert!((4 << 20..5 << 20).contains(&spent), "{spent}");
     assert_eq!(fs.read_all(id, 8 << 20).unwrap(), data);
     drop(fs);
     bed.crash();
