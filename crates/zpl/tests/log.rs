@@ -33,21 +33,25 @@ fn content(fs: &Filesystem, path: &str) -> Vec<u8> {
 
 /// Crashes, looks at what is left, replays, and looks again.
 fn crash_and_return(bed: &mut Bed) {
+    crash_and_return_by(bed, true);
+}
+
+/// `zdb_knows` the records of the log.
+fn crash_and_return_by(bed: &mut Bed, zdb_knows: bool) {
     bed.crash();
     bed.expect_clean_as_left();
-    bed.expect_zdb_pleased(&["--allow-unclean"]);
+    if zdb_knows {
+        bed.expect_zdb_pleased(&["--allow-unclean"]);
+    }
     bed.reopen();
     bed.expect_sound();
     bed.expect_clean();
 }
 
-/// zdb has judged the pool as the crash left it; once more after the replay with `CENOTE_SIM_ZDB=all`, at ten
-/// seconds a pool.
+/// zdb judges the pool once more, after the replay.
 fn end(mut bed: Bed) {
     bed.close();
-    if std::env::var("CENOTE_SIM_ZDB").is_ok_and(|value| value == "all") {
-        bed.expect_zdb_pleased(&[]);
-    }
+    bed.expect_zdb_pleased(&[]);
 }
 
 #[test]
@@ -239,7 +243,8 @@ fn attributes_are_made_safe_by_the_log(mut bed: Bed, in_node: bool) {
     let before: Vec<_> = [a, dir, heir, plain].into_iter().map(|id| seen(&fs, id)).collect();
     assert_eq!((before[0].1.len(), before[2].1.len(), before[3].0), (4, 1, 0o751));
     drop(fs);
-    crash_and_return(&mut bed);
+    // zdb 2.1 stops at TX_SETSAXATTR, which OpenZFS has since 2.2.
+    crash_and_return_by(&mut bed, !in_node);
     for (path, before) in ["/a", "/dir", "/dir/heir", "/plain"].into_iter().zip(before) {
         assert_eq!(seen(bed.fs(), id_of(bed.fs(), path)), before, "{path}");
     }
