@@ -45,16 +45,7 @@ pub(crate) fn share(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::Event;
-
-    struct Deaf;
-
-    impl Watch for Deaf {
-        fn event(&self, _: Event<'_>) {}
-        fn stopped(&self) -> bool {
-            false
-        }
-    }
+    use crate::watch::Deaf;
 
     #[test]
     fn every_job_is_done_once() {

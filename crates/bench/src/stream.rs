@@ -164,16 +164,7 @@ fn add(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::Event;
-
-    struct Deaf;
-
-    impl Watch for Deaf {
-        fn event(&self, _: Event<'_>) {}
-        fn stopped(&self) -> bool {
-            false
-        }
-    }
+    use crate::watch::Deaf;
 
     #[test]
     fn a_stream_gains_from_what_lies_further_back_and_records_from_zeros() {

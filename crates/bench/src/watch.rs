@@ -78,3 +78,15 @@ pub trait Watch: Sync {
     /// Whether to stop: asked between records. Everything temporary is removed then.
     fn stopped(&self) -> bool;
 }
+
+/// Hears nothing and never stops.
+#[cfg(test)]
+pub(crate) struct Deaf;
+
+#[cfg(test)]
+impl Watch for Deaf {
+    fn event(&self, _: Event<'_>) {}
+    fn stopped(&self) -> bool {
+        false
+    }
+}

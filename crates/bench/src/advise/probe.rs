@@ -158,16 +158,10 @@ impl Watch for Quiet<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::watch::Deaf;
 
     #[test]
     fn a_folder_has_a_rate_and_nothing_is_left_in_it() {
-        struct Deaf;
-        impl Watch for Deaf {
-            fn event(&self, _: Event<'_>) {}
-            fn stopped(&self) -> bool {
-                false
-            }
-        }
         let dir = tempfile::tempdir().unwrap();
         let mut target = Target {
             cores: 2,

@@ -286,17 +286,9 @@ impl Material {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::watch::Deaf;
     use std::os::unix::fs::FileExt as _;
     use std::time::Duration;
-
-    struct Deaf;
-
-    impl Watch for Deaf {
-        fn event(&self, _: Event<'_>) {}
-        fn stopped(&self) -> bool {
-            false
-        }
-    }
 
     fn survey() -> Survey<'static> {
         Survey { until: Instant::now() + Duration::from_secs(60), seed: 1, unpack: false, watch: &Deaf }

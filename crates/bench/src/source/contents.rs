@@ -322,16 +322,8 @@ fn too_large(path: &Path) -> Error {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Event, Source, Watch};
-
-    struct Alone;
-
-    impl Watch for Alone {
-        fn event(&self, _: Event<'_>) {}
-        fn stopped(&self) -> bool {
-            false
-        }
-    }
+    use crate::Source;
+    use crate::watch::Deaf;
 
     fn folder() -> tempfile::TempDir {
         tempfile::tempdir().unwrap()
@@ -359,7 +351,7 @@ mod tests {
             assert!(reader.has_zeros(11 << 20, (1 << 30) - (11 << 20)).unwrap());
             assert!(!reader.has_zeros(0, 11 << 20).unwrap() && !reader.has_zeros(1 << 30, 1).unwrap());
             reader.finish().unwrap();
-            source.load(1 << 30, &Alone).unwrap();
+            source.load(1 << 30, &Deaf).unwrap();
             assert!(source.is_in_memory());
         }
     }
@@ -370,11 +362,11 @@ mod tests {
         let path = dir.path().join("log");
         std::fs::write(&path, vec![1; 1000]).unwrap();
         let mut source = Source::scan(std::slice::from_ref(&path)).unwrap();
-        source.load(10, &Alone).unwrap();
+        source.load(10, &Deaf).unwrap();
         assert!(!source.is_in_memory(), "1000 bytes do not fit in 10");
         std::fs::write(&path, vec![1; 1001]).unwrap();
-        assert!(matches!(source.load(1 << 20, &Alone), Err(Error::Changed { .. })));
+        assert!(matches!(source.load(1 << 20, &Deaf), Err(Error::Changed { .. })));
         std::fs::remove_file(&path).unwrap();
-        assert!(matches!(source.load(1 << 20, &Alone), Err(Error::Unreadable { .. })));
+        assert!(matches!(source.load(1 << 20, &Deaf), Err(Error::Unreadable { .. })));
     }
 }
