@@ -4,6 +4,7 @@ mod bed;
 
 use std::fs::{self, File, Permissions};
 use std::io::Write;
+use std::ops::Range;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::Path;
@@ -14,6 +15,8 @@ use bed::{Bed, Done};
 use rustix::process::{Pid, Signal, kill_process};
 
 const MIB: usize = 1 << 20;
+/// However much was read.
+const ANY: Range<u64> = 0..u64::MAX;
 /// Whom tests that run as root become.
 const NOBODY: u32 = 65534;
 
@@ -48,25 +51,42 @@ fn is_stopped(pid: u32) -> bool {
     stat.rsplit(')').next().is_some_and(|rest| rest.trim_start().starts_with('T'))
 }
 
-/// Starts a command and holds it still at a moment when it reads a file of `folder`.
-fn hold(bed: &Bed, words: &[&str], folder: &str) -> Option<Child> {
+/// How many bytes the process has asked to read so far, of whatever file.
+fn bytes_read(pid: u32) -> Option<u64> {
+    let counts = fs::read_to_string(format!("/proc/{pid}/io")).ok()?;
+    counts.lines().find_map(|line| line.strip_prefix("rchar: "))?.parse().ok()
+}
+
+/// Starts a command and holds it still at a moment when it has a file of `folder` open and has read so many
+/// bytes since it opened it.
+fn hold(bed: &Bed, words: &[&str], folder: &str, after: &Range<u64>) -> Option<Child> {
     let folder = fs::canonicalize(bed.path(folder)).expect("a folder");
     let mut command = bed.command(words);
     let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("it starts");
+    let pid = child.id();
+    let lives = || Path::new(&format!("/proc/{pid}/fd/0")).exists();
     let since = Instant::now();
-    while since.elapsed() < Duration::from_secs(60)
-        && Path::new(&format!("/proc/{}/fd/0", child.id())).exists()
-    {
-        if reads_from(child.id(), &folder) {
-            send(&child, Signal::STOP);
-            while !is_stopped(child.id()) && Path::new(&format!("/proc/{}/fd/0", child.id())).exists() {
-                std::thread::yield_now();
-            }
-            if is_stopped(child.id()) && reads_from(child.id(), &folder) {
-                return Some(child);
-            }
-            send(&child, Signal::CONT);
+    // What it had read when its file was surely not yet open, and when it surely was.
+    let (mut before, mut opened) = (0, None);
+    while since.elapsed() < Duration::from_secs(60) && lives() {
+        let Some(read) = bytes_read(pid) else { break };
+        if !reads_from(pid, &folder) {
+            (before, opened) = (read, None);
+            continue;
         }
+        let opened = *opened.get_or_insert_with(|| bytes_read(pid).unwrap_or(read));
+        if bytes_read(pid).is_none_or(|read| read < opened + after.start) {
+            continue;
+        }
+        send(&child, Signal::STOP);
+        while !is_stopped(pid) && lives() {
+            std::thread::yield_now();
+        }
+        let in_time = bytes_read(pid).is_some_and(|read| read - before < after.end);
+        if is_stopped(pid) && in_time && reads_from(pid, &folder) {
+            return Some(child);
+        }
+        send(&child, Signal::CONT);
     }
     send(&child, Signal::CONT);
     let _ = child.wait_with_output();
@@ -74,8 +94,8 @@ fn hold(bed: &Bed, words: &[&str], folder: &str) -> Option<Child> {
 }
 
 /// As [`hold`], again and again: a copy may be over before it can be held.
-fn hold_surely(bed: &Bed, words: &[&str], folder: &str) -> Child {
-    (0..20).find_map(|_| hold(bed, words, folder)).expect("the copy is met while it reads")
+fn hold_surely(bed: &Bed, words: &[&str], folder: &str, after: Range<u64>) -> Child {
+    (0..20).find_map(|_| hold(bed, words, folder, &after)).expect("the copy is met while it reads")
 }
 
 fn go_on(child: Child) -> Done {
@@ -108,7 +128,7 @@ fn files_that_vanish_while_a_folder_is_copied_are_named_one_by_one() {
     for i in 0..count {
         fs::write(bed.path(&format!("src/{i:02}")), noise(2 * MIB, i)).expect("made");
     }
-    let child = hold_surely(&bed, &["cp", "-r", "src", "tank/fs:/"], "src");
+    let child = hold_surely(&bed, &["cp", "-r", "src", "tank/fs:/"], "src", ANY);
     for i in 0..count {
         fs::remove_file(bed.path(&format!("src/{i:02}"))).expect("removed");
     }
@@ -145,7 +165,9 @@ fn a_file_that_changes_while_it_is_copied_is_named() {
         fs::write(&path, noise(size, 1)).expect("made");
         let long_ago = std::time::UNIX_EPOCH + Duration::from_secs(1_000_000_000);
         File::options().write(true).open(&path).expect("there").set_modified(long_ago).expect("set");
-        let child = hold_surely(&bed, &["cp", "-r", "src", "tank/fs:/"], "src");
+        // Between its first look at the file and its last one: at neither end is there a mixture to be named.
+        let child =
+            hold_surely(&bed, &["cp", "-r", "src", "tank/fs:/"], "src", MIB as u64..(size - 8 * MIB) as u64);
         change();
         let done = go_on(child);
         let changed = "'src/big' changed while it was copied: the copy may hold parts of both\n";
@@ -287,7 +309,7 @@ fn a_signal_stops_a_copy_in_good_order() {
     for (signal, status) in [(Signal::INT, 130), (Signal::TERM, 143)] {
         let bed = Bed::with_tank(512, &["compression=gzip-9"]);
         plant(&bed);
-        let child = hold_surely(&bed, &["cp", "-r", "src", "tank/fs:/"], "src");
+        let child = hold_surely(&bed, &["cp", "-r", "src", "tank/fs:/"], "src", ANY);
         send(&child, signal);
         let done = go_on(child);
         expect_lines(&done, status, &["stopped: everything that was copied until then is complete"]);
@@ -316,7 +338,7 @@ fn a_signal_stops_a_copy_in_good_order() {
 fn a_second_ctrl_c_ends_a_copy_at_once_and_the_pool_is_as_last_synced() {
     let bed = Bed::with_tank(512, &["compression=gzip-9"]);
     plant(&bed);
-    let child = hold_surely(&bed, &["cp", "-r", "src", "tank/fs:/"], "src");
+    let child = hold_surely(&bed, &["cp", "-r", "src", "tank/fs:/"], "src", ANY);
     send(&child, Signal::INT);
     send(&child, Signal::CONT);
     // While it writes what was copied.
