@@ -318,6 +318,30 @@ fn large_writes_are_written_once() {
 }
 
 #[test]
+fn very_much_is_made_safe_by_a_sync_unless_others_have_more() {
+    let mut bed = logged(63);
+    let (fs, root) = (bed.fs().clone(), bed.fs().root());
+    let [much, more] = [b"much", b"more"].map(|name| fs.create(root, name, &file()).unwrap());
+    let data = noise(1, 12 << 20);
+    fs.write(much, 0, &data).unwrap();
+    let txg = bed.pool().info().txg;
+    fs.fsync(much).unwrap();
+    assert!(bed.pool().info().txg > txg, "one sync");
+    // What one asks for is little beside what is on its way.
+    fs.write(more, 0, &vec![3; 40 << 20]).unwrap();
+    let txg = bed.pool().info().txg;
+    fs.write(much, 100, b"small").unwrap();
+    fs.fsync(much).unwrap();
+    assert_eq!(bed.pool().info().txg, txg, "no sync");
+    drop(fs);
+    bed.crash();
+    bed.reopen();
+    let kept = content(bed.fs(), "/much");
+    assert!(kept.len() == data.len() && kept[..100] == data[..100] && &kept[100..105] == b"small");
+    end(bed);
+}
+
+#[test]
 fn large_writes_survive_a_crash_and_what_changed_since_leaves_no_trace() {
     for throughput in [0, 1] {
         let mut bed = logged(61 + throughput);

@@ -23,6 +23,11 @@ use crate::{Error, Result};
 const RECORD: u64 = 256;
 /// How often space is asked for before a sync is waited for instead.
 const ASKS_MAX: u32 = 4;
+/// Bytes of changes that a sync makes safe sooner than one thread that logs them: it has all cores, and what is on
+/// its way to the disks already need not be read back.
+const SYNC_MIN: u64 = 8 << 20;
+/// Not if the sync would have more than so many times as much to write.
+const SYNC_SHARE: u64 = 4;
 /// A write is split between two blocks only if so many bytes of its data fit into the first.
 const SPLIT_MIN: usize = 1 << 10;
 
@@ -63,8 +68,9 @@ impl Dataset {
         }
         let number = *ticket.number.get_or_insert_with(|| {
             state.asked += 1;
-            state.wanted.push(ticket.of);
-            state.asked
+            let number = state.asked;
+            state.wanted.push((number, ticket.of));
+            number
         });
         loop {
             if state.served >= number {
@@ -72,9 +78,15 @@ impl Dataset {
             }
             let ready = matches!(state.phase, Phase::On) && state.usable <= state.durable;
             if !ready || state.unnoted > state.durable {
+                state.withdraw(number);
                 return Turn::Sync;
             }
             if !state.writing {
+                let bytes = state.wanted_bytes();
+                if bytes >= SYNC_MIN && bytes >= self.pool.budget.bytes() / SYNC_SHARE {
+                    state.withdraw(number);
+                    return Turn::Sync;
+                }
                 return Turn::Write(Box::new(Batch::new(self, &mut state)));
             }
             state = self.log.changed.wait(state).expect("no code panics while holding an intent log");
@@ -97,6 +109,48 @@ impl Dataset {
         }
         // Not before: a log that is off is taken from the list.
         self.list_logged();
+    }
+}
+
+/// What askers want to be safe.
+struct Wanted {
+    all: bool,
+    objects: BTreeSet<ObjectId>,
+}
+
+impl Wanted {
+    fn new(wanted: &[(u64, Option<ObjectId>)]) -> Wanted {
+        Wanted {
+            all: wanted.iter().any(|(_, of)| of.is_none()),
+            objects: wanted.iter().filter_map(|(_, of)| *of).collect(),
+        }
+    }
+
+    fn includes(&self, itx: &Itx) -> bool {
+        self.all || itx.of.is_none_or(|of| self.objects.contains(&of))
+    }
+}
+
+impl Itx {
+    /// Bytes that it takes in a log, roughly.
+    fn cost(&self) -> u64 {
+        match self.note {
+            Note::Data { length, .. } => length + RECORD,
+            Note::Done(_) => RECORD,
+        }
+    }
+}
+
+impl State {
+    /// Bytes that the next batch has to make safe, roughly.
+    fn wanted_bytes(&self) -> u64 {
+        let wanted = Wanted::new(&self.wanted);
+        self.notes.iter().filter(|itx| wanted.includes(itx)).map(Itx::cost).sum()
+    }
+
+    /// Whoever asked waits for a sync instead of a batch.
+    fn withdraw(&mut self, number: u64) {
+        self.wanted.retain(|(asker, _)| *asker != number);
     }
 }
 
@@ -128,21 +182,15 @@ pub struct Batch<'a> {
 impl<'a> Batch<'a> {
     fn new(dataset: &'a Arc<Dataset>, state: &mut State) -> Batch<'a> {
         state.writing = true;
-        let wanted = std::mem::take(&mut state.wanted);
-        let all = wanted.contains(&None);
-        let objects: BTreeSet<ObjectId> = wanted.into_iter().flatten().collect();
-        let is_wanted = |itx: &Itx| all || itx.of.is_none_or(|of| objects.contains(&of));
-        let (notes, kept) = std::mem::take(&mut state.notes).into_iter().partition(is_wanted);
+        let wanted = Wanted::new(&std::mem::take(&mut state.wanted));
+        let (notes, kept) =
+            std::mem::take(&mut state.notes).into_iter().partition(|itx| wanted.includes(itx));
         state.notes = kept;
         let notes: VecDeque<Itx> = notes;
-        let cost = |itx: &Itx| match itx.note {
-            Note::Data { length, .. } => length + RECORD,
-            Note::Done(_) => RECORD,
-        };
         let tail = state.chain.back().expect("a log that is on has a chain").block;
         Batch {
             dataset,
-            left: notes.iter().map(cost).sum(),
+            left: notes.iter().map(Itx::cost).sum(),
             newest: notes.iter().map(|itx| itx.txg).max().unwrap_or_default(),
             notes,
             serves: state.asked,

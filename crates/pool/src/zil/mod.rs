@@ -111,8 +111,8 @@ struct State {
     /// Askers so far, and those whose changes are safe.
     asked: u64,
     served: u64,
-    /// What the askers since the last batch want: an object, or everything.
-    wanted: Vec<Option<ObjectId>>,
+    /// What the askers since the last batch want: an object, or everything. With their numbers.
+    wanted: Vec<(u64, Option<ObjectId>)>,
 }
 
 /// Values of [`Log::mode`]: what a note costs nothing to look at.
