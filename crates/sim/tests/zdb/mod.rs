@@ -17,12 +17,3 @@ pub fn expect_pleased(story: &mut Story) {
     // 2: zdb is not installed here.
     assert!(out.status.success() || out.status.code() == Some(2), "seed {}: {said}", story.seed());
 }
-
-/// The same for a story told in several ways: usually only the `first` way is judged, all of them with
-/// `CENOTE_SIM_ZDB=all`.
-#[track_caller]
-pub fn expect_pleased_once(story: &mut Story, first: bool) {
-    if first || std::env::var("CENOTE_SIM_ZDB").is_ok_and(|value| value == "all") {
-        expect_pleased(story);
-    }
-}
