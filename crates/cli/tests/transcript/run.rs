@@ -128,11 +128,15 @@ pub fn judge_pools(sandbox: &Sandbox) -> Result<(), String> {
     let oracle = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../oracle/zdb-check");
     let pools = sandbox.run("zpool list -H -o name")?.out;
     for pool in pools.lines().filter(|line| !line.contains("no pools available")) {
+        // Its own files only: in others may be what is left of pools of the same name.
+        let devices = sandbox.run(&format!("zpool list -H -v -P {pool}"))?.out;
+        let devices = devices.lines().skip(1).filter_map(|line| line.split_whitespace().next());
+        let devices: Vec<_> = devices.map(|path| sandbox.path(path)).collect();
         let exported = sandbox.run(&format!("zpool export {pool}"))?;
         if exported.status != 0 {
             return Err(exported.err);
         }
-        let said = Command::new(&oracle).arg("--dir").arg(sandbox.path("/v")).arg(pool).output();
+        let said = Command::new(&oracle).arg(pool).args(devices).output();
         let said = said.map_err(|error| error.to_string())?;
         // 2: zdb is not installed here.
         if !said.status.success() && said.status.code() != Some(2) {
