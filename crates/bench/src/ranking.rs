@@ -26,9 +26,8 @@ fn line(mut all: Vec<(&str, (f64, f64))>) -> String {
 fn table(rows: Vec<Vec<String>>) -> Option<Table> {
     (!rows.is_empty()).then(|| Table {
         title: "In order".to_owned(),
-        note: "The best first; between bars, neighbours are the same as far as the measurement can tell."
-            .to_owned(),
-        columns: vec![String::new(), "order".to_owned()],
+        note: "Between bars, neighbours are the same as far as the measurement can tell.".to_owned(),
+        columns: vec!["by".to_owned(), "the best first".to_owned()],
         rows,
     })
 }
