@@ -1,7 +1,8 @@
 //! A pool made, synced, exported and opened again, with real OpenZFS as the judge of its blocks.
 
+mod oracle;
+
 use std::path::Path;
-use std::process::Command;
 use std::sync::Arc;
 
 use dmu::{NewObject, zap};
@@ -55,22 +56,13 @@ fn zdb(path: &Path) {
     pool::check::check(&pool, &mut |finding| found.push(finding)).unwrap();
     assert!(found.is_empty(), "{found:#?}");
     drop(pool);
-    let oracle = concat!(env!("CARGO_MANIFEST_DIR"), "/../../oracle/zdb-check");
-    let out = Command::new(oracle).args(["--quick", "tank"]).arg(path).output().unwrap();
-    assert!(
-        out.status.success(),
-        "{}{}",
-        String::from_utf8_lossy(&out.stdout),
-        String::from_utf8_lossy(&out.stderr)
-    );
+    oracle::expect_pleased("tank", path);
 }
 
 #[test]
 fn a_pool_survives_writes_and_reopening() {
     let dir = tempfile::tempdir().unwrap();
-    // The other sector sizes are stress.rs's: zdb takes its time.
-    {
-        let ashift = 12;
+    for ashift in [9, 12, 13] {
         let path = dir.path().join(format!("disk{ashift}"));
         let pool = create(&path, ashift);
         pool.export().unwrap();

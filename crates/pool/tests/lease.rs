@@ -1,5 +1,7 @@
 //! A pool that is read by one process while another one keeps changing it.
 
+mod oracle;
+
 use std::path::Path;
 use std::sync::Arc;
 
@@ -96,4 +98,5 @@ fn a_reader_elsewhere_finds_the_leased_state_whatever_is_overwritten_meanwhile()
     fill(&dataset, object, 99).unwrap();
     drop(dataset);
     pool.export().unwrap();
+    oracle::expect_pleased("tank", &path);
 }

@@ -1,10 +1,11 @@
 //! Scrubs: a good pool stays as it is, damaged copies are mended, lost blocks are named, and a pool in full use gives
 //! no false alarm.
 
+mod oracle;
+
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
-use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -83,17 +84,16 @@ fn scrubbed(pool: &Pool) -> Scan {
     status.scan
 }
 
-fn checked(pool: Pool, path: &Path, zdb: bool) {
+fn checked(pool: Pool, path: &Path) {
+    clean(pool);
+    oracle::expect_pleased("tank", path);
+}
+
+fn clean(pool: Pool) {
     let mut found = Vec::new();
     pool::check::check(&pool, &mut |finding| found.push(finding)).unwrap();
     assert!(found.is_empty(), "{found:#?}");
     pool.export().unwrap();
-    if zdb {
-        let oracle = concat!(env!("CARGO_MANIFEST_DIR"), "/../../oracle/zdb-check");
-        let out = Command::new(oracle).args(["--quick", "tank"]).arg(path).output().unwrap();
-        let said = |raw: &[u8]| String::from_utf8_lossy(raw).into_owned();
-        assert!(out.status.success(), "{}{}", said(&out.stdout), said(&out.stderr));
-    }
 }
 
 /// Where `needle` lies on the disk.
@@ -131,7 +131,7 @@ fn a_scrub_of_a_good_pool_finds_nothing_and_is_remembered() {
     pool.export().unwrap();
     let pool = open(&path);
     assert_eq!(pool.scan().unwrap().unwrap().scan, scan);
-    checked(pool, &path, true);
+    checked(pool, &path);
 }
 
 #[test]
@@ -157,7 +157,7 @@ fn a_damaged_copy_is_written_anew_from_a_good_one() {
         assert!(disk.checksum_errors > 0);
         pool.clear_errors();
     }
-    checked(pool, &path, false);
+    checked(pool, &path);
 }
 
 #[test]
@@ -191,7 +191,11 @@ fn a_block_without_a_good_copy_is_named_until_it_is_written_again() {
         pool.sync().unwrap();
         assert_eq!(scrubbed(&pool).errors, 0, "{set}");
         assert!(pool.data_errors().unwrap().is_empty());
-        checked(pool, &path, set == "openzfs-2.1-linux");
+        clean(pool);
+        // zdb 2.1 does not know the error log of 2.2.
+        if set == "openzfs-2.1-linux" {
+            oracle::expect_pleased("tank", &path);
+        }
     }
 }
 
@@ -244,5 +248,5 @@ fn a_pool_in_full_use_gives_no_false_alarm() {
     });
     drop(dataset);
     pool.sync().unwrap();
-    checked(pool, &path, false);
+    checked(pool, &path);
 }

@@ -1,5 +1,7 @@
 //! Send streams against those of OpenZFS.
 
+mod oracle;
+
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
@@ -235,6 +237,16 @@ impl Ground {
         self.pool().sync().unwrap();
         pool::check::check(self.pool(), &mut |finding| findings.push(finding.to_string())).unwrap();
         assert!(findings.is_empty(), "{findings:#?}");
+    }
+}
+
+/// Whatever a test leaves is judged.
+impl Drop for Ground {
+    fn drop(&mut self) {
+        if let Some(pool) = self.pool.take().filter(|_| !std::thread::panicking()) {
+            pool.export().unwrap();
+            oracle::expect_pleased("tank", &self.folder.path().join("disk"));
+        }
     }
 }
 

@@ -41,7 +41,7 @@ fn crash_and_return_by(bed: &mut Bed, zdb_knows: bool) {
     bed.crash();
     bed.expect_clean_as_left();
     if zdb_knows {
-        bed.expect_zdb_pleased(&["--allow-unclean"]);
+        bed.ask_zdb(&["--allow-unclean"]);
     }
     bed.reopen();
     bed.expect_sound();
@@ -51,7 +51,7 @@ fn crash_and_return_by(bed: &mut Bed, zdb_knows: bool) {
 /// zdb judges the pool once more, after the replay.
 fn end(mut bed: Bed) {
     bed.close();
-    bed.expect_zdb_pleased(&[]);
+    bed.ask_zdb(&[]);
 }
 
 #[test]

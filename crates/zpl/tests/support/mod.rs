@@ -172,13 +172,7 @@ impl Bed {
         assert!(problems.is_empty(), "{problems:#?}");
     }
 
-    /// What real OpenZFS says of the closed image, if `CENOTE_ORACLE` is set: it takes seconds each time.
-    pub fn expect_zdb_pleased(&self, options: &[&str]) {
-        if std::env::var_os("CENOTE_ORACLE").is_some() {
-            self.ask_zdb(options);
-        }
-    }
-
+    /// What real OpenZFS says of the closed image.
     pub fn ask_zdb(&self, options: &[&str]) {
         let oracle = concat!(env!("CARGO_MANIFEST_DIR"), "/../../oracle/zdb-check");
         let Ok(out) = Command::new(oracle).args(options).arg("tank").arg(self.path()).output() else {
@@ -188,5 +182,15 @@ impl Bed {
         let said =
             format!("{}{}", String::from_utf8_lossy(&out.stdout), String::from_utf8_lossy(&out.stderr));
         assert!(out.status.success() || out.status.code() == Some(2), "{said}");
+    }
+}
+
+/// Whatever a test leaves is judged.
+impl Drop for Bed {
+    fn drop(&mut self) {
+        if self.pool.is_some() && !std::thread::panicking() {
+            self.close();
+            self.ask_zdb(&[]);
+        }
     }
 }
