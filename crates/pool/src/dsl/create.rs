@@ -339,10 +339,9 @@ impl Syncing<'_> {
         let zap_id = mos.dir(dir)?.props_zap;
         let object = mos.object(zap_id)?;
         // A value that only newer software knew gives way to what is set now.
-        for key in [format!("{name}$iuv")] {
-            if zap::lookup(&object, key.as_bytes())?.is_some() {
-                zap::remove(&object, &self.tx, key.as_bytes())?;
-            }
+        let unknown = format!("{name}$iuv");
+        if zap::lookup(&object, unknown.as_bytes())?.is_some() {
+            zap::remove(&object, &self.tx, unknown.as_bytes())?;
         }
         match value {
             Some(value) => zap::update(&object, &self.tx, name.as_bytes(), &properties::stored(value))?,
