@@ -12,6 +12,7 @@ mod pool_values;
 mod repeat;
 mod scan;
 mod select;
+mod vdev_values;
 mod view;
 mod zfs_bookmark;
 mod zfs_change;
@@ -27,6 +28,7 @@ mod zfs_rewrite;
 mod zfs_send;
 mod zfs_snapshot;
 mod zfs_userspace;
+mod zfs_wait;
 mod zpool_create;
 mod zpool_import;
 mod zpool_iostat;
@@ -35,6 +37,7 @@ mod zpool_misc;
 mod zpool_props;
 mod zpool_scrub;
 mod zpool_status;
+mod zpool_vdev_props;
 
 use pool::props::dataset::Owner;
 
@@ -143,6 +146,7 @@ fn run(call: &Call, console: &mut Console) -> Result<(), Failure> {
         (Program::Zpool, "iostat") => zpool_iostat::run(call, console),
         (Program::Zpool, "labelclear") => zpool_misc::labelclear(call, console),
         (Program::Zpool, "list") => zpool_list::run(call, console),
+        (Program::Zpool, "reopen") => zpool_misc::reopen(call, console),
         (Program::Zpool, "scrub") => zpool_scrub::scrub(call, console),
         (Program::Zpool, "set") => zpool_props::set(call),
         (Program::Zpool, "status") => zpool_status::run(call, console),
@@ -174,6 +178,7 @@ fn run(call: &Call, console: &mut Console) -> Result<(), Failure> {
         (Program::Zfs, "set") => zfs_change::set(call, console),
         (Program::Zfs, "snapshot") => zfs_snapshot::snapshot(call, console),
         (Program::Zfs, "upgrade") => zfs_change::upgrade(call, console),
+        (Program::Zfs, "wait") => zfs_wait::run(call, console),
         (Program::Zfs, "userspace") => zfs_userspace::run(call, console, Owner::User),
         (Program::Zpool, "prefetch") => zpool_misc::prefetch(call),
         (Program::Zpool, "condense") if call.args.has("types") => console.line("log_spacemap"),
@@ -194,7 +199,6 @@ fn reason_of(program: Program, name: &str) -> Option<&'static str> {
         (Program::Zpool, "events") => "servers keep a log, POOL.log in the state folder, and no events",
         (Program::Zpool, "checkpoint") => "a snapshot of each file system, zfs snapshot -r, comes nearest",
         (Program::Zpool, "initialize" | "trim") => "free space is left as it is",
-        (Program::Zpool, "reopen") => "export and import the pool instead",
         (Program::Zpool, "ddtprune") => "pools with a deduplication table are only read",
         (Program::Zfs, "load-key" | "unload-key" | "change-key") => "encrypted datasets are not read",
         (Program::Zfs, "share" | "unshare") => {

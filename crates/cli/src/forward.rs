@@ -186,6 +186,12 @@ fn targets(call: &Call) -> Result<Vec<String>, Failure> {
             "add" | "attach" | "checkpoint" | "clear" | "detach" | "initialize" | "offline" | "online"
             | "reguid" | "remove" | "replace" | "trim",
         ) => first(),
+        // What devices did, their server knows.
+        (Program::Zpool, "get") if operands.len() > 2 => {
+            let all = all()?;
+            let vdevs = operands.iter().skip(2).any(|word| !all.contains(word));
+            operands.get(1).filter(|_| vdevs).into_iter().cloned().collect()
+        }
         (Program::Zpool, "iostat") => {
             let named: Vec<String> =
                 operands.iter().filter(|word| word.parse::<f64>().is_err()).cloned().collect();

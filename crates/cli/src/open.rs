@@ -356,6 +356,7 @@ pub fn options(usable: &Usable) -> Result<Options, ConfigError> {
     Ok(Options {
         read_only: known.is_some_and(|known| known.read_only),
         altroot: known.and_then(|known| known.altroot.clone()),
+        temporary: known.is_some_and(|known| known.temporary),
         new_name: called.filter(|called| *called != usable.name).map(|_| usable.name.clone()),
         ..config::options()?
     })

@@ -365,6 +365,17 @@ impl Pool {
         })
     }
 
+    /// Gives a pool of a legacy version a newer one; with 5000 it has feature flags from then on, none enabled.
+    ///
+    /// # Errors
+    /// If it cannot be written.
+    ///
+    /// # Panics
+    /// If the version would become an older one.
+    pub fn upgrade_version(&self, version: u64) -> Result<()> {
+        self.run(move |syncing| syncing.upgrade_version(version))
+    }
+
     /// Enables features.
     ///
     /// # Errors

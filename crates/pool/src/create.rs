@@ -155,6 +155,7 @@ impl Pool {
             freeing: false,
             fresh: false,
             new_salt: Some(salt),
+            name_on_disk: None,
         };
         let info = Info {
             config,

@@ -57,6 +57,9 @@ pub enum Error {
     /// No scrub is at work or paused.
     #[error("there is no active scrub")]
     NotScrubbing,
+    /// A vdev has no place where properties could be kept: the pool is older than that.
+    #[error("Invalid argument")]
+    NoVdevZap,
     /// OpenZFS is to finish a resilver first.
     #[error("currently resilvering")]
     Resilvering,

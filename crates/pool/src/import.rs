@@ -215,8 +215,10 @@ impl Pool {
         let asked = options.read_only.then(|| "it was opened for reading only".to_owned());
         let (mut allocator, table, logs) = load_space(&mos, &storage, &config, opened.uberblock.txg)?;
         let synced = opened.uberblock.txg;
+        let mut name_on_disk = None;
         if let Some(new_name) = &options.new_name {
-            config.name.clone_from(new_name);
+            let own = std::mem::replace(&mut config.name, new_name.clone());
+            name_on_disk = options.temporary.then_some(own);
         }
         config.state = PoolState::Active;
         config.hostid = 0;
@@ -280,6 +282,7 @@ impl Pool {
             freeing,
             fresh: true,
             new_salt,
+            name_on_disk,
         };
         let inner = Arc::new(inner);
         crate::sync::publish(&inner, &state, synced);

@@ -38,6 +38,8 @@ pub struct KnownPool {
     pub altroot: Option<String>,
     /// It was imported to be read only.
     pub read_only: bool,
+    /// Its name is for this import only: on the disks it has another.
+    pub temporary: bool,
     /// The property `cachefile` as given, if it was.
     pub cachefile: Option<String>,
 }
@@ -188,6 +190,9 @@ fn encode(pools: &[KnownPool]) -> Vec<u8> {
         if let Some(cachefile) = &pool.cachefile {
             entry.insert("cachefile", cachefile.as_str());
         }
+        if pool.temporary {
+            entry.insert("temporary", 1u64);
+        }
         if pool.read_only {
             entry.insert("readonly", 1u64);
         }
@@ -212,6 +217,7 @@ fn decode(raw: &[u8]) -> Result<Vec<KnownPool>, String> {
                 devices: devices.iter().map(|path| OsString::from_vec(path.clone()).into()).collect(),
                 altroot: entry.get_str("altroot").map(str::to_owned),
                 cachefile: entry.get_str("cachefile").map(str::to_owned),
+                temporary: entry.get_u64("temporary").unwrap_or(0) != 0,
                 read_only: entry.get_u64("readonly").unwrap_or(0) != 0,
                 name,
             })
@@ -229,6 +235,7 @@ mod tests {
             guid: Guid(guid),
             devices: vec!["/v/a".into(), "/v/b".into()],
             altroot: None,
+            temporary: false,
             read_only: false,
             cachefile: None,
         }
@@ -243,6 +250,7 @@ mod tests {
         tank.altroot = Some("/mnt".into());
         tank.cachefile = Some("none".into());
         tank.read_only = true;
+        tank.temporary = true;
         known.enter(tank.clone()).expect("written");
         known.enter(pool("a", 8)).expect("written");
         assert_eq!(known.read().expect("read"), [pool("a", 8), tank]);

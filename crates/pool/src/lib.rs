@@ -32,6 +32,7 @@ mod throttle;
 mod token;
 pub mod tune;
 mod tx;
+mod vdev_props;
 pub mod zil;
 
 pub use create::CreateSpec;

@@ -67,6 +67,8 @@ pub struct Options {
     pub host: Host,
     /// Import under this name instead of the pool's own.
     pub new_name: Option<String>,
+    /// The new name is for this import only: on the disks the pool keeps its own.
+    pub temporary: bool,
     /// Prefix shown before mountpoints.
     pub altroot: Option<String>,
     /// The labels of a new pool name neither this machine nor the place of its devices: for reproducible images.
@@ -92,6 +94,7 @@ impl Default for Options {
             stepwise: false,
             host: Host::system(),
             new_name: None,
+            temporary: false,
             altroot: None,
             anonymous: false,
             leased: None,

@@ -1,5 +1,6 @@
 //! The sync thread: frozen changes → blocks → MOS → space maps until quiet → flush → uberblock → flush.
 
+use std::borrow::Cow;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -8,7 +9,7 @@ use std::time::{Duration, Instant};
 use dmu::{Frozen, Objset, Policy, Redundant, SyncCtx, Synced, Tx, zap};
 use format::blkptr::{BlockPtr, Dva};
 use format::compression::CompressionSetting;
-use format::config::{PoolConfig, PoolState};
+use format::config::{PoolConfig, PoolState, VERSION_FEATURES};
 use format::features::{self, Feature};
 use format::uberblock::{Mmp, Uberblock};
 use format::zap::Value;
@@ -52,6 +53,18 @@ pub(crate) struct SyncState {
     pub(crate) fresh: bool,
     /// The salt must be written into the MOS.
     pub(crate) new_salt: Option<[u8; 32]>,
+    /// What the pool is called on the disks, if it goes by another name only as long as it is imported.
+    pub(crate) name_on_disk: Option<String>,
+}
+
+impl SyncState {
+    /// The configuration as it is written.
+    fn config_on_disk(&self) -> Cow<'_, PoolConfig> {
+        match &self.name_on_disk {
+            None => Cow::Borrowed(&self.config),
+            Some(name) => Cow::Owned(PoolConfig { name: name.clone(), ..self.config.clone() }),
+        }
+    }
 }
 
 /// The syncing txg, as jobs see it.
@@ -246,7 +259,7 @@ fn commit(inner: &Inner, state: &mut SyncState, txg: Txg, root: BlockPtr) -> Res
         guid_sum: state.config.tree.guid_sum(),
         timestamp: inner.host.clock.now().0,
         root,
-        software_version: format::config::VERSION_FEATURES,
+        software_version: VERSION_FEATURES,
         mmp: Some(Mmp { delay_ns: 0, config: 0 }),
         checkpoint_txg: Txg(0),
         raidz_reflow: 0,
@@ -258,8 +271,9 @@ fn commit(inner: &Inner, state: &mut SyncState, txg: Txg, root: BlockPtr) -> Res
             halves.push((leaf, Half::to_write_first(&*leaf.disk, state.uberblock.txg)));
         }
     }
+    let written = state.config_on_disk();
     for (leaf, half) in &halves {
-        labels::write_config(&leaf.disk, &state.config, Guid(leaf.guid), *half)?;
+        labels::write_config(&leaf.disk, &written, Guid(leaf.guid), *half)?;
     }
     if config_dirty {
         vdevs.flush()?;
@@ -272,11 +286,12 @@ fn commit(inner: &Inner, state: &mut SyncState, txg: Txg, root: BlockPtr) -> Res
     // Now, and only now, txg is the state of the pool.
     vdevs.flush()?;
     for (leaf, half) in &halves {
-        labels::write_config(&leaf.disk, &state.config, Guid(leaf.guid), half.other())?;
+        labels::write_config(&leaf.disk, &written, Guid(leaf.guid), half.other())?;
     }
     if config_dirty {
         vdevs.flush()?;
     }
+    drop(written);
     state.uberblock = uberblock;
     Ok(())
 }
@@ -635,6 +650,21 @@ impl<'a> Syncing<'a> {
         self.state.config_dirty = true;
     }
 
+    /// See [`crate::Pool::upgrade_version`]. What versions up to 28 brought, the pools that are written have.
+    pub(crate) fn upgrade_version(&mut self, version: u64) -> Result<()> {
+        assert!(version >= self.state.config.version, "a pool's version only grows");
+        if version >= VERSION_FEATURES && self.state.features.is_none() {
+            self.state.features = Some(Features::create(self.mos(), &self.tx)?);
+            let mut salt = [0; 32];
+            self.inner.host.entropy.fill(&mut salt);
+            self.inner.storage.set_salt(salt);
+            self.state.new_salt = Some(salt);
+        }
+        self.state.config.version = version;
+        self.state.config_dirty = true;
+        Ok(())
+    }
+
     fn write_config(&mut self) -> Result<()> {
         if let Some(salt) = self.state.new_salt.take() {
             let value = Value::from_bytes(&salt);
@@ -647,7 +677,7 @@ impl<'a> Syncing<'a> {
         }
         if self.state.config_dirty {
             self.state.config.txg = self.txg;
-            let list = self.state.config.to_mos_nvlist();
+            let list = self.state.config_on_disk().to_mos_nvlist();
             self.mos().put_packed(&self.tx, self.state.config_object, &list)?;
         }
         Ok(())

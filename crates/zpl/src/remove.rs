@@ -270,6 +270,15 @@ impl Filesystem {
         Ok(())
     }
 
+    /// How many objects are in the unlinked set: they have no name, and are freed when nobody has them open.
+    ///
+    /// # Errors
+    /// If the set cannot be read.
+    pub fn unlinked_count(&self) -> Result<u64> {
+        let set = self.inner.objset.object(self.inner.unlinked)?;
+        zap::entries(&set).try_fold(0, |count, entry| Ok(entry.map(|_| count + 1)?))
+    }
+
     /// Frees what a crash (or another system) left in the unlinked set; returns the number of objects freed. To be
     /// called once when a file system is opened for writing.
     ///

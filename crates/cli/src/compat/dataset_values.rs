@@ -181,10 +181,7 @@ pub fn change(
             return Ok(Some((word.to_owned(), Some(Value::Number(quota)))));
         }
         names::check_user_property(word, text)?;
-        return match info.kind {
-            DatasetKind::Snapshot => refuse("properties of snapshots are not supported yet"),
-            _ => Ok(Some((word.to_owned(), Some(Value::Text(text.to_owned()))))),
-        };
+        return Ok(Some((word.to_owned(), Some(Value::Text(text.to_owned())))));
     };
     property.check_settable(info.kind, false)?;
     let value = property.parse_value(text)?;

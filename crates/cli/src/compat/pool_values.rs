@@ -214,7 +214,7 @@ impl<'a> PoolValues<'a> {
                 let large = info.feature(&features::LARGE_DNODE) != FeatureState::Disabled;
                 number(if large { 16 << 10 } else { 512 })
             }
-            "tname" => number(0),
+            "tname" => number(u64::from(known.is_some_and(|known| known.temporary))),
             name => match self.stored.get(name) {
                 Some(value) => (Some(value.clone()), Source::Local),
                 None if matches!(property.preset, Preset::Derived) => (None, Source::Default),

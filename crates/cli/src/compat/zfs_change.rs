@@ -410,20 +410,18 @@ fn inherit_one(
     let session = sessions.of(name).map_err(|error| error.dataset(name))?;
     let pool = session.pool();
     let info = pool.dataset(name).map_err(|error| dataset_failure(name, &error))?;
-    if info.is_snapshot() {
-        return Err(match property {
-            Some(_) => action.failed(reason::INHERIT_NOT_HERE),
-            None => action.failed("properties of snapshots are not supported yet"),
-        });
-    }
-    if property.is_some_and(|property| !property.applies.contains(info.kind)) {
+    // Of native properties a snapshot has those of its file system.
+    if property.is_some_and(|property| info.is_snapshot() || !property.applies.contains(info.kind)) {
         return Err(action.failed(reason::INHERIT_NOT_HERE));
     }
     if let Some(failure) = session.refusal(action) {
         return Err(failure);
     }
     let depth = if recursive { None } else { Some(0) };
-    let list = pool.list(name, depth, false).map_err(|error| words(action, &error))?;
+    let list = match info.is_snapshot() {
+        true => vec![info],
+        false => pool.list(name, depth, false).map_err(|error| words(action, &error))?,
+    };
     for info in list {
         if property.is_some_and(|property| !property.applies.contains(info.kind)) {
             continue;
@@ -465,9 +463,13 @@ pub fn upgrade(call: &Call, console: &mut Console) -> Result<(), Failure> {
             "\nFor more information on a particular version, including supported releases,\nsee the ZFS Administration Guide.\n",
         );
     }
-    if args.has("V") {
-        return Err(Failure::refused("cenote: not supported yet: zfs upgrade -V"));
-    }
+    let wanted = match args.value("V") {
+        None => 5,
+        Some(text) => match text.parse() {
+            Ok(version @ 1..=5u64) => version,
+            _ => return Err(Failure::usage(format!("invalid version {text}"))),
+        },
+    };
     if args.has("a") && !args.operands.is_empty() {
         return Err(Failure::usage("too many arguments"));
     }
@@ -484,12 +486,26 @@ pub fn upgrade(call: &Call, console: &mut Console) -> Result<(), Failure> {
         }
     }
     if !args.operands.is_empty() || args.has("a") {
-        if let Some((version, name)) = old.first() {
+        // What has a newer version than is asked for keeps it.
+        let (below, same): (Vec<_>, Vec<_>) = old.into_iter().partition(|(version, _)| *version < wanted);
+        if wanted < 5 {
+            let heads = found.iter().filter(|info| info.kind == DatasetKind::Filesystem);
+            for info in heads.filter(|info| !below.iter().chain(&same).any(|(_, name)| *name == info.name)) {
+                let at = "can not be downgraded; it is already at version 5";
+                console.line(&format!("{}: {at}", info.name))?;
+                console.complain(Failure::Ended(1))?;
+            }
+            current = same.len();
+        }
+        if let Some((version, name)) = below.first() {
             let why = format!("file systems of version {version} are not upgraded yet");
             return Err(Action::Upgrade(name).failed(why));
         }
         console.line("0 filesystems upgraded")?;
-        return console.line(&format!("{current} filesystems already at this version"));
+        return match current {
+            0 => Ok(()),
+            current => console.line(&format!("{current} filesystems already at this version")),
+        };
     }
     console.line("This system is currently running ZFS filesystem version 5.\n")?;
     if old.is_empty() {

@@ -138,6 +138,7 @@ fn receive_in<R: Read>(
             received,
             dry_run: call.args.has("n"),
             resumable: call.args.has("s"),
+            origin: origin(pool, call)?,
         };
         one(pool, (call, line.take()), console, stream, ((&begin, &list), &sent, &into), &options)?;
     }
@@ -151,14 +152,23 @@ fn name(begin: &Begin) -> String {
 /// `-o`: judged as for a new file system.
 fn local_properties(pool: &Pool, call: &Call) -> Result<Vec<(String, Value)>, Failure> {
     let own = Assignments::collect(call.args.values("o"), |word| props::parse(word).map(|p| p.name))?;
-    let given: Vec<(&str, &str)> = own.iter().collect();
-    if given.iter().any(|(name, _)| *name == "origin") {
-        return Err(Failure::refused("cenote: not supported yet: zfs receive -o origin="));
-    }
+    let given: Vec<(&str, &str)> = own.iter().filter(|(name, _)| *name != "origin").collect();
     let enabled = dataset_values::enabled_in(pool);
     let made = dataset_values::creation(&given, None, &enabled)
         .map_err(|error| Failure::refused(format!("cannot receive: {error}")))?;
     Ok(made.local)
+}
+
+/// `-o origin=`: a snapshot of this pool.
+fn origin(pool: &Pool, call: &Call) -> Result<Option<String>, Failure> {
+    let Some(name) = call.args.values("o").find_map(|text| text.strip_prefix("origin=")) else {
+        return Ok(None);
+    };
+    match pool.dataset(name) {
+        Ok(info) if info.is_snapshot() => Ok(Some(info.name)),
+        Ok(_) => Err(Failure::refused(format!("cannot receive: '{name}' is not a snapshot"))),
+        Err(_) => Err(Action::Open(name).failed(reason::DATASET_MISSING)),
+    }
 }
 
 /// Receives one stream; `line` is for the history.

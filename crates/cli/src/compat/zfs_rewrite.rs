@@ -38,9 +38,9 @@ pub fn run(call: &Call, console: &mut Console) -> Result<(), Failure> {
     };
     let range = (number("o")?.unwrap_or(0), number("l")?.filter(|&len| len > 0));
     if args.operands.is_empty() {
-        return Err(Failure::usage("missing file or directory target(s)"));
+        return Err(Failure::usage(""));
     }
-    let mut places = Vec::new();
+    let (mut places, mut missing) = (Vec::new(), false);
     for word in &args.operands {
         match Operand::read(word, call.around) {
             Ok(Some(place)) => places.push(place),
@@ -51,8 +51,13 @@ pub fn run(call: &Call, console: &mut Console) -> Result<(), Failure> {
                         let why = why.split(" (os error").next().unwrap_or(&why);
                         Failure::refused(format!("failed to stat {word}: {why}"))
                     }
-                    Ok(_) => Failure::refused(format!("cannot rewrite '{word}': not in a ZFS filesystem")),
-                })?
+                    // Said, though OpenZFS passes it over without a word: nothing of it was written anew.
+                    Ok(_) => {
+                        console.remark(&format!("cannot rewrite '{word}': not in a ZFS filesystem"));
+                        continue;
+                    }
+                })?;
+                missing = true;
             }
             Err(error) => console.complain(Failure::refused(error.to_string()))?,
         }
@@ -64,7 +69,8 @@ pub fn run(call: &Call, console: &mut Console) -> Result<(), Failure> {
             console.complain(failure)?;
         }
     }
-    pools.finish()
+    pools.finish()?;
+    if missing { Err(Failure::Ended(2)) } else { Ok(()) }
 }
 
 /// One operand, with all below it for `-r`. There is one file system to a place, so `-x` has nothing to stop at.

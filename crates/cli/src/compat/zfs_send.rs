@@ -2,14 +2,15 @@
 
 use std::io::Write;
 
-use format::NvValue;
+use format::{Guid, NvValue};
+use pool::props::Value;
 use pool::props::number::nice;
 use pool::{Package, Pool, ResumeToken, SendFlags, SendSource};
 
 use super::Call;
 use super::zfs_change::is_missing;
 use crate::messages::{Action, Failure, reason};
-use crate::open::{Intent, open_for};
+use crate::open::{self, Intent, open_for};
 use crate::out::Console;
 
 /// Options that this build does not know how to serve.
@@ -144,8 +145,13 @@ fn order<'a>(pool: &Pool, call: &Call, snapshot: &'a str) -> Result<Order<'a>, F
         }
     };
     let info = pool.dataset(snapshot).map_err(|error| missing(snapshot, error))?;
-    if !info.is_snapshot() {
-        return Err(Failure::refused("cenote: not supported yet: zfs send of a dataset that is no snapshot"));
+    let from_mark = args.value("i").is_some_and(|from| from.contains('#'));
+    if (!info.is_snapshot() || from_mark) && ["R", "I", "p", "b", "h"].iter().any(|option| args.has(option)) {
+        return Err(Failure::refused("Error: Unsupported flag with filesystem or bookmark."));
+    }
+    if !info.is_snapshot() && open::mounted().iter().any(|mount| mount.dataset == snapshot) {
+        let why = "target is busy; if a filesystem, it must not be mounted";
+        return Err(Failure::refused(format!("warning: cannot send '{snapshot}': {why}")));
     }
     let from = match args.value("i").or(args.value("I")) {
         None => None,
@@ -164,15 +170,26 @@ fn order<'a>(pool: &Pool, call: &Call, snapshot: &'a str) -> Result<Order<'a>, F
     let between = args.has("I");
     let package = (args.has("R") || args.has("p"))
         .then(|| -> Result<Package, Failure> {
-            let leaf = |from: &SendSource| match short(&from.name, snapshot).strip_prefix('@') {
-                Some(leaf) => Ok(leaf.to_owned()),
-                None => Err(Failure::refused("cenote: not supported yet: zfs send -R or -p from elsewhere")),
-            };
-            let from = from.as_ref().map(leaf).transpose()?;
-            Ok(Package { recursive: args.has("R"), between, from })
+            let leaf = |from: &SendSource| short(&from.name, snapshot).strip_prefix('@').map(str::to_owned);
+            let leaf = from.as_ref().map(leaf);
+            // Of other file systems only a clone's origin will do.
+            let from_origin = leaf == Some(None);
+            if from_origin && from.as_ref().map(|from| from.guid) != origin_guid(pool, snapshot) {
+                return Err(Failure::usage("incremental source must be in same filesystem"));
+            }
+            Ok(Package { recursive: args.has("R"), between, from: leaf.flatten(), from_origin })
         })
         .transpose()?;
     Ok(Order { snapshot, from, between, package, flags })
+}
+
+/// The guid of the snapshot that the file system of `snapshot` began as, if it is a clone.
+fn origin_guid(pool: &Pool, snapshot: &str) -> Option<Guid> {
+    let fs = snapshot.split('@').next().unwrap_or(snapshot);
+    let info = pool.dataset(fs).ok()?;
+    let origin = pool.property(&info, pool::props::dataset::parse("origin")?).ok()??.0;
+    let Value::Text(origin) = origin else { return None };
+    pool.send_source(&origin).ok().map(|source| source.guid)
 }
 
 /// `@a`, `#a` and `a` mean a snapshot or bookmark of the same file system.

@@ -70,14 +70,16 @@ pub fn run(call: &Call, console: &mut Console) -> Result<(), Failure> {
     if devices.is_empty() {
         return Err(Failure::usage("missing vdev specification"));
     }
-    if args.has("t") {
-        return Err(Failure::refused("cenote: not supported yet: zpool create -t"));
-    }
     let failed = |reason: &dyn std::fmt::Display| Action::Create(name).failed(reason);
+    // The name by which the pool goes until it is exported.
+    let called = args.value("t").unwrap_or(name);
     let paths = device_paths(name, devices)?;
     check_name(name, call, &paths)?;
     if let Some(place) = args.value("m") {
         check_mountpoint(place)?;
+    }
+    if let Some(temporary) = args.value("t") {
+        names::check_pool(temporary, true).map_err(|error| Action::Create(temporary).failed(error))?;
     }
     check_use(&paths, args.has("f"), call)?;
     let wanted = read_options(&own, args.has("d"), args.value("R")).map_err(|reason| match reason {
@@ -88,7 +90,7 @@ pub fn run(call: &Call, console: &mut Console) -> Result<(), Failure> {
     let root: Vec<(&str, &str)> = filesystem.iter().map(|(n, v)| (n.as_str(), v.as_str())).collect();
     let Creation { local, filesystem, quotas } =
         dataset_values::creation(&root, None, &enabled).map_err(|error| failed(&error))?;
-    if open::known().read().map_err(open::NotOpen::from)?.iter().any(|pool| pool.name == *name) {
+    if open::known().read().map_err(open::NotOpen::from)?.iter().any(|pool| pool.name == called) {
         return Err(failed(&reason::POOL_EXISTS));
     }
     for path in &paths {
@@ -137,10 +139,12 @@ pub fn run(call: &Call, console: &mut Console) -> Result<(), Failure> {
     // Its server takes them now.
     drop(disks);
     let altroot = wanted.altroot;
-    let cachefile = wanted.cachefile.or_else(|| altroot.as_ref().map(|_| "none".to_owned()));
-    let known = KnownPool { name: name.clone(), guid, devices: paths, altroot, read_only: false, cachefile };
+    let temporary = args.has("t");
+    let cachefile = wanted.cachefile.or_else(|| (altroot.is_some() || temporary).then(|| "none".to_owned()));
+    let name = called.to_owned();
+    let known = KnownPool { name, guid, devices: paths, altroot, temporary, read_only: false, cachefile };
     open::known().enter(known).map_err(|error| Failure::from(open::NotOpen::from(error)))?;
-    crate::own::serve::start(name, true, call.around, console)
+    crate::own::serve::start(called, true, call.around, console)
 }
 
 /// Properties of the root file system: `-O`, and `-m` as its mountpoint.

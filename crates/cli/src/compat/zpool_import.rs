@@ -38,13 +38,14 @@ struct Wanted {
 /// Usage, or why a pool is not imported.
 pub fn import(call: &Call, console: &mut Console) -> Result<(), Failure> {
     let args = &call.args;
-    for (option, name) in
-        [("t", "-t"), ("F", "-F"), ("X", "-X"), ("rewind-to-checkpoint", "--rewind-to-checkpoint")]
-    {
-        // A dry run of a recovery of what is not there says that it is not there.
-        if args.has(option) && !(option == "F" && args.has("n")) {
+    // A state that was left behind may have been written over since: only the newest whole one is opened.
+    for (option, name) in [("T", "-T"), ("rewind-to-checkpoint", "--rewind-to-checkpoint")] {
+        if args.has(option) {
             return Err(Failure::refused(format!("cenote: not supported yet: zpool import {name}")));
         }
+    }
+    if (args.has("n") || args.has("X")) && !args.has("F") {
+        return Err(Failure::usage("-n or -X only meaningful with -F"));
     }
     let wanted = match read_options(call)? {
         Ok(wanted) => wanted,
@@ -146,9 +147,17 @@ fn read_options(call: &Call) -> Result<Result<Wanted, String>, Failure> {
             ("readonly", Number(n)) => wanted.read_only = n != 0,
             ("altroot", Text(path)) => wanted.altroot = Some(path),
             ("cachefile", Text(path)) => wanted.cachefile = Some(path).filter(|path| !path.is_empty()),
+            ("multihost", Number(1)) => {
+                return Err(Action::Import(name).failed(pool::props::PropertyError::NeedsHostId));
+            }
+            ("multihost", _) => {}
+            ("compatibility", Text(list)) if super::features::allowed(&list).is_err() => {
+                let error = pool::props::PropertyError::Unknown { name: list };
+                return Err(Action::Import(name).failed(error));
+            }
             (
                 name @ ("comment" | "failmode" | "autoexpand" | "autotrim" | "autoreplace" | "delegation"
-                | "listsnapshots"),
+                | "listsnapshots" | "ashift" | "compatibility" | "dedup_table_quota"),
                 value,
             ) => wanted.stored.push((name, value)),
             (name, _) => {
@@ -290,13 +299,19 @@ fn import_one(
     if !found.is_complete() {
         return Err(action.failed(reason::DEVICE_UNAVAILABLE));
     }
+    let temporary = call.args.has("t") && new_name.is_some();
     let options = Options {
         read_only: wanted.read_only,
         altroot: wanted.altroot.clone(),
         new_name: new_name.map(str::to_owned),
+        temporary,
         ..Options::default()
     };
-    let pool = Pool::import(found, options).map_err(|error| action.failed(error))?;
+    let recovery = |failure: Failure| match call.args.has("F") {
+        true => failure.hint("cenote: not supported yet: going back to an earlier state (-F)"),
+        false => failure,
+    };
+    let pool = Pool::import(found, options).map_err(|error| recovery(action.failed(error)))?;
     // A log that cannot be replayed stays; what it belongs to says so when it is used.
     if let Err(error) = zpl::replay_logs(&pool) {
         return Err(action.failed(format!("cannot replay an intent log: {error}")));
@@ -318,7 +333,8 @@ fn import_one(
         devices,
         altroot: wanted.altroot.clone(),
         read_only: wanted.read_only,
-        cachefile: wanted.cachefile.clone(),
+        temporary,
+        cachefile: wanted.cachefile.clone().or_else(|| temporary.then(|| "none".to_owned())),
     };
     open::known().enter(known).map_err(NotOpen::from)?;
     crate::own::serve::start(name, !call.args.has("N"), call.around, console)

@@ -107,9 +107,13 @@ const SUPPORTS: &str = "This system supports ZFS pool feature flags.\n";
 /// # Errors
 /// Usage; pools that cannot be upgraded are complained about.
 pub fn upgrade(call: &Call, console: &mut Console) -> Result<(), Failure> {
-    if call.args.has("V") {
-        return Err(Failure::refused("cenote: not supported yet: zpool upgrade -V"));
-    }
+    let wanted = match call.args.value("V") {
+        None => VERSION_FEATURES,
+        Some(text) => match text.parse() {
+            Ok(version) if (1..=28).contains(&version) || version == VERSION_FEATURES => version,
+            _ => return Err(Failure::usage(format!("invalid version '{text}'"))),
+        },
+    };
     console.line(SUPPORTS)?;
     if call.args.has("v") {
         return versions(console);
@@ -130,21 +134,40 @@ pub fn upgrade(call: &Call, console: &mut Console) -> Result<(), Failure> {
             continue;
         }
         let config = session.pool().info().config;
-        if config.version < VERSION_FEATURES {
-            let line = format!("cenote: not supported yet: upgrading a pool of version {}", config.version);
-            console.complain(Failure::refused(line))?;
+        let from = config.version;
+        if from > wanted || from == wanted && wanted < VERSION_FEATURES {
+            let more = if from > wanted { "more current " } else { "" };
+            if !call.args.has("a") {
+                console
+                    .line(&format!("Pool '{name}' is already formatted using {more}version '{from}'.\n"))?;
+            }
+            changed = true;
+            session.finish()?;
             continue;
         }
-        let missing = missing_features(&session);
+        session.command(&call.line);
+        if from < wanted {
+            if config.compatibility.as_deref() == Some("legacy") {
+                console.line("Upgrade not performed because 'compatibility' property set to 'legacy'.")?;
+                session.finish()?;
+                continue;
+            }
+            let failed = |error| Action::Upgrade(name).failed(error);
+            session.pool().upgrade_version(wanted).map_err(failed)?;
+            let to =
+                if wanted < VERSION_FEATURES { format!("version {wanted}") } else { "feature flags".into() };
+            console.line(&format!("Successfully upgraded '{name}' from version {from} to {to}."))?;
+            changed = true;
+        }
+        let missing = if wanted < VERSION_FEATURES { Vec::new() } else { missing_features(&session) };
         if !missing.is_empty() {
-            session.command(&call.line);
             let names: Vec<&str> = missing.iter().map(|feature| feature.name).collect();
             session.pool().enable_features(missing).map_err(|error| Action::Upgrade(name).failed(error))?;
             console.line(&format!("Enabled the following features on '{name}':"))?;
             names.iter().try_for_each(|feature| console.line(&format!("  {feature}")))?;
             console.line("")?;
             changed = true;
-        } else if !call.args.has("a") {
+        } else if !call.args.has("a") && from == VERSION_FEATURES {
             console
                 .line(&format!("Pool '{name}' already has all supported and requested features enabled."))?;
             changed = true;
@@ -339,4 +362,36 @@ pub fn prefetch(call: &Call) -> Result<(), Failure> {
         return Err(Failure::usage(words));
     };
     open::open_for(name, call.around, Intent::Read)?.finish()
+}
+
+/// Runs `zpool reopen`: looks at every device anew. Those that are not there, or are no longer those of the pool, are
+/// told of; the pool goes on with what it has open.
+///
+/// # Errors
+/// Usage; pools and devices that are missing are complained about.
+pub fn reopen(call: &Call, console: &mut Console) -> Result<(), Failure> {
+    for name in names(call, console)? {
+        let session = open::open_for(&name, call.around, Intent::Read)?;
+        let config = session.pool().info().config;
+        let is_own = |path: &Path, guid: u64| {
+            let disk = FileDisk::open(path, Access::Peek).ok()?;
+            let newest = labels::read(&disk).pool_configs().max_by_key(|config| config.txg)?.clone();
+            Some(
+                newest.pool_guid == config.pool_guid
+                    && newest.label.is_some_and(|label| label.guid.0 == guid),
+            )
+        };
+        let gone = config.tree.leaves().find(|leaf| {
+            let path = session.devices.get(&leaf.guid.0);
+            path.and_then(|path| is_own(path, leaf.guid.0)) != Some(true)
+        });
+        let path = gone.and_then(|leaf| leaf.path.clone());
+        session.finish()?;
+        if gone.is_some() {
+            let at = String::from_utf8_lossy(&path.unwrap_or_default()).into_owned();
+            let failure = Failure::refused(format!("cannot reopen '{name}': {}", reason::DEVICE_UNAVAILABLE));
+            console.complain(failure.hint(at))?;
+        }
+    }
+    Ok(())
 }

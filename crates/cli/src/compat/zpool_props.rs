@@ -9,6 +9,7 @@ use super::Call;
 use super::pool_values::PoolValues;
 use super::view;
 use super::zpool_list::{check, head, key};
+use super::zpool_vdev_props;
 use crate::args::assignment;
 use crate::json;
 use crate::messages::{Action, Failure, reason};
@@ -52,15 +53,15 @@ pub fn get(call: &Call, console: &mut Console) -> Result<(), Failure> {
     let Some((list, names)) = args.operands.split_first() else {
         return Err(Failure::usage("missing property argument"));
     };
-    words(list, None)?;
     let known = open::usable(call.around)?;
     let is_pool = |name: &String| known.iter().any(|pool| pool.name == *name);
     if let [first, rest @ ..] = names
         && is_pool(first)
-        && rest.iter().any(|name| !is_pool(name) && (name.starts_with('/') || name.ends_with("-vdevs")))
+        && rest.iter().any(|name| !is_pool(name))
     {
-        return Err(Failure::refused("cenote: not supported yet: zpool get of vdev properties"));
+        return zpool_vdev_props::get(call, console, list, &fields, first, rest);
     }
+    words(list, None)?;
     for name in names.iter().filter(|name| !is_pool(name)) {
         console.complain(Failure::refused(format!(
             "Cannot get properties of {name}: {}.",
@@ -137,9 +138,7 @@ pub fn set(call: &Call) -> Result<(), Failure> {
         [] => return Err(Failure::usage("missing property=value argument")),
         [_] => return Err(Failure::usage("missing pool name")),
         [word, name] => (word, name),
-        [_, pool, vdev] if !pool.contains('=') && vdev.starts_with('/') => {
-            return Err(Failure::refused("cenote: not supported yet: zpool set of vdev properties"));
-        }
+        [word, name, vdev] => return zpool_vdev_props::set(call, word, name, vdev),
         _ => return Err(Failure::usage("too many pool names")),
     };
     let Ok((word, text)) = assignment(word) else {

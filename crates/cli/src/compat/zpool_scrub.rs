@@ -27,7 +27,7 @@ const ACTIVITIES: [&str; 9] =
 /// Usage; each pool that cannot be scrubbed is complained about.
 pub fn scrub(call: &Call, console: &mut Console) -> Result<(), Failure> {
     let has = |option| call.args.has(option);
-    for option in ["e", "C", "S", "E"] {
+    for option in ["C", "S", "E"] {
         if has(option) {
             return Err(Failure::refused(format!("cenote: not supported yet: zpool scrub -{option}")));
         }
@@ -82,6 +82,8 @@ fn one(call: &Call, name: &str) -> Result<(), Failure> {
             Err(pool::Error::NotScrubbing) if matches!(pool.scan(), Ok(Some(_))) => Ok(()),
             other => other,
         },
+        // Where no block is known to be lost, there is nothing to look at again.
+        _ if call.args.has("e") && pool.data_errors().map_err(|error| failed(&error))?.is_empty() => Ok(()),
         // In a server it goes on after the command.
         _ if call.live().is_some() => pool.scrub(),
         _ => pool.scrub().and_then(|()| pool.wait_scrub()),
@@ -162,10 +164,12 @@ pub fn wait(call: &Call, console: &mut Console) -> Result<(), Failure> {
 /// # Errors
 /// Usage; a pool or device that is not there.
 pub fn clear(call: &Call) -> Result<(), Failure> {
-    for option in ["F", "n", "X", "power"] {
-        if call.args.has(option) {
-            return Err(Failure::refused(format!("cenote: not supported yet: zpool clear -{option}")));
-        }
+    let has = |option| call.args.has(option);
+    if has("power") {
+        return Err(Failure::refused("cenote: not supported yet: zpool clear --power"));
+    }
+    if (has("n") || has("X")) && !has("F") {
+        return Err(Failure::usage("-n or -X only meaningful with -F"));
     }
     let (name, device) = match call.args.operands.as_slice() {
         [] => return Err(Failure::usage("missing pool name")),
@@ -190,6 +194,10 @@ pub fn clear(call: &Call) -> Result<(), Failure> {
             Some(tree.iter().find_map(|vdev| named(vdev, device)).ok_or_else(missing)?)
         }
     };
+    // A pool that is open needs no recovery: there is nothing to try.
+    if has("n") {
+        return Ok(());
+    }
     for leaf in session.pool().storage().vdevs().tops().iter().flat_map(storage::TopVdev::leaves) {
         if guid.is_none_or(|guid| guid == leaf.guid) {
             leaf.meter.clear_errors();

@@ -23,10 +23,11 @@ use crate::out::Console;
 pub fn run(call: &Call, console: &mut Console) -> Result<(), Failure> {
     let mut names = call.args.operands.clone();
     let repeat = Repeat::take(&mut names, call.args.value("T"))?;
-    for option in ["c", "power"] {
-        if call.args.has(option) {
-            return Err(Failure::refused(format!("cenote: not supported yet: zpool status -{option}")));
-        }
+    if call.args.has("c") {
+        return Err(super::zpool_iostat::scripts("status"));
+    }
+    if call.args.has("power") {
+        return Err(Failure::refused("cenote: not supported yet: zpool status --power"));
     }
     if names.is_empty() && open::usable(call.around)?.is_empty() && !call.args.has("j") {
         console.remark("no pools available");

@@ -10,6 +10,8 @@ use thiserror::Error;
 pub enum PropertyError {
     #[error("invalid property '{name}'")]
     Unknown { name: String },
+    #[error("invalid property: '{name}'")]
+    UnknownOfVdev { name: String },
     #[error("'{name}' is readonly")]
     ReadOnly { name: &'static str },
     #[error("'{name}' does not apply to datasets of this type")]

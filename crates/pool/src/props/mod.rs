@@ -14,6 +14,7 @@ pub mod number;
 pub mod pool;
 mod source;
 mod value;
+pub mod vdev;
 mod words;
 
 pub use error::PropertyError;
@@ -70,6 +71,10 @@ pub enum Form {
     Limit,
     /// A size; zero says `-`.
     SizeOrDash,
+    /// A count of events or seconds; [`UNLIMITED`] says `-`.
+    Threshold,
+    /// The state of a vdev: a word, with `-p` its number.
+    VdevState,
     /// Digits, never shortened: identities, transaction groups.
     Integer,
     /// Hundredths: 149 says `1.49x`.
@@ -160,6 +165,8 @@ const QUOTA: Kind = Kind::Number(Form::Quota);
 const QUOTA_OR_AUTO: Kind = Kind::Number(Form::QuotaOrAuto);
 const LIMIT: Kind = Kind::Number(Form::Limit);
 const SIZE_OR_DASH: Kind = Kind::Number(Form::SizeOrDash);
+const THRESHOLD: Kind = Kind::Number(Form::Threshold);
+const VDEV_STATE: Kind = Kind::Number(Form::VdevState);
 const INTEGER: Kind = Kind::Number(Form::Integer);
 const RATIO: Kind = Kind::Number(Form::Ratio);
 const PERCENT: Kind = Kind::Number(Form::Percent);

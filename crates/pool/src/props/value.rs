@@ -82,7 +82,7 @@ impl Property {
 
     fn parse_number(&self, form: Form, text: &str) -> Result<u64, PropertyError> {
         match (text, form) {
-            ("none", Form::Limit) => Ok(UNLIMITED),
+            ("none", Form::Limit | Form::Threshold) => Ok(UNLIMITED),
             ("none", _) => Ok(0),
             ("auto", Form::QuotaOrAuto) => Ok(AUTO),
             ("auto", _) if self.name == "refreservation" => Ok(AUTO),
@@ -144,6 +144,8 @@ impl Form {
             Form::SizeOrDash if n == 0 => return Cow::Borrowed("-"),
             Form::QuotaOrAuto if n == AUTO && !raw => return Cow::Borrowed("auto"),
             Form::Limit if n == UNLIMITED => return Cow::Borrowed("none"),
+            Form::Threshold if n == UNLIMITED => return Cow::Borrowed("-"),
+            Form::VdevState if !raw => return Cow::Borrowed(vdev_state(n)),
             Form::Quota | Form::QuotaOrAuto if n == 0 && !raw => return Cow::Borrowed("none"),
             _ => {}
         }
@@ -153,8 +155,24 @@ impl Form {
             _ if raw => n.to_string(),
             Form::Bytes => number::nice_bytes(n),
             Form::Size | Form::Quota | Form::QuotaOrAuto | Form::Limit | Form::SizeOrDash => number::nice(n),
-            Form::Integer | Form::Date | Form::DateSeconds => n.to_string(),
+            Form::Integer | Form::Threshold | Form::VdevState | Form::Date | Form::DateSeconds => {
+                n.to_string()
+            }
         })
+    }
+}
+
+/// The word of a vdev's state number, as OpenZFS counts states.
+fn vdev_state(n: u64) -> &'static str {
+    match n {
+        1 => "CLOSED",
+        2 => "OFFLINE",
+        3 => "REMOVED",
+        4 => "UNAVAIL",
+        5 => "FAULTED",
+        6 => "DEGRADED",
+        7 => "ONLINE",
+        _ => "UNKNOWN",
     }
 }
 

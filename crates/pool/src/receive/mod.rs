@@ -56,6 +56,8 @@ pub struct ReceiveOptions {
     pub received: Vec<(String, Value)>,
     /// `-n`: only look whether it could be.
     pub dry_run: bool,
+    /// `-o origin=`: the snapshot that a stream of a clone builds upon here; it must be the one that the sender had.
+    pub origin: Option<String>,
     /// `-s`: what arrived of a stream that is cut off is kept, to be resumed.
     pub resumable: bool,
 }
@@ -219,7 +221,7 @@ impl Pool {
         } else {
             // Whether anything was changed is told by what is on disk.
             self.sync()?;
-            let Some(place) = self.place_for(begin, into, options.force)? else {
+            let Some(place) = self.place_for(begin, into, options)? else {
                 return Ok(receiving(None, None, true));
             };
             (place, None)
@@ -344,7 +346,8 @@ impl Pool {
     }
 
     /// Where the stream goes; `None` when its snapshot is there already.
-    fn place_for(&self, begin: &Begin, into: &str, force: bool) -> Result<Option<Place>> {
+    fn place_for(&self, begin: &Begin, into: &str, options: &ReceiveOptions) -> Result<Option<Place>> {
+        let force = options.force;
         let (fs, _) = into.split_once('@').ok_or_else(|| Error::NoDataset(into.to_owned()))?;
         if !matches!(begin.objset_type, 2 | 3) {
             return Err(ReceiveError::Invalid("kind of dataset").into());
@@ -354,7 +357,9 @@ impl Pool {
             Err(Error::NoDataset(_)) => None,
             Err(other) => return Err(other),
         };
-        let Some(head) = existing else { return self.place_for_new(begin, fs).map(Some) };
+        let Some(head) = existing else {
+            return self.place_for_new(begin, fs, options.origin.as_deref()).map(Some);
+        };
         let mut snaps = self.list(fs, Some(1), true)?;
         snaps.retain(|info| info.is_snapshot() && info.dir_id == head.dir_id);
         if head.phys.flags & INCONSISTENT != 0 && lookup::partial(&self.inner.mos, head.dir_id)?.is_some() {
@@ -401,14 +406,24 @@ impl Pool {
         Ok(Some(Place::Onto(newest.name.clone())))
     }
 
-    fn place_for_new(&self, begin: &Begin, fs: &str) -> Result<Place> {
+    fn place_for_new(&self, begin: &Begin, fs: &str, origin: Option<&str>) -> Result<Place> {
         let (parent, _) = fs.rsplit_once('/').ok_or_else(|| Error::NoDataset(fs.to_owned()))?;
         let parent = self.dataset(parent)?;
         if parent.kind != crate::props::DatasetKind::Filesystem {
             return Err(Error::Unsupported("a dataset below a volume".into()));
         }
         if begin.fromguid == Guid(0) {
-            return Ok(Place::New);
+            return match origin {
+                None => Ok(Place::New),
+                Some(_) => Err(ReceiveError::Unsupported("a full stream as a clone").into()),
+            };
+        }
+        if let Some(origin) = origin {
+            let info = self.dataset(origin)?;
+            return match info.is_snapshot() && info.phys.guid == begin.fromguid {
+                true => Ok(Place::Clone(info.name)),
+                false => Err(ReceiveError::NotSource(fs.to_owned()).into()),
+            };
         }
         if begin.flags & format::stream::flag::CLONE == 0 {
             return Err(ReceiveError::Missing(fs.to_owned()).into());

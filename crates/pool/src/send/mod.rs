@@ -46,6 +46,8 @@ pub enum Touched {
 const WINDOW_PER_WORKER: usize = 4;
 /// Bytes collected before they are written out.
 const BUFFER: usize = 1 << 20;
+/// What stands behind the name of a file system or volume of which no snapshot is sent.
+const HEAD: &str = "@--head--";
 
 /// How a stream may be written: what its receiver must understand.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -107,10 +109,7 @@ impl Pool {
     ) -> Result<u64> {
         // An open snapshot cannot be destroyed while it is sent; the DSL itself stays free for others.
         let open = self.open(snapshot)?;
-        let to = self.dataset(snapshot)?;
-        if !to.is_snapshot() {
-            return Err(Error::Unsupported("sending a dataset that is no snapshot".into()));
-        }
+        let to = self.to_be_sent(snapshot)?;
         if let Some(from) = from {
             self.check_earlier(&to, from)?;
         }
@@ -145,6 +144,21 @@ impl Pool {
         )?;
         writer.end()?;
         Ok(out.bytes)
+    }
+
+    /// What a stream is of: a snapshot, or a head as of the last sync, which goes by the name of a snapshot that there
+    /// cannot be.
+    fn to_be_sent(&self, name: &str) -> Result<DatasetInfo> {
+        let mut info = self.dataset(name)?;
+        if info.is_bookmark() {
+            return Err(Error::NoDataset(name.to_owned()));
+        }
+        if !info.is_snapshot() {
+            info.name += HEAD;
+            // What a head holds is younger than all that it was made from.
+            info.phys.creation_txg = Txg(u64::MAX);
+        }
+        Ok(info)
     }
 
     /// The BEGIN record, but for what the objset tells.
@@ -259,7 +273,7 @@ impl Pool {
     ) -> Result<u64> {
         let open = self.open(snapshot)?;
         if let Some(from) = from {
-            self.check_earlier(&self.dataset(snapshot)?, from)?;
+            self.check_earlier(&self.to_be_sent(snapshot)?, from)?;
         }
         let (root, _) = open.objset().synced_root();
         let since = from.map_or(Txg(0), |from| from.txg);

@@ -22,6 +22,8 @@ pub struct Package {
     pub between: bool,
     /// The source's name after the `@`.
     pub from: Option<String>,
+    /// The top is a clone, and the source is its origin.
+    pub from_origin: bool,
 }
 
 /// A file system or volume of the package.
@@ -147,7 +149,9 @@ impl Pool {
         let start = from.and_then(|from| member.snaps.iter().position(|snap| leaf(snap) == from));
         let mut before = match (start, member.origin) {
             (Some(at), _) => Some(Source::of(&member.snaps[at])),
-            (None, Some(origin)) if package.recursive => self.source_by_guid(origin)?,
+            (None, Some(origin)) if package.recursive || package.from_origin => {
+                self.source_by_guid(origin)?
+            }
             (None, _) => None,
         };
         let first = start.map_or(0, |at| at + 1);

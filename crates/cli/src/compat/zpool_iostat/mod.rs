@@ -67,7 +67,7 @@ pub fn run(call: &Call, console: &mut Console) -> Result<(), Failure> {
         return Err(Failure::usage("[-r|-w] isn't allowed with [-c|-l|-q]"));
     }
     if has("c") {
-        return Err(scripts());
+        return Err(scripts("iostat"));
     }
     let histogram = match (has("w"), has("r")) {
         (true, true) => return Err(Failure::usage("Only one of [-r|-w] can be passed at a time")),
@@ -104,12 +104,12 @@ pub fn run(call: &Call, console: &mut Console) -> Result<(), Failure> {
     })
 }
 
-/// Why programs are not run for each vdev.
-fn scripts() -> Failure {
+/// Why programs are not run for each vdev of `zpool WORD -c`.
+pub(super) fn scripts(word: &str) -> Failure {
     if rustix::process::geteuid().is_root() && std::env::var_os("ZPOOL_SCRIPTS_AS_ROOT").is_none() {
         return Failure::refused("Can't run -c with root privileges unless ZPOOL_SCRIPTS_AS_ROOT is set.");
     }
-    Failure::refused("cenote: not supported yet: zpool iostat -c")
+    Failure::refused(format!("cenote: not supported yet: zpool {word} -c"))
 }
 
 /// Operands: pools, or one pool and vdevs of it.

@@ -1,0 +1,63 @@
+//! `zfs wait`: until nothing goes on in a file system.
+
+use std::time::Duration;
+
+use pool::props::{DatasetKind, names};
+use zpl::Filesystem;
+
+use super::Call;
+use super::select::dataset_failure;
+use crate::messages::{Action, Failure, reason};
+use crate::open::{self, Intent, open_for};
+use crate::out::Console;
+
+/// How often the file system is looked at.
+const GLANCE: Duration = Duration::from_millis(250);
+/// What can be waited for: files without a name that nobody has open any more are gone.
+const ACTIVITIES: [&str; 1] = ["deleteq"];
+
+/// Runs `zfs wait`.
+///
+/// # Errors
+/// Usage; a file system that is not there.
+pub fn run(call: &Call, console: &mut Console) -> Result<(), Failure> {
+    let wanted: Vec<&str> =
+        call.args.value("t").map_or(ACTIVITIES.to_vec(), |list| list.split(',').collect());
+    if let Some(word) = wanted.iter().find(|word| !ACTIVITIES.contains(word)) {
+        return Err(Failure::usage(format!("invalid activity '{word}'")));
+    }
+    let name = match call.args.operands.as_slice() {
+        [] => return Err(Failure::usage("missing 'filesystem' argument")),
+        [name] => name,
+        _ => return Err(Failure::usage("too many arguments")),
+    };
+    names::check_kind(name, DatasetKind::Filesystem).map_err(|error| Action::Open(name).failed(error))?;
+    console.flush()?;
+    loop {
+        // Where it is not mounted nobody empties the queue.
+        let mounted = open::mounted().iter().any(|mount| mount.dataset == *name);
+        if waiting(call, name)? == 0 || !mounted {
+            return Ok(());
+        }
+        std::thread::sleep(GLANCE);
+    }
+}
+
+/// How many files without a name a file system has, as of now.
+fn waiting(call: &Call, name: &str) -> Result<u64, Failure> {
+    let session = open_for(name, call.around, Intent::Files).map_err(|error| error.dataset(name))?;
+    let pool = session.pool();
+    let count = || -> Result<u64, Failure> {
+        let info = pool.dataset(name).map_err(|error| dataset_failure(name, &error))?;
+        if info.kind != DatasetKind::Filesystem {
+            return Err(Action::Open(name).failed(reason::WRONG_KIND));
+        }
+        let read = |error: &dyn std::fmt::Display| Action::Read(name).failed(error);
+        let open = pool.open(name).map_err(|error| read(&error))?;
+        let fs = Filesystem::open(open).map_err(|error| read(&error))?;
+        fs.unlinked_count().map_err(|error| read(&error))
+    };
+    let count = count();
+    session.finish()?;
+    count
+}

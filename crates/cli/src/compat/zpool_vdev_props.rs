@@ -1,0 +1,178 @@
+//! `zpool get` and `zpool set` of vdevs.
+
+use format::Guid;
+use pool::Error;
+use pool::props::Source;
+use pool::props::vdev::{self as props, Asked};
+use serde_json::{Map, Value};
+
+use super::Call;
+use super::pool_values::PoolValues;
+use super::vdev_values::{Vdev, Vdevs};
+use super::view::PoolView;
+use crate::args::assignment;
+use crate::json;
+use crate::messages::{Failure, reason};
+use crate::open::{self, Intent, Usable};
+use crate::out::Console;
+use crate::table::{self, Column, Field, Got};
+
+/// Runs `zpool get PROPERTY… POOL VDEV…`.
+///
+/// # Errors
+/// Usage; a property or vdev that does not exist.
+pub fn get(
+    call: &Call,
+    console: &mut Console,
+    list: &str,
+    fields: &[Field],
+    pool: &str,
+    names: &[String],
+) -> Result<(), Failure> {
+    for word in list.split(',').filter(|word| *word != "all") {
+        if props::ask(word).is_none() {
+            return Err(Failure::usage(format!("bad property list: invalid property '{word}'")));
+        }
+    }
+    let view = PoolView::new(open::find(pool, call.around)?);
+    let values = PoolValues::new(&view)?;
+    let vdevs = Vdevs::new(&view, &values)?;
+    let mut wanted: Vec<(String, Vdev)> = Vec::new();
+    let mut unknown = Vec::new();
+    if names == ["all-vdevs"] {
+        wanted.extend(vdevs.all()?.into_iter().map(|vdev| (vdev.name.clone(), vdev)));
+    } else {
+        for name in names {
+            match vdevs.find(name)? {
+                Some(vdev) if name == "root" => wanted.push((vdev.name.clone(), vdev)),
+                Some(vdev) => wanted.push((name.clone(), vdev)),
+                None => unknown.push(format!("\t{name}")),
+            }
+        }
+    }
+    if !unknown.is_empty() {
+        let line = format!("Expected a list of vdevs in \"{pool}\", but got:\n{}\n", unknown.join("\n"));
+        return Err(Failure::usage(line));
+    }
+    let as_int = call.args.has("json-int");
+    let raw = call.args.has("p") || (as_int && call.args.has("j"));
+    let (mut rows, mut objects) = (Vec::new(), Map::new());
+    for (name, vdev) in &wanted {
+        let mut properties = Map::new();
+        for word in words(list, &vdevs, vdev) {
+            let Some(asked) = props::ask(&word) else { continue };
+            let Some((value, source)) = vdevs.show(vdev, &asked, raw) else { continue };
+            let (property, column) = match asked {
+                Asked::Native(property) => (property.name.to_owned(), Column::native(property, false)),
+                Asked::User(name) => (name.to_owned(), Column::other(name, pool::props::Justify::Left)),
+            };
+            properties.insert(property.clone(), json::property(&value, &source, as_int));
+            let human = vdevs.show(vdev, &asked, false).map_or(0, |(text, _)| text.len());
+            rows.push(row(name, property, column, value, human, source));
+        }
+        objects.insert(name.clone(), object(name, vdev, properties, as_int));
+    }
+    if call.args.has("j") {
+        return console.line(&json::envelope("zpool get", "vdevs", objects).to_string());
+    }
+    Ok(table::print_get(console.out(), fields, &rows, call.args.has("H"))?)
+}
+
+fn words(list: &str, vdevs: &Vdevs, vdev: &Vdev) -> Vec<String> {
+    let spelled = list.split(',').map(|word| match word {
+        "all" => vdevs.words(vdev),
+        word => vec![word.to_owned()],
+    });
+    spelled.flatten().collect()
+}
+
+fn row(name: &str, property: String, column: Column, value: String, human_len: usize, source: Source) -> Got {
+    let human_len = human_len.max(value.len());
+    Got { name: name.to_owned(), property, column, value, human_len, received: None, source, shown: true }
+}
+
+fn object(name: &str, vdev: &Vdev, properties: Map<String, Value>, as_int: bool) -> Value {
+    let mut object = Map::new();
+    let mut add = |key: &str, value: Value| object.insert(key.to_owned(), value);
+    add("name", name.into());
+    add("vdev_type", vdev.view.map_or("root", |view| view.kind.as_str()).into());
+    add("guid", json::scalar(&vdev.config.guid.0.to_string(), as_int));
+    if let Some(path) = vdev.view.and_then(|view| view.path.clone()) {
+        add("path", path.into());
+    }
+    add("class", vdev.view.map_or("normal", |view| view.class.word()).into());
+    add("state", vdev.view.map_or("ONLINE", |view| view.state.word()).into());
+    add("properties", Value::Object(properties));
+    Value::Object(object)
+}
+
+/// Runs `zpool set PROPERTY=VALUE POOL VDEV`.
+///
+/// # Errors
+/// Usage, or why the value is refused; then nothing was changed.
+pub fn set(call: &Call, word: &str, pool: &str, name: &str) -> Result<(), Failure> {
+    let Ok((word, text)) = assignment(word) else {
+        return Err(Failure::usage("missing value in property=value argument"));
+    };
+    let Ok(usable) = open::find(pool, call.around) else {
+        return Err(Failure::refused(format!("cannot open '{pool}': is not a pool")));
+    };
+    let Some(Place { shown, guid, refusal }) = place(usable.clone(), name, word, text)? else {
+        let name = if name == "root" { super::vdev_values::ROOT } else { name };
+        return Err(Failure::refused(format!("cannot find '{name}' in '{pool}': device not in pool")));
+    };
+    let failed = |why: &dyn std::fmt::Display| {
+        Failure::refused(format!("cannot set property {word} for {shown} on {pool}: {why}"))
+    };
+    let (stored, value) = props::change(word, text).map_err(|error| failed(&error))?;
+    if let Some(why) = refusal {
+        return Err(failed(&why));
+    }
+    let session = open::open(usable, Intent::Write)?;
+    if session.pool().read_only().is_some() {
+        return Err(failed(&reason::POOL_READ_ONLY));
+    }
+    session.command(&call.line);
+    let done = session.pool().set_vdev_property(guid, &stored, value).map_err(|error| match error {
+        Error::NoVdevZap => failed(&error).hint("enable the pool's feature vdev_zaps_v2 first"),
+        error => failed(&error),
+    });
+    session.finish().and(done)
+}
+
+/// A vdev that is to be changed.
+struct Place {
+    /// As messages call it.
+    shown: String,
+    guid: Guid,
+    /// Why this vdev cannot have the property.
+    refusal: Option<String>,
+}
+
+/// Looks at a pool for the vdev that is called `name`; the pool is let go of again.
+fn place(usable: Usable, name: &str, word: &str, text: &str) -> Result<Option<Place>, Failure> {
+    let view = PoolView::new(usable);
+    let values = PoolValues::new(&view)?;
+    let vdevs = Vdevs::new(&view, &values)?;
+    let place = |vdev: Vdev| Place {
+        shown: if name == "root" { vdev.name.clone() } else { name.to_owned() },
+        guid: vdev.config.guid,
+        refusal: cannot(&vdev, word, text),
+    };
+    Ok(vdevs.find(name)?.map(place))
+}
+
+/// Why a property that others have cannot be given this value here.
+fn cannot(vdev: &Vdev, word: &str, text: &str) -> Option<String> {
+    match word {
+        // Only raidz and draid know these.
+        "sit_out" | "autosit" => Some("operation not supported on this type of vdev".to_owned()),
+        "alloc_bias" => Some("not supported: changing the class of a vdev".to_owned()),
+        "allocating" if text == "off" => Some("not supported: vdevs that are only read".to_owned()),
+        "path" if vdev.view.is_none_or(|view| view.path.is_none()) => {
+            Some("Read-only file system".to_owned())
+        }
+        "path" => Some("not supported: the path is where the device was found at import".to_owned()),
+        _ => None,
+    }
+}

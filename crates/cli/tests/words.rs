@@ -1,0 +1,255 @@
+//! Commands that are about one thing each: vdevs and their properties, names for one import, user properties of
+//! snapshots, streams of file systems, versions.
+
+mod bed;
+
+use std::process::Stdio;
+
+use bed::Bed;
+use bed::live::{Live, write};
+
+fn get(bed: &Bed, what: &[&str]) -> String {
+    let mut line = vec!["zpool", "get", "-Hp", "-o", "value"];
+    line.extend(what);
+    bed.run(&line).good()
+}
+
+#[test]
+fn vdevs_have_properties_that_are_kept_with_them() {
+    let bed = Bed::with_tank(128, &[]);
+    let image = bed.path("tank.img").display().to_string();
+    let values = get(&bed, &["path,ashift,parent,children,numchildren,state,psize", "tank", &image]);
+    let size = (128u64 << 20).to_string();
+    assert_eq!(values.lines().collect::<Vec<_>>(), [&image, "9", "tank", "-", "0", "7", &size]);
+    assert_eq!(get(&bed, &["name,children,numchildren", "tank", "root"]), format!("tank\n{image}\n1\n"));
+    assert_eq!(get(&bed, &["size", "tank", &image]), get(&bed, &["size", "tank"]));
+    for (word, text) in
+        [("comment", "bay 4"), ("checksum_n", "7"), ("failfast", "off"), ("my:shelf", "upper")]
+    {
+        assert_eq!(bed.run(&["zpool", "set", &format!("{word}={text}"), "tank", &image]).good(), "");
+        assert_eq!(get(&bed, &[word, "tank", &image]), format!("{text}\n"));
+    }
+    let all = bed.run(&["zpool", "get", "-H", "all", "tank", &image]).good();
+    assert!(all.contains(&format!("{image}\tmy:shelf\tupper\tlocal\n")), "{all}");
+    assert!(all.contains("\tio_n\t-\tdefault\n") && all.contains("\tallocating\ton\tdefault\n"), "{all}");
+    // What is taken away has its default again.
+    for word in ["my:shelf=", "checksum_n=none", "failfast=inherit"] {
+        bed.run(&["zpool", "set", word, "tank", &image]).good();
+    }
+    let values = bed.run(&[
+        "zpool",
+        "get",
+        "-H",
+        "-o",
+        "value,source",
+        "my:shelf,checksum_n,failfast",
+        "tank",
+        &image,
+    ]);
+    assert_eq!(values.good(), "-\tdefault\n-\tdefault\ninherit\tdefault\n");
+    bed.expect_sound("tank");
+}
+
+#[test]
+fn the_root_vdev_gets_a_place_for_its_properties_when_it_needs_one() {
+    let bed = Bed::with_tank(128, &[]);
+    let (image, new) =
+        (bed.path("tank.img").display().to_string(), bed.path("new.img").display().to_string());
+    std::fs::File::create(&new).unwrap().set_len(64 << 20).unwrap();
+    let feature = "feature@vdev_zaps_v2";
+    bed.run(&["zpool", "create", "-o", &format!("{feature}=enabled"), "new", &new]).good();
+    bed.run(&["zpool", "set", "my:owner=ops", "new", "root"]).good();
+    assert_eq!(get(&bed, &[feature, "new"]), "active\n");
+    assert_eq!(get(&bed, &["my:owner", "new", "root-0"]), "ops\n");
+    let vdevs = bed.run(&["zpool", "get", "-H", "-o", "name,value", "my:owner", "new", "all-vdevs"]).good();
+    assert_eq!(vdevs, format!("root-0\tops\n{new}\t-\n"));
+    let json = bed.run(&["zpool", "get", "-j", "my:owner", "new", "root"]).good();
+    assert!(json.contains(r#""vdevs":{"root-0":{"name":"root-0","vdev_type":"root""#), "{json}");
+    // The zdb of OpenZFS 2.1 does not know the feature.
+    let done = bed.run(&["check", &new]);
+    assert!(done.status == 0 && done.out.contains(": clean"), "{done:?}");
+    // Pools without it have no such place.
+    bed.run(&["zpool", "set", "my:owner=ops", "tank", "root"])
+        .refused("cannot set property my:owner for root-0 on tank: Invalid argument");
+    bed.run(&["zpool", "set", "my:owner=ops", "tank", &image]).good();
+    assert_eq!(get(&bed, &["my:owner", "tank", &image]), "ops\n");
+    bed.expect_sound("tank");
+}
+
+#[test]
+fn what_a_vdev_cannot_have_is_refused_in_known_words() {
+    let bed = Bed::with_tank(64, &[]);
+    let image = bed.path("tank.img").display().to_string();
+    for (word, why) in [
+        ("size=1", "'size' is readonly"),
+        ("bogus=1", "invalid property: 'bogus'"),
+        ("allocating=maybe", "'allocating' must be one of 'on | off'"),
+        ("allocating=off", "not supported: vdevs that are only read"),
+        ("autosit=on", "operation not supported on this type of vdev"),
+    ] {
+        let property = word.split('=').next().unwrap();
+        bed.run(&["zpool", "set", word, "tank", &image])
+            .refused(&format!("cannot set property {property} for {image} on tank: {why}"));
+    }
+    bed.run(&["zpool", "set", "comment=x", "tank", "/nosuch"])
+        .refused("cannot find '/nosuch' in 'tank': device not in pool");
+    let done = bed.run(&["zpool", "get", "size", "tank", "/nosuch"]);
+    assert_eq!(done.status, 2);
+    assert!(done.err.starts_with("Expected a list of vdevs in \"tank\", but got:\n\t/nosuch\n"), "{done:?}");
+    assert_eq!(bed.run(&["zpool", "get", "bogus", "tank", &image]).status, 2);
+    bed.expect_sound("tank");
+}
+
+#[test]
+fn a_live_pool_tells_what_its_devices_did() {
+    let Some(live) = Live::with_tank(128) else { return };
+    let image = live.text("tank.img");
+    write(&live.path("mnt/file"), &[7; 100_000]);
+    live.run(&["zpool", "sync", "tank"]).good();
+    let value = |word: &str| -> u64 {
+        let text = live.run(&["zpool", "get", "-Hp", "-o", "value", word, "tank", &image]).good();
+        text.trim().parse().expect(word)
+    };
+    assert!(value("write_ops") > 0 && value("write_bytes") > value("write_ops"));
+    assert_eq!((value("checksum_errors"), value("trim_ops")), (0, 0));
+    live.run(&["zpool", "set", "comment=live", "tank", &image]).good();
+    assert_eq!(live.run(&["zpool", "get", "-Hp", "-o", "value", "comment", "tank", &image]).good(), "live\n");
+    assert_eq!(live.run(&["zpool", "reopen", "tank"]).good(), "");
+    assert_eq!(live.run(&["zfs", "wait", "-t", "deleteq", "tank"]).good(), "");
+    live.run(&["zpool", "export", "tank"]).good();
+    live.expect_sound();
+}
+
+#[test]
+fn a_temporary_name_ends_with_the_import() {
+    let bed = Bed::new();
+    std::fs::File::create(bed.path("t.img")).unwrap().set_len(64 << 20).unwrap();
+    let image = bed.path("t.img").display().to_string();
+    bed.run(&["zpool", "create", "-t", "scratch", "t", &image]).good();
+    assert_eq!(bed.run(&["zpool", "list", "-H", "-o", "name"]).good(), "scratch\n");
+    assert_eq!(get(&bed, &["tname,cachefile", "scratch"]), "on\nnone\n");
+    bed.run(&["zfs", "create", "scratch/fs"]).good();
+    bed.run(&["zpool", "export", "scratch"]).good();
+    bed.expect_sound("t");
+    bed.run(&["zpool", "import", "-t", "-d", &image, "t", "other"]).good();
+    assert_eq!(bed.run(&["zfs", "list", "-H", "-o", "name"]).good(), "other\nother/fs\n");
+    // A change of the configuration writes the labels, with the name that stays.
+    bed.run(&["zpool", "set", "comment=kept", "other"]).good();
+    bed.run(&["zpool", "export", "other"]).good();
+    bed.run(&["zpool", "import", "-d", &image, "t"]).good();
+    assert_eq!(get(&bed, &["comment,tname", "t"]), "kept\noff\n");
+    bed.expect_sound("t");
+}
+
+#[test]
+fn snapshots_have_user_properties_of_their_own() {
+    let bed = Bed::with_tank(64, &["my:note=of the file system"]);
+    bed.run(&["zfs", "snapshot", "-o", "my:taken=by hand", "tank/fs@s"]).good();
+    let shown = |words: &str| bed.run(&["zfs", "get", "-H", "-o", "value,source", words, "tank/fs@s"]).good();
+    assert_eq!(shown("my:note,my:taken"), "of the file system\tinherited from tank/fs\nby hand\tlocal\n");
+    bed.run(&["zfs", "set", "my:note=of the snapshot", "my:more=1", "tank/fs@s"]).good();
+    assert_eq!(shown("my:note,my:more"), "of the snapshot\tlocal\n1\tlocal\n");
+    bed.run(&["zfs", "inherit", "my:note", "tank/fs@s"]).good();
+    assert_eq!(shown("my:note"), "of the file system\tinherited from tank/fs\n");
+    bed.run(&["zfs", "set", "compression=off", "tank/fs@s"])
+        .refused("cannot set property for 'tank/fs@s': this property can not be modified for snapshots");
+    bed.run(&["zfs", "inherit", "exec", "tank/fs@s"])
+        .refused("cannot inherit exec for 'tank/fs@s': property doesn't apply to datasets of this type");
+    bed.expect_sound("tank");
+}
+
+/// `zfs send …` into `zfs receive …`.
+fn pipe(bed: &Bed, send: &[&str], receive: &[&str]) -> bed::Done {
+    let mut sender = bed.command(send).stdout(Stdio::piped()).spawn().expect("it starts");
+    let out = sender.stdout.take().expect("piped");
+    // A sender may only read the pool that is received into.
+    let mut bytes = Vec::new();
+    std::io::Read::read_to_end(&mut std::io::BufReader::new(out), &mut bytes).expect("read");
+    assert!(sender.wait().expect("it ends").success());
+    std::fs::write(bed.path("stream"), bytes).expect("written");
+    let stream = std::fs::File::open(bed.path("stream")).expect("there");
+    bed.command(receive).stdin(stream).output().expect("it starts").into()
+}
+
+#[test]
+fn a_file_system_is_sent_as_it_is_now() {
+    let bed = Bed::with_tank(128, &[]);
+    std::fs::write(bed.path("one"), b"first").unwrap();
+    std::fs::write(bed.path("two"), vec![3; 300_000]).unwrap();
+    bed.run(&["cp", &bed.path("one").display().to_string(), "tank/fs:/one"]).good();
+    bed.run(&["zfs", "snapshot", "tank/fs@s"]).good();
+    bed.run(&["cp", &bed.path("two").display().to_string(), "tank/fs:/two"]).good();
+    pipe(&bed, &["zfs", "send", "tank/fs"], &["zfs", "receive", "tank/copy"]).good();
+    assert_eq!(
+        bed.run(&["zfs", "list", "-H", "-o", "name", "-t", "all", "-r", "tank/copy"]).good(),
+        "tank/copy\ntank/copy@--head--\n"
+    );
+    bed::expect_same(&bed.list("tank/fs:/"), &bed.list("tank/copy:/"), &["object"]);
+    // From a snapshot of it, too.
+    pipe(&bed, &["zfs", "send", "tank/fs@s"], &["zfs", "receive", "tank/step"]).good();
+    pipe(&bed, &["zfs", "send", "-i", "@s", "tank/fs"], &["zfs", "receive", "tank/step"]).good();
+    bed::expect_same(&bed.list("tank/fs:/"), &bed.list("tank/step:/"), &["object"]);
+    bed.run(&["zfs", "send", "-p", "tank/fs"])
+        .refused("Error: Unsupported flag with filesystem or bookmark.");
+    bed.expect_sound("tank");
+}
+
+#[test]
+fn a_clone_arrives_where_its_origin_is_said_to_be() {
+    let bed = Bed::with_tank(128, &[]);
+    std::fs::write(bed.path("one"), vec![1; 50_000]).unwrap();
+    bed.run(&["cp", &bed.path("one").display().to_string(), "tank/fs:/one"]).good();
+    bed.run(&["zfs", "snapshot", "tank/fs@s"]).good();
+    bed.run(&["zfs", "clone", "tank/fs@s", "tank/clone"]).good();
+    bed.run(&["cp", &bed.path("one").display().to_string(), "tank/clone:/two"]).good();
+    bed.run(&["zfs", "snapshot", "tank/clone@t"]).good();
+    let send = ["zfs", "send", "-p", "-i", "tank/fs@s", "tank/clone@t"];
+    pipe(&bed, &send, &["zfs", "receive", "-o", "origin=tank/fs@s", "tank/again"]).good();
+    assert_eq!(bed.run(&["zfs", "get", "-H", "-o", "value", "origin", "tank/again"]).good(), "tank/fs@s\n");
+    bed::expect_same(&bed.list("tank/clone:/"), &bed.list("tank/again:/"), &["object"]);
+    bed.run(&["zfs", "snapshot", "tank/fs@other"]).good();
+    let done = pipe(&bed, &send, &["zfs", "receive", "-o", "origin=tank/fs@other", "tank/wrong"]);
+    assert!(done.err.contains("match incremental source"), "{done:?}");
+    // Of other file systems only the origin will do.
+    let done = bed.run(&["zfs", "send", "-p", "-i", "tank/fs@other", "tank/clone@t"]);
+    assert_eq!(
+        (done.status, done.err.lines().next()),
+        (2, Some("incremental source must be in same filesystem"))
+    );
+    bed.expect_sound("tank");
+}
+
+#[test]
+fn a_pool_of_the_last_legacy_version_gets_feature_flags() {
+    let bed = Bed::new();
+    std::fs::File::create(bed.path("old.img")).unwrap().set_len(128 << 20).unwrap();
+    let image = bed.path("old.img").display().to_string();
+    bed.run(&["zpool", "create", "-o", "version=28", "old", &image]).good();
+    bed.run(&["zfs", "create", "-o", "compression=lzjb", "old/fs"]).good();
+    std::fs::write(bed.path("file"), vec![9; 400_000]).unwrap();
+    bed.run(&["cp", &bed.path("file").display().to_string(), "old/fs:/file"]).good();
+    bed.run(&["zfs", "snapshot", "old/fs@before"]).good();
+    let words = bed.run(&["zpool", "upgrade", "-V", "28", "old"]).good();
+    assert!(words.ends_with("Pool 'old' is already formatted using version '28'.\n\n"), "{words}");
+    let words = bed.run(&["zpool", "upgrade", "old"]).good();
+    assert!(
+        words
+            .contains("Successfully upgraded 'old' from version 28 to feature flags.\nEnabled the following"),
+        "{words}"
+    );
+    assert_eq!(get(&bed, &["version,feature@lz4_compress", "old"]), "-\nactive\n");
+    bed.run(&["zfs", "set", "compression=zstd", "checksum=skein", "old/fs"]).good();
+    bed.run(&["cp", &bed.path("file").display().to_string(), "old/fs:/file"]).good();
+    bed.run(&["zfs", "destroy", "old/fs@before"]).good();
+    assert_eq!(bed.run(&["cat", "old/fs:/file"]).out.len(), 400_000);
+    let words = bed.run(&["zpool", "upgrade", "-V", "28", "old"]).good();
+    assert!(words.ends_with("is already formatted using more current version '5000'.\n\n"), "{words}");
+    assert_eq!(bed.run(&["zpool", "upgrade", "-V", "29", "old"]).status, 2);
+    let done = bed.run(&["zfs", "upgrade", "-V", "4", "old/fs"]);
+    assert_eq!(
+        done.out,
+        "old/fs: can not be downgraded; it is already at version 5\n0 filesystems upgraded\n"
+    );
+    assert_eq!(done.status, 1);
+    bed.expect_sound("old");
+}

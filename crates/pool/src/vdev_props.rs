@@ -1,0 +1,97 @@
+//! Properties that users give to vdevs: kept in the vdevs' ZAPs.
+//!
+//! From:   names and values that [`crate::props::vdev`] judged.
+//! To:     the ZAP of the root, of a top-level vdev, or of a leaf below one.
+//! Source: docs/format/05-space-maps.md §7; the root's ZAP and its feature, 06-mos-dsl.md §1 and §2.
+
+use format::config::VdevConfig;
+use format::features::VDEV_ZAPS_V2;
+use format::{Guid, ObjectId, ObjectType};
+
+use crate::pool::Pool;
+use crate::props::Value;
+use crate::sync::Syncing;
+use crate::{Error, Result};
+
+/// The vdev of this guid: the root (which has the pool's guid) or one below it.
+fn find(vdev: &VdevConfig, guid: Guid) -> Option<&VdevConfig> {
+    if vdev.guid == guid { Some(vdev) } else { vdev.children.iter().find_map(|child| find(child, guid)) }
+}
+
+/// Where the properties of a vdev are kept.
+fn zap_of(vdev: &VdevConfig) -> Option<ObjectId> {
+    let there = |id: Option<ObjectId>| id.filter(|id| id.0 != 0);
+    there(vdev.zap_root).or(there(vdev.zap_top)).or(there(vdev.zap_leaf))
+}
+
+impl Pool {
+    /// What was set on a vdev: numbers and strings by name. Other things that are kept in the same place are not
+    /// told apart here: the caller asks for the names that it knows.
+    ///
+    /// # Errors
+    /// If the vdev's ZAP cannot be read.
+    pub fn vdev_properties(&self, guid: Guid) -> Result<Vec<(String, Value)>> {
+        let config = self.info().config;
+        let Some(zap) = find(&config.tree, guid).and_then(zap_of) else { return Ok(Vec::new()) };
+        let mut found = Vec::new();
+        for entry in dmu::zap::entries(&*self.inner.mos.object(zap)?) {
+            let entry = entry?;
+            let name = String::from_utf8_lossy(&entry.name).into_owned();
+            let text = || entry.value.as_text().map(|text| Value::Text(text.to_owned()));
+            if let Some(value) = entry.value.as_u64().map(Value::Number).or_else(text) {
+                found.push((name, value));
+            }
+        }
+        Ok(found)
+    }
+
+    /// Sets a property of a vdev, or with `None` takes it away.
+    ///
+    /// # Errors
+    /// [`Error::NoVdevZap`] for a vdev that has no place for properties; or it cannot be written.
+    pub fn set_vdev_property(&self, guid: Guid, name: &str, value: Option<Value>) -> Result<()> {
+        let name = name.to_owned();
+        self.run(move |syncing| syncing.set_vdev_property(guid, &name, value.as_ref()))
+    }
+}
+
+impl Syncing<'_> {
+    fn set_vdev_property(&mut self, guid: Guid, name: &str, value: Option<&Value>) -> Result<()> {
+        if guid == self.state.config.tree.guid && zap_of(&self.state.config.tree).is_none() {
+            if value.is_none() {
+                return Ok(());
+            }
+            self.create_root_zap()?;
+        }
+        let zap = find(&self.state.config.tree, guid).and_then(zap_of).ok_or(Error::NoVdevZap)?;
+        let object = self.mos().object(zap)?;
+        match value {
+            Some(value) => {
+                let stored = crate::dsl::properties::stored(value);
+                dmu::zap::update(&object, &self.tx, name.as_bytes(), &stored)?;
+            }
+            None => {
+                if dmu::zap::lookup(&*object, name.as_bytes())?.is_some() {
+                    dmu::zap::remove(&object, &self.tx, name.as_bytes())?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Gives the root vdev a ZAP, which a feature allows. It is listed with those of the other vdevs.
+    fn create_root_zap(&mut self) -> Result<()> {
+        let mos = &self.inner.mos;
+        let list = mos.directory_object("com.delphix:vdev_zap_map")?.ok_or(Error::NoVdevZap)?;
+        let features = self.state.features.as_mut().ok_or(Error::NoVdevZap)?;
+        if !features.is_enabled(&VDEV_ZAPS_V2) || !self.state.config.has_per_vdev_zaps {
+            return Err(Error::NoVdevZap);
+        }
+        let id = mos.create_zap(&self.tx, ObjectType::ZAP_METADATA, 0)?.id();
+        crate::dsl::create::add_int(mos, &self.tx, list, id.0)?;
+        features.adjust(&self.tx, &VDEV_ZAPS_V2, 1)?;
+        self.state.config.tree.zap_root = Some(id);
+        self.state.config_dirty = true;
+        Ok(())
+    }
+}
