@@ -30,6 +30,7 @@ mod zfs_snapshot;
 mod zfs_userspace;
 mod zfs_wait;
 mod zpool_create;
+mod zpool_events;
 mod zpool_import;
 mod zpool_iostat;
 mod zpool_list;
@@ -140,6 +141,7 @@ fn run(call: &Call, console: &mut Console) -> Result<(), Failure> {
         (Program::Zpool, "create") => zpool_create::run(call, console),
         (Program::Zpool, "destroy") => zpool_import::destroy(call),
         (Program::Zpool, "export") => zpool_import::export(call, console),
+        (Program::Zpool, "events") => zpool_events::run(call, console),
         (Program::Zpool, "get") => zpool_props::get(call, console),
         (Program::Zpool, "history") => zpool_misc::history(call, console),
         (Program::Zpool, "import") => zpool_import::import(call, console),
@@ -196,7 +198,6 @@ fn reason_of(program: Program, name: &str) -> Option<&'static str> {
         (Program::Zpool, "attach" | "detach" | "replace" | "split" | "online" | "offline" | "resilver") => {
             "mirrors and raidz are read, not written"
         }
-        (Program::Zpool, "events") => "servers keep a log, POOL.log in the state folder, and no events",
         (Program::Zpool, "checkpoint") => "a snapshot of each file system, zfs snapshot -r, comes nearest",
         (Program::Zpool, "initialize" | "trim") => "free space is left as it is",
         (Program::Zpool, "ddtprune") => "pools with a deduplication table are only read",

@@ -20,6 +20,8 @@ pub enum Form {
     Scan,
     /// `2026-11-21.04:39:00`: `zpool history`.
     History,
+    /// `Nov 21 2026 04:39:00`: `zpool events`, with nanoseconds behind it.
+    Event,
 }
 
 impl Form {
@@ -30,6 +32,7 @@ impl Form {
             Form::Hold => "%a %b %e %H:%M %Y",
             Form::Scan => "%a %b %e %H:%M:%S %Y",
             Form::History => "%Y-%m-%d.%H:%M:%S",
+            Form::Event => "%b %e %Y %H:%M:%S",
         }
     }
 }

@@ -253,3 +253,29 @@ fn a_pool_of_the_last_legacy_version_gets_feature_flags() {
     assert_eq!(done.status, 1);
     bed.expect_sound("old");
 }
+
+#[test]
+fn a_server_remembers_what_happened_to_its_pool() {
+    let Some(live) = Live::with_tank(64) else { return };
+    live.run(&["zfs", "create", "tank/fs"]).good();
+    live.run(&["zpool", "scrub", "-w", "tank"]).good();
+    live.run(&["zpool", "set", "comment=seen", "tank"]).good();
+    let text = live.run(&["zpool", "events", "-H"]).good();
+    let classes: Vec<&str> = text
+        .lines()
+        .map(|line| line.split_once("\tsysevent.fs.zfs.").expect("an event").1)
+        .filter(|class| *class != "config_sync")
+        .collect();
+    let happened =
+        ["pool_import", "history_event", "scrub_start", "history_event", "scrub_finish", "history_event"];
+    assert_eq!(classes, happened, "{text}");
+    let text = live.run(&["zpool", "events", "-v", "tank"]).good();
+    assert!(text.starts_with("TIME                           CLASS\n"), "{text}");
+    assert!(text.contains("        history_command = \"zfs create tank/fs\"\n"), "{text}");
+    let cleared = live.run(&["zpool", "events", "-c"]).good();
+    assert!(cleared.starts_with("cleared ") && cleared.ends_with(" events\n"), "{cleared}");
+    assert_eq!(live.run(&["zpool", "events"]).good(), "TIME                           CLASS\n");
+    assert_eq!(live.run(&["zpool", "events", "-c", "tank"]).status, 2);
+    live.run(&["zpool", "export", "tank"]).good();
+    live.expect_sound();
+}

@@ -185,11 +185,15 @@ impl Pool {
             command: Mutex::new(None),
             scrub: Default::default(),
             leases: Leases::new(state.uberblock.clone()),
+            events: Default::default(),
         });
         let pool = Pool::start(inner, state);
         let built = pool.run(move |syncing| syncing.build(spec));
         match built {
-            Ok(()) => Ok(pool),
+            Ok(()) => {
+                pool.inner.happened("pool_create", &[]);
+                Ok(pool)
+            }
             Err(error) => {
                 pool.inner.groups.fail(Arc::new(Error::Unsupported("a pool that was not completed".into())));
                 Err(error)

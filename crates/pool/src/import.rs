@@ -251,6 +251,7 @@ impl Pool {
             command: Mutex::new(None),
             scrub: Default::default(),
             leases: Leases::new(opened.uberblock.clone()),
+            events: Default::default(),
         };
         let mut left = Vec::new();
         if inner.read_only.is_none() {
@@ -287,6 +288,7 @@ impl Pool {
         let inner = Arc::new(inner);
         crate::sync::publish(&inner, &state, synced);
         inner.groups.synced(synced, space.allocatable(), space.deferred, false);
+        inner.happened("pool_import", &[]);
         let pool = Pool::start(inner, state);
         pool.take_over_logs(left)?;
         pool.remove_unfinished()?;

@@ -15,6 +15,7 @@ use storage::{GzipEngine, Storage};
 
 use crate::dataset::Dataset;
 use crate::dsl::promises::Promises;
+use crate::events::Events;
 use crate::features::FeatureState;
 use crate::lease::Leases;
 use crate::mos::Mos;
@@ -171,6 +172,7 @@ pub(crate) struct Inner {
     pub(crate) scrub: Scrubber,
     /// The states on the disks that other processes read.
     pub(crate) leases: Leases,
+    pub(crate) events: Events,
 }
 
 impl Inner {

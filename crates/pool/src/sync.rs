@@ -293,6 +293,10 @@ fn commit(inner: &Inner, state: &mut SyncState, txg: Txg, root: BlockPtr) -> Res
     }
     drop(written);
     state.uberblock = uberblock;
+    if config_dirty {
+        inner.happened("config_sync", &[]);
+    }
+    inner.note_device_errors();
     Ok(())
 }
 
@@ -639,7 +643,12 @@ impl<'a> Syncing<'a> {
     pub(crate) fn log_command(&mut self) -> Result<()> {
         let command = self.inner.command.lock().expect("the command lock guards a plain store").take();
         match command {
-            Some(command) => crate::history::log(self.mos(), &self.tx, &command),
+            Some(command) => {
+                let host = crate::history::host_name();
+                let about = [("history_hostname", host.as_str()), ("history_command", &command)];
+                self.inner.happened("history_event", &about);
+                crate::history::log(self.mos(), &self.tx, &command)
+            }
             None => Ok(()),
         }
     }

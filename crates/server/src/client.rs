@@ -9,6 +9,7 @@ use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
+use format::NvList;
 use format::uberblock::Uberblock;
 
 use crate::error::ClientError;
@@ -144,6 +145,24 @@ impl Client {
     pub fn figures(&self) -> Result<Figures, ClientError> {
         match ask(&self.stream, &Request::Figures, &[])? {
             Reply::Figures(figures) => Ok(figures),
+            other => Err(unexpected(other)),
+        }
+    }
+
+    /// What happened since the pool was imported, oldest first, and how many events were dropped before; with `clear`
+    /// they are forgotten, and it is told how many they were.
+    ///
+    /// # Errors
+    /// The server refuses, or goes away.
+    pub fn events(&self, clear: bool) -> Result<(Vec<NvList>, u64), ClientError> {
+        match ask(&self.stream, &Request::Events { clear }, &[])? {
+            Reply::Events { events, gone } => {
+                let read = |raw: Vec<u8>| NvList::decode(&raw);
+                let events = events.into_iter().map(read).collect::<Result<_, _>>().map_err(|error| {
+                    ClientError::from(io::Error::new(io::ErrorKind::InvalidData, error.to_string()))
+                })?;
+                Ok((events, gone))
+            }
             other => Err(unexpected(other)),
         }
     }

@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use crate::Figures;
 
 /// Changes whenever a message changes in a way that the other side would misunderstand.
-pub const PROTOCOL: u32 = 2;
+pub const PROTOCOL: u32 = 3;
 
 /// What a client asks.
 #[derive(Debug, Serialize, Deserialize)]
@@ -31,6 +31,11 @@ pub enum Request {
     Status,
     /// What only it knows of the pool.
     Figures,
+    /// What happened since the pool was imported.
+    Events {
+        /// Forget it.
+        clear: bool,
+    },
     /// End.
     Stop(Stop),
 }
@@ -89,6 +94,13 @@ pub enum Reply {
     Status(Status),
     /// What only the server knows of the pool.
     Figures(Figures),
+    /// What happened, oldest first, each event a packed list of names and values; when they were cleared, none.
+    Events {
+        /// The events.
+        events: Vec<Vec<u8>>,
+        /// How many were dropped before these, or how many were cleared.
+        gone: u64,
+    },
     /// The pool is let go of.
     Stopped,
     /// The request is refused.

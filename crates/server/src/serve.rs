@@ -273,6 +273,7 @@ impl Server {
                 Request::Lease { files } => return self.lease(&stream, files),
                 Request::Status => Reply::Status(self.status()),
                 Request::Figures => self.figures(),
+                Request::Events { clear } => self.events(clear),
                 Request::Stop(stop) => match self.stop(id, stop, Some(&stream)) {
                     // Whoever asked is told when all is done.
                     Ok(()) => return Ok(()),
@@ -356,6 +357,16 @@ impl Server {
             .map_err(|_| Refusal::Stopping)
             .and_then(|pool| Figures::of(&pool).map_err(|error| Refusal::Other(error.to_string())));
         figures.map_or_else(Reply::Refused, Reply::Figures)
+    }
+
+    fn events(&self, clear: bool) -> Reply {
+        let Ok(pool) = self.live.pool() else { return Reply::Refused(Refusal::Stopping) };
+        if clear {
+            return Reply::Events { events: Vec::new(), gone: pool.clear_events() };
+        }
+        let happened = pool.events();
+        let events = happened.events.iter().map(format::NvList::to_xdr).collect();
+        Reply::Events { events, gone: happened.dropped }
     }
 
     fn status(&self) -> Status {

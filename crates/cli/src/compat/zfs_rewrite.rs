@@ -51,9 +51,10 @@ pub fn run(call: &Call, console: &mut Console) -> Result<(), Failure> {
                         let why = why.split(" (os error").next().unwrap_or(&why);
                         Failure::refused(format!("failed to stat {word}: {why}"))
                     }
-                    // Said, though OpenZFS passes it over without a word: nothing of it was written anew.
+                    // OpenZFS passes it over without a word, though nothing of it was written anew.
                     Ok(_) => {
-                        console.remark(&format!("cannot rewrite '{word}': not in a ZFS filesystem"));
+                        let line = format!("cannot rewrite '{word}': not in a ZFS filesystem");
+                        console.complain(Failure::refused(line))?;
                         continue;
                     }
                 })?;

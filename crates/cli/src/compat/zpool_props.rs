@@ -138,7 +138,7 @@ pub fn set(call: &Call) -> Result<(), Failure> {
         [] => return Err(Failure::usage("missing property=value argument")),
         [_] => return Err(Failure::usage("missing pool name")),
         [word, name] => (word, name),
-        [word, name, vdev] => return zpool_vdev_props::set(call, word, name, vdev),
+        [word, name, vdev] if !name.contains('=') => return zpool_vdev_props::set(call, word, name, vdev),
         _ => return Err(Failure::usage("too many pool names")),
     };
     let Ok((word, text)) = assignment(word) else {

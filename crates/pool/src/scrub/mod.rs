@@ -127,6 +127,7 @@ fn write(syncing: &Syncing<'_>, scan: &Scan) -> Result<()> {
 
 /// Begins a scrub on disk.
 fn begin(syncing: &Syncing<'_>) -> Result<Scan> {
+    syncing.inner.happened("scrub_start", &[]);
     let mos = syncing.mos();
     if let Some(old) = read(mos)?
         && old.queue.0 != 0
@@ -142,6 +143,8 @@ fn begin(syncing: &Syncing<'_>) -> Result<Scan> {
 
 /// Ends a scrub on disk.
 fn end(syncing: &Syncing<'_>, mut scan: Scan, state: ScanState) -> Result<Scan> {
+    let finished = state == ScanState::Finished;
+    syncing.inner.happened(if finished { "scrub_finish" } else { "scrub_abort" }, &[]);
     if scan.queue.0 != 0 {
         syncing.mos().free(&syncing.tx, scan.queue)?;
     }
@@ -361,6 +364,7 @@ impl Pool {
 fn set_paused(syncing: &Syncing<'_>, paused: bool) -> Result<Scan> {
     let mut scan = read(syncing.mos())?.filter(Scan::is_scrubbing).ok_or(Error::NotScrubbing)?;
     scan.set_paused(paused);
+    syncing.inner.happened(if paused { "scrub_paused" } else { "scrub_resume" }, &[]);
     write(syncing, &scan)?;
     Ok(scan)
 }

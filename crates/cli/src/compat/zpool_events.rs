@@ -1,0 +1,143 @@
+//! `zpool events`: what happened to pools since they were imported.
+//!
+//! From:   the servers that hold them, which keep the newest events in memory.
+//! To:     standard output.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use format::NvList;
+use format::nvlist::NvValue;
+
+use super::Call;
+use crate::dates::{self, Form};
+use crate::forward;
+use crate::messages::Failure;
+use crate::open;
+use crate::out::Console;
+
+/// How often `-f` asks for more.
+const GLANCE: Duration = Duration::from_millis(250);
+/// How far the details of an event are indented.
+const INDENT: usize = 8;
+
+/// Runs `zpool events`.
+///
+/// # Errors
+/// Usage; a server that gives no answer.
+pub fn run(call: &Call, console: &mut Console) -> Result<(), Failure> {
+    let has = |option| call.args.has(option);
+    let wanted = match call.args.operands.as_slice() {
+        [] => None,
+        [pool] => Some(pool.as_str()),
+        _ => return Err(Failure::usage("too many arguments")),
+    };
+    if has("c") {
+        if wanted.is_some() || has("v") || has("f") || has("H") {
+            return Err(Failure::usage("invalid options combined with -c"));
+        }
+        let cleared: u64 = asked(call, None, true)?.iter().map(|(_, _, gone)| gone).sum();
+        return console.line(&format!("cleared {cleared} events"));
+    }
+    if !has("H") {
+        console.line(&format!("{:<30} CLASS", "TIME"))?;
+    }
+    // The last event shown of each pool.
+    let mut shown: BTreeMap<String, u64> = BTreeMap::new();
+    loop {
+        let mut news = Vec::new();
+        for (pool, events, dropped) in asked(call, wanted, false)? {
+            if dropped > 0 && !shown.contains_key(&pool) {
+                console.line(&format!("dropped {dropped} events"))?;
+            }
+            let last = shown.entry(pool).or_default();
+            for event in events {
+                let eid = event.get_u64("eid").unwrap_or(0);
+                if eid > *last {
+                    *last = eid;
+                    news.push(event);
+                }
+            }
+        }
+        news.sort_by_key(time);
+        news.iter().try_for_each(|event| print(call, console, event))?;
+        if !has("f") {
+            return Ok(());
+        }
+        console.flush()?;
+        std::thread::sleep(GLANCE);
+    }
+}
+
+/// The events of every pool that a server holds, or of the one that is wanted; and how many are gone.
+fn asked(call: &Call, wanted: Option<&str>, clear: bool) -> Result<Vec<(String, Vec<NvList>, u64)>, Failure> {
+    let mut all = Vec::new();
+    for usable in open::usable(call.around)? {
+        if wanted.is_some_and(|wanted| wanted != usable.name) {
+            continue;
+        }
+        let Some(client) = forward::server_of(&usable.name, call.around)? else { continue };
+        let (events, gone) = client.events(clear).map_err(|error| forward::broken(&usable.name, &error))?;
+        all.push((usable.name, events, gone));
+    }
+    Ok(all)
+}
+
+/// Seconds and nanoseconds since 1970.
+fn time(event: &NvList) -> (u64, u64) {
+    match event.get("time") {
+        Some(NvValue::Uint64Array(words)) => {
+            (words.first().copied().unwrap_or(0), words.get(1).copied().unwrap_or(0))
+        }
+        _ => (0, 0),
+    }
+}
+
+fn print(call: &Call, console: &mut Console, event: &NvList) -> Result<(), Failure> {
+    let (seconds, nanos) = time(event);
+    let when = format!("{}.{nanos:09}", dates::show(seconds, Form::Event));
+    let between = if call.args.has("H") { '\t' } else { ' ' };
+    console.line(&format!("{when}{between}{}", event.get_str("class").unwrap_or("-")))?;
+    if call.args.has("v") {
+        details(event).iter().try_for_each(|line| console.line(line))?;
+        console.line("")?;
+    }
+    Ok(())
+}
+
+/// What `-v` shows of an event, one line for each name.
+fn details(event: &NvList) -> Vec<String> {
+    let line = |(name, value): (&[u8], &NvValue)| {
+        let shown = match value {
+            NvValue::Uint64(number) => format!("{number:#x}"),
+            NvValue::String(text) => format!("\"{}\"", String::from_utf8_lossy(text)),
+            NvValue::Uint64Array(numbers) => numbers.iter().map(|number| format!("{number:#x} ")).collect(),
+            // Events are made of these alone.
+            _ => String::new(),
+        };
+        format!("{:INDENT$}{} = {shown}", "", String::from_utf8_lossy(name))
+    };
+    event.iter().map(line).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_event_is_told_in_full() {
+        let mut event = NvList::new();
+        event.insert("class", "sysevent.fs.zfs.config_sync");
+        event.insert("pool_guid", 255u64);
+        event.insert("time", NvValue::Uint64Array(vec![16, 7]));
+        assert_eq!(
+            details(&event),
+            [
+                "        class = \"sysevent.fs.zfs.config_sync\"",
+                "        pool_guid = 0xff",
+                "        time = 0x10 0x7 ",
+            ]
+        );
+        assert_eq!(time(&event), (16, 7));
+    }
+}

@@ -1,0 +1,137 @@
+//! What happened to a pool since it was opened: the newest events, kept in memory alone.
+//!
+//! From:   the pool itself: its configuration written, commands noted, scrubs, errors of devices.
+//! To:     `zpool events`, through the server that holds the pool.
+//! Source: classes and names of fields as `zpool events -v` of OpenZFS shows them.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::{Mutex, MutexGuard};
+
+use format::NvList;
+use format::nvlist::NvValue;
+
+use crate::pool::{Inner, Pool};
+
+/// Events kept; older ones are dropped, and counted.
+const KEPT: usize = 512;
+
+/// The newest events of a pool.
+#[derive(Debug, Default)]
+pub(crate) struct Events(Mutex<Ring>);
+
+#[derive(Debug, Default)]
+struct Ring {
+    kept: VecDeque<NvList>,
+    /// Events since the pool was opened.
+    posted: u64,
+    dropped: u64,
+    /// I/O and checksum errors of each leaf that were told of.
+    told: BTreeMap<u64, [u64; 2]>,
+}
+
+/// A copy of the newest events.
+#[derive(Clone, Debug, Default)]
+pub struct Happened {
+    /// Oldest first; each with its `class`, `time` and `eid`.
+    pub events: Vec<NvList>,
+    /// Events that had to make room since somebody looked.
+    pub dropped: u64,
+}
+
+impl Events {
+    fn ring(&self) -> MutexGuard<'_, Ring> {
+        self.0.lock().expect("no code panics while holding the events")
+    }
+}
+
+impl Ring {
+    fn post(&mut self, mut event: NvList) {
+        self.posted += 1;
+        event.insert("eid", self.posted);
+        if self.kept.len() == KEPT {
+            self.kept.pop_front();
+            self.dropped += 1;
+        }
+        self.kept.push_back(event);
+    }
+}
+
+impl Inner {
+    /// What every event says.
+    fn event(&self, class: &str) -> NvList {
+        let (seconds, nanos) = self.host.clock.now();
+        let info = self.info();
+        let mut event = NvList::new();
+        event.insert("class", class);
+        event.insert("pool", info.config.name.as_str());
+        event.insert("pool_guid", info.config.pool_guid.0);
+        event.insert("time", NvValue::Uint64Array(vec![seconds, nanos.into()]));
+        event
+    }
+
+    /// Notes that something happened (`sysevent.fs.zfs.WHAT`), with what there is to say about it.
+    pub(crate) fn happened(&self, what: &str, about: &[(&str, &str)]) {
+        let mut event = self.event(&format!("sysevent.fs.zfs.{what}"));
+        about.iter().for_each(|(name, text)| event.insert(*name, *text));
+        self.events.ring().post(event);
+    }
+
+    /// Notes errors that devices made since this was asked last.
+    pub(crate) fn note_device_errors(&self) {
+        let leaves = self.storage.vdevs().tops().iter().flat_map(storage::TopVdev::leaves);
+        for leaf in leaves {
+            let stats = leaf.meter.stats();
+            let now = [stats.read_errors + stats.write_errors, stats.checksum_errors];
+            let before = self.events.ring().told.insert(leaf.guid, now).unwrap_or_default();
+            for (kind, now, before) in [("io", now[0], before[0]), ("checksum", now[1], before[1])] {
+                // Errors that were cleared are none to tell of.
+                if now <= before {
+                    continue;
+                }
+                let mut event = self.event(&format!("ereport.fs.zfs.{kind}"));
+                event.insert("vdev_guid", leaf.guid);
+                event.insert("vdev_path", leaf.disk.path().display().to_string().as_str());
+                event.insert("vdev_read_errors", stats.read_errors);
+                event.insert("vdev_write_errors", stats.write_errors);
+                event.insert("vdev_cksum_errors", stats.checksum_errors);
+                event.insert("errors_since", now - before);
+                self.events.ring().post(event);
+            }
+        }
+    }
+}
+
+impl Pool {
+    /// The newest events of the pool, oldest first.
+    #[must_use]
+    pub fn events(&self) -> Happened {
+        self.inner.note_device_errors();
+        let ring = self.inner.events.ring();
+        Happened { events: ring.kept.iter().cloned().collect(), dropped: ring.dropped }
+    }
+
+    /// Forgets the events; gives how many there were.
+    #[must_use]
+    pub fn clear_events(&self) -> u64 {
+        self.inner.note_device_errors();
+        let mut ring = self.inner.events.ring();
+        ring.dropped = 0;
+        std::mem::take(&mut ring.kept).len() as u64
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn old_events_make_room_and_are_counted() {
+        let events = Events::default();
+        for _ in 0..KEPT + 3 {
+            events.ring().post(NvList::new());
+        }
+        let ring = events.ring();
+        assert_eq!((ring.kept.len(), ring.dropped), (KEPT, 3));
+        assert_eq!(ring.kept.front().and_then(|event| event.get_u64("eid")), Some(4));
+    }
+}
