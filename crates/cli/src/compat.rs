@@ -14,6 +14,7 @@ mod scan;
 mod select;
 mod vdev_values;
 mod view;
+mod zfs_allow;
 mod zfs_bookmark;
 mod zfs_change;
 mod zfs_destroy;
@@ -155,6 +156,8 @@ fn run(call: &Call, console: &mut Console) -> Result<(), Failure> {
         (Program::Zpool, "sync") => zpool_misc::sync(call, console),
         (Program::Zpool, "wait") => zpool_scrub::wait(call, console),
         (Program::Zpool, "upgrade") => zpool_misc::upgrade(call, console),
+        (Program::Zfs, "allow") => zfs_allow::allow(call, console),
+        (Program::Zfs, "unallow") => zfs_allow::unallow(call, console),
         (Program::Zfs, "bookmark") => zfs_bookmark::create(call, console),
         (Program::Zfs, "clone") => zfs_snapshot::clone(call, console),
         (Program::Zfs, "create") => zfs_change::create(call, console),
@@ -205,7 +208,6 @@ fn reason_of(program: Program, name: &str) -> Option<&'static str> {
         (Program::Zfs, "share" | "unshare") => {
             "share the mounted folder with the NFS or SMB server of the system"
         }
-        (Program::Zfs, "allow" | "unallow") => "a pool belongs to the user who serves it",
         (Program::Zfs, "zone" | "unzone" | "jail" | "unjail") => "there is no kernel module to tell of it",
         (Program::Zfs, "program") => "there is no Lua here",
         _ => return None,

@@ -175,6 +175,7 @@ fn targets(call: &Call) -> Result<Vec<String>, Failure> {
         (Program::Zfs, "set") => operands.iter().skip_while(|word| word.contains('=')).cloned().collect(),
         (Program::Zfs, "snapshot" | "rewrite" | "project") => behind(0),
         (Program::Zfs, "inherit" | "hold" | "release") => behind(1),
+        (Program::Zfs, "allow") if operands.len() == 1 => Vec::new(),
         (Program::Zfs, "receive" | "allow" | "unallow") => last(),
         (Program::Zpool, "set") => operands.get(1).into_iter().cloned().collect(),
         (Program::Zpool, "sync") if operands.is_empty() => all()?,

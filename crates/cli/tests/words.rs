@@ -279,3 +279,37 @@ fn a_server_remembers_what_happened_to_its_pool() {
     live.run(&["zpool", "export", "tank"]).good();
     live.expect_sound();
 }
+
+#[test]
+fn permissions_are_kept_with_their_dataset_and_go_with_it() {
+    let bed = Bed::with_tank(64, &[]);
+    for words in [
+        &["0", "create,mount,@admin"][..],
+        &["-l", "everyone", "compression,quota"],
+        &["-d", "-e", "send"],
+        &["-c", "destroy"],
+        &["-s", "@admin", "create,rename"],
+    ] {
+        let line = [&["zfs", "allow"], words, &["tank/fs"]].concat();
+        assert_eq!(bed.run(&line).good(), "");
+    }
+    let shown = bed.run(&["zfs", "allow", "tank/fs"]).good();
+    let all = "Permission sets:\n\t@admin create,rename\nCreate time permissions:\n\tdestroy\n\
+               Local permissions:\n\teveryone compression,quota\nDescendent permissions:\n\teveryone send\n\
+               Local+Descendent permissions:\n\tuser root @admin,create,mount\n";
+    let dashes = "-".repeat(70 - "---- Permissions on tank/fs ".len());
+    assert_eq!(shown, format!("---- Permissions on tank/fs {dashes}\n{all}"));
+    bed.run(&["zfs", "create", "tank/fs/below"]).good();
+    assert_eq!(bed.run(&["zfs", "allow", "tank/fs/below"]).good(), shown);
+    bed.run(&["zfs", "allow", "everyone", "hold", "tank/fs/below"]).good();
+    bed.run(&["zfs", "unallow", "0", "create", "tank/fs"]).good();
+    bed.run(&["zfs", "unallow", "-r", "everyone", "tank/fs"]).good();
+    let shown = bed.run(&["zfs", "allow", "tank/fs/below"]).good();
+    assert!(shown.ends_with("Local+Descendent permissions:\n\tuser root @admin,mount\n"), "{shown}");
+    assert!(!shown.contains("everyone") && !shown.contains("below"), "{shown}");
+    bed.run(&["zfs", "allow", "0", "bogusperm", "tank/fs"])
+        .refused("cannot set permissions on 'tank/fs': operation not applicable to datasets of this type");
+    bed.expect_sound("tank");
+    bed.run(&["zfs", "destroy", "-r", "tank/fs"]).good();
+    bed.expect_sound("tank");
+}

@@ -10,6 +10,7 @@ mod bpobj;
 pub mod check;
 mod create;
 mod dataset;
+mod delegation;
 mod dsl;
 mod error;
 mod events;
@@ -38,6 +39,7 @@ pub mod zil;
 
 pub use create::CreateSpec;
 pub use dataset::{Dataset, Settings, SyncMode};
+pub use delegation::Grant;
 pub use dsl::create::{Initialise, NewFilesystem};
 pub use dsl::lookup::DatasetInfo;
 pub use error::{Error, Result};

@@ -71,7 +71,7 @@ impl Syncing<'_> {
                 dmu::zap::update(&object, &self.tx, name.as_bytes(), &stored)?;
             }
             None => {
-                if dmu::zap::lookup(&*object, name.as_bytes())?.is_some() {
+                if dmu::zap::lookup(&object, name.as_bytes())?.is_some() {
                     dmu::zap::remove(&object, &self.tx, name.as_bytes())?;
                 }
             }

@@ -62,7 +62,7 @@ pub fn name_of(owner: Owner, id: u64) -> Option<String> {
 }
 
 /// The number that `who` stands for: a name, or digits. Projects have numbers only.
-fn id_of(owner: Owner, who: &str) -> Option<u64> {
+pub fn id_of(owner: Owner, who: &str) -> Option<u64> {
     let digits = !who.is_empty() && who.bytes().all(|b| b.is_ascii_digit());
     if digits {
         return who.parse::<u32>().ok().map(u64::from);

@@ -77,6 +77,8 @@ impl Syncing<'_> {
         let leaf = name.rsplit_once('/').map_or(name, |(_, leaf)| leaf);
         zap::remove(&children, &self.tx, leaf.as_bytes())?;
         self.unzapified(dir_id)?;
+        self.free_grants(dir.deleg_zap)?;
+        let mos = self.mos();
         for object in [dir.child_dir_zap, dir.props_zap, dir.clones, dir_id] {
             if object.0 != 0 {
                 mos.free(&self.tx, object)?;
@@ -92,9 +94,6 @@ impl Syncing<'_> {
     fn check_plain(&self, dir_id: ObjectId, id: ObjectId) -> Result<()> {
         let mos = self.mos();
         let refuse = |what: &str| Err(Error::Unsupported(format!("destroying {what}")));
-        if mos.dir(dir_id)?.deleg_zap.0 != 0 {
-            return refuse("a dataset with delegated permissions");
-        }
         for (object, keys) in [
             (dir_id, &["com.datto:crypto_key_obj", "com.delphix:livelist"][..]),
             (id, &["com.delphix:remap_deadlist"][..]),

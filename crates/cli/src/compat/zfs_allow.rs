@@ -1,0 +1,311 @@
+//! `zfs allow` and `zfs unallow`: permissions that datasets delegate.
+//!
+//! From:   whom and what, as typed.
+//! To:     the pool, which keeps it for the system that asks for it; the list of what is granted.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use pool::Grant;
+use pool::props::dataset::{self as props, Owner};
+use pool::props::{Access, DatasetKind, names};
+
+use super::Call;
+use super::owner_quota::{id_of, name_of};
+use super::select::dataset_failure;
+use super::zfs_change::session;
+use crate::messages::{Action, Failure, reason};
+use crate::open::{Intent, open_for};
+use crate::out::Console;
+
+/// What may be granted beside the setting of properties.
+const PERMISSIONS: [&str; 35] = [
+    "allow",
+    "bookmark",
+    "change-key",
+    "clone",
+    "create",
+    "destroy",
+    "diff",
+    "groupobjquota",
+    "groupobjused",
+    "groupquota",
+    "groupused",
+    "hold",
+    "load-key",
+    "mount",
+    "projectobjquota",
+    "projectobjused",
+    "projectquota",
+    "projectused",
+    "promote",
+    "receive",
+    "receive:append",
+    "release",
+    "rename",
+    "rollback",
+    "send",
+    "send:raw",
+    "share",
+    "snapshot",
+    "userobjquota",
+    "userobjused",
+    "userprop",
+    "userquota",
+    "userused",
+    "zone",
+    "unzone",
+];
+/// The dashes behind the name of a dataset end here.
+const WIDTH: usize = 70;
+
+/// What a command line is about.
+struct Order<'a> {
+    /// Who-keys in lower case, such as `ul$1000`.
+    keys: Vec<String>,
+    /// Permissions and sets; none when all are taken back.
+    names: Vec<String>,
+    dataset: &'a str,
+}
+
+/// Runs `zfs allow`.
+///
+/// # Errors
+/// Usage; a dataset, user or permission that does not exist.
+pub fn allow(call: &Call, console: &mut Console) -> Result<(), Failure> {
+    if let ([name], true) = (call.args.operands.as_slice(), call.args.options.is_empty()) {
+        return show(call, console, name);
+    }
+    let Some(order) = order(call, console, false)? else { return Ok(()) };
+    change(call, &order, false)
+}
+
+/// Runs `zfs unallow`.
+///
+/// # Errors
+/// As [`allow`].
+pub fn unallow(call: &Call, console: &mut Console) -> Result<(), Failure> {
+    let Some(order) = order(call, console, true)? else { return Ok(()) };
+    change(call, &order, true)
+}
+
+/// Reads a command line; `None` when somebody is not known, and the usage was shown for it, as OpenZFS does.
+fn order<'a>(call: &'a Call, console: &mut Console, back: bool) -> Result<Option<Order<'a>>, Failure> {
+    let args = &call.args;
+    let words: Vec<&str> = args.operands.iter().map(String::as_str).collect();
+    let alone = args.has("c") || args.has("e") || args.value("s").is_some();
+    let (who, names, dataset) = match (alone, words.as_slice()) {
+        (true, [names, dataset]) => ("", Some(*names), *dataset),
+        (true, [dataset]) if back => ("", None, *dataset),
+        (false, [who, names, dataset]) => (*who, Some(*names), *dataset),
+        (false, [who, dataset]) if back => (*who, None, *dataset),
+        _ => return Err(Failure::usage("wrong number of parameters")),
+    };
+    names::check_kind(dataset, DatasetKind::Filesystem)
+        .map_err(|error| Action::Open(dataset).failed(error))?;
+    // Without a word about it, it is granted here and below.
+    let scopes = match (args.has("l"), args.has("d")) {
+        (true, false) => "l",
+        (false, true) => "d",
+        _ => "ld",
+    };
+    let mut keys = Vec::new();
+    if let Some(set) = args.value("s") {
+        if !set.starts_with('@') || set.len() < 2 {
+            return Err(Failure::usage("invalid set name: missing '@' prefix"));
+        }
+        keys.push(format!("s-${set}"));
+    } else if args.has("c") {
+        keys.push("c-$".to_owned());
+    } else if args.has("e") {
+        keys.extend(scopes.chars().map(|scope| format!("e{scope}$")));
+    } else {
+        for word in who.split(',') {
+            let Some((kind, id)) = whom(word, args.has("u"), args.has("g")) else {
+                console.line(&call.command.usage().replacen("usage:", "Usage:", 1))?;
+                return Ok(None);
+            };
+            keys.extend(scopes.chars().map(|scope| format!("{kind}{scope}${id}")));
+        }
+    }
+    let names: Vec<String> =
+        names.map(|list| list.split(',').map(str::to_owned).collect()).unwrap_or_default();
+    if names.iter().any(|name| !is_permission(name)) {
+        return Err(Failure::refused(format!(
+            "cannot set permissions on '{dataset}': {}",
+            reason::WRONG_KIND
+        )));
+    }
+    Ok(Some(Order { keys, names, dataset }))
+}
+
+/// Kind and number of whoever `word` means.
+fn whom(word: &str, user: bool, group: bool) -> Option<(char, String)> {
+    if word == "everyone" && !user && !group {
+        return Some(('e', String::new()));
+    }
+    let id = |owner| id_of(owner, word).map(|id| id.to_string());
+    match (user, group) {
+        (true, false) => id(Owner::User).map(|id| ('u', id)),
+        (false, true) => id(Owner::Group).map(|id| ('g', id)),
+        _ => id(Owner::User).map(|id| ('u', id)).or_else(|| id(Owner::Group).map(|id| ('g', id))),
+    }
+}
+
+fn is_permission(name: &str) -> bool {
+    let settable = |property: &pool::props::Property| property.access != Access::ReadOnly;
+    PERMISSIONS.contains(&name)
+        || name.len() > 1 && name.starts_with('@')
+        || props::parse(name).is_some_and(settable)
+}
+
+fn change(call: &Call, order: &Order, back: bool) -> Result<(), Failure> {
+    let name = order.dataset;
+    let session = session(call, name, Intent::Write).map_err(|error| error.dataset(name))?;
+    let pool = session.pool();
+    let failed =
+        |why: &dyn std::fmt::Display| Failure::refused(format!("cannot set permissions on '{name}': {why}"));
+    pool.dataset(name).map_err(|error| dataset_failure(name, &error))?;
+    if pool.read_only().is_some() {
+        return Err(failed(&reason::POOL_READ_ONLY));
+    }
+    let mut grants = Vec::new();
+    for key in &order.keys {
+        let (sets, plain): (Vec<String>, Vec<String>) =
+            order.names.iter().cloned().partition(|name| name.starts_with('@'));
+        let upper = key[..1].to_uppercase() + &key[1..];
+        for (key, names) in [(key.clone(), plain), (upper, sets)] {
+            // Without names all of it is taken back, sets and permissions.
+            if !names.is_empty() || order.names.is_empty() {
+                grants.push(Grant { key, names });
+            }
+        }
+    }
+    let done = if back {
+        let depth = if call.args.has("r") { None } else { Some(0) };
+        let below = pool.list(name, depth, false).map_err(|error| failed(&error))?;
+        pool.unallow(below.into_iter().map(|info| info.name).collect(), grants)
+    } else {
+        pool.allow(name, grants)
+    };
+    let done = done.map_err(|error| failed(&error));
+    session.finish().and(done)
+}
+
+/// Shows what is granted on a dataset and on those above it.
+fn show(call: &Call, console: &mut Console, name: &str) -> Result<(), Failure> {
+    names::check(name).map_err(|error| Action::Open(name).failed(error))?;
+    let session = open_for(name, call.around, Intent::Read).map_err(|error| error.dataset(name))?;
+    let pool = session.pool();
+    let info = pool.dataset(name).map_err(|error| dataset_failure(name, &error))?;
+    let mut at = Some(info.name.split('@').next().unwrap_or(name));
+    while let Some(name) = at {
+        let grants = pool
+            .grants(name)
+            .map_err(|error| Failure::refused(format!("cannot get permissions on '{name}': {error}")))?;
+        let lines = lines(&grants);
+        if !lines.is_empty() {
+            console.line(&format!("{:-<WIDTH$}", format!("---- Permissions on {name} ")))?;
+            lines.iter().try_for_each(|line| console.line(line))?;
+        }
+        at = name.rsplit_once('/').map(|(parent, _)| parent);
+    }
+    session.finish()
+}
+
+/// Sections with their entries, only those that there are.
+fn lines(grants: &[Grant]) -> Vec<String> {
+    let (mut sets, mut create) = (BTreeMap::<String, BTreeSet<&str>>::new(), BTreeSet::new());
+    // Of each user, group or everyone: what holds here, and what holds below.
+    let mut whose = BTreeMap::<(u8, String), [BTreeSet<&str>; 2]>::new();
+    for Grant { key, names } in grants {
+        let Some((head, whom)) = key.split_once('$') else { continue };
+        let names = names.iter().map(String::as_str);
+        match head.to_lowercase().as_str() {
+            "s-" => sets.entry(whom.to_owned()).or_default().extend(names),
+            "c-" => create.extend(names),
+            head => {
+                let Some(who) = called(&head[..1], whom) else { continue };
+                whose.entry(who).or_default()[usize::from(head.ends_with('d'))].extend(names);
+            }
+        }
+    }
+    let mut lines = Vec::new();
+    let joined = |names: &BTreeSet<&str>| names.iter().copied().collect::<Vec<_>>().join(",");
+    if !sets.is_empty() {
+        lines.push("Permission sets:".to_owned());
+        lines.extend(sets.iter().map(|(set, names)| format!("\t{set} {}", joined(names))));
+    }
+    if !create.is_empty() {
+        lines.extend(["Create time permissions:".to_owned(), format!("\t{}", joined(&create))]);
+    }
+    for (title, pick) in
+        [("Local", [true, false]), ("Descendent", [false, true]), ("Local+Descendent", [true, true])]
+    {
+        let mut section = Vec::new();
+        for ((_, who), [here, below]) in &whose {
+            let all: BTreeSet<&str> = here.union(below).copied().collect();
+            let fits = |name: &&str| [here.contains(name), below.contains(name)] == pick;
+            let names: BTreeSet<&str> = all.into_iter().filter(fits).collect();
+            if !names.is_empty() {
+                section.push(format!("\t{who} {}", joined(&names)));
+            }
+        }
+        if !section.is_empty() {
+            lines.push(format!("{title} permissions:"));
+            lines.append(&mut section);
+        }
+    }
+    lines
+}
+
+/// How whoever a key is about is called, with their place in the list; `None` for a kind of a later release.
+fn called(kind: &str, id: &str) -> Option<(u8, String)> {
+    let named = |owner| id.parse().ok().and_then(|id| name_of(owner, id)).unwrap_or_else(|| id.to_owned());
+    match kind {
+        "u" => Some((0, format!("user {}", named(Owner::User)))),
+        "g" => Some((1, format!("group {}", named(Owner::Group)))),
+        "e" => Some((2, "everyone".to_owned())),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn grant(key: &str, names: &[&str]) -> Grant {
+        Grant { key: key.to_owned(), names: names.iter().map(|name| (*name).to_owned()).collect() }
+    }
+
+    #[test]
+    fn what_holds_here_and_below_is_told_once() {
+        let lines = lines(&[
+            grant("el$", &["send", "hold"]),
+            grant("ed$", &["hold", "diff"]),
+            grant("s-$@admin", &["rename", "create"]),
+            grant("c-$", &["destroy"]),
+            grant("C-$", &["@admin"]),
+        ]);
+        assert_eq!(
+            lines,
+            [
+                "Permission sets:",
+                "\t@admin create,rename",
+                "Create time permissions:",
+                "\t@admin,destroy",
+                "Local permissions:",
+                "\teveryone send",
+                "Descendent permissions:",
+                "\teveryone diff",
+                "Local+Descendent permissions:",
+                "\teveryone hold",
+            ]
+        );
+    }
+
+    #[test]
+    fn properties_that_can_be_set_are_permissions() {
+        assert!(["create", "compression", "@admin", "userprop"].iter().all(|name| is_permission(name)));
+        assert!(["used", "bogusperm", "@", ""].iter().all(|name| !is_permission(name)));
+    }
+}
