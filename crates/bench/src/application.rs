@@ -18,6 +18,7 @@ use std::time::Duration;
 use rustix::process::{Pid, Signal, kill_process_group};
 use zpl::Filesystem;
 
+use crate::error::system_reason;
 use crate::guard::{Guard, Left};
 use crate::measure::{StepSample, Stopwatch, process_cpu_seconds};
 use crate::plan::cores;
@@ -117,7 +118,7 @@ impl Application {
         configuration: &Configuration,
         watch: &dyn Watch,
     ) -> Result<Vec<StepSample>> {
-        let failed = |error: std::io::Error| Error::Mount(error.to_string());
+        let failed = |error: std::io::Error| Error::Mount(system_reason(error).to_string());
         let dir = tempfile::Builder::new().prefix("cenote-bench-").tempdir().map_err(failed)?;
         let mut guard = Guard::over(dir.path(), Left::Mount).map_err(failed)?;
         let mount = self.mounter.mount(fs, dir.path()).map_err(Error::Mount)?;

@@ -3,6 +3,8 @@
 use std::io;
 use std::path::PathBuf;
 
+use crate::Report;
+
 use pool::props::PropertyError;
 use pool::props::number::nice_bytes;
 
@@ -52,6 +54,16 @@ pub enum Error {
         value: String,
         /// What is wrong with it.
         source: PropertyError,
+    },
+    /// An amount or a rate that is too small to measure anything with.
+    #[error("cannot measure with {what} of {}: it must be at least {}", nice_bytes(*value), nice_bytes(*least))]
+    TooLittle {
+        /// What it is.
+        what: &'static str,
+        /// As given, in bytes, or bytes a second.
+        value: u64,
+        /// The least.
+        least: u64,
     },
     /// An engine for gzip that there is not, or not here.
     #[error("cannot measure compression={word}: {reason}")]
@@ -177,6 +189,37 @@ pub enum Error {
     /// The caller stopped it.
     #[error("interrupted")]
     Interrupted,
+}
+
+/// Why a measurement ended early, and what was measured by then.
+#[derive(Debug, thiserror::Error)]
+#[error("{error}")]
+pub struct Ended {
+    /// Why.
+    pub error: Error,
+    /// What was finished before, which may have taken hours; it says that it is not everything ([`Report::unfinished`]).
+    pub report: Option<Box<Report>>,
+}
+
+impl From<Error> for Ended {
+    fn from(error: Error) -> Ended {
+        Ended { error, report: None }
+    }
+}
+
+impl From<Ended> for Error {
+    fn from(ended: Ended) -> Error {
+        ended.error
+    }
+}
+
+/// The system's reason, without the name of a temporary file, which nobody knows.
+#[must_use]
+pub fn system_reason(error: io::Error) -> io::Error {
+    match error.to_string().split_once(" at path \"") {
+        Some((reason, _)) => io::Error::new(error.kind(), reason.to_owned()),
+        None => error,
+    }
 }
 
 /// Whether the pool, or the disk under it, is full.

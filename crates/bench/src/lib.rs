@@ -48,7 +48,7 @@ pub use advice::recommend;
 pub use application::{Application, Mount, Mounter, Step};
 pub use compare::{Comparison, Verdict};
 pub use engines::{Engines, Implementation, engines};
-pub use error::{Error, Result};
+pub use error::{Ended, Error, Result, system_reason};
 pub use experiment::Experiment;
 pub use figures::{Axis, Chart, Grid, Group, Kind, Series, Table};
 pub use generate::{CORPORA, generate};

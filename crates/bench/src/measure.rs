@@ -5,7 +5,8 @@
 //!   memory where it fits.
 //! - reading every byte once, from cold caches, by as many readers as there are threads, with read-ahead. Nothing
 //!   is compared meanwhile, since comparing would take a good part of what a fast codec takes; a second pass,
-//!   not timed, reads everything again and compares it with the source.
+//!   not timed, reads everything again and compares it with the source. What takes a moment only is read several
+//!   times, each from cold caches, and the median counts.
 //!
 //! CPU time is that of the whole process. Sizes are read after frees have settled: otherwise they may tell of two
 //! generations of blocks.
@@ -33,6 +34,10 @@ const CACHE_BYTES: u64 = 512 << 20;
 /// Syncs after which frees that do not end are another matter.
 const SETTLE_SYNCS: u32 = 100;
 
+/// Cold reads go on until they took so long together, an odd number of them, and so many at most.
+const COLD_SECONDS: f64 = 0.75;
+const COLD_READS_MAX: usize = 7;
+
 /// What one trial found.
 pub(crate) struct Sample {
     pub(crate) allocated_bytes: u64,
@@ -41,7 +46,9 @@ pub(crate) struct Sample {
     /// Until the last write was accepted.
     pub(crate) accepted_seconds: f64,
     pub(crate) write: Elapsed,
+    /// The median of [`Sample::cold_reads`] from cold caches.
     pub(crate) read: Elapsed,
+    pub(crate) cold_reads: u32,
     /// `None` where the cache is too small.
     pub(crate) warm_seconds: Option<f64>,
     pub(crate) verified: bool,
@@ -126,25 +133,35 @@ impl Trial<'_> {
             self.settle(pool)?;
             Ok((ids, (self.number(pool, "used")?, self.number(pool, "compressratio")?), accepted, write))
         })?;
-        self.target.drop_caches();
-        let pool = self.target.open(self.configuration, options.clone())?;
-        let (read, warm_seconds, verified) = self.and_close(pool, |pool| {
-            let fs = self.filesystem(pool)?;
-            begin(Phase::Read);
-            let stopwatch = Stopwatch::start();
-            self.read(&fs, &ids)?;
-            let read = stopwatch.elapsed();
-            let mut warm_seconds = None;
-            // What is read twice in turn from a cache that is too small is read from the device twice.
-            if self.source.bytes() < cache_bytes / 10 * 9 {
-                begin(Phase::WarmRead);
+        let mut reads: Vec<Elapsed> = Vec::new();
+        let (warm_seconds, verified) = loop {
+            self.target.drop_caches();
+            let pool = self.target.open(self.configuration, options.clone())?;
+            let rest = self.and_close(pool, |pool| {
+                let fs = self.filesystem(pool)?;
+                begin(Phase::Read);
                 let stopwatch = Stopwatch::start();
                 self.read(&fs, &ids)?;
-                warm_seconds = Some(stopwatch.elapsed().seconds);
+                reads.push(stopwatch.elapsed());
+                if !is_enough(&reads) {
+                    begin(Phase::Settle);
+                    return Ok(None);
+                }
+                let mut warm_seconds = None;
+                // What is read twice in turn from a cache that is too small is read from the device twice.
+                if self.source.bytes() < cache_bytes / 10 * 9 {
+                    begin(Phase::WarmRead);
+                    let stopwatch = Stopwatch::start();
+                    self.read(&fs, &ids)?;
+                    warm_seconds = Some(stopwatch.elapsed().seconds);
+                }
+                begin(Phase::Verify);
+                Ok(Some((warm_seconds, self.verify(&fs, &ids)?)))
+            })?;
+            if let Some(rest) = rest {
+                break rest;
             }
-            begin(Phase::Verify);
-            Ok((read, warm_seconds, self.verify(&fs, &ids)?))
-        })?;
+        };
         let mut steps = Vec::new();
         if let Some(application) = &self.plan.application {
             self.target.drop_caches();
@@ -161,7 +178,8 @@ impl Trial<'_> {
             compressratio,
             accepted_seconds,
             write,
-            read,
+            read: middle(&mut reads),
+            cold_reads: reads.len() as u32,
             warm_seconds,
             verified,
             steps,
@@ -364,6 +382,21 @@ impl Trial<'_> {
             sink(contents, size, &mut pieces)
         })
     }
+}
+
+/// Whether cold reads were enough for their median to be steady.
+pub(crate) fn is_enough(reads: &[Elapsed]) -> bool {
+    let seconds: f64 = reads.iter().map(|read| read.seconds).sum();
+    reads.len() >= COLD_READS_MAX || (seconds >= COLD_SECONDS && reads.len() % 2 == 1)
+}
+
+/// The one in the middle by its time.
+///
+/// # Panics
+/// If there are none.
+pub(crate) fn middle(reads: &mut [Elapsed]) -> Elapsed {
+    reads.sort_by(|a, b| a.seconds.total_cmp(&b.seconds));
+    reads[reads.len() / 2]
 }
 
 /// The folder of an entry; folders stand before what is in them.

@@ -15,6 +15,8 @@ const SCRIPT: &str = "document.querySelectorAll('button[data-of]').forEach(b=>b.
 const s=document.getElementById(b.dataset.of),a=document.createElement('a');\
 a.href=URL.createObjectURL(new Blob([s.textContent.trim()+'\\n'],{type:s.type}));a.download=b.dataset.as;a.click();\
 setTimeout(()=>URL.revokeObjectURL(a.href),1000)}))";
+/// Characters of a cell that is wrapped.
+const LONG_CELL: usize = 40;
 /// Asked unless the user asks something else.
 pub(crate) const QUESTION: &str = "Which compression and record size suit this data?";
 
@@ -67,7 +69,7 @@ impl Report {
             answer: self.sentence(),
             advice: wanted.command.clone(),
             chosen: self.runs.iter().rposition(is_chosen),
-            warnings: self.caution().into_iter().chain(self.warnings.iter().cloned()).collect(),
+            warnings: self.cautions(),
             figures: Figures::of(self),
             commands,
             machine: self.machine.lines(&self.version),
@@ -159,13 +161,19 @@ fn shown(table: &Table, chosen: Option<usize>) -> Markup {
         let number = |cell: &str| cell.starts_with(|c: char| c.is_ascii_digit() || c == '-');
         column > 0 && cells.clone().count() > 0 && cells.filter(|cell| !number(cell)).count() == 0
     };
-    let class = |column: usize| (!is_number(column)).then_some("text");
+    let is_long = |column: usize| table.rows.iter().any(|row| row[column].chars().count() > LONG_CELL);
+    let class = |column: usize| match (is_number(column), is_long(column)) {
+        (_, true) => Some("text long"),
+        (false, false) => Some("text"),
+        (true, false) => None,
+    };
+    let is_headed = table.columns.iter().any(|name| !name.is_empty());
     html! {
         h2 { (table.title) }
         div.scroll tabindex="0" role="region" aria-label=(table.title) {
             table {
-                thead { tr { @for (at, name) in table.columns.iter().enumerate() {
-                    th scope="col" class=[class(at)] { (name) } } } }
+                @if is_headed { thead { tr { @for (at, name) in table.columns.iter().enumerate() {
+                    th scope="col" class=[class(at)] { (name) } } } } }
                 tbody {
                     @for (index, row) in table.rows.iter().enumerate() {
                         tr class=[(chosen == Some(index)).then_some("chosen")] {

@@ -3,6 +3,7 @@
 //! From:   a report's [`Figures`].
 //! To:     a place where a page is too much: a README, a message. Text is drawn with the font inside the program.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use resvg::{tiny_skia, usvg};
@@ -18,6 +19,8 @@ const WIDTH: f32 = 760.0;
 const MARGIN: f32 = 24.0;
 /// Charts in a picture: more would not be looked at.
 const CHARTS: usize = 3;
+/// Of each channel: enough for smooth edges of text.
+const SHADES: u16 = 16;
 
 impl Report {
     /// The question, the answer and the first charts as a PNG file.
@@ -69,7 +72,44 @@ pub(crate) fn png(title: &str, sentence: &str, charts: &[Chart]) -> Result<Vec<u
     let pixels = |length: f32| (length * SCALE).ceil() as u32;
     let mut map = tiny_skia::Pixmap::new(pixels(width), pixels(height)).ok_or("the picture is too large")?;
     resvg::render(&tree, tiny_skia::Transform::from_scale(SCALE, SCALE), &mut map.as_mut());
-    map.encode_png().map_err(|error| error.to_string())
+    match packed(&map) {
+        Some(small) => small.map_err(|error| error.to_string()),
+        None => map.encode_png().map_err(|error| error.to_string()),
+    }
+}
+
+/// A picture of few colours, each channel rounded to [`SHADES`], as a palette and places in it: a sixth of the size. `None` if
+/// there are more colours than a palette holds.
+fn packed(map: &tiny_skia::Pixmap) -> Option<Result<Vec<u8>, png::EncodingError>> {
+    let rounded =
+        |channel: u8| ((u16::from(channel) * (SHADES - 1) + 127) / 255 * (255 / (SHADES - 1))) as u8;
+    let mut places: HashMap<[u8; 3], u8> = HashMap::new();
+    let (mut palette, mut indices) = (Vec::new(), Vec::with_capacity(map.pixels().len()));
+    for pixel in map.pixels() {
+        let color = [pixel.red(), pixel.green(), pixel.blue()].map(rounded);
+        let place = match places.get(&color) {
+            Some(place) => *place,
+            None => {
+                let place = u8::try_from(places.len()).ok()?;
+                palette.extend(color);
+                *places.entry(color).or_insert(place)
+            }
+        };
+        indices.push(place);
+    }
+    let encode = || {
+        let mut bytes = Vec::new();
+        let mut encoder = png::Encoder::new(&mut bytes, map.width(), map.height());
+        encoder.set_color(png::ColorType::Indexed);
+        encoder.set_depth(png::BitDepth::Eight);
+        encoder.set_palette(palette);
+        encoder.set_compression(png::Compression::Best);
+        encoder.set_filter(png::FilterType::NoFilter);
+        encoder.set_adaptive_filter(png::AdaptiveFilterType::NonAdaptive);
+        encoder.write_header()?.write_image_data(&indices)?;
+        Ok(bytes)
+    };
+    Some(encode())
 }
 
 /// Width and height from the `viewBox`.

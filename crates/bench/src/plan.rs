@@ -14,6 +14,8 @@ pub const DEFAULT_COMPRESSIONS: [&str; 11] =
 /// Stands for a compression where there is no pool.
 pub(crate) const NO_POOL: &str = "-";
 pub(crate) const DEFAULT_RECORDSIZE: u64 = 128 << 10;
+/// Bytes a second of the slowest device and network: less is more likely a rate in other units.
+const LEAST_RATE: u64 = 1_000_000;
 
 /// One row of the result.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -135,8 +137,9 @@ impl Plan {
     /// The configurations in the order of the result; what was named twice is measured once.
     ///
     /// # Errors
-    /// [`Error::Setting`] for a value that ZFS does not know; [`Error::Engine`]; [`Error::EmptyList`].
+    /// [`Error::Setting`] for a value that ZFS does not know; [`Error::Engine`]; [`Error::EmptyList`]; [`Error::TooLittle`].
     pub fn configurations(&self) -> Result<Vec<Configuration>> {
+        self.check_amounts()?;
         let threads = distinct(&self.threads, "number of threads")?;
         let pairs = match distinct(&self.pairs, "pair") {
             Ok(pairs) => pairs,
@@ -180,6 +183,27 @@ impl Plan {
             }
         }
         Ok(all)
+    }
+
+    /// Whether the pool, the device and the network can do anything at all.
+    fn check_amounts(&self) -> Result<()> {
+        let least_dirty = pool::tune::find("zfs_dirty_data_max").expect("the table of tunables has it").min;
+        let amounts = [
+            ("a dirty limit", self.dirty_max, least_dirty),
+            ("a disk that writes bytes a second", self.device.write_bytes, LEAST_RATE),
+            ("a disk that reads bytes a second", self.device.read_bytes, LEAST_RATE),
+            ("a network that brings bytes a second", self.network, LEAST_RATE),
+        ];
+        for (what, value, least) in amounts {
+            if let Some(value) = value.filter(|value| *value < least) {
+                return Err(Error::TooLittle { what, value, least });
+            }
+        }
+        let steps = self.application.iter().flat_map(|application| &application.steps);
+        match steps.clone().any(|step| step.command.is_empty()) {
+            true => Err(Error::EmptyList("command for a step")),
+            false => Ok(()),
+        }
     }
 
     /// How pools are opened.
@@ -306,6 +330,13 @@ mod tests {
             with("lz4", 32 << 20),
         ] {
             assert!(matches!(bad.configurations(), Err(Error::Setting { .. })), "{bad:?}");
+        }
+        for bad in [
+            Plan { dirty_max: Some(0), ..Plan::usual() },
+            Plan { network: Some(110), ..Plan::usual() },
+            Plan { device: Device { write_bytes: Some(0), read_bytes: None }, ..Plan::usual() },
+        ] {
+            assert!(matches!(bad.configurations(), Err(Error::TooLittle { .. })), "{bad:?}");
         }
         let none = Plan { threads: vec![], ..Plan::usual() };
         assert!(matches!(none.configurations(), Err(Error::EmptyList(_))));

@@ -34,7 +34,7 @@ impl Figures {
     #[must_use]
     pub fn of(report: &Report) -> Figures {
         let runs = &report.runs;
-        let said = [report.sentence()].into_iter().chain(report.caution());
+        let said = [report.sentence()].into_iter().chain(report.cautions());
         let notes = said.chain(report.machine.lines(&report.version)).collect();
         let mut figures = Figures { notes, tiles: tiles(report), ..Figures::default() };
         figures.tables.push(all_runs(runs));
@@ -249,7 +249,7 @@ fn front(title: &str, what: &str, runs: &[Run], rate: fn(&Run) -> f64) -> Chart 
     let names: Vec<&str> = front.iter().map(|index| points[*index].0.as_str()).collect();
     let description = format!(
         "Each point is a configuration: {what} speed to the right, compression ratio upwards. Nothing measured is \
-         both faster and smaller than {}.",
+         both faster and smaller than {}. Where there is no room for a name, the table has it.",
         names.join(", ")
     );
     let x = Axis { label: format!("{what} speed, MB/s"), log: true, ..Axis::default() };

@@ -12,7 +12,7 @@ use pool::props::{BLOCK_MAX, Value};
 use pool::{CreateSpec, FeatureState, Found, NewFilesystem, Options, Pool};
 use storage::host::{Access, Disk, FileDisk, Host};
 
-use crate::error::is_full;
+use crate::error::{is_full, system_reason};
 use crate::plan::{property, setting};
 use crate::throttle::Throttled;
 use crate::{Configuration, Device, Error, Place, Plan, Result, Source, machine};
@@ -65,7 +65,10 @@ impl<'a> Target<'a> {
                 let size = footprint.saturating_mul(2).saturating_add(SLACK).saturating_add(more);
                 let size = size.next_multiple_of(1 << 20);
                 let file = tempfile::tempfile_in(folder).and_then(|file| file.set_len(size).map(|()| file));
-                let file = file.map_err(|source| Error::Temporary { folder: folder.clone(), source })?;
+                let file = file.map_err(|source| Error::Temporary {
+                    folder: folder.clone(),
+                    source: system_reason(source),
+                })?;
                 let path = PathBuf::from(format!("/proc/self/fd/{}", file.as_raw_fd()));
                 Ok(Target::Image { _file: file, path, folder, device: plan.device })
             }

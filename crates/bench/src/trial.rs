@@ -15,8 +15,8 @@ use crate::target::Target;
 use crate::throttle::Networked;
 use crate::trace::{bytes_in, others_share};
 use crate::{
-    Configuration, Error, Event, Machine, Place, Plan, Repetition, Report, Result, Run, SCHEMA, Source,
-    Spread, StepRun, Watch, against, recommend, stream,
+    Configuration, Ended, Error, Event, Machine, Place, Plan, Repetition, Report, Result, Run, SCHEMA,
+    Source, Spread, StepRun, Stream, Watch, against, recommend, stream,
 };
 
 /// A source of up to this size is measured once before it counts, so that the machine is warm for all alike.
@@ -33,26 +33,41 @@ const SOME_DATASET: &str = "POOL/DATASET";
 /// Measures all configurations of `plan` on `source`.
 ///
 /// # Errors
-/// See [`Error`]. Whatever was made for the measurement is gone then; runs that were finished went to `watch`.
-pub fn run(plan: &Plan, source: &mut Source, watch: &dyn Watch) -> Result<Report> {
+/// See [`Error`]. Whatever was made for the measurement is gone then; what was measured by then is in [`Ended`].
+pub fn run(plan: &Plan, source: &mut Source, watch: &dyn Watch) -> Result<Report, Ended> {
     let configurations = plan.configurations()?;
     if source.bytes() == 0 {
-        return Err(Error::EmptyList("file"));
+        return Err(Error::EmptyList("file").into());
     }
     source.notes().iter().for_each(|note| watch.event(Event::Note(note)));
     let largest = configurations.iter().filter_map(|c| c.total_bytes).max();
-    plan.place.check_room(
-        &largest.map_or_else(|| Ok(source.view()), |total| source.sized(total))?,
-        &configurations,
-    )?;
+    let largest = largest.map_or_else(|| Ok(source.view()), |total| source.sized(total))?;
+    plan.place.check_room(&largest, &configurations)?;
+    plan.against.iter().try_for_each(|folder| against::check(folder, largest.bytes()))?;
     source.load(plan.memory_bytes.unwrap_or_else(half_of_free_memory), watch)?;
     let machine = Machine::here(plan.place.backing(), source);
     let mut journal = plan.journal.as_deref().map(|path| Journal::open(path, plan, source)).transpose()?;
-    let runs = all(plan, source, &configurations, journal.as_mut(), watch)?;
-    let streams = match plan.streams {
-        true => stream::compare(source, &runs, watch)?,
-        false => Vec::new(),
-    };
+    let (mut runs, mut streams) = (Vec::new(), Vec::new());
+    let done = all(plan, source, &configurations, journal.as_mut(), watch, &mut runs).and_then(|()| {
+        if plan.streams {
+            streams = stream::compare(source, &runs, watch)?;
+        }
+        Ok(())
+    });
+    name_limits(&mut runs, plan);
+    match done {
+        Ok(()) => Ok(report(plan, machine, runs, streams)),
+        Err(error) if runs.is_empty() => Err(error.into()),
+        Err(error) => {
+            let count = format!("{} of {} configurations were measured", runs.len(), configurations.len());
+            let unfinished = Some(format!("{count}, then: {error}"));
+            let report = Report { unfinished, ..report(plan, machine, runs, streams) };
+            Err(Ended { error, report: Some(Box::new(report)) })
+        }
+    }
+}
+
+fn report(plan: &Plan, machine: Machine, runs: Vec<Run>, streams: Vec<Stream>) -> Report {
     let dataset = match &plan.place {
         Place::Pool { name, .. } => name,
         Place::Folder(_) => SOME_DATASET,
@@ -69,7 +84,7 @@ pub fn run(plan: &Plan, source: &mut Source, watch: &dyn Watch) -> Result<Report
             longest.write_rate(),
         )
     });
-    Ok(Report {
+    Report {
         schema: SCHEMA,
         about: plan.about.clone(),
         machine,
@@ -79,26 +94,27 @@ pub fn run(plan: &Plan, source: &mut Source, watch: &dyn Watch) -> Result<Report
         streams,
         dirty_max: totals.then_some(options.dirty_max),
         knee_bytes: knee,
+        unfinished: None,
         published: plan.published.clone(),
         runs,
-    })
+    }
 }
 
-/// Measures those that the journal does not have yet.
+/// Measures those that the journal does not have yet. What was measured is in `runs`, also after an error.
 fn all(
     plan: &Plan,
     source: &Source,
     configurations: &[Configuration],
     mut journal: Option<&mut Journal>,
     watch: &dyn Watch,
-) -> Result<Vec<Run>> {
+    runs: &mut Vec<Run>,
+) -> Result<()> {
     let repeat = plan.repeat.max(1);
     let count = configurations.len() * repeat as usize;
     let begin = |configuration, index, warm_up| {
         watch.event(Event::Begin { configuration, index, count, warm_up });
     };
     let mut is_warm = !source.is_in_memory() || source.bytes() > WARM_UP_BYTES;
-    let mut runs = Vec::new();
     for configuration in configurations {
         if let Some(run) = journal.as_ref().and_then(|journal| journal.has(configuration)) {
             watch.event(Event::Done(&run));
@@ -115,7 +131,15 @@ fn all(
         let mut samples = Vec::new();
         for _ in 0..repeat {
             begin(configuration, runs.len() * repeat as usize + samples.len(), false);
-            samples.push(trial(plan, source, configuration, watch)?);
+            match trial(plan, source, configuration, watch) {
+                Ok(sample) => samples.push(sample),
+                Err(error) => {
+                    if !samples.is_empty() {
+                        runs.push(summary(configuration, source, samples));
+                    }
+                    return Err(error);
+                }
+            }
         }
         let run = summary(configuration, source, samples);
         if let Some(journal) = journal.as_mut() {
@@ -124,8 +148,7 @@ fn all(
         watch.event(Event::Done(&run));
         runs.push(run);
     }
-    name_limits(&mut runs, plan);
-    Ok(runs)
+    Ok(())
 }
 
 /// What the source may take; the pool needs the rest.
@@ -177,7 +200,10 @@ fn summary(configuration: &Configuration, source: &Source, mut samples: Vec<Samp
         total_bytes: configuration.total_bytes,
         accepted_seconds: Some(middle(&|s| s.accepted_seconds)),
         warm_read_seconds: (warm.len() == samples.len()).then(|| micros(median(&warm))),
-        cold_device_bytes: samples.last().map(|s| bytes_in(&s.ticks, "read").0),
+        cold_reads: samples.last().map(|s| s.cold_reads),
+        cold_device_bytes: samples
+            .last()
+            .map(|s| bytes_in(&s.ticks, "read").0 / u64::from(s.cold_reads.max(1))),
         warm_device_bytes: samples
             .last()
             .filter(|s| s.warm_seconds.is_some())

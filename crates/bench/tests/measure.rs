@@ -5,16 +5,19 @@ use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use bench::{Error, Event, Place, Plan, Report, Source, Watch};
+use bench::{Ended, Error, Event, Place, Plan, Report, Source, Watch};
 use pool::props::Value;
 use pool::{CreateSpec, NewFilesystem, Options, Pool};
 use storage::host::{Access, FileDisk};
 
-/// Remembers what it was told; stops after so many bytes; touches a file when the first run is done.
+/// Remembers what it was told; stops in the middle of so many trials, warming up included; touches a file when the
+/// first run is done.
 #[derive(Default)]
 struct Observer {
-    stop_after: Option<u64>,
+    stop_in: Option<u64>,
     touch: Option<PathBuf>,
+    begun: AtomicU64,
+    /// Of the present trial.
     bytes: AtomicU64,
     done: Mutex<Vec<String>>,
     notes: Mutex<Vec<String>>,
@@ -23,6 +26,10 @@ struct Observer {
 impl Watch for Observer {
     fn event(&self, event: Event<'_>) {
         match event {
+            Event::Begin { .. } => {
+                self.begun.fetch_add(1, Ordering::Relaxed);
+                self.bytes.store(0, Ordering::Relaxed);
+            }
             Event::Bytes(bytes) => {
                 self.bytes.fetch_add(bytes, Ordering::Relaxed);
             }
@@ -38,7 +45,8 @@ impl Watch for Observer {
     }
 
     fn stopped(&self) -> bool {
-        self.stop_after.is_some_and(|bytes| self.bytes.load(Ordering::Relaxed) >= bytes)
+        let begun = || self.begun.load(Ordering::Relaxed);
+        self.stop_in.is_some_and(|trial| begun() >= trial && self.bytes.load(Ordering::Relaxed) > 1_000_000)
     }
 }
 
@@ -112,10 +120,10 @@ fn record_sizes_threads_and_repetitions_multiply() {
 fn a_stopped_measurement_leaves_nothing_behind() {
     let dir = tempfile::tempdir().unwrap();
     let mut source = Source::scan(&[files(dir.path())]).unwrap();
-    // Into the second configuration, the warming up counted.
-    let observer = Observer { stop_after: Some(source.bytes() * 9), ..Observer::default() };
+    // In the second configuration, behind the warming up.
+    let observer = Observer { stop_in: Some(3), ..Observer::default() };
     let ended = bench::run(&plan(dir.path(), &["off", "lz4"]), &mut source, &observer);
-    assert!(matches!(ended, Err(Error::Interrupted)), "{ended:?}");
+    assert!(matches!(ended, Err(Ended { error: Error::Interrupted, .. })), "{ended:?}");
     assert_eq!(*observer.done.lock().unwrap(), ["off"]);
     assert!(is_clean(dir.path()));
 }
@@ -129,10 +137,45 @@ fn a_source_larger_than_memory_is_read_from_its_files_each_time() {
     let report = bench::run(&plan, &mut source, &Observer::default()).unwrap();
     assert!(report.runs.iter().all(|run| run.verified) && !report.machine.source_in_memory);
     let touching = Observer { touch: Some(top.join("text")), ..Observer::default() };
-    let ended = bench::run(&plan, &mut source, &touching);
-    assert!(matches!(&ended, Err(Error::Changed { path }) if path.ends_with("text")), "{ended:?}");
+    let Err(Ended { error, report: Some(report) }) = bench::run(&plan, &mut source, &touching) else {
+        panic!("the file has changed")
+    };
+    assert!(matches!(&error, Error::Changed { path } if path.ends_with("text")), "{error:?}");
     assert_eq!(*touching.done.lock().unwrap(), ["off"]);
+    assert_eq!(
+        (report.runs.len(), report.runs[0].compression.as_str()),
+        (1, "off"),
+        "what was measured is kept"
+    );
+    let unfinished = format!("1 of 2 configurations were measured, then: {error}");
+    assert_eq!(report.unfinished.as_ref(), Some(&unfinished));
+    assert!(report.cautions()[0].ends_with(&unfinished), "{:?}", report.cautions());
     assert!(is_clean(dir.path()));
+}
+
+#[test]
+fn a_file_that_vanishes_is_named() {
+    let dir = tempfile::tempdir().unwrap();
+    let top = files(dir.path());
+    let plan = Plan { memory_bytes: Some(1000), ..plan(dir.path(), &["off", "lz4"]) };
+    let mut source = Source::scan(std::slice::from_ref(&top)).unwrap();
+    std::fs::remove_file(top.join("text")).unwrap();
+    let ended = bench::run(&plan, &mut source, &Observer::default()).unwrap_err();
+    assert!(matches!(&ended.error, Error::Unreadable { path, .. } if path.ends_with("text")), "{ended:?}");
+    assert!(ended.report.is_none() && is_clean(dir.path()));
+}
+
+#[test]
+fn repetitions_before_the_end_count() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut source = Source::scan(&[files(dir.path())]).unwrap();
+    let plan = Plan { repeat: 4, ..plan(dir.path(), &["lz4"]) };
+    // In the third of four, behind the warming up.
+    let stopping = Observer { stop_in: Some(4), ..Observer::default() };
+    let ended = bench::run(&plan, &mut source, &stopping).unwrap_err();
+    assert!(matches!(ended.error, Error::Interrupted));
+    let report = ended.report.expect("two were measured");
+    assert_eq!(report.runs[0].spread.as_ref().map(|spread| spread.repeat), Some(2), "{report:?}");
 }
 
 #[test]
@@ -142,7 +185,7 @@ fn too_little_room_is_said_before_anything_is_written() {
     // A file system that has no space at all.
     let plan = plan(Path::new("/proc"), &["off"]);
     let ended = bench::run(&plan, &mut source, &Observer::default());
-    assert!(matches!(ended, Err(Error::NoRoom { .. })), "{ended:?}");
+    assert!(matches!(ended, Err(Ended { error: Error::NoRoom { .. }, .. })), "{ended:?}");
 }
 
 #[test]
@@ -180,9 +223,12 @@ fn what_was_measured_before_an_interruption_is_not_measured_again() {
     let journal = kept.path().join("runs.jsonl");
     let plan = Plan { journal: Some(journal.clone()), ..plan(dir.path(), &["off", "lz4"]) };
     let mut source = Source::scan(std::slice::from_ref(&top)).unwrap();
-    // Into the second configuration, the warming up counted: each moves the bytes four times.
-    let stopping = Observer { stop_after: Some(source.bytes() * 9), ..Observer::default() };
-    assert!(matches!(bench::run(&plan, &mut source, &stopping), Err(Error::Interrupted)));
+    // In the second configuration, behind the warming up.
+    let stopping = Observer { stop_in: Some(3), ..Observer::default() };
+    assert!(matches!(
+        bench::run(&plan, &mut source, &stopping),
+        Err(Ended { error: Error::Interrupted, .. })
+    ));
     assert_eq!(*stopping.done.lock().unwrap(), ["off"]);
     // A line that a crash cut off.
     let mut text = std::fs::read_to_string(&journal).unwrap();
@@ -193,13 +239,16 @@ fn what_was_measured_before_an_interruption_is_not_measured_again() {
     let report = bench::run(&plan, &mut source, &again).unwrap();
     assert_eq!(report.runs.len(), 2);
     // The second one only, and its warming up.
-    assert!(again.bytes.load(Ordering::Relaxed) < source.bytes() * 9);
+    assert_eq!(again.begun.load(Ordering::Relaxed), 2);
     assert_eq!(std::fs::read_to_string(&journal).unwrap().lines().count(), 3);
     let other = Plan { repeat: 2, ..plan };
     let ended = bench::run(&other, &mut source, &Observer::default());
-    assert!(matches!(&ended, Err(Error::Journal { .. })), "{ended:?}");
+    assert!(matches!(&ended, Err(Ended { error: Error::Journal { .. }, .. })), "{ended:?}");
     std::fs::write(&journal, "something else\n").unwrap();
-    assert!(matches!(bench::run(&other, &mut source, &Observer::default()), Err(Error::Journal { .. })));
+    assert!(matches!(
+        bench::run(&other, &mut source, &Observer::default()),
+        Err(Ended { error: Error::Journal { .. }, .. })
+    ));
     assert_eq!(std::fs::read_to_string(&journal).unwrap(), "something else\n");
 }
 
@@ -323,8 +372,8 @@ fn a_pool_of_the_user_is_as_it_was_afterwards() {
     let report = measure(&Observer::default()).unwrap();
     assert!(report.runs.iter().all(|run| run.verified) && report.runs[2].compressratio > 2.0);
     assert!(report.recommendation.command.ends_with(" tank"));
-    let stopped = measure(&Observer { stop_after: Some(1_000_000), ..Observer::default() });
-    assert!(matches!(stopped, Err(Error::Interrupted)), "{stopped:?}");
+    let stopped = measure(&Observer { stop_in: Some(1), ..Observer::default() });
+    assert!(matches!(stopped, Err(Ended { error: Error::Interrupted, .. })), "{stopped:?}");
 
     let pool = Pool::import(&found, Options::default()).unwrap();
     let names: Vec<_> = pool.list("tank", None, true).unwrap().into_iter().map(|info| info.name).collect();

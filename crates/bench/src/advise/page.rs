@@ -165,7 +165,7 @@ impl Advice {
             title: format!("Ratio against {what} speed"),
             description: format!(
                 "Each point is a configuration: {what} speed of the target to the right, expected ratio upwards. \
-                 Nothing is both faster and smaller than {}.",
+                 Nothing is both faster and smaller than {}. Where there is no room for a name, the table has it.",
                 names.join(", ")
             ),
             kind: Kind::Scatter {
@@ -263,13 +263,18 @@ impl Advice {
                 kind.remark.clone().unwrap_or_default(),
             ]
         };
-        (self.kinds.len() > 1).then(|| Table {
+        let mut table = Table {
             title: "Kinds of files".to_owned(),
             note: "The ratio is that of the picked setting; what would be chosen for the kind alone stands beside it."
                 .to_owned(),
             columns: ["kind", "files", "size", "ratio", "±", "alone", "remark"].map(str::to_owned).to_vec(),
             rows: self.kinds.iter().map(row).collect(),
-        })
+        };
+        if self.kinds.iter().all(|kind| kind.remark.is_none()) {
+            table.columns.pop();
+            table.rows.iter_mut().for_each(|row| drop(row.pop()));
+        }
+        (self.kinds.len() > 1).then_some(table)
     }
 
     /// What the answer rests on.

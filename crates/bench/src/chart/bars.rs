@@ -58,8 +58,9 @@ pub(super) fn draw(
                 false => area.draw(&Rectangle::new(corners, color.filled()))?,
             }
             let label = format!("{value:.decimals$}");
-            // The dashed line goes through no number.
-            let end = baseline.filter(|base| value < base).unwrap_or(*value);
+            // The dashed line goes through no number: where there is no room before it, the number stands behind it.
+            let beside = place(*value) + 7 + text_width(&label, text) + 4;
+            let end = baseline.filter(|base| value < base && beside > place(*base)).unwrap_or(*value);
             put(area, &label, (place(end) + 7, middle), text, INK, HPos::Left, VPos::Center)?;
         }
         if let Some(base) = baseline {

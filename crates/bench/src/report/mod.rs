@@ -40,6 +40,9 @@ pub struct Report {
     /// What a reader should know about the figures, such as that the machine was busy.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub warnings: Vec<String>,
+    /// Why not everything was measured that was asked for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub unfinished: Option<String>,
     /// Bytes of changes that the pool gathered at most, where several totals were measured.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub dirty_max: Option<u64>,
@@ -151,9 +154,15 @@ impl Report {
         }
     }
 
-    /// What a reader should know about how far to trust the times; nothing if there is nothing to say.
+    /// All that a reader should know about how far to trust this.
     #[must_use]
-    pub fn caution(&self) -> Option<String> {
+    pub fn cautions(&self) -> Vec<String> {
+        let unfinished = self.unfinished.iter().map(|why| format!("this is not everything: {why}"));
+        unfinished.chain(self.caution()).chain(self.warnings.iter().cloned()).collect()
+    }
+
+    /// That short times are not to be relied on; nothing if there is nothing to say.
+    fn caution(&self) -> Option<String> {
         let time = |run: &Run| run.write_seconds.min(run.read_seconds);
         let shortest = self.runs.iter().map(time).min_by(f64::total_cmp)?;
         let (noisy, once) = (shortest < NOISY_SECONDS, self.runs.iter().all(|run| run.spread.is_none()));

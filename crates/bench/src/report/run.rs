@@ -47,7 +47,10 @@ pub struct Run {
     /// Reading everything once more without dropping caches; `None` where they are too small for it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub warm_read_seconds: Option<f64>,
-    /// Bytes that the system read from devices for this process during the cold read.
+    /// Cold reads, each time; [`Run::read_seconds`] is the median of them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cold_reads: Option<u32>,
+    /// Bytes that the system read from devices for this process during one cold read.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cold_device_bytes: Option<u64>,
     /// The same during the warm read.

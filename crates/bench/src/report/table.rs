@@ -146,7 +146,7 @@ impl Report {
         for line in self.machine.lines(&self.version) {
             let _ = writeln!(text, "- {line}");
         }
-        for caution in self.caution().iter().chain(&self.warnings) {
+        for caution in &self.cautions() {
             let _ = writeln!(text, "- {caution}");
         }
         let _ = write!(text, "\n{}\n\n```\n{}\n```\n", self.sentence(), self.recommendation.command);

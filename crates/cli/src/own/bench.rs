@@ -45,44 +45,49 @@ pub fn run(args: &Bench, around: &Surroundings, console: &mut Console) -> Result
 
     let screen = Screen::new(stop.clone(), source.bytes());
     let measured = bench::run(&plan, &mut source, &screen);
-    let runs = screen.finish();
-    let report = match measured {
-        Ok(report) => report,
-        Err(error) => {
-            // What was measured before may have taken hours.
-            if !runs.is_empty() && !json_only {
-                table::of_runs(&runs).iter().try_for_each(|line| console.line(line))?;
-                console.flush()?;
-            }
-            return match error {
-                Error::Interrupted => {
-                    console.remark("cenote bench: interrupted; the temporary files are gone");
-                    if let Some(path) = &args.resume {
-                        console.remark(&format!(
-                            "what is done is in '{}': the same command goes on",
-                            path.display()
-                        ));
-                    }
-                    Ok(stop.status())
-                }
-                error => Err(refused(error)),
-            };
-        }
+    screen.finish();
+    // What was measured before something failed may have taken hours.
+    let (report, ended) = match measured {
+        Ok(report) => (Some(report), None),
+        Err(ended) => (ended.report.map(|report| *report), Some(ended.error)),
     };
-    if json_only {
-        write!(console.out(), "{}", report.to_json())?;
-    } else {
-        print(console, &report)?;
+    let kept = report.as_ref().map_or(Ok(()), |report| {
+        if json_only {
+            write!(console.out(), "{}", report.to_json())?;
+        } else {
+            print(console, report)?;
+        }
+        console.flush()?;
+        outputs.write(report)
+    });
+    if let Some(error) = ended {
+        // Both went wrong: why the measurement ended comes first.
+        if let Err(unwritten) = kept {
+            console.remark(&format!("cenote bench: {error}"));
+            return Err(unwritten);
+        }
+        return end(&error, &stop, args.resume.as_deref(), console);
     }
-    console.flush()?;
-    outputs.write(&report)?;
-    match report.runs.iter().find(|run| !run.verified) {
+    kept?;
+    match report.iter().flat_map(|report| &report.runs).find(|run| !run.verified) {
         None => Ok(0),
         Some(run) => Err(Failure::refused(format!(
             "data was not read back as it was written (compression {}); check memory and disks",
             run.compression
         ))),
     }
+}
+
+/// What is said at an early end.
+fn end(error: &Error, stop: &Stop, journal: Option<&Path>, console: &mut Console) -> Result<u8, Failure> {
+    if !matches!(error, Error::Interrupted) {
+        return Err(Failure::refused(error.to_string()));
+    }
+    console.remark("cenote bench: interrupted; the temporary files are gone");
+    if let Some(path) = journal {
+        console.remark(&format!("what is done is in '{}': the same command goes on", path.display()));
+    }
+    Ok(stop.status())
 }
 
 fn refused(error: Error) -> Failure {
@@ -193,7 +198,7 @@ pub(super) fn print(console: &mut Console, report: &Report) -> Result<(), Failur
     for line in report.machine.lines(&report.version) {
         console.line(&line)?;
     }
-    for caution in report.caution().iter().chain(&report.warnings) {
+    for caution in &report.cautions() {
         console.line(caution)?;
     }
     console.line("")?;

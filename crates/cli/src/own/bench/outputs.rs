@@ -6,6 +6,7 @@ use std::io::{self, Write};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
+use bench::system_reason;
 use tempfile::NamedTempFile;
 
 use crate::messages::Failure;
@@ -55,7 +56,7 @@ impl Output {
             .prefix(".cenote-")
             .permissions(std::fs::Permissions::from_mode(mode))
             .tempfile_in(folder)
-            .map_err(|error| failed(bare(error)))?;
+            .map_err(|error| failed(system_reason(error)))?;
         Ok(Output { path: place, target: Target::Beside(beside) })
     }
 
@@ -68,18 +69,12 @@ impl Output {
         match self.target {
             Target::There(mut file) => file.write_all(bytes).map_err(failed),
             Target::Beside(mut file) => {
-                file.write_all(bytes).and_then(|()| file.as_file().sync_data()).map_err(failed)?;
+                let written = file.write_all(bytes).and_then(|()| file.as_file().sync_data());
+                written.map_err(|error| failed(system_reason(error)))?;
                 file.persist(&self.path).map(drop).map_err(|error| failed(error.error))
             }
         }
     }
-}
-
-/// The system's reason, without the name of the temporary file.
-fn bare(error: io::Error) -> io::Error {
-    let inner = error.get_ref().and_then(std::error::Error::source);
-    let reason = inner.and_then(|inner| inner.downcast_ref::<io::Error>()?.raw_os_error());
-    reason.map_or(error, io::Error::from_raw_os_error)
 }
 
 fn cannot_write(path: &Path, error: io::Error) -> Failure {

@@ -45,10 +45,9 @@ impl Screen {
         self.bar.set_message(what);
     }
 
-    /// Takes everything off the screen; gives what was measured.
-    pub fn finish(self) -> Vec<Run> {
+    /// Takes everything off the screen.
+    pub fn finish(self) {
         self.bar.finish_and_clear();
-        self.done.into_inner().expect("the lock guards a plain store")
     }
 
     /// The table with one more row.

@@ -1,0 +1,208 @@
+//! `cenote bench` where something is wrong: one clear line each, what was measured is kept, nothing is left behind.
+
+mod bed;
+
+use std::os::unix::process::ExitStatusExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use bed::live::Live;
+use bed::{Bed, Done};
+use serde_json::Value;
+
+fn bed_with_text() -> Bed {
+    let bed = Bed::new();
+    std::fs::create_dir(bed.path("tmp")).expect("made");
+    let line = |n: u32| format!("{n} the same line again and again {}\n", n * 7919 % 1000);
+    std::fs::write(bed.path("text"), (0..100_000).map(line).collect::<String>()).expect("written");
+    bed
+}
+
+fn bench(bed: &Bed, line: &str) -> Command {
+    let words: Vec<&str> = std::iter::once("bench").chain(line.split_whitespace()).collect();
+    let mut command = bed.command(&words);
+    command.env("TMPDIR", bed.path("tmp"));
+    command
+}
+
+fn said(bed: &Bed, line: &str) -> Done {
+    bench(bed, line).output().expect("it starts").into()
+}
+
+fn is_empty(folder: &Path) -> bool {
+    std::fs::read_dir(folder).expect("there").next().is_none()
+}
+
+fn json(path: &Path) -> Value {
+    serde_json::from_str(&std::fs::read_to_string(path).expect("written")).expect("JSON")
+}
+
+/// A file system of its own, until it is dropped.
+struct Mounted(PathBuf);
+
+impl Mounted {
+    /// `None` where this user may not mount, or the system has no such file system.
+    fn new(at: PathBuf, words: &[&str]) -> Option<Mounted> {
+        std::fs::create_dir_all(&at).expect("made");
+        let mut command = Command::new("mount");
+        let done = command.args(words).arg(&at).stderr(Stdio::null()).status();
+        if done.is_ok_and(|status| status.success()) {
+            return Some(Mounted(at));
+        }
+        eprintln!("skipped: cannot mount {words:?}");
+        None
+    }
+}
+
+impl Drop for Mounted {
+    fn drop(&mut self) {
+        let _ = Command::new("umount").arg("-l").arg(&self.0).status();
+    }
+}
+
+#[test]
+fn whatever_cannot_be_measured_is_one_line() {
+    let bed = bed_with_text();
+    std::fs::write(bed.path("empty"), "").expect("written");
+    std::fs::create_dir(bed.path("folder")).expect("made");
+    let here = bed.path("");
+    let here = here.display();
+    let none = "No such file or directory (os error 2)";
+    let cases = [
+        ("empty", "nothing to measure: 'empty' holds no data".to_owned()),
+        ("folder", "nothing to measure: 'folder' holds no data".to_owned()),
+        ("/dev/null", "nothing to measure: '/dev/null' holds no data".to_owned()),
+        ("none", format!("cannot read 'none': {none}")),
+        ("--dir none text", format!("cannot make a temporary pool in 'none': {none}")),
+        (
+            "--dir text text",
+            "cannot make a temporary pool in 'text': Not a directory (os error 20)".to_owned(),
+        ),
+        ("--against none text", format!("cannot measure in 'none': {none}")),
+        ("--against text text", "cannot measure in 'text': Not a directory (os error 20)".to_owned()),
+        ("--report none/r.html text", format!("cannot write 'none/r.html': {none}")),
+        ("--json none/r.json text", format!("cannot write 'none/r.json': {none}")),
+        ("--trace folder text", "cannot write 'folder': Is a directory (os error 21)".to_owned()),
+        ("--resume none/r text", format!("cannot go on from 'none/r': {none}")),
+        ("--experiment none", format!("cannot read 'none': {none}")),
+        ("--pool none text", "cannot open 'none': no such pool".to_owned()),
+        ("--dirty-max 0 text", "cannot measure with a dirty limit of 0B: it must be at least 1M".to_owned()),
+        (
+            "--disk-write 200 text",
+            "cannot measure with a disk that writes bytes a second of 200B: it must be at least 977K"
+                .to_owned(),
+        ),
+        ("--total 0 text", "nothing to measure: no byte to write is given".to_owned()),
+        (
+            "--recordsize 3K text",
+            "cannot measure recordsize=3K: 'recordsize' must be power of 2 from 512B to 16M".to_owned(),
+        ),
+        ("--command= text", "nothing to measure: no command for a step is given".to_owned()),
+    ];
+    for (line, wanted) in cases {
+        let done = said(&bed, line);
+        let line_alone = done.err.lines().count() == 1 && done.out.is_empty();
+        assert!(done.status == 1 && line_alone, "{line}: {done:?}");
+        assert_eq!(done.err.trim_end(), wanted, "{line} in {here}");
+        assert!(is_empty(&bed.path("tmp")), "{line}");
+    }
+    for wrong in ["--threads 0 text", "--repeat 0 text", "--pair lz4 text", "--no-such-option text"] {
+        let done = said(&bed, wrong);
+        assert!(
+            done.status == 2 && done.err.starts_with("error: ") && done.out.is_empty(),
+            "{wrong}: {done:?}"
+        );
+    }
+}
+
+#[test]
+fn a_disk_that_gets_full_costs_only_what_came_after() {
+    let bed = bed_with_text();
+    if Live::new().is_none() {
+        return;
+    }
+    let Some(small) = Mounted::new(bed.path("small"), &["-t", "tmpfs", "-o", "size=100M", "none"]) else {
+        return;
+    };
+    let noise: Vec<u8> =
+        (0..3_000_000u64).flat_map(|n| n.wrapping_mul(0x9e37_79b9_7f4a_7c15).to_le_bytes()).collect();
+    let noise: Vec<u8> = noise.chunks(8).flat_map(|word| [word[5], word[6], 0, 0]).collect();
+    std::fs::write(bed.path("halves"), noise).expect("written");
+    // The programs of the first measurement leave 1 MiB free beside its pool, which is a third of what the second needs.
+    let fill = "fill: head -c $(( $(stat -f -c %a*%S SMALL) - 1048576 )) /dev/zero > SMALL/fill";
+    let fill = fill.replace("SMALL", &small.0.display().to_string());
+    let words =
+        ["bench", "--compression", "gzip-9,off", "--dir", "small", "--json", "r.json", "--report", "r.html"];
+    let words = [&words[..], &["--csv", "r.csv", "--command", &fill, "halves"]].concat();
+    let mut command = bed.command(&words);
+    let done = Done::from(command.env("TMPDIR", bed.path("tmp")).output().expect("it starts"));
+    let (status, cores) = (done.status, std::thread::available_parallelism().expect("known"));
+    assert!(status == 1 && done.out.contains("\ngzip-9 "), "{done:?}");
+    assert_eq!(
+        done.err,
+        format!("no space left in 'small' (off, recordsize 128K, threads {cores})\n"),
+        "{done:?}"
+    );
+    let report = json(&bed.path("r.json"));
+    assert_eq!(report["runs"].as_array().map(Vec::len), Some(1), "{report}");
+    let why = report["unfinished"].as_str().expect("it says so");
+    assert!(why.starts_with("1 of 2 configurations were measured, then: no space left in"), "{why}");
+    let page = std::fs::read_to_string(bed.path("r.html")).expect("written");
+    assert!(page.contains("this is not everything: 1 of 2"));
+    assert_eq!(std::fs::read_to_string(bed.path("r.csv")).expect("written").lines().count(), 2);
+    let left: Vec<_> =
+        std::fs::read_dir(&small.0).expect("there").map(|e| e.expect("read").file_name()).collect();
+    assert_eq!(left, ["fill"]);
+    assert!(is_empty(&bed.path("tmp")));
+}
+
+#[test]
+fn a_signal_at_any_time_ends_it_soon_and_leaves_nothing() {
+    for (millis, signal, status) in
+        [(20, "-INT", 130), (150, "-TERM", 143), (400, "-INT", 130), (900, "-TERM", 143), (2000, "-INT", 130)]
+    {
+        let bed = bed_with_text();
+        let line = "--compression off,lz4 --disk-write 2M --disk-read 2M --against tmp --json r.json text";
+        let mut command = bench(&bed, line);
+        let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("it starts");
+        std::thread::sleep(Duration::from_millis(millis));
+        let (id, asked) = (child.id().to_string(), Instant::now());
+        assert!(Command::new("kill").args([signal, &id]).status().expect("kill starts").success());
+        let output = child.wait_with_output().expect("it ends");
+        let took = asked.elapsed();
+        let by_default = output.status.signal().is_some();
+        let done = Done::from(output);
+        // Before the handlers stand, the signal itself ends it.
+        assert!(by_default || done.status == status, "{millis} ms: {done:?}");
+        assert!(took < Duration::from_secs(10), "{millis} ms: {took:?}");
+        assert!(is_empty(&bed.path("tmp")), "{millis} ms");
+    }
+}
+
+#[test]
+fn the_same_work_is_done_on_another_file_system() {
+    let bed = bed_with_text();
+    let image = bed.path("image");
+    std::fs::File::create(&image).expect("made").set_len(24 << 20).expect("long");
+    let mut mkfs = Command::new("mkfs.ext4");
+    if !mkfs.arg("-q").arg(&image).status().is_ok_and(|status| status.success()) {
+        eprintln!("skipped: there is no mkfs.ext4");
+        return;
+    }
+    let words = ["-o", "loop", &image.display().to_string()];
+    let Some(other) = Mounted::new(bed.path("other"), &words) else { return };
+    let out = said(&bed, "--compression lz4 --against other --json r.json text").good();
+    assert!(out.lines().any(|line| line.starts_with("ext4 on /dev/loop")), "{out}");
+    let runs = &json(&bed.path("r.json"))["runs"];
+    assert!(runs[1]["verified"] == true && runs[1]["allocated_bytes"].as_u64() > Some(3_900_000), "{runs}");
+    let names = || std::fs::read_dir(&other.0).expect("there").map(|e| e.expect("read").file_name());
+    assert!(names().eq(["lost+found"]));
+    // Too little room there is found before anything is measured.
+    let done = said(&bed, "--compression lz4 --total 40M --against other text");
+    assert!(
+        done.status == 1 && done.out.is_empty() && done.err.starts_with("not enough space in 'other': "),
+        "{done:?}"
+    );
+    assert!(names().eq(["lost+found"]) && is_empty(&bed.path("tmp")));
+}
