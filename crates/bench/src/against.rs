@@ -12,13 +12,14 @@ use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use rustix::fs::{Advice, fadvise, syncfs};
+use rustix::fs::{Advice, fadvise, statvfs, syncfs};
 
 use crate::crew::share;
 use crate::error::system_reason;
 use crate::guard::{Guard, Left};
-use crate::measure::{Elapsed, Sample, Stopwatch, WRITE_CHUNK, is_enough, middle};
+use crate::measure::{Sample, WRITE_CHUNK};
 use crate::source::Contents;
+use crate::stopwatch::{Elapsed, Stopwatch, is_enough, middle};
 use crate::trace::Sampler;
 use crate::{Configuration, Error, Event, Phase, Plan, Result, Source, Watch, machine};
 
@@ -39,7 +40,7 @@ pub(crate) fn name(folder: &Path) -> String {
 pub(crate) fn check(folder: &Path, needed: u64) -> Result<()> {
     let failed = |source| Error::Against { folder: folder.to_owned(), source: system_reason(source) };
     tempfile::Builder::new().prefix("cenote-bench-").tempdir_in(folder).map_err(failed)?;
-    let stat = rustix::fs::statvfs(folder).map_err(|errno| failed(errno.into()))?;
+    let stat = statvfs(folder).map_err(|errno| failed(errno.into()))?;
     match stat.f_bavail.saturating_mul(stat.f_frsize) {
         free if free < needed => Err(Error::NoRoom { place: folder.display().to_string(), needed, free }),
         _ => Ok(()),
@@ -84,6 +85,7 @@ impl Work<'_> {
             self.watch.event(Event::Phase(phase));
         };
         let paths = self.paths();
+        let used_before = self.used()?;
         begin(Phase::Write);
         let stopwatch = Stopwatch::start();
         self.write(&paths)?;
@@ -92,6 +94,10 @@ impl Work<'_> {
         self.sync()?;
         let write = stopwatch.elapsed();
         begin(Phase::Settle);
+        let gained = match (used_before, self.used()?) {
+            (Some(before), Some(after)) => Some(after.saturating_sub(before).max(SECTOR)),
+            _ => None,
+        };
         let mut reads: Vec<Elapsed> = Vec::new();
         let allocated_bytes = loop {
             let allocated_bytes = self.drop_caches(&paths)?;
@@ -115,6 +121,7 @@ impl Work<'_> {
             begin(Phase::Steps);
             steps = application.run_in(&self.top, guard, configuration, self.watch)?;
         }
+        let allocated_bytes = gained.unwrap_or(allocated_bytes);
         let ratio = self.source.bytes() as f64 / allocated_bytes.max(1) as f64;
         Ok(Sample {
             allocated_bytes,
@@ -133,6 +140,17 @@ impl Work<'_> {
     fn failed(&self) -> impl Fn(io::Error) -> Error + use<> {
         let folder = self.folder.to_owned();
         move |source| Error::Against { folder: folder.clone(), source }
+    }
+
+    /// Bytes in use on the whole file system, where files do not tell what they take: btrfs counts their blocks before
+    /// compression.
+    fn used(&self) -> Result<Option<u64>> {
+        if !name(self.folder).starts_with("btrfs") {
+            return Ok(None);
+        }
+        self.sync()?;
+        let stat = statvfs(self.folder).map_err(|errno| self.failed()(errno.into()))?;
+        Ok(Some((stat.f_blocks - stat.f_bfree) * stat.f_frsize))
     }
 
     /// Where each entry goes.

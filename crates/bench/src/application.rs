@@ -20,8 +20,9 @@ use zpl::Filesystem;
 
 use crate::error::system_reason;
 use crate::guard::{Guard, Left};
-use crate::measure::{StepSample, Stopwatch, process_cpu_seconds};
+use crate::measure::StepSample;
 use crate::plan::cores;
+use crate::stopwatch::{Stopwatch, process_cpu_seconds};
 use crate::{Configuration, Error, Event, Result, Watch};
 
 /// How often a running step is asked for by somebody who may want to stop.

@@ -36,6 +36,7 @@ mod sample;
 mod shown;
 mod source;
 mod stats;
+mod stopwatch;
 mod stream;
 mod sweeps;
 mod target;

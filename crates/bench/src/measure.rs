@@ -12,17 +12,16 @@
 //! generations of blocks.
 
 use std::sync::Mutex;
-use std::time::Instant;
 
 use format::ObjectId;
 use pool::props::Value;
 use pool::{Options, Pool};
-use rustix::time::{ClockId, clock_gettime};
 use zpl::{FileKind, Filesystem, NewNode, Piece, SetAttr};
 
 use crate::crew::share;
 use crate::plan::property;
 use crate::source::Contents;
+use crate::stopwatch::{Elapsed, Stopwatch, is_enough, middle};
 use crate::target::Target;
 use crate::trace::{Sampler, Tick};
 use crate::{Configuration, Error, Event, Phase, Plan, Result, Source, Watch};
@@ -33,10 +32,6 @@ pub(crate) const WRITE_CHUNK: u64 = 4 << 20;
 const CACHE_BYTES: u64 = 512 << 20;
 /// Syncs after which frees that do not end are another matter.
 const SETTLE_SYNCS: u32 = 100;
-
-/// Cold reads go on until they took so long together, an odd number of them, and so many at most.
-const COLD_SECONDS: f64 = 0.75;
-const COLD_READS_MAX: usize = 7;
 
 /// What one trial found.
 pub(crate) struct Sample {
@@ -63,42 +58,6 @@ pub(crate) struct StepSample {
     pub(crate) seconds: f64,
     pub(crate) cpu_seconds: f64,
     pub(crate) pool_cpu_seconds: f64,
-}
-
-#[derive(Clone, Copy)]
-pub(crate) struct Elapsed {
-    pub(crate) seconds: f64,
-    pub(crate) cpu_seconds: f64,
-}
-
-pub(crate) struct Stopwatch {
-    wall: Instant,
-    cpu: f64,
-}
-
-impl Stopwatch {
-    pub(crate) fn start() -> Stopwatch {
-        Stopwatch { wall: Instant::now(), cpu: process_cpu_seconds() }
-    }
-
-    pub(crate) fn elapsed(&self) -> Elapsed {
-        // At least a microsecond: rates are quotients.
-        Elapsed {
-            seconds: micros(self.wall.elapsed().as_secs_f64()).max(1e-6),
-            cpu_seconds: micros(process_cpu_seconds() - self.cpu),
-        }
-    }
-}
-
-/// Whole microseconds: the digits behind them are noise.
-fn micros(seconds: f64) -> f64 {
-    (seconds * 1e6).round() / 1e6
-}
-
-/// CPU time of this process so far.
-pub(crate) fn process_cpu_seconds() -> f64 {
-    let time = clock_gettime(ClockId::ProcessCPUTime);
-    time.tv_sec as f64 + time.tv_nsec as f64 * 1e-9
 }
 
 pub(crate) struct Trial<'a> {
@@ -382,21 +341,6 @@ impl Trial<'_> {
             sink(contents, size, &mut pieces)
         })
     }
-}
-
-/// Whether cold reads were enough for their median to be steady.
-pub(crate) fn is_enough(reads: &[Elapsed]) -> bool {
-    let seconds: f64 = reads.iter().map(|read| read.seconds).sum();
-    reads.len() >= COLD_READS_MAX || (seconds >= COLD_SECONDS && reads.len() % 2 == 1)
-}
-
-/// The one in the middle by its time.
-///
-/// # Panics
-/// If there are none.
-pub(crate) fn middle(reads: &mut [Elapsed]) -> Elapsed {
-    reads.sort_by(|a, b| a.seconds.total_cmp(&b.seconds));
-    reads[reads.len() / 2]
 }
 
 /// The folder of an entry; folders stand before what is in them.

@@ -67,7 +67,7 @@ struct Counters {
 impl Counters {
     /// As they are now; what the system does not tell stays 0.
     fn now() -> Counters {
-        let mut counters = Counters { own: crate::measure::process_cpu_seconds(), ..Counters::default() };
+        let mut counters = Counters { own: crate::stopwatch::process_cpu_seconds(), ..Counters::default() };
         if let Ok(stat) = procfs::KernelStats::current() {
             let total = stat.total;
             let more = |part: Option<u64>| part.unwrap_or(0);

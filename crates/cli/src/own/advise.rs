@@ -3,6 +3,7 @@
 //! From:   the command line: paths, places in pools, `-`, or a file of published tables.
 //! To:     `bench::advise`, whose records become a table, picks and commands here.
 
+mod args;
 mod stdin;
 
 use std::io::{self, Write};
@@ -15,8 +16,8 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use pool::props::DatasetKind;
 use pool::props::names;
 
+pub use self::args::Advise;
 use self::stdin::Stdin;
-use super::Advise;
 use super::bench::command_line;
 use super::bench::outputs::Output;
 use super::pools::{Pools, refused};
@@ -204,6 +205,7 @@ impl Watch for Screen {
 mod tests {
     use crate::own::Cenote;
     use crate::own::asked::{call, refusal};
+    use crate::own::page_numbers::missing_numbers;
     use bench::advise::Advice;
     use clap::Parser;
 
@@ -264,6 +266,7 @@ mod tests {
             assert!(html.contains(part), "{part}");
         }
         assert!(!html.contains("src=\"http") && !html.contains("href=\"http"), "nothing is loaded");
+        assert_eq!(missing_numbers(&html), Vec::<String>::new());
         let nowhere =
             format!("advise --report {}/none/x.html {}/a.txt", dir.path().display(), dir.path().display());
         assert!(refusal(&nowhere).starts_with("cannot write '"));

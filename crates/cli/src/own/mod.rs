@@ -4,6 +4,7 @@
 //! To:     the engine; `cenote zfs …` and `cenote zpool …` go to [`crate::compat`].
 
 mod advise;
+mod args;
 #[cfg(test)]
 mod asked;
 mod bench;
@@ -17,6 +18,8 @@ mod manifest;
 mod mkfs;
 pub(crate) mod operand;
 mod ordered;
+#[cfg(test)]
+mod page_numbers;
 pub(crate) mod pools;
 mod report;
 pub(crate) mod serve;
@@ -25,14 +28,17 @@ pub(crate) mod stop;
 mod tune;
 pub(crate) mod walk;
 
+pub use self::advise::Advise;
+pub use self::args::{
+    Cat, Check, Cp, Du, Engines, Generate, Ls, Mkdir, Mkfs, Mv, Rm, Serve, Stat, Tree, Tune, Words,
+};
 pub use self::bench::Bench;
 pub use self::report::Report;
 use crate::messages::Failure;
-use crate::place::{Place, PoolPath};
+use crate::place::Place;
 use crate::usage::Program;
 use crate::{Surroundings, out};
-use clap::builder::{OsStringValueParser, TypedValueParser};
-use clap::{Args, Parser, Subcommand};
+use clap::{Parser, Subcommand};
 pub use copy::{io_words, umask};
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -94,285 +100,6 @@ pub enum Command {
     Zpool(Words),
 }
 
-/// Words handed on as they are.
-#[derive(Debug, Args)]
-pub struct Words {
-    #[arg(trailing_var_arg = true, allow_hyphen_values = true, value_name = "ARGUMENT")]
-    pub words: Vec<OsString>,
-}
-
-#[derive(Debug, Args)]
-pub struct Cp {
-    /// Copy folders with all they hold.
-    #[arg(short = 'r', visible_short_alias = 'R', long)]
-    pub recursive: bool,
-    /// Keep modes, owners, times and extended attributes.
-    #[arg(short, long)]
-    pub preserve: bool,
-    /// No progress.
-    #[arg(short, long)]
-    pub quiet: bool,
-    /// A summary in JSON on standard output.
-    #[arg(long)]
-    pub json: bool,
-    /// What to copy.
-    #[arg(required = true, num_args = 1.., value_name = "SOURCE", value_parser = place())]
-    pub sources: Vec<Place>,
-    /// Where to: a local path or DATASET:/path.
-    #[arg(value_name = "DESTINATION", value_parser = place())]
-    pub destination: Place,
-}
-
-#[derive(Debug, Args)]
-pub struct Ls {
-    /// Modes, links, owners, sizes and times.
-    #[arg(short)]
-    pub long: bool,
-    /// Folders with all they hold.
-    #[arg(short = 'R', long)]
-    pub recursive: bool,
-    /// One JSON object per entry.
-    #[arg(long)]
-    pub json: bool,
-    /// The SHA-256 of each file (with --json).
-    #[arg(long, requires = "json")]
-    pub sha256: bool,
-    #[arg(required = true, value_name = "DATASET[@SNAPSHOT]:/PATH", value_parser = pool_path())]
-    pub places: Vec<PoolPath>,
-}
-
-#[derive(Debug, Args)]
-pub struct Cat {
-    #[arg(required = true, value_name = "DATASET[@SNAPSHOT]:/PATH", value_parser = pool_path())]
-    pub places: Vec<PoolPath>,
-}
-
-#[derive(Debug, Args)]
-pub struct Tree {
-    #[arg(required = true, value_name = "DATASET[@SNAPSHOT]:/PATH", value_parser = pool_path())]
-    pub places: Vec<PoolPath>,
-}
-
-#[derive(Debug, Args)]
-pub struct Rm {
-    /// Folders with all they hold.
-    #[arg(short = 'r', visible_short_alias = 'R', long)]
-    pub recursive: bool,
-    /// What is not there is no error.
-    #[arg(short, long)]
-    pub force: bool,
-    #[arg(required = true, value_name = "DATASET:/PATH", value_parser = pool_path())]
-    pub places: Vec<PoolPath>,
-}
-
-#[derive(Debug, Args)]
-pub struct Mkdir {
-    /// Make missing parents; a folder that exists is no error.
-    #[arg(short, long)]
-    pub parents: bool,
-    #[arg(required = true, value_name = "DATASET:/PATH", value_parser = pool_path())]
-    pub places: Vec<PoolPath>,
-}
-
-#[derive(Debug, Args)]
-pub struct Mv {
-    #[arg(required = true, num_args = 1.., value_name = "SOURCE", value_parser = pool_path())]
-    pub sources: Vec<PoolPath>,
-    #[arg(value_name = "DESTINATION", value_parser = pool_path())]
-    pub destination: PoolPath,
-}
-
-#[derive(Debug, Args)]
-pub struct Stat {
-    #[arg(required = true, value_name = "DATASET[@SNAPSHOT]:/PATH", value_parser = pool_path())]
-    pub places: Vec<PoolPath>,
-}
-
-#[derive(Debug, Args)]
-pub struct Du {
-    /// Only the total of each operand.
-    #[arg(short, long)]
-    pub summarize: bool,
-    #[arg(required = true, value_name = "DATASET[@SNAPSHOT]:/PATH", value_parser = pool_path())]
-    pub places: Vec<PoolPath>,
-}
-
-#[derive(Debug, Args)]
-pub struct Mkfs {
-    /// The folder whose contents go into the image.
-    #[arg(short, value_name = "DIR")]
-    pub dir: PathBuf,
-    /// A property of the root dataset (may be repeated).
-    #[arg(short, value_name = "PROPERTY=VALUE")]
-    pub options: Vec<String>,
-    /// The size of the image, such as 4G; without it, as much as the files need.
-    #[arg(long, value_parser = size)]
-    pub size: Option<u64>,
-    /// The name of the pool; without it, that of the folder.
-    #[arg(long)]
-    pub name: Option<String>,
-    /// No progress, and no word about what was made.
-    #[arg(short, long)]
-    pub quiet: bool,
-    pub image: PathBuf,
-}
-
-#[derive(Debug, Args)]
-#[command(after_help = "\
-In the foreground it logs to standard error and ends on SIGTERM or Ctrl-C: everything is written, unmounted and \
-exported. 'zpool create' and 'zpool import' start it in the background, 'zpool export' ends it.")]
-pub struct Serve {
-    /// Stay in the foreground (the default).
-    #[arg(long, conflicts_with = "background")]
-    pub foreground: bool,
-    /// Come back when everything is mounted.
-    #[arg(long)]
-    pub background: bool,
-    /// Mount nothing yet.
-    #[arg(long)]
-    pub no_mount: bool,
-    /// Standard output is read by whoever waits in the foreground.
-    #[arg(long, hide = true)]
-    pub ready: bool,
-    #[arg(value_name = "POOL")]
-    pub pool: String,
-}
-
-#[derive(Debug, Args)]
-pub struct Check {
-    /// The verdict in JSON.
-    #[arg(long)]
-    pub json: bool,
-    #[arg(required = true, value_name = "POOL|IMAGE")]
-    pub pools: Vec<OsString>,
-}
-
-#[derive(Debug, Args)]
-pub struct Engines {
-    /// Everything in JSON.
-    #[arg(long)]
-    pub json: bool,
-    /// Instead: how many records each engine of gzip has made in this pool since it was imported.
-    #[arg(value_name = "POOL")]
-    pub pool: Option<String>,
-}
-
-#[derive(Debug, Args)]
-#[command(after_help = "\
-Nothing is kept: only names and sizes of all files are looked at, and a sample of the data is encoded in memory as ZFS \
-would. Disks are measured in a nameless temporary file unless their rates are given. A place in a pool is written \
-DATASET[@SNAPSHOT]:/path and only read; '-' is standard input. Rates are in millions of bytes per second.")]
-pub struct Advise {
-    /// What the data is for: the first pick, and what kinds of files are judged by.
-    #[arg(long, value_enum, default_value_t = Goal::Balanced)]
-    pub goal: Goal,
-    /// What all disks of the pool together take, parity and copies included; measured unless given.
-    #[arg(long, value_name = "MB/s", value_parser = positive)]
-    pub disk_write: Option<f64>,
-    /// What all disks of the pool together give; measured unless given.
-    #[arg(long, value_name = "MB/s", value_parser = positive)]
-    pub disk_read: Option<f64>,
-    /// Cores of the target; those of this machine unless given.
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=65536))]
-    pub cores: Option<u32>,
-    /// Cores that other work keeps busy.
-    #[arg(long, value_name = "N", default_value_t = 0.0, value_parser = not_negative)]
-    pub busy_cores: f64,
-    /// What the network brings, if the data comes over one.
-    #[arg(long, value_name = "MB/s", value_parser = positive)]
-    pub network: Option<f64>,
-    /// zfs_dirty_data_max of the target: how much comes in before writers are held up.
-    #[arg(long, value_name = "SIZE", value_parser = size)]
-    pub dirty_max: Option<u64>,
-    /// stripe, mirror:N, raidz1:N, raidz2:N or raidz3:N, N being the disks of one device.
-    #[arg(long, default_value = "stripe")]
-    pub layout: ::bench::advise::Layout,
-    /// Sectors of the pool have 2^N bytes.
-    #[arg(long, value_name = "N", default_value_t = 12, value_parser = clap::value_parser!(u32).range(9..=16))]
-    pub ashift: u32,
-    /// Record sizes to consider (128K,1M unless given).
-    #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = size)]
-    pub recordsize: Vec<u64>,
-    /// Compressions to consider.
-    #[arg(long, value_name = "LIST", value_delimiter = ',')]
-    pub compression: Vec<String>,
-    /// Seconds that it may take.
-    #[arg(long, value_name = "SECONDS", default_value_t = 20.0, value_parser = positive)]
-    pub time: f64,
-    /// Which sample is drawn.
-    #[arg(long, value_name = "N", default_value_t = 1)]
-    pub seed: u64,
-    /// Read everything to tell what deduplication would do.
-    #[arg(long)]
-    pub dedup: bool,
-    /// Look at the files in a tar instead of the tar.
-    #[arg(long)]
-    pub unpack: bool,
-    /// Where the disks are measured (where the data is unless given).
-    #[arg(long, value_name = "DIR")]
-    pub dir: Option<PathBuf>,
-    /// The answer as JSON.
-    #[arg(long)]
-    pub json: bool,
-    /// Write the answer as a page (HTML in one file), too.
-    #[arg(long, value_name = "FILE", conflicts_with = "from_table")]
-    pub report: Option<PathBuf>,
-    /// Published tables in TOML instead of data.
-    #[arg(long, value_name = "FILE", conflicts_with = "paths")]
-    pub from_table: Option<PathBuf>,
-    /// Files, folders, block devices, DATASET[@SNAPSHOT]:/path, or '-'; without any, the small sample that comes with
-    /// cenote.
-    #[arg(value_name = "PATH", value_parser = place())]
-    pub paths: Vec<Place>,
-}
-
-/// What data is for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
-pub enum Goal {
-    /// Space against time.
-    Balanced,
-    /// Time first.
-    Speed,
-    /// Space first, at any price.
-    Space,
-    /// Space first, but no waste of time.
-    Archive,
-}
-
-impl From<Goal> for ::bench::advise::Goal {
-    fn from(goal: Goal) -> ::bench::advise::Goal {
-        match goal {
-            Goal::Balanced => ::bench::advise::Goal::Balanced,
-            Goal::Speed => ::bench::advise::Goal::Speed,
-            Goal::Space => ::bench::advise::Goal::Space,
-            Goal::Archive => ::bench::advise::Goal::Archive,
-        }
-    }
-}
-
-#[derive(Debug, Args)]
-#[command(after_help = "\
-Without a pool: the values that pools are opened with, and where each comes from. NAME=VALUE is written into \
-$XDG_CONFIG_HOME/cenote/config.toml; the environment (CENOTE_ZFS_TXG_TIMEOUT=10) comes before the files. With a pool: \
-the values in effect there; NAME=VALUE changes them until the pool is exported.")]
-pub struct Tune {
-    /// The values in JSON.
-    #[arg(long)]
-    pub json: bool,
-    #[arg(value_name = "[POOL] [NAME[=VALUE]]")]
-    pub words: Vec<String>,
-}
-
-#[derive(Debug, Args)]
-#[command(after_help = "\
-Below DIR come man1 and man8, or bash, zsh and fish. Pages and completions tell of zfs, zpool and cenote as this program \
-reads them.")]
-pub struct Generate {
-    pub what: generate::What,
-    #[arg(value_name = "DIR")]
-    pub dir: PathBuf,
-}
-
 impl Command {
     const fn name(&self) -> &'static str {
         match self {
@@ -398,27 +125,6 @@ impl Command {
             Command::Zpool(_) => "zpool",
         }
     }
-}
-
-fn place() -> impl TypedValueParser<Value = Place> {
-    OsStringValueParser::new().try_map(Place::try_from)
-}
-
-fn pool_path() -> impl TypedValueParser<Value = PoolPath> {
-    OsStringValueParser::new().try_map(|word| Place::parse_in_pool(&word))
-}
-
-fn size(text: &str) -> Result<u64, pool::props::PropertyError> {
-    pool::props::number::parse_size(text)
-}
-
-fn positive(text: &str) -> Result<f64, String> {
-    not_negative(text).and_then(|n| if n > 0.0 { Ok(n) } else { Err("it must be above 0".to_owned()) })
-}
-
-fn not_negative(text: &str) -> Result<f64, String> {
-    let number = text.parse::<f64>().ok().filter(|n| n.is_finite() && *n >= 0.0);
-    number.ok_or_else(|| "it is no number from 0 on".to_owned())
 }
 
 /// Carries out a command line of `cenote`; `words` are those after its name. Gives the exit status.

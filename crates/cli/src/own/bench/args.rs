@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::Args;
 
-use crate::own::size;
+use crate::own::args::size;
 
 #[derive(Debug, Args)]
 #[command(after_help = "\

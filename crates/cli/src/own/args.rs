@@ -1,0 +1,210 @@
+//! The command lines of cenote's own commands, but for those of measuring.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+
+use clap::Args;
+use clap::builder::{OsStringValueParser, TypedValueParser};
+
+use super::generate;
+use crate::place::{Place, PoolPath};
+
+/// Words handed on as they are.
+#[derive(Debug, Args)]
+pub struct Words {
+    #[arg(trailing_var_arg = true, allow_hyphen_values = true, value_name = "ARGUMENT")]
+    pub words: Vec<OsString>,
+}
+
+#[derive(Debug, Args)]
+pub struct Cp {
+    /// Copy folders with all they hold.
+    #[arg(short = 'r', visible_short_alias = 'R', long)]
+    pub recursive: bool,
+    /// Keep modes, owners, times and extended attributes.
+    #[arg(short, long)]
+    pub preserve: bool,
+    /// No progress.
+    #[arg(short, long)]
+    pub quiet: bool,
+    /// A summary in JSON on standard output.
+    #[arg(long)]
+    pub json: bool,
+    /// What to copy.
+    #[arg(required = true, num_args = 1.., value_name = "SOURCE", value_parser = place())]
+    pub sources: Vec<Place>,
+    /// Where to: a local path or DATASET:/path.
+    #[arg(value_name = "DESTINATION", value_parser = place())]
+    pub destination: Place,
+}
+
+#[derive(Debug, Args)]
+pub struct Ls {
+    /// Modes, links, owners, sizes and times.
+    #[arg(short)]
+    pub long: bool,
+    /// Folders with all they hold.
+    #[arg(short = 'R', long)]
+    pub recursive: bool,
+    /// One JSON object per entry.
+    #[arg(long)]
+    pub json: bool,
+    /// The SHA-256 of each file (with --json).
+    #[arg(long, requires = "json")]
+    pub sha256: bool,
+    #[arg(required = true, value_name = "DATASET[@SNAPSHOT]:/PATH", value_parser = pool_path())]
+    pub places: Vec<PoolPath>,
+}
+
+#[derive(Debug, Args)]
+pub struct Cat {
+    #[arg(required = true, value_name = "DATASET[@SNAPSHOT]:/PATH", value_parser = pool_path())]
+    pub places: Vec<PoolPath>,
+}
+
+#[derive(Debug, Args)]
+pub struct Tree {
+    #[arg(required = true, value_name = "DATASET[@SNAPSHOT]:/PATH", value_parser = pool_path())]
+    pub places: Vec<PoolPath>,
+}
+
+#[derive(Debug, Args)]
+pub struct Rm {
+    /// Folders with all they hold.
+    #[arg(short = 'r', visible_short_alias = 'R', long)]
+    pub recursive: bool,
+    /// What is not there is no error.
+    #[arg(short, long)]
+    pub force: bool,
+    #[arg(required = true, value_name = "DATASET:/PATH", value_parser = pool_path())]
+    pub places: Vec<PoolPath>,
+}
+
+#[derive(Debug, Args)]
+pub struct Mkdir {
+    /// Make missing parents; a folder that exists is no error.
+    #[arg(short, long)]
+    pub parents: bool,
+    #[arg(required = true, value_name = "DATASET:/PATH", value_parser = pool_path())]
+    pub places: Vec<PoolPath>,
+}
+
+#[derive(Debug, Args)]
+pub struct Mv {
+    #[arg(required = true, num_args = 1.., value_name = "SOURCE", value_parser = pool_path())]
+    pub sources: Vec<PoolPath>,
+    #[arg(value_name = "DESTINATION", value_parser = pool_path())]
+    pub destination: PoolPath,
+}
+
+#[derive(Debug, Args)]
+pub struct Stat {
+    #[arg(required = true, value_name = "DATASET[@SNAPSHOT]:/PATH", value_parser = pool_path())]
+    pub places: Vec<PoolPath>,
+}
+
+#[derive(Debug, Args)]
+pub struct Du {
+    /// Only the total of each operand.
+    #[arg(short, long)]
+    pub summarize: bool,
+    #[arg(required = true, value_name = "DATASET[@SNAPSHOT]:/PATH", value_parser = pool_path())]
+    pub places: Vec<PoolPath>,
+}
+
+#[derive(Debug, Args)]
+pub struct Mkfs {
+    /// The folder whose contents go into the image.
+    #[arg(short, value_name = "DIR")]
+    pub dir: PathBuf,
+    /// A property of the root dataset (may be repeated).
+    #[arg(short, value_name = "PROPERTY=VALUE")]
+    pub options: Vec<String>,
+    /// The size of the image, such as 4G; without it, as much as the files need.
+    #[arg(long, value_parser = size)]
+    pub size: Option<u64>,
+    /// The name of the pool; without it, that of the folder.
+    #[arg(long)]
+    pub name: Option<String>,
+    /// No progress, and no word about what was made.
+    #[arg(short, long)]
+    pub quiet: bool,
+    pub image: PathBuf,
+}
+
+#[derive(Debug, Args)]
+#[command(after_help = "\
+In the foreground it logs to standard error and ends on SIGTERM or Ctrl-C: everything is written, unmounted and \
+exported. 'zpool create' and 'zpool import' start it in the background, 'zpool export' ends it.")]
+pub struct Serve {
+    /// Stay in the foreground (the default).
+    #[arg(long, conflicts_with = "background")]
+    pub foreground: bool,
+    /// Come back when everything is mounted.
+    #[arg(long)]
+    pub background: bool,
+    /// Mount nothing yet.
+    #[arg(long)]
+    pub no_mount: bool,
+    /// Standard output is read by whoever waits in the foreground.
+    #[arg(long, hide = true)]
+    pub ready: bool,
+    #[arg(value_name = "POOL")]
+    pub pool: String,
+}
+
+#[derive(Debug, Args)]
+pub struct Check {
+    /// The verdict in JSON.
+    #[arg(long)]
+    pub json: bool,
+    #[arg(required = true, value_name = "POOL|IMAGE")]
+    pub pools: Vec<OsString>,
+}
+
+#[derive(Debug, Args)]
+pub struct Engines {
+    /// Everything in JSON.
+    #[arg(long)]
+    pub json: bool,
+    /// Instead: how many records each engine of gzip has made in this pool since it was imported.
+    #[arg(value_name = "POOL")]
+    pub pool: Option<String>,
+}
+
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Without a pool: the values that pools are opened with, and where each comes from. NAME=VALUE is written into \
+$XDG_CONFIG_HOME/cenote/config.toml; the environment (CENOTE_ZFS_TXG_TIMEOUT=10) comes before the files. With a pool: \
+the values in effect there; NAME=VALUE changes them until the pool is exported.")]
+pub struct Tune {
+    /// The values in JSON.
+    #[arg(long)]
+    pub json: bool,
+    #[arg(value_name = "[POOL] [NAME[=VALUE]]")]
+    pub words: Vec<String>,
+}
+
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Below DIR come man1 and man8, or bash, zsh and fish. Pages and completions tell of zfs, zpool and cenote as this program \
+reads them.")]
+pub struct Generate {
+    pub what: generate::What,
+    #[arg(value_name = "DIR")]
+    pub dir: PathBuf,
+}
+
+/// A local path, or a place in a pool.
+pub(super) fn place() -> impl TypedValueParser<Value = Place> {
+    OsStringValueParser::new().try_map(Place::try_from)
+}
+
+fn pool_path() -> impl TypedValueParser<Value = PoolPath> {
+    OsStringValueParser::new().try_map(|word| Place::parse_in_pool(&word))
+}
+
+/// A size such as 128K.
+pub(super) fn size(text: &str) -> Result<u64, pool::props::PropertyError> {
+    pool::props::number::parse_size(text)
+}
