@@ -170,3 +170,33 @@ fn waiting_for_a_scrub_keeps_nobody_else_waiting() {
     live.run(&["zpool", "export", "tank"]).good();
     live.expect_sound();
 }
+
+/// S3-05, S3-09: one dataset emptied, set and filled again and again tells of what is in it now.
+#[test]
+fn the_ratio_of_an_emptied_and_filled_dataset_is_that_of_its_present_files() {
+    let Some(live) = Live::with_tank(256) else { return };
+    let pages = fs::read_dir(bed::root().join("docs/format")).expect("there");
+    let pages = pages.map(|entry| entry.expect("read").path());
+    let text: Vec<u8> = pages.flat_map(|page| fs::read(page).expect("read")).collect();
+    let mut ratios = Vec::new();
+    for setting in ["lzjb", "gzip", "gzip-9", "zle", "lz4", "off"] {
+        let loop_of_s3 = "rm -rf mnt/*; mkdir mnt/spl";
+        let shell = |line: &str| {
+            let done =
+                std::process::Command::new("sh").args(["-c", line]).current_dir(live.path("")).status();
+            assert!(done.expect("sh starts").success(), "{line}");
+        };
+        shell(loop_of_s3);
+        live.run(&["zfs", "set", &format!("compression={setting}"), "tank"]).good();
+        write(&live.path("mnt/spl/text"), &text);
+        shell("for copy in 1 2 3 4 5; do cp -r mnt/spl mnt/$copy; done && sync -f mnt");
+        let ratio: f64 = live.get("compressratio", "tank").parse().expect("a number");
+        // The one counts a little metadata more than the other.
+        let referenced: f64 = live.get("refcompressratio", "tank").parse().expect("a number");
+        assert!((referenced / ratio - 1.0).abs() < 0.03, "{setting}: {referenced} and {ratio}");
+        ratios.push(ratio);
+    }
+    let [lzjb, gzip, gzip9, zle, lz4, off] = ratios[..] else { panic!("six settings") };
+    assert!(gzip9 > gzip - 0.02 && gzip > lz4 && lz4 > lzjb && lzjb > zle, "{ratios:?}");
+    assert!(zle < 1.05 && off < 1.05, "{ratios:?}");
+}
