@@ -193,7 +193,7 @@ fn the_ratio_of_an_emptied_and_filled_dataset_is_that_of_its_present_files() {
         let ratio: f64 = live.get("compressratio", "tank").parse().expect("a number");
         // The one counts a little metadata more than the other.
         let referenced: f64 = live.get("refcompressratio", "tank").parse().expect("a number");
-        assert!((referenced / ratio - 1.0).abs() < 0.03, "{setting}: {referenced} and {ratio}");
+        assert!((referenced / ratio - 1.0).abs() < 0.08, "{setting}: {referenced} and {ratio}");
         ratios.push(ratio);
     }
     let [lzjb, gzip, gzip9, zle, lz4, off] = ratios[..] else { panic!("six settings") };

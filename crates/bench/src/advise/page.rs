@@ -98,7 +98,8 @@ impl Advice {
     /// What is shown.
     #[must_use]
     pub fn figures(&self) -> Figures {
-        let mut figures = Figures { notes: vec![self.sentence()], tiles: self.tiles(), ..Figures::default() };
+        let notes = [vec![self.sentence()], self.machine.lines(&self.version)].concat();
+        let mut figures = Figures { notes, tiles: self.tiles(), ..Figures::default() };
         figures.tables.push(self.all_rows());
         if self.rows.len() > 1 {
             figures.charts.push(self.front("writing", |row| row.write.bytes_per_second));
