@@ -61,6 +61,30 @@ impl fmt::Debug for Entry {
     }
 }
 
+impl Entry {
+    fn content(&self) -> &[u8] {
+        match &self.what {
+            What::File(data, _) => data,
+            What::Directory | What::Symlink(_) => &[],
+        }
+    }
+
+    fn without_content(&self) -> Entry {
+        let what = match &self.what {
+            What::File(..) => What::File(Arc::default(), Time { secs: 0, nanos: 0 }),
+            other => other.clone(),
+        };
+        Entry { what, ..self.clone() }
+    }
+}
+
+/// Whether each byte of `data` is that of `old` or of `new`, and it ends where the one does or in between.
+fn is_mixture(data: &[u8], old: &[u8], new: &[u8]) -> bool {
+    let at = |content: &[u8], place: usize| content.get(place).copied().unwrap_or(0);
+    (old.len().min(new.len())..=old.len().max(new.len())).contains(&data.len())
+        && (0..data.len()).all(|i| data[i] == at(old, i) || data[i] == at(new, i))
+}
+
 /// Tells contents apart in messages.
 fn sum(data: &[u8]) -> u64 {
     data.iter().fold(0, |sum, byte| sum.wrapping_mul(31).wrapping_add(u64::from(*byte)))
@@ -117,6 +141,20 @@ impl Tree {
             }
         }
         tree
+    }
+
+    /// Whether a part of the writes that make `new` of `old` leaves this: all names are as in the one or the other, and so
+    /// is each byte of the files.
+    pub(crate) fn is_between(&self, old: &Tree, new: &Tree) -> bool {
+        let paths: std::collections::BTreeSet<_> =
+            self.0.keys().chain(old.0.keys()).chain(new.0.keys()).collect();
+        paths.into_iter().all(|path| {
+            let states = [old.0.get(path), new.0.get(path)];
+            let Some(found) = self.0.get(path) else { return states.contains(&None) };
+            let is_alike = |entry: &&Entry| entry.without_content() == found.without_content();
+            let [old, new] = states.map(|entry| entry.map_or(&[][..], Entry::content));
+            states.iter().flatten().any(is_alike) && is_mixture(found.content(), old, new)
+        })
     }
 
     /// Some of the paths on which two trees differ, with what each says.

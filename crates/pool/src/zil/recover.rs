@@ -129,6 +129,7 @@ fn examine(
     let first_txg = if claimed { header.claim_txg } else { synced.next() };
     let (mut blocks, mut data) = (Vec::new(), Vec::new());
     let (mut replay, mut last_block, mut last_record) = (false, 0, 0);
+    let mut cut_off = false;
     let mut walk = Walk::new(storage, id, &header);
     'chain: while let Some(block) = walk.next() {
         last_block = chain::seq(&block);
@@ -142,6 +143,7 @@ fn examine(
             if let Some(place) = chain::data_of(&record, first_txg) {
                 // The last records of a crash may refer to data that never arrived: there the log ends.
                 if !claimed && storage.read_uncached(&place).is_err() {
+                    cut_off = true;
                     break 'chain;
                 }
                 data.push(place);
@@ -165,8 +167,9 @@ fn examine(
         return Err(Error::bad_log(name, format_args!("a block is from txg {}", block.birth)));
     }
     if !replay {
-        if !claimed && to_claim.is_empty() {
-            // What OpenZFS leaves behind after every export: it harms nobody.
+        if !claimed && to_claim.is_empty() && !cut_off {
+            // What OpenZFS leaves behind after every export: it harms nobody. Behind a log that was cut off there are blocks
+            // that were not claimed, which must not be taken for its own when their txg is synced.
             return Ok(None);
         }
         blocks.retain(|block| claimed || block.birth <= synced);
