@@ -147,10 +147,19 @@ impl Session {
     /// What the server that holds the pool knows of it and the disks do not tell; `None` without a server, or when it
     /// has just ended.
     pub fn figures(&self) -> Option<Figures> {
+        self.server()?.figures().ok()
+    }
+
+    /// What the server that holds the pool has mounted where; nothing without a server.
+    pub fn mounts(&self) -> Vec<(String, PathBuf)> {
+        self.server().and_then(|client| client.status().ok()).map_or_else(Vec::new, |status| status.mounts)
+    }
+
+    /// Another connection to the server that holds the pool: that of the lease has nothing more to say.
+    fn server(&self) -> Option<Client> {
         let Held::Leased { pool, .. } = &self.held else { return None };
-        // The connection of the lease has nothing more to say.
         let client = server::client::connect(&Runtime::of_user(), &pool.name()).ok()??;
-        client.figures().ok().filter(|_| client.guid == pool.guid().0)
+        Some(client).filter(|client| client.guid == pool.guid().0)
     }
 
     /// Notes the command for the pool's history; it is written with the first change.

@@ -298,7 +298,7 @@ fn power_cut_while_a_log_points_at_blocks_loses_nothing_that_was_committed() {
         // A crash with the last of it in the log, and what OpenZFS says of it.
         story.write_at("/a", 0, mixed(&chance, 6 * RECORD)).commit();
         story.cut_power(CrashPolicy::LoseAllUnflushed);
-        zdb::expect_pleased_once(&mut story, seed == 1);
+        zdb::expect_pleased(&mut story);
     }
 }
 

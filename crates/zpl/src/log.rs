@@ -112,7 +112,10 @@ impl Filesystem {
             let block = object.block_size();
             let part = length.min(block - offset % block).min(znode.size.saturating_sub(offset));
             let large = length >= POINTED_MIN && part >= block / 2;
-            if znode.links == 0 || part == 0 || !large && !self.inner.dataset.settings().log_points {
+            // OpenZFS replays the whole block, and a file that is to end within it would end with it.
+            let inside = offset - offset % block + block <= znode.size;
+            if znode.links == 0 || !inside || part == 0 || !large && !self.inner.dataset.settings().log_points
+            {
                 return Ok(None);
             }
             (object, part)

@@ -14,7 +14,7 @@ use format::zil::{
     self, Attrs, Body, Create, CreateKind, Record, Rename, RenameKind, Whiteout, Write, mask, xat,
 };
 use format::znode::{S_IFCHR, pflags};
-use format::{Corrupt, ObjectId};
+use format::{BlockPtr, Corrupt, ObjectId};
 use pool::zil::Replay;
 use pool::{Dataset, Hold, Pool};
 
@@ -171,23 +171,21 @@ impl Filesystem {
                 write.length,
             )));
         }
-        let (offset, data) = match (&write.data, write.ptr.block()) {
+        let (offset, data) = match (&write.data, &write.ptr) {
             (Some(data), _) => (write.offset, data.clone()),
-            (None, None) => (write.offset, vec![0; write.length as usize]),
-            (None, Some(block)) => {
-                let mut data = self.inner.dataset.read_log_data(block)?.to_vec();
-                if write.length > block.lsize {
+            (None, BlockPtr::Hole(_)) => (write.offset, vec![0; write.length as usize]),
+            // The block may be within the pointer.
+            (None, ptr) => {
+                let (mut data, lsize) = (self.inner.dataset.read_log_data(ptr)?.to_vec(), ptr.lsize());
+                if write.length > lsize {
                     let what = "length of data that a log record points to";
                     return Err(Error::damaged(write.object)(Corrupt::new(what, write.length)));
                 }
                 // The whole block was written there, but the file may end within it.
-                let start = if write.length < block.lsize {
-                    write.offset - write.offset % block.lsize
-                } else {
-                    write.offset
-                };
+                let start =
+                    if write.length < lsize { write.offset - write.offset % lsize } else { write.offset };
                 let size = self.stat(write.object)?.size.max(end);
-                data.truncate(size.saturating_sub(start).min(block.lsize) as usize);
+                data.truncate(size.saturating_sub(start).min(lsize) as usize);
                 (start, data)
             }
         };
@@ -310,12 +308,13 @@ fn replay_volume(dataset: &Arc<Dataset>) -> Result<u64> {
         let object = dataset.objset().object(DATA)?;
         let (offset, data) = match &record.body {
             Body::Write(Write { offset, data: Some(data), .. }) => (*offset, data.clone()),
-            Body::Write(Write { offset, length, ptr, data: None, .. }) => match ptr.block() {
-                Some(block) if *length <= block.lsize => {
-                    let start = if *length < block.lsize { offset - offset % block.lsize } else { *offset };
-                    (start, dataset.read_log_data(block)?.to_vec())
+            Body::Write(Write { offset, length, ptr, data: None, .. }) => match ptr {
+                BlockPtr::Hole(_) if *length <= zil::BLOCK_MAX as u64 => (*offset, vec![0; *length as usize]),
+                ptr if !ptr.is_hole() && *length <= ptr.lsize() => {
+                    let lsize = ptr.lsize();
+                    let start = if *length < lsize { offset - offset % lsize } else { *offset };
+                    (start, dataset.read_log_data(ptr)?.to_vec())
                 }
-                _ if *length <= zil::BLOCK_MAX as u64 => (*offset, vec![0; *length as usize]),
                 _ => return Err(Error::Unsupported("such a record in the intent log of a volume")),
             },
             Body::Truncate { offset, length, .. } => {

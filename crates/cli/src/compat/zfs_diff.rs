@@ -3,17 +3,15 @@
 use std::io::Write;
 
 use format::znode;
-use pool::Pool;
 use pool::props::dataset::parse as property;
 use pool::props::{DatasetKind, Value, names};
-use server::mountinfo;
 use zpl::Filesystem;
 use zpl::diff::{Change, Difference, diff};
 
 use super::Call;
 use super::select::dataset_failure;
 use crate::messages::{Action, Failure, reason};
-use crate::open::{Intent, open_for};
+use crate::open::{Intent, Session, open_for};
 use crate::out::Console;
 
 const CANNOT: &str = "Unable to obtain diffs";
@@ -55,11 +53,18 @@ pub fn run(call: &Call, console: &mut Console) -> Result<(), Failure> {
     };
     names::check(&to).map_err(|error| badly(&to, &error.to_string()))?;
     let session = open_for(fs, call.around, Intent::Read).map_err(|error| error.dataset(fs))?;
-    let compared = compare(session.pool(), call, console, from, &to);
+    let compared = compare(&session, call, console, from, &to);
     session.finish().and(compared)
 }
 
-fn compare(pool: &Pool, call: &Call, console: &mut Console, from: &str, to: &str) -> Result<(), Failure> {
+fn compare(
+    session: &Session,
+    call: &Call,
+    console: &mut Console,
+    from: &str,
+    to: &str,
+) -> Result<(), Failure> {
+    let pool = session.pool();
     let cannot = |why: &dyn std::fmt::Display| Failure::refused(format!("{CANNOT}: {why}"));
     let fs = from.split('@').next().unwrap_or(from);
     let info = pool.dataset(fs).map_err(|error| dataset_failure(fs, &error))?;
@@ -93,7 +98,7 @@ fn compare(pool: &Pool, call: &Call, console: &mut Console, from: &str, to: &str
         scripted: args.has("H"),
         times: args.has("t"),
         plain_names: args.has("h"),
-        root: mountpoint(pool, to_fs).map_err(|error| cannot(&error))?.into_bytes(),
+        root: mountpoint(session, to_fs).map_err(|error| cannot(&error))?.into_bytes(),
     };
     let ended = diff(&old, &new, touched, |difference| {
         let mut line = style.line(&difference);
@@ -124,11 +129,12 @@ impl From<zpl::Error> for Ended {
 }
 
 /// Where a file system is mounted, or belongs; empty if nowhere.
-fn mountpoint(pool: &Pool, fs: &str) -> pool::Result<String> {
-    let mounted = mountinfo::mounted().unwrap_or_default().into_iter().rev();
-    if let Some(mount) = mounted.into_iter().find(|mount| mount.dataset == fs && !mount.is_dead()) {
-        return Ok(mount.point.display().to_string());
+fn mountpoint(session: &Session, fs: &str) -> pool::Result<String> {
+    // Only those of this pool's own server: another pool of the same name may be mounted, too.
+    if let Some((_, point)) = session.mounts().into_iter().find(|(dataset, _)| dataset == fs) {
+        return Ok(point.display().to_string());
     }
+    let pool = session.pool();
     let property = property("mountpoint").expect("the table has it");
     Ok(match pool.property(&pool.dataset(fs)?, property)? {
         Some((Value::Text(path), _)) if path.starts_with('/') => path.trim_end_matches('/').to_owned(),

@@ -21,7 +21,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 
 use format::blkptr::Block;
 use format::zil::{Body, Record};
-use format::{ObjectId, Txg};
+use format::{BlockPtr, ObjectId, Txg};
 use storage::Record as Bytes;
 
 use crate::dataset::Dataset;
@@ -238,8 +238,8 @@ impl Dataset {
     ///
     /// # Errors
     /// If it cannot be read.
-    pub fn read_log_data(&self, block: &Block) -> Result<Bytes> {
-        Ok(self.pool.storage.read_uncached(block)?)
+    pub fn read_log_data(&self, ptr: &BlockPtr) -> Result<Bytes> {
+        Ok(self.pool.storage.read_once(ptr)?)
     }
 
     /// Keeps the dataset open and lets every sync look at its log.
