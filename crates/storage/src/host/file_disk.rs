@@ -92,6 +92,14 @@ pub struct FileDisk {
     flush_failed: AtomicBool,
 }
 
+impl Drop for FileDisk {
+    fn drop(&mut self) {
+        // Said aloud: a process that this one is just starting has a copy of the descriptor until it becomes another
+        // program, and the lock would stay as long.
+        let _ = rustix::fs::flock(&self.file, FlockOperation::Unlock);
+    }
+}
+
 impl FileDisk {
     /// Opens the file or device at `path`. Never creates or changes it.
     ///
@@ -368,6 +376,16 @@ mod tests {
         let mut all = vec![0; 1 << 20];
         disk.read_at(&mut all, 0).unwrap();
         assert!(all[..64 << 10].iter().chain(&all[128 << 10..]).all(|byte| *byte == 9));
+    }
+
+    #[test]
+    fn a_disk_that_was_let_go_is_free_although_a_child_still_has_the_descriptor() {
+        let file = file(4096);
+        let held = FileDisk::open(file.path(), WRITER).unwrap();
+        let of_a_child = held.file.try_clone().unwrap();
+        drop(held);
+        FileDisk::open(file.path(), WRITER).unwrap();
+        drop(of_a_child);
     }
 
     #[test]
