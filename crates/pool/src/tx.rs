@@ -41,6 +41,8 @@ pub(crate) struct State {
     allocatable: u64,
     /// Bytes that will be allocatable once deferred frees have settled.
     settling: u64,
+    /// Transactions that wait for room: what intent logs would set aside is theirs.
+    short: u32,
     pub(crate) failed: Option<Arc<Error>>,
     pub(crate) stopping: bool,
 }
@@ -132,10 +134,26 @@ impl Groups {
     /// Joins the open txg. `cost` is what the transaction may allocate in the worst case, `reserve` the part
     /// of the pool that it must leave alone.
     pub(crate) fn begin(self: &Arc<Self>, cost: u64, reserve: u64, dirty: impl Fn() -> u64) -> Result<Tx> {
+        let mut short = false;
+        let begun = self.join(cost, reserve, dirty, &mut short);
+        if short {
+            self.lock().short -= 1;
+        }
+        begun
+    }
+
+    /// Does that; `short` says whether it is counted among those that wait for room.
+    fn join(
+        self: &Arc<Self>,
+        cost: u64,
+        reserve: u64,
+        dirty: impl Fn() -> u64,
+        short: &mut bool,
+    ) -> Result<Tx> {
         let began = self.opened.elapsed();
+        let mut waits = 0;
         let mut delayed = false;
         let mut state = self.lock();
-        let mut waits = 0;
         loop {
             if let Some(failed) = &state.failed {
                 return Err(Error::Stopped(failed.clone()));
@@ -157,6 +175,9 @@ impl Groups {
             let others = state.reserved + state.reserved_syncing;
             let crowded = others > 0 && 2 * (others + cost) > state.allocatable;
             if crowded || dirty >= dirty_max {
+                if crowded && !std::mem::replace(short, true) {
+                    state.short += 1;
+                }
                 // A sync under way may make room: to ask for the next one already would write a small txg.
                 if state.open == state.synced.next() {
                     self.want(&mut state);
@@ -186,6 +207,9 @@ impl Groups {
                     if waits > 0 || nothing_pending {
                         return Err(Error::NoSpace);
                     }
+                }
+                if !std::mem::replace(short, true) {
+                    state.short += 1;
                 }
                 waits += 1;
                 drop(state);
@@ -314,9 +338,12 @@ impl Groups {
     }
 
     /// For the sync thread: sets up to `want` bytes of the open txg aside, which no transaction is promised then;
-    /// `reserve` is the part of the pool that stays untouched. Gives how many.
+    /// `reserve` is the part of the pool that stays untouched. Gives how many: none while a transaction waits for room.
     pub(crate) fn set_aside(&self, want: u64, reserve: u64) -> u64 {
         let mut state = self.lock();
+        if state.short > 0 {
+            return 0;
+        }
         let spoken_for = state.reserved + state.reserved_syncing + reserve;
         let granted = want.min(state.allocatable.saturating_sub(spoken_for));
         state.reserved += granted;
@@ -344,5 +371,31 @@ impl Groups {
     pub(crate) fn stop(&self) {
         self.lock().stopping = true;
         self.changed.notify_all();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Options;
+
+    #[test]
+    fn a_log_leaves_the_room_to_a_transaction_that_waits_for_it() {
+        let groups = Arc::new(Groups::new(Txg(4), false, Limits::of(&Options::default())));
+        groups.synced(Txg(4), 1000, 0, false);
+        assert_eq!(groups.set_aside(900, 0), 900);
+        std::thread::scope(|scope| {
+            let waits = scope.spawn(|| groups.begin(500, 0, || 0).map(drop));
+            while groups.lock().short == 0 {
+                std::thread::yield_now();
+            }
+            // The log gives back what it did not use and would like as much of the next txg.
+            let (closed, _, ()) = groups.close(|| ());
+            assert_eq!(groups.set_aside(900, 0), 0, "room was taken from the one who waits");
+            groups.synced(closed, 1000, 0, false);
+            waits.join().expect("no panic").expect("there is room for both");
+        });
+        assert_eq!(groups.lock().short, 0);
+        assert_eq!(groups.set_aside(900, 0), 500, "half of it is promised");
     }
 }

@@ -116,8 +116,11 @@ impl LogSpace {
     /// or bad. `poke` wakes the sync thread; the caller holds no txg open.
     pub(crate) fn ask(&self, size: u64, poke: impl FnOnce()) -> bool {
         let mut stash = self.lock();
+        if stash.asked == 0 {
+            // Who asks again while the sync thread is busy wants no more than before.
+            stash.target = (stash.target * 2).clamp(FIRST, MOST);
+        }
         stash.asked = stash.asked.max(size);
-        stash.target = (stash.target * 2).clamp(FIRST, MOST);
         let answers = stash.answers;
         drop(stash);
         poke();
