@@ -34,7 +34,7 @@ impl Stopwatch {
 }
 
 /// Whole microseconds: the digits behind them are noise.
-fn micros(seconds: f64) -> f64 {
+pub(crate) fn micros(seconds: f64) -> f64 {
     (seconds * 1e6).round() / 1e6
 }
 

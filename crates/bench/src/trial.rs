@@ -11,6 +11,7 @@ use crate::limit::{BurstRates, Limit, Use, knee_bytes};
 use crate::measure::{Sample, StepSample, Trial};
 use crate::plan::cores;
 use crate::stats::{deviation, is_outlier, median};
+use crate::stopwatch::micros;
 use crate::target::Target;
 use crate::throttle::Networked;
 use crate::trace::{bytes_in, others_share};
@@ -154,11 +155,6 @@ fn all(
 /// What the source may take; the pool needs the rest.
 fn half_of_free_memory() -> u64 {
     procfs::Meminfo::current().ok().and_then(|memory| memory.mem_available).unwrap_or(0) / 2
-}
-
-/// Whole microseconds: the digits behind them are noise.
-fn micros(seconds: f64) -> f64 {
-    (seconds * 1e6).round() / 1e6
 }
 
 fn summary(configuration: &Configuration, source: &Source, mut samples: Vec<Sample>) -> Run {

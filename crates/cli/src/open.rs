@@ -155,6 +155,11 @@ impl Session {
         self.server().and_then(|client| client.status().ok()).map_or_else(Vec::new, |status| status.mounts)
     }
 
+    /// Where the server that holds the pool has mounted a dataset: another pool of the same name may be mounted, too.
+    pub fn mount_point(&self, dataset: &str) -> Option<PathBuf> {
+        self.mounts().into_iter().find(|(mounted, _)| mounted == dataset).map(|(_, point)| point)
+    }
+
     /// Another connection to the server that holds the pool: that of the lease has nothing more to say.
     fn server(&self) -> Option<Client> {
         let Held::Leased { pool, .. } = &self.held else { return None };

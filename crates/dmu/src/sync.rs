@@ -257,17 +257,10 @@ impl SyncCtx<'_, '_> {
                     psize,
                     compression,
                     checksum_kind: plan.recipe.checksum,
-                    object_type: owner.object_type,
                     level,
-                    encrypted: false,
-                    dedup: false,
-                    order: ByteOrder::Little,
-                    pad: [0; 2],
-                    physical_birth: Txg(0),
-                    birth: self.txg,
                     fill,
                     checksum,
-                    crypt_words: [0; 2],
+                    ..Block::plain(owner.object_type, self.txg)
                 };
                 if whole.is_none() {
                     return self.place_in_pieces(block, &payload, plan.copies, old);

@@ -438,6 +438,17 @@ pub fn remove(object: &Arc<Object>, tx: &Tx, name: &[u8]) -> Result<()> {
     }
 }
 
+/// As [`remove`], of an entry that may not be there.
+///
+/// # Errors
+/// If the ZAP cannot be read or changed.
+pub fn discard(object: &Arc<Object>, tx: &Tx, name: &[u8]) -> Result<()> {
+    match remove(object, tx, name) {
+        Err(Error::NoEntry) => Ok(()),
+        done => done,
+    }
+}
+
 fn remove_fat(object: &Arc<Object>, tx: &Tx, name: &[u8]) -> Result<()> {
     let Root::Fat(block, mut header) = root(object)? else {
         return Err(bad(object)(Corrupt::new("fat ZAP turned micro", 0)));

@@ -262,6 +262,29 @@ fn decode_embedded(raw: &[u8], order: ByteOrder, prop: u64) -> Result<Embedded, 
 }
 
 impl Block {
+    /// What every leaf has in common that is written here; its place, sizes and contents are to be said.
+    #[must_use]
+    pub fn plain(object_type: ObjectType, birth: Txg) -> Block {
+        Block {
+            dvas: [Dva::default(); 3],
+            lsize: 0,
+            psize: 0,
+            compression: Compression::Off,
+            checksum_kind: ChecksumKind::Off,
+            object_type,
+            level: 0,
+            encrypted: false,
+            dedup: false,
+            order: ByteOrder::Little,
+            pad: [0; 2],
+            physical_birth: Txg(0),
+            birth,
+            fill: 1,
+            checksum: Checksum::default(),
+            crypt_words: [0; 2],
+        }
+    }
+
     /// The copies that exist.
     pub fn copies(&self) -> impl Iterator<Item = Dva> + '_ {
         self.dvas.iter().copied().filter(|dva| !dva.is_empty())

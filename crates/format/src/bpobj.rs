@@ -144,17 +144,9 @@ mod tests {
             psize: 1024,
             compression: Compression::Lz4,
             checksum_kind: ChecksumKind::Sha256,
-            object_type: ObjectType::PLAIN_FILE_CONTENTS,
-            level: 0,
-            encrypted: false,
             dedup,
-            order: ByteOrder::Little,
-            pad: [0; 2],
-            physical_birth: Txg(0),
-            birth: Txg(9),
-            fill: 1,
             checksum: Checksum([1, 2, 3, 4]),
-            crypt_words: [0; 2],
+            ..blkptr::Block::plain(ObjectType::PLAIN_FILE_CONTENTS, Txg(9))
         }
     }
 

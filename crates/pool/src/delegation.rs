@@ -119,10 +119,7 @@ impl Syncing<'_> {
         let Some(id) = zap::lookup_u64(&outer, grant.key.as_bytes())?.map(ObjectId) else { return Ok(()) };
         let inner = mos.object(id)?;
         for name in &grant.names {
-            match zap::remove(&inner, &self.tx, name.as_bytes()) {
-                Ok(()) | Err(dmu::Error::NoEntry) => {}
-                Err(error) => return Err(error.into()),
-            }
+            zap::discard(&inner, &self.tx, name.as_bytes())?;
         }
         if grant.names.is_empty() || names(mos, id)?.is_empty() {
             zap::remove(&outer, &self.tx, grant.key.as_bytes())?;

@@ -70,11 +70,7 @@ impl Syncing<'_> {
                 let stored = crate::dsl::properties::stored(value);
                 dmu::zap::update(&object, &self.tx, name.as_bytes(), &stored)?;
             }
-            None => {
-                if dmu::zap::lookup(&object, name.as_bytes())?.is_some() {
-                    dmu::zap::remove(&object, &self.tx, name.as_bytes())?;
-                }
-            }
+            None => dmu::zap::discard(&object, &self.tx, name.as_bytes())?,
         }
         Ok(())
     }

@@ -161,7 +161,7 @@ impl RecordCache {
 mod tests {
     use super::*;
     use format::blkptr::Dva;
-    use format::{ByteOrder, Checksum, ChecksumKind, Compression, ObjectType, Txg, VdevId};
+    use format::{ChecksumKind, ObjectType, Txg, VdevId};
 
     fn block(offset: u64) -> Block {
         let dva = Dva { vdev: VdevId(0), asize: 512, offset, gang: false };
@@ -169,19 +169,8 @@ mod tests {
             dvas: [dva, Dva { asize: 0, ..dva }, Dva { asize: 0, ..dva }],
             lsize: 64 << 10,
             psize: 64 << 10,
-            compression: Compression::Off,
             checksum_kind: ChecksumKind::Fletcher4,
-            object_type: ObjectType::PLAIN_FILE_CONTENTS,
-            level: 0,
-            encrypted: false,
-            dedup: false,
-            order: ByteOrder::Little,
-            pad: [0; 2],
-            physical_birth: Txg(0),
-            birth: Txg(5),
-            fill: 1,
-            checksum: Checksum([0; 4]),
-            crypt_words: [0; 2],
+            ..Block::plain(ObjectType::PLAIN_FILE_CONTENTS, Txg(5))
         }
     }
 

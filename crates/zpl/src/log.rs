@@ -76,19 +76,13 @@ impl Filesystem {
                     let mut at = offset;
                     while at < offset + length {
                         let left = offset + length - at;
-                        let (write, step) = match self.point_for_log(&mut batch, txg, object, at, left)? {
-                            Some(write) => {
-                                let step = write.length;
-                                (Some(write), step)
-                            }
-                            None => {
-                                let step = READ_STEP.min(left);
-                                (self.read_for_log(object, at, step)?, step)
-                            }
+                        let write = match self.point_for_log(&mut batch, txg, object, at, left)? {
+                            None => self.read_for_log(object, at, READ_STEP.min(left))?,
+                            pointed => pointed,
                         };
                         let Some(write) = write else { break };
+                        at += write.length;
                         batch.push(txg, Body::Write(write))?;
-                        at += step;
                     }
                 }
             }

@@ -285,10 +285,7 @@ impl Filesystem {
         };
         let name = format!("{id:x}");
         match quota {
-            0 => match zap::remove(&object, &tx, name.as_bytes()) {
-                Ok(()) | Err(dmu::Error::NoEntry) => {}
-                Err(error) => return Err(error.into()),
-            },
+            0 => zap::discard(&object, &tx, name.as_bytes())?,
             quota => zap::update(&object, &tx, name.as_bytes(), &Value::from_u64(quota))?,
         }
         drop(tx);
@@ -307,10 +304,7 @@ impl Filesystem {
         let (_, key) = owner.keys(amount);
         let tx = self.begin(Hold::write(NAME_COST))?;
         match quota {
-            0 => match zap::remove(&node, &tx, key.as_bytes()) {
-                Ok(()) | Err(dmu::Error::NoEntry) => {}
-                Err(error) => return Err(error.into()),
-            },
+            0 => zap::discard(&node, &tx, key.as_bytes())?,
             quota => zap::update(&node, &tx, key.as_bytes(), &Value::from_u64(quota))?,
         }
         drop(tx);

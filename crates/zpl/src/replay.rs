@@ -181,9 +181,8 @@ impl Filesystem {
                     let what = "length of data that a log record points to";
                     return Err(Error::damaged(write.object)(Corrupt::new(what, write.length)));
                 }
-                // The whole block was written there, but the file may end within it.
-                let start =
-                    if write.length < lsize { write.offset - write.offset % lsize } else { write.offset };
+                let start = block_start(write.offset, write.length, lsize);
+                // The file may end within the block.
                 let size = self.stat(write.object)?.size.max(end);
                 data.truncate(size.saturating_sub(start).min(lsize) as usize);
                 (start, data)
@@ -298,6 +297,11 @@ pub(crate) fn projid_of(attrs: &Attrs) -> u64 {
     u64::from_le_bytes(word)
 }
 
+/// Where the block of `lsize` bytes begins that a record of `length` bytes at `offset` points at: it was written whole.
+fn block_start(offset: u64, length: u64, lsize: u64) -> u64 {
+    if length < lsize { offset - offset % lsize } else { offset }
+}
+
 /// A volume's data is its object 1.
 fn replay_volume(dataset: &Arc<Dataset>) -> Result<u64> {
     const DATA: ObjectId = ObjectId(1);
@@ -312,7 +316,7 @@ fn replay_volume(dataset: &Arc<Dataset>) -> Result<u64> {
                 BlockPtr::Hole(_) if *length <= zil::BLOCK_MAX as u64 => (*offset, vec![0; *length as usize]),
                 ptr if !ptr.is_hole() && *length <= ptr.lsize() => {
                     let lsize = ptr.lsize();
-                    let start = if *length < lsize { offset - offset % lsize } else { *offset };
+                    let start = block_start(*offset, *length, lsize);
                     (start, dataset.read_log_data(ptr)?.to_vec())
                 }
                 _ => return Err(Error::Unsupported("such a record in the intent log of a volume")),

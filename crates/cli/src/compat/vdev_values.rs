@@ -6,8 +6,8 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use format::Guid;
 use format::config::{VdevConfig, VdevKind};
+use format::{Guid, label};
 use pool::props::vdev::{Asked, HIDDEN, VISIBLE};
 use pool::props::{Property, Source, Value};
 use storage::{IoStats, TopVdev};
@@ -19,7 +19,7 @@ use crate::dates;
 use crate::messages::{Action, Failure};
 
 /// What stands before and behind the room for data on a device: four labels and the boot block.
-const LABELS: u64 = (4 << 20) + (512 << 10);
+const LABELS: u64 = label::DATA_START + label::DATA_END;
 /// The name by which users ask for the root of the tree.
 pub const ROOT: &str = "root-0";
 
@@ -47,6 +47,11 @@ pub struct Vdev<'a> {
     pub view: Option<&'a VdevView>,
     /// What was set on it.
     set: BTreeMap<String, Value>,
+    space: Space,
+    /// What the leaves below did together.
+    did: IoStats,
+    /// Reads, writes and checksums that failed.
+    errors: [u64; 3],
 }
 
 impl<'a> Vdevs<'a> {
@@ -65,21 +70,6 @@ impl<'a> Vdevs<'a> {
             trouble: Trouble::of(view)?,
             did,
         })
-    }
-
-    /// The vdev that a user calls `name`: `root`, the name in `zpool status`, a path or a guid.
-    ///
-    /// # Errors
-    /// What was set on it cannot be read.
-    pub fn find(&self, name: &str) -> Result<Option<Vdev<'_>>, Failure> {
-        let found = self.all()?.into_iter().find(|vdev| match name {
-            "root" => vdev.name == ROOT,
-            name => {
-                let path = vdev.view.and_then(|view| view.path.as_deref());
-                vdev.name == name || path == Some(name) || vdev.config.guid.0.to_string() == name
-            }
-        });
-        Ok(found)
     }
 
     /// All of them, parents first.
@@ -118,7 +108,18 @@ impl<'a> Vdevs<'a> {
             None => Ok(Vec::new()),
         };
         let set = set.map_err(|error| Action::Open(&self.values.view().name).failed(error))?;
-        Ok(Vdev { name, config, top, parent, view, set: set.into_iter().collect() })
+        let errors = view.map_or([0; 3], |view| self.trouble.counts(view));
+        Ok(Vdev {
+            name,
+            config,
+            top,
+            parent,
+            view,
+            set: set.into_iter().collect(),
+            space: self.space(config, top),
+            did: self.did(config),
+            errors,
+        })
     }
 
     /// The properties that `all` asks for: native ones that the vdev has, then those of users.
@@ -152,9 +153,7 @@ impl<'a> Vdevs<'a> {
             Some(text) => Some((Some(Value::Text(text)), Source::None)),
             None => Some((None, Source::Default)),
         };
-        let space = self.space(vdev);
-        let did = self.did(vdev.config);
-        let errors = vdev.view.map_or([0; 3], |view| self.trouble.counts(view));
+        let Vdev { space, did, errors, .. } = vdev;
         let leaf = vdev.config.children.is_empty();
         match property.name {
             "name" => text(Some(self.kernel_name(vdev.config))),
@@ -220,10 +219,10 @@ impl<'a> Vdevs<'a> {
     }
 
     /// Space as the vdev's class counts it; that of devices below a top-level vdev is counted there.
-    fn space(&self, vdev: &Vdev) -> Space {
-        match vdev.top {
+    fn space(&self, config: &VdevConfig, top: Option<&VdevConfig>) -> Space {
+        match top {
             None => self.values.class(Class::Normal),
-            Some(top) if top.guid == vdev.config.guid => {
+            Some(top) if top.guid == config.guid => {
                 self.values.vdevs.get(&(top.id as u32)).map(|(_, space)| *space).unwrap_or_default()
             }
             Some(_) => Space { fragmentation: Some(0), ..Space::default() },
@@ -245,7 +244,6 @@ impl<'a> Vdevs<'a> {
         }
     }
 
-    /// What the leaves below did together.
     fn did(&self, config: &VdevConfig) -> IoStats {
         let own = self.did.get(&config.guid.0).copied().unwrap_or_default();
         config.children.iter().fold(own, |sum, child| sum.plus(self.did(child)))
@@ -260,6 +258,17 @@ impl<'a> Vdevs<'a> {
         let plain = || format!("{}-{}", config.kind.as_str(), config.id);
         view.and_then(|view| view.path.clone()).unwrap_or_else(plain)
     }
+}
+
+/// The vdev that a user calls `name`: `root`, the name in `zpool status`, a path or a guid.
+pub fn find<'v, 'a>(all: &'v [Vdev<'a>], name: &str) -> Option<&'v Vdev<'a>> {
+    all.iter().find(|vdev| match name {
+        "root" => vdev.name == ROOT,
+        name => {
+            let path = vdev.view.and_then(|view| view.path.as_deref());
+            vdev.name == name || path == Some(name) || vdev.config.guid.0.to_string() == name
+        }
+    })
 }
 
 fn by_guid(vdev: &VdevView, guid: Guid) -> Option<&VdevView> {

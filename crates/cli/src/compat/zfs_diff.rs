@@ -130,8 +130,7 @@ impl From<zpl::Error> for Ended {
 
 /// Where a file system is mounted, or belongs; empty if nowhere.
 fn mountpoint(session: &Session, fs: &str) -> pool::Result<String> {
-    // Only those of this pool's own server: another pool of the same name may be mounted, too.
-    if let Some((_, point)) = session.mounts().into_iter().find(|(dataset, _)| dataset == fs) {
+    if let Some(point) = session.mount_point(fs) {
         return Ok(point.display().to_string());
     }
     let pool = session.pool();

@@ -10,7 +10,7 @@ use pool::{Package, Pool, ResumeToken, SendFlags, SendSource};
 use super::Call;
 use super::zfs_change::is_missing;
 use crate::messages::{Action, Failure, reason};
-use crate::open::{self, Intent, open_for};
+use crate::open::{Intent, Session, open_for};
 use crate::out::Console;
 
 /// Options that this build does not know how to serve.
@@ -60,7 +60,7 @@ pub fn run(call: &Call, console: &mut Console) -> Result<(), Failure> {
         console.remark("Warning: deduplicated send is no longer supported; the option is ignored");
     }
     let session = open_for(snapshot, call.around, Intent::Survey).map_err(|error| error.dataset(snapshot))?;
-    let done = order(session.pool(), call, snapshot).and_then(|order| {
+    let done = order(&session, call, snapshot).and_then(|order| {
         tell(session.pool(), call, console, &order)?;
         if dry { Ok(()) } else { write(session.pool(), console, &order) }
     });
@@ -135,8 +135,8 @@ fn resume_in(pool: &Pool, call: &Call, console: &mut Console, token: &ResumeToke
     console.flush()
 }
 
-fn order<'a>(pool: &Pool, call: &Call, snapshot: &'a str) -> Result<Order<'a>, Failure> {
-    let args = &call.args;
+fn order<'a>(session: &Session, call: &Call, snapshot: &'a str) -> Result<Order<'a>, Failure> {
+    let (pool, args) = (session.pool(), &call.args);
     let missing = |name: &str, error: pool::Error| {
         if is_missing(&error) {
             Action::Open(name).failed(reason::DATASET_MISSING)
@@ -149,7 +149,7 @@ fn order<'a>(pool: &Pool, call: &Call, snapshot: &'a str) -> Result<Order<'a>, F
     if (!info.is_snapshot() || from_mark) && ["R", "I", "p", "b", "h"].iter().any(|option| args.has(option)) {
         return Err(Failure::refused("Error: Unsupported flag with filesystem or bookmark."));
     }
-    if !info.is_snapshot() && open::mounted().iter().any(|mount| mount.dataset == snapshot) {
+    if !info.is_snapshot() && session.mount_point(snapshot).is_some() {
         let why = "target is busy; if a filesystem, it must not be mounted";
         return Err(Failure::refused(format!("warning: cannot send '{snapshot}': {why}")));
     }

@@ -8,7 +8,7 @@ use zpl::Filesystem;
 use super::Call;
 use super::select::dataset_failure;
 use crate::messages::{Action, Failure, reason};
-use crate::open::{self, Intent, open_for};
+use crate::open::{Intent, open_for};
 use crate::out::Console;
 
 /// How often the file system is looked at.
@@ -34,16 +34,15 @@ pub fn run(call: &Call, console: &mut Console) -> Result<(), Failure> {
     names::check_kind(name, DatasetKind::Filesystem).map_err(|error| Action::Open(name).failed(error))?;
     console.flush()?;
     loop {
-        // Where it is not mounted nobody empties the queue.
-        let mounted = open::mounted().iter().any(|mount| mount.dataset == *name);
-        if waiting(call, name)? == 0 || !mounted {
+        if waiting(call, name)? == 0 {
             return Ok(());
         }
         std::thread::sleep(GLANCE);
     }
 }
 
-/// How many files without a name a file system has, as of now.
+/// How many files without a name are on their way out of a file system, as of now; none where it is not mounted:
+/// there nobody empties the queue.
 fn waiting(call: &Call, name: &str) -> Result<u64, Failure> {
     let session = open_for(name, call.around, Intent::Files).map_err(|error| error.dataset(name))?;
     let pool = session.pool();
@@ -55,7 +54,8 @@ fn waiting(call: &Call, name: &str) -> Result<u64, Failure> {
         let read = |error: &dyn std::fmt::Display| Action::Read(name).failed(error);
         let open = pool.open(name).map_err(|error| read(&error))?;
         let fs = Filesystem::open(open).map_err(|error| read(&error))?;
-        fs.unlinked_count().map_err(|error| read(&error))
+        let count = fs.unlinked_count().map_err(|error| read(&error))?;
+        Ok(if session.mount_point(name).is_some() { count } else { 0 })
     };
     let count = count();
     session.finish()?;

@@ -8,7 +8,7 @@ use serde_json::{Map, Value};
 
 use super::Call;
 use super::pool_values::PoolValues;
-use super::vdev_values::{Vdev, Vdevs};
+use super::vdev_values::{ROOT, Vdev, Vdevs, find};
 use super::view::PoolView;
 use crate::args::assignment;
 use crate::json;
@@ -37,15 +37,16 @@ pub fn get(
     let view = PoolView::new(open::find(pool, call.around)?);
     let values = PoolValues::new(&view)?;
     let vdevs = Vdevs::new(&view, &values)?;
-    let mut wanted: Vec<(String, Vdev)> = Vec::new();
+    let all = vdevs.all()?;
+    let mut wanted: Vec<(&str, &Vdev)> = Vec::new();
     let mut unknown = Vec::new();
     if names == ["all-vdevs"] {
-        wanted.extend(vdevs.all()?.into_iter().map(|vdev| (vdev.name.clone(), vdev)));
+        wanted.extend(all.iter().map(|vdev| (vdev.name.as_str(), vdev)));
     } else {
         for name in names {
-            match vdevs.find(name)? {
-                Some(vdev) if name == "root" => wanted.push((vdev.name.clone(), vdev)),
-                Some(vdev) => wanted.push((name.clone(), vdev)),
+            match find(&all, name) {
+                Some(vdev) if name == "root" => wanted.push((&vdev.name, vdev)),
+                Some(vdev) => wanted.push((name, vdev)),
                 None => unknown.push(format!("\t{name}")),
             }
         }
@@ -57,7 +58,7 @@ pub fn get(
     let as_int = call.args.has("json-int");
     let raw = call.args.has("p") || (as_int && call.args.has("j"));
     let (mut rows, mut objects) = (Vec::new(), Map::new());
-    for (name, vdev) in &wanted {
+    for (name, vdev) in wanted {
         let mut properties = Map::new();
         for word in words(list, &vdevs, vdev) {
             let Some(asked) = props::ask(&word) else { continue };
@@ -70,7 +71,7 @@ pub fn get(
             let human = vdevs.show(vdev, &asked, false).map_or(0, |(text, _)| text.len());
             rows.push(row(name, property, column, value, human, source));
         }
-        objects.insert(name.clone(), object(name, vdev, properties, as_int));
+        objects.insert(name.to_owned(), object(name, vdev, properties, as_int));
     }
     if call.args.has("j") {
         return console.line(&json::envelope("zpool get", "vdevs", objects).to_string());
@@ -118,7 +119,7 @@ pub fn set(call: &Call, word: &str, pool: &str, name: &str) -> Result<(), Failur
         return Err(Failure::refused(format!("cannot open '{pool}': is not a pool")));
     };
     let Some(Place { shown, guid, refusal }) = place(usable.clone(), name, word, text)? else {
-        let name = if name == "root" { super::vdev_values::ROOT } else { name };
+        let name = if name == "root" { ROOT } else { name };
         return Err(Failure::refused(format!("cannot find '{name}' in '{pool}': device not in pool")));
     };
     let failed = |why: &dyn std::fmt::Display| {
@@ -154,12 +155,12 @@ fn place(usable: Usable, name: &str, word: &str, text: &str) -> Result<Option<Pl
     let view = PoolView::new(usable);
     let values = PoolValues::new(&view)?;
     let vdevs = Vdevs::new(&view, &values)?;
-    let place = |vdev: Vdev| Place {
+    let place = |vdev: &Vdev| Place {
         shown: if name == "root" { vdev.name.clone() } else { name.to_owned() },
         guid: vdev.config.guid,
-        refusal: cannot(&vdev, word, text),
+        refusal: cannot(vdev, word, text),
     };
-    Ok(vdevs.find(name)?.map(place))
+    Ok(find(&vdevs.all()?, name).map(place))
 }
 
 /// Why a property that others have cannot be given this value here.

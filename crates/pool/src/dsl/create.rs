@@ -339,16 +339,10 @@ impl Syncing<'_> {
         let zap_id = mos.dir(dir)?.props_zap;
         let object = mos.object(zap_id)?;
         // A value that only newer software knew gives way to what is set now.
-        let unknown = format!("{name}$iuv");
-        if zap::lookup(&object, unknown.as_bytes())?.is_some() {
-            zap::remove(&object, &self.tx, unknown.as_bytes())?;
-        }
+        zap::discard(&object, &self.tx, format!("{name}$iuv").as_bytes())?;
         match value {
             Some(value) => zap::update(&object, &self.tx, name.as_bytes(), &properties::stored(value))?,
-            None => match zap::remove(&object, &self.tx, name.as_bytes()) {
-                Ok(()) | Err(dmu::Error::NoEntry) => {}
-                Err(error) => return Err(error.into()),
-            },
+            None => zap::discard(&object, &self.tx, name.as_bytes())?,
         }
         self.heed_property(dir, name, value)
     }

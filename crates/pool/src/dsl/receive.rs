@@ -166,10 +166,7 @@ impl Syncing<'_> {
             return Ok(());
         }
         for key in resume::ALL {
-            match zap::remove(&object, &self.tx, key.as_bytes()) {
-                Ok(()) | Err(dmu::Error::NoEntry) => {}
-                Err(error) => return Err(error.into()),
-            }
+            zap::discard(&object, &self.tx, key.as_bytes())?;
         }
         Ok(())
     }

@@ -7,7 +7,7 @@ use std::ops::Range;
 use format::blkptr::{Block, BlockPtr, Dva};
 use format::objset::ZilHeader;
 use format::zil::{self, Body, Chain, Record};
-use format::{ByteOrder, Checksum, ChecksumKind, Compression, Corrupt, ObjectId, ObjectType, Txg};
+use format::{ByteOrder, Checksum, ChecksumKind, Corrupt, ObjectId, ObjectType, Txg};
 use storage::{ReadError, Storage};
 
 /// Words of a log block's identity, which stands where other pointers have a checksum.
@@ -20,19 +20,10 @@ pub(crate) fn link(dva: Dva, size: u64, identity: [u64; 4], txg: Txg) -> Block {
         dvas: [dva, Dva::default(), Dva::default()],
         lsize: size,
         psize: size,
-        compression: Compression::Off,
         checksum_kind: ChecksumKind::Zilog2,
-        object_type: ObjectType::INTENT_LOG,
-        level: 0,
-        encrypted: false,
-        dedup: false,
-        order: ByteOrder::Little,
-        pad: [0; 2],
-        physical_birth: Txg(0),
-        birth: txg,
         fill: 0,
         checksum: Checksum(identity),
-        crypt_words: [0; 2],
+        ..Block::plain(ObjectType::INTENT_LOG, txg)
     }
 }
 

@@ -82,12 +82,13 @@ impl Dataset {
                 return Turn::Sync;
             }
             if !state.writing {
-                let bytes = state.wanted_bytes();
+                let wanted = Wanted::new(&state.wanted);
+                let bytes = state.cost(&wanted);
                 if bytes >= SYNC_MIN && bytes >= self.pool.budget.bytes() / SYNC_SHARE {
                     state.withdraw(number);
                     return Turn::Sync;
                 }
-                return Turn::Write(Box::new(Batch::new(self, &mut state)));
+                return Turn::Write(Box::new(Batch::new(self, &mut state, &wanted, bytes)));
             }
             state = self.log.changed.wait(state).expect("no code panics while holding an intent log");
         }
@@ -142,9 +143,8 @@ impl Itx {
 }
 
 impl State {
-    /// Bytes that the next batch has to make safe, roughly.
-    fn wanted_bytes(&self) -> u64 {
-        let wanted = Wanted::new(&self.wanted);
+    /// Bytes that making it safe takes in a log, roughly.
+    fn cost(&self, wanted: &Wanted) -> u64 {
         self.notes.iter().filter(|itx| wanted.includes(itx)).map(Itx::cost).sum()
     }
 
@@ -180,9 +180,10 @@ pub struct Batch<'a> {
 }
 
 impl<'a> Batch<'a> {
-    fn new(dataset: &'a Arc<Dataset>, state: &mut State) -> Batch<'a> {
+    /// Takes up what is `wanted`: all that was asked for since the last batch, which takes `cost` bytes.
+    fn new(dataset: &'a Arc<Dataset>, state: &mut State, wanted: &Wanted, cost: u64) -> Batch<'a> {
         state.writing = true;
-        let wanted = Wanted::new(&std::mem::take(&mut state.wanted));
+        state.wanted.clear();
         let (notes, kept) =
             std::mem::take(&mut state.notes).into_iter().partition(|itx| wanted.includes(itx));
         state.notes = kept;
@@ -190,7 +191,7 @@ impl<'a> Batch<'a> {
         let tail = state.chain.back().expect("a log that is on has a chain").block;
         Batch {
             dataset,
-            left: notes.iter().map(Itx::cost).sum(),
+            left: cost,
             newest: notes.iter().map(|itx| itx.txg).max().unwrap_or_default(),
             notes,
             serves: state.asked,
@@ -252,17 +253,8 @@ impl<'a> Batch<'a> {
                 psize,
                 compression,
                 checksum_kind: recipe.checksum,
-                object_type: object.object_type(),
-                level: 0,
-                encrypted: false,
-                dedup: false,
-                order: ByteOrder::Little,
-                pad: [0; 2],
-                physical_birth: Txg(0),
-                birth: txg,
-                fill: 1,
                 checksum,
-                crypt_words: [0; 2],
+                ..Block::plain(object.object_type(), txg)
             };
             // Known first: if it cannot be written, the sync of the txg takes the space back, or fails itself.
             let written = pool.storage.write_log(dva, payload.bytes());
