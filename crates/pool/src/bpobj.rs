@@ -133,6 +133,12 @@ fn subs(mos: &Mos, header: &Header) -> Result<Vec<ObjectId>> {
         return Ok(Vec::new());
     }
     let array = mos.object(header.subobjs)?;
+    if header.num_subobjs > (array.max_blkid() + 1).saturating_mul(array.block_size()) / 8 {
+        return Err(Error::corrupt(header.subobjs)(format::Corrupt::new(
+            "lists in a list",
+            header.num_subobjs,
+        )));
+    }
     (0..header.num_subobjs)
         .map(|i| {
             let mut raw = [0; 8];

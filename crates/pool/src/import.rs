@@ -12,7 +12,7 @@ use format::config::{PoolConfig, PoolState, VERSION_FEATURES, VdevConfig, VdevKi
 use format::scan::{Scan, ScanState};
 use format::uberblock::Uberblock;
 use format::{ByteOrder, Guid, ObjectId, Txg, label};
-use storage::allocator::Allocator;
+use storage::allocator::{Allocator, METASLABS_MAX};
 use storage::host::{Access, Disk, FileDisk, OpenError};
 use storage::{Leaf, Shape, Storage, TopVdev, Vdevs};
 
@@ -206,6 +206,14 @@ impl Pool {
                 refuse(format!("writing to {what} vdevs is not supported yet"));
             }
         }
+        if let Some(why) = cut_short(&config.tree, &opened.disks) {
+            refuse(why);
+        }
+        if opened.config.state == PoolState::Active
+            && opened.uberblock.mmp.is_some_and(|mmp| mmp.delay_ns != 0)
+        {
+            refuse("its property multihost is on: another machine may be using it".into());
+        }
         if config.version < WRITABLE_LEGACY {
             refuse(format!("pools of version {} are not written", config.version));
         }
@@ -287,6 +295,7 @@ impl Pool {
         };
         let inner = Arc::new(inner);
         crate::sync::publish(&inner, &state, synced);
+        let synced = inner.groups.lock().synced;
         inner.groups.synced(synced, space.allocatable(), space.deferred, false);
         inner.happened("pool_import", &[]);
         let pool = Pool::start(inner, state);
@@ -297,17 +306,14 @@ impl Pool {
 
     /// Writes that the logs of a crash were claimed. They are replayed by whoever knows what the records mean.
     fn take_over_logs(&self, left: Vec<recover::Found>) -> Result<()> {
-        let Some(newest) = left.iter().map(recover::Found::newest).max() else { return Ok(()) };
+        if left.is_empty() {
+            return Ok(());
+        }
         for log in left {
             let dataset = self.open(&log.name)?;
             log.hand_over(&dataset);
         }
-        // No block of the pool may be younger than the pool.
-        self.sync()?;
-        while self.inner.groups.lock().synced < newest {
-            self.sync()?;
-        }
-        Ok(())
+        self.sync()
     }
 }
 
@@ -320,9 +326,12 @@ fn claim_logs(
     synced: Txg,
 ) -> Result<Vec<recover::Found>> {
     let found = recover::scan(inner, synced)?;
+    // No block of the pool may be younger than the pool: it goes on behind the newest of them.
+    let newest = found.iter().map(recover::Found::newest).fold(synced, Txg::max);
+    inner.groups.skip_to(newest);
     let tops = inner.storage.vdevs().tops();
     let mut source = Source { objset: Some(&inner.mos.objset), tops, maps, logs };
-    recover::claim(&found, allocator, synced.next(), &mut source)?;
+    recover::claim(&found, allocator, newest.next(), &mut source)?;
     Ok(found)
 }
 
@@ -462,6 +471,21 @@ fn top_vdev(vdev: &VdevConfig, disks: &HashMap<u64, Arc<dyn Disk>>) -> TopVdev {
     }
 }
 
+/// The device of a stripe or mirror that ends before the data may: its last labels would be written over data.
+fn cut_short(tree: &VdevConfig, disks: &HashMap<u64, Arc<dyn Disk>>) -> Option<String> {
+    tree.children.iter().find_map(|top| {
+        let asize = top.top.as_ref()?.asize;
+        let halves = if top.children.is_empty() { std::slice::from_ref(top) } else { &top.children };
+        let disk = halves.iter().filter_map(|half| disks.get(&half.guid.0)).find(|disk| {
+            !matches!(top.kind, VdevKind::Raidz { .. } | VdevKind::Draid { .. })
+                && label::asize_of(disk.size()) < asize
+        })?;
+        let (path, size) = (disk.path().display(), disk.size());
+        let needed = asize.saturating_add(label::DATA_START + label::DATA_END);
+        Some(format!("{path} has {size} bytes, and was of {needed} at least: its end is missing"))
+    })
+}
+
 /// Work that OpenZFS left unfinished and that this build would have to keep in step with.
 fn unfinished(mos: &Mos) -> Result<Option<String>> {
     let directory = mos.object(crate::mos::DIRECTORY)?;
@@ -495,6 +519,13 @@ fn read_tables(mos: &Mos, storage: &Storage, config: &PoolConfig) -> Result<(Map
     let tops = storage.vdevs().tops();
     for (vdev, top) in config.tree.children.iter().zip(tops) {
         let Some(config) = vdev.top.as_ref().filter(|_| top.metaslab_shift > 0) else { continue };
+        let count = top.metaslab_count();
+        if count > METASLABS_MAX {
+            return Err(Error::corrupt(config.metaslab_array)(format::Corrupt::new(
+                "metaslabs of a vdev",
+                count,
+            )));
+        }
         arrays.push((top.id, config.metaslab_array, top.metaslab_count()));
         if let Some(txgs) = unflushed_txgs(mos, vdev, top.metaslab_count())? {
             unflushed.insert(top.id, txgs);

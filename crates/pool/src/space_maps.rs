@@ -118,7 +118,14 @@ pub(crate) fn load_logs(mos: &Mos, tops: &[TopVdev], unflushed: &BTreeMap<u32, V
             let Some(top) = tops.get(vdev as usize).filter(|top| top.metaslab_shift > 0) else {
                 return Ok(());
             };
-            let metaslab = (entry.offset >> top.metaslab_shift) as u32;
+            let metaslab = entry.offset >> top.metaslab_shift;
+            if metaslab >= top.metaslab_count() {
+                return Err(Error::corrupt(map)(format::Corrupt::new(
+                    "offset in a log space map",
+                    entry.offset,
+                )));
+            }
+            let metaslab = metaslab as u32;
             let flushed = unflushed.get(&vdev).and_then(|txgs| txgs.get(metaslab as usize)).copied();
             if txg >= flushed.unwrap_or(0) {
                 logs.entry((vdev, metaslab)).or_default().push(map_entry(&entry));

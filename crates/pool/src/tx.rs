@@ -170,9 +170,10 @@ impl Groups {
                 state = self.lock();
                 continue;
             }
+            // A few bytes make a whole record dirty, which may be more than they asked room for.
+            let others = (state.reserved + state.reserved_syncing).max(dirty);
             // In the smallest pieces a record takes as much again for the headers of its gang. The reserve
             // covers that for one transaction; all that are in flight must fit even so, or sync would run out.
-            let others = state.reserved + state.reserved_syncing;
             let crowded = others > 0 && 2 * (others + cost) > state.allocatable;
             if crowded || dirty >= dirty_max {
                 if crowded && !std::mem::replace(short, true) {
@@ -222,6 +223,12 @@ impl Groups {
             state.holds += 1;
             return Ok(Tx { tx: dmu::Tx::new(state.open), groups: self.clone() });
         }
+    }
+
+    /// Txgs up to `txg`, which never were, count as synced: for an import that has not begun any.
+    pub(crate) fn skip_to(&self, txg: Txg) {
+        let mut state = self.lock();
+        (state.synced, state.open) = (txg, txg.next());
     }
 
     /// Time since the pool was opened.

@@ -72,6 +72,21 @@ fn what_was_synced_by_fsync_survives_a_crash_and_the_rest_is_lost() {
     end(bed);
 }
 
+#[test]
+fn a_log_goes_on_after_any_number_of_idle_txgs() {
+    let mut bed = logged(12);
+    let fs = bed.fs().clone();
+    for _ in 0..200 {
+        bed.pool().sync().unwrap();
+    }
+    let id = fs.create_with(fs.root(), b"late", &file(), b"but safe".to_vec()).unwrap();
+    fs.fsync(id).unwrap();
+    drop(fs);
+    crash_and_return(&mut bed);
+    assert_eq!(content(bed.fs(), "/late"), b"but safe");
+    end(bed);
+}
+
 /// One of every operation.
 fn work(fs: &Filesystem) {
     let root = fs.root();

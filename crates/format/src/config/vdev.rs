@@ -238,6 +238,11 @@ impl VdevConfig {
             }
             list.remove("children");
         }
+        if let VdevKind::Raidz { nparity } | VdevKind::Draid { nparity, .. } = kind
+            && (nparity == 0 || children.len() <= usize::from(nparity))
+        {
+            return Err(Corrupt::new("children of a vdev with parity", children.len() as u64));
+        }
         let path = list.get_bytes("path").map(<[u8]>::to_vec);
         if path.is_some() {
             list.remove("path");

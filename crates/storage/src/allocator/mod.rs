@@ -29,7 +29,7 @@ pub const DEFER_TXGS: usize = 2;
 /// Bytes allocated on one top-level vdev before the next one's turn, when all are equally full.
 const CHUNK: u64 = 512 << 10;
 /// Most metaslabs of a vdev; OpenZFS makes at most 2^17.
-const METASLABS_MAX: u64 = 1 << 20;
+pub const METASLABS_MAX: u64 = 1 << 20;
 
 /// A top-level vdev as far as space is concerned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
