@@ -432,10 +432,10 @@ impl Inner {
         }
         let (sender, receiver) = crossbeam_channel::bounded(1);
         let txg = self.groups.queue(Box::new(move |syncing| {
-            let before = syncing.mos().objset.changes();
+            let before = syncing.changes();
             let done = job(syncing).and_then(|value| syncing.log_command().map(|()| value));
             if let Err(error) = &done
-                && syncing.mos().objset.changes() != before
+                && syncing.changes() != before
             {
                 // Half a job must not become the state of the pool.
                 syncing.broken = Some(Error::Unfinished(error.to_string()));

@@ -48,8 +48,11 @@ impl Pool {
     pub fn destroy_snapshots(&self, names: &[String], defer: bool) -> Result<()> {
         let names = names.to_vec();
         self.run(move |syncing| {
-            if !defer {
-                names.iter().try_for_each(|name| lookup::may_destroy(syncing.inner, name))?;
+            for name in &names {
+                match lookup::may_destroy(syncing.inner, name) {
+                    Err(Error::Held(_) | Error::HasClones(_)) if defer => {}
+                    judged => judged?,
+                }
             }
             names.iter().try_for_each(|name| syncing.destroy_snapshot(name, defer))
         })
@@ -130,7 +133,7 @@ impl Pool {
     pub fn destroy_bookmarks(&self, names: &[String]) -> Result<()> {
         let names = names.to_vec();
         self.run(move |syncing| {
-            names.iter().try_for_each(|name| lookup::bookmark(syncing.inner, name).map(drop))?;
+            names.iter().try_for_each(|name| syncing.plain_bookmark(name).map(drop))?;
             names.iter().try_for_each(|name| syncing.destroy_bookmark(name))
         })
     }

@@ -78,6 +78,8 @@ pub(crate) struct Syncing<'a> {
     before: Option<Objset>,
     /// A job failed after it had changed something: the txg must not become the pool's state.
     pub(crate) broken: Option<Error>,
+    /// Blocks that jobs freed.
+    freed: u64,
 }
 
 pub(crate) fn sync_loop(inner: &Arc<Inner>, mut state: SyncState) {
@@ -205,7 +207,7 @@ fn write_txg(
     before: Option<Objset>,
 ) -> Result<BlockPtr> {
     let writer = Writer::new(&inner.storage);
-    let mut syncing = Syncing { inner, state, txg, tx: Tx::new(txg), writer, before, broken: None };
+    let mut syncing = Syncing { inner, state, txg, tx: Tx::new(txg), writer, before, broken: None, freed: 0 };
     if syncing.state.fresh {
         syncing.first_sync()?;
     }
@@ -393,6 +395,11 @@ pub(crate) fn free_extents(
 }
 
 impl<'a> Syncing<'a> {
+    /// Changes when something of this txg does that a job can change.
+    pub(crate) fn changes(&self) -> (u64, u64) {
+        (self.mos().objset.changes(), self.freed)
+    }
+
     pub(crate) fn mos(&self) -> &'a Mos {
         &self.inner.mos
     }
@@ -578,6 +585,7 @@ impl<'a> Syncing<'a> {
     /// Frees a block that nothing refers to any more, without any dataset's books.
     pub(crate) fn free_block(&mut self, ptr: &BlockPtr) -> Result<()> {
         if let BlockPtr::Block(block) = ptr {
+            self.freed += 1;
             self.inner.storage.cache().remove(block);
             free_extents(&self.inner.storage, &mut self.state.allocator, block, self.txg)?;
         }

@@ -250,3 +250,48 @@ fn a_pool_in_full_use_gives_no_false_alarm() {
     pool.sync().unwrap();
     checked(pool, &path);
 }
+
+#[test]
+fn a_file_system_that_cannot_be_read_whole_is_not_destroyed_by_halves() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("disk");
+    let pool = create(&path, "openzfs-2.1-linux");
+    let dataset = pool.open("tank/fs").unwrap();
+    let (whole, lost) = (put(&dataset, &bytes(1, 40 * RECORD)), put(&dataset, &bytes(2, 40 * RECORD)));
+    pool.sync().unwrap();
+    let dnodes = dataset.objset().synced_objects().map(Result::unwrap);
+    let dnode = dnodes.into_iter().find(|(id, _)| *id == lost).unwrap().1;
+    let indirect = *dnode.block_ptrs[0].block().unwrap();
+    assert_eq!(indirect.level, 1);
+    drop(dataset);
+    pool.export().unwrap();
+    indirect.copies().for_each(|dva| spoil(&path, DATA_START + dva.offset));
+
+    let pool = open(&path);
+    let before = pool.info().space.allocated;
+    let refused = pool.destroy_dataset("tank/fs").unwrap_err();
+    assert!(!matches!(refused, Error::Stopped(_) | Error::Unfinished(_)), "{refused}");
+    for _ in 0..4 {
+        pool.sync().unwrap();
+    }
+    assert!(pool.info().space.allocated >= before, "nothing of it was freed");
+    let dataset = pool.open("tank/fs").unwrap();
+    let mut data = vec![0; 40 * RECORD];
+    dataset.objset().object(whole).unwrap().read(0, &mut data).unwrap();
+    assert!(data == bytes(1, 40 * RECORD));
+}
+
+#[test]
+fn a_device_whose_end_is_missing_is_only_read() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("disk");
+    create(&path, "openzfs-2.1-linux").export().unwrap();
+    File::options().write(true).open(&path).unwrap().set_len(248 << 20).unwrap();
+    let image = std::fs::read(&path).unwrap();
+    let pool = open(&path);
+    let why = pool.read_only().expect("its last labels would lie in the data");
+    assert!(why.contains("its end is missing"), "{why}");
+    assert!(matches!(pool.sync(), Ok(()) | Err(Error::ReadOnly { .. })));
+    drop(pool);
+    assert!(std::fs::read(&path).unwrap() == image);
+}

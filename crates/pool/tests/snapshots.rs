@@ -309,6 +309,32 @@ fn holds_and_clones_keep_a_snapshot() {
 }
 
 #[test]
+fn what_waits_for_its_last_user_is_not_taken_from_another() {
+    let mut ground = Ground::new(7);
+    ground.change("tank/fs");
+    let pool = ground.pool();
+    let snaps = ["tank/fs@a".to_owned(), "tank/fs@b".to_owned()];
+    snaps.iter().for_each(|name| pool.snapshot(std::slice::from_ref(name), &[]).unwrap());
+    pool.hold(&snaps[1..], "keep").unwrap();
+    let reader = pool.open("tank/fs@a").unwrap();
+    assert!(matches!(pool.destroy_snapshots(&snaps, true), Err(Error::DatasetBusy(_))));
+    drop(reader);
+    pool.destroy_snapshots(&snaps, true).unwrap();
+    assert!(pool.dataset("tank/fs@a").is_err());
+    let reader = pool.open("tank/fs@b").unwrap();
+    assert!(matches!(pool.release(&snaps[1..], "keep"), Err(Error::DatasetBusy(_))));
+    drop(reader);
+    pool.clone_snapshot("tank/fs@b", "tank/c", Vec::new()).unwrap();
+    pool.release(&snaps[1..], "keep").unwrap();
+    let reader = pool.open("tank/fs@b").unwrap();
+    assert!(matches!(pool.destroy_dataset("tank/c"), Err(Error::DatasetBusy(_))));
+    drop(reader);
+    pool.destroy_dataset("tank/c").unwrap();
+    assert!(pool.dataset("tank/fs@b").is_err());
+    ground.expect_sound();
+}
+
+#[test]
 fn two_snapshots_in_a_row_fall_into_different_txgs() {
     let mut ground = Ground::new(5);
     ground.change("tank/fs");

@@ -485,6 +485,44 @@ fn a_stream_cut_again_and_again_arrives_in_the_end() {
 }
 
 #[test]
+fn what_arrives_may_be_renamed_meanwhile() {
+    let dir = unpack("gsend");
+    let ground = Ground::new();
+    let pool = ground.pool();
+    for (stream, into, from, to) in [
+        ("full", "tank/fs@a", "tank/fs", "tank/renamed"),
+        ("incr", "tank/renamed@b", "tank/renamed", "tank/again"),
+    ] {
+        let bytes = golden(dir.path(), stream);
+        for finish in [false, true] {
+            let mut stream = Incoming::open(&bytes[..]).unwrap();
+            let (begin, list) = stream.next_stream().unwrap().unwrap();
+            let receiving = pool.begin_receive((&begin, &list), into, &ReceiveOptions::default()).unwrap();
+            let arrived = receiving.take_in(&mut stream).unwrap();
+            pool.rename_dataset(from, to).unwrap();
+            // Its working name is nobody's business.
+            for info in pool.list("tank", None, true).unwrap().iter().filter(|info| info.is_snapshot()) {
+                assert_eq!(pool.clones(info).unwrap(), [""; 0]);
+            }
+            match finish {
+                true => {
+                    let leaf = into.split_once('@').unwrap().1;
+                    assert_eq!(arrived.put_in_place().unwrap().snapshot, format!("{to}@{leaf}"));
+                }
+                false => {
+                    arrived.give_up();
+                    if pool.dataset(to).is_ok() {
+                        pool.rename_dataset(to, from).unwrap();
+                    }
+                }
+            }
+        }
+    }
+    assert_eq!(ground.names(), ["tank", "tank/again", "tank/again@a", "tank/again@b"]);
+    ground.expect_sound();
+}
+
+#[test]
 fn newer_snapshots_give_way_if_asked() {
     let dir = unpack("gsend");
     let ground = Ground::new();

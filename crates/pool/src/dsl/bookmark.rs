@@ -247,14 +247,8 @@ impl Syncing<'_> {
     /// Destroys the bookmark `name` (`pool/fs#mark`).
     pub(crate) fn destroy_bookmark(&mut self, name: &str) -> Result<()> {
         let mos = self.mos();
-        let missing = || Error::NoDataset(name.to_owned());
-        let (fs, leaf) = name.split_once('#').ok_or_else(missing)?;
-        let dir_id = lookup::dir_of(mos, &self.state.config.name, fs)?;
+        let (dir_id, leaf, mark) = self.plain_bookmark(name)?;
         let head = mos.dir(dir_id)?.head_dataset;
-        let mark = one(mos, head, leaf)?.ok_or_else(missing)?;
-        if mark.v2.is_some_and(|v2| v2.redaction.0 != 0) {
-            return Err(Error::Unsupported("destroying a redaction bookmark".into()));
-        }
         self.remove_bookmark(head, leaf)?;
         self.count_bookmark(&mark, -1)?;
         let phys = mos.dataset(head)?;
@@ -269,6 +263,19 @@ impl Syncing<'_> {
             self.remove_key_in_clones(dir_id, txg)?;
         }
         Ok(())
+    }
+
+    /// The bookmark `name`, which must be one that can be destroyed: the directory it is in, and its own name.
+    pub(crate) fn plain_bookmark<'n>(&self, name: &'n str) -> Result<(ObjectId, &'n str, Bookmark)> {
+        let mos = self.mos();
+        let missing = || Error::NoDataset(name.to_owned());
+        let (fs, leaf) = name.split_once('#').ok_or_else(missing)?;
+        let dir_id = lookup::dir_of(mos, &self.state.config.name, fs)?;
+        let mark = one(mos, mos.dir(dir_id)?.head_dataset, leaf)?.ok_or_else(missing)?;
+        if mark.v2.is_some_and(|v2| v2.redaction.0 != 0) {
+            return Err(Error::Unsupported("destroying a redaction bookmark".into()));
+        }
+        Ok((dir_id, leaf, mark))
     }
 
     /// A head is destroyed, and its bookmarks with it.

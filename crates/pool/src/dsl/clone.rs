@@ -113,6 +113,7 @@ impl Syncing<'_> {
         if head.prev_snap != snap_id || newer {
             return Err(Error::NotNewest(full));
         }
+        self.check_readable(&head.bp, head.prev_snap_txg)?;
         self.let_go_of(id, fs)?;
         self.free_log_of(id, &head.bp)?;
         if head.prev_snap_txg == self.txg {

@@ -7,23 +7,28 @@ use format::blkptr::{BlockPtr, SIZE as PTR};
 use format::dnode::Dnode;
 use format::features;
 use format::zap::int_key;
-use format::{ByteOrder, ObjectId};
+use format::{ByteOrder, ObjectId, Txg};
 
 use super::receive::WORKING;
 use super::{Category, Sizes, add_space, deadlist, lookup};
 use crate::sync::Syncing;
 use crate::{Error, Result};
 
+/// What is done with a block of a dataset.
+type Visit<'a> = fn(&mut Syncing<'a>, &BlockPtr) -> Result<()>;
+
 impl Syncing<'_> {
     /// Destroys the file system or volume `name`, which must have neither children nor snapshots.
     pub(crate) fn destroy_head(&mut self, name: &str) -> Result<()> {
         let dir_id = lookup::dir_of(self.mos(), &self.state.config.name, name)?;
-        self.destroy_head_in(name, dir_id)
+        self.destroy_head_in(dir_id)
     }
 
-    /// As [`Syncing::destroy_head`], of a directory known by its number.
-    pub(crate) fn destroy_head_in(&mut self, name: &str, dir_id: ObjectId) -> Result<()> {
+    /// As [`Syncing::destroy_head`], of a directory known by its number: its name may have changed meanwhile.
+    pub(crate) fn destroy_head_in(&mut self, dir_id: ObjectId) -> Result<()> {
         let mos = self.mos();
+        let name = lookup::name_of(self.inner, dir_id)?;
+        let name = name.as_str();
         let dir = mos.dir(dir_id)?;
         if dir.parent.0 == 0 {
             return Err(Error::Unsupported("destroying the root of a pool".into()));
@@ -37,6 +42,10 @@ impl Syncing<'_> {
             return Err(Error::HasChildren(name.to_owned()));
         }
         self.check_plain(dir_id, id)?;
+        self.check_readable(&phys.bp, phys.prev_snap_txg)?;
+        if dir.origin.0 != 0 {
+            self.check_deferred(dir.origin, 1)?;
+        }
         // Of a receive into it that was cut off.
         let working = lookup::child(mos, dir_id, WORKING)?;
         if let Some(working) = working {
@@ -44,7 +53,7 @@ impl Syncing<'_> {
         }
         self.let_go_of(id, name)?;
         if let Some(working) = working {
-            self.destroy_head_in(&format!("{name}/{WORKING}"), working)?;
+            self.destroy_head_in(working)?;
         }
         if dir.reserved > 0 {
             self.set_property(dir_id, "reservation", None)?;
@@ -159,54 +168,6 @@ impl Syncing<'_> {
         Ok(())
     }
 
-    /// Frees every block below an objset's root that was born after `since`.
-    pub(crate) fn free_blocks_of(&mut self, root: &BlockPtr, since: format::Txg) -> Result<()> {
-        if root.is_hole() {
-            return Ok(());
-        }
-        let objset = Objset::open(self.inner.storage.clone(), self.inner.budget.clone(), *root)?;
-        let (phys, _) = objset.synced_root();
-        for entry in objset.synced_objects() {
-            let (_, dnode) = entry?;
-            self.free_dnode(&dnode, since)?;
-        }
-        for special in [&phys.user_used, &phys.group_used, &phys.project_used].into_iter().flatten() {
-            self.free_dnode(special, since)?;
-        }
-        self.free_dnode(&phys.meta_dnode, since)?;
-        self.free_if_born(root, since)
-    }
-
-    fn free_dnode(&mut self, dnode: &Dnode, since: format::Txg) -> Result<()> {
-        for ptr in &dnode.block_ptrs {
-            self.free_tree(ptr, since)?;
-        }
-        match &dnode.spill {
-            Some(spill) => self.free_if_born(spill, since),
-            None => Ok(()),
-        }
-    }
-
-    fn free_tree(&mut self, ptr: &BlockPtr, since: format::Txg) -> Result<()> {
-        let BlockPtr::Block(block) = ptr else { return Ok(()) };
-        // Nothing below is younger than its parent.
-        if ptr.accounting_birth() <= since {
-            return Ok(());
-        }
-        if block.level > 0 {
-            let record = self.inner.storage.read(ptr)?;
-            for raw in record.chunks_exact(PTR) {
-                let child = BlockPtr::decode(raw, ByteOrder::Little).map_err(storage::ReadError::from)?;
-                self.free_tree(&child, since)?;
-            }
-        }
-        self.free_block(ptr)
-    }
-
-    fn free_if_born(&mut self, ptr: &BlockPtr, since: format::Txg) -> Result<()> {
-        if ptr.accounting_birth() > since { self.free_block(ptr) } else { Ok(()) }
-    }
-
     /// Moves the directory `from` to `to`, within the pool.
     pub(crate) fn rename_dir(&mut self, from: &str, to: &str) -> Result<()> {
         let mos = self.mos();
@@ -261,5 +222,65 @@ impl Syncing<'_> {
             }
         }
         Ok(())
+    }
+}
+
+impl<'a> Syncing<'a> {
+    /// Frees every block below an objset's root that was born after `since`; see [`Syncing::check_readable`].
+    pub(crate) fn free_blocks_of(&mut self, root: &BlockPtr, since: Txg) -> Result<()> {
+        self.each_block_of(root, since, Self::free_block)
+    }
+
+    /// Whether all of them can be found: what was freed before a block that cannot be read would be free for others while
+    /// the dataset still holds it.
+    pub(crate) fn check_readable(&mut self, root: &BlockPtr, since: Txg) -> Result<()> {
+        self.each_block_of(root, since, |_, _| Ok(()))
+    }
+
+    fn each_block_of(&mut self, root: &BlockPtr, since: Txg, visit: Visit<'a>) -> Result<()> {
+        if root.is_hole() {
+            return Ok(());
+        }
+        let objset = Objset::open(self.inner.storage.clone(), self.inner.budget.clone(), *root)?;
+        let (phys, _) = objset.synced_root();
+        for entry in objset.synced_objects() {
+            let (_, dnode) = entry?;
+            self.each_block_in(&dnode, since, visit)?;
+        }
+        for special in [&phys.user_used, &phys.group_used, &phys.project_used].into_iter().flatten() {
+            self.each_block_in(special, since, visit)?;
+        }
+        self.each_block_in(&phys.meta_dnode, since, visit)?;
+        self.visit_if_born(root, since, visit)
+    }
+
+    fn each_block_in(&mut self, dnode: &Dnode, since: Txg, visit: Visit<'a>) -> Result<()> {
+        for ptr in &dnode.block_ptrs {
+            self.each_block_below(ptr, since, visit)?;
+        }
+        match &dnode.spill {
+            Some(spill) => self.visit_if_born(spill, since, visit),
+            None => Ok(()),
+        }
+    }
+
+    fn each_block_below(&mut self, ptr: &BlockPtr, since: Txg, visit: Visit<'a>) -> Result<()> {
+        let BlockPtr::Block(block) = ptr else { return Ok(()) };
+        // Nothing below is younger than its parent.
+        if ptr.accounting_birth() <= since {
+            return Ok(());
+        }
+        if block.level > 0 {
+            let record = self.inner.storage.read(ptr)?;
+            for raw in record.chunks_exact(PTR) {
+                let child = BlockPtr::decode(raw, ByteOrder::Little).map_err(storage::ReadError::from)?;
+                self.each_block_below(&child, since, visit)?;
+            }
+        }
+        visit(self, ptr)
+    }
+
+    fn visit_if_born(&mut self, ptr: &BlockPtr, since: Txg, visit: Visit<'a>) -> Result<()> {
+        if ptr.accounting_birth() > since { visit(self, ptr) } else { Ok(()) }
     }
 }

@@ -386,7 +386,7 @@ pub(crate) fn holds(inner: &Inner, info: &DatasetInfo) -> Result<Vec<(String, u6
     Ok(found)
 }
 
-/// Names of the clones of a snapshot, in order.
+/// Names of the clones of a snapshot, in order; what is being received is none yet.
 pub(crate) fn clones(inner: &Inner, info: &DatasetInfo) -> Result<Vec<String>> {
     if info.phys.next_clones.0 == 0 {
         return Ok(Vec::new());
@@ -396,6 +396,8 @@ pub(crate) fn clones(inner: &Inner, info: &DatasetInfo) -> Result<Vec<String>> {
     for entry in zap::entries(&*mos.object(info.phys.next_clones)?).collect::<Vec<_>>() {
         if let Some(first) = entry?.number() {
             found.push(name_of(inner, mos.dataset(ObjectId(first))?.dir)?);
+            let hidden = found.last().is_some_and(|name| name.contains("/%"));
+            found.truncate(found.len() - usize::from(hidden));
         }
     }
     found.sort_unstable();
@@ -473,13 +475,21 @@ pub(crate) fn name_of(inner: &Inner, dir: ObjectId) -> Result<String> {
             parts.reverse();
             return Ok(parts.join("/"));
         }
-        let name = children(mos, parent)?.into_iter().find(|(_, child)| *child == id);
-        let (name, _) =
-            name.ok_or_else(|| Error::corrupt(parent)(format::Corrupt::new("child map", id.0)))?;
-        parts.push(name);
+        parts.push(name_in(mos, parent, id)?);
         id = parent;
     }
     Err(Error::corrupt(dir)(format::Corrupt::new("dataset nesting", DEPTH_MAX as u64)))
+}
+
+/// What `parent` calls the directory `id`, which may be one of the special ones.
+fn name_in(mos: &Mos, parent: ObjectId, id: ObjectId) -> Result<String> {
+    for entry in zap::entries(&*mos.object(mos.dir(parent)?.child_dir_zap)?) {
+        let entry = entry?;
+        if entry.number() == Some(id.0) {
+            return Ok(String::from_utf8_lossy(&entry.name).into_owned());
+        }
+    }
+    Err(Error::corrupt(parent)(format::Corrupt::new("child map", id.0)))
 }
 
 /// Bytes available to a directory: within its quota and those above it, reservations counted.

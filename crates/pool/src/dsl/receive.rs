@@ -98,7 +98,7 @@ impl Syncing<'_> {
                 return Err(ReceiveError::Partial(fs.to_owned()).into());
             }
             // Of a receive that was cut off.
-            self.destroy_head_in(&name, left)?;
+            self.destroy_head_in(left)?;
         }
         let (dir_id, id) = match place {
             Place::Clone(origin) | Place::Onto(origin) => {
@@ -176,8 +176,7 @@ impl Syncing<'_> {
         let mos = self.mos();
         let dir_id = lookup::dir_of(mos, &self.state.config.name, fs)?;
         let Some(partial) = lookup::partial(mos, dir_id)? else { return Ok(false) };
-        let name = if partial.dir == dir_id { fs.to_owned() } else { format!("{fs}/{WORKING}") };
-        self.destroy_head_in(&name, partial.dir)?;
+        self.destroy_head_in(partial.dir)?;
         Ok(true)
     }
 
@@ -224,7 +223,8 @@ impl Syncing<'_> {
         Ok(())
     }
 
-    /// The stream is complete: puts what was written in place and takes the snapshot `into`.
+    /// The stream is complete: puts what was written in place and takes the snapshot that `into` ends in. Gives the full
+    /// name, which another one of the file system may have changed since the stream began.
     pub(crate) fn end_receive(
         &mut self,
         place: &Place,
@@ -232,10 +232,15 @@ impl Syncing<'_> {
         (dir_id, id): (ObjectId, ObjectId),
         begin: &Begin,
         options: &ReceiveOptions,
-    ) -> Result<()> {
+    ) -> Result<String> {
         let mos = self.mos();
-        let (fs, _) = into.split_once('@').ok_or_else(|| Error::NoDataset(into.to_owned()))?;
-        let fs_dir = lookup::dir_of(mos, &self.state.config.name, fs)?;
+        let (_, leaf) = into.split_once('@').ok_or_else(|| Error::NoDataset(into.to_owned()))?;
+        let fs_dir = match place {
+            Place::New | Place::Clone(_) => dir_id,
+            Place::Replace | Place::Onto(_) => mos.dir(dir_id)?.parent,
+        };
+        let fs = &lookup::name_of(self.inner, fs_dir)?;
+        let into = &format!("{fs}@{leaf}");
         let head_id = mos.dir(fs_dir)?.head_dataset;
         // First all that can refuse.
         lookup::may_snapshot_received(mos, head_id, into)?;
@@ -268,7 +273,10 @@ impl Syncing<'_> {
         let mut snap = mos.dataset(snap_id)?;
         (snap.guid, snap.creation_time) = (begin.toguid, begin.creation_time);
         mos.put_dataset(&self.tx, snap_id, &snap)?;
-        if head_id != id { self.destroy_head_in(&working, dir_id) } else { Ok(()) }
+        if head_id != id {
+            self.destroy_head_in(dir_id)?;
+        }
+        Ok(into.clone())
     }
 
     /// Whether the head of `dir` is still what `working` builds upon, or may be given up for it.

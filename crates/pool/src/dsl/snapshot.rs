@@ -2,6 +2,8 @@
 //!
 //! Source: docs/format/06-mos-dsl.md §7.3, §9.2, §9.3, §10.2.
 
+use std::sync::{Arc, Weak};
+
 use dmu::zap;
 use format::dsl_dataset::{self, DslDataset};
 use format::features;
@@ -10,6 +12,7 @@ use format::{ObjectId, ObjectType, Txg};
 
 use super::create::{new_guids, now};
 use super::{Category, Sizes, add_space, bookmark, deadlist, lookup, properties};
+use crate::dataset::Dataset;
 use crate::sync::Syncing;
 use crate::{Error, Result, props};
 
@@ -130,7 +133,7 @@ impl Syncing<'_> {
         if snap.flags & dsl_dataset::DEFER_DESTROY == 0 || held || snap.num_children > 1 {
             return Ok(());
         }
-        let name = format!("{}@{}", lookup::name_of(self.inner, snap.dir)?, self.snapshot_leaf(&snap, id)?);
+        let name = self.snapshot_name(&snap, id)?;
         self.destroy_snapshot_object(id, &snap, &name)
     }
 
@@ -199,17 +202,38 @@ impl Syncing<'_> {
 
     /// Takes an open dataset out of the table, unless somebody uses it.
     pub(crate) fn let_go_of(&mut self, id: ObjectId, name: &str) -> Result<()> {
-        let open = self.inner.datasets().get(&id).and_then(std::sync::Weak::upgrade);
-        if let Some(dataset) = open {
-            // One handle is the one just made, one may be that of its log; any other is a user.
-            let own = 1 + usize::from(self.inner.logged().contains_key(&id));
-            if std::sync::Arc::strong_count(&dataset) > own {
-                return Err(Error::DatasetBusy(name.to_owned()));
-            }
+        if let Some(dataset) = self.unused(id, name)? {
             dataset.destroyed.store(true, std::sync::atomic::Ordering::Release);
             self.inner.datasets().remove(&id);
         }
         Ok(())
+    }
+
+    /// The dataset if it is open, but nobody uses it.
+    fn unused(&self, id: ObjectId, name: &str) -> Result<Option<Arc<Dataset>>> {
+        let open = self.inner.datasets().get(&id).and_then(Weak::upgrade);
+        // One handle is the one just made, one may be that of its log; any other is a user.
+        let own = 1 + usize::from(self.inner.logged().contains_key(&id));
+        match open {
+            Some(dataset) if Arc::strong_count(&dataset) > own => Err(Error::DatasetBusy(name.to_owned())),
+            open => Ok(open),
+        }
+    }
+
+    /// Refuses what would be the end of a deferred snapshot that somebody uses: the last of `left` holds and clones goes.
+    pub(super) fn check_deferred(&self, id: ObjectId, left: u64) -> Result<()> {
+        let mos = self.mos();
+        let snap = mos.dataset(id)?;
+        // One child is the next snapshot, or the head.
+        let all = lookup::hold_count(mos, &snap)? + snap.num_children.saturating_sub(1);
+        if snap.flags & dsl_dataset::DEFER_DESTROY != 0 && all <= left {
+            self.unused(id, &self.snapshot_name(&snap, id)?)?;
+        }
+        Ok(())
+    }
+
+    fn snapshot_name(&self, snap: &DslDataset, id: ObjectId) -> Result<String> {
+        Ok(format!("{}@{}", lookup::name_of(self.inner, snap.dir)?, self.snapshot_leaf(snap, id)?))
     }
 
     /// Hands the blocks that only the snapshot before `next` had to the list of those to be freed.
@@ -331,10 +355,12 @@ impl Syncing<'_> {
         if snap.userrefs.0 == 0 {
             return Err(missing());
         }
-        match zap::remove(&mos.object(snap.userrefs)?, &self.tx, tag.as_bytes()) {
-            Ok(()) => self.destroy_if_deferred(id),
-            Err(dmu::Error::NoEntry) => Err(missing()),
-            Err(error) => Err(error.into()),
+        let refs = mos.object(snap.userrefs)?;
+        if zap::lookup(&refs, tag.as_bytes())?.is_none() {
+            return Err(missing());
         }
+        self.check_deferred(id, 1)?;
+        zap::remove(&refs, &self.tx, tag.as_bytes())?;
+        self.destroy_if_deferred(id)
     }
 }

@@ -106,17 +106,17 @@ impl<'a> Receiving<'a> {
             stream.skip()?;
             return Ok(arrived);
         };
-        let Arrived { pool, into, begin, options, held, .. } = &arrived;
-        let (place, (dir, id), dataset) = held.as_ref().expect("a stream that is taken in has a place");
+        let Arrived { pool, begin, options, held, .. } = &arrived;
+        let (_, (dir, id), dataset) = held.as_ref().expect("a stream that is taken in has a place");
         match pool.fill(stream, begin, (*id, dataset), progress, options.resumable) {
             Ok(()) => Ok(arrived),
             Err(error) if options.resumable => Err(error),
             // What was resumed can be resumed once more, unless nobody wants to.
             Err(error) => {
-                let (working, dir) = (place.working_name(fs_of(into)), *dir);
+                let dir = *dir;
                 let Arrived { pool, held, .. } = arrived;
                 drop(held);
-                Err(pool.give_up(working, dir, error))
+                Err(pool.give_up(dir, error))
             }
         }
     }
@@ -151,27 +151,22 @@ impl Arrived<'_> {
     /// given up, or kept to be resumed.
     pub fn put_in_place(self) -> Result<Received> {
         let Arrived { pool, into, begin, options, held, skipped } = self;
-        let snapshot = into.clone();
-        let Some((place, ids, dataset)) = held else { return Ok(Received { snapshot, skipped }) };
+        let Some((place, ids, dataset)) = held else { return Ok(Received { snapshot: into, skipped }) };
         drop(dataset);
-        let (working, resumable) = (place.working_name(fs_of(&into)), options.resumable);
+        let resumable = options.resumable;
         let ended = pool.run(move |syncing| syncing.end_receive(&place, &into, ids, &begin, &options));
-        ended.map_err(|error| if resumable { error } else { pool.give_up(working, ids.0, error) })?;
+        let snapshot = ended.map_err(|error| if resumable { error } else { pool.give_up(ids.0, error) })?;
         Ok(Received { snapshot, skipped })
     }
 
     /// Leaves everything as it was; what arrived is kept only if it may be resumed.
     pub fn give_up(self) {
-        if let Some((place, (dir, _), dataset)) = self.held.filter(|_| !self.options.resumable) {
+        if let Some((_, (dir, _), dataset)) = self.held.filter(|_| !self.options.resumable) {
             drop(dataset);
             let error = Error::DatasetBusy(self.into.clone());
-            self.pool.give_up(place.working_name(fs_of(&self.into)), dir, error);
+            self.pool.give_up(dir, error);
         }
     }
-}
-
-fn fs_of(snapshot: &str) -> &str {
-    snapshot.split('@').next().unwrap_or(snapshot)
 }
 
 impl Pool {
@@ -264,9 +259,9 @@ impl Pool {
     }
 
     /// Takes away what was received in part; gives `error` back.
-    fn give_up(&self, working: String, dir: ObjectId, error: Error) -> Error {
+    fn give_up(&self, dir: ObjectId, error: Error) -> Error {
         // The first reason counts; what cannot be taken away now goes with the next attempt.
-        if let Err(error) = self.run(move |syncing| syncing.destroy_head_in(&working, dir)) {
+        if let Err(error) = self.run(move |syncing| syncing.destroy_head_in(dir)) {
             tracing::warn!(%error, "what was received in part is left behind");
         }
         error
@@ -454,9 +449,8 @@ impl Pool {
             return Ok(());
         }
         for (name, dir) in lookup::unfinished(&self.inner)? {
-            let shown = name.clone();
-            if let Err(error) = self.run(move |syncing| syncing.destroy_head_in(&name, dir)) {
-                tracing::warn!(%error, "'{shown}' was never finished and cannot be taken away");
+            if let Err(error) = self.run(move |syncing| syncing.destroy_head_in(dir)) {
+                tracing::warn!(%error, "'{name}' was never finished and cannot be taken away");
             }
         }
         Ok(())
