@@ -168,6 +168,19 @@ impl Dataset {
     /// # Errors
     /// [`Error::ReadOnly`] with the reason.
     pub fn check_writable(&self) -> Result<()> {
+        self.check_changeable()?;
+        if self.settings().read_only && !self.log.is_replaying() {
+            let reason = format!("'{}' has readonly=on", self.name());
+            return Err(Error::ReadOnly { pool: self.pool.name(), reason });
+        }
+        Ok(())
+    }
+
+    /// Whether they would be, whatever its property `readonly` says.
+    ///
+    /// # Errors
+    /// [`Error::ReadOnly`] with the reason.
+    pub fn check_changeable(&self) -> Result<()> {
         let refuse = |reason: String| Err(Error::ReadOnly { pool: self.pool.name(), reason });
         if let Some(reason) = self.pool.read_only_reason() {
             return refuse(reason);
@@ -180,9 +193,6 @@ impl Dataset {
         }
         if let Err(reason) = self.log.check_replayed(|| self.name()) {
             return refuse(reason);
-        }
-        if self.settings().read_only {
-            return refuse(format!("'{}' has readonly=on", self.name()));
         }
         Ok(())
     }

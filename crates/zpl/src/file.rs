@@ -152,7 +152,8 @@ impl Filesystem {
             let until = ((at / step + 1) * step).min(end);
             let part = &data[(at - offset) as usize..(until - offset) as usize];
             let tx = self.begin(Hold::write(part.len() as u64 + ATTRIBUTE_COST))?;
-            self.grow_block(&object, &tx, znode.size, until)?;
+            let max = self.inner.dataset.settings().record_size;
+            self.grow_block(&object, &tx, znode.size, until, max)?;
             object.write(&tx, at, part)?;
             znode.size = znode.size.max(until);
             let (mtime, ctime) = (znode.mtime, znode.ctime);
@@ -200,7 +201,7 @@ impl Filesystem {
         }
         data.resize(block as usize, 0);
         let tx = self.begin(Hold::write(block + ATTRIBUTE_COST))?;
-        self.grow_block(&object, &tx, znode.size, end)?;
+        self.grow_block(&object, &tx, znode.size, end, max)?;
         znode.size = znode.size.max(end);
         modified(&mut znode, self.now());
         object.put_block(&tx, offset / block, Arc::new(data));
@@ -209,14 +210,22 @@ impl Filesystem {
         Ok(())
     }
 
-    /// Makes the block of a file of one block as large as reaching to `end` takes; `size` is the file's now.
-    pub(crate) fn grow_block(&self, object: &Arc<Object>, tx: &Tx, size: u64, end: u64) -> Result<()> {
+    /// Makes the block of a file of one block as large as reaching to `end` takes, `max` at most; `size` is the file's
+    /// now.
+    pub(crate) fn grow_block(
+        &self,
+        object: &Arc<Object>,
+        tx: &Tx,
+        size: u64,
+        end: u64,
+        max: u64,
+    ) -> Result<()> {
         let block = object.block_size();
-        if size <= block && object.max_blkid() == 0 {
-            let max = self.inner.dataset.settings().record_size;
-            if let Some(grown) = grown_block(block, end.max(size), max) {
-                object.set_block_size(tx, grown)?;
-            }
+        if size <= block
+            && object.max_blkid() == 0
+            && let Some(grown) = grown_block(block, end.max(size), max)
+        {
+            object.set_block_size(tx, grown)?;
         }
         let block = object.block_size();
         if end > block && !block.is_power_of_two() {
@@ -237,7 +246,8 @@ impl Filesystem {
         let now = self.now();
         if size >= znode.size {
             let tx = self.begin(Hold::write(ATTRIBUTE_COST + object.block_size()))?;
-            self.grow_block(&object, &tx, znode.size, size)?;
+            let max = self.inner.dataset.settings().record_size;
+            self.grow_block(&object, &tx, znode.size, size, max)?;
             znode.size = size;
             modified(&mut znode, now);
             self.store(&object, &tx, &znode)?;

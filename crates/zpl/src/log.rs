@@ -49,8 +49,8 @@ impl Filesystem {
 
     fn make_safe(&self, of: Option<ObjectId>) -> Result<()> {
         let dataset = &self.inner.dataset;
-        // Where nothing can be changed, nothing is unsafe.
-        if dataset.settings().sync == SyncMode::Disabled || dataset.check_writable().is_err() {
+        // Where nothing can be changed, nothing is unsafe; `readonly=on` may have come after a change.
+        if dataset.settings().sync == SyncMode::Disabled || dataset.check_changeable().is_err() {
             return Ok(());
         }
         let mut ticket = Ticket::new(of);

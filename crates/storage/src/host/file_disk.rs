@@ -12,7 +12,7 @@ use std::num::NonZeroU64;
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::{FileExt, FileTypeExt};
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::Mutex;
 
 use rustix::fs::{Advice, FallocateFlags, FlockOperation, Mode, OFlags};
 use rustix::io::{Errno, retry_on_intr};
@@ -89,7 +89,7 @@ pub struct FileDisk {
     physical_sector_size: u32,
     is_block_device: bool,
     /// A flush failed: the kernel may have dropped dirty pages and would report success next time.
-    flush_failed: AtomicBool,
+    flush_failed: Mutex<bool>,
 }
 
 impl Drop for FileDisk {
@@ -166,7 +166,7 @@ impl FileDisk {
             sector_size,
             physical_sector_size: physical_sector_size.max(sector_size),
             is_block_device,
-            flush_failed: AtomicBool::new(false),
+            flush_failed: Mutex::new(false),
         })
     }
 }
@@ -267,11 +267,13 @@ impl Disk for FileDisk {
     }
 
     fn flush(&self) -> io::Result<()> {
-        if self.flush_failed.load(Ordering::Acquire) {
+        // One at a time: the system tells of a failure once, and every flush after it must know.
+        let mut failed = self.flush_failed.lock().expect("no code panics while flushing");
+        if *failed {
             return Err(io::Error::other("an earlier flush failed; writes may be lost"));
         }
         retry_on_intr(|| rustix::fs::fdatasync(&self.file)).map_err(|errno| {
-            self.flush_failed.store(true, Ordering::Release);
+            *failed = true;
             errno.into()
         })
     }
