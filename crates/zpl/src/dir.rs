@@ -224,6 +224,12 @@ impl Filesystem {
         let bad = || Error::damaged(dir.id());
         let number = entry.number().ok_or(Corrupt::new("width of a directory entry", 0)).map_err(bad())?;
         let dirent = Dirent::decode(number).map_err(bad())?;
+        // Whoever copies the tree out makes paths of names.
+        if matches!(&entry.name[..], b"" | b"." | b"..")
+            || entry.name.iter().any(|byte| matches!(byte, b'/' | 0))
+        {
+            return Err(bad()(Corrupt::new("name of a directory entry", entry.name.len() as u64)));
+        }
         let after = Position::after(entry.position.hash, entry.position.cd);
         Ok(DirEntry {
             name: entry.name,

@@ -357,3 +357,24 @@ fn attributes_are_kept_as_they_are_set() {
     assert!(matches!(fs.unlink(fs.root(), b"a"), Err(Error::NotPermitted)));
     bed.expect_sound();
 }
+
+#[test]
+fn names_that_would_lead_elsewhere_are_damage() {
+    let bed = Bed::new(91, &[], 0, 0);
+    let fs = bed.fs();
+    fs.create(fs.root(), b"good", &NewNode::new(FileKind::Regular, 0o644)).unwrap();
+    let dataset = fs.dataset();
+    let folder = dataset.objset().object(fs.root()).unwrap();
+    let entry = dmu::zap::lookup(&folder, b"good").unwrap().unwrap();
+    for name in [&b"../good"[..], b"/good", b"..", b".", b"a/b"] {
+        let tx = dataset.begin(pool::Hold::write(1 << 16)).unwrap();
+        dmu::zap::insert(&folder, &tx, name, &entry).unwrap();
+        drop(tx);
+        let read: Result<Vec<_>, _> = fs.entries(fs.root()).unwrap().collect();
+        assert!(matches!(read, Err(Error::Damaged { .. })), "{read:?}");
+        let tx = dataset.begin(pool::Hold::write(1 << 16)).unwrap();
+        dmu::zap::remove(&folder, &tx, name).unwrap();
+    }
+    assert_eq!(fs.entries(fs.root()).unwrap().count(), 1);
+    bed.expect_clean();
+}

@@ -161,7 +161,10 @@ impl Sink for ToLocal {
         let mode = Mode::from_raw_mode(wanted.mode & 0o777 | 0o700);
         match rustix::fs::mkdir(&path, mode) {
             Ok(()) => Ok(path),
-            Err(rustix::io::Errno::EXIST) if path.is_dir() => Ok(path),
+            // Not by way of a link, which may be part of what is copied.
+            Err(rustix::io::Errno::EXIST) if path.symlink_metadata().is_ok_and(|there| there.is_dir()) => {
+                Ok(path)
+            }
             Err(rustix::io::Errno::EXIST) => {
                 Err(CopyError::destination("something that is no directory has that name"))
             }
