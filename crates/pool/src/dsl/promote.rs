@@ -255,6 +255,7 @@ impl Syncing<'_> {
                 self.move_clone(head, Some(parent), Some(clone))?;
             }
         }
+        self.snapshots_changed(parent)?;
         self.adjust_counts(parent, [0, -counted])?;
         self.adjust_counts(clone, [0, counted])
     }

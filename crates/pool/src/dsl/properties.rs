@@ -218,6 +218,13 @@ fn computed(inner: &Inner, info: &DatasetInfo, property: &Property) -> Result<Op
             let partial = lookup::partial(&inner.mos, info.dir_id)?;
             partial.and_then(|partial| text(partial.token.to_string()))
         }
+        "snapshots_changed" | "snapshots_changed_nsecs" => {
+            let changed = super::snapshot::last_changed(&inner.mos, info.dir_id)?;
+            changed.and_then(|[seconds, nanoseconds]| match property.name {
+                "snapshots_changed" => number(seconds),
+                _ => number(seconds.saturating_mul(1_000_000_000).saturating_add(nanoseconds)),
+            })
+        }
         "encryptionroot" | "keystatus" | "redact_snaps" => None,
         _ => return Ok(None),
     }))

@@ -13,8 +13,22 @@ use format::{ObjectId, ObjectType, Txg};
 use super::create::{new_guids, now};
 use super::{Category, Sizes, add_space, bookmark, deadlist, lookup, properties};
 use crate::dataset::Dataset;
+use crate::mos::Mos;
 use crate::sync::Syncing;
 use crate::{Error, Result, props};
+
+/// When the snapshots of a directory's head last changed: seconds since 1970, nanoseconds.
+const CHANGED: &[u8] = b"com.ixsystems:snapshots_changed";
+
+/// When the snapshots of a directory's head last changed, in seconds since 1970 and nanoseconds, where that is known.
+pub(crate) fn last_changed(mos: &Mos, dir: ObjectId) -> Result<Option<[u64; 2]>> {
+    let object = mos.object(dir)?;
+    if object.object_type() != ObjectType::ZAP_METADATA {
+        return Ok(None);
+    }
+    let time = zap::lookup(&object, CHANGED)?.map(|value| value.to_u64s());
+    Ok(time.and_then(|words| <[u64; 2]>::try_from(words).ok()))
+}
 
 impl Syncing<'_> {
     /// Takes the snapshot `name` (`pool/fs@snap`) of a head as it is written in this txg.
@@ -65,7 +79,20 @@ impl Syncing<'_> {
         for (name, value) in local {
             self.set_snapshot_property(id, name, Some(value))?;
         }
+        self.snapshots_changed(dir_id)?;
         self.count_snapshot(dir_id, leaf, 1)
+    }
+
+    /// Notes when the snapshots of a directory's head last changed, where a pool has room for that.
+    pub(crate) fn snapshots_changed(&mut self, dir: ObjectId) -> Result<()> {
+        if !self.state.features.as_ref().is_some_and(|f| f.is_enabled(&features::EXTENSIBLE_DATASET)) {
+            return Ok(());
+        }
+        self.zapify(dir)?;
+        let (seconds, nanoseconds) = self.inner.host.clock.now();
+        let time = Value::from_u64s(&[seconds, nanoseconds.into()]);
+        zap::update(&self.mos().object(dir)?, &self.tx, CHANGED, &time)?;
+        Ok(())
     }
 
     /// `refreservation` of a directory's head, in bytes.
@@ -197,6 +224,7 @@ impl Syncing<'_> {
                 mos.free(&self.tx, object)?;
             }
         }
+        self.snapshots_changed(dir_id)?;
         self.count_snapshot(dir_id, leaf, -1)
     }
 
@@ -290,13 +318,15 @@ impl Syncing<'_> {
         let pool = &self.state.config.name;
         let id = lookup::snapshot(mos, pool, from)?;
         let (fs, old) = from.split_once('@').expect("a snapshot's name has an @");
-        let head = mos.dir(lookup::dir_of(mos, pool, fs)?)?.head_dataset;
+        let dir = lookup::dir_of(mos, pool, fs)?;
+        let head = mos.dir(dir)?.head_dataset;
         let names = mos.object(mos.dataset(head)?.snapnames_zap)?;
         if zap::lookup(&names, leaf.as_bytes())?.is_some() {
             return Err(Error::Exists(format!("{fs}@{leaf}")));
         }
         zap::remove(&names, &self.tx, old.as_bytes())?;
         zap::insert(&names, &self.tx, leaf.as_bytes(), &Value::from_u64(id.0))?;
+        self.snapshots_changed(dir)?;
         let open = self.inner.datasets().get(&id).and_then(std::sync::Weak::upgrade);
         if let Some(dataset) = open {
             dataset.rename(format!("{fs}@{leaf}"));
