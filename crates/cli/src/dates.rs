@@ -43,6 +43,20 @@ pub fn show(seconds: u64, form: Form) -> String {
     show_in(seconds, form, TimeZone::system())
 }
 
+/// Reads `2026-11-21 04:39` or `2026-11-21` in the local time zone, as seconds since 1970. A day alone is its first second, or
+/// with `ends` the first of the next.
+pub fn read(text: &str, ends: bool) -> Option<u64> {
+    let zone = TimeZone::system();
+    let at = match jiff::civil::DateTime::strptime("%Y-%m-%d %H:%M", text) {
+        Ok(at) => at,
+        Err(_) => {
+            let day = jiff::civil::Date::strptime("%Y-%m-%d", text).ok()?;
+            if ends { day.tomorrow().ok()? } else { day }.to_datetime(jiff::civil::Time::midnight())
+        }
+    };
+    u64::try_from(at.to_zoned(zone).ok()?.timestamp().as_second()).ok()
+}
+
 /// Shows any property's value: dates in their form unless `raw` (`-p`) wants seconds, the rest as it is.
 pub fn value(property: &Property, value: &Value, raw: bool) -> String {
     match (property.kind, value) {

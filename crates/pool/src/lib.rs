@@ -49,7 +49,7 @@ pub use history::Event;
 pub use import::{Found, discover, open_disk, parse_guid};
 pub use lease::Lease;
 pub use pool::{Info, Options, Pool};
-pub use scrub::{DataError, ScanStatus};
+pub use scrub::{Births, DataError, ScanStatus};
 
 pub use receive::{Arrived, Destination, Incoming, ReceiveError, ReceiveOptions, Received, properties_of};
 pub use send::{Package, Resumption, SendFlags, Source as SendSource, Touched};

@@ -27,13 +27,16 @@ const ACTIVITIES: [&str; 9] =
 /// Usage; each pool that cannot be scrubbed is complained about.
 pub fn scrub(call: &Call, console: &mut Console) -> Result<(), Failure> {
     let has = |option| call.args.has(option);
-    for option in ["C", "S", "E"] {
-        if has(option) {
-            return Err(Failure::refused(format!("cenote: not supported yet: zpool scrub -{option}")));
+    let dates = [("S", false), ("E", true)]
+        .map(|(option, ends)| call.args.value(option).map(|text| date(text, ends)));
+    let [start, end] = dates.map(Option::transpose);
+    let dates = [start?, end?];
+    for [one, other] in [["s", "p"], ["p", "C"], ["s", "C"], ["e", "C"]] {
+        if has(one) && has(other) {
+            return Err(Failure::usage(format!(
+                "invalid option combination: -{one} and -{other} are mutually exclusive"
+            )));
         }
-    }
-    if has("p") && has("s") {
-        return Err(Failure::usage("invalid option combination: -s and -p are mutually exclusive"));
     }
     if has("w") && (has("p") || has("s")) {
         let other = if has("p") { "-p" } else { "-s" };
@@ -47,14 +50,27 @@ pub fn scrub(call: &Call, console: &mut Console) -> Result<(), Failure> {
         (names, _) => names.to_vec(),
     };
     for name in &names {
-        if let Err(failure) = one(call, name) {
+        if let Err(failure) = one(call, name, dates) {
             console.complain(failure)?;
         }
     }
     Ok(())
 }
 
-fn one(call: &Call, name: &str) -> Result<(), Failure> {
+/// A date of the command line, in seconds since 1970. A day alone is its beginning, or with `ends` its end.
+fn date(text: &str, ends: bool) -> Result<u64, Failure> {
+    crate::dates::read(text, ends).ok_or_else(|| Failure::usage("Failed to parse the date."))
+}
+
+/// What a new scrub is to visit.
+fn births(call: &Call, pool: &pool::Pool, [start, end]: [Option<u64>; 2]) -> pool::Result<pool::Births> {
+    if call.args.has("C") {
+        return Ok(pool::Births { after: pool.last_scrubbed_txg()?, up_to: None });
+    }
+    pool.births_between(start, end)
+}
+
+fn one(call: &Call, name: &str, dates: [Option<u64>; 2]) -> Result<(), Failure> {
     // Others may change the pool while this waits for the end, but not while it begins.
     let turn = call.live().map(|live| live.turn());
     let session = open::open_for(name, call.around, Intent::Write)?;
@@ -82,11 +98,13 @@ fn one(call: &Call, name: &str) -> Result<(), Failure> {
             Err(pool::Error::NotScrubbing) if matches!(pool.scan(), Ok(Some(_))) => Ok(()),
             other => other,
         },
-        // Where no block is known to be lost, there is nothing to look at again.
-        _ if call.args.has("e") && pool.data_errors().map_err(|error| failed(&error))?.is_empty() => Ok(()),
-        // In a server it goes on after the command.
-        _ if call.live().is_some() => pool.scrub(),
-        _ => pool.scrub().and_then(|()| pool.wait_scrub()),
+        _ if call.args.has("e") => pool.scrub_errors(),
+        _ => births(call, pool, dates).and_then(|births| pool.scrub_born(births)),
+    };
+    // In a server it goes on after the command.
+    let done = match verb {
+        "scrub" if call.live().is_none() => done.and_then(|()| pool.wait_scrub()),
+        _ => done,
     };
     done.map_err(|error| failed(&error))?;
     session.finish()?;

@@ -137,7 +137,7 @@ pub(super) fn replace(syncing: &Syncing<'_>, errors: &BTreeSet<DataError>) -> Re
 }
 
 /// The head of the file system that a dataset or snapshot belongs to.
-fn head_of(mos: &Mos, dataset: ObjectId) -> Result<ObjectId> {
+pub(super) fn head_of(mos: &Mos, dataset: ObjectId) -> Result<ObjectId> {
     if dataset.0 == 0 {
         return Ok(dataset);
     }

@@ -9,6 +9,7 @@
 //! last block that it had finished. Intent logs are not visited.
 
 mod errors;
+mod range;
 mod visit;
 
 use std::collections::BTreeSet;
@@ -27,6 +28,7 @@ use crate::sync::Syncing;
 use crate::{Error, Result};
 
 pub use errors::DataError;
+pub use range::Births;
 
 /// The scan state's key in the object directory.
 const KEY: &str = "scan";
@@ -125,8 +127,8 @@ fn write(syncing: &Syncing<'_>, scan: &Scan) -> Result<()> {
     syncing.mos().set_directory(&syncing.tx, KEY, &Value::from_u64s(&scan.to_words()))
 }
 
-/// Begins a scrub on disk.
-fn begin(syncing: &Syncing<'_>) -> Result<Scan> {
+/// Begins a scrub on disk, of blocks born in `births`.
+fn begin(syncing: &Syncing<'_>, births: Births) -> Result<Scan> {
     syncing.inner.happened("scrub_start", &[]);
     let mos = syncing.mos();
     if let Some(old) = read(mos)?
@@ -136,7 +138,9 @@ fn begin(syncing: &Syncing<'_>) -> Result<Scan> {
     }
     let queue = mos.create_zap(&syncing.tx, ObjectType::SCAN_QUEUE, 0)?.id();
     let allocated = syncing.state.allocator.space().allocated;
-    let scan = Scan::begin(queue, syncing.txg, syncing.inner.host.clock.now().0, allocated);
+    let mut scan = Scan::begin(queue, syncing.txg, syncing.inner.host.clock.now().0, allocated);
+    scan.min_txg = births.after.min(scan.max_txg);
+    scan.max_txg = births.up_to.unwrap_or(scan.max_txg).min(scan.max_txg);
     write(syncing, &scan)?;
     Ok(scan)
 }
@@ -198,6 +202,14 @@ impl Pool {
     /// # Errors
     /// [`Error::Scrubbing`] when one is at work, [`Error::Resilvering`], or it cannot be written down.
     pub fn scrub(&self) -> Result<()> {
+        self.scrub_born(Births::default())
+    }
+
+    /// As [`Pool::scrub`], but a new scrub visits only blocks born in `births`.
+    ///
+    /// # Errors
+    /// As [`Pool::scrub`].
+    pub fn scrub_born(&self, births: Births) -> Result<()> {
         let scrub = &self.inner.scrub;
         let mut state = scrub.lock();
         if state.running {
@@ -214,12 +226,12 @@ impl Pool {
         state.running = true;
         drop(state);
         scrub.join();
-        let begun = self.run(|syncing| match read(syncing.mos())? {
+        let begun = self.run(move |syncing| match read(syncing.mos())? {
             Some(scan) if scan.is_scrubbing() => set_paused(syncing, false),
             Some(Scan { state: ScanState::Scanning | ScanState::ErrorScrubbing, .. }) => {
                 Err(Error::Resilvering)
             }
-            _ => begin(syncing),
+            _ => begin(syncing, births),
         });
         let mut state = scrub.lock();
         let scan = match begun {
@@ -242,6 +254,23 @@ impl Pool {
             }
         }
         Ok(())
+    }
+
+    /// Reads the blocks again that are known to be lost, and forgets those that can be read or are gone.
+    ///
+    /// # Errors
+    /// [`Error::Scrubbing`]; or the log cannot be read or written.
+    pub fn scrub_errors(&self) -> Result<()> {
+        if self.inner.scrub.lock().running {
+            return Err(Error::Scrubbing);
+        }
+        let known: BTreeSet<DataError> = self.data_errors()?.into_iter().collect();
+        if known.is_empty() {
+            return Ok(());
+        }
+        let lost = visit::look_again(&self.inner, &known)?;
+        self.inner.scrub.lock().errors.retain(|error| lost.contains(error));
+        self.run(move |syncing| errors::replace(syncing, &lost))
     }
 
     /// Goes on with a scrub that was under way when the pool was let go, unless it was paused.
@@ -382,7 +411,7 @@ impl Inner {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use dmu::NewObject;
     use format::features;
     use storage::host::ScriptedDisk;
@@ -393,7 +422,7 @@ mod tests {
     use crate::{CreateSpec, Hold, NewFilesystem, Options};
     use std::sync::Arc;
 
-    fn made(disk: &ScriptedDisk) -> Pool {
+    pub(crate) fn made(disk: &ScriptedDisk) -> Pool {
         let options = Options::default();
         let spec = CreateSpec {
             name: "tank".into(),
@@ -496,7 +525,7 @@ mod tests {
         let disk = ScriptedDisk::new(128 << 20);
         let pool = made(&disk);
         pool.run(|syncing| {
-            let mut scan = begin(syncing)?;
+            let mut scan = begin(syncing, Births::default())?;
             (scan.bookmark, scan.examined) = ([54, 3, 0, 9], 4096);
             let queue = syncing.mos().object(scan.queue)?;
             zap::update(&queue, &syncing.tx, b"36", &Value::from_u64(0))?;

@@ -1,6 +1,6 @@
 //! The visitor's thread.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -29,7 +29,10 @@ pub(super) const ERRORS_MAX: usize = 10_000;
 pub(super) fn run(inner: &Arc<Inner>, scan: Scan) {
     let ended = Visit { inner, scan, done: BTreeMap::new() }.all();
     let ended = ended.and_then(|finished| match finished {
-        true => inner.run(finish).map(drop),
+        true => still_lost(inner).and_then(|lost| {
+            inner.scrub.lock().errors.extend(lost);
+            inner.run(finish)
+        }),
         false => Ok(()),
     });
     let mut state = inner.scrub.lock();
@@ -41,6 +44,53 @@ pub(super) fn run(inner: &Arc<Inner>, scan: Scan) {
     inner.scrub.changed.notify_all();
 }
 
+/// Blocks lost earlier that this scrub did not come upon: it may have been about others only.
+fn still_lost(inner: &Inner) -> Result<BTreeSet<DataError>> {
+    let mut older = errors::read(&inner.mos)?;
+    older.retain(|error| !inner.scrub.lock().errors.contains(error));
+    if older.is_empty() { Ok(older) } else { look_again(inner, &older) }
+}
+
+/// Reads these blocks again; gives those that are still lost.
+pub(super) fn look_again(inner: &Inner, known: &BTreeSet<DataError>) -> Result<BTreeSet<DataError>> {
+    'view: loop {
+        let view = View::fresh(inner)?;
+        let mut lost = BTreeSet::new();
+        for root in &view.roots {
+            let names = [root.owner, errors::head_of(&inner.mos, root.owner)?];
+            let mut here: Vec<DataError> = known.iter().copied().collect();
+            here.retain(|error| names.contains(&error.dataset));
+            if here.is_empty() {
+                continue;
+            }
+            let of = |place: &Place| {
+                let at = DataError::at(place);
+                let same = |error: &&DataError| {
+                    (error.object, error.level, error.blkid) == (at.object, at.level, at.blkid)
+                };
+                here.iter().find(same).copied()
+            };
+            // What an earlier snapshot has, too, is found there, but the log may name any of them.
+            for item in Walk::new(inner, &[Root { since: Txg(0), ..root.clone() }]) {
+                match item {
+                    Item::Block(place, block) => {
+                        let Some(error) = of(&place) else { continue };
+                        if inner.storage.verify_copies(&block).len() >= block.copies().count() {
+                            lost.insert(error);
+                        }
+                    }
+                    Item::Unreadable(place, _) => lost.extend(of(&place)),
+                    Item::Embedded(..) => {}
+                }
+            }
+            if !view.holds(inner) {
+                continue 'view;
+            }
+        }
+        return Ok(lost);
+    }
+}
+
 /// In the sync thread: the scrub came to its end.
 fn finish(syncing: &mut crate::sync::Syncing<'_>) -> Result<()> {
     let (scan, found) = {
@@ -48,8 +98,12 @@ fn finish(syncing: &mut crate::sync::Syncing<'_>) -> Result<()> {
         (state.scan.expect("a running scrub has a state"), state.errors.clone())
     };
     super::end(syncing, scan, ScanState::Finished)?;
-    let last = Value::from_u64(scan.max_txg.0);
-    syncing.mos().set_directory(&syncing.tx, super::LAST_SCRUBBED, &last)?;
+    let last = syncing.mos().directory(super::LAST_SCRUBBED)?.unwrap_or(0);
+    // One that began later, or ended earlier, says nothing of what lies between.
+    if scan.min_txg.0 <= last && scan.max_txg.0 > last {
+        let max = Value::from_u64(scan.max_txg.0);
+        syncing.mos().set_directory(&syncing.tx, super::LAST_SCRUBBED, &max)?;
+    }
     errors::replace(syncing, &found)?;
     // From now on they are read from there.
     syncing.inner.scrub.lock().errors.clear();
@@ -139,7 +193,8 @@ impl Visit<'_> {
         let mut since = Txg(0);
         'view: while let Some(root) = view.roots.iter().find(|root| root.owner == owner) {
             since = since.max(root.since);
-            let mut walk = Walk::after(self.inner, root, mark.clone());
+            let root = Root { since: root.since.max(self.scan.min_txg), ..root.clone() };
+            let mut walk = Walk::after(self.inner, &root, mark.clone());
             loop {
                 if self.inner.scrub.order() != Order::Go {
                     return Ok(false);
