@@ -9,6 +9,7 @@ mod features;
 mod mounting;
 pub(crate) mod owner_quota;
 mod pool_values;
+mod recovery;
 mod repeat;
 mod scan;
 mod select;
@@ -149,6 +150,7 @@ fn run(call: &Call, console: &mut Console) -> Result<(), Failure> {
         (Program::Zpool, "iostat") => zpool_iostat::run(call, console),
         (Program::Zpool, "labelclear") => zpool_misc::labelclear(call, console),
         (Program::Zpool, "list") => zpool_list::run(call, console),
+        (Program::Zpool, "reguid") => zpool_misc::reguid(call),
         (Program::Zpool, "reopen") => zpool_misc::reopen(call, console),
         (Program::Zpool, "scrub") => zpool_scrub::scrub(call, console),
         (Program::Zpool, "set") => zpool_props::set(call),

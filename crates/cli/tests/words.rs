@@ -84,7 +84,7 @@ fn what_a_vdev_cannot_have_is_refused_in_known_words() {
         ("size=1", "'size' is readonly"),
         ("bogus=1", "invalid property: 'bogus'"),
         ("allocating=maybe", "'allocating' must be one of 'on | off'"),
-        ("allocating=off", "not supported: vdevs that are only read"),
+        ("allocating=off", "Invalid argument"),
         ("autosit=on", "operation not supported on this type of vdev"),
     ] {
         let property = word.split('=').next().unwrap();
@@ -311,5 +311,151 @@ fn permissions_are_kept_with_their_dataset_and_go_with_it() {
         .refused("cannot set permissions on 'tank/fs': operation not applicable to datasets of this type");
     bed.expect_sound("tank");
     bed.run(&["zfs", "destroy", "-r", "tank/fs"]).good();
+    bed.expect_sound("tank");
+}
+
+#[test]
+fn a_pool_gets_another_guid_and_is_found_by_it() {
+    let bed = Bed::with_tank(64, &[]);
+    let guid = |bed: &Bed| get(bed, &["guid", "tank"]).trim().to_owned();
+    let first = guid(&bed);
+    assert_eq!(bed.run(&["zpool", "reguid", "tank"]).good(), "");
+    let second = guid(&bed);
+    assert_ne!(first, second);
+    bed.expect_sound("tank");
+    assert_eq!(bed.run(&["zpool", "reguid", "-g", "1234567", "tank"]).good(), "");
+    assert_eq!(guid(&bed), "1234567");
+    bed.run(&["zpool", "reguid", "-g", "1234567", "tank"]).refused("cannot reguid 'tank': File exists");
+    bed.run(&["zpool", "reguid", "nosuch"]).refused("cannot open 'nosuch': no such pool");
+    for (line, first) in [
+        (&["-g", "x", "tank"][..], "invalid GUID: x"),
+        (&[], "missing pool name"),
+        (&["a", "b"], "too many arguments"),
+    ] {
+        let done = bed.run(&[&["zpool", "reguid"][..], line].concat());
+        assert!(done.status == 2 && done.err.lines().next() == Some(first), "{done:?}");
+    }
+    bed.run(&["zpool", "export", "tank"]).good();
+    bed.run(&["zpool", "import", "-d", &bed.path("tank.img").display().to_string(), "1234567"]).good();
+    bed.expect_sound("tank");
+}
+
+#[test]
+fn a_live_pool_gets_another_guid() {
+    let Some(live) = Live::with_tank(128) else { return };
+    write(&live.path("mnt/file"), b"stays");
+    live.run(&["zpool", "reguid", "-g", "77", "tank"]).good();
+    assert_eq!(live.run(&["zpool", "get", "-H", "-o", "value", "guid", "tank"]).good(), "77\n");
+    live.run(&["zfs", "create", "tank/after"]).good();
+    live.run(&["zpool", "export", "tank"]).good();
+    live.import().good();
+    assert_eq!(std::fs::read(live.path("mnt/file")).unwrap(), b"stays");
+    live.run(&["zpool", "export", "tank"]).good();
+    live.expect_sound();
+}
+
+#[test]
+fn a_file_system_tells_when_its_snapshots_changed() {
+    let bed = Bed::with_tank(64, &[]);
+    let changed = |name: &str| -> Vec<u64> {
+        let line = ["zfs", "get", "-Hpo", "value", "snapshots_changed,snapshots_changed_nsecs", name];
+        bed.run(&line).good().lines().map(|text| text.parse().unwrap_or(0)).collect()
+    };
+    assert_eq!(changed("tank/fs"), [0, 0]);
+    let mut last = 0;
+    for line in
+        [&["snapshot", "tank/fs@a"][..], &["rename", "tank/fs@a", "tank/fs@b"], &["destroy", "tank/fs@b"]]
+    {
+        bed.run(&[&["zfs"][..], line].concat()).good();
+        let [seconds, nanoseconds] = changed("tank/fs")[..] else { panic!("two numbers") };
+        assert!(nanoseconds > last && nanoseconds / 1_000_000_000 == seconds, "{line:?}");
+        last = nanoseconds;
+    }
+    assert_eq!(changed("tank"), [0, 0]);
+    bed.run(&["zfs", "destroy", "tank/fs"]).good();
+    bed.expect_sound("tank");
+}
+
+#[test]
+fn a_vdev_can_be_closed_to_new_data() {
+    let bed = Bed::new();
+    let images = ["a.img", "b.img"].map(|name| {
+        std::fs::File::create(bed.path(name)).unwrap().set_len(128 << 20).unwrap();
+        bed.path(name).display().to_string()
+    });
+    bed.run(&["zpool", "create", "tank", &images[0], &images[1]]).good();
+    let available = || -> u64 {
+        bed.run(&["zfs", "get", "-Hpo", "value", "available", "tank"]).good().trim().parse().unwrap()
+    };
+    let allocated = || -> Vec<u64> {
+        let text = bed.run(&["zpool", "list", "-vHp", "tank"]).good();
+        let vdevs = text.lines().filter(|line| line.starts_with('\t'));
+        vdevs.map(|line| line.split('\t').nth(3).unwrap().parse().unwrap()).collect()
+    };
+    let size = get(&bed, &["size", "tank"]);
+    let before = available();
+    bed.run(&["zpool", "set", "allocating=off", "tank", &images[0]]).good();
+    assert_eq!(get(&bed, &["allocating", "tank", &images[0], &images[1]]), "off\non\n");
+    assert_eq!(get(&bed, &["size", "tank"]), size);
+    assert!(available() < before * 6 / 10, "{} of {before}", available());
+    let was = allocated();
+    std::fs::write(bed.path("data"), vec![0x5a; 10 << 20]).unwrap();
+    bed.run(&["zfs", "set", "compression=off", "tank"]).good();
+    bed.run(&["cp", "-q", "data", "tank:/"]).good();
+    let now = allocated();
+    assert!(now[0] <= was[0] && now[1] >= was[1] + (10 << 20), "{was:?} {now:?}");
+    bed.run(&["zpool", "set", "allocating=off", "tank", &images[1]])
+        .refused(&format!("cannot set property allocating for {} on tank: Invalid argument", images[1]));
+    bed.run(&["zpool", "set", "allocating=on", "tank", &images[0]]).good();
+    assert!(available() + (11 << 20) > before);
+    let done = bed.run(&["check", &images[0], &images[1]]);
+    assert!(done.status == 0 && done.out.contains(": clean"), "{done:?}");
+}
+
+#[test]
+fn a_scrub_can_be_about_a_part_of_the_pool() {
+    let bed = Bed::with_tank(128, &["compression=off"]);
+    let bytes: Vec<u8> = (0..300_000u32).flat_map(|n| n.wrapping_mul(2_654_435_761).to_le_bytes()).collect();
+    std::fs::write(bed.path("victim"), &bytes).unwrap();
+    bed.run(&["cp", "-q", "victim", "tank/fs:/"]).good();
+    let status = || bed.run(&["zpool", "status", "tank"]).good();
+    let spoil = |with: &[u8]| {
+        let image = std::fs::read(bed.path("tank.img")).unwrap();
+        let at = image.windows(512).position(|window| window == &bytes[512..1024]).map_or(0, |at| at - 512);
+        use std::os::unix::fs::FileExt;
+        std::fs::File::options()
+            .write(true)
+            .open(bed.path("tank.img"))
+            .unwrap()
+            .write_all_at(with, at as u64)
+            .unwrap();
+    };
+    bed.run(&["zpool", "scrub", "tank"]).good();
+    assert!(status().contains("with 0 errors"), "{}", status());
+    let last = get(&bed, &["last_scrubbed_txg", "tank"]);
+    spoil(&[0; 512]);
+    // What the last scrub saw is not looked at again.
+    bed.run(&["zpool", "scrub", "-C", "tank"]).good();
+    assert!(status().contains("with 0 errors"), "{}", status());
+    assert!(get(&bed, &["last_scrubbed_txg", "tank"]) != last);
+    bed.run(&["zpool", "scrub", "-S", "2001-01-01", "-E", "2001-01-02 03:04", "tank"]).good();
+    assert!(status().contains("with 0 errors"), "{}", status());
+    bed.run(&["zpool", "scrub", "-S", "2001-01-01", "tank"]).good();
+    assert!(status().contains("with 1 errors"), "{}", status());
+    // Known errors outlive scrubs that do not look there.
+    bed.run(&["zpool", "scrub", "-C", "tank"]).good();
+    assert!(status().contains("errors: 1 data errors"), "{}", status());
+    bed.run(&["zpool", "scrub", "-e", "tank"]).good();
+    assert!(status().contains("errors: 1 data errors"), "{}", status());
+    spoil(&bytes[..512]);
+    bed.run(&["zpool", "scrub", "-e", "tank"]).good();
+    assert!(status().contains("errors: No known data errors"), "{}", status());
+    let done = bed.run(&["zpool", "scrub", "-S", "soon", "tank"]);
+    assert!(done.status == 2 && done.err.starts_with("Failed to parse the date.\n"), "{done:?}");
+    let done = bed.run(&["zpool", "scrub", "-e", "-C", "tank"]);
+    assert!(
+        done.err.starts_with("invalid option combination: -e and -C are mutually exclusive\n"),
+        "{done:?}"
+    );
     bed.expect_sound("tank");
 }

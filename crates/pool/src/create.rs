@@ -186,6 +186,8 @@ impl Pool {
             scrub: Default::default(),
             leases: Leases::new(state.uberblock.clone()),
             events: Default::default(),
+            user: options.user,
+            non_allocating: Mutex::default(),
         });
         let pool = Pool::start(inner, state);
         let built = pool.run(move |syncing| syncing.build(spec));

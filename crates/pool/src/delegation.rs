@@ -128,6 +128,27 @@ impl Syncing<'_> {
         Ok(())
     }
 
+    /// What those above grant to whoever creates something (`allow -c`), granted on the new directory. Root needs none.
+    pub(crate) fn grant_to_creator(&mut self, dir_id: ObjectId, parent: ObjectId) -> Result<()> {
+        let (mos, user) = (self.mos(), self.inner.user);
+        if user == 0 {
+            return Ok(());
+        }
+        for above in lookup::chain(mos, parent)? {
+            let zap_id = mos.dir(above)?.deleg_zap;
+            if zap_id.0 == 0 {
+                continue;
+            }
+            for (from, to) in [("c-$", "ul$"), ("C-$", "Ul$")] {
+                if let Some(id) = zap::lookup_u64(&*mos.object(zap_id)?, from.as_bytes())? {
+                    let grant = Grant { key: format!("{to}{user}"), names: names(mos, ObjectId(id))? };
+                    self.allow(dir_id, &grant)?;
+                }
+            }
+        }
+        Ok(())
+    }
+
     /// Frees the delegation ZAP of a directory with all below it.
     pub(crate) fn free_grants(&mut self, zap_id: ObjectId) -> Result<()> {
         if zap_id.0 == 0 {
@@ -138,5 +159,46 @@ impl Syncing<'_> {
             mos.free(&self.tx, names)?;
         }
         mos.free(&self.tx, zap_id)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use storage::host::ScriptedDisk;
+
+    use super::*;
+    use crate::scrub::tests::made;
+    use crate::{NewFilesystem, Options};
+    use std::sync::Arc;
+
+    #[test]
+    fn whoever_creates_a_file_system_gets_what_those_above_grant_to_creators() {
+        let disk = ScriptedDisk::new(128 << 20);
+        made(&disk).export().expect("exported");
+        let options = Options { user: 1000, ..Options::default() };
+        let host = options.host.clone();
+        let pool = Pool::import_disks(vec![Arc::new(disk.clone())], options).expect("imported");
+        let grant = |key: &str, names: &[&str]| Grant {
+            key: key.into(),
+            names: names.iter().map(|name| (*name).to_owned()).collect(),
+        };
+        pool.allow("tank", vec![grant("c-$", &["destroy", "mount"])]).expect("granted");
+        let new = |name: &str| {
+            let nothing: crate::Initialise = Arc::new(|objset, tx, _| {
+                let new = dmu::NewObject::plain(ObjectType::MASTER_NODE);
+                zap::create(&objset.create_object_at(tx, ObjectId(1), new), tx, 7, 0)
+            });
+            pool.create_filesystem(name, Vec::new(), NewFilesystem::plain(&host), nothing).expect("created");
+        };
+        new("tank/a");
+        pool.allow("tank/a", vec![grant("C-$", &["@set"])]).expect("granted");
+        new("tank/a/b");
+        let mut granted = pool.grants("tank/a/b").expect("read");
+        granted.iter_mut().for_each(|grant| grant.names.sort());
+        granted.sort_by(|a, b| a.key.cmp(&b.key));
+        assert_eq!(granted, [grant("Ul$1000", &["@set"]), grant("ul$1000", &["destroy", "mount"])]);
+        let mut found = Vec::new();
+        crate::check::check(&pool, &mut |finding| found.push(finding)).expect("checked");
+        assert!(found.is_empty(), "{found:?}");
     }
 }

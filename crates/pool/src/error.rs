@@ -60,6 +60,12 @@ pub enum Error {
     /// A vdev has no place where properties could be kept: the pool is older than that.
     #[error("Invalid argument")]
     NoVdevZap,
+    /// Without this vdev nothing could be written.
+    #[error("Invalid argument")]
+    LastVdev,
+    /// Another pool or vdev has that guid.
+    #[error("File exists")]
+    GuidTaken,
     /// OpenZFS is to finish a resilver first.
     #[error("currently resilvering")]
     Resilvering,

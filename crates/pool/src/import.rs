@@ -1,24 +1,24 @@
-//! Finding pools on devices and opening them.
+//! Opening the pools that were found.
 //!
 //! Source: docs/format/01-labels-uberblock.md §4.3, §5.1; 10-create-checklist.md §F.
 
 use std::collections::{BTreeMap, HashMap};
-use std::os::unix::fs::FileTypeExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::{Arc, Mutex, RwLock};
 
 use dmu::{DirtyBudget, Objset, zap};
 use format::config::{PoolConfig, PoolState, VERSION_FEATURES, VdevConfig, VdevKind};
 use format::scan::{Scan, ScanState};
 use format::uberblock::Uberblock;
-use format::{ByteOrder, Guid, ObjectId, Txg, label};
+use format::{ByteOrder, Guid, ObjectId, Txg, VdevId, label};
 use storage::allocator::{Allocator, METASLABS_MAX};
 use storage::host::{Access, Disk, FileDisk, OpenError};
 use storage::{Leaf, Shape, Storage, TopVdev, Vdevs};
 
 use crate::create::vdev_spec;
+use crate::discover::Found;
 use crate::features::Features;
-use crate::labels::{self, Labels};
+use crate::labels;
 use crate::lease::Leases;
 use crate::mos::Mos;
 use crate::pool::{Info, Inner, Options, Pool};
@@ -32,94 +32,6 @@ use crate::{Error, Result, history};
 
 /// Oldest legacy version that this build writes: earlier ones keep deadlists in another form.
 const WRITABLE_LEGACY: u64 = 28;
-
-/// A pool seen on devices, not opened.
-#[derive(Clone, Debug)]
-pub struct Found {
-    /// The newest configuration in any label (of one top-level vdev).
-    pub config: PoolConfig,
-    /// Devices by leaf guid.
-    pub devices: BTreeMap<u64, PathBuf>,
-    /// Top-level vdevs that were seen, by id, as their labels describe them.
-    pub tops: BTreeMap<u64, VdevConfig>,
-    /// txg of the newest uberblock.
-    pub txg: Txg,
-}
-
-impl Found {
-    /// Whether all top-level vdevs have enough devices to be read.
-    #[must_use]
-    pub fn is_complete(&self) -> bool {
-        let holes = &self.config.hole_array;
-        (0..self.config.vdev_children)
-            .filter(|id| !holes.contains(id))
-            .all(|id| self.tops.get(&id).is_some_and(|top| self.has_enough(top)))
-    }
-
-    /// Whether enough children of `vdev` are here to read it.
-    #[must_use]
-    pub fn has_enough(&self, vdev: &VdevConfig) -> bool {
-        let here = vdev.children.iter().filter(|child| self.has_enough(child)).count();
-        match &vdev.kind {
-            VdevKind::Disk | VdevKind::File => self.devices.contains_key(&vdev.guid.0),
-            VdevKind::Raidz { nparity, .. } => here + *nparity as usize >= vdev.children.len(),
-            VdevKind::Hole | VdevKind::Indirect => true,
-            _ => here > 0,
-        }
-    }
-}
-
-/// Looks for pools in the given folders, files and devices. What is no vdev is passed over.
-#[must_use]
-pub fn discover(places: &[PathBuf]) -> Vec<Found> {
-    let mut paths = Vec::new();
-    for place in places {
-        match std::fs::read_dir(place) {
-            Ok(entries) => {
-                let mut inside: Vec<_> = entries.filter_map(|e| Some(e.ok()?.path())).collect();
-                inside.sort();
-                paths.extend(inside);
-            }
-            Err(_) => paths.push(place.clone()),
-        }
-    }
-    let mut pools: BTreeMap<u64, Found> = BTreeMap::new();
-    for path in paths {
-        if !is_candidate(&path) {
-            continue;
-        }
-        let Ok(disk) = FileDisk::open(&path, Access::Peek) else { continue };
-        let labels = labels::read(&disk);
-        enter(&mut pools, &labels, &path);
-    }
-    pools.into_values().collect()
-}
-
-fn is_candidate(path: &Path) -> bool {
-    let Ok(metadata) = std::fs::metadata(path) else { return false };
-    let kind = metadata.file_type();
-    kind.is_block_device() || kind.is_file() && metadata.len() >= label::MIN_DEVICE / 2
-}
-
-fn enter(pools: &mut BTreeMap<u64, Found>, labels: &Labels, path: &Path) {
-    let Some(best) = labels.pool_configs().filter(|c| c.txg != Txg(0)).max_by_key(|c| c.txg) else { return };
-    let Some(guids) = &best.label else { return };
-    let txg = labels.best.as_ref().map_or(best.txg, |ub| ub.txg);
-    let found = pools.entry(best.pool_guid.0).or_insert_with(|| Found {
-        config: best.clone(),
-        devices: BTreeMap::new(),
-        tops: BTreeMap::new(),
-        txg,
-    });
-    found.devices.insert(guids.guid.0, path.to_path_buf());
-    if best.txg >= found.config.txg {
-        found.config = best.clone();
-        found.tops.insert(best.tree.id, best.tree.clone());
-    } else {
-        found.tops.entry(best.tree.id).or_insert_with(|| best.tree.clone());
-    }
-    found.txg = found.txg.max(txg);
-}
 
 /// The open devices of a pool with the state that was chosen.
 struct Opened {
@@ -154,7 +66,9 @@ impl Pool {
     /// # Errors
     /// As [`Pool::import`].
     pub fn import_disks(disks: Vec<Arc<dyn Disk>>, options: Options) -> Result<Pool> {
-        let opened = choose_state(disks, options.leased.clone())?;
+        let given =
+            options.leased.clone().or_else(|| options.state.as_ref().map(|state| state.uberblock.clone()));
+        let opened = choose_state(disks, given)?;
         let name = opened.config.name.clone();
         let provisional = storage_of(&opened, None, &options)?;
         let budget = Arc::new(DirtyBudget::default());
@@ -221,8 +135,9 @@ impl Pool {
             refuse(why);
         }
         let asked = options.read_only.then(|| "it was opened for reading only".to_owned());
-        let (mut allocator, table, logs) = load_space(&mos, &storage, &config, opened.uberblock.txg)?;
-        let synced = opened.uberblock.txg;
+        // Txgs that are given up are not used again: no device may hold two states of one number.
+        let synced = options.state.as_ref().map_or(opened.uberblock.txg, |state| state.newest);
+        let (mut allocator, table, logs) = load_space(&mos, &storage, &config, synced)?;
         let mut name_on_disk = None;
         if let Some(new_name) = &options.new_name {
             let own = std::mem::replace(&mut config.name, new_name.clone());
@@ -260,10 +175,12 @@ impl Pool {
             scrub: Default::default(),
             leases: Leases::new(opened.uberblock.clone()),
             events: Default::default(),
+            user: options.user,
+            non_allocating: Mutex::new(crate::vdev_props::non_allocating(&config)),
         };
         let mut left = Vec::new();
         if inner.read_only.is_none() {
-            match claim_logs(&inner, &mut allocator, &table, &logs, synced) {
+            match claim_logs(&inner, &mut allocator, &table, &logs, options.state.is_some()) {
                 Ok(found) => left = found,
                 Err(Error::Unsupported(why)) => {
                     inner.refused = Some(why);
@@ -277,7 +194,9 @@ impl Pool {
             None => inner.mos.directory_object("free_bpobj")?,
         };
         let freeing = waiting.is_some_and(|list| !crate::bpobj::is_empty(&inner.mos, list).unwrap_or(true));
-        let space = allocator.space();
+        let closed = crate::vdev_props::non_allocating(&config);
+        closed.iter().for_each(|id| allocator.set_allocating(VdevId(*id), false));
+        let (space, allocatable) = (allocator.space(), allocator.allocatable());
         let state = SyncState {
             allocator,
             table,
@@ -296,11 +215,15 @@ impl Pool {
         let inner = Arc::new(inner);
         crate::sync::publish(&inner, &state, synced);
         let synced = inner.groups.lock().synced;
-        inner.groups.synced(synced, space.allocatable(), space.deferred, false);
+        inner.groups.synced(synced, allocatable, space.deferred, false);
         inner.happened("pool_import", &[]);
         let pool = Pool::start(inner, state);
         pool.take_over_logs(left)?;
         pool.remove_unfinished()?;
+        if options.state.is_some() && pool.read_only().is_none() {
+            // From here on the state that was left behind is not found any more.
+            pool.sync()?;
+        }
         Ok(pool)
     }
 
@@ -317,15 +240,17 @@ impl Pool {
     }
 }
 
-/// Finds the logs that a crash left and claims their blocks, before anything else can be allocated there.
+/// Finds the logs that a crash left and claims their blocks, before anything else can be allocated there. Logs that
+/// go with a state that is given up are to be dropped.
 fn claim_logs(
     inner: &Inner,
     allocator: &mut Allocator,
     maps: &MapTable,
     logs: &Logs,
-    synced: Txg,
+    drop_logs: bool,
 ) -> Result<Vec<recover::Found>> {
-    let found = recover::scan(inner, synced)?;
+    let synced = inner.info().txg;
+    let found = recover::scan(inner, inner.leases.synced_txg(), drop_logs)?;
     // No block of the pool may be younger than the pool: it goes on behind the newest of them.
     let newest = found.iter().map(recover::Found::newest).fold(synced, Txg::max);
     inner.groups.skip_to(newest);
@@ -354,14 +279,14 @@ pub fn open_disk(path: &Path, access: Access) -> Result<FileDisk> {
 ///
 /// A power cut may have left the newest uberblock on one device only, while another one has a label for it, and
 /// neither an uberblock as new nor a label as old as its own: what counts is the state of the pool.
-fn choose_state(disks: Vec<Arc<dyn Disk>>, leased: Option<Uberblock>) -> Result<Opened> {
+fn choose_state(disks: Vec<Arc<dyn Disk>>, given: Option<Uberblock>) -> Result<Opened> {
     let nothing = |path| Error::NotAPool { path, why: "no label with a valid state of a pool" };
     let first_path = disks.first().map(|disk| disk.path().to_path_buf()).unwrap_or_default();
     let read = |disk: Arc<dyn Disk>| (labels::read(&*disk), disk);
     let mut devices: Vec<_> = disks.into_iter().map(read).collect();
     let best = devices.iter().filter_map(|(labels, _)| labels.best.clone()).max_by_key(Uberblock::rank);
-    // Of a leased state only the way to its devices is sought here.
-    let uberblock = leased.or(best).ok_or_else(|| nothing(first_path.clone()))?;
+    // Of a given state only the way to its devices is sought here.
+    let uberblock = given.or(best).ok_or_else(|| nothing(first_path.clone()))?;
     // Those with the uberblock first: they say how the pool is called and how many devices it has.
     devices.sort_by_key(|(labels, _)| !labels.uberblocks.contains(&uberblock));
     let mut opened: Option<Opened> = None;

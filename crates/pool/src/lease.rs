@@ -32,6 +32,11 @@ impl Leases {
         self.0.lock().expect("no code panics while holding the leases")
     }
 
+    /// The txg of the last uberblock on disk.
+    pub(crate) fn synced_txg(&self) -> Txg {
+        self.lock().synced.txg
+    }
+
     /// The oldest txg that is being read.
     pub(crate) fn oldest(&self) -> Option<Txg> {
         self.lock().held.keys().next().copied()

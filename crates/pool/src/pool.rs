@@ -19,6 +19,7 @@ use crate::events::Events;
 use crate::features::FeatureState;
 use crate::lease::Leases;
 use crate::mos::Mos;
+use crate::rewind::FoundState;
 use crate::scrub::Scrubber;
 use crate::sync::{SyncState, Syncing, sync_loop};
 use crate::tx::{Groups, SYNC_BYTES, Tx};
@@ -77,6 +78,12 @@ pub struct Options {
     /// Another process holds the pool and promised to leave this state of it on the disks ([`crate::Lease`]): it is
     /// read without a lock. Goes with `read_only`.
     pub leased: Option<Uberblock>,
+    /// Who uses the pool: what is granted to creators of datasets (`zfs allow -c`) is granted to them. 0: root, who needs
+    /// no grants.
+    pub user: u32,
+    /// An earlier state of the pool to go back to, found by [`Pool::find_state`]: what was written later is given up,
+    /// intent logs included.
+    pub state: Option<FoundState>,
 }
 
 impl Default for Options {
@@ -99,6 +106,8 @@ impl Default for Options {
             altroot: None,
             anonymous: false,
             leased: None,
+            user: rustix::process::geteuid().as_raw(),
+            state: None,
         }
     }
 }
@@ -173,6 +182,10 @@ pub(crate) struct Inner {
     /// The states on the disks that other processes read.
     pub(crate) leases: Leases,
     pub(crate) events: Events,
+    /// Who uses the pool.
+    pub(crate) user: u32,
+    /// Top-level vdevs that take no new blocks.
+    pub(crate) non_allocating: Mutex<Vec<u32>>,
 }
 
 impl Inner {
@@ -231,9 +244,12 @@ impl Inner {
         }
     }
 
-    /// Bytes of the normal class with parity taken out and without what OpenZFS keeps for intent logs.
+    /// Bytes of the normal class with parity taken out and without what OpenZFS keeps for intent logs, of vdevs that
+    /// take new blocks.
     pub(crate) fn dspace(&self) -> u64 {
+        let closed = self.non_allocating.lock().expect("guards a plain list").clone();
         let tops = self.storage.vdevs().tops().iter().filter(|top| top.is_normal());
+        let tops = tops.filter(|top| !closed.contains(&top.id));
         tops.map(|top| {
             let count = top.metaslab_count();
             let lent = u64::from(count >= EMBEDDED_LOG_METASLABS);

@@ -113,7 +113,7 @@ pub(crate) fn sync_loop(inner: &Arc<Inner>, mut state: SyncState) {
                 inner.look_at_load();
                 let space = state.allocator.space();
                 publish(inner, &state, txg);
-                inner.groups.synced(txg, space.allocatable(), space.deferred, state.freeing);
+                inner.groups.synced(txg, state.allocator.allocatable(), space.deferred, state.freeing);
             }
             Err(error) => {
                 tracing::error!(txg = txg.0, %error, "the pool stops: a transaction group could not be written");

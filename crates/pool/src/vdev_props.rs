@@ -4,9 +4,10 @@
 //! To:     the ZAP of the root, of a top-level vdev, or of a leaf below one.
 //! Source: docs/format/05-space-maps.md §7; the root's ZAP and its feature, 06-mos-dsl.md §1 and §2.
 
-use format::config::VdevConfig;
+use format::config::{PoolConfig, VdevConfig};
 use format::features::VDEV_ZAPS_V2;
-use format::{Guid, ObjectId, ObjectType};
+use format::nvlist::NvValue;
+use format::{Guid, ObjectId, ObjectType, VdevId};
 
 use crate::pool::Pool;
 use crate::props::Value;
@@ -22,6 +23,15 @@ fn find(vdev: &VdevConfig, guid: Guid) -> Option<&VdevConfig> {
 fn zap_of(vdev: &VdevConfig) -> Option<ObjectId> {
     let there = |id: Option<ObjectId>| id.filter(|id| id.0 != 0);
     there(vdev.zap_root).or(there(vdev.zap_top)).or(there(vdev.zap_leaf))
+}
+
+/// Key of a top-level vdev that takes no new blocks.
+const NON_ALLOCATING: &str = "non_allocating";
+
+/// The top-level vdevs that take no new blocks, by id.
+pub(crate) fn non_allocating(config: &PoolConfig) -> Vec<u32> {
+    let closed = |vdev: &&VdevConfig| vdev.extra.get_u64(NON_ALLOCATING).is_some_and(|value| value != 0);
+    config.tree.children.iter().filter(closed).map(|vdev| vdev.id as u32).collect()
 }
 
 impl Pool {
@@ -48,14 +58,52 @@ impl Pool {
     /// Sets a property of a vdev, or with `None` takes it away.
     ///
     /// # Errors
-    /// [`Error::NoVdevZap`] for a vdev that has no place for properties; or it cannot be written.
+    /// [`Error::NoVdevZap`] for a vdev that has no place for properties; [`Error::LastVdev`]; or it cannot be written.
     pub fn set_vdev_property(&self, guid: Guid, name: &str, value: Option<Value>) -> Result<()> {
         let name = name.to_owned();
-        self.run(move |syncing| syncing.set_vdev_property(guid, &name, value.as_ref()))
+        self.run(move |syncing| {
+            if name == "allocating" {
+                let closes = matches!(&value, Some(Value::Number(0)));
+                find(&syncing.state.config.tree, guid).and_then(zap_of).ok_or(Error::NoVdevZap)?;
+                syncing.set_allocating(guid, !closes)?;
+            }
+            syncing.set_vdev_property(guid, &name, value.as_ref())
+        })
     }
 }
 
 impl Syncing<'_> {
+    /// Has a top-level vdev take new blocks, or none. One at least must take them, with room for what comes next.
+    fn set_allocating(&mut self, guid: Guid, allocating: bool) -> Result<()> {
+        let is_normal = |vdev: &VdevConfig| vdev.top.as_ref().is_some_and(|top| !top.is_log);
+        let before = non_allocating(&self.state.config);
+        let tops = &mut self.state.config.tree.children;
+        let Some(index) = tops.iter().position(|vdev| vdev.guid == guid && is_normal(vdev)) else {
+            return Err(Error::Unsupported("this on a vdev that is no top-level one for data".into()));
+        };
+        let id = tops[index].id as u32;
+        if before.contains(&id) != allocating {
+            return Ok(());
+        }
+        if !allocating
+            && !tops
+                .iter()
+                .any(|vdev| is_normal(vdev) && vdev.id as u32 != id && !before.contains(&(vdev.id as u32)))
+        {
+            return Err(Error::LastVdev);
+        }
+        match allocating {
+            true => drop(tops[index].extra.remove(NON_ALLOCATING)),
+            false => {
+                tops[index].extra.insert(NON_ALLOCATING, NvValue::Uint64(1));
+            }
+        }
+        self.state.allocator.set_allocating(VdevId(id), allocating);
+        self.state.config_dirty = true;
+        *self.inner.non_allocating.lock().expect("guards a plain list") = non_allocating(&self.state.config);
+        Ok(())
+    }
+
     fn set_vdev_property(&mut self, guid: Guid, name: &str, value: Option<&Value>) -> Result<()> {
         if guid == self.state.config.tree.guid && zap_of(&self.state.config.tree).is_none() {
             if value.is_none() {

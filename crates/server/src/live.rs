@@ -1,7 +1,7 @@
 //! A pool that is imported and mounted, as the commands carried out in its server see it.
 
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, TryLockError};
 use std::time::{Duration, Instant};
 
@@ -24,7 +24,8 @@ pub struct Closed;
 /// The live pool with its mounts.
 pub struct Live {
     name: String,
-    guid: u64,
+    /// As of when the pool was last looked at.
+    guid: AtomicU64,
     pool: Mutex<Option<Arc<Pool>>>,
     mounts: Mounts,
     /// Held by the one command that changes datasets or properties.
@@ -42,7 +43,7 @@ impl Live {
     pub(crate) fn new(pool: Pool, runtime: Runtime) -> Live {
         Live {
             name: pool.name(),
-            guid: pool.guid().0,
+            guid: AtomicU64::new(pool.guid().0),
             pool: Mutex::new(Some(Arc::new(pool))),
             mounts: Mounts::new(runtime),
             turn: Mutex::default(),
@@ -59,7 +60,10 @@ impl Live {
     /// The pool's guid.
     #[must_use]
     pub fn guid(&self) -> u64 {
-        self.guid
+        if let Some(pool) = &*self.slot() {
+            self.guid.store(pool.guid().0, Ordering::Relaxed);
+        }
+        self.guid.load(Ordering::Relaxed)
     }
 
     /// The pool. Whoever has it keeps it from being exported: let go of it soon.

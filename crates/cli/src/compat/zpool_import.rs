@@ -12,6 +12,7 @@ use server::ClientError;
 use server::messages::{Refusal, Stop};
 
 use super::Call;
+use super::recovery::{self, Recovery};
 use super::view::{self, Naming, State, VdevView};
 use crate::args::assignment;
 use crate::forward;
@@ -38,15 +39,10 @@ struct Wanted {
 /// Usage, or why a pool is not imported.
 pub fn import(call: &Call, console: &mut Console) -> Result<(), Failure> {
     let args = &call.args;
-    // A state that was left behind may have been written over since: only the newest whole one is opened.
-    for (option, name) in [("T", "-T"), ("rewind-to-checkpoint", "--rewind-to-checkpoint")] {
-        if args.has(option) {
-            return Err(Failure::refused(format!("cenote: not supported yet: zpool import {name}")));
-        }
+    if args.has("rewind-to-checkpoint") {
+        return Err(Failure::refused("cenote: not supported yet: zpool import --rewind-to-checkpoint"));
     }
-    if (args.has("n") || args.has("X")) && !args.has("F") {
-        return Err(Failure::usage("-n or -X only meaningful with -F"));
-    }
+    let recovery = Recovery::of(args)?;
     let wanted = match read_options(call)? {
         Ok(wanted) => wanted,
         Err(line) => {
@@ -83,7 +79,7 @@ pub fn import(call: &Call, console: &mut Console) -> Result<(), Failure> {
             return list(console, &found);
         }
         for pool in &found {
-            if let Err(failure) = import_one(call, pool, None, &wanted, console) {
+            if let Err(failure) = import_one(call, pool, None, &wanted, recovery, console) {
                 console.complain(failure)?;
             }
         }
@@ -115,8 +111,7 @@ pub fn import(call: &Call, console: &mut Console) -> Result<(), Failure> {
     match matches.as_slice() {
         [] => Err(Action::Import(pattern).failed(reason::NO_POOL_AVAILABLE)),
         [pool] if is_known(pool.config.pool_guid) => Err(name_taken(pattern)),
-        [_] if args.has("n") => Ok(()),
-        [pool] => import_one(call, pool, new_name.map(String::as_str), &wanted, console),
+        [pool] => import_one(call, pool, new_name.map(String::as_str), &wanted, recovery, console),
         _ => Err(Action::Import(pattern)
             .failed("more than one matching pool")
             .hint("import by numeric ID instead")),
@@ -273,6 +268,7 @@ fn import_one(
     found: &Found,
     new_name: Option<&str>,
     wanted: &Wanted,
+    recovery: Recovery,
     console: &mut Console,
 ) -> Result<(), Failure> {
     let old = found.config.name.as_str();
@@ -307,11 +303,17 @@ fn import_one(
         temporary,
         ..Options::default()
     };
-    let recovery = |failure: Failure| match call.args.has("F") {
-        true => failure.hint("cenote: not supported yet: going back to an earlier state (-F)"),
-        false => failure,
-    };
-    let pool = Pool::import(found, options).map_err(|error| recovery(action.failed(error)))?;
+    let Some(state) = recovery.choose(found, &options, action, console)? else { return Ok(()) };
+    let lost = state.filter(|state| !state.is_newest());
+    if lost.is_some() && wanted.read_only {
+        return Err(action.failed("going back to an earlier state writes to the pool: not with readonly=on"));
+    }
+    let options = Options { state: lost.clone(), ..options };
+    let pool = Pool::import(found, options.clone())
+        .map_err(|error| recovery::explain(found, &options, action, error))?;
+    if let Some(state) = &lost {
+        recovery::exclaim(old, state, false, console)?;
+    }
     // A log that cannot be replayed stays; what it belongs to says so when it is used.
     if let Err(error) = zpl::replay_logs(&pool) {
         return Err(action.failed(format!("cannot replay an intent log: {error}")));

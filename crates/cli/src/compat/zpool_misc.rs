@@ -1,11 +1,11 @@
-//! `zpool history`, `sync`, `upgrade` and `labelclear`.
+//! `zpool history`, `sync`, `upgrade`, `labelclear`, `reguid` and `reopen`.
 
 use std::path::Path;
 use std::sync::Arc;
 
 use format::config::{PoolState, VERSION_FEATURES};
-use format::features;
 use format::nvlist::NvValue;
+use format::{Guid, features};
 use pool::{Event, labels};
 use storage::host::{Access, Disk, FileDisk};
 
@@ -362,6 +362,46 @@ pub fn prefetch(call: &Call) -> Result<(), Failure> {
         return Err(Failure::usage(words));
     };
     open::open_for(name, call.around, Intent::Read)?.finish()
+}
+
+/// Runs `zpool reguid`.
+///
+/// # Errors
+/// Usage; a pool that is missing or cannot be written; a guid that is taken.
+pub fn reguid(call: &Call) -> Result<(), Failure> {
+    let wanted = match call.args.value("g") {
+        None => None,
+        Some(text) => {
+            let guid = text.parse().map_err(|_| Failure::usage(format!("invalid GUID: {text}")))?;
+            Some(Guid(guid))
+        }
+    };
+    let name = match call.args.operands.as_slice() {
+        [] => return Err(Failure::usage("missing pool name")),
+        [name] => name,
+        _ => return Err(Failure::usage("too many arguments")),
+    };
+    let session = open::open_for(name, call.around, Intent::Write)?;
+    let failed = |why: &dyn std::fmt::Display| Failure::refused(format!("cannot reguid '{name}': {why}"));
+    if session.pool().read_only().is_some() {
+        return Err(failed(&reason::POOL_READ_ONLY));
+    }
+    let all = open::known().read().map_err(NotOpen::from)?;
+    if wanted.is_some_and(|guid| all.iter().any(|pool| pool.guid == guid)) {
+        return Err(failed(&pool::Error::GuidTaken));
+    }
+    session.command(&call.line);
+    let old = session.pool().guid();
+    let new = session.pool().set_guid(wanted).map_err(|error| failed(&error))?;
+    open::known()
+        .update(|pools| {
+            if let Some(pool) = pools.iter_mut().find(|pool| pool.guid == old) {
+                pool.guid = new;
+            }
+        })
+        .map_err(NotOpen::from)?;
+    session.finish()?;
+    Ok(())
 }
 
 /// Runs `zpool reopen`: looks at every device anew. Those that are not there, or are no longer those of the pool, are

@@ -118,7 +118,7 @@ pub fn set(call: &Call, word: &str, pool: &str, name: &str) -> Result<(), Failur
     let Ok(usable) = open::find(pool, call.around) else {
         return Err(Failure::refused(format!("cannot open '{pool}': is not a pool")));
     };
-    let Some(Place { shown, guid, refusal }) = place(usable.clone(), name, word, text)? else {
+    let Some(Place { shown, guid, refusal }) = place(usable.clone(), name, word)? else {
         let name = if name == "root" { ROOT } else { name };
         return Err(Failure::refused(format!("cannot find '{name}' in '{pool}': device not in pool")));
     };
@@ -136,6 +136,7 @@ pub fn set(call: &Call, word: &str, pool: &str, name: &str) -> Result<(), Failur
     session.command(&call.line);
     let done = session.pool().set_vdev_property(guid, &stored, value).map_err(|error| match error {
         Error::NoVdevZap => failed(&error).hint("enable the pool's feature vdev_zaps_v2 first"),
+        Error::LastVdev => failed(&error).hint("no vdev would be left that takes new data"),
         error => failed(&error),
     });
     session.finish().and(done)
@@ -151,25 +152,24 @@ struct Place {
 }
 
 /// Looks at a pool for the vdev that is called `name`; the pool is let go of again.
-fn place(usable: Usable, name: &str, word: &str, text: &str) -> Result<Option<Place>, Failure> {
+fn place(usable: Usable, name: &str, word: &str) -> Result<Option<Place>, Failure> {
     let view = PoolView::new(usable);
     let values = PoolValues::new(&view)?;
     let vdevs = Vdevs::new(&view, &values)?;
     let place = |vdev: &Vdev| Place {
         shown: if name == "root" { vdev.name.clone() } else { name.to_owned() },
         guid: vdev.config.guid,
-        refusal: cannot(vdev, word, text),
+        refusal: cannot(vdev, word),
     };
     Ok(find(&vdevs.all()?, name).map(place))
 }
 
 /// Why a property that others have cannot be given this value here.
-fn cannot(vdev: &Vdev, word: &str, text: &str) -> Option<String> {
+fn cannot(vdev: &Vdev, word: &str) -> Option<String> {
     match word {
         // Only raidz and draid know these.
         "sit_out" | "autosit" => Some("operation not supported on this type of vdev".to_owned()),
         "alloc_bias" => Some("not supported: changing the class of a vdev".to_owned()),
-        "allocating" if text == "off" => Some("not supported: vdevs that are only read".to_owned()),
         "path" if vdev.view.is_none_or(|view| view.path.is_none()) => {
             Some("Read-only file system".to_owned())
         }

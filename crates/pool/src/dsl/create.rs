@@ -135,6 +135,9 @@ impl Syncing<'_> {
         if parent.0 != 0 {
             let children = mos.object(mos.dir(parent)?.child_dir_zap)?;
             zap::insert(&children, &self.tx, name.as_bytes(), &Value::from_u64(id.0))?;
+            if !name.starts_with(['$', '%']) {
+                self.grant_to_creator(id, parent)?;
+            }
         }
         Ok(id)
     }

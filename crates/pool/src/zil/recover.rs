@@ -95,10 +95,11 @@ pub(crate) struct Found {
 }
 
 /// The logs of all file systems and volumes that hold something to be replayed, or blocks that no space map knows.
+/// With `drop_logs` all that there are, and none of them is to be replayed.
 ///
 /// # Errors
 /// [`Error::Unsupported`] when a log cannot be replayed by this build; a device refused.
-pub(crate) fn scan(inner: &Inner, synced: Txg) -> Result<Vec<Found>> {
+pub(crate) fn scan(inner: &Inner, synced: Txg, drop_logs: bool) -> Result<Vec<Found>> {
     let mut found = Vec::new();
     for info in dsl::lookup::list(inner, &inner.name(), None, false)? {
         if info.phys.bp.is_hole() {
@@ -110,11 +111,34 @@ pub(crate) fn scan(inner: &Inner, synced: Txg) -> Result<Vec<Found>> {
             continue;
         };
         let header = objset.zil_header();
-        if header.log.block().is_some() {
+        if header.log.block().is_none() {
+            continue;
+        }
+        if drop_logs {
+            found.push(dropped(inner, &info.name, info.id, header, synced));
+        } else {
             found.extend(examine(inner, &info.name, info.id, header, synced)?);
         }
     }
     Ok(found)
+}
+
+/// A log whose records are given up: of its blocks those are freed that the space maps know.
+fn dropped(inner: &Inner, name: &str, id: ObjectId, header: ZilHeader, synced: Txg) -> Found {
+    let claimed = header.claim_txg.0 != 0;
+    let mut walk = Walk::new(&inner.storage, id, &header);
+    let (mut blocks, mut places) = (Vec::new(), BTreeSet::new());
+    while let Some(block) = walk.next() {
+        blocks.push(block);
+        let Ok(Some(contents)) = walk.open(&block) else { break };
+        // The data that records refer to belongs to the log from the claim on.
+        let records = contents.records().map_while(Result::ok);
+        let records = records.take_while(|record| claimed && chain::is_claimed(&header, record));
+        blocks.extend(records.filter_map(|record| chain::data_of(&record, header.claim_txg)));
+    }
+    blocks.retain(|block| claimed || block.birth <= synced);
+    blocks.retain(|block| places.insert((block.dvas[0].vdev, block.dvas[0].offset)));
+    Found { name: name.to_owned(), header, blocks, to_claim: Vec::new(), replay: false }
 }
 
 /// Follows one chain as an import of OpenZFS does.

@@ -249,7 +249,7 @@ impl Allocator {
         let count = self.vdevs.len();
         let mut order: Vec<(usize, usize, usize)> = (0..count)
             .map(|turn| (turn, (self.rotor + turn) % count))
-            .filter(|(_, index)| !self.vdevs[*index].spec.is_log)
+            .filter(|(_, index)| self.vdevs[*index].takes_blocks())
             .map(|(turn, index)| {
                 let here = placed.iter().filter(|dva| dva.vdev == self.vdevs[index].spec.id).count();
                 (here, turn, index)
@@ -276,10 +276,10 @@ impl Allocator {
 
     /// Ends the turn of a vdev that has had its bytes. What it had too many shortens its next turn.
     fn advance_rotor(&mut self) {
-        if self.vdevs.iter().all(|vdev| vdev.spec.is_log) {
+        if !self.vdevs.iter().any(VdevSpace::takes_blocks) {
             return;
         }
-        while self.vdevs[self.rotor].spec.is_log || self.vdevs[self.rotor].turn_left <= 0 {
+        while !self.vdevs[self.rotor].takes_blocks() || self.vdevs[self.rotor].turn_left <= 0 {
             self.rotor = (self.rotor + 1) % self.vdevs.len();
             self.vdevs[self.rotor].turn_left += self.turn_of(self.rotor);
         }
@@ -287,7 +287,7 @@ impl Allocator {
 
     /// Bytes of one turn: emptier vdevs get longer ones, so that all fill up together.
     fn turn_of(&self, index: usize) -> i64 {
-        let normal = self.vdevs.iter().filter(|vdev| !vdev.spec.is_log);
+        let normal = self.vdevs.iter().filter(|vdev| vdev.takes_blocks());
         let (count, total) =
             normal.fold((0, 0), |(count, total), vdev| (count + 1, total + vdev.space.allocatable()));
         let mine = u128::from(self.vdevs[index].space.allocatable());
@@ -412,6 +412,20 @@ impl Allocator {
     pub fn loaded_count(&self) -> usize {
         let metaslabs = self.vdevs.iter().flat_map(|vdev| &vdev.metaslabs);
         metaslabs.filter(|metaslab| metaslab.is_loaded()).count()
+    }
+
+    /// From now on nothing new is placed on this vdev, or again. What lies there stays, and can be freed.
+    pub fn set_allocating(&mut self, vdev: VdevId, allocating: bool) {
+        if let Some(index) = self.index_of(vdev) {
+            self.vdevs[index].allocating = allocating;
+        }
+    }
+
+    /// Bytes that can be handed out now: of the normal class, where something may be placed.
+    #[must_use]
+    pub fn allocatable(&self) -> u64 {
+        let open = self.vdevs.iter().filter(|vdev| vdev.takes_blocks());
+        open.map(|vdev| vdev.space.allocatable()).sum()
     }
 
     /// Space of the normal class: all vdevs but logs.

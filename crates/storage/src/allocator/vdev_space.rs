@@ -19,6 +19,8 @@ pub(super) struct VdevSpace {
     pub spec: VdevSpec,
     pub space: Space,
     pub metaslabs: Vec<Metaslab>,
+    /// New blocks may be placed here.
+    pub allocating: bool,
     /// Bytes left of its turn in the rotation; negative after a block that was longer than the turn.
     pub turn_left: i64,
     /// The metaslab being filled with first, second and third copies. It stays until it has no room, so that
@@ -54,7 +56,20 @@ impl VdevSpace {
             space.allocated += map.unwrap_or(0);
             metaslabs.push(Metaslab::new(index << spec.metaslab_shift, size, map));
         }
-        Ok(VdevSpace { spec, space, metaslabs, turn_left: 0, active: [None; SLOTS], refused: u64::MAX })
+        Ok(VdevSpace {
+            spec,
+            space,
+            metaslabs,
+            allocating: true,
+            turn_left: 0,
+            active: [None; SLOTS],
+            refused: u64::MAX,
+        })
+    }
+
+    /// Whether blocks of the normal class are placed here.
+    pub fn takes_blocks(&self) -> bool {
+        self.allocating && !self.spec.is_log
     }
 
     pub fn is_active(&self, metaslab: u32) -> bool {

@@ -1,0 +1,154 @@
+//! Finding pools on devices, by their labels.
+//!
+//! From:   folders, files and devices that somebody points at.
+//! To:     `Pool::import`, and lists of what could be imported.
+//! Source: docs/format/01-labels-uberblock.md §4.3.
+
+use std::collections::BTreeMap;
+use std::os::unix::fs::FileTypeExt;
+use std::path::{Path, PathBuf};
+
+use format::config::{PoolConfig, VdevConfig, VdevKind};
+use format::{Txg, label};
+use storage::host::{Access, FileDisk};
+
+use crate::labels::{self, Labels};
+
+/// A pool seen on devices, not opened.
+#[derive(Clone, Debug)]
+pub struct Found {
+    /// The newest configuration in any label (of one top-level vdev).
+    pub config: PoolConfig,
+    /// Devices by leaf guid.
+    pub devices: BTreeMap<u64, PathBuf>,
+    /// Top-level vdevs that were seen, by id, as their labels describe them.
+    pub tops: BTreeMap<u64, VdevConfig>,
+    /// txg of the newest uberblock.
+    pub txg: Txg,
+}
+
+impl Found {
+    /// Whether all top-level vdevs have enough devices to be read.
+    #[must_use]
+    pub fn is_complete(&self) -> bool {
+        let holes = &self.config.hole_array;
+        (0..self.config.vdev_children)
+            .filter(|id| !holes.contains(id))
+            .all(|id| self.tops.get(&id).is_some_and(|top| self.has_enough(top)))
+    }
+
+    /// Whether a device that the labels speak of is not there.
+    fn lacks_any(&self) -> bool {
+        let holes = &self.config.hole_array;
+        let mut ids = (0..self.config.vdev_children).filter(|id| !holes.contains(id));
+        ids.any(|id| self.tops.get(&id).is_none_or(|top| self.lacks_in(top)))
+    }
+
+    fn lacks_in(&self, vdev: &VdevConfig) -> bool {
+        let is_leaf = matches!(vdev.kind, VdevKind::Disk | VdevKind::File);
+        is_leaf && !self.devices.contains_key(&vdev.guid.0)
+            || vdev.children.iter().any(|child| self.lacks_in(child))
+    }
+
+    /// Whether enough children of `vdev` are here to read it.
+    #[must_use]
+    pub fn has_enough(&self, vdev: &VdevConfig) -> bool {
+        let here = vdev.children.iter().filter(|child| self.has_enough(child)).count();
+        match &vdev.kind {
+            VdevKind::Disk | VdevKind::File => self.devices.contains_key(&vdev.guid.0),
+            VdevKind::Raidz { nparity, .. } => here + *nparity as usize >= vdev.children.len(),
+            VdevKind::Hole | VdevKind::Indirect => true,
+            _ => here > 0,
+        }
+    }
+}
+
+/// Looks for pools in the given folders, files and devices. What is no vdev is passed over.
+#[must_use]
+pub fn discover(places: &[PathBuf]) -> Vec<Found> {
+    let mut paths = Vec::new();
+    for place in places {
+        match std::fs::read_dir(place) {
+            Ok(entries) => {
+                let mut inside: Vec<_> = entries.filter_map(|e| Some(e.ok()?.path())).collect();
+                inside.sort();
+                paths.extend(inside);
+            }
+            Err(_) => paths.push(place.clone()),
+        }
+    }
+    let mut pools: BTreeMap<u64, Found> = BTreeMap::new();
+    let mut seen = Vec::new();
+    for path in paths {
+        if !is_candidate(&path) {
+            continue;
+        }
+        let Ok(disk) = FileDisk::open(&path, Access::Peek) else { continue };
+        let labels = labels::read(&disk);
+        if let Some(config) = current(&labels) {
+            enter(&mut pools, config, &labels, &path);
+            seen.push((path, labels));
+        }
+    }
+    reunite(&mut pools, &seen);
+    pools.into_values().collect()
+}
+
+fn is_candidate(path: &Path) -> bool {
+    let Ok(metadata) = std::fs::metadata(path) else { return false };
+    let kind = metadata.file_type();
+    kind.is_block_device() || kind.is_file() && metadata.len() >= label::MIN_DEVICE / 2
+}
+
+/// What a device's labels say of its pool's state: the configuration that goes with its newest uberblock, since a
+/// power cut may have left a newer one that was never true.
+fn current(labels: &Labels) -> Option<&PoolConfig> {
+    let written = |config: &&PoolConfig| config.txg != Txg(0) && config.label.is_some();
+    let best = labels.best.as_ref().map(|uberblock| uberblock.txg);
+    let fitting =
+        labels.pool_configs().filter(written).filter(|config| best.is_none_or(|txg| config.txg <= txg));
+    fitting
+        .max_by_key(|config| config.txg)
+        .or_else(|| labels.pool_configs().filter(written).min_by_key(|config| config.txg))
+}
+
+fn enter(pools: &mut BTreeMap<u64, Found>, config: &PoolConfig, labels: &Labels, path: &Path) {
+    let Some(guids) = &config.label else { return };
+    let txg = labels.best.as_ref().map_or(config.txg, |ub| ub.txg);
+    let found = pools.entry(config.pool_guid.0).or_insert_with(|| Found {
+        config: config.clone(),
+        devices: BTreeMap::new(),
+        tops: BTreeMap::new(),
+        txg,
+    });
+    found.devices.insert(guids.guid.0, path.to_path_buf());
+    if config.txg >= found.config.txg {
+        found.config = config.clone();
+        found.tops.insert(config.tree.id, config.tree.clone());
+    } else {
+        found.tops.entry(config.tree.id).or_insert_with(|| config.tree.clone());
+    }
+    found.txg = found.txg.max(txg);
+}
+
+/// Puts the devices of a pool together that a power cut left with two guids while the pool was given a new one: those
+/// that have the new one still know the old one, by which the pool is found then.
+fn reunite(pools: &mut BTreeMap<u64, Found>, seen: &[(PathBuf, Labels)]) {
+    for (path, labels) in seen {
+        let Some(own) = current(labels).map(|config| config.pool_guid.0) else { continue };
+        if !pools.get(&own).is_some_and(Found::lacks_any) {
+            continue;
+        }
+        let older = labels.pool_configs().find(|config| {
+            config.pool_guid.0 != own
+                && config.txg != Txg(0)
+                && pools.get(&config.pool_guid.0).is_some_and(Found::lacks_any)
+        });
+        if let Some(older) = older {
+            enter(pools, older, labels, path);
+            let split = pools.get_mut(&own).expect("it was just looked at");
+            split.devices.retain(|_, device| device != path);
+        }
+    }
+    pools.retain(|_, found| !found.devices.is_empty());
+}

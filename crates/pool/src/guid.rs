@@ -1,0 +1,42 @@
+//! Giving a pool another guid, so that it can be used beside a copy of itself.
+//!
+//! The new one becomes true with the uberblock of its txg, whose guid sum it is part of (01 §6). A power cut before
+//! that leaves the old one, on some devices beside the new: `discover` finds such pools by the old one.
+
+use format::Guid;
+
+use crate::pool::Pool;
+use crate::sync::Syncing;
+use crate::{Error, Result};
+
+impl Pool {
+    /// Gives the pool the guid `wanted`, or one drawn by lot; gives it back.
+    ///
+    /// # Errors
+    /// [`Error::GuidTaken`] for 0 and the guid of a vdev of this pool; [`Error::ReadOnly`], or it cannot be written.
+    pub fn set_guid(&self, wanted: Option<Guid>) -> Result<Guid> {
+        if let Some(reason) = self.read_only() {
+            return Err(Error::ReadOnly { pool: self.name(), reason });
+        }
+        self.run(move |syncing| syncing.set_guid(wanted))
+    }
+}
+
+impl Syncing<'_> {
+    fn set_guid(&mut self, wanted: Option<Guid>) -> Result<Guid> {
+        let entropy = &self.inner.host.entropy;
+        let is_free = |guid: &Guid| guid.0 != 0 && self.state.config.tree.find(*guid).is_none();
+        let new = match wanted {
+            Some(guid) => Some(guid).filter(is_free),
+            None => std::iter::repeat_with(|| Guid(entropy.u64())).find(is_free),
+        };
+        let new = new.ok_or(Error::GuidTaken)?;
+        self.log_command()?;
+        let old = std::mem::replace(&mut self.state.config.pool_guid, new);
+        self.state.config.tree.guid = new;
+        self.state.config_dirty = true;
+        self.inner.happened("pool_reguid", &[]);
+        tracing::info!(old = old.0, new = new.0, "the pool has a new guid");
+        Ok(new)
+    }
+}

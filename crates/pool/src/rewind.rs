@@ -1,0 +1,206 @@
+//! Going back to an earlier state of a pool whose newest one cannot be read.
+//!
+//! From:   the rings of uberblocks on its devices: one root per txg, as far as they reach back.
+//! To:     [`crate::Options::state`], with which an import starts from the one that was found.
+//! Source: docs/format/01-labels-uberblock.md §5.1, 05-space-maps.md §3 (frees wait two txgs for the sake of this).
+//!
+//! What is freed may be written over two txgs later, or earlier by who opens the pool anew. So the state before the last is
+//! whole unless a device lost something; of older ones every block has to be read before they can be believed. Nothing
+//! is written here.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use format::uberblock::Uberblock;
+use format::{ObjectId, Txg};
+use storage::host::{Access, Disk};
+
+use crate::check::Root;
+use crate::check::walk::{self, Item, Walk};
+use crate::discover::Found;
+use crate::import::open_disk;
+use crate::pool::{Inner, Options, Pool};
+use crate::{Error, Result, labels};
+
+/// Txgs for which what is freed is left alone: states no older than this are tried unasked.
+const SAFE_TXGS: u64 = 2;
+/// Blocks in the hands of the workers at once, per worker.
+const WINDOW_PER_WORKER: usize = 16;
+
+/// Which states may be returned to.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Rewind {
+    /// Any that can be read, however old: all of its blocks are read to find out. Else only the last ones.
+    pub extreme: bool,
+    /// None newer than this.
+    pub max_txg: Option<Txg>,
+}
+
+/// A state of a pool that was read and can be imported.
+#[derive(Clone, Debug)]
+pub struct FoundState {
+    pub(crate) uberblock: Uberblock,
+    /// The newest uberblock on any device, readable or not: the next txg lies above it.
+    pub(crate) newest: Txg,
+    newest_time: u64,
+    /// Blocks of files that cannot be read in it.
+    pub data_errors: u64,
+}
+
+impl FoundState {
+    /// Its txg.
+    #[must_use]
+    pub const fn txg(&self) -> Txg {
+        self.uberblock.txg
+    }
+
+    /// When it was written, in seconds since 1970.
+    #[must_use]
+    pub const fn time(&self) -> u64 {
+        self.uberblock.timestamp
+    }
+
+    /// Whether there is no later one on the devices.
+    #[must_use]
+    pub fn is_newest(&self) -> bool {
+        self.txg() == self.newest
+    }
+
+    /// Seconds between this state and the newest.
+    #[must_use]
+    pub const fn seconds_lost(&self) -> u64 {
+        self.newest_time.saturating_sub(self.uberblock.timestamp)
+    }
+}
+
+impl Pool {
+    /// Looks for the newest state of a pool that can be read, among those that `rewind` allows; `None` if there is
+    /// none. Reads only.
+    ///
+    /// # Errors
+    /// Devices are missing or in use, or this build cannot read such pools.
+    pub fn find_state(found: &Found, rewind: Rewind, options: &Options) -> Result<Option<FoundState>> {
+        let open = |path| open_disk(path, Access::ReadOnly).map(|disk| Arc::new(disk) as Arc<dyn Disk>);
+        let disks = found.devices.values().map(|path| open(path)).collect::<Result<Vec<_>>>()?;
+        Pool::find_state_on(&disks, rewind, options)
+    }
+
+    /// As [`Pool::find_state`], on devices that are open.
+    ///
+    /// # Errors
+    /// As [`Pool::find_state`].
+    pub fn find_state_on(
+        disks: &[Arc<dyn Disk>],
+        rewind: Rewind,
+        options: &Options,
+    ) -> Result<Option<FoundState>> {
+        let states = states_on(disks);
+        let Some(newest) = states.first() else { return Ok(None) };
+        let (newest, newest_time) = (newest.txg, newest.timestamp);
+        let oldest_safe = newest.0.saturating_sub(SAFE_TXGS);
+        // The newest was written beside the one before it, which is whole as far as the devices are. Of earlier ones
+        // something may have been written over, by whoever did not know when it was freed.
+        let is_whole = |nth: usize| nth < 2;
+        let is_recent = |nth: usize, state: &Uberblock| is_whole(nth) || state.txg.0 >= oldest_safe;
+        let max_txg = rewind.max_txg.unwrap_or(newest);
+        for (nth, uberblock) in states.into_iter().enumerate() {
+            if !rewind.extreme && !is_recent(nth, &uberblock) {
+                break;
+            }
+            if uberblock.txg > max_txg {
+                continue;
+            }
+            let state = FoundState { uberblock, newest, newest_time, data_errors: 0 };
+            if let Some(data_errors) = try_state(disks, &state, is_whole(nth), options)? {
+                return Ok(Some(FoundState { data_errors, ..state }));
+            }
+        }
+        Ok(None)
+    }
+}
+
+/// The best uberblock of each txg, newest first.
+fn states_on(disks: &[Arc<dyn Disk>]) -> Vec<Uberblock> {
+    let mut states: BTreeMap<Txg, Uberblock> = BTreeMap::new();
+    for uberblock in disks.iter().flat_map(|disk| labels::read(&**disk).uberblocks) {
+        match states.get(&uberblock.txg) {
+            Some(other) if other.rank() >= uberblock.rank() => {}
+            _ => drop(states.insert(uberblock.txg, uberblock)),
+        }
+    }
+    states.into_values().rev().collect()
+}
+
+/// Opens the pool in this state and reads what must be readable; gives how many blocks of files are not. `None` if it
+/// cannot be used.
+fn try_state(
+    disks: &[Arc<dyn Disk>],
+    state: &FoundState,
+    whole: bool,
+    options: &Options,
+) -> Result<Option<u64>> {
+    let options = Options { read_only: true, state: Some(state.clone()), new_name: None, ..options.clone() };
+    let pool = match Pool::import_disks(disks.to_vec(), options) {
+        Ok(pool) => pool,
+        // In another state of the pool this is not otherwise.
+        Err(error @ (Error::Unreadable { .. } | Error::MissingDevices { .. } | Error::Busy { .. })) => {
+            return Err(error);
+        }
+        Err(error) => {
+            tracing::info!(txg = state.txg().0, %error, "this state cannot be used");
+            return Ok(None);
+        }
+    };
+    let since = if whole { Txg(state.txg().0.saturating_sub(SAFE_TXGS + 1)) } else { Txg(0) };
+    let found = read_through(&pool.inner, since);
+    if let Err(error) = &found {
+        tracing::info!(txg = state.txg().0, %error, "this state cannot be used");
+    }
+    Ok(found.unwrap_or_default())
+}
+
+/// Reads the MOS, every dataset's root, and of the datasets what was born after `since`. `None` if metadata cannot be
+/// read, else how many blocks of files cannot.
+fn read_through(inner: &Inner, since: Txg) -> Result<Option<u64>> {
+    let mut whole = true;
+    let mut roots = walk::roots(inner, &mut |_| whole = false)?;
+    if !whole {
+        return Ok(None);
+    }
+    for Root { owner, ptr, since: own, .. } in &mut roots {
+        if owner.0 == 0 {
+            continue;
+        }
+        if !ptr.is_hole() && inner.storage.read(ptr).is_err() {
+            return Ok(None);
+        }
+        *own = since.max(*own);
+    }
+    let storage = &inner.storage;
+    let workers = storage.workers();
+    let (mut metadata, mut data) = (0u64, 0u64);
+    workers.map_ordered(
+        storage::Caller::Works,
+        Walk::new(inner, &roots),
+        workers.count() * WINDOW_PER_WORKER,
+        |item| match item {
+            Item::Embedded(..) => None,
+            Item::Unreadable(..) => Some(true),
+            Item::Block(place, block) => {
+                let lost = storage.verify_copies(&block).len() >= block.copies().count();
+                let of_pool =
+                    place.owner == ObjectId(0) || block.level > 0 || block.object_type.is_metadata();
+                lost.then_some(of_pool)
+            }
+        },
+        |lost| {
+            match lost {
+                Some(true) => metadata += 1,
+                Some(false) => data += 1,
+                None => {}
+            }
+            Ok::<(), Error>(())
+        },
+    )?;
+    Ok((metadata == 0).then_some(data))
+}
