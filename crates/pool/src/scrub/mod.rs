@@ -496,7 +496,7 @@ pub(super) mod tests {
         let disk = ScriptedDisk::new(128 << 20);
         let pool = made(&disk);
         fill(&pool);
-        pool.run(|syncing| begin(syncing)).expect("begun");
+        pool.run(|syncing| begin(syncing, Births::default())).expect("begun");
         let pool = again(pool, &disk);
         assert_eq!(pool.read_only(), None);
         let status = pool.scan().expect("read").expect("begun");
@@ -511,7 +511,7 @@ pub(super) mod tests {
         let scan = pool.scan().expect("read").expect("done").scan;
         assert_eq!((scan.state, scan.errors), (ScanState::Finished, 0));
         assert!(matches!(pool.cancel_scrub(), Err(Error::NotScrubbing)));
-        pool.run(|syncing| begin(syncing)).expect("begun");
+        pool.run(|syncing| begin(syncing, Births::default())).expect("begun");
         pool.cancel_scrub().expect("canceled");
         let scan = pool.scan().expect("read").expect("done").scan;
         assert_eq!((scan.state, scan.queue), (ScanState::Canceled, ObjectId(0)));
