@@ -16,7 +16,8 @@
 //! ```
 //!
 //! c is the spread within all strata together: a few pieces that are alike by chance do not make a narrow interval, and a
-//! stratum of which a single piece was seen has the spread of the others. `MODEL` and `METADATA` stand for what is no
+//! stratum of which a single piece was seen has the spread of the others. One of which none was seen is taken to be like
+//! the others together, and differs from them as much as they do from each other. `MODEL` and `METADATA` stand for what is no
 //! matter of chance: what is computed rather than seen, and how well the sizes of metadata are known.
 
 use super::encode::Outcome;
@@ -181,6 +182,20 @@ impl Residuals {
         let count = all.0[0].len() as f64;
         (count > 1.0).then(|| all.squares(0) / (count - 1.0) / all.mean_bytes(0).unwrap_or(1.0).powi(2))
     }
+
+    /// Variance between the strata that were seen, for each byte squared, and how many they are.
+    fn between(&self, strata: &Strata, counts: &dyn Fn(&Stratum) -> bool) -> (f64, f64) {
+        let (mut sum, mut bytes, mut count) = (0.0, 0.0, 0.0f64);
+        let seen = strata.all.iter().zip(&self.0);
+        for (stratum, pieces) in seen.filter(|(stratum, pieces)| counts(stratum) && !pieces.is_empty()) {
+            let (x, y) = pieces.iter().fold((0.0, 0.0), |(x, y), piece| (x + piece.0, y + piece.1));
+            let weight = stratum.bytes as f64;
+            sum += weight * (y / x).powi(2);
+            bytes += weight;
+            count += 1.0;
+        }
+        (sum / f64::max(bytes, 1.0) * count / (count - 1.0).max(1.0), count)
+    }
 }
 
 fn half_width(
@@ -196,21 +211,30 @@ fn half_width(
     let Some(common) = residuals.common() else {
         return if counted().map(|(_, stratum)| stratum.pieces).sum::<u64>() <= 1 { 0.0 } else { ratio };
     };
-    let (mut variance, mut freedom) = (0.0, 0.0);
+    let (between, strata_seen) = residuals.between(strata, counts);
+    let (mut variance, mut freedom, mut unseen, mut bytes) = (0.0, 0.0, 0.0, 0.0);
     for (number, stratum) in counted() {
+        bytes += stratum.bytes as f64;
         let (n, whole) = (residuals.0[number].len() as f64, stratum.pieces as f64);
-        let mean = residuals.mean_bytes(number).unwrap_or(stratum.bytes as f64 / whole);
-        let squares = if n > 0.0 { residuals.squares(number) } else { 0.0 };
-        let degrees = (n - 1.0).max(0.0) + PRIOR;
-        let spread = (squares + PRIOR * common * mean * mean) / degrees;
-        let v = (stratum.bytes as f64 / mean).powi(2) * (1.0 - n / whole) * spread / n.max(1.0);
+        let Some(mean) = residuals.mean_bytes(number) else {
+            unseen += stratum.bytes as f64;
+            let v = (stratum.bytes as f64).powi(2) * (between + common);
+            variance += v;
+            freedom += v * v / (strata_seen - 1.0).max(1.0);
+            continue;
+        };
+        let degrees = n - 1.0 + PRIOR;
+        let spread = (residuals.squares(number) + PRIOR * common * mean * mean) / degrees;
+        let v = (stratum.bytes as f64 / mean).powi(2) * (1.0 - n / whole) * spread / n;
         variance += v;
         freedom += v * v / degrees.max(1.0);
     }
     if variance <= 0.0 {
         return 0.0;
     }
-    student(variance * variance / freedom) * variance.sqrt() / physical.max(1.0)
+    let half = student(variance * variance / freedom) * variance.sqrt() / physical.max(1.0);
+    // A single stratum says nothing about the others.
+    if strata_seen < 2.0 { half.max(ratio * unseen / f64::max(bytes, 1.0)) } else { half }
 }
 
 /// How much the pieces of each stratum differ for each byte, in the configuration where they differ most; `None` where

@@ -35,7 +35,8 @@ pub(crate) fn piece_bytes(recordsize: u64) -> u64 {
     recordsize.max(PIECE_MIN)
 }
 
-/// Looks at `material` in all `settings` until `until`. The first group has the first setting.
+/// Looks at `material` in all `settings` until `until`, but for what must be seen, until `last`. The first group has the
+/// first setting.
 ///
 /// # Errors
 /// Nothing could be read; the caller stopped it.
@@ -44,7 +45,7 @@ pub(crate) fn groups(
     settings: &[Setting],
     question: &Question,
     metadata: &Metadata,
-    until: Instant,
+    (until, last): (Instant, Instant),
     watch: &dyn Watch,
 ) -> Result<Vec<Group>> {
     let mut lengths: BTreeMap<u64, Vec<usize>> = BTreeMap::new();
@@ -61,6 +62,7 @@ pub(crate) fn groups(
         let limits = Limits {
             bytes: bytes.map_or(u64::MAX, |bytes| bytes / u64::from(left)),
             until: now + until.saturating_duration_since(now) / left,
+            last,
         };
         left -= 1;
         let own = numbers.iter().map(|number| settings[*number]).collect();

@@ -30,6 +30,8 @@ const PROBE_BYTES: u64 = 16 << 20;
 pub(crate) struct Limits {
     pub(crate) bytes: u64,
     pub(crate) until: Instant,
+    /// Until then the first piece of each large part is waited for.
+    pub(crate) last: Instant,
 }
 
 /// What was looked at.
@@ -81,8 +83,11 @@ impl Look<'_> {
             if round.is_empty() {
                 break;
             }
-            // Two pieces at least, however short the time.
-            let needed = 2usize.saturating_sub(looked.seen.len());
+            // Two pieces at least, however short the time, and the first of each large part, which are drawn first.
+            let needed = match looked.seen.len() {
+                0 => strata.large().max(2),
+                seen => 2usize.saturating_sub(seen),
+            };
             let found = self.round(&round, needed, limits, &done_bytes);
             if self.watch.stopped() {
                 return Err(Error::Interrupted);
@@ -103,7 +108,7 @@ impl Look<'_> {
         }
     }
 
-    /// Encodes the pieces of a round, those after the first `needed` only while there is time.
+    /// Encodes the pieces of a round, those after the first `needed` only while there is time; two in any case.
     fn round(
         &self,
         round: &[(Draw, bool)],
@@ -119,7 +124,12 @@ impl Look<'_> {
             loop {
                 let index = next.fetch_add(1, Ordering::Relaxed);
                 let Some((draw, keep)) = round.get(index) else { return };
-                if self.watch.stopped() || index >= needed && Instant::now() >= limits.until {
+                let until = match index {
+                    _ if index < 2.min(needed) => None,
+                    _ if index < needed => Some(limits.last),
+                    _ => Some(limits.until),
+                };
+                if self.watch.stopped() || until.is_some_and(|until| Instant::now() >= until) {
                     return;
                 }
                 let one = self.piece(draw, *keep);

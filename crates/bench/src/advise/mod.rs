@@ -66,6 +66,8 @@ use survey::Survey;
 /// Of the time that is given: what the survey may take, and until when pieces are encoded.
 const SURVEY_PART: f64 = 0.35;
 const ENCODE_PART: f64 = 0.8;
+/// Until when the first piece of each large part of the data may be encoded.
+const LAST_PART: f64 = 1.1;
 /// Up to so many bytes all may be read, as far as there is time; of more, this part, but so many in any case.
 const WHOLE_MAX: u64 = 1 << 30;
 const BYTES_PART: f64 = 0.009;
@@ -187,7 +189,8 @@ pub fn advise(question: &Question, subjects: Vec<Subject<'_>>, watch: &dyn Watch
     material.settle(&subject)?;
 
     let metadata = Metadata::new(&material, question);
-    let groups = groups(&material, &settings, question, &metadata, after(ENCODE_PART), watch)?;
+    let groups =
+        groups(&material, &settings, question, &metadata, (after(ENCODE_PART), after(LAST_PART)), watch)?;
 
     let mut notes = std::mem::take(&mut material.notes);
     notes.extend(groups.iter().filter_map(|group| group.looked.notes()).take(1));

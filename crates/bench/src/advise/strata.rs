@@ -124,7 +124,16 @@ impl Strata {
 
     /// Of some large stratum nothing was drawn yet.
     pub(crate) fn is_blind(&self) -> bool {
-        self.all.iter().any(|stratum| stratum.taken.is_empty() && stratum.bytes as f64 >= LARGE * self.bytes)
+        self.all.iter().any(|stratum| stratum.taken.is_empty() && self.is_large(stratum))
+    }
+
+    /// How many strata are large.
+    pub(crate) fn large(&self) -> usize {
+        self.all.iter().filter(|stratum| self.is_large(stratum)).count()
+    }
+
+    fn is_large(&self, stratum: &Stratum) -> bool {
+        stratum.bytes as f64 >= LARGE * self.bytes
     }
 
     /// Takes to heart how much the pieces of each stratum differ; `None` where that is not known.
