@@ -197,6 +197,10 @@ impl Comparison {
             lines.iter().map(|line| format!("{name}: {line}")).collect::<Vec<_>>()
         };
         let (first, second) = (&self.names.0, &self.names.1);
+        let machine = match self.machines.0 == self.machines.1 {
+            true => machine(&"both".to_owned(), &self.machines.0),
+            false => [machine(first, &self.machines.0), machine(second, &self.machines.1)].concat(),
+        };
         Page {
             title: format!("{second} against {first}"),
             kicker: "Compared by cenote".to_owned(),
@@ -206,7 +210,7 @@ impl Comparison {
             warnings: self.warnings.clone(),
             figures: self.figures(),
             commands: Vec::new(),
-            machine: [machine(first, &self.machines.0), machine(second, &self.machines.1)].concat(),
+            machine,
             json: self.to_json(),
             csv: self.to_csv(),
         }

@@ -7,6 +7,7 @@
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 
 use crate::chart::{self, Ink, Size};
+use crate::figures::Kind;
 use crate::{Chart, Figures, Report, Table};
 
 const STYLE: &str = include_str!("page.css");
@@ -16,7 +17,9 @@ const s=document.getElementById(b.dataset.of),a=document.createElement('a');\
 a.href=URL.createObjectURL(new Blob([s.textContent.trim()+'\\n'],{type:s.type}));a.download=b.dataset.as;a.click();\
 setTimeout(()=>URL.revokeObjectURL(a.href),1000)}))";
 /// Characters of a cell that is wrapped.
-const LONG_CELL: usize = 40;
+const LONG_CELL: usize = 28;
+/// Columns beside which there is room for wrapped text on a phone.
+const NARROW_COLUMNS: usize = 3;
 /// Asked unless the user asks something else.
 pub(crate) const QUESTION: &str = "Which compression and record size suit this data?";
 
@@ -101,7 +104,7 @@ impl Page {
                         p.kicker { (self.kicker) }
                         h1 { (self.title) }
                         section.answer aria-label="Answer" {
-                            p { (self.answer) }
+                            @for line in self.answer.lines() { p { (line) } }
                             @if !self.advice.is_empty() { pre tabindex="0" { (self.advice) } }
                         }
                         @if !self.figures.tiles.is_empty() {
@@ -162,8 +165,10 @@ fn shown(table: &Table, chosen: Option<usize>) -> Markup {
         column > 0 && cells.clone().count() > 0 && cells.filter(|cell| !number(cell)).count() == 0
     };
     let is_long = |column: usize| table.rows.iter().any(|row| row[column].chars().count() > LONG_CELL);
+    // Beside many columns a narrow one would make every row tall.
+    let long = if table.columns.len() > NARROW_COLUMNS { "text long wide-cell" } else { "text long" };
     let class = |column: usize| match (is_number(column), is_long(column)) {
-        (_, true) => Some("text long"),
+        (_, true) => Some(long),
         (false, false) => Some("text"),
         (true, false) => None,
     };
@@ -192,8 +197,9 @@ fn shown(table: &Table, chosen: Option<usize>) -> Markup {
 fn drawn(chart: &Chart, index: usize) -> Markup {
     let wide = chart::svg(chart, &format!("w{index}"), Size::Wide, Ink::Page);
     let narrow = chart::svg(chart, &format!("n{index}"), Size::Narrow, Ink::Page);
+    let is_bars = matches!(chart.kind, Kind::Bars { .. });
     html! {
-        figure {
+        figure class=[is_bars.then_some("bars")] {
             h2 { (chart.title) }
             div.wide { (PreEscaped(wide)) }
             div.narrow { (PreEscaped(narrow)) }

@@ -57,7 +57,7 @@ impl Published {
                 Value::Table(inner) if name == "conclusion" => {
                     let said = |(purpose, value): (&String, &Value)| {
                         let all = names(Some(value)).unwrap_or_default().join(" or ");
-                        format!("{purpose}: {}", value.as_str().unwrap_or(&all))
+                        format!("{}: {}", purpose.replace('_', " "), value.as_str().unwrap_or(&all))
                     };
                     published.conclusions = inner.iter().map(said).collect();
                 }
@@ -124,6 +124,8 @@ impl Published {
         let mut figures = Figures::default();
         for each in all {
             let mut own = each.figures();
+            let in_order = own.tables.iter_mut().filter(|table| table.title == ranking::TITLE);
+            in_order.for_each(|table| table.title = format!("{} in order", each.key));
             figures.tables.append(&mut own.tables);
             figures.charts.append(&mut own.charts);
         }
@@ -136,8 +138,8 @@ impl Published {
             title: "What others measured".to_owned(),
             kicker: "Published figures, drawn again by cenote".to_owned(),
             answer: format!(
-                "Their authors concluded: {}.",
-                all.iter().map(said).collect::<Vec<_>>().join(". ")
+                "Their authors concluded:\n{}",
+                all.iter().map(said).collect::<Vec<_>>().join("\n")
             ),
             advice: String::new(),
             chosen: None,

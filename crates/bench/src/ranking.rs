@@ -6,6 +6,8 @@
 use crate::compare::{read_interval, write_interval};
 use crate::{Grid, Run, Table};
 
+/// Above the table.
+pub(crate) const TITLE: &str = "In order";
 /// More settings make no line that anybody reads.
 const NAMES_MAX: usize = 16;
 
@@ -25,7 +27,7 @@ fn line(mut all: Vec<(&str, (f64, f64))>) -> String {
 
 fn table(rows: Vec<Vec<String>>) -> Option<Table> {
     (!rows.is_empty()).then(|| Table {
-        title: "In order".to_owned(),
+        title: TITLE.to_owned(),
         note: "Between bars, neighbours are the same as far as the measurement can tell.".to_owned(),
         columns: vec!["by".to_owned(), "the best first".to_owned()],
         rows,

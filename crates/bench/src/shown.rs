@@ -196,7 +196,9 @@ fn all_runs(runs: &[Run]) -> Table {
     let mut alike = Vec::new();
     for heading in DROPPED_IF_ALIKE {
         let Some(at) = columns.iter().position(|column| column == heading) else { continue };
-        if runs.len() > 1 && rows.iter().all(|row| row[at] == rows[0][at]) {
+        // What another file system does beside has no record size.
+        let own = || rows.iter().zip(runs).filter(|(_, run)| run.against.is_none()).map(|(row, _)| &row[at]);
+        if runs.len() > 1 && own().all(|cell| cell == &rows[0][at]) {
             alike.push(match heading {
                 "recordsize" => format!("records of {}", nice(first.recordsize)),
                 "threads" => format!("{} threads", first.threads),
@@ -215,7 +217,7 @@ fn all_runs(runs: &[Run]) -> Table {
             rows.iter_mut().zip(more).for_each(|(row, cell)| row.push(cell));
         }
     };
-    insert("saved", &|run| format!("{:.1}%", run.saving() * 100.0));
+    insert("saved", &|run| format!("{:.1}%", run.saving() * 100.0).replace("-0.0", "0.0"));
     insert("accepted MB/s", &|run| match (run.total_bytes, run.accepted_rate()) {
         (Some(_), Some(rate)) => format!("{:.1}", rate / 1e6),
         _ => String::new(),

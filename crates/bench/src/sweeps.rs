@@ -15,9 +15,8 @@ pub(crate) fn grids(runs: &[Run]) -> Vec<Grid> {
 
 /// S1-17: ratio and speed by compression and record size, blank where a pair was not measured.
 fn by_recordsize(runs: &[Run]) -> Vec<Grid> {
-    let pools: Vec<&Run> = runs.iter().filter(|run| run.against.is_none()).collect();
+    let pools = pools(runs, |run, last| (run.threads, run.total_bytes) == (last.threads, last.total_bytes));
     let sizes = distinct(pools.iter().map(|run| run.recordsize));
-    let threads = pools.iter().map(|run| run.threads).max();
     if sizes.len() < 2 {
         return Vec::new();
     }
@@ -32,9 +31,7 @@ fn by_recordsize(runs: &[Run]) -> Vec<Grid> {
             .iter()
             .map(|size| {
                 let at = |name: &String| {
-                    let is = |run: &&&Run| {
-                        run.compression == *name && run.recordsize == *size && Some(run.threads) == threads
-                    };
+                    let is = |run: &&&Run| run.compression == *name && run.recordsize == *size;
                     pools.iter().rfind(is).map(|run| of(run))
                 };
                 (nice(*size), names.iter().map(at).collect())
@@ -50,16 +47,15 @@ fn by_recordsize(runs: &[Run]) -> Vec<Grid> {
 
 /// S4-06, S4-07, S4-15: speed by compression and number of threads, and what the most gain over the fewest.
 fn by_threads(runs: &[Run]) -> Vec<Grid> {
-    let pools: Vec<&Run> = runs.iter().filter(|run| run.against.is_none()).collect();
+    let pools =
+        pools(runs, |run, last| (run.recordsize, run.total_bytes) == (last.recordsize, last.total_bytes));
     let mut counts = distinct(pools.iter().map(|run| run.threads));
     counts.sort_unstable();
-    let ([fewest, .., most], Some(last)) = (&counts[..], pools.last()) else { return Vec::new() };
+    let [fewest, .., most] = &counts[..] else { return Vec::new() };
     let names = distinct(pools.iter().map(|run| run.compression.clone()));
     let grid = |title: &str, of: fn(&Run) -> f64| {
         let at = |name: &String, threads: u32| {
-            let is = |run: &&&Run| {
-                run.compression == *name && run.threads == threads && run.recordsize == last.recordsize
-            };
+            let is = |run: &&&Run| run.compression == *name && run.threads == threads;
             pools.iter().rfind(is).map(|run| of(run) / 1e6)
         };
         let speeds = |threads: u32| names.iter().map(|name| at(name, threads)).collect();
@@ -117,9 +113,13 @@ fn by_total(runs: &[Run]) -> Vec<Grid> {
 /// Lines over record sizes, threads and totals, where there are several.
 pub(crate) fn sweeps(report: &Report) -> Vec<Chart> {
     let runs = &report.runs;
-    let by_size = |what, rate| sweep(runs, what, "record size", |run| run.recordsize, nice, rate);
+    let sized = pools(runs, |run, last| (run.threads, run.total_bytes) == (last.threads, last.total_bytes));
+    let threaded =
+        pools(runs, |run, last| (run.recordsize, run.total_bytes) == (last.recordsize, last.total_bytes));
+    let by_size = |what, rate| sweep(&sized, what, "record size", |run| run.recordsize, nice, rate);
     let threads = |run: &Run| u64::from(run.threads);
-    let over_threads = |what, rate| sweep(runs, what, "number of threads", threads, |n| n.to_string(), rate);
+    let over_threads =
+        |what, rate| sweep(&threaded, what, "number of threads", threads, |n| n.to_string(), rate);
     let charts = [
         by_size("Writing", Run::write_rate),
         by_size("Reading", Run::read_rate),
@@ -130,30 +130,35 @@ pub(crate) fn sweeps(report: &Report) -> Vec<Chart> {
     charts.into_iter().flatten().collect()
 }
 
+/// Runs in pools that are like the last one of them: where several conditions vary, the others are held to its own. A
+/// measurement that ended early has nothing beside some of them.
+fn pools(runs: &[Run], like: fn(&Run, &Run) -> bool) -> Vec<&Run> {
+    let own = || runs.iter().filter(|run| run.against.is_none());
+    let Some(last) = own().next_back() else { return Vec::new() };
+    own().filter(|run| like(run, last)).collect()
+}
+
 /// A line of speeds for each compression, over the values of one of the conditions.
 fn sweep(
-    runs: &[Run],
+    runs: &[&Run],
     what: &str,
     label: &str,
     of: fn(&Run) -> u64,
     name: fn(u64) -> String,
     rate: fn(&Run) -> f64,
 ) -> Option<Chart> {
-    let pools: Vec<&Run> = runs.iter().filter(|run| run.against.is_none()).collect();
-    let mut places = distinct(pools.iter().map(|run| of(run)));
+    let mut places = distinct(runs.iter().map(|run| of(run)));
     places.sort_unstable();
     if places.len() < 2 {
         return None;
     }
     let mut series: Vec<Series> = Vec::new();
-    for run in pools {
+    for run in runs {
         let at = places.iter().position(|value| *value == of(run)).expect("it is one of them") as f64;
         if !series.iter().any(|line| line.name == run.compression) {
             series.push(Series { name: run.compression.clone(), points: Vec::new() });
         }
         let line = series.iter_mut().find(|line| line.name == run.compression).expect("it was just added");
-        // Where several conditions vary the last one counts: that with the most threads.
-        line.points.retain(|(x, _)| *x != at);
         line.points.push((at, rate(run) / 1e6));
     }
     series.iter_mut().for_each(|line| line.points.sort_by(|a, b| a.0.total_cmp(&b.0)));
@@ -172,17 +177,21 @@ fn sweep(
 
 /// S1-19: average speed by how much is written, as the writer sees it and until it is durable.
 fn totals(report: &Report) -> Option<Chart> {
+    let last = report.runs.iter().rfind(|run| run.against.is_none())?;
+    let alike = |run: &&Run| run.threads == last.threads && run.recordsize == last.recordsize;
     let mut runs: Vec<&Run> = report.runs.iter().filter(|run| run.total_bytes.is_some()).collect();
+    runs.retain(|run| run.against.is_some() || alike(run));
     runs.sort_by_key(|run| run.logical_bytes);
     if distinct(runs.iter().map(|run| run.logical_bytes)).len() < 2 {
         return None;
     }
-    let names = distinct(runs.iter().map(|run| run.compression.clone()));
+    let named = |run: &Run| run.against.clone().unwrap_or_else(|| run.compression.clone());
+    let names = distinct(runs.iter().map(|run| named(run)));
     let line = |name: &String, what: &str, rate: &dyn Fn(&Run) -> Option<f64>| Series {
         name: format!("{name}, {what}"),
         points: runs
             .iter()
-            .filter(|run| run.compression == *name)
+            .filter(|run| named(run) == *name)
             .filter_map(|run| Some((run.logical_bytes as f64 / 1e6, rate(run)? / 1e6)))
             .collect(),
     };

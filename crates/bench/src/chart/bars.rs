@@ -37,6 +37,10 @@ pub(super) fn draw(
         .iter()
         .map(longest)
         .fold((0.0, f64::INFINITY), |(most, least), value| (f64::max(most, value), f64::min(least, value)));
+    let is_one = |value: f64| baseline.is_some_and(|base| (value - base).abs() < 1e-12);
+    // Where all others are compared with off, that is 1.00 in every group.
+    let off = || all().filter(|(name, _)| name == "off");
+    let is_over_off = off().count() > 0 && off().all(|(_, value)| is_one(*value));
     let mut top = 0;
     for group in groups {
         // One scale for all, unless it would make the bars of some too short to compare.
@@ -50,7 +54,7 @@ pub(super) fn draw(
             let middle = from + BAR / 2 - 1;
             put(area, name, (left - 8, middle), text, INK, HPos::Right, VPos::Center)?;
             // What others are compared with is only an outline.
-            let is_base = baseline.is_some_and(|base| (value - base).abs() < 1e-12) && name == "off";
+            let is_base = is_over_off && name == "off";
             let color = if is_base { LINES[5] } else { LINES[0] };
             let corners = [(left, from + 3), (place(*value).max(left + 1), from + BAR - 4)];
             match is_base {

@@ -84,7 +84,9 @@ impl Frame {
         let places: Vec<(f64, String)> = if x.words.is_empty() {
             let all = ticks(self.x.0, self.x.1, if wide { 8 } else { 5 }, self.x_log);
             let step = all.windows(2).map(|pair| pair[1] - pair[0]).next().unwrap_or(1.0);
-            all.into_iter().map(|value| (value, number(value, step))).collect()
+            // A step of a logarithmic scale is as large as its number.
+            let step = |value: f64| if self.x_log { value } else { step };
+            all.into_iter().map(|value| (value, number(value, step(value)))).collect()
         } else {
             x.words.clone()
         };

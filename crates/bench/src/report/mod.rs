@@ -158,7 +158,17 @@ impl Report {
     #[must_use]
     pub fn cautions(&self) -> Vec<String> {
         let unfinished = self.unfinished.iter().map(|why| format!("this is not everything: {why}"));
-        unfinished.chain(self.caution()).chain(self.warnings.iter().cloned()).collect()
+        unfinished.chain(self.caution()).chain(self.of_btrfs()).chain(self.warnings.iter().cloned()).collect()
+    }
+
+    /// What the size of a run on btrfs is: its files tell how long they are, not what they take.
+    fn of_btrfs(&self) -> Option<String> {
+        let names = self.runs.iter().filter_map(|run| run.against.as_ref());
+        let name = names.into_iter().find(|name| name.starts_with("btrfs"))?;
+        Some(format!(
+            "allocated of {name} is what the whole file system gained, its metadata included, since its files do not tell \
+             what they take"
+        ))
     }
 
     /// That short times are not to be relied on; nothing if there is nothing to say.
@@ -186,6 +196,17 @@ impl Report {
 #[cfg(test)]
 pub(super) mod tests {
     use super::*;
+
+    #[test]
+    fn what_the_size_on_btrfs_is_is_said() {
+        let mut report = report();
+        let says = |report: &Report| report.cautions().iter().any(|text| text.contains("file system gained"));
+        assert!(!says(&report));
+        report.runs[0].against = Some("ext4 on /dev/vda".to_owned());
+        assert!(!says(&report));
+        report.runs[0].against = Some("btrfs on /dev/loop0".to_owned());
+        assert!(says(&report) && report.to_html().contains("file system gained"));
+    }
 
     pub(super) fn report() -> Report {
         let run = |compression: &str, allocated_bytes, compressratio, write_seconds, spread| Run {
