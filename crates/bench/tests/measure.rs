@@ -252,7 +252,8 @@ fn what_was_measured_before_an_interruption_is_not_measured_again() {
     assert_eq!(std::fs::read_to_string(&journal).unwrap(), "something else\n");
 }
 
-/// S3-10: behind a slow device whatever compresses beats off, and the report says why.
+/// S3-10: behind a slow device whatever compresses beats off, and the report says why. S1-07: what compresses is read as
+/// much faster than the device as it is smaller.
 #[test]
 fn a_slow_device_is_what_off_waits_for() {
     let dir = tempfile::tempdir().unwrap();
@@ -263,6 +264,9 @@ fn a_slow_device_is_what_off_waits_for() {
     let [off, lz4] = &report.runs[..] else { panic!("two runs") };
     assert!(off.write_seconds > 0.75 && lz4.write_seconds < off.write_seconds, "{off:?} {lz4:?}");
     assert_eq!(off.write_limit, Some(bench::Limit::Device), "{off:?}");
+    let through = |run: &bench::Run| run.read_rate() * run.allocated_bytes as f64 / run.logical_bytes as f64;
+    assert!(through(lz4) > 0.85 * f64::from(30 << 20) && lz4.read_rate() > 1.3 * off.read_rate(), "{lz4:?}");
+    assert!(report.machine.source_in_memory, "S4-05: only the target is measured");
     let seconds: f64 = off.trace.iter().map(|tick| tick.seconds).sum();
     assert!((seconds - off.trace.last().unwrap().at).abs() < 0.05, "{:?}", off.trace);
 }

@@ -206,3 +206,22 @@ fn the_same_work_is_done_on_another_file_system() {
     );
     assert!(names().eq(["lost+found"]) && is_empty(&bed.path("tmp")));
 }
+
+/// S2-16, S4-14, S4-05: a cold read takes from the device what lies there, a warm one does not; what is written was read before.
+#[test]
+fn cold_reads_come_from_the_device_and_warm_ones_do_not() {
+    let bed = bed_with_text();
+    let out = said(&bed, "--compression off,lz4 --json r.json --data fastq:16M").good();
+    let report = json(&bed.path("r.json"));
+    if !["ext4", "xfs", "btrfs"].iter().any(|name| report["machine"]["backing"].to_string().contains(name)) {
+        eprintln!("skipped: temporary files are on no device: {}", report["machine"]["backing"]);
+        return;
+    }
+    assert!(report["machine"]["source_in_memory"] == true, "{out}");
+    for run in report["runs"].as_array().expect("runs") {
+        let bytes = |name: &str| run[name].as_u64();
+        let (stored, cold) = (bytes("allocated_bytes"), bytes("cold_device_bytes"));
+        assert!(cold > stored.map(|bytes| bytes / 10 * 9), "{run}");
+        assert!(bytes("warm_device_bytes").is_none_or(|warm| Some(warm * 10) < cold), "{run}");
+    }
+}
