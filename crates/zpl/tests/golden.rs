@@ -406,7 +406,8 @@ fn an_intent_log_of_a_newer_openzfs_is_replayed() {
     assert_eq!(logs, ["gnewzil/copies", "gnewzil/dirs", "gnewzil/points"]);
     expect_clean(&pool);
     zpl::replay_logs(&pool).unwrap();
-    // The mode goes with the ACL: programs saw that. The record holds the ACL alone, and OpenZFS replays no more.
+    // The mode goes with the ACL, whose mask is rwx: programs saw that. The record holds the ACL alone, and OpenZFS
+    // replays no more (docs/format/08-zil.md §3).
     for dataset in manifest["datasets"].as_array_mut().unwrap() {
         let has_acl = dataset["name"] == "gnewzil/copies";
         let small = dataset["files"].as_array_mut().unwrap().iter_mut().find(|file| file["path"] == "small");
