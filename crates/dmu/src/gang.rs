@@ -10,7 +10,7 @@ use format::{Compression, ObjectType};
 use storage::{Payload, WriteError, gang};
 
 use crate::Result;
-use crate::sync::SyncCtx;
+use crate::place::SyncCtx;
 
 /// Most copies of a header.
 const HEADERS_MAX: u8 = 3;

@@ -12,6 +12,8 @@ mod error;
 mod gang;
 mod object;
 mod objset;
+mod place;
+mod policy;
 mod ranges;
 mod sync;
 mod tree;
@@ -22,9 +24,11 @@ pub use budget::DirtyBudget;
 pub use error::Error;
 pub use object::{Head, Object};
 pub use objset::{Frozen, NewObject, Objset, Special};
+pub use place::{Space, SyncCtx, write_objset_root};
+pub use policy::{Policy, Redundant};
 pub use ranges::Ranges;
 pub use storage::{Background, Caller, Record};
-pub use sync::{Policy, Redundant, Space, SyncCtx, Synced, write_objset_root};
+pub use sync::Synced;
 pub use tx::Tx;
 
 /// Result of this room.

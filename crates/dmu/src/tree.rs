@@ -11,7 +11,7 @@ use format::blkptr::{Block, BlockPtr, Hole, SIZE as PTR};
 use format::dnode::{self, Dnode};
 use format::{ByteOrder, ObjectId, Txg};
 
-use crate::sync::SyncCtx;
+use crate::place::SyncCtx;
 use crate::{Error, Result};
 
 /// An indirect block being changed.

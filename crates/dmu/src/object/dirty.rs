@@ -1,0 +1,228 @@
+//! Changing an object: what the open txg holds of it until that is closed.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use format::blkptr::BlockPtr;
+use storage::{Recipe, Record};
+
+use super::{Head, Object, State};
+use crate::budget::{OBJECT_COST, RECORD_COST};
+use crate::{Policy, Ranges, Result, Tx};
+
+/// Smaller blocks, in bytes, are not encoded ahead: they tend to be changed again.
+const AHEAD_BLOCK_MIN: u32 = 32 << 10;
+
+/// What changes about the spill block.
+#[derive(Clone, Debug, Default)]
+pub(crate) enum Spill {
+    /// As on disk.
+    #[default]
+    Kept,
+    /// Removed.
+    Gone,
+    /// New content.
+    Set(Record),
+}
+
+/// Changes of one txg.
+#[derive(Debug, Default)]
+pub(crate) struct Dirty {
+    pub(crate) blocks: BTreeMap<u64, Record>,
+    pub(crate) freed: Ranges,
+    pub(crate) spill: Spill,
+    /// The object is in the objset's dirty list.
+    pub(super) listed: bool,
+    pub(super) cost: u64,
+}
+
+/// The changes of a closed txg with the head as it was then.
+#[derive(Debug)]
+pub(crate) struct Closed {
+    pub(crate) head: Head,
+    /// The object was freed.
+    pub(crate) gone: bool,
+    pub(crate) dirty: Dirty,
+}
+
+impl Object {
+    /// Writes `data` at byte `offset`. Whole blocks are taken without reading; partial ones are read first.
+    ///
+    /// # Errors
+    /// If a block that is only partly overwritten cannot be read.
+    pub fn write(self: &Arc<Self>, tx: &Tx, offset: u64, data: &[u8]) -> Result<()> {
+        let size = self.block_size();
+        let mut done = 0;
+        while done < data.len() {
+            let at = offset + done as u64;
+            let (blkid, within) = (at / size, (at % size) as usize);
+            let take = (data.len() - done).min(size as usize - within);
+            let part = &data[done..done + take];
+            if take == size as usize {
+                self.put_block(tx, blkid, Arc::new(self.storage().buffers().copy_of(part)));
+            } else {
+                self.edit_block(tx, blkid, |block| block[within..within + take].copy_from_slice(part))?;
+            }
+            done += take;
+        }
+        Ok(())
+    }
+
+    /// Replaces block `blkid` by `record`.
+    ///
+    /// # Panics
+    /// If the record is not `block_size` bytes long.
+    pub fn put_block(self: &Arc<Self>, tx: &Tx, blkid: u64, record: Record) {
+        let mut state = self.lock();
+        assert_eq!(record.len(), state.head.block_size as usize, "a block is replaced whole");
+        self.insert(&mut state, tx, blkid, record);
+    }
+
+    fn insert(self: &Arc<Self>, state: &mut State, tx: &Tx, blkid: u64, record: Record) {
+        assert!(blkid == 0 || state.head.block_size.is_power_of_two(), "many blocks need a power of two");
+        let cost = record.len() as u64 + RECORD_COST;
+        let freed = state.open.blocks.insert(blkid, record).map_or(0, |old| old.len() as u64 + RECORD_COST);
+        state.head.max_blkid = state.head.max_blkid.max(blkid);
+        self.charge(state, cost, freed);
+        self.list(state, tx);
+    }
+
+    fn charge(&self, state: &mut State, more: u64, less: u64) {
+        state.open.cost = state.open.cost + more - less;
+        self.shared.budget.add(more);
+        self.shared.budget.sub(less);
+    }
+
+    /// Changes block `blkid` in place.
+    ///
+    /// # Errors
+    /// If its present content cannot be read.
+    pub fn edit_block<R>(
+        self: &Arc<Self>,
+        tx: &Tx,
+        blkid: u64,
+        edit: impl FnOnce(&mut Vec<u8>) -> R,
+    ) -> Result<R> {
+        {
+            let mut state = self.lock();
+            if let Some(record) = state.open.blocks.get_mut(&blkid) {
+                return Ok(edit(Arc::make_mut(record)));
+            }
+        }
+        // Only the open txg's version may change; the block is fetched without the lock. Callers that edit
+        // one block from several threads hold a lock of their own (ZAP lock, range lock).
+        let mut record = self.block(blkid)?;
+        let result = edit(Arc::make_mut(&mut record));
+        let mut state = self.lock();
+        self.insert(&mut state, tx, blkid, record);
+        Ok(result)
+    }
+
+    /// Changes the block size of an object with at most one block, whose content is kept (and cut or filled
+    /// with zeros).
+    ///
+    /// # Errors
+    /// If block 0 cannot be read.
+    ///
+    /// # Panics
+    /// If the object has more than one block, or `size` is not a whole number of sectors.
+    pub fn set_block_size(self: &Arc<Self>, tx: &Tx, size: u64) -> Result<()> {
+        assert!(
+            size > 0 && size.is_multiple_of(512) && size <= format::MAX_BLOCK,
+            "block sizes are whole sectors"
+        );
+        let empty = {
+            let state = self.lock();
+            assert_eq!(state.head.max_blkid, 0, "only an object of one block changes its block size");
+            if u64::from(state.head.block_size) == size {
+                return Ok(());
+            }
+            let freed = state.open.freed.contains(0);
+            state.open.blocks.is_empty()
+                && (freed || state.syncing.as_ref().is_none_or(|closed| closed.dirty.blocks.is_empty()))
+                && (freed
+                    || state.disk.as_ref().is_none_or(|d| d.levels == 1 && d.block_ptrs[0] == BlockPtr::HOLE))
+        };
+        let record = if empty { None } else { Some(self.block(0)?) };
+        let mut state = self.lock();
+        state.head.block_size = size as u32;
+        if let Some(mut record) = record {
+            Arc::make_mut(&mut record).resize(size as usize, 0);
+            self.insert(&mut state, tx, 0, record);
+        } else {
+            self.list(&mut state, tx);
+        }
+        Ok(())
+    }
+
+    /// Frees the whole blocks `start..end`; `u64::MAX` as `end` truncates, and lowers `max_blkid`.
+    pub fn free_blocks(self: &Arc<Self>, tx: &Tx, start: u64, end: u64) {
+        let mut state = self.lock();
+        let doomed: Vec<u64> = state.open.blocks.range(start..end).map(|(&blkid, _)| blkid).collect();
+        for blkid in doomed {
+            if let Some(record) = state.open.blocks.remove(&blkid) {
+                self.charge(&mut state, 0, record.len() as u64 + RECORD_COST);
+            }
+        }
+        state.open.freed.insert(start, end);
+        if end == u64::MAX {
+            state.head.max_blkid = state.head.max_blkid.min(start.saturating_sub(1));
+        }
+        self.list(&mut state, tx);
+    }
+
+    pub(crate) fn mark_gone(self: &Arc<Self>, tx: &Tx) {
+        let mut state = self.lock();
+        assert!(!state.gone, "an object is freed once");
+        state.gone = true;
+        let cost = state.open.cost;
+        state.open.blocks.clear();
+        state.open.cost = 0;
+        self.shared.budget.sub(cost);
+        state.open.listed = false;
+        self.list(&mut state, tx);
+    }
+
+    /// Puts the object on the objset's dirty list once per txg.
+    pub(super) fn list(self: &Arc<Self>, state: &mut State, _tx: &Tx) {
+        self.shared.note_change();
+        if !state.open.listed {
+            state.open.listed = true;
+            state.open.cost += OBJECT_COST;
+            self.shared.budget.add(OBJECT_COST);
+            self.shared.list_dirty(self.clone());
+        }
+    }
+
+    pub(crate) fn touch(self: &Arc<Self>, tx: &Tx) {
+        let mut state = self.lock();
+        self.list(&mut state, tx);
+    }
+
+    /// Records of the open txg that are worth encoding ahead, `left` bytes of them; the last block may still grow.
+    pub(crate) fn settled_records(&self, left: &mut u64) -> Vec<Record> {
+        let state = self.lock();
+        if state.gone || state.head.block_size < AHEAD_BLOCK_MIN {
+            return Vec::new();
+        }
+        let mut fits = |record: &Record| {
+            let rest = left.checked_sub(record.len() as u64);
+            *left = rest.unwrap_or(0);
+            rest.is_some()
+        };
+        let before_last = state.open.blocks.range(..state.head.max_blkid);
+        before_last.map(|(_, record)| record.clone()).take_while(|record| fits(record)).collect()
+    }
+
+    /// The block that holds byte `offset`, if the open txg changed it and it is written once: its record and how that is
+    /// encoded. `policy`: see [`SyncCtx`](crate::SyncCtx).
+    #[must_use]
+    pub fn dirty_leaf(&self, _tx: &Tx, offset: u64, policy: &Policy) -> Option<(Record, Recipe)> {
+        let min_alloc = self.shared.storage.vdevs().min_alloc();
+        let state = self.lock();
+        let head = &state.head;
+        let record = state.open.blocks.get(&(offset / u64::from(head.block_size)))?;
+        let plan = policy.plan(head.object_type, head.compress, head.checksum, 0, min_alloc);
+        (!state.gone && plan.copies == 1).then(|| (record.clone(), plan.recipe))
+    }
+}

@@ -1,0 +1,251 @@
+//! Reading an object: the newest version of a block is in the open txg, in the syncing one, or on disk.
+
+use std::sync::Arc;
+
+use format::ByteOrder;
+use format::blkptr::{BlockPtr, SIZE as PTR};
+use format::dnode::Dnode;
+use storage::{Record, Storage};
+
+use super::Object;
+use crate::{Error, Result};
+
+/// Where the newest version of a block is.
+enum Place {
+    Memory(Record),
+    Zeros,
+    Disk(Box<Dnode>),
+}
+
+impl Object {
+    fn place(&self, blkid: u64) -> Place {
+        let state = self.lock();
+        if let Some(record) = state.open.blocks.get(&blkid) {
+            return Place::Memory(record.clone());
+        }
+        if state.open.freed.contains(blkid) {
+            return Place::Zeros;
+        }
+        if let Some(closed) = &state.syncing {
+            if let Some(record) = closed.dirty.blocks.get(&blkid) {
+                return Place::Memory(record.clone());
+            }
+            if closed.dirty.freed.contains(blkid) {
+                return Place::Zeros;
+            }
+        }
+        match &state.disk {
+            Some(dnode) if blkid <= dnode.max_blkid => Place::Disk(Box::new(dnode.clone())),
+            _ => Place::Zeros,
+        }
+    }
+
+    /// Block `blkid`, `block_size` bytes; zeros where nothing was written.
+    ///
+    /// # Errors
+    /// If the block or one above it cannot be read.
+    pub fn block(&self, blkid: u64) -> Result<Record> {
+        self.block_by(blkid, Storage::read)
+    }
+
+    /// As [`Object::block`] for a reader that passes through the object once: see [`Storage::read_once`].
+    ///
+    /// # Errors
+    /// As [`Object::block`].
+    pub fn block_once(&self, blkid: u64) -> Result<Record> {
+        self.block_by(blkid, Storage::read_once)
+    }
+
+    fn block_by(
+        &self,
+        blkid: u64,
+        read: fn(&Storage, &BlockPtr) -> std::result::Result<Record, storage::ReadError>,
+    ) -> Result<Record> {
+        let mut stale = None;
+        loop {
+            let (ptr, error) = match self.place(blkid) {
+                Place::Memory(record) => return Ok(record),
+                Place::Zeros => return Ok(Arc::new(vec![0; self.block_size() as usize])),
+                Place::Disk(dnode) => match self.ptr_in(&dnode, blkid) {
+                    Ok(BlockPtr::Hole(_)) => return Ok(Arc::new(vec![0; self.block_size() as usize])),
+                    Ok(ptr) => match read(self.storage(), &ptr) {
+                        Ok(record) => return self.sized(record, dnode.block_size),
+                        Err(source) => (Some(ptr), Error::Block { object: self.id, level: 0, blkid, source }),
+                    },
+                    Err(error) => (None, error),
+                },
+            };
+            // The block may have been rewritten and its old space reused since the pointer was looked up.
+            if stale == Some(ptr) {
+                return Err(error);
+            }
+            stale = Some(ptr);
+        }
+    }
+
+    fn sized(&self, record: Record, expected: u32) -> Result<Record> {
+        if record.len() == expected as usize {
+            return Ok(record);
+        }
+        let source = format::Corrupt::new("block size", record.len() as u64);
+        Err(Error::Corrupt { object: self.id, source })
+    }
+
+    pub(super) fn read_ptr(&self, ptr: &BlockPtr, level: u8, blkid: u64) -> Result<Record> {
+        self.storage().read(ptr).map_err(|source| Error::Block { object: self.id, level, blkid, source })
+    }
+
+    /// The pointer to block `blkid` as last synced.
+    ///
+    /// # Errors
+    /// If an indirect block cannot be read.
+    pub fn synced_ptr(&self, blkid: u64) -> Result<BlockPtr> {
+        match self.synced() {
+            Some(dnode) if blkid <= dnode.max_blkid => self.ptr_in(&dnode, blkid),
+            _ => Ok(BlockPtr::HOLE),
+        }
+    }
+
+    fn ptr_in(&self, dnode: &Dnode, blkid: u64) -> Result<BlockPtr> {
+        let shift = dnode.fanout_shift();
+        let index = |level: u8| blkid.checked_shr(u32::from(level) * shift).unwrap_or(0);
+        let root = usize::try_from(index(dnode.levels - 1)).ok();
+        let Some(mut ptr) = root.and_then(|i| dnode.block_ptrs.get(i).copied()) else {
+            return Ok(BlockPtr::HOLE);
+        };
+        for level in (1..dnode.levels).rev() {
+            if ptr.is_hole() {
+                return Ok(BlockPtr::HOLE);
+            }
+            let indirect = self.read_ptr(&ptr, level, index(level))?;
+            let slot = (index(level - 1) & ((1 << shift) - 1)) as usize * PTR;
+            let raw = indirect
+                .get(slot..slot + PTR)
+                .ok_or(format::Corrupt::new("indirect block size", indirect.len() as u64))
+                .map_err(Error::corrupt(self.id))?;
+            ptr = BlockPtr::decode(raw, ByteOrder::Little).map_err(Error::corrupt(self.id))?;
+        }
+        Ok(ptr)
+    }
+
+    /// Reads `buf.len()` bytes at byte `offset`, crossing blocks; zeros where nothing was written.
+    ///
+    /// # Errors
+    /// If a block cannot be read.
+    pub fn read(&self, offset: u64, buf: &mut [u8]) -> Result<()> {
+        self.read_by(offset, buf, Object::block)
+    }
+
+    /// As [`Object::read`] for data that is not to be kept in the cache: see [`Object::block_once`].
+    ///
+    /// # Errors
+    /// As [`Object::read`].
+    pub fn read_once(&self, offset: u64, buf: &mut [u8]) -> Result<()> {
+        self.read_by(offset, buf, Object::block_once)
+    }
+
+    fn read_by(
+        &self,
+        offset: u64,
+        buf: &mut [u8],
+        block_at: impl Fn(&Object, u64) -> Result<Record>,
+    ) -> Result<()> {
+        let mut done = 0;
+        while done < buf.len() {
+            let size = self.block_size();
+            let at = offset + done as u64;
+            let (blkid, within) = (at / size, (at % size) as usize);
+            let take = (buf.len() - done).min(size as usize - within);
+            let block = block_at(self, blkid)?;
+            let out = &mut buf[done..done + take];
+            let have = block.len().saturating_sub(within).min(take);
+            out[..have].copy_from_slice(&block[within..within + have]);
+            out[have..].fill(0);
+            done += take;
+        }
+        Ok(())
+    }
+
+    /// First block ≥ `from` that is not a hole, up to `max_blkid`.
+    ///
+    /// # Errors
+    /// If an indirect block cannot be read.
+    pub fn next_block(&self, from: u64) -> Result<Option<u64>> {
+        let mut at = from;
+        loop {
+            let (dnode, dirty) = {
+                let state = self.lock();
+                let mut next = state.open.blocks.range(at..).next().map(|(&blkid, _)| blkid);
+                if let Some(closed) = &state.syncing {
+                    let visible = closed
+                        .dirty
+                        .blocks
+                        .range(at..)
+                        .map(|(&blkid, _)| blkid)
+                        .find(|&blkid| !state.open.freed.contains(blkid));
+                    next = [next, visible].into_iter().flatten().min();
+                }
+                (state.disk.clone(), next)
+            };
+            let on_disk = match &dnode {
+                Some(dnode) => self.next_in(dnode, at)?,
+                None => None,
+            };
+            let Some(found) = [on_disk, dirty].into_iter().flatten().min() else { return Ok(None) };
+            if dirty == Some(found) {
+                return Ok(Some(found));
+            }
+            let outside = {
+                let state = self.lock();
+                let open = state.open.freed.first_outside(found);
+                state.syncing.as_ref().map_or(open, |c| open.max(c.dirty.freed.first_outside(found)))
+            };
+            if outside == found {
+                return Ok(Some(found));
+            }
+            at = outside;
+        }
+    }
+
+    /// First allocated block ≥ `from` in the tree of `dnode`.
+    pub(crate) fn next_in(&self, dnode: &Dnode, from: u64) -> Result<Option<u64>> {
+        let shift = dnode.fanout_shift() * u32::from(dnode.levels - 1);
+        let first = from.checked_shr(shift).unwrap_or(0);
+        for (i, ptr) in dnode.block_ptrs.iter().enumerate().skip(first as usize) {
+            let base = (i as u64) << shift;
+            if let Some(found) = self.next_below(dnode, ptr, dnode.levels - 1, base, from.max(base))? {
+                return Ok((found <= dnode.max_blkid).then_some(found));
+            }
+        }
+        Ok(None)
+    }
+
+    fn next_below(
+        &self,
+        dnode: &Dnode,
+        ptr: &BlockPtr,
+        level: u8,
+        base: u64,
+        from: u64,
+    ) -> Result<Option<u64>> {
+        if ptr.is_hole() {
+            return Ok(None);
+        }
+        if level == 0 {
+            return Ok(Some(base));
+        }
+        let shift = dnode.fanout_shift() * u32::from(level - 1);
+        let indirect = self.read_ptr(ptr, level, base >> (shift + dnode.fanout_shift()))?;
+        let first = ((from - base) >> shift) as usize;
+        for (i, raw) in indirect.chunks_exact(PTR).enumerate().skip(first) {
+            let child = BlockPtr::decode(raw, ByteOrder::Little).map_err(Error::corrupt(self.id))?;
+            let child_base = base + ((i as u64) << shift);
+            if let Some(found) =
+                self.next_below(dnode, &child, level - 1, child_base, from.max(child_base))?
+            {
+                return Ok(Some(found));
+            }
+        }
+        Ok(None)
+    }
+}

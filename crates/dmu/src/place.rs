@@ -1,0 +1,235 @@
+//! A block of the syncing txg gets its place, and the pointer that it had goes out of use.
+//!
+//! Only the sync thread comes here, in the order of the blocks: so the same state gives the same bytes.
+
+use std::sync::Arc;
+
+use format::blkptr::{Block, BlockPtr, Dva, Embedded};
+use format::dnode::Dnode;
+use format::objset as phys;
+use format::{ByteOrder, ObjectType, Txg};
+use storage::write::Encoded;
+use storage::{Record, Storage, WriteError, Writer};
+
+use crate::Result;
+use crate::policy::{Plan, Policy};
+use crate::tree::born_in;
+
+/// Who gives space and keeps the accounts: the pool, on behalf of one dataset or the MOS.
+pub trait Space {
+    /// Space for `psize` bytes in `copies` places.
+    ///
+    /// # Errors
+    /// [`WriteError::NoSpace`], or a space map could not be read.
+    fn allocate(&mut self, psize: u64, copies: u8) -> Result<[Dva; 3], WriteError>;
+
+    /// `ptr` (embedded or on disk) is referenced from now on.
+    fn born(&mut self, ptr: &BlockPtr);
+
+    /// `ptr` (embedded or on disk) is no longer referenced by this dataset.
+    ///
+    /// # Errors
+    /// If where it must be recorded cannot be read.
+    fn killed(&mut self, ptr: &BlockPtr) -> Result<()>;
+}
+
+/// Everything the sync of one objset needs.
+pub struct SyncCtx<'a, 'w> {
+    /// Where blocks go.
+    pub storage: &'a Storage,
+    /// The syncing txg.
+    pub txg: Txg,
+    /// Allocation and accounts.
+    pub space: &'a mut dyn Space,
+    /// The txg's writes.
+    pub writer: &'a mut Writer<'w>,
+    /// How to write.
+    pub policy: Policy,
+    /// Sync pass of the MOS, from 1; 0 for datasets. Blocks of the MOS are held back until its last pass and
+    /// rewritten in place where they fit.
+    pub mos_pass: u32,
+}
+
+impl SyncCtx<'_, '_> {
+    pub(crate) fn encoding(&self, owner: &Dnode, level: u8) -> Plan {
+        let min_alloc = self.storage.vdevs().min_alloc();
+        self.policy.plan(owner.object_type, owner.compress, owner.checksum, level, min_alloc)
+    }
+
+    /// Writes `record` as a block of `owner` in place of `old`.
+    pub(crate) fn write(
+        &mut self,
+        record: &Record,
+        plan: Plan,
+        owner: &Dnode,
+        level: u8,
+        fill: u64,
+        old: &BlockPtr,
+    ) -> Result<BlockPtr> {
+        let salt = self.storage.salt();
+        let encoding = self.storage.encoding(plan.recipe, &salt);
+        if self.mos_pass > 0
+            && born_in(old, self.txg)
+            && let Some(block) = old.block()
+            && block.lsize == record.len() as u64
+            && !block.is_gang()
+            && let Some(encoded) = encoding.encode_into(record, block.psize)
+        {
+            return Ok(self.rewrite(*block, encoded, record, fill));
+        }
+        let mut encoded = encoding.encode(record);
+        if self.mos_pass > 1
+            && let Encoded::Stored { payload, .. } = &encoded
+        {
+            // A block first written in a late pass will grow a little in the next one: leave it room, so
+            // that the passes come to rest.
+            let roomy = payload.bytes().len() as u64 + 2 * plan.recipe.min_alloc;
+            let roomy = if roomy * 8 > record.len() as u64 * 7 { record.len() as u64 } else { roomy };
+            encoded = encoding.encode_into(record, roomy).unwrap_or(encoded);
+        }
+        if matches!(encoded, Encoded::Hole) {
+            self.kill(old)?;
+            return Ok(BlockPtr::HOLE);
+        }
+        let ptr = self.place_with(encoded, plan, owner, level, fill, old, record.len() as u64)?;
+        if let Some(block) = ptr.block()
+            && (level > 0 || owner.object_type.is_metadata())
+        {
+            self.storage.cache().insert(block, record.clone());
+        }
+        Ok(ptr)
+    }
+
+    /// Overwrites a block that this txg wrote and nothing durable points at.
+    fn rewrite(&mut self, mut block: Block, encoded: Encoded, record: &Record, fill: u64) -> BlockPtr {
+        let Encoded::Stored { payload, compression, checksum } = encoded else {
+            unreachable!("encode_into stores");
+        };
+        assert_eq!(payload.bytes().len() as u64, block.psize, "a rewrite fills the space it has");
+        block.compression = compression;
+        block.checksum = checksum;
+        block.fill = fill;
+        for dva in block.copies() {
+            self.storage.hold(dva, payload.clone());
+        }
+        self.storage.cache().insert(&block, record.clone());
+        BlockPtr::Block(block)
+    }
+
+    /// Gives an encoded leaf a place.
+    pub(crate) fn place(
+        &mut self,
+        encoded: Encoded,
+        owner: &Dnode,
+        level: u8,
+        fill: u64,
+        old: &BlockPtr,
+    ) -> Result<BlockPtr> {
+        let plan = self.encoding(owner, level);
+        self.place_with(encoded, plan, owner, level, fill, old, owner.level_size(level))
+    }
+
+    #[allow(clippy::too_many_arguments, reason = "the fields of a block pointer, each from another source")]
+    fn place_with(
+        &mut self,
+        encoded: Encoded,
+        plan: Plan,
+        owner: &Dnode,
+        level: u8,
+        fill: u64,
+        old: &BlockPtr,
+        lsize: u64,
+    ) -> Result<BlockPtr> {
+        let ptr = match encoded {
+            Encoded::Hole => unreachable!("holes have no place"),
+            Encoded::Embedded { payload, psize, compression } => BlockPtr::Embedded(Embedded {
+                kind: 0,
+                lsize,
+                psize,
+                compression,
+                object_type: owner.object_type,
+                level,
+                order: ByteOrder::Little,
+                birth: self.txg,
+                payload,
+            }),
+            Encoded::Stored { payload, compression, checksum } => {
+                let psize = payload.bytes().len() as u64;
+                assert!(psize <= lsize, "compression may not grow a block");
+                let whole = match self.space.allocate(psize, plan.copies) {
+                    Err(WriteError::NoSpace) => None,
+                    placed => Some(placed?),
+                };
+                let block = Block {
+                    dvas: whole.unwrap_or_default(),
+                    lsize,
+                    psize,
+                    compression,
+                    checksum_kind: plan.recipe.checksum,
+                    level,
+                    fill,
+                    checksum,
+                    ..Block::plain(owner.object_type, self.txg)
+                };
+                if whole.is_none() {
+                    return self.place_in_pieces(block, &payload, plan.copies, old);
+                }
+                for dva in block.copies() {
+                    if self.mos_pass > 0 {
+                        self.storage.hold(dva, payload.clone());
+                    } else {
+                        self.writer.put(dva, payload.clone())?;
+                    }
+                }
+                BlockPtr::Block(block)
+            }
+        };
+        self.kill(old)?;
+        self.space.born(&ptr);
+        Ok(ptr)
+    }
+
+    /// Takes a leaf as it was written early, in place of `old`.
+    pub(crate) fn adopt(&mut self, block: Block, owner: &Dnode, old: &BlockPtr) -> Result<BlockPtr> {
+        let expected = (owner.level_size(0), self.txg);
+        assert_eq!((block.lsize, block.birth), expected, "an early block is this txg's own");
+        let ptr = BlockPtr::Block(block);
+        self.kill(old)?;
+        self.space.born(&ptr);
+        Ok(ptr)
+    }
+
+    /// `ptr` goes out of use.
+    pub(crate) fn kill(&mut self, ptr: &BlockPtr) -> Result<()> {
+        if let BlockPtr::Block(block) = ptr {
+            self.storage.cache().remove(block);
+            if self.mos_pass > 0 {
+                for dva in block.copies() {
+                    self.storage.release(dva);
+                }
+            }
+        }
+        if !ptr.is_hole() {
+            self.space.killed(ptr)?;
+        }
+        Ok(())
+    }
+}
+
+/// Writes an objset's root block in place of `old`.
+///
+/// # Errors
+/// If the block cannot be placed or written.
+pub fn write_objset_root(
+    ctx: &mut SyncCtx<'_, '_>,
+    root: &phys::Objset,
+    size: usize,
+    old: &BlockPtr,
+) -> Result<BlockPtr> {
+    let mut owner = Dnode::meta(1);
+    owner.object_type = ObjectType::OBJSET;
+    owner.block_size = size as u32;
+    let fill = root.meta_dnode.block_ptrs.iter().map(BlockPtr::fill).sum();
+    let plan = ctx.encoding(&owner, 0);
+    ctx.write(&Arc::new(root.encode(size)), plan, &owner, 0, fill, old)
+}

@@ -1,0 +1,95 @@
+//! How the blocks of an objset are written: what properties and the kind of a block make of it.
+
+use format::compression::CompressionSetting;
+use format::{ChecksumKind, Compression, ObjectType};
+use storage::{GzipEngine, Recipe};
+
+/// How blocks of an objset are written.
+#[derive(Clone, Copy, Debug)]
+pub struct Policy {
+    /// Of data blocks; `On` is resolved.
+    pub compression: CompressionSetting,
+    /// Of metadata blocks.
+    pub metadata_compression: CompressionSetting,
+    /// Who makes gzip's bytes.
+    pub gzip_engine: GzipEngine,
+    /// Of data blocks; `On` is resolved.
+    pub checksum: ChecksumKind,
+    /// Copies of data blocks, 1 to 3.
+    pub copies: u8,
+    /// Which metadata has one copy more, up to 3.
+    pub redundant: Redundant,
+    /// Feature `embedded_data` is active.
+    pub embed: bool,
+    /// Feature `hole_birth` is active.
+    pub hole_birth: bool,
+}
+
+/// Metadata that has one copy more than data: the property `redundant_metadata`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Redundant {
+    /// All of it.
+    All,
+    /// All but the indirect blocks right above data.
+    Most,
+    /// What a whole dataset would be lost without.
+    Some,
+    /// Nothing.
+    None,
+}
+
+/// Lowest level of indirect blocks of data with one copy more under [`Redundant::Most`].
+const MOST_LEVEL: u8 = 2;
+
+/// How one kind of block is written.
+#[derive(Clone, Copy)]
+pub(crate) struct Plan {
+    pub(crate) recipe: Recipe,
+    pub(crate) copies: u8,
+}
+
+impl Policy {
+    /// Copies of a block of this kind.
+    fn copies_of(&self, object_type: ObjectType, level: u8) -> u8 {
+        let metadata = object_type.is_metadata();
+        let of_one_file = [ObjectType::DNODE, ObjectType::DIRECTORY_CONTENTS, ObjectType::SA];
+        let more = match self.redundant {
+            Redundant::All => metadata || level > 0,
+            Redundant::Most => metadata || level >= MOST_LEVEL,
+            Redundant::Some => metadata && !of_one_file.contains(&object_type),
+            Redundant::None => false,
+        };
+        (self.copies + u8::from(more)).min(3)
+    }
+
+    /// How a block at `level` of an object is written; `compress` and `checksum` are the object's own, by number.
+    pub(crate) fn plan(
+        &self,
+        object_type: ObjectType,
+        compress: u8,
+        checksum: u8,
+        level: u8,
+        min_alloc: u64,
+    ) -> Plan {
+        let metadata = level > 0 || object_type.is_metadata();
+        let own = Compression::from_disk(u64::from(compress & 0x7f)).unwrap_or(Compression::Inherit);
+        let compression = match own {
+            Compression::Off if level == 0 => CompressionSetting::OFF,
+            _ if metadata => self.metadata_compression,
+            Compression::Inherit | Compression::On | Compression::Empty => self.compression,
+            own => CompressionSetting::plain(own),
+        };
+        let own_sum = ChecksumKind::from_disk(checksum.into()).unwrap_or(ChecksumKind::Inherit);
+        let checksum = match own_sum {
+            ChecksumKind::Inherit | ChecksumKind::On => self.checksum,
+            own => own,
+        };
+        let embed =
+            self.embed && level == 0 && !matches!(object_type, ObjectType::DNODE | ObjectType::OBJSET);
+        let checksum = if metadata { checksum.for_metadata() } else { checksum };
+        Plan {
+            recipe: Recipe { compression, gzip_engine: self.gzip_engine, checksum, min_alloc, embed },
+            copies: self.copies_of(object_type, level),
+        }
+    }
+}
