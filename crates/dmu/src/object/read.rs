@@ -188,7 +188,11 @@ impl Object {
                 (state.disk.clone(), next)
             };
             let on_disk = match &dnode {
-                Some(dnode) => self.next_in(dnode, at)?,
+                Some(dnode) => match self.next_in(dnode, at) {
+                    // The tree may have been rewritten, and its old space used again, since it was looked up.
+                    Err(_) if self.synced().as_ref() != Some(dnode) => continue,
+                    found => found?,
+                },
                 None => None,
             };
             let Some(found) = [on_disk, dirty].into_iter().flatten().min() else { return Ok(None) };
