@@ -1,0 +1,153 @@
+//! The books of what a sync writes: space given and taken back, sizes, and the features that blocks need.
+
+use format::blkptr::{BlockPtr, Dva};
+use format::{ChecksumKind, Compression, Txg};
+use storage::allocator::{AllocError, Allocator};
+use storage::{Storage, WriteError, Writer};
+
+use super::{SyncState, Syncing};
+use crate::dsl::Sizes;
+use crate::dsl::bookmark::Freed;
+use crate::space_maps::Source;
+use crate::{Error, Result};
+
+/// Space for the blocks of one dataset, or of the MOS.
+pub(super) struct Books<'a> {
+    pub(super) storage: &'a Storage,
+    pub(super) allocator: &'a mut Allocator,
+    pub(super) source: Source<'a>,
+    pub(super) txg: Txg,
+    /// Blocks born later belong to the dataset alone.
+    pub(super) prev_snap_txg: Txg,
+    pub(super) delta: Sizes,
+    /// Change of what only this dataset refers to.
+    pub(super) unique: i64,
+    /// Killed blocks that a snapshot still has.
+    pub(super) dead: Vec<(BlockPtr, Sizes)>,
+    /// Killed blocks that bookmarks count.
+    pub(super) freed: Freed,
+    pub(super) needs: Needs,
+}
+
+/// Per-dataset features that written blocks need.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Needs {
+    pub(super) large_blocks: bool,
+    pub(super) zstd: bool,
+    pub(super) checksum: Option<ChecksumKind>,
+}
+
+impl dmu::Space for Books<'_> {
+    fn allocate(&mut self, psize: u64, copies: u8) -> Result<[Dva; 3], WriteError> {
+        self.allocator.allocate(psize, copies, self.txg, &mut self.source).map_err(|error| match error {
+            AllocError::NoSpace { .. } => WriteError::NoSpace,
+            AllocError::Source { source: Error::Dmu(dmu::Error::Block { source, .. }), .. } => {
+                WriteError::Read(source)
+            }
+            AllocError::Source { vdev, metaslab, source } => {
+                tracing::error!(vdev = vdev.0, metaslab, %source, "space map cannot be read");
+                WriteError::Read(storage::ReadError::Unsupported("a damaged space map"))
+            }
+            AllocError::Damaged { damage, .. } => WriteError::Read(damage.into()),
+        })
+    }
+
+    fn born(&mut self, ptr: &BlockPtr) {
+        let sizes = Sizes::of(self.storage.vdevs(), ptr);
+        self.delta += sizes;
+        self.unique += sizes.used;
+        if ptr.lsize() > 128 << 10 {
+            self.needs.large_blocks = true;
+        }
+        let compression = match ptr {
+            BlockPtr::Block(block) => {
+                if !matches!(block.checksum_kind, ChecksumKind::Fletcher2 | ChecksumKind::Fletcher4) {
+                    self.needs.checksum = Some(block.checksum_kind);
+                }
+                block.compression
+            }
+            BlockPtr::Embedded(embedded) => embedded.compression,
+            BlockPtr::Hole(_) => return,
+        };
+        self.needs.zstd |= compression == Compression::Zstd;
+    }
+
+    fn killed(&mut self, ptr: &BlockPtr) -> Result<(), dmu::Error> {
+        let sizes = Sizes::of(self.storage.vdevs(), ptr);
+        self.delta += -sizes;
+        self.freed.killed(ptr, sizes);
+        if ptr.accounting_birth() <= self.prev_snap_txg {
+            self.dead.push((*ptr, sizes));
+            return Ok(());
+        }
+        self.unique -= sizes.used;
+        if let BlockPtr::Block(block) = ptr {
+            free_extents(self.storage, self.allocator, block, self.txg)?;
+        }
+        Ok(())
+    }
+}
+
+pub(crate) fn free_extents(
+    storage: &Storage,
+    allocator: &mut Allocator,
+    block: &format::blkptr::Block,
+    txg: Txg,
+) -> Result<(), dmu::Error> {
+    for dva in storage.extents(block).map_err(WriteError::from)? {
+        allocator.free(dva, txg).map_err(|error| {
+            tracing::error!(%error, "space map and block pointers disagree");
+            WriteError::Read(storage::ReadError::OutOfRange { dva })
+        })?;
+    }
+    Ok(())
+}
+
+impl<'a> Syncing<'a> {
+    /// Books for blocks of a dataset whose newest snapshot was taken in `prev_snap_txg`, and the writer.
+    pub(super) fn books(&mut self, prev_snap_txg: Txg) -> (Books<'_>, &mut Writer<'a>) {
+        let SyncState { allocator, table, logs, .. } = &mut *self.state;
+        let source = Source {
+            objset: self.before.as_ref(),
+            tops: self.inner.storage.vdevs().tops(),
+            maps: table,
+            logs,
+        };
+        let books = Books {
+            storage: &self.inner.storage,
+            allocator,
+            source,
+            txg: self.txg,
+            prev_snap_txg,
+            delta: Sizes::default(),
+            unique: 0,
+            dead: Vec::new(),
+            freed: Freed::default(),
+            needs: Needs::default(),
+        };
+        (books, &mut self.writer)
+    }
+
+    /// Room for a log block of `size` bytes; `None` when there is none.
+    pub(crate) fn allocate_log_block(&mut self, size: u64) -> Result<Option<Dva>> {
+        let txg = self.txg;
+        let (mut books, _) = self.books(Txg(0));
+        let Books { allocator, source, .. } = &mut books;
+        match allocator.allocate_log(size, txg, source) {
+            Ok(dva) => Ok(Some(dva)),
+            Err(AllocError::NoSpace { .. }) => Ok(None),
+            Err(AllocError::Source { source, .. }) => Err(source),
+            Err(AllocError::Damaged { damage, .. }) => Err(Error::Read(damage.into())),
+        }
+    }
+
+    /// Frees a block that nothing refers to any more, without any dataset's books.
+    pub(crate) fn free_block(&mut self, ptr: &BlockPtr) -> Result<()> {
+        if let BlockPtr::Block(block) = ptr {
+            self.freed += 1;
+            self.inner.storage.cache().remove(block);
+            free_extents(&self.inner.storage, &mut self.state.allocator, block, self.txg)?;
+        }
+        Ok(())
+    }
+}

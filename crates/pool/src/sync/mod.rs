@@ -1,0 +1,326 @@
+//! The sync thread: frozen changes → blocks → MOS → space maps until quiet → flush → uberblock → flush.
+
+mod books;
+mod commit;
+mod dataset;
+mod first;
+mod mos;
+
+use std::borrow::Cow;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use dmu::{Frozen, Objset, Synced, Tx};
+use format::blkptr::BlockPtr;
+use format::config::PoolConfig;
+use format::uberblock::Uberblock;
+use format::{ObjectId, Txg};
+use storage::Writer;
+use storage::allocator::Allocator;
+
+pub(crate) use self::books::free_extents;
+pub(crate) use self::dataset::checksum_feature;
+pub(crate) use self::mos::metadata_compression_of;
+
+use self::commit::commit;
+use crate::dataset::Dataset;
+use crate::dsl::{self, Sizes};
+use crate::features::Features;
+use crate::mos::Mos;
+use crate::pool::Inner;
+use crate::space_maps::{Logs, MapTable};
+use crate::tx::{Task, Work};
+use crate::{Error, Result, zil};
+
+/// Metaslabs kept in memory between txgs.
+const METASLABS_KEPT: usize = 64;
+
+/// What only the sync thread touches.
+pub(crate) struct SyncState {
+    pub(crate) allocator: Allocator,
+    pub(crate) table: MapTable,
+    /// Changes in log space maps, to be folded into the metaslabs' own maps by the first sync.
+    pub(crate) logs: Logs,
+    pub(crate) features: Option<Features>,
+    pub(crate) config: PoolConfig,
+    pub(crate) config_object: ObjectId,
+    pub(crate) config_dirty: bool,
+    /// The last uberblock on disk; its root is a hole in a pool that was never synced.
+    pub(crate) uberblock: Uberblock,
+    /// What writing the MOS added to its own size and is not yet in the books.
+    pub(crate) mos_delta: Sizes,
+    /// Blocks of destroyed snapshots wait to be freed.
+    pub(crate) freeing: bool,
+    /// Work of the first sync after an import is still to be done.
+    pub(crate) fresh: bool,
+    /// The salt must be written into the MOS.
+    pub(crate) new_salt: Option<[u8; 32]>,
+    /// What the pool is called on the disks, if it goes by another name only as long as it is imported.
+    pub(crate) name_on_disk: Option<String>,
+}
+
+impl SyncState {
+    /// The configuration as it is written.
+    fn config_on_disk(&self) -> Cow<'_, PoolConfig> {
+        match &self.name_on_disk {
+            None => Cow::Borrowed(&self.config),
+            Some(name) => Cow::Owned(PoolConfig { name: name.clone(), ..self.config.clone() }),
+        }
+    }
+}
+
+/// The syncing txg, as jobs see it.
+pub(crate) struct Syncing<'a> {
+    pub(crate) inner: &'a Arc<Inner>,
+    pub(crate) state: &'a mut SyncState,
+    pub(crate) txg: Txg,
+    pub(crate) tx: Tx,
+    writer: Writer<'a>,
+    /// The MOS as of the last synced txg.
+    before: Option<Objset>,
+    /// A job failed after it had changed something: the txg must not become the pool's state.
+    pub(crate) broken: Option<Error>,
+    /// Blocks that jobs freed.
+    freed: u64,
+}
+
+pub(crate) fn sync_loop(inner: &Arc<Inner>, mut state: SyncState) {
+    // A stepwise pool syncs only when asked.
+    let groups = &inner.groups;
+    let timeout = || if groups.stepwise { Duration::MAX / 4 } else { groups.limits.txg_timeout() };
+    let _alarm = Alarm(inner);
+    let mut deadline = Instant::now() + timeout();
+    loop {
+        match inner.groups.wait_for_work(deadline) {
+            Work::End => return,
+            Work::LogSpace(open) => {
+                zil::stash::refill(inner, &mut state, open);
+                continue;
+            }
+            Work::Sync => deadline = Instant::now() + timeout(),
+        }
+        let (txg, tasks, frozen) = inner.groups.close(|| {
+            let freeze = |dataset: Arc<Dataset>| {
+                dataset.listed.store(false, Ordering::Release);
+                let frozen = dataset.objset().freeze();
+                (dataset, frozen)
+            };
+            inner.promises.close();
+            inner.take_dirty().into_iter().map(freeze).collect::<Vec<_>>()
+        });
+        zil::stash::renew(inner, &mut state, txg);
+        match sync_txg(inner, &mut state, txg, tasks, frozen) {
+            Ok(()) => {
+                zil::durable(inner, txg);
+                inner.look_at_load();
+                let space = state.allocator.space();
+                publish(inner, &state, txg);
+                inner.groups.synced(txg, state.allocator.allocatable(), space.deferred, state.freeing);
+            }
+            Err(error) => {
+                tracing::error!(txg = txg.0, %error, "the pool stops: a transaction group could not be written");
+                inner.groups.fail(Arc::new(error));
+                return;
+            }
+        }
+    }
+}
+
+/// Stops the pool when the sync thread dies of a broken invariant: else everybody would wait for it for ever.
+struct Alarm<'a>(&'a Inner);
+
+impl Drop for Alarm<'_> {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            self.0.groups.fail(Arc::new(Error::Internal));
+        }
+    }
+}
+
+/// Makes the new figures visible to readers.
+pub(crate) fn publish(inner: &Arc<Inner>, state: &SyncState, txg: Txg) {
+    {
+        let mut info = inner.info.write().expect("the info lock guards a plain store");
+        info.config = state.config.clone();
+        info.space = state.allocator.space();
+        info.vdev_space = state
+            .allocator
+            .vdevs()
+            .filter_map(|spec| Some((spec.id.0, state.allocator.vdev_space(spec.id)?)))
+            .collect();
+        info.features = state.features.as_ref().map(|f| f.all().clone()).unwrap_or_default();
+        info.txg = txg;
+        info.root = state.uberblock.root;
+    }
+    let mut dirs = Vec::new();
+    for dataset in inner.open_datasets() {
+        if dataset.is_snapshot() || dataset.destroyed.load(Ordering::Acquire) {
+            continue;
+        }
+        dirs.push(dataset.dir);
+        match dsl::lookup::own(&inner.mos, dataset.dir, dataset.id) {
+            Ok(own) => *dataset.own() = own,
+            Err(error) => tracing::warn!(dataset = dataset.name(), %error, "limits cannot be read"),
+        }
+    }
+    if let Err(error) = inner.promises.settle(&inner.mos, &dirs) {
+        tracing::warn!(%error, "limits cannot be read");
+    }
+}
+
+fn sync_txg(
+    inner: &Arc<Inner>,
+    state: &mut SyncState,
+    txg: Txg,
+    tasks: Vec<Task>,
+    frozen: Vec<(Arc<Dataset>, Frozen)>,
+) -> Result<()> {
+    state.allocator.keep_readable(inner.leases.oldest());
+    let mut changed = frozen;
+    zil::add_logged(inner, txg, &mut changed);
+    let settling = !state.allocator.is_settled(txg);
+    if changed.is_empty() && tasks.is_empty() && !state.config_dirty && !settling && !state.freeing {
+        return Ok(());
+    }
+    let root = state.uberblock.root;
+    let before = match root {
+        BlockPtr::Hole(_) => None,
+        root => Some(Objset::open(inner.storage.clone(), Arc::default(), root)?),
+    };
+    let root = write_txg(inner, state, txg, tasks, changed, before)?;
+    commit(inner, state, txg, root)?;
+    // The first sync has folded them into the maps that are read from now on.
+    state.logs.clear();
+    state.allocator.keep_readable(inner.leases.synced(&state.uberblock));
+    for (vdev, offset, len) in state.allocator.txg_synced(txg) {
+        tracing::trace!(vdev = vdev.0, offset, len, "reusable");
+    }
+    state.allocator.unload_idle(METASLABS_KEPT);
+    Ok(())
+}
+
+/// Writes every block of the txg and waits for the disks; returns the new root, not yet the pool's state.
+fn write_txg(
+    inner: &Arc<Inner>,
+    state: &mut SyncState,
+    txg: Txg,
+    tasks: Vec<Task>,
+    changed: Vec<(Arc<Dataset>, Frozen)>,
+    before: Option<Objset>,
+) -> Result<BlockPtr> {
+    let writer = Writer::new(&inner.storage);
+    let mut syncing = Syncing { inner, state, txg, tx: Tx::new(txg), writer, before, broken: None, freed: 0 };
+    if syncing.state.fresh {
+        syncing.first_sync()?;
+    }
+    let mut written = Vec::new();
+    for (dataset, frozen) in changed {
+        let synced = syncing.sync_dataset(&dataset, frozen)?;
+        written.extend(synced.map(|synced| (dataset, synced)));
+    }
+    for block in inner.storage.drain_early(txg) {
+        // Nothing but records of this txg points there.
+        free_extents(&inner.storage, &mut syncing.state.allocator, &block, txg)?;
+    }
+    inner.encode_ahead();
+    if !tasks.is_empty() || syncing.state.freeing {
+        // They may read what was just written.
+        syncing.writer.drain()?;
+        settle(&mut written);
+    }
+    for task in tasks {
+        let exclusive = inner.dsl.write().expect("no code panics while holding the DSL lock");
+        // A job that panics ends the pool, but must not take the lock along: there are readers.
+        let done = catch_unwind(AssertUnwindSafe(|| task(&mut syncing)));
+        drop(exclusive);
+        done.map_err(|_| Error::Internal)?;
+        if let Some(error) = syncing.broken.take() {
+            return Err(error);
+        }
+    }
+    syncing.free_waiting()?;
+    let root = syncing.sync_mos()?;
+    syncing.writer.finish()?;
+    settle(&mut written);
+    Ok(root)
+}
+
+/// Sends readers to the new blocks, which must be where readers look.
+fn settle(written: &mut Vec<(Arc<Dataset>, Synced)>) {
+    for (dataset, synced) in written.drain(..) {
+        synced.settle(dataset.objset());
+    }
+}
+
+impl<'a> Syncing<'a> {
+    /// Changes when something of this txg does that a job can change.
+    pub(crate) fn changes(&self) -> (u64, u64) {
+        (self.mos().objset.changes(), self.freed)
+    }
+
+    pub(crate) fn mos(&self) -> &'a Mos {
+        &self.inner.mos
+    }
+
+    /// Notes the command that is being carried out, once.
+    pub(crate) fn log_command(&mut self) -> Result<()> {
+        let command = self.inner.command.lock().expect("the command lock guards a plain store").take();
+        match command {
+            Some(command) => {
+                let host = crate::history::host_name();
+                let about = [("history_hostname", host.as_str()), ("history_command", &command)];
+                self.inner.happened("history_event", &about);
+                crate::history::log(self.mos(), &self.tx, &command)
+            }
+            None => Ok(()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{CreateSpec, NewFilesystem, Options, Pool};
+    use format::features;
+    use storage::host::{Disk, Host, ScriptedDisk};
+
+    #[test]
+    fn a_sync_thread_that_panics_stops_the_pool_and_keeps_nobody_waiting() {
+        let host = Host::seeded(1, 0);
+        let options = Options { io_threads: 0, workers: 1, host: host.clone(), ..Options::default() };
+        let filesystem = NewFilesystem { project_quota: false, ..NewFilesystem::plain(&host) };
+        let initialise: crate::Initialise = Arc::new(|_, _, _| Ok(()));
+        let disk: Arc<dyn Disk> = Arc::new(ScriptedDisk::new(64 << 20));
+        let spec = CreateSpec {
+            name: "tank".into(),
+            disks: vec![disk.clone()],
+            ashift: None,
+            version: 5000,
+            features: features::set("openzfs-2.1-linux").unwrap().features().collect(),
+            properties: Vec::new(),
+            root_properties: Vec::new(),
+            comment: None,
+            compatibility: None,
+            filesystem: filesystem.clone(),
+            initialise: initialise.clone(),
+            command: None,
+        };
+        let pool = Pool::create(spec, options.clone()).unwrap();
+        let broken: Result<()> = pool.run(|_| panic!("a false invariant"));
+        let said = broken.unwrap_err().to_string();
+        assert!(said.contains("suspended after an internal error"), "{said}");
+        // Reading goes on, every change is refused.
+        assert_eq!(pool.list("tank", None, true).unwrap().len(), 1);
+        let again: Result<()> = pool.run(|_| Ok(()));
+        assert!(matches!(again, Err(Error::Stopped(_))), "{again:?}");
+        let made = pool.create_filesystem("tank/fs", Vec::new(), filesystem, initialise);
+        assert!(matches!(made, Err(Error::Stopped(_))), "{made:?}");
+        let begun = pool.open("tank").unwrap().begin(crate::Hold::write(1)).err();
+        assert!(matches!(begun, Some(Error::Stopped(_))), "{begun:?}");
+        assert!(matches!(pool.sync(), Err(Error::Stopped(_))));
+        assert!(matches!(pool.export(), Err(Error::Stopped(_))));
+        Pool::import_disks(vec![disk], options).unwrap().export().unwrap();
+    }
+}

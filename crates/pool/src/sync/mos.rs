@@ -1,0 +1,127 @@
+//! The MOS and the space maps: written pass by pass until writing them changes nothing any more.
+
+use dmu::{Policy, Redundant, SyncCtx};
+use format::blkptr::BlockPtr;
+use format::compression::CompressionSetting;
+use format::config::{PoolState, VERSION_FEATURES};
+use format::features;
+use format::zap::Value;
+use format::{ChecksumKind, Compression, Txg};
+use storage::GzipEngine;
+
+use super::{SyncState, Syncing};
+use crate::Result;
+use crate::dsl::{self, Category, add_space};
+use crate::features::Features;
+use crate::space_maps::MapWriter;
+
+/// Passes after which the space maps must have come to rest.
+const PASSES_MAX: u32 = 32;
+
+impl Syncing<'_> {
+    /// For export and destroy: the labels of this txg carry the state.
+    pub(crate) fn set_pool_state(&mut self, state: PoolState) {
+        self.state.config.state = state;
+        self.state.config_dirty = true;
+    }
+
+    /// See [`crate::Pool::upgrade_version`]. What versions up to 28 brought, the pools that are written have.
+    pub(crate) fn upgrade_version(&mut self, version: u64) -> Result<()> {
+        assert!(version >= self.state.config.version, "a pool's version only grows");
+        if version >= VERSION_FEATURES && self.state.features.is_none() {
+            self.state.features = Some(Features::create(self.mos(), &self.tx)?);
+            let mut salt = [0; 32];
+            self.inner.host.entropy.fill(&mut salt);
+            self.inner.storage.set_salt(salt);
+            self.state.new_salt = Some(salt);
+        }
+        self.state.config.version = version;
+        self.state.config_dirty = true;
+        Ok(())
+    }
+
+    fn write_config(&mut self) -> Result<()> {
+        if let Some(salt) = self.state.new_salt.take() {
+            let value = Value::from_bytes(&salt);
+            self.mos().set_directory(&self.tx, "org.illumos:checksum_salt", &value)?;
+        }
+        let labels = self.state.features.as_ref().map(Features::label_list);
+        if labels != self.state.config.features_for_read {
+            self.state.config.features_for_read = labels;
+            self.state.config_dirty = true;
+        }
+        if self.state.config_dirty {
+            self.state.config.txg = self.txg;
+            let list = self.state.config_on_disk().to_mos_nvlist();
+            self.mos().put_packed(&self.tx, self.state.config_object, &list)?;
+        }
+        Ok(())
+    }
+
+    /// Writes the MOS, and the space maps that this changes, until nothing changes any more.
+    pub(super) fn sync_mos(&mut self) -> Result<BlockPtr> {
+        let mos = self.mos();
+        self.write_config()?;
+        let mut root = mos.objset.synced_root().1;
+        for pass in 1..=PASSES_MAX {
+            let changes = self.state.allocator.take_changes(self.txg);
+            {
+                let SyncState { allocator, features, table, .. } = &mut *self.state;
+                let tops = self.inner.storage.vdevs().tops();
+                let mut writer = MapWriter { mos, features, tx: &self.tx, tops, table, pass };
+                for change in &changes {
+                    writer.write(allocator, change)?;
+                }
+            }
+            let delta = std::mem::take(&mut self.state.mos_delta);
+            if let Some(dir) = dsl::lookup::mos_dir(mos)? {
+                add_space(mos, &self.tx, dir, Category::Head, delta)?;
+            }
+            let frozen = mos.objset.freeze();
+            if frozen.is_empty() {
+                break;
+            }
+            let policy = self.mos_policy();
+            let txg = self.txg;
+            let storage = self.inner.storage.clone();
+            let (mut books, writer) = self.books(Txg(0));
+            let mut ctx =
+                SyncCtx { storage: &storage, txg, space: &mut books, writer, policy, mos_pass: pass };
+            let synced = mos.objset.sync(&mut ctx, frozen)?;
+            let mut delta = books.delta;
+            // Everything in the MOS is metadata: what it would be uncompressed is not counted.
+            delta.uncomp = delta.comp;
+            root = synced.ptr;
+            synced.settle(&mos.objset);
+            self.state.mos_delta += delta;
+        }
+        assert!(self.state.allocator.is_quiet(self.txg), "space maps still moving after the last pass");
+        assert!(!mos.objset.is_dirty(), "the MOS still moving after the last pass");
+        Ok(root)
+    }
+
+    fn mos_policy(&self) -> Policy {
+        let features = self.state.features.as_ref();
+        let active = |feature| features.is_some_and(|f| f.is_active(feature));
+        Policy {
+            compression: metadata_compression(features),
+            metadata_compression: metadata_compression(features),
+            gzip_engine: GzipEngine::DEFAULT,
+            checksum: ChecksumKind::Fletcher4,
+            copies: 3,
+            redundant: Redundant::All,
+            embed: active(&features::EMBEDDED_DATA),
+            hole_birth: active(&features::HOLE_BIRTH),
+        }
+    }
+}
+
+/// What metadata, and data under `compression=on`, is compressed with.
+fn metadata_compression(features: Option<&Features>) -> CompressionSetting {
+    metadata_compression_of(features.is_some_and(|f| f.is_active(&features::LZ4_COMPRESS)))
+}
+
+/// As [`metadata_compression`], knowing whether lz4 is active.
+pub(crate) const fn metadata_compression_of(lz4: bool) -> CompressionSetting {
+    if lz4 { CompressionSetting::LZ4 } else { CompressionSetting::plain(Compression::Lzjb) }
+}
