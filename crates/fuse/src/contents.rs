@@ -3,8 +3,9 @@
 use fuser::{Errno, WriteFlags};
 use zpl::{ObjectId, Seek};
 
-use crate::bridge::{Bridge, Shared};
+use crate::bridge::Bridge;
 use crate::errno::{self, Answer};
+use crate::shared::Shared;
 
 const KEEP_SIZE: i32 = 0x1;
 const PUNCH_HOLE: i32 = 0x2;

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use fuser::{INodeNo, Notifier};
 use zpl::ObjectId;
 
-use crate::bridge::Shared;
+use crate::shared::Shared;
 
 /// Makes the kernel forget what it keeps of a mounted file system. To be called after a change that was made on
 /// `zpl::Filesystem` directly, never from within a request.

@@ -18,6 +18,7 @@ mod mount;
 mod names;
 mod options;
 mod seeker;
+mod shared;
 mod xattrs;
 
 pub use invalidate::Invalidator;

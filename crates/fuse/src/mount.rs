@@ -14,10 +14,11 @@ use rustix::io::Errno;
 use rustix::mount::{MountFlags, UnmountFlags, mount_remount};
 use zpl::Filesystem;
 
-use crate::bridge::{Bridge, Shared};
+use crate::bridge::Bridge;
 use crate::invalidate::Invalidator;
 use crate::options::{Live, MountOptions};
 use crate::seeker::Seeker;
+use crate::shared::Shared;
 
 /// KiB that the kernel reads ahead of a sequential reader, in requests that several threads serve: records are
 /// decompressed on all cores before the reader arrives, and the page cache bounds what that takes.
