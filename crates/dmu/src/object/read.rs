@@ -207,7 +207,8 @@ impl Object {
             if outside == found {
                 return Ok(Some(found));
             }
-            at = outside;
+            // What was freed may have been written again since.
+            at = dirty.map_or(outside, |blkid| blkid.min(outside));
         }
     }
 
