@@ -4,7 +4,7 @@ use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::time::Duration;
 
-use fuser::{Generation, INodeNo, ReplyDirectory, ReplyDirectoryPlus};
+use fuser::{Generation, ReplyDirectory, ReplyDirectoryPlus};
 use zpl::{DirEntry, ObjectId};
 
 use crate::attributes::file_type;
@@ -29,7 +29,7 @@ impl Bridge {
     pub(crate) fn list(&self, dir: ObjectId, cookie: u64, reply: &mut ReplyDirectory) -> Answer<()> {
         self.each_entry(dir, cookie, |entry| {
             let name = OsStr::from_bytes(&entry.name);
-            reply.add(INodeNo(entry.id.0), entry.cookie, file_type(entry.kind), name)
+            reply.add(self.ino(entry.id), entry.cookie, file_type(entry.kind), name)
         })
     }
 
@@ -42,9 +42,10 @@ impl Bridge {
     ) -> Answer<()> {
         self.each_entry(dir, cookie, |entry| {
             let name = OsStr::from_bytes(&entry.name);
-            let ino = INodeNo(entry.id.0);
-            let known =
-                if matches!(entry.name.as_slice(), b"." | b"..") { None } else { self.entry(entry.id).ok() };
+            let ino = self.ino(entry.id);
+            // Those two the kernel knows already; it takes only their number from here.
+            let is_dots = matches!(entry.name.as_slice(), b"." | b"..");
+            let known = if is_dots { None } else { self.entry(entry.id).ok() };
             match known {
                 Some(known) => {
                     let full = reply.add(
@@ -64,6 +65,9 @@ impl Bridge {
                 None => {
                     let mut attr = nothing();
                     attr.kind = file_type(entry.kind);
+                    if is_dots {
+                        attr.ino = ino;
+                    }
                     reply.add(ino, entry.cookie, name, &Duration::ZERO, &attr, Generation(0))
                 }
             }
