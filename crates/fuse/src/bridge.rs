@@ -132,8 +132,9 @@ impl fuser::Filesystem for Bridge {
         }
     }
 
-    fn getattr(&self, _req: &Request, ino: INodeNo, _fh: Option<FileHandle>, reply: ReplyAttr) {
-        match self.answer(|| self.stat(self.id(ino))) {
+    fn getattr(&self, _req: &Request, ino: INodeNo, fh: Option<FileHandle>, reply: ReplyAttr) {
+        let id = self.id(ino);
+        match self.answer(|| fh.map_or(Ok(()), |_| self.lost.tell(id)).and_then(|()| self.stat(id))) {
             Ok((attr, ttl)) => reply.attr(&ttl, &attr),
             Err(errno) => reply.error(errno),
         }

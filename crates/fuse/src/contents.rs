@@ -58,7 +58,14 @@ impl Bridge {
         } else {
             self.fs.write(id, offset, data)
         };
-        written.map_err(errno::from)?;
+        written.map_err(|error| {
+            let errno = errno::of(&error);
+            if times_come_apart {
+                self.lost.note(id, errno);
+                self.forget_attributes(id);
+            }
+            errno
+        })?;
         Ok(data.len() as u32)
     }
 

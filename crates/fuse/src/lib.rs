@@ -14,6 +14,7 @@ mod errno;
 mod invalidate;
 mod known;
 mod listing;
+mod lost;
 mod mount;
 mod names;
 mod options;

@@ -9,12 +9,14 @@ use zpl::{Filesystem, ObjectId};
 
 use crate::errno::Answer;
 use crate::known::Known;
+use crate::lost::Lost;
 use crate::options::Live;
 
 /// What the threads of a mount and its owner share.
 pub(crate) struct Shared {
     pub(crate) fs: Filesystem,
     pub(crate) known: Known,
+    pub(crate) lost: Lost,
     pub(crate) live: Live,
     /// A name means one entry by its bytes alone.
     pub(crate) exact_names: bool,
@@ -29,7 +31,16 @@ impl Shared {
     pub(crate) fn new(fs: Filesystem, live: Live, writeback: bool) -> Shared {
         let exact_names = fs.names_are_exact();
         let (notifier, broken) = (OnceLock::new(), AtomicBool::new(false));
-        Shared { fs, known: Known::new(), live, exact_names, writeback, notifier, broken }
+        Shared {
+            fs,
+            known: Known::new(),
+            lost: Lost::default(),
+            live,
+            exact_names,
+            writeback,
+            notifier,
+            broken,
+        }
     }
 
     /// It is mounted: the kernel can be told things.

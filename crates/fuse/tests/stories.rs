@@ -373,6 +373,26 @@ fn a_full_pool_says_so_and_recovers() {
 }
 
 #[test]
+fn who_never_stops_writing_is_told_that_the_pool_is_full() {
+    if !usable() {
+        return;
+    }
+    let bed = Bed::new(64 << 20, &[("compression", 2)]);
+    let mut chance = Chance(8);
+    let piece: Vec<u8> = (0..1 << 20).map(|_| chance.next() as u8).collect();
+    let mut file = File::create(bed.at().join("f")).unwrap();
+    // Writes end in the page cache; what cannot leave it is lost, and the writer must hear of that.
+    let refused = (0..5000).find_map(|_| file.write_all(&piece).err()).expect("64 MiB hold no 5 GB");
+    assert_eq!(refused.raw_os_error(), Some(28), "ENOSPC");
+    assert!(std::fs::metadata(bed.at().join("f")).is_ok());
+    // It may be told once more: by fsync.
+    let _ = file.sync_all();
+    drop(file);
+    std::fs::remove_file(bed.at().join("f")).unwrap();
+    bed.finish();
+}
+
+#[test]
 fn posix_acls_are_kept_inherited_and_obeyed() {
     if !usable() || !rustix::process::geteuid().is_root() {
         return;
