@@ -7,6 +7,7 @@ use std::ffi::CString;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
+use fuse::MountOptions;
 use rustix::fs::{
     AtFlags, CWD, FallocateFlags, FileType, Gid, Mode, OFlags, RenameFlags, SeekFrom, Timespec, Timestamps,
     Uid, XattrFlags,
@@ -15,23 +16,28 @@ use rustix::io::{Errno, Result};
 use support::{Bed, difference, reference, tree, usable};
 
 /// What a tree of all kinds of files has in it, and what it has not.
-const NAMES: [&str; 18] = [
+const NAMES: [&str; 23] = [
     "file",
     "empty",
     "other",
+    "other name",
     "dir",
     "full",
     "full/inside",
     "full/sub",
+    "full/new",
     "to_file",
     "to_dir",
     "dangling",
     "loop",
     "fifo",
     "socket",
+    "device",
+    "disk",
     "missing",
     "file/below",
     "missing/below",
+    "dir/.",
     ".",
     "LONG",
 ];
@@ -65,6 +71,21 @@ fn prepare(base: &Path) {
     for (name, kind) in [("fifo", FileType::Fifo), ("socket", FileType::Socket)] {
         rustix::fs::mknodat(CWD, at(name), kind, Mode::from_raw_mode(0o640), 0).unwrap();
     }
+    // Numbers that nobody answers to; only root may make them.
+    if rustix::process::geteuid().is_root() {
+        for (name, kind) in [("device", FileType::CharacterDevice), ("disk", FileType::BlockDevice)] {
+            let number = rustix::fs::makedev(0, 7);
+            rustix::fs::mknodat(CWD, at(name), kind, Mode::from_raw_mode(0o600), number).unwrap();
+        }
+    }
+}
+
+/// Where devices are opened as little as on the file system at `theirs`.
+fn bed_like(theirs: &Path) -> Bed {
+    let flags = rustix::fs::statvfs(theirs).unwrap().f_flag;
+    let like_mount = MountOptions::default();
+    let devices = like_mount.devices && !flags.contains(rustix::fs::StatVfsMountFlags::NODEV);
+    Bed::with(256 << 20, &[], MountOptions { source: "tank/fs".into(), devices, ..like_mount })
 }
 
 type OnOne = Box<dyn Fn(&Path) -> Result<String>>;
@@ -156,7 +177,8 @@ fn calls_on(name: &'static str) -> Vec<Call> {
     };
     add("stat", Box::new(stat));
     add("access", Box::new(|path| done(rustix::fs::access(path, rustix::fs::Access::EXEC_OK))));
-    for name in ["user.a", "trusted.b", "nonsense", "user."] {
+    let long: &'static str = Box::leak(format!("user.{}", "n".repeat(251)).into_boxed_str());
+    for name in ["user.a", "trusted.b", "security.c", "nonsense", "user.", long] {
         let set = move |path: &Path| {
             done(rustix::fs::setxattr(path, c(name).as_c_str(), b"value", XattrFlags::empty()))
         };
@@ -221,6 +243,65 @@ fn calls_on(name: &'static str) -> Vec<Call> {
         Ok(format!("{:?}", &buf[..len]))
     };
     add("write", Box::new(write));
+    let misuse = |path: &Path| {
+        // Each in the way it was not opened for; reading what is open as a directory.
+        let (to_read, to_write) = (open(path, OFlags::RDONLY)?, open(path, OFlags::WRONLY));
+        let mut buf = [0; 5];
+        let wrong = rustix::io::pwrite(&to_read, b"abc", 0);
+        let cut = rustix::fs::ftruncate(&to_read, 3);
+        let read = rustix::io::pread(&to_read, &mut buf[..], 2);
+        let other = to_write.as_ref().map(|file| rustix::io::pread(file, &mut [0; 5][..], 0)).err();
+        Ok(format!("{wrong:?} {cut:?} {read:?} {buf:?} {other:?}"))
+    };
+    add("misuse", Box::new(misuse));
+    let far = |path: &Path| {
+        let file = open(path, OFlags::RDWR)?;
+        let too_far = rustix::io::pwrite(&file, b"abc", i64::MAX as u64 - 1);
+        let too_long = rustix::fs::ftruncate(&file, 1 << 63);
+        let seek = [SeekFrom::Start(3), SeekFrom::End(-1), SeekFrom::End(-1_000_000), SeekFrom::Current(-3)]
+            .map(|to| rustix::fs::seek(&file, to));
+        Ok(format!("{too_far:?} {too_long:?} {seek:?}"))
+    };
+    add("go too far in", Box::new(far));
+    let empty = |path: &Path| {
+        let file = open(path, OFlags::RDWR)?;
+        let written = rustix::io::pwrite(&file, b"", 100_000)?;
+        let read = rustix::io::pread(&file, &mut [0; 5][..], 100_000)?;
+        Ok(format!("{written} {read} {}", rustix::fs::fstat(&file)?.st_size))
+    };
+    add("write nothing to", Box::new(empty));
+    let statfs = |path: &Path| rustix::fs::statvfs(path).map(|found| found.f_namemax.to_string());
+    add("statvfs", Box::new(statfs));
+    let handle = |path: &Path| {
+        let file = open(path, OFlags::PATH)?;
+        let stat = rustix::fs::fstat(&file)?;
+        Ok(format!("{:o} {:?}", stat.st_mode, rustix::fs::fchmod(&file, Mode::RWXU)))
+    };
+    add("open as a place", Box::new(handle));
+    for (word, operation) in [
+        ("shared", rustix::fs::FlockOperation::NonBlockingLockShared),
+        ("alone", rustix::fs::FlockOperation::NonBlockingLockExclusive),
+    ] {
+        let lock = move |path: &Path| {
+            let (one, other) = (open(path, OFlags::RDONLY)?, open(path, OFlags::RDONLY)?);
+            rustix::fs::flock(&one, operation)?;
+            let twice = rustix::fs::flock(&other, operation);
+            let alone = rustix::fs::flock(&other, rustix::fs::FlockOperation::NonBlockingLockExclusive);
+            Ok(format!("{twice:?} {alone:?}"))
+        };
+        add(&format!("lock {word}"), Box::new(lock));
+    }
+    let slash = |path: &Path| {
+        let path = PathBuf::from(format!("{}/", path.display()));
+        Ok(format!(
+            "{:?} {:?} {:?} {:?}",
+            rustix::fs::stat(&path).map(|found| found.st_mode),
+            rustix::fs::readlink(&path, Vec::new()),
+            rustix::fs::unlink(&path),
+            open(&path, OFlags::RDWR | OFlags::CREATE).err(),
+        ))
+    };
+    add("with a slash behind it,", Box::new(slash));
     let append = |path: &Path| {
         let file = open(path, OFlags::RDWR | OFlags::APPEND)?;
         rustix::io::write(&file, b"abc")?;
@@ -238,7 +319,8 @@ fn calls_between(one: &'static str, other: &'static str) -> Vec<Call> {
         let call = move |base: &Path| call(&path(base, one), &path(base, other));
         calls.push((format!("{what} {one} to {other}"), Box::new(call)));
     };
-    for flags in [RenameFlags::empty(), RenameFlags::NOREPLACE, RenameFlags::EXCHANGE] {
+    let both = RenameFlags::EXCHANGE | RenameFlags::NOREPLACE;
+    for flags in [RenameFlags::empty(), RenameFlags::NOREPLACE, RenameFlags::EXCHANGE, both] {
         let rename = move |a: &Path, b: &Path| done(rustix::fs::renameat_with(CWD, a, CWD, b, flags));
         add(&format!("rename {flags:?}"), Box::new(rename));
     }
@@ -289,8 +371,8 @@ fn every_call_on_every_kind_of_file_answers_as_linux_does() {
     if !usable() {
         return;
     }
-    let bed = Bed::new(256 << 20, &[]);
     let theirs = reference();
+    let bed = bed_like(theirs.path());
     let (ours, theirs) = (bed.at().join("t"), theirs.path().join("t"));
     let mut wrong = Vec::new();
     for name in NAMES {
@@ -305,8 +387,8 @@ fn every_call_on_two_kinds_of_files_answers_as_linux_does() {
     if !usable() {
         return;
     }
-    let bed = Bed::new(256 << 20, &[]);
     let theirs = reference();
+    let bed = bed_like(theirs.path());
     let (ours, theirs) = (bed.at().join("t"), theirs.path().join("t"));
     let mut wrong = Vec::new();
     for one in NAMES {

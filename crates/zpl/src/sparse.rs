@@ -85,27 +85,76 @@ impl Filesystem {
         })
     }
 
+    /// What there is at `at` of a file, data or a hole, and where that ends; looked for as far as `end`. `None` behind
+    /// the end of the file.
+    fn run(&self, id: ObjectId, at: u64, end: u64) -> Result<Option<(Seek, u64)>> {
+        let _shared = self.inner.nodes.read(id);
+        let (object, znode) = self.file(id)?;
+        let (block, end) = (object.block_size(), end.min(znode.size));
+        if at >= end {
+            return Ok(None);
+        }
+        let first = at / block;
+        let next = object.next_block(first)?;
+        if next != Some(first) {
+            let data = next.map_or(end, |blkid| blkid.saturating_mul(block));
+            return Ok(Some((Seek::Hole, data.min(end))));
+        }
+        let mut behind = first + 1;
+        while behind.saturating_mul(block) < end && object.next_block(behind)? == Some(behind) {
+            behind += 1;
+        }
+        Ok(Some((Seek::Data, behind.saturating_mul(block).min(end))))
+    }
+
     /// Copies up to `len` bytes from one place to another, in this or another file; returns how many there were.
-    /// Changes of the source meanwhile may be seen in part.
+    /// Holes become holes. Changes of the source meanwhile may be seen in part.
     ///
     /// # Errors
-    /// As [`Filesystem::read`] and [`Filesystem::write`]; the steps before stay written. [`Error::Invalid`] when
-    /// the ranges overlap.
+    /// As [`Filesystem::read`] and [`Filesystem::write`], if nothing could be copied. [`Error::Invalid`] when the ranges
+    /// overlap.
     pub fn copy_range(&self, from: (ObjectId, u64), to: (ObjectId, u64), len: u64) -> Result<u64> {
         if from.0 == to.0 && from.1 < to.1.saturating_add(len) && to.1 < from.1.saturating_add(len) {
             return Err(Error::Invalid);
         }
-        let mut buf = vec![0; len.min(COPY_STEP) as usize];
+        let mut buf = Vec::new();
         let mut done = 0;
         while done < len {
-            let want = (len - done).min(COPY_STEP) as usize;
-            let got = self.read(from.0, from.1.saturating_add(done), &mut buf[..want])?;
-            if got == 0 {
-                break;
+            let at = (from.0, from.1.saturating_add(done));
+            match self.copy_step(at, (to.0, to.1.saturating_add(done)), len - done, &mut buf) {
+                Ok(0) => break,
+                Ok(copied) => done += copied,
+                // What was copied is told first; the caller asks for the rest, and gets the error.
+                Err(_) if done > 0 => break,
+                Err(error) => return Err(error),
             }
-            self.write(to.0, to.1.saturating_add(done), &buf[..got])?;
-            done += got as u64;
         }
         Ok(done)
+    }
+
+    /// Copies a piece of data, or a hole; 0 at the end of the source.
+    fn copy_step(
+        &self,
+        from: (ObjectId, u64),
+        to: (ObjectId, u64),
+        len: u64,
+        buf: &mut Vec<u8>,
+    ) -> Result<u64> {
+        match self.run(from.0, from.1, from.1.saturating_add(len))? {
+            None => Ok(0),
+            Some((Seek::Hole, end)) => {
+                let len = end - from.1;
+                let reach = end_of(to.1, len as usize)?;
+                self.punch(to.0, to.1, len)?;
+                self.extend(to.0, reach)?;
+                Ok(len)
+            }
+            Some((Seek::Data, end)) => {
+                buf.resize(COPY_STEP.min(end - from.1) as usize, 0);
+                let got = self.read(from.0, from.1, buf)?;
+                self.write(to.0, to.1, &buf[..got])?;
+                Ok(got as u64)
+            }
+        }
     }
 }
