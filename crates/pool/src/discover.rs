@@ -9,6 +9,7 @@ use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 
 use format::config::{PoolConfig, VdevConfig, VdevKind};
+use format::uberblock::Uberblock;
 use format::{Txg, label};
 use storage::host::{Access, FileDisk};
 
@@ -85,9 +86,15 @@ pub fn discover(places: &[PathBuf]) -> Vec<Found> {
         }
         let Ok(disk) = FileDisk::open(&path, Access::Peek) else { continue };
         let labels = labels::read(&disk);
-        if let Some(config) = current(&labels) {
-            enter(&mut pools, config, &labels, &path);
+        if current(&labels).is_some() {
             seen.push((path, labels));
+        }
+    }
+    // Of two copies of one device the newer one counts.
+    seen.sort_by_key(|(_, labels)| labels.best.as_ref().map(Uberblock::rank));
+    for (path, labels) in &seen {
+        if let Some(config) = current(labels) {
+            enter(&mut pools, config, labels, path);
         }
     }
     reunite(&mut pools, &seen);

@@ -295,3 +295,19 @@ fn a_device_whose_end_is_missing_is_only_read() {
     drop(pool);
     assert!(std::fs::read(&path).unwrap() == image);
 }
+
+#[test]
+fn of_two_copies_of_a_device_the_newer_one_is_found() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("disk");
+    create(&path, "openzfs-2.1-linux").export().unwrap();
+    // By its name it comes last.
+    std::fs::copy(&path, folder.path().join("disk.old")).unwrap();
+    let pool = open(&path);
+    put(&pool.open("tank/fs").unwrap(), &bytes(1, RECORD));
+    pool.sync().unwrap();
+    pool.export().unwrap();
+    let found = pool::discover(&[folder.path().to_path_buf()]);
+    assert_eq!(found.len(), 1);
+    assert_eq!(found[0].devices.values().collect::<Vec<_>>(), [&path]);
+}
