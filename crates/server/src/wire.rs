@@ -13,8 +13,9 @@ use rustix::net::{
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-/// No message is longer, in bytes.
-const LENGTH_MAX: u32 = 4 << 20;
+/// No message is longer, in bytes. The longest is a command line: Linux lets one have 6 MiB, and each byte of a word
+/// takes up to four here.
+const LENGTH_MAX: u32 = 32 << 20;
 /// Most file descriptors beside one message: standard input, output and error.
 const FDS_MAX: usize = 3;
 
@@ -108,6 +109,17 @@ mod tests {
         assert_eq!(text, "x");
         drop(here);
         assert!(receive::<Request>(&there).unwrap().is_none());
+    }
+
+    #[test]
+    fn a_command_line_may_be_as_long_as_the_system_lets_it_be() {
+        let words = vec![std::ffi::OsString::from_vec(vec![0xff; 128 << 10]); 48];
+        let job = Job { program: "zfs".into(), words, folder: "/".into(), umask: 0o22, posix: false };
+        let (here, there) = UnixStream::pair().unwrap();
+        let sent = std::thread::spawn(move || send(&here, &Request::Run(job), &[]));
+        let (request, _) = receive::<Request>(&there).unwrap().unwrap();
+        sent.join().unwrap().unwrap();
+        assert!(matches!(request, Request::Run(job) if job.words.len() == 48));
     }
 
     #[test]
