@@ -235,7 +235,7 @@ pub fn known() -> Known {
 /// Where this user's state is kept.
 pub fn state_folder() -> PathBuf {
     match std::env::var_os("CENOTE_STATE_DIR").filter(|dir| !dir.is_empty()) {
-        Some(folder) => PathBuf::from(folder),
+        Some(folder) => absolute(Path::new(&folder)),
         None if rustix::process::geteuid().is_root() => PathBuf::from("/var/lib/cenote"),
         None => {
             let home = || PathBuf::from(std::env::var_os("HOME").unwrap_or_else(|| "/".into()));

@@ -50,6 +50,10 @@ pub fn connect(runtime: &Runtime, pool: &str) -> Result<Option<Client>, ClientEr
             }
             Err(source) => return Err(ClientError::Socket { path, source }),
         };
+        let user = rustix::net::sockopt::socket_peercred(&stream).map_err(io::Error::from)?.uid;
+        if !user.is_root() && user != rustix::process::geteuid() {
+            return Err(ClientError::Stranger { path, user: user.as_raw() });
+        }
         match greet(stream) {
             // It ends, or was killed, just now: the next try finds nobody, or who comes after it.
             Err(ClientError::Broken(error)) if hung_up(&error) && asked.elapsed() < GREETING => {
@@ -245,5 +249,33 @@ mod tests {
         });
         assert!(connect(&runtime, "nobodys-pool").unwrap().is_none());
         dying.join().unwrap();
+    }
+
+    #[test]
+    fn a_socket_of_somebody_else_is_told_nothing() {
+        if !rustix::process::geteuid().is_root() {
+            eprintln!("skipped: only root can become somebody else");
+            return;
+        }
+        let folder = tempfile::tempdir().unwrap();
+        std::fs::set_permissions(folder.path(), std::os::unix::fs::PermissionsExt::from_mode(0o777)).unwrap();
+        let runtime = Runtime::new(folder.path().to_path_buf());
+        let script = r#"$| = 1; $s = IO::Socket::UNIX->new(Local => $ARGV[0], Listen => 1) or die $!;
+            print "ready\n"; $c = $s->accept; $n = sysread($c, $byte, 1); print "$n\n""#;
+        let mut stranger = std::process::Command::new("setpriv")
+            .args(["--reuid=65534", "--regid=65534", "--clear-groups"])
+            .args(["perl", "-MIO::Socket::UNIX", "-e", script])
+            .arg(runtime.socket("tank"))
+            .stdout(std::process::Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut said = std::io::BufReader::new(stranger.stdout.take().unwrap());
+        let mut line = String::new();
+        std::io::BufRead::read_line(&mut said, &mut line).unwrap();
+        let error = connect(&runtime, "tank").unwrap_err();
+        assert!(matches!(error, ClientError::Stranger { user: 65534, .. }), "{error}");
+        std::io::Read::read_to_string(&mut said, &mut line).unwrap();
+        assert_eq!(line, "ready\n0\n", "it got something");
+        stranger.wait().unwrap();
     }
 }

@@ -16,6 +16,14 @@ pub enum ClientError {
         /// The system's reason.
         source: io::Error,
     },
+    /// Somebody else listens there.
+    #[error("'{}' is a socket of user {user}: nothing was sent to it", .path.display())]
+    Stranger {
+        /// The socket.
+        path: PathBuf,
+        /// Who listens.
+        user: u32,
+    },
     /// The server went away, or answered nonsense.
     #[error("the server of the pool does not answer: {0}")]
     Broken(#[from] io::Error),

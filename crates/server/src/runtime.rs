@@ -22,10 +22,11 @@ impl Runtime {
     /// folder of their own in `/tmp`.
     #[must_use]
     pub fn of_user() -> Runtime {
-        let set = |name: &str| std::env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
+        let set = |name: &str| std::env::var_os(name).filter(|path| !path.is_empty()).map(PathBuf::from);
         let user = rustix::process::geteuid();
-        Runtime::new(match (set("CENOTE_RUN_DIR"), set("XDG_RUNTIME_DIR")) {
-            (Some(folder), _) => folder,
+        let of_session = set("XDG_RUNTIME_DIR").filter(|path| path.is_absolute());
+        Runtime::new(match (set("CENOTE_RUN_DIR"), of_session) {
+            (Some(folder), _) => std::path::absolute(&folder).unwrap_or(folder),
             (None, _) if user.is_root() => PathBuf::from("/run/cenote"),
             (None, Some(folder)) => folder.join("cenote"),
             (None, None) => std::env::temp_dir().join(format!("cenote-{}", user.as_raw())),
@@ -44,15 +45,32 @@ impl Runtime {
         self.folder.join("mnt")
     }
 
+    /// Where a user mounts `dataset` if it belongs into another mount of theirs.
+    #[must_use]
+    pub fn within(&self, dataset: &str) -> PathBuf {
+        // No name has a `%` in it.
+        self.folder.join("within").join(dataset.replace('/', "%"))
+    }
+
     /// Makes the folder.
     ///
     /// # Errors
     /// It cannot be made, or is not this user's alone.
     pub fn create(&self) -> io::Result<()> {
         fs::DirBuilder::new().recursive(true).mode(0o700).create(&self.folder)?;
-        let metadata = fs::metadata(&self.folder)?;
-        let own = metadata.uid() == rustix::process::geteuid().as_raw() && metadata.mode() & 0o022 == 0;
-        if own { Ok(()) } else { Err(io::Error::other("this folder could be written by somebody else")) }
+        // In a folder for all, such as /tmp, somebody else may have been there first.
+        let data = fs::symlink_metadata(&self.folder)?;
+        let mode = data.mode() & 0o7777;
+        let why = if data.is_symlink() {
+            "it is a symbolic link".to_owned()
+        } else if data.uid() != rustix::process::geteuid().as_raw() {
+            format!("it belongs to user {}", data.uid())
+        } else if mode & 0o077 != 0 {
+            format!("its mode is {mode:o}: only its owner may enter it (chmod 700)")
+        } else {
+            return Ok(());
+        };
+        Err(io::Error::other(why))
     }
 
     /// The folder itself.
@@ -68,13 +86,29 @@ mod tests {
     use std::os::unix::fs::PermissionsExt;
 
     #[test]
-    fn a_folder_that_others_may_write_is_refused() {
+    fn a_folder_that_others_may_enter_is_refused() {
         let folder = tempfile::tempdir().unwrap();
         let runtime = Runtime::new(folder.path().join("run"));
         runtime.create().unwrap();
         assert_eq!(fs::metadata(runtime.folder()).unwrap().mode() & 0o777, 0o700);
-        fs::set_permissions(runtime.folder(), fs::Permissions::from_mode(0o777)).unwrap();
-        assert!(runtime.create().is_err());
+        for mode in [0o777, 0o755, 0o710] {
+            fs::set_permissions(runtime.folder(), fs::Permissions::from_mode(mode)).unwrap();
+            assert!(runtime.create().is_err(), "{mode:o}");
+        }
         assert!(runtime.socket("tank").ends_with("run/tank.sock"));
+    }
+
+    #[test]
+    fn a_link_or_the_folder_of_another_is_not_used() {
+        let folder = tempfile::tempdir().unwrap();
+        let real = Runtime::new(folder.path().join("real"));
+        real.create().unwrap();
+        let link = folder.path().join("link");
+        std::os::unix::fs::symlink(real.folder(), &link).unwrap();
+        assert!(Runtime::new(link).create().unwrap_err().to_string().contains("symbolic link"));
+        if rustix::process::geteuid().is_root() {
+            std::os::unix::fs::chown(real.folder(), Some(65534), None).unwrap();
+            assert_eq!(real.create().unwrap_err().to_string(), "it belongs to user 65534");
+        }
     }
 }

@@ -22,6 +22,12 @@ pub fn start<W: AsRef<OsStr>>(words: impl IntoIterator<Item = W>) -> Result<Read
     let failed = |error: io::Error| ClientError::Start(error.to_string());
     let mut command = Command::new("/proc/self/exe");
     command.arg0("cenote").args(words).current_dir("/");
+    for name in ["CENOTE_RUN_DIR", "CENOTE_STATE_DIR"] {
+        // Relative to where we are, not to where the server will be.
+        if let Some(folder) = std::env::var_os(name).filter(|folder| !folder.is_empty()) {
+            command.env(name, std::path::absolute(&folder).unwrap_or_else(|_| folder.into()));
+        }
+    }
     let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn().map_err(failed)?;
     let mut text = String::new();
     let said = child.stdout.take().expect("it is piped").take(READY_MAX).read_to_string(&mut text);
@@ -42,6 +48,8 @@ pub fn start<W: AsRef<OsStr>>(words: impl IntoIterator<Item = W>) -> Result<Read
 pub fn settle(file: &Path) -> io::Result<File> {
     // Fails only for the leader of a group of processes, which whoever was started this way is not.
     let _ = rustix::process::setsid();
+    // It was started by way of /proc/self/exe, which would be its name in lists of processes.
+    let _ = rustix::thread::set_name(c"cenote");
     log::to_file(file)
 }
 
