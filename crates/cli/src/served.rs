@@ -67,6 +67,11 @@ impl server::Commands for Roof {
         let _turn = (!waits).then(|| live.turn());
         crate::compatible_on(program, job.words.iter().cloned(), &around, console)
     }
+
+    fn looks_on(&self, job: &Job) -> bool {
+        let first = job.words.first().and_then(|word| word.to_str());
+        job.program == Program::Zpool.name() && first == Some("iostat")
+    }
 }
 
 /// A file written to by several.

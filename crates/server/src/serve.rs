@@ -46,6 +46,9 @@ pub struct Stdio {
 pub trait Commands: Send + Sync {
     /// Carries out `job`, until `stop` is raised at the longest. Gives the exit status.
     fn run(&self, job: &Job, live: &Arc<Live>, stdio: Stdio, stop: &Arc<AtomicBool>) -> u8;
+
+    /// Whether `job` only looks on, again and again: whoever ends the server ends it, too.
+    fn looks_on(&self, job: &Job) -> bool;
 }
 
 /// What to serve, and how.
@@ -144,6 +147,8 @@ struct Connection {
     stream: UnixStream,
     /// Raised to stop its command; `None`: it has none.
     stop: Option<Arc<AtomicBool>>,
+    /// Its command only looks on.
+    looks_on: bool,
 }
 
 #[derive(Default)]
@@ -240,7 +245,7 @@ impl Server {
             }
             state.next += 1;
             let id = state.next;
-            state.connections.insert(id, Connection { stream: copy, stop: None });
+            state.connections.insert(id, Connection { stream: copy, stop: None, looks_on: false });
             id
         };
         let server = self.clone();
@@ -327,6 +332,7 @@ impl Server {
             }
             if let Some(connection) = state.connections.get_mut(&id) {
                 connection.stop = Some(stop.clone());
+                connection.looks_on = self.commands.looks_on(job);
             }
         }
         tracing::debug!(program = job.program, words = ?job.words, "command");
@@ -389,13 +395,15 @@ impl Server {
             return Err(Refusal::Other("pool is read-only".into()));
         }
         drop(pool);
-        let working = self.state().connections.iter().any(|(other, c)| *other != id && c.stop.is_some());
+        let working = {
+            let state = self.state();
+            let mut others = state.connections.iter().filter(|(other, c)| **other != id && c.stop.is_some());
+            others.any(|(_, connection)| !connection.looks_on)
+        };
         if working && !stop.force {
             return Err(Refusal::Working);
         }
-        if working {
-            self.stop_commands();
-        }
+        self.stop_commands();
         let asker = match asker {
             Some(stream) => Some(stream.try_clone().map_err(|error| Refusal::Other(error.to_string()))?),
             None => None,

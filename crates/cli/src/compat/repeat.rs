@@ -1,10 +1,14 @@
 //! `INTERVAL [COUNT]` behind the operands of `zpool list` and `zpool status`, and the time stamps of `-T`.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
+use crate::Surroundings;
 use crate::dates::{self, Form};
 use crate::messages::Failure;
 use crate::out::Console;
+
+/// How often it is looked whether anybody is still there.
+const GLANCE: Duration = Duration::from_millis(50);
 
 /// How often something is shown.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -64,6 +68,7 @@ impl Repeat {
     /// The first failure of `show`.
     pub fn run_skipping(
         self,
+        around: &Surroundings,
         console: &mut Console,
         skip: bool,
         mut show: impl FnMut(&mut Console, bool) -> Result<(), Failure>,
@@ -72,19 +77,21 @@ impl Repeat {
             show(console, true)?;
             // Without an interval there is nothing but the first.
             match self.interval {
-                Some(interval) => std::thread::sleep(interval),
-                None => return Ok(()),
+                Some(interval) if pause(interval, around) => {}
+                _ => return Ok(()),
             }
         }
-        self.run(console, |console, _| show(console, false))
+        self.run(around, console, |console, _| show(console, false))
     }
 
-    /// Calls `show` with the number of the round, as often as asked.
+    /// Calls `show` with the number of the round, as often as asked; in a server, while its client is there and the
+    /// server is not to end.
     ///
     /// # Errors
     /// The first failure of `show`.
     pub fn run(
         self,
+        around: &Surroundings,
         console: &mut Console,
         mut show: impl FnMut(&mut Console, u64) -> Result<(), Failure>,
     ) -> Result<(), Failure> {
@@ -100,13 +107,31 @@ impl Repeat {
             show(console, round)?;
             console.flush()?;
             match self.interval {
-                Some(interval) if self.count.is_none_or(|count| round + 1 < count) => {
-                    std::thread::sleep(interval)
-                }
+                Some(interval)
+                    if self.count.is_none_or(|count| round + 1 < count) && pause(interval, around) => {}
                 _ => break,
             }
         }
         Ok(())
+    }
+}
+
+/// Waits; gives whether to go on after it.
+fn pause(interval: Duration, around: &Surroundings) -> bool {
+    let Some(served) = &around.served else {
+        std::thread::sleep(interval);
+        return true;
+    };
+    let until = Instant::now() + interval;
+    loop {
+        let left = until.saturating_duration_since(Instant::now());
+        if served.stops() {
+            return false;
+        }
+        if left.is_zero() {
+            return true;
+        }
+        std::thread::sleep(left.min(GLANCE));
     }
 }
 

@@ -37,7 +37,7 @@ pub fn run(call: &Call, console: &mut Console) -> Result<(), Failure> {
         }
         return Ok(());
     }
-    repeat.run(console, |console, round| {
+    repeat.run(call.around, console, |console, round| {
         let mut views = Vec::new();
         for name in names.iter().filter(|name| !known.iter().any(|pool| pool.name == **name)) {
             // With some of them there, those that are not leave the exit status alone.

@@ -33,7 +33,7 @@ pub fn run(call: &Call, console: &mut Console) -> Result<(), Failure> {
         console.remark("no pools available");
         return Ok(());
     }
-    repeat.run(console, |console, round| {
+    repeat.run(call.around, console, |console, round| {
         let views = view::views(&names, call.around, console)?;
         if call.args.has("j") {
             return as_json(call, console, &views);

@@ -92,7 +92,7 @@ pub fn run(call: &Call, console: &mut Console) -> Result<(), Failure> {
     }
     let mut last: Option<Last> = None;
     let mut round = 0;
-    repeat.run_skipping(console, has("y"), |console, quiet| {
+    repeat.run_skipping(call.around, console, has("y"), |console, quiet| {
         let now: Vec<Counters> = views.iter().map(counters).collect();
         if !quiet {
             let headed = !report.look.tabs && (round == 0 || !has("n") && (has("v") || round % PAGE == 0));
