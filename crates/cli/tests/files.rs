@@ -226,6 +226,11 @@ fn the_same_folder_gives_the_same_image() {
     let read = |image: &str| fs::read(bed.path(image)).expect("an image");
     assert!(read("a.img") == read("b.img"), "the images are identical");
     bed.run(&["mkfs", "-d", "src", "a.img"]).refused("cannot make 'a.img': it exists already");
+    for inside in ["src/x.img", "src/../src/x.img"] {
+        let line = format!("cannot make '{inside}': it would be a file in the folder that it is made from");
+        bed.run(&["mkfs", "-d", "src", inside]).refused(&line);
+        assert!(!bed.path(inside).exists());
+    }
     bed.run(&["mkfs", "-q", "-d", "src", "--name", "tank", "-o", "recordsize=16K", "tank.img"]).good();
     let list = bed.run(&["-d", "tank.img", "ls", "-R", "--json", "--sha256", "tank:/"]).objects();
     expect_same(&list, &bed.manifest("src"), &["ino", "blocks", "ctime_ns", "data"]);

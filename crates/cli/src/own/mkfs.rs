@@ -69,6 +69,9 @@ pub fn run(mkfs: &Mkfs, console: &mut Console) -> Result<u8, Failure> {
     if !mkfs.dir.is_dir() {
         return Err(Failure::refused(format!("'{}' is not a folder", mkfs.dir.display())));
     }
+    if lies_in(&mkfs.image, &mkfs.dir) {
+        return Err(failed(&"it would be a file in the folder that it is made from"));
+    }
     let size = match mkfs.size {
         Some(size) => size,
         None => size_to_fit(&mkfs.dir),
@@ -130,6 +133,15 @@ pub fn run(mkfs: &Mkfs, console: &mut Console) -> Result<u8, Failure> {
         console.remark(&format!("'{image}': pool '{name}', {} with {} in use", nice(size), nice(taken)));
     }
     Ok(0)
+}
+
+/// Whether `image`, which need not exist, is or will be in `folder` or below it.
+fn lies_in(image: &Path, folder: &Path) -> bool {
+    let above = image.parent().filter(|path| !path.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    match (std::fs::canonicalize(above), std::fs::canonicalize(folder)) {
+        (Ok(above), Ok(folder)) => above.starts_with(folder),
+        _ => false,
+    }
 }
 
 /// Copies the folder into the root file system.
