@@ -11,6 +11,8 @@ use super::repeat::Repeat;
 use super::scan;
 use super::view::{self, Body, Class, Naming, PoolView, State, VdevView};
 use super::zpool_list::{head, key};
+use server::ClientError;
+
 use crate::json;
 use crate::messages::Failure;
 use crate::open::{self, NotOpen};
@@ -123,6 +125,15 @@ pub fn advice(view: &PoolView) -> Option<Advice> {
                 "Wait until it is done.",
                 None,
             )
+        }
+        Body::Closed { why: NotOpen::Server { source, .. }, .. } => {
+            let action = match source {
+                ClientError::OtherBuild { pid, .. } => format!(
+                    "End that server with 'kill {pid}': it unmounts and lets go of the pool in good\n\torder. Then use 'zpool import -a'."
+                ),
+                _ => "See the log of the server; if it hangs, end it and use 'zpool import -a'.".to_owned(),
+            };
+            say(&format!("The pool cannot be asked about:\n\t{source}."), &action, None)
         }
         Body::Closed { .. } => say(
             "One or more devices could not be opened.  There are insufficient\n\treplicas for the pool to continue functioning.",
