@@ -7,6 +7,7 @@
 //! cannot know: the group that a directory hands down, umask against default ACLs, setuid bits that a write takes off.
 #![forbid(unsafe_code)]
 
+mod attach;
 mod attributes;
 mod bridge;
 mod contents;

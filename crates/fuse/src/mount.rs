@@ -3,17 +3,18 @@
 //! Root mounts by itself; everybody else through the setuid program `fusermount3`.
 
 use std::io;
-use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
 
-use fuser::{Config, MountOption, Session, SessionACL};
+use fuser::{Config, Session, SessionACL};
 use rustix::io::Errno;
-use rustix::mount::{MountFlags, UnmountFlags, mount_remount};
+use rustix::mount::{UnmountFlags, mount_remount};
 use zpl::Filesystem;
 
+use crate::attach::{Device, HELPER, Place, attach, flags};
 use crate::bridge::Bridge;
 use crate::invalidate::Invalidator;
 use crate::options::{Live, MountOptions};
@@ -23,6 +24,8 @@ use crate::shared::Shared;
 /// KiB that the kernel reads ahead of a sequential reader, in requests that several threads serve: records are
 /// decompressed on all cores before the reader arrives, and the page cache bounds what that takes.
 const READ_AHEAD_KIB: u32 = 8 << 10;
+/// How long the session may take to end when the last mount of it was taken down.
+const ENDING: Duration = Duration::from_secs(10);
 
 /// Why a file system could not be mounted, or the mount not changed.
 #[derive(Debug, thiserror::Error)]
@@ -30,6 +33,12 @@ pub enum MountError {
     /// Programs have files open, or stand in a directory.
     #[error("'{0}' is busy")]
     Busy(PathBuf),
+    /// Something else is mounted over it, which is not ours to take down.
+    #[error("something else is mounted over '{0}'")]
+    Covered(PathBuf),
+    /// It was taken down here, but another mount namespace, or an open file after a forced unmount, keeps it.
+    #[error("'{0}' is gone from here, but in use in another mount namespace or by an open file")]
+    Elsewhere(PathBuf),
     /// The mount point is missing, or no directory.
     #[error("cannot mount on '{point}': {source}")]
     Point {
@@ -78,34 +87,44 @@ impl Ended {
     fn lock(&self) -> MutexGuard<'_, bool> {
         self.over.lock().expect("no code panics while holding the end of a session")
     }
+
+    /// Waits for it until `limit` has passed; gives whether it came.
+    fn within(&self, limit: Duration) -> bool {
+        let until = Instant::now() + limit;
+        let mut over = self.lock();
+        while !*over {
+            let left = until.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return false;
+            }
+            let waited = self.changed.wait_timeout(over, left);
+            over = waited.expect("no code panics while holding the end of a session").0;
+        }
+        true
+    }
 }
 
 /// A file system that is mounted. Dropping it unmounts, or, if it is busy, takes it out of sight.
 pub struct Mounted {
     point: PathBuf,
+    device: Device,
     shared: Arc<Shared>,
     invalidator: Invalidator,
     ended: Arc<Ended>,
     thread: Mutex<Option<JoinHandle<()>>>,
 }
 
+/// How the session works. What the mount is like, the kernel was told when it was made.
 fn config(options: &MountOptions) -> Config {
-    let pick = |on: bool, yes: MountOption, no: MountOption| if on { yes } else { no };
     let mut config = Config::default();
-    config.mount_options = vec![
-        MountOption::FSName(options.source.clone()),
-        // As an option of the kernel: for a mount by root, fuser would drop its own.
-        MountOption::CUSTOM("subtype=zfs".into()),
-        MountOption::DefaultPermissions,
-        pick(options.read_only, MountOption::RO, MountOption::RW),
-        pick(options.exec, MountOption::Exec, MountOption::NoExec),
-        pick(options.setuid, MountOption::Suid, MountOption::NoSuid),
-        pick(options.devices, MountOption::Dev, MountOption::NoDev),
-    ];
-    config.acl = if options.allow_other { SessionACL::All } else { SessionACL::Owner };
+    config.acl = acl(options);
     config.n_threads = Some(options.thread_count());
     config.clone_fd = true;
     config
+}
+
+fn acl(options: &MountOptions) -> SessionACL {
+    if options.allow_other { SessionACL::All } else { SessionACL::Owner }
 }
 
 /// Mounts `fs` on the directory `at`, and frees what was unlinked but open when the pool was last used. A file system
@@ -130,7 +149,14 @@ pub fn mount(fs: Filesystem, at: &Path, options: &MountOptions) -> Result<Mounte
     let shared = Arc::new(Shared::new(fs, Live::new(&options), options.writeback && !options.read_only));
     let refused = |source| MountError::Mount { point: point.clone(), source };
     let bridge = Bridge { shared: shared.clone(), seeker: Seeker::start().map_err(refused)? };
-    let session = Session::new(bridge, &point, &config(&options)).map_err(refused)?;
+    // Made here and not by the session, which would unmount by path at its end: what is there by then may be another's.
+    let connection = attach(&point, &options).map_err(refused)?;
+    let device = Device::at(&point).map_err(refused)?;
+    let session =
+        Session::from_fd(bridge, connection, acl(&options), config(&options)).map_err(|source| {
+            let _ = unmount_by(&point, UnmountFlags::DETACH);
+            refused(source)
+        })?;
     shared.connect(session.notifier());
     let invalidator = Invalidator { notifier: session.notifier(), shared: shared.clone() };
     let ended = Arc::new(Ended::default());
@@ -143,7 +169,7 @@ pub fn mount(fs: Filesystem, at: &Path, options: &MountOptions) -> Result<Mounte
         at_the_end.changed.notify_all();
     });
     let thread = Mutex::new(Some(thread.map_err(refused)?));
-    let mounted = Mounted { point, shared, invalidator, ended, thread };
+    let mounted = Mounted { point, device, shared, invalidator, ended, thread };
     mounted.read_further_ahead();
     Ok(mounted)
 }
@@ -184,53 +210,60 @@ impl Mounted {
         }
     }
 
-    /// Changes how it is mounted: whether it may be written and when access times are kept, at once; what the kernel
-    /// decides (`exec`, `setuid`, `devices`) only as root. The other options stay.
+    /// Changes how it is mounted: when access times are kept, and, as root, whether it may be written and the other
+    /// options that the kernel decides (`exec`, `setuid`, `devices`). The rest stays.
     ///
     /// # Errors
-    /// [`MountError::Remount`]; [`MountError::Busy`] when a file is open for writing that is to become read-only.
+    /// [`MountError::Remount`], without root with the kernel's `EPERM`: all is as before; [`MountError::Busy`] when a
+    /// file is open for writing that is to become read-only; [`MountError::Covered`].
     pub fn set_options(&self, options: &MountOptions) -> Result<(), MountError> {
-        let failed = |errno: Errno| match errno {
-            Errno::BUSY => MountError::Busy(self.point.clone()),
-            errno => MountError::Remount { point: self.point.clone(), source: errno.into() },
-        };
-        let flag = |on: bool, flag: MountFlags| if on { flag } else { MountFlags::empty() };
-        let flags = flag(options.read_only, MountFlags::RDONLY)
-            | flag(!options.exec, MountFlags::NOEXEC)
-            | flag(!options.setuid, MountFlags::NOSUID)
-            | flag(!options.devices, MountFlags::NODEV);
-        match mount_remount(&self.point, flags, c"") {
-            // Without root, ours is the only hand on it.
-            Ok(()) | Err(Errno::PERM) => {}
-            Err(errno) => return Err(failed(errno)),
+        let point = || self.point.clone();
+        match self.place() {
+            Ok(Place::Here) => {}
+            Ok(Place::Covered) => return Err(MountError::Covered(point())),
+            Ok(Place::Gone) => return Err(MountError::Elsewhere(point())),
+            Err(source) => return Err(MountError::Remount { point: point(), source }),
         }
+        mount_remount(&self.point, flags(options), c"").map_err(|errno| match errno {
+            Errno::BUSY => MountError::Busy(point()),
+            errno => MountError::Remount { point: point(), source: errno.into() },
+        })?;
         self.shared.live.set(options);
         Ok(())
+    }
+
+    fn place(&self) -> io::Result<Place> {
+        self.device.place(&self.point)
     }
 
     /// Unmounts. With `force` even while programs use it: what they wrote is kept, what they do afterwards fails.
     ///
     /// # Errors
-    /// [`MountError::Busy`]; [`MountError::Unmount`].
+    /// [`MountError::Busy`]; [`MountError::Covered`]; [`MountError::Elsewhere`], when it is gone from here but goes on
+    /// for others; [`MountError::Unmount`].
+    ///
+    /// # Panics
+    /// If another thread panicked while it unmounted this.
     pub fn unmount(&self, force: bool) -> Result<(), MountError> {
-        if !self.is_alive() {
-            return Ok(());
-        }
-        match self.unmount_by(UnmountFlags::empty()) {
-            Err(MountError::Busy(_)) if force => {
-                // Pages that the kernel still holds must come to us first.
-                if let Ok(root) = std::fs::File::open(&self.point) {
-                    let _ = rustix::fs::syncfs(&root);
-                }
-                // This ends the connection, but leaves a busy mount in its place ...
-                if self.unmount_by(UnmountFlags::FORCE).is_err() {
-                    // ... which this takes away, also when the session has ended already.
-                    self.unmount_by(UnmountFlags::DETACH)?;
-                }
+        let failed =
+            |error: io::Error| MountError::Unmount { point: self.point.clone(), reason: error.to_string() };
+        match self.place().map_err(failed)? {
+            // Its connection was cut: what is left answers nobody. (Its number may have gone to another since.)
+            Place::Here if !self.is_alive() && answers_nobody(&self.point) => {
+                unmount_by(&self.point, UnmountFlags::DETACH)?;
             }
-            other => other?,
+            _ if !self.is_alive() => {}
+            Place::Here => self.take_down(force)?,
+            Place::Covered if force => self.device.abort().map_err(|_| self.covered())?,
+            Place::Covered => return Err(self.covered()),
+            // Whoever took it down: it ends by itself, or is held elsewhere.
+            Place::Gone => {}
         }
-        self.wait();
+        let ended =
+            self.ended.within(ENDING) || force && self.device.abort().is_ok() && self.ended.within(ENDING);
+        if !ended {
+            return Err(MountError::Elsewhere(self.point.clone()));
+        }
         let thread = self.thread.lock().expect("no code panics while holding the thread").take();
         if let Some(thread) = thread {
             // What it had to say it has logged.
@@ -239,38 +272,35 @@ impl Mounted {
         Ok(())
     }
 
-    fn unmount_by(&self, flags: UnmountFlags) -> Result<(), MountError> {
-        let failed = |reason: String| MountError::Unmount { point: self.point.clone(), reason };
-        match rustix::mount::unmount(&self.point, flags) {
-            Ok(()) => Ok(()),
-            Err(Errno::BUSY) => Err(MountError::Busy(self.point.clone())),
-            Err(Errno::PERM) => {
-                let mut fusermount = Command::new("fusermount3");
-                fusermount.arg("-u");
-                if !flags.is_empty() {
-                    fusermount.arg("-z");
+    fn covered(&self) -> MountError {
+        MountError::Covered(self.point.clone())
+    }
+
+    fn take_down(&self, force: bool) -> Result<(), MountError> {
+        match unmount_by(&self.point, UnmountFlags::empty()) {
+            Err(MountError::Busy(_)) if force => {
+                // Pages that the kernel still holds must come to us first.
+                if let Ok(root) = std::fs::File::open(&self.point) {
+                    let _ = rustix::fs::syncfs(&root);
                 }
-                let out =
-                    fusermount.arg("--").arg(&self.point).output().map_err(|e| failed(e.to_string()))?;
-                if out.status.success() {
-                    return Ok(());
+                // This ends the connection, but leaves a busy mount in its place ...
+                if unmount_by(&self.point, UnmountFlags::FORCE).is_err()
+                    && self.place().is_ok_and(|place| place == Place::Here)
+                {
+                    // ... which this takes away, also when the session has ended already.
+                    unmount_by(&self.point, UnmountFlags::DETACH)?;
                 }
-                let said = String::from_utf8_lossy(&out.stderr).trim().to_owned();
-                if said.contains("busy") {
-                    Err(MountError::Busy(self.point.clone()))
-                } else {
-                    Err(failed(said))
-                }
+                // Without root nothing has ended the connection yet; where this does not either, time tells.
+                let _ = self.device.abort();
+                Ok(())
             }
-            Err(errno) => Err(failed(io::Error::from(errno).to_string())),
+            other => other,
         }
     }
 
     /// Raises the kernel's read-ahead from its 128 KiB, where this process may.
     fn read_further_ahead(&self) {
-        let Ok(root) = std::fs::metadata(&self.point) else { return };
-        let (major, minor) = (rustix::fs::major(root.dev()), rustix::fs::minor(root.dev()));
-        let path = format!("/sys/class/bdi/{major}:{minor}/read_ahead_kb");
+        let path = format!("/sys/class/bdi/{}/read_ahead_kb", self.device);
         // Only root may: without it, more requests do the same work.
         let _ = std::fs::write(path, READ_AHEAD_KIB.to_string());
     }
@@ -280,9 +310,40 @@ impl Drop for Mounted {
     fn drop(&mut self) {
         if let Err(error) = self.unmount(false) {
             tracing::warn!(%error, "taken out of sight instead");
-            if let Err(error) = self.unmount_by(UnmountFlags::DETACH) {
+            if self.place().is_ok_and(|place| place == Place::Here)
+                && let Err(error) = unmount_by(&self.point, UnmountFlags::DETACH)
+            {
                 tracing::error!(%error, "still mounted");
             }
         }
+    }
+}
+
+/// Whether the connection behind the mount at `point` is cut.
+fn answers_nobody(point: &Path) -> bool {
+    // How full it is, the kernel never knows by itself.
+    matches!(rustix::fs::statvfs(point), Err(Errno::NOTCONN))
+}
+
+/// Takes down what is mounted at `point`, whatever it is.
+fn unmount_by(point: &Path, flags: UnmountFlags) -> Result<(), MountError> {
+    let failed = |reason: String| MountError::Unmount { point: point.to_owned(), reason };
+    match rustix::mount::unmount(point, flags) {
+        Ok(()) => Ok(()),
+        Err(Errno::BUSY) => Err(MountError::Busy(point.to_owned())),
+        Err(Errno::PERM) => {
+            let mut helper = Command::new(HELPER);
+            helper.arg("-u");
+            if !flags.is_empty() {
+                helper.arg("-z");
+            }
+            let out = helper.arg("--").arg(point).output().map_err(|e| failed(e.to_string()))?;
+            if out.status.success() {
+                return Ok(());
+            }
+            let said = String::from_utf8_lossy(&out.stderr).trim().to_owned();
+            if said.contains("busy") { Err(MountError::Busy(point.to_owned())) } else { Err(failed(said)) }
+        }
+        Err(errno) => Err(failed(io::Error::from(errno).to_string())),
     }
 }
