@@ -23,7 +23,7 @@ mod zfs_diff;
 mod zfs_get;
 mod zfs_hold;
 mod zfs_list;
-mod zfs_mount;
+pub(crate) mod zfs_mount;
 mod zfs_project;
 mod zfs_receive;
 mod zfs_rewrite;

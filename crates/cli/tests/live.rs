@@ -6,6 +6,7 @@ mod bed;
 
 use std::fs;
 use std::io::Write;
+use std::path::Path;
 use std::process::{Command, Stdio};
 
 use bed::Done;
@@ -421,6 +422,80 @@ fn a_long_receive_keeps_nobody_waiting() {
     live.expect_sound();
 }
 
+/// How many commands the server of `tank` carries out.
+fn commands(live: &Live) -> usize {
+    let runtime = server::Runtime::new(live.path("run"));
+    let client = server::client::connect(&runtime, "tank").expect("it answers").expect("a server runs");
+    client.status().expect("it answers").commands
+}
+
+#[test]
+fn figures_that_are_shown_again_and_again_end_with_their_reader_and_keep_nobody_from_exporting() {
+    let Some(live) = Live::with_tank(128) else { return };
+    let watch = || {
+        let mut command = live.command(&["zpool", "iostat", "tank", "3600"]);
+        let mut child = command.stdout(Stdio::piped()).spawn().expect("it starts");
+        let mut first = [0; 16];
+        std::io::Read::read_exact(child.stdout.as_mut().expect("piped"), &mut first).expect("a line");
+        child
+    };
+    let mut child = watch();
+    assert_eq!(commands(&live), 1);
+    child.kill().expect("killed");
+    child.wait().expect("it ends");
+    let until = std::time::Instant::now() + std::time::Duration::from_secs(20);
+    while commands(&live) > 0 {
+        assert!(std::time::Instant::now() < until, "the command lives on in the server");
+        std::thread::sleep(std::time::Duration::from_millis(20));
+    }
+    let mut child = watch();
+    promptly(&live, &["zpool", "export", "tank"]).good();
+    child.wait().expect("it ends");
+    live.expect_sound();
+}
+
+#[test]
+fn relative_folders_for_state_and_sockets_are_those_of_whoever_names_them() {
+    let Some(live) = Live::new() else { return };
+    fs::File::create(live.path("tank.img")).expect("made").set_len(128 << 20).expect("long");
+    let run = |words: &[&str]| -> Done {
+        let mut command = live.command(words);
+        command.env("CENOTE_STATE_DIR", "state").env("CENOTE_RUN_DIR", "run");
+        command.output().expect("it starts").into()
+    };
+    run(&["zpool", "create", "-m", &live.text("mnt"), "tank", &live.text("tank.img")]).good();
+    assert!(live.path("run/tank.sock").exists() && live.path("state/log/tank.log").exists());
+    run(&["zfs", "create", "tank/fs"]).good();
+    // From elsewhere it is the same server.
+    live.run(&["zfs", "create", "tank/other"]).good();
+    let name = fs::read_to_string(format!("/proc/{}/comm", live.server())).expect("it runs");
+    assert_eq!(name, "cenote\n");
+    run(&["zpool", "export", "tank"]).good();
+    live.expect_sound();
+}
+
+#[test]
+fn a_pool_whose_server_speaks_another_protocol_is_told_apart_from_one_that_lost_its_devices() {
+    let Some(live) = Live::with_tank(128) else { return };
+    live.signal("-TERM");
+    let listener = std::os::unix::net::UnixListener::bind(live.path("run/tank.sock")).expect("bound");
+    let other = std::thread::spawn(move || {
+        let (mut stream, _) = listener.accept().expect("a client");
+        let hello = br#"{"Hello":{"protocol":99,"build":"9.9","guid":1,"pid":4711}}"#;
+        stream.write_all(&(hello.len() as u32).to_le_bytes()).expect("sent");
+        stream.write_all(hello).expect("sent");
+        fs::remove_file(listener.local_addr().expect("bound").as_pathname().expect("named")).expect("gone");
+        let _ = std::io::Read::read_to_end(&mut stream, &mut Vec::new());
+    });
+    let status = live.run(&["zpool", "status", "tank"]);
+    other.join().expect("it ends");
+    for word in ["speaks another protocol", "kill 4711", "zpool import -a"] {
+        assert!(status.out.contains(word), "{status:?}");
+    }
+    assert!(!status.out.contains("Attach"), "{status:?}");
+    live.expect_sound();
+}
+
 #[test]
 fn import_without_mounting_mounts_later() {
     let Some(live) = Live::with_tank(128) else { return };
@@ -461,6 +536,14 @@ fn an_ordinary_user_has_pools_of_their_own() {
         command.env_remove("CENOTE_RUN_DIR").env_remove("CENOTE_SERVER");
         command.output().expect("it starts").into()
     };
+    let as_user_output = |words: &[&str]| -> Done {
+        let mut command = Command::new("setpriv");
+        command.args(["--reuid=65534", "--regid=65534", "--clear-groups"]).args(words);
+        command.stdin(Stdio::null()).env("HOME", &home).env("CENOTE_STATE_DIR", home.join("state"));
+        command.env("XDG_RUNTIME_DIR", &home).env_remove("CENOTE_RUN_DIR").env_remove("CENOTE_SERVER");
+        command.output().expect("it starts").into()
+    };
+    let as_user = |words: &[&str]| as_user_output(words).status == 0;
     let image = home.join("tank.img");
     fs::File::create(&image).expect("made").set_len(128 << 20).expect("long");
     std::os::unix::fs::chown(&image, Some(65534), Some(65534)).expect("given away");
@@ -482,11 +565,43 @@ fn an_ordinary_user_has_pools_of_their_own() {
         user(&["zfs", "set", &format!("mountpoint={own}"), "mine"]).good();
         let said = user(&["zfs", "mount"]).good();
         assert!(said.contains(&own) && !said.contains("cenote/mnt"), "{said}");
-        let mut copy = Command::new("setpriv");
-        copy.args(["--reuid=65534", "--regid=65534", "--clear-groups", "cp", "/etc/os-release", &own]);
-        assert!(copy.status().expect("cp starts").success());
+        assert!(as_user(&["cp", "/etc/os-release", &own]));
         let read = user(&["cat", "mine:/os-release"]).good();
         assert_eq!(read.as_bytes(), fs::read("/etc/os-release").expect("there"));
+
+        // fusermount3 may not enter a mount of theirs: what belongs into it is beside it, and a link leads there.
+        for dataset in ["mine/src", "mine/src/deep"] {
+            let made = user(&["zfs", "create", dataset]);
+            let inner = home.join("cenote/within").join(dataset.replace('/', "%"));
+            let seen = format!("{own}{}", dataset.strip_prefix("mine").expect("below it"));
+            let line = format!(
+                "cenote: '{dataset}' is mounted on '{}': '{seen}', which is in a mount of yours, is a link to it\n",
+                inner.display()
+            );
+            assert_eq!((made.status, made.err), (0, line));
+            assert!(as_user(&["cp", "/etc/os-release", &format!("{seen}/copy")]));
+            let read = user(&["cat", &format!("{dataset}:/copy")]).good();
+            assert_eq!(read.as_bytes(), fs::read("/etc/os-release").expect("there"));
+        }
+        // What the kernel decides is changed, too, by mounting anew; not while a file is open.
+        let value =
+            |property: &str| user(&["zfs", "get", "-Ho", "value,source", property, "mine/src"]).good();
+        user(&["zfs", "set", "exec=off", "mine/src"]).good();
+        assert_eq!(value("exec"), "off\tlocal\n");
+        let table = fs::read_to_string("/proc/self/mounts").expect("there");
+        let line = table.lines().find(|line| line.starts_with("mine/src /"));
+        assert!(line.is_some_and(|line| line.contains("noexec")), "{table}");
+        user(&["zfs", "mount", "-o", "remount,ro", "mine/src"]).good();
+        assert_eq!(value("readonly"), "on\ttemporary\n");
+        assert!(!as_user(&["cp", "/etc/os-release", &format!("{own}/src/more")]));
+        user(&["zfs", "mount", "-o", "remount,rw", "mine/src"]).good();
+        let held = format!("exec 3>>{own}/src/copy; \"$0\" zfs set readonly=on mine/src; echo more >&3");
+        let done = as_user_output(&["sh", "-c", &held, &program.display().to_string()]);
+        assert_eq!(done.err, "cannot set property for 'mine/src': pool or dataset is busy\n");
+        assert_eq!(value("readonly"), "off\tdefault\n");
+        assert!(user(&["cat", "mine/src:/copy"]).good().ends_with("more\n"));
+        user(&["zfs", "unmount", "mine"]).good();
+        user(&["zfs", "mount", "-a"]);
     });
     let exported = user(&["zpool", "export", "mine"]);
     if let Err(panic) = ended {
@@ -497,6 +612,53 @@ fn an_ordinary_user_has_pools_of_their_own() {
     exported.good();
     let done = live.bed.run(&["check", &image]);
     assert!(done.status == 0, "{done:?}");
+}
+
+/// The lines under "A pool in five commands", as they stand there.
+#[test]
+fn the_five_commands_of_the_readme_work_for_an_ordinary_user() {
+    let Some(live) = Live::new() else { return };
+    if !rustix::process::geteuid().is_root() {
+        eprintln!("skipped: only root can become somebody else");
+        return;
+    }
+    let readme = fs::read_to_string(bed::root().join("README.md")).expect("there");
+    let (_, lines) = readme.split_once("## A pool in five commands\n").expect("it has them");
+    let lines = lines.lines().skip_while(|line| line.is_empty()).take_while(|line| line.starts_with("    "));
+    let lines: Vec<&str> = lines.map(str::trim).collect();
+    assert_eq!(lines.len(), 5);
+    let home = live.path("home");
+    fs::create_dir_all(home.join("src/below")).expect("made");
+    fs::write(home.join("src/below/text"), "a line\n".repeat(100_000)).expect("written");
+    let give = |path: &Path| std::os::unix::fs::chown(path, Some(65534), Some(65534)).expect("given away");
+    ["", "src", "src/below", "src/below/text"].iter().for_each(|name| give(&home.join(name)));
+    fs::set_permissions(live.path(""), std::os::unix::fs::PermissionsExt::from_mode(0o755)).expect("set");
+    fs::create_dir(live.path("bin")).expect("made");
+    fs::copy(env!("CARGO_BIN_EXE_cenote"), live.path("bin/cenote")).expect("copied");
+    let run = |script: &str| -> Done {
+        let mut command = Command::new("setpriv");
+        command.args(["--reuid=65534", "--regid=65534", "--clear-groups", "sh", "-c", script]);
+        command.current_dir(&home).stdin(Stdio::null()).env("HOME", &home).env("XDG_RUNTIME_DIR", &home);
+        let path = format!("{}:{}", live.text("bin"), std::env::var("PATH").expect("set"));
+        command.env("PATH", path).env_remove("CENOTE_RUN_DIR").env_remove("CENOTE_SERVER");
+        command.env_remove("CENOTE_STATE_DIR").env_remove("XDG_STATE_HOME");
+        command.output().expect("it starts").into()
+    };
+    let done = run(&format!("set -e\n{}", lines.join("\n")));
+    let found = run("cenote cat tank/src:/src/below/text | wc -c");
+    let exported = run("cenote zpool export tank");
+    if done.err.contains("fusermount3:") {
+        eprintln!("skipped: fusermount3 refuses: {}", done.err);
+        return;
+    }
+    assert_eq!(done.status, 0, "{done:?}");
+    let ratio = done.out.lines().last().and_then(|line| line.split_whitespace().nth(2)).expect("a value");
+    assert!(ratio.trim_end_matches('x').parse::<f64>().expect("a number") > 5.0, "{done:?}");
+    assert_eq!(found.good().trim(), "700000");
+    exported.good();
+    // The link was there for the mount alone.
+    let list = run("cenote -d disk.img ls tank:/").good();
+    assert!(!list.contains("src"), "{list}");
 }
 
 #[test]

@@ -171,3 +171,160 @@ fn mounted_files_are_rewritten_and_given_projects_by_their_paths() {
     live.run(&["zpool", "export", "tank"]).good();
     live.expect_sound();
 }
+
+/// Mounts a tmpfs; gives whether that is allowed here.
+fn tmpfs(at: &Path) -> bool {
+    let done = Command::new("mount").args(["-t", "tmpfs", "none"]).arg(at).stderr(Stdio::null()).status();
+    let done = done.is_ok_and(|status| status.success());
+    if !done {
+        eprintln!("skipped: no tmpfs can be mounted");
+    }
+    done
+}
+
+fn umount(at: &Path) {
+    assert!(Command::new("umount").arg(at).status().expect("it starts").success());
+}
+
+#[test]
+fn what_lies_under_a_mount_or_over_it_is_not_taken_down_with_it() {
+    let Some(live) = Live::with_tank(128) else { return };
+    let place = live.path("place");
+    fs::create_dir(&place).expect("made");
+    if !tmpfs(&place) {
+        return;
+    }
+    write(&place.join("below"), b"x");
+    live.run(&["zfs", "create", "-o", &format!("mountpoint={}", place.display()), "tank/top"]).good();
+    assert!(!place.join("below").exists());
+    live.run(&["zfs", "unmount", "tank/top"]).good();
+    assert_eq!(fs::read(place.join("below")).expect("still mounted"), b"x");
+    live.run(&["zfs", "mount", "tank/top"]).good();
+    write(&place.join("own"), b"y");
+
+    assert!(tmpfs(&place));
+    write(&place.join("above"), b"z");
+    let covered = format!("cannot unmount '{}': something else is mounted over it", place.display());
+    live.run(&["zfs", "unmount", "tank/top"]).refused(&covered);
+    assert_eq!(fs::read(place.join("above")).expect("still mounted"), b"z");
+    umount(&place);
+    assert_eq!(fs::read(place.join("own")).expect("still mounted"), b"y");
+    live.run(&["zpool", "export", "tank"]).good();
+    assert_eq!(fs::read(place.join("below")).expect("still mounted"), b"x");
+    umount(&place);
+    live.expect_sound();
+}
+
+#[test]
+fn a_mount_that_another_namespace_keeps_is_waited_for_only_so_long() {
+    let Some(live) = Live::with_tank(128) else { return };
+    live.run(&["zfs", "create", "tank/kept"]).good();
+    let mut command = Command::new("unshare");
+    // It keeps no mounts of others.
+    let script = "grep ' fuse.zfs ' /proc/self/mounts | cut -d ' ' -f 2 | grep -v \"^$0\" | \
+        xargs -r umount -l; echo there; exec sleep 1000";
+    command.args(["-m", "--propagation", "private", "sh", "-c", script, &live.text("mnt")]);
+    let Ok(mut other) = command.stdout(Stdio::piped()).spawn() else {
+        eprintln!("skipped: no unshare");
+        return;
+    };
+    let mut line = String::new();
+    let said = other.stdout.take().expect("piped");
+    std::io::BufRead::read_line(&mut std::io::BufReader::new(said), &mut line).expect("read");
+    let done = live.run(&["zfs", "unmount", "tank/kept"]);
+    // Whoever asks meanwhile is answered.
+    let listed = live.run(&["zfs", "list", "tank/kept"]);
+    other.kill().and_then(|()| other.wait()).expect("ended");
+    if line != "there\n" {
+        eprintln!("skipped: no mount namespace can be made");
+        return;
+    }
+    let point = live.text("mnt/kept");
+    done.refused(&format!(
+        "cannot unmount '{point}': it is in use in another mount namespace, or by an open file"
+    ));
+    listed.good();
+    live.run(&["zpool", "export", "tank"]).good();
+    live.expect_sound();
+}
+
+#[test]
+fn a_file_system_does_not_become_read_only_under_its_writers() {
+    let Some(live) = Live::with_tank(128) else { return };
+    live.run(&["zfs", "create", "tank/w"]).good();
+    let value = || live.run(&["zfs", "get", "-Ho", "value,source", "readonly", "tank/w"]).good();
+    let file = live.path("mnt/w/file");
+    let mut held = fs::File::create(&file).expect("made");
+    std::io::Write::write_all(&mut held, b"one ").expect("written");
+    for dataset in ["tank/w", "tank"] {
+        live.run(&["zfs", "set", "readonly=on", dataset])
+            .refused(&format!("cannot set property for '{dataset}': pool or dataset is busy"));
+    }
+    assert_eq!(value(), "off\tdefault\n");
+    std::io::Write::write_all(&mut held, b"two").and_then(|()| held.sync_all()).expect("written");
+    write(&live.path("mnt/other"), b"the one above is as it was, too");
+    drop(held);
+    live.run(&["zfs", "set", "readonly=on", "tank/w"]).good();
+    assert_eq!(value(), "on\tlocal\n");
+    assert_eq!(fs::read(&file).expect("there"), b"one two");
+    assert!(fs::write(&file, b"x").is_err());
+    live.run(&["zfs", "set", "readonly=off", "tank/w"]).good();
+    live.run(&["zfs", "set", "readonly=on", "tank"]).good();
+    let held = fs::File::options().append(true).open(&file).expect("it may be written");
+    live.run(&["zfs", "inherit", "readonly", "tank/w"])
+        .refused("cannot inherit readonly for 'tank/w': pool or dataset is busy");
+    assert_eq!(value(), "off\tlocal\n");
+    drop(held);
+    live.run(&["zfs", "inherit", "readonly", "tank/w"]).good();
+    assert_eq!(value(), "on\tinherited from tank\n");
+    live.run(&["zpool", "export", "tank"]).good();
+    live.expect_sound();
+}
+
+#[test]
+fn an_import_takes_mount_options() {
+    let Some(live) = Live::with_tank(128) else { return };
+    live.run(&["zfs", "create", "tank/imp"]).good();
+    live.run(&["zpool", "export", "tank"]).good();
+    let import =
+        |list: &str| live.run(&["zpool", "import", "-o", list, "-d", &live.text("tank.img"), "tank"]);
+    import("bogus").refused("cannot import 'tank': Invalid argument");
+    import("ro,noexec").good();
+    let refused = fs::write(live.path("mnt/imp/x"), b"x").expect_err("read-only");
+    assert_eq!(refused.kind(), ErrorKind::ReadOnlyFilesystem);
+    let values = live.run(&["zfs", "get", "-Ho", "value,source", "readonly,exec", "tank/imp"]).good();
+    assert_eq!(values, "on\ttemporary\noff\ttemporary\n");
+    live.run(&["zfs", "mount", "-o", "remount,rw", "tank/imp"]).good();
+    write(&live.path("mnt/imp/x"), b"x");
+    live.run(&["zpool", "export", "tank"]).good();
+    live.expect_sound();
+}
+
+#[test]
+fn folders_that_were_there_before_stay_as_they_are() {
+    let Some(live) = Live::with_tank(128) else { return };
+    let own = live.path("own");
+    fs::create_dir(&own).expect("made");
+    fs::set_permissions(&own, std::os::unix::fs::PermissionsExt::from_mode(0o2750)).expect("set");
+    if rustix::process::geteuid().is_root() {
+        std::os::unix::fs::chown(&own, Some(65534), Some(65534)).expect("given away");
+    }
+    let look = || {
+        let data = fs::metadata(&own).expect("there");
+        use std::os::unix::fs::MetadataExt;
+        (data.mode(), data.uid(), data.ino())
+    };
+    let before = look();
+    live.run(&["zfs", "create", "-o", &format!("mountpoint={}", own.display()), "tank/fs"]).good();
+    live.run(&["zfs", "create", "-o", &format!("mountpoint={}", live.text("made")), "tank/new"]).good();
+    write(&own.join("file"), b"x");
+    live.run(&["zfs", "snapshot", "tank/fs@s"]).good();
+    live.run(&["zfs", "rollback", "tank/fs@s"]).good();
+    live.run(&["zfs", "unmount", "tank/fs"]).good();
+    assert_eq!(look(), before);
+    live.run(&["zfs", "mount", "tank/fs"]).good();
+    live.run(&["zpool", "export", "tank"]).good();
+    assert_eq!(look(), before);
+    assert!(!live.path("made").exists());
+    live.expect_sound();
+}

@@ -15,6 +15,7 @@ pub mod mountinfo;
 mod mounts;
 mod notify;
 mod plan;
+mod points;
 pub mod runtime;
 mod serve;
 pub mod start;

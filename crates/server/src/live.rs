@@ -109,6 +109,13 @@ impl Live {
         self.mounts.list()
     }
 
+    /// As [`Live::mounts`], by paths that lead through the mounts above: what a user's own mount cannot hold is in the
+    /// runtime directory, and seen by a link.
+    #[must_use]
+    pub fn seen(&self) -> Vec<(String, PathBuf)> {
+        self.mounts.seen()
+    }
+
     /// The dataset mounted at `point`.
     #[must_use]
     pub fn mounted_at(&self, point: &Path) -> Option<String> {
@@ -161,9 +168,7 @@ impl Live {
     /// # Errors
     /// The one that stays.
     pub fn unmount_for_good(&self, datasets: &[String], force: bool) -> Result<(), Unmounted> {
-        let mounts = self.mounts.list().into_iter();
-        let points: Vec<PathBuf> =
-            mounts.filter(|(dataset, _)| datasets.contains(dataset)).map(|(_, point)| point).collect();
+        let points = self.mounts.folders(datasets);
         self.unmount(datasets, force)?;
         self.mounts.remove_folders(&points);
         Ok(())
@@ -208,11 +213,18 @@ impl Live {
         self.mounts.rename(renamed);
     }
 
-    /// Mounts go by the properties that they have now.
-    pub fn refresh(&self) {
-        if let Ok(pool) = self.pool() {
-            self.mounts.refresh(&pool);
-        }
+    /// Makes the mounts read-only that go by `readonly` of `top`, before that property says so. Undone by
+    /// [`Live::refresh`] if it then does not.
+    ///
+    /// # Errors
+    /// A file is open for writing ([`fuse::MountError::Busy`]), or the kernel refuses.
+    pub fn make_read_only(&self, top: &str) -> Result<(), MountError> {
+        self.mounts.make_read_only(&*self.pool()?, top)
+    }
+
+    /// Mounts go by the properties that they have now. Gives those that do not, with the reason.
+    pub fn refresh(&self) -> Vec<(String, MountError)> {
+        self.pool().map_or_else(|_| Vec::new(), |pool| self.mounts.refresh(&pool))
     }
 
     /// Unmounts everything and takes the pool out; from then on nobody gets it.
@@ -221,10 +233,11 @@ impl Live {
     /// A mount or the pool is in use: all is as before.
     pub(crate) fn close(&self, force: bool) -> Result<Pool, Refusal> {
         let pool = self.pool().map_err(|Closed| Refusal::Stopping)?;
-        let all: Vec<(String, PathBuf)> = self.mounts.list();
-        let names: Vec<String> = all.iter().map(|(dataset, _)| dataset.clone()).collect();
+        let names: Vec<String> = self.mounts.list().into_iter().map(|(dataset, _)| dataset).collect();
+        let folders = self.mounts.folders(&names);
         self.mounts.unmount(&pool, &names, force).map_err(|error| match error {
             Unmounted::Busy { point } => Refusal::Busy(point),
+            Unmounted::Refused { point, why } => Refusal::Other(format!("'{}': {why}", point.display())),
             other => Refusal::Other(other.to_string()),
         })?;
         self.closing.store(true, Ordering::Release);
@@ -234,7 +247,7 @@ impl Live {
         loop {
             pool = match Arc::try_unwrap(pool) {
                 Ok(pool) => {
-                    self.mounts.remove_folders(&all.into_iter().map(|(_, point)| point).collect::<Vec<_>>());
+                    self.mounts.remove_folders(&folders);
                     return Ok(pool);
                 }
                 Err(pool) => pool,

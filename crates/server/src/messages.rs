@@ -151,6 +151,30 @@ pub struct Ready {
     pub pid: u32,
     /// File systems that should be mounted and are not, with the reason.
     pub failed: Vec<(String, String)>,
-    /// File systems mounted elsewhere than their property says: which, where it says, where they are.
-    pub moved: Vec<(String, PathBuf, PathBuf)>,
+    /// File systems mounted elsewhere than their property says.
+    pub moved: Vec<Moved>,
+}
+
+/// A file system that is mounted elsewhere than its property says.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Moved {
+    /// Which.
+    pub dataset: String,
+    /// Where the property says.
+    pub wanted: PathBuf,
+    /// Where it is.
+    pub point: PathBuf,
+    /// Why.
+    pub why: Elsewhere,
+}
+
+/// Why a file system is mounted elsewhere than its property says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Elsewhere {
+    /// That folder is somebody else's.
+    NotYours,
+    /// That folder is in the user's own mount, where they cannot mount; a symbolic link stands there.
+    Linked,
+    /// As [`Elsewhere::Linked`], but a link found no room there.
+    Within,
 }

@@ -3,10 +3,11 @@
 //! Mounts are made parents first and taken down children first: the folder that a file system is mounted on lies in
 //! the file system above.
 
+use std::collections::BTreeSet;
 use std::fs::{self, File};
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, MutexGuard};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use fuse::MountOptions;
@@ -14,7 +15,9 @@ use pool::{DatasetInfo, Pool};
 use zpl::Filesystem;
 
 use crate::Runtime;
-use crate::plan::{self, CanMount, Overrides, Plan, Target};
+use crate::messages::Moved;
+use crate::plan::{CanMount, Overrides, Plan, Target};
+use crate::points::{Point, looks_made};
 
 /// How long a mount that is busy is waited for, try by try.
 const BUSY_PAUSES: [Duration; 3] =
@@ -86,30 +89,39 @@ pub enum Unmounted {
     Closed(#[from] crate::Closed),
 }
 
+impl Unmounted {
+    fn of(point: &Path, error: fuse::MountError) -> Unmounted {
+        let point = point.to_path_buf();
+        let why = match error {
+            fuse::MountError::Busy(_) => return Unmounted::Busy { point },
+            fuse::MountError::Covered(_) => "something else is mounted over it".to_owned(),
+            fuse::MountError::Elsewhere(_) => {
+                "it is in use in another mount namespace, or by an open file".to_owned()
+            }
+            fuse::MountError::Unmount { reason, .. } => reason,
+            other => other.to_string(),
+        };
+        Unmounted::Refused { point, why }
+    }
+}
+
 /// What became of file systems that were to be mounted.
 #[derive(Debug, Default)]
 pub struct Report {
     /// Those that are not, with the reason.
     pub failed: Vec<(String, MountError)>,
-    /// Those mounted elsewhere than they should: which, where they should, where they are.
-    pub moved: Vec<(String, PathBuf, PathBuf)>,
+    /// Those mounted elsewhere than they should.
+    pub moved: Vec<Moved>,
 }
 
 impl Report {
     pub(crate) fn enter(&mut self, dataset: &str, done: Result<Option<Moved>, MountError>) {
         match done {
             Ok(None) => {}
-            Ok(Some(Moved { wanted, point })) => self.moved.push((dataset.to_owned(), wanted, point)),
+            Ok(Some(moved)) => self.moved.push(moved),
             Err(error) => self.failed.push((dataset.to_owned(), error)),
         }
     }
-}
-
-/// A mount that is not where the property says.
-#[derive(Debug)]
-pub(crate) struct Moved {
-    wanted: PathBuf,
-    point: PathBuf,
 }
 
 /// What a command is about to change.
@@ -138,11 +150,13 @@ pub struct Change {
 struct Mount {
     dataset: String,
     point: PathBuf,
+    /// A symbolic link to `point`, where the file system belongs.
+    link: Option<PathBuf>,
     /// What the properties say.
     planned: MountOptions,
     /// What was asked for besides.
     overrides: Overrides,
-    handle: fuse::Mounted,
+    handle: Arc<fuse::Mounted>,
 }
 
 impl Mount {
@@ -153,30 +167,32 @@ impl Mount {
         options
     }
 
-    /// Mounts it as `planned` and `overrides` say from now on.
-    fn change(&mut self, planned: MountOptions, overrides: Overrides) -> Result<(), fuse::MountError> {
-        let options = Mount::options(&planned, overrides);
-        if options != Mount::options(&self.planned, self.overrides) {
-            self.handle.set_options(&options)?;
-        }
-        (self.planned, self.overrides) = (planned, overrides);
-        Ok(())
+    /// Where its files are found: by this path it lies within the mounts above it.
+    fn seen_at(&self) -> &Path {
+        self.link.as_deref().unwrap_or(&self.point)
     }
 }
 
 /// The mounts of one pool.
 pub(crate) struct Mounts {
     runtime: Runtime,
+    /// Never held while the kernel is asked for something that it may ask us about.
     table: Mutex<Vec<Mount>>,
+    /// Folders that were made for a mount, and go with it.
+    made: Mutex<BTreeSet<PathBuf>>,
 }
 
 impl Mounts {
     pub(crate) fn new(runtime: Runtime) -> Mounts {
-        Mounts { runtime, table: Mutex::default() }
+        Mounts { runtime, table: Mutex::default(), made: Mutex::default() }
     }
 
     fn table(&self) -> MutexGuard<'_, Vec<Mount>> {
         self.table.lock().expect("no code panics while holding the mounts")
+    }
+
+    fn made(&self) -> MutexGuard<'_, BTreeSet<PathBuf>> {
+        self.made.lock().expect("no code panics while holding the folders")
     }
 
     /// Forgets what somebody else unmounted.
@@ -185,7 +201,10 @@ impl Mounts {
         let (alive, dead): (Vec<_>, Vec<_>) = table.drain(..).partition(|mount| mount.handle.is_alive());
         *table = alive;
         drop(table);
-        dead.iter().for_each(|mount| tracing::info!(dataset = mount.dataset, "unmounted by somebody else"));
+        for Mount { dataset, point, link, .. } in &dead {
+            tracing::info!(dataset, "is mounted no more");
+            link.iter().for_each(|link| Point::unlink(link, point));
+        }
     }
 
     /// What is mounted where, in the order of the paths.
@@ -195,6 +214,22 @@ impl Mounts {
             self.table().iter().map(|mount| (mount.dataset.clone(), mount.point.clone())).collect();
         list.sort_by(|a, b| a.1.cmp(&b.1));
         list
+    }
+
+    /// As [`Mounts::list`], by the paths that lead through the mounts above.
+    pub(crate) fn seen(&self) -> Vec<(String, PathBuf)> {
+        self.drop_dead();
+        let mut seen: Vec<_> =
+            self.table().iter().map(|mount| (mount.dataset.clone(), mount.seen_at().to_path_buf())).collect();
+        seen.sort_by(|a, b| a.1.cmp(&b.1));
+        seen
+    }
+
+    /// The folders that those of `datasets` are mounted on.
+    pub(crate) fn folders(&self, datasets: &[String]) -> Vec<PathBuf> {
+        let table = self.table();
+        let wanted = table.iter().filter(|mount| datasets.contains(&mount.dataset));
+        wanted.map(|mount| mount.point.clone()).collect()
     }
 
     fn is_mounted(&self, dataset: &str) -> bool {
@@ -224,10 +259,60 @@ impl Mounts {
     ) -> Result<(), MountError> {
         let plan = Plan::of(pool, info)?.ok_or(MountError::WrongKind)?;
         self.drop_dead();
+        self.change(pool, &info.name, plan.options, overrides)
+    }
+
+    /// Mounts `dataset` as `planned` and `overrides` say from now on.
+    fn change(
+        &self,
+        pool: &Pool,
+        dataset: &str,
+        planned: MountOptions,
+        overrides: Overrides,
+    ) -> Result<(), MountError> {
+        let options = Mount::options(&planned, overrides);
+        let (handle, same) = {
+            let table = self.table();
+            let mount = table.iter().find(|mount| mount.dataset == dataset).ok_or(MountError::NotMounted)?;
+            (mount.handle.clone(), options == Mount::options(&mount.planned, mount.overrides))
+        };
+        let changed = match if same { Ok(()) } else { handle.set_options(&options) } {
+            Err(fuse::MountError::Remount { source, .. })
+                if source.kind() == io::ErrorKind::PermissionDenied =>
+            {
+                // Without root the kernel changes nothing: it is mounted anew.
+                let point = handle.point().to_path_buf();
+                unmount(&handle, false)?;
+                let fs = Filesystem::open(pool.open(dataset)?)?;
+                Some(fuse::mount(fs, &point, &options)?)
+            }
+            done => done.map(|()| None)?,
+        };
         let mut table = self.table();
-        let mount = table.iter_mut().find(|mount| mount.dataset == info.name);
-        let mount = mount.ok_or(MountError::NotMounted)?;
-        Ok(mount.change(plan.options, overrides)?)
+        let mount = table.iter_mut().find(|mount| mount.dataset == dataset).ok_or(MountError::NotMounted)?;
+        (mount.planned, mount.overrides) = (planned, overrides);
+        let before = changed.map(|handle| std::mem::replace(&mut mount.handle, Arc::new(handle)));
+        drop(table);
+        drop(before);
+        Ok(())
+    }
+
+    /// As [`crate::Live::make_read_only`].
+    pub(crate) fn make_read_only(&self, pool: &Pool, top: &str) -> Result<(), MountError> {
+        self.drop_dead();
+        let mounts: Vec<(String, MountOptions, Overrides)> = {
+            let table = self.table();
+            table.iter().map(|m| (m.dataset.clone(), m.planned.clone(), m.overrides)).collect()
+        };
+        for (dataset, old, overrides) in mounts {
+            if old.read_only || !Plan::follows(pool, &dataset, top, "readonly")? {
+                continue;
+            }
+            let planned = MountOptions { read_only: true, ..old.clone() };
+            let overrides = overrides.unless_changed(&old, &planned);
+            self.change(pool, &dataset, planned, overrides)?;
+        }
+        Ok(())
     }
 
     fn mount_plan(
@@ -245,17 +330,28 @@ impl Mounts {
         if self.is_mounted(&plan.dataset) {
             return Err(MountError::Mounted);
         }
-        let point = plan::place(&wanted, &self.runtime);
-        fs::create_dir_all(&point).map_err(MountError::Folder)?;
+        let Point { folder: point, made, link, why } =
+            Point::prepare(plan, &wanted, &self.runtime).map_err(MountError::Folder)?;
+        if made || plan.inherits && looks_made(&point) {
+            self.made().insert(point.clone());
+        }
         if !plan.overlay && fs::read_dir(&point).map_err(MountError::Folder)?.next().is_some() {
             return Err(MountError::NotEmpty(wanted));
         }
-        let fs = Filesystem::open(pool.open(&plan.dataset)?)?;
-        let handle = fuse::mount(fs, &point, &Mount::options(&plan.options, overrides))?;
+        let mounted = pool
+            .open(&plan.dataset)
+            .map_err(MountError::from)
+            .and_then(|dataset| Ok(Filesystem::open(dataset)?))
+            .and_then(|fs| Ok(fuse::mount(fs, &point, &Mount::options(&plan.options, overrides))?));
+        let handle = Arc::new(mounted.inspect_err(|_| {
+            // Nothing is behind it.
+            link.iter().for_each(|link| Point::unlink(link, &point));
+        })?);
         tracing::info!(dataset = plan.dataset, point = %point.display(), "mounted");
-        let moved = (point != wanted).then(|| Moved { wanted, point: point.clone() });
+        let dataset = plan.dataset.clone();
+        let moved = why.map(|why| Moved { dataset: dataset.clone(), wanted, point: point.clone(), why });
         let planned = plan.options.clone();
-        let mount = Mount { dataset: plan.dataset.clone(), point, planned, overrides, handle };
+        let mount = Mount { dataset, point, link, planned, overrides, handle };
         self.table().push(mount);
         Ok(moved)
     }
@@ -288,34 +384,24 @@ impl Mounts {
 
     /// Unmounts those of `datasets` that are mounted, children first. If one stays, so do all.
     pub(crate) fn unmount(&self, pool: &Pool, datasets: &[String], force: bool) -> Result<(), Unmounted> {
-        let wanted = |mount: &Mount| datasets.contains(&mount.dataset);
+        let mut wanted: Vec<(PathBuf, String, Overrides, Arc<fuse::Mounted>)> = {
+            let table = self.table();
+            let wanted = table.iter().filter(|mount| datasets.contains(&mount.dataset));
+            wanted
+                .map(|m| (m.seen_at().to_path_buf(), m.dataset.clone(), m.overrides, m.handle.clone()))
+                .collect()
+        };
+        wanted.sort_by(|a, b| b.0.cmp(&a.0));
         let mut down = Vec::new();
         let mut failed = None;
-        {
-            let mut table = self.table();
-            table.sort_by(|a, b| a.point.cmp(&b.point));
-            for index in (0..table.len()).rev() {
-                if !wanted(&table[index]) {
-                    continue;
-                }
-                let mount = &table[index];
-                match unmount(&mount.handle, force) {
-                    Ok(()) => {
-                        let mount = table.remove(index);
-                        tracing::info!(dataset = mount.dataset, "unmounted");
-                        down.push((mount.dataset.clone(), mount.overrides));
-                    }
-                    Err(fuse::MountError::Busy(_)) => {
-                        failed = Some(Unmounted::Busy { point: mount.point.clone() });
-                        break;
-                    }
-                    Err(error) => {
-                        let why = error.to_string();
-                        failed = Some(Unmounted::Refused { point: mount.point.clone(), why });
-                        break;
-                    }
-                }
+        for (_, dataset, overrides, handle) in wanted {
+            if let Err(error) = unmount(&handle, force) {
+                failed = Some(Unmounted::of(handle.point(), error));
+                break;
             }
+            tracing::info!(dataset, "unmounted");
+            self.forget(&handle);
+            down.push((dataset, overrides));
         }
         let Some(error) = failed else { return Ok(()) };
         for (dataset, overrides) in down.iter().rev() {
@@ -328,6 +414,17 @@ impl Mounts {
             }
         }
         Err(error)
+    }
+
+    /// Takes an unmounted one off the table, and away what stood in for it.
+    fn forget(&self, handle: &Arc<fuse::Mounted>) {
+        let mut table = self.table();
+        let at = table.iter().position(|mount| Arc::ptr_eq(&mount.handle, handle));
+        let mount = at.map(|at| table.remove(at));
+        drop(table);
+        if let Some(Mount { point, link: Some(link), .. }) = &mount {
+            Point::unlink(link, point);
+        }
     }
 
     /// The dataset mounted at `point`.
@@ -365,13 +462,15 @@ impl Mounts {
         self.table().iter_mut().for_each(|mount| mount.dataset = renamed(&mount.dataset));
     }
 
-    /// Removes the folders that `datasets` were mounted on, where they are empty.
+    /// Removes those of `points` that were made for a mount, where they are empty.
     pub(crate) fn remove_folders(&self, points: &[PathBuf]) {
         let mut points = points.to_vec();
         points.sort();
         for point in points.iter().rev() {
-            // One that is not empty, or not ours, stays.
-            let _ = fs::remove_dir(point);
+            // One that is not empty stays.
+            if self.made().contains(point) && fs::remove_dir(point).is_ok() {
+                self.made().remove(point);
+            }
         }
     }
 
@@ -399,7 +498,7 @@ impl Mounts {
                 change.was_nowhere.push(plan.dataset);
             }
         }
-        let all = self.list();
+        let all = self.seen();
         let of = |change: &Change| -> Vec<PathBuf> {
             let moved = all.iter().filter(|(dataset, _)| change.was_mounted.contains(dataset));
             moved.map(|(_, point)| point.clone()).collect()
@@ -413,7 +512,7 @@ impl Mounts {
                 change.was_mounted.push(dataset.clone());
             }
         }
-        let points = of(&change);
+        let points = self.folders(&change.was_mounted);
         self.unmount(pool, &change.was_mounted, force)?;
         self.remove_folders(&points);
         Ok(change)
@@ -442,23 +541,30 @@ impl Mounts {
         Ok(self.mount_plans(pool, plans, Overrides::default()))
     }
 
-    /// Mounts go by the properties that they have now.
-    pub(crate) fn refresh(&self, pool: &Pool) {
-        for mount in self.table().iter_mut() {
-            let plan = pool.dataset(&mount.dataset).and_then(|info| Plan::of(pool, &info));
+    /// Mounts go by the properties that they have now. Gives those that do not, with the reason.
+    pub(crate) fn refresh(&self, pool: &Pool) -> Vec<(String, MountError)> {
+        let mut failed = Vec::new();
+        let mounts: Vec<(String, MountOptions, Overrides)> = {
+            let table = self.table();
+            table.iter().map(|m| (m.dataset.clone(), m.planned.clone(), m.overrides)).collect()
+        };
+        for (dataset, planned, overrides) in mounts {
+            let plan = pool.dataset(&dataset).and_then(|info| Plan::of(pool, &info));
             let options = match plan {
                 Ok(Some(plan)) => plan.options,
                 Ok(None) => continue,
                 Err(error) => {
-                    tracing::warn!(dataset = mount.dataset, %error, "its properties cannot be read");
+                    tracing::warn!(dataset, %error, "its properties cannot be read");
                     continue;
                 }
             };
-            let overrides = mount.overrides.unless_changed(&mount.planned, &options);
-            if let Err(error) = mount.change(options, overrides) {
-                tracing::warn!(dataset = mount.dataset, %error, "not remounted");
+            let overrides = overrides.unless_changed(&planned, &options);
+            if let Err(error) = self.change(pool, &dataset, options, overrides) {
+                tracing::warn!(dataset, %error, "not remounted");
+                failed.push((dataset, error));
             }
         }
+        failed
     }
 }
 

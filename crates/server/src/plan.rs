@@ -94,6 +94,25 @@ impl Plan {
         Ok(Some(Plan { dataset: info.name.clone(), target, inherits, can, overlay, options }))
     }
 
+    /// Whether `name` of `dataset` is what it is at `top`.
+    ///
+    /// # Errors
+    /// Its properties cannot be read.
+    pub fn follows(pool: &Pool, dataset: &str, top: &str, name: &str) -> pool::Result<bool> {
+        let at_or_below =
+            |name: &str| name.strip_prefix(top).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'));
+        if dataset == top || !at_or_below(dataset) {
+            return Ok(dataset == top);
+        }
+        let property = props::parse(name).expect("the caller names one");
+        Ok(match pool.property(&pool.dataset(dataset)?, property)? {
+            Some((_, Source::Local | Source::Received)) => false,
+            // Set between the two, it stays.
+            Some((_, Source::Inherited(from))) => from == top || !at_or_below(&from),
+            _ => true,
+        })
+    }
+
     /// Whether it is mounted with all others.
     pub fn is_automatic(&self) -> bool {
         self.can == CanMount::On && matches!(self.target, Target::At(_))

@@ -59,8 +59,8 @@ pub struct Serve {
     pub options: pool::Options,
     /// Where the socket goes.
     pub runtime: Runtime,
-    /// Mount what belongs mounted.
-    pub mount: bool,
+    /// Mount what belongs mounted, with these options; `None`: nothing yet.
+    pub mount: Option<Overrides>,
     /// Log here and tell whoever started it when it is ready; `None`: log to standard error.
     pub background: Option<PathBuf>,
 }
@@ -182,10 +182,10 @@ impl Server {
         self.state.lock().expect("no code panics while holding the connections")
     }
 
-    fn mount(&self, wanted: bool) -> Ready {
+    fn mount(&self, wanted: Option<Overrides>) -> Ready {
         let mut ready = Ready { pid: std::process::id(), ..Ready::default() };
-        if wanted {
-            match self.live.mount_all(self.live.name(), Overrides::default()) {
+        if let Some(overrides) = wanted {
+            match self.live.mount_all(self.live.name(), overrides) {
                 Ok(report) => {
                     ready.failed =
                         report.failed.into_iter().map(|(dataset, why)| (dataset, why.to_string())).collect();

@@ -7,9 +7,9 @@ use std::sync::Arc;
 use server::{BeginError, Change, Kind, Live, MountError, Overrides, Report, Unmounted};
 
 use super::Call;
-use crate::messages::{Action, Failure};
+use crate::messages::{Action, Failure, reason};
 use crate::out::Console;
-use crate::own::serve::{moved, not_mounted};
+use crate::own::serve::{elsewhere, not_mounted};
 
 impl Call<'_> {
     /// The pool that this process holds.
@@ -38,9 +38,7 @@ pub fn why_not_mounted(dataset: &str, error: &MountError) -> Failure {
 
 /// Says what is not mounted, and what is mounted elsewhere; gives whether all is mounted.
 pub fn say(report: &Report, console: &mut Console) -> Result<bool, Failure> {
-    for (dataset, point, place) in &report.moved {
-        console.remark(&moved(dataset, point, place));
-    }
+    report.moved.iter().for_each(|moved| console.remark(&elsewhere(moved)));
     for (dataset, error) in &report.failed {
         console.complain(why_not_mounted(dataset, error))?;
     }
@@ -110,6 +108,39 @@ pub fn moving(
 
 fn end(live: &Live, down: Change, renamed: impl Fn(&str) -> String) -> Result<Report, MountError> {
     live.end(down, renamed)
+}
+
+/// Makes what is mounted read-only that goes by `readonly` of `name`, before the property is turned on.
+///
+/// # Errors
+/// A file is open for writing: nothing is changed.
+pub fn turning_read_only(live: &Live, name: &str, action: Action<'_>) -> Result<(), Failure> {
+    live.make_read_only(name).map_err(|error| {
+        // Those that were made so before it.
+        live.refresh();
+        match error {
+            MountError::Fuse(fuse::MountError::Busy(_)) => action.failed(reason::BUSY),
+            error => action.failed(error),
+        }
+    })
+}
+
+/// Has the mounts go by their properties; says which do not.
+///
+/// # Errors
+/// Standard output is gone.
+pub fn refresh(call: &Call, console: &mut Console) -> Result<(), Failure> {
+    let Some(live) = call.live() else { return Ok(()) };
+    for (dataset, error) in live.refresh() {
+        let why = match error {
+            MountError::Fuse(fuse::MountError::Busy(_)) => reason::BUSY.to_owned(),
+            error => error.to_string(),
+        };
+        console.complain(Failure::refused(format!(
+            "cenote: the property is set, but '{dataset}' stays mounted as it was: {why}"
+        )))?;
+    }
+    Ok(())
 }
 
 /// The kind of change that setting these properties is; `None` if no mount moves.

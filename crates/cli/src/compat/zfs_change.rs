@@ -316,18 +316,21 @@ fn set_one(
     let (inside, values): (Vec<_>, Vec<_>) =
         values.into_iter().partition(|(name, _)| owner_quota::is_kept_inside(name));
     let names: Vec<String> = values.iter().map(|(name, _)| name.clone()).collect();
+    let on = (String::from("readonly"), Some(Value::Number(1)));
+    if let Some(live) = call.live().filter(|_| values.contains(&on)) {
+        mounting::turning_read_only(live, name, action)?;
+    }
     let set = || match values.is_empty() {
         true => Ok(()),
         false => pool.set_properties(name, values).map_err(|error| words(action, &error)),
     };
     let kind = mounting::kind_of(names.iter().map(String::as_str)).filter(|_| !call.args.has("u"));
-    match kind {
-        Some(kind) => mounting::moving(call, console, name, kind, str::to_owned, set)?,
-        None => set()?,
-    }
-    if let Some(live) = call.live() {
-        live.refresh();
-    }
+    let done = match kind {
+        Some(kind) => mounting::moving(call, console, name, kind, str::to_owned, set),
+        None => set(),
+    };
+    mounting::refresh(call, console)?;
+    done?;
     let quotas: Vec<(String, u64)> = inside
         .into_iter()
         .filter_map(|(name, value)| match value {
@@ -374,6 +377,12 @@ pub fn inherit(call: &Call, console: &mut Console) -> Result<(), Failure> {
     let stored = property.map_or(word.as_str(), |property| property.name);
     let mut sessions = Sessions::new(call.around, Intent::Write, &call.line);
     for name in datasets {
+        if let Some(live) = call.live().filter(|_| stored == "readonly" && inherits_on(call, name))
+            && let Err(failure) = mounting::turning_read_only(live, name, Action::Inherit(stored, name))
+        {
+            console.complain(failure)?;
+            continue;
+        }
         let mut inherit = || inherit_one(&mut sessions, name, stored, property, args.has("r"), to_received);
         let done = match mounting::kind_of(std::iter::once(stored)) {
             // Whether there is such a dataset is said by the change itself.
@@ -382,14 +391,20 @@ pub fn inherit(call: &Call, console: &mut Console) -> Result<(), Failure> {
             }
             _ => inherit(),
         };
-        if let Some(live) = call.live() {
-            live.refresh();
-        }
+        mounting::refresh(call, console)?;
         if let Err(failure) = done {
             console.complain(failure)?;
         }
     }
     sessions.finish()
+}
+
+/// Whether `readonly` is on above this dataset.
+fn inherits_on(call: &Call, name: &str) -> bool {
+    let (Some(live), Some((above, _))) = (call.live(), name.rsplit_once('/')) else { return false };
+    let property = props::parse("readonly").expect("the table has it");
+    let value = live.pool().map(|pool| pool.dataset(above).and_then(|info| pool.property(&info, property)));
+    matches!(value, Ok(Ok(Some((Value::Number(1), _)))))
 }
 
 /// Whether the pool has this dataset.

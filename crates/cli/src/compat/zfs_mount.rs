@@ -40,7 +40,7 @@ pub fn mount(call: &Call, console: &mut Console) -> Result<(), Failure> {
         return Err(Failure::usage("-j can only be used without a file system"));
     }
     let overrides = overrides(args.values("o")).ok_or_else(|| match name {
-        Some(name) => Action::Mount(name).failed("Invalid argument"),
+        Some(name) => Action::Mount(name).failed(INVALID),
         None => Failure::refused("cannot mount: Invalid argument"),
     })?;
     if let Some(name) = name {
@@ -96,7 +96,7 @@ fn elsewhere(call: &Call, name: Option<&str>, console: &mut Console) -> Result<(
         if forward::server_of(&pool, call.around)?.is_none() {
             // What it cannot find or open, it says in the same words.
             open::find(&pool, call.around).map_err(|error| error.dataset(name.unwrap_or(&pool)))?;
-            own::serve::start(&pool, name.is_none(), call.around, console)?;
+            own::serve::start(&pool, name.is_none(), None, call.around, console)?;
             if name.is_none() {
                 continue;
             }
@@ -122,8 +122,11 @@ fn hand_on(call: &Call, pool: &str) -> Result<u8, Failure> {
     forward::send(&client, "zfs", words, call.around).map_err(|error| forward::broken(pool, &error))
 }
 
+/// What is said of a mount option that is not known.
+pub const INVALID: &str = "Invalid argument";
+
 /// Mount options in their usual spelling; `None` for one that is not known.
-fn overrides<'a>(lists: impl Iterator<Item = &'a str>) -> Option<Overrides> {
+pub fn overrides<'a>(lists: impl Iterator<Item = &'a str>) -> Option<Overrides> {
     let mut overrides = Overrides::default();
     for word in lists.flat_map(|list| list.split(',')) {
         match word {
@@ -217,7 +220,7 @@ fn unmount_here(
     console: &mut Console,
 ) -> Result<(), Failure> {
     let force = call.args.has("f");
-    let mounts = live.mounts();
+    let mounts = live.seen();
     let pool = live.pool().map_err(|closed| Action::Open(live.name()).failed(closed))?;
     let Some(name) = name else {
         // Children first. What was mounted by name alone stays.

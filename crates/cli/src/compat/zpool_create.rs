@@ -144,7 +144,7 @@ pub fn run(call: &Call, console: &mut Console) -> Result<(), Failure> {
     let name = called.to_owned();
     let known = KnownPool { name, guid, devices: paths, altroot, temporary, read_only: false, cachefile };
     open::known().enter(known).map_err(|error| Failure::from(open::NotOpen::from(error)))?;
-    crate::own::serve::start(called, true, call.around, console)
+    crate::own::serve::start(called, true, None, call.around, console)
 }
 
 /// Properties of the root file system: `-O`, and `-m` as its mountpoint.

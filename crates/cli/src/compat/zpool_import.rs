@@ -128,8 +128,14 @@ fn name_taken(name: &str) -> Failure {
 fn read_options(call: &Call) -> Result<Result<Wanted, String>, Failure> {
     let mut wanted = Wanted::default();
     for text in call.args.values("o") {
-        // Without a value it is a mount option; nothing is mounted yet.
-        let Ok((word, value)) = assignment(text) else { continue };
+        // Without a value it is a list of mount options.
+        let Ok((word, value)) = assignment(text) else {
+            if super::zfs_mount::overrides(std::iter::once(text)).is_none() {
+                let name = call.args.operands.first().map_or("", String::as_str);
+                return Err(Action::Import(name).failed(super::zfs_mount::INVALID));
+            }
+            continue;
+        };
         let Some(property) = props::parse(word) else {
             return Ok(Err(format!("property '{word}' is not a valid pool or vdev property")));
         };
@@ -339,7 +345,14 @@ fn import_one(
         cachefile: wanted.cachefile.clone().or_else(|| temporary.then(|| "none".to_owned())),
     };
     open::known().enter(known).map_err(NotOpen::from)?;
-    crate::own::serve::start(name, !call.args.has("N"), call.around, console)
+    start(call, name, console)
+}
+
+/// Starts the server of an imported pool, with the mount options that stand among the properties of `-o`.
+fn start(call: &Call, name: &str, console: &mut Console) -> Result<(), Failure> {
+    let given: Vec<&str> = call.args.values("o").filter(|text| !text.contains('=')).collect();
+    let options = Some(given.join(",")).filter(|list| !list.is_empty());
+    crate::own::serve::start(name, !call.args.has("N"), options.as_deref(), call.around, console)
 }
 
 /// Starts the servers of imported pools that have none: those that died, or all after a restart of the machine. Gives
@@ -349,9 +362,7 @@ fn resume(call: &Call, pools: &[KnownPool], console: &mut Console) -> Result<boo
     for pool in pools {
         if forward::is_used() && forward::server_of(&pool.name, call.around)?.is_none() {
             any = true;
-            if let Err(failure) =
-                crate::own::serve::start(&pool.name, !call.args.has("N"), call.around, console)
-            {
+            if let Err(failure) = start(call, &pool.name, console) {
                 console.complain(failure)?;
             }
         }

@@ -146,6 +146,9 @@ pub struct Serve {
     /// Mount nothing yet.
     #[arg(long)]
     pub no_mount: bool,
+    /// Mount with these options, as zfs mount -o has them (ro,noexec).
+    #[arg(long, value_name = "LIST")]
+    pub options: Option<String>,
     /// Standard output is read by whoever waits in the foreground.
     #[arg(long, hide = true)]
     pub ready: bool,

@@ -5,11 +5,12 @@ use std::fs::File;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use server::messages::Ready;
+use server::messages::{Elsewhere, Moved, Ready};
 use server::{ClientError, Runtime};
 
 use super::Serve;
 use crate::Surroundings;
+use crate::compat::zfs_mount::{self, INVALID};
 use crate::forward;
 use crate::messages::{Action, Failure, reason};
 use crate::open::{self, NotOpen};
@@ -23,14 +24,16 @@ use crate::served::Roof;
 pub fn run(args: &Serve, around: &Surroundings, console: &mut Console) -> Result<(), Failure> {
     let name = args.pool.as_str();
     if args.background {
-        return start(name, !args.no_mount, around, console);
+        return start(name, !args.no_mount, args.options.as_deref(), around, console);
     }
     let usable = open::find(name, around)?;
     let options = open::options(&usable).map_err(NotOpen::from)?;
     let found = usable.found.ok_or_else(|| NotOpen::Unavailable(name.to_owned()))?;
+    let options_given = args.options.as_deref().into_iter();
+    let overrides = zfs_mount::overrides(options_given).ok_or_else(|| Action::Mount(name).failed(INVALID))?;
+    let mount = (!args.no_mount).then_some(overrides);
     let background = args.ready.then(|| log_of(name));
-    let serve =
-        server::Serve { found, options, runtime: Runtime::of_user(), mount: !args.no_mount, background };
+    let serve = server::Serve { found, options, runtime: Runtime::of_user(), mount, background };
     server::serve(serve, Arc::new(Roof)).map_err(|error| match error {
         server::ServeError::Pool(source) => NotOpen::Failed { name: name.to_owned(), source }.into(),
         error => Action::Open(name).failed(error),
@@ -42,12 +45,18 @@ fn log_of(pool: &str) -> PathBuf {
     open::state_folder().join("log").join(format!("{pool}.log"))
 }
 
-/// Starts the server of an imported pool, unless servers are not used; waits until it is mounted. What is not mounted
-/// is complained about.
+/// Starts the server of an imported pool, unless servers are not used; waits until it is mounted, with these mount
+/// options (`ro,noexec`). What is not mounted is complained about.
 ///
 /// # Errors
 /// The server does not start.
-pub fn start(name: &str, mount: bool, around: &Surroundings, console: &mut Console) -> Result<(), Failure> {
+pub fn start(
+    name: &str,
+    mount: bool,
+    options: Option<&str>,
+    around: &Surroundings,
+    console: &mut Console,
+) -> Result<(), Failure> {
     if !forward::is_used() {
         return Ok(());
     }
@@ -64,6 +73,9 @@ pub fn start(name: &str, mount: bool, around: &Surroundings, console: &mut Conso
     }
     words.extend(["serve", "--ready"].map(OsString::from));
     words.extend((!mount).then(|| "--no-mount".into()));
+    if let Some(list) = options {
+        words.extend(["--options".into(), list.into()]);
+    }
     words.extend(["--".into(), name.into()]);
     let ready = server::start::start(words).map_err(|error| match error {
         // Why, it said itself.
@@ -75,9 +87,7 @@ pub fn start(name: &str, mount: bool, around: &Surroundings, console: &mut Conso
 
 /// Says what is not mounted, and what is mounted elsewhere.
 fn report(ready: &Ready, console: &mut Console) -> Result<(), Failure> {
-    for (dataset, point, place) in &ready.moved {
-        console.remark(&moved(dataset, point, place));
-    }
+    ready.moved.iter().for_each(|moved| console.remark(&elsewhere(moved)));
     for (dataset, why) in &ready.failed {
         console.complain(not_mounted(dataset, why))?;
     }
@@ -85,8 +95,15 @@ fn report(ready: &Ready, console: &mut Console) -> Result<(), Failure> {
 }
 
 /// The line about a file system that is mounted elsewhere than it should be.
-pub fn moved(dataset: &str, point: &std::path::Path, place: &std::path::Path) -> String {
-    format!("cenote: '{dataset}' is mounted on '{}': '{}' is not yours", place.display(), point.display())
+pub fn elsewhere(moved: &Moved) -> String {
+    let Moved { dataset, wanted, point, why } = moved;
+    let (wanted, point) = (wanted.display(), point.display());
+    let why = match why {
+        Elsewhere::NotYours => format!("'{wanted}' is not yours"),
+        Elsewhere::Linked => format!("'{wanted}', which is in a mount of yours, is a link to it"),
+        Elsewhere::Within => format!("'{wanted}' is in a mount of yours"),
+    };
+    format!("cenote: '{dataset}' is mounted on '{point}': {why}")
 }
 
 /// The failure of mounting, with the hint that OpenZFS gives.
