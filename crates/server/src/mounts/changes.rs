@@ -1,0 +1,206 @@
+//! Properties that change under mounts: what is remounted, and what is taken down and mounted again elsewhere.
+
+use std::io;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use fuse::MountOptions;
+use pool::{DatasetInfo, Pool};
+use zpl::Filesystem;
+
+use super::{Mount, MountError, Mounts, Report, Unmounted, unmount};
+use crate::plan::{CanMount, Overrides, Plan, Target};
+
+/// What a command is about to change.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// Where file systems belong: those that inherit from the top one move with it.
+    Mountpoint,
+    /// Whether the top one may be mounted.
+    CanMount,
+    /// The names of all.
+    Name,
+    /// What the top one holds.
+    Contents,
+}
+
+/// Mounts taken down for a change, to be made again after it.
+#[derive(Debug, Default)]
+#[must_use = "what was taken down must be mounted again"]
+pub struct Change {
+    /// Datasets that were mounted.
+    was_mounted: Vec<String>,
+    /// Those that could not be, but may be after it.
+    was_nowhere: Vec<String>,
+}
+
+/// Why a change cannot begin.
+#[derive(Debug, thiserror::Error)]
+pub enum BeginError {
+    /// The properties cannot be read.
+    #[error(transparent)]
+    Pool(#[from] pool::Error),
+    /// A mount stays.
+    #[error(transparent)]
+    Unmounted(#[from] Unmounted),
+}
+
+impl Mounts {
+    /// Has a mounted file system go by its properties and these options.
+    pub(crate) fn remount(
+        &self,
+        pool: &Pool,
+        info: &DatasetInfo,
+        overrides: Overrides,
+    ) -> Result<(), MountError> {
+        let plan = Plan::of(pool, info)?.ok_or(MountError::WrongKind)?;
+        self.drop_dead();
+        self.change(pool, &info.name, plan.options, overrides)
+    }
+
+    /// Mounts `dataset` as `planned` and `overrides` say from now on.
+    fn change(
+        &self,
+        pool: &Pool,
+        dataset: &str,
+        planned: MountOptions,
+        overrides: Overrides,
+    ) -> Result<(), MountError> {
+        let options = Mount::options(&planned, overrides);
+        let (handle, same) = {
+            let table = self.table();
+            let mount = table.iter().find(|mount| mount.dataset == dataset).ok_or(MountError::NotMounted)?;
+            (mount.handle.clone(), options == Mount::options(&mount.planned, mount.overrides))
+        };
+        let changed = match if same { Ok(()) } else { handle.set_options(&options) } {
+            Err(fuse::MountError::Remount { source, .. })
+                if source.kind() == io::ErrorKind::PermissionDenied =>
+            {
+                // Without root the kernel changes nothing: it is mounted anew.
+                let point = handle.point().to_path_buf();
+                unmount(&handle, false)?;
+                let fs = Filesystem::open(pool.open(dataset)?)?;
+                Some(fuse::mount(fs, &point, &options)?)
+            }
+            done => done.map(|()| None)?,
+        };
+        let mut table = self.table();
+        let mount = table.iter_mut().find(|mount| mount.dataset == dataset).ok_or(MountError::NotMounted)?;
+        (mount.planned, mount.overrides) = (planned, overrides);
+        let before = changed.map(|handle| std::mem::replace(&mut mount.handle, Arc::new(handle)));
+        drop(table);
+        drop(before);
+        Ok(())
+    }
+
+    /// As [`crate::Live::make_read_only`].
+    pub(crate) fn make_read_only(&self, pool: &Pool, top: &str) -> Result<(), MountError> {
+        self.drop_dead();
+        let mounts: Vec<(String, MountOptions, Overrides)> = {
+            let table = self.table();
+            table.iter().map(|m| (m.dataset.clone(), m.planned.clone(), m.overrides)).collect()
+        };
+        for (dataset, old, overrides) in mounts {
+            if old.read_only || !Plan::follows(pool, &dataset, top, "readonly")? {
+                continue;
+            }
+            let planned = MountOptions { read_only: true, ..old.clone() };
+            let overrides = overrides.unless_changed(&old, &planned);
+            self.change(pool, &dataset, planned, overrides)?;
+        }
+        Ok(())
+    }
+
+    /// Takes down what a change of `kind` at `top` is about to move.
+    pub(crate) fn begin(
+        &self,
+        pool: &Pool,
+        top: &str,
+        kind: Kind,
+        force: bool,
+    ) -> Result<Change, BeginError> {
+        let mut change = Change::default();
+        for plan in self.plans(pool, top)? {
+            let affected = match kind {
+                Kind::Name => true,
+                Kind::CanMount | Kind::Contents => plan.dataset == top,
+                Kind::Mountpoint => plan.dataset == top || plan.inherits,
+            };
+            if !affected {
+                continue;
+            }
+            if self.is_mounted(&plan.dataset) {
+                change.was_mounted.push(plan.dataset);
+            } else if !plan.is_automatic() {
+                change.was_nowhere.push(plan.dataset);
+            }
+        }
+        let all = self.seen();
+        let of = |change: &Change| -> Vec<PathBuf> {
+            let moved = all.iter().filter(|(dataset, _)| change.was_mounted.contains(dataset));
+            moved.map(|(_, point)| point.clone()).collect()
+        };
+        // What is mounted within them must be out of the way, and comes back.
+        let moved = of(&change);
+        for (dataset, point) in &all {
+            if moved.iter().any(|above| point != above && point.starts_with(above))
+                && !change.was_mounted.contains(dataset)
+            {
+                change.was_mounted.push(dataset.clone());
+            }
+        }
+        let points = self.folders(&change.was_mounted);
+        self.unmount(pool, &change.was_mounted, force)?;
+        self.remove_folders(&points);
+        Ok(change)
+    }
+
+    /// Mounts again what was taken down, where it belongs now; `renamed` gives the new name of a dataset.
+    pub(crate) fn end(
+        &self,
+        pool: &Pool,
+        change: Change,
+        renamed: impl Fn(&str) -> String,
+    ) -> pool::Result<Report> {
+        let mut plans = Vec::new();
+        for (dataset, was_mounted) in change
+            .was_mounted
+            .iter()
+            .map(|dataset| (dataset, true))
+            .chain(change.was_nowhere.iter().map(|dataset| (dataset, false)))
+        {
+            let Some(plan) = Plan::of(pool, &pool.dataset(&renamed(dataset))?)? else { continue };
+            let can = if was_mounted { plan.can != CanMount::Off } else { plan.can == CanMount::On };
+            if can && matches!(plan.target, Target::At(_)) {
+                plans.push(plan);
+            }
+        }
+        Ok(self.mount_plans(pool, plans, Overrides::default()))
+    }
+
+    /// Mounts go by the properties that they have now. Gives those that do not, with the reason.
+    pub(crate) fn refresh(&self, pool: &Pool) -> Vec<(String, MountError)> {
+        let mut failed = Vec::new();
+        let mounts: Vec<(String, MountOptions, Overrides)> = {
+            let table = self.table();
+            table.iter().map(|m| (m.dataset.clone(), m.planned.clone(), m.overrides)).collect()
+        };
+        for (dataset, planned, overrides) in mounts {
+            let plan = pool.dataset(&dataset).and_then(|info| Plan::of(pool, &info));
+            let options = match plan {
+                Ok(Some(plan)) => plan.options,
+                Ok(None) => continue,
+                Err(error) => {
+                    tracing::warn!(dataset, %error, "its properties cannot be read");
+                    continue;
+                }
+            };
+            let overrides = overrides.unless_changed(&planned, &options);
+            if let Err(error) = self.change(pool, &dataset, options, overrides) {
+                tracing::warn!(dataset, %error, "not remounted");
+                failed.push((dataset, error));
+            }
+        }
+        failed
+    }
+}
