@@ -216,6 +216,7 @@ fn what_lies_under_a_mount_or_over_it_is_not_taken_down_with_it() {
 }
 
 #[test]
+#[ignore = "its namespace holds the mounts of the stories beside it: run it alone, with --ignored"]
 fn a_mount_that_another_namespace_keeps_is_waited_for_only_so_long() {
     let Some(live) = Live::with_tank(128) else { return };
     live.run(&["zfs", "create", "tank/kept"]).good();
