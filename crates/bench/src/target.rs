@@ -25,8 +25,6 @@ const FOR_STEPS: u64 = 16;
 const SLACK_ON_DISK: u64 = 64 << 20;
 /// 4 KiB sectors, as most disks have today.
 const ASHIFT: u32 = 12;
-/// Enabled in temporary pools.
-const FEATURES: &str = "openzfs-2.1-linux";
 const TEMPORARY_POOL: &str = "bench";
 /// How datasets in a pool of the user are called, with the number of the process behind it.
 const PREFIX: &str = "cenote-bench-";
@@ -301,17 +299,7 @@ fn fit(pool: &Pool, name: &str, configuration: &Configuration) -> Result<()> {
 
 fn spec(disk: Arc<dyn Disk>, host: &Host) -> CreateSpec {
     CreateSpec {
-        name: TEMPORARY_POOL.to_owned(),
-        disks: vec![disk],
         ashift: Some(ASHIFT),
-        version: 5000,
-        features: features::set(FEATURES).expect("the format knows this set").features().collect(),
-        properties: Vec::new(),
-        root_properties: Vec::new(),
-        comment: None,
-        compatibility: None,
-        filesystem: NewFilesystem::plain(host),
-        initialise: zpl::initialiser(),
-        command: None,
+        ..CreateSpec::new(TEMPORARY_POOL, vec![disk], NewFilesystem::plain(host), zpl::initialiser())
     }
 }

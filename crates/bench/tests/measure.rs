@@ -339,18 +339,8 @@ fn a_pool_of_the_user_is_as_it_was_afterwards() {
     let disk = FileDisk::open(&image, Access::ReadWrite { exclusive: true }).unwrap();
     let filesystem = NewFilesystem::plain(&options.host);
     let spec = CreateSpec {
-        name: "tank".into(),
-        disks: vec![std::sync::Arc::new(disk)],
         ashift: Some(12),
-        version: 5000,
-        features: format::features::set("openzfs-2.1-linux").unwrap().features().collect(),
-        properties: Vec::new(),
-        root_properties: Vec::new(),
-        comment: None,
-        compatibility: None,
-        filesystem,
-        initialise: zpl::initialiser(),
-        command: None,
+        ..CreateSpec::new("tank", vec![std::sync::Arc::new(disk)], filesystem, zpl::initialiser())
     };
     let pool = Pool::create(spec, options).unwrap();
     // What a measurement left that was killed, and what only is called so.

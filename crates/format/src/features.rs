@@ -267,6 +267,14 @@ pub fn set(name: &str) -> Option<&'static Set> {
     SETS.iter().find(|set| set.name == name)
 }
 
+/// What new pools get: what every OpenZFS since 2.1 reads and writes.
+///
+/// # Panics
+/// Never: the set is in the table above.
+pub fn portable() -> impl Iterator<Item = &'static Feature> {
+    set("openzfs-2.1-linux").expect("the set is known").features()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, RwLock};
 use dmu::{DirtyBudget, NewObject, Objset};
 use format::compression::Compression;
 use format::config::{PoolConfig, PoolState, TopConfig, VERSION_FEATURES, VdevConfig, VdevKind};
-use format::features::Feature;
+use format::features::{self, Feature};
 use format::nvlist::NvList;
 use format::objset::{self, ObjsetType};
 use format::uberblock::Uberblock;
@@ -63,6 +63,32 @@ pub struct CreateSpec {
     pub initialise: Initialise,
     /// The command to note as the pool's first history event.
     pub command: Option<String>,
+}
+
+impl CreateSpec {
+    /// A pool as it is made where nothing else is said, with the features of [`features::portable`].
+    #[must_use]
+    pub fn new(
+        name: impl Into<String>,
+        disks: Vec<Arc<dyn Disk>>,
+        filesystem: NewFilesystem,
+        initialise: Initialise,
+    ) -> CreateSpec {
+        CreateSpec {
+            name: name.into(),
+            disks,
+            ashift: None,
+            version: VERSION_FEATURES,
+            features: features::portable().collect(),
+            properties: Vec::new(),
+            root_properties: Vec::new(),
+            comment: None,
+            compatibility: None,
+            filesystem,
+            initialise,
+            command: None,
+        }
+    }
 }
 
 impl Pool {

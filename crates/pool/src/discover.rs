@@ -32,17 +32,18 @@ impl Found {
     /// Whether all top-level vdevs have enough devices to be read.
     #[must_use]
     pub fn is_complete(&self) -> bool {
-        let holes = &self.config.hole_array;
-        (0..self.config.vdev_children)
-            .filter(|id| !holes.contains(id))
-            .all(|id| self.tops.get(&id).is_some_and(|top| self.has_enough(top)))
+        self.wanted().all(|top| top.is_some_and(|top| self.has_enough(top)))
     }
 
     /// Whether a device that the labels speak of is not there.
     fn lacks_any(&self) -> bool {
-        let holes = &self.config.hole_array;
-        let mut ids = (0..self.config.vdev_children).filter(|id| !holes.contains(id));
-        ids.any(|id| self.tops.get(&id).is_none_or(|top| self.lacks_in(top)))
+        self.wanted().any(|top| top.is_none_or(|top| self.lacks_in(top)))
+    }
+
+    /// The top-level vdevs that the pool has; `None` for those that no label here describes.
+    fn wanted(&self) -> impl Iterator<Item = Option<&VdevConfig>> {
+        let ids = (0..self.config.vdev_children).filter(|id| !self.config.hole_array.contains(id));
+        ids.map(|id| self.tops.get(&id))
     }
 
     fn lacks_in(&self, vdev: &VdevConfig) -> bool {

@@ -154,6 +154,7 @@ impl Pool {
             txg: synced,
             root: opened.uberblock.root,
         };
+        let closed = crate::vdev_props::non_allocating(&config);
         let groups = Groups::new(synced, options.stepwise, Limits::of(&options));
         let mut inner = Inner {
             storage,
@@ -176,7 +177,7 @@ impl Pool {
             leases: Leases::new(opened.uberblock.clone()),
             events: Default::default(),
             user: options.user,
-            non_allocating: Mutex::new(crate::vdev_props::non_allocating(&config)),
+            non_allocating: Mutex::new(closed.clone()),
         };
         let mut left = Vec::new();
         if inner.read_only.is_none() {
@@ -194,7 +195,6 @@ impl Pool {
             None => inner.mos.directory_object("free_bpobj")?,
         };
         let freeing = waiting.is_some_and(|list| !crate::bpobj::is_empty(&inner.mos, list).unwrap_or(true));
-        let closed = crate::vdev_props::non_allocating(&config);
         closed.iter().for_each(|id| allocator.set_allocating(VdevId(*id), false));
         let (space, allocatable) = (allocator.space(), allocator.allocatable());
         let state = SyncState {

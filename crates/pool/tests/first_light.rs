@@ -7,7 +7,6 @@ use std::sync::Arc;
 
 use dmu::{NewObject, zap};
 use format::ObjectType;
-use format::features;
 use format::zap::Value;
 use pool::{CreateSpec, Hold, Initialise, NewFilesystem, Options, Pool};
 use storage::host::{Access, Disk, FileDisk};
@@ -30,18 +29,9 @@ fn create(path: &Path, ashift: u32) -> Pool {
     file.set_len(256 << 20).unwrap();
     let options = Options::default();
     let spec = CreateSpec {
-        name: "tank".into(),
-        disks: vec![disk(path)],
         ashift: Some(ashift),
-        version: 5000,
-        features: features::set("openzfs-2.1-linux").unwrap().features().collect(),
-        properties: Vec::new(),
-        root_properties: Vec::new(),
-        comment: None,
-        compatibility: None,
-        filesystem: NewFilesystem::plain(&options.host),
-        initialise: initialise(),
         command: Some("zpool create tank".into()),
+        ..CreateSpec::new("tank", vec![disk(path)], NewFilesystem::plain(&options.host), initialise())
     };
     Pool::create(spec, options).unwrap()
 }

@@ -6,7 +6,6 @@ use std::path::Path;
 use std::sync::Arc;
 
 use dmu::{NewObject, zap};
-use format::features;
 use format::zap::Value;
 use format::{ObjectId, ObjectType};
 use pool::{CreateSpec, Dataset, Hold, NewFilesystem, Options, Pool};
@@ -24,24 +23,16 @@ fn create(path: &Path) -> Pool {
         casesensitivity: 0,
         project_quota: true,
     };
-    let spec = CreateSpec {
-        name: "tank".into(),
-        disks: vec![disk],
-        ashift: None,
-        version: 5000,
-        features: features::set("openzfs-2.1-linux").unwrap().features().collect(),
-        properties: Vec::new(),
-        root_properties: Vec::new(),
-        comment: None,
-        compatibility: None,
+    let spec = CreateSpec::new(
+        "tank",
+        vec![disk],
         filesystem,
-        initialise: Arc::new(|objset, tx, new| {
+        Arc::new(|objset, tx, new| {
             let master = objset.create_object_at(tx, ObjectId(1), NewObject::plain(ObjectType::MASTER_NODE));
             zap::create(&master, tx, new.host.entropy.u64(), 0)?;
             zap::insert(&master, tx, b"VERSION", &Value::from_u64(5))
         }),
-        command: None,
-    };
+    );
     Pool::create(spec, Options { workers: 1, ..Options::default() }).unwrap()
 }
 

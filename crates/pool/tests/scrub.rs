@@ -41,18 +41,9 @@ fn create(path: &PathBuf, set: &str) -> Pool {
     let options = Options::default();
     let host = options.host.clone();
     let spec = CreateSpec {
-        name: "tank".into(),
-        disks: vec![disk(path)],
         ashift: Some(12),
-        version: 5000,
         features: features::set(set).unwrap().features().collect(),
-        properties: Vec::new(),
-        root_properties: Vec::new(),
-        comment: None,
-        compatibility: None,
-        filesystem: NewFilesystem::plain(&host),
-        initialise: initialise(),
-        command: None,
+        ..CreateSpec::new("tank", vec![disk(path)], NewFilesystem::plain(&host), initialise())
     };
     let pool = Pool::create(spec, options).unwrap();
     // As it is: then a record can be found on the disk.

@@ -7,7 +7,6 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use dmu::{NewObject, zap};
-use format::features;
 use format::zap::Value;
 use format::{ObjectId, ObjectType};
 use pool::{CreateSpec, Error, Hold, Initialise, NewFilesystem, Options, Pool};
@@ -47,18 +46,8 @@ impl Ground {
         let path = folder.path().join("disk");
         std::fs::File::create(&path).unwrap().set_len(256 << 20).unwrap();
         let spec = CreateSpec {
-            name: "tank".into(),
-            disks: vec![disk(&path)],
             ashift: Some(12),
-            version: 5000,
-            features: features::set("openzfs-2.1-linux").unwrap().features().collect(),
-            properties: Vec::new(),
-            root_properties: Vec::new(),
-            comment: None,
-            compatibility: None,
-            filesystem: filesystem(),
-            initialise: initialise(),
-            command: None,
+            ..CreateSpec::new("tank", vec![disk(&path)], filesystem(), initialise())
         };
         let pool = Pool::create(spec, Options::default()).unwrap();
         pool.create_filesystem("tank/fs", Vec::new(), filesystem(), initialise()).unwrap();

@@ -7,7 +7,6 @@ use std::process::Command;
 use std::sync::Arc;
 
 use codec::RunningFletcher4;
-use format::features;
 use format::stream::{self, Record};
 use pool::{CreateSpec, Incoming, NewFilesystem, Options, Package, Pool, ReceiveOptions, SendFlags};
 use storage::host::{Access, Disk, SeededEntropy};
@@ -184,18 +183,13 @@ impl Ground {
         std::fs::File::create(folder.path().join("disk")).unwrap().set_len(128 << 20).unwrap();
         let host = Options::default().host;
         let spec = CreateSpec {
-            name: "tank".into(),
-            disks: vec![Ground::disk(&folder)],
             ashift: Some(9),
-            version: 5000,
-            features: features::set("openzfs-2.1-linux").unwrap().features().collect(),
-            properties: Vec::new(),
-            root_properties: Vec::new(),
-            comment: None,
-            compatibility: None,
-            filesystem: NewFilesystem::plain(&host),
-            initialise: Arc::new(|_, _, _| Ok(())),
-            command: None,
+            ..CreateSpec::new(
+                "tank",
+                vec![Ground::disk(&folder)],
+                NewFilesystem::plain(&host),
+                Arc::new(|_, _, _| Ok(())),
+            )
         };
         let pool = Pool::create(spec, Options::default()).unwrap();
         Ground { folder, pool: Some(pool) }

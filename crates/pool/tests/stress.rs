@@ -9,7 +9,6 @@ use std::process::{Command, Stdio};
 use std::sync::Arc;
 
 use dmu::{NewObject, zap};
-use format::features;
 use format::zap::Value;
 use format::{ObjectId, ObjectType};
 use pool::{CreateSpec, Dataset, Hold, Initialise, NewFilesystem, Options, Pool};
@@ -54,18 +53,9 @@ impl Ground {
         let disk: Arc<dyn Disk> =
             Arc::new(FileDisk::open(&path, Access::ReadWrite { exclusive: true }).unwrap());
         let spec = CreateSpec {
-            name: "tank".into(),
-            disks: vec![disk],
             ashift: Some(ashift),
-            version: 5000,
-            features: features::set("openzfs-2.1-linux").unwrap().features().collect(),
-            properties: Vec::new(),
-            root_properties: Vec::new(),
-            comment: None,
-            compatibility: None,
-            filesystem: NewFilesystem::plain(&host),
-            initialise: initialise(),
             command: Some("zpool create tank".into()),
+            ..CreateSpec::new("tank", vec![disk], NewFilesystem::plain(&host), initialise())
         };
         let pool = Pool::create(spec, options).unwrap();
         let local = vec![("compression".to_owned(), pool::props::Value::Number(compression))];

@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 
-use format::features;
 use pool::props::Value;
 use pool::{CreateSpec, NewFilesystem, Options, Pool};
 use storage::host::{Disk, Host, Script, ScriptedDisk};
@@ -74,18 +73,14 @@ impl Machine {
         let options = self.options(seed);
         let filesystem = NewFilesystem::plain(&options.host);
         let spec = CreateSpec {
-            name: POOL.into(),
-            disks: script.disks().into_iter().map(|disk| Arc::new(disk) as Arc<dyn Disk>).collect(),
             ashift: Some(self.ashift),
-            version: 5000,
-            features: features::set("openzfs-2.1-linux").expect("the set is known").features().collect(),
-            properties: Vec::new(),
-            root_properties: Vec::new(),
-            comment: None,
-            compatibility: None,
-            filesystem: filesystem.clone(),
-            initialise: zpl::initialiser(),
             command: Some("zpool create tank".into()),
+            ..CreateSpec::new(
+                POOL,
+                script.disks().into_iter().map(|disk| Arc::new(disk) as Arc<dyn Disk>).collect(),
+                filesystem.clone(),
+                zpl::initialiser(),
+            )
         };
         let pool = Pool::create(spec, options)?;
         let local = self.properties.iter().map(|&(name, value)| (name.to_owned(), Value::Number(value)));

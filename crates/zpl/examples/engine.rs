@@ -18,7 +18,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use format::compression::{CompressionSetting, ZstdLevel};
-use format::{Compression, ObjectId, features};
+use format::{Compression, ObjectId};
 use pool::props::Value;
 use pool::{CreateSpec, NewFilesystem, Options, Pool};
 use storage::GzipEngine;
@@ -56,18 +56,9 @@ fn create(path: &Path, bytes: u64, compression: CompressionSetting, options: Opt
     let file = std::fs::File::create(path).expect("the image is created");
     file.set_len((bytes * 2).max(1 << 30)).expect("the image is sized");
     let spec = CreateSpec {
-        name: "engine".into(),
-        disks: vec![disk(path)],
         ashift: Some(12),
-        version: 5000,
-        features: features::set("openzfs-2.1-linux").expect("a known set").features().collect(),
-        properties: Vec::new(),
         root_properties: vec![("compression".into(), Value::Number(compression.to_property()))],
-        comment: None,
-        compatibility: None,
-        filesystem: NewFilesystem::plain(&options.host),
-        initialise: zpl::initialiser(),
-        command: None,
+        ..CreateSpec::new("engine", vec![disk(path)], NewFilesystem::plain(&options.host), zpl::initialiser())
     };
     Pool::create(spec, options).expect("the pool is created")
 }

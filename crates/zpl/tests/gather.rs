@@ -5,7 +5,6 @@ mod support;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use format::features;
 use pool::props::Value;
 use pool::{CreateSpec, Options, Pool};
 use storage::host::scripted::Op;
@@ -21,18 +20,8 @@ fn made(disk: &ScriptedDisk) -> Pool {
     let options = Options { host: Host::seeded(1, 1_700_000_000), stepwise: true, ..Options::default() };
     let filesystem = new_filesystem(&options.host, 0, 0);
     let spec = CreateSpec {
-        name: "tank".into(),
-        disks: vec![Arc::new(disk.clone())],
         ashift: Some(12),
-        version: 5000,
-        features: features::set("openzfs-2.1-linux").unwrap().features().collect(),
-        properties: Vec::new(),
-        root_properties: Vec::new(),
-        comment: None,
-        compatibility: None,
-        filesystem: filesystem.clone(),
-        initialise: zpl::initialiser(),
-        command: None,
+        ..CreateSpec::new("tank", vec![Arc::new(disk.clone())], filesystem.clone(), zpl::initialiser())
     };
     let pool = Pool::create(spec, options).unwrap();
     let local = [("recordsize", RECORD), ("compression", OFF)];

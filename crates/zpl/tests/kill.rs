@@ -7,7 +7,6 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::sync::Arc;
 
-use format::features;
 use pool::{CreateSpec, Options, Pool};
 use support::{disk, new_filesystem, options};
 use zpl::{FileKind, Filesystem, NewNode};
@@ -23,18 +22,8 @@ fn create(path: &Path) -> Pool {
     let options = Options { txg_timeout: 1, ..options(1) };
     let host = options.host.clone();
     let spec = CreateSpec {
-        name: "tank".into(),
-        disks: vec![disk(path, true)],
         ashift: Some(12),
-        version: 5000,
-        features: features::set("openzfs-2.1-linux").unwrap().features().collect(),
-        properties: Vec::new(),
-        root_properties: Vec::new(),
-        comment: None,
-        compatibility: None,
-        filesystem: new_filesystem(&host, 0, 0),
-        initialise: zpl::initialiser(),
-        command: None,
+        ..CreateSpec::new("tank", vec![disk(path, true)], new_filesystem(&host, 0, 0), zpl::initialiser())
     };
     Pool::create(spec, options).unwrap()
 }

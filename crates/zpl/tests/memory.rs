@@ -6,7 +6,7 @@ mod support;
 
 use std::process::Command;
 
-use format::{ObjectId, features};
+use format::ObjectId;
 use pool::{CreateSpec, Options, Pool};
 use support::{disk, new_filesystem};
 use zpl::{FileKind, Filesystem, NewNode};
@@ -56,18 +56,13 @@ fn with_pool(size: u64, write: impl FnOnce(&Filesystem), read: impl FnOnce(&File
     std::fs::File::create(&path).unwrap().set_len(size).unwrap();
     let options = options();
     let spec = CreateSpec {
-        name: "tank".into(),
-        disks: vec![disk(&path, true)],
         ashift: Some(12),
-        version: 5000,
-        features: features::set("openzfs-2.1-linux").unwrap().features().collect(),
-        properties: Vec::new(),
-        root_properties: Vec::new(),
-        comment: None,
-        compatibility: None,
-        filesystem: new_filesystem(&options.host, 0, 0),
-        initialise: zpl::initialiser(),
-        command: None,
+        ..CreateSpec::new(
+            "tank",
+            vec![disk(&path, true)],
+            new_filesystem(&options.host, 0, 0),
+            zpl::initialiser(),
+        )
     };
     let pool = Pool::create(spec, options.clone()).unwrap();
     write(&Filesystem::open(pool.open("tank").unwrap()).unwrap());

@@ -7,8 +7,6 @@ use std::path::Path;
 
 use format::features::{self, Feature};
 
-/// What new pools get: what every OpenZFS since 2.1 reads and writes.
-const PORTABLE: &str = "openzfs-2.1-linux";
 /// Where OpenZFS keeps its files of feature names.
 const FOLDERS: [&str; 2] = ["/etc/zfs/compatibility.d", "/usr/share/zfs/compatibility.d"];
 /// The longest file of feature names, in bytes.
@@ -20,7 +18,7 @@ const FILE_MAX: u64 = 64 << 10;
 /// The names that stand for no set of features.
 pub fn allowed(compatibility: &str) -> Result<Vec<&'static Feature>, String> {
     match compatibility {
-        "off" | "" => Ok(features::set(PORTABLE).map(|set| set.features().collect()).unwrap_or_default()),
+        "off" | "" => Ok(features::portable().collect()),
         "legacy" => Ok(Vec::new()),
         list => {
             let mut common: Vec<&'static Feature> = features::ALL.iter().collect();

@@ -109,8 +109,6 @@ pub fn run(call: &Call, console: &mut Console) -> Result<(), Failure> {
         disks.push(Arc::new(pool::open_disk(path, access).map_err(|error| failed(&error))?));
     }
     let spec = CreateSpec {
-        name: name.clone(),
-        disks: disks.clone(),
         ashift: wanted.ashift,
         version: wanted.version,
         features: wanted.features,
@@ -118,9 +116,8 @@ pub fn run(call: &Call, console: &mut Console) -> Result<(), Failure> {
         root_properties: local,
         comment: wanted.comment,
         compatibility: wanted.compatibility,
-        filesystem,
-        initialise: dataset_values::initialiser(),
         command: Some(call.line.clone()),
+        ..CreateSpec::new(name.clone(), disks.clone(), filesystem, dataset_values::initialiser())
     };
     let made = Pool::create(spec, Options::default()).and_then(|pool| {
         let guid = pool.guid();

@@ -10,7 +10,6 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use format::config::VERSION_FEATURES;
 use format::features::{self, Feature};
 use format::label;
 use pool::props::names;
@@ -60,9 +59,7 @@ pub fn run(mkfs: &Mkfs, console: &mut Console) -> Result<u8, Failure> {
         }
         given.add(property.unwrap_or(word), value)?;
     }
-    let enabled: Vec<&'static Feature> =
-        features::set("openzfs-2.1-linux").map(|set| set.features().collect()).unwrap_or_default();
-    let has = |feature: &Feature| enabled.iter().any(|other| other.name == feature.name);
+    let has = |feature: &Feature| features::portable().any(|other| other.name == feature.name);
     let words: Vec<(&str, &str)> = given.iter().collect();
     let Creation { local, mut filesystem, quotas } =
         dataset_values::creation(&words, None, &has).map_err(|error| failed(&error))?;
@@ -100,18 +97,10 @@ pub fn run(mkfs: &Mkfs, console: &mut Console) -> Result<u8, Failure> {
         let disk = pool::open_disk(&mkfs.image, Access::ReadWrite { exclusive: true })
             .map_err(|error| failed(&error))?;
         let spec = CreateSpec {
-            name: name.clone(),
-            disks: vec![Arc::new(disk)],
             ashift: Some(ASHIFT),
-            version: VERSION_FEATURES,
-            features: enabled.clone(),
-            properties: Vec::new(),
             root_properties: local,
-            comment: None,
-            compatibility: None,
-            filesystem,
-            initialise: zpl::initialiser(),
             command: epoch.is_none().then(|| format!("cenote mkfs {image}")),
+            ..CreateSpec::new(name.clone(), vec![Arc::new(disk)], filesystem, zpl::initialiser())
         };
         let pool = Pool::create(spec, options).map_err(|error| failed(&error))?;
         owner_quota::apply(&pool, &name, &quotas).map_err(|error| failed(&error))?;

@@ -8,7 +8,6 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
 
-use format::features;
 use fuse::{MountOptions, Mounted};
 use pool::props::Value;
 use pool::{CreateSpec, NewFilesystem, Options, Pool};
@@ -69,18 +68,8 @@ impl Bed {
         let options = options();
         let host = options.host.clone();
         let spec = CreateSpec {
-            name: "tank".into(),
-            disks: vec![disk(&path)],
             ashift: Some(12),
-            version: 5000,
-            features: features::set("openzfs-2.1-linux").unwrap().features().collect(),
-            properties: Vec::new(),
-            root_properties: Vec::new(),
-            comment: None,
-            compatibility: None,
-            filesystem: new_filesystem(&host),
-            initialise: zpl::initialiser(),
-            command: None,
+            ..CreateSpec::new("tank", vec![disk(&path)], new_filesystem(&host), zpl::initialiser())
         };
         let pool = Pool::create(spec, options).unwrap();
         let local = properties.iter().map(|&(name, value)| (name.to_owned(), Value::Number(value))).collect();

@@ -413,7 +413,7 @@ impl Inner {
 #[cfg(test)]
 pub(super) mod tests {
     use dmu::NewObject;
-    use format::features;
+    
     use storage::host::ScriptedDisk;
 
     use super::*;
@@ -425,21 +425,16 @@ pub(super) mod tests {
     pub(crate) fn made(disk: &ScriptedDisk) -> Pool {
         let options = Options::default();
         let spec = CreateSpec {
-            name: "tank".into(),
-            disks: vec![Arc::new(disk.clone())],
             ashift: Some(9),
-            version: 5000,
-            features: features::set("openzfs-2.1-linux").expect("a set").features().collect(),
-            properties: Vec::new(),
-            root_properties: Vec::new(),
-            comment: None,
-            compatibility: None,
-            filesystem: NewFilesystem::plain(&options.host),
-            initialise: Arc::new(|objset, tx, _| {
-                let new = NewObject::plain(ObjectType::MASTER_NODE);
-                zap::create(&objset.create_object_at(tx, ObjectId(1), new), tx, 7, 0)
-            }),
-            command: None,
+            ..CreateSpec::new(
+                "tank",
+                vec![Arc::new(disk.clone())],
+                NewFilesystem::plain(&options.host),
+                Arc::new(|objset, tx, _| {
+                    let new = NewObject::plain(ObjectType::MASTER_NODE);
+                    zap::create(&objset.create_object_at(tx, ObjectId(1), new), tx, 7, 0)
+                }),
+            )
         };
         Pool::create(spec, options).expect("a pool")
     }

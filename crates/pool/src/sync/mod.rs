@@ -283,7 +283,7 @@ impl<'a> Syncing<'a> {
 mod tests {
     use super::*;
     use crate::{CreateSpec, NewFilesystem, Options, Pool};
-    use format::features;
+    
     use storage::host::{Disk, Host, ScriptedDisk};
 
     #[test]
@@ -293,20 +293,7 @@ mod tests {
         let filesystem = NewFilesystem { project_quota: false, ..NewFilesystem::plain(&host) };
         let initialise: crate::Initialise = Arc::new(|_, _, _| Ok(()));
         let disk: Arc<dyn Disk> = Arc::new(ScriptedDisk::new(64 << 20));
-        let spec = CreateSpec {
-            name: "tank".into(),
-            disks: vec![disk.clone()],
-            ashift: None,
-            version: 5000,
-            features: features::set("openzfs-2.1-linux").unwrap().features().collect(),
-            properties: Vec::new(),
-            root_properties: Vec::new(),
-            comment: None,
-            compatibility: None,
-            filesystem: filesystem.clone(),
-            initialise: initialise.clone(),
-            command: None,
-        };
+        let spec = CreateSpec::new("tank", vec![disk.clone()], filesystem.clone(), initialise.clone());
         let pool = Pool::create(spec, options.clone()).unwrap();
         let broken: Result<()> = pool.run(|_| panic!("a false invariant"));
         let said = broken.unwrap_err().to_string();

@@ -5,7 +5,6 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
 
-use format::features;
 use pool::props::Value;
 use pool::{CreateSpec, NewFilesystem, Options, Pool};
 use storage::host::{Access, Disk, FileDisk, Host};
@@ -71,18 +70,13 @@ impl Bed {
         let options = Options { stepwise, ..options(seed) };
         let host = options.host.clone();
         let spec = CreateSpec {
-            name: "tank".into(),
-            disks: vec![disk(&path, true)],
             ashift: Some(9),
-            version: 5000,
-            features: features::set("openzfs-2.1-linux").unwrap().features().collect(),
-            properties: Vec::new(),
-            root_properties: Vec::new(),
-            comment: None,
-            compatibility: None,
-            filesystem: new_filesystem(&host, 0, 0),
-            initialise: zpl::initialiser(),
-            command: None,
+            ..CreateSpec::new(
+                "tank",
+                vec![disk(&path, true)],
+                new_filesystem(&host, 0, 0),
+                zpl::initialiser(),
+            )
         };
         let pool = Pool::create(spec, options).unwrap();
         let local = properties.iter().map(|&(name, value)| (name.to_owned(), Value::Number(value))).collect();
