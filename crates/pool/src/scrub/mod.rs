@@ -413,7 +413,7 @@ impl Inner {
 #[cfg(test)]
 pub(super) mod tests {
     use dmu::NewObject;
-    
+
     use storage::host::ScriptedDisk;
 
     use super::*;

@@ -283,7 +283,7 @@ impl<'a> Syncing<'a> {
 mod tests {
     use super::*;
     use crate::{CreateSpec, NewFilesystem, Options, Pool};
-    
+
     use storage::host::{Disk, Host, ScriptedDisk};
 
     #[test]
