@@ -5,7 +5,7 @@ use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::sync::Arc;
 
-use fuser::{INodeNo, Notifier};
+use fuser::Notifier;
 use zpl::ObjectId;
 
 use crate::shared::Shared;
@@ -35,14 +35,5 @@ impl Invalidator {
         let dir = self.shared.ino(dir);
         self.notifier.inval_entry(dir, OsStr::from_bytes(name))?;
         self.notifier.inval_inode(dir, 0, 0)
-    }
-
-    /// Anything may have changed but names: every node that the kernel knows.
-    ///
-    /// # Errors
-    /// When the mount is gone.
-    pub fn all_nodes(&self) -> io::Result<()> {
-        self.notifier.inval_inode(INodeNo::ROOT, 0, 0)?;
-        self.shared.known.all().into_iter().try_for_each(|id| self.node(id))
     }
 }

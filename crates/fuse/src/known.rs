@@ -67,7 +67,7 @@ impl Known {
     }
 
     /// Every node that the kernel knows.
-    pub(crate) fn all(&self) -> Vec<ObjectId> {
+    fn all(&self) -> Vec<ObjectId> {
         let ids = |shard: &Mutex<HashMap<ObjectId, u64>>| -> Vec<ObjectId> {
             shard.lock().expect("no code panics while holding the known nodes").keys().copied().collect()
         };

@@ -9,7 +9,7 @@ use format::dsl_dataset::DslDataset;
 use format::dsl_dir::DslDir;
 use format::nvlist::NvList;
 use format::zap::Value;
-use format::{ByteOrder, ObjectId, ObjectType};
+use format::{ByteOrder, ObjectId, ObjectType, Txg};
 use storage::host::Host;
 
 use crate::{Error, Result};
@@ -88,6 +88,12 @@ impl Mos {
 
     pub(crate) fn dataset(&self, id: ObjectId) -> Result<DslDataset> {
         self.object(id)?.with_bonus(|_, raw| DslDataset::decode(raw, LE)).map_err(Error::corrupt(id))
+    }
+
+    /// When the snapshot was taken that a directory was cloned from: what was born until then is not charged to
+    /// it. 0 where it is no clone.
+    pub(crate) fn origin_txg(&self, origin: ObjectId) -> Result<Txg> {
+        if origin.0 == 0 { Ok(Txg(0)) } else { Ok(self.dataset(origin)?.creation_txg) }
     }
 
     pub(crate) fn put_dataset(&self, tx: &Tx, id: ObjectId, dataset: &DslDataset) -> Result<()> {

@@ -119,9 +119,6 @@ pub enum Refusal {
     /// The server is about to end.
     #[error("pool export in progress")]
     Stopping,
-    /// The server speaks another version of the protocol.
-    #[error("the server speaks another version of the protocol")]
-    Protocol,
     /// Too many connections, or a message that makes no sense here.
     #[error("{0}")]
     Other(String),

@@ -7,8 +7,9 @@ use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
-use fuse::{MountOptions, Mounted};
+use fuse::{MountError, MountOptions, Mounted};
 use pool::props::Value;
 use pool::{CreateSpec, NewFilesystem, Options, Pool};
 use storage::host::{Access, Disk, FileDisk, Host};
@@ -111,7 +112,16 @@ impl Bed {
     /// Unmounts and exports.
     pub fn close(&mut self) {
         let mounted = self.mounted.take().unwrap();
-        mounted.unmount(false).unwrap();
+        // A process that another test is just starting has our open files until it becomes its program.
+        let deadline = Instant::now() + Duration::from_secs(10);
+        loop {
+            match mounted.unmount(false) {
+                Err(MountError::Busy(_)) if Instant::now() < deadline => {
+                    std::thread::sleep(Duration::from_millis(20));
+                }
+                other => break other.unwrap(),
+            }
+        }
         drop(mounted);
         self.pool.take().unwrap().export().unwrap();
     }

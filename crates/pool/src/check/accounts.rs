@@ -50,8 +50,7 @@ pub(super) fn compare(
             children.iter().map(|child| child.reserved.saturating_sub(child.used_bytes)).sum();
         expect(format!("'{name}' reserved by children"), b.child_rsrv, reserved);
         let own = lookup::own(mos, info.dir_id, info.id)?;
-        let unused = own.refreservation.saturating_sub(own.unique);
-        expect(format!("'{name}' reserved for itself"), b.refrsrv, unused);
+        expect(format!("'{name}' reserved for itself"), b.refrsrv, own.unused());
         if let Some(stored) = limits::counts(mos, info.dir_id)? {
             let counted = count_below(inner, info.dir_id)?;
             for ((what, stored), counted) in ["file systems", "snapshots"].iter().zip(stored).zip(counted) {

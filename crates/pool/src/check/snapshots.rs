@@ -48,8 +48,7 @@ fn line(
 ) -> Result<()> {
     let mos = &inner.mos;
     let name = &head.name;
-    let origin = head.dir.origin;
-    let origin_txg = if origin.0 == 0 { Txg(0) } else { mos.dataset(origin)?.creation_txg };
+    let origin_txg = mos.origin_txg(head.dir.origin)?;
     let marks = bookmark::all(mos, head.id)?;
     let (mut blocks, mut dead) = (Sizes::default(), Sizes::default());
     let (mut id, mut phys): (ObjectId, DslDataset) = (head.id, head.phys);

@@ -128,14 +128,12 @@ impl Syncing<'_> {
             comp: lost(head.compressed_bytes, snap.compressed_bytes, dead.compressed),
             uncomp: lost(head.uncompressed_bytes, snap.uncompressed_bytes, dead.uncompressed),
         };
-        let origin_txg = if dir.origin.0 == 0 { Txg(0) } else { mos.dataset(dir.origin)?.creation_txg };
+        let origin_txg = mos.origin_txg(dir.origin)?;
         let back = deadlist::space_between(mos, head.deadlist, origin_txg, Txg(u64::MAX))?;
         self.free_blocks_of(&head.bp, head.prev_snap_txg)?;
         move_space(mos, &self.tx, dir_id, Category::Snap, Category::Head, back.used)?;
         add_space(mos, &self.tx, dir_id, Category::Head, -freed)?;
-        let reservation = self.refreservation(dir_id)?;
-        let unused = reservation as i64 - reservation.saturating_sub(head.unique_bytes) as i64;
-        add_space(mos, &self.tx, dir_id, Category::Reserved, Sizes { used: unused, ..Sizes::default() })?;
+        self.keep_promise(dir_id, head.unique_bytes, 0)?;
         let keys = deadlist::keys(mos, head.deadlist)?;
         let features = &mut self.state.features;
         deadlist::free(mos, features, &self.tx, head.deadlist)?;

@@ -492,10 +492,14 @@ fn name_in(mos: &Mos, parent: ObjectId, id: ObjectId) -> Result<String> {
     Err(Error::corrupt(parent)(format::Corrupt::new("child map", id.0)))
 }
 
+/// A quota's bytes, where 0 stands for none.
+fn unlimited(quota: u64) -> u64 {
+    if quota == 0 { u64::MAX } else { quota }
+}
+
 /// Bytes available to a directory: within its quota and those above it, reservations counted.
 pub(crate) fn dir_available(inner: &Inner, id: ObjectId) -> Result<u64> {
     let dir = inner.mos.dir(id)?;
-    let unlimited = |quota: u64| if quota == 0 { u64::MAX } else { quota };
     if dir.parent.0 == 0 {
         let quota = unlimited(dir.quota).min(inner.usable(false));
         return Ok(quota.saturating_sub(dir.used_bytes));
@@ -505,19 +509,10 @@ pub(crate) fn dir_available(inner: &Inner, id: ObjectId) -> Result<u64> {
     Ok(above.saturating_add(reserved).min(unlimited(dir.quota).saturating_sub(dir.used_bytes)))
 }
 
-/// Bytes available to the dataset itself.
-pub(crate) fn available(
-    inner: &Inner,
-    info: &DatasetInfo,
-    refquota: u64,
-    refreservation: u64,
-) -> Result<u64> {
-    let mut bytes = dir_available(inner, info.dir_id)?;
-    bytes = bytes.saturating_add(refreservation.saturating_sub(info.phys.unique_bytes));
-    if refquota > 0 {
-        bytes = bytes.min(refquota.saturating_sub(info.phys.referenced_bytes));
-    }
-    Ok(bytes)
+/// Bytes available to the head of `dir` itself.
+pub(crate) fn available(inner: &Inner, dir: ObjectId, own: &Own) -> Result<u64> {
+    let bytes = dir_available(inner, dir)?.saturating_add(own.unused());
+    Ok(bytes.min(unlimited(own.refquota).saturating_sub(own.referenced)))
 }
 
 /// A directory and all above it, the root last.
@@ -546,13 +541,8 @@ pub(crate) fn own(mos: &Mos, dir: ObjectId, id: ObjectId) -> Result<Own> {
     })
 }
 
-/// As [`available`] for an open dataset: (bytes it refers to, bytes available to it).
+/// Of an open dataset: (bytes it refers to, bytes available to it).
 pub(crate) fn space_of(inner: &Inner, dataset: &Dataset) -> Result<(u64, u64)> {
     let own = own(&inner.mos, dataset.dir, dataset.id)?;
-    let mut bytes = dir_available(inner, dataset.dir)?;
-    bytes = bytes.saturating_add(own.refreservation.saturating_sub(own.unique));
-    if own.refquota > 0 {
-        bytes = bytes.min(own.refquota.saturating_sub(own.referenced));
-    }
-    Ok((own.referenced, bytes))
+    Ok((own.referenced, available(inner, dataset.dir, &own)?))
 }

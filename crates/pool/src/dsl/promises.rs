@@ -42,6 +42,13 @@ pub(crate) struct Own {
     pub(crate) unique: u64,
 }
 
+impl Own {
+    /// Bytes of the `refreservation` that are kept free.
+    pub(crate) fn unused(&self) -> u64 {
+        self.refreservation.saturating_sub(self.unique)
+    }
+}
+
 /// What became of a request.
 #[derive(Debug)]
 pub(crate) enum Answer {
@@ -104,7 +111,7 @@ impl Promises {
             let (mut used, in_flight) = (entry.used, entry.in_flight());
             let mut covered = 0;
             if depth == 0 {
-                let unused = own.refreservation.saturating_sub(own.unique);
+                let unused = own.unused();
                 if unused > 0 {
                     used = used.saturating_sub(unused);
                     let above =

@@ -163,9 +163,8 @@ fn computed(inner: &Inner, info: &DatasetInfo, property: &Property) -> Result<Op
         "used" if snapshot => number(phys.unique_bytes),
         "used" => number(dir.used_bytes),
         "available" => {
-            let limit = |name| stored_number(inner, info, name);
-            let bytes = lookup::available(inner, info, limit("refquota")?, limit("refreservation")?)?;
-            number(bytes)
+            let own = lookup::own(&inner.mos, info.dir_id, info.id)?;
+            number(lookup::available(inner, info.dir_id, &own)?)
         }
         "referenced" => number(phys.referenced_bytes),
         "unique" => number(phys.unique_bytes),
@@ -244,13 +243,6 @@ fn limit(inner: &Inner, info: &DatasetInfo, property: &Property, bytes: u64) -> 
         None => Source::Default,
     };
     Ok(Some((Value::Number(bytes), source)))
-}
-
-fn stored_number(inner: &Inner, info: &DatasetInfo, name: &str) -> Result<u64> {
-    Ok(match effective(inner, info, name, false)? {
-        Some((Value::Number(number), _)) => number,
-        _ => 0,
-    })
 }
 
 /// Space written since the newest snapshot: what the dataset refers to beyond it.

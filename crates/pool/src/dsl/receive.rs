@@ -353,16 +353,11 @@ impl Syncing<'_> {
         let more = held(&other)? - held(&head)?;
         add_space(mos, &self.tx, head_dir, Category::Head, more)?;
         add_space(mos, &self.tx, other_dir, Category::Head, -more)?;
-        let origin = mos.dir(head_dir)?.origin;
-        let origin_txg = if origin.0 == 0 { Txg(0) } else { mos.dataset(origin)?.creation_txg };
+        let origin_txg = mos.origin_txg(mos.dir(head_dir)?.origin)?;
         let kept = |list| deadlist::space_between(mos, list, origin_txg, Txg(u64::MAX));
         let by_snapshots = kept(other.deadlist)?.used - kept(head.deadlist)?.used;
         move_space(mos, &self.tx, head_dir, Category::Head, Category::Snap, by_snapshots)?;
-        let reservation = self.refreservation(head_dir)?;
-        let unused = |unique: u64| reservation.saturating_sub(unique) as i64;
-        let reserved =
-            Sizes { used: unused(other.unique_bytes) - unused(head.unique_bytes), ..Sizes::default() };
-        add_space(mos, &self.tx, head_dir, Category::Reserved, reserved)?;
+        self.keep_promise(head_dir, head.unique_bytes, other.unique_bytes)?;
         std::mem::swap(&mut head.bp, &mut other.bp);
         std::mem::swap(&mut head.referenced_bytes, &mut other.referenced_bytes);
         std::mem::swap(&mut head.compressed_bytes, &mut other.compressed_bytes);

@@ -67,9 +67,7 @@ impl Syncing<'_> {
         keys.dedup();
         let fresh = deadlist::create(mos, &mut self.state.features, &self.tx, &keys)?;
         // What was the head's alone is now needed twice if a reservation is to keep its promise.
-        let reservation = self.refreservation(dir_id)?;
-        let promised = Sizes { used: head.unique_bytes.min(reservation) as i64, ..Sizes::default() };
-        add_space(mos, &self.tx, dir_id, Category::Reserved, promised)?;
+        self.keep_promise(dir_id, head.unique_bytes, 0)?;
         head.deadlist = fresh;
         (head.prev_snap, head.prev_snap_txg) = (id, self.txg);
         head.unique_bytes = 0;
@@ -95,11 +93,19 @@ impl Syncing<'_> {
         Ok(())
     }
 
-    /// `refreservation` of a directory's head, in bytes.
-    pub(crate) fn refreservation(&self, dir: ObjectId) -> Result<u64> {
+    /// Charges a directory with what the `refreservation` of its head keeps free for it, when the bytes that only
+    /// the head refers to change.
+    pub(crate) fn keep_promise(
+        &mut self,
+        dir: ObjectId,
+        unique_before: u64,
+        unique_after: u64,
+    ) -> Result<()> {
         let mos = self.mos();
-        let props = mos.dir(dir)?.props_zap;
-        Ok(properties::number_here(mos, props, "refreservation")?.unwrap_or(0))
+        let promised = properties::number_here(mos, mos.dir(dir)?.props_zap, "refreservation")?.unwrap_or(0);
+        let unused = |unique: u64| promised.saturating_sub(unique) as i64;
+        let used = unused(unique_after) - unused(unique_before);
+        add_space(mos, &self.tx, dir, Category::Reserved, Sizes { used, ..Sizes::default() })
     }
 
     /// Marks `to` with the per-dataset features that `from` is marked with.
@@ -304,12 +310,9 @@ impl Syncing<'_> {
         let before = if head.prev_snap.0 == 0 { 0 } else { mos.dataset(head.prev_snap)?.referenced_bytes };
         let shared = before.wrapping_add_signed(-deadlist::header(mos, head.deadlist)?.used);
         let unique = head.referenced_bytes.wrapping_sub(shared);
-        let reservation = self.refreservation(dir_id)?;
-        let unused = |unique: u64| reservation.saturating_sub(unique) as i64;
-        let delta = Sizes { used: unused(unique) - unused(head.unique_bytes), ..Sizes::default() };
-        head.unique_bytes = unique;
+        let unique_before = std::mem::replace(&mut head.unique_bytes, unique);
         mos.put_dataset(&self.tx, head_id, &head)?;
-        add_space(mos, &self.tx, dir_id, Category::Reserved, delta)
+        self.keep_promise(dir_id, unique_before, unique)
     }
 
     /// Renames the snapshot `from` (`pool/fs@a`) to `leaf`.

@@ -75,16 +75,11 @@ impl Syncing<'_> {
         // Blocks kept by a snapshot stay charged to the directory, in another category.
         let kept = dead.iter().fold(Sizes::default(), |sum, (_, sizes)| sum + *sizes);
         add_space(mos, &self.tx, dir, Category::Head, delta + kept)?;
-        let props = mos.dir(dir)?.props_zap;
-        let refreservation = dsl::properties::number_here(mos, props, "refreservation")?.unwrap_or(0);
-        let unused = |unique: u64| refreservation.saturating_sub(unique) as i64;
-        let reserved = Sizes { used: unused(unique_after) - unused(unique_before), ..Sizes::default() };
-        add_space(mos, &self.tx, dir, Category::Reserved, reserved)?;
+        self.keep_promise(dir, unique_before, unique_after)?;
         if dead.is_empty() {
             return Ok(());
         }
-        let origin = mos.dir(dir)?.origin;
-        let origin_txg = if origin.0 == 0 { Txg(0) } else { mos.dataset(origin)?.creation_txg };
+        let origin_txg = mos.origin_txg(mos.dir(dir)?.origin)?;
         let mut snap = mos.dataset(prev_snap)?;
         dsl::deadlist::insert(mos, &mut self.state.features, &self.tx, deadlist, dead)?;
         // Of a clone, what its origin already had was never charged to it.
