@@ -64,6 +64,9 @@ fn an_import_names_the_way_back_and_goes_it_only_when_told_to() {
     assert!(done.starts_with("Pool tank returned to its state as of "), "{done}");
     let newest = &states(&bed, "tank.img")[0];
     assert!(newest.txg > all[0].txg, "{} after {}", newest.txg, all[0].txg);
+    let left = states(&bed, "tank.img");
+    assert!(left.iter().all(|state| state.txg != all[0].txg), "what was left behind is not found any more");
+    assert!(left.iter().any(|state| state.txg == all[1].txg));
     bed.run(&["zfs", "snapshot", "tank/fs@kept"]).good();
     assert!(bed.list("tank/fs:/").iter().any(|entry| entry["path"] == "old"));
     bed.run(&["zpool", "export", "tank"]).good();

@@ -470,7 +470,7 @@ fn remove_fat(object: &Arc<Object>, tx: &Tx, name: &[u8]) -> Result<()> {
 /// # Errors
 /// If the ZAP cannot be read or changed.
 pub fn increment(object: &Arc<Object>, tx: &Tx, name: &[u8], delta: i64) -> Result<()> {
-    if !is_zap(object) {
+    if is_fresh(object)? {
         create(object, tx, hash::hash_bytes(1, name, hash::BITS_LONG), 0)?;
     }
     let before = lookup_u64(object, name)?;
@@ -482,9 +482,9 @@ pub fn increment(object: &Arc<Object>, tx: &Tx, name: &[u8], delta: i64) -> Resu
     }
 }
 
-/// Whether the object holds a ZAP already (a fresh object holds nothing).
-fn is_zap(object: &Object) -> bool {
-    object.block(0).is_ok_and(|block| zap::kind(&block).is_ok())
+/// Whether the object holds nothing yet. What cannot be read, or is no ZAP, is left alone.
+fn is_fresh(object: &Object) -> Result<bool> {
+    Ok(object.block(0)?.iter().all(|&byte| byte == 0))
 }
 
 /// Number of entries.

@@ -220,11 +220,28 @@ impl Pool {
         let pool = Pool::start(inner, state);
         pool.take_over_logs(left)?;
         pool.remove_unfinished()?;
-        if options.state.is_some() && pool.read_only().is_none() {
-            // From here on the state that was left behind is not found any more.
-            pool.sync()?;
+        if let Some(state) = &options.state
+            && pool.read_only().is_none()
+        {
+            pool.leave_behind(state.txg(), state.newest)?;
         }
         Ok(pool)
+    }
+
+    /// After a return to the state of `kept`: makes sure that later states, up to `newest`, are not found any more.
+    /// What they refer to is overwritten from now on.
+    fn leave_behind(&self, kept: Txg, newest: Txg) -> Result<()> {
+        self.sync()?;
+        // In the sync thread nobody else writes labels.
+        self.run(move |syncing| {
+            let vdevs = syncing.inner.storage.vdevs();
+            for top in vdevs.tops() {
+                for leaf in top.leaves() {
+                    labels::forget_states(&leaf.disk, kept, newest, top.ashift)?;
+                }
+            }
+            Ok(vdevs.flush()?)
+        })
     }
 
     /// Writes that the logs of a crash were claimed. They are replayed by whoever knows what the records mean.

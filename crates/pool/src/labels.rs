@@ -165,6 +165,27 @@ pub fn write_uberblock(disk: &Arc<dyn Disk>, uberblock: &Uberblock, ashift: u32)
     Ok(())
 }
 
+/// Empties the slots of all four rings that hold a state with a txg above `kept` and up to `newest`. Not durable before
+/// a flush.
+///
+/// # Errors
+/// The device refused, or is too small for labels.
+pub fn forget_states(disk: &Arc<dyn Disk>, kept: Txg, newest: Txg, ashift: u32) -> Result<(), WriteError> {
+    let slot_size = 1usize << label::uberblock_shift(ashift);
+    for offset in label::offsets(disk.size()).ok_or(WriteError::NoSpace)? {
+        let Some(raw) = read_raw(&**disk, offset) else { continue };
+        let at = offset + RING.offset;
+        for slot in (at..at + RING.len as u64).step_by(slot_size) {
+            let from = (slot - offset) as usize;
+            let states = ring(&raw[from..from + slot_size], slot, ashift);
+            if states.iter().any(|state| state.txg > kept && state.txg <= newest) {
+                write(disk, &vec![0; slot_size], slot)?;
+            }
+        }
+    }
+    Ok(())
+}
+
 /// Prepares the labels of a new pool's leaf: empty boot environment, no configuration, empty rings. Whatever
 /// uberblocks lay there are gone: an old one with a higher txg would win over the new pool.
 ///

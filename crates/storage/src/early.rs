@@ -32,6 +32,8 @@ struct Blocks {
     slots: HashMap<usize, Slot>,
     /// Nobody will take these.
     wasted: Vec<Block>,
+    /// Of all of them.
+    bytes: u64,
 }
 
 impl Slot {
@@ -54,13 +56,22 @@ impl Storage {
     /// Remembers that `record`, encoded by `recipe`, is in `block`, which is born in a txg that is not synced yet.
     pub fn keep_early(&self, record: Record, recipe: Recipe, block: Block) {
         let mut blocks = self.early.lock();
+        blocks.bytes += block.lsize;
         let before = blocks.slots.insert(address(&record), Slot { record, recipe, block });
         blocks.wasted.extend(before.map(|slot| slot.block));
     }
 
     /// Remembers that `block` has a place in a txg that is not synced yet, but not what it should hold.
     pub fn waste_early(&self, block: Block) {
-        self.early.lock().wasted.push(block);
+        let mut blocks = self.early.lock();
+        blocks.bytes += block.lsize;
+        blocks.wasted.push(block);
+    }
+
+    /// Bytes of the records that were written early and that no sync has taken or given up yet.
+    #[must_use]
+    pub fn early_bytes(&self) -> u64 {
+        self.early.lock().bytes
     }
 
     /// Where `record` was written early, encoded by `recipe`.
@@ -73,10 +84,12 @@ impl Storage {
     /// As [`Storage::early`], for the sync of `txg`: from now on the block is the caller's.
     #[must_use]
     pub fn take_early(&self, record: &Record, recipe: Recipe, txg: Txg) -> Option<Block> {
-        let slots = &mut self.early.lock().slots;
+        let mut blocks = self.early.lock();
         let at = address(record);
-        slots.get(&at).filter(|slot| slot.holds(record, recipe) && slot.block.birth == txg)?;
-        slots.remove(&at).map(|slot| slot.block)
+        blocks.slots.get(&at).filter(|slot| slot.holds(record, recipe) && slot.block.birth == txg)?;
+        let block = blocks.slots.remove(&at)?.block;
+        blocks.bytes -= block.lsize;
+        Some(block)
     }
 
     /// The blocks born in `txg` that its sync did not take.
@@ -85,6 +98,7 @@ impl Storage {
         let mut blocks = self.early.lock();
         let mut left: Vec<Block> = blocks.wasted.extract_if(.., |block| block.birth == txg).collect();
         left.extend(blocks.slots.extract_if(|_, slot| slot.block.birth == txg).map(|(_, slot)| slot.block));
+        blocks.bytes -= left.iter().map(|block| block.lsize).sum::<u64>();
         // The order in which space is freed follows from the pool, not from addresses.
         left.sort_by_key(|block| (block.dvas[0].vdev.0, block.dvas[0].offset));
         left

@@ -387,10 +387,54 @@ fn an_intent_log_of_openzfs_is_replayed() {
     expect_datasets(&manifest, &pool, |_| Expect::Replayed);
     expect_clean(&pool);
     pool.export().unwrap();
+    judged(folder.path(), "gzil");
+}
+
+/// Lets zdb judge a closed pool, where it is installed.
+fn judged(folder: &Path, pool: &str) {
     let oracle = concat!(env!("CARGO_MANIFEST_DIR"), "/../../oracle/zdb-check");
-    let out = Command::new(oracle).arg("--dir").arg(folder.path()).arg("gzil").output().unwrap();
+    let out = Command::new(oracle).arg("--dir").arg(folder).arg(pool).output().unwrap();
     let missing = out.status.code() == Some(2);
     assert!(missing || out.status.success(), "{}", String::from_utf8_lossy(&out.stdout));
+}
+
+#[test]
+fn no_data_stays_on_a_device_for_logs() {
+    let folder = tempfile::tempdir().unwrap();
+    let Some((manifest, pool)) = golden("glog", folder.path(), false) else { return };
+    expect_datasets(&manifest, &pool, |_| Expect::All);
+    assert_eq!(pool.read_only(), None);
+    let log_writes = |pool: &Pool| -> u64 {
+        let logs = pool.storage().vdevs().tops().iter().filter(|top| top.is_log);
+        logs.flat_map(storage::TopVdev::leaves).map(|leaf| leaf.meter.stats().write_bytes).sum()
+    };
+    let before = log_writes(&pool);
+    let data: Vec<u8> = (0..300_000u32).map(|i| (i.wrapping_mul(2_654_435_761) >> 13) as u8).collect();
+    for name in ["glog", "glog/a"] {
+        let fs = Filesystem::open(pool.open(name).unwrap()).unwrap();
+        let id = fs.create(fs.root(), b"large", &NewNode::new(FileKind::Regular, 0o644)).unwrap();
+        for _ in 0..3 {
+            fs.write(id, 0, &data).unwrap();
+            fs.fsync(id).unwrap();
+        }
+    }
+    assert!(log_writes(&pool) > before + data.len() as u64, "logs lie on their device");
+    expect_clean(&pool);
+    pool.export().unwrap();
+    judged(folder.path(), "glog");
+    // All but the labels.
+    let log = std::fs::OpenOptions::new().write(true).open(folder.path().join("glog.1.img")).unwrap();
+    let (front, back) = (4 << 20, 512 << 10);
+    let len = log.metadata().unwrap().len() - front - back;
+    std::os::unix::fs::FileExt::write_all_at(&log, &vec![0xee; len as usize], front).unwrap();
+    let images = [0, 1].map(|n| folder.path().join(format!("glog.{n}.img")));
+    let pool = import(&images, true);
+    expect_clean(&pool);
+    for name in ["glog", "glog/a"] {
+        let fs = Filesystem::open(pool.open(name).unwrap()).unwrap();
+        let id = fs.lookup(fs.root(), b"large").unwrap();
+        assert!(fs.read_all(id, 1 << 20).unwrap() == data);
+    }
 }
 
 #[test]

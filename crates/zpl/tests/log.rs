@@ -333,6 +333,27 @@ fn large_writes_are_written_once() {
 }
 
 #[test]
+fn rewriting_one_record_does_not_take_the_pool() {
+    let mut bed = logged(64);
+    let (fs, root) = (bed.fs().clone(), bed.fs().root());
+    let id = fs.create(root, b"one", &file()).unwrap();
+    bed.pool().sync().unwrap();
+    let mut data = noise(1, 128 << 10);
+    for round in 0..1500u32 {
+        data[..4].copy_from_slice(&round.to_le_bytes());
+        fs.write(id, 0, &data).unwrap();
+        fs.fsync(id).unwrap();
+        assert!(bed.pool().storage().early_bytes() <= 65 << 20, "after {round} rounds");
+    }
+    assert_eq!(fs.read_all(id, 1 << 20).unwrap(), data);
+    drop(fs);
+    bed.crash();
+    bed.reopen();
+    assert_eq!(content(bed.fs(), "/one"), data);
+    end(bed);
+}
+
+#[test]
 fn very_much_is_made_safe_by_a_sync_unless_others_have_more() {
     let mut bed = logged(63);
     let (fs, root) = (bed.fs().clone(), bed.fs().root());

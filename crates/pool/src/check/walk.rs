@@ -158,6 +158,41 @@ pub(crate) fn roots(inner: &Inner, report: &mut dyn FnMut(Finding)) -> Result<Ve
     Ok(roots)
 }
 
+/// A block by its number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Target {
+    /// 0 for the dnodes of the objset.
+    pub(crate) object: ObjectId,
+    /// -1 for the objset's root block.
+    pub(crate) level: i64,
+    pub(crate) blkid: u64,
+}
+
+impl Place {
+    /// The same, as error logs name it.
+    pub(crate) fn target(&self) -> Target {
+        let level = if self.is_root() { -1 } else { i64::from(self.level) };
+        Target { object: self.object, level, blkid: self.blkid }
+    }
+
+    /// Whether it is `target` or leads there, in a tree whose blocks point to `1 << fanout_shift` others.
+    fn leads_to(&self, target: &Target, fanout_shift: u32) -> bool {
+        if self.is_root() || *target == self.target() {
+            return true;
+        }
+        if target.level < 0 {
+            return false;
+        }
+        if self.object != target.object {
+            let (first, last) = self.span();
+            return self.object == ObjectId(0)
+                && (first..=last).contains(&(u128::from(target.object.0) / SLOTS_PER_BLOCK as u128));
+        }
+        let above = i64::from(self.level) - target.level;
+        above > 0 && target.blkid.checked_shr(fanout_shift * above as u32).unwrap_or(0) == self.blkid
+    }
+}
+
 /// Depth-first over all trees. Only indirect blocks, dnode blocks and objset roots are read here; whatever is
 /// met is handed out to be verified by others.
 pub(crate) struct Walk<'a> {
@@ -165,12 +200,18 @@ pub(crate) struct Walk<'a> {
     todo: Vec<Todo>,
     out: Vec<Item>,
     after: Option<Place>,
+    towards: Option<Target>,
 }
 
 impl<'a> Walk<'a> {
     /// What comes behind `mark` in the tree of `root`; the tree may have changed since.
     pub(crate) fn after(inner: &'a Inner, root: &Root, mark: Option<Place>) -> Walk<'a> {
         Walk { after: mark, ..Walk::new(inner, std::slice::from_ref(root)) }
+    }
+
+    /// `target` in the tree of `root`, and what leads there.
+    pub(crate) fn towards(inner: &'a Inner, root: &Root, target: Target) -> Walk<'a> {
+        Walk { towards: Some(target), ..Walk::new(inner, std::slice::from_ref(root)) }
     }
 
     pub(crate) fn new(inner: &'a Inner, roots: &[Root]) -> Walk<'a> {
@@ -187,10 +228,18 @@ impl<'a> Walk<'a> {
             since: root.since,
             kind: Kind::Objset,
         };
-        Walk { inner, todo: roots.iter().rev().map(start).collect(), out: Vec::new(), after: None }
+        let todo = roots.iter().rev().map(start).collect();
+        Walk { inner, todo, out: Vec::new(), after: None, towards: None }
     }
 
     fn visit(&mut self, todo: Todo) {
+        let fanout_shift = match todo.kind {
+            Kind::Tree { fanout_shift, .. } => fanout_shift,
+            Kind::Objset | Kind::Spill => 0,
+        };
+        if self.towards.is_some_and(|target| !todo.place.leads_to(&target, fanout_shift)) {
+            return;
+        }
         let seen = self.after.as_ref().map_or(Seen::Nothing, |mark| todo.place.seen(mark));
         if seen == Seen::All {
             return;

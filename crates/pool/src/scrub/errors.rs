@@ -9,7 +9,7 @@ use format::zap::Value;
 use format::{ObjectId, ObjectType, features};
 
 use crate::Result;
-use crate::check::walk::Place;
+use crate::check::walk::{Place, Target};
 use crate::mos::Mos;
 use crate::sync::Syncing;
 
@@ -34,13 +34,19 @@ pub struct DataError {
 
 impl DataError {
     pub(super) fn at(place: &Place) -> DataError {
+        let target = place.target();
         DataError {
             dataset: place.owner,
-            object: place.object,
-            level: if place.is_root() { -1 } else { i64::from(place.level) },
-            blkid: place.blkid,
+            object: target.object,
+            level: target.level,
+            blkid: target.blkid,
             birth: 0,
         }
+    }
+
+    /// The block, in whatever tree.
+    pub(super) const fn target(&self) -> Target {
+        Target { object: self.object, level: self.level, blkid: self.blkid }
     }
 
     /// `object:level:blkid`, the end of every key.

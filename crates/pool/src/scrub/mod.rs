@@ -268,7 +268,7 @@ impl Pool {
         if known.is_empty() {
             return Ok(());
         }
-        let lost = visit::look_again(&self.inner, &known)?;
+        let lost = visit::look_again(&self.inner, &known, &|| true)?.unwrap_or(known);
         self.inner.scrub.lock().errors.retain(|error| lost.contains(error));
         self.run(move |syncing| errors::replace(syncing, &lost))
     }
@@ -423,12 +423,16 @@ pub(super) mod tests {
     use std::sync::Arc;
 
     pub(crate) fn made(disk: &ScriptedDisk) -> Pool {
+        made_on(std::slice::from_ref(disk))
+    }
+
+    pub(crate) fn made_on(disks: &[ScriptedDisk]) -> Pool {
         let options = Options::default();
         let spec = CreateSpec {
             ashift: Some(9),
             ..CreateSpec::new(
                 "tank",
-                vec![Arc::new(disk.clone())],
+                disks.iter().map(|disk| Arc::new(disk.clone()) as Arc<dyn storage::host::Disk>).collect(),
                 NewFilesystem::plain(&options.host),
                 Arc::new(|objset, tx, _| {
                     let new = NewObject::plain(ObjectType::MASTER_NODE);
@@ -484,6 +488,41 @@ pub(super) mod tests {
                 assert_eq!(rest, expected, "behind {mark}");
             }
         }
+    }
+
+    #[test]
+    fn a_block_is_found_by_its_number_without_reading_the_others() {
+        let disk = ScriptedDisk::new(128 << 20);
+        let pool = made(&disk);
+        fill(&pool);
+        let dataset = pool.open("tank").expect("open");
+        let (_, mos) = pool.inner.committed();
+        let (_, own) = dataset.objset().synced_root();
+        for (owner, ptr) in [(0, mos), (dataset.id.0, own)] {
+            let root = Root { owner: ObjectId(owner), name: "it".into(), ptr, since: Txg(0) };
+            let place = |item| match item {
+                Item::Block(place, _) | Item::Embedded(place, _) => place,
+                Item::Unreadable(place, why) => panic!("{place}: {why}"),
+            };
+            for wanted in Walk::new(&pool.inner, std::slice::from_ref(&root)).map(place) {
+                let way: Vec<_> = Walk::towards(&pool.inner, &root, wanted.target())
+                    .map(|item| place(item).target())
+                    .collect();
+                assert_eq!(way.iter().filter(|at| **at == wanted.target()).count(), 1, "{wanted}");
+                // The root, the dnodes down to the object's, and the object down to the block.
+                assert!(way.len() <= 12, "{wanted}: {way:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn who_looks_again_for_lost_blocks_can_be_stopped() {
+        let disk = ScriptedDisk::new(128 << 20);
+        let pool = made(&disk);
+        let error = DataError { dataset: ObjectId(0), object: ObjectId(1), level: 0, blkid: 0, birth: 0 };
+        let known = BTreeSet::from([error]);
+        assert_eq!(visit::look_again(&pool.inner, &known, &|| false).expect("read"), None);
+        assert_eq!(visit::look_again(&pool.inner, &known, &|| true).expect("read"), Some(BTreeSet::new()));
     }
 
     #[test]

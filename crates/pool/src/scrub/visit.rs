@@ -30,6 +30,7 @@ pub(super) fn run(inner: &Arc<Inner>, scan: Scan) {
     let ended = Visit { inner, scan, done: BTreeMap::new() }.all();
     let ended = ended.and_then(|finished| match finished {
         true => still_lost(inner).and_then(|lost| {
+            let Some(lost) = lost else { return Ok(()) };
             inner.scrub.lock().errors.extend(lost);
             inner.run(finish)
         }),
@@ -44,51 +45,65 @@ pub(super) fn run(inner: &Arc<Inner>, scan: Scan) {
     inner.scrub.changed.notify_all();
 }
 
-/// Blocks lost earlier that this scrub did not come upon: it may have been about others only.
-fn still_lost(inner: &Inner) -> Result<BTreeSet<DataError>> {
+/// Blocks lost earlier that this scrub did not come upon: it may have been about others only. `None` if it was told to
+/// end.
+fn still_lost(inner: &Inner) -> Result<Option<BTreeSet<DataError>>> {
     let mut older = errors::read(&inner.mos)?;
     older.retain(|error| !inner.scrub.lock().errors.contains(error));
-    if older.is_empty() { Ok(older) } else { look_again(inner, &older) }
+    look_again(inner, &older, &|| inner.scrub.order() == Order::Go)
 }
 
-/// Reads these blocks again; gives those that are still lost.
-pub(super) fn look_again(inner: &Inner, known: &BTreeSet<DataError>) -> Result<BTreeSet<DataError>> {
-    'view: loop {
-        let view = View::fresh(inner)?;
-        let mut lost = BTreeSet::new();
-        for root in &view.roots {
-            let names = [root.owner, errors::head_of(&inner.mos, root.owner)?];
-            let mut here: Vec<DataError> = known.iter().copied().collect();
-            here.retain(|error| names.contains(&error.dataset));
-            if here.is_empty() {
-                continue;
-            }
-            let of = |place: &Place| {
-                let at = DataError::at(place);
-                let same = |error: &&DataError| {
-                    (error.object, error.level, error.blkid) == (at.object, at.level, at.blkid)
-                };
-                here.iter().find(same).copied()
-            };
-            // What an earlier snapshot has, too, is found there, but the log may name any of them.
-            for item in Walk::new(inner, &[Root { since: Txg(0), ..root.clone() }]) {
-                match item {
-                    Item::Block(place, block) => {
-                        let Some(error) = of(&place) else { continue };
-                        if inner.storage.verify_copies(&block).len() >= block.copies().count() {
-                            lost.insert(error);
-                        }
-                    }
-                    Item::Unreadable(place, _) => lost.extend(of(&place)),
-                    Item::Embedded(..) => {}
+/// Reads these blocks again; gives those that are still lost. `None` when `goes_on` says no.
+pub(super) fn look_again(
+    inner: &Inner,
+    known: &BTreeSet<DataError>,
+    goes_on: &dyn Fn() -> bool,
+) -> Result<Option<BTreeSet<DataError>>> {
+    let mut lost = BTreeSet::new();
+    let mut view = None;
+    for error in known {
+        // The log may name a snapshot or, for all of them, the head.
+        let mut seen = BTreeSet::new();
+        loop {
+            let Some(sure) = View::sure(inner, view.take(), goes_on)? else { return Ok(None) };
+            let mut next = None;
+            for root in sure.roots.iter().filter(|root| !seen.contains(&root.owner)) {
+                if root.owner == error.dataset || errors::head_of(&inner.mos, root.owner)? == error.dataset {
+                    next = Some(root.clone());
+                    break;
                 }
             }
-            if !view.holds(inner) {
-                continue 'view;
+            let Some(root) = next else {
+                view = Some(sure);
+                break;
+            };
+            // What an earlier snapshot has too is found there, unless just this one is named.
+            let since = if root.owner == error.dataset { Txg(0) } else { root.since };
+            let is_lost = is_lost(inner, &Root { since, ..root.clone() }, error);
+            if sure.holds(inner) {
+                seen.insert(root.owner);
+                if is_lost {
+                    lost.insert(*error);
+                    view = Some(sure);
+                    break;
+                }
             }
+            view = Some(sure);
         }
-        return Ok(lost);
     }
+    Ok(Some(lost))
+}
+
+/// Whether the block that `error` names is in the tree of `root` and cannot be read.
+fn is_lost(inner: &Inner, root: &Root, error: &DataError) -> bool {
+    Walk::towards(inner, root, error.target()).any(|item| match item {
+        Item::Block(place, block) => {
+            place.target() == error.target()
+                && inner.storage.verify_copies(&block).len() >= block.copies().count()
+        }
+        Item::Unreadable(place, _) => place.target() == error.target(),
+        Item::Embedded(..) => false,
+    })
 }
 
 /// In the sync thread: the scrub came to its end.
@@ -133,6 +148,24 @@ impl View {
         Ok(View { txg, roots })
     }
 
+    /// `last` while it can be relied on, or else a newer one that can be; none when `goes_on` says no.
+    fn sure(inner: &Inner, last: Option<View>, goes_on: &dyn Fn() -> bool) -> Result<Option<View>> {
+        let mut last = last;
+        while goes_on() {
+            if let Some(view) = last.take().filter(|view| view.holds(inner)) {
+                return Ok(Some(view));
+            }
+            let (before, _) = inner.committed();
+            match View::fresh(inner) {
+                Ok(view) => last = Some(view),
+                // Read while it was written over; else it is what it seems.
+                Err(error) if inner.groups.lock().open.0 <= before.0 + 3 => return Err(error),
+                Err(_) => {}
+            }
+        }
+        Ok(None)
+    }
+
     /// Whether nothing that is in use in this view can have been written over yet.
     fn holds(&self, inner: &Inner) -> bool {
         // What the next txg frees is free for the third.
@@ -158,19 +191,7 @@ struct Visit<'a> {
 impl Visit<'_> {
     /// A view that can be relied on; none if the visit is to end.
     fn view(&self) -> Result<Option<View>> {
-        loop {
-            if self.inner.scrub.order() != Order::Go {
-                return Ok(None);
-            }
-            let (before, _) = self.inner.committed();
-            match View::fresh(self.inner) {
-                Ok(view) if view.holds(self.inner) => return Ok(Some(view)),
-                Ok(_) => {}
-                // Read while it was written over; else it is what it seems.
-                Err(error) if self.inner.groups.lock().open.0 <= before.0 + 3 => return Err(error),
-                Err(_) => {}
-            }
-        }
+        View::sure(self.inner, None, &|| self.inner.scrub.order() == Order::Go)
     }
 
     /// Visits every dataset. `false` if it was told to end before.

@@ -28,6 +28,8 @@ const ASKS_MAX: u32 = 4;
 const SYNC_MIN: u64 = 8 << 20;
 /// Not if the sync would have more than so many times as much to write.
 const SYNC_SHARE: u64 = 4;
+/// Bytes of records written early, whose space and memory only a sync gives back: with more of them, a sync it is.
+const EARLY_MAX: u64 = 64 << 20;
 /// A write is split between two blocks only if so many bytes of its data fit into the first.
 const SPLIT_MIN: usize = 1 << 10;
 
@@ -84,7 +86,8 @@ impl Dataset {
             if !state.writing {
                 let wanted = Wanted::new(&state.wanted);
                 let bytes = state.cost(&wanted);
-                if bytes >= SYNC_MIN && bytes >= self.pool.budget.bytes() / SYNC_SHARE {
+                let much = bytes >= SYNC_MIN && bytes >= self.pool.budget.bytes() / SYNC_SHARE;
+                if much || self.pool.storage.early_bytes() >= EARLY_MAX {
                     state.withdraw(number);
                     return Turn::Sync;
                 }
@@ -172,7 +175,7 @@ pub struct Batch<'a> {
     seq: u64,
     /// Bytes of records so far.
     bytes: usize,
-    /// Top-level vdevs that were written to.
+    /// Top-level vdevs that were written to, by this batch or by those before it that were not finished.
     vdevs: BTreeSet<u32>,
     finished: bool,
     /// A block could not be written: the chain ends before it.
@@ -189,6 +192,7 @@ impl<'a> Batch<'a> {
         state.notes = kept;
         let notes: VecDeque<Itx> = notes;
         let tail = state.chain.back().expect("a log that is on has a chain").block;
+        let vdevs = std::mem::take(&mut state.unflushed);
         Batch {
             dataset,
             left: cost,
@@ -200,7 +204,7 @@ impl<'a> Batch<'a> {
             raw_txg: Txg(0),
             seq: state.seq,
             bytes: 0,
-            vdevs: BTreeSet::new(),
+            vdevs,
             finished: false,
             broken: false,
         }
@@ -213,12 +217,16 @@ impl<'a> Batch<'a> {
     }
 
     /// Writes the block of `object` that holds byte `offset` to the place that it keeps, for a record to point at. `None`
-    /// if the change made in `txg` is on its way already, or there is no such place: then the record holds the data.
+    /// if the change made in `txg` is on its way already, or there is no such place, as where logs have devices of
+    /// their own, which must not be needed for data: then the record holds the data.
     ///
     /// # Errors
     /// The device refused: drop the batch and sync instead.
     pub fn place_data(&mut self, txg: Txg, object: &Object, offset: u64) -> Result<Option<BlockPtr>> {
         let pool = &self.dataset.pool;
+        if pool.storage.vdevs().tops().iter().any(|top| top.is_log) {
+            return Ok(None);
+        }
         let mut asked = 0;
         loop {
             // Held until the block is known: the sync of its txg must find it.
@@ -422,11 +430,68 @@ impl Drop for Batch<'_> {
             state.served = state.served.max(self.serves);
         } else {
             state.unnoted = state.unnoted.max(self.newest);
+            // The chain goes on behind what it wrote.
+            state.unflushed.append(&mut self.vdevs);
             if self.broken && matches!(state.phase, Phase::On) {
                 state.phase = Phase::Closing;
                 self.dataset.log.mode.store(OFF, Ordering::Release);
             }
         }
         self.dataset.log.changed.notify_all();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use storage::host::{Op, Script};
+
+    use super::*;
+    use crate::scrub::tests::made_on;
+
+    /// The asker's turn, which is to write.
+    fn batch(dataset: &Arc<Dataset>) -> Box<Batch<'_>> {
+        match dataset.commit_turn(&mut Ticket::new(None)) {
+            Turn::Write(batch) => batch,
+            _ => panic!("a log that is on is written"),
+        }
+    }
+
+    #[test]
+    fn what_an_unfinished_batch_wrote_is_flushed_by_the_next() {
+        let script = Script::new();
+        let disks = [script.disk("a", 64 << 20), script.disk("b", 64 << 20)];
+        let pool = made_on(&disks);
+        let dataset = pool.open("tank").expect("open");
+        assert!(matches!(dataset.commit_turn(&mut Ticket::new(None)), Turn::Sync));
+        pool.sync().expect("synced");
+        let write = |bytes: usize| {
+            Body::Write(Write {
+                object: ObjectId(2),
+                offset: 0,
+                length: bytes as u64,
+                block_offset: 0,
+                ptr: BlockPtr::HOLE,
+                data: Some(vec![7; bytes]),
+            })
+        };
+        let txg = pool.inner.committed().0;
+        {
+            let mut unfinished = batch(&dataset);
+            unfinished.push(txg, write(300 << 10)).expect("blocks are written");
+        }
+        {
+            let mut last = batch(&dataset);
+            last.push(txg, write(100)).expect("noted");
+            last.finish().expect("durable");
+        }
+        let ops = script.ops();
+        for disk in 0..disks.len() {
+            let flushed = ops.iter().rposition(|op| matches!(op, Op::Flush { disk: of } if *of == disk));
+            let written = ops.iter().rposition(|op| matches!(op, Op::Write { disk: of, .. } if *of == disk));
+            assert!(written < flushed, "disk {disk}: written {written:?}, flushed {flushed:?}");
+        }
+        pool.sync().expect("synced");
+        drop(dataset);
+        pool.export().expect("exported");
     }
 }

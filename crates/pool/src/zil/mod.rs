@@ -15,7 +15,7 @@ pub(crate) mod recover;
 pub(crate) mod stash;
 mod sync;
 
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 
@@ -108,6 +108,8 @@ struct State {
     history: [usize; 4],
     /// Somebody is writing.
     writing: bool,
+    /// Top-level vdevs with blocks of the chain that nobody flushed: their batch was not finished.
+    unflushed: BTreeSet<u32>,
     /// Askers so far, and those whose changes are safe.
     asked: u64,
     served: u64,

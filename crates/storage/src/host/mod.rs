@@ -22,7 +22,7 @@ pub use disk::{Before, Disk};
 pub use entropy::{Entropy, SeededEntropy, SystemEntropy};
 pub use file_disk::{Access, FileDisk, OpenError};
 pub use lock_holder::Holder;
-pub use scripted::{CrashPolicy, Fault, Script, ScriptedDisk};
+pub use scripted::{CrashPolicy, Fault, Op, Script, ScriptedDisk};
 
 /// Time and randomness, handed to whoever needs them. Clones share both.
 #[derive(Clone, Debug)]
