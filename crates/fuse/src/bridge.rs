@@ -414,7 +414,7 @@ impl fuser::Filesystem for Bridge {
 
     fn fallocate(
         &self,
-        _req: &Request,
+        req: &Request,
         ino: INodeNo,
         _fh: FileHandle,
         offset: u64,
@@ -422,7 +422,7 @@ impl fuser::Filesystem for Bridge {
         mode: i32,
         reply: ReplyEmpty,
     ) {
-        reply_empty(self.answer(|| self.allocate(self.id(ino), offset, length, mode)), reply);
+        reply_empty(self.answer(|| self.allocate(self.id(ino), req.uid(), offset, length, mode)), reply);
     }
 
     fn lseek(
@@ -443,7 +443,7 @@ impl fuser::Filesystem for Bridge {
 
     fn copy_file_range(
         &self,
-        _req: &Request,
+        req: &Request,
         ino_in: INodeNo,
         _fh_in: FileHandle,
         offset_in: u64,
@@ -455,7 +455,7 @@ impl fuser::Filesystem for Bridge {
         reply: ReplyWrite,
     ) {
         let (from, to) = ((self.id(ino_in), offset_in), (self.id(ino_out), offset_out));
-        match self.answer(|| self.copy(from, to, len)) {
+        match self.answer(|| self.copy(req.uid(), from, to, len)) {
             Ok(copied) => reply.written(copied),
             Err(errno) => reply.error(errno),
         }

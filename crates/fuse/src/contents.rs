@@ -46,9 +46,7 @@ impl Bridge {
     ) -> Answer<u32> {
         self.check_writable()?;
         if flags.contains(WriteFlags::FUSE_WRITE_KILL_SUIDGID) {
-            self.fs.drop_privileges(id).map_err(errno::from)?;
-            // The kernel goes on showing the mode that it knows otherwise.
-            self.forget_attributes(id);
+            self.drop_privileges(id)?;
         }
         // Pages from the kernel's cache come some time after they were written, perhaps even after the message with
         // the file's new times.
@@ -74,23 +72,47 @@ impl Bridge {
         self.fs.fsync(id).map_err(errno::from)
     }
 
-    pub(crate) fn allocate(&self, id: ObjectId, offset: u64, len: u64, mode: i32) -> Answer<()> {
+    /// Takes off the file what makes a program run with more rights than its user's.
+    fn drop_privileges(&self, id: ObjectId) -> Answer<()> {
+        self.fs.drop_privileges(id).map_err(errno::from)?;
+        // The kernel goes on showing the mode that it knows otherwise.
+        self.forget_attributes(id);
+        Ok(())
+    }
+
+    /// Refuses a change of contents on behalf of `caller` that cannot be, and drops the file's privileges as a write does:
+    /// the kernel leaves that to us (`FUSE_HANDLE_KILLPRIV_V2`), and has no flag for it in these messages.
+    fn prepare_change(&self, id: ObjectId, caller: u32) -> Answer<()> {
         self.check_writable()?;
+        if caller == 0 { Ok(()) } else { self.drop_privileges(id) }
+    }
+
+    pub(crate) fn allocate(&self, id: ObjectId, caller: u32, offset: u64, len: u64, mode: i32) -> Answer<()> {
         let keep_size = mode & KEEP_SIZE != 0;
+        let known = [0, ZERO_RANGE].contains(&(mode & !KEEP_SIZE)) || mode == PUNCH_HOLE | KEEP_SIZE;
+        if !known {
+            return Err(Errno::EOPNOTSUPP);
+        }
+        self.prepare_change(id, caller)?;
         match mode & !KEEP_SIZE {
             0 => self.fs.preallocate(id, offset, len, keep_size),
-            PUNCH_HOLE if keep_size => self.fs.punch(id, offset, len),
-            ZERO_RANGE => self.fs.punch(id, offset, len).and_then(|()| {
+            PUNCH_HOLE => self.fs.punch(id, offset, len),
+            _ => self.fs.punch(id, offset, len).and_then(|()| {
                 // The kernel counts on the file reaching to the end of the range.
                 if keep_size { Ok(()) } else { self.fs.extend(id, offset.saturating_add(len)) }
             }),
-            _ => return Err(Errno::EOPNOTSUPP),
         }
         .map_err(errno::from)
     }
 
-    pub(crate) fn copy(&self, from: (ObjectId, u64), to: (ObjectId, u64), len: u64) -> Answer<u32> {
-        self.check_writable()?;
+    pub(crate) fn copy(
+        &self,
+        caller: u32,
+        from: (ObjectId, u64),
+        to: (ObjectId, u64),
+        len: u64,
+    ) -> Answer<u32> {
+        self.prepare_change(to.0, caller)?;
         let copied = self.fs.copy_range(from, to, len.min(COPY_MAX)).map_err(errno::from)?;
         Ok(copied as u32)
     }

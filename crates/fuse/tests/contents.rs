@@ -313,6 +313,65 @@ print("good")
     bed.finish();
 }
 
+/// Runs what a line says as root or as a user, on a file with all privileges; prints those left, and the content.
+const PRIVILEGES: &str = r#"
+capability = struct.pack("<IIIII", 0x02000001, 1 << 12, 0, 0, 0)
+with open("source", "wb") as file:
+    file.write(b"theirs")
+os.chmod("source", 0o644)
+
+def change(what, user, mode, call):
+    with open("program", "wb") as file:
+        file.write(b"0123456789")
+    os.chmod("program", mode)
+    os.setxattr("program", "security.capability", capability)
+    child = os.fork()
+    if child == 0:
+        os.setgroups([]); os.setresgid(user, user, user); os.setresuid(user, user, user)
+        fd, source = os.open("program", os.O_RDWR), os.open("source", os.O_RDONLY)
+        os._exit(0 if call(source, fd) in (0, 3, 6) else 1)
+    assert os.waitpid(child, 0)[1] == 0, what
+    left = "security.capability" in os.listxattr("program")
+    print(what, user, oct(os.stat("program").st_mode & 0o7777), left, content("program"))
+    os.unlink("program")
+
+calls = [
+    ("copy", lambda a, b: copy(a, 0, b, 0, 6)),
+    ("copy into the middle", lambda a, b: copy(a, 0, b, 3, 3)),
+    ("allocate", lambda a, b: said(libc.fallocate(b, 0, 0, 20))),
+    ("punch", lambda a, b: said(libc.fallocate(b, 3, 0, 5))),
+    ("zero", lambda a, b: said(libc.fallocate(b, 16, 0, 5))),
+]
+"#;
+
+#[test]
+fn a_file_that_somebody_else_changes_in_any_way_loses_its_privileges() {
+    if !usable() || !rustix::process::geteuid().is_root() {
+        return;
+    }
+    let mut bed = Bed::new(128 << 20, &[]);
+    let script = format!(
+        r#"{PRIVILEGES}
+for what, call in calls:
+    change(what, 1001, 0o6777, call)
+    change(what, 0, 0o6777, call)
+# Without the right to execute it, setgid means something else; and what is refused takes nothing off.
+change("copy", 1001, 0o2766, calls[0][1])
+change("collapse", 1001, 0o6777, lambda a, b: 0 if said(libc.fallocate(b, 8, 0, 4096)) == "ENOTSUP" else 1)
+"#
+    );
+    let said = python(&bed.at(), &script);
+    let lines: Vec<&str> = said.lines().collect();
+    for pair in lines[..10].chunks(2) {
+        assert!(pair[0].contains(" 1001 0o777 False"), "{said}");
+        assert!(pair[1].contains(" 0 0o6777 False"), "{said}");
+    }
+    assert!(lines[10].starts_with("copy 1001 0o2766 False"), "{said}");
+    assert!(lines[11].starts_with("collapse 1001 0o6777 True"), "{said}");
+    bed.remount();
+    bed.finish();
+}
+
 #[test]
 fn two_processes_append_and_nothing_is_lost() {
     if !usable() {
