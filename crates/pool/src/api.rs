@@ -1,6 +1,7 @@
 //! What a user of the pool asks of it: datasets, properties, history.
 
 use std::collections::BTreeMap;
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 
 use dmu::Objset;
@@ -395,14 +396,25 @@ impl Pool {
         })
     }
 
-    /// Open datasets go by the new properties from now on.
+    /// Open datasets go by the new properties from now on. One whose properties cannot be read does not keep those from
+    /// the others.
     pub(crate) fn refresh_settings(&self) -> Result<()> {
+        let mut first = Ok(());
         for dataset in self.inner.open_datasets() {
-            let info = self.dataset(&dataset.name())?;
-            let (settings, policy) = properties::settings(&self.inner, &info)?;
-            dataset.set_settings(settings, policy);
+            // A sync that takes it away waits for this.
+            let _shared = self.shared();
+            if dataset.destroyed.load(Ordering::Acquire) {
+                continue;
+            }
+            // By its number: what is being received has no public name, and a name may change meanwhile.
+            let known = lookup::info_of(&self.inner, dataset.name(), dataset.id)
+                .and_then(|info| properties::settings(&self.inner, &info));
+            match known {
+                Ok((settings, policy)) => dataset.set_settings(settings, policy),
+                Err(error) => first = first.and(Err(error)),
+            }
         }
-        Ok(())
+        first
     }
 }
 

@@ -68,6 +68,8 @@ pub struct Dataset {
     objset: Arc<Objset>,
     is_snapshot: bool,
     settings: RwLock<Arc<Settings>>,
+    /// A stream goes into it: it is written, whatever its property `readonly` says.
+    arriving: AtomicBool,
     policy: RwLock<Policy>,
     /// Its own limits and use, as of the last sync.
     own: Mutex<Own>,
@@ -106,6 +108,7 @@ impl Dataset {
             objset,
             is_snapshot,
             settings: RwLock::new(Arc::new(settings)),
+            arriving: AtomicBool::new(false),
             policy: RwLock::new(policy),
             own: Mutex::new(own),
             destroyed: AtomicBool::new(false),
@@ -212,14 +215,18 @@ impl Dataset {
         self.settings.read().expect("the settings lock guards a plain store").clone()
     }
 
-    pub(crate) fn set_settings(&self, settings: Settings, policy: Policy) {
-        *self.settings.write().expect("the settings lock guards a plain store") = Arc::new(settings);
+    pub(crate) fn set_settings(&self, mut settings: Settings, policy: Policy) {
+        let mut known = self.settings.write().expect("the settings lock guards a plain store");
+        settings.read_only &= !self.arriving.load(Ordering::Acquire);
+        *known = Arc::new(settings);
+        drop(known);
         *self.policy.write().expect("the policy lock guards a plain store") = policy;
     }
 
-    /// A dataset that is being received is written whatever its properties say.
+    /// A dataset that is being received is written whatever its properties say, now or later.
     pub(crate) fn lift_read_only(&self) {
         let mut settings = self.settings.write().expect("the settings lock guards a plain store");
+        self.arriving.store(true, Ordering::Release);
         Arc::make_mut(&mut settings).read_only = false;
     }
 

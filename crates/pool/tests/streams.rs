@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use codec::RunningFletcher4;
 use format::stream::{self, Record};
+use pool::props::Value;
 use pool::{CreateSpec, Incoming, NewFilesystem, Options, Package, Pool, ReceiveOptions, SendFlags};
 use storage::host::{Access, Disk, SeededEntropy};
 
@@ -513,6 +514,41 @@ fn what_arrives_may_be_renamed_meanwhile() {
         }
     }
     assert_eq!(ground.names(), ["tank", "tank/again", "tank/again@a", "tank/again@b"]);
+    ground.expect_sound();
+}
+
+/// A backup pool is read-only but for what arrives, and somebody sets another property while it does.
+#[test]
+fn properties_may_be_set_while_a_stream_arrives() {
+    let dir = unpack("gsend");
+    let ground = Ground::new();
+    let pool = ground.pool();
+    let set = |name: &str, property: &str, value: u64| {
+        pool.set_properties(name, vec![(property.to_owned(), Some(Value::Number(value)))]).unwrap();
+    };
+    set("tank", "readonly", 1);
+    for (stream, into, beside) in
+        [("full", "tank/fs@a", "tank/beside full"), ("incr", "tank/fs@b", "tank/beside incr")]
+    {
+        let bytes = golden(dir.path(), stream);
+        let mut stream = Incoming::open(&bytes[..]).unwrap();
+        let (begin, list) = stream.next_stream().unwrap().unwrap();
+        let receiving = pool.begin_receive((&begin, &list), into, &ReceiveOptions::default()).unwrap();
+        // What is opened after it has its turn after it.
+        let new = NewFilesystem::plain(&Options::default().host);
+        pool.create_filesystem(beside, Vec::new(), new, Arc::new(|_, _, _| Ok(()))).unwrap();
+        let other = pool.open(beside).unwrap();
+        set("tank", "sync", 1);
+        assert_eq!(other.settings().sync, pool::SyncMode::Always);
+        set(beside, "sync", 2);
+        assert_eq!(other.settings().sync, pool::SyncMode::Disabled);
+        assert!(other.settings().read_only);
+        receiving.take_in(&mut stream).unwrap().put_in_place().unwrap();
+        assert!(
+            pool.open("tank/fs").unwrap().settings().read_only,
+            "what is in place is as its properties say"
+        );
+    }
     ground.expect_sound();
 }
 

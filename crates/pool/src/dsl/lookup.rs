@@ -404,6 +404,12 @@ pub(crate) fn clones(inner: &Inner, info: &DatasetInfo) -> Result<Vec<String>> {
     Ok(found)
 }
 
+/// A dataset known by its number, whatever it is called.
+pub(crate) fn info_of(inner: &Inner, name: String, id: ObjectId) -> Result<DatasetInfo> {
+    let dir_id = inner.mos.dataset(id)?.dir;
+    describe(inner, name, dir_id, inner.mos.dir(dir_id)?, id)
+}
+
 fn describe(inner: &Inner, name: String, dir_id: ObjectId, dir: DslDir, id: ObjectId) -> Result<DatasetInfo> {
     let phys = inner.mos.dataset(id)?;
     let kind = match (phys.is_snapshot(), objset_type(inner, &phys.bp)?) {
