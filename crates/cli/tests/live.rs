@@ -8,6 +8,7 @@ use std::fs;
 use std::io::Write;
 use std::path::Path;
 use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
 
 use bed::Done;
 use bed::live::{Live, write};
@@ -494,6 +495,43 @@ fn a_pool_whose_server_speaks_another_protocol_is_told_apart_from_one_that_lost_
     }
     assert!(!status.out.contains("Attach"), "{status:?}");
     live.expect_sound();
+}
+
+#[test]
+fn of_servers_that_start_at_once_for_pools_of_one_name_one_stays() {
+    let Some(live) = Live::new() else { return };
+    let folders = ["a", "b", "c", "d"];
+    for folder in folders {
+        fs::create_dir(live.path(folder)).expect("made");
+        let image = live.text(&format!("{folder}/tank.img"));
+        fs::File::create(&image).expect("made").set_len(64 << 20).expect("long");
+        let mut create = live.bed.command(&["zpool", "create", "tank", &image]);
+        Done::from(create.env("CENOTE_STATE_DIR", live.path(folder)).output().expect("it starts")).good();
+    }
+    let start = |folder: &str| {
+        let mut command = live.command(&["-d", &live.text(folder), "serve", "--no-mount", "tank"]);
+        command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("it starts")
+    };
+    for _ in 0..5 {
+        let mut servers: Vec<_> = folders.into_iter().map(start).collect();
+        let until = Instant::now() + Duration::from_secs(30);
+        while servers.len() > 1 {
+            assert!(Instant::now() < until, "{} servers for one name", servers.len());
+            std::thread::sleep(Duration::from_millis(10));
+            let (over, running): (Vec<_>, Vec<_>) = servers
+                .into_iter()
+                .map(|mut server| (server.try_wait().expect("it is ours").is_some(), server))
+                .partition(|(over, _)| *over);
+            for (_, server) in over {
+                let done = Done::from(server.wait_with_output().expect("it is ours"));
+                assert!(done.status == 1 && done.err.contains("another pool of this name"), "{done:?}");
+            }
+            servers = running.into_iter().map(|(_, server)| server).collect();
+        }
+        live.signal("-TERM");
+        let done = Done::from(servers.remove(0).wait_with_output().expect("it is ours"));
+        assert_eq!(done.status, 0, "{done:?}");
+    }
 }
 
 #[test]

@@ -116,6 +116,48 @@ fn expect_sound(bed: &Bed) {
     bed.expect_sound("tank");
 }
 
+/// Of many who make a pool of one name at once, or one on the same device, one does.
+#[test]
+fn a_name_and_a_device_are_given_to_one_new_pool() {
+    let bed = Bed::new();
+    let image = |i: usize| bed.path(&format!("{i}.img")).display().to_string();
+    for i in 0..6 {
+        File::create(image(i)).expect("made").set_len(64 << 20).expect("long");
+    }
+    let race = |name: &dyn Fn(usize) -> String, image: &dyn Fn(usize) -> String| -> Vec<usize> {
+        let start = |i| {
+            let mut command = bed.command(&["zpool", "create", &name(i), &image(i)]);
+            command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("it starts")
+        };
+        let racers: Vec<Child> = (0..6).map(start).collect();
+        let done = racers.into_iter().map(|child| Done::from(child.wait_with_output().expect("it ends")));
+        let done: Vec<Done> = done.collect();
+        let known = bed.run(&["zpool", "list", "-Ho", "name"]).good();
+        let made: Vec<usize> = (0..6).filter(|&i| done[i].status == 0).collect();
+        assert!(made.len() == 1 && known.lines().eq([name(made[0])]), "{known}{done:#?}");
+        made
+    };
+    for _ in 0..3 {
+        let winner = race(&|_| "tank".to_owned(), &image)[0];
+        for i in (0..6).filter(|&i| i != winner) {
+            let done = bed.run(&["zpool", "labelclear", "-f", &image(i)]);
+            assert_eq!(done.status, 1, "the device of a loser was written: {done:?}");
+        }
+        bed.run(&["zpool", "export", "tank"]).good();
+        fs::rename(image(winner), bed.path("tank.img")).expect("renamed");
+        bed.expect_sound("tank");
+        fs::remove_file(bed.path("tank.img")).expect("removed");
+        File::create(image(winner)).expect("made").set_len(64 << 20).expect("long");
+
+        let winner = race(&|i| format!("tank{i}"), &|_| image(0))[0];
+        let name = format!("tank{winner}");
+        bed.run(&["zpool", "export", &name]).good();
+        fs::rename(image(0), bed.path(&format!("{name}.img"))).expect("renamed");
+        bed.expect_sound(&name);
+        File::create(image(0)).expect("made").set_len(64 << 20).expect("long");
+    }
+}
+
 #[test]
 fn files_that_vanish_while_a_folder_is_copied_are_named_one_by_one() {
     let bed = Bed::with_tank(256, &[]);

@@ -9,19 +9,25 @@
 use std::ffi::OsString;
 use std::fs::{self, File};
 use std::io::{self, Write};
+use std::os::fd::OwnedFd;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use format::Guid;
 use format::config::PoolConfig;
 use format::nvlist::{NvList, NvValue};
 use rustix::fs::{FlockOperation, Mode, OFlags};
-use rustix::io::retry_on_intr;
+use rustix::io::{Errno, retry_on_intr};
 
 /// The list itself.
 const FILE: &str = "pools.cache";
 /// Locked by whoever changes it.
 const LOCK: &str = "pools.lock";
+/// Folder of the files that are locked by whoever gives a pool its name.
+const CLAIMS: &str = "claims";
+/// Letters of a name that stand in the name of such a file: longer ones would be too long for a file system.
+const CLAIM_LETTERS: usize = 60;
 /// No list is longer, in bytes.
 const SIZE_MAX: u64 = 16 << 20;
 
@@ -63,6 +69,34 @@ pub enum KnownError {
         /// What is wrong with it.
         what: String,
     },
+    /// Its name is that of another pool, or it is known under another name.
+    #[error("pool '{0}' is imported already, or another one of its name")]
+    Taken(String),
+}
+
+/// A name that nobody else gives to a pool, as long as this is held.
+#[derive(Debug)]
+pub struct Claim {
+    path: PathBuf,
+    _lock: OwnedFd,
+}
+
+impl Drop for Claim {
+    fn drop(&mut self) {
+        // Still locked: whoever waits for it sees that it is gone, and makes a new one.
+        let _ = fs::remove_file(&self.path);
+    }
+}
+
+/// Opens the file at `path`, made if need be, and locks it; `None` when it must not be waited for and another has it.
+fn locked(path: &Path, operation: FlockOperation) -> io::Result<Option<OwnedFd>> {
+    let flags = OFlags::RDWR | OFlags::CREATE | OFlags::CLOEXEC;
+    let file = retry_on_intr(|| rustix::fs::open(path, flags, Mode::from_raw_mode(0o600)))?;
+    match retry_on_intr(|| rustix::fs::flock(&file, operation)) {
+        Ok(()) => Ok(Some(file)),
+        Err(Errno::WOULDBLOCK) => Ok(None),
+        Err(errno) => Err(errno.into()),
+    }
 }
 
 /// The state directory with the file of known pools.
@@ -106,11 +140,7 @@ impl Known {
     pub fn update<T>(&self, change: impl FnOnce(&mut Vec<KnownPool>) -> T) -> Result<T, KnownError> {
         fs::create_dir_all(&self.folder).map_err(Self::io(&self.folder))?;
         let lock_path = self.folder.join(LOCK);
-        let flags = OFlags::RDWR | OFlags::CREATE | OFlags::CLOEXEC;
-        let lock = retry_on_intr(|| rustix::fs::open(&lock_path, flags, Mode::from_raw_mode(0o600)))
-            .map_err(|errno| Self::io(&lock_path)(errno.into()))?;
-        retry_on_intr(|| rustix::fs::flock(&lock, FlockOperation::LockExclusive))
-            .map_err(|errno| Self::io(&lock_path)(errno.into()))?;
+        let _lock = locked(&lock_path, FlockOperation::LockExclusive).map_err(Self::io(&lock_path))?;
         let mut pools = self.read()?;
         let before = pools.clone();
         let result = change(&mut pools);
@@ -131,15 +161,49 @@ impl Known {
         fs::rename(&fresh, &path).map_err(Self::io(&path))
     }
 
-    /// Enters a pool; what was known under its name or guid is replaced.
+    /// Claims the name `name` for a pool that is about to be made or imported, before anything is written to its devices.
+    /// `None` when another process does the same just now.
     ///
     /// # Errors
-    /// As [`Known::update`].
+    /// The claim cannot be written down.
+    pub fn claim(&self, name: &str) -> Result<Option<Claim>, KnownError> {
+        let folder = self.folder.join(CLAIMS);
+        fs::create_dir_all(&folder).map_err(Self::io(&folder))?;
+        // A name on a disk may have anything in it. Those that begin alike share a claim.
+        let letters: String = name.replace(['/', '\0'], "%").chars().take(CLAIM_LETTERS).collect();
+        let path = folder.join(format!("{letters}.lock"));
+        loop {
+            let lock = locked(&path, FlockOperation::NonBlockingLockExclusive).map_err(Self::io(&path))?;
+            let Some(lock) = lock else { return Ok(None) };
+            // The one before may have removed it after it was opened here: then it keeps nobody out.
+            let mine = rustix::fs::fstat(&lock).map_err(|errno| Self::io(&path)(errno.into()))?;
+            match fs::metadata(&path) {
+                Ok(there) if (there.dev(), there.ino()) == (mine.st_dev, mine.st_ino) => {
+                    return Ok(Some(Claim { path, _lock: lock }));
+                }
+                Ok(_) => {}
+                Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+                Err(source) => return Err(KnownError::Io { path, source }),
+            }
+        }
+    }
+
+    /// Enters a pool; what was known of it is replaced.
+    ///
+    /// # Errors
+    /// [`KnownError::Taken`]; as [`Known::update`].
     pub fn enter(&self, pool: KnownPool) -> Result<(), KnownError> {
-        self.update(|pools| {
-            pools.retain(|other| other.name != pool.name && other.guid != pool.guid);
+        let name = pool.name.clone();
+        let entered = self.update(|pools| {
+            let is_another = |other: &KnownPool| (other.name == pool.name) != (other.guid == pool.guid);
+            if pools.iter().any(is_another) {
+                return false;
+            }
+            pools.retain(|other| other.guid != pool.guid);
             pools.push(pool);
-        })
+            true
+        })?;
+        if entered { Ok(()) } else { Err(KnownError::Taken(name)) }
     }
 
     /// Forgets a pool.
@@ -256,9 +320,53 @@ mod tests {
         assert_eq!(known.read().expect("read"), [pool("a", 8), tank]);
         let file = folder.path().join("state").join(FILE);
         assert_eq!(cached_devices(&file).expect("a cache file too").len(), 4);
-        known.enter(pool("new", 8)).expect("renamed");
         known.forget(Guid(7)).expect("written");
-        assert_eq!(known.read().expect("read"), [pool("new", 8)]);
+        assert_eq!(known.read().expect("read"), [pool("a", 8)]);
+    }
+
+    #[test]
+    fn a_name_is_that_of_one_pool_and_a_pool_has_one_name() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let known = Known::new(folder.path().to_path_buf());
+        known.enter(pool("tank", 7)).expect("written");
+        for other in [pool("tank", 8), pool("other", 7)] {
+            assert!(matches!(known.enter(other), Err(KnownError::Taken(_))));
+        }
+        let moved = KnownPool { devices: vec!["/v/c".into()], ..pool("tank", 7) };
+        known.enter(moved.clone()).expect("it is the same");
+        assert_eq!(known.read().expect("read"), [moved]);
+    }
+
+    #[test]
+    fn a_name_is_claimed_by_one_at_a_time() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let known = Known::new(folder.path().to_path_buf());
+        for name in ["tank", "../a/b", "..", &"x".repeat(300)] {
+            let claim = known.claim(name).expect("claimed");
+            assert!(claim.is_some() && known.claim("other").expect("claimed").is_some());
+            assert!(known.claim(name).expect("asked").is_none(), "{name}");
+            drop(claim);
+            assert!(known.claim(name).expect("asked").is_some(), "{name}");
+        }
+        assert_eq!(fs::read_dir(folder.path().join(CLAIMS)).expect("there").count(), 0);
+        // Whoever comes in the very moment in which a claim ends gets a lock that counts.
+        let (held, most) = (std::sync::Mutex::new((0, 0)), 4);
+        std::thread::scope(|scope| {
+            for _ in 0..most {
+                scope.spawn(|| {
+                    for _ in 0..200 {
+                        let Some(claim) = known.claim("tank").expect("asked") else { continue };
+                        let mut count = held.lock().expect("whole");
+                        *count = (count.0 + 1, count.1.max(count.0 + 1));
+                        drop(count);
+                        std::thread::yield_now();
+                        held.lock().expect("whole").0 -= 1;
+                        drop(claim);
+                    }
+                });
+            }
+        });
+        assert_eq!(held.into_inner().expect("whole"), (0, 1));
     }
 
     #[test]

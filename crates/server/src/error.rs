@@ -51,9 +51,9 @@ pub enum ServeError {
     /// The pool cannot be opened.
     #[error(transparent)]
     Pool(#[from] pool::Error),
-    /// Another server listens there.
-    #[error("another pool of this name is being served by process {0}")]
-    Taken(u32),
+    /// Another server has that name; its process, if it says so already.
+    #[error("another pool of this name is being served{}", .0.map(|pid| format!(" by process {pid}")).unwrap_or_default())]
+    Taken(Option<u32>),
     /// The system refuses.
     #[error("'{}': {source}", .path.display())]
     System {

@@ -2,8 +2,12 @@
 
 use std::fs;
 use std::io;
+use std::os::fd::OwnedFd;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
+
+use rustix::fs::{FlockOperation, Mode, OFlags, flock};
+use rustix::io::{Errno, retry_on_intr};
 
 /// Where sockets are. Only its owner may enter it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -37,6 +41,22 @@ impl Runtime {
     #[must_use]
     pub fn socket(&self, pool: &str) -> PathBuf {
         self.folder.join(format!("{pool}.sock"))
+    }
+
+    /// The name of `pool`, for one server as long as it keeps what it gets; `None` when another one has it. Whoever dies
+    /// lets go of it.
+    ///
+    /// # Errors
+    /// The file that is locked cannot be made.
+    pub(crate) fn hold(&self, pool: &str) -> io::Result<Option<OwnedFd>> {
+        let path = self.folder.join(format!("{pool}.lock"));
+        let flags = OFlags::RDWR | OFlags::CREATE | OFlags::CLOEXEC;
+        let file = retry_on_intr(|| rustix::fs::open(&path, flags, Mode::from_raw_mode(0o600)))?;
+        match retry_on_intr(|| flock(&file, FlockOperation::NonBlockingLockExclusive)) {
+            Ok(()) => Ok(Some(file)),
+            Err(Errno::WOULDBLOCK) => Ok(None),
+            Err(errno) => Err(errno.into()),
+        }
     }
 
     /// Below this a user without rights elsewhere has their mounts.
@@ -96,6 +116,17 @@ mod tests {
             assert!(runtime.create().is_err(), "{mode:o}");
         }
         assert!(runtime.socket("tank").ends_with("run/tank.sock"));
+    }
+
+    #[test]
+    fn a_name_is_held_by_one_server() {
+        let folder = tempfile::tempdir().unwrap();
+        let runtime = Runtime::new(folder.path().to_path_buf());
+        let held = runtime.hold("tank").unwrap();
+        assert!(held.is_some() && runtime.hold("tank").unwrap().is_none());
+        assert!(runtime.hold("dozer").unwrap().is_some());
+        drop(held);
+        assert!(runtime.hold("tank").unwrap().is_some());
     }
 
     #[test]

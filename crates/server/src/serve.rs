@@ -29,6 +29,8 @@ use crate::{Figures, Runtime, log, start, wire};
 const CONNECTIONS_MAX: usize = 256;
 /// How long commands that are being carried out may take to stop when the server must end.
 const PATIENCE: Duration = Duration::from_secs(30);
+/// How long a server that does not listen any more may keep its name.
+const LEAVING: Duration = Duration::from_secs(3);
 /// A connection that says nothing is closed after this.
 const SILENCE: Duration = Duration::from_secs(60);
 
@@ -94,11 +96,8 @@ pub fn serve(serve: Serve, commands: Arc<dyn Commands>) -> Result<(), ServeError
     let name = pool.name();
     runtime.create().map_err(system(runtime.folder()))?;
     clean_mounts(&name);
-    // Whoever holds the devices of this pool is its server: a socket that nobody listens on is of one that died.
-    if let Ok(Some(other)) = connect(&runtime, &name) {
-        return Err(ServeError::Taken(other.pid));
-    }
     let socket = runtime.socket(&name);
+    let held = hold_name(&runtime, &name)?;
     let listener = listen(&socket).map_err(system(&socket))?;
     let live = Arc::new(Live::new(pool, runtime));
     let wake = eventfd(0, EventfdFlags::CLOEXEC).map_err(|errno| system(&socket)(errno.into()))?;
@@ -124,8 +123,27 @@ pub fn serve(serve: Serve, commands: Arc<dyn Commands>) -> Result<(), ServeError
     notify("STOPPING=1");
     // Nobody may be let in while the pool is being let go of.
     let _ = fs::remove_file(&socket);
-    drop(listener);
+    drop((listener, held));
     server.finish()
+}
+
+/// Waits at most a moment for the name of a server that is just going away.
+fn hold_name(runtime: &Runtime, name: &str) -> Result<OwnedFd, ServeError> {
+    let until = Instant::now() + LEAVING;
+    loop {
+        let held = runtime.hold(name);
+        let held =
+            held.map_err(|source| ServeError::System { path: runtime.folder().to_path_buf(), source })?;
+        if let Ok(Some(other)) = connect(runtime, name) {
+            return Err(ServeError::Taken(Some(other.pid)));
+        }
+        match held {
+            // A socket that nobody listens on is of a server that died.
+            Some(held) => return Ok(held),
+            None if Instant::now() >= until => return Err(ServeError::Taken(None)),
+            None => std::thread::sleep(Duration::from_millis(20)),
+        }
+    }
 }
 
 /// Listens at `path`, in place of what a dead server left there.

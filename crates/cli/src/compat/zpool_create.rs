@@ -90,7 +90,7 @@ pub fn run(call: &Call, console: &mut Console) -> Result<(), Failure> {
     let root: Vec<(&str, &str)> = filesystem.iter().map(|(n, v)| (n.as_str(), v.as_str())).collect();
     let Creation { local, filesystem, quotas } =
         dataset_values::creation(&root, None, &enabled).map_err(|error| failed(&error))?;
-    if open::known().read().map_err(open::NotOpen::from)?.iter().any(|pool| pool.name == called) {
+    if is_taken(called)? {
         return Err(failed(&reason::POOL_EXISTS));
     }
     for path in &paths {
@@ -103,11 +103,18 @@ pub fn run(call: &Call, console: &mut Console) -> Result<(), Failure> {
         console.line(&format!("would create '{name}' with the following layout:\n\n\t{name}"))?;
         return paths.iter().try_for_each(|path| console.line(&format!("\t  {}", path.display())));
     }
+    // From here to the entry of the new pool nobody else gives this name to one.
+    let claim = open::known().claim(called).map_err(open::NotOpen::from)?;
+    if claim.is_none() || is_taken(called)? {
+        return Err(failed(&reason::POOL_EXISTS));
+    }
     let mut disks: Vec<Arc<dyn Disk>> = Vec::new();
     for path in &paths {
         let access = Access::ReadWrite { exclusive: true };
         disks.push(Arc::new(pool::open_disk(path, access).map_err(|error| failed(&error))?));
     }
+    // Somebody may have used them since they were looked at; now nobody does.
+    check_use(&paths, args.has("f"), call)?;
     let spec = CreateSpec {
         ashift: wanted.ashift,
         version: wanted.version,
@@ -133,15 +140,20 @@ pub fn run(call: &Call, console: &mut Console) -> Result<(), Failure> {
             return Err(failed(&error));
         }
     };
-    // Its server takes them now.
-    drop(disks);
     let altroot = wanted.altroot;
     let temporary = args.has("t");
     let cachefile = wanted.cachefile.or_else(|| (altroot.is_some() || temporary).then(|| "none".to_owned()));
     let name = called.to_owned();
     let known = KnownPool { name, guid, devices: paths, altroot, temporary, read_only: false, cachefile };
-    open::known().enter(known).map_err(|error| Failure::from(open::NotOpen::from(error)))?;
+    open::known().enter(known).map_err(open::NotOpen::from)?;
+    // Its server takes them now.
+    drop((disks, claim));
     crate::own::serve::start(called, true, None, call.around, console)
+}
+
+/// Whether an imported pool is called `name`.
+fn is_taken(name: &str) -> Result<bool, Failure> {
+    Ok(open::known().read().map_err(open::NotOpen::from)?.iter().any(|pool| pool.name == name))
 }
 
 /// Properties of the root file system: `-O`, and `-m` as its mountpoint.

@@ -286,8 +286,9 @@ fn import_one(
     if new_name.is_some() {
         names::check_pool(name, true).map_err(|error| action.failed(error))?;
     }
-    let taken = open::known().read().map_err(NotOpen::from)?.iter().any(|pool| pool.name == name);
-    if taken {
+    // Until it is known nobody else gives this name to a pool.
+    let claim = open::known().claim(name).map_err(NotOpen::from)?;
+    if claim.is_none() || open::known().read().map_err(NotOpen::from)?.iter().any(|pool| pool.name == name) {
         return Err(if new_name.is_some() { action.failed(reason::POOL_EXISTS) } else { name_taken(old) });
     }
     let config = &found.config;
@@ -345,6 +346,7 @@ fn import_one(
         cachefile: wanted.cachefile.clone().or_else(|| temporary.then(|| "none".to_owned())),
     };
     open::known().enter(known).map_err(NotOpen::from)?;
+    drop(claim);
     start(call, name, console)
 }
 
