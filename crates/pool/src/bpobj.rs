@@ -2,6 +2,7 @@
 //!
 //! Source: docs/format/06-mos-dsl.md §7.1.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use dmu::{NewObject, Object, Tx};
@@ -21,7 +22,46 @@ const DEPTH_MAX: u32 = 32;
 const SUBS_BLOCK: u32 = 128 << 10;
 
 fn header(object: &Object) -> Result<Header> {
-    object.with_bonus(|_, raw| Header::decode(raw, ByteOrder::Little)).map_err(Error::corrupt(object.id()))
+    let corrupt = Error::corrupt(object.id());
+    let header = match object.with_bonus(|_, raw| Header::decode(raw, ByteOrder::Little)) {
+        Ok(header) => header,
+        Err(source) => return Err(corrupt(source)),
+    };
+    if header.num_blkptrs > capacity(object) / PTR as u64 {
+        return Err(corrupt(format::Corrupt::new("pointers in a list", header.num_blkptrs)));
+    }
+    Ok(header)
+}
+
+/// Bytes that an object reaches to at most.
+fn capacity(object: &Object) -> u64 {
+    object.max_blkid().saturating_add(1).saturating_mul(object.block_size())
+}
+
+/// Decodes what the list `id` holds.
+fn listed(id: ObjectId, slot: &[u8]) -> Result<BlockPtr> {
+    match BlockPtr::decode(slot, ByteOrder::Little).map_err(Error::corrupt(id))? {
+        BlockPtr::Hole(_) => Err(Error::corrupt(id)(format::Corrupt::new("hole in a list", 0))),
+        ptr => Ok(ptr),
+    }
+}
+
+fn too_deep(id: ObjectId) -> Error {
+    Error::corrupt(id)(format::Corrupt::new("bpobj nesting", DEPTH_MAX.into()))
+}
+
+/// A list and all its sub-lists, each before what is below it.
+fn whole(mos: &Mos, id: ObjectId) -> Result<Vec<(ObjectId, Header)>> {
+    let (mut found, mut seen, mut next) = (Vec::new(), BTreeSet::new(), vec![(id, 1)]);
+    while let Some((id, depth)) = next.pop() {
+        if depth > DEPTH_MAX || !seen.insert(id) {
+            return Err(too_deep(id));
+        }
+        let header = header(&*mos.object(id)?)?;
+        next.extend(subs(mos, &header)?.into_iter().rev().map(|sub| (sub, depth + 1)));
+        found.push((id, header));
+    }
+    Ok(found)
 }
 
 fn put_header(object: &Arc<Object>, tx: &Tx, header: &Header) {
@@ -133,7 +173,7 @@ fn subs(mos: &Mos, header: &Header) -> Result<Vec<ObjectId>> {
         return Ok(Vec::new());
     }
     let array = mos.object(header.subobjs)?;
-    if header.num_subobjs > (array.max_blkid() + 1).saturating_mul(array.block_size()) / 8 {
+    if header.num_subobjs > capacity(&array) / 8 {
         return Err(Error::corrupt(header.subobjs)(format::Corrupt::new(
             "lists in a list",
             header.num_subobjs,
@@ -143,7 +183,10 @@ fn subs(mos: &Mos, header: &Header) -> Result<Vec<ObjectId>> {
         .map(|i| {
             let mut raw = [0; 8];
             array.read(i * 8, &mut raw)?;
-            Ok(ObjectId(u64::from_le_bytes(raw)))
+            match u64::from_le_bytes(raw) {
+                0 => Err(Error::corrupt(header.subobjs)(format::Corrupt::new("list in a list", 0))),
+                sub => Ok(ObjectId(sub)),
+            }
         })
         .collect()
 }
@@ -157,13 +200,24 @@ pub(crate) fn take_last(
     count: u64,
     sizes_of: &dyn Fn(&BlockPtr) -> Sizes,
 ) -> Result<Vec<BlockPtr>> {
+    take_below(mos, tx, (id, DEPTH_MAX), count, sizes_of)
+}
+
+fn take_below(
+    mos: &Mos,
+    tx: &Tx,
+    (id, depth): (ObjectId, u32),
+    count: u64,
+    sizes_of: &dyn Fn(&BlockPtr) -> Sizes,
+) -> Result<Vec<BlockPtr>> {
+    let below = depth.checked_sub(1).ok_or_else(|| too_deep(id))?;
     let object = mos.object(id)?;
     let mut head = header(&object)?;
     let mut taken = Vec::new();
     while head.num_subobjs > 0 && (taken.len() as u64) < count {
         let sub = *subs(mos, &head)?.last().expect("the array holds as many as are counted");
         let before = totals(mos, sub)?;
-        taken.extend(take_last(mos, tx, sub, count - taken.len() as u64, sizes_of)?);
+        taken.extend(take_below(mos, tx, (sub, below), count - taken.len() as u64, sizes_of)?);
         add_sizes(&mut head, totals(mos, sub)? - before);
         if !is_empty(mos, sub)? {
             break;
@@ -183,7 +237,7 @@ pub(crate) fn take_last(
         let mut raw = vec![0; own as usize * PTR];
         object.read(first * PTR as u64, &mut raw)?;
         for slot in raw.chunks_exact(PTR) {
-            let ptr = BlockPtr::decode(slot, ByteOrder::Little).map_err(Error::corrupt(id))?;
+            let ptr = listed(id, slot)?;
             add_sizes(&mut head, -sizes_of(&ptr));
             taken.push(ptr);
         }
@@ -196,53 +250,122 @@ pub(crate) fn take_last(
 
 /// Calls `each` for every pointer, sub-lists included.
 pub(crate) fn for_each(mos: &Mos, id: ObjectId, each: &mut dyn FnMut(&BlockPtr) -> Result<()>) -> Result<()> {
-    walk(mos, id, DEPTH_MAX, each)
-}
-
-fn walk(mos: &Mos, id: ObjectId, depth: u32, each: &mut dyn FnMut(&BlockPtr) -> Result<()>) -> Result<()> {
-    let too_deep = || Error::corrupt(id)(format::Corrupt::new("bpobj nesting", DEPTH_MAX.into()));
-    let depth = depth.checked_sub(1).ok_or_else(too_deep)?;
-    let object = mos.object(id)?;
-    let header = header(&object)?;
-    let mut at = 0;
-    while at < header.num_blkptrs {
-        let count = BATCH.min(header.num_blkptrs - at);
-        let mut raw = vec![0; count as usize * PTR];
-        object.read(at * PTR as u64, &mut raw)?;
-        for slot in raw.chunks_exact(PTR) {
-            each(&BlockPtr::decode(slot, ByteOrder::Little).map_err(Error::corrupt(id))?)?;
+    for (id, header) in whole(mos, id)? {
+        let object = mos.object(id)?;
+        let mut at = 0;
+        while at < header.num_blkptrs {
+            let count = BATCH.min(header.num_blkptrs - at);
+            let mut raw = vec![0; count as usize * PTR];
+            object.read(at * PTR as u64, &mut raw)?;
+            raw.chunks_exact(PTR).try_for_each(|slot| each(&listed(id, slot)?))?;
+            at += count;
         }
-        at += count;
-    }
-    for sub in subs(mos, &header)? {
-        walk(mos, sub, depth, each)?;
     }
     Ok(())
 }
 
 /// Makes the list empty; its sub-lists are freed.
 pub(crate) fn clear(mos: &Mos, tx: &Tx, id: ObjectId) -> Result<()> {
+    let lists = whole(mos, id)?;
+    free_arrays(mos, tx, &lists)?;
+    lists[1..].iter().try_for_each(|(sub, _)| mos.free(tx, *sub))?;
     let object = mos.object(id)?;
-    let mut header = header(&object)?;
-    free_subs(mos, tx, &header)?;
-    header = Header::new(header.size);
-    put_header(&object, tx, &header);
+    put_header(&object, tx, &Header::new(lists[0].1.size));
     object.free_blocks(tx, 0, u64::MAX);
     Ok(())
 }
 
 /// Frees the list's objects. The blocks it names are the caller's.
 pub(crate) fn free(mos: &Mos, tx: &Tx, id: ObjectId) -> Result<()> {
-    free_subs(mos, tx, &header(&*mos.object(id)?)?)?;
-    mos.free(tx, id)
+    let lists = whole(mos, id)?;
+    free_arrays(mos, tx, &lists)?;
+    lists.iter().try_for_each(|(list, _)| mos.free(tx, *list))
 }
 
-fn free_subs(mos: &Mos, tx: &Tx, header: &Header) -> Result<()> {
-    if header.subobjs.0 == 0 {
-        return Ok(());
+/// Frees the arrays of sub-lists.
+fn free_arrays(mos: &Mos, tx: &Tx, lists: &[(ObjectId, Header)]) -> Result<()> {
+    let arrays = lists.iter().map(|(_, header)| header.subobjs).filter(|array| array.0 != 0);
+    arrays.into_iter().try_for_each(|array| mos.free(tx, array))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::scrub::tests::made;
+    use storage::host::ScriptedDisk;
+
+    /// Runs `job` with three lists, each the only sub-list of the one before it.
+    fn with_nested(job: impl FnOnce(&Mos, &Tx, [ObjectId; 3]) -> Result<()> + Send + 'static) -> String {
+        let pool = made(&ScriptedDisk::new(64 << 20));
+        let done: Result<()> = pool.run(move |syncing| {
+            let (mos, tx) = (&syncing.inner.mos, &syncing.tx);
+            let lists = [0; 3].map(|_| create(mos, tx, 4096, 0).expect("made"));
+            for pair in lists.windows(2) {
+                put_sub(mos, tx, pair[0], pair[1])?;
+            }
+            job(mos, tx, lists)?;
+            // What a test has damaged does not become the state of the pool.
+            Err(Error::Unsupported("good".into()))
+        });
+        done.expect_err("the job fails in the end").to_string()
     }
-    for sub in subs(mos, header)? {
-        free(mos, tx, sub)?;
+
+    fn put_sub(mos: &Mos, tx: &Tx, list: ObjectId, sub: ObjectId) -> Result<()> {
+        let object = mos.object(list)?;
+        let mut head = header(&object)?;
+        push_sub(mos, tx, &mut head, sub)?;
+        put_header(&object, tx, &head);
+        Ok(())
     }
-    mos.free(tx, header.subobjs)
+
+    fn expect_damage<T>(done: Result<T>, what: &str) {
+        let error = done.err().expect("damage is an error").to_string();
+        assert!(error.contains(what), "{error}");
+    }
+
+    #[test]
+    fn a_list_within_itself_is_an_error_and_nothing_is_freed() {
+        let said = with_nested(|mos, tx, lists| {
+            put_sub(mos, tx, lists[2], lists[0])?;
+            expect_damage(take_last(mos, tx, lists[0], 10, &|_| Sizes::default()), "bpobj nesting");
+            expect_damage(for_each(mos, lists[0], &mut |_| Ok(())), "bpobj nesting");
+            expect_damage(clear(mos, tx, lists[0]), "bpobj nesting");
+            expect_damage(free(mos, tx, lists[0]), "bpobj nesting");
+            lists.into_iter().try_for_each(|list| mos.object(list).map(drop))
+        });
+        assert!(said.contains("good"), "{said}");
+    }
+
+    #[test]
+    fn a_list_within_two_others_is_an_error() {
+        let said = with_nested(|mos, tx, lists| {
+            put_sub(mos, tx, lists[0], lists[2])?;
+            expect_damage(for_each(mos, lists[0], &mut |_| Ok(())), "bpobj nesting");
+            expect_damage(free(mos, tx, lists[0]), "bpobj nesting");
+            Ok(())
+        });
+        assert!(said.contains("good"), "{said}");
+    }
+
+    #[test]
+    fn a_list_that_counts_more_than_it_holds_is_an_error() {
+        let said = with_nested(|mos, tx, lists| {
+            let object = mos.object(lists[2])?;
+            let wrong = |count| {
+                let head = Header { num_blkptrs: count, ..Header::new(bpobj::SIZE) };
+                put_header(&object, tx, &head);
+            };
+            for count in [1 << 60, 4096 / PTR as u64 + 1] {
+                wrong(count);
+                expect_damage(for_each(mos, lists[0], &mut |_| Ok(())), "pointers in a list");
+                let taken = take_last(mos, tx, lists[2], 10, &|_| Sizes::default());
+                expect_damage(taken, "pointers in a list");
+            }
+            // As many as there is room for, but none was ever written.
+            wrong(4096 / PTR as u64);
+            expect_damage(for_each(mos, lists[0], &mut |_| Ok(())), "hole in a list");
+            Ok(())
+        });
+        assert!(said.contains("good"), "{said}");
+    }
 }

@@ -7,7 +7,7 @@ use format::blkptr::{BlockPtr, SIZE as PTR};
 use format::dnode::Dnode;
 use format::features;
 use format::zap::int_key;
-use format::{ByteOrder, ObjectId, Txg};
+use format::{ByteOrder, Corrupt, ObjectId, Txg};
 
 use super::receive::WORKING;
 use super::{Category, Sizes, add_space, deadlist, lookup};
@@ -183,12 +183,8 @@ impl Syncing<'_> {
         let old_parent = dir.parent;
         let old_leaf = from.rsplit_once('/').map_or(from, |(_, leaf)| leaf);
         if new_parent != old_parent {
-            let mut id = new_parent;
-            while id.0 != 0 {
-                if id == dir_id {
-                    return Err(Error::Unsupported("moving a dataset below itself".into()));
-                }
-                id = mos.dir(id)?.parent;
+            if lookup::chain(mos, new_parent)?.contains(&dir_id) {
+                return Err(Error::Unsupported("moving a dataset below itself".into()));
             }
             self.check_move(old_parent, new_parent, dir.used_bytes.max(dir.reserved))?;
             let counted = self.counts_to_move(dir_id, new_parent)?;
@@ -256,7 +252,7 @@ impl<'a> Syncing<'a> {
 
     fn each_block_in(&mut self, dnode: &Dnode, since: Txg, visit: Visit<'a>) -> Result<()> {
         for ptr in &dnode.block_ptrs {
-            self.each_block_below(ptr, since, visit)?;
+            self.each_block_below(ptr, dnode.levels, since, visit)?;
         }
         match &dnode.spill {
             Some(spill) => self.visit_if_born(spill, since, visit),
@@ -264,8 +260,13 @@ impl<'a> Syncing<'a> {
         }
     }
 
-    fn each_block_below(&mut self, ptr: &BlockPtr, since: Txg, visit: Visit<'a>) -> Result<()> {
+    /// `levels`: of the tree from this block down.
+    fn each_block_below(&mut self, ptr: &BlockPtr, levels: u8, since: Txg, visit: Visit<'a>) -> Result<()> {
         let BlockPtr::Block(block) = ptr else { return Ok(()) };
+        if block.level >= levels {
+            let corrupt = Corrupt::new("level of a block", block.level.into());
+            return Err(storage::ReadError::from(corrupt).into());
+        }
         // Nothing below is younger than its parent.
         if ptr.accounting_birth() <= since {
             return Ok(());
@@ -274,7 +275,7 @@ impl<'a> Syncing<'a> {
             let record = self.inner.storage.read(ptr)?;
             for raw in record.chunks_exact(PTR) {
                 let child = BlockPtr::decode(raw, ByteOrder::Little).map_err(storage::ReadError::from)?;
-                self.each_block_below(&child, since, visit)?;
+                self.each_block_below(&child, block.level, since, visit)?;
             }
         }
         visit(self, ptr)
@@ -282,5 +283,40 @@ impl<'a> Syncing<'a> {
 
     fn visit_if_born(&mut self, ptr: &BlockPtr, since: Txg, visit: Visit<'a>) -> Result<()> {
         if ptr.accounting_birth() > since { visit(self, ptr) } else { Ok(()) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use dmu::NewObject;
+    use format::ObjectType;
+    use storage::host::ScriptedDisk;
+
+    use super::*;
+    use crate::Hold;
+    use crate::scrub::tests::made;
+
+    #[test]
+    fn a_block_of_a_level_that_its_parent_cannot_have_below_it_is_damage() {
+        let pool = made(&ScriptedDisk::new(64 << 20));
+        let dataset = pool.open("tank").unwrap();
+        let tx = dataset.begin(Hold::write(1 << 20)).unwrap();
+        let new = NewObject::plain(ObjectType::PLAIN_FILE_CONTENTS).block_size(512);
+        let object = dataset.objset().create_object(&tx, new).unwrap();
+        object.write(&tx, 0, &vec![7; 1 << 20]).unwrap();
+        drop(tx);
+        pool.sync().unwrap();
+        let id = object.id();
+        let dnode = dataset.objset().synced_objects().map(Result::unwrap).find(|(at, _)| *at == id);
+        let (_, mut dnode) = dnode.unwrap();
+        assert!(dnode.levels > 1, "{}", dnode.levels);
+        let walked: Result<()> = pool.run(move |syncing| {
+            syncing.each_block_in(&dnode, Txg(0), |_, _| Ok(()))?;
+            dnode.levels -= 1;
+            syncing.each_block_in(&dnode, Txg(0), |_, _| Ok(()))
+        });
+        let error = walked.unwrap_err().to_string();
+        assert!(error.contains("level of a block"), "{error}");
+        pool.export().unwrap();
     }
 }

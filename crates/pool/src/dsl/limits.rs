@@ -86,7 +86,7 @@ impl Syncing<'_> {
     pub(crate) fn check_move(&self, from: ObjectId, to: ObjectId, bytes: u64) -> Result<()> {
         let mos = self.mos();
         let (old, new) = (lookup::chain(mos, from)?, lookup::chain(mos, to)?);
-        let common = *old.iter().find(|id| new.contains(id)).expect("the root is above all");
+        let common = *old.iter().find(|id| new.contains(id)).ok_or_else(|| lookup::tangled(to))?;
         let mut freed = bytes;
         for id in old.into_iter().take_while(|id| *id != common) {
             let dir = mos.dir(id)?;
@@ -116,7 +116,7 @@ impl Syncing<'_> {
         if !features.is_active(&features::FILESYSTEM_LIMITS) {
             features.adjust(&self.tx, &features::FILESYSTEM_LIMITS, 1)?;
         }
-        self.count_below(dir).map(drop)
+        self.count_below(dir, lookup::DEPTH_MAX).map(drop)
     }
 
     /// Whether anybody counts in this pool.
@@ -124,15 +124,16 @@ impl Syncing<'_> {
         self.state.features.as_ref().is_some_and(|f| f.is_active(&features::FILESYSTEM_LIMITS))
     }
 
-    /// Notes how many file systems and snapshots lie below `dir` where that is not known yet.
-    fn count_below(&mut self, dir: ObjectId) -> Result<[u64; 2]> {
+    /// Notes how many file systems and snapshots lie below `dir` where that is not known yet, `depth` levels down at most.
+    fn count_below(&mut self, dir: ObjectId, depth: usize) -> Result<[u64; 2]> {
+        let depth = depth.checked_sub(1).ok_or_else(|| lookup::tangled(dir))?;
         let mos = self.mos();
         if let Some(known) = counts(mos, dir)? {
             return Ok(known);
         }
         let mut sums = [0, 0];
         for (_, child) in lookup::children(mos, dir)? {
-            let [filesystems, snapshots] = self.count_below(child)?;
+            let [filesystems, snapshots] = self.count_below(child, depth)?;
             sums[0] += filesystems + 1;
             sums[1] += snapshots;
         }
@@ -186,7 +187,7 @@ impl Syncing<'_> {
         let mos = self.mos();
         let known = match counts(mos, new_parent)? {
             // Below a directory that counts, all count.
-            Some(_) => Some(self.count_below(dir)?),
+            Some(_) => Some(self.count_below(dir, lookup::DEPTH_MAX)?),
             None => counts(mos, dir)?,
         };
         let [filesystems, snapshots] = known.unwrap_or([0, 0]);

@@ -213,15 +213,16 @@ pub(crate) fn may_snapshot(inner: &Inner, name: &str, txg: Txg) -> Result<()> {
 /// on are left alone.
 pub(crate) fn unfinished(inner: &Inner) -> Result<Vec<(String, ObjectId)>> {
     let mos = &inner.mos;
-    let mut found = Vec::new();
-    let mut queue = vec![(inner.name(), root_dir(mos)?)];
-    while let Some((name, dir_id)) = queue.pop() {
+    let (mut found, mut seen) = (Vec::new(), BTreeSet::new());
+    let mut queue = vec![(inner.name(), root_dir(mos)?, 0)];
+    while let Some((name, dir_id, level)) = queue.pop() {
+        check_place(&mut seen, dir_id, level)?;
         let dir = mos.dir(dir_id)?;
         for entry in zap::entries(&*mos.object(dir.child_dir_zap)?) {
             let entry = entry?;
             let child = String::from_utf8_lossy(&entry.name).into_owned();
             if let Some(id) = entry.number().filter(|_| !child.starts_with('$')) {
-                queue.push((format!("{name}/{child}"), ObjectId(id)));
+                queue.push((format!("{name}/{child}"), ObjectId(id), level + 1));
             }
         }
         if dir.head_dataset.0 != 0 && is_unfinished(mos, dir.head_dataset)? {
@@ -440,11 +441,12 @@ pub(crate) fn list(
     depth: Option<usize>,
     snapshots: bool,
 ) -> Result<Vec<DatasetInfo>> {
-    let mut found = Vec::new();
+    let (mut found, mut seen) = (Vec::new(), BTreeSet::new());
     let mos = &inner.mos;
     let dir = dir_of(mos, &inner.name(), top)?;
     let mut queue = vec![(top.to_owned(), dir, 0)];
     while let Some((name, dir_id, level)) = queue.pop() {
+        check_place(&mut seen, dir_id, level)?;
         let dir = mos.dir(dir_id)?;
         let head = describe(inner, name.clone(), dir_id, dir, dir.head_dataset)?;
         let names = head.phys.snapnames_zap;
@@ -461,7 +463,7 @@ pub(crate) fn list(
             snaps.sort_by_key(|snap| snap.phys.creation_txg);
             found.extend(snaps);
         }
-        if depth.is_none_or(|depth| level < depth) && level < DEPTH_MAX {
+        if depth.is_none_or(|depth| level < depth) {
             let below = children(mos, dir_id)?.into_iter().rev();
             queue.extend(below.map(|(child, id)| (format!("{name}/{child}"), id, level + 1)));
         }
@@ -469,22 +471,25 @@ pub(crate) fn list(
     Ok(found)
 }
 
+/// Refuses a directory that was met before, or lies `level` levels down where none does: its parents are damaged.
+fn check_place(seen: &mut BTreeSet<ObjectId>, dir: ObjectId, level: usize) -> Result<()> {
+    if seen.insert(dir) && level < DEPTH_MAX { Ok(()) } else { Err(tangled(dir)) }
+}
+
+/// Directories that lie in one another, or deeper than any.
+pub(crate) fn tangled(dir: ObjectId) -> Error {
+    Error::corrupt(dir)(format::Corrupt::new("dataset nesting", DEPTH_MAX as u64))
+}
+
 /// Full name of a directory, from its ancestors' child maps.
 pub(crate) fn name_of(inner: &Inner, dir: ObjectId) -> Result<String> {
-    let mos = &inner.mos;
     let mut parts = Vec::new();
-    let mut id = dir;
-    for _ in 0..DEPTH_MAX {
-        let parent = mos.dir(id)?.parent;
-        if parent.0 == 0 {
-            parts.push(inner.name());
-            parts.reverse();
-            return Ok(parts.join("/"));
-        }
-        parts.push(name_in(mos, parent, id)?);
-        id = parent;
+    for id in chain(&inner.mos, dir)?.windows(2) {
+        parts.push(name_in(&inner.mos, id[1], id[0])?);
     }
-    Err(Error::corrupt(dir)(format::Corrupt::new("dataset nesting", DEPTH_MAX as u64)))
+    parts.push(inner.name());
+    parts.reverse();
+    Ok(parts.join("/"))
 }
 
 /// What `parent` calls the directory `id`, which may be one of the special ones.
@@ -505,14 +510,18 @@ fn unlimited(quota: u64) -> u64 {
 
 /// Bytes available to a directory: within its quota and those above it, reservations counted.
 pub(crate) fn dir_available(inner: &Inner, id: ObjectId) -> Result<u64> {
-    let dir = inner.mos.dir(id)?;
-    if dir.parent.0 == 0 {
-        let quota = unlimited(dir.quota).min(inner.usable(false));
-        return Ok(quota.saturating_sub(dir.used_bytes));
+    let mut bytes = inner.usable(false);
+    for id in chain(&inner.mos, id)?.into_iter().rev() {
+        let dir = inner.mos.dir(id)?;
+        if dir.parent.0 == 0 {
+            bytes = unlimited(dir.quota).min(bytes).saturating_sub(dir.used_bytes);
+            continue;
+        }
+        let reserved = dir.reserved.saturating_sub(dir.used_bytes);
+        let within = unlimited(dir.quota).saturating_sub(dir.used_bytes);
+        bytes = bytes.saturating_add(reserved).min(within);
     }
-    let above = dir_available(inner, dir.parent)?;
-    let reserved = dir.reserved.saturating_sub(dir.used_bytes);
-    Ok(above.saturating_add(reserved).min(unlimited(dir.quota).saturating_sub(dir.used_bytes)))
+    Ok(bytes)
 }
 
 /// Bytes available to the head of `dir` itself.
@@ -523,16 +532,25 @@ pub(crate) fn available(inner: &Inner, dir: ObjectId, own: &Own) -> Result<u64> 
 
 /// A directory and all above it, the root last.
 pub(crate) fn chain(mos: &Mos, dir: ObjectId) -> Result<Vec<ObjectId>> {
-    let mut ids = Vec::new();
-    let mut id = dir;
-    while id.0 != 0 {
-        if ids.len() == DEPTH_MAX {
-            return Err(Error::corrupt(dir)(format::Corrupt::new("dataset nesting", DEPTH_MAX as u64)));
+    upward(mos, dir).map(|step| step.map(|(id, _)| id)).collect()
+}
+
+/// As [`chain`], one by one, and with what each is. Parents that lead nowhere end in an error.
+pub(crate) fn upward(mos: &Mos, dir: ObjectId) -> impl Iterator<Item = Result<(ObjectId, DslDir)>> {
+    let (mut next, mut left) = (dir, DEPTH_MAX);
+    std::iter::from_fn(move || {
+        let id = std::mem::take(&mut next);
+        if id.0 == 0 {
+            return None;
         }
-        ids.push(id);
-        id = mos.dir(id)?.parent;
-    }
-    Ok(ids)
+        let Some(fewer) = left.checked_sub(1) else { return Some(Err(tangled(dir))) };
+        left = fewer;
+        let step = mos.dir(id).map(|dir| (id, dir));
+        if let Ok((_, dir)) = &step {
+            next = dir.parent;
+        }
+        Some(step)
+    })
 }
 
 /// Limits and use of a dataset itself.

@@ -16,5 +16,7 @@ pub(crate) mod properties;
 pub(crate) mod receive;
 pub(crate) mod snapshot;
 pub(crate) mod space;
+#[cfg(test)]
+mod tangles;
 
 pub(crate) use space::{Category, Sizes, add_space};

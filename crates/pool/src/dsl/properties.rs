@@ -84,9 +84,8 @@ fn effective(
     {
         return Ok(Some((value, if local { Source::Local } else { Source::Received })));
     }
-    let mut id = info.dir_id;
-    loop {
-        let dir = mos.dir(id)?;
+    for step in lookup::upward(mos, info.dir_id) {
+        let (id, dir) = step?;
         if let Some((value, local)) = set_here(mos, dir.props_zap, name)? {
             let source = match (id == info.dir_id && !info.is_snapshot(), local) {
                 (true, true) => Source::Local,
@@ -95,11 +94,11 @@ fn effective(
             };
             return Ok(Some((value, source)));
         }
-        if !inherits || dir.parent.0 == 0 {
-            return Ok(None);
+        if !inherits {
+            break;
         }
-        id = dir.parent;
     }
+    Ok(None)
 }
 
 /// A native property of a dataset: value and source; `None` where it does not apply.
@@ -360,11 +359,8 @@ pub(crate) fn user(inner: &Inner, info: &DatasetInfo) -> Result<Vec<(String, Str
     if info.is_snapshot() {
         collect(info.phys.props)?;
     }
-    let mut id = info.dir_id;
-    while id.0 != 0 {
-        let dir = mos.dir(id)?;
-        collect(dir.props_zap)?;
-        id = dir.parent;
+    for step in lookup::upward(mos, info.dir_id) {
+        collect(step?.1.props_zap)?;
     }
     let mut found = Vec::new();
     for name in names {

@@ -10,6 +10,7 @@ use format::blkptr::BlockPtr;
 use format::dsl_dir::DslDir;
 use storage::Vdevs;
 
+use super::lookup;
 use crate::Result;
 use crate::mos::Mos;
 
@@ -114,10 +115,9 @@ pub(crate) fn add_space(mos: &Mos, tx: &Tx, dir: ObjectId, category: Category, d
     if delta.is_zero() {
         return Ok(());
     }
-    let mut id = dir;
     // What the present level is charged, by category.
     let mut charges = vec![(category, delta.used)];
-    loop {
+    for id in lookup::chain(mos, dir)? {
         let mut dir = mos.dir(id)?;
         let before = dir.used_bytes;
         for (category, used) in charges.drain(..) {
@@ -128,15 +128,12 @@ pub(crate) fn add_space(mos: &Mos, tx: &Tx, dir: ObjectId, category: Category, d
         dir.compressed_bytes = dir.compressed_bytes.wrapping_add_signed(delta.comp);
         dir.uncompressed_bytes = dir.uncompressed_bytes.wrapping_add_signed(delta.uncomp);
         mos.put_dir(tx, id, &dir)?;
-        if dir.parent.0 == 0 {
-            return Ok(());
-        }
         let used = dir.used_bytes.wrapping_sub(before) as i64;
         let accounted = dir.used_bytes.max(dir.reserved).wrapping_sub(before.max(dir.reserved)) as i64;
         charges.push((Category::Child, used));
         charges.push((Category::ChildReserved, accounted - used));
-        id = dir.parent;
     }
+    Ok(())
 }
 
 /// Moves `used` bytes of a directory between categories; its sum stays.
