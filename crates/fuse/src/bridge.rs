@@ -22,6 +22,7 @@ use crate::errno::{self, Answer};
 use crate::names::{Creation, Entry, NAME_MAX, nothing};
 use crate::seeker::Seeker;
 use crate::shared::Shared;
+use crate::xattrs::Caller;
 
 /// Bytes of one read or write request.
 const REQUEST_MAX: u32 = 1 << 20;
@@ -375,7 +376,7 @@ impl fuser::Filesystem for Bridge {
 
     fn setxattr(
         &self,
-        _req: &Request,
+        req: &Request,
         ino: INodeNo,
         name: &OsStr,
         value: &[u8],
@@ -383,7 +384,9 @@ impl fuser::Filesystem for Bridge {
         _position: u32,
         reply: ReplyEmpty,
     ) {
-        reply_empty(self.answer(|| self.set_xattr(self.id(ino), name.as_bytes(), value, flags)), reply);
+        let caller = Caller { uid: req.uid(), gid: req.gid(), pid: req.pid() };
+        let set = || self.set_xattr(self.id(ino), name.as_bytes(), value, flags, &caller);
+        reply_empty(self.answer(set), reply);
     }
 
     fn getxattr(&self, _req: &Request, ino: INodeNo, name: &OsStr, size: u32, reply: ReplyXattr) {

@@ -1,7 +1,7 @@
 //! Extended attributes and, among them, POSIX ACLs.
 
 use fuser::Errno;
-use zpl::{ObjectId, XattrMode};
+use zpl::{ObjectId, SetAttr, XattrMode};
 
 use crate::bridge::Bridge;
 use crate::errno::{self, Answer};
@@ -12,6 +12,30 @@ const ACCESS: &[u8] = b"system.posix_acl_access";
 const DEFAULT: &[u8] = b"system.posix_acl_default";
 /// Longest list of names that Linux takes, in bytes.
 const LIST_MAX: usize = 64 << 10;
+const SETGID: u32 = 0o2000;
+
+/// Who sent a request.
+pub(crate) struct Caller {
+    pub(crate) uid: u32,
+    pub(crate) gid: u32,
+    pub(crate) pid: u32,
+}
+
+impl Caller {
+    /// Whether root or a member of `group`. The request itself names the first of its groups only.
+    fn is_in(&self, group: u32) -> bool {
+        self.uid == 0
+            || self.gid == group
+            || std::fs::read_to_string(format!("/proc/{}/status", self.pid))
+                .is_ok_and(|status| groups(&status).any(|other| other == group))
+    }
+}
+
+/// The groups that a process's `status` lists.
+fn groups(status: &str) -> impl Iterator<Item = u32> + '_ {
+    let list = status.lines().find_map(|line| line.strip_prefix("Groups:")).unwrap_or_default();
+    list.split_whitespace().filter_map(|group| group.parse().ok())
+}
 
 fn is_acl(name: &[u8]) -> bool {
     name == ACCESS || name == DEFAULT
@@ -50,7 +74,14 @@ impl Bridge {
         if list.len() > LIST_MAX { Err(Errno::E2BIG) } else { Ok(list) }
     }
 
-    pub(crate) fn set_xattr(&self, id: ObjectId, name: &[u8], value: &[u8], flags: i32) -> Answer<()> {
+    pub(crate) fn set_xattr(
+        &self,
+        id: ObjectId,
+        name: &[u8],
+        value: &[u8],
+        flags: i32,
+        caller: &Caller,
+    ) -> Answer<()> {
         self.check_writable()?;
         self.check_space(name)?;
         let mode = match flags {
@@ -59,7 +90,19 @@ impl Bridge {
             XATTR_REPLACE => XattrMode::Replace,
             _ => return Err(Errno::EINVAL),
         };
-        self.fs.xattr_set(id, name, value, mode).map_err(errno::from)
+        self.fs.xattr_set(id, name, value, mode).map_err(errno::from)?;
+        if name == ACCESS { self.drop_setgid(id, caller) } else { Ok(()) }
+    }
+
+    /// Takes setgid off a node whose mode was changed by somebody outside its group, by way of an ACL. With a chmod the
+    /// kernel sees to that; here it could tell only with `FUSE_SETXATTR_EXT`, which the crate `fuser` does not speak.
+    fn drop_setgid(&self, id: ObjectId, caller: &Caller) -> Answer<()> {
+        let stat = self.fs.stat(id).map_err(errno::from)?;
+        if stat.mode & SETGID == 0 || caller.is_in(stat.gid) {
+            return Ok(());
+        }
+        let set = SetAttr { mode: Some(stat.mode & !SETGID), ..SetAttr::default() };
+        self.fs.setattr(id, &set).map_err(errno::from)
     }
 
     pub(crate) fn remove_xattr(&self, id: ObjectId, name: &[u8]) -> Answer<()> {
@@ -70,5 +113,21 @@ impl Bridge {
             Err(zpl::Error::NoXattr) if is_acl(name) => Ok(()),
             other => other.map_err(errno::from),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn root_and_members_are_in_a_group() {
+        let status = "Name:\tbash\nGid:\t4\t4\t4\t4\nGroups:\t20 1001 \nNStgid:\t7\n";
+        assert!(groups(status).eq([20, 1001]));
+        assert_eq!(groups("Groups:\t\n").count() + groups("").count(), 0);
+        // Nobody has the process 0.
+        let caller = Caller { uid: 5, gid: 6, pid: 0 };
+        assert!(caller.is_in(6) && !caller.is_in(7));
+        assert!(Caller { uid: 0, ..caller }.is_in(7));
     }
 }

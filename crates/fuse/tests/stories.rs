@@ -416,6 +416,13 @@ fn posix_acls_are_kept_inherited_and_obeyed() {
             chmod 640 d/f; getfacl -p d/f; as 1001 'echo no >> d/f'
             setfacl -b d/f; getfacl -p d/f; setfacl -k d; touch d/plain; getfacl -p d d/plain; stat -c %A d/plain
             setfacl -m u:1003:rw d/plain; chmod 600 d/plain; as 1003 'cat d/plain'; getfacl -p d/plain
+            # Setgid goes when somebody outside the group changes the mode this way.
+            touch s; mkdir t; chown 1001:2002 s t
+            for groups in --clear-groups --groups=2003,2002; do
+                chmod 2755 s t
+                setpriv --reuid=1001 --regid=1001 $groups setfacl -m u:1003:rw s t; stat -c '%A %n' s t
+            done
+            chmod 2755 s; setfacl -m u:1004:rw s; stat -c '%A %n' s
         "#;
         let (ours, theirs) = (shell(&bed.at(), script), shell(theirs.path(), script));
         assert!(theirs.contains("can write"), "{theirs}");

@@ -200,6 +200,12 @@ impl Dataset {
         Ok(())
     }
 
+    /// Whether what an intent log says is being done again just now: then nothing is asked twice.
+    #[must_use]
+    pub fn is_replaying(&self) -> bool {
+        self.log.is_replaying()
+    }
+
     /// Time and randomness of the machine.
     #[must_use]
     pub fn host(&self) -> &Host {

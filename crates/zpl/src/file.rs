@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use dmu::{Object, Tx};
 use format::zil::Body;
-use format::znode::Znode;
+use format::znode::{Znode, pflags};
 use format::{Corrupt, ObjectId};
 use pool::Hold;
 
@@ -53,6 +53,31 @@ impl Filesystem {
         check_regular(&znode)?;
         check_changeable(&znode)?;
         Ok((object, znode))
+    }
+
+    /// Refuses a write of `data` at `offset` that changes what an append-only file holds. A cache sends whole pages: what
+    /// is in them already may come again.
+    fn check_appends(
+        &self,
+        object: &Arc<Object>,
+        znode: &Znode,
+        offset: u64,
+        data: &[u8],
+        times: Times,
+    ) -> Result<()> {
+        let append_only = znode.flags & pflags::APPENDONLY != 0 && !self.inner.dataset.is_replaying();
+        if !append_only || data.is_empty() || offset >= znode.size {
+            return Ok(());
+        }
+        if times == Times::Kept {
+            let len = (znode.size - offset).min(data.len() as u64) as usize;
+            let mut held = vec![0; len];
+            self.read_blocks(object, offset, &mut held)?;
+            if held == data[..len] {
+                return Ok(());
+            }
+        }
+        Err(Error::NotPermitted)
     }
 
     /// Reads from byte `offset` into `buf`; returns how many bytes there were. Holes are zeros.
@@ -127,7 +152,8 @@ impl Filesystem {
     /// Writes `data` at byte `offset`, making the file longer if need be. A large write goes in steps.
     ///
     /// # Errors
-    /// [`Error::FileTooBig`]; [`Error::NoSpace`], [`Error::Quota`]: the steps before stay written.
+    /// [`Error::NotPermitted`] as the file's flags have it; [`Error::FileTooBig`]; [`Error::NoSpace`], [`Error::Quota`]: the
+    /// steps before stay written.
     pub fn write(&self, id: ObjectId, offset: u64, data: &[u8]) -> Result<()> {
         self.changing(|| self.write_steps(id, offset, data, Times::Now))
     }
@@ -147,6 +173,9 @@ impl Filesystem {
         let mut at = offset;
         while at < end {
             let (object, mut znode) = self.file_for_change(id)?;
+            if at == offset {
+                self.check_appends(&object, &znode, offset, data, times)?;
+            }
             self.check_space(&znode)?;
             let step = WRITE_STEP.max(object.block_size());
             let until = ((at / step + 1) * step).min(end);
@@ -190,6 +219,7 @@ impl Filesystem {
         }
         let guard = self.inner.nodes.write(id);
         let (object, mut znode) = self.file_for_change(id)?;
+        self.check_appends(&object, &znode, offset, &data, Times::Now)?;
         self.check_space(&znode)?;
         let (old, max) = (object.block_size(), self.inner.dataset.settings().record_size);
         let may_grow = znode.size <= old && object.max_blkid() == 0;
@@ -254,6 +284,7 @@ impl Filesystem {
             self.note_node(&tx, id, &znode, || cut_off(id, size, 0));
             return Ok(());
         }
+        self.check_attributes_change(&znode, pflags::APPENDONLY)?;
         let block = object.block_size();
         let (first_gone, within) = (size.div_ceil(block), size % block);
         let cut = within != 0 && object.next_block(size / block)? == Some(size / block);
@@ -299,6 +330,7 @@ impl Filesystem {
         if offset >= end {
             return Ok(());
         }
+        self.check_attributes_change(&znode, pflags::APPENDONLY)?;
         let block = object.block_size();
         // Behind the end of the file all is zero: the last block may go as a whole.
         let whole_end = if end == znode.size { end.div_ceil(block) } else { end / block };

@@ -168,7 +168,7 @@ impl Filesystem {
     /// Changes attributes, and the size of a regular file.
     ///
     /// # Errors
-    /// [`Error::Invalid`] for the size of anything else; [`Error::Unsupported`] for a project without project
+    /// [`Error::NotPermitted`] as the node's flags have it; [`Error::Invalid`] for the size of anything else; [`Error::Unsupported`] for a project without project
     /// quota.
     pub fn setattr(&self, id: ObjectId, set: &SetAttr) -> Result<()> {
         self.changing(|| self.set_attributes(id, set))
@@ -183,6 +183,13 @@ impl Filesystem {
             }
         }
         let (object, mut znode) = self.node_for_change(id)?;
+        if set.mode.is_some() || set.uid.is_some() || set.gid.is_some() {
+            self.check_attributes_change(&znode, pflags::IMMUTABLE | pflags::APPENDONLY)?;
+        }
+        if set.atime.is_some() || set.mtime.is_some() {
+            // Who appends may say when.
+            self.check_attributes_change(&znode, pflags::IMMUTABLE)?;
+        }
         let before = znode.clone();
         let (mut xattr_form, mut told) = (None, Told::default());
         if let Some(mode) = set.mode {
@@ -226,6 +233,14 @@ impl Filesystem {
             self.note_xattrs(&tx, id, &znode, told);
         } else {
             self.note_unlogged(&tx);
+        }
+        Ok(())
+    }
+
+    /// Refuses a change of attributes that one of these flags forbids.
+    pub(crate) fn check_attributes_change(&self, znode: &Znode, flags: u64) -> Result<()> {
+        if znode.flags & flags != 0 && !self.inner.dataset.is_replaying() {
+            return Err(Error::NotPermitted);
         }
         Ok(())
     }

@@ -148,7 +148,7 @@ impl Filesystem {
     ///
     /// # Errors
     /// [`Error::Exists`], [`Error::NoXattr`] as `mode` wants; [`Error::XattrTooBig`] beyond 64 KiB;
-    /// [`Error::Invalid`] for a name or ACL that is none; [`Error::NoSpace`], [`Error::Quota`].
+    /// [`Error::NotPermitted`] as the node's flags have it; [`Error::Invalid`] for a name or ACL that is none; [`Error::NoSpace`], [`Error::Quota`].
     pub fn xattr_set(&self, id: ObjectId, name: &[u8], value: &[u8], mode: XattrMode) -> Result<()> {
         let in_node = self.inner.dataset.settings().xattr_in_sa;
         self.changing(|| self.xattr_put(id, name, value, mode, in_node))
@@ -174,6 +174,7 @@ impl Filesystem {
         }
         let _node = self.inner.nodes.write(id);
         let (object, mut znode) = self.node_for_change(id)?;
+        self.check_attributes_change(&znode, pflags::IMMUTABLE | pflags::APPENDONLY)?;
         let mut xattrs = self.xattrs(id, &znode)?;
         let stored = xattrs.stored(name)?;
         match mode {
@@ -223,7 +224,7 @@ impl Filesystem {
     /// Removes an extended attribute.
     ///
     /// # Errors
-    /// [`Error::NoXattr`].
+    /// [`Error::NoXattr`]; [`Error::NotPermitted`].
     pub fn xattr_remove(&self, id: ObjectId, name: &[u8]) -> Result<()> {
         self.changing(|| self.xattr_drop(id, name))
     }
@@ -231,6 +232,7 @@ impl Filesystem {
     fn xattr_drop(&self, id: ObjectId, name: &[u8]) -> Result<()> {
         let _node = self.inner.nodes.write(id);
         let (object, mut znode) = self.node_for_change(id)?;
+        self.check_attributes_change(&znode, pflags::IMMUTABLE | pflags::APPENDONLY)?;
         let mut xattrs = self.xattrs(id, &znode)?;
         let name = xattrs.stored(name)?.ok_or(Error::NoXattr)?;
         let file = xattrs.file(name)?.map(|file| self.inner.objset.object(file)).transpose()?;

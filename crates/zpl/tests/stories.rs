@@ -359,6 +359,53 @@ fn attributes_are_kept_as_they_are_set() {
 }
 
 #[test]
+fn flags_of_a_node_forbid_what_they_forbid_in_openzfs() {
+    use format::znode::pflags;
+    use zpl::XattrMode::Either;
+    let bed = Bed::new(29, &[], 0, 0);
+    let fs = bed.fs();
+    let id = fs.create_with(fs.root(), b"a", &file(), vec![1; 3000]).unwrap();
+    fs.xattr_set(id, b"user.a", b"1", Either).unwrap();
+    let now = Some(Time { secs: 5, nanos: 0 });
+    let refused = |done: Result<(), Error>| assert!(matches!(done, Err(Error::NotPermitted)), "{done:?}");
+    let flags = |flags| fs.setattr(id, &SetAttr { flags: Some(flags), ..SetAttr::default() }).unwrap();
+    for flag in [pflags::IMMUTABLE, pflags::APPENDONLY] {
+        flags(flag);
+        refused(fs.setattr(id, &SetAttr { mode: Some(0o777), ..SetAttr::default() }));
+        refused(fs.setattr(id, &SetAttr { uid: Some(1), ..SetAttr::default() }));
+        refused(fs.setattr(id, &SetAttr { gid: Some(1), ..SetAttr::default() }));
+        refused(fs.xattr_set(id, b"user.a", b"2", Either));
+        refused(fs.xattr_set(id, b"user.b", b"2", Either));
+        refused(fs.xattr_remove(id, b"user.a"));
+        refused(fs.write(id, 0, b"x"));
+        refused(fs.write(id, 2999, b"xy"));
+        refused(fs.write_back(id, 0, b"x"));
+        refused(fs.write_record(id, 0, vec![2; 3000]));
+        refused(fs.truncate(id, 2999));
+        refused(fs.punch(id, 0, 1000));
+        refused(fs.unlink(fs.root(), b"a"));
+    }
+    // Something is added, by itself or with the rest of its page; the time of that may be said.
+    fs.write(id, 3000, &[2; 1000]).unwrap();
+    let page: Vec<u8> = [vec![1; 3000], vec![2; 1000], vec![3; 96]].concat();
+    fs.write_back(id, 0, &page).unwrap();
+    fs.setattr(id, &SetAttr { mtime: now, ..SetAttr::default() }).unwrap();
+    fs.preallocate(id, 0, 5000, false).unwrap();
+    flags(pflags::IMMUTABLE);
+    refused(fs.setattr(id, &SetAttr { mtime: now, ..SetAttr::default() }));
+    refused(fs.setattr(id, &SetAttr { atime: now, ..SetAttr::default() }));
+    refused(fs.write(id, 5000, b"x"));
+    flags(0);
+    let mut held = vec![0; 6000];
+    assert_eq!(fs.read(id, 0, &mut held).unwrap(), 5000);
+    assert!(held[..4096] == page[..] && held[4096..5000].iter().all(|byte| *byte == 0));
+    assert_eq!(fs.xattr_get(id, b"user.a").unwrap().as_deref(), Some(&b"1"[..]));
+    fs.setattr(id, &SetAttr { mode: Some(0o600), ..SetAttr::default() }).unwrap();
+    fs.unlink(fs.root(), b"a").unwrap();
+    bed.expect_sound();
+}
+
+#[test]
 fn names_that_would_lead_elsewhere_are_damage() {
     let bed = Bed::new(91, &[], 0, 0);
     let fs = bed.fs();
