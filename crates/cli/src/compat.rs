@@ -5,6 +5,7 @@
 
 mod damaged;
 pub(crate) mod dataset_values;
+mod doomed;
 mod features;
 mod mounting;
 pub(crate) mod owner_quota;

@@ -5,10 +5,10 @@ use pool::props::names;
 use pool::{DatasetInfo, Pool};
 
 use super::Call;
-use super::mounting;
+use super::doomed;
 use super::select::dataset_failure;
 use super::zfs_bookmark;
-use super::zfs_change::{session, words};
+use super::zfs_change::session;
 use crate::messages::{Action, Failure, reason};
 use crate::open::{Intent, Session};
 use crate::out::Console;
@@ -84,37 +84,10 @@ fn destroy_heads(session: &Session, call: &Call, console: &mut Console, name: &s
         return Err(failure);
     }
     let verbose = if args.has("n") { "would destroy" } else { "will destroy" };
-    for clone in &clones {
-        announce(call, console, clone, verbose)?;
+    for doomed in doomed::all(pool, &[name.to_owned()])? {
+        doomed.names().try_for_each(|name| announce(call, console, name, verbose))?;
         if !args.has("n") {
-            destroy_tree(call, pool, clone)?;
-        }
-    }
-    // Those whose destruction waited for these clones went with them.
-    let list = if clones.is_empty() || args.has("n") {
-        list
-    } else {
-        pool.list(name, None, true).map_err(|error| dataset_failure(name, &error))?
-    };
-    let (snapshots, heads): (Vec<_>, Vec<_>) = list.into_iter().partition(DatasetInfo::is_snapshot);
-    // Deepest first, each with its snapshots before it; the root of a pool stays.
-    for head in heads.iter().rev() {
-        let own: Vec<String> =
-            snapshots.iter().filter(|s| s.dir_id == head.dir_id).map(|s| s.name.clone()).collect();
-        own.iter().try_for_each(|snapshot| announce(call, console, snapshot, verbose))?;
-        let stays = !head.name.contains('/');
-        if !stays {
-            announce(call, console, &head.name, verbose)?;
-        }
-        if args.has("n") {
-            continue;
-        }
-        if !own.is_empty() {
-            pool.destroy_snapshots(&own, false).map_err(|error| snapshot_words(&error))?;
-        }
-        if !stays {
-            mounting::destroying(call, &head.name)?;
-            pool.destroy_dataset(&head.name).map_err(|error| words(Action::Destroy(&head.name), &error))?;
+            doomed.destroy(call, pool)?;
         }
     }
     Ok(())
@@ -137,34 +110,8 @@ fn dependents(pool: &Pool, list: &[DatasetInfo]) -> Result<Vec<String>, Failure>
     Ok(found)
 }
 
-/// Destroys a dataset with all that is below it and depends on it.
-///
-/// # Errors
-/// Why one of them is still there.
-pub fn destroy_tree(call: &Call, pool: &Pool, name: &str) -> Result<(), Failure> {
-    let Ok(list) = pool.list(name, None, true) else { return Ok(()) };
-    for clone in dependents(pool, &list)? {
-        destroy_tree(call, pool, &clone)?;
-    }
-    // Snapshots whose destruction waited for these clones went with them.
-    let Ok(list) = pool.list(name, None, true) else { return Ok(()) };
-    for head in list.iter().filter(|info| !info.is_snapshot()).rev() {
-        let own: Vec<String> = list
-            .iter()
-            .filter(|info| info.is_snapshot() && info.dir_id == head.dir_id)
-            .map(|info| info.name.clone())
-            .collect();
-        if !own.is_empty() {
-            pool.destroy_snapshots(&own, false).map_err(|error| snapshot_words(&error))?;
-        }
-        mounting::destroying(call, &head.name)?;
-        pool.destroy_dataset(&head.name).map_err(|error| words(Action::Destroy(&head.name), &error))?;
-    }
-    Ok(())
-}
-
 /// The words of an error while destroying snapshots.
-fn snapshot_words(error: &pool::Error) -> Failure {
+pub(super) fn snapshot_words(error: &pool::Error) -> Failure {
     match error {
         pool::Error::Held(name) => Failure::refused(format!(
             "cannot destroy snapshot {name}: it's being held. Run 'zfs holds -r {name}' to see holders."
@@ -259,11 +206,13 @@ fn destroy_snapshots(
     if let Some(failure) = session.refusal(Action::Destroy(&names[0])) {
         return Err(failure);
     }
-    for clone in clones.iter().filter(|_| args.has("R")) {
-        destroy_tree(call, pool, clone)?;
-    }
     let mut names = names;
     if args.has("R") {
+        for doomed in doomed::all(pool, &clones)? {
+            doomed.names().try_for_each(|name| announce(call, console, name, verbose))?;
+            doomed.destroy(call, pool)?;
+        }
+        // Those that lay in a clone, or whose destruction waited for one, went with it.
         names.retain(|name| pool.dataset(name).is_ok());
     }
     pool.destroy_snapshots(&names, args.has("d")).map_err(|error| snapshot_words(&error))

@@ -172,10 +172,12 @@ fn rollback_in(session: &Session, call: &Call, console: &mut Console, name: &str
             .hint("use '-R' to force deletion of the following clones and dependents:");
         return Err(clones.into_iter().fold(failure, Failure::hint));
     }
-    for clone in &clones {
-        super::zfs_destroy::destroy_tree(call, pool, clone)?;
+    for doomed in super::doomed::all(pool, &clones)? {
+        doomed.destroy(call, pool)?;
     }
-    let newer: Vec<String> = newer.into_iter().rev().map(|info| info.name).collect();
+    let newer = newer.into_iter().rev().map(|info| info.name);
+    // Those whose destruction waited for clones went with these.
+    let newer: Vec<String> = newer.filter(|name| pool.dataset(name).is_ok()).collect();
     if !newer.is_empty() {
         pool.destroy_snapshots(&newer, false).map_err(words)?;
     }

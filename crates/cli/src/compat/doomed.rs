@@ -1,0 +1,122 @@
+//! Datasets that are destroyed together, in an order in which each can be.
+//!
+//! From:   names; what lies below them, and what was cloned from that.
+//! To:     `zfs destroy -r` and `-R`, `zfs rollback -R`.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use format::ObjectId;
+use pool::{DatasetInfo, Pool};
+
+use super::Call;
+use super::mounting;
+use super::select::dataset_failure;
+use super::zfs_change::words;
+use super::zfs_destroy::snapshot_words;
+use crate::messages::{Action, Failure};
+
+/// A file system or volume that goes, with its snapshots.
+pub struct Doomed {
+    head: DatasetInfo,
+    snapshots: Vec<DatasetInfo>,
+}
+
+/// What can be neither before nor behind the others.
+const CIRCLE: &str = "recursive dataset dependency";
+
+/// All that is below `tops`, all clones of it, and all below these. What must go first comes first: children before
+/// what they are in, clones before the snapshots they began as; else the last of a listing before the first.
+///
+/// # Errors
+/// A dataset is not there; a clone contains what it was cloned from, so that neither can go before the other.
+pub fn all(pool: &Pool, tops: &[String]) -> Result<Vec<Doomed>, Failure> {
+    let (mut all, mut seen) = (Vec::new(), BTreeSet::new());
+    let mut wanted: Vec<String> = tops.iter().rev().cloned().collect();
+    while let Some(top) = wanted.pop() {
+        let list = pool.list(&top, None, true).map_err(|error| dataset_failure(&top, &error))?;
+        let (snapshots, heads): (Vec<_>, Vec<_>) = list.into_iter().partition(DatasetInfo::is_snapshot);
+        let mut by_dir: BTreeMap<ObjectId, Vec<DatasetInfo>> = BTreeMap::new();
+        for snapshot in snapshots {
+            by_dir.entry(snapshot.dir_id).or_default().push(snapshot);
+        }
+        for head in heads {
+            if !seen.insert(head.dir_id) {
+                continue;
+            }
+            let snapshots = by_dir.remove(&head.dir_id).unwrap_or_default();
+            for snapshot in &snapshots {
+                let clones = pool.clones(snapshot);
+                wanted.extend(clones.map_err(|error| dataset_failure(&snapshot.name, &error))?);
+            }
+            all.push(Doomed { head, snapshots });
+        }
+    }
+    in_order(all).map_err(|name| Action::Destroy(&name).failed(CIRCLE))
+}
+
+/// # Errors
+/// The name of one that waits for itself.
+fn in_order(all: Vec<Doomed>) -> Result<Vec<Doomed>, String> {
+    let dirs: BTreeMap<ObjectId, usize> =
+        all.iter().enumerate().map(|(at, doomed)| (doomed.head.dir_id, at)).collect();
+    let origins: BTreeMap<ObjectId, usize> = all
+        .iter()
+        .enumerate()
+        .flat_map(|(at, doomed)| doomed.snapshots.iter().map(move |snapshot| (snapshot.id, at)))
+        .collect();
+    // Whom each keeps waiting: what it lies in, and what it was cloned from.
+    let holds_up = |doomed: &Doomed| -> BTreeSet<usize> {
+        let above = dirs.get(&doomed.head.dir.parent);
+        above.into_iter().chain(origins.get(&doomed.head.dir.origin)).copied().collect()
+    };
+    let mut waits = vec![0; all.len()];
+    all.iter().flat_map(holds_up).for_each(|at| waits[at] += 1);
+    let mut ready: BTreeSet<usize> = (0..all.len()).filter(|at| waits[*at] == 0).collect();
+    let mut order = Vec::new();
+    while let Some(at) = ready.pop_last() {
+        order.push(at);
+        for other in holds_up(&all[at]) {
+            waits[other] -= 1;
+            if waits[other] == 0 {
+                ready.insert(other);
+            }
+        }
+    }
+    if let Some(at) = waits.iter().position(|count| *count > 0) {
+        return Err(all[at].head.name.clone());
+    }
+    let mut all: Vec<Option<Doomed>> = all.into_iter().map(Some).collect();
+    Ok(order.into_iter().filter_map(|at| all[at].take()).collect())
+}
+
+impl Doomed {
+    /// Whether it is the root of a pool, of which only the snapshots can go.
+    fn stays(&self) -> bool {
+        !self.head.name.contains('/')
+    }
+
+    /// What goes with it, itself last.
+    pub fn names(&self) -> impl Iterator<Item = &str> {
+        let own = (!self.stays()).then_some(self.head.name.as_str());
+        self.snapshots.iter().map(|snapshot| snapshot.name.as_str()).chain(own)
+    }
+
+    /// Destroys it; those before it in the order are gone.
+    ///
+    /// # Errors
+    /// Why it is still there.
+    pub fn destroy(&self, call: &Call, pool: &Pool) -> Result<(), Failure> {
+        let name = self.head.name.as_str();
+        let own = self.snapshots.iter().map(|snapshot| snapshot.name.clone());
+        // Those whose destruction waited for clones went with these.
+        let own: Vec<String> = own.filter(|snapshot| pool.dataset(snapshot).is_ok()).collect();
+        if !own.is_empty() {
+            pool.destroy_snapshots(&own, false).map_err(|error| snapshot_words(&error))?;
+        }
+        if self.stays() {
+            return Ok(());
+        }
+        mounting::destroying(call, name)?;
+        pool.destroy_dataset(name).map_err(|error| words(Action::Destroy(name), &error))
+    }
+}
