@@ -179,7 +179,7 @@ fn targets(call: &Call) -> Result<Vec<String>, Failure> {
         (Program::Zfs, "receive" | "allow" | "unallow") => last(),
         (Program::Zpool, "set") => operands.get(1).into_iter().cloned().collect(),
         (Program::Zpool, "sync") if operands.is_empty() => all()?,
-        (Program::Zpool, "upgrade") if call.args.has("a") => all()?,
+        (Program::Zpool, "upgrade" | "scrub") if call.args.has("a") => all()?,
         (Program::Zpool, "upgrade") if call.args.has("v") => Vec::new(),
         (Program::Zpool, "sync" | "upgrade" | "scrub" | "resilver") => behind(0),
         (
