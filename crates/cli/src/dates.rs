@@ -22,6 +22,8 @@ pub enum Form {
     History,
     /// `Nov 21 2026 04:39:00`: `zpool events`, with nanoseconds behind it.
     Event,
+    /// `04:43:10`: how far `zfs send` is.
+    Clock,
 }
 
 impl Form {
@@ -33,6 +35,7 @@ impl Form {
             Form::Scan => "%a %b %e %H:%M:%S %Y",
             Form::History => "%Y-%m-%d.%H:%M:%S",
             Form::Event => "%b %e %Y %H:%M:%S",
+            Form::Clock => "%H:%M:%S",
         }
     }
 }
@@ -94,6 +97,7 @@ mod tests {
         assert_eq!(at(1_795_236_190, Form::Hold), "Sat Nov 21 04:43 2026");
         assert_eq!(at(1_795_236_190, Form::Scan), "Sat Nov 21 04:43:10 2026");
         assert_eq!(at(1_795_236_190, Form::History), "2026-11-21.04:43:10");
+        assert_eq!(at(1_795_236_190, Form::Clock), "04:43:10");
         assert_eq!(at(0, Form::Minute), "Thu Jan  1  0:00 1970");
     }
 

@@ -15,11 +15,21 @@ pub struct Console<'a> {
     err: Box<dyn Write + 'a>,
     failed: bool,
     terminal: bool,
+    /// Standard error is read by people.
+    watched: bool,
 }
 
 impl<'a> Console<'a> {
     pub fn new(out: impl Write + 'a, err: impl Write + 'a) -> Console<'a> {
-        Console { out: BufWriter::new(Box::new(out)), err: Box::new(err), failed: false, terminal: false }
+        let (out, err): (BufWriter<Box<dyn Write + 'a>>, Box<dyn Write + 'a>) =
+            (BufWriter::new(Box::new(out)), Box::new(err));
+        Console { out, err, failed: false, terminal: false, watched: false }
+    }
+
+    /// Whether people read standard error.
+    #[must_use]
+    pub fn watched(self, watched: bool) -> Console<'a> {
+        Console { watched, ..self }
     }
 
     /// Prints one line of the result.
@@ -34,6 +44,11 @@ impl<'a> Console<'a> {
     /// Standard output itself, for file contents and tables.
     pub fn out(&mut self) -> &mut impl Write {
         &mut self.out
+    }
+
+    /// Standard output, and standard error beside it.
+    pub fn both(&mut self) -> (&mut impl Write, &mut impl Write) {
+        (&mut self.out, &mut self.err)
     }
 
     /// Whether somebody reads the result on a terminal.
@@ -53,6 +68,13 @@ impl<'a> Console<'a> {
     pub fn remark(&mut self, text: &str) {
         // Nobody can be told that standard error is closed.
         let _ = writeln!(self.err, "{text}");
+    }
+
+    /// As [`Console::remark`], but only to people: programs that know OpenZFS expect nothing there.
+    pub fn explain(&mut self, text: &str) {
+        if self.watched {
+            self.remark(text);
+        }
     }
 
     /// Says why one operand failed; the command goes on and ends with status 1.
@@ -99,7 +121,8 @@ impl<'a> Console<'a> {
 /// The console of this process.
 pub fn standard() -> Console<'static> {
     let terminal = io::stdout().is_terminal();
-    Console { terminal, ..Console::new(io::stdout(), io::stderr()) }
+    let watched = io::stderr().is_terminal();
+    Console { terminal, watched, ..Console::new(io::stdout(), io::stderr()) }
 }
 
 #[cfg(test)]
@@ -126,6 +149,17 @@ mod tests {
         assert_eq!(ended, Err(Failure::PipeClosed));
         assert_eq!(console.finish(ended, String::new), PIPE_CLOSED);
         assert!(err.is_empty());
+    }
+
+    #[test]
+    fn what_explains_is_said_to_people_only() {
+        for (watched, said) in [(false, ""), (true, "nothing is shared\n")] {
+            let mut err = Vec::new();
+            let mut console = Console::new(io::sink(), &mut err).watched(watched);
+            console.explain("nothing is shared");
+            assert_eq!(console.finish(Ok(()), String::new), 0);
+            assert_eq!(String::from_utf8_lossy(&err), said);
+        }
     }
 
     #[test]

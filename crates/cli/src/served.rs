@@ -4,7 +4,7 @@
 //! To:     the same code that runs on a pool which nobody holds.
 
 use std::fs::File;
-use std::io::{self, Write};
+use std::io::{self, IsTerminal, Write};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -51,7 +51,8 @@ impl server::Commands for Roof {
             err: err.clone(),
         };
         let around = Surroundings { search: Vec::new(), posix: job.posix, served: Some(served) };
-        let console = Console::new(out, Shared(err));
+        let watched = err.is_terminal();
+        let console = Console::new(out, Shared(err)).watched(watched);
         let program = match job.program.as_str() {
             "zfs" => Program::Zfs,
             "zpool" => Program::Zpool,

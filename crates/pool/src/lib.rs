@@ -58,6 +58,6 @@ pub use scrub::{Births, DataError, ScanStatus};
 pub use rewind::{FoundState, Rewind};
 
 pub use receive::{Arrived, Destination, Incoming, ReceiveError, ReceiveOptions, Received, properties_of};
-pub use send::{Package, Resumption, SendFlags, Source as SendSource, Touched};
+pub use send::{Package, Resumption, SendFlags, Sent, Source as SendSource, Told, Touched};
 pub use token::{ResumeToken, TokenError};
 pub use tx::{Hold, Tx};

@@ -1,27 +1,28 @@
 //! `zfs send`: a snapshot to standard output.
 
 use std::io::Write;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use format::{Guid, NvValue};
 use pool::props::Value;
-use pool::props::number::nice;
-use pool::{Package, Pool, ResumeToken, SendFlags, SendSource};
+use pool::props::number::{nice, nice_bytes};
+use pool::props::{DatasetKind, names};
+use pool::{Package, Pool, ResumeToken, SendFlags, SendSource, Sent, Told};
 
 use super::Call;
 use super::zfs_change::is_missing;
+use crate::dates::{self, Form};
 use crate::messages::{Action, Failure, reason};
 use crate::open::{Intent, Session, open_for};
 use crate::out::Console;
 
 /// Options that this build does not know how to serve.
-const MISSING: [(&str, &str); 6] = [
-    ("b", "zfs send -b"),
-    ("h", "zfs send -h"),
-    ("d", "zfs send --redact"),
-    ("S", "zfs send --saved"),
-    ("X", "zfs send --exclude"),
-    ("s", "zfs send -s"),
-];
+const MISSING: [(&str, &str); 3] =
+    [("d", "zfs send --redact"), ("S", "zfs send --saved"), ("s", "zfs send -s")];
+/// Options of a stream that begins anew; the token tells them of one that goes on, and the others do no harm.
+const NOT_RESUMED: [&str; 9] = ["i", "I", "R", "p", "b", "h", "S", "d", "X"];
+/// How often `-v` tells how far a stream is.
+const TELLING: Duration = Duration::from_secs(1);
 
 /// What is to be sent.
 struct Order<'a> {
@@ -29,7 +30,7 @@ struct Order<'a> {
     from: Option<SendSource>,
     /// All snapshots between the two.
     between: bool,
-    /// `-R`, `-p`.
+    /// `-R`, `-p`, `-b`, `-h`.
     package: Option<Package>,
     flags: SendFlags,
 }
@@ -43,11 +44,15 @@ pub fn run(call: &Call, console: &mut Console) -> Result<(), Failure> {
     if args.has("i") && args.has("I") {
         return Err(Failure::usage("incremental options (-i and -I) are mutually exclusive"));
     }
-    if let Some((_, what)) = MISSING.iter().find(|(option, _)| args.has(option)) {
-        return Err(Failure::refused(format!("cenote: not supported yet: {what}")));
+    let excluded = excluded(args.values("X"))?;
+    if !excluded.is_empty() && !args.has("R") {
+        return Err(Failure::refused("Cannot specify dataset exclusion (-X) on a non-recursive send."));
     }
     if let Some(token) = args.value("t") {
         return resume(call, console, token);
+    }
+    if let Some((_, what)) = MISSING.iter().find(|(option, _)| args.has(option)) {
+        return Err(Failure::refused(format!("cenote: not supported yet: {what}")));
     }
     let snapshot = match args.operands.as_slice() {
         [] => return Err(Failure::usage("missing snapshot argument")),
@@ -62,9 +67,22 @@ pub fn run(call: &Call, console: &mut Console) -> Result<(), Failure> {
     let session = open_for(snapshot, call.around, Intent::Survey).map_err(|error| error.dataset(snapshot))?;
     let done = order(&session, call, snapshot).and_then(|order| {
         tell(session.pool(), call, console, &order)?;
-        if dry { Ok(()) } else { write(session.pool(), console, &order) }
+        if dry { Ok(()) } else { write(session.pool(), call, console, &order) }
     });
     session.finish().and(done)
+}
+
+/// `-X`: datasets, several with commas between them.
+fn excluded<'a>(lists: impl Iterator<Item = &'a str>) -> Result<Vec<String>, Failure> {
+    let mut all = Vec::new();
+    for name in lists.flat_map(|list| list.split(',')) {
+        let is_below = name.contains('/') && names::check_kind(name, DatasetKind::Filesystem).is_ok();
+        if !is_below {
+            return Err(Failure::usage(format!("-X {name}: not a valid non-root dataset name.")));
+        }
+        all.push(name.to_owned());
+    }
+    Ok(all)
 }
 
 /// A stream is nothing to look at.
@@ -82,8 +100,8 @@ fn resume(call: &Call, console: &mut Console, text: &str) -> Result<(), Failure>
     if !args.operands.is_empty() {
         return Err(Failure::usage("too many arguments"));
     }
-    if let Some((option, _)) = args.options.iter().find(|(option, _)| !"tPenvV".contains(option)) {
-        return Err(Failure::usage(format!("invalid flags combined with -t: -{option}")));
+    if NOT_RESUMED.iter().any(|option| args.has(option)) {
+        return Err(Failure::usage("invalid flags combined with -t"));
     }
     check_terminal(call, console)?;
     let cannot = |why: &dyn std::fmt::Display| Failure::refused(format!("cannot resume send: {why}"));
@@ -129,7 +147,9 @@ fn resume_in(pool: &Pool, call: &Call, console: &mut Console, token: &ResumeToke
         }
     }
     if !dry {
-        pool.send_resumed(token, console.out(), &mut |_| {})
+        let mut ticker = Ticker::of(call);
+        let (out, err) = console.both();
+        pool.send_resumed(token, out, &mut |sent| ticker.hear(sent, err))
             .map_err(|error| sending(&found.snapshot, &error))?;
     }
     console.flush()
@@ -168,25 +188,50 @@ fn order<'a>(session: &Session, call: &Call, snapshot: &'a str) -> Result<Order<
         compressed: raw || args.has("c"),
     };
     let between = args.has("I");
-    let package = (args.has("R") || args.has("p"))
-        .then(|| -> Result<Package, Failure> {
-            let leaf = |from: &SendSource| short(&from.name, snapshot).strip_prefix('@').map(str::to_owned);
-            let leaf = from.as_ref().map(leaf);
-            // Of other file systems only a clone's origin will do.
-            let from_origin = leaf == Some(None);
-            if from_origin && from.as_ref().map(|from| from.guid) != origin_guid(pool, snapshot) {
-                return Err(Failure::usage("incremental source must be in same filesystem"));
-            }
-            Ok(Package { recursive: args.has("R"), between, from: leaf.flatten(), from_origin })
-        })
-        .transpose()?;
+    let excluded = excluded(args.values("X"))?;
+    let fs = file_system(snapshot);
+    let is_in = |top: &String| {
+        fs.strip_prefix(top.as_str()).is_some_and(|rest| matches!(rest.as_bytes(), [] | [b'/', ..]))
+    };
+    if excluded.iter().any(is_in) {
+        return Err(Failure::refused(format!("warning: cannot send '{snapshot}': it is excluded")));
+    }
+    let packed = ["R", "p", "b", "h"].iter().any(|option| args.has(option));
+    // Of other file systems only a clone's origin will do.
+    let is_foreign = from.as_ref().is_some_and(|from| file_system(&from.name) != fs);
+    let guid = from.as_ref().map(|from| from.guid);
+    if is_foreign && (packed || between) && guid != origin_guid(pool, snapshot) {
+        return Err(Failure::usage("incremental source must be in same filesystem"));
+    }
+    let package = packed.then(|| Package {
+        recursive: args.has("R"),
+        between,
+        from: from.as_ref().filter(|_| !is_foreign).and_then(|from| leaf(&from.name)),
+        from_origin: is_foreign,
+        excluded,
+        properties: match (args.has("b"), args.has("p") || args.has("R")) {
+            (true, _) => Told::Received,
+            (false, true) => Told::Effective,
+            (false, false) => Told::OfSnapshots,
+        },
+        holds: args.has("h"),
+    });
     Ok(Order { snapshot, from, between, package, flags })
+}
+
+/// The file system of a snapshot or bookmark.
+fn file_system(name: &str) -> &str {
+    name.split(['@', '#']).next().unwrap_or(name)
+}
+
+/// The name of a snapshot within its file system.
+fn leaf(name: &str) -> Option<String> {
+    name.split_once('@').map(|(_, leaf)| leaf.to_owned())
 }
 
 /// The guid of the snapshot that the file system of `snapshot` began as, if it is a clone.
 fn origin_guid(pool: &Pool, snapshot: &str) -> Option<Guid> {
-    let fs = snapshot.split('@').next().unwrap_or(snapshot);
-    let info = pool.dataset(fs).ok()?;
+    let info = pool.dataset(file_system(snapshot)).ok()?;
     let origin = pool.property(&info, pool::props::dataset::parse("origin")?).ok()??.0;
     let Value::Text(origin) = origin else { return None };
     pool.send_source(&origin).ok().map(|source| source.guid)
@@ -256,19 +301,65 @@ fn short<'a>(from: &'a str, to: &str) -> &'a str {
     from.strip_prefix(fs).filter(|rest| rest.starts_with(['@', '#'])).unwrap_or(from)
 }
 
-fn write(pool: &Pool, console: &mut Console, order: &Order) -> Result<(), Failure> {
-    let out = console.out();
-    if let Some(package) = &order.package {
-        let sent = pool.send_package(order.snapshot, package, order.flags, out, &mut |_| {});
-        sent.map_err(|error| sending(order.snapshot, &error))?;
-        return Ok(console.out().flush()?);
+/// `-v`: how far each stream is, each second.
+struct Ticker {
+    is_wanted: bool,
+    parsable: bool,
+    /// The snapshot that is on its way, and when its last row was due.
+    now: Option<(String, Instant)>,
+}
+
+impl Ticker {
+    fn of(call: &Call) -> Ticker {
+        Ticker { is_wanted: call.args.has("v"), parsable: call.args.has("P"), now: None }
     }
-    let sent = match (&order.from, order.between) {
-        (Some(from), true) => pool.send_between(order.snapshot, from, order.flags, out, &mut |_| {}),
-        (from, _) => pool.send(order.snapshot, from.as_ref(), order.flags, out, &mut |_| {}),
+
+    fn hear(&mut self, sent: Sent<'_>, err: &mut dyn Write) {
+        if !self.is_wanted {
+            return;
+        }
+        // Nobody can be told that standard error is closed.
+        let _ = match &mut self.now {
+            Some((snapshot, last)) if snapshot == sent.snapshot => match last.elapsed() >= TELLING {
+                true => {
+                    *last = Instant::now();
+                    writeln!(err, "{}", row(sent, self.parsable))
+                }
+                false => Ok(()),
+            },
+            _ => {
+                self.now = Some((sent.snapshot.to_owned(), Instant::now()));
+                match self.parsable {
+                    true => Ok(()),
+                    false => writeln!(err, "TIME        SENT   SNAPSHOT {}", sent.snapshot),
+                }
+            }
+        };
+    }
+}
+
+/// A row of `-v`.
+fn row(sent: Sent<'_>, parsable: bool) -> String {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    let time = dates::show(now.as_secs(), Form::Clock);
+    let Sent { snapshot, bytes } = sent;
+    match parsable {
+        true => format!("{time}\t{bytes}\t{snapshot}"),
+        false => format!("{time}   {:>5}   {snapshot}", nice_bytes(bytes)),
+    }
+}
+
+fn write(pool: &Pool, call: &Call, console: &mut Console, order: &Order) -> Result<(), Failure> {
+    let mut ticker = Ticker::of(call);
+    let (out, err) = console.both();
+    let mut hear = |sent: Sent<'_>| ticker.hear(sent, err);
+    let sent = match (&order.package, &order.from, order.between) {
+        (Some(package), _, _) => pool.send_package(order.snapshot, package, order.flags, out, &mut hear),
+        (None, Some(from), true) => pool.send_between(order.snapshot, from, order.flags, out, &mut hear),
+        (None, from, _) => pool.send(order.snapshot, from.as_ref(), order.flags, out, &mut hear),
     };
     sent.map_err(|error| sending(order.snapshot, &error))?;
-    Ok(console.out().flush()?)
+    console.flush()
 }
 
 fn sending(snapshot: &str, error: &pool::Error) -> Failure {
@@ -276,5 +367,48 @@ fn sending(snapshot: &str, error: &pool::Error) -> Failure {
         pool::Error::Output(source) if source.kind() == std::io::ErrorKind::BrokenPipe => Failure::PipeClosed,
         pool::Error::NotEarlier(_) => Failure::refused(format!("warning: {error}")),
         error => Failure::refused(format!("warning: cannot send '{snapshot}': {error}")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rows_are_told_once_a_second_below_the_name_of_their_snapshot() {
+        let mut ticker = Ticker { is_wanted: true, parsable: false, now: None };
+        let mut err = Vec::new();
+        let sent = |bytes| Sent { snapshot: "tank/fs@a", bytes };
+        ticker.hear(sent(100), &mut err);
+        ticker.hear(sent(200), &mut err);
+        assert_eq!(String::from_utf8_lossy(&err), "TIME        SENT   SNAPSHOT tank/fs@a\n");
+        if let Some((_, last)) = &mut ticker.now {
+            *last -= TELLING;
+        }
+        ticker.hear(sent(2_000_000), &mut err);
+        let text = String::from_utf8_lossy(&err).into_owned();
+        let row = text.lines().nth(1).expect("a row");
+        assert!(row.ends_with("   1.91M   tank/fs@a") && row.len() == 8 + 20, "{row}");
+        ticker.hear(Sent { snapshot: "tank/fs@b", bytes: 1 }, &mut err);
+        assert!(String::from_utf8_lossy(&err).ends_with("SNAPSHOT tank/fs@b\n"));
+    }
+
+    #[test]
+    fn rows_for_programs_have_tabs_and_no_heading() {
+        let mut ticker = Ticker { is_wanted: true, parsable: true, now: None };
+        let mut err = Vec::new();
+        ticker.hear(Sent { snapshot: "t@a", bytes: 1 }, &mut err);
+        assert!(err.is_empty());
+        let row = row(Sent { snapshot: "t@a", bytes: 2_000_000 }, true);
+        assert!(row.ends_with("\t2000000\tt@a") && row.as_bytes()[2] == b':', "{row}");
+    }
+
+    #[test]
+    fn what_is_left_out_is_below_the_root_of_a_pool() {
+        let read = |list: &str| excluded(std::iter::once(list));
+        assert_eq!(read("tank/a,tank/b/c"), Ok(vec!["tank/a".to_owned(), "tank/b/c".to_owned()]));
+        for wrong in ["tank", "tank/a@s", "tank/a,", "tank//a"] {
+            assert!(matches!(read(wrong), Err(Failure::Usage(_))), "{wrong}");
+        }
     }
 }

@@ -67,11 +67,17 @@ impl Pool {
         }
     }
 
-    /// The snapshots after `from` up to `snapshot`, oldest first.
+    /// The snapshots after `from` up to `snapshot`, oldest first. Of other file systems only what a clone began as will
+    /// do.
     pub(super) fn between(&self, snapshot: &str, from: &Source) -> Result<Vec<DatasetInfo>> {
         let to = self.dataset(snapshot)?;
         self.check_earlier(&to, from)?;
-        if from.dir != to.dir_id {
+        let is_origin = || -> Result<bool> {
+            let _shared = self.shared();
+            let origin = to.dir.origin;
+            Ok(origin.0 != 0 && self.inner.mos.dataset(origin)?.guid == from.guid)
+        };
+        if from.dir != to.dir_id && !is_origin()? {
             return Err(Error::Unsupported("sending all snapshots since another file system's".into()));
         }
         let fs = snapshot.split('@').next().unwrap_or(snapshot);

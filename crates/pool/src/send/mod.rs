@@ -25,7 +25,7 @@ use traverse::Traversal;
 use writer::Writer;
 
 pub use lineage::Source;
-pub use package::Package;
+pub use package::{Package, Told};
 pub use resume::Resumption;
 
 /// Numbers of objects whose dnodes lie in blocks that were written.
@@ -60,18 +60,28 @@ pub struct SendFlags {
     pub compressed: bool,
 }
 
+/// How far a stream is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Sent<'a> {
+    /// The snapshot that is on its way.
+    pub snapshot: &'a str,
+    /// Bytes of its stream that were taken.
+    pub bytes: u64,
+}
+
 /// Counts what passes.
 struct Counted<'a> {
     out: &'a mut dyn Write,
     bytes: u64,
-    progress: &'a mut dyn FnMut(u64),
+    snapshot: &'a str,
+    progress: &'a mut dyn FnMut(Sent<'_>),
 }
 
 impl Write for Counted<'_> {
     fn write(&mut self, buf: &[u8]) -> io::Result<usize> {
         let len = self.out.write(buf)?;
         self.bytes += len as u64;
-        (self.progress)(self.bytes);
+        (self.progress)(Sent { snapshot: self.snapshot, bytes: self.bytes });
         Ok(len)
     }
 
@@ -92,7 +102,7 @@ impl Pool {
         from: Option<&Source>,
         flags: SendFlags,
         out: &mut dyn Write,
-        progress: &mut dyn FnMut(u64),
+        progress: &mut dyn FnMut(Sent<'_>),
     ) -> Result<u64> {
         self.send_on(snapshot, from, flags, None, out, progress)
     }
@@ -105,7 +115,7 @@ impl Pool {
         flags: SendFlags,
         at: Option<(u64, u64)>,
         out: &mut dyn Write,
-        progress: &mut dyn FnMut(u64),
+        progress: &mut dyn FnMut(Sent<'_>),
     ) -> Result<u64> {
         // An open snapshot cannot be destroyed while it is sent; the DSL itself stays free for others.
         let open = self.open(snapshot)?;
@@ -122,7 +132,7 @@ impl Pool {
         if at.is_some() {
             begin.features |= feature::RESUMING;
         }
-        let mut out = Counted { out, bytes: 0, progress };
+        let mut out = Counted { out, bytes: 0, snapshot, progress };
         let since = from.map_or(Txg(0), |from| from.txg);
         let buffered = io::BufWriter::with_capacity(BUFFER, &mut out);
         let mut writer = Writer::new(buffered, begin.toguid, begin.features, since, &root.meta_dnode);
@@ -193,7 +203,8 @@ impl Pool {
         })
     }
 
-    /// Writes every snapshot after `from` up to `snapshot` (`-I`), as a package.
+    /// Writes every snapshot after `from` up to `snapshot` (`-I`), as a package. Where `from` is what a clone began
+    /// as, these are all of the clone.
     ///
     /// # Errors
     /// As [`Pool::send`].
@@ -203,14 +214,13 @@ impl Pool {
         from: &Source,
         flags: SendFlags,
         out: &mut dyn Write,
-        progress: &mut dyn FnMut(u64),
+        progress: &mut dyn FnMut(Sent<'_>),
     ) -> Result<u64> {
         let chain = self.between(snapshot, from)?;
         let mut sent = writer::package_head(snapshot, &[], out)?;
         let mut before = from.clone();
         for info in chain {
-            let base = sent;
-            sent += self.send(&info.name, Some(&before), flags, out, &mut |bytes| progress(base + bytes))?;
+            sent += self.send(&info.name, Some(&before), flags, out, progress)?;
             before = Source::of(&info);
         }
         sent += writer::package_end(out)?;

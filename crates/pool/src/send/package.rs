@@ -8,7 +8,7 @@ use std::io::Write;
 use dmu::zap;
 use format::{Guid, NvList, NvValue, ObjectId};
 
-use super::{SendFlags, Source, writer};
+use super::{SendFlags, Sent, Source, writer};
 use crate::dsl::lookup;
 use crate::pool::Pool;
 use crate::{DatasetInfo, Error, Result};
@@ -24,6 +24,24 @@ pub struct Package {
     pub from: Option<String>,
     /// The top is a clone, and the source is its origin.
     pub from_origin: bool,
+    /// `-X`: these are left out, with what is below them.
+    pub excluded: Vec<String>,
+    /// What is told of the properties of file systems.
+    pub properties: Told,
+    /// `-h`: holds of snapshots are told.
+    pub holds: bool,
+}
+
+/// Which values of properties a package tells.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Told {
+    /// Those in effect, local and received (`-p`, `-R`).
+    #[default]
+    Effective,
+    /// Those received, whatever was set since (`-b`).
+    Received,
+    /// None of file systems; in effect of snapshots.
+    OfSnapshots,
 }
 
 /// A file system or volume of the package.
@@ -50,7 +68,7 @@ impl Pool {
         package: &Package,
         flags: SendFlags,
         out: &mut dyn Write,
-        progress: &mut dyn FnMut(u64),
+        progress: &mut dyn FnMut(Sent<'_>),
     ) -> Result<u64> {
         let members = self.members(snapshot, package)?;
         let (_, to) = snapshot.split_once('@').ok_or_else(|| Error::NoDataset(snapshot.to_owned()))?;
@@ -70,9 +88,7 @@ impl Pool {
         let mut sent = writer::package_head(snapshot, &list.to_xdr(), out)?;
         for member in in_order(&members) {
             for (from, to) in self.steps_of(member, package)? {
-                let base = sent;
-                let mut hear = |bytes| progress(base + bytes);
-                sent += self.send(&to, from.as_ref(), flags, out, &mut hear)?;
+                sent += self.send(&to, from.as_ref(), flags, out, progress)?;
             }
         }
         sent += writer::package_end(out)?;
@@ -110,7 +126,9 @@ impl Pool {
             let origin = self.origin_of(&head)?;
             if package.recursive {
                 let names = self.child_names(&head)?;
-                queue.extend(names.into_iter().rev().map(|child| (format!("{name}/{child}"), below_from)));
+                let children = names.into_iter().rev().map(|child| format!("{name}/{child}"));
+                let children = children.filter(|child| !package.excluded.contains(child));
+                queue.extend(children.map(|child| (child, below_from)));
             }
             members.push(Member { head, snaps, origin, parent_from });
         }
@@ -176,19 +194,30 @@ impl Pool {
         if let Some(origin) = origin {
             about.insert("origin", origin.0);
         }
-        about.insert("props", self.props_of(head.dir.props_zap)?);
-        let (mut guids, mut props) = (NvList::new(), NvList::new());
+        let told = package.properties;
+        if told != Told::OfSnapshots {
+            about.insert("props", self.props_of(head.dir.props_zap, told)?);
+        }
+        let (mut guids, mut props, mut holds) = (NvList::new(), NvList::new(), NvList::new());
         for snap in snaps.iter().filter(|snap| package.recursive || package.between || leaf(snap) == to) {
             guids.insert(leaf(snap), snap.phys.guid.0);
-            props.insert(leaf(snap), self.props_of(snap.phys.props)?);
+            props.insert(leaf(snap), self.props_of(snap.phys.props, told)?);
+            if package.holds {
+                let mut own = NvList::new();
+                self.holds(snap)?.iter().for_each(|(tag, since)| own.insert(tag, *since));
+                holds.insert(leaf(snap), own);
+            }
         }
         about.insert("snaps", guids);
         about.insert("snapprops", props);
+        if package.holds {
+            about.insert("snapholds", holds);
+        }
         Ok(about)
     }
 
-    /// Local and received properties, in the order of their map.
-    fn props_of(&self, map: ObjectId) -> Result<NvList> {
+    /// Properties in the order of their map.
+    fn props_of(&self, map: ObjectId, told: Told) -> Result<NvList> {
         let mut list = NvList::new();
         if map.0 == 0 {
             return Ok(list);
@@ -200,9 +229,12 @@ impl Pool {
             let stored = String::from_utf8_lossy(&entry.name).into_owned();
             let name = stored.strip_suffix("$recvd").unwrap_or(&stored);
             let hidden = |suffix: &str| zap::lookup(&object, format!("{name}{suffix}").as_bytes());
-            if name.contains('$')
-                || name != stored && (hidden("")?.is_some() || hidden("$inherit")?.is_some())
-            {
+            let is_received = name != stored;
+            let is_told = match told {
+                Told::Received => is_received,
+                _ => !is_received || hidden("")?.is_none() && hidden("$inherit")?.is_none(),
+            };
+            if name.contains('$') || !is_told {
                 continue;
             }
             match (entry.value.as_u64(), entry.value.as_text()) {

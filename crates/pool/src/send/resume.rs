@@ -6,8 +6,8 @@ use std::io::Write;
 
 use format::{Guid, ObjectId};
 
-use super::Source;
 use super::traverse::Traversal;
+use super::{Sent, Source};
 use crate::pool::Pool;
 use crate::{Dataset, DatasetInfo, Error, Result, ResumeToken};
 
@@ -92,7 +92,7 @@ impl Pool {
         &self,
         token: &ResumeToken,
         out: &mut dyn Write,
-        progress: &mut dyn FnMut(u64),
+        progress: &mut dyn FnMut(Sent<'_>),
     ) -> Result<u64> {
         let Resumption { snapshot, from } = self.resumption(token)?;
         let at = Some((token.object, token.offset));
