@@ -42,6 +42,7 @@ mod zpool_props;
 mod zpool_scrub;
 mod zpool_status;
 mod zpool_vdev_props;
+mod zpool_wait;
 
 use pool::props::dataset::Owner;
 
@@ -157,7 +158,7 @@ fn run(call: &Call, console: &mut Console) -> Result<(), Failure> {
         (Program::Zpool, "set") => zpool_props::set(call),
         (Program::Zpool, "status") => zpool_status::run(call, console),
         (Program::Zpool, "sync") => zpool_misc::sync(call, console),
-        (Program::Zpool, "wait") => zpool_scrub::wait(call, console),
+        (Program::Zpool, "wait") => zpool_wait::run(call, console),
         (Program::Zpool, "upgrade") => zpool_misc::upgrade(call, console),
         (Program::Zfs, "allow") => zfs_allow::allow(call, console),
         (Program::Zfs, "unallow") => zfs_allow::unallow(call, console),

@@ -61,6 +61,30 @@ impl Repeat {
         })
     }
 
+    /// The time from one round to the next.
+    pub const fn interval(self) -> Option<Duration> {
+        self.interval
+    }
+
+    /// How many rounds there are.
+    pub const fn count(self) -> Option<u64> {
+        self.count
+    }
+
+    /// Says when a round is, if that was asked for.
+    ///
+    /// # Errors
+    /// Standard output is gone.
+    pub fn stamp(self, console: &mut Console) -> Result<(), Failure> {
+        let Some(stamp) = self.stamp else { return Ok(()) };
+        let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+        let now = now.map_or(0, |since| since.as_secs());
+        console.line(&match stamp {
+            Stamp::Seconds => now.to_string(),
+            Stamp::Date => dates::show(now, Form::Scan),
+        })
+    }
+
     /// As [`Repeat::run`], for figures that are told since the time before: with `skip` the first is taken without
     /// being shown (`quiet`), and does not count.
     ///
@@ -96,14 +120,7 @@ impl Repeat {
         mut show: impl FnMut(&mut Console, u64) -> Result<(), Failure>,
     ) -> Result<(), Failure> {
         for round in 0.. {
-            if let Some(stamp) = self.stamp {
-                let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
-                let now = now.map_or(0, |since| since.as_secs());
-                console.line(&match stamp {
-                    Stamp::Seconds => now.to_string(),
-                    Stamp::Date => dates::show(now, Form::Scan),
-                })?;
-            }
+            self.stamp(console)?;
             show(console, round)?;
             console.flush()?;
             match self.interval {

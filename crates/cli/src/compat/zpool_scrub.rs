@@ -1,25 +1,19 @@
-//! `zpool scrub`, `zpool wait` and `zpool clear`.
+//! `zpool scrub` and `zpool clear`.
 //!
 //! A pool that no server holds is held by the command itself: then `scrub` stays until it is done, as with `-w`.
 
 use std::time::Duration;
 
-use format::scan::{ScanFunc, ScanState};
 use server::Live;
 
 use super::Call;
-use super::repeat::Repeat;
-use super::view::{Body, Naming, PoolView, VdevView};
-use crate::forward;
+use super::view::{Naming, PoolView, VdevView};
 use crate::messages::{Failure, reason};
 use crate::open::{self, Intent};
 use crate::out::Console;
 
 /// How often the state of a pool that a server holds is looked at.
 const GLANCE: Duration = Duration::from_millis(250);
-/// What can be waited for.
-const ACTIVITIES: [&str; 9] =
-    ["discard", "free", "initialize", "replace", "remove", "resilver", "scrub", "trim", "raidz_expand"];
 
 /// Runs `zpool scrub`.
 ///
@@ -125,54 +119,6 @@ fn until_over(live: &Live, stops: impl Fn() -> bool) -> pool::Result<()> {
         if pool.wait_scrub_for(GLANCE)? {
             return Ok(());
         }
-    }
-    Ok(())
-}
-
-/// Runs `zpool wait`.
-///
-/// # Errors
-/// Usage; a pool that is not there.
-pub fn wait(call: &Call, console: &mut Console) -> Result<(), Failure> {
-    let mut operands = call.args.operands.clone();
-    Repeat::take(&mut operands, call.args.value("T"))?;
-    let wanted: Vec<&str> =
-        call.args.value("t").map_or(ACTIVITIES.to_vec(), |list| list.split(',').collect());
-    if let Some(word) = wanted.iter().find(|word| !ACTIVITIES.contains(word)) {
-        return Err(Failure::usage(format!("invalid activity '{word}'")));
-    }
-    let name = match operands.as_slice() {
-        [] => return Err(Failure::usage("missing 'pool' argument")),
-        [name] => name,
-        _ => return Err(Failure::usage("too many arguments")),
-    };
-    console.flush()?;
-    // A pool that is not there is said to be so; one that cannot be opened has nothing to wait for.
-    let PoolView { body, mut figures, .. } = PoolView::new(open::find(name, call.around)?);
-    match body {
-        Body::Open(session) => session.finish()?,
-        Body::Closed { why, .. } => return Err(why.into()),
-    }
-    // Without a server nothing goes on between two commands.
-    while let Some(now) = figures {
-        let failed = |error| Failure::refused(format!("cannot wait for {name}: {error}"));
-        let under_way =
-            |status: pool::ScanStatus| status.scan.state == ScanState::Scanning && !status.scan.is_paused();
-        let scan = now.scan().map_err(failed)?.filter(|status| under_way(*status));
-        let goes_on = |word: &&str| match *word {
-            "scrub" => scan.is_some_and(|status| status.scan.func == ScanFunc::Scrub),
-            "resilver" => scan.is_some_and(|status| status.scan.func == ScanFunc::Resilver),
-            "free" => now.freeing > 0,
-            _ => false,
-        };
-        if !wanted.iter().any(goes_on) {
-            break;
-        }
-        std::thread::sleep(GLANCE);
-        figures = match forward::server_of(name, call.around)? {
-            Some(client) => Some(client.figures().map_err(|error| forward::broken(name, &error))?),
-            None => None,
-        };
     }
     Ok(())
 }

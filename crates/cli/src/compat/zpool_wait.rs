@@ -1,0 +1,123 @@
+//! `zpool wait`: until nothing goes on in a pool.
+
+use std::time::{Duration, Instant};
+
+use format::scan::{ScanFunc, ScanState};
+use pool::props::number::nice;
+use server::Figures;
+
+use super::Call;
+use super::repeat::Repeat;
+use super::view::{Body, PoolView};
+use crate::forward;
+use crate::messages::Failure;
+use crate::open;
+use crate::out::Console;
+
+/// How often the state of a pool that a server holds is looked at.
+const GLANCE: Duration = Duration::from_millis(250);
+/// What can be waited for, in the order of the columns.
+const ACTIVITIES: [&str; 9] =
+    ["discard", "free", "initialize", "replace", "remove", "resilver", "scrub", "trim", "raidz_expand"];
+/// The least width of a column, with the two blanks before it.
+const WIDTH_MIN: usize = 8;
+
+/// Runs `zpool wait`.
+///
+/// # Errors
+/// Usage; a pool that is not there.
+pub fn run(call: &Call, console: &mut Console) -> Result<(), Failure> {
+    let mut operands = call.args.operands.clone();
+    let repeat = Repeat::take(&mut operands, call.args.value("T"))?;
+    let wanted: Vec<&str> =
+        call.args.value("t").map_or(ACTIVITIES.to_vec(), |list| list.split(',').collect());
+    if let Some(word) = wanted.iter().find(|word| !ACTIVITIES.contains(word)) {
+        return Err(Failure::usage(format!("invalid activity '{word}'")));
+    }
+    let name = match operands.as_slice() {
+        [] => return Err(Failure::usage("missing 'pool' argument")),
+        [name] if repeat.count().is_none() => name,
+        _ => return Err(Failure::usage("too many arguments")),
+    };
+    // A pool that is not there is said to be so; one that cannot be opened has nothing to wait for.
+    let PoolView { body, mut figures, .. } = PoolView::new(open::find(name, call.around)?);
+    match body {
+        Body::Open(session) => session.finish()?,
+        Body::Closed { why, .. } => return Err(why.into()),
+    }
+    let mut shown = Rows { call, wanted, repeat, last: None };
+    loop {
+        // Without a server nothing goes on between two commands.
+        let failed = |error| Failure::refused(format!("cannot wait for {name}: {error}"));
+        let left = figures.as_ref().map_or(Ok([0; ACTIVITIES.len()]), remaining).map_err(failed)?;
+        shown.tell(&left, console)?;
+        let goes_on =
+            ACTIVITIES.iter().zip(left).any(|(word, bytes)| bytes > 0 && shown.wanted.contains(word));
+        if !goes_on {
+            return Ok(());
+        }
+        std::thread::sleep(shown.pause());
+        figures = match forward::server_of(name, call.around)? {
+            Some(client) => Some(client.figures().map_err(|error| forward::broken(name, &error))?),
+            None => None,
+        };
+    }
+}
+
+/// Bytes of work that are left of each of [`ACTIVITIES`]; of what goes on, at least one.
+fn remaining(figures: &Figures) -> Result<[u64; ACTIVITIES.len()], format::Corrupt> {
+    let mut left = [0; ACTIVITIES.len()];
+    left[1] = figures.freeing;
+    if let Some(status) = figures.scan()? {
+        let scan = status.scan;
+        let rest = scan.to_examine.saturating_sub(scan.examined).max(1);
+        match scan.func {
+            _ if scan.state != ScanState::Scanning || scan.is_paused() => {}
+            ScanFunc::Resilver => left[5] = rest,
+            ScanFunc::Scrub => left[6] = rest,
+            _ => {}
+        }
+    }
+    Ok(left)
+}
+
+/// The table of an interval: a column for each activity that is waited for.
+struct Rows<'a> {
+    call: &'a Call<'a>,
+    wanted: Vec<&'a str>,
+    repeat: Repeat,
+    last: Option<Instant>,
+}
+
+impl Rows<'_> {
+    /// Shows a row if one is due.
+    fn tell(&mut self, left: &[u64], console: &mut Console) -> Result<(), Failure> {
+        let Some(interval) = self.repeat.interval() else { return Ok(()) };
+        if self.last.is_some_and(|last| last.elapsed() < interval) {
+            return Ok(());
+        }
+        let (scripted, exact) = (self.call.args.has("H"), self.call.args.has("p"));
+        let first = self.last.replace(Instant::now()).is_none();
+        self.repeat.stamp(console)?;
+        let columns = ACTIVITIES.iter().zip(left).filter(|(word, _)| self.wanted.contains(word));
+        let (mut headings, mut cells) = (Vec::new(), Vec::new());
+        for (word, bytes) in columns {
+            let (heading, width) = (word.to_uppercase(), WIDTH_MIN.max(word.len() + 2));
+            let text = if exact { bytes.to_string() } else { nice(*bytes) };
+            cells.push(if scripted { text } else { format!("{text:>width$}") });
+            headings.push(format!("{heading:>width$}"));
+        }
+        if first && !scripted {
+            console.line(&headings.concat())?;
+        }
+        console.line(&cells.join(if scripted { "\t" } else { "" }))?;
+        console.flush()
+    }
+
+    /// How long nothing is to be done.
+    fn pause(&self) -> Duration {
+        let due =
+            |interval: Duration| interval.saturating_sub(self.last.map_or(Duration::ZERO, |l| l.elapsed()));
+        self.repeat.interval().map_or(GLANCE, |interval| due(interval).min(GLANCE))
+    }
+}
