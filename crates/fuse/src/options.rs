@@ -21,6 +21,8 @@ pub struct MountOptions {
     pub read_only: bool,
     /// Access times.
     pub atime: Atime,
+    /// Extended attributes, where the dataset's property `xattr` has them, too.
+    pub xattr: bool,
     /// Programs may be run.
     pub exec: bool,
     /// setuid and setgid bits are honoured; needs root.
@@ -42,6 +44,7 @@ impl Default for MountOptions {
             source: String::new(),
             read_only: false,
             atime: Atime::Dataset,
+            xattr: true,
             exec: true,
             setuid: root,
             devices: root,
@@ -73,11 +76,13 @@ impl MountOptions {
 pub(crate) struct Live {
     read_only: AtomicBool,
     atime: AtomicU8,
+    xattr: AtomicBool,
 }
 
 impl Live {
     pub(crate) fn new(options: &MountOptions) -> Live {
-        let live = Live { read_only: AtomicBool::new(false), atime: AtomicU8::new(0) };
+        let live =
+            Live { read_only: AtomicBool::new(false), atime: AtomicU8::new(0), xattr: AtomicBool::new(true) };
         live.set(options);
         live
     }
@@ -85,10 +90,15 @@ impl Live {
     pub(crate) fn set(&self, options: &MountOptions) {
         self.read_only.store(options.read_only, Ordering::Release);
         self.atime.store(options.atime as u8, Ordering::Release);
+        self.xattr.store(options.xattr, Ordering::Release);
     }
 
     pub(crate) fn read_only(&self) -> bool {
         self.read_only.load(Ordering::Acquire)
+    }
+
+    pub(crate) fn has_xattrs(&self) -> bool {
+        self.xattr.load(Ordering::Acquire)
     }
 
     pub(crate) fn keeps_atime(&self) -> bool {

@@ -50,7 +50,7 @@ impl Bridge {
             return Err(Errno::EINVAL);
         }
         let known = spaces.iter().any(|space| name.starts_with(space));
-        if settings.xattr && (known || settings.posix_acl && is_acl(name)) {
+        if settings.xattr && self.live.has_xattrs() && (known || settings.posix_acl && is_acl(name)) {
             Ok(())
         } else {
             Err(Errno::EOPNOTSUPP)

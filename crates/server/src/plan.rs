@@ -132,6 +132,8 @@ pub struct Overrides {
     pub devices: Option<bool>,
     /// `noatime`.
     pub no_atime: bool,
+    /// `noxattr`.
+    pub no_xattr: bool,
 }
 
 impl Overrides {
@@ -158,6 +160,7 @@ impl Overrides {
         if self.no_atime {
             options.atime = Atime::Off;
         }
+        options.xattr &= !self.no_xattr;
     }
 }
 

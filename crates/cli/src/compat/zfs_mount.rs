@@ -134,9 +134,9 @@ pub fn overrides<'a>(lists: impl Iterator<Item = &'a str>) -> Option<Overrides> 
             "exec" | "noexec" => overrides.exec = Some(word == "exec"),
             "suid" | "nosuid" => overrides.setuid = Some(word == "suid"),
             "dev" | "nodev" => overrides.devices = Some(word == "dev"),
-            "noatime" => overrides.no_atime = true,
-            "atime" | "relatime" | "norelatime" | "strictatime" | "xattr" | "zfsutil" | "defaults"
-            | "remount" | "" => {}
+            "atime" | "noatime" => overrides.no_atime = word == "noatime",
+            "xattr" | "noxattr" => overrides.no_xattr = word == "noxattr",
+            "relatime" | "norelatime" | "strictatime" | "zfsutil" | "defaults" | "remount" | "" => {}
             _ => return None,
         }
     }
@@ -285,6 +285,9 @@ mod tests {
         assert_eq!(read("remount,ro").map(|o| o.read_only), Some(Some(true)));
         assert!(is_remount("ro,remount") && !is_remount("ro"));
         assert_eq!(read("bogus"), None);
+        assert!(read("noxattr").expect("known").no_xattr);
+        // The last one wins.
+        assert_eq!(read("noatime,noxattr,atime,xattr"), Some(Overrides::default()));
         assert_eq!(read("ro,rw").expect("known").read_only, Some(false));
     }
 }
