@@ -112,19 +112,12 @@ fn create_in(
         Err(error) => return Err(words_of(error)),
     }
     if call.args.has("v") || call.args.has("P") {
-        let line = match (call.args.has("P"), dry) {
-            (true, _) => format!("create\t{name}"),
-            (false, true) => format!("would create {name}"),
-            (false, false) => format!("create {name}"),
-        };
-        console.line(&line)?;
-        if call.args.has("P") {
-            own.iter().try_for_each(|(name, value)| console.line(&format!("property\t{name}\t{value}")))?;
-        }
+        announce(call, console, name, own)?;
     }
     if dry {
         return Ok(());
     }
+    explain_shares(console, own);
     let mut topmost = None;
     if parents {
         topmost = create_parents(pool, parent, &enabled).map_err(words_of)?;
@@ -133,6 +126,27 @@ fn create_in(
         .map_err(words_of)?;
     owner_quota::apply(pool, name, &made.quotas).map_err(|error| action.failed(error))?;
     mounting::created(call, console, topmost.as_deref().unwrap_or(name))
+}
+
+/// `-v`, `-P`: says what is, or would be, made.
+fn announce(call: &Call, console: &mut Console, name: &str, own: &Assignments) -> Result<(), Failure> {
+    let (parsable, would) = (call.args.has("P"), if call.args.has("n") { "would " } else { "" });
+    if call.args.has("p") {
+        console.line(&match parsable {
+            true => format!("create_ancestors\t{name}"),
+            false => format!("{would}create ancestors of {name}"),
+        })?;
+    }
+    console.line(&match parsable {
+        true => format!("create\t{name}"),
+        false => format!("{would}create {name}"),
+    })?;
+    own.iter().try_for_each(|(name, value)| {
+        console.line(&match parsable {
+            true => format!("property\t{name}\t{value}"),
+            false => format!("\t{name}={value}"),
+        })
+    })
 }
 
 fn nearest_ancestor(pool: &Pool, name: &str) -> pool::Result<DatasetInfo> {
@@ -287,7 +301,16 @@ pub fn set(call: &Call, console: &mut Console) -> Result<(), Failure> {
             console.complain(failure)?;
         }
     }
+    explain_shares(console, &own);
     sessions.finish()
+}
+
+/// Says what becomes of `sharenfs` and `sharesmb`.
+fn explain_shares(console: &mut Console, own: &Assignments) {
+    let is_share = |(name, text): &(&str, &str)| matches!(*name, "sharenfs" | "sharesmb") && *text != "off";
+    if let Some((name, _)) = own.iter().find(is_share) {
+        console.explain(&format!("cenote: '{name}' is kept for OpenZFS; here nothing is shared"));
+    }
 }
 
 fn set_one(

@@ -3,8 +3,8 @@
 use std::cmp::Ordering;
 
 use pool::DatasetInfo;
-use pool::props::Value;
 use pool::props::dataset::{self as props, Asked};
+use pool::props::{Kind, Value};
 use serde_json::Map;
 
 use super::Call;
@@ -90,6 +90,16 @@ pub fn show(sessions: &mut Sessions, info: &DatasetInfo, asked: &Asked, raw: boo
         .map_err(|error| dataset_failure(&info.name, &error))
 }
 
+/// What a dataset is sorted by. Words are compared as they are shown, whatever their numbers.
+fn key(asked: &Asked, shown: Shown) -> Option<Value> {
+    match asked {
+        Asked::Native(property) if matches!(property.kind, Kind::Index(_)) => {
+            shown.value.map(|_| Value::Text(shown.human))
+        }
+        _ => shown.value,
+    }
+}
+
 /// Sorts by properties, the first one first; what has no value comes last. Equal ones stay in order of name.
 fn sorted(
     found: Vec<DatasetInfo>,
@@ -98,7 +108,7 @@ fn sorted(
 ) -> Result<Vec<DatasetInfo>, Failure> {
     let mut keyed = Vec::new();
     for info in found {
-        let keys = by.iter().map(|(asked, _)| Ok(show(sessions, &info, asked, true)?.value));
+        let keys = by.iter().map(|(asked, _)| Ok(key(asked, show(sessions, &info, asked, true)?)));
         keyed.push((keys.collect::<Result<Vec<Option<Value>>, Failure>>()?, info));
     }
     keyed.sort_by(|(a, _), (b, _)| {

@@ -48,6 +48,8 @@ pub enum PropertyError {
     Mountpoint,
     #[error("component of 'mountpoint' is too long")]
     MountpointTooLong,
+    #[error("'{name}' cannot be set to invalid options")]
+    ShareOptions { name: &'static str },
     #[error("mlslabels are unsupported")]
     NoLabels,
     #[error("invalid keylocation")]

@@ -24,6 +24,43 @@ const MOUNTPOINT_MAX: usize = 1024;
 const MOUNTPOINT_PART_MAX: usize = 255;
 const COMMENT_MAX: usize = 32;
 const PBKDF2_MIN: u64 = 100_000;
+/// Options of `sharenfs` on Linux, some with a value behind `=`.
+const NFS_OPTIONS: [&str; 34] = [
+    "ro",
+    "rw",
+    "sec",
+    "anon",
+    "root_mapping",
+    "nosub",
+    "insecure",
+    "secure",
+    "async",
+    "sync",
+    "no_wdelay",
+    "wdelay",
+    "nohide",
+    "hide",
+    "crossmnt",
+    "no_subtree_check",
+    "subtree_check",
+    "insecure_locks",
+    "secure_locks",
+    "no_auth_nlm",
+    "auth_nlm",
+    "no_acl",
+    "mountpoint",
+    "mp",
+    "fsuid",
+    "refer",
+    "replicas",
+    "root_squash",
+    "no_root_squash",
+    "all_squash",
+    "no_all_squash",
+    "fsid",
+    "anonuid",
+    "anongid",
+];
 
 /// A value as it is stored: sizes in bytes, times in seconds, words of an index by their number.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -115,6 +152,12 @@ impl Property {
         }
         match self.name {
             "mountpoint" => check_mountpoint(text)?,
+            "sharenfs" if text != "off" && !is_nfs_options(text) => {
+                return Err(PropertyError::ShareOptions { name: self.name });
+            }
+            "sharesmb" if !matches!(text, "on" | "off") => {
+                return Err(PropertyError::ShareOptions { name: self.name });
+            }
             "mlslabel" if text != "none" => return Err(PropertyError::NoLabels),
             "keylocation" if !is_keylocation(text) => return Err(PropertyError::KeyLocation),
             "altroot" if !text.starts_with('/') => {
@@ -135,6 +178,12 @@ impl Property {
         }
         Ok(text.to_owned())
     }
+}
+
+/// Whether these are options that NFS shares have: known words, commas between them.
+fn is_nfs_options(text: &str) -> bool {
+    let mut words = text.split(',').filter(|word| !word.is_empty());
+    text == "on" || words.all(|word| NFS_OPTIONS.contains(&word.split('=').next().unwrap_or(word)))
 }
 
 impl Form {
@@ -268,6 +317,16 @@ mod tests {
     #[test]
     fn a_limit_is_lifted_by_none_and_a_quota_not_by_zero() {
         assert_eq!(read("quota", "none"), Ok(Value::Number(0)));
+        let share = |word: &str| Err(format!("'{word}' cannot be set to invalid options"));
+        for good in ["on", "off", "rw=@10.0.0.0/8,no_root_squash,,anonuid=7", "ro,crossmnt"] {
+            assert_eq!(read("sharenfs", good), Ok(Value::Text(good.to_owned())));
+        }
+        assert_eq!(
+            (read("sharenfs", "foo"), read("sharenfs", "rw,on")),
+            (share("sharenfs"), share("sharenfs"))
+        );
+        assert_eq!(read("sharesmb", "on"), Ok(Value::Text("on".to_owned())));
+        assert_eq!(read("sharesmb", "bar"), share("sharesmb"));
         assert_eq!(read("quota", "0"), Err("use 'none' to disable quota/refquota".to_owned()));
         assert_eq!(read("reservation", "0"), Ok(Value::Number(0)));
         assert_eq!(read("filesystem_limit", "none"), Ok(Value::Number(UNLIMITED)));
