@@ -359,7 +359,7 @@ impl Syncing<'_> {
         Ok(())
     }
 
-    /// Stores a pool property in the MOS.
+    /// Stores a pool property in the MOS. A user property without a text is taken away.
     pub(crate) fn set_pool_property(&mut self, name: &str, value: &props::Value) -> Result<()> {
         let mos = self.mos();
         let object = match mos.directory_object("pool_props")? {
@@ -370,6 +370,14 @@ impl Syncing<'_> {
                 object
             }
         };
+        if props::names::is_user_property(name)
+            && matches!(value, props::Value::Text(text) if text.is_empty())
+        {
+            if dmu::zap::lookup(&object, name.as_bytes())?.is_some() {
+                dmu::zap::remove(&object, &self.tx, name.as_bytes())?;
+            }
+            return Ok(());
+        }
         let stored = crate::dsl::properties::stored(value);
         Ok(dmu::zap::update(&object, &self.tx, name.as_bytes(), &stored)?)
     }

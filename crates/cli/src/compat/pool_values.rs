@@ -9,7 +9,7 @@ use format::config::VERSION_FEATURES;
 use format::features::{self, Feature};
 use pool::FeatureState;
 use pool::props::pool::Asked;
-use pool::props::{Preset, Property, Source, Value};
+use pool::props::{Preset, Property, Source, Value, names};
 
 use super::view::{Class, PoolView, State, VdevView};
 use crate::dates;
@@ -127,13 +127,22 @@ impl<'a> PoolValues<'a> {
                     None => ("-".to_owned(), Source::None),
                 }
             }
-            Asked::Unsupported(_) | Asked::User(_) => ("-".to_owned(), Source::None),
+            Asked::User(name) => match self.stored.get(*name) {
+                Some(Value::Text(text)) => (text.clone(), Source::Local),
+                _ => ("-".to_owned(), Source::Default),
+            },
+            Asked::Unsupported(_) => ("-".to_owned(), Source::None),
         }
     }
 
     /// The state of a feature, if the pool is open.
     pub fn feature(&self, feature: &Feature) -> Option<FeatureState> {
         Some(self.view.session()?.pool().info().feature(feature))
+    }
+
+    /// Names of the user properties that the pool has.
+    pub fn user_properties(&self) -> impl Iterator<Item = &str> {
+        self.stored.keys().map(String::as_str).filter(|name| names::is_user_property(name))
     }
 
     /// guids of active or enabled features that this build does not know: name and whether it can be read.

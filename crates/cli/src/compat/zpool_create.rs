@@ -356,7 +356,9 @@ fn read_options(own: &Assignments, none: bool, altroot: Option<&str>) -> Result<
             continue;
         }
         let Some(property) = props::parse(name) else {
-            return Err(reason(&pool::props::PropertyError::Unknown { name: name.to_owned() }));
+            names::check_user_property(name, value).map_err(|error| reason(&error))?;
+            wanted.stored.push((name.to_owned(), Value::Text(value.to_owned())));
+            continue;
         };
         props::check_settable(property, Moment::Create).map_err(|error| reason(&error))?;
         if name == "compatibility" {

@@ -182,7 +182,7 @@ pub fn upgrade(call: &Call, console: &mut Console) -> Result<(), Failure> {
 }
 
 /// Features that a pool is to have and has not.
-fn missing_features(session: &open::Session) -> Vec<&'static features::Feature> {
+pub(super) fn missing_features(session: &open::Session) -> Vec<&'static features::Feature> {
     let info = session.pool().info();
     let wanted =
         super::features::allowed(info.config.compatibility.as_deref().unwrap_or("off")).unwrap_or_default();

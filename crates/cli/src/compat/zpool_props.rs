@@ -27,6 +27,7 @@ fn words(list: &str, values: Option<&PoolValues>) -> Result<Vec<String>, Failure
             continue;
         }
         words.extend(props::VISIBLE.iter().chain(props::CLASSES.as_flattened()).map(|p| p.name.to_owned()));
+        words.extend(values.into_iter().flat_map(PoolValues::user_properties).map(str::to_owned));
         words.extend(features::ALL.iter().map(|feature| format!("feature@{}", feature.name)));
         let unsupported = values.map(PoolValues::unsupported).unwrap_or_default();
         words.extend(unsupported.into_iter().map(|(guid, _)| format!("unsupported@{guid}")));

@@ -11,6 +11,7 @@ use super::repeat::Repeat;
 use super::scan;
 use super::view::{self, Body, Class, Naming, PoolView, State, VdevView};
 use super::zpool_list::{head, key};
+use super::zpool_misc::missing_features;
 use server::ClientError;
 
 use crate::json;
@@ -101,13 +102,19 @@ pub fn advice(view: &PoolView) -> Option<Advice> {
                 None,
             )
         }
-        Body::Open(session) => session.pool().refused().and_then(|why| {
-            say(
+        Body::Open(session) => match session.pool().refused() {
+            Some(why) => say(
                 &format!("cenote opens the pool for reading only:\n\t{why}."),
                 "None needed for reading.  To write, import the pool with OpenZFS.",
                 None,
-            )
-        }),
+            ),
+            None if missing_features(session).is_empty() => None,
+            None => say(
+                "Some supported and requested features are not enabled on the pool.\n\tThe pool can still be used, but some features are unavailable.",
+                "Enable all features using 'zpool upgrade'. Once this is done,\n\tthe pool may no longer be accessible by software that does not support\n\tthe features. See zpool-features(7) for details.",
+                None,
+            ),
+        },
         Body::Closed { why: NotOpen::Failed { source: Error::Unreadable { .. }, .. }, .. } => say(
             "The pool cannot be accessed on this system because it uses the\n\tfollowing feature(s) not supported on this system:",
             "Access the pool from a system that supports the required feature(s),\n\tor restore the pool from backup.",
