@@ -200,6 +200,36 @@ fn a_backup_is_sent_back_with_what_it_received() {
 }
 
 #[test]
+fn holds_arrive_with_their_snapshots() {
+    let bed = Bed::with_tank(128, &["compression=lz4"]);
+    let zfs = |words: &[&str]| bed.run(&[&["zfs"], words].concat());
+    for name in ["tank/fs@a", "tank/fs@b"] {
+        zfs(&["snapshot", name]).good();
+    }
+    zfs(&["hold", "keep", "tank/fs@a", "tank/fs@b"]).good();
+    zfs(&["hold", "and keep", "tank/fs@b"]).good();
+    let held = |name: &str| {
+        let holds = zfs(&["holds", "-H", name]).good();
+        holds.lines().map(|line| line.split('\t').nth(1).expect("a tag").to_owned()).collect::<Vec<_>>()
+    };
+    let stream = send(&bed, &["-h", "-I", "@a", "tank/fs@b"]);
+    receive(&bed, &send(&bed, &["tank/fs@a"]), &["tank/copy"]).good();
+    receive(&bed, &stream, &["tank/copy"]).good();
+    assert_eq!((held("tank/copy@a"), held("tank/copy@b")), (vec![], vec!["and keep".into(), "keep".into()]));
+    // Without -p, properties stay where they are.
+    assert_eq!(zfs(&["get", "-Ho", "source", "compression", "tank/copy"]).good(), "default\n");
+    let tree = send(&bed, &["-hR", "tank/fs@b"]);
+    receive(&bed, &tree, &["tank/all"]).good();
+    assert_eq!((held("tank/all@a").len(), held("tank/all@b").len()), (1, 2));
+    receive(&bed, &tree, &["-h", "tank/free"]).good();
+    assert_eq!(held("tank/free@b"), Vec::<String>::new());
+    zfs(&["destroy", "tank/all@b"]).refused(
+        "cannot destroy snapshot tank/all@b: it's being held. Run 'zfs holds -r tank/all@b' to see holders.",
+    );
+    bed.expect_sound("tank");
+}
+
+#[test]
 fn all_snapshots_of_a_clone_are_sent_from_its_origin() {
     let bed = Bed::with_tank(128, &[]);
     let zfs = |words: &[&str]| bed.run(&[&["zfs"], words].concat());

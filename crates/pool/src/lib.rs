@@ -57,7 +57,9 @@ pub use scrub::{Births, DataError, ScanStatus};
 
 pub use rewind::{FoundState, Rewind};
 
-pub use receive::{Arrived, Destination, Incoming, ReceiveError, ReceiveOptions, Received, properties_of};
+pub use receive::{
+    Arrived, Destination, Incoming, ReceiveError, ReceiveOptions, Received, holds_of, properties_of,
+};
 pub use send::{Package, Resumption, SendFlags, Sent, Source as SendSource, Told, Touched};
 pub use token::{ResumeToken, TokenError};
 pub use tx::{Hold, Tx};

@@ -13,7 +13,7 @@ use crate::out::Console;
 use crate::table::{self, Column, Row};
 
 /// Tags are no longer than names.
-const TAG_MAX: usize = 256;
+pub(super) const TAG_MAX: usize = 256;
 
 /// Runs `zfs hold` and, with `release`, `zfs release`.
 ///

@@ -141,6 +141,26 @@ fn receive_in<R: Read>(
             origin: origin(pool, call)?,
         };
         one(pool, (call, line.take()), console, stream, ((&begin, &list), &sent, &into), &options)?;
+        if let Some((_, list)) = package.as_ref().filter(|_| !call.args.has("h") && !call.args.has("n")) {
+            hold(pool, call, &into, &pool::holds_of(list, begin.toguid))?;
+        }
+    }
+    Ok(())
+}
+
+/// Holds a snapshot as its sender does. What was received before is held already.
+fn hold(pool: &Pool, call: &Call, snapshot: &str, tags: &[String]) -> Result<(), Failure> {
+    for tag in tags {
+        if tag.is_empty() || tag.len() > super::zfs_hold::TAG_MAX {
+            continue;
+        }
+        let _turn = call.live().map(|live| live.turn());
+        match pool.hold(&[snapshot.to_owned()], tag) {
+            Ok(()) | Err(Error::Exists(_)) => {}
+            Err(error) => {
+                return Err(Failure::refused(format!("cannot hold snapshot '{snapshot}': {error}")));
+            }
+        }
     }
     Ok(())
 }

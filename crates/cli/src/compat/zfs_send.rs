@@ -124,7 +124,7 @@ fn resume_in(pool: &Pool, call: &Call, console: &mut Console, token: &ResumeToke
     };
     let found = pool.resumption(token).map_err(cannot)?;
     let (parsable, dry) = (call.args.has("P"), call.args.has("n"));
-    if parsable || call.args.has("v") {
+    if is_told(call) {
         let bytes = pool.resumed_size(token).map_err(cannot)?;
         let mut lines = vec!["resume token contents:".to_owned(), "nvlist version: 0".to_owned()];
         for (name, value) in token.to_list().iter() {
@@ -247,10 +247,15 @@ fn source_name(snapshot: &str, word: &str) -> String {
     }
 }
 
+/// Whether it is said what is sent.
+fn is_told(call: &Call) -> bool {
+    ["v", "P", "V"].iter().any(|option| call.args.has(option))
+}
+
 /// `-v`, `-P`: each snapshot and its size, to standard error; with `-n` it is the result.
 fn tell(pool: &Pool, call: &Call, console: &mut Console, order: &Order) -> Result<(), Failure> {
     let (parsable, dry) = (call.args.has("P"), call.args.has("n"));
-    if !parsable && !call.args.has("v") {
+    if !is_told(call) {
         return Ok(());
     }
     let mut say = |line: String| {

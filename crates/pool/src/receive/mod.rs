@@ -29,7 +29,7 @@ use apply::{Apply, prepare};
 
 pub use error::ReceiveError;
 pub use incoming::Incoming;
-pub use package::{Destination, properties_of};
+pub use package::{Destination, holds_of, properties_of};
 
 /// Records in the hands of the workers at once, per worker.
 const WINDOW_PER_WORKER: usize = 4;

@@ -56,6 +56,19 @@ fn entry_of(list: &NvList, snapshot: Guid) -> Option<&NvList> {
     })
 }
 
+/// Tags under which the sender holds the snapshot with this guid, as a package tells (`zfs send -h`).
+#[must_use]
+pub fn holds_of(list: &NvList, snapshot: Guid) -> Vec<String> {
+    let tags = || -> Option<Vec<String>> {
+        let entry = entry_of(list, snapshot)?;
+        let is_it = |guid: &NvValue| *guid == NvValue::Uint64(snapshot.0);
+        let (name, _) = entry.get_list("snaps")?.iter().find(|(_, guid)| is_it(guid))?;
+        let holds = entry.get_list("snapholds")?.get_list(std::str::from_utf8(name).ok()?)?;
+        Some(holds.iter().filter_map(|(tag, _)| String::from_utf8(tag.to_vec()).ok()).collect())
+    };
+    tags().unwrap_or_default()
+}
+
 /// Properties that a package brings for the file system or volume whose snapshot has this guid; those that this
 /// build does not know are left out.
 #[must_use]
