@@ -1,13 +1,12 @@
-//! Files for results. They are begun before hours are spent on what could not be written then, and come into place
+//! Files for results. Whether they can be written is tried before hours are spent, and leaves nothing; they come into place
 //! whole or not at all.
 
-use std::fs::{File, OpenOptions};
+use std::fs::{File, OpenOptions, Permissions};
 use std::io::{self, Write};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
 use bench::system_reason;
-use tempfile::NamedTempFile;
 
 use crate::messages::Failure;
 
@@ -15,8 +14,8 @@ use crate::messages::Failure;
 const MODE: u32 = 0o666;
 
 enum Target {
-    /// Takes the place of the path when it is written.
-    Beside(NamedTempFile),
+    /// A file of this folder, with these permissions, takes the place of the path when it is written.
+    Beside(PathBuf, Permissions),
     /// A pipe or a device: nothing can take its place.
     There(File),
 }
@@ -28,7 +27,7 @@ pub struct Output {
 }
 
 impl Output {
-    /// Begins a file.
+    /// Makes sure that a file can be written, as far as can be known before.
     ///
     /// # Errors
     /// It cannot be written there.
@@ -51,13 +50,11 @@ impl Output {
         if place.file_name().is_none() {
             return Err(failed(io::ErrorKind::IsADirectory.into()));
         }
-        let mode = there.map_or(MODE, |there| there.permissions().mode());
-        let beside = tempfile::Builder::new()
-            .prefix(".cenote-")
-            .permissions(std::fs::Permissions::from_mode(mode))
-            .tempfile_in(folder)
-            .map_err(|error| failed(system_reason(error)))?;
-        Ok(Output { path: place, target: Target::Beside(beside) })
+        let permissions = there.map_or_else(|| Permissions::from_mode(MODE), |there| there.permissions());
+        // Without a name: whatever ends the command, nothing is left.
+        tempfile::tempfile_in(folder).map_err(|error| failed(system_reason(error)))?;
+        let target = Target::Beside(folder.to_owned(), permissions);
+        Ok(Output { path: place, target })
     }
 
     /// Writes it. On an error whatever was there before still is.
@@ -68,7 +65,10 @@ impl Output {
         let failed = |error| cannot_write(&self.path, error);
         match self.target {
             Target::There(mut file) => file.write_all(bytes).map_err(failed),
-            Target::Beside(mut file) => {
+            Target::Beside(folder, permissions) => {
+                let beside =
+                    tempfile::Builder::new().prefix(".cenote-").permissions(permissions).tempfile_in(folder);
+                let mut file = beside.map_err(|error| failed(system_reason(error)))?;
                 let written = file.write_all(bytes).and_then(|()| file.as_file().sync_data());
                 written.map_err(|error| failed(system_reason(error)))?;
                 file.persist(&self.path).map(drop).map_err(|error| failed(error.error))
@@ -79,4 +79,20 @@ impl Output {
 
 fn cannot_write(path: &Path, error: io::Error) -> Failure {
     Failure::refused(format!("cannot write '{}': {error}", path.display()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nothing_lies_in_the_folder_until_it_is_written() {
+        let dir = tempfile::tempdir().expect("a folder");
+        let count = || std::fs::read_dir(dir.path()).expect("there").count();
+        let output = Output::begin(&dir.path().join("r.json")).expect("it can be written");
+        assert_eq!(count(), 0);
+        output.write(b"{}").expect("written");
+        assert_eq!((count(), std::fs::read(dir.path().join("r.json")).expect("there")), (1, b"{}".to_vec()));
+        assert!(Output::begin(&dir.path().join("none/r.json")).is_err());
+    }
 }
