@@ -1,7 +1,7 @@
 //! Which configuration to use, of those that were measured.
 //!
-//! The rule is that of the advisor ([`choose`], goal "balanced"): of what was measured with the most threads and bytes and
-//! came back as it was written, the least size × time, both relative to `off`; time is writing plus reading. What a
+//! The rule is that of the advisor ([`choose`], goal "balanced"): of what was measured with the most threads and bytes
+//! (where a measurement ended early, the most with which everything was measured) and came back as it was written, the least size × time, both relative to `off`; time is writing plus reading. What a
 //! time scatters over repetitions, and what no clock shows reliably, is noise and counts as no difference.
 
 use pool::props::number::{nice, nice_bytes};
@@ -21,13 +21,9 @@ const NOISE_MAX: f64 = 0.15;
 /// If there are no runs.
 #[must_use]
 pub fn recommend(runs: &[Run], dataset: &str) -> Recommendation {
-    let threads = runs.iter().map(|run| run.threads).max().expect("a recommendation needs a measurement");
-    let total = runs.iter().map(|run| run.total_bytes).max().expect("there is a run");
-    let measured: Vec<&Run> = runs
-        .iter()
-        .filter(|run| run.verified && run.threads == threads && run.against.is_none())
-        .filter(|run| run.total_bytes == total)
-        .collect();
+    let conditions = conditions(runs);
+    let measured: Vec<&Run> =
+        runs.iter().filter(|run| run.verified && run.against.is_none() && conditions == under(run)).collect();
     let off = measured.iter().filter(|run| run.compression == "off");
     let off = off.min_by(|a, b| time(a).total_cmp(&time(b)));
     let size = |run: &Run| {
@@ -74,6 +70,20 @@ pub fn recommend(runs: &[Run], dataset: &str) -> Recommendation {
         reason => format!("{sizes}, {reason}: {}", times(best, base)),
     };
     said(runs, best, dataset, reason)
+}
+
+/// Threads and bytes of a run.
+fn under(run: &Run) -> (u32, Option<u64>) {
+    (run.threads, run.total_bytes)
+}
+
+/// The most threads, and of those the most bytes, with which everything was measured: a measurement that ended early
+/// may have only begun with its last.
+fn conditions(runs: &[Run]) -> (u32, Option<u64>) {
+    let pools = || runs.iter().filter(|run| run.against.is_none());
+    let count = |conditions| pools().filter(|run| under(run) == conditions).count();
+    let best = runs.iter().map(under).max_by_key(|conditions| (count(*conditions), *conditions));
+    best.expect("a recommendation needs a measurement")
 }
 
 /// Writing once and reading once.
@@ -208,6 +218,23 @@ mod tests {
         measured[2].write_seconds = 2.0;
         measured[2].spread.as_mut().unwrap().write_seconds = 1.0;
         assert_eq!(recommend(&measured, "t").compression, "lz4");
+    }
+
+    #[test]
+    fn what_was_only_begun_is_no_ground_for_advice() {
+        let all = [("off", 1000, 10.0, 8.0), ("lz4", 600, 6.0, 5.0), ("zstd-3", 400, 10.9, 4.0)];
+        let mut measured = runs(&all);
+        measured.iter_mut().for_each(|run| run.threads = 1);
+        measured.extend(runs(&all[..1]));
+        assert_eq!(recommend(&measured, "t").compression, "zstd-3", "with two threads only off was measured");
+        measured.extend(runs(&all[1..]));
+        measured.last_mut().unwrap().allocated_bytes = 990_000_000;
+        assert_eq!(recommend(&measured, "t").compression, "lz4", "now all was");
+        let mut totals = runs(&all);
+        totals.iter_mut().for_each(|run| run.total_bytes = Some(1));
+        totals.extend(runs(&all[..1]));
+        totals[3].total_bytes = Some(2);
+        assert_eq!(recommend(&totals, "t").compression, "zstd-3");
     }
 
     #[test]
