@@ -108,7 +108,7 @@ impl Journal {
 
     /// The run of a configuration, if it was measured.
     pub(crate) fn has(&self, configuration: &Configuration) -> Option<Run> {
-        let name = configuration.to_string();
+        let name = name(configuration);
         self.lines.iter().find(|line| line.configuration == name).map(|line| line.run.clone())
     }
 
@@ -117,7 +117,7 @@ impl Journal {
     /// # Errors
     /// [`Error::Journal`].
     pub(crate) fn add(&mut self, configuration: &Configuration, run: &Run) -> Result<()> {
-        let line = Line { configuration: configuration.to_string(), run: run.clone() };
+        let line = Line { configuration: name(configuration), run: run.clone() };
         self.append(&serde_json::to_string(&line).expect("records of numbers and text are JSON"))
     }
 
@@ -125,5 +125,32 @@ impl Journal {
         let written =
             self.file.write_all(format!("{line}\n").as_bytes()).and_then(|()| self.file.sync_data());
         written.map_err(|error| Error::Journal { path: self.path.clone(), reason: error.to_string() })
+    }
+}
+
+/// All of a configuration as text: words for people round its bytes.
+fn name(configuration: &Configuration) -> String {
+    format!("{configuration:?}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn totals_that_look_alike_are_told_apart() {
+        let dir = tempfile::tempdir().unwrap();
+        let source = Source::of_memory(vec![("a".to_owned(), vec![1; 100])]);
+        let plan = Plan { totals: vec![1499 << 20, 1500 << 20], ..Plan::usual() };
+        let all = plan.configurations().unwrap();
+        let (one, other) = (&all[0], all.iter().find(|c| c.total_bytes != all[0].total_bytes).unwrap());
+        assert_eq!((&one.compression, one.to_string()), (&other.compression, other.to_string()));
+        let path = dir.path().join("journal");
+        let mut journal = Journal::open(&path, &plan, &source).unwrap();
+        journal.add(one, &Run { write_seconds: 7.0, ..Run::default() }).unwrap();
+        for journal in [journal, Journal::open(&path, &plan, &source).unwrap()] {
+            assert_eq!(journal.has(one).map(|run| run.write_seconds), Some(7.0));
+            assert!(journal.has(other).is_none());
+        }
     }
 }
