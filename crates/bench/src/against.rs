@@ -3,8 +3,10 @@
 //! From:   a folder of it, and the source.
 //! To:     a [`Sample`] measured as one in a pool is: written until durable, read from cold caches, compared.
 //!
-//! Everything goes into a temporary folder there, which is gone afterwards.
+//! Everything goes into a temporary folder there, which is gone afterwards. CPU time is that of the whole machine: the
+//! kernel's file systems compress and write in threads that belong to no process.
 
+use std::collections::HashSet;
 use std::fs::{File, OpenOptions};
 use std::io;
 use std::os::unix::ffi::OsStrExt;
@@ -14,17 +16,21 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use rustix::fs::{Advice, fadvise, statvfs, syncfs};
 
+use crate::application::run_in;
 use crate::crew::share;
 use crate::error::system_reason;
 use crate::guard::{Guard, Left};
-use crate::measure::{Sample, WRITE_CHUNK};
+use crate::measure::{self, Sample, Sizes, StepSample, Work};
 use crate::source::Contents;
-use crate::stopwatch::{Elapsed, Stopwatch, is_enough, middle};
-use crate::trace::Sampler;
-use crate::{Configuration, Error, Event, Phase, Plan, Result, Source, Watch, machine};
+use crate::stopwatch::{CpuClock, machine_cpu_seconds};
+use crate::{Application, Configuration, Error, Event, Plan, Result, Source, Watch, machine};
 
 /// Bytes read at once.
-const READ: usize = 1 << 20;
+const READ: u64 = 1 << 20;
+/// Bytes written at once.
+const WRITE: u64 = 4 << 20;
+/// Blocks of usual file systems: holes are as fine as that.
+const BLOCK: u64 = 4 << 10;
 /// Sectors that a file's blocks are counted in.
 const SECTOR: u64 = 512;
 
@@ -60,83 +66,48 @@ pub(crate) fn measure(
 ) -> Result<Sample> {
     let failed = |source| Error::Against { folder: folder.to_owned(), source: system_reason(source) };
     let dir = tempfile::Builder::new().prefix("cenote-bench-").tempdir_in(folder).map_err(failed)?;
-    let mut guard = Guard::over(dir.path(), Left::Files).map_err(failed)?;
-    let work = Work { folder, top: dir.path().to_owned(), source, threads: configuration.threads, watch };
-    let done = work.measure(plan, configuration, &mut guard);
+    let guard = Guard::over(dir.path(), Left::Files).map_err(failed)?;
+    let mut work = InFolder {
+        folder,
+        top: dir.path().to_owned(),
+        paths: paths(dir.path(), source),
+        used_before: None,
+        guard,
+        source,
+        configuration,
+        watch,
+    };
+    work.used_before = work.used()?;
+    let done = measure::measure(&mut work, plan, watch);
     match (done, dir.close()) {
         (Ok(_), Err(error)) => Err(failed(error)),
         (done, _) => done,
     }
 }
 
-struct Work<'a> {
+/// Where each entry goes.
+fn paths(top: &Path, source: &Source) -> Vec<PathBuf> {
+    let mut paths: Vec<PathBuf> = Vec::new();
+    for entry in source.entries() {
+        let parent = entry.parent.map_or(top, |parent| &paths[parent]);
+        paths.push(parent.join(std::ffi::OsStr::from_bytes(&entry.name)));
+    }
+    paths
+}
+
+struct InFolder<'a> {
     folder: &'a Path,
     top: PathBuf,
+    paths: Vec<PathBuf>,
+    /// Bytes in use on the file system before anything was written.
+    used_before: Option<u64>,
+    guard: Guard,
     source: &'a Source,
-    threads: u32,
+    configuration: &'a Configuration,
     watch: &'a dyn Watch,
 }
 
-impl Work<'_> {
-    fn measure(&self, plan: &Plan, configuration: &Configuration, guard: &mut Guard) -> Result<Sample> {
-        let sampler = Sampler::start();
-        let begin = |phase: Phase| {
-            sampler.phase(phase.name());
-            self.watch.event(Event::Phase(phase));
-        };
-        let paths = self.paths();
-        let used_before = self.used()?;
-        begin(Phase::Write);
-        let stopwatch = Stopwatch::start();
-        self.write(&paths)?;
-        let accepted_seconds = stopwatch.elapsed().seconds;
-        begin(Phase::Sync);
-        self.sync()?;
-        let write = stopwatch.elapsed();
-        begin(Phase::Settle);
-        let gained = match (used_before, self.used()?) {
-            (Some(before), Some(after)) => Some(after.saturating_sub(before).max(SECTOR)),
-            _ => None,
-        };
-        let mut reads: Vec<Elapsed> = Vec::new();
-        let allocated_bytes = loop {
-            let allocated_bytes = self.drop_caches(&paths)?;
-            begin(Phase::Read);
-            let stopwatch = Stopwatch::start();
-            self.read(&paths)?;
-            reads.push(stopwatch.elapsed());
-            if is_enough(&reads) {
-                break allocated_bytes;
-            }
-            begin(Phase::Settle);
-        };
-        begin(Phase::WarmRead);
-        let stopwatch = Stopwatch::start();
-        self.read(&paths)?;
-        let warm_seconds = Some(stopwatch.elapsed().seconds);
-        begin(Phase::Verify);
-        let verified = self.verify(&paths)?;
-        let mut steps = Vec::new();
-        if let Some(application) = &plan.application {
-            begin(Phase::Steps);
-            steps = application.run_in(&self.top, guard, configuration, self.watch)?;
-        }
-        let allocated_bytes = gained.unwrap_or(allocated_bytes);
-        let ratio = self.source.bytes() as f64 / allocated_bytes.max(1) as f64;
-        Ok(Sample {
-            allocated_bytes,
-            compressratio: (ratio * 100.0) as u64,
-            accepted_seconds,
-            write,
-            read: middle(&mut reads),
-            cold_reads: reads.len() as u32,
-            warm_seconds,
-            verified,
-            steps,
-            ticks: sampler.finish(),
-        })
-    }
-
+impl InFolder<'_> {
     fn failed(&self) -> impl Fn(io::Error) -> Error + use<> {
         let folder = self.folder.to_owned();
         move |source| Error::Against { folder: folder.clone(), source }
@@ -148,111 +119,174 @@ impl Work<'_> {
         if !name(self.folder).starts_with("btrfs") {
             return Ok(None);
         }
-        self.sync()?;
+        self.make_durable()?;
         let stat = statvfs(self.folder).map_err(|errno| self.failed()(errno.into()))?;
         Ok(Some((stat.f_blocks - stat.f_bfree) * stat.f_frsize))
     }
 
-    /// Where each entry goes.
-    fn paths(&self) -> Vec<PathBuf> {
-        let mut paths: Vec<PathBuf> = Vec::new();
-        for entry in self.source.entries() {
-            let parent = entry.parent.map_or(&self.top, |parent| &paths[parent]);
-            paths.push(parent.join(std::ffi::OsStr::from_bytes(&entry.name)));
-        }
-        paths
+    fn make_durable(&self) -> Result<()> {
+        let top = File::open(&self.top).map_err(self.failed())?;
+        syncfs(&top).map_err(|errno| self.failed()(errno.into()))
     }
 
-    fn files<'a>(&'a self, paths: &'a [PathBuf]) -> Vec<(&'a Contents, &'a PathBuf)> {
-        let entries = self.source.entries().iter().zip(paths);
+    fn files(&self) -> Vec<(&Contents, &PathBuf)> {
+        let entries = self.source.entries().iter().zip(&self.paths);
         entries.filter_map(|(entry, path)| Some((entry.contents.as_ref()?, path))).collect()
     }
 
-    fn write(&self, paths: &[PathBuf]) -> Result<()> {
-        for (entry, path) in self.source.entries().iter().zip(paths) {
+    /// Hands all data to `sink`; whether it was content with all of it. Holes are left out, as a pool leaves them out.
+    fn each(&self, sink: impl Fn(&Contents, u64, &[u8]) -> Result<bool> + Sync) -> Result<bool> {
+        let files = self.files();
+        let content = AtomicBool::new(true);
+        share(self.configuration.threads, files.len(), self.watch, |index| {
+            let (contents, path) = files[index];
+            let file = File::open(path).map_err(self.failed())?;
+            if file.metadata().map_err(self.failed())?.len() != contents.size {
+                content.store(false, Ordering::Relaxed);
+                return Ok(());
+            }
+            let mut buf = vec![0; READ.min(contents.size) as usize];
+            for part in contents.parts(BLOCK, READ) {
+                if self.watch.stopped() {
+                    return Err(Error::Interrupted);
+                }
+                let data = &mut buf[..(part.end - part.start) as usize];
+                file.read_exact_at(data, part.start).map_err(self.failed())?;
+                if !sink(contents, part.start, data)? {
+                    content.store(false, Ordering::Relaxed);
+                }
+            }
+            Ok(())
+        })?;
+        Ok(content.into_inner())
+    }
+
+    /// All that lies in the folder now, folders before what is in them.
+    fn inside(&self) -> Result<Vec<(PathBuf, bool)>> {
+        let mut found: Vec<(PathBuf, bool)> = Vec::new();
+        let mut folders = vec![self.top.clone()];
+        while let Some(folder) = folders.pop() {
+            for entry in std::fs::read_dir(folder).map_err(self.failed())? {
+                let entry = entry.map_err(self.failed())?;
+                let is_dir = entry.file_type().map_err(self.failed())?.is_dir();
+                if is_dir {
+                    folders.push(entry.path());
+                }
+                found.push((entry.path(), is_dir));
+            }
+        }
+        Ok(found)
+    }
+
+    /// Removes what was not there `before`.
+    fn go_back(&self, before: &HashSet<PathBuf>) -> Result<()> {
+        for (path, is_dir) in self.inside()?.iter().rev().filter(|(path, _)| !before.contains(path)) {
+            let removed = if *is_dir { std::fs::remove_dir(path) } else { std::fs::remove_file(path) };
+            removed.map_err(self.failed())?;
+        }
+        Ok(())
+    }
+}
+
+impl Work for InFolder<'_> {
+    fn cpu_clock(&self) -> CpuClock {
+        machine_cpu_seconds
+    }
+
+    fn write(&mut self) -> Result<()> {
+        for (entry, path) in self.source.entries().iter().zip(&self.paths) {
             if entry.contents.is_none() {
                 std::fs::create_dir(path).map_err(self.failed())?;
             }
         }
-        let files = self.files(paths);
-        share(self.threads, files.len(), self.watch, |index| {
+        let files = self.files();
+        share(self.configuration.threads, files.len(), self.watch, |index| {
             let (contents, path) = files[index];
             let file = OpenOptions::new().write(true).create_new(true).open(path).map_err(self.failed())?;
             file.set_len(contents.size).map_err(self.failed())?;
             let reader = contents.reader()?;
-            let mut at = 0;
-            while at < contents.size {
+            for part in contents.parts(BLOCK, WRITE) {
                 if self.watch.stopped() {
                     return Err(Error::Interrupted);
                 }
-                let len = WRITE_CHUNK.min(contents.size - at);
-                if let Some(data) = reader.record(at, len as usize)? {
-                    file.write_all_at(&data, at).map_err(self.failed())?;
+                let len = part.end - part.start;
+                if let Some(data) = reader.record(part.start, len as usize)? {
+                    file.write_all_at(&data, part.start).map_err(self.failed())?;
                     self.watch.event(Event::Bytes(len));
                 }
-                at += len;
             }
             reader.finish()
         })
     }
 
-    fn sync(&self) -> Result<()> {
-        let top = File::open(&self.top).map_err(self.failed())?;
-        syncfs(&top).map_err(|errno| self.failed()(errno.into()))
+    fn sync(&mut self) -> Result<()> {
+        self.make_durable()
     }
 
-    /// What is clean leaves the cache: the next reading comes from the device. Gives the bytes that the files take there.
-    fn drop_caches(&self, paths: &[PathBuf]) -> Result<u64> {
+    fn settle(&mut self) -> Result<Sizes> {
+        let gained = match (self.used_before, self.used()?) {
+            (Some(before), Some(after)) => Some(after.saturating_sub(before).max(SECTOR)),
+            _ => None,
+        };
         let mut allocated_bytes = 0;
-        for (_, path) in self.files(paths) {
-            let file = File::open(path).map_err(self.failed())?;
-            fadvise(&file, 0, None, Advice::DontNeed).map_err(|errno| self.failed()(errno.into()))?;
-            allocated_bytes += file.metadata().map_err(self.failed())?.blocks() * SECTOR;
+        for (_, path) in self.files() {
+            allocated_bytes += path.metadata().map_err(self.failed())?.blocks() * SECTOR;
         }
-        Ok(allocated_bytes)
+        let allocated_bytes = gained.unwrap_or(allocated_bytes);
+        let ratio = self.source.bytes() as f64 / allocated_bytes.max(1) as f64;
+        Ok(Sizes { allocated_bytes, compressratio: (ratio * 100.0) as u64 })
     }
 
-    fn read(&self, paths: &[PathBuf]) -> Result<()> {
-        self.each(paths, |_, _, data| {
+    /// What is clean leaves the cache.
+    fn cool(&mut self) -> Result<()> {
+        for (path, is_dir) in self.inside()? {
+            if !is_dir && path.symlink_metadata().is_ok_and(|metadata| metadata.is_file()) {
+                let file = File::open(path).map_err(self.failed())?;
+                fadvise(&file, 0, None, Advice::DontNeed).map_err(|errno| self.failed()(errno.into()))?;
+            }
+        }
+        Ok(())
+    }
+
+    fn read(&mut self) -> Result<()> {
+        self.each(|_, _, data| {
             self.watch.event(Event::Bytes(data.len() as u64));
             Ok(true)
         })
         .map(drop)
     }
 
-    fn verify(&self, paths: &[PathBuf]) -> Result<bool> {
-        self.each(paths, |contents, at, data| {
+    /// The kernel keeps what was read.
+    fn warm(&mut self) -> Result<bool> {
+        Ok(true)
+    }
+
+    fn stayed_warm(&self) -> bool {
+        true
+    }
+
+    fn verify(&mut self) -> Result<bool> {
+        self.each(|contents, at, data| {
             self.watch.event(Event::Bytes(data.len() as u64));
             contents.reader()?.has(at, data)
         })
     }
 
-    /// Hands all data to `sink`; whether it was content with all of it.
-    fn each(
-        &self,
-        paths: &[PathBuf],
-        sink: impl Fn(&Contents, u64, &[u8]) -> Result<bool> + Sync,
-    ) -> Result<bool> {
-        let files = self.files(paths);
-        let content = AtomicBool::new(true);
-        share(self.threads, files.len(), self.watch, |index| {
-            let (contents, path) = files[index];
-            let file = File::open(path).map_err(self.failed())?;
-            let mut buf = vec![0; READ.min(contents.size as usize)];
-            let mut at = 0;
-            while at < contents.size {
-                if self.watch.stopped() {
-                    return Err(Error::Interrupted);
-                }
-                let part = &mut buf[..READ.min((contents.size - at) as usize)];
-                file.read_exact_at(part, at).map_err(self.failed())?;
-                if !sink(contents, at, part)? {
-                    content.store(false, Ordering::Relaxed);
-                }
-                at += part.len() as u64;
+    fn steps(&mut self, application: &Application) -> Result<Vec<StepSample>> {
+        let mut before = HashSet::new();
+        application.each_turn(|turn| {
+            if !turn.is_first() {
+                self.go_back(&before)?;
+            } else if !turn.is_only() {
+                before = self.inside()?.into_iter().map(|(path, _)| path).collect();
             }
-            Ok(())
-        })?;
-        Ok(content.into_inner())
+            self.make_durable()?;
+            self.cool()?;
+            let clock = self.cpu_clock();
+            let sample = run_in(&self.top, turn, clock, &mut self.guard, self.configuration, self.watch)?;
+            // The machine's time is that of the programs, too.
+            let pool_cpu_seconds = (sample.pool_cpu_seconds - sample.cpu_seconds).max(0.0);
+            Ok(StepSample { pool_cpu_seconds, ..sample })
+        })
     }
 }

@@ -3,6 +3,8 @@
 //! From:   command lines with `{dir}` for the folder and `{threads}` for how many threads to use.
 //! To:     the time of each step, once with one thread and once with all where it names them (S0-23).
 //!
+//! Each run begins with everything durable and cold caches; a step that runs again finds what it found the first time.
+//!
 //! A step runs in a process group of its own, which is ended with it: nothing of it is left behind, even if this process
 //! is killed (guard.rs).
 
@@ -22,7 +24,7 @@ use crate::error::system_reason;
 use crate::guard::{Guard, Left};
 use crate::measure::StepSample;
 use crate::plan::cores;
-use crate::stopwatch::{Stopwatch, process_cpu_seconds};
+use crate::stopwatch::{CpuClock, Stopwatch, process_cpu_seconds};
 use crate::{Configuration, Error, Event, Result, Watch};
 
 /// How often a running step is asked for by somebody who may want to stop.
@@ -77,7 +79,7 @@ impl Step {
         }
     }
 
-    /// Once with one thread and once with all, if the command tells how many.
+    /// With how many threads it runs: once with one and once with all, if the command tells how many.
     fn thread_counts(&self) -> Vec<u32> {
         match self.command.contains("{threads}") && cores() > 1 {
             true => vec![1, cores()],
@@ -86,14 +88,16 @@ impl Step {
     }
 
     fn line(&self, dir: &Path, threads: u32) -> String {
-        let dir = quoted(&dir.display().to_string());
+        let dir = shell_word(&dir.display().to_string());
         self.command.replace("{dir}", &dir).replace("{threads}", &threads.to_string())
     }
 }
 
-/// A path as one word of a shell, as it is where nothing in it means anything to one.
-fn quoted(text: &str) -> String {
-    match text.chars().all(|c| c.is_alphanumeric() || "/._-+,@".contains(c)) {
+/// Text as one word of a shell, as it is where nothing in it means anything to one.
+#[must_use]
+pub fn shell_word(text: &str) -> String {
+    let plain = |c: char| c.is_alphanumeric() || "/._-+,:=@%".contains(c);
+    match !text.is_empty() && text.chars().all(plain) {
         true => text.to_owned(),
         false => format!("'{}'", text.replace('\'', "'\\''")),
     }
@@ -108,60 +112,88 @@ pub struct Application {
     pub mounter: Arc<dyn Mounter>,
 }
 
+/// One run of a step.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Turn<'a> {
+    step: &'a Step,
+    threads: u32,
+    /// Of so many runs of the step, this one.
+    count: usize,
+    index: usize,
+}
+
+impl Turn<'_> {
+    /// The step runs once.
+    pub(crate) fn is_only(&self) -> bool {
+        self.count == 1
+    }
+
+    pub(crate) fn is_first(&self) -> bool {
+        self.index == 0
+    }
+
+    pub(crate) fn is_last(&self) -> bool {
+        self.index + 1 == self.count
+    }
+}
+
 impl Application {
-    /// Runs all steps on `fs`, mounted for as long.
+    /// Does `run` for each run of each step, in order.
+    ///
+    /// # Errors
+    /// Those of `run`.
+    pub(crate) fn each_turn(
+        &self,
+        mut run: impl FnMut(&Turn<'_>) -> Result<StepSample>,
+    ) -> Result<Vec<StepSample>> {
+        let mut samples = Vec::new();
+        for step in &self.steps {
+            let counts = step.thread_counts();
+            for (index, &threads) in counts.iter().enumerate() {
+                samples.push(run(&Turn { step, threads, count: counts.len(), index })?);
+            }
+        }
+        Ok(samples)
+    }
+
+    /// Runs a step on `fs`, mounted for as long.
     ///
     /// # Errors
     /// [`Error::Mount`], [`Error::Step`], [`Error::Interrupted`]; it is no longer mounted then.
     pub(crate) fn run_mounted(
         &self,
         fs: Filesystem,
+        turn: &Turn<'_>,
         configuration: &Configuration,
         watch: &dyn Watch,
-    ) -> Result<Vec<StepSample>> {
+    ) -> Result<StepSample> {
         let failed = |error: std::io::Error| Error::Mount(system_reason(error).to_string());
         let dir = tempfile::Builder::new().prefix("cenote-bench-").tempdir().map_err(failed)?;
         let mut guard = Guard::over(dir.path(), Left::Mount).map_err(failed)?;
         let mount = self.mounter.mount(fs, dir.path()).map_err(Error::Mount)?;
-        let done = self.run_in(dir.path(), &mut guard, configuration, watch);
+        let done = run_in(dir.path(), turn, process_cpu_seconds, &mut guard, configuration, watch);
         let down = mount.take_down().map_err(Error::Mount);
         let done = done?;
         down?;
         dir.close().map_err(failed)?;
         Ok(done)
     }
-
-    /// Runs all steps in a folder that is guarded.
-    ///
-    /// # Errors
-    /// [`Error::Step`], [`Error::Interrupted`].
-    pub(crate) fn run_in(
-        &self,
-        dir: &Path,
-        guard: &mut Guard,
-        configuration: &Configuration,
-        watch: &dyn Watch,
-    ) -> Result<Vec<StepSample>> {
-        let mut samples = Vec::new();
-        for step in &self.steps {
-            for threads in step.thread_counts() {
-                watch.event(Event::Step(&step.name));
-                samples.push(run(step, dir, threads, guard, configuration, watch)?);
-            }
-        }
-        Ok(samples)
-    }
 }
 
-/// Runs a step to its end.
-fn run(
-    step: &Step,
+/// Runs a step to its end in a folder that is guarded. `clock` is that of the file system, which may count its programs too.
+///
+/// # Errors
+/// [`Error::Step`], [`Error::Interrupted`].
+pub(crate) fn run_in(
     dir: &Path,
-    threads: u32,
+    turn: &Turn<'_>,
+    clock: CpuClock,
     guard: &mut Guard,
     configuration: &Configuration,
     watch: &dyn Watch,
 ) -> Result<StepSample> {
+    let Turn { step, threads, .. } = *turn;
+    watch.event(Event::Step(&step.name));
     let failed = |reason: String| Error::Step {
         step: step.name.clone(),
         configuration: configuration.to_string(),
@@ -173,12 +205,12 @@ fn run(
     let mut command = Command::new("sh");
     command.arg("-c").arg(step.line(dir, threads)).current_dir(dir).stdin(Stdio::null());
     command.stdout(out(&said)?).stderr(out(&said)?).process_group(0);
-    let (before, pool_before) = (children_cpu_seconds(), process_cpu_seconds());
-    let stopwatch = Stopwatch::start();
+    let before = children_cpu_seconds();
+    let stopwatch = Stopwatch::start(clock);
     let child = command.spawn().map_err(broken)?;
     let told = guard.group(Some(child.id()));
     let status = end_of(child, watch).map_err(broken)?;
-    let seconds = stopwatch.elapsed().seconds;
+    let elapsed = stopwatch.elapsed();
     told.and_then(|()| guard.group(None)).map_err(broken)?;
     let Some(status) = status else { return Err(Error::Interrupted) };
     if !status.success() {
@@ -187,9 +219,9 @@ fn run(
     Ok(StepSample {
         name: step.name.clone(),
         threads,
-        seconds,
+        seconds: elapsed.seconds,
         cpu_seconds: (children_cpu_seconds() - before).max(0.0),
-        pool_cpu_seconds: process_cpu_seconds() - pool_before,
+        pool_cpu_seconds: elapsed.cpu_seconds,
     })
 }
 
@@ -289,7 +321,9 @@ mod tests {
         let application = Application { steps, mounter: Arc::new(Nowhere) };
         let configuration = crate::Plan::usual().configurations().unwrap().remove(0);
         let mut guard = Guard::over(&dir.path().join("guarded"), Left::Files).unwrap();
-        let done = application.run_in(dir.path(), &mut guard, &configuration, watch);
+        let done = application.each_turn(|turn| {
+            run_in(dir.path(), turn, process_cpu_seconds, &mut guard, &configuration, watch)
+        });
         (dir, done)
     }
 
@@ -328,6 +362,6 @@ mod tests {
     fn a_name_stands_before_a_colon_or_is_made_of_the_command() {
         assert_eq!(Step::parse("bwa index: bwa index {dir}/r").name, "bwa index");
         assert_eq!(Step::parse("/usr/bin/samtools sort -@ {threads} x").name, "samtools sort");
-        assert_eq!(quoted("/tmp/a b"), "'/tmp/a b'");
+        assert_eq!(["/tmp/a b", "", "a=b"].map(shell_word), ["'/tmp/a b'", "''", "a=b"]);
     }
 }

@@ -232,15 +232,7 @@ impl Comparison {
     /// Never: it holds nothing that JSON cannot say.
     #[must_use]
     pub fn to_json(&self) -> String {
-        #[derive(Serialize)]
-        struct Whole<'a> {
-            #[serde(flatten)]
-            comparison: &'a Comparison,
-            figures: Figures,
-        }
-        let figures = self.figures();
-        let whole = Whole { comparison: self, figures };
-        serde_json::to_string(&whole).expect("records of numbers and text are JSON") + "\n"
+        self.figures().within(self) + "\n"
     }
 
     /// As CSV: seconds and sizes of both, and the verdicts.

@@ -3,10 +3,12 @@
 use std::io;
 use std::path::PathBuf;
 
-use crate::Report;
-
 use pool::props::PropertyError;
 use pool::props::number::nice_bytes;
+
+use crate::Report;
+use crate::plan::THREADS_MAX;
+use crate::rate::in_words;
 
 /// Result of this room.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
@@ -55,12 +57,31 @@ pub enum Error {
         /// What is wrong with it.
         source: PropertyError,
     },
-    /// An amount or a rate that is too small to measure anything with.
+    /// A rate that is too low to measure anything with.
+    #[error("cannot measure with {what} {}: it must be at least {}", in_words(*rate), in_words(*least))]
+    TooSlow {
+        /// What it is: a disk that writes …
+        what: &'static str,
+        /// As given, in bytes a second.
+        rate: u64,
+        /// The least.
+        least: u64,
+    },
+    /// What cannot be held to the rates of a device.
+    #[error("cannot hold {0} to what a disk does: only a temporary pool can be")]
+    NotHeld(String),
+    /// More threads than any machine has cores.
+    #[error("cannot measure with {threads} threads: at most {THREADS_MAX}")]
+    TooManyThreads {
+        /// As given.
+        threads: u32,
+    },
+    /// An amount that is too small to measure anything with.
     #[error("cannot measure with {what} of {}: it must be at least {}", nice_bytes(*value), nice_bytes(*least))]
     TooLittle {
         /// What it is.
         what: &'static str,
-        /// As given, in bytes, or bytes a second.
+        /// As given, in bytes.
         value: u64,
         /// The least.
         least: u64,

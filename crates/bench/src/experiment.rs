@@ -3,16 +3,36 @@
 //! From:   TOML (docs/manual/bench.md lists the keys).
 //! To:     a [`Plan`] and a [`Source`], once a caller has had their say.
 
+use std::fs::File;
+use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
-use pool::props::number::parse_size;
+use pool::props::number::{nice_bytes, parse_size};
 use serde::Deserialize;
 
 use crate::application::Step;
 use crate::published::{Published, one_line};
-use crate::{Grid, Plan};
+use crate::rate::parse_rate;
+use crate::{Device, Grid, Plan};
 
-/// Keys of the file. Sizes are text such as `128K`.
+/// Nobody writes more than so many bytes of TOML.
+const BYTES_MAX: u64 = 16 << 20;
+
+/// The text of a file of at most `max` bytes.
+///
+/// # Errors
+/// It is longer, as a device may be that never ends; it is no text; the system's reason.
+pub fn read_text(path: &Path, max: u64) -> io::Result<String> {
+    let mut text = String::new();
+    File::open(path)?.take(max.saturating_add(1)).read_to_string(&mut text)?;
+    if text.len() as u64 > max {
+        let reason = format!("it is longer than {}", nice_bytes(max));
+        return Err(io::Error::new(io::ErrorKind::FileTooLarge, reason));
+    }
+    Ok(text)
+}
+
+/// Keys of the file. Sizes and rates are text such as `128K`.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 struct Keys {
@@ -27,6 +47,8 @@ struct Keys {
     dirty_max: Option<String>,
     disk_write: Option<String>,
     disk_read: Option<String>,
+    network: Option<String>,
+    against: Vec<PathBuf>,
     streams: bool,
     steps: Vec<String>,
     published: Option<String>,
@@ -51,7 +73,9 @@ pub struct Experiment {
     totals: Vec<u64>,
     repeat: Option<u32>,
     dirty_max: Option<u64>,
-    disk: (Option<u64>, Option<u64>),
+    device: Device,
+    network: Option<u64>,
+    against: Vec<PathBuf>,
     streams: bool,
 }
 
@@ -62,13 +86,14 @@ impl Experiment {
     /// One line that says what is wrong.
     pub fn read(path: &Path) -> Result<Experiment, String> {
         let named = |path: &Path, error: String| format!("'{}': {error}", path.display());
-        let text = std::fs::read_to_string(path).map_err(|error| named(path, error.to_string()))?;
+        let read = |path: &Path| read_text(path, BYTES_MAX).map_err(|error| named(path, error.to_string()));
+        let text = read(path)?;
         let keys: Keys = toml::from_str(&text).map_err(|error| named(path, one_line(&error)))?;
         let mut experiment = Experiment::of(&keys).map_err(|error| named(path, error))?;
         if let Some(place) = &keys.published {
             let (file, key) = place.split_once('#').unwrap_or((place, ""));
             let file: PathBuf = path.parent().unwrap_or(Path::new("")).join(file);
-            let text = std::fs::read_to_string(&file).map_err(|error| named(&file, error.to_string()))?;
+            let text = read(&file)?;
             let all = Published::parse(&text).map_err(|error| named(&file, error))?;
             let found = all.into_iter().find(|published| published.key == key);
             let found = found.ok_or_else(|| named(&file, format!("there is no '{key}' in it")))?;
@@ -86,6 +111,10 @@ impl Experiment {
 
     fn of(keys: &Keys) -> Result<Experiment, String> {
         let size = |text: &String| parse_size(text).map_err(|error| format!("'{text}': {error}"));
+        let rate = |text: &Option<String>| match text {
+            Some(text) => parse_rate(text).map(Some).map_err(|error| format!("'{text}': {error}")),
+            None => Ok(None),
+        };
         let sizes = |list: &[String]| list.iter().map(size).collect::<Result<Vec<u64>, _>>();
         let pair = |(compression, bytes): &(String, String)| Ok((compression.clone(), size(bytes)?));
         if keys.threads.contains(&0) || keys.repeat == Some(0) {
@@ -103,10 +132,9 @@ impl Experiment {
             totals: sizes(&keys.totals)?,
             repeat: keys.repeat,
             dirty_max: keys.dirty_max.as_ref().map(size).transpose()?,
-            disk: (
-                keys.disk_write.as_ref().map(size).transpose()?,
-                keys.disk_read.as_ref().map(size).transpose()?,
-            ),
+            device: Device { write_bytes: rate(&keys.disk_write)?, read_bytes: rate(&keys.disk_read)? },
+            network: rate(&keys.network)?,
+            against: keys.against.clone(),
             streams: keys.streams,
         })
     }
@@ -125,8 +153,10 @@ impl Experiment {
         put(&mut plan.totals, &self.totals);
         plan.repeat = self.repeat.unwrap_or(plan.repeat);
         plan.dirty_max = self.dirty_max.or(plan.dirty_max);
-        plan.device.write_bytes = self.disk.0.or(plan.device.write_bytes);
-        plan.device.read_bytes = self.disk.1.or(plan.device.read_bytes);
+        put(&mut plan.against, &self.against);
+        plan.device.write_bytes = self.device.write_bytes.or(plan.device.write_bytes);
+        plan.device.read_bytes = self.device.read_bytes.or(plan.device.read_bytes);
+        plan.network = self.network.or(plan.network);
         plan.streams |= self.streams;
         plan.about.question.clone_from(&self.question);
         plan.published.clone_from(&self.published);
@@ -147,11 +177,13 @@ mod tests {
     #[test]
     fn an_experiment_says_what_to_measure() {
         let text = "question = 'Which?'\npairs = [['zstd-1', '1M'], ['lz4', '128K']]\nrepeat = 3\ndirty_max = '64M'\n\
+                    network = '110M'\nagainst = ['/mnt']\n\
                     steps = ['index: bwa index {dir}/ref']\npublished = 'p.toml#S9'\n";
         let experiment = read(text).unwrap();
         let mut plan = Plan::usual();
         experiment.apply(&mut plan);
-        assert_eq!(plan.configurations().unwrap().len(), 2);
+        assert_eq!(plan.configurations().unwrap().len(), 3);
+        assert_eq!((plan.network, &plan.against[..]), (Some(110_000_000), &[PathBuf::from("/mnt")][..]));
         assert_eq!((plan.repeat, plan.dirty_max), (3, Some(64 << 20)));
         assert_eq!((experiment.steps[0].name.as_str(), plan.published.len()), ("index", 1));
     }
@@ -161,6 +193,7 @@ mod tests {
         for (text, word) in [
             ("colour = 'red'", "colour"),
             ("recordsize = ['1Q']", "1Q"),
+            ("disk_write = '1Q'", "1Q"),
             ("repeat = 0", "at least 1"),
             ("repeat = ", "e.toml"),
             ("published = 'p.toml#S8'", "S8"),
@@ -170,6 +203,24 @@ mod tests {
             let said = read(text).unwrap_err();
             assert!(said.contains(word) && !said.contains('\n'), "{text}: {said}");
         }
+    }
+
+    #[test]
+    fn rates_are_what_is_printed_on_disks() {
+        let mut plan = Plan::usual();
+        read("disk_write = '200M'\ndisk_read = '1.5G'").unwrap().apply(&mut plan);
+        assert_eq!(plan.device, Device { write_bytes: Some(200_000_000), read_bytes: Some(1_500_000_000) });
+    }
+
+    #[test]
+    fn a_file_that_never_ends_is_too_long() {
+        let error = read_text(Path::new("/dev/zero"), 1 << 20).unwrap_err().to_string();
+        assert_eq!(error, "it is longer than 1M");
+        assert!(Experiment::read(Path::new("/dev/zero")).unwrap_err().contains("longer than 16M"));
+        let file = tempfile::NamedTempFile::new().unwrap();
+        std::fs::write(file.path(), "12345").unwrap();
+        assert_eq!(read_text(file.path(), 5).unwrap(), "12345");
+        assert!(read_text(file.path(), 4).is_err());
     }
 
     #[test]

@@ -22,7 +22,16 @@ pub struct Grid {
     pub rows: Vec<(String, Vec<Option<f64>>)>,
 }
 
+/// More digits behind the point say nothing.
+pub(crate) const DECIMALS_MAX: usize = 9;
+
 impl Grid {
+    /// Whether there is a number, or a blank, for each column in each row.
+    pub(crate) fn is_sound(&self) -> bool {
+        let whole = self.rows.iter().all(|(_, numbers)| numbers.len() == self.columns.len());
+        whole && self.decimals <= DECIMALS_MAX
+    }
+
     /// Every number over that of its row in the column `base`; `None` without such a column.
     #[must_use]
     pub fn normalised(&self, base: &str) -> Option<Grid> {

@@ -40,36 +40,50 @@ impl Random {
 /// `bytes` of the kind `name`; `None` if there is no such kind.
 #[must_use]
 pub fn generate(name: &str, bytes: usize, seed: u64) -> Option<Vec<u8>> {
+    generate_until(name, bytes, seed, &|| false)
+}
+
+/// As [`generate`], but for less where it was stopped.
+pub(crate) fn generate_until(
+    name: &str,
+    bytes: usize,
+    seed: u64,
+    stopped: &dyn Fn() -> bool,
+) -> Option<Vec<u8>> {
     let mut random = Random(seed);
     let mut data = Vec::with_capacity(bytes + 4096);
+    let is_done = |data: &[u8]| data.len() >= bytes || stopped();
     match name {
         "zeros" => data.resize(bytes, 0),
         "noise" => {
-            while data.len() < bytes {
-                data.extend(random.next().to_le_bytes());
+            while !is_done(&data) {
+                (0..512).for_each(|_| data.extend(random.next().to_le_bytes()));
             }
         }
-        "fastq" => fastq(&mut data, bytes, &mut random),
-        "fasta" => fasta(&mut data, bytes, &mut random),
-        "fits" => fits(&mut data, bytes, &mut random),
-        "source" => source(&mut data, bytes, &mut random),
+        "fastq" => fastq(&mut data, &is_done, &mut random),
+        "fasta" => fasta(&mut data, &is_done, &mut random),
+        "fits" => fits(&mut data, bytes, &is_done, &mut random),
+        "source" => source(&mut data, &is_done, &mut random),
         _ => return None,
     }
     data.truncate(bytes);
     Some(data)
 }
 
+/// Whether that is enough.
+type IsDone<'a> = &'a dyn Fn(&[u8]) -> bool;
+
 fn base(random: &mut Random) -> u8 {
     b"ACGT"[random.below(4) as usize]
 }
 
-fn fastq(data: &mut Vec<u8>, bytes: usize, random: &mut Random) {
+fn fastq(data: &mut Vec<u8>, is_done: IsDone<'_>, random: &mut Random) {
     const READ: usize = 101;
     // Reads of one small genome cover each place several times.
     let genome: Vec<u8> = (0..20_000).map(|_| base(random)).collect();
     let (mut tile, mut x) = (1101u64, 1000u64);
     for number in 1.. {
-        if data.len() >= bytes {
+        if is_done(data) {
             return;
         }
         x += 1 + random.below(40);
@@ -96,13 +110,13 @@ fn fastq(data: &mut Vec<u8>, bytes: usize, random: &mut Random) {
     }
 }
 
-fn fasta(data: &mut Vec<u8>, bytes: usize, random: &mut Random) {
+fn fasta(data: &mut Vec<u8>, is_done: IsDone<'_>, random: &mut Random) {
     const LINE: usize = 80;
     const SEQUENCE: usize = 40_000;
     /// How far back lies what comes again.
     const BACK: usize = 1500;
     for number in 1.. {
-        if data.len() >= bytes {
+        if is_done(data) {
             return;
         }
         let chromosome = number % 24;
@@ -128,7 +142,7 @@ fn fasta(data: &mut Vec<u8>, bytes: usize, random: &mut Random) {
     }
 }
 
-fn fits(data: &mut Vec<u8>, bytes: usize, random: &mut Random) {
+fn fits(data: &mut Vec<u8>, bytes: usize, is_done: IsDone<'_>, random: &mut Random) {
     const CARD: usize = 80;
     const BLOCK: usize = 2880;
     const WIDTH: usize = 3008;
@@ -146,7 +160,7 @@ fn fits(data: &mut Vec<u8>, bytes: usize, random: &mut Random) {
     }
     data.resize(BLOCK, b' ');
     let mut star = 0.0;
-    while data.len() < bytes {
+    while !is_done(data) {
         let row = (data.len() - BLOCK) / 2 / WIDTH;
         for column in 0..WIDTH {
             if random.below(3000) == 0 {
@@ -161,7 +175,7 @@ fn fits(data: &mut Vec<u8>, bytes: usize, random: &mut Random) {
     }
 }
 
-fn source(data: &mut Vec<u8>, bytes: usize, random: &mut Random) {
+fn source(data: &mut Vec<u8>, is_done: IsDone<'_>, random: &mut Random) {
     const WORDS: [&str; 24] = [
         "static", "int", "struct", "return", "if", "else", "for", "while", "const", "char", "void",
         "uint64_t", "error", "buffer", "length", "offset", "device", "softc", "mutex", "lock", "unlock",
@@ -170,7 +184,7 @@ fn source(data: &mut Vec<u8>, bytes: usize, random: &mut Random) {
     let names: Vec<String> = (0..400)
         .map(|_| (0..3 + random.below(8)).map(|_| char::from(b'a' + random.below(26) as u8)).collect())
         .collect();
-    while data.len() < bytes {
+    while !is_done(data) {
         data.extend(std::iter::repeat_n(b'\t', random.below(4) as usize));
         for _ in 0..2 + random.below(6) {
             // Few names come often, many seldom.

@@ -14,6 +14,8 @@ pub const DEFAULT_COMPRESSIONS: [&str; 11] =
 /// Stands for a compression where there is no pool.
 pub(crate) const NO_POOL: &str = "-";
 pub(crate) const DEFAULT_RECORDSIZE: u64 = 128 << 10;
+/// More threads than any machine has cores.
+pub const THREADS_MAX: u32 = 4096;
 /// Bytes a second of the slowest device and network: less is more likely a rate in other units.
 const LEAST_RATE: u64 = 1_000_000;
 
@@ -137,10 +139,17 @@ impl Plan {
     /// The configurations in the order of the result; what was named twice is measured once.
     ///
     /// # Errors
-    /// [`Error::Setting`] for a value that ZFS does not know; [`Error::Engine`]; [`Error::EmptyList`]; [`Error::TooLittle`].
+    /// [`Error::Setting`] for a value that ZFS does not know; [`Error::Engine`]; [`Error::EmptyList`]; [`Error::TooLittle`],
+    /// [`Error::TooSlow`], [`Error::TooManyThreads`]; [`Error::NotHeld`].
     pub fn configurations(&self) -> Result<Vec<Configuration>> {
         self.check_amounts()?;
+        self.check_device()?;
         let threads = distinct(&self.threads, "number of threads")?;
+        match threads.iter().find(|count| !(1..=THREADS_MAX).contains(*count)) {
+            Some(0) => return Err(Error::EmptyList("thread")),
+            Some(&threads) => return Err(Error::TooManyThreads { threads }),
+            None => {}
+        }
         let pairs = match distinct(&self.pairs, "pair") {
             Ok(pairs) => pairs,
             Err(_) => {
@@ -188,21 +197,34 @@ impl Plan {
     /// Whether the pool, the device and the network can do anything at all.
     fn check_amounts(&self) -> Result<()> {
         let least_dirty = pool::tune::find("zfs_dirty_data_max").expect("the table of tunables has it").min;
-        let amounts = [
-            ("a dirty limit", self.dirty_max, least_dirty),
-            ("a disk that writes bytes a second", self.device.write_bytes, LEAST_RATE),
-            ("a disk that reads bytes a second", self.device.read_bytes, LEAST_RATE),
-            ("a network that brings bytes a second", self.network, LEAST_RATE),
+        if let Some(value) = self.dirty_max.filter(|value| *value < least_dirty) {
+            return Err(Error::TooLittle { what: "a dirty limit", value, least: least_dirty });
+        }
+        let rates = [
+            ("a disk that writes", self.device.write_bytes),
+            ("a disk that reads", self.device.read_bytes),
+            ("a network that brings", self.network),
         ];
-        for (what, value, least) in amounts {
-            if let Some(value) = value.filter(|value| *value < least) {
-                return Err(Error::TooLittle { what, value, least });
+        for (what, rate) in rates {
+            if let Some(rate) = rate.filter(|rate| *rate < LEAST_RATE) {
+                return Err(Error::TooSlow { what, rate, least: LEAST_RATE });
             }
         }
         let steps = self.application.iter().flat_map(|application| &application.steps);
         match steps.clone().any(|step| step.command.is_empty()) {
             true => Err(Error::EmptyList("command for a step")),
             false => Ok(()),
+        }
+    }
+
+    /// Whether all that is measured can be held to the device: figures of one that is and one that is not say nothing
+    /// beside each other.
+    fn check_device(&self) -> Result<()> {
+        match (&self.place, self.against.first()) {
+            _ if self.device == Device::default() => Ok(()),
+            (Place::Pool { name, .. }, _) => Err(Error::NotHeld(format!("the pool '{name}'"))),
+            (_, Some(folder)) => Err(Error::NotHeld(format!("'{}'", folder.display()))),
+            _ => Ok(()),
         }
     }
 
@@ -331,13 +353,19 @@ mod tests {
         ] {
             assert!(matches!(bad.configurations(), Err(Error::Setting { .. })), "{bad:?}");
         }
+        let little = Plan { dirty_max: Some(0), ..Plan::usual() };
+        assert!(matches!(little.configurations(), Err(Error::TooLittle { .. })));
         for bad in [
-            Plan { dirty_max: Some(0), ..Plan::usual() },
             Plan { network: Some(110), ..Plan::usual() },
             Plan { device: Device { write_bytes: Some(0), read_bytes: None }, ..Plan::usual() },
         ] {
-            assert!(matches!(bad.configurations(), Err(Error::TooLittle { .. })), "{bad:?}");
+            assert!(matches!(bad.configurations(), Err(Error::TooSlow { .. })), "{bad:?}");
         }
+        let many = Plan { threads: vec![2, 4097], ..Plan::usual() };
+        assert!(matches!(many.configurations(), Err(Error::TooManyThreads { threads: 4097 })));
+        let device = Device { write_bytes: Some(200_000_000), read_bytes: None };
+        let beside = Plan { device, against: vec!["/mnt".into()], ..Plan::usual() };
+        assert!(matches!(beside.configurations(), Err(Error::NotHeld(what)) if what == "'/mnt'"));
         let none = Plan { threads: vec![], ..Plan::usual() };
         assert!(matches!(none.configurations(), Err(Error::EmptyList(_))));
     }

@@ -8,7 +8,7 @@ use std::fmt::Write as _;
 
 use toml::{Table as Section, Value};
 
-use crate::figures::{Chart, Grid};
+use crate::figures::{Chart, DECIMALS_MAX, Grid};
 use crate::page::Page;
 use crate::{Figures, Table, ranking};
 
@@ -249,7 +249,7 @@ fn grid(title: &str, name: &str, corner: &str, columns: &[String], rows: &[Vec<f
     Grid {
         title: title.to_owned(),
         unit: unit.to_owned(),
-        decimals: rows.iter().flatten().map(decimals).max().unwrap_or(0).max(least),
+        decimals: rows.iter().flatten().map(decimals).max().unwrap_or(0).max(least).min(DECIMALS_MAX),
         corner: corner.to_owned(),
         columns: columns.to_vec(),
         rows: rows

@@ -30,6 +30,18 @@ pub struct Figures {
 }
 
 impl Figures {
+    /// `what` as JSON, with what is drawn of it: every number of a page is in its data.
+    pub(crate) fn within<T: Serialize>(self, what: &T) -> String {
+        #[derive(Serialize)]
+        struct Whole<'a, T> {
+            #[serde(flatten)]
+            what: &'a T,
+            figures: Figures,
+        }
+        let whole = Whole { what, figures: self };
+        serde_json::to_string(&whole).expect("records of numbers and text are JSON")
+    }
+
     /// What to show of `report`.
     #[must_use]
     pub fn of(report: &Report) -> Figures {
@@ -88,8 +100,8 @@ impl Figures {
         };
         self.tables.push(Table {
             title: "Whole streams and records".to_owned(),
-            note: "A stream sees all of a file at once, a record only itself. In a pool, holes and records of \
-                   zeros take no space, and each record that shrinks by less than an eighth is stored as it is."
+            note: "A stream sees all of a file at once, a record only itself. In a pool, records of zeros take no \
+                   space, and each record that shrinks by less than an eighth is stored as it is. Holes are in neither."
                 .to_owned(),
             columns: ["stream", "ratio", "in a pool", "ratio", "zeros"].map(str::to_owned).to_vec(),
             rows: report.streams.iter().map(row).collect(),

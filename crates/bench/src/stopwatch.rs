@@ -2,6 +2,7 @@
 
 use std::time::Instant;
 
+use procfs::CurrentSI as _;
 use rustix::time::{ClockId, clock_gettime};
 
 /// Cold reads go on until they took so long together, an odd number of them, and so many at most.
@@ -14,21 +15,25 @@ pub(crate) struct Elapsed {
     pub(crate) cpu_seconds: f64,
 }
 
+/// CPU seconds so far, of whoever does the work.
+pub(crate) type CpuClock = fn() -> f64;
+
 pub(crate) struct Stopwatch {
     wall: Instant,
+    clock: CpuClock,
     cpu: f64,
 }
 
 impl Stopwatch {
-    pub(crate) fn start() -> Stopwatch {
-        Stopwatch { wall: Instant::now(), cpu: process_cpu_seconds() }
+    pub(crate) fn start(clock: CpuClock) -> Stopwatch {
+        Stopwatch { wall: Instant::now(), clock, cpu: clock() }
     }
 
     pub(crate) fn elapsed(&self) -> Elapsed {
         // At least a microsecond: rates are quotients.
         Elapsed {
             seconds: micros(self.wall.elapsed().as_secs_f64()).max(1e-6),
-            cpu_seconds: micros(process_cpu_seconds() - self.cpu),
+            cpu_seconds: micros((self.clock)() - self.cpu),
         }
     }
 }
@@ -44,6 +49,16 @@ pub(crate) fn process_cpu_seconds() -> f64 {
     time.tv_sec as f64 + time.tv_nsec as f64 * 1e-9
 }
 
+/// CPU time of the whole machine so far, in hundredths of seconds: a file system of the kernel compresses and writes in
+/// threads of the kernel, which belong to no process. What a hypervisor took is nobody's work.
+pub(crate) fn machine_cpu_seconds() -> f64 {
+    let ticks = procfs::KernelStats::current().map_or(0, |stat| {
+        let cpu = stat.total;
+        cpu.user + cpu.nice + cpu.system + cpu.irq.unwrap_or(0) + cpu.softirq.unwrap_or(0)
+    });
+    ticks as f64 / procfs::ticks_per_second().max(1) as f64
+}
+
 /// Whether cold reads were enough for their median to be steady.
 pub(crate) fn is_enough(reads: &[Elapsed]) -> bool {
     let seconds: f64 = reads.iter().map(|read| read.seconds).sum();
@@ -57,4 +72,20 @@ pub(crate) fn is_enough(reads: &[Elapsed]) -> bool {
 pub(crate) fn middle(reads: &mut [Elapsed]) -> Elapsed {
     reads.sort_by(|a, b| a.seconds.total_cmp(&b.seconds));
     reads[reads.len() / 2]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Threads of the kernel and of other processes are work, too.
+    #[test]
+    fn the_clock_of_the_machine_counts_what_others_do() {
+        let (machine, own) = (Stopwatch::start(machine_cpu_seconds), Stopwatch::start(process_cpu_seconds));
+        let spin = "i=0; while [ $i -lt 100000 ]; do i=$((i+1)); done";
+        let other = std::process::Command::new("sh").args(["-c", spin]).status().unwrap();
+        assert!(other.success());
+        let (machine, own) = (machine.elapsed().cpu_seconds, own.elapsed().cpu_seconds);
+        assert!(machine >= own + 0.02, "{machine} {own}");
+    }
 }

@@ -30,6 +30,8 @@ const TEMPORARY_POOL: &str = "bench";
 const PREFIX: &str = "cenote-bench-";
 /// The property that datasets of ours have in a pool of the user, and no others.
 const MARK: &str = "org.cenote:bench";
+/// The snapshot of a dataset as a step finds it.
+const BEFORE: &str = "before-step";
 
 pub(crate) enum Target<'a> {
     /// A pool of its own.
@@ -106,9 +108,13 @@ impl<'a> Target<'a> {
         }
         local.push(("recordsize".to_owned(), Value::Number(configuration.recordsize)));
         // In a pool of the user nothing may come into view, nor inherit what would change the figures.
-        for (name, value) in
-            [("canmount", "off"), ("mountpoint", "none"), ("checksum", "on"), ("copies", "1")]
-        {
+        for (name, value) in [
+            ("canmount", "off"),
+            ("mountpoint", "none"),
+            ("checksum", "on"),
+            ("copies", "1"),
+            ("primarycache", "all"),
+        ] {
             let value = property(name).parse_value(value).expect("these are values of these properties");
             local.push((name.to_owned(), value));
         }
@@ -156,12 +162,31 @@ impl<'a> Target<'a> {
             source,
         };
         let pool = self.open(configuration, Options::default()).map_err(|error| left_behind(error.into()))?;
-        match pool.destroy_dataset(dataset) {
+        match destroy(&pool, dataset) {
             Ok(()) | Err(pool::Error::NoDataset(_)) => {
                 pool.export().map_err(|error| left_behind(error.into()))
             }
             Err(error) => Err(left_behind(error.into())),
         }
+    }
+
+    /// Remembers the dataset as it is, for [`Target::go_back`].
+    pub(crate) fn remember(&self, pool: &Pool) -> pool::Result<()> {
+        pool.snapshot(&[self.before()], &[])
+    }
+
+    /// Makes the dataset what it was when it was remembered. Nobody may have it open.
+    pub(crate) fn go_back(&self, pool: &Pool) -> pool::Result<()> {
+        pool.rollback(&self.before())
+    }
+
+    /// Lets go of what was remembered.
+    pub(crate) fn forget(&self, pool: &Pool) -> pool::Result<()> {
+        pool.destroy_snapshots(&[self.before()], false)
+    }
+
+    fn before(&self) -> String {
+        format!("{}@{BEFORE}", self.dataset())
     }
 
     fn device(&self) -> Device {
@@ -274,10 +299,18 @@ fn clear_left(pool: &Pool, name: &str) -> pool::Result<()> {
     let ours = format!("{name}/{PREFIX}");
     for info in pool.list(name, Some(1), false)?.iter().filter(|info| info.name.starts_with(&ours)) {
         if pool.user_property(info, MARK)?.is_some() {
-            pool.destroy_dataset(&info.name)?;
+            destroy(pool, &info.name)?;
         }
     }
     Ok(())
+}
+
+/// Destroys a dataset of ours and what it remembers.
+fn destroy(pool: &Pool, dataset: &str) -> pool::Result<()> {
+    match pool.destroy_snapshots(&[format!("{dataset}@{BEFORE}")], false) {
+        Ok(()) | Err(pool::Error::NoDataset(_)) => pool.destroy_dataset(dataset),
+        failed => failed,
+    }
 }
 
 /// Whether a pool of the user can do what is asked of it.

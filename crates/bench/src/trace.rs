@@ -236,6 +236,11 @@ impl Drop for Sampler {
     }
 }
 
+/// Processors whose time the system counts: those of the machine, of which this process may be allowed a few.
+pub(crate) fn cpus() -> u32 {
+    procfs::KernelStats::current().map_or_else(|_| crate::plan::cores(), |stat| stat.cpu_time.len() as u32)
+}
+
 /// Share of all CPU time that others took, but for an application's steps, whose programs are others too; `None` where
 /// the time was too short to tell.
 pub(crate) fn others_share(ticks: &[Tick], cpus: u32) -> Option<f64> {
@@ -295,6 +300,24 @@ mod tests {
             assert_eq!(bytes_in(&ticks, phase), bytes_in(&fewer, phase));
         }
         assert_eq!(fewer.iter().map(|tick| tick.seconds).sum::<f64>(), 9.0);
+    }
+
+    /// Held to one of them, a process still sees the time of all.
+    #[test]
+    fn the_time_that_is_counted_is_that_of_all_processors() {
+        let all = std::fs::read_to_string("/proc/stat").unwrap();
+        let is_one = |line: &&str| line.strip_prefix("cpu").is_some_and(|rest| !rest.starts_with(' '));
+        let all = all.lines().filter(is_one).count() as u32;
+        std::thread::spawn(move || {
+            let allowed = rustix::thread::sched_getaffinity(None).unwrap();
+            let mut one = rustix::thread::CpuSet::new();
+            let first = (0..rustix::thread::CpuSet::MAX_CPU).find(|cpu| allowed.is_set(*cpu)).unwrap();
+            one.set(first);
+            rustix::thread::sched_setaffinity(None, &one).unwrap();
+            assert_eq!((crate::plan::cores(), cpus()), (1, all));
+        })
+        .join()
+        .unwrap();
     }
 
     #[test]

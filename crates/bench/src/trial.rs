@@ -6,15 +6,16 @@
 use procfs::Current as _;
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
+use crate::in_pool::InPool;
 use crate::journal::Journal;
 use crate::limit::{BurstRates, Limit, Use, knee_bytes};
-use crate::measure::{Sample, StepSample, Trial};
+use crate::measure::{Sample, Sizes, StepSample, measure};
 use crate::plan::cores;
 use crate::stats::{deviation, is_outlier, median};
 use crate::stopwatch::micros;
 use crate::target::Target;
 use crate::throttle::Networked;
-use crate::trace::{bytes_in, others_share};
+use crate::trace::{bytes_in, cpus, others_share};
 use crate::{
     Configuration, Ended, Error, Event, Machine, Place, Plan, Repetition, Report, Result, Run, SCHEMA,
     Source, Spread, StepRun, Stream, Watch, against, recommend, stream,
@@ -143,11 +144,11 @@ fn all(
             }
         }
         let run = summary(configuration, source, samples);
-        if let Some(journal) = journal.as_mut() {
-            journal.add(configuration, &run)?;
-        }
         watch.event(Event::Done(&run));
         runs.push(run);
+        if let (Some(journal), Some(run)) = (journal.as_mut(), runs.last()) {
+            journal.add(configuration, run)?;
+        }
     }
     Ok(())
 }
@@ -162,9 +163,9 @@ fn summary(configuration: &Configuration, source: &Source, mut samples: Vec<Samp
     let middle = |of: &dyn Fn(&Sample) -> f64| micros(median(&values(of)));
     let spread = |of: &dyn Fn(&Sample) -> f64| micros(deviation(&values(of)));
     // Metadata may come out a few blocks larger or smaller: take the middle one here too.
-    let mut sizes: Vec<(u64, u64)> = samples.iter().map(|s| (s.allocated_bytes, s.compressratio)).collect();
+    let mut sizes: Vec<Sizes> = samples.iter().map(|s| s.sizes).collect();
     sizes.sort_unstable();
-    let (allocated_bytes, compressratio) = sizes[sizes.len() / 2];
+    let Sizes { allocated_bytes, compressratio } = sizes[sizes.len() / 2];
     let repeated = samples.len() > 1;
     let (writes, reads) = (values(&|s| s.write.seconds), values(&|s| s.read.seconds));
     let repetition = |(index, s): (usize, &Sample)| Repetition {
@@ -208,7 +209,7 @@ fn summary(configuration: &Configuration, source: &Source, mut samples: Vec<Samp
         others_cpu: samples
             .iter()
             .filter(|_| configuration.against.is_none())
-            .filter_map(|s| others_share(&s.ticks, cores()))
+            .filter_map(|s| others_share(&s.ticks, cpus()))
             .max_by(f64::total_cmp)
             .map(|share| (share * 1000.0).round() / 1000.0),
         repetitions: if repeated { samples.iter().enumerate().map(repetition).collect() } else { Vec::new() },
@@ -326,8 +327,13 @@ fn trial(plan: &Plan, source: &Source, configuration: &Configuration, watch: &dy
         });
     }
     let target = Target::new(&plan.place, source.footprint(configuration.recordsize), plan)?;
-    let trial = Trial { target: &target, plan, source, configuration, watch };
-    let measured = held_to_cores(configuration.threads, || trial.measure());
+    let measured = held_to_cores(configuration.threads, || {
+        let mut work = InPool::new(&target, plan, source, configuration, watch)?;
+        let measured = measure(&mut work, plan, watch);
+        let closed = work.close();
+        let sample = measured?;
+        closed.map(|()| sample)
+    });
     match (measured, target.remove(configuration)) {
         (measured, Ok(())) => measured,
         // Why it ended is no news to who stopped it, what is left behind is.

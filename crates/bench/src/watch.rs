@@ -9,7 +9,7 @@ pub enum Phase {
     Write,
     /// What was written becomes durable; timed together with writing.
     Sync,
-    /// Frees settle, the pool is closed and opened again with cold caches.
+    /// Not timed: frees settle, caches are made cold or warm.
     Settle,
     /// Everything is read back.
     Read,
@@ -80,13 +80,23 @@ pub trait Watch: Sync {
 }
 
 /// Hears nothing and never stops.
-#[cfg(test)]
 pub(crate) struct Deaf;
 
-#[cfg(test)]
 impl Watch for Deaf {
     fn event(&self, _: Event<'_>) {}
     fn stopped(&self) -> bool {
         false
+    }
+}
+
+/// Was stopped before it began.
+#[cfg(test)]
+pub(crate) struct Stopped;
+
+#[cfg(test)]
+impl Watch for Stopped {
+    fn event(&self, _: Event<'_>) {}
+    fn stopped(&self) -> bool {
+        true
     }
 }

@@ -166,3 +166,37 @@ fn another_source_of_the_same_size_is_no_continuation() {
         "cannot go on from 'runs.jsonl': it is of another measurement: other files, place or options",
     );
 }
+
+/// With one thread and with all: the second run does not find what the first one made.
+#[test]
+fn a_step_that_runs_again_finds_what_it_found_first() {
+    if Live::new().is_none() || std::thread::available_parallelism().is_ok_and(|cores| cores.get() < 2) {
+        return;
+    }
+    let bed = bed_with_text();
+    let there = bed.path("tmp").display().to_string();
+    let first = "first: test ! -e made && cp text made && mkdir folder && echo {threads} > folder/with";
+    let second = "second: test -e made && test $(cat folder/with) -gt 1";
+    let words = ["--compression", "lz4", "--against", &there, "--command", first, "--command", second];
+    let words = [&words[..], &["--json", "r.json", "text"]].concat();
+    Done::from(bench(&bed, &words).output().expect("it starts")).good();
+    let report: serde_json::Value =
+        serde_json::from_str(&std::fs::read_to_string(bed.path("r.json")).expect("written")).expect("JSON");
+    for run in report["runs"].as_array().expect("runs") {
+        let threads: Vec<_> =
+            run["steps"].as_array().expect("steps").iter().map(|s| s["threads"].clone()).collect();
+        assert!(threads.len() == 3 && threads[0] == 1 && threads[1].as_u64() > Some(1), "{run}");
+    }
+    assert!(is_clean(&bed));
+}
+
+#[test]
+fn ctrl_c_is_heard_while_data_are_made() {
+    let bed = bed_with_text();
+    let mut child = bench(&bed, &["--data", "fastq:4G"]).stderr(Stdio::null()).spawn().expect("it starts");
+    std::thread::sleep(Duration::from_millis(1500));
+    let asked = Instant::now();
+    signal(&child, "-INT");
+    assert_eq!(child.wait().expect("ended").code(), Some(130));
+    assert!(asked.elapsed() < Duration::from_secs(5), "{:?}", asked.elapsed());
+}

@@ -90,9 +90,13 @@ fn whatever_cannot_be_measured_is_one_line() {
         ("--dirty-max 0 text", "cannot measure with a dirty limit of 0B: it must be at least 1M".to_owned()),
         (
             "--disk-write 200 text",
-            "cannot measure with a disk that writes bytes a second of 200B: it must be at least 977K"
-                .to_owned(),
+            "cannot measure with a disk that writes 200 B/s: it must be at least 1 MB/s".to_owned(),
         ),
+        (
+            "--disk-write 200M --against tmp text",
+            "cannot hold 'tmp' to what a disk does: only a temporary pool can be".to_owned(),
+        ),
+        ("--experiment /dev/zero", "cannot read '/dev/zero': it is longer than 16M".to_owned()),
         ("--total 0 text", "nothing to measure: no byte to write is given".to_owned()),
         (
             "--recordsize 3K text",
@@ -163,7 +167,7 @@ fn a_signal_at_any_time_ends_it_soon_and_leaves_nothing() {
         [(20, "-INT", 130), (150, "-TERM", 143), (400, "-INT", 130), (900, "-TERM", 143), (2000, "-INT", 130)]
     {
         let bed = bed_with_text();
-        let line = "--compression off,lz4 --disk-write 2M --disk-read 2M --against tmp --json r.json text";
+        let line = "--compression off,lz4 --network 2M --against tmp --json r.json text";
         let mut command = bench(&bed, line);
         let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("it starts");
         std::thread::sleep(Duration::from_millis(millis));
@@ -223,5 +227,93 @@ fn cold_reads_come_from_the_device_and_warm_ones_do_not() {
         let (stored, cold) = (bytes("allocated_bytes"), bytes("cold_device_bytes"));
         assert!(cold > stored.map(|bytes| bytes / 10 * 9), "{run}");
         assert!(bytes("warm_device_bytes").is_none_or(|warm| Some(warm * 10) < cold), "{run}");
+    }
+}
+
+/// A command whose experiment holds the disk is no way around what the command line refuses.
+#[test]
+fn a_pool_of_the_user_is_not_held_to_an_experiments_disk() {
+    let bed = bed_with_text();
+    std::fs::File::create(bed.path("disk")).expect("made").set_len(256 << 20).expect("long");
+    let disk = bed.path("disk").display().to_string();
+    Done::from(
+        bed.command(&["zpool", "create", "-O", "mountpoint=none", "tank", &disk])
+            .output()
+            .expect("it starts"),
+    )
+    .good();
+    std::fs::write(bed.path("e.toml"), "disk_write = '200M'").expect("written");
+    let done = said(&bed, "--experiment e.toml --pool tank text");
+    assert!(done.status == 1 && done.out.is_empty(), "{done:?}");
+    assert_eq!(done.err, "cannot hold the pool 'tank' to what a disk does: only a temporary pool can be\n");
+}
+
+#[test]
+fn results_are_kept_although_nobody_reads_the_table() {
+    let bed = bed_with_text();
+    let mut command = bench(&bed, "--compression off --report r.html --json r.json text");
+    let mut child = command.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().expect("it starts");
+    drop(child.stdout.take());
+    child.wait().expect("it ends");
+    assert_eq!(json(&bed.path("r.json"))["runs"].as_array().map(Vec::len), Some(1));
+    assert!(bed.path("r.html").exists());
+}
+
+#[test]
+fn a_result_that_cannot_be_written_costs_no_other() {
+    let bed = bed_with_text();
+    let done = said(&bed, "--compression off --report /dev/full --json r.json --csv /dev/full text");
+    let full = "cannot write '/dev/full': No space left on device (os error 28)\n";
+    assert!(done.status == 1 && done.out.contains("\noff "), "{done:?}");
+    assert_eq!(done.err, full.repeat(2));
+    assert_eq!(json(&bed.path("r.json"))["runs"].as_array().map(Vec::len), Some(1));
+}
+
+#[test]
+fn results_among_the_files_are_no_part_of_them() {
+    let bed = bed_with_text();
+    std::fs::create_dir(bed.path("data")).expect("made");
+    std::fs::rename(bed.path("text"), bed.path("data/text")).expect("moved");
+    let line = "--compression off --resume data/j --report data/r.html --json data/r.json data";
+    said(&bed, line).good();
+    let first = json(&bed.path("data/r.json"));
+    let again = said(&bed, line);
+    assert_eq!(again.status, 0, "{again:?}");
+    let second = json(&bed.path("data/r.json"));
+    assert_eq!(first["runs"], second["runs"], "nothing is measured again");
+    assert_eq!(second["machine"]["source_files"], 1);
+    assert!(again.err.contains("'data/r.html' is for results of this measurement: left out"), "{again:?}");
+    assert_eq!(std::fs::read_dir(bed.path("data")).expect("there").count(), 4);
+}
+
+/// The throttled disk is slow; the cache of records is not behind it.
+#[test]
+fn a_warm_read_comes_from_the_cache_of_the_pool() {
+    let bed = bed_with_text();
+    said(&bed, "--compression off,gzip-1 --recordsize 16K --disk-read 10M --json r.json --data source:6M")
+        .good();
+    for run in json(&bed.path("r.json"))["runs"].as_array().expect("runs") {
+        let seconds = |name: &str| run[name].as_f64().unwrap_or_else(|| panic!("{name}: {run}"));
+        assert!(seconds("warm_read_seconds") * 3.0 < seconds("read_seconds"), "{run}");
+    }
+}
+
+/// Holes are no work, in a pool or elsewhere.
+#[test]
+fn a_file_of_a_terabyte_of_holes_is_measured_in_a_moment() {
+    let bed = bed_with_text();
+    let file = std::fs::OpenOptions::new().append(true).open(bed.path("text")).expect("opened");
+    let bytes = file.metadata().expect("there").len();
+    if file.set_len(1 << 40).is_err() {
+        eprintln!("skipped: no file can be so long here");
+        return;
+    }
+    let began = Instant::now();
+    let out = said(&bed, "--compression lz4 --streams --against tmp --json r.json text");
+    assert_eq!(out.status, 0, "{out:?}");
+    assert!(began.elapsed() < Duration::from_secs(60), "{:?}", began.elapsed());
+    for run in json(&bed.path("r.json"))["runs"].as_array().expect("runs") {
+        let logical = run["logical_bytes"].as_u64();
+        assert!(run["verified"] == true && logical < Some(bytes + (1 << 20)), "{run}");
     }
 }

@@ -83,9 +83,9 @@ pub struct Stream {
     pub method: String,
     /// The compression to compare with, such as `gzip-6`.
     pub compression: String,
-    /// Bytes of the files.
+    /// Bytes of the files, with holes.
     pub logical_bytes: u64,
-    /// Bytes of the streams.
+    /// Bytes of the streams, into which holes do not go.
     pub stream_bytes: u64,
     /// Bytes of the same data record by record, before sectors are rounded up.
     pub record_bytes: u64,
@@ -124,14 +124,7 @@ impl Report {
     /// Never, as [`Report::to_json`].
     #[must_use]
     pub fn to_json_with_figures(&self) -> String {
-        #[derive(Serialize)]
-        struct Whole<'a> {
-            #[serde(flatten)]
-            report: &'a Report,
-            figures: crate::Figures,
-        }
-        let whole = Whole { report: self, figures: crate::Figures::of(self) };
-        serde_json::to_string(&whole).expect("records of numbers and text are JSON")
+        crate::Figures::of(self).within(self)
     }
 
     /// Reads the JSON form.
@@ -145,6 +138,9 @@ impl Report {
         }
         if report.runs.is_empty() {
             return Err("it holds no runs".to_owned());
+        }
+        if let Some(grid) = report.published.iter().find(|grid| !grid.is_sound()) {
+            return Err(format!("its table '{}' is none", grid.title));
         }
         let is_time = |seconds: f64| seconds.is_finite() && seconds > 0.0;
         let sound = |run: &&Run| is_time(run.write_seconds) && is_time(run.read_seconds) && run.threads > 0;
@@ -262,5 +258,22 @@ pub(super) mod tests {
         let golden = include_str!("../../tests/report.json");
         assert_eq!(report.to_json(), golden);
         assert_eq!(serde_json::from_str::<Report>(golden).unwrap(), report);
+    }
+
+    #[test]
+    fn published_tables_that_are_none_are_refused() {
+        let grid = Grid {
+            title: "S9".into(),
+            columns: vec!["off".into(), "lz4".into()],
+            rows: vec![("seconds".into(), vec![Some(1.0), None])],
+            unit: "s".into(),
+            ..Grid::default()
+        };
+        let with = |grid: Grid| Report { published: vec![grid], ..report() }.to_json();
+        assert!(Report::from_json(&with(grid.clone())).is_ok());
+        let short = Grid { rows: vec![("seconds".into(), vec![Some(1.0)])], ..grid.clone() };
+        for bad in [short, Grid { decimals: 70_000, ..grid }] {
+            assert_eq!(Report::from_json(&with(bad)).unwrap_err(), "its table 'S9' is none");
+        }
     }
 }

@@ -24,11 +24,11 @@ pub struct Run {
     pub compressratio: f64,
     /// From the first write until everything is durable.
     pub write_seconds: f64,
-    /// CPU time of the whole process meanwhile.
+    /// CPU time of the whole process meanwhile; of the whole machine for another file system ([`Run::against`]).
     pub write_cpu_seconds: f64,
     /// Reading every byte from cold caches, without comparing.
     pub read_seconds: f64,
-    /// CPU time of the whole process meanwhile.
+    /// CPU time meanwhile, as for writing.
     pub read_cpu_seconds: f64,
     /// Every byte was read back as it was written, each time.
     pub verified: bool,
@@ -44,7 +44,7 @@ pub struct Run {
     /// From the first write until the last one was accepted; until then a program waits.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub accepted_seconds: Option<f64>,
-    /// Reading everything once more without dropping caches; `None` where they are too small for it.
+    /// Reading everything once more from the caches; `None` where they are too small for it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub warm_read_seconds: Option<f64>,
     /// Cold reads, each time; [`Run::read_seconds`] is the median of them.

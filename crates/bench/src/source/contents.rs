@@ -2,6 +2,7 @@
 
 use std::fs::{File, Metadata, OpenOptions};
 use std::io;
+use std::ops::Range;
 use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -73,6 +74,30 @@ impl Contents {
     /// Bytes that are no holes.
     pub(crate) fn data_bytes(&self) -> u64 {
         self.segments.iter().map(|segment| segment.len).sum()
+    }
+
+    /// The parts that hold data, in order: they begin and end at multiples of `unit` or with the file, and are at most
+    /// `most` bytes long, a multiple of it.
+    pub(crate) fn parts(&self, unit: u64, most: u64) -> Vec<Range<u64>> {
+        let mut joined: Vec<Range<u64>> = Vec::new();
+        for segment in self.segments.iter().filter(|segment| segment.len > 0) {
+            let end = (segment.offset + segment.len).checked_next_multiple_of(unit).unwrap_or(u64::MAX);
+            let (start, end) = (segment.offset / unit * unit, end.min(self.size));
+            match joined.last_mut() {
+                Some(last) if start <= last.end => last.end = end,
+                _ => joined.push(start..end),
+            }
+        }
+        let cut = |part: Range<u64>| {
+            let starts = (0..(part.end - part.start).div_ceil(most)).map(move |n| part.start + n * most);
+            starts.map(move |start| start..part.end.min(start.saturating_add(most)))
+        };
+        joined.into_iter().flat_map(cut).collect()
+    }
+
+    /// Where the last hole begins, or the file ends.
+    pub(crate) fn data_end(&self) -> u64 {
+        self.segments.last().map_or(0, |last| last.offset + last.len)
     }
 
     /// The file up to and with its first `left` bytes of data.
@@ -354,6 +379,20 @@ mod tests {
             source.load(1 << 30, &Deaf).unwrap();
             assert!(source.is_in_memory());
         }
+    }
+
+    #[test]
+    fn parts_with_data_are_found_without_looking_at_holes() {
+        let segment = |offset, len| Segment { offset, len, data: None };
+        let contents = |size, segments| Contents { path: "x".into(), size, stamp: None, segments };
+        let end = 1 << 50;
+        let petabyte = contents(end, vec![segment(0, 1), segment(4097, 10), segment(end - 5, 5)]);
+        assert_eq!(petabyte.parts(4096, 1 << 20), [0..8192, end - 4096..end]);
+        assert_eq!(petabyte.parts(4096, 4096), [0..4096, 4096..8192, end - 4096..end]);
+        let hole_at_the_end = contents(end, vec![segment(100, 4096), segment(4200, 4000)]);
+        assert_eq!(hole_at_the_end.parts(4096, 8192), [0..8192, 8192..12_288]);
+        assert_eq!(contents(10, vec![segment(0, 10)]).parts(4096, 4096), vec![0..10]);
+        assert!(contents(end, Vec::new()).parts(4096, 4096).is_empty());
     }
 
     #[test]

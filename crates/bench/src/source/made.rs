@@ -3,8 +3,9 @@
 use pool::props::number::parse_size;
 
 use super::{Contents, Entry, Source};
-use crate::generate::{Random, generate};
-use crate::{Error, Result, sample};
+use crate::generate::{Random, generate_until};
+use crate::watch::Deaf;
+use crate::{Error, Result, Watch, sample};
 
 /// A corpus that is made is kept in memory: more belongs into files.
 const CORPUS_MAX: usize = 8 << 30;
@@ -22,10 +23,18 @@ impl Source {
     /// # Errors
     /// [`Error::NoSuchData`]; [`Error::NoSample`] in a build without it.
     pub fn named(words: &[String]) -> Result<Source> {
+        Source::named_until(words, &Deaf)
+    }
+
+    /// As [`Source::named`], which may take minutes, until it is stopped.
+    ///
+    /// # Errors
+    /// As [`Source::named`]; [`Error::Interrupted`].
+    pub fn named_until(words: &[String], watch: &dyn Watch) -> Result<Source> {
         let mut source = Source { in_memory: true, ..Source::empty() };
         for (number, word) in words.iter().enumerate() {
             match word.split_once(':') {
-                Some((kind, size)) => source.make(word, kind, size, number + 1)?,
+                Some((kind, size)) => source.make(word, kind, size, number + 1, watch)?,
                 None => source.take(word)?,
             }
         }
@@ -46,16 +55,19 @@ impl Source {
     }
 
     /// Adds a corpus, the `number`th of its source.
-    fn make(&mut self, word: &str, kind: &str, size: &str, number: usize) -> Result<()> {
+    fn make(&mut self, word: &str, kind: &str, size: &str, number: usize, watch: &dyn Watch) -> Result<()> {
         let unknown = || Error::NoSuchData(word.to_owned());
         let bytes = parse_size(size).ok().and_then(|bytes| usize::try_from(bytes).ok());
         let bytes = bytes.filter(|bytes| (1..=CORPUS_MAX).contains(bytes)).ok_or_else(unknown)?;
         let seed = number as u64;
-        if kind == TREE {
-            let text = generate("source", bytes, seed).ok_or_else(unknown)?;
-            self.plant(&format!("{number}-{TREE}"), &text, seed);
-        } else {
-            self.add(&format!("{number}-{kind}"), generate(kind, bytes, seed).ok_or_else(unknown)?);
+        let of = if kind == TREE { "source" } else { kind };
+        let data = generate_until(of, bytes, seed, &|| watch.stopped()).ok_or_else(unknown)?;
+        if watch.stopped() {
+            return Err(Error::Interrupted);
+        }
+        match kind {
+            TREE => self.plant(&format!("{number}-{TREE}"), &data, seed),
+            _ => self.add(&format!("{number}-{kind}"), data),
         }
         Ok(())
     }
@@ -90,9 +102,20 @@ impl Source {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::watch::Stopped;
 
     fn named(words: &[&str]) -> Result<Source> {
         Source::named(&words.iter().map(|word| (*word).to_owned()).collect::<Vec<_>>())
+    }
+
+    #[test]
+    fn what_would_take_minutes_to_make_can_be_stopped() {
+        let stopped = |word: &str| Source::named_until(&[word.to_owned()], &Stopped);
+        for word in ["fastq:4G", "fasta:4G", "fits:4G", "source:4G", "noise:4G", "tree:4G"] {
+            let began = std::time::Instant::now();
+            assert!(matches!(stopped(word), Err(Error::Interrupted)), "{word}");
+            assert!(began.elapsed().as_secs() < 5, "{word}");
+        }
     }
 
     /// S2-07: about 200 files for each megabyte, so that 256 MB are 50 000 files.

@@ -82,7 +82,7 @@ impl Source {
     }
 
     /// `total` bytes of data: the first of the source, or as many copies of it as it takes, each in a folder of its
-    /// own. What is in memory is shared.
+    /// own. There is no file behind the last of those bytes. What is in memory is shared.
     ///
     /// # Errors
     /// [`Error::TooSmall`] if there would be more than a million files.
@@ -104,6 +104,9 @@ impl Source {
             let (top, base) = ((copy > 0).then_some(first), sized.entries.len());
             for entry in &self.entries {
                 let left = total - sized.bytes;
+                if left == 0 {
+                    break;
+                }
                 let contents = entry.contents.as_ref().map(|contents| contents.first(left));
                 let parent = entry.parent.map_or(top, |parent| Some(base + parent));
                 sized.bytes += contents.as_ref().map_or(0, Contents::data_bytes);
@@ -182,5 +185,22 @@ impl Source {
         }
         self.in_memory = true;
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_total_has_no_files_behind_its_last_byte() {
+        let files: Vec<(String, Vec<u8>)> = (0..100).map(|n| (format!("{n}"), vec![1; 10])).collect();
+        let source = Source::of_memory(files);
+        let part = source.sized(25).unwrap();
+        assert_eq!((part.bytes(), part.file_count()), (25, 3));
+        let more = source.sized(1015).unwrap();
+        assert_eq!((more.bytes(), more.file_count()), (1015, 102));
+        let parents = more.entries().iter().enumerate();
+        assert!(parents.into_iter().all(|(at, entry)| entry.parent.is_none_or(|parent| parent < at)));
     }
 }

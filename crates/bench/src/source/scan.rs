@@ -7,7 +7,8 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use super::{Contents, Entry, Source, unreadable};
-use crate::{Error, Result};
+use crate::watch::Deaf;
+use crate::{Error, Result, Watch};
 
 impl Source {
     /// Looks at `paths` and everything below them, without reading any data.
@@ -15,7 +16,17 @@ impl Source {
     /// # Errors
     /// [`Error::Unreadable`]; [`Error::NoData`].
     pub fn scan(paths: &[PathBuf]) -> Result<Source> {
-        let mut scan = Scan { source: Source::empty(), seen: HashSet::new() };
+        Source::scan_without(paths, &[], &Deaf)
+    }
+
+    /// As [`Source::scan`], without the files of `results`: they are not there yet the first time, and others each time.
+    ///
+    /// # Errors
+    /// As [`Source::scan`]; [`Error::Interrupted`].
+    pub fn scan_without(paths: &[PathBuf], results: &[PathBuf], watch: &dyn Watch) -> Result<Source> {
+        let known = |path: &PathBuf| path.metadata().ok().map(|metadata| (metadata.dev(), metadata.ino()));
+        let results = results.iter().filter_map(known).collect();
+        let mut scan = Scan { source: Source::empty(), seen: HashSet::new(), results, watch };
         let mut names = HashSet::new();
         for path in paths {
             let metadata = std::fs::metadata(path).map_err(unreadable(path))?;
@@ -38,13 +49,16 @@ impl Source {
     }
 }
 
-struct Scan {
+struct Scan<'a> {
     source: Source,
     /// Files with several names that were entered.
     seen: HashSet<(u64, u64)>,
+    /// Files that are no part of the source.
+    results: HashSet<(u64, u64)>,
+    watch: &'a dyn Watch,
 }
 
-impl Scan {
+impl Scan<'_> {
     fn enter(
         &mut self,
         parent: Option<usize>,
@@ -78,8 +92,16 @@ impl Scan {
         metadata: &Metadata,
         folders: &mut Vec<(usize, PathBuf)>,
     ) -> Result<()> {
+        if self.watch.stopped() {
+            return Err(Error::Interrupted);
+        }
         let kind = metadata.file_type();
         if kind.is_symlink() {
+            return Ok(());
+        }
+        if kind.is_file() && self.results.contains(&(metadata.dev(), metadata.ino())) {
+            let note = format!("'{}' is for results of this measurement: left out", path.display());
+            self.source.notes.push(note);
             return Ok(());
         }
         if !kind.is_dir() && !kind.is_file() {
@@ -105,6 +127,7 @@ impl Scan {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::watch::Stopped;
     use std::os::unix::fs::symlink;
 
     fn folder() -> tempfile::TempDir {
@@ -126,6 +149,28 @@ mod tests {
         assert_eq!(source.notes().len(), 1);
         let children = source.entries().iter().enumerate();
         assert!(children.into_iter().all(|(index, entry)| entry.parent.is_none_or(|parent| parent < index)));
+    }
+
+    #[test]
+    fn what_a_measurement_writes_is_no_part_of_it() {
+        let dir = folder();
+        let at = |name: &str| dir.path().join(name);
+        std::fs::write(at("a"), b"12345").unwrap();
+        let results = [at("r.html"), at("journal")];
+        let of = || Source::scan_without(&[dir.path().to_owned()], &results, &Deaf).unwrap();
+        let first = of();
+        results.iter().for_each(|path| std::fs::write(path, b"results").unwrap());
+        let second = of();
+        assert_eq!((first.fingerprint(), first.bytes()), (second.fingerprint(), 5));
+        assert_eq!((first.notes().len(), second.notes().len()), (0, 2));
+    }
+
+    #[test]
+    fn a_scan_can_be_stopped() {
+        let dir = folder();
+        std::fs::write(dir.path().join("a"), b"12345").unwrap();
+        let stopped = Source::scan_without(&[dir.path().to_owned()], &[], &Stopped);
+        assert!(matches!(stopped, Err(Error::Interrupted)));
     }
 
     #[test]

@@ -10,10 +10,12 @@ mod screen;
 pub(super) mod table;
 
 use std::io::Write;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use bench::{Application, Error, Experiment, Figures, Place, Plan, Report, Source, Step};
+use bench::{
+    Application, Ended, Error, Experiment, Figures, Place, Plan, Report, Source, Step, Watch, shell_word,
+};
 
 pub use self::args::Bench;
 use self::args::Threads;
@@ -41,24 +43,22 @@ pub fn run(args: &Bench, around: &Surroundings, console: &mut Console) -> Result
     let outputs = Outputs::begin(args)?;
     let stop =
         Stop::on_signals().map_err(|error| Failure::refused(format!("cannot listen for Ctrl-C: {error}")))?;
-    let mut source = source(args, experiment.as_ref()).map_err(refused)?;
-
-    let screen = Screen::new(stop.clone(), source.bytes());
-    let measured = bench::run(&plan, &mut source, &screen);
+    let mut screen = Screen::new(stop.clone());
+    let measured = source(args, experiment.as_ref(), &screen).map_err(Ended::from).and_then(|mut source| {
+        screen.expect(source.bytes());
+        bench::run(&plan, &mut source, &screen)
+    });
     screen.finish();
     // What was measured before something failed may have taken hours.
     let (report, ended) = match measured {
         Ok(report) => (Some(report), None),
         Err(ended) => (ended.report.map(|report| *report), Some(ended.error)),
     };
+    // Files first: who reads standard output may be gone by now.
     let kept = report.as_ref().map_or(Ok(()), |report| {
-        if json_only {
-            write!(console.out(), "{}", report.to_json())?;
-        } else {
-            print(console, report)?;
-        }
-        console.flush()?;
-        outputs.write(report)
+        let written = outputs.write(report);
+        let shown = show(report, json_only, console);
+        written.and(shown)
     });
     if let Some(error) = ended {
         // Both went wrong: why the measurement ended comes first.
@@ -78,6 +78,16 @@ pub fn run(args: &Bench, around: &Surroundings, console: &mut Console) -> Result
     }
 }
 
+/// Prints a report for people, or for programs.
+fn show(report: &Report, json_only: bool, console: &mut Console) -> Result<(), Failure> {
+    if json_only {
+        write!(console.out(), "{}", report.to_json())?;
+    } else {
+        print(console, report)?;
+    }
+    console.flush()
+}
+
 /// What is said at an early end.
 fn end(error: &Error, stop: &Stop, journal: Option<&Path>, console: &mut Console) -> Result<u8, Failure> {
     if !matches!(error, Error::Interrupted) {
@@ -95,16 +105,22 @@ fn refused(error: Error) -> Failure {
 }
 
 /// What to measure with: what the user names, else what the experiment says, else the sample.
-fn source(args: &Bench, experiment: Option<&Experiment>) -> Result<Source, Error> {
+fn source(args: &Bench, experiment: Option<&Experiment>, watch: &dyn Watch) -> Result<Source, Error> {
     let data = match experiment {
         Some(experiment) if args.data.is_empty() => &experiment.data,
         _ => &args.data,
     };
     match (&args.paths[..], &data[..]) {
         ([], []) => Source::sample(),
-        ([], data) => Source::named(data),
-        (paths, _) => Source::scan(paths),
+        ([], data) => Source::named_until(data, watch),
+        (paths, _) => Source::scan_without(paths, &results(args), watch),
     }
+}
+
+/// Files that this measurement writes.
+fn results(args: &Bench) -> Vec<PathBuf> {
+    let files = [&args.report, &args.png, &args.json, &args.csv, &args.markdown, &args.trace, &args.resume];
+    files.into_iter().flatten().cloned().collect()
 }
 
 fn plan(args: &Bench, experiment: Option<&Experiment>, around: &Surroundings) -> Result<Plan, Failure> {
@@ -126,7 +142,7 @@ fn plan(args: &Bench, experiment: Option<&Experiment>, around: &Surroundings) ->
     put(&mut plan.pairs, &args.pair);
     put(&mut plan.threads, &Threads::counts(&args.threads));
     put(&mut plan.totals, &args.total);
-    plan.against.clone_from(&args.against);
+    put(&mut plan.against, &args.against);
     plan.repeat = args.repeat.unwrap_or(plan.repeat);
     plan.dirty_max = args.dirty_max.or(plan.dirty_max);
     plan.device.write_bytes = args.disk_write.or(plan.device.write_bytes);
@@ -163,14 +179,8 @@ fn place(args: &Bench, around: &Surroundings, usual: Place) -> Result<Place, Fai
 
 /// The words this process was started with, as a shell would take them again.
 pub(super) fn command_line() -> String {
-    let plain = |word: &str| {
-        !word.is_empty() && word.chars().all(|c| c.is_alphanumeric() || "/._-+,:=@%".contains(c))
-    };
-    let word = |word: std::ffi::OsString| {
-        let word = word.to_string_lossy();
-        if plain(&word) { word.into_owned() } else { format!("'{}'", word.replace('\'', "'\\''")) }
-    };
-    let words: Vec<String> = std::env::args_os().skip(1).map(word).collect();
+    let words = std::env::args_os().skip(1).map(|word| shell_word(&word.to_string_lossy()));
+    let words: Vec<String> = words.collect();
     format!("cenote {}", words.join(" "))
 }
 
@@ -233,13 +243,18 @@ impl Outputs {
         begun.collect::<Result<_, _>>().map(Outputs)
     }
 
+    /// Writes each, whatever becomes of the others.
     fn write(self, report: &Report) -> Result<(), Failure> {
+        let mut lines = Vec::new();
         for (output, form) in self.0 {
-            let bytes =
-                form(report).map_err(|error| Failure::refused(format!("cannot draw the report: {error}")))?;
-            output.write(&bytes)?;
+            let drawn =
+                form(report).map_err(|error| Failure::refused(format!("cannot draw the report: {error}")));
+            match drawn.and_then(|bytes| output.write(&bytes)) {
+                Err(Failure::Refused(mut said)) => lines.append(&mut said),
+                done => done?,
+            }
         }
-        Ok(())
+        if lines.is_empty() { Ok(()) } else { Err(Failure::Refused(lines)) }
     }
 }
 

@@ -79,11 +79,7 @@ fn ending(path: &Path) -> Result<(&'static str, Form), Failure> {
 
 fn text(path: &Path) -> Result<String, Failure> {
     let failed = |error: String| Failure::refused(format!("cannot read '{}': {error}", path.display()));
-    let metadata = path.metadata().map_err(|error| failed(error.to_string()))?;
-    if metadata.len() > BYTES_MAX {
-        return Err(failed("it is too large for a report".to_owned()));
-    }
-    std::fs::read_to_string(path).map_err(|error| failed(error.to_string()))
+    bench::read_text(path, BYTES_MAX).map_err(|error| failed(error.to_string()))
 }
 
 fn read(path: &Path) -> Result<bench::Report, Failure> {

@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 
+use bench::THREADS_MAX;
 use clap::Args;
 
 use crate::own::args::size;
@@ -35,13 +36,13 @@ pub struct Bench {
     #[arg(long, value_name = "SIZE", value_parser = size)]
     pub dirty_max: Option<u64>,
     /// Hold the temporary pool to a device that writes so many bytes a second, such as 200M.
-    #[arg(long, value_name = "RATE", value_parser = size, conflicts_with = "pool")]
+    #[arg(long, value_name = "RATE", value_parser = bench::parse_rate, conflicts_with = "pool")]
     pub disk_write: Option<u64>,
     /// The same for reading.
-    #[arg(long, value_name = "RATE", value_parser = size, conflicts_with = "pool")]
+    #[arg(long, value_name = "RATE", value_parser = bench::parse_rate, conflicts_with = "pool")]
     pub disk_read: Option<u64>,
     /// Let the files come and go over a network that brings so many bytes a second, such as 110M.
-    #[arg(long, value_name = "RATE", value_parser = size)]
+    #[arg(long, value_name = "RATE", value_parser = bench::parse_rate)]
     pub network: Option<u64>,
     /// Do the same work in this folder of another file system (may be repeated).
     #[arg(long, value_name = "DIR")]
@@ -112,9 +113,9 @@ impl Threads {
 
 fn threads(text: &str) -> Result<Threads, String> {
     match text.parse() {
-        Ok(count) if (1..=4096).contains(&count) => Ok(Threads::Count(count)),
+        Ok(count) if (1..=THREADS_MAX).contains(&count) => Ok(Threads::Count(count)),
         _ if text == "sweep" => Ok(Threads::Sweep),
-        _ => Err("it is neither a number from 1 to 4096 nor \"sweep\"".to_owned()),
+        _ => Err(format!("it is neither a number from 1 to {THREADS_MAX} nor \"sweep\"")),
     }
 }
 

@@ -25,9 +25,9 @@ pub struct Screen {
 }
 
 impl Screen {
-    /// Shown on standard error if that is a terminal; `bytes` is what each phase moves.
-    pub fn new(stop: Stop, bytes: u64) -> Screen {
-        let bar = ProgressBar::with_draw_target(Some(bytes), ProgressDrawTarget::stderr_with_hz(5));
+    /// Shown on standard error if that is a terminal.
+    pub fn new(stop: Stop) -> Screen {
+        let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr_with_hz(5));
         let style = "{prefix}{msg} {wide_bar} {binary_bytes}/{binary_total_bytes} {binary_bytes_per_sec}";
         if let Ok(style) = ProgressStyle::with_template(style) {
             bar.set_style(style);
@@ -36,7 +36,13 @@ impl Screen {
         if !bar.is_hidden() {
             bar.enable_steady_tick(Duration::from_millis(200));
         }
-        Screen { bar, stop, bytes, subject: Mutex::default(), done: Mutex::default() }
+        Screen { bar, stop, bytes: 0, subject: Mutex::default(), done: Mutex::default() }
+    }
+
+    /// Each phase moves so many bytes.
+    pub fn expect(&mut self, bytes: u64) {
+        self.bytes = bytes;
+        self.bar.set_length(bytes);
     }
 
     fn begin(&self, what: String) {
