@@ -1,7 +1,7 @@
 //! The same work on another file system, beside the pool.
 //!
 //! From:   a folder of it, and the source.
-//! To:     a [`Sample`] measured as one in a pool is: written until durable, read from cold caches, compared.
+//! To:     [`measure`](crate::measure::measure), as for a pool: written until durable, read from cold caches, compared.
 //!
 //! Everything goes into a temporary folder there, which is gone afterwards. CPU time is that of the whole machine: the
 //! kernel's file systems compress and write in threads that belong to no process.
@@ -20,10 +20,10 @@ use crate::application::run_in;
 use crate::crew::share;
 use crate::error::system_reason;
 use crate::guard::{Guard, Left};
-use crate::measure::{self, Sample, Sizes, StepSample, Work};
+use crate::measure::{Sizes, StepSample, Work};
 use crate::source::Contents;
 use crate::stopwatch::{CpuClock, machine_cpu_seconds};
-use crate::{Application, Configuration, Error, Event, Plan, Result, Source, Watch, machine};
+use crate::{Application, Configuration, Error, Event, Result, Source, Watch, machine};
 
 /// Bytes read at once.
 const READ: u64 = 1 << 20;
@@ -53,21 +53,21 @@ pub(crate) fn check(folder: &Path, needed: u64) -> Result<()> {
     }
 }
 
-/// Measures once.
+/// Does `work` in a folder of its own in `folder`, which is gone afterwards.
 ///
 /// # Errors
-/// [`Error::Against`], [`Error::Interrupted`], those of the source.
-pub(crate) fn measure(
+/// [`Error::Against`], those of the work.
+pub(crate) fn within<T>(
     folder: &Path,
-    plan: &Plan,
     source: &Source,
     configuration: &Configuration,
     watch: &dyn Watch,
-) -> Result<Sample> {
+    work: impl FnOnce(&mut dyn Work) -> Result<T>,
+) -> Result<T> {
     let failed = |source| Error::Against { folder: folder.to_owned(), source: system_reason(source) };
     let dir = tempfile::Builder::new().prefix("cenote-bench-").tempdir_in(folder).map_err(failed)?;
     let guard = Guard::over(dir.path(), Left::Files).map_err(failed)?;
-    let mut work = InFolder {
+    let mut place = InFolder {
         folder,
         top: dir.path().to_owned(),
         paths: paths(dir.path(), source),
@@ -77,8 +77,8 @@ pub(crate) fn measure(
         configuration,
         watch,
     };
-    work.used_before = work.used()?;
-    let done = measure::measure(&mut work, plan, watch);
+    place.used_before = place.used()?;
+    let done = work(&mut place);
     match (done, dir.close()) {
         (Ok(_), Err(error)) => Err(failed(error)),
         (done, _) => done,

@@ -35,7 +35,7 @@ const CACHE_FILLS: (u64, u64) = (8, 10);
 const SETTLE_SYNCS: u32 = 100;
 
 /// A dataset while it is measured.
-pub(crate) struct InPool<'a> {
+struct InPool<'a> {
     target: &'a Target<'a>,
     source: &'a Source,
     configuration: &'a Configuration,
@@ -48,27 +48,31 @@ pub(crate) struct InPool<'a> {
     misses: u64,
 }
 
-impl<'a> InPool<'a> {
-    /// Creates the dataset.
-    ///
-    /// # Errors
-    /// As [`Target::create`].
-    pub(crate) fn new(
-        target: &'a Target<'a>,
-        plan: &Plan,
-        source: &'a Source,
-        configuration: &'a Configuration,
-        watch: &'a dyn Watch,
-    ) -> Result<InPool<'a>> {
-        let options = Options { workers: configuration.threads as usize, ..plan.options() };
-        let options = Options { cache_bytes: CACHE_BYTES.min(options.cache_bytes), ..options };
-        let (open, ids) = (None, Vec::new());
-        let mut work = InPool { target, source, configuration, watch, options, open, ids, misses: 0 };
-        let pool = target.create(configuration, work.options.clone())?;
-        work.enter(pool)?;
-        Ok(work)
-    }
+/// Does `work` in a dataset of its own in `target`, which is closed afterwards.
+///
+/// # Errors
+/// As [`Target::create`]; those of the work.
+pub(crate) fn within<T>(
+    target: &Target<'_>,
+    plan: &Plan,
+    source: &Source,
+    configuration: &Configuration,
+    watch: &dyn Watch,
+    work: impl FnOnce(&mut dyn Work) -> Result<T>,
+) -> Result<T> {
+    let options = Options { workers: configuration.threads as usize, ..plan.options() };
+    let options = Options { cache_bytes: CACHE_BYTES.min(options.cache_bytes), ..options };
+    let pool = target.create(configuration, options.clone())?;
+    let (open, ids) = (None, Vec::new());
+    let mut place = InPool { target, source, configuration, watch, options, open, ids, misses: 0 };
+    place.enter(pool)?;
+    let done = work(&mut place);
+    let closed = place.close();
+    let value = done?;
+    closed.map(|()| value)
+}
 
+impl InPool<'_> {
     /// Opens the dataset in `pool`, which is closed in good order if that fails.
     fn enter(&mut self, pool: Pool) -> Result<()> {
         match self.filesystem(&pool) {
@@ -84,7 +88,7 @@ impl<'a> InPool<'a> {
     ///
     /// # Errors
     /// It cannot be closed.
-    pub(crate) fn close(&mut self) -> Result<()> {
+    fn close(&mut self) -> Result<()> {
         let Some((fs, pool)) = self.open.take() else { return Ok(()) };
         drop(fs);
         self.export(pool)

@@ -81,6 +81,25 @@ pub(crate) trait Work {
     fn steps(&mut self, application: &Application) -> Result<Vec<StepSample>>;
 }
 
+/// Writes everything and reads it once from cold caches, without settling or comparing: as good as a measurement to warm
+/// a machine up, or to see how fast it is. Gives the times of both.
+///
+/// # Errors
+/// Those of the work.
+pub(crate) fn pass(work: &mut dyn Work, watch: &dyn Watch) -> Result<(Elapsed, Elapsed)> {
+    let clock = work.cpu_clock();
+    watch.event(Event::Phase(Phase::Write));
+    let stopwatch = Stopwatch::start(clock);
+    work.write()?;
+    work.sync()?;
+    let write = stopwatch.elapsed();
+    work.cool()?;
+    watch.event(Event::Phase(Phase::Read));
+    let stopwatch = Stopwatch::start(clock);
+    work.read()?;
+    Ok((write, stopwatch.elapsed()))
+}
+
 /// Measures once.
 ///
 /// # Errors

@@ -233,11 +233,6 @@ impl Plan {
         let usual = Options::default();
         Options { dirty_max: self.dirty_max.unwrap_or(usual.dirty_max), ..usual }
     }
-
-    /// The same without an application.
-    pub(crate) fn without_steps(&self) -> Plan {
-        Plan { application: None, ..self.clone() }
-    }
 }
 
 /// Cores that this process may use.

@@ -6,19 +6,18 @@
 use procfs::Current as _;
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
-use crate::in_pool::InPool;
 use crate::journal::Journal;
 use crate::limit::{BurstRates, Limit, Use, knee_bytes};
-use crate::measure::{Sample, Sizes, StepSample, measure};
+use crate::measure::{self, Sample, Sizes, StepSample, Work, measure};
 use crate::plan::cores;
 use crate::stats::{deviation, is_outlier, median};
-use crate::stopwatch::micros;
+use crate::stopwatch::{Elapsed, micros};
 use crate::target::Target;
 use crate::throttle::Networked;
 use crate::trace::{bytes_in, cpus, others_share};
 use crate::{
     Configuration, Ended, Error, Event, Machine, Place, Plan, Repetition, Report, Result, Run, SCHEMA,
-    Source, Spread, StepRun, Stream, Watch, against, recommend, stream,
+    Source, Spread, StepRun, Stream, Watch, against, in_pool, recommend, stream,
 };
 
 /// A source of up to this size is measured once before it counts, so that the machine is warm for all alike.
@@ -127,7 +126,7 @@ fn all(
         let source = sized.as_ref().unwrap_or(source);
         if !is_warm {
             begin(configuration, 0, true);
-            trial(&plan.without_steps(), source, configuration, watch)?;
+            pass(plan, source, configuration, watch)?;
             is_warm = true;
         }
         let mut samples = Vec::new();
@@ -321,21 +320,41 @@ fn warnings(runs: &[Run]) -> Vec<String> {
 /// Measures once, and removes what it made, whatever happens.
 fn trial(plan: &Plan, source: &Source, configuration: &Configuration, watch: &dyn Watch) -> Result<Sample> {
     let watch = &Networked::over(watch, plan.network);
+    placed(plan, source, configuration, watch, |work| measure(work, plan, watch))
+}
+
+/// Writes and reads once, and removes what it made, whatever happens; gives the times of both.
+///
+/// # Errors
+/// As [`run`].
+pub(crate) fn pass(
+    plan: &Plan,
+    source: &Source,
+    configuration: &Configuration,
+    watch: &dyn Watch,
+) -> Result<(Elapsed, Elapsed)> {
+    placed(plan, source, configuration, watch, |work| measure::pass(work, watch))
+}
+
+/// Does `work` in the place of a configuration, held to its cores.
+fn placed<T: Send>(
+    plan: &Plan,
+    source: &Source,
+    configuration: &Configuration,
+    watch: &dyn Watch,
+    work: impl FnOnce(&mut dyn Work) -> Result<T> + Send,
+) -> Result<T> {
     if let Some(folder) = &configuration.against {
         return held_to_cores(configuration.threads, || {
-            against::measure(folder, plan, source, configuration, watch)
+            against::within(folder, source, configuration, watch, work)
         });
     }
     let target = Target::new(&plan.place, source.footprint(configuration.recordsize), plan)?;
-    let measured = held_to_cores(configuration.threads, || {
-        let mut work = InPool::new(&target, plan, source, configuration, watch)?;
-        let measured = measure(&mut work, plan, watch);
-        let closed = work.close();
-        let sample = measured?;
-        closed.map(|()| sample)
+    let done = held_to_cores(configuration.threads, || {
+        in_pool::within(&target, plan, source, configuration, watch, work)
     });
-    match (measured, target.remove(configuration)) {
-        (measured, Ok(())) => measured,
+    match (done, target.remove(configuration)) {
+        (done, Ok(())) => done,
         // Why it ended is no news to who stopped it, what is left behind is.
         (Ok(_) | Err(Error::Interrupted), Err(left)) => Err(left),
         (Err(error), Err(left)) => {
