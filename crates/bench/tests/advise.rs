@@ -77,10 +77,10 @@ fn ratios_of_the_sample_are_foretold_within_two_per_cent_and_within_their_interv
     assert_eq!(held, whole.rows.len(), "each within its interval");
     assert!(worst < 0.02, "{worst}");
 
-    // A quarter of the data, many samples: 95 % of the intervals hold the truth.
+    // A part of the data, many samples: 95 % of the intervals hold the truth.
     let (mut all, mut inside) = (0, 0);
     for seed in 0..8 {
-        let question = Question { seed, bytes_max: Some(9 << 20), ..question() };
+        let question = Question { seed, bytes_max: Some(27 << 19), ..question() };
         let part = advise(&question, vec![Subject::Sample], &Deaf).unwrap();
         let (held, worst) = judged(&part, &measured);
         println!("seed {seed}: {held} of {}, worst {worst:.3}", part.rows.len());
@@ -118,6 +118,42 @@ fn many_small_files_are_foretold_with_their_metadata() {
     let (held, worst) = judged(&advice, &measured);
     assert!(worst < 0.02, "{worst}");
     assert_eq!(held, advice.rows.len());
+}
+
+#[test]
+fn of_a_long_stream_all_is_foretold_from_the_pieces_that_were_kept() {
+    let total: u64 = 160 << 20;
+    let question =
+        Question { compressions: vec!["off".to_owned()], recordsizes: vec![1 << 20], ..question() };
+    let mut stream = std::io::Read::take(std::io::repeat(7), total);
+    let advice = advise(&question, vec![Subject::Stream(&mut stream)], &Deaf).unwrap();
+    let row = &advice.rows[0];
+    assert_eq!(advice.sample.bytes, total);
+    assert!((row.used_bytes / total as f64 - 1.0).abs() < 0.01, "{}", row.used_bytes);
+    assert!((advice.kinds[0].bytes as f64 / total as f64 - 1.0).abs() < 1e-6, "{:?}", advice.kinds);
+    assert!((row.write.bytes_per_second) < 2e9, "the disk takes 1e9: {:?}", row.write);
+    assert!(!advice.sample.complete && !advice.dedup.exact);
+}
+
+#[test]
+fn a_sparse_file_is_no_more_than_its_data() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = std::fs::File::create(dir.path().join("disk.img")).unwrap();
+    file.set_len(1 << 30).unwrap();
+    for part in 0..8 {
+        std::os::unix::fs::FileExt::write_all_at(&file, &[7; 4096], part << 27).unwrap();
+    }
+    let advice = advise(&question(), vec![Subject::Path(dir.path().to_owned())], &Deaf).unwrap();
+    assert_eq!(advice.kinds[0].bytes, advice.sample.bytes);
+}
+
+#[test]
+fn record_sizes_share_what_may_be_read() {
+    let most = 12 << 20;
+    let question = Question { bytes_max: Some(most), ..question() };
+    let advice = advise(&question, vec![Subject::Sample], &Deaf).unwrap();
+    // The last piece of each of the two lengths may be too much.
+    assert!(advice.sample.sampled_bytes <= most + (1 << 20) + (128 << 10), "{}", advice.sample.sampled_bytes);
 }
 
 #[test]

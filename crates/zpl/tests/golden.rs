@@ -432,7 +432,7 @@ fn no_data_stays_on_a_device_for_logs() {
     expect_clean(&pool);
     for name in ["glog", "glog/a"] {
         let fs = Filesystem::open(pool.open(name).unwrap()).unwrap();
-        let id = fs.lookup(fs.root(), b"large").unwrap();
+        let (id, _) = fs.lookup(fs.root(), b"large").unwrap().unwrap();
         assert!(fs.read_all(id, 1 << 20).unwrap() == data);
     }
 }

@@ -14,7 +14,7 @@ use super::published::TableAdvice;
 use crate::Machine;
 
 /// Version of the JSON form.
-pub const SCHEMA: u32 = 2;
+pub const SCHEMA: u32 = 3;
 
 /// Everything that was found out, and what follows from it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -268,15 +268,23 @@ impl Advice {
     }
 
     pub(super) fn for_target(&self) -> String {
-        let Target { cores, busy_cores, disk_write, disk_read, disk_measured, network, dirty_max, .. } =
-            &self.target;
+        let target = &self.target;
+        let Target { cores, busy_cores, disk_write, disk_read, network, dirty_max, .. } = target;
         let rate = |rate: &Option<f64>| rate.map_or("?".to_owned(), |rate| format!("{:.0}", rate / 1e6));
         let mut text = format!("target: {cores} cores");
         if *busy_cores > 0.0 {
             text += &format!(" ({busy_cores} of them busy)");
         }
-        let measured = if *disk_measured { " (measured here)" } else { "" };
-        text += &format!(", disks write {} and read {} MB/s{measured}", rate(disk_write), rate(disk_read));
+        let origin = |measured: bool| if measured { " (measured here)" } else { "" };
+        let (of_write, of_read) = (origin(target.disk_write_measured), origin(target.disk_read_measured));
+        text += &match of_write == of_read {
+            true => format!(", disks write {} and read {} MB/s{of_read}", rate(disk_write), rate(disk_read)),
+            false => format!(
+                ", disks write {} MB/s{of_write} and read {} MB/s{of_read}",
+                rate(disk_write),
+                rate(disk_read)
+            ),
+        };
         if network.is_some() {
             text += &format!(", network {} MB/s", rate(network));
         }

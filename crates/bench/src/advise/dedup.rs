@@ -31,7 +31,7 @@ const WORTHWHILE: f64 = 1.5;
 /// What deduplication would do.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Dedup {
-    /// Everything was read; else the ratio is a lower bound, from files that are likely the same.
+    /// Everything was read; else the ratio is of what could be read, or a lower bound from files that are likely the same.
     pub exact: bool,
     /// Bytes of a record.
     pub recordsize: u64,
@@ -84,12 +84,13 @@ impl Counter {
         }
     }
 
-    /// The result for records of `recordsize`.
-    pub(crate) fn result(&self, recordsize: u64) -> Dedup {
+    /// The result for records of `recordsize`; `exact` if all there are were counted.
+    pub(crate) fn result(&self, recordsize: u64, exact: bool) -> Dedup {
         let share = (self.limit as f64 + 1.0) / (u64::MAX as f64 + 1.0);
         let unique: f64 = self.different.values().map(|(len, _)| f64::from(*len)).sum();
         let all: f64 = self.different.values().map(|(len, count)| f64::from(*len) * f64::from(*count)).sum();
-        told(true, recordsize, all / unique.max(1.0), self.different.len() as f64 / share)
+        let counted = if exact { Counted::All } else { Counted::Readable };
+        told(counted, recordsize, all / unique.max(1.0), self.different.len() as f64 / share)
     }
 }
 
@@ -97,26 +98,41 @@ impl Counter {
 /// number of records.
 pub(crate) fn lower_bound(recordsize: u64, bytes: f64, copies: f64, records: f64) -> Dedup {
     let ratio = bytes / (bytes - copies).max(1.0);
-    told(false, recordsize, ratio.max(1.0), records / ratio.max(1.0))
+    told(Counted::Files, recordsize, ratio.max(1.0), records / ratio.max(1.0))
 }
 
-fn told(exact: bool, recordsize: u64, ratio: f64, entries: f64) -> Dedup {
+/// What was counted.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Counted {
+    All,
+    /// What could be read, but there is more.
+    Readable,
+    /// Whole files.
+    Files,
+}
+
+fn told(counted: Counted, recordsize: u64, ratio: f64, entries: f64) -> Dedup {
     let ratio = ratio.max(1.0);
     let memory_bytes = entries * ENTRY_BYTES;
     let memory = pool::props::number::nice_bytes(memory_bytes as u64);
-    let verdict = match (exact, ratio >= WORTHWHILE) {
-        (true, true) => format!(
+    let mut verdict = match (counted, ratio >= WORTHWHILE) {
+        (Counted::All | Counted::Readable, true) => format!(
             "{ratio:.2}x less by dedup, for a table of {memory} that should stay in memory: worth a thought if there is as much to spare"
         ),
-        (true, false) => format!("not worth it: {ratio:.2}x for a table of {memory} in memory"),
-        (false, true) => format!(
+        (Counted::All | Counted::Readable, false) => {
+            format!("not worth it: {ratio:.2}x for a table of {memory} in memory")
+        }
+        (Counted::Files, true) => format!(
             "whole files that are likely the same make {ratio:.2}x; its table would want {memory} of memory (--dedup reads everything and tells exactly)"
         ),
-        (false, false) => format!(
+        (Counted::Files, false) => format!(
             "nothing seen that speaks for it ({ratio:.2}x by whole files); its table would want {memory} of memory (--dedup reads everything and tells exactly)"
         ),
     };
-    Dedup { exact, recordsize, ratio, entries, memory_bytes, verdict }
+    if counted == Counted::Readable {
+        verdict += "; this is of what could be read, which is not all";
+    }
+    Dedup { exact: counted == Counted::All, recordsize, ratio, entries, memory_bytes, verdict }
 }
 
 /// The hash that records are told apart by.
@@ -141,7 +157,7 @@ mod tests {
             (0..number % 5 + 1).for_each(|_| counter.add(&record(number)));
         }
         counter.add(&[0; 512]);
-        let found = counter.result(512);
+        let found = counter.result(512, true);
         assert!((found.ratio - 3.0).abs() < 1e-9 && found.entries == 1000.0, "{found:?}");
         assert_eq!(found.memory_bytes, 320_000.0);
     }
@@ -152,7 +168,7 @@ mod tests {
         for number in 1..=200_000 {
             (0..number % 3 + 1).for_each(|_| counter.add(&record(number)));
         }
-        let found = counter.result(512);
+        let found = counter.result(512, true);
         assert!((found.ratio / 2.0 - 1.0).abs() < 0.03, "{found:?}");
         assert!((found.entries / 200_000.0 - 1.0).abs() < 0.06, "{found:?}");
         assert!(counter.different.len() <= 4096);

@@ -75,11 +75,11 @@ pub(crate) fn estimate(
     let (mut sampled, mut unseen) = (0.0, 0.0);
     for (stratum, sums) in strata.all.iter().zip(&sums).filter(|(stratum, _)| counts(stratum)) {
         if sums.bytes == 0.0 {
-            unseen += stratum.bytes as f64;
+            unseen += stratum.bytes;
             continue;
         }
-        sampled += stratum.bytes as f64;
-        let scale = stratum.bytes as f64 / sums.bytes;
+        sampled += stratum.bytes;
+        let scale = stratum.bytes / sums.bytes;
         total.logical += sums.of.lsize as f64 * scale;
         total.physical += sums.of.psize as f64 * scale;
         total.used += sums.of.used as f64 * scale;
@@ -189,7 +189,7 @@ impl Residuals {
         let seen = strata.all.iter().zip(&self.0);
         for (stratum, pieces) in seen.filter(|(stratum, pieces)| counts(stratum) && !pieces.is_empty()) {
             let (x, y) = pieces.iter().fold((0.0, 0.0), |(x, y), piece| (x + piece.0, y + piece.1));
-            let weight = stratum.bytes as f64;
+            let weight = stratum.bytes;
             sum += weight * (y / x).powi(2);
             bytes += weight;
             count += 1.0;
@@ -209,23 +209,27 @@ fn half_width(
     let residuals = Residuals::new(strata, seen, index, ratio);
     let counted = || strata.all.iter().enumerate().filter(|(_, stratum)| counts(stratum));
     let Some(common) = residuals.common() else {
-        return if counted().map(|(_, stratum)| stratum.pieces).sum::<u64>() <= 1 { 0.0 } else { ratio };
+        return if counted().map(|(_, stratum)| stratum.population).sum::<f64>() <= 1.0 {
+            0.0
+        } else {
+            ratio
+        };
     };
     let (between, strata_seen) = residuals.between(strata, counts);
     let (mut variance, mut freedom, mut unseen, mut bytes) = (0.0, 0.0, 0.0, 0.0);
     for (number, stratum) in counted() {
-        bytes += stratum.bytes as f64;
-        let (n, whole) = (residuals.0[number].len() as f64, stratum.pieces as f64);
+        bytes += stratum.bytes;
+        let (n, whole) = (residuals.0[number].len() as f64, stratum.population);
         let Some(mean) = residuals.mean_bytes(number) else {
-            unseen += stratum.bytes as f64;
-            let v = (stratum.bytes as f64).powi(2) * (between + common);
+            unseen += stratum.bytes;
+            let v = (stratum.bytes).powi(2) * (between + common);
             variance += v;
             freedom += v * v / (strata_seen - 1.0).max(1.0);
             continue;
         };
         let degrees = n - 1.0 + PRIOR;
         let spread = (residuals.squares(number) + PRIOR * common * mean * mean) / degrees;
-        let v = (stratum.bytes as f64 / mean).powi(2) * (1.0 - n / whole) * spread / n;
+        let v = (stratum.bytes / mean).powi(2) * (1.0 - n / whole) * spread / n;
         variance += v;
         freedom += v * v / degrees.max(1.0);
     }
@@ -246,7 +250,7 @@ pub(crate) fn spreads(strata: &Strata, seen: &[Seen]) -> Vec<Option<f64>> {
     for index in 0..seen.first().map_or(0, |piece| piece.outcomes.len()) {
         let (mut logical, mut physical) = (0.0, 0.0);
         for piece in seen {
-            let scale = strata.all[piece.stratum].bytes as f64 / drawn[piece.stratum];
+            let scale = strata.all[piece.stratum].bytes / drawn[piece.stratum];
             logical += piece.outcomes[index].lsize as f64 * scale;
             physical += piece.outcomes[index].psize as f64 * scale;
         }

@@ -4,7 +4,8 @@
 //! To:     a [`Group`] for the settings whose records are cut from pieces of the same length.
 //!
 //! A record is never cut, so a piece is as long as the longest record; but many short pieces tell more than a few long
-//! ones of the same length together, since what lies side by side is alike. So long records have a sample of their own.
+//! ones of the same length together, since what lies side by side is alike. So long records have a sample of their own, and
+//! a larger part of what may be read, as the square root of their length: more bytes, but fewer pieces.
 
 use std::collections::BTreeMap;
 use std::time::Instant;
@@ -14,6 +15,7 @@ use super::estimate::{Estimate, estimate};
 use super::look::{Limits, Look, Looked};
 use super::material::Material;
 use super::metadata::Metadata;
+use super::probe::SOURCE;
 use super::strata::{Strata, Stratum};
 use super::{BYTES_MIN, BYTES_PART, Question, WHOLE_MAX};
 use crate::{Result, Watch};
@@ -55,20 +57,27 @@ pub(crate) fn groups(
     let mut lengths: Vec<(u64, Vec<usize>)> = lengths.into_iter().collect();
     lengths.sort_by_key(|(_, numbers)| numbers[0]);
     let bytes = bytes_max(question, material.bytes);
+    let mut read = 0;
     let mut groups: Vec<Group> = Vec::new();
     let mut left = lengths.len() as u32;
+    let wants = |piece: u64| (piece as f64).sqrt();
+    let mut wanted: f64 = lengths.iter().map(|(piece, _)| wants(*piece)).sum();
     for (piece, numbers) in lengths {
+        let share = |bytes: u64| (bytes.saturating_sub(read) as f64 * wants(piece) / wanted) as u64;
         let now = Instant::now();
         let limits = Limits {
-            bytes: bytes.map_or(u64::MAX, |bytes| bytes / u64::from(left)),
+            bytes: bytes.map_or(u64::MAX, share),
             until: now + until.saturating_duration_since(now) / left,
             last,
+            kept_bytes: if groups.is_empty() && question.target.is_partly_unknown() { SOURCE } else { 0 },
         };
         left -= 1;
+        wanted -= wants(piece);
         let own = numbers.iter().map(|number| settings[*number]).collect();
         let encoder = Encoder::new(own, question.ashift, question.layout);
         let mut strata = Strata::new(material, piece, question.seed);
         let looked = Look { material, encoder: &encoder, metadata, watch }.at(&mut strata, &limits)?;
+        read += looked.bytes;
         groups.push(Group { numbers, encoder, strata, looked });
     }
     Ok(groups)

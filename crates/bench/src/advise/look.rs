@@ -23,8 +23,6 @@ const PRECISION: f64 = 0.006;
 /// Pieces of the first round, and of each other one at least.
 const FIRST_ROUND: usize = 48;
 const ROUND_MIN: usize = 16;
-/// Bytes that are kept to measure the disks with.
-const PROBE_BYTES: u64 = 16 << 20;
 
 /// When the looking ends.
 pub(crate) struct Limits {
@@ -32,6 +30,8 @@ pub(crate) struct Limits {
     pub(crate) until: Instant,
     /// Until then the first piece of each large part is waited for.
     pub(crate) last: Instant,
+    /// Bytes of pieces that are kept to measure the disks with.
+    pub(crate) kept_bytes: u64,
 }
 
 /// What was looked at.
@@ -77,7 +77,7 @@ impl Look<'_> {
             let mut round = Vec::new();
             while round.len() < room && (wanted(strata, drawn_bytes) || round.len() < 2) {
                 let Some(draw) = strata.draw(self.material) else { break };
-                round.push((draw, drawn_bytes < PROBE_BYTES));
+                round.push((draw, drawn_bytes < limits.kept_bytes));
                 drawn_bytes += draw.len;
             }
             if round.is_empty() {

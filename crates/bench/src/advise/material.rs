@@ -15,6 +15,7 @@ use zpl::Filesystem;
 
 use super::encode::Piece;
 use super::kind::{self, NONE};
+use super::survey::Survey;
 use crate::source::open;
 use crate::{Error, Result};
 
@@ -22,8 +23,9 @@ use crate::{Error, Result};
 const FILES_MAX: usize = 1_000_000;
 /// Parts of a sparse file that are remembered.
 const PARTS_MAX: usize = 10_000;
-/// Files without an extension whose beginning is looked at, the largest first.
+/// Files without an extension whose beginning is looked at, the largest first; so many of them also when the time is over.
 const SNIFFED_MAX: usize = 256;
+const SNIFFED_MIN: usize = 16;
 
 /// Data to be asked about.
 #[derive(Debug, Default)]
@@ -41,12 +43,19 @@ pub struct Material {
     pub(crate) folders: u64,
     /// Bytes of all files, known holes left out.
     pub(crate) bytes: u64,
+    /// Those of the files that are remembered.
+    remembered: u64,
     /// Files, those that are not remembered too.
     pub(crate) file_count: u64,
-    /// Everything was seen.
-    pub(crate) complete: bool,
+    /// The time was over before all folders were looked at.
+    pub(super) stopped: bool,
+    /// The time was over before a stream ended.
+    pub(super) cut: bool,
+    /// Of a stream not all pieces were kept.
+    pub(super) thinned: bool,
     pub(crate) notes: Vec<String>,
-    pub(super) unreadable: u64,
+    /// Files and folders that were left out.
+    pub(crate) unreadable: u64,
 }
 
 /// A file.
@@ -57,6 +66,21 @@ pub(crate) struct FileEntry {
     pub(crate) kind: u16,
     /// Parts that are no holes, as (offset, bytes); `None` if it has none that are known.
     pub(crate) parts: Option<Box<[(u64, u64)]>>,
+}
+
+impl FileEntry {
+    /// Bytes that are in no known hole.
+    pub(crate) fn data_bytes(&self) -> u64 {
+        self.parts.as_ref().map_or(self.size, |parts| parts.iter().map(|(_, len)| len).sum())
+    }
+
+    /// Where its data begins and where it ends; `None` if it has none.
+    pub(crate) fn data_ends(&self) -> Option<(u64, u64)> {
+        match &self.parts {
+            Some(parts) => Some((parts.first()?.0, parts.last().map(|(offset, len)| offset + len)?)),
+            None => (self.size > 0).then_some((0, self.size)),
+        }
+    }
 }
 
 #[derive(Debug)]
@@ -97,18 +121,57 @@ impl Material {
     /// An empty one.
     #[must_use]
     pub fn new() -> Material {
-        Material { complete: true, ..Material::default() }
+        Material::default()
+    }
+
+    /// Everything was seen, and all of it can be looked at.
+    pub(crate) fn complete(&self) -> bool {
+        !self.stopped && !self.cut && !self.thinned && self.lost_files() == 0
+    }
+
+    /// For how many bytes each one of a file stands that can be looked at.
+    pub(crate) fn weight(&self, file: &FileEntry) -> f64 {
+        let of_pieces = self.stands_for(file) as f64 / file.data_bytes().max(1) as f64;
+        of_pieces * (self.bytes as f64 / self.remembered.max(1) as f64)
+    }
+
+    /// Bytes of data that a file has, those of a stream that were not kept too.
+    pub(crate) fn stands_for(&self, file: &FileEntry) -> u64 {
+        let is_stream = |container: u16| {
+            matches!(self.containers.get(usize::from(container)), Some(Container::Stream(_)))
+        };
+        match file.place {
+            Place::Part { container, .. } if is_stream(container) => file.size,
+            _ => file.data_bytes(),
+        }
+    }
+
+    /// Files that were seen but are not remembered.
+    fn lost_files(&self) -> u64 {
+        self.file_count - self.files.len() as u64
     }
 
     /// The survey is over: kinds of files that say nothing by their names are looked at.
-    pub(crate) fn settle(&mut self, first: &str) -> Result<()> {
+    pub(crate) fn settle(&mut self, first: &str, survey: &Survey) -> Result<()> {
         if self.unreadable > 0 {
             self.notes.push(format!("{} files or folders could not be read: left out", self.unreadable));
         }
-        if !self.complete {
+        if self.stopped {
             self.notes.push(format!(
                 "the survey was stopped by its time after {} files: what was not reached is taken to be like them",
                 self.file_count
+            ));
+        }
+        if self.cut {
+            self.notes.push(
+                "standard input went on when the time was over: the answer is about what came before"
+                    .to_owned(),
+            );
+        }
+        if self.lost_files() > 0 {
+            self.notes.push(format!(
+                "samples are of the first {FILES_MAX} files: the other {} are taken to be like them",
+                self.lost_files()
             ));
         }
         if self.bytes == 0 {
@@ -118,7 +181,10 @@ impl Material {
         let mut unnamed: Vec<usize> =
             (0..self.files.len()).filter(|file| self.files[*file].kind == none).collect();
         unnamed.sort_by_key(|file| std::cmp::Reverse(self.files[*file].size));
-        for file in unnamed.into_iter().take(SNIFFED_MAX) {
+        for (number, file) in unnamed.into_iter().take(SNIFFED_MAX).enumerate() {
+            if self.over(survey)? && number >= SNIFFED_MIN {
+                break;
+            }
             let entry = &self.files[file];
             let len = entry.size.min(512) as usize;
             let Ok(head) = self.read(entry, 0, len) else { continue };
@@ -131,12 +197,13 @@ impl Material {
 
     pub(super) fn enter(&mut self, place: Place, size: u64, kind: u16, parts: Option<Vec<(u64, u64)>>) {
         let parts = parts.filter(|parts| parts.len() <= PARTS_MAX && *parts != [(0, size)]);
+        let file = FileEntry { place, size, kind, parts: parts.map(Vec::into_boxed_slice) };
+        let bytes = self.stands_for(&file);
         self.file_count += 1;
-        self.bytes += parts.as_ref().map_or(size, |parts| parts.iter().map(|(_, len)| len).sum());
-        if self.files.len() == FILES_MAX {
-            self.complete = false;
-        } else {
-            self.files.push(FileEntry { place, size, kind, parts: parts.map(Vec::into_boxed_slice) });
+        self.bytes += bytes;
+        if self.files.len() < FILES_MAX {
+            self.remembered += bytes;
+            self.files.push(file);
         }
     }
 

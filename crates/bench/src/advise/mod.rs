@@ -37,7 +37,7 @@ mod table;
 mod tar;
 
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use format::ObjectId;
@@ -56,9 +56,9 @@ use crate::{Configuration, Error, Machine, Plan, Result, Watch};
 use copies::{bounded_dedup, exact_dedup};
 use encode::Setting;
 use group::groups;
-use look::Looked;
 use material::Material;
 use metadata::Metadata;
+use probe::Probe;
 use rows::Whole;
 use strata::Stratum;
 use survey::Survey;
@@ -68,6 +68,14 @@ const SURVEY_PART: f64 = 0.35;
 const ENCODE_PART: f64 = 0.8;
 /// Until when the first piece of each large part of the data may be encoded.
 const LAST_PART: f64 = 1.1;
+/// Until when the disks are measured, but for so long in any case.
+const PROBE_PART: f64 = 1.0;
+const PROBE_MIN: f64 = 0.1;
+/// What looking for files that are the same may take, of the time and of the bytes of much data.
+const COPIES_TIME: f64 = 0.1;
+const COPIES_PART: f64 = 0.0005;
+/// As good as no limit.
+const MOST_SECONDS: f64 = 1e6;
 /// Up to so many bytes all may be read, as far as there is time; of more, this part, but so many in any case.
 const WHOLE_MAX: u64 = 1 << 30;
 const BYTES_PART: f64 = 0.009;
@@ -79,7 +87,8 @@ pub enum Subject<'a> {
     Sample,
     /// A file, a folder, a block device.
     Path(PathBuf),
-    /// A stream.
+    /// A stream. One that is silent should say [`io::ErrorKind::WouldBlock`] now and then: the time is looked at, and it is
+    /// asked again.
     Stream(&'a mut dyn io::Read),
     /// What an object of a file system is or holds.
     Dataset {
@@ -137,7 +146,8 @@ impl Question {
                 busy_cores: 0.0,
                 disk_write: None,
                 disk_read: None,
-                disk_measured: false,
+                disk_write_measured: false,
+                disk_read_measured: false,
                 network: None,
                 dirty_max: None,
                 engine_write: probe::ENGINE_WRITE,
@@ -161,7 +171,7 @@ impl Question {
 /// See [`Error`]. Nothing is left behind.
 pub fn advise(question: &Question, subjects: Vec<Subject<'_>>, watch: &dyn Watch) -> Result<Advice> {
     let started = Instant::now();
-    let after = |part: f64| started + Duration::from_secs_f64((question.seconds * part).clamp(0.0, 1e6));
+    let part = |part: f64| Duration::from_secs_f64((question.seconds * part).clamp(0.0, MOST_SECONDS));
     let plan = Plan {
         compressions: question.compressions.clone(),
         recordsizes: question.recordsizes.clone(),
@@ -175,29 +185,38 @@ pub fn advise(question: &Question, subjects: Vec<Subject<'_>>, watch: &dyn Watch
     }
     let piece = settings.iter().map(|setting| group::piece_bytes(setting.recordsize)).max().unwrap_or(0);
 
-    let survey = Survey { until: after(SURVEY_PART), seed: question.seed, unpack: question.unpack, watch };
+    let timely =
+        Survey { until: started + part(SURVEY_PART), seed: question.seed, unpack: question.unpack, watch };
+    // What is to be read whole is found whole.
+    let patient = Survey { until: started + Duration::from_secs_f64(MOST_SECONDS), ..timely };
+    let survey = if question.dedup { &patient } else { &timely };
     let mut material = Material::new();
     for subject in subjects {
         match subject {
             Subject::Sample => material.add_sample()?,
-            Subject::Path(path) => material.add_path(&path, &survey)?,
-            Subject::Stream(stream) => material.add_stream(stream, piece as usize, &survey)?,
-            Subject::Dataset { fs, id, name } => material.add_dataset(&fs, id, &name, &survey)?,
+            Subject::Path(path) => material.add_path(&path, survey)?,
+            Subject::Stream(stream) => material.add_stream(stream, piece as usize, &timely)?,
+            Subject::Dataset { fs, id, name } => material.add_dataset(&fs, id, &name, survey)?,
         }
     }
     let subject = material.subject.clone();
-    material.settle(&subject)?;
+    material.settle(&subject, survey)?;
+    // A survey that takes longer than its part does so because everything is wanted.
+    let late = started.elapsed().saturating_sub(part(SURVEY_PART));
+    let after = |of: f64| started + part(of) + if question.dedup { late } else { Duration::ZERO };
 
     let metadata = Metadata::new(&material, question);
-    let groups =
+    let mut groups =
         groups(&material, &settings, question, &metadata, (after(ENCODE_PART), after(LAST_PART)), watch)?;
 
     let mut notes = std::mem::take(&mut material.notes);
     notes.extend(groups.iter().filter_map(|group| group.looked.notes()).take(1));
     let mut target = question.target.clone();
-    if target.disk_write.is_none() || target.disk_read.is_none() {
+    if target.is_partly_unknown() {
         let folder = question.folder.clone().or(material.folder.clone());
-        notes.extend(measure_disks(folder, &groups[0].looked, &mut target, watch)?);
+        let until = after(PROBE_PART).max(Instant::now() + part(PROBE_MIN));
+        let data = std::mem::take(&mut groups[0].looked.probe);
+        notes.extend(measure_disks(folder, &data, &mut target, until, watch)?);
     }
 
     let whole = Whole { question, configurations: &configurations, groups: &groups, target: &target };
@@ -208,7 +227,7 @@ pub fn advise(question: &Question, subjects: Vec<Subject<'_>>, watch: &dyn Watch
     notes.extend(whole.remarks(&rows, &picks[0], bytes));
     let dedup = match question.dedup {
         true => exact_dedup(&material, picks[0].recordsize, watch)?,
-        false => bounded_dedup(&material, &groups[0], bytes, watch)?,
+        false => bounded_dedup(&material, &groups[0], Instant::now() + part(COPIES_TIME), watch)?,
     };
     let machine = Machine::with(
         question
@@ -232,7 +251,7 @@ pub fn advise(question: &Question, subjects: Vec<Subject<'_>>, watch: &dyn Watch
             bytes: material.bytes,
             sampled_bytes: groups.iter().map(|group| group.looked.bytes).sum(),
             pieces: groups.iter().map(|group| group.looked.seen.len() as u64).sum(),
-            complete: material.complete && groups.iter().all(|group| group.looked.complete),
+            complete: material.complete() && groups.iter().all(|group| group.looked.complete),
             seed: question.seed,
             seconds: (started.elapsed().as_secs_f64() * 1e3).round() / 1e3,
         },
@@ -250,18 +269,20 @@ pub fn advise(question: &Question, subjects: Vec<Subject<'_>>, watch: &dyn Watch
 /// Measures the disks where the data is, or else where temporary files go. Gives what is to be said about it.
 fn measure_disks(
     folder: Option<PathBuf>,
-    looked: &Looked,
+    data: &[Vec<u8>],
     target: &mut Target,
+    until: Instant,
     watch: &dyn Watch,
 ) -> Result<Option<String>> {
+    let mut measure = |folder: &Path| Probe { folder, until, watch }.measure(data, target);
     let elsewhere = std::env::temp_dir();
     let first = folder.unwrap_or_else(|| elsewhere.clone());
-    let error = match probe::measure(&first, &looked.probe, target, watch) {
+    let error = match measure(&first) {
         Ok(()) => return Ok(None),
         Err(Error::Interrupted) => return Err(Error::Interrupted),
         Err(error) => error,
     };
-    match probe::measure(&elsewhere, &looked.probe, target, watch) {
+    match measure(&elsewhere) {
         Ok(()) => Ok(Some(format!("the disks were measured in '{}' ({error})", elsewhere.display()))),
         Err(Error::Interrupted) => Err(Error::Interrupted),
         Err(_) => Ok(Some(format!(

@@ -45,8 +45,10 @@ pub struct Target {
     pub disk_write: Option<f64>,
     /// What all disks together give.
     pub disk_read: Option<f64>,
-    /// The two were measured here, not given.
-    pub disk_measured: bool,
+    /// The first was measured here, not given.
+    pub disk_write_measured: bool,
+    /// The second was.
+    pub disk_read_measured: bool,
     /// What the network brings, if the data comes and goes over one.
     pub network: Option<f64>,
     /// `zfs_dirty_data_max`, bytes.
@@ -121,6 +123,11 @@ impl Target {
     #[must_use]
     pub fn busy_part(&self) -> f64 {
         (self.busy_cores / f64::from(self.cores.max(1))).clamp(0.0, 1.0)
+    }
+
+    /// What a disk writes or reads is to be measured.
+    pub(crate) fn is_partly_unknown(&self) -> bool {
+        self.disk_write.is_none() || self.disk_read.is_none()
     }
 
     /// A steady stream of writes.
@@ -205,7 +212,8 @@ mod tests {
             busy_cores: 0.0,
             disk_write: Some(200e6),
             disk_read: Some(200e6),
-            disk_measured: false,
+            disk_write_measured: false,
+            disk_read_measured: false,
             network: None,
             dirty_max: None,
             engine_write: Engine { byte: 0.2e-9, stored: 0.3e-9, file: 2e-5 },

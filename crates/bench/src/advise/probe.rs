@@ -1,16 +1,20 @@
 //! How fast the disks here are, and what the engine costs besides its codecs.
 //!
-//! A pool in a nameless temporary file takes some data and gives it back, timed exactly as `cenote bench` does:
+//! A pool in a nameless temporary file takes some data and gives it back from cold caches, timed as `cenote bench` does:
 //!
 //! 1. some of the data as it is, uncompressed: as many bytes go to the disks as come in; first a little, so that a slow disk
-//!    does not take long, then more where that was fast;
+//!    does not take long, then four times as much as long as there is time, and of the most several passes, whose median counts;
 //! 2. lines that compress to next to nothing: what the engine does for each byte that never reaches a disk;
 //! 3. many short files: what a file costs.
 //!
-//! Of the processor time of each the codec's is taken away, as the encoder here takes it. What the disks can do follows
-//! from the first: it is the rate with which the model comes to the time that was measured.
+//! The second and third are left out when the time is over. Of the processor time of each the codec's is taken away, as the
+//! encoder here takes it. What the disks can do follows from the first: it is the rate with which the model comes to the time
+//! that was measured.
+//!
+//! Memory is what the pool gathers ([`DIRTY_MAX`]) and buffers, and the source: it is small, and written over and over.
 
 use std::path::Path;
+use std::time::Instant;
 
 use format::Compression;
 use format::compression::CompressionSetting;
@@ -18,79 +22,168 @@ use format::compression::CompressionSetting;
 use super::encode::{Encoder, Outcome, Piece, Setting};
 use super::layout::Layout;
 use super::model::{Engine, Target};
+use crate::in_pool::InPool;
+use crate::measure::Work;
 use crate::plan::cores;
 use crate::source::Source;
-use crate::{Event, Place, Plan, Result, Run, Watch};
+use crate::stopwatch::{Elapsed, Stopwatch, middle};
+use crate::target::Target as Room;
+use crate::{Error, Event, Place, Plan, Result, Watch};
 
-/// Bytes of the first try, and of the second.
-const LITTLE: usize = 16 << 20;
-const MUCH: usize = 192 << 20;
-/// Bytes of the lines.
-const LINES: usize = 128 << 20;
-/// The second try, and more, is for disks that take the first one in this time.
-const FAST_SECONDS: f64 = 0.15;
+/// Bytes of the first pass, by how much each is more than the last one, and bytes of the longest.
+const LITTLE: u64 = 4 << 20;
+const MORE: u64 = 4;
+const MUCH: u64 = 96 << 20;
+/// Passes of which the median counts.
+const PASSES_MAX: usize = 5;
+/// Bytes of the data that are written over and over.
+pub(crate) const SOURCE: u64 = 16 << 20;
+/// Bytes of changes that the pool gathers.
+const DIRTY_MAX: u64 = 64 << 20;
 const RECORD: usize = 128 << 10;
 /// Bytes of a file that is written in many pieces.
-const FILE: usize = 8 << 20;
+const FILE: u64 = 8 << 20;
 /// Short files, and their bytes.
 const SHORT_FILES: usize = 4000;
 const SHORT: usize = 2048;
+/// What a pass of them takes besides.
+const SHORT_SECONDS: f64 = 0.5;
 /// What the engine costs where nothing was measured: cenote on a core of today (docs/performance.md).
 pub(crate) const ENGINE_WRITE: Engine = Engine { byte: 0.35e-9, stored: 0.25e-9, file: 25e-6 };
 pub(crate) const ENGINE_READ: Engine = Engine { byte: 0.15e-9, stored: 0.15e-9, file: 8e-6 };
 
-/// Files by their names.
-type Files = Vec<(String, Vec<u8>)>;
+/// Where and how long is measured.
+pub(crate) struct Probe<'a> {
+    pub(crate) folder: &'a Path,
+    /// No pass begins that would likely take longer, but for the first.
+    pub(crate) until: Instant,
+    pub(crate) watch: &'a dyn Watch,
+}
 
-/// Measures with `data`, repeated as often as needed, in `folder`; puts what it finds into `target`.
-///
-/// # Errors
-/// There is no room or no permission; the caller stopped it.
-pub(crate) fn measure(folder: &Path, data: &[Vec<u8>], target: &mut Target, watch: &dyn Watch) -> Result<()> {
-    let quiet = Quiet(watch);
-    let once = |compression: &str, files: Files| -> Result<Run> {
+/// Times of passes: the medians.
+struct Passes {
+    bytes: f64,
+    write: Elapsed,
+    read: Elapsed,
+}
+
+impl Passes {
+    /// Processor seconds of a byte.
+    fn write_cpu(&self) -> f64 {
+        self.write.cpu_seconds / self.bytes
+    }
+
+    fn read_cpu(&self) -> f64 {
+        self.read.cpu_seconds / self.bytes
+    }
+}
+
+impl Probe<'_> {
+    /// Measures with `data`, repeated as often as needed; puts what it finds into `target`.
+    ///
+    /// # Errors
+    /// There is no room or no permission; the caller stopped it.
+    pub(crate) fn measure(&self, data: &[Vec<u8>], target: &mut Target) -> Result<()> {
+        let files = filled(data, SOURCE);
+        // Checksums are part of the codec's time here.
+        let sums = codec_seconds("off", &files[0].1);
+        let plain = self.passes("off", &Source::of_memory(files), MUCH)?;
+        let write = at_least(plain.write_cpu() - sums.compress, ENGINE_WRITE);
+        let read = at_least(plain.read_cpu() - sums.decompress, ENGINE_READ);
+        target.engine_write = Engine { byte: 0.6 * write, stored: 0.4 * write, ..ENGINE_WRITE };
+        target.engine_read = Engine { byte: 0.5 * read, stored: 0.5 * read, ..ENGINE_READ };
+        let cores = f64::from(cores());
+        let rate = |of: Elapsed| {
+            let seconds = of.seconds / plain.bytes;
+            1.0 / Target::device_seconds(seconds, of.cpu_seconds / plain.bytes / cores)
+        };
+        if target.disk_write.is_none() {
+            (target.disk_write, target.disk_write_measured) = (Some(rate(plain.write)), true);
+        }
+        if target.disk_read.is_none() {
+            (target.disk_read, target.disk_read_measured) = (Some(rate(plain.read)), true);
+        }
+        let per_byte = (plain.write.seconds + plain.read.seconds) / plain.bytes;
+        if self.has_time_for(per_byte * MUCH as f64) {
+            let lines = filled(&[lines()], FILE);
+            let codec = codec_seconds("lz4", &lines[0].1);
+            let lines = self.passes("lz4", &Source::of_memory(lines), MUCH)?;
+            target.engine_write = split(write, lines.write_cpu() - codec.compress);
+            target.engine_read = split(read, lines.read_cpu() - codec.decompress);
+        }
+        if self.has_time_for(per_byte * (SHORT_FILES * 2 * SHORT) as f64 + SHORT_SECONDS) {
+            let text = lines();
+            let short = |number: usize| (number.to_string(), text[number..number + SHORT].to_vec());
+            let files = Source::of_memory((0..SHORT_FILES).map(short).collect());
+            let (write, read) = self.pass("off", &files)?;
+            target.engine_write.file = (write.cpu_seconds / SHORT_FILES as f64).max(0.0);
+            target.engine_read.file = (read.cpu_seconds / SHORT_FILES as f64).max(0.0);
+        }
+        Ok(())
+    }
+
+    fn has_time_for(&self, seconds: f64) -> bool {
+        seconds < self.until.saturating_duration_since(Instant::now()).as_secs_f64()
+    }
+
+    /// Passes of ever more bytes made of `source`, up to `most`; several of the largest that there is time for.
+    fn passes(&self, compression: &str, source: &Source, most: u64) -> Result<Passes> {
+        let mut bytes = LITTLE;
+        let started = Instant::now();
+        let mut passes = vec![self.pass(compression, &source.sized(bytes)?)?];
+        let mut last = started.elapsed();
+        while bytes < most {
+            let more = most.min(bytes * MORE);
+            if !self.has_time_for(2.0 * last.as_secs_f64() * more as f64 / bytes as f64) {
+                break;
+            }
+            let started = Instant::now();
+            match self.pass(compression, &source.sized(more)?) {
+                Ok(pass) => (bytes, passes) = (more, vec![pass]),
+                Err(Error::NoRoom { .. }) => break,
+                Err(error) => return Err(error),
+            }
+            last = started.elapsed();
+        }
+        while passes.len() < PASSES_MAX && self.has_time_for(2.0 * last.as_secs_f64()) {
+            passes.push(self.pass(compression, &source.sized(bytes)?)?);
+        }
+        let (mut writes, mut reads): (Vec<Elapsed>, Vec<Elapsed>) = passes.into_iter().unzip();
+        Ok(Passes { bytes: bytes as f64, write: middle(&mut writes), read: middle(&mut reads) })
+    }
+
+    /// One pass of all of `source`: writing and reading.
+    fn pass(&self, compression: &str, source: &Source) -> Result<(Elapsed, Elapsed)> {
         let plan = Plan {
             compressions: vec![compression.to_owned()],
             recordsizes: vec![RECORD as u64],
-            place: Place::Folder(folder.to_owned()),
-            memory_bytes: Some(u64::MAX),
+            place: Place::Folder(self.folder.to_owned()),
+            dirty_max: Some(DIRTY_MAX),
             ..Plan::usual()
         };
-        let report = crate::run(&plan, &mut Source::of_memory(files), &quiet)?;
-        Ok(report.runs.into_iter().next().expect("one configuration is measured"))
-    };
-    let mut plain = once("off", filled(data, LITTLE))?;
-    let fast = plain.write_seconds + plain.read_seconds < FAST_SECONDS;
-    if fast {
-        plain = once("off", filled(data, MUCH))?;
+        let configurations = plan.configurations()?;
+        plan.place.check_room(source, &configurations)?;
+        let target = Room::new(&plan.place, source.footprint(RECORD as u64), &plan)?;
+        let watch = &Quiet(self.watch);
+        let mut work = InPool::new(&target, &plan, source, &configurations[0], watch)?;
+        let done = times(&mut work);
+        let closed = work.close();
+        let times = done?;
+        closed.map(|()| times)
     }
-    let bytes = plain.logical_bytes as f64;
-    // Checksums are part of the codec's time here.
-    let sums = codec_seconds("off", &filled(data, FILE)[0].1);
-    let write = at_least(plain.write_cpu_seconds / bytes - sums.compress, ENGINE_WRITE);
-    let read = at_least(plain.read_cpu_seconds / bytes - sums.decompress, ENGINE_READ);
-    target.engine_write = Engine { byte: 0.6 * write, stored: 0.4 * write, ..ENGINE_WRITE };
-    target.engine_read = Engine { byte: 0.5 * read, stored: 0.5 * read, ..ENGINE_READ };
-    if fast {
-        let files = filled(&[lines()], LINES);
-        let codec = codec_seconds("lz4", &files[0].1);
-        let run = once("lz4", files)?;
-        let bytes = run.logical_bytes as f64;
-        target.engine_write = split(write, run.write_cpu_seconds / bytes - codec.compress);
-        target.engine_read = split(read, run.read_cpu_seconds / bytes - codec.decompress);
-        let short: Files = (0..SHORT_FILES)
-            .map(|number| (number.to_string(), lines()[number..number + SHORT].to_vec()))
-            .collect();
-        let run = once("off", short)?;
-        target.engine_write.file = (run.write_cpu_seconds / SHORT_FILES as f64).max(0.0);
-        target.engine_read.file = (run.read_cpu_seconds / SHORT_FILES as f64).max(0.0);
-    }
-    let cores = f64::from(cores());
-    let rate = |seconds: f64, cpu: f64| 1.0 / Target::device_seconds(seconds / bytes, cpu / bytes / cores);
-    target.disk_write.get_or_insert(rate(plain.write_seconds, plain.write_cpu_seconds));
-    target.disk_read.get_or_insert(rate(plain.read_seconds, plain.read_cpu_seconds));
-    target.disk_measured = true;
-    Ok(())
+}
+
+/// How long writing and a cold read take.
+fn times(work: &mut dyn Work) -> Result<(Elapsed, Elapsed)> {
+    let clock = work.cpu_clock();
+    let stopwatch = Stopwatch::start(clock);
+    work.write()?;
+    work.sync()?;
+    let write = stopwatch.elapsed();
+    work.cool()?;
+    let stopwatch = Stopwatch::start(clock);
+    work.read()?;
+    Ok((write, stopwatch.elapsed()))
 }
 
 /// Seconds for a byte; a difference of two times that were measured on a busy machine may come out below zero, and no
@@ -135,15 +228,18 @@ fn lines() -> Vec<u8> {
     bytes
 }
 
+/// Files by their names.
+type Files = Vec<(String, Vec<u8>)>;
+
 /// Files of together `bytes` bytes, made of `data` over and over.
-fn filled(data: &[Vec<u8>], bytes: usize) -> Files {
+fn filled(data: &[Vec<u8>], bytes: u64) -> Files {
     let mut files = Vec::new();
     let mut pieces = data.iter().filter(|piece| !piece.is_empty()).cycle();
     for number in 0..bytes.div_ceil(FILE) {
-        let mut file = Vec::with_capacity(FILE);
-        while file.len() < FILE {
+        let mut file = Vec::with_capacity(FILE as usize);
+        while file.len() < FILE as usize {
             let Some(piece) = pieces.next() else { return files };
-            file.extend_from_slice(&piece[..piece.len().min(FILE - file.len())]);
+            file.extend_from_slice(&piece[..piece.len().min(FILE as usize - file.len())]);
         }
         files.push((format!("{number}"), file));
     }
@@ -165,6 +261,7 @@ impl Watch for Quiet<'_> {
 mod tests {
     use super::*;
     use crate::watch::Deaf;
+    use std::time::Duration;
 
     #[test]
     fn on_a_busy_machine_no_cost_is_below_zero() {
@@ -181,17 +278,19 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let mut target = Target {
             cores: 2,
-            busy_cores: 0.0,
-            disk_write: None,
             disk_read: Some(5.0),
-            disk_measured: false,
-            network: None,
-            dirty_max: None,
             engine_write: Engine::default(),
             engine_read: Engine::default(),
+            ..crate::advise::Question::usual().target
         };
-        measure(dir.path(), &[vec![3; 100_000]], &mut target, &Deaf).unwrap();
+        let until = Instant::now();
+        Probe { folder: dir.path(), until, watch: &Deaf }.measure(&[vec![3; 100_000]], &mut target).unwrap();
         assert!(target.disk_write.unwrap() > 1e6 && target.disk_read == Some(5.0));
+        assert!(target.disk_write_measured && !target.disk_read_measured, "one was given");
+        assert!(
+            until.elapsed() < Duration::from_secs(5),
+            "only the first pass is made when the time is over"
+        );
         assert!(target.engine_write.byte > 0.0 && target.engine_write.stored > 0.0);
         assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0);
     }

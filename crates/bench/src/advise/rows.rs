@@ -148,12 +148,12 @@ impl Whole<'_> {
             if !self.groups.iter().all(|group| group.saw(name)) {
                 continue;
             }
-            let sum = |of: fn(&Stratum) -> u64| {
-                strata.iter().filter(|stratum| of_kind(stratum)).map(of).sum::<u64>()
+            let sum = |of: fn(&Stratum) -> f64| {
+                strata.iter().filter(|stratum| of_kind(stratum)).map(of).sum::<f64>()
             };
-            let (kind_files, kind_bytes) = (sum(|stratum| stratum.files), sum(|stratum| stratum.bytes));
-            let of_its_own = metadata.part(kind_files as f64);
-            let (rows, candidates) = self.rows(&of_its_own, kind_bytes as f64, &of_kind);
+            let (kind_files, kind_bytes) = (sum(|stratum| stratum.files), sum(|stratum| stratum.data));
+            let of_its_own = metadata.part(kind_files);
+            let (rows, candidates) = self.rows(&of_its_own, kind_bytes, &of_kind);
             let choice = choose(&candidates, self.question.goal, self.target.busy_part())
                 .expect("there is a configuration");
             let common = rows
@@ -161,12 +161,13 @@ impl Whole<'_> {
                 .position(|row| row.compression == pick.compression && row.recordsize == pick.recordsize);
             let common = common.expect("the pick is one of them");
             let (own, with_all) = (&rows[choice.index], &rows[common]);
-            let seconds = |row: &Row| kind_bytes as f64 / row.compress_rate;
+            let seconds = |row: &Row| kind_bytes / row.compress_rate;
             let saved_bytes = with_all.used_bytes - own.used_bytes;
             let saved_seconds = seconds(with_all) - seconds(own);
             let best = rows.iter().map(|row| row.compressratio).fold(1.0, f64::max);
-            let share = kind_bytes as f64 / bytes.max(1.0);
-            let what = format!("{name}: {} ({:.0} % of the data)", nice_bytes(kind_bytes), 100.0 * share);
+            let share = kind_bytes / bytes.max(1.0);
+            let what =
+                format!("{name}: {} ({:.0} % of the data)", nice_bytes(kind_bytes as u64), 100.0 * share);
             let remark = if share < KIND_PART {
                 None
             } else if best < 1.03 {
@@ -180,7 +181,7 @@ impl Whole<'_> {
                 Some(format!(
                     "{what} is compressed already (at best {best:.2}x): {advice}; packing files by hand gains nothing on a compressing dataset"
                 ))
-            } else if several && choice.index != common && saved_bytes > KIND_SAVING * kind_bytes as f64 {
+            } else if several && choice.index != common && saved_bytes > KIND_SAVING * kind_bytes {
                 Some(format!(
                     "{what} gains from a dataset of its own: compression={} recordsize={} takes {} less ({:.2}x instead of {:.2}x)",
                     own.compression,
@@ -194,8 +195,8 @@ impl Whole<'_> {
             };
             kinds.push(Kind {
                 kind: name.to_owned(),
-                files: kind_files,
-                bytes: kind_bytes,
+                files: kind_files.round() as u64,
+                bytes: kind_bytes.round() as u64,
                 compressratio: with_all.compressratio,
                 half_width: 0.5 * (with_all.ratio_high - with_all.ratio_low),
                 compression: own.compression.clone(),

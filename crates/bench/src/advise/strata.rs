@@ -41,12 +41,16 @@ pub(crate) const OTHERS: &str = "(others)";
 pub(crate) struct Stratum {
     /// Kind of file.
     pub(crate) kind: String,
-    /// Pieces in it.
+    /// Pieces in it that can be drawn.
     pub(crate) pieces: u64,
-    /// Bytes of them.
-    pub(crate) bytes: u64,
-    /// Files that its pieces are of.
-    pub(crate) files: u64,
+    /// These and those that they stand for.
+    pub(crate) population: f64,
+    /// Bytes of all of these.
+    pub(crate) bytes: f64,
+    /// Bytes of them in no known hole.
+    pub(crate) data: f64,
+    /// Files that they are of.
+    pub(crate) files: f64,
     /// Runs of pieces: number of the first, file, its place there in pieces.
     runs: Vec<(u64, u32, u64)>,
     /// Where the sequence of draws starts, as a part of 2^64.
@@ -78,6 +82,7 @@ impl Strata {
         let names = kept_kinds(material);
         let mut strata: BTreeMap<(u16, usize), Stratum> = BTreeMap::new();
         let mut random = Random::new(seed);
+        let file_weight = material.file_count as f64 / (material.files.len() as f64).max(1.0);
         for (number, file) in material.files.iter().enumerate().filter(|(_, file)| file.size > 0) {
             let class = match file.size <= piece {
                 true => CLASSES.iter().position(|size| file.size <= *size).unwrap_or(CLASSES.len()),
@@ -85,15 +90,18 @@ impl Strata {
             };
             let (kind, name) = &names[usize::from(file.kind)];
             let stratum = strata.entry((*kind, class)).or_insert_with(|| Stratum::new(name, random.next()));
-            stratum.files += 1;
+            let weight = material.weight(file);
+            stratum.files += file_weight;
+            stratum.data += file.data_bytes() as f64 * weight;
             for (first, last) in piece_runs(file.size, file.parts.as_deref(), piece) {
                 stratum.runs.push((stratum.pieces, number as u32, first));
                 stratum.pieces += last - first + 1;
-                stratum.bytes += ((last + 1) * piece).min(file.size) - first * piece;
+                stratum.population += (last - first + 1) as f64 * weight;
+                stratum.bytes += (((last + 1) * piece).min(file.size) - first * piece) as f64 * weight;
             }
         }
         let all: Vec<Stratum> = strata.into_values().filter(|stratum| stratum.pieces > 0).collect();
-        let bytes = all.iter().map(|stratum| stratum.bytes as f64).sum();
+        let bytes = all.iter().map(|stratum| stratum.bytes).sum();
         Strata { all, piece, bytes }
     }
 
@@ -101,13 +109,13 @@ impl Strata {
     pub(crate) fn draw(&mut self, material: &Material) -> Option<Draw> {
         let open = |stratum: &&Stratum| (stratum.taken.len() as u64) < stratum.pieces;
         let wanted = |stratum: &Stratum| {
-            let (drawn, bytes) = (stratum.taken.len() as u64, stratum.bytes as f64);
+            let (drawn, bytes) = (stratum.taken.len() as u64, stratum.bytes);
             let first = if bytes >= LARGE * self.bytes { FIRST } else { 1 };
             if drawn < first {
                 return (if drawn == 0 { FIRST } else { FIRST - drawn }, bytes);
             }
             let n = drawn as f64;
-            let price = bytes / stratum.pieces as f64 + PIECE_PRICE;
+            let price = bytes / stratum.population + PIECE_PRICE;
             (0, bytes * stratum.spread / (n * (n + 1.0) * price).sqrt())
         };
         let before = |a: (u64, f64), b: (u64, f64)| a.0.cmp(&b.0).then(a.1.total_cmp(&b.1));
@@ -133,7 +141,7 @@ impl Strata {
     }
 
     fn is_large(&self, stratum: &Stratum) -> bool {
-        stratum.bytes as f64 >= LARGE * self.bytes
+        stratum.bytes >= LARGE * self.bytes
     }
 
     /// Takes to heart how much the pieces of each stratum differ; `None` where that is not known.
@@ -151,8 +159,10 @@ impl Stratum {
         Stratum {
             kind: kind.to_owned(),
             pieces: 0,
-            bytes: 0,
-            files: 0,
+            population: 0.0,
+            bytes: 0.0,
+            data: 0.0,
+            files: 0.0,
             runs: Vec::new(),
             start,
             taken: HashSet::new(),
@@ -177,7 +187,7 @@ impl Stratum {
 fn kept_kinds(material: &Material) -> Vec<(u16, String)> {
     let mut bytes = vec![0u64; material.kinds.len()];
     for file in &material.files {
-        bytes[usize::from(file.kind)] += file.size;
+        bytes[usize::from(file.kind)] += material.stands_for(file);
     }
     let total: u64 = bytes.iter().sum();
     let mut by_size: Vec<usize> = (0..bytes.len()).collect();
@@ -198,7 +208,7 @@ fn kept_kinds(material: &Material) -> Vec<(u16, String)> {
 }
 
 /// Runs of pieces of a file that hold data, as (first, last).
-fn piece_runs(size: u64, parts: Option<&[(u64, u64)]>, piece: u64) -> Vec<(u64, u64)> {
+pub(crate) fn piece_runs(size: u64, parts: Option<&[(u64, u64)]>, piece: u64) -> Vec<(u64, u64)> {
     let Some(parts) = parts else { return vec![(0, (size - 1) / piece)] };
     let mut runs: Vec<(u64, u64)> = Vec::new();
     for (offset, len) in parts.iter().filter(|(_, len)| *len > 0) {
@@ -250,7 +260,7 @@ mod tests {
             bytes += draw.len;
         }
         assert_eq!(bytes, material.bytes);
-        assert_eq!(bytes, strata.all.iter().map(|stratum| stratum.bytes).sum::<u64>());
+        assert_eq!(bytes as f64, strata.all.iter().map(|stratum| stratum.bytes).sum::<f64>());
     }
 
     #[test]

@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 use std::fs::{File, Metadata};
-use std::io::{self, Read as _, Seek as _};
+use std::io::{self, Seek as _};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::Path;
@@ -16,7 +16,7 @@ use zpl::{FileKind, Filesystem};
 
 use super::material::{Container, Material, Place};
 use super::random::Random;
-use super::tar;
+use super::tar::{Header, Member, Tar};
 use crate::source::{data_segments, open, unreadable};
 use crate::{Error, Event, Result, Watch};
 
@@ -25,7 +25,13 @@ const SPARSE_MIN: u64 = 1 << 20;
 /// Memory for the pieces of a stream.
 const STREAM_MEMORY: usize = 96 << 20;
 
+/// Names or headers between two looks at the time.
+const LOOKS: usize = 1024;
+/// Bytes that a stream is asked for at a time.
+const STREAM_STEP: usize = 64 << 10;
+
 /// How a survey is made.
+#[derive(Clone, Copy)]
 pub(crate) struct Survey<'a> {
     pub(crate) until: Instant,
     pub(crate) seed: u64,
@@ -40,6 +46,9 @@ impl Material {
         let metadata = std::fs::metadata(path).map_err(unreadable(path))?;
         self.name(&path.display().to_string());
         let kind = metadata.file_type();
+        if survey.unpack && !kind.is_file() {
+            return Err(no_tar(path));
+        }
         if kind.is_dir() {
             self.folder.get_or_insert_with(|| path.to_owned());
             return self.walk(path, survey);
@@ -64,13 +73,7 @@ impl Material {
         }
         if survey.unpack {
             let (file, _) = open(path).map_err(unreadable(path))?;
-            let members = tar::members(&file, metadata.len()).map_err(unreadable(path))?;
-            let Some(members) = members else {
-                return Err(Error::Unadvisable {
-                    path: path.to_owned(),
-                    what: "no tar that is not compressed",
-                });
-            };
+            let members = self.members(path, &file, metadata.len(), survey)?;
             let container = self.container(Container::File { file, path: path.to_owned() });
             for member in members {
                 let kind = self.kind_of(&member.name);
@@ -110,6 +113,9 @@ impl Material {
             source: source.into(),
         };
         self.name(name);
+        if survey.unpack {
+            return Err(no_tar(Path::new(name)));
+        }
         let container = self.container(Container::Dataset(fs.clone()));
         let stat = fs.stat(id).map_err(failed)?;
         let last = name.rsplit('/').next().unwrap_or_default().as_bytes().to_vec();
@@ -126,7 +132,7 @@ impl Material {
         while !folders.is_empty() {
             let folder = folders.swap_remove(random.below(folders.len() as u64) as usize);
             self.folders += 1;
-            for entry in fs.entries(folder).map_err(failed)? {
+            for (number, entry) in fs.entries(folder).map_err(failed)?.enumerate() {
                 let entry = entry.map_err(failed)?;
                 match entry.kind {
                     FileKind::Directory => folders.push(entry.id),
@@ -142,10 +148,14 @@ impl Material {
                     }
                     _ => {}
                 }
+                if number % LOOKS == LOOKS - 1 && self.over(survey)? {
+                    self.stopped = true;
+                    return Ok(());
+                }
             }
             if self.over(survey)? && !folders.is_empty() {
-                self.complete = false;
-                break;
+                self.stopped = true;
+                return Ok(());
             }
         }
         Ok(())
@@ -160,18 +170,16 @@ impl Material {
         survey: &Survey,
     ) -> Result<()> {
         self.name("standard input");
-        let failed = unreadable(Path::new("-"));
+        if survey.unpack {
+            return Err(no_tar(Path::new("-")));
+        }
         let keep = (STREAM_MEMORY / piece).max(2) as u64;
         let mut random = Random::new(survey.seed);
         let mut kept: Vec<(u64, Vec<u8>)> = Vec::new();
         let (mut size, mut count) = (0u64, 0u64);
         let done = loop {
             let mut bytes = Vec::new();
-            match stream.take(piece as u64).read_to_end(&mut bytes) {
-                Ok(_) => {}
-                Err(error) => return Err(failed(error)),
-            }
-            let last = bytes.len() < piece;
+            let filled = self.fill(stream, piece, &mut bytes, survey)?;
             if !bytes.is_empty() {
                 let (offset, index) = (size, count);
                 size += bytes.len() as u64;
@@ -186,30 +194,63 @@ impl Material {
                     }
                 }
             }
-            if last {
-                break true;
-            }
-            if self.over(survey)? {
-                break false;
+            match filled {
+                Filled::Whole => {}
+                Filled::Ended => break true,
+                Filled::Over => break false,
             }
         };
-        self.complete &= done;
-        if !done {
-            self.notes.push(
-                "standard input went on when the time was over: the answer is about what came before"
-                    .to_owned(),
-            );
-        }
         // What was kept stands for everything: parts that are not there are never drawn.
         let mut parts: Vec<(u64, u64)> =
             kept.iter().map(|(offset, bytes)| (*offset, bytes.len() as u64)).collect();
         parts.sort_unstable();
         let whole = kept.len() as u64 == count;
+        (self.cut, self.thinned) = (self.cut || !done, self.thinned || !whole);
         let container = self.container(Container::Stream(kept.into_iter().collect()));
         let kind = self.kind("(stream)");
         self.enter(Place::Part { container, base: 0 }, size, kind, if whole { None } else { Some(parts) });
-        self.bytes = size;
         Ok(())
+    }
+
+    /// Reads a piece of a stream. One that is silent says [`io::ErrorKind::WouldBlock`] from time to time.
+    fn fill(
+        &self,
+        stream: &mut dyn io::Read,
+        piece: usize,
+        bytes: &mut Vec<u8>,
+        survey: &Survey,
+    ) -> Result<Filled> {
+        while bytes.len() < piece {
+            let from = bytes.len();
+            bytes.resize(piece.min(from + STREAM_STEP), 0);
+            let read = stream.read(&mut bytes[from..]);
+            bytes.truncate(from + *read.as_ref().unwrap_or(&0));
+            match read {
+                Ok(0) => return Ok(Filled::Ended),
+                Err(error) if !is_only_late(&error) => return Err(unreadable(Path::new("-"))(error)),
+                _ if self.over(survey)? => return Ok(Filled::Over),
+                _ => {}
+            }
+        }
+        Ok(Filled::Whole)
+    }
+
+    /// The regular files in the tar `file`, as many as there is time for.
+    fn members(&mut self, path: &Path, file: &File, len: u64, survey: &Survey) -> Result<Vec<Member>> {
+        let mut tar = Tar::new(file, len).map_err(unreadable(path))?.ok_or_else(|| no_tar(path))?;
+        let mut members = Vec::new();
+        for number in 1.. {
+            match tar.next().map_err(unreadable(path))? {
+                Header::File(member) => members.push(member),
+                Header::Other => {}
+                Header::End => break,
+            }
+            if number % LOOKS == 0 && self.over(survey)? {
+                self.stopped = true;
+                break;
+            }
+        }
+        Ok(members)
     }
 
     fn walk(&mut self, root: &Path, survey: &Survey) -> Result<()> {
@@ -238,13 +279,13 @@ impl Material {
                 } else if metadata.is_file() && self.file(&path, &metadata).is_err() {
                     self.unreadable += 1;
                 }
-                if number % 1024 == 1023 && self.over(survey)? {
-                    self.complete = false;
+                if number % LOOKS == LOOKS - 1 && self.over(survey)? {
+                    self.stopped = true;
                     return Ok(());
                 }
             }
             if self.over(survey)? && !folders.is_empty() {
-                self.complete = false;
+                self.stopped = true;
                 return Ok(());
             }
         }
@@ -274,7 +315,7 @@ impl Material {
         self.subject.push_str(subject);
     }
 
-    fn over(&self, survey: &Survey) -> Result<bool> {
+    pub(super) fn over(&self, survey: &Survey) -> Result<bool> {
         if survey.watch.stopped() {
             return Err(Error::Interrupted);
         }
@@ -283,10 +324,29 @@ impl Material {
     }
 }
 
+/// How a piece of a stream was read.
+enum Filled {
+    Whole,
+    /// It is the last one.
+    Ended,
+    /// The time is.
+    Over,
+}
+
+fn is_only_late(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted)
+}
+
+fn no_tar(path: &Path) -> Error {
+    Error::Unadvisable { path: path.to_owned(), what: "no tar that is not compressed, in a file" }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::advise::strata::Strata;
     use crate::watch::Deaf;
+    use std::io::Read as _;
     use std::os::unix::fs::FileExt as _;
     use std::time::Duration;
 
@@ -308,8 +368,8 @@ mod tests {
         sparse.write_all_at(b"here", 1 << 29).unwrap();
         let mut material = Material::new();
         material.add_path(dir.path(), &survey()).unwrap();
-        material.settle("x").unwrap();
-        assert_eq!((material.file_count, material.folders, material.complete), (4, 2, true));
+        material.settle("x", &survey()).unwrap();
+        assert_eq!((material.file_count, material.folders, material.complete()), (4, 2, true));
         assert!(material.kinds.iter().any(|kind| kind == "gz"), "{:?}", material.kinds);
         assert!(material.bytes < 1 << 20 || material.files.iter().all(|file| file.parts.is_none()));
         let text = material.files.iter().find(|file| file.size == 8).unwrap();
@@ -335,7 +395,72 @@ mod tests {
             let piece = material.read(entry, offset, 4).unwrap();
             assert_eq!(piece.bytes, data[offset as usize..][..4]);
         }
-        assert!(matches!(Material::new().settle("nothing"), Err(Error::NoData { .. })));
+        assert!(matches!(Material::new().settle("nothing", &survey()), Err(Error::NoData { .. })));
+    }
+
+    #[test]
+    fn what_a_stream_kept_stands_for_all_of_it_and_for_nothing_else() {
+        let dir = tempfile::tempdir().unwrap();
+        std::fs::write(dir.path().join("a.txt"), vec![1; 3 << 20]).unwrap();
+        let mut material = Material::new();
+        material.add_path(dir.path(), &survey()).unwrap();
+        let size = 2 * STREAM_MEMORY as u64;
+        material.add_stream(&mut io::repeat(7).take(size), 16 << 20, &survey()).unwrap();
+        assert_eq!(material.bytes, (3 << 20) + size, "what was there before is still counted");
+        assert!(!material.complete());
+        let strata = Strata::new(&material, 16 << 20, 1);
+        let of = |kind: &str| strata.all.iter().find(|stratum| stratum.kind == kind).unwrap();
+        let (stream, text) = (of("(stream)"), of("txt"));
+        assert_eq!((stream.pieces, stream.population, stream.bytes), (6, 12.0, size as f64));
+        assert_eq!((text.pieces, text.population, text.data), (1, 1.0, (3 << 20) as f64));
+        material.settle("x", &survey()).unwrap();
+        assert_eq!(material.notes, Vec::<String>::new(), "no time was over");
+    }
+
+    /// One byte at a time, and nothing in between, without an end.
+    struct Slow(bool);
+
+    impl io::Read for Slow {
+        fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
+            std::thread::sleep(Duration::from_millis(1));
+            self.0 = !self.0;
+            if self.0 {
+                return Err(io::ErrorKind::WouldBlock.into());
+            }
+            buf[0] = 5;
+            Ok(1)
+        }
+    }
+
+    #[test]
+    fn a_slow_stream_ends_with_the_time() {
+        let survey = Survey { until: Instant::now() + Duration::from_millis(50), ..survey() };
+        let mut material = Material::new();
+        material.add_stream(&mut Slow(false), 1 << 20, &survey).unwrap();
+        assert!(material.cut && !material.complete() && (1..1000).contains(&material.bytes));
+        material.settle("-", &survey).unwrap();
+        assert_eq!(material.notes.len(), 1, "{:?}", material.notes);
+    }
+
+    #[test]
+    fn a_tar_of_many_files_ends_with_the_time_and_nothing_else_is_taken_for_a_tar() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("many.tar");
+        let mut header = [0; 512];
+        (header[0], header[135], header[156]) = (b'x', b' ', b'0');
+        header[124..135].copy_from_slice(b"00000000000");
+        header[257..262].copy_from_slice(b"ustar");
+        std::fs::write(&path, header.repeat(3 * LOOKS)).unwrap();
+        let late = Survey { until: Instant::now(), unpack: true, ..survey() };
+        let mut material = Material::new();
+        material.add_path(&path, &late).unwrap();
+        assert!(material.stopped && material.file_count == LOOKS as u64);
+        let patient = Survey { unpack: true, ..survey() };
+        assert!(matches!(Material::new().add_path(dir.path(), &patient), Err(Error::Unadvisable { .. })));
+        assert!(matches!(
+            Material::new().add_stream(&mut &header[..], 4096, &patient),
+            Err(Error::Unadvisable { .. })
+        ));
     }
 
     #[test]

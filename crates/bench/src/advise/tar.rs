@@ -17,58 +17,88 @@ pub(crate) struct Member {
     pub(crate) size: u64,
 }
 
-/// The regular files of a tar of `len` bytes; `None` if it is no tar. One that is cut short ends where it does.
-///
-/// # Errors
-/// The file cannot be read.
-pub(crate) fn members(file: &File, len: u64) -> io::Result<Option<Vec<Member>>> {
-    let mut members = Vec::new();
-    let mut at = 0;
-    let mut long_name: Option<Vec<u8>> = None;
-    let mut long_size: Option<u64> = None;
-    while at + BLOCK <= len {
+/// A tar while its headers are read, one at a time.
+pub(crate) struct Tar<'a> {
+    file: &'a File,
+    len: u64,
+    at: u64,
+    long_name: Option<Vec<u8>>,
+    long_size: Option<u64>,
+}
+
+/// What a header said.
+pub(crate) enum Header {
+    File(Member),
+    /// Something that is no regular file.
+    Other,
+    /// The end, also of a tar that is cut short.
+    End,
+}
+
+impl<'a> Tar<'a> {
+    /// The tar in the first `len` bytes of a file; `None` if it is no tar.
+    ///
+    /// # Errors
+    /// The file cannot be read.
+    pub(crate) fn new(file: &'a File, len: u64) -> io::Result<Option<Tar<'a>>> {
+        let tar = Tar { file, len, at: 0, long_name: None, long_size: None };
+        Ok(tar.header()?.map(|_| tar))
+    }
+
+    /// The header that is next, and the bytes that follow it; `None` where there is none.
+    fn header(&self) -> io::Result<Option<([u8; BLOCK as usize], u64)>> {
         let mut header = [0u8; BLOCK as usize];
-        file.read_exact_at(&mut header, at)?;
-        if header.iter().all(|byte| *byte == 0) {
-            break;
+        if self.at + BLOCK > self.len {
+            return Ok(None);
         }
-        let (true, Some(size)) = (&header[257..262] == b"ustar", number(&header[124..136])) else {
-            return Ok(if members.is_empty() { None } else { Some(members) });
-        };
-        let size =
-            if matches!(header[156], b'0' | 0 | b'7') { long_size.take().unwrap_or(size) } else { size };
-        let offset = at + BLOCK;
+        self.file.read_exact_at(&mut header, self.at)?;
+        let size = number(&header[124..136]).filter(|_| &header[257..262] == b"ustar");
+        Ok(size.map(|size| (header, size)))
+    }
+
+    /// Reads the next header.
+    ///
+    /// # Errors
+    /// The file cannot be read.
+    pub(crate) fn next(&mut self) -> io::Result<Header> {
+        let Some((header, size)) = self.header()? else { return Ok(Header::End) };
+        let is_file = matches!(header[156], b'0' | 0 | b'7');
+        let size = if is_file { self.long_size.take().unwrap_or(size) } else { size };
+        let offset = self.at + BLOCK;
         let Some(next) = offset.checked_add(size).and_then(|end| end.checked_next_multiple_of(BLOCK)) else {
-            break;
+            return Ok(Header::End);
         };
+        self.at = next;
+        let is_whole = offset + size <= self.len;
         match header[156] {
-            b'0' | 0 | b'7' if offset + size <= len => {
-                let name = long_name.take().unwrap_or_else(|| until_zero(&header[..100]).to_vec());
+            _ if is_file && is_whole => {
+                let name = self.long_name.take().unwrap_or_else(|| until_zero(&header[..100]).to_vec());
                 let name = name.rsplit(|byte| *byte == b'/').next().unwrap_or_default().to_vec();
-                members.push(Member { name, offset, size });
+                return Ok(Header::File(Member { name, offset, size }));
             }
-            b'L' | b'x' if size <= NAME_MAX && offset + size <= len => {
+            kind @ (b'L' | b'x') if size <= NAME_MAX && is_whole => {
                 let mut data = vec![0; size as usize];
-                file.read_exact_at(&mut data, offset)?;
-                if header[156] == b'L' {
-                    long_name = Some(until_zero(&data).to_vec());
-                } else {
-                    for (key, value) in pax(&data) {
-                        match key {
-                            b"path" => long_name = Some(value.to_vec()),
-                            b"size" => {
-                                long_size = std::str::from_utf8(value).ok().and_then(|v| v.parse().ok())
-                            }
-                            _ => {}
-                        }
-                    }
+                self.file.read_exact_at(&mut data, offset)?;
+                match kind {
+                    b'L' => self.long_name = Some(until_zero(&data).to_vec()),
+                    _ => self.extend(&data),
                 }
             }
-            _ => long_name = None,
+            _ => self.long_name = None,
         }
-        at = next;
+        Ok(Header::Other)
     }
-    Ok(if at == 0 { None } else { Some(members) })
+
+    /// Takes up what a pax header says of the next file.
+    fn extend(&mut self, data: &[u8]) {
+        for (key, value) in pax(data) {
+            match key {
+                b"path" => self.long_name = Some(value.to_vec()),
+                b"size" => self.long_size = std::str::from_utf8(value).ok().and_then(|v| v.parse().ok()),
+                _ => {}
+            }
+        }
+    }
 }
 
 /// Octal digits, or a big-endian number after a byte with its top bit set.
@@ -126,6 +156,18 @@ mod tests {
         (file, len)
     }
 
+    fn members(file: &File, len: u64) -> Option<Vec<Member>> {
+        let mut tar = Tar::new(file, len).unwrap()?;
+        let mut members = Vec::new();
+        loop {
+            match tar.next().unwrap() {
+                Header::File(member) => members.push(member),
+                Header::Other => {}
+                Header::End => return Some(members),
+            }
+        }
+    }
+
     #[test]
     fn members_are_found_with_their_names_and_places() {
         let pax = b"23 path=long/name.fits\n".to_vec();
@@ -140,7 +182,7 @@ mod tests {
             vec![0; 1024],
         ];
         let (file, len) = tar(&parts);
-        let members = members(&file, len).unwrap().unwrap();
+        let members = members(&file, len).unwrap();
         let found: Vec<_> = members
             .iter()
             .map(|m| (String::from_utf8_lossy(&m.name).into_owned(), m.offset, m.size))
@@ -152,8 +194,8 @@ mod tests {
     #[test]
     fn what_is_no_tar_or_cut_short_is_no_harm() {
         let (file, len) = tar(&[b"just text".to_vec()]);
-        assert!(members(&file, len).unwrap().is_none());
+        assert!(members(&file, len).is_none());
         let (file, len) = tar(&[header("a", 1 << 30, b'0')]);
-        assert_eq!(members(&file, len).unwrap().unwrap().len(), 0);
+        assert_eq!(members(&file, len).unwrap().len(), 0);
     }
 }

@@ -46,7 +46,7 @@ pub fn run(args: &Advise, around: &Surroundings, console: &mut Console) -> Resul
     let stop =
         Stop::on_signals().map_err(|error| Failure::refused(format!("cannot listen for Ctrl-C: {error}")))?;
     let page = args.report.as_deref().map(Output::begin).transpose()?;
-    let mut stdin = places.contains(&Place::Local("-".into())).then(|| Stdin::new(stop.clone()));
+    let mut stdin = places.contains(&Place::Local("-".into())).then(Stdin::new);
     let answered = {
         let mut subjects = Vec::new();
         let mut waiting = stdin.as_mut();
@@ -247,7 +247,7 @@ mod tests {
         let (ended, out) = call(&line);
         assert_eq!(ended, Ok(0));
         let advice: Advice = serde_json::from_str(&out).expect("the contract");
-        assert!(advice.rows.len() == 2 && advice.sample.complete && advice.schema == 2);
+        assert!(advice.rows.len() == 2 && advice.sample.complete && advice.schema == 3);
         assert_eq!(advice.to_json(), out);
     }
 
@@ -270,6 +270,21 @@ mod tests {
         let nowhere =
             format!("advise --report {}/none/x.html {}/a.txt", dir.path().display(), dir.path().display());
         assert!(refusal(&nowhere).starts_with("cannot write '"));
+    }
+
+    #[test]
+    fn a_rate_that_was_given_is_not_called_measured() {
+        let dir = data();
+        let line = format!(
+            "advise --disk-write 200 --compression off --recordsize 128K --time 1 {}",
+            dir.path().display()
+        );
+        let (_, out) = call(&line);
+        let target = out.lines().find(|line| line.starts_with("target: ")).expect("it is told");
+        assert!(
+            target.contains("write 200 MB/s and read ") && target.contains("MB/s (measured here)"),
+            "{target}"
+        );
     }
 
     #[test]
@@ -296,6 +311,7 @@ mod tests {
         std::fs::create_dir(dir.path().join("empty")).expect("made");
         assert!(refusal(&format!("advise {at}/empty")).starts_with("nothing to measure: '"));
         assert!(refusal(&format!("advise --unpack {at}/a.txt")).contains("no tar"));
+        assert!(refusal(&format!("advise --unpack {at}")).contains("no tar"));
         assert!(refusal(&format!("advise --from-table {at}/a.txt")).contains("cannot use the table"));
         assert!(refusal("advise nopool/fs:/").contains("nopool"));
         for bad in [
@@ -304,6 +320,11 @@ mod tests {
             "advise --time 0 x",
             "advise --disk-write -1 x",
             "advise --ashift 3 x",
+            "advise --unpack",
+            "advise --from-table x --goal archive",
+            "advise --from-table x --disk-write 200",
+            "advise --from-table x --time 5",
+            "advise --from-table x --report y",
         ] {
             assert!(
                 Cenote::try_parse_from(std::iter::once("cenote").chain(bad.split_whitespace())).is_err(),

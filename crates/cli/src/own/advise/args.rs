@@ -7,6 +7,26 @@ use clap::Args;
 use crate::own::args::{place, size};
 use crate::place::Place;
 
+/// Arguments that say nothing where there is no data but a table.
+const OF_DATA: [&str; 16] = [
+    "goal",
+    "disk_write",
+    "disk_read",
+    "network",
+    "dirty_max",
+    "layout",
+    "ashift",
+    "recordsize",
+    "compression",
+    "time",
+    "seed",
+    "dedup",
+    "unpack",
+    "dir",
+    "report",
+    "paths",
+];
+
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Nothing is kept: only names and sizes of all files are looked at, and a sample of the data is encoded in memory as ZFS \
@@ -56,7 +76,7 @@ pub struct Advise {
     #[arg(long)]
     pub dedup: bool,
     /// Look at the files in a tar instead of the tar.
-    #[arg(long)]
+    #[arg(long, requires = "paths")]
     pub unpack: bool,
     /// Where the disks are measured (where the data is unless given).
     #[arg(long, value_name = "DIR")]
@@ -65,10 +85,10 @@ pub struct Advise {
     #[arg(long)]
     pub json: bool,
     /// Write the answer as a page (HTML in one file), too.
-    #[arg(long, value_name = "FILE", conflicts_with = "from_table")]
+    #[arg(long, value_name = "FILE")]
     pub report: Option<PathBuf>,
     /// Published tables in TOML instead of data.
-    #[arg(long, value_name = "FILE", conflicts_with = "paths")]
+    #[arg(long, value_name = "FILE", conflicts_with_all = OF_DATA)]
     pub from_table: Option<PathBuf>,
     /// Files, folders, block devices, DATASET[@SNAPSHOT]:/path, or '-'; without any, the small sample that comes with
     /// cenote.

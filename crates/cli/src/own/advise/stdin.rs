@@ -1,4 +1,4 @@
-//! Standard input that does not outlast Ctrl-C.
+//! Standard input that outlasts neither Ctrl-C nor the time.
 
 use std::io::{self, Read};
 use std::sync::Arc;
@@ -6,33 +6,30 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::time::Duration;
 
-use crate::own::stop::Stop;
-
 /// Bytes read from standard input at a time, and how many such pieces wait.
 const STREAM_STEP: usize = 1 << 20;
 const STREAM_READY: usize = 4;
-/// How long a stream may be silent before Ctrl-C and the time are looked at.
+/// How long a stream may be silent before its reader may look at Ctrl-C and the time.
 const STREAM_WAIT: Duration = Duration::from_millis(100);
 
-/// Standard input, read by a thread, so that a silent one does not outlast Ctrl-C.
+/// Standard input, read by a thread; one that is silent says [`io::ErrorKind::WouldBlock`].
 pub(super) struct Stdin {
     pieces: Receiver<io::Result<Vec<u8>>>,
     present: Vec<u8>,
     at: usize,
-    stop: Stop,
     ended: bool,
     /// Tells the thread that nobody listens any more.
     over: Arc<AtomicBool>,
 }
 
 impl Stdin {
-    pub(super) fn new(stop: Stop) -> Stdin {
+    pub(super) fn new() -> Stdin {
         let (sender, pieces) = sync_channel(STREAM_READY);
         let over = Arc::new(AtomicBool::new(false));
         // It is not waited for: it may sit in a read that never ends.
         let heard = over.clone();
         std::thread::spawn(move || read_stdin(&sender, &heard));
-        Stdin { pieces, present: Vec::new(), at: 0, stop, ended: false, over }
+        Stdin { pieces, present: Vec::new(), at: 0, ended: false, over }
     }
 }
 
@@ -48,6 +45,11 @@ fn read_stdin(sender: &SyncSender<io::Result<Vec<u8>>>, over: &AtomicBool) {
         let mut piece = vec![0; STREAM_STEP];
         let read = match stdin.read(&mut piece) {
             Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+            // Whoever has it open too may have asked for that.
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                std::thread::sleep(STREAM_WAIT);
+                continue;
+            }
             read => read,
         };
         let ended = !matches!(read, Ok(1..));
@@ -64,7 +66,7 @@ fn read_stdin(sender: &SyncSender<io::Result<Vec<u8>>>, over: &AtomicBool) {
 impl Read for Stdin {
     fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
         while self.at == self.present.len() {
-            if self.ended || self.stop.asked() {
+            if self.ended {
                 return Ok(0);
             }
             match self.pieces.recv_timeout(STREAM_WAIT) {
@@ -72,7 +74,7 @@ impl Read for Stdin {
                     (self.present, self.at) = (piece?, 0);
                     self.ended = self.present.is_empty();
                 }
-                Err(RecvTimeoutError::Timeout) => {}
+                Err(RecvTimeoutError::Timeout) => return Err(io::ErrorKind::WouldBlock.into()),
                 Err(RecvTimeoutError::Disconnected) => self.ended = true,
             }
         }
