@@ -148,9 +148,8 @@ mod tests {
         let path = dir.path().join("journal");
         let mut journal = Journal::open(&path, &plan, &source).unwrap();
         journal.add(one, &Run { write_seconds: 7.0, ..Run::default() }).unwrap();
-        for journal in [journal, Journal::open(&path, &plan, &source).unwrap()] {
-            assert_eq!(journal.has(one).map(|run| run.write_seconds), Some(7.0));
-            assert!(journal.has(other).is_none());
-        }
+        let again = Journal::open(&path, &plan, &source).unwrap();
+        assert_eq!(again.has(one).map(|run| run.write_seconds), Some(7.0));
+        assert!(again.has(other).is_none());
     }
 }
