@@ -155,6 +155,14 @@ pub enum Error {
     /// The source of an incremental stream is no ancestor.
     #[error("cannot send '{0}': not an earlier snapshot from the same fs")]
     NotEarlier(String),
+    /// A package would lack what is older than the snapshot of its parent.
+    #[error("cannot send {top} recursively: snapshot {missing} does not exist")]
+    NoSnapshotBelow {
+        /// The snapshot that is sent.
+        top: String,
+        /// What should be there, too.
+        missing: String,
+    },
     /// Nobody takes the stream.
     #[error("{0}")]
     Output(#[source] io::Error),

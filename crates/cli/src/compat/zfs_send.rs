@@ -17,8 +17,7 @@ use crate::open::{Intent, Session, open_for};
 use crate::out::Console;
 
 /// Options that this build does not know how to serve.
-const MISSING: [(&str, &str); 3] =
-    [("d", "zfs send --redact"), ("S", "zfs send --saved"), ("s", "zfs send -s")];
+const MISSING: [(&str, &str); 2] = [("d", "zfs send --redact"), ("S", "zfs send --saved")];
 /// Options of a stream that begins anew; the token tells them of one that goes on, and the others do no harm.
 const NOT_RESUMED: [&str; 9] = ["i", "I", "R", "p", "b", "h", "S", "d", "X"];
 /// How often `-v` tells how far a stream is.
@@ -54,6 +53,9 @@ pub fn run(call: &Call, console: &mut Console) -> Result<(), Failure> {
     if let Some((_, what)) = MISSING.iter().find(|(option, _)| args.has(option)) {
         return Err(Failure::refused(format!("cenote: not supported yet: {what}")));
     }
+    if args.has("s") && !args.has("R") {
+        return Err(Failure::usage("skip-missing flag can only be used in conjunction with replicate"));
+    }
     let snapshot = match args.operands.as_slice() {
         [] => return Err(Failure::usage("missing snapshot argument")),
         [name] => name.as_str(),
@@ -66,6 +68,7 @@ pub fn run(call: &Call, console: &mut Console) -> Result<(), Failure> {
     }
     let session = open_for(snapshot, call.around, Intent::Survey).map_err(|error| error.dataset(snapshot))?;
     let done = order(&session, call, snapshot).and_then(|order| {
+        warn(session.pool(), console, &order)?;
         tell(session.pool(), call, console, &order)?;
         if dry { Ok(()) } else { write(session.pool(), call, console, &order) }
     });
@@ -215,6 +218,7 @@ fn order<'a>(session: &Session, call: &Call, snapshot: &'a str) -> Result<Order<
             (false, false) => Told::OfSnapshots,
         },
         holds: args.has("h"),
+        skip_missing: args.has("s"),
     });
     Ok(Order { snapshot, from, between, package, flags })
 }
@@ -250,6 +254,19 @@ fn source_name(snapshot: &str, word: &str) -> String {
 /// Whether it is said what is sent.
 fn is_told(call: &Call) -> bool {
     ["v", "P", "V"].iter().any(|option| call.args.has(option))
+}
+
+/// `-s`: what is left out of a package.
+fn warn(pool: &Pool, console: &mut Console, order: &Order) -> Result<(), Failure> {
+    let Some(package) = order.package.as_ref().filter(|package| package.skip_missing) else { return Ok(()) };
+    let leaf = order.snapshot.split_once('@').map_or("", |(_, leaf)| leaf);
+    let gaps = pool.package_gaps(order.snapshot, package);
+    for name in gaps.map_err(|error| sending(order.snapshot, &error))? {
+        console.remark(&format!(
+            "WARNING: skipping dataset {name} and its children: snapshot {leaf} does not exist"
+        ));
+    }
+    Ok(())
 }
 
 /// `-v`, `-P`: each snapshot and its size, to standard error; with `-n` it is the result.
@@ -370,6 +387,7 @@ fn write(pool: &Pool, call: &Call, console: &mut Console, order: &Order) -> Resu
 fn sending(snapshot: &str, error: &pool::Error) -> Failure {
     match error {
         pool::Error::Output(source) if source.kind() == std::io::ErrorKind::BrokenPipe => Failure::PipeClosed,
+        pool::Error::NoSnapshotBelow { .. } => Failure::refused(error.to_string()),
         pool::Error::NotEarlier(_) => Failure::refused(format!("warning: {error}")),
         error => Failure::refused(format!("warning: cannot send '{snapshot}': {error}")),
     }

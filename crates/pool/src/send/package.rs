@@ -30,6 +30,8 @@ pub struct Package {
     pub properties: Told,
     /// `-h`: holds of snapshots are told.
     pub holds: bool,
+    /// `-s`: what has no such snapshot is left out, with all below it.
+    pub skip_missing: bool,
 }
 
 /// Which values of properties a package tells.
@@ -61,7 +63,7 @@ impl Pool {
     /// Writes a package whose top is `snapshot`; returns its bytes.
     ///
     /// # Errors
-    /// As [`Pool::send`]; [`Error::NoDataset`] where something below has no such snapshot.
+    /// As [`Pool::send`]; [`Error::NoSnapshotBelow`] where something that is older than its parent's snapshot has none.
     pub fn send_package(
         &self,
         snapshot: &str,
@@ -70,7 +72,7 @@ impl Pool {
         out: &mut dyn Write,
         progress: &mut dyn FnMut(Sent<'_>),
     ) -> Result<u64> {
-        let members = self.members(snapshot, package)?;
+        let (members, _) = self.members(snapshot, package)?;
         let (_, to) = snapshot.split_once('@').ok_or_else(|| Error::NoDataset(snapshot.to_owned()))?;
         let mut list = NvList::new();
         if let Some(from) = &package.from {
@@ -100,7 +102,7 @@ impl Pool {
     /// # Errors
     /// As [`Pool::send_package`].
     pub fn package_steps(&self, snapshot: &str, package: &Package) -> Result<Vec<(Option<Source>, String)>> {
-        let members = self.members(snapshot, package)?;
+        let (members, _) = self.members(snapshot, package)?;
         let mut steps = Vec::new();
         for member in in_order(&members) {
             steps.extend(self.steps_of(member, package)?);
@@ -108,31 +110,52 @@ impl Pool {
         Ok(steps)
     }
 
-    fn members(&self, snapshot: &str, package: &Package) -> Result<Vec<Member>> {
+    /// What [`Package::skip_missing`] leaves out: the topmost of each tree.
+    ///
+    /// # Errors
+    /// As [`Pool::send_package`].
+    pub fn package_gaps(&self, snapshot: &str, package: &Package) -> Result<Vec<String>> {
+        Ok(self.members(snapshot, package)?.1)
+    }
+
+    /// What goes into a package, and what should but has no such snapshot.
+    fn members(&self, snapshot: &str, package: &Package) -> Result<(Vec<Member>, Vec<String>)> {
         let (fs, to) = snapshot.split_once('@').ok_or_else(|| Error::NoDataset(snapshot.to_owned()))?;
-        let mut members = Vec::new();
-        let mut queue = vec![(fs.to_owned(), Guid(0))];
-        while let Some((name, parent_from)) = queue.pop() {
+        let (mut members, mut missing) = (Vec::new(), Vec::new());
+        let mut queue = vec![(fs.to_owned(), Guid(0), None)];
+        while let Some((name, parent_from, parent_txg)) = queue.pop() {
             let head = self.dataset(&name)?;
             let mut snaps = self.list(&name, Some(1), true)?;
             snaps.retain(|info| info.is_snapshot() && info.dir_id == head.dir_id);
             let last = snaps.iter().position(|snap| leaf(snap) == to);
-            let last = last.ok_or_else(|| Error::NoDataset(format!("{name}@{to}")))?;
+            let Some(last) = last else {
+                match parent_txg {
+                    None => return Err(Error::NoDataset(format!("{name}@{to}"))),
+                    // It was not there yet when its parent's was taken.
+                    Some(txg) if head.phys.creation_txg > txg => {}
+                    Some(_) if package.skip_missing => missing.push(name),
+                    Some(_) => {
+                        let missing = format!("{name}@{to}");
+                        return Err(Error::NoSnapshotBelow { top: snapshot.to_owned(), missing });
+                    }
+                }
+                continue;
+            };
             snaps.truncate(last + 1);
+            let txg = Some(snaps[last].phys.creation_txg);
             // What a child builds upon is told by the snapshot of its parent that the receiver has, or gets.
             let known = package.from.as_deref().unwrap_or(to);
-            let below_from =
-                snaps.iter().find(|snap| leaf(snap) == known).map_or(Guid(0), |snap| snap.phys.guid);
+            let below_from = snaps.iter().find(|snap| leaf(snap) == known).unwrap_or(&snaps[last]).phys.guid;
             let origin = self.origin_of(&head)?;
             if package.recursive {
                 let names = self.child_names(&head)?;
                 let children = names.into_iter().rev().map(|child| format!("{name}/{child}"));
                 let children = children.filter(|child| !package.excluded.contains(child));
-                queue.extend(children.map(|child| (child, below_from)));
+                queue.extend(children.map(|child| (child, below_from, txg)));
             }
             members.push(Member { head, snaps, origin, parent_from });
         }
-        Ok(members)
+        Ok((members, missing))
     }
 
     /// Names of the children in the order of their map.
@@ -150,7 +173,7 @@ impl Pool {
     }
 
     /// Guid of the snapshot that a clone began as.
-    fn origin_of(&self, head: &DatasetInfo) -> Result<Option<Guid>> {
+    pub(crate) fn origin_of(&self, head: &DatasetInfo) -> Result<Option<Guid>> {
         let _shared = self.shared();
         let mos = &self.inner.mos;
         if head.dir.origin.0 == 0 {
