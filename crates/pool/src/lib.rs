@@ -58,7 +58,8 @@ pub use scrub::{Births, DataError, ScanStatus};
 pub use rewind::{FoundState, Rewind};
 
 pub use receive::{
-    Arrived, Destination, Incoming, ReceiveError, ReceiveOptions, Received, holds_of, properties_of,
+    Arrived, Change as TreeChange, Destination, Incoming, PropertyRefusal, ReceiveError, ReceiveOptions,
+    Received, Replica, holds_of, parent_snapshot_of, properties_of, snapshot_properties_of,
 };
 pub use send::{Package, Resumption, SendFlags, Sent, Source as SendSource, Told, Touched};
 pub use token::{ResumeToken, TokenError};

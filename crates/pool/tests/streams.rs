@@ -1,25 +1,17 @@
 //! Send streams against those of OpenZFS.
 
+mod ground;
 mod oracle;
 
 use std::path::{Path, PathBuf};
-use std::process::Command;
 use std::sync::Arc;
 
 use codec::RunningFletcher4;
 use format::stream::{self, Record};
+use ground::{Ground, golden, unpack};
 use pool::props::Value;
-use pool::{CreateSpec, Incoming, NewFilesystem, Options, Package, Pool, ReceiveOptions, SendFlags};
+use pool::{Incoming, NewFilesystem, Options, Package, Pool, ReceiveOptions, SendFlags};
 use storage::host::{Access, Disk, SeededEntropy};
-
-const GOLDEN: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../fixtures/golden");
-
-fn unpack(name: &str) -> tempfile::TempDir {
-    let dir = tempfile::tempdir().unwrap();
-    let unpacked = Command::new(format!("{GOLDEN}/unpack")).arg(name).arg(dir.path()).output().unwrap();
-    assert!(unpacked.status.success(), "{}", String::from_utf8_lossy(&unpacked.stderr));
-    dir
-}
 
 fn import(dir: &Path, name: &str) -> Pool {
     let image: PathBuf = dir.join(format!("{name}.0.img"));
@@ -170,83 +162,6 @@ fn only_what_came_before_is_a_source() {
         assert!(matches!(error, pool::Error::NotEarlier(_)), "{to}: {error}");
     }
     assert!(matches!(pool.send_source("gsend/fs#none"), Err(pool::Error::NoDataset(_))));
-}
-
-/// A pool to receive into, in a file that goes with the value.
-struct Ground {
-    folder: tempfile::TempDir,
-    pool: Option<Pool>,
-}
-
-impl Ground {
-    fn new() -> Ground {
-        let folder = tempfile::tempdir().unwrap();
-        std::fs::File::create(folder.path().join("disk")).unwrap().set_len(128 << 20).unwrap();
-        let host = Options::default().host;
-        let spec = CreateSpec {
-            ashift: Some(9),
-            ..CreateSpec::new(
-                "tank",
-                vec![Ground::disk(&folder)],
-                NewFilesystem::plain(&host),
-                Arc::new(|_, _, _| Ok(())),
-            )
-        };
-        let pool = Pool::create(spec, Options::default()).unwrap();
-        Ground { folder, pool: Some(pool) }
-    }
-
-    fn disk(folder: &tempfile::TempDir) -> Arc<dyn Disk> {
-        let path = folder.path().join("disk");
-        Arc::new(pool::open_disk(&path, Access::ReadWrite { exclusive: true }).unwrap())
-    }
-
-    fn pool(&self) -> &Pool {
-        self.pool.as_ref().unwrap()
-    }
-
-    /// As after a power cut: the pool as of its last sync.
-    fn crash(&mut self) {
-        self.pool = None;
-        self.pool = Some(Pool::import_disks(vec![Ground::disk(&self.folder)], Options::default()).unwrap());
-    }
-
-    fn receive(&self, stream: &[u8], into: &str) -> Result<(), pool::Error> {
-        self.receive_with(stream, into, &ReceiveOptions::default())
-    }
-
-    fn receive_with(&self, stream: &[u8], into: &str, options: &ReceiveOptions) -> Result<(), pool::Error> {
-        let mut stream = Incoming::open(stream)?;
-        while let Some((begin, list)) = stream.next_stream()? {
-            self.pool().receive(&mut stream, (&begin, &list), into, options)?;
-        }
-        Ok(())
-    }
-
-    fn names(&self) -> Vec<String> {
-        self.pool().list("tank", None, true).unwrap().into_iter().map(|info| info.name).collect()
-    }
-
-    fn expect_sound(&self) {
-        let mut findings = Vec::new();
-        self.pool().sync().unwrap();
-        pool::check::check(self.pool(), &mut |finding| findings.push(finding.to_string())).unwrap();
-        assert!(findings.is_empty(), "{findings:#?}");
-    }
-}
-
-/// Whatever a test leaves is judged.
-impl Drop for Ground {
-    fn drop(&mut self) {
-        if let Some(pool) = self.pool.take().filter(|_| !std::thread::panicking()) {
-            pool.export().unwrap();
-            oracle::expect_pleased("tank", &self.folder.path().join("disk"));
-        }
-    }
-}
-
-fn golden(dir: &Path, name: &str) -> Vec<u8> {
-    std::fs::read(dir.join(format!("gsend.{name}.zstream"))).unwrap()
 }
 
 /// The records with their checksums made anew.

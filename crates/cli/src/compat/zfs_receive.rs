@@ -6,11 +6,10 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use format::NvList;
-use format::stream::Begin;
-use pool::props::dataset as props;
+use format::stream::{Begin, feature, flag};
 use pool::props::number::nice_bytes;
-use pool::props::{DatasetKind, Value, names};
-use pool::{Destination, Error, Incoming, Pool, ReceiveError, ReceiveOptions};
+use pool::props::{DatasetKind, names};
+use pool::{Destination, Error, Incoming, Pool, PropertyRefusal, ReceiveError, ReceiveOptions, Replica};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use server::Kind;
@@ -18,8 +17,9 @@ use server::Kind;
 use super::Call;
 use super::dataset_values;
 use super::mounting;
-use super::zfs_change::{is_missing, session, words};
-use crate::args::Assignments;
+use super::zfs_change::{create_parents, is_missing, session, words};
+use super::zfs_receive_props::{Overrides, Words};
+use super::zfs_receive_tree;
 use crate::messages::{Action, Failure, reason};
 use crate::open::{Intent, NotOpen, open_for};
 use crate::out::Console;
@@ -54,6 +54,12 @@ pub fn run(call: &Call, console: &mut Console) -> Result<(), Failure> {
     }
     let below = args.has("d") || args.has("e");
     names::check(target).map_err(|error| Action::Open(target).failed(error))?;
+    if below && target.contains('@') {
+        let letter = if args.has("d") { "d" } else { "e" };
+        let why = format!("invalid argument - snapshot not allowed with -{letter}");
+        return Err(Failure::refused(format!("cannot receive: {why}")));
+    }
+    let given = Words::of(args)?;
     let destination = match (args.has("d"), args.has("e")) {
         (true, _) => Destination::WithoutPool(target.to_owned()),
         (_, true) => Destination::LastElement(target.to_owned()),
@@ -70,6 +76,11 @@ pub fn run(call: &Call, console: &mut Console) -> Result<(), Failure> {
     };
     let mut stream =
         Incoming::open(input).map_err(|error| Failure::refused(format!("cannot receive: {error}")))?;
+    let is_tree = |(_, list): &(Begin, NvList)| !list.is_empty() && list.get("not_recursive").is_none();
+    if target.contains('@') && stream.package().is_some_and(is_tree) {
+        let why = "cannot specify snapshot name for multi-snapshot stream";
+        return Err(Failure::refused(format!("cannot receive: {why}")));
+    }
     let intent = if args.has("n") { Intent::Read } else { Intent::Write };
     let session = open_for(target, call.around, intent).map_err(|error| match error {
         NotOpen::Missing(_) => {
@@ -79,7 +90,9 @@ pub fn run(call: &Call, console: &mut Console) -> Result<(), Failure> {
         }
         other => other.into(),
     })?;
-    let done = receive_in(session.pool(), call, console, &mut stream, &destination);
+    let done = given.judge(session.pool()).and_then(|overrides| {
+        receive_in(session.pool(), call, console, &mut stream, (&destination, &overrides))
+    });
     if call.live().is_some() {
         // It goes on, and who waits for its end may have the turn.
         return done;
@@ -110,40 +123,53 @@ fn receive_in<R: Read>(
     call: &Call,
     console: &mut Console,
     stream: &mut Incoming<R>,
-    destination: &Destination,
+    (destination, overrides): (&Destination, &Overrides),
 ) -> Result<(), Failure> {
-    let local = local_properties(pool, call)?;
     let package = stream.package().map(|(begin, list)| (name(begin), list.clone()));
     let top = package.as_ref().map(|(top, _)| top.as_str());
+    let list = package.as_ref().map(|(_, list)| list);
     let unread = |error| Failure::refused(format!("cannot receive: {error}"));
     if let Some(live) = call.live() {
         // What the kernel still holds back is a change, too.
         live.write_back();
     }
+    let exact = matches!(destination, Destination::Into(_));
+    let replica = list.and_then(Replica::of).filter(|_| !call.args.has("n"));
+    let tree = top.map(|top| destination.name_of(top, Some(top))).unwrap_or_default();
+    let tree = (tree.split('@').next().unwrap_or(&tree), exact);
+    if let Some(replica) = &replica {
+        // What cannot be done now may be when the streams are here.
+        zfs_receive_tree::follow(pool, call, console, replica, tree)?;
+    }
     let mut line = Some(call.line.as_str()).filter(|_| !call.args.has("n"));
-    while let Some((begin, list)) = stream.next_stream().map_err(unread)? {
+    let mut first: Option<String> = None;
+    while let Some((begin, own)) = stream.next_stream().map_err(unread)? {
         let sent = name(&begin);
         let into = destination.name_of(&sent, top);
-        let excluded: Vec<&str> = call.args.values("x").collect();
-        let received = package
-            .as_ref()
-            .map(|(_, list)| pool::properties_of(list, begin.toguid, DatasetKind::Filesystem))
-            .unwrap_or_default()
-            .into_iter()
-            .filter(|(name, _)| !excluded.contains(&name.as_str()))
-            .collect();
-        let options = ReceiveOptions {
-            force: call.args.has("F"),
-            local: local.clone(),
-            received,
-            dry_run: call.args.has("n"),
-            resumable: call.args.has("s"),
-            origin: origin(pool, call)?,
-        };
-        one(pool, (call, line.take()), console, stream, ((&begin, &list), &sent, &into), &options)?;
-        if let Some((_, list)) = package.as_ref().filter(|_| !call.args.has("h") && !call.args.has("n")) {
+        names::check_new(&into, DatasetKind::Snapshot)
+            .map_err(|error| Failure::refused("cannot receive: invalid name").hint(error.to_string()))?;
+        let is_top = exact && top.is_none_or(|top| sent.split('@').next() == top.split('@').next());
+        let into = located(pool, &begin, into, (list, is_top, overrides.has_origin()))?;
+        let fs = into.split('@').next().unwrap_or(&into).to_owned();
+        let is_first = *first.get_or_insert_with(|| fs.clone()) == fs;
+        let options = overrides.options(call, list, begin.toguid, is_first);
+        let refused =
+            one(pool, (call, line.take()), console, stream, ((&begin, &own), &sent, &into), &options)?;
+        let is_last =
+            list.and_then(|list| list.get_str("tosnap")).is_none_or(|to| sent.ends_with(&format!("@{to}")));
+        if let Some(list) = list.filter(|_| !call.args.has("h") && !call.args.has("n")) {
             hold(pool, call, &into, &pool::holds_of(list, begin.toguid))?;
         }
+        for (property, why) in refused {
+            // A limit that only the last snapshot keeps is no news of those before it.
+            if property != "refquota" || is_last {
+                console.remark(&format!("cannot receive {property} property on {fs}: {why}"));
+            }
+        }
+    }
+    if let Some(replica) = &replica {
+        let failures = zfs_receive_tree::follow(pool, call, console, replica, tree)?;
+        failures.into_iter().try_for_each(|failure| console.complain(failure))?;
     }
     Ok(())
 }
@@ -165,33 +191,55 @@ fn hold(pool: &Pool, call: &Call, snapshot: &str, tags: &[String]) -> Result<(),
     Ok(())
 }
 
+/// `into`, unless its file system (or the one that a new one belongs into) has another name here: then it is known by the
+/// guid of a snapshot. A name that was given for the top stays.
+fn located(
+    pool: &Pool,
+    begin: &Begin,
+    into: String,
+    (list, is_top, has_origin): (Option<&NvList>, bool, bool),
+) -> Result<String, Failure> {
+    let Some((fs, leaf)) = into.split_once('@') else { return Ok(into) };
+    let unknown = |error: Error| Failure::refused(format!("{}: {error}", cannot(begin)));
+    let resumes = begin.features & feature::RESUMING != 0;
+    let is_new = begin.fromguid.0 == 0 || begin.flags & flag::CLONE != 0 || has_origin;
+    if is_new && !resumes {
+        let Some((parent, last)) = fs.rsplit_once('/') else { return Ok(into) };
+        let snapshot = list.and_then(|list| pool::parent_snapshot_of(list, begin.toguid));
+        let Some(snapshot) = snapshot.filter(|_| pool.dataset(parent).is_err_and(|error| is_missing(&error)))
+        else {
+            return Ok(into);
+        };
+        let found = pool.nearest_with(snapshot, fs).map_err(unknown)?;
+        return Ok(found.map(|parent| format!("{parent}/{last}@{leaf}")).unwrap_or(into));
+    }
+    if is_top || pool.dataset(fs).is_ok() {
+        return Ok(into);
+    }
+    let found = pool.nearest_with(begin.fromguid, fs).map_err(unknown)?;
+    Ok(found.map(|fs| format!("{fs}@{leaf}")).unwrap_or(into))
+}
+
 fn name(begin: &Begin) -> String {
     String::from_utf8_lossy(&begin.toname).into_owned()
 }
 
-/// `-o`: judged as for a new file system.
-fn local_properties(pool: &Pool, call: &Call) -> Result<Vec<(String, Value)>, Failure> {
-    let own = Assignments::collect(call.args.values("o"), |word| props::parse(word).map(|p| p.name))?;
-    let given: Vec<(&str, &str)> = own.iter().filter(|(name, _)| *name != "origin").collect();
-    let enabled = dataset_values::enabled_in(pool);
-    let made = dataset_values::creation(&given, None, &enabled)
-        .map_err(|error| Failure::refused(format!("cannot receive: {error}")))?;
-    Ok(made.local)
-}
-
-/// `-o origin=`: a snapshot of this pool.
-fn origin(pool: &Pool, call: &Call) -> Result<Option<String>, Failure> {
-    let Some(name) = call.args.values("o").find_map(|text| text.strip_prefix("origin=")) else {
-        return Ok(None);
+/// Makes what is missing between the target of `-d` and the parent of `fs`.
+fn make_parents(pool: &Pool, call: &Call, console: &mut Console, fs: &str) -> Result<(), Failure> {
+    let target = call.args.operands.first().map_or("", String::as_str);
+    let Some((parent, _)) = fs.rsplit_once('/').filter(|_| call.args.has("d") && !call.args.has("n")) else {
+        return Ok(());
     };
-    match pool.dataset(name) {
-        Ok(info) if info.is_snapshot() => Ok(Some(info.name)),
-        Ok(_) => Err(Failure::refused(format!("cannot receive: '{name}' is not a snapshot"))),
-        Err(_) => Err(Action::Open(name).failed(reason::DATASET_MISSING)),
+    if pool.dataset(target).is_err() || pool.dataset(parent).is_ok() {
+        return Ok(());
     }
+    let _turn = call.live().map(|live| live.turn());
+    let made = create_parents(pool, parent, &dataset_values::enabled_in(pool))
+        .map_err(|error| words(Action::Create(parent), &error))?;
+    made.iter().try_for_each(|made| mounting::created(call, console, made))
 }
 
-/// Receives one stream; `line` is for the history.
+/// Receives one stream; `line` is for the history. Gives the properties that its file system cannot have.
 fn one<R: Read>(
     pool: &Pool,
     (call, line): (&Call, Option<&str>),
@@ -199,7 +247,7 @@ fn one<R: Read>(
     stream: &mut Incoming<R>,
     ((begin, list), sent, into): ((&Begin, &NvList), &str, &str),
     options: &ReceiveOptions,
-) -> Result<(), Failure> {
+) -> Result<Vec<PropertyRefusal>, Failure> {
     let (verbose, dry) = (call.args.has("v"), call.args.has("n"));
     let kind = if begin.fromguid.0 == 0 { "full" } else { "incremental" };
     if !pool.can_receive_somewhere(begin, into) {
@@ -217,6 +265,7 @@ fn one<R: Read>(
     let failed = |error: Error| failure(pool, begin, fs, options, &error);
     // What was there in part only is mounted when it is whole.
     let is_new = pool.dataset(fs).map_or(true, |there| there.is_unfinished());
+    make_parents(pool, call, console, fs)?;
     // Others may change the pool while the stream comes, but not while its place is made, nor at its end.
     let turn = call.live().map(|live| live.turn());
     line.into_iter().for_each(|line| pool.set_command(line));
@@ -233,13 +282,16 @@ fn one<R: Read>(
         }
         other => other.flatten(),
     };
-    let mut skipped = false;
+    let mut received = None;
     match arrived.replaces().map(str::to_owned) {
-        None => skipped = arrived.put_in_place().map_err(failed)?.skipped,
+        None => received = Some(arrived.put_in_place().map_err(failed)?),
         Some(fs) => {
             // What is mounted holds on to what it was: only now must it let go.
             let mut waiting = Some(arrived);
-            let place = || waiting.take().map_or(Ok(()), |it| it.put_in_place().map(drop)).map_err(failed);
+            let place = || {
+                received = waiting.take().map(pool::Arrived::put_in_place).transpose().map_err(failed)?;
+                Ok(())
+            };
             let moved = mounting::moving(call, console, &fs, Kind::Contents, str::to_owned, place);
             if let Some(arrived) = waiting {
                 arrived.give_up();
@@ -250,13 +302,13 @@ fn one<R: Read>(
     if is_new && !dry {
         mounting::created(call, console, fs)?;
     }
-    if verbose && !dry && !skipped {
+    if verbose && !dry && received.as_ref().is_none_or(|received| !received.skipped) {
         let (bytes, seconds) = (stream.bytes() - before, since.elapsed().as_secs_f64().max(0.01));
         let rate = nice_bytes((bytes as f64 / seconds) as u64);
         let line = format!("received {} stream in {seconds:.2} seconds ({rate}/sec)", nice_bytes(bytes));
         console.line(&line)?;
     }
-    Ok(())
+    Ok(received.map(|received| received.refused).unwrap_or_default())
 }
 
 /// Why a stream was not received, and how to go on with what of it was.

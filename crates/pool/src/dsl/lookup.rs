@@ -186,7 +186,7 @@ pub(crate) fn snapshot(mos: &Mos, pool: &str, name: &str) -> Result<ObjectId> {
 }
 
 /// Objects of the DSL that a snapshot is taken to need.
-const SNAPSHOT_OBJECTS: u64 = 3;
+pub(crate) const SNAPSHOT_OBJECTS: u64 = 3;
 
 /// Whether the snapshot `name` can be taken in `txg`.
 pub(crate) fn may_snapshot(inner: &Inner, name: &str, txg: Txg) -> Result<()> {

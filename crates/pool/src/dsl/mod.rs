@@ -14,6 +14,7 @@ pub(crate) mod promises;
 pub(crate) mod promote;
 pub(crate) mod properties;
 pub(crate) mod receive;
+pub(crate) mod received;
 pub(crate) mod snapshot;
 pub(crate) mod space;
 #[cfg(test)]

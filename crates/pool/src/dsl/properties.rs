@@ -23,9 +23,11 @@ use crate::{Error, Result};
 /// Marks a value that only newer software knows; the plain name then holds the default.
 const NEWER: &str = "$iuv";
 /// Received from a stream, in effect unless set here.
-const RECEIVED: &str = "$recvd";
+pub(crate) const RECEIVED: &str = "$recvd";
+/// Marks a dataset that received properties.
+pub(crate) const RECEIVED_ANY: &[u8] = b"$hasrecvd";
 /// A received value is hidden by an explicit `inherit`.
-const INHERIT: &str = "$inherit";
+pub(crate) const INHERIT: &str = "$inherit";
 
 fn read(value: &Stored) -> Option<Value> {
     match value.as_u64() {

@@ -11,9 +11,10 @@ use format::stream::{Begin, feature, flag};
 use format::zap::Value as Stored;
 use format::{ObjectId, ObjectType, Txg, features};
 
-use super::create::{Initialise, NewFilesystem};
+use super::create::{Initialise, NEW_OBJECTS, NewFilesystem};
+use super::received::{PropertyRefusal, waits};
 use super::space::move_space;
-use super::{Category, Sizes, add_space, bookmark, deadlist, lookup, properties};
+use super::{Category, Sizes, add_space, bookmark, deadlist, limits, lookup};
 use crate::sync::Syncing;
 use crate::{Error, ReceiveError, ReceiveOptions, Result};
 
@@ -77,19 +78,24 @@ pub(crate) mod resume {
 }
 
 impl Syncing<'_> {
-    /// Makes the dataset that is to be written; returns its directory and itself.
+    /// Makes the dataset that is to be written; returns its directory and itself, and which properties it cannot have.
     pub(crate) fn begin_receive(
         &mut self,
         place: &Place,
         fs: &str,
         begin: &Begin,
         options: &ReceiveOptions,
-    ) -> Result<(ObjectId, ObjectId)> {
+    ) -> Result<((ObjectId, ObjectId), Vec<PropertyRefusal>)> {
         let mos = self.mos();
         let pool = self.state.config.name.clone();
         let name = place.working_name(fs);
         let (parent, leaf) = name.rsplit_once('/').ok_or_else(|| Error::Exists(name.clone()))?;
+        // First all that can refuse. At its end the stream becomes a snapshot.
         let parent = lookup::dir_of(mos, &pool, parent)?;
+        limits::check_room(self.inner, NEW_OBJECTS + lookup::SNAPSHOT_OBJECTS)?;
+        if let Place::Clone(origin) | Place::Onto(origin) = place {
+            lookup::info(self.inner, origin)?;
+        }
         if let Some(left) = lookup::child(mos, parent, leaf)? {
             if leaf != WORKING {
                 return Err(Error::Exists(name));
@@ -107,9 +113,7 @@ impl Syncing<'_> {
                     lookup::child(mos, parent, leaf)?.ok_or_else(|| Error::NoDataset(name.clone()))?;
                 (dir_id, mos.dir(dir_id)?.head_dataset)
             }
-            Place::New | Place::Replace => {
-                self.create_received(parent, leaf, &name, begin, place, options)?
-            }
+            Place::New | Place::Replace => self.create_received(parent, leaf, &name, begin)?,
         };
         let mut phys = mos.dataset(id)?;
         phys.flags |= INCONSISTENT;
@@ -122,7 +126,11 @@ impl Syncing<'_> {
         if options.resumable {
             self.note_stream(id, begin)?;
         }
-        Ok((dir_id, id))
+        let refused = match place {
+            Place::New | Place::Clone(_) => self.set_received(dir_id, options, |name| !waits(name))?,
+            Place::Replace | Place::Onto(_) => Vec::new(),
+        };
+        Ok(((dir_id, id), refused))
     }
 
     /// Notes what stream a dataset is to hold, so that it may be resumed.
@@ -186,13 +194,8 @@ impl Syncing<'_> {
         leaf: &str,
         name: &str,
         begin: &Begin,
-        place: &Place,
-        options: &ReceiveOptions,
     ) -> Result<(ObjectId, ObjectId)> {
         let dir_id = self.create_dir(parent, leaf)?;
-        if *place == Place::New {
-            self.set_received(dir_id, options)?;
-        }
         let mut new = NewFilesystem::plain(&self.inner.host);
         new.casesensitivity = u64::from(begin.flags & flag::CASE_INSENSITIVE != 0);
         // The stream brings all objects.
@@ -203,28 +206,9 @@ impl Syncing<'_> {
         Ok((dir_id, id))
     }
 
-    /// Local and received properties.
-    fn set_received(&mut self, dir_id: ObjectId, options: &ReceiveOptions) -> Result<()> {
-        for (name, value) in &options.local {
-            self.set_property(dir_id, name, Some(value))?;
-        }
-        if options.received.is_empty() {
-            return Ok(());
-        }
-        let object = self.mos().object(self.mos().dir(dir_id)?.props_zap)?;
-        zap::update(&object, &self.tx, b"$hasrecvd", &Stored::from_u64(0))?;
-        for (name, value) in &options.received {
-            let key = format!("{name}$recvd");
-            zap::update(&object, &self.tx, key.as_bytes(), &properties::stored(value))?;
-            if zap::lookup(&object, name.as_bytes())?.is_none() {
-                self.heed_property(dir_id, name, Some(value))?;
-            }
-        }
-        Ok(())
-    }
-
     /// The stream is complete: puts what was written in place and takes the snapshot that `into` ends in. Gives the full
-    /// name, which another one of the file system may have changed since the stream began.
+    /// name, which another one of the file system may have changed since the stream began, and the properties that it
+    /// cannot have.
     pub(crate) fn end_receive(
         &mut self,
         place: &Place,
@@ -232,7 +216,7 @@ impl Syncing<'_> {
         (dir_id, id): (ObjectId, ObjectId),
         begin: &Begin,
         options: &ReceiveOptions,
-    ) -> Result<String> {
+    ) -> Result<(String, Vec<PropertyRefusal>)> {
         let mos = self.mos();
         let (_, leaf) = into.split_once('@').ok_or_else(|| Error::NoDataset(into.to_owned()))?;
         let fs_dir = match place {
@@ -243,7 +227,7 @@ impl Syncing<'_> {
         let into = &format!("{fs}@{leaf}");
         let head_id = mos.dir(fs_dir)?.head_dataset;
         // First all that can refuse.
-        lookup::may_snapshot_received(mos, head_id, into)?;
+        self.check_end(fs_dir, id, into)?;
         let working = place.working_name(fs);
         if head_id != id {
             self.check_newer(fs_dir, id, options.force)?;
@@ -265,18 +249,46 @@ impl Syncing<'_> {
         if matches!(place, Place::Replace | Place::Onto(_)) {
             self.swap_heads((fs_dir, head_id), (dir_id, id))?;
         }
-        if *place != Place::New {
-            self.set_received(fs_dir, options)?;
-        }
-        self.snapshot(into, &[])?;
+        self.take_snapshot(into, &[])?;
         let snap_id = mos.dataset(head_id)?.prev_snap;
         let mut snap = mos.dataset(snap_id)?;
         (snap.guid, snap.creation_time) = (begin.toguid, begin.creation_time);
         mos.put_dataset(&self.tx, snap_id, &snap)?;
+        self.set_received_of_snapshot(snap_id, &options.of_snapshot)?;
         if head_id != id {
             self.destroy_head_in(dir_id)?;
         }
-        Ok(into.clone())
+        // What it may use is judged by what it uses now.
+        let is_new = matches!(place, Place::New | Place::Clone(_));
+        let refused = self.set_received(fs_dir, options, |name| !is_new || waits(name))?;
+        Ok((into.clone(), refused))
+    }
+
+    /// Whether what was received as `id` can become what the head of `dir` holds, and be its snapshot `into`: half of
+    /// that is nothing that the pool could be left with.
+    fn check_end(&mut self, dir: ObjectId, id: ObjectId, into: &str) -> Result<()> {
+        let mos = self.mos();
+        let head_id = mos.dir(dir)?.head_dataset;
+        lookup::may_snapshot_received(mos, head_id, into)?;
+        let (before, after) = (lookup::own(mos, dir, head_id)?, mos.dataset(id)?);
+        if after.prev_snap_txg == self.txg {
+            return Err(Error::SameTxg);
+        }
+        // The reservation is kept for a head that has nothing of its own, beside what was received.
+        let promised = |unique: u64| before.refreservation.saturating_sub(unique);
+        let swapped = promised(after.unique_bytes).saturating_sub(before.unused());
+        let more = swapped.saturating_add(before.refreservation.min(after.unique_bytes));
+        if more > lookup::dir_available(self.inner, dir)? {
+            return Err(Error::NoSpace);
+        }
+        limits::check_room(self.inner, lookup::SNAPSHOT_OBJECTS)?;
+        if head_id == id {
+            return Ok(());
+        }
+        // The rest of this is what taking the old head apart asks for.
+        let head = mos.dataset(head_id)?;
+        self.check_readable(&head.bp, after.prev_snap_txg)?;
+        self.check_deferred(after.prev_snap, 1)
     }
 
     /// Whether the head of `dir` is still what `working` builds upon, or may be given up for it.

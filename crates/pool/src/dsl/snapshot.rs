@@ -34,6 +34,11 @@ impl Syncing<'_> {
     /// Takes the snapshot `name` (`pool/fs@snap`) of a head as it is written in this txg.
     pub(crate) fn snapshot(&mut self, name: &str, local: &[(String, props::Value)]) -> Result<()> {
         lookup::may_snapshot(self.inner, name, self.txg)?;
+        self.take_snapshot(name, local)
+    }
+
+    /// As [`Syncing::snapshot`], of a head that was found to allow it.
+    pub(crate) fn take_snapshot(&mut self, name: &str, local: &[(String, props::Value)]) -> Result<()> {
         let mos = self.mos();
         let (fs, leaf) = name.split_once('@').ok_or_else(|| Error::NoDataset(name.to_owned()))?;
         let dir_id = lookup::dir_of(mos, &self.state.config.name, fs)?;

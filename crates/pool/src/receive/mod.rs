@@ -9,6 +9,7 @@ mod apply;
 mod error;
 mod incoming;
 mod package;
+mod replication;
 mod resume;
 
 use std::io::Read;
@@ -22,6 +23,7 @@ use format::{Guid, NvList, ObjectId};
 use crate::dataset::Dataset;
 use crate::dsl::lookup;
 use crate::dsl::receive::{Place, Progress};
+pub use crate::dsl::received::PropertyRefusal;
 use crate::pool::Pool;
 use crate::props::Value;
 use crate::{DatasetInfo, Error, Result};
@@ -29,7 +31,8 @@ use apply::{Apply, prepare};
 
 pub use error::ReceiveError;
 pub use incoming::Incoming;
-pub use package::{Destination, holds_of, properties_of};
+pub use package::{Destination, holds_of, parent_snapshot_of, properties_of, snapshot_properties_of};
+pub use replication::{Change, Replica};
 
 /// Records in the hands of the workers at once, per worker.
 const WINDOW_PER_WORKER: usize = 4;
@@ -52,8 +55,12 @@ pub struct ReceiveOptions {
     pub force: bool,
     /// `-o`: local properties.
     pub local: Vec<(String, Value)>,
-    /// Properties that came with the stream.
-    pub received: Vec<(String, Value)>,
+    /// Properties that came with the stream; `None` where it brings no list of them. What came with an earlier one goes.
+    pub received: Option<Vec<(String, Value)>>,
+    /// `-x`, and `-o` below the top of a package: what is inherited although it was received.
+    pub inherited: Vec<String>,
+    /// Properties of the snapshot itself that came with the stream.
+    pub of_snapshot: Vec<(String, Value)>,
     /// `-n`: only look whether it could be.
     pub dry_run: bool,
     /// `-o origin=`: the snapshot that a stream of a clone builds upon here; it must be the one that the sender had.
@@ -69,6 +76,8 @@ pub struct Received {
     pub snapshot: String,
     /// It was there already; the stream was passed over.
     pub skipped: bool,
+    /// Properties that came, or were to be set, and that its file system or volume cannot have here.
+    pub refused: Vec<PropertyRefusal>,
 }
 
 /// The features that need a name when they are refused.
@@ -133,6 +142,7 @@ pub struct Arrived<'a> {
     /// to be done.
     held: Option<(Place, (ObjectId, ObjectId), Arc<Dataset>)>,
     skipped: bool,
+    refused: Vec<PropertyRefusal>,
 }
 
 impl Arrived<'_> {
@@ -150,13 +160,17 @@ impl Arrived<'_> {
     /// [`Error::DatasetBusy`]; [`ReceiveError::Modified`] when something was changed meanwhile. What arrived is then
     /// given up, or kept to be resumed.
     pub fn put_in_place(self) -> Result<Received> {
-        let Arrived { pool, into, begin, options, held, skipped } = self;
-        let Some((place, ids, dataset)) = held else { return Ok(Received { snapshot: into, skipped }) };
+        let Arrived { pool, into, begin, options, held, skipped, mut refused } = self;
+        let Some((place, ids, dataset)) = held else {
+            return Ok(Received { snapshot: into, skipped, refused });
+        };
         drop(dataset);
         let resumable = options.resumable;
         let ended = pool.run(move |syncing| syncing.end_receive(&place, &into, ids, &begin, &options));
-        let snapshot = ended.map_err(|error| if resumable { error } else { pool.give_up(ids.0, error) })?;
-        Ok(Received { snapshot, skipped })
+        let (snapshot, more) =
+            ended.map_err(|error| if resumable { error } else { pool.give_up(ids.0, error) })?;
+        refused.extend(more);
+        Ok(Received { snapshot, skipped, refused })
     }
 
     /// Leaves everything as it was; what arrived is kept only if it may be resumed.
@@ -194,14 +208,15 @@ impl Pool {
         into: &str,
         options: &ReceiveOptions,
     ) -> Result<Receiving<'_>> {
-        let receiving = |held, from, skipped| Receiving {
+        let receiving = |held, from, refused: Option<Vec<_>>| Receiving {
             arrived: Arrived {
                 pool: self,
                 into: into.to_owned(),
                 begin: begin.clone(),
                 options: options.clone(),
                 held,
-                skipped,
+                skipped: refused.is_none(),
+                refused: refused.unwrap_or_default(),
             },
             from,
         };
@@ -217,16 +232,16 @@ impl Pool {
             // Whether anything was changed is told by what is on disk.
             self.sync()?;
             let Some(place) = self.place_for(begin, into, options)? else {
-                return Ok(receiving(None, None, true));
+                return Ok(receiving(None, None, None));
             };
             (place, None)
         };
         self.check_can_hold(begin, options)?;
         if options.dry_run {
-            return Ok(receiving(None, None, false));
+            return Ok(receiving(None, None, Some(Vec::new())));
         }
-        let ids = match ids {
-            Some(ids) => ids,
+        let (ids, refused) = match ids {
+            Some(ids) => (ids, Vec::new()),
             None => {
                 let (place, fs, begin, options) =
                     (place.clone(), fs.to_owned(), begin.clone(), options.clone());
@@ -234,7 +249,7 @@ impl Pool {
             }
         };
         let dataset = self.open_received(begin, ids, place.working_name(fs))?;
-        Ok(receiving(Some((place, ids, dataset)), Some(progress), false))
+        Ok(receiving(Some((place, ids, dataset)), Some(progress), Some(refused)))
     }
 
     /// Opens the dataset that a stream goes into, which nobody else has open.
@@ -320,7 +335,7 @@ impl Pool {
 
     /// Whether the pool's features allow what the stream holds.
     fn check_can_hold(&self, begin: &Begin, options: &ReceiveOptions) -> Result<()> {
-        if let Some(reason) = self.read_only() {
+        if let Some(reason) = self.read_only().filter(|_| !options.dry_run) {
             return Err(Error::ReadOnly { pool: self.name(), reason });
         }
         let info = self.info();
@@ -333,7 +348,7 @@ impl Pool {
         }
         let counted = |(name, _): &(String, Value)| name == "filesystem_limit" || name == "snapshot_limit";
         if info.feature(&features::FILESYSTEM_LIMITS) == crate::FeatureState::Disabled
-            && options.local.iter().chain(&options.received).any(counted)
+            && options.local.iter().chain(options.received.iter().flatten()).any(counted)
         {
             return Err(Error::Unsupported("limits of file systems and snapshots in this pool".into()));
         }

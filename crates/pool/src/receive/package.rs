@@ -70,15 +70,37 @@ pub fn holds_of(list: &NvList, snapshot: Guid) -> Vec<String> {
 }
 
 /// Properties that a package brings for the file system or volume whose snapshot has this guid; those that this
-/// build does not know are left out.
+/// build does not know are left out. `None`: the package has no list of them.
 #[must_use]
-pub fn properties_of(list: &NvList, snapshot: Guid, kind: DatasetKind) -> Vec<(String, Value)> {
-    let props = entry_of(list, snapshot).and_then(|entry| entry.get_list("props"));
+pub fn properties_of(list: &NvList, snapshot: Guid, kind: DatasetKind) -> Option<Vec<(String, Value)>> {
     let known = |name: &str| {
         name.contains(':')
             || props::dataset::parse(name)
                 .is_some_and(|property| property.name == name && property.check_settable(kind, false).is_ok())
     };
+    let props = entry_of(list, snapshot)?.get_list("props")?;
+    Some(read(props, known))
+}
+
+/// The snapshot of its parent that the file system or volume with this snapshot was sent with.
+#[must_use]
+pub fn parent_snapshot_of(list: &NvList, snapshot: Guid) -> Option<Guid> {
+    entry_of(list, snapshot)?.get_u64("parentfromsnap").filter(|guid| *guid != 0).map(Guid)
+}
+
+/// Properties that a package brings for the snapshot with this guid.
+#[must_use]
+pub fn snapshot_properties_of(list: &NvList, snapshot: Guid) -> Vec<(String, Value)> {
+    let props = || {
+        let entry = entry_of(list, snapshot)?;
+        let mut snaps = entry.get_list("snaps")?.iter();
+        let (leaf, _) = snaps.find(|(_, guid)| **guid == NvValue::Uint64(snapshot.0))?;
+        entry.get_list("snapprops")?.get_list(std::str::from_utf8(leaf).ok()?)
+    };
+    props().map(|props| read(props, props::names::is_user_property)).unwrap_or_default()
+}
+
+fn read(props: &NvList, known: impl Fn(&str) -> bool) -> Vec<(String, Value)> {
     let read = |(name, value): (&[u8], &NvValue)| {
         let name = String::from_utf8(name.to_vec()).ok().filter(|name| known(name))?;
         match value {
@@ -87,7 +109,7 @@ pub fn properties_of(list: &NvList, snapshot: Guid, kind: DatasetKind) -> Vec<(S
             _ => None,
         }
     };
-    props.map(|props| props.iter().filter_map(read).collect()).unwrap_or_default()
+    props.iter().filter_map(read).collect()
 }
 
 #[cfg(test)]

@@ -1,0 +1,122 @@
+//! `-o` and `-x` of `zfs receive`: what is set instead of what a stream brings, and what of it is left out.
+
+use format::Guid;
+use format::NvList;
+use pool::props::dataset as props;
+use pool::props::names;
+use pool::props::{Access, DatasetKind, PropertyError, Value};
+use pool::{Pool, ReceiveOptions};
+
+use super::Call;
+use super::dataset_values;
+use crate::args::{AssignError, Assignments, Parsed};
+use crate::messages::{Action, Failure, reason};
+
+/// What the words of `-o` and `-x` say; nothing of it was judged by a pool yet.
+pub struct Words {
+    own: Assignments,
+    excluded: Vec<String>,
+}
+
+/// What is not as the stream has it.
+#[derive(Default)]
+pub struct Overrides {
+    /// `-o`, of what becomes the top of a package, or of all there is.
+    local: Vec<(String, Value)>,
+    /// `-x`.
+    excluded: Vec<String>,
+    /// `-o origin=`.
+    origin: Option<String>,
+}
+
+fn canonical(word: &str) -> Option<&'static str> {
+    props::parse(word).map(|property| property.name)
+}
+
+fn refused(why: impl std::fmt::Display) -> Failure {
+    Failure::refused(format!("cannot receive: {why}"))
+}
+
+impl Words {
+    /// Reads the options.
+    ///
+    /// # Errors
+    /// A word twice, or one that names no property.
+    pub fn of(args: &Parsed) -> Result<Words, Failure> {
+        let usage = |error: AssignError| Failure::usage(error.to_string());
+        let own = Assignments::collect(args.values("o"), canonical).map_err(usage)?;
+        let mut excluded: Vec<String> = Vec::new();
+        for word in args.values("x") {
+            if word.contains('=') {
+                return Err(Failure::usage("invalid property name"));
+            }
+            let name = canonical(word).unwrap_or(word);
+            if own.get(name).is_some() || excluded.iter().any(|other| other == name) {
+                return Err(usage(AssignError::Twice(name.to_owned())));
+            }
+            match props::parse(word) {
+                Some(property) if property.access == Access::ReadOnly && property.name != "origin" => {
+                    return Err(refused(PropertyError::ReadOnly { name: property.name }));
+                }
+                None if !names::is_user_property(word) => {
+                    return Err(refused(PropertyError::Unknown { name: word.to_owned() }));
+                }
+                _ => excluded.push(name.to_owned()),
+            }
+        }
+        Ok(Words { own, excluded })
+    }
+
+    /// Judges the values as for a new file system of `pool`.
+    ///
+    /// # Errors
+    /// A value that it cannot have, an origin that is not there.
+    pub fn judge(self, pool: &Pool) -> Result<Overrides, Failure> {
+        let given: Vec<(&str, &str)> = self.own.iter().filter(|(name, _)| *name != "origin").collect();
+        for property in given.iter().filter_map(|(name, _)| props::parse(name)) {
+            // What is fixed for ever comes with the stream; of encryption more is said below.
+            let fixed = property.access == Access::CreateOnly;
+            if fixed && !["encryption", "keyformat", "pbkdf2iters"].contains(&property.name) {
+                property.check_settable(DatasetKind::Filesystem, false).map_err(refused)?;
+            }
+        }
+        let enabled = dataset_values::enabled_in(pool);
+        let made = dataset_values::creation(&given, None, &enabled).map_err(refused)?;
+        if let Some((name, _)) = made.quotas.first() {
+            // To set it would change what was received, and no further stream would fit.
+            return Err(refused(format!("'{name}' is kept among the files; set it when they are received")));
+        }
+        let origin = self.own.get("origin").map(|name| match pool.dataset(name) {
+            Ok(info) if info.is_snapshot() => Ok(info.name),
+            Ok(_) => Err(refused(format!("'{name}' is not a snapshot"))),
+            Err(_) => Err(Action::Open(name).failed(reason::DATASET_MISSING)),
+        });
+        Ok(Overrides { local: made.local, excluded: self.excluded, origin: origin.transpose()? })
+    }
+}
+
+impl Overrides {
+    /// Whether a snapshot here was named to build upon.
+    pub fn has_origin(&self) -> bool {
+        self.origin.is_some()
+    }
+
+    /// How the stream of the snapshot `guid` is received; `list` is that of its package. What `-o` sets at the top of a
+    /// package is inherited below it.
+    pub fn options(&self, call: &Call, list: Option<&NvList>, guid: Guid, is_top: bool) -> ReceiveOptions {
+        let mut inherited = self.excluded.clone();
+        if !is_top {
+            inherited.extend(self.local.iter().map(|(name, _)| name.clone()));
+        }
+        ReceiveOptions {
+            force: call.args.has("F"),
+            local: if is_top { self.local.clone() } else { Vec::new() },
+            received: list.and_then(|list| pool::properties_of(list, guid, DatasetKind::Filesystem)),
+            inherited,
+            of_snapshot: list.map(|list| pool::snapshot_properties_of(list, guid)).unwrap_or_default(),
+            dry_run: call.args.has("n"),
+            resumable: call.args.has("s"),
+            origin: self.origin.clone(),
+        }
+    }
+}

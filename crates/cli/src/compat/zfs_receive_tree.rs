@@ -1,0 +1,100 @@
+//! `zfs receive` of an incremental package of a tree: what was renamed, promoted and (with `-F`) destroyed at the sender.
+
+use std::collections::BTreeSet;
+
+use pool::{Pool, Replica, TreeChange};
+use server::Kind;
+
+use super::Call;
+use super::mounting;
+use super::zfs_change::words;
+use crate::messages::{Action, Failure};
+use crate::out::Console;
+
+/// Rounds after which what still changes is taken for a circle.
+const ROUNDS_MAX: u32 = 100_000;
+
+/// Makes the tree at `top` like the one that was sent, as far as that can be done. `exact`: the top has its name from
+/// the command line. Gives why some of it could not be.
+///
+/// # Errors
+/// The tree cannot be read, or standard output is gone.
+pub fn follow(
+    pool: &Pool,
+    call: &Call,
+    console: &mut Console,
+    replica: &Replica,
+    (top, exact): (&str, bool),
+) -> Result<Vec<Failure>, Failure> {
+    let _turn = call.live().map(|live| live.turn());
+    let how = (exact, call.args.has("F"));
+    let mut tried: BTreeSet<TreeChange> = BTreeSet::new();
+    let (mut failures, mut progress) = (Vec::new(), false);
+    for round in 0..ROUNDS_MAX {
+        let changes = pool
+            .changes_for(replica, top, how, &tried)
+            .map_err(|error| Failure::refused(format!("cannot receive: {error}")))?;
+        if changes.is_empty() {
+            if !progress || failures.is_empty() {
+                break;
+            }
+            // What stood in the way may be gone.
+            (progress, failures) = (false, Vec::new());
+            tried.clear();
+            continue;
+        }
+        for change in changes {
+            let is_aside = matches!(change, TreeChange::Rename { to: None, .. });
+            match carry_out(pool, call, console, &change, &Replica::aside(top, round)) {
+                Ok(()) => progress |= !is_aside,
+                Err(failure) => {
+                    failures.push(failure);
+                    tried.insert(change);
+                }
+            }
+        }
+    }
+    Ok(failures)
+}
+
+fn carry_out(
+    pool: &Pool,
+    call: &Call,
+    console: &mut Console,
+    change: &TreeChange,
+    aside: &str,
+) -> Result<(), Failure> {
+    let mut say = |line: String| if call.args.has("v") { console.line(&line) } else { Ok(()) };
+    match change {
+        TreeChange::Promote(name) => {
+            say(format!("promoting {name}"))?;
+            pool.promote(name).map_err(|error| words(Action::Promote(name), &error))
+        }
+        TreeChange::DestroySnapshots(names) => {
+            names.iter().try_for_each(|name| say(format!("attempting destroy {name}")))?;
+            // What is held, or has clones, goes with the last of them.
+            pool.destroy_snapshots(names, true).map_err(|error| words(Action::Destroy(&names[0]), &error))
+        }
+        TreeChange::RenameSnapshot { from, leaf } => {
+            say(format!("attempting rename {from} to {leaf}"))?;
+            let from = std::slice::from_ref(from);
+            pool.rename_snapshots(from, leaf).map_err(|error| words(Action::Rename(&from[0]), &error))
+        }
+        TreeChange::Destroy(name) => {
+            say(format!("attempting destroy {name}"))?;
+            mounting::destroying(call, name)?;
+            pool.destroy_dataset(name).map_err(|error| words(Action::Destroy(name), &error))
+        }
+        TreeChange::Rename { from, to } => {
+            let to = to.as_deref().unwrap_or(aside);
+            say(format!("attempting rename {from} to {to}"))?;
+            let rename =
+                || pool.rename_dataset(from, to).map_err(|error| words(Action::Rename(from), &error));
+            let renamed = |name: &str| match name.strip_prefix(from.as_str()) {
+                Some(rest) if rest.is_empty() || rest.starts_with('/') => format!("{to}{rest}"),
+                _ => name.to_owned(),
+            };
+            mounting::moving(call, console, from, Kind::Name, renamed, rename)
+        }
+    }
+}

@@ -1,0 +1,258 @@
+//! `zfs send` into `zfs receive`: trees, properties, names.
+
+mod bed;
+
+use std::process::Stdio;
+
+use bed::live::{Live, write};
+use bed::{Bed, Done};
+
+/// `zfs send …` into a file of the bed.
+fn send(bed: &Bed, words: &[&str], file: &str) -> Done {
+    let out = std::fs::File::create(bed.path(file)).expect("made");
+    let mut line = vec!["zfs", "send"];
+    line.extend(words);
+    bed.command(&line).stdout(Stdio::from(out)).output().expect("it starts").into()
+}
+
+/// `zfs receive …` of such a file.
+fn receive(bed: &Bed, file: &str, words: &[&str]) -> Done {
+    let stream = std::fs::File::open(bed.path(file)).expect("there");
+    let mut line = vec!["zfs", "receive"];
+    line.extend(words);
+    bed.command(&line).stdin(stream).output().expect("it starts").into()
+}
+
+fn zfs(bed: &Bed, line: &str) -> String {
+    let words: Vec<&str> = std::iter::once("zfs").chain(line.split(' ')).collect();
+    bed.run(&words).good()
+}
+
+fn shown(bed: &Bed, property: &str, name: &str) -> String {
+    bed.run(&["zfs", "get", "-H", "-o", "value,source", property, name]).good().trim_end().to_owned()
+}
+
+/// Names below `top`, snapshots included, without it.
+fn names(bed: &Bed, top: &str) -> Vec<String> {
+    let all = zfs(bed, &format!("list -H -o name -t all -r {top}"));
+    all.lines().map(|name| name[top.len()..].to_owned()).collect()
+}
+
+fn put(bed: &Bed, fs: &str, name: &str) {
+    std::fs::write(bed.path("file"), format!("{fs} {name}").repeat(5000)).expect("written");
+    bed.run(&["cp", &bed.path("file").display().to_string(), &format!("{fs}:/{name}")]).good();
+}
+
+#[test]
+fn properties_of_a_tree_arrive_where_they_belong() {
+    let bed = Bed::with_tank(128, &["compression=lz4"]);
+    zfs(&bed, "create tank/fs/c");
+    zfs(&bed, "snapshot -r -o my:p=v1 tank/fs@1");
+    send(&bed, &["-R", "tank/fs@1"], "s").good();
+    receive(&bed, "s", &["-o", "mountpoint=/backup", "tank/d"]).good();
+    assert_eq!(shown(&bed, "mountpoint", "tank/d"), "/backup\tlocal");
+    assert_eq!(shown(&bed, "mountpoint", "tank/d/c"), "/backup/c\tinherited from tank/d");
+    assert_eq!(shown(&bed, "compression", "tank/d"), "lz4\treceived");
+    assert_eq!((shown(&bed, "my:p", "tank/d@1"), shown(&bed, "my:p", "tank/d/c@1")), {
+        let received = "v1\treceived".to_owned();
+        (received.clone(), received)
+    });
+    receive(&bed, "s", &["-x", "compression", "tank/x"]).good();
+    assert_eq!(shown(&bed, "compression", "tank/x"), "on\tdefault");
+    zfs(&bed, "inherit compression tank/fs");
+    zfs(&bed, "snapshot -r tank/fs@2");
+    send(&bed, &["-R", "-i", "@1", "tank/fs@2"], "s").good();
+    receive(&bed, "s", &["tank/d"]).good();
+    assert_eq!(shown(&bed, "compression", "tank/d"), "on\tdefault");
+    assert_eq!(shown(&bed, "mountpoint", "tank/d"), "/backup\tlocal");
+    bed.expect_sound("tank");
+}
+
+#[test]
+fn a_copy_follows_what_its_tree_became() {
+    let bed = Bed::with_tank(128, &[]);
+    for name in ["a", "b", "c", "gone", "gone/below", "deep", "deep/inner"] {
+        zfs(&bed, &format!("create tank/fs/{name}"));
+        put(&bed, &format!("tank/fs/{name}"), "one");
+    }
+    zfs(&bed, "snapshot -r tank/fs@0");
+    zfs(&bed, "snapshot -r tank/fs@1");
+    send(&bed, &["-R", "tank/fs@1"], "s").good();
+    receive(&bed, "s", &["tank/d"]).good();
+    // Two change places, one moves below a new one, one leaves its parent, which goes.
+    for line in [
+        "rename tank/fs/a tank/fs/t",
+        "rename tank/fs/b tank/fs/a",
+        "rename tank/fs/t tank/fs/b",
+        "create tank/fs/new",
+        "rename tank/fs/c tank/fs/new/moved",
+        "rename tank/fs/deep/inner tank/fs/inner",
+        "destroy -r tank/fs/deep",
+        "destroy -r tank/fs/gone",
+        "destroy tank/fs/a@0",
+    ] {
+        zfs(&bed, line);
+    }
+    put(&bed, "tank/fs/a", "two");
+    put(&bed, "tank/fs/new/moved", "two");
+    zfs(&bed, "snapshot -r tank/fs@2");
+    zfs(&bed, "snapshot -r tank/fs@3");
+    send(&bed, &["-R", "-I", "@1", "tank/fs@3"], "s").good();
+    receive(&bed, "s", &["tank/d"]).good();
+    for place in ["a", "b", "new/moved", "inner"] {
+        let (one, other) = (bed.list(&format!("tank/fs/{place}:/")), bed.list(&format!("tank/d/{place}:/")));
+        bed::expect_same(&one, &other, &["object"]);
+    }
+    let kept = names(&bed, "tank/d");
+    let has = |name: &str| kept.iter().any(|kept| kept == name);
+    assert!(has("/gone") && has("/gone/below@1") && has("/deep@1") && has("/a@0"), "{kept:?}");
+    bed.expect_sound("tank");
+    // What is no more is destroyed only if asked, and then it is the same tree.
+    put(&bed, "tank/fs/inner", "two");
+    zfs(&bed, "snapshot -r tank/fs@4");
+    zfs(&bed, "rename -r tank/fs@2 two");
+    send(&bed, &["-R", "-i", "@3", "tank/fs@4"], "s").good();
+    receive(&bed, "s", &["-F", "tank/d"]).good();
+    assert_eq!(names(&bed, "tank/d"), names(&bed, "tank/fs"));
+    bed.expect_sound("tank");
+}
+
+#[test]
+fn a_clone_that_was_promoted_is_promoted_in_the_copy() {
+    let bed = Bed::with_tank(128, &[]);
+    zfs(&bed, "create tank/fs/o");
+    put(&bed, "tank/fs/o", "one");
+    zfs(&bed, "snapshot -r tank/fs@0");
+    zfs(&bed, "clone tank/fs/o@0 tank/fs/c");
+    zfs(&bed, "snapshot -r tank/fs@1");
+    send(&bed, &["-R", "tank/fs@1"], "s").good();
+    receive(&bed, "s", &["tank/d"]).good();
+    assert_eq!(shown(&bed, "origin", "tank/d/c"), "tank/d/o@0\t-");
+    zfs(&bed, "promote tank/fs/c");
+    put(&bed, "tank/fs/c", "two");
+    zfs(&bed, "snapshot -r tank/fs@2");
+    send(&bed, &["-R", "-i", "@1", "tank/fs@2"], "s").good();
+    receive(&bed, "s", &["-F", "tank/d"]).good();
+    assert_eq!(shown(&bed, "origin", "tank/d/o"), "tank/d/c@0\t-");
+    assert_eq!(names(&bed, "tank/d"), names(&bed, "tank/fs"));
+    bed.expect_sound("tank");
+}
+
+#[test]
+fn what_is_younger_than_the_snapshot_is_not_missed() {
+    let bed = Bed::with_tank(64, &[]);
+    zfs(&bed, "create tank/fs/c");
+    zfs(&bed, "create tank/fs/c/below");
+    zfs(&bed, "snapshot -r tank/fs@1");
+    zfs(&bed, "create tank/fs/young");
+    send(&bed, &["-R", "tank/fs@1"], "s").good();
+    receive(&bed, "s", &["tank/d"]).good();
+    assert_eq!(names(&bed, "tank/d"), ["", "@1", "/c", "/c@1", "/c/below", "/c/below@1"]);
+    zfs(&bed, "destroy tank/fs/c@1");
+    send(&bed, &["-R", "tank/fs@1"], "s")
+        .refused("cannot send tank/fs@1 recursively: snapshot tank/fs/c@1 does not exist");
+    let done = send(&bed, &["-R", "-s", "tank/fs@1"], "s");
+    let warned = "WARNING: skipping dataset tank/fs/c and its children: snapshot 1 does not exist\n";
+    assert_eq!((done.status, done.err.as_str()), (0, warned));
+    receive(&bed, "s", &["tank/e"]).good();
+    assert_eq!(names(&bed, "tank/e"), ["", "@1"]);
+    assert_eq!(send(&bed, &["-s", "tank/fs@1"], "s").status, 2);
+    bed.expect_sound("tank");
+}
+
+#[test]
+fn names_that_a_stream_cannot_have_are_refused_at_once() {
+    let bed = Bed::with_tank(64, &[]);
+    zfs(&bed, "create -p tank/fs/p/q");
+    zfs(&bed, "snapshot -r tank/fs@1");
+    zfs(&bed, "create tank/into");
+    send(&bed, &["-R", "tank/fs@1"], "tree").good();
+    send(&bed, &["tank/fs/p/q@1"], "one").good();
+    receive(&bed, "tree", &["tank/into/d@s"])
+        .refused("cannot receive: cannot specify snapshot name for multi-snapshot stream");
+    receive(&bed, "one", &["-d", "tank/into@s"])
+        .refused("cannot receive: invalid argument - snapshot not allowed with -d");
+    receive(&bed, "one", &["tank/into/b%d"]).refused("cannot receive: invalid name");
+    assert_eq!(names(&bed, "tank/into"), [""]);
+    // Nothing is made, and nothing need be writable, to see what would be.
+    let told = "would receive full stream of tank/fs/p/q@1 into tank/into/d@1\n";
+    assert_eq!(receive(&bed, "one", &["-nv", "tank/into/d"]).good(), told);
+    receive(&bed, "one", &["-e", "tank/into/no"])
+        .refused("cannot open 'tank/into/no': dataset does not exist");
+    receive(&bed, "one", &["-d", "tank/into"]).good();
+    assert_eq!(names(&bed, "tank/into"), ["", "/fs", "/fs/p", "/fs/p/q", "/fs/p/q@1"]);
+    bed.expect_sound("tank");
+}
+
+#[test]
+fn properties_that_a_stream_cannot_have_are_refused_at_once() {
+    let bed = Bed::with_tank(128, &["reservation=35M"]);
+    zfs(&bed, "snapshot tank/fs@1");
+    send(&bed, &["-p", "tank/fs@1"], "s").good();
+    for (words, why) in [
+        (["-x", "nosuch"], "invalid property 'nosuch'"),
+        (["-x", "used"], "'used' is readonly"),
+        (["-o", "casesensitivity=mixed"], "'casesensitivity' is readonly"),
+        (["-o", "normalization=formD"], "'normalization' is readonly"),
+        (["-o", "utf8only=on"], "'utf8only' is readonly"),
+        (["-o", "userquota@0=5M"], "'userquota@0' is kept among the files; set it when they are received"),
+        (
+            ["-o", "defaultuserquota=1M"],
+            "'defaultuserquota' is kept among the files; set it when they are received",
+        ),
+    ] {
+        receive(&bed, "s", &[words[0], words[1], "tank/d"]).refused(&format!("cannot receive: {why}"));
+    }
+    for words in [["-x", "atime", "-x", "atime"], ["-o", "atime=on", "-x", "atime"]] {
+        let done = receive(&bed, "s", &[&words[..], &["tank/d"]].concat());
+        let said = done.err.lines().next();
+        assert_eq!((done.status, said), (2, Some("property 'atime' specified multiple times")));
+    }
+    assert_eq!(names(&bed, "tank"), ["", "/fs", "/fs@1"]);
+    // What there is no room for is told; the files arrive.
+    let done = receive(&bed, "s", &["tank/d"]);
+    let told = "cannot receive reservation property on tank/d: size is greater than available space\n";
+    assert_eq!((done.status, done.err.as_str()), (0, told));
+    assert_eq!(shown(&bed, "reservation", "tank/d"), "none\tdefault");
+    bed.expect_sound("tank");
+}
+
+#[test]
+fn mounts_of_a_copy_follow_what_its_tree_became() {
+    let Some(live) = Live::with_tank(256) else { return };
+    let zfs = |line: &str| {
+        let words: Vec<&str> = std::iter::once("zfs").chain(line.split(' ')).collect();
+        live.run(&words).good()
+    };
+    let send = |words: &[&str], into: &[&str]| -> Done {
+        let out = live.command(&[&["zfs", "send"], words].concat()).output().expect("it starts");
+        assert!(out.status.success(), "{out:?}");
+        std::fs::write(live.path("s"), out.stdout).expect("written");
+        let stream = std::fs::File::open(live.path("s")).expect("there");
+        live.command(&[&["zfs", "receive"], into].concat()).stdin(stream).output().expect("it starts").into()
+    };
+    for line in ["create tank/fs", "create tank/fs/a", "create tank/fs/gone"] {
+        zfs(line);
+    }
+    write(&live.path("mnt/fs/a/file"), b"one");
+    zfs("snapshot -r tank/fs@1");
+    send(&["-R", "tank/fs@1"], &["tank/d"]).good();
+    assert_eq!(std::fs::read(live.path("mnt/d/a/file")).expect("mounted"), b"one");
+    for line in ["rename tank/fs/a tank/fs/b", "destroy -r tank/fs/gone"] {
+        zfs(line);
+    }
+    write(&live.path("mnt/fs/b/file"), b"two");
+    zfs("snapshot -r tank/fs@2");
+    // What is in use stays, and is told.
+    let open = std::fs::File::open(live.path("mnt/d/gone")).expect("mounted");
+    let done = send(&["-R", "-i", "@1", "tank/fs@2"], &["-F", "tank/d"]);
+    assert!(done.status == 1 && done.err.contains("mnt/d/gone") && done.err.contains("busy"), "{done:?}");
+    assert_eq!(std::fs::read(live.path("mnt/d/b/file")).expect("mounted"), b"one");
+    drop(open);
+    send(&["-R", "-i", "@1", "tank/fs@2"], &["-F", "tank/d"]).good();
+    assert_eq!(std::fs::read(live.path("mnt/d/b/file")).expect("mounted"), b"two");
+    let mounts = live.mounts();
+    assert!(["mnt/d/a", "mnt/d/gone"].iter().all(|gone| !mounts.contains(&live.path(gone))), "{mounts:?}");
+    live.run(&["zpool", "export", "tank"]).good();
+    live.expect_sound();
+}
