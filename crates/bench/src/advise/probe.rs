@@ -22,7 +22,7 @@ use format::compression::CompressionSetting;
 use super::encode::{Encoder, Outcome, Piece, Setting};
 use super::layout::Layout;
 use super::model::{Engine, Target};
-use crate::in_pool::InPool;
+use crate::in_pool;
 use crate::measure::Work;
 use crate::plan::cores;
 use crate::source::Source;
@@ -165,11 +165,7 @@ impl Probe<'_> {
         plan.place.check_room(source, &configurations)?;
         let target = Room::new(&plan.place, source.footprint(RECORD as u64), &plan)?;
         let watch = &Quiet(self.watch);
-        let mut work = InPool::new(&target, &plan, source, &configurations[0], watch)?;
-        let done = times(&mut work);
-        let closed = work.close();
-        let times = done?;
-        closed.map(|()| times)
+        in_pool::within(&target, &plan, source, &configurations[0], watch, times)
     }
 }
 
