@@ -22,13 +22,11 @@ use format::compression::CompressionSetting;
 use super::encode::{Encoder, Outcome, Piece, Setting};
 use super::layout::Layout;
 use super::model::{Engine, Target};
-use crate::in_pool;
-use crate::measure::Work;
 use crate::plan::cores;
 use crate::source::Source;
-use crate::stopwatch::{Elapsed, Stopwatch, middle};
+use crate::stopwatch::{Elapsed, middle};
 use crate::target::Target as Room;
-use crate::{Error, Event, Place, Plan, Result, Watch};
+use crate::{Error, Event, Place, Plan, Result, Watch, in_pool, measure};
 
 /// Bytes of the first pass, by how much each is more than the last one, and bytes of the longest.
 const LITTLE: u64 = 4 << 20;
@@ -108,8 +106,8 @@ impl Probe<'_> {
             let lines = filled(&[lines()], FILE);
             let codec = codec_seconds("lz4", &lines[0].1);
             let lines = self.passes("lz4", &Source::of_memory(lines), MUCH)?;
-            target.engine_write = split(write, lines.write_cpu() - codec.compress);
-            target.engine_read = split(read, lines.read_cpu() - codec.decompress);
+            target.engine_write = split(write, lines.write_cpu() - codec.compress, ENGINE_WRITE);
+            target.engine_read = split(read, lines.read_cpu() - codec.decompress, ENGINE_READ);
         }
         if self.has_time_for(per_byte * (SHORT_FILES * 2 * SHORT) as f64 + SHORT_SECONDS) {
             let text = lines();
@@ -165,21 +163,8 @@ impl Probe<'_> {
         plan.place.check_room(source, &configurations)?;
         let target = Room::new(&plan.place, source.footprint(RECORD as u64), &plan)?;
         let watch = &Quiet(self.watch);
-        in_pool::within(&target, &plan, source, &configurations[0], watch, times)
+        in_pool::within(&target, &plan, source, &configurations[0], watch, |work| measure::pass(work, watch))
     }
-}
-
-/// How long writing and a cold read take.
-fn times(work: &mut dyn Work) -> Result<(Elapsed, Elapsed)> {
-    let clock = work.cpu_clock();
-    let stopwatch = Stopwatch::start(clock);
-    work.write()?;
-    work.sync()?;
-    let write = stopwatch.elapsed();
-    work.cool()?;
-    let stopwatch = Stopwatch::start(clock);
-    work.read()?;
-    Ok((write, stopwatch.elapsed()))
 }
 
 /// Seconds for a byte; a difference of two times that were measured on a busy machine may come out below zero, and no
@@ -188,10 +173,11 @@ fn at_least(seconds: f64, usual: Engine) -> f64 {
     seconds.max(0.1 * (usual.byte + usual.stored))
 }
 
-/// What goes with bytes of files is what lines cost, the rest of `both` goes with bytes on disks: some of it each.
-fn split(both: f64, of_lines: f64) -> Engine {
+/// What goes with bytes of files is what lines cost, the rest of `both` goes with bytes on disks: some of it each. A file costs
+/// what is usual.
+fn split(both: f64, of_lines: f64, usual: Engine) -> Engine {
     let byte = of_lines.clamp(0.05 * both, 0.95 * both);
-    Engine { byte, stored: both - byte, file: 0.0 }
+    Engine { byte, stored: both - byte, ..usual }
 }
 
 /// Processor seconds of the codec for a byte of `bytes`.
@@ -264,7 +250,8 @@ mod tests {
         // The codec alone seemed slower than all of the engine, and lines dearer than other data.
         let both = at_least(-3e-10, ENGINE_WRITE);
         for of_lines in [-1e-9, both, 1e-6] {
-            let Engine { byte, stored, .. } = split(both, of_lines);
+            let Engine { byte, stored, file } = split(both, of_lines, ENGINE_WRITE);
+            assert_eq!(file, ENGINE_WRITE.file, "that was not measured");
             assert!(byte > 0.0 && stored > 0.0 && (byte + stored - both).abs() < 1e-15, "{byte} {stored}");
         }
     }
