@@ -81,23 +81,43 @@ pub(crate) trait Work {
     fn steps(&mut self, application: &Application) -> Result<Vec<StepSample>>;
 }
 
-/// Writes everything and reads it once from cold caches, without settling or comparing: as good as a measurement to warm
-/// a machine up, or to see how fast it is. Gives the times of both.
+/// Writes everything and reads it from cold caches, without settling or comparing: as good as a measurement to warm a
+/// machine up, or to see how fast it is. Reads until `enough` of them were; gives the time of writing and the median of reading.
 ///
 /// # Errors
 /// Those of the work.
-pub(crate) fn pass(work: &mut dyn Work, watch: &dyn Watch) -> Result<(Elapsed, Elapsed)> {
+pub(crate) fn pass(
+    work: &mut dyn Work,
+    enough: impl Fn(&[Elapsed]) -> bool,
+    watch: &dyn Watch,
+) -> Result<(Elapsed, Elapsed)> {
     let clock = work.cpu_clock();
     watch.event(Event::Phase(Phase::Write));
     let stopwatch = Stopwatch::start(clock);
     work.write()?;
     work.sync()?;
     let write = stopwatch.elapsed();
-    work.cool()?;
-    watch.event(Event::Phase(Phase::Read));
-    let stopwatch = Stopwatch::start(clock);
-    work.read()?;
-    Ok((write, stopwatch.elapsed()))
+    let mut reads = cold_reads(work, enough, |phase| watch.event(Event::Phase(phase)))?;
+    Ok((write, middle(&mut reads)))
+}
+
+/// The times of reading everything from cold caches, until `enough` of them are known.
+fn cold_reads(
+    work: &mut dyn Work,
+    enough: impl Fn(&[Elapsed]) -> bool,
+    mut begin: impl FnMut(Phase),
+) -> Result<Vec<Elapsed>> {
+    let clock = work.cpu_clock();
+    let mut reads = Vec::new();
+    while !enough(&reads) {
+        work.cool()?;
+        begin(Phase::Read);
+        let stopwatch = Stopwatch::start(clock);
+        work.read()?;
+        reads.push(stopwatch.elapsed());
+        begin(Phase::Settle);
+    }
+    Ok(reads)
 }
 
 /// Measures once.
@@ -120,15 +140,7 @@ pub(crate) fn measure(work: &mut dyn Work, plan: &Plan, watch: &dyn Watch) -> Re
     let write = stopwatch.elapsed();
     begin(Phase::Settle);
     let sizes = work.settle()?;
-    let mut reads: Vec<Elapsed> = Vec::new();
-    while !is_enough(&reads) {
-        work.cool()?;
-        begin(Phase::Read);
-        let stopwatch = Stopwatch::start(clock);
-        work.read()?;
-        reads.push(stopwatch.elapsed());
-        begin(Phase::Settle);
-    }
+    let mut reads = cold_reads(work, is_enough, &begin)?;
     let mut warm_seconds = None;
     if work.warm()? {
         begin(Phase::WarmRead);

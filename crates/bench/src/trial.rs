@@ -333,7 +333,7 @@ pub(crate) fn pass(
     configuration: &Configuration,
     watch: &dyn Watch,
 ) -> Result<(Elapsed, Elapsed)> {
-    placed(plan, source, configuration, watch, |work| measure::pass(work, watch))
+    placed(plan, source, configuration, watch, |work| measure::pass(work, |reads| !reads.is_empty(), watch))
 }
 
 /// Does `work` in the place of a configuration, held to its cores.

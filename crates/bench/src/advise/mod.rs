@@ -79,7 +79,7 @@ const MOST_SECONDS: f64 = 1e6;
 /// Up to so many bytes all may be read, as far as there is time; of more, this part, but so many in any case.
 const WHOLE_MAX: u64 = 1 << 30;
 const BYTES_PART: f64 = 0.009;
-const BYTES_MIN: u64 = 64 << 20;
+const BYTES_MIN: u64 = 40 << 20;
 
 /// What is asked about.
 pub enum Subject<'a> {

@@ -24,7 +24,7 @@ use super::layout::Layout;
 use super::model::{Engine, Target};
 use crate::plan::cores;
 use crate::source::Source;
-use crate::stopwatch::{Elapsed, middle};
+use crate::stopwatch::{Elapsed, is_enough, middle};
 use crate::target::Target as Room;
 use crate::{Error, Event, Place, Plan, Result, Watch, in_pool, measure};
 
@@ -33,7 +33,7 @@ const LITTLE: u64 = 4 << 20;
 const MORE: u64 = 4;
 const MUCH: u64 = 96 << 20;
 /// Passes of which the median counts.
-const PASSES_MAX: usize = 5;
+const PASSES_MAX: usize = 3;
 /// Bytes of the data that are written over and over.
 pub(crate) const SOURCE: u64 = 16 << 20;
 /// Bytes of changes that the pool gathers.
@@ -163,7 +163,9 @@ impl Probe<'_> {
         plan.place.check_room(source, &configurations)?;
         let target = Room::new(&plan.place, source.footprint(RECORD as u64), &plan)?;
         let watch = &Quiet(self.watch);
-        in_pool::within(&target, &plan, source, &configurations[0], watch, |work| measure::pass(work, watch))
+        in_pool::within(&target, &plan, source, &configurations[0], watch, |work| {
+            measure::pass(work, is_enough, watch)
+        })
     }
 }
 
