@@ -299,7 +299,7 @@ mod tests {
         let dir = data();
         let at = |name: &str| dir.path().join(name).display().to_string();
         let line = format!(
-            "bench --compression off,zle,lz4,lzjb,gzip-1,zstd-1 --recordsize 16K,128K --repeat 3 --streams --dir {} --report {} --png {} --json {} {}",
+            "bench --compression off,zle,lz4,lzjb,gzip-1,zstd-1 --recordsize 16K,64K,128K --repeat 3 --streams --dir {} --report {} --png {} --json {} {}",
             dir.path().display(),
             at("r.html"),
             at("r.png"),
@@ -311,7 +311,7 @@ mod tests {
         let json =
             html.split_once("id=\"json\">").expect("data").1.split_once("</script>").expect("its end").0;
         let value: serde_json::Value = serde_json::from_str(json).expect("JSON");
-        assert_eq!(value["runs"].as_array().map(Vec::len), Some(12));
+        assert_eq!(value["runs"].as_array().map(Vec::len), Some(18));
         assert_eq!(missing_numbers(&html), Vec::<String>::new());
         let compared = format!("report {} {} -o {}", at("r.json"), at("r.json"), at("compared.html"));
         assert_eq!(call(&compared).0, Ok(0));
