@@ -144,8 +144,11 @@ fn dataset<'a>(place: &PoolPath, pools: &Pools) -> Result<Subject<'a>, Failure> 
     Ok(Subject::Dataset { fs, id, name: place.to_string() })
 }
 
+/// Bytes of a file of published tables, at most.
+const TABLE_MAX: u64 = 16 << 20;
+
 fn from_table(args: &Advise, path: &Path, console: &mut Console) -> Result<(), Failure> {
-    let text = std::fs::read_to_string(path)
+    let text = bench::read_text(path, TABLE_MAX)
         .map_err(|error| Failure::refused(format!("cannot read '{}': {error}", path.display())))?;
     let tables = from_tables(&text, args.cores.unwrap_or(TABLE_CORES), args.busy_cores)
         .map_err(|error| Failure::refused(format!("'{}': {error}", path.display())))?;
@@ -307,6 +310,10 @@ mod tests {
         assert!(refusal(&format!("advise {at}/none")).starts_with("cannot read '"));
         assert!(refusal(&format!("advise --compression gzip-10 {at}")).contains("compression=gzip-10"));
         assert!(refusal(&format!("advise --recordsize 100K {at}")).contains("recordsize=100K"));
+        assert!(
+            refusal("advise --from-table /dev/zero")
+                .starts_with("cannot read '/dev/zero': it is longer than ")
+        );
         assert!(refusal("advise /dev/null").starts_with("cannot give advice on '/dev/null'"));
         std::fs::create_dir(dir.path().join("empty")).expect("made");
         assert!(refusal(&format!("advise {at}/empty")).starts_with("nothing to measure: '"));

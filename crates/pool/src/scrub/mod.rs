@@ -418,7 +418,7 @@ pub(super) mod tests {
 
     use super::*;
     use crate::check::Root;
-    use crate::check::walk::{Item, Walk};
+    use crate::check::walk::{Item, Place, Walk};
     use crate::{CreateSpec, Hold, NewFilesystem, Options};
     use std::sync::Arc;
 
@@ -462,21 +462,33 @@ pub(super) mod tests {
         pool.sync().expect("synced");
     }
 
+    /// The trees of the MOS and of the root file system.
+    fn roots(pool: &Pool) -> [Root; 2] {
+        let dataset = pool.open("tank").expect("open");
+        let (_, mos) = pool.inner.committed();
+        let (_, own) = dataset.objset().synced_root();
+        [(ObjectId(0), mos), (dataset.id, own)].map(|(owner, ptr)| Root {
+            owner,
+            name: "it".into(),
+            ptr,
+            since: Txg(0),
+        })
+    }
+
+    fn place(item: Item) -> Place {
+        match item {
+            Item::Block(place, _) | Item::Embedded(place, _) => place,
+            Item::Unreadable(place, why) => panic!("{place}: {why}"),
+        }
+    }
+
     #[test]
     fn a_walk_taken_up_behind_any_block_gives_what_is_left() {
         let disk = ScriptedDisk::new(128 << 20);
         let pool = made(&disk);
         fill(&pool);
-        let dataset = pool.open("tank").expect("open");
-        let (_, mos) = pool.inner.committed();
-        let (_, own) = dataset.objset().synced_root();
-        for (owner, ptr) in [(0, mos), (dataset.id.0, own)] {
-            let root = Root { owner: ObjectId(owner), name: "it".into(), ptr, since: Txg(0) };
-            let place = |item| match item {
-                Item::Block(place, _) | Item::Embedded(place, _) => place,
-                Item::Unreadable(place, why) => panic!("{place}: {why}"),
-            };
-            let shown = |place: &crate::check::walk::Place| format!("{place} {}", place.is_root());
+        for root in roots(&pool) {
+            let shown = |place: &Place| format!("{place} {}", place.is_root());
             let all: Vec<_> = Walk::after(&pool.inner, &root, None).map(place).collect();
             assert!(all.len() > 30, "{}", all.len());
             for (n, mark) in all.iter().enumerate() {
@@ -495,15 +507,7 @@ pub(super) mod tests {
         let disk = ScriptedDisk::new(128 << 20);
         let pool = made(&disk);
         fill(&pool);
-        let dataset = pool.open("tank").expect("open");
-        let (_, mos) = pool.inner.committed();
-        let (_, own) = dataset.objset().synced_root();
-        for (owner, ptr) in [(0, mos), (dataset.id.0, own)] {
-            let root = Root { owner: ObjectId(owner), name: "it".into(), ptr, since: Txg(0) };
-            let place = |item| match item {
-                Item::Block(place, _) | Item::Embedded(place, _) => place,
-                Item::Unreadable(place, why) => panic!("{place}: {why}"),
-            };
+        for root in roots(&pool) {
             for wanted in Walk::new(&pool.inner, std::slice::from_ref(&root)).map(place) {
                 let way: Vec<_> = Walk::towards(&pool.inner, &root, wanted.target())
                     .map(|item| place(item).target())

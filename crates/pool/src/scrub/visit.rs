@@ -66,29 +66,25 @@ pub(super) fn look_again(
         let mut seen = BTreeSet::new();
         loop {
             let Some(sure) = View::sure(inner, view.take(), goes_on)? else { return Ok(None) };
-            let mut next = None;
-            for root in sure.roots.iter().filter(|root| !seen.contains(&root.owner)) {
-                if root.owner == error.dataset || errors::head_of(&inner.mos, root.owner)? == error.dataset {
-                    next = Some(root.clone());
-                    break;
-                }
-            }
-            let Some(root) = next else {
-                view = Some(sure);
-                break;
+            let sure = view.insert(sure);
+            let may_name = |root: &&Root| {
+                // What cannot be asked is looked at.
+                root.owner == error.dataset
+                    || errors::head_of(&inner.mos, root.owner).map_or(true, |head| head == error.dataset)
             };
+            let mut unseen = sure.roots.iter().filter(|root| !seen.contains(&root.owner));
+            let Some(root) = unseen.find(may_name) else { break };
             // What an earlier snapshot has too is found there, unless just this one is named.
             let since = if root.owner == error.dataset { Txg(0) } else { root.since };
             let is_lost = is_lost(inner, &Root { since, ..root.clone() }, error);
-            if sure.holds(inner) {
-                seen.insert(root.owner);
-                if is_lost {
-                    lost.insert(*error);
-                    view = Some(sure);
-                    break;
-                }
+            if !sure.holds(inner) {
+                continue;
             }
-            view = Some(sure);
+            seen.insert(root.owner);
+            if is_lost {
+                lost.insert(*error);
+                break;
+            }
         }
     }
     Ok(Some(lost))

@@ -62,6 +62,14 @@ pub(crate) struct SyncState {
 }
 
 impl SyncState {
+    /// The MOS of the last txg on disk; none in a pool that was never synced.
+    pub(crate) fn mos_on_disk(&self, inner: &Inner) -> Result<Option<Objset>> {
+        match self.uberblock.root {
+            BlockPtr::Hole(_) => Ok(None),
+            root => Ok(Some(Objset::open(inner.storage.clone(), Arc::default(), root)?)),
+        }
+    }
+
     /// The configuration as it is written.
     fn config_on_disk(&self) -> Cow<'_, PoolConfig> {
         match &self.name_on_disk {
@@ -184,11 +192,7 @@ fn sync_txg(
     if changed.is_empty() && tasks.is_empty() && !state.config_dirty && !settling && !state.freeing {
         return Ok(());
     }
-    let root = state.uberblock.root;
-    let before = match root {
-        BlockPtr::Hole(_) => None,
-        root => Some(Objset::open(inner.storage.clone(), Arc::default(), root)?),
-    };
+    let before = state.mos_on_disk(inner)?;
     let root = write_txg(inner, state, txg, tasks, changed, before)?;
     commit(inner, state, txg, root)?;
     // The first sync has folded them into the maps that are read from now on.

@@ -229,7 +229,8 @@ pub(crate) fn claim<S: SpaceMapSource<Error = Error>>(
     Ok(())
 }
 
-fn error_of(error: storage::allocator::AllocError<Error>) -> String {
+/// Why space for a log could not be had, in the words of what lies deepest.
+pub(super) fn error_of(error: storage::allocator::AllocError<Error>) -> String {
     match error {
         storage::allocator::AllocError::Source { source, .. } => source.to_string(),
         other => other.to_string(),

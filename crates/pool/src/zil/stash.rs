@@ -7,9 +7,8 @@
 use std::sync::{Condvar, Mutex, MutexGuard};
 use std::time::Duration;
 
-use dmu::Objset;
 use format::Txg;
-use format::blkptr::{BlockPtr, Dva};
+use format::blkptr::Dva;
 use format::zil;
 use storage::Shape;
 use storage::allocator::AllocError;
@@ -17,6 +16,7 @@ use storage::allocator::AllocError;
 use crate::pool::Inner;
 use crate::space_maps::Source;
 use crate::sync::SyncState;
+use crate::zil::recover::error_of;
 use crate::{Error, Result};
 
 /// Bytes set aside at first, and at most.
@@ -191,10 +191,7 @@ fn fill(inner: &Inner, state: &mut SyncState, open: Txg, want: u64) {
 
 /// Pieces of `want` bytes together, each with room for a block of `asked` bytes.
 fn allocate(inner: &Inner, state: &mut SyncState, txg: Txg, want: u64, asked: u64) -> Result<Vec<Piece>> {
-    let before = match state.uberblock.root {
-        BlockPtr::Hole(_) => None,
-        root => Some(Objset::open(inner.storage.clone(), Default::default(), root)?),
-    };
+    let before = state.mos_on_disk(inner)?;
     let tops = inner.storage.vdevs().tops();
     let mut source = Source { objset: before.as_ref(), tops, maps: &state.table, logs: &state.logs };
     let whole = tops.iter().any(|top| matches!(top.shape, Shape::Raidz { .. }));
@@ -209,11 +206,7 @@ fn allocate(inner: &Inner, state: &mut SyncState, txg: Txg, want: u64, asked: u6
             Ok(dva) => dva,
             Err(AllocError::NoSpace { .. }) => break,
             Err(error) if pieces.is_empty() => {
-                return Err(Error::Unsupported(match error {
-                    AllocError::Source { source, .. } => source.to_string(),
-                    AllocError::Damaged { damage, .. } => damage.to_string(),
-                    AllocError::NoSpace { .. } => unreachable!("handled above"),
-                }));
+                return Err(Error::Unsupported(error_of(error)));
             }
             Err(_) => break,
         };
