@@ -198,5 +198,6 @@ fn ctrl_c_is_heard_while_data_are_made() {
     let asked = Instant::now();
     signal(&child, "-INT");
     assert_eq!(child.wait().expect("ended").code(), Some(130));
-    assert!(asked.elapsed() < Duration::from_secs(5), "{:?}", asked.elapsed());
+    // 4 GiB of them would take a minute and more.
+    assert!(asked.elapsed() < Duration::from_secs(20), "{:?}", asked.elapsed());
 }
