@@ -330,6 +330,8 @@ fn a_mounted_file_system_is_received_into() {
     let token = live.get("receive_resume_token", "tank/c");
     assert_eq!(cut.err.lines().last(), Some(format!("    zfs send -t {token}").as_str()), "{cut:?}");
     cut.refused("cannot receive new filesystem stream: checksum mismatch or incomplete stream.");
+    let into = live.run(&["cp", &live.path("part").to_string_lossy(), "tank/c:/"]);
+    into.refused("cannot write 'tank/c': it holds part of a stream; receive the rest first");
     // It is still there after an export, and mounted only when it is whole.
     live.run(&["zpool", "export", "tank"]).good();
     live.import().good();

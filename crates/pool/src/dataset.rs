@@ -275,7 +275,8 @@ impl Dataset {
             return Err(Error::NoDataset(self.name()));
         }
         let bytes = hold.bytes * u64::from(self.policy().copies);
-        let tx = self.begin_within_limits(bytes, hold.frees)?;
+        // What was acknowledged is not refused now: the log still takes the space that its changes take once more.
+        let tx = self.begin_within_limits(bytes, hold.frees || self.log.is_replaying())?;
         if !self.listed.swap(true, Ordering::AcqRel) {
             self.pool.list_dirty(self.id);
         }

@@ -354,6 +354,30 @@ fn rewriting_one_record_does_not_take_the_pool() {
 }
 
 #[test]
+fn what_was_acknowledged_on_a_full_pool_is_replayed() {
+    let mut bed = logged(66);
+    let (fs, root) = (bed.fs().clone(), bed.fs().root());
+    let small = fs.create(root, b"small", &file()).unwrap();
+    fs.write(small, 0, &noise(2, 6 << 20)).unwrap();
+    let filler = fs.create(root, b"filler", &file()).unwrap();
+    let piece = noise(3, 1 << 20);
+    let full = (0..512u64).find_map(|n| fs.write(filler, n << 20, &piece).err());
+    assert!(matches!(full, Some(Error::NoSpace)), "{full:?}");
+    fs.unlink(root, b"small").unwrap();
+    for _ in 0..4 {
+        bed.pool().sync().unwrap();
+    }
+    let data = noise(4, 4 << 20);
+    let last = fs.create(root, b"last", &file()).unwrap();
+    fs.write(last, 0, &data).unwrap();
+    fs.fsync(last).unwrap();
+    drop(fs);
+    crash_and_return(&mut bed);
+    assert_eq!(content(bed.fs(), "/last"), data);
+    end(bed);
+}
+
+#[test]
 fn very_much_is_made_safe_by_a_sync_unless_others_have_more() {
     let mut bed = logged(63);
     let (fs, root) = (bed.fs().clone(), bed.fs().root());

@@ -88,6 +88,10 @@ impl Pools {
             error => Action::Open(&name).failed(error),
         })?;
         if intent == Intent::Write {
+            let info = session.pool().dataset(&name).map_err(|error| Action::Open(&name).failed(error))?;
+            if info.is_unfinished() {
+                return Err(Action::Write(&name).failed("it holds part of a stream; receive the rest first"));
+            }
             Dataset::check_writable(&dataset).map_err(|error| Action::Write(&name).failed(error))?;
         }
         let fs = Filesystem::open(dataset).map_err(|error| Action::Open(&name).failed(error))?;
