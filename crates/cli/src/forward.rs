@@ -223,8 +223,7 @@ pub fn own(
         }
         console.flush()?;
         // Ctrl-C asks the command there to stop in good order; the second one ends this process at once.
-        let stop = own::stop::Stop::on_signals()
-            .map_err(|error| Failure::refused(format!("cannot listen for signals: {error}")))?;
+        let stop = own::stop::Stop::on_signals().map_err(crate::own::stop::no_signals)?;
         if let Ok(stopper) = client.stopper() {
             std::thread::spawn(move || {
                 while !stop.asked() {

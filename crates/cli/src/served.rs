@@ -59,11 +59,12 @@ impl server::Commands for Roof {
             _ => return own::served(&job.words, around, console),
         };
         // Datasets and properties are changed by one command at a time; who only looks waits for nobody.
-        // Who is long about it takes the turn when it is needed: a scrub to begin, a receive to begin and to end.
+        // Who is long about it takes the turn when it is needed: a scrub to begin, a receive to begin and to end. Files are
+        // changed beside each other.
         let first = job.words.first().and_then(|word| word.to_str());
         let waits = match program {
             Program::Zpool => matches!(first, Some("iostat" | "scrub")),
-            _ => matches!(first, Some("receive" | "recv")),
+            _ => matches!(first, Some("receive" | "recv" | "rewrite" | "project")),
         };
         let _turn = (!waits).then(|| live.turn());
         crate::compatible_on(program, job.words.iter().cloned(), &around, console)

@@ -5,7 +5,7 @@
 mod bed;
 
 use std::fs;
-use std::io::Write;
+use std::io::{Read, Write};
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
@@ -227,6 +227,15 @@ fn a_mount_shows_what_a_rollback_brings_back() {
     assert_eq!(fs::read(live.path("mnt/a/inner/own")).expect("there"), b"kept");
     live.run(&["zfs", "clone", "tank/a@then", "tank/b"]).good();
     assert_eq!(fs::read(live.path("mnt/b/file")).expect("cloned"), b"then");
+    // Refused, it destroys nothing of what it would have had to.
+    live.run(&["zfs", "snapshot", "tank/a@newer"]).good();
+    let open = fs::File::open(live.path("mnt/a/file")).expect("there");
+    let busy = live.run(&["zfs", "rollback", "-r", "tank/a@then"]);
+    assert!(busy.status == 1 && busy.err.contains("busy"), "{busy:?}");
+    live.run(&["zfs", "list", "tank/a@newer"]).good();
+    drop(open);
+    live.run(&["zfs", "rollback", "-r", "tank/a@then"]).good();
+    assert_eq!(live.run(&["zfs", "list", "tank/a@newer"]).status, 1);
     live.run(&["zfs", "destroy", "-R", "tank/a"]).good();
     assert!(!live.path("mnt/a").exists() && !live.path("mnt/b").exists());
     live.run(&["zpool", "export", "tank"]).good();
@@ -357,6 +366,29 @@ fn promptly(live: &Live, words: &[&str]) -> Done {
         std::thread::sleep(std::time::Duration::from_millis(10));
     }
     child.wait_with_output().expect("it ended").into()
+}
+
+#[test]
+fn who_is_slow_to_read_keeps_nobody_waiting() {
+    let Some(live) = Live::with_tank(128) else { return };
+    for n in 0..1500 {
+        fs::write(
+            live.path(&format!("mnt/a file with a name of some length, the one with the number {n}")),
+            b"",
+        )
+        .expect("made");
+    }
+    // More than a pipe holds.
+    let mut command = live.command(&["zfs", "project", "-r", "tank:/"]);
+    let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("it starts");
+    let mut first = [0; 1];
+    child.stdout.as_mut().expect("piped").read_exact(&mut first).expect("it has begun");
+    promptly(&live, &["zfs", "create", "tank/meanwhile"]).good();
+    let busy = promptly(&live, &["zpool", "export", "tank"]);
+    assert!(busy.status == 1 && busy.err.contains("busy"), "{busy:?}");
+    Done::from(child.wait_with_output().expect("it ends")).good();
+    live.run(&["zpool", "export", "tank"]).good();
+    live.expect_sound();
 }
 
 #[test]
@@ -640,8 +672,12 @@ fn an_ordinary_user_has_pools_of_their_own() {
         assert_eq!(done.err, "cannot set property for 'mine/src': pool or dataset is busy\n");
         assert_eq!(value("readonly"), "off\tdefault\n");
         assert!(user(&["cat", "mine/src:/copy"]).good().ends_with("more\n"));
+        // The kernel writes times back as root, which this mount belongs not to.
+        let late = "touch \"$1/late\"; sleep 1.1; exec 3>>\"$1/late\"; echo more >&3; sync -f \"$1/late\"; stat -c %Y \"$1/late\"";
+        let written = as_user_output(&["sh", "-c", late, "sh", &own]).good();
         user(&["zfs", "unmount", "mine"]).good();
         user(&["zfs", "mount", "-a"]);
+        assert_eq!(as_user_output(&["stat", "-c", "%Y", &format!("{own}/late")]).good(), written);
     });
     let exported = user(&["zpool", "export", "mine"]);
     if let Err(panic) = ended {

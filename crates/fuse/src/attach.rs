@@ -11,6 +11,7 @@ use std::os::unix::fs::MetadataExt;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::process::Command;
+use std::time::{Duration, Instant};
 
 use rustix::fs::{AtFlags, CWD, StatxFlags, statx};
 use rustix::mount::MountFlags;
@@ -20,6 +21,8 @@ use crate::options::MountOptions;
 
 /// How a mount's file system is called; `/proc/mounts` shows it behind `fuse.`.
 const SUBTYPE: &str = "zfs";
+/// Between two looks at whether requests are under way.
+const PAUSE: Duration = Duration::from_micros(200);
 /// The setuid program through which users without root mount and unmount.
 pub(crate) const HELPER: &str = "fusermount3";
 
@@ -73,6 +76,19 @@ impl Device {
     pub(crate) fn abort(self) -> io::Result<()> {
         fs::write(format!("/sys/fs/fuse/connections/{}/abort", self.minor), "1")
     }
+
+    /// Waits until no request is under way or `limit` has passed: those that were queued before are served by then.
+    ///
+    /// # Errors
+    /// As [`Device::abort`].
+    pub(crate) fn settle(self, limit: Duration) -> io::Result<()> {
+        let until = Instant::now() + limit;
+        let path = format!("/sys/fs/fuse/connections/{}/waiting", self.minor);
+        while fs::read_to_string(&path)?.trim() != "0" && Instant::now() < until {
+            std::thread::sleep(PAUSE);
+        }
+        Ok(())
+    }
 }
 
 /// Mounts on the directory `point`: as root directly, otherwise through [`HELPER`].
@@ -112,6 +128,8 @@ pub(crate) fn flags(options: &MountOptions) -> MountFlags {
         | flag(!options.exec, MountFlags::NOEXEC)
         | flag(!options.setuid, MountFlags::NOSUID)
         | flag(!options.devices, MountFlags::NODEV)
+        // The kernel asks for an fsync after each write.
+        | flag(options.synchronous, MountFlags::SYNCHRONOUS)
 }
 
 /// The helper mounts, and sends the descriptor over the socket that is its standard input.
@@ -123,6 +141,7 @@ fn with_helper(point: &Path, options: &MountOptions) -> io::Result<OwnedFd> {
         (!options.exec, ",noexec"),
         (!options.setuid, ",nosuid"),
         (!options.devices, ",nodev"),
+        (options.synchronous, ",sync"),
         (options.allow_other, ",allow_other"),
     ] {
         list.push_str(if on { word } else { "" });

@@ -6,6 +6,7 @@ use std::io;
 use std::ops::Deref;
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::SystemTime;
 
 use fuser::{
@@ -26,8 +27,6 @@ use crate::xattrs::Caller;
 
 /// Bytes of one read or write request.
 const REQUEST_MAX: u32 = 1 << 20;
-/// Requests of read-ahead and write-back in flight.
-const BACKGROUND_MAX: u16 = 64;
 const O_EXCL: i32 = 0o200;
 
 thread_local! {
@@ -39,6 +38,8 @@ thread_local! {
 pub(crate) struct Bridge {
     pub(crate) shared: Arc<Shared>,
     pub(crate) seeker: Seeker,
+    /// Requests of read-ahead and write-back in flight.
+    pub(crate) background: u16,
 }
 
 impl Deref for Bridge {
@@ -96,6 +97,7 @@ impl fuser::Filesystem for Bridge {
         if !missing.is_empty() {
             tracing::info!(?missing, "this kernel's FUSE lacks something");
         }
+        self.acls.store((wanted - missing).contains(InitFlags::FUSE_POSIX_ACL), Ordering::Release);
         // What is missing was taken off.
         let _ = config.add_capabilities(wanted - missing);
         // The nearest possible values do where these are not.
@@ -105,7 +107,7 @@ impl fuser::Filesystem for Bridge {
         if let Err(nearest) = config.set_max_readahead(REQUEST_MAX) {
             let _ = config.set_max_readahead(nearest);
         }
-        let _ = config.set_max_background(BACKGROUND_MAX);
+        let _ = config.set_max_background(self.background);
         Ok(())
     }
 

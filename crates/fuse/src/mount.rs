@@ -24,6 +24,12 @@ use crate::shared::Shared;
 /// KiB that the kernel reads ahead of a sequential reader, in requests that several threads serve: records are
 /// decompressed on all cores before the reader arrives, and the page cache bounds what that takes.
 const READ_AHEAD_KIB: u32 = 8 << 10;
+/// Whoever may not enter is kept out by the kernel itself. What the kernel does on its own, such as writing back the
+/// times of a file, it does as root, whoever mounted.
+const SESSION_ACL: SessionACL = SessionACL::All;
+/// How long requests that are under way may take that must be served first. Queued in turn, they take longer only when
+/// the pool takes no writes.
+const SETTLING: Duration = Duration::from_secs(3);
 /// How long the session may take to end when the last mount of it was taken down.
 const ENDING: Duration = Duration::from_secs(10);
 
@@ -117,14 +123,10 @@ pub struct Mounted {
 /// How the session works. What the mount is like, the kernel was told when it was made.
 fn config(options: &MountOptions) -> Config {
     let mut config = Config::default();
-    config.acl = acl(options);
+    config.acl = SESSION_ACL;
     config.n_threads = Some(options.thread_count());
     config.clone_fd = true;
     config
-}
-
-fn acl(options: &MountOptions) -> SessionACL {
-    if options.allow_other { SessionACL::All } else { SessionACL::Owner }
 }
 
 /// Mounts `fs` on the directory `at`, and frees what was unlinked but open when the pool was last used. A file system
@@ -143,20 +145,21 @@ pub fn mount(fs: Filesystem, at: &Path, options: &MountOptions) -> Result<Mounte
         options.source = fs.dataset().name();
     }
     options.read_only |= fs.dataset().check_writable().is_err();
+    options.synchronous |= fs.is_synchronous();
     if !options.read_only {
         fs.drain_unlinked()?;
     }
     let shared = Arc::new(Shared::new(fs, Live::new(&options), options.writeback && !options.read_only));
     let refused = |source| MountError::Mount { point: point.clone(), source };
-    let bridge = Bridge { shared: shared.clone(), seeker: Seeker::start().map_err(refused)? };
+    let (seeker, background) = (Seeker::start().map_err(refused)?, options.background());
+    let bridge = Bridge { shared: shared.clone(), seeker, background };
     // Made here and not by the session, which would unmount by path at its end: what is there by then may be another's.
     let connection = attach(&point, &options).map_err(refused)?;
     let device = Device::at(&point).map_err(refused)?;
-    let session =
-        Session::from_fd(bridge, connection, acl(&options), config(&options)).map_err(|source| {
-            let _ = unmount_by(&point, UnmountFlags::DETACH);
-            refused(source)
-        })?;
+    let session = Session::from_fd(bridge, connection, SESSION_ACL, config(&options)).map_err(|source| {
+        let _ = unmount_by(&point, UnmountFlags::DETACH);
+        refused(source)
+    })?;
     shared.connect(session.notifier());
     let invalidator = Invalidator { notifier: session.notifier(), shared: shared.clone() };
     let ended = Arc::new(Ended::default());
@@ -232,6 +235,20 @@ impl Mounted {
         Ok(())
     }
 
+    /// Has the kernel hand over what programs have written and it still holds back.
+    ///
+    /// # Errors
+    /// The mount is gone, or a write failed.
+    pub fn write_back(&self) -> io::Result<()> {
+        let root = std::fs::File::open(&self.point)?;
+        rustix::fs::syncfs(&root)?;
+        // The kernel has queued it, no more.
+        if let Err(error) = self.device.settle(SETTLING) {
+            tracing::debug!(%error, "what is under way cannot be seen");
+        }
+        Ok(())
+    }
+
     fn place(&self) -> io::Result<Place> {
         self.device.place(&self.point)
     }
@@ -280,9 +297,7 @@ impl Mounted {
         match unmount_by(&self.point, UnmountFlags::empty()) {
             Err(MountError::Busy(_)) if force => {
                 // Pages that the kernel still holds must come to us first.
-                if let Ok(root) = std::fs::File::open(&self.point) {
-                    let _ = rustix::fs::syncfs(&root);
-                }
+                let _ = self.write_back();
                 // This ends the connection, but leaves a busy mount in its place ...
                 if unmount_by(&self.point, UnmountFlags::FORCE).is_err()
                     && self.place().is_ok_and(|place| place == Place::Here)

@@ -31,6 +31,8 @@ pub struct MountOptions {
     pub devices: bool,
     /// Users other than the one who mounts may enter. Without root it takes `user_allow_other` in `/etc/fuse.conf`.
     pub allow_other: bool,
+    /// A write that has returned is safe, as with `sync=always`; where the property says so, it is in any case.
+    pub synchronous: bool,
     /// Writes are gathered in the page cache and come in large pieces.
     pub writeback: bool,
     /// Threads that serve requests; 0: chosen by the number of cores.
@@ -49,6 +51,7 @@ impl Default for MountOptions {
             setuid: root,
             devices: root,
             allow_other: root,
+            synchronous: false,
             writeback: true,
             threads: 0,
         }
@@ -57,7 +60,7 @@ impl Default for MountOptions {
 
 /// Threads for each core: a request may wait for a disk or for the next txg.
 const THREADS_PER_CORE: usize = 4;
-const THREADS_MIN: usize = 8;
+const THREADS_MIN: usize = 12;
 const THREADS_MAX: usize = 64;
 
 impl MountOptions {
@@ -68,6 +71,13 @@ impl MountOptions {
             // One may wait for the kernel to write back what another serves.
             count => count.max(2),
         }
+    }
+
+    /// Requests of read-ahead and write-back in flight: fewer than threads. Writers may be held up for long, and who
+    /// looks up a name meanwhile must not wait behind them.
+    pub(crate) fn background(&self) -> u16 {
+        let threads = self.thread_count();
+        u16::try_from((threads * 2 / 3).max(1)).unwrap_or(u16::MAX)
     }
 }
 

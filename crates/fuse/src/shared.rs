@@ -21,6 +21,8 @@ pub(crate) struct Shared {
     /// A name means one entry by its bytes alone.
     pub(crate) exact_names: bool,
     pub(crate) writeback: bool,
+    /// The kernel asks for POSIX ACLs and goes by them; settled when it is mounted.
+    pub(crate) acls: AtomicBool,
     /// For telling the kernel what it should forget; set once it is mounted.
     notifier: OnceLock<Notifier>,
     /// A request ended in a broken invariant: nothing is served any more.
@@ -31,6 +33,7 @@ impl Shared {
     pub(crate) fn new(fs: Filesystem, live: Live, writeback: bool) -> Shared {
         let exact_names = fs.names_are_exact();
         let (notifier, broken) = (OnceLock::new(), AtomicBool::new(false));
+        let acls = AtomicBool::new(false);
         Shared {
             fs,
             known: Known::new(),
@@ -38,6 +41,7 @@ impl Shared {
             live,
             exact_names,
             writeback,
+            acls,
             notifier,
             broken,
         }

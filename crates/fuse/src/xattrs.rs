@@ -1,5 +1,7 @@
 //! Extended attributes and, among them, POSIX ACLs.
 
+use std::sync::atomic::Ordering;
+
 use fuser::Errno;
 use zpl::{ObjectId, SetAttr, XattrMode};
 
@@ -50,7 +52,9 @@ impl Bridge {
             return Err(Errno::EINVAL);
         }
         let known = spaces.iter().any(|space| name.starts_with(space));
-        if settings.xattr && self.live.has_xattrs() && (known || settings.posix_acl && is_acl(name)) {
+        // A kernel that does not go by ACLs would grant everybody what their mask says.
+        let acl = is_acl(name) && settings.posix_acl && self.acls.load(Ordering::Acquire);
+        if settings.xattr && self.live.has_xattrs() && (known || acl) {
             Ok(())
         } else {
             Err(Errno::EOPNOTSUPP)
@@ -58,6 +62,10 @@ impl Bridge {
     }
 
     pub(crate) fn xattr(&self, id: ObjectId, name: &[u8]) -> Answer<Vec<u8>> {
+        // To a kernel that goes by ACLs, any other error would mean that nobody may enter.
+        if is_acl(name) && self.acls.load(Ordering::Acquire) && !self.fs.dataset().settings().posix_acl {
+            return Err(Errno::ENODATA);
+        }
         self.check_space(name)?;
         self.fs.xattr_get(id, name).map_err(errno::from)?.ok_or(Errno::ENODATA)
     }

@@ -432,9 +432,76 @@ fn posix_acls_are_kept_inherited_and_obeyed() {
         assert_eq!(shell(&bed.at(), "getfacl -R -p ."), before);
         bed.finish();
     }
-    let bed = Bed::new(64 << 20, &[]);
-    let said = shell(&bed.at(), "touch f; setfacl -m u:1001:rw f");
+    let mut bed = Bed::new(64 << 20, &[]);
+    let acl = "touch f; chmod 600 f; setfacl -m u:1001:rw f; stat -c %a f";
+    let said = shell(&bed.at(), acl);
     assert!(said.contains("Operation not supported"), "acltype=off: {said}");
+    // The kernel goes by ACLs from the next mount on: before, one would only widen what the mode allows.
+    bed.set("acltype", 1);
+    let said = shell(&bed.at(), acl);
+    assert!(said.contains("Operation not supported") && said.contains("600\n"), "{said}");
+    bed.remount();
+    assert_eq!(shell(&bed.at(), acl), "660\n");
+    // Turned off, they count no more, and nobody is kept out by that.
+    bed.set("acltype", 0);
+    std::fs::create_dir(bed.at().join("open")).unwrap();
+    let as_other = "setpriv --reuid=1003 --regid=1003 --clear-groups ls open && echo may look";
+    let said = shell(&bed.at(), &format!("chmod 755 open; {as_other}"));
+    assert_eq!(said, "may look\n");
+    bed.finish();
+}
+
+#[test]
+fn with_sync_always_what_write_returned_for_has_left_the_page_cache() {
+    if !usable() {
+        return;
+    }
+    for (sync, at_once) in [(0, false), (1, true)] {
+        let mut bed = Bed::new(64 << 20, &[("sync", sync)]);
+        let mut file = File::create(bed.at().join("f")).unwrap();
+        file.write_all(b"acknowledged").unwrap();
+        let id = bed.fs().resolve(b"/f", false).unwrap();
+        let there = bed.fs().read_all(id, 100).unwrap() == b"acknowledged";
+        assert!(there || !at_once);
+        drop(file);
+        bed.remount();
+        // Turned on for a mount that is there, where this user may change one.
+        if rustix::process::geteuid().is_root() {
+            bed.set("sync", 1);
+            let options = MountOptions { synchronous: true, ..MountOptions::default() };
+            bed.mounted().set_options(&options).unwrap();
+            let mut file = File::create(bed.at().join("g")).unwrap();
+            file.write_all(b"too").unwrap();
+            let id = bed.fs().resolve(b"/g", false).unwrap();
+            assert_eq!(bed.fs().read_all(id, 100).unwrap(), b"too");
+        }
+        bed.finish();
+    }
+}
+
+#[test]
+fn a_file_is_opened_by_its_handle_after_the_kernel_forgot_it() {
+    if !usable() || !rustix::process::geteuid().is_root() {
+        return;
+    }
+    let bed = Bed::new(64 << 20, &[]);
+    std::fs::create_dir(bed.at().join("d")).unwrap();
+    std::fs::write(bed.at().join("d/f"), "found").unwrap();
+    let script = r#"
+import ctypes, os
+libc = ctypes.CDLL(None, use_errno=True)
+class Handle(ctypes.Structure):
+    _fields_ = [("bytes", ctypes.c_uint), ("kind", ctypes.c_int), ("data", ctypes.c_ubyte * 128)]
+handle, mount = Handle(128, 0), ctypes.c_int()
+if libc.name_to_handle_at(-100, b"d/f", ctypes.byref(handle), ctypes.byref(mount), 0) != 0:
+    raise OSError(ctypes.get_errno(), "name_to_handle_at")
+open("/proc/sys/vm/drop_caches", "w").write("2")
+top = os.open(".", os.O_RDONLY)
+fd = libc.open_by_handle_at(top, ctypes.byref(handle), os.O_RDONLY)
+print(os.read(fd, 100).decode() if fd >= 0 else os.strerror(ctypes.get_errno()))
+"#;
+    let said = shell(&bed.at(), &format!("python3 - <<'EOF'\n{script}\nEOF"));
+    assert_eq!(said.trim(), "found");
     bed.finish();
 }
 

@@ -277,10 +277,34 @@ impl Dataset {
         let bytes = hold.bytes * u64::from(self.policy().copies);
         // What was acknowledged is not refused now: the log still takes the space that its changes take once more.
         let tx = self.begin_within_limits(bytes, hold.frees || self.log.is_replaying())?;
+        self.list_as_dirty();
+        Ok(tx)
+    }
+
+    /// As [`Dataset::begin`], unless it would have to wait: for what may as well not be done.
+    ///
+    /// # Errors
+    /// As [`Dataset::begin`].
+    pub fn begin_at_once(&self, hold: Hold) -> Result<Option<Tx>> {
+        self.check_writable()?;
+        if self.destroyed.load(Ordering::Acquire) {
+            return Err(Error::NoDataset(self.name()));
+        }
+        let bytes = hold.bytes * u64::from(self.policy().copies);
+        let Some(tx) = self.pool.begin_at_once(bytes)? else { return Ok(None) };
+        let own = *self.own();
+        match self.pool.promises.ask(self.dir, &own, bytes, hold.frees, self.pool.usable(hold.frees)) {
+            Answer::Granted => self.list_as_dirty(),
+            Answer::Later => return Ok(None),
+            Answer::Refused(error) => return Err(error),
+        }
+        Ok(Some(tx))
+    }
+
+    fn list_as_dirty(&self) {
         if !self.listed.swap(true, Ordering::AcqRel) {
             self.pool.list_dirty(self.id);
         }
-        Ok(tx)
     }
 
     /// Joins the open txg once quotas and reservations allow for `bytes`.

@@ -34,6 +34,11 @@ const TX_METADATA: u64 = 32 << 10;
 /// Vdevs with this many metaslabs lend one to the intent log in OpenZFS; it is not counted as usable.
 const EMBEDDED_LOG_METASLABS: u64 = 64;
 
+/// What a transaction that writes `bytes` may allocate in the worst case.
+fn cost_of(bytes: u64) -> u64 {
+    bytes + bytes / 64 + TX_METADATA
+}
+
 /// Default for [`Options::dirty_max`] where memory is plenty: a few txgs. More only means fresh memory, which
 /// costs as much as a fast codec.
 const DIRTY_MAX: u64 = 256 << 20;
@@ -272,12 +277,22 @@ impl Inner {
 
     /// Begins a transaction that may write `bytes`.
     pub(crate) fn begin(self: &Arc<Self>, bytes: u64, frees: bool) -> Result<Tx> {
-        if let Some(reason) = self.read_only_reason() {
-            return Err(Error::ReadOnly { pool: self.name(), reason });
-        }
+        self.check_writable()?;
         let reserve = if frees { self.slop() / 2 } else { self.slop() };
-        let cost = bytes + bytes / 64 + TX_METADATA;
-        self.groups.begin(cost, reserve, || self.look_at_load())
+        self.groups.begin(cost_of(bytes), reserve, || self.look_at_load())
+    }
+
+    /// Does that unless it would have to wait.
+    pub(crate) fn begin_at_once(self: &Arc<Self>, bytes: u64) -> Result<Option<Tx>> {
+        self.check_writable()?;
+        self.groups.begin_at_once(cost_of(bytes), self.slop(), || self.look_at_load())
+    }
+
+    fn check_writable(&self) -> Result<()> {
+        match self.read_only_reason() {
+            None => Ok(()),
+            Some(reason) => Err(Error::ReadOnly { pool: self.name(), reason }),
+        }
     }
 
     /// Bytes dirty now; tells the engines of compression whether writers are delayed for them.

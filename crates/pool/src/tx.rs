@@ -47,6 +47,21 @@ pub(crate) struct State {
     pub(crate) stopping: bool,
 }
 
+impl State {
+    /// Bytes that others may still allocate, `dirty` of them known: a few bytes make a whole record dirty, which may be
+    /// more than they asked room for.
+    fn others(&self, dirty: u64) -> u64 {
+        (self.reserved + self.reserved_syncing).max(dirty)
+    }
+
+    /// Whether `cost` besides `others` might not find its space: in the smallest pieces a record takes as much again for
+    /// the headers of its gang. The reserve covers that for one transaction; all that are in flight must fit even so,
+    /// or sync would run out.
+    fn is_crowded(&self, others: u64, cost: u64) -> bool {
+        others > 0 && 2 * (others + cost) > self.allocatable
+    }
+}
+
 /// The txg state machine of a pool.
 pub(crate) struct Groups {
     state: Mutex<State>,
@@ -170,11 +185,8 @@ impl Groups {
                 state = self.lock();
                 continue;
             }
-            // A few bytes make a whole record dirty, which may be more than they asked room for.
-            let others = (state.reserved + state.reserved_syncing).max(dirty);
-            // In the smallest pieces a record takes as much again for the headers of its gang. The reserve
-            // covers that for one transaction; all that are in flight must fit even so, or sync would run out.
-            let crowded = others > 0 && 2 * (others + cost) > state.allocatable;
+            let others = state.others(dirty);
+            let crowded = state.is_crowded(others, cost);
             if crowded || dirty >= dirty_max {
                 if crowded && !std::mem::replace(short, true) {
                     state.short += 1;
@@ -219,10 +231,32 @@ impl Groups {
                 state = self.lock();
                 continue;
             }
-            state.reserved += cost;
-            state.holds += 1;
-            return Ok(Tx { tx: dmu::Tx::new(state.open), groups: self.clone() });
+            return Ok(self.hold(&mut state, cost));
         }
+    }
+
+    fn hold(self: &Arc<Self>, state: &mut State, cost: u64) -> Tx {
+        state.reserved += cost;
+        state.holds += 1;
+        Tx { tx: dmu::Tx::new(state.open), groups: self.clone() }
+    }
+
+    /// As [`Groups::begin`], unless that would have to wait.
+    pub(crate) fn begin_at_once(
+        self: &Arc<Self>,
+        cost: u64,
+        reserve: u64,
+        dirty: impl Fn() -> u64,
+    ) -> Result<Option<Tx>> {
+        let mut state = self.lock();
+        if let Some(failed) = &state.failed {
+            return Err(Error::Stopped(failed.clone()));
+        }
+        let dirty = dirty();
+        let others = state.others(dirty);
+        let fits = others + reserve + cost <= state.allocatable && !state.is_crowded(others, cost);
+        let at_once = fits && !state.closing && dirty < self.limits.dirty_max();
+        Ok(at_once.then(|| self.hold(&mut state, cost)))
     }
 
     /// Txgs up to `txg`, which never were, count as synced: for an import that has not begun any.

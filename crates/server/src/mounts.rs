@@ -6,7 +6,7 @@
 mod changes;
 
 use std::collections::BTreeSet;
-use std::fs::{self, File};
+use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -350,9 +350,10 @@ impl Mounts {
 
     /// The kernel hands over what was written and it still holds back.
     pub(crate) fn write_back(&self) {
-        for (dataset, point) in self.list() {
-            let done = File::open(&point).and_then(|root| Ok(rustix::fs::syncfs(&root)?));
-            if let Err(error) = done {
+        let mounts: Vec<_> =
+            self.table().iter().map(|mount| (mount.dataset.clone(), mount.handle.clone())).collect();
+        for (dataset, handle) in mounts {
+            if let Err(error) = handle.write_back() {
                 tracing::warn!(dataset, %error, "not written back");
             }
         }

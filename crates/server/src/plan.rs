@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use fuse::{Atime, MountOptions};
 use pool::props::dataset as props;
 use pool::props::{DatasetKind, Source, Value};
-use pool::{DatasetInfo, Pool};
+use pool::{DatasetInfo, Pool, SyncMode};
 use rustix::fs::{Access, access};
 
 use crate::Runtime;
@@ -88,6 +88,7 @@ impl Plan {
             // Only root may have them honoured.
             setuid: usual.setuid && number("setuid")? != 0,
             devices: usual.devices && number("devices")? != 0,
+            synchronous: number("sync")? == SyncMode::Always as u64,
             ..usual
         };
         let overlay = number("overlay")? != 0;

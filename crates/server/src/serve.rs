@@ -14,6 +14,7 @@ use std::time::{Duration, Instant};
 
 use pool::{Found, Pool};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
@@ -29,6 +30,8 @@ use crate::{Figures, Runtime, log, start, wire};
 const CONNECTIONS_MAX: usize = 256;
 /// How long commands that are being carried out may take to stop when the server must end.
 const PATIENCE: Duration = Duration::from_secs(30);
+/// How long a command may take that changes something, before whoever wants the server to end is told.
+const MOMENT: Duration = Duration::from_secs(5);
 /// How long a server that does not listen any more may keep its name.
 const LEAVING: Duration = Duration::from_secs(3);
 /// A connection that says nothing is closed after this.
@@ -67,6 +70,15 @@ pub struct Serve {
     pub background: Option<PathBuf>,
 }
 
+/// Each mount takes a dozen descriptors: shells hand down a limit that is soon reached, and may be raised.
+fn allow_many_descriptors() {
+    let limit = getrlimit(Resource::Nofile);
+    let wanted = Rlimit { current: limit.maximum, ..limit };
+    if let Err(error) = setrlimit(Resource::Nofile, wanted) {
+        tracing::warn!(%error, "the limit of open files stays as it is");
+    }
+}
+
 /// Serves a pool until it is told to stop.
 ///
 /// # Errors
@@ -84,6 +96,7 @@ pub fn serve(serve: Serve, commands: Arc<dyn Commands>) -> Result<(), ServeError
             None
         }
     };
+    allow_many_descriptors();
     // Before anything that a signal could leave half done.
     let signals = Signals::new([SIGTERM, SIGINT, SIGHUP]).map_err(ServeError::Signals)?;
     let pool = Pool::import(&found, options)?;
@@ -407,7 +420,14 @@ impl Server {
 
     /// Unmounts everything and has the server end, or leaves all as it is.
     fn stop(&self, id: u64, stop: Stop, asker: Option<&UnixStream>) -> Result<(), Refusal> {
-        let turn = self.live.turn();
+        if stop.force {
+            self.stop_commands();
+        }
+        // Who changes something is done in a moment, or is at work for long.
+        let began = Instant::now();
+        let Some(turn) = self.live.turn_unless(|| began.elapsed() > MOMENT) else {
+            return Err(Refusal::Working);
+        };
         let pool = self.live.pool().map_err(|_| Refusal::Stopping)?;
         if stop.destroy && pool.read_only().is_some() {
             return Err(Refusal::Other("pool is read-only".into()));
@@ -458,11 +478,19 @@ impl Server {
                     continue;
                 }
                 tracing::info!(signal, "told to end");
-                let stop = Stop { destroy: false, force: true, command: None };
-                self.stop_commands();
-                match self.stop(0, stop, None) {
-                    Ok(()) | Err(Refusal::Stopping) => return,
-                    Err(error) => tracing::error!(%error, "cannot end now"),
+                let stop = || Stop { destroy: false, force: true, command: None };
+                loop {
+                    match self.stop(0, stop(), None) {
+                        Ok(()) | Err(Refusal::Stopping) => return,
+                        // They were asked to stop, and will.
+                        Err(Refusal::Working) => {
+                            tracing::warn!("waits for commands that are being carried out")
+                        }
+                        Err(error) => {
+                            tracing::error!(%error, "cannot end now");
+                            break;
+                        }
+                    }
                 }
             }
         });

@@ -11,7 +11,7 @@ use format::{Corrupt, ObjectId};
 use pool::Hold;
 
 use crate::fs::ATTRIBUTE_COST;
-use crate::node::{check_changeable, is_kind, modified};
+use crate::node::{is_kind, modified};
 use crate::{Error, FileKind, Filesystem, Result};
 
 /// Bytes of a large write that go into one transaction.
@@ -51,7 +51,7 @@ impl Filesystem {
     pub(crate) fn file_for_change(&self, id: ObjectId) -> Result<(Arc<Object>, Znode)> {
         let (object, znode) = self.node_for_change(id)?;
         check_regular(&znode)?;
-        check_changeable(&znode)?;
+        self.check_contents_change(&znode)?;
         Ok((object, znode))
     }
 

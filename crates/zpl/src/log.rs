@@ -40,11 +40,16 @@ impl Filesystem {
     /// Carries out `change`; with `sync=always` it is safe when this returns.
     pub(crate) fn changing<T>(&self, change: impl FnOnce() -> Result<T>) -> Result<T> {
         let done = change()?;
-        let dataset = &self.inner.dataset;
-        if dataset.settings().sync == SyncMode::Always && !dataset.has_log_to_replay() {
+        if self.is_synchronous() && !self.inner.dataset.has_log_to_replay() {
             self.make_safe(None)?;
         }
         Ok(done)
+    }
+
+    /// Whether each change is to be safe when it returns, as `sync=always` has it.
+    #[must_use]
+    pub fn is_synchronous(&self) -> bool {
+        self.inner.dataset.settings().sync == SyncMode::Always
     }
 
     fn make_safe(&self, of: Option<ObjectId>) -> Result<()> {

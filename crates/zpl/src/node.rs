@@ -1,12 +1,13 @@
 //! Nodes: what `stat` shows, and changing it.
 
-use dmu::Object;
-use format::znode::{self, Time, Znode, pflags, rdev};
+use dmu::{Object, zap};
+use format::znode::{self, Dirent, Time, Znode, pflags, rdev};
 use format::{Corrupt, ObjectId};
 use pool::Hold;
 
 use crate::fs::ATTRIBUTE_COST;
 use crate::log::set_attr;
+use crate::quota::owners_of;
 use crate::xattr_log::Told;
 use crate::{Error, Filesystem, Result};
 
@@ -234,10 +235,42 @@ impl Filesystem {
         } else {
             self.note_unlogged(&tx);
         }
+        drop(tx);
+        let changes_owner = set.uid.is_some() || set.gid.is_some() || set.projid.is_some();
+        if changes_owner { self.hand_on_hidden(&znode) } else { Ok(()) }
+    }
+
+    /// Gives what hides an object's extended attributes to its new owners: they count as what they belong to. The caller
+    /// holds the object's lock and no transaction.
+    fn hand_on_hidden(&self, znode: &Znode) -> Result<()> {
+        let Some(dir) = znode.xattr.filter(|dir| dir.0 != 0) else { return Ok(()) };
+        let mut hidden = vec![dir];
+        for entry in zap::entries(&*self.directory(dir)?) {
+            let value = entry?.number().unwrap_or(0);
+            hidden.push(Dirent::decode(value).map_err(Error::damaged(dir))?.object);
+        }
+        for id in hidden {
+            let (object, mut own) = self.node_for_change(id)?;
+            // What a damaged directory names may be anybody's.
+            if own.flags & pflags::XATTR == 0 || owners_of(&own) == owners_of(znode) {
+                continue;
+            }
+            (own.uid, own.gid) = (znode.uid, znode.gid);
+            if znode.projid.is_some() {
+                (own.projid, own.flags) = (znode.projid, own.flags | pflags::PROJID);
+            }
+            let tx = self.begin(Hold::write(ATTRIBUTE_COST))?;
+            self.store(&object, &tx, &own)?;
+        }
         Ok(())
     }
 
-    /// Refuses a change of attributes that one of these flags forbids.
+    /// Refuses a change of a file's contents that its flags forbid.
+    pub(crate) fn check_contents_change(&self, znode: &Znode) -> Result<()> {
+        self.check_attributes_change(znode, pflags::IMMUTABLE | pflags::READONLY)
+    }
+
+    /// Refuses a change that one of these flags forbids; what a log says was allowed when it was written.
     pub(crate) fn check_attributes_change(&self, znode: &Znode, flags: u64) -> Result<()> {
         if znode.flags & flags != 0 && !self.inner.dataset.is_replaying() {
             return Err(Error::NotPermitted);
@@ -265,8 +298,11 @@ impl Filesystem {
             return Ok(());
         }
         znode.atime = now;
-        let tx = self.begin(Hold::write(ATTRIBUTE_COST))?;
-        self.store(&object, &tx, &znode)
+        // A reader waits for no writer and no sync: under such load, some later read leaves its time.
+        match self.inner.dataset.begin_at_once(Hold::write(ATTRIBUTE_COST))? {
+            Some(tx) => self.store(&object, &tx, &znode),
+            None => Ok(()),
+        }
     }
 }
 
@@ -315,14 +351,6 @@ pub(crate) fn modified(znode: &mut Znode, now: Time) {
     (znode.mtime, znode.ctime) = (now, now);
     znode.flags |= pflags::ARCHIVE | pflags::AV_MODIFIED;
     count_change(znode);
-}
-
-/// Refuses what the object's flags forbid for changes of its contents.
-pub(crate) fn check_changeable(znode: &Znode) -> Result<()> {
-    if znode.flags & (pflags::IMMUTABLE | pflags::READONLY) != 0 {
-        return Err(Error::NotPermitted);
-    }
-    Ok(())
 }
 
 /// Whether `znode` is of this kind; a mode that is damaged is of none.

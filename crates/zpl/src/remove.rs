@@ -56,7 +56,7 @@ impl Filesystem {
     /// # Panics
     /// If the object is not open.
     pub fn close_handle(&self, id: ObjectId) -> Result<()> {
-        let _node = self.inner.nodes.write(id);
+        let node = self.inner.nodes.write(id);
         {
             let mut handles = self.handles();
             let count = handles.get_mut(&id).expect("a handle is closed once");
@@ -66,11 +66,12 @@ impl Filesystem {
             }
             handles.remove(&id);
         }
-        let (object, znode) = self.node(id)?;
+        let (_, znode) = self.node(id)?;
         if znode.links > 0 || self.inner.dataset.check_writable().is_err() {
             return Ok(());
         }
-        self.free_unlinked(&object, &znode)
+        drop(node);
+        self.free_unlinked(id).map(drop)
     }
 
     /// Removes a name that is not a directory's, and the object with its last name.
@@ -85,10 +86,10 @@ impl Filesystem {
         if is_dot(name) {
             return Err(Error::IsDir);
         }
-        let _names = self.inner.names.write(dir);
+        let names = self.inner.names.write(dir);
         let dir_object = self.directory(dir)?;
         let found = self.find(&dir_object, name)?.ok_or(Error::NotFound)?;
-        let _nodes = self.inner.nodes.write_all(&[dir, found.id]);
+        let nodes = self.inner.nodes.write_all(&[dir, found.id]);
         let (dir_object, mut parent) = self.directory_for_change(dir)?;
         let (object, mut znode) = self.node_for_change(found.id)?;
         if is_kind(&znode, FileKind::Directory) {
@@ -105,8 +106,8 @@ impl Filesystem {
         self.store(&dir_object, &tx, &parent)?;
         let free_next = self.meet(&tx, &object, &znode, fate)?;
         self.note_names(&tx, || Body::Remove { dir, name: found.name.clone(), is_dir: false });
-        drop(tx);
-        if free_next { self.free_unlinked(&object, &znode) } else { Ok(()) }
+        drop((tx, nodes, names));
+        if free_next { self.free_unlinked(found.id).map(drop) } else { Ok(()) }
     }
 
     /// Removes an empty directory.
@@ -124,12 +125,12 @@ impl Filesystem {
         let dir_object = self.directory(dir)?;
         loop {
             let candidate = self.find(&dir_object, name)?.ok_or(Error::NotFound)?.id;
-            let _names = self.inner.names.write_all(&[dir, candidate]);
+            let names = self.inner.names.write_all(&[dir, candidate]);
             let found = self.find(&dir_object, name)?.ok_or(Error::NotFound)?;
             if found.id != candidate {
                 continue;
             }
-            let _nodes = self.inner.nodes.write_all(&[dir, found.id]);
+            let nodes = self.inner.nodes.write_all(&[dir, found.id]);
             let (dir_object, mut parent) = self.directory_for_change(dir)?;
             let (object, mut znode) = self.directory_for_change(found.id)?;
             check_removable(&parent, &znode)?;
@@ -147,8 +148,8 @@ impl Filesystem {
             self.store(&dir_object, &tx, &parent)?;
             let free_next = self.meet(&tx, &object, &znode, fate)?;
             self.note_names(&tx, || Body::Remove { dir, name: found.name.clone(), is_dir: true });
-            drop(tx);
-            return if free_next { self.free_unlinked(&object, &znode) } else { Ok(()) };
+            drop((tx, nodes, names));
+            return if free_next { self.free_unlinked(found.id).map(drop) } else { Ok(()) };
         }
     }
 
@@ -254,20 +255,33 @@ impl Filesystem {
         Ok(doomed)
     }
 
-    /// Frees an object that is in the unlinked set. The caller holds its lock.
-    pub(crate) fn free_unlinked(&self, object: &Arc<Object>, znode: &Znode) -> Result<()> {
-        let doomed = self.doomed(object, znode)?;
-        let set = self.inner.objset.object(self.inner.unlinked)?;
-        while is_large(object) {
-            let blocks = object.max_blkid() + 1;
+    /// Frees an object that is in the unlinked set, step by step: the caller holds no lock, and others get theirs
+    /// between two steps. Gives whether it was still to be freed.
+    pub(crate) fn free_unlinked(&self, id: ObjectId) -> Result<bool> {
+        loop {
+            let _node = self.inner.nodes.write(id);
+            let (object, znode) = match self.node_for_change(id) {
+                // Somebody else was here between two steps, and the number may be another object's by now.
+                Err(Error::NotFound) => return Ok(false),
+                found => found?,
+            };
+            if znode.links > 0 || self.handles().contains_key(&id) {
+                return Ok(false);
+            }
+            if is_large(&object) {
+                let blocks = object.max_blkid() + 1;
+                let tx = self.begin(Hold::free())?;
+                // A sparse file has far more block numbers than blocks: the step grows with them.
+                object.free_blocks(&tx, blocks - FREE_STEP.max(blocks / 64), u64::MAX);
+                continue;
+            }
+            let doomed = self.doomed(&object, &znode)?;
+            let set = self.inner.objset.object(self.inner.unlinked)?;
             let tx = self.begin(Hold::free())?;
-            // A sparse file has far more block numbers than blocks: the step grows with them.
-            object.free_blocks(&tx, blocks - FREE_STEP.max(blocks / 64), u64::MAX);
+            zap::remove(&set, &tx, int_key(id.0).as_bytes())?;
+            doomed.iter().for_each(|object| self.inner.objset.free_object(&tx, object));
+            return Ok(true);
         }
-        let tx = self.begin(Hold::free())?;
-        zap::remove(&set, &tx, int_key(object.id().0).as_bytes())?;
-        doomed.iter().for_each(|object| self.inner.objset.free_object(&tx, object));
-        Ok(())
     }
 
     /// How many objects are in the unlinked set: they have no name, and are freed when nobody has them open.
@@ -291,24 +305,36 @@ impl Filesystem {
         let mut freed = 0;
         for name in names {
             let id = ObjectId(parse_int_key(&name).map_err(Error::damaged(set.id()))?);
-            let _node = self.inner.nodes.write(id);
-            match self.node_for_change(id) {
-                Err(Error::NotFound) => {
-                    let tx = self.begin(Hold::free())?;
-                    zap::remove(&set, &tx, &name)?;
-                }
+            if self.is_gone(id, &set, &name)? {
+                continue;
+            }
+            match self.free_unlinked(id) {
+                Ok(was_there) => freed += u64::from(was_there),
                 Err(error) => tracing::warn!(object = id.0, %error, "an unlinked object stays"),
-                Ok((_, znode)) if znode.links > 0 => {
-                    tracing::warn!(object = id.0, "an object with names is in the unlinked set");
-                }
-                Ok(_) if self.handles().contains_key(&id) => {}
-                Ok((object, znode)) => match self.free_unlinked(&object, &znode) {
-                    Ok(()) => freed += 1,
-                    Err(error) => tracing::warn!(object = id.0, %error, "an unlinked object stays"),
-                },
             }
         }
         Ok(freed)
+    }
+
+    /// Whether there is no such object; then its name leaves the unlinked set.
+    fn is_gone(&self, id: ObjectId, set: &Arc<Object>, name: &[u8]) -> Result<bool> {
+        let _node = self.inner.nodes.write(id);
+        match self.node(id) {
+            Err(Error::NotFound) => {
+                let tx = self.begin(Hold::free())?;
+                // Unless somebody freed it since the set was read.
+                if zap::lookup(set, name)?.is_some() {
+                    zap::remove(set, &tx, name)?;
+                }
+                Ok(true)
+            }
+            Ok((_, znode)) if znode.links > 0 => {
+                tracing::warn!(object = id.0, "an object with names is in the unlinked set");
+                Ok(true)
+            }
+            // What cannot be read is said when it is to be freed.
+            _ => Ok(false),
+        }
     }
 }
 

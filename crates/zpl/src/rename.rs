@@ -69,7 +69,7 @@ impl Filesystem {
                 .then(|| self.inner.renames.lock().expect("no code panics while holding the rename lock"));
             let mut dirs = vec![dir, new_dir];
             dirs.extend(target.filter(|(_, kind)| *kind == FileKind::Directory).map(|(id, _)| id));
-            let _names = self.inner.names.write_all(&dirs);
+            let names = self.inner.names.write_all(&dirs);
             let found = self.find(&from_object, name)?.ok_or(Error::NotFound)?;
             let victim = self.find(&to_object, new_name)?;
             if found.id != source.0 || victim.as_ref().map(|v| v.id) != target.map(|(id, _)| id) {
@@ -94,7 +94,7 @@ impl Filesystem {
 
             let mut ids = vec![dir, new_dir, found.id];
             ids.extend(victim.as_ref().map(|victim| victim.id));
-            let _nodes = self.inner.nodes.write_all(&ids);
+            let nodes = self.inner.nodes.write_all(&ids);
             let (from_object, mut from) = self.directory_for_change(dir)?;
             let mut to = if dir == new_dir { None } else { Some(self.directory_for_change(new_dir)?) };
             let (object, mut znode) = self.node_for_change(found.id)?;
@@ -168,9 +168,11 @@ impl Filesystem {
                     kind: RenameKind::Replace,
                 })
             });
-            drop(tx);
-            let Some((object, znode, _)) = lost else { return Ok(()) };
-            return if free_next { self.free_unlinked(&object, &znode) } else { Ok(()) };
+            drop((tx, nodes, names));
+            return match victim {
+                Some(victim) if free_next => self.free_unlinked(victim.id).map(drop),
+                _ => Ok(()),
+            };
         }
     }
 

@@ -5,7 +5,6 @@
 use format::ObjectId;
 use pool::Hold;
 
-use crate::node::check_changeable;
 use crate::{Filesystem, Result};
 
 impl Filesystem {
@@ -21,7 +20,7 @@ impl Filesystem {
             // Others get their turn between two blocks.
             let _node = self.inner.nodes.write(id);
             let (object, znode) = self.file(id)?;
-            check_changeable(&znode)?;
+            self.check_contents_change(&znode)?;
             let end = offset.saturating_add(len.unwrap_or(u64::MAX)).min(znode.size);
             let block = object.block_size();
             let Some(next) = object.next_block(blkid.unwrap_or(offset / block))? else { return Ok(written) };

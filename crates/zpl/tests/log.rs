@@ -6,7 +6,7 @@ use format::acl::{PosixAcl, PosixEntry, PosixTag};
 use format::{ObjectId, features};
 use pool::FeatureState;
 use support::Bed;
-use zpl::{Error, FileKind, Filesystem, NewNode, Replace, SetAttr, Time, Times, XattrMode};
+use zpl::{Amount, Error, FileKind, Filesystem, NewNode, Owner, Replace, SetAttr, Time, Times, XattrMode};
 
 fn file() -> NewNode {
     NewNode::new(FileKind::Regular, 0o644)
@@ -374,6 +374,29 @@ fn what_was_acknowledged_on_a_full_pool_is_replayed() {
     drop(fs);
     crash_and_return(&mut bed);
     assert_eq!(content(bed.fs(), "/last"), data);
+    end(bed);
+}
+
+#[test]
+fn a_quota_does_not_stop_the_replay_of_what_it_let_through() {
+    let mut bed = logged(67);
+    let (fs, root) = (bed.fs().clone(), bed.fs().root());
+    fs.set_quota(Owner::User, Amount::Bytes, 1000, 1 << 20).unwrap();
+    let id = fs.create(root, b"own", &NewNode { uid: 1000, ..file() }).unwrap();
+    bed.pool().sync().unwrap();
+    let data = noise(5, 6 << 20);
+    for (n, piece) in data.chunks(1 << 20).enumerate() {
+        fs.write(id, (n as u64) << 20, piece).unwrap();
+        fs.fsync(id).unwrap();
+    }
+    drop(fs);
+    bed.crash();
+    // With a sync in its middle, from which on the quota is used up.
+    bed.dirty_max = Some(4 << 20);
+    bed.reopen();
+    assert_eq!(content(bed.fs(), "/own"), data);
+    assert!(matches!(bed.fs().write(id, 0, b"more"), Err(Error::Quota)));
+    bed.expect_sound();
     end(bed);
 }
 

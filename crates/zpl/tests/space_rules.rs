@@ -6,7 +6,7 @@ use pool::Error as PoolError;
 use pool::props::PropertyError;
 use storage::host::{Entropy, SeededEntropy};
 use support::Bed;
-use zpl::{Amount, Error, FileKind, Filesystem, NewNode, Owner, SetAttr};
+use zpl::{Amount, Error, FileKind, Filesystem, NewNode, Owner, SetAttr, XattrMode};
 
 const MIB: u64 = 1 << 20;
 const OFF: u64 = 2;
@@ -137,6 +137,47 @@ fn a_dataset_is_not_made_with_limits_it_cannot_have() {
         assert!(matches!(bed.pool().dataset("tank/no"), Err(PoolError::NoDataset(_))));
     }
     bed.expect_clean();
+}
+
+#[test]
+fn extended_attributes_go_to_the_new_owner_with_their_file() {
+    // In folders of their own.
+    let mut bed = Bed::new(6, &[("compression", OFF), ("xattr", 1)], 0, 0);
+    let fs = bed.fs().clone();
+    let id = fs.create(fs.root(), b"f", &NewNode { uid: 1000, gid: 100, ..file() }).unwrap();
+    fs.xattr_set(id, b"user.large", &noise(60_000, 1), XattrMode::Either).unwrap();
+    fs.dataset().sync().unwrap();
+    assert!(fs.usage(Owner::User, Amount::Bytes, 1000).unwrap() > 60_000);
+    let set = SetAttr { uid: Some(1001), gid: Some(101), ..SetAttr::default() };
+    fs.setattr(id, &set).unwrap();
+    fs.dataset().sync().unwrap();
+    for (owner, before, after) in [(Owner::User, 1000, 1001), (Owner::Group, 100, 101)] {
+        assert_eq!(fs.usage(owner, Amount::Bytes, before).unwrap(), 0);
+        assert_eq!(fs.usage(owner, Amount::Objects, before).unwrap(), 0);
+        assert!(fs.usage(owner, Amount::Bytes, after).unwrap() > 60_000);
+    }
+    drop(fs);
+    bed.expect_sound();
+    bed.expect_clean();
+    bed.close();
+    bed.ask_zdb(&[]);
+}
+
+#[test]
+fn a_read_of_a_full_pool_waits_for_no_sync_to_leave_its_time() {
+    let mut bed = Bed::sized(96 << 20, 7, &[("compression", OFF), ("relatime", 0)], 0, 0);
+    let fs = bed.fs().clone();
+    let id = fs.create(fs.root(), b"f", &file()).unwrap();
+    let full = (0..96).find_map(|n| fs.write(id, n * MIB, &noise(MIB, n)).err());
+    assert!(matches!(full, Some(Error::NoSpace)), "{full:?}");
+    // What is about to be freed is what a writer would wait for.
+    fs.truncate(id, 80 * MIB / 2).ok();
+    let open = fs.dataset().open_txg();
+    let _ = fs.accessed(id);
+    assert_eq!(fs.dataset().open_txg(), open);
+    drop(fs);
+    bed.close();
+    bed.ask_zdb(&[]);
 }
 
 #[test]

@@ -10,6 +10,7 @@ use crate::open::Intent;
 use crate::out::Console;
 use crate::own::operand::Operand;
 use crate::own::pools::{Pools, refused};
+use crate::own::stop::{Stop, no_signals};
 use crate::own::walk::Walk;
 
 /// What is to be done to each file.
@@ -69,14 +70,16 @@ pub fn run(call: &Call, console: &mut Console) -> Result<(), Failure> {
             Err(error) => console.complain(Failure::refused(error.to_string()))?,
         }
     }
+    let stop = call.around.stop().map_err(no_signals)?;
     let pools = Pools::open(places.iter().map(|operand| (&operand.place, intent)), call.around)?;
     for operand in &places {
         let fs = pools.filesystem(&operand.place, intent)?;
-        if let Err(failure) = one(call, console, &fs, operand, task, wanted) {
+        if let Err(failure) = one(call, console, &fs, operand, (task, wanted), &stop) {
             console.complain(failure)?;
         }
     }
-    pools.finish()
+    pools.finish()?;
+    if stop.asked() { Err(Failure::Ended(stop.status())) } else { Ok(()) }
 }
 
 fn one(
@@ -84,8 +87,8 @@ fn one(
     console: &mut Console,
     fs: &Filesystem,
     operand: &Operand,
-    task: Task,
-    wanted: Option<u64>,
+    (task, wanted): (Task, Option<u64>),
+    stop: &Stop,
 ) -> Result<(), Failure> {
     let failed = |error: zpl::Error| refused("use", operand.shown(b"."), error);
     let id = fs.resolve(&operand.place.path, true).map_err(failed)?;
@@ -107,6 +110,9 @@ fn one(
         return apply(console, fs, &operand.shown(b"."), id, task, wanted).map_err(failed);
     }
     for step in Walk::new(fs, id, recursive).map_err(failed)? {
+        if stop.asked() {
+            break;
+        }
         let step = step.map_err(|(_, error)| failed(error))?;
         let shown = operand.shown(&step.path);
         apply(console, fs, &shown, step.id, task, wanted).map_err(|error| refused("use", &shown, error))?;

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use zpl::{FileKind, Filesystem};
+use zpl::{FileKind, Filesystem, ObjectId};
 
 use super::Call;
 use crate::messages::Failure;
@@ -10,7 +10,11 @@ use crate::open::Intent;
 use crate::out::Console;
 use crate::own::operand::Operand;
 use crate::own::pools::{Kernel, Pools, refused};
+use crate::own::stop::{Stop, no_signals};
 use crate::own::walk::Walk;
+
+/// Bytes of a file between two looks at whether to stop; a multiple of any record.
+const STEP: u64 = 64 << 20;
 
 /// Runs `zfs rewrite`.
 ///
@@ -63,14 +67,19 @@ pub fn run(call: &Call, console: &mut Console) -> Result<(), Failure> {
             Err(error) => console.complain(Failure::refused(error.to_string()))?,
         }
     }
+    let stop = call.around.stop().map_err(no_signals)?;
     let pools = Pools::open(places.iter().map(|operand| (&operand.place, Intent::Write)), call.around)?;
     for operand in &places {
         let fs = pools.filesystem(&operand.place, Intent::Write)?;
-        if let Err(failure) = one(call, console, (&fs, &pools.kernel(&operand.place)), operand, range) {
+        let kernel = pools.kernel(&operand.place);
+        if let Err(failure) = one(call, console, (&fs, &kernel), operand, range, &stop) {
             console.complain(failure)?;
         }
     }
     pools.finish()?;
+    if stop.asked() {
+        return Err(Failure::Ended(stop.status()));
+    }
     if missing { Err(Failure::Ended(2)) } else { Ok(()) }
 }
 
@@ -81,6 +90,7 @@ fn one(
     (fs, kernel): (&Filesystem, &Kernel),
     operand: &Operand,
     (offset, len): (u64, Option<u64>),
+    stop: &Stop,
 ) -> Result<(), Failure> {
     let failed = |error| refused("rewrite", operand.shown(b"."), error);
     let id = fs.resolve(&operand.place.path, false).map_err(failed)?;
@@ -89,14 +99,17 @@ fn one(
         return Ok(());
     }
     for step in Walk::new(fs, id, recursive).map_err(failed)? {
+        if stop.asked() {
+            break;
+        }
         let (path, done) = match step {
             Ok(step) => {
                 if fs.stat(step.id).map_err(failed)?.kind != FileKind::Regular {
                     continue;
                 }
-                let done = fs.rewrite(step.id, offset, len);
+                let done = file(fs, step.id, offset, len, stop);
                 kernel.node(step.id);
-                (step.path, done.map(drop))
+                (step.path, done)
             }
             Err((path, error)) => (path, Err(error)),
         };
@@ -106,6 +119,18 @@ fn one(
             Ok(()) if call.args.has("v") => console.line(&shown)?,
             Ok(()) => {}
         }
+    }
+    Ok(())
+}
+
+/// Writes `len` bytes of a file anew from `offset` on (`None`: all that follow), until it is asked to stop.
+fn file(fs: &Filesystem, id: ObjectId, offset: u64, len: Option<u64>, stop: &Stop) -> Result<(), zpl::Error> {
+    let end = offset.saturating_add(len.unwrap_or(u64::MAX)).min(fs.stat(id)?.size);
+    let mut at = offset;
+    while at < end && !stop.asked() {
+        let until = (at / STEP + 1).saturating_mul(STEP).min(end);
+        fs.rewrite(id, at, Some(until - at))?;
+        at = until;
     }
     Ok(())
 }

@@ -172,21 +172,23 @@ fn rollback_in(session: &Session, call: &Call, console: &mut Console, name: &str
             .hint("use '-R' to force deletion of the following clones and dependents:");
         return Err(clones.into_iter().fold(failure, Failure::hint));
     }
-    for doomed in super::doomed::all(pool, &clones)? {
-        doomed.destroy(call, pool)?;
-    }
-    let newer = newer.into_iter().rev().map(|info| info.name);
-    // Those whose destruction waited for clones went with these.
-    let newer: Vec<String> = newer.filter(|name| pool.dataset(name).is_ok()).collect();
-    if !newer.is_empty() {
-        pool.destroy_snapshots(&newer, false).map_err(words)?;
-    }
-    let marks: Vec<String> = marks.into_iter().map(|info| info.name).collect();
-    if !marks.is_empty() {
-        pool.destroy_bookmarks(&marks).map_err(words)?;
-    }
-    // What is mounted holds on to what it was.
-    let roll = || pool.rollback(name).map_err(words);
+    let roll = || {
+        for doomed in super::doomed::all(pool, &clones)? {
+            doomed.destroy(call, pool)?;
+        }
+        let newer = newer.into_iter().rev().map(|info| info.name);
+        // Those whose destruction waited for clones went with these.
+        let newer: Vec<String> = newer.filter(|name| pool.dataset(name).is_ok()).collect();
+        if !newer.is_empty() {
+            pool.destroy_snapshots(&newer, false).map_err(words)?;
+        }
+        let marks: Vec<String> = marks.into_iter().map(|info| info.name).collect();
+        if !marks.is_empty() {
+            pool.destroy_bookmarks(&marks).map_err(words)?;
+        }
+        pool.rollback(name).map_err(words)
+    };
+    // What is mounted holds on to what it was: it is taken down before anything is destroyed.
     mounting::moving(call, console, fs, Kind::Contents, str::to_owned, roll)
 }
 

@@ -7,6 +7,8 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use signal_hook::consts::{SIGINT, SIGTERM, SIGXFSZ};
 use signal_hook::flag;
 
+use crate::messages::Failure;
+
 /// Exit status of a command that a signal stopped, as shells report a death by it: 130 for Ctrl-C.
 const fn status_of(signal: i32) -> u8 {
     128 + signal as u8
@@ -53,6 +55,11 @@ impl Stop {
     pub fn status(&self) -> u8 {
         status_of(self.signal.load(Ordering::Acquire) as i32)
     }
+}
+
+/// What a command says that the system refused handlers for signals.
+pub fn no_signals(error: io::Error) -> Failure {
+    Failure::refused(format!("cannot listen for signals: {error}"))
 }
 
 /// Makes writing beyond the limit of file sizes (`ulimit -f`) an error like any other, not a sudden death.

@@ -105,6 +105,11 @@ impl Bed {
         self.folder.path().join("mnt")
     }
 
+    pub fn set(&self, name: &str, value: u64) {
+        let change = vec![(name.to_owned(), Some(Value::Number(value)))];
+        self.pool().set_properties("tank/fs", change).unwrap();
+    }
+
     pub fn image(&self) -> PathBuf {
         self.folder.path().join("disk")
     }

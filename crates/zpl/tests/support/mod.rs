@@ -35,6 +35,8 @@ pub struct Bed {
     pub fs: Option<Filesystem>,
     seed: u64,
     stepwise: bool,
+    /// Bytes that may be dirty when it is opened again, if not as many as usual.
+    pub dirty_max: Option<u64>,
 }
 
 impl Bed {
@@ -83,7 +85,7 @@ impl Bed {
         let new = new_filesystem(&host, casesensitivity, normalization);
         pool.create_filesystem("tank/fs", local, new, zpl::initialiser()).unwrap();
         let fs = Filesystem::open(pool.open("tank/fs").unwrap()).unwrap();
-        Bed { folder, pool: Some(pool), fs: Some(fs), seed, stepwise }
+        Bed { folder, pool: Some(pool), fs: Some(fs), seed, stepwise, dirty_max: None }
     }
 
     pub fn path(&self) -> PathBuf {
@@ -121,7 +123,9 @@ impl Bed {
 
     pub fn reopen(&mut self) {
         self.seed += 1;
-        let options = Options { stepwise: self.stepwise, ..options(self.seed) };
+        let usual = options(self.seed);
+        let dirty_max = self.dirty_max.unwrap_or(usual.dirty_max);
+        let options = Options { stepwise: self.stepwise, dirty_max, ..usual };
         let pool = Pool::import_disks(vec![disk(&self.path(), true)], options).unwrap();
         self.fs = Some(Filesystem::open(pool.open("tank/fs").unwrap()).unwrap());
         self.pool = Some(pool);
