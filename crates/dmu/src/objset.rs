@@ -300,13 +300,6 @@ impl Objset {
         self.root.lock().expect("no code panics while holding the objset root")
     }
 
-    /// Sets the objset's flags and block size, to be written with the next sync.
-    pub fn set_flags(&self, flags: u64, size: usize) {
-        let mut root = self.root();
-        root.phys.flags = flags;
-        root.size = root.size.max(size);
-    }
-
     /// Takes the intent log out of the root, to be written with the next sync.
     pub fn clear_log(&self) {
         self.root().phys.zil_header = ZilHeader::default();

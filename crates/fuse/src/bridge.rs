@@ -16,11 +16,11 @@ use fuser::{
     ReplyStatfs, ReplyWrite, ReplyXattr, Request, TimeOrNow, WriteFlags,
 };
 use std::os::unix::ffi::OsStrExt;
-use zpl::FileKind;
+use zpl::{FileKind, NAME_MAX};
 
 use crate::attributes::Wanted;
 use crate::errno::{self, Answer};
-use crate::names::{Creation, Entry, NAME_MAX, nothing};
+use crate::names::{Creation, Entry, nothing};
 use crate::seeker::Seeker;
 use crate::shared::Shared;
 use crate::xattrs::Caller;

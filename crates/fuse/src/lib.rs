@@ -24,5 +24,5 @@ mod shared;
 mod xattrs;
 
 pub use invalidate::Invalidator;
-pub use mount::{MountError, Mounted, mount};
+pub use mount::{MountError, Mounted, detach, mount};
 pub use options::{Atime, MountOptions};

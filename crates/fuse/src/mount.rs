@@ -340,6 +340,14 @@ fn answers_nobody(point: &Path) -> bool {
     matches!(rustix::fs::statvfs(point), Err(Errno::NOTCONN))
 }
 
+/// Takes what is mounted at `point` out of sight, whoever served it.
+///
+/// # Errors
+/// [`MountError::Unmount`].
+pub fn detach(point: &Path) -> Result<(), MountError> {
+    unmount_by(point, UnmountFlags::DETACH)
+}
+
 /// Takes down what is mounted at `point`, whatever it is.
 fn unmount_by(point: &Path, flags: UnmountFlags) -> Result<(), MountError> {
     let failed = |reason: String| MountError::Unmount { point: point.to_owned(), reason };

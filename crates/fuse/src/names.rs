@@ -5,15 +5,13 @@ use std::os::unix::ffi::OsStrExt;
 use std::time::Duration;
 
 use fuser::{Errno, FileAttr, Generation, INodeNo, RenameFlags, Request};
-use zpl::{FileKind, NewNode, ObjectId, Replace};
+use zpl::{FileKind, NAME_MAX, NewNode, ObjectId, Replace};
 
 use crate::attributes::{LONG, attr, attr_ttl};
 use crate::bridge::Bridge;
 use crate::errno::{self, Answer};
 
-/// Longest name, in bytes.
-pub(crate) const NAME_MAX: usize = 255;
-const S_ISGID: u32 = 0o2000;
+pub(crate) const S_ISGID: u32 = 0o2000;
 
 /// A node that the kernel is told of.
 pub(crate) struct Entry {

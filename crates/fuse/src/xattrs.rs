@@ -7,6 +7,7 @@ use zpl::{ObjectId, SetAttr, XattrMode};
 
 use crate::bridge::Bridge;
 use crate::errno::{self, Answer};
+use crate::names::S_ISGID;
 
 const XATTR_CREATE: i32 = 1;
 const XATTR_REPLACE: i32 = 2;
@@ -14,7 +15,6 @@ const ACCESS: &[u8] = b"system.posix_acl_access";
 const DEFAULT: &[u8] = b"system.posix_acl_default";
 /// Longest list of names that Linux takes, in bytes.
 const LIST_MAX: usize = 64 << 10;
-const SETGID: u32 = 0o2000;
 
 /// Who sent a request.
 pub(crate) struct Caller {
@@ -106,10 +106,10 @@ impl Bridge {
     /// kernel sees to that; here it could tell only with `FUSE_SETXATTR_EXT`, which the crate `fuser` does not speak.
     fn drop_setgid(&self, id: ObjectId, caller: &Caller) -> Answer<()> {
         let stat = self.fs.stat(id).map_err(errno::from)?;
-        if stat.mode & SETGID == 0 || caller.is_in(stat.gid) {
+        if stat.mode & S_ISGID == 0 || caller.is_in(stat.gid) {
             return Ok(());
         }
-        let set = SetAttr { mode: Some(stat.mode & !SETGID), ..SetAttr::default() };
+        let set = SetAttr { mode: Some(stat.mode & !S_ISGID), ..SetAttr::default() };
         self.fs.setattr(id, &set).map_err(errno::from)
     }
 

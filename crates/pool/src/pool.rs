@@ -359,12 +359,6 @@ impl Pool {
         &self.inner.storage
     }
 
-    /// Bytes of changes that are not on disk yet.
-    #[must_use]
-    pub fn dirty_bytes(&self) -> u64 {
-        self.inner.budget.bytes()
-    }
-
     /// Time and randomness.
     #[must_use]
     pub fn host(&self) -> &Host {

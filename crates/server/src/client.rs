@@ -207,21 +207,12 @@ pub fn clean_mounts(pool: &str) -> Vec<PathBuf> {
     let mut cleaned = Vec::new();
     // Those on top come first: what lies below a dead mount cannot be looked at.
     for mount in dead.iter().rev().filter(|mount| mount.is_dead()) {
-        match detach(&mount.point) {
+        match fuse::detach(&mount.point) {
             Ok(()) => cleaned.push(mount.point.clone()),
             Err(error) => tracing::warn!(point = %mount.point.display(), %error, "a dead mount stays"),
         }
     }
     cleaned
-}
-
-fn detach(point: &std::path::Path) -> io::Result<()> {
-    if rustix::process::geteuid().is_root() {
-        return Ok(rustix::mount::unmount(point, rustix::mount::UnmountFlags::DETACH)?);
-    }
-    let status =
-        std::process::Command::new("fusermount3").args(["-u", "-z", "-q", "--"]).arg(point).status()?;
-    if status.success() { Ok(()) } else { Err(io::Error::other("fusermount3 refuses")) }
 }
 
 impl From<Refusal> for io::Error {

@@ -1,6 +1,6 @@
 //! A pool that is imported and mounted, as the commands carried out in its server see it.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, TryLockError};
 use std::time::{Duration, Instant};
@@ -114,12 +114,6 @@ impl Live {
     #[must_use]
     pub fn seen(&self) -> Vec<(String, PathBuf)> {
         self.mounts.seen()
-    }
-
-    /// The dataset mounted at `point`.
-    #[must_use]
-    pub fn mounted_at(&self, point: &Path) -> Option<String> {
-        self.mounts.at(point)
     }
 
     /// Mounts all that belong mounted at and below `top`, parents first.

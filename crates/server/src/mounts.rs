@@ -343,11 +343,6 @@ impl Mounts {
         }
     }
 
-    /// The dataset mounted at `point`.
-    pub(crate) fn at(&self, point: &Path) -> Option<String> {
-        self.table().iter().rev().find(|mount| mount.point == point).map(|mount| mount.dataset.clone())
-    }
-
     /// The kernel hands over what was written and it still holds back.
     pub(crate) fn write_back(&self) {
         let mounts: Vec<_> =

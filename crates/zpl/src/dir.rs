@@ -14,7 +14,7 @@ use crate::node::is_kind;
 use crate::{Error, FileKind, Filesystem, Result};
 
 /// Longest name, in bytes.
-pub(crate) const NAME_MAX: usize = 255;
+pub const NAME_MAX: usize = 255;
 /// Cookies of the entries that are not stored.
 const AFTER_DOT: u64 = 1;
 const AFTER_DOTDOT: u64 = 2;

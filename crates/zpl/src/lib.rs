@@ -34,7 +34,7 @@ mod xattr;
 mod xattr_log;
 
 pub use create::NewNode;
-pub use dir::DirEntry;
+pub use dir::{DirEntry, NAME_MAX};
 pub use error::{Error, Result};
 pub use format::ObjectId;
 pub use format::znode::Time;

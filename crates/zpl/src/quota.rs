@@ -188,12 +188,6 @@ impl Filesystem {
         Ok(())
     }
 
-    /// Whether the file system counts space by user and group, and by project.
-    #[must_use]
-    pub fn counts_space(&self, owner: Owner) -> bool {
-        self.is_counted(owner, Amount::Bytes)
-    }
-
     /// What one user, group or project uses, as of the last sync.
     ///
     /// # Errors
