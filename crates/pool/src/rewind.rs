@@ -187,7 +187,7 @@ fn read_through(inner: &Inner, since: Txg) -> Result<Option<u64>> {
             Item::Embedded(..) => None,
             Item::Unreadable(..) => Some(true),
             Item::Block(place, block) => {
-                let lost = storage.verify_copies(&block).len() >= block.copies().count();
+                let lost = storage.verify_copies(&block).lost;
                 let of_pool =
                     place.owner == ObjectId(0) || block.level > 0 || block.object_type.is_metadata();
                 lost.then_some(of_pool)

@@ -140,10 +140,10 @@ fn a_damaged_copy_is_written_anew_from_a_good_one() {
     assert!(copies.len() > 1, "an objset has copies");
     for (which, copy) in copies.iter().enumerate() {
         spoil(&path, copy.offset + DATA_START);
-        assert_eq!(pool.storage().verify_copies(&root).len(), 1);
+        assert_eq!(pool.storage().verify_copies(&root).bad.len(), 1);
         let scan = scrubbed(&pool);
         assert_eq!((scan.errors, scan.processed), (0, root.psize), "copy {which}");
-        assert!(pool.storage().verify_copies(&root).is_empty());
+        assert!(pool.storage().verify_copies(&root).bad.is_empty());
         let disk = pool.storage().vdevs().tops()[0].leaves().next().unwrap().meter.stats();
         assert!(disk.checksum_errors > 0);
         pool.clear_errors();
@@ -232,7 +232,7 @@ fn a_pool_in_full_use_gives_no_false_alarm() {
             }
             let scan = scrubbed(&pool);
             assert_eq!((scan.errors, scan.processed), (0, if round % 2 == 1 { root.psize } else { 0 }));
-            assert!(pool.storage().verify_copies(&root).is_empty());
+            assert!(pool.storage().verify_copies(&root).bad.is_empty());
             assert!(scan.examined > 20 * 50 * RECORD as u64, "{scan:?}");
         }
         stop.store(true, Ordering::Relaxed);

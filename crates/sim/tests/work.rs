@@ -245,6 +245,12 @@ fn large_records_go_into_a_pool_without_large_holes() {
         assert!(back.iter().all(|byte| *byte == 9), "record {number}");
     }
     story.fs().write(large, 5 << 20, &[8; 3 << 20]).unwrap();
+    // Any copy of any piece, or of the header, may be damaged: the others do, and a scrub writes it anew.
+    let twice = vec![("copies".to_owned(), Some(pool::props::Value::Number(2)))];
+    story.pool().set_properties("tank/fs", twice).unwrap();
+    story.fs().write(large, 20 << 20, &[7; 1 << 20]).unwrap();
+    story.pool().sync().unwrap();
+    expect_every_place_mended(&story, large, 20);
     story.forget_unasked_syncs();
     let findings = story.check();
     assert!(findings.is_empty(), "{findings:#?}");
@@ -254,4 +260,31 @@ fn large_records_go_into_a_pool_without_large_holes() {
     story.forget_unasked_syncs();
     let findings = story.check();
     assert!(findings.is_empty(), "{findings:#?}");
+}
+
+/// Damages one place after the other of a record that lies in pieces.
+fn expect_every_place_mended(story: &Story, file: zpl::ObjectId, record: u64) {
+    const DATA_START: u64 = 4 << 20;
+    let object = story.fs().dataset().objset().object(file).unwrap();
+    let block = *object.synced_ptr(record).unwrap().block().unwrap();
+    assert!(block.is_gang() && block.copies().count() > 1);
+    let storage = story.pool().storage();
+    let good = storage.read_stored(&block).unwrap();
+    let places = storage.extents(&block).unwrap();
+    // One of the last pieces too, but not all of them: a scrub each.
+    let few: Vec<_> = places.iter().take(7).chain(places.last()).collect();
+    for dva in &few {
+        let spoilt = [0x5a; 512];
+        story.disk(0).write_at(&[std::io::IoSlice::new(&spoilt)], dva.offset + DATA_START).unwrap();
+        assert_eq!(storage.read_stored(&block).unwrap(), good, "{dva:?}");
+        assert_eq!(storage.extents(&block).unwrap().len(), places.len(), "{dva:?}");
+        let found = storage.verify_copies(&block);
+        assert!(found.bad.len() == 1 && !found.lost, "{dva:?}: {found:?}");
+        story.pool().scrub().unwrap();
+        story.pool().wait_scrub().unwrap();
+        let scan = story.pool().scan().unwrap().unwrap().scan;
+        assert!(scan.errors == 0 && scan.processed > 0, "{dva:?}: {scan:?}");
+        assert!(storage.verify_copies(&block).bad.is_empty(), "{dva:?}");
+    }
+    assert!(few.len() > 4, "headers and pieces");
 }

@@ -1,18 +1,25 @@
-//! Writing gangs: what a header says of the pieces of a block that no hole takes whole.
+//! Gangs: blocks in pieces, because no hole takes them whole.
 //!
-//! From:   `dmu`, which has found no place for a block and places it piece by piece.
-//! To:     bytes for the places of the header.
+//! From:   `dmu`, which has found no place for a block and places it piece by piece; readers of such blocks.
+//! To:     bytes for the places of the header; the pieces together; every place that a block takes.
 //! Source: docs/format/02-blocks-checksums-compression.md §2.
 
 use format::blkptr::{self, Block, BlockPtr, Dva};
-use format::{ByteOrder, Checksum, ChecksumKind, Txg};
+use format::{ByteOrder, Checksum, ChecksumKind, MAX_BLOCK, Txg};
 
-use crate::Storage;
+use crate::{ReadError, Storage};
 
 /// Bytes of a classic gang header.
 pub const HEADER: usize = 512;
 /// Pieces that it names.
 pub const MEMBERS_MAX: usize = 3;
+/// Gangs of gangs: OpenZFS nests at most a handful of levels (3 pointers halve a 16 MiB block quickly).
+pub(crate) const GANG_DEPTH_MAX: u32 = 12;
+
+/// One level less to go down.
+pub(crate) fn deeper(depth: u32) -> Result<u32, ReadError> {
+    depth.checked_sub(1).ok_or(ReadError::Unsupported("gang blocks nested this deep"))
+}
 
 impl Storage {
     /// The header over `members`, whose first copy lies at `first` and which is born in `txg`.
@@ -35,4 +42,113 @@ impl Storage {
     pub fn checksum(&self, kind: ChecksumKind, bytes: &[u8]) -> Checksum {
         codec::checksum_of(kind, bytes, &self.salt(), ByteOrder::Little)
     }
+
+    /// Fills `raw` with the pieces that the header at `dva` names, each from any good copy.
+    pub(crate) fn read_gang(
+        &self,
+        leader: &Block,
+        dva: Dva,
+        replica: usize,
+        depth: u32,
+        raw: &mut Vec<u8>,
+    ) -> Result<(), ReadError> {
+        let depth = deeper(depth)?;
+        let mut part = Vec::new();
+        for member in self.gang_members(leader, dva, replica)? {
+            if raw.len() as u64 + member.psize > leader.psize.min(MAX_BLOCK) {
+                return Err(ReadError::Unsupported("a gang larger than its leader"));
+            }
+            self.read_any(&member, depth, &mut part)?;
+            raw.extend_from_slice(&part);
+        }
+        if raw.len() as u64 != leader.psize {
+            return Err(ReadError::NoGoodCopy { tried: vec![dva] });
+        }
+        Ok(())
+    }
+
+    /// Every extent that `block` occupies, gang headers and members included: what freeing it frees.
+    ///
+    /// # Errors
+    /// If no copy of a gang header can be read.
+    pub fn extents(&self, block: &Block) -> Result<Vec<Dva>, ReadError> {
+        let mut found = Vec::new();
+        self.collect_extents(block, GANG_DEPTH_MAX, &mut found)?;
+        Ok(found)
+    }
+
+    fn collect_extents(&self, block: &Block, depth: u32, found: &mut Vec<Dva>) -> Result<(), ReadError> {
+        for dva in block.copies() {
+            if dva.gang {
+                let top = self.vdevs().top_of(&dva)?;
+                found.push(Dva { asize: top.asize_of(HEADER as u64), gang: false, ..dva });
+            } else {
+                found.push(dva);
+            }
+        }
+        if block.is_gang() {
+            let depth = deeper(depth)?;
+            for member in self.any_gang_members(block)? {
+                self.collect_extents(&member, depth, found)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// The pieces of a gang. All copies of its header name the same ones: the first good one counts.
+    fn any_gang_members(&self, leader: &Block) -> Result<Vec<Block>, ReadError> {
+        let mut failed = None;
+        for dva in leader.copies().filter(|dva| dva.gang) {
+            for replica in self.replicas_of(&dva) {
+                match self.gang_members(leader, dva, replica) {
+                    Ok(members) => return Ok(members),
+                    Err(error) => failed = Some(error),
+                }
+            }
+        }
+        Err(failed.unwrap_or(ReadError::NoGoodCopy { tried: leader.copies().collect() }))
+    }
+
+    /// The pieces that one copy of a header names.
+    pub(crate) fn gang_members(
+        &self,
+        leader: &Block,
+        dva: Dva,
+        replica: usize,
+    ) -> Result<Vec<Block>, ReadError> {
+        let header = self.read_gang_header(leader, dva, replica)?;
+        let mut members = Vec::new();
+        for slot in header.bytes[..MEMBERS_MAX * blkptr::SIZE].chunks_exact(blkptr::SIZE) {
+            if let BlockPtr::Block(member) = BlockPtr::decode(slot, header.order)? {
+                members.push(member);
+            }
+        }
+        Ok(members)
+    }
+
+    /// One copy of a header, verified.
+    pub(crate) fn read_gang_header(
+        &self,
+        leader: &Block,
+        dva: Dva,
+        replica: usize,
+    ) -> Result<Header, ReadError> {
+        let mut bytes = vec![0; HEADER];
+        self.vdevs().top_of(&dva)?.read(replica, dva.offset, &mut bytes)?;
+        let first = leader.dvas[0];
+        let verifier = [u64::from(first.vdev.0), first.offset, leader.physical_birth().0, 0];
+        match codec::embedded::verify(&bytes, verifier) {
+            Some(order) => Ok(Header { bytes, order }),
+            None => {
+                self.note_bad_checksum(&dva, replica);
+                Err(ReadError::NoGoodCopy { tried: vec![dva] })
+            }
+        }
+    }
+}
+
+/// A gang header as it lies on disk.
+pub(crate) struct Header {
+    pub(crate) bytes: Vec<u8>,
+    pub(crate) order: ByteOrder,
 }

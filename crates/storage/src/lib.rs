@@ -18,6 +18,7 @@ mod log;
 mod meter;
 mod read;
 pub mod vdev;
+mod verify;
 pub mod workers;
 pub mod write;
 
@@ -35,6 +36,7 @@ pub use meter::{
     Background, IoStats, IoTimes, Meter, PURPOSES, Purpose, SIZE_BUCKETS, Sizes, TIME_BUCKETS, Times,
 };
 pub use vdev::{Leaf, Shape, TopVdev, Vdevs};
+pub use verify::{BadCopy, Verified};
 pub use workers::{Caller, Workers};
 pub use write::{Encoded, Encoding, Payload, Recipe, Writer};
 

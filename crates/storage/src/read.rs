@@ -4,18 +4,14 @@
 //! Source: docs/format/02-blocks-checksums-compression.md §1.6, §2, §3, §5.
 
 use std::cell::RefCell;
-use std::io::IoSlice;
 use std::sync::Arc;
 
-use format::blkptr::{self, Block, BlockPtr, Dva, Embedded};
-use format::label::DATA_START;
-use format::{Compression, MAX_BLOCK, swap};
+use format::blkptr::{Block, BlockPtr, Dva, Embedded};
+use format::{Compression, swap};
 
-use crate::vdev::{TopVdev, device_error};
-use crate::{ReadError, Record, Storage, WriteError, gang};
-
-/// Gangs of gangs: OpenZFS nests at most a handful of levels (3 pointers halve a 16 MiB block quickly).
-const GANG_DEPTH_MAX: u32 = 12;
+use crate::gang::GANG_DEPTH_MAX;
+use crate::vdev::TopVdev;
+use crate::{ReadError, Record, Storage};
 
 thread_local! {
     /// Compressed bytes between disk and codec.
@@ -93,12 +89,17 @@ impl Storage {
         Ok(raw)
     }
 
-    fn read_raw(&self, block: &Block, raw: &mut Vec<u8>) -> Result<(), ReadError> {
+    pub(crate) fn read_raw(&self, block: &Block, raw: &mut Vec<u8>) -> Result<(), ReadError> {
+        self.read_any(block, GANG_DEPTH_MAX, raw)
+    }
+
+    /// Fills `raw` from the first copy that is what the pointer promises.
+    pub(crate) fn read_any(&self, block: &Block, depth: u32, raw: &mut Vec<u8>) -> Result<(), ReadError> {
         let mut last = None;
         let mut tried = Vec::new();
         for dva in block.copies() {
-            for replica in 0..self.vdevs().top_of(&dva).map_or(1, TopVdev::replicas) {
-                match self.read_copy(block, dva, replica, raw) {
+            for replica in self.replicas_of(&dva) {
+                match self.read_copy(block, dva, replica, depth, raw) {
                     Ok(()) => return Ok(()),
                     Err(ReadError::NoGoodCopy { .. }) => tried.push(dva),
                     Err(other) => last = Some(other),
@@ -108,43 +109,20 @@ impl Storage {
         Err(last.filter(|_| tried.is_empty()).unwrap_or(ReadError::NoGoodCopy { tried }))
     }
 
-    /// Reads and verifies every copy of `block`; the damaged ones come back. Used by checks and scrubs.
-    pub fn verify_copies(&self, block: &Block) -> Vec<(Dva, ReadError)> {
-        let mut bad = Vec::new();
-        let mut raw = Vec::new();
-        for dva in block.copies() {
-            for replica in 0..self.vdevs().top_of(&dva).map_or(1, TopVdev::replicas) {
-                if let Err(error) = self.read_copy(block, dva, replica, &mut raw) {
-                    bad.push((dva, error));
-                }
-            }
-        }
-        bad
+    /// How often what is at `dva` is there.
+    pub(crate) fn replicas_of(&self, dva: &Dva) -> std::ops::Range<usize> {
+        0..self.vdevs().top_of(dva).map_or(1, TopVdev::replicas)
     }
 
-    /// Writes what a good copy of `block` holds over its damaged ones, which [`Storage::verify_copies`] named. The
-    /// block must be in use while this runs. Gives the bytes that are right now and were not.
-    ///
-    /// # Errors
-    /// No copy is good, or a disk refuses.
-    pub fn repair(&self, block: &Block, bad: &[Dva]) -> Result<u64, WriteError> {
-        let mut raw = Vec::new();
-        self.read_raw(block, &mut raw)?;
-        let mut repaired = 0;
-        for dva in bad.iter().filter(|dva| !dva.gang) {
-            let disk = &self.vdevs().top_of(dva)?.only_leaf()?.disk;
-            let offset = dva.offset + DATA_START;
-            disk.write_at(&[IoSlice::new(&raw)], offset)
-                .map_err(|source| device_error(disk.path().to_path_buf(), offset, source))?;
-            let mut again = Vec::new();
-            self.read_copy(block, *dva, 0, &mut again)?;
-            repaired += block.psize;
-        }
-        Ok(repaired)
-    }
-
-    fn read_copy(&self, block: &Block, dva: Dva, replica: usize, raw: &mut Vec<u8>) -> Result<(), ReadError> {
-        self.read_dva(block, dva, replica, GANG_DEPTH_MAX, raw)?;
+    pub(crate) fn read_copy(
+        &self,
+        block: &Block,
+        dva: Dva,
+        replica: usize,
+        depth: u32,
+        raw: &mut Vec<u8>,
+    ) -> Result<(), ReadError> {
+        self.read_dva(block, dva, replica, depth, raw)?;
         let mut sum = codec::checksum_of(block.checksum_kind, raw, &self.salt(), block.order);
         if block.encrypted && block.object_type != format::ObjectType::OBJSET {
             // The MAC takes two of the four words (02 §1.7).
@@ -165,12 +143,17 @@ impl Storage {
         if block.checksum_kind == format::ChecksumKind::Off || sum == block.checksum {
             Ok(())
         } else {
-            if let Ok(top) = self.vdevs().top_of(&dva)
-                && let Some(leaf) = top.leaf_of(replica)
-            {
-                leaf.meter.bad_checksum();
-            }
+            self.note_bad_checksum(&dva, replica);
             Err(ReadError::NoGoodCopy { tried: vec![dva] })
+        }
+    }
+
+    /// Counts an error of the device that holds this replica, if it is one device.
+    pub(crate) fn note_bad_checksum(&self, dva: &Dva, replica: usize) {
+        if let Ok(top) = self.vdevs().top_of(dva)
+            && let Some(leaf) = top.leaf_of(replica)
+        {
+            leaf.meter.bad_checksum();
         }
     }
 
@@ -186,7 +169,7 @@ impl Storage {
         let top = self.vdevs().top_of(&dva)?;
         if dva.gang {
             raw.clear();
-            return self.read_gang(block, dva, depth, raw);
+            return self.read_gang(block, dva, replica, depth, raw);
         }
         if top.asize_of(block.psize) > dva.asize {
             return Err(ReadError::OutOfRange { dva });
@@ -203,72 +186,6 @@ impl Storage {
             raw.resize(block.psize as usize, 0);
         }
         top.read(replica, dva.offset, raw)
-    }
-
-    fn read_gang(&self, leader: &Block, dva: Dva, depth: u32, raw: &mut Vec<u8>) -> Result<(), ReadError> {
-        let depth = depth.checked_sub(1).ok_or(ReadError::Unsupported("gang blocks nested this deep"))?;
-        let mut part = Vec::new();
-        for member in self.gang_members(leader, dva)? {
-            if raw.len() as u64 + member.psize > leader.psize.min(MAX_BLOCK) {
-                return Err(ReadError::Unsupported("a gang larger than its leader"));
-            }
-            member
-                .copies()
-                .find(|&dva| self.read_dva(&member, dva, 0, depth, &mut part).is_ok())
-                .ok_or(ReadError::NoGoodCopy { tried: member.copies().collect() })?;
-            raw.extend_from_slice(&part);
-        }
-        if raw.len() as u64 != leader.psize {
-            return Err(ReadError::NoGoodCopy { tried: vec![dva] });
-        }
-        Ok(())
-    }
-
-    /// Every extent that `block` occupies, gang headers and members included: what freeing it frees.
-    ///
-    /// # Errors
-    /// If a gang header cannot be read.
-    pub fn extents(&self, block: &Block) -> Result<Vec<Dva>, ReadError> {
-        let mut found = Vec::new();
-        self.collect_extents(block, GANG_DEPTH_MAX, &mut found)?;
-        Ok(found)
-    }
-
-    fn collect_extents(&self, block: &Block, depth: u32, found: &mut Vec<Dva>) -> Result<(), ReadError> {
-        let mut members_done = false;
-        for dva in block.copies() {
-            if !dva.gang {
-                found.push(dva);
-                continue;
-            }
-            let depth = depth.checked_sub(1).ok_or(ReadError::Unsupported("gang blocks nested this deep"))?;
-            let top = self.vdevs().top_of(&dva)?;
-            found.push(Dva { asize: top.asize_of(gang::HEADER as u64), gang: false, ..dva });
-            // All header copies name the same members.
-            if !std::mem::replace(&mut members_done, true) {
-                for member in self.gang_members(block, dva)? {
-                    self.collect_extents(&member, depth, found)?;
-                }
-            }
-        }
-        Ok(())
-    }
-
-    fn gang_members(&self, leader: &Block, dva: Dva) -> Result<Vec<Block>, ReadError> {
-        let top = self.vdevs().top_of(&dva)?;
-        let mut header = vec![0; gang::HEADER];
-        top.read(0, dva.offset, &mut header)?;
-        let first = leader.dvas[0];
-        let verifier = [u64::from(first.vdev.0), first.offset, leader.physical_birth().0, 0];
-        let order =
-            codec::embedded::verify(&header, verifier).ok_or(ReadError::NoGoodCopy { tried: vec![dva] })?;
-        let mut members = Vec::new();
-        for slot in header[..3 * blkptr::SIZE].chunks_exact(blkptr::SIZE) {
-            if let BlockPtr::Block(member) = BlockPtr::decode(slot, order)? {
-                members.push(member);
-            }
-        }
-        Ok(members)
     }
 
     fn read_embedded(&self, embedded: &Embedded) -> Result<Record, ReadError> {

@@ -152,6 +152,25 @@ impl TopVdev {
         }
     }
 
+    /// The children that are not there.
+    #[must_use]
+    pub fn absent(&self) -> Vec<usize> {
+        match &self.shape {
+            Shape::Mirror(children) | Shape::Raidz { children, .. } => {
+                (0..children.len()).filter(|child| children[*child].is_none()).collect()
+            }
+            _ => Vec::new(),
+        }
+    }
+
+    /// Whether the device of this replica is there.
+    pub(crate) fn has_replica(&self, replica: usize) -> bool {
+        match &self.shape {
+            Shape::Mirror(children) => children.get(replica).is_some_and(Option::is_some),
+            _ => true,
+        }
+    }
+
     /// The one leaf whose bytes `replica` is; `None` where several share them.
     pub(crate) fn leaf_of(&self, replica: usize) -> Option<&Leaf> {
         match &self.shape {

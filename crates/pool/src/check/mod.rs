@@ -16,6 +16,8 @@ use std::fmt;
 use format::ObjectId;
 use format::blkptr::{BlockPtr, Dva};
 
+use storage::{BadCopy, Verified};
+
 use crate::dsl::Sizes;
 use crate::pool::Pool;
 use crate::{Error, FeatureState, Result};
@@ -38,6 +40,13 @@ pub enum Finding {
         why: String,
         /// No copy of the block can be read.
         lost: bool,
+    },
+    /// A device is not there: its copies were not looked at.
+    Absent {
+        /// Top-level vdev.
+        vdev: u32,
+        /// Which of its children.
+        child: usize,
     },
     /// Something that must be followed to find more cannot be read.
     Unreadable {
@@ -93,6 +102,9 @@ impl fmt::Display for Finding {
                 at(f, dva)?;
                 write!(f, ": {why}")
             }
+            Finding::Absent { vdev, child } => {
+                write!(f, "vdev {vdev}: device {child} is not there: what it holds was not looked at")
+            }
             Finding::Unreadable { place, why } => write!(f, "{place}: cannot be read: {why}"),
             Finding::DoubleReference { place, dva } => {
                 write!(f, "{place}: space used twice")?;
@@ -143,6 +155,11 @@ pub fn check(pool: &Pool, report: &mut dyn FnMut(Finding)) -> Result<Summary> {
     summary.datasets = heads.len() as u64 - 1;
     let walk = Walk::new(inner, &heads);
     let storage = &inner.storage;
+    for top in storage.vdevs().tops() {
+        for child in top.absent() {
+            report(Finding::Absent { vdev: top.id, child });
+        }
+    }
     let workers = storage.workers();
     let verified = workers.map_ordered(
         storage::Caller::Works,
@@ -150,13 +167,13 @@ pub fn check(pool: &Pool, report: &mut dyn FnMut(Finding)) -> Result<Summary> {
         workers.count() * WINDOW_PER_WORKER,
         |item| match item {
             Item::Block(place, block) => {
-                let bad = storage.verify_copies(&block);
+                let copies = storage.verify_copies(&block);
                 let extents = storage.extents(&block);
-                (Item::Block(place, block), bad, extents)
+                (Item::Block(place, block), copies, extents)
             }
-            other => (other, Vec::new(), Ok(Vec::new())),
+            other => (other, Verified::default(), Ok(Vec::new())),
         },
-        |(item, bad, extents)| {
+        |(item, copies, extents)| {
             match item {
                 Item::Unreadable(place, why) => report(Finding::Unreadable { place: place.to_string(), why }),
                 Item::Embedded(place, ptr) => {
@@ -165,16 +182,19 @@ pub fn check(pool: &Pool, report: &mut dyn FnMut(Finding)) -> Result<Summary> {
                 }
                 Item::Block(place, block) => {
                     summary.blocks += 1;
-                    let copies = block.copies().count();
-                    summary.bytes += block.psize * copies as u64;
-                    let lost = bad.len() >= copies;
-                    for (dva, error) in bad {
+                    summary.bytes += copies.bytes;
+                    let lost = copies.lost;
+                    for BadCopy { dva, error, .. } in copies.bad {
                         let (place, why) = (place.to_string(), error.to_string());
                         report(Finding::BadCopy { place, dva, why, lost });
                     }
                     *sums.entry(place.owner).or_default() +=
                         Sizes::of(storage.vdevs(), &BlockPtr::Block(block));
-                    for dva in extents.unwrap_or_default() {
+                    let extents = extents.unwrap_or_else(|error| {
+                        report(Finding::Unreadable { place: place.to_string(), why: error.to_string() });
+                        Vec::new()
+                    });
+                    for dva in extents {
                         let shared = cloning && place.level == 0;
                         if !claims.claim(dva) && !shared {
                             report(Finding::DoubleReference { place: place.to_string(), dva });

@@ -5,12 +5,12 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use dmu::Objset;
-use format::blkptr::{Block, Dva};
+use format::blkptr::Block;
 use format::dsl_dataset::DslDataset;
 use format::scan::{Scan, ScanState};
 use format::zap::Value;
 use format::{ByteOrder, ObjectId, ObjectType, Txg};
-use storage::Background;
+use storage::{Background, BadCopy, Verified};
 
 use super::{DataError, Order, errors};
 use crate::check::Root;
@@ -94,8 +94,7 @@ pub(super) fn look_again(
 fn is_lost(inner: &Inner, root: &Root, error: &DataError) -> bool {
     Walk::towards(inner, root, error.target()).any(|item| match item {
         Item::Block(place, block) => {
-            place.target() == error.target()
-                && inner.storage.verify_copies(&block).len() >= block.copies().count()
+            place.target() == error.target() && inner.storage.verify_copies(&block).lost
         }
         Item::Unreadable(place, _) => place.target() == error.target(),
         Item::Embedded(..) => false,
@@ -170,11 +169,11 @@ impl View {
 }
 
 /// A block that was verified.
-struct Verified {
+struct Seen {
     place: Place,
+    /// `None`: it could not even be told where it is.
     block: Option<Block>,
-    bad: Vec<Dva>,
-    lost: bool,
+    copies: Verified,
 }
 
 struct Visit<'a> {
@@ -217,7 +216,7 @@ impl Visit<'_> {
                     return Ok(false);
                 }
                 let started = Instant::now();
-                let (chunk, last) = self.verify(&mut walk);
+                let (mut chunk, last) = self.verify(&mut walk);
                 if !view.holds(self.inner) {
                     match self.view()? {
                         Some(newer) => view = newer,
@@ -226,7 +225,7 @@ impl Visit<'_> {
                     continue 'view;
                 }
                 let Some(last) = last else { break 'view };
-                let Some(repaired) = self.repair(&chunk, view.txg)? else {
+                let Some(repaired) = self.repair(&mut chunk, view.txg)? else {
                     // Their space may be another's by the time of writing: all are looked at again.
                     match self.view()? {
                         Some(newer) => view = newer,
@@ -247,7 +246,7 @@ impl Visit<'_> {
     }
 
     /// Reads the next blocks; gives what came of it, and the last place if there was one.
-    fn verify(&self, walk: &mut Walk<'_>) -> (Vec<Verified>, Option<Place>) {
+    fn verify(&self, walk: &mut Walk<'_>) -> (Vec<Seen>, Option<Place>) {
         let storage = &self.inner.storage;
         let workers = storage.workers();
         let (max, mut bytes, mut last) = (self.scan.max_txg, 0, None);
@@ -274,18 +273,17 @@ impl Visit<'_> {
             workers.count() * WINDOW_PER_WORKER,
             |item| match item {
                 Item::Block(place, block) if block.physical_birth() <= max => {
-                    let bad = Background::Scrub.during(|| storage.verify_copies(&block));
-                    let bad: Vec<Dva> = bad.into_iter().map(|(dva, _)| dva).collect();
-                    let lost = bad.len() >= block.copies().count();
-                    Some(Verified { place, block: Some(block), bad, lost })
+                    let copies = Background::Scrub.during(|| storage.verify_copies(&block));
+                    Some(Seen { place, block: Some(block), copies })
                 }
                 Item::Unreadable(place, _) => {
-                    Some(Verified { place, block: None, bad: Vec::new(), lost: true })
+                    let copies = Verified { lost: true, ..Verified::default() };
+                    Some(Seen { place, block: None, copies })
                 }
                 _ => None,
             },
-            |verified| {
-                chunk.extend(verified);
+            |seen| {
+                chunk.extend(seen);
                 Ok::<(), Error>(())
             },
         );
@@ -295,10 +293,9 @@ impl Visit<'_> {
 
     /// Writes damaged copies anew where there is a good one; gives the bytes. `None` when it is too late to do so
     /// safely.
-    fn repair(&self, chunk: &[Verified], txg: Txg) -> Result<Option<u64>> {
-        let mendable = chunk.iter().filter(|verified| !verified.bad.is_empty() && !verified.lost);
-        let damaged: Vec<(Block, Vec<Dva>)> =
-            mendable.filter_map(|verified| Some((verified.block?, verified.bad.clone()))).collect();
+    fn repair(&self, chunk: &mut [Seen], txg: Txg) -> Result<Option<u64>> {
+        let mendable = chunk.iter_mut().filter(|seen| !seen.copies.bad.is_empty() && !seen.copies.lost);
+        let damaged: Vec<Vec<BadCopy>> = mendable.map(|seen| std::mem::take(&mut seen.copies.bad)).collect();
         if damaged.is_empty() {
             return Ok(Some(0));
         }
@@ -308,7 +305,7 @@ impl Visit<'_> {
                 return Ok(None);
             }
             let storage = &syncing.inner.storage;
-            let repair = |(block, bad): &(Block, Vec<Dva>)| match storage.repair(block, bad) {
+            let repair = |bad: &Vec<BadCopy>| match storage.repair(bad) {
                 Ok(bytes) => bytes,
                 Err(error) => {
                     tracing::warn!(%error, "a damaged copy could not be written anew");
@@ -320,16 +317,16 @@ impl Visit<'_> {
     }
 
     /// Enters a chunk in the books.
-    fn enter(&self, chunk: &[Verified], repaired: u64) {
+    fn enter(&self, chunk: &[Seen], repaired: u64) {
         let mut state = self.inner.scrub.lock();
         let (mut examined, mut errors) = (0, 0);
-        for verified in chunk {
-            if let Some(block) = &verified.block {
+        for seen in chunk {
+            if let Some(block) = &seen.block {
                 examined += block.copies().map(|dva| dva.asize).sum::<u64>();
             }
-            if verified.lost {
+            if seen.copies.lost {
                 let is_new =
-                    state.errors.len() >= ERRORS_MAX || state.errors.insert(DataError::at(&verified.place));
+                    state.errors.len() >= ERRORS_MAX || state.errors.insert(DataError::at(&seen.place));
                 errors += u64::from(is_new);
             }
         }

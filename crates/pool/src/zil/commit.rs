@@ -475,10 +475,16 @@ mod tests {
             })
         };
         let txg = pool.inner.committed().0;
+        let written_by = |ops: &[Op]| -> BTreeSet<usize> {
+            let disk = |op: &Op| if let Op::Write { disk, .. } = op { Some(*disk) } else { None };
+            ops.iter().filter_map(disk).collect()
+        };
         let before = script.ops().len();
         {
             let mut unfinished = batch(&dataset);
-            unfinished.push(txg, write(300 << 10)).expect("blocks are written");
+            while written_by(&script.ops()[before..]).len() < disks.len() {
+                unfinished.push(txg, write(100 << 10)).expect("blocks are written");
+            }
         }
         let between = script.ops().len();
         {
@@ -487,10 +493,6 @@ mod tests {
             last.finish().expect("durable");
         }
         let ops = script.ops();
-        let written_by = |ops: &[Op]| -> BTreeSet<usize> {
-            let disk = |op: &Op| if let Op::Write { disk, .. } = op { Some(*disk) } else { None };
-            ops.iter().filter_map(disk).collect()
-        };
         let (first, second) = (written_by(&ops[before..between]), written_by(&ops[between..]));
         assert!(!first.is_subset(&second), "only the first wrote on one of them: {first:?}, {second:?}");
         for disk in 0..disks.len() {

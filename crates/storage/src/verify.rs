@@ -1,0 +1,120 @@
+//! Every copy of a block, looked at and mended: what checks and scrubs do.
+//!
+//! A gang is its header's copies and its pieces', each of which is a block of its own.
+
+use std::io::IoSlice;
+
+use format::blkptr::{Block, Dva};
+use format::label::DATA_START;
+
+use crate::gang::{self, GANG_DEPTH_MAX, deeper};
+use crate::vdev::device_error;
+use crate::{ReadError, Storage, WriteError};
+
+/// What a look at every copy of a block found.
+#[derive(Debug, Default)]
+pub struct Verified {
+    /// The copies that are damaged or could not be read.
+    pub bad: Vec<BadCopy>,
+    /// No copy is good: what the block held cannot be read.
+    pub lost: bool,
+    /// Bytes looked at.
+    pub bytes: u64,
+}
+
+/// A copy that is damaged or could not be read.
+#[derive(Debug)]
+pub struct BadCopy {
+    /// Where it is.
+    pub dva: Dva,
+    /// What is wrong with it.
+    pub error: ReadError,
+    of: Part,
+}
+
+/// What a copy is a copy of.
+#[derive(Debug)]
+enum Part {
+    Block(Block),
+    /// The header of this gang.
+    Header(Block),
+}
+
+impl Storage {
+    /// Reads and verifies every copy of `block`. Devices that are absent hold none.
+    pub fn verify_copies(&self, block: &Block) -> Verified {
+        let mut found = Verified::default();
+        found.lost = !self.verify(block, GANG_DEPTH_MAX, &mut found);
+        found
+    }
+
+    /// Whether what `block` holds can be read.
+    fn verify(&self, block: &Block, depth: u32, all: &mut Verified) -> bool {
+        let (mut raw, mut good) = (Vec::new(), false);
+        let mut members = None;
+        for dva in block.copies() {
+            for replica in self.replicas_of(&dva).filter(|replica| self.is_present(&dva, *replica)) {
+                if dva.gang {
+                    match self.gang_members(block, dva, replica) {
+                        Ok(found) => members = members.or(Some(found)),
+                        Err(error) => all.bad.push(BadCopy { dva, error, of: Part::Header(*block) }),
+                    }
+                    all.bytes += gang::HEADER as u64;
+                } else {
+                    all.bytes += block.psize;
+                    match self.read_copy(block, dva, replica, depth, &mut raw) {
+                        Ok(()) => good = true,
+                        Err(error) => all.bad.push(BadCopy { dva, error, of: Part::Block(*block) }),
+                    }
+                }
+            }
+        }
+        if let Some(members) = members {
+            let Ok(depth) = deeper(depth) else { return good };
+            let mut whole = true;
+            for member in &members {
+                whole &= self.verify(member, depth, all);
+            }
+            good |= whole && self.read_raw(block, &mut raw).is_ok();
+        }
+        good
+    }
+
+    fn is_present(&self, dva: &Dva, replica: usize) -> bool {
+        self.vdevs().top_of(dva).map_or(true, |top| top.has_replica(replica))
+    }
+
+    /// Writes what a good copy holds over damaged ones, which [`Storage::verify_copies`] named. The block must be in use
+    /// while this runs. Gives the bytes that are right now and were not.
+    ///
+    /// # Errors
+    /// No copy is good, or a disk refuses.
+    pub fn repair(&self, bad: &[BadCopy]) -> Result<u64, WriteError> {
+        let mut repaired = 0;
+        for BadCopy { dva, of, .. } in bad {
+            let mut good = Vec::new();
+            match of {
+                Part::Block(block) => self.read_raw(block, &mut good)?,
+                Part::Header(leader) => good = self.good_gang_header(leader)?,
+            }
+            let disk = &self.vdevs().top_of(dva)?.only_leaf()?.disk;
+            let offset = dva.offset + DATA_START;
+            disk.write_at(&[IoSlice::new(&good)], offset)
+                .map_err(|source| device_error(disk.path().to_path_buf(), offset, source))?;
+            match of {
+                Part::Block(block) => self.read_copy(block, *dva, 0, GANG_DEPTH_MAX, &mut Vec::new())?,
+                Part::Header(leader) => drop(self.read_gang_header(leader, *dva, 0)?),
+            }
+            repaired += good.len() as u64;
+        }
+        Ok(repaired)
+    }
+
+    fn good_gang_header(&self, leader: &Block) -> Result<Vec<u8>, ReadError> {
+        let tried = || ReadError::NoGoodCopy { tried: leader.copies().collect() };
+        let mut places =
+            leader.copies().flat_map(|dva| self.replicas_of(&dva).map(move |replica| (dva, replica)));
+        let good = places.find_map(|(dva, replica)| self.read_gang_header(leader, dva, replica).ok());
+        good.map(|header| header.bytes).ok_or_else(tried)
+    }
+}
