@@ -16,6 +16,7 @@ use crate::dir::{check_name, is_dot};
 use crate::fs::NAME_COST;
 use crate::node::{count_change, is_kind, modified};
 use crate::replay::flags_with;
+use crate::unnamed::Named;
 use crate::{Error, FileKind, Filesystem, Result, Times};
 
 /// Longest target of a symbolic link, in bytes.
@@ -24,6 +25,11 @@ const SECTOR: usize = 512;
 
 /// ACLs of a new node, by the names of the extended attributes that hold them.
 type Acls = Vec<(&'static [u8], Vec<u8>)>;
+
+/// What keeping them may write.
+pub(crate) fn acl_cost(acls: &Acls) -> u64 {
+    acls.len() as u64 * 2 * NAME_COST
+}
 
 /// What a new node is to be. Owner and setgid are taken as they are: setgid directories are the caller's affair.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -51,7 +57,7 @@ impl NewNode {
         NewNode { kind, mode, umask: 0, uid: 0, gid: 0, rdev: 0, times: None }
     }
 
-    fn znode(&self, parent: ObjectId, now: Time) -> Result<Znode> {
+    pub(crate) fn znode(&self, parent: ObjectId, now: Time) -> Result<Znode> {
         let mode = self.kind.mode() | u64::from(self.mode & 0o7777);
         let mut znode = fresh(mode, [self.uid.into(), self.gid.into()], parent, now);
         if self.kind.is_device() {
@@ -273,8 +279,7 @@ impl Filesystem {
         modified(parent, now);
         let salt = is_dir.then(|| self.inner.dataset.host().entropy.u64());
 
-        let acl_cost = acls.len() as u64 * 2 * NAME_COST;
-        let tx = self.begin(Hold::write(NAME_COST + acl_cost + data.len() as u64))?;
+        let tx = self.begin(Hold::write(NAME_COST + acl_cost(&acls) + data.len() as u64))?;
         let shape = (logged.map_or(self.slots(), |(_, slots)| slots), block_size as u32);
         let id = logged.map(|(id, _)| id);
         let object = new_object(&self.inner.objset, &tx, self.attributes()?, &mut znode, id, shape)?;
@@ -300,11 +305,16 @@ impl Filesystem {
                 Ok(object.id())
             }
             Err(error) => {
-                let made = self.doomed(&object, &znode).unwrap_or_else(|_| vec![object]);
-                made.iter().for_each(|object| self.inner.objset.free_object(&tx, object));
+                self.unmake(&tx, object, &znode);
                 Err(error)
             }
         }
+    }
+
+    /// Takes back a node that could not be finished in the transaction that made it.
+    pub(crate) fn unmake(&self, tx: &Tx, object: Arc<Object>, znode: &Znode) {
+        let made = self.doomed(&object, znode).unwrap_or_else(|_| vec![object]);
+        made.iter().for_each(|object| self.inner.objset.free_object(tx, object));
     }
 
     /// Adds the entry of a node to a directory.
@@ -320,16 +330,21 @@ impl Filesystem {
         Ok(zap::insert(dir, tx, name, &value)?)
     }
 
-    /// Gives object `id`, which is no directory, one more name.
+    /// Gives object `id`, which is no directory, one more name. The first name of a file that was made without one is
+    /// on disk when this returns, unless `sync=disabled`.
     ///
     /// # Errors
     /// [`Error::NotPermitted`] for a directory; [`Error::NotFound`] when its last name is gone; [`Error::Exists`];
     /// [`Error::CrossProject`].
     pub fn link(&self, id: ObjectId, dir: ObjectId, name: &[u8]) -> Result<()> {
-        self.changing(|| self.add_name(id, dir, name))
+        self.changing(|| {
+            let named = self.add_name(id, dir, name)?;
+            self.settle(named)
+        })
     }
 
-    fn add_name(&self, id: ObjectId, dir: ObjectId, name: &[u8]) -> Result<()> {
+    /// Tells whether it was the first.
+    fn add_name(&self, id: ObjectId, dir: ObjectId, name: &[u8]) -> Result<Named> {
         if is_dot(name) {
             return Err(Error::Exists);
         }
@@ -342,9 +357,7 @@ impl Filesystem {
         if is_kind(&znode, FileKind::Directory) || znode.flags & (pflags::XATTR | pflags::IMMUTABLE) != 0 {
             return Err(Error::NotPermitted);
         }
-        if znode.links == 0 {
-            return Err(Error::NotFound);
-        }
+        let named = self.named(id, &znode)?;
         check_project(&parent, &znode)?;
         if self.find(&dir_object, name)?.is_some() {
             return Err(Error::Exists);
@@ -360,8 +373,11 @@ impl Filesystem {
         self.insert(&dir_object, &tx, name, &znode, id)?;
         self.store(&dir_object, &tx, &parent)?;
         self.store(&object, &tx, &znode)?;
-        self.note_names(&tx, || Body::Link { dir, object: id, name: name.to_vec() });
-        Ok(())
+        match named {
+            Named::Again => self.note_names(&tx, || Body::Link { dir, object: id, name: name.to_vec() }),
+            Named::First => self.first_name(&tx, id)?,
+        }
+        Ok(named)
     }
 }
 

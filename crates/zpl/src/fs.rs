@@ -60,8 +60,17 @@ pub(crate) struct Inner {
     pub(crate) nodes: Locks,
     /// Held while a directory moves to another one, so that no loop can come about.
     pub(crate) renames: Mutex<()>,
-    /// How often each object is open.
-    handles: Mutex<HashMap<ObjectId, u64>>,
+    /// The objects that are open.
+    handles: Mutex<HashMap<ObjectId, Opened>>,
+}
+
+/// How an object is open.
+#[derive(Default)]
+pub(crate) struct Opened {
+    /// Handles; at least one.
+    pub(crate) count: u64,
+    /// It was made without a name and never had one: it may still be given one.
+    pub(crate) unnamed: bool,
 }
 
 impl Inner {
@@ -198,7 +207,7 @@ impl Filesystem {
         self.attributes()?.store(object, tx, znode)
     }
 
-    pub(crate) fn handles(&self) -> MutexGuard<'_, HashMap<ObjectId, u64>> {
+    pub(crate) fn handles(&self) -> MutexGuard<'_, HashMap<ObjectId, Opened>> {
         self.inner.handles.lock().expect("no code panics while holding the table of handles")
     }
 }

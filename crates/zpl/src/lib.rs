@@ -30,6 +30,7 @@ mod replay;
 mod rewrite;
 mod space;
 mod sparse;
+mod unnamed;
 mod xattr;
 mod xattr_log;
 

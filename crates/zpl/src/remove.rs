@@ -44,7 +44,7 @@ impl Filesystem {
         if znode.links == 0 && !handles.contains_key(&id) {
             return Err(Error::NotFound);
         }
-        *handles.entry(id).or_default() += 1;
+        handles.entry(id).or_default().count += 1;
         Ok(())
     }
 
@@ -59,9 +59,9 @@ impl Filesystem {
         let node = self.inner.nodes.write(id);
         {
             let mut handles = self.handles();
-            let count = handles.get_mut(&id).expect("a handle is closed once");
-            *count -= 1;
-            if *count > 0 {
+            let opened = handles.get_mut(&id).expect("a handle is closed once");
+            opened.count -= 1;
+            if opened.count > 0 {
                 return Ok(());
             }
             handles.remove(&id);
@@ -219,9 +219,7 @@ impl Filesystem {
             }
             Some(Fate::Waits { free_next }) => {
                 self.store(object, tx, znode)?;
-                let set = self.inner.objset.object(self.inner.unlinked)?;
-                let id = object.id().0;
-                zap::update(&set, tx, int_key(id).as_bytes(), &Value::from_u64(id))?;
+                self.enter_unlinked(tx, object.id())?;
                 Ok(free_next)
             }
             Some(Fate::Freed(doomed)) => {
@@ -229,6 +227,22 @@ impl Filesystem {
                 Ok(false)
             }
         }
+    }
+
+    fn unlinked_set(&self) -> Result<Arc<Object>> {
+        Ok(self.inner.objset.object(self.inner.unlinked)?)
+    }
+
+    /// Puts object `id` into the unlinked set.
+    pub(crate) fn enter_unlinked(&self, tx: &Tx, id: ObjectId) -> Result<()> {
+        let set = self.unlinked_set()?;
+        Ok(zap::update(&set, tx, int_key(id.0).as_bytes(), &Value::from_u64(id.0))?)
+    }
+
+    /// Takes object `id` out of the unlinked set.
+    pub(crate) fn leave_unlinked(&self, tx: &Tx, id: ObjectId) -> Result<()> {
+        zap::remove(&self.unlinked_set()?, tx, int_key(id.0).as_bytes())?;
+        Ok(())
     }
 
     /// The object and those of its extended attributes.
@@ -265,7 +279,9 @@ impl Filesystem {
                 Err(Error::NotFound) => return Ok(false),
                 found => found?,
             };
-            if znode.links > 0 || self.handles().contains_key(&id) {
+            // One that is just made without a name is open before it is in the set.
+            let waits = zap::lookup(&*self.unlinked_set()?, int_key(id.0).as_bytes())?.is_some();
+            if !waits || znode.links > 0 || self.handles().contains_key(&id) {
                 return Ok(false);
             }
             if is_large(&object) {
@@ -276,9 +292,8 @@ impl Filesystem {
                 continue;
             }
             let doomed = self.doomed(&object, &znode)?;
-            let set = self.inner.objset.object(self.inner.unlinked)?;
             let tx = self.begin(Hold::free())?;
-            zap::remove(&set, &tx, int_key(id.0).as_bytes())?;
+            self.leave_unlinked(&tx, id)?;
             doomed.iter().for_each(|object| self.inner.objset.free_object(&tx, object));
             return Ok(true);
         }
@@ -289,7 +304,7 @@ impl Filesystem {
     /// # Errors
     /// If the set cannot be read.
     pub fn unlinked_count(&self) -> Result<u64> {
-        let set = self.inner.objset.object(self.inner.unlinked)?;
+        let set = self.unlinked_set()?;
         zap::entries(&set).try_fold(0, |count, entry| Ok(entry.map(|_| count + 1)?))
     }
 
@@ -300,7 +315,7 @@ impl Filesystem {
     /// If the set cannot be read or changed. Objects that cannot be read stay in it.
     pub fn drain_unlinked(&self) -> Result<u64> {
         self.attributes()?;
-        let set = self.inner.objset.object(self.inner.unlinked)?;
+        let set = self.unlinked_set()?;
         let names: Vec<Vec<u8>> = zap::entries(&set).map(|entry| Ok(entry?.name)).collect::<Result<_>>()?;
         let mut freed = 0;
         for name in names {
@@ -319,13 +334,14 @@ impl Filesystem {
     /// Whether there is no such object; then its name leaves the unlinked set.
     fn is_gone(&self, id: ObjectId, set: &Arc<Object>, name: &[u8]) -> Result<bool> {
         let _node = self.inner.nodes.write(id);
+        if zap::lookup(set, name)?.is_none() {
+            // Somebody freed or named it since the set was read.
+            return Ok(true);
+        }
         match self.node(id) {
             Err(Error::NotFound) => {
                 let tx = self.begin(Hold::free())?;
-                // Unless somebody freed it since the set was read.
-                if zap::lookup(set, name)?.is_some() {
-                    zap::remove(set, &tx, name)?;
-                }
+                zap::remove(set, &tx, name)?;
                 Ok(true)
             }
             Ok((_, znode)) if znode.links > 0 => {

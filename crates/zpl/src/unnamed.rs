@@ -1,0 +1,94 @@
+//! Files that are made without a name (`O_TMPFILE`), and their first one.
+//!
+//! They are in the unlinked set from the txg that makes them: what nobody names goes when it is closed, or at the next
+//! mount after a crash. The intent log is told nothing of an object without names, so it cannot be told of the
+//! first name either: a record would name an object that is not there when it is replayed. A sync makes that name safe.
+//!
+//! Source: docs/format/07-zpl-sa.md §7.
+
+use format::ObjectId;
+use format::znode::Znode;
+use pool::{Hold, SyncMode, Tx};
+
+use crate::create::{acl_cost, assign_project, new_object};
+use crate::fs::{NAME_COST, Opened};
+use crate::{Error, FileKind, Filesystem, NewNode, Result};
+
+/// Bytes of the first block of a file.
+const BLOCK: u32 = 512;
+
+/// What a new name is to its object.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Named {
+    /// The first that it ever had.
+    First,
+    /// One more.
+    Again,
+}
+
+impl Filesystem {
+    /// Makes a regular file without a name and opens it as [`Filesystem::open_handle`] does. It goes when it is closed, unless
+    /// [`Filesystem::link`] gives it a name before. It gets what `dir` hands down; `dir` itself does not change.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] for anything but a regular file; [`Error::NotDir`]; [`Error::NotFound`] when `dir` was
+    /// removed; [`Error::NoSpace`], [`Error::Quota`].
+    pub fn create_unnamed(&self, dir: ObjectId, new: &NewNode) -> Result<ObjectId> {
+        if new.kind != FileKind::Regular {
+            return Err(Error::Invalid);
+        }
+        let _dir = self.inner.nodes.read(dir);
+        let (dir_object, parent) = self.directory_for_change(dir)?;
+        let mut znode = new.znode(dir, self.now())?;
+        znode.links = 0;
+        let acls = self.inherited_acls(&dir_object, &parent, &mut znode, new)?;
+        if self.inner.projects {
+            assign_project(&mut znode, Some(&parent));
+        }
+        self.check_new_owners(None, &znode)?;
+        let tx = self.begin(Hold::write(NAME_COST + acl_cost(&acls)))?;
+        let shape = (self.slots(), BLOCK);
+        let object = new_object(&self.inner.objset, &tx, self.attributes()?, &mut znode, None, shape)?;
+        let id = object.id();
+        // Before it is in the set: whoever empties that leaves alone what is open.
+        self.handles().insert(id, Opened { count: 1, unnamed: true });
+        let kept = self.keep_acls(&tx, &object, &mut znode, acls);
+        if let Err(error) = kept.and_then(|_| self.enter_unlinked(&tx, id)) {
+            self.handles().remove(&id);
+            self.unmake(&tx, object, &znode);
+            return Err(error);
+        }
+        Ok(id)
+    }
+
+    /// What one more name would be to object `id`. The caller holds its lock.
+    ///
+    /// # Errors
+    /// [`Error::NotFound`] when it had names and lost them.
+    pub(crate) fn named(&self, id: ObjectId, znode: &Znode) -> Result<Named> {
+        if znode.links > 0 {
+            return Ok(Named::Again);
+        }
+        let unnamed = self.handles().get(&id).is_some_and(|opened| opened.unnamed);
+        if unnamed { Ok(Named::First) } else { Err(Error::NotFound) }
+    }
+
+    /// Object `id` got its first name.
+    pub(crate) fn first_name(&self, tx: &Tx, id: ObjectId) -> Result<()> {
+        self.leave_unlinked(tx, id)?;
+        self.note_unlogged(tx);
+        if let Some(opened) = self.handles().get_mut(&id) {
+            opened.unnamed = false;
+        }
+        Ok(())
+    }
+
+    /// Waits until a first name is on disk. The caller holds neither locks nor a transaction.
+    pub(crate) fn settle(&self, named: Named) -> Result<()> {
+        let dataset = &self.inner.dataset;
+        match named {
+            Named::First if dataset.settings().sync != SyncMode::Disabled => Ok(dataset.sync()?),
+            _ => Ok(()),
+        }
+    }
+}
