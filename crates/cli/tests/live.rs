@@ -11,7 +11,7 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use bed::Done;
-use bed::live::{Live, write};
+use bed::live::{Live, noise, write};
 
 #[test]
 fn what_is_written_through_a_mount_is_there_after_export_and_import() {
@@ -176,6 +176,33 @@ fn a_server_that_was_killed_leaves_a_pool_that_imports_and_no_dead_mount() {
     live.signal("-KILL");
     live.run(&["zfs", "mount", "-a"]).good();
     assert_eq!(fs::read(live.path("mnt/fs/kept")).expect("there"), b"synced");
+    live.run(&["zpool", "export", "tank"]).good();
+    live.expect_sound();
+}
+
+#[test]
+fn of_files_made_without_a_name_a_killed_server_leaves_those_that_were_named() {
+    use rustix::fs::{AtFlags, CWD, Mode, OFlags};
+    let Some(live) = Live::with_tank(128) else { return };
+    let point = live.path("mnt");
+    let unnamed = || {
+        let flags = OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC;
+        fs::File::from(rustix::fs::open(&point, flags, Mode::RUSR | Mode::WUSR).expect("made"))
+    };
+    let (mut lost, mut named) = (unnamed(), unnamed());
+    lost.write_all(&noise(8 << 20)).and_then(|()| lost.sync_all()).expect("written");
+    named.write_all(&vec![2; 3 << 20]).and_then(|()| named.sync_all()).expect("written");
+    let path = point.join("named");
+    rustix::fs::linkat(&named, "", CWD, &path, AtFlags::EMPTY_PATH).expect("named");
+    let count = || live.get("referenced", "tank").parse::<u64>().expect("a number");
+    assert!(count() > 8 << 20, "{}", count());
+    live.signal("-KILL");
+    drop((lost, named));
+    live.import().good();
+    assert_eq!(fs::read(&path).expect("there"), vec![2; 3 << 20]);
+    assert_eq!(fs::read_dir(&point).expect("a folder").count(), 1);
+    live.run(&["zpool", "sync", "tank"]).good();
+    assert!(count() < 8 << 20, "what had no name is gone: {}", count());
     live.run(&["zpool", "export", "tank"]).good();
     live.expect_sound();
 }

@@ -5,19 +5,7 @@ mod bed;
 use std::fs;
 use std::os::unix::fs::FileExt;
 
-use bed::live::{Live, write};
-
-/// Bytes that no compression makes smaller and no metadata holds.
-fn noise(count: usize) -> Vec<u8> {
-    let mut state = 0x9e37_79b9_7f4a_7c15u64;
-    let mut next = || {
-        state ^= state << 13;
-        state ^= state >> 7;
-        state ^= state << 17;
-        state.to_le_bytes()
-    };
-    (0..count / 8).flat_map(|_| next()).collect()
-}
+use bed::live::{Live, noise, write};
 
 #[test]
 fn tunables_of_a_live_pool_change_at_once_and_until_it_is_exported() {

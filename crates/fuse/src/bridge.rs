@@ -57,6 +57,17 @@ fn reply_entry(answer: Answer<Entry>, reply: ReplyEntry) {
     }
 }
 
+fn reply_created(answer: Answer<Entry>, reply: ReplyCreate) {
+    match answer {
+        Ok(entry) => {
+            let ttl = entry.entry_ttl.min(entry.attr_ttl);
+            let flags = FopenFlags::FOPEN_KEEP_CACHE;
+            reply.created(&ttl, &entry.attr, entry.generation, FileHandle(0), flags);
+        }
+        Err(errno) => reply.error(errno),
+    }
+}
+
 fn reply_empty(answer: Answer<()>, reply: ReplyEmpty) {
     match answer {
         Ok(()) => reply.ok(),
@@ -256,29 +267,30 @@ impl fuser::Filesystem for Bridge {
         flags: i32,
         reply: ReplyCreate,
     ) {
-        let (dir, kind) = (self.id(parent), FileKind::Regular);
-        let wanted = Creation { dir, name, kind, mode, umask, rdev: 0 };
+        let wanted = Creation::file(self.id(parent), name, mode, umask);
         let answer = self.answer(|| match self.make(req, &wanted) {
             // Somebody was quicker, not through this kernel.
             Err(Errno::EEXIST) if flags & O_EXCL == 0 => self
-                .find(dir, name)?
+                .find(wanted.dir, name)?
                 .filter(|entry| entry.attr.kind == fuser::FileType::RegularFile)
                 .ok_or(Errno::EEXIST),
             other => other,
         });
-        match answer {
-            Ok(entry) => {
-                let ttl = entry.entry_ttl.min(entry.attr_ttl);
-                reply.created(
-                    &ttl,
-                    &entry.attr,
-                    entry.generation,
-                    FileHandle(0),
-                    FopenFlags::FOPEN_KEEP_CACHE,
-                );
-            }
-            Err(errno) => reply.error(errno),
-        }
+        reply_created(answer, reply);
+    }
+
+    fn tmpfile(
+        &self,
+        req: &Request,
+        parent: INodeNo,
+        mode: u32,
+        umask: u32,
+        _flags: i32,
+        reply: ReplyCreate,
+    ) {
+        // Whether it may have a name later (`O_EXCL`) the kernel sees to.
+        let wanted = Creation::file(self.id(parent), OsStr::new(""), mode, umask);
+        reply_created(self.answer(|| self.make_unnamed(req, &wanted)), reply);
     }
 
     fn read(

@@ -31,6 +31,13 @@ pub(crate) struct Creation<'a> {
     pub(crate) rdev: u32,
 }
 
+impl<'a> Creation<'a> {
+    /// A regular file.
+    pub(crate) fn file(dir: ObjectId, name: &'a OsStr, mode: u32, umask: u32) -> Creation<'a> {
+        Creation { dir, name, kind: FileKind::Regular, mode, umask, rdev: 0 }
+    }
+}
+
 impl Bridge {
     /// How long the kernel may go by a name. Where several spellings mean one entry it knows only the one it asked for,
     /// so it has to ask each time.
@@ -95,6 +102,17 @@ impl Bridge {
         let new = self.new_node(request, wanted)?;
         let id = self.fs.create(wanted.dir, wanted.name.as_bytes(), &new).map_err(errno::from)?;
         self.entry(id)
+    }
+
+    /// A file without a name, whatever `wanted` calls it, that lives until the kernel forgets it.
+    pub(crate) fn make_unnamed(&self, request: &Request, wanted: &Creation<'_>) -> Answer<Entry> {
+        self.check_writable()?;
+        let new = self.new_node(request, wanted)?;
+        let id = self.fs.create_unnamed(wanted.dir, &new).map_err(errno::from)?;
+        let entry = self.entry(id);
+        // Being known keeps it from here on; if it did not come to that, it goes.
+        self.fs.close_handle(id).map_err(errno::from)?;
+        entry
     }
 
     pub(crate) fn make_symlink(

@@ -4,6 +4,7 @@
 mod support;
 
 use std::ffi::CString;
+use std::os::fd::AsRawFd;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
@@ -121,6 +122,9 @@ fn calls_on(name: &'static str) -> Vec<Call> {
         ("directory", OFlags::RDONLY | OFlags::DIRECTORY),
         ("no link", OFlags::RDONLY | OFlags::NOFOLLOW),
         ("append", OFlags::WRONLY | OFlags::APPEND),
+        ("have it without a name", OFlags::RDWR | OFlags::TMPFILE),
+        ("only write it without a name", OFlags::WRONLY | OFlags::TMPFILE | OFlags::EXCL),
+        ("only read it without a name", OFlags::RDONLY | OFlags::TMPFILE),
     ];
     for (word, flags) in flags {
         add(&format!("open to {word}"), Box::new(move |path| done(open(path, flags))));
@@ -309,6 +313,30 @@ fn calls_on(name: &'static str) -> Vec<Call> {
         Ok(rustix::fs::fstat(&file)?.st_size.to_string())
     };
     add("append", Box::new(append));
+    for (word, flags) in [("", OFlags::empty()), (" that stays so", OFlags::EXCL)] {
+        let unnamed = move |path: &Path| {
+            let file = open(path, OFlags::RDWR | OFlags::TMPFILE | flags)?;
+            rustix::io::pwrite(&file, b"abc", 6)?;
+            let before = rustix::fs::fstat(&file)?;
+            let held = format!("/proc/self/fd/{}", file.as_raw_fd());
+            let link = |to: &str| {
+                rustix::fs::linkat(CWD, held.as_str(), CWD, path.join(to), AtFlags::SYMLINK_FOLLOW)
+            };
+            let links = [link("named"), link("named"), link("again")];
+            let after = rustix::fs::fstat(&file)?;
+            let mut buf = [0; 20];
+            let len = rustix::io::pread(&file, &mut buf[..], 0)?;
+            Ok(format!(
+                "{:o} {} {} {links:?} {} {:?}",
+                before.st_mode,
+                before.st_nlink,
+                before.st_size,
+                after.st_nlink,
+                &buf[..len]
+            ))
+        };
+        add(&format!("a file without a name{word} in"), Box::new(unnamed));
+    }
     calls
 }
 
@@ -433,6 +461,14 @@ fn users_may_do_what_linux_lets_them_do() {
         chmod 0 mine/u; as 1001 2001 'cat mine/u'; as 1002 2002 'cat mine/u'; as 1002 2002 'ls mine/v'
         as 1001 2001 'chmod 2777 mine/u'; chgrp 2002 mine/u; as 1001 2001 'chmod 2777 mine/u'; show mine/u
         as 1001 2001 'cp /bin/true mine/t; chmod 4755 mine/t; mine/t && echo runs'
+        unnamed='import os, sys; fd = os.open(sys.argv[1], os.O_TMPFILE | os.O_RDWR, 0o6666); s = os.fstat(fd)
+print(oct(s.st_mode), s.st_uid, s.st_gid, s.st_nlink); os.write(fd, b"x")
+os.link("/proc/self/fd/%d" % fd, sys.argv[2], src_dir_fd=fd)'
+        for where in mine shared group; do
+            as 1001 2001 "python3 -c '$unnamed' $where $where/unnamed"; as 1002 2002 "python3 -c '$unnamed' $where $where/by_other"
+            show $where $where/unnamed $where/by_other
+        done
+        as 1001 2001 "umask 077; python3 -c '$unnamed' shared mine/from_shared; python3 -c '$unnamed' shared /dev/null"; show mine/from_shared
         as 1002 2002 'ln mine/t shared/t'; as 1001 2001 'ln mine/t shared/t'; show mine/t
     "#;
     let (ours, theirs) = (support::shell(&bed.at(), script), support::shell(theirs.path(), script));
@@ -467,7 +503,6 @@ fn what_the_kernel_interface_lacks_is_refused() {
     let bed = Bed::new(64 << 20, &[]);
     let file = bed.at().join("f");
     std::fs::write(&file, b"0123456789").unwrap();
-    assert_eq!(open(&bed.at(), OFlags::TMPFILE | OFlags::RDWR).unwrap_err(), Errno::OPNOTSUPP);
     for flags in [FallocateFlags::COLLAPSE_RANGE, FallocateFlags::INSERT_RANGE] {
         let result = rustix::fs::fallocate(open(&file, OFlags::RDWR).unwrap(), flags, 0, 4096);
         assert_eq!(result.unwrap_err(), Errno::OPNOTSUPP, "{flags:?}");

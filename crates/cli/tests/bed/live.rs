@@ -118,3 +118,15 @@ pub fn write(path: &Path, bytes: &[u8]) {
     let mut file = fs::File::create(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
     file.write_all(bytes).and_then(|()| file.sync_all()).expect("written");
 }
+
+/// Bytes that no compression makes smaller and no metadata holds.
+pub fn noise(count: usize) -> Vec<u8> {
+    let mut state = 0x9e37_79b9_7f4a_7c15u64;
+    let mut next = || {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        state.to_le_bytes()
+    };
+    (0..count / 8).flat_map(|_| next()).collect()
+}
