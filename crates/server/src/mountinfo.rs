@@ -31,9 +31,10 @@ impl Mounted {
     /// Whether the process behind it is gone: every access fails.
     #[must_use]
     pub fn is_dead(&self) -> bool {
+        // Cut off before it was asked, or while it was: a process takes its time to end.
+        let cut = |errno| matches!(errno, Errno::NOTCONN | Errno::CONNABORTED);
         // What is asked first may still be known to the kernel; how full it is, it never knows.
-        matches!(rustix::fs::stat(&self.point), Err(Errno::NOTCONN))
-            || matches!(rustix::fs::statvfs(&self.point), Err(Errno::NOTCONN))
+        rustix::fs::stat(&self.point).is_err_and(cut) || rustix::fs::statvfs(&self.point).is_err_and(cut)
     }
 }
 
