@@ -41,6 +41,8 @@ pub(crate) struct Setting {
 /// What a piece takes in one configuration.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(crate) struct Outcome {
+    /// Bytes of all its records, holes and what the last one is filled up with included.
+    pub(crate) padded: u64,
     /// Bytes of records before compression, holes left out.
     pub(crate) lsize: u64,
     /// Bytes after it, in whole sectors.
@@ -80,7 +82,8 @@ impl Encoder {
                 cut = Some((recordsize, records(piece, recordsize)));
             }
             let (_, records) = cut.as_ref().expect("it was just cut");
-            outcomes.push(self.outcome(setting.compression, records));
+            let padded = padded_bytes(piece.file_size, piece.bytes.len() as u64, recordsize);
+            outcomes.push(Outcome { padded, ..self.outcome(setting.compression, records) });
         }
         outcomes
     }
@@ -132,11 +135,16 @@ impl Encoder {
     }
 }
 
+/// Bytes of the records that `len` bytes of a file fill, from a border of records on.
+pub(crate) fn padded_bytes(file_size: u64, len: u64, recordsize: u64) -> u64 {
+    len.next_multiple_of(if file_size <= recordsize { SECTOR } else { recordsize })
+}
+
 /// The records of `piece` that hold data.
 fn records(piece: &Piece, recordsize: u64) -> Vec<Record> {
     if piece.file_size <= recordsize {
         let mut block = piece.bytes.clone();
-        block.resize(piece.file_size.next_multiple_of(SECTOR) as usize, 0);
+        block.resize(padded_bytes(piece.file_size, piece.file_size, recordsize) as usize, 0);
         return if piece.data.is_empty() { vec![] } else { vec![Arc::new(block)] };
     }
     let recordsize = recordsize as usize;

@@ -2,7 +2,8 @@
 //!
 //! For stratum h: N pieces of X bytes together, of which n with x bytes were encoded. A sum Y over the stratum (bytes
 //! before or after compression, seconds) is estimated as X · y/x, y being its sum over the n pieces. The totals are
-//! sums over strata.
+//! sums over strata. The bytes are those of whole records: of the last record of a long file a few bytes may be data, but it
+//! stands for one record, and not for as many as the data would go into the file.
 //!
 //! The compressratio is R = (L + M)/(P + M), L bytes before and P after compression, M of metadata, which ZFS counts
 //! in both. Its error comes from the residuals of the pieces, e = (l − R·p) − x·(l − R·p summed)/(x summed):
@@ -20,7 +21,7 @@
 //! the others together, and differs from them as much as they do from each other. `MODEL` and `METADATA` stand for what is no
 //! matter of chance: what is computed rather than seen, and how well the sizes of metadata are known.
 
-use super::encode::Outcome;
+use super::encode::{Outcome, Setting};
 use super::metadata::Metadata;
 use super::strata::{Strata, Stratum};
 
@@ -31,10 +32,9 @@ const METADATA: f64 = 0.1;
 /// Pieces that the spread within all strata counts as in each of them.
 const PRIOR: f64 = 0.5;
 
-/// One piece: its stratum, its bytes, its outcome in each configuration.
+/// One piece: its stratum, its outcome in each configuration.
 pub(crate) struct Seen {
     pub(crate) stratum: usize,
-    pub(crate) bytes: u64,
     pub(crate) outcomes: Vec<Outcome>,
 }
 
@@ -67,26 +67,25 @@ pub(crate) fn estimate(
     metadata: &Metadata,
     counts: &dyn Fn(&Stratum) -> bool,
 ) -> Estimate {
-    let mut sums = vec![Sums::default(); strata.all.len()];
-    for piece in seen {
-        sums[piece.stratum].add(piece.bytes, &piece.outcomes[index]);
-    }
     let mut total = Estimate::default();
     let (mut sampled, mut unseen) = (0.0, 0.0);
-    for (stratum, sums) in strata.all.iter().zip(&sums).filter(|(stratum, _)| counts(stratum)) {
-        if sums.bytes == 0.0 {
-            unseen += stratum.bytes;
+    for (stratum, sums) in
+        strata.all.iter().zip(&sums(strata, seen, index)).filter(|(stratum, _)| counts(stratum))
+    {
+        let bytes = stratum.padded(recordsize);
+        if sums.padded == 0 {
+            unseen += bytes;
             continue;
         }
-        sampled += stratum.bytes;
-        let scale = stratum.bytes / sums.bytes;
-        total.logical += sums.of.lsize as f64 * scale;
-        total.physical += sums.of.psize as f64 * scale;
-        total.used += sums.of.used as f64 * scale;
-        total.raw += sums.of.raw as f64 * scale;
-        total.records += sums.of.records as f64 * scale;
-        total.compress += sums.of.compress * scale;
-        total.decompress += sums.of.decompress * scale;
+        sampled += bytes;
+        let scale = bytes / sums.padded as f64;
+        total.logical += sums.lsize as f64 * scale;
+        total.physical += sums.psize as f64 * scale;
+        total.used += sums.used as f64 * scale;
+        total.raw += sums.raw as f64 * scale;
+        total.records += sums.records as f64 * scale;
+        total.compress += sums.compress * scale;
+        total.decompress += sums.decompress * scale;
     }
     if sampled == 0.0 {
         return total;
@@ -99,8 +98,9 @@ pub(crate) fn estimate(
     let (logical, physical) = (total.logical + meta.psize, total.physical + meta.psize);
     total.ratio = (logical / physical.max(1.0)).max(1.0);
     let of_metadata = METADATA * meta.psize * (total.ratio - 1.0) / physical.max(1.0);
-    total.half_width =
-        half_width(strata, seen, index, counts, total.ratio, physical) + MODEL * total.ratio + of_metadata;
+    total.half_width = half_width(strata, seen, (index, recordsize), counts, total.ratio, physical)
+        + MODEL * total.ratio
+        + of_metadata;
     total
 }
 
@@ -120,25 +120,23 @@ impl Estimate {
     }
 }
 
-#[derive(Clone, Copy, Default)]
-struct Sums {
-    pieces: f64,
-    bytes: f64,
-    of: Outcome,
+/// Of the pieces of each stratum in one configuration, added up.
+fn sums(strata: &Strata, seen: &[Seen], index: usize) -> Vec<Outcome> {
+    let mut sums = vec![Outcome::default(); strata.all.len()];
+    seen.iter().for_each(|piece| sums[piece.stratum].add(&piece.outcomes[index]));
+    sums
 }
 
-impl Sums {
-    fn add(&mut self, bytes: u64, outcome: &Outcome) {
-        self.pieces += 1.0;
-        self.bytes += bytes as f64;
-        let of = &mut self.of;
-        of.lsize += outcome.lsize;
-        of.psize += outcome.psize;
-        of.used += outcome.used;
-        of.raw += outcome.raw;
-        of.records += outcome.records;
-        of.compress += outcome.compress;
-        of.decompress += outcome.decompress;
+impl Outcome {
+    fn add(&mut self, other: &Outcome) {
+        self.padded += other.padded;
+        self.lsize += other.lsize;
+        self.psize += other.psize;
+        self.used += other.used;
+        self.raw += other.raw;
+        self.records += other.records;
+        self.compress += other.compress;
+        self.decompress += other.decompress;
     }
 }
 
@@ -151,7 +149,7 @@ impl Residuals {
         for piece in seen {
             let outcome = &piece.outcomes[index];
             let residual = outcome.lsize as f64 - ratio * outcome.psize as f64;
-            pieces[piece.stratum].push((piece.bytes as f64, residual));
+            pieces[piece.stratum].push((outcome.padded as f64, residual));
         }
         Residuals(pieces)
     }
@@ -184,12 +182,12 @@ impl Residuals {
     }
 
     /// Variance between the strata that were seen, for each byte squared, and how many they are.
-    fn between(&self, strata: &Strata, counts: &dyn Fn(&Stratum) -> bool) -> (f64, f64) {
+    fn between(&self, strata: &Strata, recordsize: u64, counts: &dyn Fn(&Stratum) -> bool) -> (f64, f64) {
         let (mut sum, mut bytes, mut count) = (0.0, 0.0, 0.0f64);
         let seen = strata.all.iter().zip(&self.0);
         for (stratum, pieces) in seen.filter(|(stratum, pieces)| counts(stratum) && !pieces.is_empty()) {
             let (x, y) = pieces.iter().fold((0.0, 0.0), |(x, y), piece| (x + piece.0, y + piece.1));
-            let weight = stratum.bytes;
+            let weight = stratum.padded(recordsize);
             sum += weight * (y / x).powi(2);
             bytes += weight;
             count += 1.0;
@@ -201,7 +199,7 @@ impl Residuals {
 fn half_width(
     strata: &Strata,
     seen: &[Seen],
-    index: usize,
+    (index, recordsize): (usize, u64),
     counts: &dyn Fn(&Stratum) -> bool,
     ratio: f64,
     physical: f64,
@@ -215,21 +213,22 @@ fn half_width(
             ratio
         };
     };
-    let (between, strata_seen) = residuals.between(strata, counts);
+    let (between, strata_seen) = residuals.between(strata, recordsize, counts);
     let (mut variance, mut freedom, mut unseen, mut bytes) = (0.0, 0.0, 0.0, 0.0);
     for (number, stratum) in counted() {
-        bytes += stratum.bytes;
+        let padded = stratum.padded(recordsize);
+        bytes += padded;
         let (n, whole) = (residuals.0[number].len() as f64, stratum.population);
         let Some(mean) = residuals.mean_bytes(number) else {
-            unseen += stratum.bytes;
-            let v = (stratum.bytes).powi(2) * (between + common);
+            unseen += padded;
+            let v = padded.powi(2) * (between + common);
             variance += v;
             freedom += v * v / (strata_seen - 1.0).max(1.0);
             continue;
         };
         let degrees = n - 1.0 + PRIOR;
         let spread = (residuals.squares(number) + PRIOR * common * mean * mean) / degrees;
-        let v = (stratum.bytes / mean).powi(2) * (1.0 - n / whole) * spread / n;
+        let v = (padded / mean).powi(2) * (1.0 - n / whole) * spread / n;
         variance += v;
         freedom += v * v / degrees.max(1.0);
     }
@@ -243,16 +242,15 @@ fn half_width(
 
 /// How much the pieces of each stratum differ for each byte, in the configuration where they differ most; `None` where
 /// fewer than two were seen.
-pub(crate) fn spreads(strata: &Strata, seen: &[Seen]) -> Vec<Option<f64>> {
+pub(crate) fn spreads(strata: &Strata, seen: &[Seen], settings: &[Setting]) -> Vec<Option<f64>> {
     let mut most = vec![None; strata.all.len()];
-    let mut drawn = vec![0.0; strata.all.len()];
-    seen.iter().for_each(|piece| drawn[piece.stratum] += piece.bytes as f64);
-    for index in 0..seen.first().map_or(0, |piece| piece.outcomes.len()) {
+    for (index, setting) in settings.iter().enumerate() {
         let (mut logical, mut physical) = (0.0, 0.0);
-        for piece in seen {
-            let scale = strata.all[piece.stratum].bytes / drawn[piece.stratum];
-            logical += piece.outcomes[index].lsize as f64 * scale;
-            physical += piece.outcomes[index].psize as f64 * scale;
+        let sums = sums(strata, seen, index);
+        for (stratum, sums) in strata.all.iter().zip(&sums).filter(|(_, sums)| sums.padded > 0) {
+            let scale = stratum.padded(setting.recordsize) / sums.padded as f64;
+            logical += sums.lsize as f64 * scale;
+            physical += sums.psize as f64 * scale;
         }
         let residuals = Residuals::new(strata, seen, index, logical / f64::max(physical, 1.0));
         for (stratum, most) in most.iter_mut().enumerate().filter(|(h, _)| residuals.0[*h].len() > 1) {
@@ -286,7 +284,47 @@ fn student(degrees: f64) -> f64 {
 
 #[cfg(test)]
 mod tests {
+    use std::time::{Duration, Instant};
+
+    use format::compression::CompressionSetting;
+
+    use super::super::encode::Encoder;
+    use super::super::layout::Layout;
+    use super::super::material::Material;
+    use super::super::survey::Survey;
     use super::*;
+    use crate::watch::Deaf;
+
+    #[test]
+    fn of_a_long_file_the_short_end_alone_does_not_stand_for_thousands_of_records() {
+        let (piece, len) = (128 << 10, (64 << 17) + 100);
+        let dir = tempfile::tempdir().unwrap();
+        std::fs::write(dir.path().join("long"), b"much the same\n".repeat(len as usize / 14 + 1)).unwrap();
+        std::fs::File::options().write(true).open(dir.path().join("long")).unwrap().set_len(len).unwrap();
+        let until = Instant::now() + Duration::from_secs(60);
+        let mut material = Material::new();
+        material.add_path(dir.path(), &Survey { until, seed: 1, unpack: false, watch: &Deaf }).unwrap();
+        let recordsizes = [16 << 10, 128 << 10];
+        let settings =
+            recordsizes.map(|recordsize| Setting { compression: CompressionSetting::LZ4, recordsize });
+        let strata = Strata::new(&material, piece, &recordsizes, 1);
+        let encoder = Encoder::new(settings.to_vec(), 12, Layout::Stripe);
+        let end = material.read(&material.files[0], len - 100, 100).unwrap();
+        let seen = [Seen { stratum: 0, outcomes: encoder.encode(&end) }];
+        let metadata = Metadata {
+            files: 1.0,
+            folders: 1.0,
+            long_files: recordsizes.map(|size| (size, 1.0)).to_vec(),
+            ashift: 12,
+            layout: Layout::Stripe,
+        };
+        for (index, recordsize) in recordsizes.into_iter().enumerate() {
+            let of = estimate(&strata, &seen, (index, recordsize), &metadata, &|_| true);
+            let records = len.div_ceil(recordsize) as f64;
+            assert_eq!((of.records, of.logical), (records, records * recordsize as f64));
+            assert!(of.ratio - of.half_width <= 1.0 && of.used < len as f64, "{of:?}");
+        }
+    }
 
     #[test]
     fn the_quantiles_are_those_of_the_tables() {

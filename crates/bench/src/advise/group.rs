@@ -73,9 +73,12 @@ pub(crate) fn groups(
         };
         left -= 1;
         wanted -= wants(piece);
-        let own = numbers.iter().map(|number| settings[*number]).collect();
+        let own: Vec<Setting> = numbers.iter().map(|number| settings[*number]).collect();
+        let mut recordsizes: Vec<u64> = own.iter().map(|setting| setting.recordsize).collect();
+        recordsizes.sort_unstable();
+        recordsizes.dedup();
         let encoder = Encoder::new(own, question.ashift, question.layout);
-        let mut strata = Strata::new(material, piece, question.seed);
+        let mut strata = Strata::new(material, piece, &recordsizes, question.seed);
         let looked = Look { material, encoder: &encoder, metadata, watch }.at(&mut strata, &limits)?;
         read += looked.bytes;
         groups.push(Group { numbers, encoder, strata, looked });

@@ -93,7 +93,7 @@ impl Look<'_> {
                 return Err(Error::Interrupted);
             }
             looked.take(&round, found);
-            strata.learn(&spreads(strata, &looked.seen));
+            strata.learn(&spreads(strata, &looked.seen, &self.encoder.settings));
             if self.is_precise(strata, &looked.seen) {
                 break;
             }
@@ -153,7 +153,7 @@ impl Look<'_> {
             Ok(piece) => {
                 let outcomes = self.encoder.encode(&piece);
                 let hashes = self.encoder.hashes(&piece);
-                let seen = Seen { stratum: draw.stratum, bytes: draw.len, outcomes };
+                let seen = Seen { stratum: draw.stratum, outcomes };
                 Found::Seen { seen, kept: keep.then_some(piece.bytes), hashes }
             }
             Err(error) => Found::Failed(format!("'{}': {error}", self.material.called(entry))),

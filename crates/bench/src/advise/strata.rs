@@ -17,6 +17,7 @@
 
 use std::collections::{BTreeMap, HashSet};
 
+use super::encode::padded_bytes;
 use super::kind;
 use super::material::Material;
 use super::random::Random;
@@ -47,6 +48,8 @@ pub(crate) struct Stratum {
     pub(crate) population: f64,
     /// Bytes of all of these.
     pub(crate) bytes: f64,
+    /// Bytes of all their records, for each size of records.
+    padded: Vec<(u64, f64)>,
     /// Bytes of them in no known hole.
     pub(crate) data: f64,
     /// Files that they are of.
@@ -77,8 +80,8 @@ pub(crate) struct Strata {
 }
 
 impl Strata {
-    /// Divides what was found into strata of pieces of `piece` bytes.
-    pub(crate) fn new(material: &Material, piece: u64, seed: u64) -> Strata {
+    /// Divides what was found into strata of pieces of `piece` bytes, which hold records of these sizes.
+    pub(crate) fn new(material: &Material, piece: u64, recordsizes: &[u64], seed: u64) -> Strata {
         let names = kept_kinds(material);
         let mut strata: BTreeMap<(u16, usize), Stratum> = BTreeMap::new();
         let mut random = Random::new(seed);
@@ -89,7 +92,8 @@ impl Strata {
                 false => CLASSES.len() + 1,
             };
             let (kind, name) = &names[usize::from(file.kind)];
-            let stratum = strata.entry((*kind, class)).or_insert_with(|| Stratum::new(name, random.next()));
+            let stratum =
+                strata.entry((*kind, class)).or_insert_with(|| Stratum::new(name, recordsizes, random.next()));
             let weight = material.weight(file);
             stratum.files += file_weight;
             stratum.data += file.data_bytes() as f64 * weight;
@@ -97,7 +101,11 @@ impl Strata {
                 stratum.runs.push((stratum.pieces, number as u32, first));
                 stratum.pieces += last - first + 1;
                 stratum.population += (last - first + 1) as f64 * weight;
-                stratum.bytes += (((last + 1) * piece).min(file.size) - first * piece) as f64 * weight;
+                let len = ((last + 1) * piece).min(file.size) - first * piece;
+                stratum.bytes += len as f64 * weight;
+                for (recordsize, padded) in &mut stratum.padded {
+                    *padded += padded_bytes(file.size, len, *recordsize) as f64 * weight;
+                }
             }
         }
         let all: Vec<Stratum> = strata.into_values().filter(|stratum| stratum.pieces > 0).collect();
@@ -155,12 +163,19 @@ impl Strata {
 }
 
 impl Stratum {
-    fn new(kind: &str, start: u64) -> Stratum {
+    /// Bytes of all records of `recordsize`, the last one of a long file as long as the others.
+    pub(crate) fn padded(&self, recordsize: u64) -> f64 {
+        let of = self.padded.iter().find(|(size, _)| *size == recordsize);
+        of.expect("its pieces hold records of this size").1
+    }
+
+    fn new(kind: &str, recordsizes: &[u64], start: u64) -> Stratum {
         Stratum {
             kind: kind.to_owned(),
             pieces: 0,
             population: 0.0,
             bytes: 0.0,
+            padded: recordsizes.iter().map(|size| (*size, 0.0)).collect(),
             data: 0.0,
             files: 0.0,
             runs: Vec::new(),
@@ -252,7 +267,7 @@ mod tests {
     #[test]
     fn every_piece_is_drawn_once() {
         let (_dir, material) = material();
-        let mut strata = Strata::new(&material, 1 << 20, 5);
+        let mut strata = Strata::new(&material, 1 << 20, &[], 5);
         let mut seen = HashSet::new();
         let mut bytes = 0;
         while let Some(draw) = strata.draw(&material) {
@@ -267,7 +282,7 @@ mod tests {
     fn a_beginning_is_spread_in_proportion_and_depends_on_the_seed_alone() {
         let (_dir, material) = material();
         let first = |seed| {
-            let mut strata = Strata::new(&material, 64 << 10, seed);
+            let mut strata = Strata::new(&material, 64 << 10, &[], seed);
             (0..100).map_while(|_| strata.draw(&material)).collect::<Vec<_>>()
         };
         assert_eq!(first(1), first(1));

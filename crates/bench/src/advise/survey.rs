@@ -408,7 +408,7 @@ mod tests {
         material.add_stream(&mut io::repeat(7).take(size), 16 << 20, &survey()).unwrap();
         assert_eq!(material.bytes, (3 << 20) + size, "what was there before is still counted");
         assert!(!material.complete());
-        let strata = Strata::new(&material, 16 << 20, 1);
+        let strata = Strata::new(&material, 16 << 20, &[], 1);
         let of = |kind: &str| strata.all.iter().find(|stratum| stratum.kind == kind).unwrap();
         let (stream, text) = (of("(stream)"), of("txt"));
         assert_eq!((stream.pieces, stream.population, stream.bytes), (6, 12.0, size as f64));
