@@ -12,13 +12,14 @@ use std::time::Duration;
 use server::messages::Job;
 use server::{Client, ClientError, Runtime};
 
+use crate::Surroundings;
 use crate::args::Parsed;
 use crate::compat::Call;
 use crate::messages::{Action, Failure};
 use crate::open::{self, pool_of};
 use crate::out::Console;
+use crate::own::stop::{INTERRUPTED, Stop, no_signals};
 use crate::usage::Program;
-use crate::{Surroundings, own};
 
 /// How often a waiting client looks whether it was told to stop.
 const GLANCE: Duration = Duration::from_millis(50);
@@ -223,8 +224,9 @@ pub fn own(
         }
         console.flush()?;
         // Ctrl-C asks the command there to stop in good order; the second one ends this process at once.
-        let stop = own::stop::Stop::on_signals().map_err(crate::own::stop::no_signals)?;
+        let stop = Stop::on_signals().map_err(no_signals)?;
         if let Ok(stopper) = client.stopper() {
+            let stop = stop.clone();
             std::thread::spawn(move || {
                 while !stop.asked() {
                     std::thread::sleep(GLANCE);
@@ -233,7 +235,9 @@ pub fn own(
             });
         }
         let status = send(&client, "cenote", words.to_vec(), around);
-        return status.map(Some).map_err(|error| broken(pool, &error));
+        // The server knows only that it was asked to stop.
+        let ours = |status| if stop.asked() && status == INTERRUPTED { stop.status() } else { status };
+        return status.map(|status| Some(ours(status))).map_err(|error| broken(pool, &error));
     }
     Ok(None)
 }

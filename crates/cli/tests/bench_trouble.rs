@@ -317,3 +317,76 @@ fn a_file_of_a_terabyte_of_holes_is_measured_in_a_moment() {
         assert!(run["verified"] == true && logical < Some(bytes + (1 << 20)), "{run}");
     }
 }
+
+/// Starts a slow measurement as `words` say, and does `then` with the number of its process once the first of two
+/// configurations is measured.
+fn after_the_first(bed: &Bed, words: &[&str], then: impl FnOnce(u32)) -> Done {
+    let line = "--compression off,lz4 --network 4M --resume j --json r.json text";
+    let measuring = bench(bed, line);
+    let mut command = Command::new(words[0]);
+    command.args(&words[1..]).arg(measuring.get_program()).args(measuring.get_args());
+    command.envs(measuring.get_envs().filter_map(|(name, value)| Some((name, value?))));
+    command.current_dir(bed.path("")).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let child = command.spawn().expect("it starts");
+    let until = Instant::now() + Duration::from_secs(60);
+    while std::fs::read_to_string(bed.path("j")).map_or(0, |journal| journal.lines().count()) < 2 {
+        assert!(Instant::now() < until, "the first configuration is not measured");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    then(child.id());
+    child.wait_with_output().expect("it ends").into()
+}
+
+fn hang_up(pid: u32) {
+    assert!(Command::new("kill").args(["-HUP", &pid.to_string()]).status().expect("it starts").success());
+}
+
+#[track_caller]
+fn expect_one_run(bed: &Bed) {
+    let report = json(&bed.path("r.json"));
+    assert_eq!(report["runs"].as_array().map(Vec::len), Some(1), "{report}");
+    assert_eq!(report["unfinished"], "1 of 2 configurations were measured, then: interrupted");
+    assert!(is_empty(&bed.path("tmp")));
+}
+
+/// Both the kernel and the shell say that a terminal is closed.
+#[test]
+fn a_measurement_that_is_hung_up_on_keeps_what_is_done() {
+    let bed = bed_with_text();
+    let done =
+        after_the_first(&bed, &["env", "--default-signal=HUP"], |pid| (0..2).for_each(|_| hang_up(pid)));
+    assert!(done.status == 129 && done.out.contains("\noff "), "{done:?}");
+    expect_one_run(&bed);
+}
+
+#[test]
+fn a_closed_terminal_ends_a_measurement_which_keeps_what_is_done() {
+    // It leads a session with a terminal, which a signal to its parent closes.
+    let script = "
+import os, pty, signal, sys
+signal.signal(signal.SIGHUP, signal.SIG_DFL)
+pid, terminal = pty.fork()
+if pid == 0:
+    os.execvp(sys.argv[1], sys.argv[1:])
+signal.signal(signal.SIGUSR1, lambda *_: os.close(terminal))
+try:
+    while os.read(terminal, 4096): pass
+except OSError: pass
+sys.exit(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))";
+    let bed = bed_with_text();
+    let close = |pid: u32| {
+        assert!(
+            Command::new("kill").args(["-USR1", &pid.to_string()]).status().expect("it starts").success()
+        );
+    };
+    let done = after_the_first(&bed, &["python3", "-c", script], close);
+    assert_eq!(done.status, 129, "{done:?}");
+    expect_one_run(&bed);
+}
+
+#[test]
+fn what_nohup_started_goes_on() {
+    let bed = bed_with_text();
+    let done = after_the_first(&bed, &["nohup"], hang_up);
+    assert!(done.status == 0 && done.out.contains("\nlz4 "), "{done:?}");
+}

@@ -58,7 +58,7 @@ pub fn run(args: &Bench, around: &Surroundings, console: &mut Console) -> Result
     let kept = report.as_ref().map_or(Ok(()), |report| {
         let written = outputs.write(report);
         let shown = show(report, json_only, console);
-        written.and(shown)
+        written.and(if stop.hung_up() { Ok(()) } else { shown })
     });
     if let Some(error) = ended {
         // Both went wrong: why the measurement ended comes first.
@@ -66,7 +66,7 @@ pub fn run(args: &Bench, around: &Surroundings, console: &mut Console) -> Result
             console.remark(&format!("cenote bench: {error}"));
             return Err(unwritten);
         }
-        return end(&error, &stop, args.resume.as_deref(), console);
+        return Err(end(&error, &stop, args.resume.as_deref(), console));
     }
     kept?;
     match report.iter().flat_map(|report| &report.runs).find(|run| !run.verified) {
@@ -89,15 +89,15 @@ fn show(report: &Report, json_only: bool, console: &mut Console) -> Result<(), F
 }
 
 /// What is said at an early end.
-fn end(error: &Error, stop: &Stop, journal: Option<&Path>, console: &mut Console) -> Result<u8, Failure> {
+fn end(error: &Error, stop: &Stop, journal: Option<&Path>, console: &mut Console) -> Failure {
     if !matches!(error, Error::Interrupted) {
-        return Err(Failure::refused(error.to_string()));
+        return Failure::refused(error.to_string());
     }
     console.remark("cenote bench: interrupted; the temporary files are gone");
     if let Some(path) = journal {
         console.remark(&format!("what is done is in '{}': the same command goes on", path.display()));
     }
-    Ok(stop.status())
+    Failure::Ended(stop.status())
 }
 
 fn refused(error: Error) -> Failure {

@@ -1,10 +1,11 @@
-//! Signals. Ctrl-C: the first asks a command to stop in good order, the second kills it.
+//! Signals. Ctrl-C: the first asks a command to stop in good order, the second kills it. A terminal that is closed asks as
+//! well, however often it says so: the kernel and the shell both do.
 
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
-use signal_hook::consts::{SIGINT, SIGTERM, SIGXFSZ};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGXFSZ};
 use signal_hook::flag;
 
 use crate::messages::Failure;
@@ -13,6 +14,9 @@ use crate::messages::Failure;
 const fn status_of(signal: i32) -> u8 {
     128 + signal as u8
 }
+
+/// Exit status of a command that was stopped as if by Ctrl-C.
+pub const INTERRUPTED: u8 = status_of(SIGINT);
 
 /// Whether the command was asked to stop. Clones share it.
 #[derive(Clone, Debug, Default)]
@@ -23,15 +27,20 @@ pub struct Stop {
 }
 
 impl Stop {
-    /// Listens for SIGINT and SIGTERM from now on.
+    /// Listens for SIGINT and SIGTERM from now on, and for SIGHUP, unless it was ignored until now: `nohup` has it ignored.
     ///
     /// # Errors
     /// The system refuses the handlers.
     pub fn on_signals() -> io::Result<Stop> {
         let stop = Stop::default();
-        for signal in [SIGINT, SIGTERM] {
-            // In this order: the first signal finds the flag down, the second finds it up.
-            flag::register_conditional_shutdown(signal, status_of(signal).into(), stop.asked.clone())?;
+        for signal in [SIGINT, SIGTERM, SIGHUP] {
+            if signal == SIGHUP && is_ignored(signal) {
+                continue;
+            }
+            if signal != SIGHUP {
+                // In this order: the first signal finds the flag down, the second finds it up.
+                flag::register_conditional_shutdown(signal, status_of(signal).into(), stop.asked.clone())?;
+            }
             flag::register_usize(signal, stop.signal.clone(), signal as usize)?;
             flag::register(signal, stop.asked.clone())?;
         }
@@ -50,6 +59,12 @@ impl Stop {
         self.asked.load(Ordering::Acquire)
     }
 
+    /// The terminal is gone, and with it perhaps whoever would read what is printed.
+    #[must_use]
+    pub fn hung_up(&self) -> bool {
+        self.asked() && self.signal.load(Ordering::Acquire) == SIGHUP as usize
+    }
+
     /// Exit status of a command that was asked to stop.
     #[must_use]
     pub fn status(&self) -> u8 {
@@ -60,6 +75,14 @@ impl Stop {
 /// What a command says that the system refused handlers for signals.
 pub fn no_signals(error: io::Error) -> Failure {
     Failure::refused(format!("cannot listen for signals: {error}"))
+}
+
+/// Whether this process ignores a signal, as far as the system tells.
+fn is_ignored(signal: i32) -> bool {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
+    let mask = mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok());
+    mask.is_some_and(|mask| mask >> (signal - 1) & 1 == 1)
 }
 
 /// Makes writing beyond the limit of file sizes (`ulimit -f`) an error like any other, not a sudden death.
