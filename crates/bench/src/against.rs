@@ -3,20 +3,21 @@
 //! From:   a folder of it, and the source.
 //! To:     [`measure`](crate::measure::measure), as for a pool: written until durable, read from cold caches, compared.
 //!
-//! Everything goes into a temporary folder there, which is gone afterwards. CPU time is that of the whole machine: the
+//! Everything goes into a temporary folder there, which is gone afterwards. A step that runs again finds a copy of what it
+//! found the first time, which takes no space where the file system shares blocks between files. CPU time is that of the whole machine: the
 //! kernel's file systems compress and write in threads that belong to no process.
 
-use std::collections::HashSet;
 use std::fs::{File, OpenOptions};
 use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use rustix::fs::{Advice, fadvise, statvfs, syncfs};
 
-use crate::application::run_in;
+use crate::application::{run_in, run_program};
 use crate::crew::share;
 use crate::error::system_reason;
 use crate::guard::{Guard, Left};
@@ -31,6 +32,9 @@ const READ: u64 = 1 << 20;
 const WRITE: u64 = 4 << 20;
 /// Blocks of usual file systems: holes are as fine as that.
 const BLOCK: u64 = 4 << 10;
+/// In the temporary folder: where the files are, and where they are kept for a step that runs again.
+const FILES: &str = "files";
+const KEPT: &str = "kept";
 /// Sectors that a file's blocks are counted in.
 const SECTOR: u64 = 512;
 
@@ -67,10 +71,13 @@ pub(crate) fn within<T>(
     let failed = |source| Error::Against { folder: folder.to_owned(), source: system_reason(source) };
     let dir = tempfile::Builder::new().prefix("cenote-bench-").tempdir_in(folder).map_err(failed)?;
     let guard = Guard::over(dir.path(), Left::Files).map_err(failed)?;
+    let top = dir.path().join(FILES);
+    std::fs::create_dir(&top).map_err(failed)?;
     let mut place = InFolder {
         folder,
-        top: dir.path().to_owned(),
-        paths: paths(dir.path(), source),
+        paths: paths(&top, source),
+        kept: dir.path().join(KEPT),
+        top,
         used_before: None,
         guard,
         source,
@@ -98,6 +105,7 @@ fn paths(top: &Path, source: &Source) -> Vec<PathBuf> {
 struct InFolder<'a> {
     folder: &'a Path,
     top: PathBuf,
+    kept: PathBuf,
     paths: Vec<PathBuf>,
     /// Bytes in use on the file system before anything was written.
     used_before: Option<u64>,
@@ -161,30 +169,37 @@ impl InFolder<'_> {
         Ok(content.into_inner())
     }
 
-    /// All that lies in the folder now, folders before what is in them.
-    fn inside(&self) -> Result<Vec<(PathBuf, bool)>> {
-        let mut found: Vec<(PathBuf, bool)> = Vec::new();
+    /// All files that lie in the folder now.
+    fn inside(&self) -> Result<Vec<PathBuf>> {
+        let mut files = Vec::new();
         let mut folders = vec![self.top.clone()];
         while let Some(folder) = folders.pop() {
             for entry in std::fs::read_dir(folder).map_err(self.failed())? {
                 let entry = entry.map_err(self.failed())?;
-                let is_dir = entry.file_type().map_err(self.failed())?.is_dir();
-                if is_dir {
+                let kind = entry.file_type().map_err(self.failed())?;
+                if kind.is_dir() {
                     folders.push(entry.path());
+                } else if kind.is_file() {
+                    files.push(entry.path());
                 }
-                found.push((entry.path(), is_dir));
             }
         }
-        Ok(found)
+        Ok(files)
     }
 
-    /// Removes what was not there `before`.
-    fn go_back(&self, before: &HashSet<PathBuf>) -> Result<()> {
-        for (path, is_dir) in self.inside()?.iter().rev().filter(|(path, _)| !before.contains(path)) {
-            let removed = if *is_dir { std::fs::remove_dir(path) } else { std::fs::remove_file(path) };
-            removed.map_err(self.failed())?;
-        }
-        Ok(())
+    /// Keeps a copy of everything in the folder.
+    fn keep(&mut self) -> Result<()> {
+        let mut command = Command::new("cp");
+        command.arg("-a").args([&self.top, &self.kept]);
+        let copied = run_program(&mut command, &mut self.guard, self.watch);
+        copied.map_err(|error| if self.watch.stopped() { Error::Interrupted } else { self.failed()(error) })
+    }
+
+    /// Puts what was kept in the place of everything in the folder.
+    fn go_back(&self) -> Result<()> {
+        std::fs::remove_dir_all(&self.top)
+            .and_then(|()| std::fs::rename(&self.kept, &self.top))
+            .map_err(self.failed())
     }
 }
 
@@ -239,11 +254,9 @@ impl Work for InFolder<'_> {
 
     /// What is clean leaves the cache.
     fn cool(&mut self) -> Result<()> {
-        for (path, is_dir) in self.inside()? {
-            if !is_dir && path.symlink_metadata().is_ok_and(|metadata| metadata.is_file()) {
-                let file = File::open(path).map_err(self.failed())?;
-                fadvise(&file, 0, None, Advice::DontNeed).map_err(|errno| self.failed()(errno.into()))?;
-            }
+        for path in self.inside()? {
+            let file = File::open(path).map_err(self.failed())?;
+            fadvise(&file, 0, None, Advice::DontNeed).map_err(|errno| self.failed()(errno.into()))?;
         }
         Ok(())
     }
@@ -273,12 +286,12 @@ impl Work for InFolder<'_> {
     }
 
     fn steps(&mut self, application: &Application) -> Result<Vec<StepSample>> {
-        let mut before = HashSet::new();
         application.each_turn(|turn| {
             if !turn.is_first() {
-                self.go_back(&before)?;
-            } else if !turn.is_only() {
-                before = self.inside()?.into_iter().map(|(path, _)| path).collect();
+                self.go_back()?;
+            }
+            if !turn.is_last() {
+                self.keep()?;
             }
             self.make_durable()?;
             self.cool()?;

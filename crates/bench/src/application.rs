@@ -138,6 +138,11 @@ impl Turn<'_> {
 }
 
 impl Application {
+    /// Some step runs more than once.
+    pub(crate) fn has_repetitions(&self) -> bool {
+        self.steps.iter().any(|step| step.thread_counts().len() > 1)
+    }
+
     /// Does `run` for each run of each step, in order.
     ///
     /// # Errors
@@ -199,23 +204,13 @@ pub(crate) fn run_in(
         configuration: configuration.to_string(),
         reason,
     };
-    let broken = |error: std::io::Error| failed(error.to_string());
-    let mut said = tempfile::tempfile().map_err(broken)?;
-    let out = |said: &File| said.try_clone().map(Stdio::from).map_err(broken);
     let mut command = Command::new("sh");
-    command.arg("-c").arg(step.line(dir, threads)).current_dir(dir).stdin(Stdio::null());
-    command.stdout(out(&said)?).stderr(out(&said)?).process_group(0);
+    command.arg("-c").arg(step.line(dir, threads)).current_dir(dir);
     let before = children_cpu_seconds();
     let stopwatch = Stopwatch::start(clock);
-    let child = command.spawn().map_err(broken)?;
-    let told = guard.group(Some(child.id()));
-    let status = end_of(child, watch).map_err(broken)?;
+    let done = run_program(&mut command, guard, watch);
     let elapsed = stopwatch.elapsed();
-    told.and_then(|()| guard.group(None)).map_err(broken)?;
-    let Some(status) = status else { return Err(Error::Interrupted) };
-    if !status.success() {
-        return Err(failed(last_words(&mut said).unwrap_or_else(|| how(status))));
-    }
+    done.map_err(|error| if watch.stopped() { Error::Interrupted } else { failed(error.to_string()) })?;
     Ok(StepSample {
         name: step.name.clone(),
         threads,
@@ -225,7 +220,29 @@ pub(crate) fn run_in(
     })
 }
 
-/// Waits for a step and ends all it started; `None` if it was stopped.
+/// Runs a program and all it starts to its end, in a group of processes of its own.
+///
+/// # Errors
+/// It cannot be run, or was stopped, or failed: then with what it said last.
+pub(crate) fn run_program(
+    command: &mut Command,
+    guard: &mut Guard,
+    watch: &dyn Watch,
+) -> std::io::Result<()> {
+    let mut said = tempfile::tempfile()?;
+    command.stdin(Stdio::null()).stdout(said.try_clone()?).stderr(said.try_clone()?).process_group(0);
+    let child = command.spawn()?;
+    let told = guard.group(Some(child.id()));
+    let status = end_of(child, watch)?;
+    told.and_then(|()| guard.group(None))?;
+    match status {
+        None => Err(std::io::ErrorKind::Interrupted.into()),
+        Some(status) if status.success() => Ok(()),
+        Some(status) => Err(std::io::Error::other(last_words(&mut said).unwrap_or_else(|| how(status)))),
+    }
+}
+
+/// Waits for a program and ends all it started; `None` if it was stopped.
 fn end_of(mut child: Child, watch: &dyn Watch) -> std::io::Result<Option<ExitStatus>> {
     let group = i32::try_from(child.id()).ok().and_then(Pid::from_raw);
     let signal = |signal| {

@@ -16,8 +16,8 @@ use crate::target::Target;
 use crate::throttle::Networked;
 use crate::trace::{bytes_in, cpus, others_share};
 use crate::{
-    Configuration, Ended, Error, Event, Machine, Place, Plan, Repetition, Report, Result, Run, SCHEMA,
-    Source, Spread, StepRun, Stream, Watch, against, in_pool, recommend, stream,
+    Application, Configuration, Ended, Error, Event, Machine, Place, Plan, Repetition, Report, Result, Run,
+    SCHEMA, Source, Spread, StepRun, Stream, Watch, against, in_pool, recommend, stream,
 };
 
 /// A source of up to this size is measured once before it counts, so that the machine is warm for all alike.
@@ -44,7 +44,10 @@ pub fn run(plan: &Plan, source: &mut Source, watch: &dyn Watch) -> Result<Report
     let largest = configurations.iter().filter_map(|c| c.total_bytes).max();
     let largest = largest.map_or_else(|| Ok(source.view()), |total| source.sized(total))?;
     plan.place.check_room(&largest, &configurations)?;
-    plan.against.iter().try_for_each(|folder| against::check(folder, largest.bytes()))?;
+    // Steps that run again find a copy of what they found first.
+    let copies = if plan.application.as_ref().is_some_and(Application::has_repetitions) { 2 } else { 1 };
+    let needed = largest.bytes().saturating_mul(copies);
+    plan.against.iter().try_for_each(|folder| against::check(folder, needed))?;
     source.load(plan.memory_bytes.unwrap_or_else(half_of_free_memory), watch)?;
     let machine = Machine::here(plan.place.backing(), source);
     let mut journal = plan.journal.as_deref().map(|path| Journal::open(path, plan, source)).transpose()?;

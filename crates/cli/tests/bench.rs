@@ -167,7 +167,7 @@ fn another_source_of_the_same_size_is_no_continuation() {
     );
 }
 
-/// With one thread and with all: the second run does not find what the first one made.
+/// With one thread and with all: the second run does not find what the first one made, changed or removed.
 #[test]
 fn a_step_that_runs_again_finds_what_it_found_first() {
     if Live::new().is_none() || std::thread::available_parallelism().is_ok_and(|cores| cores.get() < 2) {
@@ -175,8 +175,10 @@ fn a_step_that_runs_again_finds_what_it_found_first() {
     }
     let bed = bed_with_text();
     let there = bed.path("tmp").display().to_string();
-    let first = "first: test ! -e made && cp text made && mkdir folder && echo {threads} > folder/with";
-    let second = "second: test -e made && test $(cat folder/with) -gt 1";
+    let first = "first: test ! -e made && ! grep changed text && cp text made && echo changed >> text && \
+                 mkdir folder && echo {threads} > folder/with && ln -s text link";
+    let second = "second: test -e made && test $(cat folder/with) -gt 1 && test $(grep -c changed link) = 1 && \
+                  rm text && echo {threads}";
     let words = ["--compression", "lz4", "--against", &there, "--command", first, "--command", second];
     let words = [&words[..], &["--json", "r.json", "text"]].concat();
     Done::from(bench(&bed, &words).output().expect("it starts")).good();
@@ -185,7 +187,7 @@ fn a_step_that_runs_again_finds_what_it_found_first() {
     for run in report["runs"].as_array().expect("runs") {
         let threads: Vec<_> =
             run["steps"].as_array().expect("steps").iter().map(|s| s["threads"].clone()).collect();
-        assert!(threads.len() == 3 && threads[0] == 1 && threads[1].as_u64() > Some(1), "{run}");
+        assert!(threads.len() == 4 && threads[0] == 1 && threads[1].as_u64() > Some(1), "{run}");
     }
     assert!(is_clean(&bed));
 }
