@@ -17,6 +17,10 @@ const KIND_PART: f64 = 0.01;
 /// ... and a dataset of its own if it saves this part of them.
 const KIND_SAVING: f64 = 0.03;
 
+/// zle is worth a remark if it saves this part of all bytes, and this part of what anything saves.
+const ZEROS_SAVING: f64 = 0.09;
+const ZEROS_PART: f64 = 0.95;
+
 /// An interval is worth a remark from this part of the ratio on.
 const WIDE: f64 = 0.02;
 
@@ -213,14 +217,16 @@ impl Whole<'_> {
     /// What a reader should know about the rows.
     pub(crate) fn remarks(&self, rows: &[Row], pick: &Pick, bytes: f64) -> Vec<String> {
         let mut remarks = Vec::new();
-        let best = rows.iter().map(|row| row.compressratio).fold(1.0, f64::max);
-        let zle = rows
-            .iter()
-            .filter(|row| row.compression == "zle")
-            .map(|row| row.compressratio)
-            .fold(1.0, f64::max);
-        if zle > 1.1 && zle > 0.95 * best {
-            remarks.push(format!("runs of zeros are most of what compresses here: zle gets {zle:.2}x of {best:.2}x for next to no processor time"));
+        // A ratio knows nothing of records that are zeros altogether.
+        let most = |rows: &mut dyn Iterator<Item = &Row>| rows.map(|row| row.saving).fold(0.0, f64::max);
+        let best = most(&mut rows.iter());
+        let zle = most(&mut rows.iter().filter(|row| row.compression == "zle"));
+        if zle > ZEROS_SAVING && zle > ZEROS_PART * best {
+            remarks.push(format!(
+                "runs of zeros are most of what compresses here: zle saves {:.0} of {:.0} % for next to no processor time",
+                100.0 * zle,
+                100.0 * best
+            ));
         }
         let picked =
             rows.iter().find(|row| row.compression == pick.compression && row.recordsize == pick.recordsize);

@@ -240,6 +240,21 @@ mod tests {
         }
     }
 
+    /// S2-06: files that a database fills with zeros beforehand.
+    #[test]
+    fn of_zeros_it_says_that_they_are_zeros() {
+        let dir = tempfile::tempdir().expect("a folder");
+        std::fs::write(dir.path().join("table.db"), vec![0; 8 << 20]).expect("written");
+        std::fs::write(dir.path().join("head.db"), [1; 5000]).expect("written");
+        let options = "--disk-write 200 --disk-read 200 --recordsize 128K";
+        let (_, out) = call(&format!("advise {options} {}", dir.path().display()));
+        assert!(out.contains("runs of zeros are most of what compresses here: zle saves 9"), "{out}");
+        assert!(
+            out.contains("balanced: lz4 with records of 128K: it saves space and costs no time"),
+            "{out}"
+        );
+    }
+
     #[test]
     fn json_stands_alone_and_is_the_contract() {
         let dir = data();
