@@ -4,6 +4,8 @@
 //! To:     a [`Source`](crate::Source). They only resemble the real thing: what they show is the order of compressions,
 //!         not what real data yields.
 
+use storage::host::{Entropy as _, SeededEntropy};
+
 /// What can be made, and what it is like.
 pub const CORPORA: [(&str, &str); 6] = [
     ("fastq", "reads of a sequencer: names, bases, qualities"),
@@ -14,27 +16,10 @@ pub const CORPORA: [(&str, &str); 6] = [
     ("zeros", "zeros, as a database fills files before it uses them"),
 ];
 
-/// A small generator with a good spread (splitmix64).
-pub(crate) struct Random(pub(crate) u64);
-
-impl Random {
-    fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mixed = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        mixed ^ (mixed >> 31)
-    }
-
-    /// Less than `end`.
-    pub(crate) fn below(&mut self, end: u64) -> u64 {
-        self.next() % end
-    }
-
-    /// About a bell curve of this width around 0.
-    fn bell(&mut self, width: f64) -> f64 {
-        let sum: f64 = (0..4).map(|_| self.below(10_000) as f64 / 10_000.0 - 0.5).sum();
-        sum * width * 1.7
-    }
+/// About a bell curve of this width around 0.
+fn bell(random: &SeededEntropy, width: f64) -> f64 {
+    let sum: f64 = (0..4).map(|_| random.below(10_000) as f64 / 10_000.0 - 0.5).sum();
+    sum * width * 1.7
 }
 
 /// `bytes` of the kind `name`; `None` if there is no such kind.
@@ -50,20 +35,20 @@ pub(crate) fn generate_until(
     seed: u64,
     stopped: &dyn Fn() -> bool,
 ) -> Option<Vec<u8>> {
-    let mut random = Random(seed);
+    let random = &SeededEntropy::new(seed);
     let mut data = Vec::with_capacity(bytes + 4096);
     let is_done = |data: &[u8]| data.len() >= bytes || stopped();
     match name {
         "zeros" => data.resize(bytes, 0),
         "noise" => {
             while !is_done(&data) {
-                (0..512).for_each(|_| data.extend(random.next().to_le_bytes()));
+                (0..512).for_each(|_| data.extend(random.u64().to_le_bytes()));
             }
         }
-        "fastq" => fastq(&mut data, &is_done, &mut random),
-        "fasta" => fasta(&mut data, &is_done, &mut random),
-        "fits" => fits(&mut data, bytes, &is_done, &mut random),
-        "source" => source(&mut data, &is_done, &mut random),
+        "fastq" => fastq(&mut data, &is_done, random),
+        "fasta" => fasta(&mut data, &is_done, random),
+        "fits" => fits(&mut data, bytes, &is_done, random),
+        "source" => source(&mut data, &is_done, random),
         _ => return None,
     }
     data.truncate(bytes);
@@ -73,11 +58,11 @@ pub(crate) fn generate_until(
 /// Whether that is enough.
 type IsDone<'a> = &'a dyn Fn(&[u8]) -> bool;
 
-fn base(random: &mut Random) -> u8 {
+fn base(random: &SeededEntropy) -> u8 {
     b"ACGT"[random.below(4) as usize]
 }
 
-fn fastq(data: &mut Vec<u8>, is_done: IsDone<'_>, random: &mut Random) {
+fn fastq(data: &mut Vec<u8>, is_done: IsDone<'_>, random: &SeededEntropy) {
     const READ: usize = 101;
     // Reads of one small genome cover each place several times.
     let genome: Vec<u8> = (0..20_000).map(|_| base(random)).collect();
@@ -101,8 +86,9 @@ fn fastq(data: &mut Vec<u8>, is_done: IsDone<'_>, random: &mut Random) {
         let mut quality = 40 - random.below(4) as i64;
         for place in 0..READ {
             if random.below(3) == 0 {
-                quality = (quality + random.bell(5.0) as i64 - i64::from(place > 60 && random.below(3) == 0))
-                    .clamp(2, 41);
+                quality = (quality + bell(random, 5.0) as i64
+                    - i64::from(place > 60 && random.below(3) == 0))
+                .clamp(2, 41);
             }
             data.push(33 + quality as u8);
         }
@@ -110,7 +96,7 @@ fn fastq(data: &mut Vec<u8>, is_done: IsDone<'_>, random: &mut Random) {
     }
 }
 
-fn fasta(data: &mut Vec<u8>, is_done: IsDone<'_>, random: &mut Random) {
+fn fasta(data: &mut Vec<u8>, is_done: IsDone<'_>, random: &SeededEntropy) {
     const LINE: usize = 80;
     const SEQUENCE: usize = 40_000;
     /// How far back lies what comes again.
@@ -142,7 +128,7 @@ fn fasta(data: &mut Vec<u8>, is_done: IsDone<'_>, random: &mut Random) {
     }
 }
 
-fn fits(data: &mut Vec<u8>, bytes: usize, is_done: IsDone<'_>, random: &mut Random) {
+fn fits(data: &mut Vec<u8>, bytes: usize, is_done: IsDone<'_>, random: &SeededEntropy) {
     const CARD: usize = 80;
     const BLOCK: usize = 2880;
     const WIDTH: usize = 3008;
@@ -167,7 +153,7 @@ fn fits(data: &mut Vec<u8>, bytes: usize, is_done: IsDone<'_>, random: &mut Rand
                 star = 500.0 + random.below(8000) as f64;
             }
             let background = 420.0 + row as f64 * 0.01 + column as f64 * 0.004;
-            let value = (background + star + random.bell(9.0)).clamp(0.0, 32_767.0) as i16;
+            let value = (background + star + bell(random, 9.0)).clamp(0.0, 32_767.0) as i16;
             star *= 0.6;
             // The sensor has 14 bits: its steps are 4 apart.
             data.extend((value & !3).to_be_bytes());
@@ -175,7 +161,7 @@ fn fits(data: &mut Vec<u8>, bytes: usize, is_done: IsDone<'_>, random: &mut Rand
     }
 }
 
-fn source(data: &mut Vec<u8>, is_done: IsDone<'_>, random: &mut Random) {
+fn source(data: &mut Vec<u8>, is_done: IsDone<'_>, random: &SeededEntropy) {
     const WORDS: [&str; 24] = [
         "static", "int", "struct", "return", "if", "else", "for", "while", "const", "char", "void",
         "uint64_t", "error", "buffer", "length", "offset", "device", "softc", "mutex", "lock", "unlock",

@@ -29,7 +29,6 @@ mod model;
 mod page;
 mod probe;
 mod published;
-mod random;
 mod rows;
 mod strata;
 mod survey;

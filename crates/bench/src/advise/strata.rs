@@ -17,10 +17,11 @@
 
 use std::collections::{BTreeMap, HashSet};
 
+use storage::host::{Entropy as _, SeededEntropy};
+
 use super::encode::padded_bytes;
 use super::kind;
 use super::material::Material;
-use super::random::Random;
 
 /// Pieces of a large stratum that come before any proportion, and from which part of all bytes on it is large.
 const FIRST: u64 = 3;
@@ -84,7 +85,7 @@ impl Strata {
     pub(crate) fn new(material: &Material, piece: u64, recordsizes: &[u64], seed: u64) -> Strata {
         let names = kept_kinds(material);
         let mut strata: BTreeMap<(u16, usize), Stratum> = BTreeMap::new();
-        let mut random = Random::new(seed);
+        let random = SeededEntropy::new(seed);
         let file_weight = material.file_count as f64 / (material.files.len() as f64).max(1.0);
         for (number, file) in material.files.iter().enumerate().filter(|(_, file)| file.size > 0) {
             let class = match file.size <= piece {
@@ -93,7 +94,7 @@ impl Strata {
             };
             let (kind, name) = &names[usize::from(file.kind)];
             let stratum =
-                strata.entry((*kind, class)).or_insert_with(|| Stratum::new(name, recordsizes, random.next()));
+                strata.entry((*kind, class)).or_insert_with(|| Stratum::new(name, recordsizes, random.u64()));
             let weight = material.weight(file);
             stratum.files += file_weight;
             stratum.data += file.data_bytes() as f64 * weight;

@@ -12,10 +12,10 @@ use std::path::Path;
 use std::time::Instant;
 
 use format::ObjectId;
+use storage::host::SeededEntropy;
 use zpl::{FileKind, Filesystem};
 
 use super::material::{Container, Material, Place};
-use super::random::Random;
 use super::tar::{Header, Member, Tar};
 use crate::source::{data_segments, open, unreadable};
 use crate::{Error, Event, Result, Watch};
@@ -119,7 +119,7 @@ impl Material {
         let container = self.container(Container::Dataset(fs.clone()));
         let stat = fs.stat(id).map_err(failed)?;
         let last = name.rsplit('/').next().unwrap_or_default().as_bytes().to_vec();
-        let mut random = Random::new(survey.seed);
+        let random = SeededEntropy::new(survey.seed);
         let mut folders = Vec::new();
         match stat.kind {
             FileKind::Directory => folders.push(id),
@@ -174,7 +174,7 @@ impl Material {
             return Err(no_tar(Path::new("-")));
         }
         let keep = (STREAM_MEMORY / piece).max(2) as u64;
-        let mut random = Random::new(survey.seed);
+        let random = SeededEntropy::new(survey.seed);
         let mut kept: Vec<(u64, Vec<u8>)> = Vec::new();
         let (mut size, mut count) = (0u64, 0u64);
         let done = loop {
@@ -256,7 +256,7 @@ impl Material {
     fn walk(&mut self, root: &Path, survey: &Survey) -> Result<()> {
         // The root itself must be readable, what is below it may not be.
         drop(std::fs::read_dir(root).map_err(unreadable(root))?);
-        let mut random = Random::new(survey.seed);
+        let random = SeededEntropy::new(survey.seed);
         let mut folders = vec![root.to_owned()];
         while !folders.is_empty() {
             let folder = folders.swap_remove(random.below(folders.len() as u64) as usize);

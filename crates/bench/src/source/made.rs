@@ -1,9 +1,10 @@
 //! Data that is no file of the user: the sample, and corpora made on the spot.
 
 use pool::props::number::parse_size;
+use storage::host::SeededEntropy;
 
 use super::{Contents, Entry, Source};
-use crate::generate::{Random, generate_until};
+use crate::generate::generate_until;
 use crate::watch::Deaf;
 use crate::{Error, Result, Watch, sample};
 
@@ -74,7 +75,7 @@ impl Source {
 
     /// Cuts `text` into files in folders below one of this name.
     fn plant(&mut self, name: &str, text: &[u8], seed: u64) {
-        let mut random = Random(seed);
+        let random = SeededEntropy::new(seed);
         let folder = |parent, name: String| Entry { parent, name: name.into_bytes(), contents: None };
         let top = self.entries.len();
         self.entries.push(folder(None, name.to_owned()));
