@@ -205,14 +205,12 @@ impl Comparison {
             title: format!("{second} against {first}"),
             kicker: "Compared by cenote".to_owned(),
             answer: self.sentence(),
-            advice: String::new(),
-            chosen: None,
             warnings: self.warnings.clone(),
             figures: self.figures(),
-            commands: Vec::new(),
             machine,
             json: self.to_json(),
             csv: self.to_csv(),
+            ..Page::default()
         }
         .html()
     }

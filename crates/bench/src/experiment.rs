@@ -66,17 +66,28 @@ pub struct Experiment {
     pub steps: Vec<Step>,
     /// Published figures to stand beside.
     pub published: Vec<Grid>,
-    compressions: Vec<String>,
-    recordsizes: Vec<u64>,
-    pairs: Vec<(String, u64)>,
-    threads: Vec<u32>,
-    totals: Vec<u64>,
-    repeat: Option<u32>,
-    dirty_max: Option<u64>,
-    device: Device,
-    network: Option<u64>,
-    against: Vec<PathBuf>,
-    streams: bool,
+    /// What goes into the [`Plan`], of whose fields it has the names; what is empty leaves that as it is.
+    pub compressions: Vec<String>,
+    /// Bytes.
+    pub recordsizes: Vec<u64>,
+    /// Compressions and bytes.
+    pub pairs: Vec<(String, u64)>,
+    /// Numbers of threads.
+    pub threads: Vec<u32>,
+    /// Bytes.
+    pub totals: Vec<u64>,
+    /// How often each.
+    pub repeat: Option<u32>,
+    /// Bytes.
+    pub dirty_max: Option<u64>,
+    /// What the disk is held to.
+    pub device: Device,
+    /// Bytes per second.
+    pub network: Option<u64>,
+    /// Folders of other file systems.
+    pub against: Vec<PathBuf>,
+    /// Whole streams, too.
+    pub streams: bool,
 }
 
 impl Experiment {
@@ -158,8 +169,10 @@ impl Experiment {
         plan.device.read_bytes = self.device.read_bytes.or(plan.device.read_bytes);
         plan.network = self.network.or(plan.network);
         plan.streams |= self.streams;
-        plan.about.question.clone_from(&self.question);
-        plan.published.clone_from(&self.published);
+        put(&mut plan.published, &self.published);
+        if !self.question.is_empty() {
+            plan.about.question.clone_from(&self.question);
+        }
     }
 }
 

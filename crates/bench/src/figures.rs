@@ -112,6 +112,42 @@ pub struct Table {
     pub rows: Vec<Vec<String>>,
 }
 
+impl Table {
+    /// Whether a column, which is not that of the names, holds numbers.
+    pub(crate) fn is_number(&self, column: usize) -> bool {
+        let number = |cell: &str| cell.starts_with(|c: char| c.is_ascii_digit() || c == '-');
+        let mut cells =
+            self.rows.iter().map(|row| row[column].as_str()).filter(|cell| !cell.is_empty()).peekable();
+        column > 0 && cells.peek().is_some() && cells.all(number)
+    }
+
+    /// For a terminal: headings and rows, columns two blanks apart, words to the left, numbers to the right.
+    #[must_use]
+    pub fn lines(&self) -> Vec<String> {
+        let all = || std::iter::once(&self.columns).chain(&self.rows);
+        let width = |column: usize| all().map(|row| row[column].chars().count()).max().unwrap_or(0);
+        let shape: Vec<(usize, bool)> =
+            (0..self.columns.len()).map(|column| (width(column), self.is_number(column))).collect();
+        let cell = |(text, (width, is_number)): (&String, &(usize, bool))| match is_number {
+            true => format!("{text:>width$}"),
+            false => format!("{text:<width$}"),
+        };
+        let line = |row: &Vec<String>| row.iter().zip(&shape).map(cell).collect::<Vec<_>>().join("  ");
+        all().map(|row| line(row).trim_end().to_owned()).collect()
+    }
+
+    /// As Markdown.
+    #[must_use]
+    pub fn markdown(&self) -> String {
+        let line = |cells: &[String]| format!("| {} |\n", cells.join(" | "));
+        let rule: Vec<String> =
+            (0..self.columns.len()).map(|at| if at == 0 { "---" } else { "---:" }.to_owned()).collect();
+        let rows: String = self.rows.iter().map(|row| line(row)).collect();
+        let note = if self.note.is_empty() { String::new() } else { format!("\n{}\n", self.note) };
+        line(&self.columns) + &line(&rule) + &rows + &note
+    }
+}
+
 /// A picture of numbers.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Chart {

@@ -24,7 +24,7 @@ const NARROW_COLUMNS: usize = 3;
 pub(crate) const QUESTION: &str = "Which compression and record size suit this data?";
 
 /// What a page consists of.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct Page {
     /// The question.
     pub title: String,
@@ -159,15 +159,10 @@ fn inert(text: &str) -> String {
 }
 
 fn shown(table: &Table, chosen: Option<usize>) -> Markup {
-    let is_number = |column: usize| {
-        let cells = table.rows.iter().map(|row| row[column].as_str()).filter(|cell| !cell.is_empty());
-        let number = |cell: &str| cell.starts_with(|c: char| c.is_ascii_digit() || c == '-');
-        column > 0 && cells.clone().count() > 0 && cells.filter(|cell| !number(cell)).count() == 0
-    };
     let is_long = |column: usize| table.rows.iter().any(|row| row[column].chars().count() > LONG_CELL);
     // Beside many columns a narrow one would make every row tall.
     let long = if table.columns.len() > NARROW_COLUMNS { "text long wide-cell" } else { "text long" };
-    let class = |column: usize| match (is_number(column), is_long(column)) {
+    let class = |column: usize| match (table.is_number(column), is_long(column)) {
         (_, true) => Some(long),
         (false, false) => Some("text"),
         (true, false) => None,

@@ -34,7 +34,7 @@ impl Published {
     /// # Errors
     /// One line that says what is wrong with it.
     pub fn parse(text: &str) -> Result<Vec<Published>, String> {
-        let file: Section = text.parse().map_err(|error: toml::de::Error| one_line(&error))?;
+        let file = section(text)?;
         let sections = file.iter().map(|(key, value)| match value {
             Value::Table(section) => Published::read(key, section),
             _ => Err(format!("'{key}' is no comparison")),
@@ -141,14 +141,10 @@ impl Published {
                 "Their authors concluded:\n{}",
                 all.iter().map(said).collect::<Vec<_>>().join("\n")
             ),
-            advice: String::new(),
-            chosen: None,
-            warnings: Vec::new(),
             figures,
-            commands: Vec::new(),
             machine: all.iter().flat_map(facts).collect(),
             json,
-            csv: String::new(),
+            ..Page::default()
         }
         .html()
     }
@@ -193,17 +189,12 @@ fn normalised(grids: &[Grid]) -> Vec<Grid> {
     all
 }
 
-impl Table {
-    /// As Markdown.
-    #[must_use]
-    pub fn markdown(&self) -> String {
-        let line = |cells: &[String]| format!("| {} |\n", cells.join(" | "));
-        let rule: Vec<String> =
-            (0..self.columns.len()).map(|at| if at == 0 { "---" } else { "---:" }.to_owned()).collect();
-        let rows: String = self.rows.iter().map(|row| line(row)).collect();
-        let note = if self.note.is_empty() { String::new() } else { format!("\n{}\n", self.note) };
-        line(&self.columns) + &line(&rule) + &rows + &note
-    }
+/// The contents of a file.
+///
+/// # Errors
+/// One line that says what is wrong with it.
+pub(crate) fn section(text: &str) -> Result<Section, String> {
+    text.parse().map_err(|error| one_line(&error))
 }
 
 /// What is wrong with a file, in one line with its place.
@@ -217,13 +208,14 @@ pub(crate) fn one_line(error: &toml::de::Error) -> String {
         .join(": ")
 }
 
-fn names(value: Option<&Value>) -> Option<Vec<String>> {
+/// The words of a list, or its whole numbers.
+pub(crate) fn names(value: Option<&Value>) -> Option<Vec<String>> {
     let name =
         |value: &Value| value.as_str().map(str::to_owned).or_else(|| Some(value.as_integer()?.to_string()));
     value?.as_array()?.iter().map(name).collect()
 }
 
-fn number(value: &Value) -> Option<f64> {
+pub(crate) fn number(value: &Value) -> Option<f64> {
     value.as_float().or_else(|| value.as_integer().map(|whole| whole as f64)).filter(|n| n.is_finite())
 }
 

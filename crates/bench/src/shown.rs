@@ -201,9 +201,7 @@ fn tiles(report: &Report) -> Vec<(String, String, String)> {
 
 /// The table of all runs, without the columns that say nothing here.
 fn all_runs(runs: &[Run]) -> Table {
-    let (headings, cells) = table(runs);
-    let mut columns: Vec<String> = headings.map(str::to_owned).to_vec();
-    let mut rows: Vec<Vec<String>> = cells.into_iter().map(|row| row.to_vec()).collect();
+    let Table { mut columns, mut rows, .. } = table(runs);
     let first = &runs[0];
     let mut alike = Vec::new();
     for heading in DROPPED_IF_ALIKE {

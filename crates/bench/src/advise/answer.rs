@@ -11,7 +11,7 @@ use super::dedup::Dedup;
 use super::layout::Layout;
 use super::model::{Burst, Flow, Target};
 use super::published::TableAdvice;
-use crate::Machine;
+use crate::{Machine, Table};
 
 /// Version of the JSON form.
 pub const SCHEMA: u32 = 3;
@@ -190,16 +190,18 @@ impl TableReport {
                 Some(bytes) => format!("{compression} {}", nice(bytes)),
                 None => compression.to_owned(),
             };
-            let mut cells = vec![["", "ratio", "time", ""].map(str::to_owned).to_vec()];
+            let columns = ["", "ratio", "time", ""].map(str::to_owned).to_vec();
+            let mut rows = Table { columns, ..Table::default() };
             let fastest =
                 table.rows.iter().map(|row| row.seconds.iter().sum::<f64>()).fold(f64::INFINITY, f64::min);
             for row in &table.rows {
                 let time = row.seconds.iter().sum::<f64>() / fastest;
                 let mark = if row.pareto { "*" } else { "" };
                 let name = name(&row.compression, row.recordsize);
-                cells.push(vec![name, format!("{:.2}x", row.ratio), format!("{time:.2}"), mark.to_owned()]);
+                let cells = vec![name, format!("{:.2}x", row.ratio), format!("{time:.2}"), mark.to_owned()];
+                rows.rows.push(cells);
             }
-            lines.extend(columns(&cells));
+            lines.extend(rows.lines());
             for pick in &table.picks {
                 let name = name(&pick.compression, pick.recordsize);
                 lines.push(format!("{:<9} {name}: {}", pick.goal.word(), pick.why));
@@ -226,7 +228,7 @@ impl Advice {
     #[must_use]
     pub fn lines(&self) -> Vec<String> {
         let mut lines = vec![self.looked_at(), self.for_target(), String::new()];
-        lines.extend(columns(&self.cells()));
+        lines.extend(self.cells().lines());
         lines.push("* nothing else is both smaller and faster; codec rates are of one core, write and read of the target".to_owned());
         for pick in &self.picks {
             lines.push(String::new());
@@ -257,6 +259,8 @@ impl Advice {
         let Sample { files, bytes, sampled_bytes, complete, seconds, .. } = self.sample;
         let part = match complete {
             true => "all of it read".to_owned(),
+            // Long records have a sample of their own.
+            false if sampled_bytes > bytes => format!("{} read, some of it twice", nice_bytes(sampled_bytes)),
             false => format!(
                 "{} read, {:.2} %",
                 nice_bytes(sampled_bytes),
@@ -294,8 +298,9 @@ impl Advice {
         text + &format!(", {}, ashift {}", self.layout, self.ashift)
     }
 
-    pub(super) fn cells(&self) -> Vec<Vec<String>> {
-        let mut headings = [
+    /// The rows as text.
+    pub(super) fn cells(&self) -> Table {
+        let mut columns = [
             "",
             "compression",
             "record",
@@ -314,7 +319,7 @@ impl Advice {
         .to_vec();
         let bursts = self.rows.iter().any(|row| row.burst.is_some());
         if bursts {
-            headings.extend(["all MB/s", ""].map(str::to_owned));
+            columns.extend(["all MB/s", ""].map(str::to_owned));
         }
         let rate = |rate: f64| format!("{:.0}", rate / 1e6);
         // Without compression only checksums are left.
@@ -340,32 +345,6 @@ impl Advice {
             }
             cells
         };
-        std::iter::once(headings).chain(self.rows.iter().map(row)).collect()
+        Table { columns, rows: self.rows.iter().map(row).collect(), ..Table::default() }
     }
-}
-
-/// Columns two blanks apart: words to the left, numbers to the right.
-fn columns(rows: &[Vec<String>]) -> Vec<String> {
-    let count = rows.iter().map(Vec::len).max().unwrap_or(0);
-    let is_number = |cell: &str| cell.starts_with(|c: char| c.is_ascii_digit() || c == '-' || c == '?');
-    let shape: Vec<(usize, bool)> = (0..count)
-        .map(|column| {
-            let cells = || rows.iter().filter_map(|row| row.get(column));
-            let width = cells().map(|cell| cell.chars().count()).max().unwrap_or(0);
-            (
-                width,
-                rows.len() > 1
-                    && cells().skip(1).all(|cell| cell.is_empty() || is_number(cell))
-                    && cells().skip(1).any(|cell| !cell.is_empty()),
-            )
-        })
-        .collect();
-    let cell = |(text, (width, number)): (&String, &(usize, bool))| match number {
-        true => format!("{text:>width$}"),
-        false => format!("{text:<width$}"),
-    };
-    let line = |row: &Vec<String>| {
-        row.iter().zip(&shape).map(cell).collect::<Vec<_>>().join("  ").trim_end().to_owned()
-    };
-    rows.iter().map(line).collect()
 }

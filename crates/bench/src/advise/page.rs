@@ -1,7 +1,6 @@
 //! The advice as a page: what is shown, in the look of the reports of `cenote bench`.
 
 use pool::props::number::{nice, nice_bytes};
-use serde::Serialize;
 
 use super::answer::{Advice, Pick, Row};
 use crate::Figures;
@@ -44,7 +43,7 @@ impl Advice {
             figures: self.figures(),
             commands: vec![command.to_owned()],
             machine: self.machine.lines(&self.version),
-            json: self.to_json_with_figures(),
+            json: self.figures().within(self),
             csv: self.to_csv(),
         }
         .html()
@@ -54,18 +53,6 @@ impl Advice {
     fn sentence(&self) -> String {
         let Pick { goal, compression, recordsize, why, .. } = &self.picks[0];
         format!("For {}: {compression} with records of {}: {why}.", goal.word(), nice(*recordsize))
-    }
-
-    /// The JSON form with the tables and charts that are drawn from it: every number of the page is in it.
-    fn to_json_with_figures(&self) -> String {
-        #[derive(Serialize)]
-        struct Whole<'a> {
-            #[serde(flatten)]
-            advice: &'a Advice,
-            figures: Figures,
-        }
-        let whole = Whole { advice: self, figures: self.figures() };
-        serde_json::to_string(&whole).expect("records of numbers and text are JSON")
     }
 
     /// One line for each configuration, with a line of headings.
@@ -130,8 +117,7 @@ impl Advice {
 
     /// All configurations, as on the terminal.
     fn all_rows(&self) -> Table {
-        let mut rows = self.cells();
-        rows.remove(0);
+        let mut rows = self.cells().rows;
         rows.iter_mut().for_each(|row| row.rotate_left(1));
         let mut columns: Vec<String> = HEADINGS.map(str::to_owned).to_vec();
         if self.rows.iter().any(|row| row.burst.is_some()) {

@@ -21,7 +21,8 @@ use serde::{Deserialize, Serialize};
 use toml::{Table, Value};
 
 use super::choose::{Candidate, Choice, Goal, Workload, choose, front};
-use super::table::{Key, Row, Rows, bad, original, read, words};
+use super::table::{Key, Row, Rows, bad, original, read};
+use crate::published::{names, section};
 use crate::{Error, Result};
 
 /// Bytes per second of a disk that nothing is known about.
@@ -80,8 +81,7 @@ pub struct TablePick {
 pub fn from_tables(text: &str, cores: u32, busy_cores: f64) -> Result<Vec<TableAdvice>> {
     let cores = f64::from(cores.max(1));
     let machine = Machine { cores, busy: (busy_cores / cores).clamp(0.0, 1.0) };
-    let whole: Table =
-        text.parse().map_err(|error: toml::de::Error| Error::Table(error.message().replace('\n', " ")))?;
+    let whole = section(text).map_err(Error::Table)?;
     let mut all = Vec::new();
     // A file may be one table itself.
     if whole.contains_key("settings") {
@@ -109,7 +109,7 @@ struct Machine {
 
 fn advise(name: &str, table: &Table, machine: Machine) -> Result<Vec<TableAdvice>> {
     let settings =
-        words(table.get("settings")).ok_or_else(|| bad(name, "settings", "is no list of names"))?;
+        names(table.get("settings")).ok_or_else(|| bad(name, "settings", "is no list of names"))?;
     let mut rows = Rows::default();
     let plain: Vec<Key> = settings.iter().map(|setting| (setting.clone(), None)).collect();
     read((name, ""), table, &plain, &mut rows, &settings)?;
@@ -184,7 +184,7 @@ fn of_variant(
     };
     let authors = table.get("conclusion").and_then(Value::as_table).into_iter().flatten();
     let list = |value: &Value| {
-        words(Some(value)).unwrap_or_else(|| value.as_str().map(str::to_owned).into_iter().collect())
+        names(Some(value)).unwrap_or_else(|| value.as_str().map(str::to_owned).into_iter().collect())
     };
     (!candidates.is_empty()).then(|| TableAdvice {
         name: name.to_owned(),
@@ -307,6 +307,7 @@ mod tests {
             ("settings = [\"off\"]", "no times"),
             ("settings = [\"off\", \"lz4\"]\nseconds = [1]", "1 figures for 2 settings"),
             ("settings = [\"off\"]\nseconds = [0]\ncompressratio = [1.0]", "not above 0"),
+            ("settings = [\"off\"]\nseconds = [1]\ncompressratio = [nan]", "not above 0"),
             ("settings = 3", "no list of names"),
         ] {
             let error = from_tables(text, 1, 0.0).unwrap_err().to_string();

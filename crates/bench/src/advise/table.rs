@@ -5,6 +5,7 @@ use std::collections::btree_map::Entry;
 
 use toml::{Table, Value};
 
+use crate::published::{names, number};
 use crate::stats::median;
 use crate::{Error, Result};
 
@@ -47,22 +48,16 @@ pub(super) fn read(
 ) -> Result<()> {
     for (key, value) in table {
         match value {
-            Value::Array(array) if key != "settings" && array.len() == keys.len() => {
-                let Some(figures) = array.iter().map(Figure::of).collect::<Option<Vec<_>>>() else {
-                    continue;
-                };
-                for (at, figure) in keys.iter().zip(figures) {
-                    figure
-                        .enter(key, set, rows.row(at))
-                        .ok_or_else(|| bad(name, key, "has a figure that is not above 0"))?;
-                }
-            }
             Value::Array(array) if is_figure(key) => {
-                return Err(bad(
-                    name,
-                    key,
-                    &format!("has {} figures for {} settings", array.len(), keys.len()),
-                ));
+                if array.len() != keys.len() {
+                    let what = format!("has {} figures for {} settings", array.len(), keys.len());
+                    return Err(bad(name, key, &what));
+                }
+                for (at, value) in keys.iter().zip(array) {
+                    let figure = Figure::of(value)
+                        .ok_or_else(|| bad(name, key, "has a figure that is not above 0"))?;
+                    figure.enter(key, set, rows.row(at));
+                }
             }
             Value::Table(below) if key == "seconds" => {
                 for (work, value) in below {
@@ -85,7 +80,7 @@ pub(super) fn read(
             }
             Value::Table(below) if key.ends_with("_by_recordsize") => {
                 let setting = key.trim_end_matches("_by_recordsize").replace('_', "-");
-                let sizes = words(below.get("recordsize")).unwrap_or_default();
+                let sizes = names(below.get("recordsize")).unwrap_or_default();
                 let sizes: Option<Vec<u64>> = sizes.iter().map(|size| record_size(size)).collect();
                 let sizes = sizes
                     .filter(|sizes| !sizes.is_empty())
@@ -110,22 +105,17 @@ pub(super) fn read(
 struct Figure(Vec<f64>);
 
 impl Figure {
+    /// `None` if it is none above 0.
     fn of(value: &Value) -> Option<Figure> {
-        match value {
-            Value::Array(runs) => Some(Figure(runs.iter().map(number).collect::<Option<Vec<f64>>>()?))
-                .filter(|figure| !figure.0.is_empty()),
-            one => Some(Figure(vec![number(one)?])),
-        }
+        let runs = match value {
+            Value::Array(runs) => runs.iter().map(number).collect::<Option<Vec<f64>>>()?,
+            one => vec![number(one)?],
+        };
+        (!runs.is_empty() && runs.iter().all(|value| *value > 0.0)).then_some(Figure(runs))
     }
 
-    /// Puts the figure called `key` where it belongs; `None` if it is not above 0. Keys of other things are left out.
-    fn enter(&self, key: &str, set: &str, row: &mut Row) -> Option<()> {
-        if !is_figure(key) {
-            return Some(());
-        }
-        if self.0.iter().any(|value| !(value.is_finite() && *value > 0.0)) {
-            return None;
-        }
+    /// Puts the figure called `key` where it belongs.
+    fn enter(&self, key: &str, set: &str, row: &mut Row) {
         let is_read = key.starts_with("read");
         let value = if is_read { self.0[0] } else { median(&self.0) };
         match key {
@@ -146,7 +136,6 @@ impl Figure {
                 }
             }
         }
-        Some(())
     }
 }
 
@@ -162,14 +151,6 @@ fn is_figure(key: &str) -> bool {
 /// Bytes of the data before compression, as far as the row tells.
 pub(super) fn original(row: &Row) -> f64 {
     row.sizes.iter().map(|(set, size)| size * row.ratios.get(set).unwrap_or(&1.0)).sum()
-}
-
-fn number(value: &Value) -> Option<f64> {
-    value.as_float().or_else(|| value.as_integer().map(|n| n as f64))
-}
-
-pub(super) fn words(value: Option<&Value>) -> Option<Vec<String>> {
-    value?.as_array()?.iter().map(|word| word.as_str().map(str::to_owned)).collect()
 }
 
 fn record_size(text: &str) -> Option<u64> {

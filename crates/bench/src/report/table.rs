@@ -127,17 +127,12 @@ impl Report {
     /// The same for people: a table, the machine, the recommendation.
     #[must_use]
     pub fn to_markdown(&self) -> String {
-        let row = |cells: &[String]| format!("| {} |\n", cells.join(" | "));
         let title = match self.about.question.as_str() {
             "" => "Compression measured by cenote",
             question => question,
         };
         let mut text = format!("# {title}\n\n");
-        text += &row(&HEADINGS.map(str::to_owned));
-        text += &row(&std::array::from_fn::<_, 13, _>(|i| if i == 0 { "---" } else { "---:" }.to_owned()));
-        for cells in table(&self.runs).1 {
-            text += &row(&cells);
-        }
+        text += &table(&self.runs).markdown();
         text += "\nTimes are relative to `off` under the same conditions; MB are millions of bytes of the files. \
                  Writing is timed until it is durable, reading from cold caches.\n\n";
         for table in Figures::of(self).tables.iter().skip(1) {
@@ -159,13 +154,17 @@ fn or_empty<T: std::fmt::Display>(value: Option<T>) -> String {
     value.map_or_else(String::new, |value| value.to_string())
 }
 
-/// Runs as a table for people: headings, and the cells of each run. Times are relative to `off`.
+/// Runs as a table for people. Times are relative to `off`.
 #[must_use]
-pub fn table(runs: &[Run]) -> ([&'static str; 13], Vec<[String; 13]>) {
-    (HEADINGS, runs.iter().map(|run| cells(runs, run)).collect())
+pub fn table(runs: &[Run]) -> Table {
+    Table {
+        columns: HEADINGS.map(str::to_owned).to_vec(),
+        rows: runs.iter().map(|run| cells(runs, run).to_vec()).collect(),
+        ..Table::default()
+    }
 }
 
-fn cells(runs: &[Run], run: &Run) -> [String; 13] {
+fn cells(runs: &[Run], run: &Run) -> [String; HEADINGS.len()] {
     let rate = |bytes_per_second: f64| format!("{:.1}", bytes_per_second / 1e6);
     let relative = |of: fn(&Run) -> f64| {
         baseline(runs, run).map_or("-".to_owned(), |base| format!("{:.2}", of(run) / of(base)))
@@ -199,15 +198,14 @@ mod tests {
     #[test]
     fn times_are_relative_to_off_under_the_same_conditions() {
         let mut report = report();
-        let (headings, rows) = table(&report.runs);
-        assert!(rows.iter().all(|row| row.len() == headings.len()));
+        let Table { rows, .. } = table(&report.runs);
         assert_eq!(
             (rows[0][8].as_str(), rows[1][8].as_str(), rows[1][11].as_str()),
             ("1.00", "2.00", "1.00")
         );
         assert_eq!(rows[1][9], "290.1 ±10%");
         report.runs[0].recordsize = 4096;
-        assert_eq!(table(&report.runs).1[1][8], "-");
+        assert_eq!(table(&report.runs).rows[1][8], "-");
     }
 
     #[test]

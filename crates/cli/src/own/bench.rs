@@ -14,7 +14,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use bench::{
-    Application, Ended, Error, Experiment, Figures, Place, Plan, Report, Source, Step, Watch, shell_word,
+    Application, Device, Ended, Error, Experiment, Figures, Place, Plan, Report, Source, Step, Watch,
+    shell_word,
 };
 
 pub use self::args::Bench;
@@ -129,26 +130,24 @@ fn plan(args: &Bench, experiment: Option<&Experiment>, around: &Surroundings) ->
         experiment.apply(&mut plan);
     }
     plan.place = place(args, around, plan.place)?;
-    fn put<T: Clone>(into: &mut Vec<T>, given: &[T]) {
-        if !given.is_empty() {
-            *into = given.to_vec();
-        }
-    }
     if !args.compression.is_empty() || !args.recordsize.is_empty() {
         plan.pairs.clear();
     }
-    put(&mut plan.compressions, &args.compression);
-    put(&mut plan.recordsizes, &args.recordsize);
-    put(&mut plan.pairs, &args.pair);
-    put(&mut plan.threads, &Threads::counts(&args.threads));
-    put(&mut plan.totals, &args.total);
-    put(&mut plan.against, &args.against);
-    plan.repeat = args.repeat.unwrap_or(plan.repeat);
-    plan.dirty_max = args.dirty_max.or(plan.dirty_max);
-    plan.device.write_bytes = args.disk_write.or(plan.device.write_bytes);
-    plan.device.read_bytes = args.disk_read.or(plan.device.read_bytes);
-    plan.network = args.network.or(plan.network);
-    plan.streams |= args.streams;
+    let given = Experiment {
+        compressions: args.compression.clone(),
+        recordsizes: args.recordsize.clone(),
+        pairs: args.pair.clone(),
+        threads: Threads::counts(&args.threads),
+        totals: args.total.clone(),
+        repeat: args.repeat,
+        dirty_max: args.dirty_max,
+        device: Device { write_bytes: args.disk_write, read_bytes: args.disk_read },
+        network: args.network,
+        against: args.against.clone(),
+        streams: args.streams,
+        ..Experiment::default()
+    };
+    given.apply(&mut plan);
     plan.journal.clone_from(&args.resume);
     let steps = match experiment {
         Some(experiment) if args.command.is_empty() => experiment.steps.clone(),
