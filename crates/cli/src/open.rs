@@ -17,6 +17,7 @@ use pool::known::{Known, KnownError, KnownPool};
 use pool::{Found, Options, Pool};
 use server::mountinfo::Mounted;
 use server::{Client, ClientError, Figures, Live, Runtime};
+use storage::host::{Access, FileDisk, OpenError};
 
 use crate::Surroundings;
 use crate::config::{self, ConfigError};
@@ -342,6 +343,7 @@ pub fn open(usable: Usable, intent: Intent) -> Result<Session, NotOpen> {
         options.cache_bytes = options.cache_bytes.min(SURVEY_CACHE);
     }
     if options.read_only
+        && is_held(&found)
         && let Some((client, uberblock)) = lease(&name, found.config.pool_guid, intent == Intent::Files)?
     {
         options.leased = Some(uberblock);
@@ -361,6 +363,13 @@ pub fn open(usable: Usable, intent: Intent) -> Result<Session, NotOpen> {
         }
         Err(source) => Err(NotOpen::Failed { name, source }),
     }
+}
+
+/// Whether somebody holds one of the devices. A copy of what a server holds has its pool's name and guid, but is nobody's.
+fn is_held(found: &Found) -> bool {
+    let in_use =
+        |path: &PathBuf| matches!(FileDisk::open(path, Access::ReadOnly), Err(OpenError::InUse { .. }));
+    found.devices.values().any(in_use)
 }
 
 /// How a pool is opened that is imported this way.

@@ -136,7 +136,16 @@ pub fn main(words: impl IntoIterator<Item = OsString>, posix: bool) -> u8 {
         Err(error) => {
             // Help and version asked for go to standard output with status 0, mistakes to standard error with
             // 2. A reader that went away needs no word.
-            let _ = error.print();
+            if let Err(failed) = error.print()
+                && !error.use_stderr()
+                && failed.kind() != std::io::ErrorKind::BrokenPipe
+            {
+                let _ = std::io::Write::write_fmt(
+                    &mut std::io::stderr(),
+                    format_args!("cenote: cannot write to standard output: {failed}\n"),
+                );
+                return 1;
+            }
             return u8::try_from(error.exit_code()).unwrap_or(2);
         }
     };

@@ -47,9 +47,15 @@ impl Policy {
             }
             None => (facts.atime, facts.mtime),
         };
+        let mode = match facts.kind {
+            // As symlink(2) makes them.
+            FileKind::Symlink => 0o777,
+            _ if self.preserve => facts.mode,
+            _ => facts.mode & 0o777 & !self.umask,
+        };
         Wanted {
             kind: facts.kind,
-            mode: if self.preserve { facts.mode } else { facts.mode & 0o777 & !self.umask },
+            mode,
             owner: self.preserve.then_some((facts.uid, facts.gid)),
             times: self.preserve.then_some(times),
             rdev: facts.rdev,
