@@ -396,6 +396,25 @@ fn promptly(live: &Live, words: &[&str]) -> Done {
 }
 
 #[test]
+fn a_copy_of_an_image_that_is_served_is_looked_at_for_itself() {
+    let Some(live) = Live::with_tank(128) else { return };
+    write(&live.path("mnt/file"), b"as it was copied");
+    live.run(&["zpool", "sync", "tank"]).good();
+    fs::copy(live.path("tank.img"), live.path("copy.img")).expect("copied");
+    for round in 0..20u8 {
+        write(&live.path("mnt/file"), &vec![round; 500_000]);
+        live.run(&["zpool", "sync", "tank"]).good();
+    }
+    let copy = live.text("copy.img");
+    let checked = live.run(&["check", &copy]);
+    assert!(checked.status == 0, "{checked:?}");
+    assert_eq!(live.run(&["-d", &copy, "cat", "tank:/file"]).good(), "as it was copied");
+    assert_eq!(fs::read(live.path("mnt/file")).expect("served"), vec![19; 500_000]);
+    live.run(&["zpool", "export", "tank"]).good();
+    live.expect_sound();
+}
+
+#[test]
 fn who_is_slow_to_read_keeps_nobody_waiting() {
     let Some(live) = Live::with_tank(128) else { return };
     for n in 0..1500 {

@@ -409,3 +409,12 @@ fn a_reader_that_has_enough_ends_cat_without_a_word() {
     assert!(fs::metadata(bed.path("big")).expect("there").size() == 16 * MIB as u64);
     expect_sound(&bed);
 }
+
+#[test]
+fn an_image_whose_end_is_missing_is_not_called_clean() {
+    let bed = Bed::with_tank(128, &[]);
+    let image = bed.path("tank.img");
+    File::options().write(true).open(&image).expect("there").set_len(100 * MIB as u64).expect("cut");
+    let done = bed.run(&["check", &image.display().to_string()]);
+    assert!(done.status == 1 && done.out.contains("its end is missing"), "{done:?}");
+}

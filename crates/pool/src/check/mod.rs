@@ -12,9 +12,10 @@ pub(crate) mod walk;
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::path::PathBuf;
 
-use format::ObjectId;
 use format::blkptr::{BlockPtr, Dva};
+use format::{ObjectId, label};
 
 use storage::{BadCopy, Verified};
 
@@ -47,6 +48,13 @@ pub enum Finding {
         vdev: u32,
         /// Which of its children.
         child: usize,
+    },
+    /// A device ends before its labels, and perhaps before data.
+    CutShort {
+        /// The device.
+        path: PathBuf,
+        /// Its bytes.
+        size: u64,
     },
     /// Something that must be followed to find more cannot be read.
     Unreadable {
@@ -105,6 +113,9 @@ impl fmt::Display for Finding {
             Finding::Absent { vdev, child } => {
                 write!(f, "vdev {vdev}: device {child} is not there: what it holds was not looked at")
             }
+            Finding::CutShort { path, size } => {
+                write!(f, "{}: its end is missing: it has {size} bytes", path.display())
+            }
             Finding::Unreadable { place, why } => write!(f, "{place}: cannot be read: {why}"),
             Finding::DoubleReference { place, dva } => {
                 write!(f, "{place}: space used twice")?;
@@ -158,6 +169,14 @@ pub fn check(pool: &Pool, report: &mut dyn FnMut(Finding)) -> Result<Summary> {
     for top in storage.vdevs().tops() {
         for child in top.absent() {
             report(Finding::Absent { vdev: top.id, child });
+        }
+        if matches!(top.shape, storage::Shape::Raidz { .. }) {
+            continue;
+        }
+        for disk in top.leaves().map(|leaf| &leaf.disk) {
+            if label::asize_of(disk.size()) < top.asize {
+                report(Finding::CutShort { path: disk.path().to_path_buf(), size: disk.size() });
+            }
         }
     }
     let workers = storage.workers();
