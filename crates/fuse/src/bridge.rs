@@ -27,6 +27,8 @@ use crate::xattrs::Caller;
 
 /// Bytes of one read or write request.
 const REQUEST_MAX: u32 = 1 << 20;
+/// Requests of read-ahead and write-back in flight. With fewer, the kernel reads less far ahead.
+const BACKGROUND_MAX: u16 = 64;
 const O_EXCL: i32 = 0o200;
 
 thread_local! {
@@ -38,8 +40,6 @@ thread_local! {
 pub(crate) struct Bridge {
     pub(crate) shared: Arc<Shared>,
     pub(crate) seeker: Seeker,
-    /// Requests of read-ahead and write-back in flight.
-    pub(crate) background: u16,
 }
 
 impl Deref for Bridge {
@@ -118,7 +118,7 @@ impl fuser::Filesystem for Bridge {
         if let Err(nearest) = config.set_max_readahead(REQUEST_MAX) {
             let _ = config.set_max_readahead(nearest);
         }
-        let _ = config.set_max_background(self.background);
+        let _ = config.set_max_background(BACKGROUND_MAX);
         Ok(())
     }
 

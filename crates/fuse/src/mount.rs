@@ -151,8 +151,7 @@ pub fn mount(fs: Filesystem, at: &Path, options: &MountOptions) -> Result<Mounte
     }
     let shared = Arc::new(Shared::new(fs, Live::new(&options), options.writeback && !options.read_only));
     let refused = |source| MountError::Mount { point: point.clone(), source };
-    let (seeker, background) = (Seeker::start().map_err(refused)?, options.background());
-    let bridge = Bridge { shared: shared.clone(), seeker, background };
+    let bridge = Bridge { shared: shared.clone(), seeker: Seeker::start().map_err(refused)? };
     // Made here and not by the session, which would unmount by path at its end: what is there by then may be another's.
     let connection = attach(&point, &options).map_err(refused)?;
     let device = Device::at(&point).map_err(refused)?;

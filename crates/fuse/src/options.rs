@@ -60,7 +60,7 @@ impl Default for MountOptions {
 
 /// Threads for each core: a request may wait for a disk or for the next txg.
 const THREADS_PER_CORE: usize = 4;
-const THREADS_MIN: usize = 12;
+const THREADS_MIN: usize = 8;
 const THREADS_MAX: usize = 64;
 
 impl MountOptions {
@@ -71,13 +71,6 @@ impl MountOptions {
             // One may wait for the kernel to write back what another serves.
             count => count.max(2),
         }
-    }
-
-    /// Requests of read-ahead and write-back in flight: fewer than threads. Writers may be held up for long, and who
-    /// looks up a name meanwhile must not wait behind them.
-    pub(crate) fn background(&self) -> u16 {
-        let threads = self.thread_count();
-        u16::try_from((threads * 2 / 3).max(1)).unwrap_or(u16::MAX)
     }
 }
 
