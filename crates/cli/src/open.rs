@@ -343,8 +343,7 @@ pub fn open(usable: Usable, intent: Intent) -> Result<Session, NotOpen> {
         options.cache_bytes = options.cache_bytes.min(SURVEY_CACHE);
     }
     if options.read_only
-        && is_held(&found)
-        && let Some((client, uberblock)) = lease(&name, found.config.pool_guid, intent == Intent::Files)?
+        && let Some((client, uberblock)) = lease(&name, &found, intent == Intent::Files)?
     {
         options.leased = Some(uberblock);
         return match Pool::import(&found, options) {
@@ -387,13 +386,13 @@ pub fn options(usable: &Usable) -> Result<Options, ConfigError> {
 
 /// A state of a pool that its server, if it has one, keeps on the disks as long as the connection lives; with `files`,
 /// what the kernel holds back of files is in it.
-fn lease(name: &str, guid: Guid, files: bool) -> Result<Option<(Client, Uberblock)>, NotOpen> {
+fn lease(name: &str, found: &Found, files: bool) -> Result<Option<(Client, Uberblock)>, NotOpen> {
     if !crate::forward::is_used() {
         return Ok(None);
     }
     let failed = |source| NotOpen::Server { name: name.to_owned(), source };
     match server::client::connect(&Runtime::of_user(), name).map_err(failed)? {
-        Some(client) if client.guid == guid.0 => {
+        Some(client) if client.guid == found.config.pool_guid.0 && is_held(found) => {
             let uberblock = client.lease(files).map_err(failed)?;
             Ok(Some((client, uberblock)))
         }
