@@ -77,12 +77,11 @@ impl Device {
         fs::write(format!("/sys/fs/fuse/connections/{}/abort", self.minor), "1")
     }
 
-    /// Waits until no request is under way or `limit` has passed: those that were queued before are served by then.
+    /// Waits until no request is under way, at most `until` then: those that were queued before are served by then.
     ///
     /// # Errors
     /// As [`Device::abort`].
-    pub(crate) fn settle(self, limit: Duration) -> io::Result<()> {
-        let until = Instant::now() + limit;
+    pub(crate) fn settle(self, until: Instant) -> io::Result<()> {
         let path = format!("/sys/fs/fuse/connections/{}/waiting", self.minor);
         while fs::read_to_string(&path)?.trim() != "0" && Instant::now() < until {
             std::thread::sleep(PAUSE);

@@ -27,9 +27,9 @@ const READ_AHEAD_KIB: u32 = 8 << 10;
 /// Whoever may not enter is kept out by the kernel itself. What the kernel does on its own, such as writing back the
 /// times of a file, it does as root, whoever mounted.
 const SESSION_ACL: SessionACL = SessionACL::All;
-/// How long requests that are under way may take that must be served first. Queued in turn, they take longer only when
-/// the pool takes no writes.
-const SETTLING: Duration = Duration::from_secs(3);
+/// How long requests that are under way are waited for that must be served first. Queued in turn, they take longer only
+/// when the pool takes no writes; who reads without end is not waited for.
+const SETTLING: Duration = Duration::from_secs(1);
 /// How long the session may take to end when the last mount of it was taken down.
 const ENDING: Duration = Duration::from_secs(10);
 
@@ -234,18 +234,21 @@ impl Mounted {
         Ok(())
     }
 
-    /// Has the kernel hand over what programs have written and it still holds back.
+    /// Has the kernel hand over what programs have written and it still holds back. It is on its way then:
+    /// [`Mounted::settle`] waits for it.
     ///
     /// # Errors
     /// The mount is gone, or a write failed.
     pub fn write_back(&self) -> io::Result<()> {
         let root = std::fs::File::open(&self.point)?;
-        rustix::fs::syncfs(&root)?;
-        // The kernel has queued it, no more.
-        if let Err(error) = self.device.settle(SETTLING) {
+        Ok(rustix::fs::syncfs(&root)?)
+    }
+
+    /// Waits until what the kernel has handed over by now is served, at most for a second from `since` on.
+    pub fn settle(&self, since: Instant) {
+        if let Err(error) = self.device.settle(since + SETTLING) {
             tracing::debug!(%error, "what is under way cannot be seen");
         }
-        Ok(())
     }
 
     fn place(&self) -> io::Result<Place> {
@@ -297,6 +300,7 @@ impl Mounted {
             Err(MountError::Busy(_)) if force => {
                 // Pages that the kernel still holds must come to us first.
                 let _ = self.write_back();
+                self.settle(Instant::now());
                 // This ends the connection, but leaves a busy mount in its place ...
                 if unmount_by(&self.point, UnmountFlags::FORCE).is_err()
                     && self.place().is_ok_and(|place| place == Place::Here)

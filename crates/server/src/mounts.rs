@@ -10,7 +10,7 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use fuse::MountOptions;
 use pool::{DatasetInfo, Pool};
@@ -347,11 +347,14 @@ impl Mounts {
     pub(crate) fn write_back(&self) {
         let mounts: Vec<_> =
             self.table().iter().map(|mount| (mount.dataset.clone(), mount.handle.clone())).collect();
-        for (dataset, handle) in mounts {
+        for (dataset, handle) in &mounts {
             if let Err(error) = handle.write_back() {
                 tracing::warn!(dataset, %error, "not written back");
             }
         }
+        // All at once: they are served beside each other.
+        let since = Instant::now();
+        mounts.iter().for_each(|(_, handle)| handle.settle(since));
     }
 
     /// Tells the kernel of a change, if the dataset is mounted.
