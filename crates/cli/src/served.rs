@@ -12,8 +12,9 @@ use std::sync::atomic::AtomicBool;
 use server::messages::Job;
 use server::{Live, Stdio};
 
+use crate::messages::Failure;
 use crate::out::Console;
-use crate::own::stop::Stop;
+use crate::own::stop::{Stop, no_signals};
 use crate::usage::Program;
 use crate::{Surroundings, own};
 
@@ -106,10 +107,10 @@ impl Surroundings {
     ///
     /// # Errors
     /// The system refuses to tell of signals.
-    pub fn stop(&self) -> io::Result<Stop> {
+    pub fn stop(&self) -> Result<Stop, Failure> {
         match &self.served {
             Some(served) => Ok(served.stop.clone()),
-            None => Stop::on_signals(),
+            None => Stop::on_signals().map_err(no_signals),
         }
     }
 

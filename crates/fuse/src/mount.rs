@@ -156,7 +156,7 @@ pub fn mount(fs: Filesystem, at: &Path, options: &MountOptions) -> Result<Mounte
     let connection = attach(&point, &options).map_err(refused)?;
     let device = Device::at(&point).map_err(refused)?;
     let session = Session::from_fd(bridge, connection, SESSION_ACL, config(&options)).map_err(|source| {
-        let _ = unmount_by(&point, UnmountFlags::DETACH);
+        let _ = detach(&point);
         refused(source)
     })?;
     shared.connect(session.notifier());
@@ -269,7 +269,7 @@ impl Mounted {
         match self.place().map_err(failed)? {
             // Its connection was cut: what is left answers nobody. (Its number may have gone to another since.)
             Place::Here if !self.is_alive() && answers_nobody(&self.point) => {
-                unmount_by(&self.point, UnmountFlags::DETACH)?;
+                detach(&self.point)?;
             }
             _ if !self.is_alive() => {}
             Place::Here => self.take_down(force)?,
@@ -306,7 +306,7 @@ impl Mounted {
                     && self.place().is_ok_and(|place| place == Place::Here)
                 {
                     // ... which this takes away, also when the session has ended already.
-                    unmount_by(&self.point, UnmountFlags::DETACH)?;
+                    detach(&self.point)?;
                 }
                 // Without root nothing has ended the connection yet; where this does not either, time tells.
                 let _ = self.device.abort();
@@ -329,7 +329,7 @@ impl Drop for Mounted {
         if let Err(error) = self.unmount(false) {
             tracing::warn!(%error, "taken out of sight instead");
             if self.place().is_ok_and(|place| place == Place::Here)
-                && let Err(error) = unmount_by(&self.point, UnmountFlags::DETACH)
+                && let Err(error) = detach(&self.point)
             {
                 tracing::error!(%error, "still mounted");
             }

@@ -27,15 +27,10 @@ fn header(object: &Object) -> Result<Header> {
         Ok(header) => header,
         Err(source) => return Err(corrupt(source)),
     };
-    if header.num_blkptrs > capacity(object) / PTR as u64 {
+    if header.num_blkptrs > object.capacity() / PTR as u64 {
         return Err(corrupt(format::Corrupt::new("pointers in a list", header.num_blkptrs)));
     }
     Ok(header)
-}
-
-/// Bytes that an object reaches to at most.
-fn capacity(object: &Object) -> u64 {
-    object.max_blkid().saturating_add(1).saturating_mul(object.block_size())
 }
 
 /// Decodes what the list `id` holds.
@@ -173,7 +168,7 @@ fn subs(mos: &Mos, header: &Header) -> Result<Vec<ObjectId>> {
         return Ok(Vec::new());
     }
     let array = mos.object(header.subobjs)?;
-    if header.num_subobjs > capacity(&array) / 8 {
+    if header.num_subobjs > array.capacity() / 8 {
         return Err(Error::corrupt(header.subobjs)(format::Corrupt::new(
             "lists in a list",
             header.num_subobjs,

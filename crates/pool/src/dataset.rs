@@ -270,11 +270,7 @@ impl Dataset {
     /// [`Error::NoSpace`] or [`Error::Quota`] before anything is changed; [`Error::ReadOnly`];
     /// [`Error::Stopped`] when the pool could not write.
     pub fn begin(&self, hold: Hold) -> Result<Tx> {
-        self.check_writable()?;
-        if self.destroyed.load(Ordering::Acquire) {
-            return Err(Error::NoDataset(self.name()));
-        }
-        let bytes = hold.bytes * u64::from(self.policy().copies);
+        let bytes = self.bytes_of(&hold)?;
         // What was acknowledged is not refused now: the log still takes the space that its changes take once more.
         let tx = self.begin_within_limits(bytes, hold.frees || self.log.is_replaying())?;
         self.list_as_dirty();
@@ -286,12 +282,8 @@ impl Dataset {
     /// # Errors
     /// As [`Dataset::begin`].
     pub fn begin_at_once(&self, hold: Hold) -> Result<Option<Tx>> {
-        self.check_writable()?;
-        if self.destroyed.load(Ordering::Acquire) {
-            return Err(Error::NoDataset(self.name()));
-        }
-        let bytes = hold.bytes * u64::from(self.policy().copies);
-        let Some(tx) = self.pool.begin_at_once(bytes)? else { return Ok(None) };
+        let bytes = self.bytes_of(&hold)?;
+        let Some(tx) = self.pool.begin_at_once(bytes, hold.frees)? else { return Ok(None) };
         let own = *self.own();
         match self.pool.promises.ask(self.dir, &own, bytes, hold.frees, self.pool.usable(hold.frees)) {
             Answer::Granted => self.list_as_dirty(),
@@ -299,6 +291,15 @@ impl Dataset {
             Answer::Refused(error) => return Err(error),
         }
         Ok(Some(tx))
+    }
+
+    /// Bytes that a transaction may write, over all copies, if there may be one.
+    fn bytes_of(&self, hold: &Hold) -> Result<u64> {
+        self.check_writable()?;
+        if self.destroyed.load(Ordering::Acquire) {
+            return Err(Error::NoDataset(self.name()));
+        }
+        Ok(hold.bytes * u64::from(self.policy().copies))
     }
 
     fn list_as_dirty(&self) {

@@ -120,7 +120,7 @@ impl Pool {
                 refuse(format!("writing to {what} vdevs is not supported yet"));
             }
         }
-        if let Some(why) = cut_short(&config.tree, &opened.disks) {
+        if let Some(why) = cut_short(storage.vdevs().tops()) {
             refuse(why);
         }
         if opened.config.state == PoolState::Active
@@ -413,19 +413,12 @@ fn top_vdev(vdev: &VdevConfig, disks: &HashMap<u64, Arc<dyn Disk>>) -> TopVdev {
     }
 }
 
-/// The device of a stripe or mirror that ends before the data may: its last labels would be written over data.
-fn cut_short(tree: &VdevConfig, disks: &HashMap<u64, Arc<dyn Disk>>) -> Option<String> {
-    tree.children.iter().find_map(|top| {
-        let asize = top.top.as_ref()?.asize;
-        let halves = if top.children.is_empty() { std::slice::from_ref(top) } else { &top.children };
-        let disk = halves.iter().filter_map(|half| disks.get(&half.guid.0)).find(|disk| {
-            !matches!(top.kind, VdevKind::Raidz { .. } | VdevKind::Draid { .. })
-                && label::asize_of(disk.size()) < asize
-        })?;
-        let (path, size) = (disk.path().display(), disk.size());
-        let needed = asize.saturating_add(label::DATA_START + label::DATA_END);
-        Some(format!("{path} has {size} bytes, and was of {needed} at least: its end is missing"))
-    })
+/// A device that ends before the data may.
+fn cut_short(tops: &[TopVdev]) -> Option<String> {
+    let (top, leaf) = tops.iter().find_map(|top| Some((top, top.cut_short().next()?)))?;
+    let (path, size) = (leaf.disk.path().display(), leaf.disk.size());
+    let needed = top.asize.saturating_add(label::DATA_START + label::DATA_END);
+    Some(format!("{path} has {size} bytes, and was of {needed} at least: its end is missing"))
 }
 
 /// Work that OpenZFS left unfinished and that this build would have to keep in step with.

@@ -271,21 +271,24 @@ impl Inner {
 
     /// Bytes that datasets may use in all (06 §8.5); whoever frees may go half-way into the reserve.
     pub(crate) fn usable(&self, frees: bool) -> u64 {
-        let reserve = if frees { self.slop() / 2 } else { self.slop() };
-        self.dspace().saturating_sub(reserve)
+        self.dspace().saturating_sub(self.reserve(frees))
+    }
+
+    /// What a transaction must leave alone.
+    fn reserve(&self, frees: bool) -> u64 {
+        if frees { self.slop() / 2 } else { self.slop() }
     }
 
     /// Begins a transaction that may write `bytes`.
     pub(crate) fn begin(self: &Arc<Self>, bytes: u64, frees: bool) -> Result<Tx> {
         self.check_writable()?;
-        let reserve = if frees { self.slop() / 2 } else { self.slop() };
-        self.groups.begin(cost_of(bytes), reserve, || self.look_at_load())
+        self.groups.begin(cost_of(bytes), self.reserve(frees), || self.look_at_load())
     }
 
     /// Does that unless it would have to wait.
-    pub(crate) fn begin_at_once(self: &Arc<Self>, bytes: u64) -> Result<Option<Tx>> {
+    pub(crate) fn begin_at_once(self: &Arc<Self>, bytes: u64, frees: bool) -> Result<Option<Tx>> {
         self.check_writable()?;
-        self.groups.begin_at_once(cost_of(bytes), self.slop(), || self.look_at_load())
+        self.groups.begin_at_once(cost_of(bytes), self.reserve(frees), || self.look_at_load())
     }
 
     fn check_writable(&self) -> Result<()> {

@@ -79,8 +79,8 @@ pub(crate) fn for_each_entry(
     let object = objset.object(id)?;
     let length = header(objset, id)?.length;
     let block = object.block_size();
-    // Behind its end an object reads as zeros, and those as entries.
-    if length > (object.max_blkid() + 1).saturating_mul(block) {
+    // Zeros read as entries.
+    if length > object.capacity() {
         return Err(Error::corrupt(id)(format::Corrupt::new("length of a space map", length)));
     }
     let mut at = 0;

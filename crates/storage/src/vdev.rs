@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use format::blkptr::{Block, BlockPtr, Dva};
-use format::label::DATA_START;
+use format::label::{self, DATA_START};
 
 use crate::error::{ReadError, WriteError};
 use crate::gang;
@@ -150,6 +150,12 @@ impl TopVdev {
             Shape::Mirror(children) => children.len(),
             _ => 1,
         }
+    }
+
+    /// The devices of a stripe or mirror that end before the data may: their last labels would be written over data.
+    pub fn cut_short(&self) -> impl Iterator<Item = &Leaf> {
+        let in_rows = matches!(self.shape, Shape::Raidz { .. });
+        self.leaves().filter(move |leaf| !in_rows && label::asize_of(leaf.disk.size()) < self.asize)
     }
 
     /// The children that are not there.

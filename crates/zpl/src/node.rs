@@ -1,7 +1,7 @@
 //! Nodes: what `stat` shows, and changing it.
 
-use dmu::{Object, zap};
-use format::znode::{self, Dirent, Time, Znode, pflags, rdev};
+use dmu::Object;
+use format::znode::{self, Time, Znode, pflags, rdev};
 use format::{Corrupt, ObjectId};
 use pool::Hold;
 
@@ -244,12 +244,8 @@ impl Filesystem {
     /// holds the object's lock and no transaction.
     fn hand_on_hidden(&self, znode: &Znode) -> Result<()> {
         let Some(dir) = znode.xattr.filter(|dir| dir.0 != 0) else { return Ok(()) };
-        let mut hidden = vec![dir];
-        for entry in zap::entries(&*self.directory(dir)?) {
-            let value = entry?.number().unwrap_or(0);
-            hidden.push(Dirent::decode(value).map_err(Error::damaged(dir))?.object);
-        }
-        for id in hidden {
+        let files = self.hidden_files(dir)?;
+        for id in std::iter::once(dir).chain(files) {
             let (object, mut own) = self.node_for_change(id)?;
             // What a damaged directory names may be anybody's.
             if own.flags & pflags::XATTR == 0 || owners_of(&own) == owners_of(znode) {

@@ -245,21 +245,27 @@ impl Filesystem {
         Ok(())
     }
 
+    /// What is in the hidden directory `dir` of extended attributes.
+    pub(crate) fn hidden_files(&self, dir: ObjectId) -> Result<Vec<ObjectId>> {
+        // Not through `entries`: that may want the lock that the caller holds, to look at the object.
+        let file = |entry: dmu::Result<zap::Entry>| {
+            let value = entry?.number().unwrap_or(0);
+            Ok(Dirent::decode(value).map_err(Error::damaged(dir))?.object)
+        };
+        zap::entries(&*self.directory(dir)?).map(file).collect()
+    }
+
     /// The object and those of its extended attributes.
     pub(crate) fn doomed(&self, object: &Arc<Object>, znode: &Znode) -> Result<Vec<Arc<Object>>> {
         let mut doomed = Vec::new();
         let is_xattr_dir = znode.flags & pflags::XATTR != 0 && is_kind(znode, FileKind::Directory);
         let xattrs = if is_xattr_dir { Some(object.id()) } else { znode.xattr.filter(|id| id.0 != 0) };
         if let Some(dir) = xattrs {
-            let dir_object = self.directory(dir)?;
-            for entry in zap::entries(&dir_object) {
-                // Not through `entries`: that may want the lock we hold, to look at the object.
-                let value = entry?.number().unwrap_or(0);
-                let id = Dirent::decode(value).map_err(Error::damaged(dir))?.object;
+            for id in self.hidden_files(dir)? {
                 doomed.push(self.inner.objset.object(id)?);
             }
             if !is_xattr_dir {
-                doomed.push(dir_object);
+                doomed.push(self.directory(dir)?);
             }
         }
         doomed.push(object.clone());

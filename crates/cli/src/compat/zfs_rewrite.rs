@@ -10,7 +10,7 @@ use crate::open::Intent;
 use crate::out::Console;
 use crate::own::operand::Operand;
 use crate::own::pools::{Kernel, Pools, refused};
-use crate::own::stop::{Stop, no_signals};
+use crate::own::stop::Stop;
 use crate::own::walk::Walk;
 
 /// Bytes of a file between two looks at whether to stop; a multiple of any record.
@@ -67,7 +67,7 @@ pub fn run(call: &Call, console: &mut Console) -> Result<(), Failure> {
             Err(error) => console.complain(Failure::refused(error.to_string()))?,
         }
     }
-    let stop = call.around.stop().map_err(no_signals)?;
+    let stop = call.around.stop()?;
     let pools = Pools::open(places.iter().map(|operand| (&operand.place, Intent::Write)), call.around)?;
     for operand in &places {
         let fs = pools.filesystem(&operand.place, Intent::Write)?;

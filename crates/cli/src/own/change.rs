@@ -39,7 +39,7 @@ fn change<'a>(
 /// # Errors
 /// A pool cannot be opened, or not be written.
 pub fn rm(rm: &Rm, around: &Surroundings, console: &mut Console) -> Result<u8, Failure> {
-    let stop = around.stop().map_err(crate::own::stop::no_signals)?;
+    let stop = around.stop()?;
     change(&rm.places, around, console, |place, fs, kernel| {
         let failed = |error| refused("remove", place, error);
         let (dir, name) = match fs.resolve_parent(&place.path) {

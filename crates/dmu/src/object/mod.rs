@@ -93,6 +93,13 @@ impl Object {
         self.lock().head.max_blkid
     }
 
+    /// Bytes that it reaches to at most: behind them it reads as zeros, so no length within it goes beyond.
+    #[must_use]
+    pub fn capacity(&self) -> u64 {
+        let head = &self.lock().head;
+        head.max_blkid.saturating_add(1).saturating_mul(head.block_size.into())
+    }
+
     /// Bytes of space taken on disk by all blocks, as of the last sync.
     #[must_use]
     pub fn used_bytes(&self) -> u64 {

@@ -14,9 +14,8 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::path::PathBuf;
 
+use format::ObjectId;
 use format::blkptr::{BlockPtr, Dva};
-use format::{ObjectId, label};
-
 use storage::{BadCopy, Verified};
 
 use crate::dsl::Sizes;
@@ -170,13 +169,8 @@ pub fn check(pool: &Pool, report: &mut dyn FnMut(Finding)) -> Result<Summary> {
         for child in top.absent() {
             report(Finding::Absent { vdev: top.id, child });
         }
-        if matches!(top.shape, storage::Shape::Raidz { .. }) {
-            continue;
-        }
-        for disk in top.leaves().map(|leaf| &leaf.disk) {
-            if label::asize_of(disk.size()) < top.asize {
-                report(Finding::CutShort { path: disk.path().to_path_buf(), size: disk.size() });
-            }
+        for storage::Leaf { disk, .. } in top.cut_short() {
+            report(Finding::CutShort { path: disk.path().to_path_buf(), size: disk.size() });
         }
     }
     let workers = storage.workers();

@@ -59,7 +59,7 @@ struct Target<D> {
 /// # Errors
 /// Nothing was copied; or what was copied could not be written.
 pub fn run(cp: &Cp, around: &Surroundings, console: &mut Console) -> Result<u8, Failure> {
-    let stop = around.stop().map_err(crate::own::stop::no_signals)?;
+    let stop = around.stop()?;
     let in_pools = || cp.sources.iter().chain([&cp.destination]).filter(|p| matches!(p, Place::InPool(_)));
     if in_pools().next().is_none() {
         return Err(Failure::refused(
