@@ -1,6 +1,8 @@
-//! Blocks in pieces: what is done when space is left, but no hole that takes a block whole.
+//! Blocks in pieces: what is done when space is left, but no hole that takes a block whole, or not as many as it is to
+//! have copies.
 //!
-//! Rare and slow, and better than a full stop: every piece is tried whole, then in pieces itself.
+//! Rare and slow, and better than a full stop: every piece is tried whole, then in pieces itself. All places are found
+//! before the first byte is written: those of a try that fails are given back.
 //! Source: docs/format/02-blocks-checksums-compression.md §2.
 
 use std::sync::Arc;
@@ -15,17 +17,96 @@ use crate::place::SyncCtx;
 /// Most copies of a header.
 const HEADERS_MAX: u8 = 3;
 
+/// Where a block is to lie.
+pub(crate) enum Places {
+    /// In one piece, once per copy.
+    Whole([Dva; 3]),
+    /// In pieces.
+    Pieces(Pieces),
+}
+
+/// Where a gang is to lie.
+pub(crate) struct Pieces {
+    /// The copies of its header.
+    header: [Dva; 3],
+    /// Bytes and places of each of its pieces.
+    members: Vec<(usize, Places)>,
+}
+
 impl SyncCtx<'_, '_> {
+    /// Places for `len` bytes: whole or in pieces, `copies` of them; fewer only if even in pieces there is no room.
+    ///
+    /// # Errors
+    /// [`WriteError::NoSpace`], or a space map could not be read.
+    pub(crate) fn find_places(&mut self, len: usize, copies: u8) -> Result<Places> {
+        for fewer in (1..=copies).rev() {
+            if let Some(places) = self.places(len, fewer)? {
+                if fewer < copies {
+                    tracing::warn!(wanted = copies, written = fewer, "no space for all copies of a block");
+                }
+                return Ok(places);
+            }
+        }
+        Err(WriteError::NoSpace.into())
+    }
+
+    fn places(&mut self, len: usize, copies: u8) -> Result<Option<Places>> {
+        if let Some(dvas) = self.allocate(len, copies)? {
+            return Ok(Some(Places::Whole(dvas)));
+        }
+        let unit = self.storage.vdevs().min_alloc() as usize;
+        if len <= unit {
+            // Not even single sectors are free.
+            return Ok(None);
+        }
+        // Without its header all of a gang is lost: one copy more, if there is room.
+        let header = match self.allocate(gang::HEADER, (copies + 1).min(HEADERS_MAX))? {
+            None => self.allocate(gang::HEADER, copies)?,
+            header => header,
+        };
+        let Some(header) = header else { return Ok(None) };
+        let mut pieces = Pieces { header, members: Vec::new() };
+        let piece_len = len.div_ceil(gang::MEMBERS_MAX).next_multiple_of(unit);
+        for at in (0..len).step_by(piece_len) {
+            let piece_len = piece_len.min(len - at);
+            let Some(places) = self.places(piece_len, copies)? else {
+                self.give_back(&Places::Pieces(pieces));
+                return Ok(None);
+            };
+            pieces.members.push((piece_len, places));
+        }
+        Ok(Some(Places::Pieces(pieces)))
+    }
+
+    fn allocate(&mut self, len: usize, copies: u8) -> Result<Option<[Dva; 3]>> {
+        match self.space.allocate(len as u64, copies) {
+            Ok(dvas) => Ok(Some(dvas)),
+            Err(WriteError::NoSpace) => Ok(None),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    fn give_back(&mut self, places: &Places) {
+        let dvas = match places {
+            Places::Whole(dvas) => dvas,
+            Places::Pieces(pieces) => {
+                pieces.members.iter().for_each(|(_, places)| self.give_back(places));
+                &pieces.header
+            }
+        };
+        dvas.iter().filter(|dva| !dva.is_empty()).for_each(|dva| self.space.give_back(*dva));
+    }
+
     /// Places `block`, complete but for its DVAs, as a gang in place of `old`. Its bytes go straight to the disks,
     /// in the MOS too: whoever frees it in this txg must find the header there.
     pub(crate) fn place_in_pieces(
         &mut self,
         block: Block,
         payload: &Payload,
-        copies: u8,
+        pieces: &Pieces,
         old: &BlockPtr,
     ) -> Result<BlockPtr> {
-        let block = self.gang(block, payload.bytes(), copies)?;
+        let block = self.gang(block, payload.bytes(), pieces)?;
         self.writer.drain()?;
         let ptr = BlockPtr::Block(block);
         self.kill(old)?;
@@ -33,18 +114,14 @@ impl SyncCtx<'_, '_> {
         Ok(ptr)
     }
 
-    fn gang(&mut self, mut leader: Block, bytes: &[u8], copies: u8) -> Result<Block> {
-        let unit = self.storage.vdevs().min_alloc() as usize;
-        if bytes.len() <= unit {
-            // Not even a single sector is free.
-            return Err(WriteError::NoSpace.into());
-        }
-        leader.dvas = self.space.allocate(gang::HEADER as u64, (copies + 1).min(HEADERS_MAX))?;
-        let copies = copies.min(leader.copies().count() as u8);
-        let piece_len = bytes.len().div_ceil(gang::MEMBERS_MAX).next_multiple_of(unit);
+    fn gang(&mut self, mut leader: Block, bytes: &[u8], pieces: &Pieces) -> Result<Block> {
+        leader.dvas = pieces.header;
         let mut members = Vec::new();
-        for piece in bytes.chunks(piece_len) {
-            members.push(self.member(&leader, piece, copies)?);
+        let mut rest = bytes;
+        for (len, places) in &pieces.members {
+            let (piece, behind) = rest.split_at(*len);
+            members.push(self.member(&leader, piece, places)?);
+            rest = behind;
         }
         let header = self.storage.gang_header(&members, leader.dvas[0], leader.birth);
         for dva in leader.copies() {
@@ -60,7 +137,7 @@ impl SyncCtx<'_, '_> {
         Ok(leader)
     }
 
-    fn member(&mut self, leader: &Block, piece: &[u8], copies: u8) -> Result<Block> {
+    fn member(&mut self, leader: &Block, piece: &[u8], places: &Places) -> Result<Block> {
         let len = piece.len() as u64;
         let mut member = Block {
             dvas: [Dva::default(); 3],
@@ -73,10 +150,9 @@ impl SyncCtx<'_, '_> {
             checksum: self.storage.checksum(leader.checksum_kind, piece),
             ..*leader
         };
-        match self.space.allocate(len, copies) {
-            Ok(dvas) => member.dvas = dvas,
-            Err(WriteError::NoSpace) => return self.gang(member, piece, copies),
-            Err(error) => return Err(error.into()),
+        match places {
+            Places::Whole(dvas) => member.dvas = *dvas,
+            Places::Pieces(pieces) => return self.gang(member, piece, pieces),
         }
         let payload = Arc::new(piece.to_vec());
         for dva in member.copies() {

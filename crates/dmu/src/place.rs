@@ -12,16 +12,20 @@ use storage::write::Encoded;
 use storage::{Record, Storage, WriteError, Writer};
 
 use crate::Result;
+use crate::gang::Places;
 use crate::policy::{Plan, Policy};
 use crate::tree::born_in;
 
 /// Who gives space and keeps the accounts: the pool, on behalf of one dataset or the MOS.
 pub trait Space {
-    /// Space for `psize` bytes in `copies` places.
+    /// Space for `psize` bytes in `copies` places, all or none.
     ///
     /// # Errors
     /// [`WriteError::NoSpace`], or a space map could not be read.
     fn allocate(&mut self, psize: u64, copies: u8) -> Result<[Dva; 3], WriteError>;
+
+    /// Takes back space just allocated, where nothing has been written.
+    fn give_back(&mut self, dva: Dva);
 
     /// `ptr` (embedded or on disk) is referenced from now on.
     fn born(&mut self, ptr: &BlockPtr);
@@ -156,12 +160,7 @@ impl SyncCtx<'_, '_> {
             Encoded::Stored { payload, compression, checksum } => {
                 let psize = payload.bytes().len() as u64;
                 assert!(psize <= lsize, "compression may not grow a block");
-                let whole = match self.space.allocate(psize, plan.copies) {
-                    Err(WriteError::NoSpace) => None,
-                    placed => Some(placed?),
-                };
                 let block = Block {
-                    dvas: whole.unwrap_or_default(),
                     lsize,
                     psize,
                     compression,
@@ -171,9 +170,10 @@ impl SyncCtx<'_, '_> {
                     checksum,
                     ..Block::plain(owner.object_type, self.txg)
                 };
-                if whole.is_none() {
-                    return self.place_in_pieces(block, &payload, plan.copies, old);
-                }
+                let block = match self.find_places(psize as usize, plan.copies)? {
+                    Places::Whole(dvas) => Block { dvas, ..block },
+                    Places::Pieces(pieces) => return self.place_in_pieces(block, &payload, &pieces, old),
+                };
                 for dva in block.copies() {
                     if self.mos_pass > 0 {
                         self.storage.hold(dva, payload.clone());

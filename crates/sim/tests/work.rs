@@ -248,8 +248,18 @@ fn large_records_go_into_a_pool_without_large_holes() {
     // Any copy of any piece, or of the header, may be damaged: the others do, and a scrub writes it anew.
     let twice = vec![("copies".to_owned(), Some(pool::props::Value::Number(2)))];
     story.pool().set_properties("tank/fs", twice).unwrap();
-    story.fs().write(large, 20 << 20, &[7; 1 << 20]).unwrap();
-    story.pool().sync().unwrap();
+    for number in 20..23 {
+        story.fs().write(large, number << 20, &[7; 1 << 20]).unwrap();
+        story.pool().sync().unwrap();
+    }
+    let object = story.fs().dataset().objset().object(large).unwrap();
+    for number in 20..23 {
+        let block = *object.synced_ptr(number).unwrap().block().unwrap();
+        let places = story.pool().storage().extents(&block).unwrap();
+        let taken: u64 = places.iter().map(|dva| dva.asize).sum();
+        assert!(taken >= 2 << 20, "record {number}: {taken} bytes for two copies");
+    }
+    drop(object);
     expect_every_place_mended(&story, large, 20);
     story.forget_unasked_syncs();
     let findings = story.check();

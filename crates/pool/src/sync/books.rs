@@ -52,6 +52,10 @@ impl dmu::Space for Books<'_> {
         })
     }
 
+    fn give_back(&mut self, dva: Dva) {
+        self.allocator.give_back(dva, self.txg);
+    }
+
     fn born(&mut self, ptr: &BlockPtr) {
         let sizes = Sizes::of(self.storage.vdevs(), ptr);
         self.delta += sizes;

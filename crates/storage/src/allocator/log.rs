@@ -1,4 +1,4 @@
-//! Space for intent logs: handed out ahead of need, taken back, and claimed after a crash.
+//! Space for intent logs: handed out ahead of need, and claimed after a crash.
 //!
 //! From:   `pool`, on the thread that allocates.
 //! To:     `vdev_space`.
@@ -35,21 +35,6 @@ impl Allocator {
             }
         }
         Ok(self.allocate(psize, 1, txg, source)?[0])
-    }
-
-    /// Takes back an allocation of `txg`, or a part of one, whose changes nobody has taken yet and that nothing
-    /// refers to.
-    ///
-    /// # Panics
-    /// If it is none.
-    pub fn give_back(&mut self, dva: Dva, txg: Txg) {
-        let index = self.index_of(dva.vdev).expect("what was allocated lies on a known vdev");
-        let vdev = &mut self.vdevs[index];
-        vdev.undo(dva, txg);
-        let metaslab = (dva.offset >> vdev.spec.metaslab_shift) as u32;
-        if vdev.metaslabs[metaslab as usize].forget_if_empty(txg) {
-            self.pending.remove(&(txg, index, metaslab));
-        }
     }
 
     /// Allocates exactly `dva` in `txg`: a block of a log that a crash left behind, which no space map knows.

@@ -107,8 +107,8 @@ pub trait SpaceMapSource {
 /// Why nothing was allocated.
 #[derive(Debug, thiserror::Error)]
 pub enum AllocError<E> {
-    /// No vdev has a run of that many bytes.
-    #[error("no free run of {psize} bytes")]
+    /// There are not as many runs of that many bytes as copies.
+    #[error("no free run of {psize} bytes for each copy")]
     NoSpace {
         /// Bytes asked for.
         psize: u64,
@@ -200,12 +200,12 @@ impl Allocator {
         Ok(())
     }
 
-    /// Allocates room for `psize` bytes, rounded up to each vdev's smallest allocation, in up to `copies`
-    /// places: on different vdevs if possible, else in different metaslabs or an eighth of the vdev apart.
-    /// Copies after the first are left out when there is no such place; the DVAs are packed from index 0.
+    /// Allocates room for `psize` bytes, rounded up to each vdev's smallest allocation, in `copies` places: on different
+    /// vdevs if possible, else in different metaslabs or an eighth of the vdev apart, else wherever there is room. The
+    /// DVAs are packed from index 0.
     ///
     /// # Errors
-    /// See [`AllocError`]; nothing is allocated then.
+    /// See [`AllocError`]; nothing is allocated then, also when there is room for some of the copies.
     ///
     /// # Panics
     /// If `psize` is 0, `copies` is not 1 to 3, or `txg` is synced already.
@@ -221,16 +221,16 @@ impl Allocator {
         assert!(txg > self.synced[0], "a block is born in a txg that is not synced");
         let mut dvas = [Dva::default(); 3];
         for copy in 0..usize::from(copies) {
-            let placed = self.allocate_copy(psize, &dvas[..copy], txg, source);
-            match placed {
-                Ok(Some(dva)) => dvas[copy] = dva,
-                Ok(None) if copy == 0 => return Err(AllocError::NoSpace { psize }),
-                Ok(None) => break,
-                Err(error) => {
-                    dvas[..copy].iter().for_each(|dva| self.undo(*dva, txg));
-                    return Err(error);
+            let error = match self.allocate_copy(psize, &dvas[..copy], txg, source) {
+                Ok(Some(dva)) => {
+                    dvas[copy] = dva;
+                    continue;
                 }
-            }
+                Ok(None) => AllocError::NoSpace { psize },
+                Err(error) => error,
+            };
+            dvas[..copy].iter().for_each(|dva| self.give_back(*dva, txg));
+            return Err(error);
         }
         Ok(dvas)
     }
@@ -295,9 +295,19 @@ impl Allocator {
         (share as u64).clamp(CHUNK / 8, CHUNK * 8) as i64
     }
 
-    fn undo(&mut self, dva: Dva, txg: Txg) {
-        let index = self.index_of(dva.vdev).expect("the DVA was just allocated");
-        self.vdevs[index].undo(dva, txg);
+    /// Takes back an allocation of `txg`, or a part of one, whose changes nobody has taken yet and that nothing
+    /// refers to.
+    ///
+    /// # Panics
+    /// If it is none.
+    pub fn give_back(&mut self, dva: Dva, txg: Txg) {
+        let index = self.index_of(dva.vdev).expect("what was allocated lies on a known vdev");
+        let vdev = &mut self.vdevs[index];
+        vdev.undo(dva, txg);
+        let metaslab = (dva.offset >> vdev.spec.metaslab_shift) as u32;
+        if vdev.metaslabs[metaslab as usize].forget_if_empty(txg) {
+            self.pending.remove(&(txg, index, metaslab));
+        }
     }
 
     /// Frees one place. It is reusable when [`DEFER_TXGS`] more txgs are synced after `txg`, also when it was

@@ -165,18 +165,23 @@ fn copies_lie_on_different_vdevs_or_far_apart() {
 }
 
 #[test]
-fn copies_share_a_metaslab_only_an_eighth_apart_and_are_left_out_when_there_is_no_room() {
+fn copies_share_a_metaslab_an_eighth_apart_or_nearby_and_come_all_or_not_at_all() {
     let (mut pool, mut maps) = (pool(&[spec(0, 24, 1)]), Maps::default());
     let dvas = pool.allocate(4096, 3, Txg(4), &mut maps).unwrap();
     assert_eq!(copies_of(dvas).len(), 3);
     for (a, b) in [(0, 1), (0, 2), (1, 2)] {
         assert!(dvas[a].offset.abs_diff(dvas[b].offset) >= (1 << 24) / 8);
     }
-    while pool.space().allocatable() > 4096 {
+    while pool.space().allocatable() > 5 * 4096 {
         pool.allocate(4096, 1, Txg(4), &mut maps).unwrap();
     }
-    assert_eq!(copies_of(pool.allocate(4096, 3, Txg(4), &mut maps).unwrap()).len(), 1);
+    assert_eq!(copies_of(pool.allocate(4096, 3, Txg(4), &mut maps).unwrap()).len(), 3, "nearby");
+    assert!(matches!(pool.allocate(4096, 3, Txg(4), &mut maps), Err(AllocError::NoSpace { psize: 4096 })));
+    assert_eq!(pool.space().allocatable(), 2 * 4096, "what was found for some copies is given back");
+    assert_eq!(copies_of(pool.allocate(4096, 2, Txg(4), &mut maps).unwrap()).len(), 2);
     assert!(pool.allocate(512, 1, Txg(4), &mut maps).is_err());
+    let allocs: u64 = pool.take_changes(Txg(4))[0].allocs.iter().map(|(_, len)| len).sum();
+    assert_eq!(allocs, 1 << 24);
 }
 
 #[test]
@@ -366,18 +371,19 @@ proptest! {
                     let same = twin.0.allocate(psize, copies, Txg(txg), &mut twin.1).ok();
                     prop_assert_eq!(result, same, "the same calls give the same results");
                     let Some(dvas) = result else {
+                        let mut room = 0;
                         for spec in &specs {
                             let need = psize.next_multiple_of(1 << spec.ashift) as usize >> 9;
                             for metaslab in sectors[&spec.id.0].chunks(1 << (spec.metaslab_shift - 9)) {
-                                let longest = metaslab
-                                    .split(|sector| *sector != Sector::Free)
-                                    .map(<[Sector]>::len)
-                                    .max();
-                                prop_assert!(longest.unwrap() < need, "there was room");
+                                let runs = metaslab.split(|sector| *sector != Sector::Free);
+                                room += runs.map(|run| run.len() / need).sum::<usize>();
                             }
                         }
+                        // A copy in the middle of a run may take the room of two.
+                        prop_assert!(room < 2 * usize::from(copies) - 1, "there was room");
                         continue;
                     };
+                    prop_assert_eq!(copies_of(dvas).len(), usize::from(copies));
                     for dva in copies_of(dvas) {
                         let spec = specs.iter().find(|spec| spec.id == dva.vdev).unwrap();
                         let unit = 1 << spec.ashift;

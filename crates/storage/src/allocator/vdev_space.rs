@@ -137,14 +137,18 @@ impl VdevSpace {
                 return Ok(Some((best, offset)));
             }
         }
-        // Few or full metaslabs: a copy may share one, far enough away.
+        // Few or full metaslabs: a copy may share one, far enough away, and nearby rather than not at all.
         let distance = self.spec.asize / 8;
-        let shared = here.iter().find_map(|other| {
-            let metaslab = self.index_of(*other);
-            let offset = self.metaslabs[metaslab as usize].find_away(asize, here, distance)?;
-            Some((metaslab, offset))
+        let shared: Vec<u32> = here.iter().map(|other| self.index_of(*other)).collect();
+        let away = shared.iter().find_map(|&metaslab| {
+            Some((metaslab, self.metaslabs[metaslab as usize].find_away(asize, here, distance)?))
         });
-        Ok(shared)
+        let near = || {
+            shared
+                .iter()
+                .find_map(|&metaslab| Some((metaslab, self.metaslabs[metaslab as usize].find(asize)?)))
+        };
+        Ok(away.or_else(near))
     }
 
     /// The metaslab to fill next. At least half empty ones come first, lowest first, so that images stay
