@@ -16,11 +16,12 @@ use fuser::{
     ReplyStatfs, ReplyWrite, ReplyXattr, Request, TimeOrNow, WriteFlags,
 };
 use std::os::unix::ffi::OsStrExt;
-use zpl::{FileKind, NAME_MAX};
+use zpl::{FileKind, NAME_MAX, ObjectId};
 
 use crate::attributes::Wanted;
 use crate::errno::{self, Answer};
 use crate::names::{Creation, Entry, nothing};
+use crate::seats::Seats;
 use crate::seeker::Seeker;
 use crate::shared::Shared;
 use crate::xattrs::Caller;
@@ -40,6 +41,58 @@ thread_local! {
 pub(crate) struct Bridge {
     pub(crate) shared: Arc<Shared>,
     pub(crate) seeker: Seeker,
+    pub(crate) seats: Seats<Task>,
+}
+
+/// What may wait for the pool.
+pub(crate) type Task = Box<dyn FnOnce(&Bridge) + Send>;
+
+/// Where a write goes.
+#[derive(Clone, Copy)]
+struct WriteAt {
+    id: ObjectId,
+    offset: u64,
+    flags: WriteFlags,
+}
+
+impl Bridge {
+    fn creation(
+        &self,
+        request: &Request,
+        kind: FileKind,
+        parent: INodeNo,
+        name: &OsStr,
+        mode: u32,
+        umask: u32,
+    ) -> Creation {
+        let (dir, name, caller) = (self.id(parent), name.to_owned(), Caller::of(request));
+        Creation { dir, name, kind, mode, umask, rdev: 0, caller }
+    }
+
+    /// Does `job`, for which there is a seat, and what waits for one.
+    fn serve(&self, mut job: Option<Task>) {
+        while let Some(now) = job {
+            now(self);
+            job = self.seats.next();
+        }
+    }
+
+    /// Does what may wait for the pool, or leaves it to others.
+    fn change(&self, job: impl FnOnce(&Bridge) + Send + 'static) {
+        if self.seats.sit() {
+            job(self);
+            self.serve(self.seats.next());
+        } else {
+            self.serve(self.seats.sit_or_leave(Box::new(job)));
+        }
+    }
+
+    fn write_and_reply(&self, at: WriteAt, data: &[u8], reply: ReplyWrite) {
+        match self.answer(|| self.write_range(at.id, at.offset, data, at.flags)) {
+            Ok(written) => reply.written(written),
+            Err(errno) => reply.error(errno),
+        }
+    }
 }
 
 impl Deref for Bridge {
@@ -139,9 +192,12 @@ impl fuser::Filesystem for Bridge {
 
     fn forget(&self, _req: &Request, ino: INodeNo, nlookup: u64) {
         if ino != INodeNo::ROOT {
-            let _ = self.answer(|| {
-                self.known.forget(&self.fs, self.id(ino), nlookup);
-                Ok(())
+            // What has no name any more is freed now.
+            self.change(move |bridge| {
+                let _ = bridge.answer(|| {
+                    bridge.known.forget(&bridge.fs, bridge.id(ino), nlookup);
+                    Ok(())
+                });
             });
         }
     }
@@ -173,10 +229,11 @@ impl fuser::Filesystem for Bridge {
         reply: ReplyAttr,
     ) {
         let wanted = Wanted { mode, uid, gid, size, atime, mtime, ctime };
-        match self.answer(|| self.set_attributes(self.id(ino), req.uid(), wanted)) {
+        let (id, caller) = (self.id(ino), req.uid());
+        self.change(move |bridge| match bridge.answer(|| bridge.set_attributes(id, caller, wanted)) {
             Ok((attr, ttl)) => reply.attr(&ttl, &attr),
             Err(errno) => reply.error(errno),
-        }
+        });
     }
 
     fn readlink(&self, _req: &Request, ino: INodeNo, reply: ReplyData) {
@@ -196,38 +253,32 @@ impl fuser::Filesystem for Bridge {
         rdev: u32,
         reply: ReplyEntry,
     ) {
-        let answer = self.answer(|| {
-            let kind = FileKind::of_mode(mode.into()).map_err(|_| Errno::EINVAL)?;
-            self.make(req, &Creation { dir: self.id(parent), name, kind, mode, umask, rdev })
-        });
-        reply_entry(answer, reply);
+        let Ok(kind) = FileKind::of_mode(mode.into()) else { return reply.error(Errno::EINVAL) };
+        let wanted = Creation { rdev, ..self.creation(req, kind, parent, name, mode, umask) };
+        self.change(move |bridge| reply_entry(bridge.answer(|| bridge.make(&wanted)), reply));
     }
 
     fn mkdir(&self, req: &Request, parent: INodeNo, name: &OsStr, mode: u32, umask: u32, reply: ReplyEntry) {
-        let kind = FileKind::Directory;
-        let wanted = Creation { dir: self.id(parent), name, kind, mode, umask, rdev: 0 };
-        reply_entry(self.answer(|| self.make(req, &wanted)), reply);
+        let wanted = self.creation(req, FileKind::Directory, parent, name, mode, umask);
+        self.change(move |bridge| reply_entry(bridge.answer(|| bridge.make(&wanted)), reply));
     }
 
     fn unlink(&self, _req: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
-        let answer = self.answer(|| {
-            self.check_writable()?;
-            self.fs.unlink(self.id(parent), name.as_bytes()).map_err(errno::from)
-        });
-        reply_empty(answer, reply);
+        let (dir, name) = (self.id(parent), name.to_owned());
+        self.change(move |bridge| reply_empty(bridge.answer(|| bridge.unlink(dir, &name)), reply));
     }
 
     fn rmdir(&self, _req: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
-        let answer = self.answer(|| {
-            self.check_writable()?;
-            self.fs.rmdir(self.id(parent), name.as_bytes()).map_err(errno::from)
-        });
-        reply_empty(answer, reply);
+        let (dir, name) = (self.id(parent), name.to_owned());
+        self.change(move |bridge| reply_empty(bridge.answer(|| bridge.rmdir(dir, &name)), reply));
     }
 
     fn symlink(&self, req: &Request, parent: INodeNo, name: &OsStr, target: &Path, reply: ReplyEntry) {
-        let answer = self.answer(|| self.make_symlink(req, self.id(parent), name, target.as_os_str()));
-        reply_entry(answer, reply);
+        let wanted = self.creation(req, FileKind::Symlink, parent, name, 0o777, 0);
+        let target = target.as_os_str().to_owned();
+        self.change(move |bridge| {
+            reply_entry(bridge.answer(|| bridge.make_symlink(&wanted, &target)), reply);
+        });
     }
 
     fn rename(
@@ -240,12 +291,17 @@ impl fuser::Filesystem for Bridge {
         flags: RenameFlags,
         reply: ReplyEmpty,
     ) {
-        let (from, to) = ((self.id(parent), name), (self.id(newparent), newname));
-        reply_empty(self.answer(|| Bridge::rename(self, from, to, flags)), reply);
+        let from = (self.id(parent), name.to_owned());
+        let to = (self.id(newparent), newname.to_owned());
+        self.change(move |bridge| {
+            let (from, to) = ((from.0, &*from.1), (to.0, &*to.1));
+            reply_empty(bridge.answer(|| bridge.rename(from, to, flags)), reply);
+        });
     }
 
     fn link(&self, _req: &Request, ino: INodeNo, newparent: INodeNo, newname: &OsStr, reply: ReplyEntry) {
-        reply_entry(self.answer(|| Bridge::link(self, self.id(ino), self.id(newparent), newname)), reply);
+        let (id, dir, name) = (self.id(ino), self.id(newparent), newname.to_owned());
+        self.change(move |bridge| reply_entry(bridge.answer(|| bridge.link(id, dir, &name)), reply));
     }
 
     fn open(&self, _req: &Request, _ino: INodeNo, _flags: OpenFlags, reply: ReplyOpen) {
@@ -267,16 +323,18 @@ impl fuser::Filesystem for Bridge {
         flags: i32,
         reply: ReplyCreate,
     ) {
-        let wanted = Creation::file(self.id(parent), name, mode, umask);
-        let answer = self.answer(|| match self.make(req, &wanted) {
-            // Somebody was quicker, not through this kernel.
-            Err(Errno::EEXIST) if flags & O_EXCL == 0 => self
-                .find(wanted.dir, name)?
-                .filter(|entry| entry.attr.kind == fuser::FileType::RegularFile)
-                .ok_or(Errno::EEXIST),
-            other => other,
+        let wanted = self.creation(req, FileKind::Regular, parent, name, mode, umask);
+        self.change(move |bridge| {
+            let answer = bridge.answer(|| match bridge.make(&wanted) {
+                // Somebody was quicker, not through this kernel.
+                Err(Errno::EEXIST) if flags & O_EXCL == 0 => bridge
+                    .find(wanted.dir, &wanted.name)?
+                    .filter(|entry| entry.attr.kind == fuser::FileType::RegularFile)
+                    .ok_or(Errno::EEXIST),
+                other => other,
+            });
+            reply_created(answer, reply);
         });
-        reply_created(answer, reply);
     }
 
     fn tmpfile(
@@ -289,8 +347,8 @@ impl fuser::Filesystem for Bridge {
         reply: ReplyCreate,
     ) {
         // Whether it may have a name later (`O_EXCL`) the kernel sees to.
-        let wanted = Creation::file(self.id(parent), OsStr::new(""), mode, umask);
-        reply_created(self.answer(|| self.make_unnamed(req, &wanted)), reply);
+        let wanted = self.creation(req, FileKind::Regular, parent, OsStr::new(""), mode, umask);
+        self.change(move |bridge| reply_created(bridge.answer(|| bridge.make_unnamed(&wanted)), reply));
     }
 
     fn read(
@@ -324,9 +382,13 @@ impl fuser::Filesystem for Bridge {
         _lock_owner: Option<LockOwner>,
         reply: ReplyWrite,
     ) {
-        match self.answer(|| self.write_range(self.id(ino), offset, data, write_flags)) {
-            Ok(written) => reply.written(written),
-            Err(errno) => reply.error(errno),
+        let at = WriteAt { id: self.id(ino), offset, flags: write_flags };
+        if self.seats.sit() {
+            self.write_and_reply(at, data, reply);
+            self.serve(self.seats.next());
+        } else {
+            let data = data.to_vec();
+            self.change(move |bridge| bridge.write_and_reply(at, &data, reply));
         }
     }
 
@@ -336,11 +398,12 @@ impl fuser::Filesystem for Bridge {
     }
 
     fn fsync(&self, _req: &Request, ino: INodeNo, _fh: FileHandle, _datasync: bool, reply: ReplyEmpty) {
-        reply_empty(self.answer(|| self.make_durable(self.id(ino))), reply);
+        let id = self.id(ino);
+        self.change(move |bridge| reply_empty(bridge.answer(|| bridge.make_durable(id)), reply));
     }
 
-    fn fsyncdir(&self, _req: &Request, ino: INodeNo, _fh: FileHandle, _datasync: bool, reply: ReplyEmpty) {
-        reply_empty(self.answer(|| self.make_durable(self.id(ino))), reply);
+    fn fsyncdir(&self, req: &Request, ino: INodeNo, fh: FileHandle, datasync: bool, reply: ReplyEmpty) {
+        self.fsync(req, ino, fh, datasync, reply);
     }
 
     fn readdir(&self, _req: &Request, ino: INodeNo, _fh: FileHandle, offset: u64, mut reply: ReplyDirectory) {
@@ -398,9 +461,12 @@ impl fuser::Filesystem for Bridge {
         _position: u32,
         reply: ReplyEmpty,
     ) {
-        let caller = Caller { uid: req.uid(), gid: req.gid(), pid: req.pid() };
-        let set = || self.set_xattr(self.id(ino), name.as_bytes(), value, flags, &caller);
-        reply_empty(self.answer(set), reply);
+        let (id, caller) = (self.id(ino), Caller::of(req));
+        let (name, value) = (name.to_owned(), value.to_vec());
+        self.change(move |bridge| {
+            let set = || bridge.set_xattr(id, name.as_bytes(), &value, flags, &caller);
+            reply_empty(bridge.answer(set), reply);
+        });
     }
 
     fn getxattr(&self, _req: &Request, ino: INodeNo, name: &OsStr, size: u32, reply: ReplyXattr) {
@@ -412,7 +478,10 @@ impl fuser::Filesystem for Bridge {
     }
 
     fn removexattr(&self, _req: &Request, ino: INodeNo, name: &OsStr, reply: ReplyEmpty) {
-        reply_empty(self.answer(|| self.remove_xattr(self.id(ino), name.as_bytes())), reply);
+        let (id, name) = (self.id(ino), name.to_owned());
+        self.change(move |bridge| {
+            reply_empty(bridge.answer(|| bridge.remove_xattr(id, name.as_bytes())), reply);
+        });
     }
 
     fn ioctl(
@@ -439,7 +508,10 @@ impl fuser::Filesystem for Bridge {
         mode: i32,
         reply: ReplyEmpty,
     ) {
-        reply_empty(self.answer(|| self.allocate(self.id(ino), req.uid(), offset, length, mode)), reply);
+        let (id, caller) = (self.id(ino), req.uid());
+        self.change(move |bridge| {
+            reply_empty(bridge.answer(|| bridge.allocate(id, caller, offset, length, mode)), reply);
+        });
     }
 
     fn lseek(
@@ -472,9 +544,10 @@ impl fuser::Filesystem for Bridge {
         reply: ReplyWrite,
     ) {
         let (from, to) = ((self.id(ino_in), offset_in), (self.id(ino_out), offset_out));
-        match self.answer(|| self.copy(req.uid(), from, to, len)) {
+        let caller = req.uid();
+        self.change(move |bridge| match bridge.answer(|| bridge.copy(caller, from, to, len)) {
             Ok(copied) => reply.written(copied),
             Err(errno) => reply.error(errno),
-        }
+        });
     }
 }

@@ -19,6 +19,7 @@ mod lost;
 mod mount;
 mod names;
 mod options;
+mod seats;
 mod seeker;
 mod shared;
 mod xattrs;

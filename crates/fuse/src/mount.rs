@@ -18,6 +18,7 @@ use crate::attach::{Device, HELPER, Place, attach, flags};
 use crate::bridge::Bridge;
 use crate::invalidate::Invalidator;
 use crate::options::{Live, MountOptions};
+use crate::seats::Seats;
 use crate::seeker::Seeker;
 use crate::shared::Shared;
 
@@ -151,7 +152,11 @@ pub fn mount(fs: Filesystem, at: &Path, options: &MountOptions) -> Result<Mounte
     }
     let shared = Arc::new(Shared::new(fs, Live::new(&options), options.writeback && !options.read_only));
     let refused = |source| MountError::Mount { point: point.clone(), source };
-    let bridge = Bridge { shared: shared.clone(), seeker: Seeker::start().map_err(refused)? };
+    let bridge = Bridge {
+        shared: shared.clone(),
+        seeker: Seeker::start().map_err(refused)?,
+        seats: Seats::new(options.thread_count()),
+    };
     // Made here and not by the session, which would unmount by path at its end: what is there by then may be another's.
     let connection = attach(&point, &options).map_err(refused)?;
     let device = Device::at(&point).map_err(refused)?;

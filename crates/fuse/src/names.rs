@@ -1,15 +1,16 @@
 //! Names: finding, making, moving and removing them.
 
-use std::ffi::OsStr;
+use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
 use std::time::Duration;
 
-use fuser::{Errno, FileAttr, Generation, INodeNo, RenameFlags, Request};
+use fuser::{Errno, FileAttr, Generation, INodeNo, RenameFlags};
 use zpl::{FileKind, NAME_MAX, NewNode, ObjectId, Replace};
 
 use crate::attributes::{LONG, attr, attr_ttl};
 use crate::bridge::Bridge;
 use crate::errno::{self, Answer};
+use crate::xattrs::Caller;
 
 pub(crate) const S_ISGID: u32 = 0o2000;
 
@@ -22,20 +23,14 @@ pub(crate) struct Entry {
 }
 
 /// What a new node's message says about it.
-pub(crate) struct Creation<'a> {
+pub(crate) struct Creation {
     pub(crate) dir: ObjectId,
-    pub(crate) name: &'a OsStr,
+    pub(crate) name: OsString,
     pub(crate) kind: FileKind,
     pub(crate) mode: u32,
     pub(crate) umask: u32,
     pub(crate) rdev: u32,
-}
-
-impl<'a> Creation<'a> {
-    /// A regular file.
-    pub(crate) fn file(dir: ObjectId, name: &'a OsStr, mode: u32, umask: u32) -> Creation<'a> {
-        Creation { dir, name, kind: FileKind::Regular, mode, umask, rdev: 0 }
-    }
+    pub(crate) caller: Caller,
 }
 
 impl Bridge {
@@ -83,11 +78,11 @@ impl Bridge {
     }
 
     /// The new node: owned by who asks, in the group that the directory hands down.
-    fn new_node(&self, request: &Request, wanted: &Creation<'_>) -> Answer<NewNode> {
+    fn new_node(&self, wanted: &Creation) -> Answer<NewNode> {
         let parent = self.fs.stat(wanted.dir).map_err(errno::from)?;
         let mut new = NewNode::new(wanted.kind, wanted.mode & 0o7777);
         (new.umask, new.rdev) = (wanted.umask, wanted.rdev.into());
-        (new.uid, new.gid) = (request.uid(), request.gid());
+        (new.uid, new.gid) = (wanted.caller.uid, wanted.caller.gid);
         if parent.mode & S_ISGID != 0 {
             new.gid = parent.gid;
             if wanted.kind == FileKind::Directory {
@@ -97,17 +92,17 @@ impl Bridge {
         Ok(new)
     }
 
-    pub(crate) fn make(&self, request: &Request, wanted: &Creation<'_>) -> Answer<Entry> {
+    pub(crate) fn make(&self, wanted: &Creation) -> Answer<Entry> {
         self.check_writable()?;
-        let new = self.new_node(request, wanted)?;
+        let new = self.new_node(wanted)?;
         let id = self.fs.create(wanted.dir, wanted.name.as_bytes(), &new).map_err(errno::from)?;
         self.entry(id)
     }
 
     /// A file without a name, whatever `wanted` calls it, that lives until the kernel forgets it.
-    pub(crate) fn make_unnamed(&self, request: &Request, wanted: &Creation<'_>) -> Answer<Entry> {
+    pub(crate) fn make_unnamed(&self, wanted: &Creation) -> Answer<Entry> {
         self.check_writable()?;
-        let new = self.new_node(request, wanted)?;
+        let new = self.new_node(wanted)?;
         let id = self.fs.create_unnamed(wanted.dir, &new).map_err(errno::from)?;
         let entry = self.entry(id);
         // Being known keeps it from here on; if it did not come to that, it goes.
@@ -115,18 +110,22 @@ impl Bridge {
         entry
     }
 
-    pub(crate) fn make_symlink(
-        &self,
-        request: &Request,
-        dir: ObjectId,
-        name: &OsStr,
-        target: &OsStr,
-    ) -> Answer<Entry> {
+    pub(crate) fn make_symlink(&self, wanted: &Creation, target: &OsStr) -> Answer<Entry> {
         self.check_writable()?;
-        let wanted = Creation { dir, name, kind: FileKind::Symlink, mode: 0o777, umask: 0, rdev: 0 };
-        let new = self.new_node(request, &wanted)?;
-        let id = self.fs.symlink(dir, name.as_bytes(), &new, target.as_bytes()).map_err(errno::from)?;
+        let new = self.new_node(wanted)?;
+        let name = wanted.name.as_bytes();
+        let id = self.fs.symlink(wanted.dir, name, &new, target.as_bytes()).map_err(errno::from)?;
         self.entry(id)
+    }
+
+    pub(crate) fn unlink(&self, dir: ObjectId, name: &OsStr) -> Answer<()> {
+        self.check_writable()?;
+        self.fs.unlink(dir, name.as_bytes()).map_err(errno::from)
+    }
+
+    pub(crate) fn rmdir(&self, dir: ObjectId, name: &OsStr) -> Answer<()> {
+        self.check_writable()?;
+        self.fs.rmdir(dir, name.as_bytes()).map_err(errno::from)
     }
 
     pub(crate) fn link(&self, id: ObjectId, dir: ObjectId, name: &OsStr) -> Answer<Entry> {

@@ -2,6 +2,8 @@
 
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 
+use crate::seats::SPARE;
+
 /// When access times are kept. A read that the kernel answers from its page cache is not seen and not counted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Atime {
@@ -58,7 +60,7 @@ impl Default for MountOptions {
     }
 }
 
-/// Threads for each core: a request may wait for a disk or for the next txg.
+/// Threads for each core, besides the spare ones: a request may wait for a disk or for the next txg.
 const THREADS_PER_CORE: usize = 4;
 const THREADS_MIN: usize = 8;
 const THREADS_MAX: usize = 64;
@@ -67,7 +69,7 @@ impl MountOptions {
     pub(crate) fn thread_count(&self) -> usize {
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
         match self.threads {
-            0 => (cores * THREADS_PER_CORE).clamp(THREADS_MIN, THREADS_MAX),
+            0 => (cores * THREADS_PER_CORE).clamp(THREADS_MIN, THREADS_MAX) + SPARE,
             // One may wait for the kernel to write back what another serves.
             count => count.max(2),
         }

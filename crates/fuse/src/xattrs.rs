@@ -2,7 +2,7 @@
 
 use std::sync::atomic::Ordering;
 
-use fuser::Errno;
+use fuser::{Errno, Request};
 use zpl::{ObjectId, SetAttr, XattrMode};
 
 use crate::bridge::Bridge;
@@ -17,6 +17,7 @@ const DEFAULT: &[u8] = b"system.posix_acl_default";
 const LIST_MAX: usize = 64 << 10;
 
 /// Who sent a request.
+#[derive(Clone, Copy)]
 pub(crate) struct Caller {
     pub(crate) uid: u32,
     pub(crate) gid: u32,
@@ -24,6 +25,10 @@ pub(crate) struct Caller {
 }
 
 impl Caller {
+    pub(crate) fn of(request: &Request) -> Caller {
+        Caller { uid: request.uid(), gid: request.gid(), pid: request.pid() }
+    }
+
     /// Whether root or a member of `group`. The request itself names the first of its groups only.
     fn is_in(&self, group: u32) -> bool {
         self.uid == 0

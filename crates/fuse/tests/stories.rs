@@ -207,6 +207,52 @@ fn many_write_at_once() {
 }
 
 #[test]
+fn others_are_served_while_all_writers_wait_for_the_pool() {
+    if !usable() {
+        return;
+    }
+    let mut bed = Bed::new(1 << 30, &[]);
+    let at = bed.at();
+    for number in 0..20 {
+        std::fs::write(at.join(format!("seen-{number}")), b"here").unwrap();
+    }
+    bed.remount();
+    let files: Vec<_> =
+        (0..20).map(|number| File::create(at.join(format!("new-{number}"))).unwrap()).collect();
+    // The first who wants a sync waits for this, and then all who change anything.
+    let tx = bed.fs().dataset().begin(pool::Hold { bytes: 0, frees: false }).unwrap();
+    std::thread::scope(|scope| {
+        let write = |(number, mut file): (u64, File)| {
+            scope.spawn(move || {
+                file.write_all(&Chance(number).bytes(4 << 20)).unwrap();
+                file.sync_all().unwrap();
+            })
+        };
+        let writers: Vec<_> = (0..).zip(files).map(write).collect();
+        let (tell, told) = std::sync::mpsc::channel();
+        let at = &at;
+        scope.spawn(move || {
+            // More than once: the first may come before the writers.
+            for number in 0..20 {
+                std::thread::sleep(std::time::Duration::from_millis(50));
+                let path = at.join(format!("seen-{number}"));
+                tell.send(std::fs::metadata(path).unwrap().len()).unwrap();
+            }
+        });
+        let served =
+            (0..20).map_while(|_| told.recv_timeout(std::time::Duration::from_secs(20)).ok()).count();
+        assert!(!writers.iter().any(std::thread::ScopedJoinHandle::is_finished), "writers wait");
+        drop(tx);
+        assert_eq!(served, 20, "lookups that were answered");
+    });
+    for number in 0..20 {
+        let content = std::fs::read(at.join(format!("new-{number}"))).unwrap();
+        assert_eq!(digest(&content), digest(&Chance(number).bytes(4 << 20)), "new-{number}");
+    }
+    bed.finish();
+}
+
+#[test]
 fn times_that_were_seen_are_there_after_a_remount() {
     if !usable() {
         return;
