@@ -48,6 +48,17 @@ pub enum NotOpen {
     /// Several different pools of this name were found.
     #[error("more than one matching pool")]
     Ambiguous(String),
+    /// Where `-d` points is nothing.
+    #[error("cannot look for pools in '{}': {source}", place.display())]
+    NoPlace {
+        /// There.
+        place: PathBuf,
+        /// Why.
+        source: std::io::Error,
+    },
+    /// The file that `-d` names is no device of a pool.
+    #[error("'{}' holds no pool", .0.display())]
+    NoPool(PathBuf),
     /// None of its devices is where it was.
     #[error("pool is unavailable")]
     Unavailable(String),
@@ -91,6 +102,7 @@ impl From<NotOpen> for Failure {
             NotOpen::State(state) => {
                 Failure::refused(format!("cannot read the list of imported pools: {state}"))
             }
+            NotOpen::NoPlace { .. } | NotOpen::NoPool(_) => Failure::refused(error.to_string()),
             NotOpen::Config(error) => Failure::refused(format!("bad configuration: {error}")),
             NotOpen::Ambiguous(name) => Action::Open(name).failed(&error).hint("name one image with -d"),
             NotOpen::Missing(name)
@@ -271,7 +283,7 @@ impl Usable {
 /// Every usable pool, by name.
 ///
 /// # Errors
-/// The file of known pools cannot be read.
+/// The file of known pools cannot be read; where `-d` points is nothing, or a file that is no device of a pool.
 pub fn usable(around: &Surroundings) -> Result<Vec<Usable>, NotOpen> {
     if let Some(live) = around.live() {
         return find(live.name(), around).map(|pool| vec![pool]);
@@ -279,8 +291,16 @@ pub fn usable(around: &Surroundings) -> Result<Vec<Usable>, NotOpen> {
     let mut all: Vec<Usable> = if around.search.is_empty() {
         known().read()?.into_iter().map(seek).collect()
     } else {
-        let found = pool::discover(&around.search).into_iter();
+        let found = pool::discover(&around.search);
+        for place in &around.search {
+            let metadata = std::fs::metadata(place);
+            let kind = metadata.map_err(|source| NotOpen::NoPlace { place: place.clone(), source })?;
+            if !kind.is_dir() && !found.iter().any(|pool| pool.devices.values().any(|path| path == place)) {
+                return Err(NotOpen::NoPool(place.clone()));
+            }
+        }
         found
+            .into_iter()
             .map(|found| Usable {
                 name: found.config.name.clone(),
                 known: None,
@@ -302,7 +322,7 @@ fn seek(known: KnownPool) -> Usable {
 /// The usable pool called `name`.
 ///
 /// # Errors
-/// [`NotOpen::Missing`], [`NotOpen::Ambiguous`], or the file of known pools cannot be read.
+/// [`NotOpen::Missing`], [`NotOpen::Ambiguous`], or as [`usable`].
 pub fn find(name: &str, around: &Surroundings) -> Result<Usable, NotOpen> {
     let missing = || NotOpen::Missing(name.to_owned());
     if let Some(live) = around.live().filter(|live| live.name() == name) {

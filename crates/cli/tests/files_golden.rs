@@ -69,6 +69,12 @@ fn status_says_why_a_pool_is_only_read() {
         let done = Command::new(&unpack).arg(pool).arg(bed.path(pool)).output().expect("it starts");
         assert_eq!(Done::from(done).status, 0);
         let status = bed.run(&["-d", pool, "zpool", "status"]).good();
+        let of_pool = bed.run(&["-d", pool, "zpool", "get", "-H", "-o", "value", "readonly"]).good();
+        assert_eq!(of_pool.trim(), if lines[0].is_empty() { "off" } else { "on" }, "{pool}");
+        let imported = bed.run(&["zpool", "import", "-d", pool, pool]);
+        let told =
+            format!("cenote: '{pool}' can only be read: writing to mirror vdevs is not supported yet\n");
+        assert_eq!(imported.err, if lines[0].is_empty() { String::new() } else { told });
         let said: Vec<_> = status.lines().skip_while(|line| !line.starts_with("status: ")).take(3).collect();
         if lines[0].is_empty() {
             assert!(said.is_empty(), "{status}");

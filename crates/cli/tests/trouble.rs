@@ -418,3 +418,21 @@ fn an_image_whose_end_is_missing_is_not_called_clean() {
     let done = bed.run(&["check", &image.display().to_string()]);
     assert!(done.status == 1 && done.out.contains("its end is missing"), "{done:?}");
 }
+
+#[test]
+fn looking_for_pools_where_nothing_is_fails() {
+    let bed = Bed::with_tank(128, &[]);
+    bed.run(&["zpool", "export", "tank"]).good();
+    fs::write(bed.path("text"), "no pool").expect("made");
+    for (place, why) in [("nowhere", "No such file or directory"), ("text", "holds no pool")] {
+        for words in
+            [&["zfs", "list"][..], &["zpool", "list"], &["zpool", "status", "tank"], &["ls", "tank:/"]]
+        {
+            let done = bed.run(&[&["-d", place], words].concat());
+            let told = done.err.contains(why) && done.err.contains(place) && done.err.lines().count() == 1;
+            assert!(done.status == 1 && done.out.is_empty() && told, "{words:?}: {done:?}");
+        }
+    }
+    let listed = bed.run(&["-d", "tank.img", "zfs", "list", "-H", "-o", "name"]).good();
+    assert_eq!(listed, "tank\ntank/fs\n");
+}

@@ -199,7 +199,10 @@ impl<'a> PoolValues<'a> {
             "bcloneused" | "bclonesaved" => number(0),
             "last_scrubbed_txg" => number(self.last_scrubbed),
             "dedupratio" | "bcloneratio" => number(100),
-            "readonly" => number(u64::from(session.known.as_ref().is_some_and(|known| known.read_only))),
+            "readonly" => {
+                let asked = session.known.as_ref().is_some_and(|known| known.read_only);
+                number(u64::from(asked || session.pool().refused().is_some()))
+            }
             "load_guid" => number(self.load_guid),
             "version" if info.config.version >= VERSION_FEATURES => (None, Source::Default),
             "version" => (Some(Value::Number(info.config.version)), Source::Local),

@@ -334,6 +334,9 @@ fn import_one(
             pool.set_pool_properties(stored).map_err(|error| action.failed(error))?;
         }
     }
+    if let Some(why) = pool.refused().filter(|_| !wanted.read_only) {
+        console.remark(&format!("cenote: '{name}' can only be read: {why}"));
+    }
     pool.export().map_err(|error| action.failed(error))?;
     let devices = found.devices.values().map(|path| open::absolute(path)).collect();
     let known = KnownPool {

@@ -14,7 +14,7 @@ use zpl::Filesystem;
 use super::Check;
 use crate::Surroundings;
 use crate::messages::{Action, Failure};
-use crate::open::{self, Intent, Session, Usable};
+use crate::open::{self, Intent, NotOpen, Session, Usable};
 use crate::out::Console;
 
 /// Findings that are printed of each pool; more are counted.
@@ -88,15 +88,18 @@ fn chosen(check: &Check, around: &Surroundings, console: &mut Console) -> Result
             None => console.complain(missing(word))?,
         }
     }
-    if images.is_empty() {
-        return Ok(pools);
-    }
-    for image in &images {
-        if pool::discover(std::slice::from_ref(image)).is_empty() {
-            console.complain(Failure::refused(format!("'{}' holds no pool", image.display())))?;
+    let mut with_pools = Vec::new();
+    for image in images {
+        if pool::discover(std::slice::from_ref(&image)).is_empty() {
+            console.complain(NotOpen::NoPool(image).into())?;
+        } else {
+            with_pools.push(image);
         }
     }
-    pools.extend(open::usable(&Surroundings { search: images, ..around.clone() })?);
+    if with_pools.is_empty() {
+        return Ok(pools);
+    }
+    pools.extend(open::usable(&Surroundings { search: with_pools, ..around.clone() })?);
     Ok(pools)
 }
 
