@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use format::blkptr::{Block, BlockPtr, Dva};
 use format::{Compression, ObjectType};
-use storage::{Payload, WriteError, gang};
+use storage::{Payload, ReadError, WriteError, gang};
 
 use crate::Result;
 use crate::place::SyncCtx;
@@ -54,11 +54,13 @@ impl SyncCtx<'_, '_> {
         if let Some(dvas) = self.allocate(len, copies)? {
             return Ok(Some(Places::Whole(dvas)));
         }
-        let unit = self.storage.vdevs().min_alloc() as usize;
-        if len <= unit {
+        let vdevs = self.storage.vdevs();
+        let (least, most) = (vdevs.min_alloc() as usize, vdevs.max_alloc() as usize);
+        if len <= least {
             // Not even single sectors are free.
             return Ok(None);
         }
+        let unit = if len > most { most } else { least };
         // Without its header all of a gang is lost: one copy more, if there is room.
         let header = match self.allocate(gang::HEADER, (copies + 1).min(HEADERS_MAX))? {
             None => self.allocate(gang::HEADER, copies)?,
@@ -112,6 +114,31 @@ impl SyncCtx<'_, '_> {
         self.kill(old)?;
         self.space.born(&ptr);
         Ok(ptr)
+    }
+
+    /// Overwrites a gang that this txg wrote and nothing durable points at, `block` being complete again.
+    pub(crate) fn rewrite_pieces(&mut self, block: Block, payload: &Payload) -> Result<BlockPtr> {
+        let pieces = self.pieces_of(&block).map_err(WriteError::from)?;
+        let block = self.gang(block, payload.bytes(), &pieces)?;
+        self.writer.drain()?;
+        Ok(BlockPtr::Block(block))
+    }
+
+    /// Where a gang lies.
+    fn pieces_of(&self, leader: &Block) -> std::result::Result<Pieces, ReadError> {
+        let mut header = leader.dvas;
+        for dva in header.iter_mut().filter(|dva| !dva.is_empty()) {
+            *dva = self.storage.first_extent(dva)?;
+        }
+        let mut members = Vec::new();
+        for member in self.storage.any_gang_members(leader)? {
+            let places = match member.is_gang() {
+                true => Places::Pieces(self.pieces_of(&member)?),
+                false => Places::Whole(member.dvas),
+            };
+            members.push((member.psize as usize, places));
+        }
+        Ok(Pieces { header, members })
     }
 
     fn gang(&mut self, mut leader: Block, bytes: &[u8], pieces: &Pieces) -> Result<Block> {

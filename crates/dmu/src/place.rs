@@ -76,10 +76,9 @@ impl SyncCtx<'_, '_> {
             && born_in(old, self.txg)
             && let Some(block) = old.block()
             && block.lsize == record.len() as u64
-            && !block.is_gang()
             && let Some(encoded) = encoding.encode_into(record, block.psize)
         {
-            return Ok(self.rewrite(*block, encoded, record, fill));
+            return self.rewrite(*block, encoded, record, fill);
         }
         let mut encoded = encoding.encode(record);
         if self.mos_pass > 1
@@ -105,7 +104,13 @@ impl SyncCtx<'_, '_> {
     }
 
     /// Overwrites a block that this txg wrote and nothing durable points at.
-    fn rewrite(&mut self, mut block: Block, encoded: Encoded, record: &Record, fill: u64) -> BlockPtr {
+    fn rewrite(
+        &mut self,
+        mut block: Block,
+        encoded: Encoded,
+        record: &Record,
+        fill: u64,
+    ) -> Result<BlockPtr> {
         let Encoded::Stored { payload, compression, checksum } = encoded else {
             unreachable!("encode_into stores");
         };
@@ -113,11 +118,16 @@ impl SyncCtx<'_, '_> {
         block.compression = compression;
         block.checksum = checksum;
         block.fill = fill;
-        for dva in block.copies() {
-            self.storage.hold(dva, payload.clone());
-        }
+        let ptr = if block.is_gang() {
+            self.rewrite_pieces(block, &payload)?
+        } else {
+            for dva in block.copies() {
+                self.storage.hold(dva, payload.clone());
+            }
+            BlockPtr::Block(block)
+        };
         self.storage.cache().insert(&block, record.clone());
-        BlockPtr::Block(block)
+        Ok(ptr)
     }
 
     /// Gives an encoded leaf a place.

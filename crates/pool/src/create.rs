@@ -150,6 +150,7 @@ impl Pool {
         };
         let before_first = Txg(Txg::INITIAL.0 - 1);
         let mut allocator = Allocator::new(before_first);
+        allocator.force_ganging(options.force_ganging);
         for top in storage.vdevs().tops() {
             let spec = vdev_spec(top);
             allocator.add_vdev(spec, std::iter::empty()).map_err(Error::corrupt(ObjectId(0)))?;

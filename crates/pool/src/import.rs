@@ -138,6 +138,7 @@ impl Pool {
         // Txgs that are given up are not used again: no device may hold two states of one number.
         let synced = options.state.as_ref().map_or(opened.uberblock.txg, |state| state.newest);
         let (mut allocator, table, logs) = load_space(&mos, &storage, &config, synced)?;
+        allocator.force_ganging(options.force_ganging);
         let mut name_on_disk = None;
         if let Some(new_name) = &options.new_name {
             let own = std::mem::replace(&mut config.name, new_name.clone());
@@ -273,7 +274,7 @@ fn claim_logs(
     inner.groups.skip_to(newest);
     let tops = inner.storage.vdevs().tops();
     let mut source = Source { objset: Some(&inner.mos.objset), tops, maps, logs };
-    recover::claim(&found, allocator, newest.next(), &mut source)?;
+    recover::claim(&found, allocator, &inner.storage, newest.next(), &mut source)?;
     Ok(found)
 }
 

@@ -89,6 +89,8 @@ pub struct Options {
     /// An earlier state of the pool to go back to, found by [`Pool::find_state`]: what was written later is given up,
     /// intent logs included.
     pub state: Option<FoundState>,
+    /// Blocks of so many bytes or more are written in pieces, whatever room there is: for tests.
+    pub force_ganging: u64,
 }
 
 impl Default for Options {
@@ -113,6 +115,7 @@ impl Default for Options {
             leased: None,
             user: rustix::process::geteuid().as_raw(),
             state: None,
+            force_ganging: u64::MAX,
         }
     }
 }

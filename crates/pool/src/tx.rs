@@ -54,11 +54,11 @@ impl State {
         (self.reserved + self.reserved_syncing).max(dirty)
     }
 
-    /// Whether `cost` besides `others` might not find its space: in the smallest pieces a record takes as much again for
-    /// the headers of its gang. The reserve covers that for one transaction; all that are in flight must fit even so,
-    /// or sync would run out.
+    /// Whether `cost` besides `others` might not find its space: in the smallest pieces a record takes up to 1.6 times as
+    /// much again for the headers of its gang (ten sectors: 26). The reserve covers that for one transaction; all that are
+    /// in flight must fit even so, or sync would run out.
     fn is_crowded(&self, others: u64, cost: u64) -> bool {
-        others > 0 && 2 * (others + cost) > self.allocatable
+        others > 0 && 3 * (others + cost) > self.allocatable
     }
 }
 

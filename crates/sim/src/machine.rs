@@ -26,6 +26,8 @@ pub struct Machine {
     pub workers: usize,
     /// Bytes of changes after which the story's calls sync by themselves.
     pub dirty_max: u64,
+    /// Blocks of so many bytes or more are written in pieces.
+    pub force_ganging: u64,
     /// Local properties of the file system, by name, as stored.
     pub properties: Vec<(&'static str, u64)>,
 }
@@ -39,6 +41,7 @@ impl Default for Machine {
             ashift: 9,
             workers: 1,
             dirty_max: 256 << 20,
+            force_ganging: u64::MAX,
             properties: vec![("recordsize", 16 << 10)],
         }
     }
@@ -55,6 +58,7 @@ impl Machine {
         Options {
             cache_bytes: 8 << 20,
             dirty_max: self.dirty_max,
+            force_ganging: self.force_ganging,
             workers: self.workers,
             io_threads: 0,
             stepwise: true,

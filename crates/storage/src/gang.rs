@@ -77,14 +77,21 @@ impl Storage {
         Ok(found)
     }
 
+    /// What lies at `dva` itself: all of a block, or the header of a gang.
+    ///
+    /// # Errors
+    /// If there is no such vdev.
+    pub fn first_extent(&self, dva: &Dva) -> Result<Dva, ReadError> {
+        if !dva.gang {
+            return Ok(*dva);
+        }
+        let asize = self.vdevs().top_of(dva)?.asize_of(HEADER as u64);
+        Ok(Dva { asize, gang: false, ..*dva })
+    }
+
     fn collect_extents(&self, block: &Block, depth: u32, found: &mut Vec<Dva>) -> Result<(), ReadError> {
         for dva in block.copies() {
-            if dva.gang {
-                let top = self.vdevs().top_of(&dva)?;
-                found.push(Dva { asize: top.asize_of(HEADER as u64), gang: false, ..dva });
-            } else {
-                found.push(dva);
-            }
+            found.push(self.first_extent(&dva)?);
         }
         if block.is_gang() {
             let depth = deeper(depth)?;
@@ -96,7 +103,10 @@ impl Storage {
     }
 
     /// The pieces of a gang. All copies of its header name the same ones: the first good one counts.
-    fn any_gang_members(&self, leader: &Block) -> Result<Vec<Block>, ReadError> {
+    ///
+    /// # Errors
+    /// If no copy of the header can be read.
+    pub fn any_gang_members(&self, leader: &Block) -> Result<Vec<Block>, ReadError> {
         let mut failed = None;
         for dva in leader.copies().filter(|dva| dva.gang) {
             for replica in self.replicas_of(&dva) {

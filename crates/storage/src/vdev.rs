@@ -317,6 +317,13 @@ impl Vdevs {
         1 << shift.unwrap_or(9)
     }
 
+    /// Largest sector (bytes) among the vdevs that hold data: smaller pieces may take as much.
+    #[must_use]
+    pub fn max_alloc(&self) -> u64 {
+        let shift = self.tops.iter().filter(|top| top.is_normal()).map(|top| top.ashift).max();
+        1 << shift.unwrap_or(9)
+    }
+
     /// Every present disk.
     pub fn disks(&self) -> impl Iterator<Item = &Arc<dyn Disk>> {
         self.tops.iter().flat_map(TopVdev::leaves).map(|leaf| &leaf.disk)

@@ -180,6 +180,8 @@ impl Filesystem {
             let step = WRITE_STEP.max(object.block_size());
             let until = ((at / step + 1) * step).min(end);
             let part = &data[(at - offset) as usize..(until - offset) as usize];
+            let block = object.block_size();
+            object.check_indirect(at / block, until.div_ceil(block))?;
             let tx = self.begin(Hold::write(part.len() as u64 + ATTRIBUTE_COST))?;
             let max = self.inner.dataset.settings().record_size;
             self.grow_block(&object, &tx, znode.size, until, max)?;
@@ -230,6 +232,7 @@ impl Filesystem {
             return self.write_steps(id, offset, &data, Times::Now);
         }
         data.resize(block as usize, 0);
+        object.check_indirect(offset / block, offset / block + 1)?;
         let tx = self.begin(Hold::write(block + ATTRIBUTE_COST))?;
         self.grow_block(&object, &tx, znode.size, end, max)?;
         znode.size = znode.size.max(end);
@@ -292,6 +295,7 @@ impl Filesystem {
             // Read (into the cache) before the transaction begins.
             object.block(size / block)?;
         }
+        object.check_indirect(first_gone, u64::MAX)?;
         let tx = self.begin(Hold::free())?;
         if cut {
             object.edit_block(&tx, size / block, |raw| raw[within as usize..].fill(0))?;
@@ -354,6 +358,7 @@ impl Filesystem {
             }
         }
         modified(&mut znode, self.now());
+        object.check_indirect(whole_start, whole_end)?;
         let tx = self.begin(Hold::free())?;
         for (blkid, range) in edits {
             object.edit_block(&tx, blkid, |raw| raw[range].fill(0))?;

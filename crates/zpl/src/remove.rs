@@ -107,7 +107,8 @@ impl Filesystem {
         let free_next = self.meet(&tx, &object, &znode, fate)?;
         self.note_names(&tx, || Body::Remove { dir, name: found.name.clone(), is_dir: false });
         drop((tx, nodes, names));
-        if free_next { self.free_unlinked(found.id).map(drop) } else { Ok(()) }
+        self.free_next(found.id, free_next);
+        Ok(())
     }
 
     /// Removes an empty directory.
@@ -149,7 +150,8 @@ impl Filesystem {
             let free_next = self.meet(&tx, &object, &znode, fate)?;
             self.note_names(&tx, || Body::Remove { dir, name: found.name.clone(), is_dir: true });
             drop((tx, nodes, names));
-            return if free_next { self.free_unlinked(found.id).map(drop) } else { Ok(()) };
+            self.free_next(found.id, free_next);
+            return Ok(());
         }
     }
 
@@ -201,7 +203,12 @@ impl Filesystem {
         if open || is_large(object) {
             return Ok(Some(Fate::Waits { free_next: !open }));
         }
-        Ok(Some(Fate::Freed(self.doomed(object, znode)?)))
+        let doomed = self.doomed(object, znode)?;
+        if let Err(error) = can_be_freed(&doomed) {
+            tracing::warn!(object = object.id().0, %error, "its name goes, its space stays");
+            return Ok(Some(Fate::Waits { free_next: false }));
+        }
+        Ok(Some(Fate::Freed(doomed)))
     }
 
     /// Carries out what [`Filesystem::lose_link`] decided; `true` when the object is to be freed next.
@@ -275,6 +282,13 @@ impl Filesystem {
         Ok(doomed)
     }
 
+    /// Frees what just lost its last name, if it is its turn. What cannot be freed stays in the unlinked set, without a name.
+    pub(crate) fn free_next(&self, id: ObjectId, now: bool) {
+        if now && let Err(error) = self.free_unlinked(id) {
+            tracing::warn!(object = id.0, %error, "its name went, its space stays");
+        }
+    }
+
     /// Frees an object that is in the unlinked set, step by step: the caller holds no lock, and others get theirs
     /// between two steps. Gives whether it was still to be freed.
     pub(crate) fn free_unlinked(&self, id: ObjectId) -> Result<bool> {
@@ -292,12 +306,15 @@ impl Filesystem {
             }
             if is_large(&object) {
                 let blocks = object.max_blkid() + 1;
-                let tx = self.begin(Hold::free())?;
                 // A sparse file has far more block numbers than blocks: the step grows with them.
-                object.free_blocks(&tx, blocks - FREE_STEP.max(blocks / 64), u64::MAX);
+                let step = blocks - FREE_STEP.max(blocks / 64);
+                object.check_indirect(step, u64::MAX)?;
+                let tx = self.begin(Hold::free())?;
+                object.free_blocks(&tx, step, u64::MAX);
                 continue;
             }
             let doomed = self.doomed(&object, &znode)?;
+            can_be_freed(&doomed)?;
             let tx = self.begin(Hold::free())?;
             self.leave_unlinked(&tx, id)?;
             doomed.iter().for_each(|object| self.inner.objset.free_object(&tx, object));
@@ -372,4 +389,9 @@ pub(crate) fn check_removable(parent: &Znode, znode: &Znode) -> Result<()> {
         return Err(Error::NotPermitted);
     }
     Ok(())
+}
+
+/// Whether all that frees these objects can be read.
+fn can_be_freed(doomed: &[Arc<Object>]) -> Result<()> {
+    doomed.iter().try_for_each(|object| Ok(object.check_indirect(0, u64::MAX)?))
 }

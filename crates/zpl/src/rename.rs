@@ -169,10 +169,10 @@ impl Filesystem {
                 })
             });
             drop((tx, nodes, names));
-            return match victim {
-                Some(victim) if free_next => self.free_unlinked(victim.id).map(drop),
-                _ => Ok(()),
-            };
+            if let Some(victim) = victim {
+                self.free_next(victim.id, free_next);
+            }
+            return Ok(());
         }
     }
 

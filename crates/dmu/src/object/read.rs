@@ -95,6 +95,55 @@ impl Object {
         self.storage().read(ptr).map_err(|source| Error::Block { object: self.id, level, blkid, source })
     }
 
+    /// Reads what the pointers to the blocks `start..end` lie in. Who changes or frees blocks asks for this before the
+    /// transaction: when a sync finds an indirect block lost, it is too late to refuse.
+    ///
+    /// # Errors
+    /// If one of them cannot be read.
+    pub fn check_indirect(&self, start: u64, end: u64) -> Result<()> {
+        let mut stale = None;
+        loop {
+            let Some(dnode) = self.synced() else { return Ok(()) };
+            if dnode.levels < 2 || start > dnode.max_blkid {
+                return Ok(());
+            }
+            let blocks = start..end.min(dnode.max_blkid.saturating_add(1));
+            let top = dnode.levels - 1;
+            let below = |(index, ptr)| self.check_below(&dnode, ptr, top, index, &blocks);
+            let Err(error) = (0..).zip(&dnode.block_ptrs).try_for_each(below) else { return Ok(()) };
+            // It may have been rewritten, and its old space reused, since the pointers were looked up.
+            if stale.as_ref() == Some(&dnode.block_ptrs) {
+                return Err(error);
+            }
+            stale = Some(dnode.block_ptrs);
+        }
+    }
+
+    fn check_below(
+        &self,
+        dnode: &Dnode,
+        ptr: &BlockPtr,
+        level: u8,
+        index: u64,
+        blocks: &std::ops::Range<u64>,
+    ) -> Result<()> {
+        let span = u32::from(level) * dnode.fanout_shift();
+        let first = u128::from(index) << span;
+        let is_in = first < u128::from(blocks.end) && first + (1 << span) > u128::from(blocks.start);
+        if level == 0 || ptr.is_hole() || !is_in {
+            return Ok(());
+        }
+        let indirect = self.read_ptr(ptr, level, index)?;
+        if level == 1 {
+            return Ok(());
+        }
+        for (slot, raw) in (0..).zip(indirect.chunks_exact(PTR)) {
+            let child = BlockPtr::decode(raw, ByteOrder::Little).map_err(Error::corrupt(self.id))?;
+            self.check_below(dnode, &child, level - 1, (index << dnode.fanout_shift()) + slot, blocks)?;
+        }
+        Ok(())
+    }
+
     /// The pointer to block `blkid` as last synced.
     ///
     /// # Errors

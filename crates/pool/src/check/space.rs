@@ -62,9 +62,13 @@ pub(super) fn claim_logs(inner: &Inner, claims: &mut Claims, report: &mut dyn Fn
         let opened = Objset::open(inner.storage.clone(), inner.budget.clone(), info.phys.bp);
         let Ok(objset) = opened else { continue };
         let blocks = zil::chain::allocated(&inner.storage, info.id, &objset.zil_header(), synced)?;
-        for dva in blocks.iter().flat_map(|block| block.copies().collect::<Vec<_>>()) {
-            if !claims.claim(dva) {
-                report(Finding::DoubleReference { place: format!("intent log of '{}'", info.name), dva });
+        for block in &blocks {
+            // The pieces of a lost gang were reported by the walk.
+            for dva in inner.storage.extents(block).unwrap_or_default() {
+                if !claims.claim(dva) {
+                    let place = format!("intent log of '{}'", info.name);
+                    report(Finding::DoubleReference { place, dva });
+                }
             }
         }
     }

@@ -230,7 +230,13 @@ impl<'a> Syncing<'a> {
     /// Whether all of them can be found: what was freed before a block that cannot be read would be free for others while
     /// the dataset still holds it.
     pub(crate) fn check_readable(&mut self, root: &BlockPtr, since: Txg) -> Result<()> {
-        self.each_block_of(root, since, |_, _| Ok(()))
+        self.each_block_of(root, since, |syncing, ptr| match ptr {
+            BlockPtr::Block(block) if block.is_gang() => {
+                syncing.inner.storage.extents(block)?;
+                Ok(())
+            }
+            _ => Ok(()),
+        })
     }
 
     fn each_block_of(&mut self, root: &BlockPtr, since: Txg, visit: Visit<'a>) -> Result<()> {

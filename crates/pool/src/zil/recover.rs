@@ -215,11 +215,17 @@ fn examine(
 pub(crate) fn claim<S: SpaceMapSource<Error = Error>>(
     found: &[Found],
     allocator: &mut Allocator,
+    storage: &Storage,
     txg: Txg,
     source: &mut S,
 ) -> Result<()> {
     for log in found {
-        for dva in log.to_claim.iter().flat_map(|block| block.copies().collect::<Vec<_>>()) {
+        let mut places = Vec::new();
+        for block in &log.to_claim {
+            let extents = storage.extents(block);
+            places.extend(extents.map_err(|error| Error::bad_log(&log.name, error.to_string()))?);
+        }
+        for dva in places {
             let claimed = allocator.claim(dva, txg, source);
             if !claimed.map_err(|error| Error::bad_log(&log.name, error_of(error)))? {
                 return Err(Error::bad_log(&log.name, "a block of it lies where another does"));

@@ -159,6 +159,8 @@ pub struct Allocator {
     settling: BTreeSet<(Txg, usize, u32)>,
     /// Index in `vdevs` of the one whose turn it is.
     rotor: usize,
+    /// Blocks of this many bytes or more find no room.
+    longest: u64,
     /// Somebody reads the pool as of this txg: what was freed later is not handed out again yet.
     leased: Option<Txg>,
 }
@@ -173,8 +175,15 @@ impl Allocator {
             pending: BTreeSet::new(),
             settling: BTreeSet::new(),
             rotor: 0,
+            longest: u64::MAX,
             leased: None,
         }
+    }
+
+    /// From now on there is no room for blocks of `len` bytes or more, as in a pool of small holes (OpenZFS's
+    /// `metaslab_force_ganging`): for tests.
+    pub fn force_ganging(&mut self, len: u64) {
+        self.longest = len;
     }
 
     /// Adds a top-level vdev. `maps` gives, per metaslab, the allocated bytes of its space map as of the last
@@ -219,6 +228,9 @@ impl Allocator {
         assert!(psize > 0, "a block has bytes");
         assert!((1..=3).contains(&copies), "a block has one to three copies");
         assert!(txg > self.synced[0], "a block is born in a txg that is not synced");
+        if psize >= self.longest {
+            return Err(AllocError::NoSpace { psize });
+        }
         let mut dvas = [Dva::default(); 3];
         for copy in 0..usize::from(copies) {
             let error = match self.allocate_copy(psize, &dvas[..copy], txg, source) {
