@@ -6,7 +6,7 @@
 
 use pool::props::number::{nice, nice_bytes};
 
-use crate::advise::{Candidate, Goal, Reason, Workload, choose};
+use crate::advise::{Candidate, FREE_TIME, Goal, Reason, Workload, choose};
 use crate::plan::{DEFAULT_RECORDSIZE, setting_words};
 use crate::{Recommendation, Run};
 
@@ -43,10 +43,7 @@ pub fn recommend(runs: &[Run], dataset: &str) -> Recommendation {
     };
     let (best, base) = (measured[choice.index], measured[choice.base]);
     let smallest = measured.iter().min_by(|a, b| size(a).total_cmp(&size(b))).expect("the base is one");
-    let hardly = format!(
-        "this data hardly compresses (at best {:.2}x, with {})",
-        smallest.compressratio, smallest.compression
-    );
+    let hardly = hardly(&measured, smallest);
     let sizes = format!(
         "{} of data take {} ({:.2}x)",
         nice_bytes(best.logical_bytes),
@@ -54,22 +51,65 @@ pub fn recommend(runs: &[Run], dataset: &str) -> Recommendation {
         best.compressratio
     );
     let reason = match choice.reason {
-        Reason::GivesUpEarly => {
+        Reason::GivesUpEarly if measured.len() > 1 => {
             format!("{hardly}, and lz4 costs next to nothing since it gives up early: {}", times(best, base))
         }
-        Reason::OnlyCostsTime => format!("{hardly}, so any other setting only costs time"),
+        Reason::OnlyCostsTime if !are_few(&measured) => {
+            format!("{hardly}, so any other setting only costs time")
+        }
+        Reason::GivesUpEarly | Reason::OnlyCostsTime => hardly,
+        Reason::Base if measured.len() == 1 => format!("{sizes}; nothing else was measured"),
         Reason::Base if std::ptr::eq(*smallest, base) => {
             format!("{sizes}, and nothing else that was measured is smaller or faster")
         }
         Reason::Base => format!(
             "{sizes}, and what is smaller ({}, {:.2}x) takes more time than it saves space: {}",
-            smallest.compression,
+            beside(smallest, best),
             smallest.compressratio,
             times(smallest, base)
         ),
-        reason => format!("{sizes}, {reason}: {}", times(best, base)),
+        reason => {
+            let slower = |of: fn(&Run) -> f64| of(best) > FREE_TIME * of(base) + CLOCK_NOISE_SECONDS;
+            let in_part = slower(|run| run.write_seconds) || slower(|run| run.read_seconds);
+            format!("{sizes}, {}: {}", reason.of_a_cycle(in_part), times(best, base))
+        }
     };
     said(runs, best, dataset, reason)
+}
+
+/// What was measured is no ground for saying that data does not compress: one setting, or none that tries hard.
+fn are_few(measured: &[&Run]) -> bool {
+    measured.len() == 1
+        || measured.iter().all(|run| matches!(run.compression.as_str(), "off" | "lz4" | "zle"))
+}
+
+/// That nothing made the data notably smaller, and of what that is known.
+fn hardly(measured: &[&Run], smallest: &Run) -> String {
+    let best = match &smallest.compression {
+        off if off == "off" => String::new(),
+        name => format!(" (at best {:.2}x, with {name})", smallest.compressratio),
+    };
+    if !are_few(measured) {
+        return format!("this data hardly compresses{best}");
+    }
+    let mut names: Vec<&str> = Vec::new();
+    for run in measured {
+        if !names.contains(&run.compression.as_str()) {
+            names.push(&run.compression);
+        }
+    }
+    match &names[..] {
+        [one] => format!("only {one} was measured, which makes this data hardly smaller{best}"),
+        all => format!("only {} were measured, which make this data hardly smaller{best}", all.join(", ")),
+    }
+}
+
+/// The setting of `run` in words about `other`: with the size of records where that is another.
+fn beside(run: &Run, other: &Run) -> String {
+    match run.recordsize {
+        same if same == other.recordsize => run.compression.clone(),
+        bytes => format!("{} with records of {}", run.compression, nice(bytes)),
+    }
 }
 
 /// Threads and bytes of a run.
@@ -98,15 +138,11 @@ fn noise(run: &Run) -> f64 {
 }
 
 fn times(run: &Run, base: &Run) -> String {
-    let records = match base.recordsize {
-        same if same == run.recordsize => String::new(),
-        other => format!(" and records of {}", nice(other)),
-    };
     format!(
-        "writing takes {:.2} and reading {:.2} times as long as with {}{records}",
+        "writing takes {:.2} and reading {:.2} times as long as with {}",
         run.write_seconds / base.write_seconds,
         run.read_seconds / base.read_seconds,
-        base.compression
+        beside(base, run)
     )
 }
 
@@ -194,6 +230,35 @@ mod tests {
     }
 
     #[test]
+    fn of_few_settings_nothing_is_concluded_about_others() {
+        let said = |rows| recommend(&runs(rows), "t").reason;
+        let weak = said(&[("off", 1000, 1.0, 1.0), ("lz4", 1000, 1.05, 1.0), ("zle", 1000, 1.0, 1.0)]);
+        assert!(
+            weak.starts_with("only off, lz4, zle were measured, which make this data hardly smaller"),
+            "{weak}"
+        );
+        let alone = said(&[("gzip-9", 1000, 1.0, 1.0)]);
+        assert_eq!(
+            alone,
+            "only gzip-9 was measured, which makes this data hardly smaller (at best 1.00x, with gzip-9)"
+        );
+        assert!(!said(&[("off", 1000, 1.0, 1.0)]).contains("compresses"));
+    }
+
+    #[test]
+    fn what_is_slower_in_part_is_not_said_to_cost_no_time() {
+        let said = |write, read| {
+            recommend(&runs(&[("off", 1000, 10.0, 10.0), ("zstd-3", 400, write, read)]), "t").reason
+        };
+        assert!(
+            said(12.0, 4.0).contains("takes no longer in all (written once, read once): "),
+            "{}",
+            said(12.0, 4.0)
+        );
+        assert!(said(9.0, 9.0).contains("costs no time: "));
+    }
+
+    #[test]
     fn what_was_not_read_back_right_is_never_recommended() {
         let mut measured = runs(&[("off", 1000, 1.0, 1.0), ("lz4", 300, 1.0, 1.0)]);
         measured[1].verified = false;
@@ -253,5 +318,8 @@ mod tests {
         assert_eq!(recommend(&measured, "t").command, "zfs set compression=lz4 recordsize=1M t");
         measured[1].threads = 1;
         assert_eq!(recommend(&measured, "t").command, "zfs set compression=lz4 recordsize=128K t");
+        measured[1] = Run { threads: 2, write_seconds: 60.0, ..measured[1].clone() };
+        let reason = recommend(&measured, "t").reason;
+        assert!(reason.contains("smaller (lz4 with records of 1M, 2.50x)"), "{reason}");
     }
 }

@@ -272,6 +272,16 @@ impl Place {
         if needed > free { Err(Error::NoRoom { place, needed, free }) } else { Ok(()) }
     }
 
+    /// Whether a temporary pool can lie there, if it is a folder.
+    ///
+    /// # Errors
+    /// [`Error::Temporary`].
+    pub(crate) fn check_writable(&self) -> Result<()> {
+        let Place::Folder(folder) = self else { return Ok(()) };
+        let failed = |source| Error::Temporary { folder: folder.clone(), source: system_reason(source) };
+        tempfile::tempfile_in(folder).map(drop).map_err(failed)
+    }
+
     /// What the datasets lie on, in words.
     pub(crate) fn backing(&self) -> String {
         match self {

@@ -17,7 +17,7 @@ use crate::throttle::Networked;
 use crate::trace::{bytes_in, cpus, others_share};
 use crate::{
     Application, Configuration, Ended, Error, Event, Machine, Place, Plan, Repetition, Report, Result, Run,
-    SCHEMA, Source, Spread, StepRun, Stream, Watch, against, in_pool, recommend, stream,
+    SCHEMA, Source, Spread, StepRun, Stream, Watch, against, in_pool, recommend, shell_word, stream,
 };
 
 /// A source of up to this size is measured once before it counts, so that the machine is warm for all alike.
@@ -29,7 +29,7 @@ const NAMES_MAX: usize = 4;
 /// A median that scatters more than this part is not to be relied on.
 const UNSTEADY: f64 = 0.05;
 /// The dataset in a command of which only the user knows it.
-const SOME_DATASET: &str = "POOL/DATASET";
+pub(crate) const SOME_DATASET: &str = "POOL/DATASET";
 
 /// Measures all configurations of `plan` on `source`.
 ///
@@ -93,7 +93,7 @@ fn report(plan: &Plan, machine: Machine, runs: Vec<Run>, streams: Vec<Stream>) -
         about: plan.about.clone(),
         machine,
         version: env!("CARGO_PKG_VERSION").to_owned(),
-        recommendation: recommend(&runs, dataset),
+        recommendation: recommend(&runs, &shell_word(dataset)),
         warnings: warnings(&runs),
         streams,
         dirty_max: totals.then_some(options.dirty_max),

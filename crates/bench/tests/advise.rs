@@ -190,3 +190,95 @@ fn copies_are_counted_and_packed_files_are_noticed() {
     assert!(packed.remark.as_ref().is_some_and(|text| text.contains("compressed already")), "{packed:?}");
     assert!(["lz4", "off"].contains(&packed.compression.as_str()));
 }
+
+/// Text of so many bytes that differs from place to place.
+fn text(number: usize, bytes: usize) -> Vec<u8> {
+    let line =
+        |at: usize| format!("{number} {:x} and so on\n", (at + number).wrapping_mul(0x9e37_79b9_7f4a_7c15));
+    let mut text: Vec<u8> = (0..bytes).map(line).flat_map(String::into_bytes).take(bytes).collect();
+    text.truncate(bytes);
+    text
+}
+
+fn on_slow_disks(compressions: &[&str]) -> Question {
+    let target = bench::advise::Target { disk_write: Some(1e8), disk_read: Some(1e8), ..question().target };
+    let compressions = compressions.iter().map(|name| (*name).to_owned()).collect();
+    Question { compressions, recordsizes: vec![128 << 10], target, ..question() }
+}
+
+#[test]
+fn what_compresses_is_compressed_whatever_the_copies_and_the_sectors_take() {
+    let dir = tempfile::tempdir().unwrap();
+    for number in 0..400 {
+        std::fs::write(dir.path().join(format!("{number}.txt")), text(number, 4620)).unwrap();
+    }
+    let big = tempfile::tempdir().unwrap();
+    std::fs::write(big.path().join("a.txt"), text(1, 3_000_000)).unwrap();
+    for (dir, layout) in [(&dir, "stripe"), (&big, "mirror:3"), (&dir, "raidz1:3")] {
+        let question = Question {
+            layout: layout.parse().unwrap(),
+            ..on_slow_disks(&["off", "lz4", "zstd-1", "gzip-1"])
+        };
+        let advice = advise(&question, vec![Subject::Path(dir.path().to_owned())], &Deaf).unwrap();
+        let best = advice.rows.iter().map(|row| row.saving).fold(0.0, f64::max);
+        assert!(best > 0.3, "{layout}: {:?}", advice.rows);
+        let [pick, ..] = &advice.picks[..] else { panic!("a pick for each purpose") };
+        assert!(!pick.why.contains("notably smaller"), "{layout}: {pick:?}");
+        assert_ne!(pick.compression, "off", "{layout}: {pick:?}");
+        assert_eq!(advice.kinds[0].compression, pick.compression, "{layout}");
+    }
+}
+
+#[test]
+fn savings_are_of_one_base_whether_it_was_asked_for_or_not() {
+    let dir = tempfile::tempdir().unwrap();
+    // With records of 1M the last one is mostly padding.
+    std::fs::write(dir.path().join("a.txt"), text(1, 1_100_000)).unwrap();
+    let asked = |compressions: &[&str]| {
+        let question = Question { recordsizes: vec![128 << 10, 1 << 20], ..on_slow_disks(compressions) };
+        advise(&question, vec![Subject::Path(dir.path().to_owned())], &Deaf).unwrap()
+    };
+    let (with, without) = (asked(&["off", "gzip-1"]), asked(&["gzip-1"]));
+    let least = with.rows.iter().filter(|row| row.compression == "off").map(|row| row.used_bytes);
+    let least = least.fold(f64::INFINITY, f64::min);
+    for row in with.rows.iter().chain(&without.rows) {
+        assert!((row.saving - (1.0 - row.used_bytes / least)).abs() < 1e-9, "{row:?}");
+    }
+    assert!(with.rows.iter().any(|row| row.saving < -0.5), "off with records of 1M");
+    let lines = with.lines().join("\n");
+    assert!(lines.contains("saved: of what off takes with records of 128K, where that is least"), "{lines}");
+    let pick = with
+        .rows
+        .iter()
+        .find(|row| row.recordsize == with.picks[0].recordsize && row.compression == "gzip-1");
+    let saved = format!("{:.0} % saved", 100.0 * pick.unwrap().saving);
+    assert!(with.picks[0].why.contains(&saved), "{saved}: {}", with.picks[0].why);
+}
+
+#[test]
+fn short_text_is_too_small_for_its_sectors_and_not_compressed_already() {
+    let dir = tempfile::tempdir().unwrap();
+    for number in 0..300 {
+        std::fs::write(dir.path().join(format!("{number}.txt")), text(number, 3000)).unwrap();
+    }
+    let remark = |compressions: &[&str]| {
+        let advice =
+            advise(&on_slow_disks(compressions), vec![Subject::Path(dir.path().to_owned())], &Deaf).unwrap();
+        advice.kinds[0].remark.clone().unwrap()
+    };
+    let said = remark(&["off", "lz4", "zstd-1", "gzip-1"]);
+    assert!(said.contains("too small for that to save sectors of 4K"), "{said}");
+    let said = remark(&["off", "zle"]);
+    assert!(said.contains("none of these makes it notably smaller"), "{said}");
+}
+
+#[test]
+fn commands_about_a_dataset_can_be_run() {
+    let question = Question { dataset: Some("tank/my files".to_owned()), ..on_slow_disks(&["off", "lz4"]) };
+    let advice = advise(&question, vec![Subject::Sample], &Deaf).unwrap();
+    let lines = advice.lines().join("\n");
+    assert!(
+        lines.contains(" 'tank/my files'    (new data only)") && !lines.contains("zfs create"),
+        "{lines}"
+    );
+}

@@ -11,10 +11,11 @@ use super::dedup::Dedup;
 use super::layout::Layout;
 use super::model::{Burst, Flow, Target};
 use super::published::TableAdvice;
+use super::rows::per_cent;
 use crate::{Machine, Table};
 
 /// Version of the JSON form.
-pub const SCHEMA: u32 = 3;
+pub const SCHEMA: u32 = 4;
 
 /// Everything that was found out, and what follows from it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -29,6 +30,9 @@ pub struct Advice {
     pub machine: Machine,
     /// What it is about.
     pub subject: String,
+    /// The dataset that this is in, if it is one.
+    #[serde(default)]
+    pub dataset: Option<String>,
     /// How much of it was looked at.
     pub sample: Sample,
     /// What is to hold the data.
@@ -89,7 +93,7 @@ pub struct Row {
     pub used_bytes: f64,
     /// Bytes on all disks, copies and parity included.
     pub raw_bytes: f64,
-    /// Part of the space of `off` with the same records that is saved.
+    /// Part that is saved of what `off` uses with the record size where that is least.
     pub saving: f64,
     /// Compressing and checksumming on one core of this machine.
     pub compress_rate: f64,
@@ -118,9 +122,9 @@ pub struct Pick {
     pub recordsize: u64,
     /// The figures that speak for it, in words.
     pub why: String,
-    /// Commands for a new dataset and for one that exists.
+    /// Command for a new dataset.
     pub create: String,
-    /// For one that exists: what is in it stays as it is.
+    /// For one that exists, that of the data if it is in one: what is in it stays as it is.
     pub set: String,
 }
 
@@ -230,6 +234,7 @@ impl Advice {
         let mut lines = vec![self.looked_at(), self.for_target(), String::new()];
         lines.extend(self.cells().lines());
         lines.push("* nothing else is both smaller and faster; codec rates are of one core, write and read of the target".to_owned());
+        lines.push(self.saved_of());
         for pick in &self.picks {
             lines.push(String::new());
             lines.push(format!(
@@ -240,7 +245,9 @@ impl Advice {
                 pick.why
             ));
             if pick.goal == self.picks[0].goal {
-                lines.push(format!("  {}", pick.create));
+                if self.dataset.is_none() {
+                    lines.push(format!("  {}", pick.create));
+                }
                 lines.push(format!("  {}    (new data only)", pick.set));
             }
         }
@@ -275,7 +282,7 @@ impl Advice {
         let target = &self.target;
         let Target { cores, busy_cores, disk_write, disk_read, network, dirty_max, .. } = target;
         let rate = |rate: &Option<f64>| rate.map_or("?".to_owned(), |rate| format!("{:.0}", rate / 1e6));
-        let mut text = format!("target: {cores} cores");
+        let mut text = format!("target: {cores} {}", if *cores == 1 { "core" } else { "cores" });
         if *busy_cores > 0.0 {
             text += &format!(" ({busy_cores} of them busy)");
         }
@@ -296,6 +303,23 @@ impl Advice {
             text += &format!(", dirty limit {}", nice_bytes(*bytes));
         }
         text + &format!(", {}, ashift {}", self.layout, self.ashift)
+    }
+
+    /// What savings are parts of.
+    pub(super) fn saved_of(&self) -> String {
+        let several = self.rows.iter().any(|row| row.recordsize != self.rows[0].recordsize);
+        let off = self.rows.iter().filter(|row| row.compression == "off");
+        let least = off.min_by(|a, b| a.raw_bytes.total_cmp(&b.raw_bytes));
+        match least.filter(|_| several) {
+            Some(off) => {
+                format!(
+                    "saved: of what off takes with records of {}, where that is least",
+                    nice(off.recordsize)
+                )
+            }
+            None if several => "saved: of what off takes with the record size where that is least".to_owned(),
+            None => "saved: of what off takes".to_owned(),
+        }
     }
 
     /// The rows as text.
@@ -332,7 +356,7 @@ impl Advice {
                 format!("{:.2}x", row.compressratio),
                 format!("{:.1}%", 50.0 * (row.ratio_high - row.ratio_low) / row.compressratio),
                 nice_bytes(row.used_bytes as u64),
-                format!("{:.0}%", 100.0 * row.saving),
+                format!("{:.0}%", per_cent(row.saving)),
                 codec(row, row.compress_rate),
                 codec(row, row.decompress_rate),
                 rate(row.write.bytes_per_second),

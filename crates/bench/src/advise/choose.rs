@@ -1,6 +1,6 @@
 //! The rule that chooses, the same for predictions from data, for published tables and for what `cenote bench` measured.
 //!
-//! A candidate has a size (a part of the original) and, for each workload, the time that it takes and the processor
+//! A candidate has a size (a part of what the data takes without compression) and, for each workload, the time that it takes and the processor
 //! time of its codec. The *time* of a candidate:
 //!
 //! ```text
@@ -19,19 +19,19 @@
 //! | archive | the smallest; of those within 2 % of it the one with the least time |
 //! | space | the smallest |
 //!
-//! Where nothing is smaller than 97 % of the original, balanced and speed take `lz4` if it costs at most a tenth of the time
+//! Where nothing is smaller than 97 % of that, balanced and speed take `lz4` if it costs at most a tenth of the time
 //! (it gives up early on what does not compress), else the base. Where lz4 makes the same of the data in the same time as what
 //! would be chosen, as of nothing but zeros, it is lz4: the difference is chance, and it does well with what may come.
 
 use serde::{Deserialize, Serialize};
 
-/// A saving is one from this part of the original size down.
+/// A saving is one from this part of the plain size down.
 const WORTHWHILE_SIZE: f64 = 0.97;
 /// Times, and sizes, that count as equal.
 const SPEED_TOLERANCE: f64 = 1.05;
 const ARCHIVE_TOLERANCE: f64 = 1.02;
 /// Times up to this one are said to be none.
-const FREE_TIME: f64 = 1.02;
+pub(crate) const FREE_TIME: f64 = 1.02;
 /// Sizes that are the same, and by how much of the base's time times of the same differ.
 const SAME_SIZE: f64 = 1.001;
 const SAME_TIME: f64 = 0.02;
@@ -87,7 +87,7 @@ pub struct Candidate {
     pub compression: String,
     /// Bytes of a record, where that is a question.
     pub recordsize: Option<u64>,
-    /// Bytes on disk for each byte of the files.
+    /// Bytes on all disks for each that the data takes there without compression.
     pub size: f64,
     /// The same kinds of work for all candidates.
     pub workloads: Vec<Workload>,
@@ -129,6 +129,17 @@ pub enum Reason {
     NearlySmallest,
 }
 
+impl Reason {
+    /// In words, where time is that of writing once and reading once; `in_part`: one of the two is slower.
+    pub(crate) fn of_a_cycle(self, in_part: bool) -> String {
+        match self {
+            Reason::Free if in_part => format!("{self} (written once, read once)"),
+            Reason::Free => "it saves space and costs no time".to_owned(),
+            _ => self.to_string(),
+        }
+    }
+}
+
 impl std::fmt::Display for Reason {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(match self {
@@ -139,7 +150,7 @@ impl std::fmt::Display for Reason {
                 "nothing makes this data notably smaller, so anything else only costs time"
             }
             Reason::Base => "what is smaller takes more time than it saves space",
-            Reason::Free => "it saves space and costs no time",
+            Reason::Free => "it saves space and takes no longer in all",
             Reason::Trade => "the best trade of space against time",
             Reason::Fastest => "the fastest",
             Reason::AsFast => "the smallest of those that are as fast as the fastest",

@@ -21,6 +21,9 @@ use super::layout::Layout;
 /// Steps of the size of a file with one block.
 const SECTOR: u64 = 512;
 
+/// From more sectors on, one of them is less than what compression must save anyhow.
+const SHORT_SECTORS: u64 = 8;
+
 /// A piece of a file: of the whole file if that is shorter than the piece.
 pub(crate) struct Piece {
     /// Bytes of the file, in which it begins on a border of records.
@@ -53,6 +56,10 @@ pub(crate) struct Outcome {
     pub(crate) raw: u64,
     /// Records that are no holes.
     pub(crate) records: u64,
+    /// Bytes before and after compression where sectors count for nothing: of short files those that they have and those
+    /// that the codec makes, of others `lsize` and `psize`.
+    pub(crate) bare: u64,
+    pub(crate) tight: u64,
     /// Processor time of compressing and checksumming, in seconds.
     pub(crate) compress: f64,
     /// Processor time of decompressing and checksumming, in seconds.
@@ -83,7 +90,16 @@ impl Encoder {
             }
             let (_, records) = cut.as_ref().expect("it was just cut");
             let padded = padded_bytes(piece.file_size, piece.bytes.len() as u64, recordsize);
-            outcomes.push(Outcome { padded, ..self.outcome(setting.compression, records) });
+            let mut outcome = Outcome { padded, ..self.outcome(setting.compression, records) };
+            (outcome.bare, outcome.tight) = (outcome.lsize, outcome.psize);
+            let is_short = piece.file_size <= recordsize.min(SHORT_SECTORS << self.ashift);
+            if is_short && !piece.data.is_empty() {
+                let mut room = vec![0; piece.bytes.len()];
+                let made = codec::compress(setting.compression, &piece.bytes, &mut room);
+                outcome.bare = piece.bytes.len() as u64;
+                outcome.tight = made.map_or(outcome.bare, |bytes| bytes as u64);
+            }
+            outcomes.push(outcome);
         }
         outcomes
     }

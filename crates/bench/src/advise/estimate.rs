@@ -51,6 +51,9 @@ pub(crate) struct Estimate {
     pub(crate) raw: f64,
     /// Records.
     pub(crate) records: f64,
+    /// As of [`Outcome`].
+    pub(crate) bare: f64,
+    pub(crate) tight: f64,
     /// compressratio, and how far off it may be with 95 %.
     pub(crate) ratio: f64,
     pub(crate) half_width: f64,
@@ -84,6 +87,8 @@ pub(crate) fn estimate(
         total.used += sums.used as f64 * scale;
         total.raw += sums.raw as f64 * scale;
         total.records += sums.records as f64 * scale;
+        total.bare += sums.bare as f64 * scale;
+        total.tight += sums.tight as f64 * scale;
         total.compress += sums.compress * scale;
         total.decompress += sums.decompress * scale;
     }
@@ -112,6 +117,8 @@ impl Estimate {
             &mut self.used,
             &mut self.raw,
             &mut self.records,
+            &mut self.bare,
+            &mut self.tight,
             &mut self.compress,
             &mut self.decompress,
         ] {
@@ -135,6 +142,8 @@ impl Outcome {
         self.used += other.used;
         self.raw += other.raw;
         self.records += other.records;
+        self.bare += other.bare;
+        self.tight += other.tight;
         self.compress += other.compress;
         self.decompress += other.decompress;
     }

@@ -44,6 +44,7 @@ use format::compression::CompressionSetting;
 use zpl::Filesystem;
 
 pub use answer::{Advice, Kind, Pick, Row, SCHEMA, Sample, TableReport};
+pub(crate) use choose::FREE_TIME;
 pub use choose::{Candidate, Choice, Goal, Reason, Workload, choose, front};
 pub use dedup::Dedup;
 pub use layout::Layout;
@@ -51,7 +52,7 @@ pub use model::{Burst, Engine, Flow, Load, Target, cores_to_fill};
 pub use published::{TABLE_CORES, TableAdvice, TablePick, TableRow, from_tables};
 
 use crate::plan::{compression_value, cores};
-use crate::{Configuration, Error, Machine, Plan, Result, Watch};
+use crate::{Configuration, Error, Machine, Place, Plan, Result, Watch};
 use copies::{bounded_dedup, exact_dedup};
 use encode::Setting;
 use group::groups;
@@ -125,8 +126,8 @@ pub struct Question {
     pub unpack: bool,
     /// Where the disks are measured; without it, where the data lies.
     pub folder: Option<PathBuf>,
-    /// The dataset in the commands.
-    pub dataset: String,
+    /// The dataset that the data is in, and that the commands are about.
+    pub dataset: Option<String>,
     /// Bytes that are read at most; without it, what the time allows of all, of much data only a part.
     pub bytes_max: Option<u64>,
 }
@@ -158,7 +159,7 @@ impl Question {
             dedup: false,
             unpack: false,
             folder: None,
-            dataset: "POOL/DATASET".to_owned(),
+            dataset: None,
             bytes_max: None,
         }
     }
@@ -169,6 +170,9 @@ impl Question {
 /// # Errors
 /// See [`Error`]. Nothing is left behind.
 pub fn advise(question: &Question, subjects: Vec<Subject<'_>>, watch: &dyn Watch) -> Result<Advice> {
+    if let Some(folder) = &question.folder {
+        Place::Folder(folder.clone()).check_writable()?;
+    }
     let started = Instant::now();
     let part = |part: f64| Duration::from_secs_f64((question.seconds * part).clamp(0.0, MOST_SECONDS));
     let plan = Plan {
@@ -177,7 +181,8 @@ pub fn advise(question: &Question, subjects: Vec<Subject<'_>>, watch: &dyn Watch
         threads: vec![1],
         ..Plan::usual()
     };
-    let configurations = plan.configurations()?;
+    let asked = plan.configurations()?;
+    let configurations = with_off(&asked);
     let mut settings = Vec::new();
     for configuration in &configurations {
         settings.push(setting(configuration)?);
@@ -218,12 +223,13 @@ pub fn advise(question: &Question, subjects: Vec<Subject<'_>>, watch: &dyn Watch
         notes.extend(measure_disks(folder, &data, &mut target, until, watch)?);
     }
 
-    let whole = Whole { question, configurations: &configurations, groups: &groups, target: &target };
+    let (configurations, asked) = (&configurations[..], asked.len());
+    let whole = Whole { question, configurations, asked, groups: &groups, target: &target };
     let bytes = material.bytes as f64;
-    let (rows, candidates) = whole.rows(&metadata, bytes, &|_: &Stratum| true);
-    let picks = whole.picks(&rows, &candidates);
+    let outlook = whole.rows(&metadata, bytes, &|_: &Stratum| true);
+    let picks = whole.picks(&outlook);
     let kinds = whole.kinds(&metadata, bytes, &picks[0]);
-    notes.extend(whole.remarks(&rows, &picks[0], bytes));
+    notes.extend(whole.remarks(&outlook.rows, &picks[0], bytes));
     let dedup = match question.dedup {
         true => exact_dedup(&material, picks[0].recordsize, watch)?,
         false => bounded_dedup(&material, &groups[0], Instant::now() + part(COPIES_TIME), watch)?,
@@ -244,6 +250,7 @@ pub fn advise(question: &Question, subjects: Vec<Subject<'_>>, watch: &dyn Watch
         version: env!("CARGO_PKG_VERSION").to_owned(),
         machine,
         subject,
+        dataset: question.dataset.clone(),
         sample: Sample {
             files: material.file_count,
             folders: material.folders,
@@ -257,7 +264,7 @@ pub fn advise(question: &Question, subjects: Vec<Subject<'_>>, watch: &dyn Watch
         target,
         layout: question.layout,
         ashift: question.ashift,
-        rows,
+        rows: outlook.rows,
         picks,
         kinds,
         dedup,
@@ -288,6 +295,17 @@ fn measure_disks(
             "the disks could not be measured ({error}): rates are without them; give --disk-write and --disk-read"
         ))),
     }
+}
+
+/// `asked` and, where `off` was not asked for, after them `off` with each record size: savings are of what that takes.
+fn with_off(asked: &[Configuration]) -> Vec<Configuration> {
+    let mut all = asked.to_vec();
+    for one in asked {
+        if !all.iter().any(|other| other.compression == "off" && other.recordsize == one.recordsize) {
+            all.push(Configuration { compression: "off".to_owned(), ..one.clone() });
+        }
+    }
+    all
 }
 
 fn setting(configuration: &Configuration) -> Result<Setting> {

@@ -37,7 +37,10 @@ impl Advice {
             title: QUESTION.to_owned(),
             kicker: format!("Foretold by cenote {} from a sample", self.version),
             answer: self.sentence(),
-            advice: format!("{}\n{}", pick.create, pick.set),
+            advice: match self.dataset {
+                Some(_) => pick.set.clone(),
+                None => format!("{}\n{}", pick.create, pick.set),
+            },
             chosen: self.rows.iter().position(|row| is_row(row, pick)),
             warnings: self.notes.clone(),
             figures: self.figures(),
@@ -126,10 +129,12 @@ impl Advice {
         }
         Table {
             title: "All configurations".to_owned(),
-            note: "The ratio holds with 95 % within ±. Compressing and decompressing are of one core, writing and reading \
+            note: format!(
+                "The ratio holds with 95 % within ±. Compressing and decompressing are of one core, writing and reading \
                    of the target. On the front: nothing else is both smaller and faster. MB are millions of bytes of \
-                   the files."
-                .to_owned(),
+                   the files. {}.",
+                self.saved_of().replacen("saved", "Saved", 1)
+            ),
             columns,
             rows,
         }

@@ -4,18 +4,22 @@ use pool::props::number::{nice, nice_bytes};
 
 use super::Question;
 use super::answer::{Kind, Pick, Row};
-use super::choose::{Candidate, Goal, Workload, choose, front};
+use super::choose::{Candidate, FREE_TIME, Goal, Workload, choose, front};
 use super::estimate::Estimate;
 use super::group::Group;
 use super::metadata::Metadata;
 use super::model::{Load, Target};
 use super::strata::Stratum;
-use crate::{Configuration, Limit};
+use crate::trial::SOME_DATASET;
+use crate::{Configuration, Limit, shell_word};
 
 /// A kind of file is worth a remark from this part of all bytes on.
 const KIND_PART: f64 = 0.01;
 /// ... and a dataset of its own if it saves this part of them.
 const KIND_SAVING: f64 = 0.03;
+
+/// Below this ratio nothing compresses.
+const NOTABLE: f64 = 1.03;
 
 /// zle is worth a remark if it saves this part of all bytes, and this part of what anything saves.
 const ZEROS_SAVING: f64 = 0.09;
@@ -27,27 +31,38 @@ const WIDE: f64 = 0.02;
 /// Everything that the answer follows from.
 pub(crate) struct Whole<'a> {
     pub(crate) question: &'a Question,
+    /// Those that were asked for, and after them `off` with each record size if it is none of them.
     pub(crate) configurations: &'a [Configuration],
+    /// How many of them were asked for.
+    pub(crate) asked: usize,
     pub(crate) groups: &'a [Group],
     pub(crate) target: &'a Target,
 }
 
+/// What the configurations that were asked for make of some of the data.
+pub(crate) struct Outlook {
+    pub(crate) rows: Vec<Row>,
+    pub(crate) candidates: Vec<Candidate>,
+    /// What storing it plainly takes: `off` with the record size where that is least. All savings are of this.
+    pub(crate) plain: Estimate,
+    /// The best ratio where sectors count for nothing.
+    pub(crate) tightest: f64,
+}
+
 impl Whole<'_> {
     /// The rows for `bytes` bytes of files in the strata that `counts` names.
-    pub(crate) fn rows(
-        &self,
-        metadata: &Metadata,
-        bytes: f64,
-        counts: &dyn Fn(&Stratum) -> bool,
-    ) -> (Vec<Row>, Vec<Candidate>) {
+    pub(crate) fn rows(&self, metadata: &Metadata, bytes: f64, counts: &dyn Fn(&Stratum) -> bool) -> Outlook {
         let of = |number: usize| {
             let estimate = self.groups.iter().find_map(|group| group.estimate(number, metadata, counts));
             estimate.expect("each configuration is in a group")
         };
         let estimates: Vec<Estimate> = (0..self.configurations.len()).map(of).collect();
+        let off = self.configurations.iter().zip(&estimates).filter(|(one, _)| one.compression == "off");
+        let plain =
+            off.map(|(_, of)| *of).min_by(|a, b| a.raw.total_cmp(&b.raw)).expect("off is one of them");
         let per_byte = |value: f64| value / bytes.max(1.0);
         let mut rows: Vec<Row> = Vec::new();
-        for (configuration, of) in self.configurations.iter().zip(&estimates) {
+        for (configuration, of) in self.configurations.iter().zip(&estimates).take(self.asked) {
             let load = Load {
                 raw: per_byte(of.raw),
                 psize: per_byte(of.physical),
@@ -55,11 +70,6 @@ impl Whole<'_> {
                 decompress: per_byte(of.decompress),
                 files: per_byte(metadata.files),
             };
-            let off = self.configurations.iter().zip(&estimates);
-            let off = off.filter(|(other, _)| {
-                other.compression == "off" && other.recordsize == configuration.recordsize
-            });
-            let base = off.map(|(_, off)| off.used).next().unwrap_or(of.logical);
             let write = self.target.write(&load);
             rows.push(Row {
                 compression: configuration.compression.clone(),
@@ -70,7 +80,7 @@ impl Whole<'_> {
                 logical_bytes: of.logical,
                 used_bytes: of.used,
                 raw_bytes: of.raw,
-                saving: 1.0 - of.used / base.max(1.0),
+                saving: 1.0 - of.used / plain.used.max(1.0),
                 compress_rate: bytes / of.compress.max(1e-9),
                 decompress_rate: bytes / of.decompress.max(1e-9),
                 write,
@@ -87,7 +97,7 @@ impl Whole<'_> {
             .map(|(row, of)| Candidate {
                 compression: row.compression.clone(),
                 recordsize: Some(row.recordsize),
-                size: of.raw / bytes.max(1.0),
+                size: of.raw / plain.raw.max(1.0),
                 workloads: vec![Workload {
                     seconds: bytes / row.write.bytes_per_second + bytes / row.read.bytes_per_second,
                     codec_seconds: (of.compress + of.decompress) / cores,
@@ -98,11 +108,15 @@ impl Whole<'_> {
         for (row, pareto) in rows.iter_mut().zip(front(&candidates, self.target.busy_part())) {
             row.pareto = pareto;
         }
-        (rows, candidates)
+        let asked = estimates[..self.asked].iter();
+        let tightest = asked.map(|of| of.bare / of.tight.max(1.0)).fold(1.0, f64::max);
+        Outlook { rows, candidates, plain, tightest }
     }
 
     /// A pick for each purpose, the one asked for first.
-    pub(crate) fn picks(&self, rows: &[Row], candidates: &[Candidate]) -> Vec<Pick> {
+    pub(crate) fn picks(&self, outlook: &Outlook) -> Vec<Pick> {
+        let Outlook { rows, candidates, plain, .. } = outlook;
+        let several = rows.iter().any(|row| row.recordsize != rows[0].recordsize);
         let goals = std::iter::once(self.question.goal);
         let goals = goals.chain(Goal::ALL.into_iter().filter(|goal| *goal != self.question.goal));
         let pick = |goal: Goal| {
@@ -112,9 +126,9 @@ impl Whole<'_> {
             let mut why = format!(
                 "{} instead of {} ({:.2}x, {:.0} % saved), writes {:.0} and reads {:.0} MB/s ({}, {})",
                 nice_bytes(row.used_bytes as u64),
-                nice_bytes(base.used_bytes as u64),
+                nice_bytes(plain.used as u64),
                 row.compressratio,
-                100.0 * (1.0 - row.used_bytes / base.used_bytes.max(1.0)),
+                per_cent(row.saving),
                 row.write.bytes_per_second / 1e6,
                 row.read.bytes_per_second / 1e6,
                 row.write.bottleneck,
@@ -122,13 +136,20 @@ impl Whole<'_> {
             );
             if choice.index != choice.base {
                 why += &format!(", {:.2} times the time of {}", choice.time, base.compression);
+                if several {
+                    why += &format!(" with records of {}", nice(base.recordsize));
+                }
             }
-            why = format!("{}; {why}", choice.reason);
-            let dataset = &self.question.dataset;
+            let slower = |of: fn(&Row) -> f64| of(base) > FREE_TIME * of(row);
+            let in_part = slower(|row| row.write.bytes_per_second) || slower(|row| row.read.bytes_per_second);
+            why = format!("{}; {why}", choice.reason.of_a_cycle(in_part));
+            let dataset = self.question.dataset.as_deref().map_or(SOME_DATASET.to_owned(), shell_word);
             let size = nice(recordsize);
             Pick {
                 goal,
-                create: format!("zfs create -o compression={compression} -o recordsize={size} {dataset}"),
+                create: format!(
+                    "zfs create -o compression={compression} -o recordsize={size} {SOME_DATASET}"
+                ),
                 set: format!("zfs set compression={compression} recordsize={size} {dataset}"),
                 compression,
                 recordsize,
@@ -157,7 +178,7 @@ impl Whole<'_> {
             };
             let (kind_files, kind_bytes) = (sum(|stratum| stratum.files), sum(|stratum| stratum.data));
             let of_its_own = metadata.part(kind_files);
-            let (rows, candidates) = self.rows(&of_its_own, kind_bytes, &of_kind);
+            let Outlook { rows, candidates, tightest, .. } = self.rows(&of_its_own, kind_bytes, &of_kind);
             let choice = choose(&candidates, self.question.goal, self.target.busy_part())
                 .expect("there is a configuration");
             let common = rows
@@ -174,7 +195,14 @@ impl Whole<'_> {
                 format!("{name}: {} ({:.0} % of the data)", nice_bytes(kind_bytes as u64), 100.0 * share);
             let remark = if share < KIND_PART {
                 None
-            } else if best < 1.03 {
+            } else if best < NOTABLE && tightest >= NOTABLE {
+                Some(format!(
+                    "{what} would compress {tightest:.2}x, but its files are too small for that to save sectors of {}: packed together they would take less",
+                    nice(1 << self.question.ashift)
+                ))
+            } else if best < NOTABLE && !self.tried_hard() {
+                Some(format!("{what}: none of these makes it notably smaller (at best {best:.2}x)"))
+            } else if best < NOTABLE {
                 let advice = match several {
                     true => format!(
                         "a dataset of its own with compression={} spares {saved_seconds:.1} s of processor time",
@@ -212,6 +240,14 @@ impl Whole<'_> {
         }
         kinds.sort_by_key(|kind| std::cmp::Reverse(kind.bytes));
         kinds
+    }
+
+    /// Whether what makes most things smaller was asked for.
+    fn tried_hard(&self) -> bool {
+        let hard = |name: &str| {
+            name.starts_with("gzip") || name.starts_with("zstd") && !name.starts_with("zstd-fast")
+        };
+        self.configurations[..self.asked].iter().any(|one| hard(&one.compression))
     }
 
     /// What a reader should know about the rows.
@@ -258,4 +294,9 @@ impl Whole<'_> {
         }
         remarks
     }
+}
+
+/// A part in per cent, never −0.
+pub(crate) fn per_cent(part: f64) -> f64 {
+    (100.0 * part).round() + 0.0
 }

@@ -118,8 +118,8 @@ fn question(args: &Advise, places: &[Place]) -> Question {
     target.network = rate(args.network);
     target.dirty_max = args.dirty_max;
     let dataset = match places {
-        [Place::InPool(place)] => place.dataset.clone(),
-        _ => usual.dataset,
+        [Place::InPool(place)] => Some(place.dataset.clone()),
+        _ => None,
     };
     Question {
         compressions: if args.compression.is_empty() { usual.compressions } else { args.compression.clone() },
@@ -265,7 +265,7 @@ mod tests {
         let (ended, out) = call(&line);
         assert_eq!(ended, Ok(0));
         let advice: Advice = serde_json::from_str(&out).expect("the contract");
-        assert!(advice.rows.len() == 2 && advice.sample.complete && advice.schema == 3);
+        assert!(advice.rows.len() == 2 && advice.sample.complete && advice.schema == 4);
         assert_eq!(advice.to_json(), out);
     }
 
@@ -336,11 +336,18 @@ mod tests {
         assert!(refusal(&format!("advise --unpack {at}")).contains("no tar"));
         assert!(refusal(&format!("advise --from-table {at}/a.txt")).contains("cannot use the table"));
         assert!(refusal("advise nopool/fs:/").contains("nopool"));
+        for rates in ["", "--disk-write 200 --disk-read 200"] {
+            let nowhere = refusal(&format!("advise {rates} --dir {at}/none {at}/a.txt"));
+            assert!(nowhere.contains(&format!("{at}/none")), "{nowhere}");
+        }
         for bad in [
             "advise --layout raid5 x",
             "advise --cores 0 x",
             "advise --time 0 x",
             "advise --disk-write -1 x",
+            "advise --disk-write 0.001 x",
+            "advise --disk-read 1e300 x",
+            "advise --network 1e300 x",
             "advise --ashift 3 x",
             "advise --unpack",
             "advise --from-table x --goal archive",

@@ -37,10 +37,10 @@ pub struct Advise {
     #[arg(long, value_enum, default_value_t = Goal::Balanced)]
     pub goal: Goal,
     /// What all disks of the pool together take, parity and copies included; measured unless given.
-    #[arg(long, value_name = "MB/s", value_parser = positive)]
+    #[arg(long, value_name = "MB/s", value_parser = rate)]
     pub disk_write: Option<f64>,
     /// What all disks of the pool together give; measured unless given.
-    #[arg(long, value_name = "MB/s", value_parser = positive)]
+    #[arg(long, value_name = "MB/s", value_parser = rate)]
     pub disk_read: Option<f64>,
     /// Cores of the target; those of this machine unless given.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=65536))]
@@ -49,7 +49,7 @@ pub struct Advise {
     #[arg(long, value_name = "N", default_value_t = 0.0, value_parser = not_negative)]
     pub busy_cores: f64,
     /// What the network brings, if the data comes over one.
-    #[arg(long, value_name = "MB/s", value_parser = positive)]
+    #[arg(long, value_name = "MB/s", value_parser = rate)]
     pub network: Option<f64>,
     /// zfs_dirty_data_max of the target: how much comes in before writers are held up.
     #[arg(long, value_name = "SIZE", value_parser = size)]
@@ -117,6 +117,15 @@ impl From<Goal> for bench::advise::Goal {
             Goal::Space => bench::advise::Goal::Space,
             Goal::Archive => bench::advise::Goal::Archive,
         }
+    }
+}
+
+/// Millions of bytes a second: from what `bench` takes up to what no machine moves.
+fn rate(text: &str) -> Result<f64, String> {
+    let number = not_negative(text)?;
+    match (1.0..=1e6).contains(&number) {
+        true => Ok(number),
+        false => Err("it must be from 1 to 1000000 MB/s".to_owned()),
     }
 }
 
