@@ -96,7 +96,7 @@ fn pair(report: &Report, grid: &Grid, name: &str, theirs: &[Option<f64>]) -> Opt
     let kind = Kind::of(grid, name)?;
     let conditions = Conditions::of(report, grid, name)?;
     let ours: Vec<Option<f64>> = (0..grid.columns.len())
-        .map(|at| conditions.run(&grid.columns[at], at).and_then(|run| conditions.value(kind, run)))
+        .map(|at| conditions.run(&grid.columns[at]).and_then(|run| conditions.value(kind, run)))
         .collect();
     if ours.iter().flatten().count() < 2 {
         return None;
@@ -135,6 +135,8 @@ struct Conditions<'a> {
     /// What was measured by record size or by total.
     compression: &'a str,
     totals: Vec<u64>,
+    /// Bytes here for one unit of the published totals; `None` where proportions do not tell.
+    scale: Option<f64>,
 }
 
 impl<'a> Conditions<'a> {
@@ -157,11 +159,12 @@ impl<'a> Conditions<'a> {
                 totals.push(total);
             }
         }
-        Some(Conditions { runs, corner: &grid.corner, row, cores, compression, totals })
+        let scale = scale(&totals, &grid.columns);
+        Some(Conditions { runs, corner: &grid.corner, row, cores, compression, totals, scale })
     }
 
     /// The run of a column.
-    fn run(&self, column: &str, at: usize) -> Option<&'a Run> {
+    fn run(&self, column: &str) -> Option<&'a Run> {
         let known = |run: &&&Run| run.compression == self.compression;
         let found = match self.corner {
             "" => {
@@ -176,7 +179,8 @@ impl<'a> Conditions<'a> {
             }
             // The same steps at another scale.
             _ => {
-                let total = *self.totals.get(at)?;
+                let bytes = column.parse::<f64>().ok()? * self.scale?;
+                let total = *self.totals.iter().find(|total| is_same(**total as f64, bytes))?;
                 self.runs.iter().filter(known).rfind(|run| run.total_bytes == Some(total))
             }
         };
@@ -201,6 +205,26 @@ impl<'a> Conditions<'a> {
             }
         }
     }
+}
+
+/// Proportions up to 1 % apart are the same.
+fn is_same(a: f64, b: f64) -> bool {
+    (a / b - 1.0).abs() < 0.01
+}
+
+/// Bytes of our totals for one unit of theirs, so that most of ours have one of theirs, two at least; `None` where there is no
+/// such scale, or several.
+fn scale(ours: &[u64], theirs: &[String]) -> Option<f64> {
+    let theirs: Vec<f64> = theirs.iter().filter_map(|column| column.parse().ok()).collect();
+    let pairs = ours.iter().flat_map(|total| theirs.iter().map(move |column| *total as f64 / column));
+    let met = |scale: f64| {
+        let is_met = |total: &&u64| theirs.iter().any(|column| is_same(**total as f64, column * scale));
+        ours.iter().filter(is_met).count()
+    };
+    let most = pairs.clone().map(met).max().filter(|count| *count > 1)?;
+    let mut best = pairs.filter(|scale| met(*scale) == most);
+    let first = best.next()?;
+    best.all(|other| is_same(other, first)).then_some(first)
 }
 
 /// How many cores the name of a row tells of: `write seconds 32 cores`.
@@ -276,6 +300,15 @@ mod tests {
         };
         assert_eq!(cells(s1, "speed until accepted, 70 = 1.00, here")[..2], ["1.00", "3.50"]);
         assert_eq!(cells(s1, "speed until accepted, 70 = 1.00, published")[5], "2.51");
+
+        let of_two = |totals: [u64; 2]| {
+            let runs = totals.map(|total| of(total, 1.0)).to_vec();
+            beside(&report(runs, published("S1", &["S1 zstd 1 512K by total"])))
+        };
+        let two = of_two([140, 40]);
+        assert_eq!(cells(&two[0], "speed until accepted, 70 = 1.00, here")[..4], ["1.00", "", "1.00", ""]);
+        assert!(of_two([8, 4]).is_empty(), "as 20 to 10, or as 10 to 5");
+        assert!(of_two([8, 1]).is_empty(), "as none");
 
         let step =
             |threads, seconds| StepRun { name: "bwa mem".into(), threads, seconds, ..StepRun::default() };

@@ -139,9 +139,14 @@ impl Table {
     /// As Markdown.
     #[must_use]
     pub fn markdown(&self) -> String {
-        let line = |cells: &[String]| format!("| {} |\n", cells.join(" | "));
-        let rule: Vec<String> =
-            (0..self.columns.len()).map(|at| if at == 0 { "---" } else { "---:" }.to_owned()).collect();
+        // A bar would end the cell.
+        let line = |cells: &[String]| {
+            let cells: Vec<String> = cells.iter().map(|cell| cell.replace('|', "\\|")).collect();
+            format!("| {} |\n", cells.join(" | "))
+        };
+        let rule: Vec<String> = (0..self.columns.len())
+            .map(|at| if self.is_number(at) { "---:" } else { "---" }.to_owned())
+            .collect();
         let rows: String = self.rows.iter().map(|row| line(row)).collect();
         let note = if self.note.is_empty() { String::new() } else { format!("\n{}\n", self.note) };
         line(&self.columns) + &line(&rule) + &rows + &note

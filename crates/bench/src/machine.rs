@@ -96,7 +96,12 @@ impl Machine {
                 self.cpu, self.sockets, self.cores, self.logical_cpus
             ),
             format!("backing: {}", self.backing),
-            format!("source: {} in {} files, {place}", nice_bytes(self.source_bytes), self.source_files),
+            format!(
+                "source: {} in {} {}, {place}",
+                nice_bytes(self.source_bytes),
+                self.source_files,
+                if self.source_files == 1 { "file" } else { "files" }
+            ),
         ];
         let more = [("clock", &self.clock), ("codecs", &self.codecs)];
         lines.extend(

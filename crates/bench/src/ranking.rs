@@ -114,6 +114,9 @@ mod tests {
         let table = of_runs(&runs).unwrap();
         assert_eq!(table.rows[0], ["writing", "lz4 | zle → gzip"]);
         assert_eq!(table.rows[1], ["reading", "gzip | lz4 | zle"]);
+        let markdown = table.markdown();
+        assert!(markdown.contains("| writing | lz4 \\| zle → gzip |\n"), "{markdown}");
+        assert!(markdown.contains("\n| --- | --- |\n"), "{markdown}");
         assert_eq!(table.rows[2], ["ratio", "gzip → zle → lz4"]);
         assert_eq!(of_runs(&runs[..1]), None);
     }

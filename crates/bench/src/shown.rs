@@ -10,7 +10,7 @@ use crate::beside::beside;
 use crate::figures::{Axis, Chart, Grid, Kind, Series, Table};
 use crate::report::baseline;
 use crate::sweeps::{grids, steps, sweeps};
-use crate::trace::{PHASES, Tick};
+use crate::trace::Tick;
 use crate::{Repetition, Report, Run, published, ranking, table};
 
 /// Columns that say the same in each row are told below the table instead.
@@ -127,11 +127,16 @@ impl Figures {
             let mut columns = vec!["seconds".to_owned()];
             columns.extend((1..=most).map(|number| format!("run {number}")));
             columns.extend(["median", "ratio"].map(str::to_owned));
+            let note = match runs.iter().flat_map(|run| &run.repetitions).any(|each| each.outlier) {
+                true => {
+                    "* a run of which one of the times is further from the median than 3 robust standard deviations \
+                     and 5 %; the median is not moved by it."
+                }
+                false => "",
+            };
             self.tables.push(Table {
                 title: title.to_owned(),
-                note: "* a run of which one of the times is further from the median than 3 robust standard deviations \
-                       and 5 %; the median is not moved by it."
-                    .to_owned(),
+                note: note.to_owned(),
                 columns,
                 rows: runs.iter().filter(|run| !run.repetitions.is_empty()).map(row).collect(),
             });
@@ -311,6 +316,36 @@ fn times(runs: &[Run]) -> Option<Chart> {
     Some(grid.bars("How long writing and reading take, and how much space is needed, over compression off."))
 }
 
+/// Until when each phase went on. Phases that came back after others are named together with these.
+fn phases(ticks: &[Tick]) -> String {
+    // Numbers of the first and the last tick of phases that lie in one another, and their names.
+    let mut spans: Vec<(usize, usize, Vec<&str>)> = Vec::new();
+    let mut seen: Vec<&str> = Vec::new();
+    for (first, tick) in ticks.iter().enumerate() {
+        if seen.contains(&tick.phase.as_str()) {
+            continue;
+        }
+        seen.push(&tick.phase);
+        let last = ticks.iter().rposition(|other| other.phase == tick.phase).unwrap_or(first);
+        match spans.last_mut() {
+            Some(span) if first < span.1 => {
+                span.1 = span.1.max(last);
+                span.2.push(&tick.phase);
+            }
+            _ => spans.push((first, last, vec![&tick.phase])),
+        }
+    }
+    let said = |(_, last, names): &(usize, usize, Vec<&str>)| {
+        let names = match &names[..] {
+            [one] => (*one).to_owned(),
+            [all @ .., last] => format!("{} and {last} in turn", all.join(", ")),
+            [] => String::new(),
+        };
+        format!("{names} until {:.2} s", ticks[*last].at)
+    };
+    spans.iter().map(said).collect::<Vec<_>>().join(", ")
+}
+
 /// CPU and devices over time while one configuration was measured.
 fn trace(run: &Run, label: &str) -> (Chart, Chart) {
     let line = |name: &str, of: &dyn Fn(&Tick) -> f64| {
@@ -323,14 +358,9 @@ fn trace(run: &Run, label: &str) -> (Chart, Chart) {
         }
         Series { name: name.to_owned(), points }
     };
-    let phases = || {
-        let end = |phase: &str| run.trace.iter().rfind(|tick| tick.phase == phase).map(|tick| tick.at);
-        let ends = PHASES.iter().filter_map(|phase| Some(format!("{phase} until {:.2} s", end(phase)?)));
-        ends.collect::<Vec<_>>().join(", ")
-    };
     let chart = |title: String, label: &str, series| Chart {
         title,
-        description: format!("Over the seconds of the measurement: {}.", phases()),
+        description: format!("Over the seconds of the measurement: {}.", phases(&run.trace)),
         kind: Kind::Lines { x: Axis::linear("seconds"), y: Axis::linear(label), series, mark: None },
     };
     let rate = |bytes: u64, tick: &Tick| bytes as f64 / tick.seconds.max(1e-3) / 1e6;
@@ -366,4 +396,29 @@ fn busy(run: &Run, runs: &[Run]) -> Vec<String> {
         bytes(|tick| tick.read_bytes),
         bytes(|tick| tick.write_bytes),
     ]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn phases_that_come_back_are_told_together() {
+        let said = |names: &[&str]| {
+            let ticks: Vec<Tick> = names
+                .iter()
+                .zip(1..)
+                .map(|(name, at)| Tick { at: f64::from(at), phase: (*name).into(), ..Tick::default() })
+                .collect();
+            phases(&ticks)
+        };
+        assert_eq!(
+            said(&["write", "write", "sync", "read"]),
+            "write until 2.00 s, sync until 3.00 s, read until 4.00 s"
+        );
+        assert_eq!(
+            said(&["write", "settle", "read", "settle", "read", "verify"]),
+            "write until 1.00 s, settle and read in turn until 5.00 s, verify until 6.00 s"
+        );
+    }
 }

@@ -233,6 +233,14 @@ struct Outputs(Vec<(Output, Form)>);
 impl Outputs {
     fn begin(args: &Bench) -> Result<Outputs, Failure> {
         let json = args.json.as_ref().filter(|path| **path != Path::new("-"));
+        if let Some(path) = &args.png {
+            let is_png = path.extension().is_some_and(|ending| ending.eq_ignore_ascii_case("png"));
+            // Pipes and devices have any name.
+            if !is_png && path.metadata().map_or(true, |there| there.is_file()) {
+                let path = path.display();
+                return Err(Failure::refused(format!("cannot write '{path}': its ending is not .png")));
+            }
+        }
         let paths =
             [args.report.as_ref(), args.png.as_ref(), json, args.csv.as_ref(), args.markdown.as_ref()];
         let wanted = paths.into_iter().zip(FORMS).filter_map(|(path, (_, form))| Some((path?, form)));
@@ -354,6 +362,8 @@ mod tests {
         let failed = refusal(&format!("bench --dir {at} --csv {at}/r.csv {at}/none"));
         assert!(!failed.contains('\n') && !dir.path().join("r.csv").exists());
         assert!(refusal(&format!("bench --report {at} {at}/text")).starts_with("cannot write '"));
+        let picture = refusal(&format!("bench --png {at}/x.jpg {at}/text"));
+        assert_eq!(picture, format!("cannot write '{at}/x.jpg': its ending is not .png"));
         assert!(refusal("bench --data fast:1M").starts_with("no such data: 'fast:1M'"));
         assert!(refusal(&format!("bench --experiment {at}/none.toml")).starts_with("cannot read '"));
         std::fs::write(dir.path().join("bad.toml"), "recordsize = [").expect("written");
