@@ -172,9 +172,9 @@ impl Look<'_> {
 impl Looked {
     /// What is to be said about it.
     pub(crate) fn notes(&self) -> Option<String> {
-        self.reason
-            .as_ref()
-            .map(|reason| format!("{} pieces could not be read and were left out: {reason}", self.failed))
+        let reason = self.reason.as_ref()?;
+        let what = if self.failed == 1 { "piece" } else { "pieces" };
+        Some(format!("left out {} {what} that could not be read: {reason}", self.failed))
     }
 
     fn take(&mut self, round: &[(Draw, bool)], found: Vec<Option<Found>>) {

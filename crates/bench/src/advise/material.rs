@@ -154,7 +154,8 @@ impl Material {
     /// The survey is over: kinds of files that say nothing by their names are looked at.
     pub(crate) fn settle(&mut self, first: &str, survey: &Survey) -> Result<()> {
         if self.unreadable > 0 {
-            self.notes.push(format!("{} files or folders could not be read: left out", self.unreadable));
+            let what = if self.unreadable == 1 { "file or folder" } else { "files or folders" };
+            self.notes.push(format!("{} {what} could not be read: left out", self.unreadable));
         }
         if self.stopped {
             self.notes.push(format!(
