@@ -15,6 +15,7 @@ use format::Guid;
 use format::uberblock::Uberblock;
 use pool::known::{Known, KnownError, KnownPool};
 use pool::{Found, Options, Pool};
+use server::messages::Fresh;
 use server::mountinfo::Mounted;
 use server::{Client, ClientError, Figures, Live, Runtime};
 use storage::host::{Access, FileDisk, OpenError};
@@ -29,11 +30,12 @@ const SURVEY_CACHE: u64 = 64 << 20;
 /// What a command means to do with a pool.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Intent {
-    /// Nothing is written, not even that the pool was open.
+    /// Nothing is written, not even that the pool was open. What was written last may be missing where another process
+    /// writes at this moment; what commands changed is there.
     Read,
     /// As [`Intent::Read`], of files: what programs wrote into a mount and the kernel still holds is there, too.
     Files,
-    /// As [`Intent::Read`], and everything is read about once: little is kept in memory.
+    /// As [`Intent::Read`], of all that the pool was handed, and everything is read about once: little is kept in memory.
     Survey,
     /// Datasets, properties or files are changed.
     Write,
@@ -363,7 +365,7 @@ pub fn open(usable: Usable, intent: Intent) -> Result<Session, NotOpen> {
         options.cache_bytes = options.cache_bytes.min(SURVEY_CACHE);
     }
     if options.read_only
-        && let Some((client, uberblock)) = lease(&name, &found, intent == Intent::Files)?
+        && let Some((client, uberblock)) = lease(&name, &found, intent)?
     {
         options.leased = Some(uberblock);
         return match Pool::import(&found, options) {
@@ -385,7 +387,7 @@ pub fn open(usable: Usable, intent: Intent) -> Result<Session, NotOpen> {
 }
 
 /// Whether somebody holds one of the devices. A copy of what a server holds has its pool's name and guid, but is nobody's.
-fn is_held(found: &Found) -> bool {
+pub fn is_held(found: &Found) -> bool {
     let in_use =
         |path: &PathBuf| matches!(FileDisk::open(path, Access::ReadOnly), Err(OpenError::InUse { .. }));
     found.devices.values().any(in_use)
@@ -404,16 +406,20 @@ pub fn options(usable: &Usable) -> Result<Options, ConfigError> {
     })
 }
 
-/// A state of a pool that its server, if it has one, keeps on the disks as long as the connection lives; with `files`,
-/// what the kernel holds back of files is in it.
-fn lease(name: &str, found: &Found, files: bool) -> Result<Option<(Client, Uberblock)>, NotOpen> {
+/// A state of a pool that its server, if it has one, keeps on the disks as long as the connection lives.
+fn lease(name: &str, found: &Found, intent: Intent) -> Result<Option<(Client, Uberblock)>, NotOpen> {
     if !crate::forward::is_used() {
         return Ok(None);
     }
     let failed = |source| NotOpen::Server { name: name.to_owned(), source };
     match server::client::connect(&Runtime::of_user(), name).map_err(failed)? {
         Some(client) if client.guid == found.config.pool_guid.0 && is_held(found) => {
-            let uberblock = client.lease(files).map_err(failed)?;
+            let fresh = match intent {
+                Intent::Read => Fresh::Soon,
+                Intent::Files => Fresh::Files,
+                Intent::Survey | Intent::Write => Fresh::Synced,
+            };
+            let uberblock = client.lease(fresh).map_err(failed)?;
             Ok(Some((client, uberblock)))
         }
         _ => Ok(None),

@@ -19,6 +19,7 @@ fn what_is_written_through_a_mount_is_there_after_export_and_import() {
     live.run(&["zfs", "create", "-o", "compression=zstd", "tank/fs"]).good();
     let file = live.path("mnt/fs/text");
     write(&file, &b"the same line again and again\n".repeat(100_000));
+    live.run(&["zpool", "sync", "tank"]).good();
     let ratio: f64 = live.get("compressratio", "tank/fs").parse().expect("a number");
     assert!(ratio > 5.0, "{ratio}");
     assert_eq!(live.get("mounted", "tank/fs"), "yes");
@@ -194,6 +195,7 @@ fn of_files_made_without_a_name_a_killed_server_leaves_those_that_were_named() {
     named.write_all(&vec![2; 3 << 20]).and_then(|()| named.sync_all()).expect("written");
     let path = point.join("named");
     rustix::fs::linkat(&named, "", CWD, &path, AtFlags::EMPTY_PATH).expect("named");
+    live.run(&["zpool", "sync", "tank"]).good();
     let count = || live.get("referenced", "tank").parse::<u64>().expect("a number");
     assert!(count() > 8 << 20, "{}", count());
     live.signal("-KILL");

@@ -7,6 +7,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::Duration;
 
 use format::Txg;
 use format::uberblock::Uberblock;
@@ -84,10 +85,26 @@ impl Pool {
     /// [`crate::Error::Stopped`] when the pool could not write.
     pub fn lease(&self) -> Result<Lease> {
         self.sync()?;
+        Ok(self.lease_synced())
+    }
+
+    /// As [`Pool::lease`], for who only looks: syncs for as long as `patience` at most, then promises the state that
+    /// was synced last. What commands change of datasets and properties is in it: it is on disk before they return.
+    ///
+    /// # Errors
+    /// As [`Pool::lease`].
+    pub fn lease_within(&self, patience: Duration) -> Result<Lease> {
+        self.sync_within(patience)?;
+        Ok(self.lease_synced())
+    }
+
+    /// At any time: what a txg in the making frees is not handed out before that txg is on disk, and its end looks at
+    /// the leases first.
+    fn lease_synced(&self) -> Lease {
         let mut state = self.inner.leases.lock();
         let uberblock = state.synced.clone();
         *state.held.entry(uberblock.txg).or_default() += 1;
         drop(state);
-        Ok(Lease { pool: self.inner.clone(), uberblock })
+        Lease { pool: self.inner.clone(), uberblock }
     }
 }

@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, RwLock, Weak};
 use std::thread::JoinHandle;
+use std::time::Duration;
 
 use dmu::DirtyBudget;
 use format::config::{PoolConfig, PoolState};
@@ -386,6 +387,14 @@ impl Pool {
             return Ok(());
         }
         self.inner.groups.sync()
+    }
+
+    /// As [`Pool::sync`], but waits no longer than `patience`. Whether all is on disk.
+    pub(crate) fn sync_within(&self, patience: Duration) -> Result<bool> {
+        if self.thread.is_none() {
+            return Ok(true);
+        }
+        self.inner.groups.sync_within(patience)
     }
 
     /// Runs `job` in the next syncing txg and waits until its result is on disk.

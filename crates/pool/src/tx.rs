@@ -300,6 +300,28 @@ impl Groups {
         self.sync_to(target)
     }
 
+    /// As [`Groups::sync`], for as long as `patience` at most: it goes on without whoever asked. Whether all is on disk.
+    pub(crate) fn sync_within(&self, patience: Duration) -> Result<bool> {
+        let until = Instant::now() + patience;
+        let mut state = self.lock();
+        let target = state.open;
+        while state.synced < target {
+            if let Some(failed) = &state.failed {
+                return Err(Error::Stopped(failed.clone()));
+            }
+            let left = until.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return Ok(false);
+            }
+            if state.open == target {
+                self.want(&mut state);
+            }
+            state =
+                self.changed.wait_timeout(state, left).expect("no code panics while holding the txg state").0;
+        }
+        Ok(true)
+    }
+
     /// Waits until `target`, which was open, is on disk. No later txg is closed for it.
     pub(crate) fn sync_to(&self, target: Txg) -> Result<()> {
         let mut state = self.lock();

@@ -4,6 +4,7 @@ mod oracle;
 
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
 use dmu::{NewObject, zap};
 use format::zap::Value;
@@ -87,6 +88,58 @@ fn a_reader_elsewhere_finds_the_leased_state_whatever_is_overwritten_meanwhile()
     drop(lease);
     (0..4).for_each(|_| pool.sync().unwrap());
     fill(&dataset, object, 99).unwrap();
+    drop(dataset);
+    pool.export().unwrap();
+    oracle::expect_pleased("tank", &path);
+}
+
+#[test]
+fn who_only_looks_waits_for_no_txg_and_sees_what_commands_changed() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("disk");
+    let pool = create(&path);
+    let off = vec![("compression".to_owned(), Some(pool::props::Value::Number(2)))];
+    pool.set_properties("tank", off).unwrap();
+    let dataset = pool.open("tank").unwrap();
+    let object = {
+        let tx = dataset.begin(Hold::write(0)).unwrap();
+        let new = NewObject::plain(ObjectType::PLAIN_FILE_CONTENTS).block_size(128 << 10);
+        dataset.objset().create_object(&tx, new).unwrap().id()
+    };
+    fill(&dataset, object, 1).unwrap();
+    pool.snapshot(&["tank@before".to_owned()], &[]).unwrap();
+    let then = pool.info().txg;
+
+    // As long as it is held, no txg can close.
+    let tx = dataset.begin(Hold::write(1 << 20)).unwrap();
+    dataset.objset().object(object).unwrap().write(&tx, 0, &vec![2; 1 << 20]).unwrap();
+    let lease = pool.lease_within(Duration::from_millis(5)).unwrap();
+    assert_eq!(lease.uberblock().txg, then);
+    drop(tx);
+    for byte in 3..12 {
+        // A full pool is no matter here: the leased state stays.
+        let _ = fill(&dataset, object, byte);
+        pool.sync().unwrap();
+    }
+
+    let found = pool::discover(std::slice::from_ref(&path)).remove(0);
+    let options = Options { read_only: true, leased: Some(lease.uberblock().clone()), ..Options::default() };
+    let reader = Pool::import(&found, options).unwrap();
+    assert!(reader.dataset("tank@before").is_ok());
+    let seen = reader.open("tank").unwrap();
+    let mut data = vec![0; 8 << 20];
+    seen.objset().object(object).unwrap().read(0, &mut data).unwrap();
+    assert!(data.iter().all(|byte| *byte == 1));
+    let mut findings = Vec::new();
+    pool::check::check(&reader, &mut |finding| findings.push(finding.to_string())).unwrap();
+    assert!(findings.is_empty(), "{findings:?}");
+    drop((seen, reader));
+
+    // Where nothing holds a txg open, the lease has all.
+    fill(&dataset, object, 12).ok();
+    let all = pool.lease_within(Duration::from_secs(60)).unwrap();
+    assert!(all.uberblock().txg > lease.uberblock().txg);
+    drop((all, lease));
     drop(dataset);
     pool.export().unwrap();
     oracle::expect_pleased("tank", &path);

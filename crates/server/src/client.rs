@@ -13,7 +13,7 @@ use format::NvList;
 use format::uberblock::Uberblock;
 
 use crate::error::ClientError;
-use crate::messages::{Job, PROTOCOL, Refusal, Reply, Request, Status, Stop};
+use crate::messages::{Fresh, Job, PROTOCOL, Refusal, Reply, Request, Status, Stop};
 use crate::runtime::Runtime;
 use crate::{Figures, mountinfo, wire};
 
@@ -118,13 +118,12 @@ impl Client {
         self.stream.try_clone().map(Stopper)
     }
 
-    /// A state of the pool that stays on the disks as long as this connection lives; with `files`, what the kernel holds
-    /// back of mounted files is in it.
+    /// A state of the pool that stays on the disks as long as this connection lives.
     ///
     /// # Errors
     /// The server refuses, or goes away.
-    pub fn lease(&self, files: bool) -> Result<Uberblock, ClientError> {
-        match ask(&self.stream, &Request::Lease { files }, &[])? {
+    pub fn lease(&self, fresh: Fresh) -> Result<Uberblock, ClientError> {
+        match ask(&self.stream, &Request::Lease { fresh }, &[])? {
             Reply::Lease { uberblock } => Uberblock::decode(&uberblock)
                 .map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error.to_string()).into()),
             other => Err(unexpected(other)),

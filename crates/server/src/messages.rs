@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use crate::Figures;
 
 /// Changes whenever a message changes in a way that the other side would misunderstand.
-pub const PROTOCOL: u32 = 3;
+pub const PROTOCOL: u32 = 4;
 
 /// What a client asks.
 #[derive(Debug, Serialize, Deserialize)]
@@ -22,10 +22,10 @@ pub enum Request {
     },
     /// Carry out a command line. Standard input, output and error travel along.
     Run(Job),
-    /// Sync, and leave that state on the disks until the connection ends.
+    /// Leave a state on the disks until the connection ends.
     Lease {
-        /// The kernel hands over what it holds back of mounted files first.
-        files: bool,
+        /// How new it is.
+        fresh: Fresh,
     },
     /// How the server is.
     Status,
@@ -38,6 +38,17 @@ pub enum Request {
     },
     /// End.
     Stop(Stop),
+}
+
+/// How much of what was written last a leased state has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Fresh {
+    /// All that is written soon, without waiting for a long txg: what commands changed is in it.
+    Soon,
+    /// All that the pool was handed.
+    Synced,
+    /// All that programs wrote: the kernel hands over what it holds back of mounted files first.
+    Files,
 }
 
 /// A command line.

@@ -21,7 +21,7 @@ use signal_hook::iterator::Signals;
 use crate::client::{clean_mounts, connect};
 use crate::error::ServeError;
 use crate::live::Live;
-use crate::messages::{Job, PROTOCOL, Ready, Refusal, Reply, Request, Status, Stop};
+use crate::messages::{Fresh, Job, PROTOCOL, Ready, Refusal, Reply, Request, Status, Stop};
 use crate::notify::notify;
 use crate::plan::Overrides;
 use crate::{Figures, Runtime, log, start, wire};
@@ -34,6 +34,9 @@ const PATIENCE: Duration = Duration::from_secs(30);
 const MOMENT: Duration = Duration::from_secs(5);
 /// How long a server that does not listen any more may keep its name.
 const LEAVING: Duration = Duration::from_secs(3);
+/// How long who only looks waits for the txg in the making: longer than most, far shorter than one that takes a minute
+/// to compress.
+const LOOK: Duration = Duration::from_millis(500);
 /// A connection that says nothing is closed after this.
 const SILENCE: Duration = Duration::from_secs(60);
 
@@ -306,7 +309,7 @@ impl Server {
                     pid: std::process::id(),
                 },
                 Request::Run(job) => self.run(id, &stream, &job, fds),
-                Request::Lease { files } => return self.lease(&stream, files),
+                Request::Lease { fresh } => return self.lease(&stream, fresh),
                 Request::Status => Reply::Status(self.status()),
                 Request::Figures => self.figures(),
                 Request::Events { clear } => self.events(clear),
@@ -322,11 +325,12 @@ impl Server {
     }
 
     /// Gives a lease and waits until nobody wants it any more.
-    fn lease(&self, stream: &UnixStream, files: bool) -> io::Result<()> {
-        if files {
+    fn lease(&self, stream: &UnixStream, fresh: Fresh) -> io::Result<()> {
+        if fresh == Fresh::Files {
             self.live.write_back();
         }
         let lease = match self.live.pool() {
+            Ok(pool) if fresh == Fresh::Soon => pool.lease_within(LOOK),
             Ok(pool) => pool.lease(),
             Err(_) => return wire::send(stream, &Reply::Refused(Refusal::Stopping), &[]),
         };
