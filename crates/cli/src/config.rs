@@ -38,9 +38,17 @@ impl fmt::Display for Origin {
 /// Why the configuration cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum ConfigError {
-    /// A file cannot be read or written.
-    #[error("{}: {source}", .path.display())]
+    /// A file cannot be read.
+    #[error("cannot read '{}': {source}", .path.display())]
     File {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+    /// The user's file cannot be replaced.
+    #[error("cannot write '{}': {source}", .path.display())]
+    Write {
         /// The file.
         path: PathBuf,
         /// Why.
@@ -173,11 +181,11 @@ impl Config {
 /// The file cannot be read or replaced, or is no TOML.
 pub fn keep(tunable: &Tunable, value: u64) -> Result<PathBuf, ConfigError> {
     let path = user_file();
-    let failed = |source| ConfigError::File { path: path.clone(), source };
+    let failed = |source| ConfigError::Write { path: path.clone(), source };
     let text = match fs::read_to_string(&path) {
         Ok(text) => text,
         Err(error) if error.kind() == io::ErrorKind::NotFound => String::new(),
-        Err(error) => return Err(failed(error)),
+        Err(source) => return Err(ConfigError::File { path, source }),
     };
     Config::default().add_file(&path, &text)?;
     let new = with_value(&text, tunable.name, &tunable.toml(value));

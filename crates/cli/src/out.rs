@@ -125,6 +125,36 @@ pub fn standard() -> Console<'static> {
     Console { terminal, watched, ..Console::new(io::stdout(), io::stderr()) }
 }
 
+/// A byte as `zfs diff` writes one that could be mistaken.
+#[must_use]
+pub fn octal(byte: u8) -> String {
+    format!("\\{byte:04o}")
+}
+
+/// A name on one line, which commands no terminal: control characters, bytes that are no text, and the backslash are
+/// written as [`octal`] numbers.
+#[must_use]
+pub fn quoted(name: &[u8]) -> String {
+    let mut line = String::with_capacity(name.len());
+    for chunk in name.utf8_chunks() {
+        for c in chunk.valid().chars() {
+            if c.is_control() || c == '\\' {
+                line.extend(c.encode_utf8(&mut [0; 4]).bytes().map(octal));
+            } else {
+                line.push(c);
+            }
+        }
+        line.extend(chunk.invalid().iter().copied().map(octal));
+    }
+    line
+}
+
+/// `1 file`, `2 files`.
+#[must_use]
+pub fn counted(number: u64, what: &str) -> String {
+    format!("{number} {what}{}", if number == 1 { "" } else { "s" })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -181,5 +211,14 @@ mod tests {
             2
         );
         assert_eq!(String::from_utf8_lossy(&err), "missing command\nusage:\n\tzfs\n");
+    }
+
+    #[test]
+    fn a_name_stays_on_its_line_and_can_be_told_from_every_other() {
+        assert_eq!(quoted("na me.tar.gz \u{e4}".as_bytes()), "na me.tar.gz \u{e4}");
+        assert_eq!(quoted(b"a\x1b[2Jb\n"), "a\\0033[2Jb\\0012");
+        assert_eq!(quoted("\u{9b}".as_bytes()), "\\0302\\0233");
+        assert_eq!(quoted(b"a\\0012\xff"), "a\\01340012\\0377");
+        assert_eq!([counted(0, "file"), counted(1, "file")], ["0 files", "1 file"]);
     }
 }

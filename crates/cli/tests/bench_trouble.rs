@@ -86,7 +86,11 @@ fn whatever_cannot_be_measured_is_one_line() {
         ("--trace folder text", "cannot write 'folder': Is a directory (os error 21)".to_owned()),
         ("--resume none/r text", format!("cannot go on from 'none/r': {none}")),
         ("--experiment none", format!("cannot read 'none': {none}")),
-        ("--pool none text", "cannot open 'none': no such pool".to_owned()),
+        (
+            "--pool none text",
+            "cannot open 'none': no such pool (an exported one: cenote -d FILE bench --pool none …)"
+                .to_owned(),
+        ),
         ("--dirty-max 0 text", "cannot measure with a dirty limit of 0B: it must be at least 1M".to_owned()),
         (
             "--disk-write 200 text",
@@ -389,4 +393,26 @@ fn what_nohup_started_goes_on() {
     let bed = bed_with_text();
     let done = after_the_first(&bed, &["nohup"], hang_up);
     assert!(done.status == 0 && done.out.contains("\nlz4 "), "{done:?}");
+}
+
+#[test]
+fn a_pool_that_is_in_use_is_refused_with_the_way_to_measure_in_it() {
+    let Some(live) = Live::with_tank(256) else { return };
+    std::fs::write(live.path("text"), "the same line\n".repeat(10_000)).expect("written");
+    let text = live.path("text").display().to_string();
+    let words = ["bench", "--compression", "lz4", "--recordsize", "128K", "--threads", "1", "--pool", "tank"];
+    let line: Vec<&str> = words.iter().copied().chain([text.as_str()]).collect();
+    let refused = live.run(&line);
+    assert_eq!((refused.status, refused.out.as_str()), (1, ""));
+    let said: Vec<&str> = refused.err.lines().collect();
+    assert_eq!(said[0], "cannot measure in 'tank': another process, its server perhaps, holds it");
+    let way = said[1].strip_prefix("first 'zpool export tank', then 'cenote ").expect("the way");
+    let device =
+        way.strip_prefix("-d ").and_then(|rest| rest.split_once(" bench --pool tank")).expect("it").0;
+    live.run(&["zpool", "export", "tank"]).good();
+    let missing = live.run(&line);
+    assert!(missing.err.contains("no such pool (an exported one: cenote -d FILE bench"), "{missing:?}");
+    let device = device.trim_matches('\'');
+    live.run(&[&["-d", device][..], &line[..]].concat()).good();
+    live.expect_sound();
 }

@@ -123,7 +123,7 @@ fn names_are_made_moved_shown_and_removed() {
     assert_eq!(bed.run(&["cat", "tank/fs:/a/greeting"]).good(), "hello\n");
     assert_eq!(bed.run(&["ls", "tank/fs:/a"]).good(), "b\ngreeting\n");
     let tree = bed.run(&["tree", "tank/fs:/"]).good();
-    let drawn = "tank/fs:/\n└── a\n    ├── b\n    │   └── c\n    └── greeting\n\n3 folders, 1 files\n";
+    let drawn = "tank/fs:/\n└── a\n    ├── b\n    │   └── c\n    └── greeting\n\n3 folders, 1 file\n";
     assert_eq!(tree, drawn);
     assert!(bed.run(&["stat", "tank/fs:/a/greeting"]).good().contains("   size  6 bytes"));
     assert!(bed.run(&["du", "-s", "tank/fs:/"]).good().ends_with("\ttank/fs:/\n"));
@@ -237,4 +237,26 @@ fn the_same_folder_gives_the_same_image() {
     bed.expect_sound("tank");
     bed.run(&["mkfs", "-d", "src", "-o", "compression=fast", "c.img"]);
     assert!(!bed.path("c.img").exists());
+}
+
+#[test]
+fn odd_names_stay_on_one_line_and_steer_no_terminal() {
+    let bed = Bed::with_tank(64, &[]);
+    fs::create_dir(bed.path("src")).expect("made");
+    fs::write(bed.path("src/a\nb\x1b[2J"), "x").expect("made");
+    std::os::unix::fs::symlink("to\there", bed.path("src/link")).expect("made");
+    bed.run(&["cp", "-r", "src", "tank/fs:/"]).good();
+    let quoted = "a\\0012b\\0033[2J";
+    assert_eq!(bed.run(&["ls", "tank/fs:/src"]).good(), format!("{quoted}\nlink\n"));
+    let long = bed.run(&["ls", "-l", "tank/fs:/src"]).good();
+    assert!(long.lines().count() == 2 && long.ends_with(" link -> to\\0011here\n"), "{long}");
+    let tree = bed.run(&["tree", "tank/fs:/"]).good();
+    assert!(tree.contains(&format!("├── {quoted}\n")) && tree.ends_with("\n1 folder, 2 files\n"), "{tree}");
+    let stat = bed.run(&["stat", "tank/fs:/src/a\nb\x1b[2J"]).good();
+    assert!(stat.contains(&format!("  place  tank/fs:/src/{quoted}\n   type")), "{stat}");
+    assert!(stat.contains("   size  1 byte,") && stat.contains("   data  1 byte in 1 part,"), "{stat}");
+    let projects = bed.run(&["zfs", "project", "tank/fs:/src"]).good();
+    assert!(projects.contains(&format!("tank/fs:/src/{quoted}\n")), "{projects}");
+    // For programs, names are what they are.
+    assert!(bed.list("tank/fs:/src").iter().any(|entry| entry["path"] == "a\nb\x1b[2J"));
 }

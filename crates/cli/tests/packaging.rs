@@ -123,6 +123,7 @@ fn offered(bed: &Bed, script: &Path, words: &[&str]) -> Option<Vec<String>> {
 fn shells_complete_subcommands_options_names_and_values() {
     let bed = Bed::with_tank(128, &[]);
     bed.run(&["zfs", "snapshot", "tank/fs@one"]).good();
+    bed.run(&["zfs", "create", "tank/fs/a b"]).good();
     let files = generated(&bed, "completions");
     assert_eq!(files.len(), 9);
     let zfs = bed.path("out/bash/zfs");
@@ -133,7 +134,8 @@ fn shells_complete_subcommands_options_names_and_values() {
         of_zfs(&["zfs", "list", "-"]).expect("bash"),
         ["-H", "-p", "-r", "-j", "--json", "--json-int", "-d", "-o", "-s", "-S", "-t"]
     );
-    assert_eq!(of_zfs(&["zfs", "unmount", "tank/"]).expect("bash"), ["tank/fs"]);
+    assert_eq!(of_zfs(&["zfs", "unmount", "tank/"]).expect("bash"), ["tank/fs", "tank/fs/a\\ b"]);
+    assert_eq!(of_zfs(&["zfs", "unmount", "tank/fs/a\\ "]).expect("bash"), ["tank/fs/a\\ b"]);
     assert_eq!(of_zfs(&["zfs", "rollback", "tank/fs@"]).expect("bash"), ["tank/fs@one"]);
     assert_eq!(of_zfs(&["zfs", "get", "compressi"]).expect("bash"), ["compression"]);
     assert_eq!(of_zfs(&["zfs", "create", "-o", "recordsi"]).expect("bash"), ["recordsize"]);
@@ -150,8 +152,12 @@ fn shells_complete_subcommands_options_names_and_values() {
     fs::write(&both, [fs::read(&cenote).expect("there"), fs::read(&zfs).expect("there")].concat())
         .expect("written");
     assert_eq!(offered(&bed, &cenote, &["cenote", "ben"]).expect("bash"), ["bench"]);
-    assert_eq!(offered(&bed, &cenote, &["cenote", "ls", "tank/"]).expect("bash"), ["tank/fs:"]);
-    assert_eq!(offered(&bed, &both, &["cenote", "zfs", "unmount", "tank/"]).expect("bash"), ["tank/fs"]);
+    assert_eq!(
+        offered(&bed, &cenote, &["cenote", "ls", "tank/f"]).expect("bash"),
+        ["tank/fs:", "tank/fs/a\\ b:"]
+    );
+    let below = offered(&bed, &both, &["cenote", "zfs", "unmount", "tank/fs/"]).expect("bash");
+    assert_eq!(below, ["tank/fs/a\\ b"]);
     for file in &files {
         let shell = file.parent().and_then(Path::file_name).expect("a folder").to_owned();
         let Some(done) = tool(Command::new(&shell).arg("-n").arg(file)) else { continue };

@@ -2,7 +2,7 @@
 
 mod bed;
 
-use std::process::Stdio;
+use std::process::{Command, Stdio};
 
 use bed::live::{Live, write};
 use bed::{Bed, Done};
@@ -255,4 +255,36 @@ fn mounts_of_a_copy_follow_what_its_tree_became() {
     assert!(["mnt/d/a", "mnt/d/gone"].iter().all(|gone| !mounts.contains(&live.path(gone))), "{mounts:?}");
     live.run(&["zpool", "export", "tank"]).good();
     live.expect_sound();
+}
+
+/// A command whose standard input, output and error are a terminal; `None` where there is no `script`.
+fn at_a_terminal(command: &Command, line: &str) -> Option<(bool, String)> {
+    let line = format!("timeout 20 {} {line}", env!("CARGO_BIN_EXE_cenote"));
+    let mut script = Command::new("script");
+    script.args(["-qec", &line, "/dev/null"]).stdin(Stdio::null());
+    for (name, value) in command.get_envs() {
+        match value {
+            Some(value) => script.env(name, value),
+            None => script.env_remove(name),
+        };
+    }
+    match script.output() {
+        Ok(output) => Some((output.status.code() == Some(1), String::from_utf8_lossy(&output.stdout).into())),
+        Err(error) => {
+            eprintln!("skipped: script: {error}");
+            None
+        }
+    }
+}
+
+#[test]
+fn a_stream_is_not_read_from_a_terminal() {
+    let wanted =
+        "Error: Backup stream can not be read from a terminal.\r\nYou must redirect standard input.\r\n";
+    let bed = Bed::with_tank(64, &[]);
+    let Some(said) = at_a_terminal(&bed.command(&[]), "zfs receive tank/new") else { return };
+    assert_eq!(said, (true, wanted.to_owned()));
+    let Some(live) = Live::with_tank(64) else { return };
+    assert_eq!(at_a_terminal(&live.command(&[]), "zfs receive tank/new"), Some((true, wanted.to_owned())));
+    live.run(&["zpool", "export", "tank"]).good();
 }

@@ -79,7 +79,8 @@ pub fn stats(status: &ScanStatus, raw: bool, as_int: bool) -> Option<Value> {
         ("state", Value::from(state)),
         ("start_time", date(scan.start_time)),
         ("end_time", date(scan.end_time)),
-        ("to_examine", size(scan.to_examine)),
+        // What was written meanwhile is examined, too.
+        ("to_examine", size(scan.to_examine.max(scan.examined))),
         ("examined", size(scan.examined)),
         ("skipped", size(scan.skipped)),
         ("processed", size(scan.processed)),

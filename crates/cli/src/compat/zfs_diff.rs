@@ -12,7 +12,7 @@ use super::Call;
 use super::select::dataset_failure;
 use crate::messages::{Action, Failure, reason};
 use crate::open::{Intent, Session, open_for};
-use crate::out::Console;
+use crate::out::{Console, octal};
 
 const CANNOT: &str = "Unable to obtain diffs";
 const NOT_EARLIER: &str = "Not an earlier snapshot from the same fs";
@@ -52,7 +52,7 @@ pub fn run(call: &Call, console: &mut Console) -> Result<(), Failure> {
         Some(name) => name.to_owned(),
     };
     names::check(&to).map_err(|error| badly(&to, &error.to_string()))?;
-    let session = open_for(fs, call.around, Intent::Read).map_err(|error| error.dataset(fs))?;
+    let session = open_for(fs, call.around, Intent::Files).map_err(|error| error.dataset(fs))?;
     let compared = compare(&session, call, console, from, &to);
     session.finish().and(compared)
 }
@@ -181,7 +181,7 @@ impl Style {
             if self.plain_names || byte.is_ascii_graphic() && byte != b'\\' {
                 line.push(byte);
             } else {
-                line.extend(format!("\\{byte:04o}").bytes());
+                line.extend(octal(byte).bytes());
             }
         }
     }

@@ -7,7 +7,7 @@ use zpl::{FileKind, Filesystem, SetAttr, Stat};
 use super::Call;
 use crate::messages::Failure;
 use crate::open::Intent;
-use crate::out::Console;
+use crate::out::{Console, quoted};
 use crate::own::operand::Operand;
 use crate::own::pools::{Pools, refused};
 use crate::own::stop::Stop;
@@ -57,7 +57,7 @@ pub fn run(call: &Call, console: &mut Console) -> Result<(), Failure> {
         return Err(Failure::usage("missing file or directory target(s)"));
     }
     let intent = match task {
-        Task::List | Task::Check { .. } => Intent::Read,
+        Task::List | Task::Check { .. } => Intent::Files,
         Task::Clear { .. } | Task::Set { .. } => Intent::Write,
     };
     let mut places = Vec::new();
@@ -147,9 +147,10 @@ fn apply(
         // A reader that went away is noticed at the end of the command.
         let _ = console.out().write_all(text.as_bytes());
     };
+    let line = quoted(name.as_bytes());
     let (projid, inherit) = match task {
         Task::List => {
-            say(&format!("{:5} {} {name}\n", stat.projid, if flag { 'P' } else { '-' }));
+            say(&format!("{:5} {} {line}\n", stat.projid, if flag { 'P' } else { '-' }));
             return Ok(());
         }
         Task::Check { nul } => {
@@ -158,10 +159,10 @@ fn apply(
                 return Ok(());
             }
             if stat.projid != wanted {
-                say(&format!("{name} - project ID is not set properly ({}/{wanted})\n", stat.projid));
+                say(&format!("{line} - project ID is not set properly ({}/{wanted})\n", stat.projid));
             }
             if !flag {
-                say(&format!("{name} - project inherit flag is not set\n"));
+                say(&format!("{line} - project inherit flag is not set\n"));
             }
             return Ok(());
         }

@@ -1,7 +1,7 @@
 //! `zfs receive`: a stream from standard input becomes a snapshot.
 
 use std::fs::File;
-use std::io::{self, BufReader, Read};
+use std::io::{self, BufReader, IsTerminal, Read};
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -52,6 +52,12 @@ pub fn run(call: &Call, console: &mut Console) -> Result<(), Failure> {
     if args.has("A") {
         return abort(call, target);
     }
+    let client = call.around.input();
+    let typed = client.as_ref().map_or_else(|| io::stdin().is_terminal(), |client| client.is_terminal());
+    if typed {
+        let line = "Error: Backup stream can not be read from a terminal.";
+        return Err(Failure::refused(line).hint("You must redirect standard input."));
+    }
     let below = args.has("d") || args.has("e");
     names::check(target).map_err(|error| Action::Open(target).failed(error))?;
     if below && target.contains('@') {
@@ -66,7 +72,7 @@ pub fn run(call: &Call, console: &mut Console) -> Result<(), Failure> {
         _ => Destination::Into(target.to_owned()),
     };
     // The sender may still be looking at a pool; it has let us hear from it before ours is opened.
-    let input: Box<dyn Read> = match call.around.input() {
+    let input: Box<dyn Read> = match client {
         Some(client) => {
             let stop = call.around.served.clone();
             let stops = move || stop.as_ref().is_some_and(Served::stops);

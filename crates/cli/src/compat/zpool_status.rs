@@ -12,6 +12,7 @@ use super::scan;
 use super::view::{self, Body, Class, Naming, PoolView, State, VdevView};
 use super::zpool_list::{head, key};
 use super::zpool_misc::missing_features;
+use crate::own::serve;
 use server::ClientError;
 
 use crate::json;
@@ -133,12 +134,15 @@ pub fn advice(view: &PoolView) -> Option<Advice> {
                 None,
             )
         }
-        Body::Closed { why: NotOpen::Server { source, .. }, .. } => {
+        Body::Closed { why: NotOpen::Server { name, source }, .. } => {
             let action = match source {
                 ClientError::OtherBuild { pid, .. } => format!(
                     "End that server with 'kill {pid}': it unmounts and lets go of the pool in good\n\torder. Then use 'zpool import -a'."
                 ),
-                _ => "See the log of the server; if it hangs, end it and use 'zpool import -a'.".to_owned(),
+                _ => format!(
+                    "See the log of the server, '{}';\n\tif it hangs, end it and use 'zpool import -a'.",
+                    serve::log_of(name).display()
+                ),
             };
             say(&format!("The pool cannot be asked about:\n\t{source}."), &action, None)
         }

@@ -164,16 +164,33 @@ fn plan(args: &Bench, experiment: Option<&Experiment>, around: &Surroundings) ->
 fn place(args: &Bench, around: &Surroundings, usual: Place) -> Result<Place, Failure> {
     Ok(match (&args.pool, &args.dir) {
         (Some(name), _) => {
-            let usable = open::find(name, around)?;
+            let usable = open::find(name, around).map_err(|error| match error {
+                NotOpen::Missing(_) if around.search.is_empty() => Failure::refused(format!(
+                    "cannot open '{name}': no such pool (an exported one: cenote -d FILE bench --pool {name} …)"
+                )),
+                other => other.into(),
+            })?;
             if usable.known.as_ref().is_some_and(|known| known.read_only) {
                 return Err(Action::Write(name).failed(crate::messages::reason::POOL_READ_ONLY));
             }
             let found = usable.found.ok_or_else(|| NotOpen::Unavailable(name.clone()))?;
+            if open::is_held(&found) {
+                return Err(in_use(name, &found));
+            }
             Place::Pool { found: Box::new(found), name: name.clone() }
         }
         (None, Some(dir)) => Place::Folder(dir.clone()),
         (None, None) => usual,
     })
+}
+
+/// A pool is opened and closed for each measurement, which no other process may hold.
+fn in_use(name: &str, found: &pool::Found) -> Failure {
+    let devices = found.devices.values().map(|path| format!("-d {} ", shell_word(&path.to_string_lossy())));
+    let devices: String = devices.collect();
+    Failure::refused(format!("cannot measure in '{name}': another process, its server perhaps, holds it")).hint(
+        format!("first 'zpool export {name}', then 'cenote {devices}bench --pool {name} …'; 'zpool import {name}' after that"),
+    )
 }
 
 /// The words this process was started with, as a shell would take them again.

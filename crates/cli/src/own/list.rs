@@ -1,6 +1,6 @@
 //! `cenote ls` and `cenote tree`.
 
-use std::io::{IsTerminal, Write};
+use std::io::Write;
 
 use format::ObjectId;
 use jiff::Timestamp;
@@ -14,16 +14,8 @@ use super::{Ls, Tree};
 use crate::Surroundings;
 use crate::messages::Failure;
 use crate::open::Intent;
-use crate::out::Console;
+use crate::out::{Console, counted, quoted};
 use crate::place::PoolPath;
-
-/// Bytes of a name for people: on a terminal, control characters would be commands to it.
-fn printable(name: &[u8], terminal: bool) -> Vec<u8> {
-    if !terminal {
-        return name.to_vec();
-    }
-    String::from_utf8_lossy(name).replace(|c: char| c.is_control(), "?").into_bytes()
-}
 
 /// `-rw-r--r--`.
 pub fn mode_text(stat: &Stat) -> String {
@@ -65,7 +57,6 @@ pub fn time_text(time: zpl::Time, format: &str) -> String {
 /// A place cannot be opened; nobody reads what is printed.
 pub fn ls(ls: &Ls, around: &Surroundings, console: &mut Console) -> Result<(), Failure> {
     let pools = Pools::open(ls.places.iter().map(|place| (place, Intent::Files)), around)?;
-    let terminal = std::io::stdout().is_terminal();
     for (i, place) in ls.places.iter().enumerate() {
         let fs = pools.filesystem(place, Intent::Files)?;
         let id = match fs.resolve(&place.path, false) {
@@ -79,7 +70,7 @@ pub fn ls(ls: &Ls, around: &Surroundings, console: &mut Console) -> Result<(), F
             json(ls, place, &fs, id, console)?;
         } else {
             let several = ls.recursive || ls.places.len() > 1;
-            text(ls, (place, id), &fs, several.then_some(i > 0), terminal, console)?;
+            text(ls, (place, id), &fs, several.then_some(i > 0), console)?;
         }
     }
     pools.finish()
@@ -114,12 +105,11 @@ fn text(
     (place, id): (&PoolPath, ObjectId),
     fs: &Filesystem,
     mut header: Option<bool>,
-    terminal: bool,
     console: &mut Console,
 ) -> Result<(), Failure> {
     let stat = fs.stat(id).map_err(|error| refused("list", place, error))?;
     if stat.kind != FileKind::Directory {
-        return entry(ls, fs, &place.to_string().into_bytes(), id, terminal, console);
+        return entry(ls, fs, &place.to_string().into_bytes(), id, console);
     }
     let mut todo = vec![(place.to_string().into_bytes(), id)];
     while let Some((shown, id)) = todo.pop() {
@@ -127,8 +117,7 @@ fn text(
             if parted {
                 console.line("")?;
             }
-            console.out().write_all(&printable(&shown, terminal))?;
-            console.line(":")?;
+            console.line(&format!("{}:", quoted(&shown)))?;
             header = Some(true);
         }
         let children = match sorted(fs, id) {
@@ -139,7 +128,7 @@ fn text(
             }
         };
         for child in &children {
-            if let Err(error) = entry(ls, fs, &child.name, child.id, terminal, console) {
+            if let Err(error) = entry(ls, fs, &child.name, child.id, console) {
                 console.complain(error)?;
             }
         }
@@ -153,7 +142,7 @@ fn text(
 }
 
 fn unreadable(shown: &[u8], error: &zpl::Error) -> Failure {
-    Failure::refused(format!("cannot read '{}': {error}", String::from_utf8_lossy(shown)))
+    Failure::refused(format!("cannot read '{}': {error}", quoted(shown)))
 }
 
 /// The children of a folder by name.
@@ -164,14 +153,7 @@ pub fn sorted(fs: &Filesystem, id: ObjectId) -> zpl::Result<Vec<DirEntry>> {
 }
 
 /// One line.
-fn entry(
-    ls: &Ls,
-    fs: &Filesystem,
-    name: &[u8],
-    id: ObjectId,
-    terminal: bool,
-    console: &mut Console,
-) -> Result<(), Failure> {
+fn entry(ls: &Ls, fs: &Filesystem, name: &[u8], id: ObjectId, console: &mut Console) -> Result<(), Failure> {
     let mut line = Vec::new();
     if ls.long {
         let stat = fs.stat(id).map_err(|error| unreadable(name, &error))?;
@@ -179,14 +161,14 @@ fn entry(
         let (mode, time) = (mode_text(&stat), time_text(stat.mtime, "%Y-%m-%d %H:%M"));
         line = format!("{mode} {:>3} {:>5} {:>5} {size:>12} {time} ", stat.nlink, stat.uid, stat.gid)
             .into_bytes();
-        line.extend(printable(name, terminal));
+        line.extend(quoted(name).bytes());
         if stat.kind == FileKind::Symlink {
             let target = fs.readlink(id).map_err(|error| unreadable(name, &error))?;
             line.extend(b" -> ");
-            line.extend(printable(&target, terminal));
+            line.extend(quoted(&target).bytes());
         }
     } else {
-        line.extend(printable(name, terminal));
+        line.extend(quoted(name).bytes());
     }
     line.push(b'\n');
     Ok(console.out().write_all(&line)?)
@@ -198,7 +180,6 @@ fn entry(
 /// As [`ls`].
 pub fn tree(tree: &Tree, around: &Surroundings, console: &mut Console) -> Result<(), Failure> {
     let pools = Pools::open(tree.places.iter().map(|place| (place, Intent::Files)), around)?;
-    let terminal = std::io::stdout().is_terminal();
     for place in &tree.places {
         let fs = pools.filesystem(place, Intent::Files)?;
         let id = match fs.resolve(&place.path, false) {
@@ -208,19 +189,13 @@ pub fn tree(tree: &Tree, around: &Surroundings, console: &mut Console) -> Result
                 continue;
             }
         };
-        console.line(&place.to_string())?;
-        branches(place, &fs, id, terminal, console)?;
+        console.line(&quoted(place.to_string().as_bytes()))?;
+        branches(place, &fs, id, console)?;
     }
     pools.finish()
 }
 
-fn branches(
-    place: &PoolPath,
-    fs: &Filesystem,
-    id: ObjectId,
-    terminal: bool,
-    console: &mut Console,
-) -> Result<(), Failure> {
+fn branches(place: &PoolPath, fs: &Filesystem, id: ObjectId, console: &mut Console) -> Result<(), Failure> {
     let (mut folders, mut files) = (0u64, 0u64);
     let children = |id| sorted(fs, id).map(|list| list.into_iter().peekable());
     let root = fs.stat(id).map_err(|error| refused("list", place, error))?;
@@ -242,12 +217,12 @@ fn branches(
             line.extend_from_slice(if *more { "│   " } else { "    " }.as_bytes());
         }
         line.extend_from_slice(if last { "└── " } else { "├── " }.as_bytes());
-        line.extend(printable(&child.name, terminal));
+        line.extend(quoted(&child.name).bytes());
         if child.kind == FileKind::Symlink
             && let Ok(target) = fs.readlink(child.id)
         {
             line.extend_from_slice(b" -> ");
-            line.extend(printable(&target, terminal));
+            line.extend(quoted(&target).bytes());
         }
         line.push(b'\n');
         console.out().write_all(&line)?;
@@ -264,16 +239,5 @@ fn branches(
             Err(error) => console.complain(unreadable(&child.name, &error))?,
         }
     }
-    console.line(&format!("\n{folders} folders, {files} files"))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn control_characters_do_not_reach_a_terminal() {
-        assert_eq!(printable(b"a\x1b[2Jb\n", true), b"a?[2Jb?");
-        assert_eq!(printable(b"a\x1b\n", false), b"a\x1b\n");
-    }
+    console.line(&format!("\n{}, {}", counted(folders, "folder"), counted(files, "file")))
 }

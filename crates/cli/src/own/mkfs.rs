@@ -25,7 +25,7 @@ use crate::args::{Assignments, assignment};
 use crate::compat::dataset_values::{self, Creation};
 use crate::compat::owner_quota;
 use crate::messages::Failure;
-use crate::out::Console;
+use crate::out::{Console, counted};
 
 /// Sectors of 4096 bytes, whatever the disk below: the image is made for others.
 const ASHIFT: u32 = 12;
@@ -155,7 +155,7 @@ fn fill(mkfs: &Mkfs, pool: &Pool, epoch: Option<u64>, stop: &Stop) -> Result<(),
     progress.settle();
     match progress.errors.load(Ordering::Relaxed) {
         0 => Ok(()),
-        n => Err(format!("{n} files could not be copied into it")),
+        n => Err(format!("{} could not be copied into it", counted(n, "file"))),
     }
 }
 

@@ -41,7 +41,7 @@ pub fn run(args: &Serve, around: &Surroundings, console: &mut Console) -> Result
 }
 
 /// Where the log of a pool's server is.
-fn log_of(pool: &str) -> PathBuf {
+pub fn log_of(pool: &str) -> PathBuf {
     open::state_folder().join("log").join(format!("{pool}.log"))
 }
 

@@ -12,7 +12,7 @@ use super::{Cat, Du, Stat, manifest};
 use crate::Surroundings;
 use crate::messages::Failure;
 use crate::open::Intent;
-use crate::out::Console;
+use crate::out::{Console, counted, quoted};
 
 /// Zeros, for holes.
 const ZEROS: &[u8] = &[0; 64 << 10];
@@ -69,9 +69,9 @@ pub fn stat(stat: &Stat, around: &Surroundings, console: &mut Console) -> Result
         let lines = fs.resolve(&place.path, false).and_then(|id| {
             let stat = fs.stat(id)?;
             let mut lines = vec![
-                format!("  place  {place}"),
+                format!("  place  {}", quoted(place.to_string().as_bytes())),
                 format!("   type  {}", manifest::word(stat.kind)),
-                format!("   size  {} bytes, {} on disk", stat.size, stat.blocks * 512),
+                format!("   size  {}, {} on disk", counted(stat.size, "byte"), stat.blocks * 512),
                 format!(
                     " object  {}, created in txg {}, block size {}",
                     stat.id.0, stat.generation, stat.block_size
@@ -86,12 +86,13 @@ pub fn stat(stat: &Stat, around: &Surroundings, console: &mut Console) -> Result
             ];
             match stat.kind {
                 FileKind::Symlink => {
-                    lines.push(format!(" target  {}", String::from_utf8_lossy(&fs.readlink(id)?)));
+                    lines.push(format!(" target  {}", quoted(&fs.readlink(id)?)));
                 }
                 FileKind::Regular => {
                     let runs = fs.data_runs(id)?;
                     let data: u64 = runs.iter().map(|(_, len)| len).sum();
-                    lines.push(format!("   data  {data} bytes in {} parts, the rest are holes", runs.len()));
+                    let (data, parts) = (counted(data, "byte"), counted(runs.len() as u64, "part"));
+                    lines.push(format!("   data  {data} in {parts}, the rest are holes"));
                 }
                 kind if kind.is_device() => lines.push(format!(" device  {}", manifest::device(stat.rdev))),
                 _ => {}
@@ -103,7 +104,7 @@ pub fn stat(stat: &Stat, around: &Surroundings, console: &mut Console) -> Result
             names.sort();
             for name in names {
                 let len = fs.xattr_get(id, &name)?.map_or(0, |value| value.len());
-                lines.push(format!("  xattr  {} ({len} bytes)", String::from_utf8_lossy(&name)));
+                lines.push(format!("  xattr  {} ({})", quoted(&name), counted(len as u64, "byte")));
             }
             Ok(lines)
         });
@@ -147,7 +148,7 @@ pub fn du(du: &Du, around: &Surroundings, console: &mut Console) -> Result<(), F
             let (path, stat) = match found {
                 Ok(found) => found,
                 Err((path, error)) => {
-                    let shown = String::from_utf8_lossy(&below(&path)).into_owned();
+                    let shown = quoted(&below(&path));
                     console.complain(Failure::refused(format!("cannot read '{shown}': {error}")))?;
                     continue;
                 }
@@ -182,7 +183,5 @@ fn parent(path: &[u8]) -> Option<&[u8]> {
 }
 
 fn line(console: &mut Console, blocks: u64, path: &[u8]) -> Result<(), Failure> {
-    console.out().write_all(format!("{}\t", blocks.div_ceil(2)).as_bytes())?;
-    console.out().write_all(path)?;
-    console.line("")
+    console.line(&format!("{}\t{}", blocks.div_ceil(2), quoted(path)))
 }

@@ -80,7 +80,8 @@ pub struct Bench {
     /// Where the temporary pool goes (the folder for temporary files unless given).
     #[arg(long, value_name = "DIR", conflicts_with = "pool")]
     pub dir: Option<PathBuf>,
-    /// Measure in datasets of this pool instead of a temporary one.
+    /// Measure in datasets of this pool instead of a temporary one. It must be exported, and found through -d: cenote -d
+    /// FILE bench --pool POOL.
     #[arg(long, value_name = "POOL")]
     pub pool: Option<String>,
     /// Measure with data made on the spot, such as fastq:256M, fits:1G, sample (may be repeated).

@@ -97,8 +97,13 @@ impl<'a, S: Sink> Engine<'a, S> {
         });
     }
 
+    /// Whether what would be done next is left out.
     fn is_over(&self) -> bool {
-        self.over.load(Ordering::Relaxed) || self.stop.asked()
+        let stopped = self.stop.asked();
+        if stopped {
+            self.progress.cut_short.store(true, Ordering::Relaxed);
+        }
+        stopped || self.over.load(Ordering::Relaxed)
     }
 
     fn fail(&self, shown: &str, error: &CopyError) {

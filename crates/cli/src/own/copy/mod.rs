@@ -16,6 +16,9 @@ mod to_pool;
 use std::collections::BTreeMap;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::Ordering;
+use std::sync::mpsc;
+use std::time::Duration;
 
 use zpl::{FileKind, Filesystem};
 
@@ -39,6 +42,9 @@ use crate::place::{Place, PoolPath};
 
 /// Bytes of records in the hands of the copying threads, at most.
 const IN_HAND: u64 = 64 << 20;
+
+/// How often a copy looks whether it was asked to stop, to say so.
+const GLANCE: Duration = Duration::from_millis(50);
 
 /// A source that was found.
 struct Found {
@@ -73,20 +79,39 @@ pub fn run(cp: &Cp, around: &Surroundings, console: &mut Console) -> Result<u8, 
     });
     let pools = Pools::open(wanted, around)?;
     let progress = Progress::new(cp.quiet || cp.json, around.err());
-    let copied = copy(cp, around, &pools, &progress, &stop, console);
-    // What was copied is kept, whatever else went wrong.
-    let finished = pools.finish();
-    progress.settle();
+    let (going_on, over) = mpsc::channel::<()>();
+    let (copied, finished) = std::thread::scope(|scope| {
+        scope.spawn(|| tell_of_stop(over, &stop, &progress));
+        // Also a panic lets go of it, and the thread above ends.
+        let _going_on = going_on;
+        let copied = copy(cp, around, &pools, &progress, &stop, console);
+        // What was copied is kept, whatever else went wrong.
+        let finished = pools.finish();
+        progress.settle();
+        (copied, finished)
+    });
     copied?;
     finished?;
     if cp.json {
-        console.line(&progress.summary(stop.asked()).to_string())?;
+        console.line(&progress.summary().to_string())?;
     }
-    if stop.asked() {
+    if progress.cut_short.load(Ordering::Relaxed) {
         console.remark("stopped: everything that was copied until then is complete");
         return Ok(stop.status());
     }
-    Ok(u8::from(progress.errors.load(std::sync::atomic::Ordering::Relaxed) > 0))
+    Ok(u8::from(progress.errors.load(Ordering::Relaxed) > 0))
+}
+
+/// Says once, until nothing is sent any more on the other end of `over`, that the copy was asked to stop and what is still done.
+fn tell_of_stop(over: mpsc::Receiver<()>, stop: &Stop, progress: &Progress) {
+    while over.recv_timeout(GLANCE) == Err(mpsc::RecvTimeoutError::Timeout) {
+        if stop.asked() {
+            if !stop.hung_up() {
+                progress.say("stopping: what is in memory is written first; Ctrl-C again leaves at once");
+            }
+            return;
+        }
+    }
 }
 
 fn copy(

@@ -3,7 +3,7 @@
 use std::fs::File;
 use std::io::Write;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
@@ -27,6 +27,8 @@ pub struct Progress {
     pub hard_links: AtomicU64,
     pub bytes: AtomicU64,
     pub errors: AtomicU64,
+    /// Something was not copied because the copy was asked to stop.
+    pub cut_short: AtomicBool,
     expected_files: AtomicU64,
 }
 
@@ -60,6 +62,7 @@ impl Progress {
             hard_links: AtomicU64::new(0),
             bytes: AtomicU64::new(0),
             errors: AtomicU64::new(0),
+            cut_short: AtomicBool::new(false),
             expected_files: AtomicU64::new(0),
         }
     }
@@ -118,7 +121,7 @@ impl Progress {
     }
 
     /// The summary of `--json`.
-    pub fn summary(&self, stopped: bool) -> serde_json::Value {
+    pub fn summary(&self) -> serde_json::Value {
         let count = |what: &AtomicU64| what.load(Ordering::Relaxed);
         serde_json::json!({
             "schema": 1,
@@ -130,7 +133,7 @@ impl Progress {
             "bytes": count(&self.bytes),
             "errors": count(&self.errors),
             "seconds": self.started.elapsed().as_secs_f64(),
-            "stopped": stopped,
+            "stopped": self.cut_short.load(Ordering::Relaxed),
         })
     }
 }

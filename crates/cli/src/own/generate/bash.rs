@@ -105,20 +105,24 @@ _{name}() {{
     fi
     for kind in $kinds; do
         case $kind in
-            pools) words+=" $(zpool list -H -o name 2>/dev/null)";;
-            datasets) words+=" $(zfs list -H -t filesystem,volume -o name 2>/dev/null)";;
-            snapshots) [[ $current == *@* ]] && words+=" $(zfs list -H -t snapshot -o name 2>/dev/null)";;
-            places) words+=" $(zfs list -H -t filesystem -o name 2>/dev/null | sed 's/$/:/')"
+            pools) words+=$'\n'$(zpool list -H -o name 2>/dev/null);;
+            datasets) words+=$'\n'$(zfs list -H -t filesystem,volume -o name 2>/dev/null);;
+            snapshots) [[ $current == *@* ]] && words+=$'\n'$(zfs list -H -t snapshot -o name 2>/dev/null);;
+            places) words+=$'\n'$(zfs list -H -t filesystem -o name 2>/dev/null | sed 's/$/:/')
                 compopt -o nospace 2>/dev/null;;
-            properties) words+=" {properties}";;
+            properties) words+=$'\n'{properties};;
             files) compopt -o default 2>/dev/null;;
         esac
     done
-    COMPREPLY=($(compgen -W "$words" -- "$current"))
+    # One name a line: names of datasets may have blanks, which are typed with a backslash.
+    current=${{current//\\ / }} IFS=$'\n'
+    for words in $words; do
+        [[ $words == "$current"* ]] && COMPREPLY+=("${{words// /\\ }}")
+    done
 }}
 complete -F _{name} {name}
 "#,
             commands = commands.join(" "),
-            properties = properties.join(" "),
+            properties = properties.join("$'\\n'"),
         )
 }
