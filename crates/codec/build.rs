@@ -10,7 +10,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use serde_json::Value;
+use toml::{Table, Value};
 
 type Result<T> = std::result::Result<T, Box<dyn Error>>;
 
@@ -58,11 +58,9 @@ fn main() -> Result<()> {
     println!("cargo::rerun-if-changed=build.rs");
     println!("cargo::rerun-if-env-changed=CENOTE_ISAL");
     println!("cargo::rustc-check-cfg=cfg(isal)");
-    let packages = packages();
-    for package in packages.iter().flatten() {
-        if let (Some(name), Some(version)) = (package["name"].as_str(), package["version"].as_str())
-            && LIBRARIES.contains(&name)
-        {
+    let lock = lock();
+    for name in LIBRARIES {
+        if let Ok(version) = lock.as_ref().map_err(ToString::to_string).and_then(|lock| locked(lock, name)) {
             println!("cargo::rustc-env=VERSION_{}={version}", name.to_uppercase().replace('-', "_"));
         }
     }
@@ -70,7 +68,7 @@ fn main() -> Result<()> {
     if wish == "off" {
         return Ok(());
     }
-    match packages.and_then(|packages| igzip(&packages)) {
+    match lock.and_then(|lock| igzip(&lock)) {
         Ok(assembler) if wish == "nasm" && assembler.is_none() => {
             Err("CENOTE_ISAL=nasm, but nasm is not here (Debian: apt install nasm)".into())
         }
@@ -84,8 +82,8 @@ fn main() -> Result<()> {
 }
 
 /// Compiles the library; gives the assembler's version, if there is one.
-fn igzip(packages: &[Value]) -> Result<Option<String>> {
-    let place = sources(packages)?;
+fn igzip(lock: &Table) -> Result<Option<String>> {
+    let place = sources(lock)?;
     let version = version(&place)?;
     let objects =
         if env::var("TARGET")?.starts_with("x86_64-unknown-linux") { assemble(&place) } else { None };
@@ -105,8 +103,40 @@ fn igzip(packages: &[Value]) -> Result<Option<String>> {
     Ok(assembler)
 }
 
-/// The packages that this one is built with, as cargo knows them.
-fn packages() -> Result<Vec<Value>> {
+/// The `Cargo.lock` that this build goes by: of the workspace, or beside the package.
+fn lock() -> Result<Table> {
+    let package = PathBuf::from(env::var("CARGO_MANIFEST_DIR")?);
+    let place = package.ancestors().map(|folder| folder.join("Cargo.lock")).find(|place| place.is_file());
+    let place = place.ok_or("there is no Cargo.lock")?;
+    println!("cargo::rerun-if-changed={}", place.display());
+    Ok(fs::read_to_string(place)?.parse()?)
+}
+
+/// The version of the package that cargo chose.
+fn locked<'a>(lock: &'a Table, name: &str) -> std::result::Result<&'a str, String> {
+    let packages = lock.get("package").and_then(Value::as_array).into_iter().flatten();
+    let mut named = packages.filter(|package| package.get("name").and_then(Value::as_str) == Some(name));
+    let version = named.next().and_then(|package| package.get("version")).and_then(Value::as_str);
+    version.ok_or_else(|| format!("Cargo.lock does not name {name}"))
+}
+
+/// The folder with ISA-L's sources, inside the package of `isal-sys`: where cargo unpacks what it fetches, or where
+/// it says (vendored sources, say). It cannot always say: for that it needs every package of the lock file, those of
+/// other platforms too, and a build fetches only its own.
+fn sources(lock: &Table) -> Result<PathBuf> {
+    let package = format!("isal-sys-{}", locked(lock, "isal-sys")?);
+    let home = env::var_os("CARGO_HOME").map(PathBuf::from);
+    let home = home.or_else(|| Some(env::home_dir()?.join(".cargo")));
+    let registries = home.and_then(|home| fs::read_dir(home.join("registry/src")).ok()).into_iter().flatten();
+    let mut fetched = registries.flatten().map(|registry| registry.path().join(&package).join("isa-l"));
+    match fetched.find(|place| place.is_dir()) {
+        Some(place) => Ok(place),
+        None => told(),
+    }
+}
+
+/// The same by cargo's own word.
+fn told() -> Result<PathBuf> {
     let manifest = Path::new(&env::var("CARGO_MANIFEST_DIR")?).join("Cargo.toml");
     let asked = Command::new(env::var("CARGO")?)
         .args(["metadata", "--format-version=1", "--frozen", "--manifest-path"])
@@ -115,13 +145,9 @@ fn packages() -> Result<Vec<Value>> {
     if !asked.status.success() {
         return Err("cargo does not tell where the sources of isal-sys are".into());
     }
-    let answer: Value = serde_json::from_slice(&asked.stdout)?;
-    Ok(answer["packages"].as_array().ok_or("cargo tells of no packages")?.clone())
-}
-
-/// The folder with ISA-L's sources, inside the package of `isal-sys`.
-fn sources(packages: &[Value]) -> Result<PathBuf> {
-    let package = packages.iter().find(|package| package["name"] == "isal-sys");
+    let answer: serde_json::Value = serde_json::from_slice(&asked.stdout)?;
+    let mut packages = answer["packages"].as_array().into_iter().flatten();
+    let package = packages.find(|package| package["name"] == "isal-sys");
     let manifest =
         package.and_then(|package| package["manifest_path"].as_str()).ok_or("isal-sys is not here")?;
     Ok(Path::new(manifest).with_file_name("isa-l"))
