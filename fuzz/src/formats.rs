@@ -14,7 +14,7 @@ use format::stream;
 use format::zap::{self, Key, Leaf, Position, Value, fat, leaf, micro};
 use format::znode::{Dirent, LegacyZnode, Znode, rdev};
 use format::{
-    BlockPtr, ByteOrder, ChecksumKind, Dnode, NvList, ObjectType, Objset, Uberblock, bpobj, label, swap, zil,
+    BlockPtr, ByteOrder, ChecksumKind, Dnode, NvList, ObjectType, Objset, Uberblock, bpobj, bptree, label, swap, zil,
 };
 
 /// The byte order an input asks for, and the rest of the input.
@@ -171,6 +171,17 @@ pub fn bpobj(data: &[u8]) {
     let (order, raw) = ordered(data);
     if let Ok(header) = bpobj::Header::decode(raw, order) {
         assert_eq!(bpobj::Header::decode(&header.encode(), ByteOrder::Little), Ok(header));
+    }
+}
+
+pub fn bptree(data: &[u8]) {
+    let (order, raw) = ordered(data);
+    if let Ok(header) = bptree::Header::decode(raw, order) {
+        assert_eq!(bptree::Header::decode(&header.encode(), ByteOrder::Little), Ok(header));
+    }
+    let Some(raw) = raw.first_chunk() else { return };
+    if let Ok(entry) = bptree::Entry::decode(raw, order) {
+        assert_eq!(bptree::Entry::decode(&entry.encode(), ByteOrder::Little), Ok(entry));
     }
 }
 

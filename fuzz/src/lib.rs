@@ -25,6 +25,7 @@ pub const TARGETS: &[(&str, Body)] = &[
     ("space_map", formats::space_map),
     ("space_map_header", formats::space_map_header),
     ("bpobj", formats::bpobj),
+    ("bptree", formats::bptree),
     ("zil", formats::zil),
     ("deadlist", formats::deadlist),
     ("dsl_dir", formats::dsl_dir),

@@ -11,6 +11,7 @@ pub mod acl;
 pub mod blkptr;
 pub mod bookmark;
 pub mod bpobj;
+pub mod bptree;
 pub mod checksum;
 pub mod compression;
 pub mod config;

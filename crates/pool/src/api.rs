@@ -153,15 +153,12 @@ impl Pool {
         Ok(found)
     }
 
-    /// Bytes waiting to be freed in the background by OpenZFS.
+    /// Bytes waiting to be freed in the background.
     ///
     /// # Errors
-    /// If the list cannot be read.
+    /// If the lists cannot be read.
     pub fn freeing(&self) -> Result<u64> {
-        match self.inner.mos.directory_object("free_bpobj")? {
-            Some(id) => Ok(crate::bpobj::totals(&self.inner.mos, id)?.used as u64),
-            None => Ok(0),
-        }
+        crate::dsl::frees::waiting(&self.inner.mos)
     }
 
     /// How broken up the free space is, in percent, by top-level vdev id: from the sizes of free pieces that the

@@ -51,6 +51,14 @@ pub enum Error {
         /// Feature guids or the like.
         what: String,
     },
+    /// What is to be freed at once is not all to be found.
+    #[error("{place} cannot be read ({why}): nothing was freed")]
+    Unfreeable {
+        /// Where in the pool's objects.
+        place: String,
+        /// Why.
+        why: String,
+    },
     /// A scrub is at work.
     #[error("currently scrubbing; use 'zpool scrub -s' to cancel scrub")]
     Scrubbing,

@@ -62,6 +62,7 @@ const READABLE: &[&str] = &[
 
 /// Active features that this build keeps right when it writes.
 const WRITABLE: &[&str] = &[
+    "async_destroy",
     "filesystem_limits",
     "empty_bpobj",
     "lz4_compress",

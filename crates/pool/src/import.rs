@@ -28,7 +28,7 @@ use crate::throttle::Limits;
 use crate::tx::Groups;
 use crate::zil::recover;
 use crate::zil::stash::LogSpace;
-use crate::{Error, Result, history};
+use crate::{Error, Result, bpobj, bptree, history};
 
 /// Oldest legacy version that this build writes: earlier ones keep deadlists in another form.
 const WRITABLE_LEGACY: u64 = 28;
@@ -191,11 +191,11 @@ impl Pool {
                 Err(error) => return Err(error),
             }
         }
-        let waiting = match inner.read_only {
-            Some(_) => None,
-            None => inner.mos.directory_object("free_bpobj")?,
-        };
-        let freeing = waiting.is_some_and(|list| !crate::bpobj::is_empty(&inner.mos, list).unwrap_or(true));
+        let freeing = inner.read_only.is_none()
+            && is_freeing(&inner.mos).unwrap_or_else(|error| {
+                tracing::warn!(%error, "what waits to be freed cannot be read: it stays allocated");
+                false
+            });
         closed.iter().for_each(|id| allocator.set_allocating(VdevId(*id), false));
         let (space, allocatable) = (allocator.space(), allocator.allocatable());
         let state = SyncState {
@@ -508,6 +508,12 @@ fn load_space(
         allocator.add_vdev(vdev_spec(top), allocated).map_err(Error::corrupt(ObjectId(0)))?;
     }
     Ok((allocator, table, logs))
+}
+
+/// Whether blocks of what was destroyed wait to be freed.
+fn is_freeing(mos: &Mos) -> Result<bool> {
+    let listed = mos.directory_object("free_bpobj")?.map(|list| bpobj::is_empty(mos, list)).transpose()?;
+    Ok(listed == Some(false) || bptree::is_there(mos)?)
 }
 
 fn unflushed_txgs(mos: &Mos, vdev: &VdevConfig, count: u64) -> Result<Option<Vec<u64>>> {

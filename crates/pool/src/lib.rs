@@ -7,6 +7,7 @@
 
 mod api;
 mod bpobj;
+mod bptree;
 pub mod check;
 mod create;
 mod dataset;
@@ -38,6 +39,7 @@ mod token;
 pub mod tune;
 mod tx;
 mod vdev_props;
+mod walk;
 pub mod zil;
 
 pub use create::CreateSpec;

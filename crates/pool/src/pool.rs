@@ -69,6 +69,8 @@ pub struct Options {
     pub gzip_engine: Option<GzipEngine>,
     /// Seconds after which changes are synced unasked.
     pub txg_timeout: u64,
+    /// Blocks of what was destroyed that one txg frees.
+    pub async_blocks: u64,
     /// Txg borders follow from the calls alone: for reproducible images and replayable tests.
     pub stepwise: bool,
     /// Time and randomness.
@@ -107,6 +109,7 @@ impl Default for Options {
             io_threads: 2,
             gzip_engine: None,
             txg_timeout: 5,
+            async_blocks: 100_000,
             stepwise: false,
             host: Host::system(),
             new_name: None,

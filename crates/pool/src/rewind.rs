@@ -15,11 +15,10 @@ use format::uberblock::Uberblock;
 use format::{ObjectId, Txg};
 use storage::host::{Access, Disk};
 
-use crate::check::Root;
-use crate::check::walk::{self, Item, Walk};
 use crate::discover::Found;
 use crate::import::open_disk;
 use crate::pool::{Inner, Options, Pool};
+use crate::walk::{self, Item, Root, Walk};
 use crate::{Error, Result, labels};
 
 /// Txgs for which what is freed is left alone: states no older than this are tried unasked.
@@ -163,7 +162,7 @@ fn try_state(
 /// read, else how many blocks of files cannot.
 fn read_through(inner: &Inner, since: Txg) -> Result<Option<u64>> {
     let mut whole = true;
-    let mut roots = walk::roots(inner, &mut |_| whole = false)?;
+    let mut roots = walk::roots(inner, &mut |_, _| whole = false)?;
     if !whole {
         return Ok(None);
     }
@@ -189,7 +188,7 @@ fn read_through(inner: &Inner, since: Txg) -> Result<Option<u64>> {
             Item::Block(place, block) => {
                 let lost = storage.verify_copies(&block).lost;
                 let of_pool =
-                    place.owner == ObjectId(0) || block.level > 0 || block.object_type.is_metadata();
+                    place.owner() == ObjectId(0) || block.level > 0 || block.object_type.is_metadata();
                 lost.then_some(of_pool)
             }
         },

@@ -24,6 +24,8 @@ pub(crate) struct Limits {
     pub(crate) delay_scale: AtomicU64,
     /// Seconds after which changes are synced unasked.
     pub(crate) txg_timeout: AtomicU64,
+    /// Blocks of what was destroyed that one txg frees.
+    pub(crate) async_blocks: AtomicU64,
     /// When the last delayed transaction may go on, since the pool was opened.
     wakeup: Mutex<Duration>,
 }
@@ -35,6 +37,7 @@ impl Limits {
             delay_min_percent: options.delay_min_dirty_percent.into(),
             delay_scale: options.delay_scale.into(),
             txg_timeout: options.txg_timeout.into(),
+            async_blocks: options.async_blocks.into(),
             wakeup: Mutex::default(),
         }
     }

@@ -23,6 +23,8 @@ pub enum Kind {
     Nanoseconds,
     /// A number without a unit.
     Seconds,
+    /// A number without a unit.
+    Blocks,
     /// One of these words; the value is its place.
     Word(&'static [&'static str]),
 }
@@ -36,6 +38,7 @@ impl Kind {
             Kind::Percent => "percent",
             Kind::Nanoseconds => "nanoseconds",
             Kind::Seconds => "seconds",
+            Kind::Blocks => "blocks",
             Kind::Word(_) => "word",
         }
     }
@@ -101,6 +104,18 @@ pub const ALL: &[Tunable] = &[
         set: |options, value| options.cache_bytes = value,
         live: |pool| pool.inner.storage.cache().limit(),
         apply: |pool, value| pool.inner.storage.cache().set_limit(value),
+    },
+    Tunable {
+        name: "zfs_async_block_max_blocks",
+        kind: Kind::Blocks,
+        min: 1,
+        max: 1 << 32,
+        default: "100000",
+        summary: "blocks of what was destroyed that one txg frees; reading a block to find others counts for 20",
+        get: |options| options.async_blocks,
+        set: |options, value| options.async_blocks = value,
+        live: |pool| pool.inner.groups.limits.async_blocks.load(Ordering::Relaxed),
+        apply: |pool, value| pool.inner.groups.limits.async_blocks.store(value, Ordering::Relaxed),
     },
     Tunable {
         name: "zfs_delay_min_dirty_percent",

@@ -39,8 +39,10 @@ pub(crate) struct State {
     reserved_syncing: u64,
     /// Bytes that may be allocated, as of the last sync.
     allocatable: u64,
-    /// Bytes that will be allocatable once deferred frees have settled.
+    /// Bytes that will be allocatable once deferred frees have settled, and what waits to be freed was.
     settling: u64,
+    /// More is freed with each txg.
+    freeing: bool,
     /// Transactions that wait for room: what intent logs would set aside is theirs.
     short: u32,
     pub(crate) failed: Option<Arc<Error>>,
@@ -213,7 +215,7 @@ impl Groups {
             }
             let spoken_for = others + reserve;
             if spoken_for + cost > state.allocatable {
-                if waits == SPACE_WAITS
+                if (waits == SPACE_WAITS && !state.freeing)
                     || spoken_for + cost > state.allocatable + state.settling + state.reserved
                 {
                     let nothing_pending = state.reserved + state.reserved_syncing + state.settling == 0;
@@ -224,7 +226,7 @@ impl Groups {
                 if !std::mem::replace(short, true) {
                     state.short += 1;
                 }
-                waits += 1;
+                waits = (waits + 1).min(SPACE_WAITS);
                 drop(state);
                 // What was reserved may be more than what is used; what was freed becomes usable.
                 self.sync()?;
@@ -420,7 +422,7 @@ impl Groups {
         state.synced = txg;
         state.wanted |= more && !state.stopping && !self.stepwise;
         state.reserved_syncing = 0;
-        (state.allocatable, state.settling) = (allocatable, settling);
+        (state.allocatable, state.settling, state.freeing) = (allocatable, settling, more);
         self.changed.notify_all();
     }
 

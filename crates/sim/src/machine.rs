@@ -28,6 +28,8 @@ pub struct Machine {
     pub dirty_max: u64,
     /// Blocks of so many bytes or more are written in pieces.
     pub force_ganging: u64,
+    /// Blocks of what was destroyed that one txg frees.
+    pub async_blocks: u64,
     /// Local properties of the file system, by name, as stored.
     pub properties: Vec<(&'static str, u64)>,
 }
@@ -42,6 +44,7 @@ impl Default for Machine {
             workers: 1,
             dirty_max: 256 << 20,
             force_ganging: u64::MAX,
+            async_blocks: 100_000,
             properties: vec![("recordsize", 16 << 10)],
         }
     }
@@ -59,6 +62,7 @@ impl Machine {
             cache_bytes: 8 << 20,
             dirty_max: self.dirty_max,
             force_ganging: self.force_ganging,
+            async_blocks: self.async_blocks,
             workers: self.workers,
             io_threads: 0,
             stepwise: true,

@@ -9,10 +9,10 @@ use format::features;
 use format::{ObjectId, ObjectType};
 
 use super::Finding;
-use super::walk::Owner;
-use crate::dsl::{Sizes, bookmark, limits, lookup};
+use crate::dsl::{Sizes, bookmark, frees, limits, lookup};
 use crate::pool::Inner;
-use crate::{Error, Result};
+use crate::walk::{DESTROYED, Owner};
+use crate::{Error, Result, bptree};
 
 /// Compares datasets' and directories' sizes with what the walk found.
 pub(super) fn compare(
@@ -58,6 +58,16 @@ pub(super) fn compare(
             }
         }
     }
+    let waiting = sums.get(&DESTROYED).copied().unwrap_or_default();
+    let counted = bptree::totals(mos)?;
+    expect("destroyed datasets' space".into(), counted.used as u64, waiting.used as u64);
+    expect("destroyed datasets' compressed".into(), counted.comp as u64, waiting.comp as u64);
+    expect("destroyed datasets' uncompressed".into(), counted.uncomp as u64, waiting.uncomp as u64);
+    if let Some(dir) = lookup::child(mos, lookup::root_dir(mos)?, "$FREE")?
+        && mos.directory("com.delphix:deleted_clones")?.is_none()
+    {
+        expect("space waiting to be freed".into(), mos.dir(dir)?.used_bytes, frees::waiting(mos)?);
+    }
     Ok(())
 }
 
@@ -90,6 +100,7 @@ pub(super) fn features(inner: &Inner, report: &mut dyn FnMut(Finding)) -> Result
         return Ok(());
     }
     let mut counts: BTreeMap<&'static str, u64> = BTreeMap::new();
+    counts.insert(features::ASYNC_DESTROY.guid, bptree::is_there(&inner.mos)?.into());
     for entry in inner.mos.objset.synced_objects() {
         let Ok((id, dnode)) = entry else { continue };
         if dnode.bonus_type == ObjectType::SPACE_MAP_HEADER && dnode.bonus.len() >= 320 {
@@ -124,6 +135,7 @@ pub(super) fn features(inner: &Inner, report: &mut dyn FnMut(Finding)) -> Result
     let counted = features::ALL.iter().filter(|feature| {
         feature.per_dataset
             || [
+                features::ASYNC_DESTROY.guid,
                 features::SPACEMAP_HISTOGRAM.guid,
                 features::EXTENSIBLE_DATASET.guid,
                 features::BOOKMARKS.guid,

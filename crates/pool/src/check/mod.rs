@@ -8,7 +8,6 @@ mod accounts;
 mod sectors;
 mod snapshots;
 mod space;
-pub(crate) mod walk;
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -20,9 +19,8 @@ use storage::{BadCopy, Verified};
 
 use crate::dsl::Sizes;
 use crate::pool::Pool;
+use crate::walk::{self, DESTROYED, Item, Owner, Walk};
 use crate::{Error, FeatureState, Result};
-
-use walk::{Item, Owner, Walk};
 
 /// Blocks in the hands of the workers at once, per worker.
 const WINDOW_PER_WORKER: usize = 16;
@@ -161,8 +159,10 @@ pub fn check(pool: &Pool, report: &mut dyn FnMut(Finding)) -> Result<Summary> {
     // How often a cloned block is used, a table says that this build does not read: it only reads such pools.
     let cloning = pool.info().feature(&format::features::BLOCK_CLONING) == FeatureState::Active;
     let mut sums: BTreeMap<Owner, Sizes> = BTreeMap::new();
-    let heads = walk::roots(inner, &mut report)?;
-    summary.datasets = heads.len() as u64 - 1;
+    let unreadable = &mut |place, why| report(Finding::Unreadable { place, why });
+    let heads = walk::roots(inner, unreadable)?;
+    summary.datasets =
+        heads.iter().filter(|root| ![ObjectId(0), DESTROYED].contains(&root.owner)).count() as u64;
     let walk = Walk::new(inner, &heads);
     let storage = &inner.storage;
     for top in storage.vdevs().tops() {
@@ -191,7 +191,7 @@ pub fn check(pool: &Pool, report: &mut dyn FnMut(Finding)) -> Result<Summary> {
                 Item::Unreadable(place, why) => report(Finding::Unreadable { place: place.to_string(), why }),
                 Item::Embedded(place, ptr) => {
                     let sizes = Sizes::of(storage.vdevs(), &BlockPtr::Embedded(ptr));
-                    *sums.entry(place.owner).or_default() += sizes;
+                    *sums.entry(place.owner()).or_default() += sizes;
                 }
                 Item::Block(place, block) => {
                     summary.blocks += 1;
@@ -201,7 +201,7 @@ pub fn check(pool: &Pool, report: &mut dyn FnMut(Finding)) -> Result<Summary> {
                         let (place, why) = (place.to_string(), error.to_string());
                         report(Finding::BadCopy { place, dva, why, lost });
                     }
-                    *sums.entry(place.owner).or_default() +=
+                    *sums.entry(place.owner()).or_default() +=
                         Sizes::of(storage.vdevs(), &BlockPtr::Block(block));
                     let extents = extents.unwrap_or_else(|error| {
                         report(Finding::Unreadable { place: place.to_string(), why: error.to_string() });
@@ -228,16 +228,3 @@ pub fn check(pool: &Pool, report: &mut dyn FnMut(Finding)) -> Result<Summary> {
     summary.findings = findings;
     Ok(summary)
 }
-
-/// A root to walk from: the MOS, or a dataset.
-#[derive(Clone, Debug)]
-pub(crate) struct Root {
-    pub(crate) owner: Owner,
-    pub(crate) name: String,
-    pub(crate) ptr: BlockPtr,
-    /// Blocks born at or before belong to an earlier snapshot.
-    pub(crate) since: format::Txg,
-}
-
-/// The DSL dataset object of a root; 0 for the MOS.
-pub(crate) type DatasetId = ObjectId;

@@ -9,11 +9,11 @@ use format::dsl_dataset::DslDataset;
 use format::{ObjectId, Txg};
 
 use super::Finding;
-use super::walk::Owner;
+use crate::Result;
 use crate::dsl::lookup::DatasetInfo;
 use crate::dsl::{Sizes, bookmark, deadlist, lookup};
 use crate::pool::Inner;
-use crate::{Result, bpobj};
+use crate::walk::Owner;
 
 /// Compares deadlists and the sizes that follow from them, and what waits to be freed.
 pub(super) fn compare(
@@ -21,18 +21,11 @@ pub(super) fn compare(
     sums: &BTreeMap<Owner, Sizes>,
     report: &mut dyn FnMut(Finding),
 ) -> Result<()> {
-    let mos = &inner.mos;
     let mut expect = |what: String, stored: u64, counted: u64| {
         if stored != counted {
             report(Finding::Sum { what, stored, counted });
         }
     };
-    if let Some(list) = mos.directory_object("free_bpobj")?
-        && let Some(dir) = lookup::child(mos, lookup::root_dir(mos)?, "$FREE")?
-    {
-        let waiting = bpobj::totals(mos, list)?.used as u64;
-        expect("the space waiting to be freed".into(), mos.dir(dir)?.used_bytes, waiting);
-    }
     for head in lookup::list(inner, &inner.name(), None, false)? {
         line(inner, &head, sums, &mut expect)?;
     }

@@ -113,7 +113,7 @@ impl Syncing<'_> {
         if head.prev_snap != snap_id || newer {
             return Err(Error::NotNewest(full));
         }
-        self.check_readable(&head.bp, head.prev_snap_txg)?;
+        self.check_freeable(&head.bp, head.prev_snap_txg)?;
         self.let_go_of(id, fs)?;
         self.free_log_of(id, &head.bp)?;
         if head.prev_snap_txg == self.txg {
@@ -130,9 +130,9 @@ impl Syncing<'_> {
         };
         let origin_txg = mos.origin_txg(dir.origin)?;
         let back = deadlist::space_between(mos, head.deadlist, origin_txg, Txg(u64::MAX))?;
-        self.free_blocks_of(&head.bp, head.prev_snap_txg)?;
         move_space(mos, &self.tx, dir_id, Category::Snap, Category::Head, back.used)?;
         add_space(mos, &self.tx, dir_id, Category::Head, -freed)?;
+        self.free_tree(&head.bp, head.prev_snap_txg, freed)?;
         self.keep_promise(dir_id, head.unique_bytes, 0)?;
         let keys = deadlist::keys(mos, head.deadlist)?;
         let features = &mut self.state.features;

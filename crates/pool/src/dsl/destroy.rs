@@ -2,20 +2,14 @@
 //!
 //! Source: docs/format/06-mos-dsl.md §9.4.
 
-use dmu::{Objset, zap};
-use format::blkptr::{BlockPtr, SIZE as PTR};
-use format::dnode::Dnode;
-use format::features;
+use dmu::zap;
 use format::zap::int_key;
-use format::{ByteOrder, Corrupt, ObjectId, Txg};
+use format::{ObjectId, features};
 
 use super::receive::WORKING;
 use super::{Category, Sizes, add_space, deadlist, lookup};
 use crate::sync::Syncing;
 use crate::{Error, Result};
-
-/// What is done with a block of a dataset.
-type Visit<'a> = fn(&mut Syncing<'a>, &BlockPtr) -> Result<()>;
 
 impl Syncing<'_> {
     /// Destroys the file system or volume `name`, which must have neither children nor snapshots.
@@ -42,7 +36,7 @@ impl Syncing<'_> {
             return Err(Error::HasChildren(name.to_owned()));
         }
         self.check_plain(dir_id, id)?;
-        self.check_readable(&phys.bp, phys.prev_snap_txg)?;
+        self.check_freeable(&phys.bp, phys.prev_snap_txg)?;
         if dir.origin.0 != 0 {
             self.check_deferred(dir.origin, 1)?;
         }
@@ -62,7 +56,6 @@ impl Syncing<'_> {
             self.set_property(dir_id, "refreservation", None)?;
         }
         self.free_log_of(id, &phys.bp)?;
-        self.free_blocks_of(&phys.bp, phys.prev_snap_txg)?;
         self.forget_clone(&dir, id, phys.prev_snap)?;
         self.destroy_bookmarks_of(id)?;
         self.unmark_dataset(id)?;
@@ -81,6 +74,7 @@ impl Syncing<'_> {
             uncomp: dir.uncompressed_bytes as i64,
         };
         add_space(mos, &self.tx, dir_id, Category::Head, -charged)?;
+        self.free_tree(&phys.bp, phys.prev_snap_txg, charged)?;
         self.adjust_counts(dir.parent, [-1, 0])?;
         let children = mos.object(mos.dir(dir.parent)?.child_dir_zap)?;
         let leaf = name.rsplit_once('/').map_or(name, |(_, leaf)| leaf);
@@ -218,111 +212,5 @@ impl Syncing<'_> {
             }
         }
         Ok(())
-    }
-}
-
-impl<'a> Syncing<'a> {
-    /// Frees every block below an objset's root that was born after `since`; see [`Syncing::check_readable`].
-    pub(crate) fn free_blocks_of(&mut self, root: &BlockPtr, since: Txg) -> Result<()> {
-        self.each_block_of(root, since, Self::free_block)
-    }
-
-    /// Whether all of them can be found: what was freed before a block that cannot be read would be free for others while
-    /// the dataset still holds it.
-    pub(crate) fn check_readable(&mut self, root: &BlockPtr, since: Txg) -> Result<()> {
-        self.each_block_of(root, since, |syncing, ptr| match ptr {
-            BlockPtr::Block(block) if block.is_gang() => {
-                syncing.inner.storage.extents(block)?;
-                Ok(())
-            }
-            _ => Ok(()),
-        })
-    }
-
-    fn each_block_of(&mut self, root: &BlockPtr, since: Txg, visit: Visit<'a>) -> Result<()> {
-        if root.is_hole() {
-            return Ok(());
-        }
-        let objset = Objset::open(self.inner.storage.clone(), self.inner.budget.clone(), *root)?;
-        let (phys, _) = objset.synced_root();
-        for entry in objset.synced_objects() {
-            let (_, dnode) = entry?;
-            self.each_block_in(&dnode, since, visit)?;
-        }
-        for special in [&phys.user_used, &phys.group_used, &phys.project_used].into_iter().flatten() {
-            self.each_block_in(special, since, visit)?;
-        }
-        self.each_block_in(&phys.meta_dnode, since, visit)?;
-        self.visit_if_born(root, since, visit)
-    }
-
-    fn each_block_in(&mut self, dnode: &Dnode, since: Txg, visit: Visit<'a>) -> Result<()> {
-        for ptr in &dnode.block_ptrs {
-            self.each_block_below(ptr, dnode.levels, since, visit)?;
-        }
-        match &dnode.spill {
-            Some(spill) => self.visit_if_born(spill, since, visit),
-            None => Ok(()),
-        }
-    }
-
-    /// `levels`: of the tree from this block down.
-    fn each_block_below(&mut self, ptr: &BlockPtr, levels: u8, since: Txg, visit: Visit<'a>) -> Result<()> {
-        let BlockPtr::Block(block) = ptr else { return Ok(()) };
-        if block.level >= levels {
-            let corrupt = Corrupt::new("level of a block", block.level.into());
-            return Err(storage::ReadError::from(corrupt).into());
-        }
-        // Nothing below is younger than its parent.
-        if ptr.accounting_birth() <= since {
-            return Ok(());
-        }
-        if block.level > 0 {
-            let record = self.inner.storage.read(ptr)?;
-            for raw in record.chunks_exact(PTR) {
-                let child = BlockPtr::decode(raw, ByteOrder::Little).map_err(storage::ReadError::from)?;
-                self.each_block_below(&child, block.level, since, visit)?;
-            }
-        }
-        visit(self, ptr)
-    }
-
-    fn visit_if_born(&mut self, ptr: &BlockPtr, since: Txg, visit: Visit<'a>) -> Result<()> {
-        if ptr.accounting_birth() > since { visit(self, ptr) } else { Ok(()) }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use dmu::NewObject;
-    use format::ObjectType;
-    use storage::host::ScriptedDisk;
-
-    use super::*;
-    use crate::Hold;
-    use crate::scrub::tests::made;
-
-    #[test]
-    fn a_block_of_a_level_that_its_parent_cannot_have_below_it_is_damage() {
-        let pool = made(&ScriptedDisk::new(64 << 20));
-        let dataset = pool.open("tank").unwrap();
-        let tx = dataset.begin(Hold::write(1 << 20)).unwrap();
-        let new = NewObject::plain(ObjectType::PLAIN_FILE_CONTENTS).block_size(512);
-        let object = dataset.objset().create_object(&tx, new).unwrap();
-        object.write(&tx, 0, &vec![7; 1 << 20]).unwrap();
-        drop(tx);
-        pool.sync().unwrap();
-        let id = object.id();
-        let dnode = dataset.objset().synced_objects().map(Result::unwrap).find(|(at, _)| *at == id);
-        let (_, mut dnode) = dnode.unwrap();
-        assert!(dnode.levels > 1, "{}", dnode.levels);
-        let walked: Result<()> = pool.run(move |syncing| {
-            syncing.each_block_in(&dnode, Txg(0), |_, _| Ok(()))?;
-            dnode.levels -= 1;
-            syncing.each_block_in(&dnode, Txg(0), |_, _| Ok(()))
-        });
-        let error = walked.unwrap_err().to_string();
-        assert!(error.contains("level of a block"), "{error}");
-        pool.export().unwrap();
     }
 }

@@ -1,15 +1,24 @@
-//! Blocks of destroyed snapshots, freed in the background.
+//! Blocks of destroyed snapshots and datasets, freed in the background.
 //!
-//! Source: docs/format/06-mos-dsl.md §1 (`free_bpobj`), §9.3.
+//! From:   lists of blocks (of snapshots), and whole trees (of file systems and of what a rollback undoes).
+//! To:     free space, a bounded part with each txg, so that nobody waits long for one.
+//! Source: docs/format/06-mos-dsl.md §1 (`free_bpobj`), §7.4, §9.3, §9.4.
 
-use format::ObjectId;
+use std::sync::atomic::Ordering;
+
+use format::blkptr::BlockPtr;
+use format::bptree::Entry;
+use format::{ObjectId, Txg, features};
 
 use super::{Category, Sizes, add_space, lookup};
+use crate::bptree::{self, Progress};
+use crate::mos::Mos;
 use crate::sync::Syncing;
+use crate::walk::{self, Item, Root, Walk};
 use crate::{Error, Result, bpobj};
 
-/// Blocks freed in one txg: enough to be quick, few enough that nobody waits long for the txg.
-const BLOCKS_PER_TXG: u64 = 100_000;
+/// What reading a block to find others counts for, in blocks freed.
+const READ: u64 = 20;
 
 impl Syncing<'_> {
     /// The directory that blocks waiting to be freed are charged to.
@@ -19,27 +28,138 @@ impl Syncing<'_> {
             .ok_or_else(|| Error::Unsupported("pools without a $FREE directory".into()))
     }
 
+    /// Whether trees are freed a part at a time. Without the feature all of it goes in one txg.
+    fn frees_in_parts(&self) -> bool {
+        self.state.features.as_ref().is_some_and(|known| known.is_enabled(&features::ASYNC_DESTROY))
+    }
+
+    /// Whether [`Syncing::free_tree`] may be called: what is freed at once must all be found. What was freed before a
+    /// block that cannot be read would be free for others while the dataset still holds it.
+    pub(crate) fn check_freeable(&self, root: &BlockPtr, since: Txg) -> Result<()> {
+        if self.frees_in_parts() {
+            return Ok(());
+        }
+        for item in Walk::new(self.inner, &[of_destroyed(root, since)]) {
+            match item {
+                Item::Block(_, block) if block.is_gang() => drop(self.inner.storage.extents(&block)?),
+                Item::Block(..) | Item::Embedded(..) => {}
+                Item::Unreadable(place, why) => return Err(unreadable(&place, &why)),
+            }
+        }
+        Ok(())
+    }
+
+    /// Frees every block below an objset's root that was born after `since`: `sizes` of them, which are no longer
+    /// charged to anybody.
+    pub(crate) fn free_tree(&mut self, root: &BlockPtr, since: Txg, sizes: Sizes) -> Result<()> {
+        if root.is_hole() {
+            return Ok(());
+        }
+        if !self.frees_in_parts() {
+            for item in Walk::children_first(self.inner, &of_destroyed(root, since)) {
+                match item {
+                    Item::Block(_, block) => self.free_block(&BlockPtr::Block(block))?,
+                    Item::Embedded(..) => {}
+                    Item::Unreadable(place, why) => return Err(unreadable(&place, &why)),
+                }
+            }
+            return Ok(());
+        }
+        let mos = self.mos();
+        let entry = Entry { root: *root, since, mark: None };
+        if let Some(features) = self.state.features.as_mut() {
+            bptree::add(mos, features, &self.tx, &entry, sizes)?;
+        }
+        add_space(mos, &self.tx, self.free_dir()?, Category::Head, sizes)?;
+        self.state.freeing = true;
+        Ok(())
+    }
+
     /// Frees what waits for it, up to the measure of one txg.
     pub(crate) fn free_waiting(&mut self) -> Result<()> {
         if !self.state.freeing {
             return Ok(());
         }
+        let count = self.inner.groups.limits.async_blocks.load(Ordering::Relaxed);
+        let (listed, more) = self.free_listed(count)?;
+        self.state.freeing = more || self.free_destroyed(count.saturating_sub(listed))?;
+        Ok(())
+    }
+
+    /// Frees up to `count` listed blocks; gives how many there were, and whether there are more.
+    fn free_listed(&mut self, count: u64) -> Result<(u64, bool)> {
         let mos = self.mos();
-        let Some(list) = mos.directory_object("free_bpobj")? else {
-            self.state.freeing = false;
-            return Ok(());
-        };
+        let Some(list) = mos.directory_object("free_bpobj")? else { return Ok((0, false)) };
         let inner = self.inner;
         let sizes_of = |ptr: &_| Sizes::of(inner.storage.vdevs(), ptr);
         let before = bpobj::totals(mos, list)?;
-        let blocks = bpobj::take_last(mos, &self.tx, list, BLOCKS_PER_TXG, &sizes_of)?;
+        let blocks = bpobj::take_last(mos, &self.tx, list, count, &sizes_of)?;
         for ptr in &blocks {
             self.free_block(ptr)?;
         }
         let freed = before - bpobj::totals(mos, list)?;
         let waiting = self.free_dir()?;
         add_space(mos, &self.tx, waiting, Category::Head, -freed)?;
-        self.state.freeing = !bpobj::is_empty(mos, list)?;
-        Ok(())
+        Ok((blocks.len() as u64, !bpobj::is_empty(mos, list)?))
     }
+
+    /// Frees what destroyed datasets held, for the measure of `count` blocks; gives whether there is more. What is below a
+    /// block that cannot be read stays allocated, in the list, for the next import to try again.
+    fn free_destroyed(&mut self, count: u64) -> Result<bool> {
+        let mos = self.mos();
+        let mut spent = 0;
+        for (number, entry) in bptree::entries(mos)? {
+            let root = walk::destroyed(&entry);
+            let mut walk = Walk::children_first(self.inner, &root);
+            let mut freed = Sizes::default();
+            let mut blocks = 0;
+            let progress = loop {
+                let (place, ptr) = match walk.next() {
+                    None => break Progress::All,
+                    Some(Item::Block(place, block)) => (place, BlockPtr::Block(block)),
+                    Some(Item::Embedded(place, embedded)) => (place, BlockPtr::Embedded(embedded)),
+                    Some(Item::Unreadable(place, why)) => {
+                        tracing::error!(%place, why, "what was destroyed cannot all be freed");
+                        break Progress::UpTo(place.freed_so_far());
+                    }
+                };
+                // A mark is at a block of level 0; at least one is freed before the next.
+                let is_at_end = blocks > 0 && spent + blocks + walk.reads() * READ >= count;
+                if is_at_end && place.level == 0 && !place.is_root() {
+                    break Progress::UpTo(Some(place.freed_up_to()));
+                }
+                self.free_block(&ptr)?;
+                freed += Sizes::of(self.inner.storage.vdevs(), &ptr);
+                blocks += 1;
+            };
+            let is_stopped = matches!(progress, Progress::UpTo(_));
+            spent += blocks + walk.reads() * READ;
+            if let Some(features) = self.state.features.as_mut() {
+                let left = bptree::progress(mos, features, &self.tx, (number, &entry), progress, freed)?;
+                if !left.is_zero() {
+                    tracing::warn!(?left, "destroyed datasets were not as large as counted");
+                }
+                add_space(mos, &self.tx, self.free_dir()?, Category::Head, -(freed + left))?;
+            }
+            if is_stopped && spent >= count {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+}
+
+/// Bytes that wait to be freed.
+pub(crate) fn waiting(mos: &Mos) -> Result<u64> {
+    let listed = mos.directory_object("free_bpobj")?.map(|list| bpobj::totals(mos, list)).transpose()?;
+    let sizes = listed.unwrap_or_default() + bptree::totals(mos)?;
+    Ok(sizes.used.max(0) as u64)
+}
+
+fn of_destroyed(root: &BlockPtr, since: Txg) -> Root {
+    walk::destroyed(&Entry { root: *root, since, mark: None })
+}
+
+fn unreadable(place: &walk::Place, why: &str) -> Error {
+    Error::Unfreeable { place: place.to_string(), why: why.to_owned() }
 }

@@ -287,7 +287,7 @@ impl Syncing<'_> {
         }
         // The rest of this is what taking the old head apart asks for.
         let head = mos.dataset(head_id)?;
-        self.check_readable(&head.bp, after.prev_snap_txg)?;
+        self.check_freeable(&head.bp, after.prev_snap_txg)?;
         self.check_deferred(after.prev_snap, 1)
     }
 

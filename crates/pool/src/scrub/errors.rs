@@ -9,9 +9,9 @@ use format::zap::Value;
 use format::{ObjectId, ObjectType, features};
 
 use crate::Result;
-use crate::check::walk::{Place, Target};
 use crate::mos::Mos;
 use crate::sync::Syncing;
+use crate::walk::{Place, Target};
 
 /// The log of the last scrub, and that of the one under way.
 const LAST: &str = "errlog_last";
@@ -36,7 +36,7 @@ impl DataError {
     pub(super) fn at(place: &Place) -> DataError {
         let target = place.target();
         DataError {
-            dataset: place.owner,
+            dataset: place.owner(),
             object: target.object,
             level: target.level,
             blkid: target.blkid,

@@ -417,8 +417,6 @@ pub(super) mod tests {
     use storage::host::ScriptedDisk;
 
     use super::*;
-    use crate::check::Root;
-    use crate::check::walk::{Item, Place, Walk};
     use crate::{CreateSpec, Hold, NewFilesystem, Options};
     use std::sync::Arc;
 
@@ -448,7 +446,7 @@ pub(super) mod tests {
         Pool::import_disks(vec![Arc::new(disk.clone())], Options::default()).expect("imported")
     }
 
-    fn fill(pool: &Pool) {
+    pub(crate) fn fill(pool: &Pool) {
         let dataset = pool.open("tank").expect("open");
         for size in [512u32, 1024, 4096] {
             let tx = dataset.begin(Hold::write(1 << 20)).expect("space");
@@ -460,63 +458,6 @@ pub(super) mod tests {
             }
         }
         pool.sync().expect("synced");
-    }
-
-    /// The trees of the MOS and of the root file system.
-    fn roots(pool: &Pool) -> [Root; 2] {
-        let dataset = pool.open("tank").expect("open");
-        let (_, mos) = pool.inner.committed();
-        let (_, own) = dataset.objset().synced_root();
-        [(ObjectId(0), mos), (dataset.id, own)].map(|(owner, ptr)| Root {
-            owner,
-            name: "it".into(),
-            ptr,
-            since: Txg(0),
-        })
-    }
-
-    fn place(item: Item) -> Place {
-        match item {
-            Item::Block(place, _) | Item::Embedded(place, _) => place,
-            Item::Unreadable(place, why) => panic!("{place}: {why}"),
-        }
-    }
-
-    #[test]
-    fn a_walk_taken_up_behind_any_block_gives_what_is_left() {
-        let disk = ScriptedDisk::new(128 << 20);
-        let pool = made(&disk);
-        fill(&pool);
-        for root in roots(&pool) {
-            let shown = |place: &Place| format!("{place} {}", place.is_root());
-            let all: Vec<_> = Walk::after(&pool.inner, &root, None).map(place).collect();
-            assert!(all.len() > 30, "{}", all.len());
-            for (n, mark) in all.iter().enumerate() {
-                let rest: Vec<_> = Walk::after(&pool.inner, &root, Some(mark.clone()))
-                    .map(place)
-                    .map(|p| shown(&p))
-                    .collect();
-                let expected: Vec<_> = all[n + 1..].iter().map(shown).collect();
-                assert_eq!(rest, expected, "behind {mark}");
-            }
-        }
-    }
-
-    #[test]
-    fn a_block_is_found_by_its_number_without_reading_the_others() {
-        let disk = ScriptedDisk::new(128 << 20);
-        let pool = made(&disk);
-        fill(&pool);
-        for root in roots(&pool) {
-            for wanted in Walk::new(&pool.inner, std::slice::from_ref(&root)).map(place) {
-                let way: Vec<_> = Walk::towards(&pool.inner, &root, wanted.target())
-                    .map(|item| place(item).target())
-                    .collect();
-                assert_eq!(way.iter().filter(|at| **at == wanted.target()).count(), 1, "{wanted}");
-                // The root, the dnodes down to the object's, and the object down to the block.
-                assert!(way.len() <= 12, "{wanted}: {way:?}");
-            }
-        }
     }
 
     #[test]

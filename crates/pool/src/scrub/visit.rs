@@ -13,9 +13,8 @@ use format::{ByteOrder, ObjectId, ObjectType, Txg};
 use storage::{Background, BadCopy, Verified};
 
 use super::{DataError, Order, errors};
-use crate::check::Root;
-use crate::check::walk::{Item, Place, Walk};
 use crate::pool::Inner;
+use crate::walk::{Item, Place, Root, Walk};
 use crate::{Error, Result};
 
 /// Blocks in the hands of the workers at once, per worker.
@@ -130,15 +129,14 @@ impl View {
     fn fresh(inner: &Inner) -> Result<View> {
         let (txg, root) = inner.committed();
         let mos = Objset::open(inner.storage.clone(), Arc::default(), root)?;
-        let mut roots = vec![Root { owner: ObjectId(0), name: "the MOS".into(), ptr: root, since: Txg(0) }];
+        let mut roots = vec![Root::new(ObjectId(0), "the MOS", root, Txg(0))];
         for entry in mos.synced_objects() {
             let (id, dnode) = entry?;
             if dnode.bonus_type != ObjectType::DSL_DATASET {
                 continue;
             }
             let phys = DslDataset::decode(&dnode.bonus, ByteOrder::Little).map_err(Error::corrupt(id))?;
-            let (ptr, since) = (phys.bp, phys.prev_snap_txg);
-            roots.push(Root { owner: id, name: format!("dataset {id}"), ptr, since });
+            roots.push(Root::new(id, format!("dataset {id}"), phys.bp, phys.prev_snap_txg));
         }
         Ok(View { txg, roots })
     }

@@ -51,7 +51,7 @@ pub(crate) struct SyncState {
     pub(crate) uberblock: Uberblock,
     /// What writing the MOS added to its own size and is not yet in the books.
     pub(crate) mos_delta: Sizes,
-    /// Blocks of destroyed snapshots wait to be freed.
+    /// Blocks of what was destroyed wait to be freed.
     pub(crate) freeing: bool,
     /// Work of the first sync after an import is still to be done.
     pub(crate) fresh: bool,
@@ -125,7 +125,8 @@ pub(crate) fn sync_loop(inner: &Arc<Inner>, mut state: SyncState) {
                 inner.look_at_load();
                 let space = state.allocator.space();
                 publish(inner, &state, txg);
-                inner.groups.synced(txg, state.allocator.allocatable(), space.deferred, state.freeing);
+                let settling = space.deferred + still_freed(inner, &state);
+                inner.groups.synced(txg, state.allocator.allocatable(), settling, state.freeing);
             }
             Err(error) => {
                 tracing::error!(txg = txg.0, %error, "the pool stops: a transaction group could not be written");
@@ -145,6 +146,17 @@ impl Drop for Alarm<'_> {
             self.0.groups.fail(Arc::new(Error::Internal));
         }
     }
+}
+
+/// Bytes that the next txgs free.
+fn still_freed(inner: &Inner, state: &SyncState) -> u64 {
+    if !state.freeing {
+        return 0;
+    }
+    dsl::frees::waiting(&inner.mos).unwrap_or_else(|error| {
+        tracing::warn!(%error, "what waits to be freed cannot be read");
+        0
+    })
 }
 
 /// Makes the new figures visible to readers.

@@ -1,0 +1,135 @@
+//! The list of destroyed datasets whose blocks are still to be freed.
+//!
+//! Source: docs/format/06-mos-dsl.md §7.4.
+
+use std::sync::Arc;
+
+use dmu::{NewObject, Object, Tx, zap};
+use format::bptree::{ENTRY_SIZE, Entry, HEADER_SIZE, Header, Mark};
+use format::{ByteOrder, Corrupt, ObjectType, Txg, features};
+
+use crate::dsl::Sizes;
+use crate::features::Features;
+use crate::mos::{DIRECTORY, Mos};
+use crate::{Error, Result};
+
+/// In the object directory, while there are entries.
+const KEY: &str = "bptree_obj";
+/// Block size of a new list.
+const BLOCK: u32 = 128 << 10;
+
+fn header(object: &Object) -> Result<Header> {
+    let corrupt = Error::corrupt(object.id());
+    let header = match object.with_bonus(|_, raw| Header::decode(raw, ByteOrder::Little)) {
+        Ok(header) => header,
+        Err(source) => return Err(corrupt(source)),
+    };
+    if header.end > object.capacity() / ENTRY_SIZE as u64 {
+        return Err(corrupt(Corrupt::new("entries in a bptree", header.end)));
+    }
+    Ok(header)
+}
+
+fn put_header(object: &Arc<Object>, tx: &Tx, header: &Header) {
+    object.edit_bonus(tx, |raw| raw.copy_from_slice(&header.encode()));
+}
+
+fn list(mos: &Mos) -> Result<Option<(Arc<Object>, Header)>> {
+    let Some(id) = mos.directory_object(KEY)? else { return Ok(None) };
+    let object = mos.object(id)?;
+    let header = header(&object)?;
+    Ok(Some((object, header)))
+}
+
+/// Whether a destroyed dataset waits to be freed.
+pub(crate) fn is_there(mos: &Mos) -> Result<bool> {
+    Ok(list(mos)?.is_some())
+}
+
+/// Sizes of all that is still to be freed.
+pub(crate) fn totals(mos: &Mos) -> Result<Sizes> {
+    let sizes = |header: &Header| Sizes {
+        used: header.bytes as i64,
+        comp: header.comp as i64,
+        uncomp: header.uncomp as i64,
+    };
+    Ok(list(mos)?.map(|(_, header)| sizes(&header)).unwrap_or_default())
+}
+
+/// What waits, with its number, the oldest first.
+pub(crate) fn entries(mos: &Mos) -> Result<Vec<(u64, Entry)>> {
+    let Some((object, header)) = list(mos)? else { return Ok(Vec::new()) };
+    let read = |number| {
+        let mut raw = [0; ENTRY_SIZE];
+        object.read(number * ENTRY_SIZE as u64, &mut raw)?;
+        let entry = Entry::decode(&raw, ByteOrder::Little).map_err(Error::corrupt(object.id()))?;
+        Ok((number, entry))
+    };
+    (header.begin..header.end).map(read).collect()
+}
+
+/// Adds what is below `entry`; `sizes`: of all of it.
+pub(crate) fn add(mos: &Mos, features: &mut Features, tx: &Tx, entry: &Entry, sizes: Sizes) -> Result<()> {
+    let (object, mut header) = match list(mos)? {
+        Some(found) => found,
+        None => {
+            let bonus = vec![0; HEADER_SIZE];
+            let new = NewObject::plain(ObjectType::UINT64_METADATA).block_size(BLOCK);
+            let object = mos.create(tx, new.bonus(ObjectType::UINT64_METADATA, bonus))?;
+            mos.set_directory(tx, KEY, &format::zap::Value::from_u64(object.id().0))?;
+            features.adjust(tx, &features::ASYNC_DESTROY, 1)?;
+            (object, Header::default())
+        }
+    };
+    object.write(tx, header.end * ENTRY_SIZE as u64, &entry.encode())?;
+    header.end += 1;
+    add_sizes(&mut header, sizes);
+    put_header(&object, tx, &header);
+    Ok(())
+}
+
+fn add_sizes(header: &mut Header, sizes: Sizes) {
+    header.bytes = header.bytes.wrapping_add_signed(sizes.used);
+    header.comp = header.comp.wrapping_add_signed(sizes.comp);
+    header.uncomp = header.uncomp.wrapping_add_signed(sizes.uncomp);
+}
+
+/// What became of an entry.
+pub(crate) enum Progress {
+    /// There is more, from this mark on.
+    UpTo(Option<Mark>),
+    /// Everything was freed.
+    All,
+}
+
+/// Notes that `sizes` of an entry were freed. Gives what the list still counted when its last entry went.
+pub(crate) fn progress(
+    mos: &Mos,
+    features: &mut Features,
+    tx: &Tx,
+    (number, entry): (u64, &Entry),
+    progress: Progress,
+    sizes: Sizes,
+) -> Result<Sizes> {
+    let (object, mut header) = list(mos)?.ok_or(Error::Internal)?;
+    add_sizes(&mut header, -sizes);
+    let place = number * ENTRY_SIZE as u64;
+    match progress {
+        Progress::UpTo(mark) => object.write(tx, place, &Entry { mark, ..*entry }.encode())?,
+        Progress::All if number == header.begin => header.begin += 1,
+        Progress::All => {
+            // One before it could not be read. Nothing is younger than this.
+            let nothing = Entry { root: format::BlockPtr::HOLE, since: Txg(u64::MAX), mark: None };
+            object.write(tx, place, &nothing.encode())?;
+        }
+    }
+    put_header(&object, tx, &header);
+    if header.begin < header.end {
+        return Ok(Sizes::default());
+    }
+    let left = totals(mos)?;
+    zap::remove(&mos.object(DIRECTORY)?, tx, KEY.as_bytes())?;
+    mos.free(tx, object.id())?;
+    features.adjust(tx, &features::ASYNC_DESTROY, -1)?;
+    Ok(left)
+}

@@ -1,0 +1,114 @@
+use storage::host::ScriptedDisk;
+
+use super::*;
+use crate::pool::Pool;
+use crate::scrub::tests::{fill, made};
+
+/// The trees of the MOS and of the root file system.
+fn roots(pool: &Pool) -> [Root; 2] {
+    let dataset = pool.open("tank").expect("open");
+    let (_, mos) = pool.inner.committed();
+    let (_, own) = dataset.objset().synced_root();
+    [(ObjectId(0), mos), (dataset.id, own)].map(|(owner, ptr)| Root::new(owner, "it", ptr, Txg(0)))
+}
+
+fn place(item: Item) -> Place {
+    match item {
+        Item::Block(place, _) | Item::Embedded(place, _) => place,
+        Item::Unreadable(place, why) => panic!("{place}: {why}"),
+    }
+}
+
+#[test]
+fn a_walk_taken_up_behind_any_block_gives_what_is_left() {
+    let disk = ScriptedDisk::new(128 << 20);
+    let pool = made(&disk);
+    fill(&pool);
+    for root in roots(&pool) {
+        let shown = |place: &Place| format!("{place} {}", place.is_root());
+        let all: Vec<_> = Walk::after(&pool.inner, &root, None).map(place).collect();
+        assert!(all.len() > 30, "{}", all.len());
+        for (n, mark) in all.iter().enumerate() {
+            let rest: Vec<_> =
+                Walk::after(&pool.inner, &root, Some(mark.clone())).map(place).map(|p| shown(&p)).collect();
+            let expected: Vec<_> = all[n + 1..].iter().map(shown).collect();
+            assert_eq!(rest, expected, "behind {mark}");
+        }
+    }
+}
+
+#[test]
+fn a_block_is_found_by_its_number_without_reading_the_others() {
+    let disk = ScriptedDisk::new(128 << 20);
+    let pool = made(&disk);
+    fill(&pool);
+    for root in roots(&pool) {
+        for wanted in Walk::new(&pool.inner, std::slice::from_ref(&root)).map(place) {
+            let way: Vec<_> =
+                Walk::towards(&pool.inner, &root, wanted.target()).map(|item| place(item).target()).collect();
+            assert_eq!(way.iter().filter(|at| **at == wanted.target()).count(), 1, "{wanted}");
+            // The root, the dnodes down to the object's, and the object down to the block.
+            assert!(way.len() <= 12, "{wanted}: {way:?}");
+        }
+    }
+}
+
+/// Object, level, number, and whether it is the objset's root.
+fn shown(place: &Place) -> (ObjectId, u8, u64, bool) {
+    (place.object, place.level, place.blkid, place.is_root())
+}
+
+#[test]
+fn children_come_first_and_from_any_mark_on_what_is_left() {
+    let disk = ScriptedDisk::new(128 << 20);
+    let pool = made(&disk);
+    fill(&pool);
+    for root in roots(&pool) {
+        let from = |freed| {
+            let root = Root { freed, ..root.clone() };
+            let mut plain: Vec<_> =
+                Walk::new(&pool.inner, std::slice::from_ref(&root)).map(place).map(|p| shown(&p)).collect();
+            let left: Vec<_> = Walk::children_first(&pool.inner, &root).map(place).collect();
+            let mut same: Vec<_> = left.iter().map(shown).collect();
+            plain.sort_unstable();
+            same.sort_unstable();
+            assert_eq!(plain, same, "both ways meet the same");
+            left
+        };
+        let all = from(None);
+        assert!(all.len() > 30 && all.last().unwrap().is_root(), "{}", all.len());
+        for (n, at) in all.iter().enumerate() {
+            let rest: Vec<_> = all[n..].iter().map(shown).collect();
+            if at.level == 0 && !at.is_root() {
+                let left: Vec<_> = from(Some(at.freed_up_to())).iter().map(shown).collect();
+                assert_eq!(left, rest, "from {at}");
+            }
+            // Nothing of what is below it was freed: the first of them is where it goes on.
+            let left: Vec<_> = from(at.freed_so_far()).iter().map(shown).collect();
+            assert!(left.ends_with(&rest), "from the start of {at}");
+        }
+        let after = Mark { object: ObjectId(u64::MAX), blkid: u64::MAX };
+        assert!(from(Some(after)).iter().all(Place::is_root));
+    }
+}
+
+#[test]
+fn a_block_of_a_level_that_its_parent_cannot_have_below_it_is_damage() {
+    let disk = ScriptedDisk::new(64 << 20);
+    let pool = made(&disk);
+    fill(&pool);
+    let [_, root] = roots(&pool);
+    let indirect = Walk::new(&pool.inner, std::slice::from_ref(&root)).find_map(|item| match item {
+        Item::Block(place, block) if place.object.0 != 0 && block.level > 0 => Some((place, block)),
+        _ => None,
+    });
+    let (place, block) = indirect.expect("a file with an indirect block");
+    let mut walk = Walk::new(&pool.inner, &[]);
+    for (level, is_sound) in [(place.level, true), (place.level + 1, false), (0, false)] {
+        let kind = Kind::Tree { fanout_shift: 7, dnodes: false };
+        walk.push(Place { level, ..place.clone() }, BlockPtr::Block(block), kind);
+        let met: Vec<_> = walk.by_ref().collect();
+        let refused = |item: &Item| matches!(item, Item::Unreadable(_, why) if why.contains("level"));
+        assert_eq!(met.len() > 1 && !met.iter().any(refused), is_sound, "level {level}");
+    }
+}
