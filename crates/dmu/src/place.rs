@@ -115,6 +115,7 @@ impl SyncCtx<'_, '_> {
             unreachable!("encode_into stores");
         };
         assert_eq!(payload.bytes().len() as u64, block.psize, "a rewrite fills the space it has");
+        self.storage.cache().remove(&block);
         block.compression = compression;
         block.checksum = checksum;
         block.fill = fill;

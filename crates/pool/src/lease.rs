@@ -12,8 +12,8 @@ use std::time::Duration;
 use format::Txg;
 use format::uberblock::Uberblock;
 
-use crate::Result;
 use crate::pool::{Inner, Pool};
+use crate::{Error, Result};
 
 /// The last uberblock on disk, and those that are still being read.
 pub(crate) struct Leases(Mutex<State>);
@@ -92,10 +92,13 @@ impl Pool {
     /// was synced last. What commands change of datasets and properties is in it: it is on disk before they return.
     ///
     /// # Errors
-    /// As [`Pool::lease`].
+    /// None for a pool that could not write: what it wrote before is as good as it was.
     pub fn lease_within(&self, patience: Duration) -> Result<Lease> {
-        self.sync_within(patience)?;
-        Ok(self.lease_synced())
+        match self.sync_within(patience) {
+            // What was synced last is whole: nothing is written any more.
+            Ok(_) | Err(Error::Stopped(_)) => Ok(self.lease_synced()),
+            Err(error) => Err(error),
+        }
     }
 
     /// At any time: what a txg in the making frees is not handed out before that txg is on disk, and its end looks at

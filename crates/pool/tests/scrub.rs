@@ -195,6 +195,41 @@ fn a_block_without_a_good_copy_is_named_until_it_is_written_again() {
 }
 
 #[test]
+fn what_lost_a_block_may_be_destroyed_while_the_scrub_goes_on() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("disk");
+    let pool = create(&path, "openzfs-2.2-linux");
+    let dataset = pool.open("tank/fs").unwrap();
+    let data = bytes(7, 20 * RECORD);
+    put(&dataset, &data);
+    drop(dataset);
+    let new = NewFilesystem::plain(&Options::default().host);
+    pool.create_filesystem("tank/later", Vec::new(), new, initialise()).unwrap();
+    let later = pool.open("tank/later").unwrap();
+    for n in 0..10 {
+        put(&later, &bytes(20 + n, 500 * RECORD));
+    }
+    drop(later);
+    pool.sync().unwrap();
+    spoil(&path, find(&path, &data[11 * RECORD..][..RECORD]));
+    loop {
+        pool.storage().cache().clear();
+        pool.scrub().unwrap();
+        while pool.scan().unwrap().unwrap().scan.errors == 0 {
+            std::thread::yield_now();
+        }
+        if pool.pause_scrub().is_ok() {
+            break;
+        }
+    }
+    pool.destroy_dataset("tank/fs").unwrap();
+    pool.scrub().unwrap();
+    pool.wait_scrub().unwrap();
+    assert_eq!(pool.data_errors().unwrap(), []);
+    clean(pool);
+}
+
+#[test]
 fn a_pool_in_full_use_gives_no_false_alarm() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("disk");

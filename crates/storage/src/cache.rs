@@ -1,6 +1,6 @@
 //! The record cache: uncompressed blocks by the place and birth of their first copy.
 //!
-//! A block is never changed in place while its birth stays the same, so an entry can't go stale.
+//! What a key stands for never changes, so an entry can't go stale.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -11,12 +11,14 @@ use quick_cache::{DefaultHashBuilder, Lifecycle, Weighter};
 
 use crate::Record;
 
-/// Where and when a block was written: no two blocks share it.
+/// Where and when a block was written, and what: the passes of one sync write blocks of the MOS anew in their places.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 struct Key {
     vdev: u32,
     offset: u64,
     birth: u64,
+    /// A part of its checksum.
+    sum: u64,
 }
 
 #[derive(Clone)]
@@ -114,7 +116,12 @@ impl RecordCache {
 
     fn key(block: &Block) -> Key {
         let dva = block.dvas[0];
-        Key { vdev: dva.vdev.0, offset: dva.offset, birth: block.physical_birth().0 }
+        Key {
+            vdev: dva.vdev.0,
+            offset: dva.offset,
+            birth: block.physical_birth().0,
+            sum: block.checksum.0[0],
+        }
     }
 
     /// The record of `block`, if held.
@@ -133,7 +140,7 @@ impl RecordCache {
         self.map.insert(Self::key(block), record);
     }
 
-    /// Forgets `block`: its content is rewritten within its birth txg, or its space is free.
+    /// Forgets `block`: it is written anew in its place, or its space is free.
     pub fn remove(&self, block: &Block) {
         self.map.remove(&Self::key(block));
     }

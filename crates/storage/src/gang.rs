@@ -72,9 +72,21 @@ impl Storage {
     /// # Errors
     /// If no copy of a gang header can be read.
     pub fn extents(&self, block: &Block) -> Result<Vec<Dva>, ReadError> {
-        let mut found = Vec::new();
-        self.collect_extents(block, GANG_DEPTH_MAX, &mut found)?;
-        Ok(found)
+        match self.extents_found(block)? {
+            (_, Some(lost)) => Err(lost),
+            (found, None) => Ok(found),
+        }
+    }
+
+    /// As [`Storage::extents`] as far as they are known: without those below a header that cannot be read, and why it
+    /// cannot.
+    ///
+    /// # Errors
+    /// If there is no such vdev.
+    pub fn extents_found(&self, block: &Block) -> Result<(Vec<Dva>, Option<ReadError>), ReadError> {
+        let (mut found, mut lost) = (Vec::new(), None);
+        self.collect_extents(block, GANG_DEPTH_MAX, &mut found, &mut lost)?;
+        Ok((found, lost))
     }
 
     /// What lies at `dva` itself: all of a block, or the header of a gang.
@@ -89,14 +101,24 @@ impl Storage {
         Ok(Dva { asize, gang: false, ..*dva })
     }
 
-    fn collect_extents(&self, block: &Block, depth: u32, found: &mut Vec<Dva>) -> Result<(), ReadError> {
+    fn collect_extents(
+        &self,
+        block: &Block,
+        depth: u32,
+        found: &mut Vec<Dva>,
+        lost: &mut Option<ReadError>,
+    ) -> Result<(), ReadError> {
         for dva in block.copies() {
             found.push(self.first_extent(&dva)?);
         }
         if block.is_gang() {
-            let depth = deeper(depth)?;
-            for member in self.any_gang_members(block)? {
-                self.collect_extents(&member, depth, found)?;
+            match deeper(depth).and_then(|depth| Ok((depth, self.any_gang_members(block)?))) {
+                Err(error) => *lost = Some(error),
+                Ok((depth, members)) => {
+                    for member in members {
+                        self.collect_extents(&member, depth, found, lost)?;
+                    }
+                }
             }
         }
         Ok(())

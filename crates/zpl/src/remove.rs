@@ -335,20 +335,22 @@ impl Filesystem {
     /// called once when a file system is opened for writing.
     ///
     /// # Errors
-    /// If the set cannot be read or changed. Objects that cannot be read stay in it.
+    /// If the set cannot be read. What cannot be read or freed stays in it.
     pub fn drain_unlinked(&self) -> Result<u64> {
         self.attributes()?;
         let set = self.unlinked_set()?;
         let names: Vec<Vec<u8>> = zap::entries(&set).map(|entry| Ok(entry?.name)).collect::<Result<_>>()?;
         let mut freed = 0;
         for name in names {
-            let id = ObjectId(parse_int_key(&name).map_err(Error::damaged(set.id()))?);
-            if self.is_gone(id, &set, &name)? {
-                continue;
-            }
-            match self.free_unlinked(id) {
+            let drained = parse_int_key(&name).map_err(Error::damaged(set.id())).and_then(|id| {
+                Ok(!self.is_gone(ObjectId(id), &set, &name)? && self.free_unlinked(ObjectId(id))?)
+            });
+            match drained {
                 Ok(was_there) => freed += u64::from(was_there),
-                Err(error) => tracing::warn!(object = id.0, %error, "an unlinked object stays"),
+                Err(error) => {
+                    let name = String::from_utf8_lossy(&name);
+                    tracing::warn!(%name, %error, "an unlinked object stays");
+                }
             }
         }
         Ok(freed)

@@ -96,6 +96,9 @@ pub(super) fn read(mos: &Mos) -> Result<BTreeSet<DataError>> {
 /// Makes `errors` the log of the last scrub; older ones are forgotten.
 pub(super) fn replace(syncing: &Syncing<'_>, errors: &BTreeSet<DataError>) -> Result<()> {
     let (mos, tx) = (syncing.mos(), &syncing.tx);
+    // What was destroyed meanwhile has lost nothing.
+    let known = |error: &DataError| head_of(mos, error.dataset).ok().map(|head| (head, *error));
+    let errors: Vec<(ObjectId, DataError)> = errors.iter().filter_map(known).collect();
     let by_head = syncing.state.features.as_ref().is_some_and(|f| f.is_active(&features::HEAD_ERRLOG));
     for log in [LAST, SCRUB] {
         let Some(id) = mos.directory_object(log)? else { continue };
@@ -115,13 +118,12 @@ pub(super) fn replace(syncing: &Syncing<'_>, errors: &BTreeSet<DataError>) -> Re
     let log = mos.create_zap(tx, ObjectType::ERROR_LOG, 0)?;
     let nothing = Value::from_text("");
     let mut inner: Option<(ObjectId, std::sync::Arc<dmu::Object>)> = None;
-    for error in errors {
+    for (head, error) in errors {
         if !by_head {
             let key = format!("{:x}:{}", error.dataset.0, error.key());
             zap::update(&log, tx, key.as_bytes(), &nothing)?;
             continue;
         }
-        let head = head_of(mos, error.dataset)?;
         // They come by dataset; two of one head share its list.
         let list = match zap::lookup_u64(&log, format!("{:x}", head.0).as_bytes())? {
             Some(id) => match &inner {

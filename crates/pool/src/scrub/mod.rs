@@ -65,6 +65,8 @@ struct State {
 pub(crate) struct Scrubber {
     state: Mutex<State>,
     changed: Condvar,
+    /// Held by who begins, pauses or cancels, until it is on disk: one does not overtake the other.
+    turn: Mutex<()>,
 }
 
 /// The last scrub or resilver, as `zpool status` tells of it.
@@ -81,6 +83,10 @@ pub struct ScanStatus {
 impl Scrubber {
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().expect("no code panics while holding the scrub state")
+    }
+
+    fn turn(&self) -> MutexGuard<'_, ()> {
+        self.turn.lock().expect("no code panics while it has its turn")
     }
 
     fn give(&self, order: Order) {
@@ -211,6 +217,7 @@ impl Pool {
     /// As [`Pool::scrub`].
     pub fn scrub_born(&self, births: Births) -> Result<()> {
         let scrub = &self.inner.scrub;
+        let _turn = scrub.turn();
         let mut state = scrub.lock();
         if state.running {
             if state.order != Order::Pause {
@@ -295,6 +302,7 @@ impl Pool {
     /// # Errors
     /// [`Error::NotScrubbing`].
     pub fn pause_scrub(&self) -> Result<()> {
+        let _turn = self.inner.scrub.turn();
         self.inner.need_scrub()?;
         let now = self.inner.host.clock.now().0;
         let scan = self.run(|syncing| set_paused(syncing, true))?;
@@ -314,6 +322,7 @@ impl Pool {
     /// # Errors
     /// [`Error::NotScrubbing`].
     pub fn cancel_scrub(&self) -> Result<()> {
+        let _turn = self.inner.scrub.turn();
         self.inner.need_scrub()?;
         self.inner.scrub.give(Order::Cancel);
         self.inner.scrub.join();

@@ -102,10 +102,13 @@ fn is_lost(inner: &Inner, root: &Root, error: &DataError) -> bool {
 
 /// In the sync thread: the scrub came to its end.
 fn finish(syncing: &mut crate::sync::Syncing<'_>) -> Result<()> {
-    let (scan, found) = {
+    let (mut scan, found) = {
         let state = syncing.inner.scrub.lock();
         (state.scan.expect("a running scrub has a state"), state.errors.clone())
     };
+    // Its queue is freed once, by whoever ends it first.
+    let Some(on_disk) = super::read(syncing.mos())?.filter(Scan::is_scrubbing) else { return Ok(()) };
+    scan.queue = on_disk.queue;
     super::end(syncing, scan, ScanState::Finished)?;
     let last = syncing.mos().directory(super::LAST_SCRUBBED)?.unwrap_or(0);
     // One that began later, or ended earlier, says nothing of what lies between.

@@ -98,15 +98,12 @@ pub(crate) fn free_extents(
     block: &format::blkptr::Block,
     txg: Txg,
 ) -> Result<(), dmu::Error> {
-    let extents = match storage.extents(block) {
-        Err(storage::ReadError::NoGoodCopy { .. }) => {
-            // The pieces that a lost header named are found no more, and stopping here would stop the pool at each import.
-            tracing::error!(?block, "the header of a gang is lost: its pieces stay allocated");
-            block.copies().map(|dva| storage.first_extent(&dva)).collect()
-        }
-        known => known,
-    };
-    for dva in extents.map_err(WriteError::from)? {
+    let (extents, lost) = storage.extents_found(block).map_err(WriteError::from)?;
+    if let Some(error) = lost {
+        // The pieces that a lost header named are found no more, and stopping here would stop the pool at each import.
+        tracing::error!(?block, %error, "the header of a gang is lost: its pieces stay allocated");
+    }
+    for dva in extents {
         allocator.free(dva, txg).map_err(|error| {
             tracing::error!(%error, "space map and block pointers disagree");
             WriteError::Read(storage::ReadError::OutOfRange { dva })

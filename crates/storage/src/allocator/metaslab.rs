@@ -341,6 +341,23 @@ impl Metaslab {
         runs
     }
 
+    /// Counts what `from` freed to what `into` freed: both wait for the same.
+    pub(super) fn merge_freed(&mut self, from: Txg, into: Txg) {
+        let Some(index) = self.freed.iter().position(|(of, _)| *of == from) else { return };
+        let (_, mut fewer) = self.freed.swap_remove(index);
+        match self.freed.iter_mut().find(|(of, _)| *of == into) {
+            Some((_, all)) => {
+                if fewer.len() > all.len() {
+                    std::mem::swap(&mut fewer, all);
+                }
+                for (start, end) in fewer.iter() {
+                    all.add(start, end).expect("a range is freed once");
+                }
+            }
+            None => self.freed.push((into, fewer)),
+        }
+    }
+
     /// Makes what `txg` freed allocatable again; returns it as (offset, len).
     pub(super) fn settle(&mut self, txg: Txg) -> Runs {
         let Some(index) = self.freed.iter().position(|(of, _)| *of == txg) else { return Vec::new() };

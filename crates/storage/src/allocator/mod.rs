@@ -15,7 +15,7 @@ pub mod segments;
 mod vdev_space;
 
 use std::cmp::Reverse;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use format::blkptr::Dva;
 use format::{Corrupt, MAX_BLOCK, Txg, VdevId};
@@ -396,7 +396,25 @@ impl Allocator {
             let id = vdev.spec.id;
             reusable.extend(vdev.settle(key.2, key.0).into_iter().map(|(offset, len)| (id, offset, len)));
         }
+        self.merge_kept();
         reusable
+    }
+
+    /// Puts together what only a reader keeps from being reused, per metaslab: a reader who takes days would else leave
+    /// one set for each txg to be searched with each block that is freed.
+    fn merge_kept(&mut self) {
+        let Some(leased) = self.leased else { return };
+        let kept = (leased.next(), 0, 0)..(self.synced[DEFER_TXGS].next(), 0, 0);
+        if kept.start >= kept.end {
+            return;
+        }
+        let mut newest = BTreeMap::new();
+        for (txg, index, metaslab) in self.settling.range(kept).copied().collect::<Vec<_>>() {
+            if let Some(before) = newest.insert((index, metaslab), txg) {
+                self.settling.remove(&(before, index, metaslab));
+                self.vdevs[index].metaslabs[metaslab as usize].merge_freed(before, txg);
+            }
+        }
     }
 
     /// No change of `txg` or before waits to be taken, and no freed space to become reusable, but for what readers

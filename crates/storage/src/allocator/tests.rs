@@ -133,6 +133,32 @@ fn space_freed_after_a_txg_that_is_read_is_kept_until_the_reader_is_gone() {
 }
 
 #[test]
+fn what_a_reader_of_long_ago_keeps_is_one_set_and_comes_back_whole() {
+    let (mut pool, mut maps) = (pool(&[spec(0, 16, 1)]), Maps::default());
+    let blocks: Vec<Dva> = (0..40).map(|_| pool.allocate(512, 1, Txg(4), &mut maps).unwrap()[0]).collect();
+    sync(&mut pool, &mut maps, 4);
+    pool.keep_readable(Some(Txg(4)));
+    for (n, block) in blocks.iter().enumerate() {
+        let txg = 5 + n as u64;
+        pool.free(*block, Txg(txg)).unwrap();
+        sync(&mut pool, &mut maps, txg);
+        assert!(pool.settling.len() <= DEFER_TXGS + 1, "{} sets after txg {txg}", pool.settling.len());
+        assert!(pool.free(*block, Txg(txg + 1)).is_err(), "it was freed before");
+    }
+    assert_eq!(pool.space().deferred, 40 * 512);
+    // Another began to read meanwhile: what was freed before that is free when the first goes.
+    pool.keep_readable(Some(Txg(30)));
+    sync(&mut pool, &mut maps, 45);
+    let left = pool.space().deferred;
+    assert!(left <= 40 * 512 && left >= 14 * 512, "{left}");
+    pool.keep_readable(None);
+    for txg in 46..=48 {
+        sync(&mut pool, &mut maps, txg);
+    }
+    assert_eq!(pool.space(), Space { size: 65536, allocated: 0, deferred: 0 });
+}
+
+#[test]
 fn a_block_that_lived_only_within_a_txg_is_reported_and_not_reused_at_once() {
     let (mut pool, mut maps) = (pool(&[spec(0, 12, 1)]), Maps::default());
     let block = pool.allocate(2048, 1, Txg(4), &mut maps).unwrap()[0];
