@@ -83,7 +83,7 @@ impl Bridge {
             job(self);
             self.serve(self.seats.next());
         } else {
-            self.serve(self.seats.sit_or_leave(Box::new(job)));
+            self.serve(self.seats.sit_or_leave(Box::new(job), 0));
         }
     }
 
@@ -388,7 +388,9 @@ impl fuser::Filesystem for Bridge {
             self.serve(self.seats.next());
         } else {
             let data = data.to_vec();
-            self.change(move |bridge| bridge.write_and_reply(at, &data, reply));
+            let bytes = data.len() as u64;
+            let job: Task = Box::new(move |bridge| bridge.write_and_reply(at, &data, reply));
+            self.serve(self.seats.sit_or_leave(job, bytes));
         }
     }
 

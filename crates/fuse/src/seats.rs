@@ -4,29 +4,35 @@
 //! takes the next from there.
 
 use std::collections::VecDeque;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard};
 
 /// Threads that find no seat.
 pub(crate) const SPARE: usize = 2;
-/// In the queue, each with at most one request's bytes; those beyond take a seat more.
-const QUEUE_MAX: usize = 64;
+/// Bytes that those in the queues of all mounts hold. Who would hold more takes a seat more.
+const QUEUED_MAX: u64 = 128 << 20;
+
+static QUEUED: AtomicU64 = AtomicU64::new(0);
 
 /// The seats, and the queue before them.
 pub(crate) struct Seats<T> {
     most: usize,
     state: Mutex<State<T>>,
+    /// Bytes held in queues.
+    queued: &'static AtomicU64,
 }
 
 struct State<T> {
     taken: usize,
-    queue: VecDeque<T>,
+    /// With the bytes that each holds.
+    queue: VecDeque<(T, u64)>,
 }
 
 impl<T> Seats<T> {
     /// For `threads`.
     pub(crate) fn new(threads: usize) -> Seats<T> {
         let state = State { taken: 0, queue: VecDeque::new() };
-        Seats { most: threads.saturating_sub(SPARE).max(1), state: Mutex::new(state) }
+        Seats { most: threads.saturating_sub(SPARE).max(1), state: Mutex::new(state), queued: &QUEUED }
     }
 
     fn lock(&self) -> MutexGuard<'_, State<T>> {
@@ -42,25 +48,36 @@ impl<T> Seats<T> {
         free
     }
 
-    /// Leaves `job` to those who sit. If there is a seat, or no room in the queue, it comes back with a seat.
+    /// Leaves `job`, which holds `bytes`, to those who sit. If there is a seat, or no room for the bytes, it comes back
+    /// with a seat. Of jobs without bytes there are as many as programs that wait for them.
     #[must_use]
-    pub(crate) fn sit_or_leave(&self, job: T) -> Option<T> {
+    pub(crate) fn sit_or_leave(&self, job: T, bytes: u64) -> Option<T> {
         let mut state = self.lock();
-        if state.taken < self.most || state.queue.len() >= QUEUE_MAX {
+        if state.taken < self.most || !self.hold(bytes) {
             state.taken += 1;
             return Some(job);
         }
-        state.queue.push_back(job);
+        state.queue.push_back((job, bytes));
         None
     }
 
-    /// What has waited longest; without any, the seat is given up.
+    fn hold(&self, bytes: u64) -> bool {
+        let more = |queued: u64| (bytes == 0 || queued + bytes <= QUEUED_MAX).then_some(queued + bytes);
+        self.queued.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more).is_ok()
+    }
+
+    /// What has waited longest; without any the seat is given up, and so is one that there should not be.
     #[must_use]
     pub(crate) fn next(&self) -> Option<T> {
         let mut state = self.lock();
-        let next = state.queue.pop_front();
-        state.taken -= usize::from(next.is_none());
-        next
+        if state.taken <= self.most
+            && let Some((job, bytes)) = state.queue.pop_front()
+        {
+            self.queued.fetch_sub(bytes, Ordering::Relaxed);
+            return Some(job);
+        }
+        state.taken -= 1;
+        None
     }
 }
 
@@ -72,23 +89,27 @@ mod tests {
     fn who_finds_no_seat_is_served_by_those_who_sit() {
         let seats = Seats::new(4);
         assert!(seats.sit() && seats.sit() && !seats.sit());
-        assert_eq!(seats.sit_or_leave('a'), None);
-        assert_eq!(seats.sit_or_leave('b'), None);
+        assert_eq!(seats.sit_or_leave('a', 0), None);
+        assert_eq!(seats.sit_or_leave('b', 7), None);
         assert_eq!((seats.next(), seats.next()), (Some('a'), Some('b')));
         assert_eq!(seats.next(), None);
-        assert_eq!(seats.sit_or_leave('c'), Some('c'), "one left meanwhile");
+        assert_eq!(seats.sit_or_leave('c', 0), Some('c'), "one left meanwhile");
         assert_eq!((seats.next(), seats.next()), (None, None));
         assert!(seats.sit() && seats.sit() && !seats.sit());
     }
 
     #[test]
-    fn the_queue_has_an_end() {
-        let seats = Seats::new(1);
+    fn bytes_in_queues_have_a_limit_and_a_seat_too_many_is_given_back_first() {
+        let queued = Box::leak(Box::new(AtomicU64::new(0)));
+        let seats = Seats { queued, ..Seats::new(1) };
         assert!(seats.sit());
-        assert!((0..QUEUE_MAX).all(|job| seats.sit_or_leave(job).is_none()));
-        assert_eq!(seats.sit_or_leave(QUEUE_MAX), Some(QUEUE_MAX));
-        assert!((0..QUEUE_MAX).all(|job| seats.next() == Some(job)));
-        assert_eq!((seats.next(), seats.next()), (None, None));
+        assert_eq!(seats.sit_or_leave(1, QUEUED_MAX - 5), None);
+        assert_eq!(seats.sit_or_leave(2, 5), None);
+        assert_eq!(seats.sit_or_leave(3, 1), Some(3), "no room for another byte");
+        assert_eq!(seats.sit_or_leave(4, 0), None, "it holds nothing");
+        assert_eq!(seats.next(), None, "the queue is left to the one who sits");
+        assert_eq!((seats.next(), seats.next(), seats.next()), (Some(1), Some(2), Some(4)));
+        assert_eq!((seats.next(), queued.load(Ordering::Relaxed)), (None, 0));
         assert!(seats.sit() && !seats.sit());
     }
 
@@ -97,12 +118,12 @@ mod tests {
         let seats = Seats::new(3);
         let done = Mutex::new(Vec::new());
         std::thread::scope(|scope| {
-            for thread in 0..8 {
+            for thread in 0..8u64 {
                 let (seats, done) = (&seats, &done);
                 scope.spawn(move || {
                     for number in 0..200 {
                         let own = thread * 200 + number;
-                        let mut job = if seats.sit() { Some(own) } else { seats.sit_or_leave(own) };
+                        let mut job = if seats.sit() { Some(own) } else { seats.sit_or_leave(own, number) };
                         while let Some(one) = job {
                             done.lock().unwrap().push(one);
                             job = seats.next();

@@ -150,7 +150,7 @@ fn what_a_reader_of_long_ago_keeps_is_one_set_and_comes_back_whole() {
     pool.keep_readable(Some(Txg(30)));
     sync(&mut pool, &mut maps, 45);
     let left = pool.space().deferred;
-    assert!(left <= 40 * 512 && left >= 14 * 512, "{left}");
+    assert!((14 * 512..=40 * 512).contains(&left), "{left}");
     pool.keep_readable(None);
     for txg in 46..=48 {
         sync(&mut pool, &mut maps, txg);
