@@ -1,16 +1,13 @@
 //! What a user of the pool asks of it: datasets, properties, history.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, Weak};
-
-use dmu::Objset;
 
 use crate::dataset::Dataset;
 use crate::dsl::create::{Initialise, NewFilesystem};
 use crate::dsl::limits;
 use crate::dsl::lookup::{self, DatasetInfo};
-use crate::dsl::promises::Own;
 use crate::dsl::properties;
 use crate::history::{self, Event};
 use crate::pool::Pool;
@@ -200,51 +197,13 @@ impl Pool {
     /// [`Error::NoDataset`], or its root cannot be read.
     pub fn open(&self, name: &str) -> Result<Arc<Dataset>> {
         let _shared = self.shared();
-        self.open_described(&lookup::info(&self.inner, name)?)
+        self.inner.open(&lookup::info(&self.inner, name)?)
     }
 
     /// As [`Pool::open`], of a dataset that may have no public name.
     pub(crate) fn open_info(&self, info: &DatasetInfo) -> Result<Arc<Dataset>> {
         let _shared = self.shared();
-        self.open_described(info)
-    }
-
-    /// The caller holds the DSL lock.
-    fn open_described(&self, info: &DatasetInfo) -> Result<Arc<Dataset>> {
-        let inner = &self.inner;
-        if let Some(open) = inner.datasets().get(&info.id).and_then(Weak::upgrade) {
-            return Ok(open);
-        }
-        let (settings, policy) = properties::settings(inner, info)?;
-        let objset = Objset::open(inner.storage.clone(), inner.budget.clone(), info.phys.bp)?;
-        let marks = inner.dataset_marks(info.id)?;
-        let mut own = Own::default();
-        if !info.is_snapshot() {
-            own = lookup::own(&inner.mos, info.dir_id, info.id)?;
-        }
-        let dataset = Arc::new(Dataset::new(
-            inner.clone(),
-            info.id,
-            info.dir_id,
-            info.name.clone(),
-            Arc::new(objset),
-            info.is_snapshot(),
-            settings,
-            policy,
-            own,
-            marks,
-        ));
-        let mut table = inner.datasets();
-        if let Some(open) = table.get(&info.id).and_then(Weak::upgrade) {
-            return Ok(open);
-        }
-        table.insert(info.id, Arc::downgrade(&dataset));
-        drop(table);
-        if !info.is_snapshot() {
-            // Only now: a sync forgets the directories above datasets that nobody has open.
-            inner.promises.watch(&inner.mos, info.dir_id)?;
-        }
-        Ok(dataset)
+        self.inner.open(info)
     }
 
     /// Names of the datasets with an intent log that a crash left, to be replayed before they are changed.

@@ -44,6 +44,19 @@ pub struct Settings {
     pub sync: SyncMode,
     /// An intent log points at the data where it belongs, however little it is (`logbias=throughput`).
     pub log_points: bool,
+    /// Whether a mount shows the snapshots.
+    pub snapdir: SnapDir,
+}
+
+/// Values of the property `snapdir`: how a mount shows `.zfs`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SnapDir {
+    /// To those who know the name.
+    Hidden,
+    /// In listings of the root, too.
+    Visible,
+    /// Not at all.
+    Disabled,
 }
 
 /// Values of the property `sync`.

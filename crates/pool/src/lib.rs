@@ -24,6 +24,8 @@ pub mod known;
 pub mod labels;
 mod lease;
 mod mos;
+mod open;
+mod own_snapshots;
 mod pool;
 pub mod props;
 mod scrub;
@@ -43,7 +45,7 @@ mod walk;
 pub mod zil;
 
 pub use create::CreateSpec;
-pub use dataset::{Dataset, Settings, SyncMode};
+pub use dataset::{Dataset, Settings, SnapDir, SyncMode};
 pub use delegation::Grant;
 pub use discover::{Found, discover};
 pub use dsl::create::{Initialise, NewFilesystem};
@@ -54,6 +56,7 @@ pub use features::FeatureState;
 pub use history::Event;
 pub use import::{open_disk, parse_guid};
 pub use lease::Lease;
+pub use own_snapshots::{SnapshotEntry, SnapshotKey};
 pub use pool::{Info, Options, Pool};
 pub use scrub::{Births, DataError, ScanStatus};
 

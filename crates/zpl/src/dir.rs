@@ -65,13 +65,13 @@ pub(crate) fn is_dot(name: &[u8]) -> bool {
     matches!(name, b"." | b"..")
 }
 
-/// The name under which snapshots are reached from the root; no entry may have it.
-const SNAPSHOTS: &[u8] = b".zfs";
+/// The name in the root under which a mount shows the snapshots; no entry may have it.
+pub const CONTROL: &[u8] = b".zfs";
 
 impl Filesystem {
     /// Refuses a name that OpenZFS keeps for itself.
     pub(crate) fn check_reserved(&self, dir: ObjectId, name: &[u8]) -> Result<()> {
-        if dir == self.root() && name == SNAPSHOTS { Err(Error::Exists) } else { Ok(()) }
+        if dir == self.root() && name == CONTROL { Err(Error::Exists) } else { Ok(()) }
     }
 
     /// The object of directory `id`.

@@ -27,6 +27,8 @@ impl Filesystem {
         if is_dot(name) || is_dot(new_name) {
             return Err(Error::Invalid);
         }
+        self.check_reserved(dir, name)?;
+        self.check_reserved(new_dir, new_name)?;
         let (from_object, to_object) = (self.directory(dir)?, self.directory(new_dir)?);
         let _renames = (dir != new_dir)
             .then(|| self.inner.renames.lock().expect("no code panics while holding the rename lock"));

@@ -86,6 +86,7 @@ impl Filesystem {
         if is_dot(name) {
             return Err(Error::IsDir);
         }
+        self.check_reserved(dir, name)?;
         let names = self.inner.names.write(dir);
         let dir_object = self.directory(dir)?;
         let found = self.find(&dir_object, name)?.ok_or(Error::NotFound)?;
@@ -123,6 +124,7 @@ impl Filesystem {
         if is_dot(name) {
             return Err(Error::Invalid);
         }
+        self.check_reserved(dir, name)?;
         let dir_object = self.directory(dir)?;
         loop {
             let candidate = self.find(&dir_object, name)?.ok_or(Error::NotFound)?.id;

@@ -58,6 +58,7 @@ impl Filesystem {
             return Err(Error::Invalid);
         }
         check_name(new_name, self.inner.utf8_only)?;
+        self.check_reserved(dir, name)?;
         self.check_reserved(new_dir, new_name)?;
         let (from_object, to_object) = (self.directory(dir)?, self.directory(new_dir)?);
         loop {

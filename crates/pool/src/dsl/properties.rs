@@ -11,7 +11,7 @@ use format::{ChecksumKind, Compression, ObjectId, Txg};
 use storage::GzipEngine;
 
 use super::lookup::{self, DatasetInfo};
-use crate::dataset::{Settings, SyncMode};
+use crate::dataset::{Settings, SnapDir, SyncMode};
 use crate::features::Features;
 use crate::mos::Mos;
 use crate::pool::Inner;
@@ -469,6 +469,11 @@ fn settings_by(
             _ => SyncMode::Disabled,
         },
         log_points: value("logbias")? == 1,
+        snapdir: match value("snapdir")? {
+            0 => SnapDir::Hidden,
+            1 => SnapDir::Visible,
+            _ => SnapDir::Disabled,
+        },
     };
     // Any text may stand in a user property; what is no engine counts as nothing said.
     let said = match compression.algorithm {

@@ -1,0 +1,132 @@
+//! The snapshots of an open file system, as its mount shows them below `.zfs/snapshot`.
+//!
+//! From:   the list of names beside the head; its entries are read as they are asked for.
+//! To:     `zpl` and, through it, `fuse`.
+
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, RwLockReadGuard};
+
+use dmu::{Object, zap};
+use format::zap::Position;
+use format::{Guid, ObjectId};
+
+use crate::dataset::Dataset;
+use crate::dsl::{lookup, snapshot};
+use crate::{Error, Result};
+
+/// Cookies below are the caller's: for entries that are not in the list, `.` and `..` say.
+const COOKIES_FROM: u64 = 4;
+
+/// A snapshot, whatever it is called: the number may mean another one when it is destroyed, the guid never.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct SnapshotKey {
+    /// Its dataset object in the MOS.
+    pub id: ObjectId,
+    /// Its guid.
+    pub guid: Guid,
+}
+
+/// An entry in the list of a head's snapshots.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SnapshotEntry {
+    /// What comes after the `@`.
+    pub name: Vec<u8>,
+    /// Its dataset object in the MOS.
+    pub id: ObjectId,
+    /// Where to go on after it.
+    pub cookie: u64,
+}
+
+impl Dataset {
+    fn dsl(&self) -> RwLockReadGuard<'_, ()> {
+        self.pool.dsl.read().expect("no code panics while holding the DSL lock")
+    }
+
+    /// The list of its snapshots. The caller holds the DSL lock.
+    fn snapshot_list(&self) -> Result<Arc<Object>> {
+        if self.destroyed.load(Ordering::Acquire) || self.is_snapshot() {
+            return Err(Error::NoDataset(self.name()));
+        }
+        let mos = &self.pool.mos;
+        mos.object(mos.dataset(self.id)?.snapnames_zap)
+    }
+
+    /// Some of its snapshots from `cookie` on (0: from the start); none at the end. Cookies stay right while snapshots
+    /// come and go, and are 4 at least.
+    ///
+    /// # Errors
+    /// [`Error::NoDataset`] when it was destroyed; the DSL cannot be read.
+    pub fn snapshots_from(&self, cookie: u64) -> Result<Vec<SnapshotEntry>> {
+        let _shared = self.dsl();
+        let list = self.snapshot_list()?;
+        let bits = zap::hash_bits(&list)?;
+        let mut next = Position::from_cookie(if cookie < COOKIES_FROM { 0 } else { cookie }, bits);
+        let mut found = Vec::new();
+        // A leaf may be empty; another follows.
+        while let Some(from) = next.filter(|_| found.is_empty()) {
+            let (entries, following) = zap::entries_from(&list, from)?;
+            found.extend(entries.into_iter().filter_map(|entry| {
+                let after = Position::after(entry.position.hash, entry.position.cd);
+                let id = ObjectId(entry.number()?);
+                Some(SnapshotEntry { cookie: after.to_cookie(bits), name: entry.name, id })
+            }));
+            next = following;
+        }
+        Ok(found)
+    }
+
+    /// Its snapshot called `name`.
+    ///
+    /// # Errors
+    /// As [`Dataset::snapshots_from`].
+    pub fn snapshot_named(&self, name: &[u8]) -> Result<Option<SnapshotKey>> {
+        let _shared = self.dsl();
+        match zap::lookup_u64(&*self.snapshot_list()?, name) {
+            Ok(Some(id)) => {
+                let id = ObjectId(id);
+                Ok(Some(SnapshotKey { id, guid: self.pool.mos.dataset(id)?.guid }))
+            }
+            // No snapshot has so long a name.
+            Ok(None) | Err(dmu::Error::TooLong) => Ok(None),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// How many snapshots it has.
+    ///
+    /// # Errors
+    /// As [`Dataset::snapshots_from`].
+    pub fn snapshot_count(&self) -> Result<u64> {
+        let _shared = self.dsl();
+        Ok(zap::count(&*self.snapshot_list()?)?)
+    }
+
+    /// When its snapshots last changed, in seconds since 1970 and nanoseconds, where that is known.
+    ///
+    /// # Errors
+    /// The DSL cannot be read.
+    pub fn snapshots_changed(&self) -> Result<Option<[u64; 2]>> {
+        let _shared = self.dsl();
+        snapshot::last_changed(&self.pool.mos, self.dir)
+    }
+
+    /// Opens one of its snapshots for its contents.
+    ///
+    /// # Errors
+    /// [`Error::NoDataset`] when it has no such snapshot any more; the snapshot's root cannot be read.
+    pub fn open_snapshot(&self, key: SnapshotKey) -> Result<Arc<Dataset>> {
+        let _shared = self.dsl();
+        let missing = || Error::NoDataset(format!("{}@", self.name()));
+        // Its number may mean anything by now: the list says whether it is still a snapshot of this.
+        let list = self.snapshot_list()?;
+        let listed = |entry: &zap::Entry| entry.number() == Some(key.id.0);
+        let entry =
+            zap::entries(&list).find(|entry| entry.as_ref().map_or(true, listed)).ok_or_else(missing)??;
+        let name = format!("{}@{}", self.name(), String::from_utf8_lossy(&entry.name));
+        let info = lookup::info_of(&self.pool, name, key.id)?;
+        if info.phys.guid != key.guid {
+            return Err(missing());
+        }
+        self.pool.open(&info)
+    }
+}
