@@ -12,7 +12,7 @@ const NANOS_MAX: u64 = 999_999_999;
 /// How long the kernel may go by what it was told: nobody but this server changes the file system.
 pub(crate) const LONG: Duration = Duration::from_secs(24 * 60 * 60);
 /// The same for attributes of an object with unsynced changes, whose space is not known yet.
-const SHORT: Duration = Duration::from_secs(1);
+pub(crate) const SHORT: Duration = Duration::from_secs(1);
 
 /// Time of the protocol. Times that no `SystemTime` can hold are shown as 1970.
 pub(crate) fn to_system(time: Time) -> SystemTime {
@@ -86,7 +86,7 @@ impl Bridge {
     /// Attributes of a node under its own number, as `stat` shows it.
     pub(crate) fn stat(&self, id: ObjectId) -> Answer<(FileAttr, Duration)> {
         let stat = self.fs.stat(id).map_err(errno::from)?;
-        Ok((attr(&stat, INodeNo(id.0)), attr_ttl(&stat)))
+        Ok((attr(&stat, self.shown(id)), attr_ttl(&stat)))
     }
 
     pub(crate) fn set_attributes(

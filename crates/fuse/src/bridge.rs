@@ -40,7 +40,7 @@ thread_local! {
 /// A mounted file system, as the crate `fuser` calls it.
 pub(crate) struct Bridge {
     pub(crate) shared: Arc<Shared>,
-    pub(crate) seeker: Seeker,
+    pub(crate) seeker: Arc<Seeker>,
     pub(crate) seats: Seats<Task>,
 }
 
@@ -103,7 +103,7 @@ impl Deref for Bridge {
     }
 }
 
-fn reply_entry(answer: Answer<Entry>, reply: ReplyEntry) {
+pub(crate) fn reply_entry(answer: Answer<Entry>, reply: ReplyEntry) {
     match answer {
         Ok(entry) => reply.entry_with_ttls(&entry.attr_ttl, &entry.entry_ttl, &entry.attr, entry.generation),
         Err(errno) => reply.error(errno),
@@ -129,7 +129,7 @@ fn reply_empty(answer: Answer<()>, reply: ReplyEmpty) {
 }
 
 /// Sends a value whose length was asked for, or which has to fit in `size` bytes.
-fn reply_sized(answer: Answer<Vec<u8>>, size: u32, reply: ReplyXattr) {
+pub(crate) fn reply_sized(answer: Answer<Vec<u8>>, size: u32, reply: ReplyXattr) {
     match answer {
         Ok(value) if size == 0 => reply.size(value.len() as u32),
         Ok(value) if value.len() > size as usize => reply.error(Errno::ERANGE),

@@ -29,7 +29,7 @@ impl Bridge {
             data.resize(size, 0);
         }
         let len = self.fs.read(id, offset, &mut data[..size]).map_err(errno::from)?;
-        if self.live.keeps_atime()
+        if self.keeps_atime()
             && let Err(error) = self.fs.accessed(id)
         {
             tracing::debug!(object = id.0, %error, "an access time is not kept");

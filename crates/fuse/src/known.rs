@@ -5,6 +5,7 @@
 //! open. Opening and closing files therefore needs no messages at all.
 
 use std::collections::HashMap;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard};
 
 use zpl::{Filesystem, ObjectId};
@@ -14,11 +15,13 @@ const SHARDS: usize = 64;
 /// How often the kernel was told of each object.
 pub(crate) struct Known {
     shards: [Mutex<HashMap<ObjectId, u64>>; SHARDS],
+    /// Objects that it was told of.
+    count: AtomicU64,
 }
 
 impl Known {
     pub(crate) fn new() -> Known {
-        Known { shards: std::array::from_fn(|_| Mutex::default()) }
+        Known { shards: std::array::from_fn(|_| Mutex::default()), count: AtomicU64::new(0) }
     }
 
     fn shard(&self, id: ObjectId) -> MutexGuard<'_, HashMap<ObjectId, u64>> {
@@ -43,8 +46,12 @@ impl Known {
             *count += 1;
             *count
         };
-        // Somebody else was as quick: one handle is enough.
-        if count > 1 { fs.close_handle(id) } else { Ok(()) }
+        if count > 1 {
+            // Somebody else was as quick: one handle is enough.
+            return fs.close_handle(id);
+        }
+        self.count.fetch_add(1, Ordering::AcqRel);
+        Ok(())
     }
 
     /// The kernel forgot `id` as often as it was told of it `count` times.
@@ -60,10 +67,24 @@ impl Known {
                 None => false,
             }
         };
-        if gone && let Err(error) = fs.close_handle(id) {
+        if !gone {
+            return;
+        }
+        if let Err(error) = fs.close_handle(id) {
             // It stays in the unlinked set, to be freed at the next import.
             tracing::warn!(object = id.0, %error, "a closed file could not be freed");
         }
+        self.count.fetch_sub(1, Ordering::AcqRel);
+    }
+
+    /// Objects that the kernel was told of. Who is just about to tell it of one is not counted.
+    pub(crate) fn len(&self) -> u64 {
+        self.count.load(Ordering::Acquire)
+    }
+
+    /// Whether the kernel knows none.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.len() == 0
     }
 
     /// Every node that the kernel knows.

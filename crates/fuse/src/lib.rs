@@ -1,7 +1,8 @@
 //! Mounted file systems: messages of the kernel's FUSE become calls of `zpl`. Translation, no decisions.
 //!
 //! From:   the kernel, through `/dev/fuse` (crate `fuser`), on several threads at once.
-//! To:     `zpl`, by object number. Node ids are object numbers, but for the root, which FUSE calls 1.
+//! To:     `zpl`, by object number. Node ids are object numbers, but for the root, which FUSE calls 1, and snapshots below
+//!         `.zfs` (`snapdir.rs`).
 //!
 //! Permissions are checked by the kernel (`default_permissions`), file locks kept by it. This side sees to what it
 //! cannot know: the group that a directory hands down, umask against default ACLs, setuid bits that a write takes off.
@@ -22,6 +23,7 @@ mod options;
 mod seats;
 mod seeker;
 mod shared;
+mod snapdir;
 mod xattrs;
 
 pub use invalidate::Invalidator;

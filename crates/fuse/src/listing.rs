@@ -4,26 +4,46 @@ use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::time::Duration;
 
-use fuser::{Generation, ReplyDirectory, ReplyDirectoryPlus};
+use fuser::{Generation, INodeNo, ReplyDirectory, ReplyDirectoryPlus};
 use zpl::{DirEntry, ObjectId};
 
 use crate::attributes::file_type;
 use crate::bridge::Bridge;
 use crate::errno::{self, Answer};
 use crate::names::nothing;
+use crate::snapdir::is_made_up;
+
+/// Hands entries from `cookie` on to `add`, which says when it has enough; `next` gives some of them, none at the end.
+pub(crate) fn each(
+    mut cookie: u64,
+    next: impl Fn(u64) -> Answer<Vec<DirEntry>>,
+    mut add: impl FnMut(&DirEntry) -> bool,
+) -> Answer<()> {
+    loop {
+        let entries = next(cookie)?;
+        let Some(last) = entries.last() else { return Ok(()) };
+        cookie = last.cookie;
+        if entries.iter().any(&mut add) {
+            return Ok(());
+        }
+    }
+}
+
+/// Adds a name alone, of which the kernel has to ask more if it wants to know; gives whether the reply is full.
+pub(crate) fn add_name(entry: &DirEntry, ino: INodeNo, reply: &mut ReplyDirectoryPlus) -> bool {
+    let mut attr = nothing();
+    attr.kind = file_type(entry.kind);
+    reply.add(ino, entry.cookie, OsStr::from_bytes(&entry.name), &Duration::ZERO, &attr, Generation(0))
+}
 
 impl Bridge {
-    /// Hands entries from `cookie` on to `add`, which says when it has enough.
-    fn each_entry(&self, dir: ObjectId, cookie: u64, mut add: impl FnMut(&DirEntry) -> bool) -> Answer<()> {
-        let mut cookie = cookie;
-        loop {
-            let entries = self.fs.readdir(dir, cookie).map_err(errno::from)?;
-            let Some(last) = entries.last() else { return Ok(()) };
-            cookie = last.cookie;
-            if entries.iter().any(&mut add) {
-                return Ok(());
-            }
-        }
+    fn each_entry(&self, dir: ObjectId, cookie: u64, add: impl FnMut(&DirEntry) -> bool) -> Answer<()> {
+        let next = |cookie| {
+            let mut entries = self.fs.readdir(dir, cookie).map_err(errno::from)?;
+            self.add_control(dir, cookie, &mut entries);
+            Ok(entries)
+        };
+        each(cookie, next, add)
     }
 
     pub(crate) fn list(&self, dir: ObjectId, cookie: u64, reply: &mut ReplyDirectory) -> Answer<()> {
@@ -41,17 +61,16 @@ impl Bridge {
         reply: &mut ReplyDirectoryPlus,
     ) -> Answer<()> {
         self.each_entry(dir, cookie, |entry| {
-            let name = OsStr::from_bytes(&entry.name);
             let ino = self.ino(entry.id);
-            // Those two the kernel knows already; it takes only their number from here.
-            let is_dots = matches!(entry.name.as_slice(), b"." | b"..");
-            let known = if is_dots { None } else { self.entry(entry.id).ok() };
+            // Those two the kernel knows already.
+            let is_listed_only = matches!(entry.name.as_slice(), b"." | b"..") || is_made_up(ino);
+            let known = if is_listed_only { None } else { self.entry(entry.id).ok() };
             match known {
                 Some(known) => {
                     let full = reply.add(
                         ino,
                         entry.cookie,
-                        name,
+                        OsStr::from_bytes(&entry.name),
                         &known.entry_ttl.min(known.attr_ttl),
                         &known.attr,
                         known.generation,
@@ -61,15 +80,8 @@ impl Bridge {
                     }
                     full
                 }
-                // The name alone: a node that cannot be read must not hide the others.
-                None => {
-                    let mut attr = nothing();
-                    attr.kind = file_type(entry.kind);
-                    if is_dots {
-                        attr.ino = ino;
-                    }
-                    reply.add(ino, entry.cookie, name, &Duration::ZERO, &attr, Generation(0))
-                }
+                // A node that cannot be read must not hide the others.
+                None => add_name(entry, ino, reply),
             }
         })
     }

@@ -21,6 +21,7 @@ use crate::options::{Live, MountOptions};
 use crate::seats::Seats;
 use crate::seeker::Seeker;
 use crate::shared::Shared;
+use crate::snapdir::{Router, Snapshots};
 
 /// KiB that the kernel reads ahead of a sequential reader, in requests that several threads serve: records are
 /// decompressed on all cores before the reader arrives, and the page cache bounds what that takes.
@@ -116,6 +117,7 @@ pub struct Mounted {
     point: PathBuf,
     device: Device,
     shared: Arc<Shared>,
+    snapshots: Arc<Snapshots>,
     invalidator: Invalidator,
     ended: Arc<Ended>,
     thread: Mutex<Option<JoinHandle<()>>>,
@@ -152,19 +154,20 @@ pub fn mount(fs: Filesystem, at: &Path, options: &MountOptions) -> Result<Mounte
     }
     let shared = Arc::new(Shared::new(fs, Live::new(&options), options.writeback && !options.read_only));
     let refused = |source| MountError::Mount { point: point.clone(), source };
-    let bridge = Bridge {
-        shared: shared.clone(),
-        seeker: Seeker::start().map_err(refused)?,
-        seats: Seats::new(options.thread_count()),
-    };
+    let seeker = Arc::new(Seeker::start().map_err(refused)?);
+    let threads = options.thread_count();
+    let snapshots = Snapshots::new(shared.clone(), seeker.clone(), threads);
+    let bridge = Bridge { shared: shared.clone(), seeker, seats: Seats::new(threads) };
+    let router = Router::new(bridge, snapshots.clone());
     // Made here and not by the session, which would unmount by path at its end: what is there by then may be another's.
     let connection = attach(&point, &options).map_err(refused)?;
     let device = Device::at(&point).map_err(refused)?;
-    let session = Session::from_fd(bridge, connection, SESSION_ACL, config(&options)).map_err(|source| {
+    let session = Session::from_fd(router, connection, SESSION_ACL, config(&options)).map_err(|source| {
         let _ = detach(&point);
         refused(source)
     })?;
     shared.connect(session.notifier());
+    snapshots.mounted_at(&point, device);
     let invalidator = Invalidator { notifier: session.notifier(), shared: shared.clone() };
     let ended = Arc::new(Ended::default());
     let at_the_end = ended.clone();
@@ -176,7 +179,7 @@ pub fn mount(fs: Filesystem, at: &Path, options: &MountOptions) -> Result<Mounte
         at_the_end.changed.notify_all();
     });
     let thread = Mutex::new(Some(thread.map_err(refused)?));
-    let mounted = Mounted { point, device, shared, invalidator, ended, thread };
+    let mounted = Mounted { point, device, shared, snapshots, invalidator, ended, thread };
     mounted.read_further_ahead();
     Ok(mounted)
 }
@@ -198,6 +201,28 @@ impl Mounted {
     #[must_use]
     pub fn invalidator(&self) -> &Invalidator {
         &self.invalidator
+    }
+
+    /// Its snapshot `name` is about to be destroyed: the kernel forgets it, and it is closed. If somebody uses it, it is
+    /// open after this. Waits for a fraction of a second then.
+    pub fn let_go_of_snapshot(&self, name: &[u8]) {
+        self.snapshots.let_go(name);
+    }
+
+    /// None of its snapshots is called `name` any more.
+    pub fn renamed_snapshot(&self, name: &[u8]) {
+        self.snapshots.renamed(name);
+    }
+
+    /// How many of its snapshots are open because somebody looks, or looked, into them.
+    #[must_use]
+    pub fn open_snapshots(&self) -> usize {
+        self.snapshots.open_count()
+    }
+
+    /// Properties of the dataset may have changed: the kernel is told what it must know of that. How it is mounted stays.
+    pub fn look_at_properties(&self) {
+        self.snapshots.look_at_property();
     }
 
     /// Whether it is still mounted: somebody else may unmount it, too.

@@ -46,7 +46,7 @@ impl Bridge {
         match self.fs.stat(id) {
             Ok(stat) => Ok(Entry {
                 attr: attr(&stat, self.ino(id)),
-                generation: Generation(stat.generation),
+                generation: Generation(stat.generation ^ self.numbers.salt()),
                 attr_ttl: attr_ttl(&stat),
                 entry_ttl: self.entry_ttl(),
             }),

@@ -38,7 +38,9 @@ impl Drop for Seeker {
         if let Ok(mut jobs) = self.jobs.lock() {
             jobs.take();
         }
-        if let Some(thread) = self.thread.take() {
+        // The last job may be the last who has this.
+        let joinable = |thread: &JoinHandle<()>| thread.thread().id() != std::thread::current().id();
+        if let Some(thread) = self.thread.take().filter(joinable) {
             // Jobs answer for their own panics.
             let _ = thread.join();
         }

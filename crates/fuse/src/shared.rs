@@ -1,8 +1,9 @@
 //! What the threads of a mount and its owner share.
 
+use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
 
 use fuser::{Errno, INodeNo, Notifier};
 use zpl::{Filesystem, ObjectId};
@@ -11,13 +12,17 @@ use crate::errno::Answer;
 use crate::known::Known;
 use crate::lost::Lost;
 use crate::options::Live;
+use crate::snapdir::Numbers;
 
-/// What the threads of a mount and its owner share.
+/// What the threads of a mount and its owner share: one for the file system, and one for each of its snapshots that
+/// somebody looks into.
 pub(crate) struct Shared {
     pub(crate) fs: Filesystem,
+    /// What the kernel and programs call its objects.
+    pub(crate) numbers: Numbers,
     pub(crate) known: Known,
     pub(crate) lost: Lost,
-    pub(crate) live: Live,
+    pub(crate) live: Arc<Live>,
     /// A name means one entry by its bytes alone.
     pub(crate) exact_names: bool,
     pub(crate) writeback: bool,
@@ -26,24 +31,42 @@ pub(crate) struct Shared {
     /// For telling the kernel what it should forget; set once it is mounted.
     notifier: OnceLock<Notifier>,
     /// A request ended in a broken invariant: nothing is served any more.
-    broken: AtomicBool,
+    broken: Arc<AtomicBool>,
 }
 
 impl Shared {
     pub(crate) fn new(fs: Filesystem, live: Live, writeback: bool) -> Shared {
         let exact_names = fs.names_are_exact();
-        let (notifier, broken) = (OnceLock::new(), AtomicBool::new(false));
         let acls = AtomicBool::new(false);
         Shared {
             fs,
+            numbers: Numbers::HEAD,
             known: Known::new(),
             lost: Lost::default(),
-            live,
+            live: Arc::new(live),
             exact_names,
             writeback,
             acls,
-            notifier,
-            broken,
+            notifier: OnceLock::new(),
+            broken: Arc::default(),
+        }
+    }
+
+    /// For a snapshot, in the same mount.
+    pub(crate) fn of_snapshot(&self, fs: Filesystem, numbers: Numbers) -> Shared {
+        let acls = AtomicBool::new(self.acls.load(Ordering::Acquire));
+        let exact_names = fs.names_are_exact();
+        Shared {
+            fs,
+            numbers,
+            known: Known::new(),
+            lost: Lost::default(),
+            live: self.live.clone(),
+            exact_names,
+            writeback: false,
+            acls,
+            notifier: OnceLock::new(),
+            broken: self.broken.clone(),
         }
     }
 
@@ -53,35 +76,49 @@ impl Shared {
         let _ = self.notifier.set(notifier);
     }
 
+    /// Tells the kernel something, if it is mounted.
+    pub(crate) fn tell(&self, word: impl FnOnce(&Notifier) -> io::Result<()>) {
+        if let Some(Err(error)) = self.notifier.get().map(word)
+            // It never heard of that.
+            && error.kind() != io::ErrorKind::NotFound
+        {
+            tracing::debug!(%error, "the kernel was not told");
+        }
+    }
+
     /// Makes the kernel ask for the attributes of `id` again.
     pub(crate) fn forget_attributes(&self, id: ObjectId) {
-        if let Some(notifier) = self.notifier.get() {
-            // A node that the kernel does not know has no attributes to forget.
-            let _ = notifier.inval_inode(self.ino(id), -1, 0);
-        }
+        self.tell(|notifier| notifier.inval_inode(self.ino(id), -1, 0));
     }
 
     /// Makes the kernel write back and forget what its page cache holds of `id`. Not to be called by a thread that
     /// serves requests: writing back needs one.
     pub(crate) fn call_back_pages(&self, id: ObjectId) {
-        if let Some(notifier) = self.notifier.get() {
-            // Pages that are dirty again by now belong to a later moment.
-            let _ = notifier.inval_inode(self.ino(id), 0, 0);
-        }
+        // Pages that are dirty again by now belong to a later moment.
+        self.tell(|notifier| notifier.inval_inode(self.ino(id), 0, 0));
     }
 
     /// The object that the kernel calls `ino`.
     pub(crate) fn id(&self, ino: INodeNo) -> ObjectId {
-        if ino == INodeNo::ROOT { self.fs.root() } else { ObjectId(ino.0) }
+        self.numbers.object(ino).unwrap_or_else(|| self.fs.root())
     }
 
     /// What the kernel calls object `id`.
     pub(crate) fn ino(&self, id: ObjectId) -> INodeNo {
-        if id == self.fs.root() { INodeNo::ROOT } else { INodeNo(id.0) }
+        if id == self.fs.root() { self.numbers.root() } else { self.numbers.of(id) }
+    }
+
+    /// What programs see as its number.
+    pub(crate) fn shown(&self, id: ObjectId) -> INodeNo {
+        if id == self.fs.root() { self.numbers.shown_root(id) } else { self.numbers.of(id) }
     }
 
     pub(crate) fn check_writable(&self) -> Answer<()> {
-        if self.live.read_only() { Err(Errno::EROFS) } else { Ok(()) }
+        if self.live.read_only() || self.fs.dataset().is_snapshot() { Err(Errno::EROFS) } else { Ok(()) }
+    }
+
+    pub(crate) fn keeps_atime(&self) -> bool {
+        self.live.keeps_atime() && !self.fs.dataset().is_snapshot()
     }
 
     /// Answers a request. A broken invariant must not become a request without an answer, which no program could

@@ -44,7 +44,7 @@ fn groups(status: &str) -> impl Iterator<Item = u32> + '_ {
     list.split_whitespace().filter_map(|group| group.parse().ok())
 }
 
-fn is_acl(name: &[u8]) -> bool {
+pub(crate) fn is_acl(name: &[u8]) -> bool {
     name == ACCESS || name == DEFAULT
 }
 

@@ -484,14 +484,24 @@ fn the_root_keeps_a_name_for_snapshots() {
     }
     let bed = Bed::new(64 << 20, &[]);
     let name = bed.at().join(".zfs");
-    assert_eq!(rustix::fs::stat(&name).unwrap_err(), Errno::NOENT);
     assert_eq!(rustix::fs::mkdir(&name, Mode::RWXU).unwrap_err(), Errno::EXIST);
-    assert_eq!(open(&name, OFlags::CREATE | OFlags::WRONLY).unwrap_err(), Errno::EXIST);
+    assert_eq!(open(&name, OFlags::CREATE | OFlags::WRONLY).unwrap_err(), Errno::ISDIR);
     std::fs::write(bed.at().join("a"), b"a").unwrap();
+    // A file cannot become a folder.
+    assert_eq!(rustix::fs::rename(bed.at().join("a"), &name).unwrap_err(), Errno::ISDIR);
+    std::fs::create_dir(bed.at().join("b")).unwrap();
+    assert_eq!(rustix::fs::rename(bed.at().join("b"), &name).unwrap_err(), Errno::EXIST);
+    assert_eq!(rustix::fs::rename(&name, bed.at().join("c")).unwrap_err(), Errno::EXIST);
+    assert_eq!(rustix::fs::rmdir(&name).unwrap_err(), Errno::EXIST);
+    bed.set("snapdir", 2);
+    bed.mounted().look_at_properties();
+    assert_eq!(rustix::fs::stat(&name).unwrap_err(), Errno::NOENT);
+    assert_eq!(open(&name, OFlags::CREATE | OFlags::WRONLY).unwrap_err(), Errno::EXIST);
+    assert_eq!(rustix::fs::mkdir(&name, Mode::RWXU).unwrap_err(), Errno::EXIST);
     assert_eq!(rustix::fs::rename(bed.at().join("a"), &name).unwrap_err(), Errno::EXIST);
     std::fs::create_dir(bed.at().join("d")).unwrap();
     std::fs::create_dir(bed.at().join("d/.zfs")).unwrap();
-    assert_eq!(tree(&bed.at()).len(), 3);
+    assert_eq!(tree(&bed.at()).len(), 4);
     bed.finish();
 }
 

@@ -1,0 +1,171 @@
+//! Numbers of nodes. A mount has one `st_dev`, so an object of a snapshot must not be called what the head's is.
+//!
+//! The numbers of `.zfs` and what is made up in it are those that OpenZFS shows on Linux: they count down from 2^48, where
+//! no object is. Objects of a snapshot have the number of its place among the open ones in the bits above.
+
+use fuser::INodeNo;
+use zpl::{ObjectId, SnapshotKey};
+
+/// Objects are below this.
+const OBJECT_BITS: u32 = 48;
+const OBJECT_MASK: u64 = (1 << OBJECT_BITS) - 1;
+/// `.zfs`.
+const CONTROL: u64 = OBJECT_MASK;
+/// `.zfs/shares`.
+const SHARES: u64 = OBJECT_MASK - 1;
+/// `.zfs/snapshot`.
+const SNAPSHOTS: u64 = OBJECT_MASK - 2;
+/// The root of a snapshot is this minus the number of its dataset in the MOS ...
+const ROOTS: u64 = OBJECT_MASK - 3;
+/// ... which is less than this.
+const DATASETS: u64 = 1 << 32;
+
+/// Place of an open snapshot. Numbers of nodes stay positive for programs that take them for signed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) struct Slot(u16);
+
+impl Slot {
+    /// How many there are.
+    pub(crate) const COUNT: u16 = (1 << (63 - OBJECT_BITS)) - 1;
+
+    /// The `attempt`th choice for a snapshot, so that its files have the same numbers each time, as a rule.
+    pub(crate) fn choice(key: SnapshotKey, attempt: u16) -> Slot {
+        let count = u64::from(Slot::COUNT);
+        Slot(1 + ((key.id.0 % count + u64::from(attempt)) % count) as u16)
+    }
+}
+
+/// What is made up.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Folder {
+    /// `.zfs`
+    Control,
+    /// `.zfs/shares`, which is empty.
+    Shares,
+    /// `.zfs/snapshot`
+    Snapshots,
+}
+
+impl Folder {
+    pub(crate) fn number(self) -> INodeNo {
+        INodeNo(match self {
+            Folder::Control => CONTROL,
+            Folder::Shares => SHARES,
+            Folder::Snapshots => SNAPSHOTS,
+        })
+    }
+}
+
+/// Whose node a number means.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Node {
+    /// The mounted file system's.
+    Head,
+    Folder(Folder),
+    /// The root of the snapshot that is this dataset.
+    Root(ObjectId),
+    /// An object of the snapshot at this place.
+    Within(Slot),
+}
+
+impl Node {
+    pub(crate) fn of(ino: INodeNo) -> Node {
+        match (ino.0 >> OBJECT_BITS, ino.0 & OBJECT_MASK) {
+            (0, CONTROL) => Node::Folder(Folder::Control),
+            (0, SHARES) => Node::Folder(Folder::Shares),
+            (0, SNAPSHOTS) => Node::Folder(Folder::Snapshots),
+            (0, number) if number > ROOTS - DATASETS => Node::Root(ObjectId(ROOTS - number)),
+            (0, _) => Node::Head,
+            (slot, _) => Node::Within(Slot(slot as u16)),
+        }
+    }
+}
+
+/// Whether a number means no stored object.
+pub(crate) fn is_made_up(ino: INodeNo) -> bool {
+    matches!(Node::of(ino), Node::Folder(_))
+}
+
+/// What the root of a snapshot is called; `None` for a dataset whose number no pool has.
+pub(crate) fn root_of(dataset: ObjectId) -> Option<INodeNo> {
+    (dataset.0 < DATASETS).then_some(INodeNo(ROOTS - dataset.0))
+}
+
+/// What the objects of one file system are called.
+#[derive(Debug)]
+pub(crate) struct Numbers {
+    /// Above the bits of the object.
+    above: u64,
+    root: INodeNo,
+    /// Tells generations apart: a place may be that of another snapshot later.
+    salt: u64,
+}
+
+impl Numbers {
+    /// Those of the mounted file system: object numbers, but for the root.
+    pub(crate) const HEAD: Numbers = Numbers { above: 0, root: INodeNo::ROOT, salt: 0 };
+
+    pub(crate) fn of_snapshot(key: SnapshotKey, root: INodeNo, slot: Slot) -> Numbers {
+        Numbers { above: u64::from(slot.0) << OBJECT_BITS, root, salt: key.guid.0 }
+    }
+
+    /// The object called `ino`; `None` for the root.
+    pub(crate) fn object(&self, ino: INodeNo) -> Option<ObjectId> {
+        (ino != self.root).then_some(ObjectId(ino.0 & OBJECT_MASK))
+    }
+
+    pub(crate) fn of(&self, id: ObjectId) -> INodeNo {
+        INodeNo(self.above | id.0)
+    }
+
+    pub(crate) fn root(&self) -> INodeNo {
+        self.root
+    }
+
+    /// What programs see as the number of the root, which is object `id`.
+    pub(crate) fn shown_root(&self, id: ObjectId) -> INodeNo {
+        if self.root == INodeNo::ROOT { INodeNo(id.0) } else { self.root }
+    }
+
+    pub(crate) fn salt(&self) -> u64 {
+        self.salt
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_number_is_whose_it_was_given_to() {
+        for folder in [Folder::Control, Folder::Shares, Folder::Snapshots] {
+            assert_eq!(Node::of(folder.number()), Node::Folder(folder));
+        }
+        for id in [1, 54, DATASETS - 1].map(ObjectId) {
+            let root = root_of(id).unwrap();
+            assert_eq!(Node::of(root), Node::Root(id));
+            assert_ne!(root, Folder::Snapshots.number());
+            let key = SnapshotKey { id, guid: format::Guid(7) };
+            for slot in [Slot::choice(key, 0), Slot::choice(key, Slot::COUNT - 1)] {
+                let numbers = Numbers::of_snapshot(key, root, slot);
+                assert_eq!(numbers.object(root), None);
+                for object in [ObjectId(34), ObjectId(OBJECT_MASK)] {
+                    let ino = numbers.of(object);
+                    assert_eq!(Node::of(ino), Node::Within(slot));
+                    assert_eq!(numbers.object(ino), Some(object));
+                    assert!(ino.0 < 1 << 63);
+                }
+            }
+        }
+        assert_eq!(root_of(ObjectId(DATASETS)), None);
+        assert_eq!([1, 34, 1 << 40].map(|ino| Node::of(INodeNo(ino))), [Node::Head; 3]);
+    }
+
+    #[test]
+    fn every_place_is_a_choice() {
+        let key = SnapshotKey { id: ObjectId(123_456_789), guid: format::Guid(0) };
+        let mut all: Vec<_> = (0..Slot::COUNT).map(|attempt| Slot::choice(key, attempt).0).collect();
+        all.sort_unstable();
+        assert!(all.into_iter().eq(1..=Slot::COUNT));
+    }
+}

@@ -1,0 +1,380 @@
+//! The snapshots that somebody looks into.
+//!
+//! The kernel's knowledge of a node keeps it, as in the file system itself (decision 0005), and so keeps its snapshot
+//! open. A snapshot whose root alone the kernel knows may be closed all the same: it is opened again when it is needed.
+//! Where too many are open, the kernel is asked to forget the one that was not entered for longest.
+
+use std::collections::HashMap;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, Weak};
+use std::time::{Duration, Instant};
+
+use fuser::{Errno, FileAttr, Generation};
+use zpl::{CONTROL, ObjectId, SnapDir, SnapshotKey};
+
+use super::control::SNAPSHOT;
+use super::numbers::{Folder, Numbers, Slot, root_of};
+use crate::attach::Device;
+use crate::attributes::{LONG, SHORT, attr};
+use crate::bridge::Bridge;
+use crate::errno::{self, Answer};
+use crate::names::Entry;
+use crate::seats::Seats;
+use crate::seeker::Seeker;
+use crate::shared::Shared;
+
+/// Snapshots that stay open although the kernel knows no more of them than the root.
+const IDLE_MAX: usize = 4;
+/// Open snapshots beyond which the kernel is asked to forget one.
+const OPEN_MAX: usize = 32;
+/// How long the kernel takes, as a rule, to say what it forgot.
+const FORGETTING: Duration = Duration::from_millis(4);
+/// How long nothing may happen before what the kernel has not forgotten counts as used by somebody.
+const QUIET: Duration = Duration::from_millis(200);
+
+/// The snapshots of a mounted file system, as far as the kernel knows them.
+pub(crate) struct Snapshots {
+    pub(crate) head: Arc<Shared>,
+    seeker: Arc<Seeker>,
+    this: Weak<Snapshots>,
+    threads: usize,
+    state: Mutex<State>,
+    /// What the kernel was told of `snapdir`.
+    told: Mutex<SnapDir>,
+    /// Where it is mounted, once it is.
+    place: OnceLock<(PathBuf, Device)>,
+}
+
+#[derive(Default)]
+struct State {
+    roots: HashMap<ObjectId, Root>,
+    slots: HashMap<SnapshotKey, Slot>,
+    open: HashMap<Slot, Opened>,
+    /// Counts how often one was entered.
+    time: u64,
+}
+
+/// The root of a snapshot, which the kernel knows.
+struct Root {
+    key: SnapshotKey,
+    /// As it was called when it was last looked up.
+    name: Vec<u8>,
+    /// How often the kernel was told of it.
+    count: u64,
+    attr: FileAttr,
+    generation: Generation,
+}
+
+impl Root {
+    fn entry(&self) -> Entry {
+        let (attr, generation) = (self.attr, self.generation);
+        Entry { attr, generation, attr_ttl: LONG, entry_ttl: SHORT }
+    }
+}
+
+struct Opened {
+    key: SnapshotKey,
+    bridge: Arc<Bridge>,
+    /// When it was last entered.
+    used: u64,
+}
+
+impl Opened {
+    /// Whether nobody is just using it, and the kernel knows no more of it than the root.
+    fn is_idle(&self) -> bool {
+        Arc::strong_count(&self.bridge) == 1 && self.bridge.known.is_empty()
+    }
+}
+
+impl State {
+    fn at(&mut self, key: SnapshotKey) -> Option<&mut Opened> {
+        self.slots.get(&key).and_then(|slot| self.open.get_mut(slot))
+    }
+
+    fn enter(&mut self, key: SnapshotKey) -> Option<Arc<Bridge>> {
+        self.time += 1;
+        let now = self.time;
+        self.at(key).map(|opened| {
+            opened.used = now;
+            opened.bridge.clone()
+        })
+    }
+
+    fn free_slot(&self, key: SnapshotKey) -> Option<Slot> {
+        (0..Slot::COUNT).map(|attempt| Slot::choice(key, attempt)).find(|slot| !self.open.contains_key(slot))
+    }
+
+    fn is_known(&self, key: SnapshotKey) -> bool {
+        self.roots.get(&key.id).is_some_and(|root| root.key == key)
+    }
+
+    /// Takes one out that the kernel knows nothing of.
+    fn take_forgotten(&mut self, key: SnapshotKey) -> Option<Opened> {
+        let slot = *self.slots.get(&key)?;
+        if self.is_known(key) || !self.open.get(&slot)?.is_idle() {
+            return None;
+        }
+        self.slots.remove(&key);
+        self.open.remove(&slot)
+    }
+
+    /// Takes out those that are idle, but for the latest.
+    fn take_idle(&mut self) -> Vec<Opened> {
+        let mut idle: Vec<(u64, Slot)> =
+            self.open.iter().filter(|(_, o)| o.is_idle()).map(|(slot, o)| (o.used, *slot)).collect();
+        idle.sort_unstable();
+        idle.truncate(idle.len().saturating_sub(IDLE_MAX));
+        let taken: Vec<Opened> = idle.iter().filter_map(|(_, slot)| self.open.remove(slot)).collect();
+        for opened in &taken {
+            self.slots.remove(&opened.key);
+        }
+        taken
+    }
+
+    /// Where too many are open, the name of the one that was not entered for longest. It is the latest from now on: one
+    /// that somebody uses stays, and others are asked for first.
+    fn too_many(&mut self) -> Option<(SnapshotKey, Vec<u8>)> {
+        if self.open.len() <= OPEN_MAX {
+            return None;
+        }
+        self.time += 1;
+        let oldest = self.open.values_mut().min_by_key(|opened| opened.used)?;
+        oldest.used = self.time;
+        let root = self.roots.get(&oldest.key.id).filter(|root| root.key == oldest.key)?;
+        Some((root.key, root.name.clone()))
+    }
+}
+
+impl Snapshots {
+    pub(crate) fn new(head: Arc<Shared>, seeker: Arc<Seeker>, threads: usize) -> Arc<Snapshots> {
+        let told = Mutex::new(head.fs.snapdir());
+        let (state, place) = (Mutex::default(), OnceLock::new());
+        Arc::new_cyclic(|this| Snapshots { head, seeker, this: this.clone(), threads, state, told, place })
+    }
+
+    /// It is mounted.
+    pub(crate) fn mounted_at(&self, point: &Path, device: Device) {
+        // There is one mount.
+        let _ = self.place.set((point.to_owned(), device));
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().expect("no code panics while holding the open snapshots")
+    }
+
+    /// Opens a snapshot, if it is not open.
+    fn enter(&self, key: SnapshotKey) -> Answer<Arc<Bridge>> {
+        if let Some(bridge) = self.state().enter(key) {
+            return Ok(bridge);
+        }
+        let root = root_of(key.id).ok_or(Errno::EIO)?;
+        let fs = self.head.fs.open_snapshot(key).map_err(|error| match error {
+            zpl::Error::NotFound => Errno::ESTALE,
+            error => {
+                let dataset = self.head.fs.dataset().name();
+                tracing::warn!(dataset, snapshot = key.id.0, %error, "a snapshot cannot be opened");
+                Errno::EIO
+            }
+        })?;
+        let mut state = self.state();
+        // Somebody else may have been as quick.
+        if let Some(bridge) = state.enter(key) {
+            return Ok(bridge);
+        }
+        let slot = state.free_slot(key).ok_or(Errno::ENFILE)?;
+        let shared = Arc::new(self.head.of_snapshot(fs, Numbers::of_snapshot(key, root, slot)));
+        let seats = Seats::new(self.threads);
+        let bridge = Arc::new(Bridge { shared, seeker: self.seeker.clone(), seats });
+        state.slots.insert(key, slot);
+        let opened = Opened { key, bridge: bridge.clone(), used: state.time };
+        state.open.insert(slot, opened);
+        let idle = state.take_idle();
+        let too_many = state.too_many();
+        drop(state);
+        drop(idle);
+        if let Some((key, name)) = too_many {
+            let this = self.this.clone();
+            // Not here: the kernel may be waiting for us in that very folder.
+            self.seeker.run(Box::new(move || {
+                if let Some(snapshots) = this.upgrade() {
+                    snapshots.send_away(key, &name);
+                }
+            }));
+        }
+        Ok(bridge)
+    }
+
+    /// The snapshot whose root is that of dataset `id`.
+    pub(crate) fn behind(&self, id: ObjectId) -> Answer<Arc<Bridge>> {
+        let key = self.state().roots.get(&id).map(|root| root.key).ok_or(Errno::ESTALE)?;
+        self.enter(key)
+    }
+
+    /// The open snapshot at a place.
+    pub(crate) fn at(&self, slot: Slot) -> Answer<Arc<Bridge>> {
+        self.state().open.get(&slot).map(|opened| opened.bridge.clone()).ok_or(Errno::ESTALE)
+    }
+
+    /// The root of the snapshot called `name`, which the kernel knows once more then.
+    pub(crate) fn find(&self, name: &[u8]) -> Answer<Entry> {
+        let key = self.head.fs.snapshot_named(name).map_err(errno::from)?.ok_or(Errno::ENOENT)?;
+        if let Some(root) = self.state().roots.get_mut(&key.id).filter(|root| root.key == key) {
+            root.count += 1;
+            root.name = name.to_vec();
+            return Ok(root.entry());
+        }
+        let bridge = self.enter(key)?;
+        let stat = bridge.fs.stat(bridge.fs.root()).map_err(errno::from)?;
+        let attr = attr(&stat, bridge.numbers.root());
+        let generation = Generation(stat.generation ^ bridge.numbers.salt());
+        let mut state = self.state();
+        // Of another snapshot that had this number, the kernel is still to forget as often as it was told.
+        let before = state.roots.get(&key.id).map_or(0, |root| root.count);
+        let root = Root { key, name: name.to_vec(), count: before + 1, attr, generation };
+        let entry = root.entry();
+        state.roots.insert(key.id, root);
+        Ok(entry)
+    }
+
+    /// A root that the kernel knows, once more.
+    pub(crate) fn root(&self, id: ObjectId) -> Answer<Entry> {
+        let mut state = self.state();
+        let root = state.roots.get_mut(&id).ok_or(Errno::ESTALE)?;
+        root.count += 1;
+        Ok(root.entry())
+    }
+
+    /// Attributes of a root.
+    pub(crate) fn root_attr(&self, id: ObjectId) -> Answer<FileAttr> {
+        self.state().roots.get(&id).map(|root| root.attr).ok_or(Errno::ESTALE)
+    }
+
+    /// The kernel forgot a root as often as it was told of it `count` times.
+    pub(crate) fn forget_root(&self, id: ObjectId, count: u64) {
+        let mut state = self.state();
+        let Some(root) = state.roots.get_mut(&id) else { return };
+        root.count = root.count.saturating_sub(count);
+        if root.count == 0 {
+            let key = root.key;
+            state.roots.remove(&id);
+            let closed = state.take_forgotten(key);
+            drop(state);
+            drop(closed);
+        }
+    }
+
+    /// The kernel forgot a node of the snapshot at `slot`.
+    pub(crate) fn forget_within(&self, slot: Slot, forget: impl FnOnce(&Bridge)) {
+        let Ok(bridge) = self.at(slot) else { return };
+        forget(&bridge);
+        let last = bridge.known.is_empty();
+        drop(bridge);
+        if last {
+            let mut state = self.state();
+            let key = state.open.get(&slot).map(|opened| opened.key);
+            let closed = key.and_then(|key| state.take_forgotten(key));
+            drop(state);
+            drop(closed);
+        }
+    }
+
+    /// How many snapshots are open.
+    pub(crate) fn open_count(&self) -> usize {
+        self.state().open.len()
+    }
+
+    /// Has the kernel forget a snapshot that is about to be destroyed, and closes it, unless somebody uses it: then it
+    /// is open after this. Not to be called by a thread that serves requests.
+    pub(crate) fn let_go(&self, name: &[u8]) {
+        let Ok(Some(key)) = self.head.fs.snapshot_named(name) else { return };
+        if self.is_known(key) {
+            // By this name, and by no other that it had, and in its place, where it is not after it was found to be in use.
+            self.look(name);
+            self.expel(name);
+        }
+        let (mut last, mut since) = (None, Instant::now());
+        // What it forgets it says in its own time.
+        loop {
+            let mut state = self.state();
+            let closed = state.take_forgotten(key);
+            let known = state.is_known(key);
+            let left = state.roots.get(&key.id).map_or(0, |root| root.count);
+            let open = state.at(key).map(|opened| opened.bridge.known.len());
+            drop(state);
+            drop(closed);
+            if !known && open.is_none() {
+                return;
+            }
+            if last != Some((left, open)) {
+                (last, since) = (Some((left, open)), Instant::now());
+            } else if since.elapsed() > QUIET {
+                break;
+            }
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        // Somebody stands in it. One that is closed, with its root alone in use, would not be missed by the pool.
+        let _ = self.enter(key);
+        self.look(name);
+    }
+
+    fn is_known(&self, key: SnapshotKey) -> bool {
+        let mut state = self.state();
+        state.is_known(key) || state.at(key).is_some()
+    }
+
+    /// Has the kernel forget a snapshot, so that it is closed if nobody uses it.
+    fn send_away(&self, key: SnapshotKey, name: &[u8]) {
+        self.expel(name);
+        let until = Instant::now() + FORGETTING;
+        while self.state().at(key).is_some_and(|opened| !opened.bridge.known.is_empty()) {
+            if Instant::now() > until {
+                return self.look(name);
+            }
+            std::thread::sleep(FORGETTING / 20);
+        }
+    }
+
+    /// Makes the kernel forget what it can of the snapshot called `name`. What is in use it keeps, but out of its place.
+    fn expel(&self, name: &[u8]) {
+        self.head.tell(|kernel| kernel.inval_entry(Folder::Snapshots.number(), name_of(name)));
+    }
+
+    /// Has the kernel look for a snapshot, as programs do: what it knows of it comes to be in its place, or back there.
+    fn look(&self, name: &[u8]) {
+        let Some((point, device)) = self.place.get() else { return };
+        if Device::at(point).is_ok_and(|there| there == *device) {
+            let path = point.join(name_of(CONTROL)).join(name_of(SNAPSHOT)).join(name_of(name));
+            // If it is not there, nothing is lost.
+            let _ = std::fs::symlink_metadata(path);
+        }
+    }
+
+    /// A snapshot is not called `name` any more.
+    pub(crate) fn renamed(&self, name: &[u8]) {
+        self.expel(name);
+    }
+
+    /// The property `snapdir` may have changed.
+    pub(crate) fn look_at_property(&self) {
+        let mut told = self.told.lock().expect("no code panics while holding what was told");
+        let now = self.head.fs.snapdir();
+        let changed = std::mem::replace(&mut *told, now) != now;
+        drop(told);
+        if changed {
+            let root = self.head.numbers.root();
+            self.head.tell(|kernel| kernel.inval_entry(root, name_of(CONTROL)));
+        }
+    }
+
+    /// The mount ends.
+    pub(crate) fn clear(&self) {
+        let state = std::mem::take(&mut *self.state());
+        for opened in state.open.values() {
+            opened.bridge.known.clear(&opened.bridge.fs);
+        }
+    }
+}
+
+fn name_of(bytes: &[u8]) -> &std::ffi::OsStr {
+    std::os::unix::ffi::OsStrExt::from_bytes(bytes)
+}

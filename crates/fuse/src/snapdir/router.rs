@@ -1,0 +1,401 @@
+//! Each message goes to whom its node belongs to: the file system that is mounted, one of its snapshots, or what is made
+//! up between the two.
+
+use std::ffi::OsStr;
+use std::io;
+use std::ops::Deref;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::SystemTime;
+
+use fuser::{
+    BsdFileFlags, CopyFileRangeFlags, Errno, FileHandle, Filesystem, INodeNo, IoctlFlags, KernelConfig,
+    LockOwner, OpenFlags, RenameFlags, ReplyAttr, ReplyCreate, ReplyData, ReplyDirectory, ReplyDirectoryPlus,
+    ReplyEmpty, ReplyEntry, ReplyIoctl, ReplyLseek, ReplyOpen, ReplyStatfs, ReplyWrite, ReplyXattr, Request,
+    TimeOrNow, WriteFlags,
+};
+use zpl::CONTROL;
+
+use super::control::folder_ttl;
+use super::numbers::{Folder, Node};
+use super::opened::Snapshots;
+use crate::attributes::LONG;
+use crate::bridge::{Bridge, reply_entry, reply_sized};
+use crate::errno::{self, Answer};
+use crate::names::Entry;
+use crate::xattrs::is_acl;
+
+/// What the kernel looks for before it writes to a file, to take it off ...
+const CAPABILITY: &[u8] = b"security.capability";
+/// ... and how long it is, in bytes.
+const CAPABILITY_LEN: u32 = 20;
+
+/// A mounted file system with its snapshots, as the crate `fuser` calls it.
+pub(crate) struct Router {
+    head: Bridge,
+    snapshots: Arc<Snapshots>,
+}
+
+/// One of the file systems behind a mount.
+enum Tree<'a> {
+    Head(&'a Bridge),
+    Snapshot(Arc<Bridge>),
+}
+
+impl Deref for Tree<'_> {
+    type Target = Bridge;
+
+    fn deref(&self) -> &Bridge {
+        match self {
+            Tree::Head(bridge) => bridge,
+            Tree::Snapshot(bridge) => bridge,
+        }
+    }
+}
+
+/// Whose a node is.
+enum At<'a> {
+    Tree(Tree<'a>),
+    Folder(Folder),
+    /// Nobody's: its snapshot is no more, or cannot be opened.
+    Nowhere(Errno),
+}
+
+impl Router {
+    pub(crate) fn new(head: Bridge, snapshots: Arc<Snapshots>) -> Router {
+        Router { head, snapshots }
+    }
+
+    fn at(&self, ino: INodeNo) -> At<'_> {
+        let snapshot = match Node::of(ino) {
+            Node::Head => return At::Tree(Tree::Head(&self.head)),
+            Node::Folder(folder) => return At::Folder(folder),
+            Node::Root(dataset) => self.head.answer(|| self.snapshots.behind(dataset)),
+            Node::Within(slot) => self.snapshots.at(slot),
+        };
+        snapshot.map_or_else(At::Nowhere, |bridge| At::Tree(Tree::Snapshot(bridge)))
+    }
+
+    /// What `name` means where it does not mean what is stored.
+    fn find(&self, parent: INodeNo, name: &[u8]) -> Option<Answer<Entry>> {
+        Some(match (Node::of(parent), name) {
+            (Node::Head, CONTROL) if parent == INodeNo::ROOT && !self.head.fs.dataset().is_snapshot() => {
+                self.snapshots.control()
+            }
+            (Node::Head, _) => return None,
+            (Node::Folder(Folder::Control), b"..") => self.head.entry(self.head.fs.root()),
+            (Node::Folder(folder), name) => self.snapshots.find_in(folder, name),
+            (Node::Root(dataset), b".") => self.snapshots.root(dataset),
+            (Node::Root(_), b"..") => self.snapshots.find_in(Folder::Control, b"snapshot"),
+            (Node::Within(slot), b"..") => {
+                let bridge = match self.snapshots.at(slot) {
+                    Ok(bridge) => bridge,
+                    Err(errno) => return Some(Err(errno)),
+                };
+                match bridge.fs.lookup(bridge.id(parent), b"..").map_err(errno::from) {
+                    Ok(Some((above, _))) if above == bridge.fs.root() => {
+                        match Node::of(bridge.numbers.root()) {
+                            Node::Root(dataset) => self.snapshots.root(dataset),
+                            _ => return None,
+                        }
+                    }
+                    _ => return None,
+                }
+            }
+            (Node::Root(_) | Node::Within(_), _) => return None,
+        })
+    }
+
+    /// The file system in which a message about two nodes stays; `across` when it does not.
+    fn both(&self, one: INodeNo, other: INodeNo, across: Errno) -> Answer<Tree<'_>> {
+        match (self.at(one), self.at(other)) {
+            (At::Nowhere(errno), _) | (_, At::Nowhere(errno)) => Err(errno),
+            (At::Tree(tree), At::Tree(other)) if std::ptr::eq(&*tree, &*other) => Ok(tree),
+            _ => Err(across),
+        }
+    }
+}
+
+/// Folders are made and removed in `.zfs/snapshot` to take and destroy snapshots where OpenZFS is told to allow it
+/// (`zfs_admin_snapshot`), and it is not by default; elsewhere there is no such thing.
+fn refusal(folder: Folder) -> Errno {
+    if folder == Folder::Snapshots { Errno::EACCES } else { Errno::EPERM }
+}
+
+/// Methods that send a message on to the file system of its node. What a folder answers is behind `else`.
+macro_rules! send_on {
+    ($(fn $name:ident($node:ident $(, $arg:ident: $kind:ty)*; $reply:ty) else |$folder:pat_param| $refusal:expr;)*) => {
+        $(
+            fn $name(&self, request: &Request, $node: INodeNo, $($arg: $kind,)* reply: $reply) {
+                match self.at($node) {
+                    At::Tree(tree) => Filesystem::$name(&*tree, request, $node, $($arg,)* reply),
+                    At::Folder($folder) => reply.error($refusal),
+                    At::Nowhere(errno) => reply.error(errno),
+                }
+            }
+        )*
+    };
+}
+
+impl Filesystem for Router {
+    fn init(&mut self, request: &Request, config: &mut KernelConfig) -> io::Result<()> {
+        self.head.init(request, config)
+    }
+
+    fn destroy(&mut self) {
+        self.snapshots.clear();
+        self.head.destroy();
+    }
+
+    fn lookup(&self, request: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
+        match self.head.answer(|| self.find(parent, name.as_bytes()).transpose()) {
+            Ok(None) => match self.at(parent) {
+                At::Tree(tree) => tree.lookup(request, parent, name, reply),
+                At::Folder(_) => reply.error(Errno::ENOENT),
+                At::Nowhere(errno) => reply.error(errno),
+            },
+            Ok(Some(entry)) => reply_entry(Ok(entry), reply),
+            Err(errno) => reply.error(errno),
+        }
+    }
+
+    fn forget(&self, request: &Request, ino: INodeNo, nlookup: u64) {
+        // Nobody waits for an answer.
+        let _ = self.head.answer(|| {
+            match Node::of(ino) {
+                Node::Head => self.head.forget(request, ino, nlookup),
+                Node::Folder(_) => {}
+                Node::Root(dataset) => self.snapshots.forget_root(dataset, nlookup),
+                Node::Within(slot) => self.snapshots.forget_within(slot, |bridge| {
+                    bridge.known.forget(&bridge.fs, bridge.id(ino), nlookup);
+                }),
+            }
+            Ok(())
+        });
+    }
+
+    fn getattr(&self, request: &Request, ino: INodeNo, fh: Option<FileHandle>, reply: ReplyAttr) {
+        let attr = match Node::of(ino) {
+            Node::Folder(folder) => {
+                self.head.answer(|| self.snapshots.folder_attr(folder)).map(|attr| (attr, folder_ttl(folder)))
+            }
+            Node::Root(dataset) => self.snapshots.root_attr(dataset).map(|attr| (attr, LONG)),
+            Node::Head | Node::Within(_) => match self.at(ino) {
+                At::Tree(tree) => return tree.getattr(request, ino, fh, reply),
+                At::Folder(_) => Err(Errno::ESTALE),
+                At::Nowhere(errno) => Err(errno),
+            },
+        };
+        match attr {
+            Ok((attr, ttl)) => reply.attr(&ttl, &attr),
+            Err(errno) => reply.error(errno),
+        }
+    }
+
+    fn rename(
+        &self,
+        request: &Request,
+        parent: INodeNo,
+        name: &OsStr,
+        newparent: INodeNo,
+        newname: &OsStr,
+        flags: RenameFlags,
+        reply: ReplyEmpty,
+    ) {
+        if let At::Folder(folder) = self.at(parent) {
+            return reply.error(refusal(folder));
+        }
+        match self.both(parent, newparent, Errno::EXDEV) {
+            Ok(tree) => Filesystem::rename(&*tree, request, parent, name, newparent, newname, flags, reply),
+            Err(errno) => reply.error(errno),
+        }
+    }
+
+    fn link(&self, request: &Request, ino: INodeNo, newparent: INodeNo, newname: &OsStr, reply: ReplyEntry) {
+        match self.both(ino, newparent, Errno::EXDEV) {
+            Ok(tree) => Filesystem::link(&*tree, request, ino, newparent, newname, reply),
+            Err(errno) => reply.error(errno),
+        }
+    }
+
+    fn open(&self, request: &Request, ino: INodeNo, flags: OpenFlags, reply: ReplyOpen) {
+        self.head.open(request, ino, flags, reply);
+    }
+
+    fn opendir(&self, request: &Request, ino: INodeNo, flags: OpenFlags, reply: ReplyOpen) {
+        self.head.opendir(request, ino, flags, reply);
+    }
+
+    fn write(
+        &self,
+        request: &Request,
+        ino: INodeNo,
+        fh: FileHandle,
+        offset: u64,
+        data: &[u8],
+        write_flags: WriteFlags,
+        flags: OpenFlags,
+        lock_owner: Option<LockOwner>,
+        reply: ReplyWrite,
+    ) {
+        if Node::of(ino) == Node::Head {
+            return self.head.write(request, ino, fh, offset, data, write_flags, flags, lock_owner, reply);
+        }
+        reply.error(Errno::EROFS);
+        // What a program wrote to a mapping of the file is in the page cache, and must not stay there.
+        let head = self.head.shared.clone();
+        self.head.seeker.run(Box::new(move || head.tell(|kernel| kernel.inval_inode(ino, 0, 0))));
+    }
+
+    fn flush(&self, request: &Request, ino: INodeNo, fh: FileHandle, owner: LockOwner, reply: ReplyEmpty) {
+        self.head.flush(request, ino, fh, owner, reply);
+    }
+
+    fn readdir(
+        &self,
+        request: &Request,
+        ino: INodeNo,
+        fh: FileHandle,
+        offset: u64,
+        mut reply: ReplyDirectory,
+    ) {
+        match self.at(ino) {
+            At::Tree(tree) => tree.readdir(request, ino, fh, offset, reply),
+            At::Folder(folder) => {
+                match self.head.answer(|| self.snapshots.list(folder, offset, &mut reply)) {
+                    Ok(()) => reply.ok(),
+                    Err(errno) => reply.error(errno),
+                }
+            }
+            At::Nowhere(errno) => reply.error(errno),
+        }
+    }
+
+    fn readdirplus(
+        &self,
+        request: &Request,
+        ino: INodeNo,
+        fh: FileHandle,
+        offset: u64,
+        mut reply: ReplyDirectoryPlus,
+    ) {
+        match self.at(ino) {
+            At::Tree(tree) => tree.readdirplus(request, ino, fh, offset, reply),
+            At::Folder(folder) => {
+                match self.head.answer(|| self.snapshots.list_names(folder, offset, &mut reply)) {
+                    Ok(()) => reply.ok(),
+                    Err(errno) => reply.error(errno),
+                }
+            }
+            At::Nowhere(errno) => reply.error(errno),
+        }
+    }
+
+    fn statfs(&self, request: &Request, ino: INodeNo, reply: ReplyStatfs) {
+        match self.at(ino) {
+            At::Tree(tree) => tree.statfs(request, ino, reply),
+            At::Folder(_) => self.head.statfs(request, ino, reply),
+            At::Nowhere(errno) => reply.error(errno),
+        }
+    }
+
+    fn getxattr(&self, request: &Request, ino: INodeNo, name: &OsStr, size: u32, reply: ReplyXattr) {
+        match self.at(ino) {
+            // The kernel was told not to ask when a file is opened, and gathers what is written to it: that it would
+            // be in vain turns out too late. Before the first write, though, it looks how long this attribute is, to take
+            // it off: then it hears that nothing is changed here. A program gets the value only, or hears of none.
+            At::Tree(Tree::Snapshot(_)) if name.as_bytes() == CAPABILITY && size == 0 => {
+                reply.size(CAPABILITY_LEN);
+            }
+            At::Tree(tree) => tree.getxattr(request, ino, name, size, reply),
+            At::Folder(_) if is_acl(name.as_bytes()) => reply.error(Errno::ENODATA),
+            At::Folder(_) => reply.error(Errno::EOPNOTSUPP),
+            At::Nowhere(errno) => reply.error(errno),
+        }
+    }
+
+    fn listxattr(&self, request: &Request, ino: INodeNo, size: u32, reply: ReplyXattr) {
+        match self.at(ino) {
+            At::Tree(tree) => tree.listxattr(request, ino, size, reply),
+            At::Folder(_) => reply_sized(Ok(Vec::new()), size, reply),
+            At::Nowhere(errno) => reply.error(errno),
+        }
+    }
+
+    fn copy_file_range(
+        &self,
+        request: &Request,
+        ino_in: INodeNo,
+        fh_in: FileHandle,
+        offset_in: u64,
+        ino_out: INodeNo,
+        fh_out: FileHandle,
+        offset_out: u64,
+        len: u64,
+        flags: CopyFileRangeFlags,
+        reply: ReplyWrite,
+    ) {
+        // Out of a snapshot the kernel copies by itself then.
+        let across = if Node::of(ino_out) == Node::Head { Errno::EXDEV } else { Errno::EROFS };
+        match self.both(ino_in, ino_out, across) {
+            Ok(tree) => tree.copy_file_range(
+                request, ino_in, fh_in, offset_in, ino_out, fh_out, offset_out, len, flags, reply,
+            ),
+            Err(errno) => reply.error(errno),
+        }
+    }
+
+    send_on! {
+        fn setattr(
+            ino,
+            mode: Option<u32>,
+            uid: Option<u32>,
+            gid: Option<u32>,
+            size: Option<u64>,
+            atime: Option<TimeOrNow>,
+            mtime: Option<TimeOrNow>,
+            ctime: Option<SystemTime>,
+            fh: Option<FileHandle>,
+            crtime: Option<SystemTime>,
+            chgtime: Option<SystemTime>,
+            bkuptime: Option<SystemTime>,
+            flags: Option<BsdFileFlags>;
+            ReplyAttr
+        ) else |_| Errno::EPERM;
+        fn readlink(ino; ReplyData) else |_| Errno::EINVAL;
+        fn mknod(parent, name: &OsStr, mode: u32, umask: u32, rdev: u32; ReplyEntry) else |_| Errno::EPERM;
+        fn mkdir(parent, name: &OsStr, mode: u32, umask: u32; ReplyEntry) else |folder| refusal(folder);
+        fn unlink(parent, name: &OsStr; ReplyEmpty) else |_| Errno::EPERM;
+        fn rmdir(parent, name: &OsStr; ReplyEmpty) else |folder| refusal(folder);
+        fn symlink(parent, name: &OsStr, target: &Path; ReplyEntry) else |_| Errno::EPERM;
+        fn create(parent, name: &OsStr, mode: u32, umask: u32, flags: i32; ReplyCreate) else |_| Errno::EACCES;
+        fn tmpfile(parent, mode: u32, umask: u32, flags: i32; ReplyCreate) else |_| Errno::EOPNOTSUPP;
+        fn read(
+            ino,
+            fh: FileHandle,
+            offset: u64,
+            size: u32,
+            flags: OpenFlags,
+            lock_owner: Option<LockOwner>;
+            ReplyData
+        ) else |_| Errno::EISDIR;
+        fn fsync(ino, fh: FileHandle, datasync: bool; ReplyEmpty) else |_| Errno::EINVAL;
+        fn fsyncdir(ino, fh: FileHandle, datasync: bool; ReplyEmpty) else |_| Errno::EINVAL;
+        fn setxattr(ino, name: &OsStr, value: &[u8], flags: i32, position: u32; ReplyEmpty)
+            else |_| Errno::EOPNOTSUPP;
+        fn removexattr(ino, name: &OsStr; ReplyEmpty) else |_| Errno::EOPNOTSUPP;
+        fn ioctl(
+            ino,
+            fh: FileHandle,
+            flags: IoctlFlags,
+            cmd: u32,
+            in_data: &[u8],
+            out_size: u32;
+            ReplyIoctl
+        ) else |_| Errno::ENOTTY;
+        fn fallocate(ino, fh: FileHandle, offset: u64, length: u64, mode: i32; ReplyEmpty)
+            else |_| Errno::EISDIR;
+        fn lseek(ino, fh: FileHandle, offset: i64, whence: i32; ReplyLseek) else |_| Errno::EISDIR;
+    }
+}

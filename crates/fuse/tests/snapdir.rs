@@ -1,0 +1,572 @@
+//! `.zfs`: snapshots, seen through the mount of their file system.
+
+mod support;
+
+use std::collections::BTreeSet;
+use std::fs::{self, File};
+use std::io::{Read, Seek, SeekFrom, Write};
+use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use rustix::fs::{AtFlags, CWD, FallocateFlags, Mode, OFlags, RenameFlags, Timespec, Timestamps};
+use rustix::io::Errno;
+use support::{Bed, Chance, difference, reference, shell, usable};
+
+/// What `.zfs`, `.zfs/shares` and `.zfs/snapshot` are on Linux.
+const NUMBERS: [u64; 3] = [0xffff_ffff_ffff, 0xffff_ffff_fffe, 0xffff_ffff_fffd];
+
+trait Snapshots {
+    fn take(&self, leaf: &str);
+    fn within(&self, leaf: &str) -> PathBuf;
+    fn destroy(&self, leaf: &str) -> pool::Result<()>;
+    fn rename(&self, from: &str, to: &str);
+    fn expect_open(&self, count: usize);
+}
+
+impl Snapshots for Bed {
+    /// As the server takes one.
+    fn take(&self, leaf: &str) {
+        self.mounted().write_back().unwrap();
+        self.mounted().settle(Instant::now());
+        self.pool().snapshot(&[format!("tank/fs@{leaf}")], &[]).unwrap();
+    }
+
+    fn within(&self, leaf: &str) -> PathBuf {
+        self.at().join(".zfs/snapshot").join(leaf)
+    }
+
+    /// As the server destroys one.
+    fn destroy(&self, leaf: &str) -> pool::Result<()> {
+        self.mounted().let_go_of_snapshot(leaf.as_bytes());
+        self.pool().destroy_snapshots(&[format!("tank/fs@{leaf}")], false)
+    }
+
+    fn rename(&self, from: &str, to: &str) {
+        self.pool().rename_snapshots(&[format!("tank/fs@{from}")], to).unwrap();
+        self.mounted().renamed_snapshot(from.as_bytes());
+    }
+
+    /// The kernel forgets in its own time.
+    fn expect_open(&self, count: usize) {
+        let until = Instant::now() + Duration::from_secs(5);
+        while self.mounted().open_snapshots() != count && Instant::now() < until {
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        assert_eq!(self.mounted().open_snapshots(), count);
+    }
+}
+
+fn names(dir: &Path) -> Vec<String> {
+    let mut names: Vec<String> =
+        fs::read_dir(dir).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
+    names.sort();
+    names
+}
+
+fn errno<T: std::fmt::Debug>(result: std::io::Result<T>) -> Errno {
+    Errno::from_raw_os_error(result.unwrap_err().raw_os_error().unwrap())
+}
+
+/// A bit of everything.
+fn fill(at: &Path) {
+    let mut chance = Chance(11);
+    for (name, len) in [("empty", 0), ("small", 700), ("block", 128 << 10), ("large", 3_000_001)] {
+        fs::write(at.join(name), chance.bytes(len)).unwrap();
+    }
+    fs::create_dir_all(at.join("d/e/f")).unwrap();
+    for i in 0..300 {
+        fs::write(at.join(format!("d/e/{i}")), format!("file {i}")).unwrap();
+    }
+    fs::hard_link(at.join("small"), at.join("d/small too")).unwrap();
+    std::os::unix::fs::symlink("../small", at.join("d/link")).unwrap();
+    fs::set_permissions(at.join("d/e/7"), fs::Permissions::from_mode(0o4711)).unwrap();
+    let sparse = File::create(at.join("sparse")).unwrap();
+    sparse.write_all_at(b"end", 5 << 20).unwrap();
+    xattr::set(at.join("small"), "user.note", b"kept").unwrap();
+    xattr::set(at.join("d"), "user.long", &[b'x'; 3000]).unwrap();
+}
+
+#[test]
+fn a_snapshot_is_read_while_the_head_changes() {
+    if !usable() {
+        return;
+    }
+    let bed = Bed::new(512 << 20, &[]);
+    let copy = reference();
+    fill(&bed.at());
+    fill(copy.path());
+    bed.take("s");
+    let within = bed.within("s");
+    assert_eq!(difference(&within, copy.path()), None);
+    // What was looked at before, and what was not.
+    fs::write(bed.at().join("small"), b"other").unwrap();
+    fs::remove_dir_all(bed.at().join("d/e")).unwrap();
+    fs::write(bed.at().join("block"), b"").unwrap();
+    fs::write(bed.at().join("new"), b"new").unwrap();
+    xattr::remove(bed.at().join("small"), "user.note").unwrap();
+    bed.mounted().write_back().unwrap();
+    bed.pool().sync().unwrap();
+    assert_eq!(difference(&within, copy.path()), None);
+    assert_eq!(fs::read(bed.at().join("small")).unwrap(), b"other");
+    let said = shell(
+        &bed.at(),
+        &format!(
+            "diff -r --no-dereference .zfs/snapshot/s {0} && tar -C .zfs/snapshot/s -cf - . | tar -xf - -C {1} && \
+             diff -r --no-dereference {1} {0} && find .zfs/snapshot/s | wc -l && cp -a .zfs/snapshot/s {1}/again && \
+             stat -c %h {1}/again/small; (cd .zfs/snapshot/s/d/e/f && /bin/pwd)",
+            copy.path().display(),
+            reference().keep().display()
+        ),
+    );
+    let pwd = within.join("d/e/f");
+    assert_eq!(said, format!("311\n2\n{}\n", pwd.display()), "{said}");
+    // Holes are seen, and where the file ends.
+    let mut sparse = File::open(within.join("sparse")).unwrap();
+    assert!(rustix::fs::seek(&sparse, rustix::fs::SeekFrom::Data(0)).unwrap() > 4 << 20);
+    assert_eq!(rustix::fs::seek(&sparse, rustix::fs::SeekFrom::Hole(0)).unwrap(), 0);
+    let mut end = String::new();
+    sparse.seek(SeekFrom::Start(5 << 20)).unwrap();
+    sparse.read_to_string(&mut end).unwrap();
+    assert_eq!(end, "end");
+    // Out of the snapshot into the head, by whatever way the kernel takes.
+    let (from, to) =
+        (File::open(within.join("large")).unwrap(), File::create(bed.at().join("back")).unwrap());
+    let mut left = 3_000_001;
+    while left > 0 {
+        left -= rustix::fs::copy_file_range(&from, None, &to, None, left).unwrap();
+    }
+    assert_eq!(fs::read(bed.at().join("back")).unwrap(), fs::read(copy.path().join("large")).unwrap());
+    assert_eq!(rustix::fs::statvfs(&within).unwrap().f_bsize, 128 << 10);
+    drop((from, to, sparse));
+    bed.finish();
+}
+
+#[test]
+fn the_folder_is_shown_as_the_property_says() {
+    if !usable() {
+        return;
+    }
+    let bed = Bed::new(64 << 20, &[]);
+    let (at, folder) = (bed.at(), bed.at().join(".zfs"));
+    fs::write(at.join("a"), b"a").unwrap();
+    bed.take("s");
+    let set = |value| {
+        bed.set("snapdir", value);
+        bed.mounted().look_at_properties();
+    };
+    assert_eq!(names(&at), ["a"]);
+    assert_eq!(names(&folder), ["shares", "snapshot"]);
+    assert_eq!(names(&folder.join("shares")), [""; 0]);
+    assert_eq!(names(&folder.join("snapshot")), ["s"]);
+    for (path, number) in [".zfs", ".zfs/shares", ".zfs/snapshot"].iter().zip(NUMBERS) {
+        let data = fs::metadata(at.join(path)).unwrap();
+        assert_eq!((data.ino(), data.mode(), data.uid(), data.gid()), (number, 0o40555, 0, 0), "{path}");
+        assert_eq!(data.dev(), fs::metadata(&at).unwrap().dev());
+    }
+    assert_eq!(fs::metadata(folder.join("snapshot")).unwrap().nlink(), 3);
+    set(1);
+    assert_eq!(names(&at), [".zfs", "a"]);
+    assert_eq!(shell(&at, "ls -a; ls -a .zfs"), ".\n..\n.zfs\na\n.\n..\nshares\nsnapshot\n");
+    assert_eq!(names(&folder.join("snapshot/s")), ["a"], "a snapshot shows none of its own");
+    assert!(!folder.join("snapshot/s/.zfs").exists());
+    set(2);
+    assert_eq!(names(&at), ["a"]);
+    assert_eq!(errno(fs::metadata(&folder)), Errno::NOENT);
+    assert_eq!(errno(fs::metadata(folder.join("snapshot/s/a"))), Errno::NOENT);
+    set(0);
+    assert_eq!(names(&at), ["a"]);
+    assert_eq!(fs::read(folder.join("snapshot/s/a")).unwrap(), b"a");
+    // One entry at a time, with what is made up in the middle.
+    set(1);
+    for i in 0..50 {
+        fs::write(at.join(format!("many {i}")), b"").unwrap();
+    }
+    assert_eq!(names(&at).len(), 52);
+    bed.finish();
+}
+
+#[test]
+fn the_same_object_has_another_number_in_each_snapshot() {
+    if !usable() {
+        return;
+    }
+    let bed = Bed::new(64 << 20, &[]);
+    fs::write(bed.at().join("a"), b"first").unwrap();
+    fs::hard_link(bed.at().join("a"), bed.at().join("b")).unwrap();
+    bed.take("one");
+    fs::write(bed.at().join("a"), b"second").unwrap();
+    bed.take("two");
+    fs::write(bed.at().join("a"), b"third").unwrap();
+    let tops = [bed.at(), bed.within("one"), bed.within("two")];
+    let number = |path: PathBuf| fs::metadata(path).unwrap().ino();
+    let files: BTreeSet<u64> = tops.iter().map(|top| number(top.join("a"))).collect();
+    let roots: BTreeSet<u64> = tops.iter().map(|top| number(top.clone())).collect();
+    assert_eq!((files.len(), roots.len()), (3, 3));
+    for (top, text) in tops.iter().zip(["third", "first", "second"]) {
+        assert_eq!(number(top.join("a")), number(top.join("b")));
+        assert_eq!(fs::metadata(top.join("a")).unwrap().nlink(), 2);
+        assert_eq!(fs::read_to_string(top.join("b")).unwrap(), text);
+        assert_eq!(number(top.join("a")) & 0xffff_ffff_ffff, number(bed.at().join("a")));
+    }
+    // tar takes the same (device, number) for the same file.
+    let said = shell(
+        &bed.at(),
+        "tar -cf - a b .zfs/snapshot/one .zfs/snapshot/two | tar -tvf - | grep -c 'link to'",
+    );
+    assert_eq!(said, "3\n");
+    // The numbers stay when a snapshot is opened anew.
+    let before = number(bed.within("one").join("a"));
+    bed.mounted().let_go_of_snapshot(b"one");
+    bed.mounted().let_go_of_snapshot(b"two");
+    bed.expect_open(0);
+    assert_eq!(number(bed.within("one").join("a")), before);
+    bed.finish();
+}
+
+#[test]
+fn nothing_in_a_snapshot_can_be_changed() {
+    if !usable() {
+        return;
+    }
+    let bed = Bed::new(64 << 20, &[]);
+    fs::write(bed.at().join("f"), b"contents").unwrap();
+    fs::create_dir(bed.at().join("d")).unwrap();
+    xattr::set(bed.at().join("f"), "user.a", b"1").unwrap();
+    bed.take("s");
+    let top = bed.within("s");
+    let (file, dir, new) = (top.join("f"), top.join("d"), top.join("new"));
+    let before = fs::metadata(&file).unwrap();
+    let times = Timestamps {
+        last_access: Timespec { tv_sec: 1, tv_nsec: 0 },
+        last_modification: Timespec { tv_sec: 1, tv_nsec: 0 },
+    };
+    let refused: Vec<(&str, rustix::io::Result<()>)> = vec![
+        ("create", rustix::fs::open(&new, OFlags::CREATE | OFlags::WRONLY, Mode::RWXU).map(drop)),
+        ("tmpfile", rustix::fs::open(&top, OFlags::TMPFILE | OFlags::RDWR, Mode::RWXU).map(drop)),
+        ("truncating", rustix::fs::open(&file, OFlags::TRUNC | OFlags::WRONLY, Mode::RWXU).map(drop)),
+        ("mkdir", rustix::fs::mkdir(&new, Mode::RWXU)),
+        ("symlink", rustix::fs::symlink("f", &new)),
+        ("mknod", rustix::fs::mknodat(CWD, &new, rustix::fs::FileType::Fifo, Mode::RWXU, 0)),
+        ("link", rustix::fs::link(&file, &new)),
+        ("rename", rustix::fs::rename(&file, &new)),
+        ("exchange", rustix::fs::renameat_with(CWD, &file, CWD, &dir, RenameFlags::EXCHANGE)),
+        ("unlink", rustix::fs::unlink(&file)),
+        ("rmdir", rustix::fs::rmdir(&dir)),
+        ("chmod", rustix::fs::chmod(&file, Mode::RUSR)),
+        ("chown", rustix::fs::chown(&file, None, Some(rustix::fs::Gid::from_raw(7)))),
+        ("utimes", rustix::fs::utimensat(CWD, &file, &times, AtFlags::empty())),
+        ("setxattr", rustix::fs::setxattr(&file, "user.b", b"2", rustix::fs::XattrFlags::empty())),
+        ("removexattr", rustix::fs::removexattr(&file, "user.a")),
+        ("chmod of the root", rustix::fs::chmod(&top, Mode::RUSR)),
+    ];
+    for (what, result) in refused {
+        assert_eq!(result, Err(Errno::ROFS), "{what}");
+    }
+    // The kernel opens files without asking; whatever is then done is refused.
+    let open = fs::OpenOptions::new().read(true).write(true).open(&file).unwrap();
+    for len in [1, 100_000] {
+        assert_eq!(errno((&open).write(&vec![b'!'; len])), Errno::ROFS);
+        assert_eq!(errno(open.write_at(&vec![b'!'; len], 1 << 20)), Errno::ROFS);
+    }
+    let appending = fs::OpenOptions::new().append(true).open(&file).unwrap();
+    assert_eq!(errno((&appending).write(b"!")), Errno::ROFS);
+    assert_eq!(rustix::fs::ftruncate(&open, 3), Err(Errno::ROFS));
+    assert_eq!(rustix::fs::fallocate(&open, FallocateFlags::empty(), 0, 1 << 20), Err(Errno::ROFS));
+    let direct = fs::OpenOptions::new().write(true).custom_flags(OFlags::DIRECT.bits() as i32).open(&file);
+    assert_eq!(errno(direct.unwrap().write_at(&[0; 4096], 0)), Errno::ROFS);
+    let head = File::open(bed.at().join("f")).unwrap();
+    assert!(rustix::fs::copy_file_range(&head, None, &open, None, 3).is_err());
+    assert_eq!(
+        shell(&bed.at(), "cat f > .zfs/snapshot/s/f; echo x >> .zfs/snapshot/s/f; cat .zfs/snapshot/s/f")
+            .matches("Read-only file system")
+            .count(),
+        2
+    );
+    drop((open, appending, head));
+    let after = fs::metadata(&file).unwrap();
+    assert_eq!(fs::read(&file).unwrap(), b"contents");
+    for of in [MetadataExt::mtime, MetadataExt::ctime, MetadataExt::atime] {
+        assert_eq!(of(&after), of(&before));
+    }
+    assert_eq!((after.len(), after.mode()), (before.len(), before.mode()));
+    // Programs hear of no capabilities that are not there.
+    assert_eq!(xattr::get(&file, "security.capability").unwrap(), None);
+    assert_eq!(xattr::list(&file).unwrap().collect::<Vec<_>>(), ["user.a"]);
+    // Between the two file systems nothing moves.
+    assert_eq!(rustix::fs::link(&file, bed.at().join("x")), Err(Errno::XDEV));
+    assert_eq!(rustix::fs::rename(&file, bed.at().join("x")), Err(Errno::XDEV));
+    assert_eq!(rustix::fs::rename(bed.at().join("f"), &new), Err(Errno::XDEV));
+    bed.finish();
+}
+
+#[test]
+fn what_is_written_to_a_mapping_does_not_stay() {
+    if !usable() {
+        return;
+    }
+    let bed = Bed::new(64 << 20, &[]);
+    fs::write(bed.at().join("f"), vec![b'a'; 10_000]).unwrap();
+    bed.take("s");
+    let script = "python3 - <<'E'\nimport mmap, os\nf = os.open('.zfs/snapshot/s/f', os.O_RDWR)\n\
+                  m = mmap.mmap(f, 10000)\nm[5] = 0x21\ntry:\n  m.flush()\nexcept OSError as e:\n  print(e.strerror)\nE\n";
+    let said = shell(&bed.at(), script);
+    assert!(said.contains("rror") || said.contains("Read-only"), "{said}");
+    let until = Instant::now() + Duration::from_secs(5);
+    while fs::read(bed.within("s").join("f")).unwrap()[5] != b'a' {
+        assert!(Instant::now() < until, "still there");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    bed.finish();
+}
+
+#[test]
+fn the_folders_cannot_be_changed() {
+    if !usable() {
+        return;
+    }
+    let bed = Bed::new(64 << 20, &[]);
+    bed.take("s");
+    let control = bed.at().join(".zfs");
+    let snapshots = control.join("snapshot");
+    fs::create_dir(bed.at().join("d")).unwrap();
+    for (what, result, wanted) in [
+        ("take", rustix::fs::mkdir(snapshots.join("t"), Mode::RWXU), Errno::ACCESS),
+        ("destroy", rustix::fs::rmdir(snapshots.join("s")), Errno::ACCESS),
+        ("rename", rustix::fs::rename(snapshots.join("s"), snapshots.join("t")), Errno::ACCESS),
+        ("move in", rustix::fs::rename(bed.at().join("d"), snapshots.join("t")), Errno::XDEV),
+        ("mkdir", rustix::fs::mkdir(control.join("t"), Mode::RWXU), Errno::PERM),
+        ("rmdir", rustix::fs::rmdir(&snapshots), Errno::PERM),
+        ("symlink", rustix::fs::symlink("a", snapshots.join("t")), Errno::PERM),
+        ("chmod", rustix::fs::chmod(&snapshots, Mode::RWXU), Errno::PERM),
+        (
+            "setxattr",
+            rustix::fs::setxattr(&control, "user.a", b"", rustix::fs::XattrFlags::empty()),
+            Errno::OPNOTSUPP,
+        ),
+    ] {
+        assert_eq!(result, Err(wanted), "{what}");
+    }
+    for dir in [&control, &snapshots, &control.join("shares")] {
+        assert_eq!(errno(File::create(dir.join("t"))), Errno::ACCESS);
+        assert_eq!(xattr::list(dir).unwrap().count(), 0);
+        assert!(rustix::fs::statvfs(dir).unwrap().f_blocks > 0);
+    }
+    assert_eq!(names(&snapshots), ["s"]);
+    bed.finish();
+}
+
+#[test]
+fn snapshots_come_and_go_at_once() {
+    if !usable() {
+        return;
+    }
+    let bed = Bed::new(64 << 20, &[]);
+    let list = bed.at().join(".zfs/snapshot");
+    fs::write(bed.at().join("a"), b"1").unwrap();
+    assert_eq!(errno(fs::metadata(bed.within("one"))), Errno::NOENT);
+    bed.take("one");
+    assert_eq!(fs::read(bed.within("one").join("a")).unwrap(), b"1");
+    fs::write(bed.at().join("a"), b"2").unwrap();
+    bed.take("two");
+    assert_eq!(names(&list), ["one", "two"]);
+    assert_eq!(fs::read(bed.within("two").join("a")).unwrap(), b"2");
+    // Two change their names.
+    bed.rename("one", "three");
+    bed.rename("two", "one");
+    assert_eq!(names(&list), ["one", "three"]);
+    assert_eq!(fs::read(bed.within("one").join("a")).unwrap(), b"2");
+    assert_eq!(fs::read(bed.within("three").join("a")).unwrap(), b"1");
+    assert_eq!(errno(fs::read(bed.within("two").join("a"))), Errno::NOENT);
+    // One that the kernel only remembers is no obstacle; its name goes to another.
+    bed.destroy("three").unwrap();
+    assert_eq!(names(&list), ["one"]);
+    assert_eq!(errno(fs::read(bed.within("three").join("a"))), Errno::NOENT);
+    fs::write(bed.at().join("a"), b"3").unwrap();
+    bed.take("three");
+    assert_eq!(fs::read(bed.within("three").join("a")).unwrap(), b"3");
+    bed.finish();
+}
+
+#[test]
+fn a_snapshot_in_use_is_not_destroyed() {
+    if !usable() {
+        return;
+    }
+    let bed = Bed::new(64 << 20, &[]);
+    fs::create_dir(bed.at().join("d")).unwrap();
+    fs::write(bed.at().join("d/a"), b"kept").unwrap();
+    bed.take("s");
+    let is_busy = || matches!(bed.destroy("s"), Err(pool::Error::DatasetBusy(_)));
+    let mut file = File::open(bed.within("s").join("d/a")).unwrap();
+    assert!(is_busy());
+    let mut text = String::new();
+    file.read_to_string(&mut text).unwrap();
+    assert_eq!((text.as_str(), fs::read(bed.within("s").join("d/a")).unwrap()), ("kept", b"kept".to_vec()));
+    drop(file);
+    for place in ["s", "s/d"] {
+        let mut standing = Command::new("sleep").arg("60").current_dir(bed.within(place)).spawn().unwrap();
+        assert!(is_busy(), "{place}");
+        // Whoever stands there still knows where.
+        let there = fs::read_link(format!("/proc/{}/cwd", standing.id())).unwrap();
+        assert_eq!(there, bed.within(place));
+        standing.kill().unwrap();
+        standing.wait().unwrap();
+    }
+    // Nobody looked for it since; then somebody does, and leaves again.
+    bed.take("t");
+    let file = File::open(bed.within("t").join("d/a")).unwrap();
+    assert!(matches!(bed.destroy("t"), Err(pool::Error::DatasetBusy(_))));
+    drop(file);
+    bed.destroy("t").unwrap();
+    assert_eq!(names(&bed.within("s").join("d")), ["a"]);
+    bed.destroy("s").unwrap();
+    bed.expect_open(0);
+    assert_eq!(errno(fs::metadata(bed.within("s"))), Errno::NOENT);
+    bed.finish();
+}
+
+#[test]
+fn many_snapshots_are_listed_but_not_opened() {
+    if !usable() {
+        return;
+    }
+    const COUNT: usize = 200;
+    let bed = Bed::new(256 << 20, &[]);
+    let mut wanted = Vec::new();
+    for i in 0..COUNT {
+        fs::write(bed.at().join("number"), i.to_string()).unwrap();
+        let leaf = format!("a snapshot with a name that is long enough for a leaf of its own {i:03}");
+        bed.take(&leaf);
+        wanted.push(leaf);
+    }
+    let list = bed.at().join(".zfs/snapshot");
+    assert_eq!(names(&list), wanted);
+    assert_eq!(shell(&list, "ls -U | wc -l"), format!("{COUNT}\n"));
+    bed.expect_open(0);
+    assert_eq!(shell(&list, "ls -l | wc -l"), format!("{}\n", COUNT + 1));
+    assert!(bed.mounted().open_snapshots() <= 8, "{}", bed.mounted().open_snapshots());
+    for (i, leaf) in wanted.iter().enumerate() {
+        assert_eq!(fs::read_to_string(bed.within(leaf).join("number")).unwrap(), i.to_string());
+        // The kernel forgets beside it.
+        assert!(bed.mounted().open_snapshots() <= COUNT / 2, "{}", bed.mounted().open_snapshots());
+    }
+    let until = Instant::now() + Duration::from_secs(5);
+    while bed.mounted().open_snapshots() > 40 {
+        assert!(Instant::now() < until, "{} are open", bed.mounted().open_snapshots());
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    // A listing goes on where it was while others go.
+    let mut rest = fs::read_dir(&list).unwrap();
+    let first = rest.next().unwrap().unwrap().file_name().into_string().unwrap();
+    bed.destroy(&first).unwrap();
+    assert_eq!(rest.count(), COUNT - 1);
+    bed.finish();
+}
+
+#[test]
+fn what_the_kernel_forgets_is_closed() {
+    if !usable() || !rustix::process::geteuid().is_root() {
+        return;
+    }
+    let bed = Bed::new(64 << 20, &[]);
+    fs::write(bed.at().join("a"), b"1").unwrap();
+    bed.take("s");
+    let held = File::open(bed.within("s").join("a")).unwrap();
+    fs::write("/proc/sys/vm/drop_caches", "2").unwrap();
+    assert_eq!(bed.mounted().open_snapshots(), 1);
+    drop(held);
+    let until = Instant::now() + Duration::from_secs(10);
+    while bed.mounted().open_snapshots() > 0 {
+        assert!(Instant::now() < until, "it stays open");
+        fs::write("/proc/sys/vm/drop_caches", "2").unwrap();
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    // Nobody was told, and nothing is in the way.
+    bed.pool().destroy_snapshots(&["tank/fs@s".into()], false).unwrap();
+    bed.finish();
+}
+
+#[test]
+fn rights_are_those_of_the_snapshot() {
+    if !usable() || !rustix::process::geteuid().is_root() {
+        return;
+    }
+    // acltype=posix
+    let bed = Bed::new(64 << 20, &[("acltype", 1)]);
+    let said = shell(
+        &bed.at(),
+        "mkdir closed open && echo secret > closed/f && echo known > open/f && chmod 700 closed && \
+         setfacl -m u:1234:r-x closed && chmod 600 open/f",
+    );
+    assert_eq!(said, "");
+    bed.take("s");
+    shell(&bed.at(), "setfacl -b closed; chmod 755 closed; chmod 644 open/f");
+    let as_user = |uid: u32, path: &str| {
+        let said = shell(
+            &bed.at(),
+            &format!("setpriv --reuid {uid} --regid {uid} --clear-groups cat .zfs/snapshot/s/{path}"),
+        );
+        said.lines().next().unwrap().to_owned()
+    };
+    assert_eq!(as_user(1234, "closed/f"), "secret");
+    assert!(as_user(1235, "closed/f").ends_with("Permission denied"));
+    assert!(as_user(1234, "open/f").ends_with("Permission denied"));
+    assert!(shell(&bed.at(), "getfacl -c .zfs/snapshot/s/closed").contains("user:1234:r-x"));
+    // The root of a snapshot lets in whom it let in then.
+    fs::set_permissions(bed.at(), fs::Permissions::from_mode(0o700)).unwrap();
+    bed.take("closed");
+    fs::set_permissions(bed.at(), fs::Permissions::from_mode(0o777)).unwrap();
+    let said = shell(&bed.at(), "setpriv --reuid 1235 --regid 1235 --clear-groups ls .zfs/snapshot/closed");
+    assert!(said.contains("Permission denied"), "{said}");
+    bed.finish();
+}
+
+#[test]
+fn many_read_while_snapshots_come_and_go() {
+    if !usable() {
+        return;
+    }
+    let bed = Bed::new(256 << 20, &[]);
+    fs::write(bed.at().join("f"), vec![7; 300_000]).unwrap();
+    let stop = std::sync::atomic::AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        for seed in 0..3 {
+            let (bed, stop) = (&bed, &stop);
+            scope.spawn(move || {
+                let mut chance = Chance(seed);
+                while !stop.load(std::sync::atomic::Ordering::Acquire) {
+                    let path = bed.within(&format!("s{}", chance.below(4)));
+                    match fs::read(path.join("f")) {
+                        Ok(data) => assert!(data.len() == 300_000 && data.iter().all(|byte| *byte == 7)),
+                        Err(error) => {
+                            let errno = Errno::from_raw_os_error(error.raw_os_error().unwrap());
+                            assert!([Errno::NOENT, Errno::STALE].contains(&errno), "{errno:?}");
+                        }
+                    }
+                    let _ = fs::read_dir(path).map(Iterator::count);
+                }
+            });
+        }
+        let mut chance = Chance(99);
+        for round in 0..60 {
+            let leaf = format!("s{}", chance.below(4));
+            if bed.pool().dataset(&format!("tank/fs@{leaf}")).is_err() {
+                bed.take(&leaf);
+            } else if round % 5 == 0 {
+                let other = format!("s{}", chance.below(4));
+                if bed.pool().dataset(&format!("tank/fs@{other}")).is_err() {
+                    bed.rename(&leaf, &other);
+                }
+            } else {
+                match bed.destroy(&leaf) {
+                    Ok(()) | Err(pool::Error::DatasetBusy(_)) => {}
+                    Err(error) => panic!("{error}"),
+                }
+            }
+        }
+        stop.store(true, std::sync::atomic::Ordering::Release);
+    });
+    bed.finish();
+}
