@@ -197,6 +197,17 @@ impl Live {
         self.mounts.tell(dataset, |kernel| kernel.node(id));
     }
 
+    /// These snapshots (`pool/fs@snap`) are about to be destroyed, or to be those of another file system: mounts that have
+    /// shown them below `.zfs` let them go, unless somebody uses them.
+    pub fn let_go_of(&self, snapshots: &[String]) {
+        snapshots.iter().for_each(|snapshot| self.mounts.let_go_of(snapshot));
+    }
+
+    /// No snapshot has these names any more.
+    pub fn renamed_snapshots(&self, snapshots: &[String]) {
+        snapshots.iter().for_each(|snapshot| self.mounts.renamed_snapshot(snapshot));
+    }
+
     /// The kernel hands over what was written and it still holds back.
     pub fn write_back(&self) {
         self.mounts.write_back();

@@ -372,6 +372,28 @@ impl Mounts {
         }
     }
 
+    /// The mount of the file system that a snapshot (`pool/fs@snap`) is of, and what comes after the `@`.
+    fn of_snapshot<'a>(&self, snapshot: &'a str) -> Option<(Arc<fuse::Mounted>, &'a str)> {
+        let (dataset, leaf) = snapshot.split_once('@')?;
+        let table = self.table();
+        let mount = table.iter().find(|mount| mount.dataset == dataset)?;
+        Some((mount.handle.clone(), leaf))
+    }
+
+    /// As [`crate::Live::let_go_of`].
+    pub(crate) fn let_go_of(&self, snapshot: &str) {
+        if let Some((handle, leaf)) = self.of_snapshot(snapshot) {
+            handle.let_go_of_snapshot(leaf.as_bytes());
+        }
+    }
+
+    /// As [`crate::Live::renamed_snapshot`].
+    pub(crate) fn renamed_snapshot(&self, snapshot: &str) {
+        if let Some((handle, leaf)) = self.of_snapshot(snapshot) {
+            handle.renamed_snapshot(leaf.as_bytes());
+        }
+    }
+
     /// Datasets are called otherwise; their mounts stay where they are.
     pub(crate) fn rename(&self, renamed: impl Fn(&str) -> String) {
         self.table().iter_mut().for_each(|mount| mount.dataset = renamed(&mount.dataset));

@@ -111,7 +111,7 @@ impl Doomed {
         // Those whose destruction waited for clones went with these.
         let own: Vec<String> = own.filter(|snapshot| pool.dataset(snapshot).is_ok()).collect();
         if !own.is_empty() {
-            pool.destroy_snapshots(&own, false).map_err(|error| snapshot_words(&error))?;
+            mounting::destroy_snapshots(call, pool, &own, false).map_err(|error| snapshot_words(&error))?;
         }
         if self.stays() {
             return Ok(());

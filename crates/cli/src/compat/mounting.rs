@@ -4,6 +4,9 @@
 
 use std::sync::Arc;
 
+use pool::props::Value;
+use pool::props::dataset as props;
+use pool::{DatasetInfo, Pool};
 use server::{BeginError, Change, Kind, Live, MountError, Overrides, Report, Unmounted};
 
 use super::Call;
@@ -71,10 +74,62 @@ pub fn created(call: &Call, console: &mut Console, name: &str) -> Result<(), Fai
 pub fn destroying(call: &Call, name: &str) -> Result<(), Failure> {
     match call.live() {
         Some(live) => {
+            // The snapshot it was cloned from may go with it.
+            if let Some(origin) = live.pool().ok().and_then(|pool| origin_of(&pool, name)) {
+                live.let_go_of(&[origin]);
+            }
             live.unmount_for_good(&[name.to_owned()], call.args.has("f")).map_err(|error| stays(name, &error))
         }
         None => Ok(()),
     }
+}
+
+/// Destroys snapshots, which no mount is to hold for the kernel's sake alone.
+///
+/// # Errors
+/// Those of [`Pool::destroy_snapshots`].
+pub fn destroy_snapshots(call: &Call, pool: &Pool, names: &[String], defer: bool) -> pool::Result<()> {
+    letting_go(call, names);
+    pool.destroy_snapshots(names, defer)
+}
+
+/// Snapshots are about to go, or to be those of another file system.
+pub fn letting_go(call: &Call, names: &[String]) {
+    if let Some(live) = call.live() {
+        live.let_go_of(names);
+    }
+}
+
+/// The snapshot that a dataset was cloned from.
+fn origin_of(pool: &Pool, name: &str) -> Option<String> {
+    let origin = props::parse("origin").expect("the table has it");
+    match pool.dataset(name).and_then(|info| pool.property(&info, origin)) {
+        Ok(Some((Value::Text(origin), _))) => Some(origin),
+        // If it cannot be read, the change itself says why.
+        _ => None,
+    }
+}
+
+/// A clone is about to become the owner of the snapshots of what it was made from.
+pub fn promoting(call: &Call, pool: &Pool, clone: &str) {
+    let Some(origin) = origin_of(pool, clone) else { return };
+    let fs = origin.split('@').next().unwrap_or(&origin);
+    let list = pool.list(fs, Some(1), true).unwrap_or_default();
+    let names: Vec<String> =
+        list.into_iter().filter(DatasetInfo::is_snapshot).map(|info| info.name).collect();
+    letting_go(call, &names);
+}
+
+/// Renames snapshots, and tells the mounts.
+///
+/// # Errors
+/// Those of [`Pool::rename_snapshots`].
+pub fn rename_snapshots(call: &Call, pool: &Pool, names: &[String], leaf: &str) -> pool::Result<()> {
+    pool.rename_snapshots(names, leaf)?;
+    if let Some(live) = call.live() {
+        live.renamed_snapshots(names);
+    }
+    Ok(())
 }
 
 /// Carries out `change`, which moves the mounts at and below `top`. `renamed` gives the new name of a dataset.

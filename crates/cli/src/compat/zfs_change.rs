@@ -219,7 +219,7 @@ fn rename_in(
     let (pool, action) = (session.pool(), Action::Rename(from));
     let info = pool.dataset(from).map_err(|error| dataset_failure(from, &error))?;
     if info.is_snapshot() {
-        return super::zfs_snapshot::rename(session, from, to, call.args.has("r"));
+        return super::zfs_snapshot::rename(session, call, from, to, call.args.has("r"));
     }
     if let Some(failure) = session.refusal(action) {
         return Err(failure);

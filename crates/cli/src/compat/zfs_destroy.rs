@@ -6,6 +6,7 @@ use pool::{DatasetInfo, Pool};
 
 use super::Call;
 use super::doomed;
+use super::mounting;
 use super::select::dataset_failure;
 use super::zfs_bookmark;
 use super::zfs_change::session;
@@ -215,5 +216,5 @@ fn destroy_snapshots(
         // Those that lay in a clone, or whose destruction waited for one, went with it.
         names.retain(|name| pool.dataset(name).is_ok());
     }
-    pool.destroy_snapshots(&names, args.has("d")).map_err(|error| snapshot_words(&error))
+    mounting::destroy_snapshots(call, pool, &names, args.has("d")).map_err(|error| snapshot_words(&error))
 }

@@ -4,6 +4,7 @@ use pool::Pool;
 use pool::props::{Justify, names};
 
 use super::Call;
+use super::mounting;
 use super::select::dataset_failure;
 use super::zfs_change::session;
 use crate::dates;
@@ -50,6 +51,10 @@ fn change_one(call: &Call, name: &str, tag: &str, release: bool) -> Result<(), F
     let pool = session.pool();
     let done = pool.dataset(name).map_err(|error| dataset_failure(name, &error)).and_then(|_| {
         let all = with_those_below(pool, name, call.args.has("r"));
+        if release {
+            // One whose destruction waits for this goes with it.
+            mounting::letting_go(call, &all);
+        }
         let done = if release { pool.release(&all, tag) } else { pool.hold(&all, tag) };
         done.map_err(|error| match &error {
             pool::Error::Exists(_) => cannot("tag already exists on this dataset"),

@@ -68,17 +68,20 @@ fn carry_out(
     match change {
         TreeChange::Promote(name) => {
             say(format!("promoting {name}"))?;
+            mounting::promoting(call, pool, name);
             pool.promote(name).map_err(|error| words(Action::Promote(name), &error))
         }
         TreeChange::DestroySnapshots(names) => {
             names.iter().try_for_each(|name| say(format!("attempting destroy {name}")))?;
             // What is held, or has clones, goes with the last of them.
-            pool.destroy_snapshots(names, true).map_err(|error| words(Action::Destroy(&names[0]), &error))
+            mounting::destroy_snapshots(call, pool, names, true)
+                .map_err(|error| words(Action::Destroy(&names[0]), &error))
         }
         TreeChange::RenameSnapshot { from, leaf } => {
             say(format!("attempting rename {from} to {leaf}"))?;
             let from = std::slice::from_ref(from);
-            pool.rename_snapshots(from, leaf).map_err(|error| words(Action::Rename(&from[0]), &error))
+            mounting::rename_snapshots(call, pool, from, leaf)
+                .map_err(|error| words(Action::Rename(&from[0]), &error))
         }
         TreeChange::Destroy(name) => {
             say(format!("attempting destroy {name}"))?;

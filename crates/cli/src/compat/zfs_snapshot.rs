@@ -180,7 +180,7 @@ fn rollback_in(session: &Session, call: &Call, console: &mut Console, name: &str
         // Those whose destruction waited for clones went with these.
         let newer: Vec<String> = newer.filter(|name| pool.dataset(name).is_ok()).collect();
         if !newer.is_empty() {
-            pool.destroy_snapshots(&newer, false).map_err(words)?;
+            mounting::destroy_snapshots(call, pool, &newer, false).map_err(words)?;
         }
         let marks: Vec<String> = marks.into_iter().map(|info| info.name).collect();
         if !marks.is_empty() {
@@ -280,16 +280,17 @@ pub fn promote(call: &Call) -> Result<(), Failure> {
     };
     names::check_kind(name, DatasetKind::Filesystem).map_err(|error| Action::Open(name).failed(error))?;
     let session = session(call, name, Intent::Write).map_err(|error| error.dataset(name))?;
-    let done = promote_in(&session, name);
+    let done = promote_in(&session, call, name);
     session.finish().and(done)
 }
 
-fn promote_in(session: &Session, name: &str) -> Result<(), Failure> {
+fn promote_in(session: &Session, call: &Call, name: &str) -> Result<(), Failure> {
     let (pool, action) = (session.pool(), Action::Promote(name));
     snapshot_operand(pool, name)?;
     if let Some(failure) = session.refusal(action) {
         return Err(failure);
     }
+    mounting::promoting(call, pool, name);
     pool.promote(name).map_err(|error| match &error {
         pool::Error::NotAClone(_) => action.failed("not a cloned filesystem"),
         error => words(action, error),
@@ -300,7 +301,7 @@ fn promote_in(session: &Session, name: &str) -> Result<(), Failure> {
 ///
 /// # Errors
 /// Why the old name stays.
-pub fn rename(session: &Session, from: &str, to: &str, recursive: bool) -> Result<(), Failure> {
+pub fn rename(session: &Session, call: &Call, from: &str, to: &str, recursive: bool) -> Result<(), Failure> {
     let (pool, action) = (session.pool(), Action::Rename(from));
     snapshot_operand(pool, from)?;
     if let Some(failure) = session.refusal(action) {
@@ -322,5 +323,5 @@ pub fn rename(session: &Session, from: &str, to: &str, recursive: bool) -> Resul
         let named = below.into_iter().skip(1).map(|info| format!("{}@{old}", info.name));
         all.extend(named.filter(|name| pool.dataset(name).is_ok()));
     }
-    pool.rename_snapshots(&all, leaf).map_err(|error| words(action, &error))
+    mounting::rename_snapshots(call, pool, &all, leaf).map_err(|error| words(action, &error))
 }

@@ -201,6 +201,8 @@ impl Mounts {
                 failed.push((dataset, error));
             }
         }
+        let handles: Vec<_> = self.table().iter().map(|mount| mount.handle.clone()).collect();
+        handles.iter().for_each(|handle| handle.look_at_properties());
         failed
     }
 }
