@@ -524,6 +524,38 @@ fn rights_are_those_of_the_snapshot() {
 }
 
 #[test]
+fn a_damaged_snapshot_is_an_error_of_its_own() {
+    if !usable() {
+        return;
+    }
+    let mut bed = Bed::new(64 << 20, &[]);
+    for (leaf, text) in [("bad", "1"), ("good", "2"), ("newest", "3")] {
+        fs::write(bed.at().join("a"), text).unwrap();
+        bed.take(leaf);
+    }
+    fs::write(bed.at().join("a"), "4").unwrap();
+    let root = bed.pool().dataset("tank/fs@bad").unwrap().phys.bp;
+    bed.close();
+    let format::BlockPtr::Block(block) = root else { panic!("a root on disk") };
+    let disk = fs::OpenOptions::new().write(true).open(bed.image()).unwrap();
+    for dva in block.dvas.iter().filter(|dva| dva.asize > 0) {
+        // Behind the labels and what is kept for booting.
+        disk.write_all_at(&vec![0xa5; dva.asize as usize], dva.offset + (4 << 20)).unwrap();
+    }
+    drop(disk);
+    bed.open();
+    assert_eq!(names(&bed.at().join(".zfs/snapshot")), ["bad", "good", "newest"]);
+    for path in ["", "a"] {
+        assert_eq!(errno(fs::metadata(bed.within("bad").join(path))), Errno::IO);
+    }
+    for (leaf, text) in [("good", "2"), ("newest", "3")] {
+        assert_eq!(fs::read_to_string(bed.within(leaf).join("a")).unwrap(), text);
+    }
+    assert_eq!(fs::read_to_string(bed.at().join("a")).unwrap(), "4");
+    bed.close();
+}
+
+#[test]
 fn many_read_while_snapshots_come_and_go() {
     if !usable() {
         return;
