@@ -22,12 +22,11 @@ use crate::crew::share;
 use crate::error::system_reason;
 use crate::guard::{Guard, Left};
 use crate::measure::{Sizes, StepSample, Work};
+use crate::reading::READ;
 use crate::source::Contents;
 use crate::stopwatch::{CpuClock, machine_cpu_seconds};
 use crate::{Application, Configuration, Error, Event, Result, Source, Watch, machine};
 
-/// Bytes read at once.
-const READ: u64 = 1 << 20;
 /// Bytes written at once.
 const WRITE: u64 = 4 << 20;
 /// Blocks of usual file systems: holes are as fine as that.

@@ -14,12 +14,13 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use format::ObjectId;
 use pool::props::Value;
 use pool::{Options, Pool};
-use zpl::{FileKind, Filesystem, NewNode, Piece, SetAttr};
+use zpl::{FileKind, Filesystem, NewNode, SetAttr};
 
 use crate::application::Turn;
 use crate::crew::share;
 use crate::measure::{Sizes, StepSample, Work};
 use crate::plan::property;
+use crate::reading::Reading;
 use crate::source::Contents;
 use crate::stopwatch::{CpuClock, process_cpu_seconds};
 use crate::target::Target;
@@ -208,11 +209,8 @@ impl InPool<'_> {
         }
     }
 
-    /// Hands the pieces of each file to `sink`, which sees errors of reading as its own.
-    fn each_file(
-        &self,
-        sink: impl Fn(&Contents, u64, &mut dyn Iterator<Item = Result<Piece>>) -> Result<()> + Sync,
-    ) -> Result<()> {
+    /// Hands each file to `sink`, with how long the pool says it is.
+    fn each_file(&self, sink: impl Fn(&Contents, u64, &mut Reading<'_>) -> Result<()> + Sync) -> Result<()> {
         let entries = self.source.entries().iter().zip(&self.ids);
         let files: Vec<(&Contents, ObjectId)> =
             entries.filter_map(|(entry, id)| Some((entry.contents.as_ref()?, *id))).collect();
@@ -225,7 +223,7 @@ impl InPool<'_> {
                 true => Err(Error::Interrupted),
                 false => piece.map_err(failed),
             });
-            sink(contents, size, &mut pieces)
+            sink(contents, size, &mut Reading::new(contents, &mut pieces))
         })
     }
 
@@ -310,11 +308,9 @@ impl Work for InPool<'_> {
     }
 
     fn read(&mut self) -> Result<()> {
-        self.each_file(|_, _, pieces| {
-            for piece in pieces {
-                if let Some(data) = piece?.data() {
-                    self.watch.event(Event::Bytes(data.len() as u64));
-                }
+        self.each_file(|_, _, reading| {
+            while let Some((_, bytes)) = reading.next_part()? {
+                self.watch.event(Event::Bytes(bytes.len() as u64));
             }
             Ok(())
         })
@@ -341,17 +337,12 @@ impl Work for InPool<'_> {
 
     fn verify(&mut self) -> Result<bool> {
         let all_same = AtomicBool::new(true);
-        self.each_file(|contents, size, pieces| {
+        self.each_file(|contents, size, reading| {
             let reader = contents.reader()?;
             let mut same = size == contents.size;
-            for piece in pieces {
-                same &= match piece? {
-                    Piece::Data { offset, record, len } => {
-                        self.watch.event(Event::Bytes(len as u64));
-                        reader.has(offset, &record[..len])?
-                    }
-                    Piece::Hole { offset, len } => reader.has_zeros(offset, len)?,
-                };
+            while let Some((at, bytes)) = reading.next_part()? {
+                self.watch.event(Event::Bytes(bytes.len() as u64));
+                same &= reader.has(at, bytes)?;
             }
             reader.finish()?;
             if !same {

@@ -33,6 +33,7 @@ mod plan;
 mod published;
 mod ranking;
 mod rate;
+mod reading;
 mod report;
 mod sample;
 mod shown;

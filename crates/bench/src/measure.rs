@@ -5,11 +5,12 @@
 //!
 //! What is timed:
 //! - writing, from the first folder created until everything is durable. The source comes from memory where it fits.
-//! - reading every byte once, from cold caches, by as many readers as there are threads. Nothing is compared meanwhile,
+//! - reading every byte once, from cold caches, by as many readers as there are threads. Each reader gets every byte in a
+//!   buffer of its own, as `read(2)` gives it. Nothing is compared meanwhile,
 //!   since comparing would take a good part of what a fast codec takes; a second pass, not timed, reads everything again
-//!   and compares it with the source. What takes a moment only is read several times, each from cold caches, and the
-//!   median counts.
-//! - reading once more what the caches hold, where they hold all of it.
+//!   in the same way and compares it with the source. What takes a moment only is read several times, each from cold
+//!   caches, and the median counts.
+//! - reading once more, in the same way, what the caches hold, where they hold all of it.
 
 use crate::stopwatch::{CpuClock, Elapsed, Stopwatch, is_enough, middle};
 use crate::trace::{Sampler, Tick};
@@ -24,7 +25,7 @@ pub(crate) struct Sample {
     /// The median of [`Sample::cold_reads`] from cold caches.
     pub(crate) read: Elapsed,
     pub(crate) cold_reads: u32,
-    /// `None` where the cache is too small.
+    /// The median of several; `None` where the cache is too small.
     pub(crate) warm_seconds: Option<f64>,
     pub(crate) verified: bool,
     pub(crate) steps: Vec<StepSample>,
@@ -65,7 +66,7 @@ pub(crate) trait Work {
     /// Makes the next reads come from devices.
     fn cool(&mut self) -> Result<()>;
 
-    /// Reads every byte of every file.
+    /// Reads every byte of every file into buffers of the readers.
     fn read(&mut self) -> Result<()>;
 
     /// Brings all files into the caches; `false` where they are too small for it.
@@ -144,9 +145,13 @@ pub(crate) fn measure(work: &mut dyn Work, plan: &Plan, watch: &dyn Watch) -> Re
     let mut warm_seconds = None;
     if work.warm()? {
         begin(Phase::WarmRead);
-        let stopwatch = Stopwatch::start(clock);
-        work.read()?;
-        warm_seconds = Some(stopwatch.elapsed().seconds).filter(|_| work.stayed_warm());
+        let mut reads = Vec::new();
+        while !is_enough(&reads) {
+            let stopwatch = Stopwatch::start(clock);
+            work.read()?;
+            reads.push(stopwatch.elapsed());
+        }
+        warm_seconds = Some(middle(&mut reads).seconds).filter(|_| work.stayed_warm());
     }
     begin(Phase::Verify);
     let verified = work.verify()?;

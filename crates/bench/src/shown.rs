@@ -13,6 +13,7 @@ use crate::sweeps::{grids, steps, sweeps};
 use crate::trace::Tick;
 use crate::{Repetition, Report, Run, published, ranking, table};
 
+const WARM_READ: &str = "warm read MB/s";
 /// Columns that say the same in each row are told below the table instead.
 const DROPPED_IF_ALIKE: [&str; 4] = ["recordsize", "threads", "logical", "verified"];
 
@@ -237,7 +238,7 @@ fn all_runs(runs: &[Run]) -> Table {
         (Some(_), Some(rate)) => format!("{:.1}", rate / 1e6),
         _ => String::new(),
     });
-    insert("warm read MB/s", &|run| {
+    insert(WARM_READ, &|run| {
         run.warm_read_seconds
             .map_or(String::new(), |seconds| format!("{:.1}", run.logical_bytes as f64 / seconds / 1e6))
     });
@@ -245,11 +246,16 @@ fn all_runs(runs: &[Run]) -> Table {
     insert("write limit", &|run| run.write_limit.map_or(String::new(), |limit| limit.to_string()));
     insert("accepted limit", &|run| run.accepted_limit.map_or(String::new(), |limit| limit.to_string()));
     insert("read limit", &|run| run.read_limit.map_or(String::new(), |limit| limit.to_string()));
+    let warm = match columns.iter().any(|column| column == WARM_READ) {
+        true => " A warm read takes everything from the cache, where it lies decompressed.",
+        false => "",
+    };
     Table {
         title: "All configurations".to_owned(),
         note: format!(
             "{}{}times are relative to off under the same conditions; MB are millions of bytes of the files. Writing \
-             is timed until it is durable, reading from cold caches. The limit is what held it up.",
+             is timed until it is durable, reading from cold caches until every byte was copied into a buffer of its \
+             reader.{warm} The limit is what held it up.",
             alike.join(", "),
             if alike.is_empty() { "" } else { "; " }
         ),

@@ -5,9 +5,9 @@ use std::time::Instant;
 use procfs::CurrentSI as _;
 use rustix::time::{ClockId, clock_gettime};
 
-/// Cold reads go on until they took so long together, an odd number of them, and so many at most.
-const COLD_SECONDS: f64 = 0.75;
-const COLD_READS_MAX: usize = 7;
+/// Reads go on until they took so long together, an odd number of them, and so many at most.
+const READ_SECONDS: f64 = 0.75;
+const READS_MAX: usize = 7;
 
 #[derive(Clone, Copy)]
 pub(crate) struct Elapsed {
@@ -59,10 +59,10 @@ pub(crate) fn machine_cpu_seconds() -> f64 {
     ticks as f64 / procfs::ticks_per_second().max(1) as f64
 }
 
-/// Whether cold reads were enough for their median to be steady.
+/// Whether reads were enough for their median to be steady.
 pub(crate) fn is_enough(reads: &[Elapsed]) -> bool {
     let seconds: f64 = reads.iter().map(|read| read.seconds).sum();
-    reads.len() >= COLD_READS_MAX || (seconds >= COLD_SECONDS && reads.len() % 2 == 1)
+    reads.len() >= READS_MAX || (seconds >= READ_SECONDS && reads.len() % 2 == 1)
 }
 
 /// The one in the middle by its time.

@@ -1,9 +1,11 @@
 //! Behind devices and networks of a set speed, the report names what was waited for. Alone in its program: what other
 //! tests do beside it would be waited for as well.
 
+use std::hint::black_box;
 use std::path::Path;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Instant;
 
 use bench::{Event, Place, Plan, Report, Source, Watch};
 
@@ -66,10 +68,37 @@ fn a_slow_device_is_what_off_waits_for() {
     });
 }
 
+/// What the cache has is copied to its reader: that takes about as long as copying so many bytes does. When records were only
+/// handed over, it took less than a tenth of it.
+#[test]
+fn a_warm_read_takes_as_long_as_a_copy() {
+    const BYTES: usize = 64 << 20;
+    let _alone = ALONE.lock();
+    undisturbed(|| {
+        let dir = tempfile::tempdir().unwrap();
+        let mut source = Source::named(&[format!("noise:{BYTES}")]).unwrap();
+        let plan = Plan { threads: vec![1], ..plan(dir.path(), &["off"]) };
+        let report = bench::run(&plan, &mut source, &Deaf).unwrap();
+        let (from, mut to) = (vec![7u8; BYTES], vec![0u8; 1 << 20]);
+        let copy = || {
+            let started = Instant::now();
+            for part in from.chunks(to.len()) {
+                to.copy_from_slice(black_box(part));
+                black_box(&to);
+            }
+            started.elapsed().as_secs_f64()
+        };
+        let copied = std::iter::repeat_with(copy).take(9).fold(f64::INFINITY, f64::min);
+        let warm = report.runs[0].warm_read_seconds.expect("the cache holds it");
+        println!("read from the cache in {warm:.6} s, copied in {copied:.6} s");
+        holds(warm > copied / 4.0, &report)
+    });
+}
+
 /// When bytes were accepted while writing: seconds since the first of them, and how many by then.
 #[derive(Default)]
 struct Accepted {
-    writing: Mutex<Vec<(std::time::Instant, u64)>>,
+    writing: Mutex<Vec<(Instant, u64)>>,
     counts: AtomicBool,
 }
 
@@ -81,7 +110,7 @@ impl Watch for Accepted {
             Event::Bytes(bytes) if self.counts.load(Ordering::Relaxed) => {
                 let mut writing = self.writing.lock().unwrap();
                 let before = writing.last().map_or(0, |(_, bytes)| *bytes);
-                writing.push((std::time::Instant::now(), before + bytes));
+                writing.push((Instant::now(), before + bytes));
             }
             _ => {}
         }

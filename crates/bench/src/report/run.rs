@@ -26,7 +26,7 @@ pub struct Run {
     pub write_seconds: f64,
     /// CPU time of the whole process meanwhile; of the whole machine for another file system ([`Run::against`]).
     pub write_cpu_seconds: f64,
-    /// Reading every byte from cold caches, without comparing.
+    /// Reading every byte from cold caches into buffers of the readers, without comparing.
     pub read_seconds: f64,
     /// CPU time meanwhile, as for writing.
     pub read_cpu_seconds: f64,
@@ -44,7 +44,8 @@ pub struct Run {
     /// From the first write until the last one was accepted; until then a program waits.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub accepted_seconds: Option<f64>,
-    /// Reading everything once more from the caches; `None` where they are too small for it.
+    /// Reading everything once more from the caches, also into buffers of the readers; the median where it was done several
+    /// times, `None` where the caches are too small for it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub warm_read_seconds: Option<f64>,
     /// Cold reads, each time; [`Run::read_seconds`] is the median of them.
@@ -53,7 +54,7 @@ pub struct Run {
     /// Bytes that the system read from devices for this process during one cold read.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cold_device_bytes: Option<u64>,
-    /// The same during the warm read.
+    /// The same during all warm reads together.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub warm_device_bytes: Option<u64>,
     /// What held writing up until it was durable.

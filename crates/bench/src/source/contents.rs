@@ -264,32 +264,6 @@ impl Reader<'_> {
         })
     }
 
-    /// Whether the file has `len` zeros at `offset`.
-    ///
-    /// # Errors
-    /// [`Error::Unreadable`], [`Error::Changed`].
-    pub(crate) fn has_zeros(&self, offset: u64, len: u64) -> Result<bool> {
-        let mut at = offset;
-        let end = offset.saturating_add(len);
-        while at < end {
-            // Holes of a sparse file may be much longer than memory: go from segment to segment.
-            let segments = &self.contents.segments;
-            let index = segments.partition_point(|segment| segment.offset + segment.len <= at);
-            let Some(next) =
-                segments.get(index).map(|segment| segment.offset.max(at)).filter(|next| *next < end)
-            else {
-                break;
-            };
-            let step =
-                (segments[index].offset + segments[index].len).min(end).min(next + LOAD_STEP as u64) - next;
-            if self.record(next, step as usize)?.is_some_and(|record| !is_zero(&record)) {
-                return Ok(false);
-            }
-            at = next + step;
-        }
-        Ok(end <= self.contents.size)
-    }
-
     /// Called when all was read: whether the file is still what it was.
     ///
     /// # Errors
@@ -373,8 +347,6 @@ mod tests {
             assert!(
                 reader.has((10 << 20) - 1, &[0, 7, 7]).unwrap() && !reader.has(10 << 20, &[7, 8]).unwrap()
             );
-            assert!(reader.has_zeros(11 << 20, (1 << 30) - (11 << 20)).unwrap());
-            assert!(!reader.has_zeros(0, 11 << 20).unwrap() && !reader.has_zeros(1 << 30, 1).unwrap());
             reader.finish().unwrap();
             source.load(1 << 30, &Deaf).unwrap();
             assert!(source.is_in_memory());
