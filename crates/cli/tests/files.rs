@@ -6,7 +6,7 @@ use std::fs::{self, File, Permissions};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileExt, PermissionsExt, symlink};
 use std::path::Path;
-use std::process::Stdio;
+use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use bed::{Bed, expect_same};
@@ -259,4 +259,54 @@ fn odd_names_stay_on_one_line_and_steer_no_terminal() {
     assert!(projects.contains(&format!("tank/fs:/src/{quoted}\n")), "{projects}");
     // For programs, names are what they are.
     assert!(bed.list("tank/fs:/src").iter().any(|entry| entry["path"] == "a\nb\x1b[2J"));
+}
+
+/// What `cenote WORDS` shows on a terminal; `None` where there is no `script` to make one.
+fn on_a_terminal(bed: &Bed, words: &str) -> Option<String> {
+    let mut script = Command::new("script");
+    let line = format!("{} {words}", env!("CARGO_BIN_EXE_cenote"));
+    script.args(["-qec", &line, "/dev/null"]).stdin(Stdio::null()).current_dir(bed.path(""));
+    script.envs(bed.command(&[]).get_envs().filter_map(|(name, value)| Some((name, value?))));
+    match script.output() {
+        Ok(output) => {
+            let shown = String::from_utf8_lossy(&output.stdout).into_owned();
+            assert!(output.status.success(), "{shown}");
+            Some(shown)
+        }
+        Err(error) => {
+            eprintln!("skipped: script: {error}");
+            None
+        }
+    }
+}
+
+/// S4-18: outside a pool files take their whole length.
+#[test]
+fn a_copy_out_of_a_pool_says_beforehand_how_much_it_is() {
+    let bed = Bed::with_tank(128, &["compression=gzip-9"]);
+    fs::create_dir(bed.path("from")).expect("made");
+    (0..20).for_each(|n| {
+        let text = format!("line of file {n}\n").repeat(20_000);
+        fs::write(bed.path(&format!("from/{n}")), &text[..256 << 10]).expect("written");
+    });
+    fs::hard_link(bed.path("from/0"), bed.path("from/again")).expect("linked");
+    let sparse = File::create(bed.path("from/sparse")).expect("made");
+    sparse.set_len(4 << 40).expect("long");
+    sparse.write_all_at(&[7; 1 << 20], 1 << 40).expect("written");
+    bed.run(&["-d", "tank.img", "cp", "-r", "from", "tank/fs:/"]).good();
+    let Some(shown) = on_a_terminal(&bed, "-d tank.img cp -r tank/fs:/from to") else { return };
+    let said = shown.find("to copy: 21 files, 6M (").unwrap_or_else(|| panic!("{shown:?}"));
+    let line = shown[said..].lines().next().expect("a line");
+    let stored = line.split_once('(').and_then(|(_, rest)| rest.split_once(" in the pool); ")).expect("both");
+    assert!(stored.0.ends_with('K') && stored.1.ends_with(" are free in '.'"), "{line:?}");
+    // Before: the bar, which has the time left, comes below it.
+    assert!(shown.rfind("left").is_none_or(|last| last > said), "{shown:?}");
+    assert_eq!(fs::metadata(bed.path("to/sparse")).expect("copied").len(), 4 << 40);
+    // Into a file goes no such line, nor with -q; nor when it stays in the pool.
+    let plain = bed.run(&["-d", "tank.img", "cp", "-r", "tank/fs:/from", "again"]);
+    assert_eq!((plain.status, plain.err.as_str()), (0, ""));
+    for words in ["cp -qr tank/fs:/from quiet", "cp -r tank/fs:/from tank/fs:/inside"] {
+        let shown = on_a_terminal(&bed, &format!("-d tank.img {words}")).expect("it was there");
+        assert!(!shown.contains("to copy"), "{shown:?}");
+    }
 }

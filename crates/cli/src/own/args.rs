@@ -17,6 +17,9 @@ pub struct Words {
 }
 
 #[derive(Debug, Args)]
+#[command(after_help = "\
+On a terminal it shows how far it is and how long it takes. Out of a pool it first says how long the files are, what they \
+take in the pool, and what is free where they go: outside a pool they take their whole length.")]
 pub struct Cp {
     /// Copy folders with all they hold.
     #[arg(short = 'r', visible_short_alias = 'R', long)]
@@ -24,7 +27,7 @@ pub struct Cp {
     /// Keep modes, owners, times and extended attributes.
     #[arg(short, long)]
     pub preserve: bool,
-    /// No progress.
+    /// No progress, and no word about what there is to copy.
     #[arg(short, long)]
     pub quiet: bool,
     /// A summary in JSON on standard output.

@@ -3,6 +3,7 @@
 //! From:   places on the command line.
 //! To:     copies with all that belongs to files: modes, owners, times, links, holes, devices, extended attributes.
 
+mod ahead;
 mod content;
 mod engine;
 mod error;
@@ -16,7 +17,7 @@ mod to_pool;
 use std::collections::BTreeMap;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc;
 use std::time::Duration;
 
@@ -29,6 +30,7 @@ pub use progress::Progress;
 pub use sink::{Policy, Sink};
 pub use to_pool::ToPool;
 
+use self::ahead::Ahead;
 use self::node::last_name;
 use self::to_local::ToLocal;
 use super::Cp;
@@ -45,6 +47,9 @@ const IN_HAND: u64 = 64 << 20;
 
 /// How often a copy looks whether it was asked to stop, to say so.
 const GLANCE: Duration = Duration::from_millis(50);
+
+/// How long a copy out of a pool waits for everything to be counted, so that it is said before. Counting goes on beside it.
+const COUNTING: Duration = Duration::from_secs(1);
 
 /// A source that was found.
 struct Found {
@@ -141,7 +146,8 @@ fn copy(
     let remark = match &cp.destination {
         Place::Local(path) => {
             let target = local_target(path, &sources, cp.sources.len())?;
-            transfer(&ToLocal::default(), target, sources, policy, progress, stop)
+            let outside = target.dir.clone();
+            transfer(&ToLocal::default(), target, Some(&outside), sources, policy, progress, stop)
         }
         Place::InPool(place) => {
             let fs = pools.filesystem(place, Intent::Write)?;
@@ -149,7 +155,7 @@ fn copy(
             let owner = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
             let sink = ToPool::new(fs.clone(), owner, number, pools.kernel(place));
             let target = pool_target(&sink, &fs, place, number, (&sources, cp.sources.len()))?;
-            transfer(&sink, target, sources, policy, progress, stop)
+            transfer(&sink, target, None, sources, policy, progress, stop)
         }
     };
     if let Some(remark) = remark {
@@ -295,10 +301,12 @@ fn pool_target(
     Ok(Target { dir: sink.dir(dir).map_err(refuse)?, name })
 }
 
-/// Copies with all cores. Gives what the destination has to remark.
+/// Copies with all cores; `outside` is the folder of this machine that it goes to, if it does. Gives what the destination
+/// has to remark.
 fn transfer<S: Sink>(
     sink: &S,
     target: Target<S::Dir>,
+    outside: Option<&Path>,
     sources: Vec<Found>,
     policy: Policy,
     progress: &Progress,
@@ -313,35 +321,32 @@ fn transfer<S: Sink>(
         Root { node: source.node, dir: target.dir.clone(), name }
     });
     let roots = roots.collect();
+    let over = &AtomicBool::new(false);
     std::thread::scope(|scope| {
         if progress.is_shown() {
-            scope.spawn(|| nodes.into_iter().for_each(|node| expect(node, progress, stop)));
+            let (counted, known) = mpsc::channel::<()>();
+            let outside = outside.filter(|_| nodes.iter().all(|node| matches!(node, Node::Pool { .. })));
+            scope.spawn(move || {
+                let _counted = counted;
+                let over = || stop.asked() || over.load(Ordering::Relaxed);
+                let ahead = Ahead::count(nodes, progress, over);
+                if let (Some(ahead), Some(dir)) = (ahead, outside) {
+                    progress.say(&ahead.line(dir, free_bytes(dir)));
+                }
+            });
+            if outside.is_some() {
+                // It ends when all is counted, or is too much to be waited for.
+                let _ = known.recv_timeout(COUNTING);
+            }
         }
         Engine::new(sink, policy, progress, stop, workers).run(roots);
+        over.store(true, Ordering::Relaxed);
     });
     sink.remark()
 }
 
-/// Counts what is to be copied, ahead of the copy. What cannot be read is the copy's to say.
-fn expect(node: Node, progress: &Progress, stop: &Stop) {
-    let mut todo = vec![node];
-    while let Some(node) = todo.pop() {
-        let Ok(facts) = node.facts() else { continue };
-        match facts.kind {
-            FileKind::Regular => progress.expect(facts.size),
-            FileKind::Directory => {
-                let Ok(children) = node.children() else { continue };
-                for child in children.take_while(|_| !stop.asked()).flatten() {
-                    match child.kind {
-                        Some(FileKind::Directory) | None => todo.push(child.node),
-                        Some(FileKind::Regular) => {
-                            progress.expect(child.node.facts().map_or(0, |facts| facts.size))
-                        }
-                        Some(_) => {}
-                    }
-                }
-            }
-            _ => {}
-        }
-    }
+/// Bytes that whoever copies may still write in `dir`; `None` where the system does not tell.
+fn free_bytes(dir: &Path) -> Option<u64> {
+    let stat = rustix::fs::statvfs(dir).ok()?;
+    Some(stat.f_bavail.saturating_mul(stat.f_frsize))
 }

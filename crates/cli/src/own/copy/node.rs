@@ -61,6 +61,8 @@ pub struct Facts {
     pub key: (u64, u64),
     /// It surely has no holes.
     pub dense: bool,
+    /// Bytes that it takes where it is, as far as is known.
+    pub stored: u64,
 }
 
 /// A child of a folder.
@@ -101,6 +103,7 @@ impl Facts {
             rdev: data.rdev(),
             key: (data.dev(), data.ino()),
             dense: data.blocks().saturating_mul(512) >= data.size(),
+            stored: data.blocks().saturating_mul(512),
         })
     }
 
@@ -117,6 +120,7 @@ impl Facts {
             rdev: stat.rdev,
             key: (number, stat.id.0),
             dense: false,
+            stored: stat.blocks.saturating_mul(512),
         }
     }
 }
