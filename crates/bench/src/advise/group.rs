@@ -104,8 +104,8 @@ impl Group {
         counts: &dyn Fn(&Stratum) -> bool,
     ) -> Option<Estimate> {
         let index = self.numbers.iter().position(|own| *own == number)?;
-        let recordsize = self.encoder.settings[index].recordsize;
-        Some(estimate(&self.strata, &self.looked.seen, (index, recordsize), metadata, counts))
+        let setting = &self.encoder.settings[index];
+        Some(estimate(&self.strata, &self.looked.seen, (index, setting), metadata, counts))
     }
 
     /// Some piece of this kind of file was looked at.

@@ -11,9 +11,11 @@ use std::time::Instant;
 
 use super::dedup;
 use super::encode::{Encoder, Piece};
-use super::estimate::{Seen, estimate, spreads};
+use super::estimate::estimate;
+use super::interval::spreads;
 use super::material::Material;
 use super::metadata::Metadata;
+use super::seen::Seen;
 use super::strata::{Draw, Strata, Stratum};
 use crate::plan::cores;
 use crate::{Error, Event, Result, Watch};
@@ -163,7 +165,7 @@ impl Look<'_> {
     fn is_precise(&self, strata: &Strata, seen: &[Seen]) -> bool {
         let settings = self.encoder.settings.iter().enumerate();
         let estimates = settings.map(|(index, setting)| {
-            estimate(strata, seen, (index, setting.recordsize), self.metadata, &|_: &Stratum| true)
+            estimate(strata, seen, (index, setting), self.metadata, &|_: &Stratum| true)
         });
         estimates.into_iter().all(|one| one.half_width <= PRECISION * one.ratio)
     }

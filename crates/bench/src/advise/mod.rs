@@ -7,7 +7,7 @@
 //! 2. `strata`: pieces of files are drawn by kind and size of file, seeded.
 //!    `group` has one sample for each length of pieces, `look` draws and encodes it.
 //! 3. `encode`: each piece in every configuration by the write pipeline's own rules, timed.
-//! 4. `estimate`: sums over everything with their intervals; `metadata` adds what holds the records.
+//! 4. `estimate`: sums over everything, `interval`: how far off they may be; `metadata` adds what holds the records.
 //! 5. `probe`, `model`: what the disks and the engine do, and how fast all of it goes together.
 //! 6. `choose`: the front, and one rule for each purpose; `published` feeds it with tables instead.
 //!
@@ -20,6 +20,7 @@ mod dedup;
 mod encode;
 mod estimate;
 mod group;
+mod interval;
 mod kind;
 mod layout;
 mod look;
@@ -30,6 +31,7 @@ mod page;
 mod probe;
 mod published;
 mod rows;
+mod seen;
 mod strata;
 mod survey;
 mod table;
