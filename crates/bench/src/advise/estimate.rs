@@ -134,6 +134,7 @@ mod tests {
         let metadata = Metadata {
             files: 1.0,
             folders: 1.0,
+            short_folders: 0.0,
             long_files: recordsizes.map(|size| (size, 1.0)).to_vec(),
             ashift: 12,
             layout: Layout::Stripe,

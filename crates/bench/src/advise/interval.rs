@@ -286,7 +286,9 @@ mod tests {
     fn in_records_of_a_piece(compression: CompressionSetting) -> (Setting, Metadata) {
         let setting = Setting { compression, recordsize: PIECE };
         let long_files = vec![(PIECE, 8.0)];
-        (setting, Metadata { files: 8.0, folders: 1.0, long_files, ashift: 12, layout: Layout::Stripe })
+        let (files, folders, short_folders) = (8.0, 1.0, 0.0);
+        let layout = Layout::Stripe;
+        (setting, Metadata { files, folders, short_folders, long_files, ashift: 12, layout })
     }
 
     /// Kinds that differ, some of them also within themselves: with one piece more than there are kinds, that one was all that

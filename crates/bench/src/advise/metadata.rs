@@ -3,7 +3,8 @@
 //! compressratio counts metadata as it lies on the disk in both of its sums, so it draws the ratio of many small files
 //! towards 1. How many blocks there are follows from the counts; how far lz4 shrinks them does not, and is
 //! measured: on datasets of 1 to 10,000 files that cenote wrote (`used` of 1,000 files of 4 KiB in 10 folders: 434,176 bytes
-//! more than the files; of 10,000: 2,932,736; of one of 64 MiB in 512 records: 147,456).
+//! more than the files; of 10,000: 2,932,736; of one of 64 MiB in 512 records: 147,456; of 600 in 300 folders, two names of
+//! 6 letters in each: 327,680, since a folder with so few names is embedded in its pointer).
 //!
 //! Source: docs/format/03-dmu.md (128 bytes a pointer, 1024 pointers a block, 512 bytes a dnode, 32 a block).
 
@@ -19,7 +20,7 @@ const INDIRECT: f64 = 600.0;
 const POINTERS: f64 = 1024.0;
 /// Bytes of a file after lz4: its dnode and its name in the folder.
 const FILE: f64 = 139.0;
-/// Sectors of a folder, besides the names in it.
+/// Sectors of a folder that its pointer cannot hold, besides the names in it.
 const FOLDER_SECTORS: f64 = 1.0;
 /// Sectors that every dataset has.
 const BASE_SECTORS: f64 = 8.0;
@@ -31,6 +32,8 @@ const COPIES: f64 = 2.0;
 pub(crate) struct Metadata {
     pub(crate) files: f64,
     pub(crate) folders: f64,
+    /// Those of them that their pointers hold.
+    pub(crate) short_folders: f64,
     /// Files with more than one record, by the size of records: they have blocks of pointers of their own.
     pub(crate) long_files: Vec<(u64, f64)>,
     pub(crate) ashift: u32,
@@ -58,6 +61,7 @@ impl Metadata {
         Metadata {
             files: material.file_count as f64,
             folders: material.folders as f64,
+            short_folders: material.short_folders as f64,
             long_files: question.recordsizes.iter().map(long).collect(),
             ashift: question.ashift,
             layout: question.layout,
@@ -68,7 +72,8 @@ impl Metadata {
     pub(crate) fn part(&self, files: f64) -> Metadata {
         let share = files / self.files.max(1.0);
         let long_files = self.long_files.iter().map(|(size, count)| (*size, count * share)).collect();
-        Metadata { files, folders: self.folders * share, long_files, ..*self }
+        let (folders, short_folders) = (self.folders * share, self.short_folders * share);
+        Metadata { files, folders, short_folders, long_files, ..*self }
     }
 
     /// Those of everything, with so many records of `recordsize`.
@@ -92,7 +97,9 @@ impl Metadata {
             }
             false => 0.0,
         };
-        let files = in_sectors(self.files * FILE) + self.folders * FOLDER_SECTORS * sector;
+        let long_folders = self.folders - self.short_folders;
+        let files =
+            in_sectors((self.files + self.short_folders) * FILE) + long_folders * FOLDER_SECTORS * sector;
         let psize = indirect + files + BASE_SECTORS * sector;
         // Of raidz, what a sector or two take is far more than they are.
         let typical = (2.0 * sector) as u64;
@@ -107,18 +114,21 @@ mod tests {
     use super::*;
 
     /// Bytes that `used` counts beyond the data of so many files in so many folders.
-    fn used(files: f64, folders: f64, long: f64, records: f64) -> f64 {
+    fn used(files: f64, (folders, short_folders): (f64, f64), long: f64, records: f64) -> f64 {
         let long_files = vec![(131_072, long)];
-        Metadata { files, folders, long_files, ashift: 12, layout: Layout::Stripe }.of(records, 131_072).used
+        let layout = Layout::Stripe;
+        let metadata = Metadata { files, folders, short_folders, long_files, ashift: 12, layout };
+        metadata.of(records, 131_072).used
     }
 
     #[test]
     fn datasets_that_were_measured_come_out_as_they_were() {
         for (found, measured) in [
-            (used(1000.0, 11.0, 0.0, 1000.0), 434_176.0),
-            (used(10_000.0, 11.0, 0.0, 10_000.0), 2_932_736.0),
-            (used(1.0, 2.0, 1.0, 512.0), 147_456.0),
-            (used(200.0, 11.0, 200.0, 800.0), 1_867_776.0),
+            (used(1000.0, (11.0, 0.0), 0.0, 1000.0), 434_176.0),
+            (used(10_000.0, (11.0, 0.0), 0.0, 10_000.0), 2_932_736.0),
+            (used(1.0, (2.0, 0.0), 1.0, 512.0), 147_456.0),
+            (used(200.0, (11.0, 0.0), 200.0, 800.0), 1_867_776.0),
+            (used(600.0, (301.0, 300.0), 0.0, 600.0), 327_680.0),
         ] {
             assert!((found / measured - 1.0).abs() < 0.1, "{found} {measured}");
         }

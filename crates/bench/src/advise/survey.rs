@@ -131,9 +131,10 @@ impl Material {
         }
         while !folders.is_empty() {
             let folder = folders.swap_remove(random.below(folders.len() as u64) as usize);
-            self.folders += 1;
+            let (mut names, mut bytes) = (0, 0);
             for (number, entry) in fs.entries(folder).map_err(failed)?.enumerate() {
                 let entry = entry.map_err(failed)?;
+                (names, bytes) = (names + 1, bytes + entry.name.len() as u64);
                 match entry.kind {
                     FileKind::Directory => folders.push(entry.id),
                     FileKind::Regular => {
@@ -149,10 +150,12 @@ impl Material {
                     _ => {}
                 }
                 if number % LOOKS == LOOKS - 1 && self.over(survey)? {
+                    self.count_folder(names, bytes);
                     self.stopped = true;
                     return Ok(());
                 }
             }
+            self.count_folder(names, bytes);
             if self.over(survey)? && !folders.is_empty() {
                 self.stopped = true;
                 return Ok(());
@@ -260,14 +263,15 @@ impl Material {
         let mut folders = vec![root.to_owned()];
         while !folders.is_empty() {
             let folder = folders.swap_remove(random.below(folders.len() as u64) as usize);
-            self.folders += 1;
             let Ok(found) = std::fs::read_dir(&folder) else {
+                self.count_folder(0, 0);
                 self.unreadable += 1;
                 continue;
             };
             let mut names: Vec<_> =
                 found.filter_map(|entry| entry.ok().map(|entry| entry.file_name())).collect();
             names.sort_unstable();
+            self.count_folder(names.len() as u64, names.iter().map(|name| name.len() as u64).sum());
             for (number, name) in names.into_iter().enumerate() {
                 let path = folder.join(name);
                 let Ok(metadata) = path.symlink_metadata() else {
@@ -370,6 +374,8 @@ mod tests {
         material.add_path(dir.path(), &survey()).unwrap();
         material.settle("x", &survey()).unwrap();
         assert_eq!((material.file_count, material.folders, material.complete()), (4, 2, true));
+        // Both have three names that together are short.
+        assert_eq!(material.short_folders, 2);
         assert!(material.kinds.iter().any(|kind| kind == "gz"), "{:?}", material.kinds);
         assert!(material.bytes < 1 << 20 || material.files.iter().all(|file| file.parts.is_none()));
         let text = material.files.iter().find(|file| file.size == 8).unwrap();
