@@ -9,8 +9,9 @@ use crate::own::args::size;
 
 #[derive(Debug, Args)]
 #[command(after_help = "\
-What is timed: writing from the first file until everything is durable, and reading every byte once after the \
-pool was opened again with cold caches. Comparing with the source is not timed. With fewer --threads than cores \
+What is timed: writing from the first file until everything is durable, and reading every byte once into a buffer of \
+its reader after the pool was opened again with cold caches; warm reads do that once more from the cache of the pool. \
+Comparing with the source is not timed. With fewer --threads than cores \
 everything is held to that many cores. A temporary pool is a nameless file: nothing is left behind, however the \
 command ends. docs/manual/bench.md tells more.")]
 pub struct Bench {
