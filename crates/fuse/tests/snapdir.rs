@@ -110,6 +110,7 @@ fn a_snapshot_is_read_while_the_head_changes() {
     bed.pool().sync().unwrap();
     assert_eq!(difference(&within, copy.path()), None);
     assert_eq!(fs::read(bed.at().join("small")).unwrap(), b"other");
+    let reference = reference();
     let said = shell(
         &bed.at(),
         &format!(
@@ -117,7 +118,7 @@ fn a_snapshot_is_read_while_the_head_changes() {
              diff -r --no-dereference {1} {0} && find .zfs/snapshot/s | wc -l && cp -a .zfs/snapshot/s {1}/again && \
              stat -c %h {1}/again/small; (cd .zfs/snapshot/s/d/e/f && /bin/pwd)",
             copy.path().display(),
-            reference().keep().display()
+            reference.path().display()
         ),
     );
     let pwd = within.join("d/e/f");
