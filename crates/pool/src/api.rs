@@ -158,6 +158,14 @@ impl Pool {
         crate::dsl::frees::waiting(&self.inner.mos)
     }
 
+    /// Bytes that the next txgs free, of those. What cannot be found waits for another import.
+    ///
+    /// # Errors
+    /// As [`Pool::freeing`].
+    pub fn freeing_now(&self) -> Result<u64> {
+        if self.inner.groups.is_freeing() { self.freeing() } else { Ok(0) }
+    }
+
     /// How broken up the free space is, in percent, by top-level vdev id: from the sizes of free pieces that the
     /// space maps' histograms count. `None` where too few maps have one, and for pools that keep none.
     ///

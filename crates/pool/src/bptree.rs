@@ -17,6 +17,8 @@ use crate::{Error, Result};
 const KEY: &str = "bptree_obj";
 /// Block size of a new list.
 const BLOCK: u32 = 128 << 10;
+/// Datasets that may wait at once: who looks at a pool has them all in memory.
+const ENTRIES_MAX: u64 = 1 << 18;
 
 fn header(object: &Object) -> Result<Header> {
     let corrupt = Error::corrupt(object.id());
@@ -24,7 +26,7 @@ fn header(object: &Object) -> Result<Header> {
         Ok(header) => header,
         Err(source) => return Err(corrupt(source)),
     };
-    if header.end > object.capacity() / ENTRY_SIZE as u64 {
+    if header.end > object.capacity() / ENTRY_SIZE as u64 || header.end - header.begin > ENTRIES_MAX {
         return Err(corrupt(Corrupt::new("entries in a bptree", header.end)));
     }
     Ok(header)
@@ -36,9 +38,16 @@ fn put_header(object: &Arc<Object>, tx: &Tx, header: &Header) {
 
 fn list(mos: &Mos) -> Result<Option<(Arc<Object>, Header)>> {
     let Some(id) = mos.directory_object(KEY)? else { return Ok(None) };
-    let object = mos.object(id)?;
-    let header = header(&object)?;
-    Ok(Some((object, header)))
+    let read = || {
+        let object = mos.object(id)?;
+        let header = header(&object)?;
+        Ok((object, header))
+    };
+    match read() {
+        // Its last entry went meanwhile.
+        Err(_) if mos.directory_object(KEY)? != Some(id) => Ok(None),
+        read => read.map(Some),
+    }
 }
 
 /// Whether a destroyed dataset waits to be freed.
@@ -56,16 +65,36 @@ pub(crate) fn totals(mos: &Mos) -> Result<Sizes> {
     Ok(list(mos)?.map(|(_, header)| sizes(&header)).unwrap_or_default())
 }
 
-/// What waits, with its number, the oldest first.
-pub(crate) fn entries(mos: &Mos) -> Result<Vec<(u64, Entry)>> {
-    let Some((object, header)) = list(mos)? else { return Ok(Vec::new()) };
-    let read = |number| {
+/// Refuses when no further entry can be added.
+pub(crate) fn check_room(mos: &Mos) -> Result<()> {
+    match list(mos)? {
+        Some((_, header)) if header.end - header.begin >= ENTRIES_MAX => {
+            Err(Error::Unsupported("destroying more before the many datasets destroyed are freed".into()))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// What waits, with its number, the oldest first, up to the first that cannot be read, which is an error.
+///
+/// # Errors
+/// If it is not known what waits.
+pub(crate) fn entries(mos: &Mos) -> Result<impl Iterator<Item = Result<(u64, Entry)>>> {
+    let found = list(mos)?;
+    let numbers = found.as_ref().map_or(0..0, |(_, header)| header.begin..header.end);
+    let read = move |number| {
+        let (object, _) = found.as_ref().ok_or(Error::Internal)?;
         let mut raw = [0; ENTRY_SIZE];
         object.read(number * ENTRY_SIZE as u64, &mut raw)?;
-        let entry = Entry::decode(&raw, ByteOrder::Little).map_err(Error::corrupt(object.id()))?;
+        let corrupt = Error::corrupt(object.id());
+        if raw == [0; ENTRY_SIZE] {
+            return Err(corrupt(Corrupt::new("empty entry of a bptree", number)));
+        }
+        let entry = Entry::decode(&raw, ByteOrder::Little).map_err(corrupt)?;
         Ok((number, entry))
     };
-    (header.begin..header.end).map(read).collect()
+    let mut is_sound = true;
+    Ok(numbers.map(read).take_while(move |entry| std::mem::replace(&mut is_sound, entry.is_ok())))
 }
 
 /// Adds what is below `entry`; `sizes`: of all of it.
@@ -132,4 +161,48 @@ pub(crate) fn progress(
     mos.free(tx, object.id())?;
     features.adjust(tx, &features::ASYNC_DESTROY, -1)?;
     Ok(left)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::check::Finding;
+    use crate::scrub::tests::made;
+
+    #[test]
+    fn a_list_with_nothing_in_it_stops_neither_check_nor_the_pool() {
+        let disk = storage::host::ScriptedDisk::new(64 << 20);
+        let pool = made(&disk);
+        pool.run(|syncing| {
+            let (mos, tx) = (syncing.mos(), &syncing.tx);
+            let entry = Entry { root: format::BlockPtr::HOLE, since: Txg(9), mark: None };
+            let features = syncing.state.features.as_mut().ok_or(Error::Internal)?;
+            add(mos, features, tx, &entry, Sizes::default())?;
+            let (object, header) = list(mos)?.ok_or(Error::Internal)?;
+            put_header(&object, tx, &Header { end: 700, ..header });
+            syncing.state.freeing = true;
+            Ok(())
+        })
+        .expect("written");
+        for _ in 0..3 {
+            pool.run(|_| Ok(())).expect("the pool goes on");
+        }
+        let unknown =
+            |finding: &Finding| matches!(finding, Finding::Unreadable { why, .. } if why.contains("bptree"));
+        let mut found = Vec::new();
+        crate::check::check(&pool, &mut |finding| found.push(finding)).expect("checked");
+        assert!(found.len() == 1 && unknown(&found[0]), "{found:?}");
+        let disks: Vec<std::sync::Arc<dyn storage::host::Disk>> = vec![std::sync::Arc::new(disk.clone())];
+        pool.export().expect("exported");
+        let pool = crate::Pool::import_disks(disks, crate::Options::default()).expect("imported");
+        pool.sync().expect("synced");
+        pool.run(|syncing| {
+            let (object, header) = list(syncing.mos())?.ok_or(Error::Internal)?;
+            put_header(&object, &syncing.tx, &Header { end: header.begin + ENTRIES_MAX + 1, ..header });
+            Ok(())
+        })
+        .expect("written");
+        assert!(check_room(&pool.inner.mos).is_err());
+        pool.run(|_| Ok(())).expect("the pool goes on");
+    }
 }

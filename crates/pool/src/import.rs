@@ -216,7 +216,7 @@ impl Pool {
         let inner = Arc::new(inner);
         crate::sync::publish(&inner, &state, synced);
         let synced = inner.groups.lock().synced;
-        inner.groups.synced(synced, allocatable, space.deferred, false);
+        inner.groups.synced(synced, allocatable, space.deferred, freeing);
         inner.happened("pool_import", &[]);
         let pool = Pool::start(inner, state);
         pool.take_over_logs(left)?;

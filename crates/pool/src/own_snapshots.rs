@@ -124,7 +124,7 @@ impl Dataset {
             zap::entries(&list).find(|entry| entry.as_ref().map_or(true, listed)).ok_or_else(missing)??;
         let name = format!("{}@{}", self.name(), String::from_utf8_lossy(&entry.name));
         let info = lookup::info_of(&self.pool, name, key.id)?;
-        if info.phys.guid != key.guid {
+        if !info.is_snapshot() || info.phys.guid != key.guid {
             return Err(missing());
         }
         self.pool.open(&info)

@@ -166,6 +166,8 @@ fn read_through(inner: &Inner, since: Txg) -> Result<Option<u64>> {
     if !whole {
         return Ok(None);
     }
+    // Nobody wants what was destroyed.
+    roots.retain(|root| root.owner != walk::DESTROYED);
     for Root { owner, ptr, since: own, .. } in &mut roots {
         if owner.0 == 0 {
             continue;

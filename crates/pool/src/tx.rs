@@ -426,6 +426,11 @@ impl Groups {
         self.changed.notify_all();
     }
 
+    /// Whether the next txg frees more of what was destroyed.
+    pub(crate) fn is_freeing(&self) -> bool {
+        self.lock().freeing
+    }
+
     /// For the sync thread: nothing can be written any more.
     pub(crate) fn fail(&self, error: Arc<Error>) {
         self.lock().failed = Some(error);

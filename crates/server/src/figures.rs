@@ -16,7 +16,7 @@ const LOST_MAX: usize = 10_000;
 pub struct Figures {
     /// Read, write and checksum errors of each leaf, by its guid.
     pub errors: Vec<(u64, [u64; 3])>,
-    /// Bytes of destroyed datasets that are not free yet.
+    /// Bytes of what was destroyed that are being freed.
     pub freeing: u64,
     scan: Option<ScanFigures>,
     lost: Vec<(u64, u64, i64, u64, u64)>,
@@ -44,7 +44,7 @@ impl Figures {
         let numbers = |e: DataError| (e.dataset.0, e.object.0, e.level, e.blkid, e.birth);
         Ok(Figures {
             errors: pool.device_errors(),
-            freeing: pool.freeing()?,
+            freeing: pool.freeing_now()?,
             scan,
             lost: pool.data_errors()?.into_iter().take(LOST_MAX).map(numbers).collect(),
         })

@@ -31,6 +31,8 @@ const OPEN_MAX: usize = 32;
 const FORGETTING: Duration = Duration::from_millis(4);
 /// How long nothing may happen before what the kernel has not forgotten counts as used by somebody.
 const QUIET: Duration = Duration::from_millis(200);
+/// How long it may go on forgetting.
+const PATIENCE: Duration = Duration::from_secs(1);
 
 /// The snapshots of a mounted file system, as far as the kernel knows them.
 pub(crate) struct Snapshots {
@@ -292,7 +294,8 @@ impl Snapshots {
             self.look(name);
             self.expel(name);
         }
-        let (mut last, mut since) = (None, Instant::now());
+        let began = Instant::now();
+        let (mut last, mut since) = (None, began);
         // What it forgets it says in its own time.
         loop {
             let mut state = self.state();
@@ -304,6 +307,10 @@ impl Snapshots {
             drop(closed);
             if !known && open.is_none() {
                 return;
+            }
+            if began.elapsed() > PATIENCE {
+                // Somebody walks through it: others wait for who asked.
+                break;
             }
             if last != Some((left, open)) {
                 (last, since) = (Some((left, open)), Instant::now());

@@ -37,7 +37,7 @@ impl Syncing<'_> {
     /// block that cannot be read would be free for others while the dataset still holds it.
     pub(crate) fn check_freeable(&self, root: &BlockPtr, since: Txg) -> Result<()> {
         if self.frees_in_parts() {
-            return Ok(());
+            return bptree::check_room(self.mos());
         }
         for item in Walk::new(self.inner, &[of_destroyed(root, since)]) {
             match item {
@@ -106,25 +106,38 @@ impl Syncing<'_> {
     /// Frees what destroyed datasets held, for the measure of `count` blocks; gives whether there is more. What is below a
     /// block that cannot be read stays allocated, in the list, for the next import to try again.
     fn free_destroyed(&mut self, count: u64) -> Result<bool> {
-        let mos = self.mos();
+        let stays = "what was destroyed cannot all be freed";
+        let entries = match bptree::entries(self.mos()) {
+            Ok(entries) => entries,
+            Err(error) => {
+                tracing::error!(%error, stays);
+                return Ok(false);
+            }
+        };
         let mut spent = 0;
-        for (number, entry) in bptree::entries(mos)? {
+        for entry in entries {
+            let (number, entry) = match entry {
+                Ok(entry) => entry,
+                Err(error) => {
+                    tracing::error!(%error, stays);
+                    return Ok(false);
+                }
+            };
             let root = walk::destroyed(&entry);
             let mut walk = Walk::children_first(self.inner, &root);
-            let mut freed = Sizes::default();
-            let mut blocks = 0;
+            let (mut blocks, mut freed, mut is_at_end) = (0, Sizes::default(), false);
             let progress = loop {
                 let (place, ptr) = match walk.next() {
                     None => break Progress::All,
                     Some(Item::Block(place, block)) => (place, BlockPtr::Block(block)),
                     Some(Item::Embedded(place, embedded)) => (place, BlockPtr::Embedded(embedded)),
                     Some(Item::Unreadable(place, why)) => {
-                        tracing::error!(%place, why, "what was destroyed cannot all be freed");
+                        tracing::error!(%place, why, stays);
                         break Progress::UpTo(place.freed_so_far());
                     }
                 };
                 // A mark is at a block of level 0; at least one is freed before the next.
-                let is_at_end = blocks > 0 && spent + blocks + walk.reads() * READ >= count;
+                is_at_end = blocks > 0 && spent + blocks + walk.reads() * READ >= count;
                 if is_at_end && place.level == 0 && !place.is_root() {
                     break Progress::UpTo(Some(place.freed_up_to()));
                 }
@@ -132,20 +145,28 @@ impl Syncing<'_> {
                 freed += Sizes::of(self.inner.storage.vdevs(), &ptr);
                 blocks += 1;
             };
-            let is_stopped = matches!(progress, Progress::UpTo(_));
-            spent += blocks + walk.reads() * READ;
-            if let Some(features) = self.state.features.as_mut() {
-                let left = bptree::progress(mos, features, &self.tx, (number, &entry), progress, freed)?;
-                if !left.is_zero() {
-                    tracing::warn!(?left, "destroyed datasets were not as large as counted");
-                }
-                add_space(mos, &self.tx, self.free_dir()?, Category::Head, -(freed + left))?;
+            if blocks == 0 && matches!(progress, Progress::UpTo(_)) {
+                // It is as it was.
+                continue;
             }
-            if is_stopped && spent >= count {
+            spent += blocks + walk.reads() * READ;
+            let is_stopped = is_at_end && matches!(progress, Progress::UpTo(_));
+            self.enter_freed((number, &entry), progress, freed)?;
+            if is_stopped {
                 return Ok(true);
             }
         }
         Ok(false)
+    }
+
+    fn enter_freed(&mut self, entry: (u64, &Entry), progress: Progress, freed: Sizes) -> Result<()> {
+        let mos = self.mos();
+        let Some(features) = self.state.features.as_mut() else { return Ok(()) };
+        let left = bptree::progress(mos, features, &self.tx, entry, progress, freed)?;
+        if !left.is_zero() {
+            tracing::warn!(?left, "destroyed datasets were not as large as counted");
+        }
+        add_space(mos, &self.tx, self.free_dir()?, Category::Head, -(freed + left))
     }
 }
 

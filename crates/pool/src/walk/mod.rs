@@ -131,9 +131,18 @@ pub(crate) fn roots(inner: &Inner, report: &mut dyn FnMut(String, String)) -> Re
             Err(error) => report(format!("dataset {id}"), error.to_string()),
         }
     }
+    let mut unknown =
+        |error: crate::Error| report("the list of destroyed datasets".into(), error.to_string());
     match bptree::entries(mos) {
-        Ok(entries) => roots.extend(entries.iter().map(|(_, entry)| destroyed(entry))),
-        Err(error) => report("the list of destroyed datasets".into(), error.to_string()),
+        Ok(entries) => {
+            for entry in entries {
+                match entry {
+                    Ok((_, entry)) => roots.push(destroyed(&entry)),
+                    Err(error) => unknown(error),
+                }
+            }
+        }
+        Err(error) => unknown(error),
     }
     Ok(roots)
 }
@@ -302,8 +311,9 @@ impl<'a> Walk<'a> {
     }
 
     fn push_dnode(&mut self, from: &Todo, object: ObjectId, dnode: &Dnode) {
-        let kind =
-            Kind::Tree { fanout_shift: dnode.fanout_shift(), dnodes: dnode.object_type == ObjectType::DNODE };
+        // Dnodes within dnodes could go round for ever.
+        let dnodes = object == ObjectId(0) && dnode.object_type == ObjectType::DNODE;
+        let kind = Kind::Tree { fanout_shift: dnode.fanout_shift(), dnodes };
         for (blkid, ptr) in dnode.block_ptrs.iter().enumerate() {
             let level = dnode.levels - 1;
             let shift = (dnode.fanout_shift() * u32::from(level)).min(ROOT_SHIFT - 1);
