@@ -14,7 +14,8 @@ use format::stream;
 use format::zap::{self, Key, Leaf, Position, Value, fat, leaf, micro};
 use format::znode::{Dirent, LegacyZnode, Znode, rdev};
 use format::{
-    BlockPtr, ByteOrder, ChecksumKind, Dnode, NvList, ObjectType, Objset, Uberblock, bpobj, bptree, label, swap, zil,
+    BlockPtr, ByteOrder, ChecksumKind, Dnode, NvList, ObjectType, Objset, Uberblock, bpobj, bptree, label,
+    swap, zil,
 };
 
 /// The byte order an input asks for, and the rest of the input.

@@ -90,7 +90,7 @@ impl Snapshots {
             ctime: changed,
             crtime: born,
             kind: FileType::Directory,
-            perm: 0o555,
+            perm: 0o777,
             nlink: u32::try_from(entries + 2).unwrap_or(1),
             blksize: 512,
             ..nothing()

@@ -27,8 +27,8 @@ use crate::shared::Shared;
 const IDLE_MAX: usize = 4;
 /// Open snapshots beyond which the kernel is asked to forget one.
 const OPEN_MAX: usize = 32;
-/// How long the kernel takes, as a rule, to say what it forgot.
-const FORGETTING: Duration = Duration::from_millis(4);
+/// How long the kernel takes at most, as a rule, to say what it forgot.
+const FORGETTING: Duration = Duration::from_millis(50);
 /// How long nothing may happen before what the kernel has not forgotten counts as used by somebody.
 const QUIET: Duration = Duration::from_millis(200);
 /// How long it may go on forgetting.
@@ -194,12 +194,14 @@ impl Snapshots {
         let too_many = state.too_many();
         drop(state);
         drop(idle);
-        if let Some((key, name)) = too_many {
+        if too_many.is_some() {
             let this = self.this.clone();
             // Not here: the kernel may be waiting for us in that very folder.
             self.seeker.run(Box::new(move || {
-                if let Some(snapshots) = this.upgrade() {
-                    snapshots.send_away(key, &name);
+                let (Some(snapshots), mut next) = (this.upgrade(), too_many) else { return };
+                while let Some((key, name)) = next {
+                    let is_gone = snapshots.send_away(key, &name);
+                    next = if is_gone { snapshots.state().too_many() } else { None };
                 }
             }));
         }
@@ -329,16 +331,18 @@ impl Snapshots {
         state.is_known(key) || state.at(key).is_some()
     }
 
-    /// Has the kernel forget a snapshot, so that it is closed if nobody uses it.
-    fn send_away(&self, key: SnapshotKey, name: &[u8]) {
+    /// Has the kernel forget a snapshot, so that it is closed if nobody uses it; whether it is.
+    fn send_away(&self, key: SnapshotKey, name: &[u8]) -> bool {
         self.expel(name);
         let until = Instant::now() + FORGETTING;
         while self.state().at(key).is_some_and(|opened| !opened.bridge.known.is_empty()) {
             if Instant::now() > until {
-                return self.look(name);
+                self.look(name);
+                return false;
             }
-            std::thread::sleep(FORGETTING / 20);
+            std::thread::sleep(FORGETTING / 100);
         }
+        true
     }
 
     /// Makes the kernel forget what it can of the snapshot called `name`. What is in use it keeps, but out of its place.
