@@ -122,7 +122,7 @@ fn a_clone_and_what_a_rollback_undoes_are_freed_in_parts() {
     let mut story = with_doomed(slow(9), 7);
     let snapshot = format!("{DOOMED}@s");
     let pool = story.pool();
-    pool.snapshot(&[snapshot.clone()], &[]).unwrap();
+    pool.snapshot(std::slice::from_ref(&snapshot), &[]).unwrap();
     pool.clone_snapshot(&snapshot, "tank/clone", Vec::new()).unwrap();
     for name in [DOOMED, "tank/clone"] {
         let fs = open(&story, name);
