@@ -103,9 +103,7 @@ pub(crate) fn append<'a>(
 }
 
 fn add_sizes(header: &mut Header, sizes: Sizes) {
-    header.bytes = header.bytes.wrapping_add_signed(sizes.used);
-    header.comp = header.comp.wrapping_add_signed(sizes.comp);
-    header.uncomp = header.uncomp.wrapping_add_signed(sizes.uncomp);
+    sizes.add_to([&mut header.bytes, &mut header.comp, &mut header.uncomp]);
 }
 
 /// Moves all that `sub` lists into `into`, and `sub` with it. Sub-lists stay one level deep: those of `sub`

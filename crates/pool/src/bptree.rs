@@ -75,12 +75,13 @@ pub(crate) fn check_room(mos: &Mos) -> Result<()> {
     }
 }
 
-/// What waits, with its number, the oldest first, up to the first that cannot be read, which is an error.
-///
-/// # Errors
-/// If it is not known what waits.
-pub(crate) fn entries(mos: &Mos) -> Result<impl Iterator<Item = Result<(u64, Entry)>>> {
-    let found = list(mos)?;
+/// What waits, with its number, the oldest first, up to the first that cannot be read, which is an error; so is a list
+/// that cannot be.
+pub(crate) fn entries(mos: &Mos) -> impl Iterator<Item = Result<(u64, Entry)>> {
+    let (found, failed) = match list(mos) {
+        Ok(found) => (found, None),
+        Err(error) => (None, Some(Err(error))),
+    };
     let numbers = found.as_ref().map_or(0..0, |(_, header)| header.begin..header.end);
     let read = move |number| {
         let (object, _) = found.as_ref().ok_or(Error::Internal)?;
@@ -94,7 +95,8 @@ pub(crate) fn entries(mos: &Mos) -> Result<impl Iterator<Item = Result<(u64, Ent
         Ok((number, entry))
     };
     let mut is_sound = true;
-    Ok(numbers.map(read).take_while(move |entry| std::mem::replace(&mut is_sound, entry.is_ok())))
+    let read = numbers.map(read).take_while(move |entry| std::mem::replace(&mut is_sound, entry.is_ok()));
+    failed.into_iter().chain(read)
 }
 
 /// Adds what is below `entry`; `sizes`: of all of it.
@@ -118,9 +120,7 @@ pub(crate) fn add(mos: &Mos, features: &mut Features, tx: &Tx, entry: &Entry, si
 }
 
 fn add_sizes(header: &mut Header, sizes: Sizes) {
-    header.bytes = header.bytes.wrapping_add_signed(sizes.used);
-    header.comp = header.comp.wrapping_add_signed(sizes.comp);
-    header.uncomp = header.uncomp.wrapping_add_signed(sizes.uncomp);
+    sizes.add_to([&mut header.bytes, &mut header.comp, &mut header.uncomp]);
 }
 
 /// What became of an entry.

@@ -46,11 +46,8 @@ fn fill(dataset: &Dataset, object: ObjectId, byte: u8) -> pool::Result<()> {
     Ok(())
 }
 
-#[test]
-fn a_reader_elsewhere_finds_the_leased_state_whatever_is_overwritten_meanwhile() {
-    let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().join("disk");
-    let pool = create(&path);
+/// The file system of `pool` with one object, which is not compressed.
+fn filled(pool: &Pool) -> (Arc<Dataset>, ObjectId) {
     let off = vec![("compression".to_owned(), Some(pool::props::Value::Number(2)))];
     pool.set_properties("tank", off).unwrap();
     let dataset = pool.open("tank").unwrap();
@@ -60,6 +57,15 @@ fn a_reader_elsewhere_finds_the_leased_state_whatever_is_overwritten_meanwhile()
         dataset.objset().create_object(&tx, new).unwrap().id()
     };
     fill(&dataset, object, 1).unwrap();
+    (dataset, object)
+}
+
+#[test]
+fn a_reader_elsewhere_finds_the_leased_state_whatever_is_overwritten_meanwhile() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("disk");
+    let pool = create(&path);
+    let (dataset, object) = filled(&pool);
     let lease = pool.lease().unwrap();
     let then = pool.info().txg;
     // Far more than the pool could hold without using freed space again.
@@ -98,15 +104,7 @@ fn who_only_looks_waits_for_no_txg_and_sees_what_commands_changed() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("disk");
     let pool = create(&path);
-    let off = vec![("compression".to_owned(), Some(pool::props::Value::Number(2)))];
-    pool.set_properties("tank", off).unwrap();
-    let dataset = pool.open("tank").unwrap();
-    let object = {
-        let tx = dataset.begin(Hold::write(0)).unwrap();
-        let new = NewObject::plain(ObjectType::PLAIN_FILE_CONTENTS).block_size(128 << 10);
-        dataset.objset().create_object(&tx, new).unwrap().id()
-    };
-    fill(&dataset, object, 1).unwrap();
+    let (dataset, object) = filled(&pool);
     pool.snapshot(&["tank@before".to_owned()], &[]).unwrap();
     let then = pool.info().txg;
 

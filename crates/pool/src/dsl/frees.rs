@@ -107,15 +107,8 @@ impl Syncing<'_> {
     /// block that cannot be read stays allocated, in the list, for the next import to try again.
     fn free_destroyed(&mut self, count: u64) -> Result<bool> {
         let stays = "what was destroyed cannot all be freed";
-        let entries = match bptree::entries(self.mos()) {
-            Ok(entries) => entries,
-            Err(error) => {
-                tracing::error!(%error, stays);
-                return Ok(false);
-            }
-        };
         let mut spent = 0;
-        for entry in entries {
+        for entry in bptree::entries(self.mos()) {
             let (number, entry) = match entry {
                 Ok(entry) => entry,
                 Err(error) => {

@@ -45,6 +45,13 @@ impl Sizes {
         }
     }
 
+    /// Adds the three to sums as they are stored.
+    pub(crate) fn add_to(self, sums: [&mut u64; 3]) {
+        for (sum, size) in sums.into_iter().zip([self.used, self.comp, self.uncomp]) {
+            *sum = sum.wrapping_add_signed(size);
+        }
+    }
+
     pub(crate) fn is_zero(self) -> bool {
         self == Sizes::default()
     }

@@ -131,18 +131,11 @@ pub(crate) fn roots(inner: &Inner, report: &mut dyn FnMut(String, String)) -> Re
             Err(error) => report(format!("dataset {id}"), error.to_string()),
         }
     }
-    let mut unknown =
-        |error: crate::Error| report("the list of destroyed datasets".into(), error.to_string());
-    match bptree::entries(mos) {
-        Ok(entries) => {
-            for entry in entries {
-                match entry {
-                    Ok((_, entry)) => roots.push(destroyed(&entry)),
-                    Err(error) => unknown(error),
-                }
-            }
+    for entry in bptree::entries(mos) {
+        match entry {
+            Ok((_, entry)) => roots.push(destroyed(&entry)),
+            Err(error) => report("the list of destroyed datasets".into(), error.to_string()),
         }
-        Err(error) => unknown(error),
     }
     Ok(roots)
 }
