@@ -277,12 +277,30 @@ impl Dataset {
         lookup::space_of(&self.pool, self)
     }
 
+    /// Waits while too much is dirty, as long as the write throttle has it. For who takes locks: to be called before
+    /// them, then [`Dataset::begin_admitted`] below them.
+    pub fn wait_for_room(&self) {
+        if self.check_writable().is_ok() {
+            self.pool.wait_for_room();
+        }
+    }
+
     /// Begins a transaction on this dataset. Waits while the txg closes or too much is dirty.
     ///
     /// # Errors
     /// [`Error::NoSpace`] or [`Error::Quota`] before anything is changed; [`Error::ReadOnly`];
     /// [`Error::Stopped`] when the pool could not write.
     pub fn begin(&self, hold: Hold) -> Result<Tx> {
+        self.wait_for_room();
+        self.begin_admitted(hold)
+    }
+
+    /// As [`Dataset::begin`] for who came through [`Dataset::wait_for_room`]: waits for no more than a txg that closes,
+    /// unless the pool or a quota is nearly full.
+    ///
+    /// # Errors
+    /// As [`Dataset::begin`].
+    pub fn begin_admitted(&self, hold: Hold) -> Result<Tx> {
         let bytes = self.bytes_of(&hold)?;
         // What was acknowledged is not refused now: the log still takes the space that its changes take once more.
         let tx = self.begin_within_limits(bytes, hold.frees || self.log.is_replaying())?;

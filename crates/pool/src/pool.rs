@@ -286,7 +286,12 @@ impl Inner {
         if frees { self.slop() / 2 } else { self.slop() }
     }
 
-    /// Begins a transaction that may write `bytes`.
+    /// Waits while too much is dirty.
+    pub(crate) fn wait_for_room(&self) {
+        self.groups.wait_for_room(|| self.look_at_load());
+    }
+
+    /// Begins a transaction that may write `bytes`, however much is dirty.
     pub(crate) fn begin(self: &Arc<Self>, bytes: u64, frees: bool) -> Result<Tx> {
         self.check_writable()?;
         self.groups.begin(cost_of(bytes), self.reserve(frees), || self.look_at_load())

@@ -148,8 +148,53 @@ impl Groups {
         self.changed.wait(state).expect("no code panics while holding the txg state")
     }
 
-    /// Joins the open txg. `cost` is what the transaction may allocate in the worst case, `reserve` the part
-    /// of the pool that it must leave alone.
+    /// Waits while too much is dirty, and slows who writes down before that: once for each change, by who holds no
+    /// locks, so that nobody waits for who waits here. What all who were let through go on to make dirty comes on top
+    /// of the limit. A pool that cannot write lets everybody through: [`Groups::begin`] tells them.
+    pub(crate) fn wait_for_room(&self, dirty: impl Fn() -> u64) {
+        let began = self.opened.elapsed();
+        let mut delayed = false;
+        let mut state = self.lock();
+        while state.failed.is_none() {
+            let dirty = dirty();
+            let dirty_max = self.limits.dirty_max();
+            if self.stepwise {
+                drop(state);
+                if dirty <= dirty_max / 2 || self.sync().is_err() {
+                    return;
+                }
+                state = self.lock();
+                continue;
+            }
+            if dirty >= dirty_max {
+                state = self.wait_for_sync(state);
+                continue;
+            }
+            if dirty > SYNC_BYTES.min(dirty_max / 4) {
+                // Early enough that the sync overlaps with further writing.
+                self.want(&mut state);
+            }
+            if std::mem::replace(&mut delayed, true) {
+                return;
+            }
+            let Some(wakeup) = self.limits.go_on_at(began, self.opened.elapsed(), dirty) else { return };
+            drop(state);
+            std::thread::sleep(wakeup.saturating_sub(self.opened.elapsed()));
+            state = self.lock();
+        }
+    }
+
+    /// Waits until something changed, for a sync above all.
+    fn wait_for_sync<'a>(&self, mut state: MutexGuard<'a, State>) -> MutexGuard<'a, State> {
+        // One under way may make room: to ask for the next one already would write a small txg.
+        if state.open == state.synced.next() {
+            self.want(&mut state);
+        }
+        self.wait(state)
+    }
+
+    /// Joins the open txg, however much is dirty. `cost` is what the transaction may allocate in the worst case,
+    /// `reserve` the part of the pool that it must leave alone.
     pub(crate) fn begin(self: &Arc<Self>, cost: u64, reserve: u64, dirty: impl Fn() -> u64) -> Result<Tx> {
         let mut short = false;
         let begun = self.join(cost, reserve, dirty, &mut short);
@@ -167,9 +212,7 @@ impl Groups {
         dirty: impl Fn() -> u64,
         short: &mut bool,
     ) -> Result<Tx> {
-        let began = self.opened.elapsed();
         let mut waits = 0;
-        let mut delayed = false;
         let mut state = self.lock();
         loop {
             if let Some(failed) = &state.failed {
@@ -179,39 +222,13 @@ impl Groups {
                 state = self.wait(state);
                 continue;
             }
-            let dirty = dirty();
-            let dirty_max = self.limits.dirty_max();
-            if self.stepwise && dirty > dirty_max / 2 {
-                drop(state);
-                self.sync()?;
-                state = self.lock();
-                continue;
-            }
-            let others = state.others(dirty);
-            let crowded = state.is_crowded(others, cost);
-            if crowded || dirty >= dirty_max {
-                if crowded && !std::mem::replace(short, true) {
+            let others = state.others(dirty());
+            if state.is_crowded(others, cost) {
+                if !std::mem::replace(short, true) {
                     state.short += 1;
                 }
-                // A sync under way may make room: to ask for the next one already would write a small txg.
-                if state.open == state.synced.next() {
-                    self.want(&mut state);
-                }
-                state = self.wait(state);
+                state = self.wait_for_sync(state);
                 continue;
-            }
-            if !self.stepwise && dirty > SYNC_BYTES.min(dirty_max / 4) {
-                // Early enough that the sync overlaps with further writing.
-                self.want(&mut state);
-            }
-            if !self.stepwise && !std::mem::replace(&mut delayed, true) {
-                let now = self.opened.elapsed();
-                if let Some(wakeup) = self.limits.go_on_at(began, now, dirty) {
-                    drop(state);
-                    std::thread::sleep(wakeup.saturating_sub(self.opened.elapsed()));
-                    state = self.lock();
-                    continue;
-                }
             }
             let spoken_for = others + reserve;
             if spoken_for + cost > state.allocatable {

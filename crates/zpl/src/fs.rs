@@ -168,9 +168,15 @@ impl Filesystem {
         self.inner.normalization | if self.inner.case == Case::Sensitive { 0 } else { UPPER }
     }
 
-    /// Begins a transaction.
+    /// Waits while the write throttle has it. Whoever changes something calls it before taking locks, so that nobody
+    /// waits for who waits here; see [`Filesystem::changing`].
+    pub(crate) fn wait_for_room(&self) {
+        self.inner.dataset.wait_for_room();
+    }
+
+    /// Begins a transaction; the caller waited for room before it took locks.
     pub(crate) fn begin(&self, hold: Hold) -> Result<Tx> {
-        Ok(self.inner.dataset.begin(hold)?)
+        Ok(self.inner.dataset.begin_admitted(hold)?)
     }
 
     /// The attribute tables, which a file system that may be written has.

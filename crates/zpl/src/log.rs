@@ -37,8 +37,10 @@ impl Filesystem {
         self.make_safe(None)
     }
 
-    /// Carries out `change`; with `sync=always` it is safe when this returns.
+    /// Carries out `change` once the write throttle lets it; with `sync=always` it is safe when this returns. The
+    /// caller holds no locks.
     pub(crate) fn changing<T>(&self, change: impl FnOnce() -> Result<T>) -> Result<T> {
+        self.wait_for_room();
         let done = change()?;
         if self.is_synchronous() && !self.inner.dataset.has_log_to_replay() {
             self.make_safe(None)?;

@@ -260,6 +260,7 @@ impl Filesystem {
             return Err(Error::Unsupported("quotas by owner in this file system"));
         }
         let node = self.inner.objset.object(MASTER_NODE)?;
+        self.wait_for_room();
         let _node = self.inner.nodes.write(MASTER_NODE);
         let (key, _) = owner.keys(amount);
         let known = zap::lookup_u64(&node, key.as_bytes())?.filter(|&id| id != 0);
@@ -295,6 +296,7 @@ impl Filesystem {
     pub fn set_default_quota(&self, owner: Owner, amount: Amount, quota: u64) -> Result<()> {
         self.attributes()?;
         let node = self.inner.objset.object(MASTER_NODE)?;
+        self.wait_for_room();
         let _node = self.inner.nodes.write(MASTER_NODE);
         let (_, key) = owner.keys(amount);
         let tx = self.begin(Hold::write(NAME_COST))?;

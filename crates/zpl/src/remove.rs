@@ -295,6 +295,7 @@ impl Filesystem {
     /// between two steps. Gives whether it was still to be freed.
     pub(crate) fn free_unlinked(&self, id: ObjectId) -> Result<bool> {
         loop {
+            self.wait_for_room();
             let _node = self.inner.nodes.write(id);
             let (object, znode) = match self.node_for_change(id) {
                 // Somebody else was here between two steps, and the number may be another object's by now.
@@ -360,6 +361,7 @@ impl Filesystem {
 
     /// Whether there is no such object; then its name leaves the unlinked set.
     fn is_gone(&self, id: ObjectId, set: &Arc<Object>, name: &[u8]) -> Result<bool> {
+        self.wait_for_room();
         let _node = self.inner.nodes.write(id);
         if zap::lookup(set, name)?.is_none() {
             // Somebody freed or named it since the set was read.

@@ -76,6 +76,7 @@ impl Filesystem {
 
     fn replay_record(&self, replay: &Replay<'_>, record: &Record) -> Result<()> {
         replay.at(Some(record.seq));
+        self.wait_for_room();
         let done = match &record.body {
             Body::Create(create) if create.kind == CreateKind::XattrDir => self.replay_xattr_dir(create),
             Body::Create(create) => self.replay_create(create),

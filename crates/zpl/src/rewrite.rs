@@ -18,6 +18,7 @@ impl Filesystem {
         let mut blkid = None;
         loop {
             // Others get their turn between two blocks.
+            self.wait_for_room();
             let _node = self.inner.nodes.write(id);
             let (object, znode) = self.file(id)?;
             self.check_contents_change(&znode)?;

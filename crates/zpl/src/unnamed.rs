@@ -37,6 +37,7 @@ impl Filesystem {
         if new.kind != FileKind::Regular {
             return Err(Error::Invalid);
         }
+        self.wait_for_room();
         let _dir = self.inner.nodes.read(dir);
         let (dir_object, parent) = self.directory_for_change(dir)?;
         let mut znode = new.znode(dir, self.now())?;
