@@ -53,7 +53,7 @@ macro_rules! golden {
     };
 }
 
-golden!(gcomp grec gsum gashift9 gashift12 gashift13 gstripe gv28 gcompat21 ggrub2 gfreebsd20 gposix gbig);
+golden!(gaux gcomp grec gsum gashift9 gashift12 gashift13 gstripe gv28 gcompat21 ggrub2 gfreebsd20 gposix gbig);
 
 #[test]
 fn status_says_why_a_pool_is_only_read() {

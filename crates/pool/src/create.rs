@@ -28,7 +28,7 @@ use crate::sync::{SyncState, Syncing};
 use crate::throttle::Limits;
 use crate::tx::Groups;
 use crate::zil::stash::LogSpace;
-use crate::{Error, Result, bpobj, history, labels, props};
+use crate::{Error, Result, aux_vdevs, bpobj, history, labels, props};
 
 /// Sector sizes that a vdev may have, as powers of two.
 const ASHIFTS: std::ops::RangeInclusive<u32> = 9..=16;
@@ -43,6 +43,8 @@ pub struct CreateSpec {
     pub name: String,
     /// Open devices; each becomes a top-level vdev.
     pub disks: Vec<Arc<dyn Disk>>,
+    /// Open devices that become caches.
+    pub caches: Vec<Arc<dyn Disk>>,
     /// log2 of the sector size; `None` takes each device's own.
     pub ashift: Option<u32>,
     /// 5000, or a legacy version.
@@ -77,6 +79,7 @@ impl CreateSpec {
         CreateSpec {
             name: name.into(),
             disks,
+            caches: Vec::new(),
             ashift: None,
             version: VERSION_FEATURES,
             features: features::portable().collect(),
@@ -113,9 +116,19 @@ impl Pool {
         if tops.is_empty() {
             return Err(Error::Unsupported("a pool without devices".into()));
         }
+        let mut caches = Vec::new();
+        for (id, disk) in (tops.len() as u64..).zip(&spec.caches) {
+            let (config, top) = new_vdev(id, guid(), disk, spec.ashift)?;
+            let config = if options.anonymous { anonymous(config, &spec.name) } else { config };
+            caches.push((VdevConfig { top: None, create_txg: None, ..config }, top.ashift));
+        }
         for disk in &spec.disks {
             labels::initialise(disk)?;
         }
+        for (disk, (config, ashift)) in spec.caches.iter().zip(&caches) {
+            aux_vdevs::label_cache(disk, config, spec.version, *ashift)?;
+        }
+        let caches: Vec<VdevConfig> = caches.into_iter().map(|(config, _)| config).collect();
         let storage = Arc::new(Storage::new(
             Vdevs::new(tops),
             storage::Options {
@@ -215,9 +228,10 @@ impl Pool {
             events: Default::default(),
             user: options.user,
             non_allocating: Mutex::default(),
+            aux_disks: Mutex::new(spec.caches.clone()),
         });
         let pool = Pool::start(inner, state);
-        let built = pool.run(move |syncing| syncing.build(spec));
+        let built = pool.run(move |syncing| syncing.build(spec, &caches));
         match built {
             Ok(()) => {
                 pool.inner.happened("pool_create", &[]);
@@ -284,7 +298,7 @@ fn anonymous(mut vdev: VdevConfig, pool: &str) -> VdevConfig {
 
 impl Syncing<'_> {
     /// Makes every object that a pool begins with.
-    fn build(&mut self, spec: CreateSpec) -> Result<()> {
+    fn build(&mut self, spec: CreateSpec, caches: &[VdevConfig]) -> Result<()> {
         let mos = self.mos();
         let directory =
             mos.objset.create_object_at(&self.tx, DIRECTORY, NewObject::plain(ObjectType::OBJECT_DIRECTORY));
@@ -309,6 +323,7 @@ impl Syncing<'_> {
         let frees = bpobj::create(mos, &self.tx, 16 << 10, Compression::Off.to_disk() as u8)?;
         mos.set_directory(&self.tx, "sync_bplist", &Value::from_u64(frees.0))?;
         self.create_vdev_objects()?;
+        aux_vdevs::create_caches(self.mos(), &self.tx, caches)?;
         for (name, value) in &spec.properties {
             self.set_pool_property(name, value)?;
         }

@@ -179,6 +179,7 @@ impl Pool {
             events: Default::default(),
             user: options.user,
             non_allocating: Mutex::new(closed.clone()),
+            aux_disks: Mutex::default(),
         };
         let mut left = Vec::new();
         if inner.read_only.is_none() {
@@ -219,6 +220,9 @@ impl Pool {
         inner.groups.synced(synced, allocatable, space.deferred, freeing);
         inner.happened("pool_import", &[]);
         let pool = Pool::start(inner, state);
+        if pool.read_only().is_none() {
+            pool.hold_aux_vdevs();
+        }
         pool.take_over_logs(left)?;
         pool.remove_unfinished()?;
         if let Some(state) = &options.state

@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use format::config::{Label, PoolConfig};
 use format::label::{self, BOOT_ENV, PHYS, RING, SIZE};
+use format::nvlist::NvList;
 use format::uberblock::Uberblock;
 use format::{Guid, Txg};
 use storage::WriteError;
@@ -141,8 +142,20 @@ pub fn write_config(
 ) -> Result<(), WriteError> {
     let list = config.to_label_nvlist(leaf).expect("the leaf is part of the pool it belongs to");
     let offsets = label::offsets(disk.size()).ok_or(WriteError::NoSpace)?;
-    let mut raw = label::encode_phys(&list).ok_or(WriteError::NoSpace)?;
-    for offset in offsets.into_iter().skip(usize::from(half == Half::Odd)).step_by(2) {
+    write_list(disk, &list, offsets.into_iter().skip(usize::from(half == Half::Odd)).step_by(2))
+}
+
+/// Writes a configuration into the labels at `offsets`. Not durable before a flush.
+///
+/// # Errors
+/// The device refused, or the configuration is too long for a label.
+pub(crate) fn write_list(
+    disk: &Arc<dyn Disk>,
+    list: &NvList,
+    offsets: impl IntoIterator<Item = u64>,
+) -> Result<(), WriteError> {
+    let mut raw = label::encode_phys(list).ok_or(WriteError::NoSpace)?;
+    for offset in offsets {
         let at = offset + PHYS.offset;
         codec::embedded::seal(&mut raw, [at, 0, 0, 0]);
         write(disk, &raw, at)?;

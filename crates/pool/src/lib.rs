@@ -6,6 +6,7 @@
 #![forbid(unsafe_code)]
 
 mod api;
+mod aux_vdevs;
 mod bpobj;
 mod bptree;
 pub mod check;
@@ -44,6 +45,7 @@ mod vdev_props;
 mod walk;
 pub mod zil;
 
+pub use aux_vdevs::{AuxKind, AuxVdev};
 pub use create::CreateSpec;
 pub use dataset::{Dataset, Settings, SnapDir, SyncMode};
 pub use delegation::Grant;

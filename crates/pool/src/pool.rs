@@ -11,7 +11,7 @@ use format::features::Feature;
 use format::uberblock::Uberblock;
 use format::{BlockPtr, Guid, ObjectId, Txg};
 use storage::allocator::Space;
-use storage::host::Host;
+use storage::host::{Disk, Host};
 use storage::{GzipEngine, Storage};
 
 use crate::dataset::Dataset;
@@ -198,6 +198,8 @@ pub(crate) struct Inner {
     pub(crate) user: u32,
     /// Top-level vdevs that take no new blocks.
     pub(crate) non_allocating: Mutex<Vec<u32>>,
+    /// Caches and spares, open so that nobody else takes them.
+    pub(crate) aux_disks: Mutex<Vec<Arc<dyn Disk>>>,
 }
 
 impl Inner {

@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 
 use format::config::VERSION_FEATURES;
 use format::features::{self, Feature};
+use format::label;
 use pool::FeatureState;
 use pool::props::pool::Asked;
 use pool::props::{Preset, Property, Source, Value, names};
@@ -109,9 +110,14 @@ impl<'a> PoolValues<'a> {
         self.view
     }
 
-    /// Its vdevs.
-    pub fn tree(&self, naming: super::view::Naming) -> Vec<VdevView> {
-        self.view.tree(naming)
+    /// Space of a top-level vdev, or of a cache, which holds nothing that cenote put there.
+    pub fn space_of(&self, vdev: &VdevView) -> Option<Space> {
+        match (vdev.class, vdev.device_bytes) {
+            (Class::Cache, Some(bytes)) => {
+                Some(Space { size: label::asize_of(bytes), allocated: 0, fragmentation: Some(0) })
+            }
+            _ => vdev.top.and_then(|id| self.vdevs.get(&id)).map(|(_, space)| *space),
+        }
     }
 
     /// What a word asks for, as it is shown.

@@ -9,7 +9,7 @@ use std::path::PathBuf;
 use format::Guid;
 use format::config::{VdevConfig, VdevKind};
 use pool::known::KnownPool;
-use pool::{Found, ScanStatus};
+use pool::{AuxKind, AuxVdev, Found, ScanStatus};
 use server::Figures;
 use storage::host::{Access, Disk, FileDisk};
 
@@ -31,6 +31,8 @@ pub enum State {
     Offline,
     /// Its data is not usable.
     Faulted,
+    /// A spare that may take the place of another device.
+    Avail,
 }
 
 impl State {
@@ -42,6 +44,7 @@ impl State {
             State::Unavail => "UNAVAIL",
             State::Offline => "OFFLINE",
             State::Faulted => "FAULTED",
+            State::Avail => "AVAIL",
         }
     }
 }
@@ -53,16 +56,42 @@ pub enum Class {
     Dedup,
     Special,
     Log,
+    Cache,
+    Spare,
 }
 
 impl Class {
-    /// The heading of the class in `status` and `list -v`.
+    /// The heading of the class in `list -v` and `iostat -v`.
     pub const fn heading(self) -> &'static str {
         match self {
             Class::Normal => "",
             Class::Dedup => "dedup",
             Class::Special => "special",
             Class::Log => "logs",
+            Class::Cache => "cache",
+            Class::Spare => "spare",
+        }
+    }
+
+    /// The heading of the class in `status`.
+    pub const fn status_heading(self) -> &'static str {
+        match self {
+            Class::Cache => "cache",
+            Class::Spare => "spares",
+            // OpenZFS has a tab behind these.
+            Class::Dedup => "dedup\t",
+            Class::Special => "special\t",
+            Class::Log => "logs\t",
+            Class::Normal => "",
+        }
+    }
+
+    /// The group of the class in the JSON.
+    pub const fn group(self) -> &'static str {
+        match self {
+            Class::Cache => "l2cache",
+            Class::Spare => "spares",
+            other => other.heading(),
         }
     }
 
@@ -73,6 +102,8 @@ impl Class {
             Class::Dedup => "dedup",
             Class::Special => "special",
             Class::Log => "log",
+            Class::Cache => "l2cache",
+            Class::Spare => "spare",
         }
     }
 }
@@ -188,6 +219,27 @@ impl PoolView {
         }
     }
 
+    /// A cache or spare is not where it should be.
+    pub fn lacks_aux(&self) -> bool {
+        let aux = self.session().and_then(|session| session.pool().aux_vdevs().ok());
+        aux.is_some_and(|all| all.iter().any(|aux| aux.device.is_none()))
+    }
+
+    /// Top-level vdevs with all below them, and behind them what stands beside the tree: all that is shown, by class.
+    ///
+    /// # Errors
+    /// If the lists of caches and spares cannot be read.
+    pub fn shown(&self, naming: Naming) -> Result<Vec<VdevView>, Failure> {
+        let mut all = self.tree(naming);
+        all.sort_by_key(|vdev| vdev.class);
+        if let Some(session) = self.session() {
+            let found = session.pool().aux_vdevs();
+            let found = found.map_err(|error| Action::Open(&self.name).failed(error))?;
+            all.extend(found.into_iter().map(|aux| aux_view(aux, naming)));
+        }
+        Ok(all)
+    }
+
     /// Top-level vdevs with all below them.
     pub fn tree(&self, naming: Naming) -> Vec<VdevView> {
         match &self.body {
@@ -255,6 +307,22 @@ fn tops<'a>(
             view
         })
         .collect()
+}
+
+fn aux_view(aux: AuxVdev, naming: Naming) -> VdevView {
+    let class = match aux.kind {
+        AuxKind::Cache => Class::Cache,
+        AuxKind::Spare => Class::Spare,
+    };
+    let devices = aux.device.into_iter().map(|path| (aux.config.guid.0, path)).collect();
+    let mut view = view(&aux.config, &devices, class, naming);
+    match view.state {
+        State::Online if class == Class::Spare => view.state = State::Avail,
+        // Also one that is gone is called by where it was.
+        State::Unavail if !naming.guids => view.name = view.path.clone().unwrap_or(view.name),
+        _ => {}
+    }
+    view
 }
 
 fn view(vdev: &VdevConfig, devices: &BTreeMap<u64, PathBuf>, class: Class, naming: Naming) -> VdevView {

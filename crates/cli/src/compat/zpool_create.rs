@@ -36,6 +36,9 @@ const LAYOUTS: [(&str, usize); 11] = [
     ("draid", 2),
 ];
 
+/// The word before caches.
+const CACHE: &str = "cache";
+
 /// The options of `create`, read and judged as far as no device must be looked at.
 struct Wanted {
     ashift: Option<u32>,
@@ -73,15 +76,16 @@ pub fn run(call: &Call, console: &mut Console) -> Result<(), Failure> {
     let failed = |reason: &dyn std::fmt::Display| Action::Create(name).failed(reason);
     // The name by which the pool goes until it is exported.
     let called = args.value("t").unwrap_or(name);
-    let paths = device_paths(name, devices)?;
-    check_name(name, call, &paths)?;
+    let Devices { data: paths, caches } = device_paths(name, devices)?;
+    let all = [&paths[..], &caches].concat();
+    check_name(name, call, &all)?;
     if let Some(place) = args.value("m") {
         check_mountpoint(place)?;
     }
     if let Some(temporary) = args.value("t") {
         names::check_pool(temporary, true).map_err(|error| Action::Create(temporary).failed(error))?;
     }
-    check_use(&paths, args.has("f"), call)?;
+    check_use(&all, args.has("f"), call)?;
     let wanted = read_options(&own, args.has("d"), args.value("R")).map_err(|reason| match reason {
         Refused::Reason(reason) => failed(&reason),
         Refused::Line(line) => Failure::refused(line),
@@ -93,7 +97,7 @@ pub fn run(call: &Call, console: &mut Console) -> Result<(), Failure> {
     if is_taken(called)? {
         return Err(failed(&reason::POOL_EXISTS));
     }
-    for path in &paths {
+    for path in &all {
         let bytes = FileDisk::open(path, Access::Peek).map(|disk| disk.size());
         if bytes.is_ok_and(|bytes| bytes < label::MIN_DEVICE) {
             return Err(failed(&"one or more devices is less than the minimum size (64M)"));
@@ -101,7 +105,11 @@ pub fn run(call: &Call, console: &mut Console) -> Result<(), Failure> {
     }
     if args.has("n") {
         console.line(&format!("would create '{name}' with the following layout:\n\n\t{name}"))?;
-        return paths.iter().try_for_each(|path| console.line(&format!("\t  {}", path.display())));
+        let mut lines: Vec<_> = all.iter().map(|path| format!("\t  {}", path.display())).collect();
+        if !caches.is_empty() {
+            lines.insert(paths.len(), "\tcache".to_owned());
+        }
+        return lines.iter().try_for_each(|line| console.line(line));
     }
     // From here to the entry of the new pool nobody else gives this name to one.
     let claim = open::known().claim(called).map_err(open::NotOpen::from)?;
@@ -109,12 +117,13 @@ pub fn run(call: &Call, console: &mut Console) -> Result<(), Failure> {
         return Err(failed(&reason::POOL_EXISTS));
     }
     let mut disks: Vec<Arc<dyn Disk>> = Vec::new();
-    for path in &paths {
+    for path in &all {
         let access = Access::ReadWrite { exclusive: true };
         disks.push(Arc::new(pool::open_disk(path, access).map_err(|error| failed(&error))?));
     }
     // Somebody may have used them since they were looked at; now nobody does.
-    check_use(&paths, args.has("f"), call)?;
+    check_use(&all, args.has("f"), call)?;
+    let (data, cache) = disks.split_at(paths.len());
     let spec = CreateSpec {
         ashift: wanted.ashift,
         version: wanted.version,
@@ -124,7 +133,8 @@ pub fn run(call: &Call, console: &mut Console) -> Result<(), Failure> {
         comment: wanted.comment,
         compatibility: wanted.compatibility,
         command: Some(call.line.clone()),
-        ..CreateSpec::new(name.clone(), disks.clone(), filesystem, dataset_values::initialiser())
+        caches: cache.to_vec(),
+        ..CreateSpec::new(name.clone(), data.to_vec(), filesystem, dataset_values::initialiser())
     };
     let made = Pool::create(spec, Options::default()).and_then(|pool| {
         let guid = pool.guid();
@@ -185,8 +195,15 @@ fn root_assignments<'a>(
     Ok(all)
 }
 
-/// The devices of a stripe. Other layouts are refused by name.
-fn device_paths(name: &str, words: &[String]) -> Result<Vec<PathBuf>, Failure> {
+/// The devices of a new pool.
+struct Devices {
+    /// Those of a stripe.
+    data: Vec<PathBuf>,
+    caches: Vec<PathBuf>,
+}
+
+/// The devices of a stripe and caches. Other layouts are refused by name.
+fn device_paths(name: &str, words: &[String]) -> Result<Devices, Failure> {
     let least = |word: &str| {
         let plain = LAYOUTS.iter().find(|(layout, _)| *layout == word).map(|(_, least)| *least);
         let draid = word.strip_prefix("draid").filter(|rest| rest.starts_with([':', '1', '2', '3']));
@@ -196,7 +213,7 @@ fn device_paths(name: &str, words: &[String]) -> Result<Vec<PathBuf>, Failure> {
         let Some(least) = least(word) else { continue };
         let behind =
             words[at + 1..].iter().take_while(|w| LAYOUTS.iter().all(|(layout, _)| layout != w)).count();
-        if behind < least && least > 1 {
+        if behind < least && (least > 1 || word == CACHE) {
             let line = format!("invalid vdev specification: {word} requires at least {least} devices");
             return Err(Failure::refused(line));
         }
@@ -205,13 +222,26 @@ fn device_paths(name: &str, words: &[String]) -> Result<Vec<PathBuf>, Failure> {
     if let Err(error @ names::NameError::Reserved) = names::check_pool(name, true) {
         return Err(Action::Create(name).failed(error).hint("pool name may have been omitted"));
     }
-    if let Some(word) = words.iter().find(|word| least(word).is_some()) {
+    if let Some(word) = words.iter().find(|word| *word != CACHE && least(word).is_some()) {
         let line = format!(
             "cannot create '{name}': '{word}' vdevs are not supported yet; files and devices alone are striped"
         );
         return Err(Failure::refused(line));
     }
-    words.iter().map(|word| device_path(word)).collect()
+    let border = words.iter().position(|word| word == CACHE).unwrap_or(words.len());
+    let (data, caches) = words.split_at(border);
+    if data.is_empty() {
+        let line = "invalid vdev specification: at least one toplevel vdev must be specified";
+        return Err(Failure::refused(line));
+    }
+    let paths = |words: &[String]| words.iter().map(|word| device_path(word)).collect::<Result<_, _>>();
+    let mut caches = caches.split(|word| word == CACHE).skip(1);
+    let cached = caches.next().unwrap_or_default();
+    if caches.next().is_some() {
+        let line = "invalid vdev specification: 'cache' can be specified only once";
+        return Err(Failure::refused(line));
+    }
+    Ok(Devices { data: paths(data)?, caches: paths(cached)? })
 }
 
 fn device_path(word: &str) -> Result<PathBuf, Failure> {

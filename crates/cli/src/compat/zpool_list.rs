@@ -116,9 +116,7 @@ fn as_table(
             continue;
         }
         let mut last = Class::Normal;
-        let mut tree = values.tree(naming(call));
-        tree.sort_by_key(|vdev| vdev.class);
-        for vdev in &tree {
+        for vdev in &values.view().shown(naming(call))? {
             if vdev.class != last {
                 let dash = |(_, asked): &(String, Asked)| match asked {
                     Asked::Native(property) if property.name == "name" => vdev.class.heading().to_owned(),
@@ -162,7 +160,7 @@ fn add_vdev(
 /// A figure of a vdev: only those of space and health are known of one.
 fn vdev_cell(values: &PoolValues, vdev: &VdevView, asked: &Asked, raw: bool) -> String {
     let Asked::Native(property) = asked else { return "-".to_owned() };
-    let space = vdev.top.and_then(|id| values.vdevs.get(&id)).map(|(_, space)| *space);
+    let space = values.space_of(vdev);
     let size = |n: u64| match property.kind {
         Kind::Number(form) => form.show(n, raw).into_owned(),
         _ => n.to_string(),
@@ -211,15 +209,14 @@ fn as_json(
         object.insert("properties".to_owned(), Value::Object(properties));
         if call.args.has("v") {
             let (mut normal, mut classes) = (Map::new(), Map::new());
-            for vdev in &values.tree(naming(call)) {
+            for vdev in &values.view().shown(naming(call))? {
                 let value = vdev_json(values, vdev, words, raw, as_int);
                 match vdev.class {
                     Class::Normal => {
                         normal.insert(vdev.name.clone(), value);
                     }
                     class => {
-                        let group =
-                            classes.entry(class.heading()).or_insert_with(|| Value::Object(Map::new()));
+                        let group = classes.entry(class.group()).or_insert_with(|| Value::Object(Map::new()));
                         if let Value::Object(group) = group {
                             group.insert(vdev.name.clone(), value);
                         }

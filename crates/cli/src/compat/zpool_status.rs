@@ -48,6 +48,7 @@ pub fn run(call: &Call, console: &mut Console) -> Result<(), Failure> {
                 && view.state() == State::Online
                 && view.session().is_some()
                 && !Trouble::of(view)?.any()
+                && !view.lacks_aux()
             {
                 continue;
             }
@@ -81,7 +82,7 @@ pub fn advice(view: &PoolView) -> Option<Advice> {
         Some(Advice { status: status.to_owned(), action: action.to_owned(), message })
     };
     match &view.body {
-        Body::Open(_) if view.state() == State::Degraded => say(
+        Body::Open(_) if view.state() == State::Degraded || view.lacks_aux() => say(
             "One or more devices could not be opened.  Sufficient replicas exist for\n\tthe pool to continue functioning in a degraded state.",
             "Attach the missing device and online it using 'zpool online'.",
             Some("2Q"),
@@ -181,8 +182,7 @@ fn print(call: &Call, console: &mut Console, view: &PoolView) -> Result<(), Fail
         }
     }
     console.line("config:\n")?;
-    let mut tree = view.tree(naming);
-    tree.sort_by_key(|vdev| vdev.class);
+    let tree = view.shown(naming)?;
     let width = tree.iter().map(|vdev| width(vdev, 2)).max().unwrap_or(0).max(view.name.len()).max(10);
     let slow = call.args.has("s");
     let heading = if slow { "  SLOW" } else { "" };
@@ -202,7 +202,7 @@ fn print(call: &Call, console: &mut Console, view: &PoolView) -> Result<(), Fail
     let mut last = Class::Normal;
     for vdev in &tree {
         if vdev.class != last {
-            console.line(&format!("\t{}\t", vdev.class.heading()))?;
+            console.line(&format!("\t{}", vdev.class.status_heading()))?;
             last = vdev.class;
         }
         print_vdev(call, console, vdev, 2, width, &trouble)?;
@@ -243,6 +243,9 @@ fn print_vdev(
         return Ok(());
     }
     let name = format!("{}{}", " ".repeat(indent), vdev.name);
+    if vdev.class == Class::Spare && vdev.state == State::Avail {
+        return console.line(&format!("\t{name:full$}  {:<8}", vdev.state.word()));
+    }
     let counts =
         trouble.counts(vdev).map(|n| if call.args.has("p") { n.to_string() } else { number::nice(n) });
     let [read, write, cksum] = counts;
@@ -303,7 +306,7 @@ fn as_json(call: &Call, console: &mut Console, views: &[PoolView]) -> Result<(),
         }
         let trouble = Trouble::of(view)?;
         let shown = Shown { values: &values, trouble: &trouble, look };
-        let tree = view.tree(naming);
+        let tree = view.shown(naming)?;
         let flat = call.args.has("json-flat-vdevs");
         let group = |class: Class, parent: &str| -> Map<String, Value> {
             let of = tree.iter().filter(|vdev| vdev.class == class);
@@ -328,16 +331,16 @@ fn as_json(call: &Call, console: &mut Console, views: &[PoolView]) -> Result<(),
         add("vdevs", Value::Object(group(Class::Normal, &view.name)));
         let mut vdevs = Map::new();
         if flat {
-            for vdev in &tree {
+            for vdev in tree.iter().filter(|vdev| !matches!(vdev.class, Class::Cache | Class::Spare)) {
                 flatten(&shown, vdev, &view.name, &mut vdevs);
             }
         }
         vdevs.insert(view.name.clone(), Value::Object(root));
         object.insert("vdevs".to_owned(), Value::Object(vdevs));
-        for class in [Class::Special, Class::Dedup, Class::Log] {
+        for class in [Class::Special, Class::Dedup, Class::Log, Class::Cache, Class::Spare] {
             let group = group(class, &view.name);
             if !group.is_empty() {
-                object.insert(class.heading().to_owned(), Value::Object(group));
+                object.insert(class.group().to_owned(), Value::Object(group));
             }
         }
         object.insert("error_count".to_owned(), json::scalar(&trouble.data.len().to_string(), as_int));
@@ -375,12 +378,14 @@ fn vdev_json(shown: &Shown, vdev: &VdevView, parent: Option<&str>) -> Value {
     if let Some(parent) = parent {
         add("parent", parent.into());
     }
-    if let Some((_, space)) = vdev.top.and_then(|id| values.vdevs.get(&id)) {
+    if let Some(space) = values.space_of(vdev) {
         if space.allocated > 0 {
             add("alloc_space", look.size(space.allocated));
         }
         add("total_space", look.size(space.size));
-        add("def_space", look.size(space.size));
+        if vdev.top.is_some() {
+            add("def_space", look.size(space.size));
+        }
         if vdev.device_bytes.is_none() {
             add("rep_dev_size", look.size(space.size));
         }

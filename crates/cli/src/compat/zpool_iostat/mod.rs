@@ -15,7 +15,7 @@ use self::histogram::Histogram;
 use super::Call;
 use super::pool_values::{PoolValues, Space};
 use super::repeat::Repeat;
-use super::view::{self, Naming, PoolView, VdevView};
+use super::view::{self, Class, Naming, PoolView, VdevView};
 use crate::messages::Failure;
 use crate::open;
 use crate::out::Console;
@@ -36,6 +36,20 @@ struct Line {
     depth: usize,
     space: Option<Space>,
     leaves: Vec<u64>,
+    /// It is a class of vdevs, of which nothing is counted.
+    heading: bool,
+}
+
+impl Line {
+    fn of(vdev: &VdevView, depth: usize, values: &PoolValues) -> Line {
+        let space = values.space_of(vdev);
+        Line { name: vdev.name.clone(), depth, space, leaves: leaves(vdev), heading: false }
+    }
+
+    fn heading(class: Class) -> Line {
+        let name = class.heading().to_owned();
+        Line { name, depth: 0, space: None, leaves: Vec::new(), heading: true }
+    }
 }
 
 /// Counters by leaf guid at a time.
@@ -122,7 +136,7 @@ fn wanted(call: &Call, operands: Vec<String>) -> Result<Wanted, Failure> {
     match operands.split_first() {
         Some((pool, vdevs)) if known.contains(pool) => {
             let view = PoolView::new(open::find(pool, call.around)?);
-            let tree = view.tree(Naming::default());
+            let tree = view.shown(Naming::default())?;
             let there = |name: &String| tree.iter().any(|vdev| find(vdev, name).is_some());
             match vdevs.iter().all(there) {
                 true => Ok(Wanted { pools: vec![pool.clone()], vdevs: vdevs.to_vec() }),
@@ -182,7 +196,7 @@ impl Report {
         }
         match self.histogram {
             Some(histogram) => {
-                let mut all = tables.iter().flat_map(|(_, table)| table);
+                let mut all = tables.iter().flat_map(|(_, table)| table).filter(|(line, _)| !line.heading);
                 all.try_for_each(|(line, counted)| {
                     histogram.print(console, &line.name, &counted.times, self.look)
                 })
@@ -210,8 +224,17 @@ impl Report {
         }
         for (since, table) in tables {
             for (line, counted) in table {
-                let cells = self.columns.cells(line.space, counted, *since, self.look);
-                console.line(&self.row(line, &cells, width))?;
+                let cells = match line.heading {
+                    true => vec!["-".to_owned(); self.columns.count()],
+                    false => self.columns.cells(line.space, counted, *since, self.look),
+                };
+                // OpenZFS leaves a line empty where scripts read.
+                let text = if line.heading && self.look.tabs {
+                    String::new()
+                } else {
+                    self.row(line, &cells, width)
+                };
+                console.line(&text)?;
             }
             if !self.look.tabs && self.verbose {
                 console.line(&ruler)?;
@@ -236,8 +259,9 @@ impl Report {
 /// The pool, and its vdevs if asked for.
 fn lines(view: &PoolView, wanted: &Wanted, naming: Naming, verbose: bool) -> Result<Vec<Line>, Failure> {
     let values = PoolValues::new(view)?;
-    let tree = view.tree(naming);
-    let space = |vdev: &VdevView| vdev.top.and_then(|id| values.vdevs.get(&id)).map(|(_, space)| *space);
+    let mut tree = view.shown(naming)?;
+    // A spare does nothing until it is no spare any more.
+    tree.retain(|vdev| vdev.class != Class::Spare);
     let mut all = Vec::new();
     if wanted.vdevs.is_empty() {
         let whole = values.vdevs.values().fold(Space::default(), |sum, (_, space)| Space {
@@ -246,24 +270,30 @@ fn lines(view: &PoolView, wanted: &Wanted, naming: Naming, verbose: bool) -> Res
             fragmentation: None,
         });
         let leaves = tree.iter().flat_map(leaves).collect();
-        all.push(Line { name: view.name.clone(), depth: 0, space: Some(whole), leaves });
+        all.push(Line { name: view.name.clone(), depth: 0, space: Some(whole), leaves, heading: false });
         if verbose {
-            tree.iter().for_each(|vdev| add(vdev, 1, &space, &mut all));
+            let mut last = Class::Normal;
+            for vdev in &tree {
+                if std::mem::replace(&mut last, vdev.class) != vdev.class {
+                    all.push(Line::heading(vdev.class));
+                }
+                add(vdev, 1, &values, &mut all);
+            }
         }
     } else {
         for name in &wanted.vdevs {
-            let plain = view.tree(Naming::default());
+            let plain = view.shown(Naming::default())?;
             let guid = plain.iter().find_map(|vdev| find(vdev, name)).map(|vdev| vdev.guid.0.to_string());
             let Some(vdev) = guid.and_then(|guid| tree.iter().find_map(|vdev| find(vdev, &guid))) else {
                 continue;
             };
-            all.push(Line { name: vdev.name.clone(), depth: 0, space: space(vdev), leaves: leaves(vdev) });
+            all.push(Line::of(vdev, 0, &values));
         }
     }
     Ok(all)
 }
 
-fn add(vdev: &VdevView, depth: usize, space: &dyn Fn(&VdevView) -> Option<Space>, all: &mut Vec<Line>) {
-    all.push(Line { name: vdev.name.clone(), depth, space: space(vdev), leaves: leaves(vdev) });
-    vdev.children.iter().for_each(|child| add(child, depth + 1, space, all));
+fn add(vdev: &VdevView, depth: usize, values: &PoolValues, all: &mut Vec<Line>) {
+    all.push(Line::of(vdev, depth, values));
+    vdev.children.iter().for_each(|child| add(child, depth + 1, values, all));
 }

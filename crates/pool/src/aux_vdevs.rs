@@ -1,0 +1,164 @@
+//! Devices beside the tree of vdevs: caches (L2ARC) and hot spares. They belong to the pool, have its labels and are
+//! shown; nothing of them is read or written here but the labels. What OpenZFS left on a cache it may find again: each
+//! entry there names the birth of its block, so what was written meanwhile is never taken for it.
+//!
+//! From:   the lists `l2cache` and `spares` of the object directory.
+//! To:     the command line, which shows them; new pools, which get caches.
+//! Source: docs/format/01-labels-uberblock.md §4.2, §9.
+
+use std::ffi::OsStr;
+use std::io::IoSlice;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use dmu::Tx;
+use format::config::{AuxConfig, Label, PoolState, VdevConfig};
+use format::label;
+use format::nvlist::NvList;
+use format::zap::Value;
+use storage::WriteError;
+use storage::host::{Access, Disk, FileDisk};
+
+use crate::mos::Mos;
+use crate::pool::Pool;
+use crate::{Error, Result, labels};
+
+/// Bytes at the start of a cache's data in which its header lies, whatever its sectors are.
+const HEADER: usize = 64 << 10;
+
+/// What a device beside the tree is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum AuxKind {
+    /// A second level of the cache.
+    Cache,
+    /// Takes the place of a device that fails.
+    Spare,
+}
+
+impl AuxKind {
+    const ALL: [AuxKind; 2] = [AuxKind::Cache, AuxKind::Spare];
+
+    /// The list in the object directory, and the key in it.
+    const fn list(self) -> &'static str {
+        match self {
+            AuxKind::Cache => "l2cache",
+            AuxKind::Spare => "spares",
+        }
+    }
+
+    const fn state(self) -> PoolState {
+        match self {
+            AuxKind::Cache => PoolState::L2cache,
+            AuxKind::Spare => PoolState::Spare,
+        }
+    }
+}
+
+/// A device beside the tree of vdevs.
+#[derive(Clone, Debug)]
+pub struct AuxVdev {
+    /// What it is for.
+    pub kind: AuxKind,
+    /// What the pool says of it.
+    pub config: VdevConfig,
+    /// Where it is, if it is there with its label.
+    pub device: Option<PathBuf>,
+}
+
+impl Pool {
+    /// The pool's caches and spares. They are looked for where the pool says, and beside its other devices.
+    ///
+    /// # Errors
+    /// If a list cannot be read.
+    pub fn aux_vdevs(&self) -> Result<Vec<AuxVdev>> {
+        let beside = self.inner.storage.vdevs().tops().iter().flat_map(storage::TopVdev::leaves).next();
+        let beside = beside.and_then(|leaf| leaf.disk.path().parent().map(Path::to_path_buf));
+        let mut all = read(&self.inner.mos)?;
+        for aux in &mut all {
+            let named = aux.config.path.as_deref().map(|raw| Path::new(OsStr::from_bytes(raw)));
+            let moved = named.and_then(|path| Some(beside.as_ref()?.join(path.file_name()?)));
+            let places = named.map(Path::to_path_buf).into_iter().chain(moved);
+            aux.device = places.into_iter().find(|path| aux.is_at(path));
+        }
+        Ok(all)
+    }
+}
+
+impl AuxVdev {
+    fn is_at(&self, path: &Path) -> bool {
+        let Ok(disk) = FileDisk::open(path, Access::Peek) else { return false };
+        let own = |label: &Label| matches!(label, Label::Aux(aux) if aux.guid == self.config.guid && aux.state == self.kind.state());
+        labels::read(&disk).configs.iter().any(own)
+    }
+}
+
+fn read(mos: &Mos) -> Result<Vec<AuxVdev>> {
+    let mut all = Vec::new();
+    for kind in AuxKind::ALL {
+        let Some(id) = mos.directory_object(kind.list())? else { continue };
+        let list = mos.packed(id)?;
+        for vdev in list.get_lists(kind.list()).unwrap_or_default() {
+            let config = VdevConfig::from_nvlist(vdev).map_err(Error::corrupt(id))?;
+            all.push(AuxVdev { kind, config, device: None });
+        }
+    }
+    Ok(all)
+}
+
+impl Pool {
+    /// Opens the caches and spares of a pool that is to be written, so that nobody else takes them meanwhile. One that
+    /// is not there, or in other hands, is done without.
+    pub(crate) fn hold_aux_vdevs(&self) {
+        let found = self.aux_vdevs().unwrap_or_else(|error| {
+            tracing::warn!(%error, "the lists of caches and spares cannot be read");
+            Vec::new()
+        });
+        let mut held = Vec::new();
+        for path in found.into_iter().filter_map(|aux| aux.device) {
+            match FileDisk::open(&path, Access::ReadWrite { exclusive: true }) {
+                Ok(disk) => held.push(Arc::new(disk) as Arc<dyn Disk>),
+                Err(error) => tracing::warn!(path = %path.display(), %error, "a cache or spare is not held"),
+            }
+        }
+        *self.inner.aux_disks.lock().expect("guards a plain list") = held;
+    }
+}
+
+/// Writes the labels of a new cache.
+///
+/// # Errors
+/// The device refused, or is too small for labels.
+pub(crate) fn label_cache(disk: &Arc<dyn Disk>, vdev: &VdevConfig, version: u64, ashift: u32) -> Result<()> {
+    let config = AuxConfig {
+        version,
+        state: AuxKind::Cache.state(),
+        guid: vdev.guid,
+        ashift: Some(ashift),
+        extra: NvList::new(),
+    };
+    labels::initialise(disk)?;
+    // Whatever a cache held before is nobody's: an old header would be taken for that of this one.
+    disk.write_at(&[IoSlice::new(&[0; HEADER])], label::DATA_START).map_err(|source| WriteError::Device {
+        path: disk.path().to_path_buf(),
+        offset: label::DATA_START,
+        source,
+    })?;
+    let offsets = label::offsets(disk.size()).ok_or(WriteError::NoSpace)?;
+    labels::write_list(disk, &config.to_nvlist(), offsets)?;
+    disk.flush().map_err(|source| Error::Io { path: disk.path().to_path_buf(), source })
+}
+
+/// Notes the caches of a new pool.
+pub(crate) fn create_caches(mos: &Mos, tx: &Tx, caches: &[VdevConfig]) -> Result<()> {
+    if caches.is_empty() {
+        return Ok(());
+    }
+    let key = AuxKind::Cache.list();
+    let vdevs: Vec<NvList> = caches.iter().map(VdevConfig::to_aux_nvlist).collect();
+    let mut list = NvList::new();
+    list.insert(key, vdevs);
+    let id = mos.create_packed(tx)?;
+    mos.put_packed(tx, id, &list)?;
+    mos.set_directory(tx, key, &Value::from_u64(id.0))
+}
