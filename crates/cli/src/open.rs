@@ -170,6 +170,19 @@ impl Session {
         self.server().and_then(|client| client.status().ok()).map_or_else(Vec::new, |status| status.mounts)
     }
 
+    /// How the pool's datasets are mounted, by name: another pool of the same name may be mounted, too.
+    fn mounted(&self) -> BTreeMap<String, Mounted> {
+        let own = self.mounts();
+        let is_own = |mount: &Mounted| match self.held {
+            Held::Leased { .. } => own.iter().any(|(name, at)| *name == mount.dataset && *at == mount.point),
+            // Its server asks, for one of its own.
+            Held::Live(_) => true,
+            Held::Alone(_) => false,
+        };
+        let all = mounted().into_iter().filter(is_own);
+        all.map(|mount| (mount.dataset.clone(), mount)).collect()
+    }
+
     /// Where the server that holds the pool has mounted a dataset: another pool of the same name may be mounted, too.
     pub fn mount_point(&self, dataset: &str) -> Option<PathBuf> {
         self.mounts().into_iter().find(|(mounted, _)| mounted == dataset).map(|(_, point)| point)
@@ -454,14 +467,20 @@ pub struct Sessions<'a> {
     intent: Intent,
     command: String,
     open: BTreeMap<String, Session>,
-    /// By dataset; read when it is asked for first.
-    mounts: Option<BTreeMap<String, Mounted>>,
+    /// By pool and dataset; read when one of the pool is asked for first.
+    mounts: BTreeMap<String, BTreeMap<String, Mounted>>,
 }
 
 impl<'a> Sessions<'a> {
     /// None yet. `command` enters the history of those that are changed.
     pub fn new(around: &'a Surroundings, intent: Intent, command: &str) -> Sessions<'a> {
-        Sessions { around, intent, command: command.to_owned(), open: BTreeMap::new(), mounts: None }
+        Sessions {
+            around,
+            intent,
+            command: command.to_owned(),
+            open: BTreeMap::new(),
+            mounts: BTreeMap::new(),
+        }
     }
 
     /// The pool of a dataset (or a pool by its name).
@@ -480,8 +499,12 @@ impl<'a> Sessions<'a> {
 
     /// How a dataset is mounted, if it is.
     pub fn mount_of(&mut self, dataset: &str) -> Option<Mounted> {
-        let read = || mounted().into_iter().map(|mount| (mount.dataset.clone(), mount)).collect();
-        self.mounts.get_or_insert_with(read).get(dataset).cloned()
+        let pool = pool_of(dataset).to_owned();
+        if !self.mounts.contains_key(&pool) {
+            let mounts = self.of(dataset).ok()?.mounted();
+            self.mounts.insert(pool.clone(), mounts);
+        }
+        self.mounts[&pool].get(dataset).cloned()
     }
 
     /// Names of all usable pools.

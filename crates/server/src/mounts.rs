@@ -412,15 +412,23 @@ impl Mounts {
     }
 }
 
-/// Unmounts; who looks in only for a moment (a process being started, a desktop) is waited for.
-fn unmount(handle: &fuse::Mounted, force: bool) -> Result<(), fuse::MountError> {
+/// Does what a mount in use forbids; who looks in only for a moment (a process being started, a desktop, a file that is
+/// being closed) is waited for.
+fn patiently(act: impl Fn() -> Result<(), fuse::MountError>) -> Result<(), fuse::MountError> {
     for pause in BUSY_PAUSES {
-        match handle.unmount(false) {
+        match act() {
             Err(fuse::MountError::Busy(_)) => std::thread::sleep(pause),
             other => return other,
         }
     }
-    handle.unmount(force)
+    act()
+}
+
+fn unmount(handle: &fuse::Mounted, force: bool) -> Result<(), fuse::MountError> {
+    match patiently(|| handle.unmount(false)) {
+        Err(fuse::MountError::Busy(_)) if force => handle.unmount(true),
+        done => done,
+    }
 }
 
 fn path_of(plan: &Plan) -> &Path {

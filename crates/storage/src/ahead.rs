@@ -59,6 +59,8 @@ impl Ahead {
         if let Some(slot) = slots.get_mut(&address).filter(|slot| slot.recipe == recipe) {
             slot.progress = Progress::Done(encoded);
         }
+        // Below the lock: whoever takes what was made has the record to itself.
+        drop(record);
     }
 
     fn take(&self, record: &Record, recipe: Recipe) -> Option<Encoded> {

@@ -8,7 +8,7 @@ use fuse::MountOptions;
 use pool::{DatasetInfo, Pool};
 use zpl::Filesystem;
 
-use super::{Mount, MountError, Mounts, Report, Unmounted, unmount};
+use super::{Mount, MountError, Mounts, Report, Unmounted, patiently, unmount};
 use crate::plan::{CanMount, Overrides, Plan, Target};
 
 /// What a command is about to change.
@@ -72,7 +72,7 @@ impl Mounts {
             let mount = table.iter().find(|mount| mount.dataset == dataset).ok_or(MountError::NotMounted)?;
             (mount.handle.clone(), options == Mount::options(&mount.planned, mount.overrides))
         };
-        let changed = match if same { Ok(()) } else { handle.set_options(&options) } {
+        let changed = match if same { Ok(()) } else { patiently(|| handle.set_options(&options)) } {
             Err(fuse::MountError::Remount { source, .. })
                 if source.kind() == io::ErrorKind::PermissionDenied =>
             {
