@@ -82,10 +82,10 @@ mod tests {
     #[test]
     fn the_clock_of_the_machine_counts_what_others_do() {
         let (machine, own) = (Stopwatch::start(machine_cpu_seconds), Stopwatch::start(process_cpu_seconds));
-        let spin = "i=0; while [ $i -lt 100000 ]; do i=$((i+1)); done";
+        let spin = "i=0; while [ $i -lt 1000000 ]; do i=$((i+1)); done";
         let other = std::process::Command::new("sh").args(["-c", spin]).status().unwrap();
         assert!(other.success());
         let (machine, own) = (machine.elapsed().cpu_seconds, own.elapsed().cpu_seconds);
-        assert!(machine >= own + 0.02, "{machine} {own}");
+        assert!(machine >= own + 0.05, "{machine} {own}");
     }
 }

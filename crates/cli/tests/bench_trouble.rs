@@ -294,7 +294,7 @@ fn results_among_the_files_are_no_part_of_them() {
 #[test]
 fn a_warm_read_comes_from_the_cache_of_the_pool() {
     let bed = bed_with_text();
-    said(&bed, "--compression off,gzip-1 --recordsize 16K --disk-read 10M --json r.json --data source:6M")
+    said(&bed, "--compression off,gzip-1 --recordsize 16K --disk-read 3M --json r.json --data source:6M")
         .good();
     for run in json(&bed.path("r.json"))["runs"].as_array().expect("runs") {
         let seconds = |name: &str| run[name].as_f64().unwrap_or_else(|| panic!("{name}: {run}"));
@@ -315,7 +315,7 @@ fn a_file_of_a_terabyte_of_holes_is_measured_in_a_moment() {
     let began = Instant::now();
     let out = said(&bed, "--compression lz4 --streams --against tmp --json r.json text");
     assert_eq!(out.status, 0, "{out:?}");
-    assert!(began.elapsed() < Duration::from_secs(60), "{:?}", began.elapsed());
+    assert!(began.elapsed() < Duration::from_secs(300), "{:?}", began.elapsed());
     for run in json(&bed.path("r.json"))["runs"].as_array().expect("runs") {
         let logical = run["logical_bytes"].as_u64();
         assert!(run["verified"] == true && logical < Some(bytes + (1 << 20)), "{run}");

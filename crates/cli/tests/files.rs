@@ -203,8 +203,11 @@ fn an_interrupted_copy_is_consistent() {
     let pid = rustix::process::Pid::from_child(&child);
     // It may be done already; then there is nothing to interrupt.
     let _ = rustix::process::kill_process(pid, rustix::process::Signal::INT);
-    let done = bed::Done::from(child.wait_with_output().expect("it ends"));
-    assert!([0, 130].contains(&done.status), "{done:?}");
+    let output = child.wait_with_output().expect("it ends");
+    // On a busy machine it may not listen yet: then the signal ends it, and nothing was begun.
+    let unheard = std::os::unix::process::ExitStatusExt::signal(&output.status).is_some();
+    let done = bed::Done::from(output);
+    assert!(unheard || [0, 130].contains(&done.status), "{done:?}");
     for entry in bed.list("tank/fs:/") {
         assert!(entry["type"] == "dir" || entry["size"] == 2 << 20, "{entry}");
     }

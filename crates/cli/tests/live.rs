@@ -647,7 +647,7 @@ fn an_ordinary_user_has_pools_of_their_own() {
     std::os::unix::fs::chown(&home, Some(65534), Some(65534)).expect("given away");
     // The program must be where everybody may run it.
     let program = live.path("cenote");
-    fs::copy(env!("CARGO_BIN_EXE_cenote"), &program).expect("copied");
+    bed::copy_program(&program);
     let user = |words: &[&str]| -> Done {
         let mut command = Command::new("setpriv");
         command.args(["--reuid=65534", "--regid=65534", "--clear-groups"]).arg(&program).args(words);
@@ -758,7 +758,7 @@ fn the_five_commands_of_the_readme_work_for_an_ordinary_user() {
     ["", "src", "src/below", "src/below/text"].iter().for_each(|name| give(&home.join(name)));
     fs::set_permissions(live.path(""), std::os::unix::fs::PermissionsExt::from_mode(0o755)).expect("set");
     fs::create_dir(live.path("bin")).expect("made");
-    fs::copy(env!("CARGO_BIN_EXE_cenote"), live.path("bin/cenote")).expect("copied");
+    bed::copy_program(&live.path("bin/cenote"));
     let run = |script: &str| -> Done {
         let mut command = Command::new("setpriv");
         command.args(["--reuid=65534", "--regid=65534", "--clear-groups", "sh", "-c", script]);

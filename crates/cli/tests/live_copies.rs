@@ -61,9 +61,14 @@ fn a_copy_into_a_live_pool_that_is_interrupted_leaves_whole_files() {
     let mut said = String::new();
     std::io::Read::read_to_string(&mut copy.stderr.take().expect("piped"), &mut said).expect("text");
     let copied: Vec<_> = fs::read_dir(&to).expect("there").map(|entry| entry.expect("read").path()).collect();
-    assert_eq!(status.code(), Some(130), "{said} {}", copied.len());
-    assert!(said.contains("stopped: everything that was copied until then is complete"), "{said}");
-    assert!(copied.len() >= 10 && copied.len() < 20_000, "{}", copied.len());
+    match status.code() {
+        Some(130) => {
+            assert!(said.contains("stopped: everything that was copied until then is complete"), "{said}");
+            assert!(copied.len() >= 10 && copied.len() < 20_000, "{}", copied.len());
+        }
+        // It was over before it was told.
+        code => assert_eq!((code, copied.len()), (Some(0), 20_000), "{said}"),
+    }
     for path in copied {
         let name = path.file_name().expect("a name").to_string_lossy()[1..].to_owned();
         assert_eq!(fs::read_to_string(&path).expect("whole"), name.repeat(10), "{}", path.display());

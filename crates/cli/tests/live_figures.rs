@@ -128,6 +128,7 @@ fn damage_that_a_scrub_finds_is_told_while_the_pool_is_live() {
     assert_eq!(leaf.split_whitespace().nth(4), Some("0"), "{status}");
     // A sound pool again: the file goes.
     fs::remove_file(live.path("mnt/victim")).expect("removed");
+    live.run(&["zfs", "wait", "-t", "deleteq", "tank"]).good();
     live.run(&["zpool", "scrub", "-w", "tank"]).good();
     live.run(&["zpool", "wait", "tank"]).good();
     let status = live.run(&["zpool", "status", "tank"]).good();
@@ -178,6 +179,8 @@ fn the_ratio_of_an_emptied_and_filled_dataset_is_that_of_its_present_files() {
         live.run(&["zfs", "set", &format!("compression={setting}"), "tank"]).good();
         write(&live.path("mnt/spl/text"), &text);
         shell("for copy in 1 2 3 4 5; do cp -r mnt/spl mnt/$copy; done && sync -f mnt");
+        // Who asks for figures waits for half a second of a txg, not longer.
+        live.run(&["zpool", "sync", "tank"]).good();
         let ratio: f64 = live.get("compressratio", "tank").parse().expect("a number");
         // The one counts a little metadata more than the other.
         let referenced: f64 = live.get("refcompressratio", "tank").parse().expect("a number");

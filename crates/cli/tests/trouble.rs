@@ -34,16 +34,19 @@ fn noise(len: usize, seed: u64) -> Vec<u8> {
     bytes
 }
 
+/// What a copy says that takes a while to stop.
+const STOPPING: &str = "stopping: what is in memory is written first; Ctrl-C again leaves at once";
+
 fn send(child: &Child, signal: Signal) {
     // It may be gone already: then there is nobody to be told.
     let _ = kill_process(Pid::from_child(child), signal);
 }
 
-/// Whether the process has a file of this folder open.
+/// Whether the process has a file of this folder open: not the folder itself, which may still be unread.
 fn reads_from(pid: u32, folder: &Path) -> bool {
     let Ok(open) = fs::read_dir(format!("/proc/{pid}/fd")) else { return false };
     let mut targets = open.flatten().filter_map(|fd| fs::read_link(fd.path()).ok());
-    targets.any(|target| target.starts_with(folder))
+    targets.any(|target| target != folder && target.starts_with(folder))
 }
 
 fn is_stopped(pid: u32) -> bool {
@@ -235,7 +238,7 @@ fn what_cannot_be_read_does_not_keep_the_rest() {
     if rustix::process::geteuid().is_root() {
         // Root may read everything: somebody else does the copy, with a program that they may start.
         let program = bed.path("cenote");
-        fs::copy(env!("CARGO_BIN_EXE_cenote"), &program).expect("copied");
+        bed::copy_program(&program);
         let mut everything = vec![bed.path("")];
         while let Some(path) = everything.pop() {
             rustix::fs::chown(&path, Some(rustix::fs::Uid::from_raw(NOBODY)), None).expect("given away");
@@ -354,8 +357,7 @@ fn a_signal_stops_a_copy_in_good_order() {
         let done = go_on(child);
         // What takes a while is announced before.
         let lines: Vec<&str> = done.err.lines().collect();
-        let announced = "stopping: what is in memory is written first; Ctrl-C again leaves at once";
-        let said = lines.strip_prefix(&[announced]).unwrap_or(&lines);
+        let said = lines.strip_prefix(&[STOPPING]).unwrap_or(&lines);
         assert_eq!(said, ["stopped: everything that was copied until then is complete"]);
         assert_eq!(done.status, status);
         let list = bed.list("tank/fs:/");
@@ -366,9 +368,9 @@ fn a_signal_stops_a_copy_in_good_order() {
         fs::create_dir(bed.path("out")).expect("made");
         let mut command = bed.command(&["cp", "-r", "tank/fs:/all", "out"]);
         let child = command.stderr(Stdio::piped()).spawn().expect("it starts");
-        while fs::read_dir(bed.path("out/all")).map_or(0, Iterator::count) < 2 {
-            assert!(Path::new(&format!("/proc/{}/fd/0", child.id())).exists(), "the copy was over unmet");
-        }
+        // It may also be over unmet.
+        let lives = || Path::new(&format!("/proc/{}/fd/0", child.id())).exists();
+        while lives() && fs::read_dir(bed.path("out/all")).map_or(0, Iterator::count) < 2 {}
         send(&child, signal);
         let done = go_on(child);
         assert!([0, status].contains(&done.status), "{done:?}");
@@ -390,7 +392,10 @@ fn a_second_ctrl_c_ends_a_copy_at_once_and_the_pool_is_as_last_synced() {
     std::thread::sleep(Duration::from_millis(20));
     send(&child, Signal::INT);
     let done = go_on(child);
-    assert!(done.status == 130 && done.err.lines().count() <= 1, "{done:?}");
+    // On a busy machine the two may be one, or come so far apart that it stopped in good order before.
+    let orderly = [STOPPING, "stopped: everything that was copied until then is complete"];
+    let lines: Vec<&str> = done.err.lines().collect();
+    assert!(done.status == 130 && (lines.len() <= 1 || lines == orderly), "{done:?}");
     bed.list("tank/fs:/");
     bed.run(&["rm", "-rf", "tank/fs:/src"]).good();
     bed.run(&["cp", "-r", "src", "tank/fs:/"]).good();

@@ -65,8 +65,12 @@ fn findings(pool: &Pool) -> Vec<String> {
 
 fn ask_zdb(path: &Path, options: &[&str]) {
     let oracle = concat!(env!("CARGO_MANIFEST_DIR"), "/../../oracle/zdb-check");
-    if std::env::var_os("CENOTE_ORACLE").is_some() {
+    if let Ok(wanted) = std::env::var("CENOTE_ORACLE") {
         let out = Command::new(oracle).args(options).arg("tank").arg(path).output().unwrap();
+        if out.status.code() == Some(2) && wanted != "required" {
+            eprintln!("oracle: zdb is not here, skipped (oracle/install brings it)");
+            return;
+        }
         assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stdout));
     }
 }
@@ -110,7 +114,12 @@ fn what_a_killed_process_was_told_is_safe_is_there() {
         println!("{safe:?} safe, replayed: {:?}", zpl::replay_logs(&pool).unwrap());
         let fs = Filesystem::open(pool.open("tank").unwrap()).unwrap();
         for thread in 0..THREADS {
-            let id = fs.resolve(&[b'/', b'f', b'0' + thread], false).unwrap();
+            let made = fs.resolve(&[b'/', b'f', b'0' + thread], false);
+            if safe[usize::from(thread)] == 0 && matches!(made, Err(zpl::Error::NotFound)) {
+                // The others were so fast.
+                continue;
+            }
+            let id = made.unwrap();
             let data = fs.read_all(id, 64 << 20).unwrap();
             assert!(data.len() as u64 >= safe[usize::from(thread)] * RECORD as u64);
             for (number, found) in data.chunks_exact(RECORD).enumerate() {

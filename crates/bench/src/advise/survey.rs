@@ -440,7 +440,7 @@ mod tests {
 
     #[test]
     fn a_slow_stream_ends_with_the_time() {
-        let survey = Survey { until: Instant::now() + Duration::from_millis(50), ..survey() };
+        let survey = Survey { until: Instant::now() + Duration::from_millis(500), ..survey() };
         let mut material = Material::new();
         material.add_stream(&mut Slow(false), 1 << 20, &survey).unwrap();
         assert!(material.cut && !material.complete() && (1..1000).contains(&material.bytes));

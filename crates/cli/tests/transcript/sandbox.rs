@@ -12,7 +12,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 /// The longest any command may take.
-pub const PATIENCE: Duration = Duration::from_secs(60);
+pub const PATIENCE: Duration = Duration::from_secs(300);
 /// The most output that is kept of one stream, in bytes.
 const OUTPUT_MAX: u64 = 16 << 20;
 
