@@ -79,32 +79,42 @@ impl Encoder {
         Encoder { settings, ashift, layout, deflate: Deflate::default() }
     }
 
-    /// The outcomes of `piece`, in the order of the settings.
-    pub(crate) fn encode(&self, piece: &Piece) -> Vec<Outcome> {
-        let mut outcomes = Vec::with_capacity(self.settings.len());
-        let mut cut: Option<(u64, Vec<Record>)> = None;
+    /// The outcomes of each of `pieces`, in the order of the settings. One setting works on all of them before the next
+    /// one begins: a codec finds its tables in the processor's caches, as it does in a pool, where it works alone.
+    pub(crate) fn encode(&self, pieces: &[Piece]) -> Vec<Vec<Outcome>> {
+        let mut outcomes = vec![Vec::with_capacity(self.settings.len()); pieces.len()];
+        let mut cut: Option<(u64, Vec<Vec<Record>>)> = None;
         for setting in &self.settings {
             let recordsize = setting.recordsize;
             if cut.as_ref().is_none_or(|(of, _)| *of != recordsize) {
-                cut = Some((recordsize, records(piece, recordsize)));
+                cut = Some((recordsize, pieces.iter().map(|piece| records(piece, recordsize)).collect()));
             }
             let (_, records) = cut.as_ref().expect("it was just cut");
-            let padded = padded_bytes(piece.file_size, piece.bytes.len() as u64, recordsize);
-            let mut outcome = Outcome { padded, ..self.outcome(setting.compression, records) };
-            (outcome.bare, outcome.tight) = (outcome.lsize, outcome.psize);
-            let is_short = piece.file_size <= recordsize.min(SHORT_SECTORS << self.ashift);
-            if is_short && !piece.data.is_empty() {
-                let mut room = vec![0; piece.bytes.len()];
-                let made = codec::compress(setting.compression, &piece.bytes, &mut room);
-                outcome.bare = piece.bytes.len() as u64;
-                outcome.tight = made.map_or(outcome.bare, |bytes| bytes as u64);
+            let made = self.outcomes(setting.compression, records);
+            for ((piece, made), outcomes) in pieces.iter().zip(made).zip(&mut outcomes) {
+                outcomes.push(self.of_piece(piece, *setting, made));
             }
-            outcomes.push(outcome);
         }
         outcomes
     }
 
-    fn outcome(&self, compression: CompressionSetting, records: &[Record]) -> Outcome {
+    /// `outcome`, with what follows from how long the piece and its file are.
+    fn of_piece(&self, piece: &Piece, setting: Setting, outcome: Outcome) -> Outcome {
+        let Setting { compression, recordsize } = setting;
+        let padded = padded_bytes(piece.file_size, piece.bytes.len() as u64, recordsize);
+        let mut outcome = Outcome { padded, bare: outcome.lsize, tight: outcome.psize, ..outcome };
+        let is_short = piece.file_size <= recordsize.min(SHORT_SECTORS << self.ashift);
+        if is_short && !piece.data.is_empty() {
+            let mut room = vec![0; piece.bytes.len()];
+            let made = codec::compress(compression, &piece.bytes, &mut room);
+            outcome.bare = piece.bytes.len() as u64;
+            outcome.tight = made.map_or(outcome.bare, |bytes| bytes as u64);
+        }
+        outcome
+    }
+
+    /// The outcomes of the records of each piece: first all are encoded, then all are decoded.
+    fn outcomes(&self, compression: CompressionSetting, pieces: &[Vec<Record>]) -> Vec<Outcome> {
         let salt = Salt::none();
         let recipe = Recipe {
             compression,
@@ -114,12 +124,24 @@ impl Encoder {
             embed: true,
         };
         let encoding = Encoding { recipe, deflate: &self.deflate, salt: &salt };
-        let started = processor_seconds();
-        let encoded: Vec<Encoded> = records.iter().map(|record| encoding.encode(record)).collect();
-        let compressed = processor_seconds();
-        let mut outcome = Outcome { compress: compressed - started, ..Outcome::default() };
+        let mut encoded = Vec::with_capacity(pieces.len());
+        for records in pieces {
+            let started = processor_seconds();
+            let of_piece: Vec<Encoded> = records.iter().map(|record| encoding.encode(record)).collect();
+            encoded.push((of_piece, processor_seconds() - started));
+        }
         let mut back = Vec::new();
-        for (record, encoded) in records.iter().zip(&encoded) {
+        let both = pieces.iter().zip(encoded);
+        both.map(|(records, (encoded, compress))| {
+            let decompress = decode(records, &encoded, &mut back);
+            Outcome { compress, decompress, ..self.sizes(records, &encoded) }
+        })
+        .collect()
+    }
+
+    fn sizes(&self, records: &[Record], encoded: &[Encoded]) -> Outcome {
+        let mut outcome = Outcome::default();
+        for (record, encoded) in records.iter().zip(encoded) {
             let lsize = record.len() as u64;
             match encoded {
                 Encoded::Hole => continue,
@@ -135,20 +157,25 @@ impl Encoder {
             outcome.lsize += lsize;
             outcome.records += 1;
         }
-        let started = processor_seconds();
-        for (record, encoded) in records.iter().zip(&encoded) {
-            if let Encoded::Stored { payload, compression, .. } = encoded {
-                std::hint::black_box(codec::checksum(ChecksumKind::Fletcher4, payload.bytes(), &salt));
-                if *compression != Compression::Off {
-                    back.resize(record.len(), 0);
-                    let done = codec::decompress(*compression, payload.bytes(), &mut back);
-                    assert!(done.is_ok(), "what was compressed decompresses");
-                }
-            }
-        }
-        outcome.decompress = processor_seconds() - started;
         outcome
     }
+}
+
+/// Processor seconds of decoding all that is stored, into `back`.
+fn decode(records: &[Record], encoded: &[Encoded], back: &mut Vec<u8>) -> f64 {
+    let salt = Salt::none();
+    let started = processor_seconds();
+    for (record, encoded) in records.iter().zip(encoded) {
+        if let Encoded::Stored { payload, compression, .. } = encoded {
+            std::hint::black_box(codec::checksum(ChecksumKind::Fletcher4, payload.bytes(), &salt));
+            if *compression != Compression::Off {
+                back.resize(record.len(), 0);
+                let done = codec::decompress(*compression, payload.bytes(), back);
+                assert!(done.is_ok(), "what was compressed decompresses");
+            }
+        }
+    }
+    processor_seconds() - started
 }
 
 /// Bytes of the records that `len` bytes of a file fill, from a border of records on.
@@ -193,7 +220,7 @@ mod tests {
     fn outcome(compression: Compression, recordsize: u64, piece: &Piece) -> Outcome {
         let setting = Setting { compression: CompressionSetting::plain(compression), recordsize };
         let encoder = Encoder::new(vec![setting], 12, Layout::Stripe);
-        encoder.encode(piece)[0]
+        encoder.encode(std::slice::from_ref(piece))[0][0]
     }
 
     #[test]

@@ -130,7 +130,7 @@ mod tests {
         let strata = Strata::new(&material, piece, &recordsizes, 1);
         let encoder = Encoder::new(settings.to_vec(), 12, Layout::Stripe);
         let end = material.read(&material.files[0], len - 100, 100).unwrap();
-        let seen = [Seen { stratum: 0, outcomes: encoder.encode(&end) }];
+        let seen = [Seen { stratum: 0, outcomes: encoder.encode(&[end]).remove(0) }];
         let metadata = Metadata {
             files: 1.0,
             folders: 1.0,

@@ -25,6 +25,8 @@ const PRECISION: f64 = 0.006;
 /// Pieces of the first round, and of each other one at least.
 const FIRST_ROUND: usize = 48;
 const ROUND_MIN: usize = 16;
+/// Bytes that one codec works on before the next one does.
+const BATCH: u64 = 1 << 20;
 
 /// When the looking ends.
 pub(crate) struct Limits {
@@ -121,23 +123,46 @@ impl Look<'_> {
         let next = AtomicUsize::new(0);
         let found: Vec<Mutex<Option<Found>>> = round.iter().map(|_| Mutex::new(None)).collect();
         let total = limits.bytes.min(self.material.bytes);
+        // As many as make a batch, and some for every core.
+        let longest = round.iter().map(|(draw, _)| draw.len).max().unwrap_or(0).max(1);
+        let each = round.len().div_ceil(2 * cores() as usize);
+        let batch = ((BATCH / longest) as usize).clamp(1, each.max(1));
+        let tell = |index: usize, one: Found| {
+            *found[index].lock().expect("no code panics while holding a piece") = Some(one);
+            let len = round[index].0.len;
+            let bytes = done_bytes.fetch_add(len, Ordering::Relaxed) + len;
+            self.watch.event(Event::Loading { bytes, total });
+        };
         let work = || {
             warm_up(self.encoder);
             loop {
-                let index = next.fetch_add(1, Ordering::Relaxed);
-                let Some((draw, keep)) = round.get(index) else { return };
-                let until = match index {
-                    _ if index < 2.min(needed) => None,
-                    _ if index < needed => Some(limits.last),
-                    _ => Some(limits.until),
-                };
-                if self.watch.stopped() || until.is_some_and(|until| Instant::now() >= until) {
+                let first = next.fetch_add(batch, Ordering::Relaxed);
+                let mut pieces = Vec::new();
+                for (index, (draw, _)) in round.iter().enumerate().skip(first).take(batch) {
+                    let until = match index {
+                        _ if index < 2.min(needed) => None,
+                        _ if index < needed => Some(limits.last),
+                        _ => Some(limits.until),
+                    };
+                    if self.watch.stopped() || until.is_some_and(|until| Instant::now() >= until) {
+                        break;
+                    }
+                    match self.read(draw) {
+                        Ok(piece) => pieces.push((index, piece)),
+                        Err(why) => tell(index, Found::Failed(why)),
+                    }
+                }
+                let (indices, pieces): (Vec<usize>, Vec<Piece>) = pieces.into_iter().unzip();
+                let outcomes = self.encoder.encode(&pieces);
+                for ((index, piece), outcomes) in indices.iter().zip(pieces).zip(outcomes) {
+                    let (draw, keep) = &round[*index];
+                    let hashes = self.encoder.hashes(&piece);
+                    let seen = Seen { stratum: draw.stratum, outcomes };
+                    tell(*index, Found::Seen { seen, kept: keep.then_some(piece.bytes), hashes });
+                }
+                if first + batch >= round.len() {
                     return;
                 }
-                let one = self.piece(draw, *keep);
-                *found[index].lock().expect("no code panics while holding a piece") = Some(one);
-                let bytes = done_bytes.fetch_add(draw.len, Ordering::Relaxed) + draw.len;
-                self.watch.event(Event::Loading { bytes, total });
             }
         };
         std::thread::scope(|scope| {
@@ -149,17 +174,10 @@ impl Look<'_> {
         found.into_iter().map(|one| one.into_inner().expect("no code panics while holding a piece")).collect()
     }
 
-    fn piece(&self, draw: &Draw, keep: bool) -> Found {
+    fn read(&self, draw: &Draw) -> std::result::Result<Piece, String> {
         let entry = &self.material.files[draw.file as usize];
-        match self.material.read(entry, draw.offset, draw.len as usize) {
-            Ok(piece) => {
-                let outcomes = self.encoder.encode(&piece);
-                let hashes = self.encoder.hashes(&piece);
-                let seen = Seen { stratum: draw.stratum, outcomes };
-                Found::Seen { seen, kept: keep.then_some(piece.bytes), hashes }
-            }
-            Err(error) => Found::Failed(format!("'{}': {error}", self.material.called(entry))),
-        }
+        let piece = self.material.read(entry, draw.offset, draw.len as usize);
+        piece.map_err(|error| format!("'{}': {error}", self.material.called(entry)))
     }
 
     fn is_precise(&self, strata: &Strata, seen: &[Seen]) -> bool {
@@ -202,7 +220,7 @@ impl Looked {
 fn warm_up(encoder: &Encoder) {
     let bytes: Vec<u8> = (0..16_384u32).map(|n| ((n * n) >> 7) as u8).collect();
     let data = std::iter::once(0..bytes.len()).collect();
-    encoder.encode(&Piece { file_size: bytes.len() as u64, bytes, data });
+    encoder.encode(&[Piece { file_size: bytes.len() as u64, bytes, data }]);
 }
 
 impl Encoder {

@@ -193,8 +193,9 @@ fn codec_seconds(compression: &str, bytes: &[u8]) -> Outcome {
     let data = std::iter::once(0..bytes.len()).collect();
     let piece = Piece { file_size: bytes.len() as u64, bytes: bytes.to_vec(), data };
     // The first time, memory is fresh.
-    encoder.encode(&piece);
-    let outcome = encoder.encode(&piece)[0];
+    let pieces = [piece];
+    encoder.encode(&pieces);
+    let outcome = encoder.encode(&pieces)[0][0];
     let per_byte = |seconds: f64| seconds / bytes.len().max(1) as f64;
     Outcome { compress: per_byte(outcome.compress), decompress: per_byte(outcome.decompress), ..outcome }
 }
