@@ -288,3 +288,39 @@ fn a_stream_is_not_read_from_a_terminal() {
     assert_eq!(at_a_terminal(&live.command(&[]), "zfs receive tank/new"), Some((true, wanted.to_owned())));
     live.run(&["zpool", "export", "tank"]).good();
 }
+
+#[test]
+fn what_was_received_in_part_is_sent_on() {
+    let bed = Bed::with_tank(128, &[]);
+    put(&bed, "tank/fs", "one");
+    put(&bed, "tank/fs", "two");
+    zfs(&bed, "snapshot tank/fs@1");
+    send(&bed, &["tank/fs@1"], "whole").good();
+    let whole = std::fs::read(bed.path("whole")).expect("there");
+    std::fs::write(bed.path("part"), &whole[..whole.len() * 2 / 3]).expect("written");
+    assert_eq!(receive(&bed, "part", &["-s", "tank/a"]).status, 1);
+    for (words, said) in [
+        (&["-S", "-c", "tank/a"][..], "incompatible flags combined with saved send flag"),
+        (&["-S", "tank/fs@1"], "saved send must specify the dataset with partially-received state"),
+        (&["-S", "tank/fs"], "saved send failed: 'tank/fs' holds no part of a stream"),
+        (&["-S", "tank/none"], "cannot open 'tank/none': dataset does not exist"),
+    ] {
+        let refused = send(&bed, words, "none");
+        assert!(refused.status > 0 && refused.err.contains(said), "{refused:?}");
+    }
+    let told = bed.run(&["zfs", "send", "-nvP", "--saved", "tank/a"]).good();
+    let lines: Vec<&str> = told.lines().collect();
+    assert_eq!(lines[..2], ["resume token contents:", "nvlist version: 0"]);
+    assert_eq!(lines[3..7], ["\tobject = 0x0", "\toffset = 0x0", "\tbytes = 0x0", "\ttoname = tank/a"]);
+    assert!(lines[7].starts_with("full\ttank/a\t") && lines[8].starts_with("size\t"), "{told}");
+    send(&bed, &["--saved", "tank/a"], "saved").good();
+    let cut = receive(&bed, "saved", &["-s", "tank/b"]);
+    let token = shown(&bed, "receive_resume_token", "tank/b");
+    let token = token.split('\t').next().expect("a value");
+    assert_eq!(cut.err.lines().last(), Some(format!("    zfs send -t {token}").as_str()), "{cut:?}");
+    send(&bed, &["-t", token], "rest").good();
+    receive(&bed, "rest", &["-s", "tank/b"]).good();
+    bed::expect_same(&bed.list("tank/fs:/"), &bed.list("tank/b:/"), &["object"]);
+    bed.run(&["zfs", "receive", "-A", "tank/a"]).good();
+    bed.expect_sound("tank");
+}

@@ -68,6 +68,6 @@ pub use receive::{
     Arrived, Change as TreeChange, Destination, Incoming, PropertyRefusal, ReceiveError, ReceiveOptions,
     Received, Replica, holds_of, parent_snapshot_of, properties_of, snapshot_properties_of,
 };
-pub use send::{Package, Resumption, SendFlags, Sent, Source as SendSource, Told, Touched};
+pub use send::{Package, Resumption, Saved, SendFlags, Sent, Source as SendSource, Told, Touched};
 pub use token::{ResumeToken, TokenError};
 pub use tx::{Hold, Tx};

@@ -3,7 +3,7 @@
 use std::io::Write;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use format::{Guid, NvValue};
+use format::{Guid, NvList, NvValue};
 use pool::props::Value;
 use pool::props::number::{nice, nice_bytes};
 use pool::props::{DatasetKind, names};
@@ -17,9 +17,11 @@ use crate::open::{Intent, Session, open_for};
 use crate::out::Console;
 
 /// Options that this build does not know how to serve.
-const MISSING: [(&str, &str); 2] = [("d", "zfs send --redact"), ("S", "zfs send --saved")];
+const MISSING: [(&str, &str); 1] = [("d", "zfs send --redact")];
 /// Options of a stream that begins anew; the token tells them of one that goes on, and the others do no harm.
 const NOT_RESUMED: [&str; 9] = ["i", "I", "R", "p", "b", "h", "S", "d", "X"];
+/// Options of which a saved stream has its own.
+const NOT_SAVED: [&str; 11] = ["i", "I", "R", "p", "b", "h", "L", "e", "c", "w", "d"];
 /// How often `-v` tells how far a stream is.
 const TELLING: Duration = Duration::from_secs(1);
 
@@ -62,6 +64,9 @@ pub fn run(call: &Call, console: &mut Console) -> Result<(), Failure> {
         _ => return Err(Failure::usage("too many arguments")),
     };
     let dry = args.has("n");
+    if args.has("S") {
+        return send_saved(call, console, snapshot);
+    }
     check_terminal(call, console)?;
     if args.has("D") {
         console.remark("Warning: deduplicated send is no longer supported; the option is ignored");
@@ -129,31 +134,90 @@ fn resume_in(pool: &Pool, call: &Call, console: &mut Console, token: &ResumeToke
     let (parsable, dry) = (call.args.has("P"), call.args.has("n"));
     if is_told(call) {
         let bytes = pool.resumed_size(token).map_err(cannot)?;
-        let mut lines = vec!["resume token contents:".to_owned(), "nvlist version: 0".to_owned()];
-        for (name, value) in token.to_list().iter() {
-            let name = String::from_utf8_lossy(name);
-            lines.push(match value {
-                NvValue::Uint64(number) => format!("\t{name} = {number:#x}"),
-                NvValue::String(text) => format!("\t{name} = {}", String::from_utf8_lossy(text)),
-                // A flag stands for itself.
-                _ => format!("\t{name}"),
-            });
-        }
-        lines.push(step(found.from.as_ref(), &found.snapshot, bytes, parsable));
-        lines.push(total(bytes, parsable));
-        for line in lines {
-            if dry {
-                console.line(&line)?;
-            } else {
-                console.remark(&line);
-            }
-        }
+        let sizes = [step(found.from.as_ref(), &found.snapshot, bytes, parsable), total(bytes, parsable)];
+        tell_token(&token.to_list(), sizes, dry, console)?;
     }
     if !dry {
         let mut ticker = Ticker::of(call);
         let (out, err) = console.both();
         pool.send_resumed(token, out, &mut |sent| ticker.hear(sent, err))
             .map_err(|error| sending(&found.snapshot, &error))?;
+    }
+    console.flush()
+}
+
+/// What a token says, and what is sent by it.
+fn tell_token(token: &NvList, sizes: [String; 2], dry: bool, console: &mut Console) -> Result<(), Failure> {
+    let entry = |(name, value): (&[u8], &NvValue)| {
+        let name = String::from_utf8_lossy(name);
+        match value {
+            NvValue::Uint64(number) => format!("\t{name} = {number:#x}"),
+            NvValue::String(text) => format!("\t{name} = {}", String::from_utf8_lossy(text)),
+            // A flag stands for itself.
+            _ => format!("\t{name}"),
+        }
+    };
+    let heads = ["resume token contents:".to_owned(), "nvlist version: 0".to_owned()];
+    for line in heads.into_iter().chain(token.iter().map(entry)).chain(sizes) {
+        if dry {
+            console.line(&line)?;
+        } else {
+            console.remark(&line);
+        }
+    }
+    Ok(())
+}
+
+/// `-S`: what was received in part, for another receiver to wait with.
+fn send_saved(call: &Call, console: &mut Console, name: &str) -> Result<(), Failure> {
+    if NOT_SAVED.iter().any(|option| call.args.has(option)) {
+        return Err(Failure::usage("incompatible flags combined with saved send flag"));
+    }
+    if name.contains('@') {
+        return Err(Failure::usage("saved send must specify the dataset with partially-received state"));
+    }
+    check_terminal(call, console)?;
+    let session = open_for(name, call.around, Intent::Survey).map_err(|error| error.dataset(name))?;
+    let done = send_saved_of(session.pool(), call, console, name);
+    session.finish().and(done)
+}
+
+fn send_saved_of(pool: &Pool, call: &Call, console: &mut Console, name: &str) -> Result<(), Failure> {
+    let saved = pool.saved(name).map_err(|error| match &error {
+        error if is_missing(error) && pool.dataset(name).is_err() => {
+            Action::Open(name).failed(reason::DATASET_MISSING)
+        }
+        pool::Error::NoDataset(what) => {
+            Failure::refused(format!("saved send failed: {what} no longer exists"))
+        }
+        pool::Error::Receive(pool::ReceiveError::NothingToResume(_)) => {
+            Failure::refused(format!("saved send failed: '{name}' holds no part of a stream"))
+        }
+        error => Failure::refused(format!("saved send failed: {error}")),
+    })?;
+    let (parsable, dry) = (call.args.has("P"), call.args.has("n"));
+    if is_told(call) {
+        let bytes = pool.saved_size(&saved).map_err(|error| sending(name, &error))?;
+        // It begins where the original began, and is called what it is here.
+        let mut list = saved.token.to_list();
+        let here: [(&str, NvValue); 4] = [
+            ("object", 0u64.into()),
+            ("offset", 0u64.into()),
+            ("bytes", 0u64.into()),
+            ("toname", name.into()),
+        ];
+        for (key, value) in here {
+            list.remove(key);
+            list.insert(key, value);
+        }
+        let sizes = [step(saved.from.as_ref(), name, bytes, parsable), total(bytes, parsable)];
+        tell_token(&list, sizes, dry, console)?;
+    }
+    if !dry {
+        let mut ticker = Ticker::of(call);
+        let (out, err) = console.both();
+        pool.send_saved(&saved, out, &mut |sent| ticker.hear(sent, err))
+            .map_err(|error| sending(name, &error))?;
     }
     console.flush()
 }

@@ -192,7 +192,7 @@ pub(super) const ABOUT: &[About] = &[
             ("w", "blocks as they lie on disk, also encrypted ones"),
             ("b", "received properties instead of local ones"),
             ("h", "with holds"),
-            ("S", "what a receive that was cut off had received (not supported yet)"),
+            ("S", "what a receive that was cut off had received; its receiver needs receive -s"),
             ("X", "leaves out these datasets (with -R)"),
             ("U", "may decrypt what is encrypted"),
             ("i", "only what changed since this snapshot or bookmark"),

@@ -9,6 +9,7 @@
 mod lineage;
 mod package;
 mod resume;
+mod saved;
 mod traverse;
 mod writer;
 
@@ -21,12 +22,14 @@ use format::{Guid, NvList, ObjectId, Txg};
 
 use crate::pool::Pool;
 use crate::{Dataset, DatasetInfo, Error, Result};
+use resume::Span;
 use traverse::Traversal;
 use writer::Writer;
 
 pub use lineage::Source;
 pub use package::{Package, Told};
 pub use resume::Resumption;
+pub use saved::Saved;
 
 /// Numbers of objects whose dnodes lie in blocks that were written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -90,6 +93,17 @@ impl Write for Counted<'_> {
     }
 }
 
+/// What a stream is of.
+struct Subject<'a> {
+    /// How it is called when its progress is told.
+    name: &'a str,
+    open: &'a Dataset,
+    /// Its first record, but for what the objset and the span tell.
+    begin: Begin,
+    since: Txg,
+    span: Span,
+}
+
 impl Pool {
     /// Writes the stream of a snapshot, from nothing or from an earlier snapshot or bookmark. Returns its bytes;
     /// `progress` hears them grow.
@@ -123,36 +137,49 @@ impl Pool {
         if let Some(from) = from {
             self.check_earlier(&to, from)?;
         }
-        let mut begin = self.begin_of(&to, from, flags)?;
+        let begin = self.begin_of(&to, from, flags)?;
+        let since = from.map_or(Txg(0), |from| from.txg);
+        let subject = Subject { name: snapshot, open: &open, begin, since, span: Span { at, last: None } };
+        self.write_stream(subject, out, progress)
+    }
+
+    /// Writes a stream; returns its bytes.
+    fn write_stream(
+        &self,
+        subject: Subject<'_>,
+        out: &mut dyn Write,
+        progress: &mut dyn FnMut(Sent<'_>),
+    ) -> Result<u64> {
+        let Subject { name, open, mut begin, since, span } = subject;
         let (root, _) = open.objset().synced_root();
         begin.objset_type = root.os_type as u32;
         if root.os_type == ObjsetType::Zfs {
             begin.features |= feature::SA_SPILL;
         }
-        if at.is_some() {
-            begin.features |= feature::RESUMING;
-        }
-        let mut out = Counted { out, bytes: 0, snapshot, progress };
-        let since = from.map_or(Txg(0), |from| from.txg);
-        let buffered = io::BufWriter::with_capacity(BUFFER, &mut out);
-        let mut writer = Writer::new(buffered, begin.toguid, begin.features, since, &root.meta_dnode);
         let mut list = Vec::new();
-        if let Some((object, offset)) = at {
+        if let Some((object, offset)) = span.at {
+            begin.features |= feature::RESUMING;
             let places = [("resume_object", object.into()), ("resume_offset", offset.into())];
             list = places.into_iter().collect::<NvList>().to_native();
         }
+        let mut out = Counted { out, bytes: 0, snapshot: name, progress };
+        let buffered = io::BufWriter::with_capacity(BUFFER, &mut out);
+        let mut writer = Writer::new(buffered, begin.toguid, begin.features, since, &root.meta_dnode);
         writer.begin(&begin, &list)?;
         let storage = self.storage();
         let workers = storage.workers();
         let walk = Traversal::new(storage, &root.meta_dnode, since);
         workers.map_ordered(
             storage::Caller::Works,
-            resume::start(walk, &open, at)?,
+            span.of(walk, open)?,
             workers.count() * WINDOW_PER_WORKER,
             |event| event.and_then(|event| traverse::load(storage, event, begin.features, since)),
             |loaded| writer.put(loaded?),
         )?;
-        writer.end()?;
+        match span.last {
+            None => writer.end()?,
+            Some(_) => writer.leave()?,
+        }
         Ok(out.bytes)
     }
 
@@ -285,11 +312,15 @@ impl Pool {
         if let Some(from) = from {
             self.check_earlier(&self.to_be_sent(snapshot)?, from)?;
         }
-        let (root, _) = open.objset().synced_root();
         let since = from.map_or(Txg(0), |from| from.txg);
+        self.size_of(&open, since, Span { at, last: None }, flags)
+    }
+
+    /// About how many bytes the stream of what was born after `since` takes.
+    fn size_of(&self, open: &Dataset, since: Txg, span: Span, flags: SendFlags) -> Result<u64> {
+        let (root, _) = open.objset().synced_root();
         let mut bytes = 0;
-        let walk = Traversal::new(self.storage(), &root.meta_dnode, since);
-        for event in resume::start(walk, &open, at)? {
+        for event in span.of(Traversal::new(self.storage(), &root.meta_dnode, since), open)? {
             bytes += event?.size(flags.compressed);
         }
         Ok(bytes)

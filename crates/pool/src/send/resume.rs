@@ -6,25 +6,41 @@ use std::io::Write;
 
 use format::{Guid, ObjectId};
 
-use super::traverse::Traversal;
+use super::traverse::{Event, Traversal};
 use super::{Sent, Source};
 use crate::pool::Pool;
 use crate::{Dataset, DatasetInfo, Error, Result, ResumeToken};
 
-/// The walk from `at` (object, byte offset) on.
-pub(super) fn start<'a>(
-    walk: Traversal<'a>,
-    snapshot: &Dataset,
-    at: Option<(u64, u64)>,
-) -> Result<Traversal<'a>> {
-    let Some((id, offset)) = at else { return Ok(walk) };
-    let block_size = match snapshot.objset().object(ObjectId(id)) {
-        Ok(object) => object.block_size(),
-        // What it was is told by what follows.
-        Err(dmu::Error::NoObject(_)) => return Ok(walk.starting_at(id, 0)),
-        Err(error) => return Err(error.into()),
-    };
-    Ok(walk.starting_at(id, offset / block_size))
+/// The part of a whole stream that is written.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Span {
+    /// Where it goes on (object, byte offset); what comes before is left out.
+    pub(super) at: Option<(u64, u64)>,
+    /// What is told last (object, byte offset), without an end; `None`: all, and the end.
+    pub(super) last: Option<(u64, u64)>,
+}
+
+impl Span {
+    /// The events of the walk that belong to it.
+    pub(super) fn of<'a>(
+        self,
+        walk: Traversal<'a>,
+        dataset: &Dataset,
+    ) -> Result<impl Iterator<Item = Result<Event>> + use<'a>> {
+        let walk = match self.at {
+            None => walk,
+            Some((id, offset)) => match dataset.objset().object(ObjectId(id)) {
+                Ok(object) => walk.starting_at(id, offset / object.block_size()),
+                // What it was is told by what follows.
+                Err(dmu::Error::NoObject(_)) => walk.starting_at(id, 0),
+                Err(error) => return Err(error.into()),
+            },
+        };
+        Ok(walk.map_while(move |event| match (event, self.last) {
+            (Ok(event), Some(last)) => event.up_to(last).map(Ok),
+            (event, _) => Some(event),
+        }))
+    }
 }
 
 /// What a token is about, found in this pool.
@@ -36,6 +52,19 @@ pub struct Resumption {
     pub from: Option<Source>,
 }
 
+impl ResumeToken {
+    /// Whether this build can write such a stream.
+    pub(super) fn check_sendable(&self) -> Result<()> {
+        if self.raw {
+            return Err(Error::Unsupported("raw streams of encrypted datasets".into()));
+        }
+        if self.redacted {
+            return Err(Error::Unsupported("redacted streams".into()));
+        }
+        Ok(())
+    }
+}
+
 impl Pool {
     /// The snapshot that a token is about and what its stream builds upon, by their guids: in the file system that
     /// the token names, or below it.
@@ -43,23 +72,21 @@ impl Pool {
     /// # Errors
     /// [`Error::NoDataset`] with the name of what is gone; [`Error::Unsupported`].
     pub fn resumption(&self, token: &ResumeToken) -> Result<Resumption> {
-        if token.raw {
-            return Err(Error::Unsupported("raw streams of encrypted datasets".into()));
-        }
-        if token.redacted {
-            return Err(Error::Unsupported("redacted streams".into()));
-        }
+        token.check_sendable()?;
         let fs = token.toname.split('@').next().unwrap_or(&token.toname);
         let snapshot =
             self.by_guid(fs, token.toguid, false)?.ok_or_else(|| Error::NoDataset(token.toname.clone()))?;
         let from = match token.fromguid {
             Guid(0) => None,
-            guid => {
-                let gone = || Error::NoDataset(format!("incremental source {:#x}", guid.0));
-                Some(Source::of(&self.by_guid(fs, guid, true)?.ok_or_else(gone)?))
-            }
+            guid => Some(self.incremental_source(fs, guid)?),
         };
         Ok(Resumption { snapshot: snapshot.name, from })
+    }
+
+    /// What a stream that goes on builds upon.
+    pub(super) fn incremental_source(&self, fs: &str, guid: Guid) -> Result<Source> {
+        let gone = || Error::NoDataset(format!("incremental source {:#x}", guid.0));
+        Ok(Source::of(&self.by_guid(fs, guid, true)?.ok_or_else(gone)?))
     }
 
     /// The snapshot (or bookmark) with this guid: of `fs`, below it, or anywhere in the pool.

@@ -46,6 +46,26 @@ impl Event {
         };
         payload + RECORD as u64
     }
+
+    /// What of it comes no later than `last` (object, byte offset) in the order of the stream.
+    pub(super) fn up_to(self, last: (u64, u64)) -> Option<Event> {
+        let (object, _) = last;
+        let told = |id: u64, blkid: u64, size: u64| match blkid.checked_mul(size) {
+            Some(at) => (id, at) <= last,
+            None => id < object,
+        };
+        match self {
+            Event::Object { id, .. } => (id <= object).then_some(self),
+            Event::Free { first, count } => {
+                let left = object.checked_sub(first)?.saturating_add(1);
+                Some(Event::Free { first, count: count.min(left) })
+            }
+            Event::Hole { id, block_size, start, .. } => told(id, start, block_size).then_some(self),
+            Event::Data { id, block_size, blkid, .. } => told(id, blkid, block_size).then_some(self),
+            // It comes after all data.
+            Event::Spill { id, .. } => (id < object).then_some(self),
+        }
+    }
 }
 
 /// An event with the bytes it needs.

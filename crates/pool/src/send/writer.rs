@@ -113,6 +113,12 @@ impl<W: Write> Writer<W> {
         self.out.flush().map_err(Error::Output)
     }
 
+    /// Ends without saying so: its receiver is to wait for the rest.
+    pub(super) fn leave(mut self) -> Result<()> {
+        self.push_out()?;
+        self.out.flush().map_err(Error::Output)
+    }
+
     /// Tells one event.
     pub(super) fn put(&mut self, loaded: Loaded) -> Result<()> {
         let Loaded { event, payload } = loaded;

@@ -1,0 +1,117 @@
+//! What a receive that was cut off had received, as a stream that ends where it was cut (`zfs send -S`).
+//!
+//! From:   a dataset marked inconsistent: a new one, or the clone `%recv` beside what it goes onto.
+//! To:     a receiver that keeps it (`receive -s`); whoever has the whole snapshot sends it the rest.
+//! Source: docs/format/09-send-stream.md §6.
+
+use std::io::Write;
+use std::sync::Arc;
+
+use format::stream::{Begin, feature};
+use format::{Guid, Txg};
+
+use super::resume::Span;
+use super::{Sent, Source, Subject};
+use crate::dataset::Dataset;
+use crate::dsl::lookup;
+use crate::pool::Pool;
+use crate::{Error, ReceiveError, Result, ResumeToken};
+
+/// What was received in part, held open: meanwhile nobody goes on with it or gives it up.
+pub struct Saved {
+    /// The file system or volume that it is for.
+    pub name: String,
+    /// How far it got.
+    pub token: ResumeToken,
+    /// What its stream builds upon.
+    pub from: Option<Source>,
+    begin: Begin,
+    dataset: Arc<Dataset>,
+}
+
+impl Saved {
+    fn since(&self) -> Txg {
+        self.from.as_ref().map_or(Txg(0), |from| from.txg)
+    }
+
+    /// It ends with the last record that was noted; what may lie behind that is sent by who has all of it.
+    const fn span(&self) -> Span {
+        Span { at: None, last: Some((self.token.object, self.token.offset)) }
+    }
+}
+
+impl Pool {
+    /// What was received in part for `fs`.
+    ///
+    /// # Errors
+    /// [`ReceiveError::NothingToResume`]; [`Error::DatasetBusy`] while it is received or sent; [`Error::NoDataset`] when
+    /// there is no `fs`, or with the name of what the stream builds upon; [`Error::Unsupported`].
+    pub fn saved(&self, fs: &str) -> Result<Saved> {
+        let (info, mut to, token) = {
+            let _shared = self.shared();
+            let mos = &self.inner.mos;
+            let info = lookup::info(&self.inner, fs)?;
+            let nothing = || ReceiveError::NothingToResume(fs.to_owned());
+            let partial = match info.is_snapshot() || info.is_bookmark() {
+                true => None,
+                false => lookup::partial(mos, info.dir_id)?,
+            };
+            let partial = partial.ok_or_else(nothing)?;
+            let dir = mos.dir(partial.dir)?;
+            let (dir_id, id) = (partial.dir, dir.head_dataset);
+            let to = crate::DatasetInfo { dir_id, id, phys: mos.dataset(id)?, dir, ..info.clone() };
+            (info, to, partial.token)
+        };
+        token.check_sendable()?;
+        let is_busy = self.inner.datasets().get(&to.id).is_some_and(|open| open.strong_count() > 0);
+        if is_busy {
+            return Err(Error::DatasetBusy(fs.to_owned()));
+        }
+        let dataset = self.open_info(&to)?;
+        let from = match token.fromguid {
+            Guid(0) => None,
+            guid => Some(self.incremental_source(fs, guid)?),
+        };
+        to.phys.creation_txg = Txg(u64::MAX);
+        if let Some(from) = &from {
+            self.check_earlier(&to, from)?;
+        }
+        // It stands for the snapshot that is to be; whether that is of a clone is told by where it is going to be.
+        to.phys.guid = token.toguid;
+        (to.name, to.dir_id) = (token.toname.clone(), info.dir_id);
+        let mut begin = self.begin_of(&to, from.as_ref(), token.flags)?;
+        if token.flags.large_blocks {
+            // The rest may have them, even if none has arrived yet.
+            begin.features |= feature::LARGE_BLOCKS;
+        }
+        Ok(Saved { name: info.name, token, from, begin, dataset })
+    }
+
+    /// Writes it. Returns the bytes; `progress` hears them grow.
+    ///
+    /// # Errors
+    /// As [`Pool::send`].
+    pub fn send_saved(
+        &self,
+        saved: &Saved,
+        out: &mut dyn Write,
+        progress: &mut dyn FnMut(Sent<'_>),
+    ) -> Result<u64> {
+        let subject = Subject {
+            name: &saved.name,
+            open: &saved.dataset,
+            begin: saved.begin.clone(),
+            since: saved.since(),
+            span: saved.span(),
+        };
+        self.write_stream(subject, out, progress)
+    }
+
+    /// About how many bytes [`Pool::send_saved`] would write.
+    ///
+    /// # Errors
+    /// A block that cannot be read.
+    pub fn saved_size(&self, saved: &Saved) -> Result<u64> {
+        self.size_of(&saved.dataset, saved.since(), saved.span(), saved.token.flags)
+    }
+}
