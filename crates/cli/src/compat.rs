@@ -27,6 +27,7 @@ mod zfs_list;
 pub(crate) mod zfs_mount;
 mod zfs_project;
 mod zfs_receive;
+mod zfs_receive_heal;
 mod zfs_receive_props;
 mod zfs_receive_tree;
 mod zfs_rewrite;

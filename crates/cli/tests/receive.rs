@@ -2,6 +2,7 @@
 
 mod bed;
 
+use std::os::unix::fs::FileExt;
 use std::process::{Command, Stdio};
 
 use bed::live::{Live, write};
@@ -323,4 +324,98 @@ fn what_was_received_in_part_is_sent_on() {
     bed::expect_same(&bed.list("tank/fs:/"), &bed.list("tank/b:/"), &["object"]);
     bed.run(&["zfs", "receive", "-A", "tank/a"]).good();
     bed.expect_sound("tank");
+}
+
+#[test]
+fn a_snapshot_is_healed_from_its_stream() {
+    let bed = Bed::with_tank(128, &["compression=off"]);
+    put(&bed, "tank/fs", "one");
+    let content = std::fs::read(bed.path("file")).expect("written");
+    zfs(&bed, "snapshot tank/fs@1");
+    zfs(&bed, "snapshot tank/fs@2");
+    send(&bed, &["tank/fs@1"], "s").good();
+    let image = std::fs::read(bed.path("tank.img")).expect("there");
+    let at = image.windows(4096).position(|part| part == &content[..4096]).expect("the block is on the disk");
+    let disk = std::fs::File::options().write(true).open(bed.path("tank.img")).expect("opened");
+    disk.write_all_at(b"spoilt", at as u64).expect("written");
+    bed.run(&["zpool", "scrub", "-w", "tank"]).good();
+    let damaged = || bed.run(&["zpool", "status", "tank"]).good();
+    assert!(damaged().contains("1 data errors"), "{}", damaged());
+    for (words, said) in [
+        (&["-c", "-F", "tank/fs"][..], "-c and -F are mutually exclusive"),
+        (
+            &["-c", "tank/fs@2"],
+            "stream is not compatible with the data in the pool: it is of another snapshot",
+        ),
+        (&["-c", "tank/fs@3"], "cannot open 'tank/fs@3': dataset does not exist"),
+    ] {
+        let refused = receive(&bed, "s", words);
+        assert!(refused.status > 0 && refused.err.contains(said), "{refused:?}");
+    }
+    let would = receive(&bed, "s", &["-cnv", "tank/fs"]).good();
+    assert_eq!(would, "would receive corrective full stream of tank/fs@1 into tank/fs@1\n");
+    assert!(damaged().contains("1 data errors"));
+    let told = receive(&bed, "s", &["-cv", "tank/fs@1"]).good();
+    let lines: Vec<&str> = told.lines().collect();
+    assert_eq!(lines[0], "receiving corrective full stream of tank/fs@1 into tank/fs@1");
+    assert!(lines[1].starts_with("received ") && lines[2] == "healed 1 block of tank/fs@1", "{told}");
+    assert!(damaged().contains("No known data errors"), "{}", damaged());
+    assert!(bed.run(&["zpool", "history", "tank"]).good().contains("zfs receive -cv tank/fs@1"));
+    assert_eq!(std::fs::read(bed.path("tank.img")).expect("there")[at..][..4096], content[..4096]);
+    bed.expect_sound("tank");
+}
+
+#[test]
+fn what_a_stream_cannot_heal_is_said() {
+    let bed = Bed::with_tank(128, &["compression=off"]);
+    put(&bed, "tank/fs", "one");
+    let content = std::fs::read(bed.path("file")).expect("written");
+    zfs(&bed, "snapshot tank/fs@1");
+    send(&bed, &["tank/fs@1"], "s").good();
+    let image = std::fs::read(bed.path("tank.img")).expect("there");
+    let at = image.windows(4096).position(|part| part == &content[..4096]).expect("the block is on the disk");
+    let disk = std::fs::File::options().write(true).open(bed.path("tank.img")).expect("opened");
+    disk.write_all_at(b"spoilt", at as u64).expect("written");
+    // The stream is as damaged as the pool: sent from it, it breaks off.
+    let cut = send(&bed, &["tank/fs@1"], "half");
+    assert_eq!(cut.status, 1, "{cut:?}");
+    let refused = receive(&bed, "half", &["-c", "tank/fs"]);
+    refused.refused("cannot receive new filesystem stream: incomplete stream");
+    let other = resealed(&std::fs::read(bed.path("s")).expect("there"), &content[..4096]);
+    std::fs::write(bed.path("other"), other).expect("written");
+    let told = receive(&bed, "other", &["-c", "tank/fs"]);
+    assert!(told.err.contains("\nA block of tank/fs@1 is still damaged: object "), "{told:?}");
+    assert!(told.err.ends_with(": the stream does not give the bytes that were there\n"), "{told:?}");
+    told.refused(
+        "cannot receive new filesystem stream: corrective receive was not able to reconstruct the data needed for \
+         healing.",
+    );
+    receive(&bed, "s", &["-c", "tank/fs"]).good();
+    bed.expect_sound("tank");
+}
+
+/// The stream with one bit changed where `content` begins, and checksums that agree.
+fn resealed(stream: &[u8], content: &[u8]) -> Vec<u8> {
+    use format::stream::{self, Record};
+    let mut out = stream.to_vec();
+    let at = out.windows(content.len()).position(|part| part == content).expect("in the stream");
+    out[at] ^= 1;
+    let (mut at, mut sum) = (0, codec::RunningFletcher4::new(format::ByteOrder::Little));
+    while at < out.len() {
+        let raw: &mut [u8; stream::RECORD] = (&mut out[at..at + stream::RECORD]).try_into().expect("as long");
+        let mut record = Record::decode(raw, format::ByteOrder::Little).expect("a record");
+        if let Record::End(end) = &mut record {
+            end.checksum = sum.sum();
+            *raw = record.encode();
+        }
+        sum.add(&raw[..stream::CHECKSUM_AT]);
+        if !matches!(record, Record::Begin(_)) {
+            stream::put_checksum(raw, &sum.sum());
+        }
+        sum.add(&raw[stream::CHECKSUM_AT..]);
+        let end = at + stream::RECORD + record.payload_len() as usize;
+        sum.add(&out[at + stream::RECORD..end]);
+        at = end;
+    }
+    out
 }

@@ -65,8 +65,8 @@ pub use scrub::{Births, DataError, ScanStatus};
 pub use rewind::{FoundState, Rewind};
 
 pub use receive::{
-    Arrived, Change as TreeChange, Destination, Incoming, PropertyRefusal, ReceiveError, ReceiveOptions,
-    Received, Replica, holds_of, parent_snapshot_of, properties_of, snapshot_properties_of,
+    Arrived, Change as TreeChange, Destination, Healing, Incoming, PropertyRefusal, ReceiveError,
+    ReceiveOptions, Received, Replica, holds_of, parent_snapshot_of, properties_of, snapshot_properties_of,
 };
 pub use send::{Package, Resumption, Saved, SendFlags, Sent, Source as SendSource, Told, Touched};
 pub use token::{ResumeToken, TokenError};

@@ -13,6 +13,7 @@ mod deflate;
 mod early;
 mod error;
 pub mod gang;
+mod heal;
 pub mod host;
 mod log;
 mod meter;

@@ -18,6 +18,7 @@ use super::Call;
 use super::dataset_values;
 use super::mounting;
 use super::zfs_change::{create_parents, is_missing, session, words};
+use super::zfs_receive_heal;
 use super::zfs_receive_props::{Overrides, Words};
 use super::zfs_receive_tree;
 use crate::messages::{Action, Failure, reason};
@@ -29,8 +30,8 @@ use crate::served::Served;
 const GLANCE: Timespec = Timespec { tv_sec: 0, tv_nsec: 100_000_000 };
 /// Bytes read from the pipe at once.
 const BUFFER: usize = 1 << 20;
-/// Options that this build does not know how to serve.
-const MISSING: [(&str, &str); 1] = [("c", "zfs receive -c")];
+/// What healing a snapshot leaves no room for.
+const NOT_HEALED: [&str; 7] = ["A", "F", "d", "e", "s", "o", "x"];
 
 /// Runs `zfs receive`.
 ///
@@ -38,9 +39,6 @@ const MISSING: [(&str, &str); 1] = [("c", "zfs receive -c")];
 /// Usage, or why nothing was received; of a package what came before the mistake stays.
 pub fn run(call: &Call, console: &mut Console) -> Result<(), Failure> {
     let args = &call.args;
-    if let Some((_, what)) = MISSING.iter().find(|(option, _)| args.has(option)) {
-        return Err(Failure::refused(format!("cenote: not supported yet: {what}")));
-    }
     let target = match args.operands.as_slice() {
         [] => return Err(Failure::usage("missing snapshot argument")),
         [name] => name.as_str(),
@@ -48,6 +46,11 @@ pub fn run(call: &Call, console: &mut Console) -> Result<(), Failure> {
     };
     if args.has("d") && args.has("e") {
         return Err(Failure::usage("invalid option combination: -d and -e are mutually exclusive"));
+    }
+    if let Some(other) = NOT_HEALED.iter().find(|option| args.has("c") && args.has(option)) {
+        return Err(Failure::usage(format!(
+            "invalid option combination: -c and -{other} are mutually exclusive"
+        )));
     }
     if args.has("A") {
         return abort(call, target);
@@ -96,9 +99,12 @@ pub fn run(call: &Call, console: &mut Console) -> Result<(), Failure> {
         }
         other => other.into(),
     })?;
-    let done = given.judge(session.pool()).and_then(|overrides| {
-        receive_in(session.pool(), call, console, &mut stream, (&destination, &overrides))
-    });
+    let done = match args.has("c") {
+        true => zfs_receive_heal::heal_in(session.pool(), call, console, &mut stream, &destination),
+        false => given.judge(session.pool()).and_then(|overrides| {
+            receive_in(session.pool(), call, console, &mut stream, (&destination, &overrides))
+        }),
+    };
     if call.live().is_some() {
         // It goes on, and who waits for its end may have the turn.
         return done;
@@ -226,7 +232,7 @@ fn located(
     Ok(found.map(|fs| format!("{fs}@{leaf}")).unwrap_or(into))
 }
 
-fn name(begin: &Begin) -> String {
+pub(super) fn name(begin: &Begin) -> String {
     String::from_utf8_lossy(&begin.toname).into_owned()
 }
 
@@ -338,13 +344,13 @@ fn failure(pool: &Pool, begin: &Begin, fs: &str, options: &ReceiveOptions, error
         .hint(format!("    zfs send -t {token}"))
 }
 
-fn cannot(begin: &Begin) -> String {
+pub(super) fn cannot(begin: &Begin) -> String {
     let what = if begin.fromguid.0 == 0 { "new filesystem" } else { "incremental" };
     format!("cannot receive {what} stream")
 }
 
 /// Why a stream was not received, in the words of OpenZFS.
-fn receiving(begin: &Begin, error: &Error) -> Failure {
+pub(super) fn receiving(begin: &Begin, error: &Error) -> Failure {
     let text = match error {
         Error::NoDataset(parent) if is_missing(error) => {
             let opened = Action::Open(parent).failed(reason::DATASET_MISSING);

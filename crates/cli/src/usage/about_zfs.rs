@@ -206,7 +206,7 @@ pub(super) const ABOUT: &[About] = &[
             ("A", "gives up a receive that was cut off"),
             ("F", "rolls back to the newest snapshot first"),
             ("M", "unmounts by force"),
-            ("c", "writes good copies of damaged blocks from the stream (not supported yet)"),
+            ("c", "heals damaged blocks of this snapshot from a stream of it; a stream of send -c fits best"),
             ("d", "the name of the stream without its pool goes below the target"),
             ("e", "only the last part of the stream's name goes below the target"),
             ("h", "without holds"),

@@ -58,6 +58,20 @@ pub enum ReceiveError {
     /// Another stream, while one that was received in part waits to be resumed.
     #[error("destination {0} contains\npartially-complete state from \"zfs receive -s\".")]
     Partial(String),
+    /// A stream that is to heal, of another snapshot.
+    #[error("stream is not compatible with the data in the pool: it is of another snapshot than '{0}'")]
+    OtherSnapshot(String),
+    /// A stream that is to heal brings a damaged block in other pieces than it lies on disk.
+    #[error(
+        "stream is not compatible with the data in the pool: blocks of {here} bytes in pieces of {sent} \
+         (zfs send -L keeps them whole)"
+    )]
+    OtherBlockSize {
+        /// Size of the damaged block, in bytes.
+        here: u64,
+        /// Size of the record, in bytes.
+        sent: u64,
+    },
     /// No snapshot here is the origin of the clone.
     #[error("local origin for clone {name} does not exist")]
     NoOrigin {

@@ -7,6 +7,7 @@
 
 mod apply;
 mod error;
+mod heal;
 mod incoming;
 mod package;
 mod replication;
@@ -30,6 +31,7 @@ use crate::{DatasetInfo, Error, Result};
 use apply::{Apply, prepare};
 
 pub use error::ReceiveError;
+pub use heal::Healing;
 pub use incoming::Incoming;
 pub use package::{Destination, holds_of, parent_snapshot_of, properties_of, snapshot_properties_of};
 pub use replication::{Change, Replica};

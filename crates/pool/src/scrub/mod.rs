@@ -271,12 +271,18 @@ impl Pool {
         if self.inner.scrub.lock().running {
             return Err(Error::Scrubbing);
         }
+        self.forget_readable()
+    }
+
+    /// As [`Pool::scrub_errors`], also while a scrub is at work.
+    pub(crate) fn forget_readable(&self) -> Result<()> {
         let known: BTreeSet<DataError> = self.data_errors()?.into_iter().collect();
         if known.is_empty() {
             return Ok(());
         }
-        let lost = visit::look_again(&self.inner, &known, &|| true)?.unwrap_or(known);
-        self.inner.scrub.lock().errors.retain(|error| lost.contains(error));
+        let lost = visit::look_again(&self.inner, &known, &|| true)?.unwrap_or_else(|| known.clone());
+        // What was found meanwhile stays.
+        self.inner.scrub.lock().errors.retain(|error| lost.contains(error) || !known.contains(error));
         self.run(move |syncing| errors::replace(syncing, &lost))
     }
 

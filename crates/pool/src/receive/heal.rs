@@ -1,0 +1,204 @@
+//! `zfs receive -c`: damaged blocks of a snapshot are written anew from a stream of that very snapshot.
+//!
+//! From:   a full or incremental stream; only what it holds of blocks without a good copy is used.
+//! To:     the places of these copies. Nothing else changes: no pointer, no txg's content; what can be read stays.
+//! Source: docs/format/09-send-stream.md §9.
+
+use std::io::Read;
+
+use format::ObjectId;
+use format::blkptr::{Block, BlockPtr};
+use format::compression::ZstdLevel;
+use format::stream::{Begin, Record};
+use storage::{ReadError, Storage};
+
+use super::apply::prepare;
+use super::{Incoming, ReceiveError, WINDOW_PER_WORKER, check_features};
+use crate::dataset::Dataset;
+use crate::pool::Pool;
+use crate::{Error, Result};
+
+/// What became of the damaged blocks that a stream brings.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Healing {
+    /// Blocks that can be read again.
+    pub healed: u64,
+    /// Bytes written over their damaged copies.
+    pub bytes: u64,
+    /// Blocks that are as damaged as before.
+    pub lost: u64,
+    /// Where the first of these is, and why.
+    pub first_lost: Option<String>,
+}
+
+/// What a record came to.
+enum Outcome {
+    /// Nothing was to be done.
+    Sound,
+    Healed(u64),
+    Lost(String),
+}
+
+/// Where in an object a record belongs.
+#[derive(Clone, Copy)]
+enum At {
+    Offset(u64),
+    Spill,
+}
+
+/// The place in the snapshot and the logical size of what a record brings, if it is a block.
+const fn place_of(record: &Record) -> Option<(u64, At, u64)> {
+    match record {
+        Record::Write(write) => Some((write.object, At::Offset(write.offset), write.logical_size)),
+        Record::Embedded(embedded) => Some((embedded.object, At::Offset(embedded.offset), embedded.length)),
+        Record::Spill(spill) => Some((spill.object, At::Spill, spill.length)),
+        _ => None,
+    }
+}
+
+/// The snapshot that is healed.
+struct Patient<'a> {
+    storage: &'a Storage,
+    snapshot: &'a Dataset,
+    zstd: ZstdLevel,
+}
+
+impl Patient<'_> {
+    /// The pointer to the block; `None` where there is none on disk.
+    fn block_at(&self, id: u64, at: At) -> Result<Option<Block>> {
+        let object = self.snapshot.objset().object(ObjectId(id))?;
+        let ptr = match at {
+            At::Offset(offset) => object.synced_ptr(offset / object.block_size())?,
+            At::Spill => object.synced().and_then(|dnode| dnode.spill).unwrap_or(BlockPtr::HOLE),
+        };
+        Ok(ptr.block().copied())
+    }
+
+    fn look(&self, record: Record, payload: Vec<u8>) -> Result<Outcome> {
+        let Some((id, at, sent)) = place_of(&record) else { return Ok(Outcome::Sound) };
+        let named = |why: &dyn std::fmt::Display| {
+            Outcome::Lost(match at {
+                At::Offset(offset) => format!("object {id}, offset {offset}: {why}"),
+                At::Spill => format!("attributes of object {id}: {why}"),
+            })
+        };
+        let block = match self.block_at(id, at) {
+            Ok(Some(block)) => block,
+            Ok(None) => return Ok(Outcome::Sound),
+            Err(Error::Dmu(dmu::Error::NoObject(_))) => {
+                return Err(ReceiveError::Invalid("data of an object that does not exist").into());
+            }
+            // Nothing in a stream makes good what leads there.
+            Err(error) => return Ok(named(&error)),
+        };
+        let copies = self.storage.verify_copies(&block);
+        if !copies.lost {
+            return Ok(Outcome::Sound);
+        }
+        if block.encrypted {
+            return Err(ReceiveError::Unsupported("healing encrypted blocks").into());
+        }
+        let refused = copies.bad.iter().find(|bad| !matches!(bad.error, ReadError::NoGoodCopy { .. }));
+        if let Some(bad) = refused {
+            // The device does not answer: what is there may be right.
+            return Ok(named(&bad.error));
+        }
+        if sent != block.lsize {
+            return Err(ReceiveError::OtherBlockSize { here: block.lsize, sent }.into());
+        }
+        let Some(raw) = self.bytes_of(&block, record, payload)? else {
+            return Ok(named(&"the stream does not give the bytes that were there"));
+        };
+        Ok(match self.storage.heal(&block, &raw) {
+            Ok(bytes) => Outcome::Healed(bytes),
+            Err(error) => named(&error),
+        })
+    }
+
+    /// The bytes that belong on disk, if the record gives them.
+    fn bytes_of(&self, block: &Block, record: Record, payload: Vec<u8>) -> Result<Option<Vec<u8>>> {
+        if let Record::Write(write) = &record
+            && write.is_compressed()
+            && write.compression == block.compression
+            && let Some(raw) = self.storage.as_stored(block, &payload)
+        {
+            return Ok(Some(raw));
+        }
+        let ready = prepare(record, payload)?;
+        Ok(self.storage.as_encoded(block, &ready.payload, self.zstd))
+    }
+}
+
+impl Pool {
+    /// Heals the snapshot `into` (`pool/fs@snap`) with the stream that `begin` opened, to its end: of every block in it
+    /// that has no good copy here the damaged copies are written anew, if what the stream brings gives the checksum in the
+    /// block's pointer. What is not healed is counted. With `dry_run` the stream is passed over.
+    ///
+    /// # Errors
+    /// [`ReceiveError::OtherSnapshot`], [`ReceiveError::OtherBlockSize`], [`Error::NoDataset`], [`Error::ReadOnly`], what is
+    /// wrong with the stream. What was healed before stays.
+    pub fn heal<R: Read>(
+        &self,
+        stream: &mut Incoming<R>,
+        begin: &Begin,
+        into: &str,
+        dry_run: bool,
+    ) -> Result<Healing> {
+        check_features(begin)?;
+        if let Some(reason) = self.read_only().filter(|_| !dry_run) {
+            return Err(Error::ReadOnly { pool: self.name(), reason });
+        }
+        // Open it cannot be destroyed: its blocks stay its own.
+        let snapshot = self.open(into)?;
+        let info = self.dataset(into)?;
+        if !info.is_snapshot() || info.phys.guid != begin.toguid {
+            return Err(ReceiveError::OtherSnapshot(into.to_owned()).into());
+        }
+        let mut healing = Healing::default();
+        if dry_run {
+            stream.skip()?;
+            return Ok(healing);
+        }
+        let patient = Patient {
+            storage: self.storage(),
+            snapshot: &snapshot,
+            zstd: snapshot.policy().compression.zstd_level,
+        };
+        let mut over = false;
+        let records = std::iter::from_fn(|| {
+            (!over).then(|| {
+                let next = stream.next_record();
+                over = matches!(next, Err(_) | Ok((Record::End(_), _)));
+                next
+            })
+        });
+        let workers = self.storage().workers();
+        let read = workers.map_ordered(
+            storage::Caller::Works,
+            records,
+            workers.count() * WINDOW_PER_WORKER,
+            |next| next.map_err(Error::from).and_then(|(record, payload)| patient.look(record, payload)),
+            |outcome| {
+                match outcome? {
+                    Outcome::Sound => {}
+                    Outcome::Healed(bytes) => {
+                        healing.healed += 1;
+                        healing.bytes += bytes;
+                    }
+                    Outcome::Lost(place) => {
+                        healing.lost += 1;
+                        healing.first_lost.get_or_insert(place);
+                    }
+                }
+                Ok::<(), Error>(())
+            },
+        );
+        if healing.healed > 0 {
+            // Safe on the disks, and no longer known as lost.
+            self.run(|_| Ok(()))?;
+            self.forget_readable()?;
+        }
+        read?;
+        Ok(healing)
+    }
+}

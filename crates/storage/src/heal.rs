@@ -1,0 +1,123 @@
+//! A block without a good copy, written anew where it lies from what somebody else kept of it.
+//!
+//! From:   what the block held, or how it lay on another pool's disks.
+//! To:     all places of its damaged copies; the pointer stays, so the bytes must be the very ones it promises.
+//! Source: docs/format/02-blocks-checksums-compression.md §1.6, §2.
+
+use std::io::IoSlice;
+
+use codec::Engine;
+use format::Compression;
+use format::blkptr::Block;
+use format::compression::{CompressionSetting, ZstdLevel};
+use format::label::DATA_START;
+
+use crate::gang::{GANG_DEPTH_MAX, deeper};
+use crate::vdev::device_error;
+use crate::{ReadError, Storage, WriteError};
+
+/// Levels of zstd that are tried after those that are likely.
+const ZSTD_LEVELS: std::ops::RangeInclusive<u8> = 1..=19;
+
+impl Storage {
+    /// Whether `raw` are the bytes that `block` promises to be on disk.
+    #[must_use]
+    pub fn is_promised(&self, block: &Block, raw: &[u8]) -> bool {
+        raw.len() as u64 == block.psize
+            && block.checksum_kind != format::ChecksumKind::Off
+            && codec::checksum_of(block.checksum_kind, raw, &self.salt(), block.order) == block.checksum
+    }
+
+    /// The bytes of `block` on disk, made of `stored`, how it lies elsewhere with the same compression: only the zeros
+    /// that fill its last sector may be more or less. `None` if these are others.
+    #[must_use]
+    pub fn as_stored(&self, block: &Block, stored: &[u8]) -> Option<Vec<u8>> {
+        let size = block.psize as usize;
+        if stored.len() > size && !codec::is_zero(&stored[size..]) {
+            return None;
+        }
+        let mut raw = stored.to_vec();
+        raw.resize(size, 0);
+        self.is_promised(block, &raw).then_some(raw)
+    }
+
+    /// The bytes of `block` on disk, made of `plain`, what it holds. Its pointer does not say all about how it was
+    /// compressed: what this build knows is tried, `zstd` first. `None` if nothing gives what is promised.
+    #[must_use]
+    pub fn as_encoded(&self, block: &Block, plain: &[u8], zstd: ZstdLevel) -> Option<Vec<u8>> {
+        if plain.len() as u64 != block.lsize || block.psize > block.lsize {
+            return None;
+        }
+        if block.compression == Compression::Off {
+            return self.is_promised(block, plain).then(|| plain.to_vec());
+        }
+        let mut raw = vec![0; block.psize as usize];
+        let mut is_made_by = |engine, zstd_level| {
+            let setting = CompressionSetting { algorithm: block.compression, zstd_level };
+            let Some(used) = codec::compress_by(engine, setting, plain, &mut raw) else { return false };
+            raw[used..].fill(0);
+            self.is_promised(block, &raw)
+        };
+        let is_made = match block.compression {
+            Compression::Gzip(_) => Engine::ALL.into_iter().any(|engine| is_made_by(engine, zstd)),
+            Compression::Zstd => [zstd, ZstdLevel::Default]
+                .into_iter()
+                .chain(ZSTD_LEVELS.map(ZstdLevel::Level))
+                .any(|level| is_made_by(Engine::Libdeflate, level)),
+            _ => is_made_by(Engine::Libdeflate, zstd),
+        };
+        is_made.then_some(raw)
+    }
+
+    /// Writes `raw` over the copies of `block` that are damaged, and reads them again. The block must be in use while this
+    /// runs. Gives the bytes written.
+    ///
+    /// # Errors
+    /// A gang whose header is lost; a disk refuses.
+    ///
+    /// # Panics
+    /// If `raw` is not what the pointer promises.
+    pub fn heal(&self, block: &Block, raw: &[u8]) -> Result<u64, WriteError> {
+        assert!(self.is_promised(block, raw), "only what the pointer promises is written");
+        self.heal_copies(block, raw, GANG_DEPTH_MAX)
+    }
+
+    fn heal_copies(&self, block: &Block, raw: &[u8], depth: u32) -> Result<u64, WriteError> {
+        let (mut healed, mut found) = (0, Vec::new());
+        for dva in block.copies().filter(|dva| !dva.gang) {
+            for replica in self.replicas_of(&dva) {
+                match self.read_copy(block, dva, replica, depth, &mut found) {
+                    Ok(()) => continue,
+                    Err(ReadError::NoGoodCopy { .. }) => {}
+                    // What cannot even be read may be right.
+                    Err(other) => return Err(other.into()),
+                }
+                let top = self.vdevs().top_of(&dva)?;
+                if top.asize_of(block.psize) > dva.asize {
+                    return Err(ReadError::OutOfRange { dva }.into());
+                }
+                let disk = &top.only_leaf()?.disk;
+                let offset = dva.offset + DATA_START;
+                disk.write_at(&[IoSlice::new(raw)], offset)
+                    .map_err(|source| device_error(disk.path().to_path_buf(), offset, source))?;
+                self.read_copy(block, dva, replica, depth, &mut found)?;
+                healed += block.psize;
+            }
+        }
+        if !block.is_gang() {
+            return Ok(healed);
+        }
+        let depth = deeper(depth)?;
+        let mut rest = raw;
+        for member in self.any_gang_members(block)? {
+            let tried = || ReadError::NoGoodCopy { tried: member.copies().collect() };
+            let (piece, after) = rest.split_at_checked(member.psize as usize).ok_or_else(tried)?;
+            if !self.is_promised(&member, piece) {
+                return Err(tried().into());
+            }
+            healed += self.heal_copies(&member, piece, depth)?;
+            rest = after;
+        }
+        Ok(healed)
+    }
+}
