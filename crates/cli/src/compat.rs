@@ -32,6 +32,7 @@ mod zfs_receive_props;
 mod zfs_receive_tree;
 mod zfs_rewrite;
 mod zfs_send;
+mod zfs_send_rest;
 mod zfs_snapshot;
 mod zfs_userspace;
 mod zfs_wait;

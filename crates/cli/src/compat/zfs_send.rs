@@ -3,14 +3,15 @@
 use std::io::Write;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use format::{Guid, NvList, NvValue};
+use format::Guid;
 use pool::props::Value;
 use pool::props::number::{nice, nice_bytes};
 use pool::props::{DatasetKind, names};
-use pool::{Package, Pool, ResumeToken, SendFlags, SendSource, Sent, Told};
+use pool::{Package, Pool, SendFlags, SendSource, Sent, Told};
 
 use super::Call;
 use super::zfs_change::is_missing;
+use super::zfs_send_rest;
 use crate::dates::{self, Form};
 use crate::messages::{Action, Failure, reason};
 use crate::open::{Intent, Session, open_for};
@@ -18,10 +19,6 @@ use crate::out::Console;
 
 /// Options that this build does not know how to serve.
 const MISSING: [(&str, &str); 1] = [("d", "zfs send --redact")];
-/// Options of a stream that begins anew; the token tells them of one that goes on, and the others do no harm.
-const NOT_RESUMED: [&str; 9] = ["i", "I", "R", "p", "b", "h", "S", "d", "X"];
-/// Options of which a saved stream has its own.
-const NOT_SAVED: [&str; 11] = ["i", "I", "R", "p", "b", "h", "L", "e", "c", "w", "d"];
 /// How often `-v` tells how far a stream is.
 const TELLING: Duration = Duration::from_secs(1);
 
@@ -50,7 +47,7 @@ pub fn run(call: &Call, console: &mut Console) -> Result<(), Failure> {
         return Err(Failure::refused("Cannot specify dataset exclusion (-X) on a non-recursive send."));
     }
     if let Some(token) = args.value("t") {
-        return resume(call, console, token);
+        return zfs_send_rest::resume(call, console, token);
     }
     if let Some((_, what)) = MISSING.iter().find(|(option, _)| args.has(option)) {
         return Err(Failure::refused(format!("cenote: not supported yet: {what}")));
@@ -65,7 +62,7 @@ pub fn run(call: &Call, console: &mut Console) -> Result<(), Failure> {
     };
     let dry = args.has("n");
     if args.has("S") {
-        return send_saved(call, console, snapshot);
+        return zfs_send_rest::saved(call, console, snapshot);
     }
     check_terminal(call, console)?;
     if args.has("D") {
@@ -94,132 +91,12 @@ fn excluded<'a>(lists: impl Iterator<Item = &'a str>) -> Result<Vec<String>, Fai
 }
 
 /// A stream is nothing to look at.
-fn check_terminal(call: &Call, console: &Console) -> Result<(), Failure> {
+pub(super) fn check_terminal(call: &Call, console: &Console) -> Result<(), Failure> {
     if call.args.has("n") || !console.is_terminal() {
         return Ok(());
     }
     let lines = ["Error: Stream can not be written to a terminal.", "You must redirect standard output."];
     Err(Failure::Refused(lines.map(str::to_owned).to_vec()))
-}
-
-/// `-t`: the rest of a stream whose receiver handed out a token.
-fn resume(call: &Call, console: &mut Console, text: &str) -> Result<(), Failure> {
-    let args = &call.args;
-    if !args.operands.is_empty() {
-        return Err(Failure::usage("too many arguments"));
-    }
-    if NOT_RESUMED.iter().any(|option| args.has(option)) {
-        return Err(Failure::usage("invalid flags combined with -t"));
-    }
-    check_terminal(call, console)?;
-    let cannot = |why: &dyn std::fmt::Display| Failure::refused(format!("cannot resume send: {why}"));
-    let token = ResumeToken::parse(text).map_err(|error| cannot(&error))?;
-    let session =
-        open_for(&token.toname, call.around, Intent::Survey).map_err(|error| error.dataset(&token.toname))?;
-    let done = resume_in(session.pool(), call, console, &token);
-    session.finish().and(done)
-}
-
-fn resume_in(pool: &Pool, call: &Call, console: &mut Console, token: &ResumeToken) -> Result<(), Failure> {
-    let cannot = |error: pool::Error| match &error {
-        pool::Error::NoDataset(what) if what.contains('@') => Failure::refused(format!(
-            "cannot resume send: '{what}' is no longer the same snapshot used in the initial send"
-        )),
-        pool::Error::NoDataset(what) => {
-            Failure::refused(format!("cannot resume send: {what} no longer exists"))
-        }
-        error => sending(&token.toname, error),
-    };
-    let found = pool.resumption(token).map_err(cannot)?;
-    let (parsable, dry) = (call.args.has("P"), call.args.has("n"));
-    if is_told(call) {
-        let bytes = pool.resumed_size(token).map_err(cannot)?;
-        let sizes = [step(found.from.as_ref(), &found.snapshot, bytes, parsable), total(bytes, parsable)];
-        tell_token(&token.to_list(), sizes, dry, console)?;
-    }
-    if !dry {
-        let mut ticker = Ticker::of(call);
-        let (out, err) = console.both();
-        pool.send_resumed(token, out, &mut |sent| ticker.hear(sent, err))
-            .map_err(|error| sending(&found.snapshot, &error))?;
-    }
-    console.flush()
-}
-
-/// What a token says, and what is sent by it.
-fn tell_token(token: &NvList, sizes: [String; 2], dry: bool, console: &mut Console) -> Result<(), Failure> {
-    let entry = |(name, value): (&[u8], &NvValue)| {
-        let name = String::from_utf8_lossy(name);
-        match value {
-            NvValue::Uint64(number) => format!("\t{name} = {number:#x}"),
-            NvValue::String(text) => format!("\t{name} = {}", String::from_utf8_lossy(text)),
-            // A flag stands for itself.
-            _ => format!("\t{name}"),
-        }
-    };
-    let heads = ["resume token contents:".to_owned(), "nvlist version: 0".to_owned()];
-    for line in heads.into_iter().chain(token.iter().map(entry)).chain(sizes) {
-        if dry {
-            console.line(&line)?;
-        } else {
-            console.remark(&line);
-        }
-    }
-    Ok(())
-}
-
-/// `-S`: what was received in part, for another receiver to wait with.
-fn send_saved(call: &Call, console: &mut Console, name: &str) -> Result<(), Failure> {
-    if NOT_SAVED.iter().any(|option| call.args.has(option)) {
-        return Err(Failure::usage("incompatible flags combined with saved send flag"));
-    }
-    if name.contains('@') {
-        return Err(Failure::usage("saved send must specify the dataset with partially-received state"));
-    }
-    check_terminal(call, console)?;
-    let session = open_for(name, call.around, Intent::Survey).map_err(|error| error.dataset(name))?;
-    let done = send_saved_of(session.pool(), call, console, name);
-    session.finish().and(done)
-}
-
-fn send_saved_of(pool: &Pool, call: &Call, console: &mut Console, name: &str) -> Result<(), Failure> {
-    let saved = pool.saved(name).map_err(|error| match &error {
-        error if is_missing(error) && pool.dataset(name).is_err() => {
-            Action::Open(name).failed(reason::DATASET_MISSING)
-        }
-        pool::Error::NoDataset(what) => {
-            Failure::refused(format!("saved send failed: {what} no longer exists"))
-        }
-        pool::Error::Receive(pool::ReceiveError::NothingToResume(_)) => {
-            Failure::refused(format!("saved send failed: '{name}' holds no part of a stream"))
-        }
-        error => Failure::refused(format!("saved send failed: {error}")),
-    })?;
-    let (parsable, dry) = (call.args.has("P"), call.args.has("n"));
-    if is_told(call) {
-        let bytes = pool.saved_size(&saved).map_err(|error| sending(name, &error))?;
-        // It begins where the original began, and is called what it is here.
-        let mut list = saved.token.to_list();
-        let here: [(&str, NvValue); 4] = [
-            ("object", 0u64.into()),
-            ("offset", 0u64.into()),
-            ("bytes", 0u64.into()),
-            ("toname", name.into()),
-        ];
-        for (key, value) in here {
-            list.remove(key);
-            list.insert(key, value);
-        }
-        let sizes = [step(saved.from.as_ref(), name, bytes, parsable), total(bytes, parsable)];
-        tell_token(&list, sizes, dry, console)?;
-    }
-    if !dry {
-        let mut ticker = Ticker::of(call);
-        let (out, err) = console.both();
-        pool.send_saved(&saved, out, &mut |sent| ticker.hear(sent, err))
-            .map_err(|error| sending(name, &error))?;
-    }
-    console.flush()
 }
 
 fn order<'a>(session: &Session, call: &Call, snapshot: &'a str) -> Result<Order<'a>, Failure> {
@@ -316,7 +193,7 @@ fn source_name(snapshot: &str, word: &str) -> String {
 }
 
 /// Whether it is said what is sent.
-fn is_told(call: &Call) -> bool {
+pub(super) fn is_told(call: &Call) -> bool {
     ["v", "P", "V"].iter().any(|option| call.args.has(option))
 }
 
@@ -366,7 +243,7 @@ fn tell(pool: &Pool, call: &Call, console: &mut Console, order: &Order) -> Resul
 }
 
 /// What is sent, and about how much that is.
-fn step(from: Option<&SendSource>, to: &str, bytes: u64, parsable: bool) -> String {
+pub(super) fn step(from: Option<&SendSource>, to: &str, bytes: u64, parsable: bool) -> String {
     match (from, parsable) {
         (None, false) => format!("full send of {to} estimated size is {}", nice(bytes)),
         (None, true) => format!("full\t{to}\t{bytes}"),
@@ -377,7 +254,7 @@ fn step(from: Option<&SendSource>, to: &str, bytes: u64, parsable: bool) -> Stri
     }
 }
 
-fn total(bytes: u64, parsable: bool) -> String {
+pub(super) fn total(bytes: u64, parsable: bool) -> String {
     if parsable { format!("size\t{bytes}") } else { format!("total estimated size is {}", nice(bytes)) }
 }
 
@@ -388,7 +265,7 @@ fn short<'a>(from: &'a str, to: &str) -> &'a str {
 }
 
 /// `-v`: how far each stream is, each second.
-struct Ticker {
+pub(super) struct Ticker {
     is_wanted: bool,
     parsable: bool,
     /// The snapshot that is on its way, and when its last row was due.
@@ -396,11 +273,11 @@ struct Ticker {
 }
 
 impl Ticker {
-    fn of(call: &Call) -> Ticker {
+    pub(super) fn of(call: &Call) -> Ticker {
         Ticker { is_wanted: call.args.has("v"), parsable: call.args.has("P"), now: None }
     }
 
-    fn hear(&mut self, sent: Sent<'_>, err: &mut dyn Write) {
+    pub(super) fn hear(&mut self, sent: Sent<'_>, err: &mut dyn Write) {
         if !self.is_wanted {
             return;
         }
@@ -448,7 +325,7 @@ fn write(pool: &Pool, call: &Call, console: &mut Console, order: &Order) -> Resu
     console.flush()
 }
 
-fn sending(snapshot: &str, error: &pool::Error) -> Failure {
+pub(super) fn sending(snapshot: &str, error: &pool::Error) -> Failure {
     match error {
         pool::Error::Output(source) if source.kind() == std::io::ErrorKind::BrokenPipe => Failure::PipeClosed,
         pool::Error::NoSnapshotBelow { .. } => Failure::refused(error.to_string()),

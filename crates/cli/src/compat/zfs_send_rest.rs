@@ -1,0 +1,136 @@
+//! `zfs send -t` and `zfs send -S`: the rest of a stream that was cut off, and what its receiver has of it.
+
+use format::{NvList, NvValue};
+use pool::{Pool, ResumeToken};
+
+use super::Call;
+use super::zfs_change::is_missing;
+use super::zfs_send::{Ticker, check_terminal, is_told, sending, step, total};
+use crate::messages::{Action, Failure, reason};
+use crate::open::{Intent, open_for};
+use crate::out::Console;
+
+/// Options of a stream that begins anew; the token tells them of one that goes on, and the others do no harm.
+const NOT_RESUMED: [&str; 9] = ["i", "I", "R", "p", "b", "h", "S", "d", "X"];
+/// Options of which a saved stream has its own.
+const NOT_SAVED: [&str; 11] = ["i", "I", "R", "p", "b", "h", "L", "e", "c", "w", "d"];
+
+/// `-t`: the rest of a stream whose receiver handed out a token.
+pub(super) fn resume(call: &Call, console: &mut Console, text: &str) -> Result<(), Failure> {
+    let args = &call.args;
+    if !args.operands.is_empty() {
+        return Err(Failure::usage("too many arguments"));
+    }
+    if NOT_RESUMED.iter().any(|option| args.has(option)) {
+        return Err(Failure::usage("invalid flags combined with -t"));
+    }
+    check_terminal(call, console)?;
+    let cannot = |why: &dyn std::fmt::Display| Failure::refused(format!("cannot resume send: {why}"));
+    let token = ResumeToken::parse(text).map_err(|error| cannot(&error))?;
+    let session =
+        open_for(&token.toname, call.around, Intent::Survey).map_err(|error| error.dataset(&token.toname))?;
+    let done = resume_in(session.pool(), call, console, &token);
+    session.finish().and(done)
+}
+
+fn resume_in(pool: &Pool, call: &Call, console: &mut Console, token: &ResumeToken) -> Result<(), Failure> {
+    let cannot = |error: pool::Error| match &error {
+        pool::Error::NoDataset(what) if what.contains('@') => Failure::refused(format!(
+            "cannot resume send: '{what}' is no longer the same snapshot used in the initial send"
+        )),
+        pool::Error::NoDataset(what) => {
+            Failure::refused(format!("cannot resume send: {what} no longer exists"))
+        }
+        error => sending(&token.toname, error),
+    };
+    let found = pool.resumption(token).map_err(cannot)?;
+    let (parsable, dry) = (call.args.has("P"), call.args.has("n"));
+    if is_told(call) {
+        let bytes = pool.resumed_size(token).map_err(cannot)?;
+        let sizes = [step(found.from.as_ref(), &found.snapshot, bytes, parsable), total(bytes, parsable)];
+        tell_token(&token.to_list(), sizes, dry, console)?;
+    }
+    if !dry {
+        let mut ticker = Ticker::of(call);
+        let (out, err) = console.both();
+        pool.send_resumed(token, out, &mut |sent| ticker.hear(sent, err))
+            .map_err(|error| sending(&found.snapshot, &error))?;
+    }
+    console.flush()
+}
+
+/// `-S`: what was received in part, for another receiver to wait with.
+pub(super) fn saved(call: &Call, console: &mut Console, name: &str) -> Result<(), Failure> {
+    if NOT_SAVED.iter().any(|option| call.args.has(option)) {
+        return Err(Failure::usage("incompatible flags combined with saved send flag"));
+    }
+    if name.contains('@') {
+        return Err(Failure::usage("saved send must specify the dataset with partially-received state"));
+    }
+    check_terminal(call, console)?;
+    let session = open_for(name, call.around, Intent::Survey).map_err(|error| error.dataset(name))?;
+    let done = saved_of(session.pool(), call, console, name);
+    session.finish().and(done)
+}
+
+fn saved_of(pool: &Pool, call: &Call, console: &mut Console, name: &str) -> Result<(), Failure> {
+    let saved = pool.saved(name).map_err(|error| match &error {
+        error if is_missing(error) && pool.dataset(name).is_err() => {
+            Action::Open(name).failed(reason::DATASET_MISSING)
+        }
+        pool::Error::NoDataset(what) => {
+            Failure::refused(format!("saved send failed: {what} no longer exists"))
+        }
+        pool::Error::Receive(pool::ReceiveError::NothingToResume(_)) => {
+            Failure::refused(format!("saved send failed: '{name}' holds no part of a stream"))
+        }
+        error => Failure::refused(format!("saved send failed: {error}")),
+    })?;
+    let (parsable, dry) = (call.args.has("P"), call.args.has("n"));
+    if is_told(call) {
+        let bytes = pool.saved_size(&saved).map_err(|error| sending(name, &error))?;
+        // It begins where the original began, and is called what it is here.
+        let mut list = saved.token.to_list();
+        let here: [(&str, NvValue); 4] = [
+            ("object", 0u64.into()),
+            ("offset", 0u64.into()),
+            ("bytes", 0u64.into()),
+            ("toname", name.into()),
+        ];
+        for (key, value) in here {
+            list.remove(key);
+            list.insert(key, value);
+        }
+        let sizes = [step(saved.from.as_ref(), name, bytes, parsable), total(bytes, parsable)];
+        tell_token(&list, sizes, dry, console)?;
+    }
+    if !dry {
+        let mut ticker = Ticker::of(call);
+        let (out, err) = console.both();
+        pool.send_saved(&saved, out, &mut |sent| ticker.hear(sent, err))
+            .map_err(|error| sending(name, &error))?;
+    }
+    console.flush()
+}
+
+/// What a token says, and what is sent by it.
+fn tell_token(token: &NvList, sizes: [String; 2], dry: bool, console: &mut Console) -> Result<(), Failure> {
+    let entry = |(name, value): (&[u8], &NvValue)| {
+        let name = String::from_utf8_lossy(name);
+        match value {
+            NvValue::Uint64(number) => format!("\t{name} = {number:#x}"),
+            NvValue::String(text) => format!("\t{name} = {}", String::from_utf8_lossy(text)),
+            // A flag stands for itself.
+            _ => format!("\t{name}"),
+        }
+    };
+    let heads = ["resume token contents:".to_owned(), "nvlist version: 0".to_owned()];
+    for line in heads.into_iter().chain(token.iter().map(entry)).chain(sizes) {
+        if dry {
+            console.line(&line)?;
+        } else {
+            console.remark(&line);
+        }
+    }
+    Ok(())
+}
