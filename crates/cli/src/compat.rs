@@ -13,6 +13,7 @@ mod pool_values;
 mod recovery;
 mod repeat;
 mod scan;
+mod scripts;
 mod select;
 mod vdev_values;
 mod view;
@@ -89,22 +90,55 @@ pub fn main(program: Program, words: &[String], around: &Surroundings, mut conso
             Some(command) => {
                 about = Some(command);
                 let line = format!("{} {}", program.name(), words.join(" "));
-                parse(command, rest, around).and_then(|args| {
+                let carry_out = |args| {
                     let call = Call { program, command, args, around, line };
                     crate::forward::or_here(&call, words, &mut console, run)
-                })
+                };
+                match command.options.parse(rest, around.posix) {
+                    Err(ArgError::MissingArgument(option))
+                        if option == "c" && runs_scripts(program, command) =>
+                    {
+                        scripts::list(&mut console, command.name)
+                    }
+                    parsed => parsed.map_err(misread).and_then(carry_out),
+                }
             }
         },
     };
     console.finish(ended, || about.map_or_else(|| program.usage(), Command::usage))
 }
 
-fn parse(command: &'static Command, words: &[String], around: &Surroundings) -> Result<Parsed, Failure> {
-    command.options.parse(words, around.posix).map_err(|error| match error {
+fn misread(error: ArgError) -> Failure {
+    match error {
         // A long option that wants an argument is named as it was typed.
         ArgError::Help => Failure::usage(""),
         error => error.into(),
-    })
+    }
+}
+
+/// Whether `-c` names programs that are asked about vdevs.
+fn runs_scripts(program: Program, command: &Command) -> bool {
+    program == Program::Zpool && matches!(command.name, "status" | "iostat")
+}
+
+/// The words of `iostat` with its scripts as they were found here, for a server that does not look for them; `None` if it
+/// has none.
+///
+/// # Errors
+/// They may not be run.
+pub fn with_scripts(call: &Call) -> Result<Option<Vec<String>>, Failure> {
+    if !runs_scripts(call.program, call.command) || call.command.name != "iostat" {
+        return Ok(None);
+    }
+    let Some(scripts) = scripts::Scripts::of(call)? else { return Ok(None) };
+    let mut words = vec![call.command.name.to_owned()];
+    for (name, value) in &call.args.options {
+        words.push(if name.len() == 1 { format!("-{name}") } else { format!("--{name}") });
+        words.extend(if *name == "c" { Some(scripts.to_argument()) } else { value.clone() });
+    }
+    words.push("--".to_owned());
+    words.extend(call.args.operands.iter().cloned());
+    Ok(Some(words))
 }
 
 fn versions(console: &mut Console) -> Result<(), Failure> {

@@ -14,7 +14,7 @@ use server::{Client, ClientError, Runtime};
 
 use crate::Surroundings;
 use crate::args::Parsed;
-use crate::compat::Call;
+use crate::compat::{self, Call};
 use crate::messages::{Action, Failure};
 use crate::open::{self, pool_of};
 use crate::out::Console;
@@ -68,6 +68,8 @@ pub fn or_here(
     if call.around.served.is_some() || !is_used() {
         return here(call, console);
     }
+    let scripted = compat::with_scripts(call)?;
+    let words = scripted.as_deref().unwrap_or(words);
     let translated = places_of_paths(call, words);
     let (call, split) = match &translated {
         Some((call, words)) => (call, words.as_slice()),

@@ -9,6 +9,7 @@ use super::damaged::{self, Trouble};
 use super::pool_values::PoolValues;
 use super::repeat::Repeat;
 use super::scan;
+use super::scripts::{Answers, Scripts};
 use super::view::{self, Body, Class, Naming, PoolView, State, VdevView};
 use super::zpool_list::{head, key};
 use super::zpool_misc::missing_features;
@@ -27,8 +28,9 @@ use crate::out::Console;
 pub fn run(call: &Call, console: &mut Console) -> Result<(), Failure> {
     let mut names = call.args.operands.clone();
     let repeat = Repeat::take(&mut names, call.args.value("T"))?;
-    if call.args.has("c") {
-        return Err(super::zpool_iostat::scripts("status"));
+    let scripts = Scripts::of(call)?;
+    if scripts.is_some() && call.args.has("j") {
+        return Err(Failure::usage("invalid option combination: -c and -j are mutually exclusive"));
     }
     if call.args.has("power") {
         return Err(Failure::refused("cenote: not supported yet: zpool status --power"));
@@ -42,6 +44,7 @@ pub fn run(call: &Call, console: &mut Console) -> Result<(), Failure> {
         if call.args.has("j") {
             return as_json(call, console, &views);
         }
+        let answers = scripts.as_ref().map(|scripts| scripts.ask(&views)).unwrap_or_default();
         let mut shown = 0;
         for view in &views {
             if call.args.has("x")
@@ -56,7 +59,7 @@ pub fn run(call: &Call, console: &mut Console) -> Result<(), Failure> {
                 console.line("")?;
             }
             shown += 1;
-            print(call, console, view)?;
+            print(call, console, view, &answers)?;
         }
         if shown == 0 && call.args.has("x") {
             return match names.as_slice() {
@@ -155,7 +158,7 @@ pub fn advice(view: &PoolView) -> Option<Advice> {
     }
 }
 
-fn print(call: &Call, console: &mut Console, view: &PoolView) -> Result<(), Failure> {
+fn print(call: &Call, console: &mut Console, view: &PoolView, answers: &Answers) -> Result<(), Failure> {
     let naming = Naming { guids: call.args.has("g"), follow: call.args.has("L"), full: call.args.has("P") };
     console.line(&format!("  pool: {}", view.name))?;
     console.line(&format!(" state: {}", view.state().word()))?;
@@ -187,8 +190,13 @@ fn print(call: &Call, console: &mut Console, view: &PoolView) -> Result<(), Fail
     let slow = call.args.has("s");
     let heading = if slow { "  SLOW" } else { "" };
     console.line(&format!(
-        "\t{:width$}  {:<8} {:>5} {:>5} {:>5}{heading}",
-        "NAME", "STATE", "READ", "WRITE", "CKSUM"
+        "\t{:width$}  {:<8} {:>5} {:>5} {:>5}{heading}{}",
+        "NAME",
+        "STATE",
+        "READ",
+        "WRITE",
+        "CKSUM",
+        answers.headings()
     ))?;
     let dash = if slow { "     -" } else { "" };
     console.line(&format!(
@@ -205,7 +213,8 @@ fn print(call: &Call, console: &mut Console, view: &PoolView) -> Result<(), Fail
             console.line(&format!("\t{}", vdev.class.status_heading()))?;
             last = vdev.class;
         }
-        print_vdev(call, console, vdev, 2, width, &trouble)?;
+        let said = |path: Option<&str>| answers.cells(&view.name, path);
+        print_vdev(call, console, vdev, (2, width), &trouble, &said)?;
     }
     console.line("")?;
     if let Some(session) = view.session() {
@@ -235,9 +244,9 @@ fn print_vdev(
     call: &Call,
     console: &mut Console,
     vdev: &VdevView,
-    indent: usize,
-    full: usize,
+    (indent, full): (usize, usize),
     trouble: &Trouble,
+    said: &dyn Fn(Option<&str>) -> String,
 ) -> Result<(), Failure> {
     if call.args.has("e") && vdev.state == State::Online {
         return Ok(());
@@ -258,7 +267,11 @@ fn print_vdev(
             Some(path) if vdev.name != *path => line += &format!("  was {path}"),
             _ => line += "  cannot open",
         }
-    } else if vdev.is_leaf() {
+    }
+    if vdev.is_leaf() {
+        line += &said(vdev.path.as_deref());
+    }
+    if vdev.is_leaf() && vdev.state != State::Unavail {
         if call.args.has("t") {
             line += "  (untrimmed)";
         }
@@ -267,7 +280,9 @@ fn print_vdev(
         }
     }
     console.line(&line)?;
-    vdev.children.iter().try_for_each(|child| print_vdev(call, console, child, indent + 2, full, trouble))
+    vdev.children
+        .iter()
+        .try_for_each(|child| print_vdev(call, console, child, (indent + 2, full), trouble, said))
 }
 
 /// How JSON shows sizes: for people unless `-p` or `--json-int`.

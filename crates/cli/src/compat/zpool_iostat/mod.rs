@@ -15,6 +15,7 @@ use self::histogram::Histogram;
 use super::Call;
 use super::pool_values::{PoolValues, Space};
 use super::repeat::Repeat;
+use super::scripts::{Answers, Scripts};
 use super::view::{self, Class, Naming, PoolView, VdevView};
 use crate::messages::Failure;
 use crate::open;
@@ -33,6 +34,10 @@ struct Wanted {
 /// A line: a pool or vdev, how deep it stands, its space where it has its own.
 struct Line {
     name: String,
+    /// The pool that it is or belongs to.
+    pool: String,
+    /// Where a leaf is.
+    path: Option<String>,
     depth: usize,
     space: Option<Space>,
     leaves: Vec<u64>,
@@ -42,13 +47,20 @@ struct Line {
 
 impl Line {
     fn of(vdev: &VdevView, depth: usize, values: &PoolValues) -> Line {
-        let space = values.space_of(vdev);
-        Line { name: vdev.name.clone(), depth, space, leaves: leaves(vdev), heading: false }
+        Line {
+            name: vdev.name.clone(),
+            pool: values.view().name.clone(),
+            path: vdev.path.clone().filter(|_| vdev.is_leaf()),
+            depth,
+            space: values.space_of(vdev),
+            leaves: leaves(vdev),
+            heading: false,
+        }
     }
 
-    fn heading(class: Class) -> Line {
-        let name = class.heading().to_owned();
-        Line { name, depth: 0, space: None, leaves: Vec::new(), heading: true }
+    fn heading(pool: &str, class: Class) -> Line {
+        let (name, pool) = (class.heading().to_owned(), pool.to_owned());
+        Line { name, pool, path: None, depth: 0, space: None, leaves: Vec::new(), heading: true }
     }
 }
 
@@ -80,9 +92,7 @@ pub fn run(call: &Call, console: &mut Console) -> Result<(), Failure> {
     if (has("r") || has("w")) && (has("l") || has("q") || has("c")) {
         return Err(Failure::usage("[-r|-w] isn't allowed with [-c|-l|-q]"));
     }
-    if has("c") {
-        return Err(scripts("iostat"));
-    }
+    let scripts = Scripts::of(call)?;
     let histogram = match (has("w"), has("r")) {
         (true, true) => return Err(Failure::usage("Only one of [-r|-w] can be passed at a time")),
         (true, false) => Some(Histogram::Latency),
@@ -92,7 +102,7 @@ pub fn run(call: &Call, console: &mut Console) -> Result<(), Failure> {
     let report = Report {
         wanted: wanted(call, operands)?,
         naming: Naming { guids: has("g"), follow: has("L"), full: has("P") },
-        verbose: has("v"),
+        verbose: has("v") || scripts.is_some(),
         look: Look { exact: has("p"), tabs: has("H") },
         columns: Columns { latency: has("l"), queues: has("q") },
         histogram,
@@ -109,21 +119,15 @@ pub fn run(call: &Call, console: &mut Console) -> Result<(), Failure> {
     repeat.run_skipping(call.around, console, has("y"), |console, quiet| {
         let now: Vec<Counters> = views.iter().map(counters).collect();
         if !quiet {
-            let headed = !report.look.tabs && (round == 0 || !has("n") && (has("v") || round % PAGE == 0));
-            report.show(console, &views, headed, &now, last.as_ref())?;
+            let answers = scripts.as_ref().map(|scripts| scripts.ask(&views)).unwrap_or_default();
+            let again = !has("n") && (report.verbose || round % PAGE == 0);
+            let headed = !report.look.tabs && (round == 0 || again);
+            report.show(console, &views, (headed, &answers), &now, last.as_ref())?;
             round += 1;
         }
         last = Some((now, Instant::now()));
         Ok(())
     })
-}
-
-/// Why programs are not run for each vdev of `zpool WORD -c`.
-pub(super) fn scripts(word: &str) -> Failure {
-    if rustix::process::geteuid().is_root() && std::env::var_os("ZPOOL_SCRIPTS_AS_ROOT").is_none() {
-        return Failure::refused("Can't run -c with root privileges unless ZPOOL_SCRIPTS_AS_ROOT is set.");
-    }
-    Failure::refused(format!("cenote: not supported yet: zpool {word} -c"))
 }
 
 /// Operands: pools, or one pool and vdevs of it.
@@ -169,7 +173,7 @@ impl Report {
         &self,
         console: &mut Console,
         views: &[PoolView],
-        headed: bool,
+        (headed, answers): (bool, &Answers),
         now: &[Counters],
         last: Option<&Last>,
     ) -> Result<(), Failure> {
@@ -201,7 +205,7 @@ impl Report {
                     histogram.print(console, &line.name, &counted.times, self.look)
                 })
             }
-            None => self.table(console, &tables, headed),
+            None => self.table(console, &tables, headed, answers),
         }
     }
 
@@ -210,16 +214,17 @@ impl Report {
         console: &mut Console,
         tables: &[(Duration, Vec<(Line, Counted)>)],
         headed: bool,
+        answers: &Answers,
     ) -> Result<(), Failure> {
         let all = tables.iter().flat_map(|(_, table)| table);
         let width = all.map(|(line, _)| line.name.len() + 2 * line.depth).max().unwrap_or(0).max(10);
-        let ruler = ruler(width, self.look.width(), self.columns.count());
+        let ruler = ruler(width, self.look.width(), self.columns.count()) + &answers.dashes();
         let of_vdevs = !self.wanted.vdevs.is_empty();
         if headed {
             let name = if of_vdevs { "vdev" } else { "pool" };
-            for heading in self.columns.headings(name, width, self.look.width()) {
-                console.line(&heading)?;
-            }
+            let [titles, names] = self.columns.headings(name, width, self.look.width());
+            console.line(&titles)?;
+            console.line(&(names + &answers.headings()))?;
             console.line(&ruler)?;
         }
         for (since, table) in tables {
@@ -229,10 +234,9 @@ impl Report {
                     false => self.columns.cells(line.space, counted, *since, self.look),
                 };
                 // OpenZFS leaves a line empty where scripts read.
-                let text = if line.heading && self.look.tabs {
-                    String::new()
-                } else {
-                    self.row(line, &cells, width)
+                let text = match line.heading && self.look.tabs {
+                    true => String::new(),
+                    false => self.row(line, &cells, width) + &answers.cells(&line.pool, line.path.as_deref()),
                 };
                 console.line(&text)?;
             }
@@ -270,12 +274,13 @@ fn lines(view: &PoolView, wanted: &Wanted, naming: Naming, verbose: bool) -> Res
             fragmentation: None,
         });
         let leaves = tree.iter().flat_map(leaves).collect();
-        all.push(Line { name: view.name.clone(), depth: 0, space: Some(whole), leaves, heading: false });
+        let (name, pool) = (view.name.clone(), view.name.clone());
+        all.push(Line { name, pool, path: None, depth: 0, space: Some(whole), leaves, heading: false });
         if verbose {
             let mut last = Class::Normal;
             for vdev in &tree {
                 if std::mem::replace(&mut last, vdev.class) != vdev.class {
-                    all.push(Line::heading(vdev.class));
+                    all.push(Line::heading(&view.name, vdev.class));
                 }
                 add(vdev, 1, &values, &mut all);
             }
