@@ -284,3 +284,40 @@ fn what_came_from_openzfs_is_healed_from_its_stream() {
     assert_eq!(lost(&ground), 0);
     ground.expect_sound();
 }
+
+#[test]
+fn pieces_of_a_gang_are_healed_and_the_others_left() {
+    let mut ground = Ground::new();
+    ground.pool.take().unwrap().export().unwrap();
+    let disk = Ground::disk(&ground.folder);
+    let options = Options { force_ganging: 4 << 10, ..Options::default() };
+    ground.pool = Some(pool::Pool::import_disks(vec![disk], options).unwrap());
+    create(&ground, "tank/fs", &[("compression", 2)]);
+    let id = put(&ground, "tank/fs", RECORD, &bytes(1, 4 * RECORD));
+    snapshot(&ground, "tank/fs@a");
+    let stream = send(&ground, "tank/fs@a", None, PLAIN);
+    let leader = block(&ground, "tank/fs@a", id, 2);
+    assert!(leader.is_gang());
+    let pieces = ground.pool().storage().any_gang_members(&leader).unwrap();
+    let piece = *pieces.last().unwrap();
+    assert!(pieces.len() > 1 && ground.pool().storage().extents(&leader).unwrap().len() > pieces.len());
+    let extents = ground.pool().storage().extents(&piece).unwrap();
+    let last = extents.last().unwrap();
+    let at = last.offset + DATA_START;
+    let before = on_disk(&ground, at, last.asize);
+    spoil(&ground, at);
+    assert_eq!(lost(&ground), 1);
+    let told = heal(&ground, &stream, "tank/fs@a").unwrap();
+    assert_eq!((told.healed, told.lost), (1, 0), "{told:?}");
+    assert!(told.bytes < leader.psize, "what was good is not written: {told:?}");
+    assert_eq!(on_disk(&ground, at, last.asize), before);
+    assert_eq!(lost(&ground), 0);
+    // Without any header nobody knows where the pieces are.
+    let headers: Vec<_> = places(&leader).into_iter().map(|at| (at, on_disk(&ground, at, 512))).collect();
+    headers.iter().for_each(|(at, _)| spoil(&ground, *at));
+    let told = heal(&ground, &stream, "tank/fs@a").unwrap();
+    assert_eq!((told.healed, told.lost), (0, 1), "{told:?}");
+    let disk = std::fs::File::options().write(true).open(ground.folder.path().join("disk")).unwrap();
+    headers.iter().for_each(|(at, header)| disk.write_all_at(header, *at).unwrap());
+    ground.expect_sound();
+}
