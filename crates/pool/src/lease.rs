@@ -12,8 +12,8 @@ use std::time::Duration;
 use format::Txg;
 use format::uberblock::Uberblock;
 
+use crate::Result;
 use crate::pool::{Inner, Pool};
-use crate::{Error, Result};
 
 /// The last uberblock on disk, and those that are still being read.
 pub(crate) struct Leases(Mutex<State>);
@@ -78,6 +78,37 @@ impl Drop for Lease {
     }
 }
 
+/// A lease that somebody waits for. Unlike the [`Pool`] it is of, it keeps nobody from exporting that.
+pub struct AwaitedLease {
+    pool: Arc<Inner>,
+    /// What is to be on disk; `None` for a pool that writes nothing.
+    target: Option<Txg>,
+}
+
+impl AwaitedLease {
+    /// Waits for as long as `patience` at most until what was done before this lease was asked for is on disk; gives
+    /// whether it is.
+    ///
+    /// # Errors
+    /// [`crate::Error::Stopped`] when the pool could not write.
+    pub fn wait(&self, patience: Duration) -> Result<bool> {
+        self.target.map_or(Ok(true), |target| self.pool.groups.sync_within(target, patience))
+    }
+
+    /// The lease, at any time, of the state that was synced last. What commands change of datasets and properties is in
+    /// it: it is on disk before they return.
+    #[must_use]
+    pub fn take(self) -> Lease {
+        // What a txg in the making frees is not handed out before that txg is on disk, and its end looks at the leases
+        // first.
+        let mut state = self.pool.leases.lock();
+        let uberblock = state.synced.clone();
+        *state.held.entry(uberblock.txg).or_default() += 1;
+        drop(state);
+        Lease { pool: self.pool, uberblock }
+    }
+}
+
 impl Pool {
     /// Syncs, and promises to leave that state on the disks for another process to read.
     ///
@@ -85,29 +116,15 @@ impl Pool {
     /// [`crate::Error::Stopped`] when the pool could not write.
     pub fn lease(&self) -> Result<Lease> {
         self.sync()?;
-        Ok(self.lease_synced())
+        Ok(self.await_lease().take())
     }
 
-    /// As [`Pool::lease`], for who only looks: syncs for as long as `patience` at most, then promises the state that
-    /// was synced last. What commands change of datasets and properties is in it: it is on disk before they return.
-    ///
-    /// # Errors
-    /// None for a pool that could not write: what it wrote before is as good as it was.
-    pub fn lease_within(&self, patience: Duration) -> Result<Lease> {
-        match self.sync_within(patience) {
-            // What was synced last is whole: nothing is written any more.
-            Ok(_) | Err(Error::Stopped(_)) => Ok(self.lease_synced()),
-            Err(error) => Err(error),
+    /// As [`Pool::lease`], for who does not wait for it here.
+    #[must_use]
+    pub fn await_lease(&self) -> AwaitedLease {
+        AwaitedLease {
+            pool: self.inner.clone(),
+            target: self.is_syncing().then(|| self.inner.groups.lock().open),
         }
-    }
-
-    /// At any time: what a txg in the making frees is not handed out before that txg is on disk, and its end looks at
-    /// the leases first.
-    fn lease_synced(&self) -> Lease {
-        let mut state = self.inner.leases.lock();
-        let uberblock = state.synced.clone();
-        *state.held.entry(uberblock.txg).or_default() += 1;
-        drop(state);
-        Lease { pool: self.inner.clone(), uberblock }
     }
 }

@@ -57,7 +57,7 @@ pub use events::Happened;
 pub use features::FeatureState;
 pub use history::Event;
 pub use import::{open_disk, parse_guid};
-pub use lease::Lease;
+pub use lease::{AwaitedLease, Lease};
 pub use own_snapshots::{SnapshotEntry, SnapshotKey};
 pub use pool::{Info, Options, Pool};
 pub use scrub::{Births, DataError, ScanStatus};

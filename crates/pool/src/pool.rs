@@ -3,7 +3,6 @@
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, RwLock, Weak};
 use std::thread::JoinHandle;
-use std::time::Duration;
 
 use dmu::DirtyBudget;
 use format::config::{PoolConfig, PoolState};
@@ -399,12 +398,9 @@ impl Pool {
         self.inner.groups.sync()
     }
 
-    /// As [`Pool::sync`], but waits no longer than `patience`. Whether all is on disk.
-    pub(crate) fn sync_within(&self, patience: Duration) -> Result<bool> {
-        if self.thread.is_none() {
-            return Ok(true);
-        }
-        self.inner.groups.sync_within(patience)
+    /// Whether it writes txgs at all.
+    pub(crate) fn is_syncing(&self) -> bool {
+        self.thread.is_some()
     }
 
     /// Runs `job` in the next syncing txg and waits until its result is on disk.

@@ -319,11 +319,10 @@ impl Groups {
         self.sync_to(target)
     }
 
-    /// As [`Groups::sync`], for as long as `patience` at most: it goes on without whoever asked. Whether all is on disk.
-    pub(crate) fn sync_within(&self, patience: Duration) -> Result<bool> {
+    /// As [`Groups::sync_to`], for as long as `patience` at most: it goes on without whoever asked. Whether it is on disk.
+    pub(crate) fn sync_within(&self, target: Txg, patience: Duration) -> Result<bool> {
         let until = Instant::now() + patience;
         let mut state = self.lock();
-        let target = state.open;
         while state.synced < target {
             if let Some(failed) = &state.failed {
                 return Err(Error::Stopped(failed.clone()));

@@ -111,7 +111,9 @@ fn who_only_looks_waits_for_no_txg_and_sees_what_commands_changed() {
     // As long as it is held, no txg can close.
     let tx = dataset.begin(Hold::write(1 << 20)).unwrap();
     dataset.objset().object(object).unwrap().write(&tx, 0, &vec![2; 1 << 20]).unwrap();
-    let lease = pool.lease_within(Duration::from_millis(5)).unwrap();
+    let waits = pool.await_lease();
+    assert!(!waits.wait(Duration::from_millis(5)).unwrap());
+    let lease = waits.take();
     assert_eq!(lease.uberblock().txg, then);
     drop(tx);
     for byte in 3..12 {
@@ -135,7 +137,9 @@ fn who_only_looks_waits_for_no_txg_and_sees_what_commands_changed() {
 
     // Where nothing holds a txg open, the lease has all.
     fill(&dataset, object, 12).ok();
-    let all = pool.lease_within(Duration::from_secs(60)).unwrap();
+    let waits = pool.await_lease();
+    assert!(waits.wait(Duration::from_secs(60)).unwrap());
+    let all = waits.take();
     assert!(all.uberblock().txg > lease.uberblock().txg);
     drop((all, lease));
     drop(dataset);

@@ -13,9 +13,6 @@ use crate::messages::Refusal;
 use crate::mounts::{BeginError, Change, Kind, MountError, Mounts, Report, Unmounted};
 use crate::plan::Overrides;
 
-/// How long whoever still uses the pool is waited for at its end.
-const PATIENCE: Duration = Duration::from_secs(10);
-
 /// The pool is being let go of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("pool export in progress")]
@@ -74,10 +71,15 @@ impl Live {
     /// # Panics
     /// If another thread panicked while taking it.
     pub fn pool(&self) -> Result<Arc<Pool>, Closed> {
-        if self.closing.load(Ordering::Acquire) {
+        if self.is_closing() {
             return Err(Closed);
         }
         self.slot().clone().ok_or(Closed)
+    }
+
+    /// Whether it is being let go of.
+    pub(crate) fn is_closing(&self) -> bool {
+        self.closing.load(Ordering::Acquire)
     }
 
     fn slot(&self) -> MutexGuard<'_, Option<Arc<Pool>>> {
@@ -154,7 +156,7 @@ impl Live {
     /// The one that stays.
     pub fn unmount(&self, datasets: &[String], force: bool) -> Result<(), Unmounted> {
         let pool = self.pool()?;
-        self.mounts.unmount(&pool, datasets, force)
+        self.mounts.unmount(&pool, datasets, force).map(drop)
     }
 
     /// As [`Live::unmount`]; the folders they were mounted on are removed where they are empty.
@@ -232,15 +234,16 @@ impl Live {
         self.pool().map_or_else(|_| Vec::new(), |pool| self.mounts.refresh(&pool))
     }
 
-    /// Unmounts everything and takes the pool out; from then on nobody gets it.
+    /// Unmounts everything and takes the pool out; from then on nobody gets it. Whoever still uses it is waited for as
+    /// long as `patience`.
     ///
     /// # Errors
     /// A mount or the pool is in use: all is as before.
-    pub(crate) fn close(&self, force: bool) -> Result<Pool, Refusal> {
+    pub(crate) fn close(&self, force: bool, patience: Duration) -> Result<Pool, Refusal> {
         let pool = self.pool().map_err(|Closed| Refusal::Stopping)?;
         let names: Vec<String> = self.mounts.list().into_iter().map(|(dataset, _)| dataset).collect();
         let folders = self.mounts.folders(&names);
-        self.mounts.unmount(&pool, &names, force).map_err(|error| match error {
+        let down = self.mounts.unmount(&pool, &names, force).map_err(|error| match error {
             Unmounted::Busy { point } => Refusal::Busy(point),
             Unmounted::Refused { point, why } => Refusal::Other(format!("'{}': {why}", point.display())),
             other => Refusal::Other(other.to_string()),
@@ -248,7 +251,7 @@ impl Live {
         self.closing.store(true, Ordering::Release);
         drop(pool);
         let mut pool = self.slot().take().expect("only one caller gets this far");
-        let until = Instant::now() + PATIENCE;
+        let until = Instant::now() + patience;
         loop {
             pool = match Arc::try_unwrap(pool) {
                 Ok(pool) => {
@@ -258,11 +261,9 @@ impl Live {
                 Err(pool) => pool,
             };
             if Instant::now() > until {
+                self.mounts.mount_again(&pool, &down);
                 *self.slot() = Some(pool);
                 self.closing.store(false, Ordering::Release);
-                if let Err(error) = self.mount_all(&self.name, Overrides::default()) {
-                    tracing::warn!(%error, "not mounted again");
-                }
                 return Err(Refusal::Working);
             }
             std::thread::sleep(Duration::from_millis(10));

@@ -154,6 +154,12 @@ impl Mount {
     }
 }
 
+/// One that was unmounted.
+pub(crate) struct Down {
+    dataset: String,
+    overrides: Overrides,
+}
+
 /// The mounts of one pool.
 pub(crate) struct Mounts {
     runtime: Runtime,
@@ -298,8 +304,13 @@ impl Mounts {
         Ok(plans.into_iter().flatten().collect())
     }
 
-    /// Unmounts those of `datasets` that are mounted, children first. If one stays, so do all.
-    pub(crate) fn unmount(&self, pool: &Pool, datasets: &[String], force: bool) -> Result<(), Unmounted> {
+    /// Unmounts those of `datasets` that are mounted, children first, and gives what was. If one stays, so do all.
+    pub(crate) fn unmount(
+        &self,
+        pool: &Pool,
+        datasets: &[String],
+        force: bool,
+    ) -> Result<Vec<Down>, Unmounted> {
         let mut wanted: Vec<(PathBuf, String, Overrides, Arc<fuse::Mounted>)> = {
             let table = self.table();
             let wanted = table.iter().filter(|mount| datasets.contains(&mount.dataset));
@@ -317,10 +328,20 @@ impl Mounts {
             }
             tracing::info!(dataset, "unmounted");
             self.forget(&handle);
-            down.push((dataset, overrides));
+            down.push(Down { dataset, overrides });
         }
-        let Some(error) = failed else { return Ok(()) };
-        for (dataset, overrides) in down.iter().rev() {
+        match failed {
+            None => Ok(down),
+            Some(error) => {
+                self.mount_again(pool, &down);
+                Err(error)
+            }
+        }
+    }
+
+    /// Mounts what was unmounted as it was.
+    pub(crate) fn mount_again(&self, pool: &Pool, down: &[Down]) {
+        for Down { dataset, overrides } in down.iter().rev() {
             let again = pool
                 .dataset(dataset)
                 .map_err(MountError::from)
@@ -329,7 +350,6 @@ impl Mounts {
                 tracing::warn!(dataset, %error, "not mounted again");
             }
         }
-        Err(error)
     }
 
     /// Takes an unmounted one off the table, and away what stood in for it.

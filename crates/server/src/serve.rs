@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
-use pool::{Found, Pool};
+use pool::{Found, Lease, Pool};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
@@ -37,6 +37,10 @@ const LEAVING: Duration = Duration::from_secs(3);
 /// How long who only looks waits for the txg in the making: longer than most, far shorter than one that takes a minute
 /// to compress.
 const LOOK: Duration = Duration::from_millis(500);
+/// Between two looks at whether a pool that is waited for is being let go of.
+const GLANCE: Duration = Duration::from_millis(50);
+/// How long whoever still uses the pool is waited for at its end.
+const LETTING_GO: Duration = Duration::from_secs(10);
 /// A connection that says nothing is closed after this.
 const SILENCE: Duration = Duration::from_secs(60);
 
@@ -329,16 +333,9 @@ impl Server {
         if fresh == Fresh::Files {
             self.live.write_back();
         }
-        let lease = match self.live.pool() {
-            Ok(pool) if fresh == Fresh::Soon => pool.lease_within(LOOK),
-            Ok(pool) => pool.lease(),
-            Err(_) => return wire::send(stream, &Reply::Refused(Refusal::Stopping), &[]),
-        };
-        let lease = match lease {
+        let lease = match self.wait_for_lease(fresh) {
             Ok(lease) => lease,
-            Err(error) => {
-                return wire::send(stream, &Reply::Refused(Refusal::Other(error.to_string())), &[]);
-            }
+            Err(refusal) => return wire::send(stream, &Reply::Refused(refusal), &[]),
         };
         self.leases.fetch_add(1, Ordering::Relaxed);
         stream.set_read_timeout(None)?;
@@ -348,6 +345,25 @@ impl Server {
         self.leases.fetch_sub(1, Ordering::Relaxed);
         drop(lease);
         ended.map(drop)
+    }
+
+    /// Waits for what a lease is to have, but not for a pool that is being let go of.
+    fn wait_for_lease(&self, fresh: Fresh) -> Result<Lease, Refusal> {
+        // Whoever ends the server wants the pool for itself: it is not kept meanwhile.
+        let awaited = self.live.pool().map_err(|_| Refusal::Stopping)?.await_lease();
+        let until = (fresh == Fresh::Soon).then(|| Instant::now() + LOOK);
+        loop {
+            match awaited.wait(GLANCE) {
+                Ok(true) => break,
+                Ok(false) if self.live.is_closing() => return Err(Refusal::Stopping),
+                Ok(false) if until.is_none_or(|until| Instant::now() < until) => {}
+                Ok(false) => break,
+                // What was synced last is whole: nothing is written any more.
+                Err(pool::Error::Stopped(_)) if fresh == Fresh::Soon => break,
+                Err(error) => return Err(Refusal::Other(error.to_string())),
+            }
+        }
+        Ok(awaited.take())
     }
 
     /// Carries out a command line; that its client goes away stops it.
@@ -450,7 +466,7 @@ impl Server {
             Some(stream) => Some(stream.try_clone().map_err(|error| Refusal::Other(error.to_string()))?),
             None => None,
         };
-        let pool = self.live.close(stop.force)?;
+        let pool = self.live.close(stop.force, LETTING_GO)?;
         drop(turn);
         self.state().ending = Some(Ending { pool, stop, asker });
         // The eventfd counts to far more than one.
@@ -563,3 +579,6 @@ fn watch(stream: &UnixStream, done: &OwnedFd, stop: &AtomicBool) {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;
