@@ -81,15 +81,8 @@ impl Dataset {
     /// As [`Dataset::snapshots_from`].
     pub fn snapshot_named(&self, name: &[u8]) -> Result<Option<SnapshotKey>> {
         let _shared = self.dsl();
-        match zap::lookup_u64(&*self.snapshot_list()?, name) {
-            Ok(Some(id)) => {
-                let id = ObjectId(id);
-                Ok(Some(SnapshotKey { id, guid: self.pool.mos.dataset(id)?.guid }))
-            }
-            // No snapshot has so long a name.
-            Ok(None) | Err(dmu::Error::TooLong) => Ok(None),
-            Err(error) => Err(error.into()),
-        }
+        let key = |id| Ok(SnapshotKey { id, guid: self.pool.mos.dataset(id)?.guid });
+        number_of(&*self.snapshot_list()?, name)?.map(key).transpose()
     }
 
     /// How many snapshots it has.
@@ -110,23 +103,38 @@ impl Dataset {
         snapshot::last_changed(&self.pool.mos, self.dir)
     }
 
-    /// Opens one of its snapshots for its contents.
+    /// Opens one of its snapshots for its contents. `called` is its name, as far as the caller knows: one that it has no
+    /// more only takes longer.
     ///
     /// # Errors
     /// [`Error::NoDataset`] when it has no such snapshot any more; the snapshot's root cannot be read.
-    pub fn open_snapshot(&self, key: SnapshotKey) -> Result<Arc<Dataset>> {
+    pub fn open_snapshot(&self, key: SnapshotKey, called: &[u8]) -> Result<Arc<Dataset>> {
         let _shared = self.dsl();
         let missing = || Error::NoDataset(format!("{}@", self.name()));
         // Its number may mean anything by now: the list says whether it is still a snapshot of this.
         let list = self.snapshot_list()?;
-        let listed = |entry: &zap::Entry| entry.number() == Some(key.id.0);
-        let entry =
-            zap::entries(&list).find(|entry| entry.as_ref().map_or(true, listed)).ok_or_else(missing)??;
-        let name = format!("{}@{}", self.name(), String::from_utf8_lossy(&entry.name));
+        let name = if number_of(&list, called)? == Some(key.id) {
+            called.to_vec()
+        } else {
+            let listed = |entry: &zap::Entry| entry.number() == Some(key.id.0);
+            let mut entries = zap::entries(&list);
+            entries.find(|entry| entry.as_ref().map_or(true, listed)).ok_or_else(missing)??.name
+        };
+        let name = format!("{}@{}", self.name(), String::from_utf8_lossy(&name));
         let info = lookup::info_of(&self.pool, name, key.id)?;
         if !info.is_snapshot() || info.phys.guid != key.guid {
             return Err(missing());
         }
         self.pool.open(&info)
+    }
+}
+
+/// The dataset called `name` in a list of snapshots.
+fn number_of(list: &Object, name: &[u8]) -> Result<Option<ObjectId>> {
+    match zap::lookup_u64(list, name) {
+        Ok(id) => Ok(id.map(ObjectId)),
+        // No snapshot has so long a name.
+        Err(dmu::Error::TooLong) => Ok(None),
+        Err(error) => Err(error.into()),
     }
 }

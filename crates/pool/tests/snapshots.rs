@@ -344,3 +344,46 @@ fn two_snapshots_in_a_row_fall_into_different_txgs() {
     assert_eq!(txgs.len(), 8);
     ground.expect_sound();
 }
+
+#[test]
+fn a_snapshot_that_is_called_by_its_name_is_found_without_the_others() {
+    const COUNT: usize = 120;
+    let mut ground = Ground::new(1);
+    ground.change("tank/fs");
+    // Few of these names fit into one leaf of the list.
+    let name = |i: usize| format!("{i:0>200}");
+    for i in 0..COUNT {
+        ground.pool().snapshot(&[format!("tank/fs@{}", name(i))], &[]).unwrap();
+    }
+    ground.reopen();
+    let pool = ground.pool();
+    let head = pool.open("tank/fs").unwrap();
+    let looks = || {
+        let of = pool.storage().cache().stats().metadata;
+        of.hits + of.misses
+    };
+    let open = |i: usize, called: &str| {
+        let key = head.snapshot_named(name(i).as_bytes()).unwrap().unwrap();
+        let before = looks();
+        let opened = head.open_snapshot(key, called.as_bytes()).unwrap();
+        assert_eq!(opened.name(), format!("tank/fs@{}", name(i)));
+        looks() - before
+    };
+    let first = open(0, &name(0));
+    for i in 0..COUNT {
+        let now = open(i, &name(i));
+        assert!(now <= first + 2, "{i}: {now} blocks, the first took {first}");
+    }
+    // One that was called otherwise when it was looked at is found all the same.
+    open(7, "before");
+    open(8, &name(7));
+    open(9, &"x".repeat(2000));
+    let gone = pool::SnapshotKey {
+        guid: format::Guid(1),
+        ..head.snapshot_named(name(3).as_bytes()).unwrap().unwrap()
+    };
+    assert!(matches!(head.open_snapshot(gone, name(3).as_bytes()), Err(Error::NoDataset(_))));
+    drop(head);
+    ground.pool.take().unwrap().export().unwrap();
+    oracle::expect_pleased("tank", &ground.path);
+}

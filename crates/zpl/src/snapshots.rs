@@ -52,11 +52,11 @@ impl Filesystem {
         Ok((dataset.snapshot_count().map_err(gone)?, changed))
     }
 
-    /// The file system as it was when the snapshot was taken.
+    /// The file system as it was when the snapshot was taken; as [`pool::Dataset::open_snapshot`] with its name.
     ///
     /// # Errors
     /// [`Error::NotFound`] when the snapshot is no more; else what [`Filesystem::open`] says.
-    pub fn open_snapshot(&self, key: SnapshotKey) -> Result<Filesystem> {
-        Filesystem::open(self.inner.dataset.open_snapshot(key).map_err(gone)?)
+    pub fn open_snapshot(&self, key: SnapshotKey, called: &[u8]) -> Result<Filesystem> {
+        Filesystem::open(self.inner.dataset.open_snapshot(key, called).map_err(gone)?)
     }
 }

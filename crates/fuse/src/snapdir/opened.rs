@@ -164,13 +164,13 @@ impl Snapshots {
         self.state.lock().expect("no code panics while holding the open snapshots")
     }
 
-    /// Opens a snapshot, if it is not open.
-    fn enter(&self, key: SnapshotKey) -> Answer<Arc<Bridge>> {
+    /// Opens a snapshot, if it is not open. `called` is its name, as far as is known.
+    fn enter(&self, key: SnapshotKey, called: &[u8]) -> Answer<Arc<Bridge>> {
         if let Some(bridge) = self.state().enter(key) {
             return Ok(bridge);
         }
         let root = root_of(key.id).ok_or(Errno::EIO)?;
-        let fs = self.head.fs.open_snapshot(key).map_err(|error| match error {
+        let fs = self.head.fs.open_snapshot(key, called).map_err(|error| match error {
             zpl::Error::NotFound => Errno::ESTALE,
             error => {
                 let dataset = self.head.fs.dataset().name();
@@ -210,8 +210,9 @@ impl Snapshots {
 
     /// The snapshot whose root is that of dataset `id`.
     pub(crate) fn behind(&self, id: ObjectId) -> Answer<Arc<Bridge>> {
-        let key = self.state().roots.get(&id).map(|root| root.key).ok_or(Errno::ESTALE)?;
-        self.enter(key)
+        let known = self.state().roots.get(&id).map(|root| (root.key, root.name.clone()));
+        let (key, name) = known.ok_or(Errno::ESTALE)?;
+        self.enter(key, &name)
     }
 
     /// The open snapshot at a place.
@@ -227,7 +228,7 @@ impl Snapshots {
             root.name = name.to_vec();
             return Ok(root.entry());
         }
-        let bridge = self.enter(key)?;
+        let bridge = self.enter(key, name)?;
         let stat = bridge.fs.stat(bridge.fs.root()).map_err(errno::from)?;
         let attr = attr(&stat, bridge.numbers.root());
         let generation = Generation(stat.generation ^ bridge.numbers.salt());
@@ -322,7 +323,7 @@ impl Snapshots {
             std::thread::sleep(Duration::from_millis(1));
         }
         // Somebody stands in it. One that is closed, with its root alone in use, would not be missed by the pool.
-        let _ = self.enter(key);
+        let _ = self.enter(key, name);
         self.look(name);
     }
 
