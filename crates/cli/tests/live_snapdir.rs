@@ -122,6 +122,36 @@ fn snapshots_that_move_to_a_clone_are_shown_there() {
 }
 
 #[test]
+fn a_snapshot_that_was_in_use_while_it_moved_to_a_clone_is_free_afterwards() {
+    let Some(live) = Live::with_tank(256) else { return };
+    live.run(&["zfs", "create", "tank/was"]).good();
+    fs::create_dir(live.path("mnt/was/d")).expect("made");
+    write(&live.path("mnt/was/d/f"), b"one");
+    for leaf in ["a", "b"] {
+        live.run(&["zfs", "snapshot", &format!("tank/was@{leaf}")]).good();
+    }
+    live.run(&["zfs", "clone", "tank/was@b", "tank/is"]).good();
+    let [was, is] = ["was", "is"].map(|name| live.path(&format!("mnt/{name}/.zfs/snapshot")));
+    let mut held = File::open(was.join("a/d/f")).expect("there");
+    live.run(&["zfs", "promote", "tank/is"]).good();
+    assert_eq!((names(&was), read(&is.join("a/d/f"))), (vec![], "one".into()));
+    live.run(&["zfs", "destroy", "tank/is@a"]).refused("cannot destroy snapshot tank/is@a: dataset is busy");
+    let mut text = String::new();
+    held.read_to_string(&mut text).expect("it is still there");
+    assert_eq!((text.as_str(), read(&was.join("a/d/f"))), ("one", GONE.into()));
+    drop(held);
+    write(&live.path("mnt/was/d/f"), b"two");
+    // Another of its name, where it was, is another.
+    live.run(&["zfs", "snapshot", "tank/was@a"]).good();
+    assert_eq!(read(&was.join("a/d/f")), "two");
+    live.run(&["zfs", "destroy", "tank/is@a"]).good();
+    assert_eq!((names(&was), names(&is)), (vec!["a".into()], vec!["b".into()]));
+    assert_eq!(read(&was.join("a/d/f")), "two");
+    live.run(&["zpool", "export", "tank"]).good();
+    live.expect_sound();
+}
+
+#[test]
 fn a_tree_is_copied_out_of_a_snapshot() {
     let Some(live) = Live::with_tank(256) else { return };
     live.run(&["zfs", "create", "tank/out"]).good();

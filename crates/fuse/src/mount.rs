@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use fuser::{Config, Session, SessionACL};
 use rustix::io::Errno;
 use rustix::mount::{UnmountFlags, mount_remount};
-use zpl::Filesystem;
+use zpl::{Filesystem, SnapshotKey};
 
 use crate::attach::{Device, HELPER, Place, attach, flags};
 use crate::bridge::Bridge;
@@ -203,10 +203,11 @@ impl Mounted {
         &self.invalidator
     }
 
-    /// Its snapshot `name` is about to be destroyed: the kernel forgets it, and it is closed. If somebody uses it, it is
-    /// open after this. Waits for a fraction of a second then.
-    pub fn let_go_of_snapshot(&self, name: &[u8]) {
-        self.snapshots.let_go(name);
+    /// A snapshot, called `name` now, is about to be destroyed: the kernel forgets it, and it is closed, also where it was
+    /// of this file system once and is another's now. If somebody uses it, it is open after this. Waits for a fraction
+    /// of a second then.
+    pub fn let_go_of_snapshot(&self, key: SnapshotKey, name: &[u8]) {
+        self.snapshots.let_go(key, name);
     }
 
     /// None of its snapshots is called `name` any more.

@@ -20,6 +20,7 @@ const NUMBERS: [u64; 3] = [0xffff_ffff_ffff, 0xffff_ffff_fffe, 0xffff_ffff_fffd]
 trait Snapshots {
     fn take(&self, leaf: &str);
     fn within(&self, leaf: &str) -> PathBuf;
+    fn let_go(&self, leaf: &str);
     fn destroy(&self, leaf: &str) -> pool::Result<()>;
     fn rename(&self, from: &str, to: &str);
     fn expect_open(&self, count: usize);
@@ -37,9 +38,15 @@ impl Snapshots for Bed {
         self.at().join(".zfs/snapshot").join(leaf)
     }
 
+    fn let_go(&self, leaf: &str) {
+        let info = self.pool().dataset(&format!("tank/fs@{leaf}")).unwrap();
+        let key = pool::SnapshotKey { id: info.id, guid: info.phys.guid };
+        self.mounted().let_go_of_snapshot(key, leaf.as_bytes());
+    }
+
     /// As the server destroys one.
     fn destroy(&self, leaf: &str) -> pool::Result<()> {
-        self.mounted().let_go_of_snapshot(leaf.as_bytes());
+        self.let_go(leaf);
         self.pool().destroy_snapshots(&[format!("tank/fs@{leaf}")], false)
     }
 
@@ -219,8 +226,8 @@ fn the_same_object_has_another_number_in_each_snapshot() {
     assert_eq!(said, "3\n");
     // The numbers stay when a snapshot is opened anew.
     let before = number(bed.within("one").join("a"));
-    bed.mounted().let_go_of_snapshot(b"one");
-    bed.mounted().let_go_of_snapshot(b"two");
+    bed.let_go("one");
+    bed.let_go("two");
     bed.expect_open(0);
     assert_eq!(number(bed.within("one").join("a")), before);
     bed.finish();

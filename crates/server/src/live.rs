@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, TryLockError};
 use std::time::{Duration, Instant};
 
 use format::ObjectId;
-use pool::Pool;
+use pool::{Pool, SnapshotKey};
 
 use crate::Runtime;
 use crate::messages::Refusal;
@@ -202,7 +202,13 @@ impl Live {
     /// These snapshots (`pool/fs@snap`) are about to be destroyed, or to be those of another file system: mounts that have
     /// shown them below `.zfs` let them go, unless somebody uses them.
     pub fn let_go_of(&self, snapshots: &[String]) {
-        snapshots.iter().for_each(|snapshot| self.mounts.let_go_of(snapshot));
+        let Ok(pool) = self.pool() else { return };
+        for snapshot in snapshots {
+            // One that is not there is in nobody's way.
+            let Ok(info) = pool.dataset(snapshot) else { continue };
+            let Some((_, leaf)) = snapshot.split_once('@') else { continue };
+            self.mounts.let_go_of(SnapshotKey { id: info.id, guid: info.phys.guid }, leaf);
+        }
     }
 
     /// No snapshot has these names any more.

@@ -13,7 +13,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
 use fuse::MountOptions;
-use pool::{DatasetInfo, Pool};
+use pool::{DatasetInfo, Pool, SnapshotKey};
 use zpl::Filesystem;
 
 use crate::Runtime;
@@ -392,24 +392,20 @@ impl Mounts {
         }
     }
 
-    /// The mount of the file system that a snapshot (`pool/fs@snap`) is of, and what comes after the `@`.
-    fn of_snapshot<'a>(&self, snapshot: &'a str) -> Option<(Arc<fuse::Mounted>, &'a str)> {
-        let (dataset, leaf) = snapshot.split_once('@')?;
-        let table = self.table();
-        let mount = table.iter().find(|mount| mount.dataset == dataset)?;
-        Some((mount.handle.clone(), leaf))
+    /// A snapshot is about to go: whichever mount has shown it lets it go. That need not be the one of the file system it
+    /// is of: it may have been another's before a clone was promoted.
+    pub(crate) fn let_go_of(&self, key: SnapshotKey, leaf: &str) {
+        let handles: Vec<_> = self.table().iter().map(|mount| mount.handle.clone()).collect();
+        handles.iter().for_each(|handle| handle.let_go_of_snapshot(key, leaf.as_bytes()));
     }
 
-    /// As [`crate::Live::let_go_of`].
-    pub(crate) fn let_go_of(&self, snapshot: &str) {
-        if let Some((handle, leaf)) = self.of_snapshot(snapshot) {
-            handle.let_go_of_snapshot(leaf.as_bytes());
-        }
-    }
-
-    /// As [`crate::Live::renamed_snapshot`].
+    /// As [`crate::Live::renamed_snapshots`], of one (`pool/fs@snap`).
     pub(crate) fn renamed_snapshot(&self, snapshot: &str) {
-        if let Some((handle, leaf)) = self.of_snapshot(snapshot) {
+        let Some((dataset, leaf)) = snapshot.split_once('@') else { return };
+        let table = self.table();
+        let handle = table.iter().find(|mount| mount.dataset == dataset).map(|mount| mount.handle.clone());
+        drop(table);
+        if let Some(handle) = handle {
             handle.renamed_snapshot(leaf.as_bytes());
         }
     }

@@ -110,14 +110,22 @@ fn origin_of(pool: &Pool, name: &str) -> Option<String> {
     }
 }
 
-/// A clone is about to become the owner of the snapshots of what it was made from.
-pub fn promoting(call: &Call, pool: &Pool, clone: &str) {
-    let Some(origin) = origin_of(pool, clone) else { return };
-    let fs = origin.split('@').next().unwrap_or(&origin);
+/// Makes a clone the owner of the snapshots of what it was made from, and tells the mounts.
+///
+/// # Errors
+/// Those of [`Pool::promote`].
+pub fn promote(call: &Call, pool: &Pool, clone: &str) -> pool::Result<()> {
+    let Some(live) = call.live() else { return pool.promote(clone) };
+    let origin = origin_of(pool, clone).unwrap_or_default();
+    let fs = origin.split('@').next().unwrap_or_default();
     let list = pool.list(fs, Some(1), true).unwrap_or_default();
-    let names: Vec<String> =
+    let mut names: Vec<String> =
         list.into_iter().filter(DatasetInfo::is_snapshot).map(|info| info.name).collect();
-    letting_go(call, &names);
+    live.let_go_of(&names);
+    pool.promote(clone)?;
+    names.retain(|name| pool.dataset(name).is_err());
+    live.renamed_snapshots(&names);
+    Ok(())
 }
 
 /// Renames snapshots, and tells the mounts.

@@ -68,8 +68,7 @@ fn carry_out(
     match change {
         TreeChange::Promote(name) => {
             say(format!("promoting {name}"))?;
-            mounting::promoting(call, pool, name);
-            pool.promote(name).map_err(|error| words(Action::Promote(name), &error))
+            mounting::promote(call, pool, name).map_err(|error| words(Action::Promote(name), &error))
         }
         TreeChange::DestroySnapshots(names) => {
             names.iter().try_for_each(|name| say(format!("attempting destroy {name}")))?;

@@ -290,8 +290,7 @@ fn promote_in(session: &Session, call: &Call, name: &str) -> Result<(), Failure>
     if let Some(failure) = session.refusal(action) {
         return Err(failure);
     }
-    mounting::promoting(call, pool, name);
-    pool.promote(name).map_err(|error| match &error {
+    mounting::promote(call, pool, name).map_err(|error| match &error {
         pool::Error::NotAClone(_) => action.failed("not a cloned filesystem"),
         error => words(action, error),
     })

@@ -4,7 +4,7 @@
 //! open. A snapshot whose root alone the kernel knows may be closed all the same: it is opened again when it is needed.
 //! Where too many are open, the kernel is asked to forget the one that was not entered for longest.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, Weak};
 use std::time::{Duration, Instant};
@@ -52,6 +52,8 @@ struct State {
     roots: HashMap<ObjectId, Root>,
     slots: HashMap<SnapshotKey, Slot>,
     open: HashMap<Slot, Opened>,
+    /// Datasets that are looked for by [`recall_name`].
+    recalled: HashSet<ObjectId>,
     /// Counts how often one was entered.
     time: u64,
 }
@@ -222,7 +224,9 @@ impl Snapshots {
 
     /// The root of the snapshot called `name`, which the kernel knows once more then.
     pub(crate) fn find(&self, name: &[u8]) -> Answer<Entry> {
-        let key = self.head.fs.snapshot_named(name).map_err(errno::from)?.ok_or(Errno::ENOENT)?;
+        let Some(key) = self.head.fs.snapshot_named(name).map_err(errno::from)? else {
+            return self.recalled(name).map_or(Err(Errno::ENOENT), |id| self.root(id));
+        };
         if let Some(root) = self.state().roots.get_mut(&key.id).filter(|root| root.key == key) {
             root.count += 1;
             root.name = name.to_vec();
@@ -288,14 +292,20 @@ impl Snapshots {
         self.state().open.len()
     }
 
-    /// Has the kernel forget a snapshot that is about to be destroyed, and closes it, unless somebody uses it: then it
-    /// is open after this. Not to be called by a thread that serves requests.
-    pub(crate) fn let_go(&self, name: &[u8]) {
-        let Ok(Some(key)) = self.head.fs.snapshot_named(name) else { return };
-        if self.is_known(key) {
+    /// Has the kernel forget a snapshot, called `name` now, that is about to be destroyed, and closes it, unless somebody
+    /// uses it: then it is open after this. It may be that of another file system by now. Not to be called by a thread
+    /// that serves requests.
+    pub(crate) fn let_go(&self, key: SnapshotKey, name: &[u8]) {
+        if !self.is_known(key) {
+            return;
+        }
+        let is_ours = self.head.fs.snapshot_named(name).is_ok_and(|found| found == Some(key));
+        if is_ours {
             // By this name, and by no other that it had, and in its place, where it is not after it was found to be in use.
             self.look(name);
             self.expel(name);
+        } else {
+            self.recall(key.id);
         }
         let began = Instant::now();
         let (mut last, mut since) = (None, began);
@@ -323,8 +333,26 @@ impl Snapshots {
             std::thread::sleep(Duration::from_millis(1));
         }
         // Somebody stands in it. One that is closed, with its root alone in use, would not be missed by the pool.
-        let _ = self.enter(key, name);
-        self.look(name);
+        if is_ours {
+            let _ = self.enter(key, name);
+            self.look(name);
+        }
+    }
+
+    /// Makes the kernel forget what it can of a snapshot that has no name in this file system any more. A folder
+    /// without a place cannot be invalidated, so it gets one for a moment.
+    fn recall(&self, id: ObjectId) {
+        let name = recall_name(id);
+        self.state().recalled.insert(id);
+        self.look(&name);
+        self.state().recalled.remove(&id);
+        self.expel(&name);
+    }
+
+    /// The dataset that is just looked for by this name.
+    fn recalled(&self, name: &[u8]) -> Option<ObjectId> {
+        let state = self.state();
+        state.recalled.iter().copied().find(|id| recall_name(*id) == name)
     }
 
     fn is_known(&self, key: SnapshotKey) -> bool {
@@ -385,6 +413,11 @@ impl Snapshots {
             opened.bridge.known.clear(&opened.bridge.fs);
         }
     }
+}
+
+/// What a snapshot is called for as long as a look takes; no snapshot can have the name.
+fn recall_name(id: ObjectId) -> Vec<u8> {
+    format!("@{}", id.0).into_bytes()
 }
 
 fn name_of(bytes: &[u8]) -> &std::ffi::OsStr {
