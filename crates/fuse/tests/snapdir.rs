@@ -496,6 +496,66 @@ fn what_the_kernel_forgets_is_closed() {
 }
 
 #[test]
+fn a_handle_opens_a_snapshot_that_was_closed() {
+    if !usable() || !rustix::process::geteuid().is_root() {
+        return;
+    }
+    let bed = Bed::new(64 << 20, &[]);
+    fs::create_dir(bed.at().join("d")).unwrap();
+    fs::write(bed.at().join("d/f"), "found").unwrap();
+    bed.take("s");
+    bed.take("t");
+    let python = |what: &str| {
+        let script = r#"
+import ctypes, os, pickle, sys
+libc = ctypes.CDLL(None, use_errno=True)
+class Handle(ctypes.Structure):
+    _fields_ = [("bytes", ctypes.c_uint), ("kind", ctypes.c_int), ("data", ctypes.c_ubyte * 128)]
+names, mount = ["s/d/f", "s/d", "s", "t/d/f"], ctypes.c_int()
+def get(name):
+    handle = Handle(128, 0)
+    name = (".zfs/snapshot/" + name).encode()
+    if libc.name_to_handle_at(-100, name, ctypes.byref(handle), ctypes.byref(mount), 0) != 0:
+        raise OSError(ctypes.get_errno(), "name_to_handle_at")
+    return bytes(handle)
+def show(raw):
+    fd = libc.open_by_handle_at(top, ctypes.byref(Handle.from_buffer_copy(raw)), os.O_RDONLY)
+    if fd < 0:
+        return os.strerror(ctypes.get_errno())
+    if os.path.isdir("/proc/self/fd/%d" % fd):
+        return " ".join(os.listdir(fd)) + " in " + os.readlink("/proc/self/fd/%d" % fd)[len(os.getcwd()):]
+    return os.read(fd, 100).decode()
+"#;
+        shell(&bed.at(), &format!("python3 - <<'EOF'\n{script}\n{what}\nEOF"))
+    };
+    let kept = bed.image().with_file_name("handles");
+    let said = python(&format!("pickle.dump([get(name) for name in names], open({kept:?}, 'wb'))"));
+    assert_eq!(said, "");
+    let show = |order: &str| {
+        bed.let_go("s");
+        bed.expect_open(1);
+        python(&format!(
+            "top = os.open('.', os.O_RDONLY)\nhandles = pickle.load(open({kept:?}, 'rb'))\n\
+             for i in {order}: print(show(handles[i]))"
+        ))
+    };
+    let (file, dir, root) = ("found\n", "f in /.zfs/snapshot/s/d\n", "d in /.zfs/snapshot/s\n");
+    assert_eq!(show("[0, 1, 2]"), [file, dir, root].concat());
+    assert_eq!(show("[1]"), dir);
+    assert_eq!(show("[2, 0]"), [root, file].concat());
+    // What is no more stays away, also when its number is another's.
+    for leaf in ["s", "t"] {
+        bed.destroy(leaf).unwrap();
+    }
+    bed.take("s");
+    let said = python(&format!(
+        "top = os.open('.', os.O_RDONLY)\nfor raw in pickle.load(open({kept:?}, 'rb')): print(show(raw))"
+    ));
+    assert_eq!(said, "Stale file handle\n".repeat(4));
+    bed.finish();
+}
+
+#[test]
 fn rights_are_those_of_the_snapshot() {
     if !usable() || !rustix::process::geteuid().is_root() {
         return;

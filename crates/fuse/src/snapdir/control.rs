@@ -40,7 +40,7 @@ impl Shared {
 impl Snapshots {
     /// # Errors
     /// `ENOENT` when the property `snapdir` says that there is no such thing.
-    fn check_enabled(&self) -> Answer<()> {
+    pub(super) fn check_enabled(&self) -> Answer<()> {
         if self.head.fs.snapdir() == SnapDir::Disabled { Err(Errno::ENOENT) } else { Ok(()) }
     }
 

@@ -28,10 +28,10 @@ impl Slot {
     /// How many there are.
     pub(crate) const COUNT: u16 = (1 << (63 - OBJECT_BITS)) - 1;
 
-    /// The `attempt`th choice for a snapshot, so that its files have the same numbers each time, as a rule.
-    pub(crate) fn choice(key: SnapshotKey, attempt: u16) -> Slot {
+    /// The `attempt`th choice for a snapshot, dataset `id`, so that its files have the same numbers each time, as a rule.
+    pub(crate) fn choice(id: ObjectId, attempt: u16) -> Slot {
         let count = u64::from(Slot::COUNT);
-        Slot(1 + ((key.id.0 % count + u64::from(attempt)) % count) as u16)
+        Slot(1 + ((id.0 % count + u64::from(attempt)) % count) as u16)
     }
 }
 
@@ -146,7 +146,7 @@ mod tests {
             assert_eq!(Node::of(root), Node::Root(id));
             assert_ne!(root, Folder::Snapshots.number());
             let key = SnapshotKey { id, guid: format::Guid(7) };
-            for slot in [Slot::choice(key, 0), Slot::choice(key, Slot::COUNT - 1)] {
+            for slot in [Slot::choice(id, 0), Slot::choice(id, Slot::COUNT - 1)] {
                 let numbers = Numbers::of_snapshot(key, root, slot);
                 assert_eq!(numbers.object(root), None);
                 for object in [ObjectId(34), ObjectId(OBJECT_MASK)] {
@@ -163,8 +163,8 @@ mod tests {
 
     #[test]
     fn every_place_is_a_choice() {
-        let key = SnapshotKey { id: ObjectId(123_456_789), guid: format::Guid(0) };
-        let mut all: Vec<_> = (0..Slot::COUNT).map(|attempt| Slot::choice(key, attempt).0).collect();
+        let id = ObjectId(123_456_789);
+        let mut all: Vec<_> = (0..Slot::COUNT).map(|attempt| Slot::choice(id, attempt).0).collect();
         all.sort_unstable();
         assert!(all.into_iter().eq(1..=Slot::COUNT));
     }

@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, Weak};
 use std::time::{Duration, Instant};
 
 use fuser::{Errno, FileAttr, Generation};
-use zpl::{CONTROL, ObjectId, SnapDir, SnapshotKey};
+use zpl::{CONTROL, ObjectId, SnapDir, SnapshotEntry, SnapshotKey};
 
 use super::control::SNAPSHOT;
 use super::numbers::{Folder, Numbers, Slot, root_of};
@@ -105,7 +105,9 @@ impl State {
     }
 
     fn free_slot(&self, key: SnapshotKey) -> Option<Slot> {
-        (0..Slot::COUNT).map(|attempt| Slot::choice(key, attempt)).find(|slot| !self.open.contains_key(slot))
+        (0..Slot::COUNT)
+            .map(|attempt| Slot::choice(key.id, attempt))
+            .find(|slot| !self.open.contains_key(slot))
     }
 
     fn is_known(&self, key: SnapshotKey) -> bool {
@@ -217,9 +219,35 @@ impl Snapshots {
         self.enter(key, &name)
     }
 
-    /// The open snapshot at a place.
+    /// The snapshot at a place. What the kernel knows of keeps it open, but a file handle may name one that was closed.
     pub(crate) fn at(&self, slot: Slot) -> Answer<Arc<Bridge>> {
-        self.state().open.get(&slot).map(|opened| opened.bridge.clone()).ok_or(Errno::ESTALE)
+        self.opened(slot).map_or_else(|| self.open_again(slot), Ok)
+    }
+
+    fn opened(&self, slot: Slot) -> Option<Arc<Bridge>> {
+        self.state().open.get(&slot).map(|opened| opened.bridge.clone())
+    }
+
+    /// Opens the snapshot that has this place as a rule. Where it is another than the one that was meant, the kernel sees
+    /// that by the generations of its nodes.
+    fn open_again(&self, slot: Slot) -> Answer<Arc<Bridge>> {
+        let listed = self.listed(|id| Slot::choice(id, 0) == slot)?;
+        let key = self.head.fs.snapshot_named(&listed.name).map_err(errno::from)?.ok_or(Errno::ESTALE)?;
+        let bridge = self.enter(key, &listed.name)?;
+        if self.state().slots.get(&key) == Some(&slot) { Ok(bridge) } else { Err(Errno::ESTALE) }
+    }
+
+    /// The first snapshot in the list whose number is wanted: all may have to be looked through.
+    fn listed(&self, wanted: impl Fn(ObjectId) -> bool) -> Answer<SnapshotEntry> {
+        self.check_enabled().map_err(|_| Errno::ESTALE)?;
+        let mut cookie = 0;
+        loop {
+            let some = self.head.fs.snapshots_from(cookie).map_err(errno::from)?;
+            cookie = some.last().ok_or(Errno::ESTALE)?.cookie;
+            if let Some(found) = some.into_iter().find(|entry| wanted(entry.id)) {
+                return Ok(found);
+            }
+        }
     }
 
     /// The root of the snapshot called `name`, which the kernel knows once more then.
@@ -245,12 +273,13 @@ impl Snapshots {
         Ok(entry)
     }
 
-    /// A root that the kernel knows, once more.
+    /// A root that the kernel knows, once more; or one that it forgot, and has by a file handle or a file below it.
     pub(crate) fn root(&self, id: ObjectId) -> Answer<Entry> {
-        let mut state = self.state();
-        let root = state.roots.get_mut(&id).ok_or(Errno::ESTALE)?;
-        root.count += 1;
-        Ok(root.entry())
+        if let Some(root) = self.state().roots.get_mut(&id) {
+            root.count += 1;
+            return Ok(root.entry());
+        }
+        self.find(&self.listed(|listed| listed == id)?.name)
     }
 
     /// Attributes of a root.
@@ -274,7 +303,7 @@ impl Snapshots {
 
     /// The kernel forgot a node of the snapshot at `slot`.
     pub(crate) fn forget_within(&self, slot: Slot, forget: impl FnOnce(&Bridge)) {
-        let Ok(bridge) = self.at(slot) else { return };
+        let Some(bridge) = self.opened(slot) else { return };
         forget(&bridge);
         let last = bridge.known.is_empty();
         drop(bridge);

@@ -72,7 +72,7 @@ impl Router {
             Node::Head => return At::Tree(Tree::Head(&self.head)),
             Node::Folder(folder) => return At::Folder(folder),
             Node::Root(dataset) => self.head.answer(|| self.snapshots.behind(dataset)),
-            Node::Within(slot) => self.snapshots.at(slot),
+            Node::Within(slot) => self.head.answer(|| self.snapshots.at(slot)),
         };
         snapshot.map_or_else(At::Nowhere, |bridge| At::Tree(Tree::Snapshot(bridge)))
     }
