@@ -12,6 +12,7 @@ mod control;
 mod numbers;
 mod opened;
 mod router;
+mod table;
 
 pub(crate) use numbers::{Numbers, is_made_up};
 pub(crate) use opened::Snapshots;

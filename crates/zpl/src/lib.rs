@@ -43,7 +43,7 @@ pub use format::znode::Time;
 pub use fs::Filesystem;
 pub use initialise::{initialise, initialiser, initialiser_for};
 pub use node::{FileKind, SetAttr, Stat, Times};
-pub use pool::{SnapDir, SnapshotEntry, SnapshotKey};
+pub use pool::{Dataset, SnapDir, SnapshotEntry, SnapshotKey};
 pub use quota::{Amount, Owner, Usage};
 pub use records::{Piece, Records};
 pub use rename::Replace;

@@ -4,7 +4,6 @@
 //! open. A snapshot whose root alone the kernel knows may be closed all the same: it is opened again when it is needed.
 //! Where too many are open, the kernel is asked to forget the one that was not entered for longest.
 
-use std::collections::{HashMap, HashSet};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, Weak};
 use std::time::{Duration, Instant};
@@ -14,8 +13,9 @@ use zpl::{CONTROL, ObjectId, SnapDir, SnapshotEntry, SnapshotKey};
 
 use super::control::SNAPSHOT;
 use super::numbers::{Folder, Numbers, Slot, root_of};
+use super::table::{Opened, Root, State};
 use crate::attach::Device;
-use crate::attributes::{LONG, SHORT, attr};
+use crate::attributes::attr;
 use crate::bridge::Bridge;
 use crate::errno::{self, Answer};
 use crate::names::Entry;
@@ -23,10 +23,6 @@ use crate::seats::Seats;
 use crate::seeker::Seeker;
 use crate::shared::Shared;
 
-/// Snapshots that stay open although the kernel knows no more of them than the root.
-const IDLE_MAX: usize = 4;
-/// Open snapshots beyond which the kernel is asked to forget one.
-const OPEN_MAX: usize = 32;
 /// How long the kernel takes at most, as a rule, to say what it forgot.
 const FORGETTING: Duration = Duration::from_millis(50);
 /// How long nothing may happen before what the kernel has not forgotten counts as used by somebody.
@@ -45,110 +41,6 @@ pub(crate) struct Snapshots {
     told: Mutex<SnapDir>,
     /// Where it is mounted, once it is.
     place: OnceLock<(PathBuf, Device)>,
-}
-
-#[derive(Default)]
-struct State {
-    roots: HashMap<ObjectId, Root>,
-    slots: HashMap<SnapshotKey, Slot>,
-    open: HashMap<Slot, Opened>,
-    /// Datasets that are looked for by [`recall_name`].
-    recalled: HashSet<ObjectId>,
-    /// Counts how often one was entered.
-    time: u64,
-}
-
-/// The root of a snapshot, which the kernel knows.
-struct Root {
-    key: SnapshotKey,
-    /// As it was called when it was last looked up.
-    name: Vec<u8>,
-    /// How often the kernel was told of it.
-    count: u64,
-    attr: FileAttr,
-    generation: Generation,
-}
-
-impl Root {
-    fn entry(&self) -> Entry {
-        let (attr, generation) = (self.attr, self.generation);
-        Entry { attr, generation, attr_ttl: LONG, entry_ttl: SHORT }
-    }
-}
-
-struct Opened {
-    key: SnapshotKey,
-    bridge: Arc<Bridge>,
-    /// When it was last entered.
-    used: u64,
-}
-
-impl Opened {
-    /// Whether nobody is just using it, and the kernel knows no more of it than the root.
-    fn is_idle(&self) -> bool {
-        Arc::strong_count(&self.bridge) == 1 && self.bridge.known.is_empty()
-    }
-}
-
-impl State {
-    fn at(&mut self, key: SnapshotKey) -> Option<&mut Opened> {
-        self.slots.get(&key).and_then(|slot| self.open.get_mut(slot))
-    }
-
-    fn enter(&mut self, key: SnapshotKey) -> Option<Arc<Bridge>> {
-        self.time += 1;
-        let now = self.time;
-        self.at(key).map(|opened| {
-            opened.used = now;
-            opened.bridge.clone()
-        })
-    }
-
-    fn free_slot(&self, key: SnapshotKey) -> Option<Slot> {
-        (0..Slot::COUNT)
-            .map(|attempt| Slot::choice(key.id, attempt))
-            .find(|slot| !self.open.contains_key(slot))
-    }
-
-    fn is_known(&self, key: SnapshotKey) -> bool {
-        self.roots.get(&key.id).is_some_and(|root| root.key == key)
-    }
-
-    /// Takes one out that the kernel knows nothing of.
-    fn take_forgotten(&mut self, key: SnapshotKey) -> Option<Opened> {
-        let slot = *self.slots.get(&key)?;
-        if self.is_known(key) || !self.open.get(&slot)?.is_idle() {
-            return None;
-        }
-        self.slots.remove(&key);
-        self.open.remove(&slot)
-    }
-
-    /// Takes out those that are idle, but for the latest.
-    fn take_idle(&mut self) -> Vec<Opened> {
-        let mut idle: Vec<(u64, Slot)> =
-            self.open.iter().filter(|(_, o)| o.is_idle()).map(|(slot, o)| (o.used, *slot)).collect();
-        idle.sort_unstable();
-        idle.truncate(idle.len().saturating_sub(IDLE_MAX));
-        let taken: Vec<Opened> = idle.iter().filter_map(|(_, slot)| self.open.remove(slot)).collect();
-        for opened in &taken {
-            self.slots.remove(&opened.key);
-        }
-        taken
-    }
-
-    /// Where too many are open, the name of the one that was not entered for longest. It is the latest from now on: one
-    /// that somebody uses stays, and others are asked for first.
-    fn too_many(&mut self) -> Option<(SnapshotKey, Vec<u8>)> {
-        if self.open.len() <= OPEN_MAX {
-            return None;
-        }
-        self.time += 1;
-        let oldest = self.open.values_mut().min_by_key(|opened| opened.used)?;
-        oldest.used = self.time;
-        let root = self.roots.get(&oldest.key.id).filter(|root| root.key == oldest.key)?;
-        Some((root.key, root.name.clone()))
-    }
 }
 
 impl Snapshots {
@@ -345,9 +237,10 @@ impl Snapshots {
             let known = state.is_known(key);
             let left = state.roots.get(&key.id).map_or(0, |root| root.count);
             let open = state.at(key).map(|opened| opened.bridge.known.len());
+            let closing = state.is_closing(key) && closed.is_none();
             drop(state);
             drop(closed);
-            if !known && open.is_none() {
+            if !known && open.is_none() && !closing {
                 return;
             }
             if began.elapsed() > PATIENCE {
@@ -386,7 +279,7 @@ impl Snapshots {
 
     fn is_known(&self, key: SnapshotKey) -> bool {
         let mut state = self.state();
-        state.is_known(key) || state.at(key).is_some()
+        state.is_known(key) || state.at(key).is_some() || state.is_closing(key)
     }
 
     /// Has the kernel forget a snapshot, so that it is closed if nobody uses it; whether it is.

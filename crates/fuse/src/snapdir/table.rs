@@ -1,0 +1,131 @@
+//! Which snapshots of a mount are open and where, which roots the kernel knows, and which may be closed.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::{Arc, Weak};
+
+use fuser::{FileAttr, Generation};
+use zpl::{Dataset, ObjectId, SnapshotKey};
+
+use super::numbers::Slot;
+use crate::attributes::{LONG, SHORT};
+use crate::bridge::Bridge;
+use crate::names::Entry;
+
+/// Snapshots that stay open although the kernel knows no more of them than the root.
+const IDLE_MAX: usize = 4;
+/// Open snapshots beyond which the kernel is asked to forget one.
+const OPEN_MAX: usize = 32;
+
+#[derive(Default)]
+pub(crate) struct State {
+    pub(crate) roots: HashMap<ObjectId, Root>,
+    pub(crate) slots: HashMap<SnapshotKey, Slot>,
+    pub(crate) open: HashMap<Slot, Opened>,
+    /// Those that are just being closed: the pool counts them as in use until that is done.
+    pub(crate) closing: HashMap<SnapshotKey, Weak<Dataset>>,
+    /// Datasets that are looked for by [`super::opened::recall_name`].
+    pub(crate) recalled: HashSet<ObjectId>,
+    /// Counts how often one was entered.
+    pub(crate) time: u64,
+}
+
+/// The root of a snapshot, which the kernel knows.
+pub(crate) struct Root {
+    pub(crate) key: SnapshotKey,
+    /// As it was called when it was last looked up.
+    pub(crate) name: Vec<u8>,
+    /// How often the kernel was told of it.
+    pub(crate) count: u64,
+    pub(crate) attr: FileAttr,
+    pub(crate) generation: Generation,
+}
+
+impl Root {
+    pub(crate) fn entry(&self) -> Entry {
+        let (attr, generation) = (self.attr, self.generation);
+        Entry { attr, generation, attr_ttl: LONG, entry_ttl: SHORT }
+    }
+}
+
+pub(crate) struct Opened {
+    pub(crate) key: SnapshotKey,
+    pub(crate) bridge: Arc<Bridge>,
+    /// When it was last entered.
+    pub(crate) used: u64,
+}
+
+impl Opened {
+    /// Whether nobody is just using it, and the kernel knows no more of it than the root.
+    pub(crate) fn is_idle(&self) -> bool {
+        Arc::strong_count(&self.bridge) == 1 && self.bridge.known.is_empty()
+    }
+}
+
+impl State {
+    pub(crate) fn at(&mut self, key: SnapshotKey) -> Option<&mut Opened> {
+        self.slots.get(&key).and_then(|slot| self.open.get_mut(slot))
+    }
+
+    pub(crate) fn enter(&mut self, key: SnapshotKey) -> Option<Arc<Bridge>> {
+        self.time += 1;
+        let now = self.time;
+        self.at(key).map(|opened| {
+            opened.used = now;
+            opened.bridge.clone()
+        })
+    }
+
+    pub(crate) fn free_slot(&self, key: SnapshotKey) -> Option<Slot> {
+        (0..Slot::COUNT)
+            .map(|attempt| Slot::choice(key.id, attempt))
+            .find(|slot| !self.open.contains_key(slot))
+    }
+
+    pub(crate) fn is_known(&self, key: SnapshotKey) -> bool {
+        self.roots.get(&key.id).is_some_and(|root| root.key == key)
+    }
+
+    /// Takes one out that the kernel knows nothing of.
+    pub(crate) fn take_forgotten(&mut self, key: SnapshotKey) -> Option<Opened> {
+        let slot = *self.slots.get(&key)?;
+        if self.is_known(key) || !self.open.get(&slot)?.is_idle() {
+            return None;
+        }
+        self.open.remove(&slot).inspect(|opened| self.closes(opened))
+    }
+
+    /// It was taken out, and is closed when the lock is free.
+    pub(crate) fn closes(&mut self, opened: &Opened) {
+        self.slots.remove(&opened.key);
+        self.closing.retain(|_, dataset| dataset.strong_count() > 0);
+        self.closing.insert(opened.key, Arc::downgrade(opened.bridge.fs.dataset()));
+    }
+
+    pub(crate) fn is_closing(&self, key: SnapshotKey) -> bool {
+        self.closing.get(&key).is_some_and(|dataset| dataset.strong_count() > 0)
+    }
+
+    /// Takes out those that are idle, but for the latest.
+    pub(crate) fn take_idle(&mut self) -> Vec<Opened> {
+        let mut idle: Vec<(u64, Slot)> =
+            self.open.iter().filter(|(_, o)| o.is_idle()).map(|(slot, o)| (o.used, *slot)).collect();
+        idle.sort_unstable();
+        idle.truncate(idle.len().saturating_sub(IDLE_MAX));
+        let taken: Vec<Opened> = idle.iter().filter_map(|(_, slot)| self.open.remove(slot)).collect();
+        taken.iter().for_each(|opened| self.closes(opened));
+        taken
+    }
+
+    /// Where too many are open, the name of the one that was not entered for longest. It is the latest from now on: one
+    /// that somebody uses stays, and others are asked for first.
+    pub(crate) fn too_many(&mut self) -> Option<(SnapshotKey, Vec<u8>)> {
+        if self.open.len() <= OPEN_MAX {
+            return None;
+        }
+        self.time += 1;
+        let oldest = self.open.values_mut().min_by_key(|opened| opened.used)?;
+        oldest.used = self.time;
+        let root = self.roots.get(&oldest.key.id).filter(|root| root.key == oldest.key)?;
+        Some((root.key, root.name.clone()))
+    }
+}
