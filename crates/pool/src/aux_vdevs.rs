@@ -6,6 +6,7 @@
 //! To:     the command line, which shows them; new pools, which get caches.
 //! Source: docs/format/01-labels-uberblock.md §4.2, §9.
 
+use std::collections::HashSet;
 use std::ffi::OsStr;
 use std::io::IoSlice;
 use std::os::unix::ffi::OsStrExt;
@@ -14,9 +15,9 @@ use std::sync::Arc;
 
 use dmu::Tx;
 use format::config::{AuxConfig, Label, PoolState, VdevConfig};
-use format::label;
 use format::nvlist::NvList;
 use format::zap::Value;
+use format::{Guid, label};
 use storage::WriteError;
 use storage::host::{Access, Disk, FileDisk};
 
@@ -64,7 +65,12 @@ pub struct AuxVdev {
     pub config: VdevConfig,
     /// Where it is, if it is there with its label.
     pub device: Option<PathBuf>,
+    /// A spare that took the place of another device: its label is that of a part of the pool.
+    pub in_use: bool,
 }
+
+/// More of them no pool has.
+const COUNT_MAX: usize = 1024;
 
 impl Pool {
     /// The pool's caches and spares. They are looked for where the pool says, and beside its other devices.
@@ -77,19 +83,29 @@ impl Pool {
         let mut all = read(&self.inner.mos)?;
         for aux in &mut all {
             let named = aux.config.path.as_deref().map(|raw| Path::new(OsStr::from_bytes(raw)));
+            let named = named.filter(|path| path.is_absolute());
             let moved = named.and_then(|path| Some(beside.as_ref()?.join(path.file_name()?)));
-            let places = named.map(Path::to_path_buf).into_iter().chain(moved);
-            aux.device = places.into_iter().find(|path| aux.is_at(path));
+            let mut places = named.map(Path::to_path_buf).into_iter().chain(moved);
+            let found = places.find_map(|path| Some((aux.use_at(&path, self.guid())?, path)));
+            (aux.in_use, aux.device) = found.map_or((false, None), |(in_use, path)| (in_use, Some(path)));
         }
         Ok(all)
     }
 }
 
 impl AuxVdev {
-    fn is_at(&self, path: &Path) -> bool {
-        let Ok(disk) = FileDisk::open(path, Access::Peek) else { return false };
-        let own = |label: &Label| matches!(label, Label::Aux(aux) if aux.guid == self.config.guid && aux.state == self.kind.state());
-        labels::read(&disk).configs.iter().any(own)
+    /// Whether it is in use, if it is at `path`: by its label, or as a part of the pool.
+    fn use_at(&self, path: &Path, pool: Guid) -> Option<bool> {
+        let disk = FileDisk::open(path, Access::Peek).ok()?;
+        labels::read(&disk).configs.iter().find_map(|label| match label {
+            Label::Aux(aux) => {
+                (aux.guid == self.config.guid && aux.state == self.kind.state()).then_some(false)
+            }
+            Label::Pool(config) => {
+                let own = config.label.is_some_and(|guids| guids.guid == self.config.guid);
+                (own && config.pool_guid == pool && self.kind == AuxKind::Spare).then_some(true)
+            }
+        })
     }
 }
 
@@ -98,9 +114,12 @@ fn read(mos: &Mos) -> Result<Vec<AuxVdev>> {
     for kind in AuxKind::ALL {
         let Some(id) = mos.directory_object(kind.list())? else { continue };
         let list = mos.packed(id)?;
-        for vdev in list.get_lists(kind.list()).unwrap_or_default() {
+        let mut seen = HashSet::new();
+        for vdev in list.get_lists(kind.list()).unwrap_or_default().iter().take(COUNT_MAX) {
             let config = VdevConfig::from_nvlist(vdev).map_err(Error::corrupt(id))?;
-            all.push(AuxVdev { kind, config, device: None });
+            if seen.insert(config.guid) {
+                all.push(AuxVdev { kind, config, device: None, in_use: false });
+            }
         }
     }
     Ok(all)
@@ -115,7 +134,8 @@ impl Pool {
             Vec::new()
         });
         let mut held = Vec::new();
-        for path in found.into_iter().filter_map(|aux| aux.device) {
+        // One in use is held as what it is used for.
+        for path in found.into_iter().filter(|aux| !aux.in_use).filter_map(|aux| aux.device) {
             match FileDisk::open(&path, Access::ReadWrite { exclusive: true }) {
                 Ok(disk) => held.push(Arc::new(disk) as Arc<dyn Disk>),
                 Err(error) => tracing::warn!(path = %path.display(), %error, "a cache or spare is not held"),

@@ -194,11 +194,11 @@ impl Mounts {
         }
     }
 
-    /// What is mounted where, in the order of the paths.
+    /// What is mounted where, in the order of the paths: they are the kernel's, through no symbolic link.
     pub(crate) fn list(&self) -> Vec<(String, PathBuf)> {
         self.drop_dead();
-        let mut list: Vec<_> =
-            self.table().iter().map(|mount| (mount.dataset.clone(), mount.point.clone())).collect();
+        let place = |mount: &Mount| (mount.dataset.clone(), mount.handle.point().to_path_buf());
+        let mut list: Vec<_> = self.table().iter().map(place).collect();
         list.sort_by(|a, b| a.1.cmp(&b.1));
         list
     }

@@ -76,7 +76,6 @@ impl Filesystem {
 
     fn replay_record(&self, replay: &Replay<'_>, record: &Record) -> Result<()> {
         replay.at(Some(record.seq));
-        self.wait_for_room();
         let done = match &record.body {
             Body::Create(create) if create.kind == CreateKind::XattrDir => self.replay_xattr_dir(create),
             Body::Create(create) => self.replay_create(create),
@@ -95,6 +94,7 @@ impl Filesystem {
             Body::Truncate { object, offset, length } => gone_is_fine(self.punch(*object, *offset, *length)),
             Body::SetAttr(set) => gone_is_fine(self.replay_set_attr(replay, record.seq, set)),
             Body::SetSaXattr { object, name, value: Some(value) } => {
+                self.wait_for_room();
                 gone_is_fine(self.xattr_put(*object, name, value, XattrMode::Either, true))
             }
             Body::SetSaXattr { object, name, value: None } => match self.xattr_remove(*object, name) {
@@ -116,6 +116,7 @@ impl Filesystem {
         if create.acl.is_some() {
             return Err(Error::Unsupported("NFSv4 ACLs in an intent log"));
         }
+        self.wait_for_room();
         match self.make_logged(create) {
             Err(Error::Exists) if self.is_called(create.object, create.dir, &create.name)? => Ok(()),
             done => done.map(drop),
@@ -124,6 +125,7 @@ impl Filesystem {
 
     /// The hidden directory for extended attributes of an object.
     fn replay_xattr_dir(&self, create: &Create) -> Result<()> {
+        self.wait_for_room();
         let _nodes = self.inner.nodes.write(create.dir);
         let (object, mut znode) = self.node_for_change(create.dir)?;
         if znode.xattr == Some(create.object) {

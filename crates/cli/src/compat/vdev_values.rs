@@ -291,7 +291,7 @@ const fn state_number(state: State) -> u64 {
         State::Unavail => 4,
         State::Faulted => 5,
         State::Degraded => 6,
-        State::Online | State::Avail => 7,
+        State::Online | State::Avail | State::InUse => 7,
     }
 }
 

@@ -3,6 +3,7 @@
 //! From:   open pools and what labels say.
 //! To:     tables and JSON of `zpool`.
 
+use std::cell::OnceCell;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
@@ -33,6 +34,8 @@ pub enum State {
     Faulted,
     /// A spare that may take the place of another device.
     Avail,
+    /// One that did.
+    InUse,
 }
 
 impl State {
@@ -45,6 +48,7 @@ impl State {
             State::Offline => "OFFLINE",
             State::Faulted => "FAULTED",
             State::Avail => "AVAIL",
+            State::InUse => "INUSE",
         }
     }
 }
@@ -159,6 +163,7 @@ pub struct PoolView {
     pub body: Body,
     /// What the server of a leased pool knows of it and the disks do not tell.
     pub figures: Option<Figures>,
+    aux: OnceCell<Result<Vec<AuxVdev>, pool::Error>>,
 }
 
 impl PoolView {
@@ -173,7 +178,7 @@ impl PoolView {
             Body::Open(session) => session.figures(),
             Body::Closed { .. } => None,
         };
-        PoolView { name, known, body, figures }
+        PoolView { name, known, body, figures, aux: OnceCell::new() }
     }
 
     pub fn session(&self) -> Option<&Session> {
@@ -219,25 +224,24 @@ impl PoolView {
         }
     }
 
-    /// A cache or spare is not where it should be.
-    pub fn lacks_aux(&self) -> bool {
-        let aux = self.session().and_then(|session| session.pool().aux_vdevs().ok());
-        aux.is_some_and(|all| all.iter().any(|aux| aux.device.is_none()))
+    /// Caches and spares, looked for once; or why they are not known.
+    pub fn aux(&self) -> Result<&[AuxVdev], &pool::Error> {
+        let look = || self.session().map_or_else(|| Ok(Vec::new()), |session| session.pool().aux_vdevs());
+        self.aux.get_or_init(look).as_deref()
+    }
+
+    /// A cache is not where it should be.
+    pub fn lacks_cache(&self) -> bool {
+        let lost = |aux: &AuxVdev| aux.kind == AuxKind::Cache && aux.device.is_none();
+        self.aux().is_ok_and(|all| all.iter().any(lost))
     }
 
     /// Top-level vdevs with all below them, and behind them what stands beside the tree: all that is shown, by class.
-    ///
-    /// # Errors
-    /// If the lists of caches and spares cannot be read.
-    pub fn shown(&self, naming: Naming) -> Result<Vec<VdevView>, Failure> {
+    pub fn shown(&self, naming: Naming) -> Vec<VdevView> {
         let mut all = self.tree(naming);
         all.sort_by_key(|vdev| vdev.class);
-        if let Some(session) = self.session() {
-            let found = session.pool().aux_vdevs();
-            let found = found.map_err(|error| Action::Open(&self.name).failed(error))?;
-            all.extend(found.into_iter().map(|aux| aux_view(aux, naming)));
-        }
-        Ok(all)
+        all.extend(self.aux().unwrap_or_default().iter().map(|aux| aux_view(aux, naming)));
+        all
     }
 
     /// Top-level vdevs with all below them.
@@ -309,14 +313,15 @@ fn tops<'a>(
         .collect()
 }
 
-fn aux_view(aux: AuxVdev, naming: Naming) -> VdevView {
+fn aux_view(aux: &AuxVdev, naming: Naming) -> VdevView {
     let class = match aux.kind {
         AuxKind::Cache => Class::Cache,
         AuxKind::Spare => Class::Spare,
     };
-    let devices = aux.device.into_iter().map(|path| (aux.config.guid.0, path)).collect();
+    let devices = aux.device.iter().map(|path| (aux.config.guid.0, path.clone())).collect();
     let mut view = view(&aux.config, &devices, class, naming);
     match view.state {
+        State::Online if aux.in_use => view.state = State::InUse,
         State::Online if class == Class::Spare => view.state = State::Avail,
         // Also one that is gone is called by where it was.
         State::Unavail if !naming.guids => view.name = view.path.clone().unwrap_or(view.name),

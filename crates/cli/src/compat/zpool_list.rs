@@ -116,7 +116,7 @@ fn as_table(
             continue;
         }
         let mut last = Class::Normal;
-        for vdev in &values.view().shown(naming(call))? {
+        for vdev in &values.view().shown(naming(call)) {
             if vdev.class != last {
                 let dash = |(_, asked): &(String, Asked)| match asked {
                     Asked::Native(property) if property.name == "name" => vdev.class.heading().to_owned(),
@@ -209,7 +209,7 @@ fn as_json(
         object.insert("properties".to_owned(), Value::Object(properties));
         if call.args.has("v") {
             let (mut normal, mut classes) = (Map::new(), Map::new());
-            for vdev in &values.view().shown(naming(call))? {
+            for vdev in &values.view().shown(naming(call)) {
                 let value = vdev_json(values, vdev, words, raw, as_int);
                 match vdev.class {
                     Class::Normal => {

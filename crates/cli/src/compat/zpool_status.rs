@@ -51,7 +51,7 @@ pub fn run(call: &Call, console: &mut Console) -> Result<(), Failure> {
                 && view.state() == State::Online
                 && view.session().is_some()
                 && !Trouble::of(view)?.any()
-                && !view.lacks_aux()
+                && !view.lacks_cache()
             {
                 continue;
             }
@@ -85,15 +85,15 @@ pub fn advice(view: &PoolView) -> Option<Advice> {
         Some(Advice { status: status.to_owned(), action: action.to_owned(), message })
     };
     match &view.body {
-        Body::Open(_) if view.state() == State::Degraded || view.lacks_aux() => say(
-            "One or more devices could not be opened.  Sufficient replicas exist for\n\tthe pool to continue functioning in a degraded state.",
-            "Attach the missing device and online it using 'zpool online'.",
-            Some("2Q"),
-        ),
         Body::Open(_) if Trouble::of(view).is_ok_and(|trouble| !trouble.data.is_empty()) => say(
             "One or more devices has experienced an error resulting in data\n\tcorruption.  Applications may be affected.",
             "Restore the file in question if possible.  Otherwise restore the\n\tentire pool from backup.",
             Some("8A"),
+        ),
+        Body::Open(_) if view.state() == State::Degraded || view.lacks_cache() => say(
+            "One or more devices could not be opened.  Sufficient replicas exist for\n\tthe pool to continue functioning in a degraded state.",
+            "Attach the missing device and online it using 'zpool online'.",
+            Some("2Q"),
         ),
         Body::Open(_) if Trouble::of(view).is_ok_and(|trouble| trouble.has_device_errors()) => say(
             "One or more devices has experienced an unrecoverable error.  An\n\tattempt was made to correct the error.  Applications are unaffected.",
@@ -185,7 +185,7 @@ fn print(call: &Call, console: &mut Console, view: &PoolView, answers: &Answers)
         }
     }
     console.line("config:\n")?;
-    let tree = view.shown(naming)?;
+    let tree = view.shown(naming);
     let width = tree.iter().map(|vdev| width(vdev, 2)).max().unwrap_or(0).max(view.name.len()).max(10);
     let slow = call.args.has("s");
     let heading = if slow { "  SLOW" } else { "" };
@@ -215,6 +215,9 @@ fn print(call: &Call, console: &mut Console, view: &PoolView, answers: &Answers)
         }
         let said = |path: Option<&str>| answers.cells(&view.name, path);
         print_vdev(call, console, vdev, (2, width), &trouble, &said)?;
+    }
+    if let Err(error) = view.aux() {
+        console.line(&format!("\tcaches and spares are not known: {error}"))?;
     }
     console.line("")?;
     if let Some(session) = view.session() {
@@ -252,8 +255,12 @@ fn print_vdev(
         return Ok(());
     }
     let name = format!("{}{}", " ".repeat(indent), vdev.name);
-    if vdev.class == Class::Spare && vdev.state == State::Avail {
-        return console.line(&format!("\t{name:full$}  {:<8}", vdev.state.word()));
+    match vdev.state {
+        State::Avail => return console.line(&format!("\t{name:full$}  {:<8}", vdev.state.word())),
+        State::InUse => {
+            return console.line(&format!("\t{name:full$}  {:<8}  currently in use", vdev.state.word()));
+        }
+        _ => {}
     }
     let counts =
         trouble.counts(vdev).map(|n| if call.args.has("p") { n.to_string() } else { number::nice(n) });
@@ -321,7 +328,7 @@ fn as_json(call: &Call, console: &mut Console, views: &[PoolView]) -> Result<(),
         }
         let trouble = Trouble::of(view)?;
         let shown = Shown { values: &values, trouble: &trouble, look };
-        let tree = view.shown(naming)?;
+        let tree = view.shown(naming);
         let flat = call.args.has("json-flat-vdevs");
         let group = |class: Class, parent: &str| -> Map<String, Value> {
             let of = tree.iter().filter(|vdev| vdev.class == class);

@@ -140,7 +140,7 @@ fn wanted(call: &Call, operands: Vec<String>) -> Result<Wanted, Failure> {
     match operands.split_first() {
         Some((pool, vdevs)) if known.contains(pool) => {
             let view = PoolView::new(open::find(pool, call.around)?);
-            let tree = view.shown(Naming::default())?;
+            let tree = view.shown(Naming::default());
             let there = |name: &String| tree.iter().any(|vdev| find(vdev, name).is_some());
             match vdevs.iter().all(there) {
                 true => Ok(Wanted { pools: vec![pool.clone()], vdevs: vdevs.to_vec() }),
@@ -263,8 +263,9 @@ impl Report {
 /// The pool, and its vdevs if asked for.
 fn lines(view: &PoolView, wanted: &Wanted, naming: Naming, verbose: bool) -> Result<Vec<Line>, Failure> {
     let values = PoolValues::new(view)?;
-    let mut tree = view.shown(naming)?;
-    // A spare does nothing until it is no spare any more.
+    // Caches are looked for only where they are shown; a spare does nothing until it is no spare any more.
+    let all_shown = verbose || !wanted.vdevs.is_empty();
+    let mut tree = if all_shown { view.shown(naming) } else { view.tree(naming) };
     tree.retain(|vdev| vdev.class != Class::Spare);
     let mut all = Vec::new();
     if wanted.vdevs.is_empty() {
@@ -287,7 +288,7 @@ fn lines(view: &PoolView, wanted: &Wanted, naming: Naming, verbose: bool) -> Res
         }
     } else {
         for name in &wanted.vdevs {
-            let plain = view.shown(Naming::default())?;
+            let plain = view.shown(Naming::default());
             let guid = plain.iter().find_map(|vdev| find(vdev, name)).map(|vdev| vdev.guid.0.to_string());
             let Some(vdev) = guid.and_then(|guid| tree.iter().find_map(|vdev| find(vdev, &guid))) else {
                 continue;
