@@ -123,6 +123,26 @@ fn what_is_said_of_caches_that_cannot_be() {
 }
 
 #[test]
+fn a_cache_of_an_imported_pool_is_not_taken_by_another() {
+    let (bed, _, cache) = with_cache();
+    let other = image(&bed, "other", 128);
+    for words in [
+        vec!["zpool", "create", "-f", "u", &cache],
+        vec!["zpool", "create", "-f", "u", &other, "cache", &cache],
+    ] {
+        let done = bed.run(&words);
+        assert_eq!(done.status, 1);
+        assert!(done.err.contains(&format!("{cache} is part of active pool 'tank'\n")), "{done:?}");
+    }
+    let done = bed.run(&["zpool", "labelclear", "-f", &cache]);
+    assert!(done.err.contains(&format!("{cache} is a member (L2CACHE) of pool \"tank\"")), "{done:?}");
+    assert!(bed.run(&["zpool", "status", "-x"]).good().contains("all pools are healthy"));
+    // Nobody has it any more.
+    bed.run(&["zpool", "destroy", "tank"]).good();
+    bed.run(&["zpool", "create", "u", &other, "cache", &cache]).good();
+}
+
+#[test]
 fn log_cache_and_spare_of_openzfs_are_shown_as_it_shows_them() {
     let bed = Bed::new();
     let unpack = root().join("fixtures/golden/unpack");

@@ -329,3 +329,18 @@ fn folders_that_were_there_before_stay_as_they_are() {
     assert!(!live.path("made").exists());
     live.expect_sound();
 }
+
+#[test]
+fn what_is_mounted_through_a_symbolic_link_is_mounted() {
+    let Some(live) = Live::with_tank(128) else { return };
+    fs::create_dir(live.path("real")).expect("made");
+    std::os::unix::fs::symlink(live.path("real"), live.path("link")).expect("made");
+    let place = format!("mountpoint={}", live.text("link/fs"));
+    live.run(&["zfs", "create", "-o", &place, "tank/linked"]).good();
+    write(&live.path("real/fs/file"), b"here");
+    assert_eq!(live.get("mounted", "tank/linked"), "yes");
+    live.run(&["zfs", "mount", "-o", "remount,ro", "tank/linked"]).good();
+    assert_eq!(live.get("readonly", "tank/linked"), "on");
+    live.run(&["zfs", "unmount", "tank/linked"]).good();
+    assert_eq!(live.get("mounted", "tank/linked"), "no");
+}

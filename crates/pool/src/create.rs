@@ -98,8 +98,8 @@ impl Pool {
     /// Creates a pool. Whatever the devices held is gone when this returns.
     ///
     /// # Errors
-    /// A device is too small or cannot be written; nothing of an old pool's labels is touched before all
-    /// devices were looked at.
+    /// A device is too small or cannot be written. Nothing is touched before all devices were looked at; whose labels
+    /// were touched has none then: half a pool is none.
     pub fn create(spec: CreateSpec, options: Options) -> Result<Pool> {
         let entropy = options.host.entropy.clone();
         let guid = move || Guid(entropy.u64().max(1));
@@ -122,6 +122,23 @@ impl Pool {
             let config = if options.anonymous { anonymous(config, &spec.name) } else { config };
             caches.push((VdevConfig { top: None, create_txg: None, ..config }, top.ashift));
         }
+        let touched: Vec<_> = spec.disks.iter().chain(&spec.caches).cloned().collect();
+        let made = Pool::create_on(spec, options, root, tops, caches);
+        if made.is_err() {
+            touched.iter().for_each(|disk| drop(labels::clear(disk)));
+        }
+        made
+    }
+
+    /// Creates a pool on devices that were looked at: data vdevs, and caches with their ashifts.
+    fn create_on(
+        spec: CreateSpec,
+        options: Options,
+        root: VdevConfig,
+        tops: Vec<TopVdev>,
+        caches: Vec<(VdevConfig, u32)>,
+    ) -> Result<Pool> {
+        let pool_guid = root.guid;
         for disk in &spec.disks {
             labels::initialise(disk)?;
         }

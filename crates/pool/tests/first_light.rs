@@ -104,3 +104,19 @@ fn a_pool_survives_writes_and_reopening() {
         zdb(&path);
     }
 }
+
+#[test]
+fn what_a_refused_pool_would_have_taken_is_as_it_was() {
+    let folder = tempfile::tempdir().unwrap();
+    let [old, small] = ["old", "small"].map(|name| folder.path().join(name));
+    create(&old, 12).export().unwrap();
+    std::fs::File::create(&small).unwrap().set_len(32 << 20).unwrap();
+    let before = std::fs::read(&old).unwrap();
+    let options = Options::default();
+    let spec = CreateSpec {
+        caches: vec![disk(&small)],
+        ..CreateSpec::new("new", vec![disk(&old)], NewFilesystem::plain(&options.host), initialise())
+    };
+    assert!(matches!(Pool::create(spec, options), Err(pool::Error::BadDevice { .. })));
+    assert!(std::fs::read(&old).unwrap() == before, "the labels of another pool are there");
+}

@@ -123,10 +123,11 @@ impl Look<'_> {
         let next = AtomicUsize::new(0);
         let found: Vec<Mutex<Option<Found>>> = round.iter().map(|_| Mutex::new(None)).collect();
         let total = limits.bytes.min(self.material.bytes);
-        // As many as make a batch, and some for every core.
+        // As many as make a batch, and some for every core; those that are needed however short the time, one by one.
         let longest = round.iter().map(|(draw, _)| draw.len).max().unwrap_or(0).max(1);
         let each = round.len().div_ceil(2 * cores() as usize);
         let batch = ((BATCH / longest) as usize).clamp(1, each.max(1));
+        let count_from = |first: usize| if first < needed { 1 } else { batch };
         let tell = |index: usize, one: Found| {
             *found[index].lock().expect("no code panics while holding a piece") = Some(one);
             let len = round[index].0.len;
@@ -136,9 +137,10 @@ impl Look<'_> {
         let work = || {
             warm_up(self.encoder);
             loop {
-                let first = next.fetch_add(batch, Ordering::Relaxed);
+                let taken = |first| Some(first + count_from(first));
+                let (Ok(first) | Err(first)) = next.fetch_update(Ordering::Relaxed, Ordering::Relaxed, taken);
                 let mut pieces = Vec::new();
-                for (index, (draw, _)) in round.iter().enumerate().skip(first).take(batch) {
+                for (index, (draw, _)) in round.iter().enumerate().skip(first).take(count_from(first)) {
                     let until = match index {
                         _ if index < 2.min(needed) => None,
                         _ if index < needed => Some(limits.last),
@@ -160,7 +162,7 @@ impl Look<'_> {
                     let seen = Seen { stratum: draw.stratum, outcomes };
                     tell(*index, Found::Seen { seen, kept: keep.then_some(piece.bytes), hashes });
                 }
-                if first + batch >= round.len() {
+                if first + count_from(first) >= round.len() {
                     return;
                 }
             }

@@ -8,8 +8,9 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use format::Guid;
-use format::config::{VdevConfig, VdevKind};
+use format::config::{Label, VdevConfig, VdevKind};
 use pool::known::KnownPool;
+use pool::labels::Labels;
 use pool::{AuxKind, AuxVdev, Found, ScanStatus};
 use server::Figures;
 use storage::host::{Access, Disk, FileDisk};
@@ -397,6 +398,21 @@ fn name_of(vdev: &VdevConfig, path: Option<&str>, state: State, naming: Naming) 
         (_, Some(path)) => path.to_owned(),
         (kind, None) => format!("{}-{id}", kind.as_str()),
     }
+}
+
+/// The imported pool that has the device of these labels as a cache or spare.
+///
+/// # Errors
+/// If the list of imported pools cannot be read.
+pub fn owner_of_aux(labels: &Labels, around: &Surroundings) -> Result<Option<String>, Failure> {
+    let own = labels.configs.iter().find_map(|label| match label {
+        Label::Aux(aux) => Some(aux.guid),
+        Label::Pool(_) => None,
+    });
+    let Some(guid) = own else { return Ok(None) };
+    let views = open::usable(around)?.into_iter().filter(|pool| pool.known.is_some()).map(PoolView::new);
+    let has = |view: &PoolView| view.aux().is_ok_and(|all| all.iter().any(|aux| aux.config.guid == guid));
+    Ok(views.into_iter().find(has).map(|view| view.name.clone()))
 }
 
 /// The pools called `names`, or all, by name. Each that is missing is complained about.

@@ -15,7 +15,7 @@ use storage::host::{Access, Disk, FileDisk};
 
 use super::Call;
 use super::dataset_values::{self, Creation};
-use super::owner_quota;
+use super::{owner_quota, view};
 use crate::args::{Assignments, assignment};
 use crate::messages::{Action, Failure, reason};
 use crate::open;
@@ -136,20 +136,15 @@ pub fn run(call: &Call, console: &mut Console) -> Result<(), Failure> {
         caches: cache.to_vec(),
         ..CreateSpec::new(name.clone(), data.to_vec(), filesystem, dataset_values::initialiser())
     };
-    let made = Pool::create(spec, Options::default()).and_then(|pool| {
-        let guid = pool.guid();
-        let kept = owner_quota::apply(&pool, name, &quotas);
-        let kept = kept.map_err(|refusal| pool::Error::Unsupported(refusal.to_string()));
-        kept.and_then(|()| pool.export()).map(|()| guid)
-    });
-    let guid = match made {
-        Ok(guid) => guid,
-        Err(error) => {
-            // Half a pool is none: its devices are as unused as before.
-            disks.iter().for_each(|disk| drop(labels::clear(disk)));
-            return Err(failed(&error));
-        }
-    };
+    let pool = Pool::create(spec, Options::default()).map_err(|error| failed(&error))?;
+    let guid = pool.guid();
+    let kept = owner_quota::apply(&pool, name, &quotas);
+    let kept = kept.map_err(|refusal| pool::Error::Unsupported(refusal.to_string()));
+    if let Err(error) = kept.and_then(|()| pool.export()) {
+        // Half a pool is none: its devices are as unused as before.
+        disks.iter().for_each(|disk| drop(labels::clear(disk)));
+        return Err(failed(&error));
+    }
     let altroot = wanted.altroot;
     let temporary = args.has("t");
     let cachefile = wanted.cachefile.or_else(|| (altroot.is_some() || temporary).then(|| "none".to_owned()));
@@ -310,6 +305,8 @@ fn check_use(paths: &[PathBuf], force: bool, call: &Call) -> Result<(), Failure>
                     _ => {}
                 },
             }
+        } else if let Some(pool) = view::owner_of_aux(&labels, call.around)? {
+            firm.push(format!("{shown} is part of active pool '{pool}'"));
         } else if let Some(kind) = filesystem_on(path) {
             overridable.push(format!("{shown} contains a filesystem of type '{kind}'"));
         }

@@ -3,13 +3,13 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use format::config::{PoolState, VERSION_FEATURES};
+use format::config::{Label, PoolState, VERSION_FEATURES};
 use format::nvlist::NvValue;
 use format::{Guid, features};
 use pool::{Event, labels};
 use storage::host::{Access, Disk, FileDisk};
 
-use super::Call;
+use super::{Call, view};
 use crate::dates::{self, Form};
 use crate::messages::{Action, Failure, reason};
 use crate::open::{self, Intent, NotOpen, Sessions};
@@ -333,6 +333,13 @@ pub fn labelclear(call: &Call, console: &mut Console) -> Result<(), Failure> {
             return Err(Failure::refused("use '-f' to override the following error:")
                 .hint(format!("{word} is a member of {state} pool \"{}\"", config.name)));
         }
+    }
+    if let Some(pool) = view::owner_of_aux(&labels, call.around)? {
+        let spare =
+            labels.configs.iter().any(|l| matches!(l, Label::Aux(aux) if aux.state == PoolState::Spare));
+        let kind = if spare { "SPARE" } else { "L2CACHE" };
+        console.remark("");
+        return Err(Failure::refused(format!("{word} is a member ({kind}) of pool \"{pool}\"")));
     }
     let disk = pool::open_disk(path, Access::ReadWrite { exclusive: true })
         .map_err(|error| failed().hint(error.to_string()))?;

@@ -225,7 +225,7 @@ impl Snapshots {
             // By this name, and by no other that it had, and in its place, where it is not after it was found to be in use.
             self.look(name);
             self.expel(name);
-        } else {
+        } else if self.state().is_known(key) {
             self.recall(key.id);
         }
         let began = Instant::now();
