@@ -175,3 +175,41 @@ fn what_openzfs_received_in_part_is_handed_on() {
     assert!(refused("gresume/none").contains("gresume/none"));
     ground.expect_sound();
 }
+
+/// The same snapshot, received elsewhere in the pool, has its guid, but was born later than what arrived.
+#[test]
+fn what_is_handed_on_builds_upon_the_snapshot_that_it_began_as() {
+    let (dir, source) = opened("gsend");
+    let (first, second) = (Ground::new(), Ground::new());
+    let full = golden(dir.path(), "full");
+    let incr = send(&source, "gsend/fs@b", Some("gsend/fs@a"), SendFlags::default());
+    let options = ReceiveOptions { origin: Some("tank/src@a".to_owned()), ..kept() };
+    for ground in [&first, &second] {
+        ground.receive(&full, "tank/src@a").unwrap();
+    }
+    first.receive_with(&incr[..incr.len() / 4], "tank/x@b", &options).unwrap_err();
+    let early = token(&first, "tank/x");
+    // It is listed before the one that was there first.
+    first.receive(&send(first.pool(), "tank/src@a", None, SendFlags::default()), "tank/copy@a").unwrap();
+    let mut rest = Vec::new();
+    source.send_resumed(&early, &mut rest, &mut |_| {}).unwrap();
+    first.receive_with(&rest[..rest.len() / 2], "tank/x@b", &kept()).unwrap_err();
+    assert!(token(&first, "tank/x").object > early.object, "more arrived");
+    let mut stream = Vec::new();
+    let saved = first.pool().saved("tank/x").unwrap();
+    assert_eq!(saved.from.as_ref().unwrap().name, "tank/src@a");
+    first.pool().send_saved(&saved, &mut stream, &mut |_| {}).unwrap();
+    drop(saved);
+    second.receive_with(&stream, "tank/x@b", &options).unwrap_err();
+    for ground in [&first, &second] {
+        let mut rest = Vec::new();
+        source.send_resumed(&token(ground, "tank/x"), &mut rest, &mut |_| {}).unwrap();
+        ground.receive_with(&rest, "tank/x@b", &kept()).unwrap();
+        assert!(content(&source, "gsend/fs@b") == content(ground.pool(), "tank/x@b"));
+        ground.expect_sound();
+    }
+    let twin = first.pool().send_source("tank/copy@a").unwrap();
+    let refused =
+        first.pool().send("tank/x@b", Some(&twin), SendFlags::default(), &mut Vec::new(), &mut |_| {});
+    assert!(matches!(refused, Err(Error::NotEarlier(_))), "{refused:?}");
+}

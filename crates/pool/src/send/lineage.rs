@@ -60,7 +60,8 @@ impl Pool {
                 return refuse();
             }
             let phys = mos.dataset(origin)?;
-            if phys.guid == from.guid {
+            // What was received elsewhere has the same guid, but its txg says nothing about when these blocks were born.
+            if phys.guid == from.guid && phys.creation_txg == from.txg {
                 return Ok(());
             }
             (dir_id, txg) = (phys.dir, phys.creation_txg);

@@ -190,8 +190,8 @@ impl Pool {
         let start = from.and_then(|from| member.snaps.iter().position(|snap| leaf(snap) == from));
         let mut before = match (start, member.origin) {
             (Some(at), _) => Some(Source::of(&member.snaps[at])),
-            (None, Some(origin)) if package.recursive || package.from_origin => {
-                self.source_by_guid(origin)?
+            (None, Some(_)) if package.recursive || package.from_origin => {
+                self.origin_source(&member.head)?
             }
             (None, _) => None,
         };
@@ -203,9 +203,10 @@ impl Pool {
         Ok(wanted.iter().map(step).collect())
     }
 
-    fn source_by_guid(&self, guid: Guid) -> Result<Option<Source>> {
+    /// The snapshot that a clone began as; not another with the same guid, which was received elsewhere in this pool.
+    fn origin_source(&self, head: &DatasetInfo) -> Result<Option<Source>> {
         let all = self.list(&self.name(), None, true)?;
-        Ok(all.iter().find(|info| info.is_snapshot() && info.phys.guid == guid).map(Source::of))
+        Ok(all.iter().find(|info| info.is_snapshot() && info.id == head.dir.origin).map(Source::of))
     }
 
     /// What the list says of a member.

@@ -65,6 +65,11 @@ impl ResumeToken {
     }
 }
 
+/// The error that what a stream builds upon is not in this pool.
+pub(super) fn source_is_gone(guid: Guid) -> Error {
+    Error::NoDataset(format!("incremental source {:#x}", guid.0))
+}
+
 impl Pool {
     /// The snapshot that a token is about and what its stream builds upon, by their guids: in the file system that
     /// the token names, or below it.
@@ -74,36 +79,46 @@ impl Pool {
     pub fn resumption(&self, token: &ResumeToken) -> Result<Resumption> {
         token.check_sendable()?;
         let fs = token.toname.split('@').next().unwrap_or(&token.toname);
-        let snapshot =
-            self.by_guid(fs, token.toguid, false)?.ok_or_else(|| Error::NoDataset(token.toname.clone()))?;
+        let snapshot = self
+            .by_guid(fs, token.toguid, false, &|_| Ok(true))?
+            .ok_or_else(|| Error::NoDataset(token.toname.clone()))?;
+        let is_earlier = |info: &DatasetInfo| match self.check_earlier(&snapshot, &Source::of(info)) {
+            Err(Error::NotEarlier(_)) => Ok(false),
+            checked => checked.map(|()| true),
+        };
         let from = match token.fromguid {
             Guid(0) => None,
-            guid => Some(self.incremental_source(fs, guid)?),
+            guid => {
+                let found = self.by_guid(fs, guid, true, &is_earlier)?;
+                Some(Source::of(&found.ok_or_else(|| source_is_gone(guid))?))
+            }
         };
         Ok(Resumption { snapshot: snapshot.name, from })
     }
 
-    /// What a stream that goes on builds upon.
-    pub(super) fn incremental_source(&self, fs: &str, guid: Guid) -> Result<Source> {
-        let gone = || Error::NoDataset(format!("incremental source {:#x}", guid.0));
-        Ok(Source::of(&self.by_guid(fs, guid, true)?.ok_or_else(gone)?))
-    }
-
-    /// The snapshot (or bookmark) with this guid: of `fs`, below it, or anywhere in the pool.
-    fn by_guid(&self, fs: &str, guid: Guid, marks: bool) -> Result<Option<DatasetInfo>> {
+    /// The first snapshot (or bookmark) with this guid that `fits`: of `fs`, below it, or anywhere in the pool. One that
+    /// was received elsewhere in this pool has the same guid as the one it was sent from, and another txg.
+    pub(super) fn by_guid(
+        &self,
+        fs: &str,
+        guid: Guid,
+        marks: bool,
+        fits: &dyn Fn(&DatasetInfo) -> Result<bool>,
+    ) -> Result<Option<DatasetInfo>> {
         for top in [fs, &self.name()] {
             let list = match self.list(top, None, true) {
                 Err(Error::NoDataset(_)) => continue,
                 list => list?,
             };
             for info in list {
-                if info.is_snapshot() && info.phys.guid == guid {
+                if info.is_snapshot() && info.phys.guid == guid && fits(&info)? {
                     return Ok(Some(info));
                 }
                 if marks && !info.is_snapshot() {
-                    let found = self.bookmarks(&info.name)?.into_iter().find(|mark| mark.phys.guid == guid);
-                    if found.is_some() {
-                        return Ok(found);
+                    for mark in self.bookmarks(&info.name)? {
+                        if mark.phys.guid == guid && fits(&mark)? {
+                            return Ok(Some(mark));
+                        }
                     }
                 }
             }

@@ -10,14 +10,15 @@ use std::sync::Arc;
 use format::stream::{Begin, feature};
 use format::{Guid, Txg};
 
-use super::resume::Span;
+use super::resume::{Span, source_is_gone};
 use super::{Sent, Source, Subject};
 use crate::dataset::Dataset;
 use crate::dsl::lookup;
 use crate::pool::Pool;
-use crate::{Error, ReceiveError, Result, ResumeToken};
+use crate::{DatasetInfo, Error, ReceiveError, Result, ResumeToken};
 
-/// What was received in part, held open: meanwhile nobody goes on with it or gives it up.
+/// What was received in part, as it and its token were on disk in one txg. While this holds it open, nobody in this
+/// process goes on with it or gives it up; a server that has the pool is not held back.
 pub struct Saved {
     /// The file system or volume that it is for.
     pub name: String,
@@ -59,7 +60,7 @@ impl Pool {
             let partial = partial.ok_or_else(nothing)?;
             let dir = mos.dir(partial.dir)?;
             let (dir_id, id) = (partial.dir, dir.head_dataset);
-            let to = crate::DatasetInfo { dir_id, id, phys: mos.dataset(id)?, dir, ..info.clone() };
+            let to = DatasetInfo { dir_id, id, phys: mos.dataset(id)?, dir, ..info.clone() };
             (info, to, partial.token)
         };
         token.check_sendable()?;
@@ -70,7 +71,12 @@ impl Pool {
         let dataset = self.open_info(&to)?;
         let from = match token.fromguid {
             Guid(0) => None,
-            guid => Some(self.incremental_source(fs, guid)?),
+            // What arrived is all that was born after the very snapshot that its dataset began as.
+            guid => {
+                let is_begun = |info: &DatasetInfo| Ok(info.id == to.phys.prev_snap);
+                let found = self.by_guid(fs, guid, false, &is_begun)?;
+                Some(Source::of(&found.ok_or_else(|| source_is_gone(guid))?))
+            }
         };
         to.phys.creation_txg = Txg(u64::MAX);
         if let Some(from) = &from {
