@@ -281,9 +281,17 @@ impl Pool {
             return Ok(());
         }
         let lost = visit::look_again(&self.inner, &known, &|| true)?.unwrap_or_else(|| known.clone());
-        // What was found meanwhile stays.
-        self.inner.scrub.lock().errors.retain(|error| lost.contains(error) || !known.contains(error));
-        self.run(move |syncing| errors::replace(syncing, &lost))
+        self.forget(known.difference(&lost).copied().collect())
+    }
+
+    /// Takes these out of what is known as lost. What a scrub found meanwhile, or wrote into the log at its end, stays.
+    fn forget(&self, readable: BTreeSet<DataError>) -> Result<()> {
+        self.run(move |syncing| {
+            let mut logged = errors::read(syncing.mos())?;
+            logged.retain(|error| !readable.contains(error));
+            syncing.inner.scrub.lock().errors.retain(|error| !readable.contains(error));
+            errors::replace(syncing, &logged)
+        })
     }
 
     /// Goes on with a scrub that was under way when the pool was let go, unless it was paused.
@@ -473,6 +481,25 @@ pub(super) mod tests {
             }
         }
         pool.sync().expect("synced");
+    }
+
+    #[test]
+    fn what_a_scrub_logs_meanwhile_is_not_forgotten() {
+        let disk = ScriptedDisk::new(128 << 20);
+        let pool = made(&disk);
+        let dataset = pool.open("tank").expect("open").id;
+        let at = |blkid| DataError { dataset, object: ObjectId(7), level: 0, blkid, birth: 0 };
+        // Of these two it is known that they are readable; one is logged, the other found by the scrub at work.
+        let (healed, found) = (BTreeSet::from([at(0), at(1)]), BTreeSet::from([at(0), at(2)]));
+        pool.run(move |syncing| errors::replace(syncing, &found)).expect("logged");
+        pool.inner.scrub.lock().errors.extend([at(1), at(3)]);
+        pool.forget(healed).expect("forgotten");
+        assert_eq!(pool.data_errors().expect("read"), [at(2), at(3)]);
+        assert_eq!(
+            errors::read(&pool.inner.mos).expect("read"),
+            BTreeSet::from([at(2)]),
+            "the scrub logs its own"
+        );
     }
 
     #[test]
