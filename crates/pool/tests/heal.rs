@@ -97,6 +97,34 @@ fn lost(ground: &Ground) -> usize {
     ground.pool().data_errors().unwrap().len()
 }
 
+/// Whether the first levels of zstd find it worth while depends on the space that they are tried in.
+#[test]
+fn a_block_that_only_just_compresses_is_healed() {
+    let ground = Ground::new();
+    let size = 128 << 10;
+    let (mut words, mut data) = (vec![0; 2048 * 8], Vec::new());
+    let dice = SeededEntropy::new(3);
+    dice.fill(&mut words);
+    while data.len() < 4 * size {
+        let mut random = vec![0; 42];
+        dice.fill(&mut random);
+        let word = usize::from(u16::from_le_bytes([random[0], random[1]])) % 2048;
+        data.extend(words[word * 8..][..8].iter().chain(&random[2..]).map(|byte| byte % 112));
+    }
+    create(&ground, "tank/fs", &[("compression", 16 | 9 << 7), ("recordsize", size as u64)]);
+    let id = put(&ground, "tank/fs", size, &data);
+    snapshot(&ground, "tank/fs@a");
+    let stream = send(&ground, "tank/fs@a", None, PLAIN);
+    let blocks = [0, 3].map(|blkid| block(&ground, "tank/fs@a", id, blkid));
+    for block in &blocks {
+        assert_eq!(block.compression, format::Compression::Zstd, "{block:?}");
+        spoil(&ground, places(block)[0]);
+    }
+    let healing = heal(&ground, &stream, "tank/fs@a").unwrap();
+    assert_eq!((healing.healed, healing.lost), (2, 0), "{healing:?}");
+    assert_eq!(lost(&ground), 0);
+}
+
 #[test]
 fn damaged_blocks_are_again_what_they_were() {
     let ground = Ground::new();

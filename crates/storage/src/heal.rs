@@ -14,6 +14,7 @@ use format::label::DATA_START;
 
 use crate::gang::{GANG_DEPTH_MAX, deeper};
 use crate::vdev::device_error;
+use crate::write::compressed_max;
 use crate::{ReadError, Storage, WriteError};
 
 /// Levels of zstd that are tried after those that are likely.
@@ -51,13 +52,24 @@ impl Storage {
         if block.compression == Compression::Off {
             return self.is_promised(block, plain).then(|| plain.to_vec());
         }
+        // How much space there was has a part in what comes out: an early end, a block of a frame that is not compressed.
+        let limits = [
+            compressed_max(block.lsize, self.vdevs().min_alloc()),
+            compressed_max(block.lsize, 1),
+            block.psize,
+        ]
+        .map(|limit| limit.max(block.psize) as usize);
+        let mut scratch = vec![0; limits.into_iter().fold(0, usize::max)];
         let mut raw = vec![0; block.psize as usize];
-        let mut is_made_by = |engine, zstd_level| {
+        let mut is_made_in = |limit, engine, zstd_level| {
             let setting = CompressionSetting { algorithm: block.compression, zstd_level };
-            let Some(used) = codec::compress_by(engine, setting, plain, &mut raw) else { return false };
+            let used = codec::compress_by(engine, setting, plain, &mut scratch[..limit]);
+            let Some(used) = used.filter(|used| *used <= raw.len()) else { return false };
+            raw[..used].copy_from_slice(&scratch[..used]);
             raw[used..].fill(0);
             self.is_promised(block, &raw)
         };
+        let mut is_made_by = |engine, level| limits.into_iter().any(|limit| is_made_in(limit, engine, level));
         let is_made = match block.compression {
             Compression::Gzip(_) => Engine::ALL.into_iter().any(|engine| is_made_by(engine, zstd)),
             Compression::Zstd => [zstd, ZstdLevel::Default]

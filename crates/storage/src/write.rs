@@ -101,6 +101,11 @@ pub enum Encoded {
     },
 }
 
+/// Most bytes that a compressed record may have: at least an eighth must be saved, in whole allocation units.
+pub(crate) const fn compressed_max(lsize: u64, min_alloc: u64) -> u64 {
+    (lsize - (lsize >> 3)) / min_alloc * min_alloc
+}
+
 thread_local! {
     static SCRATCH: std::cell::RefCell<Vec<u8>> = const { std::cell::RefCell::new(Vec::new()) };
 }
@@ -153,8 +158,8 @@ impl Encoding<'_> {
 
     fn compress(&self, record: &[u8], scratch: &mut Vec<u8>) -> Option<Encoded> {
         let lsize = record.len() as u64;
-        // At least an eighth must be saved, in whole allocation units; below one unit only a pointer helps.
-        let limit = match (lsize - (lsize >> 3)) / self.recipe.min_alloc * self.recipe.min_alloc {
+        // Below one unit only a pointer helps.
+        let limit = match compressed_max(lsize, self.recipe.min_alloc) {
             0 => EMBEDDED_MAX as u64,
             limit => limit,
         };
