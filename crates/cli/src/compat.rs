@@ -125,16 +125,16 @@ fn runs_scripts(program: Program, command: &Command) -> bool {
 /// has none.
 ///
 /// # Errors
-/// They may not be run.
+/// They may not be run, or not be told to a server.
 pub fn with_scripts(call: &Call) -> Result<Option<Vec<String>>, Failure> {
-    if !runs_scripts(call.program, call.command) || call.command.name != "iostat" {
+    if call.program != Program::Zpool || call.command.name != "iostat" {
         return Ok(None);
     }
     let Some(scripts) = scripts::Scripts::of(call)? else { return Ok(None) };
     let mut words = vec![call.command.name.to_owned()];
     for (name, value) in &call.args.options {
         words.push(if name.len() == 1 { format!("-{name}") } else { format!("--{name}") });
-        words.extend(if *name == "c" { Some(scripts.to_argument()) } else { value.clone() });
+        words.extend(if *name == "c" { Some(scripts.to_argument()?) } else { value.clone() });
     }
     words.push("--".to_owned());
     words.extend(call.args.operands.iter().cloned());

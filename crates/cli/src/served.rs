@@ -95,6 +95,11 @@ impl Served {
     pub fn stops(&self) -> bool {
         self.stop.asked()
     }
+
+    /// Where the client is.
+    pub fn folder(&self) -> &Path {
+        &self.folder
+    }
 }
 
 impl Surroundings {

@@ -3,7 +3,8 @@
 mod bed;
 
 use std::os::unix::fs::PermissionsExt;
-use std::process::Command;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
 
 use bed::live::Live;
 use bed::{Bed, Done};
@@ -113,6 +114,9 @@ fn scripts_are_listed_and_refused() {
         let mut off = bed.command(&["zpool", word, "-c", "names"]);
         off.env("ZPOOL_SCRIPTS_ENABLED", "0");
         done(&bed, off).refused("Can't run -c, disabled by ZPOOL_SCRIPTS_ENABLED.");
+        let mut unlisted = bed.command(&["zpool", word, "-c"]);
+        unlisted.env("ZPOOL_SCRIPTS_ENABLED", "no");
+        done(&bed, unlisted).refused("Can't run -c, disabled by ZPOOL_SCRIPTS_ENABLED.");
         if rustix::process::geteuid().is_root() {
             let mut refused = bed.command(&["zpool", word, "-c", "names"]);
             refused.env("ZPOOL_SCRIPTS_AS_ROOT", "0");
@@ -132,5 +136,73 @@ fn scripts_are_asked_about_a_pool_that_a_server_holds() {
         let plain = done(&live.bed, live.command(&["zpool", word, "-c", "none", "tank"])).good();
         assert!(!plain.contains("  tank.img"), "{plain}");
     }
+    live.run(&["zpool", "export", "tank"]).good();
+}
+
+/// Whether a process that a script wrote down goes on.
+fn is_running(live: &Live, file: &str) -> bool {
+    let pid = std::fs::read_to_string(live.path(file)).expect("written down");
+    let stat = std::fs::read_to_string(format!("/proc/{}/stat", pid.trim()));
+    stat.is_ok_and(|stat| !stat.contains(") Z "))
+}
+
+fn within_seconds(what: &str, mut is_so: impl FnMut() -> bool) {
+    let until = Instant::now() + Duration::from_secs(15);
+    while !is_so() {
+        assert!(Instant::now() < until, "{what}");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+/// `zpool iostat -c` with a script that does not end, once it runs.
+fn hanging(live: &Live) -> Child {
+    let folder = live.text("");
+    let script = format!("sleep 1000 & echo $! >{folder}/child; echo $$ >{folder}/self; sleep 1000");
+    self::script(&live.bed, "hangs", &script);
+    let _ = std::fs::remove_file(live.path("self"));
+    let mut command = live.command(&["zpool", "iostat", "-c", "hangs", "tank"]);
+    command.env("ZPOOL_SCRIPTS_AS_ROOT", "1").env("ZPOOL_SCRIPTS_PATH", live.path("scripts"));
+    let asking = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("it starts");
+    within_seconds("no script", || {
+        std::fs::read_to_string(live.path("self")).is_ok_and(|text| text.ends_with('\n'))
+    });
+    assert!(is_running(live, "self") && is_running(live, "child"));
+    asking
+}
+
+#[test]
+fn a_script_that_hangs_ends_with_its_command_and_with_its_pool() {
+    let Some(live) = Live::with_tank(64) else { return };
+    let mut asking = hanging(&live);
+    let pid = asking.id().to_string();
+    assert!(Command::new("kill").args(["-INT", &pid]).status().expect("kill starts").success());
+    asking.wait().expect("ended");
+    within_seconds("they go on", || !is_running(&live, "self") && !is_running(&live, "child"));
+    let mut asking = hanging(&live);
+    let since = Instant::now();
+    live.run(&["zpool", "export", "tank"]).good();
+    assert!(since.elapsed() < Duration::from_secs(15), "{:?}", since.elapsed());
+    asking.wait().expect("ended");
+    within_seconds("they go on", || !is_running(&live, "self") && !is_running(&live, "child"));
+}
+
+/// What a script leaves behind holds its output open, but nobody waits for it.
+#[test]
+fn a_script_that_leaves_something_behind_has_said_what_it_said() {
+    let Some(live) = Live::with_tank(64) else { return };
+    script(&live.bed, "leaves", &format!("echo said=all; sleep 1000 & echo $! >{}", live.text("child")));
+    script(&live.bed, "where", "echo folder=$(basename $PWD)");
+    let mut command = live.command(&["zpool", "iostat", "-c", "leaves,where", "tank"]);
+    command.env("ZPOOL_SCRIPTS_AS_ROOT", "1").env("ZPOOL_SCRIPTS_PATH", "../scripts");
+    // Where it is looked for, and where it runs, is seen from whoever asks.
+    std::fs::create_dir(live.path("here")).expect("made");
+    let told: Done = command.current_dir(live.path("here")).output().expect("it starts").into();
+    let text = told.good();
+    assert_eq!(
+        (column(&text, "/tank.img", 7), column(&text, "/tank.img", 8)),
+        (Some("all"), Some("here")),
+        "{text}"
+    );
+    within_seconds("it goes on", || !is_running(&live, "child"));
     live.run(&["zpool", "export", "tank"]).good();
 }

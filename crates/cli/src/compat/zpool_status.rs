@@ -44,24 +44,20 @@ pub fn run(call: &Call, console: &mut Console) -> Result<(), Failure> {
         if call.args.has("j") {
             return as_json(call, console, &views);
         }
-        let answers = scripts.as_ref().map(|scripts| scripts.ask(&views)).unwrap_or_default();
-        let mut shown = 0;
+        let mut shown = Vec::new();
         for view in &views {
-            if call.args.has("x")
-                && view.state() == State::Online
-                && view.session().is_some()
-                && !Trouble::of(view)?.any()
-                && !view.lacks_cache()
-            {
-                continue;
+            if !call.args.has("x") || !is_healthy(view)? {
+                shown.push(view);
             }
-            if shown > 0 || round > 0 {
+        }
+        let answers = scripts.as_ref().map(|scripts| scripts.ask(shown.iter().copied())).unwrap_or_default();
+        for (i, view) in shown.iter().enumerate() {
+            if i > 0 || round > 0 {
                 console.line("")?;
             }
-            shown += 1;
             print(call, console, view, &answers)?;
         }
-        if shown == 0 && call.args.has("x") {
+        if shown.is_empty() && call.args.has("x") {
             return match names.as_slice() {
                 [name] if !views.is_empty() => console.line(&format!("pool '{name}' is healthy")),
                 [_] => Ok(()),
@@ -70,6 +66,14 @@ pub fn run(call: &Call, console: &mut Console) -> Result<(), Failure> {
         }
         Ok(())
     })
+}
+
+/// Whether `-x` passes the pool over.
+fn is_healthy(view: &PoolView) -> Result<bool, Failure> {
+    Ok(view.state() == State::Online
+        && view.session().is_some()
+        && !Trouble::of(view)?.any()
+        && !view.lacks_cache())
 }
 
 /// What is wrong with a pool, what to do, and where to read about it.

@@ -117,7 +117,8 @@ pub fn run(call: &Call, console: &mut Console) -> Result<(), Failure> {
     let mut last: Option<Last> = None;
     let mut round = 0;
     repeat.run_skipping(call.around, console, has("y"), |console, quiet| {
-        let now: Vec<Counters> = views.iter().map(counters).collect();
+        // Scripts take their time; the rates are of that at which it was counted.
+        let now: Last = (views.iter().map(counters).collect(), Instant::now());
         if !quiet {
             let answers = scripts.as_ref().map(|scripts| scripts.ask(&views)).unwrap_or_default();
             let again = !has("n") && (report.verbose || round % PAGE == 0);
@@ -125,7 +126,7 @@ pub fn run(call: &Call, console: &mut Console) -> Result<(), Failure> {
             report.show(console, &views, (headed, &answers), &now, last.as_ref())?;
             round += 1;
         }
-        last = Some((now, Instant::now()));
+        last = Some(now);
         Ok(())
     })
 }
@@ -174,14 +175,16 @@ impl Report {
         console: &mut Console,
         views: &[PoolView],
         (headed, answers): (bool, &Answers),
-        now: &[Counters],
+        (now, taken): &Last,
         last: Option<&Last>,
     ) -> Result<(), Failure> {
         let mut tables = Vec::new();
         for (i, view) in views.iter().enumerate() {
             let since = match last {
-                Some((_, at)) => at.elapsed(),
-                None => view.session().map_or(Duration::ZERO, |session| session.pool().uptime()),
+                Some((_, before)) => taken.duration_since(*before),
+                None => view.session().map_or(Duration::ZERO, |session| {
+                    session.pool().uptime().saturating_sub(taken.elapsed())
+                }),
             };
             let before = last.map(|(all, _)| &all[i]);
             let counted = |line: Line| {
