@@ -45,8 +45,8 @@ impl Pool {
     /// What was received in part for `fs`.
     ///
     /// # Errors
-    /// [`ReceiveError::NothingToResume`]; [`Error::DatasetBusy`] while it is received or sent; [`Error::NoDataset`] when
-    /// there is no `fs`, or with the name of what the stream builds upon; [`Error::Unsupported`].
+    /// [`ReceiveError::NothingToResume`]; [`Error::DatasetBusy`] while this process receives or sends it;
+    /// [`Error::NoDataset`] when there is no `fs`, or with the name of what the stream builds upon; [`Error::Unsupported`].
     pub fn saved(&self, fs: &str) -> Result<Saved> {
         let (info, mut to, token) = {
             let _shared = self.shared();
