@@ -394,6 +394,40 @@ fn what_a_stream_cannot_heal_is_said() {
     bed.expect_sound("tank");
 }
 
+/// What one snapshot of a package lacks says nothing about the others.
+#[test]
+fn the_other_snapshots_of_a_package_are_healed() {
+    let bed = Bed::with_tank(128, &["compression=off"]);
+    put(&bed, "tank/fs", "one");
+    zfs(&bed, "snapshot tank/fs@0");
+    let contents = ["two", "three"].map(|name| {
+        put(&bed, "tank/fs", name);
+        zfs(&bed, &format!("snapshot tank/fs@{name}"));
+        std::fs::read(bed.path("file")).expect("written")
+    });
+    send(&bed, &["-I", "tank/fs@0", "tank/fs@three"], "s").good();
+    let image = std::fs::read(bed.path("tank.img")).expect("there");
+    let disk = std::fs::File::options().write(true).open(bed.path("tank.img")).expect("opened");
+    let places = contents.each_ref().map(|content| {
+        let at = image.windows(4096).position(|part| part == &content[..4096]).expect("on the disk");
+        disk.write_all_at(b"spoilt", at as u64).expect("written");
+        at
+    });
+    let other = resealed(&std::fs::read(bed.path("s")).expect("there"), &contents[0][..4096]);
+    std::fs::write(bed.path("other"), other).expect("written");
+    let told = receive(&bed, "other", &["-c", "tank/fs"]);
+    assert!(told.err.contains("\nA block of tank/fs@two is still damaged: object "), "{told:?}");
+    told.refused(
+        "cannot receive incremental stream: corrective receive was not able to reconstruct the data needed for \
+         healing.",
+    );
+    let image = std::fs::read(bed.path("tank.img")).expect("there");
+    assert_eq!(image[places[1]..][..4096], contents[1][..4096]);
+    assert!(bed.run(&["zpool", "history", "tank"]).good().contains("zfs receive -c tank/fs"));
+    receive(&bed, "s", &["-c", "tank/fs"]).good();
+    bed.expect_sound("tank");
+}
+
 /// The stream with one bit changed where `content` begins, and checksums that agree.
 fn resealed(stream: &[u8], content: &[u8]) -> Vec<u8> {
     use format::stream::{self, Record};
@@ -404,6 +438,9 @@ fn resealed(stream: &[u8], content: &[u8]) -> Vec<u8> {
     while at < out.len() {
         let raw: &mut [u8; stream::RECORD] = (&mut out[at..at + stream::RECORD]).try_into().expect("as long");
         let mut record = Record::decode(raw, format::ByteOrder::Little).expect("a record");
+        if matches!(record, Record::Begin(_)) {
+            sum = codec::RunningFletcher4::new(format::ByteOrder::Little);
+        }
         if let Record::End(end) = &mut record {
             end.checksum = sum.sum();
             *raw = record.encode();

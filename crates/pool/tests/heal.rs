@@ -88,7 +88,9 @@ fn spoil(ground: &Ground, at: u64) {
 fn heal(ground: &Ground, stream: &[u8], into: &str) -> Result<Healing, Error> {
     let mut incoming = Incoming::open(stream)?;
     let (begin, _) = incoming.next_stream()?.unwrap();
-    ground.pool().heal(&mut incoming, &begin, into, false)
+    let mut healing = Healing::default();
+    ground.pool().heal(&mut incoming, &begin, into, false, &mut healing)?;
+    Ok(healing)
 }
 
 fn lost(ground: &Ground) -> usize {
@@ -348,4 +350,27 @@ fn pieces_of_a_gang_are_healed_and_the_others_left() {
     let disk = std::fs::File::options().write(true).open(ground.folder.path().join("disk")).unwrap();
     headers.iter().for_each(|(at, header)| disk.write_all_at(header, *at).unwrap());
     ground.expect_sound();
+}
+
+#[test]
+fn what_a_broken_stream_healed_is_told_and_no_longer_known_as_lost() {
+    let ground = Ground::new();
+    create(&ground, "tank/fs", &[("compression", 15)]);
+    let id = put(&ground, "tank/fs", RECORD, &bytes(1, 8 * RECORD));
+    snapshot(&ground, "tank/fs@a");
+    let stream = send(&ground, "tank/fs@a", None, PLAIN);
+    for blkid in [0, 7] {
+        spoil(&ground, places(&block(&ground, "tank/fs@a", id, blkid))[0]);
+    }
+    assert_eq!(lost(&ground), 2);
+    let mut incoming = Incoming::open(&stream[..stream.len() - RECORD - 1000]).unwrap();
+    let (begin, _) = incoming.next_stream().unwrap().unwrap();
+    let mut healing = Healing::default();
+    let cut = ground.pool().heal(&mut incoming, &begin, "tank/fs@a", false, &mut healing).unwrap_err();
+    assert!(matches!(cut, Error::Receive(ReceiveError::Truncated)), "{cut}");
+    assert_eq!((healing.healed, healing.lost), (1, 0), "{healing:?}");
+    let known = ground.pool().data_errors().unwrap();
+    assert!(known.len() == 1 && known[0].blkid == 7, "{known:?}");
+    assert_eq!(heal(&ground, &stream, "tank/fs@a").unwrap().healed, 1);
+    assert_eq!(lost(&ground), 0);
 }

@@ -4,16 +4,12 @@
 //! To:     all places of its damaged copies; the pointer stays, so the bytes must be the very ones it promises.
 //! Source: docs/format/02-blocks-checksums-compression.md §1.6, §2.
 
-use std::io::IoSlice;
-
 use codec::Engine;
 use format::Compression;
 use format::blkptr::Block;
 use format::compression::{CompressionSetting, ZstdLevel};
-use format::label::DATA_START;
 
 use crate::gang::{GANG_DEPTH_MAX, deeper};
-use crate::vdev::device_error;
 use crate::write::compressed_max;
 use crate::{ReadError, Storage, WriteError};
 
@@ -82,20 +78,20 @@ impl Storage {
     }
 
     /// Writes `raw` over the copies of `block` that are damaged, and reads them again. The block must be in use while this
-    /// runs. Gives the bytes written.
+    /// runs. Adds the bytes that are right now and were not to `healed`, also where it fails.
     ///
     /// # Errors
     /// A gang whose header is lost; a disk refuses.
     ///
     /// # Panics
     /// If `raw` is not what the pointer promises.
-    pub fn heal(&self, block: &Block, raw: &[u8]) -> Result<u64, WriteError> {
+    pub fn heal(&self, block: &Block, raw: &[u8], healed: &mut u64) -> Result<(), WriteError> {
         assert!(self.is_promised(block, raw), "only what the pointer promises is written");
-        self.heal_copies(block, raw, GANG_DEPTH_MAX)
+        self.heal_copies(block, raw, GANG_DEPTH_MAX, healed)
     }
 
-    fn heal_copies(&self, block: &Block, raw: &[u8], depth: u32) -> Result<u64, WriteError> {
-        let (mut healed, mut found) = (0, Vec::new());
+    fn heal_copies(&self, block: &Block, raw: &[u8], depth: u32, healed: &mut u64) -> Result<(), WriteError> {
+        let mut found = Vec::new();
         for dva in block.copies().filter(|dva| !dva.gang) {
             for replica in self.replicas_of(&dva) {
                 match self.read_copy(block, dva, replica, depth, &mut found) {
@@ -104,20 +100,13 @@ impl Storage {
                     // What cannot even be read may be right.
                     Err(other) => return Err(other.into()),
                 }
-                let top = self.vdevs().top_of(&dva)?;
-                if top.asize_of(block.psize) > dva.asize {
-                    return Err(ReadError::OutOfRange { dva }.into());
-                }
-                let disk = &top.only_leaf()?.disk;
-                let offset = dva.offset + DATA_START;
-                disk.write_at(&[IoSlice::new(raw)], offset)
-                    .map_err(|source| device_error(disk.path().to_path_buf(), offset, source))?;
+                self.write_over(&dva, raw)?;
                 self.read_copy(block, dva, replica, depth, &mut found)?;
-                healed += block.psize;
+                *healed += block.psize;
             }
         }
         if !block.is_gang() {
-            return Ok(healed);
+            return Ok(());
         }
         let depth = deeper(depth)?;
         let mut rest = raw;
@@ -127,9 +116,9 @@ impl Storage {
             if !self.is_promised(&member, piece) {
                 return Err(tried().into());
             }
-            healed += self.heal_copies(&member, piece, depth)?;
+            self.heal_copies(&member, piece, depth, healed)?;
             rest = after;
         }
-        Ok(healed)
+        Ok(())
     }
 }

@@ -97,10 +97,7 @@ impl Storage {
                 Part::Block(block) => self.read_raw(block, &mut good)?,
                 Part::Header(leader) => good = self.good_gang_header(leader)?,
             }
-            let disk = &self.vdevs().top_of(dva)?.only_leaf()?.disk;
-            let offset = dva.offset + DATA_START;
-            disk.write_at(&[IoSlice::new(&good)], offset)
-                .map_err(|source| device_error(disk.path().to_path_buf(), offset, source))?;
+            self.write_over(dva, &good)?;
             match of {
                 Part::Block(block) => self.read_copy(block, *dva, 0, GANG_DEPTH_MAX, &mut Vec::new())?,
                 Part::Header(leader) => drop(self.read_gang_header(leader, *dva, 0)?),
@@ -108,6 +105,15 @@ impl Storage {
             repaired += good.len() as u64;
         }
         Ok(repaired)
+    }
+
+    /// Writes a damaged copy anew where it lies.
+    pub(crate) fn write_over(&self, dva: &Dva, raw: &[u8]) -> Result<(), WriteError> {
+        let disk = &self.vdevs().top_of(dva)?.only_leaf()?.disk;
+        let offset = dva.offset + DATA_START;
+        disk.write_at(&[IoSlice::new(raw)], offset)
+            .map_err(|source| device_error(disk.path().to_path_buf(), offset, source))?;
+        Ok(())
     }
 
     fn good_gang_header(&self, leader: &Block) -> Result<Vec<u8>, ReadError> {

@@ -26,6 +26,7 @@ pub(super) fn heal_in<R: Read>(
     let (verbose, dry) = (call.args.has("v"), call.args.has("n"));
     let top = stream.package().map(|(begin, _)| name(begin));
     let unread = |error| Failure::refused(format!("cannot receive: {error}"));
+    let mut failed = None;
     while let Some((begin, _)) = stream.next_stream().map_err(unread)? {
         let sent = name(&begin);
         let into = destination.name_of(&sent, top.as_deref());
@@ -38,12 +39,14 @@ pub(super) fn heal_in<R: Read>(
             console.flush()?;
         }
         let (since, before) = (Instant::now(), stream.bytes());
-        let healing = pool.heal(stream, &begin, &into, dry).map_err(|error| receiving(&begin, &error))?;
+        let mut healing = Healing::default();
+        let done = pool.heal(stream, &begin, &into, dry, &mut healing);
         if healing.healed > 0 {
             let _turn = call.live().map(|live| live.turn());
             pool.set_command(&call.line);
             pool.log_command().map_err(|error: Error| receiving(&begin, &error))?;
         }
+        done.map_err(|error| receiving(&begin, &error))?;
         if verbose && !dry {
             let (bytes, seconds) = (stream.bytes() - before, since.elapsed().as_secs_f64().max(0.01));
             let (size, rate) = (nice_bytes(bytes), nice_bytes((bytes as f64 / seconds) as u64));
@@ -56,10 +59,14 @@ pub(super) fn heal_in<R: Read>(
                 1 => format!("A block of {into} is still damaged: {first}"),
                 _ => format!("{} of {into} are still damaged, the first: {first}", blocks(lost)),
             };
-            return Err(Failure::refused(format!("{}: {why}", cannot(&begin))).hint(left));
+            // The other snapshots of a package may have what theirs lack.
+            match failed {
+                None => failed = Some(Failure::refused(format!("{}: {why}", cannot(&begin))).hint(left)),
+                Some(_) => console.remark(&left),
+            }
         }
     }
-    Ok(())
+    failed.map_or(Ok(()), Err)
 }
 
 fn blocks(count: u64) -> String {

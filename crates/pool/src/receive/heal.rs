@@ -5,6 +5,7 @@
 //! Source: docs/format/09-send-stream.md §9.
 
 use std::io::Read;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use format::ObjectId;
 use format::blkptr::{Block, BlockPtr};
@@ -31,11 +32,10 @@ pub struct Healing {
     pub first_lost: Option<String>,
 }
 
-/// What a record came to.
+/// What a record came to, but for what was written.
 enum Outcome {
-    /// Nothing was to be done.
+    /// Nothing is left to be done.
     Sound,
-    Healed(u64),
     Lost(String),
 }
 
@@ -61,6 +61,10 @@ struct Patient<'a> {
     storage: &'a Storage,
     snapshot: &'a Dataset,
     zstd: ZstdLevel,
+    /// Blocks that can be read again and bytes written over damaged copies, as the workers count them: what they wrote
+    /// counts although a record before it ends the stream.
+    healed: AtomicU64,
+    bytes: AtomicU64,
 }
 
 impl Patient<'_> {
@@ -109,10 +113,17 @@ impl Patient<'_> {
         let Some(raw) = self.bytes_of(&block, record, payload)? else {
             return Ok(named(&"the stream does not give the bytes that were there"));
         };
-        Ok(match self.storage.heal(&block, &raw) {
-            Ok(bytes) => Outcome::Healed(bytes),
-            Err(error) => named(&error),
-        })
+        let mut bytes = 0;
+        let done = self.storage.heal(&block, &raw, &mut bytes);
+        self.bytes.fetch_add(bytes, Ordering::Relaxed);
+        match done {
+            // One copy of it is enough.
+            Err(error) if self.storage.verify_copies(&block).lost => return Ok(named(&error)),
+            Err(error) => tracing::warn!(%error, "a damaged copy could not be written anew"),
+            Ok(()) => {}
+        }
+        self.healed.fetch_add(1, Ordering::Relaxed);
+        Ok(Outcome::Sound)
     }
 
     /// The bytes that belong on disk, if the record gives them.
@@ -132,7 +143,8 @@ impl Patient<'_> {
 impl Pool {
     /// Heals the snapshot `into` (`pool/fs@snap`) with the stream that `begin` opened, to its end: of every block in it
     /// that has no good copy here the damaged copies are written anew, if what the stream brings gives the checksum in the
-    /// block's pointer. What is not healed is counted. With `dry_run` the stream is passed over.
+    /// block's pointer. What was healed and what was not is told in `healing`, also where this fails. With `dry_run` the
+    /// stream is passed over.
     ///
     /// # Errors
     /// [`ReceiveError::OtherSnapshot`], [`ReceiveError::OtherBlockSize`], [`Error::NoDataset`], [`Error::ReadOnly`], what is
@@ -143,7 +155,8 @@ impl Pool {
         begin: &Begin,
         into: &str,
         dry_run: bool,
-    ) -> Result<Healing> {
+        healing: &mut Healing,
+    ) -> Result<()> {
         check_features(begin)?;
         if let Some(reason) = self.read_only().filter(|_| !dry_run) {
             return Err(Error::ReadOnly { pool: self.name(), reason });
@@ -154,37 +167,25 @@ impl Pool {
         if !info.is_snapshot() || info.phys.guid != begin.toguid {
             return Err(ReceiveError::OtherSnapshot(into.to_owned()).into());
         }
-        let mut healing = Healing::default();
         if dry_run {
-            stream.skip()?;
-            return Ok(healing);
+            return Ok(stream.skip()?);
         }
         let patient = Patient {
             storage: self.storage(),
             snapshot: &snapshot,
             zstd: snapshot.policy().compression.zstd_level,
+            healed: AtomicU64::new(0),
+            bytes: AtomicU64::new(0),
         };
-        let mut over = false;
-        let records = std::iter::from_fn(|| {
-            (!over).then(|| {
-                let next = stream.next_record();
-                over = matches!(next, Err(_) | Ok((Record::End(_), _)));
-                next
-            })
-        });
         let workers = self.storage().workers();
         let read = workers.map_ordered(
             storage::Caller::Works,
-            records,
+            stream.records(),
             workers.count() * WINDOW_PER_WORKER,
             |next| next.map_err(Error::from).and_then(|(record, payload)| patient.look(record, payload)),
             |outcome| {
                 match outcome? {
                     Outcome::Sound => {}
-                    Outcome::Healed(bytes) => {
-                        healing.healed += 1;
-                        healing.bytes += bytes;
-                    }
                     Outcome::Lost(place) => {
                         healing.lost += 1;
                         healing.first_lost.get_or_insert(place);
@@ -193,12 +194,14 @@ impl Pool {
                 Ok::<(), Error>(())
             },
         );
-        if healing.healed > 0 {
+        healing.healed += patient.healed.into_inner();
+        let bytes = patient.bytes.into_inner();
+        healing.bytes += bytes;
+        if bytes > 0 {
             // Safe on the disks, and no longer known as lost.
             self.run(|_| Ok(()))?;
             self.forget_readable()?;
         }
-        read?;
-        Ok(healing)
+        read
     }
 }

@@ -119,6 +119,20 @@ impl<R: Read> Incoming<R> {
         Ok((record, payload))
     }
 
+    /// The records up to the end of the stream, or to the first error.
+    pub(super) fn records(
+        &mut self,
+    ) -> impl Iterator<Item = Result<(Record, Vec<u8>), ReceiveError>> + use<'_, R> {
+        let mut over = false;
+        std::iter::from_fn(move || {
+            (!over).then(|| {
+                let next = self.next_record();
+                over = matches!(next, Err(_) | Ok((Record::End(_), _)));
+                next
+            })
+        })
+    }
+
     /// Reads what is left of the present stream, proving it, and forgets it.
     ///
     /// # Errors

@@ -18,7 +18,7 @@ use std::sync::Arc;
 
 use format::dsl_dataset::INCONSISTENT;
 use format::features;
-use format::stream::{Begin, Record, feature};
+use format::stream::{Begin, feature};
 use format::{Guid, NvList, ObjectId};
 
 use crate::dataset::Dataset;
@@ -295,18 +295,10 @@ impl Pool {
     ) -> Result<()> {
         let mut apply = Apply::new(dataset, begin, progress);
         let mut noted = progress;
-        let mut over = false;
-        let records = std::iter::from_fn(|| {
-            (!over).then(|| {
-                let next = stream.next_record();
-                over = matches!(next, Err(_) | Ok((Record::End(_), _)));
-                next
-            })
-        });
         let workers = self.storage().workers();
         let filled: Result<()> = workers.map_ordered(
             storage::Caller::Works,
-            records,
+            stream.records(),
             workers.count() * WINDOW_PER_WORKER,
             |next| next.and_then(|(record, payload)| prepare(record, payload)),
             |ready| {
