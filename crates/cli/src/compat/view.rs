@@ -410,9 +410,9 @@ pub fn owner_of_aux(labels: &Labels, around: &Surroundings) -> Result<Option<Str
         Label::Pool(_) => None,
     });
     let Some(guid) = own else { return Ok(None) };
-    let views = open::usable(around)?.into_iter().filter(|pool| pool.known.is_some()).map(PoolView::new);
+    let mut views = open::usable(around)?.into_iter().filter(|pool| pool.known.is_some()).map(PoolView::new);
     let has = |view: &PoolView| view.aux().is_ok_and(|all| all.iter().any(|aux| aux.config.guid == guid));
-    Ok(views.into_iter().find(has).map(|view| view.name.clone()))
+    Ok(views.find(has).map(|view| view.name))
 }
 
 /// The pools called `names`, or all, by name. Each that is missing is complained about.

@@ -4,6 +4,7 @@
 
 use format::{Guid, ObjectId, Txg};
 
+use crate::dsl::lookup;
 use crate::pool::Pool;
 use crate::{DatasetInfo, Error, Result};
 
@@ -40,6 +41,13 @@ impl Pool {
         let missing = || Error::NoDataset(name.to_owned());
         let info = self.dataset(name)?;
         if info.is_snapshot() || info.is_bookmark() { Ok(Source::of(&info)) } else { Err(missing()) }
+    }
+
+    /// The snapshot of this number: not another with the same guid, which was received elsewhere in this pool.
+    pub(super) fn source_at(&self, id: ObjectId) -> Result<Source> {
+        let _shared = self.shared();
+        let name = lookup::snapshot_name(&self.inner, id)?;
+        Ok(Source::of(&lookup::info_of(&self.inner, name, id)?))
     }
 
     /// Whether `from` lies before `to` in the history of its blocks.

@@ -191,7 +191,7 @@ impl Pool {
         let mut before = match (start, member.origin) {
             (Some(at), _) => Some(Source::of(&member.snaps[at])),
             (None, Some(_)) if package.recursive || package.from_origin => {
-                self.origin_source(&member.head)?
+                Some(self.source_at(member.head.dir.origin)?)
             }
             (None, _) => None,
         };
@@ -201,12 +201,6 @@ impl Pool {
         let wanted = if all { &member.snaps[first..] } else { &member.snaps[member.snaps.len() - 1..] };
         let step = |snap: &DatasetInfo| (before.replace(Source::of(snap)), snap.name.clone());
         Ok(wanted.iter().map(step).collect())
-    }
-
-    /// The snapshot that a clone began as; not another with the same guid, which was received elsewhere in this pool.
-    fn origin_source(&self, head: &DatasetInfo) -> Result<Option<Source>> {
-        let all = self.list(&self.name(), None, true)?;
-        Ok(all.iter().find(|info| info.is_snapshot() && info.id == head.dir.origin).map(Source::of))
     }
 
     /// What the list says of a member.

@@ -98,7 +98,7 @@ impl Pool {
 
     /// The first snapshot (or bookmark) with this guid that `fits`: of `fs`, below it, or anywhere in the pool. One that
     /// was received elsewhere in this pool has the same guid as the one it was sent from, and another txg.
-    pub(super) fn by_guid(
+    fn by_guid(
         &self,
         fs: &str,
         guid: Guid,

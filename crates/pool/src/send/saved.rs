@@ -73,9 +73,8 @@ impl Pool {
             Guid(0) => None,
             // What arrived is all that was born after the very snapshot that its dataset began as.
             guid => {
-                let is_begun = |info: &DatasetInfo| Ok(info.id == to.phys.prev_snap);
-                let found = self.by_guid(fs, guid, false, &is_begun)?;
-                Some(Source::of(&found.ok_or_else(|| source_is_gone(guid))?))
+                let begun = self.source_at(to.phys.prev_snap)?;
+                Some(begun).filter(|from| from.guid == guid).ok_or_else(|| source_is_gone(guid)).map(Some)?
             }
         };
         to.phys.creation_txg = Txg(u64::MAX);

@@ -290,8 +290,8 @@ fn lines(view: &PoolView, wanted: &Wanted, naming: Naming, verbose: bool) -> Res
             }
         }
     } else {
+        let plain = view.shown(Naming::default());
         for name in &wanted.vdevs {
-            let plain = view.shown(Naming::default());
             let guid = plain.iter().find_map(|vdev| find(vdev, name)).map(|vdev| vdev.guid.0.to_string());
             let Some(vdev) = guid.and_then(|guid| tree.iter().find_map(|vdev| find(vdev, &guid))) else {
                 continue;
