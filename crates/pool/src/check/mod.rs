@@ -12,6 +12,7 @@ mod space;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::path::PathBuf;
+use std::sync::mpsc;
 
 use format::ObjectId;
 use format::blkptr::{BlockPtr, Dva};
@@ -19,7 +20,7 @@ use storage::{BadCopy, Verified};
 
 use crate::dsl::Sizes;
 use crate::pool::Pool;
-use crate::walk::{self, DESTROYED, Item, Owner, Walk};
+use crate::walk::{self, DESTROYED, Item, Owner, Walk, WrongFill};
 use crate::{Error, FeatureState, Result};
 
 /// Blocks in the hands of the workers at once, per worker.
@@ -163,7 +164,8 @@ pub fn check(pool: &Pool, report: &mut dyn FnMut(Finding)) -> Result<Summary> {
     let heads = walk::roots(inner, unreadable)?;
     summary.datasets =
         heads.iter().filter(|root| ![ObjectId(0), DESTROYED].contains(&root.owner)).count() as u64;
-    let walk = Walk::new(inner, &heads);
+    let (fills, wrong_fills) = mpsc::channel();
+    let walk = Walk::counting(inner, &heads, fills);
     let storage = &inner.storage;
     for top in storage.vdevs().tops() {
         for child in top.absent() {
@@ -187,6 +189,9 @@ pub fn check(pool: &Pool, report: &mut dyn FnMut(Finding)) -> Result<Summary> {
             other => (other, Verified::default(), Ok(Vec::new())),
         },
         |(item, copies, extents)| {
+            for WrongFill { place, stored, counted } in wrong_fills.try_iter() {
+                report(Finding::Sum { what: format!("{place}: what is below"), stored, counted });
+            }
             match item {
                 Item::Unreadable(place, why) => report(Finding::Unreadable { place: place.to_string(), why }),
                 Item::Embedded(place, ptr) => {
@@ -219,6 +224,9 @@ pub fn check(pool: &Pool, report: &mut dyn FnMut(Finding)) -> Result<Summary> {
         },
     );
     verified?;
+    for WrongFill { place, stored, counted } in wrong_fills.try_iter() {
+        report(Finding::Sum { what: format!("{place}: what is below"), stored, counted });
+    }
     space::claim_logs(inner, &mut claims, &mut report)?;
     space::claim_lists(inner, &mut claims, &mut report)?;
     space::compare(inner, &claims, &mut report)?;

@@ -9,6 +9,7 @@ mod tests;
 
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::sync::mpsc::Sender;
 
 use format::blkptr::{Block, BlockPtr, Embedded, SIZE as PTR};
 use format::bptree::Mark;
@@ -96,6 +97,15 @@ impl Todo {
     }
 }
 
+/// A pointer that does not say how much hangs below it.
+pub(crate) struct WrongFill {
+    pub(crate) place: Place,
+    /// What it says.
+    pub(crate) stored: u64,
+    /// What its block says, entry by entry.
+    pub(crate) counted: u64,
+}
+
 enum Step {
     Visit(Todo),
     /// Everything below was handed out.
@@ -157,6 +167,8 @@ pub(crate) struct Walk<'a> {
     children_first: bool,
     /// Blocks read.
     reads: u64,
+    /// Who wants to know of wrong fill counts.
+    fills: Option<Sender<WrongFill>>,
 }
 
 impl<'a> Walk<'a> {
@@ -175,6 +187,11 @@ impl<'a> Walk<'a> {
         Walk { children_first: true, ..Walk::new(inner, std::slice::from_ref(root)) }
     }
 
+    /// All trees; `fills` is told of every pointer with a wrong fill count (03 §5.2) before what is below it is handed out.
+    pub(crate) fn counting(inner: &'a Inner, roots: &[Root], fills: Sender<WrongFill>) -> Walk<'a> {
+        Walk { fills: Some(fills), ..Walk::new(inner, roots) }
+    }
+
     pub(crate) fn new(inner: &'a Inner, roots: &[Root]) -> Walk<'a> {
         let start = |root: &Root| {
             let (place, ptr) = (Place::root(Arc::new(root.clone())), root.ptr);
@@ -182,7 +199,7 @@ impl<'a> Walk<'a> {
         };
         let todo = roots.iter().rev().map(start).collect();
         let (out, after, towards) = (Vec::new(), None, None);
-        Walk { inner, todo, out, after, towards, children_first: false, reads: 0 }
+        Walk { inner, todo, out, after, towards, children_first: false, reads: 0, fills: None }
     }
 
     /// Blocks that were read to find what is below.
@@ -225,7 +242,10 @@ impl<'a> Walk<'a> {
             Behind::Below | Behind::Nothing if self.children_first => self.todo.push(Step::Leave(item)),
             Behind::Below | Behind::Nothing => self.out.push(item),
         }
-        let Some(block) = todo.leads_on().filter(|_| behind != Behind::Below) else { return };
+        let Some(block) = todo.leads_on() else { return self.compare_fill(&todo, 1) };
+        if behind == Behind::Below {
+            return;
+        }
         if !todo.asked {
             self.read_next_too(&todo.ptr);
         }
@@ -241,13 +261,24 @@ impl<'a> Walk<'a> {
                 self.open_indirect(&todo, &record, fanout_shift, dnodes)
             }
             Kind::Tree { .. } => self.open_dnodes(&todo, &record),
-            Kind::Spill => Ok(()),
+            Kind::Spill => Ok(todo.ptr.fill()),
         };
-        if let Err(error) = opened {
-            self.out.push(Item::Unreadable(todo.place, error.to_string()));
+        match opened {
+            Ok(counted) => self.compare_fill(&todo, counted),
+            Err(error) => self.out.push(Item::Unreadable(todo.place, error.to_string())),
         }
         // Last in, first out: what comes first must be pushed last.
         self.todo[before..].reverse();
+    }
+
+    fn compare_fill(&self, todo: &Todo, counted: u64) {
+        let stored = todo.ptr.fill();
+        if stored != counted
+            && let Some(fills) = &self.fills
+        {
+            // Nobody listens when the check has ended.
+            let _ = fills.send(WrongFill { place: todo.place.clone(), stored, counted });
+        }
     }
 
     /// Reads what leads on among the next steps together with `ptr`, on all cores: one after the other, each would wait
@@ -287,7 +318,8 @@ impl<'a> Walk<'a> {
         self.inner.storage.read(ptr)
     }
 
-    fn open_objset(&mut self, todo: &Todo, record: &[u8]) -> std::result::Result<(), Corrupt> {
+    /// As all that open a block, gives the fill count that its pointer should have.
+    fn open_objset(&mut self, todo: &Todo, record: &[u8]) -> std::result::Result<u64, Corrupt> {
         let phys = Phys::decode(record, LE)?;
         self.push_dnode(todo, ObjectId(0), &phys.meta_dnode);
         let special = [&phys.project_used, &phys.group_used, &phys.user_used];
@@ -296,7 +328,7 @@ impl<'a> Walk<'a> {
                 self.push_dnode(todo, object, dnode);
             }
         }
-        Ok(())
+        Ok(phys.meta_dnode.block_ptrs.iter().map(BlockPtr::fill).fold(0, u64::saturating_add))
     }
 
     fn push(&mut self, place: Place, ptr: BlockPtr, kind: Kind) {
@@ -325,12 +357,14 @@ impl<'a> Walk<'a> {
         record: &[u8],
         fanout_shift: u32,
         dnodes: bool,
-    ) -> std::result::Result<(), Corrupt> {
+    ) -> std::result::Result<u64, Corrupt> {
+        let mut fill = 0_u64;
         for (i, raw) in record.chunks_exact(PTR).enumerate() {
             if raw.iter().all(|&byte| byte == 0) {
                 continue;
             }
             let ptr = BlockPtr::decode(raw, LE)?;
+            fill = ptr.fill().saturating_add(fill);
             let place = Place {
                 level: todo.place.level - 1,
                 blkid: (todo.place.blkid << fanout_shift) + i as u64,
@@ -339,22 +373,23 @@ impl<'a> Walk<'a> {
             };
             self.push(place, ptr, Kind::Tree { fanout_shift, dnodes });
         }
-        Ok(())
+        Ok(fill)
     }
 
-    fn open_dnodes(&mut self, todo: &Todo, record: &[u8]) -> std::result::Result<(), Corrupt> {
+    fn open_dnodes(&mut self, todo: &Todo, record: &[u8]) -> std::result::Result<u64, Corrupt> {
         let first = todo.place.blkid * SLOTS_PER_BLOCK as u64;
-        let mut slot = 0;
+        let (mut slot, mut objects) = (0, 0);
         while slot < SLOTS_PER_BLOCK && (slot + 1) * SLOT <= record.len() {
             match Dnode::decode(&record[slot * SLOT..], LE)? {
                 Some(dnode) => {
                     self.push_dnode(todo, ObjectId(first + slot as u64), &dnode);
                     slot += usize::from(dnode.slots);
+                    objects += 1;
                 }
                 None => slot += 1,
             }
         }
-        Ok(())
+        Ok(objects)
     }
 }
 

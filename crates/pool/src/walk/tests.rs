@@ -112,3 +112,32 @@ fn a_block_of_a_level_that_its_parent_cannot_have_below_it_is_damage() {
         assert_eq!(met.len() > 1 && !met.iter().any(refused), is_sound, "level {level}");
     }
 }
+
+#[test]
+fn a_pointer_that_counts_wrongly_what_is_below_is_told_of() {
+    let disk = ScriptedDisk::new(64 << 20);
+    let pool = made(&disk);
+    fill(&pool);
+    let roots = roots(&pool);
+    let (fills, wrong) = std::sync::mpsc::channel();
+    assert!(Walk::counting(&pool.inner, &roots, fills.clone()).count() > 100);
+    assert_eq!(wrong.try_iter().count(), 0);
+    let blocks = Walk::new(&pool.inner, &roots[1..]).filter_map(|item| match item {
+        Item::Block(place, block) if place.object.0 != 0 => Some((place, block)),
+        _ => None,
+    });
+    let mut levels = [false; 2];
+    for (place, block) in blocks {
+        levels[usize::from(block.level.min(1))] = true;
+        let counted = block.fill;
+        for stored in [0, counted - 1, counted + 1, u64::MAX] {
+            let mut walk = Walk::counting(&pool.inner, &[], fills.clone());
+            let kind = Kind::Tree { fanout_shift: 7, dnodes: false };
+            walk.push(place.clone(), BlockPtr::Block(Block { fill: stored, ..block }), kind);
+            assert!(walk.count() > 0);
+            let told: Vec<_> = wrong.try_iter().map(|w| (w.stored, w.counted)).collect();
+            assert_eq!(told, [(stored, counted)], "{place}");
+        }
+    }
+    assert_eq!(levels, [true; 2], "files and what leads to them");
+}
