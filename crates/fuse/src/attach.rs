@@ -22,7 +22,7 @@ use crate::options::MountOptions;
 /// How a mount's file system is called; `/proc/mounts` shows it behind `fuse.`.
 const SUBTYPE: &str = "zfs";
 /// Between two looks at whether requests are under way.
-const PAUSE: Duration = Duration::from_micros(200);
+pub(crate) const PAUSE: Duration = Duration::from_micros(200);
 /// The setuid program through which users without root mount and unmount.
 pub(crate) const HELPER: &str = "fusermount3";
 
@@ -77,13 +77,21 @@ impl Device {
         fs::write(format!("/sys/fs/fuse/connections/{}/abort", self.minor), "1")
     }
 
+    /// Requests that are under way: in the kernel's queues, or taken from there and not answered.
+    ///
+    /// # Errors
+    /// As [`Device::abort`].
+    pub(crate) fn waiting(self) -> io::Result<u64> {
+        let text = fs::read_to_string(format!("/sys/fs/fuse/connections/{}/waiting", self.minor))?;
+        text.trim().parse().map_err(io::Error::other)
+    }
+
     /// Waits until no request is under way, at most `until` then: those that were queued before are served by then.
     ///
     /// # Errors
     /// As [`Device::abort`].
     pub(crate) fn settle(self, until: Instant) -> io::Result<()> {
-        let path = format!("/sys/fs/fuse/connections/{}/waiting", self.minor);
-        while fs::read_to_string(&path)?.trim() != "0" && Instant::now() < until {
+        while self.waiting()? > 0 && Instant::now() < until {
             std::thread::sleep(PAUSE);
         }
         Ok(())

@@ -55,6 +55,14 @@ struct WriteAt {
     flags: WriteFlags,
 }
 
+impl WriteAt {
+    /// Pages of the kernel's cache among `len` bytes of data.
+    fn pages(self, len: usize) -> u64 {
+        let is_cached = self.flags.contains(WriteFlags::FUSE_WRITE_CACHE);
+        if is_cached { len.div_ceil(rustix::param::page_size()) as u64 } else { 0 }
+    }
+}
+
 impl Bridge {
     fn creation(
         &self,
@@ -79,6 +87,10 @@ impl Bridge {
 
     /// Does what may wait for the pool, or leaves it to others.
     fn change(&self, job: impl FnOnce(&Bridge) + Send + 'static) {
+        let job = move |bridge: &Bridge| {
+            job(bridge);
+            bridge.progress.finish(0);
+        };
         if self.seats.sit() {
             job(self);
             self.serve(self.seats.next());
@@ -92,6 +104,7 @@ impl Bridge {
             Ok(written) => reply.written(written),
             Err(errno) => reply.error(errno),
         }
+        self.progress.finish(at.pages(data.len()));
     }
 }
 
@@ -383,6 +396,7 @@ impl fuser::Filesystem for Bridge {
         reply: ReplyWrite,
     ) {
         let at = WriteAt { id: self.id(ino), offset, flags: write_flags };
+        self.progress.take(at.pages(data.len()));
         if self.seats.sit() {
             self.write_and_reply(at, data, reply);
             self.serve(self.seats.next());

@@ -12,6 +12,7 @@ mod attach;
 mod attributes;
 mod bridge;
 mod contents;
+mod ending;
 mod errno;
 mod invalidate;
 mod known;

@@ -5,7 +5,7 @@
 use std::io;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard};
+use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -14,8 +14,9 @@ use rustix::io::Errno;
 use rustix::mount::{UnmountFlags, mount_remount};
 use zpl::{Filesystem, SnapshotKey};
 
-use crate::attach::{Device, HELPER, Place, attach, flags};
+use crate::attach::{Device, HELPER, PAUSE, Place, attach, flags};
 use crate::bridge::Bridge;
+use crate::ending::{Ended, Patience, Waited, pages_to_come};
 use crate::invalidate::Invalidator;
 use crate::options::{Live, MountOptions};
 use crate::seats::Seats;
@@ -32,8 +33,10 @@ const SESSION_ACL: SessionACL = SessionACL::All;
 /// How long requests that are under way are waited for that must be served first. Queued in turn, they take longer only
 /// when the pool takes no writes; who reads without end is not waited for.
 const SETTLING: Duration = Duration::from_secs(1);
-/// How long the session may take to end when the last mount of it was taken down.
+/// How long the session may take to end when the mount was taken down: others may have it, too.
 const ENDING: Duration = Duration::from_secs(10);
+/// How long a pool may do nothing at all for the messages that a mount which is going had taken.
+const STUCK: Duration = Duration::from_secs(30);
 
 /// Why a file system could not be mounted, or the mount not changed.
 #[derive(Debug, thiserror::Error)]
@@ -47,6 +50,9 @@ pub enum MountError {
     /// It was taken down here, but another mount namespace, or an open file after a forced unmount, keeps it.
     #[error("'{0}' is gone from here, but in use in another mount namespace or by an open file")]
     Elsewhere(PathBuf),
+    /// It was taken down, but the pool does not take what was written there before.
+    #[error("'{0}' is taken down, but the pool takes nothing of what was written there before")]
+    Stuck(PathBuf),
     /// The mount point is missing, or no directory.
     #[error("cannot mount on '{point}': {source}")]
     Point {
@@ -82,34 +88,6 @@ pub enum MountError {
     /// What a crash left behind could not be freed.
     #[error(transparent)]
     Filesystem(#[from] zpl::Error),
-}
-
-/// The end of the session, for those who wait for it.
-#[derive(Default)]
-struct Ended {
-    over: Mutex<bool>,
-    changed: Condvar,
-}
-
-impl Ended {
-    fn lock(&self) -> MutexGuard<'_, bool> {
-        self.over.lock().expect("no code panics while holding the end of a session")
-    }
-
-    /// Waits for it until `limit` has passed; gives whether it came.
-    fn within(&self, limit: Duration) -> bool {
-        let until = Instant::now() + limit;
-        let mut over = self.lock();
-        while !*over {
-            let left = until.saturating_duration_since(Instant::now());
-            if left.is_zero() {
-                return false;
-            }
-            let waited = self.changed.wait_timeout(over, left);
-            over = waited.expect("no code panics while holding the end of a session").0;
-        }
-        true
-    }
 }
 
 /// A file system that is mounted. Dropping it unmounts, or, if it is busy, takes it out of sight.
@@ -162,6 +140,7 @@ pub fn mount(fs: Filesystem, at: &Path, options: &MountOptions) -> Result<Mounte
     // Made here and not by the session, which would unmount by path at its end: what is there by then may be another's.
     let connection = attach(&point, &options).map_err(refused)?;
     let device = Device::at(&point).map_err(refused)?;
+    let ended = Arc::new(Ended::new(connection.try_clone().map_err(refused)?));
     let session = Session::from_fd(router, connection, SESSION_ACL, config(&options)).map_err(|source| {
         let _ = detach(&point);
         refused(source)
@@ -169,14 +148,12 @@ pub fn mount(fs: Filesystem, at: &Path, options: &MountOptions) -> Result<Mounte
     shared.connect(session.notifier());
     snapshots.mounted_at(&point, device);
     let invalidator = Invalidator { notifier: session.notifier(), shared: shared.clone() };
-    let ended = Arc::new(Ended::default());
     let at_the_end = ended.clone();
     let thread = std::thread::Builder::new().name("cenote-fuse".into()).spawn(move || {
         if let Err(error) = session.run() {
             tracing::error!(%error, "a mount ended");
         }
-        *at_the_end.lock() = true;
-        at_the_end.changed.notify_all();
+        at_the_end.come();
     });
     let thread = Mutex::new(Some(thread.map_err(refused)?));
     let mounted = Mounted { point, device, shared, snapshots, invalidator, ended, thread };
@@ -229,7 +206,7 @@ impl Mounted {
     /// Whether it is still mounted: somebody else may unmount it, too.
     #[must_use]
     pub fn is_alive(&self) -> bool {
-        !*self.ended.lock()
+        !self.ended.is_over()
     }
 
     /// Waits until it is unmounted, by whomever.
@@ -237,10 +214,7 @@ impl Mounted {
     /// # Panics
     /// If a thread that served it panicked while ending.
     pub fn wait(&self) {
-        let mut over = self.ended.lock();
-        while !*over {
-            over = self.ended.changed.wait(over).expect("no code panics while holding the end of a session");
-        }
+        self.ended.wait();
     }
 
     /// Changes how it is mounted: when access times are kept, and, as root, whether it may be written and the other
@@ -290,7 +264,7 @@ impl Mounted {
     ///
     /// # Errors
     /// [`MountError::Busy`]; [`MountError::Covered`]; [`MountError::Elsewhere`], when it is gone from here but goes on
-    /// for others; [`MountError::Unmount`].
+    /// for others; [`MountError::Stuck`]; [`MountError::Unmount`].
     ///
     /// # Panics
     /// If another thread panicked while it unmounted this.
@@ -304,15 +278,25 @@ impl Mounted {
             }
             _ if !self.is_alive() => {}
             Place::Here => self.take_down(force)?,
-            Place::Covered if force => self.device.abort().map_err(|_| self.covered())?,
+            Place::Covered if force => {
+                self.take_over();
+                self.device.abort().map_err(|_| self.covered())?;
+            }
             Place::Covered => return Err(self.covered()),
             // Whoever took it down: it ends by itself, or is held elsewhere.
             Place::Gone => {}
         }
-        let ended =
-            self.ended.within(ENDING) || force && self.device.abort().is_ok() && self.ended.within(ENDING);
-        if !ended {
-            return Err(MountError::Elsewhere(self.point.clone()));
+        let mut waited = self.work_off();
+        if waited == Waited::InUse && force {
+            self.take_over();
+            if self.device.abort().is_ok() {
+                waited = self.work_off();
+            }
+        }
+        match waited {
+            Waited::Over => {}
+            Waited::InUse => return Err(MountError::Elsewhere(self.point.clone())),
+            Waited::Stuck => return Err(MountError::Stuck(self.point.clone())),
         }
         let thread = self.thread.lock().expect("no code panics while holding the thread").take();
         if let Some(thread) = thread {
@@ -322,6 +306,46 @@ impl Mounted {
         Ok(())
     }
 
+    /// Waits for the end of the session, as long as what was taken from the kernel is being worked off.
+    fn work_off(&self) -> Waited {
+        self.ended.worked_off(ENDING, Patience::new(STUCK, || self.moved()))
+    }
+
+    /// Grows as long as messages are worked off, or the pool writes: it may write for minutes before it takes more.
+    fn moved(&self) -> u64 {
+        self.shared.progress.done() + self.shared.fs.dataset().writes()
+    }
+
+    /// Takes over what the kernel holds back of what programs wrote until now: whatever it has not handed over is lost
+    /// when the connection ends. As long as it hands something over it is waited for.
+    fn take_over(&self) {
+        // What the kernel has not queued yet it queues now, behind all else; where the mount cannot be reached, it has
+        // done so when it went out of sight.
+        if self.place().is_ok_and(|place| place == Place::Here)
+            && let Err(error) = self.write_back()
+        {
+            tracing::debug!(%error, "not all is written back");
+        }
+        let progress = &self.shared.progress;
+        let to_come = pages_to_come();
+        let (before, _) = progress.pages();
+        let mut patience = Patience::new(STUCK, || self.moved());
+        let mut idle_since = Instant::now();
+        // Where the kernel does not say how much is under way (its control file system need not be mounted), it has nothing
+        // more when it brings nothing. Pages come in the order in which they were queued: who writes on without end is
+        // not waited for.
+        while self.device.waiting().unwrap_or(1) > 0 {
+            let (taken, written) = progress.pages();
+            if taken != written {
+                idle_since = Instant::now();
+            }
+            if taken - before >= to_come || idle_since.elapsed() >= SETTLING || patience.is_over() {
+                return;
+            }
+            std::thread::sleep(PAUSE);
+        }
+    }
+
     fn covered(&self) -> MountError {
         MountError::Covered(self.point.clone())
     }
@@ -329,9 +353,7 @@ impl Mounted {
     fn take_down(&self, force: bool) -> Result<(), MountError> {
         match unmount_by(&self.point, UnmountFlags::empty()) {
             Err(MountError::Busy(_)) if force => {
-                // Pages that the kernel still holds must come to us first.
-                let _ = self.write_back();
-                self.settle(Instant::now());
+                self.take_over();
                 // This ends the connection, but leaves a busy mount in its place ...
                 if unmount_by(&self.point, UnmountFlags::FORCE).is_err()
                     && self.place().is_ok_and(|place| place == Place::Here)

@@ -8,6 +8,7 @@ use std::sync::{Arc, OnceLock};
 use fuser::{Errno, INodeNo, Notifier};
 use zpl::{Filesystem, ObjectId};
 
+use crate::ending::Progress;
 use crate::errno::Answer;
 use crate::known::Known;
 use crate::lost::Lost;
@@ -22,6 +23,8 @@ pub(crate) struct Shared {
     pub(crate) numbers: Numbers,
     pub(crate) known: Known,
     pub(crate) lost: Lost,
+    /// What was taken from the kernel, and how much of it is done.
+    pub(crate) progress: Progress,
     pub(crate) live: Arc<Live>,
     /// A name means one entry by its bytes alone.
     pub(crate) exact_names: bool,
@@ -43,6 +46,7 @@ impl Shared {
             numbers: Numbers::HEAD,
             known: Known::new(),
             lost: Lost::default(),
+            progress: Progress::default(),
             live: Arc::new(live),
             exact_names,
             writeback,
@@ -61,6 +65,7 @@ impl Shared {
             numbers,
             known: Known::new(),
             lost: Lost::default(),
+            progress: Progress::default(),
             live: self.live.clone(),
             exact_names,
             writeback: false,

@@ -277,6 +277,14 @@ impl Dataset {
         lookup::space_of(&self.pool, self)
     }
 
+    /// Writes that the pool's disks were asked for since it was opened. It grows as long as what programs wrote is on
+    /// its way.
+    #[must_use]
+    pub fn writes(&self) -> u64 {
+        let leaves = self.pool.storage.vdevs().tops().iter().flat_map(storage::TopVdev::leaves);
+        leaves.map(|leaf| leaf.meter.stats().writes).sum()
+    }
+
     /// Waits while too much is dirty, as long as the write throttle has it. For who takes locks: to be called before
     /// them, then [`Dataset::begin_admitted`] below them.
     pub fn wait_for_room(&self) {

@@ -251,6 +251,7 @@ impl Live {
         let folders = self.mounts.folders(&names);
         let down = self.mounts.unmount(&pool, &names, force).map_err(|error| match error {
             Unmounted::Busy { point } => Refusal::Busy(point),
+            Unmounted::Stuck { point } => Refusal::Stuck(point),
             Unmounted::Refused { point, why } => Refusal::Other(format!("'{}': {why}", point.display())),
             other => Refusal::Other(other.to_string()),
         })?;

@@ -124,6 +124,12 @@ pub enum Refusal {
     /// A mount is in use.
     #[error("'{}' is in use", .0.display())]
     Busy(PathBuf),
+    /// A mount is gone, but the pool does not take what was written there.
+    #[error(
+        "the pool takes nothing of what was written to '{}'; try again when it does ('zpool status' says more)",
+        .0.display()
+    )]
+    Stuck(PathBuf),
     /// Commands are being carried out.
     #[error("a command is being carried out")]
     Working,

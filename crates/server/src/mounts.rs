@@ -80,6 +80,14 @@ pub enum Unmounted {
         /// Where it is mounted.
         point: PathBuf,
     },
+    /// It is gone from there, but the pool does not take what was written to it.
+    #[error(
+        "the pool takes nothing of what was written there; the mount ends when it does ('zpool status' says more)"
+    )]
+    Stuck {
+        /// Where it was mounted.
+        point: PathBuf,
+    },
     /// The kernel refuses.
     #[error("{why}")]
     Refused {
@@ -98,6 +106,7 @@ impl Unmounted {
         let point = point.to_path_buf();
         let why = match error {
             fuse::MountError::Busy(_) => return Unmounted::Busy { point },
+            fuse::MountError::Stuck(_) => return Unmounted::Stuck { point },
             fuse::MountError::Covered(_) => "something else is mounted over it".to_owned(),
             fuse::MountError::Elsewhere(_) => {
                 "it is in use in another mount namespace, or by an open file".to_owned()

@@ -506,6 +506,8 @@ impl Server {
                         Err(Refusal::Working) => {
                             tracing::warn!("waits for commands that are being carried out")
                         }
+                        // What programs wrote is not given up while there is hope.
+                        Err(error @ Refusal::Stuck(_)) => tracing::error!(%error, "waits for the pool"),
                         Err(error) => {
                             tracing::error!(%error, "cannot end now");
                             break;

@@ -25,7 +25,7 @@ impl Call<'_> {
 pub fn stays(dataset: &str, error: &Unmounted) -> Failure {
     match error {
         Unmounted::NotMounted | Unmounted::Closed(_) => Action::Unmount(dataset).failed(error),
-        Unmounted::Busy { point } | Unmounted::Refused { point, .. } => {
+        Unmounted::Busy { point } | Unmounted::Stuck { point } | Unmounted::Refused { point, .. } => {
             Action::Unmount(&point.display().to_string()).failed(error)
         }
     }

@@ -1,0 +1,249 @@
+//! The end of a mount's session: what the kernel still holds is taken from it first, and what was taken is worked off.
+//!
+//! A pool may need minutes for what programs left in the page cache. Whoever unmounts waits as long as that gets less, and
+//! gives up only when nothing moves any more.
+
+use std::os::fd::OwnedFd;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Condvar, Mutex, MutexGuard};
+use std::time::{Duration, Instant};
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::param::page_size;
+
+/// Between two looks at whether something moved.
+const GLANCE: Duration = Duration::from_millis(50);
+/// Pages that the kernel's sums may be behind: each core counts for itself for a while.
+const COUNTED_LATE: u64 = 4096;
+
+/// How far a mount's messages that change something have come.
+#[derive(Debug, Default)]
+pub(crate) struct Progress {
+    /// Pages of the kernel's cache that came in writes for which no program waits ...
+    taken: AtomicU64,
+    /// ... and those of them that are written.
+    written: AtomicU64,
+    /// Messages that are done.
+    done: AtomicU64,
+}
+
+impl Progress {
+    /// A message came with so many pages of the kernel's cache.
+    pub(crate) fn take(&self, pages: u64) {
+        self.taken.fetch_add(pages, Ordering::Relaxed);
+    }
+
+    /// A message with so many pages is done.
+    pub(crate) fn finish(&self, pages: u64) {
+        self.written.fetch_add(pages, Ordering::Relaxed);
+        self.done.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Messages that are done.
+    pub(crate) fn done(&self) -> u64 {
+        self.done.load(Ordering::Relaxed)
+    }
+
+    /// Pages that came, and how many of them are written.
+    pub(crate) fn pages(&self) -> (u64, u64) {
+        // In this order none seems written that did not come.
+        let written = self.written.load(Ordering::Relaxed);
+        (self.taken.load(Ordering::Relaxed), written)
+    }
+}
+
+/// Pages that the kernel holds back or has queued, for all its file systems: an upper bound of those that are still to
+/// come.
+pub(crate) fn pages_to_come() -> u64 {
+    std::fs::read_to_string("/proc/meminfo").map_or(u64::MAX, |text| pages_in(&text))
+}
+
+/// The pages that a `/proc/meminfo` calls dirty, or on their way.
+fn pages_in(meminfo: &str) -> u64 {
+    let kilobytes = |line: &str| -> Option<u64> {
+        let (name, value) = line.split_once(':')?;
+        let counts = matches!(name, "Dirty" | "Writeback" | "WritebackTmp");
+        value.trim().strip_suffix(" kB").filter(|_| counts)?.parse().ok()
+    };
+    let bytes = meminfo.lines().filter_map(kilobytes).sum::<u64>().saturating_mul(1024);
+    bytes / page_size() as u64 + COUNTED_LATE
+}
+
+/// Waits as long as something moves.
+pub(crate) struct Patience<F> {
+    limit: Duration,
+    moved: F,
+    seen: u64,
+    since: Instant,
+}
+
+impl<F: Fn() -> u64> Patience<F> {
+    /// At most `limit` while `moved` gives the same number.
+    pub(crate) fn new(limit: Duration, moved: F) -> Patience<F> {
+        let seen = moved();
+        Patience { limit, moved, seen, since: Instant::now() }
+    }
+
+    /// Whether nothing moved for as long as the limit.
+    pub(crate) fn is_over(&mut self) -> bool {
+        let now = (self.moved)();
+        if now != self.seen {
+            (self.seen, self.since) = (now, Instant::now());
+        }
+        self.since.elapsed() >= self.limit
+    }
+}
+
+/// How a wait for the end of a session ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Waited {
+    /// It is over.
+    Over,
+    /// The kernel keeps the connection: somebody else has the mount, too.
+    InUse,
+    /// The kernel asks nothing more, but what it asked before is not worked off, and nothing moves.
+    Stuck,
+}
+
+/// The end of a session, for those who wait for it.
+pub(crate) struct Ended {
+    /// The connection, as long as the session is not over: it must not outlive it, or the kernel would go on asking.
+    connection: Mutex<Option<OwnedFd>>,
+    changed: Condvar,
+}
+
+impl Ended {
+    pub(crate) fn new(connection: OwnedFd) -> Ended {
+        Ended { connection: Mutex::new(Some(connection)), changed: Condvar::new() }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Option<OwnedFd>> {
+        self.connection.lock().expect("no code panics while holding the end of a session")
+    }
+
+    /// The session is over.
+    pub(crate) fn come(&self) {
+        self.lock().take();
+        self.changed.notify_all();
+    }
+
+    pub(crate) fn is_over(&self) -> bool {
+        self.lock().is_none()
+    }
+
+    pub(crate) fn wait(&self) {
+        let mut connection = self.lock();
+        while connection.is_some() {
+            let waited = self.changed.wait(connection);
+            connection = waited.expect("no code panics while holding the end of a session");
+        }
+    }
+
+    /// Waits for it at most `limit`; gives whether it came.
+    fn within(&self, limit: Duration) -> bool {
+        let until = Instant::now() + limit;
+        let mut connection = self.lock();
+        while connection.is_some() {
+            let left = until.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return false;
+            }
+            let waited = self.changed.wait_timeout(connection, left);
+            connection = waited.expect("no code panics while holding the end of a session").0;
+        }
+        true
+    }
+
+    /// Whether the kernel asks nothing more: the mount is gone everywhere, or was cut off.
+    fn is_cut(&self) -> bool {
+        let connection = self.lock();
+        let Some(connection) = &*connection else { return true };
+        let mut fds = [PollFd::new(connection, PollFlags::empty())];
+        matches!(poll(&mut fds, Some(&Timespec::default())), Ok(1))
+            && fds[0].revents().contains(PollFlags::ERR)
+    }
+
+    /// Waits for it at most `ending`; where the kernel asks nothing more, as long as `patience` has it.
+    pub(crate) fn worked_off<F: Fn() -> u64>(&self, ending: Duration, mut patience: Patience<F>) -> Waited {
+        let began = Instant::now();
+        while !self.within(GLANCE) {
+            let is_over = patience.is_over();
+            if self.is_cut() {
+                if is_over {
+                    return Waited::Stuck;
+                }
+            } else if began.elapsed() >= ending {
+                return Waited::InUse;
+            }
+        }
+        Waited::Over
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::cell::Cell;
+    use std::sync::Arc;
+
+    const SHORT: Duration = Duration::from_millis(200);
+    const LONG: Duration = Duration::from_secs(300);
+
+    /// The two ends of a pipe: the one that is written to knows when the other is gone, as a connection does.
+    fn connection() -> (OwnedFd, std::io::PipeReader) {
+        let (reader, writer) = std::io::pipe().unwrap();
+        (writer.into(), reader)
+    }
+
+    #[test]
+    fn who_waits_goes_on_while_something_moves() {
+        let (connection, kernel) = connection();
+        let ended = Arc::new(Ended::new(connection));
+        drop(kernel);
+        let looks = Cell::new(0);
+        let moved = || {
+            looks.set(looks.get() + 1);
+            // Twenty looks take five times as long as nothing may move.
+            if looks.get() == 20 {
+                ended.come();
+            }
+            looks.get()
+        };
+        assert_eq!(ended.worked_off(Duration::ZERO, Patience::new(SHORT, moved)), Waited::Over);
+        assert!(looks.get() >= 20 && ended.is_over());
+    }
+
+    #[test]
+    fn nothing_that_moves_is_given_up_and_so_is_what_others_use() {
+        let (connection, kernel) = connection();
+        let ended = Ended::new(connection);
+        assert_eq!(ended.worked_off(SHORT, Patience::new(LONG, || 7)), Waited::InUse);
+        drop(kernel);
+        assert_eq!(ended.worked_off(LONG, Patience::new(SHORT, || 7)), Waited::Stuck);
+        ended.come();
+        assert_eq!(ended.worked_off(LONG, Patience::new(LONG, || 7)), Waited::Over);
+    }
+
+    #[test]
+    fn pages_are_told_from_other_changes() {
+        let progress = Progress::default();
+        progress.take(3);
+        progress.take(0);
+        assert_eq!((progress.pages(), progress.done()), ((3, 0), 0));
+        progress.finish(0);
+        progress.finish(3);
+        assert_eq!((progress.pages(), progress.done()), ((3, 3), 2));
+    }
+
+    #[test]
+    fn what_the_kernel_holds_back_is_counted_in_pages() {
+        let page = page_size() as u64 / 1024;
+        let text = format!(
+            "MemFree: 999 kB\nDirty:    {} kB\nWriteback:  {page} kB\nWritebackTmp:   0 kB\nHugePages_Free: 5\n",
+            10 * page
+        );
+        assert_eq!(pages_in(&text), 11 + COUNTED_LATE);
+        assert_eq!(pages_in(""), COUNTED_LATE);
+        assert!(pages_to_come() < u64::MAX);
+    }
+}
