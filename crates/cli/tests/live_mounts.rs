@@ -100,6 +100,44 @@ fn mount_options_hold_until_the_next_mount() {
 }
 
 #[test]
+fn mount_options_stay_when_a_command_mounts_again() {
+    let Some(live) = Live::with_tank(128) else { return };
+    live.run(&["zfs", "create", "-o", "setuid=off", "tank/a"]).good();
+    live.run(&["zfs", "create", "tank/a/b"]).good();
+    live.run(&["zfs", "create", "tank/sealed"]).good();
+    live.run(&["zfs", "snapshot", "tank/a/b@s"]).good();
+    live.run(&["zfs", "mount", "-o", "remount,ro,noexec,suid", "tank/a/b"]).good();
+    let options = |name: &str| {
+        let list = "readonly,exec,setuid";
+        let shown = live.run(&["zfs", "get", "-Ho", "value,source", list, name]).good();
+        shown.lines().map(|line| line.replace('\t', " ")).collect::<Vec<_>>()
+    };
+    let temporary = ["on temporary", "off temporary", "on temporary"];
+    assert_eq!(options("tank/a/b"), temporary);
+    live.run(&["zfs", "rename", "tank/a", "tank/c"]).good();
+    assert_eq!(options("tank/c/b"), temporary, "renamed");
+    live.run(&["zfs", "rollback", "tank/c/b@s"]).good();
+    assert_eq!(options("tank/c/b"), temporary, "rolled back");
+    live.run(&["zfs", "set", &format!("mountpoint={}", live.text("mnt/moved")), "tank/c"]).good();
+    assert_eq!(options("tank/c/b"), temporary, "moved");
+    assert!(live.mounts().contains(&live.path("mnt/moved/b")));
+    live.run(&["zfs", "inherit", "mountpoint", "tank/c"]).good();
+    assert_eq!(options("tank/c/b"), temporary, "moved back");
+    let refused = fs::write(live.path("mnt/c/b/x"), b"x").expect_err("read-only");
+    assert_eq!(refused.kind(), ErrorKind::ReadOnlyFilesystem);
+    // What a property of the new place says is no longer a matter of the old mount.
+    live.run(&["zfs", "set", "exec=off", "tank/sealed"]).good();
+    live.run(&["zfs", "rename", "tank/c/b", "tank/sealed/b"]).good();
+    assert_eq!(options("tank/sealed/b")[..2], ["on temporary", "off inherited from tank/sealed"]);
+    // The next mount by name begins anew.
+    live.run(&["zfs", "unmount", "tank/sealed/b"]).good();
+    live.run(&["zfs", "mount", "tank/sealed/b"]).good();
+    assert_eq!(options("tank/sealed/b")[0], "off default");
+    live.run(&["zpool", "export", "tank"]).good();
+    live.expect_sound();
+}
+
+#[test]
 fn names_are_compared_as_the_file_system_was_made_to() {
     let Some(live) = Live::with_tank(128) else { return };
     let make = |name: &str, options: &[&str]| {

@@ -157,6 +157,11 @@ impl Mount {
         options
     }
 
+    /// What it takes to mount it again as it is.
+    fn as_it_is(&self) -> Down {
+        Down { dataset: self.dataset.clone(), planned: self.planned.clone(), overrides: self.overrides }
+    }
+
     /// Where its files are found: by this path it lies within the mounts above it.
     fn seen_at(&self) -> &Path {
         self.link.as_deref().unwrap_or(&self.point)
@@ -164,9 +169,19 @@ impl Mount {
 }
 
 /// One that was unmounted.
+#[derive(Debug)]
 pub(crate) struct Down {
     dataset: String,
+    /// What the properties said.
+    planned: MountOptions,
     overrides: Overrides,
+}
+
+impl Down {
+    /// What was asked for besides the properties, and is not settled by them now.
+    fn overrides_under(&self, plan: &Plan) -> Overrides {
+        self.overrides.unless_changed(&self.planned, &plan.options)
+    }
 }
 
 /// The mounts of one pool.
@@ -291,13 +306,13 @@ impl Mounts {
     pub(crate) fn mount_all(&self, pool: &Pool, top: &str, overrides: Overrides) -> pool::Result<Report> {
         let mut plans = self.plans(pool, top)?;
         plans.retain(|plan| plan.is_automatic() && !self.is_mounted(&plan.dataset));
-        Ok(self.mount_plans(pool, plans, overrides))
+        Ok(self.mount_plans(pool, plans.into_iter().map(|plan| (plan, overrides)).collect()))
     }
 
-    fn mount_plans(&self, pool: &Pool, mut plans: Vec<Plan>, overrides: Overrides) -> Report {
-        plans.sort_by(|a, b| path_of(a).cmp(path_of(b)));
+    fn mount_plans(&self, pool: &Pool, mut plans: Vec<(Plan, Overrides)>) -> Report {
+        plans.sort_by(|(a, _), (b, _)| path_of(a).cmp(path_of(b)));
         let mut report = Report::default();
-        for plan in plans {
+        for (plan, overrides) in plans {
             let done = self.mount_plan(pool, &plan, overrides);
             if let Err(error) = &done {
                 tracing::warn!(dataset = plan.dataset, %error, "not mounted");
@@ -320,24 +335,22 @@ impl Mounts {
         datasets: &[String],
         force: bool,
     ) -> Result<Vec<Down>, Unmounted> {
-        let mut wanted: Vec<(PathBuf, String, Overrides, Arc<fuse::Mounted>)> = {
+        let mut wanted: Vec<(PathBuf, Down, Arc<fuse::Mounted>)> = {
             let table = self.table();
             let wanted = table.iter().filter(|mount| datasets.contains(&mount.dataset));
-            wanted
-                .map(|m| (m.seen_at().to_path_buf(), m.dataset.clone(), m.overrides, m.handle.clone()))
-                .collect()
+            wanted.map(|m| (m.seen_at().to_path_buf(), m.as_it_is(), m.handle.clone())).collect()
         };
         wanted.sort_by(|a, b| b.0.cmp(&a.0));
         let mut down = Vec::new();
         let mut failed = None;
-        for (_, dataset, overrides, handle) in wanted {
+        for (_, mount, handle) in wanted {
             if let Err(error) = unmount(&handle, force) {
                 failed = Some(Unmounted::of(handle.point(), error));
                 break;
             }
-            tracing::info!(dataset, "unmounted");
+            tracing::info!(dataset = mount.dataset, "unmounted");
             self.forget(&handle);
-            down.push(Down { dataset, overrides });
+            down.push(mount);
         }
         match failed {
             None => Ok(down),
@@ -350,7 +363,7 @@ impl Mounts {
 
     /// Mounts what was unmounted as it was.
     pub(crate) fn mount_again(&self, pool: &Pool, down: &[Down]) {
-        for Down { dataset, overrides } in down.iter().rev() {
+        for Down { dataset, overrides, .. } in down.iter().rev() {
             let again = pool
                 .dataset(dataset)
                 .map_err(MountError::from)

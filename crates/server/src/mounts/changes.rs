@@ -8,7 +8,7 @@ use fuse::MountOptions;
 use pool::{DatasetInfo, Pool};
 use zpl::Filesystem;
 
-use super::{Mount, MountError, Mounts, Report, Unmounted, patiently, unmount};
+use super::{Down, Mount, MountError, Mounts, Report, Unmounted, patiently, unmount};
 use crate::plan::{CanMount, Overrides, Plan, Target};
 
 /// What a command is about to change.
@@ -30,6 +30,8 @@ pub enum Kind {
 pub struct Change {
     /// Datasets that were mounted.
     was_mounted: Vec<String>,
+    /// How those of them were that are mounted no more.
+    down: Vec<Down>,
     /// Those that could not be, but may be after it.
     was_nowhere: Vec<String>,
 }
@@ -150,12 +152,13 @@ impl Mounts {
             }
         }
         let points = self.folders(&change.was_mounted);
-        self.unmount(pool, &change.was_mounted, force)?;
+        change.down = self.unmount(pool, &change.was_mounted, force)?;
         self.remove_folders(&points);
         Ok(change)
     }
 
-    /// Mounts again what was taken down, where it belongs now; `renamed` gives the new name of a dataset.
+    /// Mounts again what was taken down, where it belongs now and with the options that it had, unless properties changed
+    /// them; `renamed` gives the new name of a dataset.
     pub(crate) fn end(
         &self,
         pool: &Pool,
@@ -172,10 +175,12 @@ impl Mounts {
             let Some(plan) = Plan::of(pool, &pool.dataset(&renamed(dataset))?)? else { continue };
             let can = if was_mounted { plan.can != CanMount::Off } else { plan.can == CanMount::On };
             if can && matches!(plan.target, Target::At(_)) {
-                plans.push(plan);
+                let before = change.down.iter().find(|down| down.dataset == *dataset);
+                let overrides = before.map(|down| down.overrides_under(&plan)).unwrap_or_default();
+                plans.push((plan, overrides));
             }
         }
-        Ok(self.mount_plans(pool, plans, Overrides::default()))
+        Ok(self.mount_plans(pool, plans))
     }
 
     /// Mounts go by the properties that they have now. Gives those that do not, with the reason.
