@@ -382,6 +382,16 @@ fn a_mounted_file_system_is_received_into() {
     live.expect_sound();
 }
 
+/// Waits for what comes by itself, but not for ever.
+#[track_caller]
+fn eventually(what: &str, come: impl Fn() -> bool) {
+    let until = Instant::now() + Duration::from_secs(300);
+    while !come() {
+        assert!(Instant::now() < until, "not within minutes: {what}");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
 /// Runs a command that must not wait for another one.
 fn promptly(live: &Live, words: &[&str]) -> Done {
     let mut command = live.command(words);
@@ -460,9 +470,7 @@ fn a_long_receive_keeps_nobody_waiting() {
     };
     let (child, mut pipe) = begin("tank/taken", &full);
     // It has begun when the dataset is there.
-    while promptly(&live, &["zfs", "list", "tank/taken"]).status != 0 {
-        std::thread::sleep(std::time::Duration::from_millis(10));
-    }
+    eventually("it begins", || promptly(&live, &["zfs", "list", "tank/taken"]).status == 0);
     promptly(&live, &["zfs", "create", "tank/c"]).good();
     write(&live.path("mnt/c/file"), b"meanwhile");
     promptly(&live, &["zfs", "snapshot", "-r", "tank/c@s"]).good();
@@ -480,10 +488,8 @@ fn a_long_receive_keeps_nobody_waiting() {
 
     // Two at once into the same file system: the second is refused, the first goes on.
     let (child, mut pipe) = begin("tank/taken", &more);
-    while promptly(&live, &["zfs", "get", "-Hpo", "value", "receive_resume_token", "tank/taken"]).out == "-\n"
-    {
-        std::thread::sleep(std::time::Duration::from_millis(10));
-    }
+    let token = ["zfs", "get", "-Hpo", "value", "receive_resume_token", "tank/taken"];
+    eventually("it begins", || promptly(&live, &token).out != "-\n");
     fs::write(live.path("more"), &more).expect("written");
     let mut second = live.command(&["zfs", "receive", "tank/taken"]);
     let second = second.stdin(fs::File::open(live.path("more")).expect("there")).output().expect("it starts");
@@ -495,9 +501,7 @@ fn a_long_receive_keeps_nobody_waiting() {
 
     // Who exports by force does not wait for the rest.
     let (child, pipe) = begin("tank/late", &full);
-    while promptly(&live, &["zfs", "list", "tank/late"]).status != 0 {
-        std::thread::sleep(std::time::Duration::from_millis(10));
-    }
+    eventually("it begins", || promptly(&live, &["zfs", "list", "tank/late"]).status == 0);
     promptly(&live, &["zpool", "export", "-f", "tank"]).good();
     let ended = child.wait_with_output().expect("it ends");
     drop(pipe);

@@ -8,11 +8,12 @@ use std::io::{Read, Seek, SeekFrom, Write};
 use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use rustix::fs::{AtFlags, CWD, FallocateFlags, Mode, OFlags, RenameFlags, Timespec, Timestamps};
 use rustix::io::Errno;
-use support::{Bed, Chance, difference, reference, shell, usable};
+use support::{Bed, Chance, Ends, difference, reference, shell, usable};
 
 /// What `.zfs`, `.zfs/shares` and `.zfs/snapshot` are on Linux.
 const NUMBERS: [u64; 3] = [0xffff_ffff_ffff, 0xffff_ffff_fffe, 0xffff_ffff_fffd];
@@ -629,13 +630,14 @@ fn many_read_while_snapshots_come_and_go() {
     }
     let bed = Bed::new(256 << 20, &[]);
     fs::write(bed.at().join("f"), vec![7; 300_000]).unwrap();
-    let stop = std::sync::atomic::AtomicBool::new(false);
+    let stop = AtomicBool::new(false);
     std::thread::scope(|scope| {
+        let ends = Ends(&stop);
         for seed in 0..3 {
             let (bed, stop) = (&bed, &stop);
             scope.spawn(move || {
                 let mut chance = Chance(seed);
-                while !stop.load(std::sync::atomic::Ordering::Acquire) {
+                while !stop.load(Ordering::Acquire) {
                     let path = bed.within(&format!("s{}", chance.below(4)));
                     match fs::read(path.join("f")) {
                         Ok(data) => assert!(data.len() == 300_000 && data.iter().all(|byte| *byte == 7)),
@@ -665,7 +667,7 @@ fn many_read_while_snapshots_come_and_go() {
                 }
             }
         }
-        stop.store(true, std::sync::atomic::Ordering::Release);
+        drop(ends);
     });
     bed.finish();
 }

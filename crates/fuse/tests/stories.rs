@@ -7,9 +7,10 @@ use std::fs::{File, OpenOptions};
 use std::io::{Read, Seek, SeekFrom, Write};
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::process::Command;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use fuse::{Atime, MountError, MountOptions};
-use support::{Bed, Chance, difference, digest, reference, shell, usable};
+use support::{Bed, Chance, Ends, difference, digest, reference, shell, usable};
 
 #[test]
 fn a_mount_is_seen_as_what_it_is() {
@@ -301,11 +302,12 @@ fn a_listing_is_whole_while_entries_come_and_go() {
     for n in 0..3000 {
         File::create(dir.join(stays(n))).unwrap();
     }
-    let done = std::sync::atomic::AtomicBool::new(false);
+    let done = AtomicBool::new(false);
     std::thread::scope(|scope| {
+        let ends = Ends(&done);
         scope.spawn(|| {
             let mut n = 0;
-            while !done.load(std::sync::atomic::Ordering::Relaxed) {
+            while !done.load(Ordering::Acquire) {
                 File::create(dir.join(format!("goes {n}"))).unwrap();
                 if n >= 50 {
                     std::fs::remove_file(dir.join(format!("goes {}", n - 50))).unwrap();
@@ -323,7 +325,7 @@ fn a_listing_is_whole_while_entries_come_and_go() {
             let twice = names.iter().filter(|name| name.starts_with("stays")).count() - 3000;
             assert_eq!((missing, twice), (0, 0));
         }
-        done.store(true, std::sync::atomic::Ordering::Relaxed);
+        drop(ends);
     });
     assert_eq!(shell(&bed.at(), "rm -r dir && ls"), "");
     bed.finish();

@@ -8,6 +8,7 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
 
 use dmu::{NewObject, zap};
 use format::features;
@@ -19,6 +20,17 @@ use pool::{CreateSpec, Dataset, Error, Hold, Initialise, NewFilesystem, Options,
 use storage::host::{Access, Disk, Entropy, FileDisk, SeededEntropy};
 
 const RECORD: usize = 16 << 10;
+/// How long something may take that comes by itself, on a machine with much else to do.
+const PATIENCE: Duration = Duration::from_secs(300);
+
+/// Raised when this is dropped: threads that go on until then end also when the test fails, and it is told.
+struct Ends<'a>(&'a AtomicBool);
+
+impl Drop for Ends<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Release);
+    }
+}
 
 fn initialise() -> Initialise {
     Arc::new(|objset, tx, new| {
@@ -212,10 +224,12 @@ fn what_lost_a_block_may_be_destroyed_while_the_scrub_goes_on() {
     drop(later);
     pool.sync().unwrap();
     spoil(&path, find(&path, &data[11 * RECORD..][..RECORD]));
+    let until = Instant::now() + PATIENCE;
     loop {
         pool.storage().cache().clear();
         pool.scrub().unwrap();
         while pool.scan().unwrap().unwrap().scan.errors == 0 {
+            assert!(Instant::now() < until, "no scrub comes upon it");
             std::thread::yield_now();
         }
         if pool.pause_scrub().is_ok() {
@@ -241,9 +255,10 @@ fn a_pool_in_full_use_gives_no_false_alarm() {
     let kept = pool.dataset("tank/fs@kept").unwrap().phys.bp;
     let stop = AtomicBool::new(false);
     std::thread::scope(|scope| {
+        let ends = Ends(&stop);
         scope.spawn(|| {
             let chance = SeededEntropy::new(3);
-            while !stop.load(Ordering::Relaxed) {
+            while !stop.load(Ordering::Acquire) {
                 let id = objects.swap_remove(chance.below(objects.len() as u64) as usize);
                 let tx = dataset.begin(Hold::free()).unwrap();
                 let object = dataset.objset().object(id).unwrap();
@@ -255,7 +270,7 @@ fn a_pool_in_full_use_gives_no_false_alarm() {
         });
         scope.spawn(|| {
             let mut n = 0;
-            while !stop.load(Ordering::Relaxed) {
+            while !stop.load(Ordering::Acquire) {
                 n += 1;
                 pool.snapshot(&[format!("tank/fs@s{n}")], &[]).unwrap();
                 if n > 2 {
@@ -274,7 +289,7 @@ fn a_pool_in_full_use_gives_no_false_alarm() {
             assert!(pool.storage().verify_copies(&root).bad.is_empty());
             assert!(scan.examined > 20 * 50 * RECORD as u64, "{scan:?}");
         }
-        stop.store(true, Ordering::Relaxed);
+        drop(ends);
     });
     drop(dataset);
     pool.sync().unwrap();

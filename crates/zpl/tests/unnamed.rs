@@ -5,8 +5,9 @@ mod support;
 use format::ObjectId;
 use format::acl::{PosixAcl, PosixEntry, PosixTag};
 use format::znode::pflags;
+use std::sync::atomic::{AtomicBool, Ordering};
 use storage::host::{Entropy, SeededEntropy};
-use support::Bed;
+use support::{Bed, Ends};
 use zpl::{Amount, Error, FileKind, Filesystem, NewNode, Owner, Replace, SetAttr, XattrMode};
 
 fn file() -> NewNode {
@@ -342,8 +343,9 @@ fn many_threads_make_name_and_close_them_while_the_set_is_emptied() {
     let mut bed = Bed::new(11, &[("sync", 2)], 0, 0);
     let fs = bed.fs().clone();
     let root = fs.root();
-    let done = std::sync::atomic::AtomicBool::new(false);
+    let done = AtomicBool::new(false);
     std::thread::scope(|scope| {
+        let ends = Ends(&done);
         let workers: Vec<_> = (0..4u8)
             .map(|thread| {
                 let fs = &fs;
@@ -365,14 +367,14 @@ fn many_threads_make_name_and_close_them_while_the_set_is_emptied() {
             })
             .collect();
         scope.spawn(|| {
-            while !done.load(std::sync::atomic::Ordering::Relaxed) {
+            while !done.load(Ordering::Acquire) {
                 // It may free what was closed this moment, before who closed it does; never what is open.
                 fs.drain_unlinked().unwrap();
                 fs.dataset().sync().unwrap();
             }
         });
         workers.into_iter().for_each(|worker| worker.join().unwrap());
-        done.store(true, std::sync::atomic::Ordering::Relaxed);
+        drop(ends);
     });
     assert_eq!((fs.unlinked_count().unwrap(), fs.entries(root).unwrap().count()), (0, 4 * 133));
     bed.expect_sound();

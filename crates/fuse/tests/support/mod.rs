@@ -7,6 +7,7 @@ use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use fuse::{MountError, MountOptions, Mounted};
@@ -267,5 +268,14 @@ impl Chance {
             return vec![self.next() as u8; len];
         }
         (0..len).map(|_| self.next() as u8).collect()
+    }
+}
+
+/// Raised when this is dropped: threads that go on until then end also when the test fails, and it is told.
+pub struct Ends<'a>(pub &'a AtomicBool);
+
+impl Drop for Ends<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Release);
     }
 }

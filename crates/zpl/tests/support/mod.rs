@@ -4,6 +4,7 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use pool::props::Value;
 use pool::{CreateSpec, NewFilesystem, Options, Pool};
@@ -190,5 +191,14 @@ impl Drop for Bed {
             self.close();
             self.ask_zdb(&[]);
         }
+    }
+}
+
+/// Raised when this is dropped: threads that go on until then end also when the test fails, and it is told.
+pub struct Ends<'a>(pub &'a AtomicBool);
+
+impl Drop for Ends<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Release);
     }
 }
