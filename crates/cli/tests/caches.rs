@@ -54,7 +54,10 @@ fn a_cache_is_labelled_and_shown() {
         list.lines().last(),
         Some(format!("\t{cache}\t{size}\t0\t{free}\t-\t-\t0\t0\t-\tONLINE\t-").as_str())
     );
-    assert!(list.lines().any(|line| line.starts_with("cache\t-")), "{list}");
+    // A heading keeps its blanks among rows of tabs.
+    let heading = list.lines().find(|line| line.starts_with("cache ")).expect("a heading");
+    assert!(!heading.contains('\t') && heading.ends_with("-        -"), "{list}");
+    assert_eq!(heading.split_whitespace().count(), 11, "{list}");
     let load = bed.run(&["zpool", "iostat", "-v", "tank"]).good();
     let heading = load.lines().find(|line| line.starts_with("cache ")).expect("a heading");
     assert_eq!(heading.split_whitespace().collect::<Vec<_>>(), ["cache", "-", "-", "-", "-", "-", "-"]);

@@ -109,7 +109,7 @@ fn as_table(
     let asked: Vec<(String, Asked)> =
         words.iter().filter_map(|word| Some((word.clone(), props::ask(word)?))).collect();
     let columns: Vec<Column> = asked.iter().map(|(word, asked)| Column::pool(word, asked, raw)).collect();
-    let mut rows = Vec::new();
+    let (mut rows, mut headings) = (Vec::new(), Vec::new());
     for values in pools {
         rows.push(Row::new(asked.iter().map(|(_, asked)| values.show(asked, raw).0).collect()));
         if !call.args.has("v") {
@@ -122,20 +122,41 @@ fn as_table(
                     Asked::Native(property) if property.name == "name" => vdev.class.heading().to_owned(),
                     _ => "-".to_owned(),
                 };
+                headings.push(rows.len());
                 rows.push(Row { cells: asked.iter().map(dash).collect(), vdev: true });
                 last = vdev.class;
             }
-            add_vdev(values, vdev, 1, &asked, (raw, scripted), &mut rows);
+            add_vdev(values, vdev, 1, &asked, raw, &mut rows);
         }
     }
-    if round > 0 && !scripted {
-        let mut out = Vec::new();
-        table::print(&mut out, &columns, &rows, false)?;
-        let text = String::from_utf8_lossy(&out).into_owned();
-        let mut lines = text.lines().skip(1);
+    if round == 0 && !scripted {
+        return Ok(table::print(console.out(), &columns, &rows, false)?);
+    }
+    let mut out = Vec::new();
+    table::print(&mut out, &columns, &rows, false)?;
+    let text = String::from_utf8_lossy(&out).into_owned();
+    let mut lines = text.lines().skip(1);
+    if !scripted {
         return lines.try_for_each(|line| console.line(line));
     }
-    Ok(table::print(console.out(), &columns, &rows, scripted)?)
+    for ((at, row), line) in rows.iter().enumerate().zip(lines) {
+        // Headings of classes are laid out for people all the same.
+        if headings.contains(&at) {
+            console.line(line)?;
+        } else {
+            console.line(&fields(&asked, row))?;
+        }
+    }
+    Ok(())
+}
+
+/// A row for programs; a tab stands for the indentation of vdevs.
+fn fields(asked: &[(String, Asked)], row: &Row) -> String {
+    let field = |((_, asked), cell): (&(String, Asked), &String)| match asked {
+        Asked::Native(property) if property.name == "name" && row.vdev => format!("\t{}", cell.trim_start()),
+        _ => cell.clone(),
+    };
+    asked.iter().zip(&row.cells).map(field).collect::<Vec<_>>().join("\t")
 }
 
 fn add_vdev(
@@ -143,17 +164,16 @@ fn add_vdev(
     vdev: &VdevView,
     depth: usize,
     asked: &[(String, Asked)],
-    (raw, scripted): (bool, bool),
+    raw: bool,
     rows: &mut Vec<Row>,
 ) {
     let cells = asked.iter().map(|(_, asked)| match asked {
-        Asked::Native(property) if property.name == "name" && scripted => format!("\t{}", vdev.name),
         Asked::Native(property) if property.name == "name" => format!("{}{}", "  ".repeat(depth), vdev.name),
         asked => vdev_cell(values, vdev, asked, raw),
     });
     rows.push(Row { cells: cells.collect(), vdev: true });
     for child in &vdev.children {
-        add_vdev(values, child, depth + 1, asked, (raw, scripted), rows);
+        add_vdev(values, child, depth + 1, asked, raw, rows);
     }
 }
 
