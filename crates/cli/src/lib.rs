@@ -1,7 +1,7 @@
 //! `cenote`, and under their own names `zfs` and `zpool`: arguments become calls, results become text.
 //!
-//! One program answers to three names. As `zfs` or `zpool` (by the name it is started under, or as
-//! `cenote zfs …`) it speaks as OpenZFS does; its own commands are those of [`own`].
+//! One program answers to some more names. As `zfs` or `zpool` (by the name it is started under, or as
+//! `cenote zfs …`) it speaks as OpenZFS does, as `mount.zfs` it helps mount(8); its own commands are those of [`own`].
 #![forbid(unsafe_code)]
 
 pub mod args;
@@ -11,6 +11,7 @@ pub mod dates;
 pub mod forward;
 pub mod json;
 pub mod messages;
+mod mount_helper;
 pub mod open;
 pub mod out;
 pub mod own;
@@ -47,6 +48,7 @@ pub fn main() -> ExitCode {
     let status = match name.to_str() {
         Some("zfs") => compatible(Program::Zfs, words, around),
         Some("zpool") => compatible(Program::Zpool, words, around),
+        Some(name) if mount_helper::NAMES.contains(&name) => mount_helper::main(words),
         _ => own::main(words, posix),
     };
     ExitCode::from(status)

@@ -16,7 +16,7 @@ use crate::messages::Failure;
 use crate::out::Console;
 use crate::own::stop::{Stop, no_signals};
 use crate::usage::Program;
-use crate::{Surroundings, own};
+use crate::{Surroundings, mount_helper, own};
 
 /// What a command finds around it in a pool's server instead of what a process has.
 #[derive(Clone, Debug)]
@@ -57,6 +57,10 @@ impl server::Commands for Roof {
         let program = match job.program.as_str() {
             "zfs" => Program::Zfs,
             "zpool" => Program::Zpool,
+            name if mount_helper::NAMES.contains(&name) => {
+                let _turn = live.turn();
+                return mount_helper::served(job, live, console);
+            }
             _ => return own::served(&job.words, around, console),
         };
         // Datasets and properties are changed by one command at a time; who only looks waits for nobody.

@@ -7,6 +7,7 @@ mod bed;
 use std::fs;
 use std::io::ErrorKind;
 use std::os::unix::ffi::OsStrExt;
+use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
@@ -133,6 +134,73 @@ fn mount_options_stay_when_a_command_mounts_again() {
     live.run(&["zfs", "unmount", "tank/sealed/b"]).good();
     live.run(&["zfs", "mount", "tank/sealed/b"]).good();
     assert_eq!(options("tank/sealed/b")[0], "off default");
+    live.run(&["zpool", "export", "tank"]).good();
+    live.expect_sound();
+}
+
+/// What mount(8) runs for `mount -t zfs`.
+fn helper(live: &Live, words: &[&str]) -> Done {
+    live.command(words).arg0("mount.zfs").output().expect("it starts").into()
+}
+
+#[test]
+fn mount_8_mounts_what_has_a_legacy_mountpoint() {
+    let Some(live) = Live::with_tank(128) else { return };
+    live.run(&["zfs", "create", "-o", "mountpoint=legacy", "-o", "canmount=noauto", "tank/leg"]).good();
+    live.run(&["zfs", "create", "tank/own"]).good();
+    let (at, other) = (live.path("at"), live.path("other"));
+    fs::create_dir(&at).expect("made");
+    fs::create_dir(&other).expect("made");
+    let (to, elsewhere) = (at.to_str().expect("text"), other.to_str().expect("text"));
+    helper(&live, &["tank/leg", to, "-o", "rw,noexec,nofail"]).good();
+    write(&at.join("file"), b"here");
+    assert!(live.mounts().contains(&at));
+    assert_eq!(live.get("mounted", "tank/leg"), "yes");
+    let value =
+        |property: &str| live.run(&["zfs", "get", "-Ho", "value,source", property, "tank/leg"]).good();
+    assert_eq!(value("exec"), "off\ttemporary\n");
+    let busy = helper(&live, &["tank/leg", elsewhere]);
+    assert_eq!((busy.status, busy.err.as_str()), (128, "filesystem 'tank/leg' is already mounted\n"));
+    // It stays where it is when its name changes, and comes back after a rollback.
+    live.run(&["zfs", "snapshot", "tank/leg@s"]).good();
+    live.run(&["zfs", "rename", "tank/leg", "tank/legs"]).good();
+    live.run(&["zfs", "rename", "tank/legs", "tank/leg"]).good();
+    write(&at.join("file"), b"gone");
+    live.run(&["zfs", "rollback", "tank/leg@s"]).good();
+    assert_eq!(fs::read(at.join("file")).expect("there"), b"here");
+    assert_eq!(value("exec"), "off\ttemporary\n");
+    helper(&live, &["-o", "remount,ro", "tank/leg", to]).good();
+    assert!(fs::write(at.join("file"), b"no").is_err());
+    let nowhere = helper(&live, &["-o", "remount,rw", "tank/leg", elsewhere]);
+    assert_eq!((nowhere.status, nowhere.err.contains("not currently mounted")), (32, true), "{nowhere:?}");
+    // Taken down by umount(8), it is mounted no more for anybody.
+    umount(&at);
+    assert_eq!(live.get("mounted", "tank/leg"), "no");
+    live.run(&["zfs", "unmount", "tank/leg"]).refused("cannot unmount 'tank/leg': not currently mounted");
+
+    let refused = helper(&live, &["tank/own", to]);
+    let lines = "filesystem 'tank/own' cannot be mounted using 'mount'.\n\
+                 Use 'zfs set mountpoint=legacy' or 'zfs mount tank/own'.\nSee zfs(8) for more information.\n";
+    assert_eq!((refused.status, refused.err.as_str()), (1, lines));
+    live.run(&["zfs", "unmount", "tank/own"]).good();
+    helper(&live, &["-o", "zfsutil", "tank/own", to]).good();
+    assert!(live.mounts().contains(&at));
+    live.run(&["zfs", "unmount", "tank/own"]).good();
+    let refused = helper(&live, &["-o", "zfsutil", "tank/leg", to]);
+    assert!(refused.status == 1 && refused.err.contains("using 'zfs mount'"), "{refused:?}");
+    let refused = helper(&live, &["tank/none", to]);
+    assert_eq!(refused.err, "filesystem 'tank/none' cannot be mounted, unable to open the dataset\n");
+    let refused = helper(&live, &["tank/leg", "/no/such/folder"]);
+    assert_eq!(refused.err, "mount point '/no/such/folder' does not exist\n");
+
+    // An export takes it down; the next mount starts the server that is not there.
+    helper(&live, &["tank/leg", to]).good();
+    live.run(&["zpool", "export", "tank"]).good();
+    assert_eq!(live.mounts(), [] as [std::path::PathBuf; 0]);
+    live.run(&["zpool", "import", "-N", "-d", &live.text("tank.img"), "tank"]).good();
+    live.signal("-TERM");
+    helper(&live, &["tank/leg", to]).good();
+    assert_eq!((live.mounts(), fs::read(at.join("file")).expect("there")), (vec![at], b"here".to_vec()));
     live.run(&["zpool", "export", "tank"]).good();
     live.expect_sound();
 }

@@ -26,6 +26,6 @@ pub use error::{ClientError, ServeError};
 pub use figures::Figures;
 pub use live::{Closed, Live};
 pub use mounts::{BeginError, Change, Kind, MountError, Report, Unmounted};
-pub use plan::Overrides;
+pub use plan::{Overrides, Told};
 pub use runtime::Runtime;
 pub use serve::{Commands, Serve, Stdio, serve};

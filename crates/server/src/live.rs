@@ -11,7 +11,7 @@ use pool::{Pool, SnapshotKey};
 use crate::Runtime;
 use crate::messages::Refusal;
 use crate::mounts::{BeginError, Change, Kind, MountError, Mounts, Report, Unmounted};
-use crate::plan::Overrides;
+use crate::plan::{Overrides, Told};
 
 /// The pool is being let go of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -148,6 +148,27 @@ impl Live {
         let mut report = Report::default();
         report.enter(dataset, Ok(self.mounts.mount(&pool, &info, over, overrides)?));
         Ok(report)
+    }
+
+    /// Mounts one file system where mount(8) was told.
+    ///
+    /// # Errors
+    /// Why it is not: [`MountError::NotLegacy`] or [`MountError::Legacy`] where that is another program's business.
+    pub fn mount_at(&self, dataset: &str, told: Told, overrides: Overrides) -> Result<(), MountError> {
+        let pool = self.pool()?;
+        let info = pool.dataset(dataset)?;
+        self.mounts.mount_at(&pool, &info, &told, overrides).map(drop)
+    }
+
+    /// As [`Live::remount`], of what mount(8) was told to remount.
+    ///
+    /// # Errors
+    /// As [`Live::remount`]; it is not mounted there.
+    pub fn remount_at(&self, dataset: &str, told: &Told, overrides: Overrides) -> Result<(), MountError> {
+        if !self.mounts().iter().any(|(name, point)| name == dataset && *point == told.point) {
+            return Err(MountError::NotMounted);
+        }
+        self.remount(dataset, overrides)
     }
 
     /// Unmounts those of `datasets` that are mounted, children first. If one stays, so do all.

@@ -18,7 +18,7 @@ use zpl::Filesystem;
 
 use crate::Runtime;
 use crate::messages::Moved;
-use crate::plan::{CanMount, Overrides, Plan, Target};
+use crate::plan::{CanMount, Overrides, Plan, Target, Told};
 use crate::points::{Point, looks_made};
 
 pub use changes::{BeginError, Change, Kind};
@@ -42,6 +42,9 @@ pub enum MountError {
     /// `mountpoint=legacy`.
     #[error("legacy mountpoint")]
     Legacy,
+    /// mount(8) was told to mount what has a mountpoint of its own.
+    #[error("not a legacy mountpoint")]
+    NotLegacy,
     /// `mountpoint=none`.
     #[error("no mountpoint set")]
     NoMountpoint,
@@ -146,6 +149,8 @@ struct Mount {
     planned: MountOptions,
     /// What was asked for besides.
     overrides: Overrides,
+    /// It is where mount(8) was told.
+    told: bool,
     handle: Arc<fuse::Mounted>,
 }
 
@@ -159,7 +164,12 @@ impl Mount {
 
     /// What it takes to mount it again as it is.
     fn as_it_is(&self) -> Down {
-        Down { dataset: self.dataset.clone(), planned: self.planned.clone(), overrides: self.overrides }
+        Down {
+            dataset: self.dataset.clone(),
+            planned: self.planned.clone(),
+            overrides: self.overrides,
+            told: self.told.then(|| self.point.clone()),
+        }
     }
 
     /// Where its files are found: by this path it lies within the mounts above it.
@@ -175,9 +185,19 @@ pub(crate) struct Down {
     /// What the properties said.
     planned: MountOptions,
     overrides: Overrides,
+    /// Where mount(8) was told.
+    told: Option<PathBuf>,
 }
 
 impl Down {
+    /// Where it belongs now: one without a place by its properties goes where mount(8) had it.
+    fn place(&self, plan: Plan) -> Plan {
+        match &self.told {
+            Some(point) if !matches!(plan.target, Target::At(_)) => plan.at(point),
+            _ => plan,
+        }
+    }
+
     /// What was asked for besides the properties, and is not settled by them now.
     fn overrides_under(&self, plan: &Plan) -> Overrides {
         self.overrides.unless_changed(&self.planned, &plan.options)
@@ -261,6 +281,22 @@ impl Mounts {
         self.mount_plan(pool, &plan, overrides)
     }
 
+    /// Mounts one file system where mount(8) was told.
+    pub(crate) fn mount_at(
+        &self,
+        pool: &Pool,
+        info: &DatasetInfo,
+        told: &Told,
+        overrides: Overrides,
+    ) -> Result<Option<Moved>, MountError> {
+        let plan = Plan::of(pool, info)?.ok_or(MountError::WrongKind)?;
+        match (plan.target == Target::Legacy, told.by_zfs) {
+            (true, true) => Err(MountError::Legacy),
+            (false, false) => Err(MountError::NotLegacy),
+            _ => self.mount_plan(pool, &plan.at(&told.point), overrides),
+        }
+    }
+
     fn mount_plan(
         &self,
         pool: &Pool,
@@ -297,7 +333,7 @@ impl Mounts {
         let dataset = plan.dataset.clone();
         let moved = why.map(|why| Moved { dataset: dataset.clone(), wanted, point: point.clone(), why });
         let planned = plan.options.clone();
-        let mount = Mount { dataset, point, link, planned, overrides, handle };
+        let mount = Mount { dataset, point, link, planned, overrides, told: plan.told, handle };
         self.table().push(mount);
         Ok(moved)
     }
@@ -363,11 +399,16 @@ impl Mounts {
 
     /// Mounts what was unmounted as it was.
     pub(crate) fn mount_again(&self, pool: &Pool, down: &[Down]) {
-        for Down { dataset, overrides, .. } in down.iter().rev() {
+        for mount in down.iter().rev() {
+            let Down { dataset, overrides, .. } = mount;
             let again = pool
                 .dataset(dataset)
+                .and_then(|info| Plan::of(pool, &info))
                 .map_err(MountError::from)
-                .and_then(|info| self.mount(pool, &info, true, *overrides));
+                .and_then(|plan| plan.ok_or(MountError::WrongKind))
+                .and_then(|plan| {
+                    self.mount_plan(pool, &Plan { overlay: true, ..mount.place(plan) }, *overrides)
+                });
             if let Err(error) = again {
                 tracing::warn!(dataset, %error, "not mounted again");
             }

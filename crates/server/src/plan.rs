@@ -44,6 +44,8 @@ pub struct Plan {
     pub can: CanMount,
     /// Over what is in the folder already.
     pub overlay: bool,
+    /// `target` is where mount(8) was told, not where the properties say.
+    pub told: bool,
     pub options: MountOptions,
 }
 
@@ -92,7 +94,15 @@ impl Plan {
             ..usual
         };
         let overlay = number("overlay")? != 0;
-        Ok(Some(Plan { dataset: info.name.clone(), target, inherits, can, overlay, options }))
+        let dataset = info.name.clone();
+        Ok(Some(Plan { dataset, target, inherits, can, overlay, told: false, options }))
+    }
+
+    /// The same file system where mount(8) was told: that goes by no `canmount`.
+    #[must_use]
+    pub fn at(self, point: &Path) -> Plan {
+        let target = Target::At(point.to_path_buf());
+        Plan { target, inherits: false, can: CanMount::On, overlay: true, told: true, ..self }
     }
 
     /// Whether `name` of `dataset` is what it is at `top`.
@@ -118,6 +128,15 @@ impl Plan {
     pub fn is_automatic(&self) -> bool {
         self.can == CanMount::On && matches!(self.target, Target::At(_))
     }
+}
+
+/// Where mount(8) was told to mount.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Told {
+    /// The folder.
+    pub point: PathBuf,
+    /// On behalf of zfs(8) (`zfsutil`).
+    pub by_zfs: bool,
 }
 
 /// Mount options given on the command line, which count more than properties until the next mount.

@@ -223,8 +223,8 @@ fn unmount_here(
     let mounts = live.seen();
     let pool = live.pool().map_err(|closed| Action::Open(live.name()).failed(closed))?;
     let Some(name) = name else {
-        // Children first. What was mounted by name alone stays.
-        for (dataset, _) in mounts.iter().rev().filter(|(dataset, _)| !is_noauto(&pool, dataset)) {
+        // Children first. What was mounted by name alone, or by mount(8), stays.
+        for (dataset, _) in mounts.iter().rev().filter(|(dataset, _)| !is_by_name(&pool, dataset)) {
             if let Err(error) = live.unmount(std::slice::from_ref(dataset), force) {
                 console.complain(stays(dataset, &error))?;
             }
@@ -248,11 +248,14 @@ fn unmount_here(
     live.unmount(&down, force).map_err(|error| stays(name, &error))
 }
 
-/// Whether a dataset has `canmount=noauto`.
-fn is_noauto(pool: &pool::Pool, dataset: &str) -> bool {
-    let property = props::parse("canmount").expect("the table has it");
-    let value = pool.dataset(dataset).and_then(|info| pool.property(&info, property));
-    matches!(value, Ok(Some((Value::Number(NOAUTO), _))))
+/// Whether a dataset has `canmount=noauto` or `mountpoint=legacy`.
+fn is_by_name(pool: &pool::Pool, dataset: &str) -> bool {
+    let value = |name: &str| {
+        let property = props::parse(name).expect("the table has it");
+        pool.dataset(dataset).and_then(|info| pool.property(&info, property)).ok().flatten()
+    };
+    matches!(value("canmount"), Some((Value::Number(NOAUTO), _)))
+        || matches!(value("mountpoint"), Some((Value::Text(path), _)) if path == "legacy")
 }
 
 /// The dataset mounted on a folder.

@@ -173,9 +173,10 @@ impl Mounts {
             .chain(change.was_nowhere.iter().map(|dataset| (dataset, false)))
         {
             let Some(plan) = Plan::of(pool, &pool.dataset(&renamed(dataset))?)? else { continue };
+            let before = change.down.iter().find(|down| down.dataset == *dataset);
+            let plan = before.map_or(plan.clone(), |down| down.place(plan));
             let can = if was_mounted { plan.can != CanMount::Off } else { plan.can == CanMount::On };
             if can && matches!(plan.target, Target::At(_)) {
-                let before = change.down.iter().find(|down| down.dataset == *dataset);
                 let overrides = before.map(|down| down.overrides_under(&plan)).unwrap_or_default();
                 plans.push((plan, overrides));
             }
