@@ -178,6 +178,21 @@ fn mount_8_mounts_what_has_a_legacy_mountpoint() {
     assert_eq!(live.get("mounted", "tank/leg"), "no");
     live.run(&["zfs", "unmount", "tank/leg"]).refused("cannot unmount 'tank/leg': not currently mounted");
 
+    // It may be mounted again at once, though what was asked of it before is still being done: by a pool that is slow.
+    let slow = ["zfs_txg_timeout=3600", "zfs_delay_min_dirty_percent=0", "zfs_delay_scale=1000000000000"];
+    for value in slow {
+        live.run(&["tune", "tank", value]).good();
+    }
+    helper(&live, &["tank/leg", to]).good();
+    for n in 0..10 {
+        fs::write(at.join(format!("{n}")), b"goes").expect("written");
+    }
+    (0..10).for_each(|n| fs::remove_file(at.join(format!("{n}"))).expect("removed"));
+    umount(&at);
+    helper(&live, &["tank/leg", to]).good();
+    umount(&at);
+    live.run(&["tune", "tank", "zfs_delay_scale=0"]).good();
+
     let refused = helper(&live, &["tank/own", to]);
     let lines = "filesystem 'tank/own' cannot be mounted using 'mount'.\n\
                  Use 'zfs set mountpoint=legacy' or 'zfs mount tank/own'.\nSee zfs(8) for more information.\n";

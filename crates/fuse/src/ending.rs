@@ -155,7 +155,7 @@ impl Ended {
     }
 
     /// Whether the kernel asks nothing more: the mount is gone everywhere, or was cut off.
-    fn is_cut(&self) -> bool {
+    pub(crate) fn is_cut(&self) -> bool {
         let connection = self.lock();
         let Some(connection) = &*connection else { return true };
         let mut fds = [PollFd::new(connection, PollFlags::empty())];

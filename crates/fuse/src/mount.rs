@@ -209,6 +209,12 @@ impl Mounted {
         !self.ended.is_over()
     }
 
+    /// Whether somebody took it down this moment: the kernel asks nothing more, but not all is done that it asked.
+    #[must_use]
+    pub fn is_leaving(&self) -> bool {
+        self.is_alive() && self.ended.is_cut()
+    }
+
     /// Waits until it is unmounted, by whomever.
     ///
     /// # Panics

@@ -268,6 +268,17 @@ impl Mounts {
         self.table().iter().any(|mount| mount.dataset == dataset)
     }
 
+    /// Waits for the end of a mount that umount(8), say, took down a moment ago.
+    fn await_leaving(&self, dataset: &str) -> Result<(), MountError> {
+        let table = self.table();
+        let handle = table.iter().find(|mount| mount.dataset == dataset).map(|mount| mount.handle.clone());
+        drop(table);
+        match handle.filter(|handle| handle.is_leaving()) {
+            Some(handle) => Ok(handle.unmount(false)?),
+            None => Ok(()),
+        }
+    }
+
     /// Mounts one file system. `over`: also on a folder that is not empty.
     pub(crate) fn mount(
         &self,
@@ -309,6 +320,7 @@ impl Mounts {
             Target::Nowhere => return Err(MountError::NoMountpoint),
             Target::At(path) => path.clone(),
         };
+        self.await_leaving(&plan.dataset)?;
         if self.is_mounted(&plan.dataset) {
             return Err(MountError::Mounted);
         }
