@@ -11,7 +11,6 @@ use std::os::unix::fs::MetadataExt;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::process::Command;
-use std::time::{Duration, Instant};
 
 use rustix::fs::{AtFlags, CWD, StatxFlags, statx};
 use rustix::mount::MountFlags;
@@ -21,8 +20,6 @@ use crate::options::MountOptions;
 
 /// How a mount's file system is called; `/proc/mounts` shows it behind `fuse.`.
 const SUBTYPE: &str = "zfs";
-/// Between two looks at whether requests are under way.
-pub(crate) const PAUSE: Duration = Duration::from_micros(200);
 /// The setuid program through which users without root mount and unmount.
 pub(crate) const HELPER: &str = "fusermount3";
 
@@ -84,17 +81,6 @@ impl Device {
     pub(crate) fn waiting(self) -> io::Result<u64> {
         let text = fs::read_to_string(format!("/sys/fs/fuse/connections/{}/waiting", self.minor))?;
         text.trim().parse().map_err(io::Error::other)
-    }
-
-    /// Waits until no request is under way, at most `until` then: those that were queued before are served by then.
-    ///
-    /// # Errors
-    /// As [`Device::abort`].
-    pub(crate) fn settle(self, until: Instant) -> io::Result<()> {
-        while self.waiting()? > 0 && Instant::now() < until {
-            std::thread::sleep(PAUSE);
-        }
-        Ok(())
     }
 }
 

@@ -21,6 +21,7 @@ use zpl::{FileKind, NAME_MAX, ObjectId};
 use crate::attributes::Wanted;
 use crate::errno::{self, Answer};
 use crate::names::{Creation, Entry, nothing};
+use crate::progress::Taken;
 use crate::seats::Seats;
 use crate::seeker::Seeker;
 use crate::shared::Shared;
@@ -53,14 +54,7 @@ struct WriteAt {
     id: ObjectId,
     offset: u64,
     flags: WriteFlags,
-}
-
-impl WriteAt {
-    /// Pages of the kernel's cache among `len` bytes of data.
-    fn pages(self, len: usize) -> u64 {
-        let is_cached = self.flags.contains(WriteFlags::FUSE_WRITE_CACHE);
-        if is_cached { len.div_ceil(rustix::param::page_size()) as u64 } else { 0 }
-    }
+    taken: Taken,
 }
 
 impl Bridge {
@@ -87,9 +81,10 @@ impl Bridge {
 
     /// Does what may wait for the pool, or leaves it to others.
     fn change(&self, job: impl FnOnce(&Bridge) + Send + 'static) {
+        let taken = self.progress.take(0);
         let job = move |bridge: &Bridge| {
             job(bridge);
-            bridge.progress.finish(0);
+            bridge.progress.finish(taken);
         };
         if self.seats.sit() {
             job(self);
@@ -104,7 +99,7 @@ impl Bridge {
             Ok(written) => reply.written(written),
             Err(errno) => reply.error(errno),
         }
-        self.progress.finish(at.pages(data.len()));
+        self.progress.finish(at.taken);
     }
 }
 
@@ -395,8 +390,11 @@ impl fuser::Filesystem for Bridge {
         _lock_owner: Option<LockOwner>,
         reply: ReplyWrite,
     ) {
-        let at = WriteAt { id: self.id(ino), offset, flags: write_flags };
-        self.progress.take(at.pages(data.len()));
+        // Pages of the kernel's cache: no program waits for them.
+        let is_cached = write_flags.contains(WriteFlags::FUSE_WRITE_CACHE);
+        let pages = if is_cached { data.len().div_ceil(rustix::param::page_size()) } else { 0 };
+        let taken = self.progress.take(pages as u64);
+        let at = WriteAt { id: self.id(ino), offset, flags: write_flags, taken };
         if self.seats.sit() {
             self.write_and_reply(at, data, reply);
             self.serve(self.seats.next());

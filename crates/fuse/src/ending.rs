@@ -4,96 +4,15 @@
 //! gives up only when nothing moves any more.
 
 use std::os::fd::OwnedFd;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Condvar, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::param::page_size;
+
+use crate::progress::Patience;
 
 /// Between two looks at whether something moved.
 const GLANCE: Duration = Duration::from_millis(50);
-/// Pages that the kernel's sums may be behind: each core counts for itself for a while.
-const COUNTED_LATE: u64 = 4096;
-
-/// How far a mount's messages that change something have come.
-#[derive(Debug, Default)]
-pub(crate) struct Progress {
-    /// Pages of the kernel's cache that came in writes for which no program waits ...
-    taken: AtomicU64,
-    /// ... and those of them that are written.
-    written: AtomicU64,
-    /// Messages that are done.
-    done: AtomicU64,
-}
-
-impl Progress {
-    /// A message came with so many pages of the kernel's cache.
-    pub(crate) fn take(&self, pages: u64) {
-        self.taken.fetch_add(pages, Ordering::Relaxed);
-    }
-
-    /// A message with so many pages is done.
-    pub(crate) fn finish(&self, pages: u64) {
-        self.written.fetch_add(pages, Ordering::Relaxed);
-        self.done.fetch_add(1, Ordering::Relaxed);
-    }
-
-    /// Messages that are done.
-    pub(crate) fn done(&self) -> u64 {
-        self.done.load(Ordering::Relaxed)
-    }
-
-    /// Pages that came, and how many of them are written.
-    pub(crate) fn pages(&self) -> (u64, u64) {
-        // In this order none seems written that did not come.
-        let written = self.written.load(Ordering::Relaxed);
-        (self.taken.load(Ordering::Relaxed), written)
-    }
-}
-
-/// Pages that the kernel holds back or has queued, for all its file systems: an upper bound of those that are still to
-/// come.
-pub(crate) fn pages_to_come() -> u64 {
-    std::fs::read_to_string("/proc/meminfo").map_or(u64::MAX, |text| pages_in(&text))
-}
-
-/// The pages that a `/proc/meminfo` calls dirty, or on their way.
-fn pages_in(meminfo: &str) -> u64 {
-    let kilobytes = |line: &str| -> Option<u64> {
-        let (name, value) = line.split_once(':')?;
-        let counts = matches!(name, "Dirty" | "Writeback" | "WritebackTmp");
-        value.trim().strip_suffix(" kB").filter(|_| counts)?.parse().ok()
-    };
-    let bytes = meminfo.lines().filter_map(kilobytes).sum::<u64>().saturating_mul(1024);
-    bytes / page_size() as u64 + COUNTED_LATE
-}
-
-/// Waits as long as something moves.
-pub(crate) struct Patience<F> {
-    limit: Duration,
-    moved: F,
-    seen: u64,
-    since: Instant,
-}
-
-impl<F: Fn() -> u64> Patience<F> {
-    /// At most `limit` while `moved` gives the same number.
-    pub(crate) fn new(limit: Duration, moved: F) -> Patience<F> {
-        let seen = moved();
-        Patience { limit, moved, seen, since: Instant::now() }
-    }
-
-    /// Whether nothing moved for as long as the limit.
-    pub(crate) fn is_over(&mut self) -> bool {
-        let now = (self.moved)();
-        if now != self.seen {
-            (self.seen, self.since) = (now, Instant::now());
-        }
-        self.since.elapsed() >= self.limit
-    }
-}
-
 /// How a wait for the end of a session ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Waited {
@@ -222,28 +141,5 @@ mod tests {
         assert_eq!(ended.worked_off(LONG, Patience::new(SHORT, || 7)), Waited::Stuck);
         ended.come();
         assert_eq!(ended.worked_off(LONG, Patience::new(LONG, || 7)), Waited::Over);
-    }
-
-    #[test]
-    fn pages_are_told_from_other_changes() {
-        let progress = Progress::default();
-        progress.take(3);
-        progress.take(0);
-        assert_eq!((progress.pages(), progress.done()), ((3, 0), 0));
-        progress.finish(0);
-        progress.finish(3);
-        assert_eq!((progress.pages(), progress.done()), ((3, 3), 2));
-    }
-
-    #[test]
-    fn what_the_kernel_holds_back_is_counted_in_pages() {
-        let page = page_size() as u64 / 1024;
-        let text = format!(
-            "MemFree: 999 kB\nDirty:    {} kB\nWriteback:  {page} kB\nWritebackTmp:   0 kB\nHugePages_Free: 5\n",
-            10 * page
-        );
-        assert_eq!(pages_in(&text), 11 + COUNTED_LATE);
-        assert_eq!(pages_in(""), COUNTED_LATE);
-        assert!(pages_to_come() < u64::MAX);
     }
 }

@@ -21,6 +21,7 @@ mod lost;
 mod mount;
 mod names;
 mod options;
+mod progress;
 mod seats;
 mod seeker;
 mod shared;
@@ -28,5 +29,5 @@ mod snapdir;
 mod xattrs;
 
 pub use invalidate::Invalidator;
-pub use mount::{MountError, Mounted, detach, mount};
+pub use mount::{Held, MountError, Mounted, detach, mount};
 pub use options::{Atime, MountOptions};

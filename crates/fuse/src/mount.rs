@@ -14,11 +14,12 @@ use rustix::io::Errno;
 use rustix::mount::{UnmountFlags, mount_remount};
 use zpl::{Filesystem, SnapshotKey};
 
-use crate::attach::{Device, HELPER, PAUSE, Place, attach, flags};
+use crate::attach::{Device, HELPER, Place, attach, flags};
 use crate::bridge::Bridge;
-use crate::ending::{Ended, Patience, Waited, pages_to_come};
+use crate::ending::{Ended, Waited};
 use crate::invalidate::Invalidator;
 use crate::options::{Live, MountOptions};
+use crate::progress::{Mark, Patience, pages_to_come};
 use crate::seats::Seats;
 use crate::seeker::Seeker;
 use crate::shared::Shared;
@@ -30,9 +31,12 @@ const READ_AHEAD_KIB: u32 = 8 << 10;
 /// Whoever may not enter is kept out by the kernel itself. What the kernel does on its own, such as writing back the
 /// times of a file, it does as root, whoever mounted.
 const SESSION_ACL: SessionACL = SessionACL::All;
-/// How long requests that are under way are waited for that must be served first. Queued in turn, they take longer only
-/// when the pool takes no writes; who reads without end is not waited for.
+/// Between two looks at whether something is under way.
+const PAUSE: Duration = Duration::from_micros(200);
+/// How long a kernel that does not say what it holds back must bring nothing before its connection is cut ...
 const SETTLING: Duration = Duration::from_secs(1);
+/// ... and before a command looks at what was written.
+const SETTLED: Duration = Duration::from_millis(100);
 /// How long the session may take to end when the mount was taken down: others may have it, too.
 const ENDING: Duration = Duration::from_secs(10);
 /// How long a pool may do nothing at all for the messages that a mount which is going had taken.
@@ -88,6 +92,15 @@ pub enum MountError {
     /// What a crash left behind could not be freed.
     #[error(transparent)]
     Filesystem(#[from] zpl::Error),
+}
+
+/// What the kernel may hold back of what programs wrote to a mount.
+#[derive(Clone, Copy, Debug)]
+pub struct Held {
+    /// What had come.
+    before: Mark,
+    /// At most so many pages.
+    pages: u64,
 }
 
 /// A file system that is mounted. Dropping it unmounts, or, if it is busy, takes it out of sight.
@@ -245,6 +258,12 @@ impl Mounted {
         Ok(())
     }
 
+    /// How much the kernel holds back at this moment. Taken before [`Mounted::write_back`], for [`Mounted::settle`].
+    #[must_use]
+    pub fn held(&self) -> Held {
+        Held { before: self.shared.progress.mark(), pages: pages_to_come() }
+    }
+
     /// Has the kernel hand over what programs have written and it still holds back. It is on its way then:
     /// [`Mounted::settle`] waits for it.
     ///
@@ -255,11 +274,11 @@ impl Mounted {
         Ok(rustix::fs::syncfs(&root)?)
     }
 
-    /// Waits until what the kernel has handed over by now is served, at most for a second from `since` on.
-    pub fn settle(&self, since: Instant) {
-        if let Err(error) = self.device.settle(since + SETTLING) {
-            tracing::debug!(%error, "what is under way cannot be seen");
-        }
+    /// Waits until what the kernel held back has come and is served, however long the pool takes for it; `since` is
+    /// when it was told to hand it over. Gives whether it is: if not, the pool takes nothing.
+    #[must_use]
+    pub fn settle(&self, held: Held, since: Instant) -> bool {
+        !self.shared.writeback || self.take_in(held, since, SETTLED)
     }
 
     fn place(&self) -> io::Result<Place> {
@@ -325,6 +344,7 @@ impl Mounted {
     /// Takes over what the kernel holds back of what programs wrote until now: whatever it has not handed over is lost
     /// when the connection ends. As long as it hands something over it is waited for.
     fn take_over(&self) {
+        let held = self.held();
         // What the kernel has not queued yet it queues now, behind all else; where the mount cannot be reached, it has
         // done so when it went out of sight.
         if self.place().is_ok_and(|place| place == Place::Here)
@@ -332,24 +352,38 @@ impl Mounted {
         {
             tracing::debug!(%error, "not all is written back");
         }
+        if !self.take_in(held, Instant::now(), SETTLING) {
+            tracing::warn!(point = %self.point.display(), "the pool takes nothing of what was written there");
+        }
+    }
+
+    /// Waits until what the kernel held back has come and is served; gives whether it is. Nothing more comes when the
+    /// kernel says so, or brought nothing for `idle`.
+    fn take_in(&self, Held { before, pages }: Held, since: Instant, idle: Duration) -> bool {
         let progress = &self.shared.progress;
-        let to_come = pages_to_come();
-        let (before, _) = progress.pages();
         let mut patience = Patience::new(STUCK, || self.moved());
-        let mut idle_since = Instant::now();
+        let mut idle_since = since;
+        let mut all_came = None;
         // Where the kernel does not say how much is under way (its control file system need not be mounted), it has nothing
-        // more when it brings nothing. Pages come in the order in which they were queued: who writes on without end is
-        // not waited for.
+        // more when it brings nothing: it hands the next over when one is done. Pages come in the order in which they
+        // were queued: who writes on without end is not waited for.
         while self.device.waiting().unwrap_or(1) > 0 {
-            let (taken, written) = progress.pages();
-            if taken != written {
+            let now = progress.mark();
+            if all_came.is_none() && now.pages - before.pages >= pages {
+                all_came = Some(now);
+            }
+            if !now.is_idle {
                 idle_since = Instant::now();
             }
-            if taken - before >= to_come || idle_since.elapsed() >= SETTLING || patience.is_over() {
-                return;
+            if idle_since.elapsed() >= idle || all_came.is_some_and(|mark| progress.has_done(mark)) {
+                return true;
+            }
+            if patience.is_over() {
+                return false;
             }
             std::thread::sleep(PAUSE);
         }
+        true
     }
 
     fn covered(&self) -> MountError {

@@ -8,11 +8,11 @@ use std::sync::{Arc, OnceLock};
 use fuser::{Errno, INodeNo, Notifier};
 use zpl::{Filesystem, ObjectId};
 
-use crate::ending::Progress;
 use crate::errno::Answer;
 use crate::known::Known;
 use crate::lost::Lost;
 use crate::options::Live;
+use crate::progress::Progress;
 use crate::snapdir::Numbers;
 
 /// What the threads of a mount and its owner share: one for the file system, and one for each of its snapshots that

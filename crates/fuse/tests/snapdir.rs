@@ -30,8 +30,9 @@ trait Snapshots {
 impl Snapshots for Bed {
     /// As the server takes one.
     fn take(&self, leaf: &str) {
+        let held = self.mounted().held();
         self.mounted().write_back().unwrap();
-        self.mounted().settle(Instant::now());
+        assert!(self.mounted().settle(held, Instant::now()));
         self.pool().snapshot(&[format!("tank/fs@{leaf}")], &[]).unwrap();
     }
 

@@ -438,18 +438,22 @@ impl Mounts {
         }
     }
 
-    /// The kernel hands over what was written and it still holds back.
+    /// The kernel hands over what programs have written and it still holds back, and it is waited for.
     pub(crate) fn write_back(&self) {
-        let mounts: Vec<_> =
-            self.table().iter().map(|mount| (mount.dataset.clone(), mount.handle.clone())).collect();
-        for (dataset, handle) in &mounts {
+        let with_held = |mount: &Mount| (mount.dataset.clone(), mount.handle.clone(), mount.handle.held());
+        let mounts: Vec<_> = self.table().iter().map(with_held).collect();
+        for (dataset, handle, _) in &mounts {
             if let Err(error) = handle.write_back() {
                 tracing::warn!(dataset, %error, "not written back");
             }
         }
         // All at once: they are served beside each other.
         let since = Instant::now();
-        mounts.iter().for_each(|(_, handle)| handle.settle(since));
+        for (dataset, handle, held) in &mounts {
+            if !handle.settle(*held, since) {
+                tracing::warn!(dataset, "the pool takes nothing of what was written");
+            }
+        }
     }
 
     /// Tells the kernel of a change, if the dataset is mounted.

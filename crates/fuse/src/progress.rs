@@ -1,0 +1,167 @@
+//! How far a mount's messages that change something have come, and what the kernel still holds back.
+
+use std::collections::BTreeSet;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, MutexGuard};
+use std::time::{Duration, Instant};
+
+use rustix::param::page_size;
+
+/// Pages that the kernel's sums may be behind: each core counts for itself for a while.
+const COUNTED_LATE: u64 = 4096;
+
+/// How far a mount's messages that change something have come.
+#[derive(Debug, Default)]
+pub(crate) struct Progress {
+    pages: Mutex<Pages>,
+    /// Messages that are done.
+    done: AtomicU64,
+}
+
+/// Of writes from the kernel's cache, for which no program waits.
+#[derive(Debug, Default)]
+struct Pages {
+    /// Pages that came in them.
+    taken: u64,
+    /// The number of the next one.
+    next: u64,
+    /// Those that came and are not done.
+    under_way: BTreeSet<u64>,
+}
+
+/// A message that is not done.
+#[derive(Clone, Copy, Debug)]
+#[must_use = "who takes a message finishes it"]
+pub(crate) struct Taken(Option<u64>);
+
+/// What has come from the kernel's cache until a moment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Mark {
+    /// Pages.
+    pub(crate) pages: u64,
+    /// Writes before this one.
+    next: u64,
+    /// All of them are done.
+    pub(crate) is_idle: bool,
+}
+
+impl Progress {
+    fn lock(&self) -> MutexGuard<'_, Pages> {
+        self.pages.lock().expect("no code panics while holding the pages under way")
+    }
+
+    /// A message came with so many pages of the kernel's cache.
+    pub(crate) fn take(&self, pages: u64) -> Taken {
+        if pages == 0 {
+            return Taken(None);
+        }
+        let mut state = self.lock();
+        let number = state.next;
+        state.next += 1;
+        state.taken += pages;
+        state.under_way.insert(number);
+        Taken(Some(number))
+    }
+
+    /// It is done.
+    pub(crate) fn finish(&self, Taken(number): Taken) {
+        if let Some(number) = number {
+            self.lock().under_way.remove(&number);
+        }
+        self.done.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Messages that are done.
+    pub(crate) fn done(&self) -> u64 {
+        self.done.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn mark(&self) -> Mark {
+        let state = self.lock();
+        Mark { pages: state.taken, next: state.next, is_idle: state.under_way.is_empty() }
+    }
+
+    /// Whether all that had come by `mark` is done.
+    pub(crate) fn has_done(&self, mark: Mark) -> bool {
+        self.lock().under_way.first().is_none_or(|oldest| *oldest >= mark.next)
+    }
+}
+
+/// Pages that the kernel holds back or has queued, for all its file systems: an upper bound of those that are still to
+/// come.
+pub(crate) fn pages_to_come() -> u64 {
+    std::fs::read_to_string("/proc/meminfo").map_or(u64::MAX, |text| pages_in(&text))
+}
+
+/// The pages that a `/proc/meminfo` calls dirty, or on their way.
+fn pages_in(meminfo: &str) -> u64 {
+    let kilobytes = |line: &str| -> Option<u64> {
+        let (name, value) = line.split_once(':')?;
+        let counts = matches!(name, "Dirty" | "Writeback" | "WritebackTmp");
+        value.trim().strip_suffix(" kB").filter(|_| counts)?.parse().ok()
+    };
+    let bytes = meminfo.lines().filter_map(kilobytes).sum::<u64>().saturating_mul(1024);
+    bytes / page_size() as u64 + COUNTED_LATE
+}
+
+/// Waits as long as something moves.
+pub(crate) struct Patience<F> {
+    limit: Duration,
+    moved: F,
+    seen: u64,
+    since: Instant,
+}
+
+impl<F: Fn() -> u64> Patience<F> {
+    /// At most `limit` while `moved` gives the same number.
+    pub(crate) fn new(limit: Duration, moved: F) -> Patience<F> {
+        let seen = moved();
+        Patience { limit, moved, seen, since: Instant::now() }
+    }
+
+    /// Whether nothing moved for as long as the limit.
+    pub(crate) fn is_over(&mut self) -> bool {
+        let now = (self.moved)();
+        if now != self.seen {
+            (self.seen, self.since) = (now, Instant::now());
+        }
+        self.since.elapsed() >= self.limit
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_came_before_a_mark_is_waited_for_and_nothing_else() {
+        let progress = Progress::default();
+        let first = progress.take(3);
+        let direct = progress.take(0);
+        let mark = progress.mark();
+        assert_eq!((mark.pages, mark.is_idle), (3, false));
+        let second = progress.take(2);
+        progress.finish(second);
+        assert!(!progress.has_done(mark), "a later one is done, the earlier one is not");
+        progress.finish(first);
+        let third = progress.take(1);
+        assert!(progress.has_done(mark));
+        assert_eq!((progress.mark().pages, progress.mark().is_idle), (6, false));
+        progress.finish(third);
+        progress.finish(direct);
+        assert!(progress.mark().is_idle);
+        assert_eq!(progress.done(), 4);
+    }
+
+    #[test]
+    fn what_the_kernel_holds_back_is_counted_in_pages() {
+        let page = page_size() as u64 / 1024;
+        let text = format!(
+            "MemFree: 999 kB\nDirty:    {} kB\nWriteback:  {page} kB\nWritebackTmp:   0 kB\nHugePages_Free: 5\n",
+            10 * page
+        );
+        assert_eq!(pages_in(&text), 11 + COUNTED_LATE);
+        assert_eq!(pages_in(""), COUNTED_LATE);
+        assert!(pages_to_come() < u64::MAX);
+    }
+}

@@ -1,0 +1,81 @@
+//! What programs wrote and the kernel holds back: forced unmounts keep it, and commands see it, however long the pool
+//! takes to take it in.
+
+mod support;
+
+use std::fs::File;
+use std::io::Write;
+use std::os::unix::fs::{FileExt, MetadataExt};
+use std::time::Instant;
+
+use format::ObjectId;
+use support::{Bed, usable};
+
+/// Where piece `n` lies: pages that do not touch come one by one.
+fn place(n: u64) -> u64 {
+    n * 12_345
+}
+
+/// A file whose pieces say their numbers, in a pool where each change waits a tenth of a second, after the one before.
+fn written_slowly(bed: &Bed, pieces: u64) -> File {
+    let file = File::create(bed.at().join("f")).unwrap();
+    for (name, value) in [
+        ("zfs_txg_timeout", "3600"),
+        ("zfs_delay_min_dirty_percent", "0"),
+        ("zfs_delay_scale", "1000000000000"),
+    ] {
+        bed.pool().tune(name, value).unwrap();
+    }
+    for n in 0..pieces {
+        file.write_all_at(&(n + 1).to_le_bytes(), place(n)).unwrap();
+    }
+    file
+}
+
+/// The pieces that are not there.
+fn lost(pieces: u64, read: impl Fn(&mut [u8], u64) -> bool) -> Vec<u64> {
+    let kept = |n: &u64| {
+        let mut piece = [0; 8];
+        read(&mut piece, place(*n)) && u64::from_le_bytes(piece) == *n + 1
+    };
+    (0..pieces).filter(|n| !kept(n)).collect()
+}
+
+#[test]
+fn what_was_written_before_a_forced_unmount_is_kept_by_a_slow_pool() {
+    if !usable() {
+        return;
+    }
+    const PIECES: u64 = 150;
+    let mut bed = Bed::new(256 << 20, &[]);
+    let mut file = written_slowly(&bed, PIECES);
+    bed.mounted().unmount(true).unwrap();
+    assert!(file.write_all(b"lost").and_then(|()| file.sync_all()).is_err());
+    drop(file);
+    bed.pool().tune("zfs_delay_scale", "0").unwrap();
+    bed.close();
+    bed.check();
+    bed.open();
+    let file = File::open(bed.at().join("f")).unwrap();
+    assert_eq!(lost(PIECES, |piece, at| file.read_exact_at(piece, at).is_ok()), [0; 0]);
+    drop(file);
+    bed.finish();
+}
+
+#[test]
+fn a_command_finds_all_that_was_written_before_it_however_slow_the_pool() {
+    if !usable() {
+        return;
+    }
+    const PIECES: u64 = 60;
+    let bed = Bed::new(256 << 20, &[]);
+    let file = written_slowly(&bed, PIECES);
+    let id = ObjectId(file.metadata().unwrap().ino());
+    let held = bed.mounted().held();
+    bed.mounted().write_back().unwrap();
+    assert!(bed.mounted().settle(held, Instant::now()));
+    assert_eq!(lost(PIECES, |piece, at| bed.fs().read(id, at, piece).is_ok()), [0; 0]);
+    bed.pool().tune("zfs_delay_scale", "0").unwrap();
+    drop(file);
+    bed.finish();
+}
