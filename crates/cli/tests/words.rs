@@ -459,3 +459,44 @@ fn a_scrub_can_be_about_a_part_of_the_pool() {
     );
     bed.expect_sound("tank");
 }
+
+#[test]
+fn strings_that_no_pool_can_keep_are_refused_before_anything_changes() {
+    let bed = Bed::with_tank(64, &[]);
+    let long = |count: usize| "n".repeat(count);
+    bed.run(&["zfs", "snapshot", "tank/fs@1"]).good();
+    let held = "cannot hold snapshot 'tank/fs@1'";
+    bed.run(&["zfs", "hold", "", "tank/fs@1"]).refused(&format!("{held}: invalid name"));
+    bed.run(&["zfs", "hold", &long(256), "tank/fs@1"]).refused(&format!("{held}: tag too long"));
+    bed.run(&["zfs", "hold", &long(255), "tank/fs@1"]).good();
+    bed.run(&["zfs", "release", "", "tank/fs@1"])
+        .refused("cannot release hold from snapshot 'tank/fs@1': no such tag on this dataset");
+    bed.run(&["zfs", "release", &long(255), "tank/fs@1"]).good();
+    // Its file system's name is short enough, that of the one below is not.
+    bed.run(&["zfs", "create", "tank/fs/below"]).good();
+    let leaf = long(246);
+    bed.run(&["zfs", "snapshot", "-r", &format!("tank/fs@{leaf}")])
+        .refused(&format!("cannot create snapshot 'tank/fs/below@{leaf}': dataset name is too long"));
+    bed.run(&["zfs", "snapshot", "-r", "tank/fs@2"]).good();
+    bed.run(&["zfs", "rename", "-r", "tank/fs@2", &leaf])
+        .refused("cannot rename 'tank/fs@2': dataset name is too long");
+    let set = format!("@{}", long(63));
+    for words in [["-s", &set, "create"], ["-u", "0", &set]] {
+        let line = [&["zfs", "allow"][..], &words, &["tank/fs"]].concat();
+        bed.run(&line).refused("cannot set permissions on 'tank/fs': invalid permission set name");
+    }
+    bed.run(&["zfs", "allow", "-s", &set[..63], "create", "tank/fs"]).good();
+    bed.expect_sound("tank");
+    // A line longer than the ring that the history is kept in: its beginning is kept.
+    let values: Vec<String> = (0..20).map(|n| format!("x:n{n}={}", long(8000))).collect();
+    let line: Vec<&str> =
+        ["zfs", "set"].into_iter().chain(values.iter().map(String::as_str)).chain(["tank/fs"]).collect();
+    bed.run(&line).good();
+    assert_eq!(get_zfs(&bed, "x:n19", "tank/fs").len(), 8000);
+    assert!(bed.run(&["zpool", "history", "tank"]).good().contains("zfs set x:n0=nnn"));
+    bed.expect_sound("tank");
+}
+
+fn get_zfs(bed: &Bed, property: &str, name: &str) -> String {
+    bed.run(&["zfs", "get", "-Ho", "value", property, name]).good().trim_end().to_owned()
+}

@@ -11,7 +11,7 @@ use crate::dsl::lookup::{self, DatasetInfo};
 use crate::dsl::properties;
 use crate::history::{self, Event};
 use crate::pool::Pool;
-use crate::props::{Property, PropertyError, Source, Value};
+use crate::props::{Property, PropertyError, Source, Value, names};
 use crate::space_maps::{self, MapTable};
 use crate::sync::Syncing;
 use crate::{Error, Result};
@@ -245,6 +245,7 @@ impl Pool {
         local: Vec<(String, Value)>,
         make: impl FnOnce(&mut Syncing<'_>, Vec<(String, Value)>) -> Result<()> + Send + 'static,
     ) -> Result<()> {
+        local.iter().try_for_each(|(name, value)| names::check_storable(name, "", Some(value)))?;
         let (limits, local): (Vec<_>, Vec<_>) =
             local.into_iter().partition(|(name, _)| limits::SPACE.contains(&name.as_str()));
         self.run(move |syncing| make(syncing, local))?;
@@ -289,6 +290,7 @@ impl Pool {
         if name.contains('@') {
             return self.set_snapshot_properties(name, values);
         }
+        values.iter().try_for_each(|(name, value)| names::check_storable(name, "", value.as_ref()))?;
         let full = name.to_owned();
         self.run(move |syncing| {
             let dir = lookup::dir_of(&syncing.inner.mos, &syncing.state.config.name, &full)?;
@@ -310,8 +312,9 @@ impl Pool {
     /// Sets or removes pool properties kept in the MOS.
     ///
     /// # Errors
-    /// If they cannot be written.
+    /// [`Error::Property`] for a name or value that is too long; or they cannot be written.
     pub fn set_pool_properties(&self, values: Vec<(String, Value)>) -> Result<()> {
+        values.iter().try_for_each(|(name, value)| names::check_storable(name, "", Some(value)))?;
         self.run(move |syncing| {
             for (name, value) in &values {
                 match (name.as_str(), value) {

@@ -9,11 +9,12 @@ use dmu::zap;
 use format::zap::Value as Stored;
 use format::{ObjectId, ObjectType};
 
-use crate::Result;
 use crate::dsl::lookup;
 use crate::mos::Mos;
 use crate::pool::Pool;
+use crate::props::names::NAME_MAX;
 use crate::sync::Syncing;
+use crate::{Error, Result};
 
 /// Permissions of one who-key, such as `ul$1000`: user 1000, on the dataset itself.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -61,8 +62,13 @@ impl Pool {
     /// Grants more.
     ///
     /// # Errors
-    /// [`crate::Error::NoDataset`], or it cannot be written.
+    /// [`crate::Error::NoDataset`], [`Error::BadTag`] for a name that is empty or too long, or it cannot be written.
     pub fn allow(&self, name: &str, grants: Vec<Grant>) -> Result<()> {
+        for name in grants.iter().flat_map(|grant| grant.names.iter().chain([&grant.key])) {
+            if name.is_empty() || name.len() >= NAME_MAX {
+                return Err(Error::BadTag(name.clone()));
+            }
+        }
         let name = name.to_owned();
         self.run(move |syncing| {
             let dir = lookup::dir_of(syncing.mos(), &syncing.state.config.name, &name)?;

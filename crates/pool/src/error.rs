@@ -143,6 +143,12 @@ pub enum Error {
     /// The snapshot is not held under this tag.
     #[error("no such tag '{0}'")]
     NoHold(String),
+    /// With what comes behind the name of its file system, a snapshot's is too long.
+    #[error("dataset name is too long")]
+    NameTooLong(String),
+    /// A tag to hold a snapshot under, or the name of a set of permissions, that no pool can keep.
+    #[error("{}", if .0.is_empty() { "invalid name" } else { "tag too long" })]
+    BadTag(String),
     /// It is no clone, so there is nothing to promote it over.
     #[error("'{0}' is not a cloned filesystem")]
     NotAClone(String),

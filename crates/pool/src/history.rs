@@ -12,6 +12,9 @@ use crate::mos::Mos;
 use crate::{Error, Result};
 
 const BLOCK: u32 = 128 << 10;
+/// Bytes of a command that are kept: as many as OpenZFS keeps. The smallest ring must hold the first command for ever
+/// and any other beside it.
+const COMMAND_MAX: usize = 8192;
 
 /// Creates the ring of a pool with `space` usable bytes.
 pub(crate) fn create(mos: &Mos, tx: &Tx, space: u64) -> Result<()> {
@@ -26,6 +29,8 @@ pub(crate) fn create(mos: &Mos, tx: &Tx, space: u64) -> Result<()> {
 /// Records a command.
 pub(crate) fn log(mos: &Mos, tx: &Tx, command: &str) -> Result<()> {
     let Some(id) = mos.directory_object("history")? else { return Ok(()) };
+    let fits = (0..=COMMAND_MAX.min(command.len())).rev().find(|at| command.is_char_boundary(*at));
+    let command = &command[..fits.unwrap_or(0)];
     let object = mos.object(id)?;
     let mut ring =
         object.with_bonus(|_, raw| Ring::decode(raw, ByteOrder::Little)).map_err(Error::corrupt(id))?;

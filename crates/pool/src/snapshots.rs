@@ -3,15 +3,24 @@
 use crate::dsl::lookup;
 use crate::pool::Pool;
 use crate::props::Value;
+use crate::props::names::{self, NAME_MAX};
 use crate::sync::Syncing;
 use crate::{DatasetInfo, Error, Result};
+
+/// Refuses a name that would be longer than any may be.
+fn check_length(name: &str) -> Result<()> {
+    if name.len() >= NAME_MAX { Err(Error::NameTooLong(name.to_owned())) } else { Ok(()) }
+}
 
 impl Pool {
     /// Takes snapshots (`pool/fs@snap`) all in one txg, or none; `local` are properties that each gets.
     ///
     /// # Errors
-    /// [`Error::NoDataset`], [`Error::Exists`] with the first that cannot be taken.
+    /// [`Error::NoDataset`], [`Error::Exists`], [`Error::NameTooLong`] with the first that cannot be taken;
+    /// [`Error::Property`].
     pub fn snapshot(&self, names: &[String], local: &[(String, Value)]) -> Result<()> {
+        local.iter().try_for_each(|(name, value)| names::check_storable(name, "", Some(value)))?;
+        names.iter().try_for_each(|name| check_length(name))?;
         let mut heads: Vec<_> = names.iter().map(|name| name.split('@').next()).collect();
         heads.sort_unstable();
         if heads.windows(2).any(|two| two[0] == two[1]) {
@@ -61,8 +70,12 @@ impl Pool {
     /// Renames snapshots (`pool/fs@a`) to the name `leaf` after the `@`, all or none.
     ///
     /// # Errors
-    /// [`Error::NoDataset`], [`Error::Exists`].
+    /// [`Error::NoDataset`], [`Error::Exists`], [`Error::NameTooLong`].
     pub fn rename_snapshots(&self, names: &[String], leaf: &str) -> Result<()> {
+        for name in names {
+            let fs = name.split('@').next().unwrap_or(name);
+            check_length(&format!("{fs}@{leaf}"))?;
+        }
         let (names, leaf) = (names.to_vec(), leaf.to_owned());
         self.run(move |syncing| {
             for name in &names {
@@ -153,6 +166,7 @@ impl Pool {
         name: &str,
         values: Vec<(String, Option<Value>)>,
     ) -> Result<()> {
+        values.iter().try_for_each(|(key, value)| names::check_storable(key, "", value.as_ref()))?;
         let name = name.to_owned();
         self.run(move |syncing| {
             let id = lookup::info(syncing.inner, &name)?.id;
@@ -163,8 +177,11 @@ impl Pool {
     /// Holds snapshots under `tag`, all or none: while held, they cannot be destroyed.
     ///
     /// # Errors
-    /// [`Error::NoDataset`]; [`Error::Exists`] with the tag.
+    /// [`Error::NoDataset`]; [`Error::Exists`] with the tag; [`Error::BadTag`] for one that is empty or too long.
     pub fn hold(&self, names: &[String], tag: &str) -> Result<()> {
+        if tag.is_empty() || tag.len() >= NAME_MAX {
+            return Err(Error::BadTag(tag.to_owned()));
+        }
         let (names, tag) = (names.to_vec(), tag.to_owned());
         self.run(move |syncing| {
             for name in &names {

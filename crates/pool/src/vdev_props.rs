@@ -10,7 +10,7 @@ use format::nvlist::NvValue;
 use format::{Guid, ObjectId, ObjectType, VdevId};
 
 use crate::pool::Pool;
-use crate::props::Value;
+use crate::props::{Value, names};
 use crate::sync::Syncing;
 use crate::{Error, Result};
 
@@ -58,8 +58,10 @@ impl Pool {
     /// Sets a property of a vdev, or with `None` takes it away.
     ///
     /// # Errors
-    /// [`Error::NoVdevZap`] for a vdev that has no place for properties; [`Error::LastVdev`]; or it cannot be written.
+    /// [`Error::NoVdevZap`] for a vdev that has no place for properties; [`Error::LastVdev`]; [`Error::Property`] for a
+    /// name or value that is too long; or it cannot be written.
     pub fn set_vdev_property(&self, guid: Guid, name: &str, value: Option<Value>) -> Result<()> {
+        names::check_storable(name, "", value.as_ref())?;
         let name = name.to_owned();
         self.run(move |syncing| {
             if name == "allocating" {

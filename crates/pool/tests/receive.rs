@@ -213,3 +213,36 @@ fn what_was_received_gives_way_to_what_is_received() {
     assert_eq!(user("tank/fs"), Some(("second".into(), Source::Received)));
     ground.expect_sound();
 }
+
+#[test]
+fn properties_that_no_pool_can_keep_are_left_out_and_told() {
+    let dir = unpack("gsend");
+    let ground = Ground::new();
+    let text = |name: &str, len: usize| (name.to_owned(), Value::Text("v".repeat(len)));
+    // What hides a received value comes behind its name.
+    let (fits, long) = (format!("x:{}", "n".repeat(245)), format!("x:{}", "n".repeat(246)));
+    let odd = vec![text(&fits, 8191), text(&long, 1), text("x:big", 8192), text("", 1)];
+    let options = ReceiveOptions {
+        local: vec![text("y:big", 8192)],
+        received: Some(odd.clone()),
+        of_snapshot: odd,
+        ..ReceiveOptions::default()
+    };
+    let done = receive(&ground, &golden(dir.path(), "full"), "tank/fs@a", &options);
+    assert_eq!(
+        done.refused,
+        [
+            ("y:big".to_owned(), PropertyError::ValueTooLong),
+            (long.clone(), PropertyError::NameTooLong { name: long }),
+            ("x:big".to_owned(), PropertyError::ValueTooLong),
+            (String::new(), PropertyError::Unknown { name: String::new() }),
+        ]
+    );
+    let pool = ground.pool();
+    for name in ["tank/fs", "tank/fs@a"] {
+        let info = pool.dataset(name).unwrap();
+        let has = |word: &str| pool.user_property(&info, word).unwrap().is_some();
+        assert!(has(&fits) && !has("x:big") && !has("y:big"), "{name}");
+    }
+    ground.expect_sound();
+}

@@ -387,3 +387,41 @@ fn a_snapshot_that_is_called_by_its_name_is_found_without_the_others() {
     ground.pool.take().unwrap().export().unwrap();
     oracle::expect_pleased("tank", &ground.path);
 }
+
+#[test]
+fn a_pool_refuses_strings_that_it_cannot_keep_and_goes_on() {
+    let ground = Ground::new(11);
+    let pool = ground.pool();
+    let snapshot = ["tank/fs@1".to_owned()];
+    pool.snapshot(&snapshot, &[]).unwrap();
+    let long = "n".repeat(256);
+    for tag in ["", &long] {
+        assert!(matches!(pool.hold(&snapshot, tag), Err(Error::BadTag(refused)) if refused == tag));
+    }
+    let text = |len: usize| pool::props::Value::Text("v".repeat(len));
+    let guid = pool.info().config.tree.children[0].guid;
+    for (name, value) in [("", text(1)), (long.as_str(), text(1)), ("a:b", text(8192))] {
+        let named = || (name.to_owned(), Some(value.clone()));
+        let local = || vec![(name.to_owned(), value.clone())];
+        let refused = |done: pool::Result<()>| assert!(matches!(done, Err(Error::Property(_))), "{done:?}");
+        refused(pool.set_properties("tank/fs", vec![named()]));
+        refused(pool.set_properties("tank/fs@1", vec![named()]));
+        refused(pool.snapshot(&["tank/fs@2".to_owned()], &local()));
+        refused(pool.create_filesystem("tank/new", local(), filesystem(), initialise()));
+        refused(pool.clone_snapshot("tank/fs@1", "tank/new", local()));
+        refused(pool.set_pool_properties(local()));
+        refused(pool.set_vdev_property(guid, name, Some(value.clone())));
+    }
+    for (key, name) in [("", "create"), ("ul$0", ""), (long.as_str(), "create"), ("ul$0", long.as_str())] {
+        let grant = pool::Grant { key: key.to_owned(), names: vec![name.to_owned()] };
+        assert!(matches!(pool.allow("tank/fs", vec![grant]), Err(Error::BadTag(_))));
+    }
+    // All that is just short enough is kept.
+    let fits = "n".repeat(255);
+    pool.hold(&snapshot, &fits).unwrap();
+    pool.set_properties("tank/fs", vec![(fits.clone(), Some(text(8191)))]).unwrap();
+    pool.set_properties("tank/fs@1", vec![(fits.clone(), Some(text(8191)))]).unwrap();
+    pool.set_command(&"a command line ".repeat(20_000));
+    pool.log_command().unwrap();
+    ground.expect_sound();
+}

@@ -55,6 +55,8 @@ const PERMISSIONS: [&str; 35] = [
     "zone",
     "unzone",
 ];
+/// Names of sets of permissions are shorter than this, `@` included, in bytes.
+const SET_MAX: usize = 64;
 /// The dashes behind the name of a dataset end here.
 const WIDTH: usize = 70;
 
@@ -129,6 +131,11 @@ fn order<'a>(call: &'a Call, console: &mut Console, back: bool) -> Result<Option
     }
     let names: Vec<String> =
         names.map(|list| list.split(',').map(str::to_owned).collect()).unwrap_or_default();
+    let sets = names.iter().map(String::as_str).chain(args.value("s"));
+    if sets.filter(|name| name.starts_with('@')).any(|name| name.len() >= SET_MAX) {
+        let why = "invalid permission set name";
+        return Err(Failure::refused(format!("cannot set permissions on '{dataset}': {why}")));
+    }
     if names.iter().any(|name| !is_permission(name)) {
         return Err(Failure::refused(format!(
             "cannot set permissions on '{dataset}': {}",

@@ -13,9 +13,6 @@ use crate::open::{Intent, Sessions};
 use crate::out::Console;
 use crate::table::{self, Column, Row};
 
-/// Tags are no longer than names.
-pub(super) const TAG_MAX: usize = 256;
-
 /// Runs `zfs hold` and, with `release`, `zfs release`.
 ///
 /// # Errors
@@ -44,7 +41,7 @@ fn change_one(call: &Call, name: &str, tag: &str, release: bool) -> Result<(), F
         return Err(Failure::refused(format!("'{name}' is not a snapshot")));
     }
     names::check(name).map_err(|error| cannot(&error.to_string()))?;
-    if tag.len() > TAG_MAX {
+    if tag.len() >= names::NAME_MAX {
         return Err(cannot("tag too long"));
     }
     let session = session(call, name, Intent::Write).map_err(|error| error.dataset(name))?;

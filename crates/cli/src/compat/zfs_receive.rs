@@ -189,12 +189,10 @@ fn receive_in<R: Read>(
 /// Holds a snapshot as its sender does. What was received before is held already.
 fn hold(pool: &Pool, call: &Call, snapshot: &str, tags: &[String]) -> Result<(), Failure> {
     for tag in tags {
-        if tag.is_empty() || tag.len() > super::zfs_hold::TAG_MAX {
-            continue;
-        }
         let _turn = call.live().map(|live| live.turn());
         match pool.hold(&[snapshot.to_owned()], tag) {
-            Ok(()) | Err(Error::Exists(_)) => {}
+            // A tag that no snapshot can have is none at the sender either.
+            Ok(()) | Err(Error::Exists(_) | Error::BadTag(_)) => {}
             Err(error) => {
                 return Err(Failure::refused(format!("cannot hold snapshot '{snapshot}': {error}")));
             }

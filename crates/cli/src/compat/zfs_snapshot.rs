@@ -109,6 +109,7 @@ fn snapshot_in(
     }
     pool.snapshot(&all, local).map_err(|error| match &error {
         pool::Error::Exists(name) => Action::CreateSnapshot(name).failed(reason::ALREADY_EXISTS),
+        pool::Error::NameTooLong(name) => Action::CreateSnapshot(name).failed(&error),
         error if error.is_no_space() => {
             Failure::refused(format!("{CREATE_SNAPSHOTS} {}", reason::OUT_OF_SPACE))
         }

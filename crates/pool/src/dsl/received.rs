@@ -7,7 +7,7 @@ use format::ObjectId;
 use format::zap::Value as Stored;
 
 use super::properties::{self, INHERIT, RECEIVED, RECEIVED_ANY};
-use crate::props::{self, PropertyError, Value};
+use crate::props::{self, PropertyError, Value, names};
 use crate::sync::Syncing;
 use crate::{Error, ReceiveOptions, Result};
 
@@ -83,6 +83,11 @@ impl Syncing<'_> {
             }
         }
         for (name, value) in wanted {
+            // The longest that ever follows it: to hide it must stay possible.
+            if let Err(why) = names::check_storable(name, INHERIT, Some(value)) {
+                refused.push((name.clone(), why));
+                continue;
+            }
             let hidden = hidden(name)?;
             if !hidden && let Some(why) = self.misfit(dir, name, value)? {
                 refused.push((name.clone(), why));
@@ -97,8 +102,11 @@ impl Syncing<'_> {
         Ok(())
     }
 
-    /// Why a directory cannot have a quota or a reservation.
+    /// Why a directory cannot have a property: one that no pool can keep, a quota or a reservation.
     fn misfit(&self, dir: ObjectId, name: &str, value: &Value) -> Result<Option<PropertyError>> {
+        if let Err(why) = names::check_storable(name, "", Some(value)) {
+            return Ok(Some(why));
+        }
         let Value::Number(bytes) = value else { return Ok(None) };
         match self.check_limit(dir, name, *bytes) {
             Ok(()) => Ok(None),
@@ -107,12 +115,15 @@ impl Syncing<'_> {
         }
     }
 
-    /// Properties that the sender's snapshot has of its own.
+    /// Properties that the sender's snapshot has of its own, but for those that no pool can keep.
     pub(crate) fn set_received_of_snapshot(
         &mut self,
         id: ObjectId,
         received: &[(String, Value)],
     ) -> Result<()> {
+        let fits =
+            |(name, value): &&(String, Value)| names::check_storable(name, INHERIT, Some(value)).is_ok();
+        let received: Vec<_> = received.iter().filter(fits).collect();
         if received.is_empty() {
             return Ok(());
         }

@@ -4,7 +4,7 @@
 //! To:     everything that creates or opens by name. The text of an error is the reason OpenZFS prints.
 
 use super::value::TEXT_MAX;
-use super::{DatasetKind, PropertyError};
+use super::{DatasetKind, PropertyError, Value};
 use thiserror::Error;
 
 /// Names are shorter than this, snapshot part included, in bytes.
@@ -179,6 +179,24 @@ pub const GZIP_ENGINE: &str = "org.cenote:gzip_engine";
 pub fn is_user_property(name: &str) -> bool {
     name.contains(':')
         && name.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b":+._-".contains(&b))
+}
+
+/// Whether a pool can keep a property of this name, what follows it there included (`$recvd`), with this value: asked
+/// before anything of a change is written, whoever gave it.
+///
+/// # Errors
+/// Without a name; name or value too long.
+pub fn check_storable(name: &str, suffix: &str, value: Option<&Value>) -> Result<(), PropertyError> {
+    if name.is_empty() {
+        return Err(PropertyError::Unknown { name: String::new() });
+    }
+    if name.len() + suffix.len() >= NAME_MAX {
+        return Err(PropertyError::NameTooLong { name: name.to_owned() });
+    }
+    match value {
+        Some(Value::Text(text)) if text.len() > TEXT_MAX => Err(PropertyError::ValueTooLong),
+        _ => Ok(()),
+    }
 }
 
 /// Whether a user property may be set so.
