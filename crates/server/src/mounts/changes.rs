@@ -153,7 +153,11 @@ impl Mounts {
         }
         let points = self.folders(&change.was_mounted);
         change.down = self.unmount(pool, &change.was_mounted, force)?;
-        self.remove_folders(&points);
+        if kind != Kind::Contents {
+            // What holds other files from now on is mounted where it was: making its folder anew would change the file
+            // system that this lies in, and no increment would fit that any more.
+            self.remove_folders(&points);
+        }
         Ok(change)
     }
 

@@ -1,0 +1,57 @@
+//! Receiving into what is mounted, and mounts whose datasets change their names.
+
+mod bed;
+
+use std::fs;
+use std::process::Stdio;
+
+use bed::Done;
+use bed::live::{Live, write};
+
+impl Live {
+    fn zfs(&self, line: &str) -> String {
+        let words: Vec<&str> = std::iter::once("zfs").chain(line.split(' ')).collect();
+        self.run(&words).good()
+    }
+
+    fn send(&self, words: &[&str], file: &str) {
+        let out = fs::File::create(self.path(file)).expect("made");
+        let line = [&["zfs", "send"][..], words].concat();
+        let done: Done = self.command(&line).stdout(Stdio::from(out)).output().expect("it starts").into();
+        done.good();
+    }
+
+    fn receive(&self, file: &str, words: &[&str]) -> Done {
+        let stream = fs::File::open(self.path(file)).expect("there");
+        let line = [&["zfs", "receive"][..], words].concat();
+        self.command(&line).stdin(stream).output().expect("it starts").into()
+    }
+}
+
+#[test]
+fn increments_of_a_mounted_tree_fit_one_after_the_other() {
+    let Some(live) = Live::with_tank(128) else { return };
+    live.zfs("create tank/w");
+    live.zfs("create tank/w/k");
+    live.zfs("create tank/w/k/deep");
+    live.zfs("snapshot -r tank/w@1");
+    live.send(&["-R", "tank/w@1"], "s");
+    live.receive("s", &["tank/copy"]).good();
+    for step in 2..=4 {
+        write(&live.path(&format!("mnt/w/k/{step}")), b"in the child");
+        live.zfs(&format!("snapshot -r tank/w@{step}"));
+        live.send(&["-R", "-i", &format!("@{}", step - 1), &format!("tank/w@{step}")], "s");
+        live.receive("s", &["tank/copy"]).good();
+        // Not read: that would change the time of the last access.
+        let copied = fs::metadata(live.path(&format!("mnt/copy/k/{step}"))).expect("mounted");
+        assert_eq!(copied.len(), 12);
+        assert_eq!(live.get("written", "tank/copy"), "0", "after {step}");
+    }
+    // To go back in a child changes nothing in what it is mounted in.
+    write(&live.path("mnt/copy/k/own"), b"given up");
+    live.zfs("rollback tank/copy/k@4");
+    assert!(!live.path("mnt/copy/k/own").exists() && live.path("mnt/copy/k/4").exists());
+    assert_eq!(live.get("written", "tank/copy"), "0");
+    live.run(&["zpool", "export", "tank"]).good();
+    live.expect_sound();
+}
