@@ -456,3 +456,57 @@ fn resealed(stream: &[u8], content: &[u8]) -> Vec<u8> {
     }
     out
 }
+
+#[test]
+fn a_whole_pool_becomes_the_root_of_another() {
+    let bed = Bed::with_tank(64, &["compression=lz4"]);
+    zfs(&bed, "create tank/fs/below");
+    put(&bed, "tank", "top");
+    put(&bed, "tank/fs", "one");
+    zfs(&bed, "set my:note=moved tank");
+    zfs(&bed, "snapshot -r tank@1");
+    let new_pool = |name: &str| {
+        let image = format!("{name}.img");
+        std::fs::File::create(bed.path(&image)).expect("made").set_len(128 << 20).expect("long");
+        bed.run(&["zpool", "create", name, &bed.path(&image).display().to_string()]).good();
+    };
+    send(&bed, &["-R", "tank@1"], "tree").good();
+    send(&bed, &["tank@1"], "one").good();
+    for (name, file, words) in [
+        ("into", "tree", &["-F", "into"][..]),
+        ("verb", "tree", &["-Fv", "verb"]),
+        ("drop", "tree", &["-Fdu", "drop"]),
+        ("alone", "one", &["-F", "alone"]),
+    ] {
+        new_pool(name);
+        put(&bed, name, "given up");
+        let gentle: Vec<&str> = words.iter().copied().filter(|word| !word.starts_with('-')).collect();
+        let exists = format!("cannot receive new filesystem stream: destination '{name}' exists");
+        let refused = receive(&bed, file, &gentle);
+        assert_eq!(refused.err.lines().nth(1), Some("must specify -F to overwrite it"), "{refused:?}");
+        refused.refused(&exists);
+        receive(&bed, file, words).good();
+        let has = bed.list(&format!("{name}:/"));
+        assert!(has.iter().any(|file| file["path"] == "top" || file["path"] == "/top"), "{has:?}");
+        assert!(!has.iter().any(|file| file["path"].to_string().contains("given up")), "{has:?}");
+        bed.expect_sound(name);
+        if file == "tree" {
+            assert_eq!(names(&bed, name), names(&bed, "tank"), "{words:?}");
+            assert_eq!(shown(&bed, "my:note", name), "moved\treceived");
+            assert_eq!(shown(&bed, "compression", &format!("{name}/fs")), "lz4\treceived");
+        } else {
+            assert_eq!(names(&bed, name), ["", "@1"]);
+        }
+    }
+    // It goes on with what comes next.
+    put(&bed, "tank", "more");
+    zfs(&bed, "snapshot -r tank@2");
+    send(&bed, &["-R", "-i", "@1", "tank@2"], "next").good();
+    receive(&bed, "next", &["into"]).good();
+    assert_eq!(names(&bed, "into"), names(&bed, "tank"));
+    bed::expect_same(&bed.list("into:/"), &bed.list("tank:/"), &["object"]);
+    let refused = receive(&bed, "tree", &["-F", "into"]);
+    assert_eq!(refused.err.lines().nth(1), Some("must destroy them to overwrite it"), "{refused:?}");
+    refused.refused("cannot receive new filesystem stream: destination has snapshots (eg. into@1)");
+    bed.expect_sound("into");
+}

@@ -40,6 +40,9 @@ pub enum ReceiveError {
     /// The destination of a full stream has snapshots.
     #[error("destination has snapshots (eg. {0})\nmust destroy them to overwrite it")]
     HasSnapshots(String),
+    /// The root of a pool is a file system, whatever it holds.
+    #[error("destination {0} is the root dataset\ncannot overwrite with a ZVOL")]
+    RootVolume(String),
     /// The destination of an incremental stream is missing.
     #[error("destination '{0}' does not exist")]
     Missing(String),

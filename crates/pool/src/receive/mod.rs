@@ -371,8 +371,11 @@ impl Pool {
         }
         if begin.fromguid == Guid(0) {
             return match snaps.first() {
-                _ if !force || head.dir.parent.0 == 0 => Err(ReceiveError::Exists(fs.to_owned()).into()),
+                _ if !force => Err(ReceiveError::Exists(fs.to_owned()).into()),
                 Some(snap) => Err(ReceiveError::HasSnapshots(snap.name.clone()).into()),
+                None if head.dir.parent.0 == 0 && begin.objset_type == 3 => {
+                    Err(ReceiveError::RootVolume(fs.to_owned()).into())
+                }
                 None => self.check_replaceable(&head).map(|()| Some(Place::Replace)),
             };
         }
