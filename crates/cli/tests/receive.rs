@@ -510,3 +510,52 @@ fn a_whole_pool_becomes_the_root_of_another() {
     refused.refused("cannot receive new filesystem stream: destination has snapshots (eg. into@1)");
     bed.expect_sound("into");
 }
+
+#[test]
+fn a_received_value_comes_back_with_all_that_follows_from_it() {
+    let bed = Bed::with_tank(128, &["quota=40M", "reservation=20M", "refreservation=10M"]);
+    for word in ["refquota=30M", "canmount=noauto", "filesystem_limit=7"] {
+        zfs(&bed, &format!("set {word} tank/fs"));
+    }
+    zfs(&bed, "snapshot tank/fs@1");
+    send(&bed, &["-p", "tank/fs@1"], "s").good();
+    zfs(&bed, "set reservation=none tank/fs");
+    receive(&bed, "s", &["tank/d"]).good();
+    let reserved = "usedbyrefreservation";
+    let promised = shown(&bed, reserved, "tank/d");
+    for word in ["reservation=1M", "refreservation=none", "quota=50M", "refquota=none"] {
+        zfs(&bed, &format!("set {word} tank/d"));
+    }
+    zfs(&bed, "set canmount=off tank/d");
+    zfs(&bed, "set filesystem_limit=9 tank/d");
+    for property in ["quota", "reservation", "refreservation", "refquota", "canmount", "filesystem_limit"] {
+        zfs(&bed, &format!("inherit -S {property} tank/d"));
+        let received = shown(&bed, property, "tank/fs").replace("local", "received");
+        let received = if property == "reservation" { "20M\treceived".to_owned() } else { received };
+        assert_eq!(shown(&bed, property, "tank/d"), received);
+    }
+    assert_eq!(shown(&bed, reserved, "tank/d"), promised);
+    // They hold, and the books say so.
+    bed.expect_sound("tank");
+    let free = |name: &str| -> u64 {
+        zfs(&bed, &format!("get -Hpo value available {name}")).trim().parse().expect("a number")
+    };
+    assert!(free("tank/d") <= 40 << 20);
+    for (line, why) in [
+        ("volsize tank/d", "'volsize' property cannot be reverted to a received value"),
+        ("version tank/d", "'version' property cannot be reverted to a received value"),
+        ("utf8only tank/d", "'utf8only' property cannot be inherited"),
+        ("used tank/d", "used property is read-only"),
+    ] {
+        let words: Vec<&str> = ["zfs", "inherit", "-S"].into_iter().chain(line.split(' ')).collect();
+        bed.run(&words).refused(why);
+    }
+    bed.run(&["zfs", "inherit", "canmount", "tank/d"]).refused("'canmount' property cannot be inherited");
+    // A received limit that does not fit any more is refused as one that is set.
+    zfs(&bed, "set reservation=none tank/d");
+    zfs(&bed, "set quota=15M refreservation=none tank/d");
+    bed.run(&["zfs", "inherit", "-S", "reservation", "tank/d"])
+        .refused("cannot inherit reservation for 'tank/d': size is greater than available space");
+    assert_eq!(shown(&bed, "reservation", "tank/d"), "none\tlocal");
+    bed.expect_sound("tank");
+}

@@ -294,12 +294,15 @@ impl Pool {
         let full = name.to_owned();
         self.run(move |syncing| {
             let dir = lookup::dir_of(&syncing.inner.mos, &syncing.state.config.name, &full)?;
+            // Each by what those before it leave.
+            let mut given = Vec::new();
             for (name, value) in &values {
-                let bytes = match value {
-                    Some(Value::Number(bytes)) => *bytes,
-                    _ => 0,
-                };
-                syncing.check_limit(dir, name, bytes)?;
+                if !limits::SPACE.contains(&name.as_str()) {
+                    continue;
+                }
+                let bytes = syncing.number_after(dir, name, value.as_ref())?;
+                syncing.check_limit(dir, name, bytes, &given)?;
+                given.push((name.as_str(), bytes));
             }
             for (name, value) in &values {
                 syncing.set_property(dir, name, value.as_ref())?;

@@ -360,7 +360,7 @@ impl Syncing<'_> {
         // What it may use is judged by what it uses, so it has to be there first.
         for (name, value) in limits {
             let bytes = if let props::Value::Number(bytes) = value { *bytes } else { 0 };
-            self.check_limit(root, name, bytes)?;
+            self.check_limit(root, name, bytes, &[])?;
             self.set_property(root, name, Some(value))?;
         }
         if let Some(command) = &spec.command {

@@ -2,7 +2,7 @@
 
 use pool::props::dataset::{self as props, Asked};
 use pool::props::names::{self, NameError};
-use pool::props::{DatasetKind, PropertyError, Value};
+use pool::props::{Access, DatasetKind, PropertyError, Value};
 use pool::{DatasetInfo, Pool};
 use server::Kind;
 
@@ -382,13 +382,18 @@ pub fn inherit(call: &Call, console: &mut Console) -> Result<(), Failure> {
             if let Err(error) = property.check_inheritable() {
                 let quota = ["quota", "reservation", "refquota", "refreservation"].contains(&property.name);
                 let failure = Failure::refused(error.to_string());
-                match (&error, quota, to_received) {
-                    (PropertyError::CannotInherit { name }, true, false) => {
+                match (&error, to_received) {
+                    (PropertyError::CannotInherit { name }, false) if quota => {
                         return Err(failure
                             .hint(format!("use 'zfs set {name}=none' to clear"))
                             .hint(format!("use 'zfs inherit -S {name}' to revert to received value")));
                     }
-                    (PropertyError::CannotInherit { .. }, true, true) => {}
+                    (PropertyError::CannotInherit { name: name @ ("volsize" | "version") }, true) => {
+                        let why = "property cannot be reverted to a received value";
+                        return Err(Failure::refused(format!("'{name}' {why}")));
+                    }
+                    // Of what is set but not inherited a received value can come back.
+                    (PropertyError::CannotInherit { .. }, true) if property.access == Access::Set => {}
                     _ => return Err(failure),
                 }
             }

@@ -350,6 +350,24 @@ impl Syncing<'_> {
         self.heed_property(dir, name, value)
     }
 
+    /// The number that a property has when it is set to `value`; without one, what was received is in effect.
+    pub(crate) fn number_after(
+        &self,
+        dir: ObjectId,
+        name: &str,
+        value: Option<&props::Value>,
+    ) -> Result<u64> {
+        let mos = self.mos();
+        Ok(match value {
+            Some(props::Value::Number(number)) => *number,
+            Some(props::Value::Text(_)) => 0,
+            None => match properties::received_here(mos, mos.dir(dir)?.props_zap, name)? {
+                Some(props::Value::Number(number)) => number,
+                _ => 0,
+            },
+        })
+    }
+
     /// What follows from a property's new value for the books of a directory.
     pub(crate) fn heed_property(
         &mut self,
@@ -357,18 +375,22 @@ impl Syncing<'_> {
         name: &str,
         value: Option<&props::Value>,
     ) -> Result<()> {
+        if !matches!(name, "quota" | "filesystem_limit" | "snapshot_limit" | "reservation" | "refreservation")
+        {
+            return Ok(());
+        }
         let mos = self.mos();
-        let number = match value {
-            Some(props::Value::Number(number)) => *number,
-            _ => 0,
-        };
+        let number = self.number_after(dir, name, value)?;
         match name {
             "quota" => {
                 let mut phys = mos.dir(dir)?;
                 phys.quota = number;
                 mos.put_dir(&self.tx, dir, &phys)?;
             }
-            "filesystem_limit" | "snapshot_limit" => self.start_counting(dir, value)?,
+            "filesystem_limit" | "snapshot_limit" => {
+                let received = properties::received_here(mos, mos.dir(dir)?.props_zap, name)?;
+                self.start_counting(dir, value.or(received.as_ref()))?;
+            }
             "reservation" => self.set_reservation(dir, number)?,
             "refreservation" => self.set_refreservation(dir, number)?,
             _ => {}

@@ -50,31 +50,55 @@ pub(crate) fn check_room(inner: &Inner, objects: u64) -> Result<()> {
 }
 
 impl Syncing<'_> {
-    /// Refuses a quota below what is in use or reserved, and a reservation of more than is available.
-    pub(crate) fn check_limit(&self, dir_id: ObjectId, name: &str, bytes: u64) -> Result<()> {
+    /// Refuses a quota below what is in use or reserved, and a reservation of more than is available. `given` is set by
+    /// the same change, before it.
+    pub(crate) fn check_limit(
+        &self,
+        dir_id: ObjectId,
+        name: &str,
+        bytes: u64,
+        given: &[(&str, u64)],
+    ) -> Result<()> {
         let (mos, inner) = (self.mos(), self.inner);
         let dir = mos.dir(dir_id)?;
         let below_use = Err(Error::Property(PropertyError::BelowUse));
         let above_space = Err(Error::Property(PropertyError::AboveSpace));
-        match name {
-            "quota" if bytes != 0 && (bytes < dir.used_bytes || bytes < dir.reserved) => below_use,
-            "reservation" => {
+        let now = |name: &str, stored: u64| {
+            let given = given.iter().rev().find(|(given, _)| *given == name);
+            given.map_or(stored, |(_, bytes)| *bytes)
+        };
+        let own = match dir.head_dataset {
+            ObjectId(0) => None,
+            head => Some(lookup::own(mos, dir_id, head)?),
+        };
+        // A reservation of the dataset itself counts as used.
+        let more_used = own.as_ref().map_or(0, |own| {
+            let promised = now("refreservation", own.refreservation);
+            promised.max(own.unique) as i64 - own.unique.max(own.refreservation) as i64
+        });
+        let used = dir.used_bytes.saturating_add_signed(more_used);
+        let (quota, reserved) = (now("quota", dir.quota), now("reservation", dir.reserved));
+        match (name, own) {
+            ("quota", _) if bytes != 0 && (bytes < used || bytes < reserved) => below_use,
+            ("reservation", _) => {
                 let available = match dir.parent {
                     ObjectId(0) => inner.usable(false).saturating_sub(dir.used_bytes),
                     parent => lookup::dir_available(inner, parent)?,
                 };
                 let more = bytes.max(dir.used_bytes).saturating_sub(dir.used_bytes.max(dir.reserved));
-                let over_quota = dir.quota > 0 && bytes > dir.quota;
+                let over_quota = quota > 0 && bytes > quota;
                 if more > 0 && (more > available || over_quota) { above_space } else { Ok(()) }
             }
-            "refquota" | "refreservation" if dir.head_dataset.0 != 0 => {
-                let own = lookup::own(mos, dir_id, dir.head_dataset)?;
-                if name == "refquota" {
-                    let too_small = bytes != 0 && (bytes < own.referenced || bytes < own.refreservation);
-                    return if too_small { below_use } else { Ok(()) };
-                }
+            ("refquota", Some(own)) => {
+                let promised = now("refreservation", own.refreservation);
+                let too_small = bytes != 0 && (bytes < own.referenced || bytes < promised);
+                if too_small { below_use } else { Ok(()) }
+            }
+            ("refreservation", Some(own)) => {
                 let more = bytes.max(own.unique).saturating_sub(own.unique.max(own.refreservation));
-                let over_quota = own.refquota > 0 && bytes > own.refquota;
+                let refquota = now("refquota", own.refquota);
+                let over = |quota: u64, bytes: u64| quota > 0 && bytes > quota;
+                let over_quota = over(refquota, bytes) || over(quota, dir.used_bytes.saturating_add(more));
                 let above = more > 0 && (more > lookup::dir_available(inner, dir_id)? || over_quota);
                 if above { above_space } else { Ok(()) }
             }

@@ -51,6 +51,11 @@ fn get(mos: &Mos, zap_id: ObjectId, name: &str) -> Result<Option<Value>> {
     Ok(zap::lookup(&*mos.object(zap_id)?, name.as_bytes())?.as_ref().and_then(read))
 }
 
+/// The received value in a properties ZAP, whether it is in effect or not.
+pub(crate) fn received_here(mos: &Mos, zap_id: ObjectId, name: &str) -> Result<Option<Value>> {
+    get(mos, zap_id, &format!("{name}{RECEIVED}"))
+}
+
 /// A number in a properties ZAP: local, or received and not overridden.
 pub(crate) fn number_here(mos: &Mos, zap_id: ObjectId, name: &str) -> Result<Option<u64>> {
     Ok(match set_here(mos, zap_id, name)? {
@@ -387,7 +392,7 @@ pub(crate) fn user_one(inner: &Inner, info: &DatasetInfo, name: &str) -> Result<
 /// The received value of a property, even when another is in effect.
 pub(crate) fn received(inner: &Inner, info: &DatasetInfo, name: &str) -> Result<Option<Value>> {
     let zap_id = if info.is_snapshot() { info.phys.props } else { info.dir.props_zap };
-    get(&inner.mos, zap_id, &format!("{name}{RECEIVED}"))
+    received_here(&inner.mos, zap_id, name)
 }
 
 /// Settings and write policy of a dataset from its properties, by the features last published.

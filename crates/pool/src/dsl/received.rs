@@ -108,7 +108,7 @@ impl Syncing<'_> {
             return Ok(Some(why));
         }
         let Value::Number(bytes) = value else { return Ok(None) };
-        match self.check_limit(dir, name, *bytes) {
+        match self.check_limit(dir, name, *bytes, &[]) {
             Ok(()) => Ok(None),
             Err(Error::Property(why)) => Ok(Some(why)),
             Err(error) => Err(error),

@@ -1,0 +1,55 @@
+//! What `zfs` refuses, and in which words.
+
+mod bed;
+
+use bed::{Bed, Done};
+
+fn zfs(bed: &Bed, line: &str) -> Done {
+    let words: Vec<&str> = std::iter::once("zfs").chain(line.split(' ')).collect();
+    bed.run(&words)
+}
+
+fn value(bed: &Bed, property: &str, name: &str) -> String {
+    zfs(bed, &format!("get -Hpo value {property} {name}")).good().trim_end().to_owned()
+}
+
+/// The command line was wrong: this line, then the usage once.
+#[track_caller]
+fn expect_usage(done: &Done, line: &str) {
+    let mut lines = done.err.lines();
+    assert_eq!((done.status, lines.next()), (2, Some(line)), "{done:?}");
+    assert_eq!(lines.filter(|line| line.starts_with("usage:")).count(), 1, "{done:?}");
+}
+
+/// It was refused in just these lines.
+#[track_caller]
+fn expect_lines(done: &Done, lines: &[&str]) {
+    assert_eq!((done.status, done.err.lines().collect::<Vec<_>>().as_slice()), (1, lines), "{done:?}");
+}
+
+#[test]
+fn limits_set_together_are_judged_as_one_after_the_other() {
+    let bed = Bed::with_tank(128, &[]);
+    let above = "cannot set property for 'tank/fs': size is greater than available space";
+    let below = "cannot set property for 'tank/fs': size is less than current used or reserved space";
+    for (line, why) in [
+        ("quota=1M reservation=5M", above),
+        ("reservation=5M quota=1M", below),
+        ("refquota=1M refreservation=5M", above),
+        ("refreservation=5M refquota=1M", below),
+        ("refreservation=5M quota=1M", below),
+        ("quota=1M refreservation=5M", above),
+    ] {
+        zfs(&bed, &format!("set {line} tank/fs")).refused(why);
+    }
+    for property in ["quota", "reservation", "refquota", "refreservation"] {
+        assert_eq!(value(&bed, property, "tank/fs"), "0", "{property}");
+    }
+    let new = "create -o quota=1M -o reservation=5M tank/new";
+    zfs(&bed, new).refused("cannot create 'tank/new': out of space");
+    zfs(&bed, "set quota=6M reservation=5M refreservation=2M tank/fs").good();
+    // What goes with the same words makes room.
+    zfs(&bed, "set reservation=none refreservation=none quota=1M tank/fs").good();
+    zfs(&bed, "set quota=9M reservation=5M tank/fs").good();
+    bed.expect_sound("tank");
+}
