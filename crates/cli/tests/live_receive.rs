@@ -55,3 +55,35 @@ fn increments_of_a_mounted_tree_fit_one_after_the_other() {
     live.run(&["zpool", "export", "tank"]).good();
     live.expect_sound();
 }
+
+#[test]
+fn what_is_in_use_stays_as_it_is_unless_it_is_forced() {
+    let Some(live) = Live::with_tank(64) else { return };
+    live.zfs("create tank/w");
+    write(&live.path("mnt/w/file"), b"one");
+    live.zfs("snapshot tank/w@1");
+    live.send(&["tank/w@1"], "full");
+    live.receive("full", &["tank/copy"]).good();
+    write(&live.path("mnt/w/file"), b"two");
+    live.zfs("snapshot tank/w@2");
+    live.send(&["-i", "@1", "tank/w@2"], "next");
+    let held = fs::File::open(live.path("mnt/copy/file")).expect("there");
+    let refused = live.receive("next", &["-F", "tank/copy"]);
+    let lines: Vec<&str> = refused.err.lines().collect();
+    let point = format!("cannot unmount '{}': pool or dataset is busy", live.text("mnt/copy"));
+    assert_eq!(
+        lines,
+        [
+            "cannot receive incremental stream: pool or dataset is busy",
+            &point,
+            "use '-M' to unmount it by force"
+        ],
+        "{refused:?}"
+    );
+    assert_eq!(fs::read(live.path("mnt/copy/file")).expect("there"), b"one");
+    live.receive("next", &["-F", "-M", "tank/copy"]).good();
+    drop(held);
+    assert_eq!(fs::read(live.path("mnt/copy/file")).expect("there"), b"two");
+    live.run(&["zpool", "export", "tank"]).good();
+    live.expect_sound();
+}

@@ -153,7 +153,9 @@ pub fn moving(
     change: impl FnOnce() -> Result<(), Failure>,
 ) -> Result<(), Failure> {
     let Some(live) = call.live() else { return change() };
-    let down = live.begin(top, kind, call.args.has("f")).map_err(|error| match error {
+    // What is received takes a mount down by force with another letter.
+    let force = call.args.has("f") || call.args.has("M");
+    let down = live.begin(top, kind, force).map_err(|error| match error {
         BeginError::Unmounted(error) => stays(top, &error),
         BeginError::Pool(error) => Action::Open(top).failed(error),
     })?;

@@ -303,10 +303,13 @@ fn one<R: Read>(
                 Ok(())
             };
             let moved = mounting::moving(call, console, &fs, Kind::Contents, str::to_owned, place);
-            if let Some(arrived) = waiting {
-                arrived.give_up();
+            match (waiting, moved) {
+                (None, moved) => moved?,
+                (Some(arrived), moved) => {
+                    arrived.give_up();
+                    moved.map_err(|failure| stays_mounted(call, begin, failure))?;
+                }
             }
-            moved?;
         }
     }
     if is_new && !dry {
@@ -340,6 +343,15 @@ fn failure(pool: &Pool, begin: &Begin, fs: &str, options: &ReceiveOptions, error
         .hint("Partially received snapshot is saved.")
         .hint("A resuming stream can be generated on the sending system by running:")
         .hint(format!("    zfs send -t {token}"))
+}
+
+/// What is mounted would have to let go of what it shows, and does not.
+fn stays_mounted(call: &Call, begin: &Begin, failure: Failure) -> Failure {
+    let Failure::Refused(lines) = failure else { return failure };
+    let busy = lines.iter().any(|line| line.ends_with(reason::BUSY));
+    let why = if busy { reason::BUSY } else { "unmount failed" };
+    let said = lines.into_iter().fold(Failure::refused(format!("{}: {why}", cannot(begin))), Failure::hint);
+    if busy && !call.args.has("M") { said.hint("use '-M' to unmount it by force") } else { said }
 }
 
 pub(super) fn cannot(begin: &Begin) -> String {
