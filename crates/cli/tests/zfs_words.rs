@@ -28,6 +28,28 @@ fn expect_lines(done: &Done, lines: &[&str]) {
 }
 
 #[test]
+fn a_percent_sign_is_in_no_name_that_is_made() {
+    let bed = Bed::with_tank(64, &[]);
+    zfs(&bed, "snapshot tank/fs@a").good();
+    zfs(&bed, "bookmark tank/fs@a tank/fs#m").good();
+    for (line, cannot) in [
+        ("snapshot tank/fs@a%b", "create snapshot 'tank/fs@a%b'"),
+        ("bookmark tank/fs@a tank/fs#a%b", "create bookmark 'tank/fs#a%b'"),
+        ("bookmark tank/fs#m #a%b", "create bookmark 'tank/fs#a%b'"),
+        ("rename tank/fs@a tank/fs@a%b", "rename to 'tank/fs@a%b'"),
+        ("rename tank/fs@a a%b", "rename to 'tank/fs@a%b'"),
+        ("rename tank/fs tank/a%b", "rename to 'tank/a%b'"),
+        ("clone tank/fs@a tank/a%b", "create 'tank/a%b'"),
+    ] {
+        zfs(&bed, line).refused(&format!("cannot {cannot}: invalid character % in name"));
+    }
+    zfs(&bed, "rename tank/fs tank/b@7")
+        .refused("cannot rename to 'tank/b@7': snapshot delimiter '@' is not expected here");
+    assert_eq!(zfs(&bed, "list -Hro name -t all tank").good(), "tank\ntank/fs\ntank/fs@a\ntank/fs#m\n");
+    bed.expect_sound("tank");
+}
+
+#[test]
 fn limits_set_together_are_judged_as_one_after_the_other() {
     let bed = Bed::with_tank(128, &[]);
     let above = "cannot set property for 'tank/fs': size is greater than available space";

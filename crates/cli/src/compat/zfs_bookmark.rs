@@ -39,7 +39,7 @@ pub fn create(call: &Call, console: &mut Console) -> Result<(), Failure> {
     };
     let cannot = |why: &str| Failure::refused(format!("cannot create bookmark '{name}': {why}"));
     names::check(&source).map_err(|error| Action::Open(&source).failed(error))?;
-    names::check_kind(&name, DatasetKind::Bookmark).map_err(|error| cannot(&error.to_string()))?;
+    names::check_new(&name, DatasetKind::Bookmark).map_err(|error| cannot(&error.to_string()))?;
     let session = session(call, &source, Intent::Write).map_err(|error| error.dataset(&source))?;
     let done = match session.pool().dataset(&source) {
         Err(error) if is_missing(&error) => {

@@ -225,7 +225,7 @@ fn rename_in(
         return Err(failure);
     }
     let target = Action::RenameTo(to);
-    names::check_new(to, DatasetKind::Filesystem).map_err(|error| Action::Create(to).failed(error))?;
+    names::check_new(to, DatasetKind::Filesystem).map_err(|error| target.failed(error))?;
     let Some((parent, _)) = to.rsplit_once('/') else {
         return Err(Action::Create(to).failed(reason::MISSING_DATASET_NAME));
     };

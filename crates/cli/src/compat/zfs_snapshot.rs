@@ -39,7 +39,7 @@ pub fn snapshot(call: &Call, console: &mut Console) -> Result<(), Failure> {
         if !name.contains('@') {
             return Err(Failure::usage(""));
         }
-        names::check_kind(name, DatasetKind::Snapshot)
+        names::check_new(name, DatasetKind::Snapshot)
             .map_err(|error| Action::CreateSnapshot(name).failed(error))?;
         by_pool.entry(pool_of(name)).or_default().push(name);
     }
@@ -316,7 +316,7 @@ pub fn rename(session: &Session, call: &Call, from: &str, to: &str, recursive: b
         None => to,
     };
     let full = format!("{fs}@{leaf}");
-    names::check_kind(&full, DatasetKind::Snapshot).map_err(|error| Action::Create(&full).failed(error))?;
+    names::check_new(&full, DatasetKind::Snapshot).map_err(|error| Action::RenameTo(&full).failed(error))?;
     let mut all = vec![from.to_owned()];
     if recursive {
         let below = pool.list(fs, None, false).map_err(|error| words(action, &error))?;
