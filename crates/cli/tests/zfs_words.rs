@@ -50,6 +50,53 @@ fn a_percent_sign_is_in_no_name_that_is_made() {
 }
 
 #[test]
+fn all_that_would_go_is_listed_whatever_it_hangs_on() {
+    let bed = Bed::with_tank(64, &[]);
+    for line in [
+        "create tank/fs/a",
+        "create tank/fs/b",
+        "snapshot tank/fs/a@1",
+        "snapshot tank/fs/a@2",
+        "snapshot tank/fs@top",
+        "clone tank/fs/a@2 tank/c",
+        "create tank/c/in",
+        "snapshot tank/c/in@x",
+        "snapshot tank/c@y",
+        "clone tank/c/in@x tank/d",
+        "snapshot tank/d@z",
+    ] {
+        zfs(&bed, line).good();
+    }
+    let clones = ["tank/d@z", "tank/d", "tank/c/in@x", "tank/c/in", "tank/c@y", "tank/c"];
+    let by_force = "use '-R' to destroy the following datasets:";
+    expect_lines(
+        &zfs(&bed, "destroy tank/fs"),
+        &[
+            "cannot destroy 'tank/fs': filesystem has children",
+            "use '-r' to destroy the following datasets:",
+            "tank/fs/b",
+            "tank/fs/a@1",
+            "tank/fs/a@2",
+            "tank/fs/a",
+            "tank/fs@top",
+        ],
+    );
+    let dependent = "cannot destroy 'tank/fs': filesystem has dependent clones";
+    let wanted = [&[dependent, by_force][..], &clones].concat();
+    expect_lines(&zfs(&bed, "destroy -r tank/fs"), &wanted);
+    let dependent = "cannot destroy 'tank/fs/a@2': snapshot has dependent clones";
+    let wanted = [&[dependent, by_force][..], &clones].concat();
+    expect_lines(&zfs(&bed, "destroy tank/fs/a@2"), &wanted);
+    let refused = "cannot rollback to 'tank/fs/a@1': clones of previous snapshots exist";
+    let how = "use '-R' to force deletion of the following clones and dependents:";
+    let wanted = [&[refused, how][..], &clones].concat();
+    expect_lines(&zfs(&bed, "rollback -r tank/fs/a@1"), &wanted);
+    zfs(&bed, "destroy -R tank/fs").good();
+    assert_eq!(zfs(&bed, "list -Hro name -t all tank").good(), "tank\n");
+    bed.expect_sound("tank");
+}
+
+#[test]
 fn limits_set_together_are_judged_as_one_after_the_other() {
     let bed = Bed::with_tank(128, &[]);
     let above = "cannot set property for 'tank/fs': size is greater than available space";

@@ -54,6 +54,63 @@ pub fn all(pool: &Pool, tops: &[String]) -> Result<Vec<Doomed>, Failure> {
     in_order(all).map_err(|name| Action::Destroy(&name).failed(CIRCLE))
 }
 
+/// What could not be without `top` (a file system, volume or snapshot): all below it, its snapshots, all clones of
+/// these, and all that hangs on those; without itself. In the order of OpenZFS: of a head the children, then the
+/// snapshots, then itself; of a snapshot its clones, then itself.
+///
+/// # Errors
+/// The datasets cannot be read.
+pub fn dependents(pool: &Pool, top: &str) -> Result<Vec<String>, Failure> {
+    let failed = |error: pool::Error| dataset_failure(top, &error);
+    let all = pool.list(top.split(['/', '@']).next().unwrap_or(top), None, true).map_err(failed)?;
+    let mut tree = Tree { pool, by_name: BTreeMap::new(), by_dir: BTreeMap::new(), seen: BTreeSet::new() };
+    for (at, info) in all.iter().enumerate() {
+        tree.by_name.insert(&info.name, at);
+        let above = if info.is_snapshot() { info.dir_id } else { info.dir.parent };
+        let (heads, snapshots) = tree.by_dir.entry(above).or_default();
+        if info.is_snapshot() { snapshots.push(at) } else { heads.push(at) }
+    }
+    let mut found = Vec::new();
+    if let Some(at) = tree.by_name.get(top).copied() {
+        tree.collect(&all, at, &mut found).map_err(failed)?;
+    }
+    found.pop();
+    Ok(found.into_iter().map(|at| all[at].name.clone()).collect())
+}
+
+/// The datasets of a pool, by what they hang on.
+struct Tree<'a> {
+    pool: &'a Pool,
+    by_name: BTreeMap<&'a str, usize>,
+    /// Heads in a directory, and the snapshots of its own.
+    by_dir: BTreeMap<ObjectId, (Vec<usize>, Vec<usize>)>,
+    seen: BTreeSet<usize>,
+}
+
+impl Tree<'_> {
+    /// Adds what hangs on one, then itself. A circle, and what was met before, is passed over.
+    fn collect(&mut self, all: &[DatasetInfo], at: usize, found: &mut Vec<usize>) -> pool::Result<()> {
+        if !self.seen.insert(at) {
+            return Ok(());
+        }
+        let info = &all[at];
+        if info.is_snapshot() {
+            for clone in self.pool.clones(info)? {
+                if let Some(at) = self.by_name.get(clone.as_str()).copied() {
+                    self.collect(all, at, found)?;
+                }
+            }
+        } else {
+            let (heads, snapshots) = self.by_dir.get(&info.dir_id).cloned().unwrap_or_default();
+            for at in heads.into_iter().rev().chain(snapshots) {
+                self.collect(all, at, found)?;
+            }
+        }
+        found.push(at);
+        Ok(())
+    }
+}
+
 /// # Errors
 /// The name of one that waits for itself.
 fn in_order(all: Vec<Doomed>) -> Result<Vec<Doomed>, String> {

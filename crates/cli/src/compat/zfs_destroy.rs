@@ -1,8 +1,8 @@
 //! `zfs destroy`: of file systems with what is below them, and of snapshots.
 
+use pool::DatasetInfo;
 use pool::props::DatasetKind;
 use pool::props::names;
-use pool::{DatasetInfo, Pool};
 
 use super::Call;
 use super::doomed;
@@ -66,20 +66,26 @@ fn destroy_heads(session: &Session, call: &Call, console: &mut Console, name: &s
             .hint(format!("use 'zfs destroy -r {name}' to destroy all datasets in the pool"))
             .hint(format!("use 'zpool destroy {name}' to destroy the pool itself")));
     }
+    let beneath = |other: &&String| {
+        other.strip_prefix(name).is_some_and(|rest| rest.starts_with('/') || rest.starts_with('@'))
+    };
+    let others = if args.has("R") { Vec::new() } else { doomed::dependents(pool, name)? };
     if list.len() > 1 && !recursive {
         let what = match list[0].kind {
             DatasetKind::Volume => "volume has children",
             _ => reason::HAS_CHILDREN,
         };
         let failure = action.failed(what).hint("use '-r' to destroy the following datasets:");
-        return Err(below(&list).into_iter().fold(failure, Failure::hint));
+        return Err(others.iter().filter(beneath).fold(failure, Failure::hint));
     }
-    let clones = dependents(pool, &list)?;
-    if !clones.is_empty() && !args.has("R") {
-        let failure = action
-            .failed("filesystem has dependent clones")
-            .hint("use '-R' to destroy the following datasets:");
-        return Err(clones.into_iter().fold(failure, Failure::hint));
+    let mut clones = others.iter().filter(|other| !beneath(other)).peekable();
+    if clones.peek().is_some() {
+        let what = match list[0].kind {
+            DatasetKind::Volume => "volume has dependent clones",
+            _ => "filesystem has dependent clones",
+        };
+        let failure = action.failed(what).hint("use '-R' to destroy the following datasets:");
+        return Err(clones.fold(failure, Failure::hint));
     }
     if let Some(failure) = session.refusal(action).filter(|_| !args.has("n")) {
         return Err(failure);
@@ -92,23 +98,6 @@ fn destroy_heads(session: &Session, call: &Call, console: &mut Console, name: &s
         }
     }
     Ok(())
-}
-
-/// Names below the first of a list, as OpenZFS lists them: file systems deepest first, then snapshots.
-fn below(list: &[DatasetInfo]) -> Vec<String> {
-    let heads = list.iter().skip(1).filter(|info| !info.is_snapshot()).rev();
-    let snapshots = list.iter().skip(1).filter(|info| info.is_snapshot());
-    heads.chain(snapshots).map(|info| info.name.clone()).collect()
-}
-
-/// Clones, outside of `list`, of snapshots in it.
-fn dependents(pool: &Pool, list: &[DatasetInfo]) -> Result<Vec<String>, Failure> {
-    let mut found = Vec::new();
-    for snapshot in list.iter().filter(|info| info.is_snapshot()) {
-        let clones = pool.clones(snapshot).map_err(|error| dataset_failure(&snapshot.name, &error))?;
-        found.extend(clones.into_iter().filter(|clone| !list.iter().any(|info| info.name == *clone)));
-    }
-    Ok(found)
 }
 
 /// The words of an error while destroying snapshots.
@@ -171,11 +160,11 @@ fn destroy_snapshots(
         return Err(Failure::refused("could not find any snapshots to destroy; check snapshot names."));
     }
     let mut clones = Vec::new();
-    let mut first_cloned = None;
+    let mut cloned = Vec::new();
     for snapshot in &chosen {
         let own = pool.clones(snapshot).map_err(|error| dataset_failure(&snapshot.name, &error))?;
         if !own.is_empty() {
-            first_cloned.get_or_insert_with(|| snapshot.name.clone());
+            cloned.push(&snapshot.name);
         }
         clones.extend(own);
     }
@@ -185,11 +174,14 @@ fn destroy_snapshots(
     for snapshot in &chosen {
         announce(call, console, &snapshot.name, verbose)?;
     }
-    if let Some(cloned) = first_cloned.filter(|_| doomed) {
-        let failure = Action::Destroy(&cloned)
-            .failed("snapshot has dependent clones")
-            .hint("use '-R' to destroy the following datasets:");
-        return Err(clones.into_iter().fold(failure, Failure::hint));
+    if doomed {
+        let mut lines = Vec::new();
+        for snapshot in cloned {
+            lines.push(format!("{}: snapshot has dependent clones", Action::Destroy(snapshot)));
+            lines.push("use '-R' to destroy the following datasets:".to_owned());
+            lines.extend(doomed::dependents(pool, snapshot)?);
+        }
+        return Err(Failure::Refused(lines));
     }
     let names: Vec<String> = chosen.iter().map(|info| info.name.clone()).collect();
     if args.has("v") || args.has("p") {

@@ -171,7 +171,12 @@ fn rollback_in(session: &Session, call: &Call, console: &mut Console, name: &str
         let failure = action
             .failed("clones of previous snapshots exist")
             .hint("use '-R' to force deletion of the following clones and dependents:");
-        return Err(clones.into_iter().fold(failure, Failure::hint));
+        let mut all: Vec<String> = Vec::new();
+        for info in &newer {
+            let more = super::doomed::dependents(pool, &info.name)?;
+            all.extend(more.into_iter().filter(|name| !all.contains(name)).collect::<Vec<_>>());
+        }
+        return Err(all.into_iter().fold(failure, Failure::hint));
     }
     let roll = || {
         for doomed in super::doomed::all(pool, &clones)? {
