@@ -97,6 +97,56 @@ fn all_that_would_go_is_listed_whatever_it_hangs_on() {
 }
 
 #[test]
+fn options_of_rename_belong_to_file_systems_or_to_snapshots() {
+    let bed = Bed::with_tank(64, &[]);
+    zfs(&bed, "snapshot tank/fs@a").good();
+    for (line, why) in [
+        ("rename -pu tank/fs tank/x/y", "-u and -p options are mutually exclusive"),
+        ("rename -ru tank/fs@a tank/fs@b", "-u and -r options are mutually exclusive"),
+        ("rename -pr tank/fs@a tank/fs@b", "-p and -r options are mutually exclusive"),
+    ] {
+        expect_usage(&zfs(&bed, line), why);
+    }
+    for option in ["-u", "-p"] {
+        zfs(&bed, &format!("rename {option} tank/fs@a tank/fs@b"))
+            .refused("cannot open 'tank/fs@a': snapshot delimiter '@' is not expected here");
+    }
+    // What it is called already.
+    for line in ["rename tank/fs tank/fs", "rename tank/fs@a tank/fs@a", "rename tank tank"] {
+        assert_eq!(zfs(&bed, line).good(), "", "{line}");
+    }
+    zfs(&bed, "rename tank/no tank/no").refused("cannot open 'tank/no': dataset does not exist");
+}
+
+#[test]
+fn a_delimiter_that_is_not_expected_is_named() {
+    let bed = Bed::with_tank(64, &[]);
+    zfs(&bed, "snapshot tank/fs@s").good();
+    zfs(&bed, "bookmark tank/fs@s tank/fs#m").good();
+    let (at, hash) = ("snapshot delimiter '@'", "bookmark delimiter '#'");
+    for (line, name, delimiter) in [
+        ("send -nv tank/fs#m", "tank/fs#m", hash),
+        ("send tank/fs#m", "tank/fs#m", hash),
+        ("set x:y=1 tank/fs#m", "tank/fs#m", hash),
+        ("inherit x:y tank/fs#m", "tank/fs#m", hash),
+        ("mount tank/fs@s", "tank/fs@s", at),
+        ("mount tank/fs#m", "tank/fs#m", hash),
+    ] {
+        zfs(&bed, line).refused(&format!("cannot open '{name}': {delimiter} is not expected here"));
+    }
+}
+
+#[test]
+fn words_in_the_wrong_place_are_answered_with_the_usage() {
+    let bed = Bed::with_tank(64, &[]);
+    expect_usage(&zfs(&bed, "set tank/fs compression=lz4"), "missing property=value argument(s)");
+    for line in ["list --json-int tank", "get --json-int used tank"] {
+        expect_usage(&zfs(&bed, line), "'--json-int' only works with '-j' option");
+    }
+    assert_eq!(value(&bed, "compression", "tank/fs"), "on");
+}
+
+#[test]
 fn limits_set_together_are_judged_as_one_after_the_other() {
     let bed = Bed::with_tank(128, &[]);
     let above = "cannot set property for 'tank/fs': size is greater than available space";

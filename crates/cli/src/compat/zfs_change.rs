@@ -197,13 +197,23 @@ pub fn rename(call: &Call, console: &mut Console) -> Result<(), Failure> {
         [from, to] => (from.as_str(), to.as_str()),
         _ => return Err(Failure::usage("too many arguments")),
     };
+    for (one, other) in [("p", "r"), ("u", "p"), ("u", "r")] {
+        if args.has(one) && args.has(other) {
+            return Err(Failure::usage(format!("-{one} and -{other} options are mutually exclusive")));
+        }
+    }
     if args.has("r") && !from.contains('@') {
         return Err(Failure::usage("source dataset for recursive rename must be a snapshot"));
     }
     if from.contains('#') {
         return Err(Action::Open(from).failed(NameError::BookmarkUnexpected));
     }
-    names::check(from).map_err(|error| Action::Open(from).failed(error))?;
+    // Parents and mounts are those of file systems.
+    let checked = match args.has("u") || args.has("p") {
+        true => names::check_kind(from, DatasetKind::Filesystem),
+        false => names::check(from).map(drop),
+    };
+    checked.map_err(|error| Action::Open(from).failed(error))?;
     let session = session(call, from, Intent::Write).map_err(|error| error.dataset(from))?;
     let done = rename_in(&session, call, console, from, to);
     session.finish().and(done)
@@ -218,6 +228,9 @@ fn rename_in(
 ) -> Result<(), Failure> {
     let (pool, action) = (session.pool(), Action::Rename(from));
     let info = pool.dataset(from).map_err(|error| dataset_failure(from, &error))?;
+    if from == to {
+        return Ok(());
+    }
     if info.is_snapshot() {
         return super::zfs_snapshot::rename(session, call, from, to, call.args.has("r"));
     }
@@ -290,8 +303,7 @@ pub fn set(call: &Call, console: &mut Console) -> Result<(), Failure> {
         _ => {}
     }
     if texts.is_empty() {
-        // The first word was to be an assignment; it is taken for a dataset.
-        return Err(NotOpen::Missing(datasets[0].clone()).dataset(&datasets[0]));
+        return Err(Failure::usage("missing property=value argument(s)"));
     }
     let texts = texts.iter().map(String::as_str);
     let own = Assignments::collect(texts, |word| props::parse(word).map(|p| p.name))?;
@@ -321,7 +333,7 @@ fn set_one(
     own: &Assignments,
 ) -> Result<(), Failure> {
     let action = Action::SetProperty(name);
-    names::check(name).map_err(|error| Action::Open(name).failed(error))?;
+    names::check_no_bookmark(name).map_err(|error| Action::Open(name).failed(error))?;
     let session = sessions.of(name).map_err(|error| error.dataset(name))?;
     let pool = session.pool();
     let info = pool.dataset(name).map_err(|error| dataset_failure(name, &error))?;
@@ -449,7 +461,7 @@ fn inherit_one(
     to_received: bool,
 ) -> Result<(), Failure> {
     let action = Action::Inherit(stored, name);
-    names::check(name).map_err(|error| Action::Open(name).failed(error))?;
+    names::check_no_bookmark(name).map_err(|error| Action::Open(name).failed(error))?;
     let session = sessions.of(name).map_err(|error| error.dataset(name))?;
     let pool = session.pool();
     let info = pool.dataset(name).map_err(|error| dataset_failure(name, &error))?;

@@ -19,6 +19,9 @@ use crate::table::{self, Column, Field, Got};
 /// # Errors
 /// Usage; datasets that are missing are complained about.
 pub fn run(call: &Call, console: &mut Console) -> Result<(), Failure> {
+    if call.args.has("json-int") && !call.args.has("j") {
+        return Err(Failure::usage("'--json-int' only works with '-j' option"));
+    }
     let args = &call.args;
     let mut fields = Field::DEFAULT.to_vec();
     if let Some(list) = args.value("o") {

@@ -24,6 +24,9 @@ const SPACE: [&str; 7] = ["name", "available", "used", "usedsnap", "usedds", "us
 /// # Errors
 /// Usage; datasets that are missing are complained about.
 pub fn run(call: &Call, console: &mut Console) -> Result<(), Failure> {
+    if call.args.has("json-int") && !call.args.has("j") {
+        return Err(Failure::usage("'--json-int' only works with '-j' option"));
+    }
     let args = &call.args;
     let mut selection = Selection::read(call, Kinds::HEADS)?;
     let mut words = Vec::new();

@@ -44,7 +44,7 @@ pub fn mount(call: &Call, console: &mut Console) -> Result<(), Failure> {
         None => Failure::refused("cannot mount: Invalid argument"),
     })?;
     if let Some(name) = name {
-        names::check(name).map_err(|error| Action::Open(name).failed(error))?;
+        names::check_kind(name, DatasetKind::Filesystem).map_err(|error| Action::Open(name).failed(error))?;
     }
     match (call.live(), name) {
         (Some(live), None) => mount_below(live, live.name(), overrides, console),
@@ -186,7 +186,8 @@ pub fn unmount(call: &Call, console: &mut Console) -> Result<(), Failure> {
     let name = match name {
         Some(path) if path.starts_with('/') || path.starts_with("./") => Some(dataset_at(path)?),
         Some(name) => {
-            names::check(name).map_err(|error| Action::Open(name).failed(error))?;
+            names::check_kind(name, DatasetKind::Filesystem)
+                .map_err(|error| Action::Open(name).failed(error))?;
             Some(name.to_owned())
         }
         None => None,

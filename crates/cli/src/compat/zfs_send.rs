@@ -64,6 +64,7 @@ pub fn run(call: &Call, console: &mut Console) -> Result<(), Failure> {
     if args.has("S") {
         return zfs_send_rest::saved(call, console, snapshot);
     }
+    names::check_no_bookmark(snapshot).map_err(|error| Action::Open(snapshot).failed(error))?;
     check_terminal(call, console)?;
     if args.has("D") {
         console.remark("Warning: deduplicated send is no longer supported; the option is ignored");

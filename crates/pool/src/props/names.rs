@@ -131,6 +131,14 @@ pub fn check_kind(name: &str, wanted: DatasetKind) -> Result<(), NameError> {
     check(name).map(drop)
 }
 
+/// Whether `name` is of the form of anything but a bookmark.
+///
+/// # Errors
+/// As [`check`], and [`NameError::BookmarkUnexpected`].
+pub fn check_no_bookmark(name: &str) -> Result<(), NameError> {
+    check_kind(name, if name.contains('@') { DatasetKind::Snapshot } else { DatasetKind::Filesystem })
+}
+
 /// As [`check_kind`] for a name that is to be made.
 ///
 /// # Errors
