@@ -172,3 +172,24 @@ fn limits_set_together_are_judged_as_one_after_the_other() {
     zfs(&bed, "set quota=9M reservation=5M tank/fs").good();
     bed.expect_sound("tank");
 }
+
+#[test]
+fn what_was_written_is_counted_from_any_snapshot_in_the_history() {
+    let bed = Bed::with_tank(64, &[]);
+    std::fs::write(bed.path("file"), vec![7; 300_000]).expect("written");
+    let file = bed.path("file").display().to_string();
+    zfs(&bed, "set compression=off tank").good();
+    zfs(&bed, "snapshot tank/fs@1").good();
+    bed.run(&["cp", &file, "tank/fs:/one"]).good();
+    zfs(&bed, "snapshot tank/fs@2").good();
+    zfs(&bed, "clone tank/fs@2 tank/clone").good();
+    bed.run(&["cp", &file, "tank/clone:/two"]).good();
+    let number = |name: &str, of: &str| -> u64 { value(&bed, name, of).parse().expect("a number") };
+    assert_eq!(number("written@tank/fs@1", "tank/fs"), number("written@1", "tank/fs"));
+    assert!(number("written@tank/fs@1", "tank/fs") > 300_000);
+    assert_eq!(number("written@tank/fs@2", "tank/clone"), number("written", "tank/clone"));
+    assert!(number("written@tank/fs@1", "tank/clone") > 600_000);
+    for absent in ["written@1", "written@tank/fs@no", "written@tank/no@1"] {
+        assert_eq!(value(&bed, absent, "tank/clone"), "-", "{absent}");
+    }
+}

@@ -102,8 +102,8 @@ impl Pool {
         properties::user_one(&self.inner, info, name)
     }
 
-    /// Bytes written to a dataset since its own earlier snapshot called `snapshot`; `None` if it has none of that
-    /// name.
+    /// Bytes written to a dataset since its own earlier snapshot called `snapshot`, or since the one of that full name
+    /// (`pool/fs@snap`) that it may have begun as a clone of; `None` if there is none.
     ///
     /// # Errors
     /// If the DSL cannot be read.

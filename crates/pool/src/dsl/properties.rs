@@ -262,14 +262,24 @@ fn written(mos: &Mos, info: &DatasetInfo) -> Result<u64> {
     Ok(phys.referenced_bytes.wrapping_sub(prev.referenced_bytes).wrapping_add_signed(dead.used))
 }
 
-/// Space written to a dataset since its own earlier snapshot called `snapshot`; `None` if it has none of that name.
+/// Space written to a dataset since its own earlier snapshot called `snapshot`, or the one of that full name
+/// (`pool/fs@snap`) in its history; `None` if there is none.
 pub(crate) fn written_since(inner: &Inner, info: &DatasetInfo, snapshot: &str) -> Result<Option<u64>> {
     if info.is_bookmark() {
         return Ok(None);
     }
     let mos = &inner.mos;
-    let names = mos.object(mos.dataset(info.dir.head_dataset)?.snapnames_zap)?;
-    let Some(old_id) = zap::lookup_u64(&names, snapshot.as_bytes())?.map(ObjectId) else { return Ok(None) };
+    let old_id = if snapshot.contains('@') {
+        // By its full name: it may be one that this began as a clone of.
+        match lookup::snapshot(mos, &inner.name(), snapshot) {
+            Err(Error::NoDataset(_)) => None,
+            found => Some(found?),
+        }
+    } else {
+        let names = mos.object(mos.dataset(info.dir.head_dataset)?.snapnames_zap)?;
+        zap::lookup_u64(&names, snapshot.as_bytes())?.map(ObjectId)
+    };
+    let Some(old_id) = old_id else { return Ok(None) };
     let old = mos.dataset(old_id)?;
     let mut written = info.phys.referenced_bytes.wrapping_sub(old.referenced_bytes);
     let (mut id, mut phys) = (info.id, info.phys);

@@ -137,7 +137,7 @@ pub enum Asked<'a> {
     User(&'a str),
     /// `userused@root` and its family.
     Account(Account<'a>),
-    /// `written@snapshot`: the name of the snapshot.
+    /// `written@snapshot`: the name of the snapshot, with or without that of its file system.
     WrittenSince(&'a str),
 }
 
