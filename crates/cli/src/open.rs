@@ -7,7 +7,7 @@
 //! opens it, does its work, and leaves it exported on disk. Pools found where the option `-d` points are used
 //! without being imported, and a command that only reads never writes to them.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -171,16 +171,20 @@ impl Session {
     }
 
     /// How the pool's datasets are mounted, by name: another pool of the same name may be mounted, too.
-    fn mounted(&self) -> BTreeMap<String, Mounted> {
-        let own = self.mounts();
-        let is_own = |mount: &Mounted| match self.held {
-            Held::Leased { .. } => own.iter().any(|(name, at)| *name == mount.dataset && *at == mount.point),
+    fn mounted(&self, around: &Surroundings) -> BTreeMap<String, Mounted> {
+        let own = match &self.held {
+            Held::Leased { .. } => self.mounts(),
             // Its server asks, for one of its own.
-            Held::Live(_) => true,
-            Held::Alone(_) => false,
+            Held::Live(_) => around.live().map(|live| live.mounts()).unwrap_or_default(),
+            Held::Alone(_) => Vec::new(),
         };
-        let all = mounted().into_iter().filter(is_own);
-        all.map(|mount| (mount.dataset.clone(), mount)).collect()
+        let own: BTreeMap<PathBuf, String> = own.into_iter().map(|(name, point)| (point, name)).collect();
+        // The kernel keeps the name that one was mounted under.
+        let named = |mount: Mounted| {
+            let dataset = own.get(&mount.point)?.clone();
+            Some((dataset.clone(), Mounted { dataset, ..mount }))
+        };
+        kernel_mounts().into_iter().filter_map(named).collect()
     }
 
     /// Where the server that holds the pool has mounted a dataset: another pool of the same name may be mounted, too.
@@ -452,8 +456,46 @@ pub fn absolute(path: &Path) -> PathBuf {
     std::path::absolute(path).unwrap_or_else(|_| path.to_path_buf())
 }
 
-/// What is mounted by this user.
-pub fn mounted() -> Vec<Mounted> {
+/// What is mounted by this user, by the names that it has now.
+pub fn mounted(around: &Surroundings) -> Vec<Mounted> {
+    let mut all = kernel_mounts();
+    let pools: BTreeSet<String> = all.iter().map(|mount| pool_of(&mount.dataset).to_owned()).collect();
+    let now: BTreeMap<PathBuf, String> = pools.iter().flat_map(|pool| names_now(pool, around)).collect();
+    for mount in &mut all {
+        if let Some(name) = now.get(&mount.point).filter(|name| pool_of(name) == pool_of(&mount.dataset)) {
+            mount.dataset.clone_from(name);
+        }
+    }
+    all
+}
+
+/// The dataset that `path` lies in, by the name that it has now.
+///
+/// # Errors
+/// `path` cannot be looked at.
+pub fn dataset_of(path: &Path, around: &Surroundings) -> std::io::Result<Option<Mounted>> {
+    let Some(mut mount) = server::mountinfo::dataset_of(path)? else { return Ok(None) };
+    let now = names_now(pool_of(&mount.dataset), around);
+    if let Some((_, name)) = now.into_iter().find(|(point, _)| *point == mount.point) {
+        mount.dataset = name;
+    }
+    Ok(Some(mount))
+}
+
+/// What the server of a pool has mounted where: the kernel keeps the name that a file system was mounted under.
+fn names_now(pool: &str, around: &Surroundings) -> Vec<(PathBuf, String)> {
+    let own = match around.live().filter(|live| live.name() == pool) {
+        Some(live) => live.mounts(),
+        None => {
+            let client = server::client::connect(&Runtime::of_user(), pool).ok().flatten();
+            client.and_then(|client| client.status().ok()).map_or_else(Vec::new, |status| status.mounts)
+        }
+    };
+    own.into_iter().map(|(name, point)| (point, name)).collect()
+}
+
+/// What is mounted by this user, as the kernel has it.
+fn kernel_mounts() -> Vec<Mounted> {
     let user = rustix::process::geteuid().as_raw();
     let mut all = server::mountinfo::mounted().unwrap_or_default();
     all.retain(|mount| mount.user == user);
@@ -483,6 +525,11 @@ impl<'a> Sessions<'a> {
         }
     }
 
+    /// What the command is carried out in.
+    pub fn around(&self) -> &'a Surroundings {
+        self.around
+    }
+
     /// The pool of a dataset (or a pool by its name).
     ///
     /// # Errors
@@ -501,7 +548,10 @@ impl<'a> Sessions<'a> {
     pub fn mount_of(&mut self, dataset: &str) -> Option<Mounted> {
         let pool = pool_of(dataset).to_owned();
         if !self.mounts.contains_key(&pool) {
-            let mounts = self.of(dataset).ok()?.mounted();
+            let mounts = {
+                let around = self.around;
+                self.of(dataset).ok()?.mounted(around)
+            };
             self.mounts.insert(pool.clone(), mounts);
         }
         self.mounts[&pool].get(dataset).cloned()

@@ -87,3 +87,32 @@ fn what_is_in_use_stays_as_it_is_unless_it_is_forced() {
     live.run(&["zpool", "export", "tank"]).good();
     live.expect_sound();
 }
+
+#[test]
+fn a_mount_goes_by_the_new_name_of_its_dataset() {
+    let Some(live) = Live::with_tank(64) else { return };
+    live.zfs("create tank/old");
+    write(&live.path("mnt/old/file"), b"text");
+    live.zfs("create tank/old/below");
+    let held = fs::File::open(live.path("mnt/old/file")).expect("there");
+    live.zfs("rename -u tank/old tank/new");
+    assert_eq!((live.get("mounted", "tank/new"), live.get("mounted", "tank/new/below")), {
+        let yes = "yes".to_owned();
+        (yes.clone(), yes)
+    });
+    let mounts = live.zfs("mount");
+    let line = |name: &str, place: &str| format!("{name:<30}  {}\n", live.text(place));
+    assert!(mounts.contains(&line("tank/new", "mnt/old")), "{mounts}");
+    assert!(mounts.contains(&line("tank/new/below", "mnt/old/below")), "{mounts}");
+    assert!(!mounts.contains("tank/old"), "{mounts}");
+    // By its place it is found, too.
+    let place = live.text("mnt/old");
+    assert_eq!(live.zfs(&format!("list -Ho name {place}")), "tank/new\n");
+    assert!(live.zfs(&format!("userspace -Ho name,used {place}")).starts_with("root\t"));
+    drop(held);
+    live.zfs(&format!("unmount {place}/below"));
+    live.zfs("unmount tank/new");
+    assert_eq!(live.get("mounted", "tank/new"), "no");
+    live.run(&["zpool", "export", "tank"]).good();
+    live.expect_sound();
+}

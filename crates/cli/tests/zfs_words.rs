@@ -193,3 +193,27 @@ fn what_was_written_is_counted_from_any_snapshot_in_the_history() {
         assert_eq!(value(&bed, absent, "tank/clone"), "-", "{absent}");
     }
 }
+
+#[test]
+fn owners_are_listed_by_the_kinds_that_were_asked_for() {
+    let bed = Bed::with_tank(64, &[]);
+    std::fs::write(bed.path("file"), "text").expect("written");
+    bed.run(&["cp", &bed.path("file").display().to_string(), "tank/fs:/file"]).good();
+    let listed = |command: &str, kinds: &str| -> Vec<String> {
+        let done = zfs(&bed, &format!("{command} -Ho type {kinds}tank/fs")).good();
+        let mut found: Vec<String> = done.lines().map(str::to_owned).collect();
+        found.dedup();
+        found
+    };
+    let (user, group) = ("POSIX User", "POSIX Group");
+    assert_eq!(listed("userspace", ""), [user]);
+    assert_eq!(listed("groupspace", ""), [group]);
+    for command in ["userspace", "groupspace"] {
+        assert_eq!(listed(command, "-t posixgroup "), [group]);
+        assert_eq!(listed(command, "-t posixuser "), [user]);
+        assert_eq!(listed(command, "-t smbuser,smbgroup "), Vec::<String>::new());
+        for all in ["-t all ", "-t posixuser,posixgroup "] {
+            assert_eq!(listed(command, all), [group, user]);
+        }
+    }
+}

@@ -8,8 +8,9 @@ use pool::props::pool as pool_props;
 use pool::props::{DatasetKind, Value, names};
 
 use super::Call;
+use crate::Surroundings;
 use crate::messages::{Action, Failure};
-use crate::open::{NotOpen, Session, Sessions};
+use crate::open::{self, NotOpen, Session, Sessions};
 use crate::out::Console;
 
 /// A set of kinds of datasets.
@@ -112,12 +113,8 @@ impl Selection {
         found: &mut Vec<DatasetInfo>,
     ) -> Result<(), Failure> {
         let action = Action::Open(name);
-        if name.starts_with('/') || name.starts_with("./") {
-            return match server::mountinfo::dataset_of(std::path::Path::new(name)) {
-                Ok(Some(mount)) => self.add_operand(sessions, &mount.dataset, found),
-                Ok(None) => Err(action.failed("not a ZFS filesystem")),
-                Err(_) => Err(action.failed("No such file or directory")),
-            };
+        if let Some(dataset) = dataset_at(name, sessions.around())? {
+            return self.add_operand(sessions, &dataset, found);
         }
         let form = names::check(name).map_err(|error| action.failed(error))?;
         let kinds = self.asked;
@@ -182,6 +179,21 @@ fn lists_snapshots(session: &Session) -> bool {
     let property = pool_props::parse("listsnapshots").map(|property| property.name);
     let stored = session.pool().pool_properties().unwrap_or_default();
     stored.iter().any(|(name, value)| Some(name.as_str()) == property && *value == Value::Number(1))
+}
+
+/// The dataset that a path lies in that stands for a name; `None` if `word` is no path.
+///
+/// # Errors
+/// It lies in none, or is not there.
+pub fn dataset_at(word: &str, around: &Surroundings) -> Result<Option<String>, Failure> {
+    if !word.starts_with('/') && !word.starts_with("./") {
+        return Ok(None);
+    }
+    match open::dataset_of(std::path::Path::new(word), around) {
+        Ok(Some(mount)) => Ok(Some(mount.dataset)),
+        Ok(None) => Err(Action::Open(word).failed("not a ZFS filesystem")),
+        Err(_) => Err(Action::Open(word).failed("No such file or directory")),
+    }
 }
 
 /// Order of datasets: by name, snapshots behind their dataset by age.

@@ -7,7 +7,6 @@ use std::sync::Arc;
 use pool::props::dataset as props;
 use pool::props::{DatasetKind, Value, names};
 use serde_json::{Map, json};
-use server::mountinfo;
 use server::{Live, Overrides, Unmounted};
 
 use super::Call;
@@ -150,7 +149,7 @@ fn is_remount(list: &str) -> bool {
 
 /// What is mounted where.
 fn list(call: &Call, console: &mut Console) -> Result<(), Failure> {
-    let mut all = open::mounted();
+    let mut all = open::mounted(call.around);
     all.sort_by(|a, b| a.dataset.cmp(&b.dataset));
     if call.args.has("j") {
         let mut objects = Map::new();
@@ -184,7 +183,7 @@ pub fn unmount(call: &Call, console: &mut Console) -> Result<(), Failure> {
         return Err(without_server(call));
     }
     let name = match name {
-        Some(path) if path.starts_with('/') || path.starts_with("./") => Some(dataset_at(path)?),
+        Some(path) if path.starts_with('/') || path.starts_with("./") => Some(dataset_at(call, path)?),
         Some(name) => {
             names::check_kind(name, DatasetKind::Filesystem)
                 .map_err(|error| Action::Open(name).failed(error))?;
@@ -260,7 +259,7 @@ fn is_by_name(pool: &pool::Pool, dataset: &str) -> bool {
 }
 
 /// The dataset mounted on a folder.
-fn dataset_at(path: &str) -> Result<String, Failure> {
+fn dataset_at(call: &Call, path: &str) -> Result<String, Failure> {
     let action = Action::Unmount(path);
     let words = |error: std::io::Error| action.failed(own::io_words(&error));
     let full = std::fs::canonicalize(path).map_err(|error| {
@@ -268,7 +267,7 @@ fn dataset_at(path: &str) -> Result<String, Failure> {
         let text = error.to_string();
         Action::Open(path).failed(text.split(" (os error").next().unwrap_or(&text))
     })?;
-    match mountinfo::dataset_of(Path::new(path)).map_err(words)? {
+    match open::dataset_of(Path::new(path), call.around).map_err(words)? {
         Some(mount) if mount.point == full => Ok(mount.dataset),
         Some(_) => Err(action.failed("not a mountpoint")),
         None => Err(action.failed("not a ZFS filesystem")),

@@ -8,7 +8,7 @@ use zpl::{Amount, Filesystem, Usage};
 
 use super::Call;
 use super::owner_quota::{self, name_of, owner_of};
-use super::select::dataset_failure;
+use super::select::{dataset_at, dataset_failure};
 use crate::messages::{Action, Failure, reason};
 use crate::open::{Intent, open_for};
 use crate::out::Console;
@@ -122,7 +122,7 @@ pub fn run(call: &Call, console: &mut Console, owner: Owner) -> Result<(), Failu
             .map(|word| Field::parse(word).ok_or_else(|| invalid(word, "-o")))
             .collect::<Result<_, _>>()?;
     }
-    let (local, foreign) = kinds(call, owner)?;
+    let kinds = kinds(call, owner)?;
     let mut order = Vec::new();
     for (option, descending) in [("s", false), ("S", true)] {
         for word in args.values(option) {
@@ -136,8 +136,8 @@ pub fn run(call: &Call, console: &mut Console, owner: Owner) -> Result<(), Failu
         _ => return Err(Failure::usage("too many arguments")),
     };
     let numeric = args.has("n") || owner == Owner::Project;
-    let mut lines = read(call, name, owner, args.has("n"))?;
-    lines.retain(|line| if line.foreign { foreign } else { local });
+    let mounted = dataset_at(name, call.around)?;
+    let mut lines = read(call, mounted.as_deref().unwrap_or(name), &kinds, args.has("n"))?;
     order.extend([(Field::Type, false), (Field::Name, false)]);
     lines.sort_by(|a, b| {
         let one = |(field, descending): &(Field, bool)| match a.compare(b, *field, numeric) {
@@ -158,24 +158,29 @@ fn invalid(word: &str, option: &str) -> Failure {
     Failure::refused(format!("invalid type '{word}' for {option} option"))
 }
 
-/// Which kinds of owners `-t` asks for: those of this system, those of others.
-fn kinds(call: &Call, owner: Owner) -> Result<(bool, bool), Failure> {
-    let mut kinds = None;
+/// Which kinds of owners are listed, and whether those of this system or (`true`) of others: what `-t` asks for, else
+/// both of what the command is about.
+fn kinds(call: &Call, owner: Owner) -> Result<Vec<(Owner, bool)>, Failure> {
+    let mut kinds = Vec::new();
     for word in call.args.values("t").flat_map(|list| list.split(',')) {
-        let (local, foreign) = kinds.unwrap_or_default();
-        kinds = Some(match word {
-            "all" => (true, true),
-            "posixuser" => (local || owner == Owner::User, foreign),
-            "posixgroup" => (local || owner == Owner::Group, foreign),
-            "smbuser" => (local, foreign || owner == Owner::User),
-            "smbgroup" => (local, foreign || owner == Owner::Group),
+        match word {
+            "all" => {
+                kinds.extend([Owner::User, Owner::Group].into_iter().flat_map(|o| [(o, false), (o, true)]));
+            }
+            "posixuser" => kinds.push((Owner::User, false)),
+            "posixgroup" => kinds.push((Owner::Group, false)),
+            "smbuser" => kinds.push((Owner::User, true)),
+            "smbgroup" => kinds.push((Owner::Group, true)),
             other => return Err(invalid(other, "-t")),
-        });
+        }
     }
-    Ok(kinds.unwrap_or((true, true)))
+    if kinds.is_empty() {
+        kinds.extend([(owner, false), (owner, true)]);
+    }
+    Ok(kinds)
 }
 
-fn read(call: &Call, name: &str, owner: Owner, numbers: bool) -> Result<Vec<Line>, Failure> {
+fn read(call: &Call, name: &str, kinds: &[(Owner, bool)], numbers: bool) -> Result<Vec<Line>, Failure> {
     let action = Action::Open(name);
     if names::check(name).map_err(|error| action.failed(error))? == DatasetKind::Bookmark {
         return Err(action.failed(names::NameError::BookmarkUnexpected));
@@ -188,15 +193,21 @@ fn read(call: &Call, name: &str, owner: Owner, numbers: bool) -> Result<Vec<Line
     }
     let fs = pool.open(name).map_err(|error| dataset_failure(name, &error))?;
     let fs = Filesystem::open(fs).map_err(|error| Action::Read(name).failed(error))?;
-    let found = fs.usage_by(owner_of(owner)).map_err(|error| Action::Read(name).failed(error))?;
-    let lines = found
-        .into_iter()
-        .map(|(id, usage)| {
+    let mut lines = Vec::new();
+    for owner in [Owner::User, Owner::Group, Owner::Project] {
+        let wanted = |foreign: bool| kinds.contains(&(owner, foreign));
+        if !wanted(false) && !wanted(true) {
+            continue;
+        }
+        let found = fs.usage_by(owner_of(owner)).map_err(|error| Action::Read(name).failed(error))?;
+        for (id, usage) in found {
             let foreign = u32::try_from(id).is_err();
-            let known = if numbers || foreign { None } else { name_of(owner, id) };
-            Line { owner, foreign, id, name: known.unwrap_or_else(|| id.to_string()), usage }
-        })
-        .collect();
+            if wanted(foreign) {
+                let known = if numbers || foreign { None } else { name_of(owner, id) };
+                lines.push(Line { owner, foreign, id, name: known.unwrap_or_else(|| id.to_string()), usage });
+            }
+        }
+    }
     session.finish()?;
     Ok(lines)
 }
