@@ -308,7 +308,7 @@ mod tests {
     fn command_lines_are_those_that_mount_8_makes() {
         let request = parse("tank/leg /mnt -o rw,noatime").expect("known");
         assert_eq!((request.dataset.as_str(), request.point.as_str()), ("tank/leg", "/mnt"));
-        assert!(request.overrides().expect("known").no_atime);
+        assert!(request.overrides().expect("known").atime == Some(false));
         let request = parse("-sfnv -oro,x-systemd.automount tank/leg /mnt -t zfs").expect("known");
         assert!(request.sloppy && request.fake && request.verbose);
         assert_eq!(request.overrides().expect("known").read_only, Some(true));

@@ -54,6 +54,51 @@ fn a_mount_looks_like_a_mount_to_findmnt_and_df() {
 }
 
 #[test]
+fn options_given_by_hand_are_shown_until_the_property_is_set() {
+    let Some(live) = Live::with_tank(64) else { return };
+    let value =
+        |property: &str| live.run(&["zfs", "get", "-Ho", "value,source", property, "tank/opts"]).good();
+    let mounted = |options: &str| {
+        live.run(&["zfs", "unmount", "tank/opts"]).good();
+        live.run(&["zfs", "mount", "-o", options, "tank/opts"]).good();
+    };
+    live.run(&["zfs", "create", "tank/opts"]).good();
+    write(&live.path("mnt/opts/file"), b"text");
+    let before = |file: &str| {
+        // Long ago, so that `relatime` counts the next access.
+        let old = fs::FileTimes::new().set_accessed(std::time::SystemTime::UNIX_EPOCH);
+        let path = live.path(file);
+        fs::File::options().append(true).open(&path).expect("there").set_times(old).expect("set");
+        let read = fs::read(&path).expect("read");
+        assert_eq!(read, b"text");
+        // What the kernel still knows of it goes with the mount.
+        live.run(&["zfs", "unmount", "tank/opts"]).good();
+        live.run(&["zfs", "mount", "tank/opts"]).good();
+        fs::metadata(&path).expect("there").accessed().expect("known") > std::time::SystemTime::UNIX_EPOCH
+    };
+    mounted("noatime");
+    assert_eq!(value("atime"), "off\ttemporary\n");
+    assert!(!before("mnt/opts/file"), "no access is noted");
+    assert_eq!(value("atime"), "on\tdefault\n");
+    live.run(&["zfs", "set", "atime=off", "tank/opts"]).good();
+    assert_eq!(value("atime"), "off\tlocal\n");
+    mounted("atime");
+    assert_eq!(value("atime"), "on\ttemporary\n");
+    assert!(before("mnt/opts/file"), "an access is noted");
+    assert_eq!(value("atime"), "off\tlocal\n");
+    // Set to what it is, a property ends what was asked for beside it.
+    mounted("atime,ro");
+    assert_eq!((value("atime"), value("readonly")), ("on\ttemporary\n".into(), "on\ttemporary\n".into()));
+    live.run(&["zfs", "set", "readonly=off", "tank/opts"]).good();
+    write(&live.path("mnt/opts/file"), b"text");
+    assert_eq!((value("atime"), value("readonly")), ("on\ttemporary\n".into(), "off\tlocal\n".into()));
+    live.run(&["zfs", "set", "atime=off", "tank"]).good();
+    assert_eq!(value("atime"), "on\ttemporary\n", "it has its own");
+    live.run(&["zfs", "inherit", "atime", "tank/opts"]).good();
+    assert_eq!(value("atime"), "off\tinherited from tank\n");
+}
+
+#[test]
 fn mount_options_hold_until_the_next_mount() {
     let Some(live) = Live::with_tank(128) else { return };
     live.run(&["zfs", "create", "tank/opts"]).good();

@@ -16,7 +16,7 @@ use rustix::fs::{AtFlags, CWD, StatxFlags, statx};
 use rustix::mount::MountFlags;
 use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, recvmsg};
 
-use crate::options::MountOptions;
+use crate::options::{Atime, MountOptions};
 
 /// How a mount's file system is called; `/proc/mounts` shows it behind `fuse.`.
 const SUBTYPE: &str = "zfs";
@@ -121,6 +121,8 @@ pub(crate) fn flags(options: &MountOptions) -> MountFlags {
         | flag(!options.exec, MountFlags::NOEXEC)
         | flag(!options.setuid, MountFlags::NOSUID)
         | flag(!options.devices, MountFlags::NODEV)
+        // Who keeps the times is we; the flag only says so. Without either, a remount leaves it as it was.
+        | if options.atime == Atime::Off { MountFlags::NOATIME } else { MountFlags::RELATIME }
         // The kernel asks for an fsync after each write.
         | flag(options.synchronous, MountFlags::SYNCHRONOUS)
 }
@@ -134,6 +136,7 @@ fn with_helper(point: &Path, options: &MountOptions) -> io::Result<OwnedFd> {
         (!options.exec, ",noexec"),
         (!options.setuid, ",nosuid"),
         (!options.devices, ",nodev"),
+        (options.atime == Atime::Off, ",noatime"),
         (options.synchronous, ",sync"),
         (options.allow_other, ",allow_other"),
     ] {

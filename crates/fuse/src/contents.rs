@@ -30,7 +30,7 @@ impl Bridge {
         }
         let len = self.fs.read(id, offset, &mut data[..size]).map_err(errno::from)?;
         if self.keeps_atime()
-            && let Err(error) = self.fs.accessed(id)
+            && let Err(error) = self.fs.accessed(id, self.live.insists_on_atime())
         {
             tracing::debug!(object = id.0, %error, "an access time is not kept");
         }

@@ -12,6 +12,8 @@ pub enum Atime {
     Dataset,
     /// Never.
     Off,
+    /// Whatever `atime` says; how often, `relatime` does.
+    On,
 }
 
 /// How a file system is mounted. [`Default`] is what `zfs mount` does with default properties.
@@ -108,5 +110,9 @@ impl Live {
 
     pub(crate) fn keeps_atime(&self) -> bool {
         !self.read_only() && self.atime.load(Ordering::Acquire) != Atime::Off as u8
+    }
+
+    pub(crate) fn insists_on_atime(&self) -> bool {
+        self.atime.load(Ordering::Acquire) == Atime::On as u8
     }
 }

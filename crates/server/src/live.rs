@@ -256,9 +256,10 @@ impl Live {
         self.mounts.make_read_only(&*self.pool()?, top)
     }
 
-    /// Mounts go by the properties that they have now. Gives those that do not, with the reason.
-    pub fn refresh(&self) -> Vec<(String, MountError)> {
-        self.pool().map_or_else(|_| Vec::new(), |pool| self.mounts.refresh(&pool))
+    /// Mounts go by the properties that they have now; `settled` were set just now at a dataset, be it to what they were:
+    /// there they end what mounts were asked for besides. Gives those that do not, with the reason.
+    pub fn refresh(&self, settled: Option<(&str, &[String])>) -> Vec<(String, MountError)> {
+        self.pool().map_or_else(|_| Vec::new(), |pool| self.mounts.refresh(&pool, settled))
     }
 
     /// Unmounts everything and takes the pool out; from then on nobody gets it. Whoever still uses it is waited for as

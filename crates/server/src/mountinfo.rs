@@ -20,12 +20,12 @@ pub struct Mounted {
     pub point: PathBuf,
     /// Who mounted it.
     pub user: u32,
-    /// Options that take something away: `ro`, `noexec`, `nosuid`, `nodev`.
+    /// Options that take something away: `ro`, `noexec`, `nosuid`, `nodev`, `noatime`.
     pub denied: Vec<&'static str>,
 }
 
 /// Options that take something away.
-const DENIALS: [&str; 4] = ["ro", "noexec", "nosuid", "nodev"];
+const DENIALS: [&str; 5] = ["ro", "noexec", "nosuid", "nodev", "noatime"];
 
 impl Mounted {
     /// Whether the process behind it is gone: every access fails.

@@ -90,6 +90,8 @@ impl Plan {
             // Only root may have them honoured.
             setuid: usual.setuid && number("setuid")? != 0,
             devices: usual.devices && number("devices")? != 0,
+            // The kernel is told, too, so that everybody sees it.
+            atime: if number("atime")? == 0 { Atime::Off } else { Atime::Dataset },
             synchronous: number("sync")? == SyncMode::Always as u64,
             ..usual
         };
@@ -139,6 +141,9 @@ pub struct Told {
     pub by_zfs: bool,
 }
 
+/// Properties that a mount option can stand against.
+pub(crate) const MOUNTED: [&str; 6] = ["readonly", "exec", "setuid", "devices", "atime", "xattr"];
+
 /// Mount options given on the command line, which count more than properties until the next mount.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Overrides {
@@ -150,8 +155,8 @@ pub struct Overrides {
     pub setuid: Option<bool>,
     /// `dev`, `nodev`.
     pub devices: Option<bool>,
-    /// `noatime`.
-    pub no_atime: bool,
+    /// `atime`, `noatime`.
+    pub atime: Option<bool>,
     /// `noxattr`.
     pub no_xattr: bool,
 }
@@ -164,6 +169,7 @@ impl Overrides {
             (&mut self.exec, old.exec != new.exec),
             (&mut self.setuid, old.setuid != new.setuid),
             (&mut self.devices, old.devices != new.devices),
+            (&mut self.atime, old.atime != new.atime),
         ] {
             if changed {
                 *given = None;
@@ -172,14 +178,29 @@ impl Overrides {
         self
     }
 
+    /// Without what the property `name` settles, which was set just now, be it to what it was.
+    pub(crate) fn settle(&mut self, name: &str) {
+        match name {
+            "readonly" => self.read_only = None,
+            "exec" => self.exec = None,
+            "setuid" => self.setuid = None,
+            "devices" => self.devices = None,
+            "atime" => self.atime = None,
+            "xattr" => self.no_xattr = false,
+            _ => {}
+        }
+    }
+
     pub(crate) fn apply(self, options: &mut MountOptions) {
         options.read_only = self.read_only.unwrap_or(options.read_only);
         options.exec = self.exec.unwrap_or(options.exec);
         options.setuid = self.setuid.unwrap_or(options.setuid);
         options.devices = self.devices.unwrap_or(options.devices);
-        if self.no_atime {
-            options.atime = Atime::Off;
-        }
+        options.atime = match self.atime {
+            Some(true) => Atime::On,
+            Some(false) => Atime::Off,
+            None => options.atime,
+        };
         options.xattr &= !self.no_xattr;
     }
 }

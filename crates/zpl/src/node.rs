@@ -274,15 +274,16 @@ impl Filesystem {
         Ok(())
     }
 
-    /// Notes an access now, if the file system keeps access times as the properties `atime` and `relatime` say.
+    /// Notes an access now, if the file system keeps access times as the properties `atime` and `relatime` say; with
+    /// `always` whatever `atime` says.
     ///
     /// # Errors
     /// If the attributes cannot be read or changed.
-    pub fn accessed(&self, id: ObjectId) -> Result<()> {
+    pub fn accessed(&self, id: ObjectId, always: bool) -> Result<()> {
         const DAY: i64 = 24 * 60 * 60;
         let settings = self.inner.dataset.settings();
-        if !settings.atime || self.inner.attributes.is_none() || self.inner.dataset.check_writable().is_err()
-        {
+        let kept = settings.atime || always;
+        if !kept || self.inner.attributes.is_none() || self.inner.dataset.check_writable().is_err() {
             return Ok(());
         }
         let _node = self.inner.nodes.write(id);

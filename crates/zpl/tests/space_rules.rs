@@ -173,7 +173,7 @@ fn a_read_of_a_full_pool_waits_for_no_sync_to_leave_its_time() {
     // What is about to be freed is what a writer would wait for.
     fs.truncate(id, 80 * MIB / 2).ok();
     let open = fs.dataset().open_txg();
-    let _ = fs.accessed(id);
+    let _ = fs.accessed(id, false);
     assert_eq!(fs.dataset().open_txg(), open);
     drop(fs);
     bed.close();

@@ -234,6 +234,7 @@ fn denial(property: &Property) -> Option<(&'static str, u64)> {
         "exec" => ("noexec", 0),
         "setuid" => ("nosuid", 0),
         "devices" => ("nodev", 0),
+        "atime" => ("noatime", 0),
         _ => return None,
     })
 }

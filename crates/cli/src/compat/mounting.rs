@@ -182,7 +182,7 @@ fn end(live: &Live, down: Change, renamed: impl Fn(&str) -> String) -> Result<Re
 pub fn turning_read_only(live: &Live, name: &str, action: Action<'_>) -> Result<(), Failure> {
     live.make_read_only(name).map_err(|error| {
         // Those that were made so before it.
-        live.refresh();
+        live.refresh(None);
         match error {
             MountError::Fuse(fuse::MountError::Busy(_)) => action.failed(reason::BUSY),
             error => action.failed(error),
@@ -190,13 +190,17 @@ pub fn turning_read_only(live: &Live, name: &str, action: Action<'_>) -> Result<
     })
 }
 
-/// Has the mounts go by their properties; says which do not.
+/// Has the mounts go by their properties, of which `settled` were set just now at a dataset; says which do not.
 ///
 /// # Errors
 /// Standard output is gone.
-pub fn refresh(call: &Call, console: &mut Console) -> Result<(), Failure> {
+pub fn refresh(
+    call: &Call,
+    console: &mut Console,
+    settled: Option<(&str, &[String])>,
+) -> Result<(), Failure> {
     let Some(live) = call.live() else { return Ok(()) };
-    for (dataset, error) in live.refresh() {
+    for (dataset, error) in live.refresh(settled) {
         let why = match error {
             MountError::Fuse(fuse::MountError::Busy(_)) => reason::BUSY.to_owned(),
             error => error.to_string(),

@@ -283,7 +283,8 @@ fn rename_in(
         if let Some(live) = call.live() {
             live.rename(renamed);
         }
-        return Ok(());
+        // What they inherit may be another.
+        return mounting::refresh(call, console, None);
     }
     mounting::moving(call, console, from, Kind::Name, renamed, rename)
 }
@@ -364,7 +365,7 @@ fn set_one(
         Some(kind) => mounting::moving(call, console, name, kind, str::to_owned, set),
         None => set(),
     };
-    mounting::refresh(call, console)?;
+    mounting::refresh(call, console, done.is_ok().then_some((name, names.as_slice())))?;
     done?;
     let quotas: Vec<(String, u64)> = inside
         .into_iter()
@@ -431,7 +432,8 @@ pub fn inherit(call: &Call, console: &mut Console) -> Result<(), Failure> {
             }
             _ => inherit(),
         };
-        mounting::refresh(call, console)?;
+        let settled = [stored.to_owned()];
+        mounting::refresh(call, console, done.is_ok().then_some((name.as_str(), settled.as_slice())))?;
         if let Err(failure) = done {
             console.complain(failure)?;
         }

@@ -133,7 +133,7 @@ pub fn overrides<'a>(lists: impl Iterator<Item = &'a str>) -> Option<Overrides> 
             "exec" | "noexec" => overrides.exec = Some(word == "exec"),
             "suid" | "nosuid" => overrides.setuid = Some(word == "suid"),
             "dev" | "nodev" => overrides.devices = Some(word == "dev"),
-            "atime" | "noatime" => overrides.no_atime = word == "noatime",
+            "atime" | "noatime" => overrides.atime = Some(word == "atime"),
             "xattr" | "noxattr" => overrides.no_xattr = word == "noxattr",
             "relatime" | "norelatime" | "strictatime" | "zfsutil" | "defaults" | "remount" | "" => {}
             _ => return None,
@@ -283,14 +283,15 @@ mod tests {
         let read = |list: &str| overrides(std::iter::once(list));
         assert_eq!(
             read("noatime,ro").expect("known"),
-            Overrides { read_only: Some(true), no_atime: true, ..Overrides::default() }
+            Overrides { read_only: Some(true), atime: Some(false), ..Overrides::default() }
         );
         assert_eq!(read("remount,ro").map(|o| o.read_only), Some(Some(true)));
         assert!(is_remount("ro,remount") && !is_remount("ro"));
         assert_eq!(read("bogus"), None);
         assert!(read("noxattr").expect("known").no_xattr);
         // The last one wins.
-        assert_eq!(read("noatime,noxattr,atime,xattr"), Some(Overrides::default()));
+        let kept = Overrides { atime: Some(true), ..Overrides::default() };
+        assert_eq!(read("noatime,noxattr,atime,xattr"), Some(kept));
         assert_eq!(read("ro,rw").expect("known").read_only, Some(false));
     }
 }

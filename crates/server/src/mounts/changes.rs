@@ -9,7 +9,7 @@ use pool::{DatasetInfo, Pool};
 use zpl::Filesystem;
 
 use super::{Down, Mount, MountError, Mounts, Report, Unmounted, patiently, unmount};
-use crate::plan::{CanMount, Overrides, Plan, Target};
+use crate::plan::{CanMount, MOUNTED, Overrides, Plan, Target};
 
 /// What a command is about to change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -188,8 +188,13 @@ impl Mounts {
         Ok(self.mount_plans(pool, plans))
     }
 
-    /// Mounts go by the properties that they have now. Gives those that do not, with the reason.
-    pub(crate) fn refresh(&self, pool: &Pool) -> Vec<(String, MountError)> {
+    /// Mounts go by the properties that they have now; `settled` were set just now at a dataset, which ends what was
+    /// asked for besides. Gives those that do not, with the reason.
+    pub(crate) fn refresh(
+        &self,
+        pool: &Pool,
+        settled: Option<(&str, &[String])>,
+    ) -> Vec<(String, MountError)> {
         let mut failed = Vec::new();
         let mounts: Vec<(String, MountOptions, Overrides)> = {
             let table = self.table();
@@ -205,7 +210,17 @@ impl Mounts {
                     continue;
                 }
             };
-            let overrides = overrides.unless_changed(&planned, &options);
+            let mut overrides = overrides.unless_changed(&planned, &options);
+            for (top, name) in
+                settled.iter().flat_map(|(top, names)| names.iter().map(move |name| (top, name)))
+            {
+                // One that cannot be read was complained about above.
+                let follows =
+                    MOUNTED.contains(&name.as_str()).then(|| Plan::follows(pool, &dataset, top, name));
+                if matches!(follows, Some(Ok(true))) {
+                    overrides.settle(name);
+                }
+            }
             if let Err(error) = self.change(pool, &dataset, options, overrides) {
                 tracing::warn!(dataset, %error, "not remounted");
                 failed.push((dataset, error));
