@@ -7,6 +7,7 @@ use std::fmt::{self, Display};
 
 /// Reasons by condition. Those of names and properties are the texts of their own error types.
 pub mod reason {
+    pub const BAD_CACHE: &str = "invalid or missing cache file";
     pub const ALREADY_EXISTS: &str = "dataset already exists";
     pub const BUSY: &str = "pool or dataset is busy";
     pub const CROSSES_POOLS: &str = "datasets must be within same pool";
@@ -94,7 +95,17 @@ impl Display for Action<'_> {
 impl Action<'_> {
     /// The failure of this action for a reason: exit status 1.
     pub fn failed(self, reason: impl Display) -> Failure {
-        Failure::Refused(vec![format!("{self}: {reason}")])
+        Failure::refused(format!("{self}: {reason}"))
+    }
+
+    /// The failure of this action for an error; that something may not be used is said in the words for that.
+    pub fn refused_by(self, error: &(dyn std::error::Error + 'static)) -> Failure {
+        let mut causes = std::iter::successors(Some(error), |error| error.source());
+        let forbids = |error: &std::io::Error| error.kind() == std::io::ErrorKind::PermissionDenied;
+        match causes.any(|error| error.downcast_ref().is_some_and(forbids)) {
+            true => self.failed(reason::PERMISSION).hint(error.to_string()),
+            false => self.failed(error),
+        }
     }
 }
 
@@ -118,13 +129,13 @@ impl Failure {
     }
 
     pub fn refused(line: impl Into<String>) -> Failure {
-        Failure::Refused(vec![line.into()])
+        Failure::Refused(vec![plain(line.into())])
     }
 
     /// Adds a line of advice below what is said already.
     pub fn hint(mut self, line: impl Into<String>) -> Failure {
         if let Failure::Refused(lines) = &mut self {
-            lines.push(line.into());
+            lines.push(plain(line.into()));
         }
         self
     }
@@ -151,9 +162,30 @@ impl From<std::io::Error> for Failure {
     }
 }
 
+/// A text in which errors of the system are worded as the C library does: Rust adds their numbers.
+pub fn plain(text: impl Display) -> String {
+    const NUMBER: &str = " (os error ";
+    let mut text = text.to_string();
+    while let Some(at) = text.find(NUMBER) {
+        let Some(end) = text[at..].find(')') else { break };
+        text.replace_range(at..=at + end, "");
+    }
+    text
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn errors_of_the_system_come_without_their_numbers() {
+        let error = |number| std::io::Error::from_raw_os_error(number);
+        let both = format!("'/a': {}; '/b': {}", error(13), error(2));
+        assert_eq!(plain(both), "'/a': Permission denied; '/b': No such file or directory");
+        assert_eq!(plain("cut (os error "), "cut (os error ");
+        let said = Action::Open("tank").refused_by(&error(13));
+        assert_eq!(said, Failure::refused("cannot open 'tank': permission denied").hint("Permission denied"));
+    }
 
     #[test]
     fn a_message_is_action_colon_reason() {

@@ -119,7 +119,8 @@ pub fn run(call: &Call, console: &mut Console) -> Result<(), Failure> {
     let mut disks: Vec<Arc<dyn Disk>> = Vec::new();
     for path in &all {
         let access = Access::ReadWrite { exclusive: true };
-        disks.push(Arc::new(pool::open_disk(path, access).map_err(|error| failed(&error))?));
+        let opened = pool::open_disk(path, access);
+        disks.push(Arc::new(opened.map_err(|error| Action::Create(name).refused_by(&error))?));
     }
     // Somebody may have used them since they were looked at; now nobody does.
     check_use(&all, args.has("f"), call)?;
@@ -287,7 +288,7 @@ fn check_use(paths: &[PathBuf], force: bool, call: &Call) -> Result<(), Failure>
     for path in paths {
         let disk = match FileDisk::open(path, Access::Peek) {
             Ok(disk) => disk,
-            Err(error) => return Err(Action::Create(&call.args.operands[0]).failed(error)),
+            Err(error) => return Err(Action::Create(&call.args.operands[0]).refused_by(&error)),
         };
         let labels = labels::read(&disk);
         let shown = path.display();

@@ -192,7 +192,13 @@ fn discover(call: &Call) -> Result<Vec<Found>, Failure> {
         let devices = pool::known::cached_devices(Path::new(file));
         return match devices {
             Ok(devices) => Ok(pool::discover(&devices)),
-            Err(error) => Err(Failure::refused(format!("cannot read the cache file: {error}"))),
+            Err(error) => {
+                let bad = match call.args.operands.first() {
+                    Some(name) => Action::Import(name).failed(reason::BAD_CACHE),
+                    None => Failure::refused(format!("cannot discover pools: {}", reason::BAD_CACHE)),
+                };
+                Err(bad.hint(error.to_string()))
+            }
         };
     }
     if places.is_empty() {

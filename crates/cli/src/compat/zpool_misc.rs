@@ -307,7 +307,6 @@ pub fn labelclear(call: &Call, console: &mut Console) -> Result<(), Failure> {
     };
     let path = Path::new(word);
     if let Err(error) = std::fs::metadata(path) {
-        let error = rustix::io::Errno::from_io_error(&error).map_or_else(|| error.to_string(), os_text);
         return Err(Failure::refused(format!("failed to open {word}: {error}")));
     }
     let failed = || Failure::refused(format!("failed to clear label for {word}"));
@@ -346,13 +345,6 @@ pub fn labelclear(call: &Call, console: &mut Console) -> Result<(), Failure> {
     let disk: Arc<dyn Disk> = Arc::new(disk);
     labels::clear(&disk).map_err(|error| failed().hint(error.to_string()))?;
     disk.flush().map_err(|error| failed().hint(error.to_string()))
-}
-
-/// What the C library says of an error.
-fn os_text(errno: rustix::io::Errno) -> String {
-    let text = std::io::Error::from(errno).to_string();
-    // Rust adds the number.
-    text.split(" (os error").next().unwrap_or(&text).to_owned()
 }
 
 /// Runs `zpool prefetch`: of the tables that it is about this build reads none, so that there is nothing to bring in.

@@ -149,6 +149,10 @@ pub fn clear(call: &Call) -> Result<(), Failure> {
             reason::POOL_UNAVAILABLE
         )));
     };
+    if session.pool().read_only().is_some() {
+        let reason = reason::POOL_READ_ONLY;
+        return Err(Failure::refused(format!("cannot clear errors for {name}: {reason}")));
+    }
     let guid = match device {
         None => None,
         Some(device) => {

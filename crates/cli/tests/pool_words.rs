@@ -1,0 +1,57 @@
+//! What `zpool` says about pools, and what it refuses before anything is changed.
+
+mod bed;
+
+use std::fs;
+use std::process::Command;
+
+use bed::live::Live;
+use bed::{Bed, Done, copy_program, root};
+
+/// `NAME.img` of 128 MiB.
+fn image(bed: &Bed, name: &str) -> String {
+    let path = bed.path(&format!("{name}.img"));
+    fs::File::create(&path).expect("made").set_len(128 << 20).expect("long");
+    path.display().to_string()
+}
+
+/// A pool that OpenZFS made, its images in the folder of its name.
+fn golden(bed: &Bed, pool: &str) {
+    let unpack = root().join("fixtures/golden/unpack");
+    let done = Command::new(unpack).arg(pool).arg(bed.path(pool)).output().expect("it starts");
+    assert_eq!(Done::from(done).status, 0);
+}
+
+#[test]
+fn who_may_not_use_a_device_is_told_so_without_numbers() {
+    if Command::new("id").arg("-u").output().expect("id is here").stdout != b"0\n" {
+        eprintln!("skipped: only root can become somebody else");
+        return;
+    }
+    let bed = Bed::new();
+    let data = image(&bed, "data");
+    let open = |path: &std::path::Path, mode| {
+        fs::set_permissions(path, std::os::unix::fs::PermissionsExt::from_mode(mode)).expect("set");
+    };
+    open(data.as_ref(), 0o600);
+    open(&bed.path(""), 0o777);
+    copy_program(&bed.path("cenote"));
+    let stranger = bed.command(&[]);
+    let mut command = Command::new("setpriv");
+    command.args(["--reuid=65534", "--regid=65534", "--clear-groups"]).arg(bed.path("cenote"));
+    command.args(["zpool", "create", "-m", "none", "p", &data]).current_dir(bed.path(""));
+    stranger.get_envs().for_each(|(name, value)| {
+        command.env(name, value.unwrap_or_default());
+    });
+    let done = Done::from(command.output().expect("it starts"));
+    assert!(done.err.contains("Permission denied") && !done.err.contains("os error"), "{done:?}");
+    done.refused("cannot create 'p': permission denied");
+}
+
+#[test]
+fn errors_of_a_pool_that_is_only_read_are_not_cleared() {
+    let bed = Bed::with_tank(128, &[]);
+    bed.run(&["zpool", "export", "tank"]).good();
+    bed.run(&["zpool", "import", "-o", "readonly=on", "-d", "tank.img", "tank"]).good();
+    bed.run(&["zpool", "clear", "tank"]).refused("cannot clear errors for tank: pool is read-only");
+}
