@@ -53,8 +53,8 @@ fn an_import_names_the_way_back_and_goes_it_only_when_told_to() {
     damage(&bed, "tank.img", &all[0]);
     let before = std::fs::read(bed.path("tank.img")).expect("read");
     let done = import(&bed, &[]);
-    assert!(done.err.contains("\tby executing 'zpool import -F tank'.  A scrub of the pool\n"), "{done:?}");
-    assert!(done.err.contains("\tRecovery is possible, but will result in some data loss.\n"), "{done:?}");
+    assert!(done.out.contains("\tby executing 'zpool import -F tank'.  A scrub of the pool\n"), "{done:?}");
+    assert!(done.out.contains("\tRecovery is possible, but will result in some data loss.\n"), "{done:?}");
     done.refused("cannot import 'tank': I/O error");
     let dry = import(&bed, &["-Fn"]);
     assert!(dry.status == 1 && dry.err.is_empty(), "{dry:?}");
@@ -92,7 +92,7 @@ fn an_old_state_is_returned_to_only_with_x_and_when_all_of_it_can_be_read() {
     let safe = all.iter().enumerate().filter(|(nth, state)| *nth < 2 || state.txg.0 + 2 >= last).count();
     all[..safe].iter().for_each(|state| damage(&bed, "tank.img", state));
     let done = import(&bed, &["-F"]);
-    assert!(done.err.ends_with("\tDestroy and re-create the pool from\n\ta backup source.\n"), "{done:?}");
+    assert!(done.out.ends_with("\tDestroy and re-create the pool from\n\ta backup source.\n"), "{done:?}");
     done.refused("cannot import 'tank': I/O error");
     // Whether an older one is whole is a matter of luck; what is said to be is.
     let done = import(&bed, &["-FX"]);

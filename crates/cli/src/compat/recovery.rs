@@ -51,8 +51,8 @@ impl Recovery {
         let Some(rewind) = self.rewind else { return Ok(Some(None)) };
         let state = Pool::find_state(found, rewind, options).map_err(|error| action.failed(error))?;
         let Some(state) = state else {
-            let failure = action.failed(reason::IO);
-            return Err(failure.hint("\tDestroy and re-create the pool from\n\ta backup source."));
+            console.line("\tDestroy and re-create the pool from\n\ta backup source.")?;
+            return Err(action.failed(reason::IO));
         };
         if !self.dry_run {
             return Ok(Some(Some(state)));
@@ -82,16 +82,25 @@ pub fn exclaim(name: &str, state: &FoundState, dry_run: bool, console: &mut Cons
     Ok(())
 }
 
-/// The failure of an import; with the way out, if there is an earlier state.
-pub fn explain(found: &Found, options: &Options, action: Action<'_>, error: pool::Error) -> Failure {
-    let plain = action.failed(&error);
+/// The failure of an import; says the way out, if there is an earlier state, where OpenZFS says it: on standard output.
+///
+/// # Errors
+/// Nobody listens.
+pub fn explain(
+    found: &Found,
+    options: &Options,
+    action: Action<'_>,
+    error: pool::Error,
+    console: &mut Console,
+) -> Result<Failure, Failure> {
+    let plain = action.refused_by(&error);
     let is_damage = matches!(error, pool::Error::Damaged { .. } | pool::Error::Dmu(_) | pool::Error::Read(_));
     if !is_damage || options.state.is_some() {
-        return plain;
+        return Ok(plain);
     }
-    let Ok(Some(state)) = Pool::find_state(found, Rewind::default(), options) else { return plain };
+    let Ok(Some(state)) = Pool::find_state(found, Rewind::default(), options) else { return Ok(plain) };
     if state.is_newest() {
-        return plain;
+        return Ok(plain);
     }
     let when = dates::show(state.time(), Form::Scan);
     let mut text = format!(
@@ -111,7 +120,8 @@ pub fn explain(found: &Found, options: &Options, action: Action<'_>, error: pool
         "Recovery can be attempted\n\tby executing 'zpool import -F {name}'.  A scrub of the pool\n\tis strongly \
          recommended after recovery."
     ));
-    action.failed(reason::IO).hint(text).hint(format!("cenote: {error}"))
+    console.line(&text)?;
+    Ok(action.failed(reason::IO).hint(format!("cenote: {error}")))
 }
 
 /// What lies between the state and the newest one.

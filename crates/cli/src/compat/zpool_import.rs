@@ -322,8 +322,10 @@ fn import_one(
         return Err(action.failed("going back to an earlier state writes to the pool: not with readonly=on"));
     }
     let options = Options { state: lost.clone(), ..options };
-    let pool = Pool::import(found, options.clone())
-        .map_err(|error| recovery::explain(found, &options, action, error))?;
+    let pool = match Pool::import(found, options.clone()) {
+        Ok(pool) => pool,
+        Err(error) => return Err(recovery::explain(found, &options, action, error, console)?),
+    };
     if let Some(state) = &lost {
         recovery::exclaim(old, state, false, console)?;
     }
