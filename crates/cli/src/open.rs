@@ -14,6 +14,7 @@ use std::sync::Arc;
 use format::Guid;
 use format::uberblock::Uberblock;
 use pool::known::{Known, KnownError, KnownPool};
+use pool::props::names;
 use pool::{Found, Options, Pool};
 use server::messages::Fresh;
 use server::mountinfo::Mounted;
@@ -449,6 +450,15 @@ fn lease(name: &str, found: &Found, intent: Intent) -> Result<Option<(Client, Ub
 /// See [`NotOpen`]; [`NotOpen::dataset`] turns it into the words of `zfs`.
 pub fn open_for(name: &str, around: &Surroundings, intent: Intent) -> Result<Session, NotOpen> {
     open(find(pool_of(name), around)?, intent)
+}
+
+/// Opens the pool that is called `name`, for a command that is about pools: the name of a dataset names none.
+///
+/// # Errors
+/// No pool can be called so; see [`NotOpen`].
+pub fn open_pool(name: &str, around: &Surroundings, intent: Intent) -> Result<Session, Failure> {
+    names::check_pool(name, false).map_err(|error| Action::Open(name).failed(error))?;
+    Ok(open(find(name, around)?, intent)?)
 }
 
 /// `path` with nothing relative in it, for the file of known pools.

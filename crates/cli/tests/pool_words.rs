@@ -23,6 +23,26 @@ fn golden(bed: &Bed, pool: &str) {
 }
 
 #[test]
+fn what_acts_on_pools_does_not_take_the_name_of_a_dataset_for_one() {
+    let Some(live) = Live::with_tank(128) else { return };
+    let guid = || live.run(&["zpool", "get", "-H", "-o", "value", "guid", "tank"]).good();
+    let before = guid();
+    for command in ["reguid", "scrub", "destroy", "prefetch"] {
+        for (name, c) in [("tank/fs", '/'), ("tank@s", '@')] {
+            live.run(&["zpool", command, name])
+                .refused(&format!("cannot open '{name}': invalid character '{c}' in pool name"));
+        }
+    }
+    let done = live.run(&["zpool", "destroy", "tank/fs"]);
+    assert!(done.err.ends_with("\nuse 'zfs destroy' to destroy a dataset\n"), "{done:?}");
+    for words in [&["clear", "tank/fs"][..], &["upgrade", "tank/fs"], &["set", "comment=x", "tank/fs"]] {
+        live.run(&[&["zpool"], words].concat()).refused("cannot open 'tank/fs': no such pool");
+    }
+    assert_eq!(guid(), before);
+    assert!(!live.run(&["zpool", "history", "tank"]).good().contains("scrub"));
+}
+
+#[test]
 fn who_may_not_use_a_device_is_told_so_without_numbers() {
     if Command::new("id").arg("-u").output().expect("id is here").stdout != b"0\n" {
         eprintln!("skipped: only root can become somebody else");

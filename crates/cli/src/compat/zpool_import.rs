@@ -449,6 +449,15 @@ pub fn destroy(call: &Call) -> Result<(), Failure> {
         [name] => name,
         _ => return Err(Failure::usage("too many arguments")),
     };
+    if let Err(error) = names::check_pool(name, false) {
+        let failure = Action::Open(name).failed(error);
+        let is_dataset = name.contains('/');
+        return Err(if is_dataset {
+            failure.hint("use 'zfs destroy' to destroy a dataset")
+        } else {
+            failure
+        });
+    }
     if let Some(client) = forward::server_of(name, call.around)? {
         let guid = Guid(client.guid);
         let stop = Stop { destroy: true, force: call.args.has("f"), command: None };
@@ -463,10 +472,7 @@ pub fn destroy(call: &Call) -> Result<(), Failure> {
         })?;
         return open::known().forget(guid).map_err(|error| NotOpen::from(error).into());
     }
-    let session = open::open_for(name, call.around, Intent::Write)?;
-    if session.pool().name() != *name {
-        return Err(Action::Open(name).failed(reason::NO_SUCH_POOL));
-    }
+    let session = open::open_pool(name, call.around, Intent::Write)?;
     if let Some(failure) = session.refusal(Action::Destroy(name)) {
         return Err(failure);
     }

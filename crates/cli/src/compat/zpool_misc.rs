@@ -360,7 +360,7 @@ pub fn prefetch(call: &Call) -> Result<(), Failure> {
             if call.args.operands.is_empty() { "missing pool name argument" } else { "too many arguments" };
         return Err(Failure::usage(words));
     };
-    open::open_for(name, call.around, Intent::Read)?.finish()
+    open::open_pool(name, call.around, Intent::Read)?.finish()
 }
 
 /// Runs `zpool reguid`.
@@ -380,7 +380,7 @@ pub fn reguid(call: &Call) -> Result<(), Failure> {
         [name] => name,
         _ => return Err(Failure::usage("too many arguments")),
     };
-    let session = open::open_for(name, call.around, Intent::Write)?;
+    let session = open::open_pool(name, call.around, Intent::Write)?;
     let failed = |why: &dyn std::fmt::Display| Failure::refused(format!("cannot reguid '{name}': {why}"));
     if session.pool().read_only().is_some() {
         return Err(failed(&reason::POOL_READ_ONLY));
@@ -410,7 +410,7 @@ pub fn reguid(call: &Call) -> Result<(), Failure> {
 /// Usage; pools and devices that are missing are complained about.
 pub fn reopen(call: &Call, console: &mut Console) -> Result<(), Failure> {
     for name in names(call, console)? {
-        let session = open::open_for(&name, call.around, Intent::Read)?;
+        let session = open::open_pool(&name, call.around, Intent::Read)?;
         let config = session.pool().info().config;
         let is_own = |path: &Path, guid: u64| {
             let disk = FileDisk::open(path, Access::Peek).ok()?;

@@ -67,7 +67,7 @@ fn births(call: &Call, pool: &pool::Pool, [start, end]: [Option<u64>; 2]) -> poo
 fn one(call: &Call, name: &str, dates: [Option<u64>; 2]) -> Result<(), Failure> {
     // Others may change the pool while this waits for the end, but not while it begins.
     let turn = call.live().map(|live| live.turn());
-    let session = open::open_for(name, call.around, Intent::Write)?;
+    let session = open::open_pool(name, call.around, Intent::Write)?;
     let pool = session.pool();
     let verb = match (call.args.has("s"), call.args.has("p")) {
         (true, _) => "cancel scrubbing",
