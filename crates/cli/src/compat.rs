@@ -40,12 +40,13 @@ mod zfs_wait;
 mod zpool_create;
 mod zpool_events;
 mod zpool_import;
-mod zpool_iostat;
+pub(crate) mod zpool_iostat;
 mod zpool_list;
 mod zpool_misc;
 mod zpool_props;
 mod zpool_scrub;
 mod zpool_status;
+pub(crate) mod zpool_upgrade;
 mod zpool_vdev_props;
 mod zpool_wait;
 
@@ -89,7 +90,8 @@ pub fn main(program: Program, words: &[String], around: &Surroundings, mut conso
             None => Err(Failure::usage(format!("unrecognized command '{word}'"))),
             Some(command) => {
                 about = Some(command);
-                let line = format!("{} {}", program.name(), words.join(" "));
+                let whole = around.served.as_ref().and_then(|served| served.whole()).map(str::to_owned);
+                let line = whole.unwrap_or_else(|| format!("{} {}", program.name(), words.join(" ")));
                 let carry_out = |args| {
                     let call = Call { program, command, args, around, line };
                     crate::forward::or_here(&call, words, &mut console, run)
@@ -197,7 +199,7 @@ fn run(call: &Call, console: &mut Console) -> Result<(), Failure> {
         (Program::Zpool, "status") => zpool_status::run(call, console),
         (Program::Zpool, "sync") => zpool_misc::sync(call, console),
         (Program::Zpool, "wait") => zpool_wait::run(call, console),
-        (Program::Zpool, "upgrade") => zpool_misc::upgrade(call, console),
+        (Program::Zpool, "upgrade") => zpool_upgrade::upgrade(call, console),
         (Program::Zfs, "allow") => zfs_allow::allow(call, console),
         (Program::Zfs, "unallow") => zfs_allow::unallow(call, console),
         (Program::Zfs, "bookmark") => zfs_bookmark::create(call, console),

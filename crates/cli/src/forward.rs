@@ -5,6 +5,7 @@
 //!         printed or changed. What only reads, reads a leased state of the pool's devices itself (`open`).
 
 use std::ffi::OsString;
+use std::io::{Read, Seek};
 use std::os::fd::AsFd;
 use std::path::Path;
 use std::time::Duration;
@@ -14,7 +15,7 @@ use server::{Client, ClientError, Runtime};
 
 use crate::Surroundings;
 use crate::args::Parsed;
-use crate::compat::{self, Call};
+use crate::compat::{self, Call, zpool_iostat, zpool_upgrade};
 use crate::messages::{Action, Failure};
 use crate::open::{self, pool_of};
 use crate::out::Console;
@@ -90,9 +91,12 @@ pub fn or_here(
     }
     if let [(pool, _)] = pools.as_slice() {
         let client = clients.into_iter().next().flatten().expect("it has a server");
-        let status =
-            send(&client, call.program.name(), words.iter().map(OsString::from).collect(), call.around);
+        let words = words.iter().map(OsString::from).collect();
+        let status = send(&client, call.program.name(), words, call.around);
         return Err(Failure::Ended(status.map_err(|error| broken(pool, &error))?));
+    }
+    if gathers(call) {
+        return here(call, console);
     }
     each_pool(call, split, console, here, pools.into_iter().zip(clients))
 }
@@ -122,6 +126,11 @@ pub fn place_of(path: &Path) -> Option<String> {
     Some(format!("{}:/{inside}", mount.dataset))
 }
 
+/// Whether a command makes one report of several pools, and asks their servers itself for what it is made of.
+fn gathers(call: &Call) -> bool {
+    matches!((call.program, call.command.name), (Program::Zpool, "iostat" | "upgrade"))
+}
+
 /// Carries out a command on several pools, one after the other.
 fn each_pool(
     call: &Call,
@@ -132,13 +141,17 @@ fn each_pool(
 ) -> Result<(), Failure> {
     let mut worst = 0;
     let others: Vec<String> = targets(call)?;
+    // A server takes its own pool for all.
+    let named = !call.args.has("a") || !call.args.operands.is_empty();
     for ((pool, group), client) in pools {
         // All that is no target stays: options and what they are about.
-        let rest = |word: &&String| !others.contains(word) && *word != "-a";
+        let rest = |word: &&String| !named || !others.contains(word);
         if let Some(client) = client {
             console.flush()?;
-            let own = words.iter().filter(rest).chain(&group).map(OsString::from).collect();
-            let status = send(&client, call.program.name(), own, call.around);
+            let group = group.iter().filter(|_| named);
+            let own = words.iter().filter(rest).chain(group).map(OsString::from).collect();
+            let job = job(call.program.name(), own, Some(&call.line), call.around);
+            let status = run(&client, job);
             worst = worst.max(status.map_err(|error| broken(&pool, &error))?);
             continue;
         }
@@ -182,8 +195,8 @@ fn targets(call: &Call) -> Result<Vec<String>, Failure> {
         (Program::Zfs, "receive" | "allow" | "unallow") => last(),
         (Program::Zpool, "set") => operands.get(1).into_iter().cloned().collect(),
         (Program::Zpool, "sync") if operands.is_empty() => all()?,
-        (Program::Zpool, "upgrade" | "scrub") if call.args.has("a") => all()?,
-        (Program::Zpool, "upgrade") if call.args.has("v") => Vec::new(),
+        (Program::Zpool, "upgrade") if zpool_upgrade::lacks_sense(call) || call.args.has("v") => Vec::new(),
+        (Program::Zpool, "upgrade" | "scrub") if call.args.has("a") && operands.is_empty() => all()?,
         (Program::Zpool, "sync" | "upgrade" | "scrub" | "resilver") => behind(0),
         (
             Program::Zpool,
@@ -196,11 +209,7 @@ fn targets(call: &Call) -> Result<Vec<String>, Failure> {
             let vdevs = operands.iter().skip(2).any(|word| !all.contains(word));
             operands.get(1).filter(|_| vdevs).into_iter().cloned().collect()
         }
-        (Program::Zpool, "iostat") => {
-            let named: Vec<String> =
-                operands.iter().filter(|word| word.parse::<f64>().is_err()).cloned().collect();
-            if named.is_empty() { all()? } else { named }
-        }
+        (Program::Zpool, "iostat") => zpool_iostat::pools(call)?,
         _ => Vec::new(),
     })
 }
@@ -244,6 +253,23 @@ pub fn own(
     Ok(None)
 }
 
+/// Has the part of a command that is about one of several pools carried out by its server. Gives its exit status and
+/// what it printed.
+///
+/// # Errors
+/// The server refuses, or goes away meanwhile; what it prints cannot be kept.
+pub fn part(client: &Client, call: &Call, words: Vec<OsString>) -> Result<(u8, String), ClientError> {
+    let mut printed = std::fs::File::from(
+        rustix::fs::memfd_create("cenote-part", rustix::fs::MemfdFlags::CLOEXEC)
+            .map_err(std::io::Error::from)?,
+    );
+    let job = job(call.program.name(), words, Some(&call.line), call.around);
+    let status = client.run(job, [std::io::stdin().as_fd(), printed.as_fd(), std::io::stderr().as_fd()])?;
+    let mut text = String::new();
+    printed.rewind().and_then(|()| printed.read_to_string(&mut text))?;
+    Ok((status, text))
+}
+
 /// Has a command line carried out by a server.
 ///
 /// # Errors
@@ -254,12 +280,21 @@ pub fn send(
     words: Vec<OsString>,
     around: &Surroundings,
 ) -> Result<u8, ClientError> {
-    let job = Job {
+    run(client, job(program, words, None, around))
+}
+
+fn run(client: &Client, job: Job) -> Result<u8, ClientError> {
+    client.run(job, [std::io::stdin().as_fd(), std::io::stdout().as_fd(), std::io::stderr().as_fd()])
+}
+
+/// A command line as a server is told; `whole` is what was typed, where it is a part of that.
+fn job(program: &str, words: Vec<OsString>, whole: Option<&str>, around: &Surroundings) -> Job {
+    Job {
         program: program.to_owned(),
         words,
+        whole: whole.map(str::to_owned),
         folder: std::env::current_dir().unwrap_or_else(|_| "/".into()).into_os_string(),
         umask: around.umask(),
         posix: around.posix,
-    };
-    client.run(job, [std::io::stdin().as_fd(), std::io::stdout().as_fd(), std::io::stderr().as_fd()])
+    }
 }

@@ -18,7 +18,7 @@ use pool::props::names;
 use pool::{Found, Options, Pool};
 use server::messages::Fresh;
 use server::mountinfo::Mounted;
-use server::{Client, ClientError, Figures, Live, Runtime};
+use server::{Client, ClientError, Counters, Figures, Live, Runtime};
 use storage::host::{Access, FileDisk, OpenError};
 
 use crate::Surroundings;
@@ -164,6 +164,12 @@ impl Session {
     /// has just ended.
     pub fn figures(&self) -> Option<Figures> {
         self.server()?.figures().ok()
+    }
+
+    /// What was asked of the devices, as the server that holds the pool counted it; `None` as with
+    /// [`Session::figures`].
+    pub fn counters(&self) -> Option<Counters> {
+        self.server()?.counters().ok()
     }
 
     /// What the server that holds the pool has mounted where; nothing without a server.

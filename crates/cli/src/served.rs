@@ -33,6 +33,8 @@ pub struct Served {
     input: Arc<File>,
     /// The client's standard error.
     err: Arc<File>,
+    /// The command line as it was typed, where only a part of it is carried out here.
+    whole: Option<String>,
 }
 
 /// Carries out command lines with this crate.
@@ -50,6 +52,7 @@ impl server::Commands for Roof {
             stop: Stop::raised_by(stop.clone()),
             input: Arc::new(input),
             err: err.clone(),
+            whole: job.whole.clone(),
         };
         let around = Surroundings { search: Vec::new(), posix: job.posix, served: Some(served) };
         let watched = err.is_terminal();
@@ -98,6 +101,11 @@ impl Served {
     /// Whether the client went away, or the server is to end.
     pub fn stops(&self) -> bool {
         self.stop.asked()
+    }
+
+    /// The command line as it was typed, where only a part of it, about one of several pools, is carried out here.
+    pub fn whole(&self) -> Option<&str> {
+        self.whole.as_deref()
     }
 
     /// Where the client is.

@@ -15,7 +15,7 @@ use format::uberblock::Uberblock;
 use crate::error::ClientError;
 use crate::messages::{Fresh, Job, PROTOCOL, Refusal, Reply, Request, Status, Stop};
 use crate::runtime::Runtime;
-use crate::{Figures, mountinfo, wire};
+use crate::{Counters, Figures, mountinfo, wire};
 
 /// How long a server may take to say who it is.
 const GREETING: Duration = Duration::from_secs(20);
@@ -148,6 +148,17 @@ impl Client {
     pub fn figures(&self) -> Result<Figures, ClientError> {
         match ask(&self.stream, &Request::Figures, &[])? {
             Reply::Figures(figures) => Ok(figures),
+            other => Err(unexpected(other)),
+        }
+    }
+
+    /// What was asked of the pool's devices since it was imported.
+    ///
+    /// # Errors
+    /// The server refuses, or goes away.
+    pub fn counters(&self) -> Result<Counters, ClientError> {
+        match ask(&self.stream, &Request::Counters, &[])? {
+            Reply::Counters(counters) => Ok(counters),
             other => Err(unexpected(other)),
         }
     }

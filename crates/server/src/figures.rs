@@ -3,6 +3,8 @@
 //! From:   the live pool.
 //! To:     clients, which read all else from the devices themselves.
 
+use std::time::Duration;
+
 use format::scan::Scan;
 use format::{Corrupt, ObjectId};
 use pool::{DataError, Pool, ScanStatus};
@@ -71,6 +73,37 @@ impl Figures {
             birth,
         };
         self.lost.iter().map(error).collect()
+    }
+}
+
+/// What was asked of the devices of a live pool since it was imported.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Counters {
+    /// How long ago that was.
+    pub uptime: Duration,
+    /// Of each leaf, by its guid.
+    pub leaves: Vec<(u64, LeafCounters)>,
+}
+
+/// Counters of one leaf, as words that `storage` reads again.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct LeafCounters {
+    /// How often, how much.
+    pub stats: [u64; 7],
+    /// How long it took and how large requests were.
+    pub times: Vec<u64>,
+}
+
+impl Counters {
+    /// Those of an open pool.
+    #[must_use]
+    pub fn of(pool: &Pool) -> Counters {
+        let leaves = pool.storage().vdevs().tops().iter().flat_map(|top| top.leaves());
+        let counted = leaves.map(|leaf| {
+            let (stats, times) = (leaf.meter.stats().to_words(), leaf.meter.times().to_words());
+            (leaf.guid, LeafCounters { stats, times })
+        });
+        Counters { uptime: pool.uptime(), leaves: counted.collect() }
     }
 }
 

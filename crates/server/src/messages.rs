@@ -7,10 +7,10 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
-use crate::Figures;
+use crate::{Counters, Figures};
 
 /// Changes whenever a message changes in a way that the other side would misunderstand.
-pub const PROTOCOL: u32 = 4;
+pub const PROTOCOL: u32 = 5;
 
 /// What a client asks.
 #[derive(Debug, Serialize, Deserialize)]
@@ -31,6 +31,8 @@ pub enum Request {
     Status,
     /// What only it knows of the pool.
     Figures,
+    /// What was asked of the pool's devices since it was imported.
+    Counters,
     /// What happened since the pool was imported.
     Events {
         /// Forget it.
@@ -58,6 +60,8 @@ pub struct Job {
     pub program: String,
     /// What follows the name of the program.
     pub words: Vec<OsString>,
+    /// The command line as it was typed, where this is the part of it that is about one of several pools.
+    pub whole: Option<String>,
     /// Where the client is: relative paths begin here.
     pub folder: OsString,
     /// The client's mask for new files.
@@ -105,6 +109,8 @@ pub enum Reply {
     Status(Status),
     /// What only the server knows of the pool.
     Figures(Figures),
+    /// What was asked of the pool's devices.
+    Counters(Counters),
     /// What happened, oldest first, each event a packed list of names and values; when they were cleared, none.
     Events {
         /// The events.

@@ -24,7 +24,7 @@ use crate::live::Live;
 use crate::messages::{Fresh, Job, PROTOCOL, Ready, Refusal, Reply, Request, Status, Stop};
 use crate::notify::notify;
 use crate::plan::Overrides;
-use crate::{Figures, Runtime, log, start, wire};
+use crate::{Counters, Figures, Runtime, log, start, wire};
 
 /// Most connections at a time.
 const CONNECTIONS_MAX: usize = 256;
@@ -316,6 +316,10 @@ impl Server {
                 Request::Lease { fresh } => return self.lease(&stream, fresh),
                 Request::Status => Reply::Status(self.status()),
                 Request::Figures => self.figures(),
+                Request::Counters => match self.live.pool() {
+                    Ok(pool) => Reply::Counters(Counters::of(&pool)),
+                    Err(_) => Reply::Refused(Refusal::Stopping),
+                },
                 Request::Events { clear } => self.events(clear),
                 Request::Stop(stop) => match self.stop(id, stop, Some(&stream)) {
                     // Whoever asked is told when all is done.

@@ -92,6 +92,7 @@ mod tests {
         let job = Job {
             program: "zfs".into(),
             words: vec![odd.clone()],
+            whole: None,
             folder: "/".into(),
             umask: 0o22,
             posix: false,
@@ -114,7 +115,8 @@ mod tests {
     #[test]
     fn a_command_line_may_be_as_long_as_the_system_lets_it_be() {
         let words = vec![std::ffi::OsString::from_vec(vec![0xff; 128 << 10]); 48];
-        let job = Job { program: "zfs".into(), words, folder: "/".into(), umask: 0o22, posix: false };
+        let job =
+            Job { program: "zfs".into(), words, whole: None, folder: "/".into(), umask: 0o22, posix: false };
         let (here, there) = UnixStream::pair().unwrap();
         let sent = std::thread::spawn(move || send(&here, &Request::Run(job), &[]));
         let (request, _) = receive::<Request>(&there).unwrap().unwrap();

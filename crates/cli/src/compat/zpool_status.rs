@@ -12,7 +12,7 @@ use super::scan;
 use super::scripts::{Answers, Scripts};
 use super::view::{self, Body, Class, Naming, PoolView, State, VdevView};
 use super::zpool_list::{head, key};
-use super::zpool_misc::missing_features;
+use super::zpool_upgrade::missing_features;
 use crate::own::serve;
 use server::ClientError;
 

@@ -56,6 +56,21 @@ impl IoStats {
         self.each(earlier, u64::saturating_sub)
     }
 
+    /// Every number, for another process; [`IoStats::from_words`] reads them.
+    #[must_use]
+    pub const fn to_words(self) -> [u64; 7] {
+        let IoStats { reads, read_bytes, writes, write_bytes, read_errors, write_errors, checksum_errors } =
+            self;
+        [reads, read_bytes, writes, write_bytes, read_errors, write_errors, checksum_errors]
+    }
+
+    /// What [`IoStats::to_words`] wrote.
+    #[must_use]
+    pub const fn from_words(words: [u64; 7]) -> IoStats {
+        let [reads, read_bytes, writes, write_bytes, read_errors, write_errors, checksum_errors] = words;
+        IoStats { reads, read_bytes, writes, write_bytes, read_errors, write_errors, checksum_errors }
+    }
+
     fn each(self, other: IoStats, join: impl Fn(u64, u64) -> u64) -> IoStats {
         IoStats {
             reads: join(self.reads, other.reads),

@@ -158,6 +158,30 @@ impl IoTimes {
         self
     }
 
+    /// Every number, for another process; [`IoTimes::from_words`] reads them.
+    #[must_use]
+    pub fn to_words(&self) -> Vec<u64> {
+        self.clone().words().map(|word| *word).collect()
+    }
+
+    /// What [`IoTimes::to_words`] wrote; `None` of another count of numbers.
+    #[must_use]
+    pub fn from_words(words: &[u64]) -> Option<IoTimes> {
+        let mut times = IoTimes::default();
+        if times.words().count() != words.len() {
+            return None;
+        }
+        times.words().zip(words).for_each(|(ours, word)| *ours = *word);
+        Some(times)
+    }
+
+    fn words(&mut self) -> impl Iterator<Item = &mut u64> {
+        let times = self.total.iter_mut().chain(&mut self.disk).chain(&mut self.queue);
+        let times = times.flat_map(|times| std::iter::once(&mut times.nanos).chain(&mut times.buckets));
+        let sizes = self.single.iter_mut().chain(&mut self.gathered).flatten();
+        times.chain(sizes).chain(&mut self.pending).chain(&mut self.active)
+    }
+
     /// Joins every counter that only grows.
     fn each(&mut self, other: &IoTimes, join: impl Fn(&mut u64, u64)) {
         let ours = self.total.iter_mut().chain(&mut self.disk).chain(&mut self.queue);

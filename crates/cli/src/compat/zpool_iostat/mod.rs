@@ -8,7 +8,7 @@ mod histogram;
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-use storage::TopVdev;
+use storage::{IoStats, IoTimes, TopVdev};
 
 use self::columns::{Columns, Counted, Look, ruler};
 use self::histogram::Histogram;
@@ -16,7 +16,7 @@ use super::Call;
 use super::pool_values::{PoolValues, Space};
 use super::repeat::Repeat;
 use super::scripts::{Answers, Scripts};
-use super::view::{self, Class, Naming, PoolView, VdevView};
+use super::view::{Class, Naming, PoolView, VdevView};
 use crate::messages::Failure;
 use crate::open;
 use crate::out::Console;
@@ -27,7 +27,7 @@ const PAGE: u64 = 20;
 /// What a command line asks for.
 struct Wanted {
     pools: Vec<String>,
-    /// Vdevs of the one pool; all of its own if empty.
+    /// Vdevs of these pools; all of their own if empty.
     vdevs: Vec<String>,
 }
 
@@ -64,11 +64,15 @@ impl Line {
     }
 }
 
-/// Counters by leaf guid at a time.
-type Counters = BTreeMap<u64, Counted>;
+/// Counters of a pool at a time: of each leaf by guid, since it was imported.
+#[derive(Default)]
+struct Counters {
+    leaves: BTreeMap<u64, Counted>,
+    uptime: Duration,
+}
 
-/// Counters of all pools when they were looked at last.
-type Last = (Vec<Counters>, Instant);
+/// Counters of all pools by name when they were looked at last.
+type Last = (BTreeMap<String, Counters>, Instant);
 
 /// What is printed, and how.
 struct Report {
@@ -107,9 +111,9 @@ pub fn run(call: &Call, console: &mut Console) -> Result<(), Failure> {
         columns: Columns { latency: has("l"), queues: has("q") },
         histogram,
     };
-    let views = view::views(&report.wanted.pools, call.around, console)?;
-    if views.is_empty() {
-        if report.wanted.pools.is_empty() && !has("H") {
+    let mut watched: Vec<Watched> = report.wanted.pools.iter().map(|name| (name.clone(), None)).collect();
+    if watched.is_empty() {
+        if !has("H") {
             console.remark("no pools available");
         }
         return Ok(());
@@ -117,8 +121,10 @@ pub fn run(call: &Call, console: &mut Console) -> Result<(), Failure> {
     let mut last: Option<Last> = None;
     let mut round = 0;
     repeat.run_skipping(call.around, console, has("y"), |console, quiet| {
+        let views = look(&mut watched, call, console)?;
         // Scripts take their time; the rates are of that at which it was counted.
-        let now: Last = (views.iter().map(counters).collect(), Instant::now());
+        let counted = views.iter().map(|view| (view.name.clone(), counters(view)));
+        let now: Last = (counted.collect(), Instant::now());
         if !quiet {
             let answers = scripts.as_ref().map(|scripts| scripts.ask(&views)).unwrap_or_default();
             let again = !has("n") && (report.verbose || round % PAGE == 0);
@@ -127,28 +133,76 @@ pub fn run(call: &Call, console: &mut Console) -> Result<(), Failure> {
             round += 1;
         }
         last = Some(now);
+        for view in views {
+            let kept = watched.iter_mut().find(|(name, _)| *name == view.name);
+            kept.expect("only what is watched is looked at").1 = Some(view).filter(|view| !is_leased(view));
+        }
         Ok(())
     })
 }
 
-/// Operands: pools, or one pool and vdevs of it.
-fn wanted(call: &Call, operands: Vec<String>) -> Result<Wanted, Failure> {
-    let known: Vec<String> = open::usable(call.around)?.into_iter().map(|pool| pool.name).collect();
-    if operands.iter().all(|word| known.contains(word)) {
-        return Ok(Wanted { pools: operands, vdevs: Vec::new() });
-    }
-    let nonsense = || Failure::refused("Unable to parse pools/vdevs list.").hint("");
-    match operands.split_first() {
-        Some((pool, vdevs)) if known.contains(pool) => {
-            let view = PoolView::new(open::find(pool, call.around)?);
-            let tree = view.shown(Naming::default());
-            let there = |name: &String| tree.iter().any(|vdev| find(vdev, name).is_some());
-            match vdevs.iter().all(there) {
-                true => Ok(Wanted { pools: vec![pool.clone()], vdevs: vdevs.to_vec() }),
-                false => Err(nonsense()),
+/// A pool by its name, and the pool itself from round to round where its counters are this process's own.
+type Watched = (String, Option<PoolView>);
+
+/// A server has its counters, and what this process has of it keeps space from being used again: it is taken anew.
+fn is_leased(view: &PoolView) -> bool {
+    view.session().is_some_and(open::Session::is_leased)
+}
+
+/// The pools as they are now. What was exported meanwhile is told of and looked at no more.
+fn look(watched: &mut Vec<Watched>, call: &Call, console: &mut Console) -> Result<Vec<PoolView>, Failure> {
+    let mut views = Vec::new();
+    let mut gone = Vec::new();
+    for (name, kept) in watched.iter_mut() {
+        match kept.take().map_or_else(|| open::find(name, call.around).map(PoolView::new), Ok) {
+            Ok(view) => views.push(view),
+            Err(error) => {
+                gone.push(name.clone());
+                console.complain(error.into())?;
             }
         }
-        _ => Err(nonsense()),
+    }
+    watched.retain(|(name, _)| !gone.contains(name));
+    if views.is_empty() {
+        return Err(Failure::Ended(1));
+    }
+    Ok(views)
+}
+
+/// The pools that a command line is about.
+///
+/// # Errors
+/// Usage; pools or vdevs that are not there.
+pub fn pools(call: &Call) -> Result<Vec<String>, Failure> {
+    let mut operands = call.args.operands.clone();
+    Repeat::take(&mut operands, call.args.value("T"))?;
+    Ok(wanted(call, operands)?.pools)
+}
+
+/// Operands: pools, one pool and vdevs of it, or vdevs of any; none for all pools.
+fn wanted(call: &Call, operands: Vec<String>) -> Result<Wanted, Failure> {
+    let mut known: Vec<String> = open::usable(call.around)?.into_iter().map(|pool| pool.name).collect();
+    if operands.iter().all(|word| known.contains(word)) {
+        known.retain(|name| operands.is_empty() || operands.contains(name));
+        return Ok(Wanted { pools: known, vdevs: Vec::new() });
+    }
+    let (pools, vdevs) = match operands.split_first() {
+        Some((pool, vdevs)) if known.contains(pool) => (vec![pool.clone()], vdevs.to_vec()),
+        _ => (known, operands),
+    };
+    let mut owners = Vec::new();
+    let mut lost = vdevs.clone();
+    for pool in pools {
+        let tree = PoolView::new(open::find(&pool, call.around)?).shown(Naming::default());
+        let here = |name: &String| tree.iter().any(|vdev| find(vdev, name).is_some());
+        if vdevs.iter().any(here) {
+            owners.push(pool);
+        }
+        lost.retain(|name| !here(name));
+    }
+    match lost.is_empty() {
+        true => Ok(Wanted { pools: owners, vdevs }),
+        false => Err(Failure::refused("Unable to parse pools/vdevs list.").hint("")),
     }
 }
 
@@ -158,10 +212,20 @@ fn find<'a>(vdev: &'a VdevView, name: &str) -> Option<&'a VdevView> {
 }
 
 fn counters(view: &PoolView) -> Counters {
-    let Some(session) = view.session() else { return Counters::new() };
+    let Some(session) = view.session() else { return Counters::default() };
+    if session.is_leased() {
+        // A server that just ended counted nothing that anybody could tell.
+        let Some(told) = session.counters() else { return Counters::default() };
+        let read = |(guid, counted): (u64, server::LeafCounters)| {
+            let times = IoTimes::from_words(&counted.times)?;
+            Some((guid, Counted { stats: IoStats::from_words(counted.stats), times }))
+        };
+        return Counters { leaves: told.leaves.into_iter().filter_map(read).collect(), uptime: told.uptime };
+    }
+    let uptime = session.pool().uptime();
     let leaves = session.pool().storage().vdevs().tops().iter().flat_map(TopVdev::leaves);
     let counted = |meter: &storage::Meter| Counted { stats: meter.stats(), times: meter.times() };
-    leaves.map(|leaf| (leaf.guid, counted(&leaf.meter))).collect()
+    Counters { leaves: leaves.map(|leaf| (leaf.guid, counted(&leaf.meter))).collect(), uptime }
 }
 
 fn leaves(vdev: &VdevView) -> Vec<u64> {
@@ -179,22 +243,18 @@ impl Report {
         last: Option<&Last>,
     ) -> Result<(), Failure> {
         let mut tables = Vec::new();
-        for (i, view) in views.iter().enumerate() {
-            let since = match last {
-                Some((_, before)) => taken.duration_since(*before),
-                None => view.session().map_or(Duration::ZERO, |session| {
-                    session.pool().uptime().saturating_sub(taken.elapsed())
-                }),
-            };
-            let before = last.map(|(all, _)| &all[i]);
+        for view in views {
+            let now = &now[&view.name];
+            let before = last.and_then(|(all, when)| Some((all.get(&view.name)?, when)));
+            let since = before.map_or(now.uptime, |(_, when)| taken.duration_since(*when));
             let counted = |line: Line| {
                 let sum = |all: &Counters| {
-                    let leaves = line.leaves.iter().filter_map(|guid| all.get(guid));
+                    let leaves = line.leaves.iter().filter_map(|guid| all.leaves.get(guid));
                     leaves.fold(Counted::default(), Counted::plus)
                 };
                 let counted = match before {
-                    Some(before) => sum(&now[i]).since(&sum(before)),
-                    None => sum(&now[i]),
+                    Some((before, _)) => sum(now).since(&sum(before)),
+                    None => sum(now),
                 };
                 (line, counted)
             };
@@ -243,11 +303,11 @@ impl Report {
                 };
                 console.line(&text)?;
             }
-            if !self.look.tabs && self.verbose {
+            if !self.look.tabs && self.verbose && !of_vdevs {
                 console.line(&ruler)?;
             }
         }
-        if !self.look.tabs && !self.verbose && (tables.len() > 1 || of_vdevs) {
+        if !self.look.tabs && (of_vdevs || !self.verbose && tables.len() > 1) {
             console.line(&ruler)?;
         }
         Ok(())

@@ -1,0 +1,248 @@
+//! `zpool upgrade`: features and versions of pools, and which there are.
+//!
+//! Of several pools each is upgraded by the server that holds it; what is said about all of them is said here, once.
+
+use std::ffi::OsString;
+use std::io::Write;
+
+use format::config::VERSION_FEATURES;
+use format::features;
+
+use super::Call;
+use super::zpool_misc::names;
+use crate::forward;
+use crate::messages::{Action, Failure};
+use crate::open::{self, Intent};
+use crate::out::Console;
+
+const SUPPORTS: &str = "This system supports ZFS pool feature flags.\n";
+
+/// Runs `zpool upgrade`.
+///
+/// # Errors
+/// Usage; pools that cannot be upgraded are complained about.
+pub fn upgrade(call: &Call, console: &mut Console) -> Result<(), Failure> {
+    let wanted = match call.args.value("V") {
+        None => VERSION_FEATURES,
+        Some(text) => match text.parse() {
+            Ok(version) if (1..=28).contains(&version) || version == VERSION_FEATURES => version,
+            _ => return Err(Failure::usage(format!("invalid version '{text}'"))),
+        },
+    };
+    if lacks_sense(call) {
+        return Err(Failure::usage("too many arguments"));
+    }
+    let is_part = call.around.served.as_ref().is_some_and(|served| served.whole().is_some());
+    if !is_part {
+        console.line(SUPPORTS)?;
+    }
+    if call.args.has("v") {
+        return versions(console);
+    }
+    let all = open::usable(call.around)?;
+    if call.args.operands.is_empty() && !call.args.has("a") {
+        return upgradable(call, console);
+    }
+    let names: Vec<String> = match call.args.has("a") {
+        true => all.into_iter().map(|pool| pool.name).collect(),
+        false => names(call, console)?,
+    };
+    let mut changed = false;
+    for name in &names {
+        changed |= match forward::server_of(name, call.around)? {
+            Some(client) => upgrade_there(call, console, name, &client)?,
+            None => upgrade_one(call, console, name, wanted)?,
+        };
+    }
+    if call.args.has("a") && !changed && !is_part {
+        console.line("All pools are already formatted using feature flags.\n")?;
+        console.line("Every feature flags pool already has all supported and requested features enabled.")?;
+    }
+    Ok(())
+}
+
+/// Whether the words of `upgrade` contradict each other: pools named with `-a` or `-v`.
+pub fn lacks_sense(call: &Call) -> bool {
+    (call.args.has("a") || call.args.has("v")) && !call.args.operands.is_empty()
+}
+
+/// Has the server of one of several pools upgrade it; whether anything is said of it.
+fn upgrade_there(
+    call: &Call,
+    console: &mut Console,
+    name: &str,
+    client: &server::Client,
+) -> Result<bool, Failure> {
+    console.flush()?;
+    let mut words = vec![call.command.name];
+    words.extend(call.args.value("V").iter().flat_map(|version| ["-V", *version]));
+    words.extend(if call.args.has("a") { vec!["-a"] } else { vec!["--", name] });
+    let words = words.into_iter().map(OsString::from).collect();
+    let (status, said) = forward::part(client, call, words).map_err(|error| forward::broken(name, &error))?;
+    console.out().write_all(said.as_bytes())?;
+    if status != 0 {
+        console.complain(Failure::Ended(status))?;
+    }
+    Ok(!said.is_empty())
+}
+
+/// Upgrades a pool that this process may open; whether it changed, or anything is said of it.
+fn upgrade_one(call: &Call, console: &mut Console, name: &str, wanted: u64) -> Result<bool, Failure> {
+    let mut changed = false;
+    let session = open::open_pool(name, call.around, Intent::Write)?;
+    if let Some(failure) = session.refusal(Action::Upgrade(name)) {
+        console.complain(failure)?;
+        return Ok(changed);
+    }
+    let config = session.pool().info().config;
+    let from = config.version;
+    if from > wanted || from == wanted && wanted < VERSION_FEATURES {
+        let more = if from > wanted { "more current " } else { "" };
+        if !call.args.has("a") {
+            console.line(&format!("Pool '{name}' is already formatted using {more}version '{from}'.\n"))?;
+        }
+        session.finish()?;
+        return Ok(true);
+    }
+    session.command(&call.line);
+    if from < wanted {
+        if config.compatibility.as_deref() == Some("legacy") {
+            console.line("Upgrade not performed because 'compatibility' property set to 'legacy'.")?;
+            session.finish()?;
+            return Ok(changed);
+        }
+        let failed = |error| Action::Upgrade(name).failed(error);
+        session.pool().upgrade_version(wanted).map_err(failed)?;
+        let to = if wanted < VERSION_FEATURES { format!("version {wanted}") } else { "feature flags".into() };
+        console.line(&format!("Successfully upgraded '{name}' from version {from} to {to}."))?;
+        changed = true;
+    }
+    let missing = if wanted < VERSION_FEATURES { Vec::new() } else { missing_features(&session) };
+    if !missing.is_empty() {
+        let names: Vec<&str> = missing.iter().map(|feature| feature.name).collect();
+        session.pool().enable_features(missing).map_err(|error| Action::Upgrade(name).failed(error))?;
+        console.line(&format!("Enabled the following features on '{name}':"))?;
+        names.iter().try_for_each(|feature| console.line(&format!("  {feature}")))?;
+        console.line("")?;
+        changed = true;
+    } else if !call.args.has("a") && from == VERSION_FEATURES {
+        console.line(&format!("Pool '{name}' already has all supported and requested features enabled."))?;
+        changed = true;
+    }
+    session.finish()?;
+    Ok(changed)
+}
+
+/// Features that a pool is to have and has not.
+pub(super) fn missing_features(session: &open::Session) -> Vec<&'static features::Feature> {
+    let info = session.pool().info();
+    let wanted =
+        super::features::allowed(info.config.compatibility.as_deref().unwrap_or("off")).unwrap_or_default();
+    let missing =
+        |feature: &&'static features::Feature| info.feature(feature) == pool::FeatureState::Disabled;
+    wanted.into_iter().filter(missing).filter(|feature| !feature.no_upgrade).collect()
+}
+
+/// What could be upgraded.
+fn upgradable(call: &Call, console: &mut Console) -> Result<(), Failure> {
+    let (mut legacy, mut lacking) = (Vec::new(), Vec::new());
+    for usable in open::usable(call.around)? {
+        let name = usable.name.clone();
+        let session = match open::open(usable, Intent::Read) {
+            Ok(session) => session,
+            Err(error) => {
+                console.complain(error.into())?;
+                continue;
+            }
+        };
+        let version = session.pool().info().config.version;
+        if version < VERSION_FEATURES {
+            legacy.push((version, name));
+        } else {
+            let missing = missing_features(&session);
+            if !missing.is_empty() {
+                lacking.push((name, missing));
+            }
+        }
+    }
+    if legacy.is_empty() {
+        console.line("All pools are formatted using feature flags.\n")?;
+    } else {
+        console.line(
+            "The following pools are formatted with legacy version numbers and can\n\
+             be upgraded to use feature flags.  After being upgraded, these pools\n\
+             will no longer be accessible by software that does not support feature\n\
+             flags.\n\n\
+             Note that setting a pool's 'compatibility' feature to 'legacy' will\n\
+             inhibit upgrades.\n\n\
+             VER  POOL\n---  ------------",
+        )?;
+        for (version, name) in &legacy {
+            console.line(&format!("{version:<3}  {name}"))?;
+        }
+        console.line("\nUse 'zpool upgrade -v' for a list of available legacy versions.")?;
+    }
+    if lacking.is_empty() {
+        return console.line("Every feature flags pool has all supported and requested features enabled.");
+    }
+    console.line(
+        "Some supported features are not enabled on the following pools. Once a\n\
+         feature is enabled the pool may become incompatible with software\n\
+         that does not support the feature. See zpool-features(7) for details.\n\n\
+         POOL  FEATURE\n---------------",
+    )?;
+    for (name, missing) in lacking {
+        console.line(&name)?;
+        missing.iter().try_for_each(|feature| console.line(&format!("      {}", feature.name)))?;
+    }
+    Ok(())
+}
+
+/// The features and legacy versions that this build knows.
+fn versions(console: &mut Console) -> Result<(), Failure> {
+    console.line("The following features are supported:\n\nFEAT DESCRIPTION")?;
+    console.line("-------------------------------------------------------------")?;
+    for feature in features::ALL {
+        let note = if feature.read_only_compatible { " (read-only compatible)" } else { "" };
+        console.line(format!("{:<37}{note}", feature.name).trim_end())?;
+        console.line(&format!("     {}", feature.description))?;
+    }
+    console.line("\nThe following legacy versions are also supported:\n\nVER  DESCRIPTION")?;
+    console.line("---  --------------------------------------------------------")?;
+    for (version, what) in LEGACY.iter().enumerate() {
+        console.line(&format!("{:2}   {what}", version + 1))?;
+    }
+    Ok(())
+}
+
+/// What each legacy version brought.
+const LEGACY: [&str; 28] = [
+    "the first version",
+    "replicated metadata",
+    "hot spares and double parity",
+    "the pool history",
+    "gzip compression",
+    "the bootfs property",
+    "separate intent logs",
+    "delegated administration",
+    "refquota and refreservation",
+    "cache devices",
+    "faster scrubs",
+    "properties of snapshots",
+    "the snapused properties",
+    "passthrough-x inheritance of ACLs",
+    "space used by user and group",
+    "STMF properties",
+    "triple parity",
+    "holds on snapshots",
+    "removal of log devices",
+    "zle compression",
+    "deduplication",
+    "received properties",
+    "slim intent logs",
+    "system attributes",
+    "better scrub statistics",
+    "faster deletion of snapshots",
+    "faster creation of snapshots",
+    "several replaced devices at once",
+];
