@@ -43,6 +43,19 @@ fn what_acts_on_pools_does_not_take_the_name_of_a_dataset_for_one() {
 }
 
 #[test]
+fn a_pool_has_user_properties() {
+    let bed = Bed::with_tank(128, &[]);
+    bed.run(&["zpool", "set", "user:shelf=upper left", "tank"]).good();
+    let line = ["zpool", "get", "-H", "-o", "value,source", "user:shelf", "tank"];
+    assert_eq!(bed.run(&line).good(), "upper left\tlocal\n");
+    bed.run(&["zpool", "set", "User:x=1", "tank"])
+        .refused("cannot set property for 'tank': invalid property 'User:x'");
+    bed.run(&["zpool", "set", "user=1", "tank"])
+        .refused("cannot set property for 'tank': invalid property 'user'");
+    bed.expect_sound("tank");
+}
+
+#[test]
 fn who_may_not_use_a_device_is_told_so_without_numbers() {
     if Command::new("id").arg("-u").output().expect("id is here").stdout != b"0\n" {
         eprintln!("skipped: only root can become somebody else");

@@ -2,7 +2,7 @@
 
 use format::features;
 use pool::props::pool::{self as props, Asked, Moment};
-use pool::props::{PropertyError, Value};
+use pool::props::{PropertyError, Value, names};
 use serde_json::Map;
 
 use super::Call;
@@ -170,7 +170,7 @@ pub fn set(call: &Call) -> Result<(), Failure> {
                 return Err(failed(&PropertyError::BootName { name: dataset }));
             }
         },
-        Change::Store(name, value) => pool.set_pool_properties(vec![(name.to_owned(), value)]),
+        Change::Store(name, value) => pool.set_pool_properties(vec![(name, value)]),
         Change::Version(version) => {
             let at = pool.info().config.version;
             session.finish()?;
@@ -187,7 +187,7 @@ pub fn set(call: &Call) -> Result<(), Failure> {
 /// What `set` does.
 enum Change {
     Nothing,
-    Store(&'static str, Value),
+    Store(String, Value),
     Feature(&'static features::Feature),
     BootFilesystem(Option<String>),
     CacheFile(Option<String>),
@@ -203,7 +203,10 @@ fn read(word: &str, text: &str) -> Result<Change, PropertyError> {
             false => Err(PropertyError::FeatureDisable { name: word.to_owned() }),
         };
     }
-    let property = props::parse(word).ok_or_else(|| PropertyError::Unknown { name: word.to_owned() })?;
+    let Some(property) = props::parse(word) else {
+        names::check_user_property(word, text)?;
+        return Ok(Change::Store(word.to_owned(), Value::Text(text.to_owned())));
+    };
     props::check_settable(property, Moment::Set)?;
     if property.name == "bootfs" {
         return Ok(Change::BootFilesystem(
@@ -213,14 +216,14 @@ fn read(word: &str, text: &str) -> Result<Change, PropertyError> {
     if property.name == "compatibility" {
         let known =
             super::features::allowed(text).map_err(|_| PropertyError::Unknown { name: text.to_owned() });
-        return known.map(|_| Change::Store(property.name, Value::Text(text.to_owned())));
+        return known.map(|_| Change::Store(property.name.to_owned(), Value::Text(text.to_owned())));
     }
     Ok(match (property.name, property.parse_value(text)?) {
         ("version", Value::Number(version)) => Change::Version(version),
         ("cachefile", Value::Text(path)) => Change::CacheFile(Some(path).filter(|path| !path.is_empty())),
         ("multihost", Value::Number(1)) => return Err(PropertyError::NeedsHostId),
         ("altroot" | "readonly", _) => Change::Nothing,
-        (name, value) => Change::Store(name, value),
+        (name, value) => Change::Store(name.to_owned(), value),
     })
 }
 
