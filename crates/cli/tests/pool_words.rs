@@ -56,6 +56,39 @@ fn a_pool_has_user_properties() {
 }
 
 #[test]
+fn a_new_pool_is_refused_where_it_could_not_be_mounted() {
+    let bed = Bed::new();
+    let data = image(&bed, "data");
+    let place = |name: &str| bed.path(name).display().to_string();
+    fs::create_dir_all(bed.path("alt/new")).expect("made");
+    fs::write(bed.path("alt/new/kept"), "").expect("written");
+    fs::write(bed.path("alt/file"), "").expect("written");
+    let create = |words: &[&str]| bed.run(&[&["zpool", "create"], words, &["new", &data]].concat());
+    let alt = place("alt");
+    let filled = format!("mountpoint '{alt}/new' exists and is not empty");
+    let file = format!("mountpoint '{alt}/file' : Not a directory");
+    let far = format!("/{}", "n".repeat(256));
+    for (words, line) in [
+        (&["-R", &alt][..], &filled),
+        (&["-o", &format!("altroot={alt}")], &filled),
+        (&["-m", &place("alt/new")], &filled),
+        (&["-O", &format!("mountpoint={alt}/new")], &filled),
+        (&["-R", &format!("{alt}/"), "-m", "/new"], &filled),
+        (&["-m", &place("alt/file")], &file),
+        (&["-R", &alt, "-m", "/file"], &file),
+        (&["-m", &far], &format!("mountpoint '{far}' : File name too long")),
+    ] {
+        let done = create(words);
+        assert!(done.err.ends_with("\nuse '-m' option to provide a different default\n"), "{done:?}");
+        done.refused(line);
+    }
+    create(&["-R", "alt"]).refused("invalid alternate root 'alt': must be an absolute path");
+    assert!(!bed.path("state/pools.cache").exists(), "nothing was entered");
+    assert!(fs::read(&data).expect("there").iter().all(|byte| *byte == 0), "nothing was written");
+    create(&["-R", &alt, "-m", "/free"]).good();
+}
+
+#[test]
 fn who_may_not_use_a_device_is_told_so_without_numbers() {
     if Command::new("id").arg("-u").output().expect("id is here").stdout != b"0\n" {
         eprintln!("skipped: only root can become somebody else");

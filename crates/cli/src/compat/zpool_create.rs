@@ -17,7 +17,7 @@ use super::Call;
 use super::dataset_values::{self, Creation};
 use super::{owner_quota, view};
 use crate::args::{Assignments, assignment};
-use crate::messages::{Action, Failure, reason};
+use crate::messages::{Action, Failure, plain, reason};
 use crate::open;
 use crate::out::Console;
 
@@ -78,14 +78,20 @@ pub fn run(call: &Call, console: &mut Console) -> Result<(), Failure> {
     let called = args.value("t").unwrap_or(name);
     let Devices { data: paths, caches } = device_paths(name, devices)?;
     let all = [&paths[..], &caches].concat();
-    check_name(name, call, &all)?;
-    if let Some(place) = args.value("m") {
-        check_mountpoint(place)?;
+    // What is wrong with the devices is said first, then with where it would be mounted, then with its name.
+    check_use(&all, args.has("f"), call)?;
+    let property = filesystem.iter().find(|(property, _)| property == "mountpoint");
+    let altroot = args
+        .value("R")
+        .or_else(|| own.iter().find(|(property, _)| *property == "altroot").map(|(_, root)| root));
+    if let Some(root) = altroot.filter(|root| !root.starts_with('/')) {
+        return Err(Failure::refused(format!("invalid alternate root '{root}': must be an absolute path")));
     }
+    check_mountpoint(altroot, property.map(|(_, place)| place.as_str()), name)?;
+    check_name(name)?;
     if let Some(temporary) = args.value("t") {
         names::check_pool(temporary, true).map_err(|error| Action::Create(temporary).failed(error))?;
     }
-    check_use(&all, args.has("f"), call)?;
     let wanted = read_options(&own, args.has("d"), args.value("R")).map_err(|reason| match reason {
         Refused::Reason(reason) => failed(&reason),
         Refused::Line(line) => Failure::refused(line),
@@ -259,10 +265,8 @@ fn device_path(word: &str) -> Result<PathBuf, Failure> {
     Err(if file.is_file() { failure.hint(format!("the file here is '{}'", file.display())) } else { failure })
 }
 
-fn check_name(name: &str, call: &Call, paths: &[PathBuf]) -> Result<(), Failure> {
+fn check_name(name: &str) -> Result<(), Failure> {
     let Err(error) = names::check_pool(name, true) else { return Ok(()) };
-    // What is wrong with the devices is said first.
-    check_use(paths, call.args.has("f"), call)?;
     let failure = Action::Create(name).failed(&error);
     Err(match (&error, name.contains('/')) {
         (_, true) => failure.hint("use 'zfs create' to create a dataset"),
@@ -271,14 +275,26 @@ fn check_name(name: &str, call: &Call, paths: &[PathBuf]) -> Result<(), Failure>
     })
 }
 
-fn check_mountpoint(place: &str) -> Result<(), Failure> {
-    let filled = Path::new(place).is_absolute()
-        && std::fs::read_dir(place).is_ok_and(|mut entries| entries.next().is_some());
-    if filled {
-        return Err(Failure::refused(format!("mountpoint '{place}' exists and is not empty"))
-            .hint("use '-m' option to provide a different default"));
-    }
-    Ok(())
+/// Whether the root file system can be mounted where it will belong: at `property`, or in a folder called as the pool.
+fn check_mountpoint(altroot: Option<&str>, property: Option<&str>, name: &str) -> Result<(), Failure> {
+    let inside = match property {
+        None => format!("/{name}"),
+        Some(path) if path.starts_with('/') => path.to_owned(),
+        // `none` and `legacy`; what is nonsense is told of with the other properties.
+        Some(_) => return Ok(()),
+    };
+    let place = match altroot.map(|root| root.trim_end_matches('/')) {
+        Some(root) if inside == "/" && !root.is_empty() => root.to_owned(),
+        Some(root) => format!("{root}{inside}"),
+        None => inside,
+    };
+    let refused = match std::fs::read_dir(&place).map(|mut entries| entries.next()) {
+        Ok(None) => return Ok(()),
+        Ok(Some(_)) => format!("mountpoint '{place}' exists and is not empty"),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(()),
+        Err(error) => format!("mountpoint '{place}' : {}", plain(&error)),
+    };
+    Err(Failure::refused(refused).hint("use '-m' option to provide a different default"))
 }
 
 /// Whether a device belongs to somebody already.
@@ -371,9 +387,6 @@ fn read_options(own: &Assignments, none: bool, altroot: Option<&str>) -> Result<
         altroot: altroot.map(str::to_owned),
         cachefile: None,
     };
-    if let Some(path) = altroot.filter(|path| !path.starts_with('/')) {
-        return Err(reason(&pool::props::PropertyError::NotAbsolute { text: path.to_owned() }));
-    }
     let mut switched: Vec<(&'static Feature, bool)> = Vec::new();
     for (name, value) in own.iter() {
         if let Some(feature) = name.strip_prefix("feature@") {

@@ -169,9 +169,8 @@ fn read_options(call: &Call) -> Result<Result<Wanted, String>, Failure> {
     }
     if let Some(root) = call.args.value("R") {
         if !root.starts_with('/') {
-            let name = call.args.operands.first().map_or("", String::as_str);
-            let error = pool::props::PropertyError::NotAbsolute { text: root.to_owned() };
-            return Err(Action::Import(name).failed(error));
+            let line = format!("invalid alternate root '{root}': must be an absolute path");
+            return Err(Failure::refused(line));
         }
         wanted.altroot = Some(root.to_owned());
     }
