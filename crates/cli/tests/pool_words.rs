@@ -56,6 +56,26 @@ fn a_pool_has_user_properties() {
 }
 
 #[test]
+fn the_history_of_openzfs_has_its_operations_and_that_of_users_their_names() {
+    let bed = Bed::with_tank(128, &[]);
+    golden(&bed, "gashift9");
+    let events = bed.run(&["-d", "gashift9", "zpool", "history", "-i", "gashift9"]).good();
+    for part in ["] create pool version 5000; ", "] set feature@async_destroy=enabled\n"] {
+        assert!(events.contains(part), "{part}\n{events}");
+    }
+    let me = Command::new("id").args(["-un"]).output().expect("id is here").stdout;
+    let me = String::from_utf8_lossy(&me).trim().to_owned();
+    let long = bed.run(&["zpool", "history", "-l", "tank"]).good();
+    let name = format!(" ({me}) on ");
+    assert!(long.lines().filter(|line| line.contains(&name)).count() >= 2, "{me}\n{long}");
+    // By name, each once.
+    bed.run(&["zpool", "create", "a", &image(&bed, "a")]).good();
+    let both = bed.run(&["zpool", "history", "tank", "a", "tank"]).good();
+    let headings: Vec<_> = both.lines().filter(|line| line.starts_with("History")).collect();
+    assert_eq!(headings, ["History for 'a':", "History for 'tank':"]);
+}
+
+#[test]
 fn a_new_pool_is_refused_where_it_could_not_be_mounted() {
     let bed = Bed::new();
     let data = image(&bed, "data");

@@ -1,5 +1,6 @@
 //! `zpool history`, `sync`, `labelclear`, `reguid` and `reopen`.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::sync::Arc;
 
@@ -10,6 +11,7 @@ use pool::props::dataset::Owner;
 use pool::{Event, labels};
 use storage::host::{Access, Disk, FileDisk};
 
+use super::owner_quota::name_of;
 use super::{Call, view};
 use crate::dates::{self, Form};
 use crate::messages::{Action, Failure, reason};
@@ -39,11 +41,14 @@ pub(super) fn names(call: &Call, console: &mut Console) -> Result<Vec<String>, F
 /// Usage; pools that are missing are complained about.
 pub fn history(call: &Call, console: &mut Console) -> Result<(), Failure> {
     let (internal, long) = (call.args.has("i"), call.args.has("l"));
-    for name in names(call, console)? {
-        let session = open::open_for(&name, call.around, Intent::Read)?;
+    let mut known: BTreeMap<u64, Option<String>> = BTreeMap::new();
+    let mut user = |who| known.entry(who).or_insert_with(|| name_of(Owner::User, who)).clone();
+    // By name and each once, in whatever order they were named.
+    for name in names(call, console)?.into_iter().collect::<BTreeSet<_>>() {
+        let session = open::open_pool(&name, call.around, Intent::Read)?;
         let events = session.pool().history().map_err(|error| Action::Open(&name).failed(error))?;
         console.line(&format!("History for '{name}':"))?;
-        for line in events.iter().filter_map(|event| event_line(event, internal, long)) {
+        for line in events.iter().filter_map(|event| event_line(event, internal, long, &mut user)) {
             console.line(&line)?;
         }
         console.line("")?;
@@ -53,7 +58,12 @@ pub fn history(call: &Call, console: &mut Console) -> Result<(), Failure> {
 }
 
 /// One event as a line; `None` for what is shown only with `-i`.
-fn event_line(event: &Event, internal: bool, long: bool) -> Option<String> {
+fn event_line(
+    event: &Event,
+    internal: bool,
+    long: bool,
+    user: &mut dyn FnMut(u64) -> Option<String>,
+) -> Option<String> {
     let record = &event.record;
     let date = dates::show(event.time, Form::History);
     let mut line = match event.command() {
@@ -67,9 +77,10 @@ fn event_line(event: &Event, internal: bool, long: bool) -> Option<String> {
                 (Some(name), None) => format!("{name} "),
                 _ => String::new(),
             };
-            match record.get_str("history internal name").or(record.get_str("ioctl")) {
-                Some(name) => format!("{date} [txg:{txg}] {name} {dataset}{text}"),
-                None => format!("{date} [txg:{txg}] {dataset}{text}"),
+            match (record.get_str("internal_name"), record.get_str("ioctl")) {
+                (Some(name), _) => format!("{date} [txg:{txg}] {name} {dataset}{text}"),
+                (None, Some(name)) => format!("{date} ioctl {name}"),
+                (None, None) => format!("{date} [txg:{txg}] {dataset}{text}"),
             }
         }
     };
@@ -77,7 +88,8 @@ fn event_line(event: &Event, internal: bool, long: bool) -> Option<String> {
         let host = record.get_str("history hostname").unwrap_or("");
         let zone = record.get_str("history zone").unwrap_or("linux");
         if let Some(NvValue::Uint64(who)) = record.get("history who") {
-            line += &format!(" [user {who} on {host}:{zone}]");
+            let name = user(*who).map(|name| format!(" ({name})")).unwrap_or_default();
+            line += &format!(" [user {who}{name} on {host}:{zone}]");
         } else if !host.is_empty() {
             line += &format!(" [on {host}:{zone}]");
         }
