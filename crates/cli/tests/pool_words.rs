@@ -109,6 +109,28 @@ fn a_new_pool_is_refused_where_it_could_not_be_mounted() {
 }
 
 #[test]
+fn status_x_tells_of_each_pool_that_was_named() {
+    let bed = Bed::with_tank(128, &[]);
+    bed.run(&["zpool", "create", "a", &image(&bed, "a")]).good();
+    let both = "pool 'a' is healthy\npool 'tank' is healthy\n";
+    assert_eq!(bed.run(&["zpool", "status", "-x", "tank", "a"]).good(), both);
+    let done = bed.run(&["zpool", "status", "-x", "tank", "nosuch"]);
+    assert_eq!(done.out, "pool 'tank' is healthy\n");
+    done.refused("cannot open 'nosuch': no such pool");
+    let json = |words: &[&str]| -> serde_json::Value {
+        let done = bed.run(&[&["zpool", "status", "-j"], words].concat());
+        serde_json::from_str(&done.good()).expect("JSON")
+    };
+    assert_eq!(json(&["-x"])["pools"], serde_json::json!({}));
+    assert!(json(&[])["pools"]["a"].is_object());
+    fs::remove_file(bed.path("a.img")).expect("removed");
+    let troubled = json(&["-x"]);
+    assert!(troubled["pools"]["a"].is_object() && troubled["pools"]["tank"].is_null(), "{troubled}");
+    let text = bed.run(&["zpool", "status", "-x", "tank", "a"]).good();
+    assert!(text.contains(" state: UNAVAIL\n") && text.ends_with("pool 'tank' is healthy\n"), "{text}");
+}
+
+#[test]
 fn who_may_not_use_a_device_is_told_so_without_numbers() {
     if Command::new("id").arg("-u").output().expect("id is here").stdout != b"0\n" {
         eprintln!("skipped: only root can become somebody else");

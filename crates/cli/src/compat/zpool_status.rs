@@ -41,14 +41,13 @@ pub fn run(call: &Call, console: &mut Console) -> Result<(), Failure> {
     }
     repeat.run(call.around, console, |console, round| {
         let views = view::views(&names, call.around, console)?;
-        if call.args.has("j") {
-            return as_json(call, console, &views);
-        }
-        let mut shown = Vec::new();
+        let (mut shown, mut healthy) = (Vec::new(), Vec::new());
         for view in &views {
-            if !call.args.has("x") || !is_healthy(view)? {
-                shown.push(view);
-            }
+            let passed_over = call.args.has("x") && is_healthy(view)?;
+            if passed_over { &mut healthy } else { &mut shown }.push(view);
+        }
+        if call.args.has("j") {
+            return as_json(call, console, &shown);
         }
         let answers = scripts.as_ref().map(|scripts| scripts.ask(shown.iter().copied())).unwrap_or_default();
         for (i, view) in shown.iter().enumerate() {
@@ -57,14 +56,15 @@ pub fn run(call: &Call, console: &mut Console) -> Result<(), Failure> {
             }
             print(call, console, view, &answers)?;
         }
-        if shown.is_empty() && call.args.has("x") {
-            return match names.as_slice() {
-                [name] if !views.is_empty() => console.line(&format!("pool '{name}' is healthy")),
-                [_] => Ok(()),
-                _ => console.line("all pools are healthy"),
-            };
+        if !names.is_empty() {
+            return healthy
+                .iter()
+                .try_for_each(|view| console.line(&format!("pool '{}' is healthy", view.name)));
         }
-        Ok(())
+        match shown.is_empty() && call.args.has("x") {
+            true => console.line("all pools are healthy"),
+            false => Ok(()),
+        }
     })
 }
 
@@ -310,7 +310,7 @@ impl Look {
     }
 }
 
-fn as_json(call: &Call, console: &mut Console, views: &[PoolView]) -> Result<(), Failure> {
+fn as_json(call: &Call, console: &mut Console, views: &[&PoolView]) -> Result<(), Failure> {
     let as_int = call.args.has("json-int");
     let look = Look { raw: call.args.has("p") || as_int, as_int };
     let naming = Naming { guids: call.args.has("g"), follow: call.args.has("L"), full: call.args.has("P") };
