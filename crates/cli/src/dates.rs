@@ -16,8 +16,10 @@ pub enum Form {
     Second,
     /// `Sat Nov 21 04:43 2026`: `zfs holds`.
     Hold,
-    /// `Sat Nov 21 04:43:10 2026`: scans, `-T d`.
+    /// `Sat Nov 21 04:43:10 2026`: scans.
     Scan,
+    /// `Sat Nov 21 04:43:10 UTC 2026`: `-T d`.
+    Stamp,
     /// `2026-11-21.04:39:00`: `zpool history`.
     History,
     /// `Nov 21 2026 04:39:00`: `zpool events`, with nanoseconds behind it.
@@ -33,6 +35,7 @@ impl Form {
             Form::Second => "%a %b %e %k:%M:%S %Y",
             Form::Hold => "%a %b %e %H:%M %Y",
             Form::Scan => "%a %b %e %H:%M:%S %Y",
+            Form::Stamp => "%a %b %e %H:%M:%S %Z %Y",
             Form::History => "%Y-%m-%d.%H:%M:%S",
             Form::Event => "%b %e %Y %H:%M:%S",
             Form::Clock => "%H:%M:%S",
@@ -96,6 +99,7 @@ mod tests {
         assert_eq!(at(1_795_237_226, Form::Second), "Sat Nov 21  5:00:26 2026");
         assert_eq!(at(1_795_236_190, Form::Hold), "Sat Nov 21 04:43 2026");
         assert_eq!(at(1_795_236_190, Form::Scan), "Sat Nov 21 04:43:10 2026");
+        assert_eq!(at(1_795_236_190, Form::Stamp), "Sat Nov 21 04:43:10 UTC 2026");
         assert_eq!(at(1_795_236_190, Form::History), "2026-11-21.04:43:10");
         assert_eq!(at(1_795_236_190, Form::Clock), "04:43:10");
         assert_eq!(at(0, Form::Minute), "Thu Jan  1  0:00 1970");

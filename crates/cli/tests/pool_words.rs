@@ -131,6 +131,13 @@ fn status_x_tells_of_each_pool_that_was_named() {
 }
 
 #[test]
+fn what_is_not_known_of_free_space_is_said_in_order() {
+    let bed = Bed::with_tank(128, &[]);
+    let status = bed.run(&["zpool", "status", "-ti", "tank"]).good();
+    assert!(status.contains("0     0     0  (uninitialized)  (untrimmed)\n"), "{status}");
+}
+
+#[test]
 fn who_may_not_use_a_device_is_told_so_without_numbers() {
     if Command::new("id").arg("-u").output().expect("id is here").stdout != b"0\n" {
         eprintln!("skipped: only root can become somebody else");

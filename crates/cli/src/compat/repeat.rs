@@ -81,7 +81,7 @@ impl Repeat {
         let now = now.map_or(0, |since| since.as_secs());
         console.line(&match stamp {
             Stamp::Seconds => now.to_string(),
-            Stamp::Date => dates::show(now, Form::Scan),
+            Stamp::Date => dates::show(now, Form::Stamp),
         })
     }
 

@@ -283,11 +283,11 @@ fn print_vdev(
         line += &said(vdev.path.as_deref());
     }
     if vdev.is_leaf() && vdev.state != State::Unavail {
-        if call.args.has("t") {
-            line += "  (untrimmed)";
-        }
         if call.args.has("i") {
             line += "  (uninitialized)";
+        }
+        if call.args.has("t") {
+            line += "  (untrimmed)";
         }
     }
     console.line(&line)?;
