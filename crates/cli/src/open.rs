@@ -7,6 +7,8 @@
 //! opens it, does its work, and leaves it exported on disk. Pools found where the option `-d` points are used
 //! without being imported, and a command that only reads never writes to them.
 
+mod gone;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -24,6 +26,8 @@ use storage::host::{Access, FileDisk, OpenError};
 use crate::Surroundings;
 use crate::config::{self, ConfigError};
 use crate::messages::{Action, Failure, reason};
+
+pub use gone::is_gone;
 
 /// Bytes of records that a command keeps in memory which reads everything once.
 const SURVEY_CACHE: u64 = 64 << 20;
@@ -339,9 +343,17 @@ pub fn usable(around: &Surroundings) -> Result<Vec<Usable>, NotOpen> {
     Ok(all)
 }
 
-/// Looks for the devices of an imported pool where they were last.
+/// Looks for the devices of an imported pool where they were last, or, if they are gone from there, with the server that
+/// holds them open.
 fn seek(known: KnownPool) -> Usable {
-    let found = pool::discover(&known.devices).into_iter().find(|found| found.config.pool_guid == known.guid);
+    let among = |places: &[PathBuf]| {
+        pool::discover(places).into_iter().find(|found| found.config.pool_guid == known.guid)
+    };
+    let there = among(&known.devices);
+    let found = match there {
+        Some(found) if found.is_complete() => Some(found),
+        partly => gone::held_open(&known).and_then(|open| among(&open)).or(partly),
+    };
     Usable { name: known.name.clone(), known: Some(known), found, live: None }
 }
 

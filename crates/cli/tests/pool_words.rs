@@ -138,6 +138,31 @@ fn what_is_not_known_of_free_space_is_said_in_order() {
 }
 
 #[test]
+fn a_live_pool_whose_device_was_moved_is_read_like_any() {
+    let Some(live) = Live::with_tank(128) else { return };
+    let image = live.text("tank.img");
+    fs::rename(&image, live.path("moved.img")).expect("moved");
+    let state = || {
+        let status = live.run(&["zpool", "status", "tank"]).good();
+        let leaf = status.lines().find(|line| line.contains(&image)).map(str::to_owned);
+        leaf.unwrap_or(status).split_whitespace().map(str::to_owned).collect::<Vec<_>>()
+    };
+    assert_eq!(state(), [&image, "ONLINE", "0", "0", "0"]);
+    live.run(&["zfs", "create", "tank/after"]).good();
+    let names = live.run(&["zfs", "list", "-H", "-o", "name"]).good();
+    assert_eq!(names, "tank\ntank/after\n");
+    let history = live.run(&["zpool", "history", "tank"]).good();
+    assert!(history.contains(" zfs create tank/after\n"), "{history}");
+    assert_eq!(live.run(&["zpool", "list", "-H", "-o", "health"]).good(), "ONLINE\n");
+    live.run(&["zpool", "reopen", "tank"])
+        .refused("cannot reopen 'tank': one or more devices is currently unavailable");
+    // Also one that has no name any more.
+    fs::remove_file(live.path("moved.img")).expect("removed");
+    assert_eq!(state(), [&image, "ONLINE", "0", "0", "0"]);
+    live.run(&["zpool", "export", "tank"]).good();
+}
+
+#[test]
 fn who_may_not_use_a_device_is_told_so_without_numbers() {
     if Command::new("id").arg("-u").output().expect("id is here").stdout != b"0\n" {
         eprintln!("skipped: only root can become somebody else");

@@ -352,8 +352,8 @@ fn view(vdev: &VdevConfig, devices: &BTreeMap<u64, PathBuf>, class: Class, namin
         _ => State::Unavail,
     };
     let path = match here {
-        Some(path) => Some(open::absolute(path)),
-        None => vdev.path.as_ref().map(|raw| PathBuf::from(String::from_utf8_lossy(raw).into_owned())),
+        Some(path) if !open::is_gone(path) => Some(open::absolute(path)),
+        _ => vdev.path.as_ref().map(|raw| PathBuf::from(String::from_utf8_lossy(raw).into_owned())),
     };
     let path = path.map(|path| match (naming.follow, path.canonicalize()) {
         (true, Ok(target)) => target,

@@ -239,7 +239,7 @@ pub fn reopen(call: &Call, console: &mut Console) -> Result<(), Failure> {
             )
         };
         let gone = config.tree.leaves().find(|leaf| {
-            let path = session.devices.get(&leaf.guid.0);
+            let path = session.devices.get(&leaf.guid.0).filter(|path| !open::is_gone(path));
             path.and_then(|path| is_own(path, leaf.guid.0)) != Some(true)
         });
         let path = gone.and_then(|leaf| leaf.path.clone());

@@ -1,0 +1,39 @@
+//! Devices of a live pool that are not where they were: moved, or without a name.
+//!
+//! From:   the files that the pool's server has open, as the system shows them.
+//! To:     paths by which this process opens the same files.
+
+use std::collections::BTreeSet;
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
+use std::path::{Path, PathBuf};
+
+use pool::known::KnownPool;
+use server::Runtime;
+
+/// Where the system shows what processes have open.
+const OPEN_FILES: &str = "/proc";
+
+/// Below [`OPEN_FILES`] of the server that holds a pool: what may be its devices, each once.
+pub fn held_open(known: &KnownPool) -> Option<Vec<PathBuf>> {
+    if !crate::forward::is_used() {
+        return None;
+    }
+    let server = server::client::connect(&Runtime::of_user(), &known.name).ok()??;
+    if server.guid != known.guid.0 {
+        return None;
+    }
+    let mut seen = BTreeSet::new();
+    let entries = std::fs::read_dir(format!("{OPEN_FILES}/{}/fd", server.pid)).ok()?;
+    let paths = entries.filter_map(|entry| Some(entry.ok()?.path()));
+    let is_device = |path: &PathBuf| {
+        let Ok(metadata) = std::fs::metadata(path) else { return false };
+        let kind = metadata.file_type();
+        (kind.is_file() || kind.is_block_device()) && seen.insert((metadata.dev(), metadata.ino()))
+    };
+    Some(paths.filter(is_device).collect())
+}
+
+/// Whether a device is not where it was, and only its server has it.
+pub fn is_gone(device: &Path) -> bool {
+    device.starts_with(OPEN_FILES)
+}
