@@ -163,6 +163,40 @@ fn a_live_pool_whose_device_was_moved_is_read_like_any() {
 }
 
 #[test]
+fn a_cache_file_lists_the_pools_that_name_it() {
+    let bed = Bed::new();
+    let cache = bed.path("pools.list").display().to_string();
+    let property = format!("cachefile={cache}");
+    let data = image(&bed, "tank");
+    bed.run(&["zpool", "create", "-o", "cachefile=/nosuch/x", "tank", &data])
+        .refused("cannot create 'tank': '/nosuch' is not a valid directory");
+    bed.run(&["zpool", "create", "-o", &property, "tank", &data]).good();
+    assert!(fs::metadata(&cache).is_ok());
+    let kept = bed.path("kept.list").display().to_string();
+    fs::copy(&cache, &kept).expect("copied");
+    bed.run(&["zpool", "export", "tank"]).good();
+    assert!(fs::metadata(&cache).is_err(), "it lists nothing any more");
+    bed.run(&["zpool", "import", "-c", &kept, "-o", "cachefile=/nosuch/x", "tank"])
+        .refused("cannot import 'tank': '/nosuch' is not a valid directory");
+    bed.run(&["zpool", "import", "-c", &kept, "tank"]).good();
+    assert!(fs::metadata(&cache).is_err());
+    bed.run(&["zpool", "set", &property, "tank"]).good();
+    assert_eq!(fs::read(&cache).expect("there"), fs::read(&kept).expect("there"));
+    bed.run(&["zpool", "set", "cachefile=/nosuch/x", "tank"])
+        .refused("cannot set property for 'tank': '/nosuch' is not a valid directory");
+    bed.run(&["zpool", "set", "cachefile=/", "tank"])
+        .refused("cannot set property for 'tank': '/' is not a valid file");
+    bed.run(&["zpool", "set", "cachefile=none", "tank"]).good();
+    assert!(fs::metadata(&cache).is_err());
+    let line = ["zpool", "import", "-c", &cache];
+    bed.run(&line).refused("cannot discover pools: invalid or missing cache file");
+    bed.run(&[&line[..], &["tank2"]].concat())
+        .refused("cannot import 'tank2': invalid or missing cache file");
+    let hint = bed.run(&line).err;
+    assert!(hint.ends_with("': No such file or directory\n"), "{hint}");
+}
+
+#[test]
 fn who_may_not_use_a_device_is_told_so_without_numbers() {
     if Command::new("id").arg("-u").output().expect("id is here").stdout != b"0\n" {
         eprintln!("skipped: only root can become somebody else");

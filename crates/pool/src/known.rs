@@ -20,6 +20,10 @@ use format::nvlist::{NvList, NvValue};
 use rustix::fs::{FlockOperation, Mode, OFlags};
 use rustix::io::{Errno, retry_on_intr};
 
+pub use cachefile::check as check_cachefile;
+
+mod cachefile;
+
 /// The list itself.
 const FILE: &str = "pools.cache";
 /// Locked by whoever changes it.
@@ -69,6 +73,9 @@ pub enum KnownError {
         /// What is wrong with it.
         what: String,
     },
+    /// A cache file that was not written here, and is not overwritten.
+    #[error("'{}' is no list of pools that cenote wrote", .0.display())]
+    Foreign(PathBuf),
     /// Its name is that of another pool, or it is known under another name.
     #[error("pool '{0}' is imported already, or another one of its name")]
     Taken(String),
@@ -146,19 +153,10 @@ impl Known {
         let result = change(&mut pools);
         if pools != before {
             pools.sort_by(|a, b| a.name.cmp(&b.name));
-            self.replace(&encode(&pools))?;
+            cachefile::rewrite(&before, &pools)?;
+            replace(&self.folder.join(FILE), &encode(&pools))?;
         }
         Ok(result)
-    }
-
-    /// Writes the file anew, beside the old one, and puts it in its place.
-    fn replace(&self, bytes: &[u8]) -> Result<(), KnownError> {
-        let path = self.folder.join(FILE);
-        let fresh = self.folder.join(format!("{FILE}.new"));
-        let io = Self::io(&fresh);
-        let mut file = File::create(&fresh).map_err(&io)?;
-        file.write_all(bytes).and_then(|()| file.sync_all()).map_err(&io)?;
-        fs::rename(&fresh, &path).map_err(Self::io(&path))
     }
 
     /// Claims the name `name` for a pool that is about to be made or imported, before anything is written to its devices.
@@ -213,6 +211,22 @@ impl Known {
     pub fn forget(&self, guid: Guid) -> Result<(), KnownError> {
         self.update(|pools| pools.retain(|pool| pool.guid != guid))
     }
+}
+
+/// Where the next version of a file is written.
+fn fresh(path: &Path) -> PathBuf {
+    let mut name = path.as_os_str().to_owned();
+    name.push(".new");
+    name.into()
+}
+
+/// Writes a file anew, beside the old one, and puts it in its place.
+fn replace(path: &Path, bytes: &[u8]) -> Result<(), KnownError> {
+    let fresh = fresh(path);
+    let io = Known::io(&fresh);
+    let mut file = File::create(&fresh).map_err(&io)?;
+    file.write_all(bytes).and_then(|()| file.sync_all()).map_err(&io)?;
+    fs::rename(&fresh, path).map_err(Known::io(path))
 }
 
 /// The devices that a cache file names: one of OpenZFS (`zpool.cache`), or a list of known pools.

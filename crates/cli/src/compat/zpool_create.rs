@@ -416,7 +416,10 @@ fn read_options(own: &Assignments, none: bool, altroot: Option<&str>) -> Result<
             ("version", Value::Number(version)) => wanted.version = version,
             ("comment", Value::Text(text)) => wanted.comment = Some(text).filter(|text| !text.is_empty()),
             ("altroot", Value::Text(text)) => wanted.altroot = Some(text),
-            ("cachefile", Value::Text(text)) => wanted.cachefile = Some(text).filter(|text| !text.is_empty()),
+            ("cachefile", Value::Text(text)) => {
+                super::zpool_props::check_cachefile(&text).map_err(Refused::Reason)?;
+                wanted.cachefile = Some(text).filter(|text| !text.is_empty());
+            }
             ("bootfs", _) => {
                 return Err(Refused::Reason("property 'bootfs' can only be set on an existing pool".into()));
             }

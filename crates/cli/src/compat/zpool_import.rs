@@ -147,7 +147,11 @@ fn read_options(call: &Call) -> Result<Result<Wanted, String>, Failure> {
         match (property.name, parsed) {
             ("readonly", Number(n)) => wanted.read_only = n != 0,
             ("altroot", Text(path)) => wanted.altroot = Some(path),
-            ("cachefile", Text(path)) => wanted.cachefile = Some(path).filter(|path| !path.is_empty()),
+            ("cachefile", Text(path)) => {
+                let judged = super::zpool_props::check_cachefile(&path);
+                judged.map_err(|reason| Action::Import(name).failed(reason))?;
+                wanted.cachefile = Some(path).filter(|path| !path.is_empty());
+            }
             ("multihost", Number(1)) => {
                 return Err(Action::Import(name).failed(pool::props::PropertyError::NeedsHostId));
             }

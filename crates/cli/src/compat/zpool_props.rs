@@ -1,5 +1,7 @@
 //! `zpool get` and `zpool set`.
 
+use std::path::Path;
+
 use format::features;
 use pool::props::pool::{self as props, Asked, Moment};
 use pool::props::{PropertyError, Value, names};
@@ -12,7 +14,7 @@ use super::zpool_list::{check, head, key};
 use super::zpool_vdev_props;
 use crate::args::assignment;
 use crate::json;
-use crate::messages::{Action, Failure, reason};
+use crate::messages::{Action, Failure, plain, reason};
 use crate::open::{self, Intent, NotOpen};
 use crate::out::Console;
 use crate::table::{self, Column, Field, Got};
@@ -130,6 +132,23 @@ pub fn feature_word(name: &str, value: &str) -> Result<bool, PropertyError> {
     }
 }
 
+/// Whether pools can be listed in such a file; else why not.
+///
+/// # Errors
+/// The reason, of a path that cannot be written or that somebody else wrote.
+pub fn check_cachefile(text: &str) -> Result<(), String> {
+    if text.is_empty() || text == "none" {
+        return Ok(());
+    }
+    let path = Path::new(text);
+    let is_file = path.file_name().is_some() && !text.ends_with(['/']) && !text.ends_with("/.");
+    let folder = path.parent().filter(|_| is_file).ok_or_else(|| format!("'{text}' is not a valid file"))?;
+    if !folder.is_dir() {
+        return Err(format!("'{}' is not a valid directory", folder.display()));
+    }
+    pool::known::check_cachefile(path).map_err(plain)
+}
+
 /// Runs `zpool set`.
 ///
 /// # Errors
@@ -149,6 +168,7 @@ pub fn set(call: &Call) -> Result<(), Failure> {
     let failed = |reason: &dyn std::fmt::Display| Action::SetProperty(name).failed(reason);
     let change = read(word, text).map_err(|error| failed(&error))?;
     if let (Change::CacheFile(path), Some(known)) = (&change, &usable.known) {
+        check_cachefile(path.as_deref().unwrap_or_default()).map_err(|reason| failed(&reason))?;
         let mut known = known.clone();
         known.cachefile = path.clone();
         return open::known().enter(known).map_err(|error| NotOpen::from(error).into());
