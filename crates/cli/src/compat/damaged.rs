@@ -4,6 +4,7 @@
 //! To:     `zpool status`.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::path::PathBuf;
 
 use pool::DataError;
 use zpl::Filesystem;
@@ -54,10 +55,12 @@ impl Trouble {
     }
 }
 
-/// Where the errors are: each file once, `DATASET:/PATH`, or numbers for what has no name.
+/// Where the errors are: each file once, by its path where it is mounted, else as `DATASET:/PATH`, or numbers for what has
+/// no name.
 pub fn places(session: &Session, errors: &[DataError]) -> Vec<String> {
     let pool = session.pool();
     let all = pool.list(&pool.name(), None, true).unwrap_or_default();
+    let mounts: BTreeMap<String, PathBuf> = session.mounts().into_iter().collect();
     let mut open: BTreeMap<u64, Option<Filesystem>> = BTreeMap::new();
     let objects: BTreeSet<_> = errors.iter().map(|error| (error.dataset, error.object)).collect();
     let place = |(dataset, object): (format::ObjectId, format::ObjectId)| {
@@ -71,6 +74,10 @@ pub fn places(session: &Session, errors: &[DataError]) -> Vec<String> {
         // What its folders are read from may itself be damaged.
         let path = fs.as_ref().and_then(|fs| fs.path_of(object).ok().flatten());
         match path {
+            Some(path) if mounts.contains_key(&info.name) => {
+                let point = mounts[&info.name].display().to_string();
+                format!("{}{}", point.trim_end_matches('/'), String::from_utf8_lossy(&path))
+            }
             Some(path) => format!("{}:{}", info.name, String::from_utf8_lossy(&path)),
             None => format!("{}:<{:#x}>", info.name, object.0),
         }
