@@ -197,6 +197,25 @@ fn a_cache_file_lists_the_pools_that_name_it() {
 }
 
 #[test]
+fn a_log_device_holds_nothing_of_a_pools_capacity() {
+    let bed = Bed::new();
+    golden(&bed, "glog");
+    let list = bed.run(&["-d", "glog", "zpool", "list", "-Hpo", "alloc,free"]).good();
+    let load = bed.run(&["-d", "glog", "zpool", "iostat", "-Hp"]).good();
+    let space: Vec<&str> = load.trim_end().split('\t').skip(1).take(2).collect();
+    assert_eq!(space.join("\t"), list.trim_end());
+    // Without it the pool is not imported, and `-m` says that this is not there yet.
+    fs::remove_file(bed.path("glog/glog.1.img")).expect("removed");
+    let import = ["zpool", "import", "-d", "glog", "glog"];
+    bed.run(&import).refused("cannot import 'glog': one or more devices is currently unavailable");
+    let done = bed.run(&[&import[..], &["-m"]].concat());
+    assert!(
+        done.status == 1 && done.err.starts_with("cenote: not supported yet: zpool import -m "),
+        "{done:?}"
+    );
+}
+
+#[test]
 fn who_may_not_use_a_device_is_told_so_without_numbers() {
     if Command::new("id").arg("-u").output().expect("id is here").stdout != b"0\n" {
         eprintln!("skipped: only root can become somebody else");

@@ -332,11 +332,7 @@ fn lines(view: &PoolView, wanted: &Wanted, naming: Naming, verbose: bool) -> Res
     tree.retain(|vdev| vdev.class != Class::Spare);
     let mut all = Vec::new();
     if wanted.vdevs.is_empty() {
-        let whole = values.vdevs.values().fold(Space::default(), |sum, (_, space)| Space {
-            size: sum.size + space.size,
-            allocated: sum.allocated + space.allocated,
-            fragmentation: None,
-        });
+        let whole = values.class(Class::Normal);
         let leaves = tree.iter().flat_map(leaves).collect();
         let (name, pool) = (view.name.clone(), view.name.clone());
         all.push(Line { name, pool, path: None, depth: 0, space: Some(whole), leaves, heading: false });
