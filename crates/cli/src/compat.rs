@@ -123,20 +123,27 @@ fn runs_scripts(program: Program, command: &Command) -> bool {
     program == Program::Zpool && matches!(command.name, "status" | "iostat")
 }
 
-/// The words of `iostat` with its scripts as they were found here, for a server that does not look for them; `None` if it
-/// has none.
+/// The words of `iostat` with its scripts as they were found here and the names that variables ask for, for a server that
+/// looks for neither; `None` if there is nothing to add.
 ///
 /// # Errors
 /// They may not be run, or not be told to a server.
-pub fn with_scripts(call: &Call) -> Result<Option<Vec<String>>, Failure> {
+pub fn with_surroundings(call: &Call) -> Result<Option<Vec<String>>, Failure> {
     if call.program != Program::Zpool || call.command.name != "iostat" {
         return Ok(None);
     }
-    let Some(scripts) = scripts::Scripts::of(call)? else { return Ok(None) };
+    let scripts = scripts::Scripts::of(call)?;
+    let mut naming =
+        view::Naming::of(call).options().filter(|option| !call.args.has(&option[1..])).peekable();
+    if scripts.is_none() && naming.peek().is_none() {
+        return Ok(None);
+    }
     let mut words = vec![call.command.name.to_owned()];
+    words.extend(naming.map(str::to_owned));
     for (name, value) in &call.args.options {
         words.push(if name.len() == 1 { format!("-{name}") } else { format!("--{name}") });
-        words.extend(if *name == "c" { Some(scripts.to_argument()?) } else { value.clone() });
+        let found = scripts.as_ref().filter(|_| *name == "c").map(scripts::Scripts::to_argument);
+        words.extend(found.transpose()?.or_else(|| value.clone()));
     }
     words.push("--".to_owned());
     words.extend(call.args.operands.iter().cloned());

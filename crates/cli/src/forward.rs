@@ -69,8 +69,8 @@ pub fn or_here(
     if call.around.served.is_some() || !is_used() {
         return here(call, console);
     }
-    let scripted = compat::with_scripts(call)?;
-    let words = scripted.as_deref().unwrap_or(words);
+    let complete = compat::with_surroundings(call)?;
+    let words = complete.as_deref().unwrap_or(words);
     let translated = places_of_paths(call, words);
     let (call, split) = match &translated {
         Some((call, words)) => (call, words.as_slice()),

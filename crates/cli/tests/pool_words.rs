@@ -248,3 +248,32 @@ fn errors_of_a_pool_that_is_only_read_are_not_cleared() {
     bed.run(&["zpool", "import", "-o", "readonly=on", "-d", "tank.img", "tank"]).good();
     bed.run(&["zpool", "clear", "tank"]).refused("cannot clear errors for tank: pool is read-only");
 }
+
+#[test]
+fn variables_name_vdevs_as_options_do() {
+    let Some(live) = Live::with_tank(128) else { return };
+    std::os::unix::fs::symlink(live.path("tank.img"), live.path("link.img")).expect("linked");
+    live.run(&["zpool", "export", "tank"]).good();
+    live.run(&["zpool", "import", "-d", &live.text("link.img"), "tank"]).good();
+    for (variable, option) in [
+        ("ZPOOL_VDEV_NAME_GUID", "-g"),
+        ("ZPOOL_VDEV_NAME_FOLLOW_LINKS", "-L"),
+        ("ZPOOL_VDEV_NAME_PATH", "-P"),
+    ] {
+        for words in [&["status"][..], &["list", "-vHo", "name"], &["iostat", "-vH"]] {
+            let line = [&["zpool"], words].concat();
+            let names = |done: Done| -> Vec<String> {
+                let text = done.good();
+                let words = text.lines().filter_map(|line| line.split_whitespace().next());
+                words.map(str::to_owned).collect()
+            };
+            let asked = names(live.run(&[&line[..], &[option]].concat()));
+            let mut command = live.command(&line);
+            let told = names(command.env(variable, "YES").output().expect("it starts").into());
+            assert_eq!(told, asked, "{variable} {words:?}");
+            let mut command = live.command(&line);
+            let plain = names(command.env(variable, "0").output().expect("it starts").into());
+            assert_eq!(plain == asked, option == "-P", "{variable} {words:?}");
+        }
+    }
+}

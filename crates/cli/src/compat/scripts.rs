@@ -131,7 +131,7 @@ impl Scripts {
 }
 
 /// The value of such a variable says yes.
-fn is_set(name: &str) -> bool {
+pub fn is_set(name: &str) -> bool {
     let Ok(value) = std::env::var(name) else { return false };
     let begins = |word: &str| value.get(..word.len()).is_some_and(|part| part.eq_ignore_ascii_case(word));
     value.parse::<u64>().is_ok_and(|number| number > 0) || begins("yes") || begins("on")

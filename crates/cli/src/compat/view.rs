@@ -15,6 +15,7 @@ use pool::{AuxKind, AuxVdev, Found, ScanStatus};
 use server::Figures;
 use storage::host::{Access, Disk, FileDisk};
 
+use super::{Call, scripts};
 use crate::Surroundings;
 use crate::messages::{Action, Failure, reason};
 use crate::open::{self, Intent, NotOpen, Session, Usable};
@@ -147,6 +148,24 @@ pub struct Naming {
     pub follow: bool,
     /// `-P`: whole paths also of devices.
     pub full: bool,
+}
+
+impl Naming {
+    /// As the options of a command say, or variables of whoever typed it.
+    pub fn of(call: &Call) -> Naming {
+        let variable = |name| call.around.served.is_none() && scripts::is_set(name);
+        Naming {
+            guids: call.args.has("g") || variable("ZPOOL_VDEV_NAME_GUID"),
+            follow: call.args.has("L") || variable("ZPOOL_VDEV_NAME_FOLLOW_LINKS"),
+            full: call.args.has("P") || variable("ZPOOL_VDEV_NAME_PATH"),
+        }
+    }
+
+    /// The options that say so.
+    pub fn options(self) -> impl Iterator<Item = &'static str> {
+        let all = [("-g", self.guids), ("-L", self.follow), ("-P", self.full)];
+        all.into_iter().filter_map(|(option, on)| on.then_some(option))
+    }
 }
 
 /// A pool that is open, or the reason why not.

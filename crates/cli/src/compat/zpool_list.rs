@@ -94,10 +94,6 @@ pub fn check(word: &str) -> Result<(), Failure> {
     if known { Ok(()) } else { Err(Failure::usage(format!("bad property list: invalid property '{word}'"))) }
 }
 
-fn naming(call: &Call) -> Naming {
-    Naming { guids: call.args.has("g"), follow: call.args.has("L"), full: call.args.has("P") }
-}
-
 fn as_table(
     call: &Call,
     console: &mut Console,
@@ -116,7 +112,7 @@ fn as_table(
             continue;
         }
         let mut last = Class::Normal;
-        for vdev in &values.view().shown(naming(call)) {
+        for vdev in &values.view().shown(Naming::of(call)) {
             if vdev.class != last {
                 let dash = |(_, asked): &(String, Asked)| match asked {
                     Asked::Native(property) if property.name == "name" => vdev.class.heading().to_owned(),
@@ -229,7 +225,7 @@ fn as_json(
         object.insert("properties".to_owned(), Value::Object(properties));
         if call.args.has("v") {
             let (mut normal, mut classes) = (Map::new(), Map::new());
-            for vdev in &values.view().shown(naming(call)) {
+            for vdev in &values.view().shown(Naming::of(call)) {
                 let value = vdev_json(values, vdev, words, raw, as_int);
                 match vdev.class {
                     Class::Normal => {

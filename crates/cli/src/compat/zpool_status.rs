@@ -163,7 +163,7 @@ pub fn advice(view: &PoolView) -> Option<Advice> {
 }
 
 fn print(call: &Call, console: &mut Console, view: &PoolView, answers: &Answers) -> Result<(), Failure> {
-    let naming = Naming { guids: call.args.has("g"), follow: call.args.has("L"), full: call.args.has("P") };
+    let naming = Naming::of(call);
     console.line(&format!("  pool: {}", view.name))?;
     console.line(&format!(" state: {}", view.state().word()))?;
     if let Some(advice) = advice(view) {
@@ -313,7 +313,7 @@ impl Look {
 fn as_json(call: &Call, console: &mut Console, views: &[&PoolView]) -> Result<(), Failure> {
     let as_int = call.args.has("json-int");
     let look = Look { raw: call.args.has("p") || as_int, as_int };
-    let naming = Naming { guids: call.args.has("g"), follow: call.args.has("L"), full: call.args.has("P") };
+    let naming = Naming::of(call);
     let mut objects = Map::new();
     for view in views {
         let values = PoolValues::new(view)?;

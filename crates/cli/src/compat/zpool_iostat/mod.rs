@@ -105,7 +105,7 @@ pub fn run(call: &Call, console: &mut Console) -> Result<(), Failure> {
     };
     let report = Report {
         wanted: wanted(call, operands)?,
-        naming: Naming { guids: has("g"), follow: has("L"), full: has("P") },
+        naming: Naming::of(call),
         verbose: has("v") || scripts.is_some(),
         look: Look { exact: has("p"), tabs: has("H") },
         columns: Columns { latency: has("l"), queues: has("q") },
