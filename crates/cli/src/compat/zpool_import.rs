@@ -308,12 +308,10 @@ fn import_one(
             .hint(format!("Last accessed by {host} (hostid={:x})", config.hostid))
             .hint("The pool can be imported, use 'zpool import -f' to import the pool."));
     }
-    if !found.is_complete() && call.args.has("m") {
-        let line = "cenote: not supported yet: zpool import -m (a pool is imported with all its log devices)";
-        return Err(Failure::refused(line));
-    }
     if !found.is_complete() {
-        return Err(action.failed(reason::DEVICE_UNAVAILABLE));
+        let failure = action.failed(reason::DEVICE_UNAVAILABLE);
+        let line = "cenote: not supported yet: zpool import -m (a pool is imported with all its log devices)";
+        return Err(if call.args.has("m") { failure.hint(line) } else { failure });
     }
     let temporary = call.args.has("t") && new_name.is_some();
     let options = Options {

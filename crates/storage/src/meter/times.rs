@@ -324,6 +324,17 @@ mod tests {
     }
 
     #[test]
+    fn counters_arrive_as_they_were_sent() {
+        let mut sent = IoTimes::default();
+        let count = sent.words().count();
+        sent.words().zip(1..).for_each(|(word, n)| *word = n);
+        let words = sent.to_words();
+        assert_eq!((words.len(), words[0], words[count - 1]), (count, 1, count as u64));
+        assert_eq!(IoTimes::from_words(&words), Some(sent));
+        assert_eq!(IoTimes::from_words(&words[1..]), None);
+    }
+
+    #[test]
     fn a_request_is_counted_as_what_its_thread_says_it_is_for() {
         assert_eq!((reading(), writing()), (Purpose::SyncRead, Purpose::SyncWrite));
         Background::Scrub.during(|| {
