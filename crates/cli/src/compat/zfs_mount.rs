@@ -262,11 +262,7 @@ fn is_by_name(pool: &pool::Pool, dataset: &str) -> bool {
 fn dataset_at(call: &Call, path: &str) -> Result<String, Failure> {
     let action = Action::Unmount(path);
     let words = |error: std::io::Error| action.failed(own::io_words(&error));
-    let full = std::fs::canonicalize(path).map_err(|error| {
-        // In the words of the C library.
-        let text = error.to_string();
-        Action::Open(path).failed(text.split(" (os error").next().unwrap_or(&text))
-    })?;
+    let full = std::fs::canonicalize(path).map_err(|error| Action::Open(path).failed(error))?;
     match open::dataset_of(Path::new(path), call.around).map_err(words)? {
         Some(mount) if mount.point == full => Ok(mount.dataset),
         Some(_) => Err(action.failed("not a mountpoint")),

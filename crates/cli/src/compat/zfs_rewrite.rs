@@ -50,11 +50,7 @@ pub fn run(call: &Call, console: &mut Console) -> Result<(), Failure> {
             Ok(Some(place)) => places.push(place),
             Ok(None) => {
                 console.complain(match std::fs::symlink_metadata(call.around.path(Path::new(word))) {
-                    Err(error) => {
-                        let why = error.to_string();
-                        let why = why.split(" (os error").next().unwrap_or(&why);
-                        Failure::refused(format!("failed to stat {word}: {why}"))
-                    }
+                    Err(error) => Failure::refused(format!("failed to stat {word}: {error}")),
                     // OpenZFS passes it over without a word, though nothing of it was written anew.
                     Ok(_) => {
                         let line = format!("cannot rewrite '{word}': not in a ZFS filesystem");

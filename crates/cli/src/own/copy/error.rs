@@ -3,6 +3,8 @@
 use std::fmt;
 use std::io;
 
+use crate::messages::plain;
+
 /// Which side of the copy failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Side {
@@ -124,13 +126,12 @@ impl fmt::Display for CopyError {
 
 /// What the system says, without the number, beginning like our own messages.
 pub fn io_words(error: &io::Error) -> String {
-    let text = error.to_string();
-    let text = text.split(" (os error ").next().unwrap_or(&text);
+    let text = plain(error);
     let mut letters = text.chars();
     match letters.next() {
         Some(first) if letters.as_str().starts_with(|c: char| c.is_lowercase()) => {
             first.to_lowercase().collect::<String>() + letters.as_str()
         }
-        _ => text.to_owned(),
+        _ => text,
     }
 }
