@@ -153,8 +153,10 @@ impl Known {
         let result = change(&mut pools);
         if pools != before {
             pools.sort_by(|a, b| a.name.cmp(&b.name));
-            cachefile::rewrite(&before, &pools)?;
+            // One that cannot be written refuses a pool that is new to it, and keeps no pool from anything else.
+            cachefile::check_new(&before, &pools)?;
             replace(&self.folder.join(FILE), &encode(&pools))?;
+            cachefile::rewrite(&before, &pools);
         }
         Ok(result)
     }
@@ -213,20 +215,32 @@ impl Known {
     }
 }
 
-/// Where the next version of a file is written.
-fn fresh(path: &Path) -> PathBuf {
-    let mut name = path.as_os_str().to_owned();
-    name.push(".new");
-    name.into()
+/// Makes an empty file of our own beside `path`. Nothing of that name is followed or emptied: others may write there, too.
+fn fresh(path: &Path) -> Result<(PathBuf, File), KnownError> {
+    let mut name = std::ffi::OsString::from(".");
+    name.push(path.file_name().unwrap_or_default());
+    name.push(format!(".cenote-{}", std::process::id()));
+    let fresh = path.with_file_name(name);
+    let make = || File::options().write(true).create_new(true).open(&fresh);
+    let file = make().or_else(|error| match error.kind() {
+        // A process of the same number was killed at this point.
+        io::ErrorKind::AlreadyExists => fs::remove_file(&fresh).and_then(|()| make()),
+        _ => Err(error),
+    });
+    let file = file.map_err(Known::io(&fresh))?;
+    Ok((fresh, file))
 }
 
 /// Writes a file anew, beside the old one, and puts it in its place.
 fn replace(path: &Path, bytes: &[u8]) -> Result<(), KnownError> {
-    let fresh = fresh(path);
-    let io = Known::io(&fresh);
-    let mut file = File::create(&fresh).map_err(&io)?;
-    file.write_all(bytes).and_then(|()| file.sync_all()).map_err(&io)?;
-    fs::rename(&fresh, path).map_err(Known::io(path))
+    let (fresh, mut file) = fresh(path)?;
+    let written =
+        file.write_all(bytes).and_then(|()| file.sync_all()).and_then(|()| fs::rename(&fresh, path));
+    written.map_err(|source| {
+        // It is ours, and of no use.
+        let _ = fs::remove_file(&fresh);
+        KnownError::Io { path: path.to_path_buf(), source }
+    })
 }
 
 /// The devices that a cache file names: one of OpenZFS (`zpool.cache`), or a list of known pools.

@@ -34,40 +34,51 @@ fn read(path: &Path) -> Result<Vec<KnownPool>, KnownError> {
 /// Its folder is not there or not to be written to; somebody else wrote the file.
 pub fn check(path: &Path) -> Result<(), KnownError> {
     read(path)?;
-    let fresh = super::fresh(path);
-    fs::File::create(&fresh).and_then(|_| fs::remove_file(&fresh)).map_err(Known::io(&fresh))
+    let (fresh, _) = super::fresh(path)?;
+    fs::remove_file(&fresh).map_err(Known::io(&fresh))
 }
 
-/// Writes every file of which the list has changed.
-pub(super) fn rewrite(before: &[KnownPool], after: &[KnownPool]) -> Result<(), KnownError> {
+/// Whether the files can list the pools that name them from now on.
+///
+/// # Errors
+/// As [`check`], of the first that cannot.
+pub(super) fn check_new(before: &[KnownPool], after: &[KnownPool]) -> Result<(), KnownError> {
+    let is_new =
+        |pool: &&KnownPool| !before.iter().any(|old| old.guid == pool.guid && named(old) == named(pool));
+    after.iter().filter(is_new).filter_map(named).try_for_each(check)
+}
+
+/// Writes every file of which the list has changed. One that cannot be written is told of in the log: what its pools went
+/// through has happened.
+pub(super) fn rewrite(before: &[KnownPool], after: &[KnownPool]) {
     let files: BTreeSet<PathBuf> =
         before.iter().chain(after).filter_map(named).map(Path::to_path_buf).collect();
     for file in files {
-        let of = |pools: &[KnownPool]| -> Vec<KnownPool> {
-            pools.iter().filter(|pool| named(pool) == Some(file.as_path())).cloned().collect()
-        };
-        let ours = of(after);
-        if ours == of(before) {
-            continue;
-        }
-        // Where nothing of ours is left, that the file cannot be read keeps no pool from being exported.
-        let mut listed = match read(&file) {
-            Ok(listed) => listed,
-            Err(_) if ours.is_empty() => continue,
-            Err(error) => return Err(error),
-        };
-        let is_known = |pool: &KnownPool| before.iter().chain(after).any(|known| known.guid == pool.guid);
-        listed.retain(|pool| !is_known(pool));
-        listed.extend(ours);
-        match listed.is_empty() {
-            true => match fs::remove_file(&file) {
-                Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(Known::io(&file)(error)),
-                _ => {}
-            },
-            false => replace(&file, &encode(&listed))?,
+        if let Err(error) = rewrite_one(&file, before, after) {
+            tracing::warn!(file = %file.display(), %error, "the pools in a cache file are not those that are imported");
         }
     }
-    Ok(())
+}
+
+fn rewrite_one(file: &Path, before: &[KnownPool], after: &[KnownPool]) -> Result<(), KnownError> {
+    let of = |pools: &[KnownPool]| -> Vec<KnownPool> {
+        pools.iter().filter(|pool| named(pool) == Some(file)).cloned().collect()
+    };
+    let ours = of(after);
+    if ours == of(before) {
+        return Ok(());
+    }
+    let mut listed = read(file)?;
+    let is_known = |pool: &KnownPool| before.iter().chain(after).any(|known| known.guid == pool.guid);
+    listed.retain(|pool| !is_known(pool));
+    listed.extend(ours);
+    if !listed.is_empty() {
+        return replace(file, &encode(&listed));
+    }
+    match fs::remove_file(file) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(Known::io(file)(error)),
+        _ => Ok(()),
+    }
 }
 
 #[cfg(test)]
@@ -118,5 +129,27 @@ mod tests {
         assert!(matches!(check(&folder.path().join("no/file")), Err(KnownError::Io { .. })));
         check(&folder.path().join("new")).expect("it can be written");
         assert!(!folder.path().join("new").exists());
+    }
+
+    #[test]
+    fn a_file_that_turned_bad_keeps_no_pool_and_nothing_beside_it_is_touched() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let known = Known::new(folder.path().join("state"));
+        let file = folder.path().join("pools");
+        let (victim, beside) = (folder.path().join("victim"), folder.path().join("pools.new"));
+        fs::write(&victim, b"kept").expect("written");
+        std::os::unix::fs::symlink(&victim, &beside).expect("made");
+        let (a, b) = (pool("a", 7, Some(&file)), pool("b", 8, Some(&file)));
+        known.enter(a.clone()).expect("written");
+        known.enter(b).expect("written");
+        assert_eq!(read(&file).expect("read").len(), 2);
+        assert!(fs::read(&victim).expect("there") == b"kept" && beside.is_symlink());
+        fs::write(&file, b"somebody's").expect("written");
+        known.forget(Guid(7)).expect("one of two goes");
+        assert_eq!(known.read().expect("read").len(), 1);
+        known.forget(Guid(8)).expect("the other one, too");
+        assert_eq!(fs::read(&file).expect("there"), b"somebody's");
+        assert!(known.enter(a).is_err(), "new to it");
+        assert_eq!(known.read().expect("read"), []);
     }
 }
