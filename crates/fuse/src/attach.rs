@@ -130,13 +130,13 @@ pub(crate) fn flags(options: &MountOptions) -> MountFlags {
 /// The helper mounts, and sends the descriptor over the socket that is its standard input.
 fn with_helper(point: &Path, options: &MountOptions) -> io::Result<OwnedFd> {
     let source = options.source.replace('\\', "\\\\").replace(',', "\\,");
+    // Without root nothing can be remounted: what the kernel shows of access times would not stay true.
     let mut list = format!("fsname={source},subtype={SUBTYPE},default_permissions");
     for (on, word) in [
         (options.read_only, ",ro"),
         (!options.exec, ",noexec"),
         (!options.setuid, ",nosuid"),
         (!options.devices, ",nodev"),
-        (options.atime == Atime::Off, ",noatime"),
         (options.synchronous, ",sync"),
         (options.allow_other, ",allow_other"),
     ] {

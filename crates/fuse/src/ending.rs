@@ -4,7 +4,7 @@
 //! gives up only when nothing moves any more.
 
 use std::os::fd::OwnedFd;
-use std::sync::{Condvar, Mutex, MutexGuard};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -29,6 +29,15 @@ pub(crate) struct Ended {
     /// The connection, as long as the session is not over: it must not outlive it, or the kernel would go on asking.
     connection: Mutex<Option<OwnedFd>>,
     changed: Condvar,
+}
+
+/// The session is over when this is dropped.
+pub(crate) struct AtTheEnd(pub(crate) Arc<Ended>);
+
+impl Drop for AtTheEnd {
+    fn drop(&mut self) {
+        self.0.come();
+    }
 }
 
 impl Ended {
@@ -103,7 +112,6 @@ impl Ended {
 mod tests {
     use super::*;
     use std::cell::Cell;
-    use std::sync::Arc;
 
     const SHORT: Duration = Duration::from_millis(200);
     const LONG: Duration = Duration::from_secs(300);

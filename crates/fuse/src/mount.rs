@@ -16,7 +16,7 @@ use zpl::{Filesystem, SnapshotKey};
 
 use crate::attach::{Device, HELPER, Place, attach, flags};
 use crate::bridge::Bridge;
-use crate::ending::{Ended, Waited};
+use crate::ending::{AtTheEnd, Ended, Waited};
 use crate::invalidate::Invalidator;
 use crate::options::{Live, MountOptions};
 use crate::progress::{Mark, Patience, pages_to_come};
@@ -33,6 +33,8 @@ const READ_AHEAD_KIB: u32 = 8 << 10;
 const SESSION_ACL: SessionACL = SessionACL::All;
 /// Between two looks at whether something is under way.
 const PAUSE: Duration = Duration::from_micros(200);
+/// Pages in the largest message.
+const REQUEST_PAGES: u64 = 256;
 /// How long a kernel that does not say what it holds back must bring nothing before its connection is cut ...
 const SETTLING: Duration = Duration::from_secs(1);
 /// ... and before a command looks at what was written.
@@ -163,10 +165,11 @@ pub fn mount(fs: Filesystem, at: &Path, options: &MountOptions) -> Result<Mounte
     let invalidator = Invalidator { notifier: session.notifier(), shared: shared.clone() };
     let at_the_end = ended.clone();
     let thread = std::thread::Builder::new().name("cenote-fuse".into()).spawn(move || {
+        // Also when it panics: the connection must not outlive who serves it.
+        let _at_the_end = AtTheEnd(at_the_end);
         if let Err(error) = session.run() {
             tracing::error!(%error, "a mount ended");
         }
-        at_the_end.come();
     });
     let thread = Mutex::new(Some(thread.map_err(refused)?));
     let mounted = Mounted { point, device, shared, snapshots, invalidator, ended, thread };
@@ -256,6 +259,11 @@ impl Mounted {
         })?;
         self.shared.live.set(options);
         Ok(())
+    }
+
+    /// Access times are kept as these options say from now on; the kernel is told nothing.
+    pub fn set_atime(&self, options: &MountOptions) {
+        self.shared.live.set(options);
     }
 
     /// How much the kernel holds back at this moment. Taken before [`Mounted::write_back`], for [`Mounted::settle`].
@@ -364,12 +372,18 @@ impl Mounted {
         let mut patience = Patience::new(STUCK, || self.moved());
         let mut idle_since = since;
         let mut all_came = None;
+        let start = progress.mark();
+        // What is queued is known better where the kernel says it; then readers who keep all threads are no sign either.
+        let queued = self.device.waiting().map(|requests| requests.saturating_mul(REQUEST_PAGES));
+        let idle = if queued.is_ok() { idle.max(SETTLING) } else { idle };
+        let queued = queued.unwrap_or(u64::MAX);
         // Where the kernel does not say how much is under way (its control file system need not be mounted), it has nothing
         // more when it brings nothing: it hands the next over when one is done. Pages come in the order in which they
         // were queued: who writes on without end is not waited for.
         while self.device.waiting().unwrap_or(1) > 0 {
             let now = progress.mark();
-            if all_came.is_none() && now.pages - before.pages >= pages {
+            if all_came.is_none() && (now.pages - before.pages >= pages || now.pages - start.pages >= queued)
+            {
                 all_came = Some(now);
             }
             if !now.is_idle {
