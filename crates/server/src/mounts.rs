@@ -190,10 +190,10 @@ pub(crate) struct Down {
 }
 
 impl Down {
-    /// Where it belongs now: one without a place by its properties goes where mount(8) had it.
+    /// Where it belongs now: one that is left to mount(8) goes where that had it.
     fn place(&self, plan: Plan) -> Plan {
         match &self.told {
-            Some(point) if !matches!(plan.target, Target::At(_)) => plan.at(point),
+            Some(point) if plan.target == Target::Legacy => plan.at(point),
             _ => plan,
         }
     }
