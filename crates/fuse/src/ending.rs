@@ -1,7 +1,7 @@
-//! The end of a mount's session: what the kernel still holds is taken from it first, and what was taken is worked off.
+//! The end of a mount's session: it comes when what was taken from the kernel is worked off.
 //!
-//! A pool may need minutes for what programs left in the page cache. Whoever unmounts waits as long as that gets less, and
-//! gives up only when nothing moves any more.
+//! A pool may need minutes for that. Whoever unmounts waits as long as it gets less, and gives up only when nothing moves
+//! any more.
 
 use std::os::fd::OwnedFd;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
@@ -13,6 +13,7 @@ use crate::progress::Patience;
 
 /// Between two looks at whether something moved.
 const GLANCE: Duration = Duration::from_millis(50);
+
 /// How a wait for the end of a session ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Waited {

@@ -35,13 +35,13 @@ const SESSION_ACL: SessionACL = SessionACL::All;
 const PAUSE: Duration = Duration::from_micros(200);
 /// Pages in the largest message.
 const REQUEST_PAGES: u64 = 256;
-/// How long a kernel that does not say what it holds back must bring nothing before its connection is cut ...
+/// How long the kernel must bring nothing, if it does not say that it holds nothing back, before its connection is cut ...
 const SETTLING: Duration = Duration::from_secs(1);
-/// ... and before a command looks at what was written.
+/// ... and, if it says nothing at all, before a command looks at what was written.
 const SETTLED: Duration = Duration::from_millis(100);
 /// How long the session may take to end when the mount was taken down: others may have it, too.
 const ENDING: Duration = Duration::from_secs(10);
-/// How long a pool may do nothing at all for the messages that a mount which is going had taken.
+/// How long a pool may do nothing at all for messages that somebody waits for.
 const STUCK: Duration = Duration::from_secs(30);
 
 /// Why a file system could not be mounted, or the mount not changed.
