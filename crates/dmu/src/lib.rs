@@ -7,6 +7,7 @@
 //! whole and synced from then on while the next txg collects its own (docs/decisions/0001-txg-switch.md).
 #![forbid(unsafe_code)]
 
+mod bound;
 mod budget;
 mod error;
 mod gang;

@@ -10,8 +10,10 @@ use format::objset::{Objset as Phys, ObjsetType, ZilHeader};
 use format::{ByteOrder, ObjectId, ObjectType};
 use storage::Storage;
 
+use crate::bound::{Bound, Nodes};
 use crate::budget::DirtyBudget;
 use crate::object::{Closed, Head, Object};
+use crate::sync::account_blocks;
 use crate::{Error, Policy, Result, Tx};
 
 /// Clean objects kept in memory without a user, at most.
@@ -27,8 +29,17 @@ const NUMBERS_MAX: u64 = 1 << 48;
 pub(crate) struct Shared {
     pub(crate) storage: Arc<Storage>,
     pub(crate) budget: Arc<DirtyBudget>,
-    dirty: Mutex<BTreeMap<ObjectId, Arc<Object>>>,
+    pub(crate) bound: Bound,
+    dirty: Mutex<DirtyList>,
     changes: AtomicU64,
+}
+
+/// The objects that the open txg changes.
+#[derive(Default)]
+struct DirtyList {
+    objects: BTreeMap<ObjectId, Arc<Object>>,
+    /// Blocks of the meta-dnode whose space is counted.
+    nodes: Nodes,
 }
 
 impl Shared {
@@ -37,10 +48,14 @@ impl Shared {
     }
 
     pub(crate) fn list_dirty(&self, object: Arc<Object>) {
-        self.lock_dirty().insert(object.id(), object);
+        let mut dirty = self.lock_dirty();
+        let (listed, id) = (dirty.objects.len() as u64, object.id());
+        if dirty.objects.insert(id, object).is_none() && id.0 < NUMBERS_MAX {
+            self.budget.add_space(self.bound.dnode(&self.storage, &mut dirty.nodes, id, listed));
+        }
     }
 
-    fn lock_dirty(&self) -> MutexGuard<'_, BTreeMap<ObjectId, Arc<Object>>> {
+    fn lock_dirty(&self) -> MutexGuard<'_, DirtyList> {
         self.dirty.lock().expect("no code panics while holding the dirty list")
     }
 }
@@ -242,10 +257,15 @@ impl Objset {
     }
 
     fn with(storage: Arc<Storage>, budget: Arc<DirtyBudget>, root: Root) -> Objset {
-        let shared =
-            Arc::new(Shared { storage, budget, dirty: Mutex::default(), changes: AtomicU64::new(0) });
         let meta_dnode = root.phys.meta_dnode.clone();
         let blocks = if root.ptr.is_hole() { 0 } else { meta_dnode.max_blkid + 1 };
+        let shared = Arc::new(Shared {
+            storage,
+            budget,
+            bound: Bound::new(root.phys.os_type != ObjsetType::Meta, blocks),
+            dirty: Mutex::default(),
+            changes: AtomicU64::new(0),
+        });
         let numbers = Numbers {
             cursor: (blocks * SLOTS_PER_BLOCK as u64).max(1),
             reusable: BTreeSet::new(),
@@ -262,6 +282,7 @@ impl Objset {
                 objects.insert(special.id(), Arc::new(object));
             }
         }
+        shared.bound.set_account_blocks(account_blocks(&root.phys));
         Objset {
             shared,
             meta,
@@ -298,6 +319,11 @@ impl Objset {
 
     pub(crate) fn root(&self) -> MutexGuard<'_, Root> {
         self.root.lock().expect("no code panics while holding the objset root")
+    }
+
+    /// Data blocks are written in so many copies from now on.
+    pub fn set_copies(&self, copies: u8) {
+        self.shared.bound.set_copies(copies);
     }
 
     /// Takes the intent log out of the root, to be written with the next sync.
@@ -578,7 +604,7 @@ impl Objset {
     /// Whether anything is dirty in the open txg.
     #[must_use]
     pub fn is_dirty(&self) -> bool {
-        !self.shared.lock_dirty().is_empty()
+        !self.shared.lock_dirty().objects.is_empty()
     }
 
     /// Forgets which objects are dirty: their changes will never be synced. Objects and that list hold one another,
@@ -602,13 +628,13 @@ impl Objset {
             let closed = object.close();
             (object, closed)
         };
-        Frozen { objects: dirty.into_values().map(close).collect() }
+        Frozen { objects: dirty.objects.into_values().map(close).collect() }
     }
 
     /// Takes the accounting ZAPs off the dirty list and closes them: sync changes them after the rest.
     pub(crate) fn freeze_specials(&self) -> Frozen {
         let mut dirty = self.shared.lock_dirty();
-        let taken: Vec<_> = Special::ALL.iter().filter_map(|s| dirty.remove(&s.id())).collect();
+        let taken: Vec<_> = Special::ALL.iter().filter_map(|s| dirty.objects.remove(&s.id())).collect();
         drop(dirty);
         Frozen {
             objects: taken
@@ -640,7 +666,8 @@ impl Objset {
     /// which there are others, so that whoever writes has probably gone on. `policy`: see [`SyncCtx`](crate::SyncCtx).
     pub fn encode_ahead(&self, policy: &Policy, left: &mut u64) {
         let min_alloc = self.storage().vdevs().min_alloc();
-        let dirty: Vec<_> = self.shared.lock_dirty().values().take(AHEAD_OBJECTS_MAX).cloned().collect();
+        let dirty: Vec<_> =
+            self.shared.lock_dirty().objects.values().take(AHEAD_OBJECTS_MAX).cloned().collect();
         let wanted = dirty.iter().flat_map(|object| {
             let head = object.head();
             let plan = policy.plan(head.object_type, head.compress, head.checksum, 0, min_alloc);

@@ -92,6 +92,7 @@ impl Objset {
                 };
                 slot.clone_from(&special.after);
             }
+            self.shared.bound.set_account_blocks(account_blocks(&root.phys));
             drop(root);
             done.extend(specials);
         }
@@ -208,6 +209,12 @@ impl Objset {
         }
         Ok(())
     }
+}
+
+/// Blocks of the accounting ZAPs, holes included.
+pub(crate) fn account_blocks(root: &phys::Objset) -> u64 {
+    let zaps = [&root.user_used, &root.group_used, &root.project_used];
+    zaps.into_iter().flatten().map(|dnode| dnode.max_blkid + 1).sum()
 }
 
 /// uid, gid and project id of an object that has them. The offsets are fixed (07 §4).

@@ -221,7 +221,7 @@ fn others_are_served_while_all_writers_wait_for_the_pool() {
     let files: Vec<_> =
         (0..20).map(|number| File::create(at.join(format!("new-{number}"))).unwrap()).collect();
     // The first who wants a sync waits for this, and then all who change anything.
-    let tx = bed.fs().dataset().begin(pool::Hold { bytes: 0, frees: false }).unwrap();
+    let tx = bed.fs().dataset().begin(pool::Hold::write(0)).unwrap();
     std::thread::scope(|scope| {
         let write = |(number, mut file): (u64, File)| {
             scope.spawn(move || {

@@ -10,7 +10,7 @@ use crate::dsl::limits;
 use crate::dsl::lookup::{self, DatasetInfo};
 use crate::dsl::properties;
 use crate::history::{self, Event};
-use crate::pool::Pool;
+use crate::pool::{Pool, Reserve};
 use crate::props::{Property, PropertyError, Source, Value, names};
 use crate::space_maps::{self, MapTable};
 use crate::sync::Syncing;
@@ -269,7 +269,7 @@ impl Pool {
     /// [`Error::HasChildren`], [`Error::DatasetBusy`], [`Error::NoDataset`].
     pub fn destroy_dataset(&self, name: &str) -> Result<()> {
         let name = name.to_owned();
-        self.run(move |syncing| syncing.destroy_head(&name))
+        self.run_beside(Reserve::Quarter, 1, move |syncing| syncing.destroy_head(&name))
     }
 
     /// Renames a file system or volume within the pool.
@@ -278,7 +278,7 @@ impl Pool {
     /// [`Error::Exists`], [`Error::NoDataset`].
     pub fn rename_dataset(&self, from: &str, to: &str) -> Result<()> {
         let (from, to) = (from.to_owned(), to.to_owned());
-        self.run(move |syncing| syncing.rename_dir(&from, &to))
+        self.run_beside(Reserve::Half, 1, move |syncing| syncing.rename_dir(&from, &to))
     }
 
     /// Sets local properties of a dataset; `None` inherits. Values were checked by
@@ -292,7 +292,10 @@ impl Pool {
         }
         values.iter().try_for_each(|(name, value)| names::check_storable(name, "", value.as_ref()))?;
         let full = name.to_owned();
-        self.run(move |syncing| {
+        // A limit can be the way out of a full pool.
+        let are_limits = values.iter().all(|(name, _)| limits::SPACE.contains(&name.as_str()));
+        let kept = if are_limits { Reserve::Quarter } else { Reserve::Half };
+        self.run_beside(kept, values.len() as u64, move |syncing| {
             let dir = lookup::dir_of(&syncing.inner.mos, &syncing.state.config.name, &full)?;
             // Each by what those before it leave.
             let mut given = Vec::new();
@@ -318,7 +321,7 @@ impl Pool {
     /// [`Error::Property`] for a name or value that is too long; or they cannot be written.
     pub fn set_pool_properties(&self, values: Vec<(String, Value)>) -> Result<()> {
         values.iter().try_for_each(|(name, value)| names::check_storable(name, "", Some(value)))?;
-        self.run(move |syncing| {
+        self.run_beside(Reserve::Half, values.len() as u64, move |syncing| {
             for (name, value) in &values {
                 match (name.as_str(), value) {
                     ("comment", Value::Text(text)) => {

@@ -222,7 +222,7 @@ impl Pool {
             txg: before_first,
             root: BlockPtr::HOLE,
         };
-        let groups = Groups::new(before_first, options.stepwise, Limits::of(&options));
+        let groups = Groups::new(before_first, options.stepwise, Limits::of(&options), budget.clone());
         let inner = Arc::new(Inner {
             storage,
             budget,

@@ -113,6 +113,7 @@ impl Dataset {
         own: Own,
         active_features: BTreeSet<String>,
     ) -> Dataset {
+        objset.set_copies(policy.copies);
         Dataset {
             pool,
             id,
@@ -239,6 +240,7 @@ impl Dataset {
         settings.read_only &= !self.arriving.load(Ordering::Acquire);
         *known = Arc::new(settings);
         drop(known);
+        self.objset.set_copies(policy.copies);
         *self.policy.write().expect("the policy lock guards a plain store") = policy;
     }
 
@@ -311,7 +313,8 @@ impl Dataset {
     pub fn begin_admitted(&self, hold: Hold) -> Result<Tx> {
         let bytes = self.bytes_of(&hold)?;
         // What was acknowledged is not refused now: the log still takes the space that its changes take once more.
-        let tx = self.begin_within_limits(bytes, hold.frees || self.log.is_replaying())?;
+        let hold = Hold { frees: hold.frees || self.log.is_replaying(), ..hold };
+        let tx = self.begin_within_limits(&hold, bytes)?;
         self.list_as_dirty();
         Ok(tx)
     }
@@ -322,7 +325,7 @@ impl Dataset {
     /// As [`Dataset::begin`].
     pub fn begin_at_once(&self, hold: Hold) -> Result<Option<Tx>> {
         let bytes = self.bytes_of(&hold)?;
-        let Some(tx) = self.pool.begin_at_once(bytes, hold.frees)? else { return Ok(None) };
+        let Some(tx) = self.pool.begin_at_once(&hold, self.policy().copies)? else { return Ok(None) };
         let own = *self.own();
         match self.pool.promises.ask(self.dir, &own, bytes, hold.frees, self.pool.usable(hold.frees)) {
             Answer::Granted => self.list_as_dirty(),
@@ -348,10 +351,11 @@ impl Dataset {
     }
 
     /// Joins the open txg once quotas and reservations allow for `bytes`.
-    fn begin_within_limits(&self, bytes: u64, frees: bool) -> Result<Tx> {
+    fn begin_within_limits(&self, hold: &Hold, bytes: u64) -> Result<Tx> {
+        let frees = hold.frees;
         for _ in 0..LIMIT_WAITS {
             // In this order: what is promised then belongs to the txg that is held.
-            let tx = self.pool.begin(bytes, frees)?;
+            let tx = self.pool.begin(hold, self.policy().copies)?;
             let size = self.pool.usable(frees);
             let own = *self.own();
             match self.pool.promises.ask(self.dir, &own, bytes, frees, size) {

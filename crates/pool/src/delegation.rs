@@ -11,7 +11,7 @@ use format::{ObjectId, ObjectType};
 
 use crate::dsl::lookup;
 use crate::mos::Mos;
-use crate::pool::Pool;
+use crate::pool::{Pool, Reserve};
 use crate::props::names::NAME_MAX;
 use crate::sync::Syncing;
 use crate::{Error, Result};
@@ -70,7 +70,7 @@ impl Pool {
             }
         }
         let name = name.to_owned();
-        self.run(move |syncing| {
+        self.run_beside(Reserve::Half, 1, move |syncing| {
             let dir = lookup::dir_of(syncing.mos(), &syncing.state.config.name, &name)?;
             grants.iter().try_for_each(|grant| syncing.allow(dir, grant))
         })
@@ -81,7 +81,7 @@ impl Pool {
     /// # Errors
     /// [`crate::Error::NoDataset`], or it cannot be written.
     pub fn unallow(&self, datasets: Vec<String>, grants: Vec<Grant>) -> Result<()> {
-        self.run(move |syncing| {
+        self.run_beside(Reserve::Half, 1, move |syncing| {
             for name in &datasets {
                 let dir = lookup::dir_of(syncing.mos(), &syncing.state.config.name, name)?;
                 grants.iter().try_for_each(|grant| syncing.unallow(dir, grant))?;

@@ -156,7 +156,7 @@ impl Pool {
             root: opened.uberblock.root,
         };
         let closed = crate::vdev_props::non_allocating(&config);
-        let groups = Groups::new(synced, options.stepwise, Limits::of(&options));
+        let groups = Groups::new(synced, options.stepwise, Limits::of(&options), budget.clone());
         let mut inner = Inner {
             storage,
             budget,

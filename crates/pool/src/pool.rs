@@ -14,6 +14,7 @@ use storage::host::{Disk, Host};
 use storage::{GzipEngine, Storage};
 
 use crate::dataset::Dataset;
+use crate::dsl::limits;
 use crate::dsl::promises::Promises;
 use crate::events::Events;
 use crate::features::FeatureState;
@@ -22,22 +23,22 @@ use crate::mos::Mos;
 use crate::rewind::FoundState;
 use crate::scrub::Scrubber;
 use crate::sync::{SyncState, Syncing, sync_loop};
-use crate::tx::{Groups, SYNC_BYTES, Tx};
+use crate::tx::{Groups, Hold, SYNC_BYTES, Tx};
 use crate::zil::stash::LogSpace;
 use crate::{Error, Result};
 
 /// Smallest reserve that keeps a full pool alive (01: "slop"), and the largest.
 const SLOP_MIN: u64 = 128 << 20;
 const SLOP_MAX: u64 = 128 << 30;
-/// Metadata that one transaction may write besides its data.
-const TX_METADATA: u64 = 32 << 10;
+/// Blocks of metadata that one transaction may change besides its data, and the bytes of each: dnodes, the directory
+/// and its attributes.
+const TX_BLOCKS: u64 = 8;
+const TX_BLOCK: u64 = 16 << 10;
+/// Indirect blocks that it may change, and the bytes of each.
+const TX_INDIRECT_BLOCKS: u64 = 2;
+const TX_INDIRECT_BLOCK: u64 = 128 << 10;
 /// Vdevs with this many metaslabs lend one to the intent log in OpenZFS; it is not counted as usable.
 const EMBEDDED_LOG_METASLABS: u64 = 64;
-
-/// What a transaction that writes `bytes` may allocate in the worst case.
-fn cost_of(bytes: u64) -> u64 {
-    bytes + bytes / 64 + TX_METADATA
-}
 
 /// Default for [`Options::dirty_max`] where memory is plenty: a few txgs. More only means fresh memory, which
 /// costs as much as a fast codec.
@@ -46,6 +47,17 @@ const DIRTY_MAX: u64 = 256 << 20;
 /// Bytes of records that are encoded before their txg syncs: what the cores get done while another txg's last
 /// writes reach the disks.
 const AHEAD_BYTES: u64 = 32 << 20;
+
+/// The part of the reserve that a change leaves alone (06 §8.5).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Reserve {
+    /// All of it: a change that adds something to the pool.
+    Whole,
+    /// Half of it: a change of what is there.
+    Half,
+    /// A quarter of it: a change that frees space.
+    Quarter,
+}
 
 /// Limits and habits of an open pool.
 #[derive(Clone, Debug)]
@@ -277,9 +289,19 @@ impl Inner {
         (dspace / 32).min(SLOP_MAX).max((dspace / 2).min(SLOP_MIN))
     }
 
-    /// Bytes that datasets may use in all (06 §8.5); whoever frees may go half-way into the reserve.
+    /// Bytes that datasets may use in all (06 §8.5). A change that frees space may use half of the reserve.
     pub(crate) fn usable(&self, frees: bool) -> u64 {
         self.dspace().saturating_sub(self.reserve(frees))
+    }
+
+    /// Bytes that the pool may hold for a change that leaves `kept` of the reserve alone.
+    pub(crate) fn usable_beside(&self, kept: Reserve) -> u64 {
+        let kept = match kept {
+            Reserve::Whole => self.slop(),
+            Reserve::Half => self.slop() / 2,
+            Reserve::Quarter => self.slop() / 4,
+        };
+        self.dspace().saturating_sub(kept)
     }
 
     /// What a transaction must leave alone.
@@ -292,16 +314,34 @@ impl Inner {
         self.groups.wait_for_room(|| self.look_at_load());
     }
 
-    /// Begins a transaction that may write `bytes`, however much is dirty.
-    pub(crate) fn begin(self: &Arc<Self>, bytes: u64, frees: bool) -> Result<Tx> {
+    /// Bytes of space that one transaction with `hold` takes at most, its data in `copies` copies. Only an estimate: once
+    /// it has changed something, that is counted exactly ([`DirtyBudget::space`]).
+    fn cost_of(&self, hold: &Hold, copies: u8) -> u64 {
+        let vdevs = self.storage.vdevs();
+        let data = match (hold.bytes, hold.block) {
+            (0, _) => 0,
+            (bytes, 0) => vdevs.largest_asize_of(bytes),
+            // The first and the last one may be changed in part.
+            (bytes, block) => (bytes.div_ceil(block) + 1).saturating_mul(vdevs.largest_asize_of(block)),
+        };
+        let blocks = TX_BLOCKS * vdevs.largest_asize_of(TX_BLOCK);
+        let indirect = TX_INDIRECT_BLOCKS * vdevs.largest_asize_of(TX_INDIRECT_BLOCK);
+        let metadata_copies = (u64::from(copies) + 1).min(3);
+        data.saturating_mul(copies.into()).saturating_add((blocks + indirect) * metadata_copies)
+    }
+
+    /// Begins a transaction on a dataset with `copies` copies of its data, however much is dirty.
+    pub(crate) fn begin(self: &Arc<Self>, hold: &Hold, copies: u8) -> Result<Tx> {
         self.check_writable()?;
-        self.groups.begin(cost_of(bytes), self.reserve(frees), || self.look_at_load())
+        self.look_at_load();
+        self.groups.begin(self.cost_of(hold, copies), self.reserve(hold.frees))
     }
 
     /// Does that unless it would have to wait.
-    pub(crate) fn begin_at_once(self: &Arc<Self>, bytes: u64, frees: bool) -> Result<Option<Tx>> {
+    pub(crate) fn begin_at_once(self: &Arc<Self>, hold: &Hold, copies: u8) -> Result<Option<Tx>> {
         self.check_writable()?;
-        self.groups.begin_at_once(cost_of(bytes), self.reserve(frees), || self.look_at_load())
+        let dirty = || self.look_at_load();
+        self.groups.begin_at_once(self.cost_of(hold, copies), self.reserve(hold.frees), dirty)
     }
 
     fn check_writable(&self) -> Result<()> {
@@ -409,6 +449,20 @@ impl Pool {
         job: impl FnOnce(&mut Syncing<'_>) -> Result<T> + Send + 'static,
     ) -> Result<T> {
         self.inner.run(job)
+    }
+
+    /// As [`Pool::run`], of a job that changes `objects` objects of the DSL. It is refused when the pool is so full that
+    /// the job would use `kept`.
+    pub(crate) fn run_beside<T: Send + 'static>(
+        &self,
+        kept: Reserve,
+        objects: u64,
+        job: impl FnOnce(&mut Syncing<'_>) -> Result<T> + Send + 'static,
+    ) -> Result<T> {
+        self.run(move |syncing| {
+            limits::check_reserve(syncing.inner, objects, kept)?;
+            job(syncing)
+        })
     }
 
     /// Writes everything, marks the labels exported and lets the devices go.

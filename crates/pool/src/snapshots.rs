@@ -1,7 +1,7 @@
 //! What a user of the pool asks of it about snapshots, clones and holds.
 
 use crate::dsl::lookup;
-use crate::pool::Pool;
+use crate::pool::{Pool, Reserve};
 use crate::props::Value;
 use crate::props::names::{self, NAME_MAX};
 use crate::sync::Syncing;
@@ -56,7 +56,7 @@ impl Pool {
     /// [`Error::HasClones`], [`Error::Held`], [`Error::DatasetBusy`], [`Error::NoDataset`].
     pub fn destroy_snapshots(&self, names: &[String], defer: bool) -> Result<()> {
         let names = names.to_vec();
-        self.run(move |syncing| {
+        self.run_beside(Reserve::Quarter, 1, move |syncing| {
             for name in &names {
                 match lookup::may_destroy(syncing.inner, name) {
                     Err(Error::Held(_) | Error::HasClones(_)) if defer => {}
@@ -77,7 +77,7 @@ impl Pool {
             check_length(&format!("{fs}@{leaf}"))?;
         }
         let (names, leaf) = (names.to_vec(), leaf.to_owned());
-        self.run(move |syncing| {
+        self.run_beside(Reserve::Half, 1, move |syncing| {
             for name in &names {
                 let fs = name.split('@').next().unwrap_or(name);
                 let taken = format!("{fs}@{leaf}");
@@ -97,7 +97,7 @@ impl Pool {
     pub fn rollback(&self, snapshot: &str) -> Result<()> {
         let (fs, leaf) = snapshot.split_once('@').ok_or_else(|| Error::NoDataset(snapshot.to_owned()))?;
         let (fs, leaf) = (fs.to_owned(), leaf.to_owned());
-        self.run(move |syncing| syncing.rollback(&fs, &leaf))
+        self.run_beside(Reserve::Half, 1, move |syncing| syncing.rollback(&fs, &leaf))
     }
 
     /// Creates `name` with what the snapshot `origin` holds, and local properties.
@@ -145,7 +145,7 @@ impl Pool {
     /// [`Error::NoDataset`].
     pub fn destroy_bookmarks(&self, names: &[String]) -> Result<()> {
         let names = names.to_vec();
-        self.run(move |syncing| {
+        self.run_beside(Reserve::Half, names.len() as u64, move |syncing| {
             names.iter().try_for_each(|name| syncing.plain_bookmark(name).map(drop))?;
             names.iter().try_for_each(|name| syncing.destroy_bookmark(name))
         })
@@ -168,7 +168,7 @@ impl Pool {
     ) -> Result<()> {
         values.iter().try_for_each(|(key, value)| names::check_storable(key, "", value.as_ref()))?;
         let name = name.to_owned();
-        self.run(move |syncing| {
+        self.run_beside(Reserve::Half, values.len() as u64, move |syncing| {
             let id = lookup::info(syncing.inner, &name)?.id;
             values.iter().try_for_each(|(key, value)| syncing.set_snapshot_property(id, key, value.as_ref()))
         })
@@ -183,7 +183,7 @@ impl Pool {
             return Err(Error::BadTag(tag.to_owned()));
         }
         let (names, tag) = (names.to_vec(), tag.to_owned());
-        self.run(move |syncing| {
+        self.run_beside(Reserve::Half, names.len() as u64, move |syncing| {
             for name in &names {
                 let info = lookup::info(syncing.inner, name)?;
                 if lookup::holds(syncing.inner, &info)?.iter().any(|(held, _)| *held == tag) {

@@ -8,6 +8,7 @@ use std::ops::Deref;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
+use dmu::DirtyBudget;
 use format::Txg;
 
 use crate::throttle::Limits;
@@ -34,9 +35,12 @@ pub(crate) struct State {
     /// Space for intent logs was asked for.
     poked: bool,
     pub(crate) tasks: Vec<Task>,
-    /// Bytes that holders of the open txg may still allocate, and those of the syncing one.
-    reserved: u64,
-    reserved_syncing: u64,
+    /// Bytes of space that the transactions in flight may still make their changes take.
+    promised: u64,
+    /// Bytes of the open txg that are set aside for intent logs.
+    logs: u64,
+    /// Bytes of space that the sync under way takes at most, intent logs included.
+    syncing: u64,
     /// Bytes that may be allocated, as of the last sync.
     allocatable: u64,
     /// Bytes that will be allocatable once deferred frees have settled, and what waits to be freed was.
@@ -50,17 +54,17 @@ pub(crate) struct State {
 }
 
 impl State {
-    /// Bytes that others may still allocate, `dirty` of them known: a few bytes make a whole record dirty, which may be
-    /// more than they asked room for.
-    fn others(&self, dirty: u64) -> u64 {
-        (self.reserved + self.reserved_syncing).max(dirty)
+    /// Bytes of space that are spoken for, `changed` of them by changes of the open txg.
+    fn spoken_for(&self, changed: u64) -> u64 {
+        self.promised.saturating_add(changed).saturating_add(self.logs).saturating_add(self.syncing)
     }
 
-    /// Whether `cost` besides `others` might not find its space: in the smallest pieces a record takes up to 1.6 times as
-    /// much again for the headers of its gang (ten sectors: 26). The reserve covers that for one transaction; all that are
-    /// in flight must fit even so, or sync would run out.
-    fn is_crowded(&self, others: u64, cost: u64) -> bool {
-        others > 0 && 3 * (others + cost) > self.allocatable
+    /// Whether `cost` besides `others` might not find its space when the free space is in the smallest pieces: a record
+    /// then takes up to 1.6 times as much again for the headers of its gang (ten sectors: 26). The reserve covers that for
+    /// one transaction. All transactions in flight must fit even so, and leave half of `reserve` to what frees space.
+    fn is_crowded(&self, others: u64, cost: u64, reserve: u64) -> bool {
+        others > 0
+            && others.saturating_add(cost).saturating_mul(3) > self.allocatable.saturating_sub(reserve / 2)
     }
 }
 
@@ -68,6 +72,8 @@ impl State {
 pub(crate) struct Groups {
     state: Mutex<State>,
     changed: Condvar,
+    /// Counts what the changes of the open txg take.
+    budget: Arc<DirtyBudget>,
     /// Tx holders sync for themselves when the dirty state reaches the limit: txg borders then depend on the
     /// calls alone, not on timing.
     pub(crate) stepwise: bool,
@@ -92,6 +98,8 @@ pub(crate) enum Work {
 pub struct Hold {
     /// Bytes that it may write.
     pub bytes: u64,
+    /// Bytes of a block of the object that it writes them to; 0: all of them fit into one.
+    pub block: u64,
     /// It frees more than it writes: it may use part of the reserve that keeps a full pool alive.
     pub frees: bool,
 }
@@ -100,13 +108,19 @@ impl Hold {
     /// A change that writes about `bytes` bytes of data.
     #[must_use]
     pub const fn write(bytes: u64) -> Hold {
-        Hold { bytes, frees: false }
+        Hold { bytes, block: 0, frees: false }
+    }
+
+    /// The data goes into blocks of `bytes` bytes.
+    #[must_use]
+    pub const fn in_blocks(self, bytes: u64) -> Hold {
+        Hold { block: bytes, ..self }
     }
 
     /// A removal or truncation.
     #[must_use]
     pub const fn free() -> Hold {
-        Hold { bytes: 0, frees: true }
+        Hold { bytes: 0, block: 0, frees: true }
     }
 }
 
@@ -114,6 +128,8 @@ impl Hold {
 pub struct Tx {
     tx: dmu::Tx,
     groups: Arc<Groups>,
+    /// Space promised to it. What it changed counts by itself once it ends.
+    cost: u64,
 }
 
 impl Deref for Tx {
@@ -128,6 +144,7 @@ impl Drop for Tx {
     fn drop(&mut self) {
         let mut state = self.groups.lock();
         state.holds -= 1;
+        state.promised -= self.cost;
         if state.holds == 0 && state.closing {
             self.groups.changed.notify_all();
         }
@@ -135,9 +152,10 @@ impl Drop for Tx {
 }
 
 impl Groups {
-    pub(crate) fn new(synced: Txg, stepwise: bool, limits: Limits) -> Groups {
+    pub(crate) fn new(synced: Txg, stepwise: bool, limits: Limits, budget: Arc<DirtyBudget>) -> Groups {
         let state = State { open: synced.next(), synced, ..State::default() };
-        Groups { state: Mutex::new(state), changed: Condvar::new(), stepwise, limits, opened: Instant::now() }
+        let (state, changed, opened) = (Mutex::new(state), Condvar::new(), Instant::now());
+        Groups { state, changed, budget, stepwise, limits, opened }
     }
 
     pub(crate) fn lock(&self) -> MutexGuard<'_, State> {
@@ -195,9 +213,9 @@ impl Groups {
 
     /// Joins the open txg, however much is dirty. `cost` is what the transaction may allocate in the worst case,
     /// `reserve` the part of the pool that it must leave alone.
-    pub(crate) fn begin(self: &Arc<Self>, cost: u64, reserve: u64, dirty: impl Fn() -> u64) -> Result<Tx> {
+    pub(crate) fn begin(self: &Arc<Self>, cost: u64, reserve: u64) -> Result<Tx> {
         let mut short = false;
-        let begun = self.join(cost, reserve, dirty, &mut short);
+        let begun = self.join(cost, reserve, &mut short);
         if short {
             self.lock().short -= 1;
         }
@@ -205,13 +223,7 @@ impl Groups {
     }
 
     /// Does that; `short` says whether it is counted among those that wait for room.
-    fn join(
-        self: &Arc<Self>,
-        cost: u64,
-        reserve: u64,
-        dirty: impl Fn() -> u64,
-        short: &mut bool,
-    ) -> Result<Tx> {
+    fn join(self: &Arc<Self>, cost: u64, reserve: u64, short: &mut bool) -> Result<Tx> {
         let mut waits = 0;
         let mut state = self.lock();
         loop {
@@ -222,30 +234,27 @@ impl Groups {
                 state = self.wait(state);
                 continue;
             }
-            let others = state.others(dirty());
-            if state.is_crowded(others, cost) {
+            let others = state.spoken_for(self.budget.space());
+            if state.is_crowded(others, cost, reserve) {
                 if !std::mem::replace(short, true) {
                     state.short += 1;
                 }
                 state = self.wait_for_sync(state);
                 continue;
             }
-            let spoken_for = others + reserve;
-            if spoken_for + cost > state.allocatable {
-                if (waits == SPACE_WAITS && !state.freeing)
-                    || spoken_for + cost > state.allocatable + state.settling + state.reserved
-                {
-                    let nothing_pending = state.reserved + state.reserved_syncing + state.settling == 0;
-                    if waits > 0 || nothing_pending {
-                        return Err(Error::NoSpace);
-                    }
+            let needed = others.saturating_add(reserve).saturating_add(cost);
+            if needed > state.allocatable {
+                // What was promised may be more than what is used. What was freed becomes usable.
+                let pending = others + state.settling;
+                let is_hopeless = needed > state.allocatable + pending;
+                if (is_hopeless || waits == SPACE_WAITS && !state.freeing) && (waits > 0 || pending == 0) {
+                    return Err(Error::NoSpace);
                 }
                 if !std::mem::replace(short, true) {
                     state.short += 1;
                 }
                 waits = (waits + 1).min(SPACE_WAITS);
                 drop(state);
-                // What was reserved may be more than what is used; what was freed becomes usable.
                 self.sync()?;
                 state = self.lock();
                 continue;
@@ -255,9 +264,9 @@ impl Groups {
     }
 
     fn hold(self: &Arc<Self>, state: &mut State, cost: u64) -> Tx {
-        state.reserved += cost;
+        state.promised += cost;
         state.holds += 1;
-        Tx { tx: dmu::Tx::new(state.open), groups: self.clone() }
+        Tx { tx: dmu::Tx::new(state.open), groups: self.clone(), cost }
     }
 
     /// As [`Groups::begin`], unless that would have to wait.
@@ -272,8 +281,8 @@ impl Groups {
             return Err(Error::Stopped(failed.clone()));
         }
         let dirty = dirty();
-        let others = state.others(dirty);
-        let fits = others + reserve + cost <= state.allocatable && !state.is_crowded(others, cost);
+        let others = state.spoken_for(self.budget.space());
+        let fits = others + reserve + cost <= state.allocatable && !state.is_crowded(others, cost, reserve);
         let at_once = fits && !state.closing && dirty < self.limits.dirty_max();
         Ok(at_once.then(|| self.hold(&mut state, cost)))
     }
@@ -365,7 +374,7 @@ impl Groups {
             }
             if !state.closing {
                 state.holds += 1;
-                return Ok(Tx { tx: dmu::Tx::new(state.open), groups: self.clone() });
+                return Ok(Tx { tx: dmu::Tx::new(state.open), groups: self.clone(), cost: 0 });
             }
             state = self.wait(state);
         }
@@ -412,7 +421,7 @@ impl Groups {
         let frozen = freeze();
         state.wanted = false;
         state.closing = false;
-        state.reserved_syncing = std::mem::take(&mut state.reserved);
+        state.syncing = self.budget.take_space() + std::mem::take(&mut state.logs);
         state.open = closed.next();
         self.changed.notify_all();
         (closed, tasks, frozen)
@@ -425,9 +434,9 @@ impl Groups {
         if state.short > 0 {
             return 0;
         }
-        let spoken_for = state.reserved + state.reserved_syncing + reserve;
+        let spoken_for = state.spoken_for(self.budget.space()) + reserve;
         let granted = want.min(state.allocatable.saturating_sub(spoken_for));
-        state.reserved += granted;
+        state.logs += granted;
         granted
     }
 
@@ -437,7 +446,7 @@ impl Groups {
         let mut state = self.lock();
         state.synced = txg;
         state.wanted |= more && !state.stopping && !self.stepwise;
-        state.reserved_syncing = 0;
+        state.syncing = 0;
         (state.allocatable, state.settling, state.freeing) = (allocatable, settling, more);
         self.changed.notify_all();
     }
@@ -467,11 +476,12 @@ mod tests {
 
     #[test]
     fn a_log_leaves_the_room_to_a_transaction_that_waits_for_it() {
-        let groups = Arc::new(Groups::new(Txg(4), false, Limits::of(&Options::default())));
+        let limits = Limits::of(&Options::default());
+        let groups = Arc::new(Groups::new(Txg(4), false, limits, Arc::default()));
         groups.synced(Txg(4), 1000, 0, false);
         assert_eq!(groups.set_aside(900, 0), 900);
         std::thread::scope(|scope| {
-            let waits = scope.spawn(|| groups.begin(500, 0, || 0).map(drop));
+            let waits = scope.spawn(|| groups.begin(500, 0));
             while groups.lock().short == 0 {
                 std::thread::yield_now();
             }
@@ -479,9 +489,15 @@ mod tests {
             let (closed, _, ()) = groups.close(|| ());
             assert_eq!(groups.set_aside(900, 0), 0, "room was taken from the one who waits");
             groups.synced(closed, 1000, 0, false);
-            waits.join().expect("no panic").expect("there is room for both");
+            let tx = waits.join().expect("no panic").expect("there is space for both");
+            assert_eq!(groups.lock().short, 0);
+            assert_eq!(groups.set_aside(900, 0), 500, "half of it is promised to the transaction");
+            drop(tx);
         });
-        assert_eq!(groups.lock().short, 0);
-        assert_eq!(groups.set_aside(900, 0), 500, "half of it is promised");
+        assert_eq!(
+            groups.set_aside(900, 0),
+            500,
+            "the transaction changed nothing, so its half is free again"
+        );
     }
 }

@@ -324,6 +324,13 @@ impl Vdevs {
         1 << shift.unwrap_or(9)
     }
 
+    /// Bytes that a block of `psize` bytes takes at most, whichever vdev it is written to.
+    #[must_use]
+    pub fn largest_asize_of(&self, psize: u64) -> u64 {
+        let normal = self.tops.iter().filter(|top| top.is_normal());
+        normal.map(|top| top.asize_of(psize)).max().unwrap_or(psize)
+    }
+
     /// Every present disk.
     pub fn disks(&self) -> impl Iterator<Item = &Arc<dyn Disk>> {
         self.tops.iter().flat_map(TopVdev::leaves).map(|leaf| &leaf.disk)

@@ -31,6 +31,13 @@ fn grown_block(block: u64, end: u64, max: u64) -> Option<u64> {
     Some(end.min(limit).next_multiple_of(SECTOR))
 }
 
+/// The block size that `object`, a file of `size` bytes, has after a write up to `end`; `max` is the record size.
+fn written_block(object: &Object, size: u64, end: u64, max: u64) -> u64 {
+    let old = object.block_size();
+    let may_grow = size <= old && object.max_blkid() == 0;
+    if may_grow { grown_block(old, end.max(size), max).unwrap_or(old) } else { old }
+}
+
 /// What a write does to the times of a file.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Times {
@@ -177,13 +184,14 @@ impl Filesystem {
                 self.check_appends(&object, &znode, offset, data, times)?;
             }
             self.check_space(&znode)?;
-            let step = WRITE_STEP.max(object.block_size());
+            let max = self.inner.dataset.settings().record_size;
+            let block = written_block(&object, znode.size, end, max);
+            let step = self.write_step(block);
             let until = ((at / step + 1) * step).min(end);
             let part = &data[(at - offset) as usize..(until - offset) as usize];
-            let block = object.block_size();
-            object.check_indirect(at / block, until.div_ceil(block))?;
-            let tx = self.begin(Hold::write(part.len() as u64 + ATTRIBUTE_COST))?;
-            let max = self.inner.dataset.settings().record_size;
+            let now = object.block_size();
+            object.check_indirect(at / now, until.div_ceil(now))?;
+            let tx = self.begin(Hold::write(part.len() as u64 + ATTRIBUTE_COST).in_blocks(block))?;
             self.grow_block(&object, &tx, znode.size, until, max)?;
             object.write(&tx, at, part)?;
             znode.size = znode.size.max(until);
@@ -197,6 +205,18 @@ impl Filesystem {
             at = until;
         }
         Ok(())
+    }
+
+    /// Bytes of a write into blocks of `block` bytes that go into one transaction. They are fewer where a block takes more
+    /// space than it has bytes: then one transaction would ask for more space than a small pool has.
+    fn write_step(&self, block: u64) -> u64 {
+        if self.inner.dataset.is_replaying() {
+            // A record of an intent log is done with one transaction, or two.
+            return WRITE_STEP.max(block);
+        }
+        let asize = self.inner.objset.storage().vdevs().largest_asize_of(block);
+        let step = WRITE_STEP / asize.div_ceil(block);
+        block.max(1 << step.max(1).ilog2())
     }
 
     /// `len` bytes of any content for [`Filesystem::write_record`], from a record that is done with if there is one.
@@ -223,9 +243,8 @@ impl Filesystem {
         let (object, mut znode) = self.file_for_change(id)?;
         self.check_appends(&object, &znode, offset, &data, Times::Now)?;
         self.check_space(&znode)?;
-        let (old, max) = (object.block_size(), self.inner.dataset.settings().record_size);
-        let may_grow = znode.size <= old && object.max_blkid() == 0;
-        let block = if may_grow { grown_block(old, end.max(znode.size), max).unwrap_or(old) } else { old };
+        let max = self.inner.dataset.settings().record_size;
+        let block = written_block(&object, znode.size, end, max);
         let fits = data.len() as u64 == block || (data.len() as u64) < block && end >= znode.size;
         if !offset.is_multiple_of(block) || !fits {
             drop(guard);
@@ -233,7 +252,7 @@ impl Filesystem {
         }
         data.resize(block as usize, 0);
         object.check_indirect(offset / block, offset / block + 1)?;
-        let tx = self.begin(Hold::write(block + ATTRIBUTE_COST))?;
+        let tx = self.begin(Hold::write(block + ATTRIBUTE_COST).in_blocks(block))?;
         self.grow_block(&object, &tx, znode.size, end, max)?;
         znode.size = znode.size.max(end);
         modified(&mut znode, self.now());

@@ -7,6 +7,7 @@ use format::blkptr::BlockPtr;
 use storage::{Recipe, Record};
 
 use super::{Head, Object, State};
+use crate::bound::{Nodes, Reach};
 use crate::budget::{OBJECT_COST, RECORD_COST};
 use crate::{Policy, Ranges, Result, Tx};
 
@@ -31,6 +32,8 @@ pub(crate) struct Dirty {
     pub(crate) blocks: BTreeMap<u64, Record>,
     pub(crate) freed: Ranges,
     pub(crate) spill: Spill,
+    /// Indirect blocks whose space is counted.
+    pub(super) nodes: Nodes,
     /// The object is in the objset's dirty list.
     pub(super) listed: bool,
     pub(super) cost: u64,
@@ -81,10 +84,38 @@ impl Object {
     fn insert(self: &Arc<Self>, state: &mut State, tx: &Tx, blkid: u64, record: Record) {
         assert!(blkid == 0 || state.head.block_size.is_power_of_two(), "many blocks need a power of two");
         let cost = record.len() as u64 + RECORD_COST;
-        let freed = state.open.blocks.insert(blkid, record).map_or(0, |old| old.len() as u64 + RECORD_COST);
+        let bound = self.bound_of(state, record.len() as u64);
+        let old = state.open.blocks.insert(blkid, record).map(|old| old.len() as u64);
         state.head.max_blkid = state.head.max_blkid.max(blkid);
-        self.charge(state, cost, freed);
+        self.charge(state, cost, old.map_or(0, |len| len + RECORD_COST));
+        self.shared.budget.add_space(bound);
+        match old {
+            Some(len) => self.shared.budget.sub_space(self.bound_of(state, len)),
+            None => self.count_path(state, blkid),
+        }
         self.list(state, tx);
+    }
+
+    /// Bytes of space that a changed record of `len` bytes takes at most.
+    fn bound_of(&self, state: &State, len: u64) -> u64 {
+        self.shared.bound.record(self.storage(), len, state.head.object_type.is_metadata())
+    }
+
+    /// Counts the space of the indirect blocks above block `blkid`.
+    fn count_path(&self, state: &mut State, blkid: u64) {
+        let levels = state.disk.as_ref().map_or(1, |disk| disk.levels);
+        let reach = Reach::of(&state.head, levels, blkid);
+        let bytes = self.shared.bound.path(self.storage(), &mut state.open.nodes, &reach, blkid);
+        self.shared.budget.add_space(bytes);
+    }
+
+    /// Counts the space that the MOS takes for the blocks on disk among `start..end`, which go out of use.
+    fn count_killed(&self, state: &State, start: u64, end: u64) {
+        let Some(disk) = &state.disk else { return };
+        // A sparse file has far more block numbers than blocks.
+        let most = disk.used_bytes() / self.storage().vdevs().min_alloc();
+        let killed = end.min(disk.max_blkid + 1).saturating_sub(start).min(most);
+        self.shared.budget.add_space(self.shared.bound.killed(killed));
     }
 
     fn charge(&self, state: &mut State, more: u64, less: u64) {
@@ -157,14 +188,26 @@ impl Object {
 
     /// Frees the whole blocks `start..end`; `u64::MAX` as `end` truncates, and lowers `max_blkid`.
     pub fn free_blocks(self: &Arc<Self>, tx: &Tx, start: u64, end: u64) {
+        if start >= end {
+            return;
+        }
         let mut state = self.lock();
         let doomed: Vec<u64> = state.open.blocks.range(start..end).map(|(&blkid, _)| blkid).collect();
         for blkid in doomed {
             if let Some(record) = state.open.blocks.remove(&blkid) {
                 self.charge(&mut state, 0, record.len() as u64 + RECORD_COST);
+                self.shared.budget.sub_space(self.bound_of(&state, record.len() as u64));
             }
         }
         state.open.freed.insert(start, end);
+        // Only the blocks above both ends of the range are written, the others are freed.
+        let max_blkid = state.head.max_blkid;
+        for edge in [start, end - 1] {
+            if edge <= max_blkid {
+                self.count_path(&mut state, edge);
+            }
+        }
+        self.count_killed(&state, start, end);
         if end == u64::MAX {
             state.head.max_blkid = state.head.max_blkid.min(start.saturating_sub(1));
         }
@@ -179,6 +222,7 @@ impl Object {
         state.open.blocks.clear();
         state.open.cost = 0;
         self.shared.budget.sub(cost);
+        self.count_killed(&state, 0, u64::MAX);
         state.open.listed = false;
         self.list(&mut state, tx);
     }

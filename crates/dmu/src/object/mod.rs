@@ -218,11 +218,17 @@ impl Object {
     pub fn set_spill(self: &Arc<Self>, tx: &Tx, content: Option<Vec<u8>>) {
         let mut state = self.lock();
         let had = self.has_spill_locked(&state);
+        let bound = |spill: &Spill| match spill {
+            Spill::Set(record) => self.shared.bound.record(self.storage(), record.len() as u64, true),
+            Spill::Kept | Spill::Gone => 0,
+        };
+        self.shared.budget.sub_space(bound(&state.open.spill));
         state.open.spill = match content {
             Some(bytes) => Spill::Set(Arc::new(bytes)),
             None if had => Spill::Gone,
             None => Spill::Kept,
         };
+        self.shared.budget.add_space(bound(&state.open.spill));
         self.list(&mut state, tx);
     }
 

@@ -11,7 +11,7 @@ use format::{ObjectId, ObjectType};
 use super::lookup;
 use super::promises::charged_above;
 use crate::mos::Mos;
-use crate::pool::Inner;
+use crate::pool::{Inner, Reserve};
 use crate::props::{self, PropertyError};
 use crate::sync::Syncing;
 use crate::{Error, Result};
@@ -42,8 +42,13 @@ pub(crate) fn counts(mos: &Mos, dir: ObjectId) -> Result<Option<[u64; 2]>> {
 
 /// Refuses a change that touches `objects` objects of the DSL when the pool is full.
 pub(crate) fn check_room(inner: &Inner, objects: u64) -> Result<()> {
+    check_reserve(inner, objects, Reserve::Whole)
+}
+
+/// The same, of a change that leaves only `kept` of the reserve alone.
+pub(crate) fn check_reserve(inner: &Inner, objects: u64, kept: Reserve) -> Result<()> {
     let used = inner.mos.dir(lookup::root_dir(&inner.mos)?)?.used_bytes;
-    if used.saturating_add(objects * OBJECT_COST * MOS_COPIES) > inner.usable(false) {
+    if used.saturating_add(objects * OBJECT_COST * MOS_COPIES) > inner.usable_beside(kept) {
         return Err(Error::NoSpace);
     }
     Ok(())

@@ -11,6 +11,7 @@ use format::{ObjectId, ObjectType, Txg};
 
 use super::create::add_int;
 use super::{Category, Sizes, add_space, deadlist, limits, lookup};
+use crate::pool::Reserve;
 use crate::sync::Syncing;
 use crate::{Error, Result};
 
@@ -104,7 +105,7 @@ impl Syncing<'_> {
             }
         }
         self.check_bookmarks_move(lines.parent.1, lines.clone.1, lines.origin)?;
-        limits::check_room(self.inner, OBJECTS + lines.moving.len() as u64)?;
+        limits::check_reserve(self.inner, OBJECTS + lines.moving.len() as u64, Reserve::Half)?;
         let used = self.shared_by(lines)?.used.max(0) as u64;
         self.check_move(lines.parent.0, lines.clone.0, used)
     }

@@ -23,7 +23,7 @@ use format::zap::Value;
 use format::{ObjectId, ObjectType, Txg};
 
 use crate::mos::{DIRECTORY, Mos};
-use crate::pool::{Inner, Pool};
+use crate::pool::{Inner, Pool, Reserve};
 use crate::sync::Syncing;
 use crate::{Error, Result};
 
@@ -233,7 +233,7 @@ impl Pool {
         state.running = true;
         drop(state);
         scrub.join();
-        let begun = self.run(move |syncing| match read(syncing.mos())? {
+        let begun = self.run_beside(Reserve::Quarter, 1, move |syncing| match read(syncing.mos())? {
             Some(scan) if scan.is_scrubbing() => set_paused(syncing, false),
             Some(Scan { state: ScanState::Scanning | ScanState::ErrorScrubbing, .. }) => {
                 Err(Error::Resilvering)
