@@ -25,7 +25,7 @@ const POINTER_SHIFT: u32 = blkptr::SIZE.ilog2();
 const POINTER: u64 = 144;
 /// Bytes in the MOS for one block that goes out of use: an entry of a deadlist and one of a space map, three copies
 /// each.
-const KILLED: u64 = 3 * (POINTER + 16);
+pub const KILLED: u64 = 3 * (POINTER + 16);
 /// Bytes of the root block of an objset.
 const ROOT: u64 = 4 << 10;
 /// Bytes of a block of an accounting ZAP.

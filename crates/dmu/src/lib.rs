@@ -21,6 +21,7 @@ mod tree;
 mod tx;
 pub mod zap;
 
+pub use bound::KILLED;
 pub use budget::DirtyBudget;
 pub use error::Error;
 pub use object::{Head, Object};

@@ -327,7 +327,9 @@ impl Inner {
         let blocks = TX_BLOCKS * vdevs.largest_asize_of(TX_BLOCK);
         let indirect = TX_INDIRECT_BLOCKS * vdevs.largest_asize_of(TX_INDIRECT_BLOCK);
         let metadata_copies = (u64::from(copies) + 1).min(3);
-        data.saturating_mul(copies.into()).saturating_add((blocks + indirect) * metadata_copies)
+        let metadata = (blocks + indirect) * metadata_copies;
+        let freed = hold.freed.saturating_mul(dmu::KILLED);
+        data.saturating_mul(copies.into()).saturating_add(metadata).saturating_add(freed)
     }
 
     /// Begins a transaction on a dataset with `copies` copies of its data, however much is dirty.

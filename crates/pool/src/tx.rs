@@ -100,6 +100,8 @@ pub struct Hold {
     pub bytes: u64,
     /// Bytes of a block of the object that it writes them to; 0: all of them fit into one.
     pub block: u64,
+    /// Blocks on disk that it may free.
+    pub freed: u64,
     /// It frees more than it writes: it may use part of the reserve that keeps a full pool alive.
     pub frees: bool,
 }
@@ -108,7 +110,7 @@ impl Hold {
     /// A change that writes about `bytes` bytes of data.
     #[must_use]
     pub const fn write(bytes: u64) -> Hold {
-        Hold { bytes, block: 0, frees: false }
+        Hold { bytes, block: 0, freed: 0, frees: false }
     }
 
     /// The data goes into blocks of `bytes` bytes.
@@ -120,7 +122,13 @@ impl Hold {
     /// A removal or truncation.
     #[must_use]
     pub const fn free() -> Hold {
-        Hold { bytes: 0, block: 0, frees: true }
+        Hold { bytes: 0, block: 0, freed: 0, frees: true }
+    }
+
+    /// It frees up to `blocks` blocks that are on disk: a snapshot may list each of them.
+    #[must_use]
+    pub const fn of_blocks(self, blocks: u64) -> Hold {
+        Hold { freed: blocks, ..self }
     }
 }
 

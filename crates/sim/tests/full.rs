@@ -277,3 +277,46 @@ fn what_adds_to_a_full_pool_is_refused_and_what_frees_or_changes_is_done() {
         zdb::expect_pleased(&mut story);
     }
 }
+
+/// Fills a pool while a snapshot holds a file of many small records. Gives the file's number.
+fn fill_beside_a_snapshot(story: &mut Story) -> ObjectId {
+    let id = make(story, "f").unwrap();
+    for number in 0..80 {
+        story.fs().write(id, number * STEP, &noise(STEP as usize, number)).unwrap();
+    }
+    story.pool().snapshot(&["tank/fs@a".into()], &[]).unwrap();
+    let other = make(story, "g").unwrap();
+    until_full(story, |story, number| story.fs().write(other, number * STEP, &noise(STEP as usize, number)));
+    id
+}
+
+#[test]
+fn blocks_that_a_snapshot_keeps_go_out_of_use_in_steps_or_not_at_all() {
+    type Free = fn(&Story, ObjectId) -> Result<(), Error>;
+    let ways: [Free; 3] = [
+        |story, id| story.fs().truncate(id, 0),
+        |story, id| story.fs().punch(id, 0, 80 * STEP),
+        |story, _| story.fs().unlink(story.fs().root(), b"f"),
+    ];
+    for free in ways {
+        let mut story = Story::on(machine(9, 512, 1, OFF), 5);
+        let id = fill_beside_a_snapshot(&mut story);
+        match free(&story, id) {
+            Ok(()) | Err(Error::NoSpace) => {}
+            Err(error) => panic!("{error}"),
+        }
+        expect_whole(&mut story);
+        story.pool().destroy_snapshots(&["tank/fs@a".into()], false).unwrap();
+        story.fs().unlink(story.fs().root(), b"g").unwrap();
+        (0..6).for_each(|_| story.pool().sync().unwrap());
+        expect_whole(&mut story);
+        let free = until_full(&mut story, |story, number| {
+            let id = story.fs().resolve(b"/h", true).or_else(|_| make(story, "h"))?;
+            story.fs().write(id, number * STEP, &noise(STEP as usize, number))
+        });
+        println!("{free} steps fit again");
+        assert!(free > 20);
+        expect_whole(&mut story);
+        zdb::expect_pleased(&mut story);
+    }
+}

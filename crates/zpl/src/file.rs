@@ -12,6 +12,7 @@ use pool::Hold;
 
 use crate::fs::ATTRIBUTE_COST;
 use crate::node::{is_kind, modified};
+use crate::remove::FREE_STEP;
 use crate::{Error, FileKind, Filesystem, Result};
 
 /// Bytes of a large write that go into one transaction.
@@ -308,6 +309,27 @@ impl Filesystem {
         }
         self.check_attributes_change(&znode, pflags::APPENDONLY)?;
         let block = object.block_size();
+        // One transaction frees a bounded number of blocks: each may have to be listed for a snapshot.
+        loop {
+            let blocks = object.max_blkid() + 1;
+            let kept = blocks.saturating_sub(self.free_step(blocks));
+            if kept <= size.div_ceil(block) {
+                return self.cut(id, size);
+            }
+            self.cut(id, kept * block)?;
+        }
+    }
+
+    /// Blocks that one transaction frees of a file with `blocks` blocks, holes included.
+    fn free_step(&self, blocks: u64) -> u64 {
+        // A record of an intent log is done with one transaction.
+        if self.inner.dataset.is_replaying() { u64::MAX } else { FREE_STEP.max(blocks / 64) }
+    }
+
+    /// Makes a file shorter, in one transaction. The caller holds its lock.
+    fn cut(&self, id: ObjectId, size: u64) -> Result<()> {
+        let (object, mut znode) = self.file_for_change(id)?;
+        let block = object.block_size();
         let (first_gone, within) = (size.div_ceil(block), size % block);
         let cut = within != 0 && object.next_block(size / block)? == Some(size / block);
         if cut {
@@ -315,13 +337,13 @@ impl Filesystem {
             object.block(size / block)?;
         }
         object.check_indirect(first_gone, u64::MAX)?;
-        let tx = self.begin(Hold::free())?;
+        let tx = self.begin(Hold::free().of_blocks(object.blocks_to_free(first_gone, u64::MAX)))?;
         if cut {
             object.edit_block(&tx, size / block, |raw| raw[within as usize..].fill(0))?;
         }
         object.free_blocks(&tx, first_gone, u64::MAX);
         znode.size = size;
-        modified(&mut znode, now);
+        modified(&mut znode, self.now());
         self.store(&object, &tx, &znode)?;
         self.note_node(&tx, id, &znode, || cut_off(id, size, 0));
         Ok(())
@@ -343,11 +365,26 @@ impl Filesystem {
     /// # Errors
     /// As [`Filesystem::read`].
     pub fn punch(&self, id: ObjectId, offset: u64, len: u64) -> Result<()> {
-        self.changing(|| self.punch_hole(id, offset, len))
+        self.changing(|| {
+            let _node = self.inner.nodes.write(id);
+            let (object, znode) = self.file_for_change(id)?;
+            let (block, end) = (object.block_size(), offset.saturating_add(len).min(znode.size));
+            // As when it is cut: one transaction frees a bounded number of blocks.
+            let blocks = object.max_blkid() + 1;
+            let step = self.free_step(blocks).saturating_mul(block);
+            let mut at = offset;
+            while at < end {
+                let is_behind = at / block >= blocks;
+                let next = if is_behind { end } else { (at / step + 1).saturating_mul(step).min(end) };
+                self.punch_hole(id, at, next - at)?;
+                at = next;
+            }
+            Ok(())
+        })
     }
 
+    /// Does that in one transaction. The caller holds the lock of the file.
     fn punch_hole(&self, id: ObjectId, offset: u64, len: u64) -> Result<()> {
-        let _node = self.inner.nodes.write(id);
         let (object, mut znode) = self.file_for_change(id)?;
         let end = offset.saturating_add(len).min(znode.size);
         if offset >= end {
@@ -378,7 +415,7 @@ impl Filesystem {
         }
         modified(&mut znode, self.now());
         object.check_indirect(whole_start, whole_end)?;
-        let tx = self.begin(Hold::free())?;
+        let tx = self.begin(Hold::free().of_blocks(object.blocks_to_free(whole_start, whole_end)))?;
         for (blkid, range) in edits {
             object.edit_block(&tx, blkid, |raw| raw[range].fill(0))?;
         }

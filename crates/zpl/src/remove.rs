@@ -19,7 +19,7 @@ use crate::node::{count_change, is_kind, modified};
 use crate::{Error, FileKind, Filesystem, Result};
 
 /// Blocks freed in one transaction.
-const FREE_STEP: u64 = 8192;
+pub(crate) const FREE_STEP: u64 = 8192;
 
 /// What becomes of an object whose last name goes.
 pub(crate) enum Fate {
@@ -312,13 +312,15 @@ impl Filesystem {
                 // A sparse file has far more block numbers than blocks: the step grows with them.
                 let step = blocks - FREE_STEP.max(blocks / 64);
                 object.check_indirect(step, u64::MAX)?;
-                let tx = self.begin(Hold::free())?;
+                let freed = object.blocks_to_free(step, u64::MAX);
+                let tx = self.begin(Hold::free().of_blocks(freed))?;
                 object.free_blocks(&tx, step, u64::MAX);
                 continue;
             }
             let doomed = self.doomed(&object, &znode)?;
             can_be_freed(&doomed)?;
-            let tx = self.begin(Hold::free())?;
+            let freed = doomed.iter().map(|object| object.blocks_to_free(0, u64::MAX)).sum();
+            let tx = self.begin(Hold::free().of_blocks(freed))?;
             self.leave_unlinked(&tx, id)?;
             doomed.iter().for_each(|object| self.inner.objset.free_object(&tx, object));
             return Ok(true);

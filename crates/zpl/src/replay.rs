@@ -330,7 +330,8 @@ fn replay_volume(dataset: &Arc<Dataset>) -> Result<u64> {
                 let end = offset.saturating_add(*length);
                 let (first, last) = (offset.div_ceil(block), end / block);
                 if first < last {
-                    let tx = dataset.begin(Hold::free())?;
+                    let blocks = object.blocks_to_free(first, last);
+                    let tx = dataset.begin(Hold::free().of_blocks(blocks))?;
                     object.free_blocks(&tx, first, last);
                 }
                 let (head, tail) = if first <= last { (first * block, last * block) } else { (end, end) };

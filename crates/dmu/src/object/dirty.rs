@@ -111,11 +111,22 @@ impl Object {
 
     /// Counts the space that the MOS takes for the blocks on disk among `start..end`, which go out of use.
     fn count_killed(&self, state: &State, start: u64, end: u64) {
-        let Some(disk) = &state.disk else { return };
+        let killed = self.blocks_on_disk(state, start, end);
+        self.shared.budget.add_space(self.shared.bound.killed(killed));
+    }
+
+    /// How many of the blocks `start..end` are on disk, at most.
+    fn blocks_on_disk(&self, state: &State, start: u64, end: u64) -> u64 {
+        let Some(disk) = &state.disk else { return 0 };
         // A sparse file has far more block numbers than blocks.
         let most = disk.used_bytes() / self.storage().vdevs().min_alloc();
-        let killed = end.min(disk.max_blkid + 1).saturating_sub(start).min(most);
-        self.shared.budget.add_space(self.shared.bound.killed(killed));
+        end.min(disk.max_blkid + 1).saturating_sub(start).min(most)
+    }
+
+    /// How many blocks a change that frees `start..end` takes off the disk, at most.
+    #[must_use]
+    pub fn blocks_to_free(&self, start: u64, end: u64) -> u64 {
+        self.blocks_on_disk(&self.lock(), start, end)
     }
 
     fn charge(&self, state: &mut State, more: u64, less: u64) {

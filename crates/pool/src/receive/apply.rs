@@ -335,7 +335,8 @@ impl<'a> Apply<'a> {
             }
         }
         if first < last {
-            self.begin_tx(0, |tx| object.free_blocks(tx, first, last))?;
+            let tx = self.dataset.begin(Hold::free().of_blocks(object.blocks_to_free(first, last)))?;
+            object.free_blocks(&tx, first, last);
         }
         Ok(())
     }
