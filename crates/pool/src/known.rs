@@ -11,14 +11,16 @@ use std::fs::{self, File};
 use std::io::{self, Write};
 use std::os::fd::OwnedFd;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 use format::Guid;
 use format::config::PoolConfig;
 use format::nvlist::{NvList, NvValue};
-use rustix::fs::{FlockOperation, Mode, OFlags};
+use rustix::fs::{FlockOperation, OFlags};
 use rustix::io::{Errno, retry_on_intr};
+
+use crate::private;
 
 pub use cachefile::check as check_cachefile;
 
@@ -97,8 +99,7 @@ impl Drop for Claim {
 
 /// Opens the file at `path`, made if need be, and locks it; `None` when it must not be waited for and another has it.
 fn locked(path: &Path, operation: FlockOperation) -> io::Result<Option<OwnedFd>> {
-    let flags = OFlags::RDWR | OFlags::CREATE | OFlags::CLOEXEC;
-    let file = retry_on_intr(|| rustix::fs::open(path, flags, Mode::from_raw_mode(0o600)))?;
+    let file = private::file(path, OFlags::RDWR)?;
     match retry_on_intr(|| rustix::fs::flock(&file, operation)) {
         Ok(()) => Ok(Some(file)),
         Err(Errno::WOULDBLOCK) => Ok(None),
@@ -145,7 +146,7 @@ impl Known {
     /// # Errors
     /// It cannot be read, locked or written; then nothing is changed.
     pub fn update<T>(&self, change: impl FnOnce(&mut Vec<KnownPool>) -> T) -> Result<T, KnownError> {
-        fs::create_dir_all(&self.folder).map_err(Self::io(&self.folder))?;
+        private::folder(&self.folder).map_err(Self::io(&self.folder))?;
         let lock_path = self.folder.join(LOCK);
         let _lock = locked(&lock_path, FlockOperation::LockExclusive).map_err(Self::io(&lock_path))?;
         let mut pools = self.read()?;
@@ -155,7 +156,7 @@ impl Known {
             pools.sort_by(|a, b| a.name.cmp(&b.name));
             // One that cannot be written refuses a pool that is new to it, and keeps no pool from anything else.
             cachefile::check_new(&before, &pools)?;
-            replace(&self.folder.join(FILE), &encode(&pools))?;
+            replace(&self.folder.join(FILE), &encode(&pools), Readers::Owner)?;
             cachefile::rewrite(&before, &pools);
         }
         Ok(result)
@@ -168,7 +169,8 @@ impl Known {
     /// The claim cannot be written down.
     pub fn claim(&self, name: &str) -> Result<Option<Claim>, KnownError> {
         let folder = self.folder.join(CLAIMS);
-        fs::create_dir_all(&folder).map_err(Self::io(&folder))?;
+        private::folder(&self.folder).map_err(Self::io(&self.folder))?;
+        private::folder(&folder).map_err(Self::io(&folder))?;
         // A name on a disk may have anything in it. Those that begin alike share a claim.
         let letters: String = name.replace(['/', '\0'], "%").chars().take(CLAIM_LETTERS).collect();
         let path = folder.join(format!("{letters}.lock"));
@@ -231,11 +233,26 @@ fn fresh(path: &Path) -> Result<(PathBuf, File), KnownError> {
     Ok((fresh, file))
 }
 
+/// Who may read a file.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Readers {
+    /// Only its owner.
+    Owner,
+    /// Those that the umask leaves.
+    Umask,
+}
+
 /// Writes a file anew, beside the old one, and puts it in its place.
-fn replace(path: &Path, bytes: &[u8]) -> Result<(), KnownError> {
+fn replace(path: &Path, bytes: &[u8], readers: Readers) -> Result<(), KnownError> {
     let (fresh, mut file) = fresh(path)?;
-    let written =
-        file.write_all(bytes).and_then(|()| file.sync_all()).and_then(|()| fs::rename(&fresh, path));
+    let closed = match readers {
+        Readers::Owner => file.set_permissions(fs::Permissions::from_mode(0o600)),
+        Readers::Umask => Ok(()),
+    };
+    let written = closed
+        .and_then(|()| file.write_all(bytes))
+        .and_then(|()| file.sync_all())
+        .and_then(|()| fs::rename(&fresh, path));
     written.map_err(|source| {
         // It is ours, and of no use.
         let _ = fs::remove_file(&fresh);

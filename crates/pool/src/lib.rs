@@ -28,6 +28,7 @@ mod mos;
 mod open;
 mod own_snapshots;
 mod pool;
+pub mod private;
 pub mod props;
 mod scrub;
 

@@ -3,10 +3,10 @@
 use std::fs;
 use std::io;
 use std::os::fd::OwnedFd;
-use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{FlockOperation, Mode, OFlags, flock};
+use pool::private;
+use rustix::fs::{FlockOperation, OFlags, flock};
 use rustix::io::{Errno, retry_on_intr};
 
 /// Where sockets are. Only its owner may enter it.
@@ -50,8 +50,7 @@ impl Runtime {
     /// The file that is locked cannot be made.
     pub(crate) fn hold(&self, pool: &str) -> io::Result<Option<OwnedFd>> {
         let path = self.folder.join(format!("{pool}.lock"));
-        let flags = OFlags::RDWR | OFlags::CREATE | OFlags::CLOEXEC;
-        let file = retry_on_intr(|| rustix::fs::open(&path, flags, Mode::from_raw_mode(0o600)))?;
+        let file = private::file(&path, OFlags::RDWR)?;
         match retry_on_intr(|| flock(&file, FlockOperation::NonBlockingLockExclusive)) {
             Ok(()) => Ok(Some(file)),
             Err(Errno::WOULDBLOCK) => Ok(None),
@@ -77,20 +76,11 @@ impl Runtime {
     /// # Errors
     /// It cannot be made, or is not this user's alone.
     pub fn create(&self) -> io::Result<()> {
-        fs::DirBuilder::new().recursive(true).mode(0o700).create(&self.folder)?;
         // In a folder for all, such as /tmp, somebody else may have been there first.
-        let data = fs::symlink_metadata(&self.folder)?;
-        let mode = data.mode() & 0o7777;
-        let why = if data.is_symlink() {
-            "it is a symbolic link".to_owned()
-        } else if data.uid() != rustix::process::geteuid().as_raw() {
-            format!("it belongs to user {}", data.uid())
-        } else if mode & 0o077 != 0 {
-            format!("its mode is {mode:o}: only its owner may enter it (chmod 700)")
-        } else {
-            return Ok(());
-        };
-        Err(io::Error::other(why))
+        if fs::symlink_metadata(&self.folder).is_ok_and(|found| found.is_symlink()) {
+            return Err(io::Error::other("it is a symbolic link"));
+        }
+        private::folder(&self.folder)
     }
 
     /// The folder itself.
@@ -103,18 +93,22 @@ impl Runtime {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::os::unix::fs::PermissionsExt;
+    use std::os::unix::fs::{MetadataExt, PermissionsExt};
 
     #[test]
-    fn a_folder_that_others_may_enter_is_refused() {
+    fn a_folder_that_others_may_enter_is_closed_and_one_that_all_may_write_is_refused() {
         let folder = tempfile::tempdir().unwrap();
         let runtime = Runtime::new(folder.path().join("run"));
         runtime.create().unwrap();
-        assert_eq!(fs::metadata(runtime.folder()).unwrap().mode() & 0o777, 0o700);
-        for mode in [0o777, 0o755, 0o710] {
-            fs::set_permissions(runtime.folder(), fs::Permissions::from_mode(mode)).unwrap();
-            assert!(runtime.create().is_err(), "{mode:o}");
+        let mode = || fs::metadata(runtime.folder()).unwrap().mode() & 0o777;
+        assert_eq!(mode(), 0o700);
+        for open in [0o755, 0o710] {
+            fs::set_permissions(runtime.folder(), fs::Permissions::from_mode(open)).unwrap();
+            runtime.create().unwrap();
+            assert_eq!(mode(), 0o700, "{open:o}");
         }
+        fs::set_permissions(runtime.folder(), fs::Permissions::from_mode(0o777)).unwrap();
+        assert!(runtime.create().is_err());
         assert!(runtime.socket("tank").ends_with("run/tank.sock"));
     }
 

@@ -9,7 +9,7 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use super::{Known, KnownError, KnownPool, SIZE_MAX, decode, encode, replace};
+use super::{Known, KnownError, KnownPool, Readers, SIZE_MAX, decode, encode, replace};
 
 /// The file that a pool names.
 fn named(pool: &KnownPool) -> Option<&Path> {
@@ -73,7 +73,7 @@ fn rewrite_one(file: &Path, before: &[KnownPool], after: &[KnownPool]) -> Result
     listed.retain(|pool| !is_known(pool));
     listed.extend(ours);
     if !listed.is_empty() {
-        return replace(file, &encode(&listed));
+        return replace(file, &encode(&listed), Readers::Umask);
     }
     match fs::remove_file(file) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => Err(Known::io(file)(error)),
