@@ -526,7 +526,7 @@ fn names_now(pool: &str, around: &Surroundings) -> Vec<(PathBuf, String)> {
 fn kernel_mounts() -> Vec<Mounted> {
     let user = rustix::process::geteuid().as_raw();
     let mut all = server::mountinfo::mounted().unwrap_or_default();
-    all.retain(|mount| mount.user == user);
+    all.retain(|mount| mount.user == Some(user));
     all
 }
 

@@ -6,17 +6,22 @@
 use std::fs::{self, File};
 use std::io::{self, IoSliceMut};
 use std::mem::MaybeUninit;
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::fs::MetadataExt;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::process::Command;
 
-use rustix::fs::{AtFlags, CWD, StatxFlags, statx};
-use rustix::mount::MountFlags;
+use rustix::fs::{AtFlags, CWD, Statx, StatxFlags, statx};
+use rustix::io::Errno;
+use rustix::mount::{
+    FsMountFlags, FsOpenFlags, MountAttrFlags, MountFlags, MoveMountFlags, fsconfig_create,
+    fsconfig_set_flag, fsconfig_set_string, fsmount, fsopen, move_mount,
+};
 use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, recvmsg};
 
 use crate::options::{Atime, MountOptions};
+use crate::place::MountPoint;
 
 /// How a mount's file system is called; `/proc/mounts` shows it behind `fuse.`.
 const SUBTYPE: &str = "zfs";
@@ -28,6 +33,12 @@ pub(crate) const HELPER: &str = "fusermount3";
 pub(crate) struct Device {
     major: u32,
     minor: u32,
+}
+
+impl From<&Statx> for Device {
+    fn from(found: &Statx) -> Device {
+        Device { major: found.stx_dev_major, minor: found.stx_dev_minor }
+    }
 }
 
 impl std::fmt::Display for Device {
@@ -50,9 +61,14 @@ pub(crate) enum Place {
 impl Device {
     /// That of what is mounted at `point`; no request goes to the file system for it.
     pub(crate) fn at(point: &Path) -> io::Result<Device> {
-        let flags = AtFlags::STATX_DONT_SYNC | AtFlags::NO_AUTOMOUNT;
-        let found = statx(CWD, point, flags, StatxFlags::TYPE)?;
-        Ok(Device { major: found.stx_dev_major, minor: found.stx_dev_minor })
+        let flags = AtFlags::STATX_DONT_SYNC | AtFlags::NO_AUTOMOUNT | AtFlags::SYMLINK_NOFOLLOW;
+        Ok(Device::from(&statx(CWD, point, flags, StatxFlags::TYPE)?))
+    }
+
+    /// That of what a descriptor, of whatever kind, was opened on.
+    pub(crate) fn of(fd: &impl AsFd) -> io::Result<Device> {
+        let flags = AtFlags::STATX_DONT_SYNC | AtFlags::EMPTY_PATH;
+        Ok(Device::from(&statx(fd, "", flags, StatxFlags::TYPE)?))
     }
 
     /// What became of the mount of this file system at `point`.
@@ -84,34 +100,88 @@ impl Device {
     }
 }
 
-/// Mounts on the directory `point`: as root directly, otherwise through [`HELPER`].
+/// Mounts on the directory `point`: as root directly, otherwise through [`HELPER`]. Gives the connection, and which
+/// mount it is.
 ///
 /// # Errors
 /// What the kernel or the helper said.
-pub(crate) fn attach(point: &Path, options: &MountOptions) -> io::Result<OwnedFd> {
+pub(crate) fn attach(point: &MountPoint, options: &MountOptions) -> io::Result<(OwnedFd, Device)> {
     match directly(point, options) {
-        Err(error) if error.raw_os_error() == Some(rustix::io::Errno::PERM.raw_os_error()) => {
-            with_helper(point, options)
+        Err(error) if error.raw_os_error() == Some(Errno::PERM.raw_os_error()) => {
+            let connection = with_helper(point, options)?;
+            Ok((connection, Device::at(point.path())?))
         }
         done => done,
     }
 }
 
-fn directly(point: &Path, options: &MountOptions) -> io::Result<OwnedFd> {
+fn directly(point: &MountPoint, options: &MountOptions) -> io::Result<(OwnedFd, Device)> {
     let device = File::options().read(true).write(true).open("/dev/fuse")?;
-    let mut data = format!(
-        "fd={},rootmode={:o},user_id={},group_id={},subtype={SUBTYPE},default_permissions",
-        device.as_raw_fd(),
-        fs::metadata(point)?.mode(),
-        rustix::process::getuid().as_raw(),
-        rustix::process::getgid().as_raw(),
-    );
-    if options.allow_other {
-        data.push_str(",allow_other");
+    let mut words = vec![
+        ("source", options.source.clone()),
+        ("fd", device.as_raw_fd().to_string()),
+        ("rootmode", format!("{:o}", fs::metadata(point.link())?.mode())),
+        ("user_id", rustix::process::getuid().as_raw().to_string()),
+        ("group_id", rustix::process::getgid().as_raw().to_string()),
+        ("subtype", SUBTYPE.to_owned()),
+    ];
+    let switches = [
+        (true, "default_permissions"),
+        (options.allow_other, "allow_other"),
+        (options.read_only, "ro"),
+        // The kernel asks for an fsync after each write.
+        (options.synchronous, "sync"),
+    ];
+    let switches = switches.into_iter().filter_map(|(on, word)| on.then_some(word));
+    let context = match fsopen("fuse", FsOpenFlags::FSOPEN_CLOEXEC) {
+        Ok(context) => context,
+        // A kernel before 5.2, or a container that forbids the call.
+        Err(Errno::NOSYS) => {
+            let (_, source) = words.remove(0);
+            let list: Vec<String> = words.iter().map(|(key, value)| format!("{key}={value}")).collect();
+            let list = list
+                .into_iter()
+                .chain(switches.map(str::to_owned))
+                .filter(|word| word != "ro" && word != "sync");
+            return by_path(point, options, &source, &list.collect::<Vec<_>>().join(","))
+                .map(|is| (device.into(), is));
+        }
+        Err(errno) => return Err(errno.into()),
+    };
+    for (key, value) in words {
+        fsconfig_set_string(&context, key, value)?;
     }
-    let data = std::ffi::CString::new(data).map_err(|_| io::ErrorKind::InvalidInput)?;
-    rustix::mount::mount(options.source.as_str(), point, "fuse", flags(options), data.as_c_str())?;
-    Ok(device.into())
+    for word in switches {
+        fsconfig_set_flag(&context, word)?;
+    }
+    fsconfig_create(&context)?;
+    let mount = fsmount(&context, FsMountFlags::FSMOUNT_CLOEXEC, attributes(options))?;
+    let is = Device::of(&mount)?;
+    let both = MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH | MoveMountFlags::MOVE_MOUNT_T_EMPTY_PATH;
+    move_mount(&mount, "", point, "", both)?;
+    Ok((device.into(), is))
+}
+
+/// Mounts with the one call that every kernel has. The path leads to the directory that was opened.
+fn by_path(point: &MountPoint, options: &MountOptions, source: &str, list: &str) -> io::Result<Device> {
+    let list = std::ffi::CString::new(list).map_err(|_| io::ErrorKind::InvalidInput)?;
+    rustix::mount::mount(source, point.link(), "fuse", flags(options), list.as_c_str())?;
+    Device::at(point.path())
+}
+
+/// [`flags`] as they are said of a new mount.
+fn attributes(options: &MountOptions) -> MountAttrFlags {
+    let flags = flags(options);
+    [
+        (MountFlags::RDONLY, MountAttrFlags::MOUNT_ATTR_RDONLY),
+        (MountFlags::NOEXEC, MountAttrFlags::MOUNT_ATTR_NOEXEC),
+        (MountFlags::NOSUID, MountAttrFlags::MOUNT_ATTR_NOSUID),
+        (MountFlags::NODEV, MountAttrFlags::MOUNT_ATTR_NODEV),
+        (MountFlags::NOATIME, MountAttrFlags::MOUNT_ATTR_NOATIME),
+    ]
+    .into_iter()
+    .filter(|(flag, _)| flags.contains(*flag))
+    .fold(MountAttrFlags::empty(), |all, (_, attribute)| all | attribute)
 }
 
 /// What the kernel decides of the options.
@@ -128,7 +198,7 @@ pub(crate) fn flags(options: &MountOptions) -> MountFlags {
 }
 
 /// The helper mounts, and sends the descriptor over the socket that is its standard input.
-fn with_helper(point: &Path, options: &MountOptions) -> io::Result<OwnedFd> {
+fn with_helper(point: &MountPoint, options: &MountOptions) -> io::Result<OwnedFd> {
     let source = options.source.replace('\\', "\\\\").replace(',', "\\,");
     // Without root nothing can be remounted: what the kernel shows of access times would not stay true.
     let mut list = format!("fsname={source},subtype={SUBTYPE},default_permissions");
@@ -144,7 +214,8 @@ fn with_helper(point: &Path, options: &MountOptions) -> io::Result<OwnedFd> {
     }
     let (ours, theirs) = UnixStream::pair()?;
     let mut helper = Command::new(HELPER);
-    helper.args(["-o", &list, "--"]).arg(point).env("_FUSE_COMMFD", "0").stdin(OwnedFd::from(theirs));
+    helper.args(["-o", &list, "--", "."]).current_dir(point.link());
+    helper.env("_FUSE_COMMFD", "0").stdin(OwnedFd::from(theirs));
     let said = helper.output().map_err(|error| io::Error::new(error.kind(), format!("{HELPER}: {error}")))?;
     if !said.status.success() {
         return Err(io::Error::other(String::from_utf8_lossy(&said.stderr).trim().to_owned()));
@@ -153,7 +224,7 @@ fn with_helper(point: &Path, options: &MountOptions) -> io::Result<OwnedFd> {
     ours.set_nonblocking(true)?;
     receive(&ours).inspect_err(|_| {
         // A mount that nobody can serve is of no use to anyone.
-        let _ = Command::new(HELPER).args(["-u", "-z", "-q", "--"]).arg(point).status();
+        let _ = Command::new(HELPER).args(["-u", "-z", "-q", "--"]).arg(point.path()).status();
     })
 }
 

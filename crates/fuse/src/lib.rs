@@ -21,6 +21,7 @@ mod lost;
 mod mount;
 mod names;
 mod options;
+mod place;
 mod progress;
 mod seats;
 mod seeker;
@@ -29,5 +30,6 @@ mod snapdir;
 mod xattrs;
 
 pub use invalidate::Invalidator;
-pub use mount::{Held, MountError, Mounted, detach, mount};
+pub use mount::{Held, MountError, Mounted, mount, mount_on};
 pub use options::{Atime, MountOptions};
+pub use place::{MountPoint, detach_dead};

@@ -4,21 +4,20 @@
 
 use std::io;
 use std::path::{Path, PathBuf};
-use std::process::Command;
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use fuser::{Config, Session, SessionACL};
-use rustix::io::Errno;
-use rustix::mount::{UnmountFlags, mount_remount};
+use rustix::mount::UnmountFlags;
 use zpl::{Filesystem, SnapshotKey};
 
-use crate::attach::{Device, HELPER, Place, attach, flags};
+use crate::attach::{Device, Place, attach};
 use crate::bridge::Bridge;
 use crate::ending::{AtTheEnd, Ended, Waited};
 use crate::invalidate::Invalidator;
 use crate::options::{Live, MountOptions};
+use crate::place::{self, MountPoint};
 use crate::progress::{Mark, Patience, pages_to_come};
 use crate::seats::Seats;
 use crate::seeker::Seeker;
@@ -125,17 +124,22 @@ fn config(options: &MountOptions) -> Config {
     config
 }
 
+/// As [`mount_on`], on the directory at a path; symbolic links are followed.
+///
+/// # Errors
+/// [`MountError`].
+pub fn mount(fs: Filesystem, at: &Path, options: &MountOptions) -> Result<Mounted, MountError> {
+    let point = MountPoint::open(at).map_err(|source| MountError::Point { point: at.to_owned(), source })?;
+    mount_on(fs, &point, options)
+}
+
 /// Mounts `fs` on the directory `at`, and frees what was unlinked but open when the pool was last used. A file system
 /// that cannot be written is mounted read-only.
 ///
 /// # Errors
 /// [`MountError`].
-pub fn mount(fs: Filesystem, at: &Path, options: &MountOptions) -> Result<Mounted, MountError> {
-    let in_the_way = |source| MountError::Point { point: at.to_owned(), source };
-    let point = at.canonicalize().map_err(in_the_way)?;
-    if !point.is_dir() {
-        return Err(in_the_way(io::Error::from(io::ErrorKind::NotADirectory)));
-    }
+pub fn mount_on(fs: Filesystem, at: &MountPoint, options: &MountOptions) -> Result<Mounted, MountError> {
+    let point = at.path().to_owned();
     let mut options = options.clone();
     if options.source.is_empty() {
         options.source = fs.dataset().name();
@@ -153,11 +157,10 @@ pub fn mount(fs: Filesystem, at: &Path, options: &MountOptions) -> Result<Mounte
     let bridge = Bridge { shared: shared.clone(), seeker, seats: Seats::new(threads) };
     let router = Router::new(bridge, snapshots.clone());
     // Made here and not by the session, which would unmount by path at its end: what is there by then may be another's.
-    let connection = attach(&point, &options).map_err(refused)?;
-    let device = Device::at(&point).map_err(refused)?;
+    let (connection, device) = attach(at, &options).map_err(refused)?;
     let ended = Arc::new(Ended::new(connection.try_clone().map_err(refused)?));
     let session = Session::from_fd(router, connection, SESSION_ACL, config(&options)).map_err(|source| {
-        let _ = detach(&point);
+        let _ = place::detach(device, &point);
         refused(source)
     })?;
     shared.connect(session.notifier());
@@ -253,9 +256,9 @@ impl Mounted {
             Ok(Place::Gone) => return Err(MountError::Elsewhere(point())),
             Err(source) => return Err(MountError::Remount { point: point(), source }),
         }
-        mount_remount(&self.point, flags(options), c"").map_err(|errno| match errno {
-            Errno::BUSY => MountError::Busy(point()),
-            errno => MountError::Remount { point: point(), source: errno.into() },
+        place::remount(self.device, &self.point, options).map_err(|source| match source.kind() {
+            io::ErrorKind::ResourceBusy => MountError::Busy(point()),
+            _ => MountError::Remount { point: point(), source },
         })?;
         self.shared.live.set(options);
         Ok(())
@@ -278,8 +281,7 @@ impl Mounted {
     /// # Errors
     /// The mount is gone, or a write failed.
     pub fn write_back(&self) -> io::Result<()> {
-        let root = std::fs::File::open(&self.point)?;
-        Ok(rustix::fs::syncfs(&root)?)
+        place::write_back(self.device, &self.point)
     }
 
     /// Waits until what the kernel held back has come and is served, however long the pool takes for it; `since` is
@@ -306,8 +308,8 @@ impl Mounted {
             |error: io::Error| MountError::Unmount { point: self.point.clone(), reason: error.to_string() };
         match self.place().map_err(failed)? {
             // Its connection was cut: what is left answers nobody. (Its number may have gone to another since.)
-            Place::Here if !self.is_alive() && answers_nobody(&self.point) => {
-                detach(&self.point)?;
+            Place::Here if !self.is_alive() && place::answers_nobody(self.device, &self.point) => {
+                place::detach(self.device, &self.point)?;
             }
             _ if !self.is_alive() => {}
             Place::Here => self.take_down(force)?,
@@ -405,15 +407,15 @@ impl Mounted {
     }
 
     fn take_down(&self, force: bool) -> Result<(), MountError> {
-        match unmount_by(&self.point, UnmountFlags::empty()) {
+        match place::unmount(self.device, &self.point, UnmountFlags::empty()) {
             Err(MountError::Busy(_)) if force => {
                 self.take_over();
                 // This ends the connection, but leaves a busy mount in its place ...
-                if unmount_by(&self.point, UnmountFlags::FORCE).is_err()
+                if place::unmount(self.device, &self.point, UnmountFlags::FORCE).is_err()
                     && self.place().is_ok_and(|place| place == Place::Here)
                 {
                     // ... which this takes away, also when the session has ended already.
-                    detach(&self.point)?;
+                    place::detach(self.device, &self.point)?;
                 }
                 // Without root nothing has ended the connection yet; where this does not either, time tells.
                 let _ = self.device.abort();
@@ -436,47 +438,10 @@ impl Drop for Mounted {
         if let Err(error) = self.unmount(false) {
             tracing::warn!(%error, "taken out of sight instead");
             if self.place().is_ok_and(|place| place == Place::Here)
-                && let Err(error) = detach(&self.point)
+                && let Err(error) = place::detach(self.device, &self.point)
             {
                 tracing::error!(%error, "still mounted");
             }
         }
-    }
-}
-
-/// Whether the connection behind the mount at `point` is cut.
-fn answers_nobody(point: &Path) -> bool {
-    // How full it is, the kernel never knows by itself.
-    matches!(rustix::fs::statvfs(point), Err(Errno::NOTCONN))
-}
-
-/// Takes what is mounted at `point` out of sight, whoever served it.
-///
-/// # Errors
-/// [`MountError::Unmount`].
-pub fn detach(point: &Path) -> Result<(), MountError> {
-    unmount_by(point, UnmountFlags::DETACH)
-}
-
-/// Takes down what is mounted at `point`, whatever it is.
-fn unmount_by(point: &Path, flags: UnmountFlags) -> Result<(), MountError> {
-    let failed = |reason: String| MountError::Unmount { point: point.to_owned(), reason };
-    match rustix::mount::unmount(point, flags) {
-        Ok(()) => Ok(()),
-        Err(Errno::BUSY) => Err(MountError::Busy(point.to_owned())),
-        Err(Errno::PERM) => {
-            let mut helper = Command::new(HELPER);
-            helper.arg("-u");
-            if !flags.is_empty() {
-                helper.arg("-z");
-            }
-            let out = helper.arg("--").arg(point).output().map_err(|e| failed(e.to_string()))?;
-            if out.status.success() {
-                return Ok(());
-            }
-            let said = String::from_utf8_lossy(&out.stderr).trim().to_owned();
-            if said.contains("busy") { Err(MountError::Busy(point.to_owned())) } else { Err(failed(said)) }
-        }
-        Err(errno) => Err(failed(io::Error::from(errno).to_string())),
     }
 }

@@ -209,16 +209,17 @@ impl Stopper {
     }
 }
 
-/// Takes down the mounts of `pool` whose server died. Gives where they were.
+/// Takes down the mounts of `pool` that this user made and whose server died. Gives where they were.
 pub fn clean_mounts(pool: &str) -> Vec<PathBuf> {
     let of_pool = |dataset: &str| dataset.split('/').next() == Some(pool);
-    let mut dead = mountinfo::mounted().unwrap_or_default();
-    dead.retain(|mount| of_pool(&mount.dataset));
+    let mut mounts = mountinfo::of_this_user().unwrap_or_default();
+    mounts.retain(|mount| of_pool(&mount.dataset));
     let mut cleaned = Vec::new();
     // Those on top come first: what lies below a dead mount cannot be looked at.
-    for mount in dead.iter().rev().filter(|mount| mount.is_dead()) {
-        match fuse::detach(&mount.point) {
-            Ok(()) => cleaned.push(mount.point.clone()),
+    for mount in mounts.iter().rev() {
+        match fuse::detach_dead(&mount.point, mount.id) {
+            Ok(true) => cleaned.push(mount.point.clone()),
+            Ok(false) => {}
             Err(error) => tracing::warn!(point = %mount.point.display(), %error, "a dead mount stays"),
         }
     }

@@ -5,6 +5,7 @@
 //! Why it is so: docs/decisions/0007-server-and-clients.md.
 #![forbid(unsafe_code)]
 
+mod beneath;
 pub mod client;
 mod error;
 mod figures;

@@ -37,12 +37,13 @@ impl std::fmt::Debug for Live {
 }
 
 impl Live {
-    pub(crate) fn new(pool: Pool, runtime: Runtime) -> Live {
+    /// `is_distrusted`: the pool may be the work of somebody whom this user does not trust.
+    pub(crate) fn new(pool: Pool, runtime: Runtime, is_distrusted: bool) -> Live {
         Live {
             name: pool.name(),
             guid: AtomicU64::new(pool.guid().0),
             pool: Mutex::new(Some(Arc::new(pool))),
-            mounts: Mounts::new(runtime),
+            mounts: Mounts::new(runtime, is_distrusted),
             turn: Mutex::default(),
             closing: AtomicBool::new(false),
         }

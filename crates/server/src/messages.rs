@@ -173,6 +173,8 @@ pub struct Ready {
     pub failed: Vec<(String, String)>,
     /// File systems mounted elsewhere than their property says.
     pub moved: Vec<Moved>,
+    /// What else whoever started it should know.
+    pub notes: Vec<String>,
 }
 
 /// A file system that is mounted elsewhere than its property says.

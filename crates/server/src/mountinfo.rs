@@ -1,12 +1,11 @@
 //! What is mounted where, as the kernel tells.
 
+use std::collections::HashSet;
 use std::ffi::OsString;
 use std::fs;
 use std::io;
 use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
-
-use rustix::io::Errno;
 
 /// How the kernel calls our file systems.
 pub const TYPE: &str = "fuse.zfs";
@@ -18,8 +17,8 @@ pub struct Mounted {
     pub dataset: String,
     /// Where.
     pub point: PathBuf,
-    /// Who mounted it.
-    pub user: u32,
+    /// Who mounted it, as far as the kernel says.
+    pub user: Option<u32>,
     /// Options that take something away: `ro`, `noexec`, `nosuid`, `nodev`, `noatime`.
     pub denied: Vec<&'static str>,
 }
@@ -27,15 +26,39 @@ pub struct Mounted {
 /// Options that take something away.
 const DENIALS: [&str; 5] = ["ro", "noexec", "nosuid", "nodev", "noatime"];
 
-impl Mounted {
-    /// Whether the process behind it is gone: every access fails.
-    #[must_use]
-    pub fn is_dead(&self) -> bool {
-        // Cut off before it was asked, or while it was: a process takes its time to end.
-        let cut = |errno| matches!(errno, Errno::NOTCONN | Errno::CONNABORTED);
-        // What is asked first may still be known to the kernel; how full it is, it never knows.
-        rustix::fs::stat(&self.point).is_err_and(cut) || rustix::fs::statvfs(&self.point).is_err_and(cut)
-    }
+/// A line of `/proc/self/mountinfo`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Entry {
+    id: u64,
+    device: (u32, u32),
+    mounted: Mounted,
+    /// It is one of our file systems.
+    is_ours: bool,
+}
+
+/// A mount of this user by its number, which no other mount has at the same time.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Numbered {
+    pub id: u64,
+    pub dataset: String,
+    pub point: PathBuf,
+}
+
+/// The datasets that this user mounted, in the order they were mounted. Anybody may mount something that is called as our
+/// file systems are, but only under their own number.
+pub(crate) fn of_this_user() -> io::Result<Vec<Numbered>> {
+    let user = rustix::process::getuid().as_raw();
+    let mut all = parse_all(&fs::read("/proc/self/mountinfo")?);
+    all.retain(|entry| entry.is_ours && entry.mounted.user == Some(user));
+    let numbered =
+        |entry: Entry| Numbered { id: entry.id, dataset: entry.mounted.dataset, point: entry.mounted.point };
+    Ok(all.into_iter().map(numbered).collect())
+}
+
+/// Devices of mounted datasets.
+pub(crate) fn devices() -> io::Result<HashSet<(u32, u32)>> {
+    let all = parse_all(&fs::read("/proc/self/mountinfo")?);
+    Ok(all.into_iter().filter(|entry| entry.is_ours).map(|entry| entry.device).collect())
 }
 
 /// The datasets that are mounted here, in the order they were mounted.
@@ -56,24 +79,25 @@ pub fn dataset_of(path: &Path) -> io::Result<Option<Mounted>> {
     // The innermost mount, and of those at the same place the last.
     let inner = all
         .into_iter()
-        .filter(|(mount, _)| path.starts_with(&mount.point))
+        .filter(|entry| path.starts_with(&entry.mounted.point))
         .enumerate()
-        .max_by_key(|(at, (mount, _))| (mount.point.as_os_str().len(), *at));
-    Ok(inner.and_then(|(_, (mount, ours))| ours.then_some(mount)))
+        .max_by_key(|(at, entry)| (entry.mounted.point.as_os_str().len(), *at));
+    Ok(inner.and_then(|(_, entry)| entry.is_ours.then_some(entry.mounted)))
 }
 
 fn parse(text: &[u8]) -> Vec<Mounted> {
-    parse_all(text).into_iter().filter(|(_, ours)| *ours).map(|(mount, _)| mount).collect()
+    parse_all(text).into_iter().filter(|entry| entry.is_ours).map(|entry| entry.mounted).collect()
 }
 
-/// Every mount, and whether it is one of ours.
-fn parse_all(text: &[u8]) -> Vec<(Mounted, bool)> {
+/// Every mount.
+fn parse_all(text: &[u8]) -> Vec<Entry> {
     text.split(|byte| *byte == b'\n').filter_map(line).collect()
 }
 
-fn line(line: &[u8]) -> Option<(Mounted, bool)> {
+fn line(line: &[u8]) -> Option<Entry> {
     let words: Vec<&[u8]> = line.split(|byte| *byte == b' ').collect();
-    let point = words.get(4)?;
+    let (id, device, point) = (words.first()?, words.get(2)?, words.get(4)?);
+    let (major, minor) = std::str::from_utf8(device).ok()?.split_once(':')?;
     let dash = words.iter().position(|word| *word == b"-")?;
     let (kind, source, options) = (words.get(dash + 1)?, words.get(dash + 2)?, words.get(dash + 3)?);
     let user = options
@@ -81,13 +105,18 @@ fn line(line: &[u8]) -> Option<(Mounted, bool)> {
         .find_map(|option| std::str::from_utf8(option.strip_prefix(b"user_id=")?).ok()?.parse().ok());
     let given = words.get(5)?.split(|byte| *byte == b',').chain(options.split(|byte| *byte == b','));
     let given: Vec<&[u8]> = given.collect();
-    let mount = Mounted {
+    let mounted = Mounted {
         dataset: String::from_utf8_lossy(&unescape(source)).into_owned(),
         point: PathBuf::from(OsString::from_vec(unescape(point))),
-        user: user.unwrap_or(0),
+        user,
         denied: DENIALS.into_iter().filter(|word| given.contains(&word.as_bytes())).collect(),
     };
-    Some((mount, *kind == TYPE.as_bytes()))
+    Some(Entry {
+        id: std::str::from_utf8(id).ok()?.parse().ok()?,
+        device: (major.parse().ok()?, minor.parse().ok()?),
+        mounted,
+        is_ours: *kind == TYPE.as_bytes(),
+    })
 }
 
 /// Blanks, tabs, line ends and backslashes stand as `\ooo`.
@@ -121,7 +150,7 @@ mod tests {
             41 22 0:51 / /mnt rw - fuse.sshfs host: rw,user_id=0\n\
             broken\n";
         let (dataset, point) = ("tank/a b".into(), "/tank/a b".into());
-        let wanted = Mounted { dataset, point, user: 1000, denied: vec!["nosuid"] };
+        let wanted = Mounted { dataset, point, user: Some(1000), denied: vec!["nosuid"] };
         assert_eq!(parse(text), [wanted]);
         assert_eq!(unescape(b"a\\134b\\9"), b"a\\b\\9");
     }

@@ -5,7 +5,7 @@
 
 mod changes;
 
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -17,6 +17,7 @@ use pool::{DatasetInfo, Pool, SnapshotKey};
 use zpl::Filesystem;
 
 use crate::Runtime;
+use crate::beneath::Identity;
 use crate::messages::Moved;
 use crate::plan::{CanMount, Overrides, Plan, Target, Told};
 use crate::points::{Point, looks_made};
@@ -210,19 +211,22 @@ pub(crate) struct Mounts {
     /// Never held while the kernel is asked for something that it may ask us about.
     table: Mutex<Vec<Mount>>,
     /// Folders that were made for a mount, and go with it.
-    made: Mutex<BTreeSet<PathBuf>>,
+    made: Mutex<BTreeMap<PathBuf, Identity>>,
+    /// The pool may be the work of somebody whom this user does not trust: set-id bits and devices have no effect, unless
+    /// mount options ask for them.
+    is_distrusted: bool,
 }
 
 impl Mounts {
-    pub(crate) fn new(runtime: Runtime) -> Mounts {
-        Mounts { runtime, table: Mutex::default(), made: Mutex::default() }
+    pub(crate) fn new(runtime: Runtime, is_distrusted: bool) -> Mounts {
+        Mounts { runtime, table: Mutex::default(), made: Mutex::default(), is_distrusted }
     }
 
     fn table(&self) -> MutexGuard<'_, Vec<Mount>> {
         self.table.lock().expect("no code panics while holding the mounts")
     }
 
-    fn made(&self) -> MutexGuard<'_, BTreeSet<PathBuf>> {
+    fn made(&self) -> MutexGuard<'_, BTreeMap<PathBuf, Identity>> {
         self.made.lock().expect("no code panics while holding the folders")
     }
 
@@ -287,7 +291,7 @@ impl Mounts {
         over: bool,
         overrides: Overrides,
     ) -> Result<Option<Moved>, MountError> {
-        let mut plan = Plan::of(pool, info)?.ok_or(MountError::WrongKind)?;
+        let mut plan = self.plan(pool, info)?.ok_or(MountError::WrongKind)?;
         plan.overlay |= over;
         self.mount_plan(pool, &plan, overrides)
     }
@@ -300,7 +304,7 @@ impl Mounts {
         told: &Told,
         overrides: Overrides,
     ) -> Result<Option<Moved>, MountError> {
-        let plan = Plan::of(pool, info)?.ok_or(MountError::WrongKind)?;
+        let plan = self.plan(pool, info)?.ok_or(MountError::WrongKind)?;
         match (plan.target == Target::Legacy, told.by_zfs) {
             (true, true) => Err(MountError::Legacy),
             (false, false) => Err(MountError::NotLegacy),
@@ -324,19 +328,22 @@ impl Mounts {
         if self.is_mounted(&plan.dataset) {
             return Err(MountError::Mounted);
         }
-        let Point { folder: point, made, link, why } =
+        let Point { at, made, link, why } =
             Point::prepare(plan, &wanted, &self.runtime).map_err(MountError::Folder)?;
-        if made || plan.inherits && looks_made(&point) {
-            self.made().insert(point.clone());
+        let point = at.path().to_owned();
+        if (made || plan.inherits && looks_made(&point))
+            && let Ok(identity) = Identity::at(&point)
+        {
+            self.made().insert(point.clone(), identity);
         }
-        if !plan.overlay && fs::read_dir(&point).map_err(MountError::Folder)?.next().is_some() {
+        if !plan.overlay && fs::read_dir(at.link()).map_err(MountError::Folder)?.next().is_some() {
             return Err(MountError::NotEmpty(wanted));
         }
         let mounted = pool
             .open(&plan.dataset)
             .map_err(MountError::from)
             .and_then(|dataset| Ok(Filesystem::open(dataset)?))
-            .and_then(|fs| Ok(fuse::mount(fs, &point, &Mount::options(&plan.options, overrides))?));
+            .and_then(|fs| Ok(fuse::mount_on(fs, &at, &Mount::options(&plan.options, overrides))?));
         let handle = Arc::new(mounted.inspect_err(|_| {
             // Nothing is behind it.
             link.iter().for_each(|link| Point::unlink(link, &point));
@@ -370,9 +377,20 @@ impl Mounts {
         report
     }
 
+    /// What the properties of a dataset want, as far as they are trusted.
+    fn plan(&self, pool: &Pool, info: &DatasetInfo) -> pool::Result<Option<Plan>> {
+        let plan = Plan::of(pool, info)?;
+        Ok(plan.map(|mut plan| {
+            if self.is_distrusted {
+                (plan.options.setuid, plan.options.devices) = (false, false);
+            }
+            plan
+        }))
+    }
+
     fn plans(&self, pool: &Pool, top: &str) -> pool::Result<Vec<Plan>> {
         let list = pool.list(top, None, false)?;
-        let plans = list.iter().map(|info| Plan::of(pool, info)).collect::<pool::Result<Vec<_>>>()?;
+        let plans = list.iter().map(|info| self.plan(pool, info)).collect::<pool::Result<Vec<_>>>()?;
         Ok(plans.into_iter().flatten().collect())
     }
 
@@ -415,7 +433,7 @@ impl Mounts {
             let Down { dataset, overrides, .. } = mount;
             let again = pool
                 .dataset(dataset)
-                .and_then(|info| Plan::of(pool, &info))
+                .and_then(|info| self.plan(pool, &info))
                 .map_err(MountError::from)
                 .and_then(|plan| plan.ok_or(MountError::WrongKind))
                 .and_then(|plan| {
@@ -499,8 +517,9 @@ impl Mounts {
         let mut points = points.to_vec();
         points.sort();
         for point in points.iter().rev() {
-            // One that is not empty stays.
-            if self.made().contains(point) && fs::remove_dir(point).is_ok() {
+            let made = self.made().get(point).copied();
+            // One that is not empty stays, and so does one that somebody put in its place.
+            if made.is_some_and(|made| made.remove(point).is_ok()) {
                 self.made().remove(point);
             }
         }

@@ -46,6 +46,8 @@ pub struct Plan {
     pub overlay: bool,
     /// `target` is where mount(8) was told, not where the properties say.
     pub told: bool,
+    /// The folder that mountpoints lie beneath, if it is not `/`.
+    pub altroot: Option<String>,
     pub options: MountOptions,
 }
 
@@ -97,7 +99,8 @@ impl Plan {
         };
         let overlay = number("overlay")? != 0;
         let dataset = info.name.clone();
-        Ok(Some(Plan { dataset, target, inherits, can, overlay, told: false, options }))
+        let altroot = pool.altroot().map(str::to_owned);
+        Ok(Some(Plan { dataset, target, inherits, can, overlay, told: false, altroot, options }))
     }
 
     /// The same file system where mount(8) was told: that goes by no `canmount`.

@@ -10,6 +10,9 @@ use std::io;
 use std::os::unix::fs::{MetadataExt, symlink};
 use std::path::{Path, PathBuf};
 
+use fuse::MountPoint;
+
+use crate::beneath::{self, Found};
 use crate::messages::Elsewhere;
 use crate::plan::{self, Plan};
 use crate::{Runtime, mountinfo};
@@ -18,7 +21,7 @@ use crate::{Runtime, mountinfo};
 #[derive(Debug)]
 pub(crate) struct Point {
     /// The folder it is mounted on.
-    pub folder: PathBuf,
+    pub at: MountPoint,
     /// The folder was made for this.
     pub made: bool,
     /// A symbolic link to `folder`, where the file system belongs.
@@ -33,16 +36,22 @@ impl Point {
     /// # Errors
     /// It cannot be made.
     pub(crate) fn prepare(plan: &Plan, wanted: &Path, runtime: &Runtime) -> io::Result<Point> {
+        if plan.told {
+            // The folder is the choice of whoever gave the command, and not the pool's.
+            let at = MountPoint::open(wanted)?;
+            return Ok(Point { at, made: false, link: None, why: None });
+        }
         drop_stale_link(wanted, runtime);
         let folder = plan::place(wanted, runtime);
         let why = (folder != wanted).then_some(Elsewhere::NotYours);
         drop_stale_link(&folder, runtime);
         if !is_in_own_mount(&folder)? {
-            let made = make(&folder)?;
-            return Ok(Point { folder, made, link: None, why });
+            let (root, below) = beneath::split(plan.altroot.as_deref(), &folder);
+            let Found { at, made } = beneath::folder(&root, &below)?;
+            return Ok(Point { at, made, link: None, why });
         }
         let inner = runtime.within(&plan.dataset);
-        let made = make(&inner)?;
+        let Found { at, made } = beneath::folder(Path::new("/"), &inner)?;
         // An empty folder has nothing to hide; one with files in it stays what it is.
         let linked = match fs::remove_dir(&folder) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
@@ -52,7 +61,7 @@ impl Point {
             Ok(()) => (Some(folder), Elsewhere::Linked),
             Err(_) => (None, Elsewhere::Within),
         };
-        Ok(Point { folder: inner, made, link, why: why.or(Some(within)) })
+        Ok(Point { at, made, link, why: why.or(Some(within)) })
     }
 
     /// Removes what stood in for the mount.
@@ -66,15 +75,6 @@ impl Point {
 
 fn above(path: &Path) -> io::Result<()> {
     path.parent().map_or(Ok(()), fs::create_dir_all)
-}
-
-/// Makes a folder, unless there is one; gives whether it was made.
-fn make(folder: &Path) -> io::Result<bool> {
-    if folder.is_dir() {
-        return Ok(false);
-    }
-    fs::create_dir_all(folder)?;
-    Ok(true)
 }
 
 /// Removes a link into the runtime directory that a server which was killed left behind.
@@ -92,7 +92,7 @@ fn is_in_own_mount(path: &Path) -> io::Result<bool> {
         return Ok(false);
     }
     let there = path.ancestors().find(|path| path.exists()).unwrap_or(Path::new("/"));
-    Ok(mountinfo::dataset_of(there)?.is_some_and(|mount| mount.user == user.as_raw()))
+    Ok(mountinfo::dataset_of(there)?.is_some_and(|mount| mount.user == Some(user.as_raw())))
 }
 
 /// Whether an empty folder that was there before is one that an earlier server made within a mounted file system: it

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::PathBuf;
@@ -119,7 +119,8 @@ pub fn serve(serve: Serve, commands: Arc<dyn Commands>) -> Result<(), ServeError
     let socket = runtime.socket(&name);
     let held = hold_name(&runtime, &name)?;
     let listener = listen(&socket).map_err(system(&socket))?;
-    let live = Arc::new(Live::new(pool, runtime));
+    let owner = other_owner(&found);
+    let live = Arc::new(Live::new(pool, runtime, owner.is_some()));
     let wake = eventfd(0, EventfdFlags::CLOEXEC).map_err(|errno| system(&socket)(errno.into()))?;
     let server = Arc::new(Server {
         live,
@@ -131,7 +132,8 @@ pub fn serve(serve: Serve, commands: Arc<dyn Commands>) -> Result<(), ServeError
         wake,
     });
     tracing::info!(pool = name, version = env!("CARGO_PKG_VERSION"), "imported");
-    let ready = server.mount(mount);
+    let mut ready = server.mount(mount);
+    ready.notes.extend(owner.filter(|_| mount.is_some()).and_then(|owner| distrust(&name, owner, mount)));
     if let Some(log) = &log
         && let Err(error) = start::say_ready(&ready, log)
     {
@@ -145,6 +147,26 @@ pub fn serve(serve: Serve, commands: Arc<dyn Commands>) -> Result<(), ServeError
     let _ = fs::remove_file(&socket);
     drop((listener, held));
     server.finish()
+}
+
+/// The other user who owns a file that the pool of root lies in, and so can put anything into it.
+fn other_owner(found: &Found) -> Option<u32> {
+    if !rustix::process::geteuid().is_root() {
+        return None;
+    }
+    let files = found.devices.values().filter_map(|path| fs::metadata(path).ok());
+    files.filter(|file| file.is_file()).map(|file| file.uid()).find(|owner| *owner != 0)
+}
+
+/// What is said of a pool in files of another user, unless the mount options settle it.
+fn distrust(name: &str, owner: u32, given: Option<Overrides>) -> Option<String> {
+    let given = given.unwrap_or_default();
+    (given.setuid.is_none() || given.devices.is_none()).then(|| {
+        format!(
+            "'{name}' lies in files of user {owner}: set-id bits and devices in it have no effect \
+             (mount options 'suid' and 'dev' change that)"
+        )
+    })
 }
 
 /// Waits at most a moment for the name of a server that is just going away.

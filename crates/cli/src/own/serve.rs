@@ -87,6 +87,7 @@ pub fn start(
 
 /// Says what is not mounted, and what is mounted elsewhere.
 fn report(ready: &Ready, console: &mut Console) -> Result<(), Failure> {
+    ready.notes.iter().for_each(|note| console.remark(&format!("cenote: {note}")));
     ready.moved.iter().for_each(|moved| console.remark(&elsewhere(moved)));
     for (dataset, why) in &ready.failed {
         console.complain(not_mounted(dataset, why))?;

@@ -55,7 +55,7 @@ impl Mounts {
         info: &DatasetInfo,
         overrides: Overrides,
     ) -> Result<(), MountError> {
-        let plan = Plan::of(pool, info)?.ok_or(MountError::WrongKind)?;
+        let plan = self.plan(pool, info)?.ok_or(MountError::WrongKind)?;
         self.drop_dead();
         self.change(pool, &info.name, plan.options, overrides)
     }
@@ -185,7 +185,7 @@ impl Mounts {
             .map(|dataset| (dataset, true))
             .chain(change.was_nowhere.iter().map(|dataset| (dataset, false)))
         {
-            let Some(plan) = Plan::of(pool, &pool.dataset(&renamed(dataset))?)? else { continue };
+            let Some(plan) = self.plan(pool, &pool.dataset(&renamed(dataset))?)? else { continue };
             let before = change.down.iter().find(|down| down.dataset == *dataset);
             let plan = before.map_or(plan.clone(), |down| down.place(plan));
             let can = if was_mounted { plan.can != CanMount::Off } else { plan.can == CanMount::On };
@@ -210,7 +210,7 @@ impl Mounts {
             table.iter().map(|m| (m.dataset.clone(), m.planned.clone(), m.overrides)).collect()
         };
         for (dataset, planned, overrides) in mounts {
-            let plan = pool.dataset(&dataset).and_then(|info| Plan::of(pool, &info));
+            let plan = pool.dataset(&dataset).and_then(|info| self.plan(pool, &info));
             let options = match plan {
                 Ok(Some(plan)) => plan.options,
                 Ok(None) => continue,

@@ -31,7 +31,7 @@ fn server(folder: &Path) -> Option<Arc<Server>> {
     let point = Value::Text(folder.join("mnt").display().to_string());
     pool.set_properties("tank", vec![("mountpoint".into(), Some(point))]).unwrap();
     pool.create_filesystem("tank/fs", Default::default(), new(), zpl::initialiser()).unwrap();
-    let live = Arc::new(Live::new(pool, Runtime::new(folder.join("run"))));
+    let live = Arc::new(Live::new(pool, Runtime::new(folder.join("run")), false));
     let report = live.mount_all("tank", Overrides::default()).unwrap();
     assert!(report.failed.is_empty(), "{report:?}");
     Some(Arc::new(Server {

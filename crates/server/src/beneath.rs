@@ -1,0 +1,264 @@
+//! The folder that a path means beneath another one, found component by component through descriptors.
+//!
+//! From:   an alternate root (or `/`), and a mountpoint that a pool holds. The pool may be anybody's.
+//! To:     a descriptor of a folder that lies beneath that root. What is missing on the way is made.
+//!
+//! Nobody can lead the walk elsewhere by moving folders meanwhile: each step starts at the descriptor of the step before.
+
+use std::collections::{HashSet, VecDeque};
+use std::ffi::{CString, OsStr, OsString};
+use std::io;
+use std::os::fd::OwnedFd;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::{Component, Path, PathBuf};
+
+use fuse::MountPoint;
+use rustix::fs::{
+    AtFlags, FileType, Mode, OFlags, Statx, StatxFlags, mkdirat, open, openat, readlinkat, statx,
+};
+use rustix::io::Errno;
+
+use crate::mountinfo;
+
+/// Symbolic links that one path may lead through, as the kernel has it.
+const LINKS_MAX: usize = 40;
+const STEP: OFlags = OFlags::PATH.union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
+const FOLDER_MODE: Mode = Mode::from_raw_mode(0o755);
+
+/// A folder that was found, or made.
+#[derive(Debug)]
+pub(crate) struct Found {
+    pub at: MountPoint,
+    /// It was not there before.
+    pub made: bool,
+}
+
+/// Finds the folder `path` beneath `root`, and makes what is missing.
+///
+/// Symbolic links are followed as if `root` were the root of the file tree, and only those that root or this user made:
+/// one in a mounted file system of ours may be the work of whoever made the pool.
+///
+/// # Errors
+/// `path` has `..` in it, leads through a link that is not followed, or cannot be made.
+pub(crate) fn folder(root: &Path, path: &Path) -> io::Result<Found> {
+    if path.components().any(|part| part == Component::ParentDir) {
+        return Err(io::Error::other(format!("'{}' has '..' in it", shown(root, path))));
+    }
+    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let top = match open(root, flags, Mode::empty()) {
+        Err(Errno::NOENT) => {
+            std::fs::create_dir_all(root)?;
+            open(root, flags, Mode::empty())?
+        }
+        opened => opened?,
+    };
+    let mut walk = Walk {
+        above: vec![top],
+        todo: parts(path.as_os_str()).collect(),
+        links: 0,
+        made: false,
+        pools: mountinfo::devices()?,
+    };
+    while let Some(name) = walk.todo.pop_front() {
+        walk.step(&name).map_err(|error| match error.raw_os_error() {
+            Some(_) => error,
+            None => io::Error::other(format!("'{}': {error}", shown(root, path))),
+        })?;
+    }
+    let at = walk.above.pop().expect("the root is never left");
+    Ok(Found { at: MountPoint::new(at)?, made: walk.made })
+}
+
+fn shown(root: &Path, path: &Path) -> String {
+    root.join(path.strip_prefix("/").unwrap_or(path)).display().to_string()
+}
+
+struct Walk {
+    /// The folders from the root to where the walk is.
+    above: Vec<OwnedFd>,
+    /// What is left of the path.
+    todo: VecDeque<OsString>,
+    links: usize,
+    /// The last folder was made.
+    made: bool,
+    /// Devices of mounted file systems of pools.
+    pools: HashSet<(u32, u32)>,
+}
+
+impl Walk {
+    fn here(&self) -> &OwnedFd {
+        self.above.last().expect("the root is never left")
+    }
+
+    fn step(&mut self, name: &OsStr) -> io::Result<()> {
+        self.made = false;
+        if name == ".." {
+            // Only links have it. The folder above the root is the root.
+            if self.above.len() > 1 {
+                self.above.pop();
+            }
+            return Ok(());
+        }
+        let next = match openat(self.here(), name, STEP, Mode::empty()) {
+            Err(Errno::NOENT) => {
+                match mkdirat(self.here(), name, FOLDER_MODE) {
+                    // Somebody else was as quick.
+                    Err(Errno::EXIST) => {}
+                    made => {
+                        made?;
+                        self.made = true;
+                    }
+                }
+                openat(self.here(), name, STEP, Mode::empty())?
+            }
+            opened => opened?,
+        };
+        let found = look(&next)?;
+        match FileType::from_raw_mode(found.stx_mode.into()) {
+            FileType::Directory => self.above.push(next),
+            FileType::Symlink => self.follow(&next, &found)?,
+            _ => return Err(Errno::NOTDIR.into()),
+        }
+        Ok(())
+    }
+
+    fn follow(&mut self, link: &OwnedFd, found: &Statx) -> io::Result<()> {
+        let target = readlinkat(link, "", Vec::new())?;
+        let shown = || String::from_utf8_lossy(target.as_bytes()).escape_debug().to_string();
+        if self.pools.contains(&device(found)) {
+            let why = format!("a symbolic link in a pool's file system leads to '{}'", shown());
+            return Err(io::Error::other(why));
+        }
+        if found.stx_uid != 0 && found.stx_uid != rustix::process::geteuid().as_raw() {
+            let why = format!("a symbolic link of user {} leads to '{}'", found.stx_uid, shown());
+            return Err(io::Error::other(why));
+        }
+        self.links += 1;
+        if self.links > LINKS_MAX {
+            return Err(Errno::LOOP.into());
+        }
+        let target = CString::into_bytes(target);
+        if target.starts_with(b"/") {
+            self.above.truncate(1);
+        }
+        let target = OsString::from_vec(target);
+        parts(&target).collect::<Vec<_>>().into_iter().rev().for_each(|part| self.todo.push_front(part));
+        Ok(())
+    }
+}
+
+fn parts(path: &OsStr) -> impl Iterator<Item = OsString> + '_ {
+    let parts = path.as_bytes().split(|byte| *byte == b'/');
+    parts.filter(|part| !part.is_empty() && *part != b".").map(|part| OsStr::from_bytes(part).to_owned())
+}
+
+fn look(fd: &OwnedFd) -> io::Result<Statx> {
+    let flags = AtFlags::EMPTY_PATH | AtFlags::NO_AUTOMOUNT;
+    Ok(statx(fd, "", flags, StatxFlags::TYPE | StatxFlags::MODE | StatxFlags::UID)?)
+}
+
+fn device(found: &Statx) -> (u32, u32) {
+    (found.stx_dev_major, found.stx_dev_minor)
+}
+
+/// The path of a folder that is removed again, and which folder it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Identity {
+    device: (u32, u32),
+    inode: u64,
+}
+
+impl Identity {
+    fn of(found: &Statx) -> Identity {
+        Identity { device: device(found), inode: found.stx_ino }
+    }
+
+    /// That of the folder at `path` now.
+    pub(crate) fn at(path: &Path) -> io::Result<Identity> {
+        let flags = AtFlags::SYMLINK_NOFOLLOW | AtFlags::NO_AUTOMOUNT;
+        Ok(Identity::of(&statx(rustix::fs::CWD, path, flags, StatxFlags::INO)?))
+    }
+
+    /// Removes the folder at `path` if it is this one and empty.
+    pub(crate) fn remove(self, path: &Path) -> io::Result<()> {
+        let (Some(parent), Some(name)) = (path.parent(), path.file_name()) else {
+            return Err(io::ErrorKind::InvalidInput.into());
+        };
+        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let parent = open(parent, flags, Mode::empty())?;
+        let flags = AtFlags::SYMLINK_NOFOLLOW | AtFlags::NO_AUTOMOUNT;
+        if Identity::of(&statx(&parent, name, flags, StatxFlags::INO)?) != self {
+            return Err(io::ErrorKind::NotFound.into());
+        }
+        Ok(rustix::fs::unlinkat(&parent, name, AtFlags::REMOVEDIR)?)
+    }
+}
+
+/// The alternate root of a pool, and what of `path` lies beneath it.
+pub(crate) fn split(altroot: Option<&str>, path: &Path) -> (PathBuf, PathBuf) {
+    let root = Path::new(altroot.unwrap_or("/"));
+    match path.strip_prefix(root) {
+        Ok(below) => (root.to_owned(), below.to_owned()),
+        Err(_) => (PathBuf::from("/"), path.to_owned()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs;
+    use std::os::unix::fs::symlink;
+
+    fn find(root: &Path, path: &str) -> Result<(PathBuf, bool), String> {
+        let found = folder(root, Path::new(path)).map_err(|error| error.to_string())?;
+        let at = found.at.path().strip_prefix(root.canonicalize().unwrap()).map(Path::to_owned);
+        Ok((at.map_err(|_| format!("outside: {}", found.at.path().display()))?, found.made))
+    }
+
+    #[test]
+    fn a_path_stays_beneath_its_root() {
+        let bed = tempfile::tempdir().unwrap();
+        let root = bed.path().join("root");
+        assert_eq!(find(&root, "a/b"), Ok(("a/b".into(), true)));
+        assert_eq!(find(&root, "/a//./b/"), Ok(("a/b".into(), false)));
+        assert!(find(&root, "/../x").unwrap_err().contains("has '..' in it"));
+        assert!(find(&root, "a/../../x").unwrap_err().contains("has '..' in it"));
+        for (name, target) in [("up", "../../../.."), ("top", "/"), ("other", "/etc"), ("out", "../../far")] {
+            symlink(target, root.join(name)).unwrap();
+        }
+        assert_eq!(find(&root, "up/b"), Ok(("b".into(), true)));
+        assert_eq!(find(&root, "top/a/b"), Ok(("a/b".into(), false)));
+        assert_eq!(find(&root, "other/x"), Ok(("etc/x".into(), true)));
+        assert_eq!(find(&root, "out"), Ok(("far".into(), true)));
+        assert!(!bed.path().join("far").exists());
+        symlink("loop", root.join("loop")).unwrap();
+        assert!(find(&root, "loop/x").is_err());
+        fs::write(root.join("file"), "").unwrap();
+        assert!(find(&root, "file/x").is_err());
+    }
+
+    #[test]
+    fn a_link_of_another_user_is_not_followed() {
+        if !rustix::process::geteuid().is_root() {
+            eprintln!("skipped: only root can make what belongs to another user");
+            return;
+        }
+        let bed = tempfile::tempdir().unwrap();
+        let link = bed.path().join("link");
+        symlink("/etc", &link).unwrap();
+        std::os::unix::fs::lchown(&link, Some(65534), None).unwrap();
+        assert!(find(bed.path(), "link/x").unwrap_err().contains("a symbolic link of user 65534"));
+    }
+
+    #[test]
+    fn only_the_folder_that_was_meant_is_removed() {
+        let bed = tempfile::tempdir().unwrap();
+        let (one, other) = (bed.path().join("one"), bed.path().join("other"));
+        fs::create_dir(&one).unwrap();
+        fs::create_dir(&other).unwrap();
+        let identity = Identity::at(&one).unwrap();
+        assert!(identity.remove(&other).is_err() && other.exists());
+        identity.remove(&one).unwrap();
+        assert!(!one.exists());
+    }
+}
