@@ -4,7 +4,6 @@
 //! To:     a file that holds a pool with one file system.
 
 use std::fs::File;
-use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::sync::Arc;
@@ -15,10 +14,10 @@ use format::label;
 use pool::props::names;
 use pool::{CreateSpec, Options, Pool};
 use storage::host::{Access, Host};
-use zpl::{Filesystem, Time};
+use zpl::{FileKind, Filesystem, Time};
 
 use super::Mkfs;
-use super::copy::{Engine, Node, Policy, Progress, Root, ToPool, io_words};
+use super::copy::{Engine, Local, Node, Policy, Progress, Root, ToPool, io_words};
 use super::pools::Kernel;
 use super::stop::Stop;
 use crate::args::{Assignments, assignment};
@@ -71,7 +70,7 @@ pub fn run(mkfs: &Mkfs, console: &mut Console) -> Result<u8, Failure> {
     }
     let size = match mkfs.size {
         Some(size) => size,
-        None => size_to_fit(&mkfs.dir),
+        None => size_to_fit(folder(&mkfs.dir).map_err(|error| failed(&io_words(&error)))?),
     };
     if size < label::MIN_DEVICE {
         return Err(failed(&"an image has at least 64M"));
@@ -150,7 +149,7 @@ fn fill(mkfs: &Mkfs, pool: &Pool, epoch: Option<u64>, stop: &Stop) -> Result<(),
         Some(_) => 0,
         None => 2 * std::thread::available_parallelism().map_or(1, usize::from),
     };
-    let root = Root { node: Node::Local(mkfs.dir.clone()), dir, name: Vec::new() };
+    let root = Root { node: folder(&mkfs.dir).map_err(|error| io_words(&error))?, dir, name: Vec::new() };
     Engine::new(&sink, policy, &progress, stop, workers).run(vec![root]);
     progress.settle();
     match progress.errors.load(Ordering::Relaxed) {
@@ -197,22 +196,29 @@ fn seed(name: &str, epoch: u64) -> u64 {
     bytes.fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3))
 }
 
+/// The folder that the image is made from.
+fn folder(path: &Path) -> std::io::Result<Node> {
+    Local::named(path, true).map(Node::Local)
+}
+
 /// Bytes of an image into which the folder fits even if nothing can be compressed.
-fn size_to_fit(dir: &Path) -> u64 {
-    let mut todo = vec![dir.to_path_buf()];
+fn size_to_fit(folder: Node) -> u64 {
+    let mut todo = vec![folder];
     let mut need = OVERHEAD;
-    while let Some(dir) = todo.pop() {
+    while let Some(folder) = todo.pop() {
         // What cannot be read is the copy's to say.
-        let Ok(entries) = std::fs::read_dir(dir) else { continue };
-        for entry in entries.flatten() {
-            let Ok(data) = entry.metadata() else { continue };
-            need += PER_FILE + 2 * entry.file_name().as_bytes().len() as u64;
-            if data.is_dir() {
-                todo.push(entry.path());
-            } else if data.is_file() {
-                // Holes take nothing; indirect blocks and checksums a little.
-                let bytes = data.size().min(data.blocks() * 512 + (1 << 17)).next_multiple_of(4096);
-                need += bytes + bytes / 64;
+        let Ok(children) = folder.children() else { continue };
+        for child in children.flatten() {
+            let Ok(facts) = child.node.facts() else { continue };
+            need += PER_FILE + 2 * child.name.len() as u64;
+            match facts.kind {
+                FileKind::Directory => todo.push(child.node),
+                FileKind::Regular => {
+                    // Holes take nothing; indirect blocks and checksums a little.
+                    let bytes = facts.size.min(facts.stored + (1 << 17)).next_multiple_of(4096);
+                    need += bytes + bytes / 64;
+                }
+                _ => {}
             }
         }
     }

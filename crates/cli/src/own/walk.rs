@@ -6,6 +6,9 @@ use std::collections::BinaryHeap;
 use format::ObjectId;
 use zpl::{Error, FileKind, Filesystem};
 
+/// Why a folder is not read a second time.
+pub const TWICE: &str = "it is a folder that was read before under another name: the pool is damaged, or the folder was moved meanwhile";
+
 /// Something found.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Step {

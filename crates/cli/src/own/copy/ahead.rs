@@ -37,8 +37,12 @@ impl Ahead {
     pub fn count(nodes: Vec<Node>, progress: &Progress, over: impl Fn() -> bool) -> Option<Ahead> {
         let mut ahead = Ahead::default();
         let mut todo = nodes;
+        let mut folders = HashSet::new();
         while let Some(node) = todo.pop() {
             let Ok(facts) = node.facts() else { continue };
+            if facts.kind == FileKind::Directory && !folders.insert(facts.key) {
+                continue;
+            }
             match facts.kind {
                 FileKind::Regular => ahead.add(&node, &facts, progress),
                 FileKind::Directory => {

@@ -103,6 +103,11 @@ impl Content {
 }
 
 impl Local {
+    /// The file itself.
+    pub fn file(&self) -> &File {
+        &self.file
+    }
+
     fn next(&mut self, record: u64) -> Result<Option<Chunk>, CopyError> {
         let size = self.facts.size;
         if self.at >= self.dense_to && !self.skip_hole(record)? {

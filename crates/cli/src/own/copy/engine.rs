@@ -1,8 +1,8 @@
 //! The work of a copy: one thread walks the folders and makes them, others copy what is in them.
 //!
-//! Nothing is collected that grows with the tree but folders still to be read and files with several names.
+//! What is collected grows with the number of folders and of files with several names, and with nothing else.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 
@@ -10,10 +10,12 @@ use crossbeam_channel::Sender;
 use zpl::FileKind;
 
 use super::error::CopyError;
+use super::folder::is_one_name;
 use super::node::{Child, Facts, Node};
 use super::progress::Progress;
 use super::sink::{Policy, Sink, Wanted};
 use crate::own::stop::Stop;
+use crate::own::walk;
 
 /// Files that wait for a worker.
 const WAITING: usize = 1024;
@@ -27,6 +29,8 @@ pub struct Engine<'a, S: Sink> {
     /// Threads that copy; 0: the walker does it, in order of names.
     pub workers: usize,
     links: Mutex<HashMap<(u64, u64), Names<S>>>,
+    /// Folders of pools that were read below this root: a damaged or hostile pool may have one in several places, or in itself.
+    met: Mutex<HashSet<(u64, u64)>>,
     /// Nothing more can be written.
     over: AtomicBool,
 }
@@ -44,10 +48,12 @@ enum State<S: Sink> {
     Made(S::Made),
 }
 
-/// A folder of the destination that is being filled. The last one to let it go gives it its final attributes.
+/// A folder of the destination that is being filled. The last one to let it go gives it its final attributes, and then lets
+/// its parent go: the final mode of a parent may not allow to enter it any more.
 struct Open<S: Sink> {
     dir: S::Dir,
-    finish: Option<(Wanted, String)>,
+    finish: Option<(Wanted, Node)>,
+    above: Option<Arc<Open<S>>>,
 }
 
 /// Something to be copied that is no folder.
@@ -77,6 +83,7 @@ impl<'a, S: Sink> Engine<'a, S> {
             stop,
             workers,
             links: Mutex::default(),
+            met: Mutex::default(),
             over: AtomicBool::new(false),
         }
     }
@@ -120,7 +127,8 @@ impl<'a, S: Sink> Engine<'a, S> {
     fn walk(&self, roots: Vec<Root<S>>, jobs: Option<Sender<Job<S>>>) {
         for root in roots {
             let mut todo = Vec::new();
-            let above = Arc::new(Open { dir: root.dir, finish: None });
+            let above = Arc::new(Open { dir: root.dir, finish: None, above: None });
+            self.met().clear();
             let child = Child { name: root.name, node: root.node, kind: None };
             self.visit(child, &above, &mut todo, jobs.as_ref());
             while let Some((node, open)) = todo.pop() {
@@ -129,6 +137,7 @@ impl<'a, S: Sink> Engine<'a, S> {
                 }
                 self.let_go(open);
             }
+            self.let_go(above);
         }
     }
 
@@ -170,6 +179,10 @@ impl<'a, S: Sink> Engine<'a, S> {
         jobs: Option<&Sender<Job<S>>>,
     ) {
         let Child { name, node, kind } = child;
+        // Only the name of a root may be empty: its contents are copied.
+        if !name.is_empty() && !is_one_name(&name) {
+            return self.fail(&node.shown(), &CopyError::source("its name is no name of a file"));
+        }
         let facts = match kind {
             Some(kind) if kind != FileKind::Directory => None,
             _ => match node.facts() {
@@ -202,10 +215,15 @@ impl<'a, S: Sink> Engine<'a, S> {
         &self,
         node: &Node,
         facts: &Facts,
-        above: &Open<S>,
+        above: &Arc<Open<S>>,
         name: &[u8],
     ) -> Result<Open<S>, CopyError> {
-        let xattrs = if self.policy.preserve { node.xattrs()? } else { Vec::new() };
+        if let Node::Pool { .. } = node
+            && !self.met().insert(facts.key)
+        {
+            return Err(CopyError::source(walk::TWICE));
+        }
+        let xattrs = if self.policy.preserve { node.xattrs(None)? } else { Vec::new() };
         let wanted = self.policy.wanted(facts, xattrs);
         let dir = if name.is_empty() {
             above.dir.clone()
@@ -215,15 +233,24 @@ impl<'a, S: Sink> Engine<'a, S> {
             dir
         };
         // A folder that was there keeps its mode, unless modes are kept.
-        let finish = (!name.is_empty() || self.policy.preserve).then(|| (wanted, node.shown()));
-        Ok(Open { dir, finish })
+        let finish = (!name.is_empty() || self.policy.preserve).then(|| (wanted, node.clone()));
+        Ok(Open { dir, finish, above: Some(above.clone()) })
     }
 
     fn let_go(&self, open: Arc<Open<S>>) {
-        let Some(Open { dir, finish: Some((wanted, shown)) }) = Arc::into_inner(open) else { return };
-        if let Err(error) = self.sink.finish_dir(&dir, &wanted) {
-            self.fail(&shown, &error);
+        let mut last = Arc::into_inner(open);
+        while let Some(Open { dir, finish, above }) = last {
+            if let Some((wanted, node)) = finish
+                && let Err(error) = self.sink.finish_dir(&dir, &wanted)
+            {
+                self.fail(&node.shown(), &error);
+            }
+            last = above.and_then(Arc::into_inner);
         }
+    }
+
+    fn met(&self) -> MutexGuard<'_, HashSet<(u64, u64)>> {
+        self.met.lock().expect("no code panics while holding the set of folders")
     }
 
     /// Copies what is no folder.
@@ -268,7 +295,7 @@ impl<'a, S: Sink> Engine<'a, S> {
         facts: &Facts,
         content: Option<super::content::Content>,
     ) -> Result<S::Made, CopyError> {
-        let xattrs = if self.policy.preserve { job.node.xattrs()? } else { Vec::new() };
+        let xattrs = if self.policy.preserve { job.node.xattrs(content.as_ref())? } else { Vec::new() };
         let wanted = self.policy.wanted(facts, xattrs);
         let progress = self.progress;
         if let Some(mut content) = content {

@@ -7,6 +7,7 @@ mod ahead;
 mod content;
 mod engine;
 mod error;
+mod folder;
 mod node;
 mod progress;
 mod sink;
@@ -14,9 +15,10 @@ mod terminal;
 mod to_local;
 mod to_pool;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::os::unix::ffi::OsStrExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc;
 use std::time::Duration;
@@ -25,13 +27,14 @@ use zpl::{FileKind, Filesystem};
 
 pub use engine::{Engine, Root};
 pub use error::io_words;
-pub use node::Node;
+pub use node::{Local, Node};
 pub use progress::Progress;
 pub use sink::{Policy, Sink};
 pub use to_pool::ToPool;
 
 use self::ahead::Ahead;
-use self::node::last_name;
+use self::folder::Folder;
+use self::node::{Trail, last_name};
 use self::to_local::ToLocal;
 use super::Cp;
 use super::pools::{Pools, refused};
@@ -146,8 +149,8 @@ fn copy(
     let remark = match &cp.destination {
         Place::Local(path) => {
             let target = local_target(path, &sources, cp.sources.len())?;
-            let outside = target.dir.clone();
-            transfer(&ToLocal::default(), target, Some(&outside), sources, policy, progress, stop)
+            let sink = ToLocal::new(sources.len() > 1);
+            transfer(&sink, target, Some(path), sources, policy, progress, stop)
         }
         Place::InPool(place) => {
             let fs = pools.filesystem(place, Intent::Write)?;
@@ -185,13 +188,10 @@ fn find(
             };
             let slash = path.as_os_str().as_bytes().ends_with(b"/");
             // As cp does: links are copied as such only when folders are copied with all they hold.
-            let path = if recursive && !slash { path.clone() } else { resolve_link(path).map_err(refuse)? };
-            let data = std::fs::symlink_metadata(&path).map_err(refuse)?;
-            let name = match place {
-                Place::Local(typed) => last_name(typed.as_os_str().as_bytes()),
-                Place::InPool(_) => Vec::new(),
-            };
-            Ok(Found { node: Node::Local(path), name, is_dir: data.is_dir() })
+            let local = Local::named(path, !recursive || slash).map_err(refuse)?;
+            let node = Node::Local(local);
+            let is_dir = node.facts().is_ok_and(|facts| facts.kind == FileKind::Directory);
+            Ok(Found { node, name: last_name(path.as_os_str().as_bytes()), is_dir })
         }
         Place::InPool(place) => {
             let dataset = place.dataset_name();
@@ -206,18 +206,9 @@ fn find(
             let refuse = |error| refused("read", place, error);
             let id = fs.resolve(&place.path, !recursive).map_err(refuse)?;
             let is_dir = fs.stat(id).map_err(refuse)?.kind == FileKind::Directory;
-            let shown = place.to_string().into_bytes();
+            let shown = Trail::new(place.to_string().into_bytes());
             Ok(Found { node: Node::Pool { fs, number, id, shown }, name: last_name(&place.path), is_dir })
         }
-    }
-}
-
-/// Where a link leads to; anything else stays what it is.
-fn resolve_link(path: &Path) -> std::io::Result<PathBuf> {
-    if std::fs::symlink_metadata(path)?.is_symlink() {
-        std::fs::canonicalize(path)
-    } else {
-        Ok(path.to_path_buf())
     }
 }
 
@@ -238,26 +229,29 @@ fn one_source(sources: &[Found], asked: usize, shown: &str, slash: bool) -> Resu
     }
 }
 
-fn local_target(path: &Path, sources: &[Found], asked: usize) -> Result<Target<PathBuf>, Failure> {
+fn local_target(path: &Path, sources: &[Found], asked: usize) -> Result<Target<Arc<Folder>>, Failure> {
     let shown = path.display().to_string();
     let slash = path.as_os_str().as_bytes().ends_with(b"/");
-    let parent = || match path.parent() {
-        Some(parent) if !parent.as_os_str().is_empty() => parent.to_path_buf(),
-        _ => PathBuf::from("."),
-    };
+    let refuse =
+        |error: std::io::Error| Failure::refused(format!("cannot write '{shown}': {}", io_words(&error)));
     match std::fs::metadata(path) {
-        Ok(data) if data.is_dir() => return Ok(Target { dir: path.to_path_buf(), name: None }),
+        Ok(data) if data.is_dir() => {
+            return Ok(Target { dir: Folder::named(path, true).map_err(refuse)?, name: None });
+        }
         Ok(_) if slash || asked > 1 => return Err(not_a_dir(&shown)),
+        // To replace it would do harm: it may be /dev/null, or a link such as /dev/stdout.
+        Ok(data) if !data.is_file() => {
+            let line = format!("cannot write '{shown}': it is no regular file");
+            return Err(Failure::refused(line).hint("'cenote cat' writes to standard output"));
+        }
         Ok(_) => {}
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
             one_source(sources, asked, &shown, slash)?;
-            if !parent().is_dir() {
-                return Err(Failure::refused(format!("cannot write '{shown}': no such file or directory")));
-            }
         }
-        Err(error) => return Err(Failure::refused(format!("cannot write '{shown}': {}", io_words(&error)))),
+        Err(error) => return Err(refuse(error)),
     }
-    Ok(Target { dir: parent(), name: Some(last_name(path.as_os_str().as_bytes())) })
+    let dir = Folder::named(path.parent().unwrap_or(Path::new("")), true).map_err(refuse)?;
+    Ok(Target { dir, name: Some(last_name(path.as_os_str().as_bytes())) })
 }
 
 fn pool_target(
@@ -285,6 +279,7 @@ fn pool_target(
     };
     // A folder cannot be copied into itself: its copy would be part of what is copied.
     let mut above = dir;
+    let mut met = HashSet::from([dir]);
     while number.is_some() {
         let inside = sources.iter().find(|source| match &source.node {
             Node::Pool { number: of, id, .. } => Some(*of) == number && *id == above && source.is_dir,
@@ -294,14 +289,15 @@ fn pool_target(
             return Err(Failure::refused(format!("cannot copy '{}' into itself", source.node.shown())));
         }
         match fs.lookup(above, b"..").map_err(refuse)? {
-            Some((parent, _)) if parent != above => above = parent,
+            // The root is its own parent. In a damaged pool parents may form a loop.
+            Some((parent, _)) if met.insert(parent) => above = parent,
             _ => break,
         }
     }
     Ok(Target { dir: sink.dir(dir).map_err(refuse)?, name })
 }
 
-/// Copies with all cores; `outside` is the folder of this machine that it goes to, if it does. Gives what the destination
+/// Copies with all cores; `outside` is the path on this machine that it goes to, if it does. Gives what the destination
 /// has to remark.
 fn transfer<S: Sink>(
     sink: &S,
@@ -330,7 +326,8 @@ fn transfer<S: Sink>(
                 let _counted = counted;
                 let over = || stop.asked() || over.load(Ordering::Relaxed);
                 let ahead = Ahead::count(nodes, progress, over);
-                if let (Some(ahead), Some(dir)) = (ahead, outside) {
+                if let (Some(ahead), Some(path)) = (ahead, outside) {
+                    let dir = if path.is_dir() { path } else { parent_of(path) };
                     progress.say(&ahead.line(dir, free_bytes(dir)));
                 }
             });
@@ -343,6 +340,11 @@ fn transfer<S: Sink>(
         over.store(true, Ordering::Relaxed);
     });
     sink.remark()
+}
+
+/// The folder that a path is in.
+fn parent_of(path: &Path) -> &Path {
+    path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."))
 }
 
 /// Bytes that whoever copies may still write in `dir`; `None` where the system does not tell.

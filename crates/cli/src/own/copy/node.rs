@@ -1,16 +1,19 @@
 //! What is copied: a file or folder of this machine or of a pool, and what is known of it.
 
-use std::fs::{File, Metadata};
+use std::fs::File;
+use std::os::fd::AsFd;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
-use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
-use std::path::{Path, PathBuf};
+use std::path::Path;
+use std::sync::Arc;
 
 use format::ObjectId;
-use rustix::fs::OFlags;
+use rustix::fs::{Dir, FileType, Mode, OFlags, Stat};
+use xattr::FileExt as _;
 use zpl::{FileKind, Filesystem, Time};
 
 use super::content::Content;
 use super::error::{CopyError, reading};
+use super::folder::{self, FileId, Folder, proc_path};
 
 /// An extended attribute: name, value.
 pub type Xattr = (Vec<u8>, Vec<u8>);
@@ -21,8 +24,8 @@ const SPACES: [&[u8]; 4] = [b"user.", b"trusted.", b"security.", b"system.posix_
 /// Something to be copied.
 #[derive(Clone)]
 pub enum Node {
-    /// A path of this machine.
-    Local(PathBuf),
+    /// A file or directory of this machine.
+    Local(Local),
     /// An object of a pool.
     Pool {
         /// Its file system.
@@ -32,8 +35,49 @@ pub enum Node {
         /// The object.
         id: ObjectId,
         /// How it is called in messages.
-        shown: Vec<u8>,
+        shown: Trail,
     },
+}
+
+/// A name in a directory of this machine.
+#[derive(Clone)]
+pub struct Local {
+    folder: Arc<Folder>,
+    /// Empty: the directory itself.
+    name: Vec<u8>,
+}
+
+/// A path in a pool for messages. Paths share their beginnings: a deep tree would take much memory otherwise.
+#[derive(Clone, Debug)]
+pub struct Trail(Arc<Names>);
+
+#[derive(Debug)]
+struct Names {
+    above: Option<Trail>,
+    name: Vec<u8>,
+}
+
+impl Trail {
+    /// The path at which a walk begins.
+    pub fn new(path: Vec<u8>) -> Trail {
+        Trail(Arc::new(Names { above: None, name: path }))
+    }
+
+    /// What has the name `name` in the directory of this path.
+    #[must_use]
+    pub fn child(&self, name: &[u8]) -> Trail {
+        Trail(Arc::new(Names { above: Some(self.clone()), name: name.to_vec() }))
+    }
+}
+
+impl Drop for Names {
+    fn drop(&mut self) {
+        // In a loop, since the default would recurse once per level of a tree.
+        let mut above = self.above.take();
+        while let Some(mut names) = above.and_then(|trail| Arc::into_inner(trail.0)) {
+            above = names.above.take();
+        }
+    }
 }
 
 /// What `stat` says of a node.
@@ -75,35 +119,38 @@ pub struct Child {
     pub kind: Option<FileKind>,
 }
 
-fn kind_of(kind: std::fs::FileType) -> Option<FileKind> {
+fn kind_of(kind: FileType) -> Option<FileKind> {
     Some(match kind {
-        kind if kind.is_file() => FileKind::Regular,
-        kind if kind.is_dir() => FileKind::Directory,
-        kind if kind.is_symlink() => FileKind::Symlink,
-        kind if kind.is_fifo() => FileKind::Fifo,
-        kind if kind.is_socket() => FileKind::Socket,
-        kind if kind.is_char_device() => FileKind::CharDevice,
-        kind if kind.is_block_device() => FileKind::BlockDevice,
+        FileType::RegularFile => FileKind::Regular,
+        FileType::Directory => FileKind::Directory,
+        FileType::Symlink => FileKind::Symlink,
+        FileType::Fifo => FileKind::Fifo,
+        FileType::Socket => FileKind::Socket,
+        FileType::CharacterDevice => FileKind::CharDevice,
+        FileType::BlockDevice => FileKind::BlockDevice,
         _ => return None,
     })
 }
 
 impl Facts {
-    fn of_local(data: &Metadata) -> Result<Facts, CopyError> {
-        let time = |secs, nanos: i64| Time { secs, nanos: nanos as u64 };
+    fn of_local(stat: &Stat) -> Result<Facts, CopyError> {
+        let time = |secs, nanos| Time { secs, nanos };
+        let kind = kind_of(FileType::from_raw_mode(stat.st_mode));
+        let FileId { dev, ino } = FileId::from(stat);
+        let (size, stored) = (stat.st_size.max(0) as u64, (stat.st_blocks.max(0) as u64).saturating_mul(512));
         Ok(Facts {
-            kind: kind_of(data.file_type()).ok_or(CopyError::unsupported("this kind of file"))?,
-            mode: data.mode() & 0o7777,
-            uid: data.uid(),
-            gid: data.gid(),
-            nlink: data.nlink(),
-            size: data.size(),
-            atime: time(data.atime(), data.atime_nsec()),
-            mtime: time(data.mtime(), data.mtime_nsec()),
-            rdev: data.rdev(),
-            key: (data.dev(), data.ino()),
-            dense: data.blocks().saturating_mul(512) >= data.size(),
-            stored: data.blocks().saturating_mul(512),
+            kind: kind.ok_or(CopyError::unsupported("this kind of file"))?,
+            mode: stat.st_mode & 0o7777,
+            uid: stat.st_uid,
+            gid: stat.st_gid,
+            nlink: stat.st_nlink,
+            size,
+            atime: time(stat.st_atime, stat.st_atime_nsec),
+            mtime: time(stat.st_mtime, stat.st_mtime_nsec),
+            rdev: stat.st_rdev,
+            key: (dev, ino),
+            dense: stored >= size,
+            stored,
         })
     }
 
@@ -125,19 +172,121 @@ impl Facts {
     }
 }
 
+impl Local {
+    /// What a path of the user leads to. Links are followed up to the last name, and there with `follow`.
+    ///
+    /// # Errors
+    /// There is nothing, or nothing that may be entered.
+    pub fn named(path: &Path, follow: bool) -> std::io::Result<Local> {
+        let data = if follow { std::fs::metadata(path) } else { std::fs::symlink_metadata(path) }?;
+        if data.is_dir() {
+            return Ok(Local { folder: Folder::named(path, follow)?, name: Vec::new() });
+        }
+        let full =
+            if data.is_symlink() || !follow { path.to_path_buf() } else { std::fs::canonicalize(path)? };
+        let name = full.file_name().map(|name| name.as_bytes().to_vec()).unwrap_or_default();
+        Ok(Local { folder: Folder::named(full.parent().unwrap_or(Path::new("/")), true)?, name })
+    }
+
+    fn stat(&self) -> Result<Stat, CopyError> {
+        let at = self.folder.descriptor().map_err(reading)?;
+        if self.name.is_empty() { rustix::fs::fstat(&*at) } else { folder::look(&at, &self.name) }
+            .map_err(reading)
+    }
+
+    /// Opens a file for reading, and only if it is one: no link is followed, no FIFO waited for.
+    fn open(&self) -> Result<(File, Facts), CopyError> {
+        let at = self.folder.descriptor().map_err(reading)?;
+        let file = folder::open_at(&at, &self.name, OFlags::RDONLY, Mode::empty()).map_err(reading)?;
+        let facts = Facts::of_local(&rustix::fs::fstat(&file).map_err(reading)?)?;
+        if facts.kind != FileKind::Regular {
+            return Err(CopyError::changed());
+        }
+        Ok((file.into(), facts))
+    }
+
+    /// The directory that it is.
+    fn enter(&self) -> Result<Arc<Folder>, CopyError> {
+        match &self.name[..] {
+            b"" => Ok(self.folder.clone()),
+            name => self.folder.enter(name, false).map_err(reading),
+        }
+    }
+
+    /// Extended attributes of what is no regular file.
+    fn xattrs(&self) -> Result<Vec<Xattr>, CopyError> {
+        if self.name.is_empty() {
+            return xattrs_of(&self.folder.open().map_err(reading)?);
+        }
+        let at = self.folder.descriptor().map_err(reading)?;
+        let place = folder::open_path(&at, &self.name).map_err(reading)?;
+        let path = proc_path(&place);
+        gather(xattr::list_deref(&path), |name| xattr::get_deref(&path, name))
+    }
+
+    fn target(&self) -> Result<Vec<u8>, CopyError> {
+        let at = self.folder.descriptor().map_err(reading)?;
+        let place = folder::open_path(&at, &self.name).map_err(reading)?;
+        Ok(rustix::fs::readlinkat(place.as_fd(), "", Vec::new()).map_err(reading)?.into_bytes())
+    }
+
+    fn children(&self) -> Result<impl Iterator<Item = Result<Child, CopyError>> + use<>, CopyError> {
+        let folder = self.enter()?;
+        let entries = Dir::new(folder.open().map_err(reading)?).map_err(reading)?;
+        Ok(entries.filter_map(move |entry| {
+            let entry = match entry {
+                Ok(entry) => entry,
+                Err(error) => return Some(Err(reading(error))),
+            };
+            let name = entry.file_name().to_bytes().to_vec();
+            if matches!(&name[..], b"." | b"..") {
+                return None;
+            }
+            let node = Node::Local(Local { folder: folder.clone(), name: name.clone() });
+            Some(Ok(Child { name, node, kind: kind_of(entry.file_type()) }))
+        }))
+    }
+}
+
+/// Extended attributes by their names.
+fn gather(
+    names: std::io::Result<impl Iterator<Item = std::ffi::OsString>>,
+    get: impl Fn(&std::ffi::OsStr) -> std::io::Result<Option<Vec<u8>>>,
+) -> Result<Vec<Xattr>, CopyError> {
+    let names = match names {
+        Ok(names) => names,
+        Err(error) if error.kind() == std::io::ErrorKind::Unsupported => return Ok(Vec::new()),
+        Err(error) => return Err(reading(error)),
+    };
+    // One that went away meanwhile, or that only others may read, is none for us.
+    let all = names.filter_map(|name| {
+        let value = get(&name).ok().flatten()?;
+        Some((name.into_vec(), value))
+    });
+    Ok(all.collect())
+}
+
+fn xattrs_of(file: &File) -> Result<Vec<Xattr>, CopyError> {
+    gather(file.list_xattr(), |name| file.get_xattr(name))
+}
+
 impl Node {
     /// How it is called in messages.
     pub fn shown(&self) -> String {
         match self {
-            Node::Local(path) => path.display().to_string(),
-            Node::Pool { shown, .. } => String::from_utf8_lossy(shown).into_owned(),
+            Node::Local(local) => local.folder.shown(&local.name),
+            Node::Pool { shown, .. } => {
+                let above =
+                    std::iter::successors(Some(&*shown.0), |names| names.above.as_ref().map(|t| &*t.0));
+                folder::shown(above.map(|names| &names.name[..]))
+            }
         }
     }
 
     /// What it is; symbolic links are not followed.
     pub fn facts(&self) -> Result<Facts, CopyError> {
         match self {
-            Node::Local(path) => Facts::of_local(&std::fs::symlink_metadata(path).map_err(reading)?),
+            Node::Local(local) => Facts::of_local(&local.stat()?),
             Node::Pool { fs, number, id, .. } => {
                 Ok(Facts::of_object(*number, &fs.stat(*id).map_err(reading)?))
             }
@@ -147,8 +296,8 @@ impl Node {
     /// Opens a regular file.
     pub fn open(&self) -> Result<(Facts, Content), CopyError> {
         match self {
-            Node::Local(path) => {
-                let (file, facts) = open_local(path)?;
+            Node::Local(local) => {
+                let (file, facts) = local.open()?;
                 let content = Content::local(file, &facts)?;
                 Ok((facts, content))
             }
@@ -163,36 +312,26 @@ impl Node {
     /// Target of a symbolic link.
     pub fn target(&self) -> Result<Vec<u8>, CopyError> {
         match self {
-            Node::Local(path) => Ok(std::fs::read_link(path).map_err(reading)?.into_os_string().into_vec()),
+            Node::Local(local) => local.target(),
             Node::Pool { fs, id, .. } => fs.readlink(*id).map_err(reading),
         }
     }
 
-    /// Its extended attributes, in order of their names.
-    pub fn xattrs(&self) -> Result<Vec<Xattr>, CopyError> {
-        let mut all = Vec::new();
-        match self {
-            Node::Local(path) => {
-                let names = match xattr::list(path) {
-                    Ok(names) => names,
-                    Err(error) if error.kind() == std::io::ErrorKind::Unsupported => return Ok(all),
-                    Err(error) => return Err(reading(error)),
-                };
-                for name in names {
-                    // One that went away meanwhile, or that only others may read, is none for us.
-                    if let Ok(Some(value)) = xattr::get(path, &name) {
-                        all.push((name.into_vec(), value));
-                    }
-                }
-            }
-            Node::Pool { fs, id, .. } => {
+    /// Its extended attributes, in order of their names. `content`: what was opened of a regular file.
+    pub fn xattrs(&self, content: Option<&Content>) -> Result<Vec<Xattr>, CopyError> {
+        let mut all = match (self, content) {
+            (Node::Local(_), Some(Content::Local(open))) => xattrs_of(open.file())?,
+            (Node::Local(local), _) => local.xattrs()?,
+            (Node::Pool { fs, id, .. }, _) => {
+                let mut all = Vec::new();
                 for name in fs.xattr_list(*id).map_err(reading)? {
                     if let Some(value) = fs.xattr_get(*id, &name).map_err(reading)? {
                         all.push((name, value));
                     }
                 }
+                all
             }
-        }
+        };
         all.retain(|(name, _)| SPACES.iter().any(|space| name.starts_with(space)));
         all.sort();
         Ok(all)
@@ -201,21 +340,12 @@ impl Node {
     /// The children of a folder, as they come.
     pub fn children(&self) -> Result<Box<dyn Iterator<Item = Result<Child, CopyError>> + '_>, CopyError> {
         match self {
-            Node::Local(path) => {
-                let entries = std::fs::read_dir(path).map_err(reading)?;
-                Ok(Box::new(entries.map(|entry| {
-                    let entry = entry.map_err(reading)?;
-                    let kind = entry.file_type().ok().and_then(kind_of);
-                    let name = entry.file_name().into_vec();
-                    Ok(Child { name, node: Node::Local(entry.path()), kind })
-                })))
-            }
+            Node::Local(local) => Ok(Box::new(local.children()?)),
             Node::Pool { fs, number, id, shown } => {
                 let entries = fs.entries(*id).map_err(reading)?;
                 Ok(Box::new(entries.map(move |entry| {
                     let entry = entry.map_err(reading)?;
-                    let slash: &[u8] = if shown.ends_with(b"/") { b"" } else { b"/" };
-                    let shown = [&shown[..], slash, &entry.name].concat();
+                    let shown = shown.child(&entry.name);
                     let node = Node::Pool { fs: fs.clone(), number: *number, id: entry.id, shown };
                     Ok(Child { name: entry.name, node, kind: Some(entry.kind) })
                 })))
@@ -224,18 +354,7 @@ impl Node {
     }
 }
 
-/// Opens a file for reading, and only if it is one: no link is followed, no fifo waited for.
-fn open_local(path: &Path) -> Result<(File, Facts), CopyError> {
-    let flags = (OFlags::NOFOLLOW | OFlags::NONBLOCK).bits() as i32;
-    let file = File::options().read(true).custom_flags(flags).open(path).map_err(reading)?;
-    let facts = Facts::of_local(&file.metadata().map_err(reading)?)?;
-    if facts.kind != FileKind::Regular {
-        return Err(CopyError::changed());
-    }
-    Ok((file, facts))
-}
-
-/// The last name of a path; empty for `/`, `.`, `..` and what ends in them: the folder itself is meant.
+/// The last name of a path; empty for `/`, `.`, `..` and what ends in them, which mean the folder itself.
 pub fn last_name(path: &[u8]) -> Vec<u8> {
     let path = Path::new(std::ffi::OsStr::from_bytes(path));
     if path.as_os_str().as_bytes().ends_with(b"/.") {

@@ -1,37 +1,60 @@
 //! Copies onto this machine's own file systems.
+//!
+//! Everything is made, changed and given attributes by descriptors, never by paths: neither the names in a hostile pool nor
+//! another user who changes the tree meanwhile can lead a copy outside the directory that the user named.
 
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 use std::ffi::OsStr;
-use std::fs::{File, Permissions};
+use std::fs::File;
 use std::io;
+use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::{FileExt, FileTypeExt, OpenOptionsExt, PermissionsExt};
-use std::path::{Path, PathBuf};
+use std::os::unix::fs::FileExt as _;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
 
-use rustix::fs::{AtFlags, CWD, FileType, Gid, Mode, Timespec, Timestamps, Uid};
+use rustix::fs::{AtFlags, CWD, FileType, Gid, Mode, OFlags, Stat, Timespec, Timestamps, Uid};
+use rustix::io::Errno;
+use xattr::FileExt as _;
 use zpl::{FileKind, Time};
 
 use super::content::Content;
 use super::error::{CopyError, writing};
+use super::folder::{self, FileId, Folder, proc_path};
 use super::sink::{Moved, Sink, Wanted};
 
 /// Bytes in which files are handed over.
 const RECORD: u64 = 1 << 20;
+/// Temporary names that are tried before the copy of a file is given up.
+const TEMPORARY_MAX: u32 = 1000;
 
 /// This machine.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct ToLocal {
     temporary: AtomicU64,
     /// Extended attributes that a file system did not take.
     refused_xattrs: AtomicU64,
+    /// Directories that this run fills. Where several sources are copied they keep the record of what was made in them.
+    filled: Mutex<HashMap<FileId, Option<Arc<Folder>>>>,
+    several_sources: bool,
 }
 
-fn is(error: &io::Error, kind: io::ErrorKind) -> bool {
-    error.kind() == kind
+/// A copy that may get more names.
+#[derive(Clone, Debug)]
+pub struct Made {
+    folder: Arc<Folder>,
+    name: Vec<u8>,
+    id: FileId,
+    kind: FileKind,
 }
 
-fn child(dir: &Path, name: &[u8]) -> PathBuf {
-    dir.join(OsStr::from_bytes(name))
+/// A file whose attributes are to be set.
+enum Dressed<'a> {
+    /// Open for reading or writing.
+    Open(&'a File),
+    /// Opened as a place only (`O_PATH`): it is reached by this path below `/proc/self/fd`.
+    Place(&'a OwnedFd, String),
 }
 
 fn stamp(time: Time) -> Timespec {
@@ -50,60 +73,148 @@ fn file_type(kind: FileKind) -> FileType {
     }
 }
 
-impl ToLocal {
-    /// Calls `make` with the path, or, if something is there, with another one that then takes its place.
-    fn placing(
-        &self,
-        dir: &Path,
-        name: &[u8],
-        mut make: impl FnMut(&Path) -> Result<(), CopyError>,
-    ) -> Result<PathBuf, CopyError> {
-        let path = child(dir, name);
-        match std::fs::symlink_metadata(&path) {
-            Err(error) if is(&error, io::ErrorKind::NotFound) => {
-                make(&path)?;
-                return Ok(path);
-            }
-            Err(error) => return Err(writing(error)),
-            Ok(there) if there.is_dir() => return Err(CopyError::destination("a directory has that name")),
-            Ok(_) => {}
-        }
-        let number = self.temporary.fetch_add(1, Ordering::Relaxed);
-        let other = dir.join(format!(".cenote-{}-{number}", std::process::id()));
-        make(&other)?;
-        match std::fs::rename(&other, &path) {
-            Ok(()) => Ok(path),
-            Err(error) => {
-                // The copy is of no use under this name; what went wrong is said.
-                let _ = std::fs::remove_file(&other);
-                Err(writing(error))
-            }
+fn type_of(stat: &Stat) -> FileType {
+    FileType::from_raw_mode(stat.st_mode)
+}
+
+fn mode(bits: u32) -> Mode {
+    Mode::from_raw_mode(bits)
+}
+
+fn made_twice() -> CopyError {
+    CopyError::destination("this copy has already made something with that name")
+}
+
+/// Why something else than a directory cannot be put in the place of what is there; `None` if it can.
+fn keeps_place(there: &Stat, kind: FileKind) -> Option<CopyError> {
+    let what = match type_of(there) {
+        FileType::Directory => return Some(CopyError::destination("a directory has that name")),
+        // A regular file in the place of /dev/null would be no copy that anybody wants.
+        _ if kind != FileKind::Regular => return None,
+        FileType::Fifo => "a FIFO",
+        FileType::CharacterDevice | FileType::BlockDevice => "a device",
+        FileType::Socket => "a socket",
+        _ => return None,
+    };
+    Some(CopyError::destination(format!("{what} has that name, which is neither written to nor replaced")))
+}
+
+impl Dressed<'_> {
+    fn own(&self, uid: u32, gid: u32) -> Result<(), Errno> {
+        let (uid, gid) = (Some(Uid::from_raw(uid)), Some(Gid::from_raw(gid)));
+        match self {
+            Dressed::Open(file) => rustix::fs::fchown(file, uid, gid),
+            Dressed::Place(place, _) => rustix::fs::chownat(place, "", uid, gid, AtFlags::EMPTY_PATH),
         }
     }
 
-    /// Owner, mode, extended attributes and times, in the order in which they do not undo one another.
-    fn dress(&self, path: &Path, wanted: &Wanted) -> Result<(), CopyError> {
-        let link = wanted.kind == FileKind::Symlink;
-        let mut mode = wanted.mode;
-        if let Some((uid, gid)) = wanted.owner {
-            let owner = (Some(Uid::from_raw(uid)), Some(Gid::from_raw(gid)));
-            match rustix::fs::chownat(CWD, path, owner.0, owner.1, AtFlags::SYMLINK_NOFOLLOW) {
-                Ok(()) => {}
-                // Only root gives files away; rights that went with the owner do not go to somebody else.
-                Err(rustix::io::Errno::PERM | rustix::io::Errno::INVAL) => mode &= 0o1777,
+    fn permit(&self, bits: u32) -> Result<(), Errno> {
+        match self {
+            Dressed::Open(file) => rustix::fs::fchmod(file, mode(bits)),
+            Dressed::Place(_, path) => rustix::fs::chmodat(CWD, path, mode(bits), AtFlags::empty()),
+        }
+    }
+
+    fn set_xattr(&self, name: &[u8], value: &[u8]) -> io::Result<()> {
+        match self {
+            Dressed::Open(file) => file.set_xattr(OsStr::from_bytes(name), value),
+            Dressed::Place(_, path) => xattr::set_deref(path, OsStr::from_bytes(name), value),
+        }
+    }
+
+    fn set_times(&self, times: &Timestamps) -> Result<(), Errno> {
+        match self {
+            Dressed::Open(file) => rustix::fs::futimens(file, times),
+            Dressed::Place(_, path) => rustix::fs::utimensat(CWD, path, times, AtFlags::empty()),
+        }
+    }
+}
+
+impl ToLocal {
+    /// `several_sources`: directories of different sources that have the same name become one.
+    pub fn new(several_sources: bool) -> ToLocal {
+        ToLocal {
+            temporary: AtomicU64::new(0),
+            refused_xattrs: AtomicU64::new(0),
+            filled: Mutex::default(),
+            several_sources,
+        }
+    }
+
+    /// Makes a file, link or device with `create`, calls `complete` for it, and gives it its name. `create` must fail where
+    /// something has the name. An old file is replaced when its successor is complete.
+    fn place(
+        &self,
+        (dir, name): (&Arc<Folder>, &[u8]),
+        kind: FileKind,
+        create: impl Fn(&OwnedFd, &[u8]) -> Result<OwnedFd, Errno>,
+        complete: impl FnOnce(OwnedFd) -> Result<(), CopyError>,
+    ) -> Result<Made, CopyError> {
+        if !folder::is_one_name(name) {
+            return Err(CopyError::destination("its name is no name of a file"));
+        }
+        let at = dir.descriptor().map_err(writing)?;
+        let (new, id, temporary) = match register(dir, &at, name, &create) {
+            Ok((new, id)) => (new, id, None),
+            Err(Errno::EXIST) => {
+                replaceable(dir, &at, name, kind)?;
+                let (other, new, id) = self.create_beside(dir, &at, &create)?;
+                (new, id, Some(other))
+            }
+            Err(error) => return Err(writing(error)),
+        };
+        let done = complete(new).and_then(|()| match &temporary {
+            Some(other) => publish(dir, &at, (other, name), kind),
+            None => Ok(()),
+        });
+        if let Err(error) = done {
+            withdraw(dir, &at, temporary.as_deref().unwrap_or(name), id);
+            return Err(error);
+        }
+        Ok(Made { folder: dir.clone(), name: name.to_vec(), id, kind })
+    }
+
+    /// As [`register`], under a temporary name.
+    fn create_beside(
+        &self,
+        dir: &Folder,
+        at: &OwnedFd,
+        create: &impl Fn(&OwnedFd, &[u8]) -> Result<OwnedFd, Errno>,
+    ) -> Result<(Vec<u8>, OwnedFd, FileId), CopyError> {
+        for _ in 0..TEMPORARY_MAX {
+            let number = self.temporary.fetch_add(1, Ordering::Relaxed);
+            let other = format!(".cenote-{}-{number}", std::process::id()).into_bytes();
+            match register(dir, at, &other, create) {
+                Ok((new, id)) => return Ok((other, new, id)),
+                Err(Errno::EXIST) => {}
                 Err(error) => return Err(writing(error)),
             }
         }
-        if wanted.times.is_some() && !link {
-            std::fs::set_permissions(path, Permissions::from_mode(mode)).map_err(writing)?;
+        Err(CopyError::destination("all temporary names beside it are taken"))
+    }
+
+    /// Owner, mode, extended attributes and times, in the order in which they do not undo one another.
+    fn dress(&self, file: &Dressed, wanted: &Wanted) -> Result<(), CopyError> {
+        let mut mode = wanted.mode;
+        if let Some((uid, gid)) = wanted.owner {
+            match file.own(uid, gid) {
+                Ok(()) => {}
+                // Only root gives files away; rights that went with the owner do not go to somebody else.
+                Err(Errno::PERM | Errno::INVAL) => mode &= 0o1777,
+                Err(error) => return Err(writing(error)),
+            }
+        }
+        if wanted.times.is_some() && wanted.kind != FileKind::Symlink {
+            file.permit(mode).map_err(writing)?;
         }
         for (name, value) in &wanted.xattrs {
-            match xattr::set(path, OsStr::from_bytes(name), value) {
+            match file.set_xattr(name, value) {
                 Ok(()) => {}
                 Err(error)
-                    if is(&error, io::ErrorKind::Unsupported)
-                        || is(&error, io::ErrorKind::PermissionDenied)
-                        || !name.starts_with(b"user.") =>
+                    if matches!(
+                        error.kind(),
+                        io::ErrorKind::Unsupported | io::ErrorKind::PermissionDenied
+                    ) || !name.starts_with(b"user.") =>
                 {
                     self.refused_xattrs.fetch_add(1, Ordering::Relaxed);
                 }
@@ -112,7 +223,7 @@ impl ToLocal {
         }
         if let Some((atime, mtime)) = wanted.times {
             let times = Timestamps { last_access: stamp(atime), last_modification: stamp(mtime) };
-            rustix::fs::utimensat(CWD, path, &times, AtFlags::SYMLINK_NOFOLLOW).map_err(writing)?;
+            file.set_times(&times).map_err(writing)?;
         }
         Ok(())
     }
@@ -135,102 +246,190 @@ impl ToLocal {
         }
         Ok(())
     }
+}
 
-    /// Takes a copy away again that could not be completed.
-    fn clean_up(&self, path: &Path, done: Result<(), CopyError>) -> Result<(), CopyError> {
-        done.inspect_err(|_| {
-            // What made the copy fail is what its reader wants to know.
-            let _ = std::fs::remove_file(path);
-        })
+/// Makes something and notes it as made by this run, in one step for all threads.
+fn register(
+    dir: &Folder,
+    at: &OwnedFd,
+    name: &[u8],
+    create: impl Fn(&OwnedFd, &[u8]) -> Result<OwnedFd, Errno>,
+) -> Result<(OwnedFd, FileId), Errno> {
+    let mut made = dir.made();
+    let new = create(at, name)?;
+    let id = FileId::from(&rustix::fs::fstat(&new)?);
+    made.insert(id);
+    Ok((new, id))
+}
+
+/// Says why `name`, which something has, cannot be given to something else.
+fn replaceable(dir: &Folder, at: &OwnedFd, name: &[u8], kind: FileKind) -> Result<(), CopyError> {
+    let made = dir.made();
+    match folder::look(at, name) {
+        Ok(there) if made.contains(&FileId::from(&there)) => Err(made_twice()),
+        Ok(there) => keeps_place(&there, kind).map_or(Ok(()), Err),
+        // It went away meanwhile.
+        Err(Errno::NOENT) => Ok(()),
+        Err(error) => Err(writing(error)),
     }
 }
 
-/// A device or fifo that is already there is written to, not replaced.
-fn open_outlet(path: &Path) -> Option<io::Result<File>> {
-    let kind = std::fs::metadata(path).ok()?.file_type();
-    (kind.is_char_device() || kind.is_fifo()).then(|| File::options().write(true).open(path))
+/// Gives a complete copy its name.
+fn publish(
+    dir: &Folder,
+    at: &OwnedFd,
+    (other, name): (&[u8], &[u8]),
+    kind: FileKind,
+) -> Result<(), CopyError> {
+    let made = dir.made();
+    match folder::look(at, name) {
+        Ok(there) if made.contains(&FileId::from(&there)) => return Err(made_twice()),
+        Ok(there) => {
+            if let Some(error) = keeps_place(&there, kind) {
+                return Err(error);
+            }
+        }
+        Err(Errno::NOENT) => {}
+        Err(error) => return Err(writing(error)),
+    }
+    rustix::fs::renameat(at, OsStr::from_bytes(other), at, OsStr::from_bytes(name)).map_err(writing)
+}
+
+/// Takes a copy away again that could not be completed, unless something else has its name by now.
+fn withdraw(dir: &Folder, at: &OwnedFd, name: &[u8], id: FileId) {
+    let _names = dir.made();
+    if folder::look(at, name).is_ok_and(|there| FileId::from(&there) == id) {
+        // What made the copy fail is what its reader wants to know.
+        let _ = rustix::fs::unlinkat(at, OsStr::from_bytes(name), AtFlags::empty());
+    }
+}
+
+/// Says whether `place` is the file that was just made. Another user may have put a file of his own, or one more name of
+/// somebody's file, in its place.
+fn is_ours(place: &impl AsFd, wanted: &Wanted) -> Result<(), CopyError> {
+    let stat = rustix::fs::fstat(place).map_err(writing)?;
+    let same = type_of(&stat) == file_type(wanted.kind)
+        && stat.st_nlink == 1
+        && (!wanted.kind.is_device() || stat.st_rdev == wanted.rdev);
+    if same { Ok(()) } else { Err(CopyError::destination("it was replaced while it was made")) }
 }
 
 impl Sink for ToLocal {
-    type Dir = PathBuf;
-    type Made = PathBuf;
+    type Dir = Arc<Folder>;
+    type Made = Made;
 
-    fn make_dir(&self, dir: &PathBuf, name: &[u8], wanted: &Wanted) -> Result<PathBuf, CopyError> {
-        let path = child(dir, name);
-        // Whoever fills it must be able to; the final mode comes at the end.
-        let mode = Mode::from_raw_mode(wanted.mode & 0o777 | 0o700);
-        match rustix::fs::mkdir(&path, mode) {
-            Ok(()) => Ok(path),
+    fn make_dir(&self, dir: &Arc<Folder>, name: &[u8], wanted: &Wanted) -> Result<Arc<Folder>, CopyError> {
+        if !folder::is_one_name(name) {
+            return Err(CopyError::destination("its name is no name of a folder"));
+        }
+        let at = dir.descriptor().map_err(writing)?;
+        // Whoever fills it must be able to; the final mode comes at the end. Until then nobody else needs to enter it.
+        let bits = if wanted.times.is_some() { 0o700 } else { wanted.mode & 0o777 | 0o700 };
+        let is_new = match rustix::fs::mkdirat(&*at, OsStr::from_bytes(name), mode(bits)) {
+            Ok(()) => true,
+            Err(Errno::EXIST) => false,
+            Err(error) => return Err(writing(error)),
+        };
+        let folder = dir.enter(name, is_new).map_err(|error| match error {
             // Not by way of a link, which may be part of what is copied.
-            Err(rustix::io::Errno::EXIST) if path.symlink_metadata().is_ok_and(|there| there.is_dir()) => {
-                Ok(path)
+            Errno::LOOP | Errno::NOTDIR => {
+                CopyError::destination("something that is no directory has that name")
             }
-            Err(rustix::io::Errno::EXIST) => {
-                Err(CopyError::destination("something that is no directory has that name"))
+            error => writing(error),
+        })?;
+        let mut filled = self.filled.lock().expect("no code panics while holding this table");
+        match filled.entry(folder.id()) {
+            Entry::Occupied(first) => first.get().clone().ok_or_else(made_twice),
+            Entry::Vacant(none) => {
+                none.insert(self.several_sources.then(|| folder.clone()));
+                Ok(folder)
+            }
+        }
+    }
+
+    fn finish_dir(&self, dir: &Arc<Folder>, wanted: &Wanted) -> Result<(), CopyError> {
+        if wanted.times.is_none() {
+            if !dir.is_new || wanted.mode & 0o700 == 0o700 {
+                return Ok(());
+            }
+            return Dressed::Open(&dir.open().map_err(writing)?).permit(wanted.mode).map_err(writing);
+        }
+        match dir.open() {
+            Ok(file) => self.dress(&Dressed::Open(&file), wanted),
+            // It was there before and may be entered, but not be read.
+            Err(Errno::ACCESS) => {
+                let place = dir.descriptor().map_err(writing)?;
+                self.dress(&Dressed::Place(&place, proc_path(&*place)), wanted)
             }
             Err(error) => Err(writing(error)),
         }
     }
 
-    fn finish_dir(&self, dir: &PathBuf, wanted: &Wanted) -> Result<(), CopyError> {
-        if wanted.times.is_none() && wanted.mode & 0o700 == 0o700 {
-            return Ok(());
-        }
-        if wanted.times.is_none() {
-            return std::fs::set_permissions(dir, Permissions::from_mode(wanted.mode)).map_err(writing);
-        }
-        self.dress(dir, wanted)
-    }
-
     fn make_file(
         &self,
-        dir: &PathBuf,
+        dir: &Arc<Folder>,
         name: &[u8],
         wanted: &Wanted,
         content: &mut Content,
         moved: Moved,
-    ) -> Result<PathBuf, CopyError> {
-        if let Some(outlet) = open_outlet(&child(dir, name)) {
-            use io::Write;
-            let mut outlet = outlet.map_err(writing)?;
-            let mut at = 0;
-            while let Some(chunk) = content.next(RECORD)? {
-                moved(chunk.len() as u64)?;
-                io::copy(&mut io::Read::take(io::repeat(0), chunk.offset - at), &mut outlet)
-                    .map_err(writing)?;
-                outlet.write_all(&chunk).map_err(writing)?;
-                at = chunk.offset + chunk.len() as u64;
-            }
-            return Ok(child(dir, name));
-        }
-        self.placing(dir, name, |path| {
-            let mode = if wanted.times.is_some() { 0o600 } else { wanted.mode };
-            let file = File::options().write(true).create_new(true).mode(mode).open(path).map_err(writing)?;
-            let done = self.fill(&file, wanted, content, moved).and_then(|()| self.dress(path, wanted));
-            self.clean_up(path, done)
+    ) -> Result<Made, CopyError> {
+        let bits = if wanted.times.is_some() { 0o600 } else { wanted.mode };
+        let create = |at: &OwnedFd, name: &[u8]| {
+            folder::open_at(at, name, OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL, mode(bits))
+        };
+        self.place((dir, name), FileKind::Regular, create, |new| {
+            let file = File::from(new);
+            self.fill(&file, wanted, content, moved)?;
+            self.dress(&Dressed::Open(&file), wanted)
         })
     }
 
     fn make_other(
         &self,
-        dir: &PathBuf,
+        dir: &Arc<Folder>,
         name: &[u8],
         wanted: &Wanted,
         target: &[u8],
-    ) -> Result<PathBuf, CopyError> {
-        self.placing(dir, name, |path| {
+    ) -> Result<Made, CopyError> {
+        if wanted.kind.is_device() && wanted.times.is_none() {
+            return Err(CopyError::destination("devices are copied with -p only"));
+        }
+        let create = |at: &OwnedFd, name: &[u8]| {
+            let path = OsStr::from_bytes(name);
             if wanted.kind == FileKind::Symlink {
-                std::os::unix::fs::symlink(OsStr::from_bytes(target), path).map_err(writing)?;
+                rustix::fs::symlinkat(OsStr::from_bytes(target), at, path)?;
             } else {
-                let mode = Mode::from_raw_mode(wanted.mode & 0o777);
-                rustix::fs::mknodat(CWD, path, file_type(wanted.kind), mode, wanted.rdev).map_err(writing)?;
+                rustix::fs::mknodat(
+                    at,
+                    path,
+                    file_type(wanted.kind),
+                    mode(wanted.mode & 0o777),
+                    wanted.rdev,
+                )?;
             }
-            self.clean_up(path, self.dress(path, wanted))
+            folder::open_path(at, name)
+        };
+        self.place((dir, name), wanted.kind, create, |new| {
+            is_ours(&new, wanted)?;
+            self.dress(&Dressed::Place(&new, proc_path(&new)), wanted)
         })
     }
 
-    fn link(&self, made: &PathBuf, dir: &PathBuf, name: &[u8]) -> Result<(), CopyError> {
-        self.placing(dir, name, |path| std::fs::hard_link(made, path).map_err(writing)).map(drop)
+    fn link(&self, made: &Made, dir: &Arc<Folder>, name: &[u8]) -> Result<(), CopyError> {
+        let from = made.folder.descriptor().map_err(writing)?;
+        let create = |at: &OwnedFd, name: &[u8]| {
+            let (old, new) = (OsStr::from_bytes(&made.name), OsStr::from_bytes(name));
+            rustix::fs::linkat(&*from, old, at, new, AtFlags::empty())?;
+            folder::open_path(at, name)
+        };
+        let linked = self.place((dir, name), made.kind, create, |new| {
+            let stat = rustix::fs::fstat(&new).map_err(writing)?;
+            if FileId::from(&stat) == made.id {
+                return Ok(());
+            }
+            Err(CopyError::destination("the copy was replaced before it got this name, too"))
+        });
+        linked.map(drop)
     }
 
     fn record(&self) -> u64 {
