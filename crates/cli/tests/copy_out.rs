@@ -5,22 +5,18 @@ mod bed;
 
 use std::ffi::OsString;
 use std::fs::{self, Permissions};
-use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use bed::{Bed, Done, copy_program};
-use format::ObjectId;
+use bed::craft::{craft, file, folder, link, rename_on_disk, run};
+use bed::{Bed, copy_program};
 use rustix::fs::{CWD, FileType, Mode, makedev, mknodat};
-use storage::host::Access;
-use zpl::{FileKind, Filesystem, NewNode};
+use zpl::{FileKind, NewNode};
 
-/// The longest time that a copy of these tests may take on a busy machine.
-const PATIENCE: Duration = Duration::from_secs(120);
 /// How often a race is run.
 const ROUNDS: usize = 6;
 
@@ -60,20 +56,6 @@ fn victim(bed: &Bed) -> PathBuf {
     top
 }
 
-/// Runs the program and fails the test if it does not end.
-fn run(mut command: Command) -> Done {
-    let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("it starts");
-    let began = Instant::now();
-    while child.try_wait().expect("a child").is_none() {
-        if began.elapsed() > PATIENCE {
-            let _ = child.kill();
-            panic!("the copy hangs");
-        }
-        std::thread::sleep(Duration::from_millis(10));
-    }
-    child.wait_with_output().expect("it ended").into()
-}
-
 /// The program as the user 65534, with a state folder of that user.
 fn as_nobody(bed: &Bed, words: &[&str]) -> Command {
     let program = bed.path("cenote");
@@ -90,42 +72,6 @@ fn as_nobody(bed: &Bed, words: &[&str]) -> Command {
         command.env(name, value.unwrap_or_default());
     });
     command
-}
-
-/// Opens the pool of an image in this process, hands out the file system `tank/fs`, and exports the pool.
-fn craft(bed: &Bed, change: impl FnOnce(&Filesystem)) {
-    let disk = pool::open_disk(&bed.path("tank.img"), Access::ReadWrite { exclusive: true }).expect("open");
-    let pool = pool::Pool::import_disks(vec![Arc::new(disk)], pool::Options::default()).expect("imported");
-    let fs = Filesystem::open(pool.open("tank/fs").expect("there")).expect("open");
-    change(&fs);
-    drop(fs);
-    pool.export().expect("exported");
-}
-
-/// Gives the entry `old` of a small directory the name `new`, whatever other entries are called.
-fn rename_on_disk(fs: &Filesystem, dir: ObjectId, old: &[u8], new: &[u8]) {
-    assert_eq!(old.len(), new.len());
-    let object = fs.dataset().objset().object(dir).expect("there");
-    let mut block = vec![0; fs.stat(dir).expect("there").block_size as usize];
-    object.read(0, &mut block).expect("read");
-    // A micro ZAP: entries of 64 bytes behind a header of 64; the name is the last 50.
-    let named = |entry: &[u8]| entry[14..].starts_with(old) && entry[14 + old.len()] == 0;
-    let at = block.chunks(64).skip(1).position(named).expect("there") + 1;
-    let tx = fs.dataset().begin(pool::Hold::write(1 << 16)).expect("begun");
-    object.write(&tx, (at * 64 + 14) as u64, new).expect("written");
-}
-
-fn file(fs: &Filesystem, dir: ObjectId, name: &[u8], mode: u32, content: &[u8]) -> ObjectId {
-    fs.create_with(dir, name, &NewNode::new(FileKind::Regular, mode), content.to_vec()).expect("made")
-}
-
-fn folder(fs: &Filesystem, dir: ObjectId, name: &[u8]) -> ObjectId {
-    fs.create(dir, name, &NewNode::new(FileKind::Directory, 0o755)).expect("made")
-}
-
-fn link(fs: &Filesystem, dir: ObjectId, name: &[u8], target: &Path) {
-    let node = NewNode::new(FileKind::Symlink, 0o777);
-    fs.symlink(dir, name, &node, target.as_os_str().as_bytes()).expect("made");
 }
 
 #[test]

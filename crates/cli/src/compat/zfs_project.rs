@@ -11,7 +11,7 @@ use crate::out::{Console, quoted};
 use crate::own::operand::Operand;
 use crate::own::pools::{Pools, refused};
 use crate::own::stop::Stop;
-use crate::own::walk::Walk;
+use crate::own::walk::{Order, Walk};
 
 /// What is to be done to each file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -109,11 +109,11 @@ fn one(
     if stat.kind == FileKind::Regular || alone || !(recursive || shows) {
         return apply(console, fs, &operand.shown(b"."), id, task, wanted).map_err(failed);
     }
-    for step in Walk::new(fs, id, recursive).map_err(failed)? {
+    for step in Walk::new(fs, id, recursive, Order::Forward).map_err(failed)? {
         if stop.asked() {
             break;
         }
-        let step = step.map_err(|(_, error)| failed(error))?;
+        let step = step.map_err(|(path, error)| refused("use", operand.shown(&path), error))?;
         let shown = operand.shown(&step.path);
         apply(console, fs, &shown, step.id, task, wanted).map_err(|error| refused("use", &shown, error))?;
     }

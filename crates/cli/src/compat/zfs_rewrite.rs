@@ -11,7 +11,7 @@ use crate::out::Console;
 use crate::own::operand::Operand;
 use crate::own::pools::{Kernel, Pools, refused};
 use crate::own::stop::Stop;
-use crate::own::walk::Walk;
+use crate::own::walk::{Order, Unread, Walk};
 
 /// Bytes of a file between two looks at whether to stop; a multiple of any record.
 const STEP: u64 = 64 << 20;
@@ -94,7 +94,7 @@ fn one(
     if fs.stat(id).map_err(failed)?.kind == FileKind::Directory && !recursive {
         return Ok(());
     }
-    for step in Walk::new(fs, id, recursive).map_err(failed)? {
+    for step in Walk::new(fs, id, recursive, Order::Forward).map_err(failed)? {
         if stop.asked() {
             break;
         }
@@ -103,7 +103,7 @@ fn one(
                 if fs.stat(step.id).map_err(failed)?.kind != FileKind::Regular {
                     continue;
                 }
-                let done = file(fs, step.id, offset, len, stop);
+                let done = file(fs, step.id, offset, len, stop).map_err(Unread::from);
                 kernel.node(step.id);
                 (step.path, done)
             }

@@ -1,10 +1,13 @@
 //! `cenote rm`, `cenote mkdir`, `cenote mv`.
 
+use std::collections::HashSet;
+
 use format::ObjectId;
 use zpl::{Error, FileKind, Filesystem, NewNode, Replace};
 
 use super::pools::{Kernel, Pools, refused};
 use super::stop::Stop;
+use super::walk::Unread;
 use super::{Mkdir, Mv, Rm};
 use crate::Surroundings;
 use crate::messages::Failure;
@@ -54,7 +57,8 @@ pub fn rm(rm: &Rm, around: &Surroundings, console: &mut Console) -> Result<u8, F
             None if rm.force => Ok(()),
             None => Err(failed(Error::NotFound)),
             Some((id, FileKind::Directory)) if rm.recursive => {
-                remove_tree(fs, kernel, (dir, name, id), &stop).map_err(failed)
+                remove_tree(fs, kernel, (dir, name, id), &stop)
+                    .map_err(|error| refused("remove", place, error))
             }
             Some((_, FileKind::Directory)) => {
                 Err(Failure::refused(format!("'{place}' is a folder: remove folders with -r")))
@@ -79,8 +83,10 @@ fn remove_tree(
     kernel: &Kernel,
     (dir, name, id): (ObjectId, &[u8], ObjectId),
     stop: &Stop,
-) -> Result<(), Error> {
+) -> Result<(), Unread> {
     let mut todo = vec![(dir, name.to_vec(), id)];
+    // The folders of `todo`: in a damaged or hostile pool one may contain itself.
+    let mut open = HashSet::from([id]);
     while let Some((parent, name, id)) = todo.last().cloned() {
         let depth = todo.len();
         let mut batch = Vec::new();
@@ -92,6 +98,7 @@ fn remove_tree(
                 return Ok(());
             }
             match entry.kind {
+                FileKind::Directory if !open.insert(entry.id) => return Err(Unread::Twice),
                 FileKind::Directory => todo.push((id, entry.name, entry.id)),
                 _ => {
                     fs.unlink(id, &entry.name)?;
@@ -103,11 +110,12 @@ fn remove_tree(
             match fs.rmdir(parent, &name) {
                 Ok(()) => {
                     kernel.entry(parent, &name);
+                    open.remove(&id);
                     todo.pop();
                 }
                 // More than one batch was in it.
                 Err(Error::NotEmpty) => {}
-                Err(error) => return Err(error),
+                Err(error) => return Err(error.into()),
             }
         }
     }

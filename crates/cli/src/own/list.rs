@@ -9,7 +9,7 @@ use zpl::{DirEntry, FileKind, Filesystem, Stat};
 
 use super::manifest;
 use super::pools::{Pools, refused};
-use super::walk::{Step, Walk};
+use super::walk::{Entered, Order, Step, Unread, Walk};
 use super::{Ls, Tree};
 use crate::Surroundings;
 use crate::messages::Failure;
@@ -84,10 +84,11 @@ fn json(
     id: ObjectId,
     console: &mut Console,
 ) -> Result<(), Failure> {
-    let walk = Walk::new(fs, id, ls.recursive).map_err(|error| refused("list", place, error))?;
-    let describe = |step: Result<Step, (Vec<u8>, zpl::Error)>| {
+    let walk =
+        Walk::new(fs, id, ls.recursive, Order::Forward).map_err(|error| refused("list", place, error))?;
+    let describe = |step: Result<Step, (Vec<u8>, Unread)>| {
         let step = step?;
-        manifest::line(fs, &step.path, step.id, ls.sha256).map_err(|error| (step.path, error))
+        manifest::line(fs, &step.path, step.id, ls.sha256).map_err(|error| (step.path, Unread::from(error)))
     };
     super::ordered::map(walk, describe, |line| match line {
         Ok(line) => console.line(&line),
@@ -111,37 +112,57 @@ fn text(
     if stat.kind != FileKind::Directory {
         return entry(ls, fs, &place.to_string().into_bytes(), id, console);
     }
-    let mut todo = vec![(place.to_string().into_bytes(), id)];
-    while let Some((shown, id)) = todo.pop() {
+    let mut path = place.to_string().into_bytes();
+    let mut entered = Entered::default();
+    let mut listing = |path: &[u8], id: ObjectId, console: &mut Console| {
         if let Some(parted) = header {
             if parted {
                 console.line("")?;
             }
-            console.line(&format!("{}:", quoted(&shown)))?;
+            console.line(&format!("{}:", quoted(path)))?;
             header = Some(true);
         }
-        let children = match sorted(fs, id) {
-            Ok(children) => children,
-            Err(error) => {
-                console.complain(unreadable(&shown, &error))?;
-                continue;
-            }
+        match entered.enter(id).and_then(|()| Ok(sorted(fs, id)?)) {
+            Ok(children) => folder(ls, fs, children, console),
+            Err(error) => console.complain(unreadable(path, &error)).map(|()| Vec::new()),
+        }
+    };
+    // For each open folder: bytes of its path, and the folders in it that are still to come.
+    let mut levels = vec![(path.len(), listing(&path, id, console)?)];
+    while let Some((prefix, folders)) = levels.last_mut() {
+        path.truncate(*prefix);
+        let Some(child) = folders.pop() else {
+            levels.pop();
+            continue;
         };
-        for child in &children {
-            if let Err(error) = entry(ls, fs, &child.name, child.id, console) {
-                console.complain(error)?;
-            }
+        if !path.ends_with(b"/") {
+            path.push(b'/');
         }
-        if ls.recursive {
-            let slash: &[u8] = if shown.ends_with(b"/") { b"" } else { b"/" };
-            let folders = children.iter().rev().filter(|child| child.kind == FileKind::Directory);
-            todo.extend(folders.map(|child| ([&shown, slash, &child.name].concat(), child.id)));
-        }
+        path.extend_from_slice(&child.name);
+        let inside = listing(&path, child.id, console)?;
+        levels.push((path.len(), inside));
     }
     Ok(())
 }
 
-fn unreadable(shown: &[u8], error: &zpl::Error) -> Failure {
+/// Lists the children of a folder. Gives the folders among them whose children are to be listed, the first one last.
+fn folder(
+    ls: &Ls,
+    fs: &Filesystem,
+    mut children: Vec<DirEntry>,
+    console: &mut Console,
+) -> Result<Vec<DirEntry>, Failure> {
+    for child in &children {
+        if let Err(error) = entry(ls, fs, &child.name, child.id, console) {
+            console.complain(error)?;
+        }
+    }
+    children.retain(|child| ls.recursive && child.kind == FileKind::Directory);
+    children.reverse();
+    Ok(children)
+}
+
+fn unreadable(shown: &[u8], error: &dyn std::fmt::Display) -> Failure {
     Failure::refused(format!("cannot read '{}': {error}", quoted(shown)))
 }
 
@@ -197,7 +218,11 @@ pub fn tree(tree: &Tree, around: &Surroundings, console: &mut Console) -> Result
 
 fn branches(place: &PoolPath, fs: &Filesystem, id: ObjectId, console: &mut Console) -> Result<(), Failure> {
     let (mut folders, mut files) = (0u64, 0u64);
-    let children = |id| sorted(fs, id).map(|list| list.into_iter().peekable());
+    let mut entered = Entered::default();
+    let mut children = |id| -> Result<_, Unread> {
+        entered.enter(id)?;
+        Ok(sorted(fs, id)?.into_iter().peekable())
+    };
     let root = fs.stat(id).map_err(|error| refused("list", place, error))?;
     let mut open = Vec::new();
     if root.kind == FileKind::Directory {

@@ -1,6 +1,7 @@
 //! A folder with pools in it, and the program that was built.
 #![allow(dead_code, reason = "each test file uses a part of it")]
 
+pub mod craft;
 pub mod live;
 
 use std::path::{Path, PathBuf};

@@ -1,0 +1,92 @@
+//! Folders that contain themselves, or are in many places: every command that walks a tree says so and ends.
+
+mod bed;
+
+use bed::craft::{craft, file, folder, name_again, run};
+use bed::{Bed, Done};
+
+const SAID: &str = "it is a folder that was read before under another name";
+
+/// A pool with the folder `loop`, which contains itself, and the folder `bomb`, whose 40 levels can be reached in 2 to the
+/// power of 40 ways.
+fn bed() -> Bed {
+    let bed = Bed::with_tank(128, &[]);
+    craft(&bed, |fs| {
+        let within = folder(fs, fs.root(), b"loop");
+        file(fs, within, b"first", 0o644, b"content");
+        name_again(fs, within, b"again", within);
+        name_again(fs, within, b"root", fs.root());
+        file(fs, within, b"last", 0o644, b"content");
+        let mut level = folder(fs, fs.root(), b"bomb");
+        for _ in 0..40 {
+            let next = folder(fs, level, b"a");
+            name_again(fs, level, b"b", next);
+            level = next;
+        }
+        file(fs, level, b"end", 0o644, b"content");
+    });
+    bed
+}
+
+/// Runs a command with 1 GiB of address space beyond what every command takes.
+fn limited(bed: &Bed, words: &[&str]) -> Done {
+    let mut command = std::process::Command::new("prlimit");
+    let plain = bed.command(words);
+    command.args(["--as=4294967296", "--"]).arg(plain.get_program()).args(plain.get_args());
+    command.current_dir(bed.path("")).stdin(std::process::Stdio::null());
+    plain.get_envs().for_each(|(name, value)| {
+        command.env(name, value.unwrap_or_default());
+    });
+    run(command)
+}
+
+#[test]
+fn walks_of_a_loop_say_so_and_end() {
+    let bed = bed();
+    for words in [
+        &["ls", "-R", "tank/fs:/"][..],
+        &["ls", "-R", "--json", "tank/fs:/"],
+        &["tree", "tank/fs:/"],
+        &["du", "tank/fs:/"],
+        &["cp", "-r", "tank/fs:/", "out"],
+        &["cp", "-rp", "tank/fs:/loop", "tank/fs:/bomb", "tank:/"],
+    ] {
+        let done = limited(&bed, &[&["-d", "tank.img"], words].concat());
+        assert!(done.status == 1 && done.err.contains(SAID), "{words:?}: {}", done.err);
+        // One line for each additional name of a folder: nothing grows with the number of ways.
+        assert!(done.err.lines().count() <= 100 && done.out.len() < 100_000, "{words:?}: {}", done.err);
+        if words[0] != "cp" {
+            assert!(done.out.contains("last") || words[0] == "du", "{words:?}: it goes on: {}", done.out);
+        }
+    }
+    assert_eq!(std::fs::read(bed.path("out/loop/last")).expect("copied"), b"content");
+    assert!(limited(&bed, &["cp", "-r", "tank/fs:/loop/again/root", "tank/fs:/loop/again/x"]).status == 1);
+    let done = limited(&bed, &["rm", "-r", "tank/fs:/loop"]);
+    assert!(done.status == 1 && done.err.contains(SAID), "{}", done.err);
+}
+
+#[test]
+fn usage_of_folders_adds_up_from_below() {
+    let bed = Bed::with_tank(128, &["compression=off", "recordsize=4K"]);
+    craft(&bed, |fs| {
+        let top = folder(fs, fs.root(), b"a");
+        let below = folder(fs, top, b"b");
+        file(fs, below, b"f", 0o644, &[1; 4096]);
+        let beside = folder(fs, fs.root(), b"a-b");
+        file(fs, beside, b"g", 0o644, &[2; 4096]);
+    });
+    let out = bed.run(&["-d", "tank.img", "du", "tank/fs:/"]).good();
+    let lines: Vec<(u64, &str)> = out
+        .lines()
+        .map(|line| {
+            let (blocks, path) = line.split_once('\t').expect("two columns");
+            (blocks.parse().expect("a number"), path)
+        })
+        .collect();
+    let paths: Vec<_> = lines.iter().map(|(_, path)| *path).collect();
+    assert_eq!(paths, ["tank/fs:/a-b", "tank/fs:/a/b", "tank/fs:/a", "tank/fs:/"]);
+    let of = |index: usize| lines[index].0;
+    assert!(of(1) >= 4 && of(2) > of(1) && of(3) >= of(0) + of(2), "{lines:?}");
+    let alone = bed.run(&["-d", "tank.img", "du", "-s", "tank/fs:/"]).good();
+    assert_eq!(alone, format!("{}\ttank/fs:/\n", of(3)));
+}
