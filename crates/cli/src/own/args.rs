@@ -27,6 +27,9 @@ pub struct Cp {
     /// Keep modes, owners, times and extended attributes.
     #[arg(short, long)]
     pub preserve: bool,
+    /// Stay in the dataset: do not copy the datasets below it.
+    #[arg(short = 'x', long = "one-file-system")]
+    pub one_dataset: bool,
     /// No progress, and no word about what there is to copy.
     #[arg(short, long)]
     pub quiet: bool,

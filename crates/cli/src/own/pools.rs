@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use format::ObjectId;
-use pool::Dataset;
+use pool::{Dataset, Pool};
 use server::Live;
 use zpl::Filesystem;
 
@@ -74,6 +74,12 @@ impl Pools {
     /// Who is to be told of changes where `place` is.
     pub fn kernel(&self, place: &PoolPath) -> Kernel {
         Kernel(self.live.clone().map(|live| (live, place.dataset_name())))
+    }
+
+    /// The pool that a place is in.
+    pub fn pool(&self, place: &PoolPath) -> &Pool {
+        let session = self.sessions.get(open::pool_of(&place.dataset));
+        session.expect("the pools of all places were opened").pool()
     }
 
     /// The file system that a place is in. The same place gives the same file system.

@@ -4,6 +4,7 @@
 //! To:     copies with all that belongs to files: modes, owners, times, links, holes, devices, extended attributes.
 
 mod ahead;
+mod children;
 mod content;
 mod engine;
 mod error;
@@ -15,7 +16,7 @@ mod terminal;
 mod to_local;
 mod to_pool;
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::HashSet;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::sync::Arc;
@@ -33,6 +34,7 @@ pub use sink::{Policy, Sink};
 pub use to_pool::ToPool;
 
 use self::ahead::Ahead;
+use self::children::{Opened, Shown};
 use self::folder::Folder;
 use self::node::{Trail, last_name};
 use self::to_local::ToLocal;
@@ -130,10 +132,10 @@ fn copy(
     stop: &Stop,
     console: &mut Console,
 ) -> Result<(), Failure> {
-    let mut read = BTreeMap::new();
+    let mut read = Opened::new();
     let mut sources = Vec::new();
     for place in &cp.sources {
-        match find(place, cp.recursive, pools, &mut read) {
+        match find(cp, place, pools, (&mut read, progress)) {
             Ok(found) if found.is_dir && !cp.recursive => {
                 progress.failed(&format!("'{}' is a folder: copy folders with -r", found.node.shown()));
             }
@@ -155,6 +157,7 @@ fn copy(
         Place::InPool(place) => {
             let fs = pools.filesystem(place, Intent::Write)?;
             let number = read.get(&place.dataset_name()).map(|(number, _)| *number);
+            not_below(place, number, &sources)?;
             let owner = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
             let sink = ToPool::new(fs.clone(), owner, number, pools.kernel(place));
             let target = pool_target(&sink, &fs, place, number, (&sources, cp.sources.len()))?;
@@ -176,11 +179,12 @@ pub fn umask() -> u32 {
 }
 
 fn find(
+    cp: &Cp,
     place: &Place,
-    recursive: bool,
     pools: &Pools,
-    read: &mut BTreeMap<String, (u64, Filesystem)>,
+    (read, progress): (&mut Opened, &Progress),
 ) -> Result<Found, Failure> {
+    let recursive = cp.recursive;
     match place {
         Place::Local(path) => {
             let refuse = |error: std::io::Error| {
@@ -194,20 +198,19 @@ fn find(
             Ok(Found { node, name: last_name(path.as_os_str().as_bytes()), is_dir })
         }
         Place::InPool(place) => {
-            let dataset = place.dataset_name();
-            let (number, fs) = match read.get(&dataset) {
-                Some(known) => known.clone(),
-                None => {
-                    let opened = (read.len() as u64 + 1, pools.filesystem(place, Intent::Files)?);
-                    read.insert(dataset, opened.clone());
-                    opened
-                }
-            };
+            let (number, fs) = children::opened(place, pools, read)?;
             let refuse = |error| refused("read", place, error);
             let id = fs.resolve(&place.path, !recursive).map_err(refuse)?;
             let is_dir = fs.stat(id).map_err(refuse)?.kind == FileKind::Directory;
             let shown = Trail::new(place.to_string().into_bytes());
-            Ok(Found { node: Node::Pool { fs, number, id, shown }, name: last_name(&place.path), is_dir })
+            let mut datasets = Arc::<Shown>::default();
+            if is_dir && recursive && !cp.one_dataset {
+                let mut left = Vec::new();
+                datasets = children::below(place, pools, read, &mut left)?;
+                left.iter().for_each(|line| progress.failed(line));
+            }
+            let node = Node::Pool { fs, number, id, shown, datasets };
+            Ok(Found { node, name: last_name(&place.path), is_dir })
         }
     }
 }
@@ -252,6 +255,25 @@ fn local_target(path: &Path, sources: &[Found], asked: usize) -> Result<Target<A
     }
     let dir = Folder::named(path.parent().unwrap_or(Path::new("")), true).map_err(refuse)?;
     Ok(Target { dir, name: Some(last_name(path.as_os_str().as_bytes())) })
+}
+
+/// Refuses to copy into a dataset that is copied with a source.
+fn not_below(place: &PoolPath, number: Option<u64>, sources: &[Found]) -> Result<(), Failure> {
+    let holds = |source: &&Found| match &source.node {
+        Node::Pool { datasets, .. } => number.is_some_and(|number| datasets.has(number)),
+        Node::Local(_) => false,
+    };
+    match sources.iter().find(holds) {
+        Some(source) => {
+            let line = format!(
+                "cannot copy '{}' into itself: '{}' lies below it",
+                source.node.shown(),
+                place.dataset
+            );
+            Err(Failure::refused(line).hint("copy a single dataset with -x"))
+        }
+        None => Ok(()),
+    }
 }
 
 fn pool_target(

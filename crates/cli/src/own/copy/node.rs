@@ -11,6 +11,7 @@ use rustix::fs::{Dir, FileType, Mode, OFlags, Stat};
 use xattr::FileExt as _;
 use zpl::{FileKind, Filesystem, Time};
 
+use super::children::{self, Shown};
 use super::content::Content;
 use super::error::{CopyError, reading};
 use super::folder::{self, FileId, Folder, proc_path};
@@ -36,6 +37,8 @@ pub enum Node {
         id: ObjectId,
         /// How it is called in messages.
         shown: Trail,
+        /// The datasets that are copied with it.
+        datasets: Arc<Shown>,
     },
 }
 
@@ -341,14 +344,25 @@ impl Node {
     pub fn children(&self) -> Result<Box<dyn Iterator<Item = Result<Child, CopyError>> + '_>, CopyError> {
         match self {
             Node::Local(local) => Ok(Box::new(local.children()?)),
-            Node::Pool { fs, number, id, shown } => {
-                let entries = fs.entries(*id).map_err(reading)?;
-                Ok(Box::new(entries.map(move |entry| {
+            Node::Pool { fs, number, id, shown, datasets } => {
+                let entries = fs.entries(*id).map_err(reading)?.map(move |entry| {
                     let entry = entry.map_err(reading)?;
                     let shown = shown.child(&entry.name);
-                    let node = Node::Pool { fs: fs.clone(), number: *number, id: entry.id, shown };
-                    Ok(Child { name: entry.name, node, kind: Some(entry.kind) })
-                })))
+                    let (name, id, kind) = (entry.name, entry.id, Some(entry.kind));
+                    let node = match datasets.over(*number, id) {
+                        Some(other) => children::node(datasets, other, shown),
+                        None => {
+                            let (fs, datasets) = (fs.clone(), datasets.clone());
+                            Node::Pool { fs, number: *number, id, shown, datasets }
+                        }
+                    };
+                    Ok(Child { name, node, kind })
+                });
+                let added = datasets.added(*number, *id).iter().map(move |(name, other)| {
+                    let node = children::node(datasets, other, shown.child(name));
+                    Ok(Child { name: name.clone(), node, kind: Some(FileKind::Directory) })
+                });
+                Ok(Box::new(entries.chain(added)))
             }
         }
     }
