@@ -27,7 +27,7 @@ use crate::Surroundings;
 use crate::config::{self, ConfigError};
 use crate::messages::{Action, Failure, reason};
 
-pub use gone::is_gone;
+pub use gone::{figures_of, is_gone};
 
 /// Bytes of records that a command keeps in memory which reads everything once.
 const SURVEY_CACHE: u64 = 64 << 20;
@@ -162,6 +162,11 @@ impl Session {
     /// Whether a server holds the pool, and this is a state of it that it keeps for us.
     pub fn is_leased(&self) -> bool {
         matches!(self.held, Held::Leased { .. })
+    }
+
+    /// Whether this process is the server that holds the pool.
+    pub fn is_live(&self) -> bool {
+        matches!(self.held, Held::Live(_))
     }
 
     /// What the server that holds the pool knows of it and the disks do not tell; `None` without a server, or when it

@@ -71,10 +71,14 @@ impl server::Commands for Roof {
         // changed beside each other.
         let first = job.words.first().and_then(|word| word.to_str());
         let waits = match program {
-            Program::Zpool => matches!(first, Some("iostat" | "scrub")),
+            Program::Zpool => matches!(first, Some("iostat" | "scrub" | "clear")),
             _ => matches!(first, Some("receive" | "recv" | "rewrite" | "project")),
         };
-        let _turn = (!waits).then(|| live.turn());
+        // Behind a command that waits for a suspended pool nobody waits.
+        let turn = (!waits).then(|| live.turn_unless(|| live.is_suspended()));
+        if matches!(turn, Some(None)) {
+            return refused(console, live.name());
+        }
         crate::compatible_on(program, job.words.iter().cloned(), &around, console)
     }
 
@@ -82,6 +86,13 @@ impl server::Commands for Roof {
         let first = job.words.first().and_then(|word| word.to_str());
         job.program == Program::Zpool.name() && first == Some("iostat")
     }
+}
+
+/// Says that the pool is suspended, where another command waits for it already.
+fn refused(console: Console, pool: &str) -> u8 {
+    let failure = Failure::refused(format!("cannot open '{pool}': {}", pool::Error::Suspended));
+    let failure = failure.hint(format!("another command waits for it; 'zpool status {pool}' says more"));
+    console.finish(Err(failure), String::new)
 }
 
 /// A file written to by several.

@@ -4,6 +4,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use storage::FailMode;
+
 use crate::dataset::Dataset;
 use crate::dsl::create::{Initialise, NewFilesystem};
 use crate::dsl::limits;
@@ -331,6 +333,10 @@ impl Pool {
                     ("compatibility", Value::Text(text)) => {
                         syncing.state.config.compatibility = Some(text.clone()).filter(|t| t != "off");
                         syncing.state.config_dirty = true;
+                    }
+                    ("failmode", Value::Number(number)) => {
+                        syncing.set_pool_property(name, value)?;
+                        syncing.inner.suspension().set_mode(FailMode::from_number(*number));
                     }
                     _ => syncing.set_pool_property(name, value)?,
                 }

@@ -222,7 +222,8 @@ impl Pool {
             txg: before_first,
             root: BlockPtr::HOLE,
         };
-        let groups = Groups::new(before_first, options.stepwise, Limits::of(&options), budget.clone());
+        let (limits, suspension) = (Limits::of(&options), storage.suspension().clone());
+        let groups = Groups::new(before_first, options.stepwise, limits, budget.clone(), suspension);
         let inner = Arc::new(Inner {
             storage,
             budget,

@@ -198,6 +198,9 @@ pub enum Error {
     /// Something could not be written: the pool stopped at its last synced txg.
     #[error("the pool stopped, its last synced state is safe: {0}")]
     Stopped(Arc<Error>),
+    /// A device refuses writes; they wait to be tried again.
+    #[error("pool I/O is currently suspended")]
+    Suspended,
     /// Our own code broke a promise to itself: the pool stopped before it could reach the disks.
     #[error(
         "suspended after an internal error; what was not synced is lost: export and import the pool again"

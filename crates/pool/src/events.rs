@@ -27,6 +27,8 @@ struct Ring {
     dropped: u64,
     /// I/O and checksum errors of each leaf that were told of.
     told: BTreeMap<u64, [u64; 2]>,
+    /// Suspensions that were told of.
+    suspensions: u64,
 }
 
 /// A copy of the newest events.
@@ -44,6 +46,18 @@ impl Events {
     }
 }
 
+impl Events {
+    pub(crate) fn post(&self, event: NvList) {
+        self.ring().post(event);
+    }
+
+    /// Whether the `count`th suspension was not told of yet; from now on it was.
+    pub(crate) fn note_suspension(&self, count: u64) -> bool {
+        let mut ring = self.ring();
+        std::mem::replace(&mut ring.suspensions, count) < count
+    }
+}
+
 impl Ring {
     fn post(&mut self, mut event: NvList) {
         self.posted += 1;
@@ -58,7 +72,7 @@ impl Ring {
 
 impl Inner {
     /// What every event says.
-    fn event(&self, class: &str) -> NvList {
+    pub(crate) fn event(&self, class: &str) -> NvList {
         let (seconds, nanos) = self.host.clock.now();
         let info = self.info();
         let mut event = NvList::new();
@@ -106,6 +120,7 @@ impl Pool {
     #[must_use]
     pub fn events(&self) -> Happened {
         self.inner.note_device_errors();
+        self.inner.note_suspensions();
         let ring = self.inner.events.ring();
         Happened { events: ring.kept.iter().cloned().collect(), dropped: ring.dropped }
     }
@@ -114,6 +129,7 @@ impl Pool {
     #[must_use]
     pub fn clear_events(&self) -> u64 {
         self.inner.note_device_errors();
+        self.inner.note_suspensions();
         let mut ring = self.inner.events.ring();
         ring.dropped = 0;
         std::mem::take(&mut ring.kept).len() as u64

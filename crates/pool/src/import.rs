@@ -156,7 +156,8 @@ impl Pool {
             root: opened.uberblock.root,
         };
         let closed = crate::vdev_props::non_allocating(&config);
-        let groups = Groups::new(synced, options.stepwise, Limits::of(&options), budget.clone());
+        let (limits, suspension) = (Limits::of(&options), storage.suspension().clone());
+        let groups = Groups::new(synced, options.stepwise, limits, budget.clone(), suspension);
         let mut inner = Inner {
             storage,
             budget,

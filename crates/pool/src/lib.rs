@@ -37,6 +37,7 @@ mod rewind;
 mod send;
 mod snapshots;
 mod space_maps;
+mod suspend;
 mod sync;
 mod throttle;
 mod token;
@@ -70,5 +71,7 @@ pub use receive::{
     ReceiveOptions, Received, Replica, holds_of, parent_snapshot_of, properties_of, snapshot_properties_of,
 };
 pub use send::{Package, Resumption, Saved, SendFlags, Sent, Source as SendSource, Told, Touched};
+pub use storage::FailMode;
+pub use suspend::{SuspensionWatch, Trouble};
 pub use token::{ResumeToken, TokenError};
 pub use tx::{Hold, Tx};

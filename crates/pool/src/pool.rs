@@ -450,6 +450,7 @@ impl Pool {
         &self,
         job: impl FnOnce(&mut Syncing<'_>) -> Result<T> + Send + 'static,
     ) -> Result<T> {
+        self.check_resumed()?;
         self.inner.run(job)
     }
 
@@ -490,6 +491,7 @@ impl Pool {
         if self.thread.is_none() {
             return Ok(());
         }
+        self.check_resumed()?;
         self.inner.scrub.leave();
         // What is in the logs is synced now: they end here.
         self.inner.logged().values().for_each(|dataset| dataset.log.close());
@@ -502,6 +504,8 @@ impl Pool {
     }
 
     fn stop(&mut self) {
+        // Whoever waits for a refused write to be tried again would keep the sync thread and the scrub waiting.
+        self.inner.suspension().give_up();
         self.inner.scrub.leave();
         self.inner.groups.stop();
         if let Some(thread) = self.thread.take()

@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 
 use dmu::DirtyBudget;
 use format::Txg;
+use storage::Suspension;
 
 use crate::throttle::Limits;
 use crate::{Error, Result};
@@ -78,6 +79,7 @@ pub(crate) struct Groups {
     /// calls alone, not on timing.
     pub(crate) stepwise: bool,
     pub(crate) limits: Limits,
+    suspension: Arc<Suspension>,
     /// What the times in `limits` count from.
     opened: Instant,
 }
@@ -160,10 +162,16 @@ impl Drop for Tx {
 }
 
 impl Groups {
-    pub(crate) fn new(synced: Txg, stepwise: bool, limits: Limits, budget: Arc<DirtyBudget>) -> Groups {
+    pub(crate) fn new(
+        synced: Txg,
+        stepwise: bool,
+        limits: Limits,
+        budget: Arc<DirtyBudget>,
+        suspension: Arc<Suspension>,
+    ) -> Groups {
         let state = State { open: synced.next(), synced, ..State::default() };
         let (state, changed, opened) = (Mutex::new(state), Condvar::new(), Instant::now());
-        Groups { state, changed, budget, stepwise, limits, opened }
+        Groups { state, changed, budget, stepwise, limits, suspension, opened }
     }
 
     pub(crate) fn lock(&self) -> MutexGuard<'_, State> {
@@ -176,12 +184,21 @@ impl Groups {
 
     /// Waits while too much is dirty, and slows who writes down before that: once for each change, by who holds no
     /// locks, so that nobody waits for who waits here. What all who were let through go on to make dirty comes on top
-    /// of the limit. A pool that cannot write lets everybody through: [`Groups::begin`] tells them.
+    /// of the limit. While I/O is suspended everybody waits here, or, with `failmode=continue`, nobody does. A pool that
+    /// cannot write lets everybody through: [`Groups::begin`] tells them.
     pub(crate) fn wait_for_room(&self, dirty: impl Fn() -> u64) {
         let began = self.opened.elapsed();
         let mut delayed = false;
         let mut state = self.lock();
         while state.failed.is_none() {
+            if self.suspension.refused().is_some() {
+                drop(state);
+                if !self.suspension.wait_for_resume() {
+                    return;
+                }
+                state = self.lock();
+                continue;
+            }
             let dirty = dirty();
             let dirty_max = self.limits.dirty_max();
             if self.stepwise {
@@ -238,6 +255,7 @@ impl Groups {
             if let Some(failed) = &state.failed {
                 return Err(Error::Stopped(failed.clone()));
             }
+            self.check_continue()?;
             if state.closing {
                 state = self.wait(state);
                 continue;
@@ -288,6 +306,9 @@ impl Groups {
         if let Some(failed) = &state.failed {
             return Err(Error::Stopped(failed.clone()));
         }
+        if self.suspension.refused().is_some() {
+            return Ok(None);
+        }
         let dirty = dirty();
         let others = state.spoken_for(self.budget.space());
         let fits = others + reserve + cost <= state.allocatable && !state.is_crowded(others, cost, reserve);
@@ -330,6 +351,11 @@ impl Groups {
         Ok(state.open)
     }
 
+    /// Refuses where I/O is suspended and nobody is to wait: with `failmode=continue`, or once refused writes were given up.
+    fn check_continue(&self) -> Result<()> {
+        if self.suspension.refuses_writers() { Err(Error::Suspended) } else { Ok(()) }
+    }
+
     /// Waits until everything done so far is on disk.
     pub(crate) fn sync(&self) -> Result<()> {
         let target = self.lock().open;
@@ -364,6 +390,7 @@ impl Groups {
             if let Some(failed) = &state.failed {
                 return Err(Error::Stopped(failed.clone()));
             }
+            self.check_continue()?;
             if state.open == target {
                 // Once it is closed, it is on its way: to ask again would sync the next one unasked.
                 self.want(&mut state);
@@ -464,6 +491,11 @@ impl Groups {
         self.lock().freeing
     }
 
+    /// Why nothing can be written any more; `None` if the sync thread goes on.
+    pub(crate) fn failed(&self) -> Option<Arc<Error>> {
+        self.lock().failed.clone()
+    }
+
     /// For the sync thread: nothing can be written any more.
     pub(crate) fn fail(&self, error: Arc<Error>) {
         self.lock().failed = Some(error);
@@ -485,7 +517,7 @@ mod tests {
     #[test]
     fn a_log_leaves_the_room_to_a_transaction_that_waits_for_it() {
         let limits = Limits::of(&Options::default());
-        let groups = Arc::new(Groups::new(Txg(4), false, limits, Arc::default()));
+        let groups = Arc::new(Groups::new(Txg(4), false, limits, Arc::default(), Arc::default()));
         groups.synced(Txg(4), 1000, 0, false);
         assert_eq!(groups.set_aside(900, 0), 900);
         std::thread::scope(|scope| {

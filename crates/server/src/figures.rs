@@ -20,8 +20,29 @@ pub struct Figures {
     pub errors: Vec<(u64, [u64; 3])>,
     /// Bytes of what was destroyed that are being freed.
     pub freeing: u64,
+    /// Why the pool takes no changes; `None` if it does.
+    #[serde(default)]
+    pub halted: Option<Halted>,
     scan: Option<ScanFigures>,
     lost: Vec<(u64, u64, i64, u64, u64)>,
+}
+
+/// A pool that takes no changes.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Halted {
+    /// `zpool clear` has the refused writes tried again. Otherwise nothing is written until the next import.
+    pub can_resume: bool,
+    /// The pool property `failmode`.
+    pub failmode: String,
+    /// The device's or the pool's reason.
+    pub why: String,
+}
+
+impl From<pool::Trouble> for Halted {
+    fn from(trouble: pool::Trouble) -> Halted {
+        let pool::Trouble { can_resume, failmode, why } = trouble;
+        Halted { can_resume, failmode: failmode.to_owned(), why }
+    }
 }
 
 /// A scan: its state as it stands on disk, and what does not.
@@ -38,7 +59,10 @@ impl Figures {
     /// # Errors
     /// The scan state or the error log cannot be read.
     pub fn of(pool: &Pool) -> pool::Result<Figures> {
-        let scan = pool.scan()?.map(|status| ScanFigures {
+        let halted = pool.trouble().map(Halted::from);
+        // A device that refuses writes may refuse reads, too: that the pool is suspended is told all the same.
+        let optional = |error| if halted.is_some() { Ok(()) } else { Err(error) };
+        let scan = pool.scan().or_else(|error| optional(error).map(|()| None))?.map(|status| ScanFigures {
             words: status.scan.to_words().to_vec(),
             running: status.running,
             paused_at: status.paused_at,
@@ -46,9 +70,16 @@ impl Figures {
         let numbers = |e: DataError| (e.dataset.0, e.object.0, e.level, e.blkid, e.birth);
         Ok(Figures {
             errors: pool.device_errors(),
-            freeing: pool.freeing_now()?,
+            freeing: pool.freeing_now().or_else(|error| optional(error).map(|()| 0))?,
             scan,
-            lost: pool.data_errors()?.into_iter().take(LOST_MAX).map(numbers).collect(),
+            lost: pool
+                .data_errors()
+                .or_else(|error| optional(error).map(|()| Vec::new()))?
+                .into_iter()
+                .take(LOST_MAX)
+                .map(numbers)
+                .collect(),
+            halted,
         })
     }
 
@@ -119,12 +150,13 @@ mod tests {
         let sent = Figures {
             errors: vec![(u64::MAX, [1, 2, 3])],
             freeing: 5,
+            halted: Some(Halted { can_resume: true, failmode: "wait".into(), why: "full".into() }),
             scan: Some(ScanFigures { words, running: true, paused_at: 0 }),
             lost: vec![(54, 2, -1, 0, 8)],
         };
         let text = serde_json::to_string(&sent).unwrap();
         let mut got: Figures = serde_json::from_str(&text).unwrap();
-        assert_eq!((&got.errors, got.freeing), (&sent.errors, 5));
+        assert_eq!((&got.errors, got.freeing, &got.halted), (&sent.errors, 5, &sent.halted));
         assert_eq!(got.scan().unwrap(), Some(ScanStatus { scan, running: true, paused_at: 0 }));
         let lost = got.lost();
         assert_eq!((lost.len(), lost[0].dataset, lost[0].level), (1, ObjectId(54), -1));

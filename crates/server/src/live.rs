@@ -106,6 +106,12 @@ impl Live {
         }
     }
 
+    /// Whether a device refuses the pool's writes, and they wait to be tried again.
+    #[must_use]
+    pub fn is_suspended(&self) -> bool {
+        self.slot().as_ref().is_some_and(|pool| pool.is_suspended())
+    }
+
     /// What is mounted where.
     #[must_use]
     pub fn mounts(&self) -> Vec<(String, PathBuf)> {
@@ -178,6 +184,10 @@ impl Live {
     /// The one that stays.
     pub fn unmount(&self, datasets: &[String], force: bool) -> Result<(), Unmounted> {
         let pool = self.pool()?;
+        if pool.is_suspended() {
+            // The kernel would wait for what it still has to write.
+            return Err(Unmounted::Suspended);
+        }
         self.mounts.unmount(&pool, datasets, force).map(drop)
     }
 
@@ -278,6 +288,11 @@ impl Live {
             Unmounted::Refused { point, why } => Refusal::Other(format!("'{}': {why}", point.display())),
             other => Refusal::Other(other.to_string()),
         })?;
+        if let Err(error @ pool::Error::Suspended) = pool.sync_unless_suspended() {
+            // It was suspended by what the mounts had left to write.
+            self.mounts.mount_again(&pool, &down);
+            return Err(Refusal::Other(error.to_string()));
+        }
         self.closing.store(true, Ordering::Release);
         drop(pool);
         let mut pool = self.slot().take().expect("only one caller gets this far");

@@ -92,6 +92,9 @@ pub enum Unmounted {
         /// Where it was mounted.
         point: PathBuf,
     },
+    /// A device refuses the pool's writes, and they wait to be tried again.
+    #[error("pool I/O is currently suspended")]
+    Suspended,
     /// The kernel refuses.
     #[error("{why}")]
     Refused {

@@ -141,6 +141,8 @@ pub fn serve(serve: Serve, commands: Arc<dyn Commands>) -> Result<(), ServeError
     }
     notify("READY=1");
     server.clone().listen_to_signals(signals);
+    // From here on somebody can reach this process to have refused writes tried again.
+    server.suspend_on_refusal();
     server.accept(&listener);
     notify("STOPPING=1");
     // Nobody may be let in while the pool is being let go of.
@@ -223,6 +225,8 @@ struct Ending {
     pool: Pool,
     stop: Stop,
     asker: Option<UnixStream>,
+    /// What is lost with the writes that were given up.
+    lost: Option<String>,
 }
 
 struct Server {
@@ -466,6 +470,9 @@ impl Server {
 
     /// Unmounts everything and has the server end, or leaves all as it is.
     fn stop(&self, id: u64, stop: Stop, asker: Option<&UnixStream>) -> Result<(), Refusal> {
+        let pool = self.live.pool().map_err(|_| Refusal::Stopping)?;
+        let lost = self.end_suspension(&pool, &stop)?;
+        drop(pool);
         if stop.force {
             self.stop_commands();
         }
@@ -494,7 +501,7 @@ impl Server {
         };
         let pool = self.live.close(stop.force, LETTING_GO)?;
         drop(turn);
-        self.state().ending = Some(Ending { pool, stop, asker });
+        self.state().ending = Some(Ending { pool, stop, asker, lost });
         // The eventfd counts to far more than one.
         let _ = rustix::io::write(&self.wake, &1u64.to_ne_bytes());
         Ok(())
@@ -519,11 +526,15 @@ impl Server {
 
     fn listen_to_signals(self: Arc<Self>, mut signals: Signals) {
         let listening = std::thread::Builder::new().name("cenote-signals".into()).spawn(move || {
+            let mut is_warned = false;
             for signal in signals.forever() {
                 if signal == SIGHUP {
                     continue;
                 }
                 tracing::info!(signal, "told to end");
+                if !std::mem::replace(&mut is_warned, true) && !self.resumes() {
+                    continue;
+                }
                 let stop = || Stop { destroy: false, force: true, command: None };
                 loop {
                     match self.stop(0, stop(), None) {
@@ -549,7 +560,7 @@ impl Server {
 
     /// Lets go of everything.
     fn finish(&self) -> Result<(), ServeError> {
-        let Some(Ending { pool, stop, asker }) = self.state().ending.take() else { return Ok(()) };
+        let Some(Ending { pool, stop, asker, lost }) = self.state().ending.take() else { return Ok(()) };
         // Readers elsewhere lose their lease; commands are done.
         let mut state = self.state();
         for connection in state.connections.values() {
@@ -565,11 +576,14 @@ impl Server {
         if let Some(command) = &stop.command {
             pool.set_command(command);
         }
+        // Nobody can reach this process any more to resume the pool.
+        pool.give_up_writes();
         let ended = if stop.destroy { pool.destroy() } else { pool.export() };
         if let Some(asker) = &asker {
-            let reply = match &ended {
-                Ok(()) => Reply::Stopped,
-                Err(error) => Reply::Refused(Refusal::Other(error.to_string())),
+            let reply = match (&ended, lost) {
+                (Ok(()), _) => Reply::Stopped,
+                (Err(_), Some(lost)) => Reply::Refused(Refusal::Other(lost)),
+                (Err(error), None) => Reply::Refused(Refusal::Other(error.to_string())),
             };
             if let Err(error) = wire::send(asker, &reply, &[]) {
                 tracing::debug!(%error, "whoever asked for the end is gone");
@@ -608,5 +622,6 @@ fn watch(stream: &UnixStream, done: &OwnedFd, stop: &AtomicBool) {
     }
 }
 
+mod suspended;
 #[cfg(test)]
 mod tests;

@@ -18,6 +18,8 @@ pub mod host;
 mod log;
 mod meter;
 mod read;
+pub mod suspend;
+mod unflushed;
 pub mod vdev;
 mod verify;
 pub mod workers;
@@ -36,6 +38,7 @@ pub use error::{ReadError, WriteError};
 pub use meter::{
     Background, IoStats, IoTimes, Meter, PURPOSES, Purpose, SIZE_BUCKETS, Sizes, TIME_BUCKETS, Times,
 };
+pub use suspend::{FailMode, Refused, Suspension};
 pub use vdev::{Leaf, Shape, TopVdev, Vdevs};
 pub use verify::{BadCopy, Verified};
 pub use workers::{Caller, Workers};
@@ -68,6 +71,7 @@ pub struct Storage {
     workers: Workers,
     deflate: Arc<Deflate>,
     io: write::IoQueue,
+    suspension: Arc<Suspension>,
     /// Blocks that may still be rewritten within the syncing txg (those of the MOS), by vdev and offset. They
     /// reach the disks once, when the txg's writes are finished; until then they are read from here.
     held: Mutex<BTreeMap<(u32, u64), Payload>>,
@@ -82,13 +86,15 @@ impl Storage {
     #[must_use]
     pub fn new(vdevs: Vdevs, options: Options) -> Storage {
         let deflate = Arc::new(Deflate::new(options.gzip_engine));
+        let suspension = Arc::<Suspension>::default();
         Storage {
             vdevs,
             salt: RwLock::new(Arc::new(Salt::none())),
             cache: RecordCache::new(options.cache_bytes),
             buffers: Buffers::new(options.free_bytes),
             workers: Workers::new(options.workers),
-            io: write::IoQueue::new(options.io_threads, deflate.clone()),
+            io: write::IoQueue::new(options.io_threads, deflate.clone(), suspension.clone()),
+            suspension,
             deflate,
             held: Mutex::default(),
             ahead: Arc::default(),
@@ -156,6 +162,21 @@ impl Storage {
 
     pub(crate) fn held(&self) -> MutexGuard<'_, BTreeMap<(u32, u64), Payload>> {
         self.held.lock().expect("no code panics while holding the held blocks")
+    }
+
+    /// Operations that a device refused and that wait to be tried again.
+    #[must_use]
+    pub fn suspension(&self) -> &Arc<Suspension> {
+        &self.suspension
+    }
+
+    /// Makes everything written so far durable on every disk. Where a device refuses, this waits until a retry succeeds.
+    ///
+    /// # Errors
+    /// The first device that refused, where refused operations do not wait.
+    pub fn flush(&self) -> Result<(), WriteError> {
+        let mut leaves = self.vdevs.tops().iter().flat_map(TopVdev::leaves);
+        leaves.try_for_each(|leaf| self.suspension.attempt(|| leaf.flush_or_say()))
     }
 
     pub(crate) fn io(&self) -> &write::IoQueue {

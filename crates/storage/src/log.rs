@@ -9,7 +9,7 @@ use format::blkptr::{Block, Dva};
 use format::label::DATA_START;
 
 use crate::vdev::{TopVdev, device_error};
-use crate::{ReadError, Storage, WriteError};
+use crate::{Payload, ReadError, Storage, WriteError};
 
 impl Storage {
     /// Writes a sealed log block, or as much of one as is in use, past everything that is queued. Durable after
@@ -17,11 +17,16 @@ impl Storage {
     ///
     /// # Errors
     /// A device error.
-    pub fn write_log(&self, dva: Dva, bytes: &[u8]) -> Result<(), WriteError> {
-        let disk = &self.vdevs().tops()[dva.vdev.0 as usize].only_leaf()?.disk;
+    pub fn write_log(&self, dva: Dva, payload: Payload) -> Result<(), WriteError> {
+        let leaf = self.vdevs().tops()[dva.vdev.0 as usize].only_leaf()?;
         let at = dva.offset + DATA_START;
-        disk.write_at(&[IoSlice::new(bytes)], at)
-            .map_err(|source| device_error(disk.path().to_path_buf(), at, source))
+        leaf.disk
+            .write_at(&[IoSlice::new(payload.bytes())], at)
+            .map_err(|source| device_error(leaf.disk.path().to_path_buf(), at, source))?;
+        if self.suspension().is_enabled() {
+            leaf.unflushed.keep(at, vec![payload]);
+        }
+        Ok(())
     }
 
     /// Makes what was written to these top-level vdevs durable.
@@ -31,8 +36,7 @@ impl Storage {
     pub fn flush_log(&self, vdevs: impl IntoIterator<Item = u32>) -> Result<(), WriteError> {
         for vdev in vdevs {
             for leaf in self.vdevs().tops()[vdev as usize].leaves() {
-                let path = || leaf.disk.path().to_path_buf();
-                leaf.disk.flush().map_err(|source| device_error(path(), 0, source))?;
+                leaf.flush_or_say()?;
             }
         }
         Ok(())

@@ -89,8 +89,14 @@ impl Storage {
         Ok(raw)
     }
 
+    /// For the sync thread a device's refusal is no answer: this waits until a retry succeeds.
     pub(crate) fn read_raw(&self, block: &Block, raw: &mut Vec<u8>) -> Result<(), ReadError> {
-        self.read_any(block, GANG_DEPTH_MAX, raw)
+        match self.read_any(block, GANG_DEPTH_MAX, raw) {
+            Err(ReadError::Device { .. }) if self.suspension().is_sync_thread() => {
+                self.suspension().attempt(|| self.read_any(block, GANG_DEPTH_MAX, raw))
+            }
+            read => read,
+        }
     }
 
     /// Fills `raw` from the first copy that is what the pointer promises.

@@ -13,6 +13,7 @@ use crate::error::{ReadError, WriteError};
 use crate::gang;
 use crate::host::Disk;
 use crate::meter::{Meter, Metered};
+use crate::unflushed::Unflushed;
 
 /// A disk or file at the bottom of the tree.
 #[derive(Clone, Debug)]
@@ -23,6 +24,7 @@ pub struct Leaf {
     pub disk: Arc<dyn Disk>,
     /// What the device was asked for.
     pub meter: Arc<Meter>,
+    pub(crate) unflushed: Arc<Unflushed>,
 }
 
 impl Leaf {
@@ -30,7 +32,15 @@ impl Leaf {
     #[must_use]
     pub fn new(guid: u64, disk: Arc<dyn Disk>) -> Leaf {
         let meter = Arc::new(Meter::default());
-        Leaf { guid, disk: Arc::new(Metered { disk, meter: meter.clone() }), meter }
+        let unflushed = Arc::default();
+        Leaf { guid, disk: Arc::new(Metered { disk, meter: meter.clone() }), meter, unflushed }
+    }
+}
+
+impl Leaf {
+    /// As [`Leaf::flush`], with the device in the error.
+    pub(crate) fn flush_or_say(&self) -> Result<(), WriteError> {
+        self.flush().map_err(|source| device_error(self.disk.path().to_path_buf(), 0, source))
     }
 }
 
@@ -341,10 +351,7 @@ impl Vdevs {
     /// # Errors
     /// The first device that refused, with its path.
     pub fn flush(&self) -> Result<(), WriteError> {
-        for disk in self.disks() {
-            disk.flush().map_err(|source| device_error(disk.path().to_path_buf(), 0, source))?;
-        }
-        Ok(())
+        self.tops.iter().flat_map(TopVdev::leaves).try_for_each(Leaf::flush_or_say)
     }
 }
 

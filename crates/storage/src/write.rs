@@ -19,6 +19,8 @@ use format::{Checksum, ChecksumKind, Compression};
 
 use crate::Leaf;
 use crate::meter;
+use crate::suspend::Suspension;
+use crate::unflushed::KEPT_MAX;
 use crate::vdev::device_error;
 use crate::{Deflate, GzipEngine, Record, Storage, WriteError};
 
@@ -194,7 +196,24 @@ struct Job {
 }
 
 impl Job {
-    fn run(&self) -> Result<(), WriteError> {
+    fn run(&self, suspension: &Suspension) -> Result<(), WriteError> {
+        suspension.attempt(|| self.write())
+    }
+
+    /// Keeps what was written until it is flushed.
+    fn keep(self, suspension: &Suspension) -> Result<(), WriteError> {
+        let Job { leaf, offset, buffers, .. } = self;
+        if !suspension.is_enabled() {
+            return Ok(());
+        }
+        leaf.unflushed.keep(offset, buffers);
+        if leaf.unflushed.bytes() <= KEPT_MAX {
+            return Ok(());
+        }
+        suspension.attempt(|| leaf.flush_or_say())
+    }
+
+    fn write(&self) -> Result<(), WriteError> {
         let slices: Vec<IoSlice<'_>> = self.buffers.iter().map(|b| IoSlice::new(b.bytes())).collect();
         let disk = &self.leaf.disk;
         meter::after_waiting(self.submitted.elapsed(), || disk.write_at(&slices, self.offset))
@@ -212,6 +231,7 @@ struct Shared {
     flight: Mutex<Flight>,
     landed: Condvar,
     deflate: Arc<Deflate>,
+    suspension: Arc<Suspension>,
 }
 
 impl Shared {
@@ -234,8 +254,9 @@ pub(crate) struct IoQueue {
 
 impl IoQueue {
     /// `threads` = 0 writes on the caller's thread, in order.
-    pub(crate) fn new(threads: usize, deflate: Arc<Deflate>) -> IoQueue {
-        let shared = Arc::new(Shared { flight: Mutex::default(), landed: Condvar::new(), deflate });
+    pub(crate) fn new(threads: usize, deflate: Arc<Deflate>, suspension: Arc<Suspension>) -> IoQueue {
+        let shared =
+            Arc::new(Shared { flight: Mutex::default(), landed: Condvar::new(), deflate, suspension });
         if threads == 0 {
             return IoQueue { jobs: None, shared, threads: Vec::new() };
         }
@@ -252,7 +273,10 @@ impl IoQueue {
     }
 
     fn submit(&self, job: Job) -> Result<(), WriteError> {
-        let Some(jobs) = &self.jobs else { return job.run() };
+        let Some(jobs) = &self.jobs else {
+            let suspension = &self.shared.suspension;
+            return job.run(suspension).and_then(|()| job.keep(suspension));
+        };
         let mut flight = self.shared.lock();
         while flight.bytes > 0 && flight.bytes + job.len > IN_FLIGHT_MAX {
             flight = self.shared.landed.wait(flight).expect("no code panics while holding the flight lock");
@@ -290,9 +314,8 @@ impl Drop for IoQueue {
 fn io_thread(jobs: &Receiver<Job>, shared: &Shared) {
     for job in jobs {
         job.leaf.meter.dequeued();
-        let result = job.run();
         let len = job.len;
-        drop(job);
+        let result = job.run(&shared.suspension).and_then(|()| job.keep(&shared.suspension));
         let mut flight = shared.lock();
         flight.bytes -= len;
         shared.tell(&flight);

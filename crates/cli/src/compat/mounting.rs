@@ -24,7 +24,9 @@ impl Call<'_> {
 /// The failure of unmounting.
 pub fn stays(dataset: &str, error: &Unmounted) -> Failure {
     match error {
-        Unmounted::NotMounted | Unmounted::Closed(_) => Action::Unmount(dataset).failed(error),
+        Unmounted::NotMounted | Unmounted::Suspended | Unmounted::Closed(_) => {
+            Action::Unmount(dataset).failed(error)
+        }
         Unmounted::Busy { point } | Unmounted::Stuck { point } | Unmounted::Refused { point, .. } => {
             Action::Unmount(&point.display().to_string()).failed(error)
         }

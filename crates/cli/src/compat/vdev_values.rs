@@ -289,7 +289,7 @@ const fn state_number(state: State) -> u64 {
     match state {
         State::Offline => 2,
         State::Unavail => 4,
-        State::Faulted => 5,
+        State::Faulted | State::Suspended => 5,
         State::Degraded => 6,
         State::Online | State::Avail | State::InUse => 7,
     }

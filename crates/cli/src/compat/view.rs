@@ -7,16 +7,17 @@ use std::cell::OnceCell;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
-use format::Guid;
-use format::config::{Label, VdevConfig, VdevKind};
+use format::config::{Label, PoolState, VdevConfig, VdevKind};
+use format::{Guid, label};
 use pool::known::KnownPool;
 use pool::labels::Labels;
 use pool::{AuxKind, AuxVdev, Found, ScanStatus};
-use server::Figures;
+use server::{Figures, Halted};
 use storage::host::{Access, Disk, FileDisk};
 
 use super::{Call, scripts};
 use crate::Surroundings;
+use crate::forward;
 use crate::messages::{Action, Failure, reason};
 use crate::open::{self, Intent, NotOpen, Session, Usable};
 use crate::out::Console;
@@ -34,6 +35,8 @@ pub enum State {
     Offline,
     /// Its data is not usable.
     Faulted,
+    /// A device refuses writes, or the pool stopped: nothing is changed any more.
+    Suspended,
     /// A spare that may take the place of another device.
     Avail,
     /// One that did.
@@ -49,6 +52,7 @@ impl State {
             State::Unavail => "UNAVAIL",
             State::Offline => "OFFLINE",
             State::Faulted => "FAULTED",
+            State::Suspended => "SUSPENDED",
             State::Avail => "AVAIL",
             State::InUse => "INUSE",
         }
@@ -183,12 +187,15 @@ pub struct PoolView {
     pub body: Body,
     /// What the server of a leased pool knows of it and the disks do not tell.
     pub figures: Option<Figures>,
+    /// The labels call the pool active: whoever wrote them did not export it.
+    was_active: bool,
     aux: OnceCell<Result<Vec<AuxVdev>, pool::Error>>,
 }
 
 impl PoolView {
     /// Opens a pool for looking at it. That it cannot be opened is part of the picture.
     pub fn new(usable: Usable) -> PoolView {
+        let was_active = usable.found.as_ref().is_some_and(|found| found.config.state == PoolState::Active);
         let (name, known, found) = (usable.name.clone(), usable.known.clone(), usable.found.clone());
         let body = match open::open(usable, Intent::Read) {
             Ok(session) => Body::Open(session),
@@ -196,15 +203,24 @@ impl PoolView {
         };
         let figures = match &body {
             Body::Open(session) => session.figures(),
-            Body::Closed { .. } => None,
+            Body::Closed { .. } => open::figures_of(&name, known.as_ref()),
         };
-        PoolView { name, known, body, figures, aux: OnceCell::new() }
+        PoolView { name, known, body, figures, was_active, aux: OnceCell::new() }
     }
 
     pub fn session(&self) -> Option<&Session> {
         match &self.body {
             Body::Open(session) => Some(session),
             Body::Closed { .. } => None,
+        }
+    }
+
+    /// Why the pool takes no changes, as the server says that holds it; `None` if it does.
+    pub fn halted(&self) -> Option<Halted> {
+        match (&self.figures, self.session()) {
+            (Some(figures), _) => figures.halted.clone(),
+            (None, Some(session)) => session.pool().trouble().map(Halted::from),
+            (None, None) => None,
         }
     }
 
@@ -231,6 +247,11 @@ impl PoolView {
 
     /// The pool's health.
     pub fn state(&self) -> State {
+        if self.halted().is_some() { State::Suspended } else { self.root_state() }
+    }
+
+    /// The state of the root of the vdev tree.
+    pub fn root_state(&self) -> State {
         match &self.body {
             Body::Open(_) => {
                 self.tree(Naming::default()).iter().map(|v| v.state).max().map_or(State::Online, |worst| {
@@ -242,6 +263,25 @@ impl PoolView {
             }
             Body::Closed { .. } => State::Unavail,
         }
+    }
+
+    /// A device of a pool that cannot be opened, if it ends before its data may.
+    pub fn cut_short(&self) -> Option<PathBuf> {
+        let Body::Closed { found: Some(found), .. } = &self.body else { return None };
+        let is_short = |vdev: &VdevConfig, path: &PathBuf| {
+            let asize = vdev.top.as_ref().map_or(0, |top| top.asize);
+            FileDisk::open(path, Access::Peek).is_ok_and(|disk| label::asize_of(disk.size()) < asize)
+        };
+        let single = found.tops.values().filter(|vdev| vdev.kind.is_leaf());
+        let mut devices = single.filter_map(|vdev| Some((vdev, found.devices.get(&vdev.guid.0)?)));
+        devices.find(|(vdev, path)| is_short(vdev, path)).map(|(_, path)| path.clone())
+    }
+
+    /// Whether the pool should have a server, and that ended without exporting the pool.
+    pub fn lost_server(&self) -> bool {
+        let Body::Open(session) = &self.body else { return false };
+        let is_served = session.is_leased() || session.is_live() || !forward::is_used();
+        !is_served && self.known.is_some() && self.was_active
     }
 
     /// Caches and spares, looked for once; or why they are not known.

@@ -171,7 +171,11 @@ pub fn clear(call: &Call) -> Result<(), Failure> {
             leaf.meter.clear_errors();
         }
     }
-    Ok(())
+    let resumed = session.pool().resume();
+    resumed.map_err(|error| {
+        let why = session.pool().trouble().map_or_else(String::new, |trouble| trouble.why);
+        Failure::refused(format!("cannot clear errors for {name}: {error}")).hint(why)
+    })
 }
 
 /// The guid of the vdev that goes by `name`, here or below.

@@ -14,10 +14,10 @@ use super::view::{self, Body, Class, Naming, PoolView, State, VdevView};
 use super::zpool_list::{head, key};
 use super::zpool_upgrade::missing_features;
 use crate::own::serve;
-use server::ClientError;
+use server::{ClientError, Halted};
 
 use crate::json;
-use crate::messages::Failure;
+use crate::messages::{Failure, plain};
 use crate::open::{self, NotOpen};
 use crate::out::Console;
 
@@ -72,6 +72,7 @@ pub fn run(call: &Call, console: &mut Console) -> Result<(), Failure> {
 fn is_healthy(view: &PoolView) -> Result<bool, Failure> {
     Ok(view.state() == State::Online
         && view.session().is_some()
+        && !view.lost_server()
         && !Trouble::of(view)?.any()
         && !view.lacks_cache())
 }
@@ -88,6 +89,9 @@ pub fn advice(view: &PoolView) -> Option<Advice> {
     let say = |status: &str, action: &str, message| {
         Some(Advice { status: status.to_owned(), action: action.to_owned(), message })
     };
+    if let Some(halted) = view.halted() {
+        return Some(advice_on_halted(&view.name, &halted));
+    }
     match &view.body {
         Body::Open(_) if Trouble::of(view).is_ok_and(|trouble| !trouble.data.is_empty()) => say(
             "One or more devices has experienced an error resulting in data\n\tcorruption.  Applications may be affected.",
@@ -103,6 +107,11 @@ pub fn advice(view: &PoolView) -> Option<Advice> {
             "One or more devices has experienced an unrecoverable error.  An\n\tattempt was made to correct the error.  Applications are unaffected.",
             "Determine if the device needs to be replaced, and clear the errors\n\tusing 'zpool clear' or replace the device with 'zpool replace'.",
             Some("9P"),
+        ),
+        Body::Open(_) if view.lost_server() => say(
+            "The process that served the pool ended without exporting it, or the machine was\n\trestarted.  The file systems of the pool are not mounted.  What was synced is safe; what\n\tprograms confirmed with fsync is in the intent log and comes back with the server.",
+            "Start the server again with 'zpool import -a' or 'zfs mount -a'.",
+            None,
         ),
         Body::Open(session) if session.pool().info().config.version < format::config::VERSION_FEATURES => {
             say(
@@ -128,6 +137,16 @@ pub fn advice(view: &PoolView) -> Option<Advice> {
             "The pool cannot be accessed on this system because it uses the\n\tfollowing feature(s) not supported on this system:",
             "Access the pool from a system that supports the required feature(s),\n\tor restore the pool from backup.",
             Some("A5"),
+        ),
+        Body::Closed { .. } if view.figures.is_some() => say(
+            "One or more devices are not as the pool left them: they are gone, cut short or unreadable.\n\tThe server of the pool goes on; what it cannot read or write fails.",
+            "Bring the devices back as they were. The data may be whole: do not destroy the pool.",
+            Some("3C"),
+        ),
+        Body::Closed { .. } if view.cut_short().is_some() => say(
+            "A device of the pool is shorter than it was: its end is missing.",
+            "Restore the device to its former size with its former contents. The data may be whole:\n\tdo not destroy the pool.",
+            Some("3C"),
         ),
         Body::Closed { why: NotOpen::Failed { source: Error::Damaged { .. }, .. }, .. } => say(
             "The pool metadata is corrupted and the pool cannot be opened.",
@@ -159,6 +178,29 @@ pub fn advice(view: &PoolView) -> Option<Advice> {
             "Attach the missing device and online it using 'zpool online'.",
             Some("3C"),
         ),
+    }
+}
+
+/// What to do about a pool that takes no changes.
+fn advice_on_halted(name: &str, halted: &Halted) -> Advice {
+    let message = if halted.failmode == "continue" { "JQ" } else { "HC" };
+    if halted.can_resume {
+        return Advice {
+            status: format!(
+                "One or more devices are faulted in response to IO failures.\n\t{}.",
+                plain(&halted.why)
+            ),
+            action: "Make sure the affected devices are connected, then run 'zpool clear'.".to_owned(),
+            message: Some(message),
+        };
+    }
+    Advice {
+        status: format!(
+            "The pool takes no changes any more. Its last synced state is safe:\n\t{}.",
+            plain(&halted.why)
+        ),
+        action: format!("Run 'zpool export -f {name}' and 'zpool import {name}'."),
+        message: None,
     }
 }
 
@@ -206,7 +248,7 @@ fn print(call: &Call, console: &mut Console, view: &PoolView, answers: &Answers)
     console.line(&format!(
         "\t{:width$}  {:<8} {:>5} {:>5} {:>5}{dash}",
         view.name,
-        view.state().word(),
+        view.root_state().word(),
         0,
         0,
         0
@@ -224,7 +266,9 @@ fn print(call: &Call, console: &mut Console, view: &PoolView, answers: &Answers)
         console.line(&format!("\tcaches and spares are not known: {error}"))?;
     }
     console.line("")?;
-    if let Some(session) = view.session() {
+    if view.halted().is_some_and(|halted| halted.can_resume) && trouble.data.is_empty() {
+        console.line("errors: List of errors unavailable: pool I/O is currently suspended")?;
+    } else if let Some(session) = view.session() {
         match (trouble.data.len(), call.args.has("v")) {
             (0, _) => console.line("errors: No known data errors")?,
             (count, false) => console.line(&format!("errors: {count} data errors, use '-v' for a list"))?,

@@ -8,7 +8,7 @@ use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
 use pool::known::KnownPool;
-use server::Runtime;
+use server::{Figures, Runtime};
 
 /// Where the system shows what processes have open.
 const OPEN_FILES: &str = "/proc";
@@ -31,6 +31,16 @@ pub fn held_open(known: &KnownPool) -> Option<Vec<PathBuf>> {
         (kind.is_file() || kind.is_block_device()) && seen.insert((metadata.dev(), metadata.ino()))
     };
     Some(paths.filter(is_device).collect())
+}
+
+/// What the server that holds an imported pool knows of it, also where the pool cannot be read from here.
+pub fn figures_of(name: &str, known: Option<&KnownPool>) -> Option<Figures> {
+    if !crate::forward::is_used() {
+        return None;
+    }
+    let client = server::client::connect(&Runtime::of_user(), name).ok()??;
+    let is_own = known.is_some_and(|known| known.guid.0 == client.guid);
+    is_own.then(|| client.figures().ok()).flatten()
 }
 
 /// Whether a device is not where it was, and only its server has it.

@@ -168,7 +168,7 @@ impl Arrived<'_> {
         };
         drop(dataset);
         let resumable = options.resumable;
-        let ended = pool.run(move |syncing| syncing.end_receive(&place, &into, ids, &begin, &options));
+        let ended = pool.inner.run(move |syncing| syncing.end_receive(&place, &into, ids, &begin, &options));
         let (snapshot, more) =
             ended.map_err(|error| if resumable { error } else { pool.give_up(ids.0, error) })?;
         refused.extend(more);
@@ -324,7 +324,7 @@ impl Pool {
     /// Notes how far a stream was applied, once that is on disk.
     fn note(&self, id: ObjectId, progress: Progress) -> Result<()> {
         self.sync()?;
-        self.run(move |syncing| syncing.note_progress(id, progress))
+        self.inner.run(move |syncing| syncing.note_progress(id, progress))
     }
 
     /// Whether the pool's features allow what the stream holds.

@@ -13,9 +13,9 @@ use crate::pool::Inner;
 
 /// Makes `root` the state of the pool.
 pub(super) fn commit(inner: &Inner, state: &mut SyncState, txg: Txg, root: BlockPtr) -> Result<()> {
-    let vdevs = inner.storage.vdevs();
+    let (vdevs, suspension) = (inner.storage.vdevs(), inner.suspension());
     // Every block is durable before anything points at it.
-    vdevs.flush()?;
+    inner.storage.flush()?;
     let uberblock = Uberblock {
         version: state.config.version,
         txg,
@@ -36,23 +36,23 @@ pub(super) fn commit(inner: &Inner, state: &mut SyncState, txg: Txg, root: Block
     }
     let written = state.config_on_disk();
     for (leaf, half) in &halves {
-        labels::write_config(&leaf.disk, &written, Guid(leaf.guid), *half)?;
+        suspension.attempt(|| labels::write_config(&leaf.disk, &written, Guid(leaf.guid), *half))?;
     }
     if config_dirty {
-        vdevs.flush()?;
+        inner.storage.flush()?;
     }
     for top in vdevs.tops() {
         for leaf in top.leaves() {
-            labels::write_uberblock(&leaf.disk, &uberblock, top.ashift)?;
+            suspension.attempt(|| labels::write_uberblock(&leaf.disk, &uberblock, top.ashift))?;
         }
     }
     // Now, and only now, txg is the state of the pool.
-    vdevs.flush()?;
+    inner.storage.flush()?;
     for (leaf, half) in &halves {
-        labels::write_config(&leaf.disk, &written, Guid(leaf.guid), half.other())?;
+        suspension.attempt(|| labels::write_config(&leaf.disk, &written, Guid(leaf.guid), half.other()))?;
     }
     if config_dirty {
-        vdevs.flush()?;
+        inner.storage.flush()?;
     }
     drop(written);
     state.uberblock = uberblock;

@@ -99,6 +99,7 @@ pub(crate) fn sync_loop(inner: &Arc<Inner>, mut state: SyncState) {
     let groups = &inner.groups;
     let timeout = || if groups.stepwise { Duration::MAX / 4 } else { groups.limits.txg_timeout() };
     let _alarm = Alarm(inner);
+    inner.storage.suspension().set_sync_thread();
     let mut deadline = Instant::now() + timeout();
     loop {
         match inner.groups.wait_for_work(deadline) {

@@ -12,7 +12,7 @@ use dmu::Object;
 use format::blkptr::{Block, BlockPtr, Dva};
 use format::zil::{self, Body, CHAIN_SIZE, Chain, Record, WRITE_HEADER, Write};
 use format::{ByteOrder, ObjectId, Txg};
-use storage::Encoded;
+use storage::{Encoded, Payload};
 
 use super::{Itx, Link, NOTING, Note, OFF, Phase, State, chain};
 use crate::dataset::Dataset;
@@ -265,7 +265,7 @@ impl<'a> Batch<'a> {
                 ..Block::plain(object.object_type(), txg)
             };
             // Known first: if it cannot be written, the sync of the txg takes the space back, or fails itself.
-            let written = pool.storage.write_log(dva, payload.bytes());
+            let written = pool.storage.write_log(dva, payload);
             if written.is_ok() {
                 pool.storage.keep_early(record, recipe, block);
             } else {
@@ -354,8 +354,9 @@ impl<'a> Batch<'a> {
         self.raw.resize(zil::written(used), 0);
         Chain { next: BlockPtr::Block(next), used: used as u64 }.encode(&mut self.raw, ByteOrder::Little);
         codec_seal(&mut self.raw, &self.tail);
+        let raw = std::mem::replace(&mut self.raw, vec![0; CHAIN_SIZE]);
         let dva = self.tail.dvas[0];
-        let written = self.dataset.pool.storage.write_log(dva, &self.raw);
+        let written = self.dataset.pool.storage.write_log(dva, Payload::Owned(Arc::new(raw)));
         self.vdevs.insert(dva.vdev.0);
         let mut state = self.dataset.log.lock();
         if let Some(link) = state.chain.back_mut() {
@@ -368,8 +369,6 @@ impl<'a> Batch<'a> {
         // Not earlier: the txg must not be synced before the block is where the chain says.
         drop(tx);
         self.tail = next;
-        self.raw.clear();
-        self.raw.resize(CHAIN_SIZE, 0);
         self.raw_txg = Txg(0);
         self.broken |= written.is_err();
         Ok(written?)

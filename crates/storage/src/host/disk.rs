@@ -42,8 +42,13 @@ pub trait Disk: Send + Sync + Debug {
     /// Returns when every write that was finished before the call is durable.
     ///
     /// # Errors
-    /// What the device says. After one failure writes may be lost, so every later flush fails too.
+    /// What the device says. After one failure writes may be lost, so every later flush fails until
+    /// [`Disk::written_again`].
     fn flush(&self) -> io::Result<()>;
+
+    /// All that was written since the last good flush was written again after one that failed: the next flush says once
+    /// more what the device says.
+    fn written_again(&self) {}
 
     /// Tells the device that the range's contents are no longer needed; it may read as zeros afterwards.
     /// Best effort: a device that cannot do this does nothing.
@@ -122,6 +127,10 @@ impl<T: Before> Disk for T {
 
     fn flush(&self) -> io::Result<()> {
         Before::flush(self)
+    }
+
+    fn written_again(&self) {
+        self.disk().written_again();
     }
 
     fn discard(&self, offset: u64, len: u64) -> io::Result<()> {

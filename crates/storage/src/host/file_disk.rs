@@ -281,6 +281,10 @@ impl Disk for FileDisk {
         })
     }
 
+    fn written_again(&self) {
+        *self.flush_failed.lock().expect("no code panics while flushing") = false;
+    }
+
     fn discard(&self, offset: u64, len: u64) -> io::Result<()> {
         if !is_within(offset, len, self.size) {
             return Err(past_the_end(offset, len, self.size));

@@ -46,6 +46,12 @@ pub enum Fault {
         /// First operation that is not accepted.
         from_op: usize,
     },
+    /// Flushes fail once the script holds this many operations, and each one that fails loses all writes since the last
+    /// good flush.
+    LoseAtFlush {
+        /// First operation that is not accepted.
+        from_op: usize,
+    },
     /// Everything fails once the script holds this many operations.
     Vanish {
         /// First operation that is not accepted.
@@ -344,6 +350,31 @@ impl State {
     }
 }
 
+impl State {
+    /// Drops what `id` did not flush, if a fault of it says so now.
+    fn lose_at_flush(&mut self, id: usize) -> io::Result<()> {
+        let count = self.ops.len();
+        let loses = |fault: &Fault| matches!(fault, Fault::LoseAtFlush { from_op } if count >= *from_op);
+        if !self.disks[id].faults.iter().any(loses) {
+            return Ok(());
+        }
+        let is_flush = |op: &Op| matches!(op, Op::Flush { disk } if *disk == id);
+        let flushed = self.ops.iter().rposition(is_flush).unwrap_or(0);
+        let disk = &mut self.disks[id];
+        disk.now = disk.base.clone();
+        for (number, op) in self.ops.iter_mut().enumerate() {
+            match op {
+                Op::Write { disk: of, offset, bytes } if *of == id && number < flushed => {
+                    disk.now.write(*offset, bytes);
+                }
+                Op::Write { disk: of, bytes, .. } if *of == id => *bytes = Arc::from([]),
+                _ => {}
+            }
+        }
+        Err(io::Error::other("scripted: the flush failed"))
+    }
+}
+
 impl Disk for ScriptedDisk {
     fn size(&self) -> u64 {
         self.0.size
@@ -405,6 +436,7 @@ impl Disk for ScriptedDisk {
     fn flush(&self) -> io::Result<()> {
         let mut state = self.0.script.lock();
         state.fault(self.0.id, true)?;
+        state.lose_at_flush(self.0.id)?;
         state.ops.push(Op::Flush { disk: self.0.id });
         Ok(())
     }

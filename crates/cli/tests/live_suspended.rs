@@ -1,0 +1,173 @@
+//! A pool whose image lies on a file system that fills up: it is suspended until there is space again.
+
+mod bed;
+
+use std::fs;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use bed::live::{Live, write};
+
+/// Bytes of the file system below the image, at first.
+const SMALL: &str = "size=40m";
+const LARGE: &str = "size=400m";
+const LONG: Duration = Duration::from_secs(120);
+
+/// A pool `brim` of 300 MiB in an image for which there are 40. `None` where nothing can be mounted.
+struct Full {
+    live: Live,
+}
+
+impl Full {
+    fn new() -> Option<Full> {
+        let live = Live::new()?;
+        fs::create_dir(live.path("small")).expect("made");
+        let full = Full { live };
+        if !full.mount(&["-t", "tmpfs", "-o", SMALL, "tmpfs"]) {
+            eprintln!("skipped: no tmpfs can be mounted");
+            return None;
+        }
+        let (image, point) = (full.live.text("small/brim.img"), full.live.text("mnt"));
+        fs::File::create(&image).expect("made").set_len(300 << 20).expect("long");
+        full.live.run(&["zpool", "create", "-m", &point, "brim", &image]).good();
+        write(&full.live.path("mnt/safe"), &random(1, 200_000));
+        Some(full)
+    }
+
+    fn mount(&self, words: &[&str]) -> bool {
+        let point = self.live.path("small");
+        Command::new("mount").args(words).arg(point).status().expect("mount starts").success()
+    }
+
+    fn make_room(&self) {
+        assert!(self.mount(&["-o", &format!("remount,{LARGE}")]));
+    }
+
+    /// A program that writes more than fits, and waits until it is durable.
+    fn fill(&self) -> Child {
+        fs::write(self.live.path("source"), random(2, 80 << 20)).expect("written");
+        let words = [format!("if={}", self.live.text("source")), format!("of={}", self.live.text("mnt/big"))];
+        let mut dd = Command::new("dd");
+        dd.args(words).args(["bs=1M", "conv=fsync"]).stderr(Stdio::null());
+        dd.spawn().expect("dd starts")
+    }
+
+    fn health(&self) -> String {
+        self.live.run(&["zpool", "list", "-Ho", "health", "brim"]).good().trim().to_owned()
+    }
+
+    fn wait_until_suspended(&self) {
+        let until = Instant::now() + LONG;
+        while self.health() != "SUSPENDED" {
+            assert!(Instant::now() < until, "it is not suspended");
+            std::thread::sleep(Duration::from_millis(100));
+        }
+    }
+}
+
+impl Drop for Full {
+    fn drop(&mut self) {
+        let _ = self.live.run(&["zpool", "export", "-f", "brim"]);
+        let _ = Command::new("umount").arg("-l").arg(self.live.path("small")).status();
+    }
+}
+
+fn random(seed: u64, len: usize) -> Vec<u8> {
+    let mut x = seed;
+    let mut next = || {
+        x = x.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (x >> 33) as u32
+    };
+    (0..len / 4 + 1).flat_map(|_| next().to_le_bytes()).take(len).collect()
+}
+
+fn same(one: &Path, other: &Path) -> bool {
+    fs::read(one).expect("readable") == fs::read(other).expect("readable")
+}
+
+#[test]
+fn a_full_file_system_below_the_image_suspends_the_pool_until_there_is_space_again() {
+    let Some(full) = Full::new() else { return };
+    let run = |words: &[&str]| full.live.run(words);
+    let mut dd = full.fill();
+    full.wait_until_suspended();
+    let status = run(&["zpool", "status", "brim"]).good();
+    for line in [
+        " state: SUSPENDED",
+        "status: One or more devices are faulted in response to IO failures.",
+        "action: Make sure the affected devices are connected, then run 'zpool clear'.",
+        "   see: https://openzfs.github.io/openzfs-docs/msg/ZFS-8000-HC",
+        "errors: List of errors unavailable: pool I/O is currently suspended",
+    ] {
+        assert!(status.lines().any(|found| found == line), "{line}\n{status}");
+    }
+    assert!(status.contains("No space left on device"), "{status}");
+    assert!(!run(&["zpool", "status", "-x"]).good().contains("healthy"));
+    assert!(run(&["zpool", "events", "-H"]).good().contains("\tereport.fs.zfs.io_failure\n"));
+    assert_eq!(run(&["zpool", "get", "-Ho", "value", "health", "brim"]).good(), "SUSPENDED\n");
+    run(&["zfs", "create", "brim/x"]).refused("cannot create 'brim/x': pool I/O is currently suspended");
+    run(&["zfs", "unmount", "brim"]).refused("cannot unmount 'brim': pool I/O is currently suspended");
+    run(&["zpool", "scrub", "brim"]).refused("cannot scrub brim: pool I/O is currently suspended");
+    run(&["zpool", "clear", "brim"]).refused("cannot clear errors for brim: pool I/O is currently suspended");
+    let export = run(&["zpool", "export", "brim"]);
+    let said = "cannot export 'brim': pool I/O is currently suspended (";
+    assert!(export.status == 1 && export.err.starts_with(said), "{export:?}");
+    assert!(run(&["zfs", "list", "-H", "brim"]).good().starts_with("brim\t"));
+    assert_eq!(fs::read(full.live.path("mnt/safe")).expect("readable"), random(1, 200_000));
+    assert_eq!(dd.try_wait().expect("it runs"), None, "the writer waits");
+
+    full.make_room();
+    run(&["zpool", "clear", "brim"]).good();
+    assert!(dd.wait().expect("it ends").success());
+    assert_eq!(full.health(), "ONLINE");
+    assert!(same(&full.live.path("source"), &full.live.path("mnt/big")));
+    run(&["zfs", "create", "brim/x"]).good();
+    run(&["zpool", "export", "brim"]).good();
+    let checked = run(&["check", &full.live.text("small/brim.img")]);
+    assert!(checked.status == 0 && checked.out.contains(": clean"), "{checked:?}");
+}
+
+#[test]
+fn a_suspended_pool_that_is_given_up_is_as_of_its_last_sync_and_its_intent_log() {
+    let Some(full) = Full::new() else { return };
+    let mut dd = full.fill();
+    full.wait_until_suspended();
+    let ended = full.live.run(&["zpool", "export", "-f", "brim"]);
+    let said =
+        "cannot export 'brim': the server ended without exporting the pool. Changes after transaction group ";
+    assert!(ended.status == 1 && ended.err.starts_with(said), "{ended:?}");
+    assert!(!dd.wait().expect("it ends").success(), "what was not written is not acknowledged");
+    full.make_room();
+    let image = full.live.text("small/brim.img");
+    let _ = full.live.run(&["zpool", "export", "brim"]);
+    full.live.run(&["zpool", "import", "-d", &image, "brim"]).good();
+    assert_eq!(full.health(), "ONLINE");
+    assert_eq!(fs::read(full.live.path("mnt/safe")).expect("readable"), random(1, 200_000));
+}
+
+#[test]
+fn failmode_continue_gives_new_writes_an_error_and_reads_go_on() {
+    let Some(full) = Full::new() else { return };
+    full.live.run(&["zpool", "set", "failmode=continue", "brim"]).good();
+    let mut dd = full.fill();
+    full.wait_until_suspended();
+    assert!(!dd.wait().expect("it ends").success());
+    let status = full.live.run(&["zpool", "status", "brim"]).good();
+    assert!(status.contains("msg/ZFS-8000-JQ\n"), "{status}");
+    assert!(fs::create_dir(full.live.path("mnt/new")).is_err());
+    assert_eq!(fs::read(full.live.path("mnt/safe")).expect("readable"), random(1, 200_000));
+    full.make_room();
+    full.live.run(&["zpool", "clear", "brim"]).good();
+    fs::create_dir(full.live.path("mnt/new")).expect("it goes on");
+}
+
+#[test]
+fn failmode_panic_ends_the_server_at_the_first_refusal() {
+    let Some(full) = Full::new() else { return };
+    full.live.run(&["zpool", "set", "failmode=panic", "brim"]).good();
+    let mut dd = full.fill();
+    assert!(!dd.wait().expect("it ends").success());
+    let log = fs::read_to_string(full.live.path("state/log/brim.log")).expect("a log");
+    assert!(log.contains("failmode=panic: the server ends"), "{log}");
+}

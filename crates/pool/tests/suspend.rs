@@ -1,0 +1,203 @@
+//! A pool whose device refuses writes for a while: it waits, and goes on where it was.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use dmu::{NewObject, zap};
+use format::{ObjectId, ObjectType};
+use pool::props::Value;
+use pool::{CreateSpec, Error, Hold, NewFilesystem, Options, Pool};
+use storage::host::{CrashPolicy, Disk, Fault, Host, Script};
+
+const SIZE: u64 = 96 << 20;
+
+fn options() -> Options {
+    Options { io_threads: 2, workers: 1, txg_timeout: 3600, host: Host::seeded(1, 0), ..Options::default() }
+}
+
+fn created(script: &Script) -> Pool {
+    let options = options();
+    let disks = (0..2).map(|n| Arc::new(script.disk(format!("disk{n}"), SIZE)) as Arc<dyn Disk>);
+    let master: pool::Initialise = Arc::new(|objset, tx, new| {
+        let master = objset.create_object_at(tx, ObjectId(1), NewObject::plain(ObjectType::MASTER_NODE));
+        zap::create(&master, tx, new.host.entropy.u64(), 0)
+    });
+    let plain = NewFilesystem::plain(&options.host);
+    let spec = CreateSpec { ashift: Some(9), ..CreateSpec::new("tank", disks.collect(), plain, master) };
+    Pool::create(spec, options).unwrap()
+}
+
+fn content(n: u64) -> Vec<u8> {
+    (0..200_000u64).map(|i| (i.wrapping_mul(n * 2 + 1) >> 3) as u8).collect()
+}
+
+fn write(pool: &Pool, n: u64) -> pool::Result<ObjectId> {
+    let dataset = pool.open("tank")?;
+    let tx = dataset.begin(Hold::write(200_000))?;
+    let new = NewObject::plain(ObjectType::PLAIN_FILE_CONTENTS).block_size(16 << 10);
+    let object = dataset.objset().create_object(&tx, new)?;
+    object.write(&tx, 0, &content(n))?;
+    Ok(object.id())
+}
+
+fn read(pool: &Pool, id: ObjectId) -> Vec<u8> {
+    let mut found = vec![0; 200_000];
+    let dataset = pool.open("tank").unwrap();
+    dataset.objset().object(id).unwrap().read(0, &mut found).unwrap();
+    found
+}
+
+fn imported(script: &Script) -> Pool {
+    let disks = script.disks().into_iter().map(|disk| Arc::new(disk) as Arc<dyn Disk>).collect();
+    Pool::import_disks(disks, options()).unwrap()
+}
+
+/// A device that refuses from each operation of a txg on, then is repaired: the txg becomes the pool's state, whole.
+fn goes_on_after(can_be_read: bool, fault: impl Fn(usize) -> Fault) {
+    let ops = {
+        let script = Script::new();
+        let pool = created(&script);
+        write(&pool, 1).unwrap();
+        pool.sync().unwrap();
+        script.forget();
+        write(&pool, 2).unwrap();
+        pool.sync().unwrap();
+        script.op_count()
+    };
+    let mut suspensions = 0;
+    for from_op in 0..ops {
+        let script = Script::new();
+        let pool = created(&script);
+        let first = write(&pool, 1).unwrap();
+        pool.sync().unwrap();
+        let mut watch = pool.suspend_on_refusal().unwrap();
+        script.forget();
+        let second = write(&pool, 2).unwrap();
+        let disk = script.disks().swap_remove(from_op % 2);
+        disk.inject(fault(from_op));
+        std::thread::scope(|scope| {
+            let syncing = scope.spawn(|| pool.sync());
+            // A fault of a disk that the last operations do not concern goes unnoticed, rightly.
+            let suspended = loop {
+                if pool.is_suspended() {
+                    break true;
+                }
+                if syncing.is_finished() {
+                    break false;
+                }
+                std::thread::yield_now();
+            };
+            if suspended {
+                suspensions += 1;
+                watch.wait().expect("it is told");
+                let trouble = pool.trouble().expect("it is suspended");
+                assert!(trouble.can_resume && trouble.failmode == "wait", "{trouble:?}");
+                assert!(
+                    !syncing.is_finished(),
+                    "operation {from_op}: nothing is synced that a device refused"
+                );
+                assert!(matches!(pool.log_command(), Err(Error::Suspended)), "a command waits for nobody");
+                if can_be_read {
+                    assert_eq!(read(&pool, first), content(1), "operation {from_op}: reads go on");
+                }
+                assert!(matches!(pool.resume(), Err(Error::Suspended)), "the device refuses still");
+            }
+            disk.heal();
+            while !syncing.is_finished() {
+                let _ = pool.resume();
+            }
+            syncing.join().unwrap().unwrap();
+        });
+        assert_eq!(pool.trouble(), None, "operation {from_op}");
+        // What a sync acknowledged survives a power cut.
+        let after = script.image_after(script.op_count(), CrashPolicy::LoseAllUnflushed, 1);
+        drop(pool);
+        let pool = imported(&after);
+        assert_eq!(
+            (read(&pool, first), read(&pool, second)),
+            (content(1), content(2)),
+            "operation {from_op}"
+        );
+        let mut found = Vec::new();
+        pool::check::check(&pool, &mut |finding| found.push(finding)).unwrap();
+        assert!(found.is_empty(), "operation {from_op}: {found:?}");
+        pool.export().unwrap();
+    }
+    assert!(suspensions > ops / 3, "{suspensions} of {ops} operations suspended the pool");
+}
+
+#[test]
+fn a_txg_that_a_device_refused_is_written_whole_once_the_device_takes_it() {
+    goes_on_after(true, |from_op| Fault::WriteError { from_op });
+}
+
+#[test]
+fn writes_that_a_failed_flush_lost_are_written_again() {
+    goes_on_after(true, |from_op| Fault::LoseAtFlush { from_op });
+}
+
+#[test]
+fn a_device_that_vanishes_for_a_while_costs_nothing() {
+    goes_on_after(false, |from_op| Fault::Vanish { from_op });
+}
+
+#[test]
+fn failmode_continue_refuses_new_writes_and_goes_on_after_a_resume() {
+    let script = Script::new();
+    let pool = created(&script);
+    pool.set_pool_properties(vec![("failmode".into(), Value::Number(1))]).unwrap();
+    let first = write(&pool, 1).unwrap();
+    pool.sync().unwrap();
+    let mut watch = pool.suspend_on_refusal().unwrap();
+    let second = write(&pool, 2).unwrap();
+    let disk = script.disks().swap_remove(0);
+    disk.inject(Fault::WriteError { from_op: script.op_count() });
+    std::thread::scope(|scope| {
+        let syncing = scope.spawn(|| pool.sync_unless_suspended());
+        watch.wait().expect("it is suspended");
+        assert!(matches!(syncing.join().unwrap(), Err(Error::Suspended)));
+    });
+    assert!(matches!(write(&pool, 3), Err(Error::Suspended)));
+    assert!(matches!(pool.sync(), Err(Error::Suspended)));
+    assert_eq!(read(&pool, first), content(1));
+    let events = pool.events().events;
+    let failures: Vec<_> =
+        events.iter().filter(|event| event.get_str("class") == Some("ereport.fs.zfs.io_failure")).collect();
+    assert_eq!(failures.len(), 1);
+    assert_eq!(failures[0].get_str("pool_failmode"), Some("continue"));
+    disk.heal();
+    pool.resume().unwrap();
+    pool.sync().unwrap();
+    let third = write(&pool, 3).unwrap();
+    pool.export().unwrap();
+    let pool = imported(&script);
+    assert_eq!([first, second, third].map(|id| read(&pool, id)), [1, 2, 3].map(content));
+}
+
+#[test]
+fn writers_wait_for_a_suspended_pool_and_are_refused_once_it_is_given_up() {
+    let script = Script::new();
+    let pool = created(&script);
+    let first = write(&pool, 1).unwrap();
+    pool.sync().unwrap();
+    let mut watch = pool.suspend_on_refusal().unwrap();
+    write(&pool, 2).unwrap();
+    script.disks()[1].inject(Fault::WriteError { from_op: script.op_count() });
+    std::thread::scope(|scope| {
+        let syncing = scope.spawn(|| pool.sync());
+        watch.wait().expect("it is suspended");
+        let writing = scope.spawn(|| write(&pool, 3));
+        std::thread::sleep(Duration::from_millis(20));
+        assert!(!writing.is_finished() && !syncing.is_finished());
+        pool.give_up_writes();
+        assert!(matches!(syncing.join().unwrap(), Err(Error::Stopped(_))));
+        assert!(matches!(writing.join().unwrap(), Err(Error::Stopped(_) | Error::Suspended)));
+    });
+    let trouble = pool.trouble().expect("it stopped");
+    assert!(!trouble.can_resume, "{trouble:?}");
+    assert!(matches!(pool.resume(), Err(Error::Stopped(_))));
+    drop(pool);
+    script.disks().iter().for_each(storage::host::ScriptedDisk::heal);
+    let pool = imported(&script);
+    assert_eq!(read(&pool, first), content(1), "the last synced state is safe");
+}

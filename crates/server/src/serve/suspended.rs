@@ -1,0 +1,83 @@
+//! A server whose pool is suspended because a device refuses its writes.
+
+use pool::{FailMode, Pool};
+
+use super::Server;
+use crate::messages::{Refusal, Stop};
+
+/// Exit status of a server whose pool has `failmode=panic` and a device that refused a write.
+const PANICKED: i32 = 70;
+
+impl Server {
+    /// Has the pool suspended, instead of stopped for good, where a device refuses a write.
+    pub(super) fn suspend_on_refusal(&self) {
+        let Ok(pool) = self.live.pool() else { return };
+        let mut watch = match pool.suspend_on_refusal() {
+            Ok(watch) => watch,
+            Err(error) => return tracing::error!(%error, "a refused write stops the pool"),
+        };
+        let name = self.live.name().to_owned();
+        let watching = std::thread::Builder::new().name("cenote-suspend".into()).spawn(move || {
+            while let Some((refused, mode)) = watch.wait() {
+                let why = refused.why;
+                if mode == FailMode::Panic {
+                    tracing::error!(
+                        pool = name,
+                        why,
+                        "a write was refused and failmode=panic: the server ends"
+                    );
+                    std::process::exit(PANICKED);
+                }
+                tracing::error!(
+                    pool = name,
+                    why,
+                    "pool I/O is suspended: repair the cause, then 'zpool clear'"
+                );
+            }
+        });
+        if let Err(error) = watching {
+            tracing::error!(%error, "suspensions are not logged");
+        }
+    }
+
+    /// What must be said before a pool that is suspended is ended; with `force` its refused writes are given up, and what
+    /// is lost with them is told.
+    pub(super) fn end_suspension(&self, pool: &Pool, stop: &Stop) -> Result<Option<String>, Refusal> {
+        if !pool.is_suspended() {
+            return Ok(None);
+        }
+        let name = self.live.name();
+        let why = pool.trouble().map_or_else(String::new, |trouble| trouble.why);
+        if !stop.force || stop.destroy {
+            return Err(Refusal::Other(format!(
+                "pool I/O is currently suspended ({why}); repair the cause and run 'zpool clear {name}', or give up \
+                 what is not written yet with 'zpool export -f {name}'"
+            )));
+        }
+        let info = pool.info();
+        pool.give_up_writes();
+        let lost = format!(
+            "the server ended without exporting the pool. Changes after transaction group {} are lost, except those \
+             that programs had confirmed with fsync: the next import takes them from the intent log",
+            info.txg.0
+        );
+        tracing::error!(pool = name, "{lost}");
+        Ok(Some(lost))
+    }
+
+    /// Whether the pool is not suspended, or goes on after one more try. If it does not, the log says what to do.
+    pub(super) fn resumes(&self) -> bool {
+        let Ok(pool) = self.live.pool() else { return true };
+        if !pool.is_suspended() || pool.resume().is_ok() {
+            return true;
+        }
+        let why = pool.trouble().map_or_else(String::new, |trouble| trouble.why);
+        tracing::error!(
+            pool = self.live.name(),
+            why,
+            "the server does not end: pool I/O is suspended and changes would be lost. Repair the cause and run 'zpool \
+             clear'; a second signal ends the server and gives up what is not written"
+        );
+        false
+    }
+}

@@ -1,0 +1,316 @@
+//! Suspended I/O: a device refuses a write that the pool cannot do without, and the write waits to be tried again.
+//!
+//! From:   the I/O threads and the sync thread, whose writes (and reads) of a txg must succeed.
+//! To:     whoever repairs the cause and then calls [`Suspension::retry`] (`zpool clear`).
+//!
+//! Only the refused operation waits and is repeated. Everything else of the txg stays as it is, so a txg that was
+//! suspended is the same on the disks as one that was not.
+
+use std::path::PathBuf;
+use std::sync::{Condvar, Mutex, MutexGuard};
+use std::thread::ThreadId;
+use std::time::{Duration, Instant};
+
+use crate::{ReadError, WriteError};
+
+/// What a refused write does (the pool property `failmode`).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum FailMode {
+    /// The pool is suspended; writers wait.
+    #[default]
+    Wait,
+    /// The pool is suspended; writers get an error.
+    Continue,
+    /// The process that holds the pool ends.
+    Panic,
+}
+
+impl FailMode {
+    /// The mode that the pool property's number stands for.
+    #[must_use]
+    pub const fn from_number(number: u64) -> FailMode {
+        match number {
+            1 => FailMode::Continue,
+            2 => FailMode::Panic,
+            _ => FailMode::Wait,
+        }
+    }
+}
+
+/// Why I/O is suspended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Refused {
+    /// What the device refused, and its reason.
+    pub why: String,
+    /// The device.
+    pub path: PathBuf,
+    /// The first refusal since I/O was last resumed.
+    pub at: Instant,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    enabled: bool,
+    mode: FailMode,
+    refused: Option<Refused>,
+    /// How often [`Suspension::retry`] was called.
+    retries: u64,
+    /// Refused operations that wait for a retry.
+    waiting: u64,
+    /// Operations that were waiting and are being tried again.
+    retrying: u64,
+    /// Nothing waits any more: every refusal is an error.
+    given_up: bool,
+    /// How often I/O was suspended, and the last time.
+    suspensions: u64,
+    last: Option<Refused>,
+    sync_thread: Option<ThreadId>,
+}
+
+/// The suspended operations of a pool. Disabled at first: then every refusal is an error at once.
+#[derive(Debug, Default)]
+pub struct Suspension {
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
+/// An error that may be a device's refusal.
+pub trait MaybeRefused {
+    /// The device and its reason; `None` for an error that another try would only repeat.
+    fn refusal(&self) -> Option<(PathBuf, String)>;
+}
+
+impl MaybeRefused for WriteError {
+    fn refusal(&self) -> Option<(PathBuf, String)> {
+        match self {
+            WriteError::Device { path, .. } => Some((path.clone(), self.to_string())),
+            WriteError::Read(error) => error.refusal(),
+            WriteError::NoSpace | WriteError::Unsupported(_) => None,
+        }
+    }
+}
+
+impl MaybeRefused for ReadError {
+    fn refusal(&self) -> Option<(PathBuf, String)> {
+        match self {
+            ReadError::Device { path, .. } => Some((path.clone(), self.to_string())),
+            _ => None,
+        }
+    }
+}
+
+impl Suspension {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().expect("no code panics while holding the suspension state")
+    }
+
+    fn wait<'a>(&self, state: MutexGuard<'a, State>) -> MutexGuard<'a, State> {
+        self.changed.wait(state).expect("no code panics while holding the suspension state")
+    }
+
+    /// From now on refused operations wait. Somebody must be there who can call [`Suspension::retry`].
+    pub fn enable(&self) {
+        self.lock().enabled = true;
+    }
+
+    /// Whether refused operations wait.
+    #[must_use]
+    pub fn is_enabled(&self) -> bool {
+        let state = self.lock();
+        state.enabled && !state.given_up
+    }
+
+    /// Sets what a refused write does.
+    pub fn set_mode(&self, mode: FailMode) {
+        self.lock().mode = mode;
+        self.changed.notify_all();
+    }
+
+    /// What a refused write does.
+    #[must_use]
+    pub fn mode(&self) -> FailMode {
+        self.lock().mode
+    }
+
+    /// Why I/O is suspended; `None` if it is not.
+    #[must_use]
+    pub fn refused(&self) -> Option<Refused> {
+        self.lock().refused.clone()
+    }
+
+    /// How often I/O was suspended so far, and why the last time.
+    #[must_use]
+    pub fn history(&self) -> (u64, Option<Refused>) {
+        let state = self.lock();
+        (state.suspensions, state.last.clone())
+    }
+
+    /// The calling thread writes the txgs: its reads of blocks wait, too, where a device refuses them. A txg cannot be
+    /// written without them.
+    pub fn set_sync_thread(&self) {
+        self.lock().sync_thread = Some(std::thread::current().id());
+    }
+
+    /// Whether the calling thread is the one of [`Suspension::set_sync_thread`].
+    pub(crate) fn is_sync_thread(&self) -> bool {
+        self.lock().sync_thread == Some(std::thread::current().id())
+    }
+
+    /// Does `operation`, and does it again after each [`Suspension::retry`] as long as a device refuses it.
+    ///
+    /// # Errors
+    /// Errors of another kind; a refusal where refused operations do not wait (any more).
+    pub fn attempt<T, E: MaybeRefused>(&self, mut operation: impl FnMut() -> Result<T, E>) -> Result<T, E> {
+        let mut is_retry = false;
+        loop {
+            let done = operation();
+            let refusal = done.as_ref().err().and_then(MaybeRefused::refusal);
+            let mut state = self.lock();
+            if is_retry {
+                state.retrying -= 1;
+                self.changed.notify_all();
+            }
+            let Some((path, why)) = refusal.filter(|_| state.enabled && !state.given_up) else {
+                return done;
+            };
+            state.suspend(Refused { why, path, at: Instant::now() });
+            self.changed.notify_all();
+            let seen = state.retries;
+            state.waiting += 1;
+            while state.retries == seen && !state.given_up {
+                state = self.wait(state);
+            }
+            state.waiting -= 1;
+            if state.given_up {
+                return done;
+            }
+            is_retry = true;
+        }
+    }
+
+    /// Has all suspended operations tried again and waits for the outcome, for as long as `patience` at most. Gives why
+    /// I/O is suspended again; `None` if it goes on.
+    #[must_use]
+    pub fn retry(&self, patience: Duration) -> Option<Refused> {
+        let until = Instant::now() + patience;
+        let mut state = self.lock();
+        state.refused.take()?;
+        state.retries += 1;
+        state.retrying += state.waiting;
+        self.changed.notify_all();
+        loop {
+            let left = until.saturating_duration_since(Instant::now());
+            if state.retrying == 0 || left.is_zero() {
+                return state.refused.clone();
+            }
+            let waited = self.changed.wait_timeout(state, left);
+            state = waited.expect("no code panics while holding the suspension state").0;
+        }
+    }
+
+    /// Ends all waiting for good: suspended operations fail, and so does every one that a device refuses later.
+    pub fn give_up(&self) {
+        self.lock().given_up = true;
+        self.changed.notify_all();
+    }
+
+    /// Whether I/O is suspended and writers get an error instead of waiting.
+    #[must_use]
+    pub fn refuses_writers(&self) -> bool {
+        let state = self.lock();
+        state.refused.is_some() && (state.mode != FailMode::Wait || state.given_up)
+    }
+
+    /// Blocks the caller while I/O is suspended and the mode is [`FailMode::Wait`]. Gives whether I/O goes on.
+    pub fn wait_for_resume(&self) -> bool {
+        let mut state = self.lock();
+        while state.refused.is_some() && state.mode == FailMode::Wait && !state.given_up {
+            state = self.wait(state);
+        }
+        state.refused.is_none()
+    }
+
+    /// Blocks the caller until I/O is suspended for the `count`th time; `None` when no operation waits any more.
+    #[must_use]
+    pub fn await_suspension(&self, count: u64) -> Option<(Refused, FailMode)> {
+        let mut state = self.lock();
+        while state.suspensions < count && !state.given_up {
+            state = self.wait(state);
+        }
+        state.last.clone().filter(|_| !state.given_up).map(|refused| (refused, state.mode))
+    }
+}
+
+impl State {
+    fn suspend(&mut self, refused: Refused) {
+        if self.refused.is_none() {
+            self.suspensions += 1;
+            self.last = Some(refused.clone());
+            self.refused = Some(refused);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicU64, Ordering};
+
+    use super::*;
+
+    fn refusal() -> WriteError {
+        let source = std::io::Error::from(std::io::ErrorKind::StorageFull);
+        WriteError::Device { path: "/disk".into(), offset: 4096, source }
+    }
+
+    #[test]
+    fn a_refused_operation_fails_at_once_until_suspension_is_enabled() {
+        let suspension = Suspension::default();
+        assert!(suspension.attempt(|| Err::<(), _>(refusal())).is_err());
+        assert_eq!(suspension.refused(), None);
+    }
+
+    #[test]
+    fn a_refused_operation_is_repeated_after_each_retry_until_it_succeeds() {
+        let suspension = Suspension::default();
+        suspension.enable();
+        let (tries, good_from) = (AtomicU64::new(0), AtomicU64::new(u64::MAX));
+        std::thread::scope(|scope| {
+            let writer = scope.spawn(|| {
+                suspension.attempt(|| {
+                    let number = tries.fetch_add(1, Ordering::Relaxed);
+                    if number < good_from.load(Ordering::Relaxed) { Err(refusal()) } else { Ok(number) }
+                })
+            });
+            let (refused, mode) = suspension.await_suspension(1).expect("it is suspended");
+            assert_eq!((refused.path, mode), (PathBuf::from("/disk"), FailMode::Wait));
+            assert!(suspension.retry(Duration::from_secs(60)).is_some(), "the device refuses still");
+            good_from.store(0, Ordering::Relaxed);
+            assert_eq!(suspension.retry(Duration::from_secs(60)), None);
+            assert_eq!(writer.join().expect("no panic").expect("written"), 2);
+        });
+        assert_eq!((suspension.refused(), suspension.history().0), (None, 2));
+    }
+
+    #[test]
+    fn giving_up_ends_every_wait_with_the_devices_error() {
+        let suspension = Suspension::default();
+        suspension.enable();
+        std::thread::scope(|scope| {
+            let writer = scope.spawn(|| suspension.attempt(|| Err::<(), _>(refusal())));
+            assert!(suspension.await_suspension(1).is_some());
+            let waiting = scope.spawn(|| suspension.wait_for_resume());
+            suspension.give_up();
+            assert!(writer.join().expect("no panic").is_err());
+            assert!(!waiting.join().expect("no panic"));
+        });
+        assert!(suspension.attempt(|| Err::<(), _>(refusal())).is_err());
+    }
+
+    #[test]
+    fn what_another_try_would_repeat_is_no_reason_to_suspend() {
+        let suspension = Suspension::default();
+        suspension.enable();
+        assert!(suspension.attempt(|| Err::<(), _>(WriteError::NoSpace)).is_err());
+        assert_eq!(suspension.history().0, 0);
+    }
+}
