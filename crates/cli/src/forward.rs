@@ -10,6 +10,7 @@ use std::os::fd::AsFd;
 use std::path::Path;
 use std::time::Duration;
 
+use format::config::PoolState;
 use server::messages::Job;
 use server::{Client, ClientError, Runtime};
 
@@ -19,6 +20,7 @@ use crate::compat::{self, Call, zpool_iostat, zpool_upgrade};
 use crate::messages::{Action, Failure};
 use crate::open::{self, pool_of};
 use crate::out::Console;
+use crate::own;
 use crate::own::stop::{INTERRUPTED, Stop, no_signals};
 use crate::usage::Program;
 
@@ -84,8 +86,13 @@ pub fn or_here(
             None => pools.push((pool.to_owned(), vec![target])),
         }
     }
-    let clients = pools.iter().map(|(pool, _)| server_of(pool, call.around));
-    let clients: Vec<Option<Client>> = clients.collect::<Result<_, _>>()?;
+    let mut clients: Vec<Option<Client>> = Vec::new();
+    for (pool, _) in &pools {
+        clients.push(match server_of(pool, call.around)? {
+            None if has_lost_server(pool, call.around) => start_again(pool, call.around, console)?,
+            client => client,
+        });
+    }
     if clients.iter().all(Option::is_none) {
         return here(call, console);
     }
@@ -99,6 +106,27 @@ pub fn or_here(
         return here(call, console);
     }
     each_pool(call, split, console, here, pools.into_iter().zip(clients))
+}
+
+/// Whether the server of an imported pool ended without exporting it.
+fn has_lost_server(pool: &str, around: &Surroundings) -> bool {
+    open::find(pool, around).is_ok_and(|usable| {
+        let is_active =
+            |found: &pool::Found| found.config.state == PoolState::Active && !open::is_held(found);
+        usable.known.is_some() && usable.found.as_ref().is_some_and(is_active)
+    })
+}
+
+/// Starts the server of a pool whose server died, with its mounts, and says so.
+fn start_again(pool: &str, around: &Surroundings, console: &mut Console) -> Result<Option<Client>, Failure> {
+    own::serve::start(pool, true, None, around, console)?;
+    let client = server_of(pool, around)?;
+    if client.is_some() {
+        console.remark(&format!(
+            "cenote: the server of '{pool}' had ended without exporting the pool; it was started again"
+        ));
+    }
+    Ok(client)
 }
 
 /// The command line with mounted paths written as places (`tank/fs:/file`), where a command works on files; `None` if
