@@ -192,7 +192,11 @@ fn properties_that_a_stream_cannot_have_are_refused_at_once() {
     send(&bed, &["-p", "tank/fs@1"], "s").good();
     for (words, why) in [
         (["-x", "nosuch"], "invalid property 'nosuch'"),
-        (["-x", "used"], "'used' is readonly"),
+        (["-x", "used"], "invalid property 'used'"),
+        (["-x", "version"], "invalid property 'version'"),
+        (["-x", "volsize"], "invalid property 'volsize'"),
+        (["-x", "normalization"], "invalid property 'normalization'"),
+        (["-o", "version=4"], "invalid property 'version'"),
         (["-o", "casesensitivity=mixed"], "'casesensitivity' is readonly"),
         (["-o", "normalization=formD"], "'normalization' is readonly"),
         (["-o", "utf8only=on"], "'utf8only' is readonly"),
@@ -558,4 +562,133 @@ fn a_received_value_comes_back_with_all_that_follows_from_it() {
         .refused("cannot inherit reservation for 'tank/d': size is greater than available space");
     assert_eq!(shown(&bed, "reservation", "tank/d"), "none\tlocal");
     bed.expect_sound("tank");
+}
+
+/// A file of `bytes` that do not compress.
+fn put_random(bed: &Bed, fs: &str, name: &str, bytes: usize) {
+    let mut state = 88_172_645_463_325_252_u64;
+    let random: Vec<u8> = std::iter::repeat_with(|| {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        state as u8
+    })
+    .take(bytes)
+    .collect();
+    std::fs::write(bed.path("random"), random).expect("written");
+    bed.run(&["cp", &bed.path("random").display().to_string(), &format!("{fs}:/{name}")]).good();
+}
+
+/// Cuts a stream in a file of the bed off after `bytes`.
+fn cut(bed: &Bed, file: &str, bytes: u64) {
+    std::fs::File::options().write(true).open(bed.path(file)).expect("there").set_len(bytes).expect("cut");
+}
+
+#[test]
+fn an_increment_goes_nowhere_else_than_its_target_is_said_to_be() {
+    let bed = Bed::with_tank(128, &[]);
+    put(&bed, "tank/fs", "one");
+    zfs(&bed, "snapshot tank/fs@1");
+    send(&bed, &["tank/fs@1"], "full").good();
+    receive(&bed, "full", &["tank/have"]).good();
+    put(&bed, "tank/fs", "two");
+    zfs(&bed, "snapshot tank/fs@2");
+    let before = names(&bed, "tank");
+    for words in [&["-i", "@1", "tank/fs@2"][..], &["-p", "-i", "@1", "tank/fs@2"], &["tank/fs@2"]] {
+        send(&bed, words, "s").good();
+        for option in ["-d", "-e"] {
+            for target in ["tank/missing", "tank/missing/below", "nopool/x"] {
+                let done = receive(&bed, "s", &[option, target]);
+                done.refused(&format!("cannot receive: specified fs ({target}) does not exist"));
+            }
+        }
+    }
+    assert_eq!(names(&bed, "tank"), before);
+    bed.expect_sound("tank");
+}
+
+#[test]
+fn a_partial_increment_goes_with_its_file_system() {
+    let bed = Bed::with_tank(128, &[]);
+    put(&bed, "tank/fs", "one");
+    zfs(&bed, "snapshot tank/fs@1");
+    send(&bed, &["tank/fs@1"], "full").good();
+    receive(&bed, "full", &["tank/have"]).good();
+    put_random(&bed, "tank/fs", "big", 3 << 20);
+    zfs(&bed, "snapshot tank/fs@2");
+    send(&bed, &["-i", "@1", "tank/fs@2"], "s").good();
+    cut(&bed, "s", 2 << 20);
+    let done = receive(&bed, "s", &["-s", "tank/have"]);
+    assert!(done.err.contains("Partially received snapshot is saved."), "{done:?}");
+    zfs(&bed, "destroy -r tank/have");
+    assert_eq!(names(&bed, "tank"), ["", "/fs", "/fs@1", "/fs@2"]);
+    bed.expect_sound("tank");
+}
+
+fn token(bed: &Bed, fs: &str) -> String {
+    bed.run(&["zfs", "get", "-H", "-o", "value", "receive_resume_token", fs]).good().trim_end().to_owned()
+}
+
+#[test]
+fn a_stream_of_a_head_is_resumed_as_long_as_that_has_not_changed() {
+    let bed = Bed::with_tank(128, &[]);
+    put_random(&bed, "tank/fs", "big", 3 << 20);
+    send(&bed, &["tank/fs"], "s").good();
+    cut(&bed, "s", 2 << 20);
+    assert_eq!(receive(&bed, "s", &["-s", "tank/copy"]).status, 1);
+    let token = token(&bed, "tank/copy");
+    send(&bed, &["-t", &token], "rest").good();
+    receive(&bed, "rest", &["-s", "tank/copy"]).good();
+    assert_eq!(names(&bed, "tank/copy"), ["", "@--head--"]);
+    bed::expect_same(&bed.list("tank/fs:/"), &bed.list("tank/copy:/"), &["object"]);
+    // The rest of something else would be neither the one nor the other.
+    zfs(&bed, "destroy -r tank/copy");
+    assert_eq!(receive(&bed, "s", &["-s", "tank/copy"]).status, 1);
+    put(&bed, "tank/fs", "more");
+    send(&bed, &["-t", &token], "rest").refused(
+        "cannot resume send: 'tank/fs@--head--' is no longer the same snapshot used in the initial send",
+    );
+    bed.expect_sound("tank");
+}
+
+#[test]
+fn a_stream_that_replaces_a_file_system_is_resumed() {
+    let bed = Bed::with_tank(128, &[]);
+    put_random(&bed, "tank/fs", "big", 3 << 20);
+    zfs(&bed, "snapshot tank/fs@1");
+    zfs(&bed, "create tank/copy");
+    put(&bed, "tank/copy", "old");
+    send(&bed, &["tank/fs@1"], "s").good();
+    cut(&bed, "s", 2 << 20);
+    assert_eq!(receive(&bed, "s", &["-F", "-s", "tank/copy"]).status, 1);
+    let token = token(&bed, "tank/copy");
+    send(&bed, &["-t", &token], "rest").good();
+    // Without -F the old content stays, and what arrived waits.
+    receive(&bed, "rest", &["tank/copy"])
+        .refused("cannot receive new filesystem stream: destination tank/copy has been modified");
+    assert_eq!(self::token(&bed, "tank/copy"), token);
+    receive(&bed, "rest", &["-F", "tank/copy"]).good();
+    bed::expect_same(&bed.list("tank/fs:/"), &bed.list("tank/copy:/"), &["object"]);
+    bed.expect_sound("tank");
+}
+
+#[test]
+fn sources_that_a_stream_cannot_have_are_refused() {
+    let bed = Bed::with_tank(128, &[]);
+    zfs(&bed, "snapshot tank/fs@1");
+    zfs(&bed, "snapshot tank/fs@2");
+    for option in ["-i", "-I"] {
+        let done = send(&bed, &[option, "@1", option, "@1", "tank/fs@2"], "s");
+        assert_eq!((done.status, done.err.lines().next()), (2, Some("usage:")), "{done:?}");
+    }
+    send(&bed, &["-i", "other/fs@1", "tank/fs@2"], "s")
+        .refused("warning: cannot send 'tank/fs@2': not an earlier snapshot from the same fs");
+    let done = send(&bed, &["-I", "other/fs@1", "tank/fs@2"], "s");
+    let said = done.err.lines().next();
+    assert_eq!((done.status, said), (2, Some("incremental source must be in same filesystem")));
+    let done = bed.run(&["zfs", "snapshot", "tank/fs@3", "other/fs@3"]);
+    let said =
+        "cannot create snapshots : multiple snapshots of same fs not allowed\nno snapshots were created\n";
+    assert_eq!((done.status, done.err.as_str()), (1, said));
+    assert_eq!(names(&bed, "tank"), ["", "/fs", "/fs@1", "/fs@2"]);
 }

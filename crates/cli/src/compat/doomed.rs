@@ -168,7 +168,13 @@ impl Doomed {
         // Those whose destruction waited for clones went with these.
         let own: Vec<String> = own.filter(|snapshot| pool.dataset(snapshot).is_ok()).collect();
         if !own.is_empty() {
-            mounting::destroy_snapshots(call, pool, &own, false).map_err(|error| snapshot_words(&error))?;
+            let destroy = || mounting::destroy_snapshots(call, pool, &own, false);
+            let destroyed = match destroy() {
+                // An increment that was received in part is a hidden clone.
+                Err(pool::Error::HasClones(_)) if pool.abort_receive(name).unwrap_or(false) => destroy(),
+                destroyed => destroyed,
+            };
+            destroyed.map_err(|error| snapshot_words(&error))?;
         }
         if self.stays() {
             return Ok(());

@@ -91,15 +91,19 @@ pub fn run(call: &Call, console: &mut Console) -> Result<(), Failure> {
         return Err(Failure::refused(format!("cannot receive: {why}")));
     }
     let intent = if args.has("n") { Intent::Read } else { Intent::Write };
+    let no_target = || Failure::refused(format!("cannot receive: specified fs ({target}) does not exist"));
     let session = open_for(target, call.around, intent).map_err(|error| match error {
+        NotOpen::Missing(_) if below => no_target(),
         NotOpen::Missing(_) => {
-            let parent = if below { target } else { target.rsplit_once('/').map_or(target, |(up, _)| up) };
+            let parent = target.rsplit_once('/').map_or(target, |(up, _)| up);
             let lines = Action::Open(parent).failed(reason::DATASET_MISSING);
             lines.hint("cannot receive new filesystem stream: unable to restore to destination")
         }
         other => other.into(),
     })?;
+    let missing = below && session.pool().dataset(target).is_err_and(|error| is_missing(&error));
     let done = match args.has("c") {
+        _ if missing => Err(no_target()),
         true => zfs_receive_heal::heal_in(session.pool(), call, console, &mut stream, &destination),
         false => given.judge(session.pool()).and_then(|overrides| {
             receive_in(session.pool(), call, console, &mut stream, (&destination, &overrides))

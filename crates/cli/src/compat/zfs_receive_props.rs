@@ -4,7 +4,7 @@ use format::Guid;
 use format::NvList;
 use pool::props::dataset as props;
 use pool::props::names;
-use pool::props::{Access, DatasetKind, PropertyError, Value};
+use pool::props::{Access, DatasetKind, Property, PropertyError, Value};
 use pool::{Pool, ReceiveOptions};
 
 use super::Call;
@@ -33,6 +33,16 @@ fn canonical(word: &str) -> Option<&'static str> {
     props::parse(word).map(|property| property.name)
 }
 
+/// Whether a dataset may have another value of this property than the sender's, or none: not of one that only tells
+/// something, nor of one that its contents are made by.
+fn may_differ(property: &Property) -> bool {
+    match property.access {
+        Access::ReadOnly => property.name == "origin",
+        Access::CreateOnly => ["encryption", "keyformat", "pbkdf2iters"].contains(&property.name),
+        _ => !["version", "volsize"].contains(&property.name),
+    }
+}
+
 fn refused(why: impl std::fmt::Display) -> Failure {
     Failure::refused(format!("cannot receive: {why}"))
 }
@@ -55,8 +65,8 @@ impl Words {
                 return Err(usage(AssignError::Twice(name.to_owned())));
             }
             match props::parse(word) {
-                Some(property) if property.access == Access::ReadOnly && property.name != "origin" => {
-                    return Err(refused(PropertyError::ReadOnly { name: property.name }));
+                Some(property) if !may_differ(property) => {
+                    return Err(refused(PropertyError::Unknown { name: property.name.to_owned() }));
                 }
                 None if !names::is_user_property(word) => {
                     return Err(refused(PropertyError::Unknown { name: word.to_owned() }));
@@ -74,10 +84,9 @@ impl Words {
     pub fn judge(self, pool: &Pool) -> Result<Overrides, Failure> {
         let given: Vec<(&str, &str)> = self.own.iter().filter(|(name, _)| *name != "origin").collect();
         for property in given.iter().filter_map(|(name, _)| props::parse(name)) {
-            // What is fixed for ever comes with the stream; of encryption more is said below.
-            let fixed = property.access == Access::CreateOnly;
-            if fixed && !["encryption", "keyformat", "pbkdf2iters"].contains(&property.name) {
+            if !may_differ(property) {
                 property.check_settable(DatasetKind::Filesystem, false).map_err(refused)?;
+                return Err(refused(PropertyError::Unknown { name: property.name.to_owned() }));
             }
         }
         let enabled = dataset_values::enabled_in(pool);

@@ -14,7 +14,7 @@ use super::zfs_change::is_missing;
 use super::zfs_send_rest;
 use crate::dates::{self, Form};
 use crate::messages::{Action, Failure, reason};
-use crate::open::{Intent, Session, open_for};
+use crate::open::{Intent, Session, open_for, pool_of};
 use crate::out::Console;
 
 /// Options that this build does not know how to serve.
@@ -41,6 +41,9 @@ pub fn run(call: &Call, console: &mut Console) -> Result<(), Failure> {
     let args = &call.args;
     if args.has("i") && args.has("I") {
         return Err(Failure::usage("incremental options (-i and -I) are mutually exclusive"));
+    }
+    if args.count("i") > 1 || args.count("I") > 1 {
+        return Err(Failure::usage(""));
     }
     let excluded = excluded(args.values("X"))?;
     if !excluded.is_empty() && !args.has("R") {
@@ -114,14 +117,17 @@ fn order<'a>(session: &Session, call: &Call, snapshot: &'a str) -> Result<Order<
     if (!info.is_snapshot() || from_mark) && ["R", "I", "p", "b", "h"].iter().any(|option| args.has(option)) {
         return Err(Failure::refused("Error: Unsupported flag with filesystem or bookmark."));
     }
-    if !info.is_snapshot() && session.mount_point(snapshot).is_some() {
-        let why = "target is busy; if a filesystem, it must not be mounted";
-        return Err(Failure::refused(format!("warning: cannot send '{snapshot}': {why}")));
-    }
+    check_not_mounted(session, snapshot)?;
     let from = match args.value("i").or(args.value("I")) {
         None => None,
         Some(word) => {
             let name = source_name(snapshot, word);
+            if pool_of(&name) != pool_of(snapshot) {
+                return Err(match args.has("I") || args.has("R") {
+                    true => Failure::usage("incremental source must be in same filesystem"),
+                    false => sending(snapshot, &pool::Error::NotEarlier(snapshot.to_owned())),
+                });
+            }
             Some(pool.send_source(&name).map_err(|error| missing(&name, error))?)
         }
     };
@@ -163,6 +169,15 @@ fn order<'a>(session: &Session, call: &Call, snapshot: &'a str) -> Result<Order<
         skip_missing: args.has("s"),
     });
     Ok(Order { snapshot, from, between, package, flags })
+}
+
+/// The head of a mounted file system changes while it is sent, and so is not.
+pub(super) fn check_not_mounted(session: &Session, name: &str) -> Result<(), Failure> {
+    if name.contains('@') || session.mount_point(name).is_none() {
+        return Ok(());
+    }
+    let why = "target is busy; if a filesystem, it must not be mounted";
+    Err(Failure::refused(format!("warning: cannot send '{name}': {why}")))
 }
 
 /// The file system of a snapshot or bookmark.

@@ -5,9 +5,9 @@ use pool::{Pool, ResumeToken};
 
 use super::Call;
 use super::zfs_change::is_missing;
-use super::zfs_send::{Ticker, check_terminal, is_told, sending, step, total};
+use super::zfs_send::{Ticker, check_not_mounted, check_terminal, is_told, sending, step, total};
 use crate::messages::{Action, Failure, reason};
-use crate::open::{Intent, open_for};
+use crate::open::{Intent, Session, open_for};
 use crate::out::Console;
 
 /// Options of a stream that begins anew; the token tells them of one that goes on, and the others do no harm.
@@ -29,11 +29,17 @@ pub(super) fn resume(call: &Call, console: &mut Console, text: &str) -> Result<(
     let token = ResumeToken::parse(text).map_err(|error| cannot(&error))?;
     let session =
         open_for(&token.toname, call.around, Intent::Survey).map_err(|error| error.dataset(&token.toname))?;
-    let done = resume_in(session.pool(), call, console, &token);
+    let done = resume_in(&session, call, console, &token);
     session.finish().and(done)
 }
 
-fn resume_in(pool: &Pool, call: &Call, console: &mut Console, token: &ResumeToken) -> Result<(), Failure> {
+fn resume_in(
+    session: &Session,
+    call: &Call,
+    console: &mut Console,
+    token: &ResumeToken,
+) -> Result<(), Failure> {
+    let pool = session.pool();
     let cannot = |error: pool::Error| match &error {
         pool::Error::NoDataset(what) if what.contains('@') => Failure::refused(format!(
             "cannot resume send: '{what}' is no longer the same snapshot used in the initial send"
@@ -44,6 +50,7 @@ fn resume_in(pool: &Pool, call: &Call, console: &mut Console, token: &ResumeToke
         error => sending(&token.toname, error),
     };
     let found = pool.resumption(token).map_err(cannot)?;
+    check_not_mounted(session, &found.snapshot)?;
     let (parsable, dry) = (call.args.has("P"), call.args.has("n"));
     if is_told(call) {
         let bytes = pool.resumed_size(token).map_err(cannot)?;

@@ -44,6 +44,10 @@ pub fn snapshot(call: &Call, console: &mut Console) -> Result<(), Failure> {
         by_pool.entry(pool_of(name)).or_default().push(name);
     }
     let local = snapshot_properties(&own)?;
+    if by_pool.len() > 1 {
+        // All are taken or none, which two pools cannot promise. OpenZFS answers so, too.
+        return Err(several_of_one());
+    }
     for (pool, wanted) in by_pool {
         let session = match session(call, pool, Intent::Write) {
             Ok(session) => session,
@@ -57,6 +61,11 @@ pub fn snapshot(call: &Call, console: &mut Console) -> Result<(), Failure> {
         session.finish().and(done)?;
     }
     Ok(())
+}
+
+fn several_of_one() -> Failure {
+    Failure::refused(format!("{CREATE_SNAPSHOTS} multiple snapshots of same fs not allowed"))
+        .hint("no snapshots were created")
 }
 
 /// The dataset of a snapshot to be is not there: said, and the usage shown.
@@ -103,9 +112,7 @@ fn snapshot_in(
     all.sort_unstable();
     let heads: Vec<_> = all.iter().map(|name| name.split('@').next()).collect();
     if heads.windows(2).any(|two| two[0] == two[1]) {
-        return Err(Failure::refused(format!(
-            "{CREATE_SNAPSHOTS} multiple snapshots of same fs not allowed"
-        )));
+        return Err(several_of_one());
     }
     pool.snapshot(&all, local).map_err(|error| match &error {
         pool::Error::Exists(name) => Action::CreateSnapshot(name).failed(reason::ALREADY_EXISTS),

@@ -155,14 +155,16 @@ impl Object {
         result
     }
 
-    /// Takes over bonus, compression and checksum of `new`; type, block size and shape of the dnode must be the same.
+    /// Takes over the bonus and its type, compression and checksum of `new`. The object keeps its block size, and the
+    /// shape of its dnode, which `new` must have too.
     ///
     /// # Panics
-    /// If the bonus does not fit beside the pointers.
+    /// If `new` has another object type, or its bonus does not fit beside the pointers.
     pub fn redefine(self: &Arc<Self>, tx: &Tx, new: crate::NewObject) {
         {
             let mut state = self.lock();
             assert_eq!(state.head.object_type, new.object_type, "the blocks stay what they are");
+            state.head.bonus_type = new.bonus_type;
             state.head.compress = new.compress;
             state.head.checksum = new.checksum;
         }

@@ -441,6 +441,7 @@ fn settings_by(
     let compression = match CompressionSetting::from_property(value("compression")?) {
         Ok(setting) => match setting.algorithm {
             Compression::On | Compression::Inherit | Compression::Empty => on,
+            Compression::Lz4 if !enabled(&features::LZ4_COMPRESS) => on,
             Compression::Zstd if !enabled(&features::ZSTD_COMPRESS) => on,
             _ => setting,
         },

@@ -118,10 +118,14 @@ impl Syncing<'_> {
         let mut phys = mos.dataset(id)?;
         phys.flags |= INCONSISTENT;
         mos.put_dataset(&self.tx, id, &phys)?;
-        if begin.features & feature::LARGE_DNODE != 0
-            && !self.inner.dataset_marks(id)?.contains(features::LARGE_DNODE.guid)
+        // The next increment must bring large blocks too, even if none has arrived until then.
+        let marks = self.inner.dataset_marks(id)?;
+        for (bit, feature) in
+            [(feature::LARGE_BLOCKS, &features::LARGE_BLOCKS), (feature::LARGE_DNODE, &features::LARGE_DNODE)]
         {
-            self.mark_dataset(id, &features::LARGE_DNODE)?;
+            if begin.features & bit != 0 && !marks.contains(feature.guid) {
+                self.mark_dataset(id, feature)?;
+            }
         }
         if options.resumable {
             self.note_stream(id, begin)?;

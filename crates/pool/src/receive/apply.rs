@@ -6,9 +6,9 @@
 
 use std::sync::Arc;
 
-use dmu::{NewObject, Object, Objset};
-use format::stream::{self, Begin, Embedded, Free, FreeObjects, Record, Spill, Write, feature, flag};
-use format::{ChecksumKind, Compression, MAX_BLOCK, ObjectId, ObjectType, dnode, features};
+use dmu::{Object, Objset};
+use format::stream::{self, Begin, Embedded, Free, FreeObjects, Record, Spill, Write, flag};
+use format::{Compression, ObjectId, ObjectType, dnode};
 
 use super::ReceiveError;
 use crate::dataset::Dataset;
@@ -17,11 +17,9 @@ use crate::tx::{Hold, Tx};
 use crate::{Error, Result};
 
 /// Object numbers have 48 bits.
-const NUMBERS_MAX: u64 = 1 << 48;
+pub(super) const NUMBERS_MAX: u64 = 1 << 48;
 /// Numbers looked up one by one in a FREEOBJECTS record; of more, those in use are listed.
 const LOOKUPS_MAX: u64 = 256;
-/// Largest block of a stream that does not announce larger ones.
-const OLD_MAX_BLOCK: u64 = 128 << 10;
 /// Largest spill block.
 const SPILL_MAX: u64 = 128 << 10;
 /// Most bytes that one object can have.
@@ -52,16 +50,16 @@ pub(super) fn prepare(record: Record, payload: Vec<u8>) -> Result<Ready, Receive
     Ok(Ready { record, payload: block })
 }
 
-fn invalid(what: &'static str) -> Error {
+pub(super) fn invalid(what: &'static str) -> Error {
     ReceiveError::Invalid(what).into()
 }
 
 /// Applies the records of one stream.
 pub(super) struct Apply<'a> {
-    dataset: &'a Dataset,
-    begin: &'a Begin,
+    pub(super) dataset: &'a Dataset,
+    pub(super) begin: &'a Begin,
     /// The object that records are about just now.
-    current: Option<Arc<Object>>,
+    pub(super) current: Option<Arc<Object>>,
     pub(super) ended: bool,
     /// All before this is applied.
     pub(super) progress: Progress,
@@ -72,7 +70,7 @@ impl<'a> Apply<'a> {
         Apply { dataset, begin, current: None, ended: false, progress }
     }
 
-    fn objset(&self) -> &'a Arc<Objset> {
+    pub(super) fn objset(&self) -> &'a Arc<Objset> {
         self.dataset.objset()
     }
 
@@ -117,7 +115,7 @@ impl<'a> Apply<'a> {
         }
     }
 
-    fn existing(&self, id: u64) -> Result<Option<Arc<Object>>> {
+    pub(super) fn existing(&self, id: u64) -> Result<Option<Arc<Object>>> {
         match self.objset().object(ObjectId(id)) {
             Ok(object) => Ok(Some(object)),
             Err(dmu::Error::NoObject(_)) => Ok(None),
@@ -135,148 +133,22 @@ impl<'a> Apply<'a> {
         Ok(object)
     }
 
-    fn object(&mut self, record: &stream::Object, bonus: &[u8]) -> Result<()> {
-        let slots = record.slots.max(1);
-        let place = record.object % dnode::SLOTS_PER_BLOCK as u64 + u64::from(slots);
-        if record.object == 0 || record.object >= NUMBERS_MAX || place > dnode::SLOTS_PER_BLOCK as u64 {
-            return Err(invalid("object number"));
-        }
-        let size = record.block_size;
-        if record.object_type == ObjectType::NONE
-            || size == 0
-            || !size.is_multiple_of(512)
-            || u64::from(size) > MAX_BLOCK
-        {
-            return Err(invalid("object type or block size"));
-        }
-        // The pool was asked for these features by the head of the stream.
-        if u64::from(size) > OLD_MAX_BLOCK && self.begin.features & feature::LARGE_BLOCKS == 0
-            || slots > 1 && self.begin.features & feature::LARGE_DNODE == 0
-        {
-            return Err(invalid("an object larger than announced"));
-        }
-        let has_spill = record.flags & stream::OBJECT_SPILL != 0;
-        let knows_spill = self.begin.flags & flag::SPILL_BLOCK != 0;
-        let len = record.bonus_len as usize;
-        let nblkptr = dnode::nblkptr_for(record.bonus_type, len, slots.into());
-        if len > dnode::bonus_capacity(slots.into(), nblkptr, has_spill) || bonus.len() < len {
-            return Err(invalid("bonus length"));
-        }
-        let new = NewObject {
-            slots,
-            compress: self.compression(record.compress),
-            checksum: self.checksum(record.checksum),
-            ..NewObject::plain(record.object_type)
-                .block_size(size)
-                .bonus(record.bonus_type, bonus[..len].to_vec())
-        };
-        let before = self.existing(record.object)?;
-        let kept = match before {
-            Some(object) if self.same_shape(&object, &new, nblkptr) => Some(object),
-            Some(object) => {
-                self.begin_tx(0, |tx| self.objset().free_object(tx, &object))?;
-                // Its number is free again once that is on disk.
-                self.dataset.sync()?;
-                None
-            }
-            None => None,
-        };
-        self.make_room(record.object, slots)?;
-        let object = match kept {
-            Some(object) => {
-                let keeps_spill = has_spill || !knows_spill && object.spill()?.is_some();
-                if len > dnode::bonus_capacity(slots.into(), nblkptr, keeps_spill) {
-                    return Err(invalid("bonus length"));
-                }
-                self.begin_tx(len as u64, |tx| -> Result<()> {
-                    if knows_spill && !has_spill {
-                        object.set_spill(tx, None);
-                    }
-                    if object.block_size() != u64::from(size) {
-                        object.free_blocks(tx, 0, u64::MAX);
-                        object.set_block_size(tx, size.into())?;
-                    }
-                    object.redefine(tx, new);
-                    Ok(())
-                })??;
-                object
-            }
-            None => {
-                let id = ObjectId(record.object);
-                match self.begin_tx(len as u64, |tx| self.objset().create_object_numbered(tx, id, new))? {
-                    Err(dmu::Error::Exists) => {
-                        return Err(invalid("an object in the slots of another"));
-                    }
-                    made => made?,
-                }
-            }
-        };
-        self.current = Some(object);
-        Ok(())
-    }
-
-    /// A compression that the pool knows, by number; else the dataset's.
-    fn compression(&self, number: u8) -> u8 {
-        let needed = match Compression::from_disk(number.into()) {
-            Ok(Compression::Zstd) => Some(&features::ZSTD_COMPRESS),
-            Ok(Compression::Lz4) => Some(&features::LZ4_COMPRESS),
-            Ok(_) => None,
-            Err(_) => return 0,
-        };
-        if needed.is_none_or(|feature| self.enabled(feature)) { number } else { 0 }
-    }
-
-    /// A checksum that the pool knows, by number; else the dataset's.
-    fn checksum(&self, number: u8) -> u8 {
-        use ChecksumKind::{Blake3, Edonr, Fletcher2, Fletcher4, Off, On, Sha256, Sha512, Skein};
-        match ChecksumKind::from_disk(number.into()) {
-            Ok(On | Off | Fletcher2 | Fletcher4 | Sha256) => number,
-            Ok(kind @ (Sha512 | Skein | Edonr | Blake3)) => {
-                let needed = crate::sync::checksum_feature(kind);
-                if needed.is_some_and(|feature| self.enabled(feature)) { number } else { 0 }
-            }
-            _ => 0,
-        }
-    }
-
-    fn enabled(&self, feature: &features::Feature) -> bool {
-        self.dataset.pool.info().features.contains_key(feature.guid)
-    }
-
-    /// Whether the object can become what the record says with its blocks left alone.
-    fn same_shape(&self, object: &Object, new: &NewObject, nblkptr: usize) -> bool {
-        let head = object.head();
-        head.object_type == new.object_type
-            && head.bonus_type == new.bonus_type
-            && head.slots == new.slots
-            && usize::from(head.nblkptr) == nblkptr
-    }
-
-    /// Frees the objects in the slots that a large dnode is about to take.
-    fn make_room(&mut self, id: u64, slots: u8) -> Result<()> {
-        let mut freed = false;
-        for other in id + 1..id + u64::from(slots) {
-            if let Some(object) = self.existing(other)? {
-                self.begin_tx(0, |tx| self.objset().free_object(tx, &object))?;
-                freed = true;
-            }
-        }
-        if freed { self.dataset.sync() } else { Ok(()) }
-    }
-
-    fn begin_tx<T>(&self, bytes: u64, change: impl FnOnce(&Tx) -> T) -> Result<T> {
+    pub(super) fn begin_tx<T>(&self, bytes: u64, change: impl FnOnce(&Tx) -> T) -> Result<T> {
         let tx = self.dataset.begin(if bytes == 0 { Hold::free() } else { Hold::write(bytes) })?;
         Ok(change(&tx))
     }
 
     fn free_objects(&mut self, free: &FreeObjects) -> Result<()> {
         self.current = None;
-        let end = free.first.checked_add(free.count).filter(|end| *end <= NUMBERS_MAX);
-        let Some(end) = end else { return Err(invalid("numbers of free objects")) };
+        // Some senders free all numbers up to 2⁶⁴ − 1 at the end of a stream.
+        let end = free.first.checked_add(free.count).ok_or_else(|| invalid("numbers of free objects"))?;
+        let (first, end) = (free.first.max(1), end.min(NUMBERS_MAX));
         let doomed: Vec<ObjectId> = if free.count <= LOOKUPS_MAX {
-            (free.first.max(1)..end).map(ObjectId).collect()
+            (first..end).map(ObjectId).collect()
+        } else if first < end {
+            self.objset().numbers_between(first, end)?
         } else {
-            self.objset().numbers_between(free.first.max(1), end)?
+            Vec::new()
         };
         for id in doomed {
             if let Some(object) = self.existing(id.0)? {

@@ -31,6 +31,12 @@ pub enum ReceiveError {
     /// A compressed block that does not decompress.
     #[error("invalid stream ({0})")]
     Codec(#[from] codec::CodecError),
+    /// An increment without `-L` onto a snapshot that was received with it: it cannot say which blocks are large.
+    #[error("incremental send stream requires -L (--large-block), to match previous receive.")]
+    LargeBlocks,
+    /// The stream needs a feature that the pool has not enabled.
+    #[error("pool must be upgraded to receive this stream.\nfeature {0} is not enabled in this pool")]
+    Feature(&'static str),
     /// What this build cannot receive.
     #[error("not supported: {0}")]
     Unsupported(&'static str),

@@ -9,6 +9,7 @@ mod apply;
 mod error;
 mod heal;
 mod incoming;
+mod objects;
 mod package;
 mod replication;
 mod resume;
@@ -49,6 +50,16 @@ const KNOWN: u64 = feature::SA_SPILL
     | feature::HOLDS
     | feature::RESUMING
     | feature::SWITCH_TO_LARGE_BLOCKS;
+
+/// The feature that a pool must have enabled for each feature of a stream. The other features of streams bring nothing
+/// into the pool that needs one.
+const POOL_FEATURES: [(u64, &features::Feature); 5] = [
+    (feature::LZ4, &features::LZ4_COMPRESS),
+    (feature::ZSTD, &features::ZSTD_COMPRESS),
+    (feature::EMBED_DATA, &features::EMBEDDED_DATA),
+    (feature::LARGE_BLOCKS, &features::LARGE_BLOCKS),
+    (feature::LARGE_DNODE, &features::LARGE_DNODE),
+];
 
 /// How a stream is received.
 #[derive(Clone, Debug, Default)]
@@ -226,13 +237,13 @@ impl Pool {
         let (fs, _) = into.split_once('@').ok_or_else(|| Error::NoDataset(into.to_owned()))?;
         let resumes = begin.features & feature::RESUMING != 0;
         let mut progress = Progress::START;
+        // Whether anything was changed is told by what is on disk.
+        self.sync()?;
         let (place, ids) = if resumes {
-            let (place, ids, at) = self.resumed(begin, list, fs)?;
+            let (place, ids, at) = self.resumed((begin, list), fs, options.force)?;
             progress = at;
             (place, Some(ids))
         } else {
-            // Whether anything was changed is told by what is on disk.
-            self.sync()?;
             let Some(place) = self.place_for(begin, into, options)? else {
                 return Ok(receiving(None, None, None));
             };
@@ -333,11 +344,9 @@ impl Pool {
             return Err(Error::ReadOnly { pool: self.name(), reason });
         }
         let info = self.info();
-        for (bit, feature) in
-            [(feature::LARGE_BLOCKS, &features::LARGE_BLOCKS), (feature::LARGE_DNODE, &features::LARGE_DNODE)]
-        {
+        for (bit, feature) in POOL_FEATURES {
             if begin.features & bit != 0 && info.feature(feature) == crate::FeatureState::Disabled {
-                return Err(Error::Unsupported(format!("this stream without feature {}", feature.name)));
+                return Err(ReceiveError::Feature(feature.name).into());
             }
         }
         let counted = |(name, _): &(String, Value)| name == "filesystem_limit" || name == "snapshot_limit";
@@ -400,10 +409,7 @@ impl Pool {
             }
         };
         self.check_replaceable(&head)?;
-        let marks = self.inner.dataset_marks(head.id)?;
-        if marks.contains(features::LARGE_BLOCKS.guid) && begin.features & feature::LARGE_BLOCKS == 0 {
-            return Err(ReceiveError::Unsupported("a stream without -L onto one with it").into());
-        }
+        self.check_large_blocks(begin, newest)?;
         if !force {
             let _shared = self.shared();
             if lookup::is_modified(&self.inner, &head.phys)? {
@@ -425,21 +431,32 @@ impl Pool {
                 Some(_) => Err(ReceiveError::Unsupported("a full stream as a clone").into()),
             };
         }
-        if let Some(origin) = origin {
-            let info = self.dataset(origin)?;
-            return match info.is_snapshot() && info.phys.guid == begin.fromguid {
-                true => Ok(Place::Clone(info.name)),
-                false => Err(ReceiveError::NotSource(fs.to_owned()).into()),
-            };
+        let is_source = |info: &DatasetInfo| info.is_snapshot() && info.phys.guid == begin.fromguid;
+        let origin = match origin {
+            Some(origin) => Some(self.dataset(origin)?)
+                .filter(is_source)
+                .ok_or_else(|| ReceiveError::NotSource(fs.to_owned()))?,
+            None if begin.flags & format::stream::flag::CLONE == 0 => {
+                return Err(ReceiveError::Missing(fs.to_owned()).into());
+            }
+            None => self
+                .list(&self.name(), None, true)?
+                .into_iter()
+                .find(is_source)
+                .ok_or_else(|| ReceiveError::NoOrigin { name: fs.to_owned(), guid: begin.fromguid })?,
+        };
+        self.check_large_blocks(begin, &origin)?;
+        Ok(Place::Clone(origin.name))
+    }
+
+    /// Refuses an increment without large blocks onto a snapshot that may have them: the sender splits its large blocks,
+    /// so the stream does not say whether the blocks here are still the sender's.
+    fn check_large_blocks(&self, begin: &Begin, source: &DatasetInfo) -> Result<()> {
+        let marks = self.inner.dataset_marks(source.id)?;
+        if marks.contains(features::LARGE_BLOCKS.guid) && begin.features & feature::LARGE_BLOCKS == 0 {
+            return Err(ReceiveError::LargeBlocks.into());
         }
-        if begin.flags & format::stream::flag::CLONE == 0 {
-            return Err(ReceiveError::Missing(fs.to_owned()).into());
-        }
-        let all = self.list(&self.name(), None, true)?;
-        match all.into_iter().find(|info| info.is_snapshot() && info.phys.guid == begin.fromguid) {
-            Some(origin) => Ok(Place::Clone(origin.name)),
-            None => Err(ReceiveError::NoOrigin { name: fs.to_owned(), guid: begin.fromguid }.into()),
-        }
+        Ok(())
     }
 
     /// What is to be taken away at the end must be something that can be.

@@ -40,9 +40,9 @@ impl Pool {
     /// What the resumed stream `begin` goes on with: which place, the directory and dataset, and how far it got.
     pub(super) fn resumed(
         &self,
-        begin: &Begin,
-        list: &NvList,
+        (begin, list): (&Begin, &NvList),
         fs: &str,
+        force: bool,
     ) -> Result<(Place, (ObjectId, ObjectId), Progress)> {
         let _shared = self.shared();
         let mos = &self.inner.mos;
@@ -72,6 +72,12 @@ impl Pool {
             (false, 0) => Place::Replace,
             (false, _) => Place::Onto(lookup::snapshot_name(&self.inner, dir.origin)?),
         };
+        // The end of the stream would be refused. What arrived so far is kept for another try.
+        let is_beside = partial.dir != info.dir_id;
+        let is_other = info.phys.prev_snap != mos.dataset(dir.head_dataset)?.prev_snap;
+        if is_beside && !force && (is_other || lookup::is_modified(&self.inner, &info.phys)?) {
+            return Err(ReceiveError::Modified(fs.to_owned()).into());
+        }
         let progress = Progress { object: token.object, offset: token.offset, bytes: token.bytes };
         Ok((place, (partial.dir, dir.head_dataset), progress))
     }

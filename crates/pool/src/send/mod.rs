@@ -51,6 +51,8 @@ const WINDOW_PER_WORKER: usize = 4;
 const BUFFER: usize = 1 << 20;
 /// What stands behind the name of a file system or volume of which no snapshot is sent.
 const HEAD: &str = "@--head--";
+/// Spreads a txg over all bits of a guid: the odd number next to 2⁶⁴ divided by the golden ratio.
+const SPREAD: u64 = 0x9e37_79b9_7f4a_7c15;
 
 /// How a stream may be written: what its receiver must understand.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -102,6 +104,12 @@ struct Subject<'a> {
     begin: Begin,
     since: Txg,
     span: Span,
+}
+
+/// The guid in the stream of a head: another one after each change of the head, so that a receiver never joins the
+/// beginning of one stream with the rest of another. OpenZFS takes the guid of the head, which stays.
+fn guid_of_head(info: &DatasetInfo) -> Guid {
+    Guid(info.phys.guid.0 ^ info.phys.bp.birth().0.wrapping_mul(SPREAD))
 }
 
 impl Pool {
@@ -191,6 +199,7 @@ impl Pool {
             return Err(Error::NoDataset(name.to_owned()));
         }
         if !info.is_snapshot() {
+            info.phys.guid = guid_of_head(&info);
             info.name += HEAD;
             // What a head holds is younger than all that it was made from.
             info.phys.creation_txg = Txg(u64::MAX);

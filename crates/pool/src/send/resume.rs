@@ -7,7 +7,7 @@ use std::io::Write;
 use format::{Guid, ObjectId};
 
 use super::traverse::{Event, Traversal};
-use super::{Sent, Source};
+use super::{HEAD, Sent, Source, guid_of_head};
 use crate::pool::Pool;
 use crate::{Dataset, DatasetInfo, Error, Result, ResumeToken};
 
@@ -46,7 +46,7 @@ impl Span {
 /// What a token is about, found in this pool.
 #[derive(Clone, Debug)]
 pub struct Resumption {
-    /// The snapshot, whatever it is called now.
+    /// The snapshot, whatever it is called now; or the file system or volume whose head is sent.
     pub snapshot: String,
     /// What the stream builds upon.
     pub from: Option<Source>,
@@ -79,9 +79,12 @@ impl Pool {
     pub fn resumption(&self, token: &ResumeToken) -> Result<Resumption> {
         token.check_sendable()?;
         let fs = token.toname.split('@').next().unwrap_or(&token.toname);
-        let snapshot = self
-            .by_guid(fs, token.toguid, false, &|_| Ok(true))?
-            .ok_or_else(|| Error::NoDataset(token.toname.clone()))?;
+        let found = match token.toname.ends_with(HEAD) {
+            true => self.head_by_guid(fs, token.toguid)?,
+            false => self.by_guid(fs, token.toguid, false, &|_| Ok(true))?.map(|info| info.name),
+        };
+        let name = found.ok_or_else(|| Error::NoDataset(token.toname.clone()))?;
+        let snapshot = self.to_be_sent(&name)?;
         let is_earlier = |info: &DatasetInfo| match self.check_earlier(&snapshot, &Source::of(info)) {
             Err(Error::NotEarlier(_)) => Ok(false),
             checked => checked.map(|()| true),
@@ -93,7 +96,22 @@ impl Pool {
                 Some(Source::of(&found.ok_or_else(|| source_is_gone(guid))?))
             }
         };
-        Ok(Resumption { snapshot: snapshot.name, from })
+        Ok(Resumption { snapshot: name, from })
+    }
+
+    /// The file system or volume of whose head a stream with this guid was made, if it is still as it was then: `fs`, or
+    /// any in the pool.
+    fn head_by_guid(&self, fs: &str, guid: Guid) -> Result<Option<String>> {
+        for (top, depth) in [(fs, Some(0)), (&self.name(), None)] {
+            let list = match self.list(top, depth, false) {
+                Err(Error::NoDataset(_)) => continue,
+                list => list?,
+            };
+            if let Some(info) = list.into_iter().find(|info| guid_of_head(info) == guid) {
+                return Ok(Some(info.name));
+            }
+        }
+        Ok(None)
     }
 
     /// The first snapshot (or bookmark) with this guid that `fits`: of `fs`, below it, or anywhere in the pool. One that

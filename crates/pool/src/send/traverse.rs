@@ -92,9 +92,18 @@ impl Payload {
     }
 }
 
-/// Whether a block that lies in its pointer is sent so.
+/// Whether the stream splits blocks of this size, in bytes.
+pub(super) const fn splits(block_size: u64, features: u64) -> bool {
+    block_size > OLD_MAX_BLOCK && features & feature::LARGE_BLOCKS == 0
+}
+
+/// Whether a block that lies in its pointer is sent so. A block that the stream splits is not: OpenZFS sends it whole, and
+/// its receiver keeps only the first 128 KiB.
 pub(super) fn sent_embedded(ptr: &BlockPtr, features: u64) -> bool {
     let BlockPtr::Embedded(embedded) = ptr else { return false };
+    if splits(embedded.lsize, features) {
+        return false;
+    }
     let lz4 = embedded.compression.to_disk() < Compression::Lz4.to_disk() || features & feature::LZ4 != 0;
     let zstd = embedded.compression != Compression::Zstd || features & feature::ZSTD != 0;
     lz4 && zstd && features & feature::EMBED_DATA != 0
@@ -117,10 +126,9 @@ pub(super) fn load(storage: &Storage, event: Event, features: u64, since: Txg) -
 }
 
 fn load_data(storage: &Storage, ptr: &BlockPtr, block_size: u64, features: u64) -> Result<Payload> {
-    let split = block_size > OLD_MAX_BLOCK && features & feature::LARGE_BLOCKS == 0;
     if let BlockPtr::Block(block) = ptr
         && features & feature::COMPRESSED != 0
-        && !split
+        && !splits(block_size, features)
         && block.order == ByteOrder::Little
         && !block.object_type.is_metadata()
         && !block.encrypted

@@ -10,7 +10,7 @@ use format::dnode::{Dnode, SLOTS_PER_BLOCK};
 use format::stream::{self, Begin, Embedded, End, Free, FreeObjects, Record, Spill, TO_END, feature};
 use format::{ByteOrder, ChecksumKind, Compression, Guid, ObjectType, SECTOR_SHIFT, Txg};
 
-use super::traverse::{Event, Loaded, OLD_MAX_BLOCK, Payload, sent_embedded};
+use super::traverse::{Event, Loaded, OLD_MAX_BLOCK, Payload, sent_embedded, splits};
 use crate::{Error, Result};
 
 /// A free range that may still grow.
@@ -207,7 +207,7 @@ impl<W: Write> Writer<W> {
     fn data(&mut self, place: &Place, ptr: &BlockPtr, payload: &Payload) -> Result<()> {
         let mut write = place.write(self.toguid);
         let bytes = payload.bytes();
-        if place.block_size > OLD_MAX_BLOCK && self.features & feature::LARGE_BLOCKS == 0 {
+        if splits(place.block_size, self.features) {
             for part in bytes.chunks(OLD_MAX_BLOCK as usize) {
                 write.logical_size = part.len() as u64;
                 self.record(&Record::Write(write), part)?;
