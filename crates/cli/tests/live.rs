@@ -707,6 +707,21 @@ fn an_ordinary_user_has_pools_of_their_own() {
             let read = user(&["cat", &format!("{dataset}:/copy")]).good();
             assert_eq!(read.as_bytes(), fs::read("/etc/os-release").expect("there"));
         }
+        // The links are shown and stored nowhere: snapshots have the folder, and no command removes it meanwhile.
+        let listed = as_user_output(&["ls", "-l", &own]).good();
+        assert!(listed.lines().any(|line| line.starts_with('l') && line.contains("src -> ")), "{listed}");
+        user(&["zfs", "snapshot", "mine@now"]).good();
+        let stored = user(&["ls", "--json", "mine@now:/"]).good();
+        assert!(stored.contains("src") && !stored.contains("within"), "{stored}");
+        for line in [vec!["mv", "src", "moved"], vec!["rm", "src"], vec!["mv", "os-release", "src"]] {
+            let done = as_user_output(
+                &["sh", "-c", "cd \"$0\" && exec \"$@\"", &own].into_iter().chain(line).collect::<Vec<_>>(),
+            );
+            // What is moved onto a link to a folder goes into that folder.
+            assert!(done.err.contains("busy") || done.status == 0, "{done:?}");
+        }
+        assert!(as_user(&["test", "-h", &format!("{own}/src")]));
+        assert!(as_user(&["mv", &format!("{own}/src/os-release"), &own]));
         // What the kernel decides is changed, too, by mounting anew; not while a file is open.
         let value =
             |property: &str| user(&["zfs", "get", "-Ho", "value,source", property, "mine/src"]).good();
@@ -730,6 +745,26 @@ fn an_ordinary_user_has_pools_of_their_own() {
         user(&["zfs", "unmount", "mine"]).good();
         user(&["zfs", "mount", "-a"]);
         assert_eq!(as_user_output(&["stat", "-c", "%Y", &format!("{own}/late")]).good(), written);
+        // A mount that is made anew shows its links again.
+        user(&["zfs", "set", "exec=off", "mine"]).good();
+        assert!(as_user(&["test", "-e", &format!("{own}/src/deep/copy")]));
+        // Without the mount inside, the folder is a folder, and it can be renamed.
+        user(&["zfs", "unmount", "mine/src"]).good();
+        assert!(
+            as_user(&["test", "-d", &format!("{own}/src")])
+                && !as_user(&["test", "-h", &format!("{own}/src")])
+        );
+        assert!(as_user(&["rmdir", &format!("{own}/src")]));
+        // A link that an earlier version stored is removed, and a line says so.
+        let old = "/nowhere/cenote/within/mine%src";
+        assert!(as_user(&["ln", "-s", old, &format!("{own}/src")]));
+        let said = user(&["zfs", "mount", "mine/src"]).err;
+        let line = format!(
+            "cenote: '{own}/src' held a symbolic link to '{old}', which an earlier version of cenote left there: removed"
+        );
+        assert_eq!(said.lines().next(), Some(line.as_str()), "{said}");
+        assert!(as_user(&["test", "-e", &format!("{own}/src/copy")]));
+        user(&["zfs", "mount", "mine/src/deep"]);
     });
     let exported = user(&["zpool", "export", "mine"]);
     if let Err(panic) = ended {
@@ -784,9 +819,9 @@ fn the_five_commands_of_the_readme_work_for_an_ordinary_user() {
     assert!(ratio.trim_end_matches('x').parse::<f64>().expect("a number") > 5.0, "{done:?}");
     assert_eq!(found.good().trim(), "700000");
     exported.good();
-    // The link was there for the mount alone.
-    let list = run("cenote -d disk.img ls tank:/").good();
-    assert!(!list.contains("src"), "{list}");
+    // The link was there for the mount alone: what is stored is a folder.
+    let list = run("cenote -d disk.img ls --json tank:/").good();
+    assert!(list.contains("\"dir\"") && !list.contains("within"), "{list}");
 }
 
 #[test]

@@ -1,8 +1,8 @@
 //! Mounted file systems: messages of the kernel's FUSE become calls of `zpl`. Translation, no decisions.
 //!
 //! From:   the kernel, through `/dev/fuse` (crate `fuser`), on several threads at once.
-//! To:     `zpl`, by object number. Node ids are object numbers, but for the root, which FUSE calls 1, and snapshots below
-//!         `.zfs` (`snapdir.rs`).
+//! To:     `zpl`, by object number. Node ids are object numbers, but for the root, which FUSE calls 1, snapshots below
+//!         `.zfs` (`snapdir.rs`), and links that are shown in place of directories (`links.rs`).
 //!
 //! Permissions are checked by the kernel (`default_permissions`), file locks kept by it. This side sees to what it
 //! cannot know: the group that a directory hands down, umask against default ACLs, setuid bits that a write takes off.
@@ -16,6 +16,7 @@ mod ending;
 mod errno;
 mod invalidate;
 mod known;
+mod links;
 mod listing;
 mod lost;
 mod mount;
@@ -30,6 +31,8 @@ mod snapdir;
 mod xattrs;
 
 pub use invalidate::Invalidator;
+pub use links::ShownLink;
 pub use mount::{Held, MountError, Mounted, mount, mount_on};
 pub use options::{Atime, MountOptions};
 pub use place::{MountPoint, detach_dead};
+pub use snapdir::is_shown_link;

@@ -4,14 +4,14 @@ use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::time::Duration;
 
-use fuser::{Generation, INodeNo, ReplyDirectory, ReplyDirectoryPlus};
-use zpl::{DirEntry, ObjectId};
+use fuser::{FileType, Generation, INodeNo, ReplyDirectory, ReplyDirectoryPlus};
+use zpl::{DirEntry, FileKind, ObjectId};
 
 use crate::attributes::file_type;
 use crate::bridge::Bridge;
 use crate::errno::{self, Answer};
 use crate::names::nothing;
-use crate::snapdir::is_made_up;
+use crate::snapdir::{is_made_up, link_for};
 
 /// Hands entries from `cookie` on to `add`, which says when it has enough; `next` gives some of them, none at the end.
 pub(crate) fn each(
@@ -49,6 +49,9 @@ impl Bridge {
     pub(crate) fn list(&self, dir: ObjectId, cookie: u64, reply: &mut ReplyDirectory) -> Answer<()> {
         self.each_entry(dir, cookie, |entry| {
             let name = OsStr::from_bytes(&entry.name);
+            if self.is_link(entry) {
+                return reply.add(link_for(entry.id), entry.cookie, FileType::Symlink, name);
+            }
             reply.add(self.ino(entry.id), entry.cookie, file_type(entry.kind), name)
         })
     }
@@ -61,6 +64,10 @@ impl Bridge {
         reply: &mut ReplyDirectoryPlus,
     ) -> Answer<()> {
         self.each_entry(dir, cookie, |entry| {
+            if self.is_link(entry) {
+                let shown = DirEntry { kind: FileKind::Symlink, ..entry.clone() };
+                return add_name(&shown, link_for(entry.id), reply);
+            }
             let ino = self.ino(entry.id);
             // Those two the kernel knows already.
             let is_listed_only = matches!(entry.name.as_slice(), b"." | b"..") || is_made_up(ino);

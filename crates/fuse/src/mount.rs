@@ -16,6 +16,7 @@ use crate::attach::{Device, Place, attach};
 use crate::bridge::Bridge;
 use crate::ending::{AtTheEnd, Ended, Waited};
 use crate::invalidate::Invalidator;
+use crate::links::ShownLink;
 use crate::options::{Live, MountOptions};
 use crate::place::{self, MountPoint};
 use crate::progress::{Mark, Patience, pages_to_come};
@@ -215,6 +216,20 @@ impl Mounted {
     #[must_use]
     pub fn open_snapshots(&self) -> usize {
         self.snapshots.open_count()
+    }
+
+    /// Shows a symbolic link to `target` in place of the directory at `path`, which is relative to the root of the mount.
+    /// The link is stored nowhere; the directory can be neither removed nor renamed meanwhile.
+    ///
+    /// # Errors
+    /// There is no such directory.
+    pub fn show_link(&self, path: &Path, target: &Path) -> io::Result<ShownLink> {
+        self.shared.show_link(path, target)
+    }
+
+    /// Shows the directory itself again.
+    pub fn hide_link(&self, link: &ShownLink) {
+        self.shared.hide_link(link);
     }
 
     /// Properties of the dataset may have changed: the kernel is told what it must know of that. How it is mounted stays.
@@ -430,6 +445,12 @@ impl Mounted {
         let path = format!("/sys/class/bdi/{}/read_ahead_kb", self.device);
         // Only root may: without it, more requests do the same work.
         let _ = std::fs::write(path, READ_AHEAD_KIB.to_string());
+    }
+}
+
+impl std::fmt::Debug for Mounted {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Mounted({})", self.point.display())
     }
 }
 

@@ -67,6 +67,7 @@ impl Bridge {
             return self.entry(dir).map(Some);
         }
         match self.fs.lookup(dir, name.as_bytes()).map_err(errno::from)? {
+            Some((id, _)) if self.links.has(id) => self.link_entry(id).map(Some),
             Some((id, _)) => match self.entry(id) {
                 // Removed since it was found.
                 Err(Errno::ENOENT) => Err(Errno::ENOENT),
@@ -120,11 +121,13 @@ impl Bridge {
 
     pub(crate) fn unlink(&self, dir: ObjectId, name: &OsStr) -> Answer<()> {
         self.check_writable()?;
+        self.check_no_link(dir, name)?;
         self.fs.unlink(dir, name.as_bytes()).map_err(errno::from)
     }
 
     pub(crate) fn rmdir(&self, dir: ObjectId, name: &OsStr) -> Answer<()> {
         self.check_writable()?;
+        self.check_no_link(dir, name)?;
         self.fs.rmdir(dir, name.as_bytes()).map_err(errno::from)
     }
 
@@ -141,6 +144,8 @@ impl Bridge {
         flags: RenameFlags,
     ) -> Answer<()> {
         self.check_writable()?;
+        self.check_no_link(dir, name)?;
+        self.check_no_link(new_dir, new_name)?;
         let (name, new_name) = (name.as_bytes(), new_name.as_bytes());
         let replace = if flags == RenameFlags::RENAME_NOREPLACE {
             Replace::Refused

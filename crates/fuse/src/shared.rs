@@ -10,6 +10,7 @@ use zpl::{Filesystem, ObjectId};
 
 use crate::errno::Answer;
 use crate::known::Known;
+use crate::links::Links;
 use crate::lost::Lost;
 use crate::options::Live;
 use crate::progress::Progress;
@@ -22,6 +23,8 @@ pub(crate) struct Shared {
     /// What the kernel and programs call its objects.
     pub(crate) numbers: Numbers,
     pub(crate) known: Known,
+    /// Directories that are shown as links.
+    pub(crate) links: Links,
     pub(crate) lost: Lost,
     /// What was taken from the kernel, and how much of it is done.
     pub(crate) progress: Progress,
@@ -45,6 +48,7 @@ impl Shared {
             fs,
             numbers: Numbers::HEAD,
             known: Known::new(),
+            links: Links::default(),
             lost: Lost::default(),
             progress: Progress::default(),
             live: Arc::new(live),
@@ -64,6 +68,7 @@ impl Shared {
             fs,
             numbers,
             known: Known::new(),
+            links: Links::default(),
             lost: Lost::default(),
             progress: Progress::default(),
             live: self.live.clone(),

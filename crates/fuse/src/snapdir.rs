@@ -14,6 +14,7 @@ mod opened;
 mod router;
 mod table;
 
-pub(crate) use numbers::{Numbers, is_made_up};
+pub use numbers::is_shown_link;
+pub(crate) use numbers::{Numbers, is_made_up, link_for};
 pub(crate) use opened::Snapshots;
 pub(crate) use router::Router;

@@ -14,7 +14,7 @@ use std::path::{Component, Path, PathBuf};
 
 use fuse::MountPoint;
 use rustix::fs::{
-    AtFlags, FileType, Mode, OFlags, Statx, StatxFlags, mkdirat, open, openat, readlinkat, statx,
+    AtFlags, FileType, Mode, OFlags, Statx, StatxFlags, mkdirat, open, openat, readlinkat, statx, unlinkat,
 };
 use rustix::io::Errno;
 
@@ -31,6 +31,8 @@ pub(crate) struct Found {
     pub at: MountPoint,
     /// It was not there before.
     pub made: bool,
+    /// Links that an earlier version left in the pool, by their targets. They are gone now.
+    pub removed: Vec<String>,
 }
 
 /// Finds the folder `path` beneath `root`, and makes what is missing.
@@ -57,6 +59,7 @@ pub(crate) fn folder(root: &Path, path: &Path) -> io::Result<Found> {
         todo: parts(path.as_os_str()).collect(),
         links: 0,
         made: false,
+        removed: Vec::new(),
         pools: mountinfo::devices()?,
     };
     while let Some(name) = walk.todo.pop_front() {
@@ -66,7 +69,7 @@ pub(crate) fn folder(root: &Path, path: &Path) -> io::Result<Found> {
         })?;
     }
     let at = walk.above.pop().expect("the root is never left");
-    Ok(Found { at: MountPoint::new(at)?, made: walk.made })
+    Ok(Found { at: MountPoint::new(at)?, made: walk.made, removed: walk.removed })
 }
 
 fn shown(root: &Path, path: &Path) -> String {
@@ -81,6 +84,8 @@ struct Walk {
     links: usize,
     /// The last folder was made.
     made: bool,
+    /// Targets of links that were removed.
+    removed: Vec<String>,
     /// Devices of mounted file systems of pools.
     pools: HashSet<(u32, u32)>,
 }
@@ -116,16 +121,25 @@ impl Walk {
         let found = look(&next)?;
         match FileType::from_raw_mode(found.stx_mode.into()) {
             FileType::Directory => self.above.push(next),
-            FileType::Symlink => self.follow(&next, &found)?,
+            FileType::Symlink => self.follow(name, &next, &found)?,
             _ => return Err(Errno::NOTDIR.into()),
         }
         Ok(())
     }
 
-    fn follow(&mut self, link: &OwnedFd, found: &Statx) -> io::Result<()> {
+    fn follow(&mut self, name: &OsStr, link: &OwnedFd, found: &Statx) -> io::Result<()> {
         let target = readlinkat(link, "", Vec::new())?;
         let shown = || String::from_utf8_lossy(target.as_bytes()).escape_debug().to_string();
-        if self.pools.contains(&device(found)) {
+        let in_pool = self.pools.contains(&device(found));
+        if in_pool && is_left_behind(target.as_bytes()) && !fuse::is_shown_link(found.stx_ino) {
+            unlinkat(self.here(), name, AtFlags::empty())?;
+            self.removed.push(shown());
+            self.todo.push_front(name.to_owned());
+            return Ok(());
+        }
+        // Root does not rely on what the server of another user shows.
+        let is_own = fuse::is_shown_link(found.stx_ino) && !rustix::process::geteuid().is_root();
+        if in_pool && !is_own {
             let why = format!("a symbolic link in a pool's file system leads to '{}'", shown());
             return Err(io::Error::other(why));
         }
@@ -147,6 +161,14 @@ impl Walk {
     }
 }
 
+/// Whether a link is one that earlier versions stored in a dataset in place of a mount point: it leads to
+/// `…/within/POOL%DATASET`.
+fn is_left_behind(target: &[u8]) -> bool {
+    let path = Path::new(OsStr::from_bytes(target));
+    let is_within = path.parent().and_then(Path::file_name).is_some_and(|name| name == "within");
+    path.is_absolute() && is_within && path.file_name().is_some_and(|name| name.as_bytes().contains(&b'%'))
+}
+
 fn parts(path: &OsStr) -> impl Iterator<Item = OsString> + '_ {
     let parts = path.as_bytes().split(|byte| *byte == b'/');
     parts.filter(|part| !part.is_empty() && *part != b".").map(|part| OsStr::from_bytes(part).to_owned())
@@ -154,7 +176,7 @@ fn parts(path: &OsStr) -> impl Iterator<Item = OsString> + '_ {
 
 fn look(fd: &OwnedFd) -> io::Result<Statx> {
     let flags = AtFlags::EMPTY_PATH | AtFlags::NO_AUTOMOUNT;
-    Ok(statx(fd, "", flags, StatxFlags::TYPE | StatxFlags::MODE | StatxFlags::UID)?)
+    Ok(statx(fd, "", flags, StatxFlags::TYPE | StatxFlags::MODE | StatxFlags::UID | StatxFlags::INO)?)
 }
 
 fn device(found: &Statx) -> (u32, u32) {
@@ -190,7 +212,7 @@ impl Identity {
         if Identity::of(&statx(&parent, name, flags, StatxFlags::INO)?) != self {
             return Err(io::ErrorKind::NotFound.into());
         }
-        Ok(rustix::fs::unlinkat(&parent, name, AtFlags::REMOVEDIR)?)
+        Ok(unlinkat(&parent, name, AtFlags::REMOVEDIR)?)
     }
 }
 
@@ -235,6 +257,17 @@ mod tests {
         assert!(find(&root, "loop/x").is_err());
         fs::write(root.join("file"), "").unwrap();
         assert!(find(&root, "file/x").is_err());
+    }
+
+    #[test]
+    fn links_that_an_earlier_version_stored_are_known_by_their_targets() {
+        for target in ["/run/user/1000/cenote/within/tank%code", "/x/within/p%a%b"] {
+            assert!(is_left_behind(target.as_bytes()), "{target}");
+        }
+        for target in ["within/tank%code", "/x/within/tank", "/x/inside/tank%code", "/within/tank%code/x", ""]
+        {
+            assert!(!is_left_behind(target.as_bytes()), "{target}");
+        }
     }
 
     #[test]

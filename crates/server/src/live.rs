@@ -154,6 +154,7 @@ impl Live {
         let info = pool.dataset(dataset)?;
         let mut report = Report::default();
         report.enter(dataset, Ok(self.mounts.mount(&pool, &info, over, overrides)?));
+        report.notes = self.mounts.take_notes();
         Ok(report)
     }
 

@@ -18,9 +18,9 @@ use zpl::Filesystem;
 
 use crate::Runtime;
 use crate::beneath::Identity;
-use crate::messages::Moved;
+use crate::messages::{Elsewhere, Moved};
 use crate::plan::{CanMount, Overrides, Plan, Target, Told};
-use crate::points::{Point, looks_made};
+use crate::points::{Link, Point, looks_made};
 
 pub use changes::{BeginError, Change, Kind};
 
@@ -132,6 +132,8 @@ pub struct Report {
     pub failed: Vec<(String, MountError)>,
     /// Those mounted elsewhere than they should.
     pub moved: Vec<Moved>,
+    /// What else whoever mounts should know.
+    pub notes: Vec<String>,
 }
 
 impl Report {
@@ -147,8 +149,8 @@ impl Report {
 struct Mount {
     dataset: String,
     point: PathBuf,
-    /// A symbolic link to `point`, where the file system belongs.
-    link: Option<PathBuf>,
+    /// What is shown in the place where the file system belongs, if that is in another mount.
+    link: Option<Link>,
     /// What the properties say.
     planned: MountOptions,
     /// What was asked for besides.
@@ -178,7 +180,7 @@ impl Mount {
 
     /// Where its files are found: by this path it lies within the mounts above it.
     fn seen_at(&self) -> &Path {
-        self.link.as_deref().unwrap_or(&self.point)
+        self.link.as_ref().map_or(&self.point, |link| &link.inside.wanted)
     }
 }
 
@@ -215,6 +217,8 @@ pub(crate) struct Mounts {
     table: Mutex<Vec<Mount>>,
     /// Folders that were made for a mount, and go with it.
     made: Mutex<BTreeMap<PathBuf, Identity>>,
+    /// What whoever gives the next command should know.
+    notes: Mutex<Vec<String>>,
     /// The pool may be the work of somebody whom this user does not trust: set-id bits and devices have no effect, unless
     /// mount options ask for them.
     is_distrusted: bool,
@@ -222,7 +226,13 @@ pub(crate) struct Mounts {
 
 impl Mounts {
     pub(crate) fn new(runtime: Runtime, is_distrusted: bool) -> Mounts {
-        Mounts { runtime, table: Mutex::default(), made: Mutex::default(), is_distrusted }
+        Mounts {
+            runtime,
+            table: Mutex::default(),
+            made: Mutex::default(),
+            notes: Mutex::default(),
+            is_distrusted,
+        }
     }
 
     fn table(&self) -> MutexGuard<'_, Vec<Mount>> {
@@ -239,9 +249,9 @@ impl Mounts {
         let (alive, dead): (Vec<_>, Vec<_>) = table.drain(..).partition(|mount| mount.handle.is_alive());
         *table = alive;
         drop(table);
-        for Mount { dataset, point, link, .. } in &dead {
+        for Mount { dataset, link, .. } in &dead {
             tracing::info!(dataset, "is mounted no more");
-            link.iter().for_each(|link| Point::unlink(link, point));
+            link.iter().for_each(Link::hide);
         }
     }
 
@@ -267,7 +277,9 @@ impl Mounts {
     pub(crate) fn folders(&self, datasets: &[String]) -> Vec<PathBuf> {
         let table = self.table();
         let wanted = table.iter().filter(|mount| datasets.contains(&mount.dataset));
-        wanted.map(|mount| mount.point.clone()).collect()
+        wanted
+            .map(|mount| mount.link.as_ref().map_or(&mount.point, |link| &link.inside.place).clone())
+            .collect()
     }
 
     fn is_mounted(&self, dataset: &str) -> bool {
@@ -331,15 +343,17 @@ impl Mounts {
         if self.is_mounted(&plan.dataset) {
             return Err(MountError::Mounted);
         }
-        let Point { at, made, link, why } =
+        let Point { at, made, inside, why, notes } =
             Point::prepare(plan, &wanted, &self.runtime).map_err(MountError::Folder)?;
         let point = at.path().to_owned();
-        if (made || plan.inherits && looks_made(&point))
-            && let Ok(identity) = Identity::at(&point)
+        let folder = inside.as_ref().map_or(&point, |inside| &inside.place);
+        if (made || plan.inherits && looks_made(folder))
+            && let Ok(identity) = Identity::at(folder)
         {
-            self.made().insert(point.clone(), identity);
+            self.made().insert(folder.clone(), identity);
         }
-        if !plan.overlay && fs::read_dir(at.link()).map_err(MountError::Folder)?.next().is_some() {
+        let place = inside.as_ref().map_or_else(|| at.link(), |inside| inside.place.clone());
+        if !plan.overlay && fs::read_dir(place).map_err(MountError::Folder)?.next().is_some() {
             return Err(MountError::NotEmpty(wanted));
         }
         let mounted = pool
@@ -347,17 +361,56 @@ impl Mounts {
             .map_err(MountError::from)
             .and_then(|dataset| Ok(Filesystem::open(dataset)?))
             .and_then(|fs| Ok(fuse::mount_on(fs, &at, &Mount::options(&plan.options, overrides))?));
-        let handle = Arc::new(mounted.inspect_err(|_| {
-            // Nothing is behind it.
-            link.iter().for_each(|link| Point::unlink(link, &point));
-        })?);
+        let handle = Arc::new(mounted?);
         tracing::info!(dataset = plan.dataset, point = %point.display(), "mounted");
+        let handles: Vec<_> = self.table().iter().map(|mount| mount.handle.clone()).collect();
+        let link = inside.and_then(|inside| Link::show(&inside, &point, handles.into_iter()));
+        let why = why.map(|why| match (why, &link) {
+            (Elsewhere::Within, Some(_)) => Elsewhere::Linked,
+            (why, _) => why,
+        });
         let dataset = plan.dataset.clone();
         let moved = why.map(|why| Moved { dataset: dataset.clone(), wanted, point: point.clone(), why });
         let planned = plan.options.clone();
         let mount = Mount { dataset, point, link, planned, overrides, told: plan.told, handle };
         self.table().push(mount);
+        self.show_lost_links();
+        notes.iter().for_each(|note| tracing::warn!("{note}"));
+        self.notes().extend(notes);
         Ok(moved)
+    }
+
+    /// Shows links again whose mount was taken down and made anew.
+    fn show_lost_links(&self) {
+        let (handles, lost): (Vec<_>, Vec<_>) = {
+            let table = self.table();
+            let lost = table.iter().filter(|mount| mount.link.as_ref().is_some_and(Link::is_lost));
+            let lost = lost.filter_map(|mount| {
+                let inside = mount.link.as_ref()?.inside.clone();
+                Some((mount.dataset.clone(), mount.point.clone(), inside))
+            });
+            (table.iter().map(|mount| mount.handle.clone()).collect(), lost.collect())
+        };
+        for (dataset, point, inside) in lost {
+            let Some(link) = Link::show(&inside, &point, handles.iter().cloned()) else { continue };
+            let mut table = self.table();
+            match table.iter_mut().find(|mount| mount.dataset == dataset && mount.point == point) {
+                Some(mount) => mount.link = Some(link),
+                None => {
+                    drop(table);
+                    link.hide();
+                }
+            }
+        }
+    }
+
+    /// What was noticed since it was last asked for.
+    pub(crate) fn take_notes(&self) -> Vec<String> {
+        std::mem::take(&mut *self.notes())
+    }
+
+    fn notes(&self) -> MutexGuard<'_, Vec<String>> {
+        self.notes.lock().expect("no code panics while holding the notes")
     }
 
     /// Mounts all that belong mounted below `top`, parents first.
@@ -377,6 +430,7 @@ impl Mounts {
             }
             report.enter(&plan.dataset, done);
         }
+        report.notes = self.take_notes();
         report
     }
 
@@ -454,8 +508,8 @@ impl Mounts {
         let at = table.iter().position(|mount| Arc::ptr_eq(&mount.handle, handle));
         let mount = at.map(|at| table.remove(at));
         drop(table);
-        if let Some(Mount { point, link: Some(link), .. }) = &mount {
-            Point::unlink(link, point);
+        if let Some(Mount { link: Some(link), .. }) = &mount {
+            link.hide();
         }
     }
 

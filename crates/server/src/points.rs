@@ -2,15 +2,16 @@
 //! cannot mount on.
 //!
 //! `fusermount3` becomes root to mount, and the kernel lets nobody into a user's FUSE mount but that user. So below a
-//! user's own mount nothing can be mounted: such a file system goes into a folder of the runtime directory, and a
-//! symbolic link takes the place of the folder it belongs on.
+//! user's own mount nothing can be mounted: such a file system goes into a folder of the runtime directory. The server
+//! of the mount that the folder lies in shows a symbolic link in its place (docs/decisions/0011).
 
 use std::fs;
 use std::io;
-use std::os::unix::fs::{MetadataExt, symlink};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
+use std::sync::{Arc, Weak};
 
-use fuse::MountPoint;
+use fuse::{MountPoint, ShownLink};
 
 use crate::beneath::{self, Found};
 use crate::messages::Elsewhere;
@@ -22,12 +23,23 @@ use crate::{Runtime, mountinfo};
 pub(crate) struct Point {
     /// The folder it is mounted on.
     pub at: MountPoint,
-    /// The folder was made for this.
+    /// The folder where the file system belongs was made for this.
     pub made: bool,
-    /// A symbolic link to `folder`, where the file system belongs.
-    pub link: Option<PathBuf>,
+    /// The folder in a mount of this user where the file system belongs.
+    pub inside: Option<Inside>,
     /// Why it is not where it belongs; `None`: it is.
     pub why: Option<Elsewhere>,
+    /// What whoever mounts should know.
+    pub notes: Vec<String>,
+}
+
+/// A folder in a mount of this user.
+#[derive(Clone, Debug)]
+pub(crate) struct Inside {
+    /// By the path that the property says.
+    pub wanted: PathBuf,
+    /// By the path that leads through no symbolic link.
+    pub place: PathBuf,
 }
 
 impl Point {
@@ -39,49 +51,68 @@ impl Point {
         if plan.told {
             // The folder is the choice of whoever gave the command, and not the pool's.
             let at = MountPoint::open(wanted)?;
-            return Ok(Point { at, made: false, link: None, why: None });
+            return Ok(Point { at, made: false, inside: None, why: None, notes: Vec::new() });
         }
-        drop_stale_link(wanted, runtime);
         let folder = plan::place(wanted, runtime);
         let why = (folder != wanted).then_some(Elsewhere::NotYours);
-        drop_stale_link(&folder, runtime);
-        if !is_in_own_mount(&folder)? {
-            let (root, below) = beneath::split(plan.altroot.as_deref(), &folder);
-            let Found { at, made } = beneath::folder(&root, &below)?;
-            return Ok(Point { at, made, link: None, why });
-        }
-        let inner = runtime.within(&plan.dataset);
-        let Found { at, made } = beneath::folder(Path::new("/"), &inner)?;
-        // An empty folder has nothing to hide; one with files in it stays what it is.
-        let linked = match fs::remove_dir(&folder) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
-            _ => above(&folder).and_then(|()| symlink(&inner, &folder)),
+        let (root, below) = beneath::split(plan.altroot.as_deref(), &folder);
+        let Found { at, made, removed } = beneath::folder(&root, &below)?;
+        let note = |target| {
+            format!(
+                "'{}' held a symbolic link to '{target}', which an earlier version of cenote left there: removed",
+                folder.display()
+            )
         };
-        let (link, within) = match linked {
-            Ok(()) => (Some(folder), Elsewhere::Linked),
-            Err(_) => (None, Elsewhere::Within),
-        };
-        Ok(Point { at, made, link, why: why.or(Some(within)) })
-    }
-
-    /// Removes what stood in for the mount.
-    pub(crate) fn unlink(link: &Path, folder: &Path) {
-        if fs::read_link(link).is_ok_and(|target| target == folder) {
-            // Where it cannot be removed, the next mount does.
-            let _ = fs::remove_file(link);
+        let notes = removed.into_iter().map(note).collect();
+        let place = at.path().to_owned();
+        if !is_in_own_mount(&place)? {
+            return Ok(Point { at, made, inside: None, why, notes });
         }
+        let Found { at, .. } = beneath::folder(Path::new("/"), &runtime.within(&plan.dataset))?;
+        let inside = Some(Inside { wanted: folder, place });
+        Ok(Point { at, made, inside, why: why.or(Some(Elsewhere::Within)), notes })
     }
 }
 
-fn above(path: &Path) -> io::Result<()> {
-    path.parent().map_or(Ok(()), fs::create_dir_all)
+/// A link that a mount shows in place of a folder in it.
+#[derive(Debug)]
+pub(crate) struct Link {
+    pub inside: Inside,
+    /// Whoever unmounts that one does not wait for this link.
+    parent: Weak<fuse::Mounted>,
+    shown: ShownLink,
 }
 
-/// Removes a link into the runtime directory that a server which was killed left behind.
-fn drop_stale_link(path: &Path, runtime: &Runtime) {
-    if fs::read_link(path).is_ok_and(|target| target.starts_with(runtime.folder())) {
-        // What is in the way is said when the folder is made.
-        let _ = fs::remove_file(path);
+impl Link {
+    /// Has the innermost of `mounts` that `inside` lies in show a link to `point` there; `None` where none does, or it
+    /// cannot.
+    pub(crate) fn show(
+        inside: &Inside,
+        point: &Path,
+        mounts: impl Iterator<Item = Arc<fuse::Mounted>>,
+    ) -> Option<Link> {
+        let above = mounts.filter(|mount| mount.is_alive() && inside.place.starts_with(mount.point()));
+        let parent = above.max_by_key(|mount| mount.point().as_os_str().len())?;
+        let path = inside.place.strip_prefix(parent.point()).ok()?;
+        match parent.show_link(path, point) {
+            Ok(shown) => Some(Link { inside: inside.clone(), parent: Arc::downgrade(&parent), shown }),
+            Err(error) => {
+                tracing::warn!(place = %inside.place.display(), %error, "no link is shown");
+                None
+            }
+        }
+    }
+
+    /// Has the folder itself shown again.
+    pub(crate) fn hide(&self) {
+        if let Some(parent) = self.parent.upgrade() {
+            parent.hide_link(&self.shown);
+        }
+    }
+
+    /// Whether the mount that showed it is gone.
+    pub(crate) fn is_lost(&self) -> bool {
+        self.parent.upgrade().is_none_or(|parent| !parent.is_alive())
     }
 }
 

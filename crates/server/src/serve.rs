@@ -254,6 +254,7 @@ impl Server {
                     ready.failed =
                         report.failed.into_iter().map(|(dataset, why)| (dataset, why.to_string())).collect();
                     ready.moved = report.moved;
+                    ready.notes = report.notes;
                 }
                 Err(error) => ready.failed.push((self.live.name().to_owned(), error.to_string())),
             }

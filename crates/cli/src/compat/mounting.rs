@@ -43,6 +43,7 @@ pub fn why_not_mounted(dataset: &str, error: &MountError) -> Failure {
 
 /// Says what is not mounted, and what is mounted elsewhere; gives whether all is mounted.
 pub fn say(report: &Report, console: &mut Console) -> Result<bool, Failure> {
+    report.notes.iter().for_each(|note| console.remark(&format!("cenote: {note}")));
     report.moved.iter().for_each(|moved| console.remark(&elsewhere(moved)));
     for (dataset, error) in &report.failed {
         console.complain(why_not_mounted(dataset, error))?;

@@ -20,13 +20,16 @@ const ROOTS: u64 = OBJECT_MASK - 3;
 /// ... which is less than this.
 const DATASETS: u64 = 1 << 32;
 
+/// Above the bits of the object: a link is shown in place of that directory.
+const LINKS: u64 = (1 << (63 - OBJECT_BITS)) - 1;
+
 /// Place of an open snapshot. Numbers of nodes stay positive for programs that take them for signed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct Slot(u16);
 
 impl Slot {
-    /// How many there are.
-    pub(crate) const COUNT: u16 = (1 << (63 - OBJECT_BITS)) - 1;
+    /// How many there are: 0 is the mounted file system, the last number is that of [`Node::Link`].
+    pub(crate) const COUNT: u16 = (1 << (63 - OBJECT_BITS)) - 2;
 
     /// The `attempt`th choice for a snapshot, dataset `id`, so that its files have the same numbers each time, as a rule.
     pub(crate) fn choice(id: ObjectId, attempt: u16) -> Slot {
@@ -66,6 +69,8 @@ pub(crate) enum Node {
     Root(ObjectId),
     /// An object of the snapshot at this place.
     Within(Slot),
+    /// The link that is shown in place of this directory of the mounted file system.
+    Link(ObjectId),
 }
 
 impl Node {
@@ -76,6 +81,7 @@ impl Node {
             (0, SNAPSHOTS) => Node::Folder(Folder::Snapshots),
             (0, number) if number > ROOTS - DATASETS => Node::Root(ObjectId(ROOTS - number)),
             (0, _) => Node::Head,
+            (LINKS, number) => Node::Link(ObjectId(number)),
             (slot, _) => Node::Within(Slot(slot as u16)),
         }
     }
@@ -83,7 +89,18 @@ impl Node {
 
 /// Whether a number means no stored object.
 pub(crate) fn is_made_up(ino: INodeNo) -> bool {
-    matches!(Node::of(ino), Node::Folder(_))
+    matches!(Node::of(ino), Node::Folder(_) | Node::Link(_))
+}
+
+/// The number of the link that is shown in place of a directory.
+pub(crate) fn link_for(dir: ObjectId) -> INodeNo {
+    INodeNo(LINKS << OBJECT_BITS | dir.0)
+}
+
+/// Whether a file of a mounted dataset, by its inode number, is a link that its server shows and that is stored nowhere.
+#[must_use]
+pub fn is_shown_link(inode: u64) -> bool {
+    matches!(Node::of(INodeNo(inode)), Node::Link(_))
 }
 
 /// What the root of a snapshot is called; `None` for a dataset whose number no pool has.
@@ -158,6 +175,8 @@ mod tests {
             }
         }
         assert_eq!(root_of(ObjectId(DATASETS)), None);
+        assert_eq!(Node::of(link_for(ObjectId(34))), Node::Link(ObjectId(34)));
+        assert!(is_shown_link(link_for(ObjectId(34)).0) && !is_shown_link(34));
         assert_eq!([1, 34, 1 << 40].map(|ino| Node::of(INodeNo(ino))), [Node::Head; 3]);
     }
 

@@ -15,12 +15,12 @@ use fuser::{
     ReplyEmpty, ReplyEntry, ReplyIoctl, ReplyLseek, ReplyOpen, ReplyStatfs, ReplyWrite, ReplyXattr, Request,
     TimeOrNow, WriteFlags,
 };
-use zpl::CONTROL;
+use zpl::{CONTROL, ObjectId};
 
 use super::control::folder_ttl;
 use super::numbers::{Folder, Node};
 use super::opened::Snapshots;
-use crate::attributes::LONG;
+use crate::attributes::{LONG, SHORT};
 use crate::bridge::{Bridge, reply_entry, reply_sized};
 use crate::errno::{self, Answer};
 use crate::names::Entry;
@@ -58,6 +58,8 @@ impl Deref for Tree<'_> {
 enum At<'a> {
     Tree(Tree<'a>),
     Folder(Folder),
+    /// The link that is shown in place of this directory.
+    Link(ObjectId),
     /// Nobody's: its snapshot is no more, or cannot be opened.
     Nowhere(Errno),
 }
@@ -71,6 +73,7 @@ impl Router {
         let snapshot = match Node::of(ino) {
             Node::Head => return At::Tree(Tree::Head(&self.head)),
             Node::Folder(folder) => return At::Folder(folder),
+            Node::Link(dir) => return At::Link(dir),
             Node::Root(dataset) => self.head.answer(|| self.snapshots.behind(dataset)),
             Node::Within(slot) => self.head.answer(|| self.snapshots.at(slot)),
         };
@@ -103,7 +106,8 @@ impl Router {
                     _ => return None,
                 }
             }
-            (Node::Root(_) | Node::Within(_), _) => return None,
+            (Node::Link(dir), b".") => self.head.link_entry(dir),
+            (Node::Root(_) | Node::Within(_) | Node::Link(_), _) => return None,
         })
     }
 
@@ -131,6 +135,7 @@ macro_rules! send_on {
                 match self.at($node) {
                     At::Tree(tree) => Filesystem::$name(&*tree, request, $node, $($arg,)* reply),
                     At::Folder($folder) => reply.error($refusal),
+                    At::Link(_) => reply.error(Errno::EPERM),
                     At::Nowhere(errno) => reply.error(errno),
                 }
             }
@@ -153,6 +158,7 @@ impl Filesystem for Router {
             Ok(None) => match self.at(parent) {
                 At::Tree(tree) => tree.lookup(request, parent, name, reply),
                 At::Folder(_) => reply.error(Errno::ENOENT),
+                At::Link(_) => reply.error(Errno::ENOTDIR),
                 At::Nowhere(errno) => reply.error(errno),
             },
             Ok(Some(entry)) => reply_entry(Ok(entry), reply),
@@ -165,7 +171,8 @@ impl Filesystem for Router {
         let _ = self.head.answer(|| {
             match Node::of(ino) {
                 Node::Head => self.head.forget(request, ino, nlookup),
-                Node::Folder(_) => {}
+                // They are not counted.
+                Node::Folder(_) | Node::Link(_) => {}
                 Node::Root(dataset) => self.snapshots.forget_root(dataset, nlookup),
                 Node::Within(slot) => self.snapshots.forget_within(slot, |bridge| {
                     bridge.known.forget(&bridge.fs, bridge.id(ino), nlookup);
@@ -181,9 +188,10 @@ impl Filesystem for Router {
                 self.head.answer(|| self.snapshots.folder_attr(folder)).map(|attr| (attr, folder_ttl(folder)))
             }
             Node::Root(dataset) => self.snapshots.root_attr(dataset).map(|attr| (attr, LONG)),
+            Node::Link(dir) => self.head.answer(|| self.head.link_attr(dir)).map(|attr| (attr, SHORT)),
             Node::Head | Node::Within(_) => match self.at(ino) {
                 At::Tree(tree) => return tree.getattr(request, ino, fh, reply),
-                At::Folder(_) => Err(Errno::ESTALE),
+                At::Folder(_) | At::Link(_) => Err(Errno::ESTALE),
                 At::Nowhere(errno) => Err(errno),
             },
         };
@@ -221,6 +229,18 @@ impl Filesystem for Router {
 
     fn open(&self, request: &Request, ino: INodeNo, flags: OpenFlags, reply: ReplyOpen) {
         self.head.open(request, ino, flags, reply);
+    }
+
+    fn readlink(&self, request: &Request, ino: INodeNo, reply: ReplyData) {
+        match self.at(ino) {
+            At::Tree(tree) => Filesystem::readlink(&*tree, request, ino, reply),
+            At::Link(dir) => match self.head.links.target(dir) {
+                Some(target) => reply.data(&target),
+                None => reply.error(Errno::ESTALE),
+            },
+            At::Folder(_) => reply.error(Errno::EINVAL),
+            At::Nowhere(errno) => reply.error(errno),
+        }
     }
 
     fn opendir(&self, request: &Request, ino: INodeNo, flags: OpenFlags, reply: ReplyOpen) {
@@ -268,6 +288,7 @@ impl Filesystem for Router {
                     Err(errno) => reply.error(errno),
                 }
             }
+            At::Link(_) => reply.error(Errno::ENOTDIR),
             At::Nowhere(errno) => reply.error(errno),
         }
     }
@@ -288,6 +309,7 @@ impl Filesystem for Router {
                     Err(errno) => reply.error(errno),
                 }
             }
+            At::Link(_) => reply.error(Errno::ENOTDIR),
             At::Nowhere(errno) => reply.error(errno),
         }
     }
@@ -295,7 +317,7 @@ impl Filesystem for Router {
     fn statfs(&self, request: &Request, ino: INodeNo, reply: ReplyStatfs) {
         match self.at(ino) {
             At::Tree(tree) => tree.statfs(request, ino, reply),
-            At::Folder(_) => self.head.statfs(request, ino, reply),
+            At::Folder(_) | At::Link(_) => self.head.statfs(request, ino, reply),
             At::Nowhere(errno) => reply.error(errno),
         }
     }
@@ -310,7 +332,7 @@ impl Filesystem for Router {
             }
             At::Tree(tree) => tree.getxattr(request, ino, name, size, reply),
             At::Folder(_) if is_acl(name.as_bytes()) => reply.error(Errno::ENODATA),
-            At::Folder(_) => reply.error(Errno::EOPNOTSUPP),
+            At::Folder(_) | At::Link(_) => reply.error(Errno::EOPNOTSUPP),
             At::Nowhere(errno) => reply.error(errno),
         }
     }
@@ -318,7 +340,7 @@ impl Filesystem for Router {
     fn listxattr(&self, request: &Request, ino: INodeNo, size: u32, reply: ReplyXattr) {
         match self.at(ino) {
             At::Tree(tree) => tree.listxattr(request, ino, size, reply),
-            At::Folder(_) => reply_sized(Ok(Vec::new()), size, reply),
+            At::Folder(_) | At::Link(_) => reply_sized(Ok(Vec::new()), size, reply),
             At::Nowhere(errno) => reply.error(errno),
         }
     }
@@ -363,7 +385,6 @@ impl Filesystem for Router {
             flags: Option<BsdFileFlags>;
             ReplyAttr
         ) else |_| Errno::EPERM;
-        fn readlink(ino; ReplyData) else |_| Errno::EINVAL;
         fn mknod(parent, name: &OsStr, mode: u32, umask: u32, rdev: u32; ReplyEntry) else |_| Errno::EPERM;
         fn mkdir(parent, name: &OsStr, mode: u32, umask: u32; ReplyEntry) else |folder| refusal(folder);
         fn unlink(parent, name: &OsStr; ReplyEmpty) else |_| Errno::EPERM;

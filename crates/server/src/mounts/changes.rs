@@ -101,6 +101,7 @@ impl Mounts {
         let before = changed.map(|handle| std::mem::replace(&mut mount.handle, Arc::new(handle)));
         drop(table);
         drop(before);
+        self.show_lost_links();
         Ok(())
     }
 
