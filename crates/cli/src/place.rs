@@ -3,14 +3,14 @@
 //! From:   operands of `cenote cp`, `ls`, `cat` and so on.
 //! To:     those commands.
 //!
-//! A word is a place in a pool if it holds `:/` and does not begin with `/` or `.`; what stands before the
-//! first `:/` is the dataset. `./tank:/x` is a local path.
+//! A word is a place in a pool if it holds `:/`, or ends in `:`, and does not begin with `/` or `.`; what stands before the
+//! first `:/` is the dataset. `tank:` is the root of `tank`, `./tank:/x` a local path.
 
 use pool::props::DatasetKind;
 use pool::props::names::{self, NameError};
 use std::ffi::{OsStr, OsString};
 use std::fmt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use thiserror::Error;
 
 /// A path inside a dataset or snapshot. File names are bytes.
@@ -46,6 +46,7 @@ impl Place {
     pub fn parse(word: &OsStr) -> Result<Place, PlaceError> {
         let bytes = word.as_encoded_bytes();
         let split = bytes.windows(2).position(|pair| pair == b":/");
+        let split = split.or_else(|| bytes.ends_with(b":").then(|| bytes.len() - 1));
         let (Some(at), false) = (split, bytes.starts_with(b"/") || bytes.starts_with(b".")) else {
             return Ok(Place::Local(PathBuf::from(word)));
         };
@@ -57,13 +58,28 @@ impl Place {
         if let Err(source) = kind {
             return Err(PlaceError::Name { text: word.to_string_lossy().into_owned(), name, source });
         }
-        let path = bytes[at + 1..].to_vec();
-        Ok(Place::InPool(match name.split_once('@') {
-            Some((dataset, snapshot)) => {
-                PoolPath { dataset: dataset.to_owned(), snapshot: Some(snapshot.to_owned()), path }
-            }
-            None => PoolPath { dataset: name, snapshot: None, path },
-        }))
+        let path = match &bytes[at + 1..] {
+            b"" => b"/".to_vec(),
+            path => path.to_vec(),
+        };
+        Ok(Place::InPool(PoolPath::new(name, path)))
+    }
+
+    /// As [`Place::parse_in_pool`]; the name of a dataset alone is its root, unless a local file has that name.
+    ///
+    /// # Errors
+    /// As [`Place::parse_in_pool`].
+    pub fn parse_to_read(word: &OsStr) -> Result<PoolPath, PlaceError> {
+        let place = Place::parse_in_pool(word);
+        let is_local =
+            || word.as_encoded_bytes().starts_with(b".") || Path::new(word).symlink_metadata().is_ok();
+        match (&place, word.to_str()) {
+            (Err(PlaceError::Local { .. }), Some(name)) if !is_local() => match names::check(name) {
+                Ok(DatasetKind::Bookmark) | Err(_) => place,
+                Ok(_) => Ok(PoolPath::new(name.to_owned(), b"/".to_vec())),
+            },
+            _ => place,
+        }
     }
 
     /// Reads an operand that must be a place in a pool.
@@ -79,6 +95,16 @@ impl Place {
 }
 
 impl PoolPath {
+    /// A path in the dataset or snapshot of this name.
+    fn new(name: String, path: Vec<u8>) -> PoolPath {
+        match name.split_once('@') {
+            Some((dataset, snapshot)) => {
+                PoolPath { dataset: dataset.to_owned(), snapshot: Some(snapshot.to_owned()), path }
+            }
+            None => PoolPath { dataset: name, snapshot: None, path },
+        }
+    }
+
     /// The dataset or snapshot: `tank/fs@monday`.
     pub fn dataset_name(&self) -> String {
         match &self.snapshot {
@@ -127,11 +153,25 @@ mod tests {
         assert_eq!(in_pool("tank/fs@mon:/a:/b"), ("tank/fs".into(), Some("mon".into()), b"/a:/b".to_vec()));
         assert_eq!(in_pool("tank/x:y:/a").0, "tank/x:y");
         assert_eq!(in_pool("tank/a b:/c d").0, "tank/a b");
+        assert_eq!(in_pool("tank/a:"), ("tank/a".into(), None, b"/".to_vec()));
+        assert_eq!(in_pool("tank@s:"), ("tank".into(), Some("s".into()), b"/".to_vec()));
+    }
+
+    #[test]
+    fn the_name_of_a_dataset_alone_is_its_root_where_nothing_is_changed() {
+        let read = |word: &str| Place::parse_to_read(OsStr::new(word)).map(|place| place.to_string());
+        assert_eq!(read("tank/a"), Ok("tank/a:/".to_owned()));
+        assert_eq!(read("tank@s"), Ok("tank@s:/".to_owned()));
+        // `src` is a folder beside this test, `/tmp` a path and `tank#m` a bookmark.
+        for word in ["src", "/tmp", "./x", "tank#m", "tank/*"] {
+            assert!(read(word).is_err(), "{word}");
+        }
+        assert!(Place::parse_in_pool(OsStr::new("tank/a")).is_err());
     }
 
     #[test]
     fn local_paths_stay_local() {
-        for word in ["a", "/a:/b", "./tank:/x", "../tank:/x", ".", "a:b", "C:", "dir/a:b", ""] {
+        for word in ["a", "/a:/b", "./tank:/x", "../tank:/x", ".", "a:b", "./C:", "/C:", "dir/a:b", ""] {
             assert_eq!(parse(word), Ok(Place::Local(PathBuf::from(word))), "{word}");
         }
     }

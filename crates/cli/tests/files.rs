@@ -134,6 +134,27 @@ fn names_are_made_moved_shown_and_removed() {
 }
 
 #[test]
+fn a_dataset_without_a_path_is_its_root() {
+    let bed = Bed::with_tank(64, &[]);
+    fs::write(bed.path("hello"), "hello\n").expect("made");
+    bed.run(&["cp", "hello", "tank/fs:"]).good();
+    for words in [&["ls"][..], &["tree"], &["du", "-s"], &["stat"]] {
+        let whole = bed.run(&[words, &["tank/fs:/"]].concat()).good();
+        for name in ["tank/fs", "tank/fs:"] {
+            assert_eq!(bed.run(&[words, &[name]].concat()).good(), whole, "{words:?} {name}");
+        }
+    }
+    // What changes something takes no dataset for a file.
+    bed.run(&["rm", "-r", "tank/fs:"]).refused("cannot remove 'tank/fs:/': invalid argument");
+    assert_eq!(bed.run(&["rm", "-r", "tank/fs"]).status, 2);
+    assert_eq!(bed.run(&["mv", "tank/fs:", "tank/fs:/x"]).status, 1);
+    assert_eq!(bed.run(&["ls", "tank/fs"]).good(), "hello\n");
+    // A local file of that name is meant by nobody else.
+    fs::create_dir_all(bed.path("tank/fs")).expect("made");
+    assert_eq!(bed.run(&["ls", "tank/fs"]).status, 2);
+}
+
+#[test]
 fn mistakes_are_one_line_and_leave_nothing_behind() {
     let bed = Bed::with_tank(64, &[]);
     fs::create_dir(bed.path("dir")).expect("made");

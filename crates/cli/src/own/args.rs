@@ -58,19 +58,19 @@ pub struct Ls {
     /// The SHA-256 of each file (with --json).
     #[arg(long, requires = "json")]
     pub sha256: bool,
-    #[arg(required = true, value_name = "DATASET[@SNAPSHOT]:/PATH", value_parser = pool_path())]
+    #[arg(required = true, value_name = "DATASET[@SNAPSHOT][:/PATH]", value_parser = read_path())]
     pub places: Vec<PoolPath>,
 }
 
 #[derive(Debug, Args)]
 pub struct Cat {
-    #[arg(required = true, value_name = "DATASET[@SNAPSHOT]:/PATH", value_parser = pool_path())]
+    #[arg(required = true, value_name = "DATASET[@SNAPSHOT][:/PATH]", value_parser = read_path())]
     pub places: Vec<PoolPath>,
 }
 
 #[derive(Debug, Args)]
 pub struct Tree {
-    #[arg(required = true, value_name = "DATASET[@SNAPSHOT]:/PATH", value_parser = pool_path())]
+    #[arg(required = true, value_name = "DATASET[@SNAPSHOT][:/PATH]", value_parser = read_path())]
     pub places: Vec<PoolPath>,
 }
 
@@ -105,7 +105,7 @@ pub struct Mv {
 
 #[derive(Debug, Args)]
 pub struct Stat {
-    #[arg(required = true, value_name = "DATASET[@SNAPSHOT]:/PATH", value_parser = pool_path())]
+    #[arg(required = true, value_name = "DATASET[@SNAPSHOT][:/PATH]", value_parser = read_path())]
     pub places: Vec<PoolPath>,
 }
 
@@ -114,7 +114,7 @@ pub struct Du {
     /// Only the total of each operand.
     #[arg(short, long)]
     pub summarize: bool,
-    #[arg(required = true, value_name = "DATASET[@SNAPSHOT]:/PATH", value_parser = pool_path())]
+    #[arg(required = true, value_name = "DATASET[@SNAPSHOT][:/PATH]", value_parser = read_path())]
     pub places: Vec<PoolPath>,
 }
 
@@ -207,6 +207,11 @@ pub struct Generate {
 /// A local path, or a place in a pool.
 pub(super) fn place() -> impl TypedValueParser<Value = Place> {
     OsStringValueParser::new().try_map(Place::try_from)
+}
+
+/// A place that is only read: the name of a dataset alone is its root.
+fn read_path() -> impl TypedValueParser<Value = PoolPath> {
+    OsStringValueParser::new().try_map(|word| Place::parse_to_read(&word))
 }
 
 fn pool_path() -> impl TypedValueParser<Value = PoolPath> {
