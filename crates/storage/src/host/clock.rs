@@ -2,7 +2,9 @@
 
 use std::fmt::Debug;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant};
+
+use rustix::time::{ClockId, clock_gettime};
 
 /// A source of time.
 pub trait Clock: Send + Sync + Debug {
@@ -27,9 +29,12 @@ impl Default for SystemClock {
 
 impl Clock for SystemClock {
     fn now(&self) -> (u64, u32) {
+        // The clock from which the kernel takes the times of files: it moves in steps of some milliseconds. A mounted file
+        // system gets some times from the kernel and takes others from here. With a finer clock, a file would seem
+        // to be read after it was written, or to be made after its first change.
+        let now = clock_gettime(ClockId::RealtimeCoarse);
         // A clock set before 1970 reads as 1970.
-        let since_epoch = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-        (since_epoch.as_secs(), since_epoch.subsec_nanos())
+        u64::try_from(now.tv_sec).map_or((0, 0), |secs| (secs, now.tv_nsec as u32))
     }
 
     fn monotonic(&self) -> Duration {
