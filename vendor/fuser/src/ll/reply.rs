@@ -120,9 +120,54 @@ impl ResponseStruct<abi::fuse_attr_out> {
     }
 }
 
+impl ResponseStruct<abi::fuse_statx_out> {
+    /// The basic attributes and the time of birth.
+    pub(crate) fn new_statx(ttl: &Duration, attr: &Attr, crtime: std::time::SystemTime) -> Self {
+        /// `STATX_BASIC_STATS | STATX_BTIME`
+        const MASK: u32 = 0x7ff | 0x800;
+        let attr = &attr.attr;
+        let time = |tv_sec: i64, tv_nsec| abi::fuse_sx_time {
+            tv_sec,
+            tv_nsec,
+            reserved: 0,
+        };
+        let (birth_secs, birth_nanos) = time_from_system_time(&crtime);
+        ResponseStruct(abi::fuse_statx_out {
+            attr_valid: ttl.as_secs(),
+            attr_valid_nsec: ttl.subsec_nanos(),
+            flags: 0,
+            spare: [0; 2],
+            stat: abi::fuse_statx {
+                mask: MASK,
+                blksize: attr.blksize,
+                attributes: 0,
+                nlink: attr.nlink,
+                uid: attr.uid,
+                gid: attr.gid,
+                mode: attr.mode as u16,
+                spare0: 0,
+                ino: attr.ino,
+                size: attr.size,
+                blocks: attr.blocks,
+                attributes_mask: 0,
+                atime: time(attr.atime, attr.atimensec),
+                btime: time(birth_secs, birth_nanos),
+                ctime: time(attr.ctime, attr.ctimensec),
+                mtime: time(attr.mtime, attr.mtimensec),
+                // The encoding of `rdev` in `fuse_attr`: that of the kernel for 32 bits.
+                rdev_major: (attr.rdev & 0xfff00) >> 8,
+                rdev_minor: (attr.rdev & 0xff) | ((attr.rdev >> 12) & 0xfff00),
+                dev_major: 0,
+                dev_minor: 0,
+                spare2: [0; 14],
+            },
+        })
+    }
+}
+
 #[cfg(target_os = "macos")]
 impl ResponseStruct<abi::fuse_getxtimes_out> {
-    pub(crate) fn new_xtimes(bkuptime: SystemTime, crtime: SystemTime) -> Self {
+    pub(crate) fn new_xtimes(bkuptime: SystemTime, crtime: std::time::SystemTime) -> Self {
         let (bkuptime_secs, bkuptime_nanos) = time_from_system_time(&bkuptime);
         let (crtime_secs, crtime_nanos) = time_from_system_time(&crtime);
         ResponseStruct(abi::fuse_getxtimes_out {
