@@ -13,13 +13,15 @@ use fuser::{
     BsdFileFlags, CopyFileRangeFlags, Errno, FileHandle, FopenFlags, Generation, INodeNo, InitFlags,
     IoctlFlags, KernelConfig, LockOwner, OpenFlags, RenameFlags, ReplyAttr, ReplyCreate, ReplyData,
     ReplyDirectory, ReplyDirectoryPlus, ReplyEmpty, ReplyEntry, ReplyIoctl, ReplyLseek, ReplyOpen,
-    ReplyStatfs, ReplyWrite, ReplyXattr, Request, TimeOrNow, WriteFlags,
+    ReplyStatfs, ReplyStatx, ReplyWrite, ReplyXattr, Request, TimeOrNow, WriteFlags,
 };
 use std::os::unix::ffi::OsStrExt;
 use zpl::{FileKind, NAME_MAX, ObjectId};
 
+use crate::access::keeps_quiet;
 use crate::attributes::Wanted;
 use crate::errno::{self, Answer};
+use crate::file_flags::Ioctl;
 use crate::names::{Creation, Entry, nothing};
 use crate::progress::Taken;
 use crate::seats::Seats;
@@ -80,7 +82,7 @@ impl Bridge {
     }
 
     /// Does what may wait for the pool, or leaves it to others.
-    fn change(&self, job: impl FnOnce(&Bridge) + Send + 'static) {
+    pub(crate) fn change(&self, job: impl FnOnce(&Bridge) + Send + 'static) {
         let taken = self.progress.take(0);
         let job = move |bridge: &Bridge| {
             job(bridge);
@@ -148,10 +150,11 @@ pub(crate) fn reply_sized(answer: Answer<Vec<u8>>, size: u32, reply: ReplyXattr)
 
 impl fuser::Filesystem for Bridge {
     fn init(&mut self, _req: &Request, config: &mut KernelConfig) -> io::Result<()> {
+        // Without FUSE_ASYNC_DIO: with it, the kernel does not drop pages that somebody reads into its cache while an
+        // asynchronous direct write (AIO, io_uring) is under way, and later reads get the old data from there.
         let mut wanted = InitFlags::FUSE_PARALLEL_DIROPS
             | InitFlags::FUSE_DO_READDIRPLUS
             | InitFlags::FUSE_READDIRPLUS_AUTO
-            | InitFlags::FUSE_ASYNC_DIO
             | InitFlags::FUSE_DONT_MASK
             | InitFlags::FUSE_EXPLICIT_INVAL_DATA
             | InitFlags::FUSE_HANDLE_KILLPRIV_V2
@@ -218,6 +221,13 @@ impl fuser::Filesystem for Bridge {
         }
     }
 
+    fn statx(&self, _req: &Request, ino: INodeNo, _fh: Option<FileHandle>, reply: ReplyStatx) {
+        match self.answer(|| self.stat(self.id(ino))) {
+            Ok((attr, ttl)) => reply.statx(&ttl, &attr),
+            Err(errno) => reply.error(errno),
+        }
+    }
+
     fn setattr(
         &self,
         req: &Request,
@@ -245,8 +255,12 @@ impl fuser::Filesystem for Bridge {
     }
 
     fn readlink(&self, _req: &Request, ino: INodeNo, reply: ReplyData) {
-        match self.answer(|| self.fs.readlink(self.id(ino)).map_err(errno::from)) {
-            Ok(target) => reply.data(&target),
+        let id = self.id(ino);
+        match self.answer(|| self.fs.readlink(id).map_err(errno::from)) {
+            Ok(target) => {
+                let _ = self.answer(|| Ok(self.note_access(id)));
+                reply.data(&target);
+            }
             Err(errno) => reply.error(errno),
         }
     }
@@ -312,9 +326,15 @@ impl fuser::Filesystem for Bridge {
         self.change(move |bridge| reply_entry(bridge.answer(|| bridge.link(id, dir, &name)), reply));
     }
 
-    fn open(&self, _req: &Request, _ino: INodeNo, _flags: OpenFlags, reply: ReplyOpen) {
-        // From now on the kernel opens and closes by itself: known nodes keep their objects.
-        reply.error(Errno::ENOSYS);
+    fn open(&self, _req: &Request, ino: INodeNo, flags: OpenFlags, reply: ReplyOpen) {
+        if !self.sees_opens {
+            // The kernel never asks again in this mount: it opens and closes by itself, and known nodes keep their objects.
+            return reply.error(Errno::ENOSYS);
+        }
+        match self.answer(|| self.open_file(self.id(ino), flags)) {
+            Ok(()) => reply.opened(FileHandle(0), FopenFlags::FOPEN_KEEP_CACHE),
+            Err(errno) => reply.error(errno),
+        }
     }
 
     fn opendir(&self, _req: &Request, _ino: INodeNo, _flags: OpenFlags, reply: ReplyOpen) {
@@ -366,12 +386,20 @@ impl fuser::Filesystem for Bridge {
         _fh: FileHandle,
         offset: u64,
         size: u32,
-        _flags: OpenFlags,
+        flags: OpenFlags,
         _lock_owner: Option<LockOwner>,
         reply: ReplyData,
     ) {
         READ.with_borrow_mut(|data| {
-            match self.answer(|| self.read_range(self.id(ino), offset, size, data)) {
+            let id = self.id(ino);
+            let read = || {
+                let len = self.read_range(id, offset, size, data)?;
+                if !keeps_quiet(flags) {
+                    self.note_access(id);
+                }
+                Ok(len)
+            };
+            match self.answer(read) {
                 Ok(len) => reply.data(&data[..len]),
                 Err(errno) => reply.error(errno),
             }
@@ -500,16 +528,16 @@ impl fuser::Filesystem for Bridge {
 
     fn ioctl(
         &self,
-        _req: &Request,
-        _ino: INodeNo,
+        req: &Request,
+        ino: INodeNo,
         _fh: FileHandle,
         _flags: IoctlFlags,
-        _cmd: u32,
-        _in_data: &[u8],
-        _out_size: u32,
+        cmd: u32,
+        in_data: &[u8],
+        out_size: u32,
         reply: ReplyIoctl,
     ) {
-        reply.error(Errno::ENOTTY);
+        self.control(req, ino, Ioctl { command: cmd, data: in_data, out: out_size as usize }, reply);
     }
 
     fn fallocate(

@@ -28,13 +28,7 @@ impl Bridge {
         if data.len() < size {
             data.resize(size, 0);
         }
-        let len = self.fs.read(id, offset, &mut data[..size]).map_err(errno::from)?;
-        if self.keeps_atime()
-            && let Err(error) = self.fs.accessed(id, self.live.insists_on_atime())
-        {
-            tracing::debug!(object = id.0, %error, "an access time is not kept");
-        }
-        Ok(len)
+        self.fs.read(id, offset, &mut data[..size]).map_err(errno::from)
     }
 
     pub(crate) fn write_range(

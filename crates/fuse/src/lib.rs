@@ -8,12 +8,14 @@
 //! cannot know: the group that a directory hands down, umask against default ACLs, setuid bits that a write takes off.
 #![forbid(unsafe_code)]
 
+mod access;
 mod attach;
 mod attributes;
 mod bridge;
 mod contents;
 mod ending;
 mod errno;
+mod file_flags;
 mod invalidate;
 mod known;
 mod links;

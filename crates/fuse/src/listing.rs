@@ -38,6 +38,9 @@ pub(crate) fn add_name(entry: &DirEntry, ino: INodeNo, reply: &mut ReplyDirector
 
 impl Bridge {
     fn each_entry(&self, dir: ObjectId, cookie: u64, add: impl FnMut(&DirEntry) -> bool) -> Answer<()> {
+        if cookie == 0 {
+            self.note_access(dir);
+        }
         let next = |cookie| {
             let mut entries = self.fs.readdir(dir, cookie).map_err(errno::from)?;
             self.add_control(dir, cookie, &mut entries);

@@ -150,10 +150,11 @@ pub fn mount_on(fs: Filesystem, at: &MountPoint, options: &MountOptions) -> Resu
     if !options.read_only {
         fs.drain_unlinked()?;
     }
-    let shared = Arc::new(Shared::new(fs, Live::new(&options), options.writeback && !options.read_only));
+    let threads = options.thread_count();
+    let writeback = options.writeback && !options.read_only;
+    let shared = Arc::new(Shared::new(fs, Live::new(&options), writeback, threads));
     let refused = |source| MountError::Mount { point: point.clone(), source };
     let seeker = Arc::new(Seeker::start().map_err(refused)?);
-    let threads = options.thread_count();
     let snapshots = Snapshots::new(shared.clone(), seeker.clone(), threads);
     let bridge = Bridge { shared: shared.clone(), seeker, seats: Seats::new(threads) };
     let router = Router::new(bridge, snapshots.clone());

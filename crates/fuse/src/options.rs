@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 
 use crate::seats::SPARE;
 
-/// When access times are kept. A read that the kernel answers from its page cache is not seen and not counted.
+/// When access times are kept. Opening a file for reading counts as an access, see `access.rs`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Atime {
     /// As the dataset's properties `atime` and `relatime` say.

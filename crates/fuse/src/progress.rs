@@ -10,12 +10,26 @@ use rustix::param::page_size;
 /// Pages that the kernel's sums may be behind: each core counts for itself for a while.
 const COUNTED_LATE: u64 = 4096;
 
-/// How far a mount's messages that change something have come.
-#[derive(Debug, Default)]
+/// How far a mount's messages have come.
+#[derive(Debug)]
 pub(crate) struct Progress {
     pages: Mutex<Pages>,
     /// Messages that are done.
     done: AtomicU64,
+    /// Messages that threads are just serving.
+    serving: AtomicU64,
+    /// Threads that serve messages.
+    threads: u64,
+}
+
+/// A message that a thread serves; it is done when this is dropped.
+pub(crate) struct Serving<'a>(&'a Progress);
+
+impl Drop for Serving<'_> {
+    fn drop(&mut self) {
+        self.0.serving.fetch_sub(1, Ordering::Relaxed);
+        self.0.done.fetch_add(1, Ordering::Relaxed);
+    }
 }
 
 /// Of writes from the kernel's cache, for which no program waits.
@@ -41,11 +55,28 @@ pub(crate) struct Mark {
     pub(crate) pages: u64,
     /// Writes before this one.
     next: u64,
-    /// All of them are done.
+    /// All of them are done, and a thread is free to take the next message: the kernel's queue is empty.
     pub(crate) is_idle: bool,
 }
 
 impl Progress {
+    /// Of a mount with so many threads.
+    pub(crate) fn new(threads: usize) -> Progress {
+        let (done, serving) = (AtomicU64::new(0), AtomicU64::new(0));
+        Progress { pages: Mutex::default(), done, serving, threads: threads as u64 }
+    }
+
+    /// A thread begins to serve a message.
+    pub(crate) fn serve(&self) -> Serving<'_> {
+        self.serving.fetch_add(1, Ordering::Relaxed);
+        Serving(self)
+    }
+
+    /// Whether a thread waits for messages. While all serve one, more may wait in the kernel's queue unseen.
+    fn has_free_thread(&self) -> bool {
+        self.serving.load(Ordering::Relaxed) < self.threads
+    }
+
     fn lock(&self) -> MutexGuard<'_, Pages> {
         self.pages.lock().expect("no code panics while holding the pages under way")
     }
@@ -78,7 +109,8 @@ impl Progress {
 
     pub(crate) fn mark(&self) -> Mark {
         let state = self.lock();
-        Mark { pages: state.taken, next: state.next, is_idle: state.under_way.is_empty() }
+        let is_idle = state.under_way.is_empty() && self.has_free_thread();
+        Mark { pages: state.taken, next: state.next, is_idle }
     }
 
     /// Whether all that had come by `mark` is done.
@@ -135,7 +167,7 @@ mod tests {
 
     #[test]
     fn what_came_before_a_mark_is_waited_for_and_nothing_else() {
-        let progress = Progress::default();
+        let progress = Progress::new(2);
         let first = progress.take(3);
         let direct = progress.take(0);
         let mark = progress.mark();
@@ -151,6 +183,19 @@ mod tests {
         progress.finish(direct);
         assert!(progress.mark().is_idle);
         assert_eq!(progress.done(), 4);
+    }
+
+    #[test]
+    fn a_mount_whose_threads_all_read_is_not_idle() {
+        let progress = Progress::new(2);
+        let first = progress.serve();
+        assert!(progress.mark().is_idle, "the second thread takes messages");
+        let second = progress.serve();
+        assert!(!progress.mark().is_idle, "writes may wait behind the readers");
+        drop(first);
+        assert!(progress.mark().is_idle);
+        drop(second);
+        assert_eq!(progress.done(), 2, "a reader that comes to its end is progress, too");
     }
 
     #[test]

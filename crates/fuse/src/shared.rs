@@ -8,6 +8,7 @@ use std::sync::{Arc, OnceLock};
 use fuser::{Errno, INodeNo, Notifier};
 use zpl::{Filesystem, ObjectId};
 
+use crate::access;
 use crate::errno::Answer;
 use crate::known::Known;
 use crate::links::Links;
@@ -27,11 +28,13 @@ pub(crate) struct Shared {
     pub(crate) links: Links,
     pub(crate) lost: Lost,
     /// What was taken from the kernel, and how much of it is done.
-    pub(crate) progress: Progress,
+    pub(crate) progress: Arc<Progress>,
     pub(crate) live: Arc<Live>,
     /// A name means one entry by its bytes alone.
     pub(crate) exact_names: bool,
     pub(crate) writeback: bool,
+    /// The kernel asks before it opens a file, see `access.rs`; settled when it is mounted.
+    pub(crate) sees_opens: bool,
     /// The kernel asks for POSIX ACLs and goes by them; settled when it is mounted.
     pub(crate) acls: AtomicBool,
     /// For telling the kernel what it should forget; set once it is mounted.
@@ -41,8 +44,9 @@ pub(crate) struct Shared {
 }
 
 impl Shared {
-    pub(crate) fn new(fs: Filesystem, live: Live, writeback: bool) -> Shared {
+    pub(crate) fn new(fs: Filesystem, live: Live, writeback: bool, threads: usize) -> Shared {
         let exact_names = fs.names_are_exact();
+        let sees_opens = access::matters(&fs, &live);
         let acls = AtomicBool::new(false);
         Shared {
             fs,
@@ -50,10 +54,11 @@ impl Shared {
             known: Known::new(),
             links: Links::default(),
             lost: Lost::default(),
-            progress: Progress::default(),
+            progress: Arc::new(Progress::new(threads)),
             live: Arc::new(live),
             exact_names,
             writeback,
+            sees_opens,
             acls,
             notifier: OnceLock::new(),
             broken: Arc::default(),
@@ -70,10 +75,11 @@ impl Shared {
             known: Known::new(),
             links: Links::default(),
             lost: Lost::default(),
-            progress: Progress::default(),
+            progress: self.progress.clone(),
             live: self.live.clone(),
             exact_names,
             writeback: false,
+            sees_opens: self.sees_opens,
             acls,
             notifier: OnceLock::new(),
             broken: self.broken.clone(),
@@ -137,6 +143,7 @@ impl Shared {
         if self.broken.load(Ordering::Acquire) {
             return Err(Errno::EIO);
         }
+        let _serving = self.progress.serve();
         catch_unwind(AssertUnwindSafe(call)).unwrap_or_else(|_| {
             tracing::error!("an invariant is broken: the mount serves no more requests");
             self.broken.store(true, Ordering::Release);

@@ -461,6 +461,64 @@ print(hashlib.sha256(wanted + b"end").hexdigest())
 }
 
 #[test]
+fn what_an_asynchronous_direct_write_has_written_is_read_from_then_on() {
+    if !usable() {
+        return;
+    }
+    let bed = Bed::new(256 << 20, &[]);
+    let script = r#"
+PIECE, COUNT, ROUNDS = 65536, 32, 40
+class Iocb(ctypes.Structure):
+    _fields_ = [("data", ctypes.c_uint64), ("key", ctypes.c_uint32), ("rw_flags", ctypes.c_uint32),
+                ("opcode", ctypes.c_uint16), ("priority", ctypes.c_int16), ("fd", ctypes.c_uint32),
+                ("buffer", ctypes.c_uint64), ("bytes", ctypes.c_uint64), ("offset", ctypes.c_int64),
+                ("reserved", ctypes.c_uint64), ("flags", ctypes.c_uint32), ("event", ctypes.c_uint32)]
+class Event(ctypes.Structure):
+    _fields_ = [("data", ctypes.c_uint64), ("iocb", ctypes.c_uint64), ("result", ctypes.c_int64), ("more", ctypes.c_int64)]
+SETUP, GETEVENTS, SUBMIT = 206, 208, 209
+context = ctypes.c_ulong(0)
+if os.uname().machine != "x86_64" or libc.syscall(SETUP, COUNT, ctypes.byref(context)) != 0:
+    print("no AIO here"); sys.exit()
+fd = os.open("f", os.O_RDWR | os.O_CREAT | os.O_DIRECT)
+os.ftruncate(fd, PIECE * COUNT)
+readers = []
+for _ in range(2):
+    pid = os.fork()
+    if pid == 0:
+        cached = os.open("f", os.O_RDONLY)
+        while True:
+            for at in range(0, PIECE * COUNT, 4 * PIECE):
+                os.pread(cached, 4 * PIECE, at)
+    readers.append(pid)
+buffer, stale = mmap.mmap(-1, PIECE), 0
+address = ctypes.addressof(ctypes.c_char.from_buffer(buffer))
+cached = os.open("f", os.O_RDONLY)
+for number in range(1, ROUNDS):
+    buffer[:] = bytes([number]) * PIECE
+    pieces = [Iocb(opcode=1, fd=fd, buffer=address, bytes=PIECE, offset=at * PIECE) for at in range(COUNT)]
+    list_of = (ctypes.POINTER(Iocb) * COUNT)(*[ctypes.pointer(piece) for piece in pieces])
+    sent = 0
+    while sent < COUNT:
+        now = libc.syscall(SUBMIT, context, ctypes.c_long(COUNT - sent), ctypes.byref(list_of, sent * 8))
+        assert now > 0
+        sent += now
+    events, done = (Event * COUNT)(), 0
+    while done < COUNT:
+        got = libc.syscall(GETEVENTS, context, ctypes.c_long(1), ctypes.c_long(COUNT), events, None)
+        assert all(event.result == PIECE for event in events[:got])
+        done += got
+    for at in range(COUNT):
+        stale += os.pread(cached, PIECE, at * PIECE) != bytes([number]) * PIECE
+for pid in readers:
+    os.kill(pid, signal.SIGKILL); os.waitpid(pid, 0)
+print("stale", stale)
+"#;
+    let said = python(&bed.at(), script);
+    assert!(said == "stale 0\n" || said == "no AIO here\n", "{said}");
+    bed.finish();
+}
+
+#[test]
 fn mappings_go_along_when_a_file_is_cut() {
     if !usable() {
         return;

@@ -6,9 +6,10 @@ mod support;
 use std::fs::File;
 use std::io::Write;
 use std::os::unix::fs::{FileExt, MetadataExt};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use format::ObjectId;
+use fuse::MountOptions;
 use support::{Bed, usable};
 
 /// Where piece `n` lies: pages that do not touch come one by one.
@@ -77,5 +78,57 @@ fn a_command_finds_all_that_was_written_before_it_however_slow_the_pool() {
     assert_eq!(lost(PIECES, |piece, at| bed.fs().read(id, at, piece).is_ok()), [0; 0]);
     bed.pool().tune("zfs_delay_scale", "0").unwrap();
     drop(file);
+    bed.finish();
+}
+
+#[test]
+fn writes_behind_slow_readers_on_all_threads_are_waited_for() {
+    if !usable() {
+        return;
+    }
+    const PIECES: u64 = 40;
+    const READERS: u64 = 12;
+    const PART: u64 = 8 << 20;
+    let mut bed = Bed::with(512 << 20, &[], MountOptions { threads: 4, ..MountOptions::default() });
+    let big = bed.at().join("big");
+    let file = File::create(&big).unwrap();
+    for n in 0..READERS {
+        file.write_all_at(&vec![n as u8 + 1; 4096], n * PART).unwrap();
+    }
+    drop(file);
+    bed.remount();
+    let file = File::create(bed.at().join("f")).unwrap();
+    let id = ObjectId(file.metadata().unwrap().ino());
+    let big = File::open(&big).unwrap();
+    // Before the readers come: the kernel asks a question before a write, which no thread would answer.
+    for n in 0..PIECES {
+        file.write_all_at(&(n + 1).to_le_bytes(), place(n)).unwrap();
+    }
+    bed.gate().shut();
+    let (gate, mounted) = (bed.gate().clone(), bed.mounted());
+    std::thread::scope(|scope| {
+        for n in 0..READERS {
+            let big = &big;
+            scope.spawn(move || {
+                let mut piece = [0; 16];
+                big.read_exact_at(&mut piece, n * PART).unwrap();
+                assert_eq!(piece, [n as u8 + 1; 16]);
+            });
+        }
+        scope.spawn(move || {
+            // Longer than a mount has to be idle to be taken for one that holds nothing back.
+            std::thread::sleep(Duration::from_millis(2500));
+            gate.open();
+        });
+        // Until the readers have all threads.
+        std::thread::sleep(Duration::from_millis(300));
+        let held = mounted.held();
+        let since = Instant::now();
+        scope.spawn(move || mounted.write_back());
+        std::thread::sleep(Duration::from_millis(200));
+        assert!(mounted.settle(held, since));
+        assert_eq!(lost(PIECES, |piece, at| bed.fs().read(id, at, piece).is_ok()), [0; 0]);
+    });
+    drop((file, big));
     bed.finish();
 }

@@ -39,7 +39,7 @@ pub use create::NewNode;
 pub use dir::{CONTROL, DirEntry, NAME_MAX};
 pub use error::{Error, Result};
 pub use format::ObjectId;
-pub use format::znode::Time;
+pub use format::znode::{Time, pflags};
 pub use fs::Filesystem;
 pub use initialise::{initialise, initialiser, initialiser_for};
 pub use node::{FileKind, SetAttr, Stat, Times};

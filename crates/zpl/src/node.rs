@@ -187,7 +187,8 @@ impl Filesystem {
         if set.mode.is_some() || set.uid.is_some() || set.gid.is_some() {
             self.check_attributes_change(&znode, pflags::IMMUTABLE | pflags::APPENDONLY)?;
         }
-        if set.atime.is_some() || set.mtime.is_some() {
+        let is_late = reports_late_write(set, &znode);
+        if (set.atime.is_some() || set.mtime.is_some()) && !is_late {
             // Who appends may say when.
             self.check_attributes_change(&znode, pflags::IMMUTABLE)?;
         }
@@ -210,6 +211,9 @@ impl Filesystem {
         when(&mut znode.mtime, set.mtime);
         when(&mut znode.crtime, set.crtime);
         if let Some(flags) = set.flags {
+            if flags & !znode.flags & pflags::PROJINHERIT != 0 && !self.inner.projects {
+                return Err(Error::Unsupported("projects in this file system"));
+            }
             znode.flags = znode.flags & !USER_FLAGS | flags & USER_FLAGS;
         }
         if let Some(projid) = set.projid {
@@ -220,7 +224,11 @@ impl Filesystem {
             znode.flags |= pflags::PROJID;
         }
         self.check_new_owners(Some(&before), &znode)?;
-        znode.ctime = set.ctime.unwrap_or_else(|| self.now());
+        znode.ctime = match set.ctime {
+            // The flag was set after that write.
+            Some(_) if is_late && znode.flags & pflags::IMMUTABLE != 0 => znode.ctime,
+            given => given.unwrap_or_else(|| self.now()),
+        };
         count_change(&mut znode);
         let logged = set.crtime.is_none() && set.flags.is_none() && set.projid.is_none();
         let tx = self.begin(Hold::write(ATTRIBUTE_COST))?;
@@ -274,33 +282,59 @@ impl Filesystem {
         Ok(())
     }
 
+    /// Refuses to open a file for writing that its flags protect. `appends`: every write goes to the end of the file.
+    ///
+    /// # Errors
+    /// [`Error::NotPermitted`]; [`Error::NotFound`]; [`Error::Damaged`].
+    pub fn check_opened_for_writing(&self, id: ObjectId, appends: bool) -> Result<()> {
+        let _shared = self.inner.nodes.read(id);
+        let (_, znode) = self.node(id)?;
+        self.check_contents_change(&znode)?;
+        if appends { Ok(()) } else { self.check_attributes_change(&znode, pflags::APPENDONLY) }
+    }
+
     /// Notes an access now, if the file system keeps access times as the properties `atime` and `relatime` say; with
-    /// `always` whatever `atime` says.
+    /// `always` whatever `atime` says. Gives whether the access time changed.
     ///
     /// # Errors
     /// If the attributes cannot be read or changed.
-    pub fn accessed(&self, id: ObjectId, always: bool) -> Result<()> {
-        const DAY: i64 = 24 * 60 * 60;
+    pub fn accessed(&self, id: ObjectId, always: bool) -> Result<bool> {
         let settings = self.inner.dataset.settings();
         let kept = settings.atime || always;
         if !kept || self.inner.attributes.is_none() || self.inner.dataset.check_writable().is_err() {
-            return Ok(());
+            return Ok(false);
+        }
+        let now = self.now();
+        if settings.relatime {
+            // Most accesses change nothing: other readers go on meanwhile.
+            let _shared = self.inner.nodes.read(id);
+            if !is_stale(&self.node(id)?.1, now) {
+                return Ok(false);
+            }
         }
         let _node = self.inner.nodes.write(id);
         let (object, mut znode) = self.node_for_change(id)?;
-        let now = self.now();
-        let stale =
-            znode.atime <= znode.mtime.max(znode.ctime) || now.secs.saturating_sub(znode.atime.secs) >= DAY;
-        if settings.relatime && !stale {
-            return Ok(());
-        }
         znode.atime = now;
         // A reader waits for no writer and no sync: under such load, some later read leaves its time.
-        match self.inner.dataset.begin_at_once(Hold::write(ATTRIBUTE_COST))? {
-            Some(tx) => self.store(&object, &tx, &znode),
-            None => Ok(()),
-        }
+        let Some(tx) = self.inner.dataset.begin_at_once(Hold::write(ATTRIBUTE_COST))? else {
+            return Ok(false);
+        };
+        self.store(&object, &tx, &znode)?;
+        Ok(true)
     }
+}
+
+/// Whether a change of attributes is a cache's report of when data was written that it has handed over before: it holds the
+/// two times of a write, and the write is older than the last change of anything. A file may have become immutable since.
+fn reports_late_write(set: &SetAttr, znode: &Znode) -> bool {
+    let times = SetAttr { mtime: set.mtime, ctime: set.ctime, ..SetAttr::default() };
+    set.mtime.is_some() && set.ctime.is_some_and(|ctime| ctime <= znode.ctime) && *set == times
+}
+
+/// Whether `relatime` lets an access at `now` change the access time: it is older than the last change, or a day old.
+fn is_stale(znode: &Znode, now: Time) -> bool {
+    const DAY: i64 = 24 * 60 * 60;
+    znode.atime <= znode.mtime.max(znode.ctime) || now.secs.saturating_sub(znode.atime.secs) >= DAY
 }
 
 pub(crate) fn stat_of(object: &Object, znode: &Znode) -> Result<Stat> {

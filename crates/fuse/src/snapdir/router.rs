@@ -7,13 +7,13 @@ use std::ops::Deref;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::sync::Arc;
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use fuser::{
-    BsdFileFlags, CopyFileRangeFlags, Errno, FileHandle, Filesystem, INodeNo, IoctlFlags, KernelConfig,
-    LockOwner, OpenFlags, RenameFlags, ReplyAttr, ReplyCreate, ReplyData, ReplyDirectory, ReplyDirectoryPlus,
-    ReplyEmpty, ReplyEntry, ReplyIoctl, ReplyLseek, ReplyOpen, ReplyStatfs, ReplyWrite, ReplyXattr, Request,
-    TimeOrNow, WriteFlags,
+    BsdFileFlags, CopyFileRangeFlags, Errno, FileAttr, FileHandle, Filesystem, INodeNo, IoctlFlags,
+    KernelConfig, LockOwner, OpenFlags, RenameFlags, ReplyAttr, ReplyCreate, ReplyData, ReplyDirectory,
+    ReplyDirectoryPlus, ReplyEmpty, ReplyEntry, ReplyIoctl, ReplyLseek, ReplyOpen, ReplyStatfs, ReplyStatx,
+    ReplyWrite, ReplyXattr, Request, TimeOrNow, WriteFlags,
 };
 use zpl::{CONTROL, ObjectId};
 
@@ -111,6 +111,19 @@ impl Router {
         })
     }
 
+    /// Attributes of a folder of `.zfs`, or of the root of a snapshot, and how long they hold.
+    fn made_up_attr(&self, ino: INodeNo) -> Option<Answer<(FileAttr, Duration)>> {
+        match Node::of(ino) {
+            Node::Folder(folder) => {
+                let attr = self.head.answer(|| self.snapshots.folder_attr(folder));
+                Some(attr.map(|attr| (attr, folder_ttl(folder))))
+            }
+            Node::Root(dataset) => Some(self.snapshots.root_attr(dataset).map(|attr| (attr, LONG))),
+            Node::Link(dir) => Some(self.head.answer(|| self.head.link_attr(dir)).map(|attr| (attr, SHORT))),
+            Node::Head | Node::Within(_) => None,
+        }
+    }
+
     /// The file system in which a message about two nodes stays; `across` when it does not.
     fn both(&self, one: INodeNo, other: INodeNo, across: Errno) -> Answer<Tree<'_>> {
         match (self.at(one), self.at(other)) {
@@ -183,21 +196,26 @@ impl Filesystem for Router {
     }
 
     fn getattr(&self, request: &Request, ino: INodeNo, fh: Option<FileHandle>, reply: ReplyAttr) {
-        let attr = match Node::of(ino) {
-            Node::Folder(folder) => {
-                self.head.answer(|| self.snapshots.folder_attr(folder)).map(|attr| (attr, folder_ttl(folder)))
-            }
-            Node::Root(dataset) => self.snapshots.root_attr(dataset).map(|attr| (attr, LONG)),
-            Node::Link(dir) => self.head.answer(|| self.head.link_attr(dir)).map(|attr| (attr, SHORT)),
-            Node::Head | Node::Within(_) => match self.at(ino) {
-                At::Tree(tree) => return tree.getattr(request, ino, fh, reply),
-                At::Folder(_) | At::Link(_) => Err(Errno::ESTALE),
-                At::Nowhere(errno) => Err(errno),
+        match self.made_up_attr(ino) {
+            Some(Ok((attr, ttl))) => reply.attr(&ttl, &attr),
+            Some(Err(errno)) => reply.error(errno),
+            None => match self.at(ino) {
+                At::Tree(tree) => tree.getattr(request, ino, fh, reply),
+                At::Folder(_) | At::Link(_) => reply.error(Errno::ESTALE),
+                At::Nowhere(errno) => reply.error(errno),
             },
-        };
-        match attr {
-            Ok((attr, ttl)) => reply.attr(&ttl, &attr),
-            Err(errno) => reply.error(errno),
+        }
+    }
+
+    fn statx(&self, request: &Request, ino: INodeNo, fh: Option<FileHandle>, reply: ReplyStatx) {
+        match self.made_up_attr(ino) {
+            Some(Ok((attr, ttl))) => reply.statx(&ttl, &attr),
+            Some(Err(errno)) => reply.error(errno),
+            None => match self.at(ino) {
+                At::Tree(tree) => tree.statx(request, ino, fh, reply),
+                At::Folder(_) | At::Link(_) => reply.error(Errno::ESTALE),
+                At::Nowhere(errno) => reply.error(errno),
+            },
         }
     }
 
@@ -228,7 +246,12 @@ impl Filesystem for Router {
     }
 
     fn open(&self, request: &Request, ino: INodeNo, flags: OpenFlags, reply: ReplyOpen) {
-        self.head.open(request, ino, flags, reply);
+        match self.at(ino) {
+            // Whether the kernel goes on asking is the same for all nodes of a mount.
+            At::Tree(tree) => tree.open(request, ino, flags, reply),
+            At::Folder(_) | At::Link(_) => reply.error(Errno::EISDIR),
+            At::Nowhere(errno) => reply.error(errno),
+        }
     }
 
     fn readlink(&self, request: &Request, ino: INodeNo, reply: ReplyData) {
@@ -324,14 +347,27 @@ impl Filesystem for Router {
 
     fn getxattr(&self, request: &Request, ino: INodeNo, name: &OsStr, size: u32, reply: ReplyXattr) {
         match self.at(ino) {
-            // The kernel was told not to ask when a file is opened, and gathers what is written to it: that it would
-            // be in vain turns out too late. Before the first write, though, it looks how long this attribute is, to take
-            // it off: then it hears that nothing is changed here. A program gets the value only, or hears of none.
-            At::Tree(Tree::Snapshot(_)) if name.as_bytes() == CAPABILITY && size == 0 => {
+            // Where the kernel does not ask when a file is opened, it would gather what is written, and the error would
+            // come too late. But before the first write it asks for the length of this attribute. An answer above 0
+            // makes it remove the attribute, and the program gets the error of that. A program that asks for the
+            // value itself hears that there is none.
+            At::Tree(tree) if name.as_bytes() == CAPABILITY && size == 0 && tree.refuses_writes(ino) => {
                 reply.size(CAPABILITY_LEN);
             }
             At::Tree(tree) => tree.getxattr(request, ino, name, size, reply),
             At::Folder(_) if is_acl(name.as_bytes()) => reply.error(Errno::ENODATA),
+            At::Folder(_) | At::Link(_) => reply.error(Errno::EOPNOTSUPP),
+            At::Nowhere(errno) => reply.error(errno),
+        }
+    }
+
+    fn removexattr(&self, request: &Request, ino: INodeNo, name: &OsStr, reply: ReplyEmpty) {
+        match self.at(ino) {
+            At::Tree(tree) if name.as_bytes() == CAPABILITY && tree.refuses_writes(ino) => {
+                let refused = tree.check_writable().err().unwrap_or(Errno::EPERM);
+                reply.error(refused);
+            }
+            At::Tree(tree) => tree.removexattr(request, ino, name, reply),
             At::Folder(_) | At::Link(_) => reply.error(Errno::EOPNOTSUPP),
             At::Nowhere(errno) => reply.error(errno),
         }
@@ -405,7 +441,6 @@ impl Filesystem for Router {
         fn fsyncdir(ino, fh: FileHandle, datasync: bool; ReplyEmpty) else |_| Errno::EINVAL;
         fn setxattr(ino, name: &OsStr, value: &[u8], flags: i32, position: u32; ReplyEmpty)
             else |_| Errno::EOPNOTSUPP;
-        fn removexattr(ino, name: &OsStr; ReplyEmpty) else |_| Errno::EOPNOTSUPP;
         fn ioctl(
             ino,
             fh: FileHandle,

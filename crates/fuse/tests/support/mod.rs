@@ -2,18 +2,19 @@
 #![allow(dead_code, reason = "each test file uses a part of it")]
 
 use std::collections::BTreeMap;
+use std::io::IoSlice;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Condvar, Mutex};
 use std::time::{Duration, Instant};
 
 use fuse::{MountError, MountOptions, Mounted};
 use pool::props::Value;
 use pool::{CreateSpec, NewFilesystem, Options, Pool};
-use storage::host::{Access, Disk, FileDisk, Host};
+use storage::host::{Access, Before, Disk, FileDisk, Host};
 use zpl::Filesystem;
 
 /// Whether file systems can be mounted here. If not, it is said, and tests have nothing to do; with
@@ -55,6 +56,55 @@ pub struct Bed {
     pool: Option<Pool>,
     mounted: Option<Mounted>,
     mount_options: MountOptions,
+    gate: Arc<Gate>,
+}
+
+/// Lets reads from the disk through, or holds them.
+#[derive(Debug, Default)]
+pub struct Gate {
+    is_shut: Mutex<bool>,
+    opened: Condvar,
+}
+
+impl Gate {
+    pub fn shut(&self) {
+        *self.is_shut.lock().unwrap() = true;
+    }
+
+    pub fn open(&self) {
+        *self.is_shut.lock().unwrap() = false;
+        self.opened.notify_all();
+    }
+
+    fn pass(&self) {
+        drop(self.opened.wait_while(self.is_shut.lock().unwrap(), |is_shut| *is_shut).unwrap());
+    }
+}
+
+/// A disk whose reads wait at a gate.
+#[derive(Debug)]
+struct Gated {
+    disk: Arc<dyn Disk>,
+    gate: Arc<Gate>,
+}
+
+impl Before for Gated {
+    fn disk(&self) -> &dyn Disk {
+        &*self.disk
+    }
+
+    fn read_at(&self, buf: &mut [u8], offset: u64) -> std::io::Result<()> {
+        self.gate.pass();
+        self.disk.read_at(buf, offset)
+    }
+
+    fn write_at(&self, bufs: &[IoSlice<'_>], offset: u64) -> std::io::Result<()> {
+        self.disk.write_at(bufs, offset)
+    }
+
+    fn flush(&self) -> std::io::Result<()> {
+        self.disk.flush()
+    }
 }
 
 impl Bed {
@@ -76,7 +126,8 @@ impl Bed {
         let pool = Pool::create(spec, options).unwrap();
         let local = properties.iter().map(|&(name, value)| (name.to_owned(), Value::Number(value))).collect();
         pool.create_filesystem("tank/fs", local, new_filesystem(&host), zpl::initialiser()).unwrap();
-        let mut bed = Bed { folder, pool: Some(pool), mounted: None, mount_options };
+        let gate = Arc::default();
+        let mut bed = Bed { folder, pool: Some(pool), mounted: None, mount_options, gate };
         bed.mount();
         std::fs::set_permissions(bed.at(), std::os::unix::fs::PermissionsExt::from_mode(0o777)).unwrap();
         std::fs::set_permissions(bed.folder.path(), std::os::unix::fs::PermissionsExt::from_mode(0o755))
@@ -145,8 +196,14 @@ impl Bed {
     }
 
     pub fn open(&mut self) {
-        self.pool = Some(Pool::import_disks(vec![disk(&self.image())], options()).unwrap());
+        let gated = Gated { disk: disk(&self.image()), gate: self.gate.clone() };
+        self.pool = Some(Pool::import_disks(vec![Arc::new(gated)], options()).unwrap());
         self.mount();
+    }
+
+    /// Holds reads from the disk; there is none before the first remount.
+    pub fn gate(&self) -> &Arc<Gate> {
+        &self.gate
     }
 
     /// Everything out of memory: what is read next comes from the image.
