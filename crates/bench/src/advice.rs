@@ -1,13 +1,16 @@
 //! Which configuration to use, of those that were measured.
 //!
-//! The rule is that of the advisor ([`choose`], goal "balanced"): of what was measured with the most threads and bytes
-//! (where a measurement ended early, the most with which everything was measured) and came back as it was written, the least size × time, both relative to `off`; time is writing plus reading. What a
-//! time scatters over repetitions, and what no clock shows reliably, is noise and counts as no difference.
+//! Only runs that were read back as they were written count, and of those only the runs with the most threads and bytes
+//! (when a measurement ended early: the most with which every setting was measured). The rule is that of the advisor
+//! ([`choose`], goal "balanced"): the least size × time, both relative to `off`; time is writing plus reading. Differences
+//! below the scatter of repeated runs, and below what a clock shows reliably, count as none. When the noise is larger than
+//! the differences that decide, sizes and CPU times alone decide ([`crate::uncertain`]).
 
 use pool::props::number::{nice, nice_bytes};
 
 use crate::advise::{Candidate, FREE_TIME, Goal, Reason, Workload, choose};
 use crate::plan::{DEFAULT_RECORDSIZE, setting_words};
+use crate::uncertain::{is_uncertain, most_saved_per_cpu_second, others_cpu_max};
 use crate::{Recommendation, Run};
 
 /// Seconds that no clock shows reliably.
@@ -24,11 +27,7 @@ pub fn recommend(runs: &[Run], dataset: &str) -> Recommendation {
     let conditions = conditions(runs);
     let measured: Vec<&Run> =
         runs.iter().filter(|run| run.verified && run.against.is_none() && conditions == under(run)).collect();
-    let off = measured.iter().filter(|run| run.compression == "off");
-    let off = off.min_by(|a, b| time(a).total_cmp(&time(b)));
-    let size = |run: &Run| {
-        run.allocated_bytes as f64 / off.map_or(run.logical_bytes, |off| off.allocated_bytes).max(1) as f64
-    };
+    let size = |run: &Run| relative_size(&measured, run);
     let candidate = |run: &&Run| Candidate {
         compression: run.compression.clone(),
         recordsize: Some(run.recordsize),
@@ -37,19 +36,15 @@ pub fn recommend(runs: &[Run], dataset: &str) -> Recommendation {
     };
     let candidates: Vec<Candidate> = measured.iter().map(candidate).collect();
     let Some(choice) = choose(&candidates, Goal::Balanced, 0.0) else {
-        let reason =
-            "nothing was read back as it was written, so nothing can be recommended; check memory and disks";
-        return said(runs, &runs[0], dataset, reason.to_owned());
+        return none("nothing was read back as it was written; check memory and disks".to_owned());
     };
     let (best, base) = (measured[choice.index], measured[choice.base]);
+    if is_uncertain(&measured, best) {
+        return without_times(runs, &measured, dataset);
+    }
     let smallest = measured.iter().min_by(|a, b| size(a).total_cmp(&size(b))).expect("the base is one");
     let hardly = hardly(&measured, smallest);
-    let sizes = format!(
-        "{} of data take {} ({:.2}x)",
-        nice_bytes(best.logical_bytes),
-        nice_bytes(best.allocated_bytes),
-        best.compressratio
-    );
+    let sizes = sizes(best);
     let reason = match choice.reason {
         Reason::GivesUpEarly if measured.len() > 1 => {
             format!("{hardly}, and lz4 costs next to nothing since it gives up early: {}", times(best, base))
@@ -75,6 +70,49 @@ pub fn recommend(runs: &[Run], dataset: &str) -> Recommendation {
         }
     };
     said(runs, best, dataset, reason)
+}
+
+/// The recommendation where times are too uncertain to compare.
+fn without_times(runs: &[Run], measured: &[&Run], dataset: &str) -> Recommendation {
+    let others = others_cpu_max(measured) * 100.0;
+    let cause = match others {
+        share if share >= 5.0 => format!("other programs took up to {share:.0} % of the CPU time meanwhile"),
+        _ => "repeated runs differ too much".to_owned(),
+    };
+    let uncertain = format!("the times are too uncertain to compare, since {cause}");
+    let again = "measure again on a quiet machine, with --repeat 5";
+    let Some(best) = most_saved_per_cpu_second(measured) else {
+        return none(format!("{uncertain}, and no setting that was measured saves a notable part; {again}"));
+    };
+    let reason = format!(
+        "{uncertain}; by sizes and CPU time alone it saves the most for each second of CPU time: {}, with {:.1} s of CPU \
+         time to write and read them once; {again}",
+        sizes(best),
+        best.write_cpu_seconds + best.read_cpu_seconds
+    );
+    said(runs, best, dataset, reason)
+}
+
+/// That nothing can be recommended, and why.
+fn none(reason: String) -> Recommendation {
+    Recommendation { reason, ..Recommendation::default() }
+}
+
+/// Bytes that `run` allocated for each byte that `off` allocated, or that the files hold when `off` was not measured.
+pub(crate) fn relative_size(measured: &[&Run], run: &Run) -> f64 {
+    let off = measured.iter().filter(|run| run.compression == "off");
+    let off = off.min_by(|a, b| time(a).total_cmp(&time(b)));
+    run.allocated_bytes as f64 / off.map_or(run.logical_bytes, |off| off.allocated_bytes).max(1) as f64
+}
+
+/// What a run made of the data, in words.
+fn sizes(run: &Run) -> String {
+    format!(
+        "{} of data take {} (compressratio {:.2}x)",
+        nice_bytes(run.logical_bytes),
+        nice_bytes(run.allocated_bytes),
+        run.compressratio
+    )
 }
 
 /// What was measured is no ground for saying that data does not compress: one setting, or none that tries hard.
@@ -126,8 +164,8 @@ fn conditions(runs: &[Run]) -> (u32, Option<u64>) {
     best.expect("a recommendation needs a measurement")
 }
 
-/// Writing once and reading once.
-fn time(run: &Run) -> f64 {
+/// Seconds for writing once and reading once.
+pub(crate) fn time(run: &Run) -> f64 {
     run.write_seconds + run.read_seconds
 }
 
@@ -264,7 +302,9 @@ mod tests {
         measured[1].verified = false;
         assert_eq!(recommend(&measured, "t").compression, "off");
         measured[0].verified = false;
-        assert!(recommend(&measured, "t").reason.contains("nothing can be recommended"));
+        let none = recommend(&measured, "t");
+        assert!(none.reason.contains("nothing was read back"), "{none:?}");
+        assert!(none.command.is_empty() && none.compression.is_empty(), "{none:?}");
     }
 
     #[test]
@@ -280,9 +320,67 @@ mod tests {
             read_cpu_seconds: 0.0,
         });
         assert_eq!(recommend(&measured, "t").compression, "zstd-1");
-        measured[2].write_seconds = 2.0;
-        measured[2].spread.as_mut().unwrap().write_seconds = 1.0;
+        // More than NOISE_MAX of the time: only that part of it counts as noise.
+        measured[2].write_seconds = 1.52;
+        measured[2].spread.as_mut().unwrap().write_seconds = 0.4;
         assert_eq!(recommend(&measured, "t").compression, "lz4");
+    }
+
+    /// Runs of which other programs took the share `others` of the CPU time.
+    fn disturbed(others: f64, rows: &[(&str, u64, f64, f64)]) -> Vec<Run> {
+        let mut all = runs(rows);
+        all.iter_mut().for_each(|run| run.others_cpu = Some(others));
+        all
+    }
+
+    #[test]
+    fn off_is_not_recommended_when_only_noise_speaks_for_it() {
+        let rows = [("off", 1000, 1.0, 1.0), ("zstd-3", 307, 6.0, 3.0)];
+        assert_eq!(recommend(&disturbed(0.02, &rows), "t").compression, "off", "a quiet machine is believed");
+        let said = recommend(&disturbed(0.91, &rows), "t");
+        assert_eq!(said.compression, "zstd-3", "{said:?}");
+        assert!(
+            said.reason.contains("too uncertain to compare, since other programs took up to 91 %"),
+            "{said:?}"
+        );
+        assert!(
+            said.reason.contains("sizes and CPU time alone") && !said.reason.contains("times as long"),
+            "{said:?}"
+        );
+    }
+
+    #[test]
+    fn without_times_the_most_space_for_each_cpu_second_wins() {
+        let rows = [
+            ("off", 1000, 1.0, 1.0),
+            ("lz4", 500, 1.3, 1.0),
+            ("zstd-3", 307, 6.0, 3.0),
+            ("gzip-9", 300, 9.0, 3.0),
+        ];
+        let mut measured = disturbed(0.9, &rows);
+        for (run, cpu_seconds) in measured.iter_mut().zip([0.5, 1.0, 4.0, 50.0]) {
+            (run.write_cpu_seconds, run.read_cpu_seconds) = (cpu_seconds, 0.5);
+        }
+        assert_eq!(recommend(&measured, "t").compression, "lz4");
+    }
+
+    #[test]
+    fn nothing_is_recommended_when_times_are_noise_and_sizes_are_equal() {
+        let mut measured =
+            runs(&[("off", 1000, 1.0, 1.0), ("zle", 999, 0.5, 0.5), ("gzip-9", 985, 30.0, 1.0)]);
+        measured[0].others_cpu = Some(0.9);
+        measured[1].others_cpu = Some(0.9);
+        let said = recommend(&measured, "t");
+        assert!(said.command.is_empty() && said.compression.is_empty(), "{said:?}");
+        assert!(said.reason.contains("no setting that was measured saves a notable part"), "{said:?}");
+    }
+
+    #[test]
+    fn a_choice_that_no_noise_can_change_stays_one_on_a_busy_machine() {
+        let rows = [("off", 1000, 10.0, 8.0), ("zstd-3", 300, 4.0, 4.0)];
+        let said = recommend(&disturbed(0.3, &rows), "t");
+        assert_eq!(said.compression, "zstd-3");
+        assert!(said.reason.contains("times as long"), "{said:?}");
     }
 
     #[test]

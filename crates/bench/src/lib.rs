@@ -46,6 +46,7 @@ mod target;
 mod throttle;
 mod trace;
 mod trial;
+mod uncertain;
 mod watch;
 
 pub use advice::recommend;

@@ -192,8 +192,13 @@ fn tiles(report: &Report) -> Vec<(String, String, String)> {
     let Some(run) = chosen else { return Vec::new() };
     let mut tiles = vec![(
         "space".to_owned(),
-        format!("{:.2}x", run.compressratio),
-        format!("{} become {}", nice_bytes(run.logical_bytes), nice_bytes(run.allocated_bytes)),
+        format!("{:.2}x", run.logical_bytes as f64 / run.allocated_bytes.max(1) as f64),
+        format!(
+            "{} become {}; compressratio {:.2}x",
+            nice_bytes(run.logical_bytes),
+            nice_bytes(run.allocated_bytes),
+            run.compressratio
+        ),
     )];
     let base = baseline(runs, run);
     let speed = |what: &str, of: fn(&Run) -> f64| {

@@ -256,6 +256,38 @@ fn savings_are_of_one_base_whether_it_was_asked_for_or_not() {
 }
 
 #[test]
+fn three_bytes_give_no_recommendation() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("three.txt");
+    std::fs::write(&file, "abc").unwrap();
+    let advice = advise(&on_slow_disks(&["off", "lz4", "zstd-3"]), vec![Subject::Path(file)], &Deaf).unwrap();
+    assert!(
+        advice.doubt.as_ref().is_some_and(|doubt| doubt.starts_with("3B of data are too little")),
+        "{advice:?}"
+    );
+    let said = advice.lines().join("\n");
+    assert!(said.contains("\nNo recommendation: 3B of data are too little"), "{said}");
+    assert!(
+        !said.contains("zfs set") && !said.contains("zfs create") && !said.contains("balanced:"),
+        "{said}"
+    );
+    let page = advice.to_html("cenote advise three.txt");
+    assert!(page.contains("No recommendation: 3B of data are too little"), "the page says the same");
+}
+
+#[test]
+fn a_doubt_takes_the_place_of_commands() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("text.txt");
+    std::fs::write(&file, text(1, 300_000)).unwrap();
+    let mut advice = advise(&on_slow_disks(&["off", "lz4"]), vec![Subject::Path(file)], &Deaf).unwrap();
+    assert_eq!(advice.doubt, None, "{advice:?}");
+    assert!(advice.lines().join("\n").contains("zfs set"));
+    advice.doubt = Some("why".to_owned());
+    assert!(!advice.lines().join("\n").contains("zfs set"));
+}
+
+#[test]
 fn short_text_is_too_small_for_its_sectors_and_not_compressed_already() {
     let dir = tempfile::tempdir().unwrap();
     for number in 0..300 {

@@ -45,6 +45,9 @@ pub struct Advice {
     pub rows: Vec<Row>,
     /// What to use, for each purpose; the one that was asked for stands first.
     pub picks: Vec<Pick>,
+    /// Why the picks are not to be relied on: nothing is recommended then.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub doubt: Option<String>,
     /// Kinds of files, the largest first.
     pub kinds: Vec<Kind>,
     /// What deduplication would do.
@@ -235,7 +238,11 @@ impl Advice {
         lines.extend(self.cells().lines());
         lines.push("* nothing else is both smaller and faster; codec rates are of one core, write and read of the target".to_owned());
         lines.push(self.saved_of());
-        for pick in &self.picks {
+        if let Some(doubt) = &self.doubt {
+            lines.push(String::new());
+            lines.push(no_recommendation(doubt));
+        }
+        for pick in self.picks.iter().filter(|_| self.doubt.is_none()) {
             lines.push(String::new());
             lines.push(format!(
                 "{}: {} with records of {}: {}",
@@ -251,7 +258,8 @@ impl Advice {
                 lines.push(format!("  {}    (new data only)", pick.set));
             }
         }
-        let remarks: Vec<&String> = self.kinds.iter().filter_map(|kind| kind.remark.as_ref()).collect();
+        let kinds = self.kinds.iter().filter(|_| self.doubt.is_none());
+        let remarks: Vec<&String> = kinds.filter_map(|kind| kind.remark.as_ref()).collect();
         if !remarks.is_empty() {
             lines.push(String::new());
             lines.extend(remarks.into_iter().cloned());
@@ -328,7 +336,7 @@ impl Advice {
             "",
             "compression",
             "record",
-            "ratio",
+            "compressratio",
             "±",
             "used",
             "saved",
@@ -371,4 +379,8 @@ impl Advice {
         };
         Table { columns, rows: self.rows.iter().map(row).collect(), ..Table::default() }
     }
+}
+/// What stands where a recommendation would.
+pub(super) fn no_recommendation(doubt: &str) -> String {
+    format!("No recommendation: {doubt}. The default, compression=lz4, harms no data.")
 }

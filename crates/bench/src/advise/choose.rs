@@ -26,7 +26,7 @@
 use serde::{Deserialize, Serialize};
 
 /// A saving is one from this part of the plain size down.
-const WORTHWHILE_SIZE: f64 = 0.97;
+pub(crate) const WORTHWHILE_SIZE: f64 = 0.97;
 /// Times, and sizes, that count as equal.
 const SPEED_TOLERANCE: f64 = 1.05;
 const ARCHIVE_TOLERANCE: f64 = 1.02;

@@ -46,8 +46,8 @@ use format::compression::CompressionSetting;
 use zpl::Filesystem;
 
 pub use answer::{Advice, Kind, Pick, Row, SCHEMA, Sample, TableReport};
-pub(crate) use choose::FREE_TIME;
 pub use choose::{Candidate, Choice, Goal, Reason, Workload, choose, front};
+pub(crate) use choose::{FREE_TIME, WORTHWHILE_SIZE};
 pub use dedup::Dedup;
 pub use layout::Layout;
 pub use model::{Burst, Engine, Flow, Load, Target, cores_to_fill};
@@ -232,6 +232,7 @@ pub fn advise(question: &Question, subjects: Vec<Subject<'_>>, watch: &dyn Watch
     let picks = whole.picks(&outlook);
     let kinds = whole.kinds(&metadata, bytes, &picks[0]);
     notes.extend(whole.remarks(&outlook.rows, &picks[0], bytes));
+    let doubt = rows::doubt(&outlook.rows, &picks[0], bytes);
     let dedup = match question.dedup {
         true => exact_dedup(&material, picks[0].recordsize, watch)?,
         false => bounded_dedup(&material, &groups[0], Instant::now() + part(COPIES_TIME), watch)?,
@@ -268,6 +269,7 @@ pub fn advise(question: &Question, subjects: Vec<Subject<'_>>, watch: &dyn Watch
         ashift: question.ashift,
         rows: outlook.rows,
         picks,
+        doubt,
         kinds,
         dedup,
         notes,

@@ -2,7 +2,7 @@
 
 use pool::props::number::{nice, nice_bytes};
 
-use super::answer::{Advice, Pick, Row};
+use super::answer::{Advice, Pick, Row, no_recommendation};
 use crate::Figures;
 use crate::figures::{Axis, Chart, Grid, Kind, Series, Table};
 use crate::page::{Page, QUESTION};
@@ -12,7 +12,7 @@ use crate::pareto;
 const HEADINGS: [&str; 13] = [
     "compression",
     "records",
-    "ratio",
+    "compressratio",
     "±",
     "used",
     "saved",
@@ -37,11 +37,12 @@ impl Advice {
             title: QUESTION.to_owned(),
             kicker: format!("Foretold by cenote {} from a sample", self.version),
             answer: self.sentence(),
-            advice: match self.dataset {
-                Some(_) => pick.set.clone(),
-                None => format!("{}\n{}", pick.create, pick.set),
+            advice: match (&self.doubt, &self.dataset) {
+                (Some(_), _) => String::new(),
+                (None, Some(_)) => pick.set.clone(),
+                (None, None) => format!("{}\n{}", pick.create, pick.set),
             },
-            chosen: self.rows.iter().position(|row| is_row(row, pick)),
+            chosen: self.rows.iter().position(|row| is_row(row, pick)).filter(|_| self.doubt.is_none()),
             warnings: self.notes.clone(),
             figures: self.figures(),
             commands: vec![command.to_owned()],
@@ -54,6 +55,9 @@ impl Advice {
 
     /// The first pick as one sentence.
     fn sentence(&self) -> String {
+        if let Some(doubt) = &self.doubt {
+            return no_recommendation(doubt);
+        }
         let Pick { goal, compression, recordsize, why, .. } = &self.picks[0];
         format!("For {}: {compression} with records of {}: {why}.", goal.word(), nice(*recordsize))
     }
@@ -110,8 +114,13 @@ impl Advice {
         vec![
             tile(
                 "space",
-                format!("{:.2}x", row.compressratio),
-                format!("{} become {}", nice_bytes(self.sample.bytes), nice_bytes(row.used_bytes as u64)),
+                format!("{:.2}x", self.sample.bytes as f64 / row.used_bytes.max(1.0)),
+                format!(
+                    "{} become {}; compressratio {:.2}x",
+                    nice_bytes(self.sample.bytes),
+                    nice_bytes(row.used_bytes as u64),
+                    row.compressratio
+                ),
             ),
             tile("write", rate(row.write.bytes_per_second), format!("held up by: {}", row.write.bottleneck)),
             tile("read", rate(row.read.bytes_per_second), format!("held up by: {}", row.read.bottleneck)),

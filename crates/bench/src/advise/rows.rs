@@ -26,6 +26,10 @@ const ZEROS_SAVING: f64 = 0.09;
 const ZEROS_PART: f64 = 0.95;
 
 /// An interval is worth a remark from this part of the ratio on.
+/// Less data than this says nothing about settings: its metadata takes as much.
+const TOO_LITTLE_BYTES: f64 = 64.0 * 1024.0;
+/// Half of an interval beyond this part of the ratio is no ground for a recommendation.
+const DOUBTFUL: f64 = 0.25;
 const WIDE: f64 = 0.02;
 
 /// Everything that the answer follows from.
@@ -124,11 +128,11 @@ impl Whole<'_> {
             let (row, base) = (&rows[choice.index], &rows[choice.base]);
             let Row { compression, recordsize, .. } = row.clone();
             let mut why = format!(
-                "{} instead of {} ({:.2}x, {:.0} % saved), writes {:.0} and reads {:.0} MB/s ({}, {})",
+                "{} instead of {} ({:.0} % saved; compressratio {:.2}x), writes {:.0} and reads {:.0} MB/s ({}, {})",
                 nice_bytes(row.used_bytes as u64),
                 nice_bytes(plain.used as u64),
-                row.compressratio,
                 per_cent(row.saving),
+                row.compressratio,
                 row.write.bytes_per_second / 1e6,
                 row.read.bytes_per_second / 1e6,
                 row.write.bottleneck,
@@ -274,12 +278,11 @@ impl Whole<'_> {
                 nice_bytes(bytes as u64)
             ));
         }
-        let width = |row: &Row| 0.5 * (row.ratio_high - row.ratio_low) / row.compressratio;
-        let widest = rows.iter().max_by(|a, b| width(a).total_cmp(&width(b)));
-        if let Some(row) = widest.filter(|row| width(row) > WIDE) {
+        let widest = rows.iter().max_by(|a, b| half_width(a).total_cmp(&half_width(b)));
+        if let Some(row) = widest.filter(|row| half_width(row) > WIDE) {
             remarks.push(format!(
                 "the data differs much from place to place: the ratios are known to ±{:.0} % at worst ({} with records of {})",
-                100.0 * width(row),
+                100.0 * half_width(row),
                 row.compression,
                 nice(row.recordsize)
             ));
@@ -296,7 +299,48 @@ impl Whole<'_> {
     }
 }
 
+/// Why `pick` is not to be relied on, for `bytes` of data; `None` when it is.
+pub(crate) fn doubt(rows: &[Row], pick: &Pick, bytes: f64) -> Option<String> {
+    let is_pick = |row: &&Row| row.compression == pick.compression && row.recordsize == pick.recordsize;
+    doubt_about(&pick.compression, rows.iter().find(is_pick).map_or(0.0, half_width), bytes)
+}
+
+/// The same for a setting whose ratio is known to ± `half_width` of it.
+fn doubt_about(compression: &str, half_width: f64, bytes: f64) -> Option<String> {
+    if bytes < TOO_LITTLE_BYTES {
+        return Some(format!(
+            "{} of data are too little to tell settings apart: metadata and whole sectors take more",
+            nice_bytes(bytes as u64)
+        ));
+    }
+    (half_width > DOUBTFUL).then(|| {
+        format!(
+            "the sample is too small for this data: the ratio of {compression} is known to ±{:.0} % only; read more of it \
+             (--time)",
+            100.0 * half_width
+        )
+    })
+}
+
+/// Half of the interval that holds the ratio of a row with 95 %, as a part of the ratio.
+fn half_width(row: &Row) -> f64 {
+    0.5 * (row.ratio_high - row.ratio_low) / row.compressratio
+}
+
 /// A part in per cent, never −0.
 pub(crate) fn per_cent(part: f64) -> f64 {
     (100.0 * part).round() + 0.0
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_wide_interval_and_little_data_are_no_ground_for_a_recommendation() {
+        assert_eq!(doubt_about("lz4", 0.25, 65_536.0), None);
+        let wide = doubt_about("zstd-3", 1.43, 1e9).unwrap();
+        assert!(wide.contains("zstd-3 is known to ±143 % only"), "{wide}");
+        assert!(doubt_about("lz4", 0.0, 65_535.0).unwrap().starts_with("64.0K of data are too little"));
+    }
 }

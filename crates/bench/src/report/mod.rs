@@ -98,11 +98,11 @@ pub struct Stream {
 /// What to do, and why.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Recommendation {
-    /// Value for the property `compression`.
+    /// Value for the property `compression`; empty when nothing can be recommended.
     pub compression: String,
     /// Bytes for the property `recordsize`.
     pub recordsize: u64,
-    /// The command that sets it.
+    /// The command that sets it; empty when nothing can be recommended.
     pub command: String,
     /// The figures that speak for it, in words.
     pub reason: String,
@@ -185,6 +185,9 @@ impl Report {
     #[must_use]
     pub fn sentence(&self) -> String {
         let Recommendation { compression, recordsize, reason, .. } = &self.recommendation;
+        if compression.is_empty() {
+            return format!("No recommendation: {reason}.");
+        }
         format!("Recommended: {compression} with records of {}: {reason}.", number::nice(*recordsize))
     }
 }

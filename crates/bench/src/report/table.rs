@@ -15,7 +15,7 @@ const HEADINGS: [&str; 13] = [
     "threads",
     "logical",
     "allocated",
-    "ratio",
+    "compressratio",
     "write MB/s",
     "write CPU s",
     "write time",
@@ -144,7 +144,10 @@ impl Report {
         for caution in &self.cautions() {
             let _ = writeln!(text, "- {caution}");
         }
-        let _ = write!(text, "\n{}\n\n```\n{}\n```\n", self.sentence(), self.recommendation.command);
+        let _ = write!(text, "\n{}\n", self.sentence());
+        if !self.recommendation.command.is_empty() {
+            let _ = write!(text, "\n```\n{}\n```\n", self.recommendation.command);
+        }
         text
     }
 }

@@ -229,7 +229,10 @@ pub(super) fn print(console: &mut Console, report: &Report) -> Result<(), Failur
     }
     console.line("")?;
     console.line(&report.sentence())?;
-    console.line(&format!("  {}", report.recommendation.command))
+    match &report.recommendation.command[..] {
+        "" => Ok(()),
+        command => console.line(&format!("  {command}")),
+    }
 }
 
 /// How a report becomes the contents of a file.

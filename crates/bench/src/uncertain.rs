@@ -1,0 +1,50 @@
+//! Whether measured times are good enough to choose by, and what sizes and CPU time say where they are not.
+//!
+//! From:   runs that were verified, and the one that the times choose.
+//! To:     `advice`, which says so instead of recommending what noise chose.
+
+use crate::Run;
+use crate::advice::{relative_size, time};
+use crate::advise::WORTHWHILE_SIZE;
+
+/// Median deviations around a median between which the true time lies.
+const DEVIATIONS: f64 = 2.0;
+/// Another run may be better by this factor before the choice counts as chosen by noise: below it both are good choices.
+const REGRET: f64 = 1.25;
+
+/// The least and the most seconds that writing once and reading once may take on a quiet machine.
+///
+/// Other processes that took the share `s` of the CPU time can have made the work longer, never shorter: without them it takes
+/// at least `1 - s` of the time measured.
+fn interval(run: &Run) -> (f64, f64) {
+    let seconds = time(run);
+    let deviation = run.spread.as_ref().map_or(0.0, |spread| spread.write_seconds + spread.read_seconds);
+    let quiet = seconds * (1.0 - run.others_cpu.unwrap_or(0.0).clamp(0.0, 1.0));
+    ((quiet - deviation * DEVIATIONS).max(0.0), seconds + deviation * DEVIATIONS)
+}
+
+/// Whether the noise of the times is larger than the differences on which the choice of `best` rests: some other run is
+/// clearly better if its time is as short, and that of `best` as long, as the noise allows.
+pub(crate) fn is_uncertain(measured: &[&Run], best: &Run) -> bool {
+    let size = |run: &Run| relative_size(measured, run);
+    let (_, longest) = interval(best);
+    measured
+        .iter()
+        .filter(|run| !std::ptr::eq(**run, best))
+        .any(|run| size(run) * interval(run).0 * REGRET < size(best) * longest)
+}
+
+/// The run that saves the most space for each second of CPU time; `None` when no run saves a notable part.
+pub(crate) fn most_saved_per_cpu_second<'a>(measured: &[&'a Run]) -> Option<&'a Run> {
+    let gain = |run: &Run| {
+        let cpu_seconds = run.write_cpu_seconds + run.read_cpu_seconds;
+        (1.0 - relative_size(measured, run)) / cpu_seconds.max(f64::MIN_POSITIVE)
+    };
+    let smaller = measured.iter().filter(|run| relative_size(measured, run) <= WORTHWHILE_SIZE);
+    smaller.copied().max_by(|a, b| gain(a).total_cmp(&gain(b)))
+}
+
+/// The largest share of CPU time that other processes took during a run; 0 when none was recorded.
+pub(crate) fn others_cpu_max(measured: &[&Run]) -> f64 {
+    measured.iter().filter_map(|run| run.others_cpu).fold(0.0, f64::max)
+}
