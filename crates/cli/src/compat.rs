@@ -87,7 +87,7 @@ pub fn main(program: Program, words: &[String], around: &Surroundings, mut conso
         "help" => help(program, rest, &mut console),
         "--version" | "-V" => versions(&mut console),
         word => match program.command(word) {
-            None => Err(Failure::usage(format!("unrecognized command '{word}'"))),
+            None => Err(unrecognized(program, word, &mut console)),
             Some(command) => {
                 about = Some(command);
                 let whole = around.served.as_ref().and_then(|served| served.whole()).map(str::to_owned);
@@ -108,6 +108,16 @@ pub fn main(program: Program, words: &[String], around: &Surroundings, mut conso
         },
     };
     console.finish(ended, || about.map_or_else(|| program.usage(), Command::usage))
+}
+
+/// The answer to a word that is no subcommand: the nearest subcommand when one is near, else the usage of all.
+fn unrecognized(program: Program, word: &str, console: &mut Console) -> Failure {
+    let first = format!("unrecognized command '{word}'");
+    let Some(near) = program.nearest(word) else { return Failure::usage(first) };
+    let name = program.name();
+    console.remark(&first);
+    console.remark(&format!("did you mean '{name} {near}'? '{name} help' lists all commands"));
+    Failure::Ended(2)
 }
 
 fn misread(error: ArgError) -> Failure {
@@ -171,7 +181,7 @@ fn help(program: Program, topics: &[String], console: &mut Console) -> Result<()
             }
             (word, program) => match program.command(word) {
                 Some(command) => console.line(command.usage().trim_end())?,
-                None => return Err(Failure::usage(format!("unrecognized command '{word}'"))),
+                None => return Err(unrecognized(program, word, console)),
             },
         }
     }
@@ -276,6 +286,24 @@ mod tests {
         let status = main(program, &words, &around, Console::new(&mut out, &mut err));
         let text = |bytes| String::from_utf8(bytes).expect("text");
         (status, text(out), text(err))
+    }
+
+    #[test]
+    fn a_misspelt_command_is_answered_with_the_nearest_one() {
+        for (program, word, near) in [
+            (Program::Zpool, "craete", "zpool create"),
+            (Program::Zpool, "imprt", "zpool import"),
+            (Program::Zfs, "snapshto", "zfs snapshot"),
+            (Program::Zfs, "help lsit", "zfs list"),
+        ] {
+            let (status, out, err) = call(program, word);
+            let typed = word.rsplit(' ').next().unwrap();
+            let name = program.name();
+            let said = format!(
+                "unrecognized command '{typed}'\ndid you mean '{near}'? '{name} help' lists all commands\n"
+            );
+            assert_eq!((status, out.as_str(), err.as_str()), (2, "", said.as_str()));
+        }
     }
 
     #[test]

@@ -92,6 +92,15 @@ impl Program {
         self.commands().iter().find(|c| c.name == word || c.alias == Some(word))
     }
 
+    /// The subcommand that `word` is most likely a misspelling of, if any is near.
+    pub fn nearest(self, word: &str) -> Option<&'static str> {
+        /// Similarity (Jaro, 0 to 1) of a misspelt word: one changed or swapped letter leaves 0.85 and more.
+        const NEAR: f64 = 0.8;
+        let all = self.commands().iter().map(|command| (strsim::jaro(command.name, word), command.name));
+        let near = all.filter(|(similarity, _)| *similarity > NEAR);
+        near.max_by(|a, b| a.0.total_cmp(&b.0)).map(|(_, name)| name)
+    }
+
     /// The usage of everything.
     pub fn usage(self) -> String {
         let mut text = format!("usage: {} COMMAND [OPTIONS] [OPERANDS]\nThe commands are:\n\n", self.name());
