@@ -8,6 +8,7 @@ pub(crate) mod dataset_values;
 mod doomed;
 mod features;
 mod mounting;
+mod no_effect;
 pub(crate) mod owner_quota;
 mod pool_values;
 mod recovery;

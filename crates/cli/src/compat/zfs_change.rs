@@ -9,6 +9,7 @@ use server::Kind;
 use super::Call;
 use super::dataset_values::{self, Creation};
 use super::mounting;
+use super::no_effect;
 use super::owner_quota;
 use super::select::{Kinds, Selection, dataset_failure};
 use crate::args::Assignments;
@@ -117,7 +118,7 @@ fn create_in(
     if dry {
         return Ok(());
     }
-    explain_shares(console, own);
+    no_effect::warn(console, own.iter());
     let mut topmost = None;
     if parents {
         topmost = create_parents(pool, parent, &enabled).map_err(words_of)?;
@@ -314,16 +315,8 @@ pub fn set(call: &Call, console: &mut Console) -> Result<(), Failure> {
             console.complain(failure)?;
         }
     }
-    explain_shares(console, &own);
+    no_effect::warn(console, own.iter());
     sessions.finish()
-}
-
-/// Says what becomes of `sharenfs` and `sharesmb`.
-fn explain_shares(console: &mut Console, own: &Assignments) {
-    let is_share = |(name, text): &(&str, &str)| matches!(*name, "sharenfs" | "sharesmb") && *text != "off";
-    if let Some((name, _)) = own.iter().find(is_share) {
-        console.explain(&format!("cenote: '{name}' is kept for OpenZFS; here nothing is shared"));
-    }
 }
 
 fn set_one(

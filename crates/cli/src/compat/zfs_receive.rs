@@ -17,6 +17,7 @@ use server::Kind;
 use super::Call;
 use super::dataset_values;
 use super::mounting;
+use super::no_effect;
 use super::zfs_change::{create_parents, is_missing, session, words};
 use super::zfs_receive_heal;
 use super::zfs_receive_props::{Overrides, Words};
@@ -69,6 +70,7 @@ pub fn run(call: &Call, console: &mut Console) -> Result<(), Failure> {
         return Err(Failure::refused(format!("cannot receive: {why}")));
     }
     let given = Words::of(args)?;
+    no_effect::warn(console, given.own.iter());
     let destination = match (args.has("d"), args.has("e")) {
         (true, _) => Destination::WithoutPool(target.to_owned()),
         (_, true) => Destination::LastElement(target.to_owned()),

@@ -14,7 +14,7 @@ use crate::messages::{Action, Failure, reason};
 
 /// What the words of `-o` and `-x` say; nothing of it was judged by a pool yet.
 pub struct Words {
-    own: Assignments,
+    pub(super) own: Assignments,
     excluded: Vec<String>,
 }
 

@@ -11,6 +11,7 @@ use server::Kind;
 use super::Call;
 use super::dataset_values;
 use super::mounting;
+use super::no_effect;
 use super::owner_quota;
 use super::select::dataset_failure;
 use super::zfs_change::{create_parents, is_missing, session, words};
@@ -233,6 +234,9 @@ pub fn clone(call: &Call, console: &mut Console) -> Result<(), Failure> {
     }
     let session = session(call, origin, Intent::Write).map_err(|error| error.dataset(origin))?;
     let done = clone_in(&session, call, console, origin, name, &own);
+    if done.is_ok() {
+        no_effect::warn(console, own.iter());
+    }
     session.finish().and(done)
 }
 

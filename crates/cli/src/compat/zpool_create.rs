@@ -15,7 +15,7 @@ use storage::host::{Access, Disk, FileDisk};
 
 use super::Call;
 use super::dataset_values::{self, Creation};
-use super::{owner_quota, view};
+use super::{no_effect, owner_quota, view};
 use crate::args::{Assignments, assignment};
 use crate::messages::{Action, Failure, plain, reason};
 use crate::open;
@@ -98,6 +98,7 @@ pub fn run(call: &Call, console: &mut Console) -> Result<(), Failure> {
     })?;
     let enabled = |feature: &Feature| wanted.features.iter().any(|other| other.name == feature.name);
     let root: Vec<(&str, &str)> = filesystem.iter().map(|(n, v)| (n.as_str(), v.as_str())).collect();
+    no_effect::warn(console, root.iter().copied());
     let Creation { local, filesystem, quotas } =
         dataset_values::creation(&root, None, &enabled).map_err(|error| failed(&error))?;
     if is_taken(called)? {
