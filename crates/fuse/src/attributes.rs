@@ -82,6 +82,16 @@ pub(crate) struct Wanted {
     pub(crate) ctime: Option<SystemTime>,
 }
 
+impl Wanted {
+    /// Whether it sets nothing.
+    pub(crate) fn is_nothing(&self) -> bool {
+        let Wanted { mode, uid, gid, size, atime, mtime, ctime } = self;
+        let numbers = [mode, uid, gid].into_iter().any(Option::is_some);
+        let times = atime.is_some() || mtime.is_some() || ctime.is_some();
+        !numbers && size.is_none() && !times
+    }
+}
+
 impl Bridge {
     /// Attributes of a node under its own number, as `stat` shows it.
     pub(crate) fn stat(&self, id: ObjectId) -> Answer<(FileAttr, Duration)> {
@@ -96,6 +106,7 @@ impl Bridge {
         wanted: Wanted,
     ) -> Answer<(FileAttr, Duration)> {
         self.check_writable()?;
+        self.limits.refusal(id, &wanted)?;
         let now = || from_request(SystemTime::now());
         let when = |time: TimeOrNow| match time {
             TimeOrNow::SpecificTime(time) => from_request(time),

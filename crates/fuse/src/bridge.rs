@@ -22,6 +22,7 @@ use crate::access::keeps_quiet;
 use crate::attributes::Wanted;
 use crate::errno::{self, Answer};
 use crate::file_flags::Ioctl;
+use crate::limits::CAPABILITY;
 use crate::names::{Creation, Entry, nothing};
 use crate::progress::Taken;
 use crate::seats::Seats;
@@ -206,7 +207,10 @@ impl fuser::Filesystem for Bridge {
             // What has no name any more is freed now.
             self.change(move |bridge| {
                 let _ = bridge.answer(|| {
-                    bridge.known.forget(&bridge.fs, bridge.id(ino), nlookup);
+                    let id = bridge.id(ino);
+                    if bridge.known.forget(&bridge.fs, id, nlookup) {
+                        bridge.limits.forget(id);
+                    }
                     Ok(())
                 });
             });
@@ -512,7 +516,11 @@ impl fuser::Filesystem for Bridge {
     }
 
     fn getxattr(&self, _req: &Request, ino: INodeNo, name: &OsStr, size: u32, reply: ReplyXattr) {
-        reply_sized(self.answer(|| self.xattr(self.id(ino), name.as_bytes())), size, reply);
+        let id = self.id(ino);
+        if self.writeback && size == 0 && name.as_bytes() == CAPABILITY {
+            return self.capability_len(id, reply);
+        }
+        reply_sized(self.answer(|| self.xattr(id, name.as_bytes())), size, reply);
     }
 
     fn listxattr(&self, req: &Request, ino: INodeNo, size: u32, reply: ReplyXattr) {

@@ -45,19 +45,11 @@ impl Bridge {
         // Pages from the kernel's cache come some time after they were written, perhaps even after the message with
         // the file's new times.
         let times_come_apart = self.writeback && flags.contains(WriteFlags::FUSE_WRITE_CACHE);
-        let written = if times_come_apart {
-            self.fs.write_back(id, offset, data)
+        if times_come_apart {
+            self.store_pages(id, offset, data)?;
         } else {
-            self.fs.write(id, offset, data)
-        };
-        written.map_err(|error| {
-            let errno = errno::of(&error);
-            if times_come_apart {
-                self.lost.note(id, errno);
-                self.forget_attributes(id);
-            }
-            errno
-        })?;
+            self.fs.write(id, offset, data).map_err(errno::from)?;
+        }
         Ok(data.len() as u32)
     }
 

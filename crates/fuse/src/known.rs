@@ -54,8 +54,8 @@ impl Known {
         Ok(())
     }
 
-    /// The kernel forgot `id` as often as it was told of it `count` times.
-    pub(crate) fn forget(&self, fs: &Filesystem, id: ObjectId, count: u64) {
+    /// The kernel was told of `id` so many times, which it forgets; gives whether it does not know it any more.
+    pub(crate) fn forget(&self, fs: &Filesystem, id: ObjectId, count: u64) -> bool {
         let gone = {
             let mut shard = self.shard(id);
             match shard.get_mut(&id) {
@@ -68,13 +68,14 @@ impl Known {
             }
         };
         if !gone {
-            return;
+            return false;
         }
         if let Err(error) = fs.close_handle(id) {
             // It stays in the unlinked set, to be freed at the next import.
             tracing::warn!(object = id.0, %error, "a closed file could not be freed");
         }
         self.count.fetch_sub(1, Ordering::AcqRel);
+        true
     }
 
     /// Objects that the kernel was told of. Who is just about to tell it of one is not counted.

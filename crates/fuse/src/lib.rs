@@ -18,6 +18,7 @@ mod errno;
 mod file_flags;
 mod invalidate;
 mod known;
+mod limits;
 mod links;
 mod listing;
 mod lost;

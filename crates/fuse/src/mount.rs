@@ -179,6 +179,7 @@ pub fn mount_on(fs: Filesystem, at: &MountPoint, options: &MountOptions) -> Resu
     let thread = Mutex::new(Some(thread.map_err(refused)?));
     let mounted = Mounted { point, device, shared, snapshots, invalidator, ended, thread };
     mounted.read_further_ahead();
+    mounted.look_at_cache();
     Ok(mounted)
 }
 
@@ -438,6 +439,21 @@ impl Mounted {
                 Ok(())
             }
             other => other,
+        }
+    }
+
+    /// Finds out how much of what programs write the kernel may hold. With `strict_limit` that is a bound of this file system
+    /// alone, and the kernel says it; where it is off, only root can switch it on.
+    fn look_at_cache(&self) {
+        let folder = format!("/sys/class/bdi/{}", self.device);
+        let _ = std::fs::write(format!("{folder}/strict_limit"), "1");
+        let number = |name: &str| -> Option<u64> {
+            std::fs::read_to_string(format!("{folder}/{name}")).ok()?.trim().parse().ok()
+        };
+        if number("strict_limit") == Some(1)
+            && let Some(bytes) = number("max_bytes")
+        {
+            self.shared.limits.set_cache(bytes);
         }
     }
 

@@ -11,6 +11,7 @@ use zpl::{Filesystem, ObjectId};
 use crate::access;
 use crate::errno::Answer;
 use crate::known::Known;
+use crate::limits::Limits;
 use crate::links::Links;
 use crate::lost::Lost;
 use crate::options::Live;
@@ -27,6 +28,7 @@ pub(crate) struct Shared {
     /// Directories that are shown as links.
     pub(crate) links: Links,
     pub(crate) lost: Lost,
+    pub(crate) limits: Limits,
     /// What was taken from the kernel, and how much of it is done.
     pub(crate) progress: Arc<Progress>,
     pub(crate) live: Arc<Live>,
@@ -54,6 +56,7 @@ impl Shared {
             known: Known::new(),
             links: Links::default(),
             lost: Lost::default(),
+            limits: Limits::default(),
             progress: Arc::new(Progress::new(threads)),
             live: Arc::new(live),
             exact_names,
@@ -75,6 +78,7 @@ impl Shared {
             known: Known::new(),
             links: Links::default(),
             lost: Lost::default(),
+            limits: Limits::default(),
             progress: self.progress.clone(),
             live: self.live.clone(),
             exact_names,

@@ -7,6 +7,7 @@ use zpl::{ObjectId, SetAttr, XattrMode};
 
 use crate::bridge::Bridge;
 use crate::errno::{self, Answer};
+use crate::limits::CAPABILITY;
 use crate::names::S_ISGID;
 
 const XATTR_CREATE: i32 = 1;
@@ -121,7 +122,10 @@ impl Bridge {
     pub(crate) fn remove_xattr(&self, id: ObjectId, name: &[u8]) -> Answer<()> {
         self.check_writable()?;
         self.check_space(name)?;
+        let refused = name == CAPABILITY && self.limits.refuses(id);
         match self.fs.xattr_remove(id, name) {
+            // The next message refuses the write, if it is one.
+            _ if refused => Ok(()),
             // To take away an ACL that is not there is to leave it so.
             Err(zpl::Error::NoXattr) if is_acl(name) => Ok(()),
             other => other.map_err(errno::from),

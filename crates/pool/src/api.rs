@@ -16,6 +16,7 @@ use crate::pool::{Pool, Reserve};
 use crate::props::{Property, PropertyError, Source, Value, names};
 use crate::space_maps::{self, MapTable};
 use crate::sync::Syncing;
+use crate::tx::Reach;
 use crate::{Error, Result};
 
 impl Pool {
@@ -198,7 +199,7 @@ impl Pool {
     /// Usable bytes of the pool, parity and reserve taken out: what the root dataset could fill.
     #[must_use]
     pub fn usable(&self) -> u64 {
-        self.inner.usable(false)
+        self.inner.usable(Reach::Limits)
     }
 
     /// Opens a dataset or snapshot for its contents.

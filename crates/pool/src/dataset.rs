@@ -12,7 +12,7 @@ use storage::host::Host;
 use crate::dsl::lookup;
 use crate::dsl::promises::{Answer, Own};
 use crate::pool::Inner;
-use crate::tx::{Hold, Tx};
+use crate::tx::{Hold, Reach, Tx};
 use crate::zil::Log;
 use crate::{Error, Result};
 
@@ -313,8 +313,8 @@ impl Dataset {
     pub fn begin_admitted(&self, hold: Hold) -> Result<Tx> {
         let bytes = self.bytes_of(&hold)?;
         // What was acknowledged is not refused now: the log still takes the space that its changes take once more.
-        let hold = Hold { frees: hold.frees || self.log.is_replaying(), ..hold };
-        let tx = self.begin_within_limits(&hold, bytes)?;
+        let reach = if self.log.is_replaying() { Reach::Frees } else { hold.reach };
+        let tx = self.begin_within_limits(&Hold { reach, ..hold }, bytes)?;
         self.list_as_dirty();
         Ok(tx)
     }
@@ -327,7 +327,7 @@ impl Dataset {
         let bytes = self.bytes_of(&hold)?;
         let Some(tx) = self.pool.begin_at_once(&hold, self.policy().copies)? else { return Ok(None) };
         let own = *self.own();
-        match self.pool.promises.ask(self.dir, &own, bytes, hold.frees, self.pool.usable(hold.frees)) {
+        match self.pool.promises.ask(self.dir, &own, bytes, hold.reach, self.pool.usable(hold.reach)) {
             Answer::Granted => self.list_as_dirty(),
             Answer::Later => return Ok(None),
             Answer::Refused(error) => return Err(error),
@@ -352,13 +352,13 @@ impl Dataset {
 
     /// Joins the open txg once quotas and reservations allow for `bytes`.
     fn begin_within_limits(&self, hold: &Hold, bytes: u64) -> Result<Tx> {
-        let frees = hold.frees;
+        let reach = hold.reach;
         for _ in 0..LIMIT_WAITS {
             // In this order: what is promised then belongs to the txg that is held.
             let tx = self.pool.begin(hold, self.policy().copies)?;
-            let size = self.pool.usable(frees);
+            let size = self.pool.usable(reach);
             let own = *self.own();
-            match self.pool.promises.ask(self.dir, &own, bytes, frees, size) {
+            match self.pool.promises.ask(self.dir, &own, bytes, reach, size) {
                 Answer::Granted => return Ok(tx),
                 Answer::Refused(error) => return Err(error),
                 Answer::Later => drop(tx),
@@ -366,6 +366,26 @@ impl Dataset {
             self.pool.groups.sync()?;
         }
         Err(Error::Quota)
+    }
+
+    /// Bytes that may still be promised before quotas, reservations or the end of the pool refuse a write, transactions in
+    /// flight counted in full.
+    #[must_use]
+    pub fn space_left(&self) -> u64 {
+        let own = *self.own();
+        self.pool.promises.left(self.dir, &own, self.pool.usable(Reach::Limits))
+    }
+
+    /// How often each block of its data is stored.
+    #[must_use]
+    pub fn copies(&self) -> u64 {
+        self.policy().copies.into()
+    }
+
+    /// The newest txg that is on the disks.
+    #[must_use]
+    pub fn synced_txg(&self) -> Txg {
+        self.pool.groups.lock().synced
     }
 
     /// The txg in which new objects would be born now, for generation numbers.

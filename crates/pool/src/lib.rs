@@ -74,4 +74,4 @@ pub use send::{Package, Resumption, Saved, SendFlags, Sent, Source as SendSource
 pub use storage::FailMode;
 pub use suspend::{SuspensionWatch, Trouble};
 pub use token::{ResumeToken, TokenError};
-pub use tx::{Hold, Tx};
+pub use tx::{Hold, Reach, Tx};

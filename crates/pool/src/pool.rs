@@ -23,7 +23,7 @@ use crate::mos::Mos;
 use crate::rewind::FoundState;
 use crate::scrub::Scrubber;
 use crate::sync::{SyncState, Syncing, sync_loop};
-use crate::tx::{Groups, Hold, SYNC_BYTES, Tx};
+use crate::tx::{Groups, Hold, Reach, SYNC_BYTES, Tx};
 use crate::zil::stash::LogSpace;
 use crate::{Error, Result};
 
@@ -289,9 +289,9 @@ impl Inner {
         (dspace / 32).min(SLOP_MAX).max((dspace / 2).min(SLOP_MIN))
     }
 
-    /// Bytes that datasets may use in all (06 §8.5). A change that frees space may use half of the reserve.
-    pub(crate) fn usable(&self, frees: bool) -> u64 {
-        self.dspace().saturating_sub(self.reserve(frees))
+    /// Bytes that datasets may use in all (06 §8.5), for transactions of this reach.
+    pub(crate) fn usable(&self, reach: Reach) -> u64 {
+        self.dspace().saturating_sub(self.reserve(reach))
     }
 
     /// Bytes that the pool may hold for a change that leaves `kept` of the reserve alone.
@@ -304,9 +304,14 @@ impl Inner {
         self.dspace().saturating_sub(kept)
     }
 
-    /// What a transaction must leave alone.
-    fn reserve(&self, frees: bool) -> u64 {
-        if frees { self.slop() / 2 } else { self.slop() }
+    /// What a transaction must leave alone. Data that was acknowledged leaves enough for removals.
+    fn reserve(&self, reach: Reach) -> u64 {
+        let slop = self.slop();
+        match reach {
+            Reach::Limits => slop,
+            Reach::Acknowledged => slop - slop / 4,
+            Reach::Frees => slop / 2,
+        }
     }
 
     /// Waits while too much is dirty.
@@ -336,14 +341,14 @@ impl Inner {
     pub(crate) fn begin(self: &Arc<Self>, hold: &Hold, copies: u8) -> Result<Tx> {
         self.check_writable()?;
         self.look_at_load();
-        self.groups.begin(self.cost_of(hold, copies), self.reserve(hold.frees))
+        self.groups.begin(self.cost_of(hold, copies), self.reserve(hold.reach))
     }
 
     /// Does that unless it would have to wait.
     pub(crate) fn begin_at_once(self: &Arc<Self>, hold: &Hold, copies: u8) -> Result<Option<Tx>> {
         self.check_writable()?;
         let dirty = || self.look_at_load();
-        self.groups.begin_at_once(self.cost_of(hold, copies), self.reserve(hold.frees), dirty)
+        self.groups.begin_at_once(self.cost_of(hold, copies), self.reserve(hold.reach), dirty)
     }
 
     fn check_writable(&self) -> Result<()> {

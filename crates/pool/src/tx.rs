@@ -104,15 +104,35 @@ pub struct Hold {
     pub block: u64,
     /// Blocks on disk that it may free.
     pub freed: u64,
-    /// It frees more than it writes: it may use part of the reserve that keeps a full pool alive.
-    pub frees: bool,
+    /// How far it may go beyond the limits.
+    pub reach: Reach,
+}
+
+/// How far a transaction may go beyond quotas, reservations and the end of the pool.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Reach {
+    /// All limits hold.
+    #[default]
+    Limits,
+    /// It stores data whose write was acknowledged before: no quota refuses it, and it may use the first quarter of the
+    /// reserve that keeps a full pool usable.
+    Acknowledged,
+    /// It frees more than it writes: no quota refuses it, and it may use half of that reserve.
+    Frees,
+}
+
+impl Reach {
+    /// Whether quotas hold.
+    pub(crate) fn minds_quotas(self) -> bool {
+        self == Reach::Limits
+    }
 }
 
 impl Hold {
     /// A change that writes about `bytes` bytes of data.
     #[must_use]
     pub const fn write(bytes: u64) -> Hold {
-        Hold { bytes, block: 0, freed: 0, frees: false }
+        Hold { bytes, block: 0, freed: 0, reach: Reach::Limits }
     }
 
     /// The data goes into blocks of `bytes` bytes.
@@ -121,10 +141,16 @@ impl Hold {
         Hold { block: bytes, ..self }
     }
 
+    /// A write of `bytes` bytes of data that a program was told are written.
+    #[must_use]
+    pub const fn acknowledged(bytes: u64) -> Hold {
+        Hold { reach: Reach::Acknowledged, ..Hold::write(bytes) }
+    }
+
     /// A removal or truncation.
     #[must_use]
     pub const fn free() -> Hold {
-        Hold { bytes: 0, block: 0, freed: 0, frees: true }
+        Hold { bytes: 0, block: 0, freed: 0, reach: Reach::Frees }
     }
 
     /// It frees up to `blocks` blocks that are on disk: a snapshot may list each of them.

@@ -17,7 +17,7 @@ use crate::fs::NAME_COST;
 use crate::node::{count_change, is_kind, modified};
 use crate::replay::flags_with;
 use crate::unnamed::Named;
-use crate::{Error, FileKind, Filesystem, Result, Times};
+use crate::{Amount, Error, FileKind, Filesystem, Result, Times};
 
 /// Longest target of a symbolic link, in bytes.
 const TARGET_MAX: usize = 4095;
@@ -280,6 +280,8 @@ impl Filesystem {
         let salt = is_dir.then(|| self.inner.dataset.host().entropy.u64());
 
         let tx = self.begin(Hold::write(NAME_COST + acl_cost(&acls) + data.len() as u64))?;
+        self.count_pending(&tx, &znode, Amount::Objects, 1)?;
+        self.count_pending(&tx, &znode, Amount::Bytes, data.len() as u64)?;
         let shape = (logged.map_or(self.slots(), |(_, slots)| slots), block_size as u32);
         let id = logged.map(|(id, _)| id);
         let object = new_object(&self.inner.objset, &tx, self.attributes()?, &mut znode, id, shape)?;

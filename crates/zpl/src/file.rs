@@ -8,12 +8,12 @@ use dmu::{Object, Tx};
 use format::zil::Body;
 use format::znode::{Znode, pflags};
 use format::{Corrupt, ObjectId};
-use pool::Hold;
+use pool::{Hold, Reach};
 
 use crate::fs::ATTRIBUTE_COST;
 use crate::node::{is_kind, modified};
 use crate::remove::FREE_STEP;
-use crate::{Error, FileKind, Filesystem, Result};
+use crate::{Amount, Error, FileKind, Filesystem, Result};
 
 /// Bytes of a large write that go into one transaction.
 pub(crate) const WRITE_STEP: u64 = 1 << 20;
@@ -163,19 +163,19 @@ impl Filesystem {
     /// [`Error::NotPermitted`] as the file's flags have it; [`Error::FileTooBig`]; [`Error::NoSpace`], [`Error::Quota`]: the
     /// steps before stay written.
     pub fn write(&self, id: ObjectId, offset: u64, data: &[u8]) -> Result<()> {
-        self.changing(|| self.write_steps(id, offset, data, Times::Now))
+        self.changing(|| self.write_steps(id, offset, data, Times::Now, Reach::Limits))
     }
 
     /// As [`Filesystem::write`], for a cache that kept the data for a while: when it was written the owner of the cache
-    /// says with [`Filesystem::setattr`], before or after this.
+    /// says with [`Filesystem::setattr`], before or after this. `reach`: whether a program was told that it is written.
     ///
     /// # Errors
     /// As [`Filesystem::write`].
-    pub fn write_back(&self, id: ObjectId, offset: u64, data: &[u8]) -> Result<()> {
-        self.changing(|| self.write_steps(id, offset, data, Times::Kept))
+    pub fn write_back(&self, id: ObjectId, offset: u64, data: &[u8], reach: Reach) -> Result<()> {
+        self.changing(|| self.write_steps(id, offset, data, Times::Kept, reach))
     }
 
-    fn write_steps(&self, id: ObjectId, offset: u64, data: &[u8], times: Times) -> Result<()> {
+    fn write_steps(&self, id: ObjectId, offset: u64, data: &[u8], times: Times, reach: Reach) -> Result<()> {
         let end = end_of(offset, data.len())?;
         let _node = self.inner.nodes.write(id);
         let mut at = offset;
@@ -184,7 +184,9 @@ impl Filesystem {
             if at == offset {
                 self.check_appends(&object, &znode, offset, data, times)?;
             }
-            self.check_space(&znode)?;
+            if reach == Reach::Limits {
+                self.check_space(&znode)?;
+            }
             let max = self.inner.dataset.settings().record_size;
             let block = written_block(&object, znode.size, end, max);
             let step = self.write_step(block);
@@ -192,7 +194,9 @@ impl Filesystem {
             let part = &data[(at - offset) as usize..(until - offset) as usize];
             let now = object.block_size();
             object.check_indirect(at / now, until.div_ceil(now))?;
-            let tx = self.begin(Hold::write(part.len() as u64 + ATTRIBUTE_COST).in_blocks(block))?;
+            let hold = Hold::write(part.len() as u64 + ATTRIBUTE_COST).in_blocks(block);
+            let tx = self.begin(Hold { reach, ..hold })?;
+            self.count_pending(&tx, &znode, Amount::Bytes, part.len() as u64)?;
             self.grow_block(&object, &tx, znode.size, until, max)?;
             object.write(&tx, at, part)?;
             znode.size = znode.size.max(until);
@@ -249,11 +253,12 @@ impl Filesystem {
         let fits = data.len() as u64 == block || (data.len() as u64) < block && end >= znode.size;
         if !offset.is_multiple_of(block) || !fits {
             drop(guard);
-            return self.write_steps(id, offset, &data, Times::Now);
+            return self.write_steps(id, offset, &data, Times::Now, Reach::Limits);
         }
         data.resize(block as usize, 0);
         object.check_indirect(offset / block, offset / block + 1)?;
         let tx = self.begin(Hold::write(block + ATTRIBUTE_COST).in_blocks(block))?;
+        self.count_pending(&tx, &znode, Amount::Bytes, block)?;
         self.grow_block(&object, &tx, znode.size, end, max)?;
         znode.size = znode.size.max(end);
         modified(&mut znode, self.now());

@@ -8,10 +8,11 @@ use format::objset::{FLAG_PROJECT_QUOTA, ObjsetType};
 use format::zap::name::UPPER;
 use format::znode::{Time, Znode, master};
 use format::{Corrupt, ObjectId, ObjectType};
-use pool::{Dataset, Hold, Tx};
+use pool::{Dataset, Hold, Reach, Tx};
 
 use crate::attributes::{self, Attributes};
 use crate::locks::Locks;
+use crate::pending::Pending;
 use crate::quota::Quotas;
 use crate::{Error, Result};
 
@@ -52,6 +53,7 @@ pub(crate) struct Inner {
     pub(crate) case: Case,
     pub(crate) utf8_only: bool,
     pub(crate) quotas: RwLock<Option<Arc<Quotas>>>,
+    pub(crate) pending: Pending,
     /// New files and directories get a project id.
     pub(crate) projects: bool,
     /// Of directories, for changes of their entries.
@@ -106,6 +108,7 @@ impl Inner {
             case,
             utf8_only: value(master::UTF8ONLY)?.unwrap_or(0) != 0,
             quotas: RwLock::default(),
+            pending: Pending::default(),
             projects: phys.flags & FLAG_PROJECT_QUOTA != 0,
             names: Locks::new(),
             nodes: Locks::new(),
@@ -176,7 +179,11 @@ impl Filesystem {
 
     /// Begins a transaction; the caller waited for room before it took locks.
     pub(crate) fn begin(&self, hold: Hold) -> Result<Tx> {
-        Ok(self.inner.dataset.begin_admitted(hold)?)
+        let tx = self.inner.dataset.begin_admitted(hold)?;
+        if hold.reach == Reach::Frees {
+            self.inner.pending.note_free(tx.txg());
+        }
+        Ok(tx)
     }
 
     /// The attribute tables, which a file system that may be written has.

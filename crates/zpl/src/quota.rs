@@ -4,7 +4,8 @@
 //! To:     whoever writes, and `zfs userspace`.
 //! Source: docs/format/07-zpl-sa.md §1, §8.
 //!
-//! Quotas are judged by what the last sync counted, as in OpenZFS: a writer may go over by what fits in a txg.
+//! Quotas are judged by what the last sync counted and what was written since (`pending.rs`): the write that reaches the quota
+//! goes in, the next one is refused.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -19,13 +20,15 @@ use pool::Hold;
 use crate::fs::{MASTER_NODE, NAME_COST};
 use crate::{Error, Filesystem, Result};
 
+/// Syncs that a change waits for at a quota, while others are served before it.
+const QUOTA_WAITS: u32 = 8;
 /// Names of objects' counts begin so in the accounting ZAPs.
 const OBJECTS: &str = "obj-";
 /// Project of whatever belongs to none: it has no quota.
 const NO_PROJECT: u64 = 0;
 
 /// Who space is counted for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Owner {
     /// By uid.
     User,
@@ -57,7 +60,7 @@ impl Owner {
 }
 
 /// What is counted.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Amount {
     /// Space taken, in bytes.
     Bytes,
@@ -151,13 +154,69 @@ impl Filesystem {
         Ok(own.unwrap_or(*default))
     }
 
-    /// Whether `id` has used up its quota of `amount`.
-    fn is_over(&self, quotas: &Quotas, owner: Owner, amount: Amount, id: u64) -> Result<bool> {
+    /// How much of its quota of `amount` is left to `id`, and how much of its use is not synced yet; `None` without quota.
+    fn left(&self, quotas: &Quotas, owner: Owner, amount: Amount, id: u64) -> Result<Option<(u64, u64)>> {
         if owner == Owner::Project && (id == NO_PROJECT || !self.inner.projects) {
-            return Ok(false);
+            return Ok(None);
         }
         let quota = self.quota_in(quotas, owner, amount, id)?;
-        Ok(quota > 0 && self.used(owner, amount, id)? >= quota)
+        if quota == 0 {
+            return Ok(None);
+        }
+        // In this order: what a sync counts meanwhile is counted twice, not missed.
+        let pending = self.inner.pending.sum((owner, amount, id), self.inner.dataset.synced_txg());
+        let used = self.used(owner, amount, id)?.saturating_add(pending);
+        Ok(Some((quota.saturating_sub(used), pending)))
+    }
+
+    /// Counts what a change in flight adds for the owners of `znode`, where anybody has a quota.
+    pub(crate) fn count_pending(&self, tx: &dmu::Tx, znode: &Znode, amount: Amount, more: u64) -> Result<()> {
+        if !self.quotas()?.any {
+            return Ok(());
+        }
+        let dataset = &self.inner.dataset;
+        let more = if amount == Amount::Bytes { more.saturating_mul(dataset.copies()) } else { more };
+        let synced = dataset.synced_txg();
+        for (owner, id) in owners_of(znode) {
+            self.inner.pending.add((owner, amount, id), tx.txg(), more, synced);
+        }
+        Ok(())
+    }
+
+    /// Bytes that may still be written to a file before a quota, a reservation or the end of the pool refuses more; changes
+    /// in flight are counted in full.
+    ///
+    /// # Errors
+    /// As [`Filesystem::read`].
+    pub fn space_left(&self, id: ObjectId) -> Result<u64> {
+        let mut least = self.inner.dataset.space_left();
+        let quotas = self.quotas()?;
+        if !quotas.any {
+            return Ok(least);
+        }
+        let znode = {
+            let _shared = self.inner.nodes.read(id);
+            self.node(id)?.1
+        };
+        for (owner, id) in owners_of(&znode) {
+            if let Some((left, _)) = self.left(&quotas, owner, Amount::Bytes, id)? {
+                least = least.min(left);
+            }
+        }
+        Ok(least)
+    }
+
+    /// Whether a write to a file would be let through now. Waits for a sync where that may make a difference.
+    ///
+    /// # Errors
+    /// [`Error::Quota`] or [`Error::NoSpace`] if not; as [`Filesystem::read`].
+    pub fn check_write(&self, id: ObjectId) -> Result<()> {
+        let znode = {
+            let _shared = self.inner.nodes.read(id);
+            self.file_for_change(id)?.1
+        };
+        self.check_space(&znode)?;
+        self.begin(Hold::write(0)).map(drop)
     }
 
     /// Refuses to write into a file whose owners have used up their space.
@@ -178,14 +237,39 @@ impl Filesystem {
         if !quotas.any || self.inner.dataset.is_replaying() {
             return Ok(());
         }
+        let owners: Vec<_> = owners.into_iter().collect();
+        for _ in 0..QUOTA_WAITS {
+            // Taken first: what is freed after it was asked is not waited for.
+            let synced = self.inner.dataset.synced_txg();
+            match self.pending_at_a_quota(&quotas, amounts, &owners)? {
+                None => return Ok(()),
+                Some(0) if !self.inner.pending.frees_since(synced) => return Err(Error::Quota),
+                // What is written since the last sync may turn out smaller, or less may be used by then.
+                Some(_) => self.inner.dataset.sync()?,
+            }
+        }
+        Err(Error::Quota)
+    }
+
+    /// How much unsynced use those have who used up a quota; `None` if nobody did.
+    fn pending_at_a_quota(
+        &self,
+        quotas: &Quotas,
+        amounts: &[Amount],
+        owners: &[(Owner, u64)],
+    ) -> Result<Option<u64>> {
+        let mut most = None;
         for (owner, id) in owners {
             for amount in amounts {
-                if self.is_over(&quotas, owner, *amount, id)? {
-                    return Err(Error::Quota);
+                if let Some((0, pending)) = self.left(quotas, *owner, *amount, *id)? {
+                    if pending == 0 {
+                        return Ok(Some(0));
+                    }
+                    most = most.max(Some(pending));
                 }
             }
         }
-        Ok(())
+        Ok(most)
     }
 
     /// What one user, group or project uses, as of the last sync.

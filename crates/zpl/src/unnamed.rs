@@ -12,7 +12,7 @@ use pool::{Hold, SyncMode, Tx};
 
 use crate::create::{acl_cost, assign_project, new_object};
 use crate::fs::{NAME_COST, Opened};
-use crate::{Error, FileKind, Filesystem, NewNode, Result};
+use crate::{Amount, Error, FileKind, Filesystem, NewNode, Result};
 
 /// Bytes of the first block of a file.
 const BLOCK: u32 = 512;
@@ -48,6 +48,7 @@ impl Filesystem {
         }
         self.check_new_owners(None, &znode)?;
         let tx = self.begin(Hold::write(NAME_COST + acl_cost(&acls)))?;
+        self.count_pending(&tx, &znode, Amount::Objects, 1)?;
         let shape = (self.slots(), BLOCK);
         let object = new_object(&self.inner.objset, &tx, self.attributes()?, &mut znode, None, shape)?;
         let id = object.id();

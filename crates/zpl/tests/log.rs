@@ -6,7 +6,9 @@ use format::acl::{PosixAcl, PosixEntry, PosixTag};
 use format::{ObjectId, features};
 use pool::FeatureState;
 use support::Bed;
-use zpl::{Amount, Error, FileKind, Filesystem, NewNode, Owner, Replace, SetAttr, Time, Times, XattrMode};
+use zpl::{
+    Amount, Error, FileKind, Filesystem, NewNode, Owner, Reach, Replace, SetAttr, Time, Times, XattrMode,
+};
 
 fn file() -> NewNode {
     NewNode::new(FileKind::Regular, 0o644)
@@ -386,7 +388,7 @@ fn a_quota_does_not_stop_the_replay_of_what_it_let_through() {
     bed.pool().sync().unwrap();
     let data = noise(5, 6 << 20);
     for (n, piece) in data.chunks(1 << 20).enumerate() {
-        fs.write(id, (n as u64) << 20, piece).unwrap();
+        fs.write_back(id, (n as u64) << 20, piece, Reach::Acknowledged).unwrap();
         fs.fsync(id).unwrap();
     }
     drop(fs);

@@ -221,7 +221,7 @@ fn users_groups_and_projects_are_counted_and_held_to_their_quotas() {
     let inside = fs.create(dir, b"f", &file()).unwrap();
     assert_eq!(fs.stat(inside).unwrap().projid, 7);
     fs.set_default_quota(Owner::Project, Amount::Bytes, MIB).unwrap();
-    fs.write(inside, 0, &noise(2 * MIB, 4)).unwrap();
+    fs.write(inside, 0, &noise(MIB, 4)).unwrap();
     fs.dataset().sync().unwrap();
     assert!(matches!(fs.write(inside, 0, b"x"), Err(Error::Quota)), "the default for projects");
     assert_eq!(bed.get("tank/fs", "defaultprojectquota"), MIB);

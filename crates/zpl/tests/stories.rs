@@ -5,7 +5,7 @@ mod support;
 use format::acl::{PosixAcl, PosixEntry, PosixTag};
 use storage::host::{Entropy, SeededEntropy};
 use support::Bed;
-use zpl::{Error, FileKind, NewNode, Replace, SetAttr, Time, Times, XattrMode};
+use zpl::{Error, FileKind, NewNode, Reach, Replace, SetAttr, Time, Times, XattrMode};
 
 fn file() -> NewNode {
     NewNode::new(FileKind::Regular, 0o644)
@@ -379,7 +379,7 @@ fn flags_of_a_node_forbid_what_they_forbid_in_openzfs() {
         refused(fs.xattr_remove(id, b"user.a"));
         refused(fs.write(id, 0, b"x"));
         refused(fs.write(id, 2999, b"xy"));
-        refused(fs.write_back(id, 0, b"x"));
+        refused(fs.write_back(id, 0, b"x", Reach::Limits));
         refused(fs.write_record(id, 0, vec![2; 3000]));
         refused(fs.truncate(id, 2999));
         refused(fs.punch(id, 0, 1000));
@@ -388,7 +388,7 @@ fn flags_of_a_node_forbid_what_they_forbid_in_openzfs() {
     // Something is added, by itself or with the rest of its page; the time of that may be said.
     fs.write(id, 3000, &[2; 1000]).unwrap();
     let page: Vec<u8> = [vec![1; 3000], vec![2; 1000], vec![3; 96]].concat();
-    fs.write_back(id, 0, &page).unwrap();
+    fs.write_back(id, 0, &page, Reach::Limits).unwrap();
     fs.setattr(id, &SetAttr { mtime: now, ..SetAttr::default() }).unwrap();
     fs.preallocate(id, 0, 5000, false).unwrap();
     flags(pflags::IMMUTABLE);

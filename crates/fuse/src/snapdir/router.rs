@@ -23,13 +23,9 @@ use super::opened::Snapshots;
 use crate::attributes::{LONG, SHORT};
 use crate::bridge::{Bridge, reply_entry, reply_sized};
 use crate::errno::{self, Answer};
+use crate::limits::{CAPABILITY, CAPABILITY_LEN};
 use crate::names::Entry;
 use crate::xattrs::is_acl;
-
-/// What the kernel looks for before it writes to a file, to take it off ...
-const CAPABILITY: &[u8] = b"security.capability";
-/// ... and how long it is, in bytes.
-const CAPABILITY_LEN: u32 = 20;
 
 /// A mounted file system with its snapshots, as the crate `fuser` calls it.
 pub(crate) struct Router {

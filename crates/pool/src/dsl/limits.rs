@@ -14,6 +14,7 @@ use crate::mos::Mos;
 use crate::pool::{Inner, Reserve};
 use crate::props::{self, PropertyError};
 use crate::sync::Syncing;
+use crate::tx::Reach;
 use crate::{Error, Result};
 
 /// Properties that hold bytes for or from a dataset. They are set on what exists, never while it is made.
@@ -87,7 +88,7 @@ impl Syncing<'_> {
             ("quota", _) if bytes != 0 && (bytes < used || bytes < reserved) => below_use,
             ("reservation", _) => {
                 let available = match dir.parent {
-                    ObjectId(0) => inner.usable(false).saturating_sub(dir.used_bytes),
+                    ObjectId(0) => inner.usable(Reach::Limits).saturating_sub(dir.used_bytes),
                     parent => lookup::dir_available(inner, parent)?,
                 };
                 let more = bytes.max(dir.used_bytes).saturating_sub(dir.used_bytes.max(dir.reserved));

@@ -19,6 +19,7 @@ use crate::dataset::Dataset;
 use crate::mos::Mos;
 use crate::pool::Inner;
 use crate::props::DatasetKind;
+use crate::tx::Reach;
 use crate::{Error, Result, ResumeToken, SendFlags};
 
 /// Deepest nesting of datasets followed.
@@ -510,7 +511,7 @@ fn unlimited(quota: u64) -> u64 {
 
 /// Bytes available to a directory: within its quota and those above it, reservations counted.
 pub(crate) fn dir_available(inner: &Inner, id: ObjectId) -> Result<u64> {
-    let mut bytes = inner.usable(false);
+    let mut bytes = inner.usable(Reach::Limits);
     for id in chain(&inner.mos, id)?.into_iter().rev() {
         let dir = inner.mos.dir(id)?;
         if dir.parent.0 == 0 {

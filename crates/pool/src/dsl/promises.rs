@@ -14,6 +14,7 @@ use format::ObjectId;
 
 use super::lookup;
 use crate::mos::Mos;
+use crate::tx::Reach;
 use crate::{Error, Result};
 
 /// Limits and use of a directory, 0 standing for no limit, with what is promised on top.
@@ -100,9 +101,12 @@ impl Promises {
         Ok(())
     }
 
-    /// Asks for `bytes` below `dir`, on behalf of a dataset with its `own` limits. `frees`: it gives back more
-    /// than it takes and minds no quota. `size`: bytes that the pool as a whole may hold.
-    pub(crate) fn ask(&self, dir: ObjectId, own: &Own, bytes: u64, frees: bool, size: u64) -> Answer {
+    /// Asks for `bytes` below `dir`, on behalf of a dataset with its `own` limits. `reach` says which limits hold.
+    /// `size`: bytes that the pool as a whole may hold. A transaction that frees is counted with a byte at least: who is
+    /// at a limit meanwhile waits for the sync that counts what became free.
+    pub(crate) fn ask(&self, dir: ObjectId, own: &Own, bytes: u64, reach: Reach, size: u64) -> Answer {
+        let minds_quotas = reach.minds_quotas();
+        let bytes = if reach == Reach::Frees { bytes.max(1) } else { bytes };
         let mut table = self.lock();
         let mut ways: [(ObjectId, u64); lookup::DEPTH_MAX] = [(ObjectId(0), 0); lookup::DEPTH_MAX];
         let mut depth = 0;
@@ -119,7 +123,7 @@ impl Promises {
                     covered = bytes.saturating_sub(above);
                 }
                 if own.refquota > 0
-                    && !frees
+                    && minds_quotas
                     && let Some(answer) = judge(own.referenced, in_flight, own.refquota, Error::Quota)
                 {
                     return answer;
@@ -127,7 +131,7 @@ impl Promises {
             }
             let is_root = entry.parent.0 == 0;
             if entry.quota > 0
-                && !frees
+                && minds_quotas
                 && (!is_root || entry.quota <= size)
                 && let Some(answer) = judge(used, in_flight, entry.quota, Error::Quota)
             {
@@ -150,6 +154,40 @@ impl Promises {
             entry.open = entry.open.saturating_add(*bytes);
         }
         Answer::Granted
+    }
+
+    /// Bytes that [`Promises::ask`] would still grant below `dir` in all; the rest as there.
+    pub(crate) fn left(&self, dir: ObjectId, own: &Own, size: u64) -> u64 {
+        let table = self.lock();
+        let mut least = u64::MAX;
+        // Bytes that levels below keep reserved: those above are not charged for them.
+        let mut covered = 0u64;
+        let mut id = dir;
+        for depth in 0..lookup::DEPTH_MAX {
+            let Some(entry) = table.get(&id) else { break };
+            let mut spoken_for = entry.used.saturating_add(entry.in_flight());
+            if depth == 0 {
+                spoken_for = spoken_for.saturating_sub(own.unused());
+                if own.refquota > 0 {
+                    let referenced = own.referenced.saturating_add(entry.in_flight());
+                    least = own.refquota.saturating_sub(referenced);
+                }
+            }
+            let is_root = entry.parent.0 == 0;
+            let within = |limit: u64| limit.saturating_sub(spoken_for).saturating_add(covered);
+            if entry.quota > 0 && (!is_root || entry.quota <= size) {
+                least = least.min(within(entry.quota));
+            }
+            if is_root {
+                return least.min(within(size));
+            }
+            if depth == 0 {
+                covered = own.unused().saturating_sub(entry.in_flight());
+            }
+            covered = covered.saturating_add(entry.reserved.saturating_sub(spoken_for));
+            id = entry.parent;
+        }
+        least
     }
 
     /// The open txg was closed.
@@ -226,7 +264,7 @@ mod tests {
     }
 
     fn ask(promises: &Promises, own: &Own, bytes: u64) -> &'static str {
-        words(&promises.ask(CHILD, own, bytes, false, 1000))
+        words(&promises.ask(CHILD, own, bytes, Reach::Limits, 1000))
     }
 
     #[test]
@@ -238,7 +276,11 @@ mod tests {
         assert_eq!(ask(&promises, &none, 1), "later");
         promises.close();
         assert_eq!(ask(&promises, &none, 1), "later", "still on its way to the disk");
-        assert_eq!(words(&promises.ask(CHILD, &none, 0, true, 1000)), "granted", "removals are let through");
+        assert_eq!(
+            words(&promises.ask(CHILD, &none, 0, Reach::Frees, 1000)),
+            "granted",
+            "removals are let through"
+        );
     }
 
     #[test]
@@ -265,9 +307,55 @@ mod tests {
     }
 
     #[test]
+    fn who_is_at_a_quota_waits_for_the_sync_of_a_removal() {
+        let full = Entry { quota: 100, used: 100, ..Entry::default() };
+        let promises = promises(Entry::default(), full);
+        let none = Own::default();
+        assert_eq!(ask(&promises, &none, 1), "quota");
+        assert_eq!(words(&promises.ask(CHILD, &none, 0, Reach::Frees, 1000)), "granted");
+        assert_eq!(ask(&promises, &none, 1), "later");
+    }
+
+    #[test]
+    fn acknowledged_data_minds_no_quota_but_the_size_of_the_pool() {
+        let full = Entry { quota: 100, used: 100, ..Entry::default() };
+        let none = Own { refquota: 1, referenced: 5, ..Own::default() };
+        let acknowledged =
+            |promises: &Promises| words(&promises.ask(CHILD, &none, 7, Reach::Acknowledged, 1000));
+        assert_eq!(acknowledged(&promises(full, full)), "granted");
+        let root = Entry { used: 1000, ..Entry::default() };
+        assert_eq!(acknowledged(&promises(root, full)), "space");
+    }
+
+    #[test]
+    fn what_is_left_ends_where_requests_are_refused() {
+        let none = Own::default();
+        let refquota = Own { refquota: 30, referenced: 10, ..none };
+        let reserved = Own { refreservation: 100, unique: 40, ..none };
+        for (own, root, child, left) in [
+            (none, Entry::default(), Entry::default(), 1000),
+            (none, Entry { quota: 100, used: 60, ..Entry::default() }, Entry::default(), 40),
+            (none, Entry { used: 990, ..Entry::default() }, Entry { quota: 7, ..Entry::default() }, 7),
+            (
+                none,
+                Entry { used: 990, ..Entry::default() },
+                Entry { reserved: 50, used: 20, ..Entry::default() },
+                40,
+            ),
+            (refquota, Entry::default(), Entry { open: 5, ..Entry::default() }, 15),
+            (reserved, Entry { used: 1000, ..Entry::default() }, Entry { used: 100, ..Entry::default() }, 60),
+        ] {
+            let promises = promises(root, child);
+            assert_eq!(promises.left(CHILD, &own, 1000), left);
+            assert_eq!(ask(&promises, &own, left), "granted");
+            assert_ne!(ask(&promises, &own, 1), "granted", "{left} were left");
+        }
+    }
+
+    #[test]
     fn a_removal_needs_room_only_in_the_pool_itself() {
         let full = Entry { quota: 100, used: 200, ..Entry::default() };
         let promises = promises(full, full);
-        assert_eq!(words(&promises.ask(CHILD, &Own::default(), 0, true, 1000)), "granted");
+        assert_eq!(words(&promises.ask(CHILD, &Own::default(), 0, Reach::Frees, 1000)), "granted");
     }
 }

@@ -1,0 +1,241 @@
+//! Writes near a quota, a reservation or the end of the pool.
+//!
+//! With `FUSE_WRITEBACK_CACHE` a write is over for the program when the kernel's page cache has taken it, and the data come
+//! here later: it cannot be refused then without losing what was acknowledged. So writes are refused before the cache takes
+//! them. The kernel does not ask before it takes a page, but before each `write` it asks for the attributes of the file when
+//! those it knows are no longer valid, and after that whether the file has capabilities (`security.capability`) to take
+//! off. Near a limit we therefore let the attributes of a file that is written expire at once, and decide in the
+//! answer about the capabilities. The kernel refuses a `write` when it cannot take off what that answer claims:
+//!
+//! ```text
+//! GETATTR               attributes have expired
+//! GETXATTR              how long is security.capability?   "20 bytes" when a limit is reached, else the truth
+//! REMOVEXATTR           take it off                        done
+//! SETATTR of nothing    that was all                       EDQUOT or ENOSPC: this is what `write` returns
+//! ```
+//!
+//! A truncation asks the same, but its last message sets the size: it is carried out. Data whose `write` was let through is
+//! stored, whatever the limits say by then (decision 0011).
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, MutexGuard};
+
+use fuser::{Errno, ReplyXattr};
+use zpl::{ObjectId, Reach};
+
+use crate::attributes::Wanted;
+use crate::bridge::{Bridge, reply_sized};
+use crate::errno::{self, Answer};
+use crate::shared::Shared;
+
+/// What the kernel asks for before it takes pages of a `write`, and its length.
+pub(crate) const CAPABILITY: &[u8] = b"security.capability";
+pub(crate) const CAPABILITY_LEN: u32 = 20;
+/// The largest `write` of Linux, in bytes.
+const LARGEST_WRITE: u64 = 0x7fff_f000;
+/// Bytes that the kernel may hold of a file system before it hands them over, if it does not say.
+const CACHE_DEFAULT: u64 = 64 << 20;
+/// More than that is not kept free for it: a limit may be exceeded by the rest.
+const CACHE_MOST: u64 = 256 << 20;
+
+/// What a mount knows of the writes that the kernel's cache took.
+pub(crate) struct Limits {
+    files: Mutex<HashMap<ObjectId, Writer>>,
+    /// Bytes that the kernel's cache may hold of this file system.
+    cache: AtomicU64,
+}
+
+/// How the latest `write` to a file, or truncation, was answered.
+#[derive(Clone, Copy, Default)]
+struct Writer {
+    /// Bytes from the kernel's cache that are stored beyond a limit: their `write` was let through.
+    promised: u64,
+    /// The same before the latest answer.
+    before: u64,
+    /// The latest `write` is refused with this error.
+    refused: Option<Errno>,
+}
+
+impl Default for Limits {
+    fn default() -> Limits {
+        Limits { files: Mutex::default(), cache: AtomicU64::new(CACHE_DEFAULT) }
+    }
+}
+
+impl Limits {
+    fn files(&self) -> MutexGuard<'_, HashMap<ObjectId, Writer>> {
+        self.files.lock().expect("no code panics while holding the writers")
+    }
+
+    /// The kernel says how much its cache may hold. The number follows the free memory, so a part is added.
+    pub(crate) fn set_cache(&self, bytes: u64) {
+        self.cache.store((bytes + bytes / 4).min(CACHE_MOST), Ordering::Release);
+    }
+
+    /// A `write` to `id` may go to the kernel's cache.
+    fn admit(&self, id: ObjectId) {
+        let mut files = self.files();
+        let writer = files.entry(id).or_default();
+        *writer = Writer { promised: LARGEST_WRITE, before: writer.promised, refused: None };
+    }
+
+    fn refuse(&self, id: ObjectId, errno: Errno) {
+        let mut files = self.files();
+        let writer = files.entry(id).or_default();
+        *writer = Writer { before: writer.promised, refused: Some(errno), ..*writer };
+    }
+
+    /// Whether the kernel is told to take off capabilities that are not there.
+    pub(crate) fn refuses(&self, id: ObjectId) -> bool {
+        self.files().get(&id).is_some_and(|writer| writer.refused.is_some())
+    }
+
+    /// The error for the `write` whose last message this is, if it is refused.
+    pub(crate) fn refusal(&self, id: ObjectId, wanted: &Wanted) -> Answer<()> {
+        let mut files = self.files();
+        let Some(writer) = files.get_mut(&id) else { return Ok(()) };
+        if wanted.size.is_some() {
+            // It was no `write` that asked: nothing more comes of it.
+            (writer.promised, writer.refused) = (writer.before, None);
+        }
+        match writer.refused {
+            Some(errno) if wanted.is_nothing() => {
+                writer.refused = None;
+                Err(errno)
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// How far `len` bytes of a page cache that come for `id` may go beyond the limits; `left` is what these leave.
+    fn reach(&self, id: ObjectId, len: u64, left: u64) -> Reach {
+        let mut files = self.files();
+        // What nobody asked for was stored to a shared mapping: `msync` tells of an error.
+        let Some(writer) = files.get_mut(&id) else { return Reach::Limits };
+        if writer.promised < len {
+            return Reach::Limits;
+        }
+        if left <= len {
+            writer.promised -= len;
+        }
+        Reach::Acknowledged
+    }
+
+    /// The kernel forgot `id`.
+    pub(crate) fn forget(&self, id: ObjectId) {
+        self.files().remove(&id);
+    }
+}
+
+impl Shared {
+    /// Bytes that may still be written to `id`. Unknown is none: then it is looked at closely.
+    fn space_left(&self, id: ObjectId) -> u64 {
+        self.fs.space_left(id).unwrap_or(0)
+    }
+
+    /// Whether each `write` that leaves so many bytes is to be asked for.
+    fn is_near(&self, left: u64) -> bool {
+        left < 2 * self.limits.cache.load(Ordering::Acquire)
+    }
+
+    /// Stores pages of the kernel's cache.
+    ///
+    /// # Errors
+    /// `ENOSPC`, also at a quota: the kernel makes `EIO` of any other error when the file is closed.
+    pub(crate) fn store_pages(&self, id: ObjectId, offset: u64, data: &[u8]) -> Answer<()> {
+        let len = data.len() as u64;
+        let left = self.space_left(id);
+        if self.is_near(left) {
+            // The next `write` to it is asked for.
+            self.forget_attributes(id);
+        }
+        let reach = self.limits.reach(id, len, left);
+        self.fs.write_back(id, offset, data, reach).map_err(|error| {
+            let errno = match errno::of(&error) {
+                Errno::EDQUOT => Errno::ENOSPC,
+                errno => errno,
+            };
+            self.lost.note(id, errno);
+            self.forget_attributes(id);
+            errno
+        })
+    }
+
+    /// Decides whether the kernel's cache may take a `write` to `id`. Not to be called by a thread that serves requests.
+    fn judge_write(&self, id: ObjectId, left: u64) -> Answer<()> {
+        if left < self.limits.cache.load(Ordering::Acquire) {
+            // What the cache holds of the file may be more than what is left: it is counted first.
+            self.call_back_pages(id);
+        } else {
+            self.forget_attributes(id);
+        }
+        match self.fs.check_write(id).map_err(errno::from) {
+            Err(errno @ (Errno::EDQUOT | Errno::ENOSPC)) => {
+                self.limits.refuse(id, errno);
+                Err(errno)
+            }
+            // Any other error is told when the data come.
+            _ => {
+                self.limits.admit(id);
+                Ok(())
+            }
+        }
+    }
+}
+
+impl Bridge {
+    /// Answers how long the capabilities of `id` are: the kernel asks before it takes a `write`.
+    pub(crate) fn capability_len(&self, id: ObjectId, reply: ReplyXattr) {
+        let left = self.answer(|| Ok(self.space_left(id))).unwrap_or(0);
+        let truth = self.answer(|| self.xattr(id, CAPABILITY));
+        if !self.is_near(left) {
+            self.limits.admit(id);
+            return reply_sized(truth, 0, reply);
+        }
+        let shared = self.shared.clone();
+        self.seeker.run(Box::new(move || match shared.answer(|| shared.judge_write(id, left)) {
+            Ok(()) => reply_sized(truth, 0, reply),
+            Err(_) => reply.size(CAPABILITY_LEN),
+        }));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const NOTHING: Wanted =
+        Wanted { mode: None, uid: None, gid: None, size: None, atime: None, mtime: None, ctime: None };
+
+    #[test]
+    fn only_the_last_message_of_a_write_is_refused() {
+        let (limits, id) = (Limits::default(), ObjectId(7));
+        assert!(limits.refusal(id, &NOTHING).is_ok());
+        limits.refuse(id, Errno::EDQUOT);
+        assert!(limits.refuses(id));
+        assert!(limits.refusal(id, &Wanted { mode: Some(0o600), ..NOTHING }).is_ok());
+        assert_eq!(limits.refusal(id, &NOTHING), Err(Errno::EDQUOT));
+        assert!(!limits.refuses(id));
+        limits.refuse(id, Errno::EDQUOT);
+        assert!(limits.refusal(id, &Wanted { size: Some(0), ..NOTHING }).is_ok(), "a truncation");
+        assert!(limits.refusal(id, &NOTHING).is_ok());
+    }
+
+    #[test]
+    fn what_was_admitted_is_stored_beyond_a_limit_and_a_mapping_is_not() {
+        let (limits, id) = (Limits::default(), ObjectId(7));
+        assert_eq!(limits.reach(id, 1, u64::MAX), Reach::Limits, "nobody asked");
+        limits.admit(id);
+        assert!(limits.refusal(id, &Wanted { size: Some(9), ..NOTHING }).is_ok());
+        assert_eq!(limits.reach(id, 1, 0), Reach::Limits, "a truncation asked");
+        limits.admit(id);
+        assert_eq!(limits.reach(id, LARGEST_WRITE, u64::MAX), Reach::Acknowledged);
+        assert_eq!(limits.reach(id, LARGEST_WRITE - 1, 0), Reach::Acknowledged);
+        limits.refuse(id, Errno::ENOSPC);
+        assert_eq!(limits.reach(id, 1, 0), Reach::Acknowledged, "its write was let through before");
+        assert_eq!(limits.reach(id, 1, 0), Reach::Limits);
+        limits.forget(id);
+        assert!(limits.files().is_empty());
+    }
+}
