@@ -15,7 +15,7 @@
 //! ```
 //!
 //! A truncation asks the same, but its last message sets the size: it is carried out. Data whose `write` was let through is
-//! stored, whatever the limits say by then (decision 0011).
+//! stored, whatever the limits say by then (decision 0013).
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
