@@ -179,7 +179,7 @@ fn names_that_a_stream_cannot_have_are_refused_at_once() {
     let told = "would receive full stream of tank/fs/p/q@1 into tank/into/d@1\n";
     assert_eq!(receive(&bed, "one", &["-nv", "tank/into/d"]).good(), told);
     receive(&bed, "one", &["-e", "tank/into/no"])
-        .refused("cannot open 'tank/into/no': dataset does not exist");
+        .refused("cannot receive: specified fs (tank/into/no) does not exist");
     receive(&bed, "one", &["-d", "tank/into"]).good();
     assert_eq!(names(&bed, "tank/into"), ["", "/fs", "/fs/p", "/fs/p/q", "/fs/p/q@1"]);
     bed.expect_sound("tank");
