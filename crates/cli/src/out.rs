@@ -2,8 +2,13 @@
 //!
 //! Results go to standard output, remarks to standard error. A reader that goes away (`| head`) ends the
 //! command quietly.
+//!
+//! Names, properties and errors may come from a pool that somebody made to harm. On a terminal their control characters
+//! are shown as numbers, so that they command no terminal; into pipes and files they go as they are, as OpenZFS prints
+//! them. Only [`Console::content`], for what files hold, is never changed.
 
 use crate::messages::Failure;
+use std::borrow::Cow;
 use std::io::{self, BufWriter, IsTerminal, Write};
 
 /// Exit status of a command whose reader went away, as shells report a death by SIGPIPE.
@@ -11,25 +16,31 @@ pub const PIPE_CLOSED: u8 = 141;
 
 /// Where a command writes. Remembers whether anything failed for one of several operands.
 pub struct Console<'a> {
-    out: BufWriter<Box<dyn Write + 'a>>,
-    err: Box<dyn Write + 'a>,
+    out: Shown<BufWriter<Box<dyn Write + 'a>>>,
+    err: Shown<Box<dyn Write + 'a>>,
     failed: bool,
-    terminal: bool,
-    /// Standard error is read by people.
-    watched: bool,
 }
 
 impl<'a> Console<'a> {
     pub fn new(out: impl Write + 'a, err: impl Write + 'a) -> Console<'a> {
         let (out, err): (BufWriter<Box<dyn Write + 'a>>, Box<dyn Write + 'a>) =
             (BufWriter::new(Box::new(out)), Box::new(err));
-        Console { out, err, failed: false, terminal: false, watched: false }
+        let (out, err) = (Shown { to: out, terminal: false }, Shown { to: err, terminal: false });
+        Console { out, err, failed: false }
+    }
+
+    /// Whether standard output is a terminal.
+    #[must_use]
+    pub fn on_terminal(mut self, terminal: bool) -> Console<'a> {
+        self.out.terminal = terminal;
+        self
     }
 
     /// Whether people read standard error.
     #[must_use]
-    pub fn watched(self, watched: bool) -> Console<'a> {
-        Console { watched, ..self }
+    pub fn watched(mut self, watched: bool) -> Console<'a> {
+        self.err.terminal = watched;
+        self
     }
 
     /// Prints one line of the result.
@@ -41,9 +52,14 @@ impl<'a> Console<'a> {
         Ok(self.out.write_all(b"\n")?)
     }
 
-    /// Standard output itself, for file contents and tables.
+    /// Standard output, for tables and other text. What is written at once is whole characters.
     pub fn out(&mut self) -> &mut impl Write {
         &mut self.out
+    }
+
+    /// Standard output, for the contents of files.
+    pub fn content(&mut self) -> &mut impl Write {
+        &mut self.out.to
     }
 
     /// Standard output, and standard error beside it.
@@ -53,7 +69,7 @@ impl<'a> Console<'a> {
 
     /// Whether somebody reads the result on a terminal.
     pub fn is_terminal(&self) -> bool {
-        self.terminal
+        self.out.terminal
     }
 
     /// Pushes out what was printed so far.
@@ -72,7 +88,7 @@ impl<'a> Console<'a> {
 
     /// As [`Console::remark`], but only to people: programs that know OpenZFS expect nothing there.
     pub fn explain(&mut self, text: &str) {
-        if self.watched {
+        if self.err.terminal {
             self.remark(text);
         }
     }
@@ -122,7 +138,54 @@ impl<'a> Console<'a> {
 pub fn standard() -> Console<'static> {
     let terminal = io::stdout().is_terminal();
     let watched = io::stderr().is_terminal();
-    Console { terminal, watched, ..Console::new(io::stdout(), io::stderr()) }
+    Console::new(io::stdout(), io::stderr()).on_terminal(terminal).watched(watched)
+}
+
+/// Text on its way out.
+struct Shown<W> {
+    to: W,
+    terminal: bool,
+}
+
+impl<W: Write> Write for Shown<W> {
+    fn write(&mut self, text: &[u8]) -> io::Result<usize> {
+        if self.terminal {
+            self.to.write_all(&harmless(text))?;
+            return Ok(text.len());
+        }
+        self.to.write(text)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.to.flush()
+    }
+}
+
+/// A text that commands no terminal: control characters but for line ends and tabs, and bytes that are no text, become
+/// [`octal`] numbers.
+fn harmless(text: &[u8]) -> Cow<'_, [u8]> {
+    let is_plain = |byte: &u8| matches!(byte, b' '..=b'~' | b'\n' | b'\t');
+    if text.iter().all(is_plain) {
+        return Cow::Borrowed(text);
+    }
+    let mut shown = String::with_capacity(text.len());
+    for chunk in text.utf8_chunks() {
+        for c in chunk.valid().chars() {
+            if c.is_control() && c != '\n' && c != '\t' {
+                shown.extend(c.encode_utf8(&mut [0; 4]).bytes().map(octal));
+            } else {
+                shown.push(c);
+            }
+        }
+        shown.extend(chunk.invalid().iter().copied().map(octal));
+    }
+    Cow::Owned(shown.into_bytes())
+}
+
+/// A line without anything that commands a terminal, for what is written past a [`Console`].
+#[must_use]
+pub fn harmless_line(line: &str) -> String {
+    String::from_utf8_lossy(&harmless(line.as_bytes())).into_owned()
 }
 
 /// A byte as `zfs diff` writes one that could be mistaken.
@@ -190,6 +253,29 @@ mod tests {
             assert_eq!(console.finish(Ok(()), String::new), 0);
             assert_eq!(String::from_utf8_lossy(&err), said);
         }
+    }
+
+    #[test]
+    fn nothing_commands_a_terminal_but_pipes_get_what_there_is() {
+        let name = "a\x1b]0;b\x07\u{9b}2J\u{e4}\tc";
+        let shown = "a\\0033]0;b\\0007\\0302\\02332J\u{e4}\tc";
+        for (terminal, wanted) in [(true, shown), (false, name)] {
+            let (mut out, mut err) = (Vec::new(), Vec::new());
+            let mut console = Console::new(&mut out, &mut err).on_terminal(terminal).watched(terminal);
+            console.line(name).expect("printed");
+            writeln!(console.out(), "{name}").expect("printed");
+            console.content().write_all(b"\x1b\xff\n").expect("printed");
+            let (first, second) = console.both();
+            writeln!(first, "{name}").and_then(|()| writeln!(second, "{name}")).expect("printed");
+            console.explain(name);
+            console.remark(name);
+            assert_eq!(console.finish(Err(Failure::refused(name)), String::new), 1);
+            let lines = format!("{wanted}\n{wanted}\n");
+            assert_eq!(out, [lines.as_bytes(), b"\x1b\xff\n", wanted.as_bytes(), b"\n"].concat());
+            let explained = if terminal { format!("{wanted}\n") } else { String::new() };
+            assert_eq!(String::from_utf8(err).expect("text"), format!("{wanted}\n{explained}{lines}"));
+        }
+        assert_eq!(&*harmless(b"a\xff\x9b\xe4"), b"a\\0377\\0233\\0344");
     }
 
     #[test]

@@ -55,8 +55,8 @@ impl server::Commands for Roof {
             whole: job.whole.clone(),
         };
         let around = Surroundings { search: Vec::new(), posix: job.posix, served: Some(served) };
-        let watched = err.is_terminal();
-        let console = Console::new(out, Shared(err)).watched(watched);
+        let (terminal, watched) = (out.is_terminal(), err.is_terminal());
+        let console = Console::new(out, Shared(err)).on_terminal(terminal).watched(watched);
         let program = match job.program.as_str() {
             "zfs" => Program::Zfs,
             "zpool" => Program::Zpool,

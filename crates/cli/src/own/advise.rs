@@ -193,7 +193,7 @@ impl Watch for Screen {
             }
             Event::Note(note) => self.bar.suspend(|| {
                 // Nobody can be told that standard error is closed.
-                let _ = writeln!(io::stderr(), "{note}");
+                let _ = writeln!(io::stderr(), "{}", crate::out::harmless_line(note));
             }),
             _ => {}
         }

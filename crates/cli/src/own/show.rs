@@ -38,13 +38,13 @@ pub fn cat(cat: &Cat, around: &Surroundings, console: &mut Console) -> Result<()
         for piece in records {
             match piece {
                 Ok(piece @ Piece::Data { .. }) => {
-                    console.out().write_all(piece.data().unwrap_or_default())?
+                    console.content().write_all(piece.data().unwrap_or_default())?
                 }
                 Ok(Piece::Hole { len, .. }) => {
                     let mut left = len;
                     while left > 0 {
                         let now = left.min(ZEROS.len() as u64);
-                        console.out().write_all(&ZEROS[..now as usize])?;
+                        console.content().write_all(&ZEROS[..now as usize])?;
                         left -= now;
                     }
                 }

@@ -90,7 +90,7 @@ impl Watch for Screen {
             }
             Event::Note(note) => self.bar.suspend(|| {
                 // Nobody can be told that standard error is closed.
-                let _ = writeln!(std::io::stderr(), "{note}");
+                let _ = writeln!(std::io::stderr(), "{}", crate::out::harmless_line(note));
             }),
             Event::Begin { configuration, warm_up: true, .. } => {
                 *subject() = format!("warming up ({configuration})")

@@ -106,6 +106,7 @@ impl Progress {
 
     /// A line on standard error, above the bar.
     pub fn say(&self, line: &str) {
+        let line = crate::out::harmless_line(line);
         self.bar.suspend(|| {
             // Nobody can be told that standard error is closed.
             let _ = match &self.err {
