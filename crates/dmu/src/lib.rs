@@ -24,7 +24,7 @@ pub mod zap;
 pub use bound::KILLED;
 pub use budget::DirtyBudget;
 pub use error::Error;
-pub use object::{Head, Object};
+pub use object::{Head, Object, Trail};
 pub use objset::{Frozen, NewObject, Objset, Special};
 pub use place::{Space, SyncCtx, write_objset_root};
 pub use policy::{Policy, Redundant};

@@ -12,7 +12,7 @@ use storage::Storage;
 
 use crate::bound::{Bound, Nodes};
 use crate::budget::DirtyBudget;
-use crate::object::{Closed, Head, Object};
+use crate::object::{Closed, Head, Object, Trail};
 use crate::sync::account_blocks;
 use crate::{Error, Policy, Result, Tx};
 
@@ -414,6 +414,7 @@ impl Objset {
     ) -> impl Iterator<Item = Result<(ObjectId, Dnode)>> + '_ {
         let mut next = Some(first.0 / SLOTS_PER_BLOCK as u64);
         let meta = self.meta.synced();
+        let mut trail = Trail::default();
         let mut pending: std::collections::VecDeque<Result<(ObjectId, Dnode)>> = Default::default();
         std::iter::from_fn(move || {
             loop {
@@ -424,7 +425,7 @@ impl Objset {
                     return Some(item);
                 }
                 let dnode = meta.as_ref()?;
-                let blkid = match self.meta.next_in(dnode, next?) {
+                let blkid = match self.meta.next_in(dnode, next?, &mut trail) {
                     Ok(found) => found?,
                     Err(error) => {
                         next = None;
@@ -498,8 +499,8 @@ impl Objset {
         let wanted = |id: &ObjectId| (first..end).contains(&id.0);
         let mut found: BTreeSet<ObjectId> = self.lock().objects.keys().copied().filter(wanted).collect();
         let Some(dnode) = self.meta.synced() else { return Ok(found.into_iter().collect()) };
-        let mut next = first / SLOTS_PER_BLOCK as u64;
-        while let Some(blkid) = self.meta.next_in(&dnode, next)? {
+        let (mut next, mut trail) = (first / SLOTS_PER_BLOCK as u64, Trail::default());
+        while let Some(blkid) = self.meta.next_in(&dnode, next, &mut trail)? {
             if blkid * SLOTS_PER_BLOCK as u64 >= end {
                 break;
             }

@@ -163,6 +163,10 @@ impl Dnode {
         if !(1..=MAX_LEVELS).contains(&levels) {
             return Err(Corrupt::new("dnode levels", levels.into()));
         }
+        // More levels than block numbers have bits: nothing could be reached through them.
+        if u32::from(levels - 1) * (u32::from(indirect_shift) - blkptr::SIZE.ilog2()) >= u64::BITS {
+            return Err(Corrupt::new("dnode levels", levels.into()));
+        }
         if !(1..=MAX_BLKPTRS).contains(&nblkptr) {
             return Err(Corrupt::new("dnode block pointer count", nblkptr as u64));
         }

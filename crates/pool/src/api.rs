@@ -74,6 +74,22 @@ impl Pool {
         lookup::list(&self.inner, top, depth, snapshots)
     }
 
+    /// As [`Pool::list`], for those who only look: datasets and snapshots that cannot be read, or have names that none may
+    /// have, are left out, and `report` is told of them, by the name of the dataset that they are in.
+    ///
+    /// # Errors
+    /// `top` is not there or cannot be read.
+    pub fn survey(
+        &self,
+        top: &str,
+        depth: Option<usize>,
+        snapshots: bool,
+        report: &mut dyn FnMut(String, Error),
+    ) -> Result<Vec<DatasetInfo>> {
+        let _shared = self.shared();
+        lookup::survey(&self.inner, top, (depth, snapshots), report)
+    }
+
     /// A native property in effect with its source; `None` where it does not apply or has no value.
     ///
     /// # Errors

@@ -101,6 +101,8 @@ impl Pool {
     /// A device is too small or cannot be written. Nothing is touched before all devices were looked at; whose labels
     /// were touched has none then: half a pool is none.
     pub fn create(spec: CreateSpec, options: Options) -> Result<Pool> {
+        props::names::check_pool(&spec.name, false)
+            .map_err(|why| Error::BadPoolName { name: spec.name.clone(), why })?;
         let entropy = options.host.entropy.clone();
         let guid = move || Guid(entropy.u64().max(1));
         let pool_guid = guid();

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use storage::{ReadError, WriteError};
 
 use crate::props::PropertyError;
+use crate::props::names::NameError;
 
 /// Result of this room.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
@@ -24,6 +25,22 @@ pub enum Error {
         path: PathBuf,
         /// What is there instead.
         why: &'static str,
+    },
+    /// The pool's own name is one that no pool may have.
+    #[error("{why}")]
+    BadPoolName {
+        /// The name.
+        name: String,
+        /// What is wrong with it.
+        why: NameError,
+    },
+    /// A dataset, snapshot or bookmark of the pool has a name that none may have.
+    #[error("'{}' in the pool: {why}", .name.escape_debug())]
+    BadName {
+        /// The full name.
+        name: String,
+        /// What is wrong with it.
+        why: NameError,
     },
     /// Labels are there, but no consistent state of the pool.
     #[error("pool '{pool}' cannot be opened: {why}")]

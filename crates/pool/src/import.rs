@@ -22,6 +22,7 @@ use crate::labels;
 use crate::lease::Leases;
 use crate::mos::Mos;
 use crate::pool::{Info, Inner, Options, Pool};
+use crate::props::names;
 use crate::space_maps::{self, Logs, MapTable, Source};
 use crate::sync::SyncState;
 use crate::throttle::Limits;
@@ -70,6 +71,7 @@ impl Pool {
             options.leased.clone().or_else(|| options.state.as_ref().map(|state| state.uberblock.clone()));
         let opened = choose_state(disks, given)?;
         let name = opened.config.name.clone();
+        check_name(&options, &name)?;
         let provisional = storage_of(&opened, None, &options)?;
         let budget = Arc::new(DirtyBudget::default());
         let damaged = |why: String| Error::Damaged { pool: name.clone(), why };
@@ -84,6 +86,8 @@ impl Pool {
         let config_object = mos.need("config").map_err(|e| damaged(e.to_string()))?;
         let list = mos.packed(config_object).map_err(|e| damaged(e.to_string()))?;
         let mut config = PoolConfig::from_nvlist(&list).map_err(|e| damaged(e.to_string()))?;
+        // The MOS may name the pool differently than the labels do.
+        check_name(&options, &config.name)?;
         let guid_sum = config.tree.guid_sum();
         if guid_sum != opened.uberblock.guid_sum {
             return Err(damaged("the device guids do not add up: a device is missing".into()));
@@ -261,6 +265,12 @@ impl Pool {
         }
         self.sync()
     }
+}
+
+/// Refuses a pool that would get a name which no user may give to a pool: its name becomes part of paths.
+fn check_name(options: &Options, on_disk: &str) -> Result<()> {
+    let name = options.new_name.as_deref().unwrap_or(on_disk);
+    names::check_pool(name, false).map_err(|why| Error::BadPoolName { name: name.to_owned(), why })
 }
 
 /// Finds the logs that a crash left and claims their blocks, before anything else can be allocated there. Logs that

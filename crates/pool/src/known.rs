@@ -21,6 +21,7 @@ use rustix::fs::{FlockOperation, OFlags};
 use rustix::io::{Errno, retry_on_intr};
 
 use crate::private;
+use crate::props::names;
 
 pub use cachefile::check as check_cachefile;
 
@@ -315,6 +316,8 @@ fn decode(raw: &[u8]) -> Result<Vec<KnownPool>, String> {
     list.iter()
         .map(|(name, value)| {
             let name = String::from_utf8_lossy(name).into_owned();
+            names::check_pool(&name, false)
+                .map_err(|why| format!("pool '{}': {why}", name.escape_debug()))?;
             let lacks = |what: &str| format!("pool '{name}' lacks {what}");
             let NvValue::List(entry) = value else { return Err(lacks("its list")) };
             let guid = entry.get_u64("pool_guid").filter(|&guid| guid != 0).ok_or_else(|| lacks("a guid"))?;

@@ -90,6 +90,17 @@ impl Mos {
         self.object(id)?.with_bonus(|_, raw| DslDataset::decode(raw, LE)).map_err(Error::corrupt(id))
     }
 
+    /// The snapshot before a dataset, which must have one. Who goes on from it comes to an end: each is older than the one
+    /// that it was reached from.
+    pub(crate) fn earlier(&self, phys: &DslDataset) -> Result<DslDataset> {
+        let prev = self.dataset(phys.prev_snap)?;
+        if !prev.is_snapshot() || phys.is_snapshot() && prev.creation_txg >= phys.creation_txg {
+            let corrupt = format::Corrupt::new("txg of the snapshot before another", prev.creation_txg.0);
+            return Err(Error::corrupt(phys.prev_snap)(corrupt));
+        }
+        Ok(prev)
+    }
+
     /// When the snapshot was taken that a directory was cloned from: what was born until then is not charged to
     /// it. 0 where it is no clone.
     pub(crate) fn origin_txg(&self, origin: ObjectId) -> Result<Txg> {

@@ -38,7 +38,8 @@ pub struct Client {
 /// # Errors
 /// Something listens there that cannot be used.
 pub fn connect(runtime: &Runtime, pool: &str) -> Result<Option<Client>, ClientError> {
-    let path = runtime.socket(pool);
+    // Nobody serves a pool that cannot exist.
+    let Ok(path) = runtime.socket(pool) else { return Ok(None) };
     let asked = Instant::now();
     loop {
         let stream = match UnixStream::connect(&path) {
@@ -242,7 +243,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let runtime = Runtime::new(folder.path().join("run"));
         runtime.create().unwrap();
-        let listener = UnixListener::bind(runtime.socket("nobodys-pool")).unwrap();
+        let listener = UnixListener::bind(runtime.socket("nobodys-pool").unwrap()).unwrap();
         let dying = std::thread::spawn(move || {
             // The greeting was sent, nobody reads it any more: the client's connection is reset.
             let (stream, _) = listener.accept().unwrap();
@@ -267,7 +268,7 @@ mod tests {
         let mut stranger = std::process::Command::new("setpriv")
             .args(["--reuid=65534", "--regid=65534", "--clear-groups"])
             .args(["perl", "-MIO::Socket::UNIX", "-e", script])
-            .arg(runtime.socket("tank"))
+            .arg(runtime.socket("tank").unwrap())
             .stdout(std::process::Stdio::piped())
             .spawn()
             .unwrap();

@@ -446,7 +446,10 @@ impl Mounts {
     }
 
     fn plans(&self, pool: &Pool, top: &str) -> pool::Result<Vec<Plan>> {
-        let list = pool.list(top, None, false)?;
+        let mut report = |dataset: String, error: pool::Error| {
+            tracing::warn!(dataset, %error, "a dataset is not mounted, nor is any below it");
+        };
+        let list = pool.survey(top, None, false, &mut report)?;
         let plans = list.iter().map(|info| self.plan(pool, info)).collect::<pool::Result<Vec<_>>>()?;
         Ok(plans.into_iter().flatten().collect())
     }

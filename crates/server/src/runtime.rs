@@ -6,6 +6,7 @@ use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 
 use pool::private;
+use pool::props::names;
 use rustix::fs::{FlockOperation, OFlags, flock};
 use rustix::io::{Errno, retry_on_intr};
 
@@ -38,18 +39,27 @@ impl Runtime {
     }
 
     /// The socket of the server of `pool`.
-    #[must_use]
-    pub fn socket(&self, pool: &str) -> PathBuf {
-        self.folder.join(format!("{pool}.sock"))
+    ///
+    /// # Errors
+    /// No pool can have that name.
+    pub fn socket(&self, pool: &str) -> io::Result<PathBuf> {
+        self.file(pool, "sock")
+    }
+
+    /// A file of the folder that is named after `pool`. The name is checked, so that the file is in the folder.
+    fn file(&self, pool: &str, extension: &str) -> io::Result<PathBuf> {
+        names::check_pool(pool, false)
+            .map_err(|why| io::Error::new(io::ErrorKind::InvalidInput, why.to_string()))?;
+        Ok(self.folder.join(format!("{pool}.{extension}")))
     }
 
     /// The name of `pool`, for one server as long as it keeps what it gets; `None` when another one has it. Whoever dies
     /// lets go of it.
     ///
     /// # Errors
-    /// The file that is locked cannot be made.
+    /// The file that is locked cannot be made, or no pool can have that name.
     pub(crate) fn hold(&self, pool: &str) -> io::Result<Option<OwnedFd>> {
-        let path = self.folder.join(format!("{pool}.lock"));
+        let path = self.file(pool, "lock")?;
         let file = private::file(&path, OFlags::RDWR)?;
         match retry_on_intr(|| flock(&file, FlockOperation::NonBlockingLockExclusive)) {
             Ok(()) => Ok(Some(file)),
@@ -109,7 +119,31 @@ mod tests {
         }
         fs::set_permissions(runtime.folder(), fs::Permissions::from_mode(0o777)).unwrap();
         assert!(runtime.create().is_err());
-        assert!(runtime.socket("tank").ends_with("run/tank.sock"));
+        assert!(runtime.socket("tank").unwrap().ends_with("run/tank.sock"));
+    }
+
+    #[test]
+    fn a_name_that_no_pool_can_have_is_no_path() {
+        let folder = tempfile::tempdir().unwrap();
+        let runtime = Runtime::new(folder.path().join("run"));
+        runtime.create().unwrap();
+        for name in ["../x", "..", "a/b", "/x", "", "a\0b", "a\x1b[2J"] {
+            assert_eq!(runtime.socket(name).unwrap_err().kind(), io::ErrorKind::InvalidInput, "{name:?}");
+            assert_eq!(runtime.hold(name).unwrap_err().kind(), io::ErrorKind::InvalidInput, "{name:?}");
+        }
+        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1);
+        assert_eq!(fs::read_dir(runtime.folder()).unwrap().count(), 0);
+    }
+
+    #[test]
+    fn a_link_in_the_place_of_a_lock_is_not_followed() {
+        let folder = tempfile::tempdir().unwrap();
+        let runtime = Runtime::new(folder.path().join("run"));
+        runtime.create().unwrap();
+        let victim = folder.path().join("victim");
+        std::os::unix::fs::symlink(&victim, runtime.folder().join("tank.lock")).unwrap();
+        assert!(runtime.hold("tank").is_err());
+        assert!(!victim.exists());
     }
 
     #[test]

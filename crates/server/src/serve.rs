@@ -116,7 +116,7 @@ pub fn serve(serve: Serve, commands: Arc<dyn Commands>) -> Result<(), ServeError
     let name = pool.name();
     runtime.create().map_err(system(runtime.folder()))?;
     clean_mounts(&name);
-    let socket = runtime.socket(&name);
+    let socket = runtime.socket(&name).map_err(system(runtime.folder()))?;
     let held = hold_name(&runtime, &name)?;
     let listener = listen(&socket).map_err(system(&socket))?;
     let owner = other_owner(&found);

@@ -110,7 +110,7 @@ pub struct Summary {
 
 /// What is remembered of an object.
 struct Seen {
-    /// Number, and in the top bits: [`XATTR`], [`REACHED`], the type.
+    /// Number, and in the top bits: [`XATTR`], [`REACHED`], [`LOST`], the type.
     packed: u64,
     parent: u64,
     links: u32,
@@ -120,6 +120,8 @@ struct Seen {
 const KIND_SHIFT: u32 = 60;
 const XATTR: u64 = 1 << 59;
 const REACHED: u64 = 1 << 58;
+/// The directories above it do not lead to the root.
+const LOST: u64 = 1 << 57;
 const NUMBER: u64 = (1 << 48) - 1;
 
 impl Seen {
@@ -378,24 +380,33 @@ impl Check<'_> {
 
     /// Whether the directories above lead to the root; marks those on the way.
     fn reaches_root(&mut self, at: usize) -> bool {
-        let mut way = vec![at];
+        let mut way = Vec::new();
         let mut here = at;
-        while self.seen[here].packed & REACHED == 0 {
-            let Some(above) = self.index(ObjectId(self.seen[here].parent)) else { return false };
-            // The owner of an extended attribute may be a file; its names are counted elsewhere.
-            if !self.seen[above].is_dir() {
-                break;
+        let reached = loop {
+            let seen = &mut self.seen[here];
+            if seen.packed & REACHED != 0 {
+                break true;
             }
-            if way.len() > self.seen.len() {
-                return false;
+            if seen.packed & LOST != 0 {
+                break false;
             }
-            way.push(above);
-            here = above;
+            // Unless the way ends at the root, it is lost; so is a way that comes here again.
+            seen.packed |= LOST;
+            way.push(here);
+            let above = ObjectId(seen.parent);
+            match self.index(above) {
+                None => break false,
+                // The owner of an extended attribute may be a file; its names are counted elsewhere.
+                Some(above) if !self.seen[above].is_dir() => break true,
+                Some(above) => here = above,
+            }
+        };
+        if reached {
+            for at in way {
+                self.seen[at].packed = self.seen[at].packed & !LOST | REACHED;
+            }
         }
-        for at in way {
-            self.seen[at].packed |= REACHED;
-        }
-        true
+        reached
     }
 
     /// The accounting ZAPs against the sums.

@@ -141,8 +141,8 @@ impl Filesystem {
             return Ok(vec![(0, znode.size)]);
         }
         let mut runs: Vec<(u64, u64)> = Vec::new();
-        let mut from = 0;
-        while let Some(blkid) = object.next_block(from)? {
+        let (mut from, mut trail) = (0, dmu::Trail::default());
+        while let Some(blkid) = object.next_block_on(from, &mut trail)? {
             let offset = blkid.saturating_mul(block);
             if offset >= znode.size {
                 break;

@@ -91,13 +91,13 @@ impl Selection {
         if operands.is_empty() {
             for name in sessions.names()? {
                 match sessions.of(&name) {
-                    Ok(session) => self.add(session, &name, self.depth, true, &mut found)?,
+                    Ok(session) => self.add(session, &name, (self.depth, true), &mut found, console)?,
                     Err(error) => console.complain(error.into())?,
                 }
             }
         }
         for name in operands {
-            if let Err(failure) = self.add_operand(sessions, name, &mut found) {
+            if let Err(failure) = self.add_operand(sessions, name, &mut found, console) {
                 console.complain(failure)?;
             }
         }
@@ -111,10 +111,11 @@ impl Selection {
         sessions: &mut Sessions,
         name: &str,
         found: &mut Vec<DatasetInfo>,
+        console: &mut Console,
     ) -> Result<(), Failure> {
         let action = Action::Open(name);
         if let Some(dataset) = dataset_at(name, sessions.around())? {
-            return self.add_operand(sessions, &dataset, found);
+            return self.add_operand(sessions, &dataset, found, console);
         }
         let form = names::check(name).map_err(|error| action.failed(error))?;
         let kinds = self.asked;
@@ -132,9 +133,9 @@ impl Selection {
         }
         let below = kinds.is_some_and(|kinds| !kinds.has(info.kind));
         match (self.recursive, below) {
-            (true, _) => self.add(session, name, self.depth, false, found),
+            (true, _) => self.add(session, name, (self.depth, false), found, console),
             // Asked for snapshots of a file system: those directly below it.
-            (false, true) => self.add(session, name, Some(1), false, found),
+            (false, true) => self.add(session, name, (Some(1), false), found, console),
             (false, false) => {
                 found.push(info);
                 Ok(())
@@ -147,9 +148,9 @@ impl Selection {
         &self,
         session: &Session,
         top: &str,
-        depth: Option<usize>,
-        whole: bool,
+        (depth, whole): (Option<usize>, bool),
         found: &mut Vec<DatasetInfo>,
+        console: &mut Console,
     ) -> Result<(), Failure> {
         let mut kinds = self.asked.unwrap_or(self.default);
         if self.asked.is_none() && !kinds.has(DatasetKind::Snapshot) && lists_snapshots(session) {
@@ -158,8 +159,7 @@ impl Selection {
         // Without operands the pools themselves are level 0.
         let depth = if whole && !self.recursive { None } else { depth };
         let snapshots = kinds.has(DatasetKind::Snapshot);
-        let list =
-            session.pool().list(top, depth, snapshots).map_err(|error| dataset_failure(top, &error))?;
+        let list = survey(session, top, (depth, snapshots), console)?;
         if kinds.has(DatasetKind::Bookmark) {
             let level = |name: &str| name.matches('/').count() - top.matches('/').count();
             for head in list.iter().filter(|info| !info.is_snapshot()) {
@@ -173,6 +173,21 @@ impl Selection {
         found.extend(list.into_iter().filter(|info| kinds.has(info.kind)));
         Ok(())
     }
+}
+
+/// A dataset and all below it that can be read. What is left out is complained about.
+fn survey(
+    session: &Session,
+    top: &str,
+    (depth, snapshots): (Option<usize>, bool),
+    console: &mut Console,
+) -> Result<Vec<DatasetInfo>, Failure> {
+    let mut left_out = Vec::new();
+    let mut report = |name: String, error: pool::Error| left_out.push(dataset_failure(&name, &error));
+    let list = session.pool().survey(top, depth, snapshots, &mut report);
+    let list = list.map_err(|error| dataset_failure(top, &error))?;
+    left_out.into_iter().try_for_each(|failure| console.complain(failure))?;
+    Ok(list)
 }
 
 fn lists_snapshots(session: &Session) -> bool {

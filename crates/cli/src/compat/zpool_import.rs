@@ -118,10 +118,10 @@ pub fn import(call: &Call, console: &mut Console) -> Result<(), Failure> {
     }
 }
 
+const NEW_NAME: &str = "use the form 'zpool import <pool | id> <newpool>' to give it a new name";
+
 fn name_taken(name: &str) -> Failure {
-    Action::Import(name)
-        .failed(reason::POOL_NAME_TAKEN)
-        .hint("use the form 'zpool import <pool | id> <newpool>' to give it a new name")
+    Action::Import(name).failed(reason::POOL_NAME_TAKEN).hint(NEW_NAME)
 }
 
 /// `-o` and `-R`. The inner error is a line after which the command ends well.
@@ -292,8 +292,9 @@ fn import_one(
         Some(new) => Action::ImportAs(old, new),
         None => Action::Import(old),
     };
-    if new_name.is_some() {
-        names::check_pool(name, true).map_err(|error| action.failed(error))?;
+    if let Err(error) = names::check_pool(name, new_name.is_some()) {
+        let failure = action.failed(error);
+        return Err(if new_name.is_some() { failure } else { failure.hint(NEW_NAME) });
     }
     // Until it is known nobody else gives this name to a pool.
     let claim = open::known().claim(name).map_err(NotOpen::from)?;

@@ -114,7 +114,11 @@ fn judge(session: &Session) -> Result<Verdict, Failure> {
     let mut verdict = Verdict::default();
     verdict.blocks =
         pool::check::check(pool, &mut |finding| verdict.finding(finding.to_string())).map_err(failed)?;
-    for info in pool.list(&name, None, true).map_err(failed)? {
+    let mut left_out = Vec::new();
+    let mut report = |name: String, error: pool::Error| left_out.push(format!("{name}: {error}"));
+    let list = pool.survey(&name, None, true, &mut report).map_err(failed)?;
+    left_out.into_iter().for_each(|finding| verdict.finding(finding));
+    for info in list {
         let dataset = &info.name;
         if info.is_unfinished() {
             verdict.unseen.push(format!("{dataset}: holds part of a stream only"));

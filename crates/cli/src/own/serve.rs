@@ -5,6 +5,7 @@ use std::fs::File;
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use pool::props::names;
 use server::messages::{Elsewhere, Moved, Ready};
 use server::{ClientError, Runtime};
 
@@ -23,6 +24,7 @@ use crate::served::Roof;
 /// The pool is not there, in use, or cannot be opened.
 pub fn run(args: &Serve, around: &Surroundings, console: &mut Console) -> Result<(), Failure> {
     let name = args.pool.as_str();
+    names::check_pool(name, false).map_err(|error| Action::Open(name).failed(error))?;
     if args.background {
         return start(name, !args.no_mount, args.options.as_deref(), around, console);
     }

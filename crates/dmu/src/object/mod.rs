@@ -16,6 +16,7 @@ use storage::{Record, Storage};
 
 pub(crate) use self::dirty::{Closed, Spill};
 pub use self::head::Head;
+pub use self::read::Trail;
 
 use self::dirty::Dirty;
 use crate::objset::Shared;

@@ -1,14 +1,43 @@
 //! Reading an object: the newest version of a block is in the open txg, in the syncing one, or on disk.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 
-use format::ByteOrder;
 use format::blkptr::{BlockPtr, SIZE as PTR};
 use format::dnode::Dnode;
+use format::{ByteOrder, Corrupt, Txg};
 use storage::{Record, Storage};
 
 use super::Object;
 use crate::{Error, Result};
+
+/// The indirect blocks of an object behind which a search has come, with the first block id below each. An indirect block
+/// that is met again at another place would let a few blocks promise any number of them: a search with one trail ends
+/// with an error there, so it takes as long as there are blocks.
+#[derive(Debug, Default)]
+pub struct Trail(HashMap<(u32, u64, Txg), u64>);
+
+impl Trail {
+    /// A block's place on disk. Another block may come there later; its birth is another one.
+    fn key(ptr: &BlockPtr) -> Option<(u32, u64, Txg)> {
+        let block = ptr.block()?;
+        Some((block.dvas[0].vdev.0, block.dvas[0].offset, block.physical_birth()))
+    }
+
+    fn check(&self, ptr: &BlockPtr, base: u64) -> std::result::Result<(), Corrupt> {
+        let before = Trail::key(ptr).and_then(|key| self.0.get(&key));
+        match before {
+            Some(&other) if other != base => Err(Corrupt::new("indirect block used twice, block id", base)),
+            _ => Ok(()),
+        }
+    }
+
+    fn passed(&mut self, ptr: &BlockPtr, base: u64) {
+        if let Some(key) = Trail::key(ptr) {
+            self.0.insert(key, base);
+        }
+    }
+}
 
 /// Where the newest version of a block is.
 enum Place {
@@ -92,6 +121,10 @@ impl Object {
     }
 
     pub(super) fn read_ptr(&self, ptr: &BlockPtr, level: u8, blkid: u64) -> Result<Record> {
+        if level > 0 && matches!(ptr, BlockPtr::Embedded(_)) {
+            // OpenZFS embeds data only. Pointers within pointers could promise any number of blocks.
+            return Err(Error::corrupt(self.id)(Corrupt::new("level of an embedded block", level.into())));
+        }
         self.storage().read(ptr).map_err(|source| Error::Block { object: self.id, level, blkid, source })
     }
 
@@ -220,6 +253,14 @@ impl Object {
     /// # Errors
     /// If an indirect block cannot be read.
     pub fn next_block(&self, from: u64) -> Result<Option<u64>> {
+        self.next_block_on(from, &mut Trail::default())
+    }
+
+    /// As [`Object::next_block`], for a search that goes through the whole object.
+    ///
+    /// # Errors
+    /// As [`Object::next_block`]; an indirect block is used at two places.
+    pub fn next_block_on(&self, from: u64, trail: &mut Trail) -> Result<Option<u64>> {
         let mut at = from;
         loop {
             let (dnode, dirty) = {
@@ -237,7 +278,7 @@ impl Object {
                 (state.disk.clone(), next)
             };
             let on_disk = match &dnode {
-                Some(dnode) => match self.next_in(dnode, at) {
+                Some(dnode) => match self.next_in(dnode, at, trail) {
                     // The tree may have been rewritten, and its old space used again, since it was looked up.
                     Err(_) if self.synced().as_ref() != Some(dnode) => continue,
                     found => found?,
@@ -262,12 +303,13 @@ impl Object {
     }
 
     /// First allocated block ≥ `from` in the tree of `dnode`.
-    pub(crate) fn next_in(&self, dnode: &Dnode, from: u64) -> Result<Option<u64>> {
+    pub(crate) fn next_in(&self, dnode: &Dnode, from: u64, trail: &mut Trail) -> Result<Option<u64>> {
         let shift = dnode.fanout_shift() * u32::from(dnode.levels - 1);
         let first = from.checked_shr(shift).unwrap_or(0);
         for (i, ptr) in dnode.block_ptrs.iter().enumerate().skip(first as usize) {
             let base = (i as u64) << shift;
-            if let Some(found) = self.next_below(dnode, ptr, dnode.levels - 1, base, from.max(base))? {
+            let below = (dnode.levels - 1, base);
+            if let Some(found) = self.next_below(dnode, ptr, below, from.max(base), trail)? {
                 return Ok((found <= dnode.max_blkid).then_some(found));
             }
         }
@@ -278,9 +320,9 @@ impl Object {
         &self,
         dnode: &Dnode,
         ptr: &BlockPtr,
-        level: u8,
-        base: u64,
+        (level, base): (u8, u64),
         from: u64,
+        trail: &mut Trail,
     ) -> Result<Option<u64>> {
         if ptr.is_hole() {
             return Ok(None);
@@ -288,18 +330,19 @@ impl Object {
         if level == 0 {
             return Ok(Some(base));
         }
+        trail.check(ptr, base).map_err(Error::corrupt(self.id))?;
         let shift = dnode.fanout_shift() * u32::from(level - 1);
         let indirect = self.read_ptr(ptr, level, base >> (shift + dnode.fanout_shift()))?;
         let first = ((from - base) >> shift) as usize;
         for (i, raw) in indirect.chunks_exact(PTR).enumerate().skip(first) {
             let child = BlockPtr::decode(raw, ByteOrder::Little).map_err(Error::corrupt(self.id))?;
             let child_base = base + ((i as u64) << shift);
-            if let Some(found) =
-                self.next_below(dnode, &child, level - 1, child_base, from.max(child_base))?
-            {
+            let below = (level - 1, child_base);
+            if let Some(found) = self.next_below(dnode, &child, below, from.max(child_base), trail)? {
                 return Ok(Some(found));
             }
         }
+        trail.passed(ptr, base);
         Ok(None)
     }
 }

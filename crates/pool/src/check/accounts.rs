@@ -1,6 +1,6 @@
 //! Figures against the sums they stand for.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use dmu::zap;
 use format::bookmark::HAS_FBN;
@@ -26,7 +26,8 @@ pub(super) fn compare(
             report(Finding::Sum { what, stored, counted });
         }
     };
-    let list = lookup::list(inner, &inner.name(), None, false)?;
+    // What is left out was reported by the walk.
+    let list = lookup::survey(inner, &inner.name(), (None, false), &mut |_, _| {})?;
     let origin = lookup::child(mos, lookup::root_dir(mos)?, "$ORIGIN")?;
     for info in &list {
         let (dir, phys, name) = (&info.dir, &info.phys, &info.name);
@@ -72,12 +73,17 @@ pub(super) fn compare(
 }
 
 /// File systems below a directory, and snapshots of it and all below.
-fn count_below(inner: &Inner, dir: ObjectId) -> Result<[u64; 2]> {
-    let mut sums = [0, limits::own_snapshots(&inner.mos, dir)?];
-    for (_, child) in lookup::children(&inner.mos, dir)? {
-        let [filesystems, snapshots] = count_below(inner, child)?;
-        sums[0] += filesystems + 1;
-        sums[1] += snapshots;
+fn count_below(inner: &Inner, top: ObjectId) -> Result<[u64; 2]> {
+    let (mut sums, mut seen, mut queue) = ([0, 0], BTreeSet::new(), vec![top]);
+    while let Some(dir) = queue.pop() {
+        if !seen.insert(dir) {
+            return Err(lookup::tangled(dir));
+        }
+        sums[1] += limits::own_snapshots(&inner.mos, dir)?;
+        for (_, child) in lookup::children(&inner.mos, dir)? {
+            sums[0] += 1;
+            queue.push(child);
+        }
     }
     Ok(sums)
 }

@@ -227,12 +227,19 @@ pub fn check(pool: &Pool, report: &mut dyn FnMut(Finding)) -> Result<Summary> {
     for WrongFill { place, stored, counted } in wrong_fills.try_iter() {
         report(Finding::Sum { what: format!("{place}: what is below"), stored, counted });
     }
-    space::claim_logs(inner, &mut claims, &mut report)?;
-    space::claim_lists(inner, &mut claims, &mut report)?;
-    space::compare(inner, &claims, &mut report)?;
-    accounts::compare(inner, &sums, &mut report)?;
-    snapshots::compare(inner, &sums, &mut report)?;
-    accounts::features(inner, &mut report)?;
+    // One that cannot be done is a finding; the others are done all the same.
+    for (what, done) in [
+        ("the intent logs", space::claim_logs(inner, &mut claims, &mut report)),
+        ("the lists of blocks", space::claim_lists(inner, &mut claims, &mut report)),
+        ("the space maps", space::compare(inner, &claims, &mut report)),
+        ("the space accounting", accounts::compare(inner, &sums, &mut report)),
+        ("the snapshots", snapshots::compare(inner, &sums, &mut report)),
+        ("the features", accounts::features(inner, &mut report)),
+    ] {
+        if let Err(error) = done {
+            report(Finding::Unreadable { place: what.to_owned(), why: error.to_string() });
+        }
+    }
     summary.findings = findings;
     Ok(summary)
 }

@@ -26,8 +26,16 @@ pub(super) fn compare(
             report(Finding::Sum { what, stored, counted });
         }
     };
-    for head in lookup::list(inner, &inner.name(), None, false)? {
-        line(inner, &head, sums, &mut expect)?;
+    // What is left out was reported by the walk.
+    let heads = lookup::survey(inner, &inner.name(), (None, false), &mut |_, _| {})?;
+    let mut failed = Vec::new();
+    for head in heads {
+        if let Err(error) = line(inner, &head, sums, &mut expect) {
+            failed.push((head.name, error));
+        }
+    }
+    for (name, error) in failed {
+        report(Finding::Unreadable { place: format!("'{name}', its snapshots"), why: error.to_string() });
     }
     Ok(())
 }
@@ -58,7 +66,7 @@ fn line(
         if phys.prev_snap.0 == 0 {
             break;
         }
-        let prev = mos.dataset(phys.prev_snap)?;
+        let prev = mos.earlier(&phys)?;
         if id == head.id {
             let shared = prev.referenced_bytes.wrapping_add_signed(-header.used);
             let unique = phys.referenced_bytes.wrapping_sub(shared);

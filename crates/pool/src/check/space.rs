@@ -54,7 +54,8 @@ pub(super) fn claim_lists(inner: &Inner, claims: &mut Claims, report: &mut dyn F
 /// Blocks of intent logs, as far as they are allocated.
 pub(super) fn claim_logs(inner: &Inner, claims: &mut Claims, report: &mut dyn FnMut(Finding)) -> Result<()> {
     let synced = inner.info().txg;
-    for info in lookup::list(inner, &inner.name(), None, false)? {
+    // What is left out was reported by the walk.
+    for info in lookup::survey(inner, &inner.name(), (None, false), &mut |_, _| {})? {
         if info.phys.bp.is_hole() {
             continue;
         }

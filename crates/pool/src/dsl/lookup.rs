@@ -18,7 +18,7 @@ use super::{bookmark, limits, properties};
 use crate::dataset::Dataset;
 use crate::mos::Mos;
 use crate::pool::Inner;
-use crate::props::DatasetKind;
+use crate::props::{DatasetKind, names};
 use crate::tx::Reach;
 use crate::{Error, Result, ResumeToken, SendFlags};
 
@@ -358,7 +358,7 @@ pub(crate) fn reclaims(inner: &Inner, doomed: &BTreeSet<ObjectId>) -> Result<u64
         while doomed.contains(&at.prev_snap) {
             run.push(id);
             id = at.prev_snap;
-            at = mos.dataset(id)?;
+            at = mos.earlier(&at)?;
             since = at.prev_snap_txg;
         }
         for id in run {
@@ -436,40 +436,120 @@ pub(crate) fn objset_type(inner: &Inner, root: &BlockPtr) -> Result<ObjsetType> 
 
 /// A dataset and all below it, parents first, children by name; `depth` levels, all if `None`. Snapshots follow
 /// their dataset in the order of their creation, if asked for.
+///
+/// # Errors
+/// Any of them cannot be read, or has a name that none may have.
 pub(crate) fn list(
     inner: &Inner,
     top: &str,
     depth: Option<usize>,
     snapshots: bool,
 ) -> Result<Vec<DatasetInfo>> {
+    let mut first = None;
+    let found = survey(inner, top, (depth, snapshots), &mut |_, error| {
+        first.get_or_insert(error);
+    })?;
+    first.map_or(Ok(found), Err)
+}
+
+/// As [`list`], for those who only look: `report` is told, by its name, what is left out because it cannot be read, has
+/// a name that none may have, or was met before; what is below it is left out, too.
+///
+/// # Errors
+/// The top itself cannot be read.
+pub(crate) fn survey(
+    inner: &Inner,
+    top: &str,
+    (depth, snapshots): (Option<usize>, bool),
+    report: &mut dyn FnMut(String, Error),
+) -> Result<Vec<DatasetInfo>> {
     let (mut found, mut seen) = (Vec::new(), BTreeSet::new());
     let mos = &inner.mos;
     let dir = dir_of(mos, &inner.name(), top)?;
     let mut queue = vec![(top.to_owned(), dir, 0)];
     while let Some((name, dir_id, level)) = queue.pop() {
-        check_place(&mut seen, dir_id, level)?;
-        let dir = mos.dir(dir_id)?;
-        let head = describe(inner, name.clone(), dir_id, dir, dir.head_dataset)?;
+        let entered = check_place(&mut seen, dir_id, level).and_then(|()| {
+            let dir = mos.dir(dir_id)?;
+            Ok((dir, describe(inner, name.clone(), dir_id, dir, dir.head_dataset)?))
+        });
+        let (dir, head) = match entered {
+            Ok(entered) => entered,
+            Err(error) if level == 0 => return Err(error),
+            Err(error) => {
+                report(name, error);
+                continue;
+            }
+        };
         let names = head.phys.snapnames_zap;
         found.push(head);
+        if depth.is_some_and(|depth| level >= depth) {
+            continue;
+        }
         // Snapshots count as one level below their dataset.
-        if snapshots && depth.is_none_or(|depth| level < depth) {
+        if snapshots {
             let mut snaps = Vec::new();
-            for entry in zap::entries(&*mos.object(names)?) {
-                let entry = entry?;
-                let Some(id) = entry.number() else { continue };
-                let full = format!("{name}@{}", String::from_utf8_lossy(&entry.name));
-                snaps.push(describe(inner, full, dir_id, dir, ObjectId(id))?);
+            for (full, id) in members(mos, names, &name, '@', report) {
+                match describe(inner, full.clone(), dir_id, dir, id) {
+                    Ok(snap) => snaps.push(snap),
+                    Err(error) => report(full, error),
+                }
             }
             snaps.sort_by_key(|snap| snap.phys.creation_txg);
             found.extend(snaps);
         }
-        if depth.is_none_or(|depth| level < depth) {
-            let below = children(mos, dir_id)?.into_iter().rev();
-            queue.extend(below.map(|(child, id)| (format!("{name}/{child}"), id, level + 1)));
-        }
+        let below = members(mos, dir.child_dir_zap, &name, '/', report).into_iter().rev();
+        queue.extend(below.map(|(full, id)| (full, id, level + 1)));
     }
     Ok(found)
+}
+
+/// Full names and objects in a map of snapshots (`delimiter` is `@`) or child directories (`/`) of `parent`, by name; the
+/// special directories are left out. `report` is told of entries that cannot be read and of names that none may have.
+fn members(
+    mos: &Mos,
+    map: ObjectId,
+    parent: &str,
+    delimiter: char,
+    report: &mut dyn FnMut(String, Error),
+) -> Vec<(String, ObjectId)> {
+    let mut found = Vec::new();
+    let object = match mos.object(map) {
+        Ok(object) => object,
+        Err(error) => {
+            report(parent.to_owned(), error);
+            return found;
+        }
+    };
+    for entry in zap::entries(&*object) {
+        match entry {
+            Ok(entry) => {
+                let Some(id) = entry.number() else { continue };
+                if delimiter == '/' && matches!(entry.name.first(), Some(b'$' | b'%')) {
+                    continue;
+                }
+                match full_name(parent, delimiter, &entry.name) {
+                    Ok(full) => found.push((full, ObjectId(id))),
+                    Err(error) => report(parent.to_owned(), error),
+                }
+            }
+            Err(error) => report(parent.to_owned(), error.into()),
+        }
+    }
+    found.sort_unstable();
+    found
+}
+
+/// The full name of what `parent` calls `leaf`.
+///
+/// # Errors
+/// [`Error::BadName`]: it is not of the form that a user could have given.
+pub(crate) fn full_name(parent: &str, delimiter: char, leaf: &[u8]) -> Result<String> {
+    let full = format!("{parent}{delimiter}{}", String::from_utf8_lossy(leaf));
+    // What is no UTF-8 has a replacement character in it now, which no name may have.
+    match names::check(&full) {
+        Ok(_) => Ok(full),
+        Err(why) => Err(Error::BadName { name: full, why }),
+    }
 }
 
 /// Refuses a directory that was met before, or lies `level` levels down where none does: its parents are damaged.

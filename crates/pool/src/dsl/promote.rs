@@ -78,7 +78,7 @@ impl Syncing<'_> {
             }
             let nameless = || Error::corrupt(id)(format::Corrupt::new("snapshot without a name", id.0));
             moving.push((id, names.remove(&id).ok_or_else(nameless)?));
-            id = snap.prev_snap;
+            id = self.before(&snap)?;
         }
         Ok(Lines {
             clone: (dir_id, dir.head_dataset),
@@ -87,6 +87,14 @@ impl Syncing<'_> {
             root: parent.origin,
             moving,
         })
+    }
+
+    /// The number of the snapshot before a dataset, 0 for none.
+    fn before(&self, phys: &DslDataset) -> Result<ObjectId> {
+        if phys.prev_snap.0 != 0 {
+            self.mos().earlier(phys)?;
+        }
+        Ok(phys.prev_snap)
     }
 
     fn check_promote(&self, name: &str, lines: &Lines) -> Result<()> {
@@ -138,7 +146,7 @@ impl Syncing<'_> {
                 break;
             }
             sum += deadlist::space_between(mos, phys.deadlist, since, Txg(u64::MAX))?.used;
-            id = phys.prev_snap;
+            id = self.before(&phys)?;
         }
         Ok(sum)
     }
@@ -160,7 +168,7 @@ impl Syncing<'_> {
             let phys = mos.dataset(id)?;
             by_parent +=
                 deadlist::space_between(mos, phys.deadlist, origin.creation_txg, Txg(u64::MAX))?.used;
-            id = phys.prev_snap;
+            id = self.before(&phys)?;
         }
         let more = by_clone - mos.dir(clone)?.used_breakdown.snap as i64;
         let less = by_parent - mos.dir(parent)?.used_breakdown.snap as i64;
@@ -178,7 +186,7 @@ impl Syncing<'_> {
         let ((clone, clone_head), (parent, parent_head)) = (lines.clone, lines.parent);
         let mut next = clone_head;
         loop {
-            let prev = mos.dataset(next)?.prev_snap;
+            let prev = self.before(&mos.dataset(next)?)?;
             if prev == lines.origin {
                 break;
             }

@@ -296,7 +296,7 @@ pub(crate) fn written_since(inner: &Inner, info: &DatasetInfo, snapshot: &str) -
         };
         written = written.wrapping_add_signed(dead);
         id = phys.prev_snap;
-        phys = mos.dataset(id)?;
+        phys = mos.earlier(&phys)?;
     }
     Ok(Some(written))
 }

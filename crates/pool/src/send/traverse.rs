@@ -3,12 +3,13 @@
 //! A lazy walk: of each object one indirect block per level is in memory.
 //! Source: docs/format/09-send-stream.md §3.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 
 use format::blkptr::{BlockPtr, SIZE as PTR};
 use format::dnode::{self, Dnode, SLOT, SLOTS_PER_BLOCK};
 use format::stream::{RECORD, feature};
-use format::{ByteOrder, Compression, ObjectId, ObjectType, Txg};
+use format::{ByteOrder, Compression, Corrupt, ObjectId, ObjectType, Txg};
 use storage::{Record, Storage};
 
 use crate::{Error, Result};
@@ -188,13 +189,16 @@ pub(super) struct Traversal<'a> {
     dnodes_only: bool,
     /// What comes before this object and block was told already.
     start: (u64, u64),
+    /// Blocks that lead to others and were opened, by vdev, offset and birth. Each belongs to one place: one that is met
+    /// again would let a few blocks promise any number of them.
+    opened: HashSet<(u32, u64, Txg)>,
 }
 
 impl<'a> Traversal<'a> {
     /// All that was born after `since` below a meta-dnode.
     pub(super) fn new(storage: &'a Storage, meta: &Dnode, since: Txg) -> Traversal<'a> {
         let stack = vec![Frame::Roots { owner: Owner::new(0, meta), at: 0 }];
-        Traversal { storage, since, stack, dnodes_only: false, start: (0, 0) }
+        Traversal { storage, since, stack, dnodes_only: false, start: (0, 0), opened: HashSet::new() }
     }
 
     /// As [`Traversal::new`], without what is in the objects.
@@ -217,6 +221,16 @@ impl<'a> Traversal<'a> {
         owner.id == id && after <= u128::from(start)
     }
 
+    /// Refuses a block that leads to others and was opened before, or lies in its pointer.
+    fn check_new(&mut self, owner: &Owner, ptr: &BlockPtr) -> Result<()> {
+        let block = ptr.block().map(|b| (b.dvas[0].vdev.0, b.dvas[0].offset, b.physical_birth()));
+        if block.is_some_and(|key| self.opened.insert(key)) {
+            return Ok(());
+        }
+        let what = "place of a block that leads to others";
+        Err(Error::corrupt(ObjectId(owner.id))(Corrupt::new(what, block.map_or(0, |(_, offset, _)| offset))))
+    }
+
     /// One pointer: an event, or a new frame, or nothing.
     fn visit(&mut self, owner: &Arc<Owner>, ptr: &BlockPtr, level: u8, blkid: u64) -> Result<Option<Event>> {
         // A slot that was never written has no birth: whether its number was something else before is not
@@ -231,6 +245,9 @@ impl<'a> Traversal<'a> {
             && embedded.kind != 0
         {
             return Err(Error::Unsupported("sending redacted blocks".into()));
+        }
+        if level > 0 || owner.id == 0 {
+            self.check_new(owner, ptr)?;
         }
         if level > 0 {
             let record = self.storage.read(ptr)?;

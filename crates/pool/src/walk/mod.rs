@@ -7,7 +7,7 @@ mod place;
 #[cfg(test)]
 mod tests;
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::sync::mpsc::Sender;
 
@@ -119,7 +119,9 @@ pub(crate) fn roots(inner: &Inner, report: &mut dyn FnMut(String, String)) -> Re
     let (_, mos_ptr) = mos.objset.synced_root();
     let mut roots = vec![Root::new(ObjectId(0), "the MOS", mos_ptr, Txg(0))];
     let mut names: HashMap<ObjectId, String> = HashMap::new();
-    for info in lookup::list(inner, &inner.name(), None, true)? {
+    for info in lookup::survey(inner, &inner.name(), (None, true), &mut |name, error| {
+        report(name, error.to_string());
+    })? {
         names.insert(info.id, info.name);
     }
     for entry in mos.objset.synced_objects() {
@@ -169,6 +171,9 @@ pub(crate) struct Walk<'a> {
     reads: u64,
     /// Who wants to know of wrong fill counts.
     fills: Option<Sender<WrongFill>>,
+    /// Blocks that lead on and were opened, by vdev, offset and birth. Each belongs to one place; one that is met again
+    /// would let a few blocks promise any number of them.
+    opened: HashSet<(u32, u64, Txg)>,
 }
 
 impl<'a> Walk<'a> {
@@ -199,7 +204,17 @@ impl<'a> Walk<'a> {
         };
         let todo = roots.iter().rev().map(start).collect();
         let (out, after, towards) = (Vec::new(), None, None);
-        Walk { inner, todo, out, after, towards, children_first: false, reads: 0, fills: None }
+        Walk {
+            inner,
+            todo,
+            out,
+            after,
+            towards,
+            children_first: false,
+            reads: 0,
+            fills: None,
+            opened: HashSet::new(),
+        }
     }
 
     /// Blocks that were read to find what is below.
@@ -231,6 +246,13 @@ impl<'a> Walk<'a> {
             // Else a block that points to itself would have no end.
             let corrupt = Corrupt::new("level of a block", todo.ptr.level().into());
             return self.out.push(Item::Unreadable(todo.place, corrupt.to_string()));
+        }
+        if let Some(block) = todo.leads_on()
+            && behind != Behind::Below
+            && !self.opened.insert((block.dvas[0].vdev.0, block.dvas[0].offset, block.physical_birth()))
+        {
+            let why = "a block that leads to others is used twice".to_owned();
+            return self.out.push(Item::Unreadable(todo.place, why));
         }
         let item = match &todo.ptr {
             BlockPtr::Hole(_) => return,
