@@ -9,9 +9,11 @@
 #![forbid(unsafe_code)]
 
 mod cuts;
+pub mod forge;
 mod machine;
 mod model;
 mod random;
+pub mod reading;
 mod story;
 mod tree;
 

@@ -444,6 +444,19 @@ impl Story {
         }
     }
 
+    /// What the only disk holds.
+    ///
+    /// # Panics
+    /// When the disk fails.
+    #[must_use]
+    pub fn image(&self) -> Vec<u8> {
+        let disks = self.script.disks();
+        assert_eq!(disks.len(), 1, "an image is that of one disk");
+        let mut image = vec![0; disks[0].size() as usize];
+        disks[0].read_at(&mut image, 0).unwrap_or_else(|e| self.fail("image", e));
+        image
+    }
+
     /// Copies the disks into files in `folder`, sparse, for other programs to judge.
     ///
     /// # Errors
