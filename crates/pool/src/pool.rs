@@ -23,7 +23,7 @@ use crate::mos::Mos;
 use crate::rewind::FoundState;
 use crate::scrub::Scrubber;
 use crate::sync::{SyncState, Syncing, sync_loop};
-use crate::tx::{Groups, Hold, Reach, SYNC_BYTES, Tx};
+use crate::tx::{Groups, Hold, Need, Reach, SYNC_BYTES, Tx};
 use crate::zil::stash::LogSpace;
 use crate::{Error, Result};
 
@@ -319,36 +319,36 @@ impl Inner {
         self.groups.wait_for_room(|| self.look_at_load());
     }
 
-    /// Bytes of space that one transaction with `hold` takes at most, its data in `copies` copies. Only an estimate: once
-    /// it has changed something, that is counted exactly ([`DirtyBudget::space`]).
-    fn cost_of(&self, hold: &Hold, copies: u8) -> u64 {
+    /// The space that one transaction with `hold` needs, its data in `copies` copies. Only an estimate: once it has
+    /// changed something, that is counted exactly ([`DirtyBudget::space`]).
+    fn need_of(&self, hold: &Hold, copies: u8) -> Need {
         let vdevs = self.storage.vdevs();
-        let data = match (hold.bytes, hold.block) {
+        let data = match (hold.bytes, hold.blocks) {
             (0, _) => 0,
             (bytes, 0) => vdevs.largest_asize_of(bytes),
-            // The first and the last one may be changed in part.
-            (bytes, block) => (bytes.div_ceil(block) + 1).saturating_mul(vdevs.largest_asize_of(block)),
+            (_, blocks) => blocks.saturating_mul(vdevs.largest_asize_of(hold.block_size)),
         };
         let blocks = TX_BLOCKS * vdevs.largest_asize_of(TX_BLOCK);
         let indirect = TX_INDIRECT_BLOCKS * vdevs.largest_asize_of(TX_INDIRECT_BLOCK);
-        let metadata_copies = (u64::from(copies) + 1).min(3);
-        let metadata = (blocks + indirect) * metadata_copies;
         let freed = hold.freed.saturating_mul(dmu::KILLED);
-        data.saturating_mul(copies.into()).saturating_add(metadata).saturating_add(freed)
+        Need {
+            data: data.saturating_mul(copies.into()),
+            metadata: ((blocks + indirect) * (u64::from(copies) + 1).min(3)).saturating_add(freed),
+            reserve: self.reserve(hold.reach),
+        }
     }
 
     /// Begins a transaction on a dataset with `copies` copies of its data, however much is dirty.
     pub(crate) fn begin(self: &Arc<Self>, hold: &Hold, copies: u8) -> Result<Tx> {
         self.check_writable()?;
         self.look_at_load();
-        self.groups.begin(self.cost_of(hold, copies), self.reserve(hold.reach))
+        self.groups.begin(&self.need_of(hold, copies))
     }
 
     /// Does that unless it would have to wait.
     pub(crate) fn begin_at_once(self: &Arc<Self>, hold: &Hold, copies: u8) -> Result<Option<Tx>> {
         self.check_writable()?;
-        let dirty = || self.look_at_load();
-        self.groups.begin_at_once(self.cost_of(hold, copies), self.reserve(hold.reach), dirty)
+        self.groups.begin_at_once(&self.need_of(hold, copies), || self.look_at_load())
     }
 
     fn check_writable(&self) -> Result<()> {

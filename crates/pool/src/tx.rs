@@ -60,12 +60,12 @@ impl State {
         self.promised.saturating_add(changed).saturating_add(self.logs).saturating_add(self.syncing)
     }
 
-    /// Whether `cost` besides `others` might not find its space when the free space is in the smallest pieces: a record
+    /// Whether `need` besides `others` might not find its space when the free space is in the smallest pieces: a record
     /// then takes up to 1.6 times as much again for the headers of its gang (ten sectors: 26). The reserve covers that for
-    /// one transaction. All transactions in flight must fit even so, and leave half of `reserve` to what frees space.
-    fn is_crowded(&self, others: u64, cost: u64, reserve: u64) -> bool {
-        others > 0
-            && others.saturating_add(cost).saturating_mul(3) > self.allocatable.saturating_sub(reserve / 2)
+    /// one transaction. All transactions in flight must fit even so, and leave half of the reserve to what frees space.
+    fn is_crowded(&self, others: u64, need: &Need) -> bool {
+        let pieces = others.saturating_add(need.cost()).saturating_mul(3);
+        others > 0 && pieces > self.allocatable.saturating_sub(need.reserve / 2)
     }
 }
 
@@ -100,8 +100,10 @@ pub(crate) enum Work {
 pub struct Hold {
     /// Bytes that it may write.
     pub bytes: u64,
-    /// Bytes of a block of the object that it writes them to; 0: all of them fit into one.
-    pub block: u64,
+    /// Blocks that it writes them to; 0: all of them fit into one.
+    pub blocks: u64,
+    /// Bytes of each of these blocks.
+    pub block_size: u64,
     /// Blocks on disk that it may free.
     pub freed: u64,
     /// How far it may go beyond the limits.
@@ -132,13 +134,14 @@ impl Hold {
     /// A change that writes about `bytes` bytes of data.
     #[must_use]
     pub const fn write(bytes: u64) -> Hold {
-        Hold { bytes, block: 0, freed: 0, reach: Reach::Limits }
+        Hold { bytes, blocks: 0, block_size: 0, freed: 0, reach: Reach::Limits }
     }
 
-    /// The data goes into blocks of `bytes` bytes.
+    /// The data goes into the blocks of `block_size` bytes that hold the bytes `start..end` of an object.
     #[must_use]
-    pub const fn in_blocks(self, bytes: u64) -> Hold {
-        Hold { block: bytes, ..self }
+    pub const fn in_blocks(self, start: u64, end: u64, block_size: u64) -> Hold {
+        let blocks = end.div_ceil(block_size) - start / block_size;
+        Hold { blocks, block_size, ..self }
     }
 
     /// A write of `bytes` bytes of data that a program was told are written.
@@ -150,13 +153,36 @@ impl Hold {
     /// A removal or truncation.
     #[must_use]
     pub const fn free() -> Hold {
-        Hold { bytes: 0, block: 0, freed: 0, reach: Reach::Frees }
+        Hold { bytes: 0, blocks: 0, block_size: 0, freed: 0, reach: Reach::Frees }
     }
 
     /// It frees up to `blocks` blocks that are on disk: a snapshot may list each of them.
     #[must_use]
     pub const fn of_blocks(self, blocks: u64) -> Hold {
         Hold { freed: blocks, ..self }
+    }
+}
+
+/// Space that a transaction needs.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Need {
+    /// Bytes that its data takes at most.
+    pub(crate) data: u64,
+    /// Bytes that metadata takes at most: far more than it usually does, so half of the reserve is lent to it.
+    pub(crate) metadata: u64,
+    /// The part of the pool that the transaction must leave alone.
+    pub(crate) reserve: u64,
+}
+
+impl Need {
+    const fn cost(&self) -> u64 {
+        self.data.saturating_add(self.metadata)
+    }
+
+    /// Bytes that must be free beside what others take.
+    fn free(&self) -> u64 {
+        let data = self.data.saturating_add(self.reserve);
+        data.max(self.cost().saturating_add(self.reserve / 2))
     }
 }
 
@@ -262,11 +288,10 @@ impl Groups {
         self.wait(state)
     }
 
-    /// Joins the open txg, however much is dirty. `cost` is what the transaction may allocate in the worst case,
-    /// `reserve` the part of the pool that it must leave alone.
-    pub(crate) fn begin(self: &Arc<Self>, cost: u64, reserve: u64) -> Result<Tx> {
+    /// Joins the open txg, however much is dirty.
+    pub(crate) fn begin(self: &Arc<Self>, need: &Need) -> Result<Tx> {
         let mut short = false;
-        let begun = self.join(cost, reserve, &mut short);
+        let begun = self.join(need, &mut short);
         if short {
             self.lock().short -= 1;
         }
@@ -274,7 +299,7 @@ impl Groups {
     }
 
     /// Does that; `short` says whether it is counted among those that wait for room.
-    fn join(self: &Arc<Self>, cost: u64, reserve: u64, short: &mut bool) -> Result<Tx> {
+    fn join(self: &Arc<Self>, need: &Need, short: &mut bool) -> Result<Tx> {
         let mut waits = 0;
         let mut state = self.lock();
         loop {
@@ -287,14 +312,14 @@ impl Groups {
                 continue;
             }
             let others = state.spoken_for(self.budget.space());
-            if state.is_crowded(others, cost, reserve) {
+            if state.is_crowded(others, need) {
                 if !std::mem::replace(short, true) {
                     state.short += 1;
                 }
                 state = self.wait_for_sync(state);
                 continue;
             }
-            let needed = others.saturating_add(reserve).saturating_add(cost);
+            let needed = others.saturating_add(need.free());
             if needed > state.allocatable {
                 // What was promised may be more than what is used. What was freed becomes usable.
                 let pending = others + state.settling;
@@ -311,7 +336,7 @@ impl Groups {
                 state = self.lock();
                 continue;
             }
-            return Ok(self.hold(&mut state, cost));
+            return Ok(self.hold(&mut state, need.cost()));
         }
     }
 
@@ -324,8 +349,7 @@ impl Groups {
     /// As [`Groups::begin`], unless that would have to wait.
     pub(crate) fn begin_at_once(
         self: &Arc<Self>,
-        cost: u64,
-        reserve: u64,
+        need: &Need,
         dirty: impl Fn() -> u64,
     ) -> Result<Option<Tx>> {
         let mut state = self.lock();
@@ -337,9 +361,9 @@ impl Groups {
         }
         let dirty = dirty();
         let others = state.spoken_for(self.budget.space());
-        let fits = others + reserve + cost <= state.allocatable && !state.is_crowded(others, cost, reserve);
+        let fits = others.saturating_add(need.free()) <= state.allocatable && !state.is_crowded(others, need);
         let at_once = fits && !state.closing && dirty < self.limits.dirty_max();
-        Ok(at_once.then(|| self.hold(&mut state, cost)))
+        Ok(at_once.then(|| self.hold(&mut state, need.cost())))
     }
 
     /// Txgs up to `txg`, which never were, count as synced: for an import that has not begun any.
@@ -547,7 +571,7 @@ mod tests {
         groups.synced(Txg(4), 1000, 0, false);
         assert_eq!(groups.set_aside(900, 0), 900);
         std::thread::scope(|scope| {
-            let waits = scope.spawn(|| groups.begin(500, 0));
+            let waits = scope.spawn(|| groups.begin(&Need { data: 500, ..Need::default() }));
             while groups.lock().short == 0 {
                 std::thread::yield_now();
             }

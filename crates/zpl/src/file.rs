@@ -194,7 +194,7 @@ impl Filesystem {
             let part = &data[(at - offset) as usize..(until - offset) as usize];
             let now = object.block_size();
             object.check_indirect(at / now, until.div_ceil(now))?;
-            let hold = Hold::write(part.len() as u64 + ATTRIBUTE_COST).in_blocks(block);
+            let hold = Hold::write(part.len() as u64 + ATTRIBUTE_COST).in_blocks(at, until, block);
             let tx = self.begin(Hold { reach, ..hold })?;
             self.count_pending(&tx, &znode, Amount::Bytes, part.len() as u64)?;
             self.grow_block(&object, &tx, znode.size, until, max)?;
@@ -257,7 +257,7 @@ impl Filesystem {
         }
         data.resize(block as usize, 0);
         object.check_indirect(offset / block, offset / block + 1)?;
-        let tx = self.begin(Hold::write(block + ATTRIBUTE_COST).in_blocks(block))?;
+        let tx = self.begin(Hold::write(block + ATTRIBUTE_COST).in_blocks(offset, end, block))?;
         self.count_pending(&tx, &znode, Amount::Bytes, block)?;
         self.grow_block(&object, &tx, znode.size, end, max)?;
         znode.size = znode.size.max(end);

@@ -30,7 +30,7 @@ impl Filesystem {
             }
             let record = object.block_once(next)?;
             self.node_for_change(id)?;
-            let tx = self.begin(Hold::write(block).in_blocks(block))?;
+            let tx = self.begin(Hold::write(block))?;
             object.put_block(&tx, next, record);
             written += block;
             blkid = Some(next + 1);
