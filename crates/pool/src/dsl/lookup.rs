@@ -520,7 +520,7 @@ fn members(
             return found;
         }
     };
-    for entry in zap::entries(&*object) {
+    for entry in zap::entries(&object) {
         match entry {
             Ok(entry) => {
                 let Some(id) = entry.number() else { continue };

@@ -185,8 +185,9 @@ impl Local {
         if data.is_dir() {
             return Ok(Local { folder: Folder::named(path, follow)?, name: Vec::new() });
         }
-        let full =
-            if data.is_symlink() || !follow { path.to_path_buf() } else { std::fs::canonicalize(path)? };
+        // Messages name the path as the user typed it, unless its last name is a link that is followed.
+        let is_followed = follow && std::fs::symlink_metadata(path)?.is_symlink();
+        let full = if is_followed { std::fs::canonicalize(path)? } else { path.to_path_buf() };
         let name = full.file_name().map(|name| name.as_bytes().to_vec()).unwrap_or_default();
         Ok(Local { folder: Folder::named(full.parent().unwrap_or(Path::new("/")), true)?, name })
     }
