@@ -82,6 +82,9 @@ fn every_crafted_pool_is_read_within_limits_and_changes_nothing_outside() {
             &["-d", "t.img", "zfs", "list", "-t", "all", "-r"],
             &["-d", "t.img", "zfs", "get", "all"],
             &["-d", "t.img", "ls", "-l", "tank/fs:/d"],
+            &["-d", "t.img", "ls", "-R", "tank/fs:/"],
+            &["-d", "t.img", "tree", "tank/fs:/"],
+            &["-d", "t.img", "du", "tank/fs:/"],
             &["-d", "t.img", "stat", "tank/fs:/big"],
             &["-d", "t.img", "zfs", "userspace", "tank/fs"],
         ];

@@ -325,6 +325,8 @@ mod tests {
             slots in Just(slots),
         ) -> Dnode {
             let flags = if spill.is_some() { flags | FLAG_SPILL } else { flags & !FLAG_SPILL };
+            // Each level adds `shift - 7` bits to block numbers, which have 64.
+            let levels = levels.min(1 + (u64::BITS as u8 - 1) / (shift - 7));
             Dnode {
                 object_type: ObjectType(object_type),
                 indirect_shift: shift,
@@ -363,6 +365,16 @@ mod tests {
                 let decoded = Dnode::decode(&again, ByteOrder::Little).unwrap().unwrap();
                 prop_assert_eq!(decoded.to_bytes(), again);
             }
+        }
+
+        #[test]
+        fn more_levels_than_block_numbers_have_bits_are_refused(dnode in any_dnode()) {
+            let per_level = dnode.indirect_shift - 7;
+            let levels = 2 + (u64::BITS as u8 - 1) / per_level;
+            let mut raw = dnode.to_bytes();
+            raw[2] = levels;
+            let refused = Corrupt::new("dnode levels", levels.into());
+            prop_assert_eq!(Dnode::decode(&raw, ByteOrder::Little), Err(refused));
         }
 
         #[test]
