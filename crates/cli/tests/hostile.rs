@@ -75,7 +75,7 @@ fn every_crafted_pool_is_read_within_limits_and_changes_nothing_outside() {
     for (name, patches) in sim::forge::crafted(&source) {
         std::fs::write(bed.path("t.img"), sim::forge::apply(source.image(), &patches)).expect("written");
         run(&bed, &["check", "t.img"]);
-        let lines: [&[&str]; 8] = [
+        let lines: [&[&str]; 11] = [
             &["zpool", "import", "-d", "t.img"],
             &["-d", "t.img", "zpool", "status"],
             &["-d", "t.img", "zpool", "history", "-il"],

@@ -239,19 +239,17 @@ fn what_cannot_be_read_does_not_keep_the_rest() {
         // Root may read everything: somebody else does the copy, with a program that they may start.
         let program = bed.path("cenote");
         bed::copy_program(&program);
-        let mut everything = vec![bed.path("")];
-        while let Some(path) = everything.pop() {
-            rustix::fs::chown(&path, Some(rustix::fs::Uid::from_raw(NOBODY)), None).expect("given away");
-            if path.is_dir() {
-                everything.extend(fs::read_dir(&path).expect("a folder").flatten().map(|entry| entry.path()));
-            }
-        }
+        give(&bed.path(""), NOBODY);
         let mut other = Command::new(program);
         other.args(command.get_args()).envs(command.get_envs().filter_map(|(k, v)| Some((k, v?))));
         other.current_dir(bed.path("")).uid(NOBODY).gid(NOBODY);
         command = other;
     }
     let done = Done::from(command.output().expect("it starts"));
+    if rustix::process::geteuid().is_root() {
+        // A state folder of another user is refused.
+        give(&bed.path("state"), 0);
+    }
     let mut lines: Vec<_> = done.err.lines().collect();
     lines.sort_unstable();
     let wanted =
@@ -268,6 +266,17 @@ fn what_cannot_be_read_does_not_keep_the_rest() {
     assert!(bed.run(&["ls", "tank/fs:/mem"]).status == 1);
     fs::set_permissions(bed.path("src/closed"), Permissions::from_mode(0o755)).expect("set");
     expect_sound(&bed);
+}
+
+/// Makes `user` the owner of a folder and of everything in it.
+fn give(folder: &Path, user: u32) {
+    let mut waiting = vec![folder.to_path_buf()];
+    while let Some(path) = waiting.pop() {
+        rustix::fs::chown(&path, Some(rustix::fs::Uid::from_raw(user)), None).expect("given away");
+        if path.is_dir() {
+            waiting.extend(fs::read_dir(&path).expect("a folder").flatten().map(|entry| entry.path()));
+        }
+    }
 }
 
 /// A command under a limit of file sizes, in KiB.
