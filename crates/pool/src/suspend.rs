@@ -4,7 +4,7 @@
 //! To:     [`storage::Suspension`], where the refused operations wait.
 
 use std::sync::{Arc, Weak};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use storage::{FailMode, Refused, Suspension};
 
@@ -92,7 +92,9 @@ impl Pool {
         if let Some(error) = self.inner.groups.failed() {
             return Some(Trouble { can_resume: false, failmode, why: error.to_string() });
         }
-        suspension.refused().map(|refused| Trouble { can_resume: true, failmode, why: refused.why })
+        // Writes that were given up are not tried again: the sync thread is about to end.
+        let can_resume = suspension.is_enabled();
+        suspension.refused().map(|refused| Trouble { can_resume, failmode, why: refused.why })
     }
 
     /// Whether refused writes wait for [`Pool::resume`].
@@ -125,14 +127,27 @@ impl Pool {
     /// # Errors
     /// [`Error::Suspended`], [`Error::Stopped`].
     pub fn sync_unless_suspended(&self) -> Result<()> {
+        self.sync_unless_suspended_within(Duration::MAX).map(|_| ())
+    }
+
+    /// The same for as long as `patience` at most: a txg cannot close before the transactions in it have ended. Gives
+    /// whether everything is on disk.
+    ///
+    /// # Errors
+    /// As [`Pool::sync_unless_suspended`].
+    pub fn sync_unless_suspended_within(&self, patience: Duration) -> Result<bool> {
         if !self.is_syncing() {
-            return Ok(());
+            return Ok(true);
         }
+        let began = Instant::now();
         let target = self.inner.groups.lock().open;
         while !self.inner.groups.sync_within(target, GLANCE)? {
             self.check_resumed()?;
+            if began.elapsed() >= patience {
+                return Ok(false);
+            }
         }
-        Ok(())
+        Ok(true)
     }
 
     /// Refuses to begin a change that would wait for a suspended pool.

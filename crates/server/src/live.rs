@@ -289,8 +289,9 @@ impl Live {
             Unmounted::Refused { point, why } => Refusal::Other(format!("'{}': {why}", point.display())),
             other => Refusal::Other(other.to_string()),
         })?;
-        if let Err(error @ pool::Error::Suspended) = pool.sync_unless_suspended() {
-            // It was suspended by what the mounts had left to write.
+        // A transaction that a command holds open keeps its txg from closing; the end of the pool waits for it later.
+        if let Err(error @ pool::Error::Suspended) = pool.sync_unless_suspended_within(patience) {
+            // The last writes of the mounts suspended it.
             self.mounts.mount_again(&pool, &down);
             return Err(Refusal::Other(error.to_string()));
         }
