@@ -93,7 +93,7 @@ impl Pool {
             return Some(Trouble { can_resume: false, failmode, why: error.to_string() });
         }
         // Writes that were given up are not tried again: the sync thread is about to end.
-        let can_resume = suspension.is_enabled();
+        let can_resume = !suspension.is_given_up();
         suspension.refused().map(|refused| Trouble { can_resume, failmode, why: refused.why })
     }
 
@@ -113,7 +113,10 @@ impl Pool {
         }
         let refused = self.inner.suspension().retry(RETRY);
         self.inner.groups.wake();
-        refused.map_or(Ok(()), |_| Err(Error::Suspended))
+        match refused.is_some() || self.inner.suspension().is_given_up() {
+            true => Err(Error::Suspended),
+            false => Ok(()),
+        }
     }
 
     /// Ends the waiting of refused writes: the pool stops at its last synced txg, and everybody who waits gets an error.

@@ -214,6 +214,12 @@ impl Suspension {
         self.changed.notify_all();
     }
 
+    /// Whether the refused operations were given up: they are not tried again.
+    #[must_use]
+    pub fn is_given_up(&self) -> bool {
+        self.lock().given_up
+    }
+
     /// Whether I/O is suspended and writers get an error instead of waiting.
     #[must_use]
     pub fn refuses_writers(&self) -> bool {
