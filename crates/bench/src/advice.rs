@@ -10,7 +10,7 @@ use pool::props::number::{nice, nice_bytes};
 
 use crate::advise::{Candidate, FREE_TIME, Goal, Reason, Workload, choose};
 use crate::plan::{DEFAULT_RECORDSIZE, setting_words};
-use crate::uncertain::{is_uncertain, most_saved_per_cpu_second, others_cpu_max};
+use crate::uncertain::{NOISE, is_uncertain, most_saved_per_cpu_second, others_cpu_max};
 use crate::{Recommendation, Run};
 
 /// Seconds that no clock shows reliably.
@@ -74,9 +74,10 @@ pub fn recommend(runs: &[Run], dataset: &str) -> Recommendation {
 
 /// The recommendation where times are too uncertain to compare.
 fn without_times(runs: &[Run], measured: &[&Run], dataset: &str) -> Recommendation {
-    let others = others_cpu_max(measured) * 100.0;
-    let cause = match others {
-        share if share >= 5.0 => format!("other programs took up to {share:.0} % of the CPU time meanwhile"),
+    let cause = match others_cpu_max(measured) {
+        share if share >= NOISE => {
+            format!("other programs took up to {:.0} % of the CPU time meanwhile", share * 100.0)
+        }
         _ => "repeated runs differ too much".to_owned(),
     };
     let uncertain = format!("the times are too uncertain to compare, since {cause}");

@@ -15,6 +15,7 @@ use crate::stopwatch::{Elapsed, micros};
 use crate::target::Target;
 use crate::throttle::Networked;
 use crate::trace::{bytes_in, cpus, others_share};
+use crate::uncertain::NOISE;
 use crate::{
     Application, Configuration, Ended, Error, Event, Machine, Place, Plan, Repetition, Report, Result, Run,
     SCHEMA, Source, Spread, StepRun, Stream, Watch, against, in_pool, recommend, shell_word, stream,
@@ -22,8 +23,6 @@ use crate::{
 
 /// A source of up to this size is measured once before it counts, so that the machine is warm for all alike.
 const WARM_UP_BYTES: u64 = 256 << 20;
-/// Others may take this part of the machine's CPU time before a reader is told.
-const NOISE: f64 = 0.05;
 /// More names than these are only counted.
 const NAMES_MAX: usize = 4;
 /// A median that scatters more than this part is not to be relied on.

@@ -7,6 +7,8 @@ use crate::Run;
 use crate::advice::{relative_size, time};
 use crate::advise::WORTHWHILE_SIZE;
 
+/// Others may take this part of the machine's CPU time before a reader is told.
+pub(crate) const NOISE: f64 = 0.05;
 /// Median deviations around a median between which the true time lies.
 const DEVIATIONS: f64 = 2.0;
 /// Another run may be better by this factor before the choice counts as chosen by noise: below it both are good choices.

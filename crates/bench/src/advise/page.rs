@@ -3,6 +3,7 @@
 use pool::props::number::{nice, nice_bytes};
 
 use super::answer::{Advice, Pick, Row, no_recommendation};
+use super::rows::is_row;
 use crate::Figures;
 use crate::figures::{Axis, Chart, Grid, Kind, Series, Table};
 use crate::page::{Page, QUESTION};
@@ -292,8 +293,4 @@ impl Advice {
             ],
         }
     }
-}
-
-fn is_row(row: &Row, pick: &Pick) -> bool {
-    row.compression == pick.compression && row.recordsize == pick.recordsize
 }

@@ -268,8 +268,7 @@ impl Whole<'_> {
                 100.0 * best
             ));
         }
-        let picked =
-            rows.iter().find(|row| row.compression == pick.compression && row.recordsize == pick.recordsize);
+        let picked = rows.iter().find(|row| is_row(row, pick));
         if let Some(row) = picked.filter(|row| row.logical_bytes > 1.01 * bytes) {
             remarks.push(format!(
                 "with records of {} the files count as {} instead of {}: the last record of each is filled up with zeros, which compress to nothing",
@@ -301,8 +300,8 @@ impl Whole<'_> {
 
 /// Why `pick` is not to be relied on, for `bytes` of data; `None` when it is.
 pub(crate) fn doubt(rows: &[Row], pick: &Pick, bytes: f64) -> Option<String> {
-    let is_pick = |row: &&Row| row.compression == pick.compression && row.recordsize == pick.recordsize;
-    doubt_about(&pick.compression, rows.iter().find(is_pick).map_or(0.0, half_width), bytes)
+    let picked = rows.iter().find(|row| is_row(row, pick));
+    doubt_about(&pick.compression, picked.map_or(0.0, half_width), bytes)
 }
 
 /// The same for a setting whose ratio is known to ± `half_width` of it.
@@ -320,6 +319,10 @@ fn doubt_about(compression: &str, half_width: f64, bytes: f64) -> Option<String>
             100.0 * half_width
         )
     })
+}
+
+pub(super) fn is_row(row: &Row, pick: &Pick) -> bool {
+    row.compression == pick.compression && row.recordsize == pick.recordsize
 }
 
 /// Half of the interval that holds the ratio of a row with 95 %, as a part of the ratio.
