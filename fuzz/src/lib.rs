@@ -1,13 +1,19 @@
 //! What each fuzz target does, as ordinary functions: libFuzzer calls them (`fuzz_targets/`), and so does the
 //! test below, for a moment each, on any toolchain.
 //!
-//! A target takes bytes that a disk might hold. It may find a value or an error; where there is a value, what we
-//! would write of it must read back the same. Panics, overflows, hangs and large allocations are the faults.
+//! A target of a decoder takes bytes that a disk might hold. It may find a value or an error; where there is a value, what
+//! we would write of it must read back the same. Other targets take text and messages, or use the input to choose
+//! changes of a whole pool or stream whose checksums are made right again. Panics, overflows, hangs and large allocations
+//! are the faults; so is a change of anything that must not change.
 #![forbid(unsafe_code)]
 
+pub mod choices;
 pub mod codecs;
 pub mod formats;
+pub mod images;
 pub mod seeds;
+pub mod streams;
+pub mod words;
 
 /// The body of a target.
 pub type Body = fn(&[u8]);
@@ -47,6 +53,16 @@ pub const TARGETS: &[(&str, Body)] = &[
     ("gzip", codecs::gzip),
     ("zstd", codecs::zstd),
     ("compress", codecs::compress),
+    ("receive_stream", streams::receive_stream),
+    ("image_read", images::image_read),
+    ("image_changed", images::image_changed),
+    ("copy_out", images::copy_out),
+    ("wire", words::wire),
+    ("resume_token", words::resume_token),
+    ("pools_cache", words::pools_cache),
+    ("package_list", streams::package_list),
+    ("command_line", words::command_line),
+    ("mount_options", words::mount_options),
 ];
 
 #[cfg(test)]

@@ -64,13 +64,22 @@ fn golden() -> seeds::Seeds {
     seeds
 }
 
+/// The inputs of a target that are part of the repository: seeds that nothing else gives, and what a fuzzer found.
+fn kept(target: &str) -> Vec<Vec<u8>> {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("kept").join(target);
+    let Ok(files) = fs::read_dir(folder) else { return Vec::new() };
+    let mut paths: Vec<_> = files.map(|file| file.expect("it can be listed").path()).collect();
+    paths.sort();
+    paths.iter().map(|path| fs::read(path).expect("it can be read")).collect()
+}
+
 #[test]
 fn each_target_bears_damaged_and_random_bytes() {
     let seeds = golden();
     let share: u64 = std::env::var("FUZZ_SMOKE_MS").map_or(1000, |ms| ms.parse().expect("milliseconds"));
     std::thread::scope(|scope| {
         for &(name, body) in TARGETS {
-            let inputs: Vec<_> = seeds.of(name).collect();
+            let inputs: Vec<_> = seeds.of(name).map(<[u8]>::to_vec).chain(kept(name)).collect();
             // libtest would say which test failed; a target's name says which decoder.
             std::thread::Builder::new()
                 .name(name.to_owned())

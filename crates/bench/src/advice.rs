@@ -10,6 +10,7 @@ use pool::props::number::{nice, nice_bytes};
 
 use crate::advise::{Candidate, FREE_TIME, Goal, Reason, Workload, choose};
 use crate::plan::{DEFAULT_RECORDSIZE, setting_words};
+use crate::saving::{relative_size, time};
 use crate::uncertain::{NOISE, is_uncertain, most_saved_per_cpu_second, others_cpu_max};
 use crate::{Recommendation, Run};
 
@@ -99,13 +100,6 @@ fn none(reason: String) -> Recommendation {
     Recommendation { reason, ..Recommendation::default() }
 }
 
-/// Bytes that `run` allocated for each byte that `off` allocated, or that the files hold when `off` was not measured.
-pub(crate) fn relative_size(measured: &[&Run], run: &Run) -> f64 {
-    let off = measured.iter().filter(|run| run.compression == "off");
-    let off = off.min_by(|a, b| time(a).total_cmp(&time(b)));
-    run.allocated_bytes as f64 / off.map_or(run.logical_bytes, |off| off.allocated_bytes).max(1) as f64
-}
-
 /// What a run made of the data, in words.
 fn sizes(run: &Run) -> String {
     format!(
@@ -163,11 +157,6 @@ fn conditions(runs: &[Run]) -> (u32, Option<u64>) {
     let count = |conditions| pools().filter(|run| under(run) == conditions).count();
     let best = runs.iter().map(under).max_by_key(|conditions| (count(*conditions), *conditions));
     best.expect("a recommendation needs a measurement")
-}
-
-/// Seconds for writing once and reading once.
-pub(crate) fn time(run: &Run) -> f64 {
-    run.write_seconds + run.read_seconds
 }
 
 /// By how much that may be off.

@@ -17,11 +17,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use rustix::fs::{Advice, fadvise, statvfs, syncfs};
 
+use crate::application::StepSample;
 use crate::application::{run_in, run_program};
 use crate::crew::share;
 use crate::error::system_reason;
 use crate::guard::{Guard, Left};
-use crate::measure::{Sizes, StepSample, Work};
+use crate::measure::{Sizes, Work};
 use crate::reading::READ;
 use crate::source::Contents;
 use crate::stopwatch::{CpuClock, machine_cpu_seconds};

@@ -1,7 +1,7 @@
 //! A user's own programs as the measure: steps that run on the mounted dataset, each timed.
 //!
 //! From:   command lines with `{dir}` for the folder and `{threads}` for how many threads to use.
-//! To:     the time of each step, once with one thread and once with all where it names them (S0-23).
+//! To:     the time of each step, once with one thread and once with all where it names them.
 //!
 //! Each run begins with everything durable and cold caches; a step that runs again finds what it found the first time.
 //!
@@ -20,10 +20,9 @@ use std::time::Duration;
 use rustix::process::{Pid, Signal, kill_process_group};
 use zpl::Filesystem;
 
+use crate::configuration::cores;
 use crate::error::system_reason;
 use crate::guard::{Guard, Left};
-use crate::measure::StepSample;
-use crate::plan::cores;
 use crate::stopwatch::{CpuClock, Stopwatch, process_cpu_seconds};
 use crate::{Configuration, Error, Event, Result, Watch};
 
@@ -50,6 +49,15 @@ pub trait Mount {
     /// # Errors
     /// Why it is still mounted.
     fn take_down(self: Box<Self>) -> std::result::Result<(), String>;
+}
+
+/// The times of one step.
+pub(crate) struct StepSample {
+    pub(crate) name: String,
+    pub(crate) threads: u32,
+    pub(crate) seconds: f64,
+    pub(crate) cpu_seconds: f64,
+    pub(crate) pool_cpu_seconds: f64,
 }
 
 /// One step.

@@ -8,15 +8,10 @@ use std::fmt::Write as _;
 use pool::props::number::nice_bytes;
 use serde::{Deserialize, Serialize};
 
-use crate::figures::{Chart, Grid, Table};
+use crate::figures::{Chart, Grid, Table, quoted};
 use crate::page::Page;
 use crate::{Figures, Report, Run};
 
-/// Half the width of what a median may be, in median absolute deviations: two standard deviations.
-const DEVIATIONS: f64 = 2.0 * 1.4826;
-/// The least that a median of several is uncertain by, and a time measured once.
-const SURE: f64 = 0.01;
-const ONCE: f64 = 0.10;
 /// Sizes that differ by less differ by metadata only.
 const SAME_SIZE: f64 = 0.005;
 
@@ -266,45 +261,18 @@ fn over((a, b): (f64, f64)) -> Option<f64> {
     (a > 0.0).then(|| b / a)
 }
 
-/// A field of CSV.
-pub(crate) fn quoted(text: &str) -> String {
-    match text.contains([',', '"', '\n', '\r']) {
-        true => format!("\"{}\"", text.replace('"', "\"\"")),
-        false => text.to_owned(),
-    }
-}
-
 impl Pair {
     fn of(name: String, a: &Run, b: &Run) -> Pair {
         let size = |run: &Run| run.allocated_bytes as f64 / run.logical_bytes.max(1) as f64;
         Pair {
             name,
             write_seconds: (a.write_seconds, b.write_seconds),
-            write: verdict(write_interval(a), write_interval(b)),
+            write: verdict(a.write_interval(), b.write_interval()),
             read_seconds: (a.read_seconds, b.read_seconds),
-            read: verdict(read_interval(a), read_interval(b)),
+            read: verdict(a.read_interval(), b.read_interval()),
             size: (size(a), size(b)),
         }
     }
-}
-
-/// What the time to write may really be.
-pub(crate) fn write_interval(run: &Run) -> (f64, f64) {
-    interval(run.write_seconds, run.spread.as_ref().map(|s| s.write_seconds))
-}
-
-/// What the time to read may really be.
-pub(crate) fn read_interval(run: &Run) -> (f64, f64) {
-    interval(run.read_seconds, run.spread.as_ref().map(|s| s.read_seconds))
-}
-
-/// What a time may really be.
-fn interval(seconds: f64, deviation: Option<f64>) -> (f64, f64) {
-    let half = match deviation {
-        Some(deviation) => (deviation * DEVIATIONS).max(seconds * SURE),
-        None => seconds * ONCE / 2.0,
-    };
-    (seconds - half, seconds + half)
 }
 
 fn verdict(a: (f64, f64), b: (f64, f64)) -> Verdict {

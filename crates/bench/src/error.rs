@@ -6,8 +6,7 @@ use std::path::PathBuf;
 use pool::props::PropertyError;
 use pool::props::number::nice_bytes;
 
-use crate::Report;
-use crate::plan::THREADS_MAX;
+use crate::configuration::THREADS_MAX;
 use crate::rate::in_words;
 
 /// Result of this room.
@@ -210,28 +209,6 @@ pub enum Error {
     /// The caller stopped it.
     #[error("interrupted")]
     Interrupted,
-}
-
-/// Why a measurement ended early, and what was measured by then.
-#[derive(Debug, thiserror::Error)]
-#[error("{error}")]
-pub struct Ended {
-    /// Why.
-    pub error: Error,
-    /// What was finished before, which may have taken hours; it says that it is not everything ([`Report::unfinished`]).
-    pub report: Option<Box<Report>>,
-}
-
-impl From<Error> for Ended {
-    fn from(error: Error) -> Ended {
-        Ended { error, report: None }
-    }
-}
-
-impl From<Ended> for Error {
-    fn from(ended: Ended) -> Error {
-        ended.error
-    }
 }
 
 /// The system's reason, without the name of a temporary file, which nobody knows.

@@ -235,3 +235,38 @@ pub struct Series {
     /// x, y, from left to right.
     pub points: Vec<(f64, f64)>,
 }
+
+/// Everything that is shown of a report.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Figures {
+    /// Sentences: the answer, what to keep in mind, the machine.
+    pub notes: Vec<String>,
+    /// In a few words and numbers: name, number, what it is compared with.
+    pub tiles: Vec<(String, String, String)>,
+    /// The charts, in order.
+    pub charts: Vec<Chart>,
+    /// The tables, in order; the first is that of all runs.
+    pub tables: Vec<Table>,
+}
+
+impl Figures {
+    /// `what` as JSON, with what is drawn of it: every number of a page is in its data.
+    pub(crate) fn within<T: Serialize>(self, what: &T) -> String {
+        #[derive(Serialize)]
+        struct Whole<'a, T> {
+            #[serde(flatten)]
+            what: &'a T,
+            figures: Figures,
+        }
+        let whole = Whole { what, figures: self };
+        serde_json::to_string(&whole).expect("records of numbers and text are JSON")
+    }
+}
+
+/// A field of CSV.
+pub(crate) fn quoted(text: &str) -> String {
+    match text.contains([',', '"', '\n', '\r']) {
+        true => format!("\"{}\"", text.replace('"', "\"\"")),
+        false => text.to_owned(),
+    }
+}

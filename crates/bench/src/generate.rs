@@ -216,7 +216,7 @@ mod tests {
         assert!(generate("fast", 1, 1).is_none());
     }
 
-    /// S0-13, S0-20: the order of the published ratios; on bases lz4 and lzjb, gzip-6 and gzip-9 lie within 3 %.
+    /// The order of the published ratios; on bases lz4 and lzjb, gzip-6 and gzip-9 lie within 3 %.
     #[test]
     fn on_reads_and_nucleotides_the_order_of_ratios_is_the_published_one() {
         for (kind, near) in [("fastq", 1.0), ("fasta", 0.97)] {
@@ -232,7 +232,6 @@ mod tests {
         }
     }
 
-    /// S0-21, S1-08, S1-11, S2-04.
     #[test]
     fn images_noise_zeros_and_text_behave_as_theirs_do() {
         let image = generate("fits", 2 << 20, 1).unwrap();

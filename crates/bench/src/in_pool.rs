@@ -16,9 +16,10 @@ use pool::props::Value;
 use pool::{Options, Pool};
 use zpl::{FileKind, Filesystem, NewNode, SetAttr};
 
+use crate::application::StepSample;
 use crate::application::Turn;
 use crate::crew::share;
-use crate::measure::{Sizes, StepSample, Work};
+use crate::measure::{Sizes, Work};
 use crate::plan::property;
 use crate::reading::Reading;
 use crate::source::Contents;

@@ -142,14 +142,14 @@ mod tests {
             let burst = BurstRates { total, knee: 14e9, mean, drain: 190.6e6 };
             Limit::of_burst(&burst, Limit::Network, Limit::Device)
         };
-        // S1-19: 5, 20 and 70 GB at 478, 262 and 191 MB/s.
+        // The published case: 5, 20 and 70 GB at 478, 262 and 191 MB/s.
         assert_eq!(
             [of(5e9, 478e6), of(20e9, 262e6), of(70e9, 191e6)],
             [Limit::Network, Limit::DirtyLimit, Limit::Device]
         );
     }
 
-    /// S1-19, S1-20: a limit of 16 GB, of which writers are delayed from 60 % on, 600 MB/s from the network,
+    /// The published case: a limit of 16 GB, of which writers are delayed from 60 % on, 600 MB/s from the network,
     /// 190.6 MB/s to the disk: published as "up to about 14 GB at full speed".
     #[test]
     fn the_knee_follows_from_the_dirty_limit_and_the_drain() {

@@ -9,7 +9,7 @@ use pool::props::number::nice_bytes;
 use procfs::Current as _;
 use serde::{Deserialize, Serialize};
 
-use crate::Source;
+use crate::configuration;
 
 /// What a reader must know to judge the figures. What the system does not tell says `unknown` or 0.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -45,12 +45,6 @@ pub struct Machine {
 }
 
 impl Machine {
-    /// This machine.
-    #[must_use]
-    pub fn here(backing: String, source: &Source) -> Machine {
-        Machine::with(backing, source.file_count() as u64, source.bytes(), source.is_in_memory())
-    }
-
     /// This machine, with data of so many files and bytes.
     pub(crate) fn with(
         backing: String,
@@ -112,7 +106,7 @@ impl Machine {
 }
 
 /// What compresses here, and with which features of the processor, so that figures can be compared with those of other
-/// versions (S4-21).
+/// versions.
 fn codecs() -> String {
     let with = |about: About| match about.cpu {
         "" => about.library,
@@ -159,7 +153,7 @@ fn topology() -> (u32, u32, u32) {
     }
     let sockets = cores.iter().map(|(socket, _)| socket).collect::<BTreeSet<_>>().len() as u32;
     match sockets {
-        0 => (1, crate::plan::cores(), crate::plan::cores()),
+        0 => (1, configuration::cores(), configuration::cores()),
         sockets => (sockets, cores.len() as u32 / sockets, logical),
     }
 }

@@ -12,9 +12,10 @@
 //!   caches, and the median counts.
 //! - reading once more, in the same way, what the caches hold, where they hold all of it.
 
+use crate::application::StepSample;
 use crate::stopwatch::{CpuClock, Elapsed, Stopwatch, is_enough, middle};
-use crate::trace::{Sampler, Tick};
-use crate::{Application, Event, Phase, Plan, Result, Watch};
+use crate::trace::Sampler;
+use crate::{Application, Event, Phase, Plan, Result, Tick, Watch};
 
 /// What one trial found.
 pub(crate) struct Sample {
@@ -38,15 +39,6 @@ pub(crate) struct Sizes {
     pub(crate) allocated_bytes: u64,
     /// Hundredths.
     pub(crate) compressratio: u64,
-}
-
-/// One step of an application.
-pub(crate) struct StepSample {
-    pub(crate) name: String,
-    pub(crate) threads: u32,
-    pub(crate) seconds: f64,
-    pub(crate) cpu_seconds: f64,
-    pub(crate) pool_cpu_seconds: f64,
 }
 
 /// A place that takes the files of a source and gives them back.

@@ -8,7 +8,7 @@ use maud::{DOCTYPE, Markup, PreEscaped, html};
 
 use crate::chart::{self, Ink, Size};
 use crate::figures::Kind;
-use crate::{Chart, Figures, Report, Table};
+use crate::{Chart, Figures, Table};
 
 const STYLE: &str = include_str!("page.css");
 /// Hands the data out as files; without it they can still be read in the page's source.
@@ -20,9 +20,6 @@ setTimeout(()=>URL.revokeObjectURL(a.href),1000)}))";
 const LONG_CELL: usize = 28;
 /// Columns beside which there is room for wrapped text on a phone.
 const NARROW_COLUMNS: usize = 3;
-/// Asked unless the user asks something else.
-pub(crate) const QUESTION: &str = "Which compression and record size suit this data?";
-
 /// What a page consists of.
 #[derive(Debug, Default)]
 pub(crate) struct Page {
@@ -48,39 +45,6 @@ pub(crate) struct Page {
     pub json: String,
     /// The runs; may be empty.
     pub csv: String,
-}
-
-impl Report {
-    /// The report as a page in one file.
-    #[must_use]
-    pub fn to_html(&self) -> String {
-        let question = if self.about.question.is_empty() { QUESTION } else { &self.about.question };
-        let mut commands = vec![self.about.command.clone()];
-        commands.retain(|command| !command.is_empty());
-        let wanted = &self.recommendation;
-        let is_chosen = |run: &crate::Run| {
-            run.compression == wanted.compression
-                && run.recordsize == wanted.recordsize
-                && run.against.is_none()
-        };
-        Page {
-            title: question.to_owned(),
-            kicker: ["Measured by cenote", &self.version, &self.about.started]
-                .join(" ")
-                .trim_end()
-                .to_owned(),
-            answer: self.sentence(),
-            advice: wanted.command.clone(),
-            chosen: self.runs.iter().rposition(is_chosen),
-            warnings: self.cautions(),
-            figures: Figures::of(self),
-            commands,
-            machine: self.machine.lines(&self.version),
-            json: self.to_json_with_figures(),
-            csv: self.to_csv(),
-        }
-        .html()
-    }
 }
 
 impl Page {

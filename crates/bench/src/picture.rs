@@ -1,6 +1,6 @@
 //! A picture of the charts, as PNG.
 //!
-//! From:   a report's [`Figures`].
+//! From:   the charts of a report's [`Figures`](crate::Figures).
 //! To:     a place where a page is too much: a README, a message. Text is drawn with the font inside the program.
 
 use std::collections::HashMap;
@@ -8,8 +8,8 @@ use std::sync::Arc;
 
 use resvg::{tiny_skia, usvg};
 
+use crate::Chart;
 use crate::chart::{self, Ink, Size};
-use crate::{Chart, Figures, Report};
 
 /// A subset of Roboto (Apache-2.0): fonts/README.md.
 static FONT: &[u8] = include_bytes!("../fonts/Roboto-Regular.ttf");
@@ -21,17 +21,6 @@ const MARGIN: f32 = 24.0;
 const CHARTS: usize = 3;
 /// Of each channel: enough for smooth edges of text.
 const SHADES: u16 = 16;
-
-impl Report {
-    /// The question, the answer and the first charts as a PNG file.
-    ///
-    /// # Errors
-    /// Says why it cannot be drawn.
-    pub fn to_png(&self) -> Result<Vec<u8>, String> {
-        let title = if self.about.question.is_empty() { crate::page::QUESTION } else { &self.about.question };
-        png(title, &self.sentence(), &Figures::of(self).charts)
-    }
-}
 
 /// A title, a sentence, and charts one below the other.
 pub(crate) fn png(title: &str, sentence: &str, charts: &[Chart]) -> Result<Vec<u8>, String> {

@@ -6,47 +6,17 @@ use pool::props::{self, Property, Value, names::GZIP_ENGINE};
 use pool::{Found, Options};
 use storage::GzipEngine;
 
+use crate::configuration::{Configuration, NO_POOL, THREADS_MAX, cores};
 use crate::{About, Application, Error, Grid, Result};
 
 /// What is measured unless the user says otherwise.
 pub const DEFAULT_COMPRESSIONS: [&str; 11] =
     ["off", "lz4", "zstd-fast-1", "zstd-1", "zstd-3", "zstd-9", "gzip-1", "gzip-6", "gzip-9", "lzjb", "zle"];
-/// Stands for a compression where there is no pool.
-pub(crate) const NO_POOL: &str = "-";
+
 pub(crate) const DEFAULT_RECORDSIZE: u64 = 128 << 10;
-/// More threads than any machine has cores.
-pub const THREADS_MAX: u32 = 4096;
+
 /// Bytes a second of the slowest device and network: less is more likely a rate in other units.
 const LEAST_RATE: u64 = 1_000_000;
-
-/// One row of the result.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Configuration {
-    /// A value of the property `compression`, and for gzip, behind `@`, who makes its bytes: `gzip-1@isal`.
-    pub compression: String,
-    /// Bytes of a record.
-    pub recordsize: u64,
-    /// Threads that write, compress and read; fewer than the machine has cores hold it to that many cores.
-    pub threads: u32,
-    /// Bytes to write, of the source or of several copies of it; all of it once if `None`.
-    pub total_bytes: Option<u64>,
-    /// Instead of a pool: the same work in this folder of another file system.
-    pub against: Option<PathBuf>,
-}
-
-impl std::fmt::Display for Configuration {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let size = props::number::nice(self.recordsize);
-        match &self.against {
-            None => write!(f, "{}, recordsize {size}, threads {}", self.compression, self.threads)?,
-            Some(folder) => write!(f, "'{}', threads {}", folder.display(), self.threads)?,
-        }
-        match self.total_bytes {
-            Some(bytes) => write!(f, ", {} in all", props::number::nice(bytes)),
-            None => Ok(()),
-        }
-    }
-}
 
 /// Where the datasets go.
 #[derive(Clone, Debug)]
@@ -233,11 +203,6 @@ impl Plan {
         let usual = Options::default();
         Options { dirty_max: self.dirty_max.unwrap_or(usual.dirty_max), ..usual }
     }
-}
-
-/// Cores that this process may use.
-pub(crate) fn cores() -> u32 {
-    std::thread::available_parallelism().map_or(1, |count| u32::try_from(count.get()).unwrap_or(u32::MAX))
 }
 
 fn distinct<T: Clone + PartialEq>(values: &[T], what: &'static str) -> Result<Vec<T>> {

@@ -177,7 +177,7 @@ pub(crate) fn shown(grids: &[Grid]) -> (Vec<Table>, Vec<Chart>) {
     (tables, charts.collect())
 }
 
-/// S0-25: grids of seconds over `off`, those of the same title together.
+/// Grids of seconds over `off`, those of the same title together.
 fn normalised(grids: &[Grid]) -> Vec<Grid> {
     let mut all: Vec<Grid> = Vec::new();
     for normal in grids.iter().filter(|grid| grid.unit == "s").filter_map(|grid| grid.normalised("off")) {

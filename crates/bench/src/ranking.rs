@@ -1,9 +1,8 @@
-//! In which order settings come, the best first (S2-19).
+//! In which order settings come, the best first.
 //!
 //! From:   times with how far they may be off, and ratios; of one's own runs, or as somebody published them.
 //! To:     a line such as `lz4 → zstd → lzjb | zle → gzip`: what stands between bars is the same.
 
-use crate::compare::{read_interval, write_interval};
 use crate::{Grid, Run, Table};
 
 /// Above the table.
@@ -54,8 +53,8 @@ pub(crate) fn of_runs(runs: &[Run]) -> Option<Table> {
         (low / bytes, high / bytes)
     };
     table(vec![
-        row("writing", &|run| per_byte(write_interval(run), run)),
-        row("reading", &|run| per_byte(read_interval(run), run)),
+        row("writing", &|run| per_byte(run.write_interval(), run)),
+        row("reading", &|run| per_byte(run.read_interval(), run)),
         row("ratio", &|run| same(-run.compressratio)),
     ])
 }

@@ -4,45 +4,18 @@
 //! To:     [`Figures`]: its tables and charts.
 
 use pool::props::number::{nice, nice_bytes};
-use serde::{Deserialize, Serialize};
 
 use crate::beside::beside;
-use crate::figures::{Axis, Chart, Grid, Kind, Series, Table};
+use crate::figures::{Axis, Chart, Figures, Grid, Kind, Series, Table};
 use crate::report::baseline;
 use crate::sweeps::{grids, steps, sweeps};
-use crate::trace::Tick;
-use crate::{Repetition, Report, Run, published, ranking, table};
+use crate::{Repetition, Report, Run, Tick, published, ranking, table};
 
 const WARM_READ: &str = "warm read MB/s";
 /// Columns that say the same in each row are told below the table instead.
 const DROPPED_IF_ALIKE: [&str; 4] = ["recordsize", "threads", "logical", "verified"];
 
-/// Everything that is shown of a report.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct Figures {
-    /// Sentences: the answer, what to keep in mind, the machine.
-    pub notes: Vec<String>,
-    /// In a few words and numbers: name, number, what it is compared with.
-    pub tiles: Vec<(String, String, String)>,
-    /// The charts, in order.
-    pub charts: Vec<Chart>,
-    /// The tables, in order; the first is that of all runs.
-    pub tables: Vec<Table>,
-}
-
 impl Figures {
-    /// `what` as JSON, with what is drawn of it: every number of a page is in its data.
-    pub(crate) fn within<T: Serialize>(self, what: &T) -> String {
-        #[derive(Serialize)]
-        struct Whole<'a, T> {
-            #[serde(flatten)]
-            what: &'a T,
-            figures: Figures,
-        }
-        let whole = Whole { what, figures: self };
-        serde_json::to_string(&whole).expect("records of numbers and text are JSON")
-    }
-
     /// What to show of `report`.
     #[must_use]
     pub fn of(report: &Report) -> Figures {
@@ -74,7 +47,7 @@ impl Figures {
         figures
     }
 
-    /// S0-24, S0-25: the table of steps, and the same over `off`.
+    /// The table of steps, and the same over `off`.
     fn steps(&mut self, runs: &[Run]) {
         let Some(grid) = steps(runs) else { return };
         self.tables.push(grid.table());
@@ -109,7 +82,7 @@ impl Figures {
         });
     }
 
-    /// S2-14, S2-15: the times of each repetition, and the medians.
+    /// The times of each repetition, and the medians.
     fn repetitions(&mut self, runs: &[Run]) {
         let most = runs.iter().map(|run| run.repetitions.len()).max().unwrap_or(0);
         if most < 2 {

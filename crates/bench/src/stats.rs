@@ -49,7 +49,7 @@ mod tests {
         assert!((deviation(&[1.0, 1.1, 90.0]) - 0.1).abs() < 1e-9);
     }
 
-    /// S2-17: the third read of the published zstd row, 15, 13, 28.
+    /// The third read of the published zstd row, 15, 13, 28.
     #[test]
     fn the_published_outlier_is_one() {
         let reads = [15.0, 13.0, 28.0];

@@ -1,4 +1,4 @@
-//! Whole files as streams, beside the same data record by record (S4-09).
+//! Whole files as streams, beside the same data record by record.
 //!
 //! From:   the source, and the compressions that were measured.
 //! To:     a [`Stream`] for each that has a program of its own: gzip and zstd.

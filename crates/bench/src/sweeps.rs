@@ -13,7 +13,7 @@ pub(crate) fn grids(runs: &[Run]) -> Vec<Grid> {
     [by_recordsize(runs), by_threads(runs), by_total(runs)].concat()
 }
 
-/// S1-17: ratio and speed by compression and record size, blank where a pair was not measured.
+/// Ratio and speed by compression and record size, blank where a pair was not measured.
 fn by_recordsize(runs: &[Run]) -> Vec<Grid> {
     let pools = pools(runs, |run, last| (run.threads, run.total_bytes) == (last.threads, last.total_bytes));
     let sizes = distinct(pools.iter().map(|run| run.recordsize));
@@ -45,7 +45,7 @@ fn by_recordsize(runs: &[Run]) -> Vec<Grid> {
     ]
 }
 
-/// S4-06, S4-07, S4-15: speed by compression and number of threads, and what the most gain over the fewest.
+/// Speed by compression and number of threads, and what the most gain over the fewest.
 fn by_threads(runs: &[Run]) -> Vec<Grid> {
     let pools =
         pools(runs, |run, last| (run.recordsize, run.total_bytes) == (last.recordsize, last.total_bytes));
@@ -78,7 +78,7 @@ fn by_threads(runs: &[Run]) -> Vec<Grid> {
     ]
 }
 
-/// S1-19: average speed by how much is written, as the writer sees it and until it is durable.
+/// Average speed by how much is written, as the writer sees it and until it is durable.
 fn by_total(runs: &[Run]) -> Vec<Grid> {
     let sized: Vec<&Run> = runs.iter().filter(|run| run.total_bytes.is_some()).collect();
     let totals = distinct(sized.iter().map(|run| run.logical_bytes));
@@ -175,7 +175,7 @@ fn sweep(
     })
 }
 
-/// S1-19: average speed by how much is written, as the writer sees it and until it is durable.
+/// Average speed by how much is written, as the writer sees it and until it is durable.
 fn totals(report: &Report) -> Option<Chart> {
     let last = report.runs.iter().rfind(|run| run.against.is_none())?;
     let alike = |run: &&Run| run.threads == last.threads && run.recordsize == last.recordsize;
@@ -217,7 +217,7 @@ fn totals(report: &Report) -> Option<Chart> {
     })
 }
 
-/// S0-24: seconds of each step by compression.
+/// Seconds of each step by compression.
 pub(crate) fn steps(runs: &[Run]) -> Option<Grid> {
     let with: Vec<&Run> = runs.iter().filter(|run| !run.steps.is_empty()).collect();
     let name = |step: &crate::StepRun| match step.threads {

@@ -8,11 +8,9 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use crate::{Phase, Tick};
 use procfs::CurrentSI as _;
 use procfs::process::Process;
-use serde::{Deserialize, Serialize};
-
-use crate::Phase;
 
 /// Between two looks.
 const INTERVAL: Duration = Duration::from_secs(1);
@@ -22,33 +20,6 @@ const TICKS_MAX: usize = 400;
 const SHORTEST_SECONDS: f64 = 0.02;
 /// The parts of a measurement, in order.
 pub(crate) const PHASES: [&str; 7] = ["write", "sync", "settle", "read", "warm read", "verify", "steps"];
-
-/// What happened since the tick before.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct Tick {
-    /// Seconds from the start to the end of this tick.
-    pub at: f64,
-    /// Seconds that it lasted.
-    pub seconds: f64,
-    /// What was going on.
-    pub phase: String,
-    /// Programs, in percent of the time of all processors.
-    pub user: f64,
-    /// The kernel, interrupts and what the hypervisor took.
-    pub system: f64,
-    /// Nothing to do.
-    pub idle: f64,
-    /// Nothing to do until a device answers.
-    pub wait: f64,
-    /// CPU seconds of this process.
-    pub own_seconds: f64,
-    /// CPU seconds of all processes and the kernel.
-    pub busy_seconds: f64,
-    /// Bytes that devices read for this process.
-    pub read_bytes: u64,
-    /// Bytes that this process had written to devices.
-    pub write_bytes: u64,
-}
 
 /// Counters since the system, or this process, began.
 #[derive(Clone, Copy, Default)]
@@ -238,7 +209,8 @@ impl Drop for Sampler {
 
 /// Processors whose time the system counts: those of the machine, of which this process may be allowed a few.
 pub(crate) fn cpus() -> u32 {
-    procfs::KernelStats::current().map_or_else(|_| crate::plan::cores(), |stat| stat.cpu_time.len() as u32)
+    procfs::KernelStats::current()
+        .map_or_else(|_| crate::configuration::cores(), |stat| stat.cpu_time.len() as u32)
 }
 
 /// Share of all CPU time that others took, but for an application's steps, whose programs are others too; `None` where
@@ -314,7 +286,7 @@ mod tests {
             let first = (0..rustix::thread::CpuSet::MAX_CPU).find(|cpu| allowed.is_set(*cpu)).unwrap();
             one.set(first);
             rustix::thread::sched_setaffinity(None, &one).unwrap();
-            assert_eq!((crate::plan::cores(), cpus()), (1, all));
+            assert_eq!((crate::configuration::cores(), cpus()), (1, all));
         })
         .join()
         .unwrap();

@@ -6,10 +6,11 @@
 use procfs::Current as _;
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
+use crate::application::StepSample;
+use crate::configuration::{SOME_DATASET, cores};
 use crate::journal::Journal;
 use crate::limit::{BurstRates, Limit, Use, knee_bytes};
-use crate::measure::{self, Sample, Sizes, StepSample, Work, measure};
-use crate::plan::cores;
+use crate::measure::{self, Sample, Sizes, Work, measure};
 use crate::stats::{deviation, is_outlier, median};
 use crate::stopwatch::{Elapsed, micros};
 use crate::target::Target;
@@ -27,8 +28,6 @@ const WARM_UP_BYTES: u64 = 256 << 20;
 const NAMES_MAX: usize = 4;
 /// A median that scatters more than this part is not to be relied on.
 const UNSTEADY: f64 = 0.05;
-/// The dataset in a command of which only the user knows it.
-pub(crate) const SOME_DATASET: &str = "POOL/DATASET";
 
 /// Measures all configurations of `plan` on `source`.
 ///
@@ -48,7 +47,12 @@ pub fn run(plan: &Plan, source: &mut Source, watch: &dyn Watch) -> Result<Report
     let needed = largest.bytes().saturating_mul(copies);
     plan.against.iter().try_for_each(|folder| against::check(folder, needed))?;
     source.load(plan.memory_bytes.unwrap_or_else(half_of_free_memory), watch)?;
-    let machine = Machine::here(plan.place.backing(), source);
+    let machine = Machine::with(
+        plan.place.backing(),
+        source.file_count() as u64,
+        source.bytes(),
+        source.is_in_memory(),
+    );
     let mut journal = plan.journal.as_deref().map(|path| Journal::open(path, plan, source)).transpose()?;
     let (mut runs, mut streams) = (Vec::new(), Vec::new());
     let done = all(plan, source, &configurations, journal.as_mut(), watch, &mut runs).and_then(|()| {
@@ -240,7 +244,7 @@ fn steps(samples: &[Sample]) -> Vec<StepRun> {
     first.steps.iter().enumerate().map(step).collect()
 }
 
-/// S1-15: names what held each run up. What the device can do is given, or the most that any run got from it.
+/// Names what held each run up. What the device can do is given, or the most that any run got from it.
 fn name_limits(runs: &mut [Run], plan: &Plan) {
     let written = |run: &Run| run.allocated_bytes as f64 / run.write_seconds;
     let read = |run: &Run| run.cold_device_bytes.unwrap_or(0) as f64 / run.read_seconds;
@@ -280,7 +284,7 @@ fn accepted_limit(run: &Run, plan: &Plan, source: f64) -> Option<Limit> {
     Some(Limit::of_burst(&burst, from, run.write_limit?))
 }
 
-/// What a reader should know about how far to trust the times (S2-17).
+/// What a reader should know about how far to trust the times.
 fn warnings(runs: &[Run]) -> Vec<String> {
     let mut warnings = Vec::new();
     let noisiest =

@@ -4,8 +4,7 @@
 //! To:     `advice`, which says so instead of recommending what noise chose.
 
 use crate::Run;
-use crate::advice::{relative_size, time};
-use crate::advise::WORTHWHILE_SIZE;
+use crate::saving::{WORTHWHILE_SIZE, relative_size, time};
 
 /// Others may take this part of the machine's CPU time before a reader is told.
 pub(crate) const NOISE: f64 = 0.05;

@@ -51,7 +51,7 @@ fn holds(what: bool, report: &Report) -> Result<(), String> {
     if what { Ok(()) } else { Err(format!("{:?}", report.runs)) }
 }
 
-/// S3-10: behind a slow device whatever compresses beats off, and the report says why. S1-07: what compresses is read as
+/// Behind a slow device whatever compresses beats off, and the report says why. What compresses is read as
 /// much faster than the device as it is smaller.
 #[test]
 fn a_slow_device_is_what_off_waits_for() {
@@ -65,7 +65,7 @@ fn a_slow_device_is_what_off_waits_for() {
         let [off, lz4] = &report.runs[..] else { panic!("two runs") };
         assert!(off.write_seconds > 0.75 && off.read_seconds > 0.75, "{off:?}");
         // What follows from the times alone may be disturbed.
-        assert!(report.machine.source_in_memory, "S4-05: only the target is measured");
+        assert!(report.machine.source_in_memory, "only the target is measured");
         let seconds: f64 = off.trace.iter().map(|tick| tick.seconds).sum();
         assert!((seconds - off.trace.last().unwrap().at).abs() < 0.05, "{:?}", off.trace);
         let through =
@@ -129,7 +129,7 @@ impl Watch for Accepted {
     }
 }
 
-/// S1-20: behind a network of 100 MB/s and before a disk of 15 MB/s, a writer is held up where the model says.
+/// Behind a network of 100 MB/s and before a disk of 15 MB/s, a writer is held up where the model says.
 #[test]
 fn the_knee_of_a_throttled_disk_is_where_the_limit_and_the_rates_say() {
     let _alone = ALONE.lock();

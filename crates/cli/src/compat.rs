@@ -27,6 +27,7 @@ mod zfs_get;
 mod zfs_hold;
 mod zfs_list;
 pub(crate) mod zfs_mount;
+mod zfs_mount_turns;
 mod zfs_project;
 mod zfs_receive;
 mod zfs_receive_heal;

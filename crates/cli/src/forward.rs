@@ -33,6 +33,19 @@ pub fn is_used() -> bool {
     std::env::var_os("CENOTE_SERVER").is_none_or(|value| value != "off")
 }
 
+/// Connects to the server of the pool `name`, whichever login of this user started it: a server whose socket is in another
+/// runtime folder is found by its lock on the devices of the imported pool of that name.
+///
+/// # Errors
+/// Something listens in its place that cannot be used; nobody can reach the server any more.
+pub fn connect(name: &str) -> Result<Option<Client>, ClientError> {
+    let devices = || {
+        let known = open::known().read().unwrap_or_default();
+        known.into_iter().find(|pool| pool.name == name).map_or_else(Vec::new, |pool| pool.devices)
+    };
+    server::client::connect_anywhere(&Runtime::of_user(), name, devices)
+}
+
 /// The server that holds the pool `name`, if one does.
 ///
 /// # Errors
@@ -41,10 +54,7 @@ pub fn server_of(name: &str, around: &Surroundings) -> Result<Option<Client>, Fa
     if !is_used() || around.live().is_some_and(|live| live.name() == name) {
         return Ok(None);
     }
-    let Some(client) = server::client::connect(&Runtime::of_user(), name).map_err(|e| broken(name, &e))?
-    else {
-        return Ok(None);
-    };
+    let Some(client) = connect(name).map_err(|error| broken(name, &error))? else { return Ok(None) };
     // Another pool of the same name may be meant here.
     let guid = match open::find(name, around) {
         Ok(usable) => usable.guid(),

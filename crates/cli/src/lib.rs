@@ -11,7 +11,7 @@ pub mod dates;
 pub mod forward;
 pub mod json;
 pub mod messages;
-mod mount_helper;
+pub mod mount_helper;
 pub mod open;
 pub mod out;
 pub mod own;
@@ -45,7 +45,9 @@ pub fn main() -> ExitCode {
     let posix = std::env::var_os("POSIXLY_CORRECT").is_some();
     let name = Path::new(&invoked).file_name().unwrap_or(OsStr::new("cenote")).to_owned();
     let around = Surroundings { posix, ..Surroundings::default() };
+    let words: Vec<OsString> = words.collect();
     let status = match name.to_str() {
+        Some("zfs") if mount_helper::is_from_mount_fuse(&words) => mount_helper::main(words),
         Some("zfs") => compatible(Program::Zfs, words, around),
         Some("zpool") => compatible(Program::Zpool, words, around),
         Some(name) if mount_helper::NAMES.contains(&name) => mount_helper::main(words),

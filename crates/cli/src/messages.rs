@@ -153,6 +153,12 @@ impl From<crate::args::AssignError> for Failure {
     }
 }
 
+impl From<crate::args::list::ListError> for Failure {
+    fn from(error: crate::args::list::ListError) -> Failure {
+        Failure::usage(error.to_string())
+    }
+}
+
 impl From<std::io::Error> for Failure {
     fn from(error: std::io::Error) -> Failure {
         match error.kind() {

@@ -18,9 +18,18 @@ use crate::messages::Failure;
 use crate::open::{self, pool_of};
 use crate::out::{self, Console};
 use crate::own;
+use crate::usage::Program;
 
 /// The names it is started under: the second is what mount(8) looks for to remount what `/proc/mounts` calls `fuse.zfs`.
 pub const NAMES: [&str; 2] = ["mount.zfs", "mount.fuse.zfs"];
+
+/// Whether `zfs` was started by mount.fuse(8). mount(8) hands file systems of the type `fuse.zfs` to that program if no
+/// `mount.fuse.zfs` is installed; it then runs `zfs DATASET FOLDER -o OPTIONS`.
+pub(crate) fn is_from_mount_fuse(words: &[OsString]) -> bool {
+    let [dataset, folder, option, _] = words else { return false };
+    let is_command = dataset.to_str().is_none_or(|word| Program::Zfs.command(word).is_some());
+    !is_command && option == "-o" && Path::new(folder).is_absolute()
+}
 
 const USAGE: &str = "Usage: mount.zfs [-sfnvh] [-o options] <dataset> <mountpoint>";
 /// Exit statuses of mount(8).
@@ -183,6 +192,11 @@ impl Request {
     }
 }
 
+/// Whether a command line is one that can be carried out, as far as its words tell. Nothing is carried out.
+pub fn understood(words: impl IntoIterator<Item = OsString>) -> bool {
+    Request::parse(words).is_ok_and(|request| request.overrides().is_ok())
+}
+
 /// Carries out a command line; gives the exit status.
 pub(crate) fn main(words: impl IntoIterator<Item = OsString>) -> u8 {
     let mut console = out::standard();
@@ -291,6 +305,10 @@ fn mount(request: &Request, live: &Live) -> Result<(), Refused> {
                 .and(format!("Use 'zfs set mountpoint={point}' or 'mount -t zfs {dataset} {point}'."))
                 .and("See zfs(8) for more information.")
         }
+        MountError::Snapshot => Refused::with(
+            FAILED,
+            format!("filesystem '{dataset}' can not be mounted: {}", MountError::Snapshot),
+        ),
         MountError::Mounted => Refused::with(BUSY, format!("filesystem '{dataset}' is already mounted")),
         error => Refused::with(FAILED, format!("filesystem '{dataset}' cannot be mounted: {error}")),
     })
@@ -319,6 +337,20 @@ mod tests {
             ("-x tank /mnt", "Invalid option 'x'"),
         ] {
             assert_eq!(parse(line), Err(Refused::usage(said)), "{line}");
+        }
+    }
+
+    #[test]
+    fn what_mount_fuse_asks_of_zfs_is_no_command() {
+        let is = |line: &str| {
+            let words: Vec<OsString> = line.split_whitespace().map(OsString::from).collect();
+            is_from_mount_fuse(&words)
+        };
+        assert!(is("tank/a /mnt -o rw,remount") && is("tank /mnt -o ro"));
+        for line in
+            ["list /tank/a -o name", "tank/a mnt -o ro", "tank/a /mnt", "tank /mnt -r x", "get /m -o all"]
+        {
+            assert!(!is(line), "{line}");
         }
     }
 

@@ -7,6 +7,7 @@
 //! opens it, does its work, and leaves it exported on disk. Pools found where the option `-d` points are used
 //! without being imported, and a command that only reads never writes to them.
 
+mod foreign;
 mod gone;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -19,14 +20,15 @@ use pool::known::{Known, KnownError, KnownPool};
 use pool::props::names;
 use pool::{Found, Options, Pool};
 use server::messages::Fresh;
-use server::mountinfo::Mounted;
+use server::mountinfo::{Mounted, NOXATTR};
 use server::{Client, ClientError, Counters, Figures, Live, Runtime};
-use storage::host::{Access, FileDisk, OpenError};
+use storage::host::{Access, FileDisk, OpenError, backing_file};
 
 use crate::Surroundings;
 use crate::config::{self, ConfigError};
 use crate::messages::{Action, Failure, reason};
 
+pub use foreign::{missing, no_such_pool, remark as remark_foreign};
 pub use gone::{figures_of, is_gone};
 
 /// Bytes of records that a command keeps in memory which reads everything once.
@@ -52,6 +54,14 @@ pub enum NotOpen {
     /// No pool of this name is imported (or found where `-d` points).
     #[error("no such pool")]
     Missing(String),
+    /// No pool of this name is imported by this user, but one by another.
+    #[error("the pool belongs to user {user}, and only that user's commands reach its server")]
+    Foreign {
+        /// The pool.
+        name: String,
+        /// Whose it is.
+        user: u32,
+    },
     /// Several different pools of this name were found.
     #[error("more than one matching pool")]
     Ambiguous(String),
@@ -64,8 +74,13 @@ pub enum NotOpen {
         source: std::io::Error,
     },
     /// The file that `-d` names is no device of a pool.
-    #[error("'{}' holds no pool", .0.display())]
-    NoPool(PathBuf),
+    #[error("'{}' holds no pool{}", path.display(), why.as_ref().map(|why| format!(": {why}")).unwrap_or_default())]
+    NoPool {
+        /// The file.
+        path: PathBuf,
+        /// What its partition table has to do with it, if it has one.
+        why: Option<String>,
+    },
     /// None of its devices is where it was.
     #[error("pool is unavailable")]
     Unavailable(String),
@@ -94,6 +109,11 @@ pub enum NotOpen {
 }
 
 impl NotOpen {
+    /// The failure that nothing in the file at `path` is a device of a pool.
+    pub fn no_pool(path: &Path) -> NotOpen {
+        NotOpen::NoPool { path: path.to_path_buf(), why: pool::why_no_pool(path) }
+    }
+
     /// The failure of opening the dataset `name`: that its pool is missing means that it is.
     pub fn dataset(self, name: &str) -> Failure {
         match self {
@@ -107,12 +127,13 @@ impl From<NotOpen> for Failure {
     fn from(error: NotOpen) -> Failure {
         match &error {
             NotOpen::State(state) => {
-                Failure::refused(format!("cannot read the list of imported pools: {state}"))
+                Failure::refused(format!("cannot use the list of imported pools: {state}"))
             }
-            NotOpen::NoPlace { .. } | NotOpen::NoPool(_) => Failure::refused(error.to_string()),
+            NotOpen::NoPlace { .. } | NotOpen::NoPool { .. } => Failure::refused(error.to_string()),
             NotOpen::Config(error) => Failure::refused(format!("bad configuration: {error}")),
             NotOpen::Ambiguous(name) => Action::Open(name).failed(&error).hint("name one image with -d"),
             NotOpen::Missing(name)
+            | NotOpen::Foreign { name, .. }
             | NotOpen::Unavailable(name)
             | NotOpen::Failed { name, .. }
             | NotOpen::Server { name, .. } => Action::Open(name).failed(&error),
@@ -188,16 +209,25 @@ impl Session {
 
     /// How the pool's datasets are mounted, by name: another pool of the same name may be mounted, too.
     fn mounted(&self, around: &Surroundings) -> BTreeMap<String, Mounted> {
-        let own = match &self.held {
-            Held::Leased { .. } => self.mounts(),
+        let (own, without_xattrs) = match &self.held {
+            Held::Leased { .. } => self
+                .server()
+                .and_then(|client| client.status().ok())
+                .map(|status| (status.mounts, status.without_xattrs))
+                .unwrap_or_default(),
             // Its server asks, for one of its own.
-            Held::Live(_) => around.live().map(|live| live.mounts()).unwrap_or_default(),
-            Held::Alone(_) => Vec::new(),
+            Held::Live(_) => {
+                around.live().map(|live| (live.mounts(), live.without_xattrs())).unwrap_or_default()
+            }
+            Held::Alone(_) => Default::default(),
         };
         let own: BTreeMap<PathBuf, String> = own.into_iter().map(|(name, point)| (point, name)).collect();
         // The kernel keeps the name that one was mounted under.
-        let named = |mount: Mounted| {
+        let named = |mut mount: Mounted| {
             let dataset = own.get(&mount.point)?.clone();
+            if without_xattrs.contains(&dataset) {
+                mount.denied.push(NOXATTR);
+            }
             Some((dataset.clone(), Mounted { dataset, ..mount }))
         };
         kernel_mounts().into_iter().filter_map(named).collect()
@@ -211,7 +241,8 @@ impl Session {
     /// Another connection to the server that holds the pool: that of the lease has nothing more to say.
     fn server(&self) -> Option<Client> {
         let Held::Leased { pool, .. } = &self.held else { return None };
-        let client = server::client::connect(&Runtime::of_user(), &pool.name()).ok()??;
+        let devices = || self.devices.values().cloned().collect();
+        let client = server::client::connect_anywhere(&Runtime::of_user(), &pool.name(), devices).ok()??;
         Some(client).filter(|client| client.guid == pool.guid().0)
     }
 
@@ -328,10 +359,11 @@ pub fn usable(around: &Surroundings) -> Result<Vec<Usable>, NotOpen> {
     } else {
         let found = pool::discover(&around.search);
         for place in &around.search {
-            let metadata = std::fs::metadata(place);
+            let metadata = std::fs::metadata(backing_file(place));
             let kind = metadata.map_err(|source| NotOpen::NoPlace { place: place.clone(), source })?;
-            if !kind.is_dir() && !found.iter().any(|pool| pool.devices.values().any(|path| path == place)) {
-                return Err(NotOpen::NoPool(place.clone()));
+            let is_there = |path: &PathBuf| path == place || backing_file(path) == *place;
+            if !kind.is_dir() && !found.iter().any(|pool| pool.devices.values().any(is_there)) {
+                return Err(NotOpen::no_pool(place));
             }
         }
         found
@@ -367,7 +399,6 @@ fn seek(known: KnownPool) -> Usable {
 /// # Errors
 /// [`NotOpen::Missing`], [`NotOpen::Ambiguous`], or as [`usable`].
 pub fn find(name: &str, around: &Surroundings) -> Result<Usable, NotOpen> {
-    let missing = || NotOpen::Missing(name.to_owned());
     if let Some(live) = around.live().filter(|live| live.name() == name) {
         let known = known().read()?.into_iter().find(|pool| pool.guid.0 == live.guid());
         let live = Some(live.clone());
@@ -378,10 +409,10 @@ pub fn find(name: &str, around: &Surroundings) -> Result<Usable, NotOpen> {
     }
     if around.search.is_empty() {
         let known = known().read()?.into_iter().find(|pool| pool.name == name);
-        return known.map(seek).ok_or_else(missing);
+        return known.map(seek).ok_or_else(|| missing(name));
     }
     let mut matching = usable(around)?.into_iter().filter(|pool| pool.name == name);
-    let first = matching.next().ok_or_else(missing)?;
+    let first = matching.next().ok_or_else(|| NotOpen::Missing(name.to_owned()))?;
     match matching.next() {
         None => Ok(first),
         Some(_) => Err(NotOpen::Ambiguous(name.to_owned())),
@@ -453,7 +484,8 @@ fn lease(name: &str, found: &Found, intent: Intent) -> Result<Option<(Client, Ub
         return Ok(None);
     }
     let failed = |source| NotOpen::Server { name: name.to_owned(), source };
-    match server::client::connect(&Runtime::of_user(), name).map_err(failed)? {
+    let devices = || found.devices.values().cloned().collect();
+    match server::client::connect_anywhere(&Runtime::of_user(), name, devices).map_err(failed)? {
         Some(client) if client.guid == found.config.pool_guid.0 && is_held(found) => {
             let fresh = match intent {
                 Intent::Read => Fresh::Soon,
@@ -502,6 +534,13 @@ pub fn mounted(around: &Surroundings) -> Vec<Mounted> {
     all
 }
 
+/// What the servers of these pools have mounted, in the order in which it was mounted.
+pub fn mounted_by(pools: &[String], around: &Surroundings) -> Vec<Mounted> {
+    let now: BTreeMap<PathBuf, String> = pools.iter().flat_map(|pool| names_now(pool, around)).collect();
+    let named = |mount: Mounted| Some(Mounted { dataset: now.get(&mount.point)?.clone(), ..mount });
+    kernel_mounts().into_iter().filter_map(named).collect()
+}
+
 /// The dataset that `path` lies in, by the name that it has now.
 ///
 /// # Errors
@@ -520,7 +559,7 @@ fn names_now(pool: &str, around: &Surroundings) -> Vec<(PathBuf, String)> {
     let own = match around.live().filter(|live| live.name() == pool) {
         Some(live) => live.mounts(),
         None => {
-            let client = server::client::connect(&Runtime::of_user(), pool).ok().flatten();
+            let client = crate::forward::connect(pool).ok().flatten();
             client.and_then(|client| client.status().ok()).map_or_else(Vec::new, |status| status.mounts)
         }
     };

@@ -6,8 +6,8 @@
 use std::fs::File;
 use std::io::{self, IsTerminal, Write};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
+use std::sync::{Arc, MutexGuard};
 
 use server::messages::Job;
 use server::{Live, Stdio};
@@ -61,7 +61,10 @@ impl server::Commands for Roof {
             "zfs" => Program::Zfs,
             "zpool" => Program::Zpool,
             name if mount_helper::NAMES.contains(&name) => {
-                let _turn = live.turn();
+                let _turn = match around.served.as_ref().map(Served::turn).transpose() {
+                    Ok(turn) => turn,
+                    Err(failure) => return console.finish(Err(failure), String::new),
+                };
                 return mount_helper::served(job, live, console);
             }
             _ => return own::served(&job.words, around, console),
@@ -74,11 +77,11 @@ impl server::Commands for Roof {
             Program::Zpool => matches!(first, Some("iostat" | "scrub" | "clear")),
             _ => matches!(first, Some("receive" | "recv" | "rewrite" | "project")),
         };
-        // Behind a command that waits for a suspended pool nobody waits.
-        let turn = (!waits).then(|| live.turn_unless(|| live.is_suspended()));
-        if matches!(turn, Some(None)) {
-            return refused(console, live.name());
-        }
+        let turn = if waits { None } else { around.served.as_ref().map(Served::turn) };
+        let _turn = match turn.transpose() {
+            Ok(turn) => turn,
+            Err(failure) => return console.finish(Err(failure), String::new),
+        };
         crate::compatible_on(program, job.words.iter().cloned(), &around, console)
     }
 
@@ -86,13 +89,6 @@ impl server::Commands for Roof {
         let first = job.words.first().and_then(|word| word.to_str());
         job.program == Program::Zpool.name() && first == Some("iostat")
     }
-}
-
-/// Says that the pool is suspended, where another command waits for it already.
-fn refused(console: Console, pool: &str) -> u8 {
-    let failure = Failure::refused(format!("cannot open '{pool}': {}", pool::Error::Suspended));
-    let failure = failure.hint(format!("another command waits for it; 'zpool status {pool}' says more"));
-    console.finish(Err(failure), String::new)
 }
 
 /// A file written to by several.
@@ -109,6 +105,22 @@ impl Write for Shared {
 }
 
 impl Served {
+    /// Waits until no other command changes datasets or properties, and keeps others waiting.
+    ///
+    /// # Errors
+    /// The other command waits for a suspended pool, or the client went away.
+    pub fn turn(&self) -> Result<MutexGuard<'_, ()>, Failure> {
+        let live = &self.live;
+        live.turn_unless(|| live.is_suspended() || self.stops()).ok_or_else(|| {
+            let pool = live.name();
+            if !live.is_suspended() {
+                return Failure::refused(format!("cannot open '{pool}': told to stop"));
+            }
+            Failure::refused(format!("cannot open '{pool}': {}", pool::Error::Suspended))
+                .hint(format!("another command waits for it; 'zpool status {pool}' says more"))
+        })
+    }
+
     /// Whether the client went away, or the server is to end.
     pub fn stops(&self) -> bool {
         self.stop.asked()

@@ -212,7 +212,7 @@ fn the_same_work_is_done_on_another_file_system() {
     assert!(names().eq(["lost+found"]) && is_empty(&bed.path("tmp")));
 }
 
-/// S2-16, S4-14, S4-05: a cold read takes from the device what lies there, a warm one does not; what is written was read before.
+/// A cold read takes from the device what lies there, a warm one does not; what is written was read before.
 #[test]
 fn cold_reads_come_from_the_device_and_warm_ones_do_not() {
     let bed = bed_with_text();

@@ -141,6 +141,75 @@ fn names_that_a_crafted_directory_has_twice_are_made_once() {
 }
 
 #[test]
+fn a_name_of_two_sources_is_made_once_in_a_pool() {
+    let bed = Bed::with_tank(128, &[]);
+    for name in ["tank/b", "tank/out"] {
+        bed.run(&["zfs", "create", name]).good();
+    }
+    fs::create_dir_all(bed.path("a/d/sub")).expect("made");
+    fs::create_dir_all(bed.path("b/d/sub")).expect("made");
+    for n in 0..40 {
+        // Small files, large files and links.
+        let size = if n % 2 == 0 { 300_000 } else { 1000 };
+        fs::write(bed.path(&format!("a/d/{n}")), vec![n as u8; size]).expect("made");
+        symlink("elsewhere", bed.path(&format!("b/d/{n}"))).expect("made");
+        fs::write(bed.path(&format!("b/d/sub/{n}")), "b").expect("made");
+        fs::write(bed.path(&format!("a/d/sub/{n}")), "a").expect("made");
+    }
+    fs::write(bed.path("b/d/other"), "merged").expect("made");
+    bed.run(&["cp", "-rp", "a/d", "tank/fs:/"]).good();
+    bed.run(&["cp", "-rp", "b/d", "tank/b:/"]).good();
+    for (round, sources) in
+        [["tank/fs:/d", "tank/b:/d"], ["a/d", "tank/b:/d"], ["a/d", "b/d"]].iter().enumerate()
+    {
+        let to = format!("tank/out:/{round}");
+        bed.run(&["mkdir", &to]).good();
+        let done = run(bed.command(&["cp", "-rp", sources[0], sources[1], &to]));
+        assert!(done.status == 1, "{done:?}");
+        let twice = done.err.matches("this copy has already made something with that name").count();
+        assert_eq!(twice, 80, "{done:?}");
+        let left = bed.run(&["ls", &format!("{to}/d")]).good().lines().count();
+        assert_eq!(left, 42, "no temporary files stay");
+        let other = bed.run(&["cat", &format!("{to}/d/other")]).good();
+        assert_eq!(other, "merged");
+        // What another run made is replaced, as ever.
+        bed.run(&["cp", "-rp", sources[0], &to]).good();
+    }
+}
+
+#[test]
+fn names_that_a_crafted_directory_has_twice_are_made_once_in_a_pool() {
+    let bed = Bed::with_tank(128, &[]);
+    let nowhere = bed.path("nowhere");
+    craft(&bed, |fs| {
+        // A file and a link of one name, two files of one name, two folders of one name.
+        let d = folder(fs, fs.root(), b"d");
+        file(fs, d, b"x", 0o644, &vec![7; 100_000]);
+        link(fs, d, b"y", &nowhere);
+        file(fs, d, b"p", 0o644, b"one");
+        file(fs, d, b"q", 0o644, b"two");
+        let first = folder(fs, d, b"r");
+        file(fs, first, b"1", 0o644, b"1");
+        let second = folder(fs, d, b"s");
+        file(fs, second, b"1", 0o644, b"2");
+        folder(fs, fs.root(), b"out");
+        rename_on_disk(fs, d, b"y", b"x");
+        rename_on_disk(fs, d, b"q", b"p");
+        rename_on_disk(fs, d, b"s", b"r");
+    });
+    for round in 0..ROUNDS {
+        let out = format!("tank/fs:/out/{round}");
+        bed.run(&["-d", "tank.img", "mkdir", &out]).good();
+        let done = run(bed.command(&["-d", "tank.img", "cp", "-rp", "tank/fs:/d", &out]));
+        assert!(done.status == 1 && done.err.lines().count() == 3, "{done:?}");
+        let twice = done.err.matches("this copy has already made something with that name").count();
+        assert_eq!(twice, 3, "{done:?}");
+        let left = bed.run(&["-d", "tank.img", "ls", &format!("{out}/d")]).good().lines().count();
+        assert_eq!(left, 3, "no temporary files stay");
+    }
+}
+
+#[test]
 fn a_crafted_name_that_is_a_path_is_refused() {
     let bed = Bed::with_tank(128, &[]);
     let before = state(&victim(&bed));

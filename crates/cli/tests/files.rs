@@ -304,7 +304,7 @@ fn on_a_terminal(bed: &Bed, words: &str) -> Option<String> {
     }
 }
 
-/// S4-18: outside a pool files take their whole length.
+/// Outside a pool files take their whole length.
 #[test]
 fn a_copy_out_of_a_pool_says_beforehand_how_much_it_is() {
     let bed = Bed::with_tank(128, &["compression=gzip-9"]);

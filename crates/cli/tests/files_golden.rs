@@ -77,7 +77,8 @@ fn status_says_why_a_pool_is_only_read() {
         assert_eq!(imported.err, if lines[0].is_empty() { String::new() } else { told });
         let said: Vec<_> = status.lines().skip_while(|line| !line.starts_with("status: ")).take(3).collect();
         if lines[0].is_empty() {
-            assert!(said.is_empty(), "{status}");
+            // It was made by OpenZFS 2.1, which has no blake3.
+            assert_eq!(said[0], "status: Some supported and requested features are not enabled on the pool.");
             continue;
         }
         assert_eq!(said[0].strip_prefix("status: "), Some(lines[0]), "{status}");

@@ -93,6 +93,8 @@ fn mounts_follow_the_properties() {
     live.run(&["zfs", "mount", "tank/c/b"])
         .refused("cannot mount 'tank/c/b': 'canmount' property is set to 'off'");
     set("canmount=on", "tank/c/b");
+    assert_eq!(live.get("mounted", "tank/c/b"), "no", "canmount=on mounts nothing by itself");
+    live.run(&["zfs", "mount", "tank/c/b"]).good();
     assert_eq!(fs::read(live.path("mnt/c/b/new")).expect("there"), b"y");
 
     set("mountpoint=legacy", "tank/c/b");

@@ -54,9 +54,9 @@ fn no_mountpoint_of_a_pool_leaves_the_altroot() {
     // Without an altroot a link in the pool is not followed either.
     live.run(&["zpool", "export", "tank"]).good();
     live.run(&["zpool", "import", "-N", "-d", &image, "tank"]).good();
-    live.run(&["zfs", "set", &format!("mountpoint={}", live.text("mnt")), "tank"]);
-    live.run(&["zfs", "set", &format!("mountpoint={}", live.text("mnt/a")), "tank/a"]);
-    live.run(&["zfs", "set", &format!("mountpoint={}", live.text("mnt/a/out/x")), "tank/link"]);
+    live.run(&["zfs", "set", "-u", &format!("mountpoint={}", live.text("mnt")), "tank"]);
+    live.run(&["zfs", "set", "-u", &format!("mountpoint={}", live.text("mnt/a")), "tank/a"]);
+    live.run(&["zfs", "set", "-u", &format!("mountpoint={}", live.text("mnt/a/out/x")), "tank/link"]);
     live.run(&["zfs", "mount", "tank"]).good();
     live.run(&["zfs", "mount", "tank/a"]).good();
     let done = live.run(&["zfs", "mount", "tank/link"]);

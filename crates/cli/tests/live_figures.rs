@@ -168,13 +168,15 @@ fn waiting_for_a_scrub_keeps_nobody_else_waiting() {
     live.expect_sound();
 }
 
-/// S3-05, S3-09: one dataset emptied, set and filled again and again tells of what is in it now.
+/// One dataset emptied, set and filled again and again tells of what is in it now.
 #[test]
 fn the_ratio_of_an_emptied_and_filled_dataset_is_that_of_its_present_files() {
     let Some(live) = Live::with_tank(256) else { return };
     let pages = fs::read_dir(bed::root().join("docs/format")).expect("there");
     let pages = pages.map(|entry| entry.expect("read").path());
-    let text: Vec<u8> = pages.flat_map(|page| fs::read(page).expect("read")).collect();
+    let mut text: Vec<u8> = pages.flat_map(|page| fs::read(page).expect("read")).collect();
+    // Whole records: the zeros behind the end of a file would be compressed by zle.
+    text.truncate(text.len() / (128 << 10) * (128 << 10));
     let mut ratios = Vec::new();
     for setting in ["lzjb", "gzip", "gzip-9", "zle", "lz4", "off"] {
         let loop_of_s3 = "rm -rf mnt/*; mkdir mnt/spl";

@@ -382,40 +382,6 @@ fn what_lies_under_a_mount_or_over_it_is_not_taken_down_with_it() {
 }
 
 #[test]
-#[ignore = "its namespace holds the mounts of the stories beside it: run it alone, with --ignored"]
-fn a_mount_that_another_namespace_keeps_is_waited_for_only_so_long() {
-    let Some(live) = Live::with_tank(128) else { return };
-    live.run(&["zfs", "create", "tank/kept"]).good();
-    let mut command = Command::new("unshare");
-    // It keeps no mounts of others.
-    let script = "grep ' fuse.zfs ' /proc/self/mounts | cut -d ' ' -f 2 | grep -v \"^$0\" | \
-        xargs -r umount -l; echo there; exec sleep 1000";
-    command.args(["-m", "--propagation", "private", "sh", "-c", script, &live.text("mnt")]);
-    let Ok(mut other) = command.stdout(Stdio::piped()).spawn() else {
-        eprintln!("skipped: no unshare");
-        return;
-    };
-    let mut line = String::new();
-    let said = other.stdout.take().expect("piped");
-    std::io::BufRead::read_line(&mut std::io::BufReader::new(said), &mut line).expect("read");
-    let done = live.run(&["zfs", "unmount", "tank/kept"]);
-    // Whoever asks meanwhile is answered.
-    let listed = live.run(&["zfs", "list", "tank/kept"]);
-    other.kill().and_then(|()| other.wait()).expect("ended");
-    if line != "there\n" {
-        eprintln!("skipped: no mount namespace can be made");
-        return;
-    }
-    let point = live.text("mnt/kept");
-    done.refused(&format!(
-        "cannot unmount '{point}': it is in use in another mount namespace, or by an open file"
-    ));
-    listed.good();
-    live.run(&["zpool", "export", "tank"]).good();
-    live.expect_sound();
-}
-
-#[test]
 fn a_file_system_does_not_become_read_only_under_its_writers() {
     let Some(live) = Live::with_tank(128) else { return };
     live.run(&["zfs", "create", "tank/w"]).good();

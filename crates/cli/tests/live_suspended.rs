@@ -3,10 +3,12 @@
 mod bed;
 
 use std::fs;
+use std::io::Write;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
+use bed::Done;
 use bed::live::{Live, write};
 
 /// Bytes of the file system below the image, at first.
@@ -126,6 +128,32 @@ fn a_full_file_system_below_the_image_suspends_the_pool_until_there_is_space_aga
     run(&["zpool", "export", "brim"]).good();
     let checked = run(&["check", &full.live.text("small/brim.img")]);
     assert!(checked.status == 0 && checked.out.contains(": clean"), "{checked:?}");
+}
+
+#[test]
+fn a_scrub_is_refused_while_another_command_waits_for_a_suspended_pool() {
+    let Some(full) = Full::new() else { return };
+    let mut file = fs::File::create(full.live.path("small/other")).expect("made");
+    while file.write_all(&[1; 4096]).is_ok() {}
+    let mut create = full.live.command(&["zfs", "create", "brim/x"]).spawn().expect("it starts");
+    full.wait_until_suspended();
+    let mut scrub = full.live.command(&["zpool", "scrub", "brim"]);
+    let mut scrub = scrub.stderr(Stdio::piped()).spawn().expect("it starts");
+    let until = Instant::now() + LONG;
+    while scrub.try_wait().expect("it is ours").is_none() {
+        if Instant::now() > until {
+            scrub.kill().expect("it runs");
+            panic!("it waits behind the other command");
+        }
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    let done = Done::from(scrub.wait_with_output().expect("it ended"));
+    assert!(done.status == 1 && done.err.starts_with("cannot open 'brim': pool I/O is currently suspended"));
+    drop(file);
+    fs::remove_file(full.live.path("small/other")).expect("removed");
+    full.live.run(&["zpool", "clear", "brim"]).good();
+    assert!(create.wait().expect("it ends").success());
+    full.live.run(&["zfs", "list", "brim/x"]).good();
 }
 
 #[test]

@@ -3,6 +3,7 @@
 mod bed;
 
 use bed::craft::{craft, file, folder, name_again, run};
+use bed::live::Live;
 use bed::{Bed, Done};
 
 const SAID: &str = "it is a folder that was read before under another name";
@@ -26,6 +27,36 @@ fn bed() -> Bed {
         file(fs, level, b"end", 0o644, b"content");
     });
     bed
+}
+
+#[test]
+fn in_a_mount_a_directory_lies_in_one_place() {
+    let Some(live) = Live::new() else { return };
+    let image = live.text("tank.img");
+    std::fs::File::create(&image).expect("made").set_len(128 << 20).expect("long");
+    live.bed.run(&["zpool", "create", "tank", &image]).good();
+    live.bed.run(&["zfs", "create", "-o", &format!("mountpoint={}", live.text("mnt")), "tank/fs"]).good();
+    craft(&live.bed, |fs| {
+        let within = folder(fs, fs.root(), b"loop");
+        name_again(fs, within, b"again", within);
+        name_again(fs, within, b"root", fs.root());
+        let other = folder(fs, fs.root(), b"other");
+        name_again(fs, within, b"other", other);
+        file(fs, within, b"file", 0o644, b"content");
+    });
+    live.import();
+    let top = live.path("mnt");
+    for name in ["again", "root", "other"] {
+        let found = std::fs::read_dir(top.join("loop").join(name));
+        assert_eq!(found.expect_err("refused").raw_os_error(), Some(5), "{name}");
+    }
+    assert_eq!(std::fs::read(top.join("loop/file")).expect("read"), b"content");
+    let listed = |name: &str| std::fs::read_dir(top.join(name)).expect("listed").count();
+    assert_eq!((listed("loop"), listed("other"), listed("")), (4, 0, 2));
+    let found = std::process::Command::new("find").arg(&top).output().expect("find is here");
+    // The folder itself, two in it, and what is in the first one.
+    assert_eq!(String::from_utf8_lossy(&found.stdout).lines().count(), 7, "{found:?}");
+    live.run(&["zpool", "export", "tank"]).good();
 }
 
 /// Runs a command with 1 GiB of address space beyond what every command takes.

@@ -144,7 +144,8 @@ fn a_live_pool_whose_device_was_moved_is_read_like_any() {
     fs::rename(&image, live.path("moved.img")).expect("moved");
     let state = || {
         let status = live.run(&["zpool", "status", "tank"]).good();
-        let leaf = status.lines().find(|line| line.contains(&image)).map(str::to_owned);
+        let leaf =
+            status.lines().find(|line| line.split_whitespace().next() == Some(&image)).map(str::to_owned);
         leaf.unwrap_or(status).split_whitespace().map(str::to_owned).collect::<Vec<_>>()
     };
     assert_eq!(state(), [&image, "ONLINE", "0", "0", "0"]);
@@ -159,7 +160,9 @@ fn a_live_pool_whose_device_was_moved_is_read_like_any() {
     // Also one that has no name any more.
     fs::remove_file(live.path("moved.img")).expect("removed");
     assert_eq!(state(), [&image, "ONLINE", "0", "0", "0"]);
-    live.run(&["zpool", "export", "tank"]).good();
+    let refused = live.run(&["zpool", "export", "tank"]);
+    assert!(refused.err.contains("was deleted, and its data ends with"), "{refused:?}");
+    live.run(&["zpool", "export", "-f", "tank"]).good();
 }
 
 #[test]
@@ -275,4 +278,69 @@ fn variables_name_vdevs_as_options_do() {
             assert_eq!(plain == asked, option == "-P", "{variable} {words:?}");
         }
     }
+}
+
+#[test]
+fn a_new_pool_takes_quotas_of_owners_for_its_root() {
+    let bed = Bed::new();
+    let data = image(&bed, "data");
+    let create = |words: &[&str]| bed.run(&[&["zpool", "create"], words, &["new", &data]].concat());
+    for (option, line) in [
+        (
+            "userquota@nosuchuser=1M",
+            "cannot create 'new': 'userquota@nosuchuser' has an invalid user/group name",
+        ),
+        ("userused@1000=1M", "cannot create 'new': 'userused@1000' is readonly"),
+        ("userquota@1000=x", "cannot create 'new': bad numeric value 'x'"),
+        ("written@a=1", "property 'written@a' is not a valid filesystem property"),
+        ("userquota@1000", "missing '=' for -O option"),
+    ] {
+        create(&["-O", option]).refused(line);
+    }
+    create(&["-o", "ashift"]).refused("missing '=' for -o option");
+    let mut words = Vec::new();
+    for option in ["userquota@1000=10M", "groupquota@7=1G", "projectobjquota@5=3", "defaultuserquota=4M"] {
+        words.extend(["-O", option]);
+    }
+    create(&words).good();
+    let list = "userquota@1000,groupquota@7,projectobjquota@5,defaultuserquota";
+    assert_eq!(bed.run(&["zfs", "get", "-Ho", "value", list, "new"]).good(), "10M\n1G\n3\n4M\n");
+}
+
+#[test]
+fn properties_of_a_pool_that_is_not_there_are_refused_alone() {
+    let bed = Bed::with_tank(64, &[]);
+    let line = "Cannot get properties of nosuch: no such pool available.";
+    for names in [&["nosuch"][..], &["nosuch", "tank"], &["nosuch", "nosuch2"]] {
+        let done = bed.run(&[&["zpool", "get", "size"], names].concat());
+        assert_eq!((done.out.as_str(), done.err.trim_end(), done.status), ("", line, 1), "{names:?}");
+    }
+    let done = bed.run(&["zpool", "get", "size", "tank", "nosuch"]);
+    assert!(done.err.starts_with("Expected a list of vdevs in \"tank\", but got:\n"), "{done:?}");
+}
+
+#[test]
+fn sync_takes_f() {
+    let bed = Bed::with_tank(64, &[]);
+    bed.run(&["zpool", "sync", "-f"]).good();
+    bed.run(&["zpool", "sync", "-f", "tank"]).good();
+    bed.run(&["zpool", "sync", "-f", "nosuch"]).refused("cannot open 'nosuch': no such pool");
+}
+
+#[test]
+fn a_new_pool_has_blake3_and_uses_it_where_it_is_asked_for() {
+    let bed = Bed::with_tank(64, &[]);
+    let state = || bed.run(&["zpool", "get", "-Ho", "value", "feature@blake3", "tank"]).good();
+    assert_eq!(state(), "enabled\n");
+    bed.expect_sound("tank");
+    bed.run(&["zfs", "set", "checksum=blake3", "tank/fs"]).good();
+    fs::write(bed.path("file"), vec![7; 300_000]).expect("written");
+    bed.run(&["cp", &bed.path("file").display().to_string(), "tank/fs:/file"]).good();
+    assert_eq!(state(), "active\n");
+    assert_eq!(bed.run(&["cat", "tank/fs:/file"]).out.len(), 300_000);
+    assert!(bed.run(&["check", "tank.img"]).good().contains(": clean"));
+    let data = image(&bed, "data");
+    bed.run(&["zpool", "create", "-o", "compatibility=openzfs-2.1-linux", "old", &data]).good();
+    bed.run(&["zfs", "set", "checksum=blake3", "old"])
+        .refused("cannot set property for 'old': pool must be upgraded to set this property or value");
 }

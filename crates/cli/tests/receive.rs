@@ -449,13 +449,12 @@ fn resealed(stream: &[u8], content: &[u8]) -> Vec<u8> {
             end.checksum = sum.sum();
             *raw = record.encode();
         }
-        sum.add(&raw[..stream::CHECKSUM_AT]);
-        if !matches!(record, Record::Begin(_)) {
-            stream::put_checksum(raw, &sum.sum());
-        }
-        sum.add(&raw[stream::CHECKSUM_AT..]);
         let end = at + stream::RECORD + record.payload_len() as usize;
-        sum.add(&out[at + stream::RECORD..end]);
+        let (raw, payload) = out[at..end].split_first_chunk_mut().expect("as long");
+        match record {
+            Record::Begin(_) => [&raw[..], payload].into_iter().for_each(|part| sum.add(part)),
+            _ => sum.seal(raw, payload),
+        }
         at = end;
     }
     out

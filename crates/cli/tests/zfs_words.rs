@@ -217,3 +217,118 @@ fn owners_are_listed_by_the_kinds_that_were_asked_for() {
         }
     }
 }
+
+#[test]
+fn create_p_takes_a_dataset_that_is_there_as_it_is() {
+    let bed = Bed::with_tank(64, &[]);
+    zfs(&bed, "create -p -p tank/a/b").good();
+    zfs(&bed, "create -pp -o compression=bogus tank/a/b").good();
+    assert_eq!(value(&bed, "compression", "tank/a/b"), "on");
+    zfs(&bed, "create -o compression=bogus tank/a/b").refused(
+        "cannot create 'tank/a/b': 'compression' must be one of 'on | off | lzjb | gzip | gzip-[1-9] | zle | lz4 | \
+         zstd | zstd-[1-19] | zstd-fast | zstd-fast-[1-10,20,30,40,50,60,70,80,90,100,500,1000]'",
+    );
+}
+
+#[test]
+fn names_stay_utf_8_where_a_normalization_is_inherited() {
+    let bed = Bed::with_tank(64, &[]);
+    let both = |name: &str| [value(&bed, "utf8only", name), value(&bed, "normalization", name)];
+    zfs(&bed, "create -o utf8only=off -o normalization=formD tank/n")
+        .refused("cannot create 'tank/n': 'utf8only' must be set 'on' if normalization chosen");
+    zfs(&bed, "create -o normalization=formD tank/n").good();
+    for (words, name, wanted) in [
+        ("", "tank/n/inherits", ["on", "formD"]),
+        ("-o utf8only=off", "tank/n/off", ["on", "formD"]),
+        ("-o normalization=none", "tank/n/none", ["on", "none"]),
+        ("-o utf8only=off -o normalization=none", "tank/n/both", ["off", "none"]),
+        ("-o utf8only=off", "tank/plain", ["off", "none"]),
+    ] {
+        let line = format!("create {words} {name}");
+        zfs(&bed, &line.replace("create  ", "create ")).good();
+        assert_eq!(both(name), wanted, "{line}");
+    }
+}
+
+#[test]
+fn counts_begin_with_the_first_limit_and_include_what_is_there() {
+    let bed = Bed::with_tank(64, &[]);
+    let counts = |name: &str| {
+        zfs(&bed, &format!("get -H -o value,source filesystem_count,snapshot_count {name}")).good()
+    };
+    for line in ["create tank/fs/a", "create tank/fs/a/b", "snapshot tank/fs/a@s"] {
+        zfs(&bed, line).good();
+    }
+    assert_eq!(counts("tank/fs"), "none\tdefault\nnone\tdefault\n");
+    zfs(&bed, "set filesystem_limit=none tank/fs").good();
+    assert_eq!(counts("tank/fs"), "none\tdefault\nnone\tdefault\n");
+    zfs(&bed, "set snapshot_limit=10 tank/fs").good();
+    assert_eq!(counts("tank/fs"), "2\tlocal\n1\tlocal\n");
+    assert_eq!(counts("tank/fs/a"), "1\tlocal\n1\tlocal\n");
+    assert_eq!(counts("tank"), "none\tdefault\nnone\tdefault\n");
+    zfs(&bed, "create tank/fs/c").good();
+    zfs(&bed, "set snapshot_limit=none tank/fs").good();
+    assert_eq!(counts("tank/fs"), "3\tlocal\n1\tlocal\n");
+    bed.expect_sound("tank");
+}
+
+#[test]
+fn a_refused_snapshot_of_several_says_that_none_was_created() {
+    let bed = Bed::with_tank(64, &[]);
+    let none = "no snapshots were created";
+    zfs(&bed, "snapshot tank/fs@x").good();
+    let exists = "cannot create snapshot 'tank/fs@x': dataset already exists";
+    expect_lines(&zfs(&bed, "snapshot tank/fs@x"), &[exists]);
+    for line in ["snapshot -r tank/fs@x", "snapshot -r tank@x", "snapshot tank@y tank/fs@x"] {
+        expect_lines(&zfs(&bed, line), &[exists, none]);
+    }
+    let twice = "cannot create snapshots : multiple snapshots of same fs not allowed";
+    expect_lines(&zfs(&bed, "snapshot tank/fs@w tank/fs@z"), &[twice, none]);
+    // A snapshot that is named twice is one.
+    zfs(&bed, "snapshot tank/fs@z tank/fs@z").good();
+    assert_eq!(zfs(&bed, "list -Hro name -t snapshot tank").good(), "tank/fs@x\ntank/fs@z\n");
+}
+
+#[test]
+fn all_is_no_property_in_a_list_of_others() {
+    let bed = Bed::with_tank(64, &[]);
+    for (list, line) in [
+        ("all,x", "bad property list: invalid property 'all'"),
+        ("used,all", "bad property list: invalid property 'all'"),
+        ("used,x", "bad property list: invalid property 'x'"),
+        (",used", "bad property list: empty property name"),
+        ("", "bad property list: no properties specified"),
+    ] {
+        expect_usage(&bed.run(&["zfs", "get", list, "tank"]), line);
+        expect_usage(&bed.run(&["zfs", "list", "-o", list, "tank"]), line);
+        let list = &list.replace("used", "size");
+        expect_usage(&bed.run(&["zpool", "get", list, "tank"]), line);
+        expect_usage(&bed.run(&["zpool", "list", "-o", list, "tank"]), line);
+        expect_usage(&bed.run(&["zpool", "get", list, "tank", "root"]), line);
+    }
+    assert_eq!(zfs(&bed, "get -Ho property used,type, tank").good(), "used\ntype\n");
+    for (columns, line) in [
+        ("all,name", "too many fields given to -o option"),
+        ("name,all", "\"all\" conflicts with specific fields given to -o option"),
+        ("name,value,source,property,received,name", "too many fields given to -o option"),
+    ] {
+        expect_usage(&bed.run(&["zfs", "get", "-o", columns, "used", "tank"]), line);
+    }
+    expect_usage(&zfs(&bed, "list -d -1 tank"), "Depth can not be negative.");
+}
+
+#[test]
+fn an_owner_without_a_quota_has_the_default_one() {
+    let bed = Bed::with_tank(64, &[]);
+    std::fs::write(bed.path("file"), "text").expect("written");
+    bed.run(&["cp", &bed.path("file").display().to_string(), "tank/fs:/file"]).good();
+    let listed = |command: &str| zfs(&bed, &format!("{command} -Hnpo name,quota,objquota tank/fs")).good();
+    let me = rustix::process::geteuid().as_raw();
+    assert_eq!(listed("userspace"), format!("{me}\t0\t0\n"));
+    zfs(&bed, "set defaultuserquota=10M defaultuserobjquota=7 defaultgroupquota=20M tank/fs").good();
+    zfs(&bed, "set userquota@4242=1M tank/fs").good();
+    assert_eq!(listed("userspace"), format!("{me}\t10485760\t7\n4242\t1048576\t-\n"));
+    assert!(listed("groupspace").ends_with("\t20971520\t0\n"));
+    zfs(&bed, &format!("set userquota@{me}=2M tank/fs")).good();
+    assert_eq!(listed("userspace"), format!("{me}\t2097152\t7\n4242\t1048576\t-\n"));
+}

@@ -1,8 +1,11 @@
-//! fletcher2 and fletcher4: sums of sums, as plain loops; the vector forms are in `simd`.
+//! fletcher2 and fletcher4: sums of sums, by the vector forms in `simd` or the plain loops in `sums`.
 //!
 //! Source: docs/format/02-blocks-checksums-compression.md §3.1.
 
+use format::stream::{CHECKSUM_AT, RECORD, put_checksum};
 use format::{ByteOrder, Checksum};
+
+use crate::sums::{fletcher2_from, fletcher4_from};
 
 /// fletcher2 of `data` as pairs of 64-bit words in `order`; bytes after the last whole pair don't count.
 pub(crate) fn fletcher2(data: &[u8], order: ByteOrder) -> Checksum {
@@ -24,33 +27,6 @@ pub(crate) fn fletcher4(data: &[u8], order: ByteOrder) -> Checksum {
         ByteOrder::Little => fletcher4_from([0; 4], data, u32::from_le_bytes),
         ByteOrder::Big => fletcher4_from([0; 4], data, u32::from_be_bytes),
     }
-}
-
-/// Continues fletcher2 from the sums `state`.
-pub(crate) fn fletcher2_from(state: [u64; 4], data: &[u8], word: impl Fn([u8; 8]) -> u64) -> Checksum {
-    let [mut a0, mut a1, mut b0, mut b1] = state;
-    let (words, _) = data.as_chunks::<8>();
-    let (pairs, _) = words.as_chunks::<2>();
-    for pair in pairs {
-        a0 = a0.wrapping_add(word(pair[0]));
-        a1 = a1.wrapping_add(word(pair[1]));
-        b0 = b0.wrapping_add(a0);
-        b1 = b1.wrapping_add(a1);
-    }
-    Checksum([a0, a1, b0, b1])
-}
-
-/// Continues fletcher4 from the sums `state`.
-pub(crate) fn fletcher4_from(state: [u64; 4], data: &[u8], word: impl Fn([u8; 4]) -> u32) -> Checksum {
-    let [mut a, mut b, mut c, mut d] = state;
-    let (words, _) = data.as_chunks::<4>();
-    for &bytes in words {
-        a = a.wrapping_add(word(bytes).into());
-        b = b.wrapping_add(a);
-        c = c.wrapping_add(b);
-        d = d.wrapping_add(c);
-    }
-    Checksum([a, b, c, d])
 }
 
 /// fletcher4 of bytes that come piece by piece: what a send stream carries along.
@@ -91,6 +67,17 @@ impl RunningFletcher4 {
             sum([sc, times(once, sb), times(twice, sa), c]),
             sum([sd, times(once, sc), times(twice, sb), times(thrice, sa)]).wrapping_add(d),
         ];
+    }
+
+    /// Adds a record of a send stream and what follows it, after the sum of all before it was put into the record. BEGIN
+    /// carries no sum: its bytes are added as they are.
+    ///
+    /// Source: docs/format/09-send-stream.md §1.
+    pub fn seal(&mut self, raw: &mut [u8; RECORD], payload: &[u8]) {
+        self.add(&raw[..CHECKSUM_AT]);
+        put_checksum(raw, &self.sum());
+        self.add(&raw[CHECKSUM_AT..]);
+        self.add(payload);
     }
 }
 

@@ -17,9 +17,10 @@ mod gzip;
 mod lz4;
 mod lzjb;
 mod record;
-#[allow(unsafe_code)]
+#[allow(unsafe_code, reason = "SIMD is one of the two places for unsafe code (ARCHITECTURE.md)")]
 mod simd;
 mod skein;
+mod sums;
 mod zero;
 pub mod zilog;
 mod zle;

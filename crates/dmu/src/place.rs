@@ -7,7 +7,7 @@ use std::sync::Arc;
 use format::blkptr::{Block, BlockPtr, Dva, Embedded};
 use format::dnode::Dnode;
 use format::objset as phys;
-use format::{ByteOrder, ObjectType, Txg};
+use format::{ByteOrder, Compression, ObjectType, Txg};
 use storage::write::Encoded;
 use storage::{Record, Storage, WriteError, Writer};
 
@@ -129,6 +129,32 @@ impl SyncCtx<'_, '_> {
         };
         self.storage.cache().insert(&block, record.clone());
         Ok(ptr)
+    }
+
+    /// Whether the block that `old` points at is the same as the one that would be written for the leaf `encoded`: then
+    /// nothing is written and the pointer stays as it is (nopwrite: 02 §4.3). The checksums decide, so they must be strong;
+    /// and, as in OpenZFS, only data that is to be compressed is compared.
+    pub(crate) fn is_stored_at(&self, old: &BlockPtr, encoded: &Encoded, owner: &Dnode) -> bool {
+        let (BlockPtr::Block(old), Encoded::Stored { payload, compression, checksum }) = (old, encoded)
+        else {
+            return false;
+        };
+        let Plan { recipe, copies } = self.encoding(owner, 0);
+        let is_compared = recipe.checksum.proves_equality()
+            && recipe.compression.algorithm != Compression::Off
+            && !owner.object_type.is_metadata();
+        let new = Block {
+            lsize: owner.level_size(0),
+            psize: payload.bytes().len() as u64,
+            compression: *compression,
+            checksum_kind: recipe.checksum,
+            checksum: *checksum,
+            // What does not follow from the content and the settings.
+            fill: old.fill,
+            dvas: old.dvas,
+            ..Block::plain(owner.object_type, old.birth)
+        };
+        is_compared && !old.is_gang() && old.copies().count() == usize::from(copies) && *old == new
     }
 
     /// Gives an encoded leaf a place.

@@ -287,9 +287,11 @@ fn sync_objects(ctx: &mut SyncCtx<'_, '_>, frozen: Frozen, counted: u8) -> Resul
             |(owner, blkid, ready)| {
                 advance(ctx, owner, &mut current)?;
                 let current = current.as_mut().expect("every leaf has an owner in the queue");
-                current.free_before(ctx, blkid)?;
+                let was_freed = current.free_before(ctx, blkid)?;
                 match ready {
-                    Ready::Encoded(encoded) => current.tree.set(ctx, blkid, encoded, 1),
+                    // Who cuts a file off and writes it again may want to be rid of a damaged block.
+                    Ready::Encoded(encoded) if was_freed => current.tree.set(ctx, blkid, encoded, 1),
+                    Ready::Encoded(encoded) => current.tree.set_if_new(ctx, blkid, encoded),
                     Ready::Written(block) => current.tree.set_written(ctx, blkid, block),
                 }
             },
@@ -329,9 +331,11 @@ impl Current {
         Current { owner, syncing, tree, frees }
     }
 
-    /// Frees what the txg freed below `blkid`; `blkid` itself is about to be replaced.
-    fn free_before(&mut self, ctx: &mut SyncCtx<'_, '_>, blkid: u64) -> Result<()> {
+    /// Frees what the txg freed below `blkid`; `blkid` itself is about to be replaced. Says whether the txg freed it, too.
+    fn free_before(&mut self, ctx: &mut SyncCtx<'_, '_>, blkid: u64) -> Result<bool> {
+        let mut was_freed = false;
         while let Some((start, end)) = self.frees.pop_front() {
+            was_freed |= (start..end).contains(&blkid);
             if start >= blkid {
                 let rest = if start == blkid { blkid + 1 } else { start };
                 if rest < end {
@@ -345,7 +349,7 @@ impl Current {
                 break;
             }
         }
-        Ok(())
+        Ok(was_freed)
     }
 
     fn finish(mut self, ctx: &mut SyncCtx<'_, '_>, counted: u8) -> Result<Done> {

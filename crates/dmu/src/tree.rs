@@ -210,6 +210,20 @@ impl TreeWriter {
         if new != old { self.set_entry(ctx, 0, blkid, new) } else { Ok(()) }
     }
 
+    /// As [`TreeWriter::set`], of a leaf with data, unless the block in its place is already the same.
+    pub(crate) fn set_if_new(
+        &mut self,
+        ctx: &mut SyncCtx<'_, '_>,
+        blkid: u64,
+        encoded: storage::Encoded,
+    ) -> Result<()> {
+        let old = self.entry(ctx, 0, blkid)?;
+        if ctx.is_stored_at(&old, &encoded, &self.dnode) {
+            return Ok(());
+        }
+        self.set(ctx, blkid, encoded, 1)
+    }
+
     /// As [`TreeWriter::set`], of a leaf that was written early.
     pub(crate) fn set_written(&mut self, ctx: &mut SyncCtx<'_, '_>, blkid: u64, block: Block) -> Result<()> {
         let old = self.entry(ctx, 0, blkid)?;

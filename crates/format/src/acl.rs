@@ -6,7 +6,8 @@
 
 use alloc::vec::Vec;
 
-use crate::{ByteOrder, Corrupt, znode};
+use crate::mode::{S_IFDIR, S_IFMT, pflags};
+use crate::{ByteOrder, Corrupt};
 
 /// ACE type: allow.
 pub const ALLOW: u16 = 0;
@@ -155,7 +156,7 @@ pub(crate) fn swap_old(raw: &mut [u8]) {
 /// on Linux gives all types the directory's DELETE_CHILD with their write bits; it has no effect there.)
 #[must_use]
 pub fn trivial(mode: u64) -> Vec<Ace> {
-    let write = if mode & znode::S_IFMT == znode::S_IFDIR { WRITE | DELETE_CHILD } else { WRITE };
+    let write = if mode & S_IFMT == S_IFDIR { WRITE | DELETE_CHILD } else { WRITE };
     let masks = [READ, write, EXECUTE];
     let of = |shift: u32| {
         let granted = [4, 2, 1].map(|bit| mode >> shift & bit != 0);
@@ -175,12 +176,12 @@ pub fn trivial(mode: u64) -> Vec<Ace> {
     exceptions.into_iter().filter(|ace| ace.mask != 0).chain(rules).collect()
 }
 
-/// The flags of [`znode::pflags`] that go with the trivial ACL of `mode`.
+/// The flags of [`pflags`] that go with the trivial ACL of `mode`.
 #[must_use]
 pub const fn hints(mode: u64) -> u64 {
-    let directory = if mode & znode::S_IFMT == znode::S_IFDIR { znode::pflags::ACL_AUTO_INHERIT } else { 0 };
-    let execute = if mode & 0o111 == 0o111 { znode::pflags::NO_EXECS_DENIED } else { 0 };
-    znode::pflags::ACL_TRIVIAL | directory | execute
+    let directory = if mode & S_IFMT == S_IFDIR { pflags::ACL_AUTO_INHERIT } else { 0 };
+    let execute = if mode & 0o111 == 0o111 { pflags::NO_EXECS_DENIED } else { 0 };
+    pflags::ACL_TRIVIAL | directory | execute
 }
 
 /// What a POSIX ACL entry is about.

@@ -77,6 +77,13 @@ impl ChecksumKind {
         matches!(self, ChecksumKind::Skein | ChecksumKind::Edonr | ChecksumKind::Blake3)
     }
 
+    /// Whether two blocks with the same checksum of this kind may be taken to have the same content.
+    #[must_use]
+    pub const fn proves_equality(self) -> bool {
+        use ChecksumKind::*;
+        matches!(self, Sha256 | Sha512 | Skein | Edonr | Blake3)
+    }
+
     /// The kind used for metadata of a dataset whose data uses `self` (fletcher4 unless strong enough).
     #[must_use]
     pub const fn for_metadata(self) -> ChecksumKind {

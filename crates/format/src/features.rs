@@ -4,9 +4,13 @@
 //! To:     `pool`, which refuses what it does not know; `cli`, which lists them.
 //! Source: docs/format/06-mos-dsl.md §2.
 
+mod sets;
+
+pub use sets::{SETS, Set, of_new_pools, set};
+
 /// The release of OpenZFS that a feature came with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-#[allow(missing_docs)]
+#[allow(missing_docs, reason = "the names are those of the releases")]
 pub enum Release {
     /// 0.8 or before.
     V0_8,
@@ -189,100 +193,10 @@ pub fn of_release(release: Release) -> impl Iterator<Item = &'static Feature> {
     ALL.iter().filter(move |feature| feature.since <= release)
 }
 
-/// What boot loaders of the time of GRUB 2.06 read.
-const GRUB2: [&str; 11] = [
-    "async_destroy",
-    "bookmarks",
-    "embedded_data",
-    "empty_bpobj",
-    "enabled_txg",
-    "extensible_dataset",
-    "filesystem_limits",
-    "hole_birth",
-    "large_blocks",
-    "lz4_compress",
-    "spacemap_histogram",
-];
-
-/// A named set of features, as the pool property `compatibility` takes it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Set {
-    /// Its name.
-    pub name: &'static str,
-    release: Release,
-    kind: Kind,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Kind {
-    Linux,
-    FreeBsd,
-    Grub,
-}
-
-impl Set {
-    /// Whether the feature belongs to the set.
-    #[must_use]
-    pub fn contains(&self, feature: &Feature) -> bool {
-        feature.since <= self.release
-            && match self.kind {
-                Kind::Linux => true,
-                // Edon-R came to FreeBSD with 2.2.
-                Kind::FreeBsd => self.release >= Release::V2_2 || feature.name != EDONR.name,
-                Kind::Grub => GRUB2.contains(&feature.name),
-            }
-    }
-
-    /// Its features, in table order.
-    pub fn features(self) -> impl Iterator<Item = &'static Feature> {
-        ALL.iter().filter(move |feature| self.contains(feature))
-    }
-}
-
-const fn named(name: &'static str, release: Release, kind: Kind) -> Set {
-    Set { name, release, kind }
-}
-
-/// The sets known by name.
-pub static SETS: &[Set] = &[
-    named("openzfs-2.0-linux", Release::V2_0, Kind::Linux),
-    named("openzfs-2.0-freebsd", Release::V2_0, Kind::FreeBsd),
-    named("openzfs-2.1-linux", Release::V2_1, Kind::Linux),
-    named("openzfs-2.1-freebsd", Release::V2_1, Kind::FreeBsd),
-    named("openzfs-2.2", Release::V2_2, Kind::Linux),
-    named("openzfs-2.2-linux", Release::V2_2, Kind::Linux),
-    named("openzfs-2.2-freebsd", Release::V2_2, Kind::FreeBsd),
-    named("openzfs-2.3", Release::V2_3, Kind::Linux),
-    named("openzfs-2.3-linux", Release::V2_3, Kind::Linux),
-    named("openzfs-2.3-freebsd", Release::V2_3, Kind::FreeBsd),
-    named("openzfs-2.4", Release::V2_4, Kind::Linux),
-    named("openzfs-2.4-linux", Release::V2_4, Kind::Linux),
-    named("openzfs-2.4-freebsd", Release::V2_4, Kind::FreeBsd),
-    named("grub2", Release::V2_1, Kind::Grub),
-];
-
-/// The set with this name.
-#[must_use]
-pub fn set(name: &str) -> Option<&'static Set> {
-    SETS.iter().find(|set| set.name == name)
-}
-
-/// What new pools get: what every OpenZFS since 2.1 reads and writes.
-///
-/// # Panics
-/// Never: the set is in the table above.
-pub fn portable() -> impl Iterator<Item = &'static Feature> {
-    set("openzfs-2.1-linux").expect("the set is known").features()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use alloc::vec::Vec;
-
-    fn names(set_name: &str) -> Vec<&'static str> {
-        set(set_name).unwrap().features().map(|feature| feature.name).collect()
-    }
 
     #[test]
     fn names_and_guids_are_unique_and_dependencies_known() {
@@ -298,42 +212,6 @@ mod tests {
             assert!(ALL[..i].iter().all(|other| other.description != feature.description));
         }
         assert_eq!(ALL.len(), 48);
-    }
-
-    #[test]
-    fn the_portable_set_is_what_openzfs_enables_in_this_order() {
-        // `zpool get all` of a pool made with compatibility=openzfs-2.1-linux.
-        let expected = "async_destroy empty_bpobj lz4_compress multi_vdev_crash_dump spacemap_histogram \
-            enabled_txg hole_birth extensible_dataset embedded_data bookmarks filesystem_limits large_blocks \
-            large_dnode sha512 skein edonr userobj_accounting encryption project_quota device_removal \
-            obsolete_counts zpool_checkpoint spacemap_v2 allocation_classes resilver_defer bookmark_v2 \
-            redaction_bookmarks redacted_datasets bookmark_written log_spacemap livelist device_rebuild \
-            zstd_compress draid";
-        let expected: Vec<_> = expected.split_whitespace().collect();
-        assert_eq!(names("openzfs-2.1-linux"), expected);
-        assert_eq!(expected.len(), 34);
-        assert_eq!(of_release(Release::V2_1).count(), 34);
-    }
-
-    #[test]
-    fn the_other_sets_have_the_sizes_of_openzfs() {
-        assert_eq!(names("openzfs-2.0-linux").len(), 33);
-        assert_eq!(names("openzfs-2.0-freebsd").len(), 32);
-        assert!(!names("openzfs-2.1-freebsd").contains(&"edonr"));
-        assert!(names("openzfs-2.2-freebsd").contains(&"edonr"));
-        assert_eq!(names("openzfs-2.2").len(), 39);
-        assert_eq!(names("openzfs-2.3").len(), 44);
-        assert_eq!(names("openzfs-2.4").len(), 47);
-        assert_eq!(names("grub2").len(), 11);
-    }
-
-    #[test]
-    fn a_set_is_closed_under_dependencies() {
-        for set in SETS {
-            for feature in set.features() {
-                assert!(feature.depends_on.iter().all(|name| set.contains(by_name(name).unwrap())));
-            }
-        }
     }
 
     #[test]

@@ -93,6 +93,12 @@ impl Ring {
         self.begin < self.end && self.size - self.create_len - (self.end - self.begin) <= len
     }
 
+    /// Whether `len` bytes can be written once nothing must be dropped for them. A ring that OpenZFS made is large enough.
+    #[must_use]
+    pub const fn has_room(&self, len: u64) -> bool {
+        len < self.size - self.create_len && !self.must_drop(len)
+    }
+
     /// Forgets the oldest record, which is `record_len` bytes long without its length word.
     ///
     /// # Errors

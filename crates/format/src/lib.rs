@@ -24,6 +24,7 @@ pub mod features;
 pub mod history;
 mod ids;
 pub mod label;
+mod mode;
 pub mod nvlist;
 pub mod object_type;
 pub mod objset;

@@ -35,7 +35,7 @@ pub enum SwapClass {
 
 macro_rules! types {
     ($($name:ident = $id:literal, $swap:ident, $metadata:literal, $encrypted:literal;)*) => {
-        #[allow(missing_docs)]
+        #[allow(missing_docs, reason = "docs/format/03-dmu.md describes each object type")]
         impl ObjectType {
             $(pub const $name: ObjectType = ObjectType($id);)*
         }

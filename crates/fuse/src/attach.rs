@@ -4,7 +4,7 @@
 //! To:     a descriptor of `/dev/fuse` that speaks for the new mount. Closing it unmounts nothing.
 
 use std::fs::{self, File};
-use std::io::{self, IoSliceMut};
+use std::io::{self, IoSliceMut, Read};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::fs::MetadataExt;
@@ -12,7 +12,7 @@ use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::process::Command;
 
-use rustix::fs::{AtFlags, CWD, Statx, StatxFlags, statx};
+use rustix::fs::{AtFlags, CWD, Mode, OFlags, Statx, StatxFlags, openat, statx};
 use rustix::io::Errno;
 use rustix::mount::{
     FsMountFlags, FsOpenFlags, MountAttrFlags, MountFlags, MoveMountFlags, fsconfig_create,
@@ -25,6 +25,8 @@ use crate::place::MountPoint;
 
 /// How a mount's file system is called; `/proc/mounts` shows it behind `fuse.`.
 const SUBTYPE: &str = "zfs";
+/// Where the control file system of FUSE usually is.
+const CONTROL: &str = "/sys/fs/fuse/connections";
 /// The setuid program through which users without root mount and unmount.
 pub(crate) const HELPER: &str = "fusermount3";
 
@@ -59,6 +61,11 @@ pub(crate) enum Place {
 }
 
 impl Device {
+    /// Major and minor number.
+    pub(crate) fn number(self) -> (u32, u32) {
+        (self.major, self.minor)
+    }
+
     /// That of what is mounted at `point`; no request goes to the file system for it.
     pub(crate) fn at(point: &Path) -> io::Result<Device> {
         let flags = AtFlags::STATX_DONT_SYNC | AtFlags::NO_AUTOMOUNT | AtFlags::SYMLINK_NOFOLLOW;
@@ -76,18 +83,43 @@ impl Device {
         if Device::at(point).is_ok_and(|there| there == self) {
             return Ok(Place::Here);
         }
-        let number = self.to_string();
-        let table = fs::read_to_string("/proc/self/mountinfo")?;
-        let listed = table.lines().any(|line| line.split(' ').nth(2) == Some(number.as_str()));
-        Ok(if listed { Place::Covered } else { Place::Gone })
+        Ok(if self.points("self", u64::MAX)?.is_empty() { Place::Gone } else { Place::Covered })
+    }
+
+    /// Where a process (its number, or `self`) has this mounted, as the kernel writes it; at most `most` bytes of its list
+    /// of mounts are read.
+    pub(crate) fn points(self, process: &str, most: u64) -> io::Result<Vec<String>> {
+        let mut text = Vec::new();
+        File::open(format!("/proc/{process}/mountinfo"))?.take(most).read_to_end(&mut text)?;
+        let device = self.to_string();
+        let point = |line: &[u8]| {
+            let mut words = line.split(|byte| *byte == b' ');
+            (words.nth(2)? == device.as_bytes()).then_some(())?;
+            words.nth(1).map(|point| String::from_utf8_lossy(point).into_owned())
+        };
+        Ok(text.split(|byte| *byte == b'\n').filter_map(point).collect())
     }
 
     /// Ends the connection, whoever uses the mount and wherever it is; what is asked of it from now on fails.
     ///
     /// # Errors
-    /// The control file system of FUSE is not mounted, or the mount is somebody else's.
+    /// The control file system of FUSE is not mounted and this process may not mount it; the mount is somebody else's.
     pub(crate) fn abort(self) -> io::Result<()> {
-        fs::write(format!("/sys/fs/fuse/connections/{}/abort", self.minor), "1")
+        match fs::write(format!("{CONTROL}/{}/abort", self.minor), "1") {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => self.abort_unseen(),
+            done => done,
+        }
+    }
+
+    /// As [`Device::abort`], through a mount of the control file system that has no place in any folder.
+    fn abort_unseen(self) -> io::Result<()> {
+        let context = fsopen("fusectl", FsOpenFlags::FSOPEN_CLOEXEC)?;
+        fsconfig_create(&context)?;
+        let flags = FsMountFlags::FSMOUNT_CLOEXEC;
+        let control = fsmount(&context, flags, MountAttrFlags::empty())?;
+        let flags = OFlags::WRONLY | OFlags::CLOEXEC;
+        let file = openat(&control, format!("{}/abort", self.minor), flags, Mode::empty())?;
+        Ok(rustix::io::write(&file, b"1").map(drop)?)
     }
 
     /// Requests that are under way: in the kernel's queues, or taken from there and not answered.
@@ -95,7 +127,7 @@ impl Device {
     /// # Errors
     /// As [`Device::abort`].
     pub(crate) fn waiting(self) -> io::Result<u64> {
-        let text = fs::read_to_string(format!("/sys/fs/fuse/connections/{}/waiting", self.minor))?;
+        let text = fs::read_to_string(format!("{CONTROL}/{}/waiting", self.minor))?;
         text.trim().parse().map_err(io::Error::other)
     }
 }

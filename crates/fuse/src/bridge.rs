@@ -166,7 +166,7 @@ impl fuser::Filesystem for Bridge {
         if self.writeback {
             wanted |= InitFlags::FUSE_WRITEBACK_CACHE;
         }
-        if self.fs.dataset().settings().posix_acl {
+        if self.had_acls {
             wanted |= InitFlags::FUSE_POSIX_ACL;
         }
         let missing = wanted - config.capabilities();

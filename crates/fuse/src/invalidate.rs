@@ -27,6 +27,22 @@ impl Invalidator {
         self.notifier.inval_inode(self.shared.ino(id), 0, 0)
     }
 
+    /// A quota, a reservation or the like changed: the kernel asks before the next `write` to each file, however much space
+    /// was left when it asked last.
+    ///
+    /// # Errors
+    /// When the mount is gone.
+    pub fn limits(&self) -> io::Result<()> {
+        for id in self.shared.limits.written() {
+            match self.notifier.inval_inode(self.shared.ino(id), -1, 0) {
+                // The kernel forgot the file meanwhile.
+                Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+                done => done?,
+            }
+        }
+        Ok(())
+    }
+
     /// `name` in `dir` now means something else, or nothing.
     ///
     /// # Errors

@@ -17,6 +17,7 @@ mod ending;
 mod errno;
 mod file_flags;
 mod invalidate;
+mod keeper;
 mod known;
 mod limits;
 mod links;

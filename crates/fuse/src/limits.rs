@@ -122,6 +122,11 @@ impl Limits {
         Reach::Acknowledged
     }
 
+    /// Files that the kernel knows and that were written.
+    pub(crate) fn written(&self) -> Vec<ObjectId> {
+        self.files().keys().copied().collect()
+    }
+
     /// The kernel forgot `id`.
     pub(crate) fn forget(&self, id: ObjectId) {
         self.files().remove(&id);

@@ -74,7 +74,7 @@ impl Bridge {
             let ino = self.ino(entry.id);
             // Those two the kernel knows already.
             let is_listed_only = matches!(entry.name.as_slice(), b"." | b"..") || is_made_up(ino);
-            let known = if is_listed_only { None } else { self.entry(entry.id).ok() };
+            let known = if is_listed_only { None } else { self.entry_in(dir, &entry.name, entry.id).ok() };
             match known {
                 Some(known) => {
                     let full = reply.add(

@@ -16,6 +16,7 @@ use crate::attach::{Device, Place, attach};
 use crate::bridge::Bridge;
 use crate::ending::{AtTheEnd, Ended, Waited};
 use crate::invalidate::Invalidator;
+use crate::keeper::{self, Keeper};
 use crate::links::ShownLink;
 use crate::options::{Live, MountOptions};
 use crate::place::{self, MountPoint};
@@ -41,6 +42,9 @@ const SETTLING: Duration = Duration::from_secs(1);
 const SETTLED: Duration = Duration::from_millis(100);
 /// How long the session may take to end when the mount was taken down: others may have it, too.
 const ENDING: Duration = Duration::from_secs(10);
+/// After this time a process that is seen to have the mount is not waited for. Programs that start or end in a namespace of
+/// their own have it for less.
+const KEPT: Duration = Duration::from_secs(1);
 /// How long a pool may do nothing at all for messages that somebody waits for.
 const STUCK: Duration = Duration::from_secs(30);
 
@@ -54,8 +58,13 @@ pub enum MountError {
     #[error("something else is mounted over '{0}'")]
     Covered(PathBuf),
     /// It was taken down here, but another mount namespace, or an open file after a forced unmount, keeps it.
-    #[error("'{0}' is gone from here, but in use in another mount namespace or by an open file")]
-    Elsewhere(PathBuf),
+    #[error("'{}' is gone from here, but in use in another mount namespace or by an open file", point.display())]
+    Elsewhere {
+        /// Where it was.
+        point: PathBuf,
+        /// Who keeps it, if that can be seen.
+        keeper: Option<Keeper>,
+    },
     /// It was taken down, but the pool does not take what was written there before.
     #[error("'{0}' is taken down, but the pool takes nothing of what was written there before")]
     Stuck(PathBuf),
@@ -145,6 +154,7 @@ pub fn mount_on(fs: Filesystem, at: &MountPoint, options: &MountOptions) -> Resu
     if options.source.is_empty() {
         options.source = fs.dataset().name();
     }
+    fs.dataset().set_mounted_writable(options.lifts_read_only);
     options.read_only |= fs.dataset().check_writable().is_err();
     options.synchronous |= fs.is_synchronous();
     if !options.read_only {
@@ -169,12 +179,14 @@ pub fn mount_on(fs: Filesystem, at: &MountPoint, options: &MountOptions) -> Resu
     snapshots.mounted_at(&point, device);
     let invalidator = Invalidator { notifier: session.notifier(), shared: shared.clone() };
     let at_the_end = ended.clone();
+    let dataset = shared.fs.dataset().clone();
     let thread = std::thread::Builder::new().name("cenote-fuse".into()).spawn(move || {
         // Also when it panics: the connection must not outlive who serves it.
         let _at_the_end = AtTheEnd(at_the_end);
         if let Err(error) = session.run() {
             tracing::error!(%error, "a mount ended");
         }
+        dataset.set_mounted_writable(false);
     });
     let thread = Mutex::new(Some(thread.map_err(refused)?));
     let mounted = Mounted { point, device, shared, snapshots, invalidator, ended, thread };
@@ -239,6 +251,21 @@ impl Mounted {
         self.snapshots.look_at_property();
     }
 
+    /// Whether the property `acltype` has changed since it was mounted: whether there are POSIX ACLs, the kernel is told
+    /// only once.
+    #[must_use]
+    pub fn has_other_acls(&self) -> bool {
+        let dataset = self.shared.fs.dataset();
+        !dataset.is_snapshot() && dataset.settings().posix_acl != self.shared.had_acls
+    }
+
+    /// The number of the mounted file system, as `st_dev` and `/proc/self/mountinfo` have it. It may be another's when
+    /// this session is over.
+    #[must_use]
+    pub fn device(&self) -> (u32, u32) {
+        self.device.number()
+    }
+
     /// Whether it is still mounted: somebody else may unmount it, too.
     #[must_use]
     pub fn is_alive(&self) -> bool {
@@ -270,10 +297,16 @@ impl Mounted {
         match self.place() {
             Ok(Place::Here) => {}
             Ok(Place::Covered) => return Err(MountError::Covered(point())),
-            Ok(Place::Gone) => return Err(MountError::Elsewhere(point())),
+            Ok(Place::Gone) => return Err(MountError::Elsewhere { point: point(), keeper: None }),
             Err(source) => return Err(MountError::Remount { point: point(), source }),
         }
-        place::remount(self.device, &self.point, options).map_err(|source| match source.kind() {
+        let dataset = self.shared.fs.dataset();
+        let before = self.shared.live.lifts_read_only();
+        // Programs may write as soon as the kernel lets them, and until it does not.
+        dataset.set_mounted_writable(before || options.lifts_read_only);
+        let remounted = place::remount(self.device, &self.point, options);
+        dataset.set_mounted_writable(if remounted.is_ok() { options.lifts_read_only } else { before });
+        remounted.map_err(|source| match source.kind() {
             io::ErrorKind::ResourceBusy => MountError::Busy(point()),
             _ => MountError::Remount { point: point(), source },
         })?;
@@ -338,16 +371,31 @@ impl Mounted {
             // Whoever took it down: it ends by itself, or is held elsewhere.
             Place::Gone => {}
         }
-        let mut waited = self.work_off();
+        self.wait_unmounted(force)
+    }
+
+    /// Waits for the end of a mount that is out of sight. With `force`, programs that still use it lose the files that they
+    /// have open: what they wrote is kept, what they do afterwards fails.
+    ///
+    /// # Errors
+    /// [`MountError::Elsewhere`], when it goes on for others; [`MountError::Stuck`].
+    ///
+    /// # Panics
+    /// If another thread panicked while it unmounted this.
+    pub fn wait_unmounted(&self, force: bool) -> Result<(), MountError> {
+        let (mut waited, mut keeper) = self.work_off(force);
         if waited == Waited::InUse && force {
             self.take_over();
             if self.device.abort().is_ok() {
-                waited = self.work_off();
+                (waited, keeper) = self.work_off(false);
             }
         }
         match waited {
             Waited::Over => {}
-            Waited::InUse => return Err(MountError::Elsewhere(self.point.clone())),
+            Waited::InUse => {
+                let keeper = keeper.or_else(|| keeper::of(self.device));
+                return Err(MountError::Elsewhere { point: self.point.clone(), keeper });
+            }
             Waited::Stuck => return Err(MountError::Stuck(self.point.clone())),
         }
         let thread = self.thread.lock().expect("no code panics while holding the thread").take();
@@ -358,9 +406,17 @@ impl Mounted {
         Ok(())
     }
 
-    /// Waits for the end of the session, as long as what was taken from the kernel is being worked off.
-    fn work_off(&self) -> Waited {
-        self.ended.worked_off(ENDING, Patience::new(STUCK, || self.moved()))
+    /// Waits for the end of the session, as long as what was taken from the kernel is being worked off. Somebody who is
+    /// seen to keep the mount is waited for only a moment, and nobody is with `force`: the connection can be cut.
+    fn work_off(&self, force: bool) -> (Waited, Option<Keeper>) {
+        let within = |limit| self.ended.worked_off(limit, Patience::new(STUCK, || self.moved()));
+        match within(KEPT) {
+            Waited::InUse if !force => match keeper::of(self.device) {
+                None => (within(ENDING - KEPT), None),
+                keeper => (Waited::InUse, keeper),
+            },
+            waited => (waited, None),
+        }
     }
 
     /// Grows as long as messages are worked off, or the pool writes: it may write for minutes before it takes more.
@@ -372,11 +428,12 @@ impl Mounted {
     /// when the connection ends. As long as it hands something over it is waited for.
     fn take_over(&self) {
         let held = self.held();
-        // What the kernel has not queued yet it queues now, behind all else; where the mount cannot be reached, it has
-        // done so when it went out of sight.
-        if self.place().is_ok_and(|place| place == Place::Here)
-            && let Err(error) = self.write_back()
-        {
+        // What the kernel has not queued yet it queues now, behind all else.
+        let written = match self.place() {
+            Ok(Place::Here) => self.write_back(),
+            _ => place::write_back_all(STUCK),
+        };
+        if let Err(error) = written {
             tracing::debug!(%error, "not all is written back");
         }
         if !self.take_in(held, Instant::now(), SETTLING) {

@@ -5,7 +5,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::time::Duration;
 
 use fuser::{Errno, FileAttr, Generation, INodeNo, RenameFlags};
-use zpl::{FileKind, NAME_MAX, NewNode, ObjectId, Replace};
+use zpl::{FileKind, NAME_MAX, NewNode, ObjectId, Replace, Stat};
 
 use crate::attributes::{LONG, attr, attr_ttl};
 use crate::bridge::Bridge;
@@ -42,19 +42,51 @@ impl Bridge {
 
     /// Counts `id` as known and describes it.
     pub(crate) fn entry(&self, id: ObjectId) -> Answer<Entry> {
+        self.remembered(id).map(|stat| self.entry_of(&stat))
+    }
+
+    fn entry_of(&self, stat: &Stat) -> Entry {
+        Entry {
+            attr: attr(stat, self.ino(stat.id)),
+            generation: Generation(stat.generation ^ self.numbers.salt()),
+            attr_ttl: attr_ttl(stat),
+            entry_ttl: self.entry_ttl(),
+        }
+    }
+
+    /// Counts `id` as known to the kernel, unless it cannot be read.
+    fn remembered(&self, id: ObjectId) -> Answer<Stat> {
         self.known.remember(&self.fs, id).map_err(errno::from)?;
         match self.fs.stat(id) {
-            Ok(stat) => Ok(Entry {
-                attr: attr(&stat, self.ino(id)),
-                generation: Generation(stat.generation ^ self.numbers.salt()),
-                attr_ttl: attr_ttl(&stat),
-                entry_ttl: self.entry_ttl(),
-            }),
+            Ok(stat) => Ok(stat),
             Err(error) => {
                 self.known.forget(&self.fs, id, 1);
                 Err(errno::of(&error))
             }
         }
+    }
+
+    /// As [`Bridge::entry`], of what a name in `dir` leads to.
+    ///
+    /// A directory lies in one directory only. The pool of somebody who wants to harm may have its name in others, too, even
+    /// in itself. The kernel would then move the directory to the place where it was looked up last, or refuse that with
+    /// `ELOOP`, so such a name is an error.
+    pub(crate) fn entry_in(&self, dir: ObjectId, name: &[u8], id: ObjectId) -> Answer<Entry> {
+        let stat = self.remembered(id)?;
+        if stat.kind != FileKind::Directory || stat.parent == dir && id != self.fs.root() {
+            return Ok(self.entry_of(&stat));
+        }
+        let refusal = match self.fs.lookup(dir, name) {
+            Ok(Some((again, _))) if again == id => {
+                tracing::warn!(%dir, object = %id, "a name leads to a directory that lies in another one");
+                Errno::EIO
+            }
+            // It was moved since it was found.
+            Ok(_) => Errno::ENOENT,
+            Err(error) => errno::from(error),
+        };
+        self.known.forget(&self.fs, id, 1);
+        Err(refusal)
     }
 
     /// What `name` means; `None` when the kernel may remember that it means nothing.
@@ -68,11 +100,7 @@ impl Bridge {
         }
         match self.fs.lookup(dir, name.as_bytes()).map_err(errno::from)? {
             Some((id, _)) if self.links.has(id) => self.link_entry(id).map(Some),
-            Some((id, _)) => match self.entry(id) {
-                // Removed since it was found.
-                Err(Errno::ENOENT) => Err(Errno::ENOENT),
-                other => other.map(Some),
-            },
+            Some((id, _)) => self.entry_in(dir, name.as_bytes(), id).map(Some),
             None if self.exact_names => Ok(None),
             None => Err(Errno::ENOENT),
         }

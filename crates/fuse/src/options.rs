@@ -23,6 +23,8 @@ pub struct MountOptions {
     pub source: String,
     /// Nothing may be changed. A snapshot or a pool that is only read is mounted so in any case.
     pub read_only: bool,
+    /// The mount may be written although the dataset has `readonly=on`.
+    pub lifts_read_only: bool,
     /// Access times.
     pub atime: Atime,
     /// Extended attributes, where the dataset's property `xattr` has them, too.
@@ -49,6 +51,7 @@ impl Default for MountOptions {
         MountOptions {
             source: String::new(),
             read_only: false,
+            lifts_read_only: false,
             atime: Atime::Dataset,
             xattr: true,
             exec: true,
@@ -82,26 +85,36 @@ impl MountOptions {
 #[derive(Debug)]
 pub(crate) struct Live {
     read_only: AtomicBool,
+    lifts_read_only: AtomicBool,
     atime: AtomicU8,
     xattr: AtomicBool,
 }
 
 impl Live {
     pub(crate) fn new(options: &MountOptions) -> Live {
-        let live =
-            Live { read_only: AtomicBool::new(false), atime: AtomicU8::new(0), xattr: AtomicBool::new(true) };
+        let live = Live {
+            read_only: AtomicBool::new(false),
+            lifts_read_only: AtomicBool::new(false),
+            atime: AtomicU8::new(0),
+            xattr: AtomicBool::new(true),
+        };
         live.set(options);
         live
     }
 
     pub(crate) fn set(&self, options: &MountOptions) {
         self.read_only.store(options.read_only, Ordering::Release);
+        self.lifts_read_only.store(options.lifts_read_only, Ordering::Release);
         self.atime.store(options.atime as u8, Ordering::Release);
         self.xattr.store(options.xattr, Ordering::Release);
     }
 
     pub(crate) fn read_only(&self) -> bool {
         self.read_only.load(Ordering::Acquire)
+    }
+
+    pub(crate) fn lifts_read_only(&self) -> bool {
+        self.lifts_read_only.load(Ordering::Acquire)
     }
 
     pub(crate) fn has_xattrs(&self) -> bool {

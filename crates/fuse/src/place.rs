@@ -94,6 +94,18 @@ pub(crate) fn write_back(device: Device, point: &Path) -> io::Result<()> {
     Ok(rustix::fs::syncfs(root)?)
 }
 
+/// Has the kernel hand over what it holds back of all file systems, which includes mounts that no path leads to: a lazy
+/// unmount writes nothing back. Waits at most `limit`, because another file system may take for ever.
+pub(crate) fn write_back_all(limit: Duration) -> io::Result<()> {
+    let (done, waits) = std::sync::mpsc::channel();
+    std::thread::Builder::new().name("cenote-sync".into()).spawn(move || {
+        rustix::fs::sync();
+        // Nobody may be waiting any more.
+        let _ = done.send(());
+    })?;
+    waits.recv_timeout(limit).map_err(|_| io::ErrorKind::TimedOut.into())
+}
+
 /// Whether the connection behind the mount of `device` at `point` is cut.
 pub(crate) fn answers_nobody(device: Device, point: &Path) -> bool {
     // How full it is, the kernel never knows by itself.

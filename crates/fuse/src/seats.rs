@@ -9,7 +9,8 @@ use std::sync::{Mutex, MutexGuard};
 
 /// Threads that find no seat.
 pub(crate) const SPARE: usize = 2;
-/// Bytes that those in the queues of all mounts hold. Who would hold more takes a seat more.
+/// Bytes that the jobs in the queues of all mounts may hold together. A job beyond this limit is not queued: it gets a
+/// seat although all are taken.
 const QUEUED_MAX: u64 = 128 << 20;
 
 static QUEUED: AtomicU64 = AtomicU64::new(0);

@@ -37,6 +37,8 @@ pub(crate) struct Shared {
     pub(crate) writeback: bool,
     /// The kernel asks before it opens a file, see `access.rs`; settled when it is mounted.
     pub(crate) sees_opens: bool,
+    /// The dataset had POSIX ACLs when it was mounted.
+    pub(crate) had_acls: bool,
     /// The kernel asks for POSIX ACLs and goes by them; settled when it is mounted.
     pub(crate) acls: AtomicBool,
     /// For telling the kernel what it should forget; set once it is mounted.
@@ -50,8 +52,10 @@ impl Shared {
         let exact_names = fs.names_are_exact();
         let sees_opens = access::matters(&fs, &live);
         let acls = AtomicBool::new(false);
+        let had_acls = fs.dataset().settings().posix_acl;
         Shared {
             fs,
+            had_acls,
             numbers: Numbers::HEAD,
             known: Known::new(),
             links: Links::default(),
@@ -74,6 +78,7 @@ impl Shared {
         let exact_names = fs.names_are_exact();
         Shared {
             fs,
+            had_acls: self.had_acls,
             numbers,
             known: Known::new(),
             links: Links::default(),

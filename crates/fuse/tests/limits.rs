@@ -201,6 +201,128 @@ fn the_end_of_the_pool_is_told_by_write_and_nothing_acknowledged_is_lost() {
 }
 
 #[test]
+fn small_records_reach_a_quota_with_whole_sectors() {
+    if !usable() {
+        return;
+    }
+    // 4096 bytes on disk for 512 bytes of data.
+    let properties = [("quota", 16 * MIB), ("compression", OFF), ("recordsize", 512)];
+    let mut bed = Bed::new(512 << 20, &properties);
+    let (written, errno) = fill(&bed, "f", 64 << 10, 64 * MIB);
+    assert_eq!(errno, Some(EDQUOT));
+    bed.pool().sync().unwrap();
+    let used = bed.fs().space().unwrap().referenced;
+    assert!((15 * MIB..20 * MIB).contains(&used), "{} bytes went in and take {used}", written.len());
+    expect(&mut bed, "f", &written);
+    bed.finish();
+}
+
+#[test]
+fn the_quota_of_a_project_ends_a_write_in_its_folder_alone() {
+    if !usable() {
+        return;
+    }
+    let mut bed = Bed::new(512 << 20, &[("compression", OFF)]);
+    std::fs::create_dir(bed.at().join("project")).unwrap();
+    let fs = bed.fs().clone();
+    let (dir, _) = fs.lookup(fs.root(), b"project").unwrap().unwrap();
+    let flags = fs.stat(dir).unwrap().flags | format::znode::pflags::PROJINHERIT;
+    fs.setattr(dir, &zpl::SetAttr { projid: Some(7), flags: Some(flags), ..zpl::SetAttr::default() })
+        .unwrap();
+    fs.set_quota(Owner::Project, Amount::Bytes, 7, 4 * MIB).unwrap();
+    drop(fs);
+    let (written, errno) = fill(&bed, "project/f", 256 << 10, 100 * MIB);
+    assert_eq!(errno, Some(EDQUOT));
+    assert!((3 * MIB..=5 * MIB).contains(&(written.len() as u64)), "{} bytes went in", written.len());
+    let (other, errno) = fill(&bed, "f", 1 << 20, 8 * MIB);
+    assert_eq!(errno, None, "a file of no project");
+    expect(&mut bed, "project/f", &written);
+    expect(&mut bed, "f", &other);
+    bed.finish();
+}
+
+#[test]
+fn the_reservation_of_another_file_system_is_left_to_it() {
+    if !usable() {
+        return;
+    }
+    for limit in ["reservation", "refreservation"] {
+        let mut bed = Bed::new(192 << 20, &[("compression", OFF)]);
+        let free = bed.fs().space().unwrap().available;
+        other_filesystem(&bed, &[(limit, free - 16 * MIB)]);
+        let (written, errno) = fill(&bed, "f", 300_000, 200 * MIB);
+        assert_eq!(errno, Some(ENOSPC), "{limit}");
+        let len = written.len() as u64;
+        assert!((12 * MIB..=18 * MIB).contains(&len), "{limit}: {len} bytes went in");
+        expect(&mut bed, "f", &written);
+        // Its owner has it still.
+        let other = zpl::Filesystem::open(bed.pool().open("tank/other").unwrap()).unwrap();
+        let id = other.create(other.root(), b"f", &zpl::NewNode::new(zpl::FileKind::Regular, 0o644)).unwrap();
+        other.write(id, 0, &Chance(1).bytes(8 << 20)).unwrap();
+        drop(other);
+        bed.finish();
+    }
+}
+
+/// `tank/other`, beside the file system that is mounted.
+fn other_filesystem(bed: &Bed, properties: &[(&str, u64)]) -> zpl::Filesystem {
+    let local = properties.iter().map(|&(name, value)| (name.to_owned(), pool::props::Value::Number(value)));
+    let plain = pool::NewFilesystem::plain(bed.pool().host());
+    bed.pool().create_filesystem("tank/other", local.collect(), plain, zpl::initialiser()).unwrap();
+    zpl::Filesystem::open(bed.pool().open("tank/other").unwrap()).unwrap()
+}
+
+#[test]
+fn a_quota_above_several_file_systems_ends_the_writes_to_all_of_them() {
+    if !usable() {
+        return;
+    }
+    let mut bed = Bed::new(512 << 20, &[("compression", OFF)]);
+    let other = other_filesystem(&bed, &[("compression", OFF)]);
+    let quota = vec![("quota".to_owned(), Some(pool::props::Value::Number(24 * MIB)))];
+    bed.pool().set_properties("tank", quota).unwrap();
+    let file = zpl::NewNode::new(zpl::FileKind::Regular, 0o644);
+    let id = other.create(other.root(), b"f", &file).unwrap();
+    other.write(id, 0, &Chance(1).bytes(8 << 20)).unwrap();
+    let (written, errno) = fill(&bed, "f", 1 << 20, 64 * MIB);
+    assert_eq!(errno, Some(EDQUOT));
+    let len = written.len() as u64;
+    assert!((14 * MIB..=17 * MIB).contains(&len), "{len} bytes went in");
+    assert!(matches!(other.write(id, 8 * MIB, &[1; 4096]), Err(zpl::Error::Quota)));
+    drop(other);
+    expect(&mut bed, "f", &written);
+    bed.finish();
+}
+
+#[test]
+fn a_quota_that_is_lowered_while_a_file_is_written_ends_the_next_write() {
+    if !usable() {
+        return;
+    }
+    for of_user in [false, true] {
+        let mut bed = Bed::new(512 << 20, &[("compression", OFF)]);
+        let file = File::create(bed.at().join("f")).unwrap();
+        let mut written = Vec::new();
+        assert_eq!(append(&file, &mut written, 1 << 20, 12 * MIB), None);
+        rustix::fs::fsync(&file).unwrap();
+        bed.pool().sync().unwrap();
+        if of_user {
+            // Less than is used already.
+            bed.fs().set_quota(Owner::User, Amount::Bytes, 0, MIB).unwrap();
+        } else {
+            bed.set("quota", 14 * MIB);
+        }
+        bed.mounted().invalidator().limits().unwrap();
+        assert_eq!(append(&file, &mut written, 1 << 20, 64 * MIB), Some(EDQUOT));
+        let (len, most) = (written.len() as u64, if of_user { 13 * MIB } else { 15 * MIB });
+        assert!((12 * MIB..=most).contains(&len), "{len} bytes went in");
+        close(file);
+        expect(&mut bed, "f", &written);
+        bed.finish();
+    }
+}
+
+#[test]
 fn one_large_write_that_begins_below_a_quota_is_kept_whole() {
     if !usable() {
         return;

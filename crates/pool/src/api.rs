@@ -12,8 +12,9 @@ use crate::dsl::limits;
 use crate::dsl::lookup::{self, DatasetInfo};
 use crate::dsl::properties;
 use crate::history::{self, Event};
+use crate::new_names;
 use crate::pool::{Pool, Reserve};
-use crate::props::{Property, PropertyError, Source, Value, names};
+use crate::props::{DatasetKind, Property, PropertyError, Source, Value, names};
 use crate::space_maps::{self, MapTable};
 use crate::sync::Syncing;
 use crate::tx::Reach;
@@ -243,7 +244,8 @@ impl Pool {
     /// Creates a file system with local properties.
     ///
     /// # Errors
-    /// [`Error::Exists`], [`Error::NoDataset`] for a missing parent, or it cannot be written.
+    /// [`Error::Exists`], [`Error::NoDataset`] for a missing parent, [`Error::NameTooLong`], [`Error::InvalidName`], or it
+    /// cannot be written.
     pub fn create_filesystem(
         &self,
         name: &str,
@@ -251,6 +253,7 @@ impl Pool {
         new: NewFilesystem,
         initialise: Initialise,
     ) -> Result<()> {
+        new_names::check(name, DatasetKind::Filesystem)?;
         let full = name.to_owned();
         self.with_limits(name, local, move |syncing, local| {
             syncing.create_filesystem(&full, &local, &new, &initialise)
@@ -294,8 +297,16 @@ impl Pool {
     /// Renames a file system or volume within the pool.
     ///
     /// # Errors
-    /// [`Error::Exists`], [`Error::NoDataset`].
+    /// [`Error::Exists`], [`Error::NoDataset`]; [`Error::NameTooLong`], also for a name below; [`Error::InvalidName`].
     pub fn rename_dataset(&self, from: &str, to: &str) -> Result<()> {
+        new_names::check(to, DatasetKind::Filesystem)?;
+        let longer = to.len().saturating_sub(from.len());
+        if longer > 0 {
+            let list = self.list(from, None, true)?;
+            if let Some(info) = list.iter().find(|info| info.name.len() + longer >= names::NAME_MAX) {
+                return Err(Error::NameTooLong(info.name.clone()));
+            }
+        }
         let (from, to) = (from.to_owned(), to.to_owned());
         self.run_beside(Reserve::Half, 1, move |syncing| syncing.rename_dir(&from, &to))
     }

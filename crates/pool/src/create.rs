@@ -28,7 +28,7 @@ use crate::sync::{SyncState, Syncing};
 use crate::throttle::Limits;
 use crate::tx::Groups;
 use crate::zil::stash::LogSpace;
-use crate::{Error, Result, aux_vdevs, bpobj, history, labels, props};
+use crate::{Error, Result, aux_vdevs, bpobj, history, labels, props, version};
 
 /// Sector sizes that a vdev may have, as powers of two.
 const ASHIFTS: std::ops::RangeInclusive<u32> = 9..=16;
@@ -47,7 +47,7 @@ pub struct CreateSpec {
     pub caches: Vec<Arc<dyn Disk>>,
     /// log2 of the sector size; `None` takes each device's own.
     pub ashift: Option<u32>,
-    /// 5000, or a legacy version.
+    /// 5000, or a legacy version that [`version::is_written`].
     pub version: u64,
     /// Features to enable.
     pub features: Vec<&'static Feature>,
@@ -68,7 +68,7 @@ pub struct CreateSpec {
 }
 
 impl CreateSpec {
-    /// A pool as it is made where nothing else is said, with the features of [`features::portable`].
+    /// A pool as it is made where nothing else is said, with the features of [`features::of_new_pools`].
     #[must_use]
     pub fn new(
         name: impl Into<String>,
@@ -82,7 +82,7 @@ impl CreateSpec {
             caches: Vec::new(),
             ashift: None,
             version: VERSION_FEATURES,
-            features: features::portable().collect(),
+            features: features::of_new_pools().collect(),
             properties: Vec::new(),
             root_properties: Vec::new(),
             comment: None,
@@ -103,6 +103,7 @@ impl Pool {
     pub fn create(spec: CreateSpec, options: Options) -> Result<Pool> {
         props::names::check_pool(&spec.name, false)
             .map_err(|why| Error::BadPoolName { name: spec.name.clone(), why })?;
+        version::check_new(spec.version)?;
         let entropy = options.host.entropy.clone();
         let guid = move || Guid(entropy.u64().max(1));
         let pool_guid = guid();

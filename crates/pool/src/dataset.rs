@@ -12,11 +12,11 @@ use storage::host::Host;
 use crate::dsl::lookup;
 use crate::dsl::promises::{Answer, Own};
 use crate::pool::Inner;
-use crate::tx::{Hold, Reach, Tx};
+use crate::tx::{Begun, Hold, Patience, Reach, Tx, Wait};
 use crate::zil::Log;
 use crate::{Error, Result};
 
-/// Syncs that a transaction waits for while others are served before it at a limit.
+/// Syncs that a change waits for at a limit, while other changes take the space first.
 const LIMIT_WAITS: u32 = 64;
 
 /// Property values that reading and writing go by; refreshed when a property changes.
@@ -83,6 +83,8 @@ pub struct Dataset {
     settings: RwLock<Arc<Settings>>,
     /// A stream goes into it: it is written, whatever its property `readonly` says.
     arriving: AtomicBool,
+    /// A mount has the option `rw`, whatever the property `readonly` says.
+    mounted_writable: AtomicBool,
     policy: RwLock<Policy>,
     /// Its own limits and use, as of the last sync.
     own: Mutex<Own>,
@@ -123,6 +125,7 @@ impl Dataset {
             is_snapshot,
             settings: RwLock::new(Arc::new(settings)),
             arriving: AtomicBool::new(false),
+            mounted_writable: AtomicBool::new(false),
             policy: RwLock::new(policy),
             own: Mutex::new(own),
             destroyed: AtomicBool::new(false),
@@ -186,7 +189,8 @@ impl Dataset {
     /// [`Error::ReadOnly`] with the reason.
     pub fn check_writable(&self) -> Result<()> {
         self.check_changeable()?;
-        if self.settings().read_only && !self.log.is_replaying() {
+        let is_lifted = self.mounted_writable.load(Ordering::Acquire) || self.log.is_replaying();
+        if self.settings().read_only && !is_lifted {
             let reason = format!("'{}' has readonly=on", self.name());
             return Err(Error::ReadOnly { pool: self.pool.name(), reason });
         }
@@ -251,6 +255,12 @@ impl Dataset {
         Arc::make_mut(&mut settings).read_only = false;
     }
 
+    /// A mount with the option `rw` is written although the property `readonly` is on. Whoever mounts says so, and takes it
+    /// back when the mount ends.
+    pub fn set_mounted_writable(&self, is_writable: bool) {
+        self.mounted_writable.store(is_writable, Ordering::Release);
+    }
+
     pub(crate) fn policy(&self) -> Policy {
         *self.policy.read().expect("the policy lock guards a plain store")
     }
@@ -287,36 +297,77 @@ impl Dataset {
         leaves.map(|leaf| leaf.meter.stats().writes).sum()
     }
 
-    /// Waits while too much is dirty, as long as the write throttle has it. For who takes locks: to be called before
-    /// them, then [`Dataset::begin_admitted`] below them.
+    /// Blocks the caller while the write throttle has it wait. A caller that takes locks calls this before it takes them,
+    /// and [`Dataset::try_begin`] while it holds them.
     pub fn wait_for_room(&self) {
         if self.check_writable().is_ok() {
             self.pool.wait_for_room();
         }
     }
 
-    /// Begins a transaction on this dataset. Waits while the txg closes or too much is dirty.
+    /// Begins a transaction on this dataset. Blocks while the txg closes, too much is dirty, or space may become free. The
+    /// caller holds no locks.
     ///
     /// # Errors
     /// [`Error::NoSpace`] or [`Error::Quota`] before anything is changed; [`Error::ReadOnly`];
     /// [`Error::Stopped`] when the pool could not write.
     pub fn begin(&self, hold: Hold) -> Result<Tx> {
         self.wait_for_room();
-        self.begin_admitted(hold)
+        let mut patience = Patience::default();
+        loop {
+            match self.try_begin(hold)? {
+                Begun::Tx(tx) => return Ok(tx),
+                Begun::Waits(wait) => self.wait(&wait, &mut patience)?,
+            }
+        }
     }
 
-    /// As [`Dataset::begin`] for who came through [`Dataset::wait_for_room`]: waits for no more than a txg that closes,
-    /// unless the pool or a quota is nearly full.
+    /// As [`Dataset::begin`] for a caller that holds locks and came through [`Dataset::wait_for_room`] before: it never
+    /// blocks. It says instead what the caller has to wait for, with [`Dataset::wait`] and without its locks.
     ///
     /// # Errors
     /// As [`Dataset::begin`].
-    pub fn begin_admitted(&self, hold: Hold) -> Result<Tx> {
+    pub fn try_begin(&self, hold: Hold) -> Result<Begun> {
         let bytes = self.bytes_of(&hold)?;
         // What was acknowledged is not refused now: the log still takes the space that its changes take once more.
         let reach = if self.log.is_replaying() { Reach::Frees } else { hold.reach };
-        let tx = self.begin_within_limits(&Hold { reach, ..hold }, bytes)?;
-        self.list_as_dirty();
-        Ok(tx)
+        let need = self.pool.need_of(&Hold { reach, ..hold }, self.policy().copies);
+        match self.pool.try_begin(&need)? {
+            Some(tx) => self.promise(tx, bytes, reach),
+            None => Ok(Begun::Waits(Wait::to_begin(need))),
+        }
+    }
+
+    /// Has quotas and reservations judge a transaction. It began before, so the promises belong to the txg that it holds.
+    fn promise(&self, tx: Tx, bytes: u64, reach: Reach) -> Result<Begun> {
+        let own = *self.own();
+        match self.pool.promises.ask(self.dir, &own, bytes, reach, self.pool.usable(reach)) {
+            Answer::Granted => self.list_as_dirty(),
+            Answer::Refused(error) => return Err(error),
+            Answer::Later => return Ok(Begun::Waits(Wait::for_sync(tx.txg(), LIMIT_WAITS))),
+        }
+        Ok(Begun::Tx(tx))
+    }
+
+    /// Blocks the caller until another try to begin its transaction makes sense. The caller holds no locks.
+    ///
+    /// # Errors
+    /// [`Error::NoSpace`] or [`Error::Quota`] when another wait cannot help; [`Error::Stopped`].
+    pub fn wait(&self, wait: &Wait, patience: &mut Patience) -> Result<()> {
+        self.pool.groups.wait_for(wait, patience)
+    }
+
+    /// What a change waits for when a limit of its own is reached and a sync may count less; it is refused after `most`
+    /// such waits.
+    #[must_use]
+    pub fn next_sync(&self, most: u32) -> Wait {
+        Wait::for_sync(self.open_txg(), most)
+    }
+
+    /// Changes of the pool that wait until their transaction can begin.
+    #[must_use]
+    pub fn waiting_changes(&self) -> u32 {
+        self.pool.groups.lock().waiting
     }
 
     /// As [`Dataset::begin`], unless it would have to wait: for what may as well not be done.
@@ -326,22 +377,35 @@ impl Dataset {
     pub fn begin_at_once(&self, hold: Hold) -> Result<Option<Tx>> {
         let bytes = self.bytes_of(&hold)?;
         let Some(tx) = self.pool.begin_at_once(&hold, self.policy().copies)? else { return Ok(None) };
-        let own = *self.own();
-        match self.pool.promises.ask(self.dir, &own, bytes, hold.reach, self.pool.usable(hold.reach)) {
-            Answer::Granted => self.list_as_dirty(),
-            Answer::Later => return Ok(None),
-            Answer::Refused(error) => return Err(error),
+        match self.promise(tx, bytes, hold.reach)? {
+            Begun::Tx(tx) => Ok(Some(tx)),
+            Begun::Waits(_) => Ok(None),
         }
-        Ok(Some(tx))
     }
 
-    /// Bytes that a transaction may write, over all copies, if there may be one.
+    /// Bytes that quotas count at most for a transaction, if there may be one.
     fn bytes_of(&self, hold: &Hold) -> Result<u64> {
         self.check_writable()?;
         if self.destroyed.load(Ordering::Acquire) {
             return Err(Error::NoDataset(self.name()));
         }
-        Ok(hold.bytes * u64::from(self.policy().copies))
+        Ok(self.charge_of(hold.bytes, hold.block_size))
+    }
+
+    /// Bytes that quotas count at most for `bytes` bytes of data in blocks of `block_size` bytes (0: in one block), over
+    /// all copies. A block takes whole sectors, so small blocks count more than their bytes.
+    #[must_use]
+    pub fn charge_of(&self, bytes: u64, block_size: u64) -> u64 {
+        let vdevs = self.pool.storage.vdevs();
+        let once = match (bytes, block_size) {
+            (0, _) => 0,
+            (bytes, 0) => vdevs.largest_dsize_of(bytes),
+            (bytes, block_size) => {
+                let charged = u128::from(bytes) * u128::from(vdevs.largest_dsize_of(block_size));
+                u64::try_from(charged.div_ceil(block_size.into())).unwrap_or(u64::MAX)
+            }
+        };
+        once.saturating_mul(self.policy().copies.into())
     }
 
     fn list_as_dirty(&self) {
@@ -350,36 +414,12 @@ impl Dataset {
         }
     }
 
-    /// Joins the open txg once quotas and reservations allow for `bytes`.
-    fn begin_within_limits(&self, hold: &Hold, bytes: u64) -> Result<Tx> {
-        let reach = hold.reach;
-        for _ in 0..LIMIT_WAITS {
-            // In this order: what is promised then belongs to the txg that is held.
-            let tx = self.pool.begin(hold, self.policy().copies)?;
-            let size = self.pool.usable(reach);
-            let own = *self.own();
-            match self.pool.promises.ask(self.dir, &own, bytes, reach, size) {
-                Answer::Granted => return Ok(tx),
-                Answer::Refused(error) => return Err(error),
-                Answer::Later => drop(tx),
-            }
-            self.pool.groups.sync()?;
-        }
-        Err(Error::Quota)
-    }
-
     /// Bytes that may still be promised before quotas, reservations or the end of the pool refuse a write, transactions in
     /// flight counted in full.
     #[must_use]
     pub fn space_left(&self) -> u64 {
         let own = *self.own();
         self.pool.promises.left(self.dir, &own, self.pool.usable(Reach::Limits))
-    }
-
-    /// How often each block of its data is stored.
-    #[must_use]
-    pub fn copies(&self) -> u64 {
-        self.policy().copies.into()
     }
 
     /// The newest txg that is on the disks.

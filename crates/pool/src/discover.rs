@@ -11,9 +11,12 @@ use std::path::{Path, PathBuf};
 use format::config::{PoolConfig, VdevConfig, VdevKind};
 use format::uberblock::Uberblock;
 use format::{Txg, label};
-use storage::host::{Access, FileDisk};
+use storage::host::{Access, Disk, FileDisk, backing_file, partition_of, read_table};
 
 use crate::labels::{self, Labels};
+
+/// Smaller files and partitions are not looked at, in bytes.
+const SIZE_MIN: u64 = label::MIN_DEVICE / 2;
 
 /// A pool seen on devices, not opened.
 #[derive(Clone, Debug)]
@@ -65,7 +68,7 @@ impl Found {
     }
 }
 
-/// Looks for pools in the given folders, files and devices. What is no vdev is passed over.
+/// Looks for pools in the given folders, files and devices, and in the partitions of files. What is no vdev is passed over.
 #[must_use]
 pub fn discover(places: &[PathBuf]) -> Vec<Found> {
     let mut paths = Vec::new();
@@ -86,9 +89,11 @@ pub fn discover(places: &[PathBuf]) -> Vec<Found> {
             continue;
         }
         let Ok(disk) = FileDisk::open(&path, Access::Peek) else { continue };
-        let labels = labels::read(&disk);
-        if current(&labels).is_some() {
-            seen.push((path, labels));
+        for disk in partitions_of(&path, &disk).into_iter().chain([disk]) {
+            let labels = labels::read(&disk);
+            if current(&labels).is_some() {
+                seen.push((disk.path().to_path_buf(), labels));
+            }
         }
     }
     // Of two copies of one device the newer one counts.
@@ -103,9 +108,39 @@ pub fn discover(places: &[PathBuf]) -> Vec<Found> {
 }
 
 fn is_candidate(path: &Path) -> bool {
-    let Ok(metadata) = std::fs::metadata(path) else { return false };
+    let Ok(metadata) = std::fs::metadata(backing_file(path)) else { return false };
     let kind = metadata.file_type();
-    kind.is_block_device() || kind.is_file() && metadata.len() >= label::MIN_DEVICE / 2
+    kind.is_block_device() || kind.is_file() && metadata.len() >= SIZE_MIN
+}
+
+/// The partitions of the file at `path` that may be devices of pools. Those of a block device are devices of their own.
+#[must_use]
+pub fn partitions_of(path: &Path, disk: &FileDisk) -> Vec<FileDisk> {
+    if disk.is_block_device() || partition_of(path).is_some() {
+        return Vec::new();
+    }
+    let Ok(Some(table)) = read_table(disk) else { return Vec::new() };
+    let large = table.partitions.iter().filter(|partition| partition.len >= SIZE_MIN);
+    large.filter_map(|partition| disk.peek_at(partition).ok()).collect()
+}
+
+/// What the partition table of the file at `path` has to do with it that no pool was found there; `None` if the file has
+/// no table.
+#[must_use]
+pub fn why_no_pool(path: &Path) -> Option<String> {
+    if partition_of(path).is_some() {
+        return FileDisk::open(path, Access::Peek).err().map(|error| error.to_string());
+    }
+    let disk = FileDisk::open(path, Access::Peek).ok().filter(|disk| !disk.is_block_device())?;
+    match read_table(&disk) {
+        Ok(None) => None,
+        Err(error) => Some(error.to_string()),
+        Ok(Some(table)) => Some(match (table.beyond.as_slice(), table.partitions.len()) {
+            ([], 1) => "its one partition holds none".to_owned(),
+            ([], count) => format!("none of its {count} partitions holds one"),
+            ([number, ..], _) => format!("its partition {number} ends beyond the end of the file"),
+        }),
+    }
 }
 
 /// What a device's labels say of its pool's state: the configuration that goes with its newest uberblock, since a

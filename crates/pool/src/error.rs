@@ -42,6 +42,14 @@ pub enum Error {
         /// What is wrong with it.
         why: NameError,
     },
+    /// Nothing new may have this name.
+    #[error("'{}': {why}", .name.escape_debug())]
+    InvalidName {
+        /// The full name.
+        name: String,
+        /// What is wrong with it.
+        why: NameError,
+    },
     /// Labels are there, but no consistent state of the pool.
     #[error("pool '{pool}' cannot be opened: {why}")]
     Damaged {
@@ -163,8 +171,13 @@ pub enum Error {
     /// With what comes behind the name of its file system, a snapshot's is too long.
     #[error("dataset name is too long")]
     NameTooLong(String),
-    /// A tag to hold a snapshot under, or the name of a set of permissions, that no pool can keep.
-    #[error("{}", if .0.is_empty() { "invalid name" } else { "tag too long" })]
+    /// A tag to hold a snapshot under, or the name of a set of permissions, that is empty, too long or holds control
+    /// characters.
+    #[error("{}", match .0.len() {
+        1..crate::props::names::NAME_MAX => format!("invalid tag '{}'", .0.escape_debug()),
+        0 => "invalid name".to_owned(),
+        _ => "tag too long".to_owned(),
+    })]
     BadTag(String),
     /// It is no clone, so there is nothing to promote it over.
     #[error("'{0}' is not a cloned filesystem")]

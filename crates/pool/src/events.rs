@@ -90,6 +90,14 @@ impl Inner {
         self.events.ring().post(event);
     }
 
+    /// The same of one device.
+    pub(crate) fn happened_to(&self, what: &str, leaf: &storage::Leaf) {
+        let mut event = self.event(&format!("sysevent.fs.zfs.{what}"));
+        event.insert("vdev_guid", leaf.guid);
+        event.insert("vdev_path", leaf.disk.path().display().to_string().as_str());
+        self.events.ring().post(event);
+    }
+
     /// Notes errors that devices made since this was asked last.
     pub(crate) fn note_device_errors(&self) {
         let leaves = self.storage.vdevs().tops().iter().flat_map(storage::TopVdev::leaves);

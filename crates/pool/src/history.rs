@@ -2,11 +2,13 @@
 //!
 //! Source: docs/format/06-mos-dsl.md §1.4.
 
+use std::collections::VecDeque;
+
 use dmu::{NewObject, Tx};
 use format::history::{self, Ring};
-use format::nvlist::{NvList, NvValue};
+use format::nvlist::NvList;
 use format::zap::Value;
-use format::{ByteOrder, ObjectType};
+use format::{ByteOrder, Corrupt, ObjectType};
 
 use crate::mos::Mos;
 use crate::{Error, Result};
@@ -46,6 +48,9 @@ pub(crate) fn log(mos: &Mos, tx: &Tx, command: &str) -> Result<()> {
         let mut length = [0; history::LENGTH_WORD as usize];
         read_at(&object, &ring, ring.begin, &mut length)?;
         ring.drop_oldest(u64::from_le_bytes(length)).map_err(Error::corrupt(id))?;
+    }
+    if !ring.has_room(len) {
+        return Err(Error::corrupt(id)(Corrupt::new("history size", ring.size)));
     }
     let mut done = 0;
     for (offset, part) in ring.pieces(ring.end, len) {
@@ -88,25 +93,68 @@ impl Event {
     }
 }
 
+/// The bytes of the history, read a block at a time: the ring of a damaged or hostile pool may claim far more bytes than
+/// there are, and what was never written ends with an error at its first record.
+struct Bytes<'a> {
+    object: &'a dmu::Object,
+    /// What is still to be read: offset and length.
+    pieces: VecDeque<(u64, u64)>,
+    /// What was read, and how much of it was taken.
+    read: Vec<u8>,
+    taken: usize,
+}
+
+impl Bytes<'_> {
+    fn left(&self) -> &[u8] {
+        &self.read[self.taken..]
+    }
+
+    /// Reads until there are `wanted` bytes that were not taken, or all.
+    fn fill(&mut self, wanted: usize) -> Result<()> {
+        while self.left().len() < wanted
+            && let Some((offset, len)) = self.pieces.pop_front()
+        {
+            let now = len.min(BLOCK.into());
+            if now < len {
+                self.pieces.push_front((offset + now, len - now));
+            }
+            self.read.drain(..std::mem::take(&mut self.taken));
+            let start = self.read.len();
+            self.read.resize(start + now as usize, 0);
+            self.object.read(offset, &mut self.read[start..])?;
+        }
+        Ok(())
+    }
+
+    /// The next record; `None` at the end.
+    fn next(&mut self) -> Result<Option<NvList>> {
+        let word = history::LENGTH_WORD as usize;
+        self.fill(word)?;
+        let len = self.left().first_chunk().map_or(0, |word| u64::from_le_bytes(*word));
+        if len > history::RECORD_MAX {
+            return Err(Error::corrupt(self.object.id())(Corrupt::new("history record length", len)));
+        }
+        self.fill(word + len as usize)?;
+        let mut left = self.left();
+        let record = history::take(&mut left).map_err(Error::corrupt(self.object.id()))?;
+        self.taken = self.read.len() - left.len();
+        Ok(record)
+    }
+}
+
 /// All events, oldest first: the command that created the pool, then what the ring still holds.
 pub(crate) fn read(mos: &Mos) -> Result<Vec<Event>> {
     let Some(id) = mos.directory_object("history")? else { return Ok(Vec::new()) };
     let object = mos.object(id)?;
     let ring =
         object.with_bonus(|_, raw| Ring::decode(raw, ByteOrder::Little)).map_err(Error::corrupt(id))?;
-    let mut raw = vec![0; ring.create_len.min(history::RING_MAX) as usize];
-    object.read(0, &mut raw)?;
-    let logical = ring.end.saturating_sub(ring.begin).min(history::RING_MAX);
-    let mut rest = vec![0; logical as usize];
-    read_at(&object, &ring, ring.begin, &mut rest)?;
-    raw.extend_from_slice(&rest);
+    let mut pieces = VecDeque::from([(0, ring.create_len)]);
+    pieces.extend(ring.pieces(ring.begin, ring.end - ring.begin));
+    pieces.retain(|(_, len)| *len > 0);
+    let mut bytes = Bytes { object: &object, pieces, read: Vec::new(), taken: 0 };
     let mut events = Vec::new();
-    let mut left = raw.as_slice();
-    while let Some(record) = history::take(&mut left).map_err(Error::corrupt(id))? {
-        let time = match record.get("history time") {
-            Some(NvValue::Uint64(time)) => *time,
-            _ => 0,
-        };
+    while let Some(record) = bytes.next()? {
+        let time = record.get_u64("history time").unwrap_or(0);
         events.push(Event { time, record });
     }
     Ok(events)

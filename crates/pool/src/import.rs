@@ -31,9 +31,6 @@ use crate::zil::recover;
 use crate::zil::stash::LogSpace;
 use crate::{Error, Result, bpobj, bptree, history};
 
-/// Oldest legacy version that this build writes: earlier ones keep deadlists in another form.
-const WRITABLE_LEGACY: u64 = 28;
-
 /// The open devices of a pool with the state that was chosen.
 struct Opened {
     disks: HashMap<u64, Arc<dyn Disk>>,
@@ -132,7 +129,7 @@ impl Pool {
         {
             refuse("its property multihost is on: another machine may be using it".into());
         }
-        if config.version < WRITABLE_LEGACY {
+        if !crate::version::is_written(config.version) {
             refuse(format!("pools of version {} are not written", config.version));
         }
         if let Some(why) = unfinished(&mos)? {
@@ -304,6 +301,7 @@ pub fn open_disk(path: &Path, access: Access) -> Result<FileDisk> {
         OpenError::NotADisk { path } => {
             Error::BadDevice { path, why: "it is neither a file nor a block device".into() }
         }
+        OpenError::NoPartition { path, why } => Error::BadDevice { path, why },
         OpenError::Io { path, source } => Error::Io { path, source },
     })
 }

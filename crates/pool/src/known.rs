@@ -79,12 +79,24 @@ pub enum KnownError {
     /// A cache file that was not written here, and is not overwritten.
     #[error("'{}' is no list of pools that cenote wrote", .0.display())]
     Foreign(PathBuf),
+    /// Another process keeps the lock of a cache file.
+    #[error("'{}' is being changed by another process", .0.display())]
+    Locked(PathBuf),
+    /// A cache file has an entry for another pool of this name.
+    #[error("'{}' lists another pool called '{name}'", .path.display())]
+    Listed {
+        /// The cache file.
+        path: PathBuf,
+        /// The name of both pools.
+        name: String,
+    },
     /// Its name is that of another pool, or it is known under another name.
     #[error("pool '{0}' is imported already, or another one of its name")]
     Taken(String),
 }
 
-/// A name that nobody else gives to a pool, as long as this is held.
+/// The lock on a file that exists only while it is locked: the name of a pool that nobody else gives to one meanwhile, or
+/// the turn to change a cache file.
 #[derive(Debug)]
 pub struct Claim {
     path: PathBuf,
@@ -95,6 +107,27 @@ impl Drop for Claim {
     fn drop(&mut self) {
         // Still locked: whoever waits for it sees that it is gone, and makes a new one.
         let _ = fs::remove_file(&self.path);
+    }
+}
+
+impl Claim {
+    /// Makes and locks the file at `path`; `None` when another process has the lock.
+    fn take(path: PathBuf) -> Result<Option<Claim>, KnownError> {
+        loop {
+            let lock = locked(&path, FlockOperation::NonBlockingLockExclusive).map_err(Known::io(&path))?;
+            let Some(lock) = lock else { return Ok(None) };
+            // The process that had the lock before may have removed the file after it was opened here. A lock on a removed
+            // file keeps nobody out.
+            let mine = rustix::fs::fstat(&lock).map_err(|errno| Known::io(&path)(errno.into()))?;
+            match fs::metadata(&path) {
+                Ok(there) if (there.dev(), there.ino()) == (mine.st_dev, mine.st_ino) => {
+                    return Ok(Some(Claim { path, _lock: lock }));
+                }
+                Ok(_) => {}
+                Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+                Err(source) => return Err(KnownError::Io { path, source }),
+            }
+        }
     }
 }
 
@@ -155,10 +188,11 @@ impl Known {
         let result = change(&mut pools);
         if pools != before {
             pools.sort_by(|a, b| a.name.cmp(&b.name));
-            // One that cannot be written refuses a pool that is new to it, and keeps no pool from anything else.
-            cachefile::check_new(&before, &pools)?;
+            // A cache file that cannot be written refuses a pool that is new to it, and keeps no pool from anything else.
+            let mut changes = cachefile::Changes::lock(&before, &pools);
+            changes.check_new()?;
             replace(&self.folder.join(FILE), &encode(&pools), Readers::Owner)?;
-            cachefile::rewrite(&before, &pools);
+            changes.write();
         }
         Ok(result)
     }
@@ -174,21 +208,7 @@ impl Known {
         private::folder(&folder).map_err(Self::io(&folder))?;
         // A name on a disk may have anything in it. Those that begin alike share a claim.
         let letters: String = name.replace(['/', '\0'], "%").chars().take(CLAIM_LETTERS).collect();
-        let path = folder.join(format!("{letters}.lock"));
-        loop {
-            let lock = locked(&path, FlockOperation::NonBlockingLockExclusive).map_err(Self::io(&path))?;
-            let Some(lock) = lock else { return Ok(None) };
-            // The one before may have removed it after it was opened here: then it keeps nobody out.
-            let mine = rustix::fs::fstat(&lock).map_err(|errno| Self::io(&path)(errno.into()))?;
-            match fs::metadata(&path) {
-                Ok(there) if (there.dev(), there.ino()) == (mine.st_dev, mine.st_ino) => {
-                    return Ok(Some(Claim { path, _lock: lock }));
-                }
-                Ok(_) => {}
-                Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-                Err(source) => return Err(KnownError::Io { path, source }),
-            }
-        }
+        Claim::take(folder.join(format!("{letters}.lock")))
     }
 
     /// Enters a pool; what was known of it is replaced.

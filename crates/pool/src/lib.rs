@@ -25,6 +25,7 @@ pub mod known;
 pub mod labels;
 mod lease;
 mod mos;
+mod new_names;
 mod open;
 mod own_snapshots;
 mod pool;
@@ -44,6 +45,7 @@ mod token;
 pub mod tune;
 mod tx;
 mod vdev_props;
+pub mod version;
 mod walk;
 pub mod zil;
 
@@ -51,7 +53,7 @@ pub use aux_vdevs::{AuxKind, AuxVdev};
 pub use create::CreateSpec;
 pub use dataset::{Dataset, Settings, SnapDir, SyncMode};
 pub use delegation::Grant;
-pub use discover::{Found, discover};
+pub use discover::{Found, discover, partitions_of, why_no_pool};
 pub use dsl::create::{Initialise, NewFilesystem};
 pub use dsl::lookup::DatasetInfo;
 pub use error::{Error, Result};
@@ -63,6 +65,7 @@ pub use lease::{AwaitedLease, Lease};
 pub use own_snapshots::{SnapshotEntry, SnapshotKey};
 pub use pool::{Info, Options, Pool};
 pub use scrub::{Births, DataError, ScanStatus};
+pub use storage::host::{backing_file, holders_of};
 
 pub use rewind::{FoundState, Rewind};
 
@@ -74,4 +77,4 @@ pub use send::{Package, Resumption, Saved, SendFlags, Sent, Source as SendSource
 pub use storage::FailMode;
 pub use suspend::{SuspensionWatch, Trouble};
 pub use token::{ResumeToken, TokenError};
-pub use tx::{Hold, Reach, Tx};
+pub use tx::{Begun, Hold, Patience, Reach, Tx, Wait};

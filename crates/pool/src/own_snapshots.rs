@@ -51,7 +51,12 @@ impl Dataset {
         mos.object(mos.dataset(self.id)?.snapnames_zap)
     }
 
-    /// Some of its snapshots from `cookie` on (0: from the start); none at the end. Cookies stay right while snapshots
+    /// Whether a name in the list is one that a snapshot may have. The kernel refuses to list a folder with any other.
+    fn is_good(&self, leaf: &[u8]) -> bool {
+        lookup::full_name(&self.name(), '@', leaf).is_ok()
+    }
+
+    /// Some of its snapshots from `cookie` on (0: from the start); none at the end. Names that none may have are left out. Cookies stay right while snapshots
     /// come and go, and are 4 at least.
     ///
     /// # Errors
@@ -65,7 +70,8 @@ impl Dataset {
         // A leaf may be empty; another follows.
         while let Some(from) = next.filter(|_| found.is_empty()) {
             let (entries, following) = zap::entries_from(&list, from)?;
-            found.extend(entries.into_iter().filter_map(|entry| {
+            let good = entries.into_iter().filter(|entry| self.is_good(&entry.name));
+            found.extend(good.filter_map(|entry| {
                 let after = Position::after(entry.position.hash, entry.position.cd);
                 let id = ObjectId(entry.number()?);
                 Some(SnapshotEntry { cookie: after.to_cookie(bits), name: entry.name, id })
@@ -80,6 +86,9 @@ impl Dataset {
     /// # Errors
     /// As [`Dataset::snapshots_from`].
     pub fn snapshot_named(&self, name: &[u8]) -> Result<Option<SnapshotKey>> {
+        if !self.is_good(name) {
+            return Ok(None);
+        }
         let _shared = self.dsl();
         let key = |id| Ok(SnapshotKey { id, guid: self.pool.mos.dataset(id)?.guid });
         number_of(&*self.snapshot_list()?, name)?.map(key).transpose()

@@ -321,7 +321,7 @@ impl Inner {
 
     /// The space that one transaction with `hold` needs, its data in `copies` copies. Only an estimate: once it has
     /// changed something, that is counted exactly ([`DirtyBudget::space`]).
-    fn need_of(&self, hold: &Hold, copies: u8) -> Need {
+    pub(crate) fn need_of(&self, hold: &Hold, copies: u8) -> Need {
         let vdevs = self.storage.vdevs();
         let data = match (hold.bytes, hold.blocks) {
             (0, _) => 0,
@@ -338,11 +338,11 @@ impl Inner {
         }
     }
 
-    /// Begins a transaction on a dataset with `copies` copies of its data, however much is dirty.
-    pub(crate) fn begin(self: &Arc<Self>, hold: &Hold, copies: u8) -> Result<Tx> {
+    /// Begins a transaction that needs this much space, however much is dirty; `None` if that has to wait.
+    pub(crate) fn try_begin(&self, need: &Need) -> Result<Option<Tx>> {
         self.check_writable()?;
         self.look_at_load();
-        self.groups.begin(&self.need_of(hold, copies))
+        self.groups.try_begin(need)
     }
 
     /// Does that unless it would have to wait.
@@ -408,6 +408,12 @@ impl Pool {
     #[must_use]
     pub fn refused(&self) -> Option<String> {
         self.inner.refused.clone()
+    }
+
+    /// Whether a device ends before the data may.
+    #[must_use]
+    pub fn is_cut_short(&self) -> bool {
+        self.inner.storage.vdevs().tops().iter().any(|top| top.cut_short().next().is_some())
     }
 
     /// What `zpool list` and `zpool status` tell.

@@ -1,26 +1,22 @@
 //! What a user of the pool asks of it about snapshots, clones and holds.
 
 use crate::dsl::lookup;
+use crate::new_names;
 use crate::pool::{Pool, Reserve};
-use crate::props::Value;
-use crate::props::names::{self, NAME_MAX};
+use crate::props::names;
+use crate::props::{DatasetKind, Value};
 use crate::sync::Syncing;
 use crate::{DatasetInfo, Error, Result};
-
-/// Refuses a name that would be longer than any may be.
-fn check_length(name: &str) -> Result<()> {
-    if name.len() >= NAME_MAX { Err(Error::NameTooLong(name.to_owned())) } else { Ok(()) }
-}
 
 impl Pool {
     /// Takes snapshots (`pool/fs@snap`) all in one txg, or none; `local` are properties that each gets.
     ///
     /// # Errors
-    /// [`Error::NoDataset`], [`Error::Exists`], [`Error::NameTooLong`] with the first that cannot be taken;
-    /// [`Error::Property`].
+    /// [`Error::NoDataset`], [`Error::Exists`], [`Error::NameTooLong`], [`Error::InvalidName`] with the first that cannot
+    /// be taken; [`Error::Property`].
     pub fn snapshot(&self, names: &[String], local: &[(String, Value)]) -> Result<()> {
         local.iter().try_for_each(|(name, value)| names::check_storable(name, "", Some(value)))?;
-        names.iter().try_for_each(|name| check_length(name))?;
+        names.iter().try_for_each(|name| new_names::check(name, DatasetKind::Snapshot))?;
         let mut heads: Vec<_> = names.iter().map(|name| name.split('@').next()).collect();
         heads.sort_unstable();
         if heads.windows(2).any(|two| two[0] == two[1]) {
@@ -70,11 +66,11 @@ impl Pool {
     /// Renames snapshots (`pool/fs@a`) to the name `leaf` after the `@`, all or none.
     ///
     /// # Errors
-    /// [`Error::NoDataset`], [`Error::Exists`], [`Error::NameTooLong`].
+    /// [`Error::NoDataset`], [`Error::Exists`], [`Error::NameTooLong`], [`Error::InvalidName`].
     pub fn rename_snapshots(&self, names: &[String], leaf: &str) -> Result<()> {
         for name in names {
             let fs = name.split('@').next().unwrap_or(name);
-            check_length(&format!("{fs}@{leaf}"))?;
+            new_names::check(&format!("{fs}@{leaf}"), DatasetKind::Snapshot)?;
         }
         let (names, leaf) = (names.to_vec(), leaf.to_owned());
         self.run_beside(Reserve::Half, 1, move |syncing| {
@@ -103,8 +99,9 @@ impl Pool {
     /// Creates `name` with what the snapshot `origin` holds, and local properties.
     ///
     /// # Errors
-    /// [`Error::NoDataset`], [`Error::Exists`].
+    /// [`Error::NoDataset`], [`Error::Exists`], [`Error::NameTooLong`], [`Error::InvalidName`].
     pub fn clone_snapshot(&self, origin: &str, name: &str, local: Vec<(String, Value)>) -> Result<()> {
+        new_names::check(name, DatasetKind::Filesystem)?;
         let (origin, full) = (origin.to_owned(), name.to_owned());
         self.with_limits(name, local, move |syncing, local| syncing.clone_snapshot(&origin, &full, &local))
     }
@@ -133,8 +130,9 @@ impl Pool {
     /// Makes the bookmark `name` (`pool/fs#mark`) of a snapshot, or as a copy of a bookmark.
     ///
     /// # Errors
-    /// [`Error::Exists`], [`Error::NotAncestor`], [`Error::NoDataset`].
+    /// [`Error::Exists`], [`Error::NotAncestor`], [`Error::NoDataset`], [`Error::NameTooLong`], [`Error::InvalidName`].
     pub fn bookmark(&self, source: &str, name: &str) -> Result<()> {
+        new_names::check(name, DatasetKind::Bookmark)?;
         let (source, name) = (source.to_owned(), name.to_owned());
         self.run(move |syncing| syncing.create_bookmark(&source, &name))
     }
@@ -154,10 +152,27 @@ impl Pool {
     /// The bookmarks of a file system or volume, oldest first.
     ///
     /// # Errors
-    /// [`Error::NoDataset`], or they cannot be read.
+    /// [`Error::NoDataset`]; one has a name that none may have; or they cannot be read.
     pub fn bookmarks(&self, fs: &str) -> Result<Vec<DatasetInfo>> {
+        let mut first = None;
+        let found = self.survey_bookmarks(fs, &mut |_, error| {
+            first.get_or_insert(error);
+        })?;
+        first.map_or(Ok(found), Err)
+    }
+
+    /// As [`Pool::bookmarks`], for those who only look: those with names that none may have are left out, and `report` is
+    /// told of them, by the name of the dataset that they are in.
+    ///
+    /// # Errors
+    /// [`Error::NoDataset`], or they cannot be read.
+    pub fn survey_bookmarks(
+        &self,
+        fs: &str,
+        report: &mut dyn FnMut(String, Error),
+    ) -> Result<Vec<DatasetInfo>> {
         let _shared = self.shared();
-        lookup::bookmarks(&self.inner, fs)
+        lookup::bookmarks(&self.inner, fs, report)
     }
 
     /// Sets properties of a snapshot; `None` removes.
@@ -177,11 +192,9 @@ impl Pool {
     /// Holds snapshots under `tag`, all or none: while held, they cannot be destroyed.
     ///
     /// # Errors
-    /// [`Error::NoDataset`]; [`Error::Exists`] with the tag; [`Error::BadTag`] for one that is empty or too long.
+    /// [`Error::NoDataset`]; [`Error::Exists`] with the tag; [`Error::BadTag`].
     pub fn hold(&self, names: &[String], tag: &str) -> Result<()> {
-        if tag.is_empty() || tag.len() >= NAME_MAX {
-            return Err(Error::BadTag(tag.to_owned()));
-        }
+        new_names::check_tag(tag)?;
         let (names, tag) = (names.to_vec(), tag.to_owned());
         self.run_beside(Reserve::Half, names.len() as u64, move |syncing| {
             for name in &names {
@@ -214,10 +227,28 @@ impl Pool {
     /// Holds of a snapshot: tag, and seconds since 1970, by tag.
     ///
     /// # Errors
-    /// If they cannot be read.
+    /// [`Error::BadTag`] for a tag that none may have; or they cannot be read.
     pub fn holds(&self, info: &DatasetInfo) -> Result<Vec<(String, u64)>> {
+        let mut first = None;
+        let found = self.survey_holds(info, &mut |error| {
+            first.get_or_insert(error);
+        })?;
+        first.map_or(Ok(found), Err)
+    }
+
+    /// As [`Pool::holds`], for those who only look: tags that none may have are left out, and `report` is told of them.
+    ///
+    /// # Errors
+    /// If they cannot be read.
+    pub fn survey_holds(
+        &self,
+        info: &DatasetInfo,
+        report: &mut dyn FnMut(Error),
+    ) -> Result<Vec<(String, u64)>> {
         let _shared = self.shared();
-        lookup::holds(&self.inner, info)
+        let mut found = lookup::holds(&self.inner, info)?;
+        found.retain(|(tag, _)| new_names::check_tag(tag).map_err(&mut *report).is_ok());
+        Ok(found)
     }
 
     /// Names of the clones of a snapshot, in order.

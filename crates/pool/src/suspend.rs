@@ -3,6 +3,7 @@
 //! From:   `server`, which has somebody who can repair the cause, and commands that ask how the pool is.
 //! To:     [`storage::Suspension`], where the refused operations wait.
 
+use std::path::PathBuf;
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
@@ -95,6 +96,14 @@ impl Pool {
         // Writes that were given up are not tried again: the sync thread is about to end.
         let can_resume = !suspension.is_given_up();
         suspension.refused().map(|refused| Trouble { can_resume, failmode, why: refused.why })
+    }
+
+    /// The devices whose files were deleted, each with the place where the system still shows its contents. They are gone
+    /// for good when this process lets go of the pool.
+    #[must_use]
+    pub fn deleted_devices(&self) -> Vec<(PathBuf, PathBuf)> {
+        let leaves = self.inner.storage.vdevs().tops().iter().flat_map(storage::TopVdev::leaves);
+        leaves.filter_map(|leaf| Some((leaf.disk.path().to_path_buf(), leaf.disk.deleted()?))).collect()
     }
 
     /// Whether refused writes wait for [`Pool::resume`].

@@ -107,7 +107,9 @@ impl ResumeToken {
         ResumeToken::from_list(&NvList::decode(&raw).map_err(|_| TokenError::List)?).ok_or(TokenError::List)
     }
 
-    fn from_list(list: &NvList) -> Option<ResumeToken> {
+    /// What a list says; `None` if it lacks what it must hold.
+    #[must_use]
+    pub fn from_list(list: &NvList) -> Option<ResumeToken> {
         Some(ResumeToken {
             object: list.get_u64("object")?,
             offset: list.get_u64("offset")?,

@@ -4,6 +4,8 @@
 //! until the present ones are done; then the dirty state is frozen as a whole, the next txg opens, and the
 //! sync thread works on the frozen state alone (docs/decisions/0001-txg-switch.md).
 
+mod waits;
+
 use std::ops::Deref;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
@@ -15,8 +17,13 @@ use storage::Suspension;
 use crate::throttle::Limits;
 use crate::{Error, Result};
 
-/// Times that a writer without space waits for a sync to free some before it is told so.
+pub use waits::{Begun, Patience, Wait};
+
+/// Syncs that a change without space waits for, while they may free some, before it is refused.
 const SPACE_WAITS: u32 = 4;
+/// The same while only the changes in flight of others hold the space: they may take less than they asked for, and each
+/// sync lets some of those that wait through.
+const SHARED_SPACE_WAITS: u32 = 64;
 
 /// Dirty bytes at which a sync starts unasked: enough for large writes, early enough that compressing and
 /// writing overlap with whoever makes more, and that the buffers of one txg serve the next but one.
@@ -48,8 +55,10 @@ pub(crate) struct State {
     settling: u64,
     /// More is freed with each txg.
     freeing: bool,
-    /// Transactions that wait for room: what intent logs would set aside is theirs.
+    /// Transactions that wait for free space: intent logs set none aside meanwhile.
     short: u32,
+    /// Changes that wait until their transaction can begin.
+    pub(crate) waiting: u32,
     pub(crate) failed: Option<Arc<Error>>,
     pub(crate) stopping: bool,
 }
@@ -234,10 +243,11 @@ impl Groups {
         self.changed.wait(state).expect("no code panics while holding the txg state")
     }
 
-    /// Waits while too much is dirty, and slows who writes down before that: once for each change, by who holds no
-    /// locks, so that nobody waits for who waits here. What all who were let through go on to make dirty comes on top
-    /// of the limit. While I/O is suspended everybody waits here, or, with `failmode=continue`, nobody does. A pool that
-    /// cannot write lets everybody through: [`Groups::begin`] tells them.
+    /// Blocks the caller while dirty data exceeds its limit, and delays it above the soft limit. Call it once per change,
+    /// before taking any lock: a caller that waits here while holding a lock would block every other writer. The limit
+    /// is exceeded by what callers that were let through make dirty afterwards. While I/O is suspended every caller
+    /// waits here, or, with `failmode=continue`, none does. A pool that cannot write lets every caller through:
+    /// [`Groups::try_begin`] returns the error to them.
     pub(crate) fn wait_for_room(&self, dirty: impl Fn() -> u64) {
         let began = self.opened.elapsed();
         let mut delayed = false;
@@ -288,82 +298,24 @@ impl Groups {
         self.wait(state)
     }
 
-    /// Joins the open txg, however much is dirty.
-    pub(crate) fn begin(self: &Arc<Self>, need: &Need) -> Result<Tx> {
-        let mut short = false;
-        let begun = self.join(need, &mut short);
-        if short {
-            self.lock().short -= 1;
-        }
-        begun
-    }
-
-    /// Does that; `short` says whether it is counted among those that wait for room.
-    fn join(self: &Arc<Self>, need: &Need, short: &mut bool) -> Result<Tx> {
-        let mut waits = 0;
-        let mut state = self.lock();
-        loop {
-            if let Some(failed) = &state.failed {
-                return Err(Error::Stopped(failed.clone()));
-            }
-            self.check_continue()?;
-            if state.closing {
-                state = self.wait(state);
-                continue;
-            }
-            let others = state.spoken_for(self.budget.space());
-            if state.is_crowded(others, need) {
-                if !std::mem::replace(short, true) {
-                    state.short += 1;
-                }
-                state = self.wait_for_sync(state);
-                continue;
-            }
-            let needed = others.saturating_add(need.free());
-            if needed > state.allocatable {
-                // What was promised may be more than what is used. What was freed becomes usable.
-                let pending = others + state.settling;
-                let is_hopeless = needed > state.allocatable + pending;
-                if (is_hopeless || waits == SPACE_WAITS && !state.freeing) && (waits > 0 || pending == 0) {
-                    return Err(Error::NoSpace);
-                }
-                if !std::mem::replace(short, true) {
-                    state.short += 1;
-                }
-                waits = (waits + 1).min(SPACE_WAITS);
-                drop(state);
-                self.sync()?;
-                state = self.lock();
-                continue;
-            }
-            return Ok(self.hold(&mut state, need.cost()));
-        }
-    }
-
     fn hold(self: &Arc<Self>, state: &mut State, cost: u64) -> Tx {
         state.promised += cost;
         state.holds += 1;
         Tx { tx: dmu::Tx::new(state.open), groups: self.clone(), cost }
     }
 
-    /// As [`Groups::begin`], unless that would have to wait.
+    /// As [`Groups::try_begin`], and gives `None` also where the write throttle or a suspension would have it wait.
     pub(crate) fn begin_at_once(
         self: &Arc<Self>,
         need: &Need,
         dirty: impl Fn() -> u64,
     ) -> Result<Option<Tx>> {
         let mut state = self.lock();
-        if let Some(failed) = &state.failed {
-            return Err(Error::Stopped(failed.clone()));
-        }
-        if self.suspension.refused().is_some() {
+        let has_to_wait = || self.suspension.refused().is_some() || dirty() >= self.limits.dirty_max();
+        if state.failed.is_none() && has_to_wait() {
             return Ok(None);
         }
-        let dirty = dirty();
-        let others = state.spoken_for(self.budget.space());
-        let fits = others.saturating_add(need.free()) <= state.allocatable && !state.is_crowded(others, need);
-        let at_once = fits && !state.closing && dirty < self.limits.dirty_max();
-        Ok(at_once.then(|| self.hold(&mut state, need.cost())))
+        self.join(&mut state, need)
     }
 
     /// Txgs up to `txg`, which never were, count as synced: for an import that has not begun any.
@@ -563,6 +515,34 @@ impl Groups {
 mod tests {
     use super::*;
     use crate::Options;
+
+    #[test]
+    fn a_change_is_not_refused_while_only_changes_in_flight_hold_its_space() {
+        let limits = Limits::of(&Options::default());
+        let groups = Arc::new(Groups::new(Txg(4), false, limits, Arc::default(), Arc::default()));
+        groups.synced(Txg(4), 1000, 0, false);
+        let need = Need { data: 90, reserve: 850, ..Need::default() };
+        let mut other = groups.try_begin(&need).expect("the pool works");
+        assert!(other.is_some(), "there is space for one");
+        let mut patience = Patience::default();
+        for _ in 0..4 * SPACE_WAITS {
+            assert!(groups.try_begin(&need).expect("the pool works").is_none(), "there is no space for two");
+            std::thread::scope(|scope| {
+                let waits = scope.spawn(|| groups.wait_for(&Wait::to_begin(need), &mut patience));
+                while groups.lock().waiting == 0 && !waits.is_finished() {
+                    std::thread::yield_now();
+                }
+                drop(other.take());
+                let (closed, _, ()) = groups.close(|| ());
+                // Another change takes the space first.
+                other = groups.try_begin(&need).expect("the pool works");
+                groups.synced(closed, 1000, 0, false);
+                waits.join().expect("no panic").expect("its turn comes");
+            });
+        }
+        drop(other);
+        assert!(groups.try_begin(&need).expect("the pool works").is_some());
+    }
 
     #[test]
     fn a_log_leaves_the_room_to_a_transaction_that_waits_for_it() {

@@ -215,10 +215,7 @@ fn forged(stream: &[u8], change: impl Fn(&mut Begin, &mut Record, &mut Vec<u8>))
             end.checksum = sum.sum();
         }
         let mut raw = record.encode();
-        sum.add(&raw[..format::stream::CHECKSUM_AT]);
-        format::stream::put_checksum(&mut raw, &sum.sum());
-        sum.add(&raw[format::stream::CHECKSUM_AT..]);
-        sum.add(&payload);
+        sum.seal(&mut raw, &payload);
         out.extend_from_slice(&raw);
         out.extend_from_slice(&payload);
         if is_end {

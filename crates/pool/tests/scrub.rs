@@ -162,7 +162,7 @@ fn a_damaged_copy_is_written_anew_from_a_good_one() {
         assert!(pool.storage().verify_copies(&root).bad.is_empty());
         let disk = pool.storage().vdevs().tops()[0].leaves().next().unwrap().meter.stats();
         assert!(disk.checksum_errors > 0);
-        pool.clear_errors();
+        pool.clear_errors(None);
     }
     checked(pool, &path);
 }

@@ -174,12 +174,10 @@ fn sealed(records: &[(Record, Vec<u8>)]) -> Vec<u8> {
             other => other.clone(),
         };
         let mut raw = record.encode();
-        sum.add(&raw[..stream::CHECKSUM_AT]);
-        if !matches!(record, Record::Begin(_)) {
-            stream::put_checksum(&mut raw, &sum.sum());
+        match record {
+            Record::Begin(_) => [&raw[..], payload].into_iter().for_each(|part| sum.add(part)),
+            _ => sum.seal(&mut raw, payload),
         }
-        sum.add(&raw[stream::CHECKSUM_AT..]);
-        sum.add(payload);
         out.extend_from_slice(&raw);
         out.extend_from_slice(payload);
     }

@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 use format::NvList;
 use format::uberblock::Uberblock;
 
+use crate::elsewhere::{self, Listener};
 use crate::error::ClientError;
 use crate::messages::{Fresh, Job, PROTOCOL, Refusal, Reply, Request, Status, Stop};
 use crate::runtime::Runtime;
@@ -19,6 +20,8 @@ use crate::{Counters, Figures, mountinfo, wire};
 
 /// How long a server may take to say who it is.
 const GREETING: Duration = Duration::from_secs(20);
+/// How long the socket of a server that listens may have no file.
+const MOMENT: Duration = Duration::from_secs(1);
 /// How long to wait for a server that is going away before the next try.
 const RETRY: Duration = Duration::from_millis(20);
 
@@ -40,6 +43,41 @@ pub struct Client {
 pub fn connect(runtime: &Runtime, pool: &str) -> Result<Option<Client>, ClientError> {
     // Nobody serves a pool that cannot exist.
     let Ok(path) = runtime.socket(pool) else { return Ok(None) };
+    connect_at(path, pool)
+}
+
+/// As [`connect`], also to a server that has its socket elsewhere because another login of this user started it: it is
+/// found by its lock on one of `devices`.
+///
+/// # Errors
+/// As [`connect`]; [`ClientError::Unreachable`].
+pub fn connect_anywhere(
+    runtime: &Runtime,
+    pool: &str,
+    devices: impl FnOnce() -> Vec<PathBuf>,
+) -> Result<Option<Client>, ClientError> {
+    let Ok(path) = runtime.socket(pool) else { return Ok(None) };
+    if let Some(client) = connect_at(path.clone(), pool)? {
+        return Ok(Some(client));
+    }
+    let Some(name) = path.file_name().and_then(|name| name.to_str()) else { return Ok(None) };
+    let devices = devices();
+    let asked = Instant::now();
+    while let Some(Listener { pid, socket }) = elsewhere::listener(&devices, name) {
+        let client = connect_at(socket.clone(), pool)?;
+        if client.is_some() || socket.exists() {
+            return Ok(client);
+        }
+        // The socket of a server that starts or ends has no file for a moment.
+        if asked.elapsed() >= MOMENT {
+            return Err(ClientError::Unreachable { pid, path: socket });
+        }
+        std::thread::sleep(RETRY);
+    }
+    Ok(None)
+}
+
+fn connect_at(path: PathBuf, pool: &str) -> Result<Option<Client>, ClientError> {
     let asked = Instant::now();
     loop {
         let stream = match UnixStream::connect(&path) {

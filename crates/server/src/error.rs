@@ -24,6 +24,18 @@ pub enum ClientError {
         /// Who listens.
         user: u32,
     },
+    /// The server runs, but the file by which it is reached is gone.
+    #[error(
+        "the server of the pool (process {pid}) cannot be reached: its socket '{}' is gone; 'kill {pid}' ends it in \
+         good order",
+        .path.display()
+    )]
+    Unreachable {
+        /// The server's process.
+        pid: u32,
+        /// Where its socket was.
+        path: PathBuf,
+    },
     /// The server went away, or answered nonsense.
     #[error("the server of the pool does not answer: {0}")]
     Broken(#[from] io::Error),

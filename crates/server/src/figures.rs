@@ -3,6 +3,7 @@
 //! From:   the live pool.
 //! To:     clients, which read all else from the devices themselves.
 
+use std::path::PathBuf;
 use std::time::Duration;
 
 use format::scan::Scan;
@@ -23,6 +24,9 @@ pub struct Figures {
     /// Why the pool takes no changes; `None` if it does.
     #[serde(default)]
     pub halted: Option<Halted>,
+    /// Devices whose files were deleted, and where their contents can still be read.
+    #[serde(default)]
+    pub deleted: Vec<(PathBuf, PathBuf)>,
     scan: Option<ScanFigures>,
     lost: Vec<(u64, u64, i64, u64, u64)>,
 }
@@ -70,6 +74,7 @@ impl Figures {
         let numbers = |e: DataError| (e.dataset.0, e.object.0, e.level, e.blkid, e.birth);
         Ok(Figures {
             errors: pool.device_errors(),
+            deleted: pool.deleted_devices(),
             freeing: pool.freeing_now().or_else(|error| optional(error).map(|()| 0))?,
             scan,
             lost: pool
@@ -151,6 +156,7 @@ mod tests {
             errors: vec![(u64::MAX, [1, 2, 3])],
             freeing: 5,
             halted: Some(Halted { can_resume: true, failmode: "wait".into(), why: "full".into() }),
+            deleted: vec![("/disk".into(), "/proc/1/fd/3".into())],
             scan: Some(ScanFigures { words, running: true, paused_at: 0 }),
             lost: vec![(54, 2, -1, 0, 8)],
         };
@@ -158,6 +164,7 @@ mod tests {
         let mut got: Figures = serde_json::from_str(&text).unwrap();
         assert_eq!((&got.errors, got.freeing, &got.halted), (&sent.errors, 5, &sent.halted));
         assert_eq!(got.scan().unwrap(), Some(ScanStatus { scan, running: true, paused_at: 0 }));
+        assert_eq!(got.deleted, sent.deleted);
         let lost = got.lost();
         assert_eq!((lost.len(), lost[0].dataset, lost[0].level), (1, ObjectId(54), -1));
         got.scan.as_mut().unwrap().words.pop();

@@ -7,6 +7,7 @@
 
 mod beneath;
 pub mod client;
+mod elsewhere;
 mod error;
 mod figures;
 mod live;
@@ -20,7 +21,7 @@ mod points;
 pub mod runtime;
 mod serve;
 pub mod start;
-mod wire;
+pub mod wire;
 
 pub use client::Client;
 pub use error::{ClientError, ServeError};

@@ -118,6 +118,12 @@ impl Live {
         self.mounts.list()
     }
 
+    /// Datasets that are mounted with the option `noxattr`.
+    #[must_use]
+    pub fn without_xattrs(&self) -> Vec<String> {
+        self.mounts.without_xattrs()
+    }
+
     /// As [`Live::mounts`], by paths that lead through the mounts above: what a user's own mount cannot hold is in the
     /// runtime directory, and seen by a link.
     #[must_use]
@@ -132,6 +138,15 @@ impl Live {
     pub fn mount_all(&self, top: &str, overrides: Overrides) -> Result<Report, MountError> {
         let pool = self.pool()?;
         Ok(self.mounts.mount_all(&pool, top, overrides)?)
+    }
+
+    /// Mounts those of `datasets` that belong mounted and are not.
+    ///
+    /// # Errors
+    /// The datasets cannot be read.
+    pub fn mount_listed(&self, datasets: &[String], overrides: Overrides) -> Result<Report, MountError> {
+        let pool = self.pool()?;
+        Ok(self.mounts.mount_listed(&pool, datasets, overrides)?)
     }
 
     /// Has a mounted file system go by its properties, and by `overrides` until the next mount.
@@ -176,6 +191,9 @@ impl Live {
         if !self.mounts().iter().any(|(name, point)| name == dataset && *point == told.point) {
             return Err(MountError::NotMounted);
         }
+        if dataset.contains('@') && overrides.read_only == Some(false) {
+            return Err(MountError::Snapshot);
+        }
         self.remount(dataset, overrides)
     }
 
@@ -192,6 +210,18 @@ impl Live {
         self.mounts.unmount(&pool, datasets, force).map(drop)
     }
 
+    /// Takes the files of a file system from programs that go on using them although it was unmounted (`umount -l`). Gives
+    /// whether there was anything to end.
+    ///
+    /// # Errors
+    /// The pool does not take what the programs wrote.
+    pub fn end_left(&self, dataset: &str) -> Result<bool, Unmounted> {
+        if self.pool()?.is_suspended() {
+            return Err(Unmounted::Suspended);
+        }
+        self.mounts.end_left(&[dataset.to_owned()], true)
+    }
+
     /// As [`Live::unmount`]; the folders they were mounted on are removed where they are empty.
     ///
     /// # Errors
@@ -199,6 +229,7 @@ impl Live {
     pub fn unmount_for_good(&self, datasets: &[String], force: bool) -> Result<(), Unmounted> {
         let points = self.mounts.folders(datasets);
         self.unmount(datasets, force)?;
+        self.mounts.end_left(datasets, force)?;
         self.mounts.remove_folders(&points);
         Ok(())
     }
@@ -237,6 +268,8 @@ impl Live {
     pub fn let_go_of(&self, snapshots: &[String]) {
         let Ok(pool) = self.pool() else { return };
         for snapshot in snapshots {
+            // One that was mounted by itself until a moment ago is let go of soon; if it is used, the caller finds out.
+            let _ = self.mounts.end_left(std::slice::from_ref(snapshot), false);
             // One that is not there is in nobody's way.
             let Ok(info) = pool.dataset(snapshot) else { continue };
             let Some((_, leaf)) = snapshot.split_once('@') else { continue };
@@ -247,6 +280,12 @@ impl Live {
     /// No snapshot has these names any more.
     pub fn renamed_snapshots(&self, snapshots: &[String]) {
         snapshots.iter().for_each(|snapshot| self.mounts.renamed_snapshot(snapshot));
+    }
+
+    /// Quotas, reservations or the like changed: before the next `write` to a mounted file system the kernel asks how much
+    /// is left.
+    pub fn limits_changed(&self) {
+        self.mounts.limits_changed();
     }
 
     /// The kernel hands over what was written and it still holds back.
@@ -283,12 +322,14 @@ impl Live {
         let pool = self.pool().map_err(|Closed| Refusal::Stopping)?;
         let names: Vec<String> = self.mounts.list().into_iter().map(|(dataset, _)| dataset).collect();
         let folders = self.mounts.folders(&names);
-        let down = self.mounts.unmount(&pool, &names, force).map_err(|error| match error {
+        let refusal = |error| match error {
             Unmounted::Busy { point } => Refusal::Busy(point),
             Unmounted::Stuck { point } => Refusal::Stuck(point),
             Unmounted::Refused { point, why } => Refusal::Other(format!("'{}': {why}", point.display())),
             other => Refusal::Other(other.to_string()),
-        })?;
+        };
+        self.mounts.end_left(&self.mounts.all_left(), force).map_err(refusal)?;
+        let down = self.mounts.unmount(&pool, &names, force).map_err(refusal)?;
         // A transaction that a command holds open keeps its txg from closing; the end of the pool waits for it later.
         if let Err(error @ pool::Error::Suspended) = pool.sync_unless_suspended_within(patience) {
             // The last writes of the mounts suspended it.

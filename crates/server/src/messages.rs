@@ -158,6 +158,9 @@ pub struct Status {
     pub uptime: u64,
     /// What is mounted where.
     pub mounts: Vec<(String, PathBuf)>,
+    /// Those of them that are mounted with `noxattr`, which the kernel does not show.
+    #[serde(default)]
+    pub without_xattrs: Vec<String>,
     /// Commands being carried out.
     pub commands: usize,
     /// States that other processes read.

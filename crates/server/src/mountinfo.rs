@@ -19,9 +19,13 @@ pub struct Mounted {
     pub point: PathBuf,
     /// Who mounted it, as far as the kernel says.
     pub user: Option<u32>,
-    /// Options that take something away: `ro`, `noexec`, `nosuid`, `nodev`, `noatime`.
+    /// Options that take something away: `ro`, `noexec`, `nosuid`, `nodev`, `noatime`. The kernel does not know
+    /// [`NOXATTR`]: who asks the server adds it.
     pub denied: Vec<&'static str>,
 }
+
+/// The option of a mount without extended attributes.
+pub const NOXATTR: &str = "noxattr";
 
 /// Options that take something away.
 const DENIALS: [&str; 5] = ["ro", "noexec", "nosuid", "nodev", "noatime"];

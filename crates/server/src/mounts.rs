@@ -4,6 +4,8 @@
 //! the file system above.
 
 mod changes;
+mod left;
+mod outcome;
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -23,128 +25,11 @@ use crate::plan::{CanMount, Overrides, Plan, Target, Told};
 use crate::points::{Link, Point, looks_made};
 
 pub use changes::{BeginError, Change, Kind};
+pub use outcome::{MountError, Report, Unmounted};
 
 /// How long a mount that is busy is waited for, try by try.
 const BUSY_PAUSES: [Duration; 3] =
     [Duration::from_millis(10), Duration::from_millis(50), Duration::from_millis(200)];
-
-/// Why a file system is not mounted, in the words of OpenZFS where it has some.
-#[derive(Debug, thiserror::Error)]
-pub enum MountError {
-    /// It is already.
-    #[error("filesystem already mounted")]
-    Mounted,
-    /// There is nothing to remount.
-    #[error("not currently mounted")]
-    NotMounted,
-    /// `canmount=off`.
-    #[error("'canmount' property is set to 'off'")]
-    CanMountOff,
-    /// `mountpoint=legacy`.
-    #[error("legacy mountpoint")]
-    Legacy,
-    /// mount(8) was told to mount what has a mountpoint of its own.
-    #[error("not a legacy mountpoint")]
-    NotLegacy,
-    /// `mountpoint=none`.
-    #[error("no mountpoint set")]
-    NoMountpoint,
-    /// `overlay=off`, and something is in the folder.
-    #[error("directory is not empty")]
-    NotEmpty(PathBuf),
-    /// The folder to mount on cannot be made.
-    #[error("failed to create mountpoint: {0}")]
-    Folder(io::Error),
-    /// It is no file system.
-    #[error("operation not applicable to datasets of this type")]
-    WrongKind,
-    /// The dataset cannot be read.
-    #[error(transparent)]
-    Pool(#[from] pool::Error),
-    /// The file system cannot be opened.
-    #[error(transparent)]
-    Filesystem(#[from] zpl::Error),
-    /// The kernel refuses.
-    #[error(transparent)]
-    Fuse(#[from] fuse::MountError),
-    /// The pool is being let go of.
-    #[error(transparent)]
-    Closed(#[from] crate::Closed),
-}
-
-/// Why a file system stays mounted.
-#[derive(Debug, thiserror::Error)]
-pub enum Unmounted {
-    /// It is not mounted.
-    #[error("not currently mounted")]
-    NotMounted,
-    /// Somebody uses it.
-    #[error("pool or dataset is busy")]
-    Busy {
-        /// Where it is mounted.
-        point: PathBuf,
-    },
-    /// It is gone from there, but the pool does not take what was written to it.
-    #[error(
-        "the pool takes nothing of what was written there; the mount ends when it does ('zpool status' says more)"
-    )]
-    Stuck {
-        /// Where it was mounted.
-        point: PathBuf,
-    },
-    /// A device refuses the pool's writes, and they wait to be tried again.
-    #[error("pool I/O is currently suspended")]
-    Suspended,
-    /// The kernel refuses.
-    #[error("{why}")]
-    Refused {
-        /// Where it is mounted.
-        point: PathBuf,
-        /// Why.
-        why: String,
-    },
-    /// The pool is being let go of.
-    #[error(transparent)]
-    Closed(#[from] crate::Closed),
-}
-
-impl Unmounted {
-    fn of(point: &Path, error: fuse::MountError) -> Unmounted {
-        let point = point.to_path_buf();
-        let why = match error {
-            fuse::MountError::Busy(_) => return Unmounted::Busy { point },
-            fuse::MountError::Stuck(_) => return Unmounted::Stuck { point },
-            fuse::MountError::Covered(_) => "something else is mounted over it".to_owned(),
-            fuse::MountError::Elsewhere(_) => {
-                "it is in use in another mount namespace, or by an open file".to_owned()
-            }
-            fuse::MountError::Unmount { reason, .. } => reason,
-            other => other.to_string(),
-        };
-        Unmounted::Refused { point, why }
-    }
-}
-
-/// What became of file systems that were to be mounted.
-#[derive(Debug, Default)]
-pub struct Report {
-    /// Those that are not, with the reason.
-    pub failed: Vec<(String, MountError)>,
-    /// Those mounted elsewhere than they should.
-    pub moved: Vec<Moved>,
-    /// What else whoever mounts should know.
-    pub notes: Vec<String>,
-}
-
-impl Report {
-    pub(crate) fn enter(&mut self, dataset: &str, done: Result<Option<Moved>, MountError>) {
-        match done {
-            Ok(None) => {}
-            Ok(Some(moved)) => self.moved.push(moved),
-            Err(error) => self.failed.push((dataset.to_owned(), error)),
-        }
-    }
-}
 
 struct Mount {
     dataset: String,
@@ -215,6 +100,8 @@ pub(crate) struct Mounts {
     runtime: Runtime,
     /// Never held while the kernel is asked for something that it may ask us about.
     table: Mutex<Vec<Mount>>,
+    /// What others unmounted, and programs still use. Locked after `table`.
+    left: Mutex<Vec<left::Left>>,
     /// Folders that were made for a mount, and go with it.
     made: Mutex<BTreeMap<PathBuf, Identity>>,
     /// What whoever gives the next command should know.
@@ -229,6 +116,7 @@ impl Mounts {
         Mounts {
             runtime,
             table: Mutex::default(),
+            left: Mutex::default(),
             made: Mutex::default(),
             notes: Mutex::default(),
             is_distrusted,
@@ -243,30 +131,24 @@ impl Mounts {
         self.made.lock().expect("no code panics while holding the folders")
     }
 
-    /// Forgets what somebody else unmounted.
-    fn drop_dead(&self) {
-        let mut table = self.table();
-        let (alive, dead): (Vec<_>, Vec<_>) = table.drain(..).partition(|mount| mount.handle.is_alive());
-        *table = alive;
-        drop(table);
-        for Mount { dataset, link, .. } in &dead {
-            tracing::info!(dataset, "is mounted no more");
-            link.iter().for_each(Link::hide);
-        }
-    }
-
     /// What is mounted where, in the order of the paths: they are the kernel's, through no symbolic link.
     pub(crate) fn list(&self) -> Vec<(String, PathBuf)> {
-        self.drop_dead();
+        self.notice_unmounted();
         let place = |mount: &Mount| (mount.dataset.clone(), mount.handle.point().to_path_buf());
         let mut list: Vec<_> = self.table().iter().map(place).collect();
         list.sort_by(|a, b| a.1.cmp(&b.1));
         list
     }
 
+    /// Datasets that are mounted with the option `noxattr`.
+    pub(crate) fn without_xattrs(&self) -> Vec<String> {
+        let table = self.table();
+        table.iter().filter(|mount| mount.overrides.no_xattr).map(|mount| mount.dataset.clone()).collect()
+    }
+
     /// As [`Mounts::list`], by the paths that lead through the mounts above.
     pub(crate) fn seen(&self) -> Vec<(String, PathBuf)> {
-        self.drop_dead();
+        self.notice_unmounted();
         let mut seen: Vec<_> =
             self.table().iter().map(|mount| (mount.dataset.clone(), mount.seen_at().to_path_buf())).collect();
         seen.sort_by(|a, b| a.1.cmp(&b.1));
@@ -282,20 +164,9 @@ impl Mounts {
             .collect()
     }
 
+    /// Whether the table has a mount of `dataset`; [`Mounts::notice_unmounted`] brings the table up to date.
     fn is_mounted(&self, dataset: &str) -> bool {
-        self.drop_dead();
         self.table().iter().any(|mount| mount.dataset == dataset)
-    }
-
-    /// Waits for the end of a mount that umount(8), say, took down a moment ago.
-    fn await_leaving(&self, dataset: &str) -> Result<(), MountError> {
-        let table = self.table();
-        let handle = table.iter().find(|mount| mount.dataset == dataset).map(|mount| mount.handle.clone());
-        drop(table);
-        match handle.filter(|handle| handle.is_leaving()) {
-            Some(handle) => Ok(handle.unmount(false)?),
-            None => Ok(()),
-        }
     }
 
     /// Mounts one file system. `over`: also on a folder that is not empty.
@@ -320,6 +191,11 @@ impl Mounts {
         overrides: Overrides,
     ) -> Result<Option<Moved>, MountError> {
         let plan = self.plan(pool, info)?.ok_or(MountError::WrongKind)?;
+        let mut overrides = overrides;
+        if info.is_snapshot() {
+            // mount(8) always asks for `rw` unless it is told otherwise.
+            overrides.read_only = None;
+        }
         match (plan.target == Target::Legacy, told.by_zfs) {
             (true, true) => Err(MountError::Legacy),
             (false, false) => Err(MountError::NotLegacy),
@@ -339,10 +215,13 @@ impl Mounts {
             Target::Nowhere => return Err(MountError::NoMountpoint),
             Target::At(path) => path.clone(),
         };
-        self.await_leaving(&plan.dataset)?;
+        if self.is_mounted(&plan.dataset) {
+            self.notice_unmounted();
+        }
         if self.is_mounted(&plan.dataset) {
             return Err(MountError::Mounted);
         }
+        self.await_left(&plan.dataset)?;
         let Point { at, made, inside, why, notes } =
             Point::prepare(plan, &wanted, &self.runtime).map_err(MountError::Folder)?;
         let point = at.path().to_owned();
@@ -416,7 +295,24 @@ impl Mounts {
     /// Mounts all that belong mounted below `top`, parents first.
     pub(crate) fn mount_all(&self, pool: &Pool, top: &str, overrides: Overrides) -> pool::Result<Report> {
         let mut plans = self.plans(pool, top)?;
+        self.notice_unmounted();
         plans.retain(|plan| plan.is_automatic() && !self.is_mounted(&plan.dataset));
+        Ok(self.mount_plans(pool, plans.into_iter().map(|plan| (plan, overrides)).collect()))
+    }
+
+    /// As [`crate::Live::mount_listed`].
+    pub(crate) fn mount_listed(
+        &self,
+        pool: &Pool,
+        datasets: &[String],
+        overrides: Overrides,
+    ) -> pool::Result<Report> {
+        self.notice_unmounted();
+        let mut plans = Vec::new();
+        for dataset in datasets {
+            let plan = self.plan(pool, &pool.dataset(dataset)?)?;
+            plans.extend(plan.filter(|plan| plan.is_automatic() && !self.is_mounted(dataset)));
+        }
         Ok(self.mount_plans(pool, plans.into_iter().map(|plan| (plan, overrides)).collect()))
     }
 
@@ -549,6 +445,17 @@ impl Mounts {
         }
     }
 
+    /// Limits of space changed, for any of the pool's datasets: before the next `write` each kernel asks how much is left.
+    pub(crate) fn limits_changed(&self) {
+        let known = |mount: &Mount| (mount.dataset.clone(), mount.handle.invalidator().clone());
+        let mounts: Vec<_> = self.table().iter().map(known).collect();
+        for (dataset, kernel) in mounts {
+            if let Err(error) = kernel.limits() {
+                tracing::debug!(dataset, %error, "the kernel was not told of new limits");
+            }
+        }
+    }
+
     /// A snapshot is about to go: whichever mount has shown it lets it go. That need not be the one of the file system it
     /// is of: it may have been another's before a clone was promoted.
     pub(crate) fn let_go_of(&self, key: SnapshotKey, leaf: &str) {
@@ -567,9 +474,14 @@ impl Mounts {
         }
     }
 
-    /// Datasets are called otherwise; their mounts stay where they are.
+    /// Datasets are called otherwise; their mounts stay where they are. `renamed` need not know snapshots of theirs.
     pub(crate) fn rename(&self, renamed: impl Fn(&str) -> String) {
+        let renamed = |name: &str| match name.split_once('@') {
+            Some((fs, leaf)) if renamed(name) == name => format!("{}@{leaf}", renamed(fs)),
+            _ => renamed(name),
+        };
         self.table().iter_mut().for_each(|mount| mount.dataset = renamed(&mount.dataset));
+        self.rename_left(renamed);
     }
 
     /// Removes those of `points` that were made for a mount, where they are empty.
@@ -600,7 +512,7 @@ fn patiently(act: impl Fn() -> Result<(), fuse::MountError>) -> Result<(), fuse:
 
 fn unmount(handle: &fuse::Mounted, force: bool) -> Result<(), fuse::MountError> {
     match patiently(|| handle.unmount(false)) {
-        Err(fuse::MountError::Busy(_)) if force => handle.unmount(true),
+        Err(fuse::MountError::Busy(_) | fuse::MountError::Elsewhere { .. }) if force => handle.unmount(true),
         done => done,
     }
 }

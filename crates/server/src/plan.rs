@@ -52,12 +52,14 @@ pub struct Plan {
 }
 
 impl Plan {
-    /// Of a dataset; `None` if it is no file system, or one that is still to be received.
+    /// Of a dataset; `None` if it is no file system, or one that is still to be received. A snapshot is mounted only where
+    /// mount(8) is told, and only for reading.
     ///
     /// # Errors
     /// Its properties cannot be read.
     pub fn of(pool: &Pool, info: &DatasetInfo) -> pool::Result<Option<Plan>> {
-        if info.kind != DatasetKind::Filesystem || info.is_unfinished() {
+        let is_snapshot = info.is_snapshot();
+        if !is_snapshot && info.kind != DatasetKind::Filesystem || info.is_unfinished() {
             return Ok(None);
         }
         let number = |name: &str| -> pool::Result<u64> {
@@ -69,6 +71,7 @@ impl Plan {
         };
         let mountpoint = props::parse("mountpoint").expect("the table has it");
         let (target, inherits) = match pool.property(info, mountpoint)? {
+            _ if is_snapshot => (Target::Legacy, false),
             Some((Value::Text(path), source)) => {
                 let target = match path.as_str() {
                     "legacy" => Target::Legacy,
@@ -80,6 +83,7 @@ impl Plan {
             _ => (Target::Nowhere, true),
         };
         let can = match number("canmount")? {
+            _ if is_snapshot => CanMount::NoAuto,
             0 => CanMount::Off,
             1 => CanMount::On,
             _ => CanMount::NoAuto,
@@ -87,7 +91,7 @@ impl Plan {
         let usual = MountOptions::default();
         let options = MountOptions {
             source: info.name.clone(),
-            read_only: number("readonly")? != 0 || pool.read_only().is_some(),
+            read_only: is_snapshot || number("readonly")? != 0 || pool.read_only().is_some(),
             exec: number("exec")? != 0,
             // Only root may have them honoured.
             setuid: usual.setuid && number("setuid")? != 0,
@@ -195,6 +199,7 @@ impl Overrides {
     }
 
     pub(crate) fn apply(self, options: &mut MountOptions) {
+        options.lifts_read_only = options.read_only && self.read_only == Some(false);
         options.read_only = self.read_only.unwrap_or(options.read_only);
         options.exec = self.exec.unwrap_or(options.exec);
         options.setuid = self.setuid.unwrap_or(options.setuid);

@@ -3,12 +3,18 @@
 use std::fs;
 use std::io;
 use std::os::fd::OwnedFd;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use pool::private;
 use pool::props::names;
 use rustix::fs::{FlockOperation, OFlags, flock};
 use rustix::io::{Errno, retry_on_intr};
+
+/// Where each user's logins have a folder, called by the user's number.
+const LOGINS: &str = "/run/user";
+/// What stands behind the name of a socket while it is made.
+pub(crate) const FRESH: &str = ".new";
 
 /// Where sockets are. Only its owner may enter it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -23,13 +29,15 @@ impl Runtime {
         Runtime { folder }
     }
 
-    /// That of this user: `$CENOTE_RUN_DIR`, else `/run/cenote` as root, else `$XDG_RUNTIME_DIR/cenote`, else a
-    /// folder of their own in `/tmp`.
+    /// That of this user: `$CENOTE_RUN_DIR`, else `/run/cenote` as root, else `$XDG_RUNTIME_DIR/cenote`, else `cenote` in
+    /// the folder of their logins (`/run/user/ID`, where a session without that variable finds it, too), else a folder of
+    /// their own in `/tmp`.
     #[must_use]
     pub fn of_user() -> Runtime {
         let set = |name: &str| std::env::var_os(name).filter(|path| !path.is_empty()).map(PathBuf::from);
         let user = rustix::process::geteuid();
         let of_session = set("XDG_RUNTIME_DIR").filter(|path| path.is_absolute());
+        let of_session = of_session.or_else(|| of_logins(Path::new(LOGINS), user.as_raw()));
         Runtime::new(match (set("CENOTE_RUN_DIR"), of_session) {
             (Some(folder), _) => std::path::absolute(&folder).unwrap_or(folder),
             (None, _) if user.is_root() => PathBuf::from("/run/cenote"),
@@ -100,10 +108,17 @@ impl Runtime {
     }
 }
 
+/// The folder that a user's logins share, if it is theirs alone.
+fn of_logins(all: &Path, user: u32) -> Option<PathBuf> {
+    let folder = all.join(user.to_string());
+    let found = fs::symlink_metadata(&folder).ok()?;
+    (found.is_dir() && found.uid() == user && found.mode() & 0o777 == 0o700).then_some(folder)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::os::unix::fs::{MetadataExt, PermissionsExt};
+    use std::os::unix::fs::PermissionsExt;
 
     #[test]
     fn a_folder_that_others_may_enter_is_closed_and_one_that_all_may_write_is_refused() {
@@ -120,6 +135,21 @@ mod tests {
         fs::set_permissions(runtime.folder(), fs::Permissions::from_mode(0o777)).unwrap();
         assert!(runtime.create().is_err());
         assert!(runtime.socket("tank").unwrap().ends_with("run/tank.sock"));
+    }
+
+    #[test]
+    fn the_folder_of_logins_is_used_only_if_it_is_the_users_own() {
+        let all = tempfile::tempdir().unwrap();
+        let user = rustix::process::geteuid().as_raw();
+        let folder = all.path().join(user.to_string());
+        assert_eq!(of_logins(all.path(), user), None);
+        private::folder(&folder).unwrap();
+        assert_eq!(of_logins(all.path(), user), Some(folder.clone()));
+        fs::set_permissions(&folder, fs::Permissions::from_mode(0o755)).unwrap();
+        assert_eq!(of_logins(all.path(), user), None);
+        fs::remove_dir(&folder).unwrap();
+        std::os::unix::fs::symlink(all.path(), &folder).unwrap();
+        assert_eq!(of_logins(all.path(), user), None);
     }
 
     #[test]

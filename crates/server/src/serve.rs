@@ -24,6 +24,7 @@ use crate::live::Live;
 use crate::messages::{Fresh, Job, PROTOCOL, Ready, Refusal, Reply, Request, Status, Stop};
 use crate::notify::notify;
 use crate::plan::Overrides;
+use crate::runtime::FRESH;
 use crate::{Counters, Figures, Runtime, log, start, wire};
 
 /// Most connections at a time.
@@ -54,7 +55,7 @@ pub struct Stdio {
     pub err: File,
 }
 
-/// Carries out command lines on a live pool: the roof above this room.
+/// Runs command lines on a live pool. The `cli` crate implements it, because it holds the commands.
 pub trait Commands: Send + Sync {
     /// Carries out `job`, until `stop` is raised at the longest. Gives the exit status.
     fn run(&self, job: &Job, live: &Arc<Live>, stdio: Stdio, stop: &Arc<AtomicBool>) -> u8;
@@ -86,6 +87,14 @@ fn allow_many_descriptors() {
     }
 }
 
+/// Has the kernel back this process's memory with 4 KiB pages only. The allocator asks for transparent huge pages: then
+/// the first byte of each thread's buffers takes 2 MiB, and a freed record gives nothing back while its neighbour is in use.
+fn use_small_pages() {
+    if let Err(error) = rustix::thread::disable_transparent_huge_pages(true) {
+        tracing::warn!(%error, "the server may take several times as much memory: huge pages stay in use");
+    }
+}
+
 /// Serves a pool until it is told to stop.
 ///
 /// # Errors
@@ -104,6 +113,7 @@ pub fn serve(serve: Serve, commands: Arc<dyn Commands>) -> Result<(), ServeError
         }
     };
     allow_many_descriptors();
+    use_small_pages();
     // Before anything that a signal could leave half done.
     let signals = Signals::new([SIGTERM, SIGINT, SIGHUP]).map_err(ServeError::Signals)?;
     let pool = Pool::import(&found, options)?;
@@ -156,7 +166,7 @@ fn other_owner(found: &Found) -> Option<u32> {
     if !rustix::process::geteuid().is_root() {
         return None;
     }
-    let files = found.devices.values().filter_map(|path| fs::metadata(path).ok());
+    let files = found.devices.values().filter_map(|path| fs::metadata(pool::backing_file(path)).ok());
     files.filter(|file| file.is_file()).map(|file| file.uid()).find(|owner| *owner != 0)
 }
 
@@ -192,7 +202,9 @@ fn hold_name(runtime: &Runtime, name: &str) -> Result<OwnedFd, ServeError> {
 
 /// Listens at `path`, in place of what a dead server left there.
 fn listen(path: &std::path::Path) -> io::Result<UnixListener> {
-    let fresh = path.with_extension("sock.new");
+    let mut fresh = path.as_os_str().to_owned();
+    fresh.push(FRESH);
+    let fresh = PathBuf::from(fresh);
     match fs::remove_file(&fresh) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
         _ => {}
@@ -464,6 +476,7 @@ impl Server {
             pid: std::process::id(),
             uptime: self.started.elapsed().as_secs(),
             mounts: self.live.mounts(),
+            without_xattrs: self.live.without_xattrs(),
             commands,
             leases: self.leases.load(Ordering::Relaxed),
         }
@@ -472,6 +485,7 @@ impl Server {
     /// Unmounts everything and has the server end, or leaves all as it is.
     fn stop(&self, id: u64, stop: Stop, asker: Option<&UnixStream>) -> Result<(), Refusal> {
         let pool = self.live.pool().map_err(|_| Refusal::Stopping)?;
+        self.check_deleted(&pool, &stop)?;
         let lost = self.end_suspension(&pool, &stop)?;
         drop(pool);
         if stop.force {
@@ -533,7 +547,7 @@ impl Server {
                     continue;
                 }
                 tracing::info!(signal, "told to end");
-                if !std::mem::replace(&mut is_warned, true) && !self.resumes() {
+                if !std::mem::replace(&mut is_warned, true) && !self.may_end() {
                     continue;
                 }
                 let stop = || Stop { destroy: false, force: true, command: None };

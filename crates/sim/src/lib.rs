@@ -8,6 +8,7 @@
 //! So a failure is replayed by its seed, and a cut by the number of the disk operation before which it fell.
 #![forbid(unsafe_code)]
 
+pub mod changing;
 mod cuts;
 pub mod forge;
 mod machine;

@@ -11,7 +11,7 @@ use format::ObjectId;
 use pool::props::DatasetKind;
 use pool::{DatasetInfo, Options, Pool, SendFlags};
 use storage::host::Disk;
-use zpl::{FileKind, Filesystem};
+use zpl::{FileKind, Filesystem, Seek};
 
 /// How much is read at most.
 #[derive(Clone, Copy, Debug)]
@@ -137,6 +137,8 @@ fn files(pool: &Pool, info: &DatasetInfo, limits: &Limits, report: &mut Report) 
             FileKind::Symlink => drop(report.take(&what, fs.readlink(id))),
             FileKind::Regular => {
                 report.take(&what, fs.data_runs(id));
+                report.take(&what, fs.seek(id, 0, Seek::Hole));
+                report.take(&what, fs.seek(id, stat.size / 2, Seek::Data));
                 report.take(&what, fs.read_all(id, limits.bytes));
             }
             _ => {}

@@ -82,3 +82,94 @@ fn any_changed_bytes_end_in_an_answer_or_an_error() {
         assert!(took < Duration::from_secs(20), "FORGE_SEED={seed}: {took:?}, {report:?}");
     }
 }
+
+fn change(source: &Source, patches: Patches) -> Vec<String> {
+    let disk = PatchedDisk::new(source.image().clone(), patches).writable();
+    sim::changing::change_all(vec![Arc::new(disk) as Arc<dyn Disk>]).0
+}
+
+#[test]
+fn a_sound_pool_is_changed_without_a_refusal() {
+    let refused = change(&sample(), Patches::new());
+    assert_eq!(refused, Vec::<String>::new());
+}
+
+#[test]
+fn each_crafted_pool_is_changed_in_bounded_time() {
+    let source = sample();
+    let mut broken = Vec::new();
+    for (name, patches) in crafted(&source) {
+        let began = Instant::now();
+        let refused = change(&source, patches);
+        let took = began.elapsed();
+        println!("{name}: {took:?}, {} refused", refused.len());
+        broken.extend(
+            refused
+                .iter()
+                .filter(|line| line.contains("internal error"))
+                .map(|line| format!("{name}: {line}")),
+        );
+        assert!(took < Duration::from_secs(20), "{name}: {took:?}");
+    }
+    assert_eq!(broken, Vec::<String>::new());
+}
+
+/// The sample with one of the crafted changes, imported to be changed.
+fn imported(name: &str) -> pool::Pool {
+    let source = sample();
+    let (_, patches) = crafted(&source).into_iter().find(|(found, _)| *found == name).expect("crafted");
+    let disk = PatchedDisk::new(source.image().clone(), patches).writable();
+    pool::Pool::import_disks(vec![Arc::new(disk)], pool::Options::default()).expect("it can be imported")
+}
+
+/// Fails when `work` takes longer than it ever should.
+fn ends<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> T {
+    let (done, waited) = std::sync::mpsc::channel();
+    std::thread::spawn(move || done.send(work()));
+    waited.recv_timeout(Duration::from_secs(60)).expect("it ends")
+}
+
+#[test]
+fn a_receive_over_a_snapshot_that_is_before_itself_is_refused() {
+    let source = sample();
+    let disk = PatchedDisk::new(source.image().clone(), Patches::new());
+    let options = pool::Options { read_only: true, ..pool::Options::default() };
+    let sender = pool::Pool::import_disks(vec![Arc::new(disk)], options).expect("it can be imported");
+    let from = sender.send_source("tank/fs@one").expect("there");
+    let mut stream = Vec::new();
+    let flags = pool::SendFlags::default();
+    sender.send("tank/fs@two", Some(&from), flags, &mut stream, &mut |_| {}).expect("sent");
+    let said = ends(move || {
+        let pool = imported("snapshot-before-itself");
+        let options = pool::ReceiveOptions { force: true, ..pool::ReceiveOptions::default() };
+        let mut incoming = pool::Incoming::open(&stream[..]).expect("sound");
+        let (begin, list) = incoming.next_stream().expect("sound").expect("one");
+        let done = pool.receive(&mut incoming, (&begin, &list), "tank/fs@three", &options);
+        done.map(drop).map_err(|error| error.to_string())
+    });
+    assert!(said.as_ref().is_err_and(|said| said.contains("txg of the snapshot before another")), "{said:?}");
+}
+
+#[test]
+fn a_send_of_a_clone_of_itself_is_refused() {
+    let said = ends(|| {
+        let pool = imported("origin-loop");
+        pool.snapshot(&["tank/clone@new".to_owned()], &[]).expect("taken");
+        let from = pool.send_source("tank/fs@one").expect("there");
+        let flags = pool::SendFlags::default();
+        let sent = pool.send("tank/clone@new", Some(&from), flags, &mut std::io::sink(), &mut |_| {});
+        sent.map(drop).map_err(|error| error.to_string())
+    });
+    assert!(said.as_ref().is_err_and(|said| said.contains("txg of the origin of a clone")), "{said:?}");
+}
+
+#[test]
+fn a_snapshot_of_a_clone_that_lists_itself_is_destroyed_or_refused() {
+    let said = ends(|| {
+        let pool = imported("clones-loop");
+        let name = ["tank/clone@new".to_owned()];
+        pool.snapshot(&name, &[]).expect("taken");
+        pool.destroy_snapshots(&name, false).map_err(|error| error.to_string())
+    });
+    assert!(said.as_ref().is_err_and(|said| said.contains("clone of itself")), "{said:?}");
+}

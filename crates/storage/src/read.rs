@@ -13,6 +13,9 @@ use crate::gang::GANG_DEPTH_MAX;
 use crate::vdev::TopVdev;
 use crate::{ReadError, Record, Storage};
 
+/// Bytes of a thread's buffer of compressed bytes that stay in memory between two reads.
+const SCRATCH_MAX: usize = 1 << 20;
+
 thread_local! {
     /// Compressed bytes between disk and codec.
     static SCRATCH: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
@@ -75,6 +78,9 @@ impl Storage {
             let mut out = self.buffers().take(block.lsize as usize);
             codec::decompress(block.compression, raw, &mut out)?;
             swap::to_little(&mut out, block.object_type, block.level, block.order)?;
+            if raw.capacity() > SCRATCH_MAX {
+                *raw = Vec::new();
+            }
             Ok(Arc::new(out))
         })
     }

@@ -341,6 +341,13 @@ impl Vdevs {
         normal.map(|top| top.asize_of(psize)).max().unwrap_or(psize)
     }
 
+    /// Bytes accounted to the owner of a block of `psize` bytes at most, whichever vdev it is written to.
+    #[must_use]
+    pub fn largest_dsize_of(&self, psize: u64) -> u64 {
+        let normal = self.tops.iter().filter(|top| top.is_normal());
+        normal.map(|top| (top.asize_of(psize) >> 9) * top.deflate_ratio()).max().unwrap_or(psize)
+    }
+
     /// Every present disk.
     pub fn disks(&self) -> impl Iterator<Item = &Arc<dyn Disk>> {
         self.tops.iter().flat_map(TopVdev::leaves).map(|leaf| &leaf.disk)

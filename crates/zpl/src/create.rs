@@ -17,7 +17,7 @@ use crate::fs::NAME_COST;
 use crate::node::{count_change, is_kind, modified};
 use crate::replay::flags_with;
 use crate::unnamed::Named;
-use crate::{Amount, Error, FileKind, Filesystem, Result, Times};
+use crate::{Error, FileKind, Filesystem, Result, Times};
 
 /// Longest target of a symbolic link, in bytes.
 const TARGET_MAX: usize = 4095;
@@ -157,19 +157,25 @@ impl Filesystem {
         if new.kind == FileKind::Symlink {
             return Err(Error::Invalid);
         }
-        self.changing(|| self.make(dir, name, new, None, Vec::new()))
+        self.changing(|| self.make(dir, name, new, None, &mut Vec::new()))
     }
 
     /// Creates a regular file with its whole content, at most one record, in one step.
     ///
     /// # Errors
     /// As [`Filesystem::create`]; [`Error::Invalid`] when `data` is longer than the dataset's record size.
-    pub fn create_with(&self, dir: ObjectId, name: &[u8], new: &NewNode, data: Vec<u8>) -> Result<ObjectId> {
+    pub fn create_with(
+        &self,
+        dir: ObjectId,
+        name: &[u8],
+        new: &NewNode,
+        mut data: Vec<u8>,
+    ) -> Result<ObjectId> {
         let max = self.inner.dataset.settings().record_size;
         if new.kind != FileKind::Regular || data.len() as u64 > max {
             return Err(Error::Invalid);
         }
-        self.changing(|| self.make(dir, name, new, None, data))
+        self.changing(|| self.make(dir, name, new, None, &mut data))
     }
 
     /// Creates a symbolic link to `target`; `new` gives mode (usually 0777), owner and times.
@@ -185,16 +191,17 @@ impl Filesystem {
             _ => return Err(Error::NameTooLong),
         }
         let new = NewNode { kind: FileKind::Symlink, ..new.clone() };
-        self.changing(|| self.make(dir, name, &new, Some(target), Vec::new()))
+        self.changing(|| self.make(dir, name, &new, Some(target), &mut Vec::new()))
     }
 
+    /// `data` is taken once the transaction has begun.
     fn make(
         &self,
         dir: ObjectId,
         name: &[u8],
         new: &NewNode,
         target: Option<&[u8]>,
-        data: Vec<u8>,
+        data: &mut Vec<u8>,
     ) -> Result<ObjectId> {
         if is_dot(name) {
             return Err(Error::Exists);
@@ -239,7 +246,7 @@ impl Filesystem {
             name,
             znode,
             target,
-            Vec::new(),
+            &mut Vec::new(),
             (&dir_object, &mut parent),
             (place, Vec::new()),
             create.crtime,
@@ -253,7 +260,7 @@ impl Filesystem {
         name: &[u8],
         mut znode: Znode,
         target: Option<&[u8]>,
-        mut data: Vec<u8>,
+        data: &mut Vec<u8>,
         (dir_object, parent): (&Arc<Object>, &mut Znode),
         (logged, acls): (Option<(ObjectId, u8)>, Acls),
         now: Time,
@@ -271,7 +278,6 @@ impl Filesystem {
         if content {
             znode.size = data.len() as u64;
             block_size = data.len().next_multiple_of(SECTOR);
-            data.resize(block_size, 0);
         }
         let is_dir = is_kind(&znode, FileKind::Directory);
         parent.size = parent.size.saturating_add(1);
@@ -279,9 +285,11 @@ impl Filesystem {
         modified(parent, now);
         let salt = is_dir.then(|| self.inner.dataset.host().entropy.u64());
 
-        let tx = self.begin(Hold::write(NAME_COST + acl_cost(&acls) + data.len() as u64))?;
-        self.count_pending(&tx, &znode, Amount::Objects, 1)?;
-        self.count_pending(&tx, &znode, Amount::Bytes, data.len() as u64)?;
+        let bytes = if content { block_size as u64 } else { 0 };
+        let tx = self.begin(Hold::write(NAME_COST + acl_cost(&acls) + bytes))?;
+        self.count_pending_object(&tx, &znode)?;
+        self.count_pending_bytes(&tx, &znode, bytes, block_size as u64)?;
+        let mut block = std::mem::take(data);
         let shape = (logged.map_or(self.slots(), |(_, slots)| slots), block_size as u32);
         let id = logged.map(|(id, _)| id);
         let object = new_object(&self.inner.objset, &tx, self.attributes()?, &mut znode, id, shape)?;
@@ -290,7 +298,8 @@ impl Filesystem {
                 zap::create(&object, &tx, salt, self.normflags())?;
             }
             if content {
-                object.put_block(&tx, 0, Arc::new(data));
+                block.resize(block_size, 0);
+                object.put_block(&tx, 0, Arc::new(block));
             }
             let told = self.keep_acls(&tx, &object, &mut znode, acls)?;
             self.insert(dir_object, &tx, name, &znode, object.id())?;

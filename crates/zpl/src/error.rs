@@ -76,6 +76,10 @@ pub enum Error {
     /// The pool refused, or stopped.
     #[error(transparent)]
     Pool(pool::Error),
+    /// The change has to wait before it can begin its transaction. It releases its locks, waits, and starts again. No
+    /// public function returns this error.
+    #[error("resource temporarily unavailable")]
+    Waits(pool::Wait),
 }
 
 impl Error {
@@ -101,6 +105,7 @@ impl Error {
             Error::XattrTooBig => 7,                                     // E2BIG
             Error::NoXattr => 61,                                        // ENODATA
             Error::Unsupported(_) => 95,                                 // EOPNOTSUPP
+            Error::Waits(_) => 11,                                       // EAGAIN
             Error::Damaged { .. } | Error::Dmu(_) | Error::Pool(_) => 5, // EIO
         }
     }

@@ -13,7 +13,7 @@ use pool::{Hold, Reach};
 use crate::fs::ATTRIBUTE_COST;
 use crate::node::{is_kind, modified};
 use crate::remove::FREE_STEP;
-use crate::{Amount, Error, FileKind, Filesystem, Result};
+use crate::{Error, FileKind, Filesystem, Result};
 
 /// Bytes of a large write that go into one transaction.
 pub(crate) const WRITE_STEP: u64 = 1 << 20;
@@ -163,7 +163,7 @@ impl Filesystem {
     /// [`Error::NotPermitted`] as the file's flags have it; [`Error::FileTooBig`]; [`Error::NoSpace`], [`Error::Quota`]: the
     /// steps before stay written.
     pub fn write(&self, id: ObjectId, offset: u64, data: &[u8]) -> Result<()> {
-        self.changing(|| self.write_steps(id, offset, data, Times::Now, Reach::Limits))
+        self.changing(|| self.write_steps(id, (offset, data), Times::Now, Reach::Limits))
     }
 
     /// As [`Filesystem::write`], for a cache that kept the data for a while: when it was written the owner of the cache
@@ -172,44 +172,80 @@ impl Filesystem {
     /// # Errors
     /// As [`Filesystem::write`].
     pub fn write_back(&self, id: ObjectId, offset: u64, data: &[u8], reach: Reach) -> Result<()> {
-        self.changing(|| self.write_steps(id, offset, data, Times::Kept, reach))
+        self.changing(|| self.write_steps(id, (offset, data), Times::Kept, reach))
     }
 
-    fn write_steps(&self, id: ObjectId, offset: u64, data: &[u8], times: Times, reach: Reach) -> Result<()> {
-        let end = end_of(offset, data.len())?;
-        let _node = self.inner.nodes.write(id);
-        let mut at = offset;
+    /// Writes `data` at `offset` in steps of one transaction each.
+    fn write_steps(&self, id: ObjectId, range: (u64, &[u8]), times: Times, reach: Reach) -> Result<()> {
+        let end = end_of(range.0, range.1.len())?;
+        let mut at = range.0;
         while at < end {
-            let (object, mut znode) = self.file_for_change(id)?;
-            if at == offset {
-                self.check_appends(&object, &znode, offset, data, times)?;
-            }
-            if reach == Reach::Limits {
-                self.check_space(&znode)?;
-            }
-            let max = self.inner.dataset.settings().record_size;
-            let block = written_block(&object, znode.size, end, max);
-            let step = self.write_step(block);
-            let until = ((at / step + 1) * step).min(end);
-            let part = &data[(at - offset) as usize..(until - offset) as usize];
-            let now = object.block_size();
-            object.check_indirect(at / now, until.div_ceil(now))?;
-            let hold = Hold::write(part.len() as u64 + ATTRIBUTE_COST).in_blocks(at, until, block);
-            let tx = self.begin(Hold { reach, ..hold })?;
-            self.count_pending(&tx, &znode, Amount::Bytes, part.len() as u64)?;
-            self.grow_block(&object, &tx, znode.size, until, max)?;
-            object.write(&tx, at, part)?;
-            znode.size = znode.size.max(until);
-            let (mtime, ctime) = (znode.mtime, znode.ctime);
-            modified(&mut znode, self.now());
-            if times == Times::Kept {
-                (znode.mtime, znode.ctime) = (mtime, ctime);
-            }
-            self.store(&object, &tx, &znode)?;
-            self.note_data(&tx, id, &znode, at, until - at);
-            at = until;
+            at = self.retrying(|| self.write_steps_from(at, id, range, times, reach))?;
         }
         Ok(())
+    }
+
+    /// Takes the steps from `at` on under one lock, until one of them has to wait. Gives where the next one begins.
+    fn write_steps_from(
+        &self,
+        from: u64,
+        id: ObjectId,
+        range: (u64, &[u8]),
+        times: Times,
+        reach: Reach,
+    ) -> Result<u64> {
+        let end = end_of(range.0, range.1.len())?;
+        let _node = self.inner.nodes.write(id);
+        let mut at = from;
+        while at < end {
+            match self.write_one_step(at, id, range, times, reach) {
+                Ok(next) => at = next,
+                Err(Error::Waits(_)) if at > from => break,
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(at)
+    }
+
+    /// Writes what one transaction takes, from `at` on. The caller holds the lock of the file. Gives where the next step
+    /// begins.
+    fn write_one_step(
+        &self,
+        at: u64,
+        id: ObjectId,
+        (offset, data): (u64, &[u8]),
+        times: Times,
+        reach: Reach,
+    ) -> Result<u64> {
+        let end = end_of(offset, data.len())?;
+        let (object, mut znode) = self.file_for_change(id)?;
+        if at == offset {
+            self.check_appends(&object, &znode, offset, data, times)?;
+        }
+        if reach == Reach::Limits {
+            self.check_space(&znode)?;
+        }
+        let max = self.inner.dataset.settings().record_size;
+        let block = written_block(&object, znode.size, end, max);
+        let step = self.write_step(block);
+        let until = ((at / step + 1) * step).min(end);
+        let part = &data[(at - offset) as usize..(until - offset) as usize];
+        let now = object.block_size();
+        object.check_indirect(at / now, until.div_ceil(now))?;
+        let hold = Hold::write(part.len() as u64 + ATTRIBUTE_COST).in_blocks(at, until, block);
+        let tx = self.begin(Hold { reach, ..hold })?;
+        self.count_pending_bytes(&tx, &znode, part.len() as u64, block)?;
+        self.grow_block(&object, &tx, znode.size, until, max)?;
+        object.write(&tx, at, part)?;
+        znode.size = znode.size.max(until);
+        let (mtime, ctime) = (znode.mtime, znode.ctime);
+        modified(&mut znode, self.now());
+        if times == Times::Kept {
+            (znode.mtime, znode.ctime) = (mtime, ctime);
+        }
+        self.store(&object, &tx, &znode)?;
+        self.note_data(&tx, id, &znode, at, until - at);
+        Ok(until)
     }
 
     /// Bytes of a write into blocks of `block` bytes that go into one transaction. They are fewer where a block takes more
@@ -235,37 +271,41 @@ impl Filesystem {
     ///
     /// # Errors
     /// As [`Filesystem::write`].
-    pub fn write_record(&self, id: ObjectId, offset: u64, data: Vec<u8>) -> Result<()> {
-        self.changing(|| self.write_whole(id, offset, data))
+    pub fn write_record(&self, id: ObjectId, offset: u64, mut data: Vec<u8>) -> Result<()> {
+        self.changing(|| match self.retrying(|| self.write_whole(id, offset, &mut data))? {
+            true => Ok(()),
+            false => self.write_steps(id, (offset, &data), Times::Now, Reach::Limits),
+        })
     }
 
-    fn write_whole(&self, id: ObjectId, offset: u64, mut data: Vec<u8>) -> Result<()> {
+    /// Takes `data` as a whole record, once the transaction has begun. Gives whether it is one.
+    fn write_whole(&self, id: ObjectId, offset: u64, data: &mut Vec<u8>) -> Result<bool> {
         let end = end_of(offset, data.len())?;
         if data.is_empty() {
-            return Ok(());
+            return Ok(true);
         }
-        let guard = self.inner.nodes.write(id);
+        let _node = self.inner.nodes.write(id);
         let (object, mut znode) = self.file_for_change(id)?;
-        self.check_appends(&object, &znode, offset, &data, Times::Now)?;
+        self.check_appends(&object, &znode, offset, data, Times::Now)?;
         self.check_space(&znode)?;
         let max = self.inner.dataset.settings().record_size;
         let block = written_block(&object, znode.size, end, max);
         let fits = data.len() as u64 == block || (data.len() as u64) < block && end >= znode.size;
         if !offset.is_multiple_of(block) || !fits {
-            drop(guard);
-            return self.write_steps(id, offset, &data, Times::Now, Reach::Limits);
+            return Ok(false);
         }
-        data.resize(block as usize, 0);
         object.check_indirect(offset / block, offset / block + 1)?;
         let tx = self.begin(Hold::write(block + ATTRIBUTE_COST).in_blocks(offset, end, block))?;
-        self.count_pending(&tx, &znode, Amount::Bytes, block)?;
+        self.count_pending_bytes(&tx, &znode, block, block)?;
         self.grow_block(&object, &tx, znode.size, end, max)?;
         znode.size = znode.size.max(end);
         modified(&mut znode, self.now());
-        object.put_block(&tx, offset / block, Arc::new(data));
+        let mut record = std::mem::take(data);
+        record.resize(block as usize, 0);
+        object.put_block(&tx, offset / block, Arc::new(record));
         self.store(&object, &tx, &znode)?;
         self.note_data(&tx, id, &znode, offset, end - offset);
-        Ok(())
+        Ok(true)
     }
 
     /// Makes the block of a file of one block as large as reaching to `end` takes, `max` at most; `size` is the file's
@@ -295,34 +335,46 @@ impl Filesystem {
         Ok(())
     }
 
-    /// Sets the size of a file. The caller holds its lock.
+    /// Sets the size of a file, in steps that take its lock for themselves. The caller holds no locks.
     pub(crate) fn resize(&self, id: ObjectId, size: u64) -> Result<()> {
         if size > OFFSET_MAX {
             return Err(Error::FileTooBig);
         }
-        let (object, mut znode) = self.file_for_change(id)?;
-        let now = self.now();
+        while !self.retrying(|| self.resize_step(id, size))? {}
+        Ok(())
+    }
+
+    /// Does that in one transaction as far as one goes. Gives whether the file has the size now.
+    fn resize_step(&self, id: ObjectId, size: u64) -> Result<bool> {
+        let _node = self.inner.nodes.write(id);
+        let (object, znode) = self.file_for_change(id)?;
         if size >= znode.size {
-            let tx = self.begin(Hold::write(ATTRIBUTE_COST + object.block_size()))?;
-            let max = self.inner.dataset.settings().record_size;
-            self.grow_block(&object, &tx, znode.size, size, max)?;
-            znode.size = size;
-            modified(&mut znode, now);
-            self.store(&object, &tx, &znode)?;
-            self.note_node(&tx, id, &znode, || cut_off(id, size, 0));
-            return Ok(());
+            return self.reach_to(&object, znode, size).map(|()| true);
         }
         self.check_attributes_change(&znode, pflags::APPENDONLY)?;
         let block = object.block_size();
         // One transaction frees a bounded number of blocks: each may have to be listed for a snapshot.
-        loop {
-            let blocks = object.max_blkid() + 1;
-            let kept = blocks.saturating_sub(self.free_step(blocks));
-            if kept <= size.div_ceil(block) {
-                return self.cut(id, size);
-            }
-            self.cut(id, kept * block)?;
+        let blocks = object.max_blkid() + 1;
+        let kept = blocks.saturating_sub(self.free_step(blocks));
+        let is_last = kept <= size.div_ceil(block);
+        self.cut(id, if is_last { size } else { kept * block })?;
+        Ok(is_last)
+    }
+
+    /// Makes a file end at `size`, which is not below its present end. The caller holds its lock.
+    pub(crate) fn reach_to(&self, object: &Arc<Object>, mut znode: Znode, size: u64) -> Result<()> {
+        if size > OFFSET_MAX {
+            return Err(Error::FileTooBig);
         }
+        let tx = self.begin(Hold::write(ATTRIBUTE_COST + object.block_size()))?;
+        let max = self.inner.dataset.settings().record_size;
+        self.grow_block(object, &tx, znode.size, size, max)?;
+        znode.size = size;
+        modified(&mut znode, self.now());
+        self.store(object, &tx, &znode)?;
+        let id = object.id();
+        self.note_node(&tx, id, &znode, || cut_off(id, size, 0));
+        Ok(())
     }
 
     /// Blocks that one transaction frees of a file with `blocks` blocks, holes included.
@@ -359,10 +411,7 @@ impl Filesystem {
     /// # Errors
     /// [`Error::FileTooBig`]; as [`Filesystem::read`].
     pub fn truncate(&self, id: ObjectId, size: u64) -> Result<()> {
-        self.changing(|| {
-            let _node = self.inner.nodes.write(id);
-            self.resize(id, size)
-        })
+        self.changing(|| self.resize(id, size))
     }
 
     /// Makes `len` bytes from `offset` on a hole, as far as the file reaches; its size stays.
@@ -370,25 +419,35 @@ impl Filesystem {
     /// # Errors
     /// As [`Filesystem::read`].
     pub fn punch(&self, id: ObjectId, offset: u64, len: u64) -> Result<()> {
+        let end = offset.saturating_add(len);
         self.changing(|| {
-            let _node = self.inner.nodes.write(id);
-            let (object, znode) = self.file_for_change(id)?;
-            let (block, end) = (object.block_size(), offset.saturating_add(len).min(znode.size));
-            // As when it is cut: one transaction frees a bounded number of blocks.
-            let blocks = object.max_blkid() + 1;
-            let step = self.free_step(blocks).saturating_mul(block);
-            let mut at = offset;
-            while at < end {
-                let is_behind = at / block >= blocks;
-                let next = if is_behind { end } else { (at / step + 1).saturating_mul(step).min(end) };
-                self.punch_hole(id, at, next - at)?;
-                at = next;
+            let mut from = Some(offset);
+            while let Some(at) = from {
+                from = self.retrying(|| self.punch_step(id, at, end))?;
             }
             Ok(())
         })
     }
 
-    /// Does that in one transaction. The caller holds the lock of the file.
+    /// Makes a hole from `at` on, towards `end`, as far as one transaction goes. Gives where the next step begins, if there
+    /// is one.
+    fn punch_step(&self, id: ObjectId, at: u64, end: u64) -> Result<Option<u64>> {
+        let _node = self.inner.nodes.write(id);
+        let (object, znode) = self.file_for_change(id)?;
+        let (block, end) = (object.block_size(), end.min(znode.size));
+        if at >= end {
+            return Ok(None);
+        }
+        // As when it is cut: one transaction frees a bounded number of blocks.
+        let blocks = object.max_blkid() + 1;
+        let step = self.free_step(blocks).saturating_mul(block);
+        let is_behind = at / block >= blocks;
+        let next = if is_behind { end } else { (at / step + 1).saturating_mul(step).min(end) };
+        self.punch_hole(id, at, next - at)?;
+        Ok((next < end).then_some(next))
+    }
+
+    /// Makes a hole of `len` bytes in one transaction. The caller holds the lock of the file.
     fn punch_hole(&self, id: ObjectId, offset: u64, len: u64) -> Result<()> {
         let (object, mut znode) = self.file_for_change(id)?;
         let end = offset.saturating_add(len).min(znode.size);

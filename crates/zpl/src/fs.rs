@@ -8,7 +8,7 @@ use format::objset::{FLAG_PROJECT_QUOTA, ObjsetType};
 use format::zap::name::UPPER;
 use format::znode::{Time, Znode, master};
 use format::{Corrupt, ObjectId, ObjectType};
-use pool::{Dataset, Hold, Reach, Tx};
+use pool::{Begun, Dataset, Hold, Patience, Reach, Tx};
 
 use crate::attributes::{self, Attributes};
 use crate::locks::Locks;
@@ -171,19 +171,35 @@ impl Filesystem {
         self.inner.normalization | if self.inner.case == Case::Sensitive { 0 } else { UPPER }
     }
 
-    /// Waits while the write throttle has it. Whoever changes something calls it before taking locks, so that nobody
-    /// waits for who waits here; see [`Filesystem::changing`].
+    /// Blocks the caller while the write throttle has it wait. A change calls this before it takes locks, so that nobody else
+    /// waits for those; see [`Filesystem::changing`].
     pub(crate) fn wait_for_room(&self) {
         self.inner.dataset.wait_for_room();
     }
 
-    /// Begins a transaction; the caller waited for room before it took locks.
+    /// Begins a transaction without blocking: the caller holds locks. Until it succeeds, the caller changes nothing that
+    /// outlives its locks, because [`Filesystem::retrying`] starts it again after [`Error::Waits`].
     pub(crate) fn begin(&self, hold: Hold) -> Result<Tx> {
-        let tx = self.inner.dataset.begin_admitted(hold)?;
+        let tx = match self.inner.dataset.try_begin(hold)? {
+            Begun::Tx(tx) => tx,
+            Begun::Waits(wait) => return Err(Error::Waits(wait)),
+        };
         if hold.reach == Reach::Frees {
             self.inner.pending.note_free(tx.txg());
         }
         Ok(tx)
+    }
+
+    /// Does `change`, and does it again from its start as often as it has to wait. It takes its locks itself: they are
+    /// released before the wait, so that others read and change the same objects meanwhile.
+    pub(crate) fn retrying<T>(&self, mut change: impl FnMut() -> Result<T>) -> Result<T> {
+        let mut patience = Patience::default();
+        loop {
+            match change() {
+                Err(Error::Waits(wait)) => self.inner.dataset.wait(&wait, &mut patience)?,
+                done => return done,
+            }
+        }
     }
 
     /// The attribute tables, which a file system that may be written has.

@@ -37,11 +37,11 @@ impl Filesystem {
         self.make_safe(None)
     }
 
-    /// Carries out `change` once the write throttle lets it; with `sync=always` it is safe when this returns. The
-    /// caller holds no locks.
-    pub(crate) fn changing<T>(&self, change: impl FnOnce() -> Result<T>) -> Result<T> {
+    /// Carries out `change` once the write throttle lets it, and starts it again as [`Filesystem::retrying`] does. With
+    /// `sync=always` it is safe when this returns. The caller holds no locks.
+    pub(crate) fn changing<T>(&self, change: impl FnMut() -> Result<T>) -> Result<T> {
         self.wait_for_room();
-        let done = change()?;
+        let done = self.retrying(change)?;
         if self.is_synchronous() && !self.inner.dataset.has_log_to_replay() {
             self.make_safe(None)?;
         }

@@ -86,6 +86,8 @@ pub struct Stat {
     pub uid: u32,
     /// Group.
     pub gid: u32,
+    /// The directory that it lies in, as it says itself: of a file, the one of its latest name.
+    pub parent: ObjectId,
     /// Names; 2 + subdirectories for a directory.
     pub nlink: u64,
     /// Bytes; entries + 2 for a directory.
@@ -172,17 +174,23 @@ impl Filesystem {
     /// [`Error::NotPermitted`] as the node's flags have it; [`Error::Invalid`] for the size of anything else; [`Error::Unsupported`] for a project without project
     /// quota.
     pub fn setattr(&self, id: ObjectId, set: &SetAttr) -> Result<()> {
-        self.changing(|| self.set_attributes(id, set))
+        let only_size = *set == SetAttr { size: set.size, ..SetAttr::default() };
+        let changes_owner = set.uid.is_some() || set.gid.is_some() || set.projid.is_some();
+        // Each step takes the lock for itself and starts again by itself.
+        self.changing(|| {
+            if let Some(size) = set.size {
+                self.resize(id, size)?;
+                if only_size {
+                    return Ok(());
+                }
+            }
+            self.retrying(|| self.set_attributes(id, set))?;
+            if changes_owner { self.retrying(|| self.hand_on_hidden(id)) } else { Ok(()) }
+        })
     }
 
     fn set_attributes(&self, id: ObjectId, set: &SetAttr) -> Result<()> {
         let _node = self.inner.nodes.write(id);
-        if let Some(size) = set.size {
-            self.resize(id, size)?;
-            if *set == (SetAttr { size: Some(size), ..SetAttr::default() }) {
-                return Ok(());
-            }
-        }
         let (object, mut znode) = self.node_for_change(id)?;
         if set.mode.is_some() || set.uid.is_some() || set.gid.is_some() {
             self.check_attributes_change(&znode, pflags::IMMUTABLE | pflags::APPENDONLY)?;
@@ -245,20 +253,24 @@ impl Filesystem {
         } else {
             self.note_unlogged(&tx);
         }
-        drop(tx);
-        let changes_owner = set.uid.is_some() || set.gid.is_some() || set.projid.is_some();
-        if changes_owner { self.hand_on_hidden(&znode) } else { Ok(()) }
+        Ok(())
     }
 
-    /// Gives what hides an object's extended attributes to its new owners: they count as what they belong to. The caller
-    /// holds the object's lock and no transaction.
-    fn hand_on_hidden(&self, znode: &Znode) -> Result<()> {
+    /// Gives the hidden directory of an object's extended attributes, and the files in it, to the object's owners: they
+    /// count for them. Started again, it leaves out the files that have these owners already.
+    fn hand_on_hidden(&self, id: ObjectId) -> Result<()> {
+        let _node = self.inner.nodes.write(id);
+        let znode = match self.node(id) {
+            // It was removed since its attributes were changed.
+            Err(Error::NotFound) => return Ok(()),
+            found => found?.1,
+        };
         let Some(dir) = znode.xattr.filter(|dir| dir.0 != 0) else { return Ok(()) };
         let files = self.hidden_files(dir)?;
         for id in std::iter::once(dir).chain(files) {
             let (object, mut own) = self.node_for_change(id)?;
             // What a damaged directory names may be anybody's.
-            if own.flags & pflags::XATTR == 0 || owners_of(&own) == owners_of(znode) {
+            if own.flags & pflags::XATTR == 0 || owners_of(&own) == owners_of(&znode) {
                 continue;
             }
             (own.uid, own.gid) = (znode.uid, znode.gid);
@@ -349,6 +361,7 @@ pub(crate) fn stat_of(object: &Object, znode: &Znode) -> Result<Stat> {
         mode: (znode.mode & 0o7777) as u32,
         uid: posix(znode.uid),
         gid: posix(znode.gid),
+        parent: znode.parent,
         nlink: znode.links,
         size: znode.size,
         // The dnode itself counts, as OpenZFS has it.

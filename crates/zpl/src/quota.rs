@@ -20,7 +20,7 @@ use pool::Hold;
 use crate::fs::{MASTER_NODE, NAME_COST};
 use crate::{Error, Filesystem, Result};
 
-/// Syncs that a change waits for at a quota, while others are served before it.
+/// Syncs that a change waits for at a quota, while other changes take the space first.
 const QUOTA_WAITS: u32 = 8;
 /// Names of objects' counts begin so in the accounting ZAPs.
 const OBJECTS: &str = "obj-";
@@ -169,13 +169,34 @@ impl Filesystem {
         Ok(Some((quota.saturating_sub(used), pending)))
     }
 
-    /// Counts what a change in flight adds for the owners of `znode`, where anybody has a quota.
-    pub(crate) fn count_pending(&self, tx: &dmu::Tx, znode: &Znode, amount: Amount, more: u64) -> Result<()> {
+    /// Counts an object that is being made for the owners of `znode`, where anybody has a quota.
+    pub(crate) fn count_pending_object(&self, tx: &dmu::Tx, znode: &Znode) -> Result<()> {
+        self.count_pending(tx, znode, Amount::Objects, || 1)
+    }
+
+    /// Counts `bytes` bytes that are being written in blocks of `block` bytes for the owners of `znode`, where anybody has
+    /// a quota.
+    pub(crate) fn count_pending_bytes(
+        &self,
+        tx: &dmu::Tx,
+        znode: &Znode,
+        bytes: u64,
+        block: u64,
+    ) -> Result<()> {
+        self.count_pending(tx, znode, Amount::Bytes, || self.inner.dataset.charge_of(bytes, block))
+    }
+
+    fn count_pending(
+        &self,
+        tx: &dmu::Tx,
+        znode: &Znode,
+        amount: Amount,
+        more: impl FnOnce() -> u64,
+    ) -> Result<()> {
         if !self.quotas()?.any {
             return Ok(());
         }
-        let dataset = &self.inner.dataset;
-        let more = if amount == Amount::Bytes { more.saturating_mul(dataset.copies()) } else { more };
+        let (dataset, more) = (&self.inner.dataset, more());
         let synced = dataset.synced_txg();
         for (owner, id) in owners_of(znode) {
             self.inner.pending.add((owner, amount, id), tx.txg(), more, synced);
@@ -183,12 +204,23 @@ impl Filesystem {
         Ok(())
     }
 
-    /// Bytes that may still be written to a file before a quota, a reservation or the end of the pool refuses more; changes
-    /// in flight are counted in full.
+    /// Bytes of data that may still be written to a file before a quota, a reservation or the end of the pool refuses more.
+    /// Changes in flight are counted in full, and data with all copies and whole sectors.
     ///
     /// # Errors
     /// As [`Filesystem::read`].
     pub fn space_left(&self, id: ObjectId) -> Result<u64> {
+        let left = self.space_left_to_owners(id)?;
+        let dataset = &self.inner.dataset;
+        let object = self.inner.objset.object(id)?;
+        // The only block of a file still grows.
+        let record = if object.max_blkid() == 0 { dataset.settings().record_size } else { 0 };
+        let block = object.block_size().max(record);
+        let charge = dataset.charge_of(block, block).max(block);
+        Ok((u128::from(left) * u128::from(block) / u128::from(charge)) as u64)
+    }
+
+    fn space_left_to_owners(&self, id: ObjectId) -> Result<u64> {
         let mut least = self.inner.dataset.space_left();
         let quotas = self.quotas()?;
         if !quotas.any {
@@ -211,12 +243,14 @@ impl Filesystem {
     /// # Errors
     /// [`Error::Quota`] or [`Error::NoSpace`] if not; as [`Filesystem::read`].
     pub fn check_write(&self, id: ObjectId) -> Result<()> {
-        let znode = {
-            let _shared = self.inner.nodes.read(id);
-            self.file_for_change(id)?.1
-        };
-        self.check_space(&znode)?;
-        self.begin(Hold::write(0)).map(drop)
+        self.retrying(|| {
+            let znode = {
+                let _shared = self.inner.nodes.read(id);
+                self.file_for_change(id)?.1
+            };
+            self.check_space(&znode)?;
+            self.begin(Hold::write(0)).map(drop)
+        })
     }
 
     /// Refuses to write into a file whose owners have used up their space.
@@ -237,18 +271,14 @@ impl Filesystem {
         if !quotas.any || self.inner.dataset.is_replaying() {
             return Ok(());
         }
-        let owners: Vec<_> = owners.into_iter().collect();
-        for _ in 0..QUOTA_WAITS {
-            // Taken first: what is freed after it was asked is not waited for.
-            let synced = self.inner.dataset.synced_txg();
-            match self.pending_at_a_quota(&quotas, amounts, &owners)? {
-                None => return Ok(()),
-                Some(0) if !self.inner.pending.frees_since(synced) => return Err(Error::Quota),
-                // What is written since the last sync may turn out smaller, or less may be used by then.
-                Some(_) => self.inner.dataset.sync()?,
-            }
+        // Taken first: what is freed after this is not waited for.
+        let synced = self.inner.dataset.synced_txg();
+        match self.pending_at_a_quota(&quotas, amounts, owners)? {
+            None => Ok(()),
+            Some(0) if !self.inner.pending.frees_since(synced) => Err(Error::Quota),
+            // After a sync, less may be counted: data turned out smaller, or something was freed.
+            Some(_) => Err(Error::Waits(self.inner.dataset.next_sync(QUOTA_WAITS))),
         }
-        Err(Error::Quota)
     }
 
     /// How much unsynced use those have who used up a quota; `None` if nobody did.
@@ -256,12 +286,12 @@ impl Filesystem {
         &self,
         quotas: &Quotas,
         amounts: &[Amount],
-        owners: &[(Owner, u64)],
+        owners: impl IntoIterator<Item = (Owner, u64)>,
     ) -> Result<Option<u64>> {
         let mut most = None;
         for (owner, id) in owners {
             for amount in amounts {
-                if let Some((0, pending)) = self.left(quotas, *owner, *amount, *id)? {
+                if let Some((0, pending)) = self.left(quotas, owner, *amount, id)? {
                     if pending == 0 {
                         return Ok(Some(0));
                     }
@@ -293,6 +323,14 @@ impl Filesystem {
             Some(object) => Ok(zap::lookup_u64(object, format!("{id:x}").as_bytes())?.unwrap_or(0)),
             None => Ok(0),
         }
+    }
+
+    /// The quota of each user, group or project that has none of its own; 0: none.
+    ///
+    /// # Errors
+    /// If it cannot be read.
+    pub fn default_quota(&self, owner: Owner, amount: Amount) -> Result<u64> {
+        Ok(self.quotas()?.limits[owner as usize][amount as usize].1)
     }
 
     /// Everybody who uses something or has a quota, by number. Numbers beyond 32 bits stand for users of other
@@ -343,8 +381,14 @@ impl Filesystem {
         if !self.is_counted(owner, amount) {
             return Err(Error::Unsupported("quotas by owner in this file system"));
         }
-        let node = self.inner.objset.object(MASTER_NODE)?;
         self.wait_for_room();
+        self.retrying(|| self.put_quota(owner, amount, id, quota))?;
+        self.inner.dataset.revise();
+        Ok(())
+    }
+
+    fn put_quota(&self, owner: Owner, amount: Amount, id: u64, quota: u64) -> Result<()> {
+        let node = self.inner.objset.object(MASTER_NODE)?;
         let _node = self.inner.nodes.write(MASTER_NODE);
         let (key, _) = owner.keys(amount);
         let known = zap::lookup_u64(&node, key.as_bytes())?.filter(|&id| id != 0);
@@ -368,8 +412,6 @@ impl Filesystem {
             0 => zap::discard(&object, &tx, name.as_bytes())?,
             quota => zap::update(&object, &tx, name.as_bytes(), &Value::from_u64(quota))?,
         }
-        drop(tx);
-        self.inner.dataset.revise();
         Ok(())
     }
 
@@ -380,15 +422,17 @@ impl Filesystem {
     pub fn set_default_quota(&self, owner: Owner, amount: Amount, quota: u64) -> Result<()> {
         self.attributes()?;
         let node = self.inner.objset.object(MASTER_NODE)?;
-        self.wait_for_room();
-        let _node = self.inner.nodes.write(MASTER_NODE);
         let (_, key) = owner.keys(amount);
-        let tx = self.begin(Hold::write(NAME_COST))?;
-        match quota {
-            0 => zap::discard(&node, &tx, key.as_bytes())?,
-            quota => zap::update(&node, &tx, key.as_bytes(), &Value::from_u64(quota))?,
-        }
-        drop(tx);
+        self.wait_for_room();
+        self.retrying(|| {
+            let _node = self.inner.nodes.write(MASTER_NODE);
+            let tx = self.begin(Hold::write(NAME_COST))?;
+            match quota {
+                0 => zap::discard(&node, &tx, key.as_bytes())?,
+                quota => zap::update(&node, &tx, key.as_bytes(), &Value::from_u64(quota))?,
+            }
+            Ok(())
+        })?;
         self.inner.dataset.revise();
         Ok(())
     }

@@ -32,6 +32,16 @@ pub(crate) enum Fate {
     Freed(Vec<Arc<Object>>),
 }
 
+/// What one step of freeing an object did.
+enum Step {
+    /// It freed some blocks; more are left.
+    More,
+    /// The object is gone.
+    Freed,
+    /// The object is not to be freed, or another thread freed it.
+    NotOurs,
+}
+
 impl Filesystem {
     /// Keeps object `id` alive, names or no names, until [`Filesystem::close_handle`].
     ///
@@ -296,35 +306,44 @@ impl Filesystem {
     pub(crate) fn free_unlinked(&self, id: ObjectId) -> Result<bool> {
         loop {
             self.wait_for_room();
-            let _node = self.inner.nodes.write(id);
-            let (object, znode) = match self.node_for_change(id) {
-                // Somebody else was here between two steps, and the number may be another object's by now.
-                Err(Error::NotFound) => return Ok(false),
-                found => found?,
-            };
-            // One that is just made without a name is open before it is in the set.
-            let waits = zap::lookup(&*self.unlinked_set()?, int_key(id.0).as_bytes())?.is_some();
-            if !waits || znode.links > 0 || self.handles().contains_key(&id) {
-                return Ok(false);
+            match self.retrying(|| self.free_step_of(id))? {
+                Step::More => {}
+                Step::Freed => return Ok(true),
+                Step::NotOurs => return Ok(false),
             }
-            if is_large(&object) {
-                let blocks = object.max_blkid() + 1;
-                // A sparse file has far more block numbers than blocks: the step grows with them.
-                let step = blocks - FREE_STEP.max(blocks / 64);
-                object.check_indirect(step, u64::MAX)?;
-                let freed = object.blocks_to_free(step, u64::MAX);
-                let tx = self.begin(Hold::free().of_blocks(freed))?;
-                object.free_blocks(&tx, step, u64::MAX);
-                continue;
-            }
-            let doomed = self.doomed(&object, &znode)?;
-            can_be_freed(&doomed)?;
-            let freed = doomed.iter().map(|object| object.blocks_to_free(0, u64::MAX)).sum();
-            let tx = self.begin(Hold::free().of_blocks(freed))?;
-            self.leave_unlinked(&tx, id)?;
-            doomed.iter().for_each(|object| self.inner.objset.free_object(&tx, object));
-            return Ok(true);
         }
+    }
+
+    /// Frees a part of an object that is in the unlinked set, or the object itself when little is left of it.
+    fn free_step_of(&self, id: ObjectId) -> Result<Step> {
+        let _node = self.inner.nodes.write(id);
+        let (object, znode) = match self.node_for_change(id) {
+            // Another thread freed it between two steps, and the number may be another object's by now.
+            Err(Error::NotFound) => return Ok(Step::NotOurs),
+            found => found?,
+        };
+        // An object that is just made without a name is open before it is in the set.
+        let waits = zap::lookup(&*self.unlinked_set()?, int_key(id.0).as_bytes())?.is_some();
+        if !waits || znode.links > 0 || self.handles().contains_key(&id) {
+            return Ok(Step::NotOurs);
+        }
+        if is_large(&object) {
+            let blocks = object.max_blkid() + 1;
+            // A sparse file has far more block numbers than blocks: the step grows with them.
+            let step = blocks - FREE_STEP.max(blocks / 64);
+            object.check_indirect(step, u64::MAX)?;
+            let freed = object.blocks_to_free(step, u64::MAX);
+            let tx = self.begin(Hold::free().of_blocks(freed))?;
+            object.free_blocks(&tx, step, u64::MAX);
+            return Ok(Step::More);
+        }
+        let doomed = self.doomed(&object, &znode)?;
+        can_be_freed(&doomed)?;
+        let freed = doomed.iter().map(|object| object.blocks_to_free(0, u64::MAX)).sum();
+        let tx = self.begin(Hold::free().of_blocks(freed))?;
+        self.leave_unlinked(&tx, id)?;
+        doomed.iter().for_each(|object| self.inner.objset.free_object(&tx, object));
+        Ok(Step::Freed)
     }
 
     /// How many objects are in the unlinked set: they have no name, and are freed when nobody has them open.
@@ -364,6 +383,10 @@ impl Filesystem {
     /// Whether there is no such object; then its name leaves the unlinked set.
     fn is_gone(&self, id: ObjectId, set: &Arc<Object>, name: &[u8]) -> Result<bool> {
         self.wait_for_room();
+        self.retrying(|| self.take_if_gone(id, set, name))
+    }
+
+    fn take_if_gone(&self, id: ObjectId, set: &Arc<Object>, name: &[u8]) -> Result<bool> {
         let _node = self.inner.nodes.write(id);
         if zap::lookup(set, name)?.is_none() {
             // Somebody freed or named it since the set was read.

@@ -95,7 +95,8 @@ impl Filesystem {
             Body::SetAttr(set) => gone_is_fine(self.replay_set_attr(replay, record.seq, set)),
             Body::SetSaXattr { object, name, value: Some(value) } => {
                 self.wait_for_room();
-                gone_is_fine(self.xattr_put(*object, name, value, XattrMode::Either, true))
+                let put = || self.xattr_put(*object, name, value, XattrMode::Either, true);
+                gone_is_fine(self.retrying(put))
             }
             Body::SetSaXattr { object, name, value: None } => match self.xattr_remove(*object, name) {
                 Err(Error::NoXattr) => Ok(()),
@@ -117,7 +118,7 @@ impl Filesystem {
             return Err(Error::Unsupported("NFSv4 ACLs in an intent log"));
         }
         self.wait_for_room();
-        match self.make_logged(create) {
+        match self.retrying(|| self.make_logged(create)) {
             Err(Error::Exists) if self.is_called(create.object, create.dir, &create.name)? => Ok(()),
             done => done.map(drop),
         }
@@ -126,6 +127,10 @@ impl Filesystem {
     /// The hidden directory for extended attributes of an object.
     fn replay_xattr_dir(&self, create: &Create) -> Result<()> {
         self.wait_for_room();
+        self.retrying(|| self.make_xattr_dir(create))
+    }
+
+    fn make_xattr_dir(&self, create: &Create) -> Result<()> {
         let _nodes = self.inner.nodes.write(create.dir);
         let (object, mut znode) = self.node_for_change(create.dir)?;
         if znode.xattr == Some(create.object) {

@@ -15,25 +15,38 @@ impl Filesystem {
     /// As [`Filesystem::write`]; the blocks before stay written anew.
     pub fn rewrite(&self, id: ObjectId, offset: u64, len: Option<u64>) -> Result<u64> {
         let mut written = 0;
-        let mut blkid = None;
+        let mut from = None;
         loop {
-            // Others get their turn between two blocks.
+            // Other changes of the file go on between two blocks.
             self.wait_for_room();
-            let _node = self.inner.nodes.write(id);
-            let (object, znode) = self.file(id)?;
-            self.check_contents_change(&znode)?;
-            let end = offset.saturating_add(len.unwrap_or(u64::MAX)).min(znode.size);
-            let block = object.block_size();
-            let Some(next) = object.next_block(blkid.unwrap_or(offset / block))? else { return Ok(written) };
-            if offset >= end || next.saturating_mul(block) >= end {
-                return Ok(written);
+            match self.retrying(|| self.rewrite_block(id, (offset, len), from))? {
+                None => return Ok(written),
+                Some((blkid, block)) => (written, from) = (written + block, Some(blkid + 1)),
             }
-            let record = object.block_once(next)?;
-            self.node_for_change(id)?;
-            let tx = self.begin(Hold::write(block))?;
-            object.put_block(&tx, next, record);
-            written += block;
-            blkid = Some(next + 1);
         }
+    }
+
+    /// Writes the first block anew that is not a hole, from block `from` on, or from where the range begins. Gives its
+    /// number and its bytes; `None` at the end of the range.
+    fn rewrite_block(
+        &self,
+        id: ObjectId,
+        (offset, len): (u64, Option<u64>),
+        from: Option<u64>,
+    ) -> Result<Option<(u64, u64)>> {
+        let _node = self.inner.nodes.write(id);
+        let (object, znode) = self.file(id)?;
+        self.check_contents_change(&znode)?;
+        let end = offset.saturating_add(len.unwrap_or(u64::MAX)).min(znode.size);
+        let block = object.block_size();
+        let Some(next) = object.next_block(from.unwrap_or(offset / block))? else { return Ok(None) };
+        if offset >= end || next.saturating_mul(block) >= end {
+            return Ok(None);
+        }
+        let record = object.block_once(next)?;
+        self.node_for_change(id)?;
+        let tx = self.begin(Hold::write(block))?;
+        object.put_block(&tx, next, record);
+        Ok(Some((next, block)))
     }
 }

@@ -41,8 +41,10 @@ impl Filesystem {
         let found = match what {
             Seek::Data => object.next_block(first)?,
             Seek::Hole => {
-                let mut blkid = first;
-                while object.next_block(blkid)? == Some(blkid) {
+                // The end of the file is a hole, however many blocks the object claims behind it.
+                let (mut blkid, end) = (first, znode.size.div_ceil(block));
+                let mut trail = dmu::Trail::default();
+                while blkid < end && object.next_block_on(blkid, &mut trail)? == Some(blkid) {
                     blkid += 1;
                 }
                 Some(blkid)
@@ -65,11 +67,11 @@ impl Filesystem {
         end_of(end, 0)?;
         self.changing(|| {
             let _node = self.inner.nodes.write(id);
-            let (_, znode) = self.file_for_change(id)?;
+            let (object, znode) = self.file_for_change(id)?;
             if u128::from(self.space()?.available) * 100 < u128::from(len) * u128::from(RESERVE_PERCENT) {
                 return Err(Error::NoSpace);
             }
-            if keep_size || end <= znode.size { Ok(()) } else { self.resize(id, end) }
+            if keep_size || end <= znode.size { Ok(()) } else { self.reach_to(&object, znode, end) }
         })
     }
 
@@ -80,8 +82,8 @@ impl Filesystem {
     pub fn extend(&self, id: ObjectId, size: u64) -> Result<()> {
         self.changing(|| {
             let _node = self.inner.nodes.write(id);
-            let (_, znode) = self.file_for_change(id)?;
-            if size <= znode.size { Ok(()) } else { self.resize(id, size) }
+            let (object, znode) = self.file_for_change(id)?;
+            if size <= znode.size { Ok(()) } else { self.reach_to(&object, znode, size) }
         })
     }
 

@@ -12,7 +12,7 @@ use pool::{Hold, SyncMode, Tx};
 
 use crate::create::{acl_cost, assign_project, new_object};
 use crate::fs::{NAME_COST, Opened};
-use crate::{Amount, Error, FileKind, Filesystem, NewNode, Result};
+use crate::{Error, FileKind, Filesystem, NewNode, Result};
 
 /// Bytes of the first block of a file.
 const BLOCK: u32 = 512;
@@ -38,6 +38,10 @@ impl Filesystem {
             return Err(Error::Invalid);
         }
         self.wait_for_room();
+        self.retrying(|| self.make_unnamed(dir, new))
+    }
+
+    fn make_unnamed(&self, dir: ObjectId, new: &NewNode) -> Result<ObjectId> {
         let _dir = self.inner.nodes.read(dir);
         let (dir_object, parent) = self.directory_for_change(dir)?;
         let mut znode = new.znode(dir, self.now())?;
@@ -48,7 +52,7 @@ impl Filesystem {
         }
         self.check_new_owners(None, &znode)?;
         let tx = self.begin(Hold::write(NAME_COST + acl_cost(&acls)))?;
-        self.count_pending(&tx, &znode, Amount::Objects, 1)?;
+        self.count_pending_object(&tx, &znode)?;
         let shape = (self.slots(), BLOCK);
         let object = new_object(&self.inner.objset, &tx, self.attributes()?, &mut znode, None, shape)?;
         let id = object.id();

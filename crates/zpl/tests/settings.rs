@@ -8,10 +8,13 @@ use zpl::{Error, FileKind, Filesystem, NewNode};
 
 const RECORD: u64 = 128 << 10;
 /// Values as they are stored: docs/format/06-mos-dsl.md §10.
+const ON: u64 = 1;
 const OFF: u64 = 2;
 const GZIP_9: u64 = 13;
 const ZSTD_3: u64 = 16 | 3 << 7;
+const FLETCHER4: u64 = 7;
 const SHA256: u64 = 8;
+const SHA512: u64 = 11;
 
 fn file() -> NewNode {
     NewNode::new(FileKind::Regular, 0o644)
@@ -87,6 +90,71 @@ fn new_settings_are_for_new_data_and_rewrite_brings_the_old_up_to_them() {
     bed.reopen();
     assert_eq!(bed.fs().read_all(old, 1 << 30).unwrap(), words(10 * RECORD));
     bed.expect_clean();
+    bed.close();
+    bed.ask_zdb(&[]);
+}
+
+#[test]
+fn a_block_that_is_written_again_unchanged_keeps_its_place_under_a_strong_checksum() {
+    let mut bed = Bed::stepwise(9, &[("compression", ON), ("checksum", SHA256)]);
+    let fs = bed.fs().clone();
+    let id = make(&fs, "f", 10 * RECORD);
+    let noise: Vec<u8> = {
+        let mixed = |i: u64| (i + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15).wrapping_pow(3) >> 40;
+        (0..RECORD).map(|i| mixed(i) as u8).collect()
+    };
+    let raw = fs.create(fs.root(), b"noise", &file()).unwrap();
+    fs.write(raw, 0, &noise).unwrap();
+    fs.dataset().sync().unwrap();
+    bed.pool().snapshot(&["tank/fs@s".to_owned()], &[]).unwrap();
+    let (old, old_raw) = (first(&fs, id), first(&fs, raw));
+    assert_eq!(old_raw.compression, Compression::Off, "noise is stored as it is");
+    let referenced = bed.get("tank/fs", "referenced");
+
+    let again = |fs: &Filesystem| {
+        fs.write(id, 0, &words(10 * RECORD)).unwrap();
+        fs.write(raw, 0, &noise).unwrap();
+        fs.dataset().sync().unwrap();
+    };
+    again(&fs);
+    assert_eq!((first(&fs, id), first(&fs, raw)), (old, old_raw), "both keep their places and births");
+    assert_eq!(bed.get("tank/fs", "referenced"), referenced);
+    assert!(bed.get("tank/fs", "usedbysnapshots") < RECORD, "the snapshot keeps metadata alone");
+    bed.expect_clean();
+
+    // One changed byte makes a new block, and so does each setting that the old block was not written with.
+    fs.write(id, 7, b"!").unwrap();
+    fs.dataset().sync().unwrap();
+    let changed = first(&fs, id);
+    assert_ne!(changed.dvas, old.dvas);
+    let settings = [("copies", 2), ("copies", 1), ("checksum", SHA512), ("compression", GZIP_9)];
+    for (name, value) in settings {
+        let before = first(&fs, raw);
+        bed.set("tank/fs", name, value).unwrap();
+        again(&fs);
+        assert_eq!(first(&fs, raw).dvas == before.dvas, name == "compression", "{name}: noise has none");
+        let block = first(&fs, id);
+        again(&fs);
+        assert_eq!(first(&fs, id), block, "{name}");
+    }
+    // Without compression, or with a checksum that others could have too, blocks are not compared.
+    for (name, value) in [("compression", OFF), ("checksum", FLETCHER4)] {
+        bed.set("tank/fs", "compression", ON).unwrap();
+        bed.set("tank/fs", name, value).unwrap();
+        again(&fs);
+        let block = first(&fs, id);
+        again(&fs);
+        assert_ne!(first(&fs, id).dvas, block.dvas, "{name}");
+    }
+    // A file that is cut off and written again does not go back to its old blocks: they may be damaged.
+    bed.set("tank/fs", "checksum", SHA256).unwrap();
+    again(&fs);
+    let block = first(&fs, id);
+    fs.truncate(id, 0).unwrap();
+    again(&fs);
+    assert_ne!(first(&fs, id).dvas, block.dvas);
+    bed.expect_clean();
+    drop(fs);
     bed.close();
     bed.ask_zdb(&[]);
 }

@@ -60,6 +60,39 @@ fn quota_and_refquota_end_a_file_where_openzfs_does() {
     bed.ask_zdb(&[]);
 }
 
+/// A record of 512 bytes takes a sector of 4096 bytes.
+#[test]
+fn small_records_count_with_whole_sectors_before_they_are_synced() {
+    let small = [("compression", OFF), ("recordsize", 512)];
+    for (limit, copies) in [("quota", 1), ("refquota", 2), ("user", 1)] {
+        let mut properties = small.to_vec();
+        properties.push(("copies", copies));
+        if limit != "user" {
+            properties.push((limit, 8 * MIB));
+        }
+        let bed = Bed::with_sectors(12, 7, &properties);
+        let fs = bed.fs().clone();
+        if limit == "user" {
+            fs.set_quota(Owner::User, Amount::Bytes, 0, 8 * MIB).unwrap();
+        }
+        bed.pool().sync().unwrap();
+        let id = fs.create(fs.root(), b"f", &file()).unwrap();
+        let mut written = 0;
+        let why = loop {
+            match fs.write(id, written, &noise(64 << 10, written)) {
+                Ok(()) => written += 64 << 10,
+                Err(error) => break error,
+            }
+            assert!(written < 64 * MIB, "{limit}: no write was refused");
+        };
+        assert!(matches!(why, Error::Quota), "{limit}: {why:?}");
+        bed.pool().sync().unwrap();
+        let used = fs.space().unwrap().referenced;
+        assert!((8 * MIB..11 * MIB).contains(&used), "{limit}, copies={copies}: {used} bytes are used");
+        bed.expect_sound();
+    }
+}
+
 #[test]
 fn a_quota_holds_for_all_below_together() {
     let bed = Bed::new(2, &[], 0, 0);

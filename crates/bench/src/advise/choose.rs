@@ -25,8 +25,8 @@
 
 use serde::{Deserialize, Serialize};
 
-/// A saving is one from this part of the plain size down.
-pub(crate) const WORTHWHILE_SIZE: f64 = 0.97;
+use crate::saving::WORTHWHILE_SIZE;
+
 /// Times, and sizes, that count as equal.
 const SPEED_TOLERANCE: f64 = 1.05;
 const ARCHIVE_TOLERANCE: f64 = 1.02;
@@ -307,7 +307,6 @@ mod tests {
         assert!(choose(&[], Goal::Balanced, 0.0).is_none());
     }
 
-    /// S2-06
     #[test]
     fn where_all_do_the_same_chance_does_not_choose() {
         let zeros = [("off", 1.0, 1.0, 0.0), ("lz4", 0.001, 0.05, 0.04), ("gzip-9", 0.001, 0.049, 0.039)];

@@ -17,7 +17,7 @@ use super::material::Material;
 use super::metadata::Metadata;
 use super::seen::Seen;
 use super::strata::{Draw, Strata, Stratum};
-use crate::plan::cores;
+use crate::configuration::cores;
 use crate::{Error, Event, Result, Watch};
 
 /// A sample is large enough when every interval is this narrow, as a part of the ratio.

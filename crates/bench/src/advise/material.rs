@@ -15,17 +15,12 @@ use zpl::Filesystem;
 
 use super::encode::Piece;
 use super::kind::{self, NONE};
-use super::survey::Survey;
 use crate::source::open;
-use crate::{Error, Result};
 
 /// Files that are remembered; of more, those that the walk met first.
-const FILES_MAX: usize = 1_000_000;
+pub(super) const FILES_MAX: usize = 1_000_000;
 /// Parts of a sparse file that are remembered.
 const PARTS_MAX: usize = 10_000;
-/// Files without an extension whose beginning is looked at, the largest first; so many of them also when the time is over.
-const SNIFFED_MAX: usize = 256;
-const SNIFFED_MIN: usize = 16;
 
 /// Data to be asked about.
 #[derive(Debug, Default)]
@@ -33,7 +28,7 @@ pub struct Material {
     pub(crate) files: Vec<FileEntry>,
     /// Names of kinds of files; a file has a number of one.
     pub(crate) kinds: Vec<String>,
-    kind_numbers: HashMap<String, u16>,
+    pub(super) kind_numbers: HashMap<String, u16>,
     containers: Vec<Container>,
     pub(super) seen: HashSet<(u64, u64)>,
     /// What was asked about, in words.
@@ -161,53 +156,8 @@ impl Material {
     }
 
     /// Files that were seen but are not remembered.
-    fn lost_files(&self) -> u64 {
+    pub(super) fn lost_files(&self) -> u64 {
         self.file_count - self.files.len() as u64
-    }
-
-    /// The survey is over: kinds of files that say nothing by their names are looked at.
-    pub(crate) fn settle(&mut self, first: &str, survey: &Survey) -> Result<()> {
-        if self.unreadable > 0 {
-            let what = if self.unreadable == 1 { "file or folder" } else { "files or folders" };
-            self.notes.push(format!("{} {what} could not be read: left out", self.unreadable));
-        }
-        if self.stopped {
-            self.notes.push(format!(
-                "the survey was stopped by its time after {} files: what was not reached is taken to be like them",
-                self.file_count
-            ));
-        }
-        if self.cut {
-            self.notes.push(
-                "standard input went on when the time was over: the answer is about what came before"
-                    .to_owned(),
-            );
-        }
-        if self.lost_files() > 0 {
-            self.notes.push(format!(
-                "samples are of the first {FILES_MAX} files: the other {} are taken to be like them",
-                self.lost_files()
-            ));
-        }
-        if self.bytes == 0 {
-            return Err(Error::NoData { path: first.into() });
-        }
-        let Some(&none) = self.kind_numbers.get(NONE) else { return Ok(()) };
-        let mut unnamed: Vec<usize> =
-            (0..self.files.len()).filter(|file| self.files[*file].kind == none).collect();
-        unnamed.sort_by_key(|file| std::cmp::Reverse(self.files[*file].size));
-        for (number, file) in unnamed.into_iter().take(SNIFFED_MAX).enumerate() {
-            if self.over(survey)? && number >= SNIFFED_MIN {
-                break;
-            }
-            let entry = &self.files[file];
-            let len = entry.size.min(512) as usize;
-            let Ok(head) = self.read(entry, 0, len) else { continue };
-            if let Some(known) = kind::by_content(&head.bytes) {
-                self.files[file].kind = self.kind(known);
-            }
-        }
-        Ok(())
     }
 
     pub(super) fn enter(&mut self, place: Place, size: u64, kind: u16, parts: Option<Vec<(u64, u64)>>) {

@@ -46,14 +46,15 @@ use format::compression::CompressionSetting;
 use zpl::Filesystem;
 
 pub use answer::{Advice, Kind, Pick, Row, SCHEMA, Sample, TableReport};
+pub(crate) use choose::FREE_TIME;
 pub use choose::{Candidate, Choice, Goal, Reason, Workload, choose, front};
-pub(crate) use choose::{FREE_TIME, WORTHWHILE_SIZE};
 pub use dedup::Dedup;
 pub use layout::Layout;
 pub use model::{Burst, Engine, Flow, Load, Target, cores_to_fill};
 pub use published::{TABLE_CORES, TableAdvice, TablePick, TableRow, from_tables};
 
-use crate::plan::{compression_value, cores};
+use crate::configuration::cores;
+use crate::plan::compression_value;
 use crate::{Configuration, Error, Machine, Place, Plan, Result, Watch};
 use copies::{bounded_dedup, exact_dedup};
 use encode::Setting;

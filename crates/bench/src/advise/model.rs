@@ -243,7 +243,7 @@ mod tests {
     fn decompression_gives_a_slow_disk_the_ratio_more() {
         let read =
             target().read(&Load { raw: 0.667, psize: 0.667, compress: 1e-9, decompress: 0.2e-9, files: 0.0 });
-        assert!((280e6..300e6).contains(&read.bytes_per_second), "S1-07: {read:?}");
+        assert!((280e6..300e6).contains(&read.bytes_per_second), "{read:?}");
     }
 
     #[test]

@@ -6,8 +6,9 @@ use super::answer::{Advice, Pick, Row, no_recommendation};
 use super::rows::is_row;
 use crate::Figures;
 use crate::figures::{Axis, Chart, Grid, Kind, Series, Table};
-use crate::page::{Page, QUESTION};
+use crate::page::Page;
 use crate::pareto;
+use crate::report::QUESTION;
 
 /// Headings of the table of all configurations, and those of the dirty limit.
 const HEADINGS: [&str; 13] = [

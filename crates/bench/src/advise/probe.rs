@@ -22,7 +22,7 @@ use format::compression::CompressionSetting;
 use super::encode::{Encoder, Outcome, Piece, Setting};
 use super::layout::Layout;
 use super::model::{Engine, Target};
-use crate::plan::cores;
+use crate::configuration::cores;
 use crate::source::Source;
 use crate::stopwatch::{Elapsed, is_enough, middle};
 use crate::target::Target as Room;

@@ -3,14 +3,14 @@
 use pool::props::number::{nice, nice_bytes};
 
 use super::Question;
-use super::answer::{Kind, Pick, Row};
+use super::answer::{Kind, Pick, Row, per_cent};
 use super::choose::{Candidate, FREE_TIME, Goal, Workload, choose, front};
 use super::estimate::Estimate;
 use super::group::Group;
 use super::metadata::Metadata;
 use super::model::{Load, Target};
 use super::strata::Stratum;
-use crate::trial::SOME_DATASET;
+use crate::configuration::SOME_DATASET;
 use crate::{Configuration, Limit, shell_word};
 
 /// A kind of file is worth a remark from this part of all bytes on.
@@ -328,11 +328,6 @@ pub(super) fn is_row(row: &Row, pick: &Pick) -> bool {
 /// Half of the interval that holds the ratio of a row with 95 %, as a part of the ratio.
 fn half_width(row: &Row) -> f64 {
     0.5 * (row.ratio_high - row.ratio_low) / row.compressratio
-}
-
-/// A part in per cent, never −0.
-pub(crate) fn per_cent(part: f64) -> f64 {
-    (100.0 * part).round() + 0.0
 }
 
 #[cfg(test)]

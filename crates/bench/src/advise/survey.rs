@@ -15,7 +15,8 @@ use format::ObjectId;
 use storage::host::SeededEntropy;
 use zpl::{FileKind, Filesystem};
 
-use super::material::{Container, Material, Place};
+use super::kind::{self, NONE};
+use super::material::{Container, FILES_MAX, Material, Place};
 use super::tar::{Header, Member, Tar};
 use crate::source::{data_segments, open, unreadable};
 use crate::{Error, Event, Result, Watch};
@@ -30,6 +31,10 @@ const LOOKS: usize = 1024;
 /// Bytes that a stream is asked for at a time.
 const STREAM_STEP: usize = 64 << 10;
 
+/// Files without an extension whose beginning is looked at, the largest first; so many of them also when the time is over.
+const SNIFFED_MAX: usize = 256;
+const SNIFFED_MIN: usize = 16;
+
 /// How a survey is made.
 #[derive(Clone, Copy)]
 pub(crate) struct Survey<'a> {
@@ -41,6 +46,51 @@ pub(crate) struct Survey<'a> {
 }
 
 impl Material {
+    /// The survey is over: kinds of files that say nothing by their names are looked at.
+    pub(crate) fn settle(&mut self, first: &str, survey: &Survey) -> Result<()> {
+        if self.unreadable > 0 {
+            let what = if self.unreadable == 1 { "file or folder" } else { "files or folders" };
+            self.notes.push(format!("{} {what} could not be read: left out", self.unreadable));
+        }
+        if self.stopped {
+            self.notes.push(format!(
+                "the survey was stopped by its time after {} files: what was not reached is taken to be like them",
+                self.file_count
+            ));
+        }
+        if self.cut {
+            self.notes.push(
+                "standard input went on when the time was over: the answer is about what came before"
+                    .to_owned(),
+            );
+        }
+        if self.lost_files() > 0 {
+            self.notes.push(format!(
+                "samples are of the first {FILES_MAX} files: the other {} are taken to be like them",
+                self.lost_files()
+            ));
+        }
+        if self.bytes == 0 {
+            return Err(Error::NoData { path: first.into() });
+        }
+        let Some(&none) = self.kind_numbers.get(NONE) else { return Ok(()) };
+        let mut unnamed: Vec<usize> =
+            (0..self.files.len()).filter(|file| self.files[*file].kind == none).collect();
+        unnamed.sort_by_key(|file| std::cmp::Reverse(self.files[*file].size));
+        for (number, file) in unnamed.into_iter().take(SNIFFED_MAX).enumerate() {
+            if self.over(survey)? && number >= SNIFFED_MIN {
+                break;
+            }
+            let entry = &self.files[file];
+            let len = entry.size.min(512) as usize;
+            let Ok(head) = self.read(entry, 0, len) else { continue };
+            if let Some(known) = kind::by_content(&head.bytes) {
+                self.files[file].kind = self.kind(known);
+            }
+        }
+        Ok(())
+    }
+
     /// Adds a file, a folder with everything below it, or a block device.
     pub(crate) fn add_path(&mut self, path: &Path, survey: &Survey) -> Result<()> {
         let metadata = std::fs::metadata(path).map_err(unreadable(path))?;

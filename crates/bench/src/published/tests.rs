@@ -18,7 +18,6 @@ fn near(a: f64, b: f64, part: f64) -> bool {
     (a / b - 1.0).abs() <= part
 }
 
-/// S0-25.
 #[test]
 fn the_published_graph_comes_out_again() {
     let normalised = normalised(&published("S0").grids);
@@ -40,7 +39,7 @@ fn the_published_graph_comes_out_again() {
     }
 }
 
-/// S0-24: seconds with two decimals, as published.
+/// Seconds with two decimals, as published.
 #[test]
 fn the_published_times_are_shown_as_published() {
     let table = &published("S0").figures().tables;
@@ -56,7 +55,7 @@ fn the_published_times_are_shown_as_published() {
     assert_eq!(lines.concat(), golden);
 }
 
-/// S0-13, S0-15, S0-20: sizes and ratios say the same, and the order of ratios holds.
+/// Sizes and ratios say the same, and the order of ratios holds.
 #[test]
 fn published_sizes_and_ratios_agree() {
     let s0 = published("S0");
@@ -71,7 +70,7 @@ fn published_sizes_and_ratios_agree() {
     }
 }
 
-/// S1-12 to S1-14, S1-17: time times speed is the same size in each column, and so is ratio times space.
+/// Time times speed is the same size in each column, and so is ratio times space.
 #[test]
 fn published_times_speeds_and_sizes_agree() {
     let s1 = published("S1");
@@ -80,16 +79,16 @@ fn published_times_speeds_and_sizes_agree() {
         for (speed, seconds) in of("write").iter().zip(of("seconds")) {
             assert!(near(speed * seconds, 69.4 * 1_073.741_824, 0.005), "{title}: {speed} × {seconds}");
         }
-        // S1-23: whole records of the last block make it a little more than the files.
+        // Whole records of the last block make it a little more than the files.
         for (ratio, space) in of("compressratio").iter().zip(of("on disk")) {
             assert!((69.0..71.0).contains(&(ratio * space)), "{title}: {ratio} × {space}");
         }
     }
-    // S1-11: in the order of their cost.
+    // In the order of their cost.
     assert!(rows(&s1, "S1 recordsize 1M", "compressratio").is_sorted());
 }
 
-/// S1-19: the less is written, the faster it seems.
+/// The less is written, the faster it seems.
 #[test]
 fn the_published_sweep_falls_with_the_total() {
     let s1 = published("S1");
@@ -98,7 +97,7 @@ fn the_published_sweep_falls_with_the_total() {
     assert_eq!((grid.corner.as_str(), grid.columns[0].as_str()), ("GB written", "70"));
 }
 
-/// S2-14, S2-15: the printed means are those of the runs, but for one that mixes two of its own texts.
+/// The printed means are those of the runs, but for one that mixes two of its own texts.
 #[test]
 fn published_means_are_those_of_the_runs() {
     let s2 = published("S2");
@@ -113,14 +112,14 @@ fn published_means_are_those_of_the_runs() {
     }
 }
 
-/// S3-09: a larger level below a smaller one is an artefact of measuring.
+/// A larger level below a smaller one is an artefact of measuring.
 #[test]
 fn the_published_anomaly_is_there() {
     let ratios = rows(&published("S3"), "S3", "compressratio");
     assert!(ratios[2] < ratios[1]);
 }
 
-/// S4-06 to S4-08: ratios are those of the sizes, and gzip gains 6.8 times from 32 cores.
+/// Ratios are those of the sizes, and gzip gains 6.8 times from 32 cores.
 #[test]
 fn published_sizes_give_the_published_ratios() {
     let s4 = published("S4");

@@ -3,8 +3,10 @@
 //! The JSON form is a contract: these structs define it. Numbers are numbers, sizes are bytes, times are
 //! seconds. A change that takes anything away or gives it another meaning changes [`SCHEMA`].
 
+mod interval;
 mod run;
 mod table;
+mod tick;
 
 use pool::props::number;
 use serde::{Deserialize, Serialize};
@@ -12,7 +14,11 @@ use serde::{Deserialize, Serialize};
 pub(crate) use self::run::baseline;
 pub use self::run::{Repetition, Run, Spread, StepRun};
 pub use self::table::table;
+pub use self::tick::Tick;
 use crate::{Grid, Machine};
+
+/// What a report answers unless it says otherwise.
+pub(crate) const QUESTION: &str = "Which compression and record size suit this data?";
 
 /// Version of the JSON form.
 pub const SCHEMA: u32 = 1;
@@ -71,6 +77,11 @@ pub struct About {
 }
 
 impl About {
+    /// The question, or [`QUESTION`] where none was asked.
+    pub(crate) fn question_or_usual(&self) -> &str {
+        if self.question.is_empty() { QUESTION } else { &self.question }
+    }
+
     fn is_empty(&self) -> bool {
         *self == About::default()
     }
@@ -116,15 +127,6 @@ impl Report {
     #[must_use]
     pub fn to_json(&self) -> String {
         serde_json::to_string_pretty(self).expect("records of numbers and text are JSON") + "\n"
-    }
-
-    /// The JSON form with the tables and charts that are drawn from it: every number of the page is in it.
-    ///
-    /// # Panics
-    /// Never, as [`Report::to_json`].
-    #[must_use]
-    pub fn to_json_with_figures(&self) -> String {
-        crate::Figures::of(self).within(self)
     }
 
     /// Reads the JSON form.
@@ -193,7 +195,7 @@ impl Report {
 }
 
 #[cfg(test)]
-pub(super) mod tests {
+pub(crate) mod tests {
     use super::*;
 
     #[test]
@@ -207,7 +209,7 @@ pub(super) mod tests {
         assert!(says(&report) && report.to_html().contains("file system gained"));
     }
 
-    pub(super) fn report() -> Report {
+    pub(crate) fn report() -> Report {
         let run = |compression: &str, allocated_bytes, compressratio, write_seconds, spread| Run {
             compression: compression.into(),
             recordsize: 131_072,

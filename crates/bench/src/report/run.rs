@@ -5,7 +5,8 @@ use std::fmt::Write as _;
 use pool::props::number;
 use serde::{Deserialize, Serialize};
 
-use crate::{Limit, Tick};
+use super::Tick;
+use crate::Limit;
 
 /// One configuration as measured; the medians where it was measured several times.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]

@@ -119,7 +119,7 @@ mod tests {
         }
     }
 
-    /// S2-07: about 200 files for each megabyte, so that 256 MB are 50 000 files.
+    /// About 200 files for each megabyte, so that 256 MB are 50 000 files.
     #[test]
     fn a_tree_is_many_small_files_in_folders_the_same_each_time() {
         let (one, other) = (named(&["tree:2M"]).unwrap(), named(&["tree:2M"]).unwrap());

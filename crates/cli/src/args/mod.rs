@@ -8,6 +8,7 @@
 //! `POSIXLY_CORRECT` set the first operand ends them too. Long options may be shortened while they stay unique.
 
 mod assign;
+pub mod list;
 
 pub use assign::{AssignError, Assignments, assignment};
 use thiserror::Error;

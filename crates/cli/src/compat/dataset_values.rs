@@ -11,7 +11,7 @@ use pool::props::{
     BLOCK_MAX, BLOCK_MAX_PLAIN, DatasetKind, Property, PropertyError, Source, Value, names, number,
 };
 use pool::{DatasetInfo, FeatureState, NewFilesystem, Pool};
-use server::mountinfo::Mounted;
+use server::mountinfo::{Mounted, NOXATTR};
 
 use super::owner_quota;
 use crate::dates;
@@ -81,7 +81,10 @@ pub fn creation(
             ("utf8only", Value::Number(n)) => fixed[2] = Some(*n),
             (name, Value::Number(n)) if owner_quota::is_default(name) => quotas.push((name.to_owned(), *n)),
             ("version", Value::Number(5)) => {}
-            ("version", _) => return refuse("file systems of a version below 5 are not supported yet"),
+            ("version", Value::Number(n)) => {
+                return refuse(format!("file systems of version {n} are not supported yet (version 5 is)"));
+            }
+            ("version", _) => {}
             ("encryption", Value::Number(n)) => encryption = *n != 0 && *n != 2,
             ("keyformat" | "pbkdf2iters", Value::Number(n)) if *n != 0 => key_words.push(property.name),
             ("keyformat" | "pbkdf2iters", _) => {}
@@ -109,9 +112,10 @@ pub fn creation(
     let normalization = fixed[1].unwrap_or_else(|| inherited("normalization"));
     let utf8only = match (fixed[1], fixed[2]) {
         (Some(form), Some(0)) if form != 0 => return Err(PropertyError::Utf8Only.into()),
+        // A normalization works on UTF-8 names only, also one that is inherited.
+        _ if normalization != 0 => true,
         (_, Some(flag)) => flag != 0,
-        (Some(form), None) if form != 0 => true,
-        _ => inherited("utf8only") != 0 || normalization != 0,
+        _ => inherited("utf8only") != 0,
     };
     let filesystem = NewFilesystem {
         host: parent.map_or_else(storage::host::Host::system, |(pool, _)| pool.host().clone()),
@@ -235,6 +239,7 @@ fn denial(property: &Property) -> Option<(&'static str, u64)> {
         "setuid" => ("nosuid", 0),
         "devices" => ("nodev", 0),
         "atime" => ("noatime", 0),
+        "xattr" => (NOXATTR, 0),
         _ => return None,
     })
 }
@@ -242,7 +247,9 @@ fn denial(property: &Property) -> Option<(&'static str, u64)> {
 /// What a property is where the file system is mounted; `None` where mounting has no say.
 fn as_mounted(property: &Property, mount: &Mounted) -> Option<Value> {
     let (option, denied) = denial(property)?;
-    Some(Value::Number(if mount.denied.contains(&option) { denied } else { 1 - denied }))
+    // With attributes, how they are stored is up to the property.
+    let has_say = option != NOXATTR || mount.denied.contains(&option);
+    has_say.then(|| Value::Number(if mount.denied.contains(&option) { denied } else { 1 - denied }))
 }
 
 /// What a word asks for of a dataset; `mount` is how it is mounted, if it is.

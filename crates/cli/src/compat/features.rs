@@ -1,4 +1,4 @@
-//! Which features a pool is to have: the portable set unless something else is asked for.
+//! Which features a pool is to have: those of [`features::of_new_pools`] unless something else is asked for.
 //!
 //! From:   `-d`, `-o feature@x=`, `-o compatibility=`.
 //! To:     `zpool create`, `zpool set`, `zpool upgrade`.
@@ -18,7 +18,7 @@ const FILE_MAX: u64 = 64 << 10;
 /// The names that stand for no set of features.
 pub fn allowed(compatibility: &str) -> Result<Vec<&'static Feature>, String> {
     match compatibility {
-        "off" | "" => Ok(features::portable().collect()),
+        "off" | "" => Ok(features::of_new_pools().collect()),
         "legacy" => Ok(Vec::new()),
         list => {
             let mut common: Vec<&'static Feature> = features::ALL.iter().collect();
@@ -59,9 +59,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn new_pools_get_the_portable_set() {
+    fn new_pools_get_what_openzfs_2_1_takes() {
         let names: Vec<&str> = allowed("off").expect("known").iter().map(|f| f.name).collect();
-        assert!(names.contains(&"zstd_compress") && !names.contains(&"block_cloning"));
+        assert!(names.contains(&"zstd_compress") && names.contains(&"blake3"));
+        assert!(!names.contains(&"block_cloning"));
         assert_eq!(allowed("legacy"), Ok(Vec::new()));
         assert_eq!(allowed("nosuchfile"), Err("nosuchfile".to_owned()));
         assert_eq!(allowed("../x"), Err("../x".to_owned()));

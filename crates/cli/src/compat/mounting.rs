@@ -2,7 +2,7 @@
 //!
 //! Where the pool is not held by this process nothing of it is mounted, and there is nothing to do.
 
-use std::sync::Arc;
+use std::sync::{Arc, MutexGuard};
 
 use pool::props::Value;
 use pool::props::dataset as props;
@@ -13,11 +13,20 @@ use super::Call;
 use crate::messages::{Action, Failure, reason};
 use crate::out::Console;
 use crate::own::serve::{elsewhere, not_mounted};
+use crate::served::Served;
 
 impl Call<'_> {
     /// The pool that this process holds.
     pub fn live(&self) -> Option<&Arc<Live>> {
         self.around.live()
+    }
+
+    /// In a server: waits until no other command changes datasets or properties, and keeps others waiting.
+    ///
+    /// # Errors
+    /// As [`Served::turn`].
+    pub fn turn(&self) -> Result<Option<MutexGuard<'_, ()>>, Failure> {
+        self.around.served.as_ref().map(Served::turn).transpose()
     }
 }
 
@@ -128,6 +137,10 @@ pub fn promote(call: &Call, pool: &Pool, clone: &str) -> pool::Result<()> {
     pool.promote(clone)?;
     names.retain(|name| pool.dataset(name).is_err());
     live.renamed_snapshots(&names);
+    live.rename(|name| match name.split_once('@') {
+        Some((_, leaf)) if names.iter().any(|moved| moved == name) => format!("{clone}@{leaf}"),
+        _ => name.to_owned(),
+    });
     Ok(())
 }
 
@@ -139,6 +152,10 @@ pub fn rename_snapshots(call: &Call, pool: &Pool, names: &[String], leaf: &str) 
     pool.rename_snapshots(names, leaf)?;
     if let Some(live) = call.live() {
         live.renamed_snapshots(names);
+        live.rename(|name| match name.split_once('@') {
+            Some((fs, _)) if names.iter().any(|renamed| renamed == name) => format!("{fs}@{leaf}"),
+            _ => name.to_owned(),
+        });
     }
     Ok(())
 }
@@ -215,12 +232,15 @@ pub fn refresh(
     Ok(())
 }
 
-/// The kind of change that setting these properties is; `None` if no mount moves.
-pub fn kind_of<'a>(mut names: impl Iterator<Item = &'a str> + Clone) -> Option<Kind> {
-    if names.clone().any(|name| name == "mountpoint") {
-        Some(Kind::Mountpoint)
-    } else {
-        names.any(|name| name == "canmount").then_some(Kind::CanMount)
+/// The kind of change that setting these properties is; `None` if no mount moves. `canmount=on` and `noauto` neither
+/// mount nor unmount anything.
+pub fn kind_of(values: &[(String, Option<Value>)]) -> Option<Kind> {
+    let value_of = |wanted: &str| values.iter().find(|(name, _)| name == wanted).map(|(_, value)| value);
+    match (value_of("mountpoint"), value_of("canmount")) {
+        (Some(_), _) => Some(Kind::Mountpoint),
+        // Without a value, the one that was received counts.
+        (None, Some(None | Some(Value::Number(0)))) => Some(Kind::CanMount),
+        _ => None,
     }
 }
 

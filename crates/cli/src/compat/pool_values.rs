@@ -148,7 +148,7 @@ impl<'a> PoolValues<'a> {
 
     /// Names of the user properties that the pool has.
     pub fn user_properties(&self) -> impl Iterator<Item = &str> {
-        self.stored.keys().map(String::as_str).filter(|name| names::is_user_property(name))
+        self.stored.keys().map(String::as_str).filter(|name| names::is_stored_user_property(name))
     }
 
     /// guids of active or enabled features that this build does not know: name and whether it can be read.

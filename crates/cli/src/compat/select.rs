@@ -68,8 +68,9 @@ impl Selection {
     pub fn read(call: &Call, default: Kinds) -> Result<Selection, Failure> {
         let depth = match call.args.value("d") {
             None => None,
-            Some(text) => match text.parse::<usize>() {
-                Ok(depth) => Some(depth),
+            Some(text) => match text.parse::<i64>() {
+                Ok(depth) if depth < 0 => return Err(Failure::usage("Depth can not be negative.")),
+                Ok(depth) => Some(depth as usize),
                 Err(_) => return Err(Failure::usage(format!("{text} is not an integer"))),
             },
         };
@@ -165,8 +166,7 @@ impl Selection {
             for head in list.iter().filter(|info| !info.is_snapshot()) {
                 // They count as one level below their dataset, as snapshots do.
                 if depth.is_none_or(|depth| level(&head.name) < depth) {
-                    let marks = session.pool().bookmarks(&head.name);
-                    found.extend(marks.map_err(|error| dataset_failure(&head.name, &error))?);
+                    found.extend(marks_of(session, &head.name, console)?);
                 }
             }
         }
@@ -188,6 +188,16 @@ fn survey(
     let list = list.map_err(|error| dataset_failure(top, &error))?;
     left_out.into_iter().try_for_each(|failure| console.complain(failure))?;
     Ok(list)
+}
+
+/// The bookmarks of a dataset. Those with names that none may have are complained about.
+fn marks_of(session: &Session, head: &str, console: &mut Console) -> Result<Vec<DatasetInfo>, Failure> {
+    let mut left_out = Vec::new();
+    let mut report = |name: String, error: pool::Error| left_out.push(dataset_failure(&name, &error));
+    let marks = session.pool().survey_bookmarks(head, &mut report);
+    let marks = marks.map_err(|error| dataset_failure(head, &error))?;
+    left_out.into_iter().try_for_each(|failure| console.complain(failure))?;
+    Ok(marks)
 }
 
 fn lists_snapshots(session: &Session) -> bool {

@@ -126,7 +126,7 @@ impl<'a> Vdevs<'a> {
     pub fn words(&self, vdev: &Vdev) -> Vec<String> {
         let native = VISIBLE.iter().chain(HIDDEN.iter().filter(|p| p.name == "raidz_expanding"));
         let native = native.filter(|property| self.native(vdev, property).is_some());
-        let user = vdev.set.keys().filter(|name| pool::props::names::is_user_property(name));
+        let user = vdev.set.keys().filter(|name| pool::props::names::is_stored_user_property(name));
         // What OpenZFS notes beside the properties has the form of a user property, too.
         let user = user.filter(|name| matches!(vdev.set[*name], Value::Text(_)) && !is_internal(name));
         native.map(|property| property.name.to_owned()).chain(user.cloned()).collect()

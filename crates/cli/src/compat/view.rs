@@ -18,7 +18,7 @@ use storage::host::{Access, Disk, FileDisk};
 use super::{Call, scripts};
 use crate::Surroundings;
 use crate::forward;
-use crate::messages::{Action, Failure, reason};
+use crate::messages::{Action, Failure};
 use crate::open::{self, Intent, NotOpen, Session, Usable};
 use crate::out::Console;
 
@@ -222,6 +222,11 @@ impl PoolView {
             (None, Some(session)) => session.pool().trouble().map(Halted::from),
             (None, None) => None,
         }
+    }
+
+    /// Devices whose files were deleted, and where the server's system still shows their contents.
+    pub fn deleted(&self) -> &[(PathBuf, PathBuf)] {
+        self.figures.as_ref().map_or(&[], |figures| &figures.deleted)
     }
 
     /// The last scrub or resilver, as far as it is by now.
@@ -486,7 +491,7 @@ pub fn views(
     let all = open::usable(around)?;
     for name in names {
         if !all.iter().any(|pool| pool.name == *name) {
-            console.complain(Action::Open(name).failed(reason::NO_SUCH_POOL))?;
+            console.complain(open::no_such_pool(name))?;
         }
     }
     let wanted = all.into_iter().filter(|pool| names.is_empty() || names.contains(&pool.name));

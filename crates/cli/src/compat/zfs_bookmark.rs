@@ -1,5 +1,7 @@
 //! `zfs bookmark`, and `zfs destroy` of bookmarks.
 
+use format::features;
+use pool::FeatureState;
 use pool::props::DatasetKind;
 use pool::props::names;
 
@@ -68,6 +70,10 @@ fn bookmark_all(session: &Session, source: &str, name: &str, recursive: bool) ->
             error => cannot(&error.to_string()),
         }
     };
+    if pool.info().feature(&features::BOOKMARKS) == FeatureState::Disabled {
+        let line = format!("cannot create bookmark '{name}': bookmark feature not enabled");
+        return Err(Failure::refused(line));
+    }
     pool.bookmark(source, name).map_err(|error| words(name, &error))?;
     let Some((fs, leaf)) = source.split_once('@').filter(|_| recursive) else { return Ok(()) };
     let (top, mark) = name.split_once('#').expect("checked by the caller");

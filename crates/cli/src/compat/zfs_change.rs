@@ -102,12 +102,15 @@ fn create_in(
         Some(info) => info,
         None => nearest_ancestor(pool, parent).map_err(words_of)?,
     };
+    // With -p an existing dataset is enough, and what was asked for it is not looked at.
+    if parents && pool.dataset(name).is_ok() {
+        return Ok(());
+    }
     let given: Vec<(&str, &str)> = own.iter().collect();
     let enabled = dataset_values::enabled_in(pool);
     let made = dataset_values::creation(&given, Some((pool, &nearest)), &enabled)
         .map_err(|error| action.failed(error))?;
     match pool.dataset(name) {
-        Ok(_) if parents => return Ok(()),
         Ok(_) => return Err(action.failed(reason::ALREADY_EXISTS)),
         Err(error) if is_missing(&error) => {}
         Err(error) => return Err(words_of(error)),
@@ -126,6 +129,10 @@ fn create_in(
     pool.create_filesystem(name, made.local, made.filesystem, dataset_values::initialiser())
         .map_err(words_of)?;
     owner_quota::apply(pool, name, &made.quotas).map_err(|error| action.failed(error))?;
+    if let Some(live) = call.live() {
+        // What is reserved for the new file system is taken from the others.
+        live.limits_changed();
+    }
     mounting::created(call, console, topmost.as_deref().unwrap_or(name))
 }
 
@@ -349,11 +356,11 @@ fn set_one(
     if let Some(live) = call.live().filter(|_| values.contains(&on)) {
         mounting::turning_read_only(live, name, action)?;
     }
+    let kind = mounting::kind_of(&values).filter(|_| !call.args.has("u"));
     let set = || match values.is_empty() {
         true => Ok(()),
         false => pool.set_properties(name, values).map_err(|error| words(action, &error)),
     };
-    let kind = mounting::kind_of(names.iter().map(String::as_str)).filter(|_| !call.args.has("u"));
     let done = match kind {
         Some(kind) => mounting::moving(call, console, name, kind, str::to_owned, set),
         None => set(),
@@ -367,7 +374,11 @@ fn set_one(
             _ => None,
         })
         .collect();
-    owner_quota::apply(pool, name, &quotas).map_err(|error| action.failed(error))
+    let done = owner_quota::apply(pool, name, &quotas).map_err(|error| action.failed(error));
+    if let Some(live) = call.live() {
+        live.limits_changed();
+    }
+    done
 }
 
 /// Runs `zfs inherit`.
@@ -418,13 +429,16 @@ pub fn inherit(call: &Call, console: &mut Console) -> Result<(), Failure> {
             continue;
         }
         let mut inherit = || inherit_one(&mut sessions, name, stored, property, args.has("r"), to_received);
-        let done = match mounting::kind_of(std::iter::once(stored)) {
+        let done = match mounting::kind_of(&[(stored.to_owned(), None)]) {
             // Whether there is such a dataset is said by the change itself.
             Some(kind) if call.live().is_some_and(|live| has(live, name)) => {
                 mounting::moving(call, console, name, kind, str::to_owned, inherit)
             }
             _ => inherit(),
         };
+        if let Some(live) = call.live() {
+            live.limits_changed();
+        }
         let settled = [stored.to_owned()];
         mounting::refresh(call, console, done.is_ok().then_some((name.as_str(), settled.as_slice())))?;
         if let Err(failure) = done {

@@ -7,6 +7,7 @@ use serde_json::Map;
 use super::Call;
 use super::select::{Kinds, Selection, dataset_failure};
 use super::zfs_list::{json_head, show};
+use crate::args::list::{self, Properties};
 use crate::dates;
 use crate::json;
 use crate::messages::Failure;
@@ -26,7 +27,7 @@ pub fn run(call: &Call, console: &mut Console) -> Result<(), Failure> {
     let mut fields = Field::DEFAULT.to_vec();
     if let Some(list) = args.value("o") {
         fields.clear();
-        for word in list.split(',') {
+        for word in list::columns(list, Field::ALL.len())? {
             match Field::parse(word) {
                 _ if word == "all" => fields.extend(Field::ALL),
                 Some(field) => fields.push(field),
@@ -42,19 +43,15 @@ pub fn run(call: &Call, console: &mut Console) -> Result<(), Failure> {
         sources.push(word);
     }
     let selection = Selection::read(call, Kinds::ALL)?;
-    let Some((list, operands)) = args.operands.split_first() else {
+    let Some((properties, operands)) = args.operands.split_first() else {
         return Err(Failure::usage("missing property argument"));
     };
-    let mut words: Vec<&str> = Vec::new();
-    let mut all = false;
-    for word in list.split(',') {
-        if word == "all" {
-            all = true;
-        } else if props::ask(word).is_some() {
-            words.push(word);
-        } else {
-            return Err(Failure::usage(format!("bad property list: invalid property '{word}'")));
-        }
+    let (all, words) = match list::properties(properties)? {
+        Properties::All => (true, Vec::new()),
+        Properties::Named(words) => (false, words),
+    };
+    if let Some(word) = words.iter().find(|word| props::ask(word).is_none()) {
+        return Err(Failure::usage(format!("bad property list: invalid property '{word}'")));
     }
     let as_int = args.has("json-int");
     let raw = args.has("p") || (as_int && args.has("j"));

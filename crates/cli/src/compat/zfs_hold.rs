@@ -85,7 +85,7 @@ pub fn show(call: &Call, console: &mut Console) -> Result<(), Failure> {
     // As wide as the longest name looked at, whether it is held or not.
     let mut width = 0;
     for name in &args.operands {
-        match holds_of(call, name, &mut width) {
+        match holds_of(call, name, &mut width, &mut wrong) {
             Ok(found) => rows.extend(found),
             Err(failure) => wrong.push(failure),
         }
@@ -103,7 +103,13 @@ pub fn show(call: &Call, console: &mut Console) -> Result<(), Failure> {
     Ok(())
 }
 
-fn holds_of(call: &Call, name: &str, width: &mut usize) -> Result<Vec<Row>, Failure> {
+/// The holds of a snapshot, or of those of its name below. Tags that none may have are told in `wrong`.
+fn holds_of(
+    call: &Call,
+    name: &str,
+    width: &mut usize,
+    wrong: &mut Vec<Failure>,
+) -> Result<Vec<Row>, Failure> {
     if !name.contains('@') {
         return Err(Failure::refused(format!("'{name}' is not a snapshot")));
     }
@@ -114,7 +120,9 @@ fn holds_of(call: &Call, name: &str, width: &mut usize) -> Result<Vec<Row>, Fail
     for snapshot in with_those_below(pool, name, call.args.has("r")) {
         *width = snapshot.len().max(*width);
         let info = pool.dataset(&snapshot).map_err(|error| dataset_failure(&snapshot, &error))?;
-        for (tag, seconds) in pool.holds(&info).map_err(|error| dataset_failure(&snapshot, &error))? {
+        let mut report = |error| wrong.push(dataset_failure(&snapshot, &error));
+        let holds = pool.survey_holds(&info, &mut report);
+        for (tag, seconds) in holds.map_err(|error| dataset_failure(&snapshot, &error))? {
             let time = if call.args.has("p") {
                 seconds.to_string()
             } else {

@@ -10,6 +10,7 @@ use serde_json::Map;
 use super::Call;
 use super::dataset_values::{self, Shown};
 use super::select::{Kinds, Selection, dataset_failure};
+use crate::args::list::{self, Properties};
 use crate::json;
 use crate::messages::Failure;
 use crate::open::{Intent, Sessions};
@@ -30,18 +31,25 @@ pub fn run(call: &Call, console: &mut Console) -> Result<(), Failure> {
     let args = &call.args;
     let mut selection = Selection::read(call, Kinds::HEADS)?;
     let mut words = Vec::new();
-    for word in args.value("o").unwrap_or(DEFAULT).split(',') {
-        match word {
-            "space" => {
-                words.extend(SPACE);
-                selection.asked.get_or_insert(Kinds::HEADS);
+    match list::properties(args.value("o").unwrap_or(DEFAULT))? {
+        Properties::All => {
+            words.push("name");
+            words.extend(props::VISIBLE.iter().map(|property| property.name));
+        }
+        Properties::Named(named) => {
+            for word in named {
+                match word {
+                    "space" => {
+                        words.extend(SPACE);
+                        selection.asked.get_or_insert(Kinds::HEADS);
+                    }
+                    word if props::ask(word).is_some() => words.push(word),
+                    word => {
+                        let line = format!("bad property list: invalid property '{word}'");
+                        return Err(Failure::usage(line));
+                    }
+                }
             }
-            "all" => {
-                words.push("name");
-                words.extend(props::VISIBLE.iter().map(|property| property.name));
-            }
-            word if props::ask(word).is_some() => words.push(word),
-            word => return Err(Failure::usage(format!("bad property list: invalid property '{word}'"))),
         }
     }
     let mut sort = Vec::new();
@@ -61,6 +69,9 @@ pub fn run(call: &Call, console: &mut Console) -> Result<(), Failure> {
     if found.is_empty() {
         if !args.has("H") && !console.has_failed() {
             console.remark("no datasets available");
+            if args.operands.is_empty() {
+                crate::open::remark_foreign(console);
+            }
         }
         return Ok(());
     }

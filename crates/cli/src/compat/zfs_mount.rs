@@ -12,6 +12,7 @@ use server::{Live, Overrides, Unmounted};
 use super::Call;
 use super::mounting::{say, stays, why_not_mounted, without_server};
 use super::select::dataset_failure;
+use super::zfs_mount_turns;
 use crate::json;
 use crate::messages::{Action, Failure, reason};
 use crate::open::{self, NotOpen, pool_of};
@@ -28,6 +29,8 @@ const NOAUTO: u64 = 2;
 pub fn mount(call: &Call, console: &mut Console) -> Result<(), Failure> {
     let args = &call.args;
     let name = match (args.operands.as_slice(), args.has("a")) {
+        // To a server, the client may name those of its file systems whose turn it is.
+        (_, true) if call.live().is_some() => None,
         ([], true) => None,
         ([], false) if args.has("R") => return Err(Failure::usage("missing filesystem argument")),
         ([], false) => return list(call, console),
@@ -46,6 +49,10 @@ pub fn mount(call: &Call, console: &mut Console) -> Result<(), Failure> {
         names::check_kind(name, DatasetKind::Filesystem).map_err(|error| Action::Open(name).failed(error))?;
     }
     match (call.live(), name) {
+        (Some(live), None) if !args.operands.is_empty() => {
+            let report = live.mount_listed(&args.operands, overrides);
+            say(&report.map_err(|error| refused(live.name(), &error))?, console).map(drop)
+        }
         (Some(live), None) => mount_below(live, live.name(), overrides, console),
         (Some(live), Some(name)) if args.has("R") => mount_below(live, name, overrides, console),
         (Some(live), Some(name)) if args.values("o").any(is_remount) => {
@@ -90,17 +97,34 @@ fn elsewhere(call: &Call, name: Option<&str>, console: &mut Console) -> Result<(
         Some(name) => vec![pool_of(name).to_owned()],
         None => open::usable(call.around)?.into_iter().map(|pool| pool.name).collect(),
     };
-    let mut worst = 0;
-    for pool in pools {
-        if forward::server_of(&pool, call.around)?.is_none() {
+    let is_alone = pools.len() == 1;
+    let mut mounted_at_start = false;
+    for pool in &pools {
+        if forward::server_of(pool, call.around)?.is_none() {
             // What it cannot find or open, it says in the same words.
-            open::find(&pool, call.around).map_err(|error| error.dataset(name.unwrap_or(&pool)))?;
-            own::serve::start(&pool, name.is_none(), None, call.around, console)?;
-            if name.is_none() {
-                continue;
-            }
+            open::find(pool, call.around).map_err(|error| error.dataset(name.unwrap_or(pool)))?;
+            // One of several pools waits for its turn: its mount points may lie in another pool.
+            mounted_at_start = name.is_none() && is_alone;
+            own::serve::start(pool, mounted_at_start, None, call.around, console)?;
         }
-        worst = worst.max(hand_on(call, &pool)?);
+    }
+    if mounted_at_start {
+        return Ok(());
+    }
+    let turns = match name {
+        Some(name) => vec![(pool_of(name).to_owned(), call.args.operands.clone())],
+        None => zfs_mount_turns::of_mounting(pools, call.around),
+    };
+    take_turns(call, turns)
+}
+
+/// Has the servers of pools carry out the command line in turns, each time with these operands.
+fn take_turns(call: &Call, turns: Vec<zfs_mount_turns::Turn>) -> Result<(), Failure> {
+    let mut worst = 0;
+    for (pool, operands) in turns {
+        let args = crate::args::Parsed { options: call.args.options.clone(), operands };
+        let call = Call { args, line: call.line.clone(), ..*call };
+        worst = worst.max(hand_on(&call, &pool)?);
     }
     if worst == 0 { Ok(()) } else { Err(Failure::Ended(worst)) }
 }
@@ -150,6 +174,8 @@ fn is_remount(list: &str) -> bool {
 /// What is mounted where.
 fn list(call: &Call, console: &mut Console) -> Result<(), Failure> {
     let mut all = open::mounted(call.around);
+    // Snapshots are mounted by mount(8) alone.
+    all.retain(|mount| !mount.dataset.contains('@'));
     all.sort_by(|a, b| a.dataset.cmp(&b.dataset));
     if call.args.has("j") {
         let mut objects = Map::new();
@@ -171,6 +197,8 @@ fn list(call: &Call, console: &mut Console) -> Result<(), Failure> {
 pub fn unmount(call: &Call, console: &mut Console) -> Result<(), Failure> {
     let args = &call.args;
     let name = match (args.operands.as_slice(), args.has("a")) {
+        // As when mounting.
+        (_, true) if call.live().is_some() => None,
         ([], true) => None,
         ([], false) => return Err(Failure::usage("missing filesystem argument")),
         ([name], false) => Some(name.as_str()),
@@ -191,26 +219,26 @@ pub fn unmount(call: &Call, console: &mut Console) -> Result<(), Failure> {
         }
         None => None,
     };
-    let pools: Vec<String> = match &name {
-        Some(name) => vec![pool_of(name).to_owned()],
-        None => open::usable(call.around)?.into_iter().map(|pool| pool.name).collect(),
-    };
-    let mut worst = 0;
-    for pool in pools {
-        if forward::server_of(&pool, call.around)?.is_some() {
-            let operands = name.iter().cloned().collect();
-            let args = crate::args::Parsed { options: call.args.options.clone(), operands };
-            let call = Call { args, line: call.line.clone(), ..*call };
-            worst = worst.max(hand_on(&call, &pool)?);
-        } else if let Some(name) = &name {
-            let session = open::open_for(name, call.around, open::Intent::Read);
-            let session = session.map_err(|error: NotOpen| error.dataset(name))?;
-            session.pool().dataset(name).map_err(|error| dataset_failure(name, &error))?;
-            return Err(stays(name, &Unmounted::NotMounted));
+    let Some(name) = name else {
+        let pools: Vec<String> = open::usable(call.around)?.into_iter().map(|pool| pool.name).collect();
+        let mut served = Vec::new();
+        for pool in pools {
+            if forward::server_of(&pool, call.around)?.is_some() {
+                served.push(pool);
+            }
         }
+        console.flush()?;
+        return take_turns(call, zfs_mount_turns::of_unmounting(served, call.around));
+    };
+    let pool = pool_of(&name).to_owned();
+    if forward::server_of(&pool, call.around)?.is_some() {
+        console.flush()?;
+        return take_turns(call, vec![(pool, vec![name])]);
     }
-    console.flush()?;
-    if worst == 0 { Ok(()) } else { Err(Failure::Ended(worst)) }
+    let session = open::open_for(&name, call.around, open::Intent::Read);
+    let session = session.map_err(|error: NotOpen| error.dataset(&name))?;
+    session.pool().dataset(&name).map_err(|error| dataset_failure(&name, &error))?;
+    Err(stays(&name, &Unmounted::NotMounted))
 }
 
 fn unmount_here(
@@ -223,8 +251,14 @@ fn unmount_here(
     let mounts = live.seen();
     let pool = live.pool().map_err(|closed| Action::Open(live.name()).failed(closed))?;
     let Some(name) = name else {
-        // Children first. What was mounted by name alone, or by mount(8), stays.
-        for (dataset, _) in mounts.iter().rev().filter(|(dataset, _)| !is_by_name(&pool, dataset)) {
+        // Children first, or in the order of the client. What was mounted by name alone, or by mount(8), stays.
+        let mounted: Vec<&String> = mounts.iter().rev().map(|(dataset, _)| dataset).collect();
+        let listed = &call.args.operands;
+        let wanted: Vec<&String> = match listed.is_empty() {
+            true => mounted,
+            false => listed.iter().filter(|dataset| mounted.contains(dataset)).collect(),
+        };
+        for dataset in wanted.into_iter().filter(|dataset| !is_by_name(&pool, dataset)) {
             if let Err(error) = live.unmount(std::slice::from_ref(dataset), force) {
                 console.complain(stays(dataset, &error))?;
             }
@@ -237,7 +271,9 @@ fn unmount_here(
     }
     drop(pool);
     let Some((_, top)) = mounts.iter().find(|(dataset, _)| dataset == name) else {
-        return Err(stays(name, &Unmounted::NotMounted));
+        // It may be out of sight already, and still be used.
+        let ended = if force { live.end_left(name).map_err(|error| stays(name, &error))? } else { false };
+        return if ended { Ok(()) } else { Err(stays(name, &Unmounted::NotMounted)) };
     };
     // With those below it that are mounted inside it.
     let inside = |(dataset, point): &&(String, PathBuf)| {
@@ -254,7 +290,8 @@ fn is_by_name(pool: &pool::Pool, dataset: &str) -> bool {
         let property = props::parse(name).expect("the table has it");
         pool.dataset(dataset).and_then(|info| pool.property(&info, property)).ok().flatten()
     };
-    matches!(value("canmount"), Some((Value::Number(NOAUTO), _)))
+    dataset.contains('@')
+        || matches!(value("canmount"), Some((Value::Number(NOAUTO), _)))
         || matches!(value("mountpoint"), Some((Value::Text(path), _)) if path == "legacy")
 }
 

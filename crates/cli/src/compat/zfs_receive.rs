@@ -121,7 +121,7 @@ pub fn run(call: &Call, console: &mut Console) -> Result<(), Failure> {
 /// `-A`: gives up what was received in part.
 fn abort(call: &Call, target: &str) -> Result<(), Failure> {
     names::check_kind(target, DatasetKind::Filesystem).map_err(|error| Action::Open(target).failed(error))?;
-    let _turn = call.live().map(|live| live.turn());
+    let _turn = call.turn()?;
     let session = session(call, target, Intent::Write).map_err(|error| error.dataset(target))?;
     let action = Action::Destroy(target);
     let done = match (session.refusal(action), session.pool().abort_receive(target)) {
@@ -195,7 +195,7 @@ fn receive_in<R: Read>(
 /// Holds a snapshot as its sender does. What was received before is held already.
 fn hold(pool: &Pool, call: &Call, snapshot: &str, tags: &[String]) -> Result<(), Failure> {
     for tag in tags {
-        let _turn = call.live().map(|live| live.turn());
+        let _turn = call.turn()?;
         match pool.hold(&[snapshot.to_owned()], tag) {
             // A tag that no snapshot can have is none at the sender either.
             Ok(()) | Err(Error::Exists(_) | Error::BadTag(_)) => {}
@@ -249,7 +249,7 @@ fn make_parents(pool: &Pool, call: &Call, console: &mut Console, fs: &str) -> Re
     if pool.dataset(target).is_err() || pool.dataset(parent).is_ok() {
         return Ok(());
     }
-    let _turn = call.live().map(|live| live.turn());
+    let _turn = call.turn()?;
     let made = create_parents(pool, parent, &dataset_values::enabled_in(pool))
         .map_err(|error| words(Action::Create(parent), &error))?;
     made.iter().try_for_each(|made| mounting::created(call, console, made))
@@ -283,7 +283,7 @@ fn one<R: Read>(
     let is_new = pool.dataset(fs).map_or(true, |there| there.is_unfinished());
     make_parents(pool, call, console, fs)?;
     // Others may change the pool while the stream comes, but not while its place is made, nor at its end.
-    let turn = call.live().map(|live| live.turn());
+    let turn = call.turn()?;
     line.into_iter().for_each(|line| pool.set_command(line));
     let receiving = pool.begin_receive((begin, list), into, options);
     pool.forget_command();

@@ -42,7 +42,7 @@ pub(super) fn heal_in<R: Read>(
         let mut healing = Healing::default();
         let done = pool.heal(stream, &begin, &into, dry, &mut healing);
         if healing.healed > 0 {
-            let _turn = call.live().map(|live| live.turn());
+            let _turn = call.turn()?;
             pool.set_command(&call.line);
             pool.log_command().map_err(|error: Error| receiving(&begin, &error))?;
         }

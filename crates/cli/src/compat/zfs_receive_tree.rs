@@ -26,7 +26,7 @@ pub fn follow(
     replica: &Replica,
     (top, exact): (&str, bool),
 ) -> Result<Vec<Failure>, Failure> {
-    let _turn = call.live().map(|live| live.turn());
+    let _turn = call.turn()?;
     let how = (exact, call.args.has("F"));
     let mut tried: BTreeSet<TreeChange> = BTreeSet::new();
     let (mut failures, mut progress) = (Vec::new(), false);

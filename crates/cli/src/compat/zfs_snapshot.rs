@@ -22,6 +22,8 @@ use crate::out::Console;
 
 /// What `zfs snapshot` says when it cannot say it of one snapshot; the blank is OpenZFS's.
 const CREATE_SNAPSHOTS: &str = "cannot create snapshots :";
+/// The last line of a refusal of `zfs snapshot` with `-r` or several names.
+const NONE_CREATED: &str = "no snapshots were created";
 const NOT_FOR_SNAPSHOTS: &str = "this property can not be modified for snapshots";
 const NO_DELIMITER: &str = "missing '@' delimiter in snapshot name";
 
@@ -66,7 +68,7 @@ pub fn snapshot(call: &Call, console: &mut Console) -> Result<(), Failure> {
 
 fn several_of_one() -> Failure {
     Failure::refused(format!("{CREATE_SNAPSHOTS} multiple snapshots of same fs not allowed"))
-        .hint("no snapshots were created")
+        .hint(NONE_CREATED)
 }
 
 /// The dataset of a snapshot to be is not there: said, and the usage shown.
@@ -98,6 +100,7 @@ fn snapshot_in(
     local: &[(String, Value)],
 ) -> Result<(), Failure> {
     let pool = session.pool();
+    let several = recursive || wanted.len() > 1;
     let mut all = Vec::new();
     for name in wanted {
         let (fs, leaf) = name.split_once('@').expect("checked by the caller");
@@ -111,17 +114,22 @@ fn snapshot_in(
         return Err(Failure::refused(format!("{CREATE_SNAPSHOTS} {}", reason::POOL_READ_ONLY)));
     }
     all.sort_unstable();
+    // A snapshot that was named twice is taken once.
+    all.dedup();
     let heads: Vec<_> = all.iter().map(|name| name.split('@').next()).collect();
     if heads.windows(2).any(|two| two[0] == two[1]) {
         return Err(several_of_one());
     }
-    pool.snapshot(&all, local).map_err(|error| match &error {
-        pool::Error::Exists(name) => Action::CreateSnapshot(name).failed(reason::ALREADY_EXISTS),
-        pool::Error::NameTooLong(name) => Action::CreateSnapshot(name).failed(&error),
-        error if error.is_no_space() => {
-            Failure::refused(format!("{CREATE_SNAPSHOTS} {}", reason::OUT_OF_SPACE))
-        }
-        error => Failure::refused(format!("{CREATE_SNAPSHOTS} {error}")),
+    pool.snapshot(&all, local).map_err(|error| {
+        let failure = match &error {
+            pool::Error::Exists(name) => Action::CreateSnapshot(name).failed(reason::ALREADY_EXISTS),
+            pool::Error::NameTooLong(name) => Action::CreateSnapshot(name).failed(&error),
+            error if error.is_no_space() => {
+                Failure::refused(format!("{CREATE_SNAPSHOTS} {}", reason::OUT_OF_SPACE))
+            }
+            error => Failure::refused(format!("{CREATE_SNAPSHOTS} {error}")),
+        };
+        if several { failure.hint(NONE_CREATED) } else { failure }
     })
 }
 

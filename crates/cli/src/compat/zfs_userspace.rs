@@ -62,6 +62,8 @@ struct Line {
     id: u64,
     name: String,
     usage: Usage,
+    /// Quotas of bytes and objects that hold for an owner without one of its own; 0: none.
+    defaults: [u64; 2],
 }
 
 impl Line {
@@ -75,14 +77,15 @@ impl Line {
         }
     }
 
-    /// Use and quota go together: where one is known, the other is 0; where neither is, there is nothing to say.
+    /// Use and quota go together. An owner with a quota alone uses 0, an owner without one has the default quota; where
+    /// neither is known, there is no number.
     fn number(&self, field: Field) -> Option<u64> {
         let Usage { bytes, byte_quota, objects, object_quota } = self.usage;
         match field {
             Field::Used => bytes.or(byte_quota.map(|_| 0)),
-            Field::Quota => byte_quota.or(bytes.map(|_| 0)),
+            Field::Quota => byte_quota.or(bytes.map(|_| self.defaults[0])),
             Field::ObjUsed => objects.or(object_quota.map(|_| 0)),
-            Field::ObjQuota => object_quota.or(objects.map(|_| 0)),
+            Field::ObjQuota => object_quota.or(objects.map(|_| self.defaults[1])),
             Field::Type | Field::Name => None,
         }
     }
@@ -199,12 +202,16 @@ fn read(call: &Call, name: &str, kinds: &[(Owner, bool)], numbers: bool) -> Resu
         if !wanted(false) && !wanted(true) {
             continue;
         }
-        let found = fs.usage_by(owner_of(owner)).map_err(|error| Action::Read(name).failed(error))?;
+        let unreadable = |error: zpl::Error| Action::Read(name).failed(error);
+        let found = fs.usage_by(owner_of(owner)).map_err(unreadable)?;
+        let default = |amount| fs.default_quota(owner_of(owner), amount).map_err(unreadable);
+        let defaults = [default(Amount::Bytes)?, default(Amount::Objects)?];
         for (id, usage) in found {
             let foreign = u32::try_from(id).is_err();
             if wanted(foreign) {
                 let known = if numbers || foreign { None } else { name_of(owner, id) };
-                lines.push(Line { owner, foreign, id, name: known.unwrap_or_else(|| id.to_string()), usage });
+                let name = known.unwrap_or_else(|| id.to_string());
+                lines.push(Line { owner, foreign, id, name, usage, defaults });
             }
         }
     }

@@ -1,6 +1,5 @@
 //! `zpool create`.
 
-use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -8,8 +7,9 @@ use format::config::{PoolState, VERSION_FEATURES};
 use format::features::{self, Feature};
 use format::label;
 use pool::known::KnownPool;
+use pool::props::dataset::{Asked, ask};
 use pool::props::pool::{self as props, Moment};
-use pool::props::{Value, names};
+use pool::props::{PropertyError, Value, names};
 use pool::{CreateSpec, Options, Pool, labels};
 use storage::host::{Access, Disk, FileDisk};
 
@@ -57,6 +57,11 @@ struct Wanted {
 /// Usage, or the reason why there is no new pool; then nothing was changed.
 pub fn run(call: &Call, console: &mut Console) -> Result<(), Failure> {
     let args = &call.args;
+    for (option, text) in &args.options {
+        if matches!(*option, "o" | "O") && !text.as_deref().unwrap_or_default().contains('=') {
+            return Err(Failure::refused(format!("missing '=' for -{option} option")));
+        }
+    }
     let own = Assignments::collect(args.values("o"), |word| props::parse(word).map(|p| p.name))?;
     for (name, value) in own.iter() {
         if props::ask(name).is_none() {
@@ -180,6 +185,8 @@ fn root_assignments<'a>(
         let name = match pool::props::dataset::parse(word) {
             Some(property) => property.name,
             None if names::is_user_property(word) => word,
+            // A quota of one user, group or project; `userused@…` is refused later, as a read-only property.
+            None if matches!(ask(word), Some(Asked::Account(_))) => word,
             None => {
                 return Err(Failure::refused(format!(
                     "property '{word}' is not a valid filesystem property"
@@ -250,7 +257,7 @@ fn device_paths(name: &str, words: &[String]) -> Result<Devices, Failure> {
 fn device_path(word: &str) -> Result<PathBuf, Failure> {
     if word.starts_with('/') {
         let path = PathBuf::from(word);
-        return match std::fs::metadata(&path) {
+        return match std::fs::metadata(storage::host::backing_file(&path)) {
             Ok(_) => Ok(path),
             Err(_) => Err(Failure::refused(format!("cannot resolve path '{word}'"))),
         };
@@ -298,6 +305,39 @@ fn check_mountpoint(altroot: Option<&str>, property: Option<&str>, name: &str) -
     Err(Failure::refused(refused).hint("use '-m' option to provide a different default"))
 }
 
+/// What a device is used for.
+enum Use {
+    /// It is part of a pool that is imported.
+    Firm(String),
+    /// It holds something that `-f` gives up.
+    Overridable(String),
+}
+
+fn use_of(disk: &FileDisk, known: &[KnownPool], call: &Call) -> Result<Option<Use>, Failure> {
+    let labels = labels::read(disk);
+    let shown = disk.path().display();
+    if let Some(config) = labels.pool_configs().max_by_key(|config| config.txg) {
+        let pool = &config.name;
+        return Ok(match known.iter().find(|other| other.guid == config.pool_guid) {
+            Some(other) => Some(Use::Firm(format!("{shown} is part of active pool '{}'", other.name))),
+            None => match config.state {
+                PoolState::Exported => {
+                    Some(Use::Overridable(format!("{shown} is part of exported pool '{pool}'")))
+                }
+                PoolState::Active => {
+                    Some(Use::Overridable(format!("{shown} is part of potentially active pool '{pool}'")))
+                }
+                _ => None,
+            },
+        });
+    }
+    if let Some(pool) = view::owner_of_aux(&labels, call.around)? {
+        return Ok(Some(Use::Firm(format!("{shown} is part of active pool '{pool}'"))));
+    }
+    let contained = |kind| Use::Overridable(format!("{shown} contains a filesystem of type '{kind}'"));
+    Ok(filesystem_on(disk).map(contained))
+}
+
 /// Whether a device belongs to somebody already.
 fn check_use(paths: &[PathBuf], force: bool, call: &Call) -> Result<(), Failure> {
     let known = open::known().read().map_err(open::NotOpen::from)?;
@@ -307,26 +347,22 @@ fn check_use(paths: &[PathBuf], force: bool, call: &Call) -> Result<(), Failure>
             Ok(disk) => disk,
             Err(error) => return Err(Action::Create(&call.args.operands[0]).refused_by(&error)),
         };
-        let labels = labels::read(&disk);
-        let shown = path.display();
-        if let Some(config) = labels.pool_configs().max_by_key(|config| config.txg) {
-            let pool = &config.name;
-            match known.iter().find(|other| other.guid == config.pool_guid) {
-                Some(other) => firm.push(format!("{shown} is part of active pool '{}'", other.name)),
-                None => match config.state {
-                    PoolState::Exported => {
-                        overridable.push(format!("{shown} is part of exported pool '{pool}'"))
-                    }
-                    PoolState::Active => {
-                        overridable.push(format!("{shown} is part of potentially active pool '{pool}'"));
-                    }
-                    _ => {}
-                },
+        let before = (firm.len(), overridable.len());
+        for disk in pool::partitions_of(path, &disk).iter().chain([&disk]) {
+            match use_of(disk, &known, call)? {
+                Some(Use::Firm(line)) => firm.push(line),
+                Some(Use::Overridable(line)) => overridable.push(line),
+                None => {}
             }
-        } else if let Some(pool) = view::owner_of_aux(&labels, call.around)? {
-            firm.push(format!("{shown} is part of active pool '{pool}'"));
-        } else if let Some(kind) = filesystem_on(path) {
-            overridable.push(format!("{shown} contains a filesystem of type '{kind}'"));
+        }
+        if before == (firm.len(), overridable.len())
+            && let Ok(Some(table)) = storage::host::read_table(&disk)
+        {
+            overridable.push(format!(
+                "{} contains a partition table of type '{}'",
+                path.display(),
+                table.kind
+            ));
         }
     }
     let failure = |advice: &str, lines: Vec<String>| {
@@ -363,9 +399,9 @@ const SIGNATURES: [(usize, &[u8], &str); 7] = [
 ];
 
 /// The file system whose signature a device bears.
-fn filesystem_on(path: &Path) -> Option<&'static str> {
-    let mut start = Vec::new();
-    std::fs::File::open(path).ok()?.take(0x10048).read_to_end(&mut start).ok()?;
+fn filesystem_on(disk: &FileDisk) -> Option<&'static str> {
+    let mut start = vec![0; disk.size().min(0x10048) as usize];
+    disk.read_at(&mut start, 0).ok()?;
     let bears = |(at, bytes, _): &&(usize, &[u8], &str)| start.get(*at..at + bytes.len()) == Some(*bytes);
     SIGNATURES.iter().find(bears).map(|(_, _, name)| *name)
 }
@@ -376,7 +412,28 @@ enum Refused {
     Line(String),
 }
 
+/// Refuses properties that contradict `version`.
+fn check_together(own: &Assignments) -> Result<(), Refused> {
+    if !own.iter().any(|(name, _)| name == "version") {
+        return Ok(());
+    }
+    for (name, value) in own.iter() {
+        let line = match name {
+            "compatibility" if value != "legacy" => {
+                "when 'version' is specified, the 'compatibility' feature may only be set to 'legacy'"
+            }
+            name if name.starts_with("feature@") => {
+                "'feature@' and 'version' properties cannot be specified together"
+            }
+            _ => continue,
+        };
+        return Err(Refused::Line(line.to_owned()));
+    }
+    Ok(())
+}
+
 fn read_options(own: &Assignments, none: bool, altroot: Option<&str>) -> Result<Wanted, Refused> {
+    check_together(own)?;
     let reason = |error: &dyn std::fmt::Display| Refused::Reason(error.to_string());
     let mut wanted = Wanted {
         ashift: None,
@@ -414,7 +471,13 @@ fn read_options(own: &Assignments, none: bool, altroot: Option<&str>) -> Result<
                 wanted.ashift = Some(shift as u32);
                 wanted.stored.push(("ashift".to_owned(), Value::Number(shift)));
             }
-            ("version", Value::Number(version)) => wanted.version = version,
+            ("version", Value::Number(version)) => {
+                if !pool::version::is_known(version) {
+                    return Err(reason(&PropertyError::PoolVersion { text: value.to_owned() }));
+                }
+                pool::version::check_new(version).map_err(|error| reason(&error))?;
+                wanted.version = version;
+            }
             ("comment", Value::Text(text)) => wanted.comment = Some(text).filter(|text| !text.is_empty()),
             ("altroot", Value::Text(text)) => wanted.altroot = Some(text),
             ("cachefile", Value::Text(text)) => {
@@ -425,18 +488,12 @@ fn read_options(own: &Assignments, none: bool, altroot: Option<&str>) -> Result<
                 return Err(Refused::Reason("property 'bootfs' can only be set on an existing pool".into()));
             }
             ("multihost", Value::Number(1)) => {
-                return Err(reason(&pool::props::PropertyError::NeedsHostId));
+                return Err(reason(&PropertyError::NeedsHostId));
             }
             (name, value) => wanted.stored.push((name.to_owned(), value)),
         }
     }
     if wanted.version < VERSION_FEATURES {
-        if let Some((feature, _)) = switched.iter().find(|(_, on)| *on) {
-            return Err(Refused::Reason(format!(
-                "feature '{}' cannot be enabled in a pool of version {}",
-                feature.name, wanted.version
-            )));
-        }
         return Ok(wanted);
     }
     let compatibility = wanted.compatibility.as_deref().unwrap_or("off");

@@ -73,6 +73,7 @@ pub fn import(call: &Call, console: &mut Console) -> Result<(), Failure> {
         }
         if found.is_empty() {
             console.remark("no pools available to import");
+            why_none(call, console);
             return Ok(());
         }
         if !args.has("a") {
@@ -109,7 +110,10 @@ pub fn import(call: &Call, console: &mut Console) -> Result<(), Failure> {
             .collect(),
     };
     match matches.as_slice() {
-        [] => Err(Action::Import(pattern).failed(reason::NO_POOL_AVAILABLE)),
+        [] => {
+            why_none(call, console);
+            Err(Action::Import(pattern).failed(reason::NO_POOL_AVAILABLE))
+        }
         [pool] if is_known(pool.config.pool_guid) => Err(name_taken(pattern)),
         [pool] => import_one(call, pool, new_name.map(String::as_str), &wanted, recovery, console),
         _ => Err(Action::Import(pattern)
@@ -211,6 +215,16 @@ fn discover(call: &Call) -> Result<Vec<Found>, Failure> {
         }
     }
     Ok(pool::discover(&places))
+}
+
+/// Says of each file that `-d` names what its partition table has to do with it that no pool was found there.
+fn why_none(call: &Call, console: &mut Console) {
+    let named = call.args.values("d").map(Path::new).filter(|path| pool::backing_file(path).is_file());
+    for path in named.filter(|path| pool::discover(&[path.to_path_buf()]).is_empty()) {
+        if let error @ NotOpen::NoPool { why: Some(_), .. } = NotOpen::no_pool(path) {
+            console.remark(&format!("cenote: {error}"));
+        }
+    }
 }
 
 /// Lists what could be imported.
@@ -403,7 +417,7 @@ pub fn export(call: &Call, console: &mut Console) -> Result<(), Failure> {
     };
     for name in names {
         let Some(pool) = known.iter().find(|pool| pool.name == name) else {
-            console.complain(Action::Open(&name).failed(reason::NO_SUCH_POOL))?;
+            console.complain(open::no_such_pool(&name))?;
             continue;
         };
         if let Err(failure) = export_one(call, pool) {

@@ -9,6 +9,7 @@ use super::Call;
 use super::pool_values::{PoolValues, Space};
 use super::repeat::Repeat;
 use super::view::{self, Class, Naming, PoolView, VdevView};
+use crate::args::list::{self, Properties};
 use crate::json;
 use crate::messages::Failure;
 use crate::open;
@@ -29,11 +30,16 @@ pub fn run(call: &Call, console: &mut Console) -> Result<(), Failure> {
     let known = open::usable(call.around)?;
     let some = names.iter().any(|name| known.iter().any(|pool| pool.name == *name));
     if known.is_empty() && names.is_empty() && !call.args.has("j") {
-        return if call.args.has("H") { Ok(()) } else { console.line("no pools available") };
+        if call.args.has("H") {
+            return Ok(());
+        }
+        console.line("no pools available")?;
+        open::remark_foreign(console);
+        return Ok(());
     }
     if !names.is_empty() && !some {
         for name in &names {
-            console.complain(no_such_pool(name))?;
+            console.complain(open::no_such_pool(name))?;
         }
         return Ok(());
     }
@@ -41,7 +47,7 @@ pub fn run(call: &Call, console: &mut Console) -> Result<(), Failure> {
         let mut views = Vec::new();
         for name in names.iter().filter(|name| !known.iter().any(|pool| pool.name == **name)) {
             // With some of them there, those that are not leave the exit status alone.
-            if let Failure::Refused(lines) = no_such_pool(name) {
+            if let Failure::Refused(lines) = open::no_such_pool(name) {
                 lines.iter().for_each(|line| console.remark(line));
             }
         }
@@ -59,26 +65,15 @@ pub fn run(call: &Call, console: &mut Console) -> Result<(), Failure> {
     })
 }
 
-fn no_such_pool(name: &str) -> Failure {
-    crate::messages::Action::Open(name).failed(crate::messages::reason::NO_SUCH_POOL)
-}
-
 /// The words of `-o`, `all` spelled out.
 fn columns(list: &str) -> Result<Vec<String>, Failure> {
-    let mut words = Vec::new();
-    for word in list.split(',') {
-        if word == "all" {
-            words.push("name".to_owned());
-            words.extend(
-                props::VISIBLE.iter().chain(props::CLASSES.as_flattened()).map(|p| p.name.to_owned()),
-            );
-            words.extend(format::features::ALL.iter().map(|feature| format!("feature@{}", feature.name)));
-            continue;
-        }
-        check(word)?;
-        words.push(word.to_owned());
-    }
-    Ok(words)
+    let Properties::Named(named) = list::properties(list)? else {
+        let native = props::VISIBLE.iter().chain(props::CLASSES.as_flattened()).map(|p| p.name.to_owned());
+        let features = format::features::ALL.iter().map(|feature| format!("feature@{}", feature.name));
+        return Ok(std::iter::once("name".to_owned()).chain(native).chain(features).collect());
+    };
+    named.iter().try_for_each(|word| check(word))?;
+    Ok(named.into_iter().map(str::to_owned).collect())
 }
 
 /// Whether a word asks for something of a pool.

@@ -29,7 +29,7 @@ pub(super) fn names(call: &Call, console: &mut Console) -> Result<Vec<String>, F
         if all.contains(name) {
             named.push(name.clone());
         } else {
-            console.complain(Action::Open(name).failed(reason::NO_SUCH_POOL))?;
+            console.complain(open::no_such_pool(name))?;
         }
     }
     Ok(named)
@@ -124,7 +124,7 @@ pub fn labelclear(call: &Call, console: &mut Console) -> Result<(), Failure> {
         _ => return Err(Failure::usage("too many vdev names")),
     };
     let path = Path::new(word);
-    if let Err(error) = std::fs::metadata(path) {
+    if let Err(error) = std::fs::metadata(storage::host::backing_file(path)) {
         return Err(Failure::refused(format!("failed to open {word}: {error}")));
     }
     let failed = || Failure::refused(format!("failed to clear label for {word}"));

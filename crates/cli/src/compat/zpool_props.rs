@@ -2,6 +2,7 @@
 
 use std::path::Path;
 
+use format::config::VERSION_FEATURES;
 use format::features;
 use pool::props::pool::{self as props, Asked, Moment};
 use pool::props::{PropertyError, Value, names};
@@ -13,6 +14,7 @@ use super::view;
 use super::zpool_list::{check, head, key};
 use super::zpool_vdev_props;
 use crate::args::assignment;
+use crate::args::list::{self, Properties};
 use crate::json;
 use crate::messages::{Action, Failure, plain, reason};
 use crate::open::{self, Intent, NotOpen};
@@ -21,19 +23,16 @@ use crate::table::{self, Column, Field, Got};
 
 /// The words of a property list, `all` spelled out; and whether all were asked for.
 fn words(list: &str, values: Option<&PoolValues>) -> Result<Vec<String>, Failure> {
-    let mut words = Vec::new();
-    for word in list.split(',') {
-        if word != "all" {
-            check(word)?;
-            words.push(word.to_owned());
-            continue;
-        }
-        words.extend(props::VISIBLE.iter().chain(props::CLASSES.as_flattened()).map(|p| p.name.to_owned()));
-        words.extend(values.into_iter().flat_map(PoolValues::user_properties).map(str::to_owned));
-        words.extend(features::ALL.iter().map(|feature| format!("feature@{}", feature.name)));
-        let unsupported = values.map(PoolValues::unsupported).unwrap_or_default();
-        words.extend(unsupported.into_iter().map(|(guid, _)| format!("unsupported@{guid}")));
+    if let Properties::Named(named) = list::properties(list)? {
+        named.iter().try_for_each(|word| check(word))?;
+        return Ok(named.into_iter().map(str::to_owned).collect());
     }
+    let native = props::VISIBLE.iter().chain(props::CLASSES.as_flattened());
+    let mut words: Vec<String> = native.map(|property| property.name.to_owned()).collect();
+    words.extend(values.into_iter().flat_map(PoolValues::user_properties).map(str::to_owned));
+    words.extend(features::ALL.iter().map(|feature| format!("feature@{}", feature.name)));
+    let unsupported = values.map(PoolValues::unsupported).unwrap_or_default();
+    words.extend(unsupported.into_iter().map(|(guid, _)| format!("unsupported@{guid}")));
     Ok(words)
 }
 
@@ -46,7 +45,7 @@ pub fn get(call: &Call, console: &mut Console) -> Result<(), Failure> {
     let mut fields = Field::DEFAULT.to_vec();
     if let Some(list) = args.value("o").filter(|list| *list != "all") {
         fields.clear();
-        for word in list.split(',') {
+        for word in list::columns(list, Field::ALL.len())? {
             match Field::parse(word).filter(|field| *field != Field::Received) {
                 Some(field) => fields.push(field),
                 None => return Err(Failure::usage(format!("invalid column name '{word}'"))),
@@ -64,18 +63,16 @@ pub fn get(call: &Call, console: &mut Console) -> Result<(), Failure> {
     {
         return zpool_vdev_props::get(call, console, list, &fields, first, rest);
     }
+    // What follows the name of a pool was taken for its vdevs above. Without such a pool nothing is shown at all.
+    if let Some(name) = names.first().filter(|name| !is_pool(name)) {
+        if let foreign @ open::NotOpen::Foreign { .. } = open::missing(name) {
+            return Err(foreign.into());
+        }
+        let why = reason::NO_POOL_AVAILABLE;
+        return Err(Failure::refused(format!("Cannot get properties of {name}: {why}.")));
+    }
     words(list, None)?;
-    for name in names.iter().filter(|name| !is_pool(name)) {
-        console.complain(Failure::refused(format!(
-            "Cannot get properties of {name}: {}.",
-            reason::NO_POOL_AVAILABLE
-        )))?;
-    }
-    let there: Vec<String> = names.iter().filter(|name| is_pool(name)).cloned().collect();
-    if !names.is_empty() && there.is_empty() {
-        return Ok(());
-    }
-    let views = view::views(&there, call.around, console)?;
+    let views = view::views(names, call.around, console)?;
     let as_int = args.has("json-int");
     let raw = args.has("p") || (as_int && args.has("j"));
     let (mut rows, mut objects) = (Vec::new(), Map::new());
@@ -193,11 +190,17 @@ pub fn set(call: &Call) -> Result<(), Failure> {
         Change::Store(name, value) => pool.set_pool_properties(vec![(name, value)]),
         Change::Version(version) => {
             let at = pool.info().config.version;
-            session.finish()?;
-            return match at == version {
-                true => Ok(()),
-                false => Err(failed(&PropertyError::PoolVersion { text: version.to_string() })),
+            let refused = if version < at || !pool::version::is_known(version) {
+                Some(PropertyError::PoolVersion { text: version.to_string() })
+            } else {
+                // Feature flags come by `zpool upgrade`.
+                (at < version && version == VERSION_FEATURES).then_some(PropertyError::PoolOperation)
             };
+            if let Some(refusal) = refused {
+                session.finish()?;
+                return Err(failed(&refusal));
+            }
+            if version == at { Ok(()) } else { pool.upgrade_version(version) }
         }
     };
     let done = done.map_err(|error| failed(&error));

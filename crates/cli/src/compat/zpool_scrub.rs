@@ -66,7 +66,7 @@ fn births(call: &Call, pool: &pool::Pool, [start, end]: [Option<u64>; 2]) -> poo
 
 fn one(call: &Call, name: &str, dates: [Option<u64>; 2]) -> Result<(), Failure> {
     // Others may change the pool while this waits for the end, but not while it begins.
-    let turn = call.live().map(|live| live.turn());
+    let turn = call.turn()?;
     let session = open::open_pool(name, call.around, Intent::Write)?;
     let pool = session.pool();
     let verb = match (call.args.has("s"), call.args.has("p")) {
@@ -166,16 +166,20 @@ pub fn clear(call: &Call) -> Result<(), Failure> {
     if has("n") {
         return Ok(());
     }
-    for leaf in session.pool().storage().vdevs().tops().iter().flat_map(storage::TopVdev::leaves) {
-        if guid.is_none_or(|guid| guid == leaf.guid) {
-            leaf.meter.clear_errors();
-        }
-    }
-    let resumed = session.pool().resume();
-    resumed.map_err(|error| {
-        let why = session.pool().trouble().map_or_else(String::new, |trouble| trouble.why);
+    let pool = session.pool();
+    pool.clear_errors(guid);
+    pool.resume().map_err(|error| {
+        let why = pool.trouble().map_or_else(String::new, |trouble| trouble.why);
         Failure::refused(format!("cannot clear errors for {name}: {error}")).hint(why)
-    })
+    })?;
+    // Without a server there is nobody who keeps events or waits for devices.
+    if !session.is_live() {
+        return Ok(());
+    }
+    session.command(&call.line);
+    let written = pool.rewrite_config();
+    pool.forget_command();
+    written.map_err(|error| Failure::refused(format!("cannot clear errors for {name}: {error}")))
 }
 
 /// The guid of the vdev that goes by `name`, here or below.

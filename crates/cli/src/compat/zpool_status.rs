@@ -1,5 +1,7 @@
 //! `zpool status`.
 
+use std::path::Path;
+
 use pool::Error;
 use pool::props::number;
 use serde_json::{Map, Value};
@@ -37,6 +39,7 @@ pub fn run(call: &Call, console: &mut Console) -> Result<(), Failure> {
     }
     if names.is_empty() && open::usable(call.around)?.is_empty() && !call.args.has("j") {
         console.remark("no pools available");
+        open::remark_foreign(console);
         return Ok(());
     }
     repeat.run(call.around, console, |console, round| {
@@ -73,6 +76,7 @@ fn is_healthy(view: &PoolView) -> Result<bool, Failure> {
     Ok(view.state() == State::Online
         && view.session().is_some()
         && !view.lost_server()
+        && view.deleted().is_empty()
         && !Trouble::of(view)?.any()
         && !view.lacks_cache())
 }
@@ -91,6 +95,9 @@ pub fn advice(view: &PoolView) -> Option<Advice> {
     };
     if let Some(halted) = view.halted() {
         return Some(advice_on_halted(&view.name, &halted));
+    }
+    if let Some((path, contents)) = view.deleted().first() {
+        return Some(advice_on_deleted(&view.name, path, contents));
     }
     match &view.body {
         Body::Open(_) if Trouble::of(view).is_ok_and(|trouble| !trouble.data.is_empty()) => say(
@@ -121,6 +128,11 @@ pub fn advice(view: &PoolView) -> Option<Advice> {
             )
         }
         Body::Open(session) => match session.pool().refused() {
+            Some(why) if session.pool().is_cut_short() => say(
+                &format!("A device of the pool is shorter than it was:\n\t{why}."),
+                "Restore the device to its former size with its former contents. The data may be whole:\n\tdo not destroy the pool.",
+                Some("3C"),
+            ),
             Some(why) => say(
                 &format!("cenote opens the pool for reading only:\n\t{why}."),
                 "None needed for reading.  To write, import the pool with OpenZFS.",
@@ -182,6 +194,19 @@ pub fn advice(view: &PoolView) -> Option<Advice> {
 }
 
 /// What to do about a pool that takes no changes.
+fn advice_on_deleted(name: &str, path: &Path, contents: &Path) -> Advice {
+    let (path, contents) = (plain(path.display().to_string()), contents.display());
+    Advice {
+        status: format!(
+            "The file of a device was deleted:\n\t{path}.\n\tIts data exists only as long as the server of the pool runs."
+        ),
+        action: format!(
+            "Stop the programs that write, run 'zpool sync {name}' and copy the data back:\n\tcp --sparse=always {contents} FILE\n\tThen run 'zpool export -f {name}' and 'zpool import -d FILE {name}'."
+        ),
+        message: None,
+    }
+}
+
 fn advice_on_halted(name: &str, halted: &Halted) -> Advice {
     let message = if halted.failmode == "continue" { "JQ" } else { "HC" };
     if halted.can_resume {

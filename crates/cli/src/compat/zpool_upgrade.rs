@@ -25,7 +25,7 @@ pub fn upgrade(call: &Call, console: &mut Console) -> Result<(), Failure> {
     let wanted = match call.args.value("V") {
         None => VERSION_FEATURES,
         Some(text) => match text.parse() {
-            Ok(version) if (1..=28).contains(&version) || version == VERSION_FEATURES => version,
+            Ok(version) if pool::version::is_known(version) => version,
             _ => return Err(Failure::usage(format!("invalid version '{text}'"))),
         },
     };

@@ -11,6 +11,7 @@ use super::pool_values::PoolValues;
 use super::vdev_values::{ROOT, Vdev, Vdevs, find};
 use super::view::PoolView;
 use crate::args::assignment;
+use crate::args::list::{self, Properties};
 use crate::json;
 use crate::messages::{Failure, reason};
 use crate::open::{self, Intent, Usable};
@@ -29,10 +30,11 @@ pub fn get(
     pool: &str,
     names: &[String],
 ) -> Result<(), Failure> {
-    for word in list.split(',').filter(|word| *word != "all") {
-        if props::ask(word).is_none() {
-            return Err(Failure::usage(format!("bad property list: invalid property '{word}'")));
-        }
+    let asked = list::properties(list)?;
+    if let Properties::Named(words) = &asked
+        && let Some(word) = words.iter().find(|word| props::ask(word).is_none())
+    {
+        return Err(Failure::usage(format!("bad property list: invalid property '{word}'")));
     }
     let view = PoolView::new(open::find(pool, call.around)?);
     let values = PoolValues::new(&view)?;
@@ -60,7 +62,7 @@ pub fn get(
     let (mut rows, mut objects) = (Vec::new(), Map::new());
     for (name, vdev) in wanted {
         let mut properties = Map::new();
-        for word in words(list, &vdevs, vdev) {
+        for word in words(&asked, &vdevs, vdev) {
             let Some(asked) = props::ask(&word) else { continue };
             let Some((value, source)) = vdevs.show(vdev, &asked, raw) else { continue };
             let (property, column) = match asked {
@@ -79,12 +81,11 @@ pub fn get(
     Ok(table::print_get(console.out(), fields, &rows, call.args.has("H"))?)
 }
 
-fn words(list: &str, vdevs: &Vdevs, vdev: &Vdev) -> Vec<String> {
-    let spelled = list.split(',').map(|word| match word {
-        "all" => vdevs.words(vdev),
-        word => vec![word.to_owned()],
-    });
-    spelled.flatten().collect()
+fn words(asked: &Properties, vdevs: &Vdevs, vdev: &Vdev) -> Vec<String> {
+    match asked {
+        Properties::All => vdevs.words(vdev),
+        Properties::Named(words) => words.iter().map(|word| (*word).to_owned()).collect(),
+    }
 }
 
 fn row(name: &str, property: String, column: Column, value: String, human_len: usize, source: Source) -> Got {

@@ -8,7 +8,7 @@ use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
 use pool::known::KnownPool;
-use server::{Figures, Runtime};
+use server::Figures;
 
 /// Where the system shows what processes have open.
 const OPEN_FILES: &str = "/proc";
@@ -18,7 +18,7 @@ pub fn held_open(known: &KnownPool) -> Option<Vec<PathBuf>> {
     if !crate::forward::is_used() {
         return None;
     }
-    let server = server::client::connect(&Runtime::of_user(), &known.name).ok()??;
+    let server = crate::forward::connect(&known.name).ok()??;
     if server.guid != known.guid.0 {
         return None;
     }
@@ -38,7 +38,7 @@ pub fn figures_of(name: &str, known: Option<&KnownPool>) -> Option<Figures> {
     if !crate::forward::is_used() {
         return None;
     }
-    let client = server::client::connect(&Runtime::of_user(), name).ok()??;
+    let client = crate::forward::connect(name).ok()??;
     let is_own = known.is_some_and(|known| known.guid.0 == client.guid);
     is_own.then(|| client.figures().ok()).flatten()
 }

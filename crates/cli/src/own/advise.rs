@@ -240,7 +240,7 @@ mod tests {
         }
     }
 
-    /// S2-06: files that a database fills with zeros beforehand.
+    /// Files that a database fills with zeros beforehand.
     #[test]
     fn of_zeros_it_says_that_they_are_zeros() {
         let dir = tempfile::tempdir().expect("a folder");
@@ -315,7 +315,7 @@ mod tests {
             );
             serde_json::from_str::<Advice>(&call(&line).1).expect("the contract").picks[0].compression.clone()
         };
-        assert_ne!(pick("5"), pick("200000"), "S1-02");
+        assert_ne!(pick("5"), pick("200000"));
     }
 
     #[test]

@@ -4,9 +4,10 @@
 //! To:     findings, a verdict for each pool, and the exit status: 0 clean, 1 not.
 
 use std::ffi::OsStr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Instant;
 
+use pool::backing_file;
 use pool::props::number::nice_bytes;
 use serde_json::json;
 use zpl::Filesystem;
@@ -83,7 +84,7 @@ fn chosen(check: &Check, around: &Surroundings, console: &mut Console) -> Result
         let found = word.to_str().map(|name| open::find(name, around));
         match found {
             Some(Ok(usable)) => pools.push(usable),
-            _ if PathBuf::from(word).exists() => images.push(PathBuf::from(word)),
+            _ if backing_file(Path::new(word)).exists() => images.push(PathBuf::from(word)),
             Some(Err(error)) => console.complain(error.into())?,
             None => console.complain(missing(word))?,
         }
@@ -91,7 +92,7 @@ fn chosen(check: &Check, around: &Surroundings, console: &mut Console) -> Result
     let mut with_pools = Vec::new();
     for image in images {
         if pool::discover(std::slice::from_ref(&image)).is_empty() {
-            console.complain(NotOpen::NoPool(image).into())?;
+            console.complain(NotOpen::no_pool(&image).into())?;
         } else {
             with_pools.push(image);
         }

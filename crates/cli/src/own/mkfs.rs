@@ -11,6 +11,7 @@ use std::sync::atomic::Ordering;
 
 use format::features::{self, Feature};
 use format::label;
+use pool::props::dataset::Asked;
 use pool::props::names;
 use pool::{CreateSpec, Options, Pool};
 use storage::host::{Access, Host};
@@ -53,12 +54,13 @@ pub fn run(mkfs: &Mkfs, console: &mut Console) -> Result<u8, Failure> {
     for text in &mkfs.options {
         let (word, value) = assignment(text)?;
         let property = pool::props::dataset::parse(word).map(|property| property.name);
-        if property.is_none() && !names::is_user_property(word) {
+        let is_account = matches!(pool::props::dataset::ask(word), Some(Asked::Account(_)));
+        if property.is_none() && !is_account && !names::is_user_property(word) {
             return Err(failed(&format!("'{word}' is no property of file systems")));
         }
         given.add(property.unwrap_or(word), value)?;
     }
-    let has = |feature: &Feature| features::portable().any(|other| other.name == feature.name);
+    let has = |feature: &Feature| features::of_new_pools().any(|other| other.name == feature.name);
     let words: Vec<(&str, &str)> = given.iter().collect();
     let Creation { local, mut filesystem, quotas } =
         dataset_values::creation(&words, None, &has).map_err(|error| failed(&error))?;
@@ -143,7 +145,7 @@ fn fill(mkfs: &Mkfs, pool: &Pool, epoch: Option<u64>, stop: &Stop) -> Result<(),
         umask: 0,
         latest: epoch.map(|secs| Time { secs: secs.min(i64::MAX as u64) as i64, nanos: 0 }),
     };
-    let sink = ToPool::new(fs.clone(), (0, 0), None, Kernel::default());
+    let sink = ToPool::new(fs.clone(), (0, 0), None, Kernel::default(), false);
     let dir = sink.dir(fs.root()).map_err(|error| text(&error))?;
     let workers = match epoch {
         Some(_) => 0,

@@ -249,7 +249,11 @@ pub(super) const ABOUT: &[About] = &[
         ],
     ),
     About("set", "sets a property", &[]),
-    About("sync", "writes everything to disk now", &[]),
+    About(
+        "sync",
+        "writes everything to disk now",
+        &[("f", "no difference here: every change of the configuration is written at once")],
+    ),
     About(
         "wait",
         "waits for work in the background",

@@ -91,7 +91,7 @@ pub(super) const COMMANDS: &[Command] = &[
         ],
     ),
     command("set", "", &["set PROPERTY=VALUE POOL", "set VDEVPROPERTY=VALUE POOL VDEV"]),
-    command("sync", "", &["sync [POOL]…"]),
+    command("sync", "f", &["sync [-f] [POOL]…"]),
     command("wait", "H p T: t:", &["wait [-Hp] [-T d|u] [-t ACTIVITY[,…]] POOL [INTERVAL]"]),
     command("ddtprune", "d: p:", &["ddtprune -d DAYS|-p PERCENT POOL"]),
     command("condense", "types", &["condense POOL", "condense --types"]),

@@ -6,7 +6,7 @@ use std::arch::x86_64::*;
 
 use format::Checksum;
 
-use crate::fletcher::fletcher2_from;
+use crate::sums::fletcher2_from;
 
 /// fletcher2 of little-endian `data` by the widest instructions this machine has.
 pub(crate) fn best(data: &[u8]) -> Checksum {

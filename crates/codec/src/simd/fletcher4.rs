@@ -8,7 +8,7 @@ use std::arch::x86_64::*;
 
 use format::Checksum;
 
-use crate::fletcher::fletcher4_from;
+use crate::sums::fletcher4_from;
 
 /// fletcher4 of little-endian `data` by the widest instructions this machine has.
 pub(crate) fn best(data: &[u8]) -> Checksum {

@@ -11,9 +11,9 @@ use storage::{Record, Storage};
 use super::Object;
 use crate::{Error, Result};
 
-/// The indirect blocks of an object behind which a search has come, with the first block id below each. An indirect block
-/// that is met again at another place would let a few blocks promise any number of them: a search with one trail ends
-/// with an error there, so it takes as long as there are blocks.
+/// The indirect blocks of an object that a search has met, with the first block id below each. An indirect block that is met
+/// again at another place would let a few blocks promise any number of them: a search with one trail ends with an error
+/// there, so it takes as long as there are blocks.
 #[derive(Debug, Default)]
 pub struct Trail(HashMap<(u32, u64, Txg), u64>);
 
@@ -24,17 +24,12 @@ impl Trail {
         Some((block.dvas[0].vdev.0, block.dvas[0].offset, block.physical_birth()))
     }
 
-    fn check(&self, ptr: &BlockPtr, base: u64) -> std::result::Result<(), Corrupt> {
-        let before = Trail::key(ptr).and_then(|key| self.0.get(&key));
-        match before {
-            Some(&other) if other != base => Err(Corrupt::new("indirect block used twice, block id", base)),
-            _ => Ok(()),
-        }
-    }
-
-    fn passed(&mut self, ptr: &BlockPtr, base: u64) {
-        if let Some(key) = Trail::key(ptr) {
-            self.0.insert(key, base);
+    /// Notes that the indirect block is above the block `base` and those behind it.
+    fn meet(&mut self, ptr: &BlockPtr, base: u64) -> std::result::Result<(), Corrupt> {
+        let Some(key) = Trail::key(ptr) else { return Ok(()) };
+        match *self.0.entry(key).or_insert(base) == base {
+            true => Ok(()),
+            false => Err(Corrupt::new("indirect block used twice, block id", base)),
         }
     }
 }
@@ -132,7 +127,7 @@ impl Object {
     /// transaction: when a sync finds an indirect block lost, it is too late to refuse.
     ///
     /// # Errors
-    /// If one of them cannot be read.
+    /// If one of them cannot be read, or is used at two places: its blocks would be freed twice.
     pub fn check_indirect(&self, start: u64, end: u64) -> Result<()> {
         let mut stale = None;
         loop {
@@ -142,7 +137,8 @@ impl Object {
             }
             let blocks = start..end.min(dnode.max_blkid.saturating_add(1));
             let top = dnode.levels - 1;
-            let below = |(index, ptr)| self.check_below(&dnode, ptr, top, index, &blocks);
+            let mut trail = Trail::default();
+            let below = |(index, ptr)| self.check_below(&dnode, ptr, (top, index), &blocks, &mut trail);
             let Err(error) = (0..).zip(&dnode.block_ptrs).try_for_each(below) else { return Ok(()) };
             // It may have been rewritten, and its old space reused, since the pointers were looked up.
             if stale.as_ref() == Some(&dnode.block_ptrs) {
@@ -156,9 +152,9 @@ impl Object {
         &self,
         dnode: &Dnode,
         ptr: &BlockPtr,
-        level: u8,
-        index: u64,
+        (level, index): (u8, u64),
         blocks: &std::ops::Range<u64>,
+        trail: &mut Trail,
     ) -> Result<()> {
         let span = u32::from(level) * dnode.fanout_shift();
         let first = u128::from(index) << span;
@@ -166,13 +162,16 @@ impl Object {
         if level == 0 || ptr.is_hole() || !is_in {
             return Ok(());
         }
+        let base = u64::try_from(first).unwrap_or(u64::MAX);
+        trail.meet(ptr, base).map_err(Error::corrupt(self.id))?;
         let indirect = self.read_ptr(ptr, level, index)?;
         if level == 1 {
             return Ok(());
         }
         for (slot, raw) in (0..).zip(indirect.chunks_exact(PTR)) {
             let child = BlockPtr::decode(raw, ByteOrder::Little).map_err(Error::corrupt(self.id))?;
-            self.check_below(dnode, &child, level - 1, (index << dnode.fanout_shift()) + slot, blocks)?;
+            let place = (level - 1, (index << dnode.fanout_shift()) + slot);
+            self.check_below(dnode, &child, place, blocks, trail)?;
         }
         Ok(())
     }
@@ -330,7 +329,7 @@ impl Object {
         if level == 0 {
             return Ok(Some(base));
         }
-        trail.check(ptr, base).map_err(Error::corrupt(self.id))?;
+        trail.meet(ptr, base).map_err(Error::corrupt(self.id))?;
         let shift = dnode.fanout_shift() * u32::from(level - 1);
         let indirect = self.read_ptr(ptr, level, base >> (shift + dnode.fanout_shift()))?;
         let first = ((from - base) >> shift) as usize;
@@ -342,7 +341,6 @@ impl Object {
                 return Ok(Some(found));
             }
         }
-        trail.passed(ptr, base);
         Ok(None)
     }
 }

@@ -24,7 +24,7 @@ const UNIQUE_NAME: u32 = 1;
 
 /// One value.
 #[derive(Clone, PartialEq, Eq)]
-#[allow(missing_docs)]
+#[allow(missing_docs, reason = "the names are those of the types of an nvlist")]
 pub enum NvValue {
     /// The name alone is the message.
     Boolean,

@@ -78,7 +78,7 @@ pub struct FreeObjects {
 
 /// What an encrypted block is decrypted and proved with.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[allow(missing_docs)]
+#[allow(missing_docs, reason = "the fields have the names of docs/format/09-send-stream.md")]
 pub struct Crypt {
     pub salt: [u8; 8],
     pub iv: [u8; 12],
@@ -129,7 +129,7 @@ pub struct Free {
 
 /// A block that some other snapshot has, too; obsolete.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[allow(missing_docs)]
+#[allow(missing_docs, reason = "the fields have the names of docs/format/09-send-stream.md")]
 pub struct WriteByRef {
     pub object: u64,
     pub offset: u64,
@@ -184,7 +184,7 @@ pub struct Embedded {
 
 /// Raw streams: how the following block of dnodes was encrypted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[allow(missing_docs)]
+#[allow(missing_docs, reason = "the fields have the names of docs/format/09-send-stream.md")]
 pub struct ObjectRange {
     pub first: u64,
     pub slots: u64,
@@ -204,7 +204,7 @@ pub struct End {
 
 /// One record.
 #[derive(Clone, Debug, PartialEq, Eq)]
-#[allow(missing_docs)]
+#[allow(missing_docs, reason = "the fields have the names of docs/format/09-send-stream.md")]
 pub enum Record {
     Begin(Begin),
     Object(Object),

@@ -8,8 +8,6 @@ mod dirent;
 mod legacy;
 #[allow(missing_docs, reason = "the names are those of the format")]
 pub mod master;
-#[allow(missing_docs, reason = "the names are those of the format")]
-pub mod pflags;
 pub mod rdev;
 #[cfg(test)]
 mod tests;
@@ -20,25 +18,10 @@ pub use self::legacy::{LEGACY_SIZE, LegacyAcl, LegacyZnode};
 
 use alloc::vec::Vec;
 
+pub use crate::mode::{S_IFBLK, S_IFCHR, S_IFDIR, S_IFIFO, S_IFLNK, S_IFMT, S_IFREG, S_IFSOCK, pflags};
+
 use crate::sa::{self, Attribute, Registry};
 use crate::{ByteOrder, Corrupt, ObjectId, acl};
-
-/// Bits of the file type in `mode`.
-pub const S_IFMT: u64 = 0o170_000;
-/// Type: directory.
-pub const S_IFDIR: u64 = 0o040_000;
-/// Type: regular file.
-pub const S_IFREG: u64 = 0o100_000;
-/// Type: symbolic link.
-pub const S_IFLNK: u64 = 0o120_000;
-/// Type: character device.
-pub const S_IFCHR: u64 = 0o020_000;
-/// Type: block device.
-pub const S_IFBLK: u64 = 0o060_000;
-/// Type: fifo.
-pub const S_IFIFO: u64 = 0o010_000;
-/// Type: socket.
-pub const S_IFSOCK: u64 = 0o140_000;
 
 /// A point in time, as stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default, PartialOrd, Ord)]

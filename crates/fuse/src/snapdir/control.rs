@@ -30,7 +30,8 @@ fn folder(name: &[u8], number: INodeNo, cookie: u64) -> DirEntry {
 impl Shared {
     /// Adds `.zfs` to entries of `dir` from `cookie` on, where it is to be seen.
     pub(crate) fn add_control(&self, dir: ObjectId, cookie: u64, entries: &mut Vec<DirEntry>) {
-        if dir == self.fs.root() && cookie < AFTER_CONTROL && self.fs.snapdir() == SnapDir::Visible {
+        let is_listed = || !self.fs.dataset().is_snapshot() && self.fs.snapdir() == SnapDir::Visible;
+        if dir == self.fs.root() && cookie < AFTER_CONTROL && is_listed() {
             let at = entries.iter().take_while(|entry| entry.cookie < AFTER_CONTROL).count();
             entries.insert(at, folder(CONTROL, Folder::Control.number(), AFTER_CONTROL));
         }

@@ -155,11 +155,21 @@ pub(crate) fn bookmark(inner: &Inner, name: &str) -> Result<DatasetInfo> {
     Ok(describe_mark(&head, leaf, mark))
 }
 
-/// The bookmarks of the head `fs`, oldest first.
-pub(crate) fn bookmarks(inner: &Inner, fs: &str) -> Result<Vec<DatasetInfo>> {
+/// The bookmarks of the head `fs`, oldest first. `report` is told of names that none may have.
+pub(crate) fn bookmarks(
+    inner: &Inner,
+    fs: &str,
+    report: &mut dyn FnMut(String, Error),
+) -> Result<Vec<DatasetInfo>> {
     let head = info(inner, fs)?;
-    let marks = bookmark::all(&inner.mos, head.id)?;
-    Ok(marks.into_iter().map(|(leaf, mark)| describe_mark(&head, &leaf, mark)).collect())
+    let mut found = Vec::new();
+    for (leaf, mark) in bookmark::all(&inner.mos, head.id)? {
+        match full_name(&head.name, '#', leaf.as_bytes()) {
+            Ok(_) => found.push(describe_mark(&head, &leaf, mark)),
+            Err(error) => report(head.name.clone(), error),
+        }
+    }
+    Ok(found)
 }
 
 fn describe_mark(head: &DatasetInfo, leaf: &str, mark: Bookmark) -> DatasetInfo {

@@ -102,15 +102,14 @@ impl Promises {
     }
 
     /// Asks for `bytes` below `dir`, on behalf of a dataset with its `own` limits. `reach` says which limits hold.
-    /// `size`: bytes that the pool as a whole may hold. A transaction that frees is counted with a byte at least: who is
-    /// at a limit meanwhile waits for the sync that counts what became free.
+    /// `size`: bytes that the pool as a whole may hold. A transaction counts with a byte at least: so every level above is
+    /// asked, and a change at a limit waits for the sync that counts what another one freed.
     pub(crate) fn ask(&self, dir: ObjectId, own: &Own, bytes: u64, reach: Reach, size: u64) -> Answer {
         let minds_quotas = reach.minds_quotas();
-        let bytes = if reach == Reach::Frees { bytes.max(1) } else { bytes };
         let mut table = self.lock();
         let mut ways: [(ObjectId, u64); lookup::DEPTH_MAX] = [(ObjectId(0), 0); lookup::DEPTH_MAX];
         let mut depth = 0;
-        let (mut id, mut bytes) = (dir, bytes);
+        let (mut id, mut bytes) = (dir, bytes.max(1));
         while let Some(entry) = table.get(&id) {
             let (mut used, in_flight) = (entry.used, entry.in_flight());
             let mut covered = 0;
@@ -314,6 +313,14 @@ mod tests {
         assert_eq!(ask(&promises, &none, 1), "quota");
         assert_eq!(words(&promises.ask(CHILD, &none, 0, Reach::Frees, 1000)), "granted");
         assert_eq!(ask(&promises, &none, 1), "later");
+    }
+
+    #[test]
+    fn a_request_for_nothing_is_refused_where_any_level_is_full() {
+        let full = Entry { quota: 100, used: 100, ..Entry::default() };
+        assert_eq!(ask(&promises(full, Entry::default()), &Own::default(), 0), "quota");
+        let root = Entry { used: 1000, ..Entry::default() };
+        assert_eq!(ask(&promises(root, Entry::default()), &Own::default(), 0), "space");
     }
 
     #[test]

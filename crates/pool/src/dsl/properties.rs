@@ -211,8 +211,12 @@ fn computed(inner: &Inner, info: &DatasetInfo, property: &Property) -> Result<Op
         "pbkdf2iters" if !is_encrypted(inner, info)? => Some((Value::Number(0), Source::Default)),
         "keylocation" if !is_encrypted(inner, info)? => Some((Value::Text("none".into()), Source::Default)),
         "filesystem_count" | "snapshot_count" => match super::limits::counts(&inner.mos, info.dir_id)? {
-            Some([filesystems, _]) if property.name == "filesystem_count" => number(filesystems),
-            Some([_, snapshots]) => number(snapshots),
+            // OpenZFS keeps the counts with the dataset, and so calls them local.
+            Some([filesystems, snapshots]) => {
+                let is_filesystems = property.name == "filesystem_count";
+                let count = if is_filesystems { filesystems } else { snapshots };
+                Some((Value::Number(count), Source::Local))
+            }
             None => number(props::UNLIMITED).map(|(v, _)| (v, Source::Default)),
         },
         "clones" => {
@@ -367,7 +371,7 @@ pub(crate) fn user(inner: &Inner, info: &DatasetInfo) -> Result<Vec<(String, Str
         for entry in zap::entries(&*mos.object(zap_id)?) {
             let name = String::from_utf8_lossy(&entry?.name).into_owned();
             let name = name.strip_suffix(RECEIVED).unwrap_or(&name);
-            if props::names::is_user_property(name) {
+            if props::names::is_stored_user_property(name) {
                 names.insert(name.to_owned());
             }
         }

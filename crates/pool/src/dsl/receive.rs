@@ -304,14 +304,15 @@ impl Syncing<'_> {
         if !force && (head.prev_snap != from || lookup::is_modified(self.inner, &head)?) {
             return Err(ReceiveError::Modified(fs).into());
         }
-        let mut id = head.prev_snap;
-        while id != from && id.0 != 0 {
-            let snap = mos.dataset(id)?;
+        let mut at = head;
+        while at.prev_snap != from && at.prev_snap.0 != 0 {
+            let id = at.prev_snap;
+            let snap = mos.earlier(&at)?;
             if snap.dir != dir {
                 return Err(ReceiveError::NotSource(fs).into());
             }
             lookup::may_destroy(self.inner, &format!("{fs}@{}", self.snapshot_leaf(&snap, id)?))?;
-            id = snap.prev_snap;
+            at = snap;
         }
         Ok(())
     }

@@ -2,6 +2,7 @@
 //!
 //! Source: docs/format/06-mos-dsl.md §7.3, §9.2, §9.3, §10.2.
 
+use std::collections::BTreeSet;
 use std::sync::{Arc, Weak};
 
 use dmu::zap;
@@ -291,8 +292,11 @@ impl Syncing<'_> {
     /// No deadlist of a clone's head that descends from `dir` need tell blocks apart by `key` any more.
     pub(super) fn remove_key_in_clones(&mut self, dir: ObjectId, key: Txg) -> Result<()> {
         let mos = self.mos();
-        let mut dirs = vec![dir];
+        let (mut dirs, mut met) = (vec![dir], BTreeSet::new());
         while let Some(dir) = dirs.pop() {
+            if !met.insert(dir) {
+                return Err(Error::corrupt(dir)(format::Corrupt::new("clone of itself", dir.0)));
+            }
             let clones = mos.dir(dir)?.clones;
             if clones.0 == 0 {
                 continue;

@@ -4,12 +4,21 @@
 //! To:     files of the same form. Entries of pools that are not known here stay, and a file that somebody else wrote
 //!         (`zpool.cache` of OpenZFS) is left alone.
 
-use std::collections::BTreeSet;
+use std::ffi::OsString;
 use std::fs;
 use std::io;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
-use super::{Known, KnownError, KnownPool, Readers, SIZE_MAX, decode, encode, replace};
+use super::{Claim, Known, KnownError, KnownPool, Readers, SIZE_MAX, decode, encode, replace};
+
+/// What stands behind the name of a cache file in the name of its lock.
+const LOCK_SUFFIX: &str = ".cenote-lock";
+/// How long to wait for another process that changes a cache file: a change takes milliseconds.
+const PATIENCE: Duration = Duration::from_secs(5);
+/// Between two tries to lock a cache file.
+const PAUSE: Duration = Duration::from_millis(2);
 
 /// The file that a pool names.
 fn named(pool: &KnownPool) -> Option<&Path> {
@@ -28,57 +37,130 @@ fn read(path: &Path) -> Result<Vec<KnownPool>, KnownError> {
     raw.and_then(|raw| decode(&raw).ok()).ok_or_else(|| KnownError::Foreign(path.to_path_buf()))
 }
 
+/// Locks the file at `path` against all who change it, whichever state directory they use. The lock is a file beside it,
+/// since each change puts a new file in the place of the old one.
+fn lock(path: &Path) -> Result<Claim, KnownError> {
+    let name = path.file_name().unwrap_or_default();
+    let mut beside = OsString::from(".");
+    beside.push(name);
+    beside.push(LOCK_SUFFIX);
+    let beside = path.with_file_name(beside);
+    let until = Instant::now() + PATIENCE;
+    loop {
+        match Claim::take(beside.clone()) {
+            Ok(Some(claim)) => return Ok(claim),
+            Ok(None) => {}
+            // Another user holds it.
+            Err(_) if is_of_another_user(&beside) => {}
+            Err(error) => return Err(error),
+        }
+        if Instant::now() >= until {
+            return Err(KnownError::Locked(path.to_path_buf()));
+        }
+        std::thread::sleep(PAUSE);
+    }
+}
+
+fn is_of_another_user(path: &Path) -> bool {
+    let user = rustix::process::geteuid().as_raw();
+    fs::symlink_metadata(path).is_ok_and(|metadata| metadata.is_file() && metadata.uid() != user)
+}
+
 /// Whether pools can be listed in the file at `path`.
 ///
 /// # Errors
 /// Its folder is not there or not to be written to; somebody else wrote the file.
 pub fn check(path: &Path) -> Result<(), KnownError> {
+    let _turn = lock(path)?;
+    check_locked(path)
+}
+
+fn check_locked(path: &Path) -> Result<(), KnownError> {
     read(path)?;
     let (fresh, _) = super::fresh(path)?;
     fs::remove_file(&fresh).map_err(Known::io(&fresh))
 }
 
-/// Whether the files can list the pools that name them from now on.
-///
-/// # Errors
-/// As [`check`], of the first that cannot.
-pub(super) fn check_new(before: &[KnownPool], after: &[KnownPool]) -> Result<(), KnownError> {
-    let is_new =
-        |pool: &&KnownPool| !before.iter().any(|old| old.guid == pool.guid && named(old) == named(pool));
-    after.iter().filter(is_new).filter_map(named).try_for_each(check)
+/// The cache files that a change of the list concerns. Each is locked, or could not be.
+pub(super) struct Changes<'a> {
+    before: &'a [KnownPool],
+    after: &'a [KnownPool],
+    files: Vec<(PathBuf, Result<Claim, KnownError>)>,
 }
 
-/// Writes every file of which the list has changed. One that cannot be written is told of in the log: what its pools went
-/// through has happened.
-pub(super) fn rewrite(before: &[KnownPool], after: &[KnownPool]) {
-    let files: BTreeSet<PathBuf> =
-        before.iter().chain(after).filter_map(named).map(Path::to_path_buf).collect();
-    for file in files {
-        if let Err(error) = rewrite_one(&file, before, after) {
-            tracing::warn!(file = %file.display(), %error, "the pools in a cache file are not those that are imported");
+impl<'a> Changes<'a> {
+    /// Locks each file of which the list changes, in the order of their paths: two processes that lock several files do
+    /// not wait for each other.
+    pub(super) fn lock(before: &'a [KnownPool], after: &'a [KnownPool]) -> Changes<'a> {
+        let mut files: Vec<PathBuf> =
+            before.iter().chain(after).filter_map(named).map(Path::to_path_buf).collect();
+        files.sort();
+        files.dedup();
+        files.retain(|file| listed_in(file, before) != listed_in(file, after));
+        let locked = |file: PathBuf| {
+            let turn = lock(&file);
+            (file, turn)
+        };
+        Changes { before, after, files: files.into_iter().map(locked).collect() }
+    }
+
+    /// Whether the files can list the pools that name them from now on.
+    ///
+    /// # Errors
+    /// As [`check`], of the first file that cannot; it lists another pool of the same name.
+    pub(super) fn check_new(&mut self) -> Result<(), KnownError> {
+        let is_new = |pool: &&KnownPool| {
+            !self.before.iter().any(|old| old.guid == pool.guid && named(old) == named(pool))
+        };
+        for pool in self.after.iter().filter(is_new) {
+            let Some(path) = named(pool) else { continue };
+            if let Some(at) = self.files.iter().position(|(file, turn)| file == path && turn.is_err()) {
+                return self.files.swap_remove(at).1.map(drop);
+            }
+            check_locked(path)?;
+            if self.others_in(path)?.iter().any(|other| other.name == pool.name) {
+                return Err(KnownError::Listed { path: path.to_path_buf(), name: pool.name.clone() });
+            }
+        }
+        Ok(())
+    }
+
+    /// The pools that a file lists and that are not in this list: those of other state directories.
+    fn others_in(&self, file: &Path) -> Result<Vec<KnownPool>, KnownError> {
+        let mut listed = read(file)?;
+        let is_known =
+            |pool: &KnownPool| self.before.iter().chain(self.after).any(|known| known.guid == pool.guid);
+        listed.retain(|pool| !is_known(pool));
+        Ok(listed)
+    }
+
+    /// Writes the files. One that cannot be written is reported in the log only: the change of the list has happened.
+    pub(super) fn write(self) {
+        for (file, turn) in &self.files {
+            let written = turn.as_ref().map_err(ToString::to_string);
+            let written = written.and_then(|_| self.write_one(file).map_err(|error| error.to_string()));
+            if let Err(error) = written {
+                tracing::warn!(file = %file.display(), error, "the pools in a cache file are not those that are imported");
+            }
+        }
+    }
+
+    fn write_one(&self, file: &Path) -> Result<(), KnownError> {
+        let mut listed = self.others_in(file)?;
+        listed.extend(listed_in(file, self.after));
+        if !listed.is_empty() {
+            return replace(file, &encode(&listed), Readers::Umask);
+        }
+        match fs::remove_file(file) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(Known::io(file)(error)),
+            _ => Ok(()),
         }
     }
 }
 
-fn rewrite_one(file: &Path, before: &[KnownPool], after: &[KnownPool]) -> Result<(), KnownError> {
-    let of = |pools: &[KnownPool]| -> Vec<KnownPool> {
-        pools.iter().filter(|pool| named(pool) == Some(file)).cloned().collect()
-    };
-    let ours = of(after);
-    if ours == of(before) {
-        return Ok(());
-    }
-    let mut listed = read(file)?;
-    let is_known = |pool: &KnownPool| before.iter().chain(after).any(|known| known.guid == pool.guid);
-    listed.retain(|pool| !is_known(pool));
-    listed.extend(ours);
-    if !listed.is_empty() {
-        return replace(file, &encode(&listed), Readers::Umask);
-    }
-    match fs::remove_file(file) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(Known::io(file)(error)),
-        _ => Ok(()),
-    }
+/// Those of `pools` that name a file.
+fn listed_in(file: &Path, pools: &[KnownPool]) -> Vec<KnownPool> {
+    pools.iter().filter(|pool| named(pool) == Some(file)).cloned().collect()
 }
 
 #[cfg(test)]
@@ -114,6 +196,50 @@ mod tests {
         assert_eq!(read(&file).expect("read"), [b]);
         other.forget(Guid(8)).expect("written");
         assert!(!file.exists());
+    }
+
+    #[test]
+    fn state_directories_that_share_a_file_lose_no_entries_of_each_other() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let file = folder.path().join("pools");
+        let states: Vec<Known> =
+            ["one", "other", "third"].map(|name| Known::new(folder.path().join(name))).into();
+        let rounds = 40;
+        std::thread::scope(|scope| {
+            for (at, state) in states.iter().enumerate() {
+                let file = &file;
+                scope.spawn(move || {
+                    for round in 0..rounds {
+                        let guid = (at * rounds + round + 1) as u64;
+                        state.enter(pool(&format!("p{guid}"), guid, Some(file))).expect("written");
+                        if round % 2 == 1 {
+                            state.forget(Guid(guid)).expect("written");
+                        }
+                    }
+                });
+            }
+        });
+        let mut listed = read(&file).expect("read");
+        listed.sort_by_key(|pool| pool.guid.0);
+        let mut wanted: Vec<KnownPool> =
+            states.iter().flat_map(|state| state.read().expect("read")).collect();
+        wanted.sort_by_key(|pool| pool.guid.0);
+        assert_eq!(wanted.len(), 3 * rounds / 2);
+        assert_eq!(listed, wanted);
+        // No lock stays behind.
+        assert_eq!(fs::read_dir(folder.path()).expect("there").count(), 1 + states.len());
+    }
+
+    #[test]
+    fn a_pool_does_not_replace_one_of_the_same_name_of_another_state_directory() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let (one, other) = (Known::new(folder.path().join("one")), Known::new(folder.path().join("other")));
+        let file = folder.path().join("pools");
+        let first = pool("tank", 7, Some(&file));
+        one.enter(first.clone()).expect("written");
+        let refused = other.enter(pool("tank", 8, Some(&file))).expect_err("the name is taken there");
+        assert_eq!(refused.to_string(), format!("'{}' lists another pool called 'tank'", file.display()));
+        assert_eq!((read(&file).expect("read"), other.read().expect("read")), (vec![first], Vec::new()));
     }
 
     #[test]

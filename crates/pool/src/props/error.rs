@@ -85,6 +85,8 @@ pub enum PropertyError {
     AshiftOption { text: String },
     #[error("property 'version' number {text} is invalid.")]
     PoolVersion { text: String },
+    #[error("invalid argument for this pool operation")]
+    PoolOperation,
     #[error("property '{name}' can only be set at import time")]
     OnlyAtImport { name: &'static str },
     #[error("property '{name}' can only be set during pool creation or import")]

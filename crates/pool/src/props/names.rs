@@ -178,6 +178,11 @@ pub fn check_pool(name: &str, creating: bool) -> Result<(), NameError> {
     Ok(())
 }
 
+/// Whether a snapshot may be held under `tag`.
+pub fn is_tag(tag: &str) -> bool {
+    !tag.is_empty() && tag.len() < NAME_MAX && !tag.contains(char::is_control)
+}
+
 /// The user property that says who makes gzip's bytes (docs/decisions/0009-gzip-engines.md): other software inherits
 /// and sends it like any, and knows nothing of it.
 pub const GZIP_ENGINE: &str = "org.cenote:gzip_engine";
@@ -187,6 +192,11 @@ pub const GZIP_ENGINE: &str = "org.cenote:gzip_engine";
 pub fn is_user_property(name: &str) -> bool {
     name.contains(':')
         && name.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b":+._-".contains(&b))
+}
+
+/// Whether a name that comes from a disk is one that a user property could have been given.
+pub fn is_stored_user_property(name: &str) -> bool {
+    is_user_property(name) && name.len() < NAME_MAX
 }
 
 /// Whether a pool can keep a property of this name, what follows it there included (`$recvd`), with this value: asked
@@ -300,6 +310,12 @@ mod tests {
             check_user_property(GZIP_ENGINE, "zlib").expect_err("unknown").to_string(),
             "'org.cenote:gzip_engine' must be one of 'auto | libdeflate | isal'"
         );
+    }
+
+    #[test]
+    fn names_that_are_too_long_are_none_of_stored_user_properties() {
+        assert!(is_stored_user_property("a:b") && !is_stored_user_property("a:\u{1b}b"));
+        assert!(!is_stored_user_property(&format!("a:{}", "b".repeat(254))));
     }
 
     #[test]

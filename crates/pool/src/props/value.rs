@@ -1,7 +1,7 @@
 //! A property's value: read from text, shown as text.
 //!
 //! From:   `-o`, `set` and `add` operands; numbers and strings of a properties ZAP.
-//! To:     the pool, which stores it; the roof, which prints it.
+//! To:     the pool, which stores it; the `cli` crate, which prints it.
 //! Source: docs/format/06-mos-dsl.md §10.
 
 use super::{Form, Kind, Property, PropertyError, number};

@@ -26,8 +26,9 @@ use crate::dataset::Dataset;
 use crate::dsl::lookup;
 use crate::dsl::receive::{Place, Progress};
 pub use crate::dsl::received::PropertyRefusal;
+use crate::new_names;
 use crate::pool::Pool;
-use crate::props::Value;
+use crate::props::{DatasetKind, Value};
 use crate::{DatasetInfo, Error, Result};
 use apply::{Apply, prepare};
 
@@ -234,6 +235,7 @@ impl Pool {
             from,
         };
         check_features(begin)?;
+        new_names::check(into, DatasetKind::Snapshot)?;
         let (fs, _) = into.split_once('@').ok_or_else(|| Error::NoDataset(into.to_owned()))?;
         let resumes = begin.features & feature::RESUMING != 0;
         let mut progress = Progress::START;
@@ -276,8 +278,8 @@ impl Pool {
         let info = {
             let _shared = self.shared();
             let kind = match begin.objset_type {
-                3 => crate::props::DatasetKind::Volume,
-                _ => crate::props::DatasetKind::Filesystem,
+                3 => DatasetKind::Volume,
+                _ => DatasetKind::Filesystem,
             };
             DatasetInfo { name, kind, dir_id, id, dir: mos.dir(dir_id)?, phys: mos.dataset(id)?, mark: None }
         };
@@ -422,7 +424,7 @@ impl Pool {
     fn place_for_new(&self, begin: &Begin, fs: &str, origin: Option<&str>) -> Result<Place> {
         let (parent, _) = fs.rsplit_once('/').ok_or_else(|| Error::NoDataset(fs.to_owned()))?;
         let parent = self.dataset(parent)?;
-        if parent.kind != crate::props::DatasetKind::Filesystem {
+        if parent.kind != DatasetKind::Filesystem {
             return Err(Error::Unsupported("a dataset below a volume".into()));
         }
         if begin.fromguid == Guid(0) {

@@ -405,11 +405,28 @@ impl Pool {
         leaves.map(|leaf| (leaf.guid, errors(leaf.meter.stats()))).collect()
     }
 
-    /// Forgets the errors that devices made (`zpool clear`).
-    pub fn clear_errors(&self) {
-        for leaf in self.inner.storage.vdevs().tops().iter().flat_map(storage::TopVdev::leaves) {
+    /// Forgets the errors that devices made, or only those of the device with the guid `only`. Each device that had
+    /// some gets an event.
+    pub fn clear_errors(&self, only: Option<u64>) {
+        let leaves = self.inner.storage.vdevs().tops().iter().flat_map(storage::TopVdev::leaves);
+        for leaf in leaves.filter(|leaf| only.is_none_or(|guid| guid == leaf.guid)) {
+            let stats = leaf.meter.stats();
             leaf.meter.clear_errors();
+            if stats.read_errors + stats.write_errors + stats.checksum_errors > 0 {
+                self.inner.happened_to("vdev_clear", leaf);
+            }
         }
+    }
+
+    /// Writes the pool's configuration to all labels once more, and the command into the history.
+    ///
+    /// # Errors
+    /// [`Error::Stopped`], [`Error::ReadOnly`].
+    pub fn rewrite_config(&self) -> Result<()> {
+        self.run(|syncing| {
+            syncing.state.config_dirty = true;
+            Ok(())
+        })
     }
 }
 

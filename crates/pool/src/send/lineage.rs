@@ -72,6 +72,11 @@ impl Pool {
             if phys.guid == from.guid && phys.creation_txg == from.txg {
                 return Ok(());
             }
+            if phys.creation_txg >= txg {
+                // A clone is younger than its origin, so this search ends.
+                let corrupt = format::Corrupt::new("txg of the origin of a clone", phys.creation_txg.0);
+                return Err(Error::corrupt(origin)(corrupt));
+            }
             (dir_id, txg) = (phys.dir, phys.creation_txg);
         }
     }

@@ -35,12 +35,13 @@ pub(super) struct Writer<W: Write> {
 /// Adds a record's checksum and sends it with its payload.
 fn send(out: &mut impl Write, sum: &mut RunningFletcher4, record: &Record, payload: &[u8]) -> Result<()> {
     let mut raw = record.encode();
-    sum.add(&raw[..stream::CHECKSUM_AT]);
-    if !matches!(record, Record::Begin(_)) {
-        stream::put_checksum(&mut raw, &sum.sum());
+    match record {
+        Record::Begin(_) => {
+            sum.add(&raw);
+            sum.add(payload);
+        }
+        _ => sum.seal(&mut raw, payload),
     }
-    sum.add(&raw[stream::CHECKSUM_AT..]);
-    sum.add(payload);
     out.write_all(&raw).and_then(|()| out.write_all(payload)).map_err(Error::Output)
 }
 

@@ -32,8 +32,8 @@ pub struct Change {
     was_mounted: Vec<String>,
     /// How those of them were that are mounted no more.
     down: Vec<Down>,
-    /// Those that could not be, but may be after it.
-    was_nowhere: Vec<String>,
+    /// Those that were not, and are mounted after it if they belong mounted then: who sets a mountpoint wants to see it.
+    was_unmounted: Vec<String>,
 }
 
 /// Why a change cannot begin.
@@ -56,7 +56,7 @@ impl Mounts {
         overrides: Overrides,
     ) -> Result<(), MountError> {
         let plan = self.plan(pool, info)?.ok_or(MountError::WrongKind)?;
-        self.drop_dead();
+        self.notice_unmounted();
         self.change(pool, &info.name, plan.options, overrides)
     }
 
@@ -93,7 +93,11 @@ impl Mounts {
                 let fs = Filesystem::open(pool.open(dataset)?)?;
                 Some(fuse::mount(fs, &point, &options)?)
             }
-            done => done.map(|()| None)?,
+            Err(error) => {
+                self.notice_unmounted();
+                return Err(if self.is_mounted(dataset) { error.into() } else { MountError::NotMounted });
+            }
+            Ok(()) => None,
         };
         let mut table = self.table();
         let mount = table.iter_mut().find(|mount| mount.dataset == dataset).ok_or(MountError::NotMounted)?;
@@ -107,18 +111,28 @@ impl Mounts {
 
     /// As [`crate::Live::make_read_only`].
     pub(crate) fn make_read_only(&self, pool: &Pool, top: &str) -> Result<(), MountError> {
-        self.drop_dead();
+        self.notice_unmounted();
+        for dataset in self.all_left() {
+            // Programs may write to the files that they have open.
+            if Plan::follows(pool, &dataset, top, "readonly")? {
+                self.await_left(&dataset)?;
+            }
+        }
         let mounts: Vec<(String, MountOptions, Overrides)> = {
             let table = self.table();
             table.iter().map(|m| (m.dataset.clone(), m.planned.clone(), m.overrides)).collect()
         };
         for (dataset, old, overrides) in mounts {
-            if old.read_only || !Plan::follows(pool, &dataset, top, "readonly")? {
+            if Mount::options(&old, overrides).read_only || !Plan::follows(pool, &dataset, top, "readonly")? {
                 continue;
             }
             let planned = MountOptions { read_only: true, ..old.clone() };
-            let overrides = overrides.unless_changed(&old, &planned);
-            self.change(pool, &dataset, planned, overrides)?;
+            let mut overrides = overrides;
+            overrides.settle("readonly");
+            match self.change(pool, &dataset, planned, overrides) {
+                Err(MountError::NotMounted) => {}
+                done => done?,
+            }
         }
         Ok(())
     }
@@ -132,6 +146,10 @@ impl Mounts {
         force: bool,
     ) -> Result<Change, BeginError> {
         let mut change = Change::default();
+        if kind == Kind::Contents {
+            self.end_left(&[top.to_owned()], force)?;
+        }
+        self.notice_unmounted();
         for plan in self.plans(pool, top)? {
             let affected = match kind {
                 Kind::Name => true,
@@ -143,8 +161,8 @@ impl Mounts {
             }
             if self.is_mounted(&plan.dataset) {
                 change.was_mounted.push(plan.dataset);
-            } else if !plan.is_automatic() {
-                change.was_nowhere.push(plan.dataset);
+            } else if kind == Kind::Mountpoint {
+                change.was_unmounted.push(plan.dataset);
             }
         }
         let all = self.seen();
@@ -179,12 +197,13 @@ impl Mounts {
         change: Change,
         renamed: impl Fn(&str) -> String,
     ) -> pool::Result<Report> {
+        self.rename(&renamed);
         let mut plans = Vec::new();
         for (dataset, was_mounted) in change
             .was_mounted
             .iter()
             .map(|dataset| (dataset, true))
-            .chain(change.was_nowhere.iter().map(|dataset| (dataset, false)))
+            .chain(change.was_unmounted.iter().map(|dataset| (dataset, false)))
         {
             let Some(plan) = self.plan(pool, &pool.dataset(&renamed(dataset))?)? else { continue };
             let before = change.down.iter().find(|down| down.dataset == *dataset);
@@ -206,6 +225,7 @@ impl Mounts {
         settled: Option<(&str, &[String])>,
     ) -> Vec<(String, MountError)> {
         let mut failed = Vec::new();
+        self.notice_unmounted();
         let mounts: Vec<(String, MountOptions, Overrides)> = {
             let table = self.table();
             table.iter().map(|m| (m.dataset.clone(), m.planned.clone(), m.overrides)).collect()
@@ -231,13 +251,49 @@ impl Mounts {
                     overrides.settle(name);
                 }
             }
-            if let Err(error) = self.change(pool, &dataset, options, overrides) {
+            let changed = self.change(pool, &dataset, options, overrides);
+            if let Err(error) = changed
+                // Somebody unmounted it meanwhile.
+                && !matches!(error, MountError::NotMounted)
+            {
                 tracing::warn!(dataset, %error, "not remounted");
                 failed.push((dataset, error));
             }
         }
+        failed.extend(self.mount_with_other_acls(pool));
         let handles: Vec<_> = self.table().iter().map(|mount| mount.handle.clone()).collect();
         handles.iter().for_each(|handle| handle.look_at_properties());
+        failed
+    }
+
+    /// Mounts anew what was mounted with another `acltype`, with all that is mounted in it. Gives those that stay.
+    fn mount_with_other_acls(&self, pool: &Pool) -> Vec<(String, MountError)> {
+        let has_other = |dataset: &str| {
+            let table = self.table();
+            table.iter().any(|mount| mount.dataset == dataset && mount.handle.has_other_acls())
+        };
+        let mut failed = Vec::new();
+        // Parents come first, and their children are mounted anew with them.
+        for (dataset, _) in self.seen() {
+            if !has_other(&dataset) {
+                continue;
+            }
+            match self.begin(pool, &dataset, Kind::Contents, false) {
+                Ok(change) => match self.end(pool, change, str::to_owned) {
+                    Ok(report) => failed.extend(report.failed),
+                    Err(error) => failed.push((dataset, error.into())),
+                },
+                Err(BeginError::Pool(error)) => failed.push((dataset, error.into())),
+                Err(BeginError::Unmounted(Unmounted::Busy { point })) => {
+                    failed.push((dataset, fuse::MountError::Busy(point).into()));
+                }
+                Err(BeginError::Unmounted(error)) => {
+                    let point = PathBuf::from(&dataset);
+                    let reason = error.to_string();
+                    failed.push((dataset, fuse::MountError::Unmount { point, reason }.into()));
+                }
+            }
+        }
         failed
     }
 }

@@ -65,9 +65,34 @@ impl Server {
         Ok(Some(lost))
     }
 
-    /// Whether the pool is not suspended, or goes on after one more try. If it does not, the log says what to do.
-    pub(super) fn resumes(&self) -> bool {
+    /// Refuses to let go of a device whose file was deleted: its data would be gone.
+    pub(super) fn check_deleted(&self, pool: &Pool, stop: &Stop) -> Result<(), Refusal> {
+        match pool.deleted_devices().first() {
+            Some((path, contents)) if !stop.force && !stop.destroy => Err(Refusal::Other(format!(
+                "'{path}' was deleted, and its data ends with the server. Copy '{contents}' to save it, or give it up \
+                 with 'zpool export -f {name}'",
+                path = path.display(),
+                contents = contents.display(),
+                name = self.live.name()
+            ))),
+            _ => Ok(()),
+        }
+    }
+
+    /// Whether the server may end at the first signal: no device's file was deleted, and the pool is not suspended, or
+    /// goes on after one more try. Otherwise the log says what to do.
+    pub(super) fn may_end(&self) -> bool {
         let Ok(pool) = self.live.pool() else { return true };
+        if let Some((path, contents)) = pool.deleted_devices().first() {
+            tracing::error!(
+                pool = self.live.name(),
+                path = %path.display(),
+                contents = %contents.display(),
+                "the server does not end: the file of a device was deleted, and its data would be lost. Copy its \
+                 contents; a second signal ends the server"
+            );
+            return false;
+        }
         if !pool.is_suspended() || pool.resume().is_ok() {
             return true;
         }

@@ -21,6 +21,12 @@ pub fn damage(source: &Source, seed: u64) -> Patches {
 #[must_use]
 pub fn damage_by(source: &Source, choose: &mut dyn FnMut(u64) -> u64) -> Patches {
     let mut forgery = Forgery::of(source);
+    damage_more(&mut forgery, source, choose);
+    forgery.seal()
+}
+
+/// Adds a few changes to a forgery.
+pub(super) fn damage_more(forgery: &mut Forgery<'_>, source: &Source, choose: &mut dyn FnMut(u64) -> u64) {
     // What files hold is seldom looked at by anything.
     let wanted: Vec<usize> = source
         .blocks()
@@ -31,10 +37,9 @@ pub fn damage_by(source: &Source, choose: &mut dyn FnMut(u64) -> u64) -> Patches
         let block = wanted[choose(wanted.len() as u64) as usize];
         let other = wanted[choose(wanted.len() as u64) as usize];
         for _ in 0..=choose(3) {
-            change(&mut forgery, block, source.content(other), choose);
+            change(forgery, block, source.content(other), choose);
         }
     }
-    forgery.seal()
 }
 
 /// One change to a block, near bytes that mean something.

@@ -1,26 +1,73 @@
 //! An image in memory with patches over it, to be opened without a copy.
 
+use std::collections::BTreeMap;
 use std::io::{self, IoSlice};
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard};
 
 use storage::host::Disk;
 
 use super::Patches;
 
-/// A disk that holds an image with patches over it, and can only be read.
+/// Bytes of a piece that was written.
+const PAGE: usize = 4 << 10;
+
+/// What was written, by number of the page.
+type Pages = BTreeMap<u64, Box<[u8]>>;
+
+/// A disk that holds an image with patches over it. The image stays as it is: what is written is kept beside it.
 #[derive(Clone)]
 pub struct PatchedDisk {
     image: Arc<Vec<u8>>,
     patches: Patches,
+    /// `None`: the disk can only be read.
+    written: Option<Arc<Mutex<Pages>>>,
 }
 
 impl PatchedDisk {
-    /// `patches` must not overlap.
+    /// A disk that can only be read. `patches` must not overlap.
     #[must_use]
     pub fn new(image: Arc<Vec<u8>>, patches: Patches) -> PatchedDisk {
-        PatchedDisk { image, patches }
+        PatchedDisk { image, patches, written: None }
     }
+
+    /// The same disk, to be written. Clones share what is written.
+    #[must_use]
+    pub fn writable(self) -> PatchedDisk {
+        PatchedDisk { written: Some(Arc::default()), ..self }
+    }
+
+    fn check(&self, offset: u64, len: usize, kind: io::ErrorKind) -> io::Result<u64> {
+        let end = offset.checked_add(len as u64).filter(|end| *end <= self.size());
+        end.ok_or_else(|| kind.into())
+    }
+
+    /// What the image and the patches hold.
+    fn read_original(&self, buf: &mut [u8], offset: u64, end: u64) {
+        buf.copy_from_slice(&self.image[offset as usize..end as usize]);
+        for (at, bytes) in self.patches.range(..end) {
+            let (first, last) = ((*at).max(offset), (at + bytes.len() as u64).min(end));
+            if first < last {
+                let source = &bytes[(first - at) as usize..(last - at) as usize];
+                buf[(first - offset) as usize..(last - offset) as usize].copy_from_slice(source);
+            }
+        }
+    }
+
+    /// The page with this number, as it is now.
+    fn page<'a>(&self, pages: &'a mut MutexGuard<'_, Pages>, number: u64) -> &'a mut [u8] {
+        pages.entry(number).or_insert_with(|| {
+            let from = number * PAGE as u64;
+            let to = (from + PAGE as u64).min(self.size());
+            let mut page = vec![0; PAGE];
+            self.read_original(&mut page[..(to - from) as usize], from, to);
+            page.into()
+        })
+    }
+}
+
+fn lock(pages: &Mutex<Pages>) -> MutexGuard<'_, Pages> {
+    pages.lock().expect("no code panics while it holds the pages")
 }
 
 impl std::fmt::Debug for PatchedDisk {
@@ -47,21 +94,34 @@ impl Disk for PatchedDisk {
     }
 
     fn read_at(&self, buf: &mut [u8], offset: u64) -> io::Result<()> {
-        let end = offset.checked_add(buf.len() as u64).filter(|end| *end <= self.size());
-        let end = end.ok_or(io::ErrorKind::UnexpectedEof)?;
-        buf.copy_from_slice(&self.image[offset as usize..end as usize]);
-        for (at, bytes) in self.patches.range(..end) {
-            let (first, last) = ((*at).max(offset), (at + bytes.len() as u64).min(end));
-            if first < last {
-                let source = &bytes[(first - at) as usize..(last - at) as usize];
-                buf[(first - offset) as usize..(last - offset) as usize].copy_from_slice(source);
-            }
+        let end = self.check(offset, buf.len(), io::ErrorKind::UnexpectedEof)?;
+        self.read_original(buf, offset, end);
+        let Some(written) = &self.written else { return Ok(()) };
+        for (number, page) in lock(written).range(offset / PAGE as u64..end.div_ceil(PAGE as u64)) {
+            let start = number * PAGE as u64;
+            let (first, last) = (start.max(offset), (start + PAGE as u64).min(end));
+            let source = &page[(first - start) as usize..(last - start) as usize];
+            buf[(first - offset) as usize..(last - offset) as usize].copy_from_slice(source);
         }
         Ok(())
     }
 
-    fn write_at(&self, _: &[IoSlice<'_>], _: u64) -> io::Result<()> {
-        Err(io::ErrorKind::ReadOnlyFilesystem.into())
+    fn write_at(&self, bufs: &[IoSlice<'_>], offset: u64) -> io::Result<()> {
+        let Some(written) = &self.written else { return Err(io::ErrorKind::ReadOnlyFilesystem.into()) };
+        let len = bufs.iter().map(|buf| buf.len()).sum();
+        self.check(offset, len, io::ErrorKind::InvalidInput)?;
+        let mut pages = lock(written);
+        let mut at = offset;
+        for mut rest in bufs.iter().map(|buf| &**buf) {
+            while !rest.is_empty() {
+                let within = (at % PAGE as u64) as usize;
+                let (now, later) = rest.split_at(rest.len().min(PAGE - within));
+                self.page(&mut pages, at / PAGE as u64)[within..within + now.len()].copy_from_slice(now);
+                at += now.len() as u64;
+                rest = later;
+            }
+        }
+        Ok(())
     }
 
     fn flush(&self) -> io::Result<()> {

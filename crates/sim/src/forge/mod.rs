@@ -10,6 +10,7 @@
 
 mod damage;
 mod disk;
+mod entries;
 mod sample;
 mod source;
 
@@ -22,6 +23,7 @@ use format::{BlockPtr, ByteOrder, Compression, label};
 
 pub use damage::{damage, damage_by};
 pub use disk::PatchedDisk;
+pub use entries::damage_entries_by;
 pub use sample::{crafted, sample};
 pub use source::{Place, Source};
 

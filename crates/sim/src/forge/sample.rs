@@ -12,6 +12,9 @@ const ENTRY: usize = 64;
 const ENTRY_NAME: usize = 14;
 /// Where a DSL dataset's bonus holds the snapshot before it.
 const PREV_SNAP: usize = 0x08;
+/// Where a DSL directory's bonus holds the snapshot that it was cloned from, and the list of its own clones.
+const ORIGIN: usize = 0x18;
+const CLONES: usize = 0x90;
 /// Levels of indirect blocks of a file that promises 2^54 bytes.
 const DEEP: u8 = 4;
 /// The name of a file that is a directory entry in the sample, and those that it is replaced by.
@@ -75,6 +78,9 @@ pub fn crafted(source: &Source) -> Vec<(&'static str, Patches)> {
         ("directory-loop", make(&|f| directory_loop(f, source))),
         ("dataset-loop", make(&|f| dataset_loop(f, source))),
         ("snapshot-loop", make(&|f| snapshot_loop(f, source))),
+        ("snapshot-before-itself", make(&|f| newest_snapshot_loop(f, source))),
+        ("clones-loop", make(&|f| clones_loop(f, source))),
+        ("origin-loop", make(&|f| origin_loop(f, source))),
         ("deep-file", make(&|f| deep_object(f, source, true))),
         ("deep-file-of-holes", make(&|f| deep_object(f, source, false))),
         ("many-objects", make(&|f| many_objects(f, source))),
@@ -185,6 +191,39 @@ fn snapshot_loop(forgery: &mut Forgery<'_>, source: &Source) {
             }
         });
     }
+}
+
+/// The object that an entry called `name` of the MOS leads to.
+fn object_called(source: &Source, name: &[u8]) -> u64 {
+    let in_mos = source.blocks().filter(|(.., place)| place.level == 0 && place.objset == 0);
+    let mut found = in_mos.filter_map(|(block, ..)| {
+        let content = source.content(block);
+        let (kind, _) = format::zap::kind(content).ok()?;
+        let entry =
+            (kind == format::zap::ZapKind::Micro).then(|| format::zap::micro::lookup(content, name))?;
+        entry.map(|entry| entry.value)
+    });
+    found.next().expect("the sample has the entry")
+}
+
+/// The newest snapshot of the file system is the one before itself.
+fn newest_snapshot_loop(forgery: &mut Forgery<'_>, source: &Source) {
+    let newest = object_called(source, b"two");
+    forgery.edit_bonus(0, newest, |bonus| LE.put_u64(bonus, PREV_SNAP, newest));
+}
+
+/// The clone is in its own list of clones.
+fn clones_loop(forgery: &mut Forgery<'_>, source: &Source) {
+    let clones = LE.u64(source.bonus(0, object_called(source, b"fs")), CLONES);
+    assert!(clones != 0, "the file system of the sample has a list of clones");
+    forgery.edit_bonus(0, object_called(source, b"clone"), |bonus| LE.put_u64(bonus, CLONES, clones));
+}
+
+/// The clone was made from a snapshot of itself.
+fn origin_loop(forgery: &mut Forgery<'_>, source: &Source) {
+    let (clone, newest) = (object_called(source, b"clone"), object_called(source, b"two"));
+    forgery.edit_bonus(0, clone, |bonus| LE.put_u64(bonus, ORIGIN, newest));
+    forgery.edit_bonus(0, newest, |bonus| LE.put_u64(bonus, 0, clone));
 }
 
 fn history_length(forgery: &mut Forgery<'_>, source: &Source) {

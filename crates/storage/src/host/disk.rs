@@ -2,7 +2,7 @@
 
 use std::fmt::Debug;
 use std::io::{self, IoSlice};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// A leaf of the vdev tree as the machine offers it. Offsets and lengths are in bytes.
 ///
@@ -24,6 +24,11 @@ pub trait Disk: Send + Sync + Debug {
 
     /// Where it was opened; for messages and labels.
     fn path(&self) -> &Path;
+
+    /// If the disk is a file that was deleted: where the system still shows its contents, until this process ends.
+    fn deleted(&self) -> Option<PathBuf> {
+        None
+    }
 
     /// Fills `buf` from `offset`.
     ///
@@ -115,6 +120,10 @@ impl<T: Before> Disk for T {
 
     fn path(&self) -> &Path {
         self.disk().path()
+    }
+
+    fn deleted(&self) -> Option<PathBuf> {
+        self.disk().deleted()
     }
 
     fn read_at(&self, buf: &mut [u8], offset: u64) -> io::Result<()> {

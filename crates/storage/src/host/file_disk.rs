@@ -10,7 +10,7 @@ use std::fs::{self, File};
 use std::io::{self, IoSlice, Seek, SeekFrom};
 use std::num::NonZeroU64;
 use std::os::fd::AsRawFd;
-use std::os::unix::fs::{FileExt, FileTypeExt};
+use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 
@@ -20,6 +20,8 @@ use rustix::io::{Errno, retry_on_intr};
 use super::direct::{DirectFile, PAGE};
 use super::disk::{Disk, is_within, past_the_end, total_len};
 use super::lock_holder::{self, Holder};
+use super::partitions::{self, Partition};
+use super::range_lock;
 
 /// Most buffers in one vectored write (`IOV_MAX`).
 const BUFS_MAX: usize = 1024;
@@ -63,6 +65,14 @@ pub enum OpenError {
         /// What was named.
         path: PathBuf,
     },
+    /// The path names a partition in a file, and the file has no such partition.
+    #[error("cannot open '{}': {why}", path.display())]
+    NoPartition {
+        /// The partition, as it was named.
+        path: PathBuf,
+        /// What is wrong.
+        why: String,
+    },
     /// The system refused.
     #[error("cannot open '{}': {source}", path.display())]
     Io {
@@ -73,18 +83,30 @@ pub enum OpenError {
     },
 }
 
+/// The lock that goes with `access` to a whole file or device.
+fn lock_of(access: Access) -> Option<FlockOperation> {
+    match access {
+        Access::ReadOnly => Some(FlockOperation::NonBlockingLockShared),
+        Access::ReadWrite { exclusive: true } => Some(FlockOperation::NonBlockingLockExclusive),
+        Access::Peek | Access::ReadWrite { exclusive: false } => None,
+    }
+}
+
 fn by(holder: Option<&Holder>) -> String {
     holder.map_or_else(String::new, |holder| format!(" by {holder}"))
 }
 
-/// A regular file or a block device, locked as [`Access`] says until it is dropped.
+/// A regular file, a block device, or one partition in a file, locked as [`Access`] says until it is dropped.
 #[derive(Debug)]
 pub struct FileDisk {
     file: File,
     /// For large writes; `None` where there is no such thing, or nothing is written.
     direct: Option<DirectFile>,
     path: PathBuf,
+    /// Where the disk begins in the file: above zero for a partition.
+    start: u64,
     size: u64,
+    is_locked: bool,
     sector_size: u32,
     physical_sector_size: u32,
     is_block_device: bool,
@@ -96,16 +118,88 @@ impl Drop for FileDisk {
     fn drop(&mut self) {
         // Said aloud: a process that this one is just starting has a copy of the descriptor until it becomes another
         // program, and the lock would stay as long.
+        if !self.is_locked {
+            return;
+        }
+        let _ = range_lock::unlock(&self.file, self.start, self.size);
         let _ = rustix::fs::flock(&self.file, FlockOperation::Unlock);
     }
 }
 
 impl FileDisk {
-    /// Opens the file or device at `path`. Never creates or changes it.
+    /// Opens the file or device at `path`, or a partition in a file (`disk.img-part1`). Never creates or changes it.
     ///
     /// # Errors
     /// See [`OpenError`].
     pub fn open(path: &Path, access: Access) -> Result<FileDisk, OpenError> {
+        let Some((file, number)) = partitions::partition_of(path) else {
+            return FileDisk::open_whole(path, access, lock_of(access));
+        };
+        // Several partitions of one file may be in use at a time, but not the whole file beside them.
+        let shared = lock_of(access).map(|_| FlockOperation::NonBlockingLockShared);
+        let mut disk = FileDisk::open_whole(&file, access, shared)?;
+        let missing = |why: String| OpenError::NoPartition { path: path.to_owned(), why };
+        let partition = match partitions::read_table(&disk).map_err(|error| missing(error.to_string()))? {
+            Some(table) if table.beyond.contains(&number) => {
+                return Err(missing(format!("partition {number} ends beyond the end of the file")));
+            }
+            Some(table) => table.partitions.into_iter().find(|partition| partition.number == number),
+            None => return Err(missing("the file has no partition table".into())),
+        };
+        let partition = partition.ok_or_else(|| missing(format!("the file has no partition {number}")))?;
+        disk.narrow(path, &partition);
+        disk.lock_range(access)?;
+        Ok(disk)
+    }
+
+    /// A partition of this disk, to be looked at without a lock.
+    ///
+    /// # Errors
+    /// The system has no more descriptors.
+    pub fn peek_at(&self, partition: &Partition) -> io::Result<FileDisk> {
+        let mut disk = FileDisk {
+            file: self.file.try_clone()?,
+            direct: None,
+            // The copy of the descriptor shares the locks of the first one, which keeps them.
+            is_locked: false,
+            path: self.path.clone(),
+            flush_failed: Mutex::new(false),
+            ..*self
+        };
+        disk.narrow(&partitions::partition_path(&self.path, partition.number), partition);
+        Ok(disk)
+    }
+
+    /// From now on the disk is a partition of what it was.
+    fn narrow(&mut self, path: &Path, partition: &Partition) {
+        let end = partition.start.checked_add(partition.len);
+        assert!(self.start == 0 && end.is_some_and(|end| end <= self.size), "a partition lies in its disk");
+        (self.start, self.size) = (partition.start, partition.len);
+        path.clone_into(&mut self.path);
+    }
+
+    /// Locks the partition against all who use the same bytes.
+    fn lock_range(&self, access: Access) -> Result<(), OpenError> {
+        let exclusive = match access {
+            Access::Peek | Access::ReadWrite { exclusive: false } => return Ok(()),
+            Access::ReadOnly => false,
+            Access::ReadWrite { exclusive: true } => true,
+        };
+        match range_lock::lock(&self.file, self.start, self.size, exclusive) {
+            Ok(true) => Ok(()),
+            Ok(false) => {
+                // The kernel does not say who locked a range. If only one other process has the file, it is that one.
+                let others = self.file.metadata().map(|file| lock_holder::all_of(&file)).unwrap_or_default();
+                let mut others = others.into_iter().filter(|holder| holder.pid != std::process::id());
+                let holder = others.next().filter(|_| others.next().is_none());
+                Err(OpenError::InUse { path: self.path.clone(), holder })
+            }
+            Err(source) => Err(OpenError::Io { path: self.path.clone(), source }),
+        }
+    }
+
+    /// Opens the whole file or device at `path`.
+    fn open_whole(path: &Path, access: Access, lock: Option<FlockOperation>) -> Result<FileDisk, OpenError> {
         let failed = |source: io::Error| OpenError::Io { path: path.to_owned(), source };
         let kind = fs::metadata(path).map_err(failed)?.file_type();
         if !kind.is_file() && !kind.is_block_device() {
@@ -129,11 +223,6 @@ impl FileDisk {
         if metadata.file_type() != kind {
             return Err(OpenError::NotADisk { path: path.to_owned() });
         }
-        let lock = match access {
-            Access::ReadOnly => Some(FlockOperation::NonBlockingLockShared),
-            Access::ReadWrite { exclusive: true } => Some(FlockOperation::NonBlockingLockExclusive),
-            Access::Peek | Access::ReadWrite { exclusive: false } => None,
-        };
         if let Some(lock) = lock {
             match retry_on_intr(|| rustix::fs::flock(&file, lock)) {
                 Ok(()) => {}
@@ -162,7 +251,9 @@ impl FileDisk {
             file,
             direct,
             path: path.to_owned(),
+            start: 0,
             size,
+            is_locked: lock.is_some(),
             sector_size,
             physical_sector_size: physical_sector_size.max(sector_size),
             is_block_device,
@@ -171,6 +262,7 @@ impl FileDisk {
     }
 }
 
+/// Offsets of these functions are those in the file.
 impl FileDisk {
     /// Writes past the page cache what can be, and the rest through it.
     fn write_large(
@@ -215,6 +307,20 @@ impl FileDisk {
         Ok(())
     }
 
+    /// Refuses a file that was cut short since it was opened. Writes past its new end would lengthen it again and hide
+    /// that the bytes between are gone.
+    fn check_length(&self) -> io::Result<()> {
+        if self.is_block_device {
+            return Ok(());
+        }
+        let (size, end) = (self.file.metadata()?.len(), self.start + self.size);
+        if size >= end {
+            return Ok(());
+        }
+        let said = format!("the file was cut from {end} to {size} bytes");
+        Err(io::Error::new(io::ErrorKind::UnexpectedEof, said))
+    }
+
     /// Asks the system to begin writing the range to the device, so that a later flush finds little to do.
     fn start_writeback(&self, offset: u64, len: u64) {
         let (Ok(offset), Ok(len)) = (i64::try_from(offset), i64::try_from(len)) else { return };
@@ -246,9 +352,19 @@ impl Disk for FileDisk {
         &self.path
     }
 
+    fn deleted(&self) -> Option<PathBuf> {
+        let is_deleted = self.file.metadata().is_ok_and(|metadata| metadata.nlink() == 0);
+        let place = || format!("/proc/{}/fd/{}", std::process::id(), self.file.as_raw_fd());
+        (is_deleted && !self.is_block_device).then(|| place().into())
+    }
+
     fn read_at(&self, buf: &mut [u8], offset: u64) -> io::Result<()> {
-        self.file.read_exact_at(buf, offset).map_err(|error| match error.kind() {
-            io::ErrorKind::UnexpectedEof => io::Error::new(error.kind(), "the device ends before that"),
+        let ends = || io::Error::new(io::ErrorKind::UnexpectedEof, "the device ends before that");
+        if !is_within(offset, buf.len() as u64, self.size) {
+            return Err(ends());
+        }
+        self.file.read_exact_at(buf, self.start + offset).map_err(|error| match error.kind() {
+            io::ErrorKind::UnexpectedEof => ends(),
             _ => error,
         })
     }
@@ -258,6 +374,7 @@ impl Disk for FileDisk {
         if !is_within(offset, len, self.size) {
             return Err(past_the_end(offset, len, self.size));
         }
+        let offset = self.start + offset;
         match &self.direct {
             _ if len < LARGE_WRITE => self.write_cached(bufs, offset),
             Some(direct) if !direct.is_refused() => self.write_large(direct, bufs, offset, len),
@@ -270,6 +387,7 @@ impl Disk for FileDisk {
     }
 
     fn flush(&self) -> io::Result<()> {
+        self.check_length()?;
         // One at a time: the system tells of a failure once, and every flush after it must know.
         let mut failed = self.flush_failed.lock().expect("no code panics while flushing");
         if *failed {
@@ -293,23 +411,23 @@ impl Disk for FileDisk {
             return Ok(());
         }
         let how = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
-        match retry_on_intr(|| rustix::fs::fallocate(&self.file, how, offset, len)) {
+        match retry_on_intr(|| rustix::fs::fallocate(&self.file, how, self.start + offset, len)) {
             Ok(()) | Err(Errno::OPNOTSUPP | Errno::NOSYS) => Ok(()),
             Err(errno) => Err(errno.into()),
         }
     }
 
     fn hint_willneed(&self, offset: u64, len: u64) {
-        if let Some(len) = NonZeroU64::new(len) {
+        if let Some(len) = NonZeroU64::new(len).filter(|_| is_within(offset, len, self.size)) {
             // Only a hint: a refusal changes nothing.
-            let _ = rustix::fs::fadvise(&self.file, offset, Some(len), Advice::WillNeed);
+            let _ = rustix::fs::fadvise(&self.file, self.start + offset, Some(len), Advice::WillNeed);
         }
     }
 
     fn drop_cache(&self) {
         // Dirty pages stay cached, so write them out first. A failure shows at the next flush.
         if self.flush().is_ok() {
-            let _ = rustix::fs::fadvise(&self.file, 0, None, Advice::DontNeed);
+            let _ = rustix::fs::fadvise(&self.file, self.start, NonZeroU64::new(self.size), Advice::DontNeed);
         }
     }
 }
@@ -330,177 +448,4 @@ fn cut<'a>(bufs: &'a [IoSlice<'_>], mut skip: u64, mut len: u64) -> Vec<IoSlice<
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    const WRITER: Access = Access::ReadWrite { exclusive: true };
-
-    fn file(size: u64) -> tempfile::NamedTempFile {
-        let file = tempfile::NamedTempFile::new().unwrap();
-        file.as_file().set_len(size).unwrap();
-        file
-    }
-
-    #[test]
-    fn what_is_written_in_many_pieces_is_read_back_as_one() {
-        let file = file(1 << 20);
-        let disk = FileDisk::open(file.path(), WRITER).unwrap();
-        let data: Vec<u8> = (0..3000u32).flat_map(|i| [i as u8, (i >> 8) as u8, 7]).collect();
-        let mut bufs = vec![IoSlice::new(&[])];
-        bufs.extend(data.chunks(3).map(IoSlice::new));
-        bufs.push(IoSlice::new(&[]));
-        assert!(bufs.len() > 2 * BUFS_MAX);
-        disk.write_at(&bufs, 4096).unwrap();
-        disk.write_at(&[], 0).unwrap();
-        disk.write_at(&[IoSlice::new(&[]), IoSlice::new(&[])], 0).unwrap();
-        disk.flush().unwrap();
-        disk.drop_cache();
-        disk.hint_willneed(0, 8192);
-        let mut back = vec![0; data.len()];
-        disk.read_at(&mut back, 4096).unwrap();
-        assert_eq!(back, data);
-        assert_eq!((disk.size(), disk.sector_size(), disk.is_block_device()), (1 << 20, 512, false));
-    }
-
-    #[test]
-    fn a_range_past_the_end_is_an_error_and_the_file_does_not_grow() {
-        let file = file(4096);
-        let disk = FileDisk::open(file.path(), WRITER).unwrap();
-        let error = disk.write_at(&[IoSlice::new(&[1; 512])], 4096 - 511).unwrap_err();
-        assert_eq!(error.kind(), io::ErrorKind::InvalidInput);
-        assert!(disk.write_at(&[IoSlice::new(&[1; 512])], u64::MAX - 5).is_err());
-        assert!(disk.discard(0, 4097).is_err());
-        let error = disk.read_at(&mut [0; 512], 4096 - 511).unwrap_err();
-        assert_eq!(error.kind(), io::ErrorKind::UnexpectedEof);
-        assert_eq!(file.as_file().metadata().unwrap().len(), 4096);
-    }
-
-    #[test]
-    fn discarded_ranges_keep_the_size_and_their_neighbours() {
-        let file = file(1 << 20);
-        let disk = FileDisk::open(file.path(), WRITER).unwrap();
-        disk.write_at(&[IoSlice::new(&vec![9; 1 << 20])], 0).unwrap();
-        disk.discard(64 << 10, 64 << 10).unwrap();
-        disk.discard(0, 0).unwrap();
-        let mut all = vec![0; 1 << 20];
-        disk.read_at(&mut all, 0).unwrap();
-        assert!(all[..64 << 10].iter().chain(&all[128 << 10..]).all(|byte| *byte == 9));
-    }
-
-    #[test]
-    fn a_disk_that_was_let_go_is_free_although_a_child_still_has_the_descriptor() {
-        let file = file(4096);
-        let held = FileDisk::open(file.path(), WRITER).unwrap();
-        let of_a_child = held.file.try_clone().unwrap();
-        drop(held);
-        FileDisk::open(file.path(), WRITER).unwrap();
-        drop(of_a_child);
-    }
-
-    #[test]
-    fn a_second_opener_is_told_who_holds_the_disk() {
-        let file = file(4096);
-        let held = FileDisk::open(file.path(), WRITER).unwrap();
-        for access in [WRITER, Access::ReadOnly] {
-            match FileDisk::open(file.path(), access) {
-                Err(OpenError::InUse { holder, .. }) => {
-                    // Some sandboxes hide the lock table; a wrong name would be worse than none.
-                    assert!(holder.is_none_or(|holder| holder.pid == std::process::id()));
-                }
-                other => panic!("{other:?}"),
-            }
-        }
-        FileDisk::open(file.path(), Access::Peek).unwrap();
-        drop(held);
-        let readers = [Access::ReadOnly; 2].map(|access| FileDisk::open(file.path(), access).unwrap());
-        assert!(matches!(FileDisk::open(file.path(), WRITER), Err(OpenError::InUse { .. })));
-        assert!(readers[0].write_at(&[IoSlice::new(&[1])], 0).is_err());
-        drop(readers);
-        FileDisk::open(file.path(), WRITER).unwrap();
-    }
-
-    #[test]
-    fn directories_devices_of_characters_and_missing_files_are_refused() {
-        for path in ["/", "/dev/null"] {
-            let error = FileDisk::open(Path::new(path), Access::ReadOnly).unwrap_err();
-            assert!(matches!(error, OpenError::NotADisk { .. }), "{path}");
-        }
-        let error = FileDisk::open(Path::new("/no/such/disk"), Access::ReadOnly).unwrap_err();
-        assert!(matches!(error, OpenError::Io { .. }));
-        assert!(error.to_string().starts_with("cannot open '/no/such/disk': "));
-    }
-
-    #[test]
-    fn large_writes_past_the_cache_and_small_ones_through_it_agree() {
-        let file = file(8 << 20);
-        let disk = FileDisk::open(file.path(), WRITER).unwrap();
-        let mut expected = vec![0; 8 << 20];
-        let mut all = expected.clone();
-        let mut x = 7u64;
-        for round in 0..60usize {
-            x = x.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-            // Borders anywhere, on sectors and on pages; large and small; small ones leave dirty pages behind.
-            let unit = [1, 512, 4096][round % 3];
-            let len = if round % 2 == 0 { (x >> 40) as usize % (5 << 20) } else { (x >> 40) as usize % 9000 };
-            let len = len / unit * unit;
-            let at = (x >> 20) as usize % (expected.len() - len) / unit * unit;
-            expected[at..at + len]
-                .iter_mut()
-                .enumerate()
-                .for_each(|(i, byte)| *byte = (i * 31 + round) as u8);
-            let bufs: Vec<_> = expected[at..at + len].chunks(100_000).map(IoSlice::new).collect();
-            disk.write_at(&bufs, at as u64).unwrap();
-            disk.read_at(&mut all, 0).unwrap();
-            assert!(all == expected, "round {round}");
-        }
-        disk.flush().unwrap();
-        disk.drop_cache();
-        disk.read_at(&mut all, 0).unwrap();
-        assert!(all == expected);
-    }
-
-    #[test]
-    fn writers_and_readers_of_one_disk_at_the_same_time_see_what_was_written() {
-        let file = file(16 << 20);
-        let disk = FileDisk::open(file.path(), WRITER).unwrap();
-        std::thread::scope(|scope| {
-            for thread in 0..4u64 {
-                let disk = &disk;
-                scope.spawn(move || {
-                    for round in 0..30u8 {
-                        // Neighbours of odd length, so that pages and read-ahead overlap.
-                        let len = if (u64::from(round) + thread).is_multiple_of(2) { 700_000 } else { 5000 };
-                        let at = thread * 700_000;
-                        let data = vec![round ^ thread as u8; len];
-                        disk.write_at(&[IoSlice::new(&data)], at).unwrap();
-                        let mut back = vec![0; len];
-                        disk.read_at(&mut back, at).unwrap();
-                        assert!(back == data, "thread {thread} round {round}");
-                    }
-                });
-            }
-        });
-    }
-
-    #[test]
-    fn where_direct_writes_are_refused_the_page_cache_serves() {
-        let file = file(4 << 20);
-        let mut disk = FileDisk::open(file.path(), WRITER).unwrap();
-        disk.direct = None;
-        disk.write_at(&[IoSlice::new(&vec![5; 3 << 20])], 512).unwrap();
-        let mut back = vec![0; 3 << 20];
-        disk.read_at(&mut back, 512).unwrap();
-        assert!(back.iter().all(|&byte| byte == 5));
-    }
-
-    #[test]
-    fn a_part_of_several_buffers_is_cut_on_any_border() {
-        let bufs = [&b"abc"[..], b"", b"defg", b"h"].map(IoSlice::new);
-        let text = |skip, len| cut(&bufs, skip, len).iter().flat_map(|buf| buf.to_vec()).collect::<Vec<u8>>();
-        assert_eq!(text(0, 8), b"abcdefgh");
-        assert_eq!(text(2, 3), b"cde");
-        assert_eq!(text(3, 4), b"defg");
-        assert_eq!(text(7, 1), b"h");
-        assert_eq!(text(5, 0), b"");
-    }
-}
+mod tests;

@@ -5,6 +5,9 @@
 use std::fmt;
 use std::fs;
 use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+
+use super::partitions;
 
 /// The process that holds a disk.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -26,16 +29,31 @@ impl fmt::Display for Holder {
 
 /// The holder of a `flock` lock on the file that `metadata` describes, if the system tells.
 pub(super) fn of_file(metadata: &fs::Metadata) -> Option<Holder> {
-    let table = fs::read_to_string("/proc/locks").ok()?;
+    all_of(metadata).into_iter().next()
+}
+
+/// All processes that have a `flock` lock on the file that `metadata` describes, as far as the system tells.
+pub(super) fn all_of(metadata: &fs::Metadata) -> Vec<Holder> {
+    let table = fs::read_to_string("/proc/locks").unwrap_or_default();
     let device = (rustix::fs::major(metadata.dev()), rustix::fs::minor(metadata.dev()));
-    let pid = table
-        .lines()
-        .filter_map(parse_flock)
-        // Some file systems show another device number in stat(2): there, look at the open files.
-        .find(|lock| lock.inode == metadata.ino() && (lock.device == device || has_open(lock.pid, metadata)))?
-        .pid;
-    let command = fs::read_to_string(format!("/proc/{pid}/comm")).ok();
-    Some(Holder { pid, command: command.map(|name| name.trim_end().to_owned()) })
+    // Some file systems show another device number in stat(2): there, look at the open files.
+    let is_held = |lock: &Flock| {
+        lock.inode == metadata.ino() && (lock.device == device || has_open(lock.pid, metadata))
+    };
+    let mut pids: Vec<u32> =
+        table.lines().filter_map(parse_flock).filter(is_held).map(|lock| lock.pid).collect();
+    pids.dedup();
+    let holder = |pid: u32| {
+        let command = fs::read_to_string(format!("/proc/{pid}/comm")).ok();
+        Holder { pid, command: command.map(|name| name.trim_end().to_owned()) }
+    };
+    pids.into_iter().map(holder).collect()
+}
+
+/// All processes that have a lock on the disk at `path`, as far as the system tells.
+#[must_use]
+pub fn holders_of(path: &Path) -> Vec<Holder> {
+    fs::metadata(partitions::backing_file(path)).map_or_else(|_| Vec::new(), |metadata| all_of(&metadata))
 }
 
 struct Flock {

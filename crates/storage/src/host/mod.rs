@@ -13,6 +13,8 @@ mod disk;
 mod entropy;
 mod file_disk;
 mod lock_holder;
+mod partitions;
+mod range_lock;
 pub mod scripted;
 
 use std::sync::Arc;
@@ -21,7 +23,8 @@ pub use clock::{Clock, FixedClock, SteppedClock, SystemClock};
 pub use disk::{Before, Disk};
 pub use entropy::{Entropy, SeededEntropy, SystemEntropy};
 pub use file_disk::{Access, FileDisk, OpenError};
-pub use lock_holder::Holder;
+pub use lock_holder::{Holder, holders_of};
+pub use partitions::{Partition, Table, TableError, backing_file, partition_of, partition_path, read_table};
 pub use scripted::{CrashPolicy, Fault, Op, Script, ScriptedDisk};
 
 /// Time and randomness, handed to whoever needs them. Clones share both.

@@ -47,7 +47,7 @@ impl Bed {
 
     /// One whose pool syncs only when it is asked to.
     pub fn stepwise(seed: u64, properties: &[(&str, u64)]) -> Bed {
-        Bed::made(256 << 20, seed, properties, (0, 0), true)
+        Bed::made(256 << 20, seed, properties, (0, 0), true, 9)
     }
 
     pub fn sized(
@@ -57,7 +57,12 @@ impl Bed {
         casesensitivity: u64,
         normalization: u64,
     ) -> Bed {
-        Bed::made(size, seed, properties, (casesensitivity, normalization), false)
+        Bed::made(size, seed, properties, (casesensitivity, normalization), false, 9)
+    }
+
+    /// One on a disk with sectors of `1 << ashift` bytes.
+    pub fn with_sectors(ashift: u32, seed: u64, properties: &[(&str, u64)]) -> Bed {
+        Bed::made(512 << 20, seed, properties, (0, 0), false, ashift)
     }
 
     fn made(
@@ -66,6 +71,7 @@ impl Bed {
         properties: &[(&str, u64)],
         (casesensitivity, normalization): (u64, u64),
         stepwise: bool,
+        ashift: u32,
     ) -> Bed {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("disk");
@@ -73,7 +79,7 @@ impl Bed {
         let options = Options { stepwise, ..options(seed) };
         let host = options.host.clone();
         let spec = CreateSpec {
-            ashift: Some(9),
+            ashift: Some(ashift),
             ..CreateSpec::new(
                 "tank",
                 vec![disk(&path, true)],

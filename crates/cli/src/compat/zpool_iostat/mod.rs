@@ -115,6 +115,7 @@ pub fn run(call: &Call, console: &mut Console) -> Result<(), Failure> {
     if watched.is_empty() {
         if !has("H") {
             console.remark("no pools available");
+            open::remark_foreign(console);
         }
         return Ok(());
     }

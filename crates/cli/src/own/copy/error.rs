@@ -51,6 +51,11 @@ pub fn reading(error: impl Into<Why>) -> CopyError {
     CopyError { side: Side::Source, why: error.into() }
 }
 
+/// The name was made by this run: what has it is not replaced.
+pub fn made_twice() -> CopyError {
+    CopyError::destination("this copy has already made something with that name")
+}
+
 /// The destination cannot be written.
 #[allow(private_bounds, reason = "errors of this module and of those below")]
 pub fn writing(error: impl Into<Why>) -> CopyError {

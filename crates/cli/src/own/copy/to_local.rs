@@ -20,7 +20,7 @@ use xattr::FileExt as _;
 use zpl::{FileKind, Time};
 
 use super::content::Content;
-use super::error::{CopyError, writing};
+use super::error::{CopyError, made_twice, writing};
 use super::folder::{self, FileId, Folder, proc_path};
 use super::sink::{Moved, Sink, Wanted};
 
@@ -79,10 +79,6 @@ fn type_of(stat: &Stat) -> FileType {
 
 fn mode(bits: u32) -> Mode {
     Mode::from_raw_mode(bits)
-}
-
-fn made_twice() -> CopyError {
-    CopyError::destination("this copy has already made something with that name")
 }
 
 /// Why something else than a directory cannot be put in the place of what is there; `None` if it can.

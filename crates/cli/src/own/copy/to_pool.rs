@@ -1,12 +1,15 @@
 //! Copies into a pool.
 
+use std::collections::hash_map::Entry;
+use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 use format::ObjectId;
 use zpl::{Error, FileKind, Filesystem, NewNode, Replace, SetAttr, Times, XattrMode};
 
 use super::content::{Chunk, Content};
-use super::error::{CopyError, writing};
+use super::error::{CopyError, made_twice, writing};
 use super::sink::{Moved, Sink, Wanted};
 use crate::own::pools::Kernel;
 
@@ -19,6 +22,9 @@ pub struct ToPool {
     number: Option<u64>,
     temporary: AtomicU64,
     kernel: Kernel,
+    /// Folders that this run fills. Where several sources are copied they keep the record of what was made in them.
+    filled: Mutex<HashMap<ObjectId, Option<PoolDir>>>,
+    several_sources: bool,
 }
 
 /// A folder of the file system.
@@ -28,19 +34,36 @@ pub struct PoolDir {
     pub id: ObjectId,
     /// Group of everything made in it, where it has the setgid bit.
     group: Option<u32>,
+    /// Everything but folders that this run made in it, or gave a name in it.
+    made: Arc<Mutex<HashSet<ObjectId>>>,
+}
+
+impl PoolDir {
+    /// What this run made in the folder. A thread that makes, replaces or removes a name in it holds this lock meanwhile.
+    fn made(&self) -> MutexGuard<'_, HashSet<ObjectId>> {
+        self.made.lock().expect("no code panics while holding the record of a folder")
+    }
 }
 
 impl ToPool {
     /// `owner` owns what has no owner of its own; `number` is set if the file system is read, too.
-    pub fn new(fs: Filesystem, owner: (u32, u32), number: Option<u64>, kernel: Kernel) -> ToPool {
+    /// `several_sources`: folders of different sources that have the same name become one.
+    pub fn new(
+        fs: Filesystem,
+        owner: (u32, u32),
+        number: Option<u64>,
+        kernel: Kernel,
+        several_sources: bool,
+    ) -> ToPool {
         let record = fs.dataset().settings().record_size;
-        ToPool { fs, record, owner, number, temporary: AtomicU64::new(0), kernel }
+        let (temporary, filled) = (AtomicU64::new(0), Mutex::default());
+        ToPool { fs, record, owner, number, temporary, kernel, filled, several_sources }
     }
 
     /// The folder `id`.
     pub fn dir(&self, id: ObjectId) -> Result<PoolDir, Error> {
         let stat = self.fs.stat(id)?;
-        Ok(PoolDir { id, group: (stat.mode & 0o2000 != 0).then_some(stat.gid) })
+        Ok(PoolDir { id, group: (stat.mode & 0o2000 != 0).then_some(stat.gid), made: Arc::default() })
     }
 
     fn new_node(&self, dir: &PoolDir, wanted: &Wanted) -> NewNode {
@@ -55,41 +78,97 @@ impl ToPool {
         }
     }
 
-    /// Calls `make` with the name, or, if something has it, with another one that then takes its place.
-    fn placing<T>(
+    /// Makes something with `create`, calls `complete` for it, and gives it its name. Something else that has the name is
+    /// replaced when its successor is complete, unless this run made it.
+    fn place(
+        &self,
+        (dir, name): (&PoolDir, &[u8]),
+        wanted: &Wanted,
+        create: impl FnOnce(&[u8]) -> Result<ObjectId, Error>,
+        complete: impl FnOnce(ObjectId) -> Result<(), CopyError>,
+    ) -> Result<ObjectId, CopyError> {
+        let mut made = dir.made();
+        if self.replaceable(dir, &made, name, wanted)?.is_none() {
+            let id = create(name).map_err(writing)?;
+            made.insert(id);
+            drop(made);
+            let done = complete(id);
+            if done.is_err() {
+                self.withdraw(dir, name, id);
+            }
+            self.kernel.entry(dir.id, name);
+            return done.map(|()| id);
+        }
+        drop(made);
+        let other = self.free_name(dir)?;
+        let id = create(&other).map_err(writing)?;
+        let placed = complete(id).and_then(|()| self.publish(dir, (&other, name), wanted, id));
+        if placed.is_err() {
+            // The copy is of no use under this name; what made it fail is said below.
+            let _ = self.fs.unlink(dir.id, &other);
+        }
+        self.kernel.entry(dir.id, name);
+        placed.map(|()| id)
+    }
+
+    /// What has `name` and may be replaced; `None` if nothing has it.
+    fn replaceable(
         &self,
         dir: &PoolDir,
+        made: &HashSet<ObjectId>,
         name: &[u8],
         wanted: &Wanted,
-        mut make: impl FnMut(&[u8]) -> Result<T, CopyError>,
-    ) -> Result<T, CopyError> {
-        let Some((id, kind)) = self.fs.lookup(dir.id, name).map_err(writing)? else {
-            let made = make(name);
-            self.kernel.entry(dir.id, name);
-            return made;
-        };
+    ) -> Result<Option<ObjectId>, CopyError> {
+        let Some((id, kind)) = self.fs.lookup(dir.id, name).map_err(writing)? else { return Ok(None) };
         if kind == FileKind::Directory {
             return Err(CopyError::destination("a directory has that name"));
+        }
+        if made.contains(&id) {
+            return Err(made_twice());
         }
         if self.number.is_some_and(|number| wanted.key == (number, id.0)) {
             return Err(CopyError::destination("it is the same file"));
         }
-        let other = loop {
+        Ok(Some(id))
+    }
+
+    /// A name that nothing in `dir` has.
+    fn free_name(&self, dir: &PoolDir) -> Result<Vec<u8>, CopyError> {
+        loop {
             let number = self.temporary.fetch_add(1, Ordering::Relaxed);
             let other = format!(".cenote-{}-{number}", std::process::id()).into_bytes();
             if self.fs.lookup(dir.id, &other).map_err(writing)?.is_none() {
-                break other;
+                return Ok(other);
             }
-        };
-        let made = make(&other)?;
-        let renamed = self.fs.rename(dir.id, &other, dir.id, name, Replace::Allowed);
-        if renamed.is_err() {
-            // The copy is of no use under this name; that the name stays taken is said below.
-            let _ = self.fs.unlink(dir.id, &other);
         }
-        self.kernel.entry(dir.id, name);
-        self.kernel.node(id);
-        renamed.map(|()| made).map_err(writing)
+    }
+
+    /// Gives a complete copy its name.
+    fn publish(
+        &self,
+        dir: &PoolDir,
+        (other, name): (&[u8], &[u8]),
+        wanted: &Wanted,
+        id: ObjectId,
+    ) -> Result<(), CopyError> {
+        let mut made = dir.made();
+        let replaced = self.replaceable(dir, &made, name, wanted)?;
+        self.fs.rename(dir.id, other, dir.id, name, Replace::Allowed).map_err(writing)?;
+        made.insert(id);
+        if let Some(replaced) = replaced {
+            self.kernel.node(replaced);
+        }
+        Ok(())
+    }
+
+    /// Takes a copy away again that could not be completed, unless something else has its name by now.
+    fn withdraw(&self, dir: &PoolDir, name: &[u8], id: ObjectId) {
+        let mut made = dir.made();
+        made.remove(&id);
+        if self.fs.lookup(dir.id, name).is_ok_and(|found| found.is_some_and(|(found, _)| found == id)) {
+            // What made the copy fail is what its reader wants to know.
+            let _ = self.fs.unlink(dir.id, name);
+        }
     }
 
     fn set_xattrs(&self, id: ObjectId, wanted: &Wanted) -> Result<(), CopyError> {
@@ -187,16 +266,24 @@ impl Sink for ToPool {
     type Made = ObjectId;
 
     fn make_dir(&self, dir: &PoolDir, name: &[u8], wanted: &Wanted) -> Result<PoolDir, CopyError> {
-        match self.fs.create(dir.id, name, &self.new_node(dir, wanted)) {
+        let folder = match self.fs.create(dir.id, name, &self.new_node(dir, wanted)) {
             Ok(id) => {
                 self.kernel.entry(dir.id, name);
-                self.dir(id).map_err(writing)
+                self.dir(id).map_err(writing)?
             }
             Err(Error::Exists) => match self.fs.lookup(dir.id, name).map_err(writing)? {
-                Some((id, FileKind::Directory)) => self.dir(id).map_err(writing),
-                _ => Err(CopyError::destination("something that is no directory has that name")),
+                Some((id, FileKind::Directory)) => self.dir(id).map_err(writing)?,
+                _ => return Err(CopyError::destination("something that is no directory has that name")),
             },
-            Err(error) => Err(writing(error)),
+            Err(error) => return Err(writing(error)),
+        };
+        let mut filled = self.filled.lock().expect("no code panics while holding this table");
+        match filled.entry(folder.id) {
+            Entry::Occupied(first) => first.get().clone().ok_or_else(made_twice),
+            Entry::Vacant(none) => {
+                none.insert(self.several_sources.then(|| folder.clone()));
+                Ok(folder)
+            }
         }
     }
 
@@ -233,22 +320,19 @@ impl Sink for ToPool {
             }
             None => wanted.size == 0,
         };
-        self.placing(dir, name, wanted, |name| {
-            if whole {
-                moved(wanted.size)?;
-                let bytes = first.take().map(Chunk::into_vec).unwrap_or_default();
-                let id = self.fs.create_with(dir.id, name, &new, bytes).map_err(writing)?;
-                return self.clean_up(dir, name, id, self.set_xattrs(id, wanted));
-            }
-            let id = self.fs.create(dir.id, name, &new).map_err(writing)?;
-            let mut fill = || {
-                self.fill(id, first.take(), content, wanted, moved)?;
-                self.set_xattrs(id, wanted)?;
-                let Some((atime, mtime)) = wanted.times else { return Ok(()) };
-                let set = SetAttr { atime: Some(atime), mtime: Some(mtime), ..SetAttr::default() };
-                self.fs.setattr(id, &set).map_err(writing)
-            };
-            self.clean_up(dir, name, id, fill())
+        if whole {
+            moved(wanted.size)?;
+            let bytes = first.take().map(Chunk::into_vec).unwrap_or_default();
+            let create = |name: &[u8]| self.fs.create_with(dir.id, name, &new, bytes);
+            return self.place((dir, name), wanted, create, |id| self.set_xattrs(id, wanted));
+        }
+        let create = |name: &[u8]| self.fs.create(dir.id, name, &new);
+        self.place((dir, name), wanted, create, |id| {
+            self.fill(id, first.take(), content, wanted, moved)?;
+            self.set_xattrs(id, wanted)?;
+            let Some((atime, mtime)) = wanted.times else { return Ok(()) };
+            let set = SetAttr { atime: Some(atime), mtime: Some(mtime), ..SetAttr::default() };
+            self.fs.setattr(id, &set).map_err(writing)
         })
     }
 
@@ -260,49 +344,37 @@ impl Sink for ToPool {
         target: &[u8],
     ) -> Result<ObjectId, CopyError> {
         let new = self.new_node(dir, wanted);
-        self.placing(dir, name, wanted, |name| {
-            let id = match wanted.kind {
-                FileKind::Symlink => self.fs.symlink(dir.id, name, &new, target),
-                _ => self.fs.create(dir.id, name, &new),
-            };
-            let id = id.map_err(writing)?;
-            self.clean_up(dir, name, id, self.set_xattrs(id, wanted))
-        })
+        let create = |name: &[u8]| match wanted.kind {
+            FileKind::Symlink => self.fs.symlink(dir.id, name, &new, target),
+            _ => self.fs.create(dir.id, name, &new),
+        };
+        self.place((dir, name), wanted, create, |id| self.set_xattrs(id, wanted))
     }
 
-    fn link(&self, made: &ObjectId, dir: &PoolDir, name: &[u8]) -> Result<(), CopyError> {
+    fn link(&self, file: &ObjectId, dir: &PoolDir, name: &[u8]) -> Result<(), CopyError> {
+        let mut made = dir.made();
         if let Some((id, kind)) = self.fs.lookup(dir.id, name).map_err(writing)? {
-            if id == *made {
+            if id == *file {
                 return Ok(());
             }
             if kind == FileKind::Directory {
                 return Err(CopyError::destination("a directory has that name"));
             }
+            if made.contains(&id) {
+                return Err(made_twice());
+            }
             self.fs.unlink(dir.id, name).map_err(writing)?;
         }
-        let done = self.fs.link(*made, dir.id, name).map_err(writing);
+        let done = self.fs.link(*file, dir.id, name).map_err(writing);
+        if done.is_ok() {
+            made.insert(*file);
+        }
         self.kernel.entry(dir.id, name);
-        self.kernel.node(*made);
+        self.kernel.node(*file);
         done
     }
 
     fn record(&self) -> u64 {
         self.record
-    }
-}
-
-impl ToPool {
-    /// Takes a copy away again that could not be completed.
-    fn clean_up(
-        &self,
-        dir: &PoolDir,
-        name: &[u8],
-        id: ObjectId,
-        done: Result<(), CopyError>,
-    ) -> Result<ObjectId, CopyError> {
-        done.map(|()| id).inspect_err(|_| {
-            // What made the copy fail is what its reader wants to know.
-            let _ = self.fs.unlink(dir.id, name);
-        })
     }
 }

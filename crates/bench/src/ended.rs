@@ -1,0 +1,25 @@
+//! How a measurement that did not finish ends: the error, with what was measured before it.
+
+use crate::{Error, Report};
+
+/// Why a measurement ended early, and what was measured by then.
+#[derive(Debug, thiserror::Error)]
+#[error("{error}")]
+pub struct Ended {
+    /// Why.
+    pub error: Error,
+    /// What was finished before, which may have taken hours; it says that it is not everything ([`Report::unfinished`]).
+    pub report: Option<Box<Report>>,
+}
+
+impl From<Error> for Ended {
+    fn from(error: Error) -> Ended {
+        Ended { error, report: None }
+    }
+}
+
+impl From<Ended> for Error {
+    fn from(ended: Ended) -> Error {
+        ended.error
+    }
+}

@@ -1,0 +1,74 @@
+//! What keeps a mount alive that was taken down: a copy of it, which another process or another place still has.
+//!
+//! From:   /proc/PID/mountinfo of the processes that this user may look at. It is a hint for a message and for how long to
+//!         wait, never a base for a decision about data.
+
+use std::collections::HashSet;
+use std::fmt;
+use std::fs;
+use std::time::{Duration, Instant};
+
+use crate::attach::Device;
+
+/// How long to look, at most.
+const LOOKING: Duration = Duration::from_secs(1);
+/// Most bytes that are read of one list of mounts.
+const LIST_MAX: u64 = 16 << 20;
+
+/// What has a copy of a mount.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Keeper {
+    /// A process in another mount namespace.
+    Process {
+        /// Process id.
+        pid: u32,
+        /// Its command name.
+        command: String,
+    },
+    /// This mount namespace, at another place.
+    Place(String),
+}
+
+impl fmt::Display for Keeper {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Keeper::Process { pid, command } => {
+                write!(f, "it is in use in another mount namespace, by process {pid} ({command})")
+            }
+            Keeper::Place(point) => write!(f, "it is mounted on '{point}', too"),
+        }
+    }
+}
+
+/// Who has a copy of the mount of `device`, which is no longer at its own place; `None` if nobody is seen to have one.
+pub(crate) fn of(device: Device) -> Option<Keeper> {
+    match device.points("self", LIST_MAX).unwrap_or_default().into_iter().next() {
+        Some(point) => Some(Keeper::Place(point)),
+        None => elsewhere(device),
+    }
+}
+
+/// A process in another mount namespace that has the mount of `device`.
+fn elsewhere(device: Device) -> Option<Keeper> {
+    let until = Instant::now() + LOOKING;
+    let own = fs::read_link("/proc/self/ns/mnt").ok()?;
+    let mut seen = HashSet::from([own]);
+    for entry in fs::read_dir("/proc").ok()?.flatten() {
+        if Instant::now() > until {
+            return None;
+        }
+        let Some(pid) = entry.file_name().to_str().and_then(|name| name.parse::<u32>().ok()) else {
+            continue;
+        };
+        // Of the processes in one namespace one is enough.
+        let namespace = fs::read_link(format!("/proc/{pid}/ns/mnt"));
+        if !namespace.is_ok_and(|namespace| seen.insert(namespace)) {
+            continue;
+        }
+        if device.points(&pid.to_string(), LIST_MAX).is_ok_and(|points| !points.is_empty()) {
+            let command = fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
+            return Some(Keeper::Process { pid, command: command.trim_end().to_owned() });
+        }
+    }
+    None
+}

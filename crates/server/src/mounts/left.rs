@@ -1,0 +1,110 @@
+//! Mounts that are out of sight although this server did not unmount them.
+//!
+//! From:   the kernel's list of mounts. umount(8) and fusermount3 ask no server.
+//! To:     file systems that count as unmounted. Their sessions end when the last program lets go of its files, which is
+//!         at once after an ordinary umount(8), and any time later after a lazy one (`umount -l`).
+//!
+//! The kernel keeps what such programs read and write in a cache of its own. A second mount would not see that cache, so
+//! a file system is mounted again only when the old session is over.
+
+use std::sync::{Arc, MutexGuard};
+
+use super::{BUSY_PAUSES, Mount, MountError, Mounts, Unmounted};
+use crate::mountinfo;
+use crate::points::Link;
+
+/// A mount that is out of sight, and whose session goes on.
+pub(super) struct Left {
+    dataset: String,
+    handle: Arc<fuse::Mounted>,
+}
+
+impl Mounts {
+    fn left(&self) -> MutexGuard<'_, Vec<Left>> {
+        self.left.lock().expect("no code panics while holding the mounts that are out of sight")
+    }
+
+    /// Takes from the table what somebody else unmounted.
+    pub(super) fn notice_unmounted(&self) {
+        let mut table = self.table();
+        // The list is read while the table is locked: otherwise it could lack a mount that was added meanwhile.
+        let listed = mountinfo::devices();
+        // The kernel may give the number of a mount that is gone to another one.
+        let is_there = |mount: &Mount| match &listed {
+            Ok(devices) => devices.contains(&mount.handle.device()) && !mount.handle.is_leaving(),
+            Err(_) => true,
+        };
+        let (there, gone): (Vec<_>, Vec<_>) =
+            table.drain(..).partition(|mount| mount.handle.is_alive() && is_there(mount));
+        *table = there;
+        let mut left = self.left();
+        left.retain(|left| left.handle.is_alive());
+        let alive = gone.iter().filter(|mount| mount.handle.is_alive());
+        left.extend(alive.map(|m| Left { dataset: m.dataset.clone(), handle: m.handle.clone() }));
+        drop((left, table));
+        for Mount { dataset, link, .. } in &gone {
+            tracing::info!(dataset, "is mounted no more");
+            link.iter().for_each(Link::hide);
+        }
+    }
+
+    fn left_of(&self, dataset: &str) -> Vec<Arc<fuse::Mounted>> {
+        let left = self.left();
+        let of = left.iter().filter(|left| left.dataset == dataset && left.handle.is_alive());
+        of.map(|left| left.handle.clone()).collect()
+    }
+
+    /// Waits for the sessions of a file system that was unmounted a moment ago.
+    ///
+    /// # Errors
+    /// [`MountError::StillUsed`]: programs have files of it open.
+    pub(super) fn await_left(&self, dataset: &str) -> Result<(), MountError> {
+        for handle in self.left_of(dataset) {
+            await_end(&handle).map_err(|error| match error {
+                fuse::MountError::Busy(_) => MountError::StillUsed,
+                error => error.into(),
+            })?;
+        }
+        Ok(())
+    }
+
+    /// Ends what is left of mounts of `datasets`; gives whether there was anything. With `force`, programs lose the files
+    /// that they have open; what they wrote is kept.
+    ///
+    /// # Errors
+    /// Programs have files open, or the pool does not take what they wrote.
+    pub(crate) fn end_left(&self, datasets: &[String], force: bool) -> Result<bool, Unmounted> {
+        self.notice_unmounted();
+        let mut was_left = false;
+        for dataset in datasets {
+            for handle in self.left_of(dataset) {
+                was_left = true;
+                let ended = if force { handle.wait_unmounted(true) } else { await_end(&handle) };
+                ended.map_err(|error| Unmounted::of(handle.point(), error))?;
+            }
+        }
+        Ok(was_left)
+    }
+
+    /// Datasets of which mounts are left.
+    pub(crate) fn all_left(&self) -> Vec<String> {
+        self.left().iter().map(|left| left.dataset.clone()).collect()
+    }
+
+    /// Datasets are called otherwise.
+    pub(super) fn rename_left(&self, renamed: impl Fn(&str) -> String) {
+        self.left().iter_mut().for_each(|left| left.dataset = renamed(&left.dataset));
+    }
+}
+
+/// Waits for the end of a session, but not for programs that have files open.
+fn await_end(handle: &fuse::Mounted) -> Result<(), fuse::MountError> {
+    let mut pauses = BUSY_PAUSES.iter();
+    while handle.is_alive() && !handle.is_leaving() {
+        let Some(pause) = pauses.next() else {
+            return Err(fuse::MountError::Busy(handle.point().to_owned()));
+        };
+        std::thread::sleep(*pause);
+    }
+    handle.wait_unmounted(false)
+}

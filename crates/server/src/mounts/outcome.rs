@@ -1,0 +1,134 @@
+//! What becomes of mounting and unmounting: the errors, and the report of several file systems.
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+use crate::messages::Moved;
+
+/// Why a file system is not mounted, in the words of OpenZFS where it has some.
+#[derive(Debug, thiserror::Error)]
+pub enum MountError {
+    /// It is already.
+    #[error("filesystem already mounted")]
+    Mounted,
+    /// There is nothing to remount.
+    #[error("not currently mounted")]
+    NotMounted,
+    /// It was unmounted while programs used it (`umount -l`).
+    #[error(
+        "it was unmounted while in use, and programs still have files of it open \
+         ('zfs unmount -f' closes them)"
+    )]
+    StillUsed,
+    /// `canmount=off`.
+    #[error("'canmount' property is set to 'off'")]
+    CanMountOff,
+    /// `mountpoint=legacy`.
+    #[error("legacy mountpoint")]
+    Legacy,
+    /// A snapshot was to be remounted for writing.
+    #[error("Read-only file system")]
+    Snapshot,
+    /// mount(8) was told to mount what has a mountpoint of its own.
+    #[error("not a legacy mountpoint")]
+    NotLegacy,
+    /// `mountpoint=none`.
+    #[error("no mountpoint set")]
+    NoMountpoint,
+    /// `overlay=off`, and something is in the folder.
+    #[error("directory is not empty")]
+    NotEmpty(PathBuf),
+    /// The folder to mount on cannot be made.
+    #[error("failed to create mountpoint: {0}")]
+    Folder(io::Error),
+    /// It is no file system.
+    #[error("operation not applicable to datasets of this type")]
+    WrongKind,
+    /// The dataset cannot be read.
+    #[error(transparent)]
+    Pool(#[from] pool::Error),
+    /// The file system cannot be opened.
+    #[error(transparent)]
+    Filesystem(#[from] zpl::Error),
+    /// The kernel refuses.
+    #[error(transparent)]
+    Fuse(#[from] fuse::MountError),
+    /// The pool is being let go of.
+    #[error(transparent)]
+    Closed(#[from] crate::Closed),
+}
+
+/// Why a file system stays mounted.
+#[derive(Debug, thiserror::Error)]
+pub enum Unmounted {
+    /// It is not mounted.
+    #[error("not currently mounted")]
+    NotMounted,
+    /// Somebody uses it.
+    #[error("pool or dataset is busy")]
+    Busy {
+        /// Where it is mounted.
+        point: PathBuf,
+    },
+    /// It is gone from there, but the pool does not take what was written to it.
+    #[error(
+        "the pool takes nothing of what was written there; the mount ends when it does ('zpool status' says more)"
+    )]
+    Stuck {
+        /// Where it was mounted.
+        point: PathBuf,
+    },
+    /// A device refuses the pool's writes, and they wait to be tried again.
+    #[error("pool I/O is currently suspended")]
+    Suspended,
+    /// The kernel refuses.
+    #[error("{why}")]
+    Refused {
+        /// Where it is mounted.
+        point: PathBuf,
+        /// Why.
+        why: String,
+    },
+    /// The pool is being let go of.
+    #[error(transparent)]
+    Closed(#[from] crate::Closed),
+}
+
+impl Unmounted {
+    pub(super) fn of(point: &Path, error: fuse::MountError) -> Unmounted {
+        let point = point.to_path_buf();
+        let why = match error {
+            fuse::MountError::Busy(_) => return Unmounted::Busy { point },
+            fuse::MountError::Stuck(_) => return Unmounted::Stuck { point },
+            fuse::MountError::Covered(_) => "something else is mounted over it".to_owned(),
+            fuse::MountError::Elsewhere { keeper: Some(keeper), .. } => keeper.to_string(),
+            fuse::MountError::Elsewhere { .. } => {
+                "it is in use in another mount namespace, or by an open file".to_owned()
+            }
+            fuse::MountError::Unmount { reason, .. } => reason,
+            other => other.to_string(),
+        };
+        Unmounted::Refused { point, why }
+    }
+}
+
+/// What became of file systems that were to be mounted.
+#[derive(Debug, Default)]
+pub struct Report {
+    /// Those that are not, with the reason.
+    pub failed: Vec<(String, MountError)>,
+    /// Those mounted elsewhere than they should.
+    pub moved: Vec<Moved>,
+    /// What else whoever mounts should know.
+    pub notes: Vec<String>,
+}
+
+impl Report {
+    pub(crate) fn enter(&mut self, dataset: &str, done: Result<Option<Moved>, MountError>) {
+        match done {
+            Ok(None) => {}
+            Ok(Some(moved)) => self.moved.push(moved),
+            Err(error) => self.failed.push((dataset.to_owned(), error)),
+        }
+    }
+}
