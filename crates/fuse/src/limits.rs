@@ -55,6 +55,8 @@ struct Writer {
     before: u64,
     /// The latest `write` is refused with this error.
     refused: Option<Errno>,
+    /// The kernel was told that it does not know the attributes: it asks before the next `write`.
+    asks: bool,
 }
 
 impl Default for Limits {
@@ -77,7 +79,19 @@ impl Limits {
     fn admit(&self, id: ObjectId) {
         let mut files = self.files();
         let writer = files.entry(id).or_default();
-        *writer = Writer { promised: LARGEST_WRITE, before: writer.promised, refused: None };
+        *writer = Writer { promised: LARGEST_WRITE, before: writer.promised, refused: None, ..*writer };
+    }
+
+    /// The kernel is about to be told to ask before the next `write` to `id`. Whether it has to be told: not if it was,
+    /// and has not been let off since. To tell it once more does harm: it throws away the answer about the attributes
+    /// that is on its way, does not ask about the capabilities then, and takes that `write` unasked.
+    fn must_ask(&self, id: ObjectId) -> bool {
+        !std::mem::replace(&mut self.files().entry(id).or_default().asks, true)
+    }
+
+    /// The kernel may go by the attributes of `id` that it knows.
+    fn let_off(&self, id: ObjectId) {
+        self.files().entry(id).or_default().asks = false;
     }
 
     fn refuse(&self, id: ObjectId, errno: Errno) {
@@ -151,8 +165,7 @@ impl Shared {
     pub(crate) fn store_pages(&self, id: ObjectId, offset: u64, data: &[u8]) -> Answer<()> {
         let len = data.len() as u64;
         let left = self.space_left(id);
-        if self.is_near(left) {
-            // The next `write` to it is asked for.
+        if self.is_near(left) && self.limits.must_ask(id) {
             self.forget_attributes(id);
         }
         let reach = self.limits.reach(id, len, left);
@@ -169,6 +182,8 @@ impl Shared {
 
     /// Decides whether the kernel's cache may take a `write` to `id`. Not to be called by a thread that serves requests.
     fn judge_write(&self, id: ObjectId, left: u64) -> Answer<()> {
+        // This answer uses up what the kernel was told before: it is told again, always.
+        self.limits.must_ask(id);
         if left < self.limits.cache.load(Ordering::Acquire) {
             // What the cache holds of the file may be more than what is left: it is counted first.
             self.call_back_pages(id);
@@ -195,6 +210,7 @@ impl Bridge {
         let left = self.answer(|| Ok(self.space_left(id))).unwrap_or(0);
         let truth = self.answer(|| self.xattr(id, CAPABILITY));
         if !self.is_near(left) {
+            self.limits.let_off(id);
             self.limits.admit(id);
             return reply_sized(truth, 0, reply);
         }
@@ -225,6 +241,17 @@ mod tests {
         limits.refuse(id, Errno::EDQUOT);
         assert!(limits.refusal(id, &Wanted { size: Some(0), ..NOTHING }).is_ok(), "a truncation");
         assert!(limits.refusal(id, &NOTHING).is_ok());
+    }
+
+    #[test]
+    fn the_kernel_is_told_to_ask_once_until_it_is_let_off() {
+        let (limits, id) = (Limits::default(), ObjectId(7));
+        assert!(limits.must_ask(id));
+        limits.admit(id);
+        limits.refuse(id, Errno::EDQUOT);
+        assert!(!limits.must_ask(id), "each more makes an answer void that is on its way");
+        limits.let_off(id);
+        assert!(limits.must_ask(id));
     }
 
     #[test]

@@ -5,6 +5,7 @@ mod support;
 use std::fs::{File, OpenOptions};
 use std::io::Write;
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use support::{Bed, Chance, shell, usable};
 use zpl::{Amount, Owner};
@@ -320,6 +321,40 @@ fn a_quota_that_is_lowered_while_a_file_is_written_ends_the_next_write() {
         expect(&mut bed, "f", &written);
         bed.finish();
     }
+}
+
+#[test]
+fn no_write_passes_unasked_while_pages_are_written_back() {
+    if !usable() {
+        return;
+    }
+    let bed = Bed::new(512 << 20, &[("quota", 8 * MIB), ("compression", OFF)]);
+    let path = bed.at().join("f");
+    let file = File::create(&path).unwrap();
+    let mut piece = vec![1; 4 * MIB as usize];
+    file.write_all_at(&piece, 0).unwrap();
+    let (ends, at) = (AtomicBool::new(false), OpenOptions::new().write(true).open(&path).unwrap());
+    std::thread::scope(|scope| {
+        let flusher = scope.spawn(|| {
+            while !ends.load(Ordering::Acquire) {
+                rustix::fs::fdatasync(&at).unwrap();
+            }
+        });
+        let mut most = 0;
+        for round in 0..24 {
+            piece.fill(round);
+            match file.write_at(&piece, u64::from(round) * 4 * MIB) {
+                Ok(count) => most = u64::from(round) * 4 * MIB + count as u64,
+                Err(error) => assert_eq!(error.raw_os_error(), Some(EDQUOT)),
+            }
+        }
+        ends.store(true, Ordering::Release);
+        flusher.join().unwrap();
+        assert!(most <= 16 * MIB, "{most} bytes went in");
+    });
+    drop(at);
+    close(file);
+    bed.finish();
 }
 
 #[test]
