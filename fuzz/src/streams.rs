@@ -3,11 +3,12 @@
 
 use std::sync::{Arc, LazyLock};
 
+use ::stream::{Incoming, Receiver, SendSource, Sender};
 use codec::RunningFletcher4;
 use format::stream::{self, Record, Write};
 use format::{ByteOrder, Guid, NvList, NvValue};
 use pool::props::DatasetKind;
-use pool::{Incoming, Options, Pool, ReceiveOptions, SendFlags, SendSource};
+use pool::{Options, Pool, ReceiveOptions, SendFlags};
 use sim::Story;
 use sim::forge::{PatchedDisk, Patches};
 use sim::reading::{self, Limits};
@@ -47,10 +48,10 @@ static STREAMS: LazyLock<Vec<[Vec<Piece>; 2]>> = LazyLock::new(|| {
     let pool = Pool::import_disks(vec![disk], options).expect("the sample is sound");
     let sent = |flags: SendFlags, name: &str, from: Option<&SendSource>| {
         let mut stream = Vec::new();
-        pool.send(name, from, flags, &mut stream, &mut |_| {}).expect("the sample can be sent");
+        Sender::new(&pool).send(name, from, flags, &mut stream, &mut |_| {}).expect("the sample can be sent");
         pieces(&stream)
     };
-    let from = pool.send_source("tank/fs@one").expect("a snapshot of the sample");
+    let from = Sender::new(&pool).send_source("tank/fs@one").expect("a snapshot of the sample");
     [false, true]
         .map(|on| {
             let flags = SendFlags { large_blocks: on, embedded: on, compressed: on };
@@ -161,7 +162,12 @@ fn resize_block(piece: &mut Piece, choices: &mut Choices<'_>) {
 fn receive(pool: &Pool, stream: &[u8], options: &ReceiveOptions) -> Result<(), pool::Error> {
     let mut incoming = Incoming::open(stream)?;
     while let Some((begin, list)) = incoming.next_stream()? {
-        pool.receive(&mut incoming, (&begin, &list), &format!("{INTO}@s{}", begin.toguid.0), options)?;
+        Receiver::new(pool).receive(
+            &mut incoming,
+            (&begin, &list),
+            &format!("{INTO}@s{}", begin.toguid.0),
+            options,
+        )?;
     }
     Ok(())
 }
@@ -217,10 +223,10 @@ pub fn package_list(data: &[u8]) {
         _ => None,
     });
     for guid in guids.take(64) {
-        let _ = pool::holds_of(&list, guid);
-        let _ = pool::parent_snapshot_of(&list, guid);
-        let _ = pool::properties_of(&list, guid, DatasetKind::Filesystem);
-        let _ = pool::snapshot_properties_of(&list, guid);
+        let _ = ::stream::holds_of(&list, guid);
+        let _ = ::stream::parent_snapshot_of(&list, guid);
+        let _ = ::stream::properties_of(&list, guid, DatasetKind::Filesystem);
+        let _ = ::stream::snapshot_properties_of(&list, guid);
     }
-    let _ = pool::Replica::of(&list);
+    let _ = ::stream::Replica::of(&list);
 }

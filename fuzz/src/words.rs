@@ -13,12 +13,13 @@ use cenote_cli::usage::Program;
 use cenote_cli::{mount_helper, place::Place};
 use clap::Parser;
 use format::NvList;
+use pool::ResumeToken;
 use pool::known::{self, Known};
 use pool::props::{self, names, number};
-use pool::{Destination, ResumeToken};
 use serde::{Serialize, de::DeserializeOwned};
 use server::messages::{Ready, Reply, Request};
 use server::wire;
+use stream::Destination;
 
 /// A socket takes so many bytes while nobody reads.
 const SOCKET_MAX: usize = 100 << 10;

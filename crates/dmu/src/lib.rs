@@ -17,6 +17,7 @@ mod place;
 mod policy;
 mod ranges;
 mod sync;
+mod touched;
 mod tree;
 mod tx;
 pub mod zap;
@@ -31,6 +32,7 @@ pub use policy::{Policy, Redundant};
 pub use ranges::Ranges;
 pub use storage::{Background, Caller, Record};
 pub use sync::Synced;
+pub use touched::Touched;
 pub use tx::Tx;
 
 /// Result of this room.

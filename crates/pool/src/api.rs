@@ -229,7 +229,10 @@ impl Pool {
     }
 
     /// As [`Pool::open`], of a dataset that may have no public name.
-    pub(crate) fn open_info(&self, info: &DatasetInfo) -> Result<Arc<Dataset>> {
+    ///
+    /// # Errors
+    /// Its root cannot be read.
+    pub fn open_info(&self, info: &DatasetInfo) -> Result<Arc<Dataset>> {
         let _shared = self.shared();
         self.inner.open(info)
     }

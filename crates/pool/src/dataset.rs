@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, Weak};
 
 use dmu::{Objset, Policy};
+use format::features::Feature;
 use format::{ObjectId, Txg};
 use storage::host::Host;
 
@@ -249,7 +250,10 @@ impl Dataset {
     }
 
     /// A dataset that is being received is written whatever its properties say, now or later.
-    pub(crate) fn lift_read_only(&self) {
+    ///
+    /// # Panics
+    /// If another thread panicked while storing its settings.
+    pub fn lift_read_only(&self) {
         let mut settings = self.settings.write().expect("the settings lock guards a plain store");
         self.arriving.store(true, Ordering::Release);
         Arc::make_mut(&mut settings).read_only = false;
@@ -261,8 +265,19 @@ impl Dataset {
         self.mounted_writable.store(is_writable, Ordering::Release);
     }
 
-    pub(crate) fn policy(&self) -> Policy {
+    /// How its blocks are written.
+    ///
+    /// # Panics
+    /// If another thread panicked while storing it.
+    #[must_use]
+    pub fn policy(&self) -> Policy {
         *self.policy.read().expect("the policy lock guards a plain store")
+    }
+
+    /// Whether its pool has enabled a feature.
+    #[must_use]
+    pub fn pool_enables(&self, feature: &Feature) -> bool {
+        self.pool.info().features.contains_key(feature.guid)
     }
 
     /// Tells whether settings that the file system itself keeps (quotas of users) are those read earlier.

@@ -266,7 +266,8 @@ impl Error {
         )
     }
 
-    pub(crate) fn corrupt(object: format::ObjectId) -> impl FnOnce(format::Corrupt) -> Error {
+    /// The error that an object of the MOS is damaged, and how.
+    pub fn corrupt(object: format::ObjectId) -> impl FnOnce(format::Corrupt) -> Error {
         move |source| Error::Dmu(dmu::Error::Corrupt { object, source })
     }
 }

@@ -1,7 +1,7 @@
 //! The living pool: labels, import and export, the MOS, transaction groups, space maps on disk, features, and
 //! the dataset layer.
 //!
-//! From:   `zpl`, `cli` and `bench`, which open pools and change datasets within transactions.
+//! From:   `stream`, `zpl`, `cli` and `bench`, which open pools and change datasets within transactions.
 //! To:     `dmu` and `storage`. Only this room knows which txg is durable.
 #![forbid(unsafe_code)]
 
@@ -31,11 +31,11 @@ mod own_snapshots;
 mod pool;
 pub mod private;
 pub mod props;
-mod scrub;
-
-mod receive;
+mod reading;
+mod receive_error;
+mod receiving;
 mod rewind;
-mod send;
+mod scrub;
 mod snapshots;
 mod space_maps;
 mod suspend;
@@ -55,13 +55,16 @@ pub use dataset::{Dataset, Settings, SnapDir, SyncMode};
 pub use delegation::Grant;
 pub use discover::{Found, discover, partitions_of, why_no_pool};
 pub use dsl::create::{Initialise, NewFilesystem};
-pub use dsl::lookup::DatasetInfo;
+pub use dsl::lookup::{DatasetInfo, Partial};
+pub use dsl::receive::{Place, Progress};
+pub use dsl::received::{PropertyRefusal, ReceiveOptions};
 pub use error::{Error, Result};
 pub use events::Happened;
 pub use features::FeatureState;
 pub use history::Event;
 pub use import::{open_disk, parse_guid};
 pub use lease::{AwaitedLease, Lease};
+pub use new_names::check as check_new_name;
 pub use own_snapshots::{SnapshotEntry, SnapshotKey};
 pub use pool::{Info, Options, Pool};
 pub use scrub::{Births, DataError, ScanStatus};
@@ -69,12 +72,10 @@ pub use storage::host::{backing_file, holders_of};
 
 pub use rewind::{FoundState, Rewind};
 
-pub use receive::{
-    Arrived, Change as TreeChange, Destination, Healing, Incoming, PropertyRefusal, ReceiveError,
-    ReceiveOptions, Received, Replica, holds_of, parent_snapshot_of, properties_of, snapshot_properties_of,
-};
-pub use send::{Package, Resumption, Saved, SendFlags, Sent, Source as SendSource, Told, Touched};
+pub use reading::Reading;
+pub use receive_error::ReceiveError;
 pub use storage::FailMode;
 pub use suspend::{SuspensionWatch, Trouble};
-pub use token::{ResumeToken, TokenError};
+pub use sync::checksum_feature;
+pub use token::{ResumeToken, SendFlags, TokenError};
 pub use tx::{Begun, Hold, Patience, Reach, Tx, Wait};

@@ -11,7 +11,7 @@ use crate::{Error, Result};
 ///
 /// # Errors
 /// [`Error::NameTooLong`]; [`Error::InvalidName`] for any other fault.
-pub(crate) fn check(name: &str, kind: DatasetKind) -> Result<()> {
+pub fn check(name: &str, kind: DatasetKind) -> Result<()> {
     names::check_new(name, kind).map_err(|why| match why {
         NameError::TooLong => Error::NameTooLong(name.to_owned()),
         why => Error::InvalidName { name: name.to_owned(), why },

@@ -9,8 +9,6 @@ use std::fmt;
 use codec::RunningFletcher4;
 use format::{ByteOrder, Guid, NvList, NvValue};
 
-use crate::SendFlags;
-
 /// Largest list in a token that is unpacked, in bytes.
 const LIST_MAX: usize = 1 << 20;
 
@@ -32,6 +30,17 @@ pub enum TokenError {
     /// The list lacks what it must hold.
     #[error("resume token is corrupt (nvlist_unpack failed)")]
     List,
+}
+
+/// How a stream may be written: what its receiver must understand.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct SendFlags {
+    /// `-L`: blocks above 128 KiB stay whole.
+    pub large_blocks: bool,
+    /// `-e`: blocks that lie in their pointer are sent so.
+    pub embedded: bool,
+    /// `-c`: data as it lies on disk.
+    pub compressed: bool,
 }
 
 /// A place in the stream of a snapshot.

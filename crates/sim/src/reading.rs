@@ -11,6 +11,7 @@ use format::ObjectId;
 use pool::props::DatasetKind;
 use pool::{DatasetInfo, Options, Pool, SendFlags};
 use storage::host::Disk;
+use stream::Sender;
 use zpl::{FileKind, Filesystem, Seek};
 
 /// How much is read at most.
@@ -80,7 +81,8 @@ pub fn read_all(disks: Vec<Arc<dyn Disk>>, limits: &Limits) -> Report {
         }
         if info.is_snapshot() {
             let mut sink = Sink(limits.stream_bytes);
-            let sent = pool.send(&info.name, None, SendFlags::default(), &mut sink, &mut |_| {});
+            let sent =
+                Sender::new(&pool).send(&info.name, None, SendFlags::default(), &mut sink, &mut |_| {});
             report.take(&format!("send of {}", info.name), sent);
         }
     }

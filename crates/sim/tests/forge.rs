@@ -135,16 +135,19 @@ fn a_receive_over_a_snapshot_that_is_before_itself_is_refused() {
     let disk = PatchedDisk::new(source.image().clone(), Patches::new());
     let options = pool::Options { read_only: true, ..pool::Options::default() };
     let sender = pool::Pool::import_disks(vec![Arc::new(disk)], options).expect("it can be imported");
-    let from = sender.send_source("tank/fs@one").expect("there");
+    let from = stream::Sender::new(&sender).send_source("tank/fs@one").expect("there");
     let mut stream = Vec::new();
     let flags = pool::SendFlags::default();
-    sender.send("tank/fs@two", Some(&from), flags, &mut stream, &mut |_| {}).expect("sent");
+    stream::Sender::new(&sender)
+        .send("tank/fs@two", Some(&from), flags, &mut stream, &mut |_| {})
+        .expect("sent");
     let said = ends(move || {
         let pool = imported("snapshot-before-itself");
         let options = pool::ReceiveOptions { force: true, ..pool::ReceiveOptions::default() };
-        let mut incoming = pool::Incoming::open(&stream[..]).expect("sound");
+        let mut incoming = stream::Incoming::open(&stream[..]).expect("sound");
         let (begin, list) = incoming.next_stream().expect("sound").expect("one");
-        let done = pool.receive(&mut incoming, (&begin, &list), "tank/fs@three", &options);
+        let done =
+            stream::Receiver::new(&pool).receive(&mut incoming, (&begin, &list), "tank/fs@three", &options);
         done.map(drop).map_err(|error| error.to_string())
     });
     assert!(said.as_ref().is_err_and(|said| said.contains("txg of the snapshot before another")), "{said:?}");
@@ -155,9 +158,15 @@ fn a_send_of_a_clone_of_itself_is_refused() {
     let said = ends(|| {
         let pool = imported("origin-loop");
         pool.snapshot(&["tank/clone@new".to_owned()], &[]).expect("taken");
-        let from = pool.send_source("tank/fs@one").expect("there");
+        let from = stream::Sender::new(&pool).send_source("tank/fs@one").expect("there");
         let flags = pool::SendFlags::default();
-        let sent = pool.send("tank/clone@new", Some(&from), flags, &mut std::io::sink(), &mut |_| {});
+        let sent = stream::Sender::new(&pool).send(
+            "tank/clone@new",
+            Some(&from),
+            flags,
+            &mut std::io::sink(),
+            &mut |_| {},
+        );
         sent.map(drop).map_err(|error| error.to_string())
     });
     assert!(said.as_ref().is_err_and(|said| said.contains("txg of the origin of a clone")), "{said:?}");

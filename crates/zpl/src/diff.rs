@@ -1,6 +1,6 @@
 //! What changed in a file system since a snapshot, object by object.
 //!
-//! From:   the numbers of objects in blocks of dnodes that were written since, from `pool`.
+//! From:   the numbers of objects in blocks of dnodes that were written since, from `stream`.
 //! To:     [`Difference`]s in the order of those numbers, for `zfs diff`.
 //!
 //! Names are looked up in both states. A directory's names are kept while there is room for them, so that memory is
@@ -8,11 +8,10 @@
 
 use std::collections::HashMap;
 
-use dmu::zap;
+use dmu::{Touched, zap};
 use format::zap::int_key;
 use format::znode::{S_IFDIR, S_IFMT, Time, pflags};
 use format::{ObjectId, ObjectType};
-use pool::Touched;
 
 use crate::{Error, Filesystem, Result, attributes};
 

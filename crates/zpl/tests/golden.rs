@@ -6,8 +6,9 @@ mod support;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use pool::{Destination, Incoming, Options, Pool, ReceiveOptions};
+use pool::{Options, Pool, ReceiveOptions};
 use serde_json::Value;
+use stream::{Destination, Incoming, Receiver};
 use support::disk;
 use zpl::{FileKind, Filesystem, NewNode, SetAttr, Time};
 
@@ -294,9 +295,9 @@ fn receive(pool: &Pool, folder: &Path, stream: &str, name: &str) {
     while let Some((begin, _)) = stream.next_stream().unwrap() {
         let into = destination.name_of(std::str::from_utf8(&begin.toname).unwrap(), top.as_deref());
         let list = stream.package().map(|(_, list)| list.clone()).unwrap_or_default();
-        let received = pool::properties_of(&list, begin.toguid, pool::props::DatasetKind::Filesystem);
+        let received = stream::properties_of(&list, begin.toguid, pool::props::DatasetKind::Filesystem);
         let options = ReceiveOptions { received, ..ReceiveOptions::default() };
-        let done = pool.receive(&mut stream, (&begin, &list), &into, &options).unwrap();
+        let done = Receiver::new(pool).receive(&mut stream, (&begin, &list), &into, &options).unwrap();
         assert_eq!((done.snapshot, done.skipped), (into, false));
     }
 }

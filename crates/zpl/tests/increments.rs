@@ -6,8 +6,9 @@ mod support;
 use std::collections::BTreeMap;
 
 use format::stream::{Record, feature};
-use pool::{Incoming, ReceiveOptions, SendFlags};
+use pool::{ReceiveOptions, SendFlags};
 use storage::host::{Entropy, SeededEntropy};
+use stream::{Incoming, Receiver, Sender};
 use support::Bed;
 use zpl::{FileKind, Filesystem, NewNode, XattrMode};
 
@@ -166,9 +167,9 @@ fn files_of(bed: &Bed, snapshot: &str) -> Files {
 }
 
 fn sent(bed: &Bed, snapshot: &str, from: Option<&str>, flags: SendFlags) -> Vec<u8> {
-    let from = from.map(|from| bed.pool().send_source(from).unwrap());
+    let from = from.map(|from| Sender::new(bed.pool()).send_source(from).unwrap());
     let mut stream = Vec::new();
-    bed.pool().send(snapshot, from.as_ref(), flags, &mut stream, &mut |_| {}).unwrap();
+    Sender::new(bed.pool()).send(snapshot, from.as_ref(), flags, &mut stream, &mut |_| {}).unwrap();
     expect_split(&stream);
     stream
 }
@@ -195,7 +196,7 @@ fn expect_split(stream: &[u8]) {
 fn receive(bed: &Bed, bytes: &[u8], into: &str) -> pool::Result<()> {
     let mut stream = Incoming::open(bytes)?;
     while let Some((begin, list)) = stream.next_stream()? {
-        bed.pool().receive(&mut stream, (&begin, &list), into, &ReceiveOptions::default())?;
+        Receiver::new(bed.pool()).receive(&mut stream, (&begin, &list), into, &ReceiveOptions::default())?;
     }
     Ok(())
 }

@@ -9,10 +9,11 @@ use format::NvList;
 use format::stream::{Begin, feature, flag};
 use pool::props::number::nice_bytes;
 use pool::props::{DatasetKind, names};
-use pool::{Destination, Error, Incoming, Pool, PropertyRefusal, ReceiveError, ReceiveOptions, Replica};
+use pool::{Error, Pool, PropertyRefusal, ReceiveError, ReceiveOptions};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use server::Kind;
+use stream::{Destination, Incoming, Receiver, Replica};
 
 use super::Call;
 use super::dataset_values;
@@ -176,7 +177,7 @@ fn receive_in<R: Read>(
         let is_last =
             list.and_then(|list| list.get_str("tosnap")).is_none_or(|to| sent.ends_with(&format!("@{to}")));
         if let Some(list) = list.filter(|_| !call.args.has("h") && !call.args.has("n")) {
-            hold(pool, call, &into, &pool::holds_of(list, begin.toguid))?;
+            hold(pool, call, &into, &stream::holds_of(list, begin.toguid))?;
         }
         for (property, why) in refused {
             // A limit that only the last snapshot keeps is no news of those before it.
@@ -221,18 +222,18 @@ fn located(
     let is_new = begin.fromguid.0 == 0 || begin.flags & flag::CLONE != 0 || has_origin;
     if is_new && !resumes {
         let Some((parent, last)) = fs.rsplit_once('/') else { return Ok(into) };
-        let snapshot = list.and_then(|list| pool::parent_snapshot_of(list, begin.toguid));
+        let snapshot = list.and_then(|list| stream::parent_snapshot_of(list, begin.toguid));
         let Some(snapshot) = snapshot.filter(|_| pool.dataset(parent).is_err_and(|error| is_missing(&error)))
         else {
             return Ok(into);
         };
-        let found = pool.nearest_with(snapshot, fs).map_err(unknown)?;
+        let found = Receiver::new(pool).nearest_with(snapshot, fs).map_err(unknown)?;
         return Ok(found.map(|parent| format!("{parent}/{last}@{leaf}")).unwrap_or(into));
     }
     if is_top || pool.dataset(fs).is_ok() {
         return Ok(into);
     }
-    let found = pool.nearest_with(begin.fromguid, fs).map_err(unknown)?;
+    let found = Receiver::new(pool).nearest_with(begin.fromguid, fs).map_err(unknown)?;
     Ok(found.map(|fs| format!("{fs}@{leaf}")).unwrap_or(into))
 }
 
@@ -266,7 +267,7 @@ fn one<R: Read>(
 ) -> Result<Vec<PropertyRefusal>, Failure> {
     let (verbose, dry) = (call.args.has("v"), call.args.has("n"));
     let kind = if begin.fromguid.0 == 0 { "full" } else { "incremental" };
-    if !pool.can_receive_somewhere(begin, into) {
+    if !Receiver::new(pool).can_receive_somewhere(begin, into) {
         // Said without an announcement, as there is nowhere to go.
         let error = ReceiveError::Missing(into.split('@').next().unwrap_or(into).to_owned());
         return Err(receiving(begin, &Error::from(error)));
@@ -285,7 +286,7 @@ fn one<R: Read>(
     // Others may change the pool while the stream comes, but not while its place is made, nor at its end.
     let turn = call.turn()?;
     line.into_iter().for_each(|line| pool.set_command(line));
-    let receiving = pool.begin_receive((begin, list), into, options);
+    let receiving = Receiver::new(pool).begin_receive((begin, list), into, options);
     pool.forget_command();
     drop(turn);
     let receiving = receiving.map_err(failed)?;
@@ -305,7 +306,7 @@ fn one<R: Read>(
             // What is mounted holds on to what it was: only now must it let go.
             let mut waiting = Some(arrived);
             let place = || {
-                received = waiting.take().map(pool::Arrived::put_in_place).transpose().map_err(failed)?;
+                received = waiting.take().map(stream::Arrived::put_in_place).transpose().map_err(failed)?;
                 Ok(())
             };
             let moved = mounting::moving(call, console, &fs, Kind::Contents, str::to_owned, place);

@@ -5,7 +5,8 @@ use std::time::Instant;
 
 use pool::props::number::nice_bytes;
 use pool::props::{DatasetKind, names};
-use pool::{Destination, Error, Healing, Incoming, Pool};
+use pool::{Error, Pool};
+use stream::{Destination, Healing, Incoming, Receiver};
 
 use super::Call;
 use super::zfs_receive::{cannot, name, receiving};
@@ -40,7 +41,7 @@ pub(super) fn heal_in<R: Read>(
         }
         let (since, before) = (Instant::now(), stream.bytes());
         let mut healing = Healing::default();
-        let done = pool.heal(stream, &begin, &into, dry, &mut healing);
+        let done = Receiver::new(pool).heal(stream, &begin, &into, dry, &mut healing);
         if healing.healed > 0 {
             let _turn = call.turn()?;
             pool.set_command(&call.line);

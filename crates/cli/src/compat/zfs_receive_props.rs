@@ -120,9 +120,9 @@ impl Overrides {
         ReceiveOptions {
             force: call.args.has("F"),
             local: if is_top { self.local.clone() } else { Vec::new() },
-            received: list.and_then(|list| pool::properties_of(list, guid, DatasetKind::Filesystem)),
+            received: list.and_then(|list| stream::properties_of(list, guid, DatasetKind::Filesystem)),
             inherited,
-            of_snapshot: list.map(|list| pool::snapshot_properties_of(list, guid)).unwrap_or_default(),
+            of_snapshot: list.map(|list| stream::snapshot_properties_of(list, guid)).unwrap_or_default(),
             dry_run: call.args.has("n"),
             resumable: call.args.has("s"),
             origin: self.origin.clone(),

@@ -2,8 +2,9 @@
 
 use std::collections::BTreeSet;
 
-use pool::{Pool, Replica, TreeChange};
+use pool::Pool;
 use server::Kind;
+use stream::{Receiver, Replica, TreeChange};
 
 use super::Call;
 use super::mounting;
@@ -31,7 +32,7 @@ pub fn follow(
     let mut tried: BTreeSet<TreeChange> = BTreeSet::new();
     let (mut failures, mut progress) = (Vec::new(), false);
     for round in 0..ROUNDS_MAX {
-        let changes = pool
+        let changes = Receiver::new(pool)
             .changes_for(replica, top, how, &tried)
             .map_err(|error| Failure::refused(format!("cannot receive: {error}")))?;
         if changes.is_empty() {

@@ -7,7 +7,8 @@ use format::Guid;
 use pool::props::Value;
 use pool::props::number::{nice, nice_bytes};
 use pool::props::{DatasetKind, names};
-use pool::{Package, Pool, SendFlags, SendSource, Sent, Told};
+use pool::{Pool, SendFlags};
+use stream::{Package, SendSource, Sender, Sent, Told};
 
 use super::Call;
 use super::zfs_change::is_missing;
@@ -128,7 +129,7 @@ fn order<'a>(session: &Session, call: &Call, snapshot: &'a str) -> Result<Order<
                     false => sending(snapshot, &pool::Error::NotEarlier(snapshot.to_owned())),
                 });
             }
-            Some(pool.send_source(&name).map_err(|error| missing(&name, error))?)
+            Some(Sender::new(pool).send_source(&name).map_err(|error| missing(&name, error))?)
         }
     };
     // What is not encrypted is sent raw as it lies on disk.
@@ -195,7 +196,7 @@ fn origin_guid(pool: &Pool, snapshot: &str) -> Option<Guid> {
     let info = pool.dataset(file_system(snapshot)).ok()?;
     let origin = pool.property(&info, pool::props::dataset::parse("origin")?).ok()??.0;
     let Value::Text(origin) = origin else { return None };
-    pool.send_source(&origin).ok().map(|source| source.guid)
+    Sender::new(pool).send_source(&origin).ok().map(|source| source.guid)
 }
 
 /// `@a`, `#a` and `a` mean a snapshot or bookmark of the same file system.
@@ -217,7 +218,7 @@ pub(super) fn is_told(call: &Call) -> bool {
 fn warn(pool: &Pool, console: &mut Console, order: &Order) -> Result<(), Failure> {
     let Some(package) = order.package.as_ref().filter(|package| package.skip_missing) else { return Ok(()) };
     let leaf = order.snapshot.split_once('@').map_or("", |(_, leaf)| leaf);
-    let gaps = pool.package_gaps(order.snapshot, package);
+    let gaps = Sender::new(pool).package_gaps(order.snapshot, package);
     for name in gaps.map_err(|error| sending(order.snapshot, &error))? {
         console.remark(&format!(
             "WARNING: skipping dataset {name} and its children: snapshot {leaf} does not exist"
@@ -242,16 +243,16 @@ fn tell(pool: &Pool, call: &Call, console: &mut Console, order: &Order) -> Resul
     let failed = |error| sending(order.snapshot, &error);
     let steps = match &order.from {
         Some(from) if order.between && order.package.is_none() => {
-            pool.send_steps(order.snapshot, from).map_err(failed)?
+            Sender::new(pool).send_steps(order.snapshot, from).map_err(failed)?
         }
         from => match &order.package {
-            Some(package) => pool.package_steps(order.snapshot, package).map_err(failed)?,
+            Some(package) => Sender::new(pool).package_steps(order.snapshot, package).map_err(failed)?,
             None => vec![(from.clone(), order.snapshot.to_owned())],
         },
     };
     let mut sum = 0;
     for (from, to) in steps {
-        let bytes = pool.send_size(&to, from.as_ref(), order.flags).map_err(failed)?;
+        let bytes = Sender::new(pool).send_size(&to, from.as_ref(), order.flags).map_err(failed)?;
         sum += bytes;
         say(step(from.as_ref(), &to, bytes, parsable))?;
     }
@@ -333,9 +334,13 @@ fn write(pool: &Pool, call: &Call, console: &mut Console, order: &Order) -> Resu
     let (out, err) = console.both();
     let mut hear = |sent: Sent<'_>| ticker.hear(sent, err);
     let sent = match (&order.package, &order.from, order.between) {
-        (Some(package), _, _) => pool.send_package(order.snapshot, package, order.flags, out, &mut hear),
-        (None, Some(from), true) => pool.send_between(order.snapshot, from, order.flags, out, &mut hear),
-        (None, from, _) => pool.send(order.snapshot, from.as_ref(), order.flags, out, &mut hear),
+        (Some(package), _, _) => {
+            Sender::new(pool).send_package(order.snapshot, package, order.flags, out, &mut hear)
+        }
+        (None, Some(from), true) => {
+            Sender::new(pool).send_between(order.snapshot, from, order.flags, out, &mut hear)
+        }
+        (None, from, _) => Sender::new(pool).send(order.snapshot, from.as_ref(), order.flags, out, &mut hear),
     };
     sent.map_err(|error| sending(order.snapshot, &error))?;
     console.flush()

@@ -2,6 +2,7 @@
 
 use format::{NvList, NvValue};
 use pool::{Pool, ResumeToken};
+use stream::Sender;
 
 use super::Call;
 use super::zfs_change::is_missing;
@@ -49,18 +50,19 @@ fn resume_in(
         }
         error => sending(&token.toname, error),
     };
-    let found = pool.resumption(token).map_err(cannot)?;
+    let found = Sender::new(pool).resumption(token).map_err(cannot)?;
     check_not_mounted(session, &found.snapshot)?;
     let (parsable, dry) = (call.args.has("P"), call.args.has("n"));
     if is_told(call) {
-        let bytes = pool.resumed_size(token).map_err(cannot)?;
+        let bytes = Sender::new(pool).resumed_size(token).map_err(cannot)?;
         let sizes = [step(found.from.as_ref(), &found.snapshot, bytes, parsable), total(bytes, parsable)];
         tell_token(&token.to_list(), sizes, dry, console)?;
     }
     if !dry {
         let mut ticker = Ticker::of(call);
         let (out, err) = console.both();
-        pool.send_resumed(token, out, &mut |sent| ticker.hear(sent, err))
+        Sender::new(pool)
+            .send_resumed(token, out, &mut |sent| ticker.hear(sent, err))
             .map_err(|error| sending(&found.snapshot, &error))?;
     }
     console.flush()
@@ -81,7 +83,7 @@ pub(super) fn saved(call: &Call, console: &mut Console, name: &str) -> Result<()
 }
 
 fn saved_of(pool: &Pool, call: &Call, console: &mut Console, name: &str) -> Result<(), Failure> {
-    let saved = pool.saved(name).map_err(|error| match &error {
+    let saved = Sender::new(pool).saved(name).map_err(|error| match &error {
         error if is_missing(error) && pool.dataset(name).is_err() => {
             Action::Open(name).failed(reason::DATASET_MISSING)
         }
@@ -95,7 +97,7 @@ fn saved_of(pool: &Pool, call: &Call, console: &mut Console, name: &str) -> Resu
     })?;
     let (parsable, dry) = (call.args.has("P"), call.args.has("n"));
     if is_told(call) {
-        let bytes = pool.saved_size(&saved).map_err(|error| sending(name, &error))?;
+        let bytes = Sender::new(pool).saved_size(&saved).map_err(|error| sending(name, &error))?;
         // It begins where the original began, and is called what it is here.
         let mut list = saved.token.to_list();
         let here: [(&str, NvValue); 4] = [
@@ -114,7 +116,8 @@ fn saved_of(pool: &Pool, call: &Call, console: &mut Console, name: &str) -> Resu
     if !dry {
         let mut ticker = Ticker::of(call);
         let (out, err) = console.both();
-        pool.send_saved(&saved, out, &mut |sent| ticker.hear(sent, err))
+        Sender::new(pool)
+            .send_saved(&saved, out, &mut |sent| ticker.hear(sent, err))
             .map_err(|error| sending(name, &error))?;
     }
     console.flush()

@@ -244,11 +244,11 @@ pub(crate) fn unfinished(inner: &Inner) -> Result<Vec<(String, ObjectId)>> {
 }
 
 /// What was received in part, and may go on.
-pub(crate) struct Partial {
+pub struct Partial {
     /// The directory of the dataset that holds it.
-    pub(crate) dir: ObjectId,
+    pub dir: ObjectId,
     /// How far it got.
-    pub(crate) token: ResumeToken,
+    pub token: ResumeToken,
 }
 
 /// What was received in part for the head of `dir`: into itself, or beside it.

@@ -12,18 +12,18 @@ use format::zap::Value as Stored;
 use format::{ObjectId, ObjectType, Txg, features};
 
 use super::create::{Initialise, NEW_OBJECTS, NewFilesystem};
-use super::received::{PropertyRefusal, waits};
+use super::received::{PropertyRefusal, ReceiveOptions, waits};
 use super::space::move_space;
 use super::{Category, Sizes, add_space, bookmark, deadlist, limits, lookup};
 use crate::sync::Syncing;
-use crate::{Error, ReceiveError, ReceiveOptions, Result};
+use crate::{Error, ReceiveError, Result};
 
 /// The dataset below one that exists, while that is received into.
 pub(crate) const WORKING: &str = "%recv";
 
 /// Where a stream goes.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Place {
+pub enum Place {
     /// A new dataset.
     New,
     /// A new clone of this snapshot.
@@ -36,7 +36,8 @@ pub(crate) enum Place {
 
 impl Place {
     /// Name of the dataset that is written.
-    pub(crate) fn working_name(&self, fs: &str) -> String {
+    #[must_use]
+    pub fn working_name(&self, fs: &str) -> String {
         match self {
             Place::New | Place::Clone(_) => fs.to_owned(),
             Place::Replace | Place::Onto(_) => format!("{fs}/{WORKING}"),
@@ -46,18 +47,18 @@ impl Place {
 
 /// How far a stream was applied.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Progress {
+pub struct Progress {
     /// The object that comes next.
-    pub(crate) object: u64,
+    pub object: u64,
     /// Byte offset in it.
-    pub(crate) offset: u64,
+    pub offset: u64,
     /// Bytes of the stream.
-    pub(crate) bytes: u64,
+    pub bytes: u64,
 }
 
 impl Progress {
     /// Before the first object.
-    pub(crate) const START: Progress = Progress { object: 1, offset: 0, bytes: 0 };
+    pub const START: Progress = Progress { object: 1, offset: 0, bytes: 0 };
 }
 
 /// Keys of what is known of a stream that was received in part, in the ZAP of the dataset that holds it.

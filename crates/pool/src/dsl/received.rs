@@ -9,10 +9,31 @@ use format::zap::Value as Stored;
 use super::properties::{self, INHERIT, RECEIVED, RECEIVED_ANY};
 use crate::props::{self, PropertyError, Value, names};
 use crate::sync::Syncing;
-use crate::{Error, ReceiveOptions, Result};
+use crate::{Error, Result};
 
 /// A property that a dataset cannot have, and why.
 pub type PropertyRefusal = (String, PropertyError);
+
+/// How a stream is received.
+#[derive(Clone, Debug, Default)]
+pub struct ReceiveOptions {
+    /// `-F`: what changed since the newest snapshot, or an existing destination without snapshots, is given up.
+    pub force: bool,
+    /// `-o`: local properties.
+    pub local: Vec<(String, Value)>,
+    /// Properties that came with the stream; `None` where it brings no list of them. What came with an earlier one goes.
+    pub received: Option<Vec<(String, Value)>>,
+    /// `-x`, and `-o` below the top of a package: what is inherited although it was received.
+    pub inherited: Vec<String>,
+    /// Properties of the snapshot itself that came with the stream.
+    pub of_snapshot: Vec<(String, Value)>,
+    /// `-n`: only look whether it could be.
+    pub dry_run: bool,
+    /// `-o origin=`: the snapshot that a stream of a clone builds upon here; it must be the one that the sender had.
+    pub origin: Option<String>,
+    /// `-s`: what arrived of a stream that is cut off is kept, to be resumed.
+    pub resumable: bool,
+}
 
 /// What is judged by all that the stream holds, and so waits for its end where the dataset is new.
 pub(crate) fn waits(name: &str) -> bool {

@@ -275,7 +275,10 @@ impl Pool {
     }
 
     /// As [`Pool::scrub_errors`], also while a scrub is at work.
-    pub(crate) fn forget_readable(&self) -> Result<()> {
+    ///
+    /// # Errors
+    /// The log cannot be read or written.
+    pub fn forget_readable(&self) -> Result<()> {
         let known: BTreeSet<DataError> = self.data_errors()?.into_iter().collect();
         if known.is_empty() {
             return Ok(());

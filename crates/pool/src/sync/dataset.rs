@@ -154,7 +154,8 @@ impl Syncing<'_> {
 }
 
 /// The feature that a checksum kind needs.
-pub(crate) fn checksum_feature(kind: ChecksumKind) -> Option<&'static Feature> {
+#[must_use]
+pub fn checksum_feature(kind: ChecksumKind) -> Option<&'static Feature> {
     match kind {
         ChecksumKind::Sha512 => Some(&features::SHA512),
         ChecksumKind::Skein => Some(&features::SKEIN),

@@ -21,7 +21,7 @@ use storage::Writer;
 use storage::allocator::Allocator;
 
 pub(crate) use self::books::free_extents;
-pub(crate) use self::dataset::checksum_feature;
+pub use self::dataset::checksum_feature;
 pub(crate) use self::mos::metadata_compression_of;
 
 use self::commit::commit;

@@ -11,13 +11,11 @@ use format::ObjectId;
 use format::blkptr::{Block, BlockPtr};
 use format::compression::ZstdLevel;
 use format::stream::{Begin, Record};
+use pool::{Dataset, Error, ReceiveError, Result};
 use storage::{ReadError, Storage};
 
 use super::apply::prepare;
-use super::{Incoming, ReceiveError, WINDOW_PER_WORKER, check_features};
-use crate::dataset::Dataset;
-use crate::pool::Pool;
-use crate::{Error, Result};
+use super::{Incoming, Receiver, WINDOW_PER_WORKER, check_features};
 
 /// What became of the damaged blocks that a stream brings.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -140,7 +138,7 @@ impl Patient<'_> {
     }
 }
 
-impl Pool {
+impl Receiver<'_> {
     /// Heals the snapshot `into` (`pool/fs@snap`) with the stream that `begin` opened, to its end: of every block in it
     /// that has no good copy here the damaged copies are written anew, if what the stream brings gives the checksum in the
     /// block's pointer. What was healed and what was not is told in `healing`, also where this fails. With `dry_run` the
@@ -158,12 +156,12 @@ impl Pool {
         healing: &mut Healing,
     ) -> Result<()> {
         check_features(begin)?;
-        if let Some(reason) = self.read_only().filter(|_| !dry_run) {
-            return Err(Error::ReadOnly { pool: self.name(), reason });
+        if let Some(reason) = self.pool.read_only().filter(|_| !dry_run) {
+            return Err(Error::ReadOnly { pool: self.pool.name(), reason });
         }
         // Open it cannot be destroyed: its blocks stay its own.
-        let snapshot = self.open(into)?;
-        let info = self.dataset(into)?;
+        let snapshot = self.pool.open(into)?;
+        let info = self.pool.dataset(into)?;
         if !info.is_snapshot() || info.phys.guid != begin.toguid {
             return Err(ReceiveError::OtherSnapshot(into.to_owned()).into());
         }
@@ -171,13 +169,13 @@ impl Pool {
             return Ok(stream.skip()?);
         }
         let patient = Patient {
-            storage: self.storage(),
+            storage: self.pool.storage(),
             snapshot: &snapshot,
             zstd: snapshot.policy().compression.zstd_level,
             healed: AtomicU64::new(0),
             bytes: AtomicU64::new(0),
         };
-        let workers = self.storage().workers();
+        let workers = self.pool.storage().workers();
         let read = workers.map_ordered(
             storage::Caller::Works,
             stream.records(),
@@ -199,8 +197,8 @@ impl Pool {
         healing.bytes += bytes;
         if bytes > 0 {
             // Safe on the disks, and no longer known as lost.
-            self.run(|_| Ok(()))?;
-            self.forget_readable()?;
+            self.pool.log_command()?;
+            self.pool.forget_readable()?;
         }
         read
     }

@@ -4,7 +4,7 @@
 
 use format::{Guid, NvList, NvValue};
 
-use crate::props::{self, DatasetKind, Value};
+use pool::props::{self, DatasetKind, Value};
 
 /// How the receiver was told to name what arrives.
 #[derive(Clone, Debug, PartialEq, Eq)]

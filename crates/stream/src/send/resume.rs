@@ -6,10 +6,10 @@ use std::io::Write;
 
 use format::{Guid, ObjectId};
 
+use pool::{Dataset, DatasetInfo, Error, Result, ResumeToken};
+
 use super::traverse::{Event, Traversal};
-use super::{HEAD, Sent, Source, guid_of_head};
-use crate::pool::Pool;
-use crate::{Dataset, DatasetInfo, Error, Result, ResumeToken};
+use super::{HEAD, Sender, Sent, Source, guid_of_head};
 
 /// The part of a whole stream that is written.
 #[derive(Clone, Copy, Debug, Default)]
@@ -52,17 +52,15 @@ pub struct Resumption {
     pub from: Option<Source>,
 }
 
-impl ResumeToken {
-    /// Whether this build can write such a stream.
-    pub(super) fn check_sendable(&self) -> Result<()> {
-        if self.raw {
-            return Err(Error::Unsupported("raw streams of encrypted datasets".into()));
-        }
-        if self.redacted {
-            return Err(Error::Unsupported("redacted streams".into()));
-        }
-        Ok(())
+/// Whether this build can write the stream that a token tells of.
+pub(super) fn check_sendable(token: &ResumeToken) -> Result<()> {
+    if token.raw {
+        return Err(Error::Unsupported("raw streams of encrypted datasets".into()));
     }
+    if token.redacted {
+        return Err(Error::Unsupported("redacted streams".into()));
+    }
+    Ok(())
 }
 
 /// The error that what a stream builds upon is not in this pool.
@@ -70,14 +68,14 @@ pub(super) fn source_is_gone(guid: Guid) -> Error {
     Error::NoDataset(format!("incremental source {:#x}", guid.0))
 }
 
-impl Pool {
+impl Sender<'_> {
     /// The snapshot that a token is about and what its stream builds upon, by their guids: in the file system that
     /// the token names, or below it.
     ///
     /// # Errors
     /// [`Error::NoDataset`] with the name of what is gone; [`Error::Unsupported`].
     pub fn resumption(&self, token: &ResumeToken) -> Result<Resumption> {
-        token.check_sendable()?;
+        check_sendable(token)?;
         let fs = token.toname.split('@').next().unwrap_or(&token.toname);
         let found = match token.toname.ends_with(HEAD) {
             true => self.head_by_guid(fs, token.toguid)?,
@@ -102,8 +100,8 @@ impl Pool {
     /// The file system or volume of whose head a stream with this guid was made, if it is still as it was then: `fs`, or
     /// any in the pool.
     fn head_by_guid(&self, fs: &str, guid: Guid) -> Result<Option<String>> {
-        for (top, depth) in [(fs, Some(0)), (&self.name(), None)] {
-            let list = match self.list(top, depth, false) {
+        for (top, depth) in [(fs, Some(0)), (&self.pool.name(), None)] {
+            let list = match self.pool.list(top, depth, false) {
                 Err(Error::NoDataset(_)) => continue,
                 list => list?,
             };
@@ -123,8 +121,8 @@ impl Pool {
         marks: bool,
         fits: &dyn Fn(&DatasetInfo) -> Result<bool>,
     ) -> Result<Option<DatasetInfo>> {
-        for top in [fs, &self.name()] {
-            let list = match self.list(top, None, true) {
+        for top in [fs, &self.pool.name()] {
+            let list = match self.pool.list(top, None, true) {
                 Err(Error::NoDataset(_)) => continue,
                 list => list?,
             };
@@ -133,7 +131,7 @@ impl Pool {
                     return Ok(Some(info));
                 }
                 if marks && !info.is_snapshot() {
-                    for mark in self.bookmarks(&info.name)? {
+                    for mark in self.pool.bookmarks(&info.name)? {
                         if mark.phys.guid == guid && fits(&mark)? {
                             return Ok(Some(mark));
                         }
@@ -147,7 +145,7 @@ impl Pool {
     /// Writes the rest of the stream that the token tells of. Returns its bytes; `progress` hears them grow.
     ///
     /// # Errors
-    /// As [`Pool::resumption`] and [`Pool::send`].
+    /// As [`Sender::resumption`] and [`Sender::send`].
     pub fn send_resumed(
         &self,
         token: &ResumeToken,
@@ -159,10 +157,10 @@ impl Pool {
         self.send_on(&snapshot, from.as_ref(), token.flags, at, out, progress)
     }
 
-    /// About how many bytes [`Pool::send_resumed`] would write.
+    /// About how many bytes [`Sender::send_resumed`] would write.
     ///
     /// # Errors
-    /// As [`Pool::resumption`].
+    /// As [`Sender::resumption`].
     pub fn resumed_size(&self, token: &ResumeToken) -> Result<u64> {
         let Resumption { snapshot, from } = self.resumption(token)?;
         let at = Some((token.object, token.offset));

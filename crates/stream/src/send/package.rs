@@ -8,10 +8,9 @@ use std::io::Write;
 use dmu::zap;
 use format::{Guid, NvList, NvValue, ObjectId};
 
-use super::{SendFlags, Sent, Source, writer};
-use crate::dsl::lookup;
-use crate::pool::Pool;
-use crate::{DatasetInfo, Error, Result};
+use pool::{DatasetInfo, Error, Result, SendFlags};
+
+use super::{Sender, Sent, Source, writer};
 
 /// What goes into a package.
 #[derive(Clone, Debug, Default)]
@@ -59,11 +58,11 @@ fn leaf(info: &DatasetInfo) -> &str {
     info.snapshot_name().unwrap_or_default()
 }
 
-impl Pool {
+impl Sender<'_> {
     /// Writes a package whose top is `snapshot`; returns its bytes.
     ///
     /// # Errors
-    /// As [`Pool::send`]; [`Error::NoSnapshotBelow`] where something that is older than its parent's snapshot has none.
+    /// As [`Sender::send`]; [`Error::NoSnapshotBelow`] where something that is older than its parent's snapshot has none.
     pub fn send_package(
         &self,
         snapshot: &str,
@@ -97,10 +96,10 @@ impl Pool {
         Ok(sent)
     }
 
-    /// What [`Pool::send_package`] sends, step by step: from, to.
+    /// What [`Sender::send_package`] sends, step by step: from, to.
     ///
     /// # Errors
-    /// As [`Pool::send_package`].
+    /// As [`Sender::send_package`].
     pub fn package_steps(&self, snapshot: &str, package: &Package) -> Result<Vec<(Option<Source>, String)>> {
         let (members, _) = self.members(snapshot, package)?;
         let mut steps = Vec::new();
@@ -113,7 +112,7 @@ impl Pool {
     /// What [`Package::skip_missing`] leaves out: the topmost of each tree.
     ///
     /// # Errors
-    /// As [`Pool::send_package`].
+    /// As [`Sender::send_package`].
     pub fn package_gaps(&self, snapshot: &str, package: &Package) -> Result<Vec<String>> {
         Ok(self.members(snapshot, package)?.1)
     }
@@ -124,8 +123,8 @@ impl Pool {
         let (mut members, mut missing) = (Vec::new(), Vec::new());
         let mut queue = vec![(fs.to_owned(), Guid(0), None)];
         while let Some((name, parent_from, parent_txg)) = queue.pop() {
-            let head = self.dataset(&name)?;
-            let mut snaps = self.list(&name, Some(1), true)?;
+            let head = self.pool.dataset(&name)?;
+            let mut snaps = self.pool.list(&name, Some(1), true)?;
             snaps.retain(|info| info.is_snapshot() && info.dir_id == head.dir_id);
             let last = snaps.iter().position(|snap| leaf(snap) == to);
             let Some(last) = last else {
@@ -146,7 +145,7 @@ impl Pool {
             // What a child builds upon is told by the snapshot of its parent that the receiver has, or gets.
             let known = package.from.as_deref().unwrap_or(to);
             let below_from = snaps.iter().find(|snap| leaf(snap) == known).unwrap_or(&snaps[last]).phys.guid;
-            let origin = self.origin_of(&head)?;
+            let origin = self.pool.reading().origin_of(&head)?;
             if package.recursive {
                 let names = self.child_names(&head)?;
                 let children = names.into_iter().rev().map(|child| format!("{name}/{child}"));
@@ -160,8 +159,8 @@ impl Pool {
 
     /// Names of the children in the order of their map.
     fn child_names(&self, head: &DatasetInfo) -> Result<Vec<String>> {
-        let _shared = self.shared();
-        let map = self.inner.mos.object(head.dir.child_dir_zap)?;
+        let reading = self.pool.reading();
+        let map = reading.zap(head.dir.child_dir_zap)?;
         let mut names = Vec::new();
         for entry in zap::entries(&map) {
             let name = String::from_utf8_lossy(&entry?.name).into_owned();
@@ -170,18 +169,6 @@ impl Pool {
             }
         }
         Ok(names)
-    }
-
-    /// Guid of the snapshot that a clone began as.
-    pub(crate) fn origin_of(&self, head: &DatasetInfo) -> Result<Option<Guid>> {
-        let _shared = self.shared();
-        let mos = &self.inner.mos;
-        if head.dir.origin.0 == 0 {
-            return Ok(None);
-        }
-        let origin = mos.dataset(head.dir.origin)?;
-        let special = lookup::child(mos, lookup::root_dir(mos)?, "$ORIGIN")?;
-        Ok((Some(origin.dir) != special).then_some(origin.guid))
     }
 
     /// From, to of each stream of a member.
@@ -222,7 +209,7 @@ impl Pool {
             props.insert(leaf(snap), self.props_of(snap.phys.props, told)?);
             if package.holds {
                 let mut own = NvList::new();
-                self.holds(snap)?.iter().for_each(|(tag, since)| own.insert(tag, *since));
+                self.pool.holds(snap)?.iter().for_each(|(tag, since)| own.insert(tag, *since));
                 holds.insert(leaf(snap), own);
             }
         }
@@ -240,8 +227,8 @@ impl Pool {
         if map.0 == 0 {
             return Ok(list);
         }
-        let _shared = self.shared();
-        let object = self.inner.mos.object(map)?;
+        let reading = self.pool.reading();
+        let object = reading.zap(map)?;
         for entry in zap::entries(&object) {
             let entry = entry?;
             let stored = String::from_utf8_lossy(&entry.name).into_owned();

@@ -5,8 +5,9 @@ use std::path::Path;
 use std::process::Command;
 use std::sync::Arc;
 
-use pool::{CreateSpec, Incoming, NewFilesystem, Options, Pool, ReceiveOptions};
+use pool::{CreateSpec, NewFilesystem, Options, Pool, ReceiveOptions};
 use storage::host::{Access, Disk};
+use stream::{Incoming, Receiver};
 
 use crate::oracle;
 
@@ -70,7 +71,7 @@ impl Ground {
     ) -> Result<(), pool::Error> {
         let mut stream = Incoming::open(stream)?;
         while let Some((begin, list)) = stream.next_stream()? {
-            self.pool().receive(&mut stream, (&begin, &list), into, options)?;
+            Receiver::new(self.pool()).receive(&mut stream, (&begin, &list), into, options)?;
         }
         Ok(())
     }

@@ -4,9 +4,9 @@
 
 use format::{Guid, ObjectId, Txg};
 
-use crate::dsl::lookup;
-use crate::pool::Pool;
-use crate::{DatasetInfo, Error, Result};
+use pool::{DatasetInfo, Error, Result};
+
+use super::Sender;
 
 /// What an incremental stream builds upon.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -32,29 +32,26 @@ impl Source {
     }
 }
 
-impl Pool {
+impl Sender<'_> {
     /// The snapshot `pool/fs@snap` or bookmark `pool/fs#mark` as the beginning of an incremental stream.
     ///
     /// # Errors
     /// [`Error::NoDataset`].
     pub fn send_source(&self, name: &str) -> Result<Source> {
         let missing = || Error::NoDataset(name.to_owned());
-        let info = self.dataset(name)?;
+        let info = self.pool.dataset(name)?;
         if info.is_snapshot() || info.is_bookmark() { Ok(Source::of(&info)) } else { Err(missing()) }
     }
 
     /// The snapshot of this number: not another with the same guid, which was received elsewhere in this pool.
     pub(super) fn source_at(&self, id: ObjectId) -> Result<Source> {
-        let _shared = self.shared();
-        let name = lookup::snapshot_name(&self.inner, id)?;
-        Ok(Source::of(&lookup::info_of(&self.inner, name, id)?))
+        Ok(Source::of(&self.pool.reading().snapshot(id)?))
     }
 
     /// Whether `from` lies before `to` in the history of its blocks.
     pub(super) fn check_earlier(&self, to: &DatasetInfo, from: &Source) -> Result<()> {
         let refuse = || Err(Error::NotEarlier(to.name.clone()));
-        let _shared = self.shared();
-        let mos = &self.inner.mos;
+        let mos = self.pool.reading();
         let (mut dir_id, mut txg) = (to.dir_id, to.phys.creation_txg);
         loop {
             if from.txg >= txg {
@@ -84,18 +81,17 @@ impl Pool {
     /// The snapshots after `from` up to `snapshot`, oldest first. Of other file systems only what a clone began as will
     /// do.
     pub(super) fn between(&self, snapshot: &str, from: &Source) -> Result<Vec<DatasetInfo>> {
-        let to = self.dataset(snapshot)?;
+        let to = self.pool.dataset(snapshot)?;
         self.check_earlier(&to, from)?;
         let is_origin = || -> Result<bool> {
-            let _shared = self.shared();
             let origin = to.dir.origin;
-            Ok(origin.0 != 0 && self.inner.mos.dataset(origin)?.guid == from.guid)
+            Ok(origin.0 != 0 && self.pool.reading().dataset(origin)?.guid == from.guid)
         };
         if from.dir != to.dir_id && !is_origin()? {
             return Err(Error::Unsupported("sending all snapshots since another file system's".into()));
         }
         let fs = snapshot.split('@').next().unwrap_or(snapshot);
-        let snaps = self.list(fs, Some(1), true)?.into_iter();
+        let snaps = self.pool.list(fs, Some(1), true)?.into_iter();
         let wanted = |txg: Txg| from.txg < txg && txg <= to.phys.creation_txg;
         Ok(snaps
             .filter(|info| info.is_snapshot() && info.dir_id == to.dir_id && wanted(info.phys.creation_txg))

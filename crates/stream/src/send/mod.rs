@@ -20,8 +20,9 @@ use format::objset::ObjsetType;
 use format::stream::{Begin, feature, flag};
 use format::{Guid, NvList, ObjectId, Txg};
 
-use crate::pool::Pool;
-use crate::{Dataset, DatasetInfo, Error, Result};
+use dmu::Touched;
+use pool::{Dataset, DatasetInfo, Error, FeatureState, Pool, Result, SendFlags};
+
 use resume::Span;
 use traverse::Traversal;
 use writer::Writer;
@@ -31,20 +32,6 @@ pub use package::{Package, Told};
 pub use resume::Resumption;
 pub use saved::Saved;
 
-/// Numbers of objects whose dnodes lie in blocks that were written.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Touched {
-    /// There is an object, changed or not.
-    Object(ObjectId),
-    /// There are none of these numbers.
-    Free {
-        /// The first.
-        first: u64,
-        /// How many.
-        count: u64,
-    },
-}
-
 /// Blocks in the hands of the workers at once, per worker.
 const WINDOW_PER_WORKER: usize = 4;
 /// Bytes collected before they are written out.
@@ -53,17 +40,6 @@ const BUFFER: usize = 1 << 20;
 const HEAD: &str = "@--head--";
 /// Spreads a txg over all bits of a guid: the odd number next to 2⁶⁴ divided by the golden ratio.
 const SPREAD: u64 = 0x9e37_79b9_7f4a_7c15;
-
-/// How a stream may be written: what its receiver must understand.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct SendFlags {
-    /// `-L`: blocks above 128 KiB stay whole.
-    pub large_blocks: bool,
-    /// `-e`: blocks that lie in their pointer are sent so.
-    pub embedded: bool,
-    /// `-c`: data as it lies on disk.
-    pub compressed: bool,
-}
 
 /// How far a stream is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -112,7 +88,19 @@ fn guid_of_head(info: &DatasetInfo) -> Guid {
     Guid(info.phys.guid.0 ^ info.phys.bp.birth().0.wrapping_mul(SPREAD))
 }
 
-impl Pool {
+/// Sends snapshots of a pool.
+#[derive(Clone, Copy)]
+pub struct Sender<'a> {
+    pool: &'a Pool,
+}
+
+impl<'a> Sender<'a> {
+    /// Sends from `pool`.
+    #[must_use]
+    pub const fn new(pool: &'a Pool) -> Sender<'a> {
+        Sender { pool }
+    }
+
     /// Writes the stream of a snapshot, from nothing or from an earlier snapshot or bookmark. Returns its bytes;
     /// `progress` hears them grow.
     ///
@@ -129,7 +117,7 @@ impl Pool {
         self.send_on(snapshot, from, flags, None, out, progress)
     }
 
-    /// As [`Pool::send`], of what comes at `at` (object, byte offset) and after.
+    /// As [`Sender::send`], of what comes at `at` (object, byte offset) and after.
     pub(super) fn send_on(
         &self,
         snapshot: &str,
@@ -140,7 +128,7 @@ impl Pool {
         progress: &mut dyn FnMut(Sent<'_>),
     ) -> Result<u64> {
         // An open snapshot cannot be destroyed while it is sent; the DSL itself stays free for others.
-        let open = self.open(snapshot)?;
+        let open = self.pool.open(snapshot)?;
         let to = self.to_be_sent(snapshot)?;
         if let Some(from) = from {
             self.check_earlier(&to, from)?;
@@ -174,7 +162,7 @@ impl Pool {
         let buffered = io::BufWriter::with_capacity(BUFFER, &mut out);
         let mut writer = Writer::new(buffered, begin.toguid, begin.features, since, &root.meta_dnode);
         writer.begin(&begin, &list)?;
-        let storage = self.storage();
+        let storage = self.pool.storage();
         let workers = storage.workers();
         let walk = Traversal::new(storage, &root.meta_dnode, since);
         workers.map_ordered(
@@ -194,7 +182,7 @@ impl Pool {
     /// What a stream is of: a snapshot, or a head as of the last sync, which goes by the name of a snapshot that there
     /// cannot be.
     fn to_be_sent(&self, name: &str) -> Result<DatasetInfo> {
-        let mut info = self.dataset(name)?;
+        let mut info = self.pool.dataset(name)?;
         if info.is_bookmark() {
             return Err(Error::NoDataset(name.to_owned()));
         }
@@ -209,10 +197,10 @@ impl Pool {
 
     /// The BEGIN record, but for what the objset tells.
     fn begin_of(&self, to: &DatasetInfo, from: Option<&Source>, flags: SendFlags) -> Result<Begin> {
-        let marks = self.inner.dataset_marks(to.id)?;
+        let marks = self.pool.marks_of(to.id)?;
         let marked = |feature: &features::Feature| marks.contains(feature.guid);
-        let lz4 = self.info().feature(&features::LZ4_COMPRESS) == crate::FeatureState::Active;
-        let embeds = self.info().feature(&features::EMBEDDED_DATA) == crate::FeatureState::Active;
+        let lz4 = self.pool.info().feature(&features::LZ4_COMPRESS) == FeatureState::Active;
+        let embeds = self.pool.info().feature(&features::EMBEDDED_DATA) == FeatureState::Active;
         let wanted = [
             (feature::LARGE_BLOCKS, flags.large_blocks && marked(&features::LARGE_BLOCKS)),
             (feature::LARGE_DNODE, marked(&features::LARGE_DNODE)),
@@ -243,7 +231,7 @@ impl Pool {
     /// as, these are all of the clone.
     ///
     /// # Errors
-    /// As [`Pool::send`].
+    /// As [`Sender::send`].
     pub fn send_between(
         &self,
         snapshot: &str,
@@ -263,10 +251,10 @@ impl Pool {
         Ok(sent)
     }
 
-    /// What [`Pool::send_between`] sends, step by step: from, to.
+    /// What [`Sender::send_between`] sends, step by step: from, to.
     ///
     /// # Errors
-    /// As [`Pool::send_between`].
+    /// As [`Sender::send_between`].
     pub fn send_steps(&self, snapshot: &str, from: &Source) -> Result<Vec<(Option<Source>, String)>> {
         let mut before = from.clone();
         let step = |info: DatasetInfo| {
@@ -284,15 +272,15 @@ impl Pool {
         &self,
         from: &Source,
         to: &Dataset,
-    ) -> Result<impl Iterator<Item = Result<Touched>> + use<'_>> {
-        let mut info = self.dataset(&to.name())?;
+    ) -> Result<impl Iterator<Item = Result<Touched>> + use<'a>> {
+        let mut info = self.pool.dataset(&to.name())?;
         if !info.is_snapshot() {
             // What a head holds is younger than all that it was made from.
             info.phys.creation_txg = Txg(u64::MAX);
         }
         self.check_earlier(&info, from)?;
         let (root, _) = to.objset().synced_root();
-        let walk = Traversal::of_dnodes(self.storage(), &root.meta_dnode, from.txg);
+        let walk = Traversal::of_dnodes(self.pool.storage(), &root.meta_dnode, from.txg);
         Ok(walk.filter_map(|event| match event {
             Ok(traverse::Event::Object { id, .. }) => Some(Ok(Touched::Object(ObjectId(id)))),
             Ok(traverse::Event::Free { first, count }) => Some(Ok(Touched::Free { first, count })),
@@ -301,15 +289,15 @@ impl Pool {
         }))
     }
 
-    /// About how many bytes [`Pool::send`] would write: what was written since `from`, as OpenZFS estimates it.
+    /// About how many bytes [`Sender::send`] would write: what was written since `from`, as OpenZFS estimates it.
     ///
     /// # Errors
-    /// As [`Pool::send`], except for the output.
+    /// As [`Sender::send`], except for the output.
     pub fn send_size(&self, snapshot: &str, from: Option<&Source>, flags: SendFlags) -> Result<u64> {
         self.size_of_rest(snapshot, from, flags, None)
     }
 
-    /// As [`Pool::send_size`], of what comes at `at` (object, byte offset) and after.
+    /// As [`Sender::send_size`], of what comes at `at` (object, byte offset) and after.
     fn size_of_rest(
         &self,
         snapshot: &str,
@@ -317,7 +305,7 @@ impl Pool {
         flags: SendFlags,
         at: Option<(u64, u64)>,
     ) -> Result<u64> {
-        let open = self.open(snapshot)?;
+        let open = self.pool.open(snapshot)?;
         if let Some(from) = from {
             self.check_earlier(&self.to_be_sent(snapshot)?, from)?;
         }
@@ -329,7 +317,7 @@ impl Pool {
     fn size_of(&self, open: &Dataset, since: Txg, span: Span, flags: SendFlags) -> Result<u64> {
         let (root, _) = open.objset().synced_root();
         let mut bytes = 0;
-        for event in span.of(Traversal::new(self.storage(), &root.meta_dnode, since), open)? {
+        for event in span.of(Traversal::new(self.pool.storage(), &root.meta_dnode, since), open)? {
             bytes += event?.size(flags.compressed);
         }
         Ok(bytes)

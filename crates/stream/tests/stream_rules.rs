@@ -1,6 +1,7 @@
 //! Records of streams against what is here: features of the pool, block sizes, forms of attributes.
 
 mod ground;
+#[path = "../../pool/tests/oracle/mod.rs"]
 mod oracle;
 
 use std::sync::Arc;

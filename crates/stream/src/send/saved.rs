@@ -10,12 +10,10 @@ use std::sync::Arc;
 use format::stream::{Begin, feature};
 use format::{Guid, Txg};
 
-use super::resume::{Span, source_is_gone};
-use super::{Sent, Source, Subject};
-use crate::dataset::Dataset;
-use crate::dsl::lookup;
-use crate::pool::Pool;
-use crate::{DatasetInfo, Error, ReceiveError, Result, ResumeToken};
+use pool::{Dataset, DatasetInfo, Error, ReceiveError, Result, ResumeToken};
+
+use super::resume::{Span, check_sendable, source_is_gone};
+use super::{Sender, Sent, Source, Subject};
 
 /// What was received in part, as it and its token were on disk in one txg. While this holds it open, nobody in this
 /// process goes on with it or gives it up; a server that has the pool is not held back.
@@ -41,7 +39,7 @@ impl Saved {
     }
 }
 
-impl Pool {
+impl Sender<'_> {
     /// What was received in part for `fs`.
     ///
     /// # Errors
@@ -49,13 +47,12 @@ impl Pool {
     /// [`Error::NoDataset`] when there is no `fs`, or with the name of what the stream builds upon; [`Error::Unsupported`].
     pub fn saved(&self, fs: &str) -> Result<Saved> {
         let (info, mut to, token) = {
-            let _shared = self.shared();
-            let mos = &self.inner.mos;
-            let info = lookup::info(&self.inner, fs)?;
+            let mos = self.pool.reading();
+            let info = mos.info(fs)?;
             let nothing = || ReceiveError::NothingToResume(fs.to_owned());
             let partial = match info.is_snapshot() || info.is_bookmark() {
                 true => None,
-                false => lookup::partial(mos, info.dir_id)?,
+                false => mos.partial(info.dir_id)?,
             };
             let partial = partial.ok_or_else(nothing)?;
             let dir = mos.dir(partial.dir)?;
@@ -63,12 +60,11 @@ impl Pool {
             let to = DatasetInfo { dir_id, id, phys: mos.dataset(id)?, dir, ..info.clone() };
             (info, to, partial.token)
         };
-        token.check_sendable()?;
-        let is_busy = self.inner.datasets().get(&to.id).is_some_and(|open| open.strong_count() > 0);
-        if is_busy {
+        check_sendable(&token)?;
+        if self.pool.is_open(to.id) {
             return Err(Error::DatasetBusy(fs.to_owned()));
         }
-        let dataset = self.open_info(&to)?;
+        let dataset = self.pool.open_info(&to)?;
         let from = match token.fromguid {
             Guid(0) => None,
             // What arrived is all that was born after the very snapshot that its dataset began as.
@@ -95,7 +91,7 @@ impl Pool {
     /// Writes it. Returns the bytes; `progress` hears them grow.
     ///
     /// # Errors
-    /// As [`Pool::send`].
+    /// As [`Sender::send`].
     pub fn send_saved(
         &self,
         saved: &Saved,
@@ -112,7 +108,7 @@ impl Pool {
         self.write_stream(subject, out, progress)
     }
 
-    /// About how many bytes [`Pool::send_saved`] would write.
+    /// About how many bytes [`Sender::send_saved`] would write.
     ///
     /// # Errors
     /// A block that cannot be read.

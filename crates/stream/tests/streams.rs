@@ -1,16 +1,18 @@
 //! Send streams against those of OpenZFS.
 
 mod ground;
+#[path = "../../pool/tests/oracle/mod.rs"]
 mod oracle;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use ::stream::{Incoming, Package, Receiver, Sender};
 use codec::RunningFletcher4;
 use format::stream::{self, Record};
 use ground::{Ground, golden, unpack};
 use pool::props::Value;
-use pool::{Incoming, NewFilesystem, Options, Package, Pool, ReceiveOptions, SendFlags};
+use pool::{NewFilesystem, Options, Pool, ReceiveOptions, SendFlags};
 use storage::host::{Access, Disk, SeededEntropy};
 
 fn import(dir: &Path, name: &str) -> Pool {
@@ -88,8 +90,8 @@ fn every_stream_of_openzfs_decodes_to_its_end_with_right_checksums() {
 
 fn send(pool: &Pool, snapshot: &str, from: Option<&str>, flags: SendFlags) -> Vec<u8> {
     let mut out = Vec::new();
-    let from = from.map(|from| pool.send_source(from).unwrap());
-    let bytes = pool.send(snapshot, from.as_ref(), flags, &mut out, &mut |_| {}).unwrap();
+    let from = from.map(|from| Sender::new(pool).send_source(from).unwrap());
+    let bytes = Sender::new(pool).send(snapshot, from.as_ref(), flags, &mut out, &mut |_| {}).unwrap();
     assert_eq!(bytes, out.len() as u64);
     out
 }
@@ -133,8 +135,8 @@ fn streams_are_those_of_openzfs_byte_for_byte() {
         expect_same(name, &send(&pool, snapshot, from, flags), dir.path());
     }
     let mut package = Vec::new();
-    let from = pool.send_source("gsend/fs@a").unwrap();
-    pool.send_between("gsend/fs@c", &from, plain, &mut package, &mut |_| {}).unwrap();
+    let from = Sender::new(&pool).send_source("gsend/fs@a").unwrap();
+    Sender::new(&pool).send_between("gsend/fs@c", &from, plain, &mut package, &mut |_| {}).unwrap();
     expect_same("incr-all", &package, dir.path());
     let tree = Package { recursive: true, ..Package::default() };
     for (name, snapshot, package) in [
@@ -143,7 +145,7 @@ fn streams_are_those_of_openzfs_byte_for_byte() {
         ("props", "gsend/tree@r1", Package::default()),
     ] {
         let mut out = Vec::new();
-        let bytes = pool.send_package(snapshot, &package, plain, &mut out, &mut |_| {}).unwrap();
+        let bytes = Sender::new(&pool).send_package(snapshot, &package, plain, &mut out, &mut |_| {}).unwrap();
         assert_eq!(bytes, out.len() as u64);
         expect_same(name, &out, dir.path());
     }
@@ -155,13 +157,13 @@ fn only_what_came_before_is_a_source() {
     let pool = import(dir.path(), "gsend");
     for (to, from) in [("fs@a", "fs@b"), ("fs@a", "fs@a"), ("fs@b", "large@s"), ("tree/clone@r2", "tree@r1")]
     {
-        let from = pool.send_source(&format!("gsend/{from}")).unwrap();
-        let error = pool
+        let from = Sender::new(&pool).send_source(&format!("gsend/{from}")).unwrap();
+        let error = Sender::new(&pool)
             .send(&format!("gsend/{to}"), Some(&from), SendFlags::default(), &mut Vec::new(), &mut |_| {})
             .unwrap_err();
         assert!(matches!(error, pool::Error::NotEarlier(_)), "{to}: {error}");
     }
-    assert!(matches!(pool.send_source("gsend/fs#none"), Err(pool::Error::NoDataset(_))));
+    assert!(matches!(Sender::new(&pool).send_source("gsend/fs#none"), Err(pool::Error::NoDataset(_))));
 }
 
 /// The records with their checksums made anew.
@@ -268,7 +270,7 @@ fn a_receive_cut_off_by_a_crash_is_gone_after_the_import() {
         let cut = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
             let mut stream = Incoming::open(Silent(half, &pool)).unwrap();
             let (begin, list) = stream.next_stream().unwrap().unwrap();
-            pool.receive(&mut stream, (&begin, &list), into, &ReceiveOptions::default())
+            Receiver::new(&pool).receive(&mut stream, (&begin, &list), into, &ReceiveOptions::default())
         }));
         assert!(cut.is_err(), "{into}: the power was cut");
         drop(pool);
@@ -288,13 +290,13 @@ fn a_resumed_stream_is_that_of_openzfs_byte_for_byte() {
     assert_eq!((token.object, token.offset, token.bytes), (19, 0, 106_744));
     assert_eq!(pool.resume_token("gresume/src").unwrap(), None);
     let mut ours = Vec::new();
-    pool.send_resumed(&token, &mut ours, &mut |_| {}).unwrap();
+    Sender::new(&pool).send_resumed(&token, &mut ours, &mut |_| {}).unwrap();
     let theirs = std::fs::read(dir.path().join("gresume.resumed.zstream")).unwrap();
     assert!(ours == theirs, "{} bytes of ours, {} of OpenZFS", ours.len(), theirs.len());
-    let about = pool.resumed_size(&token).unwrap();
+    let about = Sender::new(&pool).resumed_size(&token).unwrap();
     assert!(about.abs_diff(ours.len() as u64) < ours.len() as u64 / 10, "{about} of {}", ours.len());
     let gone = pool::ResumeToken { toguid: format::Guid(1), ..token };
-    assert!(matches!(pool.resumption(&gone), Err(pool::Error::NoDataset(_))));
+    assert!(matches!(Sender::new(&pool).resumption(&gone), Err(pool::Error::NoDataset(_))));
 }
 
 #[test]
@@ -316,7 +318,7 @@ fn what_openzfs_left_of_a_stream_is_completed_or_given_up() {
             let mut stream = Incoming::open(&rest[..]).unwrap();
             let (begin, list) = stream.next_stream().unwrap().unwrap();
             let options = ReceiveOptions { resumable: true, ..ReceiveOptions::default() };
-            pool.receive(&mut stream, (&begin, &list), "gresume/dst@s", &options).unwrap();
+            Receiver::new(&pool).receive(&mut stream, (&begin, &list), "gresume/dst@s", &options).unwrap();
             let (sent, got) =
                 (pool.dataset("gresume/src@s").unwrap(), pool.dataset("gresume/dst@s").unwrap());
             assert_eq!(sent.phys.guid, got.phys.guid);
@@ -374,7 +376,7 @@ fn a_stream_cut_again_and_again_arrives_in_the_end() {
             let token = ground.pool().resume_token(fs).unwrap().unwrap();
             let token = pool::ResumeToken::parse(&token.to_string()).unwrap();
             stream.clear();
-            source.send_resumed(&token, &mut stream, &mut |_| {}).unwrap();
+            Sender::new(&source).send_resumed(&token, &mut stream, &mut |_| {}).unwrap();
             assert!(cuts < 200, "{into}: it never ends");
         }
         assert!(cuts > 1, "{into}: {cuts} cuts");
@@ -405,7 +407,8 @@ fn what_arrives_may_be_renamed_meanwhile() {
         for finish in [false, true] {
             let mut stream = Incoming::open(&bytes[..]).unwrap();
             let (begin, list) = stream.next_stream().unwrap().unwrap();
-            let receiving = pool.begin_receive((&begin, &list), into, &ReceiveOptions::default()).unwrap();
+            let receiving =
+                Receiver::new(pool).begin_receive((&begin, &list), into, &ReceiveOptions::default()).unwrap();
             let arrived = receiving.take_in(&mut stream).unwrap();
             pool.rename_dataset(from, to).unwrap();
             // Its working name is nobody's business.
@@ -446,7 +449,8 @@ fn properties_may_be_set_while_a_stream_arrives() {
         let bytes = golden(dir.path(), stream);
         let mut stream = Incoming::open(&bytes[..]).unwrap();
         let (begin, list) = stream.next_stream().unwrap().unwrap();
-        let receiving = pool.begin_receive((&begin, &list), into, &ReceiveOptions::default()).unwrap();
+        let receiving =
+            Receiver::new(pool).begin_receive((&begin, &list), into, &ReceiveOptions::default()).unwrap();
         // What is opened after it has its turn after it.
         let new = NewFilesystem::plain(&Options::default().host);
         pool.create_filesystem(beside, Vec::new(), new, Arc::new(|_, _, _| Ok(()))).unwrap();

@@ -1,14 +1,16 @@
 //! What a receive that was cut off had received, sent on to another receiver.
 
 mod ground;
+#[path = "../../pool/tests/oracle/mod.rs"]
 mod oracle;
 
 use std::sync::Arc;
 
 use format::stream::{Record, feature};
 use ground::{Ground, golden, unpack};
-use pool::{Error, Incoming, Options, Pool, ReceiveError, ReceiveOptions, ResumeToken, SendFlags};
+use pool::{Error, Options, Pool, ReceiveError, ReceiveOptions, ResumeToken, SendFlags};
 use storage::host::{Access, Disk};
+use stream::{Incoming, Sender};
 
 /// What arrives is kept when it is cut off.
 fn kept() -> ReceiveOptions {
@@ -27,8 +29,8 @@ fn opened(name: &str) -> (tempfile::TempDir, Pool) {
 
 fn send(pool: &Pool, snapshot: &str, from: Option<&str>, flags: SendFlags) -> Vec<u8> {
     let mut out = Vec::new();
-    let from = from.map(|from| pool.send_source(from).unwrap());
-    pool.send(snapshot, from.as_ref(), flags, &mut out, &mut |_| {}).unwrap();
+    let from = from.map(|from| Sender::new(pool).send_source(from).unwrap());
+    Sender::new(pool).send(snapshot, from.as_ref(), flags, &mut out, &mut |_| {}).unwrap();
     out
 }
 
@@ -38,12 +40,15 @@ fn token(ground: &Ground, fs: &str) -> ResumeToken {
 
 /// Hands on what `pool` holds of `fs`; the receiver keeps it.
 fn hand_on(pool: &Pool, to: &Ground, fs: &str, into: &str) -> Vec<u8> {
-    let saved = pool.saved(fs).unwrap();
-    assert!(matches!(pool.saved(fs), Err(Error::DatasetBusy(_))), "nobody else has it meanwhile");
+    let saved = Sender::new(pool).saved(fs).unwrap();
+    assert!(
+        matches!(Sender::new(pool).saved(fs), Err(Error::DatasetBusy(_))),
+        "nobody else has it meanwhile"
+    );
     let mut stream = Vec::new();
-    let bytes = pool.send_saved(&saved, &mut stream, &mut |_| {}).unwrap();
+    let bytes = Sender::new(pool).send_saved(&saved, &mut stream, &mut |_| {}).unwrap();
     assert_eq!(bytes, stream.len() as u64);
-    let about = pool.saved_size(&saved).unwrap();
+    let about = Sender::new(pool).saved_size(&saved).unwrap();
     assert!(about <= bytes && bytes - about < 20_000 + bytes / 4, "{about} of {bytes}");
     let cut = to.receive_with(&stream, into, &kept()).unwrap_err();
     assert!(matches!(cut, Error::Receive(ReceiveError::Truncated)), "{cut}");
@@ -110,10 +115,10 @@ fn what_was_received_in_part_can_be_handed_on_and_completed_there() {
         }
         for ground in &grounds {
             let mut rest = Vec::new();
-            source.send_resumed(&token(ground, fs), &mut rest, &mut |_| {}).unwrap();
+            Sender::new(&source).send_resumed(&token(ground, fs), &mut rest, &mut |_| {}).unwrap();
             ground.receive_with(&rest, &into, &kept()).unwrap();
             assert!(content(&source, sent) == content(ground.pool(), &into), "{into}");
-            let nothing = ground.pool().saved(fs).err();
+            let nothing = Sender::new(ground.pool()).saved(fs).err();
             assert!(matches!(nothing, Some(Error::Receive(ReceiveError::NothingToResume(_)))));
             ground.expect_sound();
         }
@@ -149,7 +154,7 @@ fn what_has_not_arrived_is_not_handed_on() {
     }
     assert_eq!(last, told.object);
     let mut rest = Vec::new();
-    source.send_resumed(&token(&second, "tank/fs"), &mut rest, &mut |_| {}).unwrap();
+    Sender::new(&source).send_resumed(&token(&second, "tank/fs"), &mut rest, &mut |_| {}).unwrap();
     second.receive_with(&rest, "tank/fs@b", &kept()).unwrap();
     assert!(content(&source, "gsend/fs@b") == content(second.pool(), "tank/fs@b"));
     // zdb minds files whose folder has not arrived.
@@ -166,10 +171,10 @@ fn what_openzfs_received_in_part_is_handed_on() {
     assert_eq!((handed.object, handed.offset), (told.object, told.offset));
     assert_eq!((handed.toguid, &handed.toname), (told.toguid, &told.toname));
     let mut rest = Vec::new();
-    source.send_resumed(&handed, &mut rest, &mut |_| {}).unwrap();
+    Sender::new(&source).send_resumed(&handed, &mut rest, &mut |_| {}).unwrap();
     ground.receive_with(&rest, "tank/dst@s", &kept()).unwrap();
     assert!(content(&source, "gresume/src@s") == content(ground.pool(), "tank/dst@s"));
-    let refused = |name: &str| source.saved(name).err().unwrap().to_string();
+    let refused = |name: &str| Sender::new(&source).saved(name).err().unwrap().to_string();
     assert!(refused("gresume/src").contains("no partially received state"));
     assert!(refused("gresume/src@s").contains("no partially received state"));
     assert!(refused("gresume/none").contains("gresume/none"));
@@ -192,24 +197,29 @@ fn what_is_handed_on_builds_upon_the_snapshot_that_it_began_as() {
     // It is listed before the one that was there first.
     first.receive(&send(first.pool(), "tank/src@a", None, SendFlags::default()), "tank/copy@a").unwrap();
     let mut rest = Vec::new();
-    source.send_resumed(&early, &mut rest, &mut |_| {}).unwrap();
+    Sender::new(&source).send_resumed(&early, &mut rest, &mut |_| {}).unwrap();
     first.receive_with(&rest[..rest.len() / 2], "tank/x@b", &kept()).unwrap_err();
     assert!(token(&first, "tank/x").object > early.object, "more arrived");
     let mut stream = Vec::new();
-    let saved = first.pool().saved("tank/x").unwrap();
+    let saved = Sender::new(first.pool()).saved("tank/x").unwrap();
     assert_eq!(saved.from.as_ref().unwrap().name, "tank/src@a");
-    first.pool().send_saved(&saved, &mut stream, &mut |_| {}).unwrap();
+    Sender::new(first.pool()).send_saved(&saved, &mut stream, &mut |_| {}).unwrap();
     drop(saved);
     second.receive_with(&stream, "tank/x@b", &options).unwrap_err();
     for ground in [&first, &second] {
         let mut rest = Vec::new();
-        source.send_resumed(&token(ground, "tank/x"), &mut rest, &mut |_| {}).unwrap();
+        Sender::new(&source).send_resumed(&token(ground, "tank/x"), &mut rest, &mut |_| {}).unwrap();
         ground.receive_with(&rest, "tank/x@b", &kept()).unwrap();
         assert!(content(&source, "gsend/fs@b") == content(ground.pool(), "tank/x@b"));
         ground.expect_sound();
     }
-    let twin = first.pool().send_source("tank/copy@a").unwrap();
-    let refused =
-        first.pool().send("tank/x@b", Some(&twin), SendFlags::default(), &mut Vec::new(), &mut |_| {});
+    let twin = Sender::new(first.pool()).send_source("tank/copy@a").unwrap();
+    let refused = Sender::new(first.pool()).send(
+        "tank/x@b",
+        Some(&twin),
+        SendFlags::default(),
+        &mut Vec::new(),
+        &mut |_| {},
+    );
     assert!(matches!(refused, Err(Error::NotEarlier(_))), "{refused:?}");
 }

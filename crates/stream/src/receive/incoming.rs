@@ -8,7 +8,7 @@ use codec::RunningFletcher4;
 use format::stream::{self, Begin, Record};
 use format::{ByteOrder, Checksum, NvList};
 
-use super::ReceiveError;
+use pool::ReceiveError;
 
 /// A stream from any [`Read`].
 pub struct Incoming<R> {

@@ -1,6 +1,7 @@
 //! Damaged blocks of a snapshot, written anew from a stream of it.
 
 mod ground;
+#[path = "../../pool/tests/oracle/mod.rs"]
 mod oracle;
 
 use std::os::unix::fs::FileExt;
@@ -13,8 +14,9 @@ use format::stream::{Begin, Record};
 use format::{ObjectId, ObjectType};
 use ground::{Ground, golden, unpack};
 use pool::props::Value;
-use pool::{Error, Healing, Hold, Incoming, NewFilesystem, Options, ReceiveError, SendFlags};
+use pool::{Error, Hold, NewFilesystem, Options, ReceiveError, SendFlags};
 use storage::host::{Entropy, SeededEntropy};
+use stream::{Healing, Incoming, Receiver, Sender};
 
 const RECORD: usize = 16 << 10;
 const COMPRESSED: SendFlags = SendFlags { large_blocks: true, embedded: false, compressed: true };
@@ -58,8 +60,8 @@ fn snapshot(ground: &Ground, name: &str) {
 
 fn send(ground: &Ground, snapshot: &str, from: Option<&str>, flags: SendFlags) -> Vec<u8> {
     let mut out = Vec::new();
-    let from = from.map(|from| ground.pool().send_source(from).unwrap());
-    ground.pool().send(snapshot, from.as_ref(), flags, &mut out, &mut |_| {}).unwrap();
+    let from = from.map(|from| Sender::new(ground.pool()).send_source(from).unwrap());
+    Sender::new(ground.pool()).send(snapshot, from.as_ref(), flags, &mut out, &mut |_| {}).unwrap();
     out
 }
 
@@ -89,7 +91,7 @@ fn heal(ground: &Ground, stream: &[u8], into: &str) -> Result<Healing, Error> {
     let mut incoming = Incoming::open(stream)?;
     let (begin, _) = incoming.next_stream()?.unwrap();
     let mut healing = Healing::default();
-    ground.pool().heal(&mut incoming, &begin, into, false, &mut healing)?;
+    Receiver::new(ground.pool()).heal(&mut incoming, &begin, into, false, &mut healing)?;
     Ok(healing)
 }
 
@@ -363,7 +365,9 @@ fn what_a_broken_stream_healed_is_told_and_no_longer_known_as_lost() {
     let mut incoming = Incoming::open(&stream[..stream.len() - RECORD - 1000]).unwrap();
     let (begin, _) = incoming.next_stream().unwrap().unwrap();
     let mut healing = Healing::default();
-    let cut = ground.pool().heal(&mut incoming, &begin, "tank/fs@a", false, &mut healing).unwrap_err();
+    let cut = Receiver::new(ground.pool())
+        .heal(&mut incoming, &begin, "tank/fs@a", false, &mut healing)
+        .unwrap_err();
     assert!(matches!(cut, Error::Receive(ReceiveError::Truncated)), "{cut}");
     assert_eq!((healing.healed, healing.lost), (1, 0), "{healing:?}");
     let known = ground.pool().data_errors().unwrap();

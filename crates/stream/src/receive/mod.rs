@@ -6,7 +6,6 @@
 //! Source: docs/format/09-send-stream.md §8.
 
 mod apply;
-mod error;
 mod heal;
 mod incoming;
 mod objects;
@@ -22,17 +21,14 @@ use format::features;
 use format::stream::{Begin, feature};
 use format::{Guid, NvList, ObjectId};
 
-use crate::dataset::Dataset;
-use crate::dsl::lookup;
-use crate::dsl::receive::{Place, Progress};
-pub use crate::dsl::received::PropertyRefusal;
-use crate::new_names;
-use crate::pool::Pool;
-use crate::props::{DatasetKind, Value};
-use crate::{DatasetInfo, Error, Result};
+use pool::props::{DatasetKind, Value};
+use pool::{
+    Dataset, DatasetInfo, Error, FeatureState, Place, Pool, Progress, PropertyRefusal, ReceiveError,
+    ReceiveOptions, Result,
+};
+
 use apply::{Apply, prepare};
 
-pub use error::ReceiveError;
 pub use heal::Healing;
 pub use incoming::Incoming;
 pub use package::{Destination, holds_of, parent_snapshot_of, properties_of, snapshot_properties_of};
@@ -61,27 +57,6 @@ const POOL_FEATURES: [(u64, &features::Feature); 5] = [
     (feature::LARGE_BLOCKS, &features::LARGE_BLOCKS),
     (feature::LARGE_DNODE, &features::LARGE_DNODE),
 ];
-
-/// How a stream is received.
-#[derive(Clone, Debug, Default)]
-pub struct ReceiveOptions {
-    /// `-F`: what changed since the newest snapshot, or an existing destination without snapshots, is given up.
-    pub force: bool,
-    /// `-o`: local properties.
-    pub local: Vec<(String, Value)>,
-    /// Properties that came with the stream; `None` where it brings no list of them. What came with an earlier one goes.
-    pub received: Option<Vec<(String, Value)>>,
-    /// `-x`, and `-o` below the top of a package: what is inherited although it was received.
-    pub inherited: Vec<String>,
-    /// Properties of the snapshot itself that came with the stream.
-    pub of_snapshot: Vec<(String, Value)>,
-    /// `-n`: only look whether it could be.
-    pub dry_run: bool,
-    /// `-o origin=`: the snapshot that a stream of a clone builds upon here; it must be the one that the sender had.
-    pub origin: Option<String>,
-    /// `-s`: what arrived of a stream that is cut off is kept, to be resumed.
-    pub resumable: bool,
-}
 
 /// What was received.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -122,24 +97,24 @@ impl<'a> Receiving<'a> {
     /// meanwhile; what is written here is in use and stays.
     ///
     /// # Errors
-    /// As [`Pool::receive`].
+    /// As [`Receiver::receive`].
     pub fn take_in<R: Read>(self, stream: &mut Incoming<R>) -> Result<Arrived<'a>> {
         let Receiving { arrived, from } = self;
         let Some(progress) = from else {
             stream.skip()?;
             return Ok(arrived);
         };
-        let Arrived { pool, begin, options, held, .. } = &arrived;
+        let Arrived { receiver, begin, options, held, .. } = &arrived;
         let (_, (dir, id), dataset) = held.as_ref().expect("a stream that is taken in has a place");
-        match pool.fill(stream, begin, (*id, dataset), progress, options.resumable) {
+        match receiver.fill(stream, begin, (*id, dataset), progress, options.resumable) {
             Ok(()) => Ok(arrived),
             Err(error) if options.resumable => Err(error),
             // What was resumed can be resumed once more, unless nobody wants to.
             Err(error) => {
                 let dir = *dir;
-                let Arrived { pool, held, .. } = arrived;
+                let Arrived { receiver, held, .. } = arrived;
                 drop(held);
-                Err(pool.give_up(dir, error))
+                Err(receiver.give_up(dir, error))
             }
         }
     }
@@ -148,7 +123,7 @@ impl<'a> Receiving<'a> {
 /// A stream that arrived whole and proved, but is not in its place yet.
 #[must_use = "what arrived is to be put in place, or given up"]
 pub struct Arrived<'a> {
-    pool: &'a Pool,
+    receiver: Receiver<'a>,
     into: String,
     begin: Begin,
     options: ReceiveOptions,
@@ -174,15 +149,15 @@ impl Arrived<'_> {
     /// [`Error::DatasetBusy`]; [`ReceiveError::Modified`] when something was changed meanwhile. What arrived is then
     /// given up, or kept to be resumed.
     pub fn put_in_place(self) -> Result<Received> {
-        let Arrived { pool, into, begin, options, held, skipped, mut refused } = self;
+        let Arrived { receiver, into, begin, options, held, skipped, mut refused } = self;
         let Some((place, ids, dataset)) = held else {
             return Ok(Received { snapshot: into, skipped, refused });
         };
         drop(dataset);
         let resumable = options.resumable;
-        let ended = pool.inner.run(move |syncing| syncing.end_receive(&place, &into, ids, &begin, &options));
+        let ended = receiver.pool.end_receive(place, into, ids, begin, options);
         let (snapshot, more) =
-            ended.map_err(|error| if resumable { error } else { pool.give_up(ids.0, error) })?;
+            ended.map_err(|error| if resumable { error } else { receiver.give_up(ids.0, error) })?;
         refused.extend(more);
         Ok(Received { snapshot, skipped, refused })
     }
@@ -192,12 +167,24 @@ impl Arrived<'_> {
         if let Some((_, (dir, _), dataset)) = self.held.filter(|_| !self.options.resumable) {
             drop(dataset);
             let error = Error::DatasetBusy(self.into.clone());
-            self.pool.give_up(dir, error);
+            self.receiver.give_up(dir, error);
         }
     }
 }
 
-impl Pool {
+/// Receives streams into a pool.
+#[derive(Clone, Copy)]
+pub struct Receiver<'a> {
+    pool: &'a Pool,
+}
+
+impl<'a> Receiver<'a> {
+    /// Receives into `pool`.
+    #[must_use]
+    pub const fn new(pool: &'a Pool) -> Receiver<'a> {
+        Receiver { pool }
+    }
+
     /// Receives the stream that `begin` and its list opened as the snapshot `into` (`pool/fs@snap`), to its end.
     ///
     /// # Errors
@@ -215,16 +202,16 @@ impl Pool {
     /// Settles where a stream goes, and makes it.
     ///
     /// # Errors
-    /// As [`Pool::receive`].
+    /// As [`Receiver::receive`].
     pub fn begin_receive(
         &self,
         (begin, list): (&Begin, &NvList),
         into: &str,
         options: &ReceiveOptions,
-    ) -> Result<Receiving<'_>> {
+    ) -> Result<Receiving<'a>> {
         let receiving = |held, from, refused: Option<Vec<_>>| Receiving {
             arrived: Arrived {
-                pool: self,
+                receiver: *self,
                 into: into.to_owned(),
                 begin: begin.clone(),
                 options: options.clone(),
@@ -235,12 +222,12 @@ impl Pool {
             from,
         };
         check_features(begin)?;
-        new_names::check(into, DatasetKind::Snapshot)?;
+        pool::check_new_name(into, DatasetKind::Snapshot)?;
         let (fs, _) = into.split_once('@').ok_or_else(|| Error::NoDataset(into.to_owned()))?;
         let resumes = begin.features & feature::RESUMING != 0;
         let mut progress = Progress::START;
         // Whether anything was changed is told by what is on disk.
-        self.sync()?;
+        self.pool.sync()?;
         let (place, ids) = if resumes {
             let (place, ids, at) = self.resumed((begin, list), fs, options.force)?;
             progress = at;
@@ -257,11 +244,7 @@ impl Pool {
         }
         let (ids, refused) = match ids {
             Some(ids) => (ids, Vec::new()),
-            None => {
-                let (place, fs, begin, options) =
-                    (place.clone(), fs.to_owned(), begin.clone(), options.clone());
-                self.run(move |syncing| syncing.begin_receive(&place, &fs, &begin, &options))?
-            }
+            None => self.pool.make_place(&place, fs, begin, options)?,
         };
         let dataset = self.open_received(begin, ids, place.working_name(fs))?;
         Ok(receiving(Some((place, ids, dataset)), Some(progress), Some(refused)))
@@ -274,16 +257,15 @@ impl Pool {
         (dir_id, id): (ObjectId, ObjectId),
         name: String,
     ) -> Result<Arc<Dataset>> {
-        let mos = &self.inner.mos;
         let info = {
-            let _shared = self.shared();
+            let mos = self.pool.reading();
             let kind = match begin.objset_type {
                 3 => DatasetKind::Volume,
                 _ => DatasetKind::Filesystem,
             };
             DatasetInfo { name, kind, dir_id, id, dir: mos.dir(dir_id)?, phys: mos.dataset(id)?, mark: None }
         };
-        let dataset = self.open_info(&info)?;
+        let dataset = self.pool.open_info(&info)?;
         dataset.lift_read_only();
         Ok(dataset)
     }
@@ -291,7 +273,7 @@ impl Pool {
     /// Takes away what was received in part; gives `error` back.
     fn give_up(&self, dir: ObjectId, error: Error) -> Error {
         // The first reason counts; what cannot be taken away now goes with the next attempt.
-        if let Err(error) = self.run(move |syncing| syncing.destroy_head_in(dir)) {
+        if let Err(error) = self.pool.remove_place(dir) {
             tracing::warn!(%error, "what was received in part is left behind");
         }
         error
@@ -308,7 +290,7 @@ impl Pool {
     ) -> Result<()> {
         let mut apply = Apply::new(dataset, begin, progress);
         let mut noted = progress;
-        let workers = self.storage().workers();
+        let workers = self.pool.storage().workers();
         let filled: Result<()> = workers.map_ordered(
             storage::Caller::Works,
             stream.records(),
@@ -318,41 +300,35 @@ impl Pool {
                 apply.put(ready?)?;
                 if resumable && apply.progress.bytes - noted.bytes > resume::NOTED_EVERY {
                     noted = apply.progress;
-                    self.note(id, noted)?;
+                    self.pool.note_progress(id, noted)?;
                 }
                 Ok(())
             },
         );
         if resumable && apply.progress != noted {
             // Kept even if what came after it cannot be.
-            self.note(id, apply.progress)?;
+            self.pool.note_progress(id, apply.progress)?;
         }
         filled?;
         if !apply.ended {
             return Err(ReceiveError::Truncated.into());
         }
-        self.sync()
-    }
-
-    /// Notes how far a stream was applied, once that is on disk.
-    fn note(&self, id: ObjectId, progress: Progress) -> Result<()> {
-        self.sync()?;
-        self.inner.run(move |syncing| syncing.note_progress(id, progress))
+        self.pool.sync()
     }
 
     /// Whether the pool's features allow what the stream holds.
     fn check_can_hold(&self, begin: &Begin, options: &ReceiveOptions) -> Result<()> {
-        if let Some(reason) = self.read_only().filter(|_| !options.dry_run) {
-            return Err(Error::ReadOnly { pool: self.name(), reason });
+        if let Some(reason) = self.pool.read_only().filter(|_| !options.dry_run) {
+            return Err(Error::ReadOnly { pool: self.pool.name(), reason });
         }
-        let info = self.info();
+        let info = self.pool.info();
         for (bit, feature) in POOL_FEATURES {
-            if begin.features & bit != 0 && info.feature(feature) == crate::FeatureState::Disabled {
+            if begin.features & bit != 0 && info.feature(feature) == FeatureState::Disabled {
                 return Err(ReceiveError::Feature(feature.name).into());
             }
         }
         let counted = |(name, _): &(String, Value)| name == "filesystem_limit" || name == "snapshot_limit";
-        if info.feature(&features::FILESYSTEM_LIMITS) == crate::FeatureState::Disabled
+        if info.feature(&features::FILESYSTEM_LIMITS) == FeatureState::Disabled
             && options.local.iter().chain(options.received.iter().flatten()).any(counted)
         {
             return Err(Error::Unsupported("limits of file systems and snapshots in this pool".into()));
@@ -367,7 +343,7 @@ impl Pool {
         if !matches!(begin.objset_type, 2 | 3) {
             return Err(ReceiveError::Invalid("kind of dataset").into());
         }
-        let existing = match self.dataset(fs) {
+        let existing = match self.pool.dataset(fs) {
             Ok(info) => Some(info),
             Err(Error::NoDataset(_)) => None,
             Err(other) => return Err(other),
@@ -375,9 +351,9 @@ impl Pool {
         let Some(head) = existing else {
             return self.place_for_new(begin, fs, options.origin.as_deref()).map(Some);
         };
-        let mut snaps = self.list(fs, Some(1), true)?;
+        let mut snaps = self.pool.list(fs, Some(1), true)?;
         snaps.retain(|info| info.is_snapshot() && info.dir_id == head.dir_id);
-        if head.phys.flags & INCONSISTENT != 0 && lookup::partial(&self.inner.mos, head.dir_id)?.is_some() {
+        if head.phys.flags & INCONSISTENT != 0 && self.pool.reading().partial(head.dir_id)?.is_some() {
             return Err(ReceiveError::Partial(fs.to_owned()).into());
         }
         if begin.fromguid == Guid(0) {
@@ -404,26 +380,23 @@ impl Pool {
                 return Err(ReceiveError::Modified(fs.to_owned()).into());
             }
             Some(at) => {
-                let _shared = self.shared();
+                let reading = self.pool.reading();
                 let newer = snaps[at + 1..].iter();
-                newer.map(|snap| &snap.name).try_for_each(|name| lookup::may_destroy(&self.inner, name))?;
+                newer.map(|snap| &snap.name).try_for_each(|name| reading.may_destroy(name))?;
                 &snaps[at]
             }
         };
         self.check_replaceable(&head)?;
         self.check_large_blocks(begin, newest)?;
-        if !force {
-            let _shared = self.shared();
-            if lookup::is_modified(&self.inner, &head.phys)? {
-                return Err(ReceiveError::Modified(fs.to_owned()).into());
-            }
+        if !force && self.pool.reading().is_modified(&head.phys)? {
+            return Err(ReceiveError::Modified(fs.to_owned()).into());
         }
         Ok(Some(Place::Onto(newest.name.clone())))
     }
 
     fn place_for_new(&self, begin: &Begin, fs: &str, origin: Option<&str>) -> Result<Place> {
         let (parent, _) = fs.rsplit_once('/').ok_or_else(|| Error::NoDataset(fs.to_owned()))?;
-        let parent = self.dataset(parent)?;
+        let parent = self.pool.dataset(parent)?;
         if parent.kind != DatasetKind::Filesystem {
             return Err(Error::Unsupported("a dataset below a volume".into()));
         }
@@ -435,14 +408,15 @@ impl Pool {
         }
         let is_source = |info: &DatasetInfo| info.is_snapshot() && info.phys.guid == begin.fromguid;
         let origin = match origin {
-            Some(origin) => Some(self.dataset(origin)?)
+            Some(origin) => Some(self.pool.dataset(origin)?)
                 .filter(is_source)
                 .ok_or_else(|| ReceiveError::NotSource(fs.to_owned()))?,
             None if begin.flags & format::stream::flag::CLONE == 0 => {
                 return Err(ReceiveError::Missing(fs.to_owned()).into());
             }
             None => self
-                .list(&self.name(), None, true)?
+                .pool
+                .list(&self.pool.name(), None, true)?
                 .into_iter()
                 .find(is_source)
                 .ok_or_else(|| ReceiveError::NoOrigin { name: fs.to_owned(), guid: begin.fromguid })?,
@@ -454,7 +428,7 @@ impl Pool {
     /// Refuses an increment without large blocks onto a snapshot that may have them: the sender splits its large blocks,
     /// so the stream does not say whether the blocks here are still the sender's.
     fn check_large_blocks(&self, begin: &Begin, source: &DatasetInfo) -> Result<()> {
-        let marks = self.inner.dataset_marks(source.id)?;
+        let marks = self.pool.marks_of(source.id)?;
         if marks.contains(features::LARGE_BLOCKS.guid) && begin.features & feature::LARGE_BLOCKS == 0 {
             return Err(ReceiveError::LargeBlocks.into());
         }
@@ -463,28 +437,14 @@ impl Pool {
 
     /// What is to be taken away at the end must be something that can be.
     fn check_replaceable(&self, head: &DatasetInfo) -> Result<()> {
-        let _shared = self.shared();
-        let open = self.inner.logged().get(&head.id).cloned();
-        if open.is_some_and(|dataset| dataset.has_log_to_replay()) {
+        let reading = self.pool.reading();
+        if reading.has_log_to_replay(head.id) {
             return Err(Error::Unsupported("receiving into a dataset with an intent log to replay".into()));
         }
-        match lookup::partial(&self.inner.mos, head.dir_id)? {
+        match reading.partial(head.dir_id)? {
             Some(_) => Err(ReceiveError::Partial(head.name.clone()).into()),
             None => Ok(()),
         }
-    }
-
-    /// Takes away what a receive or a destroy that was cut off left behind, as OpenZFS does at an import.
-    pub(crate) fn remove_unfinished(&self) -> Result<()> {
-        if self.read_only().is_some() {
-            return Ok(());
-        }
-        for (name, dir) in lookup::unfinished(&self.inner)? {
-            if let Err(error) = self.run(move |syncing| syncing.destroy_head_in(dir)) {
-                tracing::warn!(%error, "'{name}' was never finished and cannot be taken away");
-            }
-        }
-        Ok(())
     }
 
     /// Whether there is anything here that an incremental stream could go onto.
@@ -492,6 +452,6 @@ impl Pool {
     pub fn can_receive_somewhere(&self, begin: &Begin, into: &str) -> bool {
         let fs = into.split('@').next().unwrap_or(into);
         let clones = begin.flags & format::stream::flag::CLONE != 0;
-        begin.fromguid == Guid(0) || clones || self.dataset(fs).is_ok()
+        begin.fromguid == Guid(0) || clones || self.pool.dataset(fs).is_ok()
     }
 }

@@ -1,6 +1,7 @@
 //! Receiving where it cannot be done, and properties that arrive.
 
 mod ground;
+#[path = "../../pool/tests/oracle/mod.rs"]
 mod oracle;
 
 use std::collections::BTreeSet;
@@ -10,8 +11,9 @@ use std::sync::Arc;
 use format::BlockPtr;
 use ground::{Ground, golden, unpack};
 use pool::props::{PropertyError, Source, Value, dataset};
-use pool::{Dataset, Hold, Incoming, NewFilesystem, Options, Pool, ReceiveOptions, Received};
+use pool::{Dataset, Hold, NewFilesystem, Options, Pool, ReceiveOptions};
 use storage::host::Entropy;
+use stream::{Incoming, Received, Receiver};
 
 /// Where the first vdev's blocks begin, in bytes.
 const LABELS: u64 = 4 << 20;
@@ -57,7 +59,8 @@ fn a_full_pool_refuses_a_stream_and_goes_on() {
         let (begin, list) = stream.next_stream().unwrap().unwrap();
         let before = ground.names();
         create(pool, "tank/fill");
-        let receiving = pool.begin_receive((&begin, &list), into, &ReceiveOptions::default()).unwrap();
+        let receiving =
+            Receiver::new(pool).begin_receive((&begin, &list), into, &ReceiveOptions::default()).unwrap();
         let arrived = receiving.take_in(&mut stream).unwrap();
         fill(pool, "tank/fill");
         let refused = arrived.put_in_place().unwrap_err();
@@ -129,7 +132,7 @@ fn what_cannot_be_taken_apart_is_replaced_and_freed_when_it_can_be_read() {
 fn receive(ground: &Ground, bytes: &[u8], into: &str, options: &ReceiveOptions) -> Received {
     let mut stream = Incoming::open(bytes).unwrap();
     let (begin, list) = stream.next_stream().unwrap().unwrap();
-    ground.pool().receive(&mut stream, (&begin, &list), into, options).unwrap()
+    Receiver::new(ground.pool()).receive(&mut stream, (&begin, &list), into, options).unwrap()
 }
 
 fn number(name: &str, number: u64) -> (String, Value) {

@@ -10,9 +10,10 @@ use std::collections::BTreeSet;
 use format::dsl_dataset::DEFER_DESTROY;
 use format::{Guid, NvList, NvValue, Txg};
 
-use crate::pool::Pool;
-use crate::props::{DatasetKind, names};
-use crate::{DatasetInfo, Result};
+use pool::props::{DatasetKind, names};
+use pool::{DatasetInfo, Error, Result};
+
+use super::Receiver;
 
 /// How the last element of a name begins that something has until its own name is free.
 const ASIDE: &str = "recv-";
@@ -233,7 +234,7 @@ impl Replica {
     }
 }
 
-impl Pool {
+impl Receiver<'_> {
     /// What is to be done next to the tree at `top` so that the streams of a package find what they build upon. `exact`:
     /// the top was given its name here. Without `force` nothing is destroyed. Changes in `not` are left out.
     ///
@@ -246,8 +247,8 @@ impl Pool {
         (exact, force): (bool, bool),
         not: &BTreeSet<Change>,
     ) -> Result<Vec<Change>> {
-        let list = match self.list(top, None, true) {
-            Err(crate::Error::NoDataset(_)) => return Ok(Vec::new()),
+        let list = match self.pool.list(top, None, true) {
+            Err(Error::NoDataset(_)) => return Ok(Vec::new()),
             list => list?,
         };
         Ok(replica.next(&self.locals(&list, &replica.from)?, exact, force, not))
@@ -273,7 +274,7 @@ impl Pool {
             locals.push(Member {
                 name: info.name.clone(),
                 snaps: Vec::new(),
-                origin: self.origin_of(info)?.unwrap_or(Guid(0)),
+                origin: self.pool.reading().origin_of(info)?.unwrap_or(Guid(0)),
                 parent_from: parent.and_then(source).unwrap_or(Guid(0)),
                 unfinished: info.is_unfinished(),
             });
@@ -289,8 +290,8 @@ impl Pool {
         let mut above = name;
         while let Some((parent, _)) = above.rsplit_once('/') {
             above = parent;
-            match self.list(above, None, true) {
-                Err(crate::Error::NoDataset(_)) => continue,
+            match self.pool.list(above, None, true) {
+                Err(Error::NoDataset(_)) => continue,
                 list => {
                     let found = list?.into_iter().find(|info| info.is_snapshot() && info.phys.guid == guid);
                     if let Some(found) = found {

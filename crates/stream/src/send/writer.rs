@@ -11,7 +11,7 @@ use format::stream::{self, Begin, Embedded, End, Free, FreeObjects, Record, Spil
 use format::{ByteOrder, ChecksumKind, Compression, Guid, ObjectType, SECTOR_SHIFT, Txg};
 
 use super::traverse::{Event, Loaded, OLD_MAX_BLOCK, Payload, sent_embedded, splits};
-use crate::{Error, Result};
+use pool::{Error, Result};
 
 /// A free range that may still grow.
 enum Pending {

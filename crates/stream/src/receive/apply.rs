@@ -10,11 +10,7 @@ use dmu::{Object, Objset};
 use format::stream::{self, Begin, Embedded, Free, FreeObjects, Record, Spill, Write, flag};
 use format::{Compression, ObjectId, ObjectType, dnode};
 
-use super::ReceiveError;
-use crate::dataset::Dataset;
-use crate::dsl::receive::Progress;
-use crate::tx::{Hold, Tx};
-use crate::{Error, Result};
+use pool::{Dataset, Error, Hold, Progress, ReceiveError, Result, Tx};
 
 /// Object numbers have 48 bits.
 pub(super) const NUMBERS_MAX: u64 = 1 << 48;

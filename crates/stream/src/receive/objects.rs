@@ -12,9 +12,9 @@ use format::owner::generation;
 use format::stream::{self, feature, flag};
 use format::{ChecksumKind, Compression, MAX_BLOCK, ObjectId, ObjectType, dnode, features};
 
+use pool::{Hold, Result};
+
 use super::apply::{Apply, NUMBERS_MAX, invalid};
-use crate::Result;
-use crate::tx::Hold;
 
 /// Largest block, in bytes, of a stream that does not announce larger ones.
 const OLD_MAX_BLOCK: u64 = 128 << 10;
@@ -179,7 +179,7 @@ impl Apply<'_> {
         match ChecksumKind::from_disk(number.into()) {
             Ok(On | Off | Fletcher2 | Fletcher4 | Sha256) => number,
             Ok(kind @ (Sha512 | Skein | Edonr | Blake3)) => {
-                let needed = crate::sync::checksum_feature(kind);
+                let needed = pool::checksum_feature(kind);
                 if needed.is_some_and(|feature| self.enabled(feature)) { number } else { 0 }
             }
             _ => 0,
@@ -187,7 +187,7 @@ impl Apply<'_> {
     }
 
     fn enabled(&self, feature: &features::Feature) -> bool {
-        self.dataset.pool.info().features.contains_key(feature.guid)
+        self.dataset.pool_enables(feature)
     }
 
     /// Frees the objects in the slots that a large dnode is about to take.

@@ -12,7 +12,7 @@ use format::stream::{RECORD, feature};
 use format::{ByteOrder, Compression, Corrupt, ObjectId, ObjectType, Txg};
 use storage::{Record, Storage};
 
-use crate::{Error, Result};
+use pool::{Error, Result};
 
 /// Largest block of a stream without [`feature::LARGE_BLOCKS`].
 pub(super) const OLD_MAX_BLOCK: u64 = 128 << 10;

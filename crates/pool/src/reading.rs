@@ -1,0 +1,125 @@
+//! The dataset layer held still, for code above this crate that follows it from object to object.
+//!
+//! From:   objects of the MOS as they are now.
+//! To:     the crate `stream`, which asks what lies before a snapshot and what was received in part.
+
+use std::sync::{Arc, RwLockReadGuard};
+
+use dmu::Object;
+use format::dsl_dataset::DslDataset;
+use format::dsl_dir::DslDir;
+use format::{Guid, ObjectId};
+
+use crate::Result;
+use crate::dsl::lookup::{self, DatasetInfo, Partial};
+use crate::pool::{Inner, Pool};
+
+/// The dataset layer of a pool; nothing in it changes while this is held. Whoever holds one calls nothing of [`Pool`]
+/// that reads or changes datasets: that would wait for the same lock.
+pub struct Reading<'a> {
+    inner: &'a Inner,
+    _shared: RwLockReadGuard<'a, ()>,
+}
+
+impl Pool {
+    /// Holds the dataset layer still.
+    #[must_use]
+    pub fn reading(&self) -> Reading<'_> {
+        Reading { inner: &self.inner, _shared: self.shared() }
+    }
+}
+
+impl Reading<'_> {
+    /// Everything about the dataset, snapshot or bookmark `name`.
+    ///
+    /// # Errors
+    /// [`crate::Error::NoDataset`], or the DSL cannot be read.
+    pub fn info(&self, name: &str) -> Result<DatasetInfo> {
+        lookup::info(self.inner, name)
+    }
+
+    /// The snapshot with this number.
+    ///
+    /// # Errors
+    /// There is none, or the DSL cannot be read.
+    pub fn snapshot(&self, id: ObjectId) -> Result<DatasetInfo> {
+        lookup::info_of(self.inner, self.snapshot_name(id)?, id)
+    }
+
+    /// Full name of the snapshot with this number.
+    ///
+    /// # Errors
+    /// As [`Reading::snapshot`].
+    pub fn snapshot_name(&self, id: ObjectId) -> Result<String> {
+        lookup::snapshot_name(self.inner, id)
+    }
+
+    /// The directory with this number.
+    ///
+    /// # Errors
+    /// It cannot be read.
+    pub fn dir(&self, id: ObjectId) -> Result<DslDir> {
+        self.inner.mos.dir(id)
+    }
+
+    /// The dataset with this number.
+    ///
+    /// # Errors
+    /// It cannot be read.
+    pub fn dataset(&self, id: ObjectId) -> Result<DslDataset> {
+        self.inner.mos.dataset(id)
+    }
+
+    /// A ZAP that a directory or dataset refers to.
+    ///
+    /// # Errors
+    /// It cannot be read.
+    pub fn zap(&self, id: ObjectId) -> Result<Arc<Object>> {
+        self.inner.mos.object(id)
+    }
+
+    /// Guid of the snapshot that a clone began as; `None` if it is no clone.
+    ///
+    /// # Errors
+    /// The DSL cannot be read.
+    pub fn origin_of(&self, head: &DatasetInfo) -> Result<Option<Guid>> {
+        let mos = &self.inner.mos;
+        if head.dir.origin.0 == 0 {
+            return Ok(None);
+        }
+        let origin = mos.dataset(head.dir.origin)?;
+        let special = lookup::child(mos, lookup::root_dir(mos)?, "$ORIGIN")?;
+        Ok((Some(origin.dir) != special).then_some(origin.guid))
+    }
+
+    /// What was received in part for the head of the directory `dir`.
+    ///
+    /// # Errors
+    /// The DSL cannot be read.
+    pub fn partial(&self, dir: ObjectId) -> Result<Option<Partial>> {
+        lookup::partial(&self.inner.mos, dir)
+    }
+
+    /// Whether a head holds something else than its newest snapshot.
+    ///
+    /// # Errors
+    /// Their roots cannot be read.
+    pub fn is_modified(&self, head: &DslDataset) -> Result<bool> {
+        lookup::is_modified(self.inner, head)
+    }
+
+    /// Whether the snapshot `name` can be destroyed.
+    ///
+    /// # Errors
+    /// Why it cannot: [`crate::Error::Held`], [`crate::Error::HasClones`], [`crate::Error::DatasetBusy`]; or the DSL cannot be read.
+    pub fn may_destroy(&self, name: &str) -> Result<()> {
+        lookup::may_destroy(self.inner, name)
+    }
+
+    /// Whether a dataset has an intent log that a crash left.
+    #[must_use]
+    pub fn has_log_to_replay(&self, id: ObjectId) -> bool {
+        let logged = self.inner.logged().get(&id).cloned();
+        logged.is_some_and(|dataset| dataset.has_log_to_replay())
+    }
+}

@@ -1,0 +1,115 @@
+//! The dataset that a stream is received into, as the crate `stream` asks for it: made, put in place, taken away.
+//!
+//! From:   where a stream goes, and how it is received.
+//! To:     jobs of the sync thread, each in one txg.
+
+use std::collections::BTreeSet;
+
+use format::ObjectId;
+use format::stream::Begin;
+
+use crate::dsl::lookup;
+use crate::dsl::receive::{Place, Progress};
+use crate::dsl::received::{PropertyRefusal, ReceiveOptions};
+use crate::pool::Pool;
+use crate::{Error, Result, ResumeToken};
+
+impl Pool {
+    /// Makes the dataset that a stream for `fs` is to be written into. Gives its directory and itself, and which
+    /// properties it cannot have.
+    ///
+    /// # Errors
+    /// Why it cannot be made: [`Error::Exists`], [`Error::NoDataset`], [`Error::NoSpace`] and others.
+    pub fn make_place(
+        &self,
+        place: &Place,
+        fs: &str,
+        begin: &Begin,
+        options: &ReceiveOptions,
+    ) -> Result<((ObjectId, ObjectId), Vec<PropertyRefusal>)> {
+        let (place, fs, begin, options) = (place.clone(), fs.to_owned(), begin.clone(), options.clone());
+        self.run(move |syncing| syncing.begin_receive(&place, &fs, &begin, &options))
+    }
+
+    /// The stream is complete: puts what was written in place and takes the snapshot that `into` ends in. Gives the full
+    /// name of the snapshot, and which properties its file system or volume cannot have.
+    ///
+    /// # Errors
+    /// [`Error::DatasetBusy`] and others; nothing has changed then.
+    pub fn end_receive(
+        &self,
+        place: Place,
+        into: String,
+        ids: (ObjectId, ObjectId),
+        begin: Begin,
+        options: ReceiveOptions,
+    ) -> Result<(String, Vec<PropertyRefusal>)> {
+        self.inner.run(move |syncing| syncing.end_receive(&place, &into, ids, &begin, &options))
+    }
+
+    /// Notes how far the stream for the dataset `id` was applied, once that is on disk.
+    ///
+    /// # Errors
+    /// The pool could not write.
+    pub fn note_progress(&self, id: ObjectId, progress: Progress) -> Result<()> {
+        self.sync()?;
+        self.inner.run(move |syncing| syncing.note_progress(id, progress))
+    }
+
+    /// Takes away the head of the directory `dir`, which holds part of a stream.
+    ///
+    /// # Errors
+    /// [`Error::DatasetBusy`], or the pool could not write.
+    pub fn remove_place(&self, dir: ObjectId) -> Result<()> {
+        self.run(move |syncing| syncing.destroy_head_in(dir))
+    }
+
+    /// guids of the per-dataset features that a dataset is marked with.
+    ///
+    /// # Errors
+    /// The marks cannot be read.
+    pub fn marks_of(&self, id: ObjectId) -> Result<BTreeSet<String>> {
+        self.inner.dataset_marks(id)
+    }
+
+    /// Whether somebody in this process has the dataset with this number open.
+    #[must_use]
+    pub fn is_open(&self, id: ObjectId) -> bool {
+        self.inner.datasets().get(&id).is_some_and(|open| open.strong_count() > 0)
+    }
+
+    /// The token of what was received in part for `fs`; `None` if there is no such thing.
+    ///
+    /// # Errors
+    /// It cannot be read.
+    pub fn resume_token(&self, fs: &str) -> Result<Option<ResumeToken>> {
+        let _shared = self.shared();
+        match lookup::info(&self.inner, fs) {
+            Ok(info) => Ok(lookup::partial(&self.inner.mos, info.dir_id)?.map(|partial| partial.token)),
+            Err(Error::NoDataset(_)) => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Gives up what was received in part for `fs`; `false` if there is no such thing.
+    ///
+    /// # Errors
+    /// [`Error::NoDataset`], [`Error::DatasetBusy`].
+    pub fn abort_receive(&self, fs: &str) -> Result<bool> {
+        let name = fs.to_owned();
+        self.run(move |syncing| syncing.abort_receive(&name))
+    }
+
+    /// Takes away what a receive or a destroy that was cut off left behind, as OpenZFS does at an import.
+    pub(crate) fn remove_unfinished(&self) -> Result<()> {
+        if self.read_only().is_some() {
+            return Ok(());
+        }
+        for (name, dir) in lookup::unfinished(&self.inner)? {
+            if let Err(error) = self.remove_place(dir) {
+                tracing::warn!(%error, "'{name}' was never finished and cannot be taken away");
+            }
+        }
+        Ok(())
+    }
+}
