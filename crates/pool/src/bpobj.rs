@@ -10,8 +10,8 @@ use format::blkptr::{BlockPtr, SIZE as PTR};
 use format::bpobj::{self, Header};
 use format::{ByteOrder, ObjectId, ObjectType};
 
-use crate::dsl::Sizes;
 use crate::mos::Mos;
+use crate::sizes::Sizes;
 use crate::{Error, Result};
 
 /// Pointers read at once.

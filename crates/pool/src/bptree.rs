@@ -8,9 +8,9 @@ use dmu::{NewObject, Object, Tx, zap};
 use format::bptree::{ENTRY_SIZE, Entry, HEADER_SIZE, Header, Mark};
 use format::{ByteOrder, Corrupt, ObjectType, Txg, features};
 
-use crate::dsl::Sizes;
 use crate::features::Features;
 use crate::mos::{DIRECTORY, Mos};
+use crate::sizes::Sizes;
 use crate::{Error, Result};
 
 /// In the object directory, while there are entries.

@@ -20,9 +20,10 @@ use storage::{Leaf, Shape, Storage, TopVdev, Vdevs};
 
 use crate::dsl::create::{Initialise, NewFilesystem};
 use crate::features::Features;
-use crate::lease::Leases;
+use crate::leases::Leases;
 use crate::mos::{DIRECTORY, Mos};
-use crate::pool::{Info, Inner, Options, Pool};
+use crate::options::Options;
+use crate::pool::{Info, Inner, Pool};
 use crate::space_maps::MapTable;
 use crate::sync::{SyncState, Syncing};
 use crate::throttle::Limits;

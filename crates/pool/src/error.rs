@@ -104,7 +104,7 @@ pub enum Error {
     Resilvering,
     /// A tunable does not take a value.
     #[error(transparent)]
-    Tune(crate::tune::TuneError),
+    Tune(crate::tune_error::TuneError),
     /// The pool is open read-only.
     #[error("pool '{pool}' is read-only: {reason}")]
     ReadOnly {

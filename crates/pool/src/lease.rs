@@ -5,8 +5,7 @@
 //!         ([`crate::Options::leased`]). Nothing that this uberblock reaches is overwritten while the lease lives:
 //!         what is freed later is not handed out again. Should the holder die, checksums tell the reader.
 
-use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::Arc;
 use std::time::Duration;
 
 use format::Txg;
@@ -14,43 +13,6 @@ use format::uberblock::Uberblock;
 
 use crate::Result;
 use crate::pool::{Inner, Pool};
-
-/// The last uberblock on disk, and those that are still being read.
-pub(crate) struct Leases(Mutex<State>);
-
-struct State {
-    synced: Uberblock,
-    /// How many leases there are, by the txg of their uberblock.
-    held: BTreeMap<Txg, usize>,
-}
-
-impl Leases {
-    pub(crate) fn new(synced: Uberblock) -> Leases {
-        Leases(Mutex::new(State { synced, held: BTreeMap::new() }))
-    }
-
-    fn lock(&self) -> MutexGuard<'_, State> {
-        self.0.lock().expect("no code panics while holding the leases")
-    }
-
-    /// The txg of the last uberblock on disk.
-    pub(crate) fn synced_txg(&self) -> Txg {
-        self.lock().synced.txg
-    }
-
-    /// The oldest txg that is being read.
-    pub(crate) fn oldest(&self) -> Option<Txg> {
-        self.lock().held.keys().next().copied()
-    }
-
-    /// For the sync thread: `uberblock` is on disk. Gives the oldest txg that is being read: leases given away from
-    /// now on are of the new one.
-    pub(crate) fn synced(&self, uberblock: &Uberblock) -> Option<Txg> {
-        let mut state = self.lock();
-        state.synced = uberblock.clone();
-        state.held.keys().next().copied()
-    }
-}
 
 /// The promise to leave a state of the pool on the disks as it is. Ends when it is dropped.
 pub struct Lease {
@@ -68,13 +30,7 @@ impl Lease {
 
 impl Drop for Lease {
     fn drop(&mut self) {
-        let mut state = self.pool.leases.lock();
-        let txg = self.uberblock.txg;
-        let count = state.held.get_mut(&txg).expect("a lease is counted until it is dropped");
-        *count -= 1;
-        if *count == 0 {
-            state.held.remove(&txg);
-        }
+        self.pool.leases.end(self.uberblock.txg);
     }
 }
 
@@ -101,10 +57,7 @@ impl AwaitedLease {
     pub fn take(self) -> Lease {
         // What a txg in the making frees is not handed out before that txg is on disk, and its end looks at the leases
         // first.
-        let mut state = self.pool.leases.lock();
-        let uberblock = state.synced.clone();
-        *state.held.entry(uberblock.txg).or_default() += 1;
-        drop(state);
+        let uberblock = self.pool.leases.take();
         Lease { pool: self.pool, uberblock }
     }
 }

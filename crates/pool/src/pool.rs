@@ -7,23 +7,21 @@ use std::thread::JoinHandle;
 use dmu::DirtyBudget;
 use format::config::{PoolConfig, PoolState};
 use format::features::Feature;
-use format::uberblock::Uberblock;
 use format::{BlockPtr, Guid, ObjectId, Txg};
+use storage::Storage;
 use storage::allocator::Space;
 use storage::host::{Disk, Host};
-use storage::{GzipEngine, Storage};
 
 use crate::dataset::Dataset;
 use crate::dsl::limits;
 use crate::dsl::promises::Promises;
 use crate::events::Events;
 use crate::features::FeatureState;
-use crate::lease::Leases;
+use crate::leases::Leases;
 use crate::mos::Mos;
-use crate::rewind::FoundState;
 use crate::scrub::Scrubber;
 use crate::sync::{SyncState, Syncing, sync_loop};
-use crate::tx::{Groups, Hold, Need, Reach, SYNC_BYTES, Tx};
+use crate::tx::{Groups, Hold, Need, Reach, Tx};
 use crate::zil::stash::LogSpace;
 use crate::{Error, Result};
 
@@ -40,10 +38,6 @@ const TX_INDIRECT_BLOCK: u64 = 128 << 10;
 /// Vdevs with this many metaslabs lend one to the intent log in OpenZFS; it is not counted as usable.
 const EMBEDDED_LOG_METASLABS: u64 = 64;
 
-/// Default for [`Options::dirty_max`] where memory is plenty: a few txgs. More only means fresh memory, which
-/// costs as much as a fast codec.
-const DIRTY_MAX: u64 = 256 << 20;
-
 /// Bytes of records that are encoded before their txg syncs: what the cores get done while another txg's last
 /// writes reach the disks.
 const AHEAD_BYTES: u64 = 32 << 20;
@@ -57,94 +51,6 @@ pub(crate) enum Reserve {
     Half,
     /// A quarter of it: a change that frees space.
     Quarter,
-}
-
-/// Limits and habits of an open pool.
-#[derive(Clone, Debug)]
-pub struct Options {
-    /// Nothing is ever written.
-    pub read_only: bool,
-    /// Bytes of records kept in memory.
-    pub cache_bytes: u64,
-    /// Bytes of changes collected before writers wait.
-    pub dirty_max: u64,
-    /// Percent of `dirty_max` from which on writers are delayed.
-    pub delay_min_dirty_percent: u64,
-    /// Nanoseconds of delay half-way between there and `dirty_max`.
-    pub delay_scale: u64,
-    /// Threads that compress and checksum; 0: one per core.
-    pub workers: usize,
-    /// Threads that write; 0: the sync thread itself.
-    pub io_threads: usize,
-    /// Who makes gzip's bytes, whatever datasets say ([`crate::props::names::GZIP_ENGINE`]).
-    pub gzip_engine: Option<GzipEngine>,
-    /// Seconds after which changes are synced unasked.
-    pub txg_timeout: u64,
-    /// Blocks of what was destroyed that one txg frees.
-    pub async_blocks: u64,
-    /// Txg borders follow from the calls alone: for reproducible images and replayable tests.
-    pub stepwise: bool,
-    /// Time and randomness.
-    pub host: Host,
-    /// Import under this name instead of the pool's own.
-    pub new_name: Option<String>,
-    /// The new name is for this import only: on the disks the pool keeps its own.
-    pub temporary: bool,
-    /// Prefix shown before mountpoints.
-    pub altroot: Option<String>,
-    /// The labels of a new pool name neither this machine nor the place of its devices: for reproducible images.
-    pub anonymous: bool,
-    /// Another process holds the pool and promised to leave this state of it on the disks ([`crate::Lease`]): it is
-    /// read without a lock. Goes with `read_only`.
-    pub leased: Option<Uberblock>,
-    /// Who uses the pool: what is granted to creators of datasets (`zfs allow -c`) is granted to them. 0: root, who needs
-    /// no grants.
-    pub user: u32,
-    /// An earlier state of the pool to go back to, found by [`Pool::find_state`]: what was written later is given up,
-    /// intent logs included.
-    pub state: Option<FoundState>,
-    /// Blocks of so many bytes or more are written in pieces, whatever room there is: for tests.
-    pub force_ganging: u64,
-}
-
-impl Default for Options {
-    fn default() -> Options {
-        let memory = physical_memory();
-        Options {
-            read_only: false,
-            cache_bytes: (memory / 4).min(4 << 30),
-            dirty_max: (memory / 10).clamp(64 << 20, DIRTY_MAX),
-            delay_min_dirty_percent: 60,
-            delay_scale: 500_000,
-            workers: 0,
-            io_threads: 2,
-            gzip_engine: None,
-            txg_timeout: 5,
-            async_blocks: 100_000,
-            stepwise: false,
-            host: Host::system(),
-            new_name: None,
-            temporary: false,
-            altroot: None,
-            anonymous: false,
-            leased: None,
-            user: rustix::process::geteuid().as_raw(),
-            state: None,
-            force_ganging: u64::MAX,
-        }
-    }
-}
-
-impl Options {
-    /// Bytes of record buffers that wait for their next use: about one txg's.
-    pub(crate) fn free_bytes(&self) -> u64 {
-        SYNC_BYTES.min(self.dirty_max / 4)
-    }
-}
-
-fn physical_memory() -> u64 {
-    let info = rustix::system::sysinfo();
-    (info.totalram as u64).saturating_mul(info.mem_unit.into()).max(256 << 20)
 }
 
 /// What `zpool list` and `zpool status` tell, as of the last sync.

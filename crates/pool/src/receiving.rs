@@ -9,7 +9,7 @@ use format::ObjectId;
 use format::stream::Begin;
 
 use crate::dsl::lookup;
-use crate::dsl::receive::{Place, Progress};
+use crate::dsl::receive::{Place, Progress, Working};
 use crate::dsl::received::{PropertyRefusal, ReceiveOptions};
 use crate::pool::Pool;
 use crate::{Error, Result, ResumeToken};
@@ -38,13 +38,12 @@ impl Pool {
     /// [`Error::DatasetBusy`] and others; nothing has changed then.
     pub fn end_receive(
         &self,
-        place: Place,
+        working: Working,
         into: String,
-        ids: (ObjectId, ObjectId),
         begin: Begin,
         options: ReceiveOptions,
     ) -> Result<(String, Vec<PropertyRefusal>)> {
-        self.inner.run(move |syncing| syncing.end_receive(&place, &into, ids, &begin, &options))
+        self.inner.run(move |syncing| syncing.end_receive(&working, &into, &begin, &options))
     }
 
     /// Notes how far the stream for the dataset `id` was applied, once that is on disk.

@@ -16,8 +16,10 @@ use format::{ObjectId, Txg};
 use storage::host::{Access, Disk};
 
 use crate::discover::Found;
+use crate::found_state::FoundState;
 use crate::import::open_disk;
-use crate::pool::{Inner, Options, Pool};
+use crate::options::Options;
+use crate::pool::{Inner, Pool};
 use crate::walk::{self, Item, Root, Walk};
 use crate::{Error, Result, labels};
 
@@ -33,43 +35,6 @@ pub struct Rewind {
     pub extreme: bool,
     /// None newer than this.
     pub max_txg: Option<Txg>,
-}
-
-/// A state of a pool that was read and can be imported.
-#[derive(Clone, Debug)]
-pub struct FoundState {
-    pub(crate) uberblock: Uberblock,
-    /// The newest uberblock on any device, readable or not: the next txg lies above it.
-    pub(crate) newest: Txg,
-    newest_time: u64,
-    /// Blocks of files that cannot be read in it.
-    pub data_errors: u64,
-}
-
-impl FoundState {
-    /// Its txg.
-    #[must_use]
-    pub const fn txg(&self) -> Txg {
-        self.uberblock.txg
-    }
-
-    /// When it was written, in seconds since 1970.
-    #[must_use]
-    pub const fn time(&self) -> u64 {
-        self.uberblock.timestamp
-    }
-
-    /// Whether there is no later one on the devices.
-    #[must_use]
-    pub fn is_newest(&self) -> bool {
-        self.txg() == self.newest
-    }
-
-    /// Seconds between this state and the newest.
-    #[must_use]
-    pub const fn seconds_lost(&self) -> u64 {
-        self.newest_time.saturating_sub(self.uberblock.timestamp)
-    }
 }
 
 impl Pool {

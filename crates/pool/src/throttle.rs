@@ -9,7 +9,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use crate::pool::Options;
+use crate::options::Options;
 
 /// The longest wait of one transaction.
 const DELAY_MAX: Duration = Duration::from_millis(100);

@@ -14,6 +14,7 @@ use dmu::DirtyBudget;
 use format::Txg;
 use storage::Suspension;
 
+use crate::options::SYNC_BYTES;
 use crate::throttle::Limits;
 use crate::{Error, Result};
 
@@ -24,10 +25,6 @@ const SPACE_WAITS: u32 = 4;
 /// The same while only the changes in flight of others hold the space: they may take less than they asked for, and each
 /// sync lets some of those that wait through.
 const SHARED_SPACE_WAITS: u32 = 64;
-
-/// Dirty bytes at which a sync starts unasked: enough for large writes, early enough that compressing and
-/// writing overlap with whoever makes more, and that the buffers of one txg serve the next but one.
-pub(crate) const SYNC_BYTES: u64 = 64 << 20;
 
 /// A job for the sync thread, run in the syncing txg.
 pub(crate) type Task = Box<dyn FnOnce(&mut crate::sync::Syncing<'_>) + Send>;

@@ -145,7 +145,8 @@ fn streams_are_those_of_openzfs_byte_for_byte() {
         ("props", "gsend/tree@r1", Package::default()),
     ] {
         let mut out = Vec::new();
-        let bytes = Sender::new(&pool).send_package(snapshot, &package, plain, &mut out, &mut |_| {}).unwrap();
+        let bytes =
+            Sender::new(&pool).send_package(snapshot, &package, plain, &mut out, &mut |_| {}).unwrap();
         assert_eq!(bytes, out.len() as u64);
         expect_same(name, &out, dir.path());
     }

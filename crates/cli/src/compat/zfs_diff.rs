@@ -78,14 +78,14 @@ fn compare(
     };
     let source = known(from)?;
     let target = known(to)?;
-    let source = Sender::new(&pool).send_source(&source.name).map_err(|error| cannot(&error))?;
+    let source = Sender::new(pool).send_source(&source.name).map_err(|error| cannot(&error))?;
     let open = |name: &str| -> Result<Filesystem, Failure> {
         let dataset = pool.open(name).map_err(|error| cannot(&error))?;
         Filesystem::open(dataset).map_err(|error| cannot(&error))
     };
     let (old, new) = (open(from)?, open(to)?);
     let to_fs = target.name.split('@').next().unwrap_or(to);
-    let touched = Sender::new(&pool).touched(&source, new.dataset()).map_err(|error| match &error {
+    let touched = Sender::new(pool).touched(&source, new.dataset()).map_err(|error| match &error {
         // A later snapshot of the same, or something of another line.
         pool::Error::NotEarlier(_) if to_fs == fs => {
             Failure::refused(format!("{CANNOT}: ")).hint(format!("   {NOT_EARLIER}"))

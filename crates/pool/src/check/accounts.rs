@@ -9,8 +9,9 @@ use format::features;
 use format::{ObjectId, ObjectType};
 
 use super::Finding;
-use crate::dsl::{Sizes, bookmark, frees, limits, lookup};
+use crate::dsl::{bookmark, frees, limits, lookup};
 use crate::pool::Inner;
+use crate::sizes::Sizes;
 use crate::walk::{DESTROYED, Owner};
 use crate::{Error, Result, bptree};
 

@@ -18,8 +18,8 @@ use format::ObjectId;
 use format::blkptr::{BlockPtr, Dva};
 use storage::{BadCopy, Verified};
 
-use crate::dsl::Sizes;
 use crate::pool::Pool;
+use crate::sizes::Sizes;
 use crate::walk::{self, DESTROYED, Item, Owner, Walk, WrongFill};
 use crate::{Error, FeatureState, Result};
 

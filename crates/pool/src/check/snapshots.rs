@@ -11,8 +11,9 @@ use format::{ObjectId, Txg};
 use super::Finding;
 use crate::Result;
 use crate::dsl::lookup::DatasetInfo;
-use crate::dsl::{Sizes, bookmark, deadlist, lookup};
+use crate::dsl::{bookmark, deadlist, lookup};
 use crate::pool::Inner;
+use crate::sizes::Sizes;
 use crate::walk::Owner;
 
 /// Compares deadlists and the sizes that follow from them, and what waits to be freed.

@@ -13,8 +13,9 @@ use format::zap::Value;
 use format::{BlockPtr, ObjectId, ObjectType, Txg};
 
 use super::create::FOLD_CASE;
-use super::{Sizes, deadlist, limits, lookup};
+use super::{deadlist, limits, lookup};
 use crate::mos::Mos;
+use crate::sizes::Sizes;
 use crate::sync::Syncing;
 use crate::{Error, Result};
 

@@ -9,9 +9,10 @@ use format::{ObjectId, ObjectType, Txg};
 
 use super::create::{new_guids, now};
 use super::promises::Own;
-use super::{Category, Sizes, add_space, bookmark, deadlist, limits, lookup};
+use super::{Category, add_space, bookmark, deadlist, limits, lookup};
 use crate::dataset::Dataset;
 use crate::dsl::space::move_space;
+use crate::sizes::Sizes;
 use crate::sync::Syncing;
 use crate::{Error, Result, props};
 

@@ -409,7 +409,7 @@ impl Syncing<'_> {
         if parent.0 == 0 {
             return Ok(());
         }
-        let sizes = super::Sizes { used: delta, ..Default::default() };
+        let sizes = crate::sizes::Sizes { used: delta, ..Default::default() };
         super::add_space(mos, &self.tx, parent, super::Category::ChildReserved, sizes)
     }
 
@@ -421,7 +421,7 @@ impl Syncing<'_> {
         }
         let unique = mos.dataset(phys.head_dataset)?.unique_bytes;
         let delta = bytes.saturating_sub(unique) as i64 - phys.used_breakdown.refrsrv as i64;
-        let sizes = super::Sizes { used: delta, ..Default::default() };
+        let sizes = crate::sizes::Sizes { used: delta, ..Default::default() };
         super::add_space(mos, &self.tx, dir, super::Category::Reserved, sizes)
     }
 }

@@ -10,10 +10,10 @@ use format::features;
 use format::zap::{Value, int_key, parse_int_key};
 use format::{BlockPtr, ByteOrder, ObjectId, ObjectType, Txg};
 
-use super::Sizes;
 use crate::bpobj;
 use crate::features::Features;
 use crate::mos::Mos;
+use crate::sizes::Sizes;
 use crate::{Error, Result};
 
 /// Block size of new lists.

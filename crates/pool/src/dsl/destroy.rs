@@ -7,7 +7,8 @@ use format::zap::int_key;
 use format::{ObjectId, features};
 
 use super::receive::WORKING;
-use super::{Category, Sizes, add_space, deadlist, lookup};
+use super::{Category, add_space, deadlist, lookup};
+use crate::sizes::Sizes;
 use crate::sync::Syncing;
 use crate::{Error, Result};
 

@@ -10,9 +10,10 @@ use format::blkptr::BlockPtr;
 use format::bptree::Entry;
 use format::{ObjectId, Txg, features};
 
-use super::{Category, Sizes, add_space, lookup};
+use super::{Category, add_space, lookup};
 use crate::bptree::{self, Progress};
 use crate::mos::Mos;
+use crate::sizes::Sizes;
 use crate::sync::Syncing;
 use crate::walk::{self, Item, Root, Walk};
 use crate::{Error, Result, bpobj};

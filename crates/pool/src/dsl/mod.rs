@@ -20,4 +20,4 @@ pub(crate) mod space;
 #[cfg(test)]
 mod tangles;
 
-pub(crate) use space::{Category, Sizes, add_space};
+pub(crate) use space::{Category, add_space};

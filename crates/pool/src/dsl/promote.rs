@@ -10,8 +10,9 @@ use format::zap::{Value, int_key};
 use format::{ObjectId, ObjectType, Txg};
 
 use super::create::add_int;
-use super::{Category, Sizes, add_space, deadlist, limits, lookup};
+use super::{Category, add_space, deadlist, limits, lookup};
 use crate::pool::Reserve;
+use crate::sizes::Sizes;
 use crate::sync::Syncing;
 use crate::{Error, Result};
 

@@ -14,7 +14,8 @@ use format::{ObjectId, ObjectType, Txg, features};
 use super::create::{Initialise, NEW_OBJECTS, NewFilesystem};
 use super::received::{PropertyRefusal, ReceiveOptions, waits};
 use super::space::move_space;
-use super::{Category, Sizes, add_space, bookmark, deadlist, limits, lookup};
+use super::{Category, add_space, bookmark, deadlist, limits, lookup};
+use crate::sizes::Sizes;
 use crate::sync::Syncing;
 use crate::{Error, ReceiveError, Result};
 
@@ -43,6 +44,17 @@ impl Place {
             Place::Replace | Place::Onto(_) => format!("{fs}/{WORKING}"),
         }
     }
+}
+
+/// The dataset that a stream is written into, and where it goes at the end.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Working {
+    /// Where it goes.
+    pub place: Place,
+    /// Its directory.
+    pub dir: ObjectId,
+    /// Itself.
+    pub id: ObjectId,
 }
 
 /// How far a stream was applied.
@@ -216,12 +228,12 @@ impl Syncing<'_> {
     /// cannot have.
     pub(crate) fn end_receive(
         &mut self,
-        place: &Place,
+        working: &Working,
         into: &str,
-        (dir_id, id): (ObjectId, ObjectId),
         begin: &Begin,
         options: &ReceiveOptions,
     ) -> Result<(String, Vec<PropertyRefusal>)> {
+        let &Working { ref place, dir: dir_id, id } = working;
         let mos = self.mos();
         let (_, leaf) = into.split_once('@').ok_or_else(|| Error::NoDataset(into.to_owned()))?;
         let fs_dir = match place {

@@ -12,9 +12,10 @@ use format::zap::{Value, int_key};
 use format::{ObjectId, ObjectType, Txg};
 
 use super::create::{new_guids, now};
-use super::{Category, Sizes, add_space, bookmark, deadlist, lookup, properties};
+use super::{Category, add_space, bookmark, deadlist, lookup, properties};
 use crate::dataset::Dataset;
 use crate::mos::Mos;
+use crate::sizes::Sizes;
 use crate::sync::Syncing;
 use crate::{Error, Result, props};
 

@@ -75,7 +75,7 @@ fn charges_do_not_go_round() {
     let charged: crate::Result<()> = pool.run(|syncing| {
         let mos = &syncing.inner.mos;
         let b: ObjectId = lookup::dir_of(mos, "tank", "tank/a/b")?;
-        let sizes = super::Sizes { used: 512, comp: 512, uncomp: 512 };
+        let sizes = crate::sizes::Sizes { used: 512, comp: 512, uncomp: 512 };
         let before = mos.dir(b)?;
         let done = super::add_space(mos, &syncing.tx, b, super::Category::Head, sizes);
         expect_damage("charge", done);

@@ -6,8 +6,8 @@ use storage::allocator::{AllocError, Allocator};
 use storage::{Storage, WriteError, Writer};
 
 use super::{SyncState, Syncing};
-use crate::dsl::Sizes;
 use crate::dsl::bookmark::Freed;
+use crate::sizes::Sizes;
 use crate::space_maps::Source;
 use crate::{Error, Result};
 

@@ -12,7 +12,8 @@ use super::Syncing;
 use super::books::{Books, Needs};
 use crate::dataset::Dataset;
 use crate::dsl::bookmark::Freed;
-use crate::dsl::{self, Category, Sizes, add_space};
+use crate::dsl::{self, Category, add_space};
+use crate::sizes::Sizes;
 use crate::{Error, Result};
 
 impl Syncing<'_> {

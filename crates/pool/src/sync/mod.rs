@@ -26,10 +26,11 @@ pub(crate) use self::mos::metadata_compression_of;
 
 use self::commit::commit;
 use crate::dataset::Dataset;
-use crate::dsl::{self, Sizes};
+use crate::dsl;
 use crate::features::Features;
 use crate::mos::Mos;
 use crate::pool::Inner;
+use crate::sizes::Sizes;
 use crate::space_maps::{Logs, MapTable};
 use crate::tx::{Task, Work};
 use crate::{Error, Result, zil};

@@ -24,7 +24,7 @@ use format::{Guid, NvList, ObjectId};
 use pool::props::{DatasetKind, Value};
 use pool::{
     Dataset, DatasetInfo, Error, FeatureState, Place, Pool, Progress, PropertyRefusal, ReceiveError,
-    ReceiveOptions, Result,
+    ReceiveOptions, Result, Working,
 };
 
 use apply::{Apply, prepare};
@@ -155,7 +155,8 @@ impl Arrived<'_> {
         };
         drop(dataset);
         let resumable = options.resumable;
-        let ended = receiver.pool.end_receive(place, into, ids, begin, options);
+        let working = Working { place, dir: ids.0, id: ids.1 };
+        let ended = receiver.pool.end_receive(working, into, begin, options);
         let (snapshot, more) =
             ended.map_err(|error| if resumable { error } else { receiver.give_up(ids.0, error) })?;
         refused.extend(more);

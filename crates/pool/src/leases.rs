@@ -1,0 +1,65 @@
+//! Which states of the pool on the disks other processes read.
+//!
+//! From:   [`crate::Lease`]s, given away and ended; the sync thread, which makes new states.
+//! To:     the sync thread: nothing that the oldest of these states reaches is handed out again.
+
+use std::collections::BTreeMap;
+use std::sync::{Mutex, MutexGuard};
+
+use format::Txg;
+use format::uberblock::Uberblock;
+
+/// The last uberblock on disk, and those that are still being read.
+pub(crate) struct Leases(Mutex<State>);
+
+struct State {
+    synced: Uberblock,
+    /// How many leases there are, by the txg of their uberblock.
+    held: BTreeMap<Txg, usize>,
+}
+
+impl Leases {
+    pub(crate) fn new(synced: Uberblock) -> Leases {
+        Leases(Mutex::new(State { synced, held: BTreeMap::new() }))
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.0.lock().expect("no code panics while holding the leases")
+    }
+
+    /// The txg of the last uberblock on disk.
+    pub(crate) fn synced_txg(&self) -> Txg {
+        self.lock().synced.txg
+    }
+
+    /// The oldest txg that is being read.
+    pub(crate) fn oldest(&self) -> Option<Txg> {
+        self.lock().held.keys().next().copied()
+    }
+
+    /// For the sync thread: `uberblock` is on disk. Gives the oldest txg that is being read: leases given away from
+    /// now on are of the new one.
+    pub(crate) fn synced(&self, uberblock: &Uberblock) -> Option<Txg> {
+        let mut state = self.lock();
+        state.synced = uberblock.clone();
+        state.held.keys().next().copied()
+    }
+
+    /// The last uberblock on disk, read by one more.
+    pub(crate) fn take(&self) -> Uberblock {
+        let mut state = self.lock();
+        let uberblock = state.synced.clone();
+        *state.held.entry(uberblock.txg).or_default() += 1;
+        uberblock
+    }
+
+    /// One reader fewer of the uberblock of `txg`, which it took before.
+    pub(crate) fn end(&self, txg: Txg) {
+        let mut state = self.lock();
+        let count = state.held.get_mut(&txg).expect("a lease is counted until it is dropped");
+        *count -= 1;
+        if *count == 0 {
+            state.held.remove(&txg);
+        }
+    }
+}

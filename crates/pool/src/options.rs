@@ -1,0 +1,103 @@
+//! What a pool is opened with.
+
+use format::uberblock::Uberblock;
+use storage::GzipEngine;
+use storage::host::Host;
+
+use crate::found_state::FoundState;
+
+/// Default for [`Options::dirty_max`] where memory is plenty: a few txgs. More only means fresh memory, which
+/// costs as much as a fast codec.
+const DIRTY_MAX: u64 = 256 << 20;
+
+/// Dirty bytes at which a sync starts unasked: enough for large writes, early enough that compressing and
+/// writing overlap with whoever makes more, and that the buffers of one txg serve the next but one.
+pub(crate) const SYNC_BYTES: u64 = 64 << 20;
+
+/// Limits and habits of an open pool.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// Nothing is ever written.
+    pub read_only: bool,
+    /// Bytes of records kept in memory.
+    pub cache_bytes: u64,
+    /// Bytes of changes collected before writers wait.
+    pub dirty_max: u64,
+    /// Percent of `dirty_max` from which on writers are delayed.
+    pub delay_min_dirty_percent: u64,
+    /// Nanoseconds of delay half-way between there and `dirty_max`.
+    pub delay_scale: u64,
+    /// Threads that compress and checksum; 0: one per core.
+    pub workers: usize,
+    /// Threads that write; 0: the sync thread itself.
+    pub io_threads: usize,
+    /// Who makes gzip's bytes, whatever datasets say ([`crate::props::names::GZIP_ENGINE`]).
+    pub gzip_engine: Option<GzipEngine>,
+    /// Seconds after which changes are synced unasked.
+    pub txg_timeout: u64,
+    /// Blocks of what was destroyed that one txg frees.
+    pub async_blocks: u64,
+    /// Txg borders follow from the calls alone: for reproducible images and replayable tests.
+    pub stepwise: bool,
+    /// Time and randomness.
+    pub host: Host,
+    /// Import under this name instead of the pool's own.
+    pub new_name: Option<String>,
+    /// The new name is for this import only: on the disks the pool keeps its own.
+    pub temporary: bool,
+    /// Prefix shown before mountpoints.
+    pub altroot: Option<String>,
+    /// The labels of a new pool name neither this machine nor the place of its devices: for reproducible images.
+    pub anonymous: bool,
+    /// Another process holds the pool and promised to leave this state of it on the disks ([`crate::Lease`]): it is
+    /// read without a lock. Goes with `read_only`.
+    pub leased: Option<Uberblock>,
+    /// Who uses the pool: what is granted to creators of datasets (`zfs allow -c`) is granted to them. 0: root, who needs
+    /// no grants.
+    pub user: u32,
+    /// An earlier state of the pool to go back to, found by [`crate::Pool::find_state`]: what was written later is given up,
+    /// intent logs included.
+    pub state: Option<FoundState>,
+    /// Blocks of so many bytes or more are written in pieces, whatever room there is: for tests.
+    pub force_ganging: u64,
+}
+
+impl Default for Options {
+    fn default() -> Options {
+        let memory = physical_memory();
+        Options {
+            read_only: false,
+            cache_bytes: (memory / 4).min(4 << 30),
+            dirty_max: (memory / 10).clamp(64 << 20, DIRTY_MAX),
+            delay_min_dirty_percent: 60,
+            delay_scale: 500_000,
+            workers: 0,
+            io_threads: 2,
+            gzip_engine: None,
+            txg_timeout: 5,
+            async_blocks: 100_000,
+            stepwise: false,
+            host: Host::system(),
+            new_name: None,
+            temporary: false,
+            altroot: None,
+            anonymous: false,
+            leased: None,
+            user: rustix::process::geteuid().as_raw(),
+            state: None,
+            force_ganging: u64::MAX,
+        }
+    }
+}
+
+impl Options {
+    /// Bytes of record buffers that wait for their next use: about one txg's.
+    pub(crate) fn free_bytes(&self) -> u64 {
+        SYNC_BYTES.min(self.dirty_max / 4)
+    }
+}
+
+fn physical_memory() -> u64 {
+    let info = rustix::system::sysinfo();
+    (info.totalram as u64).saturating_mul(info.mem_unit.into()).max(256 << 20)
+}
