@@ -439,7 +439,7 @@ fn cut_short(tops: &[TopVdev]) -> Option<String> {
 /// Work that OpenZFS left unfinished and that this build would have to keep in step with.
 fn unfinished(mos: &Mos) -> Result<Option<String>> {
     let directory = mos.object(crate::mos::DIRECTORY)?;
-    match crate::scrub::read(mos) {
+    match crate::scan_state::read(mos) {
         Ok(Some(scan)) if scan.is_scrubbing() => {}
         Ok(Some(Scan { state: ScanState::Scanning, .. })) => {
             return Ok(Some("a resilver is under way".into()));

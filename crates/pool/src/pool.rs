@@ -19,7 +19,7 @@ use crate::events::Events;
 use crate::features::FeatureState;
 use crate::leases::Leases;
 use crate::mos::Mos;
-use crate::scrub::Scrubber;
+use crate::scrubber::Scrubber;
 use crate::sync::{SyncState, Syncing, sync_loop};
 use crate::tx::{Groups, Hold, Need, Reach, Tx};
 use crate::zil::stash::LogSpace;

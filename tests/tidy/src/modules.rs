@@ -24,7 +24,10 @@ pub struct Graph {
 impl Graph {
     /// Reads the arrows of `krate`.
     pub fn of(krate: &Crate) -> Graph {
-        let sources: Vec<&SourceFile> = krate.files.iter().filter(|file| file.module.is_some()).collect();
+        let for_tests = test_modules(krate);
+        let is_for_tests = |module: &Path| for_tests.iter().any(|tests| module.starts_with(tests));
+        let is_code = |file: &&SourceFile| file.module.as_ref().is_some_and(|module| !is_for_tests(module));
+        let sources: Vec<&SourceFile> = krate.files.iter().filter(is_code).collect();
         let modules: BTreeSet<Path> = sources.iter().filter_map(|file| file.module.clone()).collect();
         let mut known = Known { modules, exports: BTreeMap::new() };
         for file in &sources {
@@ -71,6 +74,23 @@ impl Graph {
         }
         parents
     }
+}
+
+/// Modules that lie in files of their own and are compiled only for tests.
+fn test_modules(krate: &Crate) -> BTreeSet<Path> {
+    let mut found = BTreeSet::new();
+    for file in &krate.files {
+        let Some(here) = &file.module else { continue };
+        for item in &file.syntax.items {
+            if let Item::Mod(item) = item
+                && item.content.is_none()
+                && is_for_tests(&item.attrs)
+            {
+                found.insert([here.as_slice(), &[item.ident.to_string()]].concat());
+            }
+        }
+    }
+    found
 }
 
 /// Every circle in `krate`: its members, and the arrows that form it.
@@ -358,6 +378,17 @@ mod tests {
             (&[], "mod a; mod b;"),
             (&["a"], "mod c; use c::C; #[cfg(test)] mod tests { use crate::b::B; }"),
             (&["a", "c"], "use super::A;"),
+            (&["b"], "use crate::a::A;"),
+        ]);
+        assert_eq!(circles(&made), []);
+    }
+
+    #[test]
+    fn a_file_that_is_compiled_only_for_tests_makes_no_arrows() {
+        let made = krate(&[
+            (&[], "mod a; mod b;"),
+            (&["a"], "#[cfg(test)] mod checks;"),
+            (&["a", "checks"], "use crate::b::B;"),
             (&["b"], "use crate::a::A;"),
         ]);
         assert_eq!(circles(&made), []);

@@ -10,27 +10,13 @@ use format::{ObjectId, ObjectType, features};
 
 use crate::Result;
 use crate::mos::Mos;
+use crate::scrubber::DataError;
 use crate::sync::Syncing;
 use crate::walk::{Place, Target};
 
 /// The log of the last scrub, and that of the one under way.
 const LAST: &str = "errlog_last";
 const SCRUB: &str = "errlog_scrub";
-
-/// A block that cannot be read.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct DataError {
-    /// DSL dataset object; 0 for the MOS.
-    pub dataset: ObjectId,
-    /// Object in it; 0 for the objset itself.
-    pub object: ObjectId,
-    /// Level in the object's tree.
-    pub level: i64,
-    /// Block of that level.
-    pub blkid: u64,
-    /// Its birth, where the log says it.
-    pub birth: u64,
-}
 
 impl DataError {
     pub(super) fn at(place: &Place) -> DataError {

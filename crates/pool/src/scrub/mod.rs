@@ -13,61 +13,21 @@ mod range;
 mod visit;
 
 use std::collections::BTreeSet;
-use std::sync::{Condvar, Mutex, MutexGuard};
-use std::thread::JoinHandle;
 use std::time::Duration;
 
-use dmu::zap;
 use format::scan::{Scan, ScanState};
-use format::zap::Value;
 use format::{ObjectId, ObjectType, Txg};
 
-use crate::mos::{DIRECTORY, Mos};
 use crate::pool::{Inner, Pool, Reserve};
+use crate::scan_state;
+use crate::scrubber::{DataError, Order, State};
 use crate::sync::Syncing;
 use crate::{Error, Result};
 
-pub use errors::DataError;
 pub use range::Births;
 
-/// The scan state's key in the object directory.
-const KEY: &str = "scan";
 /// Key of the newest txg that a scrub has seen whole.
 const LAST_SCRUBBED: &str = "last_scrubbed_txg";
-
-/// What the visitor is to do.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-enum Order {
-    #[default]
-    Go,
-    Pause,
-    /// Give up; the state on disk says so.
-    Cancel,
-    /// The pool is let go; the state on disk stays as it is.
-    Leave,
-}
-
-#[derive(Default)]
-struct State {
-    thread: Option<JoinHandle<()>>,
-    running: bool,
-    order: Order,
-    /// The state on disk with what was done since.
-    scan: Option<Scan>,
-    /// When it was paused, seconds since 1970.
-    paused_at: u64,
-    errors: BTreeSet<DataError>,
-    failed: Option<String>,
-}
-
-/// A pool's visitor, if one is at work.
-#[derive(Default)]
-pub(crate) struct Scrubber {
-    state: Mutex<State>,
-    changed: Condvar,
-    /// Held by who begins, pauses or cancels, until it is on disk: one does not overtake the other.
-    turn: Mutex<()>,
-}
 
 /// The last scrub or resilver, as `zpool status` tells of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -80,64 +40,11 @@ pub struct ScanStatus {
     pub paused_at: u64,
 }
 
-impl Scrubber {
-    fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().expect("no code panics while holding the scrub state")
-    }
-
-    fn turn(&self) -> MutexGuard<'_, ()> {
-        self.turn.lock().expect("no code panics while it has its turn")
-    }
-
-    fn give(&self, order: Order) {
-        self.lock().order = order;
-        self.changed.notify_all();
-    }
-
-    fn wait<'a>(&self, state: MutexGuard<'a, State>) -> MutexGuard<'a, State> {
-        self.changed.wait(state).expect("no code panics while holding the scrub state")
-    }
-
-    /// What the visitor is to do now; waits while it is paused.
-    fn order(&self) -> Order {
-        let mut state = self.lock();
-        while state.order == Order::Pause {
-            state = self.wait(state);
-        }
-        state.order
-    }
-
-    /// Ends the visit without a word on disk: the pool is let go.
-    pub(crate) fn leave(&self) {
-        self.give(Order::Leave);
-        self.join();
-    }
-
-    fn join(&self) {
-        let thread = self.lock().thread.take();
-        if let Some(thread) = thread
-            && thread.join().is_err()
-        {
-            tracing::error!("the scrub thread panicked");
-        }
-    }
-}
-
-/// The scan state on disk.
-pub(crate) fn read(mos: &Mos) -> Result<Option<Scan>> {
-    let Some(value) = zap::lookup(&*mos.object(DIRECTORY)?, KEY.as_bytes())? else { return Ok(None) };
-    Scan::from_words(&value.to_u64s()).map(Some).map_err(Error::corrupt(DIRECTORY))
-}
-
-fn write(syncing: &Syncing<'_>, scan: &Scan) -> Result<()> {
-    syncing.mos().set_directory(&syncing.tx, KEY, &Value::from_u64s(&scan.to_words()))
-}
-
 /// Begins a scrub on disk, of blocks born in `births`.
 fn begin(syncing: &Syncing<'_>, births: Births) -> Result<Scan> {
     syncing.inner.happened("scrub_start", &[]);
     let mos = syncing.mos();
-    if let Some(old) = read(mos)?
+    if let Some(old) = scan_state::read(mos)?
         && old.queue.0 != 0
     {
         mos.free(&syncing.tx, old.queue)?;
@@ -147,7 +54,7 @@ fn begin(syncing: &Syncing<'_>, births: Births) -> Result<Scan> {
     let mut scan = Scan::begin(queue, syncing.txg, syncing.inner.host.clock.now().0, allocated);
     scan.min_txg = births.after.min(scan.max_txg);
     scan.max_txg = births.up_to.unwrap_or(scan.max_txg).min(scan.max_txg);
-    write(syncing, &scan)?;
+    scan_state::write(syncing.mos(), &syncing.tx, &scan)?;
     Ok(scan)
 }
 
@@ -162,28 +69,8 @@ fn end(syncing: &Syncing<'_>, mut scan: Scan, state: ScanState) -> Result<Scan> 
     scan.state = state;
     scan.set_paused(false);
     scan.end_time = syncing.inner.host.clock.now().0;
-    write(syncing, &scan)?;
+    scan_state::write(syncing.mos(), &syncing.tx, &scan)?;
     Ok(scan)
-}
-
-/// For the first sync after an import: a scrub in the middle begins anew, since the datasets in its queue may come
-/// and go from now on without its being told.
-pub(crate) fn restart_foreign(syncing: &Syncing<'_>) -> Result<()> {
-    let mos = syncing.mos();
-    let Some(scan) = read(mos)?.filter(Scan::is_scrubbing) else { return Ok(()) };
-    let mut again = scan.restarted();
-    let waiting = match scan.queue.0 {
-        0 => true,
-        _ => zap::count(&*mos.object(scan.queue)?)? > 0,
-    };
-    if again == scan && !waiting {
-        return Ok(());
-    }
-    if scan.queue.0 != 0 {
-        mos.free(&syncing.tx, scan.queue)?;
-    }
-    again.queue = mos.create_zap(&syncing.tx, ObjectType::SCAN_QUEUE, 0)?.id();
-    write(syncing, &again)
 }
 
 impl Pool {
@@ -198,7 +85,7 @@ impl Pool {
         };
         let scan = match live {
             Some(scan) => Some(scan),
-            None => read(&self.inner.mos)?,
+            None => scan_state::read(&self.inner.mos)?,
         };
         Ok(scan.map(|scan| ScanStatus { scan, running, paused_at }))
     }
@@ -233,13 +120,14 @@ impl Pool {
         state.running = true;
         drop(state);
         scrub.join();
-        let begun = self.run_beside(Reserve::Quarter, 1, move |syncing| match read(syncing.mos())? {
-            Some(scan) if scan.is_scrubbing() => set_paused(syncing, false),
-            Some(Scan { state: ScanState::Scanning | ScanState::ErrorScrubbing, .. }) => {
-                Err(Error::Resilvering)
-            }
-            _ => begin(syncing, births),
-        });
+        let begun =
+            self.run_beside(Reserve::Quarter, 1, move |syncing| match scan_state::read(syncing.mos())? {
+                Some(scan) if scan.is_scrubbing() => set_paused(syncing, false),
+                Some(Scan { state: ScanState::Scanning | ScanState::ErrorScrubbing, .. }) => {
+                    Err(Error::Resilvering)
+                }
+                _ => begin(syncing, births),
+            });
         let mut state = scrub.lock();
         let scan = match begun {
             Ok(scan) => scan.restarted(),
@@ -305,7 +193,7 @@ impl Pool {
         if self.read_only().is_some() {
             return Ok(());
         }
-        match read(&self.inner.mos)? {
+        match scan_state::read(&self.inner.mos)? {
             Some(scan) if scan.is_scrubbing() && !scan.is_paused() => match self.scrub() {
                 Err(Error::Scrubbing) => Ok(()),
                 other => other,
@@ -345,7 +233,7 @@ impl Pool {
         self.inner.scrub.join();
         self.run(|syncing| {
             // It may have come to its end before it was told.
-            match read(syncing.mos())?.filter(Scan::is_scrubbing) {
+            match scan_state::read(syncing.mos())?.filter(Scan::is_scrubbing) {
                 Some(scan) => end(syncing, scan, ScanState::Canceled).map(drop),
                 None => Ok(()),
             }
@@ -434,16 +322,16 @@ impl Pool {
 }
 
 fn set_paused(syncing: &Syncing<'_>, paused: bool) -> Result<Scan> {
-    let mut scan = read(syncing.mos())?.filter(Scan::is_scrubbing).ok_or(Error::NotScrubbing)?;
+    let mut scan = scan_state::read(syncing.mos())?.filter(Scan::is_scrubbing).ok_or(Error::NotScrubbing)?;
     scan.set_paused(paused);
     syncing.inner.happened(if paused { "scrub_paused" } else { "scrub_resume" }, &[]);
-    write(syncing, &scan)?;
+    scan_state::write(syncing.mos(), &syncing.tx, &scan)?;
     Ok(scan)
 }
 
 impl Inner {
     fn need_scrub(&self) -> Result<()> {
-        read(&self.mos)?.filter(Scan::is_scrubbing).map(drop).ok_or(Error::NotScrubbing)
+        scan_state::read(&self.mos)?.filter(Scan::is_scrubbing).map(drop).ok_or(Error::NotScrubbing)
     }
 
     /// The last txg on disk and the root of its MOS.
@@ -455,8 +343,8 @@ impl Inner {
 
 #[cfg(test)]
 pub(super) mod tests {
-    use dmu::NewObject;
-
+    use dmu::{NewObject, zap};
+    use format::zap::Value;
     use storage::host::ScriptedDisk;
 
     use super::*;
@@ -570,7 +458,7 @@ pub(super) mod tests {
             (scan.bookmark, scan.examined) = ([54, 3, 0, 9], 4096);
             let queue = syncing.mos().object(scan.queue)?;
             zap::update(&queue, &syncing.tx, b"36", &Value::from_u64(0))?;
-            write(syncing, &scan)
+            scan_state::write(syncing.mos(), &syncing.tx, &scan)
         })
         .expect("written");
         let pool = again(pool, &disk);

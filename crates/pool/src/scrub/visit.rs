@@ -12,8 +12,9 @@ use format::zap::Value;
 use format::{ByteOrder, ObjectId, ObjectType, Txg};
 use storage::{Background, BadCopy, Verified};
 
-use super::{DataError, Order, errors};
+use super::errors;
 use crate::pool::Inner;
+use crate::scrubber::{DataError, Order};
 use crate::walk::{Item, Place, Root, Walk};
 use crate::{Error, Result};
 
@@ -107,7 +108,9 @@ fn finish(syncing: &mut crate::sync::Syncing<'_>) -> Result<()> {
         (state.scan.expect("a running scrub has a state"), state.errors.clone())
     };
     // Its queue is freed once, by whoever ends it first.
-    let Some(on_disk) = super::read(syncing.mos())?.filter(Scan::is_scrubbing) else { return Ok(()) };
+    let Some(on_disk) = crate::scan_state::read(syncing.mos())?.filter(Scan::is_scrubbing) else {
+        return Ok(());
+    };
     scan.queue = on_disk.queue;
     super::end(syncing, scan, ScanState::Finished)?;
     let last = syncing.mos().directory(super::LAST_SCRUBBED)?.unwrap_or(0);

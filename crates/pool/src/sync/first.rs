@@ -26,7 +26,7 @@ impl Syncing<'_> {
             }
             bpobj::clear(mos, &self.tx, list)?;
         }
-        crate::scrub::restart_foreign(self)?;
+        crate::scan_state::restart_foreign(self.mos(), &self.tx)?;
         self.fold_logs()
     }
 
