@@ -38,6 +38,7 @@ mod reading;
 mod receive_error;
 mod receiving;
 mod rewind;
+mod roots;
 mod scan_state;
 mod scrub;
 mod scrubber;

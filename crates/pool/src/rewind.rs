@@ -20,6 +20,7 @@ use crate::found_state::FoundState;
 use crate::import::open_disk;
 use crate::options::Options;
 use crate::pool::{Inner, Pool};
+use crate::roots;
 use crate::walk::{self, Item, Root, Walk};
 use crate::{Error, Result, labels};
 
@@ -127,7 +128,7 @@ fn try_state(
 /// read, else how many blocks of files cannot.
 fn read_through(inner: &Inner, since: Txg) -> Result<Option<u64>> {
     let mut whole = true;
-    let mut roots = walk::roots(inner, &mut |_, _| whole = false)?;
+    let mut roots = roots::roots(inner, &mut |_, _| whole = false)?;
     if !whole {
         return Ok(None);
     }
@@ -147,7 +148,7 @@ fn read_through(inner: &Inner, since: Txg) -> Result<Option<u64>> {
     let (mut metadata, mut data) = (0u64, 0u64);
     workers.map_ordered(
         storage::Caller::Works,
-        Walk::new(inner, &roots),
+        Walk::new(&inner.storage, &roots),
         workers.count() * WINDOW_PER_WORKER,
         |item| match item {
             Item::Embedded(..) => None,

@@ -19,8 +19,9 @@ use format::blkptr::{BlockPtr, Dva};
 use storage::{BadCopy, Verified};
 
 use crate::pool::Pool;
+use crate::roots;
 use crate::sizes::Sizes;
-use crate::walk::{self, DESTROYED, Item, Owner, Walk, WrongFill};
+use crate::walk::{DESTROYED, Item, Owner, Walk, WrongFill};
 use crate::{Error, FeatureState, Result};
 
 /// Blocks in the hands of the workers at once, per worker.
@@ -161,11 +162,11 @@ pub fn check(pool: &Pool, report: &mut dyn FnMut(Finding)) -> Result<Summary> {
     let cloning = pool.info().feature(&format::features::BLOCK_CLONING) == FeatureState::Active;
     let mut sums: BTreeMap<Owner, Sizes> = BTreeMap::new();
     let unreadable = &mut |place, why| report(Finding::Unreadable { place, why });
-    let heads = walk::roots(inner, unreadable)?;
+    let heads = roots::roots(inner, unreadable)?;
     summary.datasets =
         heads.iter().filter(|root| ![ObjectId(0), DESTROYED].contains(&root.owner)).count() as u64;
     let (fills, wrong_fills) = mpsc::channel();
-    let walk = Walk::counting(inner, &heads, fills);
+    let walk = Walk::counting(&inner.storage, &heads, fills);
     let storage = &inner.storage;
     for top in storage.vdevs().tops() {
         for child in top.absent() {

@@ -40,7 +40,7 @@ impl Syncing<'_> {
         if self.frees_in_parts() {
             return bptree::check_room(self.mos());
         }
-        for item in Walk::new(self.inner, &[of_destroyed(root, since)]) {
+        for item in Walk::new(&self.inner.storage, &[of_destroyed(root, since)]) {
             match item {
                 Item::Block(_, block) if block.is_gang() => drop(self.inner.storage.extents(&block)?),
                 Item::Block(..) | Item::Embedded(..) => {}
@@ -57,7 +57,7 @@ impl Syncing<'_> {
             return Ok(());
         }
         if !self.frees_in_parts() {
-            for item in Walk::children_first(self.inner, &of_destroyed(root, since)) {
+            for item in Walk::children_first(&self.inner.storage, &of_destroyed(root, since)) {
                 match item {
                     Item::Block(_, block) => self.free_block(&BlockPtr::Block(block))?,
                     Item::Embedded(..) => {}
@@ -118,7 +118,7 @@ impl Syncing<'_> {
                 }
             };
             let root = walk::destroyed(&entry);
-            let mut walk = Walk::children_first(self.inner, &root);
+            let mut walk = Walk::children_first(&self.inner.storage, &root);
             let (mut blocks, mut freed, mut is_at_end) = (0, Sizes::default(), false);
             let progress = loop {
                 let (place, ptr) = match walk.next() {

@@ -92,7 +92,7 @@ pub(super) fn look_again(
 
 /// Whether the block that `error` names is in the tree of `root` and cannot be read.
 fn is_lost(inner: &Inner, root: &Root, error: &DataError) -> bool {
-    Walk::towards(inner, root, error.target()).any(|item| match item {
+    Walk::towards(&inner.storage, root, error.target()).any(|item| match item {
         Item::Block(place, block) => {
             place.target() == error.target() && inner.storage.verify_copies(&block).lost
         }
@@ -214,7 +214,7 @@ impl Visit<'_> {
         'view: while let Some(root) = view.roots.iter().find(|root| root.owner == owner) {
             since = since.max(root.since);
             let root = Root { since: root.since.max(self.scan.min_txg), ..root.clone() };
-            let mut walk = Walk::after(self.inner, &root, mark.clone());
+            let mut walk = Walk::after(&self.inner.storage, &root, mark.clone());
             loop {
                 if self.inner.scrub.order() != Order::Go {
                     return Ok(false);

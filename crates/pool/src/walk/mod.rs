@@ -7,24 +7,21 @@ mod place;
 #[cfg(test)]
 mod tests;
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashSet;
 use std::sync::Arc;
 use std::sync::mpsc::Sender;
 
 use format::blkptr::{Block, BlockPtr, Embedded, SIZE as PTR};
 use format::bptree::Mark;
 use format::dnode::{Dnode, SLOT, SLOTS_PER_BLOCK};
-use format::dsl_dataset::DslDataset;
 use format::objset::Objset as Phys;
 use format::{ByteOrder, Corrupt, ObjectId, ObjectType, Txg};
 
-use storage::{ReadError, Record};
+use storage::{ReadError, Record, Storage};
 
 pub(crate) use self::place::{Place, Target};
 
 use self::place::{Behind, ROOT_SHIFT, SPECIAL};
-use crate::pool::Inner;
-use crate::{Result, bptree, dsl::lookup};
 
 const LE: ByteOrder = ByteOrder::Little;
 /// Blocks that lead on and are read at once.
@@ -112,46 +109,6 @@ enum Step {
     Leave(Item),
 }
 
-/// The MOS, every dataset and snapshot that its objects describe, and what is left of destroyed ones; `report` is told
-/// what cannot be read, and why.
-pub(crate) fn roots(inner: &Inner, report: &mut dyn FnMut(String, String)) -> Result<Vec<Root>> {
-    let mos = &inner.mos;
-    let (_, mos_ptr) = mos.objset.synced_root();
-    let mut roots = vec![Root::new(ObjectId(0), "the MOS", mos_ptr, Txg(0))];
-    let mut names: HashMap<ObjectId, String> = HashMap::new();
-    for info in lookup::survey(inner, &inner.name(), (None, true), &mut |name, error| {
-        report(name, error.to_string());
-    })? {
-        names.insert(info.id, info.name);
-    }
-    for entry in mos.objset.synced_objects() {
-        let (id, dnode) = match entry {
-            Ok(found) => found,
-            Err(error) => {
-                report("the MOS".into(), error.to_string());
-                continue;
-            }
-        };
-        if dnode.bonus_type != ObjectType::DSL_DATASET {
-            continue;
-        }
-        match DslDataset::decode(&dnode.bonus, LE) {
-            Ok(phys) => {
-                let name = names.remove(&id).unwrap_or_else(|| format!("dataset {id}"));
-                roots.push(Root::new(id, name, phys.bp, phys.prev_snap_txg));
-            }
-            Err(error) => report(format!("dataset {id}"), error.to_string()),
-        }
-    }
-    for entry in bptree::entries(mos) {
-        match entry {
-            Ok((_, entry)) => roots.push(destroyed(&entry)),
-            Err(error) => report("the list of destroyed datasets".into(), error.to_string()),
-        }
-    }
-    Ok(roots)
-}
-
 /// What is left of a destroyed dataset.
 pub(crate) fn destroyed(entry: &format::bptree::Entry) -> Root {
     let freed = entry.mark;
@@ -161,7 +118,7 @@ pub(crate) fn destroyed(entry: &format::bptree::Entry) -> Root {
 /// Depth-first over all trees. Only indirect blocks, dnode blocks and objset roots are read here; whatever is
 /// met is handed out to be verified by others.
 pub(crate) struct Walk<'a> {
-    inner: &'a Inner,
+    storage: &'a Storage,
     todo: Vec<Step>,
     out: Vec<Item>,
     after: Option<Place>,
@@ -178,26 +135,26 @@ pub(crate) struct Walk<'a> {
 
 impl<'a> Walk<'a> {
     /// What comes behind `mark` in the tree of `root`; the tree may have changed since.
-    pub(crate) fn after(inner: &'a Inner, root: &Root, mark: Option<Place>) -> Walk<'a> {
-        Walk { after: mark, ..Walk::new(inner, std::slice::from_ref(root)) }
+    pub(crate) fn after(storage: &'a Storage, root: &Root, mark: Option<Place>) -> Walk<'a> {
+        Walk { after: mark, ..Walk::new(storage, std::slice::from_ref(root)) }
     }
 
     /// `target` in the tree of `root`, and what leads there.
-    pub(crate) fn towards(inner: &'a Inner, root: &Root, target: Target) -> Walk<'a> {
-        Walk { towards: Some(target), ..Walk::new(inner, std::slice::from_ref(root)) }
+    pub(crate) fn towards(storage: &'a Storage, root: &Root, target: Target) -> Walk<'a> {
+        Walk { towards: Some(target), ..Walk::new(storage, std::slice::from_ref(root)) }
     }
 
     /// The tree of `root`, every block after what is below it. Ends at what cannot be read.
-    pub(crate) fn children_first(inner: &'a Inner, root: &Root) -> Walk<'a> {
-        Walk { children_first: true, ..Walk::new(inner, std::slice::from_ref(root)) }
+    pub(crate) fn children_first(storage: &'a Storage, root: &Root) -> Walk<'a> {
+        Walk { children_first: true, ..Walk::new(storage, std::slice::from_ref(root)) }
     }
 
     /// All trees; `fills` is told of every pointer with a wrong fill count (03 §5.2) before what is below it is handed out.
-    pub(crate) fn counting(inner: &'a Inner, roots: &[Root], fills: Sender<WrongFill>) -> Walk<'a> {
-        Walk { fills: Some(fills), ..Walk::new(inner, roots) }
+    pub(crate) fn counting(storage: &'a Storage, roots: &[Root], fills: Sender<WrongFill>) -> Walk<'a> {
+        Walk { fills: Some(fills), ..Walk::new(storage, roots) }
     }
 
-    pub(crate) fn new(inner: &'a Inner, roots: &[Root]) -> Walk<'a> {
+    pub(crate) fn new(storage: &'a Storage, roots: &[Root]) -> Walk<'a> {
         let start = |root: &Root| {
             let (place, ptr) = (Place::root(Arc::new(root.clone())), root.ptr);
             Step::Visit(Todo { place, ptr, kind: Kind::Objset, asked: false })
@@ -205,7 +162,7 @@ impl<'a> Walk<'a> {
         let todo = roots.iter().rev().map(start).collect();
         let (out, after, towards) = (Vec::new(), None, None);
         Walk {
-            inner,
+            storage,
             todo,
             out,
             after,
@@ -323,7 +280,7 @@ impl<'a> Walk<'a> {
             }
         }
         if wanted.len() > 1 {
-            let storage = &self.inner.storage;
+            let storage = self.storage;
             let read = |ptr| drop(storage.read(&ptr));
             let done = storage.workers().map_ordered(storage::Caller::Works, wanted, AHEAD, read, Ok);
             let Ok(()): std::result::Result<(), std::convert::Infallible> = done;
@@ -335,9 +292,9 @@ impl<'a> Walk<'a> {
     fn read(&self, block: &Block, ptr: &BlockPtr) -> std::result::Result<Record, ReadError> {
         let ciphertext = block.encrypted && block.level == 0 && block.object_type == ObjectType::DNODE;
         if ciphertext && block.order == LE && block.psize == block.lsize {
-            return self.inner.storage.read_stored(block).map(Arc::new);
+            return self.storage.read_stored(block).map(Arc::new);
         }
-        self.inner.storage.read(ptr)
+        self.storage.read(ptr)
     }
 
     /// As all that open a block, gives the fill count that its pointer should have.

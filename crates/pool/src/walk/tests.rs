@@ -26,11 +26,13 @@ fn a_walk_taken_up_behind_any_block_gives_what_is_left() {
     fill(&pool);
     for root in roots(&pool) {
         let shown = |place: &Place| format!("{place} {}", place.is_root());
-        let all: Vec<_> = Walk::after(&pool.inner, &root, None).map(place).collect();
+        let all: Vec<_> = Walk::after(&pool.inner.storage, &root, None).map(place).collect();
         assert!(all.len() > 30, "{}", all.len());
         for (n, mark) in all.iter().enumerate() {
-            let rest: Vec<_> =
-                Walk::after(&pool.inner, &root, Some(mark.clone())).map(place).map(|p| shown(&p)).collect();
+            let rest: Vec<_> = Walk::after(&pool.inner.storage, &root, Some(mark.clone()))
+                .map(place)
+                .map(|p| shown(&p))
+                .collect();
             let expected: Vec<_> = all[n + 1..].iter().map(shown).collect();
             assert_eq!(rest, expected, "behind {mark}");
         }
@@ -43,9 +45,10 @@ fn a_block_is_found_by_its_number_without_reading_the_others() {
     let pool = made(&disk);
     fill(&pool);
     for root in roots(&pool) {
-        for wanted in Walk::new(&pool.inner, std::slice::from_ref(&root)).map(place) {
-            let way: Vec<_> =
-                Walk::towards(&pool.inner, &root, wanted.target()).map(|item| place(item).target()).collect();
+        for wanted in Walk::new(&pool.inner.storage, std::slice::from_ref(&root)).map(place) {
+            let way: Vec<_> = Walk::towards(&pool.inner.storage, &root, wanted.target())
+                .map(|item| place(item).target())
+                .collect();
             assert_eq!(way.iter().filter(|at| **at == wanted.target()).count(), 1, "{wanted}");
             // The root, the dnodes down to the object's, and the object down to the block.
             assert!(way.len() <= 12, "{wanted}: {way:?}");
@@ -66,9 +69,11 @@ fn children_come_first_and_from_any_mark_on_what_is_left() {
     for root in roots(&pool) {
         let from = |freed| {
             let root = Root { freed, ..root.clone() };
-            let mut plain: Vec<_> =
-                Walk::new(&pool.inner, std::slice::from_ref(&root)).map(place).map(|p| shown(&p)).collect();
-            let left: Vec<_> = Walk::children_first(&pool.inner, &root).map(place).collect();
+            let mut plain: Vec<_> = Walk::new(&pool.inner.storage, std::slice::from_ref(&root))
+                .map(place)
+                .map(|p| shown(&p))
+                .collect();
+            let left: Vec<_> = Walk::children_first(&pool.inner.storage, &root).map(place).collect();
             let mut same: Vec<_> = left.iter().map(shown).collect();
             plain.sort_unstable();
             same.sort_unstable();
@@ -98,12 +103,12 @@ fn a_block_of_a_level_that_its_parent_cannot_have_below_it_is_damage() {
     let pool = made(&disk);
     fill(&pool);
     let [_, root] = roots(&pool);
-    let indirect = Walk::new(&pool.inner, std::slice::from_ref(&root)).find_map(|item| match item {
+    let indirect = Walk::new(&pool.inner.storage, std::slice::from_ref(&root)).find_map(|item| match item {
         Item::Block(place, block) if place.object.0 != 0 && block.level > 0 => Some((place, block)),
         _ => None,
     });
     let (place, block) = indirect.expect("a file with an indirect block");
-    let mut walk = Walk::new(&pool.inner, &[]);
+    let mut walk = Walk::new(&pool.inner.storage, &[]);
     for (level, is_sound) in [(place.level, true), (place.level + 1, false), (0, false)] {
         let kind = Kind::Tree { fanout_shift: 7, dnodes: false };
         walk.push(Place { level, ..place.clone() }, BlockPtr::Block(block), kind);
@@ -120,9 +125,9 @@ fn a_pointer_that_counts_wrongly_what_is_below_is_told_of() {
     fill(&pool);
     let roots = roots(&pool);
     let (fills, wrong) = std::sync::mpsc::channel();
-    assert!(Walk::counting(&pool.inner, &roots, fills.clone()).count() > 100);
+    assert!(Walk::counting(&pool.inner.storage, &roots, fills.clone()).count() > 100);
     assert_eq!(wrong.try_iter().count(), 0);
-    let blocks = Walk::new(&pool.inner, &roots[1..]).filter_map(|item| match item {
+    let blocks = Walk::new(&pool.inner.storage, &roots[1..]).filter_map(|item| match item {
         Item::Block(place, block) if place.object.0 != 0 => Some((place, block)),
         _ => None,
     });
@@ -131,7 +136,7 @@ fn a_pointer_that_counts_wrongly_what_is_below_is_told_of() {
         levels[usize::from(block.level.min(1))] = true;
         let counted = block.fill;
         for stored in [0, counted - 1, counted + 1, u64::MAX] {
-            let mut walk = Walk::counting(&pool.inner, &[], fills.clone());
+            let mut walk = Walk::counting(&pool.inner.storage, &[], fills.clone());
             let kind = Kind::Tree { fanout_shift: 7, dnodes: false };
             walk.push(place.clone(), BlockPtr::Block(Block { fill: stored, ..block }), kind);
             assert!(walk.count() > 0);

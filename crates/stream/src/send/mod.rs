@@ -89,7 +89,6 @@ fn guid_of_head(info: &DatasetInfo) -> Guid {
 }
 
 /// Sends snapshots of a pool.
-#[derive(Clone, Copy)]
 pub struct Sender<'a> {
     pool: &'a Pool,
 }
