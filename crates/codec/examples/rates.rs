@@ -9,6 +9,9 @@
 //! the best of five passes, ours and the library's in turn; a filter like `gzip` or `zstd-3` runs only those rows. "to" is the rate relative
 //! to the library called directly with the same limit: zlib for gzip, LZ4 and zstd for themselves. gzip has a row for
 //! each engine; `gzip-6-isal` is igzip.
+//!
+//! The rows `parity-p`, `parity-pq`, `parity-pqr` and `rebuild-2` count the data of records in eight columns, whose parity is made, or two
+//! of which are computed again from P and Q.
 
 use std::error::Error;
 use std::hint::black_box;
@@ -65,6 +68,14 @@ fn main() -> Result<(), Box<dyn Error>> {
         checksum_row("is_zero", in_cache, |data| {
             black_box(codec::is_zero(data));
         });
+    }
+    for (count, name) in [(1, "parity-p"), (2, "parity-pq"), (3, "parity-pqr")] {
+        if wanted(name) {
+            parity_row(name, count, false);
+        }
+    }
+    if wanted("rebuild-2") {
+        parity_row("rebuild-2", 2, true);
     }
     Ok(())
 }
@@ -265,4 +276,37 @@ fn checksum_row(name: &str, in_cache: usize, mut run: impl FnMut(&[u8])) {
     let mut data = data;
     data.iter_mut().step_by(4096).for_each(|byte| *byte = black_box(0));
     println!("{name:14} {small:12.2} {:12.2}", rate(&data, 1));
+}
+
+/// Data columns of a record in the rows on parity.
+const COLUMNS: usize = 8;
+
+fn parity_row(name: &str, count: usize, rebuild: bool) {
+    let rate = |len: usize, times: usize| {
+        let mut data: Vec<u8> = (0..len).map(|at| (at * 31 + at / 251) as u8).collect();
+        let mut parity = vec![vec![0; RECORD / COLUMNS]; count];
+        let seconds = best_of_passes(|| {
+            for _ in 0..times {
+                for record in data.chunks_exact_mut(RECORD) {
+                    one_parity(record, &mut parity, rebuild);
+                }
+            }
+        });
+        (len * times) as f64 / seconds / 1e9
+    };
+    let small = rate(RECORD, 400);
+    println!("{name:14} {small:12.2} {:12.2}", rate(LARGE, 1));
+}
+
+fn one_parity(record: &mut [u8], parity: &mut [Vec<u8>], rebuild: bool) {
+    if rebuild {
+        let mut columns: Vec<&mut [u8]> = record.chunks_exact_mut(RECORD / COLUMNS).collect();
+        let left: Vec<Option<&[u8]>> = parity.iter().map(|column| Some(column.as_slice())).collect();
+        codec::parity::reconstruct(&mut columns, &left, &[2, 5]).expect("two parity columns are left");
+    } else {
+        let columns: Vec<&[u8]> = record.chunks_exact(RECORD / COLUMNS).collect();
+        let mut outputs: Vec<&mut [u8]> = parity.iter_mut().map(Vec::as_mut_slice).collect();
+        codec::parity::generate(&columns, &mut outputs);
+    }
+    black_box((record, parity));
 }

@@ -2,7 +2,7 @@
 //!
 //! [`compress`] and [`decompress`] work on one record; an [`Engine`] makes gzip's bytes; [`checksum`] fills a block pointer's four words;
 //! [`embedded`] is the self-contained checksum of labels, uberblocks and gang headers; [`is_zero`] finds
-//! holes. Contexts of foreign codecs live per thread and are reused, so nothing is allocated per call.
+//! holes; [`parity`] makes and uses the parity columns of raidz. Contexts of foreign codecs live per thread and are reused, so nothing is allocated per call.
 #![deny(unsafe_code)]
 
 mod about;
@@ -13,9 +13,11 @@ pub mod embedded;
 mod entropy;
 mod error;
 mod fletcher;
+mod galois;
 mod gzip;
 mod lz4;
 mod lzjb;
+pub mod parity;
 mod record;
 #[allow(unsafe_code, reason = "SIMD is one of the two places for unsafe code (ARCHITECTURE.md)")]
 mod simd;

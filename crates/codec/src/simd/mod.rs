@@ -10,3 +10,5 @@ pub(crate) mod fletcher4;
 pub(crate) mod igzip;
 pub(crate) mod lz4;
 pub(crate) mod lz4_encoder;
+#[cfg(target_arch = "x86_64")]
+pub(crate) mod parity;
