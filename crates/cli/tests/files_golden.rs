@@ -54,6 +54,7 @@ macro_rules! golden {
 }
 
 golden!(gaux gcomp grec gsum gashift9 gashift12 gashift13 gstripe gv28 gcompat21 ggrub2 gfreebsd20 gposix gbig);
+golden!(gmirror graidz1 graidz2 graidz3);
 
 #[test]
 fn status_says_why_a_pool_is_only_read() {

@@ -43,6 +43,14 @@ impl Found {
         self.wanted().any(|top| top.is_none_or(|top| self.lacks_in(top)))
     }
 
+    /// The devices that are not there of the top-level vdevs that cannot be read without them: each by where it was, or by its guid.
+    #[must_use]
+    pub fn needed(&self) -> Vec<String> {
+        let is_here = |guid| self.devices.contains_key(&guid);
+        let short = self.wanted().flatten().filter(|top| !self.has_enough(top));
+        short.flat_map(|top| absent_below(top, &is_here)).collect()
+    }
+
     /// The top-level vdevs that the pool has; `None` for those that no label here describes.
     fn wanted(&self) -> impl Iterator<Item = Option<&VdevConfig>> {
         let ids = (0..self.config.vdev_children).filter(|id| !self.config.hole_array.contains(id));
@@ -66,6 +74,17 @@ impl Found {
             _ => here > 0,
         }
     }
+}
+
+/// The devices below `vdev` that are not there: each by where it was, or by its guid.
+pub(crate) fn absent_below(vdev: &VdevConfig, is_here: &dyn Fn(u64) -> bool) -> Vec<String> {
+    let own = || match &vdev.path {
+        Some(path) => format!("'{}'", String::from_utf8_lossy(path).escape_debug()),
+        None => vdev.guid.0.to_string(),
+    };
+    let lost = matches!(vdev.kind, VdevKind::Disk | VdevKind::File) && !is_here(vdev.guid.0);
+    let below = vdev.children.iter().flat_map(|child| absent_below(child, is_here));
+    lost.then(own).into_iter().chain(below).collect()
 }
 
 /// Looks for pools in the given folders, files and devices, and in the partitions of files. What is no vdev is passed over.

@@ -59,14 +59,13 @@ pub enum Error {
         why: String,
     },
     /// Devices are missing.
-    #[error("pool '{pool}' cannot be opened: {missing} of {total} devices are missing")]
+    #[error("pool '{pool}' cannot be opened: too many devices are missing: {}", .devices.join(", "))]
     MissingDevices {
         /// The pool.
         pool: String,
-        /// Top-level vdevs that were not found.
-        missing: usize,
-        /// Top-level vdevs that the pool has.
-        total: usize,
+        /// The devices that are not there of the top-level vdevs that cannot be read: each by where it was, or by its guid; the
+        /// top-level vdev where no label tells of its devices.
+        devices: Vec<String>,
     },
     /// The pool needs something this build does not have.
     #[error("pool '{pool}' uses {what}, which this version of cenote cannot read")]

@@ -13,10 +13,11 @@ use format::uberblock::Uberblock;
 use format::{ByteOrder, Guid, ObjectId, Txg, VdevId, label};
 use storage::allocator::{Allocator, METASLABS_MAX};
 use storage::host::{Access, Disk, FileDisk, OpenError};
+use storage::layout::Raidz;
 use storage::{Leaf, Shape, Storage, TopVdev, Vdevs};
 
 use crate::create::vdev_spec;
-use crate::discover::Found;
+use crate::discover::{Found, absent_below};
 use crate::features::Features;
 use crate::labels;
 use crate::leases::Leases;
@@ -31,6 +32,9 @@ use crate::tx::Groups;
 use crate::zil::recover;
 use crate::zil::stash::LogSpace;
 use crate::{Error, Result, bpobj, bptree, history};
+
+/// What a top-level vdev is whose devices are not there.
+const MISSING: &str = "a missing device";
 
 /// The open devices of a pool with the state that was chosen.
 struct Opened {
@@ -359,15 +363,17 @@ fn storage_of(opened: &Opened, trusted: Option<&PoolConfig>, options: &Options) 
                         asize: 0,
                         metaslab_shift: 0,
                         is_log: false,
-                        shape: Shape::Missing("a missing device"),
+                        shape: Shape::Missing(MISSING),
                     },
                 });
             }
         }
     }
-    let missing = tops.iter().filter(|top| matches!(top.shape, Shape::Missing("a missing device"))).count();
-    if missing > 0 {
-        return Err(Error::MissingDevices { pool: opened.config.name.clone(), missing, total: tops.len() });
+    let is_missing = |top: &&TopVdev| matches!(top.shape, Shape::Missing(MISSING));
+    let missing: Vec<u32> = tops.iter().filter(is_missing).map(|top| top.id).collect();
+    if !missing.is_empty() {
+        let devices = missing.iter().flat_map(|id| absent(opened, trusted, *id)).collect();
+        return Err(Error::MissingDevices { pool: opened.config.name.clone(), devices });
     }
     for (id, top) in tops.iter().enumerate() {
         if top.id as usize != id {
@@ -387,6 +393,17 @@ fn storage_of(opened: &Opened, trusted: Option<&PoolConfig>, options: &Options) 
     )))
 }
 
+/// The devices of top-level vdev `id` that are not there.
+fn absent(opened: &Opened, trusted: Option<&PoolConfig>, id: u32) -> Vec<String> {
+    let known = match trusted {
+        Some(config) => config.tree.children.get(id as usize),
+        None => opened.tops.get(&u64::from(id)),
+    };
+    let is_here = |guid| opened.disks.contains_key(&guid);
+    let devices = known.map(|vdev| absent_below(vdev, &is_here)).unwrap_or_default();
+    if devices.is_empty() { vec![format!("vdev {id}")] } else { devices }
+}
+
 fn leaf(vdev: &VdevConfig, disks: &HashMap<u64, Arc<dyn Disk>>) -> Option<Leaf> {
     match vdev.kind {
         VdevKind::Disk | VdevKind::File => {
@@ -399,22 +416,33 @@ fn leaf(vdev: &VdevConfig, disks: &HashMap<u64, Arc<dyn Disk>>) -> Option<Leaf> 
     }
 }
 
+/// The shape of a raidz vdev, if as many of its devices are there as it needs.
+fn raidz(vdev: &VdevConfig, parity: u64, children: Vec<Option<Leaf>>) -> Shape {
+    let ashift = vdev.top.as_ref().map_or(9, |top| top.ashift);
+    let absent = children.iter().filter(|child| child.is_none()).count();
+    match Raidz::new(ashift, children.len(), parity) {
+        None => Shape::Missing("a raidz vdev that cannot be"),
+        Some(layout) if absent > layout.parity() => Shape::Missing(MISSING),
+        Some(layout) => Shape::Raidz { layout, children },
+    }
+}
+
 fn top_vdev(vdev: &VdevConfig, disks: &HashMap<u64, Arc<dyn Disk>>) -> TopVdev {
     let children = || -> Vec<Option<Leaf>> { vdev.children.iter().map(|child| leaf(child, disks)).collect() };
     let shape = match &vdev.kind {
         VdevKind::Disk | VdevKind::File => match leaf(vdev, disks) {
             Some(leaf) => Shape::Disk(leaf),
-            None => Shape::Missing("a missing device"),
+            None => Shape::Missing(MISSING),
         },
         VdevKind::Mirror | VdevKind::Replacing | VdevKind::Spare => match children() {
             all if all.iter().any(Option::is_some) => Shape::Mirror(all),
-            _ => Shape::Missing("a missing device"),
+            _ => Shape::Missing(MISSING),
         },
-        VdevKind::Raidz { nparity, .. } => Shape::Raidz { parity: u64::from(*nparity), children: children() },
+        VdevKind::Raidz { nparity } => raidz(vdev, u64::from(*nparity), children()),
         VdevKind::Hole => Shape::Hole,
         VdevKind::Draid { .. } => Shape::Missing("draid"),
         VdevKind::Indirect => Shape::Missing("removed (indirect)"),
-        _ => Shape::Missing("a missing device"),
+        _ => Shape::Missing(MISSING),
     };
     let top = vdev.top.as_ref();
     TopVdev {

@@ -39,7 +39,7 @@ macro_rules! sound {
 
 sound! {
     gashift9 gashift12 gashift13 gcomp gcompat21 gfreebsd20 ggrub2 gposix gprops grandom grec gstripe gsum gv28
-    gsnap gdisk gmirror gbig gsend gresume
+    gsnap gdisk gmirror graidz1 graidz2 graidz3 gbig gsend gresume
 }
 
 /// What OpenZFS left (log space maps, deferred frees, features of its own) is taken over by a writer.
@@ -103,9 +103,11 @@ fn a_pool_that_counts_file_systems_can_be_written() {
 
 #[test]
 fn a_pool_that_this_build_does_not_write_opens_read_only_and_says_why() {
-    let dir = unpack("gmirror");
-    let reason = import(dir.path(), false).read_only().unwrap();
-    assert!(reason.contains("mirror"), "{reason}");
+    for (name, kind) in [("gmirror", "mirror"), ("graidz2", "raidz")] {
+        let dir = unpack(name);
+        let reason = import(dir.path(), false).read_only().unwrap();
+        assert!(reason.contains(kind), "{reason}");
+    }
 }
 
 #[test]

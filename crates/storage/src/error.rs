@@ -25,6 +25,12 @@ pub enum ReadError {
         /// The system's reason.
         source: io::Error,
     },
+    /// The block can be read, because what these devices hold of it follows from the others.
+    #[error("what {} holds of it is damaged or cannot be read; it was computed from the other devices", paths(.devices))]
+    DamagedColumns {
+        /// The devices.
+        devices: Vec<PathBuf>,
+    },
     /// The pointer names a vdev or range that the pool does not have.
     #[error("block pointer leads outside the pool: vdev {} offset {:#x} size {:#x}", .dva.vdev, .dva.offset, .dva.asize)]
     OutOfRange {
@@ -69,4 +75,9 @@ pub enum WriteError {
 fn list(dvas: &[Dva]) -> String {
     let places: Vec<_> = dvas.iter().map(|d| format!("{}:{:#x}:{:#x}", d.vdev, d.offset, d.asize)).collect();
     places.join(", ")
+}
+
+fn paths(devices: &[PathBuf]) -> String {
+    let paths: Vec<_> = devices.iter().map(|path| format!("'{}'", path.display())).collect();
+    paths.join(" and ")
 }

@@ -5,8 +5,9 @@
 //! Source: docs/format/02-blocks-checksums-compression.md §2.
 
 use format::blkptr::{self, Block, BlockPtr, Dva};
-use format::{ByteOrder, Checksum, ChecksumKind, MAX_BLOCK, Txg};
+use format::{ByteOrder, Checksum, ChecksumKind, Corrupt, MAX_BLOCK, Txg};
 
+use crate::vdev::{TopVdev, Way};
 use crate::{ReadError, Storage};
 
 /// Bytes of a classic gang header.
@@ -148,14 +149,7 @@ impl Storage {
         dva: Dva,
         replica: usize,
     ) -> Result<Vec<Block>, ReadError> {
-        let header = self.read_gang_header(leader, dva, replica)?;
-        let mut members = Vec::new();
-        for slot in header.bytes[..MEMBERS_MAX * blkptr::SIZE].chunks_exact(blkptr::SIZE) {
-            if let BlockPtr::Block(member) = BlockPtr::decode(slot, header.order)? {
-                members.push(member);
-            }
-        }
-        Ok(members)
+        Ok(self.read_gang_header(leader, dva, replica)?.members()?)
     }
 
     /// One copy of a header, verified.
@@ -165,16 +159,30 @@ impl Storage {
         dva: Dva,
         replica: usize,
     ) -> Result<Header, ReadError> {
+        self.look_at_gang_header(leader, dva, (replica, TopVdev::read)).map(|(header, _)| header)
+    }
+
+    /// One copy of a header, verified and read in the given way from the given replica; and the children that hold something else than
+    /// they should.
+    pub(crate) fn look_at_gang_header(
+        &self,
+        leader: &Block,
+        dva: Dva,
+        (replica, way): (usize, Way),
+    ) -> Result<(Header, Vec<usize>), ReadError> {
         let mut bytes = vec![0; HEADER];
-        self.vdevs().top_of(&dva)?.read(replica, dva.offset, &mut bytes)?;
         let first = leader.dvas[0];
         let verifier = [u64::from(first.vdev.0), first.offset, leader.physical_birth().0, 0];
-        match codec::embedded::verify(&bytes, verifier) {
-            Some(order) => Ok(Header { bytes, order }),
-            None => {
-                self.note_bad_checksum(&dva, replica);
-                Err(ReadError::NoGoodCopy { tried: vec![dva] })
-            }
+        let mut order = None;
+        let top = self.vdevs().top_of(&dva)?;
+        let outcome = way(top, replica, dva.offset, &mut bytes, &mut |bytes| {
+            order = codec::embedded::verify(bytes, verifier);
+            order.is_some()
+        })?;
+        self.note_bad_checksums(top, &outcome.damaged);
+        match order {
+            Some(order) => Ok((Header { bytes, order }, outcome.damaged)),
+            None => Err(ReadError::NoGoodCopy { tried: vec![dva] }),
         }
     }
 }
@@ -183,4 +191,17 @@ impl Storage {
 pub(crate) struct Header {
     pub(crate) bytes: Vec<u8>,
     pub(crate) order: ByteOrder,
+}
+
+impl Header {
+    /// The pieces that it names.
+    pub(crate) fn members(&self) -> Result<Vec<Block>, Corrupt> {
+        let mut members = Vec::new();
+        for slot in self.bytes[..MEMBERS_MAX * blkptr::SIZE].chunks_exact(blkptr::SIZE) {
+            if let BlockPtr::Block(member) = BlockPtr::decode(slot, self.order)? {
+                members.push(member);
+            }
+        }
+        Ok(members)
+    }
 }

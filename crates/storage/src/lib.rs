@@ -15,8 +15,11 @@ mod error;
 pub mod gang;
 mod heal;
 pub mod host;
+pub mod layout;
+mod leaf;
 mod log;
 mod meter;
+mod raidz;
 mod read;
 pub mod suspend;
 mod unflushed;
@@ -35,11 +38,12 @@ pub use buffers::Buffers;
 pub use cache::{CacheStats, Lookups, RecordCache};
 pub use deflate::{Deflate, GzipEngine};
 pub use error::{ReadError, WriteError};
+pub use leaf::Leaf;
 pub use meter::{
     Background, IoStats, IoTimes, Meter, PURPOSES, Purpose, SIZE_BUCKETS, Sizes, TIME_BUCKETS, Times,
 };
 pub use suspend::{FailMode, Refused, Suspension};
-pub use vdev::{Leaf, Shape, TopVdev, Vdevs};
+pub use vdev::{Shape, TopVdev, Vdevs};
 pub use verify::{BadCopy, Verified};
 pub use workers::{Caller, Workers};
 pub use write::{Encoded, Encoding, Payload, Recipe, Writer};

@@ -8,7 +8,7 @@ use format::ByteOrder;
 use format::blkptr::{Block, Dva};
 use format::label::DATA_START;
 
-use crate::vdev::{TopVdev, device_error};
+use crate::leaf::device_error;
 use crate::{Payload, ReadError, Storage, WriteError};
 
 impl Storage {
@@ -50,7 +50,7 @@ impl Storage {
     pub fn read_log(&self, block: &Block) -> Result<Option<(Vec<u8>, ByteOrder)>, ReadError> {
         let mut failure = None;
         for dva in block.copies() {
-            for replica in 0..self.vdevs().top_of(&dva).map_or(1, TopVdev::replicas) {
+            for replica in self.replicas_of(&dva) {
                 match self.read_log_copy(block, dva, replica) {
                     Ok(Some(found)) => return Ok(Some(found)),
                     Ok(None) => {}
@@ -76,8 +76,14 @@ impl Storage {
             return Ok(None);
         }
         let mut raw = vec![0; block.lsize as usize];
-        top.read(replica, dva.offset, &mut raw)?;
-        let order = codec::zilog::verify(&raw, block.checksum_kind, block.checksum.0, block.encrypted);
+        let verify =
+            |raw: &[u8]| codec::zilog::verify(raw, block.checksum_kind, block.checksum.0, block.encrypted);
+        let mut order = None;
+        // Damage cannot be told from the end of the chain, so no device is blamed.
+        top.read(replica, dva.offset, &mut raw, &mut |raw| {
+            order = verify(raw);
+            order.is_some()
+        })?;
         Ok(order.map(|order| (raw, order)))
     }
 }

@@ -10,7 +10,8 @@ use format::blkptr::{Block, BlockPtr, Dva, Embedded};
 use format::{Compression, swap};
 
 use crate::gang::GANG_DEPTH_MAX;
-use crate::vdev::TopVdev;
+use crate::raidz::Outcome;
+use crate::vdev::{TopVdev, Way};
 use crate::{ReadError, Record, Storage};
 
 /// Bytes of a thread's buffer of compressed bytes that stay in memory between two reads.
@@ -121,9 +122,11 @@ impl Storage {
         Err(last.filter(|_| tried.is_empty()).unwrap_or(ReadError::NoGoodCopy { tried }))
     }
 
-    /// How often what is at `dva` is there.
-    pub(crate) fn replicas_of(&self, dva: &Dva) -> std::ops::Range<usize> {
-        0..self.vdevs().top_of(dva).map_or(1, TopVdev::replicas)
+    /// The copies of what is at `dva` whose devices are there.
+    pub(crate) fn replicas_of(&self, dva: &Dva) -> impl Iterator<Item = usize> + use<'_> {
+        let top = self.vdevs().top_of(dva).ok();
+        let is_there = move |replica: &usize| top.is_none_or(|top| top.has_replica(*replica));
+        (0..top.map_or(1, TopVdev::replicas)).filter(is_there)
     }
 
     pub(crate) fn read_copy(
@@ -134,7 +137,31 @@ impl Storage {
         depth: u32,
         raw: &mut Vec<u8>,
     ) -> Result<(), ReadError> {
-        self.read_dva(block, dva, replica, depth, raw)?;
+        let read = TopVdev::read;
+        if !self.read_dva(block, dva, (replica, read), depth, raw)?.good {
+            return Err(ReadError::NoGoodCopy { tried: vec![dva] });
+        }
+        Ok(())
+    }
+
+    /// As [`Storage::read_copy`] of a block that is no gang; each device that holds a part of the copy is looked at. Gives the children
+    /// that hold something else than they should, though the copy can be read.
+    pub(crate) fn verify_copy(
+        &self,
+        block: &Block,
+        dva: Dva,
+        replica: usize,
+        raw: &mut Vec<u8>,
+    ) -> Result<Vec<usize>, ReadError> {
+        let outcome = self.read_dva(block, dva, (replica, TopVdev::verify), 0, raw)?;
+        if outcome.good { Ok(outcome.damaged) } else { Err(ReadError::NoGoodCopy { tried: vec![dva] }) }
+    }
+
+    /// Whether `raw` are the bytes of which `block` has the checksum.
+    fn has_checksum(&self, block: &Block, raw: &[u8]) -> bool {
+        if block.checksum_kind == format::ChecksumKind::Off {
+            return true;
+        }
         let mut sum = codec::checksum_of(block.checksum_kind, raw, &self.salt(), block.order);
         if block.encrypted && block.object_type != format::ObjectType::OBJSET {
             // The MAC takes two of the four words (02 §1.7).
@@ -152,36 +179,31 @@ impl Storage {
             sum.0[2] = block.checksum.0[2];
             sum.0[3] = block.checksum.0[3];
         }
-        if block.checksum_kind == format::ChecksumKind::Off || sum == block.checksum {
-            Ok(())
-        } else {
-            self.note_bad_checksum(&dva, replica);
-            Err(ReadError::NoGoodCopy { tried: vec![dva] })
-        }
+        sum == block.checksum
     }
 
-    /// Counts an error of the device that holds this replica, if it is one device.
-    pub(crate) fn note_bad_checksum(&self, dva: &Dva, replica: usize) {
-        if let Ok(top) = self.vdevs().top_of(dva)
-            && let Some(leaf) = top.leaf_of(replica)
-        {
+    /// Counts an error of each of these devices.
+    pub(crate) fn note_bad_checksums(&self, top: &TopVdev, children: &[usize]) {
+        for leaf in children.iter().filter_map(|child| top.child(*child)) {
             leaf.meter.bad_checksum();
         }
     }
 
-    /// Fills `raw` with the `psize` bytes at `dva`.
+    /// Fills `raw` with the `psize` bytes at `dva`, read in the given way from the given replica.
     fn read_dva(
         &self,
         block: &Block,
         dva: Dva,
-        replica: usize,
+        (replica, way): (usize, Way),
         depth: u32,
         raw: &mut Vec<u8>,
-    ) -> Result<(), ReadError> {
+    ) -> Result<Outcome, ReadError> {
         let top = self.vdevs().top_of(&dva)?;
+        let whether = |good| Outcome { good, damaged: Vec::new() };
         if dva.gang {
             raw.clear();
-            return self.read_gang(block, dva, replica, depth, raw);
+            self.read_gang(block, dva, replica, depth, raw)?;
+            return Ok(whether(self.has_checksum(block, raw)));
         }
         if top.asize_of(block.psize) > dva.asize {
             return Err(ReadError::OutOfRange { dva });
@@ -189,7 +211,7 @@ impl Storage {
         if let Some(payload) = self.held().get(&(dva.vdev.0, dva.offset)) {
             raw.clear();
             raw.extend_from_slice(payload.bytes());
-            return Ok(());
+            return Ok(whether(self.has_checksum(block, raw)));
         }
         if raw.capacity() == 0 {
             // Fresh zeroed memory costs nothing extra; what a used buffer holds is overwritten.
@@ -197,7 +219,9 @@ impl Storage {
         } else {
             raw.resize(block.psize as usize, 0);
         }
-        top.read(replica, dva.offset, raw)
+        let outcome = way(top, replica, dva.offset, raw, &mut |raw| self.has_checksum(block, raw))?;
+        self.note_bad_checksums(top, &outcome.damaged);
+        Ok(outcome)
     }
 
     fn read_embedded(&self, embedded: &Embedded) -> Result<Record, ReadError> {

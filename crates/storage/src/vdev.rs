@@ -2,47 +2,17 @@
 //!
 //! Source: docs/format/01-labels-uberblock.md §1, §8; 02-blocks-checksums-compression.md §6, §7.
 
-use std::io;
-use std::path::PathBuf;
 use std::sync::Arc;
 
 use format::blkptr::{Block, BlockPtr, Dva};
-use format::label::{self, DATA_START};
+use format::label;
 
 use crate::error::{ReadError, WriteError};
 use crate::gang;
 use crate::host::Disk;
-use crate::meter::{Meter, Metered};
-use crate::unflushed::Unflushed;
-
-/// A disk or file at the bottom of the tree.
-#[derive(Clone, Debug)]
-pub struct Leaf {
-    /// Guid from its label.
-    pub guid: u64,
-    /// The open device; counts into `meter`.
-    pub disk: Arc<dyn Disk>,
-    /// What the device was asked for.
-    pub meter: Arc<Meter>,
-    pub(crate) unflushed: Arc<Unflushed>,
-}
-
-impl Leaf {
-    /// A leaf on an open device.
-    #[must_use]
-    pub fn new(guid: u64, disk: Arc<dyn Disk>) -> Leaf {
-        let meter = Arc::new(Meter::default());
-        let unflushed = Arc::default();
-        Leaf { guid, disk: Arc::new(Metered { disk, meter: meter.clone() }), meter, unflushed }
-    }
-}
-
-impl Leaf {
-    /// As [`Leaf::flush`], with the device in the error.
-    pub(crate) fn flush_or_say(&self) -> Result<(), WriteError> {
-        self.flush().map_err(|source| device_error(self.disk.path().to_path_buf(), 0, source))
-    }
-}
+use crate::layout::Raidz;
+use crate::leaf::Leaf;
+use crate::raidz::{self, Outcome};
 
 /// How a top-level vdev spreads its blocks.
 #[derive(Clone, Debug)]
@@ -51,10 +21,10 @@ pub enum Shape {
     Disk(Leaf),
     /// Identical children; absent ones are `None`.
     Mirror(Vec<Option<Leaf>>),
-    /// Rows with `parity` parity columns; absent children are `None`.
+    /// Rows of data and parity columns; absent children are `None`.
     Raidz {
-        /// Parity columns, 1 to 3.
-        parity: u64,
+        /// How blocks are spread over the children.
+        layout: Raidz,
         /// Children in order.
         children: Vec<Option<Leaf>>,
     },
@@ -83,32 +53,23 @@ pub struct TopVdev {
     pub shape: Shape,
 }
 
+/// How a copy is read: [`TopVdev::read`] or [`TopVdev::verify`].
+pub(crate) type Way =
+    fn(&TopVdev, usize, u64, &mut [u8], &mut dyn FnMut(&[u8]) -> bool) -> Result<Outcome, ReadError>;
+
 /// All top-level vdevs of a pool, by id.
 #[derive(Clone, Debug)]
 pub struct Vdevs {
     tops: Vec<TopVdev>,
 }
 
-/// Part of a block on one child of a raidz vdev.
-struct Column {
-    child: usize,
-    offset: u64,
-    len: u64,
-}
-
 impl TopVdev {
     /// Bytes that a block of `psize` bytes occupies here.
     #[must_use]
     pub fn asize_of(&self, psize: u64) -> u64 {
-        let sector = 1u64 << self.ashift;
         match &self.shape {
-            Shape::Raidz { parity, children } => {
-                let data = children.len() as u64 - parity;
-                let sectors = psize.div_ceil(sector);
-                let total = sectors + parity * sectors.div_ceil(data);
-                total.next_multiple_of(parity + 1) * sector
-            }
-            _ => psize.next_multiple_of(sector),
+            Shape::Raidz { layout, .. } => layout.asize(psize),
+            _ => psize.next_multiple_of(1 << self.ashift),
         }
     }
 
@@ -187,43 +148,53 @@ impl TopVdev {
         }
     }
 
-    /// The one leaf whose bytes `replica` is; `None` where several share them.
-    pub(crate) fn leaf_of(&self, replica: usize) -> Option<&Leaf> {
-        match &self.shape {
+    /// Fills `buf` from `offset` of the allocatable area, from replica `replica`. Where devices share the block, `is_good` says whether
+    /// bytes are those that were written: what it refuses is computed anew from parity.
+    ///
+    /// # Errors
+    /// [`ReadError::Device`], or [`ReadError::Unsupported`] where too little is there.
+    pub(crate) fn read(
+        &self,
+        replica: usize,
+        offset: u64,
+        buf: &mut [u8],
+        is_good: &mut dyn FnMut(&[u8]) -> bool,
+    ) -> Result<Outcome, ReadError> {
+        let leaf = match &self.shape {
+            Shape::Raidz { layout, children } => return raidz::read(*layout, children, offset, buf, is_good),
             Shape::Disk(leaf) => Some(leaf),
-            Shape::Mirror(children) => children.get(replica)?.as_ref(),
-            _ => None,
+            Shape::Mirror(children) => children.get(replica).and_then(Option::as_ref),
+            Shape::Hole => return Err(ReadError::Unsupported("a block on a removed vdev")),
+            Shape::Missing(what) => return Err(ReadError::Unsupported(what)),
+        };
+        leaf.ok_or(ReadError::Unsupported("reading from a missing device of a mirror"))?.read(offset, buf)?;
+        let good = is_good(buf);
+        Ok(Outcome { good, damaged: if good { Vec::new() } else { vec![replica] } })
+    }
+
+    /// As [`TopVdev::read`]; where several devices share the block, what each of them holds is compared with what it should hold.
+    ///
+    /// # Errors
+    /// As [`TopVdev::read`].
+    pub(crate) fn verify(
+        &self,
+        replica: usize,
+        offset: u64,
+        buf: &mut [u8],
+        is_good: &mut dyn FnMut(&[u8]) -> bool,
+    ) -> Result<Outcome, ReadError> {
+        match &self.shape {
+            Shape::Raidz { layout, children } => raidz::verify(*layout, children, offset, buf, is_good),
+            _ => self.read(replica, offset, buf, is_good),
         }
     }
 
-    /// Reads `buf.len()` bytes at `offset` of the allocatable area from replica `replica`.
-    ///
-    /// # Errors
-    /// [`ReadError::Device`], or [`ReadError::Unsupported`] where a column is missing.
-    pub fn read(&self, replica: usize, offset: u64, buf: &mut [u8]) -> Result<(), ReadError> {
+    /// The device of a child, if it is there; that of a single disk is child 0.
+    pub(crate) fn child(&self, child: usize) -> Option<&Leaf> {
         match &self.shape {
-            Shape::Disk(leaf) => read_leaf(leaf, offset, buf),
-            Shape::Mirror(children) => match &children[replica] {
-                Some(leaf) => read_leaf(leaf, offset, buf),
-                None => Err(ReadError::Unsupported("reading from a missing device of a mirror")),
-            },
-            Shape::Raidz { parity, children } => {
-                let mut rest = buf;
-                for column in raidz_data_columns(self.ashift, *parity, children.len(), offset, rest.len()) {
-                    let take = rest.len().min(column.len as usize);
-                    let (part, tail) = rest.split_at_mut(take);
-                    rest = tail;
-                    match &children[column.child] {
-                        Some(leaf) => read_leaf(leaf, column.offset, part)?,
-                        None => {
-                            return Err(ReadError::Unsupported("reconstruction of a missing raidz column"));
-                        }
-                    }
-                }
-                Ok(())
-            }
-            Shape::Hole => Err(ReadError::Unsupported("a block on a removed vdev")),
-            Shape::Missing(what) => Err(ReadError::Unsupported(what)),
+            Shape::Disk(leaf) => Some(leaf).filter(|_| child == 0),
+            Shape::Mirror(children) | Shape::Raidz { children, .. } => children.get(child)?.as_ref(),
+            Shape::Hole | Shape::Missing(_) => None,
         }
     }
 
@@ -237,40 +208,6 @@ impl TopVdev {
             _ => Err(WriteError::Unsupported(self.writable().err().unwrap_or("removed"))),
         }
     }
-}
-
-fn read_leaf(leaf: &Leaf, offset: u64, buf: &mut [u8]) -> Result<(), ReadError> {
-    let at = offset + DATA_START;
-    leaf.disk.read_at(buf, at).map_err(|source| ReadError::Device {
-        path: leaf.disk.path().to_path_buf(),
-        offset: at,
-        source,
-    })
-}
-
-/// The data columns of a block, in the order in which they hold its bytes (02 §7.2).
-fn raidz_data_columns(ashift: u32, parity: u64, width: usize, offset: u64, len: usize) -> Vec<Column> {
-    let width = width as u64;
-    let sector = offset >> ashift;
-    let sectors = (len as u64).div_ceil(1 << ashift);
-    let (first, base) = (sector % width, (sector / width) << ashift);
-    let rows = sectors / (width - parity);
-    let rest = sectors % (width - parity);
-    let big = if rest == 0 { 0 } else { rest + parity };
-    let used = if rows == 0 { big } else { width };
-    let column = |c: u64| Column {
-        child: ((first + c) % width) as usize,
-        offset: base + if first + c >= width { 1 << ashift } else { 0 },
-        len: (rows + u64::from(c < big)) << ashift,
-    };
-    let mut columns: Vec<Column> = (0..used).map(column).collect();
-    // Single parity alternates sides by megabyte so that no disk holds only parity.
-    if parity == 1 && offset & (1 << 20) != 0 && columns.len() > 1 {
-        let (head, tail) = columns.split_at_mut(1);
-        std::mem::swap(&mut head[0].child, &mut tail[0].child);
-        std::mem::swap(&mut head[0].offset, &mut tail[0].offset);
-    }
-    columns.split_off(parity as usize)
 }
 
 impl Vdevs {
@@ -362,31 +299,19 @@ impl Vdevs {
     }
 }
 
-pub(crate) fn device_error(path: PathBuf, offset: u64, source: io::Error) -> WriteError {
-    WriteError::Device { path, offset, source }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn raidz(ashift: u32, parity: u64, width: usize) -> TopVdev {
-        let shape = Shape::Raidz { parity, children: vec![None; width] };
-        TopVdev { id: 0, guid: 1, ashift, asize: 1 << 30, metaslab_shift: 24, is_log: false, shape }
-    }
-
     #[test]
-    fn raidz_sizes_are_those_of_openzfs() {
-        let top = raidz(12, 3, 6);
-        assert_eq!(top.asize_of(128 << 10), 68 << 12);
-        assert_eq!(top.deflate_ratio(), 240);
-    }
-
-    #[test]
-    fn data_columns_cover_the_block_once() {
-        for len in [4096usize, 8192, 131072, 20480] {
-            let columns = raidz_data_columns(12, 1, 3, 12288, len);
-            assert_eq!(columns.iter().map(|c| c.len).sum::<u64>(), len as u64);
+    fn sizes_and_ratios_of_raidz_are_those_of_openzfs() {
+        for (ashift, parity, width, ratio) in [(12, 3, 6, 240), (9, 3, 6, 254), (12, 1, 5, 409)] {
+            let layout = Raidz::new(ashift, width, parity).unwrap();
+            let shape = Shape::Raidz { layout, children: vec![None; width] };
+            let top =
+                TopVdev { id: 0, guid: 1, ashift, asize: 1 << 30, metaslab_shift: 24, is_log: false, shape };
+            assert_eq!(top.asize_of(128 << 10), layout.asize(128 << 10));
+            assert_eq!(top.deflate_ratio(), ratio);
         }
     }
 }

@@ -8,7 +8,8 @@ use format::blkptr::{Block, Dva};
 use format::label::DATA_START;
 
 use crate::gang::{self, GANG_DEPTH_MAX, deeper};
-use crate::vdev::device_error;
+use crate::leaf::device_error;
+use crate::vdev::TopVdev;
 use crate::{ReadError, Storage, WriteError};
 
 /// What a look at every copy of a block found.
@@ -53,19 +54,33 @@ impl Storage {
         let (mut raw, mut good) = (Vec::new(), false);
         let mut members = None;
         for dva in block.copies() {
-            for replica in self.replicas_of(&dva).filter(|replica| self.is_present(&dva, *replica)) {
+            for replica in self.replicas_of(&dva) {
+                let mut note = |error, of| all.bad.push(BadCopy { dva, error, of });
                 if dva.gang {
-                    match self.gang_members(block, dva, replica) {
-                        Ok(found) => members = members.or(Some(found)),
-                        Err(error) => all.bad.push(BadCopy { dva, error, of: Part::Header(*block) }),
+                    match self.look_at_gang_header(block, dva, (replica, TopVdev::verify)) {
+                        Ok((header, damaged)) => {
+                            if !damaged.is_empty() {
+                                note(self.damaged_columns(&dva, &damaged), Part::Header(*block));
+                            }
+                            match header.members() {
+                                Ok(found) => members = members.or(Some(found)),
+                                Err(error) => note(error.into(), Part::Header(*block)),
+                            }
+                        }
+                        Err(error) => note(error, Part::Header(*block)),
                     }
                     all.bytes += gang::HEADER as u64;
                 } else {
-                    all.bytes += block.psize;
-                    match self.read_copy(block, dva, replica, depth, &mut raw) {
-                        Ok(()) => good = true,
-                        Err(error) => all.bad.push(BadCopy { dva, error, of: Part::Block(*block) }),
+                    match self.verify_copy(block, dva, replica, &mut raw) {
+                        Ok(damaged) => {
+                            good = true;
+                            if !damaged.is_empty() {
+                                note(self.damaged_columns(&dva, &damaged), Part::Block(*block));
+                            }
+                        }
+                        Err(error) => note(error, Part::Block(*block)),
                     }
+                    all.bytes += block.psize;
                 }
             }
         }
@@ -80,8 +95,11 @@ impl Storage {
         good
     }
 
-    fn is_present(&self, dva: &Dva, replica: usize) -> bool {
-        self.vdevs().top_of(dva).map_or(true, |top| top.has_replica(replica))
+    /// These children of a raidz vdev hold something else than they should.
+    fn damaged_columns(&self, dva: &Dva, children: &[usize]) -> ReadError {
+        let top = self.vdevs().top_of(dva).ok();
+        let leaves = children.iter().filter_map(|child| top?.child(*child));
+        ReadError::DamagedColumns { devices: leaves.map(|leaf| leaf.disk.path().to_path_buf()).collect() }
     }
 
     /// Writes what a good copy holds over damaged ones, which [`Storage::verify_copies`] named. The block must be in use

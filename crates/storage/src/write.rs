@@ -18,10 +18,10 @@ use format::compression::CompressionSetting;
 use format::{Checksum, ChecksumKind, Compression};
 
 use crate::Leaf;
+use crate::leaf::device_error;
 use crate::meter;
 use crate::suspend::Suspension;
 use crate::unflushed::KEPT_MAX;
-use crate::vdev::device_error;
 use crate::{Deflate, GzipEngine, Record, Storage, WriteError};
 
 /// Bytes gathered into one write before it is handed on.

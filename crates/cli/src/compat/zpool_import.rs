@@ -325,6 +325,10 @@ fn import_one(
     }
     if !found.is_complete() {
         let failure = action.failed(reason::DEVICE_UNAVAILABLE);
+        let failure = match found.needed().as_slice() {
+            [] => failure,
+            devices => failure.hint(format!("cenote: missing: {}", devices.join(", "))),
+        };
         let line = "cenote: not supported yet: zpool import -m (a pool is imported with all its log devices)";
         return Err(if call.args.has("m") { failure.hint(line) } else { failure });
     }

@@ -1,0 +1,114 @@
+//! Pools of OpenZFS with mirrors and raidz as commands show them: whole, with devices missing, and with too many of them missing.
+
+mod bed;
+
+use std::process::Command;
+
+use bed::{Bed, Done, root};
+use serde_json::Value;
+
+/// The pool's images in the folder `images`, and its manifest.
+fn unpacked(pool: &str) -> (Bed, Value) {
+    let bed = Bed::new();
+    let unpack = root().join("fixtures/golden/unpack");
+    let done =
+        Done::from(Command::new(unpack).arg(pool).arg(bed.path("images")).output().expect("it starts"));
+    assert_eq!(done.status, 0, "{done:?}");
+    let manifest = std::fs::read(root().join(format!("fixtures/golden/{pool}.json"))).expect("a manifest");
+    (bed, serde_json::from_slice(&manifest).expect("JSON"))
+}
+
+fn remove(bed: &Bed, image: &str) {
+    std::fs::remove_file(bed.path("images").join(image)).expect("it was there");
+}
+
+/// The words of a status from the line that begins with `from`, with devices where OpenZFS had them.
+fn words(bed: &Bed, pool: &str, status: &str, from: &str) -> Vec<String> {
+    let here = bed.path("images").canonicalize().expect("a folder").display().to_string();
+    let there = status.replace(&here, &format!("/golden/{pool}"));
+    let from = there.find(&format!("\n{from}")).unwrap_or_else(|| panic!("no '{from}' in {there}"));
+    there[from..].split_whitespace().map(str::to_owned).collect()
+}
+
+fn expect_status(bed: &Bed, pool: &str, wanted: &Value, from: &str) {
+    let status = bed.run(&["-d", "images", "zpool", "status", pool]).good();
+    let wanted = wanted.as_str().expect("a text");
+    assert_eq!(words(bed, pool, &status, from), words(bed, pool, wanted, from), "{status}");
+}
+
+#[test]
+fn status_shows_what_openzfs_shows_also_with_devices_missing() {
+    for pool in ["gmirror", "graidz1", "graidz2", "graidz3"] {
+        let (bed, manifest) = unpacked(pool);
+        expect_status(&bed, pool, &manifest["zpool_status"], "config:");
+        for variant in manifest["variants"].as_array().expect("variants").iter().take(2) {
+            let (bed, _) = unpacked(pool);
+            for image in variant["missing"].as_array().expect("images") {
+                remove(&bed, image.as_str().expect("a name"));
+            }
+            expect_status(&bed, pool, &variant["zpool_status"], " state: DEGRADED");
+            let listed = bed.run(&["-d", "images", "zpool", "list", "-H", "-o", "health", pool]).good();
+            assert_eq!(listed, "DEGRADED\n", "{pool}");
+        }
+    }
+}
+
+#[test]
+fn one_device_less_than_needed_is_refused_by_name() {
+    for (pool, gone) in [("gmirror", 2), ("graidz1", 2), ("graidz2", 3), ("graidz3", 4)] {
+        let (bed, _) = unpacked(pool);
+        let (removed, left): (Vec<_>, Vec<_>) = (0..5)
+            .map(|device| format!("{pool}.{device}.img"))
+            .filter(|image| bed.path("images").join(image).exists())
+            .enumerate()
+            .partition(|(device, _)| *device < gone);
+        removed.iter().for_each(|(_, image)| remove(&bed, image));
+        let done = bed.run(&["zpool", "import", "-d", "images", "-o", "readonly=on", pool]);
+        if left.is_empty() {
+            done.refused(&format!("cannot import '{pool}': no such pool available"));
+            continue;
+        }
+        for (_, image) in &removed {
+            assert!(done.err.contains(image), "{done:?} names {image}");
+        }
+        done.refused(&format!("cannot import '{pool}': one or more devices is currently unavailable"));
+        let list = bed.run(&["zpool", "import", "-d", "images"]).good();
+        assert!(list.contains("state: UNAVAIL") && list.contains("cannot open"), "{list}");
+        let read = bed.run(&["-d", "images", "ls", &format!("{pool}:/")]);
+        assert_eq!(read.status, 1, "{read:?}");
+        for (_, image) in &removed {
+            assert!(read.err.contains(image), "{read:?} names {image}");
+        }
+    }
+}
+
+/// Everything but the labels of a device is overwritten.
+fn overwrite(bed: &Bed, image: &str) {
+    use std::os::unix::fs::FileExt;
+    let file =
+        std::fs::OpenOptions::new().write(true).open(bed.path("images").join(image)).expect("it opens");
+    let noise: Vec<u8> = (0..1u32 << 20).map(|at| (at * 7 + at / 251) as u8 | 1).collect();
+    for mebibyte in 4..63 {
+        file.write_all_at(&noise, mebibyte << 20).expect("it is written");
+    }
+}
+
+#[test]
+fn a_pool_with_a_lost_and_an_overwritten_device_gives_every_file_and_a_check_says_so() {
+    let (bed, manifest) = unpacked("graidz2");
+    remove(&bed, "graidz2.1.img");
+    overwrite(&bed, "graidz2.3.img");
+    for dataset in manifest["datasets"].as_array().expect("datasets") {
+        let name = dataset["name"].as_str().expect("a name");
+        let list =
+            bed.run(&["-d", "images", "ls", "-R", "--json", "--sha256", &format!("{name}:/")]).objects();
+        assert_eq!(list.as_slice(), dataset["files"].as_array().expect("files").as_slice(), "{name}");
+    }
+    let copy = bed.run(&["-d", "images", "cp", "-r", "graidz2:/", "copy"]);
+    assert_eq!(copy.status, 0, "{copy:?}");
+    let check = bed.run(&["-d", "images", "check", "graidz2"]);
+    assert_eq!(check.status, 1, "{check:?}");
+    assert!(check.out.contains("graidz2.3.img' holds of it is damaged"), "{check:?}");
+    assert!(check.out.contains("device 1 is not there"), "{check:?}");
+    assert!(!check.out.contains("damaged block"), "nothing is lost: {check:?}");
+}

@@ -1,0 +1,217 @@
+//! Where the bytes of a block lie on the children of a top-level vdev: arithmetic without disks.
+//!
+//! From:   the offset of a block in the allocatable area, and its size.
+//! To:     columns: byte ranges of children, relative to the start of the child's own allocatable area.
+//! Source: docs/format/02-blocks-checksums-compression.md §6, §7.1, §7.2; 11-redundancy.md §2.2, §3.
+
+use std::ops::Range;
+
+/// Bytes on one child.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Column {
+    /// Index of the child.
+    pub child: usize,
+    /// Byte offset on it.
+    pub offset: u64,
+    /// Bytes.
+    pub len: u64,
+}
+
+/// The columns of a block on a mirror: the same bytes on each of its `children`.
+pub fn mirror(children: usize, offset: u64, asize: u64) -> impl Iterator<Item = Column> {
+    (0..children).map(move |child| Column { child, offset, len: asize })
+}
+
+/// How a raidz vdev spreads blocks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Raidz {
+    ashift: u32,
+    width: u64,
+    parity: u64,
+}
+
+/// The columns of one block on a raidz vdev.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Map {
+    /// Parity columns first, then the data columns in the order in which they hold the block.
+    pub columns: Vec<Column>,
+    /// How many of the columns are parity.
+    pub parity: usize,
+    /// Sectors behind the block that are allocated with it and hold nothing.
+    pub skipped: Vec<Column>,
+}
+
+impl Raidz {
+    /// Children that a raidz vdev has at most.
+    const WIDTH_MAX: u64 = 255;
+
+    /// A vdev of `width` children with `parity` parity columns and sectors of 2^`ashift` bytes; `None` if there is no such vdev.
+    #[must_use]
+    pub fn new(ashift: u32, width: usize, parity: u64) -> Option<Raidz> {
+        let width = width as u64;
+        let possible =
+            (1..=3).contains(&parity) && width > parity && width <= Raidz::WIDTH_MAX && ashift < 32;
+        possible.then_some(Raidz { ashift, width, parity })
+    }
+
+    /// Parity columns of a block.
+    #[must_use]
+    pub fn parity(&self) -> usize {
+        self.parity as usize
+    }
+
+    const fn sectors(&self, psize: u64) -> u64 {
+        psize.div_ceil(1 << self.ashift)
+    }
+
+    /// Sectors of data and parity.
+    const fn total(&self, sectors: u64) -> u64 {
+        sectors + self.parity * sectors.div_ceil(self.width - self.parity)
+    }
+
+    /// Bytes that a block of `psize` bytes occupies, parity and skipped sectors included.
+    #[must_use]
+    pub const fn asize(&self, psize: u64) -> u64 {
+        self.total(self.sectors(psize)).next_multiple_of(self.parity + 1) << self.ashift
+    }
+
+    /// Where sector `number` of the vdev lies, counted across the children.
+    const fn sector(&self, number: u64) -> Column {
+        let child = (number % self.width) as usize;
+        Column { child, offset: (number / self.width) << self.ashift, len: 1 << self.ashift }
+    }
+
+    /// The columns of the block of `psize` bytes at `offset`.
+    #[must_use]
+    pub fn map(&self, offset: u64, psize: u64) -> Map {
+        let (first, sectors) = (offset >> self.ashift, self.sectors(psize));
+        let rows = sectors / (self.width - self.parity);
+        let rest = sectors % (self.width - self.parity);
+        // So many columns have a sector more than the others.
+        let big = if rest == 0 { 0 } else { rest + self.parity };
+        let used = if rows == 0 { big } else { self.width };
+        let column = |number: u64| {
+            let len = (rows + u64::from(number < big)) << self.ashift;
+            Column { len, ..self.sector(first + number) }
+        };
+        let mut columns: Vec<Column> = (0..used).map(column).collect();
+        // Single parity alternates sides by megabyte so that no disk holds only parity.
+        if self.parity == 1
+            && offset & (1 << 20) != 0
+            && let [parity, data, ..] = &mut columns[..]
+        {
+            std::mem::swap(&mut parity.child, &mut data.child);
+            std::mem::swap(&mut parity.offset, &mut data.offset);
+        }
+        let total = self.total(sectors);
+        let skipped =
+            (total..total.next_multiple_of(self.parity + 1)).map(|n| self.sector(first + n)).collect();
+        let parity = self.parity().min(columns.len());
+        Map { columns, parity, skipped }
+    }
+}
+
+impl Map {
+    /// The indices of the data columns.
+    #[must_use]
+    pub fn data(&self) -> Range<usize> {
+        self.parity..self.columns.len()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    fn raidz(ashift: u32, width: usize, parity: u64) -> Raidz {
+        Raidz::new(ashift, width, parity).unwrap()
+    }
+
+    #[test]
+    fn sizes_are_those_of_openzfs() {
+        assert_eq!(raidz(12, 6, 3).asize(128 << 10), 68 << 12);
+        assert_eq!(raidz(12, 5, 1).asize(4096), 2 << 12);
+        assert_eq!(raidz(12, 5, 1).asize(3 * 4096), 4 << 12);
+        assert_eq!(raidz(9, 3, 1).asize(512), 1024);
+        assert_eq!(raidz(9, 3, 1).asize(1), 1024);
+    }
+
+    #[test]
+    fn what_cannot_be_is_refused() {
+        for (ashift, width, parity) in
+            [(12, 1, 1), (12, 3, 3), (12, 5, 0), (12, 5, 4), (12, 256, 1), (64, 3, 1)]
+        {
+            assert_eq!(Raidz::new(ashift, width, parity), None, "{ashift} {width} {parity}");
+        }
+    }
+
+    #[test]
+    fn a_block_of_one_sector_takes_a_sector_of_each_parity_and_one_of_data() {
+        let map = raidz(9, 5, 2).map(7 * 512, 512);
+        let place = |child, row: u64| Column { child, offset: row * 512, len: 512 };
+        assert_eq!(map.columns, [place(2, 1), place(3, 1), place(4, 1)]);
+        assert_eq!((map.data(), map.skipped), (2..3, vec![]));
+    }
+
+    #[test]
+    fn single_parity_changes_sides_with_every_megabyte() {
+        let layout = raidz(9, 3, 1);
+        let odd = layout.map(1 << 20, 1024).columns;
+        // 2048 sectors are 682 rows and 2 sectors.
+        assert_eq!(
+            odd.iter().map(|c| (c.child, c.offset)).collect::<Vec<_>>(),
+            [(0, 683 * 512), (2, 682 * 512), (1, 683 * 512)]
+        );
+        // 4096 sectors are 1365 rows and 1 sector.
+        assert_eq!(layout.map(2 << 20, 1024).columns[0].child, 1);
+        // Two parities stay where they are.
+        assert_eq!(raidz(9, 4, 2).map(1 << 20, 1024).columns[0].child, 0);
+    }
+
+    /// Every sector of the allocated area belongs to one column or is skipped: nothing overlaps and nothing is left.
+    #[test]
+    fn columns_and_skipped_sectors_fill_what_is_allocated_once() {
+        for ashift in [9, 12] {
+            for width in 2..=9 {
+                for parity in 1..=3.min(width as u64 - 1) {
+                    let layout = raidz(ashift, width, parity);
+                    for sectors in 0..=40u64 {
+                        for first in [0, 1, 5, (1 << 20 >> ashift) + 2] {
+                            let psize = sectors << ashift;
+                            let map = layout.map(first << ashift, psize);
+                            let data: u64 = map.columns[map.data()].iter().map(|c| c.len).sum();
+                            assert_eq!(data, psize);
+                            let rows = |c: Column| {
+                                (0..c.len >> ashift).map(move |row| (c.child, (c.offset >> ashift) + row))
+                            };
+                            let all: Vec<_> =
+                                map.columns.iter().chain(&map.skipped).copied().flat_map(rows).collect();
+                            let once: BTreeSet<_> = all.iter().copied().collect();
+                            assert_eq!(once.len(), all.len(), "no sector twice");
+                            let end = first + (layout.asize(psize) >> ashift);
+                            let wanted: BTreeSet<_> = (first..end)
+                                .map(|n| ((n % width as u64) as usize, n / width as u64))
+                                .collect();
+                            assert_eq!(once, wanted, "{width} {parity} {sectors} {first}");
+                        }
+                    }
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn columns_of_data_are_never_longer_than_parity() {
+        let map = raidz(12, 6, 3).map(123 << 12, 11 << 12);
+        assert!(map.columns.windows(2).all(|two| two[0].len >= two[1].len));
+        assert_eq!(map.columns[0].len, 4 << 12);
+    }
+
+    #[test]
+    fn every_child_of_a_mirror_gets_all() {
+        let columns: Vec<_> = mirror(3, 4096, 512).collect();
+        assert_eq!(columns, [0, 1, 2].map(|child| Column { child, offset: 4096, len: 512 }));
+    }
+}

@@ -1,0 +1,303 @@
+//! Reading a block of a raidz vdev: from its data columns, or from what is left of it.
+//!
+//! From:   the children that are there, and a test that says whether bytes are those that were written.
+//! To:     the bytes of the block, and the children whose columns are not what they should be.
+//! Source: docs/format/02-blocks-checksums-compression.md §7; 11-redundancy.md §4.1, §4.2.
+
+use codec::parity::{generate, reconstruct};
+
+use crate::error::ReadError;
+use crate::layout::{Map, Raidz};
+use crate::leaf::Leaf;
+
+/// Guesses of which columns are damaged that are tried for one block. All guesses are tried for vdevs of up to 73 children.
+const GUESSES_MAX: usize = 1 << 16;
+
+/// What came of reading.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(crate) struct Outcome {
+    /// The buffer holds the bytes that were written.
+    pub(crate) good: bool,
+    /// The children that gave other bytes than were written, as far as that is known.
+    pub(crate) damaged: Vec<usize>,
+}
+
+impl Outcome {
+    /// All is as it should be.
+    pub(crate) const GOOD: Outcome = Outcome { good: true, damaged: Vec::new() };
+}
+
+/// Fills `buf` with the block at `offset`. If what its data columns hold does not pass `is_good`, the block is computed from parity, first
+/// without the columns that cannot be read, then without every combination of columns that parity allows to be damaged as well.
+///
+/// # Errors
+/// More columns cannot be read than parity allows.
+pub(crate) fn read(
+    layout: Raidz,
+    children: &[Option<Leaf>],
+    offset: u64,
+    buf: &mut [u8],
+    is_good: &mut dyn FnMut(&[u8]) -> bool,
+) -> Result<Outcome, ReadError> {
+    let map = layout.map(offset, buf.len() as u64);
+    let all_there = map.columns[map.data()].iter().all(|column| children[column.child].is_some());
+    if all_there && read_data(&map, children, buf).is_ok() && is_good(buf) {
+        return Ok(Outcome::GOOD);
+    }
+    let mut stripe = Stripe::new(map, children);
+    stripe.load_data();
+    let outcome = stripe.solve(buf, is_good)?;
+    Ok(Outcome { damaged: stripe.children_of(&outcome.damaged), ..outcome })
+}
+
+/// As [`read`], but all columns are read, also those of parity, and compared with what they should be.
+///
+/// # Errors
+/// As [`read`].
+pub(crate) fn verify(
+    layout: Raidz,
+    children: &[Option<Leaf>],
+    offset: u64,
+    buf: &mut [u8],
+    is_good: &mut dyn FnMut(&[u8]) -> bool,
+) -> Result<Outcome, ReadError> {
+    let mut stripe = Stripe::new(layout.map(offset, buf.len() as u64), children);
+    stripe.load_data();
+    stripe.load_parity(stripe.map.parity);
+    let mut outcome = stripe.solve(buf, is_good)?;
+    if outcome.good && outcome.damaged.is_empty() {
+        outcome.damaged = stripe.wrong_parity(buf);
+    }
+    if outcome.good {
+        // A device that is there should give its columns.
+        let refused = stripe.unreadable().into_iter().filter(|column| stripe.has_device(*column));
+        outcome.damaged.extend(refused);
+    }
+    Ok(Outcome { damaged: stripe.children_of(&outcome.damaged), ..outcome })
+}
+
+/// Reads the data columns straight into `buf`, whose end may lie within the last sector.
+fn read_data(map: &Map, children: &[Option<Leaf>], buf: &mut [u8]) -> Result<(), ReadError> {
+    let mut rest = buf;
+    for column in &map.columns[map.data()] {
+        let (part, tail) = rest.split_at_mut(rest.len().min(column.len as usize));
+        rest = tail;
+        let leaf = children[column.child].as_ref().ok_or(ABSENT)?;
+        leaf.read(column.offset, part)?;
+    }
+    Ok(())
+}
+
+/// A device is absent, where nobody should read from it.
+const ABSENT: ReadError = ReadError::Unsupported("reading from a device that is not there");
+
+/// The columns of one block, as far as they were read.
+struct Stripe<'a> {
+    map: Map,
+    children: &'a [Option<Leaf>],
+    /// By column: its bytes, if they could be read.
+    bytes: Vec<Option<Vec<u8>>>,
+    /// By column: reading was tried.
+    tried: Vec<bool>,
+    /// Why a column could not be read.
+    failure: Option<ReadError>,
+}
+
+impl<'a> Stripe<'a> {
+    fn new(map: Map, children: &'a [Option<Leaf>]) -> Stripe<'a> {
+        let count = map.columns.len();
+        Stripe { map, children, bytes: vec![None; count], tried: vec![false; count], failure: None }
+    }
+
+    fn load(&mut self, column: usize) {
+        if std::mem::replace(&mut self.tried[column], true) {
+            return;
+        }
+        let place = self.map.columns[column];
+        let mut bytes = vec![0; place.len as usize];
+        let read = self.children[place.child]
+            .as_ref()
+            .ok_or(ABSENT)
+            .and_then(|leaf| leaf.read(place.offset, &mut bytes));
+        match read {
+            Ok(()) => self.bytes[column] = Some(bytes),
+            Err(error @ ReadError::Device { .. }) => self.failure = Some(error),
+            Err(error) => {
+                self.failure.get_or_insert(error);
+            }
+        }
+    }
+
+    fn load_data(&mut self) {
+        self.map.data().for_each(|column| self.load(column));
+    }
+
+    /// Reads parity columns until `wanted` of them are there.
+    fn load_parity(&mut self, wanted: usize) {
+        for column in 0..self.map.parity {
+            if self.bytes[..self.map.parity].iter().flatten().count() < wanted {
+                self.load(column);
+            }
+        }
+    }
+
+    /// The columns that were to be read and could not be.
+    fn unreadable(&self) -> Vec<usize> {
+        (0..self.bytes.len()).filter(|column| self.tried[*column] && self.bytes[*column].is_none()).collect()
+    }
+
+    fn has_device(&self, column: usize) -> bool {
+        self.children[self.map.columns[column].child].is_some()
+    }
+
+    /// Fills `buf` with the block. Gives the columns that are damaged by their index.
+    fn solve(
+        &mut self,
+        buf: &mut [u8],
+        is_good: &mut dyn FnMut(&[u8]) -> bool,
+    ) -> Result<Outcome, ReadError> {
+        let lost = self.unreadable().into_iter().filter(|column| self.map.data().contains(column)).count();
+        self.load_parity(lost);
+        if !self.assemble(&[], buf) {
+            return Err(self.failure.take().unwrap_or(ABSENT));
+        }
+        if is_good(buf) {
+            return Ok(Outcome::GOOD);
+        }
+        self.load_parity(self.map.parity);
+        let readable: Vec<usize> =
+            (0..self.bytes.len()).filter(|column| self.bytes[*column].is_some()).collect();
+        let spare = self.map.parity.saturating_sub(self.unreadable().len());
+        let mut guesses = Guesses::new(readable.len(), spare);
+        while let Some(guess) = guesses.next() {
+            let guess: Vec<usize> = guess.iter().map(|position| readable[*position]).collect();
+            // Without a lost data column nothing would be computed anew.
+            let changes_data = lost > 0 || guess.iter().any(|column| self.map.data().contains(column));
+            if changes_data && self.assemble(&guess, buf) && is_good(buf) {
+                let mut damaged: Vec<usize> =
+                    guess.into_iter().filter(|column| self.map.data().contains(column)).collect();
+                damaged.extend(self.wrong_parity(buf));
+                return Ok(Outcome { good: true, damaged });
+            }
+        }
+        // One of them is to blame, and it cannot be told which.
+        Ok(Outcome { good: false, damaged: readable })
+    }
+
+    /// Fills `buf` with the block as it follows from the columns that could be read, without those of `guess`. `false` if nothing follows.
+    fn assemble(&self, guess: &[usize], buf: &mut [u8]) -> bool {
+        let used = |column: usize| self.bytes[column].as_deref().filter(|_| !guess.contains(&column));
+        let first = self.map.data().start;
+        let lost: Vec<usize> =
+            self.map.data().filter(|column| used(*column).is_none()).map(|column| column - first).collect();
+        let columns = &self.map.columns[self.map.data()];
+        let mut data: Vec<Vec<u8>> = Vec::new();
+        for (column, place) in self.map.data().zip(columns) {
+            data.push(used(column).map_or_else(|| vec![0; place.len as usize], <[u8]>::to_vec));
+        }
+        if !lost.is_empty() {
+            let parity: Vec<Option<&[u8]>> = (0..first).map(used).collect();
+            let mut views: Vec<&mut [u8]> = data.iter_mut().map(Vec::as_mut_slice).collect();
+            if reconstruct(&mut views, &parity, &lost).is_err() {
+                return false;
+            }
+        }
+        let mut rest = buf;
+        for column in &data {
+            let (part, tail) = rest.split_at_mut(rest.len().min(column.len()));
+            part.copy_from_slice(&column[..part.len()]);
+            rest = tail;
+        }
+        true
+    }
+
+    /// The parity columns that were read and do not go with the block in `buf`.
+    fn wrong_parity(&self, buf: &[u8]) -> Vec<usize> {
+        let mut data: Vec<Vec<u8>> = Vec::new();
+        let mut rest = buf;
+        for column in self.map.data() {
+            let place = self.map.columns[column];
+            let (part, tail) = rest.split_at(rest.len().min(place.len as usize));
+            rest = tail;
+            let mut bytes = part.to_vec();
+            // What fills the last sector was read with it, if the column is not the one that is damaged.
+            let filled = self.bytes[column].as_deref().filter(|read| read.starts_with(part));
+            bytes.extend_from_slice(filled.map_or(&[], |read| &read[part.len()..]));
+            bytes.resize(place.len as usize, 0);
+            data.push(bytes);
+        }
+        let views: Vec<&[u8]> = data.iter().map(Vec::as_slice).collect();
+        let longest = views.iter().map(|column| column.len()).max().unwrap_or(0);
+        let mut parity = vec![vec![0; longest]; self.map.parity];
+        let mut outputs: Vec<&mut [u8]> = parity.iter_mut().map(Vec::as_mut_slice).collect();
+        generate(&views, &mut outputs);
+        let differs =
+            |column: &usize| self.bytes[*column].as_ref().is_some_and(|read| *read != parity[*column]);
+        (0..parity.len()).filter(differs).collect()
+    }
+
+    fn children_of(&self, columns: &[usize]) -> Vec<usize> {
+        columns.iter().map(|column| self.map.columns[*column].child).collect()
+    }
+}
+
+/// Every set of one, two, … up to `size_max` of `count` positions, smaller sets first, [`GUESSES_MAX`] of them at most.
+struct Guesses {
+    count: usize,
+    size_max: usize,
+    next: Vec<usize>,
+    made: usize,
+}
+
+impl Guesses {
+    fn new(count: usize, size_max: usize) -> Guesses {
+        Guesses { count, size_max: size_max.min(count), next: Vec::new(), made: 0 }
+    }
+
+    fn next(&mut self) -> Option<&[usize]> {
+        self.made += 1;
+        if self.made > GUESSES_MAX {
+            return None;
+        }
+        // The highest positions move slowest: the first one that can move does, and those before it start anew.
+        let size = self.next.len();
+        let bound = |i: usize, next: &[usize]| next.get(i + 1).copied().unwrap_or(self.count);
+        match (0..size).find(|i| self.next[*i] + 1 < bound(*i, &self.next)) {
+            Some(moved) => {
+                self.next[moved] += 1;
+                (0..moved).for_each(|i| self.next[i] = i);
+            }
+            None if size < self.size_max => self.next = (0..=size).collect(),
+            None => return None,
+        }
+        Some(&self.next)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn guesses_are_all_sets_in_the_order_of_openzfs() {
+        let mut guesses = Guesses::new(4, 2);
+        let mut all = Vec::new();
+        while let Some(guess) = guesses.next() {
+            all.push(guess.to_vec());
+        }
+        let wanted: [&[usize]; 10] =
+            [&[0], &[1], &[2], &[3], &[0, 1], &[0, 2], &[1, 2], &[0, 3], &[1, 3], &[2, 3]];
+        assert_eq!(all, wanted);
+    }
+
+    #[test]
+    fn guesses_end_and_are_bounded() {
+        for (count, size, wanted) in
+            [(0, 3, 0), (3, 0, 0), (2, 5, 3), (9, 3, 9 + 36 + 84), (255, 3, GUESSES_MAX)]
+        {
+            let mut guesses = Guesses::new(count, size);
+            let made = std::iter::from_fn(|| guesses.next().map(<[usize]>::len)).count();
+            assert_eq!(made, wanted, "{count} {size}");
+        }
+    }
+}
