@@ -10,8 +10,8 @@ use format::{ByteOrder, Checksum, ChecksumKind, Corrupt, MAX_BLOCK, Txg};
 use crate::vdev::{TopVdev, Way};
 use crate::{ReadError, Storage};
 
-/// Bytes of a classic gang header.
-pub const HEADER: usize = 512;
+pub use crate::layout::GANG_HEADER as HEADER;
+
 /// Pieces that it names.
 pub const MEMBERS_MAX: usize = 3;
 /// Gangs of gangs: OpenZFS nests at most a handful of levels (3 pointers halve a 16 MiB block quickly).

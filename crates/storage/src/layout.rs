@@ -6,6 +6,9 @@
 
 use std::ops::Range;
 
+/// Bytes of a classic gang header.
+pub const GANG_HEADER: usize = 512;
+
 /// Bytes on one child.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Column {

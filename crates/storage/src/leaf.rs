@@ -44,6 +44,18 @@ impl Leaf {
         })
     }
 
+    /// Makes every block that was written before the call durable. After a flush that failed, all blocks since the last
+    /// good one are written again first.
+    ///
+    /// # Errors
+    /// The device refused; everything since the last good flush is kept for the next try.
+    ///
+    /// # Panics
+    /// If another thread panicked while flushing.
+    pub fn flush(&self) -> io::Result<()> {
+        self.unflushed.flush(&*self.disk)
+    }
+
     /// As [`Leaf::flush`], with the device in the error.
     pub(crate) fn flush_or_say(&self) -> Result<(), WriteError> {
         self.flush().map_err(|source| device_error(self.disk.path().to_path_buf(), 0, source))
@@ -52,4 +64,41 @@ impl Leaf {
 
 pub(crate) fn device_error(path: PathBuf, offset: u64, source: io::Error) -> WriteError {
     WriteError::Device { path, offset, source }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::IoSlice;
+
+    use super::*;
+    use crate::Payload;
+    use crate::host::{CrashPolicy, Fault, Script};
+
+    #[test]
+    fn what_a_failed_flush_may_have_dropped_is_written_again_before_the_next_one() {
+        let script = Script::new();
+        let disk = script.disk("a", 1 << 20);
+        let leaf = Leaf::new(1, Arc::new(disk.clone()));
+        let write = |offset: u64, byte: u8| {
+            let payload = Payload::Owned(Arc::new(vec![byte; 512]));
+            leaf.disk.write_at(&[IoSlice::new(payload.bytes())], offset).expect("taken");
+            leaf.unflushed.keep(offset, vec![payload]);
+        };
+        write(0, 1);
+        leaf.flush().expect("durable");
+        assert_eq!(leaf.unflushed.bytes(), 0);
+        write(4096, 2);
+        disk.inject(Fault::LoseAtFlush { from_op: script.op_count() });
+        leaf.flush().expect_err("the device refuses");
+        assert_eq!(leaf.unflushed.bytes(), 512, "it is kept");
+        disk.heal();
+        write(8192, 3);
+        leaf.flush().expect("durable");
+        let after = script.image_after(script.op_count(), CrashPolicy::LoseAllUnflushed, 1).disks();
+        for (offset, byte) in [(0, 1), (4096, 2), (8192, 3)] {
+            let mut found = [0; 512];
+            after[0].read_at(&mut found, offset).expect("readable");
+            assert_eq!(found, [byte; 512], "at {offset}");
+        }
+    }
 }

@@ -19,6 +19,7 @@ pub mod layout;
 mod leaf;
 mod log;
 mod meter;
+mod payload;
 mod raidz;
 mod read;
 pub mod suspend;
@@ -42,11 +43,12 @@ pub use leaf::Leaf;
 pub use meter::{
     Background, IoStats, IoTimes, Meter, PURPOSES, Purpose, SIZE_BUCKETS, Sizes, TIME_BUCKETS, Times,
 };
+pub use payload::Payload;
 pub use suspend::{FailMode, Refused, Suspension};
 pub use vdev::{Shape, TopVdev, Vdevs};
 pub use verify::{BadCopy, Verified};
 pub use workers::{Caller, Workers};
-pub use write::{Encoded, Encoding, Payload, Recipe, Writer};
+pub use write::{Encoded, Encoding, Recipe, Writer};
 
 /// The uncompressed bytes of a block, shared between cache, readers and dirty state.
 pub type Record = Arc<Vec<u8>>;

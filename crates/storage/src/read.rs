@@ -17,6 +17,14 @@ use crate::{ReadError, Record, Storage};
 /// Bytes of a thread's buffer of compressed bytes that stay in memory between two reads.
 const SCRATCH_MAX: usize = 1 << 20;
 
+/// One copy of a block.
+struct CopyOf<'a> {
+    block: &'a Block,
+    dva: Dva,
+    /// Which of the children that hold the same bytes.
+    replica: usize,
+}
+
 thread_local! {
     /// Compressed bytes between disk and codec.
     static SCRATCH: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
@@ -137,8 +145,7 @@ impl Storage {
         depth: u32,
         raw: &mut Vec<u8>,
     ) -> Result<(), ReadError> {
-        let read = TopVdev::read;
-        if !self.read_dva(block, dva, (replica, read), depth, raw)?.good {
+        if !self.read_dva(&CopyOf { block, dva, replica }, TopVdev::read, depth, raw)?.good {
             return Err(ReadError::NoGoodCopy { tried: vec![dva] });
         }
         Ok(())
@@ -153,7 +160,7 @@ impl Storage {
         replica: usize,
         raw: &mut Vec<u8>,
     ) -> Result<Vec<usize>, ReadError> {
-        let outcome = self.read_dva(block, dva, (replica, TopVdev::verify), 0, raw)?;
+        let outcome = self.read_dva(&CopyOf { block, dva, replica }, TopVdev::verify, 0, raw)?;
         if outcome.good { Ok(outcome.damaged) } else { Err(ReadError::NoGoodCopy { tried: vec![dva] }) }
     }
 
@@ -189,15 +196,15 @@ impl Storage {
         }
     }
 
-    /// Fills `raw` with the `psize` bytes at `dva`, read in the given way from the given replica.
+    /// Fills `raw` with the `psize` bytes of a copy, read in the given way.
     fn read_dva(
         &self,
-        block: &Block,
-        dva: Dva,
-        (replica, way): (usize, Way),
+        copy: &CopyOf<'_>,
+        way: Way,
         depth: u32,
         raw: &mut Vec<u8>,
     ) -> Result<Outcome, ReadError> {
+        let CopyOf { block, dva, replica } = *copy;
         let top = self.vdevs().top_of(&dva)?;
         let whether = |good| Outcome { good, damaged: Vec::new() };
         if dva.gang {

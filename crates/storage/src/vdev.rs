@@ -8,9 +8,8 @@ use format::blkptr::{Block, BlockPtr, Dva};
 use format::label;
 
 use crate::error::{ReadError, WriteError};
-use crate::gang;
 use crate::host::Disk;
-use crate::layout::Raidz;
+use crate::layout::{GANG_HEADER, Raidz};
 use crate::leaf::Leaf;
 use crate::raidz::{self, Outcome};
 
@@ -233,7 +232,7 @@ impl Vdevs {
     pub fn top_of(&self, dva: &Dva) -> Result<&TopVdev, ReadError> {
         let top = self.tops.get(dva.vdev.0 as usize).ok_or(ReadError::OutOfRange { dva: *dva })?;
         // The size of a gang is that of header and members together; only the header lies here.
-        let len = if dva.gang { top.asize_of(gang::HEADER as u64) } else { dva.asize };
+        let len = if dva.gang { top.asize_of(GANG_HEADER as u64) } else { dva.asize };
         match dva.offset.checked_add(len) {
             Some(end) if end <= top.asize => Ok(top),
             _ => Err(ReadError::OutOfRange { dva: *dva }),

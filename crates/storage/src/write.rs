@@ -22,7 +22,7 @@ use crate::leaf::device_error;
 use crate::meter;
 use crate::suspend::Suspension;
 use crate::unflushed::KEPT_MAX;
-use crate::{Deflate, GzipEngine, Record, Storage, WriteError};
+use crate::{Deflate, GzipEngine, Payload, Record, Storage, WriteError};
 
 /// Bytes gathered into one write before it is handed on.
 const RUN_BYTES_MAX: usize = 4 << 20;
@@ -57,25 +57,6 @@ pub struct Encoding<'a> {
     pub deflate: &'a Deflate,
     /// Key of salted checksums.
     pub salt: &'a Salt,
-}
-
-/// Bytes on their way to a disk.
-#[derive(Clone, Debug)]
-pub enum Payload {
-    /// A record stored as it is.
-    Whole(Record),
-    /// An encoded record.
-    Owned(Arc<Vec<u8>>),
-}
-
-impl Payload {
-    /// The bytes.
-    #[must_use]
-    pub fn bytes(&self) -> &[u8] {
-        match self {
-            Payload::Whole(record) | Payload::Owned(record) => record,
-        }
-    }
 }
 
 /// What became of a record.

@@ -324,13 +324,7 @@ fn import_one(
             .hint("The pool can be imported, use 'zpool import -f' to import the pool."));
     }
     if !found.is_complete() {
-        let failure = action.failed(reason::DEVICE_UNAVAILABLE);
-        let failure = match found.needed().as_slice() {
-            [] => failure,
-            devices => failure.hint(format!("cenote: missing: {}", devices.join(", "))),
-        };
-        let line = "cenote: not supported yet: zpool import -m (a pool is imported with all its log devices)";
-        return Err(if call.args.has("m") { failure.hint(line) } else { failure });
+        return Err(unavailable(call, found, action));
     }
     let temporary = call.args.has("t") && new_name.is_some();
     let options = Options {
@@ -383,6 +377,17 @@ fn import_one(
     open::known().enter(known).map_err(NotOpen::from)?;
     drop(claim);
     start(call, name, console)
+}
+
+/// Devices that the pool cannot do without are not there.
+fn unavailable(call: &Call, found: &Found, action: Action) -> Failure {
+    let mut failure = action.failed(reason::DEVICE_UNAVAILABLE);
+    let needed = found.needed();
+    if !needed.is_empty() {
+        failure = failure.hint(format!("cenote: missing: {}", needed.join(", ")));
+    }
+    let line = "cenote: not supported yet: zpool import -m (a pool is imported with all its log devices)";
+    if call.args.has("m") { failure.hint(line) } else { failure }
 }
 
 /// Starts the server of an imported pool, with the mount options that stand among the properties of `-o`.
