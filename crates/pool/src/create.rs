@@ -42,8 +42,10 @@ const SALT: usize = 32;
 pub struct CreateSpec {
     /// Its name.
     pub name: String,
-    /// Open devices; each becomes a top-level vdev.
+    /// Open devices; each becomes a top-level vdev, or a side of a mirror.
     pub disks: Vec<Arc<dyn Disk>>,
+    /// So many devices in order become one mirror each time; with 1 there are no mirrors.
+    pub sides: usize,
     /// Open devices that become caches.
     pub caches: Vec<Arc<dyn Disk>>,
     /// log2 of the sector size; `None` takes each device's own.
@@ -80,6 +82,7 @@ impl CreateSpec {
         CreateSpec {
             name: name.into(),
             disks,
+            sides: 1,
             caches: Vec::new(),
             ashift: None,
             version: VERSION_FEATURES,
@@ -111,20 +114,37 @@ impl Pool {
         let mut root = VdevConfig::new(VdevKind::Root, 0, pool_guid);
         root.create_txg = Some(Txg::INITIAL);
         let mut tops = Vec::new();
-        for (id, disk) in spec.disks.iter().enumerate() {
-            let (config, top) = new_vdev(id as u64, guid(), disk, spec.ashift)?;
-            let config = if options.anonymous { anonymous(config, &spec.name) } else { config };
+        if spec.disks.is_empty() || spec.sides == 0 || !spec.disks.len().is_multiple_of(spec.sides) {
+            let why = format!("a pool of {} devices in mirrors of {}", spec.disks.len(), spec.sides);
+            return Err(Error::Unsupported(why));
+        }
+        for (id, disks) in spec.disks.chunks(spec.sides).enumerate() {
+            let (mut config, top) = match disks {
+                [disk] => new_vdev(id as u64, guid(), disk, spec.ashift)?,
+                sides => new_mirror(id as u64, &guid, sides, spec.ashift)?,
+            };
+            if options.anonymous {
+                let leaves = if config.children.is_empty() {
+                    std::slice::from_mut(&mut config)
+                } else {
+                    config.children.as_mut_slice()
+                };
+                let first = id * spec.sides;
+                for (number, leaf) in (first..).zip(leaves) {
+                    anonymous(leaf, &spec.name, number as u64);
+                }
+            }
             root.children.push(config);
             tops.push(top);
-        }
-        if tops.is_empty() {
-            return Err(Error::Unsupported("a pool without devices".into()));
         }
         let mut caches = Vec::new();
         for (id, disk) in (tops.len() as u64..).zip(&spec.caches) {
             let (config, top) = new_vdev(id, guid(), disk, spec.ashift)?;
-            let config = if options.anonymous { anonymous(config, &spec.name) } else { config };
-            caches.push((VdevConfig { top: None, create_txg: None, ..config }, top.ashift));
+            let mut config = VdevConfig { top: None, create_txg: None, ..config };
+            if options.anonymous {
+                anonymous(&mut config, &spec.name, id);
+            }
+            caches.push((config, top.ashift));
         }
         let touched: Vec<_> = spec.disks.iter().chain(&spec.caches).cloned().collect();
         let made = Pool::create_on(spec, options, root, tops, caches);
@@ -312,10 +332,40 @@ fn new_vdev(id: u64, guid: Guid, disk: &Arc<dyn Disk>, ashift: Option<u32>) -> R
     Ok((config, top))
 }
 
-/// `vdev` under a path that any machine could have given it; whoever imports the pool notes its own.
-fn anonymous(mut vdev: VdevConfig, pool: &str) -> VdevConfig {
-    vdev.path = Some(format!("/{pool}.{}.img", vdev.id).into_bytes());
-    vdev
+/// A mirror of several devices. Its smallest one says how much it holds, and the one with the largest sectors in which units.
+fn new_mirror(
+    id: u64,
+    guid: &dyn Fn() -> Guid,
+    sides: &[Arc<dyn Disk>],
+    ashift: Option<u32>,
+) -> Result<(VdevConfig, TopVdev)> {
+    let mut config = VdevConfig::new(VdevKind::Mirror, id, guid());
+    config.create_txg = Some(Txg::INITIAL);
+    let (mut leaves, mut shift, mut asize) = (Vec::new(), 0, u64::MAX);
+    for (child, disk) in sides.iter().enumerate() {
+        let (side, top) = new_vdev(child as u64, guid(), disk, ashift)?;
+        (shift, asize) = (top.ashift.max(shift), top.asize.min(asize));
+        leaves.push(Some(Leaf::new(side.guid.0, disk.clone())));
+        config.children.push(VdevConfig { top: None, ..side });
+    }
+    let metaslab_shift = label::metaslab_shift(asize);
+    config.top =
+        Some(TopConfig { metaslab_array: ObjectId(0), metaslab_shift, ashift: shift, asize, is_log: false });
+    let top = TopVdev {
+        id: id as u32,
+        guid: config.guid.0,
+        ashift: shift,
+        asize,
+        metaslab_shift,
+        is_log: false,
+        shape: Shape::Mirror(leaves),
+    };
+    Ok((config, top))
+}
+
+/// Gives `vdev` a path that any machine could have given it; whoever imports the pool notes its own.
+fn anonymous(vdev: &mut VdevConfig, pool: &str, number: u64) {
+    vdev.path = Some(format!("/{pool}.{number}.img").into_bytes());
 }
 
 impl Syncing<'_> {
@@ -382,7 +432,11 @@ impl Syncing<'_> {
         let tops = self.inner.storage.vdevs().tops();
         for (config, top) in self.state.config.tree.children.iter_mut().zip(tops) {
             let mos = &self.inner.mos;
-            for slot in [&mut config.zap_leaf, &mut config.zap_top] {
+            let of_leaves = match config.children.as_mut_slice() {
+                [] => vec![&mut config.zap_leaf],
+                sides => sides.iter_mut().map(|side| &mut side.zap_leaf).collect(),
+            };
+            for slot in of_leaves.into_iter().chain([&mut config.zap_top]) {
                 let id = mos.create_zap(&self.tx, ObjectType::ZAP_METADATA, 0)?.id();
                 crate::dsl::create::add_int(mos, &self.tx, avz.id(), id.0)?;
                 *slot = Some(id);

@@ -137,6 +137,9 @@ impl Pool {
         if !crate::version::is_written(config.version) {
             refuse(format!("pools of version {} are not written", config.version));
         }
+        if let Some(why) = crate::redundancy::unwritable(&mos, &config)? {
+            refuse(why);
+        }
         if let Some(why) = unfinished(&mos)? {
             refuse(why);
         }

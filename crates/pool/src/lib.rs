@@ -37,6 +37,7 @@ pub mod props;
 mod reading;
 mod receive_error;
 mod receiving;
+mod redundancy;
 mod rewind;
 mod roots;
 mod scan_state;

@@ -16,8 +16,10 @@ const START_SECS: u64 = 1_700_000_000;
 /// Disks and limits of a simulated machine.
 #[derive(Clone, Debug)]
 pub struct Machine {
-    /// Number of disks; each becomes a top-level vdev.
+    /// Number of disks; each becomes a top-level vdev, or a side of a mirror.
     pub disks: usize,
+    /// So many disks in order become one mirror; with 1 there are no mirrors.
+    pub sides: usize,
     /// Bytes of each disk.
     pub disk_bytes: u64,
     /// log2 of the sector size.
@@ -39,6 +41,7 @@ impl Default for Machine {
     fn default() -> Machine {
         Machine {
             disks: 1,
+            sides: 1,
             disk_bytes: 64 << 20,
             ashift: 9,
             workers: 1,
@@ -55,6 +58,12 @@ impl Machine {
     #[must_use]
     pub fn striped(disks: usize) -> Machine {
         Machine { disks, ..Machine::default() }
+    }
+
+    /// The default machine with one mirror of `sides` disks.
+    #[must_use]
+    pub fn mirrored(sides: usize) -> Machine {
+        Machine { disks: sides, sides, ..Machine::default() }
     }
 
     pub(crate) fn options(&self, seed: u64) -> Options {
@@ -82,6 +91,7 @@ impl Machine {
         let filesystem = NewFilesystem::plain(&options.host);
         let spec = CreateSpec {
             ashift: Some(self.ashift),
+            sides: self.sides,
             command: Some("zpool create tank".into()),
             ..CreateSpec::new(
                 POOL,

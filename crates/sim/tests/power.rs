@@ -73,6 +73,18 @@ fn power_cut_during_random_work_on_striped_disks_leaves_a_synced_state() {
 }
 
 #[test]
+fn power_cut_during_work_on_a_mirror_leaves_a_synced_state_on_both_sides() {
+    for seed in seeds(1) {
+        let mut story = Story::on(Machine::mirrored(2), seed);
+        short_story(&mut story);
+        story.expect_model();
+        let name = "power_cut_during_work_on_a_mirror_leaves_a_synced_state_on_both_sides";
+        println!("{} cuts", Cuts::of(&story, "power", name).every(5).run());
+        zdb::expect_pleased(&mut story);
+    }
+}
+
+#[test]
 fn power_cut_during_import_and_export_leaves_the_synced_state() {
     for seed in seeds(1) {
         let mut story = Story::on(Machine::striped(2), seed);

@@ -100,7 +100,7 @@ impl Storage {
                     // What cannot even be read may be right.
                     Err(other) => return Err(other.into()),
                 }
-                self.write_over(&dva, raw)?;
+                self.write_over(&dva, replica, raw)?;
                 self.read_copy(block, dva, replica, depth, &mut found)?;
                 *healed += block.psize;
             }

@@ -18,13 +18,14 @@ impl Storage {
     /// # Errors
     /// A device error.
     pub fn write_log(&self, dva: Dva, payload: Payload) -> Result<(), WriteError> {
-        let leaf = self.vdevs().tops()[dva.vdev.0 as usize].only_leaf()?;
         let at = dva.offset + DATA_START;
-        leaf.disk
-            .write_at(&[IoSlice::new(payload.bytes())], at)
-            .map_err(|source| device_error(leaf.disk.path().to_path_buf(), at, source))?;
-        if self.suspension().is_enabled() {
-            leaf.unflushed.keep(at, vec![payload]);
+        for leaf in self.vdevs().tops()[dva.vdev.0 as usize].written_leaves()? {
+            leaf.disk
+                .write_at(&[IoSlice::new(payload.bytes())], at)
+                .map_err(|source| device_error(leaf.disk.path().to_path_buf(), at, source))?;
+            if self.suspension().is_enabled() {
+                leaf.unflushed.keep(at, vec![payload.clone()]);
+            }
         }
         Ok(())
     }

@@ -97,7 +97,9 @@ impl TopVdev {
     pub fn writable(&self) -> Result<(), &'static str> {
         match self.shape {
             Shape::Disk(_) | Shape::Hole => Ok(()),
-            Shape::Mirror(_) => Err("mirror"),
+            // What an absent device misses would have to be noted.
+            Shape::Mirror(ref children) if children.iter().any(Option::is_none) => Err("degraded mirror"),
+            Shape::Mirror(_) => Ok(()),
             Shape::Raidz { .. } => Err("raidz"),
             Shape::Missing(what) => Err(what),
         }
@@ -197,15 +199,24 @@ impl TopVdev {
         }
     }
 
-    /// The leaf that all bytes of this vdev go to.
+    /// The leaves that every write to this vdev goes to, each at the same offset.
     ///
     /// # Errors
-    /// [`WriteError::Unsupported`] for layouts of more than one disk.
-    pub(crate) fn only_leaf(&self) -> Result<&Leaf, WriteError> {
+    /// [`WriteError::Unsupported`] for layouts that are not written.
+    pub(crate) fn written_leaves(&self) -> Result<impl Iterator<Item = &Leaf>, WriteError> {
+        self.writable().map_err(WriteError::Unsupported)?;
         match &self.shape {
-            Shape::Disk(leaf) => Ok(leaf),
-            _ => Err(WriteError::Unsupported(self.writable().err().unwrap_or("removed"))),
+            Shape::Hole => Err(WriteError::Unsupported("removed")),
+            _ => Ok(self.leaves()),
         }
+    }
+
+    /// The leaf that holds the copy `replica` of what is on this vdev.
+    ///
+    /// # Errors
+    /// As [`TopVdev::written_leaves`].
+    pub(crate) fn written_leaf(&self, replica: usize) -> Result<&Leaf, WriteError> {
+        self.written_leaves()?.nth(replica).ok_or(WriteError::Unsupported("degraded mirror"))
     }
 }
 

@@ -30,6 +30,8 @@ pub struct BadCopy {
     pub dva: Dva,
     /// What is wrong with it.
     pub error: ReadError,
+    /// Which of the children of a mirror holds it; else 0.
+    replica: usize,
     of: Part,
 }
 
@@ -55,7 +57,7 @@ impl Storage {
         let mut members = None;
         for dva in block.copies() {
             for replica in self.replicas_of(&dva) {
-                let mut note = |error, of| all.bad.push(BadCopy { dva, error, of });
+                let mut note = |error, of| all.bad.push(BadCopy { dva, error, replica, of });
                 if dva.gang {
                     match self.look_at_gang_header(block, dva, (replica, TopVdev::verify)) {
                         Ok((header, damaged)) => {
@@ -109,16 +111,18 @@ impl Storage {
     /// No copy is good, or a disk refuses.
     pub fn repair(&self, bad: &[BadCopy]) -> Result<u64, WriteError> {
         let mut repaired = 0;
-        for BadCopy { dva, of, .. } in bad {
+        for BadCopy { dva, replica, of, .. } in bad {
             let mut good = Vec::new();
             match of {
                 Part::Block(block) => self.read_raw(block, &mut good)?,
                 Part::Header(leader) => good = self.good_gang_header(leader)?,
             }
-            self.write_over(dva, &good)?;
+            self.write_over(dva, *replica, &good)?;
             match of {
-                Part::Block(block) => self.read_copy(block, *dva, 0, GANG_DEPTH_MAX, &mut Vec::new())?,
-                Part::Header(leader) => drop(self.read_gang_header(leader, *dva, 0)?),
+                Part::Block(block) => {
+                    self.read_copy(block, *dva, *replica, GANG_DEPTH_MAX, &mut Vec::new())?
+                }
+                Part::Header(leader) => drop(self.read_gang_header(leader, *dva, *replica)?),
             }
             repaired += good.len() as u64;
         }
@@ -126,8 +130,8 @@ impl Storage {
     }
 
     /// Writes a damaged copy anew where it lies.
-    pub(crate) fn write_over(&self, dva: &Dva, raw: &[u8]) -> Result<(), WriteError> {
-        let disk = &self.vdevs().top_of(dva)?.only_leaf()?.disk;
+    pub(crate) fn write_over(&self, dva: &Dva, replica: usize, raw: &[u8]) -> Result<(), WriteError> {
+        let disk = &self.vdevs().top_of(dva)?.written_leaf(replica)?.disk;
         let offset = dva.offset + DATA_START;
         disk.write_at(&[IoSlice::new(raw)], offset)
             .map_err(|source| device_error(disk.path().to_path_buf(), offset, source))?;

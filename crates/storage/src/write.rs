@@ -388,10 +388,13 @@ impl<'a> Writer<'a> {
             return Ok(());
         }
         let top = &self.storage.vdevs().tops()[vdev as usize];
-        let leaf = top.only_leaf()?.clone();
         let offset = run.start + format::label::DATA_START;
         let submitted = Instant::now();
-        self.storage.io().submit(Job { leaf, offset, buffers: run.buffers, len: run.len, submitted })
+        for leaf in top.written_leaves()? {
+            let (leaf, buffers) = (leaf.clone(), run.buffers.clone());
+            self.storage.io().submit(Job { leaf, offset, buffers, len: run.len, submitted })?;
+        }
+        Ok(())
     }
 }
 
