@@ -262,7 +262,7 @@ fn reason_of(program: Program, name: &str) -> Option<&'static str> {
     Some(match (program, name) {
         (Program::Zpool, "add" | "remove") => "the devices of a pool are those it was made with",
         (Program::Zpool, "attach" | "detach" | "replace" | "split" | "online" | "offline" | "resilver") => {
-            "mirrors and raidz are read, not written"
+            "the devices of a pool are those it was made with; a pool that lacks one is only read"
         }
         (Program::Zpool, "checkpoint") => "a snapshot of each file system, zfs snapshot -r, comes nearest",
         (Program::Zpool, "initialize" | "trim") => "free space is left as it is",

@@ -62,8 +62,8 @@ fn status_says_why_a_pool_is_only_read() {
     let unpack = root().join("fixtures/golden/unpack");
     for (pool, lines) in [
         (
-            "gmirror",
-            &["cenote opens the pool for reading only:", "\twriting to mirror vdevs is not supported yet."],
+            "graidz1",
+            &["cenote opens the pool for reading only:", "\twriting to raidz vdevs is not supported yet."],
         ),
         ("gashift9", &[""; 2]),
     ] {
@@ -74,7 +74,7 @@ fn status_says_why_a_pool_is_only_read() {
         assert_eq!(of_pool.trim(), if lines[0].is_empty() { "off" } else { "on" }, "{pool}");
         let imported = bed.run(&["zpool", "import", "-d", pool, pool]);
         let told =
-            format!("cenote: '{pool}' can only be read: writing to mirror vdevs is not supported yet\n");
+            format!("cenote: '{pool}' can only be read: writing to raidz vdevs is not supported yet\n");
         assert_eq!(imported.err, if lines[0].is_empty() { String::new() } else { told });
         let said: Vec<_> = status.lines().skip_while(|line| !line.starts_with("status: ")).take(3).collect();
         if lines[0].is_empty() {

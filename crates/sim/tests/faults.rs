@@ -4,7 +4,7 @@
 use format::label;
 use sim::{Machine, Story, Tree, What, seeds};
 use storage::host::scripted::Op;
-use storage::host::{CrashPolicy, Disk, Fault, SeededEntropy};
+use storage::host::{CrashPolicy, Disk, Entropy, Fault, SeededEntropy};
 
 /// Where DVAs count from, in bytes.
 const DATA_START: u64 = 4 << 20;
@@ -171,8 +171,7 @@ fn a_txg(story: &mut Story) {
 }
 
 /// A disk that goes wrong at each operation of a txg: the pool stops and says so, what was synced is there again.
-fn stops_and_comes_back(fault: impl Fn(usize) -> Fault) {
-    let machine = Machine::striped(2);
+fn stops_and_comes_back(machine: &Machine, fault: impl Fn(usize) -> Fault) {
     let ops = {
         let mut story = Story::on(machine.clone(), 7);
         story.write("/a", vec![1; 60_000]).sync().forget();
@@ -205,18 +204,50 @@ fn stops_and_comes_back(fault: impl Fn(usize) -> Fault) {
 
 #[test]
 fn a_disk_that_vanishes_in_mid_write_stops_the_pool_at_its_last_sync() {
-    stops_and_comes_back(|from_op| Fault::Vanish { from_op });
+    stops_and_comes_back(&Machine::striped(2), |from_op| Fault::Vanish { from_op });
 }
 
 #[test]
 fn a_write_error_in_mid_txg_stops_the_pool_at_its_last_sync() {
-    stops_and_comes_back(|from_op| Fault::WriteError { from_op });
+    stops_and_comes_back(&Machine::striped(2), |from_op| Fault::WriteError { from_op });
+}
+
+#[test]
+fn a_side_of_a_mirror_that_refuses_writes_stops_the_pool_at_its_last_sync() {
+    stops_and_comes_back(&Machine::mirrored(2), |from_op| Fault::WriteError { from_op });
+}
+
+#[test]
+fn a_rotten_side_of_a_mirror_is_read_from_the_other_one_and_mended_by_a_scrub() {
+    for side in 0..2 {
+        let mut story = Story::on(Machine::mirrored(2), 7);
+        let mut marker = vec![0; 20_000];
+        SeededEntropy::new(5).fill(&mut marker);
+        story.write("/hello", marker.clone()).sync();
+        let (_, at) = find(&story, &marker[..100]);
+        story.shut_down();
+        story.disk(side).rot(at, 10);
+        story.reboot();
+        story.expect_file("/hello", marker);
+        let findings = story.check();
+        assert!(findings.len() == 1 && findings[0].contains("damaged copy"), "side {side}: {findings:#?}");
+        story.pool().scrub().unwrap();
+        story.pool().wait_scrub().unwrap();
+        story.forget_unasked_syncs();
+        story.expect_clean();
+    }
 }
 
 #[test]
 fn one_of_two_disks_that_lost_its_unflushed_writes_leaves_a_synced_state() {
-    // The disks of a stripe lose power together, but only one had a cache to lose.
-    let mut story = Story::on(Machine::striped(2), 7);
+    // The disks of a pool lose power together, but only one had a cache to lose.
+    for machine in [Machine::striped(2), Machine::mirrored(2)] {
+        one_loses_its_unflushed_writes(machine);
+    }
+}
+
+fn one_loses_its_unflushed_writes(machine: Machine) {
+    let mut story = Story::on(machine, 7);
     story.write("/a", vec![1; 60_000]).sync().forget();
     a_txg(&mut story);
     story.sync();
