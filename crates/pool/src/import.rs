@@ -25,6 +25,7 @@ use crate::mos::Mos;
 use crate::options::Options;
 use crate::pool::{Info, Inner, Pool};
 use crate::props::names;
+use crate::redundancy::Newest;
 use crate::space_maps::{self, Logs, MapTable, Source};
 use crate::sync::SyncState;
 use crate::throttle::Limits;
@@ -42,6 +43,8 @@ struct Opened {
     uberblock: Uberblock,
     config: PoolConfig,
     tops: BTreeMap<u64, VdevConfig>,
+    /// The txgs of the newest two states of each device, by its guid.
+    newest: HashMap<u64, Newest>,
 }
 
 impl Pool {
@@ -137,7 +140,7 @@ impl Pool {
         if !crate::version::is_written(config.version) {
             refuse(format!("pools of version {} are not written", config.version));
         }
-        if let Some(why) = crate::redundancy::unwritable(&mos, &config)? {
+        if let Some(why) = crate::redundancy::unwritable(&mos, &config, &opened.newest)? {
             refuse(why);
         }
         if let Some(why) = unfinished(&mos)? {
@@ -336,8 +339,11 @@ fn choose_state(disks: Vec<Arc<dyn Disk>>, given: Option<Uberblock>) -> Result<O
             uberblock: uberblock.clone(),
             config: config.clone(),
             tops: BTreeMap::new(),
+            newest: HashMap::new(),
         });
         if let Some(guids) = &config.label {
+            let states = labels.uberblocks.iter().map(|uberblock| uberblock.txg);
+            opened.newest.extend(Newest::of(states).map(|newest| (guids.guid.0, newest)));
             opened.disks.insert(guids.guid.0, disk);
         }
         opened.tops.entry(config.tree.id).or_insert_with(|| config.tree.clone());

@@ -218,6 +218,25 @@ fn a_side_of_a_mirror_that_refuses_writes_stops_the_pool_at_its_last_sync() {
 }
 
 #[test]
+fn a_mirror_with_an_old_copy_of_a_side_is_read_and_not_written() {
+    for old in 0..2 {
+        let mut story = Story::on(Machine::mirrored(2), 7);
+        story.write("/a", vec![1; 60_000]).sync().forget();
+        for change in 2..6 {
+            story.write("/a", vec![change; 60_000]).write(&format!("/{change}"), vec![change; 5000]).sync();
+        }
+        let now = story.script().image_after(story.script().op_count(), CrashPolicy::KeepAll, 1);
+        let before = story.script().image_after(0, CrashPolicy::KeepAll, 1);
+        let mixed: Vec<_> =
+            (0..2).map(|i| if i == old { &before } else { &now }.disks().swap_remove(i)).collect();
+        let (pool, fs) = story.machine().open(mixed, 7).unwrap();
+        assert_eq!(Tree::read(&fs).unwrap(), *story.marks().last().unwrap().tree, "side {old} is old");
+        let why = pool.read_only().expect("for reading");
+        assert!(why.contains(&format!("/tank.{old}.img")) && why.contains("older"), "{why}");
+    }
+}
+
+#[test]
 fn a_rotten_side_of_a_mirror_is_read_from_the_other_one_and_mended_by_a_scrub() {
     for side in 0..2 {
         let mut story = Story::on(Machine::mirrored(2), 7);
