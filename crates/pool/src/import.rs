@@ -25,7 +25,7 @@ use crate::mos::Mos;
 use crate::options::Options;
 use crate::pool::{Info, Inner, Pool};
 use crate::props::names;
-use crate::redundancy::Newest;
+use crate::redundancy::{self, Newest};
 use crate::space_maps::{self, Logs, MapTable, Source};
 use crate::sync::SyncState;
 use crate::throttle::Limits;
@@ -124,12 +124,7 @@ impl Pool {
         if !unwritable.is_empty() {
             refuse(format!("it uses {}, which this version of cenote does not write", unwritable.join(", ")));
         }
-        for top in storage.vdevs().tops() {
-            if let Err(what) = top.writable() {
-                refuse(format!("writing to {what} vdevs is not supported yet"));
-            }
-        }
-        if let Some(why) = cut_short(storage.vdevs().tops()) {
+        if let Some(why) = unwritable_devices(&mos, &storage, &config, &opened) {
             refuse(why);
         }
         if opened.config.state == PoolState::Active
@@ -139,9 +134,6 @@ impl Pool {
         }
         if !crate::version::is_written(config.version) {
             refuse(format!("pools of version {} are not written", config.version));
-        }
-        if let Some(why) = crate::redundancy::unwritable(&mos, &config, &opened.newest)? {
-            refuse(why);
         }
         if let Some(why) = unfinished(&mos)? {
             refuse(why);
@@ -463,6 +455,17 @@ fn top_vdev(vdev: &VdevConfig, disks: &HashMap<u64, Arc<dyn Disk>>) -> TopVdev {
         is_log: top.is_some_and(|t| t.is_log),
         shape,
     }
+}
+
+/// Why the devices are not written as they are.
+fn unwritable_devices(mos: &Mos, storage: &Storage, config: &PoolConfig, opened: &Opened) -> Option<String> {
+    let tops = storage.vdevs().tops();
+    if let Some(what) = tops.iter().find_map(|top| top.writable().err()) {
+        return Some(format!("writing to {what} vdevs is not supported yet"));
+    }
+    // A list that cannot be read may have entries.
+    let has_entries = |list| space_maps::header(&mos.objset, list).map_or(true, |header| header.alloc != 0);
+    cut_short(tops).or_else(|| redundancy::unwritable(config, &opened.newest, &has_entries))
 }
 
 /// A device that ends before the data may.

@@ -7,31 +7,29 @@
 
 use std::collections::HashMap;
 
-use format::Txg;
 use format::config::{PoolConfig, VdevConfig, VdevKind};
-
-use crate::mos::Mos;
-use crate::{Result, space_maps};
+use format::{ObjectId, Txg};
 
 /// Keys of devices that do not take part as they should.
 const FLAGS: [&str; 8] =
     ["offline", "faulted", "degraded", "removed", "not_present", "resilver_txg", "rebuild_txg", "unspare"];
 
-/// Why OpenZFS has to bring the pool in order before it is written here. `newest` tells of each device by its guid.
+/// Why OpenZFS has to bring the pool in order before it is written here. `newest` tells of each device by its guid,
+/// `has_entries` whether the list of missing writes in an object has any.
 pub(crate) fn unwritable(
-    mos: &Mos,
     config: &PoolConfig,
     newest: &HashMap<u64, Newest>,
-) -> Result<Option<String>> {
+    has_entries: &dyn Fn(ObjectId) -> bool,
+) -> Option<String> {
     for top in config.tree.children.iter().filter(|top| !top.children.is_empty()) {
         if let Some(old) = left_behind(top, newest) {
-            return Ok(Some(format!("the device {} is older than the other side", name_of(old))));
+            return Some(format!("the device {} is older than the other side", name_of(old)));
         }
-        if let Some(why) = unwritable_below(mos, top)? {
-            return Ok(Some(why));
+        if let Some(why) = unwritable_below(top, has_entries) {
+            return Some(why);
         }
     }
-    Ok(None)
+    None
 }
 
 /// The txgs of the newest two states that a device holds. Numbers in between may never have been used.
@@ -64,26 +62,19 @@ fn name_of(vdev: &VdevConfig) -> String {
     }
 }
 
-fn unwritable_below(mos: &Mos, vdev: &VdevConfig) -> Result<Option<String>> {
+fn unwritable_below(vdev: &VdevConfig, has_entries: &dyn Fn(ObjectId) -> bool) -> Option<String> {
     match vdev.kind {
-        VdevKind::Replacing => return Ok(Some("a device is being replaced".into())),
-        VdevKind::Spare => return Ok(Some("a spare is in use".into())),
+        VdevKind::Replacing => return Some("a device is being replaced".into()),
+        VdevKind::Spare => return Some("a spare is in use".into()),
         _ => {}
     }
     if let Some(flag) = FLAGS.iter().find(|flag| vdev.extra.get_u64(flag).is_some_and(|value| value != 0)) {
-        return Ok(Some(format!("the device {} is marked {flag}", name_of(vdev))));
+        return Some(format!("the device {} is marked {flag}", name_of(vdev)));
     }
-    if let Some(dtl) = vdev.dtl.filter(|dtl| dtl.0 != 0)
-        && space_maps::header(&mos.objset, dtl)?.alloc != 0
-    {
-        return Ok(Some(format!("the device {} lacks writes and is to be resilvered", name_of(vdev))));
+    if vdev.dtl.is_some_and(|list| list.0 != 0 && has_entries(list)) {
+        return Some(format!("the device {} lacks writes and is to be resilvered", name_of(vdev)));
     }
-    for child in &vdev.children {
-        if let Some(why) = unwritable_below(mos, child)? {
-            return Ok(Some(why));
-        }
-    }
-    Ok(None)
+    vdev.children.iter().find_map(|child| unwritable_below(child, has_entries))
 }
 
 #[cfg(test)]
@@ -109,5 +100,27 @@ mod tests {
         // All states of a new pool fit into one uberblock.
         assert_eq!(behind([&[4], &[4]]), None);
         assert_eq!(behind([&[4], &[]]), None);
+    }
+
+    #[test]
+    fn a_device_that_does_not_take_part_as_it_should_is_named() {
+        let config = |change: &dyn Fn(&mut VdevConfig)| {
+            let mut side = VdevConfig::new(VdevKind::File, 0, format::Guid(2));
+            side.path = Some(b"/a".to_vec());
+            change(&mut side);
+            let mut top = VdevConfig::new(VdevKind::Mirror, 0, format::Guid(1));
+            top.children = vec![side];
+            top
+        };
+        let why = |change: &dyn Fn(&mut VdevConfig), entries: bool| {
+            unwritable_below(&config(change), &|list| list == ObjectId(7) && entries)
+        };
+        assert_eq!(why(&|_| {}, true), None);
+        let said = why(&|side| drop(side.extra.insert("offline", 1u64)), true).unwrap();
+        assert_eq!(said, "the device '/a' is marked offline");
+        let said = why(&|side| side.dtl = Some(ObjectId(7)), true).unwrap();
+        assert_eq!(said, "the device '/a' lacks writes and is to be resilvered");
+        assert_eq!(why(&|side| side.dtl = Some(ObjectId(7)), false), None);
+        assert!(why(&|side| side.kind = VdevKind::Replacing, true).unwrap().contains("replaced"));
     }
 }
