@@ -10,7 +10,7 @@ use std::os::unix::net::UnixStream;
 use cenote_cli::args::assignment;
 use cenote_cli::own::Cenote;
 use cenote_cli::usage::Program;
-use cenote_cli::{mount_helper, place::Place};
+use cenote_cli::{mount_helper, place::Place, visit};
 use clap::Parser;
 use format::NvList;
 use pool::ResumeToken;
@@ -18,6 +18,7 @@ use pool::known::{self, Known};
 use pool::props::{self, names, number};
 use serde::{Serialize, de::DeserializeOwned};
 use server::messages::{Ready, Reply, Request};
+use server::visitors::{PROTOCOL, Question};
 use server::wire;
 use stream::Destination;
 
@@ -29,6 +30,7 @@ pub fn wire(data: &[u8]) {
     match data.split_first() {
         Some((0, rest)) => message::<Reply>(rest),
         Some((1, rest)) => message::<Ready>(rest),
+        Some((2, rest)) => message::<Question>(rest),
         Some((_, rest)) => message::<Request>(rest),
         None => {}
     }
@@ -100,6 +102,10 @@ pub fn command_line(data: &[u8]) {
         if let Some(command) = program.command(first) {
             let _ = (command.options.parse(rest, false), command.options.parse(rest, true));
         }
+        let program = program.name().to_owned();
+        let question = Question { protocol: PROTOCOL, program, words: words.clone(), posix: false };
+        // A refusal is one line: the visitor's program shows it as it is.
+        assert!(visit::judge_question(&question).err().is_none_or(|line| !line.contains('\n')));
     }
     words.iter().for_each(|word| judge(word));
 }

@@ -103,6 +103,24 @@ pub fn options() -> Result<Options, ConfigError> {
     Ok(options)
 }
 
+/// Whether other users may look at root's pools: yes, unless a file says `visitors = false` in the section `[server]`. A
+/// file that cannot be read lets nobody look.
+#[must_use]
+pub fn lets_others_look() -> bool {
+    let says = |path: PathBuf| match fs::read_to_string(path) {
+        Ok(text) => lets_look(&text),
+        Err(error) => error.kind() == io::ErrorKind::NotFound,
+    };
+    [PathBuf::from(SYSTEM), user_file()].into_iter().all(says)
+}
+
+/// What one file says about it.
+fn lets_look(text: &str) -> bool {
+    let Ok(table) = text.parse::<toml::Table>() else { return false };
+    let said = table.get("server").and_then(|section| section.get("visitors"));
+    said.is_none_or(|value| value.as_bool() == Some(true))
+}
+
 impl Config {
     /// Reads files and environment.
     ///
@@ -232,6 +250,20 @@ mod tests {
         assert_eq!(origin("zfs_txg_timeout"), "/user.toml");
         assert_eq!(origin("zfs_dirty_data_max"), "/sys.toml");
         assert_eq!(origin("zfs_arc_max"), "default");
+    }
+
+    #[test]
+    fn others_may_look_unless_a_file_says_no_or_makes_no_sense() {
+        for (text, looks) in [
+            ("", true),
+            ("zfs_txg_timeout = 9", true),
+            ("[server]\nvisitors = true", true),
+            ("[server]\nvisitors = false", false),
+            ("[server]\nvisitors = \"off\"", false),
+            ("[server", false),
+        ] {
+            assert_eq!(lets_look(text), looks, "{text}");
+        }
     }
 
     #[test]

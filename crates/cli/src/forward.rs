@@ -4,6 +4,8 @@
 //! To:     the servers of the pools it names; pools that nobody holds are changed here. Decided before anything is
 //!         printed or changed. What only reads, reads a leased state of the pool's devices itself (`open`).
 
+mod foreign;
+
 use std::ffi::OsString;
 use std::io::{Read, Seek};
 use std::os::fd::AsFd;
@@ -23,6 +25,7 @@ use crate::out::Console;
 use crate::own;
 use crate::own::stop::{INTERRUPTED, Stop, no_signals};
 use crate::usage::Program;
+use crate::visit;
 
 /// How often a waiting client looks whether it was told to stop.
 const GLANCE: Duration = Duration::from_millis(50);
@@ -78,8 +81,15 @@ pub fn or_here(
     console: &mut Console,
     here: fn(&Call, &mut Console) -> Result<(), Failure>,
 ) -> Result<(), Failure> {
+    if call.around.visited {
+        visit::judge(call.program, call.command, &call.args)?;
+        return here(call, console);
+    }
     if call.around.served.is_some() || !is_used() {
         return here(call, console);
+    }
+    if let Some(status) = foreign::ask(call, words, console)? {
+        return Err(Failure::Ended(status));
     }
     let complete = compat::with_surroundings(call)?;
     let words = complete.as_deref().unwrap_or(words);

@@ -19,6 +19,7 @@ pub mod place;
 pub mod served;
 pub mod table;
 pub mod usage;
+pub mod visit;
 
 use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
@@ -35,6 +36,9 @@ pub struct Surroundings {
     pub posix: bool,
     /// Set when a pool's server carries the command out for a client.
     pub served: Option<served::Served>,
+    /// This process answers one question of another user: only pools that are shared with all users are there, and nothing
+    /// but the last synced state of them.
+    pub visited: bool,
 }
 
 /// The program: looks at the name it was started under. Gives the exit status of the process.
@@ -49,11 +53,31 @@ pub fn main() -> ExitCode {
     let status = match name.to_str() {
         Some("zfs") if mount_helper::is_from_mount_fuse(&words) => mount_helper::main(words),
         Some("zfs") => compatible(Program::Zfs, words, around),
+        Some(server::visitors::READER) => answer_visitor(&words),
         Some("zpool") => compatible(Program::Zpool, words, around),
         Some(name) if mount_helper::NAMES.contains(&name) => mount_helper::main(words),
         _ => own::main(words, posix),
     };
     ExitCode::from(status)
+}
+
+/// Answers a question of another user for the server that started this process: `posix|gnu PROGRAM WORD…`.
+fn answer_visitor(words: &[OsString]) -> u8 {
+    let limited = visit::limit_this_process();
+    let program = words.get(1).and_then(|word| word.to_str());
+    let program = [Program::Zfs, Program::Zpool].into_iter().find(|known| Some(known.name()) == program);
+    match (limited, program) {
+        (Ok(()), Some(program)) => {
+            let posix = words[0] == "posix";
+            let around = Surroundings { posix, visited: true, ..Surroundings::default() };
+            compatible(program, words[2..].iter().cloned(), around)
+        }
+        (Err(error), _) => {
+            out::standard().remark(&format!("cenote: cannot limit what the answer takes: {error}"));
+            1
+        }
+        (Ok(()), None) => 2,
+    }
 }
 
 /// Runs `zfs` or `zpool`. Names of datasets and properties are ASCII and paths given to these two are kept in

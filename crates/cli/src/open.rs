@@ -9,20 +9,19 @@
 
 mod foreign;
 mod gone;
+mod lease;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use format::Guid;
-use format::uberblock::Uberblock;
 use pool::known::{Known, KnownError, KnownPool};
 use pool::props::names;
 use pool::{Found, Options, Pool};
-use server::messages::Fresh;
 use server::mountinfo::{Mounted, NOXATTR};
-use server::{Client, ClientError, Counters, Figures, Live, Runtime};
-use storage::host::{Access, FileDisk, OpenError, backing_file};
+use server::{Client, ClientError, Counters, Figures, Live, Runtime, visitors};
+use storage::host::backing_file;
 
 use crate::Surroundings;
 use crate::config::{self, ConfigError};
@@ -30,6 +29,8 @@ use crate::messages::{Action, Failure, reason};
 
 pub use foreign::{missing, no_such_pool, remark as remark_foreign};
 pub use gone::{figures_of, is_gone};
+pub use lease::is_held;
+use lease::lease;
 
 /// Bytes of records that a command keeps in memory which reads everything once.
 const SURVEY_CACHE: u64 = 64 << 20;
@@ -55,12 +56,14 @@ pub enum NotOpen {
     #[error("no such pool")]
     Missing(String),
     /// No pool of this name is imported by this user, but one by another.
-    #[error("the pool belongs to user {user}, and only that user's commands reach its server")]
+    #[error("{}", foreign::words(*.user, *.is_shared))]
     Foreign {
         /// The pool.
         name: String,
         /// Whose it is.
         user: u32,
+        /// Other users may look at it.
+        is_shared: bool,
     },
     /// Several different pools of this name were found.
     #[error("more than one matching pool")]
@@ -336,6 +339,8 @@ pub struct Usable {
     pub found: Option<Found>,
     /// This process holds it.
     pub live: Option<Arc<Live>>,
+    /// Another user looks at it: only a state that its server leases is opened.
+    pub visited: bool,
 }
 
 impl Usable {
@@ -355,7 +360,7 @@ pub fn usable(around: &Surroundings) -> Result<Vec<Usable>, NotOpen> {
         return find(live.name(), around).map(|pool| vec![pool]);
     }
     let mut all: Vec<Usable> = if around.search.is_empty() {
-        known().read()?.into_iter().map(seek).collect()
+        known_here(around)?.into_iter().map(|known| seek(known, around)).collect()
     } else {
         let found = pool::discover(&around.search);
         for place in &around.search {
@@ -373,6 +378,7 @@ pub fn usable(around: &Surroundings) -> Result<Vec<Usable>, NotOpen> {
                 known: None,
                 found: Some(found),
                 live: None,
+                visited: false,
             })
             .collect()
     };
@@ -380,9 +386,19 @@ pub fn usable(around: &Surroundings) -> Result<Vec<Usable>, NotOpen> {
     Ok(all)
 }
 
+/// The imported pools, for another user those that are shared with all.
+fn known_here(around: &Surroundings) -> Result<Vec<KnownPool>, KnownError> {
+    let mut pools = known().read()?;
+    if around.visited {
+        let shared = visitors::shared();
+        pools.retain(|pool| shared.contains(&pool.name));
+    }
+    Ok(pools)
+}
+
 /// Looks for the devices of an imported pool where they were last, or, if they are gone from there, with the server that
 /// holds them open.
-fn seek(known: KnownPool) -> Usable {
+fn seek(known: KnownPool, around: &Surroundings) -> Usable {
     let among = |places: &[PathBuf]| {
         pool::discover(places).into_iter().find(|found| found.config.pool_guid == known.guid)
     };
@@ -391,7 +407,7 @@ fn seek(known: KnownPool) -> Usable {
         Some(found) if found.is_complete() => Some(found),
         partly => gone::held_open(&known).and_then(|open| among(&open)).or(partly),
     };
-    Usable { name: known.name.clone(), known: Some(known), found, live: None }
+    Usable { name: known.name.clone(), known: Some(known), found, live: None, visited: around.visited }
 }
 
 /// The usable pool called `name`.
@@ -402,14 +418,14 @@ pub fn find(name: &str, around: &Surroundings) -> Result<Usable, NotOpen> {
     if let Some(live) = around.live().filter(|live| live.name() == name) {
         let known = known().read()?.into_iter().find(|pool| pool.guid.0 == live.guid());
         let live = Some(live.clone());
-        return Ok(match known.map(seek) {
+        return Ok(match known.map(|known| seek(known, around)) {
             Some(usable) => Usable { live, ..usable },
-            None => Usable { name: name.to_owned(), known: None, found: None, live },
+            None => Usable { name: name.to_owned(), known: None, found: None, live, visited: false },
         });
     }
     if around.search.is_empty() {
-        let known = known().read()?.into_iter().find(|pool| pool.name == name);
-        return known.map(seek).ok_or_else(|| missing(name));
+        let known = known_here(around)?.into_iter().find(|pool| pool.name == name);
+        return known.map(|known| seek(known, around)).ok_or_else(|| missing(name));
     }
     let mut matching = usable(around)?.into_iter().filter(|pool| pool.name == name);
     let first = matching.next().ok_or_else(|| NotOpen::Missing(name.to_owned()))?;
@@ -425,7 +441,7 @@ pub fn find(name: &str, around: &Surroundings) -> Result<Usable, NotOpen> {
 /// [`NotOpen::Unavailable`], or [`NotOpen::Failed`] with the reason.
 pub fn open(usable: Usable, intent: Intent) -> Result<Session, NotOpen> {
     let mut options = options(&usable)?;
-    let Usable { name, known, found, live } = usable;
+    let Usable { name, known, found, live, visited } = usable;
     if let Some(live) = live {
         let devices = found.map(|found| found.devices).unwrap_or_default();
         let pool = live.pool().map_err(|_| NotOpen::Unavailable(name))?;
@@ -433,11 +449,14 @@ pub fn open(usable: Usable, intent: Intent) -> Result<Session, NotOpen> {
     }
     let Some(found) = found else { return Err(NotOpen::Unavailable(name)) };
     options.read_only |= intent != Intent::Write;
-    if intent == Intent::Survey {
+    if visited {
+        options.workers = 1;
+    }
+    if intent == Intent::Survey || visited {
         options.cache_bytes = options.cache_bytes.min(SURVEY_CACHE);
     }
     if options.read_only
-        && let Some((client, uberblock)) = lease(&name, &found, intent)?
+        && let Some((client, uberblock)) = lease(&name, &found, (!visited).then_some(intent))?
     {
         options.leased = Some(uberblock);
         return match Pool::import(&found, options) {
@@ -446,6 +465,10 @@ pub fn open(usable: Usable, intent: Intent) -> Result<Session, NotOpen> {
             }
             Err(source) => Err(NotOpen::Failed { name, source }),
         };
+    }
+    if visited {
+        // A lock for another user's command would keep root from importing the pool.
+        return Err(NotOpen::Unavailable(name));
     }
     match Pool::import(&found, options) {
         Ok(pool) => {
@@ -456,13 +479,6 @@ pub fn open(usable: Usable, intent: Intent) -> Result<Session, NotOpen> {
         }
         Err(source) => Err(NotOpen::Failed { name, source }),
     }
-}
-
-/// Whether somebody holds one of the devices. A copy of what a server holds has its pool's name and guid, but is nobody's.
-pub fn is_held(found: &Found) -> bool {
-    let in_use =
-        |path: &PathBuf| matches!(FileDisk::open(path, Access::ReadOnly), Err(OpenError::InUse { .. }));
-    found.devices.values().any(in_use)
 }
 
 /// How a pool is opened that is imported this way.
@@ -476,27 +492,6 @@ pub fn options(usable: &Usable) -> Result<Options, ConfigError> {
         new_name: called.filter(|called| *called != usable.name).map(|_| usable.name.clone()),
         ..config::options()?
     })
-}
-
-/// A state of a pool that its server, if it has one, keeps on the disks as long as the connection lives.
-fn lease(name: &str, found: &Found, intent: Intent) -> Result<Option<(Client, Uberblock)>, NotOpen> {
-    if !crate::forward::is_used() {
-        return Ok(None);
-    }
-    let failed = |source| NotOpen::Server { name: name.to_owned(), source };
-    let devices = || found.devices.values().cloned().collect();
-    match server::client::connect_anywhere(&Runtime::of_user(), name, devices).map_err(failed)? {
-        Some(client) if client.guid == found.config.pool_guid.0 && is_held(found) => {
-            let fresh = match intent {
-                Intent::Read => Fresh::Soon,
-                Intent::Files => Fresh::Files,
-                Intent::Survey | Intent::Write => Fresh::Synced,
-            };
-            let uberblock = client.lease(fresh).map_err(failed)?;
-            Ok(Some((client, uberblock)))
-        }
-        _ => Ok(None),
-    }
 }
 
 /// Opens the pool of a dataset (or a pool by its name) for reading or writing.

@@ -10,13 +10,14 @@ use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, MutexGuard};
 
 use server::messages::Job;
+use server::visitors::Question;
 use server::{Live, Stdio};
 
 use crate::messages::Failure;
 use crate::out::Console;
 use crate::own::stop::{Stop, no_signals};
 use crate::usage::Program;
-use crate::{Surroundings, mount_helper, own};
+use crate::{Surroundings, mount_helper, own, visit};
 
 /// What a command finds around it in a pool's server instead of what a process has.
 #[derive(Clone, Debug)]
@@ -54,7 +55,7 @@ impl server::Commands for Roof {
             err: err.clone(),
             whole: job.whole.clone(),
         };
-        let around = Surroundings { search: Vec::new(), posix: job.posix, served: Some(served) };
+        let around = Surroundings { posix: job.posix, served: Some(served), ..Surroundings::default() };
         let (terminal, watched) = (out.is_terminal(), err.is_terminal());
         let console = Console::new(out, Shared(err)).on_terminal(terminal).watched(watched);
         let program = match job.program.as_str() {
@@ -88,6 +89,10 @@ impl server::Commands for Roof {
     fn looks_on(&self, job: &Job) -> bool {
         let first = job.words.first().and_then(|word| word.to_str());
         job.program == Program::Zpool.name() && first == Some("iostat")
+    }
+
+    fn judge(&self, question: &Question) -> Result<(), String> {
+        visit::judge_question(question)
     }
 }
 

@@ -21,6 +21,7 @@ mod points;
 pub mod runtime;
 mod serve;
 pub mod start;
+pub mod visitors;
 pub mod wire;
 
 pub use client::Client;

@@ -45,6 +45,8 @@ pub enum Request {
 /// How much of what was written last a leased state has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Fresh {
+    /// What was synced last. Nothing is written for it, and nobody waits.
+    Last,
     /// All that is written soon, without waiting for a long txg: what commands changed is in it.
     Soon,
     /// All that the pool was handed.

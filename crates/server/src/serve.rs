@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
-use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::os::unix::fs::MetadataExt;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::PathBuf;
@@ -18,13 +18,13 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
-use crate::client::{clean_mounts, connect};
+use crate::client::clean_mounts;
 use crate::error::ServeError;
 use crate::live::Live;
 use crate::messages::{Fresh, Job, PROTOCOL, Ready, Refusal, Reply, Request, Status, Stop};
 use crate::notify::notify;
 use crate::plan::Overrides;
-use crate::runtime::FRESH;
+use crate::visitors::Question;
 use crate::{Counters, Figures, Runtime, log, start, wire};
 
 /// Most connections at a time.
@@ -33,8 +33,6 @@ const CONNECTIONS_MAX: usize = 256;
 const PATIENCE: Duration = Duration::from_secs(30);
 /// How long a command may take that changes something, before whoever wants the server to end is told.
 const MOMENT: Duration = Duration::from_secs(5);
-/// How long a server that does not listen any more may keep its name.
-const LEAVING: Duration = Duration::from_secs(3);
 /// How long who only looks waits for the txg in the making: longer than most, far shorter than one that takes a minute
 /// to compress.
 const LOOK: Duration = Duration::from_millis(500);
@@ -62,6 +60,12 @@ pub trait Commands: Send + Sync {
 
     /// Whether `job` only looks on, again and again: whoever ends the server ends it, too.
     fn looks_on(&self, job: &Job) -> bool;
+
+    /// Whether another user of the machine may have a command line carried out.
+    ///
+    /// # Errors
+    /// One line that says why not.
+    fn judge(&self, question: &Question) -> Result<(), String>;
 }
 
 /// What to serve, and how.
@@ -72,6 +76,8 @@ pub struct Serve {
     pub options: pool::Options,
     /// Where the socket goes.
     pub runtime: Runtime,
+    /// The folder for a socket that other users of the machine may reach; `None`: they cannot look at the pool.
+    pub visitors: Option<PathBuf>,
     /// Mount what belongs mounted, with these options; `None`: nothing yet.
     pub mount: Option<Overrides>,
     /// Log here and tell whoever started it when it is ready; `None`: log to standard error.
@@ -100,7 +106,7 @@ fn use_small_pages() {
 /// # Errors
 /// The pool cannot be opened or exported, or the socket not be made.
 pub fn serve(serve: Serve, commands: Arc<dyn Commands>) -> Result<(), ServeError> {
-    let Serve { found, options, runtime, mount, background } = serve;
+    let Serve { found, options, runtime, visitors, mount, background } = serve;
     let system = |path: &std::path::Path| {
         let path = path.to_path_buf();
         move |source| ServeError::System { path, source }
@@ -127,8 +133,8 @@ pub fn serve(serve: Serve, commands: Arc<dyn Commands>) -> Result<(), ServeError
     runtime.create().map_err(system(runtime.folder()))?;
     clean_mounts(&name);
     let socket = runtime.socket(&name).map_err(system(runtime.folder()))?;
-    let held = hold_name(&runtime, &name)?;
-    let listener = listen(&socket).map_err(system(&socket))?;
+    let held = sockets::hold_name(&runtime, &name)?;
+    let listener = sockets::listen(&socket, sockets::OWN_MODE).map_err(system(&socket))?;
     let owner = other_owner(&found);
     let live = Arc::new(Live::new(pool, runtime, owner.is_some()));
     let wake = eventfd(0, EventfdFlags::CLOEXEC).map_err(|errno| system(&socket)(errno.into()))?;
@@ -144,6 +150,7 @@ pub fn serve(serve: Serve, commands: Arc<dyn Commands>) -> Result<(), ServeError
     tracing::info!(pool = name, version = env!("CARGO_PKG_VERSION"), "imported");
     let mut ready = server.mount(mount);
     ready.notes.extend(owner.filter(|_| mount.is_some()).and_then(|owner| distrust(&name, owner, mount)));
+    let visitors = server.listen_to_visitors(visitors);
     if let Some(log) = &log
         && let Err(error) = start::say_ready(&ready, log)
     {
@@ -157,7 +164,7 @@ pub fn serve(serve: Serve, commands: Arc<dyn Commands>) -> Result<(), ServeError
     notify("STOPPING=1");
     // Nobody may be let in while the pool is being let go of.
     let _ = fs::remove_file(&socket);
-    drop((listener, held));
+    drop((listener, visitors, held));
     server.finish()
 }
 
@@ -179,41 +186,6 @@ fn distrust(name: &str, owner: u32, given: Option<Overrides>) -> Option<String> 
              (mount options 'suid' and 'dev' change that)"
         )
     })
-}
-
-/// Waits at most a moment for the name of a server that is just going away.
-fn hold_name(runtime: &Runtime, name: &str) -> Result<OwnedFd, ServeError> {
-    let until = Instant::now() + LEAVING;
-    loop {
-        let held = runtime.hold(name);
-        let held =
-            held.map_err(|source| ServeError::System { path: runtime.folder().to_path_buf(), source })?;
-        if let Ok(Some(other)) = connect(runtime, name) {
-            return Err(ServeError::Taken(Some(other.pid)));
-        }
-        match held {
-            // A socket that nobody listens on is of a server that died.
-            Some(held) => return Ok(held),
-            None if Instant::now() >= until => return Err(ServeError::Taken(None)),
-            None => std::thread::sleep(Duration::from_millis(20)),
-        }
-    }
-}
-
-/// Listens at `path`, in place of what a dead server left there.
-fn listen(path: &std::path::Path) -> io::Result<UnixListener> {
-    let mut fresh = path.as_os_str().to_owned();
-    fresh.push(FRESH);
-    let fresh = PathBuf::from(fresh);
-    match fs::remove_file(&fresh) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
-        _ => {}
-    }
-    let listener = UnixListener::bind(&fresh)?;
-    fs::set_permissions(&fresh, fs::Permissions::from_mode(0o600))?;
-    // Clients find the old socket or one that is listened to.
-    fs::rename(&fresh, path)?;
-    Ok(listener)
 }
 
 /// A connection that is being served.
@@ -395,6 +367,9 @@ impl Server {
         // Whoever ends the server wants the pool for itself: it is not kept meanwhile.
         let awaited = self.live.pool().map_err(|_| Refusal::Stopping)?.await_lease();
         let until = (fresh == Fresh::Soon).then(|| Instant::now() + LOOK);
+        if fresh == Fresh::Last {
+            return Ok(awaited.take());
+        }
         loop {
             match awaited.wait(GLANCE) {
                 Ok(true) => break,
@@ -637,6 +612,8 @@ fn watch(stream: &UnixStream, done: &OwnedFd, stop: &AtomicBool) {
     }
 }
 
+mod sockets;
 mod suspended;
 #[cfg(test)]
 mod tests;
+mod visitors;

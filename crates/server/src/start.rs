@@ -10,6 +10,7 @@ use std::process::{Command, Stdio};
 use crate::error::ClientError;
 use crate::log;
 use crate::messages::Ready;
+use crate::visitors;
 
 /// The longest word of a starting server, in bytes.
 const READY_MAX: u64 = 16 << 20;
@@ -22,7 +23,7 @@ pub fn start<W: AsRef<OsStr>>(words: impl IntoIterator<Item = W>) -> Result<Read
     let failed = |error: io::Error| ClientError::Start(error.to_string());
     let mut command = Command::new("/proc/self/exe");
     command.arg0("cenote").args(words).current_dir("/");
-    for name in ["CENOTE_RUN_DIR", "CENOTE_STATE_DIR"] {
+    for name in ["CENOTE_RUN_DIR", "CENOTE_STATE_DIR", visitors::VARIABLE] {
         // Relative to where we are, not to where the server will be.
         if let Some(folder) = std::env::var_os(name).filter(|folder| !folder.is_empty()) {
             command.env(name, std::path::absolute(&folder).unwrap_or_else(|_| folder.into()));

@@ -291,12 +291,26 @@ fn print(call: &Call, console: &mut Console, view: &PoolView, answers: &Answers)
         console.line(&format!("\tcaches and spares are not known: {error}"))?;
     }
     console.line("")?;
+    print_errors(call, console, view, &trouble)
+}
+
+/// The last lines: what cannot be read any more.
+fn print_errors(
+    call: &Call,
+    console: &mut Console,
+    view: &PoolView,
+    trouble: &Trouble,
+) -> Result<(), Failure> {
     if view.halted().is_some_and(|halted| halted.can_resume) && trouble.data.is_empty() {
         console.line("errors: List of errors unavailable: pool I/O is currently suspended")?;
     } else if let Some(session) = view.session() {
         match (trouble.data.len(), call.args.has("v")) {
             (0, _) => console.line("errors: No known data errors")?,
             (count, false) => console.line(&format!("errors: {count} data errors, use '-v' for a list"))?,
+            // Names of files are for those who may read the folders: OpenZFS shows them to root alone.
+            (_, true) if call.around.visited => {
+                console.line("errors: List of errors unavailable: permission denied")?;
+            }
             (_, true) => {
                 console.line("errors: Permanent errors have been detected in the following files:\n")?;
                 for place in damaged::places(session, &trouble.data) {

@@ -1,33 +1,58 @@
-//! Pools that other users of this machine have mounted. Their servers answer only their own users, but such a pool is not
-//! missing, and nobody is told so.
+//! Pools that other users of this machine have imported: such a pool is not missing, and nobody is told so.
 //!
-//! From:   the kernel's list of mounts, which everybody may read.
+//! From:   the kernel's list of mounts and the folder of the sockets for visitors, which everybody may read.
 
 use std::collections::BTreeMap;
 
 use pool::props::names;
+use server::visitors;
 
 use super::{NotOpen, pool_of};
 use crate::messages::{Action, Failure, reason};
 use crate::out::Console;
+use crate::visit;
 
-/// The pools of which other users have mounted file systems, with the user of each.
-fn all() -> BTreeMap<String, u32> {
+/// A pool of another user.
+#[derive(Clone, Copy)]
+struct Foreign {
+    user: u32,
+    /// Its server answers other users who look at it.
+    is_shared: bool,
+}
+
+/// What is said of a pool of another user.
+pub(super) fn words(user: u32, is_shared: bool) -> String {
+    match is_shared {
+        true => format!(
+            "the pool belongs to user {user}, and other users can only run {} on it",
+            visit::in_words()
+        ),
+        false => format!("the pool belongs to user {user}, and only that user's commands reach its server"),
+    }
+}
+
+/// The pools of which other users have mounted file systems or which root shares, with the user of each.
+fn all() -> BTreeMap<String, Foreign> {
     let user = rustix::process::geteuid().as_raw();
     let mounts = server::mountinfo::mounted().unwrap_or_default();
     let foreign = mounts.into_iter().filter_map(|mount| {
         let owner = mount.user.filter(|owner| *owner != user)?;
         let name = pool_of(&mount.dataset).to_owned();
         // Anybody can give a mount any name.
-        names::check_pool(&name, false).is_ok().then_some((name, owner))
+        let found = Foreign { user: owner, is_shared: false };
+        names::check_pool(&name, false).is_ok().then_some((name, found))
     });
-    foreign.collect()
+    let mut all: BTreeMap<String, Foreign> = foreign.collect();
+    if user != 0 {
+        all.extend(visitors::shared().into_iter().map(|name| (name, Foreign { user: 0, is_shared: true })));
+    }
+    all
 }
 
 /// The failure of not finding the pool `name` among those of this user.
 pub fn missing(name: &str) -> NotOpen {
     match all().get(name) {
-        Some(user) => NotOpen::Foreign { name: name.to_owned(), user: *user },
+        Some(&Foreign { user, is_shared }) => NotOpen::Foreign { name: name.to_owned(), user, is_shared },
         None => NotOpen::Missing(name.to_owned()),
     }
 }
@@ -42,8 +67,8 @@ pub fn no_such_pool(name: &str) -> Failure {
 
 /// Says which pools of other users are mounted, where this user has none.
 pub fn remark(console: &mut Console) {
-    for (name, user) in all() {
-        let why = NotOpen::Foreign { name: name.clone(), user };
+    for (name, Foreign { user, is_shared }) in all() {
+        let why = NotOpen::Foreign { name: name.clone(), user, is_shared };
         console.remark(&format!("cenote: {}: {why}", Action::Open(&name)));
     }
 }

@@ -149,7 +149,7 @@ pub fn main(words: impl IntoIterator<Item = OsString>, posix: bool) -> u8 {
             return u8::try_from(error.exit_code()).unwrap_or(2);
         }
     };
-    let around = Surroundings { search: cenote.search, posix, served: None };
+    let around = Surroundings { search: cenote.search, posix, ..Surroundings::default() };
     match cenote.command {
         Command::Zfs(words) => crate::compatible(Program::Zfs, words.words, around),
         Command::Zpool(words) => crate::compatible(Program::Zpool, words.words, around),

@@ -12,6 +12,7 @@ use server::{ClientError, Runtime};
 use super::Serve;
 use crate::Surroundings;
 use crate::compat::zfs_mount::{self, INVALID};
+use crate::config;
 use crate::forward;
 use crate::messages::{Action, Failure, reason};
 use crate::open::{self, NotOpen};
@@ -35,7 +36,9 @@ pub fn run(args: &Serve, around: &Surroundings, console: &mut Console) -> Result
     let overrides = zfs_mount::overrides(options_given).ok_or_else(|| Action::Mount(name).failed(INVALID))?;
     let mount = (!args.no_mount).then_some(overrides);
     let background = args.ready.then(|| log_of(name));
-    let serve = server::Serve { found, options, runtime: Runtime::of_user(), mount, background };
+    let visitors = server::visitors::folder_of_server().filter(|_| config::lets_others_look());
+    let runtime = Runtime::of_user();
+    let serve = server::Serve { found, options, runtime, visitors, mount, background };
     server::serve(serve, Arc::new(Roof)).map_err(|error| match error {
         server::ServeError::Pool(source) => NotOpen::Failed { name: name.to_owned(), source }.into(),
         error => Action::Open(name).failed(error),

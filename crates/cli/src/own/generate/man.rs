@@ -7,10 +7,14 @@ const STATUSES: [(&str, &str); 3] =
     [("0", "All was done."), ("1", "Something was not."), ("2", "The command line makes no sense.")];
 
 /// What scripts and users set.
-const ENVIRONMENT: [(&str, &str); 5] = [
+const ENVIRONMENT: [(&str, &str); 6] = [
     ("CENOTE_SERVER", "off: no pool is held by a server; each command opens and exports its pool"),
     ("CENOTE_RUN_DIR", "where the sockets of servers are"),
     ("CENOTE_STATE_DIR", "where it is written which pools are imported"),
+    (
+        "CENOTE_VISITORS_DIR",
+        "where root's servers have the sockets that other users may reach; empty: nowhere",
+    ),
     ("NO_COLOR", "help without colours"),
     ("POSIXLY_CORRECT", "options end at the first operand"),
 ];
