@@ -116,7 +116,7 @@ mod tests {
             unwritable_below(&config(change), &|list| list == ObjectId(7) && entries)
         };
         assert_eq!(why(&|_| {}, true), None);
-        let said = why(&|side| drop(side.extra.insert("offline", 1u64)), true).unwrap();
+        let said = why(&|side| side.extra.insert("offline", 1u64), true).unwrap();
         assert_eq!(said, "the device '/a' is marked offline");
         let said = why(&|side| side.dtl = Some(ObjectId(7)), true).unwrap();
         assert_eq!(said, "the device '/a' lacks writes and is to be resilvered");
