@@ -526,7 +526,8 @@ mod tests {
             assert!(groups.try_begin(&need).expect("the pool works").is_none(), "there is no space for two");
             std::thread::scope(|scope| {
                 let waits = scope.spawn(|| groups.wait_for(&Wait::to_begin(need), &mut patience));
-                while groups.lock().waiting == 0 && !waits.is_finished() {
+                // It has chosen the txg whose sync it waits for: the one that is open now.
+                while !groups.lock().wanted && !waits.is_finished() {
                     std::thread::yield_now();
                 }
                 drop(other.take());
