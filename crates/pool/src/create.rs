@@ -4,6 +4,7 @@
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, RwLock};
+use std::time::Duration;
 
 use dmu::{DirtyBudget, NewObject, Objset};
 use format::compression::Compression;
@@ -178,6 +179,7 @@ impl Pool {
                 io_threads: options.io_threads,
                 workers: options.workers,
                 gzip_engine: options.gzip_engine,
+                slow_io: Duration::from_millis(options.slow_io_ms),
             },
         ));
         let mut salt = [0; SALT];

@@ -98,6 +98,26 @@ impl Inner {
         self.events.ring().post(event);
     }
 
+    /// Notes a request that took a device too long, or takes it still (`ereport.fs.zfs.WHAT`).
+    pub(crate) fn note_request(&self, what: &str, leaf: &storage::Leaf, request: &storage::Request) {
+        let stats = leaf.meter.stats();
+        let nanos = |time: std::time::Duration| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
+        let mut event = self.event(&format!("ereport.fs.zfs.{what}"));
+        event.insert("pool_failmode", crate::suspend::word_of(self.suspension().mode()));
+        event.insert("vdev_guid", leaf.guid);
+        event.insert("vdev_path", leaf.disk.path().display().to_string().as_str());
+        event.insert("vdev_read_errors", stats.read_errors);
+        event.insert("vdev_write_errors", stats.write_errors);
+        event.insert("vdev_cksum_errors", stats.checksum_errors);
+        event.insert("vdev_delays", stats.slow);
+        event.insert("zio_type", request.deed.word());
+        event.insert("zio_delay", nanos(request.took));
+        event.insert("zio_delta", nanos(request.took));
+        event.insert("zio_offset", request.offset);
+        event.insert("zio_size", request.len);
+        self.events.post(event);
+    }
+
     /// Notes errors that devices made since this was asked last.
     pub(crate) fn note_device_errors(&self) {
         let leaves = self.storage.vdevs().tops().iter().flat_map(storage::TopVdev::leaves);
@@ -129,6 +149,7 @@ impl Pool {
     pub fn events(&self) -> Happened {
         self.inner.note_device_errors();
         self.inner.note_suspensions();
+        self.inner.note_late_answers();
         let ring = self.inner.events.ring();
         Happened { events: ring.kept.iter().cloned().collect(), dropped: ring.dropped }
     }
@@ -138,6 +159,7 @@ impl Pool {
     pub fn clear_events(&self) -> u64 {
         self.inner.note_device_errors();
         self.inner.note_suspensions();
+        self.inner.note_late_answers();
         let mut ring = self.inner.events.ring();
         ring.dropped = 0;
         std::mem::take(&mut ring.kept).len() as u64

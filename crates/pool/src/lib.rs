@@ -56,6 +56,7 @@ mod tx;
 mod vdev_props;
 pub mod version;
 mod walk;
+mod watch;
 pub mod zil;
 
 pub use aux_vdevs::{AuxKind, AuxVdev};
@@ -90,4 +91,5 @@ pub use storage::FailMode;
 pub use suspend::{SuspensionWatch, Trouble};
 pub use sync::checksum_feature;
 pub use token::{ResumeToken, SendFlags, TokenError};
+pub use watch::{DeviceWatch, Noticed, Silent};
 pub use tx::{Begun, Hold, Patience, Reach, Tx, Wait};

@@ -37,6 +37,10 @@ pub struct Options {
     pub txg_timeout: u64,
     /// Blocks of what was destroyed that one txg frees.
     pub async_blocks: u64,
+    /// Milliseconds from which on a request to a device is slow.
+    pub slow_io_ms: u64,
+    /// Milliseconds after which an event tells of a request that a device does not answer.
+    pub deadman_ms: u64,
     /// Txg borders follow from the calls alone: for reproducible images and replayable tests.
     pub stepwise: bool,
     /// Time and randomness.
@@ -76,6 +80,8 @@ impl Default for Options {
             gzip_engine: None,
             txg_timeout: 5,
             async_blocks: 100_000,
+            slow_io_ms: 30_000,
+            deadman_ms: 300_000,
             stepwise: false,
             host: Host::system(),
             new_name: None,

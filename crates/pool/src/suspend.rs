@@ -42,7 +42,7 @@ impl std::fmt::Debug for Inner {
     }
 }
 
-fn word_of(mode: FailMode) -> &'static str {
+pub(crate) fn word_of(mode: FailMode) -> &'static str {
     match mode {
         FailMode::Wait => "wait",
         FailMode::Continue => "continue",

@@ -26,6 +26,10 @@ pub(crate) struct Limits {
     pub(crate) txg_timeout: AtomicU64,
     /// Blocks of what was destroyed that one txg frees.
     pub(crate) async_blocks: AtomicU64,
+    /// Milliseconds from which on a request to a device is slow.
+    pub(crate) slow_io_ms: AtomicU64,
+    /// Milliseconds after which an event tells of a request that a device does not answer.
+    pub(crate) deadman_ms: AtomicU64,
     /// When the last delayed transaction may go on, since the pool was opened.
     wakeup: Mutex<Duration>,
 }
@@ -38,6 +42,8 @@ impl Limits {
             delay_scale: options.delay_scale.into(),
             txg_timeout: options.txg_timeout.into(),
             async_blocks: options.async_blocks.into(),
+            slow_io_ms: options.slow_io_ms.into(),
+            deadman_ms: options.deadman_ms.into(),
             wakeup: Mutex::default(),
         }
     }
@@ -48,6 +54,14 @@ impl Limits {
 
     pub(crate) fn txg_timeout(&self) -> Duration {
         Duration::from_secs(self.txg_timeout.load(Ordering::Relaxed))
+    }
+
+    pub(crate) fn slow_io(&self) -> Duration {
+        Duration::from_millis(self.slow_io_ms.load(Ordering::Relaxed))
+    }
+
+    pub(crate) fn deadman(&self) -> Duration {
+        Duration::from_millis(self.deadman_ms.load(Ordering::Relaxed))
     }
 
     /// Whether transactions are delayed at `dirty` bytes.

@@ -89,6 +89,18 @@ pub const ALL: &[Tunable] = &[
         apply: |pool, value| pool.inner.groups.limits.async_blocks.store(value, Ordering::Relaxed),
     },
     Tunable {
+        name: "zfs_deadman_ziotime_ms",
+        kind: Kind::Milliseconds,
+        min: 1,
+        max: 86_400_000,
+        default: "300000",
+        summary: "time after which an event and the log tell of a request that a device does not answer",
+        get: |options| options.deadman_ms,
+        set: |options, value| options.deadman_ms = value,
+        live: |pool| pool.inner.groups.limits.deadman_ms.load(Ordering::Relaxed),
+        apply: |pool, value| pool.inner.groups.limits.deadman_ms.store(value, Ordering::Relaxed),
+    },
+    Tunable {
         name: "zfs_delay_min_dirty_percent",
         kind: Kind::Percent,
         min: 0,
@@ -138,6 +150,21 @@ pub const ALL: &[Tunable] = &[
         set: |options, value| options.txg_timeout = value,
         live: |pool| pool.inner.groups.limits.txg_timeout().as_secs(),
         apply: |pool, value| pool.inner.groups.limits.txg_timeout.store(value, Ordering::Relaxed),
+    },
+    Tunable {
+        name: "zio_slow_io_ms",
+        kind: Kind::Milliseconds,
+        min: 1,
+        max: 86_400_000,
+        default: "30000",
+        summary: "time from which on a request to a device is slow: counted by `zpool status -s`, told by an event",
+        get: |options| options.slow_io_ms,
+        set: |options, value| options.slow_io_ms = value,
+        live: |pool| pool.inner.groups.limits.slow_io_ms.load(Ordering::Relaxed),
+        apply: |pool, value| {
+            pool.inner.groups.limits.slow_io_ms.store(value, Ordering::Relaxed);
+            pool.inner.storage.vdevs().set_slow_limit(pool.inner.groups.limits.slow_io());
+        },
     },
 ];
 

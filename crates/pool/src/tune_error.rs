@@ -10,6 +10,8 @@ pub enum Kind {
     /// A number without a unit.
     Nanoseconds,
     /// A number without a unit.
+    Milliseconds,
+    /// A number without a unit.
     Seconds,
     /// A number without a unit.
     Blocks,
@@ -25,6 +27,7 @@ impl Kind {
             Kind::Bytes => "bytes",
             Kind::Percent => "percent",
             Kind::Nanoseconds => "nanoseconds",
+            Kind::Milliseconds => "milliseconds",
             Kind::Seconds => "seconds",
             Kind::Blocks => "blocks",
             Kind::Word(_) => "word",

@@ -16,7 +16,7 @@ use crate::elsewhere::{self, Listener};
 use crate::error::ClientError;
 use crate::messages::{Fresh, Job, PROTOCOL, Refusal, Reply, Request, Status, Stop};
 use crate::runtime::Runtime;
-use crate::{Counters, Figures, mountinfo, wire};
+use crate::{Counters, Figures, Silence, mountinfo, wire};
 
 /// How long a server may take to say who it is.
 const GREETING: Duration = Duration::from_secs(20);
@@ -178,6 +178,25 @@ impl Client {
             Reply::Status(status) => Ok(status),
             other => Err(unexpected(other)),
         }
+    }
+
+    /// Which devices of the pool do not answer at this moment. The server knows within about a second.
+    ///
+    /// # Errors
+    /// The server refuses, or goes away.
+    pub fn silent_devices(&self) -> Result<Vec<Silence>, ClientError> {
+        match ask(&self.stream, &Request::Devices, &[])? {
+            Reply::Devices(silent) => Ok(silent),
+            other => Err(unexpected(other)),
+        }
+    }
+
+    /// From now on an answer that takes longer than `patience` is an error.
+    ///
+    /// # Errors
+    /// The system refuses.
+    pub fn set_patience(&self, patience: Duration) -> Result<(), ClientError> {
+        Ok(self.stream.set_read_timeout(Some(patience))?)
     }
 
     /// What only the server knows of the pool.

@@ -27,6 +27,12 @@ pub struct Figures {
     /// Devices whose files were deleted, and where their contents can still be read.
     #[serde(default)]
     pub deleted: Vec<(PathBuf, PathBuf)>,
+    /// Requests that took each leaf too long, by its guid.
+    #[serde(default)]
+    pub slow: Vec<(u64, u64)>,
+    /// Devices that do not answer.
+    #[serde(default)]
+    pub silent: Vec<Silence>,
     scan: Option<ScanFigures>,
     lost: Vec<(u64, u64, i64, u64, u64)>,
 }
@@ -40,6 +46,33 @@ pub struct Halted {
     pub failmode: String,
     /// The device's or the pool's reason.
     pub why: String,
+}
+
+/// A device that does not answer.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Silence {
+    /// Guid of the leaf.
+    pub guid: u64,
+    /// The device.
+    pub path: PathBuf,
+    /// What it was asked: `read`, `write`, `flush` or `trim`.
+    pub deed: String,
+    /// Seconds since then.
+    pub seconds: u64,
+}
+
+impl From<pool::Silent> for Silence {
+    fn from(silent: pool::Silent) -> Silence {
+        let pool::Silent { guid, path, deed, since } = silent;
+        Silence { guid, path, deed: deed.to_owned(), seconds: since.as_secs() }
+    }
+}
+
+impl std::fmt::Display for Silence {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Silence { path, deed, seconds, .. } = self;
+        write!(f, "'{}' does not answer: a {deed} was sent {seconds} s ago", path.display())
+    }
 }
 
 impl From<pool::Trouble> for Halted {
@@ -64,6 +97,9 @@ impl Figures {
     /// The scan state or the error log cannot be read.
     pub fn of(pool: &Pool) -> pool::Result<Figures> {
         let halted = pool.trouble().map(Halted::from);
+        if !pool.ask_devices().is_empty() {
+            return Ok(Figures::in_memory(pool, halted));
+        }
         // A device that refuses writes may refuse reads, too: that the pool is suspended is told all the same.
         let optional = |error| if halted.is_some() { Ok(()) } else { Err(error) };
         let scan = pool.scan().or_else(|error| optional(error).map(|()| None))?.map(|status| ScanFigures {
@@ -73,8 +109,6 @@ impl Figures {
         });
         let numbers = |e: DataError| (e.dataset.0, e.object.0, e.level, e.blkid, e.birth);
         Ok(Figures {
-            errors: pool.device_errors(),
-            deleted: pool.deleted_devices(),
             freeing: pool.freeing_now().or_else(|error| optional(error).map(|()| 0))?,
             scan,
             lost: pool
@@ -84,8 +118,22 @@ impl Figures {
                 .take(LOST_MAX)
                 .map(numbers)
                 .collect(),
-            halted,
+            ..Figures::in_memory(pool, halted)
         })
+    }
+
+    /// Those for which no device is read.
+    fn in_memory(pool: &Pool, halted: Option<Halted>) -> Figures {
+        Figures {
+            errors: pool.device_errors(),
+            slow: pool.slow_requests(),
+            silent: pool.silent_devices().into_iter().map(Silence::from).collect(),
+            deleted: pool.deleted_devices(),
+            freeing: 0,
+            scan: None,
+            lost: Vec::new(),
+            halted,
+        }
     }
 
     /// The last scrub or resilver, with what was done since its state was written.
@@ -125,7 +173,7 @@ pub struct Counters {
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct LeafCounters {
     /// How often, how much.
-    pub stats: [u64; 7],
+    pub stats: [u64; 8],
     /// How long it took and how large requests were.
     pub times: Vec<u64>,
 }
@@ -157,6 +205,8 @@ mod tests {
             freeing: 5,
             halted: Some(Halted { can_resume: true, failmode: "wait".into(), why: "full".into() }),
             deleted: vec![("/disk".into(), "/proc/1/fd/3".into())],
+            slow: vec![(7, 2)],
+            silent: vec![Silence { guid: 7, path: "/disk".into(), deed: "write".into(), seconds: 31 }],
             scan: Some(ScanFigures { words, running: true, paused_at: 0 }),
             lost: vec![(54, 2, -1, 0, 8)],
         };
@@ -165,6 +215,8 @@ mod tests {
         assert_eq!((&got.errors, got.freeing, &got.halted), (&sent.errors, 5, &sent.halted));
         assert_eq!(got.scan().unwrap(), Some(ScanStatus { scan, running: true, paused_at: 0 }));
         assert_eq!(got.deleted, sent.deleted);
+        assert_eq!((&got.slow, &got.silent), (&sent.slow, &sent.silent));
+        assert_eq!(got.silent[0].to_string(), "'/disk' does not answer: a write was sent 31 s ago");
         let lost = got.lost();
         assert_eq!((lost.len(), lost[0].dataset, lost[0].level), (1, ObjectId(54), -1));
         got.scan.as_mut().unwrap().words.pop();

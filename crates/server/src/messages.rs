@@ -7,10 +7,10 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
-use crate::{Counters, Figures};
+use crate::{Counters, Figures, Silence};
 
 /// Changes whenever a message changes in a way that the other side would misunderstand.
-pub const PROTOCOL: u32 = 5;
+pub const PROTOCOL: u32 = 6;
 
 /// What a client asks.
 #[derive(Debug, Serialize, Deserialize)]
@@ -29,6 +29,8 @@ pub enum Request {
     },
     /// How the server is.
     Status,
+    /// Which devices of the pool do not answer at this moment.
+    Devices,
     /// What only it knows of the pool.
     Figures,
     /// What was asked of the pool's devices since it was imported.
@@ -109,6 +111,8 @@ pub enum Reply {
     },
     /// How the server is.
     Status(Status),
+    /// Devices that do not answer.
+    Devices(Vec<Silence>),
     /// What only the server knows of the pool.
     Figures(Figures),
     /// What was asked of the pool's devices.

@@ -24,8 +24,9 @@ use crate::live::Live;
 use crate::messages::{Fresh, Job, PROTOCOL, Ready, Refusal, Reply, Request, Status, Stop};
 use crate::notify::notify;
 use crate::plan::Overrides;
+use crate::runtime::FRESH;
 use crate::visitors::Question;
-use crate::{Counters, Figures, Runtime, log, start, wire};
+use crate::{Counters, Figures, Runtime, Silence, log, start, wire};
 
 /// Most connections at a time.
 const CONNECTIONS_MAX: usize = 256;
@@ -160,6 +161,7 @@ pub fn serve(serve: Serve, commands: Arc<dyn Commands>) -> Result<(), ServeError
     server.clone().listen_to_signals(signals);
     // From here on somebody can reach this process to have refused writes tried again.
     server.suspend_on_refusal();
+    server.watch_devices();
     server.accept(&listener);
     notify("STOPPING=1");
     // Nobody may be let in while the pool is being let go of.
@@ -326,6 +328,7 @@ impl Server {
                 Request::Run(job) => self.run(id, &stream, &job, fds),
                 Request::Lease { fresh } => return self.lease(&stream, fresh),
                 Request::Status => Reply::Status(self.status()),
+                Request::Devices => self.devices(),
                 Request::Figures => self.figures(),
                 Request::Counters => match self.live.pool() {
                     Ok(pool) => Reply::Counters(Counters::of(&pool)),
@@ -422,6 +425,13 @@ impl Server {
         match status {
             Ok(status) => Reply::Done { status },
             Err(_) => Reply::Refused(Refusal::Other("an invariant was found broken; see the log".into())),
+        }
+    }
+
+    fn devices(&self) -> Reply {
+        match self.live.pool() {
+            Ok(pool) => Reply::Devices(pool.ask_devices().into_iter().map(Silence::from).collect()),
+            Err(_) => Reply::Refused(Refusal::Stopping),
         }
     }
 

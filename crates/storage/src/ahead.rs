@@ -116,8 +116,14 @@ mod tests {
     use format::compression::CompressionSetting;
 
     fn storage() -> Storage {
-        let options =
-            Options { cache_bytes: 1 << 20, free_bytes: 0, io_threads: 0, workers: 2, gzip_engine: None };
+        let options = Options {
+            cache_bytes: 1 << 20,
+            free_bytes: 0,
+            io_threads: 0,
+            workers: 2,
+            gzip_engine: None,
+            slow_io: std::time::Duration::MAX,
+        };
         Storage::new(Vdevs::new(Vec::new()), options)
     }
 

@@ -31,6 +31,7 @@ pub mod write;
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, RwLock};
+use std::time::Duration;
 
 use codec::Salt;
 use format::blkptr::Dva;
@@ -41,7 +42,7 @@ pub use deflate::{Deflate, GzipEngine};
 pub use error::{ReadError, WriteError};
 pub use leaf::Leaf;
 pub use meter::{
-    Background, IoStats, IoTimes, Meter, PURPOSES, Purpose, SIZE_BUCKETS, Sizes, TIME_BUCKETS, Times,
+    Background, Deed, IoStats, IoTimes, Meter, PURPOSES, Purpose, Request, SIZE_BUCKETS, Sizes, TIME_BUCKETS, Times,
 };
 pub use payload::Payload;
 pub use suspend::{FailMode, Refused, Suspension};
@@ -66,6 +67,8 @@ pub struct Options {
     pub workers: usize,
     /// Who makes gzip's bytes in this run, whatever datasets say.
     pub gzip_engine: Option<GzipEngine>,
+    /// A request to a disk is slow that takes so long or longer.
+    pub slow_io: Duration,
 }
 
 /// The open devices of one pool with everything that turns pointers into bytes and back.
@@ -93,6 +96,7 @@ impl Storage {
     pub fn new(vdevs: Vdevs, options: Options) -> Storage {
         let deflate = Arc::new(Deflate::new(options.gzip_engine));
         let suspension = Arc::<Suspension>::default();
+        vdevs.set_slow_limit(options.slow_io);
         Storage {
             vdevs,
             salt: RwLock::new(Arc::new(Salt::none())),

@@ -3,6 +3,7 @@
 //! Source: docs/format/01-labels-uberblock.md §1, §8; 02-blocks-checksums-compression.md §6, §7.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use format::blkptr::{Block, BlockPtr, Dva};
 use format::label;
@@ -293,6 +294,16 @@ impl Vdevs {
     pub fn largest_dsize_of(&self, psize: u64) -> u64 {
         let normal = self.tops.iter().filter(|top| top.is_normal());
         normal.map(|top| (top.asize_of(psize) >> 9) * top.deflate_ratio()).max().unwrap_or(psize)
+    }
+
+    /// The leaves that are present.
+    pub fn leaves(&self) -> impl Iterator<Item = &Leaf> {
+        self.tops.iter().flat_map(TopVdev::leaves)
+    }
+
+    /// From now on a request to any of the disks counts as slow that takes `limit` or longer.
+    pub fn set_slow_limit(&self, limit: Duration) {
+        self.leaves().for_each(|leaf| leaf.meter.set_slow_limit(limit));
     }
 
     /// Every present disk.

@@ -296,6 +296,13 @@ impl Pool {
         leaves.map(|leaf| (leaf.guid, errors(leaf.meter.stats()))).collect()
     }
 
+    /// How many requests took each device that is there too long (`zio_slow_io_ms`), by its guid.
+    #[must_use]
+    pub fn slow_requests(&self) -> Vec<(u64, u64)> {
+        let leaves = self.inner.storage.vdevs().leaves();
+        leaves.map(|leaf| (leaf.guid, leaf.meter.stats().slow)).collect()
+    }
+
     /// Forgets the errors that devices made, or only those of the device with the guid `only`. Each device that had
     /// some gets an event.
     pub fn clear_errors(&self, only: Option<u64>) {

@@ -1,8 +1,9 @@
 //! A server whose pool is suspended because a device refuses its writes.
 
-use pool::{FailMode, Pool};
+use pool::{FailMode, Noticed, Pool};
 
 use super::Server;
+use crate::Silence;
 use crate::messages::{Refusal, Stop};
 
 /// Exit status of a server whose pool has `failmode=panic` and a device that refused a write.
@@ -37,6 +38,32 @@ impl Server {
         });
         if let Err(error) = watching {
             tracing::error!(%error, "suspensions are not logged");
+        }
+    }
+
+    /// Has the log tell of devices that do not answer. One thread looks at all of them every few seconds.
+    pub(super) fn watch_devices(&self) {
+        let Ok(pool) = self.live.pool() else { return };
+        let mut watch = pool.watch_devices();
+        drop(pool);
+        let name = self.live.name().to_owned();
+        let watching = std::thread::Builder::new().name("cenote-devices".into()).spawn(move || {
+            while let Some((news, pause)) = watch.look() {
+                for noticed in news {
+                    match noticed {
+                        Noticed::Silent(silent) => {
+                            tracing::error!(pool = name, "{}; the pool waits for it", Silence::from(silent));
+                        }
+                        Noticed::Answers(path) => {
+                            tracing::warn!(pool = name, path = %path.display(), "the device answers again");
+                        }
+                    }
+                }
+                std::thread::sleep(pause);
+            }
+        });
+        if let Err(error) = watching {
+            tracing::error!(%error, "devices are not watched");
         }
     }
 

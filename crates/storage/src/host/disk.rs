@@ -4,6 +4,9 @@ use std::fmt::Debug;
 use std::io::{self, IoSlice};
 use std::path::{Path, PathBuf};
 
+/// Bytes that [`Disk::ask`] reads.
+pub(super) const ASKED: usize = 4096;
+
 /// A leaf of the vdev tree as the machine offers it. Offsets and lengths are in bytes.
 ///
 /// All methods may be called from several threads; overlapping writes at the same time have no order.
@@ -65,6 +68,15 @@ pub trait Disk: Send + Sync + Debug {
     /// The range will soon be read. Best effort.
     fn hint_willneed(&self, offset: u64, len: u64);
 
+    /// Reads a little from the device, and not from the machine's cache where that can be avoided: to learn whether the
+    /// device answers.
+    ///
+    /// # Errors
+    /// As [`Disk::read_at`].
+    fn ask(&self) -> io::Result<()> {
+        self.read_at(&mut [0; ASKED], 0)
+    }
+
     /// Makes the next reads come from the device and not from the machine's cache. Best effort.
     fn drop_cache(&self);
 }
@@ -98,6 +110,14 @@ pub trait Before: Send + Sync + Debug {
     /// As [`Disk::discard`].
     fn discard(&self, offset: u64, len: u64) -> io::Result<()> {
         self.disk().discard(offset, len)
+    }
+
+    /// As [`Disk::ask`].
+    ///
+    /// # Errors
+    /// As [`Disk::ask`].
+    fn ask(&self) -> io::Result<()> {
+        self.disk().ask()
     }
 }
 
@@ -144,6 +164,10 @@ impl<T: Before> Disk for T {
 
     fn discard(&self, offset: u64, len: u64) -> io::Result<()> {
         Before::discard(self, offset, len)
+    }
+
+    fn ask(&self) -> io::Result<()> {
+        Before::ask(self)
     }
 
     fn hint_willneed(&self, offset: u64, len: u64) {

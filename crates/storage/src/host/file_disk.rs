@@ -18,7 +18,7 @@ use rustix::fs::{Advice, FallocateFlags, FlockOperation, Mode, OFlags};
 use rustix::io::{Errno, retry_on_intr};
 
 use super::direct::{DirectFile, PAGE};
-use super::disk::{Disk, is_within, past_the_end, total_len};
+use super::disk::{ASKED, Disk, is_within, past_the_end, total_len};
 use super::lock_holder::{self, Holder};
 use super::partitions::{self, Partition};
 use super::range_lock;
@@ -422,6 +422,13 @@ impl Disk for FileDisk {
             // Only a hint: a refusal changes nothing.
             let _ = rustix::fs::fadvise(&self.file, self.start + offset, Some(len), Advice::WillNeed);
         }
+    }
+
+    fn ask(&self) -> io::Result<()> {
+        // A page that waits to be written stays cached, and says nothing of the device. The system tells of errors only.
+        let _ =
+            rustix::fs::fadvise(&self.file, self.start, NonZeroU64::new(ASKED as u64), Advice::DontNeed);
+        self.read_at(&mut [0; ASKED], 0)
     }
 
     fn drop_cache(&self) {

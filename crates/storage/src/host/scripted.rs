@@ -14,7 +14,7 @@ use std::io::{self, IoSlice};
 use std::iter::once;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 
 use super::disk::{Disk, is_within, past_the_end, total_len};
 use super::entropy::SeededEntropy;
@@ -55,6 +55,11 @@ pub enum Fault {
     /// Everything fails once the script holds this many operations.
     Vanish {
         /// First operation that is not accepted.
+        from_op: usize,
+    },
+    /// Everything waits once the script holds this many operations, until [`ScriptedDisk::heal`].
+    Hang {
+        /// First operation that waits.
         from_op: usize,
     },
     /// The write that becomes operation `op` is acknowledged, but lands at another place.
@@ -103,7 +108,14 @@ impl fmt::Debug for Op {
 
 /// The common order of operations of a set of disks. Clones are the same script.
 #[derive(Clone, Default)]
-pub struct Script(Arc<Mutex<State>>);
+pub struct Script(Arc<Common>);
+
+#[derive(Default)]
+struct Common {
+    state: Mutex<State>,
+    /// Faults were taken away: who hangs looks again.
+    healed: Condvar,
+}
 
 #[derive(Default)]
 struct State {
@@ -187,6 +199,7 @@ impl Script {
             disk.base = disk.now.clone();
             disk.faults.retain(|fault| matches!(fault, Fault::ReadError(_)));
         }
+        self.0.healed.notify_all();
     }
 
     /// The disks as found after a power cut just before operation number `cut`, in a new script, without
@@ -221,11 +234,21 @@ impl Script {
             ..*disk
         };
         let disks = state.disks.iter().zip(contents).map(as_new).collect();
-        Script(Arc::new(Mutex::new(State { disks, ops: Vec::new() })))
+        let state = Mutex::new(State { disks, ops: Vec::new() });
+        Script(Arc::new(Common { state, healed: Condvar::new() }))
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
-        self.0.lock().expect("no code panics while it holds the script")
+        self.0.state.lock().expect("no code panics while it holds the script")
+    }
+
+    /// The state when `disk` no longer hangs, and the error that an operation of this kind gets now.
+    fn enter(&self, disk: usize, is_write: bool) -> io::Result<MutexGuard<'_, State>> {
+        let mut state = self.lock();
+        while state.hangs(disk) {
+            state = self.0.healed.wait(state).expect("no code panics while it holds the script");
+        }
+        state.fault(disk, is_write).map(|()| state)
     }
 }
 
@@ -300,6 +323,7 @@ impl ScriptedDisk {
     /// Nothing goes wrong any more. What was rotten, misdirected or forgotten stays so.
     pub fn heal(&self) {
         self.0.script.lock().disks[self.0.id].faults.clear();
+        self.0.script.0.healed.notify_all();
     }
 
     /// Flips the bits of `mask` in the byte at `offset`, behind everyone's back: also in images after a cut,
@@ -332,6 +356,12 @@ impl fmt::Debug for ScriptedDisk {
 }
 
 impl State {
+    fn hangs(&self, disk: usize) -> bool {
+        let count = self.ops.len();
+        let mut faults = self.disks[disk].faults.iter();
+        faults.any(|fault| matches!(fault, Fault::Hang { from_op } if count >= *from_op))
+    }
+
     /// The error that the faults of `disk` give to an operation of this kind now.
     fn fault(&self, disk: usize, is_write: bool) -> io::Result<()> {
         let count = self.ops.len();
@@ -393,8 +423,7 @@ impl Disk for ScriptedDisk {
     }
 
     fn read_at(&self, buf: &mut [u8], offset: u64) -> io::Result<()> {
-        let state = self.0.script.lock();
-        state.fault(self.0.id, false)?;
+        let state = self.0.script.enter(self.0.id, false)?;
         let len = buf.len() as u64;
         if !is_within(offset, len, self.0.size) {
             return Err(io::ErrorKind::UnexpectedEof.into());
@@ -409,8 +438,7 @@ impl Disk for ScriptedDisk {
     }
 
     fn write_at(&self, bufs: &[IoSlice<'_>], offset: u64) -> io::Result<()> {
-        let mut state = self.0.script.lock();
-        state.fault(self.0.id, true)?;
+        let mut state = self.0.script.enter(self.0.id, true)?;
         let len = total_len(bufs);
         if !is_within(offset, len, self.0.size) {
             return Err(past_the_end(offset, len, self.0.size));
@@ -434,8 +462,7 @@ impl Disk for ScriptedDisk {
     }
 
     fn flush(&self) -> io::Result<()> {
-        let mut state = self.0.script.lock();
-        state.fault(self.0.id, true)?;
+        let mut state = self.0.script.enter(self.0.id, true)?;
         state.lose_at_flush(self.0.id)?;
         state.ops.push(Op::Flush { disk: self.0.id });
         Ok(())
@@ -445,7 +472,7 @@ impl Disk for ScriptedDisk {
         // Contents stay: a discarded range may read as anything, and the old bytes are the hardest case for
         // whoever must not look at them. What must still be there is seen to by the write path.
         if is_within(offset, len, self.0.size) {
-            self.0.script.lock().fault(self.0.id, true)
+            self.0.script.enter(self.0.id, true).map(drop)
         } else {
             Err(past_the_end(offset, len, self.0.size))
         }

@@ -1,12 +1,16 @@
 //! What each disk was asked for since the pool was opened, and how often it failed.
 
+mod outstanding;
 mod times;
 
 use std::io::{self, IoSlice};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
 
 use crate::host::{Before, Disk};
+use outstanding::Outstanding;
+pub use outstanding::{Deed, Request};
 use times::Timing;
 pub(crate) use times::after_waiting;
 pub use times::{Background, IoTimes, PURPOSES, Purpose, SIZE_BUCKETS, Sizes, TIME_BUCKETS, Times};
@@ -22,6 +26,7 @@ pub struct Meter {
     write_errors: AtomicU64,
     checksum_errors: AtomicU64,
     timing: Timing,
+    outstanding: Outstanding,
 }
 
 /// A meter's counters at one time.
@@ -41,6 +46,8 @@ pub struct IoStats {
     pub write_errors: u64,
     /// Copies of blocks that were not what their pointers promise.
     pub checksum_errors: u64,
+    /// Requests that took longer than the pool's limit for slow I/O.
+    pub slow: u64,
 }
 
 impl IoStats {
@@ -58,17 +65,18 @@ impl IoStats {
 
     /// Every number, for another process; [`IoStats::from_words`] reads them.
     #[must_use]
-    pub const fn to_words(self) -> [u64; 7] {
-        let IoStats { reads, read_bytes, writes, write_bytes, read_errors, write_errors, checksum_errors } =
-            self;
-        [reads, read_bytes, writes, write_bytes, read_errors, write_errors, checksum_errors]
+    pub const fn to_words(self) -> [u64; 8] {
+        let IoStats { reads, read_bytes, writes, write_bytes, .. } = self;
+        let IoStats { read_errors, write_errors, checksum_errors, slow, .. } = self;
+        [reads, read_bytes, writes, write_bytes, read_errors, write_errors, checksum_errors, slow]
     }
 
     /// What [`IoStats::to_words`] wrote.
     #[must_use]
-    pub const fn from_words(words: [u64; 7]) -> IoStats {
-        let [reads, read_bytes, writes, write_bytes, read_errors, write_errors, checksum_errors] = words;
-        IoStats { reads, read_bytes, writes, write_bytes, read_errors, write_errors, checksum_errors }
+    pub const fn from_words(words: [u64; 8]) -> IoStats {
+        let [reads, read_bytes, writes, write_bytes, read_errors, write_errors, checksum_errors, slow] =
+            words;
+        IoStats { reads, read_bytes, writes, write_bytes, read_errors, write_errors, checksum_errors, slow }
     }
 
     fn each(self, other: IoStats, join: impl Fn(u64, u64) -> u64) -> IoStats {
@@ -80,6 +88,7 @@ impl IoStats {
             read_errors: join(self.read_errors, other.read_errors),
             write_errors: join(self.write_errors, other.write_errors),
             checksum_errors: join(self.checksum_errors, other.checksum_errors),
+            slow: join(self.slow, other.slow),
         }
     }
 }
@@ -101,7 +110,37 @@ impl Meter {
             read_errors: get(&self.read_errors),
             write_errors: get(&self.write_errors),
             checksum_errors: get(&self.checksum_errors),
+            slow: self.outstanding.late(),
         }
+    }
+
+    /// From now on a request counts as slow that takes `limit` or longer.
+    pub fn set_slow_limit(&self, limit: Duration) {
+        self.outstanding.set_limit(limit);
+    }
+
+    /// The slow requests that ended since this was called last; only the first few of many.
+    #[must_use]
+    pub fn take_slow(&self) -> Vec<Request> {
+        self.outstanding.take_late()
+    }
+
+    /// The oldest request that the disk did not answer yet.
+    #[must_use]
+    pub fn oldest(&self) -> Option<Request> {
+        self.outstanding.oldest()
+    }
+
+    /// The oldest request, if the disk did not answer it for `limit` and this was not told before.
+    #[must_use]
+    pub fn overdue(&self, limit: Duration) -> Option<Request> {
+        self.outstanding.overdue(limit)
+    }
+
+    /// When the disk last answered a request.
+    #[must_use]
+    pub fn answered(&self) -> Option<Instant> {
+        self.outstanding.answered()
     }
 
     /// How long requests took, how large they were, how many are under way.
@@ -110,11 +149,12 @@ impl Meter {
         self.timing.now()
     }
 
-    /// Forgets the errors (`zpool clear`); what was read and written stays.
+    /// Forgets the errors and the slow requests (`zpool clear`); what was read and written stays.
     pub fn clear_errors(&self) {
         for counter in [&self.read_errors, &self.write_errors, &self.checksum_errors] {
             counter.store(0, Ordering::Relaxed);
         }
+        self.outstanding.forget_late();
     }
 
     /// A write stands in the queue.
@@ -147,6 +187,7 @@ impl Before for Metered {
     fn read_at(&self, buf: &mut [u8], offset: u64) -> io::Result<()> {
         add(&self.meter.reads, 1);
         let _underway = self.meter.timing.begin(times::reading(), buf.len() as u64, 1);
+        let _sent = self.meter.outstanding.send(Deed::Read, offset, buf.len() as u64);
         match self.disk.read_at(buf, offset) {
             Ok(()) => add(&self.meter.read_bytes, buf.len() as u64),
             Err(error) => {
@@ -161,6 +202,7 @@ impl Before for Metered {
         add(&self.meter.writes, 1);
         let bytes = bufs.iter().map(|buf| buf.len() as u64).sum();
         let _underway = self.meter.timing.begin(times::writing(), bytes, bufs.len());
+        let _sent = self.meter.outstanding.send(Deed::Write, offset, bytes);
         match self.disk.write_at(bufs, offset) {
             Ok(()) => add(&self.meter.write_bytes, bytes),
             Err(error) => {
@@ -172,11 +214,18 @@ impl Before for Metered {
     }
 
     fn flush(&self) -> io::Result<()> {
+        let _sent = self.meter.outstanding.send(Deed::Flush, 0, 0);
         self.disk.flush().inspect_err(|_| add(&self.meter.write_errors, 1))
+    }
+
+    fn ask(&self) -> io::Result<()> {
+        let _sent = self.meter.outstanding.send(Deed::Read, 0, 0);
+        self.disk.ask()
     }
 
     fn discard(&self, offset: u64, len: u64) -> io::Result<()> {
         let _underway = self.meter.timing.begin(Purpose::Trim, len, 1);
+        let _sent = self.meter.outstanding.send(Deed::Trim, offset, len);
         self.disk.discard(offset, len)
     }
 }

@@ -1,0 +1,138 @@
+//! Devices that answer late, or not at all.
+//!
+//! From:   `server`, which looks at the devices now and then, and tells clients before they read a device themselves.
+//! To:     the requests that each leaf notes ([`storage::Meter`]). Looking waits for no device; only
+//!         [`Pool::ask_devices`] sends a request of its own, from a thread that nobody waits for longer than [`ANSWER`].
+
+use std::collections::BTreeSet;
+use std::path::PathBuf;
+use std::sync::{Arc, Weak};
+use std::time::{Duration, Instant};
+
+use storage::{Leaf, Request};
+
+use crate::pool::{Inner, Pool};
+
+/// A device that answers within this time is one that can be read.
+const ANSWER: Duration = Duration::from_secs(1);
+/// People are told of a device that does not answer for so long, or for as long as the pool calls slow.
+const TELL: Duration = Duration::from_secs(10);
+/// The shortest and the longest time between two looks at the devices.
+const LOOKS: [Duration; 2] = [Duration::from_millis(20), Duration::from_secs(5)];
+
+/// A device that does not answer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Silent {
+    /// Guid of the leaf.
+    pub guid: u64,
+    /// The device.
+    pub path: PathBuf,
+    /// What it was asked: `read`, `write`, `flush` or `trim`.
+    pub deed: &'static str,
+    /// How long ago it was asked.
+    pub since: Duration,
+}
+
+/// What a look at the devices found.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Noticed {
+    /// A device does not answer.
+    Silent(Silent),
+    /// The device answers again.
+    Answers(PathBuf),
+}
+
+/// Looks at the devices of a pool, and does not keep the pool open.
+#[derive(Debug)]
+pub struct DeviceWatch {
+    inner: Weak<Inner>,
+    /// Devices that were told to be silent.
+    told: BTreeSet<u64>,
+}
+
+fn silent(leaf: &Leaf, limit: Duration) -> Option<Silent> {
+    let Request { deed, took, .. } = leaf.meter.oldest().filter(|request| request.took >= limit)?;
+    let path = leaf.disk.path().to_path_buf();
+    Some(Silent { guid: leaf.guid, path, deed: deed.word(), since: took })
+}
+
+impl Inner {
+    /// Notes, as events, requests that were answered late since this was asked last, and those that are not answered yet.
+    pub(crate) fn note_late_answers(&self) {
+        let deadman = self.groups.limits.deadman();
+        for leaf in self.storage.vdevs().leaves() {
+            for request in leaf.meter.take_slow() {
+                self.note_request("delay", leaf, &request);
+            }
+            if let Some(request) = leaf.meter.overdue(deadman) {
+                self.note_request("deadman", leaf, &request);
+            }
+        }
+    }
+
+    /// How long a device may be silent before people are told.
+    fn tell_after(&self) -> Duration {
+        TELL.min(self.groups.limits.slow_io())
+    }
+}
+
+impl Pool {
+    /// The devices that people are to be told of, because they do not answer.
+    #[must_use]
+    pub fn silent_devices(&self) -> Vec<Silent> {
+        let limit = self.inner.tell_after();
+        self.inner.storage.vdevs().leaves().filter_map(|leaf| silent(leaf, limit)).collect()
+    }
+
+    /// Asks each device that answered nothing lately, and gives those that do not answer within a second.
+    #[must_use]
+    pub fn ask_devices(&self) -> Vec<Silent> {
+        let began = Instant::now();
+        let leaves: Vec<&Leaf> = self.inner.storage.vdevs().leaves().collect();
+        let is_lately = |at: Instant| began.saturating_duration_since(at) < ANSWER;
+        let has_answered = |leaf: &Leaf| leaf.meter.answered().is_some_and(is_lately);
+        for leaf in leaves.iter().filter(|leaf| leaf.meter.oldest().is_none() && !has_answered(leaf)) {
+            let disk = leaf.disk.clone();
+            // Where no thread can be started, the device counts as one that answers.
+            let _ = std::thread::Builder::new().name("cenote-ask".into()).spawn(move || disk.ask());
+        }
+        let mut pause = Duration::from_micros(50);
+        loop {
+            let found: Vec<Silent> = leaves.iter().filter_map(|leaf| silent(leaf, ANSWER)).collect();
+            let waits = |leaf: &&Leaf| !has_answered(leaf) && silent(leaf, ANSWER).is_none();
+            if began.elapsed() > ANSWER + LOOKS[0] || !leaves.iter().any(waits) {
+                return found;
+            }
+            std::thread::sleep(pause);
+            pause = (pause * 2).min(LOOKS[0]);
+        }
+    }
+
+    /// For a process that watches the devices while the pool is open.
+    #[must_use]
+    pub fn watch_devices(&self) -> DeviceWatch {
+        DeviceWatch { inner: Arc::downgrade(&self.inner), told: BTreeSet::new() }
+    }
+}
+
+impl DeviceWatch {
+    /// Looks at the devices: notes events, and gives what is new and when to look again. `None` when the pool is let go
+    /// of.
+    pub fn look(&mut self) -> Option<(Vec<Noticed>, Duration)> {
+        let inner = self.inner.upgrade()?;
+        inner.note_late_answers();
+        let mut news = Vec::new();
+        for leaf in inner.storage.vdevs().leaves() {
+            match silent(leaf, inner.tell_after()) {
+                Some(silent) if self.told.insert(leaf.guid) => news.push(Noticed::Silent(silent)),
+                None if self.told.remove(&leaf.guid) => {
+                    news.push(Noticed::Answers(leaf.disk.path().to_path_buf()));
+                }
+                _ => {}
+            }
+        }
+        let limits = &inner.groups.limits;
+        let shortest = inner.tell_after().min(limits.deadman());
+        Some((news, (shortest / 4).clamp(LOOKS[0], LOOKS[1])))
+    }
+}
