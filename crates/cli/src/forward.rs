@@ -7,12 +7,13 @@
 mod foreign;
 
 use std::ffi::OsString;
-use std::io::{Read, Seek};
+use std::io::{Read, Seek, Write};
 use std::os::fd::AsFd;
 use std::path::Path;
 use std::time::Duration;
 
 use format::config::PoolState;
+use pool::known::KnownPool;
 use server::messages::Job;
 use server::{Client, ClientError, Runtime};
 
@@ -27,6 +28,8 @@ use crate::own::stop::{INTERRUPTED, Stop, no_signals};
 use crate::usage::Program;
 use crate::visit;
 
+/// How long a server with a silent device may take to answer from memory.
+const PATIENCE: Duration = Duration::from_secs(3);
 /// How often a waiting client looks whether it was told to stop.
 const GLANCE: Duration = Duration::from_millis(50);
 
@@ -58,10 +61,14 @@ pub fn server_of(name: &str, around: &Surroundings) -> Result<Option<Client>, Fa
         return Ok(None);
     }
     let Some(client) = connect(name).map_err(|error| broken(name, &error))? else { return Ok(None) };
-    // Another pool of the same name may be meant here.
-    let guid = match open::find(name, around) {
-        Ok(usable) => usable.guid(),
-        Err(_) => return Ok(None),
+    // Another pool of the same name may be meant here. The list of imported pools tells without reading a device.
+    let listed = || open::known().read().ok()?.into_iter().find(|pool| pool.name == name);
+    let guid = match listed().filter(|_| around.search.is_empty()) {
+        Some(known) => Some(known.guid),
+        None => match open::find(name, around) {
+            Ok(usable) => usable.guid(),
+            Err(_) => return Ok(None),
+        },
     };
     Ok(Some(client).filter(|client| guid.is_none_or(|guid| guid.0 == client.guid)))
 }
@@ -114,7 +121,7 @@ pub fn or_here(
         });
     }
     if clients.iter().all(Option::is_none) {
-        return here(call, console);
+        return from_memory(call, words, console)?.map_or_else(|| here(call, console), Err);
     }
     if let [(pool, _)] = pools.as_slice() {
         let client = clients.into_iter().next().flatten().expect("it has a server");
@@ -126,6 +133,43 @@ pub fn or_here(
         return here(call, console);
     }
     each_pool(call, split, console, here, pools.into_iter().zip(clients))
+}
+
+/// Has a command that reads one pool carried out by the server of that pool, if a device of it does not answer: the
+/// server may know the answer without reading. Gives how the command ended; `None` where it is to be carried out here.
+fn from_memory(call: &Call, words: &[String], console: &mut Console) -> Result<Option<Failure>, Failure> {
+    if !reads_memory(call) || !call.around.search.is_empty() {
+        return Ok(None);
+    }
+    let Ok(known) = open::known().read() else { return Ok(None) };
+    let named = |pool: &KnownPool| call.args.operands.iter().any(|word| pool_of(word) == pool.name);
+    let mut asked: Vec<&KnownPool> = known.iter().filter(|pool| named(pool)).collect();
+    if asked.is_empty() {
+        asked = known.iter().collect();
+    }
+    let [pool] = asked.as_slice() else { return Ok(None) };
+    let Some((client, _)) = open::silent::server_of(pool) else { return Ok(None) };
+    client.set_patience(PATIENCE).map_err(|error| broken(&pool.name, &error))?;
+    let words = words.iter().map(OsString::from).collect();
+    // A server that must read the device for an answer gives none in time.
+    let Ok((status, text)) = part(&client, call, words) else { return Ok(None) };
+    console.out().write_all(text.as_bytes()).map_err(Failure::from)?;
+    Ok(Some(Failure::Ended(status)))
+}
+
+/// Whether a command reads what the server of a pool has in memory, and prints it once.
+fn reads_memory(call: &Call) -> bool {
+    let is_count = |word: &String| word.parse::<f64>().is_ok();
+    let reads = reads_only(call.program, call.command.name);
+    reads && !call.args.has("c") && !call.args.operands.iter().any(is_count)
+}
+
+/// Whether a command changes nothing, so that it waits for no command that does.
+pub fn reads_only(program: Program, command: &str) -> bool {
+    match program {
+        Program::Zpool => matches!(command, "status" | "list" | "get"),
+        Program::Zfs => matches!(command, "list" | "get"),
+    }
 }
 
 /// Whether the server of an imported pool ended without exporting it.

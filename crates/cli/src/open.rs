@@ -10,6 +10,7 @@
 mod foreign;
 mod gone;
 mod lease;
+pub mod silent;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -20,7 +21,7 @@ use pool::known::{Known, KnownError, KnownPool};
 use pool::props::names;
 use pool::{Found, Options, Pool};
 use server::mountinfo::{Mounted, NOXATTR};
-use server::{Client, ClientError, Counters, Figures, Live, Runtime, visitors};
+use server::{Client, ClientError, Counters, Figures, Live, Runtime, Silence, visitors};
 use storage::host::backing_file;
 
 use crate::Surroundings;
@@ -103,6 +104,14 @@ pub enum NotOpen {
         /// Why.
         source: ClientError,
     },
+    /// A device of it does not answer its server.
+    #[error("{silence}")]
+    Silent {
+        /// The pool.
+        name: String,
+        /// Which device.
+        silence: Silence,
+    },
     /// The file of known pools cannot be used.
     #[error(transparent)]
     State(#[from] KnownError),
@@ -139,6 +148,7 @@ impl From<NotOpen> for Failure {
             | NotOpen::Foreign { name, .. }
             | NotOpen::Unavailable(name)
             | NotOpen::Failed { name, .. }
+            | NotOpen::Silent { name, .. }
             | NotOpen::Server { name, .. } => Action::Open(name).failed(&error),
         }
     }
@@ -196,6 +206,9 @@ impl Session {
     /// What the server that holds the pool knows of it and the disks do not tell; `None` without a server, or when it
     /// has just ended.
     pub fn figures(&self) -> Option<Figures> {
+        if let Held::Live(pool) = &self.held {
+            return Figures::of(pool).ok();
+        }
         self.server()?.figures().ok()
     }
 
@@ -397,8 +410,12 @@ fn known_here(around: &Surroundings) -> Result<Vec<KnownPool>, KnownError> {
 }
 
 /// Looks for the devices of an imported pool where they were last, or, if they are gone from there, with the server that
-/// holds them open.
+/// holds them open. A device that does not answer is not touched: then none is found.
 fn seek(known: KnownPool, around: &Surroundings) -> Usable {
+    let visited = around.visited;
+    if !visited && silent::server_of(&known).is_some() {
+        return Usable { name: known.name.clone(), known: Some(known), found: None, live: None, visited };
+    }
     let among = |places: &[PathBuf]| {
         pool::discover(places).into_iter().find(|found| found.config.pool_guid == known.guid)
     };
@@ -418,10 +435,7 @@ pub fn find(name: &str, around: &Surroundings) -> Result<Usable, NotOpen> {
     if let Some(live) = around.live().filter(|live| live.name() == name) {
         let known = known().read()?.into_iter().find(|pool| pool.guid.0 == live.guid());
         let live = Some(live.clone());
-        return Ok(match known.map(|known| seek(known, around)) {
-            Some(usable) => Usable { live, ..usable },
-            None => Usable { name: name.to_owned(), known: None, found: None, live, visited: false },
-        });
+        return Ok(Usable { name: name.to_owned(), known, found: None, live, visited: false });
     }
     if around.search.is_empty() {
         let known = known_here(around)?.into_iter().find(|pool| pool.name == name);
@@ -443,11 +457,12 @@ pub fn open(usable: Usable, intent: Intent) -> Result<Session, NotOpen> {
     let mut options = options(&usable)?;
     let Usable { name, known, found, live, visited } = usable;
     if let Some(live) = live {
-        let devices = found.map(|found| found.devices).unwrap_or_default();
         let pool = live.pool().map_err(|_| NotOpen::Unavailable(name))?;
+        let leaves = pool.storage().vdevs().leaves();
+        let devices = leaves.map(|leaf| (leaf.guid, leaf.disk.path().to_path_buf())).collect();
         return Ok(Session { held: Held::Live(pool), known, devices });
     }
-    let Some(found) = found else { return Err(NotOpen::Unavailable(name)) };
+    let Some(found) = found else { return Err(silent::why_unavailable(name, known.as_ref())) };
     options.read_only |= intent != Intent::Write;
     if visited {
         options.workers = 1;

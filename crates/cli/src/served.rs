@@ -75,6 +75,7 @@ impl server::Commands for Roof {
         // changed beside each other.
         let first = job.words.first().and_then(|word| word.to_str());
         let waits = match program {
+            _ if first.is_some_and(|first| crate::forward::reads_only(program, first)) => true,
             Program::Zpool => matches!(first, Some("iostat" | "scrub" | "clear")),
             _ => matches!(first, Some("receive" | "recv" | "rewrite" | "project")),
         };

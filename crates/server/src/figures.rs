@@ -33,6 +33,9 @@ pub struct Figures {
     /// Devices that do not answer.
     #[serde(default)]
     pub silent: Vec<Silence>,
+    /// A device is silent: scans and blocks without a good copy were not looked for.
+    #[serde(default)]
+    pub is_unread: bool,
     scan: Option<ScanFigures>,
     lost: Vec<(u64, u64, i64, u64, u64)>,
 }
@@ -98,7 +101,7 @@ impl Figures {
     pub fn of(pool: &Pool) -> pool::Result<Figures> {
         let halted = pool.trouble().map(Halted::from);
         if !pool.ask_devices().is_empty() {
-            return Ok(Figures::in_memory(pool, halted));
+            return Ok(Figures { is_unread: true, ..Figures::in_memory(pool, halted) });
         }
         // A device that refuses writes may refuse reads, too: that the pool is suspended is told all the same.
         let optional = |error| if halted.is_some() { Ok(()) } else { Err(error) };
@@ -109,6 +112,7 @@ impl Figures {
         });
         let numbers = |e: DataError| (e.dataset.0, e.object.0, e.level, e.blkid, e.birth);
         Ok(Figures {
+            deleted: pool.deleted_devices(),
             freeing: pool.freeing_now().or_else(|error| optional(error).map(|()| 0))?,
             scan,
             lost: pool
@@ -128,7 +132,8 @@ impl Figures {
             errors: pool.device_errors(),
             slow: pool.slow_requests(),
             silent: pool.silent_devices().into_iter().map(Silence::from).collect(),
-            deleted: pool.deleted_devices(),
+            deleted: Vec::new(),
+            is_unread: false,
             freeing: 0,
             scan: None,
             lost: Vec::new(),
@@ -206,6 +211,7 @@ mod tests {
             halted: Some(Halted { can_resume: true, failmode: "wait".into(), why: "full".into() }),
             deleted: vec![("/disk".into(), "/proc/1/fd/3".into())],
             slow: vec![(7, 2)],
+            is_unread: false,
             silent: vec![Silence { guid: 7, path: "/disk".into(), deed: "write".into(), seconds: 31 }],
             scan: Some(ScanFigures { words, running: true, paused_at: 0 }),
             lost: vec![(54, 2, -1, 0, 8)],

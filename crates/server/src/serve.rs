@@ -26,7 +26,7 @@ use crate::notify::notify;
 use crate::plan::Overrides;
 use crate::runtime::FRESH;
 use crate::visitors::Question;
-use crate::{Counters, Figures, Runtime, Silence, log, start, wire};
+use crate::{Counters, Runtime, log, start, wire};
 
 /// Most connections at a time.
 const CONNECTIONS_MAX: usize = 256;
@@ -428,32 +428,6 @@ impl Server {
         }
     }
 
-    fn devices(&self) -> Reply {
-        match self.live.pool() {
-            Ok(pool) => Reply::Devices(pool.ask_devices().into_iter().map(Silence::from).collect()),
-            Err(_) => Reply::Refused(Refusal::Stopping),
-        }
-    }
-
-    fn figures(&self) -> Reply {
-        let figures = self
-            .live
-            .pool()
-            .map_err(|_| Refusal::Stopping)
-            .and_then(|pool| Figures::of(&pool).map_err(|error| Refusal::Other(error.to_string())));
-        figures.map_or_else(Reply::Refused, Reply::Figures)
-    }
-
-    fn events(&self, clear: bool) -> Reply {
-        let Ok(pool) = self.live.pool() else { return Reply::Refused(Refusal::Stopping) };
-        if clear {
-            return Reply::Events { events: Vec::new(), gone: pool.clear_events() };
-        }
-        let happened = pool.events();
-        let events = happened.events.iter().map(format::NvList::to_xdr).collect();
-        Reply::Events { events, gone: happened.dropped }
-    }
-
     fn status(&self) -> Status {
         let commands = self.state().connections.values().filter(|c| c.stop.is_some()).count();
         Status {
@@ -622,6 +596,7 @@ fn watch(stream: &UnixStream, done: &OwnedFd, stop: &AtomicBool) {
     }
 }
 
+mod answers;
 mod sockets;
 mod suspended;
 #[cfg(test)]

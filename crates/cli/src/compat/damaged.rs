@@ -18,6 +18,8 @@ use crate::open::Session;
 pub struct Trouble {
     /// Read, write and checksum errors by leaf guid.
     devices: BTreeMap<u64, [u64; 3]>,
+    /// Requests that took too long, by leaf guid.
+    slow: BTreeMap<u64, u64>,
     /// Blocks without a good copy.
     pub data: Vec<DataError>,
 }
@@ -30,11 +32,16 @@ impl Trouble {
     pub fn of(view: &PoolView) -> Result<Trouble, Failure> {
         let Some(session) = view.session() else { return Ok(Trouble::default()) };
         if let Some(figures) = &view.figures {
-            return Ok(Trouble { devices: figures.errors.iter().copied().collect(), data: figures.lost() });
+            return Ok(Trouble {
+                devices: figures.errors.iter().copied().collect(),
+                slow: figures.slow.iter().copied().collect(),
+                data: figures.lost(),
+            });
         }
         let pool = session.pool();
         Ok(Trouble {
             devices: pool.device_errors().into_iter().collect(),
+            slow: pool.slow_requests().into_iter().collect(),
             data: pool.data_errors().map_err(|error| Action::Open(&view.name).failed(error))?,
         })
     }
@@ -42,6 +49,11 @@ impl Trouble {
     /// Read, write and checksum errors of a vdev.
     pub fn counts(&self, vdev: &VdevView) -> [u64; 3] {
         self.devices.get(&vdev.guid.0).copied().unwrap_or_default()
+    }
+
+    /// Requests to a leaf that took too long.
+    pub fn slow(&self, vdev: &VdevView) -> u64 {
+        self.slow.get(&vdev.guid.0).copied().unwrap_or_default()
     }
 
     /// Whether a device made errors since they were last cleared.

@@ -166,7 +166,8 @@ impl<'a> Vdevs<'a> {
             "size" => number(space.size),
             "free" => number(space.free()),
             "allocated" => number(space.allocated),
-            "expandsize" | "initialize_errors" | "trim_errors" | "slow_ios" | "removing" => number(0),
+            "expandsize" | "initialize_errors" | "trim_errors" | "removing" => number(0),
+            "slow_ios" => number(did.slow),
             "fragmentation" => match space.fragmentation {
                 Some(percent) => number(percent),
                 None => Some((None, Source::None)),

@@ -12,7 +12,7 @@ use format::{Guid, label};
 use pool::known::KnownPool;
 use pool::labels::Labels;
 use pool::{AuxKind, AuxVdev, Found, ScanStatus};
-use server::{Figures, Halted};
+use server::{Figures, Halted, Silence};
 use storage::host::{Access, Disk, FileDisk};
 
 use super::{Call, scripts};
@@ -141,6 +141,18 @@ impl VdevView {
     pub fn is_leaf(&self) -> bool {
         self.children.is_empty()
     }
+
+    /// Gives leaves the sizes of their devices; those of devices that are not in `sizes` are asked for.
+    fn measure(&mut self, sizes: &BTreeMap<u64, u64>) {
+        if self.is_leaf() && self.state == State::Online {
+            let open = |path: &String| FileDisk::open(path.as_ref(), Access::Peek).ok();
+            self.device_bytes = match sizes.get(&self.guid.0) {
+                Some(size) => Some(*size),
+                None => self.path.as_ref().and_then(open).map(|disk| disk.size()),
+            };
+        }
+        self.children.iter_mut().for_each(|child| child.measure(sizes));
+    }
 }
 
 /// How vdevs are named.
@@ -224,6 +236,18 @@ impl PoolView {
         }
     }
 
+    /// Devices that do not answer the server.
+    pub fn silent(&self) -> Vec<Silence> {
+        match (&self.figures, &self.body) {
+            (Some(figures), _) if !figures.silent.is_empty() => figures.silent.clone(),
+            (_, Body::Closed { why: NotOpen::Silent { silence, .. }, .. }) => vec![silence.clone()],
+            (None, Body::Open(session)) => {
+                session.pool().silent_devices().into_iter().map(Silence::from).collect()
+            }
+            _ => Vec::new(),
+        }
+    }
+
     /// Devices whose files were deleted, and where the server's system still shows their contents.
     pub fn deleted(&self) -> &[(PathBuf, PathBuf)] {
         self.figures.as_ref().map_or(&[], |figures| &figures.deleted)
@@ -266,6 +290,8 @@ impl PoolView {
             Body::Closed { why: NotOpen::Failed { source: pool::Error::Damaged { .. }, .. }, .. } => {
                 State::Faulted
             }
+            // The server has it open, and waits.
+            Body::Closed { why: NotOpen::Silent { .. }, .. } => State::Online,
             Body::Closed { .. } => State::Unavail,
         }
     }
@@ -314,7 +340,12 @@ impl PoolView {
         match &self.body {
             Body::Open(session) => {
                 let config = session.pool().info().config;
-                tops(config.tree.children.iter(), &session.devices, naming)
+                let mut tree = tops(config.tree.children.iter(), &session.devices, naming);
+                let leaves = session.pool().storage().vdevs().leaves();
+                let sizes: BTreeMap<u64, u64> =
+                    leaves.map(|leaf| (leaf.guid, leaf.disk.size())).collect();
+                tree.iter_mut().for_each(|vdev| vdev.measure(&sizes));
+                tree
             }
             Body::Closed { found: Some(found), .. } => {
                 let mut tree = found_tree(found, naming);
@@ -353,7 +384,9 @@ pub fn found_tree(found: &Found, naming: Naming) -> Vec<VdevView> {
     let shown = (0..count)
         .filter(|id| !found.config.hole_array.contains(id))
         .map(|id| found.tops.get(&id).unwrap_or(&missing[id as usize]));
-    tops(shown, &found.devices, naming)
+    let mut tree = tops(shown, &found.devices, naming);
+    tree.iter_mut().for_each(|vdev| vdev.measure(&BTreeMap::new()));
+    tree
 }
 
 fn tops<'a>(
@@ -385,6 +418,7 @@ fn aux_view(aux: &AuxVdev, naming: Naming) -> VdevView {
     };
     let devices = aux.device.iter().map(|path| (aux.config.guid.0, path.clone())).collect();
     let mut view = view(&aux.config, &devices, class, naming);
+    view.measure(&BTreeMap::new());
     match view.state {
         State::Online if aux.in_use => view.state = State::InUse,
         State::Online if class == Class::Spare => view.state = State::Avail,
@@ -423,10 +457,6 @@ fn view(vdev: &VdevConfig, devices: &BTreeMap<u64, PathBuf>, class: Class, namin
         (true, Ok(target)) => target,
         _ => path,
     });
-    let device_bytes = here
-        .filter(|_| children.is_empty())
-        .and_then(|path| FileDisk::open(path, Access::Peek).ok())
-        .map(|disk| disk.size());
     let path = path.map(|path| path.display().to_string());
     VdevView {
         name: name_of(vdev, path.as_deref(), state, naming),
@@ -438,7 +468,7 @@ fn view(vdev: &VdevConfig, devices: &BTreeMap<u64, PathBuf>, class: Class, namin
         class,
         state,
         path: path.filter(|_| children.is_empty()),
-        device_bytes,
+        device_bytes: None,
         top: None,
         children,
     }

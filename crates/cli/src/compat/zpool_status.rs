@@ -77,6 +77,7 @@ fn is_healthy(view: &PoolView) -> Result<bool, Failure> {
         && view.session().is_some()
         && !view.lost_server()
         && view.deleted().is_empty()
+        && view.silent().is_empty()
         && !Trouble::of(view)?.any()
         && !view.lacks_cache())
 }
@@ -95,6 +96,16 @@ pub fn advice(view: &PoolView) -> Option<Advice> {
     };
     if let Some(halted) = view.halted() {
         return Some(advice_on_halted(&view.name, &halted));
+    }
+    if let Some(silence) = view.silent().first() {
+        return Some(Advice {
+            status: format!(
+                "A device does not answer, and the pool waits for it:\n\t{}.",
+                plain(silence.to_string())
+            ),
+            action: "Make the device answer again: the pool then goes on, and loses nothing.".to_owned(),
+            message: None,
+        });
     }
     if let Some((path, contents)) = view.deleted().first() {
         return Some(advice_on_deleted(&view.name, path, contents));
@@ -303,6 +314,8 @@ fn print_errors(
 ) -> Result<(), Failure> {
     if view.halted().is_some_and(|halted| halted.can_resume) && trouble.data.is_empty() {
         console.line("errors: List of errors unavailable: pool I/O is currently suspended")?;
+    } else if view.figures.as_ref().is_some_and(|figures| figures.is_unread) {
+        console.line("errors: List of errors unavailable: a device does not answer")?;
     } else if let Some(session) = view.session() {
         match (trouble.data.len(), call.args.has("v")) {
             (0, _) => console.line("errors: No known data errors")?,
@@ -354,7 +367,12 @@ fn print_vdev(
     let [read, write, cksum] = counts;
     let mut line = format!("\t{name:full$}  {:<8} {read:>5} {write:>5} {cksum:>5}", vdev.state.word());
     if call.args.has("s") {
-        line += if vdev.is_leaf() { "     0" } else { "     -" };
+        let slow = trouble.slow(vdev);
+        line += &match (vdev.is_leaf(), call.args.has("p")) {
+            (false, _) => "     -".to_owned(),
+            (true, true) => format!(" {slow:>5}"),
+            (true, false) => format!(" {:>5}", number::nice(slow)),
+        };
     }
     if vdev.state == State::Unavail && vdev.is_leaf() {
         match &vdev.path {
@@ -509,7 +527,7 @@ fn vdev_json(shown: &Shown, vdev: &VdevView, parent: Option<&str>) -> Value {
         add(key, look.size(count));
     }
     if vdev.is_leaf() {
-        add("slow_ios", json::scalar("0", look.as_int));
+        add("slow_ios", look.size(trouble.slow(vdev)));
     } else {
         let children = vdev.children.iter();
         let below: Map<String, Value> = children

@@ -1,0 +1,29 @@
+//! Pools with a device that does not answer: whoever read that device would wait with it.
+//!
+//! From:   the server of the pool, which is asked before this process touches a device.
+//! To:     commands that read: the server carries them out, from what it has in memory, or they are told why not.
+
+use pool::known::KnownPool;
+use server::{Client, Silence};
+
+use super::NotOpen;
+use crate::forward;
+
+/// The server of an imported pool, if a device of it does not answer, and which one; `None` if all answer, or if there is
+/// no server.
+pub fn server_of(known: &KnownPool) -> Option<(Client, Silence)> {
+    if !forward::is_used() {
+        return None;
+    }
+    let client = forward::connect(&known.name).ok()??;
+    let silence = client.silent_devices().ok()?.into_iter().next()?;
+    (client.guid == known.guid.0).then_some((client, silence))
+}
+
+/// Why a pool is not open none of whose devices was found.
+pub fn why_unavailable(name: String, known: Option<&KnownPool>) -> NotOpen {
+    match known.and_then(server_of) {
+        Some((_, silence)) => NotOpen::Silent { name, silence },
+        None => NotOpen::Unavailable(name),
+    }
+}

@@ -1,0 +1,112 @@
+//! A pool whose device hangs: commands answer from memory, and the pool goes on when the device does. The device is an
+//! image in the file system of another pool, whose server is stopped.
+
+mod bed;
+
+use std::fs;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use bed::live::{Live, noise};
+
+const LONG: Duration = Duration::from_secs(60);
+
+/// The pool `tank` in an image that lies in a pool of another bed.
+struct Hanging {
+    live: Live,
+    below: Live,
+    /// The server of the pool below.
+    pid: String,
+}
+
+impl Hanging {
+    fn new() -> Option<Hanging> {
+        let below = Live::with_tank(256)?;
+        let live = Live::new()?;
+        let image = below.path("mnt/tank.img");
+        fs::File::create(&image).expect("made").set_len(128 << 20).expect("long");
+        let pid = below.server().to_string();
+        let (image, point) = (image.display().to_string(), live.text("mnt"));
+        live.run(&["zpool", "create", "-m", &point, "tank", &image]).good();
+        live.run(&["tune", "tank", "zio_slow_io_ms=100"]).good();
+        live.run(&["tune", "tank", "zfs_deadman_ziotime_ms=200"]).good();
+        Some(Hanging { live, below, pid })
+    }
+
+    fn tell(&self, signal: &str) {
+        assert!(Command::new("kill").args([signal, &self.pid]).status().expect("kill starts").success());
+    }
+
+    /// What a command prints that must not wait for the device.
+    fn answer(&self, words: &[&str]) -> String {
+        let mut command = self.live.command(words);
+        let mut child =
+            command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("the program starts");
+        let until = Instant::now() + LONG;
+        while child.try_wait().expect("it is ours").is_none() {
+            if Instant::now() > until {
+                self.tell("-CONT");
+                child.kill().expect("it runs");
+                panic!("{words:?} hangs with the device");
+            }
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        bed::Done::from(child.wait_with_output().expect("it ended")).good()
+    }
+}
+
+impl Drop for Hanging {
+    fn drop(&mut self) {
+        let _ = Command::new("kill").args(["-CONT", &self.pid]).status();
+        let _ = self.live.run(&["zpool", "export", "-f", "tank"]);
+    }
+}
+
+#[test]
+fn commands_answer_while_a_device_hangs_and_nothing_is_lost() {
+    let Some(hanging) = Hanging::new() else { return };
+    let live = &hanging.live;
+    fs::write(live.path("source"), noise(3_000_000)).expect("written");
+    live.run(&["zfs", "create", "tank/home"]).good();
+    let before = hanging.answer(&["zpool", "status", "-s", "tank"]);
+    assert!(before.contains("READ WRITE CKSUM  SLOW"), "{before}");
+
+    hanging.tell("-STOP");
+    assert_eq!(hanging.answer(&["zpool", "list", "-Ho", "name"]), "tank\n", "the device is idle");
+    let words = [format!("if={}", live.text("source")), format!("of={}", live.text("mnt/new"))];
+    let mut dd = Command::new("dd").args(words).args(["bs=1M", "conv=fsync"]).stderr(Stdio::null()).spawn();
+    let dd = dd.as_mut().expect("dd starts");
+    let until = Instant::now() + LONG;
+    let status = loop {
+        let status = hanging.answer(&["zpool", "status", "tank"]);
+        if status.contains("does not answer: a ") {
+            break status;
+        }
+        assert!(Instant::now() < until, "{status}");
+    };
+    assert!(status.contains("mnt/tank.img") && status.contains(" state: ONLINE"), "{status}");
+    assert!(status.contains("errors: List of errors unavailable: a device does not answer"), "{status}");
+    assert_eq!(hanging.answer(&["zpool", "list", "-Ho", "name,size,health"]), "tank\t112M\tONLINE\n");
+    assert_eq!(hanging.answer(&["zpool", "get", "-Ho", "value", "size", "tank"]), "112M\n");
+    assert_eq!(hanging.answer(&["zfs", "list", "-Ho", "name"]), "tank\ntank/home\n");
+    let until = Instant::now() + LONG;
+    while !hanging.answer(&["zpool", "events", "-H"]).contains("\tereport.fs.zfs.deadman\n") {
+        assert!(Instant::now() < until, "there is no event");
+    }
+    assert!(!hanging.answer(&["zpool", "status", "-x"]).contains("healthy"));
+    assert_eq!(dd.try_wait().expect("it runs"), None, "nothing is acknowledged");
+
+    hanging.tell("-CONT");
+    assert!(dd.wait().expect("it ends").success());
+    let run = |words: &[&str]| live.run(words);
+    run(&["zpool", "sync", "tank"]).good();
+    assert!(run(&["zpool", "events", "-H"]).good().contains("\tereport.fs.zfs.delay\n"));
+    assert_eq!(fs::read(live.path("mnt/new")).expect("readable"), noise(3_000_000));
+    let status = run(&["zpool", "status", "-sp", "tank"]).good();
+    let slow = status.lines().find(|line| line.contains("tank.img")).expect("it has a line");
+    assert!(slow.split_whitespace().last() != Some("0"), "{status}");
+    run(&["zpool", "export", "tank"]).good();
+    let image = hanging.below.path("mnt/tank.img").display().to_string();
+    let checked = run(&["check", &image]);
+    assert!(checked.status == 0 && checked.out.contains(": clean"), "{checked:?}");
+}

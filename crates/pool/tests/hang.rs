@@ -1,0 +1,124 @@
+//! A device that does not answer for a while: it is told of while it is silent, and nothing is lost when it answers again.
+
+use std::sync::Arc;
+
+use dmu::{NewObject, zap};
+use format::{NvList, ObjectId, ObjectType};
+use pool::{CreateSpec, Hold, NewFilesystem, Noticed, Options, Pool};
+use storage::host::{CrashPolicy, Disk, Fault, Host, Script};
+
+const SIZE: u64 = 96 << 20;
+
+fn options() -> Options {
+    Options {
+        io_threads: 2,
+        workers: 1,
+        txg_timeout: 3600,
+        slow_io_ms: 30,
+        deadman_ms: 60,
+        host: Host::seeded(1, 0),
+        ..Options::default()
+    }
+}
+
+fn created(script: &Script) -> Pool {
+    let options = options();
+    let disks = (0..2).map(|n| Arc::new(script.disk(format!("disk{n}"), SIZE)) as Arc<dyn Disk>);
+    let master: pool::Initialise = Arc::new(|objset, tx, new| {
+        let master = objset.create_object_at(tx, ObjectId(1), NewObject::plain(ObjectType::MASTER_NODE));
+        zap::create(&master, tx, new.host.entropy.u64(), 0)
+    });
+    let plain = NewFilesystem::plain(&options.host);
+    let spec = CreateSpec { ashift: Some(9), ..CreateSpec::new("tank", disks.collect(), plain, master) };
+    Pool::create(spec, options).unwrap()
+}
+
+fn write(pool: &Pool, byte: u8) -> ObjectId {
+    let dataset = pool.open("tank").unwrap();
+    let tx = dataset.begin(Hold::write(200_000)).unwrap();
+    let new = NewObject::plain(ObjectType::PLAIN_FILE_CONTENTS).block_size(16 << 10);
+    let object = dataset.objset().create_object(&tx, new).unwrap();
+    object.write(&tx, 0, &[byte; 200_000]).unwrap();
+    object.id()
+}
+
+fn read(pool: &Pool, id: ObjectId) -> Vec<u8> {
+    let mut found = vec![0; 200_000];
+    pool.open("tank").unwrap().objset().object(id).unwrap().read(0, &mut found).unwrap();
+    found
+}
+
+fn of_class(pool: &Pool, class: &str) -> Vec<NvList> {
+    let mut events = pool.events().events;
+    events.retain(|event| event.get_str("class") == Some(class));
+    events
+}
+
+#[test]
+fn a_silent_device_is_told_of_while_it_is_silent_and_the_pool_goes_on_after_it() {
+    let script = Script::new();
+    let pool = created(&script);
+    let first = write(&pool, 1);
+    pool.sync().unwrap();
+    let guid = pool.slow_requests()[1].0;
+    pool.clear_errors(None);
+    let mut watch = pool.watch_devices();
+    assert_eq!(pool.ask_devices(), []);
+    let disk = script.disks().swap_remove(1);
+    let second = write(&pool, 2);
+    disk.inject(Fault::Hang { from_op: script.op_count() });
+    std::thread::scope(|scope| {
+        let syncing = scope.spawn(|| pool.sync());
+        let mut told = Vec::new();
+        while told.is_empty() || of_class(&pool, "ereport.fs.zfs.deadman").is_empty() {
+            let (news, pause) = watch.look().expect("the pool is open");
+            told.extend(news);
+            std::thread::sleep(pause);
+        }
+        assert!(matches!(&told[0], Noticed::Silent(silent) if silent.guid == guid), "{told:?}");
+        assert!(!syncing.is_finished(), "nothing is synced that a device did not answer");
+        assert_eq!(read(&pool, first), [1; 200_000], "what is in memory is read");
+        let dead = of_class(&pool, "ereport.fs.zfs.deadman").swap_remove(0);
+        assert_eq!(dead.get_u64("vdev_guid"), Some(guid));
+        assert!(dead.get_u64("zio_delay").is_some_and(|nanos| nanos >= 60_000_000));
+        assert!(of_class(&pool, "ereport.fs.zfs.delay").iter().all(|event| event.get_u64("vdev_guid") != Some(guid)));
+        disk.heal();
+        syncing.join().unwrap().unwrap();
+    });
+    assert!(pool.slow_requests()[1].1 >= 1);
+    let delays = of_class(&pool, "ereport.fs.zfs.delay");
+    let late = delays.iter().find(|event| event.get_u64("vdev_guid") == Some(guid)).expect("it was late");
+    assert!(late.get_u64("zio_delta").is_some_and(|nanos| nanos >= 30_000_000));
+    assert_eq!(pool.silent_devices(), []);
+    pool.clear_errors(None);
+    assert_eq!(pool.slow_requests()[1].1, 0);
+    // What the sync acknowledged survives a power cut.
+    let after = script.image_after(script.op_count(), CrashPolicy::LoseAllUnflushed, 1);
+    drop(pool);
+    let disks = after.disks().into_iter().map(|disk| Arc::new(disk) as Arc<dyn Disk>).collect();
+    let pool = Pool::import_disks(disks, options()).unwrap();
+    assert_eq!((read(&pool, first), read(&pool, second)), (vec![1; 200_000], vec![2; 200_000]));
+}
+
+#[test]
+fn a_device_that_nobody_uses_is_asked_and_the_asking_does_not_hang_with_it() {
+    let script = Script::new();
+    let pool = created(&script);
+    pool.sync().unwrap();
+    let disk = script.disks().swap_remove(0);
+    disk.inject(Fault::Hang { from_op: 0 });
+    // The disk answered a moment ago: that counts for a second.
+    let silent = loop {
+        let silent = pool.ask_devices();
+        if !silent.is_empty() {
+            break silent;
+        }
+    };
+    assert_eq!((silent.len(), silent[0].deed), (1, "read"));
+    assert_eq!(silent[0].path, disk.path());
+    disk.heal();
+    while !pool.ask_devices().is_empty() {
+        std::thread::yield_now();
+    }
+    pool.export().unwrap();
+}
