@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use bed::live::{Live, noise};
 
-const LONG: Duration = Duration::from_secs(60);
+const LONG: Duration = Duration::from_secs(20);
 
 /// The pool `tank` in an image that lies in a pool of another bed.
 struct Hanging {

@@ -84,14 +84,14 @@ impl Pool {
         self.inner.storage.vdevs().leaves().filter_map(|leaf| silent(leaf, limit)).collect()
     }
 
-    /// Asks each device that answered nothing lately, and gives those that do not answer within a second.
+    /// Asks each device that has nothing to do, and gives those that do not answer within a second.
     #[must_use]
     pub fn ask_devices(&self) -> Vec<Silent> {
         let began = Instant::now();
         let leaves: Vec<&Leaf> = self.inner.storage.vdevs().leaves().collect();
-        let is_lately = |at: Instant| began.saturating_duration_since(at) < ANSWER;
-        let has_answered = |leaf: &Leaf| leaf.meter.answered().is_some_and(is_lately);
-        for leaf in leaves.iter().filter(|leaf| leaf.meter.oldest().is_none() && !has_answered(leaf)) {
+        let has_answered = |leaf: &Leaf| leaf.meter.answered().is_some_and(|at| at >= began);
+        // One that works on requests is not sent another one: it shows whether it answers.
+        for leaf in leaves.iter().filter(|leaf| leaf.meter.oldest().is_none()) {
             let disk = leaf.disk.clone();
             // Where no thread can be started, the device counts as one that answers.
             let _ = std::thread::Builder::new().name("cenote-ask".into()).spawn(move || disk.ask());

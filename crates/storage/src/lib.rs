@@ -42,7 +42,8 @@ pub use deflate::{Deflate, GzipEngine};
 pub use error::{ReadError, WriteError};
 pub use leaf::Leaf;
 pub use meter::{
-    Background, Deed, IoStats, IoTimes, Meter, PURPOSES, Purpose, Request, SIZE_BUCKETS, Sizes, TIME_BUCKETS, Times,
+    Background, Deed, IoStats, IoTimes, Meter, PURPOSES, Purpose, Request, SIZE_BUCKETS, Sizes, TIME_BUCKETS,
+    Times,
 };
 pub use payload::Payload;
 pub use suspend::{FailMode, Refused, Suspension};

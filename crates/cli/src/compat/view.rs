@@ -342,8 +342,7 @@ impl PoolView {
                 let config = session.pool().info().config;
                 let mut tree = tops(config.tree.children.iter(), &session.devices, naming);
                 let leaves = session.pool().storage().vdevs().leaves();
-                let sizes: BTreeMap<u64, u64> =
-                    leaves.map(|leaf| (leaf.guid, leaf.disk.size())).collect();
+                let sizes: BTreeMap<u64, u64> = leaves.map(|leaf| (leaf.guid, leaf.disk.size())).collect();
                 tree.iter_mut().for_each(|vdev| vdev.measure(&sizes));
                 tree
             }

@@ -426,8 +426,7 @@ impl Disk for FileDisk {
 
     fn ask(&self) -> io::Result<()> {
         // A page that waits to be written stays cached, and says nothing of the device. The system tells of errors only.
-        let _ =
-            rustix::fs::fadvise(&self.file, self.start, NonZeroU64::new(ASKED as u64), Advice::DontNeed);
+        let _ = rustix::fs::fadvise(&self.file, self.start, NonZeroU64::new(ASKED as u64), Advice::DontNeed);
         self.read_at(&mut [0; ASKED], 0)
     }
 
