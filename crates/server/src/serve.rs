@@ -24,7 +24,6 @@ use crate::live::Live;
 use crate::messages::{Fresh, Job, PROTOCOL, Ready, Refusal, Reply, Request, Status, Stop};
 use crate::notify::notify;
 use crate::plan::Overrides;
-use crate::runtime::FRESH;
 use crate::visitors::Question;
 use crate::{Counters, Runtime, log, start, wire};
 
