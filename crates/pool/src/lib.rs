@@ -91,5 +91,5 @@ pub use storage::FailMode;
 pub use suspend::{SuspensionWatch, Trouble};
 pub use sync::checksum_feature;
 pub use token::{ResumeToken, SendFlags, TokenError};
-pub use watch::{DeviceWatch, Noticed, Silent};
 pub use tx::{Begun, Hold, Patience, Reach, Tx, Wait};
+pub use watch::{DeviceWatch, Noticed, Silent};
