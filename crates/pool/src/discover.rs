@@ -47,7 +47,8 @@ impl Found {
     #[must_use]
     pub fn needed(&self) -> Vec<String> {
         let is_here = |guid| self.devices.contains_key(&guid);
-        let short = self.wanted().flatten().filter(|top| !self.has_enough(top));
+        // Not by number: a label may promise any number of them.
+        let short = self.tops.values().filter(|top| !self.has_enough(top));
         short.flat_map(|top| absent_below(top, &is_here)).collect()
     }
 
