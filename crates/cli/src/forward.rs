@@ -7,6 +7,7 @@
 mod foreign;
 
 use std::ffi::OsString;
+use std::fs::File;
 use std::io::{Read, Seek, Write};
 use std::os::fd::AsFd;
 use std::path::Path;
@@ -151,9 +152,19 @@ fn from_memory(call: &Call, words: &[String], console: &mut Console) -> Result<O
     let Some((client, _)) = open::silent::server_of(pool) else { return Ok(None) };
     client.set_patience(PATIENCE).map_err(|error| broken(&pool.name, &error))?;
     let words = words.iter().map(OsString::from).collect();
-    // A server that must read the device for an answer gives none in time.
-    let Ok((status, text)) = part(&client, call, words) else { return Ok(None) };
-    console.out().write_all(text.as_bytes()).map_err(Failure::from)?;
+    let job = job(call.program.name(), words, Some(&call.line), call.around);
+    // A server that must read the device for an answer gives none in time. It then goes on to hold what it was given, so
+    // that is nothing whose end others may wait for.
+    let answered = File::open("/dev/null").and_then(|nothing| {
+        let kept = [memory_file()?, memory_file()?];
+        let stdio = [nothing.as_fd(), kept[0].as_fd(), kept[1].as_fd()];
+        let status = client.run(job, stdio).map_err(std::io::Error::other)?;
+        let [out, err] = kept;
+        Ok((status, text_of(out)?, text_of(err)?))
+    });
+    let Ok((status, out, err)) = answered else { return Ok(None) };
+    console.out().write_all(out.as_bytes())?;
+    err.lines().for_each(|line| console.remark(line));
     Ok(Some(Failure::Ended(status)))
 }
 
@@ -351,15 +362,23 @@ pub fn own(
 /// # Errors
 /// The server refuses, or goes away meanwhile; what it prints cannot be kept.
 pub fn part(client: &Client, call: &Call, words: Vec<OsString>) -> Result<(u8, String), ClientError> {
-    let mut printed = std::fs::File::from(
-        rustix::fs::memfd_create("cenote-part", rustix::fs::MemfdFlags::CLOEXEC)
-            .map_err(std::io::Error::from)?,
-    );
+    let printed = memory_file()?;
     let job = job(call.program.name(), words, Some(&call.line), call.around);
     let status = client.run(job, [std::io::stdin().as_fd(), printed.as_fd(), std::io::stderr().as_fd()])?;
+    Ok((status, text_of(printed)?))
+}
+
+/// A file in memory, for what a server prints.
+fn memory_file() -> std::io::Result<File> {
+    Ok(rustix::fs::memfd_create("cenote-part", rustix::fs::MemfdFlags::CLOEXEC)?.into())
+}
+
+/// What was printed into such a file.
+fn text_of(mut file: File) -> std::io::Result<String> {
     let mut text = String::new();
-    printed.rewind().and_then(|()| printed.read_to_string(&mut text))?;
-    Ok((status, text))
+    file.rewind()?;
+    file.read_to_string(&mut text)?;
+    Ok(text)
 }
 
 /// Has a command line carried out by a server.

@@ -452,9 +452,9 @@ fn view(vdev: &VdevConfig, devices: &BTreeMap<u64, PathBuf>, class: Class, namin
         Some(path) if !open::is_gone(path) => Some(open::absolute(path)),
         _ => vdev.path.as_ref().map(|raw| PathBuf::from(String::from_utf8_lossy(raw).into_owned())),
     };
-    let path = path.map(|path| match (naming.follow, path.canonicalize()) {
-        (true, Ok(target)) => target,
-        _ => path,
+    let path = path.map(|path| match naming.follow {
+        true => path.canonicalize().unwrap_or(path),
+        false => path,
     });
     let path = path.map(|path| path.display().to_string());
     VdevView {
