@@ -4,7 +4,6 @@
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, RwLock};
-use std::time::Duration;
 
 use dmu::{DirtyBudget, NewObject, Objset};
 use format::compression::Compression;
@@ -171,17 +170,7 @@ impl Pool {
             aux_vdevs::label_cache(disk, config, spec.version, *ashift)?;
         }
         let caches: Vec<VdevConfig> = caches.into_iter().map(|(config, _)| config).collect();
-        let storage = Arc::new(Storage::new(
-            Vdevs::new(tops),
-            storage::Options {
-                cache_bytes: options.cache_bytes,
-                free_bytes: options.free_bytes(),
-                io_threads: options.io_threads,
-                workers: options.workers,
-                gzip_engine: options.gzip_engine,
-                slow_io: Duration::from_millis(options.slow_io_ms),
-            },
-        ));
+        let storage = Arc::new(Storage::new(Vdevs::new(tops), options.storage(options.io_threads)));
         let mut salt = [0; SALT];
         options.host.entropy.fill(&mut salt);
         storage.set_salt(salt);

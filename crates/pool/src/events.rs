@@ -103,7 +103,7 @@ impl Inner {
         let stats = leaf.meter.stats();
         let nanos = |time: std::time::Duration| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
         let mut event = self.event(&format!("ereport.fs.zfs.{what}"));
-        event.insert("pool_failmode", crate::suspend::word_of(self.suspension().mode()));
+        event.insert("pool_failmode", self.suspension().mode().word());
         event.insert("vdev_guid", leaf.guid);
         event.insert("vdev_path", leaf.disk.path().display().to_string().as_str());
         event.insert("vdev_read_errors", stats.read_errors);

@@ -5,7 +5,6 @@
 use std::collections::{BTreeMap, HashMap};
 use std::path::Path;
 use std::sync::{Arc, Mutex, RwLock};
-use std::time::Duration;
 
 use dmu::{DirtyBudget, Objset, zap};
 use format::config::{PoolConfig, PoolState, VERSION_FEATURES, VdevConfig, VdevKind};
@@ -385,14 +384,7 @@ fn storage_of(opened: &Opened, trusted: Option<&PoolConfig>, options: &Options) 
     }
     Ok(Arc::new(Storage::new(
         Vdevs::new(tops),
-        storage::Options {
-            cache_bytes: options.cache_bytes,
-            free_bytes: options.free_bytes(),
-            io_threads: if options.read_only { 0 } else { options.io_threads },
-            workers: options.workers,
-            gzip_engine: options.gzip_engine,
-            slow_io: Duration::from_millis(options.slow_io_ms),
-        },
+        options.storage(if options.read_only { 0 } else { options.io_threads }),
     )))
 }
 

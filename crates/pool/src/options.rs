@@ -101,6 +101,18 @@ impl Options {
     pub(crate) fn free_bytes(&self) -> u64 {
         SYNC_BYTES.min(self.dirty_max / 4)
     }
+
+    /// Those of the devices, with so many threads that write.
+    pub(crate) fn storage(&self, io_threads: usize) -> storage::Options {
+        storage::Options {
+            cache_bytes: self.cache_bytes,
+            free_bytes: self.free_bytes(),
+            io_threads,
+            workers: self.workers,
+            gzip_engine: self.gzip_engine,
+            slow_io: std::time::Duration::from_millis(self.slow_io_ms),
+        }
+    }
 }
 
 fn physical_memory() -> u64 {

@@ -42,14 +42,6 @@ impl std::fmt::Debug for Inner {
     }
 }
 
-pub(crate) fn word_of(mode: FailMode) -> &'static str {
-    match mode {
-        FailMode::Wait => "wait",
-        FailMode::Continue => "continue",
-        FailMode::Panic => "panic",
-    }
-}
-
 impl Inner {
     pub(crate) fn suspension(&self) -> &Arc<Suspension> {
         self.storage.suspension()
@@ -62,7 +54,7 @@ impl Inner {
         let mut event = self.event("ereport.fs.zfs.io_failure");
         event.insert("pool_state", 0u64);
         event.insert("pool_context", 0u64);
-        event.insert("pool_failmode", word_of(self.suspension().mode()));
+        event.insert("pool_failmode", self.suspension().mode().word());
         event.insert("vdev_path", refused.path.display().to_string().as_str());
         event.insert("why", refused.why.as_str());
         self.events.post(event);
@@ -89,7 +81,7 @@ impl Pool {
     #[must_use]
     pub fn trouble(&self) -> Option<Trouble> {
         let suspension = self.inner.suspension();
-        let failmode = word_of(suspension.mode());
+        let failmode = suspension.mode().word();
         if let Some(error) = self.inner.groups.failed() {
             return Some(Trouble { can_resume: false, failmode, why: error.to_string() });
         }

@@ -35,6 +35,16 @@ impl FailMode {
             _ => FailMode::Wait,
         }
     }
+
+    /// The mode as the pool property spells it.
+    #[must_use]
+    pub const fn word(self) -> &'static str {
+        match self {
+            FailMode::Wait => "wait",
+            FailMode::Continue => "continue",
+            FailMode::Panic => "panic",
+        }
+    }
 }
 
 /// Why I/O is suspended.

@@ -198,9 +198,8 @@ impl<'a> Vdevs<'a> {
             "raidz_expanding" => {
                 matches!(vdev.config.kind, VdevKind::Raidz { .. }).then_some(()).and_then(|()| number(0))
             }
-            "sit_out" | "autosit" => None,
             "trim_support" if leaf => number(u64::from(device_says(vdev, "discard_max_bytes", true))),
-            "trim_support" => None,
+            "trim_support" | "sit_out" | "autosit" => None,
             "rotational" => number(u64::from(device_says(vdev, "rotational", false))),
             "alloc_bias" => number(match vdev.view.map(|view| view.class) {
                 Some(Class::Log) => 1,

@@ -89,11 +89,8 @@ pub struct Advice {
     pub message: Option<&'static str>,
 }
 
-/// What `status` says about a pool that is not in order.
-pub fn advice(view: &PoolView) -> Option<Advice> {
-    let say = |status: &str, action: &str, message| {
-        Some(Advice { status: status.to_owned(), action: action.to_owned(), message })
-    };
+/// What comes before all else: nothing is written, or data is about to be lost.
+fn pressing_advice(view: &PoolView) -> Option<Advice> {
     if let Some(halted) = view.halted() {
         return Some(advice_on_halted(&view.name, &halted));
     }
@@ -107,8 +104,26 @@ pub fn advice(view: &PoolView) -> Option<Advice> {
             message: None,
         });
     }
-    if let Some((path, contents)) = view.deleted().first() {
-        return Some(advice_on_deleted(&view.name, path, contents));
+    let (path, contents) = view.deleted().first()?;
+    Some(advice_on_deleted(&view.name, path, contents))
+}
+
+/// Why it is not known which blocks have no good copy.
+fn errors_unknown(view: &PoolView, trouble: &Trouble) -> Option<&'static str> {
+    if view.halted().is_some_and(|halted| halted.can_resume) && trouble.data.is_empty() {
+        return Some("pool I/O is currently suspended");
+    }
+    let is_unread = view.figures.as_ref().is_some_and(|figures| figures.is_unread);
+    is_unread.then_some("a device does not answer")
+}
+
+/// What `status` says about a pool that is not in order.
+pub fn advice(view: &PoolView) -> Option<Advice> {
+    let say = |status: &str, action: &str, message| {
+        Some(Advice { status: status.to_owned(), action: action.to_owned(), message })
+    };
+    if let Some(first) = pressing_advice(view) {
+        return Some(first);
     }
     match &view.body {
         Body::Open(_) if Trouble::of(view).is_ok_and(|trouble| !trouble.data.is_empty()) => say(
@@ -312,10 +327,8 @@ fn print_errors(
     view: &PoolView,
     trouble: &Trouble,
 ) -> Result<(), Failure> {
-    if view.halted().is_some_and(|halted| halted.can_resume) && trouble.data.is_empty() {
-        console.line("errors: List of errors unavailable: pool I/O is currently suspended")?;
-    } else if view.figures.as_ref().is_some_and(|figures| figures.is_unread) {
-        console.line("errors: List of errors unavailable: a device does not answer")?;
+    if let Some(why) = errors_unknown(view, trouble) {
+        console.line(&format!("errors: List of errors unavailable: {why}"))?;
     } else if let Some(session) = view.session() {
         match (trouble.data.len(), call.args.has("v")) {
             (0, _) => console.line("errors: No known data errors")?,
