@@ -1,10 +1,13 @@
 //! A pool whose device hangs: commands answer from memory, and the pool goes on when the device does. The device is an
-//! image in the file system of another pool, whose server is stopped.
+//! image in the file system of another pool, whose server is stopped. And a server that answers, but not in our language.
 
 mod bed;
 
 use std::fs;
+use std::io::Write;
 use std::process::{Command, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use bed::live::{Live, noise};
@@ -109,4 +112,36 @@ fn commands_answer_while_a_device_hangs_and_nothing_is_lost() {
     let image = hanging.below.path("mnt/tank.img").display().to_string();
     let checked = run(&["check", &image]);
     assert!(checked.status == 0 && checked.out.contains(": clean"), "{checked:?}");
+}
+
+#[test]
+fn a_pool_whose_server_speaks_another_protocol_is_told_apart_from_one_that_lost_its_devices() {
+    let Some(live) = Live::with_tank(128) else { return };
+    live.signal("-TERM");
+    let listener = std::os::unix::net::UnixListener::bind(live.path("run/tank.sock")).expect("bound");
+    let (ended, path) = (Arc::new(AtomicBool::new(false)), live.path("run/tank.sock"));
+    let ends = ended.clone();
+    let other = std::thread::spawn(move || {
+        // A command may ask it more than once.
+        for stream in listener.incoming() {
+            let mut stream = stream.expect("a client");
+            if ends.load(Ordering::Acquire) {
+                break;
+            }
+            let hello = br#"{"Hello":{"protocol":99,"build":"9.9","guid":1,"pid":4711}}"#;
+            stream.write_all(&(hello.len() as u32).to_le_bytes()).expect("sent");
+            stream.write_all(hello).expect("sent");
+            let _ = std::io::Read::read_to_end(&mut stream, &mut Vec::new());
+        }
+    });
+    let status = live.run(&["zpool", "status", "tank"]);
+    ended.store(true, Ordering::Release);
+    drop(std::os::unix::net::UnixStream::connect(&path).expect("it listens"));
+    other.join().expect("it ends");
+    fs::remove_file(path).expect("gone");
+    for word in ["speaks another protocol", "kill 4711", "zpool import -a"] {
+        assert!(status.out.contains(word), "{status:?}");
+    }
+    assert!(!status.out.contains("Attach"), "{status:?}");
+    live.expect_sound();
 }
