@@ -4,7 +4,7 @@
 //! To:     a table for each of those, with a line of theirs and a line of ours in turn. Machines and data differ, so times
 //!         and speeds are relative to the same setting in both; ratios are as they are.
 
-use pool::props::number::parse_size;
+use pool::props::size::parse_size;
 
 use crate::{Grid, Report, Run};
 

@@ -7,7 +7,8 @@ use std::fs::File;
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
-use pool::props::number::{nice_bytes, parse_size};
+use pool::props::number::nice_bytes;
+use pool::props::size::parse_size;
 use serde::Deserialize;
 
 use crate::application::Step;

@@ -3,13 +3,16 @@
 //! What OpenZFS says about a command line before it looks at any pool is said here; the subcommands are looked
 //! up in [`run`].
 
+mod changing;
 mod damaged;
+mod dataset_value;
 pub(crate) mod dataset_values;
 mod doomed;
 mod features;
 mod mounting;
 mod no_effect;
 pub(crate) mod owner_quota;
+mod parents;
 mod pool_values;
 mod recovery;
 mod repeat;
@@ -33,9 +36,11 @@ mod zfs_receive;
 mod zfs_receive_heal;
 mod zfs_receive_props;
 mod zfs_receive_tree;
+mod zfs_receive_words;
 mod zfs_rewrite;
 mod zfs_send;
 mod zfs_send_rest;
+mod zfs_send_words;
 mod zfs_snapshot;
 mod zfs_userspace;
 mod zfs_wait;

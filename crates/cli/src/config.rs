@@ -233,6 +233,13 @@ fn with_value(text: &str, name: &str, value: &str) -> String {
     lines.join("\n") + "\n"
 }
 
+/// Whether an environment variable says yes, as OpenZFS reads it: a positive number, or a word that begins with `yes` or `on`.
+pub fn is_set(name: &str) -> bool {
+    let Ok(value) = std::env::var(name) else { return false };
+    let begins = |word: &str| value.get(..word.len()).is_some_and(|part| part.eq_ignore_ascii_case(word));
+    value.parse::<u64>().is_ok_and(|number| number > 0) || begins("yes") || begins("on")
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

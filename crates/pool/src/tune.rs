@@ -10,7 +10,7 @@ use storage::GzipEngine;
 
 use crate::options::Options;
 use crate::pool::Pool;
-use crate::props::number;
+use crate::props::size;
 use crate::{Error, Result};
 
 pub use crate::tune_error::{Kind, TuneError};
@@ -184,7 +184,7 @@ impl Tunable {
     pub fn parse(&self, text: &str) -> std::result::Result<u64, TuneError> {
         let Tunable { name, kind, min, max, .. } = *self;
         let parsed = match kind {
-            Kind::Bytes => number::parse_size(text).ok(),
+            Kind::Bytes => size::parse_size(text).ok(),
             Kind::Word(words) => {
                 let place = words.iter().position(|word| *word == text);
                 return place.map(|place| place as u64).ok_or(TuneError::NotAWord { name, words });

@@ -154,7 +154,7 @@ pub(super) fn original(row: &Row) -> f64 {
 }
 
 fn record_size(text: &str) -> Option<u64> {
-    pool::props::number::parse_size(text).ok()
+    pool::props::size::parse_size(text).ok()
 }
 
 pub(super) fn bad(table: &str, key: &str, what: &str) -> Error {

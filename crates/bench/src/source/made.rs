@@ -1,6 +1,6 @@
 //! Data that is no file of the user: the sample, and corpora made on the spot.
 
-use pool::props::number::parse_size;
+use pool::props::size::parse_size;
 use storage::host::SeededEntropy;
 
 use super::{Contents, Entry, Source};

@@ -13,19 +13,9 @@ use pool::props::{
 use pool::{DatasetInfo, FeatureState, NewFilesystem, Pool};
 use server::mountinfo::{Mounted, NOXATTR};
 
+use super::dataset_value::{Refusal, Shown};
 use super::owner_quota;
 use crate::dates;
-
-/// Why a value is refused.
-#[derive(Debug, thiserror::Error)]
-pub enum Refusal {
-    /// In the words of OpenZFS.
-    #[error(transparent)]
-    Property(#[from] PropertyError),
-    /// In words of its own.
-    #[error("{0}")]
-    Reason(String),
-}
 
 fn refuse<T>(text: impl Into<String>) -> Result<T, Refusal> {
     Err(Refusal::Reason(text.into()))
@@ -201,28 +191,6 @@ pub fn change(
         ("keylocation", _) => Ok(None),
         ("volsize", _) => refuse("volumes are not supported yet"),
         _ => Ok(Some((property.name.to_owned(), Some(value)))),
-    }
-}
-
-/// A property of a dataset as it is shown.
-#[derive(Debug, Clone)]
-pub struct Shown {
-    /// As `-p` or people want it.
-    pub text: String,
-    /// As people read it.
-    pub human: String,
-    /// What it is sorted by; `None` sorts last.
-    pub value: Option<Value>,
-    pub source: Source,
-}
-
-impl Shown {
-    pub(super) fn absent() -> Shown {
-        Shown { text: "-".to_owned(), human: "-".to_owned(), value: None, source: Source::None }
-    }
-
-    fn text(text: String, source: Source) -> Shown {
-        Shown { human: text.clone(), value: Some(Value::Text(text.clone())), text, source }
     }
 }
 

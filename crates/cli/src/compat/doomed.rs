@@ -9,10 +9,9 @@ use format::ObjectId;
 use pool::{DatasetInfo, Pool};
 
 use super::Call;
+use super::changing::words;
 use super::mounting;
 use super::select::dataset_failure;
-use super::zfs_change::words;
-use super::zfs_destroy::snapshot_words;
 use crate::messages::{Action, Failure};
 
 /// A file system or volume that goes, with its snapshots.
@@ -181,5 +180,19 @@ impl Doomed {
         }
         mounting::destroying(call, name)?;
         pool.destroy_dataset(name).map_err(|error| words(Action::Destroy(name), &error))
+    }
+}
+
+/// The words of an error while destroying snapshots.
+pub(super) fn snapshot_words(error: &pool::Error) -> Failure {
+    match error {
+        pool::Error::Held(name) => Failure::refused(format!(
+            "cannot destroy snapshot {name}: it's being held. Run 'zfs holds -r {name}' to see holders."
+        )),
+        pool::Error::HasClones(name) => Action::Destroy(name).failed("snapshot has dependent clones"),
+        pool::Error::DatasetBusy(name) => {
+            Failure::refused(format!("cannot destroy snapshot {name}: dataset is busy"))
+        }
+        error => Failure::refused(format!("cannot destroy snapshots: {error}")),
     }
 }

@@ -7,11 +7,11 @@ use std::process::Command;
 use std::sync::Arc;
 
 use pool::props::dataset::{self as props, Account, Asked, Owner};
-use pool::props::{DatasetKind, PropertyError, Source, Value, number};
+use pool::props::{DatasetKind, PropertyError, Source, Value, number, size};
 use pool::{Dataset, DatasetInfo, Pool};
 use zpl::{Amount, Filesystem};
 
-use super::dataset_values::{Refusal, Shown};
+use super::dataset_value::{Refusal, Shown};
 
 /// Lists of the system, in the order of [`Owner`].
 const USERS: &str = "/etc/passwd";
@@ -88,7 +88,7 @@ pub fn parse(word: &str, text: &str, kind: DatasetKind) -> Result<Option<u64>, R
     if text == "none" {
         return Ok(Some(0));
     }
-    Ok(Some(number::parse_size(text)?))
+    Ok(Some(size::parse_size(text)?))
 }
 
 /// Whether the value of `word` is kept by the file system itself.

@@ -17,6 +17,7 @@ use rustix::fs::Access;
 
 use super::Call;
 use super::view::{Naming, PoolView, VdevView};
+use crate::config;
 use crate::messages::Failure;
 use crate::out::Console;
 use crate::served::Served;
@@ -130,20 +131,13 @@ impl Scripts {
     }
 }
 
-/// The value of such a variable says yes.
-pub fn is_set(name: &str) -> bool {
-    let Ok(value) = std::env::var(name) else { return false };
-    let begins = |word: &str| value.get(..word.len()).is_some_and(|part| part.eq_ignore_ascii_case(word));
-    value.parse::<u64>().is_ok_and(|number| number > 0) || begins("yes") || begins("on")
-}
-
 /// Whether scripts may be run at all.
 fn check_allowed() -> Result<(), Failure> {
-    if std::env::var_os("ZPOOL_SCRIPTS_ENABLED").is_some() && !is_set("ZPOOL_SCRIPTS_ENABLED") {
+    if std::env::var_os("ZPOOL_SCRIPTS_ENABLED").is_some() && !config::is_set("ZPOOL_SCRIPTS_ENABLED") {
         return Err(Failure::refused("Can't run -c, disabled by ZPOOL_SCRIPTS_ENABLED."));
     }
     let root = rustix::process::getuid().is_root() || rustix::process::geteuid().is_root();
-    if root && !is_set("ZPOOL_SCRIPTS_AS_ROOT") {
+    if root && !config::is_set("ZPOOL_SCRIPTS_AS_ROOT") {
         let why = "Can't run -c with root privileges unless ZPOOL_SCRIPTS_AS_ROOT is set.";
         return Err(Failure::refused(why));
     }

@@ -15,8 +15,9 @@ use pool::{AuxKind, AuxVdev, Found, ScanStatus};
 use server::{Figures, Halted, Silence};
 use storage::host::{Access, Disk, FileDisk};
 
-use super::{Call, scripts};
+use super::Call;
 use crate::Surroundings;
+use crate::config;
 use crate::forward;
 use crate::messages::{Action, Failure};
 use crate::open::{self, Intent, NotOpen, Session, Usable};
@@ -169,7 +170,7 @@ pub struct Naming {
 impl Naming {
     /// As the options of a command say, or variables of whoever typed it.
     pub fn of(call: &Call) -> Naming {
-        let variable = |name| call.around.served.is_none() && scripts::is_set(name);
+        let variable = |name| call.around.served.is_none() && config::is_set(name);
         Naming {
             guids: call.args.has("g") || variable("ZPOOL_VDEV_NAME_GUID"),
             follow: call.args.has("L") || variable("ZPOOL_VDEV_NAME_FOLLOW_LINKS"),

@@ -10,9 +10,9 @@ use pool::props::dataset::{self as props, Owner};
 use pool::props::{Access, DatasetKind, names};
 
 use super::Call;
+use super::changing::session;
 use super::owner_quota::{id_of, name_of};
 use super::select::dataset_failure;
-use super::zfs_change::session;
 use crate::messages::{Action, Failure, reason};
 use crate::open::{Intent, open_for};
 use crate::out::Console;

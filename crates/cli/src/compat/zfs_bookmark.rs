@@ -6,7 +6,7 @@ use pool::props::DatasetKind;
 use pool::props::names;
 
 use super::Call;
-use super::zfs_change::{is_missing, session};
+use super::changing::{is_missing, session};
 use crate::messages::{Action, Failure, reason};
 use crate::open::{Intent, Session, pool_of};
 use crate::out::Console;

@@ -3,44 +3,20 @@
 use pool::props::dataset::{self as props, Asked};
 use pool::props::names::{self, NameError};
 use pool::props::{Access, DatasetKind, PropertyError, Value};
-use pool::{DatasetInfo, Pool};
 use server::Kind;
 
 use super::Call;
-use super::dataset_values::{self, Creation};
+use super::changing::{is_missing, session, words};
+use super::dataset_values::{self};
 use super::mounting;
 use super::no_effect;
 use super::owner_quota;
+use super::parents::{create_parents, nearest_ancestor};
 use super::select::{Kinds, Selection, dataset_failure};
 use crate::args::Assignments;
 use crate::messages::{Action, Failure, reason};
-use crate::open::{Intent, NotOpen, Session, Sessions, open_for, pool_of};
+use crate::open::{Intent, NotOpen, Session, Sessions, pool_of};
 use crate::out::Console;
-
-/// The words of an error while changing something.
-pub(super) fn words(action: Action, error: &pool::Error) -> Failure {
-    use pool::Error;
-    match error {
-        Error::Exists(_) => action.failed(reason::ALREADY_EXISTS),
-        Error::NoDataset(_) => action.failed(reason::DATASET_MISSING),
-        Error::HasChildren(_) => action.failed(reason::HAS_CHILDREN),
-        Error::DatasetBusy(_) => action.failed(reason::BUSY),
-        Error::ReadOnly { .. } => action.failed(reason::POOL_READ_ONLY),
-        error if error.is_no_space() => action.failed(reason::OUT_OF_SPACE),
-        error => action.failed(error),
-    }
-}
-
-/// Opens the pool of a dataset for changing it.
-pub(super) fn session(call: &Call, name: &str, intent: Intent) -> Result<Session, NotOpen> {
-    let session = open_for(name, call.around, intent)?;
-    session.command(&call.line);
-    Ok(session)
-}
-
-pub(super) fn is_missing(error: &pool::Error) -> bool {
-    matches!(error, pool::Error::NoDataset(_))
-}
 
 /// Runs `zfs create`.
 ///
@@ -155,42 +131,6 @@ fn announce(call: &Call, console: &mut Console, name: &str, own: &Assignments) -
             false => format!("\t{name}={value}"),
         })
     })
-}
-
-fn nearest_ancestor(pool: &Pool, name: &str) -> pool::Result<DatasetInfo> {
-    let mut name = name;
-    loop {
-        match (pool.dataset(name), name.rsplit_once('/')) {
-            (Err(error), Some((above, _))) if is_missing(&error) => name = above,
-            (result, _) => return result,
-        }
-    }
-}
-
-/// Makes `name` and what is missing above it, with what they inherit. Gives the topmost that was made.
-pub(super) fn create_parents(
-    pool: &Pool,
-    name: &str,
-    enabled: &dyn Fn(&format::features::Feature) -> bool,
-) -> pool::Result<Option<String>> {
-    let mut topmost = None;
-    let ends = name.match_indices('/').map(|(at, _)| at).chain(std::iter::once(name.len())).skip(1);
-    let ends: Vec<usize> = if name.contains('/') { ends.collect() } else { Vec::new() };
-    for end in ends {
-        let step = &name[..end];
-        match pool.dataset(step) {
-            Ok(_) => continue,
-            Err(error) if is_missing(&error) => {}
-            Err(error) => return Err(error),
-        }
-        let above = nearest_ancestor(pool, step)?;
-        let made = dataset_values::creation(&[], Some((pool, &above)), enabled);
-        let Creation { local, filesystem, .. } =
-            made.map_err(|error| pool::Error::Unsupported(error.to_string()))?;
-        pool.create_filesystem(step, local, filesystem, dataset_values::initialiser())?;
-        topmost.get_or_insert_with(|| step.to_owned());
-    }
-    Ok(topmost)
 }
 
 /// Runs `zfs rename`.

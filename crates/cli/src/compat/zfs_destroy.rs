@@ -5,11 +5,12 @@ use pool::props::DatasetKind;
 use pool::props::names;
 
 use super::Call;
+use super::changing::session;
 use super::doomed;
+use super::doomed::snapshot_words;
 use super::mounting;
 use super::select::dataset_failure;
 use super::zfs_bookmark;
-use super::zfs_change::session;
 use crate::messages::{Action, Failure, reason};
 use crate::open::{Intent, Session};
 use crate::out::Console;
@@ -98,20 +99,6 @@ fn destroy_heads(session: &Session, call: &Call, console: &mut Console, name: &s
         }
     }
     Ok(())
-}
-
-/// The words of an error while destroying snapshots.
-pub(super) fn snapshot_words(error: &pool::Error) -> Failure {
-    match error {
-        pool::Error::Held(name) => Failure::refused(format!(
-            "cannot destroy snapshot {name}: it's being held. Run 'zfs holds -r {name}' to see holders."
-        )),
-        pool::Error::HasClones(name) => Action::Destroy(name).failed("snapshot has dependent clones"),
-        pool::Error::DatasetBusy(name) => {
-            Failure::refused(format!("cannot destroy snapshot {name}: dataset is busy"))
-        }
-        error => Failure::refused(format!("cannot destroy snapshots: {error}")),
-    }
 }
 
 /// The snapshots of one dataset that `spec` (`a`, `a,b`, `a%b`, `%b`, `a%`, `%`) means, oldest first; what names

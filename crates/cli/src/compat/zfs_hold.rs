@@ -4,9 +4,9 @@ use pool::Pool;
 use pool::props::{Justify, names};
 
 use super::Call;
+use super::changing::session;
 use super::mounting;
 use super::select::dataset_failure;
-use super::zfs_change::session;
 use crate::dates;
 use crate::messages::Failure;
 use crate::open::{Intent, Sessions};

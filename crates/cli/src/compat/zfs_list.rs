@@ -8,7 +8,8 @@ use pool::props::{Kind, Value};
 use serde_json::Map;
 
 use super::Call;
-use super::dataset_values::{self, Shown};
+use super::dataset_value::Shown;
+use super::dataset_values;
 use super::select::{Kinds, Selection, dataset_failure};
 use crate::args::list::{self, Properties};
 use crate::json;

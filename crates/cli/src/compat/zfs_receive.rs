@@ -16,13 +16,15 @@ use server::Kind;
 use stream::{Destination, Incoming, Receiver, Replica};
 
 use super::Call;
+use super::changing::{is_missing, session, words};
 use super::dataset_values;
 use super::mounting;
 use super::no_effect;
-use super::zfs_change::{create_parents, is_missing, session, words};
+use super::parents::create_parents;
 use super::zfs_receive_heal;
 use super::zfs_receive_props::{Overrides, Words};
 use super::zfs_receive_tree;
+use super::zfs_receive_words::{cannot, name, receiving};
 use crate::messages::{Action, Failure, reason};
 use crate::open::{Intent, NotOpen, open_for};
 use crate::out::Console;
@@ -237,10 +239,6 @@ fn located(
     Ok(found.map(|fs| format!("{fs}@{leaf}")).unwrap_or(into))
 }
 
-pub(super) fn name(begin: &Begin) -> String {
-    String::from_utf8_lossy(&begin.toname).into_owned()
-}
-
 /// Makes what is missing between the target of `-d` and the parent of `fs`.
 fn make_parents(pool: &Pool, call: &Call, console: &mut Console, fs: &str) -> Result<(), Failure> {
     let target = call.args.operands.first().map_or("", String::as_str);
@@ -359,29 +357,6 @@ fn stays_mounted(call: &Call, begin: &Begin, failure: Failure) -> Failure {
     let why = if busy { reason::BUSY } else { "unmount failed" };
     let said = lines.into_iter().fold(Failure::refused(format!("{}: {why}", cannot(begin))), Failure::hint);
     if busy && !call.args.has("M") { said.hint("use '-M' to unmount it by force") } else { said }
-}
-
-pub(super) fn cannot(begin: &Begin) -> String {
-    let what = if begin.fromguid.0 == 0 { "new filesystem" } else { "incremental" };
-    format!("cannot receive {what} stream")
-}
-
-/// Why a stream was not received, in the words of OpenZFS.
-pub(super) fn receiving(begin: &Begin, error: &Error) -> Failure {
-    let text = match error {
-        Error::NoDataset(parent) if is_missing(error) => {
-            let opened = Action::Open(parent).failed(reason::DATASET_MISSING);
-            return opened.hint(format!("{}: unable to restore to destination", cannot(begin)));
-        }
-        Error::Exists(name) => format!("destination '{name}' exists"),
-        Error::DatasetBusy(_) => "destination is busy".to_owned(),
-        Error::ReadOnly { .. } => reason::POOL_READ_ONLY.to_owned(),
-        error if error.is_no_space() => reason::OUT_OF_SPACE.to_owned(),
-        error => error.to_string(),
-    };
-    let mut lines = text.split('\n').map(str::to_owned);
-    let first = format!("{}: {}", cannot(begin), lines.next().unwrap_or_default());
-    Failure::Refused(std::iter::once(first).chain(lines).collect())
 }
 
 /// Standard input of a client, which goes away, or is told to end, while it has nothing to say.

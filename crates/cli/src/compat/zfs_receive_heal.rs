@@ -9,7 +9,7 @@ use pool::{Error, Pool};
 use stream::{Destination, Healing, Incoming, Receiver};
 
 use super::Call;
-use super::zfs_receive::{cannot, name, receiving};
+use super::zfs_receive_words::{cannot, name, receiving};
 use crate::messages::Failure;
 use crate::out::Console;
 

@@ -7,8 +7,8 @@ use server::Kind;
 use stream::{Receiver, Replica, TreeChange};
 
 use super::Call;
+use super::changing::words;
 use super::mounting;
-use super::zfs_change::words;
 use crate::messages::{Action, Failure};
 use crate::out::Console;
 

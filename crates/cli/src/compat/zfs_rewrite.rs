@@ -37,7 +37,7 @@ pub fn run(call: &Call, console: &mut Console) -> Result<(), Failure> {
         None => Ok(None),
         Some(text) => {
             let wrong = |error| Failure::usage(format!("invalid argument '{text}' for -{option}: {error}"));
-            pool::props::number::parse_size(text).map(Some).map_err(wrong)
+            pool::props::size::parse_size(text).map(Some).map_err(wrong)
         }
     };
     let range = (number("o")?.unwrap_or(0), number("l")?.filter(|&len| len > 0));

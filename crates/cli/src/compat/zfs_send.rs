@@ -1,27 +1,21 @@
 //! `zfs send`: a snapshot to standard output.
 
-use std::io::Write;
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
-
 use format::Guid;
 use pool::props::Value;
-use pool::props::number::{nice, nice_bytes};
 use pool::props::{DatasetKind, names};
 use pool::{Pool, SendFlags};
 use stream::{Package, SendSource, Sender, Sent, Told};
 
 use super::Call;
-use super::zfs_change::is_missing;
+use super::changing::is_missing;
 use super::zfs_send_rest;
-use crate::dates::{self, Form};
+use super::zfs_send_words::{Ticker, check_not_mounted, check_terminal, is_told, sending, step, total};
 use crate::messages::{Action, Failure, reason};
 use crate::open::{Intent, Session, open_for, pool_of};
 use crate::out::Console;
 
 /// Options that this build does not know how to serve.
 const MISSING: [(&str, &str); 1] = [("d", "zfs send --redact")];
-/// How often `-v` tells how far a stream is.
-const TELLING: Duration = Duration::from_secs(1);
 
 /// What is to be sent.
 struct Order<'a> {
@@ -95,15 +89,6 @@ fn excluded<'a>(lists: impl Iterator<Item = &'a str>) -> Result<Vec<String>, Fai
     Ok(all)
 }
 
-/// A stream is nothing to look at.
-pub(super) fn check_terminal(call: &Call, console: &Console) -> Result<(), Failure> {
-    if call.args.has("n") || !console.is_terminal() {
-        return Ok(());
-    }
-    let lines = ["Error: Stream can not be written to a terminal.", "You must redirect standard output."];
-    Err(Failure::Refused(lines.map(str::to_owned).to_vec()))
-}
-
 fn order<'a>(session: &Session, call: &Call, snapshot: &'a str) -> Result<Order<'a>, Failure> {
     let (pool, args) = (session.pool(), &call.args);
     let missing = |name: &str, error: pool::Error| {
@@ -172,15 +157,6 @@ fn order<'a>(session: &Session, call: &Call, snapshot: &'a str) -> Result<Order<
     Ok(Order { snapshot, from, between, package, flags })
 }
 
-/// The head of a mounted file system changes while it is sent, and so is not.
-pub(super) fn check_not_mounted(session: &Session, name: &str) -> Result<(), Failure> {
-    if name.contains('@') || session.mount_point(name).is_none() {
-        return Ok(());
-    }
-    let why = "target is busy; if a filesystem, it must not be mounted";
-    Err(Failure::refused(format!("warning: cannot send '{name}': {why}")))
-}
-
 /// The file system of a snapshot or bookmark.
 fn file_system(name: &str) -> &str {
     name.split(['@', '#']).next().unwrap_or(name)
@@ -207,11 +183,6 @@ fn source_name(snapshot: &str, word: &str) -> String {
         full if full.contains(['@', '#']) => full.to_owned(),
         leaf => format!("{fs}@{leaf}"),
     }
-}
-
-/// Whether it is said what is sent.
-pub(super) fn is_told(call: &Call) -> bool {
-    ["v", "P", "V"].iter().any(|option| call.args.has(option))
 }
 
 /// `-s`: what is left out of a package.
@@ -259,76 +230,6 @@ fn tell(pool: &Pool, call: &Call, console: &mut Console, order: &Order) -> Resul
     say(total(sum, parsable))
 }
 
-/// What is sent, and about how much that is.
-pub(super) fn step(from: Option<&SendSource>, to: &str, bytes: u64, parsable: bool) -> String {
-    match (from, parsable) {
-        (None, false) => format!("full send of {to} estimated size is {}", nice(bytes)),
-        (None, true) => format!("full\t{to}\t{bytes}"),
-        (Some(from), false) => {
-            format!("send from {} to {to} estimated size is {}", short(&from.name, to), nice(bytes))
-        }
-        (Some(from), true) => format!("incremental\t{}\t{to}\t{bytes}", from.name),
-    }
-}
-
-pub(super) fn total(bytes: u64, parsable: bool) -> String {
-    if parsable { format!("size\t{bytes}") } else { format!("total estimated size is {}", nice(bytes)) }
-}
-
-/// The source without the file system that the snapshot has too.
-fn short<'a>(from: &'a str, to: &str) -> &'a str {
-    let fs = to.split('@').next().unwrap_or(to);
-    from.strip_prefix(fs).filter(|rest| rest.starts_with(['@', '#'])).unwrap_or(from)
-}
-
-/// `-v`: how far each stream is, each second.
-pub(super) struct Ticker {
-    is_wanted: bool,
-    parsable: bool,
-    /// The snapshot that is on its way, and when its last row was due.
-    now: Option<(String, Instant)>,
-}
-
-impl Ticker {
-    pub(super) fn of(call: &Call) -> Ticker {
-        Ticker { is_wanted: call.args.has("v"), parsable: call.args.has("P"), now: None }
-    }
-
-    pub(super) fn hear(&mut self, sent: Sent<'_>, err: &mut dyn Write) {
-        if !self.is_wanted {
-            return;
-        }
-        // Nobody can be told that standard error is closed.
-        let _ = match &mut self.now {
-            Some((snapshot, last)) if snapshot == sent.snapshot => match last.elapsed() >= TELLING {
-                true => {
-                    *last = Instant::now();
-                    writeln!(err, "{}", row(sent, self.parsable))
-                }
-                false => Ok(()),
-            },
-            _ => {
-                self.now = Some((sent.snapshot.to_owned(), Instant::now()));
-                match self.parsable {
-                    true => Ok(()),
-                    false => writeln!(err, "TIME        SENT   SNAPSHOT {}", sent.snapshot),
-                }
-            }
-        };
-    }
-}
-
-/// A row of `-v`.
-fn row(sent: Sent<'_>, parsable: bool) -> String {
-    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    let time = dates::show(now.as_secs(), Form::Clock);
-    let Sent { snapshot, bytes } = sent;
-    match parsable {
-        true => format!("{time}\t{bytes}\t{snapshot}"),
-        false => format!("{time}   {:>5}   {snapshot}", nice_bytes(bytes)),
-    }
-}
-
 fn write(pool: &Pool, call: &Call, console: &mut Console, order: &Order) -> Result<(), Failure> {
     let mut ticker = Ticker::of(call);
     let (out, err) = console.both();
@@ -346,47 +247,9 @@ fn write(pool: &Pool, call: &Call, console: &mut Console, order: &Order) -> Resu
     console.flush()
 }
 
-pub(super) fn sending(snapshot: &str, error: &pool::Error) -> Failure {
-    match error {
-        pool::Error::Output(source) if source.kind() == std::io::ErrorKind::BrokenPipe => Failure::PipeClosed,
-        pool::Error::NoSnapshotBelow { .. } => Failure::refused(error.to_string()),
-        pool::Error::NotEarlier(_) => Failure::refused(format!("warning: {error}")),
-        error => Failure::refused(format!("warning: cannot send '{snapshot}': {error}")),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn rows_are_told_once_a_second_below_the_name_of_their_snapshot() {
-        let mut ticker = Ticker { is_wanted: true, parsable: false, now: None };
-        let mut err = Vec::new();
-        let sent = |bytes| Sent { snapshot: "tank/fs@a", bytes };
-        ticker.hear(sent(100), &mut err);
-        ticker.hear(sent(200), &mut err);
-        assert_eq!(String::from_utf8_lossy(&err), "TIME        SENT   SNAPSHOT tank/fs@a\n");
-        if let Some((_, last)) = &mut ticker.now {
-            *last -= TELLING;
-        }
-        ticker.hear(sent(2_000_000), &mut err);
-        let text = String::from_utf8_lossy(&err).into_owned();
-        let row = text.lines().nth(1).expect("a row");
-        assert!(row.ends_with("   1.91M   tank/fs@a") && row.len() == 8 + 20, "{row}");
-        ticker.hear(Sent { snapshot: "tank/fs@b", bytes: 1 }, &mut err);
-        assert!(String::from_utf8_lossy(&err).ends_with("SNAPSHOT tank/fs@b\n"));
-    }
-
-    #[test]
-    fn rows_for_programs_have_tabs_and_no_heading() {
-        let mut ticker = Ticker { is_wanted: true, parsable: true, now: None };
-        let mut err = Vec::new();
-        ticker.hear(Sent { snapshot: "t@a", bytes: 1 }, &mut err);
-        assert!(err.is_empty());
-        let row = row(Sent { snapshot: "t@a", bytes: 2_000_000 }, true);
-        assert!(row.ends_with("\t2000000\tt@a") && row.as_bytes()[2] == b':', "{row}");
-    }
 
     #[test]
     fn what_is_left_out_is_below_the_root_of_a_pool() {

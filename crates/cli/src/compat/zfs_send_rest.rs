@@ -5,8 +5,8 @@ use pool::{Pool, ResumeToken};
 use stream::Sender;
 
 use super::Call;
-use super::zfs_change::is_missing;
-use super::zfs_send::{Ticker, check_not_mounted, check_terminal, is_told, sending, step, total};
+use super::changing::is_missing;
+use super::zfs_send_words::{Ticker, check_not_mounted, check_terminal, is_told, sending, step, total};
 use crate::messages::{Action, Failure, reason};
 use crate::open::{Intent, Session, open_for};
 use crate::out::Console;

@@ -9,12 +9,13 @@ use pool::{DatasetInfo, Pool};
 use server::Kind;
 
 use super::Call;
+use super::changing::{is_missing, session, words};
 use super::dataset_values;
 use super::mounting;
 use super::no_effect;
 use super::owner_quota;
+use super::parents::create_parents;
 use super::select::dataset_failure;
-use super::zfs_change::{create_parents, is_missing, session, words};
 use crate::args::Assignments;
 use crate::messages::{Action, Failure, reason};
 use crate::open::{Intent, NotOpen, Session, open_for, pool_of};

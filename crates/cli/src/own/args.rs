@@ -3,10 +3,9 @@
 use std::ffi::OsString;
 use std::path::PathBuf;
 
-use clap::Args;
 use clap::builder::{OsStringValueParser, TypedValueParser};
+use clap::{Args, ValueEnum};
 
-use super::generate;
 use crate::place::{Place, PoolPath};
 
 /// Words handed on as they are.
@@ -199,7 +198,7 @@ pub struct Tune {
 Below DIR come man1 and man8, or bash, zsh and fish. Pages and completions tell of zfs, zpool and cenote as this program \
 reads them.")]
 pub struct Generate {
-    pub what: generate::What,
+    pub what: What,
     #[arg(value_name = "DIR")]
     pub dir: PathBuf,
 }
@@ -220,5 +219,14 @@ fn pool_path() -> impl TypedValueParser<Value = PoolPath> {
 
 /// A size such as 128K.
 pub(super) fn size(text: &str) -> Result<u64, pool::props::PropertyError> {
-    pool::props::number::parse_size(text)
+    pool::props::size::parse_size(text)
+}
+
+/// What can be generated.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum What {
+    /// Manual pages: cenote(1), zfs(8), zpool(8), and one for each of their subcommands.
+    Man,
+    /// Completions for bash, zsh and fish.
+    Completions,
 }

@@ -115,7 +115,7 @@ fn data(line: usize, rest: &str) -> Result<Step, String> {
     let [path, kind, size] = rest.split(' ').collect::<Vec<_>>()[..] else {
         return Err("@data PATH KIND SIZE".to_owned());
     };
-    let size = pool::props::number::parse_size(size).map_err(|e| e.to_string())?;
+    let size = pool::props::size::parse_size(size).map_err(|e| e.to_string())?;
     Ok(Step::Data { line, path: path.to_owned(), kind: kind.to_owned(), size })
 }
 

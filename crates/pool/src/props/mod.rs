@@ -12,6 +12,7 @@ pub mod error;
 pub mod names;
 pub mod number;
 pub mod pool;
+pub mod size;
 mod source;
 mod value;
 pub mod vdev;

@@ -5,7 +5,7 @@
 use super::words::{FAILMODE, ON_OFF};
 use super::{
     AUTO, DERIVED, INTEGER, PERCENT, Property, PropertyError, QUOTA_OR_AUTO, RATIO, SIZE, SIZE_OR_DASH, TEXT,
-    names, number, properties, text,
+    names, number, properties, size, text,
 };
 
 /// Every property that `zpool get all` shows before those of allocation classes and features, in its order.
@@ -163,7 +163,7 @@ pub fn check_settable(property: &'static Property, moment: Moment) -> Result<(),
 /// # Errors
 /// Not a number, or neither 0 (chosen by the device) nor 9 to 16.
 pub fn ashift_option(text: &str) -> Result<u32, PropertyError> {
-    match number::parse_size(text)? {
+    match size::parse_size(text)? {
         0 => Ok(0),
         shift @ 9..=16 => Ok(shift as u32),
         _ => Err(PropertyError::AshiftOption { text: text.to_owned() }),

@@ -4,7 +4,7 @@
 //! To:     the pool, which stores it; the `cli` crate, which prints it.
 //! Source: docs/format/06-mos-dsl.md §10.
 
-use super::{Form, Kind, Property, PropertyError, number};
+use super::{Form, Kind, Property, PropertyError, number, size};
 use std::borrow::Cow;
 
 /// `auto` where a size may be chosen by the pool (`refreservation` of volumes, `dedup_table_quota`).
@@ -124,7 +124,7 @@ impl Property {
             ("auto", Form::QuotaOrAuto) => Ok(AUTO),
             ("auto", _) if self.name == "refreservation" => Ok(AUTO),
             ("auto", _) => Err(PropertyError::NotAuto { name: self.name }),
-            _ => number::parse_size(text),
+            _ => size::parse_size(text),
         }
     }
 

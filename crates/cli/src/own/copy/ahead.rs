@@ -10,7 +10,8 @@ use std::path::Path;
 use pool::props::number::nice_bytes;
 use zpl::FileKind;
 
-use super::node::{Facts, Node};
+use super::facts::Facts;
+use super::node::Node;
 use super::progress::Progress;
 
 /// A shorter file counts by its length, holes or not.

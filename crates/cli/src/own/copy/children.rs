@@ -3,60 +3,21 @@
 //! From:   the datasets of a pool and their mountpoints.
 //! To:     which folder of a file system shows which other file system, as if all were mounted.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use format::ObjectId;
 use pool::props::{DatasetKind, Value, dataset};
 use pool::{DatasetInfo, Pool};
-use zpl::{FileKind, Filesystem};
+use zpl::FileKind;
 
-use super::node::{Node, Trail};
+use super::shown::{Numbered, Shown};
 use crate::messages::Failure;
 use crate::open::Intent;
 use crate::own::pools::Pools;
 use crate::place::PoolPath;
 
-/// A file system that is read, with its number from 1 on.
-pub type Numbered = (u64, Filesystem);
-
 /// File systems that are read, by the names of their datasets.
 pub type Opened = BTreeMap<String, Numbered>;
-
-/// A folder: the number of its file system and its object.
-type Place = (u64, ObjectId);
-
-/// File systems that are shown in folders of others.
-#[derive(Default)]
-pub struct Shown {
-    /// In the place of a folder.
-    over: HashMap<Place, Numbered>,
-    /// In a folder, under a name that nothing has there.
-    added: HashMap<Place, Vec<(Vec<u8>, Numbered)>>,
-}
-
-impl Shown {
-    /// What is shown in the place of a folder.
-    pub fn over(&self, number: u64, id: ObjectId) -> Option<&Numbered> {
-        self.over.get(&(number, id))
-    }
-
-    /// What is shown in a folder besides its entries.
-    pub fn added(&self, number: u64, id: ObjectId) -> &[(Vec<u8>, Numbered)] {
-        self.added.get(&(number, id)).map_or(&[], Vec::as_slice)
-    }
-
-    /// Whether the file system of this number is shown somewhere.
-    pub fn has(&self, number: u64) -> bool {
-        let added = self.added.values().flatten().map(|(_, shown)| shown);
-        self.over.values().chain(added).any(|(other, _)| *other == number)
-    }
-
-    fn added_as(&self, place: Place, name: &[u8]) -> Option<&Numbered> {
-        let (_, shown) = self.added(place.0, place.1).iter().find(|(other, _)| other == name)?;
-        Some(shown)
-    }
-}
 
 /// The file system of a place that is read, with its number. The same dataset gives the same number.
 pub fn opened(place: &PoolPath, pools: &Pools, read: &mut Opened) -> Result<Numbered, Failure> {
@@ -158,7 +119,7 @@ fn enter(shown: &mut Shown, root: &Numbered, path: &[u8], child: Numbered) -> Re
         }
         match fs.lookup(dir, name).map_err(|error| error.to_string())? {
             None if last => {
-                shown.added.entry((number, dir)).or_default().push((name.to_vec(), child));
+                shown.add((number, dir), name, child);
                 return Ok(Beneath::Nothing);
             }
             Some((id, FileKind::Directory)) => dir = id,
@@ -172,7 +133,7 @@ fn enter(shown: &mut Shown, root: &Numbered, path: &[u8], child: Numbered) -> Re
             (number, fs) = (*other, inside.clone());
             dir = fs.root();
         } else if last {
-            shown.over.insert((number, dir), child);
+            shown.show_over((number, dir), child);
             let hidden = fs.entries(dir).map_err(|error| error.to_string())?.next().is_some();
             return Ok(if hidden { Beneath::Files } else { Beneath::Nothing });
         }
@@ -203,11 +164,6 @@ fn names(path: &[u8]) -> impl Iterator<Item = &[u8]> {
 fn is_below(path: &[u8], top: &[u8]) -> bool {
     let mut path = names(path);
     names(top).all(|name| path.next() == Some(name)) && path.next().is_some()
-}
-
-/// The root folder of a file system that is shown in another one.
-pub fn node(shown: &Arc<Shown>, (number, fs): &Numbered, path: Trail) -> Node {
-    Node::Pool { fs: fs.clone(), number: *number, id: fs.root(), shown: path, datasets: shown.clone() }
 }
 
 #[cfg(test)]

@@ -9,7 +9,7 @@ use rustix::io::Errno;
 use zpl::{Piece, Records};
 
 use super::error::{CopyError, reading};
-use super::node::Facts;
+use super::facts::Facts;
 
 /// Some bytes of a file.
 pub struct Chunk {

@@ -10,8 +10,9 @@ use crossbeam_channel::Sender;
 use zpl::FileKind;
 
 use super::error::CopyError;
+use super::facts::Facts;
 use super::folder::is_one_name;
-use super::node::{Child, Facts, Node};
+use super::node::{Child, Node};
 use super::progress::Progress;
 use super::sink::{Policy, Sink, Wanted};
 use crate::own::stop::Stop;

@@ -7,14 +7,15 @@ use std::path::Path;
 use std::sync::Arc;
 
 use format::ObjectId;
-use rustix::fs::{Dir, FileType, Mode, OFlags, Stat};
+use rustix::fs::{Dir, Mode, OFlags, Stat};
 use xattr::FileExt as _;
-use zpl::{FileKind, Filesystem, Time};
+use zpl::{FileKind, Filesystem};
 
-use super::children::{self, Shown};
 use super::content::Content;
 use super::error::{CopyError, reading};
-use super::folder::{self, FileId, Folder, proc_path};
+use super::facts::{Facts, kind_of};
+use super::folder::{self, Folder, proc_path};
+use super::shown::{Numbered, Shown};
 
 /// An extended attribute: name, value.
 pub type Xattr = (Vec<u8>, Vec<u8>);
@@ -83,35 +84,6 @@ impl Drop for Names {
     }
 }
 
-/// What `stat` says of a node.
-#[derive(Clone, Debug)]
-pub struct Facts {
-    /// What it is.
-    pub kind: FileKind,
-    /// Permission bits (07777).
-    pub mode: u32,
-    /// Owner.
-    pub uid: u32,
-    /// Group.
-    pub gid: u32,
-    /// Names.
-    pub nlink: u64,
-    /// Bytes.
-    pub size: u64,
-    /// Last access.
-    pub atime: Time,
-    /// Last change of contents.
-    pub mtime: Time,
-    /// Device number; 0 for anything but devices.
-    pub rdev: u64,
-    /// Tells all nodes apart: device or number of the file system, inode or object.
-    pub key: (u64, u64),
-    /// It surely has no holes.
-    pub dense: bool,
-    /// Bytes that it takes where it is, as far as is known.
-    pub stored: u64,
-}
-
 /// A child of a folder.
 pub struct Child {
     /// Its name.
@@ -120,59 +92,6 @@ pub struct Child {
     pub node: Node,
     /// What it is, if the folder tells.
     pub kind: Option<FileKind>,
-}
-
-fn kind_of(kind: FileType) -> Option<FileKind> {
-    Some(match kind {
-        FileType::RegularFile => FileKind::Regular,
-        FileType::Directory => FileKind::Directory,
-        FileType::Symlink => FileKind::Symlink,
-        FileType::Fifo => FileKind::Fifo,
-        FileType::Socket => FileKind::Socket,
-        FileType::CharacterDevice => FileKind::CharDevice,
-        FileType::BlockDevice => FileKind::BlockDevice,
-        _ => return None,
-    })
-}
-
-impl Facts {
-    fn of_local(stat: &Stat) -> Result<Facts, CopyError> {
-        let time = |secs, nanos| Time { secs, nanos };
-        let kind = kind_of(FileType::from_raw_mode(stat.st_mode));
-        let FileId { dev, ino } = FileId::from(stat);
-        let (size, stored) = (stat.st_size.max(0) as u64, (stat.st_blocks.max(0) as u64).saturating_mul(512));
-        Ok(Facts {
-            kind: kind.ok_or(CopyError::unsupported("this kind of file"))?,
-            mode: stat.st_mode & 0o7777,
-            uid: stat.st_uid,
-            gid: stat.st_gid,
-            nlink: stat.st_nlink,
-            size,
-            atime: time(stat.st_atime, stat.st_atime_nsec),
-            mtime: time(stat.st_mtime, stat.st_mtime_nsec),
-            rdev: stat.st_rdev,
-            key: (dev, ino),
-            dense: stored >= size,
-            stored,
-        })
-    }
-
-    fn of_object(number: u64, stat: &zpl::Stat) -> Facts {
-        Facts {
-            kind: stat.kind,
-            mode: stat.mode,
-            uid: stat.uid,
-            gid: stat.gid,
-            nlink: stat.nlink,
-            size: stat.size,
-            atime: stat.atime,
-            mtime: stat.mtime,
-            rdev: stat.rdev,
-            key: (number, stat.id.0),
-            dense: false,
-            stored: stat.blocks.saturating_mul(512),
-        }
-    }
 }
 
 impl Local {
@@ -351,7 +270,7 @@ impl Node {
                     let shown = shown.child(&entry.name);
                     let (name, id, kind) = (entry.name, entry.id, Some(entry.kind));
                     let node = match datasets.over(*number, id) {
-                        Some(other) => children::node(datasets, other, shown),
+                        Some(other) => node(datasets, other, shown),
                         None => {
                             let (fs, datasets) = (fs.clone(), datasets.clone());
                             Node::Pool { fs, number: *number, id, shown, datasets }
@@ -360,7 +279,7 @@ impl Node {
                     Ok(Child { name, node, kind })
                 });
                 let added = datasets.added(*number, *id).iter().map(move |(name, other)| {
-                    let node = children::node(datasets, other, shown.child(name));
+                    let node = node(datasets, other, shown.child(name));
                     Ok(Child { name: name.clone(), node, kind: Some(FileKind::Directory) })
                 });
                 Ok(Box::new(entries.chain(added)))
@@ -376,6 +295,11 @@ pub fn last_name(path: &[u8]) -> Vec<u8> {
         return Vec::new();
     }
     path.file_name().map(|name| name.as_bytes().to_vec()).unwrap_or_default()
+}
+
+/// The root folder of a file system that is shown in another one.
+pub fn node(shown: &Arc<Shown>, (number, fs): &Numbered, path: Trail) -> Node {
+    Node::Pool { fs: fs.clone(), number: *number, id: fs.root(), shown: path, datasets: shown.clone() }
 }
 
 #[cfg(test)]

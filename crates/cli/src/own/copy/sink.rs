@@ -4,7 +4,8 @@ use zpl::{FileKind, Time};
 
 use super::content::Content;
 use super::error::CopyError;
-use super::node::{Facts, Xattr};
+use super::facts::Facts;
+use super::node::Xattr;
 
 /// What a copy is to be like.
 #[derive(Clone, Debug)]

@@ -11,23 +11,15 @@ mod zsh;
 use std::fs;
 use std::path::Path;
 
-use clap::{CommandFactory, ValueEnum};
+use clap::CommandFactory;
 use pool::props::{Access, Kind, Property};
 
+use super::args::What;
 use super::{Cenote, Generate};
 use crate::messages::Failure;
 use crate::out::Console;
 use crate::own::io_words;
 use crate::usage::Program;
-
-/// What can be generated.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum What {
-    /// Manual pages: cenote(1), zfs(8), zpool(8), and one for each of their subcommands.
-    Man,
-    /// Completions for bash, zsh and fish.
-    Completions,
-}
 
 /// A program with subcommands.
 pub struct Tool {

@@ -1,0 +1,43 @@
+//! Datasets above the one that a command names: found, or made (`-p`).
+
+use pool::{DatasetInfo, Pool};
+
+use super::changing::is_missing;
+use super::dataset_values::{self, Creation};
+
+/// The dataset `name`, or the nearest one above it that exists.
+pub(super) fn nearest_ancestor(pool: &Pool, name: &str) -> pool::Result<DatasetInfo> {
+    let mut name = name;
+    loop {
+        match (pool.dataset(name), name.rsplit_once('/')) {
+            (Err(error), Some((above, _))) if is_missing(&error) => name = above,
+            (result, _) => return result,
+        }
+    }
+}
+
+/// Makes `name` and what is missing above it, with what they inherit. Gives the topmost that was made.
+pub(super) fn create_parents(
+    pool: &Pool,
+    name: &str,
+    enabled: &dyn Fn(&format::features::Feature) -> bool,
+) -> pool::Result<Option<String>> {
+    let mut topmost = None;
+    let ends = name.match_indices('/').map(|(at, _)| at).chain(std::iter::once(name.len())).skip(1);
+    let ends: Vec<usize> = if name.contains('/') { ends.collect() } else { Vec::new() };
+    for end in ends {
+        let step = &name[..end];
+        match pool.dataset(step) {
+            Ok(_) => continue,
+            Err(error) if is_missing(&error) => {}
+            Err(error) => return Err(error),
+        }
+        let above = nearest_ancestor(pool, step)?;
+        let made = dataset_values::creation(&[], Some((pool, &above)), enabled);
+        let Creation { local, filesystem, .. } =
+            made.map_err(|error| pool::Error::Unsupported(error.to_string()))?;
+        pool.create_filesystem(step, local, filesystem, dataset_values::initialiser())?;
+        topmost.get_or_insert_with(|| step.to_owned());
+    }
+    Ok(topmost)
+}
