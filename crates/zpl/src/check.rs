@@ -15,7 +15,7 @@ use format::zap::parse_int_key;
 use format::znode::{Dirent, Znode, pflags};
 use format::{ObjectId, ObjectType, dnode};
 
-use crate::node::is_kind;
+use crate::stat::is_kind;
 use crate::{Error, FileKind, Filesystem, Result, attributes};
 
 /// Something that is not as it should be.

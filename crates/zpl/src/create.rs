@@ -14,9 +14,9 @@ use pool::Hold;
 use crate::attributes::{Attributes, Encoded};
 use crate::dir::{check_name, is_dot};
 use crate::fs::NAME_COST;
-use crate::node::{count_change, is_kind, modified};
-use crate::replay::flags_with;
-use crate::unnamed::Named;
+use crate::logged::flags_with;
+use crate::node::{count_change, modified};
+use crate::stat::is_kind;
 use crate::{Error, FileKind, Filesystem, Result, Times};
 
 /// Longest target of a symbolic link, in bytes.
@@ -140,6 +140,15 @@ pub(crate) fn new_object(
         object.set_spill(tx, spill);
     }
     Ok(object)
+}
+
+/// What a new name is to its object.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Named {
+    /// The first that it ever had.
+    First,
+    /// One more.
+    Again,
 }
 
 impl Filesystem {

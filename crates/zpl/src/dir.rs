@@ -10,7 +10,7 @@ use format::znode::{Dirent, Znode, pflags};
 use format::{Corrupt, ObjectId, ObjectType};
 
 use crate::fs::Case;
-use crate::node::is_kind;
+use crate::stat::is_kind;
 use crate::{Error, FileKind, Filesystem, Result};
 
 /// Longest name, in bytes.

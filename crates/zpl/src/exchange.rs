@@ -9,8 +9,9 @@ use pool::Hold;
 use crate::create::check_project;
 use crate::dir::{Found, is_dot};
 use crate::fs::NAME_COST;
-use crate::node::{count_change, is_kind, modified};
+use crate::node::{count_change, modified};
 use crate::remove::check_removable;
+use crate::stat::is_kind;
 use crate::{Error, FileKind, Filesystem, Result};
 
 impl Filesystem {

@@ -11,8 +11,9 @@ use format::{Corrupt, ObjectId};
 use pool::{Hold, Reach};
 
 use crate::fs::ATTRIBUTE_COST;
-use crate::node::{is_kind, modified};
+use crate::node::modified;
 use crate::remove::FREE_STEP;
+use crate::stat::is_kind;
 use crate::{Error, FileKind, Filesystem, Result};
 
 /// Bytes of a large write that go into one transaction.

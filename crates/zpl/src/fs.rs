@@ -12,8 +12,8 @@ use pool::{Begun, Dataset, Hold, Patience, Reach, Tx};
 
 use crate::attributes::{self, Attributes};
 use crate::locks::Locks;
+use crate::owner::Quotas;
 use crate::pending::Pending;
-use crate::quota::Quotas;
 use crate::{Error, Result};
 
 /// Number of the master node.

@@ -11,7 +11,7 @@ use format::{BlockPtr, ObjectId, Txg};
 use pool::zil::{Batch, Note, Ticket, Turn};
 use pool::{SyncMode, Tx};
 
-use crate::node::is_kind;
+use crate::stat::is_kind;
 use crate::{Error, FileKind, Filesystem, Result, SetAttr};
 
 /// Bytes of a file's data that are read at once for its records.

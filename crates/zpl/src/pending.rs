@@ -9,7 +9,7 @@ use std::sync::{Mutex, MutexGuard};
 
 use format::Txg;
 
-use crate::quota::{Amount, Owner};
+use crate::owner::{Amount, Owner};
 
 /// Whose use of what.
 pub(crate) type Account = (Owner, Amount, u64);

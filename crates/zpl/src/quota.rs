@@ -10,96 +10,19 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use dmu::{NewObject, Object, Special, zap};
+use dmu::{NewObject, zap};
 use format::objset::{FLAG_PROJECT_QUOTA, FLAG_USER_ACCOUNTING, FLAG_USEROBJ_ACCOUNTING};
 use format::zap::Value;
-use format::znode::{Znode, master};
+use format::znode::Znode;
 use format::{ObjectId, ObjectType};
 use pool::Hold;
 
 use crate::fs::{MASTER_NODE, NAME_COST};
+use crate::owner::{Amount, NO_PROJECT, OBJECTS, Owner, Quotas, Usage, owners_of};
 use crate::{Error, Filesystem, Result};
 
 /// Syncs that a change waits for at a quota, while other changes take the space first.
 const QUOTA_WAITS: u32 = 8;
-/// Names of objects' counts begin so in the accounting ZAPs.
-const OBJECTS: &str = "obj-";
-/// Project of whatever belongs to none: it has no quota.
-const NO_PROJECT: u64 = 0;
-
-/// Who space is counted for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Owner {
-    /// By uid.
-    User,
-    /// By gid.
-    Group,
-    /// By project id.
-    Project,
-}
-
-impl Owner {
-    /// All of them, in on-disk order.
-    pub const ALL: [Owner; 3] = [Owner::User, Owner::Group, Owner::Project];
-
-    fn special(self) -> Special {
-        Special::ALL[self as usize]
-    }
-
-    /// The master node's entry for quotas, and for that of whoever has none.
-    const fn keys(self, amount: Amount) -> (&'static str, &'static str) {
-        match (self, amount) {
-            (Owner::User, Amount::Bytes) => (master::USERQUOTA, "defaultuserquota"),
-            (Owner::Group, Amount::Bytes) => (master::GROUPQUOTA, "defaultgroupquota"),
-            (Owner::Project, Amount::Bytes) => (master::PROJECTQUOTA, "defaultprojectquota"),
-            (Owner::User, Amount::Objects) => (master::USEROBJQUOTA, "defaultuserobjquota"),
-            (Owner::Group, Amount::Objects) => (master::GROUPOBJQUOTA, "defaultgroupobjquota"),
-            (Owner::Project, Amount::Objects) => (master::PROJECTOBJQUOTA, "defaultprojectobjquota"),
-        }
-    }
-}
-
-/// What is counted.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Amount {
-    /// Space taken, in bytes.
-    Bytes,
-    /// Files, directories and so on.
-    Objects,
-}
-
-impl Amount {
-    const ALL: [Amount; 2] = [Amount::Bytes, Amount::Objects];
-
-    fn used_key(self, id: u64) -> String {
-        match self {
-            Amount::Bytes => format!("{id:x}"),
-            Amount::Objects => format!("{OBJECTS}{id:x}"),
-        }
-    }
-}
-
-/// What one user, group or project uses and may use; `None` where the file system has no such entry.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Usage {
-    /// Space taken, in bytes.
-    pub bytes: Option<u64>,
-    /// Objects.
-    pub objects: Option<u64>,
-    /// Quota of bytes of its own.
-    pub byte_quota: Option<u64>,
-    /// Quota of objects of its own.
-    pub object_quota: Option<u64>,
-}
-
-/// The quotas in effect, as of a revision of the dataset's settings.
-#[derive(Default)]
-pub(crate) struct Quotas {
-    revision: u64,
-    /// By owner and amount: the ZAP, and the quota of whoever is not in it.
-    limits: [[(Option<Arc<Object>>, u64); 2]; 3],
-    any: bool,
-}
 
 impl Filesystem {
     /// The quotas as they are set now.
@@ -436,9 +359,4 @@ impl Filesystem {
         self.inner.dataset.revise();
         Ok(())
     }
-}
-
-pub(crate) fn owners_of(znode: &Znode) -> [(Owner, u64); 3] {
-    let project = znode.projid.unwrap_or(NO_PROJECT);
-    [(Owner::User, znode.uid), (Owner::Group, znode.gid), (Owner::Project, project)]
 }

@@ -15,7 +15,8 @@ use format::znode::{Dirent, Time, Znode, pflags};
 use pool::Hold;
 
 use crate::dir::is_dot;
-use crate::node::{count_change, is_kind, modified};
+use crate::node::{count_change, modified};
+use crate::stat::is_kind;
 use crate::{Error, FileKind, Filesystem, Result};
 
 /// Blocks freed in one transaction.

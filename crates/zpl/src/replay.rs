@@ -10,15 +10,14 @@ use std::sync::Arc;
 
 use dmu::zap;
 use format::objset::ObjsetType;
-use format::zil::{
-    self, Attrs, Body, Create, CreateKind, Record, Rename, RenameKind, Whiteout, Write, mask, xat,
-};
+use format::zil::{self, Body, Create, CreateKind, Record, Rename, RenameKind, Whiteout, Write, mask, xat};
 use format::znode::{S_IFCHR, pflags};
 use format::{BlockPtr, Corrupt, ObjectId};
 use pool::zil::Replay;
 use pool::{Dataset, Hold, Pool};
 
 use crate::create::{assign_project, fresh, new_object};
+use crate::logged::{flags_with, projid_of};
 use crate::{Error, Filesystem, Replace, Result, SetAttr, XattrMode};
 
 /// Replays all intent logs that a crash left in the pool; gives the names of the datasets and how many records each
@@ -271,40 +270,6 @@ fn gone_is_fine(done: Result<()>) -> Result<()> {
     }
 }
 
-/// A node's flags with those that an attribute block sets.
-pub(crate) fn flags_with(mut flags: u64, attrs: &Attrs) -> u64 {
-    const PAIRS: [(u32, u64); 15] = [
-        (xat::ARCHIVE, pflags::ARCHIVE),
-        (xat::SYSTEM, pflags::SYSTEM),
-        (xat::READONLY, pflags::READONLY),
-        (xat::HIDDEN, pflags::HIDDEN),
-        (xat::NOUNLINK, pflags::NOUNLINK),
-        (xat::IMMUTABLE, pflags::IMMUTABLE),
-        (xat::APPENDONLY, pflags::APPENDONLY),
-        (xat::NODUMP, pflags::NODUMP),
-        (xat::OPAQUE, pflags::OPAQUE),
-        (xat::AV_QUARANTINED, pflags::AV_QUARANTINED),
-        (xat::AV_MODIFIED, pflags::AV_MODIFIED),
-        (xat::REPARSE, pflags::REPARSE),
-        (xat::OFFLINE, pflags::OFFLINE),
-        (xat::SPARSE, pflags::SPARSE),
-        (xat::PROJINHERIT, pflags::PROJINHERIT),
-    ];
-    for (bit, flag) in PAIRS {
-        if attrs.wanted[0] & bit != 0 {
-            flags = flags & !flag | if attrs.values & u64::from(bit) != 0 { flag } else { 0 };
-        }
-    }
-    flags
-}
-
-/// The project that an attribute block sets.
-pub(crate) fn projid_of(attrs: &Attrs) -> u64 {
-    let mut word = [0; 8];
-    word.copy_from_slice(&attrs.scanstamp[..8]);
-    u64::from_le_bytes(word)
-}
-
 /// Where the block of `lsize` bytes begins that a record of `length` bytes at `offset` points at: it was written whole.
 fn block_start(offset: u64, length: u64, lsize: u64) -> u64 {
     if length < lsize { offset - offset % lsize } else { offset }
@@ -357,21 +322,4 @@ fn replay_volume(dataset: &Arc<Dataset>) -> Result<u64> {
     }
     replay.finish()?;
     Ok(count)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn an_attribute_block_changes_the_flags_it_names() {
-        let attrs = Attrs {
-            wanted: [xat::READONLY | xat::HIDDEN, 0, 0],
-            values: xat::HIDDEN.into(),
-            scanstamp: [5; 32],
-            ..Attrs::default()
-        };
-        assert_eq!(flags_with(pflags::READONLY | pflags::ARCHIVE, &attrs), pflags::HIDDEN | pflags::ARCHIVE);
-        assert_eq!(projid_of(&attrs), 0x0505_0505_0505_0505);
-    }
 }

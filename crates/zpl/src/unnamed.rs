@@ -10,21 +10,13 @@ use format::ObjectId;
 use format::znode::Znode;
 use pool::{Hold, SyncMode, Tx};
 
+use crate::create::Named;
 use crate::create::{acl_cost, assign_project, new_object};
 use crate::fs::{NAME_COST, Opened};
 use crate::{Error, FileKind, Filesystem, NewNode, Result};
 
 /// Bytes of the first block of a file.
 const BLOCK: u32 = 512;
-
-/// What a new name is to its object.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Named {
-    /// The first that it ever had.
-    First,
-    /// One more.
-    Again,
-}
 
 impl Filesystem {
     /// Makes a regular file without a name and opens it as [`Filesystem::open_handle`] does. It goes when it is closed, unless

@@ -13,7 +13,8 @@ use pool::Hold;
 use crate::create::{assign_project, fresh, new_object};
 use crate::dir::NAME_MAX;
 use crate::fs::NAME_COST;
-use crate::node::{count_change, is_kind, modified};
+use crate::node::{count_change, modified};
+use crate::stat::is_kind;
 use crate::xattr_log::Told;
 use crate::{Error, FileKind, Filesystem, NewNode, Result, SetAttr, acl, attributes};
 
