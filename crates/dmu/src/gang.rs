@@ -12,7 +12,7 @@ use format::{Compression, ObjectType};
 use storage::{Payload, ReadError, WriteError, gang};
 
 use crate::Result;
-use crate::place::SyncCtx;
+use crate::context::SyncCtx;
 
 /// Most copies of a header.
 const HEADERS_MAX: u8 = 3;

@@ -9,6 +9,7 @@
 
 mod bound;
 mod budget;
+mod context;
 mod error;
 mod gang;
 mod object;
@@ -24,10 +25,11 @@ pub mod zap;
 
 pub use bound::KILLED;
 pub use budget::DirtyBudget;
+pub use context::{Space, SyncCtx};
 pub use error::Error;
 pub use object::{Head, Object, Trail};
 pub use objset::{Frozen, NewObject, Objset, Special};
-pub use place::{Space, SyncCtx, write_objset_root};
+pub use place::write_objset_root;
 pub use policy::{Policy, Redundant};
 pub use ranges::Ranges;
 pub use storage::{Background, Caller, Record};

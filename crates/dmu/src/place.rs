@@ -4,55 +4,17 @@
 
 use std::sync::Arc;
 
-use format::blkptr::{Block, BlockPtr, Dva, Embedded};
+use format::blkptr::{Block, BlockPtr, Embedded};
 use format::dnode::Dnode;
 use format::objset as phys;
 use format::{ByteOrder, Compression, ObjectType, Txg};
+use storage::Record;
 use storage::write::Encoded;
-use storage::{Record, Storage, WriteError, Writer};
 
 use crate::Result;
+use crate::context::SyncCtx;
 use crate::gang::Places;
-use crate::policy::{Plan, Policy};
-use crate::tree::born_in;
-
-/// Who gives space and keeps the accounts: the pool, on behalf of one dataset or the MOS.
-pub trait Space {
-    /// Space for `psize` bytes in `copies` places, all or none.
-    ///
-    /// # Errors
-    /// [`WriteError::NoSpace`], or a space map could not be read.
-    fn allocate(&mut self, psize: u64, copies: u8) -> Result<[Dva; 3], WriteError>;
-
-    /// Takes back space just allocated, where nothing has been written.
-    fn give_back(&mut self, dva: Dva);
-
-    /// `ptr` (embedded or on disk) is referenced from now on.
-    fn born(&mut self, ptr: &BlockPtr);
-
-    /// `ptr` (embedded or on disk) is no longer referenced by this dataset.
-    ///
-    /// # Errors
-    /// If where it must be recorded cannot be read.
-    fn killed(&mut self, ptr: &BlockPtr) -> Result<()>;
-}
-
-/// Everything the sync of one objset needs.
-pub struct SyncCtx<'a, 'w> {
-    /// Where blocks go.
-    pub storage: &'a Storage,
-    /// The syncing txg.
-    pub txg: Txg,
-    /// Allocation and accounts.
-    pub space: &'a mut dyn Space,
-    /// The txg's writes.
-    pub writer: &'a mut Writer<'w>,
-    /// How to write.
-    pub policy: Policy,
-    /// Sync pass of the MOS, from 1; 0 for datasets. Blocks of the MOS are held back until its last pass and
-    /// rewritten in place where they fit.
-    pub mos_pass: u32,
-}
+use crate::policy::Plan;
 
 impl SyncCtx<'_, '_> {
     pub(crate) fn encoding(&self, owner: &Dnode, level: u8) -> Plan {
@@ -269,4 +231,9 @@ pub fn write_objset_root(
     let fill = root.meta_dnode.block_ptrs.iter().map(BlockPtr::fill).sum();
     let plan = ctx.encoding(&owner, 0);
     ctx.write(&Arc::new(root.encode(size)), plan, &owner, 0, fill, old)
+}
+
+/// The birth that decides whether a block was written in `txg`.
+fn born_in(ptr: &BlockPtr, txg: Txg) -> bool {
+    ptr.block().is_some_and(|block| block.physical_birth() == txg)
 }

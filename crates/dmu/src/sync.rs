@@ -14,9 +14,10 @@ use format::{ObjectId, ObjectType, Txg};
 use storage::write::Encoded;
 use storage::{Record, Storage};
 
+use crate::context::SyncCtx;
 use crate::object::{Closed, Object, Spill};
 use crate::objset::{Frozen, NewObject, Objset, Special, slots_at};
-use crate::place::{SyncCtx, write_objset_root};
+use crate::place::write_objset_root;
 use crate::policy::Plan;
 use crate::tree::TreeWriter;
 use crate::{Error, Result, Tx, zap};

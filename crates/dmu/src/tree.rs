@@ -9,9 +9,9 @@ use std::sync::Arc;
 
 use format::blkptr::{Block, BlockPtr, Hole, SIZE as PTR};
 use format::dnode::{self, Dnode};
-use format::{ByteOrder, ObjectId, Txg};
+use format::{ByteOrder, ObjectId};
 
-use crate::place::SyncCtx;
+use crate::context::SyncCtx;
 use crate::{Error, Result};
 
 /// An indirect block being changed.
@@ -360,9 +360,4 @@ impl TreeWriter {
     pub(crate) fn dnode_mut(&mut self) -> &mut Dnode {
         &mut self.dnode
     }
-}
-
-/// The birth that decides whether a block was written in `txg`.
-pub(crate) fn born_in(ptr: &BlockPtr, txg: Txg) -> bool {
-    ptr.block().is_some_and(|block| block.physical_birth() == txg)
 }
