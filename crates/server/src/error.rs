@@ -78,3 +78,8 @@ pub enum ServeError {
     #[error("cannot wait for signals: {0}")]
     Signals(io::Error),
 }
+
+/// The pool is being let go of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("pool export in progress")]
+pub struct Closed;

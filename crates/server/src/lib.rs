@@ -25,9 +25,9 @@ pub mod visitors;
 pub mod wire;
 
 pub use client::Client;
-pub use error::{ClientError, ServeError};
+pub use error::{ClientError, Closed, ServeError};
 pub use figures::{Counters, Figures, Halted, LeafCounters, Silence};
-pub use live::{Closed, Live};
+pub use live::Live;
 pub use mounts::{BeginError, Change, Kind, MountError, Report, Unmounted};
 pub use plan::{Overrides, Told};
 pub use runtime::Runtime;

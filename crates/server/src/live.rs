@@ -9,14 +9,10 @@ use format::ObjectId;
 use pool::{Pool, SnapshotKey};
 
 use crate::Runtime;
+use crate::error::Closed;
 use crate::messages::Refusal;
 use crate::mounts::{BeginError, Change, Kind, MountError, Mounts, Report, Unmounted};
 use crate::plan::{Overrides, Told};
-
-/// The pool is being let go of.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("pool export in progress")]
-pub struct Closed;
 
 /// The live pool with its mounts.
 pub struct Live {
