@@ -6,8 +6,8 @@
 
 use std::path::PathBuf;
 
-use bench::advise::{Question, Subject, advise};
-use bench::{Event, Place, Plan, Source, Watch};
+use bench::advise::{Advice, Question, Subject, advise};
+use bench::{Event, Place, Plan, Report, Source, Watch};
 
 struct Deaf;
 
@@ -56,6 +56,12 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         ..Plan::usual()
     };
     let report = bench::run(&plan, &mut source, &Deaf)?;
+    compare(&advice, &report);
+    Ok(())
+}
+
+/// Prints what was foretold beside what was measured.
+fn compare(advice: &Advice, report: &Report) {
     let target = &advice.target;
     println!(
         "disks write {:.0} and read {:.0} MB/s, engine {:?} and {:?}; {} of {} bytes sampled in {:.1} s",
@@ -102,5 +108,4 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     println!(
         "of {count}: ratios within 2 % {ratios}, within their interval {held}; within 20 %: writes {writes}, reads {reads}"
     );
-    Ok(())
 }

@@ -18,7 +18,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use rustix::fs::{Advice, fadvise, statvfs, syncfs};
 
 use crate::application::StepSample;
-use crate::application::{run_in, run_program};
+use crate::application::{Guarded, run_in, run_program};
 use crate::crew::share;
 use crate::error::system_reason;
 use crate::guard::{Guard, Left};
@@ -296,7 +296,8 @@ impl Work for InFolder<'_> {
             self.make_durable()?;
             self.cool()?;
             let clock = self.cpu_clock();
-            let sample = run_in(&self.top, turn, clock, &mut self.guard, self.configuration, self.watch)?;
+            let folder = Guarded { dir: &self.top, clock, guard: &mut self.guard };
+            let sample = run_in(folder, turn, self.configuration, self.watch)?;
             // The machine's time is that of the programs, too.
             let pool_cpu_seconds = (sample.pool_cpu_seconds - sample.cpu_seconds).max(0.0);
             Ok(StepSample { pool_cpu_seconds, ..sample })

@@ -184,7 +184,12 @@ impl Application {
         let dir = tempfile::Builder::new().prefix("cenote-bench-").tempdir().map_err(failed)?;
         let mut guard = Guard::over(dir.path(), Left::Mount).map_err(failed)?;
         let mount = self.mounter.mount(fs, dir.path()).map_err(Error::Mount)?;
-        let done = run_in(dir.path(), turn, process_cpu_seconds, &mut guard, configuration, watch);
+        let done = run_in(
+            Guarded { dir: dir.path(), clock: process_cpu_seconds, guard: &mut guard },
+            turn,
+            configuration,
+            watch,
+        );
         let down = mount.take_down().map_err(Error::Mount);
         let done = done?;
         down?;
@@ -193,18 +198,25 @@ impl Application {
     }
 }
 
-/// Runs a step to its end in a folder that is guarded. `clock` is that of the file system, which may count its programs too.
+/// A folder that is guarded while programs run in it.
+pub(crate) struct Guarded<'a> {
+    pub(crate) dir: &'a Path,
+    /// That of the file system, which may count its programs too.
+    pub(crate) clock: CpuClock,
+    pub(crate) guard: &'a mut Guard,
+}
+
+/// Runs a step to its end in a folder.
 ///
 /// # Errors
 /// [`Error::Step`], [`Error::Interrupted`].
 pub(crate) fn run_in(
-    dir: &Path,
+    folder: Guarded<'_>,
     turn: &Turn<'_>,
-    clock: CpuClock,
-    guard: &mut Guard,
     configuration: &Configuration,
     watch: &dyn Watch,
 ) -> Result<StepSample> {
+    let Guarded { dir, clock, guard } = folder;
     let Turn { step, threads, .. } = *turn;
     watch.event(Event::Step(&step.name));
     let failed = |reason: String| Error::Step {
@@ -347,7 +359,12 @@ mod tests {
         let configuration = crate::Plan::usual().configurations().unwrap().remove(0);
         let mut guard = Guard::over(&dir.path().join("guarded"), Left::Files).unwrap();
         let done = application.each_turn(|turn| {
-            run_in(dir.path(), turn, process_cpu_seconds, &mut guard, &configuration, watch)
+            run_in(
+                Guarded { dir: dir.path(), clock: process_cpu_seconds, guard: &mut guard },
+                turn,
+                &configuration,
+                watch,
+            )
         });
         (dir, done)
     }

@@ -50,18 +50,24 @@ struct InPool<'a> {
     misses: u64,
 }
 
+/// What is moved into a pool and out of it, and how.
+pub(crate) struct Job<'a> {
+    pub(crate) plan: &'a Plan,
+    pub(crate) source: &'a Source,
+    pub(crate) configuration: &'a Configuration,
+    pub(crate) watch: &'a dyn Watch,
+}
+
 /// Does `work` in a dataset of its own in `target`, which is closed afterwards.
 ///
 /// # Errors
 /// As [`Target::create`]; those of the work.
 pub(crate) fn within<T>(
     target: &Target<'_>,
-    plan: &Plan,
-    source: &Source,
-    configuration: &Configuration,
-    watch: &dyn Watch,
+    job: &Job<'_>,
     work: impl FnOnce(&mut dyn Work) -> Result<T>,
 ) -> Result<T> {
+    let Job { plan, source, configuration, watch } = *job;
     let options = Options { workers: configuration.threads as usize, ..plan.options() };
     let options = Options { cache_bytes: CACHE_BYTES.min(options.cache_bytes), ..options };
     let pool = target.create(configuration, options.clone())?;

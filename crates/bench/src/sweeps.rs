@@ -116,10 +116,11 @@ pub(crate) fn sweeps(report: &Report) -> Vec<Chart> {
     let sized = pools(runs, |run, last| (run.threads, run.total_bytes) == (last.threads, last.total_bytes));
     let threaded =
         pools(runs, |run, last| (run.recordsize, run.total_bytes) == (last.recordsize, last.total_bytes));
-    let by_size = |what, rate| sweep(&sized, what, "record size", |run| run.recordsize, nice, rate);
-    let threads = |run: &Run| u64::from(run.threads);
-    let over_threads =
-        |what, rate| sweep(&threaded, what, "number of threads", threads, |n| n.to_string(), rate);
+    let size = Condition { label: "record size", of: |run| run.recordsize, name: nice };
+    let threads =
+        Condition { label: "number of threads", of: |run| u64::from(run.threads), name: |n| n.to_string() };
+    let by_size = |what, rate| sweep(&sized, &size, what, rate);
+    let over_threads = |what, rate| sweep(&threaded, &threads, what, rate);
     let charts = [
         by_size("Writing", Run::write_rate),
         by_size("Reading", Run::read_rate),
@@ -138,15 +139,17 @@ fn pools(runs: &[Run], like: fn(&Run, &Run) -> bool) -> Vec<&Run> {
     own().filter(|run| like(run, last)).collect()
 }
 
-/// A line of speeds for each compression, over the values of one of the conditions.
-fn sweep(
-    runs: &[&Run],
-    what: &str,
-    label: &str,
+/// A condition of runs that has several values.
+struct Condition {
+    label: &'static str,
     of: fn(&Run) -> u64,
+    /// How a value is written.
     name: fn(u64) -> String,
-    rate: fn(&Run) -> f64,
-) -> Option<Chart> {
+}
+
+/// A line of speeds for each compression, over the values of a condition.
+fn sweep(runs: &[&Run], condition: &Condition, what: &str, rate: fn(&Run) -> f64) -> Option<Chart> {
+    let Condition { label, of, name } = *condition;
     let mut places = distinct(runs.iter().map(|run| of(run)));
     places.sort_unstable();
     if places.len() < 2 {

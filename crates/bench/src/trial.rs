@@ -55,12 +55,14 @@ pub fn run(plan: &Plan, source: &mut Source, watch: &dyn Watch) -> Result<Report
     );
     let mut journal = plan.journal.as_deref().map(|path| Journal::open(path, plan, source)).transpose()?;
     let (mut runs, mut streams) = (Vec::new(), Vec::new());
-    let done = all(plan, source, &configurations, journal.as_mut(), watch, &mut runs).and_then(|()| {
-        if plan.streams {
-            streams = stream::compare(source, &runs, watch)?;
-        }
-        Ok(())
-    });
+    let done = Measuring { plan, journal: journal.as_mut(), runs: &mut runs, watch }
+        .all(source, &configurations)
+        .and_then(|()| {
+            if plan.streams {
+                streams = stream::compare(source, &runs, watch)?;
+            }
+            Ok(())
+        });
     name_limits(&mut runs, plan);
     match done {
         Ok(()) => Ok(report(plan, machine, runs, streams)),
@@ -107,55 +109,64 @@ fn report(plan: &Plan, machine: Machine, runs: Vec<Run>, streams: Vec<Stream>) -
     }
 }
 
-/// Measures those that the journal does not have yet. What was measured is in `runs`, also after an error.
-fn all(
-    plan: &Plan,
-    source: &Source,
-    configurations: &[Configuration],
-    mut journal: Option<&mut Journal>,
-    watch: &dyn Watch,
-    runs: &mut Vec<Run>,
-) -> Result<()> {
-    let repeat = plan.repeat.max(1);
-    let count = configurations.len() * repeat as usize;
-    let begin = |configuration, index, warm_up| {
-        watch.event(Event::Begin { configuration, index, count, warm_up });
-    };
-    let mut is_warm = !source.is_in_memory() || source.bytes() > WARM_UP_BYTES;
-    for configuration in configurations {
-        if let Some(run) = journal.as_ref().and_then(|journal| journal.has(configuration)) {
-            watch.event(Event::Done(&run));
-            runs.push(run);
-            continue;
-        }
-        let sized = configuration.total_bytes.map(|total| source.sized(total)).transpose()?;
-        let source = sized.as_ref().unwrap_or(source);
-        if !is_warm {
-            begin(configuration, 0, true);
-            pass(plan, source, configuration, watch)?;
-            is_warm = true;
-        }
-        let mut samples = Vec::new();
-        for _ in 0..repeat {
-            begin(configuration, runs.len() * repeat as usize + samples.len(), false);
-            match trial(plan, source, configuration, watch) {
-                Ok(sample) => samples.push(sample),
-                Err(error) => {
-                    if !samples.is_empty() {
-                        runs.push(summary(configuration, source, samples));
+/// A measurement, and where its runs are kept.
+struct Measuring<'a> {
+    plan: &'a Plan,
+    /// Has the runs of an earlier measurement that was stopped.
+    journal: Option<&'a mut Journal>,
+    /// What was measured, also after an error.
+    runs: &'a mut Vec<Run>,
+    watch: &'a dyn Watch,
+}
+
+impl Measuring<'_> {
+    /// Measures those that the journal does not have yet.
+    ///
+    /// # Errors
+    /// As [`run`].
+    fn all(self, source: &Source, configurations: &[Configuration]) -> Result<()> {
+        let Measuring { plan, mut journal, runs, watch } = self;
+        let repeat = plan.repeat.max(1);
+        let count = configurations.len() * repeat as usize;
+        let begin = |configuration, index, warm_up| {
+            watch.event(Event::Begin { configuration, index, count, warm_up });
+        };
+        let mut is_warm = !source.is_in_memory() || source.bytes() > WARM_UP_BYTES;
+        for configuration in configurations {
+            if let Some(run) = journal.as_ref().and_then(|journal| journal.has(configuration)) {
+                watch.event(Event::Done(&run));
+                runs.push(run);
+                continue;
+            }
+            let sized = configuration.total_bytes.map(|total| source.sized(total)).transpose()?;
+            let source = sized.as_ref().unwrap_or(source);
+            if !is_warm {
+                begin(configuration, 0, true);
+                pass(plan, source, configuration, watch)?;
+                is_warm = true;
+            }
+            let mut samples = Vec::new();
+            for _ in 0..repeat {
+                begin(configuration, runs.len() * repeat as usize + samples.len(), false);
+                match trial(plan, source, configuration, watch) {
+                    Ok(sample) => samples.push(sample),
+                    Err(error) => {
+                        if !samples.is_empty() {
+                            runs.push(summary(configuration, source, samples));
+                        }
+                        return Err(error);
                     }
-                    return Err(error);
                 }
             }
+            let run = summary(configuration, source, samples);
+            watch.event(Event::Done(&run));
+            runs.push(run);
+            if let (Some(journal), Some(run)) = (journal.as_mut(), runs.last()) {
+                journal.add(configuration, run)?;
+            }
         }
-        let run = summary(configuration, source, samples);
-        watch.event(Event::Done(&run));
-        runs.push(run);
-        if let (Some(journal), Some(run)) = (journal.as_mut(), runs.last()) {
-            journal.add(configuration, run)?;
-        }
+        Ok(())
     }
-    Ok(())
 }
 
 /// What the source may take; the pool needs the rest.
@@ -357,7 +368,7 @@ fn placed<T: Send>(
     }
     let target = Target::new(&plan.place, source.footprint(configuration.recordsize), plan)?;
     let done = held_to_cores(configuration.threads, || {
-        in_pool::within(&target, plan, source, configuration, watch, work)
+        in_pool::within(&target, &in_pool::Job { plan, source, configuration, watch }, work)
     });
     match (done, target.remove(configuration)) {
         (done, Ok(())) => done,

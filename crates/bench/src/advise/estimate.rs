@@ -8,11 +8,9 @@
 //! The compressratio is R = (L + M)/(P + M), L bytes before and P after compression, M of metadata, which ZFS counts
 //! in both. How far off it may be is [`super::interval`]'s to say.
 
-use super::encode::Setting;
 use super::interval::{Ratio, half_width};
 use super::metadata::Metadata;
-use super::seen::{Seen, sums};
-use super::strata::{Strata, Stratum};
+use super::seen::{Sampled, sums};
 
 /// What one configuration makes of everything.
 #[derive(Clone, Copy, Debug, Default)]
@@ -38,17 +36,12 @@ pub(crate) struct Estimate {
     pub(crate) decompress: f64,
 }
 
-/// Estimates configuration `index`, which is `setting`, over the strata that `counts` names.
-pub(crate) fn estimate(
-    strata: &Strata,
-    seen: &[Seen],
-    (index, setting): (usize, &Setting),
-    metadata: &Metadata,
-    counts: &dyn Fn(&Stratum) -> bool,
-) -> Estimate {
+/// Estimates what the setting makes of everything in the strata that are asked about.
+pub(crate) fn estimate(sampled: &Sampled<'_>, metadata: &Metadata) -> Estimate {
+    let Sampled { strata, seen, index, setting, counts } = *sampled;
     let recordsize = setting.recordsize;
     let mut total = Estimate::default();
-    let (mut sampled, mut unseen) = (0.0, 0.0);
+    let (mut looked_at, mut unseen) = (0.0, 0.0);
     for (stratum, sums) in
         strata.all.iter().zip(&sums(strata, seen, index)).filter(|(stratum, _)| counts(stratum))
     {
@@ -57,7 +50,7 @@ pub(crate) fn estimate(
             unseen += bytes;
             continue;
         }
-        sampled += bytes;
+        looked_at += bytes;
         let scale = bytes / sums.padded as f64;
         total.logical += sums.lsize as f64 * scale;
         total.physical += sums.psize as f64 * scale;
@@ -69,18 +62,18 @@ pub(crate) fn estimate(
         total.compress += sums.compress * scale;
         total.decompress += sums.decompress * scale;
     }
-    if sampled == 0.0 {
+    if looked_at == 0.0 {
         return total;
     }
     // Strata that there was no time for are taken to be like the others.
-    total.scale((sampled + unseen) / sampled);
+    total.scale((looked_at + unseen) / looked_at);
     let meta = metadata.of(total.records, recordsize);
     total.used += meta.used;
     total.raw += meta.raw;
     let (logical, physical) = (total.logical + meta.psize, total.physical + meta.psize);
     total.ratio = (logical / physical.max(1.0)).max(1.0);
     let ratio = Ratio { value: total.ratio, physical: physical.max(1.0), metadata: meta.psize };
-    total.half_width = half_width(strata, seen, (index, setting), counts, &ratio);
+    total.half_width = half_width(sampled, &ratio);
     total
 }
 
@@ -108,9 +101,11 @@ mod tests {
 
     use format::compression::CompressionSetting;
 
-    use super::super::encode::Encoder;
+    use super::super::encode::{Encoder, Setting};
     use super::super::layout::Layout;
     use super::super::material::Material;
+    use super::super::seen::Seen;
+    use super::super::strata::Strata;
     use super::super::survey::Survey;
     use super::*;
     use crate::watch::Deaf;
@@ -140,7 +135,11 @@ mod tests {
             layout: Layout::Stripe,
         };
         for (index, recordsize) in recordsizes.into_iter().enumerate() {
-            let of = estimate(&strata, &seen, (index, &settings[index]), &metadata, &|_| true);
+            let setting = &settings[index];
+            let of = estimate(
+                &Sampled { strata: &strata, seen: &seen, index, setting, counts: &|_| true },
+                &metadata,
+            );
             let records = len.div_ceil(recordsize) as f64;
             assert_eq!((of.records, of.logical), (records, records * recordsize as f64));
             assert!(of.ratio - of.half_width <= 1.0 && of.used < len as f64, "{of:?}");

@@ -16,6 +16,7 @@ use super::look::{Limits, Look, Looked};
 use super::material::Material;
 use super::metadata::Metadata;
 use super::probe::SOURCE;
+use super::seen::Sampled;
 use super::strata::{Strata, Stratum};
 use super::{BYTES_MIN, BYTES_PART, Question, WHOLE_MAX};
 use crate::{Result, Watch};
@@ -37,19 +38,25 @@ pub(crate) fn piece_bytes(recordsize: u64) -> u64 {
     recordsize.max(PIECE_MIN)
 }
 
-/// Looks at `material` in all `settings` until `until`, but for what must be seen, until `last`. The first group has the
-/// first setting.
+/// What is looked at, in which settings, and for how long.
+pub(crate) struct Sampling<'a> {
+    pub(crate) material: &'a Material,
+    pub(crate) settings: &'a [Setting],
+    pub(crate) question: &'a Question,
+    pub(crate) metadata: &'a Metadata,
+    /// When no more pieces are drawn.
+    pub(crate) until: Instant,
+    /// When no more of the pieces are drawn that must be seen.
+    pub(crate) last: Instant,
+    pub(crate) watch: &'a dyn Watch,
+}
+
+/// Draws and encodes a sample for each length of pieces. The first group has the first setting.
 ///
 /// # Errors
 /// Nothing could be read; the caller stopped it.
-pub(crate) fn groups(
-    material: &Material,
-    settings: &[Setting],
-    question: &Question,
-    metadata: &Metadata,
-    (until, last): (Instant, Instant),
-    watch: &dyn Watch,
-) -> Result<Vec<Group>> {
+pub(crate) fn groups(sampling: &Sampling<'_>) -> Result<Vec<Group>> {
+    let Sampling { material, settings, question, metadata, until, last, watch } = *sampling;
     let mut lengths: BTreeMap<u64, Vec<usize>> = BTreeMap::new();
     for (number, setting) in settings.iter().enumerate() {
         lengths.entry(piece_bytes(setting.recordsize)).or_default().push(number);
@@ -105,7 +112,10 @@ impl Group {
     ) -> Option<Estimate> {
         let index = self.numbers.iter().position(|own| *own == number)?;
         let setting = &self.encoder.settings[index];
-        Some(estimate(&self.strata, &self.looked.seen, (index, setting), metadata, counts))
+        Some(estimate(
+            &Sampled { strata: &self.strata, seen: &self.looked.seen, index, setting, counts },
+            metadata,
+        ))
     }
 
     /// Some piece of this kind of file was looked at.

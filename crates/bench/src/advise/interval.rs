@@ -35,7 +35,7 @@
 use format::Compression;
 
 use super::encode::Setting;
-use super::seen::{Seen, sums};
+use super::seen::{Sampled, Seen, sums};
 use super::strata::{Strata, Stratum};
 
 /// Relative error of what is computed, not sampled.
@@ -128,27 +128,16 @@ struct Common {
     degrees: f64,
 }
 
-/// How far off the ratio of configuration `index`, which is `setting`, may be over the strata that `counts` names.
-pub(crate) fn half_width(
-    strata: &Strata,
-    seen: &[Seen],
-    configuration: (usize, &Setting),
-    counts: &dyn Fn(&Stratum) -> bool,
-    ratio: &Ratio,
-) -> f64 {
+/// How far off the ratio of the setting may be over the strata that are asked about.
+pub(crate) fn half_width(sampled: &Sampled<'_>, ratio: &Ratio) -> f64 {
     let Ratio { value, physical, metadata } = *ratio;
-    let by_chance = by_chance(strata, seen, configuration, counts, (value, physical));
+    let by_chance = by_chance(sampled, value, physical);
     by_chance + MODEL * value + METADATA * metadata * (value - 1.0) / physical
 }
 
 /// The part of it that is a matter of which pieces were drawn.
-fn by_chance(
-    strata: &Strata,
-    seen: &[Seen],
-    (index, setting): (usize, &Setting),
-    counts: &dyn Fn(&Stratum) -> bool,
-    (ratio, physical): (f64, f64),
-) -> f64 {
+fn by_chance(sampled: &Sampled<'_>, ratio: f64, physical: f64) -> f64 {
+    let Sampled { strata, seen, index, setting, counts } = *sampled;
     let recordsize = setting.recordsize;
     let residuals = Residuals::new(strata, seen, index, ratio);
     let counted = || strata.all.iter().enumerate().filter(|(_, stratum)| counts(stratum));
@@ -283,6 +272,11 @@ mod tests {
         (strata, seen)
     }
 
+    /// What the pieces show of the one setting that they were encoded with, over all strata.
+    fn in_all<'a>(strata: &'a Strata, seen: &'a [Seen], setting: &'a Setting) -> Sampled<'a> {
+        Sampled { strata, seen, index: 0, setting, counts: &|_| true }
+    }
+
     fn in_records_of_a_piece(compression: CompressionSetting) -> (Setting, Metadata) {
         let setting = Setting { compression, recordsize: PIECE };
         let long_files = vec![(PIECE, 8.0)];
@@ -312,7 +306,7 @@ mod tests {
                 };
                 let of = |count| {
                     let (strata, seen) = draw(&material, *seed, count, &part);
-                    estimate(&strata, &seen, (0, &setting), &metadata, &|_| true)
+                    estimate(&in_all(&strata, &seen, &setting), &metadata)
                 };
                 let (some, all) = (of(count), of(40));
                 (some.ratio - all.ratio).abs() <= some.half_width
@@ -329,7 +323,7 @@ mod tests {
         let half_width = |compression, count| {
             let (setting, metadata) = in_records_of_a_piece(compression);
             let (strata, seen) = draw(&material, 1, count, &|_| 1.0);
-            estimate(&strata, &seen, (0, &setting), &metadata, &|_| true).half_width
+            estimate(&in_all(&strata, &seen, &setting), &metadata).half_width
         };
         let (few, most) = (half_width(CompressionSetting::LZ4, 8), half_width(CompressionSetting::LZ4, 32));
         // One of nine that saves an eighth makes 1.4 %.

@@ -15,8 +15,8 @@ use super::estimate::estimate;
 use super::interval::spreads;
 use super::material::Material;
 use super::metadata::Metadata;
-use super::seen::Seen;
-use super::strata::{Draw, Strata, Stratum};
+use super::seen::{Sampled, Seen};
+use super::strata::{Draw, Strata};
 use crate::configuration::cores;
 use crate::{Error, Event, Result, Watch};
 
@@ -185,7 +185,7 @@ impl Look<'_> {
     fn is_precise(&self, strata: &Strata, seen: &[Seen]) -> bool {
         let settings = self.encoder.settings.iter().enumerate();
         let estimates = settings.map(|(index, setting)| {
-            estimate(strata, seen, (index, setting), self.metadata, &|_: &Stratum| true)
+            estimate(&Sampled { strata, seen, index, setting, counts: &|_| true }, self.metadata)
         });
         estimates.into_iter().all(|one| one.half_width <= PRECISION * one.ratio)
     }

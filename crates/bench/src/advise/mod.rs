@@ -58,7 +58,7 @@ use crate::plan::compression_value;
 use crate::{Configuration, Error, Machine, Place, Plan, Result, Watch};
 use copies::{bounded_dedup, exact_dedup};
 use encode::Setting;
-use group::groups;
+use group::{Group, Sampling, groups};
 use material::Material;
 use metadata::Metadata;
 use probe::Probe;
@@ -178,52 +178,35 @@ pub fn advise(question: &Question, subjects: Vec<Subject<'_>>, watch: &dyn Watch
     }
     let started = Instant::now();
     let part = |part: f64| Duration::from_secs_f64((question.seconds * part).clamp(0.0, MOST_SECONDS));
-    let plan = Plan {
-        compressions: question.compressions.clone(),
-        recordsizes: question.recordsizes.clone(),
-        threads: vec![1],
-        ..Plan::usual()
-    };
-    let asked = plan.configurations()?;
+    let asked = configurations(question)?;
     let configurations = with_off(&asked);
-    let mut settings = Vec::new();
-    for configuration in &configurations {
-        settings.push(setting(configuration)?);
-    }
+    let settings = configurations.iter().map(setting).collect::<Result<Vec<Setting>>>()?;
     let piece = settings.iter().map(|setting| group::piece_bytes(setting.recordsize)).max().unwrap_or(0);
 
-    let timely =
-        Survey { until: started + part(SURVEY_PART), seed: question.seed, unpack: question.unpack, watch };
-    // What is to be read whole is found whole.
-    let patient = Survey { until: started + Duration::from_secs_f64(MOST_SECONDS), ..timely };
-    let survey = if question.dedup { &patient } else { &timely };
-    let mut material = Material::new();
-    for subject in subjects {
-        match subject {
-            Subject::Sample => material.add_sample()?,
-            Subject::Path(path) => material.add_path(&path, survey)?,
-            Subject::Stream(stream) => material.add_stream(stream, piece as usize, &timely)?,
-            Subject::Dataset { fs, id, name } => material.add_dataset(&fs, id, &name, survey)?,
-        }
-    }
-    let subject = material.subject.clone();
-    material.settle(&subject, survey)?;
+    let surveyed = started + part(SURVEY_PART);
+    let mut material = gather(question, subjects, piece as usize, surveyed, watch)?;
     // A survey that takes longer than its part does so because everything is wanted.
     let late = started.elapsed().saturating_sub(part(SURVEY_PART));
     let after = |of: f64| started + part(of) + if question.dedup { late } else { Duration::ZERO };
 
     let metadata = Metadata::new(&material, question);
-    let mut groups =
-        groups(&material, &settings, question, &metadata, (after(ENCODE_PART), after(LAST_PART)), watch)?;
-
+    let mut groups = groups(&Sampling {
+        material: &material,
+        settings: &settings,
+        question,
+        metadata: &metadata,
+        until: after(ENCODE_PART),
+        last: after(LAST_PART),
+        watch,
+    })?;
     let mut notes = std::mem::take(&mut material.notes);
     notes.extend(groups.iter().filter_map(|group| group.looked.notes()).take(1));
+    let folder = question.folder.clone().or(material.folder.clone());
     let mut target = question.target.clone();
     if target.is_partly_unknown() {
-        let folder = question.folder.clone().or(material.folder.clone());
         let until = after(PROBE_PART).max(Instant::now() + part(PROBE_MIN));
         let data = std::mem::take(&mut groups[0].looked.probe);
-        notes.extend(measure_disks(folder, &data, &mut target, until, watch)?);
+        notes.extend(measure_disks(folder.clone(), &data, &mut target, until, watch)?);
     }
 
     let (configurations, asked) = (&configurations[..], asked.len());
@@ -238,33 +221,15 @@ pub fn advise(question: &Question, subjects: Vec<Subject<'_>>, watch: &dyn Watch
         true => exact_dedup(&material, picks[0].recordsize, watch)?,
         false => bounded_dedup(&material, &groups[0], Instant::now() + part(COPIES_TIME), watch)?,
     };
-    let machine = Machine::with(
-        question
-            .folder
-            .as_ref()
-            .or(material.folder.as_ref())
-            .map_or_else(|| "none".to_owned(), |folder| crate::machine::file_system(folder)),
-        material.file_count,
-        material.bytes,
-        material.is_in_memory(),
-    );
+    let sample = sample(&material, &groups, question.seed, started.elapsed());
     Ok(Advice {
         schema: SCHEMA,
         form: "advice".to_owned(),
         version: env!("CARGO_PKG_VERSION").to_owned(),
-        machine,
-        subject,
+        machine: machine(folder.as_deref(), &material),
+        subject: material.subject.clone(),
         dataset: question.dataset.clone(),
-        sample: Sample {
-            files: material.file_count,
-            folders: material.folders,
-            bytes: material.bytes,
-            sampled_bytes: groups.iter().map(|group| group.looked.bytes).sum(),
-            pieces: groups.iter().map(|group| group.looked.seen.len() as u64).sum(),
-            complete: material.complete() && groups.iter().all(|group| group.looked.complete),
-            seed: question.seed,
-            seconds: (started.elapsed().as_secs_f64() * 1e3).round() / 1e3,
-        },
+        sample,
         target,
         layout: question.layout,
         ashift: question.ashift,
@@ -275,6 +240,67 @@ pub fn advise(question: &Question, subjects: Vec<Subject<'_>>, watch: &dyn Watch
         dedup,
         notes,
     })
+}
+
+/// All that is asked for, each on one thread.
+fn configurations(question: &Question) -> Result<Vec<Configuration>> {
+    let plan = Plan {
+        compressions: question.compressions.clone(),
+        recordsizes: question.recordsizes.clone(),
+        threads: vec![1],
+        ..Plan::usual()
+    };
+    plan.configurations()
+}
+
+/// Surveys the subjects until `until`, or all of them where everything is to be read. Of a stream pieces of `piece` bytes are kept.
+fn gather(
+    question: &Question,
+    subjects: Vec<Subject<'_>>,
+    piece: usize,
+    until: Instant,
+    watch: &dyn Watch,
+) -> Result<Material> {
+    let timely = Survey { until, seed: question.seed, unpack: question.unpack, watch };
+    // What is to be read whole is found whole.
+    let patient = Survey { until: until + Duration::from_secs_f64(MOST_SECONDS), ..timely };
+    let survey = if question.dedup { &patient } else { &timely };
+    let mut material = Material::new();
+    for subject in subjects {
+        match subject {
+            Subject::Sample => material.add_sample()?,
+            Subject::Path(path) => material.add_path(&path, survey)?,
+            Subject::Stream(stream) => material.add_stream(stream, piece, &timely)?,
+            Subject::Dataset { fs, id, name } => material.add_dataset(&fs, id, &name, survey)?,
+        }
+    }
+    let subject = material.subject.clone();
+    material.settle(&subject, survey)?;
+    Ok(material)
+}
+
+/// The machine, with the file system of `folder`.
+fn machine(folder: Option<&Path>, material: &Material) -> Machine {
+    Machine::with(
+        folder.map_or_else(|| "none".to_owned(), crate::machine::file_system),
+        material.file_count,
+        material.bytes,
+        material.is_in_memory(),
+    )
+}
+
+/// How much of the material was looked at.
+fn sample(material: &Material, groups: &[Group], seed: u64, took: Duration) -> Sample {
+    Sample {
+        files: material.file_count,
+        folders: material.folders,
+        bytes: material.bytes,
+        sampled_bytes: groups.iter().map(|group| group.looked.bytes).sum(),
+        pieces: groups.iter().map(|group| group.looked.seen.len() as u64).sum(),
+        complete: material.complete() && groups.iter().all(|group| group.looked.complete),
+        seed,
+        seconds: (took.as_secs_f64() * 1e3).round() / 1e3,
+    }
 }
 
 /// Measures the disks where the data is, or else where temporary files go. Gives what is to be said about it.

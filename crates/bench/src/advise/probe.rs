@@ -163,9 +163,11 @@ impl Probe<'_> {
         plan.place.check_room(source, &configurations)?;
         let target = Room::new(&plan.place, source.footprint(RECORD as u64), &plan)?;
         let watch = &Quiet(self.watch);
-        in_pool::within(&target, &plan, source, &configurations[0], watch, |work| {
-            measure::pass(work, is_enough, watch)
-        })
+        in_pool::within(
+            &target,
+            &in_pool::Job { plan: &plan, source, configuration: &configurations[0], watch },
+            |work| measure::pass(work, is_enough, watch),
+        )
     }
 }
 

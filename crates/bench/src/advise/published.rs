@@ -21,7 +21,7 @@ use serde::{Deserialize, Serialize};
 use toml::{Table, Value};
 
 use super::choose::{Candidate, Choice, Goal, Workload, choose, front};
-use super::table::{Key, Row, Rows, bad, original, read};
+use super::table::{Key, Reader, Row, Rows, bad, original};
 use crate::published::{names, section};
 use crate::{Error, Result};
 
@@ -110,9 +110,10 @@ struct Machine {
 fn advise(name: &str, table: &Table, machine: Machine) -> Result<Vec<TableAdvice>> {
     let settings =
         names(table.get("settings")).ok_or_else(|| bad(name, "settings", "is no list of names"))?;
-    let mut rows = Rows::default();
     let plain: Vec<Key> = settings.iter().map(|setting| (setting.clone(), None)).collect();
-    read((name, ""), table, &plain, &mut rows, &settings)?;
+    let mut reader = Reader { name, settings: &settings, rows: Rows::default() };
+    reader.read("", table, &plain)?;
+    let rows = reader.rows;
     let mut variants: Vec<Option<u32>> =
         rows.rows.values().flat_map(|row| row.seconds.keys().map(|(cores, _)| *cores)).collect();
     variants.sort_unstable();
@@ -121,6 +122,41 @@ fn advise(name: &str, table: &Table, machine: Machine) -> Result<Vec<TableAdvice
         return Err(bad(name, "seconds", "is missing: there are no times to compare"));
     }
     Ok(variants.into_iter().filter_map(|cores| of_variant(name, table, &rows, cores, machine)).collect())
+}
+
+/// What the figures of a row are measured against.
+struct Scale {
+    /// The variant of the table.
+    cores: Option<u32>,
+    /// Cores that compress.
+    machine: f64,
+    /// Bytes that were written and read.
+    bytes: f64,
+    /// Bytes before compression, by the row that says the most.
+    original: f64,
+}
+
+/// A row as something to choose; `None` if it has no size.
+fn candidate((compression, recordsize): &Key, row: &Row, scale: &Scale) -> Option<Candidate> {
+    let Scale { cores, machine, bytes, original } = *scale;
+    // Of several data sets the sizes count, since ratios of different amounts have no mean.
+    let size = match (row.ratios.len(), row.sizes.is_empty()) {
+        (0, true) => return None,
+        (1, _) | (_, true) => {
+            row.ratios.values().map(|ratio| 1.0 / ratio).sum::<f64>() / row.ratios.len() as f64
+        }
+        _ => row.sizes.values().sum::<f64>() / original,
+    };
+    let of_cores = || row.seconds.iter().filter(|((of, _), _)| *of == cores);
+    // Writing once and reading once are one kind of work.
+    let unit = if row.per_byte { bytes } else { 1.0 };
+    let cycle: f64 =
+        of_cores().filter(|((_, work), _)| is_cycle(work)).map(|(_, seconds)| seconds * unit).sum();
+    let others = of_cores().filter(|((_, work), _)| !is_cycle(work)).map(|(_, seconds)| *seconds);
+    let seconds = others.chain((cycle > 0.0).then_some(cycle));
+    let codec_seconds = bytes / codec_rate(compression) / machine;
+    let workloads = seconds.map(|seconds| Workload { seconds, codec_seconds, noise_seconds: 0.0 }).collect();
+    Some(Candidate { compression: compression.clone(), recordsize: *recordsize, size, workloads })
 }
 
 fn of_variant(
@@ -147,27 +183,7 @@ fn of_variant(
     let (busy, machine) = (machine.busy, cores.map_or(machine.cores, f64::from));
     let candidates: Vec<Candidate> = timed
         .iter()
-        .filter_map(|((compression, recordsize), row)| {
-            // Of several data sets the sizes count, since ratios of different amounts have no mean.
-            let size = match (row.ratios.len(), row.sizes.is_empty()) {
-                (0, true) => return None,
-                (1, _) | (_, true) => {
-                    row.ratios.values().map(|ratio| 1.0 / ratio).sum::<f64>() / row.ratios.len() as f64
-                }
-                _ => row.sizes.values().sum::<f64>() / original,
-            };
-            let of_cores = || row.seconds.iter().filter(|((of, _), _)| *of == cores);
-            // Writing once and reading once are one kind of work.
-            let unit = if row.per_byte { bytes } else { 1.0 };
-            let cycle: f64 =
-                of_cores().filter(|((_, work), _)| is_cycle(work)).map(|(_, seconds)| seconds * unit).sum();
-            let others = of_cores().filter(|((_, work), _)| !is_cycle(work)).map(|(_, seconds)| *seconds);
-            let seconds = others.chain((cycle > 0.0).then_some(cycle));
-            let codec_seconds = bytes / codec_rate(compression) / machine;
-            let workloads =
-                seconds.map(|seconds| Workload { seconds, codec_seconds, noise_seconds: 0.0 }).collect();
-            Some(Candidate { compression: compression.clone(), recordsize: *recordsize, size, workloads })
-        })
+        .filter_map(|(key, row)| candidate(key, row, &Scale { cores, machine, bytes, original }))
         .collect();
     let pareto = front(&candidates, busy);
     let row = |(candidate, pareto): (&Candidate, bool)| TableRow {

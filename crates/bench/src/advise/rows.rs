@@ -43,6 +43,92 @@ pub(crate) struct Whole<'a> {
     pub(crate) target: &'a Target,
 }
 
+/// A kind of file, and what was found out about it.
+struct OfKind<'a> {
+    name: &'a str,
+    files: f64,
+    bytes: f64,
+    /// Its part of all bytes.
+    share: f64,
+    /// There are other kinds.
+    several: bool,
+    /// The best ratio in this pool, and where sectors count for nothing.
+    best: f64,
+    tightest: f64,
+    /// The best row for this kind alone, and that of what is picked for all.
+    own: &'a Row,
+    with_all: &'a Row,
+}
+
+impl OfKind<'_> {
+    fn saved_bytes(&self) -> f64 {
+        self.with_all.used_bytes - self.own.used_bytes
+    }
+
+    fn saved_seconds(&self) -> f64 {
+        self.bytes / self.with_all.compress_rate - self.bytes / self.own.compress_rate
+    }
+
+    /// What is worth saying about this kind.
+    fn remark(&self, whole: &Whole<'_>) -> Option<String> {
+        let OfKind { name, best, tightest, own, with_all, .. } = *self;
+        if self.share < KIND_PART {
+            return None;
+        }
+        let what =
+            format!("{name}: {} ({:.0} % of the data)", nice_bytes(self.bytes as u64), 100.0 * self.share);
+        if best < NOTABLE && tightest >= NOTABLE {
+            return Some(format!(
+                "{what} would compress {tightest:.2}x, but its files are too small for that to save sectors of {}: packed together they would take less",
+                nice(1 << whole.question.ashift)
+            ));
+        }
+        if best < NOTABLE && !whole.tried_hard() {
+            return Some(format!("{what}: none of these makes it notably smaller (at best {best:.2}x)"));
+        }
+        if best < NOTABLE {
+            let advice = match self.several {
+                true => format!(
+                    "a dataset of its own with compression={} spares {:.1} s of processor time",
+                    own.compression,
+                    self.saved_seconds()
+                ),
+                false => format!("store it with compression={}", own.compression),
+            };
+            return Some(format!(
+                "{what} is compressed already (at best {best:.2}x): {advice}; packing files by hand gains nothing on a compressing dataset"
+            ));
+        }
+        let is_other = (&own.compression, own.recordsize) != (&with_all.compression, with_all.recordsize);
+        (self.several && is_other && self.saved_bytes() > KIND_SAVING * self.bytes).then(|| {
+            format!(
+                "{what} gains from a dataset of its own: compression={} recordsize={} takes {} less ({:.2}x instead of {:.2}x)",
+                own.compression,
+                nice(own.recordsize),
+                nice_bytes(self.saved_bytes() as u64),
+                own.compressratio,
+                with_all.compressratio
+            )
+        })
+    }
+
+    fn answer(&self, whole: &Whole<'_>) -> Kind {
+        let OfKind { own, with_all, .. } = *self;
+        Kind {
+            kind: self.name.to_owned(),
+            files: self.files.round() as u64,
+            bytes: self.bytes.round() as u64,
+            compressratio: with_all.compressratio,
+            half_width: 0.5 * (with_all.ratio_high - with_all.ratio_low),
+            compression: own.compression.clone(),
+            recordsize: own.recordsize,
+            saved_bytes: self.saved_bytes(),
+            saved_seconds: self.saved_seconds(),
+            remark: self.remark(whole),
+        }
+    }
+}
+
 /// What the configurations that were asked for make of some of the data.
 pub(crate) struct Outlook {
     pub(crate) rows: Vec<Row>,
@@ -190,57 +276,18 @@ impl Whole<'_> {
                 .position(|row| row.compression == pick.compression && row.recordsize == pick.recordsize);
             let common = common.expect("the pick is one of them");
             let (own, with_all) = (&rows[choice.index], &rows[common]);
-            let seconds = |row: &Row| kind_bytes / row.compress_rate;
-            let saved_bytes = with_all.used_bytes - own.used_bytes;
-            let saved_seconds = seconds(with_all) - seconds(own);
-            let best = rows.iter().map(|row| row.compressratio).fold(1.0, f64::max);
-            let share = kind_bytes / bytes.max(1.0);
-            let what =
-                format!("{name}: {} ({:.0} % of the data)", nice_bytes(kind_bytes as u64), 100.0 * share);
-            let remark = if share < KIND_PART {
-                None
-            } else if best < NOTABLE && tightest >= NOTABLE {
-                Some(format!(
-                    "{what} would compress {tightest:.2}x, but its files are too small for that to save sectors of {}: packed together they would take less",
-                    nice(1 << self.question.ashift)
-                ))
-            } else if best < NOTABLE && !self.tried_hard() {
-                Some(format!("{what}: none of these makes it notably smaller (at best {best:.2}x)"))
-            } else if best < NOTABLE {
-                let advice = match several {
-                    true => format!(
-                        "a dataset of its own with compression={} spares {saved_seconds:.1} s of processor time",
-                        own.compression
-                    ),
-                    false => format!("store it with compression={}", own.compression),
-                };
-                Some(format!(
-                    "{what} is compressed already (at best {best:.2}x): {advice}; packing files by hand gains nothing on a compressing dataset"
-                ))
-            } else if several && choice.index != common && saved_bytes > KIND_SAVING * kind_bytes {
-                Some(format!(
-                    "{what} gains from a dataset of its own: compression={} recordsize={} takes {} less ({:.2}x instead of {:.2}x)",
-                    own.compression,
-                    nice(own.recordsize),
-                    nice_bytes(saved_bytes as u64),
-                    own.compressratio,
-                    with_all.compressratio
-                ))
-            } else {
-                None
+            let kind = OfKind {
+                name,
+                files: kind_files,
+                bytes: kind_bytes,
+                share: kind_bytes / bytes.max(1.0),
+                several,
+                best: rows.iter().map(|row| row.compressratio).fold(1.0, f64::max),
+                tightest,
+                own,
+                with_all,
             };
-            kinds.push(Kind {
-                kind: name.to_owned(),
-                files: kind_files.round() as u64,
-                bytes: kind_bytes.round() as u64,
-                compressratio: with_all.compressratio,
-                half_width: 0.5 * (with_all.ratio_high - with_all.ratio_low),
-                compression: own.compression.clone(),
-                recordsize: own.recordsize,
-                saved_bytes,
-                saved_seconds,
-                remark,
-            });
+            kinds.push(kind.answer(self));
         }
         kinds.sort_by_key(|kind| std::cmp::Reverse(kind.bytes));
         kinds

@@ -3,13 +3,25 @@
 //! From:   [`super::look`].
 //! To:     [`super::estimate`] and [`super::interval`].
 
-use super::encode::Outcome;
-use super::strata::Strata;
+use super::encode::{Outcome, Setting};
+use super::strata::{Strata, Stratum};
 
 /// One piece: its stratum, its outcome in each configuration.
 pub(crate) struct Seen {
     pub(crate) stratum: usize,
     pub(crate) outcomes: Vec<Outcome>,
+}
+
+/// What the pieces show of one setting, over some of the strata.
+#[derive(Clone, Copy)]
+pub(crate) struct Sampled<'a> {
+    pub(crate) strata: &'a Strata,
+    pub(crate) seen: &'a [Seen],
+    /// Which of each piece's outcomes is the one of the setting.
+    pub(crate) index: usize,
+    pub(crate) setting: &'a Setting,
+    /// Whether a stratum is one of those that are asked about.
+    pub(crate) counts: &'a dyn Fn(&Stratum) -> bool,
 }
 
 /// Of the pieces of each stratum in one configuration, added up.

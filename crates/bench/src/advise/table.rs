@@ -38,67 +38,79 @@ impl Rows {
     }
 }
 
-/// Reads the arrays of `table`, one figure for each of `keys`, and what lies below it; `set` names the data.
-pub(super) fn read(
-    (name, set): (&str, &str),
-    table: &Table,
-    keys: &[Key],
-    rows: &mut Rows,
-    settings: &[String],
-) -> Result<()> {
-    for (key, value) in table {
-        match value {
-            Value::Array(array) if is_figure(key) => {
-                if array.len() != keys.len() {
-                    let what = format!("has {} figures for {} settings", array.len(), keys.len());
-                    return Err(bad(name, key, &what));
-                }
-                for (at, value) in keys.iter().zip(array) {
-                    let figure = Figure::of(value)
-                        .ok_or_else(|| bad(name, key, "has a figure that is not above 0"))?;
-                    figure.enter(key, set, rows.row(at));
-                }
-            }
-            Value::Table(below) if key == "seconds" => {
-                for (work, value) in below {
-                    let list = value.as_array().filter(|list| list.len() == keys.len());
-                    let list =
-                        list.ok_or_else(|| bad(name, work, "does not have a figure for each setting"))?;
-                    for (at, value) in keys.iter().zip(list) {
-                        let seconds = number(value).filter(|n| *n > 0.0);
-                        let seconds =
-                            seconds.ok_or_else(|| bad(name, work, "has a figure that is not above 0"))?;
-                        rows.row(at).seconds.insert((None, work.clone()), seconds);
+/// Reads the figures of one table.
+pub(super) struct Reader<'a> {
+    /// The table's name, for errors.
+    pub(super) name: &'a str,
+    /// Its settings, in order.
+    pub(super) settings: &'a [String],
+    /// What was read.
+    pub(super) rows: Rows,
+}
+
+impl Reader<'_> {
+    /// Reads the arrays of `table`, one figure for each of `keys`, and what lies below it; `set` names the data.
+    ///
+    /// # Errors
+    /// A figure that is missing or none; a key that names no size.
+    pub(super) fn read(&mut self, set: &str, table: &Table, keys: &[Key]) -> Result<()> {
+        let (name, settings) = (self.name, self.settings);
+        for (key, value) in table {
+            match value {
+                Value::Array(array) if is_figure(key) => {
+                    if array.len() != keys.len() {
+                        let what = format!("has {} figures for {} settings", array.len(), keys.len());
+                        return Err(bad(name, key, &what));
+                    }
+                    for (at, value) in keys.iter().zip(array) {
+                        let figure = Figure::of(value)
+                            .ok_or_else(|| bad(name, key, "has a figure that is not above 0"))?;
+                        figure.enter(key, set, self.rows.row(at));
                     }
                 }
+                Value::Table(below) if key == "seconds" => {
+                    for (work, value) in below {
+                        let list = value.as_array().filter(|list| list.len() == keys.len());
+                        let list =
+                            list.ok_or_else(|| bad(name, work, "does not have a figure for each setting"))?;
+                        for (at, value) in keys.iter().zip(list) {
+                            let seconds = number(value).filter(|n| *n > 0.0);
+                            let seconds =
+                                seconds.ok_or_else(|| bad(name, work, "has a figure that is not above 0"))?;
+                            self.rows.row(at).seconds.insert((None, work.clone()), seconds);
+                        }
+                    }
+                }
+                Value::Table(below) if key.starts_with("recordsize_") => {
+                    let size = record_size(&key["recordsize_".len()..])
+                        .ok_or_else(|| bad(name, key, "names no size"))?;
+                    let keys: Vec<Key> =
+                        settings.iter().map(|setting| (setting.clone(), Some(size))).collect();
+                    self.read(set, below, &keys)?;
+                }
+                Value::Table(below) if key.ends_with("_by_recordsize") => {
+                    let setting = key.trim_end_matches("_by_recordsize").replace('_', "-");
+                    let sizes = names(below.get("recordsize")).unwrap_or_default();
+                    let sizes: Option<Vec<u64>> = sizes.iter().map(|size| record_size(size)).collect();
+                    let sizes = sizes
+                        .filter(|sizes| !sizes.is_empty())
+                        .ok_or_else(|| bad(name, key, "has no list 'recordsize'"))?;
+                    let keys: Vec<Key> =
+                        sizes.into_iter().map(|size| (setting.clone(), Some(size))).collect();
+                    self.read(set, below, &keys)?;
+                }
+                Value::Table(below)
+                    if key != "conclusion"
+                        && below.keys().any(|key| is_size(key))
+                        && !below.contains_key("total_gb") =>
+                {
+                    self.read(key, below, keys)?;
+                }
+                _ => {}
             }
-            Value::Table(below) if key.starts_with("recordsize_") => {
-                let size = record_size(&key["recordsize_".len()..])
-                    .ok_or_else(|| bad(name, key, "names no size"))?;
-                let keys: Vec<Key> = settings.iter().map(|setting| (setting.clone(), Some(size))).collect();
-                read((name, set), below, &keys, rows, settings)?;
-            }
-            Value::Table(below) if key.ends_with("_by_recordsize") => {
-                let setting = key.trim_end_matches("_by_recordsize").replace('_', "-");
-                let sizes = names(below.get("recordsize")).unwrap_or_default();
-                let sizes: Option<Vec<u64>> = sizes.iter().map(|size| record_size(size)).collect();
-                let sizes = sizes
-                    .filter(|sizes| !sizes.is_empty())
-                    .ok_or_else(|| bad(name, key, "has no list 'recordsize'"))?;
-                let keys: Vec<Key> = sizes.into_iter().map(|size| (setting.clone(), Some(size))).collect();
-                read((name, set), below, &keys, rows, settings)?;
-            }
-            Value::Table(below)
-                if key != "conclusion"
-                    && below.keys().any(|key| is_size(key))
-                    && !below.contains_key("total_gb") =>
-            {
-                read((name, key), below, keys, rows, settings)?;
-            }
-            _ => {}
         }
+        Ok(())
     }
-    Ok(())
 }
 
 /// A figure, or several runs of it.

@@ -3,7 +3,7 @@
 use plotters::prelude::*;
 use plotters::style::text_anchor::{HPos, VPos};
 
-use super::{Area, Drawn, FAINT, INK, LINES, Size, dashed, put, text_width};
+use super::{Area, Drawn, FAINT, INK, LINES, Size, Words, dashed, text_width};
 use crate::figures::Group;
 
 /// Groups of bars whose longest ones differ by more have scales of their own.
@@ -46,13 +46,21 @@ pub(super) fn draw(
         // One scale for all, unless it would make the bars of some too short to compare.
         let scale = if most > least * ONE_SCALE_MAX { longest(group) } else { most };
         let place = |value: f64| left + (value / scale * f64::from(right - left)).round() as i32;
-        put(area, &group.name, (0, top + HEADING - 8), text + 1.0, INK, HPos::Left, VPos::Bottom)?;
+        Words { size: text + 1.0, color: INK, h: HPos::Left, v: VPos::Bottom }.put(
+            area,
+            &group.name,
+            (0, top + HEADING - 8),
+        )?;
         top += HEADING;
         let end = top + group.bars.len() as i32 * BAR;
         for (index, (name, value)) in group.bars.iter().enumerate() {
             let from = top + index as i32 * BAR;
             let middle = from + BAR / 2 - 1;
-            put(area, name, (left - 8, middle), text, INK, HPos::Right, VPos::Center)?;
+            Words { size: text, color: INK, h: HPos::Right, v: VPos::Center }.put(
+                area,
+                name,
+                (left - 8, middle),
+            )?;
             // What others are compared with is only an outline.
             let is_base = is_over_off && name == "off";
             let color = if is_base { LINES[5] } else { LINES[0] };
@@ -65,7 +73,11 @@ pub(super) fn draw(
             // The dashed line goes through no number: where there is no room before it, the number stands behind it.
             let beside = place(*value) + 7 + text_width(&label, text) + 4;
             let end = baseline.filter(|base| value < base && beside > place(*base)).unwrap_or(*value);
-            put(area, &label, (place(end) + 7, middle), text, INK, HPos::Left, VPos::Center)?;
+            Words { size: text, color: INK, h: HPos::Left, v: VPos::Center }.put(
+                area,
+                &label,
+                (place(end) + 7, middle),
+            )?;
         }
         if let Some(base) = baseline {
             dashed(area, (place(base), top - 2), (place(base), end), FAINT)?;

@@ -3,7 +3,7 @@
 use plotters::prelude::*;
 use plotters::style::text_anchor::{HPos, VPos};
 
-use super::{Area, Drawn, FAINT, GRID, INK, Size, put};
+use super::{Area, Drawn, FAINT, GRID, INK, Size, Words};
 use crate::figures::Axis;
 
 /// Places for numbers on a scale from `min` to `max`, at most about `count`.
@@ -78,7 +78,11 @@ impl Frame {
             let at = self.up(value);
             area.draw(&PathElement::new([(self.left, at), (self.right, at)], GRID))?;
             let number = number(value, step);
-            put(area, &number, (self.left - 8, at), text, FAINT, HPos::Right, VPos::Center)?;
+            Words { size: text, color: FAINT, h: HPos::Right, v: VPos::Center }.put(
+                area,
+                &number,
+                (self.left - 8, at),
+            )?;
         }
         let wide = size == Size::Wide;
         let places: Vec<(f64, String)> = if x.words.is_empty() {
@@ -93,11 +97,23 @@ impl Frame {
         for (value, word) in places {
             let at = self.across(value);
             area.draw(&PathElement::new([(at, self.top), (at, self.bottom)], GRID))?;
-            put(area, &word, (at, self.bottom + 8), text, FAINT, HPos::Center, VPos::Top)?;
+            Words { size: text, color: FAINT, h: HPos::Center, v: VPos::Top }.put(
+                area,
+                &word,
+                (at, self.bottom + 8),
+            )?;
         }
         let bottom = (self.right, self.bottom + 28);
-        put(area, &format!("{} →", x.label), bottom, text, INK, HPos::Right, VPos::Top)?;
-        put(area, &format!("↑ {}", y.label), (self.left, self.top - 12), text, INK, HPos::Left, VPos::Bottom)
+        Words { size: text, color: INK, h: HPos::Right, v: VPos::Top }.put(
+            area,
+            &format!("{} →", x.label),
+            bottom,
+        )?;
+        Words { size: text, color: INK, h: HPos::Left, v: VPos::Bottom }.put(
+            area,
+            &format!("↑ {}", y.label),
+            (self.left, self.top - 12),
+        )
     }
 }
 

@@ -4,8 +4,8 @@ use plotters::prelude::*;
 use plotters::style::text_anchor::{HPos, VPos};
 
 use super::frame::{Frame, range};
-use super::{Area, DASHES, Drawn, INK, LINES, Size, dashed, put, text_width};
-use crate::figures::{Axis, Series};
+use super::{Area, Axes, DASHES, Drawn, INK, LINES, Size, Words, dashed, text_width};
+use crate::figures::Series;
 
 /// Names of lines, several on a line of the legend, at places across; gives how many lines it takes.
 fn legend(series: &[Series], size: Size) -> (Vec<(i32, i32)>, i32) {
@@ -29,7 +29,7 @@ pub(super) fn legend_lines(series: &[Series], size: Size) -> i32 {
 pub(super) fn draw(
     area: &Area<'_>,
     size: Size,
-    (x, y): (&Axis, &Axis),
+    Axes { x, y }: Axes<'_>,
     series: &[Series],
     mark: Option<&(f64, String)>,
 ) -> Drawn {
@@ -55,7 +55,11 @@ pub(super) fn draw(
         let at = frame.across(*at);
         dashed(area, (at, frame.top), (at, frame.bottom), INK)?;
         let side = if at > size.width() / 2 { (at - 6, HPos::Right) } else { (at + 6, HPos::Left) };
-        put(area, why, (side.0, frame.top + 4), size.text(), INK, side.1, VPos::Top)?;
+        Words { size: size.text(), color: INK, h: side.1, v: VPos::Top }.put(
+            area,
+            why,
+            (side.0, frame.top + 4),
+        )?;
     }
     // What is sampled over time has no points of its own.
     let with_marks = x.log || !x.words.is_empty();
@@ -74,7 +78,11 @@ pub(super) fn draw(
         if with_marks {
             sign(area, (at + 12, middle), index, color)?;
         }
-        put(area, &line.name, (at + 30, middle), size.text(), INK, HPos::Left, VPos::Center)?;
+        Words { size: size.text(), color: INK, h: HPos::Left, v: VPos::Center }.put(
+            area,
+            &line.name,
+            (at + 30, middle),
+        )?;
     }
     Ok(())
 }

@@ -16,7 +16,7 @@ use plotters::coord::Shift;
 use plotters::prelude::*;
 use plotters::style::text_anchor::{HPos, Pos, VPos};
 
-use crate::figures::{Chart, Kind};
+use crate::figures::{Axis, Chart, Kind};
 
 /// Colours by what they are for. They stand in the drawing as these values until [`Ink`] says what they become.
 const INK: RGBColor = RGBColor(1, 1, 1);
@@ -107,11 +107,13 @@ pub(crate) fn svg(chart: &Chart, id: &str, size: Size, ink: Ink) -> String {
         let area =
             SVGBackend::with_string(&mut text, (size.width() as u32, height as u32)).into_drawing_area();
         let drawn = match &chart.kind {
-            Kind::Scatter { x, y, points, front } => scatter::draw(&area, size, (x, y), points, front),
+            Kind::Scatter { x, y, points, front } => scatter::draw(&area, size, Axes { x, y }, points, front),
             Kind::Bars { decimals, baseline, groups } => {
                 bars::draw(&area, size, *decimals, *baseline, groups)
             }
-            Kind::Lines { x, y, series, mark } => lines::draw(&area, size, (x, y), series, mark.as_ref()),
+            Kind::Lines { x, y, series, mark } => {
+                lines::draw(&area, size, Axes { x, y }, series, mark.as_ref())
+            }
         };
         drawn.and_then(|()| area.present().map_err(Into::into))
     };
@@ -153,10 +155,26 @@ fn font(size: f64) -> TextStyle<'static> {
     ("sans-serif", size * TEXT_SCALE).into_font().color(&INK)
 }
 
-fn put(area: &Area<'_>, text: &str, at: (i32, i32), size: f64, color: RGBColor, h: HPos, v: VPos) -> Drawn {
-    let style = font(size).color(&color).pos(Pos::new(h, v));
-    area.draw_text(text, &style, at)?;
-    Ok(())
+/// What is measured across, and what upwards.
+struct Axes<'a> {
+    x: &'a Axis,
+    y: &'a Axis,
+}
+
+/// How words stand at a place: their size and colour, and which of their corners or sides is at the place.
+struct Words {
+    size: f64,
+    color: RGBColor,
+    h: HPos,
+    v: VPos,
+}
+
+impl Words {
+    fn put(&self, area: &Area<'_>, text: &str, at: (i32, i32)) -> Drawn {
+        let style = font(self.size).color(&self.color).pos(Pos::new(self.h, self.v));
+        area.draw_text(text, &style, at)?;
+        Ok(())
+    }
 }
 
 fn text_width(text: &str, size: f64) -> i32 {

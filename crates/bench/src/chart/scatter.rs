@@ -4,13 +4,12 @@ use plotters::prelude::*;
 use plotters::style::text_anchor::{HPos, VPos};
 
 use super::frame::{Frame, range};
-use super::{Area, Drawn, FAINT, INK, LINES, Size, put, text_width};
-use crate::figures::Axis;
+use super::{Area, Axes, Drawn, FAINT, INK, LINES, Size, Words, text_width};
 
 pub(super) fn draw(
     area: &Area<'_>,
     size: Size,
-    (x, y): (&Axis, &Axis),
+    Axes { x, y }: Axes<'_>,
     points: &[(String, f64, f64)],
     front: &[usize],
 ) -> Drawn {
@@ -50,7 +49,7 @@ pub(super) fn draw(
         if let Some((place, label)) = place.or_else(|| free_place(name, at(index), size, &frame, &taken)) {
             taken.push(label);
             let color = if bold { INK } else { FAINT };
-            put(area, name, place, size.text(), color, HPos::Left, VPos::Top)?;
+            Words { size: size.text(), color, h: HPos::Left, v: VPos::Top }.put(area, name, place)?;
         }
     }
     Ok(())
