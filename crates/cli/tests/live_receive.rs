@@ -66,7 +66,9 @@ fn what_is_in_use_stays_as_it_is_unless_it_is_forced() {
     live.receive("full", &["tank/copy"]).good();
     write(&live.path("mnt/w/file"), b"two");
     live.zfs("snapshot tank/w@2");
-    live.send(&["-i", "@1", "tank/w@2"], "next");
+    // A full stream replaces all: OpenZFS unmounts for it, too.
+    live.zfs("destroy tank/copy@1");
+    live.send(&["tank/w@2"], "next");
     let held = fs::File::open(live.path("mnt/copy/file")).expect("there");
     let refused = live.receive("next", &["-F", "tank/copy"]);
     let lines: Vec<&str> = refused.err.lines().collect();
@@ -74,7 +76,7 @@ fn what_is_in_use_stays_as_it_is_unless_it_is_forced() {
     assert_eq!(
         lines,
         [
-            "cannot receive incremental stream: pool or dataset is busy",
+            "cannot receive new filesystem stream: pool or dataset is busy",
             &point,
             "use '-M' to unmount it by force"
         ],

@@ -43,7 +43,7 @@ impl Bridge {
         let mode = flags.acc_mode();
         if mode != OpenAccMode::O_RDONLY {
             self.check_writable()?;
-            self.fs.check_opened_for_writing(id, has(flags, OFlags::APPEND)).map_err(errno::from)?;
+            self.fs()?.check_opened_for_writing(id, has(flags, OFlags::APPEND)).map_err(errno::from)?;
         }
         // The kernel has an answer of its own to the next question for the attributes, unless it is told.
         if mode != OpenAccMode::O_WRONLY && !keeps_quiet(flags) && self.note_access(id) {
@@ -57,7 +57,8 @@ impl Bridge {
         if !self.keeps_atime() {
             return false;
         }
-        self.fs.accessed(id, self.live.insists_on_atime()).unwrap_or_else(|error| {
+        let Ok(fs) = self.fs() else { return false };
+        fs.accessed(id, self.live.insists_on_atime()).unwrap_or_else(|error| {
             tracing::debug!(object = id.0, %error, "an access time is not kept");
             false
         })
@@ -67,7 +68,7 @@ impl Bridge {
     pub(crate) fn refuses_writes(&self, ino: INodeNo) -> bool {
         let refused = || {
             self.check_writable()?;
-            self.fs.check_opened_for_writing(self.id(ino), true).map_err(errno::from)
+            self.fs()?.check_opened_for_writing(self.id(ino), true).map_err(errno::from)
         };
         matches!(self.answer(refused), Err(Errno::EROFS | Errno::EPERM))
     }

@@ -95,7 +95,7 @@ impl Wanted {
 impl Bridge {
     /// Attributes of a node under its own number, as `stat` shows it.
     pub(crate) fn stat(&self, id: ObjectId) -> Answer<(FileAttr, Duration)> {
-        let stat = self.fs.stat(id).map_err(errno::from)?;
+        let stat = self.fs()?.stat(id).map_err(errno::from)?;
         Ok((attr(&stat, self.shown(id)), attr_ttl(&stat)))
     }
 
@@ -125,10 +125,10 @@ impl Bridge {
         // The kernel leaves this to us (FUSE_HANDLE_KILLPRIV_V2). A mode that comes along says what it is to be.
         let changes_owner = set.uid.is_some() || set.gid.is_some();
         if set.mode.is_none() && (changes_owner || set.size.is_some() && caller != 0) {
-            self.fs.drop_privileges(id).map_err(errno::from)?;
+            self.fs()?.drop_privileges(id).map_err(errno::from)?;
         }
         if set != SetAttr::default() {
-            self.fs.setattr(id, &set).map_err(errno::from)?;
+            self.fs()?.setattr(id, &set).map_err(errno::from)?;
         }
         self.stat(id)
     }

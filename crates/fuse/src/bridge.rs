@@ -98,7 +98,7 @@ impl Bridge {
     }
 
     fn write_and_reply(&self, at: WriteAt, data: &[u8], reply: ReplyWrite) {
-        match self.answer(|| self.write_range(at.id, at.offset, data, at.flags)) {
+        match self.answer_at(at.id, || self.write_range(at.id, at.offset, data, at.flags)) {
             Ok(written) => reply.written(written),
             Err(errno) => reply.error(errno),
         }
@@ -188,11 +188,12 @@ impl fuser::Filesystem for Bridge {
     }
 
     fn destroy(&mut self) {
-        self.known.clear(&self.fs);
+        self.forget_all();
     }
 
     fn lookup(&self, _req: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
-        match self.answer(|| self.find(self.id(parent), name)) {
+        let dir = self.id(parent);
+        match self.answer_at(dir, || self.find(dir, name)) {
             Ok(None) => {
                 let ttl = self.entry_ttl();
                 reply.entry_with_ttls(&ttl, &ttl, &nothing(), Generation(0));
@@ -208,7 +209,7 @@ impl fuser::Filesystem for Bridge {
             self.change(move |bridge| {
                 let _ = bridge.answer(|| {
                     let id = bridge.id(ino);
-                    if bridge.known.forget(&bridge.fs, id, nlookup) {
+                    if bridge.forget_node(id, nlookup) {
                         bridge.limits.forget(id);
                     }
                     Ok(())
@@ -219,14 +220,15 @@ impl fuser::Filesystem for Bridge {
 
     fn getattr(&self, _req: &Request, ino: INodeNo, fh: Option<FileHandle>, reply: ReplyAttr) {
         let id = self.id(ino);
-        match self.answer(|| fh.map_or(Ok(()), |_| self.lost.tell(id)).and_then(|()| self.stat(id))) {
+        match self.answer_at(id, || fh.map_or(Ok(()), |_| self.lost.tell(id)).and_then(|()| self.stat(id))) {
             Ok((attr, ttl)) => reply.attr(&ttl, &attr),
             Err(errno) => reply.error(errno),
         }
     }
 
     fn statx(&self, _req: &Request, ino: INodeNo, _fh: Option<FileHandle>, reply: ReplyStatx) {
-        match self.answer(|| self.stat(self.id(ino))) {
+        let id = self.id(ino);
+        match self.answer_at(id, || self.stat(id)) {
             Ok((attr, ttl)) => reply.statx(&ttl, &attr),
             Err(errno) => reply.error(errno),
         }
@@ -252,7 +254,7 @@ impl fuser::Filesystem for Bridge {
     ) {
         let wanted = Wanted { mode, uid, gid, size, atime, mtime, ctime };
         let (id, caller) = (self.id(ino), req.uid());
-        self.change(move |bridge| match bridge.answer(|| bridge.set_attributes(id, caller, wanted)) {
+        self.change(move |bridge| match bridge.answer_at(id, || bridge.set_attributes(id, caller, wanted)) {
             Ok((attr, ttl)) => reply.attr(&ttl, &attr),
             Err(errno) => reply.error(errno),
         });
@@ -260,9 +262,9 @@ impl fuser::Filesystem for Bridge {
 
     fn readlink(&self, _req: &Request, ino: INodeNo, reply: ReplyData) {
         let id = self.id(ino);
-        match self.answer(|| self.fs.readlink(id).map_err(errno::from)) {
+        match self.answer_at(id, || self.fs()?.readlink(id).map_err(errno::from)) {
             Ok(target) => {
-                let _ = self.answer(|| Ok(self.note_access(id)));
+                let _ = self.answer_at(id, || Ok(self.note_access(id)));
                 reply.data(&target);
             }
             Err(errno) => reply.error(errno),
@@ -281,29 +283,29 @@ impl fuser::Filesystem for Bridge {
     ) {
         let Ok(kind) = FileKind::of_mode(mode.into()) else { return reply.error(Errno::EINVAL) };
         let wanted = Creation { rdev, ..self.creation(req, kind, parent, name, mode, umask) };
-        self.change(move |bridge| reply_entry(bridge.answer(|| bridge.make(&wanted)), reply));
+        self.change(move |bridge| reply_entry(bridge.answer_at(wanted.dir, || bridge.make(&wanted)), reply));
     }
 
     fn mkdir(&self, req: &Request, parent: INodeNo, name: &OsStr, mode: u32, umask: u32, reply: ReplyEntry) {
         let wanted = self.creation(req, FileKind::Directory, parent, name, mode, umask);
-        self.change(move |bridge| reply_entry(bridge.answer(|| bridge.make(&wanted)), reply));
+        self.change(move |bridge| reply_entry(bridge.answer_at(wanted.dir, || bridge.make(&wanted)), reply));
     }
 
     fn unlink(&self, _req: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
         let (dir, name) = (self.id(parent), name.to_owned());
-        self.change(move |bridge| reply_empty(bridge.answer(|| bridge.unlink(dir, &name)), reply));
+        self.change(move |bridge| reply_empty(bridge.answer_at(dir, || bridge.unlink(dir, &name)), reply));
     }
 
     fn rmdir(&self, _req: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
         let (dir, name) = (self.id(parent), name.to_owned());
-        self.change(move |bridge| reply_empty(bridge.answer(|| bridge.rmdir(dir, &name)), reply));
+        self.change(move |bridge| reply_empty(bridge.answer_at(dir, || bridge.rmdir(dir, &name)), reply));
     }
 
     fn symlink(&self, req: &Request, parent: INodeNo, name: &OsStr, target: &Path, reply: ReplyEntry) {
         let wanted = self.creation(req, FileKind::Symlink, parent, name, 0o777, 0);
         let target = target.as_os_str().to_owned();
         self.change(move |bridge| {
-            reply_entry(bridge.answer(|| bridge.make_symlink(&wanted, &target)), reply);
+            reply_entry(bridge.answer_at(wanted.dir, || bridge.make_symlink(&wanted, &target)), reply);
         });
     }
 
@@ -321,13 +323,15 @@ impl fuser::Filesystem for Bridge {
         let to = (self.id(newparent), newname.to_owned());
         self.change(move |bridge| {
             let (from, to) = ((from.0, &*from.1), (to.0, &*to.1));
-            reply_empty(bridge.answer(|| bridge.rename(from, to, flags)), reply);
+            reply_empty(bridge.answer_both(from.0, to.0, || bridge.rename(from, to, flags)), reply);
         });
     }
 
     fn link(&self, _req: &Request, ino: INodeNo, newparent: INodeNo, newname: &OsStr, reply: ReplyEntry) {
         let (id, dir, name) = (self.id(ino), self.id(newparent), newname.to_owned());
-        self.change(move |bridge| reply_entry(bridge.answer(|| bridge.link(id, dir, &name)), reply));
+        self.change(move |bridge| {
+            reply_entry(bridge.answer_both(id, dir, || bridge.link(id, dir, &name)), reply)
+        });
     }
 
     fn open(&self, _req: &Request, ino: INodeNo, flags: OpenFlags, reply: ReplyOpen) {
@@ -335,7 +339,8 @@ impl fuser::Filesystem for Bridge {
             // The kernel never asks again in this mount: it opens and closes by itself, and known nodes keep their objects.
             return reply.error(Errno::ENOSYS);
         }
-        match self.answer(|| self.open_file(self.id(ino), flags)) {
+        let id = self.id(ino);
+        match self.answer_at(id, || self.open_file(id, flags)) {
             Ok(()) => reply.opened(FileHandle(0), FopenFlags::FOPEN_KEEP_CACHE),
             Err(errno) => reply.error(errno),
         }
@@ -357,7 +362,7 @@ impl fuser::Filesystem for Bridge {
     ) {
         let wanted = self.creation(req, FileKind::Regular, parent, name, mode, umask);
         self.change(move |bridge| {
-            let answer = bridge.answer(|| match bridge.make(&wanted) {
+            let answer = bridge.answer_at(wanted.dir, || match bridge.make(&wanted) {
                 // Somebody was quicker, not through this kernel.
                 Err(Errno::EEXIST) if flags & O_EXCL == 0 => bridge
                     .find(wanted.dir, &wanted.name)?
@@ -380,7 +385,9 @@ impl fuser::Filesystem for Bridge {
     ) {
         // Whether it may have a name later (`O_EXCL`) the kernel sees to.
         let wanted = self.creation(req, FileKind::Regular, parent, OsStr::new(""), mode, umask);
-        self.change(move |bridge| reply_created(bridge.answer(|| bridge.make_unnamed(&wanted)), reply));
+        self.change(move |bridge| {
+            reply_created(bridge.answer_at(wanted.dir, || bridge.make_unnamed(&wanted)), reply)
+        });
     }
 
     fn read(
@@ -403,7 +410,7 @@ impl fuser::Filesystem for Bridge {
                 }
                 Ok(len)
             };
-            match self.answer(read) {
+            match self.answer_at(id, read) {
                 Ok(len) => reply.data(&data[..len]),
                 Err(errno) => reply.error(errno),
             }
@@ -445,7 +452,7 @@ impl fuser::Filesystem for Bridge {
 
     fn fsync(&self, _req: &Request, ino: INodeNo, _fh: FileHandle, _datasync: bool, reply: ReplyEmpty) {
         let id = self.id(ino);
-        self.change(move |bridge| reply_empty(bridge.answer(|| bridge.make_durable(id)), reply));
+        self.change(move |bridge| reply_empty(bridge.answer_at(id, || bridge.make_durable(id)), reply));
     }
 
     fn fsyncdir(&self, req: &Request, ino: INodeNo, fh: FileHandle, datasync: bool, reply: ReplyEmpty) {
@@ -453,7 +460,8 @@ impl fuser::Filesystem for Bridge {
     }
 
     fn readdir(&self, _req: &Request, ino: INodeNo, _fh: FileHandle, offset: u64, mut reply: ReplyDirectory) {
-        match self.answer(|| self.list(self.id(ino), offset, &mut reply)) {
+        let id = self.id(ino);
+        match self.answer_at(id, || self.list(id, offset, &mut reply)) {
             Ok(()) => reply.ok(),
             Err(errno) => reply.error(errno),
         }
@@ -467,14 +475,15 @@ impl fuser::Filesystem for Bridge {
         offset: u64,
         mut reply: ReplyDirectoryPlus,
     ) {
-        match self.answer(|| self.list_known(self.id(ino), offset, &mut reply)) {
+        let id = self.id(ino);
+        match self.answer_at(id, || self.list_known(id, offset, &mut reply)) {
             Ok(()) => reply.ok(),
             Err(errno) => reply.error(errno),
         }
     }
 
     fn statfs(&self, _req: &Request, _ino: INodeNo, reply: ReplyStatfs) {
-        match self.answer(|| self.fs.space().map_err(errno::from)) {
+        match self.answer(|| self.fs()?.space().map_err(errno::from)) {
             Ok(space) => {
                 let unit = space.record_size.max(512);
                 let free = space.available / unit;
@@ -511,7 +520,7 @@ impl fuser::Filesystem for Bridge {
         let (name, value) = (name.to_owned(), value.to_vec());
         self.change(move |bridge| {
             let set = || bridge.set_xattr(id, name.as_bytes(), &value, flags, &caller);
-            reply_empty(bridge.answer(set), reply);
+            reply_empty(bridge.answer_at(id, set), reply);
         });
     }
 
@@ -520,17 +529,17 @@ impl fuser::Filesystem for Bridge {
         if self.writeback && size == 0 && name.as_bytes() == CAPABILITY {
             return self.capability_len(id, reply);
         }
-        reply_sized(self.answer(|| self.xattr(id, name.as_bytes())), size, reply);
+        reply_sized(self.answer_at(id, || self.xattr(id, name.as_bytes())), size, reply);
     }
 
     fn listxattr(&self, req: &Request, ino: INodeNo, size: u32, reply: ReplyXattr) {
-        reply_sized(self.answer(|| self.xattr_names(self.id(ino), req.uid())), size, reply);
+        reply_sized(self.answer_at(self.id(ino), || self.xattr_names(self.id(ino), req.uid())), size, reply);
     }
 
     fn removexattr(&self, _req: &Request, ino: INodeNo, name: &OsStr, reply: ReplyEmpty) {
         let (id, name) = (self.id(ino), name.to_owned());
         self.change(move |bridge| {
-            reply_empty(bridge.answer(|| bridge.remove_xattr(id, name.as_bytes())), reply);
+            reply_empty(bridge.answer_at(id, || bridge.remove_xattr(id, name.as_bytes())), reply);
         });
     }
 
@@ -560,7 +569,7 @@ impl fuser::Filesystem for Bridge {
     ) {
         let (id, caller) = (self.id(ino), req.uid());
         self.change(move |bridge| {
-            reply_empty(bridge.answer(|| bridge.allocate(id, caller, offset, length, mode)), reply);
+            reply_empty(bridge.answer_at(id, || bridge.allocate(id, caller, offset, length, mode)), reply);
         });
     }
 
@@ -574,7 +583,7 @@ impl fuser::Filesystem for Bridge {
         reply: ReplyLseek,
     ) {
         let (shared, id) = (self.shared.clone(), self.id(ino));
-        self.seeker.run(Box::new(move || match shared.answer(|| shared.seek(id, offset, whence)) {
+        self.seeker.run(Box::new(move || match shared.answer_at(id, || shared.seek(id, offset, whence)) {
             Ok(at) => reply.offset(at),
             Err(errno) => reply.error(errno),
         }));
@@ -595,9 +604,11 @@ impl fuser::Filesystem for Bridge {
     ) {
         let (from, to) = ((self.id(ino_in), offset_in), (self.id(ino_out), offset_out));
         let caller = req.uid();
-        self.change(move |bridge| match bridge.answer(|| bridge.copy(caller, from, to, len)) {
-            Ok(copied) => reply.written(copied),
-            Err(errno) => reply.error(errno),
+        self.change(move |bridge| {
+            match bridge.answer_both(from.0, to.0, || bridge.copy(caller, from, to, len)) {
+                Ok(copied) => reply.written(copied),
+                Err(errno) => reply.error(errno),
+            }
         });
     }
 }

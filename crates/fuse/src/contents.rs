@@ -28,7 +28,7 @@ impl Bridge {
         if data.len() < size {
             data.resize(size, 0);
         }
-        self.fs.read(id, offset, &mut data[..size]).map_err(errno::from)
+        self.fs()?.read(id, offset, &mut data[..size]).map_err(errno::from)
     }
 
     pub(crate) fn write_range(
@@ -48,19 +48,19 @@ impl Bridge {
         if times_come_apart {
             self.store_pages(id, offset, data)?;
         } else {
-            self.fs.write(id, offset, data).map_err(errno::from)?;
+            self.fs()?.write(id, offset, data).map_err(errno::from)?;
         }
         Ok(data.len() as u32)
     }
 
     /// Waits until the node's changes would survive a crash.
     pub(crate) fn make_durable(&self, id: ObjectId) -> Answer<()> {
-        self.fs.fsync(id).map_err(errno::from)
+        self.fs()?.fsync(id).map_err(errno::from)
     }
 
     /// Takes off the file what makes a program run with more rights than its user's.
     fn drop_privileges(&self, id: ObjectId) -> Answer<()> {
-        self.fs.drop_privileges(id).map_err(errno::from)?;
+        self.fs()?.drop_privileges(id).map_err(errno::from)?;
         // The kernel goes on showing the mode that it knows otherwise.
         self.forget_attributes(id);
         Ok(())
@@ -80,12 +80,13 @@ impl Bridge {
             return Err(Errno::EOPNOTSUPP);
         }
         self.prepare_change(id, caller)?;
+        let fs = self.fs()?;
         match mode & !KEEP_SIZE {
-            0 => self.fs.preallocate(id, offset, len, keep_size),
-            PUNCH_HOLE => self.fs.punch(id, offset, len),
-            _ => self.fs.punch(id, offset, len).and_then(|()| {
+            0 => fs.preallocate(id, offset, len, keep_size),
+            PUNCH_HOLE => fs.punch(id, offset, len),
+            _ => fs.punch(id, offset, len).and_then(|()| {
                 // The kernel counts on the file reaching to the end of the range.
-                if keep_size { Ok(()) } else { self.fs.extend(id, offset.saturating_add(len)) }
+                if keep_size { Ok(()) } else { fs.extend(id, offset.saturating_add(len)) }
             }),
         }
         .map_err(errno::from)
@@ -99,7 +100,7 @@ impl Bridge {
         len: u64,
     ) -> Answer<u32> {
         self.prepare_change(to.0, caller)?;
-        let copied = self.fs.copy_range(from, to, len.min(COPY_MAX)).map_err(errno::from)?;
+        let copied = self.fs()?.copy_range(from, to, len.min(COPY_MAX)).map_err(errno::from)?;
         Ok(copied as u32)
     }
 }
@@ -117,7 +118,7 @@ impl Shared {
             self.call_back_pages(id);
         }
         let offset = u64::try_from(offset).map_err(|_| Errno::ENXIO)?;
-        let found = self.fs.seek(id, offset, what).map_err(errno::from)?;
+        let found = self.fs()?.seek(id, offset, what).map_err(errno::from)?;
         found.and_then(|at| i64::try_from(at).ok()).ok_or(Errno::ENXIO)
     }
 }

@@ -146,10 +146,10 @@ impl Bridge {
     pub(crate) fn control(&self, request: &Request, ino: INodeNo, ioctl: Ioctl<'_>, reply: ReplyIoctl) {
         let Ioctl { command, data, out } = ioctl;
         let (id, caller) = (self.id(ino), request.uid());
-        match self.answer(|| change(command, data)) {
+        match self.answer_at(id, || change(command, data)) {
             Ok(None) => {
-                let stat = || self.fs.stat(id).map_err(errno::from);
-                match self.answer(|| answer(command, &stat()?, out)) {
+                let stat = || self.fs()?.stat(id).map_err(errno::from);
+                match self.answer_at(id, || answer(command, &stat()?, out)) {
                     Ok(data) => reply.ioctl(0, &data),
                     Err(errno) => reply.error(errno),
                 }
@@ -160,18 +160,18 @@ impl Bridge {
                 let shared = self.shared.clone();
                 self.seeker.run(Box::new(move || {
                     shared.call_back_pages(id);
-                    match shared.answer(|| shared.set_flags(id, caller, change)) {
+                    match shared.answer_at(id, || shared.set_flags(id, caller, change)) {
                         Ok(()) => reply.ioctl(0, &[]),
                         Err(errno) => reply.error(errno),
                     }
                 }));
             }
-            Ok(Some(change)) => {
-                self.change(move |bridge| match bridge.answer(|| bridge.set_flags(id, caller, change)) {
+            Ok(Some(change)) => self.change(move |bridge| {
+                match bridge.answer_at(id, || bridge.set_flags(id, caller, change)) {
                     Ok(()) => reply.ioctl(0, &[]),
                     Err(errno) => reply.error(errno),
-                })
-            }
+                }
+            }),
             Err(errno) => reply.error(errno),
         }
     }
@@ -180,7 +180,7 @@ impl Bridge {
 impl crate::shared::Shared {
     fn set_flags(&self, id: ObjectId, caller: u32, change: Change) -> Answer<()> {
         self.check_writable()?;
-        let stat = self.fs.stat(id).map_err(errno::from)?;
+        let stat = self.fs()?.stat(id).map_err(errno::from)?;
         let changed = (stat.flags ^ change.flags) & change.known;
         if !change.checked && caller != 0 && (caller != stat.uid || changed & FOR_ROOT != 0) {
             return Err(Errno::EPERM);
@@ -190,7 +190,7 @@ impl crate::shared::Shared {
             return Ok(());
         }
         let flags = (changed != 0).then_some(stat.flags ^ changed);
-        self.fs.setattr(id, &SetAttr { flags, projid, ..SetAttr::default() }).map_err(errno::from)?;
+        self.fs()?.setattr(id, &SetAttr { flags, projid, ..SetAttr::default() }).map_err(errno::from)?;
         // The kernel does not know that its attributes of the file have changed.
         self.forget_attributes(id);
         Ok(())

@@ -15,6 +15,7 @@ mod bridge;
 mod contents;
 mod ending;
 mod errno;
+mod exchange;
 mod file_flags;
 mod invalidate;
 mod keeper;
@@ -34,6 +35,7 @@ mod shared;
 mod snapdir;
 mod xattrs;
 
+pub use exchange::Changed;
 pub use invalidate::Invalidator;
 pub use links::ShownLink;
 pub use mount::{Held, MountError, Mounted, mount, mount_on};

@@ -150,7 +150,7 @@ impl Limits {
 impl Shared {
     /// Bytes that may still be written to `id`. Unknown is none: then it is looked at closely.
     fn space_left(&self, id: ObjectId) -> u64 {
-        self.fs.space_left(id).unwrap_or(0)
+        self.fs().ok().and_then(|fs| fs.space_left(id).ok()).unwrap_or(0)
     }
 
     /// Whether each `write` that leaves so many bytes is to be asked for.
@@ -169,7 +169,7 @@ impl Shared {
             self.forget_attributes(id);
         }
         let reach = self.limits.reach(id, len, left);
-        self.fs.write_back(id, offset, data, reach).map_err(|error| {
+        self.fs()?.write_back(id, offset, data, reach).map_err(|error| {
             let errno = match errno::of(&error) {
                 Errno::EDQUOT => Errno::ENOSPC,
                 errno => errno,
@@ -190,7 +190,7 @@ impl Shared {
         } else {
             self.forget_attributes(id);
         }
-        match self.fs.check_write(id).map_err(errno::from) {
+        match self.fs()?.check_write(id).map_err(errno::from) {
             Err(errno @ (Errno::EDQUOT | Errno::ENOSPC)) => {
                 self.limits.refuse(id, errno);
                 Err(errno)
@@ -208,14 +208,14 @@ impl Bridge {
     /// Answers how long the capabilities of `id` are: the kernel asks before it takes a `write`.
     pub(crate) fn capability_len(&self, id: ObjectId, reply: ReplyXattr) {
         let left = self.answer(|| Ok(self.space_left(id))).unwrap_or(0);
-        let truth = self.answer(|| self.xattr(id, CAPABILITY));
+        let truth = self.answer_at(id, || self.xattr(id, CAPABILITY));
         if !self.is_near(left) {
             self.limits.let_off(id);
             self.limits.admit(id);
             return reply_sized(truth, 0, reply);
         }
         let shared = self.shared.clone();
-        self.seeker.run(Box::new(move || match shared.answer(|| shared.judge_write(id, left)) {
+        self.seeker.run(Box::new(move || match shared.answer_at(id, || shared.judge_write(id, left)) {
             Ok(()) => reply_sized(truth, 0, reply),
             Err(_) => reply.size(CAPABILITY_LEN),
         }));

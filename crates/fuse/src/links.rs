@@ -3,7 +3,7 @@
 //! A user without root cannot mount inside a mount of their own. The server answers such a mount point with a link to
 //! where the file system is. The link is stored nowhere: the dataset, its snapshots and its streams have the directory.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::ffi::OsStr;
 use std::io;
 use std::os::unix::ffi::OsStrExt;
@@ -62,12 +62,16 @@ pub struct ShownLink {
     dir: ObjectId,
 }
 
+fn to_io(errno: Errno) -> io::Error {
+    io::Error::from_raw_os_error(errno.code())
+}
+
 impl Shared {
     /// Shows a link to `target` in place of the directory at `path`, which is relative to the root of the mount.
     pub(crate) fn show_link(&self, path: &Path, target: &Path) -> io::Result<ShownLink> {
         let link = self.find_directory(path)?;
         // As long as it is known, its number is not given to another object.
-        self.known.remember(&self.fs, link.dir).map_err(io::Error::other)?;
+        self.known.remember(&self.fs().map_err(to_io)?, link.dir).map_err(io::Error::other)?;
         self.links.change(|targets| {
             targets.insert(link.dir, target.as_os_str().as_bytes().to_vec());
         });
@@ -80,8 +84,20 @@ impl Shared {
         self.links.change(|targets| {
             targets.remove(&link.dir);
         });
-        self.known.forget(&self.fs, link.dir, 1);
+        self.forget_node(link.dir, 1);
         self.forget_link(link);
+    }
+
+    /// The directories `gone` are no more, and no links in their place are shown.
+    pub(crate) fn drop_links(&self, gone: &HashSet<ObjectId>) {
+        if !self.links.is_empty() {
+            self.links.change(|targets| targets.retain(|dir, _| !gone.contains(dir)));
+        }
+    }
+
+    /// Whether the link is still shown.
+    pub(crate) fn shows(&self, link: &ShownLink) -> bool {
+        self.links.has(link.dir)
     }
 
     /// Makes the kernel ask again what the name of a link means, and where the link leads.
@@ -91,12 +107,13 @@ impl Shared {
     }
 
     fn find_directory(&self, path: &Path) -> io::Result<ShownLink> {
+        let fs = self.fs().map_err(to_io)?;
         let mut found: Option<ShownLink> = None;
         for part in path.components() {
             let Component::Normal(name) = part else { return Err(io::ErrorKind::InvalidInput.into()) };
-            let parent = found.map_or_else(|| self.fs.root(), |above| above.dir);
+            let parent = found.map_or_else(|| self.root(), |above| above.dir);
             let name = name.as_bytes().to_vec();
-            let entry = self.fs.lookup(parent, &name).map_err(io::Error::other)?;
+            let entry = fs.lookup(parent, &name).map_err(io::Error::other)?;
             found = match entry {
                 Some((dir, FileKind::Directory)) => Some(ShownLink { parent, name, dir }),
                 Some(_) => return Err(io::ErrorKind::NotADirectory.into()),
@@ -114,7 +131,7 @@ impl Shared {
 
     pub(crate) fn link_attr(&self, dir: ObjectId) -> Answer<FileAttr> {
         let target = self.links.target(dir).ok_or(Errno::ESTALE)?;
-        let stat = self.fs.stat(dir).map_err(errno::from)?;
+        let stat = self.fs()?.stat(dir).map_err(errno::from)?;
         let born = to_system(stat.crtime);
         Ok(FileAttr {
             ino: link_for(dir),
@@ -139,7 +156,7 @@ impl Shared {
         if self.links.is_empty() {
             return Ok(());
         }
-        match self.fs.lookup(dir, name.as_bytes()).map_err(errno::from)? {
+        match self.fs()?.lookup(dir, name.as_bytes()).map_err(errno::from)? {
             Some((id, _)) if self.links.has(id) => Err(Errno::EBUSY),
             _ => Ok(()),
         }

@@ -42,7 +42,7 @@ impl Bridge {
             self.note_access(dir);
         }
         let next = |cookie| {
-            let mut entries = self.fs.readdir(dir, cookie).map_err(errno::from)?;
+            let mut entries = self.fs()?.readdir(dir, cookie).map_err(errno::from)?;
             self.add_control(dir, cookie, &mut entries);
             Ok(entries)
         };
@@ -86,7 +86,7 @@ impl Bridge {
                         known.generation,
                     );
                     if full {
-                        self.known.forget(&self.fs, entry.id, 1);
+                        self.forget_node(entry.id, 1);
                     }
                     full
                 }

@@ -179,14 +179,16 @@ pub fn mount_on(fs: Filesystem, at: &MountPoint, options: &MountOptions) -> Resu
     snapshots.mounted_at(&point, device);
     let invalidator = Invalidator { notifier: session.notifier(), shared: shared.clone() };
     let at_the_end = ended.clone();
-    let dataset = shared.fs.dataset().clone();
+    let served = shared.clone();
     let thread = std::thread::Builder::new().name("cenote-fuse".into()).spawn(move || {
         // Also when it panics: the connection must not outlive who serves it.
         let _at_the_end = AtTheEnd(at_the_end);
         if let Err(error) = session.run() {
             tracing::error!(%error, "a mount ended");
         }
-        dataset.set_mounted_writable(false);
+        if let Ok(fs) = served.fs() {
+            fs.dataset().set_mounted_writable(false);
+        }
     });
     let thread = Mutex::new(Some(thread.map_err(refused)?));
     let mounted = Mounted { point, device, shared, snapshots, invalidator, ended, thread };
@@ -202,10 +204,14 @@ impl Mounted {
         &self.point
     }
 
-    /// The file system.
+    /// The file system, as long as it is not exchanged for another one: `None` if that one could not be opened.
     #[must_use]
-    pub fn filesystem(&self) -> &Filesystem {
-        &self.shared.fs
+    pub fn filesystem(&self) -> Option<Filesystem> {
+        self.shared.fs().ok()
+    }
+
+    pub(crate) fn shared(&self) -> &Shared {
+        &self.shared
     }
 
     /// For telling the kernel of changes that were made past the mount.
@@ -246,6 +252,12 @@ impl Mounted {
         self.shared.hide_link(link);
     }
 
+    /// Whether a link is still shown: its directory may be gone with an exchange of the file system.
+    #[must_use]
+    pub fn shows(&self, link: &ShownLink) -> bool {
+        self.shared.shows(link)
+    }
+
     /// Properties of the dataset may have changed: the kernel is told what it must know of that. How it is mounted stays.
     pub fn look_at_properties(&self) {
         self.snapshots.look_at_property();
@@ -255,8 +267,10 @@ impl Mounted {
     /// only once.
     #[must_use]
     pub fn has_other_acls(&self) -> bool {
-        let dataset = self.shared.fs.dataset();
-        !dataset.is_snapshot() && dataset.settings().posix_acl != self.shared.had_acls
+        self.filesystem().is_some_and(|fs| {
+            let dataset = fs.dataset();
+            !dataset.is_snapshot() && dataset.settings().posix_acl != self.shared.had_acls
+        })
     }
 
     /// The number of the mounted file system, as `st_dev` and `/proc/self/mountinfo` have it. It may be another's when
@@ -300,7 +314,8 @@ impl Mounted {
             Ok(Place::Gone) => return Err(MountError::Elsewhere { point: point(), keeper: None }),
             Err(source) => return Err(MountError::Remount { point: point(), source }),
         }
-        let dataset = self.shared.fs.dataset();
+        let Some(fs) = self.filesystem() else { return Err(MountError::Stuck(point())) };
+        let dataset = fs.dataset();
         let before = self.shared.live.lifts_read_only();
         // Programs may write as soon as the kernel lets them, and until it does not.
         dataset.set_mounted_writable(before || options.lifts_read_only);
@@ -421,7 +436,7 @@ impl Mounted {
 
     /// Grows as long as messages are worked off, or the pool writes: it may write for minutes before it takes more.
     fn moved(&self) -> u64 {
-        self.shared.progress.done() + self.shared.fs.dataset().writes()
+        self.shared.progress.done() + self.filesystem().map_or(0, |fs| fs.dataset().writes())
     }
 
     /// Takes over what the kernel holds back of what programs wrote until now: whatever it has not handed over is lost

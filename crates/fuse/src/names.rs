@@ -13,6 +13,8 @@ use crate::errno::{self, Answer};
 use crate::xattrs::Caller;
 
 pub(crate) const S_ISGID: u32 = 0o2000;
+/// An odd number: its multiples differ in their lower 32 bits, which are all that the kernel compares of a generation.
+const TURN: u32 = 0x9e37_79b1;
 
 /// A node that the kernel is told of.
 pub(crate) struct Entry {
@@ -42,25 +44,29 @@ impl Bridge {
 
     /// Counts `id` as known and describes it.
     pub(crate) fn entry(&self, id: ObjectId) -> Answer<Entry> {
-        self.remembered(id).map(|stat| self.entry_of(&stat))
+        self.remembered(id).map(|(stat, turn)| self.entry_of(&stat, turn))
     }
 
-    fn entry_of(&self, stat: &Stat) -> Entry {
+    /// `turn`: how often its number went to another object while the kernel knew it.
+    fn entry_of(&self, stat: &Stat, turn: u32) -> Entry {
         Entry {
             attr: attr(stat, self.ino(stat.id)),
-            generation: Generation(stat.generation ^ self.numbers.salt()),
+            generation: Generation(
+                stat.generation ^ self.numbers.salt() ^ u64::from(turn.wrapping_mul(TURN)),
+            ),
             attr_ttl: attr_ttl(stat),
             entry_ttl: self.entry_ttl(),
         }
     }
 
     /// Counts `id` as known to the kernel, unless it cannot be read.
-    fn remembered(&self, id: ObjectId) -> Answer<Stat> {
-        self.known.remember(&self.fs, id).map_err(errno::from)?;
-        match self.fs.stat(id) {
-            Ok(stat) => Ok(stat),
+    fn remembered(&self, id: ObjectId) -> Answer<(Stat, u32)> {
+        let fs = self.fs()?;
+        let turn = self.known.remember(&fs, id).map_err(errno::from)?;
+        match fs.stat(id) {
+            Ok(stat) => Ok((stat, turn)),
             Err(error) => {
-                self.known.forget(&self.fs, id, 1);
+                self.known.forget(&fs, id, 1);
                 Err(errno::of(&error))
             }
         }
@@ -72,11 +78,11 @@ impl Bridge {
     /// in itself. The kernel would then move the directory to the place where it was looked up last, or refuse that with
     /// `ELOOP`, so such a name is an error.
     pub(crate) fn entry_in(&self, dir: ObjectId, name: &[u8], id: ObjectId) -> Answer<Entry> {
-        let stat = self.remembered(id)?;
-        if stat.kind != FileKind::Directory || stat.parent == dir && id != self.fs.root() {
-            return Ok(self.entry_of(&stat));
+        let (stat, turn) = self.remembered(id)?;
+        if stat.kind != FileKind::Directory || stat.parent == dir && id != self.root() {
+            return Ok(self.entry_of(&stat, turn));
         }
-        let refusal = match self.fs.lookup(dir, name) {
+        let refusal = match self.fs()?.lookup(dir, name) {
             Ok(Some((again, _))) if again == id => {
                 tracing::warn!(%dir, object = %id, "a name leads to a directory that lies in another one");
                 Errno::EIO
@@ -85,7 +91,7 @@ impl Bridge {
             Ok(_) => Errno::ENOENT,
             Err(error) => errno::from(error),
         };
-        self.known.forget(&self.fs, id, 1);
+        self.known.forget(&self.fs()?, id, 1);
         Err(refusal)
     }
 
@@ -98,7 +104,7 @@ impl Bridge {
         if name == "." {
             return self.entry(dir).map(Some);
         }
-        match self.fs.lookup(dir, name.as_bytes()).map_err(errno::from)? {
+        match self.fs()?.lookup(dir, name.as_bytes()).map_err(errno::from)? {
             Some((id, _)) if self.links.has(id) => self.link_entry(id).map(Some),
             Some((id, _)) => self.entry_in(dir, name.as_bytes(), id).map(Some),
             None if self.exact_names => Ok(None),
@@ -108,7 +114,7 @@ impl Bridge {
 
     /// The new node: owned by who asks, in the group that the directory hands down.
     fn new_node(&self, wanted: &Creation) -> Answer<NewNode> {
-        let parent = self.fs.stat(wanted.dir).map_err(errno::from)?;
+        let parent = self.fs()?.stat(wanted.dir).map_err(errno::from)?;
         let mut new = NewNode::new(wanted.kind, wanted.mode & 0o7777);
         (new.umask, new.rdev) = (wanted.umask, wanted.rdev.into());
         (new.uid, new.gid) = (wanted.caller.uid, wanted.caller.gid);
@@ -124,7 +130,7 @@ impl Bridge {
     pub(crate) fn make(&self, wanted: &Creation) -> Answer<Entry> {
         self.check_writable()?;
         let new = self.new_node(wanted)?;
-        let id = self.fs.create(wanted.dir, wanted.name.as_bytes(), &new).map_err(errno::from)?;
+        let id = self.fs()?.create(wanted.dir, wanted.name.as_bytes(), &new).map_err(errno::from)?;
         self.entry(id)
     }
 
@@ -132,10 +138,10 @@ impl Bridge {
     pub(crate) fn make_unnamed(&self, wanted: &Creation) -> Answer<Entry> {
         self.check_writable()?;
         let new = self.new_node(wanted)?;
-        let id = self.fs.create_unnamed(wanted.dir, &new).map_err(errno::from)?;
+        let id = self.fs()?.create_unnamed(wanted.dir, &new).map_err(errno::from)?;
         let entry = self.entry(id);
         // Being known keeps it from here on; if it did not come to that, it goes.
-        self.fs.close_handle(id).map_err(errno::from)?;
+        self.fs()?.close_handle(id).map_err(errno::from)?;
         entry
     }
 
@@ -143,25 +149,25 @@ impl Bridge {
         self.check_writable()?;
         let new = self.new_node(wanted)?;
         let name = wanted.name.as_bytes();
-        let id = self.fs.symlink(wanted.dir, name, &new, target.as_bytes()).map_err(errno::from)?;
+        let id = self.fs()?.symlink(wanted.dir, name, &new, target.as_bytes()).map_err(errno::from)?;
         self.entry(id)
     }
 
     pub(crate) fn unlink(&self, dir: ObjectId, name: &OsStr) -> Answer<()> {
         self.check_writable()?;
         self.check_no_link(dir, name)?;
-        self.fs.unlink(dir, name.as_bytes()).map_err(errno::from)
+        self.fs()?.unlink(dir, name.as_bytes()).map_err(errno::from)
     }
 
     pub(crate) fn rmdir(&self, dir: ObjectId, name: &OsStr) -> Answer<()> {
         self.check_writable()?;
         self.check_no_link(dir, name)?;
-        self.fs.rmdir(dir, name.as_bytes()).map_err(errno::from)
+        self.fs()?.rmdir(dir, name.as_bytes()).map_err(errno::from)
     }
 
     pub(crate) fn link(&self, id: ObjectId, dir: ObjectId, name: &OsStr) -> Answer<Entry> {
         self.check_writable()?;
-        self.fs.link(id, dir, name.as_bytes()).map_err(errno::from)?;
+        self.fs()?.link(id, dir, name.as_bytes()).map_err(errno::from)?;
         self.entry(id)
     }
 
@@ -180,11 +186,11 @@ impl Bridge {
         } else if flags.is_empty() {
             Replace::Allowed
         } else if flags == RenameFlags::RENAME_EXCHANGE {
-            return self.fs.exchange(dir, name, new_dir, new_name).map_err(errno::from);
+            return self.fs()?.exchange(dir, name, new_dir, new_name).map_err(errno::from);
         } else {
             return Err(Errno::EINVAL);
         };
-        self.fs.rename(dir, name, new_dir, new_name, replace).map_err(errno::from)
+        self.fs()?.rename(dir, name, new_dir, new_name, replace).map_err(errno::from)
     }
 }
 

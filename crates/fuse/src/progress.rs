@@ -1,14 +1,16 @@
 //! How far a mount's messages that change something have come, and what the kernel still holds back.
 
 use std::collections::BTreeSet;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, MutexGuard};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Condvar, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
 use rustix::param::page_size;
 
 /// Pages that the kernel's sums may be behind: each core counts for itself for a while.
 const COUNTED_LATE: u64 = 4096;
+/// Between two looks at whether all messages are served.
+const GLANCE: Duration = Duration::from_millis(1);
 
 /// How far a mount's messages have come.
 #[derive(Debug)]
@@ -20,6 +22,23 @@ pub(crate) struct Progress {
     serving: AtomicU64,
     /// Threads that serve messages.
     threads: u64,
+    /// No thread may begin to serve a message.
+    is_held: AtomicBool,
+    /// Threads that have a message and may not serve it wait here.
+    waiting: (Mutex<()>, Condvar),
+}
+
+/// No message is being served, and none is begun before this is dropped.
+pub(crate) struct HeldBack<'a>(&'a Progress);
+
+impl Drop for HeldBack<'_> {
+    fn drop(&mut self) {
+        let (lock, changed) = &self.0.waiting;
+        let waiting = lock.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        self.0.is_held.store(false, Ordering::SeqCst);
+        drop(waiting);
+        changed.notify_all();
+    }
 }
 
 /// A message that a thread serves; it is done when this is dropped.
@@ -27,7 +46,7 @@ pub(crate) struct Serving<'a>(&'a Progress);
 
 impl Drop for Serving<'_> {
     fn drop(&mut self) {
-        self.0.serving.fetch_sub(1, Ordering::Relaxed);
+        self.0.serving.fetch_sub(1, Ordering::SeqCst);
         self.0.done.fetch_add(1, Ordering::Relaxed);
     }
 }
@@ -63,13 +82,40 @@ impl Progress {
     /// Of a mount with so many threads.
     pub(crate) fn new(threads: usize) -> Progress {
         let (done, serving) = (AtomicU64::new(0), AtomicU64::new(0));
-        Progress { pages: Mutex::default(), done, serving, threads: threads as u64 }
+        let (is_held, waiting) = (AtomicBool::new(false), Default::default());
+        Progress { pages: Mutex::default(), done, serving, threads: threads as u64, is_held, waiting }
     }
 
-    /// A thread begins to serve a message.
+    /// A thread begins to serve a message. Blocks while messages are held back.
     pub(crate) fn serve(&self) -> Serving<'_> {
-        self.serving.fetch_add(1, Ordering::Relaxed);
-        Serving(self)
+        loop {
+            // Counted first and looked at then, in the order of `hold_back`: one of the two sees the other.
+            self.serving.fetch_add(1, Ordering::SeqCst);
+            if !self.is_held.load(Ordering::SeqCst) {
+                return Serving(self);
+            }
+            self.serving.fetch_sub(1, Ordering::SeqCst);
+            let (lock, changed) = &self.waiting;
+            let mut waiting = lock.lock().expect("no code panics while holding this lock");
+            while self.is_held.load(Ordering::SeqCst) {
+                waiting = changed.wait(waiting).expect("no code panics while holding this lock");
+            }
+        }
+    }
+
+    /// Lets the messages come to their end that threads are serving, and holds back all others. `None` when they did not
+    /// end within `limit`: one may wait for another that was held back.
+    pub(crate) fn hold_back(&self, limit: Duration) -> Option<HeldBack<'_>> {
+        let until = Instant::now() + limit;
+        self.is_held.store(true, Ordering::SeqCst);
+        let held = HeldBack(self);
+        while self.serving.load(Ordering::SeqCst) > 0 {
+            if Instant::now() > until {
+                return None;
+            }
+            std::thread::sleep(GLANCE);
+        }
+        Some(held)
     }
 
     /// Whether a thread waits for messages. While all serve one, more may wait in the kernel's queue unseen.
@@ -196,6 +242,27 @@ mod tests {
         assert!(progress.mark().is_idle);
         drop(second);
         assert_eq!(progress.done(), 2, "a reader that comes to its end is progress, too");
+    }
+
+    #[test]
+    fn messages_held_back_begin_when_they_are_let_go_and_not_before() {
+        let progress = Progress::new(2);
+        let first = progress.serve();
+        assert!(progress.hold_back(Duration::from_millis(5)).is_none(), "one is being served");
+        drop(progress.serve());
+        drop(first);
+        let held = progress.hold_back(Duration::from_millis(5)).expect("none is served");
+        let served = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                let _serving = progress.serve();
+                served.store(true, Ordering::SeqCst);
+            });
+            std::thread::sleep(Duration::from_millis(20));
+            assert!(!served.load(Ordering::SeqCst));
+            drop(held);
+        });
+        assert!(served.load(Ordering::SeqCst));
     }
 
     #[test]

@@ -3,7 +3,7 @@
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, OnceLock, PoisonError, RwLock};
 
 use fuser::{Errno, INodeNo, Notifier};
 use zpl::{Filesystem, ObjectId};
@@ -21,7 +21,11 @@ use crate::snapdir::Numbers;
 /// What the threads of a mount and its owner share: one for the file system, and one for each of its snapshots that
 /// somebody looks into.
 pub(crate) struct Shared {
-    pub(crate) fs: Filesystem,
+    /// `None` while it is exchanged for another one, which nobody sees who serves a message, and if it could not be opened
+    /// again after that.
+    fs: RwLock<Option<Filesystem>>,
+    /// Its root, which an exchange keeps.
+    root: ObjectId,
     /// What the kernel and programs call its objects.
     pub(crate) numbers: Numbers,
     pub(crate) known: Known,
@@ -54,7 +58,8 @@ impl Shared {
         let acls = AtomicBool::new(false);
         let had_acls = fs.dataset().settings().posix_acl;
         Shared {
-            fs,
+            root: fs.root(),
+            fs: RwLock::new(Some(fs)),
             had_acls,
             numbers: Numbers::HEAD,
             known: Known::new(),
@@ -77,7 +82,8 @@ impl Shared {
         let acls = AtomicBool::new(self.acls.load(Ordering::Acquire));
         let exact_names = fs.names_are_exact();
         Shared {
-            fs,
+            root: fs.root(),
+            fs: RwLock::new(Some(fs)),
             had_acls: self.had_acls,
             numbers,
             known: Known::new(),
@@ -93,6 +99,42 @@ impl Shared {
             notifier: OnceLock::new(),
             broken: self.broken.clone(),
         }
+    }
+
+    /// The file system. Whoever has it keeps its dataset from being exchanged: it is for one message.
+    ///
+    /// # Errors
+    /// `EIO`: it could not be opened again after it was exchanged.
+    pub(crate) fn fs(&self) -> Answer<Filesystem> {
+        let fs = self.fs.read().unwrap_or_else(PoisonError::into_inner);
+        fs.clone().ok_or(Errno::EIO)
+    }
+
+    /// Puts another file system in its place, or none; gives what was there.
+    pub(crate) fn put_fs(&self, fs: Option<Filesystem>) -> Option<Filesystem> {
+        std::mem::replace(&mut *self.fs.write().unwrap_or_else(PoisonError::into_inner), fs)
+    }
+
+    /// The kernel was told of `id` so many times, which it forgets; gives whether it does not know it any more.
+    pub(crate) fn forget_node(&self, id: ObjectId, count: u64) -> bool {
+        self.fs().is_ok_and(|fs| self.known.forget(&fs, id, count))
+    }
+
+    /// The mount ends: the kernel forgets everything.
+    pub(crate) fn forget_all(&self) {
+        if let Ok(fs) = self.fs() {
+            self.known.clear(&fs);
+        }
+    }
+
+    /// The root directory.
+    pub(crate) fn root(&self) -> ObjectId {
+        self.root
+    }
+
+    /// Whether it shows a snapshot.
+    pub(crate) fn is_snapshot(&self) -> bool {
+        self.fs().is_ok_and(|fs| fs.dataset().is_snapshot())
     }
 
     /// It is mounted: the kernel can be told things.
@@ -125,25 +167,43 @@ impl Shared {
 
     /// The object that the kernel calls `ino`.
     pub(crate) fn id(&self, ino: INodeNo) -> ObjectId {
-        self.numbers.object(ino).unwrap_or_else(|| self.fs.root())
+        self.numbers.object(ino).unwrap_or_else(|| self.root())
     }
 
     /// What the kernel calls object `id`.
     pub(crate) fn ino(&self, id: ObjectId) -> INodeNo {
-        if id == self.fs.root() { self.numbers.root() } else { self.numbers.of(id) }
+        if id == self.root() { self.numbers.root() } else { self.numbers.of(id) }
     }
 
     /// What programs see as its number.
     pub(crate) fn shown(&self, id: ObjectId) -> INodeNo {
-        if id == self.fs.root() { self.numbers.shown_root(id) } else { self.numbers.of(id) }
+        if id == self.root() { self.numbers.shown_root(id) } else { self.numbers.of(id) }
     }
 
     pub(crate) fn check_writable(&self) -> Answer<()> {
-        if self.live.read_only() || self.fs.dataset().is_snapshot() { Err(Errno::EROFS) } else { Ok(()) }
+        if self.live.read_only() || self.is_snapshot() { Err(Errno::EROFS) } else { Ok(()) }
     }
 
     pub(crate) fn keeps_atime(&self) -> bool {
-        self.live.keeps_atime() && !self.fs.dataset().is_snapshot()
+        self.live.keeps_atime() && !self.is_snapshot()
+    }
+
+    /// As [`Shared::answer`], of a request about an object.
+    ///
+    /// # Errors
+    /// Besides those of `call`: `EIO` when the object went with an exchange of the file system. OpenZFS says the same.
+    pub(crate) fn answer_at<T>(&self, id: ObjectId, call: impl FnOnce() -> Answer<T>) -> Answer<T> {
+        self.answer(|| if self.known.is_gone(id) { Err(Errno::EIO) } else { call() })
+    }
+
+    /// As [`Shared::answer_at`], of a request about two objects.
+    pub(crate) fn answer_both<T>(
+        &self,
+        one: ObjectId,
+        other: ObjectId,
+        call: impl FnOnce() -> Answer<T>,
+    ) -> Answer<T> {
+        self.answer_at(one, || if self.known.is_gone(other) { Err(Errno::EIO) } else { call() })
     }
 
     /// Answers a request. A broken invariant must not become a request without an answer, which no program could

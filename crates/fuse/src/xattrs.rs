@@ -52,7 +52,7 @@ pub(crate) fn is_acl(name: &[u8]) -> bool {
 impl Bridge {
     /// Refuses names of spaces that the file system does not have.
     fn check_space(&self, name: &[u8]) -> Answer<()> {
-        let settings = self.fs.dataset().settings();
+        let settings = self.fs()?.dataset().settings();
         let spaces = [b"user.".as_slice(), b"trusted.", b"security."];
         if spaces.contains(&name) {
             return Err(Errno::EINVAL);
@@ -69,17 +69,17 @@ impl Bridge {
 
     pub(crate) fn xattr(&self, id: ObjectId, name: &[u8]) -> Answer<Vec<u8>> {
         // To a kernel that goes by ACLs, any other error would mean that nobody may enter.
-        if is_acl(name) && self.acls.load(Ordering::Acquire) && !self.fs.dataset().settings().posix_acl {
+        if is_acl(name) && self.acls.load(Ordering::Acquire) && !self.fs()?.dataset().settings().posix_acl {
             return Err(Errno::ENODATA);
         }
         self.check_space(name)?;
-        self.fs.xattr_get(id, name).map_err(errno::from)?.ok_or(Errno::ENODATA)
+        self.fs()?.xattr_get(id, name).map_err(errno::from)?.ok_or(Errno::ENODATA)
     }
 
     /// All names, each with a zero behind it. Those of trusted programs are shown to root alone.
     pub(crate) fn xattr_names(&self, id: ObjectId, caller: u32) -> Answer<Vec<u8>> {
         let mut list = Vec::new();
-        for name in self.fs.xattr_list(id).map_err(errno::from)? {
+        for name in self.fs()?.xattr_list(id).map_err(errno::from)? {
             if self.check_space(&name).is_ok() && (caller == 0 || !name.starts_with(b"trusted.")) {
                 list.extend(name);
                 list.push(0);
@@ -104,26 +104,26 @@ impl Bridge {
             XATTR_REPLACE => XattrMode::Replace,
             _ => return Err(Errno::EINVAL),
         };
-        self.fs.xattr_set(id, name, value, mode).map_err(errno::from)?;
+        self.fs()?.xattr_set(id, name, value, mode).map_err(errno::from)?;
         if name == ACCESS { self.drop_setgid(id, caller) } else { Ok(()) }
     }
 
     /// Takes setgid off a node whose mode was changed by somebody outside its group, by way of an ACL. With a chmod the
     /// kernel sees to that; here it could tell only with `FUSE_SETXATTR_EXT`, which the crate `fuser` does not speak.
     fn drop_setgid(&self, id: ObjectId, caller: &Caller) -> Answer<()> {
-        let stat = self.fs.stat(id).map_err(errno::from)?;
+        let stat = self.fs()?.stat(id).map_err(errno::from)?;
         if stat.mode & S_ISGID == 0 || caller.is_in(stat.gid) {
             return Ok(());
         }
         let set = SetAttr { mode: Some(stat.mode & !S_ISGID), ..SetAttr::default() };
-        self.fs.setattr(id, &set).map_err(errno::from)
+        self.fs()?.setattr(id, &set).map_err(errno::from)
     }
 
     pub(crate) fn remove_xattr(&self, id: ObjectId, name: &[u8]) -> Answer<()> {
         self.check_writable()?;
         self.check_space(name)?;
         let refused = name == CAPABILITY && self.limits.refuses(id);
-        match self.fs.xattr_remove(id, name) {
+        match self.fs()?.xattr_remove(id, name) {
             // The next message refuses the write, if it is one.
             _ if refused => Ok(()),
             // To take away an ACL that is not there is to leave it so.

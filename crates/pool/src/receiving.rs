@@ -77,6 +77,16 @@ impl Pool {
         self.inner.datasets().get(&id).is_some_and(|open| open.strong_count() > 0)
     }
 
+    /// Whether somebody has the dataset `name` open besides the pool itself, whose intent log may keep it.
+    ///
+    /// # Errors
+    /// [`Error::NoDataset`].
+    pub fn is_used(&self, name: &str) -> Result<bool> {
+        let id = self.dataset(name)?.id;
+        let by_log = usize::from(self.inner.logged().contains_key(&id));
+        Ok(self.inner.datasets().get(&id).is_some_and(|open| open.strong_count() > by_log))
+    }
+
     /// The token of what was received in part for `fs`; `None` if there is no such thing.
     ///
     /// # Errors

@@ -28,7 +28,7 @@ pub use client::Client;
 pub use error::{ClientError, Closed, ServeError};
 pub use figures::{Counters, Figures, Halted, LeafCounters, Silence};
 pub use live::Live;
-pub use mounts::{BeginError, Change, Kind, MountError, Report, Unmounted};
+pub use mounts::{BeginError, Change, Exchanged, Kind, MountError, Report, Unmounted};
 pub use plan::{Overrides, Told};
 pub use runtime::Runtime;
 pub use serve::{Commands, Serve, Stdio, serve};

@@ -6,12 +6,12 @@ use std::sync::{Arc, Mutex, MutexGuard, TryLockError};
 use std::time::{Duration, Instant};
 
 use format::ObjectId;
-use pool::{Pool, SnapshotKey};
+use pool::{Dataset, Pool, SnapshotKey};
 
 use crate::Runtime;
 use crate::error::Closed;
 use crate::messages::Refusal;
-use crate::mounts::{BeginError, Change, Kind, MountError, Mounts, Report, Unmounted};
+use crate::mounts::{BeginError, Change, Exchanged, Kind, MountError, Mounts, Report, Unmounted};
 use crate::plan::{Overrides, Told};
 
 /// The live pool with its mounts.
@@ -247,6 +247,25 @@ impl Live {
     pub fn end(&self, change: Change, renamed: impl Fn(&str) -> String) -> Result<Report, MountError> {
         let pool = self.pool()?;
         Ok(self.mounts.end(&pool, change, renamed)?)
+    }
+
+    /// Carries out `change`, after which the file system `dataset` holds what `next` does, while its mount stays and
+    /// programs have files open. Messages of programs wait meanwhile. A file that is the same in both goes on; one that is
+    /// no more gives `EIO`.
+    ///
+    /// # Errors
+    /// Before the change: programs' messages do not come to their end, or the pool takes nothing.
+    pub fn exchange<T, E>(
+        &self,
+        dataset: &str,
+        next: Arc<Dataset>,
+        change: impl FnOnce() -> Result<T, E>,
+    ) -> Result<Exchanged<Result<T, E>>, Unmounted> {
+        let pool = self.pool()?;
+        if pool.is_suspended() {
+            return Err(Unmounted::Suspended);
+        }
+        self.mounts.exchange(&pool, dataset, next, change)
     }
 
     /// `name` in `dir` means something else than before, or nothing, by no doing of the kernel's.

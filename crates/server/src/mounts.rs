@@ -4,6 +4,7 @@
 //! the file system above.
 
 mod changes;
+mod exchange;
 mod left;
 mod outcome;
 
@@ -25,6 +26,7 @@ use crate::plan::{CanMount, Overrides, Plan, Target, Told};
 use crate::points::{Link, Point, looks_made};
 
 pub use changes::{BeginError, Change, Kind};
+pub use exchange::Exchanged;
 pub use outcome::{MountError, Report, Unmounted};
 
 /// How long a mount that is busy is waited for, try by try.

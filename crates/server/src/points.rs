@@ -110,9 +110,9 @@ impl Link {
         }
     }
 
-    /// Whether the mount that showed it is gone.
+    /// Whether it is shown no more: the mount that showed it is gone, or the directory in it.
     pub(crate) fn is_lost(&self) -> bool {
-        self.parent.upgrade().is_none_or(|parent| !parent.is_alive())
+        self.parent.upgrade().is_none_or(|parent| !parent.is_alive() || !parent.shows(&self.shown))
     }
 }
 

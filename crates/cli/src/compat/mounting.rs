@@ -6,8 +6,8 @@ use std::sync::{Arc, MutexGuard};
 
 use pool::props::Value;
 use pool::props::dataset as props;
-use pool::{DatasetInfo, Pool};
-use server::{BeginError, Change, Kind, Live, MountError, Overrides, Report, Unmounted};
+use pool::{Dataset, DatasetInfo, Pool};
+use server::{BeginError, Change, Exchanged, Kind, Live, MountError, Overrides, Report, Unmounted};
 
 use super::Call;
 use crate::messages::{Action, Failure, reason};
@@ -189,6 +189,41 @@ pub fn moving(
         Err(error) => console.complain(not_mounted(top, &error.to_string()))?,
     }
     changed
+}
+
+/// Carries out `change`, after which the file system `fs` holds what `next` does. Where it is mounted it stays so, and
+/// programs go on with the files that are the same in both. `doomed` are snapshots that go with the change.
+///
+/// # Errors
+/// What programs have under way does not come to its end: nothing is changed. Or `change` fails.
+pub fn exchanging(
+    call: &Call,
+    console: &mut Console,
+    (fs, next): (&str, Arc<Dataset>),
+    doomed: &[String],
+    mut change: impl FnMut() -> Result<(), Failure>,
+) -> Result<(), Failure> {
+    let Some(live) = call.live() else {
+        drop(next);
+        return change();
+    };
+    live.let_go_of(doomed);
+    match live.exchange(fs, next, &mut change).map_err(|error| in_use(fs, &error))? {
+        Exchanged::NotMounted => change(),
+        Exchanged::Done(done, None) => done,
+        Exchanged::Done(done, Some(why)) => {
+            console.complain(not_mounted(fs, &why))?;
+            done
+        }
+    }
+}
+
+/// The failure of an exchange that did not begin.
+fn in_use(fs: &str, error: &Unmounted) -> Failure {
+    match error {
+        Unmounted::Busy { .. } => Action::Open(fs).failed(reason::BUSY),
+        error => Action::Open(fs).failed(error),
+    }
 }
 
 fn end(live: &Live, down: Change, renamed: impl Fn(&str) -> String) -> Result<Report, MountError> {

@@ -13,7 +13,7 @@ use pool::{Error, Pool, PropertyRefusal, ReceiveError, ReceiveOptions};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use server::Kind;
-use stream::{Destination, Incoming, Receiver, Replica};
+use stream::{Destination, Incoming, Received, Receiver, Replica};
 
 use super::Call;
 use super::changing::{is_missing, session, words};
@@ -284,6 +284,10 @@ fn one<R: Read>(
     // Others may change the pool while the stream comes, but not while its place is made, nor at its end.
     let turn = call.turn()?;
     line.into_iter().for_each(|line| pool.set_command(line));
+    if options.force {
+        // Some of them may go, and none stays only because a mount has shown it.
+        mounting::letting_go(call, &snapshots_of(pool, fs));
+    }
     let receiving = Receiver::new(pool).begin_receive((begin, list), into, options);
     pool.forget_command();
     drop(turn);
@@ -297,26 +301,7 @@ fn one<R: Read>(
         }
         other => other.flatten(),
     };
-    let mut received = None;
-    match arrived.replaces().map(str::to_owned) {
-        None => received = Some(arrived.put_in_place().map_err(failed)?),
-        Some(fs) => {
-            // What is mounted holds on to what it was: only now must it let go.
-            let mut waiting = Some(arrived);
-            let place = || {
-                received = waiting.take().map(stream::Arrived::put_in_place).transpose().map_err(failed)?;
-                Ok(())
-            };
-            let moved = mounting::moving(call, console, &fs, Kind::Contents, str::to_owned, place);
-            match (waiting, moved) {
-                (None, moved) => moved?,
-                (Some(arrived), moved) => {
-                    arrived.give_up();
-                    moved.map_err(|failure| stays_mounted(call, begin, failure))?;
-                }
-            }
-        }
-    }
+    let received = put_in_place(pool, (call, begin), console, arrived, &failed)?;
     if is_new && !dry {
         mounting::created(call, console, fs)?;
     }
@@ -327,6 +312,55 @@ fn one<R: Read>(
         console.line(&line)?;
     }
     Ok(received.map(|received| received.refused).unwrap_or_default())
+}
+
+/// Puts what arrived in its place. A file system that is mounted there stays so for an increment; for a full stream it is
+/// mounted anew, as with OpenZFS.
+fn put_in_place(
+    pool: &Pool,
+    (call, begin): (&Call, &Begin),
+    console: &mut Console,
+    arrived: stream::Arrived<'_>,
+    failed: &impl Fn(Error) -> Failure,
+) -> Result<Option<Received>, Failure> {
+    let Some(fs) = arrived.replaces().map(str::to_owned) else {
+        return Ok(Some(arrived.put_in_place().map_err(failed)?));
+    };
+    // Who asks for a forced unmount gets one.
+    let increment = arrived.increment().filter(|_| !call.args.has("M"));
+    let increment = increment.map(|(next, onto)| (next, onto.to_owned()));
+    let (mut waiting, mut received) = (Some(arrived), None);
+    let mut place = || {
+        received = waiting.take().map(stream::Arrived::put_in_place).transpose().map_err(failed)?;
+        Ok(())
+    };
+    let moved = match increment {
+        Some((next, onto)) => {
+            let doomed = newer_than(pool, &fs, &onto);
+            mounting::exchanging(call, console, (&fs, next), &doomed, place)
+        }
+        None => mounting::moving(call, console, &fs, Kind::Contents, str::to_owned, &mut place),
+    };
+    let Some(arrived) = waiting else {
+        moved?;
+        return Ok(received);
+    };
+    arrived.give_up();
+    moved.map_err(|failure| stays_mounted(call, begin, failure))?;
+    Ok(None)
+}
+
+/// The snapshots of `fs`, oldest first.
+fn snapshots_of(pool: &Pool, fs: &str) -> Vec<String> {
+    // What cannot be read now, the receive itself complains of.
+    let list = pool.list(fs, Some(1), true).unwrap_or_default();
+    let own = format!("{fs}@");
+    list.into_iter().map(|info| info.name).filter(|name| name.starts_with(&own)).collect()
+}
+
+/// Snapshots of `fs` that are newer than its snapshot `onto`: the change gives them up.
+fn newer_than(pool: &Pool, fs: &str, onto: &str) -> Vec<String> {
+    snapshots_of(pool, fs).into_iter().skip_while(|name| name != onto).skip(1).collect()
 }
 
 /// Why a stream was not received, and how to go on with what of it was.

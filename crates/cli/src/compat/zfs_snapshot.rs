@@ -6,7 +6,6 @@ use pool::props::dataset as props;
 use pool::props::names;
 use pool::props::{DatasetKind, PropertyError, Value};
 use pool::{DatasetInfo, Pool};
-use server::Kind;
 
 use super::Call;
 use super::changing::{is_missing, session, words};
@@ -195,24 +194,26 @@ fn rollback_in(session: &Session, call: &Call, console: &mut Console, name: &str
         }
         return Err(all.into_iter().fold(failure, Failure::hint));
     }
+    let doomed: Vec<String> = newer.iter().map(|info| info.name.clone()).collect();
+    let mut newer = Some(newer);
     let roll = || {
         for doomed in super::doomed::all(pool, &clones)? {
             doomed.destroy(call, pool)?;
         }
-        let newer = newer.into_iter().rev().map(|info| info.name);
+        let newer = newer.take().into_iter().flatten().rev().map(|info| info.name);
         // Those whose destruction waited for clones went with these.
         let newer: Vec<String> = newer.filter(|name| pool.dataset(name).is_ok()).collect();
         if !newer.is_empty() {
             mounting::destroy_snapshots(call, pool, &newer, false).map_err(words)?;
         }
-        let marks: Vec<String> = marks.into_iter().map(|info| info.name).collect();
+        let marks: Vec<String> = marks.iter().map(|info| info.name.clone()).collect();
         if !marks.is_empty() {
             pool.destroy_bookmarks(&marks).map_err(words)?;
         }
         pool.rollback(name).map_err(words)
     };
-    // What is mounted holds on to what it was: it is taken down before anything is destroyed.
-    mounting::moving(call, console, fs, Kind::Contents, str::to_owned, roll)
+    let next = pool.open(name).map_err(words)?;
+    mounting::exchanging(call, console, (fs, next), &doomed, roll)
 }
 
 /// Runs `zfs clone`.

@@ -30,8 +30,8 @@ fn folder(name: &[u8], number: INodeNo, cookie: u64) -> DirEntry {
 impl Shared {
     /// Adds `.zfs` to entries of `dir` from `cookie` on, where it is to be seen.
     pub(crate) fn add_control(&self, dir: ObjectId, cookie: u64, entries: &mut Vec<DirEntry>) {
-        let is_listed = || !self.fs.dataset().is_snapshot() && self.fs.snapdir() == SnapDir::Visible;
-        if dir == self.fs.root() && cookie < AFTER_CONTROL && is_listed() {
+        let is_listed = || !self.is_snapshot() && self.fs().is_ok_and(|fs| fs.snapdir() == SnapDir::Visible);
+        if dir == self.root() && cookie < AFTER_CONTROL && is_listed() {
             let at = entries.iter().take_while(|entry| entry.cookie < AFTER_CONTROL).count();
             entries.insert(at, folder(CONTROL, Folder::Control.number(), AFTER_CONTROL));
         }
@@ -42,7 +42,7 @@ impl Snapshots {
     /// # Errors
     /// `ENOENT` when the property `snapdir` says that there is no such thing.
     pub(super) fn check_enabled(&self) -> Answer<()> {
-        if self.head.fs.snapdir() == SnapDir::Disabled { Err(Errno::ENOENT) } else { Ok(()) }
+        if self.head.fs()?.snapdir() == SnapDir::Disabled { Err(Errno::ENOENT) } else { Ok(()) }
     }
 
     /// A folder, and how long its name holds.
@@ -72,7 +72,7 @@ impl Snapshots {
 
     /// What `stat` shows of a folder. It is as old as the file system; that of the snapshots, as their latest change.
     pub(crate) fn folder_attr(&self, folder: Folder) -> Answer<FileAttr> {
-        let fs = &self.head.fs;
+        let fs = &self.head.fs()?;
         let born = fs.stat(fs.root()).map_err(errno::from)?.crtime;
         let (entries, changed) = match folder {
             Folder::Control => (2, born),
@@ -102,7 +102,7 @@ impl Snapshots {
     fn entries(&self, within: Folder, cookie: u64) -> Answer<Vec<DirEntry>> {
         self.check_enabled()?;
         let above = match within {
-            Folder::Control => INodeNo(self.head.fs.root().0),
+            Folder::Control => INodeNo(self.head.root().0),
             Folder::Shares | Folder::Snapshots => Folder::Control.number(),
         };
         let mut found = vec![folder(b".", within.number(), AFTER_DOT), folder(b"..", above, AFTER_DOTDOT)];
@@ -112,7 +112,7 @@ impl Snapshots {
         }
         found.retain(|entry| entry.cookie > cookie);
         if within == Folder::Snapshots {
-            let snapshots = self.head.fs.snapshots_from(cookie).map_err(errno::from)?;
+            let snapshots = self.head.fs()?.snapshots_from(cookie).map_err(errno::from)?;
             found.extend(snapshots.into_iter().filter_map(|snapshot| {
                 // What is in the list is shown to programs as the name of a file.
                 let fit =

@@ -45,7 +45,7 @@ pub(crate) struct Snapshots {
 
 impl Snapshots {
     pub(crate) fn new(head: Arc<Shared>, seeker: Arc<Seeker>, threads: usize) -> Arc<Snapshots> {
-        let told = Mutex::new(head.fs.snapdir());
+        let told = Mutex::new(head.fs().map_or(SnapDir::Hidden, |fs| fs.snapdir()));
         let (state, place) = (Mutex::default(), OnceLock::new());
         Arc::new_cyclic(|this| Snapshots { head, seeker, this: this.clone(), threads, state, told, place })
     }
@@ -66,10 +66,11 @@ impl Snapshots {
             return Ok(bridge);
         }
         let root = root_of(key.id).ok_or(Errno::EIO)?;
-        let fs = self.head.fs.open_snapshot(key, called).map_err(|error| match error {
+        let head = self.head.fs()?;
+        let fs = head.open_snapshot(key, called).map_err(|error| match error {
             zpl::Error::NotFound => Errno::ESTALE,
             error => {
-                let dataset = self.head.fs.dataset().name();
+                let dataset = head.dataset().name();
                 tracing::warn!(dataset, snapshot = key.id.0, %error, "a snapshot cannot be opened");
                 Errno::EIO
             }
@@ -124,7 +125,7 @@ impl Snapshots {
     /// that by the generations of its nodes.
     fn open_again(&self, slot: Slot) -> Answer<Arc<Bridge>> {
         let listed = self.listed(|id| Slot::choice(id, 0) == slot)?;
-        let key = self.head.fs.snapshot_named(&listed.name).map_err(errno::from)?.ok_or(Errno::ESTALE)?;
+        let key = self.head.fs()?.snapshot_named(&listed.name).map_err(errno::from)?.ok_or(Errno::ESTALE)?;
         let bridge = self.enter(key, &listed.name)?;
         if self.state().slots.get(&key) == Some(&slot) { Ok(bridge) } else { Err(Errno::ESTALE) }
     }
@@ -134,7 +135,7 @@ impl Snapshots {
         self.check_enabled().map_err(|_| Errno::ESTALE)?;
         let mut cookie = 0;
         loop {
-            let some = self.head.fs.snapshots_from(cookie).map_err(errno::from)?;
+            let some = self.head.fs()?.snapshots_from(cookie).map_err(errno::from)?;
             cookie = some.last().ok_or(Errno::ESTALE)?.cookie;
             if let Some(found) = some.into_iter().find(|entry| wanted(entry.id)) {
                 return Ok(found);
@@ -144,7 +145,7 @@ impl Snapshots {
 
     /// The root of the snapshot called `name`, which the kernel knows once more then.
     pub(crate) fn find(&self, name: &[u8]) -> Answer<Entry> {
-        let Some(key) = self.head.fs.snapshot_named(name).map_err(errno::from)? else {
+        let Some(key) = self.head.fs()?.snapshot_named(name).map_err(errno::from)? else {
             return self.recalled(name).map_or(Err(Errno::ENOENT), |id| self.root(id));
         };
         if let Some(root) = self.state().roots.get_mut(&key.id).filter(|root| root.key == key) {
@@ -153,7 +154,7 @@ impl Snapshots {
             return Ok(root.entry());
         }
         let bridge = self.enter(key, name)?;
-        let stat = bridge.fs.stat(bridge.fs.root()).map_err(errno::from)?;
+        let stat = bridge.fs()?.stat(bridge.root()).map_err(errno::from)?;
         let attr = attr(&stat, bridge.numbers.root());
         let generation = Generation(stat.generation ^ bridge.numbers.salt());
         let mut state = self.state();
@@ -220,7 +221,8 @@ impl Snapshots {
         if !self.is_known(key) {
             return;
         }
-        let is_ours = self.head.fs.snapshot_named(name).is_ok_and(|found| found == Some(key));
+        let named = self.head.fs().map(|fs| fs.snapshot_named(name));
+        let is_ours = matches!(named, Ok(Ok(Some(found))) if found == key);
         if is_ours {
             // By this name, and by no other that it had, and in its place, where it is not after it was found to be in use.
             self.look(name);
@@ -318,8 +320,9 @@ impl Snapshots {
 
     /// The property `snapdir` may have changed.
     pub(crate) fn look_at_property(&self) {
+        let Ok(fs) = self.head.fs() else { return };
         let mut told = self.told.lock().expect("no code panics while holding what was told");
-        let now = self.head.fs.snapdir();
+        let now = fs.snapdir();
         let changed = std::mem::replace(&mut *told, now) != now;
         drop(told);
         if changed {
@@ -332,7 +335,7 @@ impl Snapshots {
     pub(crate) fn clear(&self) {
         let state = std::mem::take(&mut *self.state());
         for opened in state.open.values() {
-            opened.bridge.known.clear(&opened.bridge.fs);
+            opened.bridge.forget_all();
         }
     }
 }

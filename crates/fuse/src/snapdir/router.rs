@@ -79,11 +79,11 @@ impl Router {
     /// What `name` means where it does not mean what is stored.
     fn find(&self, parent: INodeNo, name: &[u8]) -> Option<Answer<Entry>> {
         Some(match (Node::of(parent), name) {
-            (Node::Head, CONTROL) if parent == INodeNo::ROOT && !self.head.fs.dataset().is_snapshot() => {
+            (Node::Head, CONTROL) if parent == INodeNo::ROOT && !self.head.is_snapshot() => {
                 self.snapshots.control()
             }
             (Node::Head, _) => return None,
-            (Node::Folder(Folder::Control), b"..") => self.head.entry(self.head.fs.root()),
+            (Node::Folder(Folder::Control), b"..") => self.head.entry(self.head.root()),
             (Node::Folder(folder), name) => self.snapshots.find_in(folder, name),
             (Node::Root(dataset), b".") => self.snapshots.root(dataset),
             (Node::Root(_), b"..") => self.snapshots.find_in(Folder::Control, b"snapshot"),
@@ -92,13 +92,13 @@ impl Router {
                     Ok(bridge) => bridge,
                     Err(errno) => return Some(Err(errno)),
                 };
-                match bridge.fs.lookup(bridge.id(parent), b"..").map_err(errno::from) {
-                    Ok(Some((above, _))) if above == bridge.fs.root() => {
-                        match Node::of(bridge.numbers.root()) {
-                            Node::Root(dataset) => self.snapshots.root(dataset),
-                            _ => return None,
-                        }
-                    }
+                let above =
+                    bridge.fs().and_then(|fs| fs.lookup(bridge.id(parent), b"..").map_err(errno::from));
+                match above {
+                    Ok(Some((above, _))) if above == bridge.root() => match Node::of(bridge.numbers.root()) {
+                        Node::Root(dataset) => self.snapshots.root(dataset),
+                        _ => return None,
+                    },
                     _ => return None,
                 }
             }
@@ -176,15 +176,17 @@ impl Filesystem for Router {
     }
 
     fn forget(&self, request: &Request, ino: INodeNo, nlookup: u64) {
+        if Node::of(ino) == Node::Head {
+            return self.head.forget(request, ino, nlookup);
+        }
         // Nobody waits for an answer.
         let _ = self.head.answer(|| {
             match Node::of(ino) {
-                Node::Head => self.head.forget(request, ino, nlookup),
                 // They are not counted.
-                Node::Folder(_) | Node::Link(_) => {}
+                Node::Head | Node::Folder(_) | Node::Link(_) => {}
                 Node::Root(dataset) => self.snapshots.forget_root(dataset, nlookup),
                 Node::Within(slot) => self.snapshots.forget_within(slot, |bridge| {
-                    bridge.known.forget(&bridge.fs, bridge.id(ino), nlookup);
+                    bridge.forget_node(bridge.id(ino), nlookup);
                 }),
             }
             Ok(())

@@ -98,7 +98,9 @@ impl State {
     pub(crate) fn closes(&mut self, opened: &Opened) {
         self.slots.remove(&opened.key);
         self.closing.retain(|_, dataset| dataset.strong_count() > 0);
-        self.closing.insert(opened.key, Arc::downgrade(opened.bridge.fs.dataset()));
+        if let Ok(fs) = opened.bridge.fs() {
+            self.closing.insert(opened.key, Arc::downgrade(fs.dataset()));
+        }
     }
 
     pub(crate) fn is_closing(&self, key: SnapshotKey) -> bool {

@@ -143,6 +143,16 @@ impl Arrived<'_> {
             .then(|| self.into.split('@').next().unwrap_or(&self.into))
     }
 
+    /// Of an increment onto a file system or volume: what that will hold, open for reading, and the snapshot that it goes
+    /// onto. The caller lets go of it before [`Arrived::put_in_place`].
+    #[must_use]
+    pub fn increment(&self) -> Option<(Arc<Dataset>, &str)> {
+        match &self.held {
+            Some((Place::Onto(snapshot), _, dataset)) => Some((dataset.clone(), snapshot)),
+            _ => None,
+        }
+    }
+
     /// Makes it the snapshot, and what its file system or volume is from then on. Nobody may have that open.
     ///
     /// # Errors

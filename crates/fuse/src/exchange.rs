@@ -1,0 +1,274 @@
+//! Exchanging what a mounted file system holds while programs use it: an increment was received, or it was rolled back.
+//!
+//! From:   a command, which has what the file system will hold open already, and the change itself.
+//! To:     the kernel: it is told to forget what differs. A file that is the same in both goes on for programs that have it
+//!         open. One that is no more gives `EIO`, as it does with OpenZFS.
+//!
+//! With `FUSE_WRITEBACK_CACHE` the kernel takes the size and the times of a regular file from nobody but itself. A file whose
+//! size or times differ is another file for such a mount: programs that look it up see the new one, and programs that have
+//! it open get `EIO`.
+
+use std::collections::{HashMap, HashSet};
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Component, Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use zpl::{FileKind, Filesystem, ObjectId, Stat};
+
+use crate::mount::{MountError, Mounted};
+use crate::progress::HeldBack;
+
+/// How long messages may take to come to their end, try by try. A message may wait for another one that is held back, so
+/// all go on between two tries.
+const TRIES: [Duration; 6] = [
+    Duration::from_millis(250),
+    Duration::from_millis(500),
+    Duration::from_secs(1),
+    Duration::from_secs(2),
+    Duration::from_secs(4),
+    Duration::from_secs(8),
+];
+/// Between two tries.
+const PAUSE: Duration = Duration::from_millis(20);
+
+/// What became of a change under a mount.
+pub struct Changed<T> {
+    /// What the change gives.
+    pub done: T,
+    /// Whether the file system holds something else now.
+    pub is_exchanged: bool,
+    /// The file system, opened again.
+    pub fs: zpl::Result<Filesystem>,
+}
+
+/// What the kernel knows and must forget.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct Difference {
+    /// Objects that are no more, or others.
+    gone: HashSet<ObjectId>,
+    /// Objects whose contents may differ.
+    changed: Vec<ObjectId>,
+    /// Names that mean something else: the directory, and the name.
+    names: Vec<(ObjectId, Vec<u8>)>,
+}
+
+impl Mounted {
+    /// Does `change`, which exchanges what the file system holds for what `next` does, while the mount stays. Messages of
+    /// programs come to their end before it, and others wait for it. `change` is called when nobody has the file system
+    /// open; it opens it again, also when nothing was changed. The paths `below` lead, from the root of the mount, to
+    /// where other file systems are mounted: these stay.
+    ///
+    /// Gives what `change` does, and why the mount serves nothing any more if it could not be opened again.
+    ///
+    /// # Errors
+    /// Before `change` is called: [`MountError::Busy`] when messages do not come to their end, [`MountError::Stuck`] when
+    /// the pool takes nothing, [`MountError::Filesystem`] when a directory cannot be read.
+    pub fn exchange<T>(
+        &self,
+        next: Filesystem,
+        below: &[PathBuf],
+        change: impl FnOnce() -> Changed<T>,
+    ) -> Result<(T, Option<zpl::Error>), MountError> {
+        let held = self.held();
+        let since = Instant::now();
+        if let Err(error) = self.write_back() {
+            tracing::debug!(%error, "not all is written back");
+        }
+        if !self.settle(held, since) {
+            return Err(MountError::Stuck(self.point().to_owned()));
+        }
+        let held_back = self.hold_back()?;
+        let shared = self.shared();
+        let old = shared.put_fs(None).ok_or_else(|| MountError::Busy(self.point().to_owned()))?;
+        let difference = match self.difference(&old, &next, below) {
+            Ok(difference) => difference,
+            Err(error) => {
+                shared.put_fs(Some(old));
+                return Err(error.into());
+            }
+        };
+        drop((old, next));
+        let Changed { done, is_exchanged, fs } = change();
+        let fs = match fs {
+            Ok(fs) if fs.root() == shared.root() => fs,
+            Ok(_) => {
+                return Ok((done, Some(zpl::Error::Unsupported("another root directory under a mount"))));
+            }
+            Err(error) => return Ok((done, Some(error))),
+        };
+        let difference = if is_exchanged { difference } else { Difference::default() };
+        self.resume(fs, &difference, held_back);
+        Ok((done, None))
+    }
+
+    /// Lets the messages come to their end that are being served, and holds back all others.
+    fn hold_back(&self) -> Result<HeldBack<'_>, MountError> {
+        for limit in TRIES {
+            if let Some(held) = self.shared().progress.hold_back(limit) {
+                return Ok(held);
+            }
+            std::thread::sleep(PAUSE);
+        }
+        Err(MountError::Busy(self.point().to_owned()))
+    }
+
+    fn difference(&self, old: &Filesystem, next: &Filesystem, below: &[PathBuf]) -> zpl::Result<Difference> {
+        let mut known = self.shared().known.all();
+        known.push(old.root());
+        let kept = mounted_on(old, below)?;
+        difference(
+            old,
+            next,
+            &known,
+            |dir, name| kept.contains(&(dir, name.to_vec())),
+            self.shared().writeback,
+        )
+    }
+
+    /// Serves messages from `fs`, and tells the kernel what differs.
+    fn resume(&self, fs: Filesystem, difference: &Difference, held_back: HeldBack<'_>) {
+        let shared = self.shared();
+        fs.dataset().set_mounted_writable(shared.live.lifts_read_only());
+        shared.known.exchange(&fs, &difference.gone);
+        shared.drop_links(&difference.gone);
+        difference.gone.iter().for_each(|id| shared.limits.forget(*id));
+        if shared.check_writable().is_ok()
+            && fs.dataset().check_writable().is_ok()
+            && let Err(error) = fs.drain_unlinked()
+        {
+            tracing::warn!(%error, "files without a name stay");
+        }
+        shared.known.set_dropping(true);
+        shared.put_fs(Some(fs));
+        drop(held_back);
+        // Messages are served again: the kernel may have to write or read pages before it forgets them.
+        for id in difference.gone.iter().chain(&difference.changed) {
+            shared.call_back_pages(*id);
+        }
+        shared.known.set_dropping(false);
+        for (dir, name) in &difference.names {
+            shared.tell(|kernel| kernel.inval_entry(shared.ino(*dir), OsStr::from_bytes(name)));
+        }
+    }
+}
+
+/// The names, each with its directory, that lead to what is mounted at the paths `below` from the root of `fs`.
+fn mounted_on(fs: &Filesystem, below: &[PathBuf]) -> zpl::Result<HashSet<(ObjectId, Vec<u8>)>> {
+    let mut kept = HashSet::new();
+    for path in below {
+        let mut dir = fs.root();
+        for name in normal_names(path) {
+            kept.insert((dir, name.to_vec()));
+            match fs.lookup(dir, name)? {
+                Some((id, FileKind::Directory)) => dir = id,
+                _ => break,
+            }
+        }
+    }
+    Ok(kept)
+}
+
+fn normal_names(path: &Path) -> impl Iterator<Item = &[u8]> {
+    path.components().filter_map(|part| match part {
+        Component::Normal(name) => Some(name.as_bytes()),
+        _ => None,
+    })
+}
+
+/// What differs for the kernel between two states of a file system, of the objects `known`. `is_kept`: a name that stays
+/// although it may mean something else.
+fn difference(
+    old: &Filesystem,
+    next: &Filesystem,
+    known: &[ObjectId],
+    is_kept: impl Fn(ObjectId, &[u8]) -> bool,
+    kernel_keeps_sizes: bool,
+) -> zpl::Result<Difference> {
+    let mut found = Difference::default();
+    let mut dirs = Vec::new();
+    for &id in known {
+        let (before, after) = (old.stat(id).ok(), next.stat(id).ok());
+        let same = same_file(before.as_ref(), after.as_ref(), kernel_keeps_sizes) || id == old.root();
+        if !same {
+            found.gone.insert(id);
+        } else if before != after || before.as_ref().is_none_or(|stat| stat.kind != FileKind::Directory) {
+            found.changed.push(id);
+        }
+        if let Some(stat) = before.filter(|stat| same && stat.kind == FileKind::Directory) {
+            dirs.push((id, after.is_some_and(|after| has_same_names(&stat, &after))));
+        }
+    }
+    for (dir, is_same) in dirs {
+        let names = match is_same {
+            true if found.gone.is_empty() => continue,
+            true => names_of(next, dir, |_, id| found.gone.contains(&id))?,
+            false => changed_names(old, next, dir, &found.gone)?,
+        };
+        found.names.extend(names.into_iter().filter(|name| !is_kept(dir, name)).map(|name| (dir, name)));
+    }
+    Ok(found)
+}
+
+/// Whether the kernel's node goes on for what is `after`.
+fn same_file(before: Option<&Stat>, after: Option<&Stat>, kernel_keeps_sizes: bool) -> bool {
+    let (Some(before), Some(after)) = (before, after) else { return false };
+    let kept = |stat: &Stat| (stat.size, stat.mtime, stat.ctime);
+    let is_kept = !kernel_keeps_sizes || before.kind != FileKind::Regular || kept(before) == kept(after);
+    (before.generation, before.kind) == (after.generation, after.kind) && is_kept
+}
+
+/// Whether nothing was entered into a directory, or taken out of it: either changes its times.
+fn has_same_names(before: &Stat, after: &Stat) -> bool {
+    (before.mtime, before.ctime, before.size) == (after.mtime, after.ctime, after.size)
+}
+
+/// Names in a directory that mean something else in `next`, or an object that is gone.
+fn changed_names(
+    old: &Filesystem,
+    next: &Filesystem,
+    dir: ObjectId,
+    gone: &HashSet<ObjectId>,
+) -> zpl::Result<Vec<Vec<u8>>> {
+    let mut after: HashMap<Vec<u8>, ObjectId> = HashMap::new();
+    each_name(next, dir, |name, id| {
+        after.insert(name, id);
+    })?;
+    let mut changed = Vec::new();
+    each_name(old, dir, |name, id| {
+        if after.remove(&name) != Some(id) || gone.contains(&id) {
+            changed.push(name);
+        }
+    })?;
+    // The kernel may know that there is no such name.
+    changed.extend(after.into_keys());
+    Ok(changed)
+}
+
+fn names_of(
+    fs: &Filesystem,
+    dir: ObjectId,
+    wanted: impl Fn(&[u8], ObjectId) -> bool,
+) -> zpl::Result<Vec<Vec<u8>>> {
+    let mut names = Vec::new();
+    each_name(fs, dir, |name, id| {
+        if wanted(&name, id) {
+            names.push(name);
+        }
+    })?;
+    Ok(names)
+}
+
+fn each_name(fs: &Filesystem, dir: ObjectId, mut found: impl FnMut(Vec<u8>, ObjectId)) -> zpl::Result<()> {
+    let mut cookie = 0;
+    loop {
+        let entries = fs.readdir(dir, cookie)?;
+        let Some(last) = entries.last() else { return Ok(()) };
+        cookie = last.cookie;
+        for entry in entries {
+            if !matches!(entry.name.as_slice(), b"." | b"..") {
+                found(entry.name, entry.id);
+            }
+        }
+    }
+}
