@@ -96,6 +96,8 @@ fn an_increment_goes_into_a_file_system_whose_files_are_open() {
     let at = |name: &str| live.path("mnt/copy").join(name);
     let open = |name: &str| File::options().read(true).write(true).open(at(name)).expect("opened");
     let (mut same, mut gone, mut big) = (open("same"), open("gone"), open("big"));
+    let mut other = open("other");
+    assert_eq!(text_of(&mut other).expect("read"), "one");
     let (dir, lost) = (File::open(at("dir")).expect("opened"), File::open(at("lost")).expect("opened"));
     // The kernel remembers what is not there, too.
     assert!(!at("new").exists() && at("dir/inner").exists());
@@ -104,6 +106,9 @@ fn an_increment_goes_into_a_file_system_whose_files_are_open() {
     live.expect_second_state("mnt/copy");
     assert_eq!(text_of(&mut same).expect("it goes on"), "same");
     assert_eq!(big.read_to_end(&mut Vec::new()).expect("it goes on"), 1 << 20);
+    assert_eq!(text_of(&mut other).expect("it goes on"), "two, and longer");
+    let source = fs::metadata(live.path("mnt/w/other")).expect("there");
+    assert_eq!(other.metadata().expect("it goes on").modified().ok(), source.modified().ok());
     expect_eio(text_of(&mut gone));
     expect_eio(gone.write_all(b"more").and_then(|()| gone.sync_all()));
     expect_eio(gone.metadata());
@@ -113,10 +118,13 @@ fn an_increment_goes_into_a_file_system_whose_files_are_open() {
     assert_eq!(fs::metadata(at("")).expect("mounted").dev(), before, "it was not mounted anew");
     // What is written now is written to the new state.
     same.write_all_at(b"SAME", 0).and_then(|()| same.sync_all()).expect("written");
-    drop((same, gone, big, dir, lost));
+    other.seek(SeekFrom::End(0)).expect("it goes on");
+    other.write_all(b"!").expect("it goes on");
+    drop((same, gone, big, other, dir, lost));
     live.run(&["zpool", "export", "tank"]).good();
     live.import().good();
     assert_eq!(fs::read(at("same")).expect("there"), b"SAME");
+    assert_eq!(fs::read(at("other")).expect("there"), b"two, and longer!");
     live.finish();
 }
 
@@ -178,6 +186,7 @@ fn a_rollback_leaves_programs_the_files_that_the_snapshot_has() {
     write(&at("unlinked"), b"back again");
     live.zfs("snapshot tank/w@1");
     let mut same = File::open(at("same")).expect("opened");
+    let mut other = File::open(at("other")).expect("opened");
     let mut back = File::open(at("unlinked")).expect("opened");
     fs::remove_file(at("unlinked")).expect("removed");
     write(&at("other"), b"longer than it was");
@@ -188,10 +197,11 @@ fn a_rollback_leaves_programs_the_files_that_the_snapshot_has() {
     assert_eq!(text_of(&mut same).expect("it goes on"), "same");
     assert_eq!(fs::read(at("other")).expect("there"), b"one");
     assert_eq!(fs::read(at("unlinked")).expect("there"), b"back again");
+    assert_eq!(text_of(&mut other).expect("it goes on"), "one");
+    assert_eq!(text_of(&mut back).expect("it goes on"), "back again");
     expect_eio(text_of(&mut made));
     assert!(!at("made").exists());
-    assert_eq!(text_of(&mut back).expect("it goes on"), "back again", "its removal was taken back");
-    drop((same, back, made));
+    drop((same, other, back, made));
     live.finish();
 }
 

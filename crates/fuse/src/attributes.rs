@@ -7,6 +7,7 @@ use zpl::{FileKind, ObjectId, SetAttr, Stat, Time};
 
 use crate::bridge::Bridge;
 use crate::errno::{self, Answer};
+use crate::xattrs::Caller;
 
 const NANOS_MAX: u64 = 999_999_999;
 /// How long the kernel may go by what it was told: nobody but this server changes the file system.
@@ -102,9 +103,12 @@ impl Bridge {
     pub(crate) fn set_attributes(
         &self,
         id: ObjectId,
-        caller: u32,
+        caller: Caller,
         wanted: Wanted,
     ) -> Answer<(FileAttr, Duration)> {
+        if self.refresh.is_asked(id, caller.pid) {
+            return self.stat(id);
+        }
         self.check_writable()?;
         self.limits.refusal(id, &wanted)?;
         let now = || from_request(SystemTime::now());
@@ -124,7 +128,7 @@ impl Bridge {
         };
         // The kernel leaves this to us (FUSE_HANDLE_KILLPRIV_V2). A mode that comes along says what it is to be.
         let changes_owner = set.uid.is_some() || set.gid.is_some();
-        if set.mode.is_none() && (changes_owner || set.size.is_some() && caller != 0) {
+        if set.mode.is_none() && (changes_owner || set.size.is_some() && caller.uid != 0) {
             self.fs()?.drop_privileges(id).map_err(errno::from)?;
         }
         if set != SetAttr::default() {

@@ -20,11 +20,12 @@ use zpl::{FileKind, NAME_MAX, ObjectId};
 
 use crate::access::keeps_quiet;
 use crate::attributes::Wanted;
-use crate::errno::{self, Answer};
+use crate::errno;
 use crate::file_flags::Ioctl;
 use crate::limits::CAPABILITY;
-use crate::names::{Creation, Entry, nothing};
+use crate::names::{Creation, nothing};
 use crate::progress::Taken;
+use crate::replies::{reply_created, reply_empty, reply_entry, reply_sized};
 use crate::seats::Seats;
 use crate::seeker::Seeker;
 use crate::shared::Shared;
@@ -111,41 +112,6 @@ impl Deref for Bridge {
 
     fn deref(&self) -> &Shared {
         &self.shared
-    }
-}
-
-pub(crate) fn reply_entry(answer: Answer<Entry>, reply: ReplyEntry) {
-    match answer {
-        Ok(entry) => reply.entry_with_ttls(&entry.attr_ttl, &entry.entry_ttl, &entry.attr, entry.generation),
-        Err(errno) => reply.error(errno),
-    }
-}
-
-fn reply_created(answer: Answer<Entry>, reply: ReplyCreate) {
-    match answer {
-        Ok(entry) => {
-            let ttl = entry.entry_ttl.min(entry.attr_ttl);
-            let flags = FopenFlags::FOPEN_KEEP_CACHE;
-            reply.created(&ttl, &entry.attr, entry.generation, FileHandle(0), flags);
-        }
-        Err(errno) => reply.error(errno),
-    }
-}
-
-fn reply_empty(answer: Answer<()>, reply: ReplyEmpty) {
-    match answer {
-        Ok(()) => reply.ok(),
-        Err(errno) => reply.error(errno),
-    }
-}
-
-/// Sends a value whose length was asked for, or which has to fit in `size` bytes.
-pub(crate) fn reply_sized(answer: Answer<Vec<u8>>, size: u32, reply: ReplyXattr) {
-    match answer {
-        Ok(value) if size == 0 => reply.size(value.len() as u32),
-        Ok(value) if value.len() > size as usize => reply.error(Errno::ERANGE),
-        Ok(value) => reply.data(&value),
-        Err(errno) => reply.error(errno),
     }
 }
 
@@ -253,7 +219,7 @@ impl fuser::Filesystem for Bridge {
         reply: ReplyAttr,
     ) {
         let wanted = Wanted { mode, uid, gid, size, atime, mtime, ctime };
-        let (id, caller) = (self.id(ino), req.uid());
+        let (id, caller) = (self.id(ino), Caller::of(req));
         self.change(move |bridge| match bridge.answer_at(id, || bridge.set_attributes(id, caller, wanted)) {
             Ok((attr, ttl)) => reply.attr(&ttl, &attr),
             Err(errno) => reply.error(errno),

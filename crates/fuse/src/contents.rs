@@ -39,6 +39,7 @@ impl Bridge {
         flags: WriteFlags,
     ) -> Answer<u32> {
         self.check_writable()?;
+        self.refresh.check_known(id)?;
         if flags.contains(WriteFlags::FUSE_WRITE_KILL_SUIDGID) {
             self.drop_privileges(id)?;
         }

@@ -4,9 +4,9 @@
 //! To:     the kernel: it is told to forget what differs. A file that is the same in both goes on for programs that have it
 //!         open. One that is no more gives `EIO`, as it does with OpenZFS.
 //!
-//! With `FUSE_WRITEBACK_CACHE` the kernel takes the size and the times of a regular file from nobody but itself. A file whose
-//! size or times differ is another file for such a mount: programs that look it up see the new one, and programs that have
-//! it open get `EIO`.
+//! With `FUSE_WRITEBACK_CACHE` the kernel takes the size and the times of a regular file from nobody but itself. Where they
+//! differ it is told the size in a way of its own (`sizes.rs`). A file for which that fails is another file from then on:
+//! programs that look it up see the new one, and programs that have it open get `EIO`.
 
 use std::collections::{HashMap, HashSet};
 use std::ffi::OsStr;
@@ -18,6 +18,7 @@ use zpl::{FileKind, Filesystem, ObjectId, Stat};
 
 use crate::mount::{MountError, Mounted};
 use crate::progress::HeldBack;
+use crate::sizes;
 
 /// How long messages may take to come to their end, try by try. A message may wait for another one that is held back, so
 /// all go on between two tries.
@@ -31,6 +32,10 @@ const TRIES: [Duration; 6] = [
 ];
 /// Between two tries.
 const PAUSE: Duration = Duration::from_millis(20);
+/// Files in use whose size the kernel is told anew, at most: each takes a walk through its directory.
+const RESIZED_MAX: usize = 1024;
+/// How long the kernel may take, before messages are held back, to forget what nobody uses.
+const FORGETTING: Duration = Duration::from_millis(200);
 
 /// What became of a change under a mount.
 pub struct Changed<T> {
@@ -49,6 +54,8 @@ struct Difference {
     gone: HashSet<ObjectId>,
     /// Objects whose contents may differ.
     changed: Vec<ObjectId>,
+    /// Regular files of which the kernel believes a size and times that are not right any more, with that size.
+    resized: Vec<(ObjectId, u64)>,
     /// Names that mean something else: the directory, and the name.
     names: Vec<(ObjectId, Vec<u8>)>,
 }
@@ -70,6 +77,7 @@ impl Mounted {
         below: &[PathBuf],
         change: impl FnOnce() -> Changed<T>,
     ) -> Result<(T, Option<zpl::Error>), MountError> {
+        self.forget_unused(&next, below)?;
         let held = self.held();
         let since = Instant::now();
         if let Err(error) = self.write_back() {
@@ -81,7 +89,7 @@ impl Mounted {
         let held_back = self.hold_back()?;
         let shared = self.shared();
         let old = shared.put_fs(None).ok_or_else(|| MountError::Busy(self.point().to_owned()))?;
-        let difference = match self.difference(&old, &next, below) {
+        let difference = match self.difference((&old, &next), below, RESIZED_MAX) {
             Ok(difference) => difference,
             Err(error) => {
                 shared.put_fs(Some(old));
@@ -113,17 +121,38 @@ impl Mounted {
         Err(MountError::Busy(self.point().to_owned()))
     }
 
-    fn difference(&self, old: &Filesystem, next: &Filesystem, below: &[PathBuf]) -> zpl::Result<Difference> {
+    /// Has the kernel forget what differs and nobody uses, so that little is left to be told when messages are held back.
+    fn forget_unused(&self, next: &Filesystem, below: &[PathBuf]) -> Result<(), MountError> {
+        let shared = self.shared();
+        let Some(fs) = self.filesystem() else { return Err(MountError::Stuck(self.point().to_owned())) };
+        self.forget_names(&self.difference((&fs, next), below, 0)?.names);
+        let until = Instant::now() + FORGETTING;
+        let mut left = u64::MAX;
+        while shared.known.len() < left && Instant::now() < until {
+            left = shared.known.len();
+            std::thread::sleep(PAUSE);
+        }
+        Ok(())
+    }
+
+    fn forget_names(&self, names: &[(ObjectId, Vec<u8>)]) {
+        let shared = self.shared();
+        for (dir, name) in names {
+            shared.tell(|kernel| kernel.inval_entry(shared.ino(*dir), OsStr::from_bytes(name)));
+        }
+    }
+
+    fn difference(
+        &self,
+        (old, next): (&Filesystem, &Filesystem),
+        below: &[PathBuf],
+        resized_max: usize,
+    ) -> zpl::Result<Difference> {
         let mut known = self.shared().known.all();
         known.push(old.root());
         let kept = mounted_on(old, below)?;
-        difference(
-            old,
-            next,
-            &known,
-            |dir, name| kept.contains(&(dir, name.to_vec())),
-            self.shared().writeback,
-        )
+        let limits = Limits { is_writeback: self.shared().writeback, resized_max };
+        difference((old, next), &known, |dir, name| kept.contains(&(dir, name.to_vec())), limits)
     }
 
     /// Serves messages from `fs`, and tells the kernel what differs.
@@ -140,17 +169,42 @@ impl Mounted {
             tracing::warn!(%error, "files without a name stay");
         }
         shared.known.set_dropping(true);
-        shared.put_fs(Some(fs));
+        shared.refresh.begin(difference.resized.iter().map(|(id, _)| *id).collect());
+        shared.put_fs(Some(fs.clone()));
         drop(held_back);
         // Messages are served again: the kernel may have to write or read pages before it forgets them.
         for id in difference.gone.iter().chain(&difference.changed) {
             shared.call_back_pages(*id);
         }
         shared.known.set_dropping(false);
-        for (dir, name) in &difference.names {
-            shared.tell(|kernel| kernel.inval_entry(shared.ino(*dir), OsStr::from_bytes(name)));
+        self.forget_names(&difference.names);
+        let failed = sizes::tell(&shared.refresh, &fs, self.place_of(), &difference.resized);
+        if !failed.is_empty() {
+            self.lose(&fs, &failed);
+        }
+        shared.refresh.begin(HashSet::new());
+    }
+
+    /// Programs lose the files `ids`: whoever looks them up has to do with others.
+    fn lose(&self, fs: &Filesystem, ids: &HashSet<ObjectId>) {
+        let shared = self.shared();
+        ids.iter().for_each(|id| shared.known.lose(fs, *id));
+        ids.iter().for_each(|id| shared.call_back_pages(*id));
+        for dir in shared.known.all().into_iter().chain([shared.root()]) {
+            // What is no directory has no names.
+            let names = names_of(fs, dir, |_, id| ids.contains(&id)).unwrap_or_default();
+            self.forget_names(&names.into_iter().map(|name| (dir, name)).collect::<Vec<_>>());
         }
     }
+}
+
+/// What the kernel of a mount does not take from its server.
+#[derive(Clone, Copy)]
+struct Limits {
+    /// It keeps sizes and times of regular files by itself.
+    is_writeback: bool,
+    /// So many of them it is told anew; more are other files.
+    resized_max: usize,
 }
 
 /// The names, each with its directory, that lead to what is mounted at the paths `below` from the root of `fs`.
@@ -179,23 +233,26 @@ fn normal_names(path: &Path) -> impl Iterator<Item = &[u8]> {
 /// What differs for the kernel between two states of a file system, of the objects `known`. `is_kept`: a name that stays
 /// although it may mean something else.
 fn difference(
-    old: &Filesystem,
-    next: &Filesystem,
+    (old, next): (&Filesystem, &Filesystem),
     known: &[ObjectId],
     is_kept: impl Fn(ObjectId, &[u8]) -> bool,
-    kernel_keeps_sizes: bool,
+    limits: Limits,
 ) -> zpl::Result<Difference> {
     let mut found = Difference::default();
     let mut dirs = Vec::new();
     for &id in known {
         let (before, after) = (old.stat(id).ok(), next.stat(id).ok());
-        let same = same_file(before.as_ref(), after.as_ref(), kernel_keeps_sizes) || id == old.root();
-        if !same {
+        let is_same = is_same_file(before.as_ref(), after.as_ref()) || id == old.root();
+        let resized =
+            before.as_ref().filter(|stat| limits.is_writeback && has_other_size(stat, after.as_ref()));
+        if !is_same || resized.is_some() && found.resized.len() >= limits.resized_max {
             found.gone.insert(id);
+        } else if let Some(resized) = resized {
+            found.resized.push((id, resized.size));
         } else if before != after || before.as_ref().is_none_or(|stat| stat.kind != FileKind::Directory) {
             found.changed.push(id);
         }
-        if let Some(stat) = before.filter(|stat| same && stat.kind == FileKind::Directory) {
+        if let Some(stat) = before.filter(|stat| is_same && stat.kind == FileKind::Directory) {
             dirs.push((id, after.is_some_and(|after| has_same_names(&stat, &after))));
         }
     }
@@ -210,12 +267,16 @@ fn difference(
     Ok(found)
 }
 
-/// Whether the kernel's node goes on for what is `after`.
-fn same_file(before: Option<&Stat>, after: Option<&Stat>, kernel_keeps_sizes: bool) -> bool {
+/// Whether an object is the same file or directory in both states.
+fn is_same_file(before: Option<&Stat>, after: Option<&Stat>) -> bool {
     let (Some(before), Some(after)) = (before, after) else { return false };
+    (before.generation, before.kind) == (after.generation, after.kind)
+}
+
+/// Whether it is a regular file whose size or times are others.
+fn has_other_size(before: &Stat, after: Option<&Stat>) -> bool {
     let kept = |stat: &Stat| (stat.size, stat.mtime, stat.ctime);
-    let is_kept = !kernel_keeps_sizes || before.kind != FileKind::Regular || kept(before) == kept(after);
-    (before.generation, before.kind) == (after.generation, after.kind) && is_kept
+    before.kind == FileKind::Regular && after.is_some_and(|after| kept(before) != kept(after))
 }
 
 /// Whether nothing was entered into a directory, or taken out of it: either changes its times.

@@ -111,6 +111,21 @@ impl Known {
         }
     }
 
+    /// Programs lose the object `id`, although it is there: whoever looks it up has to do with another one.
+    pub(crate) fn lose(&self, fs: &Filesystem, id: ObjectId) {
+        let had_handle = match self.shard(id).get_mut(&id) {
+            Some(node) if !node.is_gone => {
+                (node.is_gone, node.turn) = (true, node.turn.wrapping_add(1));
+                true
+            }
+            _ => false,
+        };
+        self.any_gone.fetch_or(had_handle, Ordering::AcqRel);
+        if had_handle && let Err(error) = fs.close_handle(id) {
+            tracing::warn!(object = id.0, %error, "a closed file could not be freed");
+        }
+    }
+
     /// Whether the kernel is being told to drop what it keeps of objects that are gone.
     pub(crate) fn set_dropping(&self, dropping: bool) {
         self.dropping.store(dropping, Ordering::Release);

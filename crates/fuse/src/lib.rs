@@ -29,9 +29,12 @@ mod names;
 mod options;
 mod place;
 mod progress;
+mod refresh;
+mod replies;
 mod seats;
 mod seeker;
 mod shared;
+mod sizes;
 mod snapdir;
 mod xattrs;
 

@@ -25,8 +25,9 @@ use fuser::{Errno, ReplyXattr};
 use zpl::{ObjectId, Reach};
 
 use crate::attributes::Wanted;
-use crate::bridge::{Bridge, reply_sized};
+use crate::bridge::Bridge;
 use crate::errno::{self, Answer};
+use crate::replies::reply_sized;
 use crate::shared::Shared;
 
 /// What the kernel asks for before it takes pages of a `write`, and its length.

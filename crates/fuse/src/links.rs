@@ -16,7 +16,8 @@ use zpl::{DirEntry, FileKind, ObjectId};
 
 use crate::attributes::{LONG, SHORT, to_system};
 use crate::errno::{self, Answer};
-use crate::names::{Entry, nothing};
+use crate::names::nothing;
+use crate::replies::Entry;
 use crate::shared::Shared;
 use crate::snapdir::link_for;
 

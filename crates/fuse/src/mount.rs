@@ -210,6 +210,10 @@ impl Mounted {
         self.shared.fs().ok()
     }
 
+    pub(crate) fn place_of(&self) -> (Device, &Path) {
+        (self.device, &self.point)
+    }
+
     pub(crate) fn shared(&self) -> &Shared {
         &self.shared
     }

@@ -10,19 +10,12 @@ use zpl::{FileKind, NAME_MAX, NewNode, ObjectId, Replace, Stat};
 use crate::attributes::{LONG, attr, attr_ttl};
 use crate::bridge::Bridge;
 use crate::errno::{self, Answer};
+use crate::replies::Entry;
 use crate::xattrs::Caller;
 
 pub(crate) const S_ISGID: u32 = 0o2000;
 /// An odd number: its multiples differ in their lower 32 bits, which are all that the kernel compares of a generation.
 const TURN: u32 = 0x9e37_79b1;
-
-/// A node that the kernel is told of.
-pub(crate) struct Entry {
-    pub(crate) attr: FileAttr,
-    pub(crate) generation: Generation,
-    pub(crate) attr_ttl: Duration,
-    pub(crate) entry_ttl: Duration,
-}
 
 /// What a new node's message says about it.
 pub(crate) struct Creation {

@@ -73,7 +73,7 @@ fn link_to(fd: BorrowedFd<'_>) -> PathBuf {
 }
 
 /// The root of the mount of `device` at `point`.
-fn root_of(device: Device, point: &Path) -> io::Result<OwnedFd> {
+pub(crate) fn root_of(device: Device, point: &Path) -> io::Result<OwnedFd> {
     let root = open(point, FOLDER | OFlags::NOFOLLOW, Mode::empty())?;
     match Device::of(&root)? == device {
         true => Ok(root),

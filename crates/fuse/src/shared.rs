@@ -16,6 +16,7 @@ use crate::links::Links;
 use crate::lost::Lost;
 use crate::options::Live;
 use crate::progress::Progress;
+use crate::refresh::Refresh;
 use crate::snapdir::Numbers;
 
 /// What the threads of a mount and its owner share: one for the file system, and one for each of its snapshots that
@@ -33,6 +34,8 @@ pub(crate) struct Shared {
     pub(crate) links: Links,
     pub(crate) lost: Lost,
     pub(crate) limits: Limits,
+    /// Files whose sizes the kernel is just told.
+    pub(crate) refresh: Refresh,
     /// What was taken from the kernel, and how much of it is done.
     pub(crate) progress: Arc<Progress>,
     pub(crate) live: Arc<Live>,
@@ -66,6 +69,7 @@ impl Shared {
             links: Links::default(),
             lost: Lost::default(),
             limits: Limits::default(),
+            refresh: Refresh::default(),
             progress: Arc::new(Progress::new(threads)),
             live: Arc::new(live),
             exact_names,
@@ -90,6 +94,7 @@ impl Shared {
             links: Links::default(),
             lost: Lost::default(),
             limits: Limits::default(),
+            refresh: Refresh::default(),
             progress: self.progress.clone(),
             live: self.live.clone(),
             exact_names,

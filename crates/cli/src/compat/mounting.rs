@@ -191,28 +191,38 @@ pub fn moving(
     changed
 }
 
-/// Carries out `change`, after which the file system `fs` holds what `next` does. Where it is mounted it stays so, and
-/// programs go on with the files that are the same in both. `doomed` are snapshots that go with the change.
+/// What a file system or volume is about to hold instead of what it does.
+pub struct Contents {
+    /// Its name.
+    pub of: String,
+    /// The same contents, open for reading.
+    pub next: Arc<Dataset>,
+    /// Snapshots that go with the change.
+    pub doomed: Vec<String>,
+}
+
+/// Carries out `change`, after which a file system has these contents. Where it is mounted it stays so, and programs go on
+/// with the files that are the same before and after.
 ///
 /// # Errors
 /// What programs have under way does not come to its end: nothing is changed. Or `change` fails.
 pub fn exchanging(
     call: &Call,
     console: &mut Console,
-    (fs, next): (&str, Arc<Dataset>),
-    doomed: &[String],
+    contents: Contents,
     mut change: impl FnMut() -> Result<(), Failure>,
 ) -> Result<(), Failure> {
+    let Contents { of: fs, next, doomed } = contents;
     let Some(live) = call.live() else {
         drop(next);
         return change();
     };
-    live.let_go_of(doomed);
-    match live.exchange(fs, next, &mut change).map_err(|error| in_use(fs, &error))? {
+    live.let_go_of(&doomed);
+    match live.exchange(&fs, next, &mut change).map_err(|error| in_use(&fs, &error))? {
         Exchanged::NotMounted => change(),
         Exchanged::Done(done, None) => done,
         Exchanged::Done(done, Some(why)) => {
-            console.complain(not_mounted(fs, &why))?;
+            console.complain(not_mounted(&fs, &why))?;
             done
         }
     }

@@ -18,7 +18,7 @@ use stream::{Destination, Incoming, Received, Receiver, Replica};
 use super::Call;
 use super::changing::{is_missing, session, words};
 use super::dataset_values;
-use super::mounting;
+use super::mounting::{self, Contents};
 use super::no_effect;
 use super::parents::create_parents;
 use super::zfs_receive_heal;
@@ -301,7 +301,7 @@ fn one<R: Read>(
         }
         other => other.flatten(),
     };
-    let received = put_in_place(pool, (call, begin), console, arrived, &failed)?;
+    let received = put_in_place(pool, call, console, arrived, &failed)?;
     if is_new && !dry {
         mounting::created(call, console, fs)?;
     }
@@ -318,7 +318,7 @@ fn one<R: Read>(
 /// mounted anew, as with OpenZFS.
 fn put_in_place(
     pool: &Pool,
-    (call, begin): (&Call, &Begin),
+    call: &Call,
     console: &mut Console,
     arrived: stream::Arrived<'_>,
     failed: &impl Fn(Error) -> Failure,
@@ -337,7 +337,7 @@ fn put_in_place(
     let moved = match increment {
         Some((next, onto)) => {
             let doomed = newer_than(pool, &fs, &onto);
-            mounting::exchanging(call, console, (&fs, next), &doomed, place)
+            mounting::exchanging(call, console, Contents { of: fs, next, doomed }, place)
         }
         None => mounting::moving(call, console, &fs, Kind::Contents, str::to_owned, &mut place),
     };
@@ -345,8 +345,9 @@ fn put_in_place(
         moved?;
         return Ok(received);
     };
+    let begin = arrived.begin().clone();
     arrived.give_up();
-    moved.map_err(|failure| stays_mounted(call, begin, failure))?;
+    moved.map_err(|failure| stays_mounted(call, &begin, failure))?;
     Ok(None)
 }
 

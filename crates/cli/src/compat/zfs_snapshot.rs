@@ -213,7 +213,7 @@ fn rollback_in(session: &Session, call: &Call, console: &mut Console, name: &str
         pool.rollback(name).map_err(words)
     };
     let next = pool.open(name).map_err(words)?;
-    mounting::exchanging(call, console, (fs, next), &doomed, roll)
+    mounting::exchanging(call, console, mounting::Contents { of: fs.to_owned(), next, doomed }, roll)
 }
 
 /// Runs `zfs clone`.

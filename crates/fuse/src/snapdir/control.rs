@@ -12,7 +12,8 @@ use super::opened::Snapshots;
 use crate::attributes::{LONG, SHORT, to_system};
 use crate::errno::{self, Answer};
 use crate::listing::{add_name, each};
-use crate::names::{Entry, nothing};
+use crate::names::nothing;
+use crate::replies::Entry;
 use crate::shared::Shared;
 
 pub(crate) const SNAPSHOT: &[u8] = b"snapshot";

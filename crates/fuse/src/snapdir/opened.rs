@@ -18,7 +18,7 @@ use crate::attach::Device;
 use crate::attributes::attr;
 use crate::bridge::Bridge;
 use crate::errno::{self, Answer};
-use crate::names::Entry;
+use crate::replies::Entry;
 use crate::seats::Seats;
 use crate::seeker::Seeker;
 use crate::shared::Shared;

@@ -21,10 +21,10 @@ use super::control::folder_ttl;
 use super::numbers::{Folder, Node};
 use super::opened::Snapshots;
 use crate::attributes::{LONG, SHORT};
-use crate::bridge::{Bridge, reply_entry, reply_sized};
+use crate::bridge::Bridge;
 use crate::errno::{self, Answer};
 use crate::limits::{CAPABILITY, CAPABILITY_LEN};
-use crate::names::Entry;
+use crate::replies::{Entry, reply_entry, reply_sized};
 use crate::xattrs::is_acl;
 
 /// A mounted file system with its snapshots, as the crate `fuser` calls it.

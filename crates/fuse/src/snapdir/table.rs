@@ -9,7 +9,7 @@ use zpl::{Dataset, ObjectId, SnapshotKey};
 use super::numbers::Slot;
 use crate::attributes::{LONG, SHORT};
 use crate::bridge::Bridge;
-use crate::names::Entry;
+use crate::replies::Entry;
 
 /// Snapshots that stay open although the kernel knows no more of them than the root.
 const IDLE_MAX: usize = 4;

@@ -143,6 +143,12 @@ impl Arrived<'_> {
             .then(|| self.into.split('@').next().unwrap_or(&self.into))
     }
 
+    /// The record that the stream began with.
+    #[must_use]
+    pub fn begin(&self) -> &Begin {
+        &self.begin
+    }
+
     /// Of an increment onto a file system or volume: what that will hold, open for reading, and the snapshot that it goes
     /// onto. The caller lets go of it before [`Arrived::put_in_place`].
     #[must_use]

@@ -1,0 +1,53 @@
+//! Which files the kernel is just told the sizes of (`sizes.rs`), for the threads that serve messages.
+
+use std::collections::HashSet;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::{PoisonError, RwLock};
+
+use fuser::Errno;
+use zpl::ObjectId;
+
+use crate::errno::Answer;
+
+/// The files whose sizes the kernel is just told.
+#[derive(Default)]
+pub(crate) struct Refresh {
+    ids: RwLock<HashSet<ObjectId>>,
+    /// Whether there are any: as a rule there are none.
+    any: AtomicBool,
+    /// The thread that tells them, as the kernel numbers it.
+    thread: AtomicU32,
+}
+
+impl Refresh {
+    /// From now on, the kernel does not know the sizes of `ids`, and the calling thread tells them.
+    pub(crate) fn begin(&self, ids: HashSet<ObjectId>) {
+        let thread = rustix::thread::gettid().as_raw_pid();
+        self.thread.store(thread.cast_unsigned(), Ordering::Release);
+        self.any.store(!ids.is_empty(), Ordering::Release);
+        *self.ids.write().unwrap_or_else(PoisonError::into_inner) = ids;
+    }
+
+    /// The kernel knows the size of `id`.
+    pub(crate) fn end(&self, id: ObjectId) {
+        let mut ids = self.ids.write().unwrap_or_else(PoisonError::into_inner);
+        ids.remove(&id);
+        self.any.store(!ids.is_empty(), Ordering::Release);
+    }
+
+    fn has(&self, id: ObjectId) -> bool {
+        self.any.load(Ordering::Acquire)
+            && self.ids.read().unwrap_or_else(PoisonError::into_inner).contains(&id)
+    }
+
+    /// Whether the message about `id` by the thread `caller` only asks for its size.
+    pub(crate) fn is_asked(&self, id: ObjectId, caller: u32) -> bool {
+        self.has(id) && self.thread.load(Ordering::Acquire) == caller
+    }
+
+    /// # Errors
+    /// `EIO`: the kernel does not know the size of `id` yet, so what it writes may belong elsewhere.
+    pub(crate) fn check_known(&self, id: ObjectId) -> Answer<()> {
+        if self.has(id) { Err(Errno::EIO) } else { Ok(()) }
+    }
+}

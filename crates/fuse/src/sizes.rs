@@ -1,0 +1,73 @@
+//! Sizes that the kernel must be told anew: of open files whose contents were exchanged.
+//!
+//! With `FUSE_WRITEBACK_CACHE` the kernel believes nobody but itself about the size and the times of a regular file that it
+//! knows. It takes a size in one place only: from the answer to a truncation. So this process truncates the file through the
+//! mount. The message of that truncation is known by its thread; it changes nothing here, and its answer has the new size.
+//! The time of the last change of attributes is then that of the exchange, until the kernel forgets the file.
+
+use std::collections::HashSet;
+use std::ffi::OsStr;
+use std::fs::{File, FileTimes};
+use std::io;
+use std::os::fd::AsRawFd;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+
+use rustix::fs::{Mode, OFlags, ResolveFlags, openat2};
+use zpl::{Filesystem, ObjectId};
+
+use crate::attach::Device;
+use crate::attributes::to_system;
+use crate::place;
+use crate::refresh::Refresh;
+
+/// A truncation fails once when pages are dropped that were written in the meantime.
+const TRIES: usize = 2;
+
+/// Tells the kernel the sizes of `resized`, for which this thread called [`Refresh::begin`]; with each comes the size that
+/// the kernel believes. Gives those that it could not be told. Not to be called by a thread that serves requests.
+pub(crate) fn tell(
+    refresh: &Refresh,
+    fs: &Filesystem,
+    (device, point): (Device, &Path),
+    resized: &[(ObjectId, u64)],
+) -> HashSet<ObjectId> {
+    let mut failed = HashSet::new();
+    for &(id, size) in resized {
+        if let Err(error) = tell_size(fs, (device, point), id, size) {
+            tracing::debug!(object = id.0, %error, "programs lose a file whose contents were exchanged");
+            failed.insert(id);
+        } else {
+            refresh.end(id);
+        }
+    }
+    failed
+}
+
+fn tell_size(fs: &Filesystem, (device, point): (Device, &Path), id: ObjectId, size: u64) -> io::Result<()> {
+    let stat = fs.stat(id).map_err(io::Error::other)?;
+    let path = fs.path_of(id).map_err(io::Error::other)?.ok_or(io::ErrorKind::NotFound)?;
+    let path = path.strip_prefix(b"/").unwrap_or(&path);
+    let root = place::root_of(device, point)?;
+    let beneath = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_XDEV;
+    let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let found = File::from(openat2(root, OsStr::from_bytes(path), flags, Mode::empty(), beneath)?);
+    if found.metadata()?.ino() != id.0 || Device::of(&found)? != device {
+        return Err(io::ErrorKind::NotFound.into());
+    }
+    let file = File::options().write(true).open(format!("/proc/self/fd/{}", found.as_raw_fd()))?;
+    let mut told = Err(io::ErrorKind::Other.into());
+    for _ in 0..TRIES {
+        told = file.set_len(size);
+        if told.is_ok() {
+            break;
+        }
+    }
+    told?;
+    file.set_times(FileTimes::new().set_modified(to_system(stat.mtime)))?;
+    match file.metadata()?.len() == stat.size {
+        true => Ok(()),
+        false => Err(io::Error::other("the kernel keeps another size")),
+    }
+}
