@@ -33,7 +33,7 @@ const GRACE: Duration = Duration::from_secs(2);
 /// How much of what a step said last is looked at when it failed.
 const LAST_WORDS: u64 = 4 << 10;
 
-/// Shows a dataset as a folder: handed in, since mounting is the business of an upper room.
+/// Shows a dataset as a folder: handed in, since mounting is the business of an upper crate.
 pub trait Mounter: Send + Sync + std::fmt::Debug {
     /// Mounts `fs` on the folder `at`, until what is returned is taken down.
     ///

@@ -9,7 +9,7 @@ use pool::props::number::nice_bytes;
 use crate::configuration::THREADS_MAX;
 use crate::rate::in_words;
 
-/// Result of this room.
+/// Result of this crate.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
 /// Why a measurement ended early. Temporary files and datasets are gone then, unless it says otherwise.

@@ -1,11 +1,11 @@
-//! Measuring compression: trials on the user's own files, the recommendation drawn from them, reports.
+//! Measuring compression: trials on the user's own files, the recommendation that follows from them, reports.
 //!
 //! From:   files and folders, and a [`Plan`] of configurations.
-//! To:     a [`Report`] of records, as JSON, CSV or Markdown. Nothing is printed here; what goes on is told to
-//!         the caller's [`Watch`].
+//! To:     a [`Report`] of records, as JSON, CSV or Markdown. Nothing is printed here. The
+//!         caller's [`Watch`] is told of progress.
 //!
-//! Each configuration is measured in a dataset of its own: written until it is durable, settled, opened again
-//! with cold caches, read back, compared byte by byte.
+//! Each configuration is measured in a dataset of its own. The files are written until they are durable. Then the pool is
+//! opened again with cold caches, and the files are read back and compared byte by byte.
 #![forbid(unsafe_code)]
 
 mod advice;

@@ -1,7 +1,7 @@
 //! `cenote`, and under their own names `zfs` and `zpool`: arguments become calls, results become text.
 //!
-//! One program answers to some more names. As `zfs` or `zpool` (by the name it is started under, or as
-//! `cenote zfs …`) it speaks as OpenZFS does, as `mount.zfs` it helps mount(8); its own commands are those of [`own`].
+//! One program has several names. As `zfs` or `zpool` (the name that it is started under, or `cenote zfs …`) it takes the
+//! words of OpenZFS and prints what OpenZFS prints. As `mount.zfs` it helps mount(8). Its own commands are in [`own`].
 #![forbid(unsafe_code)]
 
 pub mod args;

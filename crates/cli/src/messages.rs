@@ -1,6 +1,6 @@
 //! Messages in the words that OpenZFS uses: `cannot <action>: <reason>`.
 //!
-//! From:   errors of the rooms below, turned into words here, once.
+//! From:   errors of the crates below, turned into words here, once.
 //! To:     standard error.
 
 use std::fmt::{self, Display};

@@ -1,8 +1,9 @@
-//! Buffer → buffer: compression with ZFS's framing, and checksums. Knows no pool, disk or thread.
+//! Buffer → buffer: compression with ZFS's framing, checksums, and parity. This crate knows no pool, disk or thread.
 //!
-//! [`compress`] and [`decompress`] work on one record; an [`Engine`] makes gzip's bytes; [`checksum`] fills a block pointer's four words;
+//! [`compress`] and [`decompress`] work on one record; an [`Engine`] is a library that compresses gzip; [`checksum`] fills a block pointer's four words;
 //! [`embedded`] is the self-contained checksum of labels, uberblocks and gang headers; [`is_zero`] finds
-//! holes; [`parity`] makes and uses the parity columns of raidz. Contexts of foreign codecs live per thread and are reused, so nothing is allocated per call.
+//! holes; [`parity`] makes and uses the parity columns of raidz. Each thread keeps the contexts of
+//! foreign libraries and uses them again, so a call allocates nothing.
 #![deny(unsafe_code)]
 
 mod about;

@@ -1,10 +1,10 @@
 //! Objects: objsets, dnodes, indirect trees, dirty records, ZAP and SA operations.
 //!
 //! From:   `zpl` and `pool`, which read and change objects within a transaction.
-//! To:     `storage`, which holds the blocks. Turns an objset's dirty state into a new root pointer.
+//! To:     `storage`, which writes the blocks. A sync turns the dirty records of an objset into a new root pointer.
 //!
-//! One txg is open at a time; when `pool` closes it no change is in flight, the dirty state is frozen as a
-//! whole and synced from then on while the next txg collects its own (docs/decisions/0001-txg-switch.md).
+//! One txg is open at a time. When `pool` closes it, no change is under way. The dirty records of that txg no longer change
+//! and are synced, while the next txg collects its own (docs/decisions/0001-txg-switch.md).
 #![forbid(unsafe_code)]
 
 mod bound;
@@ -37,5 +37,5 @@ pub use sync::Synced;
 pub use touched::Touched;
 pub use tx::Tx;
 
-/// Result of this room.
+/// Result of this crate.
 pub type Result<T, E = Error> = std::result::Result<T, E>;

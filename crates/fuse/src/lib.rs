@@ -1,11 +1,11 @@
-//! Mounted file systems: messages of the kernel's FUSE become calls of `zpl`. Translation, no decisions.
+//! Mounted file systems: messages of the kernel's FUSE become calls of `zpl`. This crate translates and does not decide.
 //!
 //! From:   the kernel, through `/dev/fuse` (crate `fuser`), on several threads at once.
 //! To:     `zpl`, by object number. Node ids are object numbers, but for the root, which FUSE calls 1, snapshots below
 //!         `.zfs` (`snapdir.rs`), and links that are shown in place of directories (`links.rs`).
 //!
-//! Permissions are checked by the kernel (`default_permissions`), file locks kept by it. This side sees to what it
-//! cannot know: the group that a directory hands down, umask against default ACLs, setuid bits that a write takes off.
+//! The kernel checks permissions (`default_permissions`) and keeps file locks. This crate does what the kernel cannot: the
+//! group that a new file gets from its directory, umask against default ACLs, and the setuid bits that a write takes off.
 #![forbid(unsafe_code)]
 
 mod access;

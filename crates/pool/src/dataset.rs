@@ -98,7 +98,7 @@ pub struct Dataset {
     pub(crate) listed: AtomicBool,
     /// guids of the per-dataset features that the dataset is marked with.
     pub(crate) active_features: Mutex<BTreeSet<String>>,
-    /// What the room above keeps of it, once for all who use it.
+    /// What the crate above keeps of it, once for all who use it.
     above: Mutex<Option<Weak<dyn Any + Send + Sync>>>,
 }
 
@@ -138,7 +138,7 @@ impl Dataset {
         }
     }
 
-    /// What the room above keeps of this dataset once for all who use it: its locks, say. Made by whoever asks first,
+    /// What the crate above keeps of this dataset once for all who use it: its locks, say. Made by whoever asks first,
     /// and gone with the last who has it.
     ///
     /// # Errors

@@ -9,7 +9,7 @@ use storage::{ReadError, WriteError};
 use crate::props::PropertyError;
 use crate::props::names::NameError;
 
-/// Result of this room.
+/// Result of this crate.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
 /// Why something could not be done to a pool or dataset.
@@ -212,7 +212,7 @@ pub enum Error {
     /// A stream that cannot be received.
     #[error(transparent)]
     Receive(#[from] crate::ReceiveError),
-    /// It can be done in the next txg, not in this one. Never leaves this room.
+    /// It can be done in the next txg, not in this one. Never leaves this crate.
     #[error("not in the same transaction group")]
     SameTxg,
     /// A property does not take that value, or not here.

@@ -1,8 +1,8 @@
-//! The living pool: labels, import and export, the MOS, transaction groups, space maps on disk, features, and
+//! The open pool: labels, import and export, the MOS, transaction groups, space maps on disk, features, and
 //! the dataset layer.
 //!
 //! From:   `stream`, `zpl`, `cli` and `bench`, which open pools and change datasets within transactions.
-//! To:     `dmu` and `storage`. Only this room knows which txg is durable.
+//! To:     `dmu` and `storage`. Only this crate knows which txg is durable.
 #![forbid(unsafe_code)]
 
 mod api;

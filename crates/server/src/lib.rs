@@ -2,7 +2,7 @@
 //!
 //! From:   `cli`, which starts it and asks it to carry out command lines ([`Commands`] is how it does that).
 //! To:     `pool`, `fuse`, and clients in other processes, which speak through [`client`].
-//! Why it is so: docs/decisions/0007-server-and-clients.md.
+//! The reasons are in docs/decisions/0007-server-and-clients.md.
 #![forbid(unsafe_code)]
 
 mod beneath;

@@ -1,11 +1,11 @@
 //! The simulated machine: pools on scripted disks, a model that runs beside them, and power cuts at every write.
 //!
 //! From:   a seed.
-//! To:     tests. Nothing else imports this room.
+//! To:     tests. Nothing else imports this crate.
 //!
-//! A [`Story`] is a sequence of changes to one file system. Everything it needs from the machine (disks, time,
-//! randomness) follows from its seed, and the pool is opened *stepwise*: txg borders follow from the calls alone.
-//! So a failure is replayed by its seed, and a cut by the number of the disk operation before which it fell.
+//! A [`Story`] is a sequence of changes to one file system. Everything that it needs from the machine (disks, time,
+//! randomness) follows from its seed. The pool is opened *stepwise*: the calls alone decide where a txg ends. So the seed
+//! replays a failure. A power cut is named by the number of the first disk operation that it prevents.
 #![forbid(unsafe_code)]
 
 pub mod changing;

@@ -2,7 +2,7 @@
 //!
 //! From:   `dmu` hands in records to write and block pointers to read.
 //! To:     disks behind [`host::Disk`].
-//! No knowledge of objects, datasets or transaction groups beyond their number.
+//! This crate knows no object or dataset, and of a txg only its number.
 #![deny(unsafe_code)]
 
 mod ahead;

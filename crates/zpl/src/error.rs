@@ -2,7 +2,7 @@
 
 use format::{Corrupt, ObjectId};
 
-/// Result of this room.
+/// Result of this crate.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
 /// Why a file system operation failed. Nothing was changed then.

@@ -1,9 +1,9 @@
-//! POSIX meaning on a dataset: names, nodes, attributes, links, extended attributes.
+//! The meaning of POSIX on a dataset: names, nodes, attributes, links, extended attributes.
 //!
-//! From:   the command line, FUSE later: calls by object number and name.
+//! From:   `fuse` and the commands of `cli`: calls by object number and name.
 //! To:     `dmu` objects, changed within transactions of `pool`.
 //!
-//! Permissions are the caller's affair: modes and owners are kept, not enforced.
+//! The caller checks permissions: modes and owners are stored here, and not enforced.
 #![forbid(unsafe_code)]
 
 mod acl;

@@ -1,7 +1,7 @@
 //! What the records of an intent log mean: doing again what a crash undid.
 //!
 //! From:   `pool`, which found and claimed the log at import.
-//! To:     the other operations of this room, under the numbers, owners and times that the records give.
+//! To:     the other operations of this crate, under the numbers, owners and times that the records give.
 //! Source: docs/format/08-zil.md §4.2.
 //!
 //! A record may be done a second time when the power fails while it is replayed: what is there already is left.

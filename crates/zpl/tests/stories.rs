@@ -1,4 +1,4 @@
-//! What this room promises its callers, one story each.
+//! What this crate promises its callers, one story each.
 
 mod support;
 

@@ -1,4 +1,4 @@
-//! Pools in files, mounted, for the tests of this room; and a way to see what a tree holds.
+//! Pools in files, mounted, for the tests of this crate; and a way to see what a tree holds.
 #![allow(dead_code, reason = "each test file uses a part of it")]
 
 use std::collections::BTreeMap;

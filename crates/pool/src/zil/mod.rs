@@ -1,6 +1,6 @@
 //! Intent logs: what makes a change safe before its txg is.
 //!
-//! From:   an upper room, which notes what it did in each transaction ([`Dataset::note`]) and, when somebody wants
+//! From:   an upper crate, which notes what it did in each transaction ([`Dataset::note`]) and, when somebody wants
 //!         it safe now, turns notes into records ([`Dataset::commit_turn`]).
 //! To:     chains of log blocks, outside of txgs; the header of the chain in the objset, with each sync.
 //! Source: docs/format/08-zil.md. Why it is done so: docs/decisions/0006-intent-log.md.

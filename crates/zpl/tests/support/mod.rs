@@ -1,4 +1,4 @@
-//! Pools for the tests of this room.
+//! Pools for the tests of this crate.
 #![allow(dead_code, reason = "each test file uses a part of it")]
 
 use std::path::{Path, PathBuf};
