@@ -199,3 +199,53 @@ fn failmode_panic_ends_the_server_at_the_first_refusal() {
     let log = fs::read_to_string(full.live.path("state/log/brim.log")).expect("a log");
     assert!(log.contains("failmode=panic: the server ends"), "{log}");
 }
+
+#[test]
+fn programs_that_wait_for_a_suspended_pool_can_be_ended_and_what_they_asked_for_is_not_done() {
+    let Some(full) = Full::new() else { return };
+    let mut dd = full.fill();
+    full.wait_until_suspended();
+    // More than a mount has threads: some wait in its queue.
+    let made = |number: u32| full.live.path("mnt").join(format!("made{number}"));
+    let start = |number: u32| Command::new("mkdir").arg(made(number)).spawn().expect("mkdir starts");
+    let mut waiting: Vec<Child> = (0..24).map(start).collect();
+    std::thread::sleep(Duration::from_millis(500));
+    for (number, child) in waiting.iter_mut().enumerate() {
+        assert_eq!(child.try_wait().expect("it is ours"), None, "{number} waits for the pool");
+        let signal = if number % 2 == 0 { "-INT" } else { "-KILL" };
+        let pid = child.id().to_string();
+        assert!(Command::new("kill").args([signal, &pid]).status().expect("kill starts").success());
+    }
+    let until = Instant::now() + Duration::from_secs(10);
+    for mut child in waiting {
+        while child.try_wait().expect("it is ours").is_none() {
+            assert!(Instant::now() < until, "it cannot be ended");
+            std::thread::sleep(Duration::from_millis(50));
+        }
+    }
+    full.make_room();
+    full.live.run(&["zpool", "clear", "brim"]).good();
+    assert!(dd.wait().expect("it ends").success());
+    assert!((0..24).all(|number| !made(number).exists()), "an interrupted change is not carried out later");
+    fs::create_dir(made(0)).expect("others go on");
+}
+
+#[test]
+fn a_program_that_handles_its_signal_gets_eintr_from_a_suspended_pool() {
+    let Some(full) = Full::new() else { return };
+    let mut dd = full.fill();
+    full.wait_until_suspended();
+    let script = r#"$SIG{INT} = sub { print "handled\n" }; mkdir $ARGV[0] or print "refused: $!\n""#;
+    let mut perl = Command::new("perl");
+    perl.args(["-e", script, &full.live.text("mnt/new")]).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let Ok(perl) = perl.spawn() else { return eprintln!("skipped: there is no perl") };
+    std::thread::sleep(Duration::from_millis(500));
+    let pid = perl.id().to_string();
+    assert!(Command::new("kill").args(["-INT", &pid]).status().expect("kill starts").success());
+    let done = Done::from(perl.wait_with_output().expect("it ends"));
+    assert_eq!(done.out, "handled\nrefused: Interrupted system call\n", "{done:?}");
+    full.make_room();
+    full.live.run(&["zpool", "clear", "brim"]).good();
+    assert!(dd.wait().expect("it ends").success());
+    assert!(!full.live.path("mnt/new").exists());
+}

@@ -22,9 +22,9 @@ use crate::access::keeps_quiet;
 use crate::attributes::Wanted;
 use crate::errno;
 use crate::file_flags::Ioctl;
+use crate::interrupts::Change;
 use crate::limits::CAPABILITY;
 use crate::names::{Creation, nothing};
-use crate::progress::Taken;
 use crate::replies::{reply_created, reply_empty, reply_entry, reply_sized};
 use crate::seats::Seats;
 use crate::seeker::Seeker;
@@ -58,7 +58,6 @@ struct WriteAt {
     id: ObjectId,
     offset: u64,
     flags: WriteFlags,
-    taken: Taken,
 }
 
 impl Bridge {
@@ -86,8 +85,9 @@ impl Bridge {
     /// Does what may wait for the pool, or leaves it to others.
     pub(crate) fn change(&self, job: impl FnOnce(&Bridge) + Send + 'static) {
         let taken = self.progress.take(0);
+        let change = Change::of_current(&self.interrupts);
         let job = move |bridge: &Bridge| {
-            job(bridge);
+            change.run(|| job(bridge));
             bridge.progress.finish(taken);
         };
         if self.seats.sit() {
@@ -103,7 +103,6 @@ impl Bridge {
             Ok(written) => reply.written(written),
             Err(errno) => reply.error(errno),
         }
-        self.progress.finish(at.taken);
     }
 }
 
@@ -399,14 +398,19 @@ impl fuser::Filesystem for Bridge {
         let is_cached = write_flags.contains(WriteFlags::FUSE_WRITE_CACHE);
         let pages = if is_cached { data.len().div_ceil(rustix::param::page_size()) } else { 0 };
         let taken = self.progress.take(pages as u64);
-        let at = WriteAt { id: self.id(ino), offset, flags: write_flags, taken };
+        let at = WriteAt { id: self.id(ino), offset, flags: write_flags };
+        let change = Change::of_current(&self.interrupts);
         if self.seats.sit() {
-            self.write_and_reply(at, data, reply);
+            change.run(|| self.write_and_reply(at, data, reply));
+            self.progress.finish(taken);
             self.serve(self.seats.next());
         } else {
             let data = data.to_vec();
             let bytes = data.len() as u64;
-            let job: Task = Box::new(move |bridge| bridge.write_and_reply(at, &data, reply));
+            let job: Task = Box::new(move |bridge| {
+                change.run(|| bridge.write_and_reply(at, &data, reply));
+                bridge.progress.finish(taken);
+            });
             self.serve(self.seats.sit_or_leave(job, bytes));
         }
     }

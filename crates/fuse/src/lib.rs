@@ -17,6 +17,7 @@ mod ending;
 mod errno;
 mod exchange;
 mod file_flags;
+mod interrupts;
 mod invalidate;
 mod keeper;
 mod known;

@@ -10,6 +10,7 @@ use zpl::{Filesystem, ObjectId};
 
 use crate::access;
 use crate::errno::Answer;
+use crate::interrupts::Interrupts;
 use crate::known::Known;
 use crate::limits::Limits;
 use crate::links::Links;
@@ -36,6 +37,8 @@ pub(crate) struct Shared {
     pub(crate) limits: Limits,
     /// Files whose sizes the kernel is just told.
     pub(crate) refresh: Refresh,
+    /// Requests that programs wait for.
+    pub(crate) interrupts: Arc<Interrupts>,
     /// What was taken from the kernel, and how much of it is done.
     pub(crate) progress: Arc<Progress>,
     pub(crate) live: Arc<Live>,
@@ -70,6 +73,7 @@ impl Shared {
             lost: Lost::default(),
             limits: Limits::default(),
             refresh: Refresh::default(),
+            interrupts: Arc::default(),
             progress: Arc::new(Progress::new(threads)),
             live: Arc::new(live),
             exact_names,
@@ -95,6 +99,7 @@ impl Shared {
             lost: Lost::default(),
             limits: Limits::default(),
             refresh: Refresh::default(),
+            interrupts: self.interrupts.clone(),
             progress: self.progress.clone(),
             live: self.live.clone(),
             exact_names,

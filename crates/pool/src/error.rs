@@ -15,6 +15,9 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 /// Why something could not be done to a pool or dataset.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
+    /// The program that waits for the request got a signal. Nothing was changed, or the program does not see this.
+    #[error("interrupted")]
+    Interrupted,
     /// No pool of that name (or guid) was found where we looked.
     #[error("no such pool '{0}'")]
     NoPool(String),

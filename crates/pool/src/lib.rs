@@ -88,6 +88,7 @@ pub use rewind::Rewind;
 pub use reading::Reading;
 pub use receive_error::ReceiveError;
 pub use storage::FailMode;
+pub use storage::interrupt;
 pub use suspend::{SuspensionWatch, Trouble};
 pub use sync::checksum_feature;
 pub use token::{ResumeToken, SendFlags, TokenError};

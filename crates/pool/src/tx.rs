@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use dmu::DirtyBudget;
 use format::Txg;
-use storage::Suspension;
+use storage::{Suspension, interrupt};
 
 use crate::options::SYNC_BYTES;
 use crate::throttle::Limits;
@@ -219,6 +219,11 @@ impl Drop for Tx {
     }
 }
 
+/// Refuses to go on with a request that is interrupted.
+fn check_interrupt() -> Result<()> {
+    if interrupt::is_wanted() { Err(Error::Interrupted) } else { Ok(()) }
+}
+
 impl Groups {
     pub(crate) fn new(
         synced: Txg,
@@ -237,19 +242,19 @@ impl Groups {
     }
 
     fn wait<'a>(&self, state: MutexGuard<'a, State>) -> MutexGuard<'a, State> {
-        self.changed.wait(state).expect("no code panics while holding the txg state")
+        interrupt::wait(&self.changed, state)
     }
 
     /// Blocks the caller while dirty data exceeds its limit, and delays it above the soft limit. Call it once per change,
     /// before taking any lock: a caller that waits here while holding a lock would block every other writer. The limit
     /// is exceeded by what callers that were let through make dirty afterwards. While I/O is suspended every caller
-    /// waits here, or, with `failmode=continue`, none does. A pool that cannot write lets every caller through:
-    /// [`Groups::try_begin`] returns the error to them.
+    /// waits here, or, with `failmode=continue`, none does. A pool that cannot write lets every caller through, and so does
+    /// an interrupt of the caller's request: [`Groups::try_begin`] returns the error to them.
     pub(crate) fn wait_for_room(&self, dirty: impl Fn() -> u64) {
         let began = self.opened.elapsed();
         let mut delayed = false;
         let mut state = self.lock();
-        while state.failed.is_none() {
+        while state.failed.is_none() && !interrupt::is_wanted() {
             if self.suspension.refused().is_some() {
                 drop(state);
                 if !self.suspension.wait_for_resume() {
@@ -296,6 +301,7 @@ impl Groups {
     }
 
     fn hold(self: &Arc<Self>, state: &mut State, cost: u64) -> Tx {
+        interrupt::note_change();
         state.promised += cost;
         state.holds += 1;
         Tx { tx: dmu::Tx::new(state.open), groups: self.clone(), cost }
@@ -390,6 +396,7 @@ impl Groups {
                 return Err(Error::Stopped(failed.clone()));
             }
             self.check_continue()?;
+            check_interrupt()?;
             if state.open == target {
                 // Once it is closed, it is on its way: to ask again would sync the next one unasked.
                 self.want(&mut state);

@@ -15,6 +15,7 @@ mod error;
 pub mod gang;
 mod heal;
 pub mod host;
+pub mod interrupt;
 pub mod layout;
 mod leaf;
 mod log;

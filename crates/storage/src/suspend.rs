@@ -11,7 +11,7 @@ use std::sync::{Condvar, Mutex, MutexGuard};
 use std::thread::ThreadId;
 use std::time::{Duration, Instant};
 
-use crate::{ReadError, WriteError};
+use crate::{ReadError, WriteError, interrupt};
 
 /// What a refused write does (the pool property `failmode`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -237,11 +237,18 @@ impl Suspension {
         state.refused.is_some() && (state.mode != FailMode::Wait || state.given_up)
     }
 
-    /// Blocks the caller while I/O is suspended and the mode is [`FailMode::Wait`]. Gives whether I/O goes on.
+    /// Blocks the caller while I/O is suspended and the mode is [`FailMode::Wait`], or until its request is interrupted.
+    /// Gives whether I/O goes on.
     pub fn wait_for_resume(&self) -> bool {
         let mut state = self.lock();
-        while state.refused.is_some() && state.mode == FailMode::Wait && !state.given_up {
-            state = self.wait(state);
+        let waits = |state: &State| {
+            state.refused.is_some()
+                && state.mode == FailMode::Wait
+                && !state.given_up
+                && !interrupt::is_wanted()
+        };
+        while waits(&state) {
+            state = interrupt::wait(&self.changed, state);
         }
         state.refused.is_none()
     }

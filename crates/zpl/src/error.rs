@@ -70,6 +70,9 @@ pub enum Error {
         /// What is wrong.
         source: Corrupt,
     },
+    /// The program that waits got a signal, before anything was changed.
+    #[error("interrupted system call")]
+    Interrupted,
     /// A block of an object could not be read, or changed.
     #[error(transparent)]
     Dmu(dmu::Error),
@@ -88,6 +91,7 @@ impl Error {
     pub fn errno(&self) -> i32 {
         match self {
             Error::NotFound => 2,                                        // ENOENT
+            Error::Interrupted => 4,                                     // EINTR
             Error::Exists => 17,                                         // EEXIST
             Error::NotDir => 20,                                         // ENOTDIR
             Error::IsDir => 21,                                          // EISDIR
@@ -134,6 +138,7 @@ impl From<pool::Error> for Error {
     fn from(error: pool::Error) -> Error {
         match error {
             pool::Error::Quota => Error::Quota,
+            pool::Error::Interrupted => Error::Interrupted,
             pool::Error::ReadOnly { reason, .. } => Error::ReadOnly(reason),
             pool::Error::Dmu(error) => error.into(),
             other if other.is_no_space() => Error::NoSpace,

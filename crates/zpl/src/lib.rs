@@ -47,8 +47,8 @@ pub use format::znode::{Time, pflags};
 pub use fs::Filesystem;
 pub use initialise::{initialise, initialiser, initialiser_for};
 pub use owner::{Amount, Owner, Usage};
+pub use pool::interrupt;
 pub use pool::{Dataset, Reach, SnapDir, SnapshotEntry, SnapshotKey};
-
 pub use records::{Piece, Records};
 pub use rename::Replace;
 pub use replay::{replay_log, replay_logs};

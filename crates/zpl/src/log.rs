@@ -64,6 +64,7 @@ impl Filesystem {
         loop {
             match dataset.commit_turn(&mut ticket) {
                 Turn::Done => return Ok(()),
+                Turn::Interrupted => return Err(Error::Interrupted),
                 Turn::Sync => return Ok(dataset.sync()?),
                 Turn::Write(batch) => {
                     if let Err(error) = self.write_batch(*batch) {

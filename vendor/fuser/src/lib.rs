@@ -57,6 +57,7 @@ pub use crate::open_flags::OpenFlags;
 pub use crate::passthrough::BackingId;
 pub use crate::poll_events::PollEvents;
 pub use crate::rename_flags::RenameFlags;
+pub use crate::reply::InterruptedRequest;
 pub use crate::reply::ReplyAttr;
 pub use crate::reply::ReplyBmap;
 pub use crate::reply::ReplyCreate;
@@ -415,6 +416,15 @@ pub trait Filesystem: Send + Sync + 'static {
         warn!("[Not Implemented] lookup(parent: {parent:#x?}, name {name:?})");
         reply.error(Errno::ENOSYS);
     }
+
+    /// Called for each request, around the call that serves it.
+    fn dispatching(&self, _req: &Request, dispatch: &mut dyn FnMut()) {
+        dispatch();
+    }
+
+    /// The process that waits for a request got a signal. The request may be answered with `EINTR`, by its own reply or
+    /// by this one. Requests that wait in the kernel's queue are interrupted by the kernel itself.
+    fn interrupt(&self, _interrupted: InterruptedRequest) {}
 
     /// Forget about an inode.
     /// The nlookup parameter indicates the number of lookups previously performed on

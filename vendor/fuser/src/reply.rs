@@ -133,8 +133,11 @@ impl ReplyRaw {
         assert!(self.sender.is_some());
         let sender = self.sender.take().unwrap();
         let res = response.with_iovec(self.unique, |iov| sender.send(iov));
-        if let Err(err) = res {
-            error!("Failed to send FUSE reply: {err}");
+        match res {
+            // The request was answered before, because it was interrupted.
+            Err(err) if err.kind() == std::io::ErrorKind::NotFound => {}
+            Err(err) => error!("Failed to send FUSE reply: {err}"),
+            Ok(()) => {}
         }
     }
     pub(crate) fn send_ll(mut self, response: &impl Response) {
@@ -156,6 +159,32 @@ impl Drop for ReplyRaw {
             );
             self.send_ll_mut(&ll::ResponseErrno(ll::Errno::EIO));
         }
+    }
+}
+
+///
+/// A request that the kernel wants to be interrupted
+///
+#[derive(Debug)]
+pub struct InterruptedRequest {
+    unique: ll::RequestId,
+    sender: ReplySender,
+}
+
+impl InterruptedRequest {
+    pub(crate) fn new(unique: ll::RequestId, sender: ReplySender) -> InterruptedRequest {
+        InterruptedRequest { unique, sender }
+    }
+
+    /// The unique identifier of the request that is interrupted, not of the message that interrupts it
+    pub fn unique(&self) -> ll::RequestId {
+        self.unique
+    }
+
+    /// Reply to the request that is interrupted. A later reply to it has no effect
+    pub fn error(self, err: Errno) {
+        let reply: ReplyRaw = Reply::new(self.unique, self.sender);
+        reply.error(err);
     }
 }
 

@@ -21,6 +21,7 @@ use crate::ll;
 use crate::ll::Errno;
 use crate::ll::ResponseData;
 use crate::ll::ResponseErrno;
+use crate::reply::InterruptedRequest;
 use crate::reply::Reply;
 use crate::reply::ReplyDirectory;
 use crate::reply::ReplyDirectoryPlus;
@@ -57,10 +58,14 @@ impl<'a> RequestWithSender<'a> {
     /// request and sends back the returned reply to the kernel
     pub(crate) fn dispatch<FS: Filesystem>(&self, se: &SessionEventLoop<FS>) {
         debug!("{} thread={}", self.request, se.thread_name);
-        match self.dispatch_req(se) {
+        let mut dispatch = || match self.dispatch_req(se) {
             Ok(Some(resp)) => self.reply::<ReplyRaw>().send_ll(&resp),
             Ok(None) => {}
             Err(errno) => self.reply::<ReplyRaw>().send_ll(&ResponseErrno(errno)),
+        };
+        match &se.filesystem.fs {
+            Some(filesystem) => filesystem.dispatching(self.request_header(), &mut dispatch),
+            None => dispatch(),
         }
     }
 
@@ -114,9 +119,12 @@ impl<'a> RequestWithSender<'a> {
                 return Err(Errno::EIO);
             }
 
-            ll::Operation::Interrupt(_) => {
-                // TODO: handle FUSE_INTERRUPT
-                return Err(Errno::ENOSYS);
+            ll::Operation::Interrupt(x) => {
+                // The kernel wants no answer to this message itself. ENOSYS would end all interrupts of the mount.
+                filesystem.interrupt(InterruptedRequest::new(
+                    x.unique(),
+                    ReplySender::Channel(self.ch.clone()),
+                ));
             }
 
             ll::Operation::Lookup(x) => {

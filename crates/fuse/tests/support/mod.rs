@@ -148,8 +148,8 @@ impl Bed {
         self.mounted.as_ref().unwrap()
     }
 
-    pub fn fs(&self) -> &Filesystem {
-        self.mounted().filesystem()
+    pub fn fs(&self) -> Filesystem {
+        self.mounted().filesystem().unwrap()
     }
 
     /// Where it is mounted.

@@ -85,6 +85,7 @@ impl Groups {
             return Err(Error::Stopped(failed.clone()));
         }
         self.check_continue()?;
+        super::check_interrupt()?;
         if state.closing {
             return Ok(Some(Obstacle::Closing));
         }
@@ -174,5 +175,43 @@ impl Groups {
             }
             self.wait_for(&Wait::to_begin(*need), &mut patience)?;
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use storage::{Suspension, WriteError, interrupt};
+
+    use super::*;
+    use crate::Options;
+    use crate::throttle::Limits;
+
+    #[test]
+    fn an_interrupted_request_begins_no_change_and_waits_for_no_resume() {
+        let limits = Limits::of(&Options::default());
+        let suspension = Arc::new(Suspension::default());
+        suspension.enable();
+        let groups = Arc::new(Groups::new(Txg(4), false, limits, Arc::default(), suspension.clone()));
+        groups.synced(Txg(4), 1000, 0, false);
+        let interrupt = Arc::new(interrupt::Interrupt::default());
+        let refusal = || -> std::result::Result<(), WriteError> {
+            let source = std::io::ErrorKind::StorageFull.into();
+            Err(WriteError::Device { path: "/disk".into(), offset: 0, source })
+        };
+        std::thread::scope(|scope| {
+            scope.spawn(|| suspension.attempt(refusal));
+            assert!(suspension.await_suspension(1).is_some());
+            let waits = scope.spawn(|| {
+                interrupt::serving(&interrupt, || {
+                    groups.wait_for_room(|| 0);
+                    groups.try_begin(&Need::default()).map(|tx| tx.is_some())
+                })
+            });
+            interrupt.set(interrupt::Wish::Asked);
+            assert!(matches!(waits.join().expect("no panic"), Err(Error::Interrupted)));
+            suspension.give_up();
+        });
     }
 }

@@ -12,7 +12,7 @@ use dmu::Object;
 use format::blkptr::{Block, BlockPtr, Dva};
 use format::zil::{self, Body, CHAIN_SIZE, Chain, Record, WRITE_HEADER, Write};
 use format::{ByteOrder, ObjectId, Txg};
-use storage::{Encoded, Payload};
+use storage::{Encoded, Payload, interrupt};
 
 use super::{Itx, Link, NOTING, Note, OFF, Phase, State, chain};
 use crate::dataset::Dataset;
@@ -54,6 +54,8 @@ pub enum Turn<'a> {
     Done,
     /// Wait for a sync of the pool.
     Sync,
+    /// Nothing: the request is interrupted, and its changes may not be safe.
+    Interrupted,
     /// Write what is in the batch, for everybody, and ask again.
     Write(Box<Batch<'a>>),
 }
@@ -93,7 +95,11 @@ impl Dataset {
                 }
                 return Turn::Write(Box::new(Batch::new(self, &mut state, &wanted, bytes)));
             }
-            state = self.log.changed.wait(state).expect("no code panics while holding an intent log");
+            if interrupt::is_wanted() {
+                state.withdraw(number);
+                return Turn::Interrupted;
+            }
+            state = interrupt::wait(&self.log.changed, state);
         }
     }
 
