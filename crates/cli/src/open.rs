@@ -288,7 +288,7 @@ impl Session {
     /// As [`Session::finish`].
     pub fn sync(&self) -> Result<(), Failure> {
         let pool = self.pool();
-        pool.sync().map_err(|error| Action::Write(&pool.name()).failed(error))
+        pool.sync_unless_suspended().map_err(|error| Action::Write(&pool.name()).failed(error))
     }
 
     /// Why the pool cannot be changed, in the words of OpenZFS and, if it was not asked for, why.
@@ -424,7 +424,8 @@ fn seek(known: KnownPool, around: &Surroundings) -> Usable {
     };
     let there = among(&known.devices);
     let found = match there {
-        Some(found) if found.is_complete() => Some(found),
+        // What nobody holds may be a copy that was put in the place of a device that the server has open.
+        Some(found) if found.is_complete() && (!crate::forward::is_used() || is_held(&found)) => Some(found),
         partly => gone::held_open(&known).and_then(|open| among(&open)).or(partly),
     };
     Usable { name: known.name.clone(), known: Some(known), found, live: None, visited: around.visited }

@@ -20,6 +20,8 @@ use crate::usage::{Command, Program};
 /// What the operands of a command are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Operands {
+    /// There are none: with them the command changes something.
+    None,
     Datasets,
     /// A list of properties, then datasets.
     PropertiesOfDatasets,
@@ -36,9 +38,14 @@ struct Allowed {
     operands: Operands,
 }
 
-/// All that other users may ask for. Not among the options are those that run programs (`-c`), follow paths (`-L`) or are
-/// about time that passes (`-y`).
-const ALLOWED: [Allowed; 7] = [
+/// The longest time, in seconds, that a command with an interval and a count may take: its reader and its lease live as long.
+const ROUNDS_MAX: f64 = 15.0;
+
+/// All that other users may ask for. Not among the options are those that run programs (`-c`) or follow paths (`-L`).
+const ALLOWED: [Allowed; 10] = [
+    Allowed { program: Program::Zfs, command: "mount", options: &["j"], operands: Operands::None },
+    Allowed { program: Program::Zfs, command: "upgrade", options: &[], operands: Operands::None },
+    Allowed { program: Program::Zpool, command: "upgrade", options: &[], operands: Operands::None },
     Allowed {
         program: Program::Zfs,
         command: "get",
@@ -66,7 +73,7 @@ const ALLOWED: [Allowed; 7] = [
     Allowed {
         program: Program::Zpool,
         command: "iostat",
-        options: &["g", "H", "p", "P", "v", "l", "q", "r", "w", "T"],
+        options: &["g", "H", "n", "p", "P", "v", "l", "q", "r", "w", "y", "T"],
         operands: Operands::Pools,
     },
     Allowed {
@@ -109,10 +116,14 @@ fn allowed(program: Program, command: &Command) -> Option<&'static Allowed> {
     ALLOWED.iter().find(|allowed| allowed.program == program && allowed.command == command.name)
 }
 
-/// Whether other users may ask for a command at all.
+/// Whether a command is one that other users may ask for, as far as its kind goes. A command that only looks as long as it
+/// has no operands is none with operands, or with an option that makes it do something.
 #[must_use]
-pub fn is_allowed(program: Program, command: &Command) -> bool {
-    allowed(program, command).is_some()
+pub fn is_allowed(program: Program, command: &Command, args: &Parsed) -> bool {
+    allowed(program, command).is_some_and(|allowed| {
+        let looks = || args.options.iter().all(|(name, _)| allowed.options.contains(name));
+        allowed.operands != Operands::None || args.operands.is_empty() && looks()
+    })
 }
 
 /// The commands that other users may ask for, in words.
@@ -120,7 +131,8 @@ pub fn is_allowed(program: Program, command: &Command) -> bool {
 pub fn in_words() -> String {
     let of = |program: Program| {
         let names =
-            ALLOWED.iter().filter(|allowed| allowed.program == program).map(|allowed| allowed.command);
+            ALLOWED.iter().filter(|allowed| allowed.program == program && allowed.operands != Operands::None);
+        let names = names.map(|allowed| allowed.command);
         format!("{} {}", program.name(), names.collect::<Vec<_>>().join("|"))
     };
     format!("'{}' and '{}'", of(Program::Zfs), of(Program::Zpool))
@@ -130,7 +142,7 @@ pub fn in_words() -> String {
 #[must_use]
 pub fn subjects<'a>(program: Program, command: &Command, operands: &'a [String]) -> &'a [String] {
     let lists = allowed(program, command).map_or(0, |allowed| match allowed.operands {
-        Operands::Datasets | Operands::Pools => 0,
+        Operands::None | Operands::Datasets | Operands::Pools => 0,
         Operands::PropertiesOfDatasets | Operands::PropertiesOfPools => 1,
     });
     operands.get(lists..).unwrap_or_default()
@@ -163,15 +175,18 @@ pub fn judge(program: Program, command: &Command, args: &Parsed) -> Result<(), F
     if let Some(word) = words.find(|word| matches!(props::ask(word), Some(Asked::Account(_)))) {
         return Err(refused(&format!("the property '{word}'")));
     }
-    for name in subjects(program, command, &args.operands) {
+    let named = match without_rounds(subjects(program, command, &args.operands)) {
+        Some(named) if allowed.operands != Operands::PropertiesOfPools => named,
+        Some(_) => subjects(program, command, &args.operands),
+        None => return Err(refused("an interval without a count, or for more than 15 s in all,")),
+    };
+    for name in named {
         match allowed.operands {
+            Operands::None => {
+                return Err(Failure::refused(format!("cenote: {called}: permission denied")));
+            }
             Operands::Datasets | Operands::PropertiesOfDatasets => {
                 names::check(name).map_err(|error| Action::Open(name).failed(error))?;
-            }
-            Operands::Pools | Operands::PropertiesOfPools
-                if name.starts_with(|c: char| c.is_ascii_digit()) =>
-            {
-                return Err(refused("an interval"));
             }
             Operands::Pools | Operands::PropertiesOfPools => {
                 names::check_pool(name, false).map_err(|error| Action::Open(name).failed(error))?;
@@ -179,6 +194,25 @@ pub fn judge(program: Program, command: &Command, args: &Parsed) -> Result<(), F
         }
     }
     Ok(())
+}
+
+/// The names among operands, without the interval and the count that may follow them; `None` for an interval that is not
+/// allowed.
+fn without_rounds(operands: &[String]) -> Option<&[String]> {
+    let is_number = |word: &&String| word.starts_with(|c: char| c.is_ascii_digit());
+    let names = operands.len() - operands.iter().rev().take_while(is_number).count();
+    let (names, rounds) = operands.split_at(names);
+    let is_short = match rounds {
+        [] => true,
+        [interval, count] => {
+            let seconds = interval.parse::<f64>().ok().zip(count.parse::<u32>().ok());
+            seconds.is_some_and(|(interval, count)| {
+                interval > 0.0 && count > 0 && interval * f64::from(count) <= ROUNDS_MAX
+            })
+        }
+        _ => false,
+    };
+    is_short.then_some(names)
 }
 
 /// Takes a question of another user apart and judges it.
@@ -255,8 +289,10 @@ mod tests {
                 }
             }
         }
-        let list =
-            ["zfs list", "zfs get", "zfs holds", "zpool list", "zpool iostat", "zpool status", "zpool get"];
+        let mut list = vec!["zfs list", "zfs get", "zfs holds", "zfs mount", "zfs upgrade", "zpool list"];
+        list.extend(["zpool iostat", "zpool status", "zpool get", "zpool upgrade"]);
+        list.sort_unstable();
+        answered.sort_unstable();
         assert_eq!(answered, list);
     }
 
@@ -271,6 +307,10 @@ mod tests {
                 let value = if takes { " name" } else { "" };
                 let line =
                     format!("{} {} {dashes}{spelling}{value}", allowed.program.name(), allowed.command);
+                if allowed.operands == Operands::None {
+                    assert!(allowed.options.contains(&name) || judged(&line).is_err(), "{line}");
+                    continue;
+                }
                 match judged(&line) {
                     Ok(()) => assert!(allowed.options.contains(&name), "{line}"),
                     Err(why) => {
@@ -283,7 +323,7 @@ mod tests {
                 allowed.options.iter().all(|name| command.options.options().any(|known| known.0 == *name))
             );
         }
-        let list = ["iostat -h", "iostat -L", "iostat -n", "iostat -y", "iostat -c", "list -L"];
+        let list = ["iostat -h", "iostat -L", "iostat -c", "list -L"];
         let status = ["status -L", "status --power", "status -c"];
         let mut expected = [&list[..], &status].concat();
         expected.sort_unstable();
@@ -299,6 +339,10 @@ mod tests {
             "zfs get used,com.example:note,written@snap tank/fs",
             "zpool status -v tank dozer",
             "zpool get size,feature@lz4_compress tank",
+            "zpool iostat -yn tank 1 2",
+            "zpool status 0.5 4",
+            "zfs mount",
+            "zpool upgrade",
         ] {
             assert_eq!(judged(line), Ok(()), "{line}");
         }
@@ -309,7 +353,15 @@ mod tests {
             ("zfs list /etc", "cannot open '/etc'"),
             ("zfs get used ../x", "cannot open '../x'"),
             ("zpool status 1", "an interval"),
-            ("zpool iostat tank 1 2", "an interval"),
+            ("zpool iostat tank 1", "an interval"),
+            ("zpool iostat tank 5 4", "an interval"),
+            ("zpool iostat 0 1", "an interval"),
+            ("zpool list tank 0.001 4294967296", "an interval"),
+            ("zpool status 1 2 3", "an interval"),
+            ("zfs mount tank", "permission denied"),
+            ("zfs upgrade tank", "permission denied"),
+            ("zpool upgrade tank", "permission denied"),
+            ("zpool upgrade -a", "the option '-a'"),
             ("zpool get all tank /dev/sda", "cannot open '/dev/sda'"),
             ("zpool iostat /dev/sda", "cannot open '/dev/sda'"),
             ("zpool list --nosuch", "invalid option"),

@@ -115,6 +115,48 @@ fn commands_answer_while_a_device_hangs_and_nothing_is_lost() {
 }
 
 #[test]
+fn a_txg_that_does_not_end_is_told_of_and_other_pools_go_on() {
+    let Some(hanging) = Hanging::new() else { return };
+    let live = &hanging.live;
+    live.run(&["tune", "tank", "zfs_deadman_synctime_ms=300"]).good();
+    let (image, point) = (live.text("other.img"), live.text("other"));
+    fs::File::create(&image).expect("made").set_len(64 << 20).expect("long");
+    live.run(&["zpool", "create", "-m", &point, "other", &image]).good();
+    fs::write(live.path("source"), noise(3_000_000)).expect("written");
+    hanging.tell("-STOP");
+    let words = [format!("if={}", live.text("source")), format!("of={}", live.text("mnt/new"))];
+    let mut dd = Command::new("dd").args(words).args(["bs=1M", "conv=fsync"]).stderr(Stdio::null()).spawn();
+    let dd = dd.as_mut().expect("dd starts");
+    let until = Instant::now() + LONG;
+    let is_slow = |line: &str| line.ends_with("\tereport.fs.zfs.deadman");
+    while !hanging.answer(&["zpool", "events", "-Hv", "tank"]).contains("sync_time") {
+        assert!(Instant::now() < until, "there is no event of the txg");
+    }
+    assert!(hanging.answer(&["zpool", "events", "-H", "tank"]).lines().any(is_slow));
+
+    let began = Instant::now();
+    for words in [
+        &["zfs", "create", "other/x"][..],
+        &["zfs", "snapshot", "-r", "other@s"],
+        &["zfs", "set", "compression=off", "other"],
+        &["zfs", "list", "-r", "other"],
+        &["zpool", "sync", "other"],
+        &["zpool", "status", "other"],
+        &["zpool", "scrub", "-w", "other"],
+        &["zfs", "destroy", "-r", "other/x"],
+        &["zpool", "export", "other"],
+        &["zpool", "import", "-d", &image, "other"],
+    ] {
+        hanging.answer(words);
+    }
+    assert!(began.elapsed() < LONG, "commands on a pool wait for the device of another one");
+    fs::write(live.path("other/file"), "written").expect("others write");
+    hanging.tell("-CONT");
+    assert!(dd.wait().expect("it ends").success());
+    live.run(&["zpool", "export", "other"]).good();
+}
+
+#[test]
 fn a_pool_whose_server_speaks_another_protocol_is_told_apart_from_one_that_lost_its_devices() {
     let Some(live) = Live::with_tank(128) else { return };
     live.signal("-TERM");

@@ -105,3 +105,35 @@ fn a_deleted_image_is_told_of_and_its_data_can_be_copied_back() {
     run(&["zpool", "export", "tank"]).good();
     live.expect_sound();
 }
+
+#[test]
+fn an_image_that_was_moved_or_replaced_is_told_of_and_is_written_on_where_it_is() {
+    let Some(live) = Live::with_tank(SIZE >> 20) else { return };
+    let run = |words: &[&str]| live.run(words);
+    let (image, moved) = (live.path("tank.img"), live.path("moved.img"));
+    assert!(run(&["zpool", "status", "-x"]).good().contains("healthy"));
+    let named = || {
+        let status = run(&["zpool", "status", "tank"]).good();
+        assert!(status.contains(" state: ONLINE"), "{status}");
+        for words in ["A device was moved, or something else was put in its place:", "moved.img' now."] {
+            assert!(status.contains(words), "{words}: {status}");
+        }
+        assert!(!run(&["zpool", "status", "-x"]).good().contains("healthy"));
+    };
+    fs::rename(&image, &moved).expect("moved");
+    named();
+    // A copy in its place is another file, although it looks the same.
+    fs::copy(&moved, &image).expect("copied");
+    named();
+    write(&live.path("mnt/later"), &noise(200_000));
+    run(&["zpool", "sync", "tank"]).good();
+    fs::remove_file(&image).expect("removed");
+    named();
+    run(&["zpool", "export", "tank"]).good();
+    fs::rename(&moved, &image).expect("moved back");
+    live.import().good();
+    assert_eq!(fs::read(live.path("mnt/later")).expect("readable"), noise(200_000));
+    assert!(run(&["zpool", "status", "-x"]).good().contains("healthy"));
+    run(&["zpool", "export", "tank"]).good();
+    live.expect_sound();
+}

@@ -249,3 +249,100 @@ fn a_program_that_handles_its_signal_gets_eintr_from_a_suspended_pool() {
     assert!(dd.wait().expect("it ends").success());
     assert!(!full.live.path("mnt/new").exists());
 }
+
+#[test]
+fn every_command_answers_at_once_on_a_suspended_pool_and_its_server_ends() {
+    let Some(full) = Full::new() else { return };
+    full.live.run(&["zfs", "create", "brim/fs"]).good();
+    full.live.run(&["zfs", "snapshot", "brim@before"]).good();
+    let mut dd = full.fill();
+    full.wait_until_suspended();
+    let within = |words: &[&str]| {
+        let mut command = full.live.command(words);
+        let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("it starts");
+        let until = Instant::now() + Duration::from_secs(15);
+        while child.try_wait().expect("it is ours").is_none() {
+            if Instant::now() > until {
+                child.kill().expect("it runs");
+                return None;
+            }
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        Some(Done::from(child.wait_with_output().expect("it ended")))
+    };
+    let image = full.live.text("small/brim.img");
+    let mut wrong = Vec::new();
+    for line in CHANGES {
+        let line = line.replace("IMAGE", &image);
+        let words: Vec<&str> = line.split(' ').collect();
+        match within(&words) {
+            Some(done) if done.status != 0 && done.err.contains("pool I/O is currently suspended") => {}
+            other => wrong.push(format!("{line}: {other:?}")),
+        }
+    }
+    for line in LOOKS {
+        match within(&line.split(' ').collect::<Vec<_>>()) {
+            Some(done) if done.status == 0 => {}
+            other => wrong.push(format!("{line}: {other:?}")),
+        }
+    }
+    // What cenote does not do is refused as on any pool.
+    for line in ["zpool initialize brim", "zpool trim brim", "zpool checkpoint brim", "zpool add brim IMAGE"]
+    {
+        match within(&line.replace("IMAGE", &image).split(' ').collect::<Vec<_>>()) {
+            Some(done) if done.status != 0 => {}
+            other => wrong.push(format!("{line}: {other:?}")),
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+    // The first signal has the writes tried again, the second one gives them up.
+    let pid = full.live.server().to_string();
+    let until = Instant::now() + Duration::from_secs(60);
+    while Path::new("/proc").join(&pid).exists()
+        && !fs::read_to_string(format!("/proc/{pid}/stat")).is_ok_and(|s| s.contains(") Z "))
+    {
+        assert!(Instant::now() < until, "SIGTERM does not end the server");
+        let _ = Command::new("kill").arg(&pid).stderr(Stdio::null()).status();
+        std::thread::sleep(Duration::from_secs(2));
+    }
+    assert!(!dd.wait().expect("it ends").success());
+}
+
+/// What changes a pool.
+const CHANGES: [&str; 22] = [
+    "zpool scrub brim",
+    "zpool set comment=x brim",
+    "zpool sync brim",
+    "zpool reguid brim",
+    "zpool clear brim",
+    "zpool upgrade brim",
+    "zpool export brim",
+    "zpool destroy brim",
+    "zfs set atime=off brim",
+    "zfs inherit atime brim",
+    "zfs create brim/new",
+    "zfs snapshot brim@x",
+    "zfs hold tag brim@before",
+    "zfs rollback brim@before",
+    "zfs clone brim@before brim/clone",
+    "zfs bookmark brim@before brim#mark",
+    "zfs rename brim/fs brim/gs",
+    "zfs destroy brim@before",
+    "zfs destroy brim/fs",
+    "zfs promote brim/fs",
+    "zfs unmount brim/fs",
+    "zfs allow everyone create brim",
+];
+
+/// What looks at it.
+const LOOKS: [&str; 9] = [
+    "zpool status brim",
+    "zpool list brim",
+    "zpool get all brim",
+    "zpool iostat brim",
+    "zpool events brim",
+    "zpool history brim",
+    "zfs list -r -t all brim",
+    "zfs get all brim/fs",
+    "zfs mount",
+];

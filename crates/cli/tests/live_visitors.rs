@@ -100,6 +100,9 @@ fn another_user_sees_what_root_sees_and_changes_nothing() {
         &["zpool", "list", "-v"],
         &["zpool", "status", "-v", "tank"],
         &["zpool", "get", "size,health", "tank"],
+        &["zfs", "mount"],
+        &["zfs", "upgrade"],
+        &["zpool", "upgrade"],
     ] {
         assert_eq!(shared.visitor(words).good(), shared.root(words).good(), "{words:?}");
     }
@@ -126,9 +129,16 @@ fn another_user_sees_what_root_sees_and_changes_nothing() {
     shared
         .visitor(&["zpool", "status", "-c", "upath"])
         .refused(&format!("cenote: zpool status: the option '-c' {refused}"));
-    shared
-        .visitor(&["zpool", "iostat", "1"])
-        .refused(&format!("cenote: zpool iostat: an interval {refused}"));
+    shared.visitor(&["zpool", "iostat", "1"]).refused(&format!(
+        "cenote: zpool iostat: an interval without a count, or for more than 15 s in all, {refused}"
+    ));
+    // Figures since the import, and of a fraction of a second.
+    let rounds = shared.visitor(&["zpool", "iostat", "-H", "tank", "0.3", "2"]).good();
+    assert_eq!(rounds.lines().filter(|line| line.starts_with("tank\t")).count(), 2, "{rounds}");
+    let round = shared.visitor(&["zpool", "iostat", "-Hy", "0.3", "1"]).good();
+    assert_eq!(round.lines().filter(|line| line.starts_with("tank\t")).count(), 1, "{round}");
+    assert_eq!(shared.visitor(&["zfs", "mount", "-a"]).status, 0, "the visitor has no pools to mount");
+    assert_ne!(shared.visitor(&["zpool", "upgrade", "tank"]).status, 0);
     shared.root(&["zpool", "export", "tank"]).good();
     assert_eq!(fs::read_dir(shared.live.path("visitors")).expect("there").count(), 0);
     // Pools of other tests of the same machine may be mounted.

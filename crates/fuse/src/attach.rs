@@ -147,16 +147,49 @@ pub(crate) fn attach(point: &MountPoint, options: &MountOptions) -> io::Result<(
     }
 }
 
-fn directly(point: &MountPoint, options: &MountOptions) -> io::Result<(OwnedFd, Device)> {
-    let device = File::options().read(true).write(true).open("/dev/fuse")?;
-    let mut words = vec![
+/// Mounts a file system once more that is out of sight and goes on: programs have files of it open. The kernel finds it by
+/// its connection, so both mounts share one cache.
+///
+/// # Errors
+/// This process may not mount, or the kernel (before 5.15) would make another file system of it.
+pub(crate) fn attach_again(
+    connection: &OwnedFd,
+    is: Device,
+    point: &MountPoint,
+    options: &MountOptions,
+) -> io::Result<()> {
+    let words = words(connection, point, options)?;
+    let mount = unseen(&fsopen("fuse", FsOpenFlags::FSOPEN_CLOEXEC)?, words, options)?;
+    if Device::of(&mount)? != is {
+        return Err(io::Error::other("the kernel made another file system of it"));
+    }
+    show(&mount, point)
+}
+
+/// Puts a mount in its place.
+fn show(mount: &OwnedFd, point: &MountPoint) -> io::Result<()> {
+    let both = MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH | MoveMountFlags::MOVE_MOUNT_T_EMPTY_PATH;
+    Ok(move_mount(mount, "", point, "", both)?)
+}
+
+/// What the kernel is told of a mount over `connection`.
+fn words(
+    connection: &impl AsRawFd,
+    point: &MountPoint,
+    options: &MountOptions,
+) -> io::Result<Vec<(&'static str, String)>> {
+    Ok(vec![
         ("source", options.source.clone()),
-        ("fd", device.as_raw_fd().to_string()),
+        ("fd", connection.as_raw_fd().to_string()),
         ("rootmode", format!("{:o}", fs::metadata(point.link())?.mode())),
         ("user_id", rustix::process::getuid().as_raw().to_string()),
         ("group_id", rustix::process::getgid().as_raw().to_string()),
         ("subtype", SUBTYPE.to_owned()),
-    ];
+    ])
+}
+
+/// The same that has no value.
+fn switches(options: &MountOptions) -> impl Iterator<Item = &'static str> {
     let switches = [
         (true, "default_permissions"),
         (options.allow_other, "allow_other"),
@@ -164,7 +197,28 @@ fn directly(point: &MountPoint, options: &MountOptions) -> io::Result<(OwnedFd, 
         // The kernel asks for an fsync after each write.
         (options.synchronous, "sync"),
     ];
-    let switches = switches.into_iter().filter_map(|(on, word)| on.then_some(word));
+    switches.into_iter().filter_map(|(on, word)| on.then_some(word))
+}
+
+/// A mount that is in no folder yet.
+fn unseen(
+    context: &OwnedFd,
+    words: Vec<(&'static str, String)>,
+    options: &MountOptions,
+) -> io::Result<OwnedFd> {
+    for (key, value) in words {
+        fsconfig_set_string(context, key, value)?;
+    }
+    for word in switches(options) {
+        fsconfig_set_flag(context, word)?;
+    }
+    fsconfig_create(context)?;
+    Ok(fsmount(context, FsMountFlags::FSMOUNT_CLOEXEC, attributes(options))?)
+}
+
+fn directly(point: &MountPoint, options: &MountOptions) -> io::Result<(OwnedFd, Device)> {
+    let device = File::options().read(true).write(true).open("/dev/fuse")?;
+    let mut words = words(&device, point, options)?;
     let context = match fsopen("fuse", FsOpenFlags::FSOPEN_CLOEXEC) {
         Ok(context) => context,
         // A kernel before 5.2, or a container that forbids the call.
@@ -173,24 +227,16 @@ fn directly(point: &MountPoint, options: &MountOptions) -> io::Result<(OwnedFd, 
             let list: Vec<String> = words.iter().map(|(key, value)| format!("{key}={value}")).collect();
             let list = list
                 .into_iter()
-                .chain(switches.map(str::to_owned))
+                .chain(switches(options).map(str::to_owned))
                 .filter(|word| word != "ro" && word != "sync");
             return by_path(point, options, &source, &list.collect::<Vec<_>>().join(","))
                 .map(|is| (device.into(), is));
         }
         Err(errno) => return Err(errno.into()),
     };
-    for (key, value) in words {
-        fsconfig_set_string(&context, key, value)?;
-    }
-    for word in switches {
-        fsconfig_set_flag(&context, word)?;
-    }
-    fsconfig_create(&context)?;
-    let mount = fsmount(&context, FsMountFlags::FSMOUNT_CLOEXEC, attributes(options))?;
+    let mount = unseen(&context, words, options)?;
     let is = Device::of(&mount)?;
-    let both = MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH | MoveMountFlags::MOVE_MOUNT_T_EMPTY_PATH;
-    move_mount(&mount, "", point, "", both)?;
+    show(&mount, point)?;
     Ok((device.into(), is))
 }
 

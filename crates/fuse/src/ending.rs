@@ -60,6 +60,11 @@ impl Ended {
         self.lock().is_none()
     }
 
+    /// Does something with the connection; `None` when the session is over.
+    pub(crate) fn with_connection<T>(&self, act: impl FnOnce(&OwnedFd) -> T) -> Option<T> {
+        self.lock().as_ref().map(act)
+    }
+
     pub(crate) fn wait(&self) {
         let mut connection = self.lock();
         while connection.is_some() {

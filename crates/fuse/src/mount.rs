@@ -3,6 +3,7 @@
 //! Root mounts by itself; everybody else through the setuid program `fusermount3`.
 
 use std::io;
+use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
@@ -12,7 +13,7 @@ use fuser::{Config, Session, SessionACL};
 use rustix::mount::UnmountFlags;
 use zpl::{Filesystem, SnapshotKey};
 
-use crate::attach::{Device, Place, attach};
+use crate::attach::{Device, Place, attach, attach_again};
 use crate::bridge::Bridge;
 use crate::ending::{AtTheEnd, Ended, Waited};
 use crate::invalidate::Invalidator;
@@ -358,6 +359,29 @@ impl Mounted {
     #[must_use]
     pub fn settle(&self, held: Held, since: Instant) -> bool {
         !self.shared.writeback || self.take_in(held, since, SETTLED)
+    }
+
+    /// Mounts it once more at the place that it had, although it was unmounted there while programs had files open
+    /// (`umount -l`). They and those who find it at its place share one file system.
+    ///
+    /// # Errors
+    /// It had another place, or was mounted so that this cannot be changed; the session is over; this process or this
+    /// kernel cannot do it.
+    pub fn mount_again(&self, at: &MountPoint, options: &MountOptions) -> io::Result<()> {
+        let live = &self.shared.live;
+        if at.path() != self.point || live.read_only() != options.read_only || self.has_other_acls() {
+            return Err(io::Error::other("it is mounted otherwise"));
+        }
+        let fs = self.filesystem().ok_or_else(|| io::Error::other("its contents could not be opened"))?;
+        let mut options = options.clone();
+        if options.source.is_empty() {
+            options.source = fs.dataset().name();
+        }
+        let attached = |connection: &OwnedFd| attach_again(connection, self.device, at, &options);
+        self.ended.with_connection(attached).ok_or(io::ErrorKind::NotConnected)??;
+        fs.dataset().set_mounted_writable(options.lifts_read_only);
+        live.set(&options);
+        Ok(())
     }
 
     fn place(&self) -> io::Result<Place> {

@@ -223,7 +223,7 @@ impl Pool {
         crate::sync::publish(&inner, &state, synced);
         let synced = inner.groups.lock().synced;
         inner.groups.synced(synced, allocatable, space.deferred, freeing);
-        inner.happened("pool_import", &[]);
+        inner.happened(if options.is_new { "pool_create" } else { "pool_import" }, &[]);
         let pool = Pool::start(inner, state);
         if pool.read_only().is_none() {
             pool.hold_aux_vdevs();

@@ -93,4 +93,4 @@ pub use suspend::{SuspensionWatch, Trouble};
 pub use sync::checksum_feature;
 pub use token::{ResumeToken, SendFlags, TokenError};
 pub use tx::{Begun, Hold, Patience, Reach, Tx, Wait};
-pub use watch::{DeviceWatch, Noticed, Silent};
+pub use watch::{DeviceWatch, Noticed, Silent, SlowSync};

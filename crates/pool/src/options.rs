@@ -41,6 +41,10 @@ pub struct Options {
     pub slow_io_ms: u64,
     /// Milliseconds after which an event tells of a request that a device does not answer.
     pub deadman_ms: u64,
+    /// Milliseconds after which an event tells of a txg that does not end.
+    pub deadman_sync_ms: u64,
+    /// The pool was made a moment ago: its first event tells of that, and not of an import.
+    pub is_new: bool,
     /// Txg borders follow from the calls alone: for reproducible images and replayable tests.
     pub stepwise: bool,
     /// Time and randomness.
@@ -82,6 +86,8 @@ impl Default for Options {
             async_blocks: 100_000,
             slow_io_ms: 30_000,
             deadman_ms: 300_000,
+            deadman_sync_ms: 600_000,
+            is_new: false,
             stepwise: false,
             host: Host::system(),
             new_name: None,

@@ -90,6 +90,13 @@ impl Pool {
         suspension.refused().map(|refused| Trouble { can_resume, failmode, why: refused.why })
     }
 
+    /// The devices that their paths do not lead to any more, each with the place where it is now.
+    #[must_use]
+    pub fn moved_devices(&self) -> Vec<(PathBuf, PathBuf)> {
+        let leaves = self.inner.storage.vdevs().tops().iter().flat_map(storage::TopVdev::leaves);
+        leaves.filter_map(|leaf| Some((leaf.disk.path().to_path_buf(), leaf.disk.moved()?))).collect()
+    }
+
     /// The devices whose files were deleted, each with the place where the system still shows its contents. They are gone
     /// for good when this process lets go of the pool.
     #[must_use]

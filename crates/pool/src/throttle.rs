@@ -30,6 +30,8 @@ pub(crate) struct Limits {
     pub(crate) slow_io_ms: AtomicU64,
     /// Milliseconds after which an event tells of a request that a device does not answer.
     pub(crate) deadman_ms: AtomicU64,
+    /// Milliseconds after which an event tells of a txg that does not end.
+    pub(crate) deadman_sync_ms: AtomicU64,
     /// When the last delayed transaction may go on, since the pool was opened.
     wakeup: Mutex<Duration>,
 }
@@ -44,6 +46,7 @@ impl Limits {
             async_blocks: options.async_blocks.into(),
             slow_io_ms: options.slow_io_ms.into(),
             deadman_ms: options.deadman_ms.into(),
+            deadman_sync_ms: options.deadman_sync_ms.into(),
             wakeup: Mutex::default(),
         }
     }
@@ -62,6 +65,10 @@ impl Limits {
 
     pub(crate) fn deadman(&self) -> Duration {
         Duration::from_millis(self.deadman_ms.load(Ordering::Relaxed))
+    }
+
+    pub(crate) fn deadman_sync(&self) -> Duration {
+        Duration::from_millis(self.deadman_sync_ms.load(Ordering::Relaxed))
     }
 
     /// Whether transactions are delayed at `dirty` bytes.

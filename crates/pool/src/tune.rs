@@ -89,6 +89,18 @@ pub const ALL: &[Tunable] = &[
         apply: |pool, value| pool.inner.groups.limits.async_blocks.store(value, Ordering::Relaxed),
     },
     Tunable {
+        name: "zfs_deadman_synctime_ms",
+        kind: Kind::Milliseconds,
+        min: 1,
+        max: 86_400_000,
+        default: "600000",
+        summary: "time after which an event, the log and zpool status tell of a txg that is not written yet",
+        get: |options| options.deadman_sync_ms,
+        set: |options, value| options.deadman_sync_ms = value,
+        live: |pool| pool.inner.groups.limits.deadman_sync_ms.load(Ordering::Relaxed),
+        apply: |pool, value| pool.inner.groups.limits.deadman_sync_ms.store(value, Ordering::Relaxed),
+    },
+    Tunable {
         name: "zfs_deadman_ziotime_ms",
         kind: Kind::Milliseconds,
         min: 1,

@@ -44,6 +44,8 @@ pub(crate) struct State {
     promised: u64,
     /// Bytes of the open txg that are set aside for intent logs.
     logs: u64,
+    /// The txg that is being written, and since when.
+    writing: Option<(Txg, Instant)>,
     /// Bytes of space that the sync under way takes at most, intent logs included.
     syncing: u64,
     /// Bytes that may be allocated, as of the last sync.
@@ -464,6 +466,7 @@ impl Groups {
         state.closing = false;
         state.syncing = self.budget.take_space() + std::mem::take(&mut state.logs);
         state.open = closed.next();
+        state.writing = Some((closed, Instant::now()));
         self.changed.notify_all();
         (closed, tasks, frozen)
     }
@@ -485,7 +488,7 @@ impl Groups {
     /// unless the pool stops or txgs follow from the calls alone.
     pub(crate) fn synced(&self, txg: Txg, allocatable: u64, settling: u64, more: bool) {
         let mut state = self.lock();
-        state.synced = txg;
+        (state.synced, state.writing) = (txg, None);
         state.wanted |= more && !state.stopping && !self.stepwise;
         state.syncing = 0;
         (state.allocatable, state.settling, state.freeing) = (allocatable, settling, more);
@@ -495,6 +498,12 @@ impl Groups {
     /// Whether the next txg frees more of what was destroyed.
     pub(crate) fn is_freeing(&self) -> bool {
         self.lock().freeing
+    }
+
+    /// The txg that is being written, and for how long.
+    pub(crate) fn writing(&self) -> Option<(Txg, Duration)> {
+        let state = self.lock();
+        state.writing.filter(|_| state.failed.is_none()).map(|(txg, since)| (txg, since.elapsed()))
     }
 
     /// Why nothing can be written any more; `None` if the sync thread goes on.

@@ -9,6 +9,7 @@ use std::path::PathBuf;
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
+use format::Txg;
 use storage::{Leaf, Request};
 
 use crate::pool::{Inner, Pool};
@@ -33,6 +34,15 @@ pub struct Silent {
     pub since: Duration,
 }
 
+/// A txg that takes longer than the tunable `zfs_deadman_synctime_ms` to be written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SlowSync {
+    /// The txg.
+    pub txg: Txg,
+    /// How long it has been written.
+    pub since: Duration,
+}
+
 /// What a look at the devices found.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Noticed {
@@ -40,6 +50,8 @@ pub enum Noticed {
     Silent(Silent),
     /// The device answers again.
     Answers(PathBuf),
+    /// A txg is not written yet.
+    SlowSync(SlowSync),
 }
 
 /// Looks at the devices of a pool, and does not keep the pool open.
@@ -48,6 +60,8 @@ pub struct DeviceWatch {
     inner: Weak<Inner>,
     /// Devices that were told to be silent.
     told: BTreeSet<u64>,
+    /// The last txg that was told to be slow.
+    slow: Txg,
 }
 
 fn silent(leaf: &Leaf, limit: Duration) -> Option<Silent> {
@@ -70,6 +84,21 @@ impl Inner {
         }
     }
 
+    /// The txg that is not written although it should be by now. A suspended pool is told of otherwise.
+    fn slow_sync(&self) -> Option<SlowSync> {
+        let (txg, since) = self.groups.writing()?;
+        let is_slow = since >= self.groups.limits.deadman_sync() && self.suspension().refused().is_none();
+        is_slow.then_some(SlowSync { txg, since })
+    }
+
+    fn note_slow_sync(&self, slow: SlowSync) {
+        let mut event = self.event("ereport.fs.zfs.deadman");
+        event.insert("pool_failmode", self.suspension().mode().word());
+        event.insert("txg", slow.txg.0);
+        event.insert("sync_time", u64::try_from(slow.since.as_nanos()).unwrap_or(u64::MAX));
+        self.events.post(event);
+    }
+
     /// How long a device may be silent before people are told.
     fn tell_after(&self) -> Duration {
         TELL.min(self.groups.limits.slow_io())
@@ -82,6 +111,12 @@ impl Pool {
     pub fn silent_devices(&self) -> Vec<Silent> {
         let limit = self.inner.tell_after();
         self.inner.storage.vdevs().leaves().filter_map(|leaf| silent(leaf, limit)).collect()
+    }
+
+    /// The txg that people are to be told of, because it is not written yet.
+    #[must_use]
+    pub fn slow_sync(&self) -> Option<SlowSync> {
+        self.inner.slow_sync()
     }
 
     /// Asks each device that has nothing to do, and gives those that do not answer within a second.
@@ -111,7 +146,7 @@ impl Pool {
     /// For a process that watches the devices while the pool is open.
     #[must_use]
     pub fn watch_devices(&self) -> DeviceWatch {
-        DeviceWatch { inner: Arc::downgrade(&self.inner), told: BTreeSet::new() }
+        DeviceWatch { inner: Arc::downgrade(&self.inner), told: BTreeSet::new(), slow: Txg(0) }
     }
 }
 
@@ -131,8 +166,13 @@ impl DeviceWatch {
                 _ => {}
             }
         }
+        if let Some(slow) = inner.slow_sync().filter(|slow| slow.txg > self.slow) {
+            self.slow = slow.txg;
+            inner.note_slow_sync(slow);
+            news.push(Noticed::SlowSync(slow));
+        }
         let limits = &inner.groups.limits;
-        let shortest = inner.tell_after().min(limits.deadman());
+        let shortest = inner.tell_after().min(limits.deadman()).min(limits.deadman_sync());
         Some((news, (shortest / 4).clamp(LOOKS[0], LOOKS[1])))
     }
 }

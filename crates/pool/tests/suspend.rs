@@ -203,3 +203,66 @@ fn writers_wait_for_a_suspended_pool_and_are_refused_once_it_is_given_up() {
     let pool = imported(&script);
     assert_eq!(read(&pool, first), content(1), "the last synced state is safe");
 }
+
+#[test]
+fn a_device_that_answers_eio_is_counted_and_told_of_and_nothing_acknowledged_is_lost() {
+    for failmode in [0, 1] {
+        let script = Script::new();
+        let pool = created(&script);
+        pool.set_pool_properties(vec![("failmode".into(), Value::Number(failmode))]).unwrap();
+        let first = write(&pool, 1).unwrap();
+        pool.sync().unwrap();
+        drop(pool);
+        let pool = imported(&script);
+        let mut watch = pool.suspend_on_refusal().unwrap();
+        let of_class = |class: &str| {
+            let events = pool.events().events;
+            events.into_iter().filter(|event| event.get_str("class") == Some(class)).count()
+        };
+        let sums = || {
+            let all = pool.device_errors();
+            all.iter().fold([0; 2], |sum, (_, errors)| [sum[0] + errors[0], sum[1] + errors[1]])
+        };
+        let dataset = pool.open("tank").unwrap();
+        let object = dataset.objset().object(first).unwrap();
+        assert_eq!((sums(), of_class("ereport.fs.zfs.io")), ([0, 0], 0));
+
+        let disks = script.disks();
+        disks.iter().for_each(|disk| disk.inject(Fault::ReadError(0..SIZE)));
+        assert!(object.read(0, &mut vec![0; 200_000]).is_err(), "the error reaches the reader");
+        assert!(sums()[0] > 0 && of_class("ereport.fs.zfs.io") > 0, "{:?}", pool.device_errors());
+        assert!(!pool.is_suspended(), "a reader's error suspends nothing");
+        disks.iter().for_each(storage::host::ScriptedDisk::heal);
+        assert_eq!(read(&pool, first), content(1), "the device answers again");
+
+        pool.clear_errors(None);
+        let second = write(&pool, 2).unwrap();
+        disks.iter().for_each(|disk| disk.inject(Fault::WriteError { from_op: 0 }));
+        std::thread::scope(|scope| {
+            let syncing = scope.spawn(|| pool.sync());
+            watch.wait().expect("it is told");
+            assert!(sums()[1] > 0 && of_class("ereport.fs.zfs.io_failure") == 1);
+            let trouble = pool.trouble().expect("it is suspended");
+            assert!(trouble.can_resume && trouble.why.contains("rror"), "{trouble:?}");
+            if failmode == 1 {
+                assert!(syncing.join().unwrap().is_err(), "failmode=continue: nobody waits");
+                assert!(write(&pool, 3).is_err(), "and nothing new is taken");
+            } else {
+                assert!(!syncing.is_finished(), "failmode=wait: whoever syncs waits");
+            }
+            assert_eq!(read(&pool, first), content(1), "reads go on");
+            disks.iter().for_each(storage::host::ScriptedDisk::heal);
+            pool.resume().unwrap();
+        });
+        pool.sync().unwrap();
+        drop((dataset, object));
+        let after = script.image_after(script.op_count(), CrashPolicy::LoseAllUnflushed, 1);
+        drop(pool);
+        let pool = imported(&after);
+        assert_eq!((read(&pool, first), read(&pool, second)), (content(1), content(2)));
+        let mut found = Vec::new();
+        pool::check::check(&pool, &mut |finding| found.push(finding)).unwrap();
+        assert!(found.is_empty(), "{found:?}");
+        pool.export().unwrap();
+    }
+}

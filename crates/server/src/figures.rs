@@ -27,6 +27,15 @@ pub struct Figures {
     /// Devices whose files were deleted, and where their contents can still be read.
     #[serde(default)]
     pub deleted: Vec<(PathBuf, PathBuf)>,
+    /// Devices that their paths do not lead to any more, and where they are now.
+    #[serde(default)]
+    pub moved: Vec<(PathBuf, PathBuf)>,
+    /// The txg that is not written although it should be by now, and for how many seconds it has been written.
+    #[serde(default)]
+    pub slow_sync: Option<(u64, u64)>,
+    /// Why the server cannot write its log.
+    #[serde(default)]
+    pub log: Option<String>,
     /// Requests that took each leaf too long, by its guid.
     #[serde(default)]
     pub slow: Vec<(u64, u64)>,
@@ -113,6 +122,7 @@ impl Figures {
         let numbers = |e: DataError| (e.dataset.0, e.object.0, e.level, e.blkid, e.birth);
         Ok(Figures {
             deleted: pool.deleted_devices(),
+            moved: pool.moved_devices(),
             freeing: pool.freeing_now().or_else(|error| optional(error).map(|()| 0))?,
             scan,
             lost: pool
@@ -133,6 +143,9 @@ impl Figures {
             slow: pool.slow_requests(),
             silent: pool.silent_devices().into_iter().map(Silence::from).collect(),
             deleted: Vec::new(),
+            moved: Vec::new(),
+            slow_sync: pool.slow_sync().map(|slow| (slow.txg.0, slow.since.as_secs())),
+            log: crate::log::trouble(),
             is_unread: false,
             freeing: 0,
             scan: None,
@@ -210,6 +223,9 @@ mod tests {
             freeing: 5,
             halted: Some(Halted { can_resume: true, failmode: "wait".into(), why: "full".into() }),
             deleted: vec![("/disk".into(), "/proc/1/fd/3".into())],
+            moved: vec![("/disk".into(), "/other".into())],
+            slow_sync: Some((9, 601)),
+            log: Some("full".into()),
             slow: vec![(7, 2)],
             is_unread: false,
             silent: vec![Silence { guid: 7, path: "/disk".into(), deed: "write".into(), seconds: 31 }],
@@ -220,7 +236,8 @@ mod tests {
         let mut got: Figures = serde_json::from_str(&text).unwrap();
         assert_eq!((&got.errors, got.freeing, &got.halted), (&sent.errors, 5, &sent.halted));
         assert_eq!(got.scan().unwrap(), Some(ScanStatus { scan, running: true, paused_at: 0 }));
-        assert_eq!(got.deleted, sent.deleted);
+        assert_eq!((&got.deleted, &got.moved), (&sent.deleted, &sent.moved));
+        assert_eq!((got.slow_sync, &got.log), (sent.slow_sync, &sent.log));
         assert_eq!((&got.slow, &got.silent), (&sent.slow, &sent.silent));
         assert_eq!(got.silent[0].to_string(), "'/disk' does not answer: a write was sent 31 s ago");
         let lost = got.lost();

@@ -1,9 +1,9 @@
 //! Where a server's log goes: standard error in the foreground, else a file in the state directory.
 
 use std::fs::{self, File};
-use std::io;
+use std::io::{self, Write};
 use std::path::Path;
-use std::sync::Mutex;
+use std::sync::{Mutex, MutexGuard};
 
 use pool::private;
 use rustix::fs::OFlags;
@@ -30,7 +30,78 @@ pub fn to_file(path: &Path) -> io::Result<File> {
         fs::rename(path, path.with_extension("log.old"))?;
     }
     let file = File::from(private::file(path, OFlags::WRONLY | OFlags::APPEND)?);
-    let writer = Mutex::new(file.try_clone()?);
+    let writer = Mutex::new(Lines(file.try_clone()?));
     let _ = tracing_subscriber::fmt().with_ansi(false).with_writer(writer).try_init();
     Ok(file)
+}
+
+/// What was not written into the log.
+#[derive(Debug)]
+struct Missing {
+    why: String,
+    lines: u64,
+}
+
+static MISSING: Mutex<Option<Missing>> = Mutex::new(None);
+
+fn missing() -> MutexGuard<'static, Option<Missing>> {
+    MISSING.lock().expect("no code panics while it counts lines")
+}
+
+/// Why lines are missing in the log; `None` if the last one was written.
+pub(crate) fn trouble() -> Option<String> {
+    missing().as_ref().map(|missing| missing.why.clone())
+}
+
+/// A log that takes no line when its disk is full, and is no trouble for whoever writes: an error given to the subscriber
+/// would be printed to standard error, which is the same file, and end the thread.
+struct Lines<W>(W);
+
+impl<W: Write> Write for Lines<W> {
+    fn write(&mut self, line: &[u8]) -> io::Result<usize> {
+        let mut missing = missing();
+        let before = missing.as_ref().map(|missing| missing.lines);
+        let gap = before.map(|lines| format!("({lines} lines are missing here)\n"));
+        let written = gap.map_or(Ok(()), |gap| self.0.write_all(gap.as_bytes()));
+        *missing = match written.and_then(|()| self.0.write_all(line)) {
+            Ok(()) => None,
+            Err(error) => Some(Missing { why: error.to_string(), lines: before.unwrap_or(0) + 1 }),
+        };
+        Ok(line.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A disk that is full at first.
+    struct Full(bool, Vec<u8>);
+
+    impl Write for Full {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            if self.0 { Err(io::ErrorKind::StorageFull.into()) } else { self.1.write(bytes) }
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn lines_that_find_no_room_are_counted_and_whoever_logs_goes_on() {
+        let mut log = Lines(Full(true, Vec::new()));
+        for _ in 0..3 {
+            log.write_all(b"lost\n").unwrap();
+        }
+        assert!(trouble().is_some());
+        log.0.0 = false;
+        log.write_all(b"kept\n").unwrap();
+        assert_eq!(trouble(), None);
+        assert_eq!(log.0.1, b"(3 lines are missing here)\nkept\n");
+    }
 }

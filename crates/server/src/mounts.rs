@@ -223,7 +223,6 @@ impl Mounts {
         if self.is_mounted(&plan.dataset) {
             return Err(MountError::Mounted);
         }
-        self.await_left(&plan.dataset)?;
         let Point { at, made, inside, why, notes } =
             Point::prepare(plan, &wanted, &self.runtime).map_err(MountError::Folder)?;
         let point = at.path().to_owned();
@@ -237,12 +236,14 @@ impl Mounts {
         if !plan.overlay && fs::read_dir(place).map_err(MountError::Folder)?.next().is_some() {
             return Err(MountError::NotEmpty(wanted));
         }
-        let mounted = pool
-            .open(&plan.dataset)
-            .map_err(MountError::from)
-            .and_then(|dataset| Ok(Filesystem::open(dataset)?))
-            .and_then(|fs| Ok(fuse::mount_on(fs, &at, &Mount::options(&plan.options, overrides))?));
-        let handle = Arc::new(mounted?);
+        let options = Mount::options(&plan.options, overrides);
+        let handle = match self.mount_left(&plan.dataset, &at, &options)? {
+            Some(handle) => handle,
+            None => {
+                let fs = Filesystem::open(pool.open(&plan.dataset)?)?;
+                Arc::new(fuse::mount_on(fs, &at, &options)?)
+            }
+        };
         tracing::info!(dataset = plan.dataset, point = %point.display(), "mounted");
         let handles: Vec<_> = self.table().iter().map(|mount| mount.handle.clone()).collect();
         let link = inside.and_then(|inside| Link::show(&inside, &point, handles.into_iter()));

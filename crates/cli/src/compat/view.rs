@@ -254,6 +254,11 @@ impl PoolView {
         self.figures.as_ref().map_or(&[], |figures| &figures.deleted)
     }
 
+    /// Devices that their paths do not lead to any more, and where they are now.
+    pub fn moved(&self) -> &[(PathBuf, PathBuf)] {
+        self.figures.as_ref().map_or(&[], |figures| &figures.moved)
+    }
+
     /// The last scrub or resilver, as far as it is by now.
     ///
     /// # Errors

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use format::config::{PoolState, VERSION_FEATURES};
 use format::features::{self, Feature};
-use format::label;
+use format::{Guid, label};
 use pool::known::KnownPool;
 use pool::props::dataset::{Asked, ask};
 use pool::props::pool::{self as props, Moment};
@@ -163,10 +163,32 @@ pub fn run(call: &Call, console: &mut Console) -> Result<(), Failure> {
     let cachefile = wanted.cachefile.or_else(|| (altroot.is_some() || temporary).then(|| "none".to_owned()));
     let name = called.to_owned();
     let known = KnownPool { name, guid, devices: paths, altroot, temporary, read_only: false, cachefile };
-    open::known().enter(known).map_err(open::NotOpen::from)?;
+    if let Err(error) = open::known().enter(known) {
+        disks.iter().for_each(|disk| drop(labels::clear(disk)));
+        return Err(open::NotOpen::from(error).into());
+    }
     // Its server takes them now.
     drop((disks, claim));
-    crate::own::serve::start(called, true, None, call.around, console)
+    let started = crate::own::serve::start_new(called, call.around, console);
+    if started.is_err() {
+        unmake(guid, &all, console);
+    }
+    started
+}
+
+/// Takes back a new pool that nobody serves. Where a process holds a device of it, the pool stays.
+fn unmake(guid: Guid, devices: &[PathBuf], console: &mut Console) {
+    let open = |path| -> Option<Arc<dyn Disk>> {
+        Some(Arc::new(pool::open_disk(path, Access::ReadWrite { exclusive: true }).ok()?))
+    };
+    let Some(disks) = devices.iter().map(|path| open(path)).collect::<Option<Vec<_>>>() else { return };
+    let is_new = |disk: &Arc<dyn Disk>| {
+        labels::read(disk.as_ref()).pool_configs().all(|config| config.pool_guid == guid)
+    };
+    disks.iter().filter(|disk| is_new(disk)).for_each(|disk| drop(labels::clear(disk)));
+    if let Err(error) = open::known().forget(guid) {
+        console.remark(&format!("cenote: the pool was not made, but is still listed: {error}"));
+    }
 }
 
 /// Whether an imported pool is called `name`.

@@ -72,15 +72,24 @@ pub fn run(call: &Call, console: &mut Console) -> Result<(), Failure> {
 /// The events of every pool that a server holds, or of the one that is wanted; and how many are gone.
 fn asked(call: &Call, wanted: Option<&str>, clear: bool) -> Result<Vec<(String, Vec<NvList>, u64)>, Failure> {
     let mut all = Vec::new();
-    for usable in open::usable(call.around)? {
-        if wanted.is_some_and(|wanted| wanted != usable.name) {
+    for name in names(call)? {
+        if wanted.is_some_and(|wanted| wanted != name) {
             continue;
         }
-        let Some(client) = forward::server_of(&usable.name, call.around)? else { continue };
-        let (events, gone) = client.events(clear).map_err(|error| forward::broken(&usable.name, &error))?;
-        all.push((usable.name, events, gone));
+        let Some(client) = forward::server_of(&name, call.around)? else { continue };
+        let (events, gone) = client.events(clear).map_err(|error| forward::broken(&name, &error))?;
+        all.push((name, events, gone));
     }
     Ok(all)
+}
+
+/// The pools that may have a server. No device is read for it: one that hangs would hang this command.
+fn names(call: &Call) -> Result<Vec<String>, Failure> {
+    if call.around.search.is_empty() {
+        let known = open::known().read().map_err(open::NotOpen::from)?;
+        return Ok(known.into_iter().map(|pool| pool.name).collect());
+    }
+    Ok(open::usable(call.around)?.into_iter().map(|usable| usable.name).collect())
 }
 
 /// Seconds and nanoseconds since 1970.

@@ -107,7 +107,7 @@ pub fn sync(call: &Call, console: &mut Console) -> Result<(), Failure> {
     for name in &names {
         let session = sessions.of(name)?;
         if session.pool().read_only().is_none() {
-            session.pool().sync().map_err(|error| Action::Sync(name).failed(error))?;
+            session.pool().sync_unless_suspended().map_err(|error| Action::Sync(name).failed(error))?;
         }
     }
     sessions.finish()

@@ -77,6 +77,8 @@ fn is_healthy(view: &PoolView) -> Result<bool, Failure> {
         && view.session().is_some()
         && !view.lost_server()
         && view.deleted().is_empty()
+        && view.moved().is_empty()
+        && view.figures.as_ref().is_none_or(|figures| figures.slow_sync.is_none())
         && view.silent().is_empty()
         && !Trouble::of(view)?.any()
         && !view.lacks_cache())
@@ -104,8 +106,20 @@ fn pressing_advice(view: &PoolView) -> Option<Advice> {
             message: None,
         });
     }
-    let (path, contents) = view.deleted().first()?;
-    Some(advice_on_deleted(&view.name, path, contents))
+    if let Some((path, contents)) = view.deleted().first() {
+        return Some(advice_on_deleted(&view.name, path, contents));
+    }
+    if let Some((path, now)) = view.moved().first() {
+        return Some(advice_on_moved(&view.name, path, now));
+    }
+    let (txg, seconds) = view.figures.as_ref()?.slow_sync?;
+    Some(Advice {
+        status: format!(
+            "Transaction group {txg} has been written for {seconds} s, longer than\n\tzfs_deadman_synctime_ms. What is not written yet waits."
+        ),
+        action: "Look for a slow device with 'zpool iostat -v' and 'zpool status -s'. The pool goes\n\ton when the group is written, and loses nothing.".to_owned(),
+        message: None,
+    })
 }
 
 /// Why it is not known which blocks have no good copy.
@@ -233,6 +247,18 @@ fn advice_on_deleted(name: &str, path: &Path, contents: &Path) -> Advice {
     }
 }
 
+/// What to do about a device that is not where its path says.
+fn advice_on_moved(name: &str, path: &Path, now: &Path) -> Advice {
+    let (path, now) = (plain(path.display().to_string()), plain(now.display().to_string()));
+    Advice {
+        status: format!(
+            "A device was moved, or something else was put in its place:\n\t'{path}' is not the device that the pool uses. That one is '{now}' now.\n\tThe pool goes on with it."
+        ),
+        action: format!("Move it back, or run 'zpool export {name}' and 'zpool import -d {now} {name}'."),
+        message: None,
+    }
+}
+
 fn advice_on_halted(name: &str, halted: &Halted) -> Advice {
     let message = if halted.failmode == "continue" { "JQ" } else { "HC" };
     if halted.can_resume {
@@ -271,6 +297,10 @@ fn print(call: &Call, console: &mut Console, view: &PoolView, answers: &Answers)
             console
                 .line(&format!("   see: https://openzfs.github.io/openzfs-docs/msg/ZFS-8000-{message}"))?;
         }
+    }
+    if let Some(why) = view.figures.as_ref().and_then(|figures| figures.log.as_ref()) {
+        let log = serve::log_of(&view.name);
+        console.remark(&format!("cenote: lines are missing in the log '{}': {why}", log.display()));
     }
     let trouble = Trouble::of(view)?;
     if let Some(session) = view.session()

@@ -21,7 +21,7 @@ use crate::visit;
 /// The command may not be asked for, names pools of both users, or its answer does not come.
 pub fn ask(call: &Call, words: &[String], console: &mut Console) -> Result<Option<u8>, Failure> {
     let is_visitor = !rustix::process::geteuid().is_root() && call.around.search.is_empty();
-    if !is_visitor || !visit::is_allowed(call.program, call.command) {
+    if !is_visitor || !visit::is_allowed(call.program, call.command, &call.args) {
         return Ok(None);
     }
     let shared = visitors::shared();

@@ -157,6 +157,9 @@ pub struct Serve {
     /// Standard output is read by whoever waits in the foreground.
     #[arg(long, hide = true)]
     pub ready: bool,
+    /// The pool was made a moment ago, by the command that starts this server.
+    #[arg(long, hide = true)]
+    pub created: bool,
     #[arg(value_name = "POOL")]
     pub pool: String,
 }

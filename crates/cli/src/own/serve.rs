@@ -31,6 +31,7 @@ pub fn run(args: &Serve, around: &Surroundings, console: &mut Console) -> Result
     }
     let usable = open::find(name, around)?;
     let options = open::options(&usable).map_err(NotOpen::from)?;
+    let options = pool::Options { is_new: args.created, ..options };
     let found = usable.found.ok_or_else(|| NotOpen::Unavailable(name.to_owned()))?;
     let options_given = args.options.as_deref().into_iter();
     let overrides = zfs_mount::overrides(options_given).ok_or_else(|| Action::Mount(name).failed(INVALID))?;
@@ -62,6 +63,28 @@ pub fn start(
     around: &Surroundings,
     console: &mut Console,
 ) -> Result<(), Failure> {
+    let mut words: Vec<OsString> = (!mount).then(|| "--no-mount".into()).into_iter().collect();
+    if let Some(list) = options {
+        words.extend(["--options".into(), list.into()]);
+    }
+    start_with(name, mount, &words, around, console)
+}
+
+/// As [`start`], of a pool that was made a moment ago.
+///
+/// # Errors
+/// As [`start`].
+pub fn start_new(name: &str, around: &Surroundings, console: &mut Console) -> Result<(), Failure> {
+    start_with(name, true, &["--created".into()], around, console)
+}
+
+fn start_with(
+    name: &str,
+    mount: bool,
+    options: &[OsString],
+    around: &Surroundings,
+    console: &mut Console,
+) -> Result<(), Failure> {
     if !forward::is_used() {
         return Ok(());
     }
@@ -77,10 +100,7 @@ pub fn start(
         words.extend(["-d".into(), open::absolute(place).into_os_string()]);
     }
     words.extend(["serve", "--ready"].map(OsString::from));
-    words.extend((!mount).then(|| "--no-mount".into()));
-    if let Some(list) = options {
-        words.extend(["--options".into(), list.into()]);
-    }
+    words.extend(options.iter().cloned());
     words.extend(["--".into(), name.into()]);
     let ready = server::start::start(words).map_err(|error| match error {
         // Why, it said itself.

@@ -4,8 +4,9 @@
 //! To:     file systems that count as unmounted. Their sessions end when the last program lets go of its files, which is
 //!         at once after an ordinary umount(8), and any time later after a lazy one (`umount -l`).
 //!
-//! The kernel keeps what such programs read and write in a cache of its own. A second mount would not see that cache, so
-//! a file system is mounted again only when the old session is over.
+//! The kernel keeps what such programs read and write in a cache of its own. A second mount over another connection would
+//! not see that cache. So the old session is mounted once more; where that cannot be, a file system is mounted again
+//! only when the old session is over.
 
 use std::sync::{Arc, MutexGuard};
 
@@ -52,6 +53,29 @@ impl Mounts {
         let left = self.left();
         let of = left.iter().filter(|left| left.dataset == dataset && left.handle.is_alive());
         of.map(|left| left.handle.clone()).collect()
+    }
+
+    /// Mounts a session once more that programs keep since `dataset` was unmounted; `None` if there is none.
+    ///
+    /// # Errors
+    /// As [`Mounts::await_left`], where that does not work.
+    pub(super) fn mount_left(
+        &self,
+        dataset: &str,
+        at: &fuse::MountPoint,
+        options: &fuse::MountOptions,
+    ) -> Result<Option<Arc<fuse::Mounted>>, MountError> {
+        for handle in self.left_of(dataset) {
+            match handle.mount_again(at, options) {
+                Ok(()) => {
+                    self.left().retain(|left| !Arc::ptr_eq(&left.handle, &handle));
+                    return Ok(Some(handle));
+                }
+                Err(error) => tracing::debug!(dataset, %error, "the old session is waited for"),
+            }
+        }
+        self.await_left(dataset)?;
+        Ok(None)
     }
 
     /// Waits for the sessions of a file system that was unmounted a moment ago.

@@ -54,6 +54,12 @@ impl Server {
                         Noticed::Silent(silent) => {
                             tracing::error!(pool = name, "{}; the pool waits for it", Silence::from(silent));
                         }
+                        Noticed::SlowSync(slow) => tracing::error!(
+                            pool = name,
+                            txg = slow.txg.0,
+                            seconds = slow.since.as_secs(),
+                            "a transaction group is not written yet"
+                        ),
                         Noticed::Answers(path) => {
                             tracing::warn!(pool = name, path = %path.display(), "the device answers again");
                         }

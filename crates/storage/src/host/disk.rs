@@ -33,6 +33,12 @@ pub trait Disk: Send + Sync + Debug {
         None
     }
 
+    /// If [`Disk::path`] does not lead to the disk any more (it was moved, or something else was put in its place): where
+    /// the disk is now, as far as the system knows.
+    fn moved(&self) -> Option<PathBuf> {
+        None
+    }
+
     /// Fills `buf` from `offset`.
     ///
     /// # Errors
@@ -144,6 +150,10 @@ impl<T: Before> Disk for T {
 
     fn deleted(&self) -> Option<PathBuf> {
         self.disk().deleted()
+    }
+
+    fn moved(&self) -> Option<PathBuf> {
+        self.disk().moved()
     }
 
     fn read_at(&self, buf: &mut [u8], offset: u64) -> io::Result<()> {
