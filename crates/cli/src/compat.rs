@@ -42,6 +42,7 @@ mod zfs_send;
 mod zfs_send_rest;
 mod zfs_send_words;
 mod zfs_snapshot;
+mod zfs_upgrade;
 mod zfs_userspace;
 mod zfs_wait;
 mod zpool_create;
@@ -250,7 +251,7 @@ fn run(call: &Call, console: &mut Console) -> Result<(), Failure> {
         (Program::Zfs, "send") => zfs_send::run(call, console),
         (Program::Zfs, "set") => zfs_change::set(call, console),
         (Program::Zfs, "snapshot") => zfs_snapshot::snapshot(call, console),
-        (Program::Zfs, "upgrade") => zfs_change::upgrade(call, console),
+        (Program::Zfs, "upgrade") => zfs_upgrade::upgrade(call, console),
         (Program::Zfs, "wait") => zfs_wait::run(call, console),
         (Program::Zfs, "userspace") => zfs_userspace::run(call, console, Owner::User),
         (Program::Zpool, "prefetch") => zpool_misc::prefetch(call),

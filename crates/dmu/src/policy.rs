@@ -23,6 +23,10 @@ pub struct Policy {
     pub embed: bool,
     /// Feature `hole_birth` is active.
     pub hole_birth: bool,
+    /// Blocks have one copy only, as in pools of version 1.
+    pub single: bool,
+    /// Dnodes count their space in sectors, as in pools before version 3.
+    pub counts_sectors: bool,
 }
 
 /// Metadata that has one copy more than data: the property `redundant_metadata`.
@@ -59,7 +63,7 @@ impl Policy {
             Redundant::Some => metadata && !of_one_file.contains(&object_type),
             Redundant::None => false,
         };
-        (self.copies + u8::from(more)).min(3)
+        (self.copies + u8::from(more)).min(if self.single { 1 } else { 3 })
     }
 
     /// How a block at `level` of an object is written; `compress` and `checksum` are the object's own, by number.

@@ -369,6 +369,9 @@ impl Current {
         dnode.bonus_type = closed.head.bonus_type;
         dnode.max_blkid = closed.head.max_blkid;
         dnode.flags |= counted;
+        if ctx.policy.counts_sectors && dnode.used == 0 {
+            dnode.flags &= !dnode::FLAG_USED_BYTES;
+        }
         match &closed.dirty.spill {
             Spill::Kept => {}
             Spill::Gone => self.tree.set_spill(ctx, None)?,

@@ -182,8 +182,14 @@ impl TreeWriter {
         let vdevs = ctx.storage.vdevs();
         let used = self.dnode.used_bytes() + vdevs.dsize_of(new);
         // An old pool may have counted less than it freed; the figure must not wrap.
-        self.dnode.used = used.saturating_sub(vdevs.dsize_of(old));
-        self.dnode.flags |= dnode::FLAG_USED_BYTES;
+        let used = used.saturating_sub(vdevs.dsize_of(old));
+        if ctx.policy.counts_sectors {
+            self.dnode.used = used / dnode::SLOT as u64;
+            self.dnode.flags &= !dnode::FLAG_USED_BYTES;
+        } else {
+            self.dnode.used = used;
+            self.dnode.flags |= dnode::FLAG_USED_BYTES;
+        }
     }
 
     /// Replaces block `blkid` by `encoded`. Blocks must come in ascending order.

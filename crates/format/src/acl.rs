@@ -51,7 +51,7 @@ pub struct Ace {
 }
 
 impl Ace {
-    const fn is_abstract(flags: u16) -> bool {
+    pub(crate) const fn is_abstract(flags: u16) -> bool {
         matches!(flags & WHO, OWNER | GROUP | EVERYONE)
     }
 

@@ -12,12 +12,15 @@ use format::{ByteOrder, ObjectId, ObjectType};
 
 use crate::mos::Mos;
 use crate::sizes::Sizes;
-use crate::{Error, Result};
+use crate::{Error, Result, version};
 
 /// Pointers read at once.
 const BATCH: u64 = 1024;
 /// Sub-lists of sub-lists; OpenZFS nests two or three deep.
 const DEPTH_MAX: u32 = 32;
+/// Bytes of a header without sub-lists, and of one without sums of physical and logical sizes.
+const OLD_SIZE: usize = 0x20;
+const OLDEST_SIZE: usize = 0x10;
 /// Block size of an array of sub-lists.
 const SUBS_BLOCK: u32 = 128 << 10;
 
@@ -65,7 +68,12 @@ fn put_header(object: &Arc<Object>, tx: &Tx, header: &Header) {
 
 /// Creates an empty list with this block size; `compress` as in dnodes (0: the default).
 pub(crate) fn create(mos: &Mos, tx: &Tx, block_size: u32, compress: u8) -> Result<ObjectId> {
-    let empty = Header::new(bpobj::SIZE).encode();
+    let size = match mos.version() {
+        ..version::DEFLATED => OLDEST_SIZE,
+        version::DEFLATED..version::DEADLISTS => OLD_SIZE,
+        _ => bpobj::SIZE,
+    };
+    let empty = Header::new(size).encode();
     let mut new =
         NewObject::plain(ObjectType::BPOBJ).block_size(block_size).bonus(ObjectType::BPOBJ_HDR, empty);
     new.compress = compress;
@@ -75,7 +83,22 @@ pub(crate) fn create(mos: &Mos, tx: &Tx, block_size: u32, compress: u8) -> Resul
 /// Totals of the list with all its sub-lists.
 pub(crate) fn totals(mos: &Mos, id: ObjectId) -> Result<Sizes> {
     let header = header(&*mos.object(id)?)?;
+    if header.size == OLDEST_SIZE {
+        return sum(mos, id, &|_| true);
+    }
     Ok(Sizes { used: header.bytes as i64, comp: header.comp as i64, uncomp: header.uncomp as i64 })
+}
+
+/// Sizes of the listed blocks that `counts` accepts.
+pub(crate) fn sum(mos: &Mos, id: ObjectId, counts: &dyn Fn(&BlockPtr) -> bool) -> Result<Sizes> {
+    let mut sum = Sizes::default();
+    for_each(mos, id, &mut |ptr| {
+        if counts(ptr) {
+            sum += Sizes::of(mos.objset.storage().vdevs(), ptr);
+        }
+        Ok(())
+    })?;
+    Ok(sum)
 }
 
 /// Whether nothing is in the list.

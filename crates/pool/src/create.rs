@@ -107,7 +107,12 @@ impl Pool {
     pub fn create(spec: CreateSpec, options: Options) -> Result<Pool> {
         props::names::check_pool(&spec.name, false)
             .map_err(|why| Error::BadPoolName { name: spec.name.clone(), why })?;
-        version::check_new(spec.version)?;
+        if !version::is_known(spec.version) {
+            return Err(Error::Unsupported(format!("pools of version {}", spec.version)));
+        }
+        if !spec.caches.is_empty() {
+            version::check(spec.version, version::CACHES)?;
+        }
         let entropy = options.host.entropy.clone();
         let guid = move || Guid(entropy.u64().max(1));
         let pool_guid = guid();
@@ -202,8 +207,8 @@ impl Pool {
         }
         let budget = Arc::new(DirtyBudget::default());
         let size = if spec.version >= 15 { objset::SIZE_V3 } else { objset::SIZE_V1 };
-        let objset = Arc::new(Objset::create(storage.clone(), budget.clone(), ObjsetType::Meta, 0, size));
-        let mos = Mos { objset, host: options.host.clone() };
+        let objset = Objset::create(storage.clone(), budget.clone(), ObjsetType::Meta, 0, size);
+        let mos = Mos::new(objset, options.host.clone(), spec.version);
         let state = SyncState {
             allocator,
             table: MapTable::default(),
@@ -377,12 +382,16 @@ impl Syncing<'_> {
             }
         }
         let mos = self.mos();
-        history::create(mos, &self.tx, self.inner.dspace())?;
+        if spec.version >= version::HISTORY {
+            history::create(mos, &self.tx, self.inner.dspace())?;
+        }
         let config = mos.create_packed(&self.tx)?;
         self.state.config_object = config;
         mos.set_directory(&self.tx, "config", &Value::from_u64(config.0))?;
         mos.set_directory(&self.tx, "creation_version", &Value::from_u64(spec.version))?;
-        mos.set_directory(&self.tx, "deflate", &Value::from_u64(1))?;
+        if spec.version >= version::DEFLATED {
+            mos.set_directory(&self.tx, "deflate", &Value::from_u64(1))?;
+        }
         let frees = bpobj::create(mos, &self.tx, 16 << 10, Compression::Off.to_disk() as u8)?;
         mos.set_directory(&self.tx, "sync_bplist", &Value::from_u64(frees.0))?;
         self.create_vdev_objects()?;

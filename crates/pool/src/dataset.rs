@@ -198,6 +198,12 @@ impl Dataset {
         Ok(())
     }
 
+    /// The newest version that a file system in this pool may have.
+    #[must_use]
+    pub fn newest_version(&self) -> u64 {
+        crate::version::newest_filesystem(self.pool.info().config.version)
+    }
+
     /// Whether they would be, whatever its property `readonly` says.
     ///
     /// # Errors

@@ -94,6 +94,7 @@ impl Pool {
 impl Syncing<'_> {
     fn allow(&mut self, dir_id: ObjectId, grant: &Grant) -> Result<()> {
         let mos = self.mos();
+        crate::version::check(mos.version(), crate::version::DELEGATION)?;
         let mut dir = mos.dir(dir_id)?;
         if dir.deleg_zap.0 == 0 {
             dir.deleg_zap = mos.create_zap(&self.tx, ObjectType::DSL_PERMS, 0)?.id();

@@ -158,6 +158,9 @@ pub enum Error {
     /// The dataset has children or snapshots.
     #[error("dataset '{0}' has children")]
     HasChildren(String),
+    /// The pool's version does not have it.
+    #[error("pool must be upgraded")]
+    OldPool,
     /// Somebody uses the dataset.
     #[error("dataset '{0}' is busy")]
     DatasetBusy(String),

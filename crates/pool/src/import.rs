@@ -82,7 +82,7 @@ impl Pool {
         let damaged = |why: String| Error::Damaged { pool: name.clone(), why };
         let objset = Objset::open(provisional, budget.clone(), opened.uberblock.root)
             .map_err(|error| damaged(format!("its root cannot be read: {error}")))?;
-        let mos = Mos { objset: Arc::new(objset), host: options.host.clone() };
+        let mos = Mos::new(objset, options.host.clone(), opened.uberblock.version);
         let features = Features::load(&mos).map_err(|e| damaged(e.to_string()))?;
         let (unreadable, unwritable) = features.as_ref().map(Features::unsupported).unwrap_or_default();
         if !unreadable.is_empty() {
@@ -100,7 +100,7 @@ impl Pool {
         // The MOS tells the truth about the vdev tree; labels only led here.
         let storage = storage_of(&opened, Some(&config), &options)?;
         let objset = Objset::open(storage.clone(), budget.clone(), opened.uberblock.root)?;
-        let mos = Mos { objset: Arc::new(objset), host: options.host.clone() };
+        let mos = Mos::new(objset, options.host.clone(), config.version);
         let features = Features::load(&mos)?;
         let salt = zap::lookup(&*mos.object(crate::mos::DIRECTORY)?, b"org.illumos:checksum_salt")?;
         let salt = salt.as_ref().and_then(|v| v.as_bytes()).and_then(|b| <[u8; 32]>::try_from(b).ok());
@@ -132,8 +132,8 @@ impl Pool {
         {
             refuse("its property multihost is on: another machine may be using it".into());
         }
-        if !crate::version::is_written(config.version) {
-            refuse(format!("pools of version {} are not written", config.version));
+        if let Some(why) = crate::version::unwritable(&config, mos.directory("deflate")?.is_some()) {
+            refuse(why);
         }
         if let Some(why) = unfinished(&mos)? {
             refuse(why);

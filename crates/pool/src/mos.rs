@@ -3,6 +3,7 @@
 //! Source: docs/format/06-mos-dsl.md §1.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use dmu::{NewObject, Object, Objset, Tx, zap};
 use format::dsl_dataset::DslDataset;
@@ -28,9 +29,25 @@ pub(crate) const PACKED_BLOCK: u32 = 16 << 10;
 pub(crate) struct Mos {
     pub(crate) objset: Arc<Objset>,
     pub(crate) host: Host,
+    /// Version of the pool. It changes in a transaction that upgrades the pool.
+    pub(crate) version: Arc<AtomicU64>,
 }
 
 impl Mos {
+    pub(crate) fn new(objset: Objset, host: Host, version: u64) -> Mos {
+        Mos { objset: Arc::new(objset), host, version: Arc::new(AtomicU64::new(version)) }
+    }
+
+    /// Version of the pool.
+    pub(crate) fn version(&self) -> u64 {
+        self.version.load(Ordering::Acquire)
+    }
+
+    /// Notes the version that the pool has from the open txg on.
+    pub(crate) fn set_version(&self, version: u64) {
+        self.version.store(version, Ordering::Release);
+    }
+
     pub(crate) fn object(&self, id: ObjectId) -> Result<Arc<Object>> {
         Ok(self.objset.object(id)?)
     }

@@ -4,15 +4,39 @@
 
 use std::ops::RangeInclusive;
 
-use format::config::VERSION_FEATURES;
+use format::config::{PoolConfig, VERSION_FEATURES, VdevKind};
 
 use crate::{Error, Result};
 
 /// The versions before feature flags.
 pub const LEGACY: RangeInclusive<u64> = 1..=28;
-/// Oldest version that this build makes and writes. Pools before 26 keep the blocks of snapshots in lists of another form;
-/// those before 27 want the intent log of a file system emptied before each snapshot of it.
-const OLDEST_WRITTEN: u64 = 27;
+/// First version with several copies of metadata.
+pub(crate) const COPIES: u64 = 2;
+/// First version whose sums of space leave parity out, and whose dnodes count bytes.
+pub(crate) const DEFLATED: u64 = 3;
+/// First version with a history of commands.
+pub(crate) const HISTORY: u64 = 4;
+/// First version with a start-up file system (`bootfs`).
+pub const BOOT: u64 = 6;
+/// First version with permissions for users.
+pub(crate) const DELEGATION: u64 = 8;
+/// First version that knows exactly what only a head refers to.
+pub(crate) const UNIQUE: u64 = 9;
+/// First version with cache devices.
+pub(crate) const CACHES: u64 = 10;
+/// First version whose datasets all begin with the snapshot `$ORIGIN`, and whose snapshots know their clones.
+pub(crate) const ORIGIN: u64 = 11;
+/// First version with properties of snapshots.
+pub(crate) const SNAPSHOT_PROPERTIES: u64 = 12;
+/// First version that tells what the space of a directory is used by.
+pub(crate) const BREAKDOWN: u64 = 13;
+/// First version with holds.
+pub(crate) const HOLDS: u64 = 18;
+/// First version whose deadlists tell blocks apart by birth, and whose directories know their clones.
+pub(crate) const DEADLISTS: u64 = 26;
+/// First version whose snapshots may be taken while the intent log is in use. Older ones have none here: who wants a
+/// change to be safe waits for its txg.
+pub(crate) const LOGGED_SNAPSHOTS: u64 = 27;
 
 /// Whether there are pools of this version.
 #[must_use]
@@ -20,24 +44,42 @@ pub fn is_known(version: u64) -> bool {
     LEGACY.contains(&version) || version == VERSION_FEATURES
 }
 
-/// Whether this build makes and writes pools of this version.
-#[must_use]
-pub fn is_written(version: u64) -> bool {
-    is_known(version) && version >= OLDEST_WRITTEN
+/// Why a pool is only read because of its version; `is_deflated`: its sums of space leave parity out.
+pub(crate) fn unwritable(config: &PoolConfig, is_deflated: bool) -> Option<String> {
+    let version = config.version;
+    if !is_known(version) {
+        return Some(format!("pools of version {version} are not written"));
+    }
+    // Their sums of space count parity, also after an upgrade.
+    let has_raidz = config.tree.children.iter().any(|top| matches!(top.kind, VdevKind::Raidz { .. }));
+    (!is_deflated && has_raidz).then(|| "raidz in pools made before version 3 is not written".to_owned())
 }
 
-/// Refuses versions of which this build makes no pools.
-///
-/// # Errors
-/// [`Error::Unsupported`].
-pub fn check_new(version: u64) -> Result<()> {
-    match is_written(version) {
-        true => Ok(()),
-        false => Err(Error::Unsupported(format!(
-            "pools of version {version} (versions {OLDEST_WRITTEN}, {} and {VERSION_FEATURES} are)",
-            LEGACY.end()
-        ))),
+/// The newest version of file systems in pools of `version`.
+#[must_use]
+pub const fn newest_filesystem(version: u64) -> u64 {
+    match version {
+        ..9 => 2,
+        9..15 => 3,
+        15..24 => 4,
+        _ => 5,
     }
+}
+
+/// Oldest version of pools that hold file systems of `version` (1 to 5).
+#[must_use]
+pub const fn oldest_pool(version: u64) -> u64 {
+    match version {
+        ..3 => 1,
+        3 => 9,
+        4 => 15,
+        _ => 24,
+    }
+}
+
+/// Refuses what pools of `version` lack, if it is older than `needed`.
+pub(crate) fn check(version: u64, needed: u64) -> Result<()> {
+    if version >= needed { Ok(()) } else { Err(Error::OldPool) }
 }
 
 #[cfg(test)]
@@ -45,13 +87,19 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_version_that_is_not_written_is_refused_by_number() {
-        for version in [27, 28, 5000] {
-            check_new(version).unwrap();
+    fn file_systems_are_as_new_as_their_pool_allows() {
+        let newest: Vec<u64> = [1, 8, 9, 14, 15, 23, 24, 28, 5000].map(newest_filesystem).into();
+        assert_eq!(newest, [2, 2, 3, 3, 4, 4, 5, 5, 5]);
+        for version in 1..=5 {
+            let pool = oldest_pool(version);
+            assert!(newest_filesystem(pool) >= version);
+            assert!(pool == 1 || newest_filesystem(pool - 1) < version);
         }
-        for version in [0, 1, 3, 26, 29, 4999, 5001] {
-            let said = check_new(version).unwrap_err().to_string();
-            assert!(said.contains(&format!("pools of version {version} (")), "{said}");
-        }
+    }
+
+    #[test]
+    fn numbers_between_the_legacy_versions_and_the_features_are_none() {
+        assert!([1, 13, 28, 5000].into_iter().all(is_known));
+        assert!(![0, 29, 4999, 5001].into_iter().any(is_known));
     }
 }

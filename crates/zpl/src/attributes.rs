@@ -1,19 +1,20 @@
-//! Attributes of nodes: between [`Znode`] and the bonus and spill block that hold it.
+//! Attributes of nodes: between [`Znode`] and the bonus and spill block that hold it; legacy ones are in [`crate::legacy`].
 //!
 //! From:   registry and layouts of the file system, read once; objects' bonus and spill.
 //! To:     the rest of the room.
 //! Source: docs/format/07-zpl-sa.md §2, §3.
 
 use std::collections::HashMap;
-use std::sync::{Arc, RwLock};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock, RwLock};
 
-use dmu::{NewObject, Object, Objset, Tx, zap};
+use dmu::{Object, Objset, Tx, zap};
 use format::sa::{self, Attribute, Header, Registry};
 use format::zap::Value;
-use format::znode::{LegacyZnode, S_IFLNK, S_IFMT, Znode, master};
-use format::{ByteOrder, Corrupt, ObjectId, ObjectType, dnode};
+use format::znode::{Znode, master};
+use format::{Corrupt, ObjectId, ObjectType, dnode};
 
-use crate::{Error, Result};
+use crate::{Error, Result, legacy};
 
 const POISON: &str = "the attribute tables are replaced whole";
 /// Bytes of a spill block are a multiple of this.
@@ -31,7 +32,7 @@ const OPTIONAL: [Attribute; 7] = [
 ];
 
 /// Names, numbers and layouts of attributes in one file system.
-pub(crate) struct Attributes {
+pub(crate) struct Tables {
     registry_object: Arc<Object>,
     layouts_object: Arc<Object>,
     state: RwLock<State>,
@@ -49,31 +50,27 @@ pub(crate) struct Encoded {
     pub(crate) spill: Option<Vec<u8>>,
 }
 
-impl Attributes {
-    /// Makes registry and layouts of a new file system; `salt` gives random numbers.
+impl Tables {
+    /// Fills the two new objects of a file system that had no system attributes; `salt` gives random numbers.
     pub(crate) fn create(
-        objset: &Objset,
         tx: &Tx,
-        ids: [ObjectId; 2],
+        registry_object: Arc<Object>,
+        layouts_object: Arc<Object>,
         salt: &dyn Fn() -> u64,
-    ) -> dmu::Result<Attributes> {
+    ) -> dmu::Result<Tables> {
         let registry = Registry::standard();
-        let registry_object =
-            objset.create_object_at(tx, ids[0], NewObject::plain(ObjectType::SA_ATTR_REGISTRATION));
         zap::create(&registry_object, tx, salt(), 0)?;
         for entry in registry.entries() {
             zap::insert(&registry_object, tx, entry.name.as_bytes(), &Value::from_u64(entry.encode()))?;
         }
-        let layouts_object =
-            objset.create_object_at(tx, ids[1], NewObject::plain(ObjectType::SA_ATTR_LAYOUTS));
         zap::create_fat(&layouts_object, tx, salt(), 0)?;
         let state =
             State { registry: Arc::new(registry), sequences: HashMap::new(), numbers: HashMap::new() };
-        Ok(Attributes { registry_object, layouts_object, state: RwLock::new(state) })
+        Ok(Tables { registry_object, layouts_object, state: RwLock::new(state) })
     }
 
     /// Reads what the SA master node `master` leads to.
-    pub(crate) fn open(objset: &Objset, master: ObjectId) -> Result<Attributes> {
+    pub(crate) fn open(objset: &Objset, master: ObjectId) -> Result<Tables> {
         let node = objset.object(master)?;
         let part = |key: &str| {
             let id = zap::lookup_u64(&node, key.as_bytes())?.ok_or_else(|| {
@@ -106,7 +103,7 @@ impl Attributes {
             sequences.insert(number, sequence);
         }
         let state = State { registry: Arc::new(registry), sequences, numbers };
-        Ok(Attributes { registry_object, layouts_object, state: RwLock::new(state) })
+        Ok(Tables { registry_object, layouts_object, state: RwLock::new(state) })
     }
 
     fn registry(&self) -> Arc<Registry> {
@@ -199,10 +196,9 @@ impl Attributes {
         Ok(number)
     }
 
-    /// Stores the attributes of `object`.
-    pub(crate) fn store(&self, object: &Arc<Object>, tx: &Tx, znode: &Znode) -> Result<()> {
+    /// Stores the attributes of `object`, whose bonus is for them.
+    fn store(&self, object: &Arc<Object>, tx: &Tx, znode: &Znode) -> Result<()> {
         let head = object.head();
-        assert_eq!(head.bonus_type, ObjectType::SA, "legacy znodes are refused before anything changes");
         let capacity = dnode::bonus_capacity(head.slots.into(), head.nblkptr.into(), false);
         let Encoded { bonus, spill } = self.encode(tx, znode, capacity)?;
         match spill {
@@ -224,25 +220,85 @@ impl Attributes {
     }
 }
 
-/// The attributes of `object`; `attributes` is `None` in file systems older than version 5.
-pub(crate) fn load(object: &Object, attributes: Option<&Attributes>) -> Result<Znode> {
-    let (bonus_type, bonus) = object.with_bonus(|kind, raw| (kind, raw.to_vec()));
-    let bad = || Error::damaged(object.id());
-    match (bonus_type, attributes) {
-        (ObjectType::SA, Some(attributes)) => {
-            let spill = object.spill()?;
-            attributes.decode(&bonus, spill.as_deref().map(Vec::as_slice)).map_err(bad())
+/// Where a file system keeps the attributes of its nodes. An object keeps the form that it was made with, also after an
+/// upgrade of the file system.
+pub(crate) struct Attributes {
+    /// Version of the file system.
+    version: AtomicU64,
+    /// There from version 5 on.
+    tables: OnceLock<Tables>,
+}
+
+impl Attributes {
+    /// Of a file system of this version; `tables` from version 5 on.
+    pub(crate) fn new(version: u64, tables: Option<Tables>) -> Attributes {
+        Attributes {
+            version: AtomicU64::new(version),
+            tables: tables.map_or_else(OnceLock::new, OnceLock::from),
         }
-        (ObjectType::ZNODE, _) => {
-            let legacy = LegacyZnode::decode(&bonus, ByteOrder::Little).map_err(bad())?;
-            let mut znode = legacy.znode;
-            if znode.mode & S_IFMT == S_IFLNK && znode.symlink.is_none() {
-                let mut target = vec![0; znode.size.min(object.block_size()) as usize];
-                object.read(0, &mut target)?;
-                znode.symlink = Some(target);
-            }
-            Ok(znode)
-        }
-        (other, _) => Err(bad()(Corrupt::new("bonus type of a file system object", other.0.into()))),
     }
+
+    /// Version of the file system.
+    pub(crate) fn version(&self) -> u64 {
+        self.version.load(Ordering::Acquire)
+    }
+
+    /// Whether new nodes get system attributes.
+    pub(crate) fn has_tables(&self) -> bool {
+        self.tables.get().is_some()
+    }
+
+    /// The file system has become one of `version`; `tables` where it had none and has them now.
+    pub(crate) fn upgraded(&self, version: u64, tables: Option<Tables>) {
+        if let Some(tables) = tables {
+            // A second upgrade finds those of the first.
+            let _ = self.tables.set(tables);
+        }
+        self.version.store(version, Ordering::Release);
+    }
+
+    /// The bonus of a new node in a dnode of `slots` slots.
+    pub(crate) fn encode_new(&self, tx: &Tx, znode: &Znode, slots: u8) -> Result<(ObjectType, Encoded)> {
+        match self.tables.get() {
+            Some(tables) => {
+                let capacity = dnode::bonus_capacity(slots.into(), 1, false);
+                Ok((ObjectType::SA, tables.encode(tx, znode, capacity)?))
+            }
+            None => {
+                let bonus = legacy::encode_new(self.version(), znode)?;
+                Ok((ObjectType::ZNODE, Encoded { bonus, spill: None }))
+            }
+        }
+    }
+
+    /// The attributes of `object`.
+    pub(crate) fn load(&self, object: &Object) -> Result<Znode> {
+        let (bonus_type, bonus) = object.with_bonus(|kind, raw| (kind, raw.to_vec()));
+        let bad = || Error::damaged(object.id());
+        match (bonus_type, self.tables.get()) {
+            (ObjectType::SA, Some(tables)) => {
+                let spill = object.spill()?;
+                tables.decode(&bonus, spill.as_deref().map(Vec::as_slice)).map_err(bad())
+            }
+            (ObjectType::ZNODE, _) => legacy::load(object, &bonus),
+            (other, _) => Err(bad()(Corrupt::new("bonus type of a file system object", other.0.into()))),
+        }
+    }
+
+    /// Stores the attributes of `object`.
+    pub(crate) fn store(&self, object: &Arc<Object>, tx: &Tx, znode: &Znode) -> Result<()> {
+        match (is_legacy(object), self.tables.get()) {
+            (true, _) => legacy::store(self.version(), object, tx, znode),
+            (false, Some(tables)) => tables.store(object, tx, znode),
+            (false, None) => Err(Error::damaged(object.id())(Corrupt::new(
+                "system attributes in a file system of version",
+                self.version(),
+            ))),
+        }
+    }
+}
+
+/// Whether the attributes of `object` are a legacy znode.
+pub(crate) fn is_legacy(object: &Object) -> bool {
+    object.with_bonus(|kind, _| kind) == ObjectType::ZNODE
 }

@@ -16,7 +16,7 @@ use format::znode::{Dirent, Znode, pflags};
 use format::{ObjectId, ObjectType, dnode};
 
 use crate::stat::is_kind;
-use crate::{Error, FileKind, Filesystem, Result, attributes};
+use crate::{Error, FileKind, Filesystem, Result};
 
 /// Something that is not as it should be.
 #[derive(Debug, thiserror::Error)]
@@ -205,7 +205,7 @@ impl Check<'_> {
     fn znode(&mut self, id: ObjectId) -> Option<Znode> {
         let load = || {
             let object = self.fs.inner.objset.object(id)?;
-            attributes::load(&object, self.fs.inner.attributes.as_ref())
+            self.fs.inner.attributes.load(&object)
         };
         match load() {
             Ok(znode) => Some(znode),

@@ -5,10 +5,9 @@
 use std::sync::Arc;
 
 use dmu::{NewObject, Object, Objset, Tx, zap};
-use format::zap::Value;
 use format::zil::{Body, Create, xat};
-use format::znode::{Dirent, Time, Znode, pflags, rdev};
-use format::{ObjectId, ObjectType, dnode};
+use format::znode::{Time, Znode, pflags, rdev};
+use format::{ObjectId, ObjectType};
 use pool::Hold;
 
 use crate::attributes::{Attributes, Encoded};
@@ -17,7 +16,7 @@ use crate::fs::NAME_COST;
 use crate::logged::flags_with;
 use crate::node::{count_change, modified};
 use crate::stat::is_kind;
-use crate::{Error, FileKind, Filesystem, Result, Times};
+use crate::{Error, FileKind, Filesystem, Result, Times, legacy};
 
 /// Longest target of a symbolic link, in bytes.
 const TARGET_MAX: usize = 4095;
@@ -123,14 +122,13 @@ pub(crate) fn new_object(
     if znode.generation == 0 {
         znode.generation = tx.txg().0;
     }
-    let capacity = dnode::bonus_capacity(slots.into(), 1, false);
-    let Encoded { bonus, spill } = attributes.encode(tx, znode, capacity)?;
+    let (bonus_type, Encoded { bonus, spill }) = attributes.encode_new(tx, znode, slots)?;
     let object_type = if is_kind(znode, FileKind::Directory) {
         ObjectType::DIRECTORY_CONTENTS
     } else {
         ObjectType::PLAIN_FILE_CONTENTS
     };
-    let mut new = NewObject::plain(object_type).block_size(block_size).bonus(ObjectType::SA, bonus);
+    let mut new = NewObject::plain(object_type).block_size(block_size).bonus(bonus_type, bonus);
     new.slots = slots;
     let object = match id {
         Some(id) => objset.create_object_numbered(tx, id, new)?,
@@ -277,8 +275,11 @@ impl Filesystem {
         if let Some(target) = target {
             znode.size = target.len() as u64;
             znode.symlink = Some(target.to_vec());
+            if !self.inner.attributes.has_tables() && legacy::is_long(target) {
+                *data = target.to_vec();
+            }
         }
-        if self.inner.projects {
+        if self.has_projects() {
             assign_project(&mut znode, Some(parent));
         }
         self.check_new_owners(None, &znode)?;
@@ -301,7 +302,7 @@ impl Filesystem {
         let mut block = std::mem::take(data);
         let shape = (logged.map_or(self.slots(), |(_, slots)| slots), block_size as u32);
         let id = logged.map(|(id, _)| id);
-        let object = new_object(&self.inner.objset, &tx, self.attributes()?, &mut znode, id, shape)?;
+        let object = new_object(&self.inner.objset, &tx, &self.inner.attributes, &mut znode, id, shape)?;
         let fill = || {
             if let Some(salt) = salt {
                 zap::create(&object, &tx, salt, self.normflags())?;
@@ -346,8 +347,7 @@ impl Filesystem {
         znode: &Znode,
         id: ObjectId,
     ) -> Result<()> {
-        let value = Value::from_u64(Dirent::new(znode.mode, id).encode());
-        Ok(zap::insert(dir, tx, name, &value)?)
+        Ok(zap::insert(dir, tx, name, &self.entry(znode, id))?)
     }
 
     /// Gives object `id`, which is no directory, one more name. The first name of a file that was made without one is

@@ -13,7 +13,7 @@ use format::zap::int_key;
 use format::znode::{S_IFDIR, S_IFMT, Time, pflags};
 use format::{ObjectId, ObjectType};
 
-use crate::{Error, Filesystem, Result, attributes};
+use crate::{Error, Filesystem, Result};
 
 /// Names of directories kept in memory, in bytes, for each of the two states.
 const NAMES_MAX: usize = 32 << 20;
@@ -162,7 +162,7 @@ impl<'a> State<'a> {
         if !object.with_bonus(|kind, _| matches!(kind, ObjectType::SA | ObjectType::ZNODE)) {
             return Ok(None);
         }
-        let znode = attributes::load(&object, inner.attributes.as_ref())?;
+        let znode = inner.attributes.load(&object)?;
         let queue = inner.objset.object(inner.unlinked)?;
         let deleted = zap::lookup(&queue, int_key(id.0).as_bytes())?.is_some();
         let path = if deleted { DELETED.to_vec() } else { self.path_of(id)? };

@@ -2,8 +2,7 @@
 
 use dmu::zap;
 use format::ObjectId;
-use format::zap::Value;
-use format::znode::{Dirent, Znode, pflags};
+use format::znode::{Znode, pflags};
 use pool::Hold;
 
 use crate::create::check_project;
@@ -71,10 +70,9 @@ impl Filesystem {
         }
 
         let tx = self.begin(Hold::write(2 * NAME_COST))?;
-        let entry = |znode: &Znode, id| Value::from_u64(Dirent::new(znode.mode, id).encode());
         let to_object = to.as_ref().map_or(&from_object, |(object, _)| object);
-        zap::update(&from_object, &tx, &one.name, &entry(&other_node, other.id))?;
-        zap::update(to_object, &tx, &other.name, &entry(&one_node, one.id))?;
+        zap::update(&from_object, &tx, &one.name, &self.entry(&other_node, other.id))?;
+        zap::update(to_object, &tx, &other.name, &self.entry(&one_node, one.id))?;
         self.store(&from_object, &tx, &from)?;
         if let Some((object, to)) = &to {
             self.store(object, &tx, to)?;

@@ -5,12 +5,14 @@ use std::sync::{Arc, Mutex, MutexGuard, RwLock};
 
 use dmu::{Object, Objset, zap};
 use format::objset::{FLAG_PROJECT_QUOTA, ObjsetType};
+use format::zap::Value;
 use format::zap::name::UPPER;
-use format::znode::{Time, Znode, master};
-use format::{Corrupt, ObjectId, ObjectType};
+use format::znode::{Dirent, Time, Znode, master};
+use format::{Corrupt, ObjectId};
 use pool::{Begun, Dataset, Hold, Patience, Reach, Tx};
 
-use crate::attributes::{self, Attributes};
+use crate::attributes::{Attributes, Tables};
+use crate::legacy::{ENTRY_TYPES, SYSTEM_ATTRIBUTES};
 use crate::locks::Locks;
 use crate::owner::Quotas;
 use crate::pending::Pending;
@@ -43,19 +45,17 @@ pub struct Filesystem {
 pub(crate) struct Inner {
     pub(crate) dataset: Arc<Dataset>,
     pub(crate) objset: Arc<Objset>,
-    /// `None` before version 5: such file systems are only read.
-    pub(crate) attributes: Option<Attributes>,
+    pub(crate) attributes: Attributes,
     root: ObjectId,
     pub(crate) unlinked: ObjectId,
-    version: u64,
     /// Normalisation of names, without case folding.
     pub(crate) normalization: u64,
     pub(crate) case: Case,
     pub(crate) utf8_only: bool,
     pub(crate) quotas: RwLock<Option<Arc<Quotas>>>,
     pub(crate) pending: Pending,
-    /// New files and directories get a project id.
-    pub(crate) projects: bool,
+    /// New files and directories get a project id where nodes have system attributes.
+    counts_projects: bool,
     /// Of directories, for changes of their entries.
     pub(crate) names: Locks,
     /// Of all objects, for changes of their attributes and contents.
@@ -91,8 +91,11 @@ impl Inner {
         if version > VERSION {
             return Err(Error::Unsupported("this version of file systems"));
         }
-        let attributes =
-            if version < VERSION { None } else { Some(Attributes::open(&objset, id(master::SA_ATTRS)?)?) };
+        let tables = match version {
+            0 => return Err(Error::damaged(MASTER_NODE)(Corrupt::new("version of a file system", 0))),
+            SYSTEM_ATTRIBUTES.. => Some(Tables::open(&objset, id(master::SA_ATTRS)?)?),
+            _ => None,
+        };
         let case = match value(master::CASESENSITIVITY)?.unwrap_or(0) {
             0 => Case::Sensitive,
             1 => Case::Insensitive,
@@ -103,18 +106,17 @@ impl Inner {
         Ok(Inner {
             root: id(master::ROOT)?,
             unlinked: id(master::DELETE_QUEUE)?,
-            version,
             normalization: value(master::NORMALIZATION)?.unwrap_or(0),
             case,
             utf8_only: value(master::UTF8ONLY)?.unwrap_or(0) != 0,
             quotas: RwLock::default(),
             pending: Pending::default(),
-            projects: phys.flags & FLAG_PROJECT_QUOTA != 0,
+            counts_projects: phys.flags & FLAG_PROJECT_QUOTA != 0,
             names: Locks::new(),
             nodes: Locks::new(),
             renames: Mutex::default(),
             handles: Mutex::default(),
-            attributes,
+            attributes: Attributes::new(version, tables),
             dataset,
             objset,
         })
@@ -154,10 +156,21 @@ impl Filesystem {
         &self.inner.dataset
     }
 
-    /// Version of the file system's format; those before 5 are only read.
+    /// Version of the file system's format: 1 to 5.
     #[must_use]
     pub fn version(&self) -> u64 {
-        self.inner.version
+        self.inner.attributes.version()
+    }
+
+    /// Whether new files and directories get a project id.
+    pub(crate) fn has_projects(&self) -> bool {
+        self.inner.counts_projects && self.inner.attributes.has_tables()
+    }
+
+    /// The entry of a directory that names a node.
+    pub(crate) fn entry(&self, znode: &Znode, id: ObjectId) -> Value {
+        let mode = if self.version() < ENTRY_TYPES { 0 } else { znode.mode };
+        Value::from_u64(Dirent::new(mode, id).encode())
     }
 
     /// Whether a name means one entry at most, by its bytes alone: no folding of case, no normalisation.
@@ -202,11 +215,6 @@ impl Filesystem {
         }
     }
 
-    /// The attribute tables, which a file system that may be written has.
-    pub(crate) fn attributes(&self) -> Result<&Attributes> {
-        self.inner.attributes.as_ref().ok_or(Error::Unsupported("writing legacy znodes"))
-    }
-
     pub(crate) fn now(&self) -> Time {
         let (secs, nanos) = self.inner.dataset.host().clock.now();
         Time { secs: secs as i64, nanos: nanos.into() }
@@ -215,25 +223,19 @@ impl Filesystem {
     /// An object with its attributes. The caller holds its node lock.
     pub(crate) fn node(&self, id: ObjectId) -> Result<(Arc<Object>, Znode)> {
         let object = self.inner.objset.object(id)?;
-        let znode = attributes::load(&object, self.inner.attributes.as_ref())?;
+        let znode = self.inner.attributes.load(&object)?;
         Ok((object, znode))
     }
 
     /// As [`Filesystem::node`], for an object about to be changed.
     pub(crate) fn node_for_change(&self, id: ObjectId) -> Result<(Arc<Object>, Znode)> {
-        self.attributes()?;
         self.inner.dataset.check_writable()?;
-        let object = self.inner.objset.object(id)?;
-        if object.with_bonus(|kind, _| kind) == ObjectType::ZNODE {
-            return Err(Error::Unsupported("writing legacy znodes"));
-        }
-        let znode = attributes::load(&object, self.inner.attributes.as_ref())?;
-        Ok((object, znode))
+        self.node(id)
     }
 
     /// Stores the attributes of a node.
     pub(crate) fn store(&self, object: &Arc<Object>, tx: &dmu::Tx, znode: &Znode) -> Result<()> {
-        self.attributes()?.store(object, tx, znode)
+        self.inner.attributes.store(object, tx, znode)
     }
 
     pub(crate) fn handles(&self) -> MutexGuard<'_, HashMap<ObjectId, Opened>> {

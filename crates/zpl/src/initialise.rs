@@ -13,10 +13,11 @@ use format::znode::{S_IFDIR, Time, master};
 use format::{ObjectId, ObjectType};
 use pool::NewFilesystem;
 
-use crate::Error;
-use crate::attributes::Attributes;
+use crate::attributes::{Attributes, Tables};
 use crate::create::{assign_project, fresh};
 use crate::fs::MASTER_NODE;
+use crate::legacy::SYSTEM_ATTRIBUTES;
+use crate::{Error, legacy};
 
 /// The numbers that OpenZFS happens to give to these objects.
 const SA_MASTER: ObjectId = ObjectId(32);
@@ -58,32 +59,47 @@ fn fill(objset: &Objset, tx: &Tx, new: &NewFilesystem, owner: [u32; 2]) -> dmu::
     put(&node, master::NORMALIZATION, new.normalization)?;
     put(&node, master::UTF8ONLY, u64::from(new.utf8only))?;
     put(&node, master::CASESENSITIVITY, new.casesensitivity)?;
-    put(&node, master::VERSION, master::ZPL_VERSION)?;
-    put(&node, master::SA_ATTRS, SA_MASTER.0)?;
+    put(&node, master::VERSION, new.version)?;
+    let has_tables = new.version >= SYSTEM_ATTRIBUTES;
+    if has_tables {
+        put(&node, master::SA_ATTRS, SA_MASTER.0)?;
+    }
     put(&node, master::DELETE_QUEUE, UNLINKED.0)?;
     put(&node, master::ROOT, ROOT.0)?;
-
-    let tables = zap_at(SA_MASTER, ObjectType::SA_MASTER_NODE)?;
-    put(&tables, master::SA_REGISTRY, REGISTRY.0)?;
-    put(&tables, master::SA_LAYOUTS, LAYOUTS.0)?;
+    if has_tables {
+        let tables = zap_at(SA_MASTER, ObjectType::SA_MASTER_NODE)?;
+        put(&tables, master::SA_REGISTRY, REGISTRY.0)?;
+        put(&tables, master::SA_LAYOUTS, LAYOUTS.0)?;
+    }
     zap_at(UNLINKED, ObjectType::UNLINKED_SET)?;
 
     let (secs, nanos) = new.host.clock.now();
     let mut root =
         fresh(S_IFDIR | 0o755, owner.map(u64::from), ROOT, Time { secs: secs as i64, nanos: nanos.into() });
-    if new.project_quota {
+    if new.project_quota && has_tables {
         assign_project(&mut root, None);
     }
     // Numbers are claimed upward; the root's attributes need the tables behind it.
-    let empty = NewObject::plain(ObjectType::DIRECTORY_CONTENTS).bonus(ObjectType::SA, Vec::new());
-    let object = objset.create_object_at(tx, ROOT, empty);
-    let fold = if new.casesensitivity == 0 { 0 } else { UPPER };
-    zap::create(&object, tx, salt(), new.normalization | fold)?;
-    let attributes = Attributes::create(objset, tx, [REGISTRY, LAYOUTS], &salt)?;
-    root.generation = tx.txg().0;
-    attributes.store(&object, tx, &root).map_err(|error| match error {
+    let lower = |error| match error {
         Error::Dmu(error) => error,
         Error::Damaged { object, source } => dmu::Error::Corrupt { object, source },
         _ => dmu::Error::Full("attribute"),
-    })
+    };
+    root.generation = tx.txg().0;
+    let (bonus_type, bonus) = match has_tables {
+        true => (ObjectType::SA, Vec::new()),
+        false => (ObjectType::ZNODE, legacy::encode_new(new.version, &root).map_err(lower)?),
+    };
+    let empty = NewObject::plain(ObjectType::DIRECTORY_CONTENTS).bonus(bonus_type, bonus);
+    let object = objset.create_object_at(tx, ROOT, empty);
+    let fold = if new.casesensitivity == 0 { 0 } else { UPPER };
+    zap::create(&object, tx, salt(), new.normalization | fold)?;
+    if !has_tables {
+        return Ok(());
+    }
+    let table = |id, object_type| objset.create_object_at(tx, id, NewObject::plain(object_type));
+    let registry = table(REGISTRY, ObjectType::SA_ATTR_REGISTRATION);
+    let layouts = table(LAYOUTS, ObjectType::SA_ATTR_LAYOUTS);
+    let tables = Tables::create(tx, registry, layouts, &salt)?;
+    Attributes::new(new.version, Some(tables)).store(&object, tx, &root).map_err(lower)
 }

@@ -17,6 +17,7 @@ mod exchange;
 mod file;
 mod fs;
 mod initialise;
+mod legacy;
 mod locks;
 mod log;
 mod logged;
@@ -36,6 +37,7 @@ mod space;
 mod sparse;
 mod stat;
 mod unnamed;
+mod upgrade;
 mod xattr;
 mod xattr_log;
 

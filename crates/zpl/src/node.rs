@@ -5,7 +5,9 @@ use format::ObjectId;
 use format::znode::{self, Time, Znode, pflags, rdev};
 use pool::Hold;
 
+use crate::attributes::is_legacy;
 use crate::fs::ATTRIBUTE_COST;
+use crate::legacy::FUIDS;
 use crate::log::set_attr;
 use crate::owner::owners_of;
 use crate::stat::{FileKind, SetAttr, Stat};
@@ -80,13 +82,17 @@ impl Filesystem {
         when(&mut znode.mtime, set.mtime);
         when(&mut znode.crtime, set.crtime);
         if let Some(flags) = set.flags {
-            if flags & !znode.flags & pflags::PROJINHERIT != 0 && !self.inner.projects {
+            if self.version() < FUIDS {
+                return Err(Error::Unsupported("flags of files in file systems before version 3"));
+            }
+            if flags & !znode.flags & pflags::PROJINHERIT != 0 && (!self.has_projects() || is_legacy(&object))
+            {
                 return Err(Error::Unsupported("projects in this file system"));
             }
             znode.flags = znode.flags & !USER_FLAGS | flags & USER_FLAGS;
         }
         if let Some(projid) = set.projid {
-            if !self.inner.projects {
+            if !self.has_projects() || is_legacy(&object) {
                 return Err(Error::Unsupported("projects in this file system"));
             }
             znode.projid = Some(projid);
@@ -135,7 +141,7 @@ impl Filesystem {
                 continue;
             }
             (own.uid, own.gid) = (znode.uid, znode.gid);
-            if znode.projid.is_some() {
+            if znode.projid.is_some() && !is_legacy(&object) {
                 (own.projid, own.flags) = (znode.projid, own.flags | pflags::PROJID);
             }
             let tx = self.begin(Hold::write(ATTRIBUTE_COST))?;
@@ -176,7 +182,7 @@ impl Filesystem {
     pub fn accessed(&self, id: ObjectId, always: bool) -> Result<bool> {
         let settings = self.inner.dataset.settings();
         let kept = settings.atime || always;
-        if !kept || self.inner.attributes.is_none() || self.inner.dataset.check_writable().is_err() {
+        if !kept || self.inner.dataset.check_writable().is_err() {
             return Ok(false);
         }
         let now = self.now();

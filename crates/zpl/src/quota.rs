@@ -18,6 +18,7 @@ use format::{ObjectId, ObjectType};
 use pool::Hold;
 
 use crate::fs::{MASTER_NODE, NAME_COST};
+use crate::legacy::USER_SPACE;
 use crate::owner::{Amount, NO_PROJECT, OBJECTS, Owner, Quotas, Usage, owners_of};
 use crate::{Error, Filesystem, Result};
 
@@ -53,6 +54,9 @@ impl Filesystem {
     }
 
     fn is_counted(&self, owner: Owner, amount: Amount) -> bool {
+        if self.version() < USER_SPACE {
+            return false;
+        }
         let flags = self.inner.objset.synced_root().0.flags;
         let needed = match amount {
             Amount::Bytes => FLAG_USER_ACCOUNTING,
@@ -79,7 +83,7 @@ impl Filesystem {
 
     /// How much of its quota of `amount` is left to `id`, and how much of its use is not synced yet; `None` without quota.
     fn left(&self, quotas: &Quotas, owner: Owner, amount: Amount, id: u64) -> Result<Option<(u64, u64)>> {
-        if owner == Owner::Project && (id == NO_PROJECT || !self.inner.projects) {
+        if owner == Owner::Project && (id == NO_PROJECT || !self.has_projects()) {
             return Ok(None);
         }
         let quota = self.quota_in(quotas, owner, amount, id)?;
@@ -300,7 +304,6 @@ impl Filesystem {
     /// # Errors
     /// [`Error::Unsupported`] where this is not counted; [`Error::ReadOnly`], [`Error::NoSpace`].
     pub fn set_quota(&self, owner: Owner, amount: Amount, id: u64, quota: u64) -> Result<()> {
-        self.attributes()?;
         if !self.is_counted(owner, amount) {
             return Err(Error::Unsupported("quotas by owner in this file system"));
         }
@@ -343,7 +346,6 @@ impl Filesystem {
     /// # Errors
     /// [`Error::ReadOnly`], [`Error::NoSpace`].
     pub fn set_default_quota(&self, owner: Owner, amount: Amount, quota: u64) -> Result<()> {
-        self.attributes()?;
         let node = self.inner.objset.object(MASTER_NODE)?;
         let (_, key) = owner.keys(amount);
         self.wait_for_room();

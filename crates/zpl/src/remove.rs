@@ -362,7 +362,6 @@ impl Filesystem {
     /// # Errors
     /// If the set cannot be read. What cannot be read or freed stays in it.
     pub fn drain_unlinked(&self) -> Result<u64> {
-        self.attributes()?;
         let set = self.unlinked_set()?;
         let names: Vec<Vec<u8>> = zap::entries(&set).map(|entry| Ok(entry?.name)).collect::<Result<_>>()?;
         let mut freed = 0;

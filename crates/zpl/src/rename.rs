@@ -3,9 +3,8 @@
 use std::sync::Arc;
 
 use dmu::{Object, zap};
-use format::zap::Value;
 use format::zil::{Body, Rename, RenameKind};
-use format::znode::{Dirent, pflags};
+use format::znode::pflags;
 use format::{Corrupt, ObjectId};
 use pool::Hold;
 
@@ -140,8 +139,7 @@ impl Filesystem {
             let to_object: &Arc<Object> = to.as_ref().map_or(&from_object, |(object, _)| object);
             match &victim {
                 Some(victim) if victim.name == new_name => {
-                    let entry = Value::from_u64(Dirent::new(znode.mode, found.id).encode());
-                    zap::update(to_object, &tx, new_name, &entry)?;
+                    zap::update(to_object, &tx, new_name, &self.entry(&znode, found.id))?;
                 }
                 Some(victim) => {
                     self.insert(to_object, &tx, new_name, &znode, found.id)?;

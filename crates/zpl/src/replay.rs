@@ -137,7 +137,7 @@ impl Filesystem {
         }
         let mut new = fresh(create.mode, [create.uid, create.gid], create.dir, create.crtime);
         new.flags |= pflags::XATTR;
-        if self.inner.projects {
+        if self.has_projects() {
             assign_project(&mut new, Some(&znode));
         }
         new.generation = create.generation;
@@ -145,7 +145,7 @@ impl Filesystem {
         let tx = self.begin(Hold::write(2 * crate::fs::NAME_COST))?;
         let shape = (create.slots, 512);
         let id = Some(create.object);
-        let dir = new_object(&self.inner.objset, &tx, self.attributes()?, &mut new, id, shape)?;
+        let dir = new_object(&self.inner.objset, &tx, &self.inner.attributes, &mut new, id, shape)?;
         zap::create(&dir, &tx, salt, self.normflags())?;
         znode.xattr = Some(create.object);
         znode.ctime = create.crtime;

@@ -39,14 +39,14 @@ impl Filesystem {
         let mut znode = new.znode(dir, self.now())?;
         znode.links = 0;
         let acls = self.inherited_acls(&dir_object, &parent, &mut znode, new)?;
-        if self.inner.projects {
+        if self.has_projects() {
             assign_project(&mut znode, Some(&parent));
         }
         self.check_new_owners(None, &znode)?;
         let tx = self.begin(Hold::write(NAME_COST + acl_cost(&acls)))?;
         self.count_pending_object(&tx, &znode)?;
         let shape = (self.slots(), BLOCK);
-        let object = new_object(&self.inner.objset, &tx, self.attributes()?, &mut znode, None, shape)?;
+        let object = new_object(&self.inner.objset, &tx, &self.inner.attributes, &mut znode, None, shape)?;
         let id = object.id();
         // Before it is in the set: whoever empties that leaves alone what is open.
         self.handles().insert(id, Opened { count: 1, unnamed: true });

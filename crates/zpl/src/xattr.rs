@@ -5,18 +5,18 @@
 use std::sync::Arc;
 
 use dmu::{Object, Tx, zap};
-use format::zap::Value;
 use format::znode::{Dirent, S_IFDIR, S_IFREG, Znode, pflags};
 use format::{Corrupt, NvList, NvValue, ObjectId};
 use pool::Hold;
 
+use crate::attributes::is_legacy;
 use crate::create::{assign_project, fresh, new_object};
 use crate::dir::NAME_MAX;
 use crate::fs::NAME_COST;
 use crate::node::{count_change, modified};
 use crate::stat::is_kind;
 use crate::xattr_log::Told;
-use crate::{Error, FileKind, Filesystem, NewNode, Result, SetAttr, acl, attributes};
+use crate::{Error, FileKind, Filesystem, NewNode, Result, SetAttr, acl};
 
 /// Largest value kept in the node's own attributes, and the largest list of all of them, in bytes.
 const SA_VALUE_MAX: usize = 32 << 10;
@@ -99,7 +99,7 @@ impl Filesystem {
     /// Reads the file `id` of an xattr directory. Its lock is not needed: it changes under that of its node.
     fn xattr_value(&self, id: ObjectId) -> Result<Vec<u8>> {
         let object = self.inner.objset.object(id)?;
-        let znode = attributes::load(&object, self.inner.attributes.as_ref())?;
+        let znode = self.inner.attributes.load(&object)?;
         if !is_kind(&znode, FileKind::Regular) {
             return Err(Error::damaged(id)(Corrupt::new("mode of an extended attribute", znode.mode)));
         }
@@ -189,7 +189,7 @@ impl Filesystem {
         let old_file = xattrs.file(name)?.map(|file| self.inner.objset.object(file)).transpose()?;
         let was_listed = xattrs.list.remove(name).is_some();
         let mut listed = false;
-        if !superfluous && in_node && value.len() <= SA_VALUE_MAX {
+        if !superfluous && in_node && !is_legacy(&object) && value.len() <= SA_VALUE_MAX {
             let mut list = xattrs.list.clone();
             list.insert(name, NvValue::ByteArray(value.to_vec()));
             let packed = list.to_xdr();
@@ -265,7 +265,7 @@ impl Filesystem {
         let dir = xattrs.dir.as_ref().expect("a file was found in the directory");
         zap::remove(dir, tx, name)?;
         told.removed(dir.id(), name);
-        let mut znode = attributes::load(dir, self.inner.attributes.as_ref())?;
+        let mut znode = self.inner.attributes.load(dir)?;
         znode.size = znode.size.saturating_sub(1);
         modified(&mut znode, self.now());
         self.store(dir, tx, &znode)?;
@@ -287,19 +287,20 @@ impl Filesystem {
         let ids = [znode.uid, znode.gid];
         let finish = |new: &mut Znode, parent: &Znode| {
             new.flags |= pflags::XATTR;
-            if self.inner.projects {
+            if self.has_projects() {
                 assign_project(new, Some(parent));
             }
         };
         let (dir, mut dir_znode) = match dir {
             Some(dir) => {
-                let znode = attributes::load(&dir, self.inner.attributes.as_ref())?;
+                let znode = self.inner.attributes.load(&dir)?;
                 (dir, znode)
             }
             None => {
                 let mut new = fresh(S_IFDIR | 0o1777, ids, owner.id(), now);
                 finish(&mut new, znode);
-                let dir = new_object(objset, tx, self.attributes()?, &mut new, None, (slots, SECTOR as u32))?;
+                let dir =
+                    new_object(objset, tx, &self.inner.attributes, &mut new, None, (slots, SECTOR as u32))?;
                 zap::create(&dir, tx, self.inner.dataset.host().entropy.u64(), self.normflags())?;
                 znode.xattr = Some(dir.id());
                 told.directory(owner.id(), &dir, &new);
@@ -311,13 +312,13 @@ impl Filesystem {
         new.size = value.len() as u64;
         let block_size = value.len().max(1).next_multiple_of(SECTOR);
         let shape = (slots, block_size as u32);
-        let file = new_object(objset, tx, self.attributes()?, &mut new, None, shape)?;
+        let file = new_object(objset, tx, &self.inner.attributes, &mut new, None, shape)?;
         if !value.is_empty() {
             let mut block = value.to_vec();
             block.resize(block_size, 0);
             file.put_block(tx, 0, Arc::new(block));
         }
-        zap::insert(&dir, tx, name, &Value::from_u64(Dirent::new(new.mode, file.id()).encode()))?;
+        zap::insert(&dir, tx, name, &self.entry(&new, file.id()))?;
         told.file(dir.id(), name, &file, &new, value);
         dir_znode.size = dir_znode.size.saturating_add(1);
         modified(&mut dir_znode, now);
@@ -373,7 +374,7 @@ impl Filesystem {
         if acls.is_empty() {
             return Ok(told);
         }
-        let in_sa = self.inner.dataset.settings().xattr_in_sa;
+        let in_sa = self.inner.dataset.settings().xattr_in_sa && !is_legacy(object);
         let mut list = NvList::new();
         for (name, value) in acls {
             if in_sa {

@@ -38,19 +38,38 @@ pub fn initialiser() -> pool::Initialise {
     zpl::initialiser_for([user.as_raw(), group.as_raw()])
 }
 
-/// Reads the properties of a new file system. `parent` is where it would inherit from; `enabled` tells which
-/// features the pool has.
+/// What the pool of a file system offers.
+pub struct Offered<'a> {
+    /// Version of the pool.
+    pub version: u64,
+    /// Which features it has enabled.
+    pub enabled: Box<dyn Fn(&Feature) -> bool + 'a>,
+}
+
+impl Offered<'_> {
+    fn needs(&self, feature: &Feature) -> Result<(), PropertyError> {
+        if (self.enabled)(feature) { Ok(()) } else { Err(PropertyError::NeedsFeature) }
+    }
+
+    /// Refuses what pools have from `version` on.
+    fn needs_version(&self, version: u64) -> Result<(), PropertyError> {
+        if self.version >= version { Ok(()) } else { Err(PropertyError::NeedsFeature) }
+    }
+}
+
+/// Reads the properties of a new file system. `parent` is where it would inherit from; `offered` tells what the pool has.
 ///
 /// # Errors
 /// The first that is refused, in the order given.
 pub fn creation(
     assignments: &[(&str, &str)],
     parent: Option<(&Pool, &DatasetInfo)>,
-    enabled: &dyn Fn(&Feature) -> bool,
+    offered: &Offered<'_>,
 ) -> Result<Creation, Refusal> {
     let (mut local, mut quotas) = (Vec::new(), Vec::new());
     let mut fixed: [Option<u64>; 3] = [None; 3];
     let mut encryption = false;
+    let mut version = None;
     let mut key_words = Vec::new();
     for &(word, text) in assignments {
         let Some(property) = props::parse(word) else {
@@ -64,15 +83,15 @@ pub fn creation(
         };
         property.check_settable(DatasetKind::Filesystem, true)?;
         let value = property.parse_value(text)?;
-        check_filesystem(property, &value, enabled)?;
+        check_filesystem(property, &value, offered)?;
         match (property.name, &value) {
             ("casesensitivity", Value::Number(n)) => fixed[0] = Some(*n),
             ("normalization", Value::Number(n)) => fixed[1] = Some(*n),
             ("utf8only", Value::Number(n)) => fixed[2] = Some(*n),
             (name, Value::Number(n)) if owner_quota::is_default(name) => quotas.push((name.to_owned(), *n)),
-            ("version", Value::Number(5)) => {}
             ("version", Value::Number(n)) => {
-                return refuse(format!("file systems of version {n} are not supported yet (version 5 is)"));
+                offered.needs_version(pool::version::oldest_pool(*n))?;
+                version = Some(*n);
             }
             ("version", _) => {}
             ("encryption", Value::Number(n)) => encryption = *n != 0 && *n != 2,
@@ -91,6 +110,8 @@ pub fn creation(
         }
         _ => {}
     }
+    let version = version.unwrap_or(pool::version::newest_filesystem(offered.version));
+    check_names_known(version, &fixed, &quotas)?;
     // Children of a file system have their names judged as it does, unless told otherwise.
     let inherited = |name: &str| -> u64 {
         let property = props::parse(name).expect("the table has it");
@@ -112,29 +133,40 @@ pub fn creation(
         normalization,
         utf8only,
         casesensitivity: fixed[0].unwrap_or_else(|| inherited("casesensitivity")),
-        project_quota: enabled(&features::PROJECT_QUOTA),
+        project_quota: (offered.enabled)(&features::PROJECT_QUOTA),
+        version,
     };
     Ok(Creation { local, filesystem, quotas })
 }
+
+/// `aclinherit=passthrough-x`, as stored.
+const PASSTHROUGH_X: u64 = 5;
 
 /// What holds for a value on any file system of a pool with these features.
 fn check_filesystem(
     property: &'static Property,
     value: &Value,
-    enabled: &dyn Fn(&Feature) -> bool,
+    offered: &Offered<'_>,
 ) -> Result<(), Refusal> {
-    let needs = |feature: &Feature| if enabled(feature) { Ok(()) } else { Err(PropertyError::NeedsFeature) };
+    let needs = |feature: &Feature| offered.needs(feature);
     let Value::Number(number) = *value else { return Ok(()) };
     match property.name {
         "recordsize" => {
-            let max = if enabled(&features::LARGE_BLOCKS) { BLOCK_MAX } else { BLOCK_MAX_PLAIN };
+            let max = if (offered.enabled)(&features::LARGE_BLOCKS) { BLOCK_MAX } else { BLOCK_MAX_PLAIN };
             property.check_block_size(number, max)?;
         }
         "compression" => match CompressionSetting::from_property(number).map(|setting| setting.algorithm) {
             Ok(Compression::Zstd) => needs(&features::ZSTD_COMPRESS)?,
             Ok(Compression::Lz4) => needs(&features::LZ4_COMPRESS)?,
+            Ok(Compression::Gzip(_)) => offered.needs_version(5)?,
+            Ok(Compression::Zle) => offered.needs_version(20)?,
             _ => {}
         },
+        "dedup" if offered.version < 21 => offered.needs_version(21)?,
+        "copies" => offered.needs_version(2)?,
+        "refquota" => offered.needs_version(9)?,
+        "refreservation" if offered.version < 9 => offered.needs_version(9)?,
+        "aclinherit" if number == PASSTHROUGH_X => offered.needs_version(14)?,
         "checksum" | "dedup" => match ChecksumKind::from_disk(number & 0xff) {
             Ok(ChecksumKind::Sha512) => needs(&features::SHA512)?,
             Ok(ChecksumKind::Skein) => needs(&features::SKEIN)?,
@@ -153,10 +185,28 @@ fn check_filesystem(
     Ok(())
 }
 
-/// Which features a pool has enabled.
-pub fn enabled_in(pool: &Pool) -> impl Fn(&Feature) -> bool {
+/// Refuses rules for names in file systems before version 3, and quotas of owners in those before version 4.
+fn check_names_known(version: u64, rules: &[Option<u64>], quotas: &[(String, u64)]) -> Result<(), Refusal> {
+    if version < 3 && rules.iter().any(Option::is_some) || version < 4 && !quotas.is_empty() {
+        return Err(PropertyError::NeedsFeature.into());
+    }
+    Ok(())
+}
+
+/// What a pool offers its file systems.
+pub fn enabled_in(pool: &Pool) -> Offered<'static> {
     let info = pool.info();
-    move |feature| info.feature(feature) != FeatureState::Disabled
+    let version = info.config.version;
+    Offered { version, enabled: Box::new(move |feature| info.feature(feature) != FeatureState::Disabled) }
+}
+
+/// The version of a file system.
+fn version_of(pool: &Pool, info: &DatasetInfo) -> u64 {
+    let property = props::parse("version").expect("the table has it");
+    match pool.property(info, property) {
+        Ok(Some((Value::Number(version), _))) => version,
+        _ => 5,
+    }
 }
 
 /// Reads one assignment for an existing dataset. Gives the name and value to store; `None` when the value is
@@ -172,6 +222,9 @@ pub fn change(
 ) -> Result<Option<(String, Option<Value>)>, Refusal> {
     let Some(property) = props::parse(word) else {
         if let Some(quota) = owner_quota::parse(word, text, info.kind)? {
+            if version_of(pool, info) < 4 {
+                return Err(PropertyError::NeedsFeature.into());
+            }
             return Ok(Some((word.to_owned(), Some(Value::Number(quota)))));
         }
         names::check_user_property(word, text)?;
@@ -183,7 +236,14 @@ pub fn change(
         check_filesystem(property, &value, &enabled_in(pool))?;
     }
     match (property.name, &value) {
-        ("version", Value::Number(n)) if *n < 5 => Err(PropertyError::Downgrade { at: 5 }.into()),
+        ("version", Value::Number(n)) => {
+            let at = version_of(pool, info);
+            if *n < at {
+                return Err(PropertyError::Downgrade { at }.into());
+            }
+            enabled_in(pool).needs_version(pool::version::oldest_pool(*n))?;
+            Ok((*n > at).then(|| (property.name.to_owned(), Some(value))))
+        }
         ("version", _) => Ok(None),
         ("keylocation", Value::Text(text)) if text != "none" => {
             refuse("keylocation must be 'none' for unencrypted datasets")

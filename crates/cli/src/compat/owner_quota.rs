@@ -91,9 +91,12 @@ pub fn parse(word: &str, text: &str, kind: DatasetKind) -> Result<Option<u64>, R
     Ok(Some(size::parse_size(text)?))
 }
 
+/// The property whose change gives a file system a newer version.
+const VERSION: &str = "version";
+
 /// Whether the value of `word` is kept by the file system itself.
 pub fn is_kept_inside(word: &str) -> bool {
-    is_default(word) || matches!(props::ask(word), Some(Asked::Account(_)))
+    word == VERSION || is_default(word) || matches!(props::ask(word), Some(Asked::Account(_)))
 }
 
 /// `defaultuserquota` and its family: quotas of whoever has none of their own.
@@ -116,7 +119,7 @@ fn default_of(word: &str) -> Option<(zpl::Owner, Amount)> {
     Some((owner, amount))
 }
 
-/// Stores quotas in a file system.
+/// Stores quotas in a file system, and the version that it is to have from now on.
 ///
 /// # Errors
 /// If it cannot be opened or changed.
@@ -128,7 +131,9 @@ pub fn apply(pool: &Pool, dataset: &str, quotas: &[(String, u64)]) -> Result<(),
     let dataset: Arc<Dataset> = pool.open(dataset).map_err(|error| Refusal::Reason(error.to_string()))?;
     let fs = Filesystem::open(dataset).map_err(failed)?;
     for (word, quota) in quotas {
-        if let Some((owner, amount)) = default_of(word) {
+        if word == VERSION {
+            fs.upgrade(*quota).map_err(failed)?;
+        } else if let Some((owner, amount)) = default_of(word) {
             fs.set_default_quota(owner, amount, *quota).map_err(failed)?;
         } else if let Some(Asked::Account(account)) = props::ask(word) {
             let invalid = || PropertyError::QuotaName { name: word.clone() };

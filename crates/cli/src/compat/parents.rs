@@ -20,7 +20,7 @@ pub(super) fn nearest_ancestor(pool: &Pool, name: &str) -> pool::Result<DatasetI
 pub(super) fn create_parents(
     pool: &Pool,
     name: &str,
-    enabled: &dyn Fn(&format::features::Feature) -> bool,
+    enabled: &dataset_values::Offered<'_>,
 ) -> pool::Result<Option<String>> {
     let mut topmost = None;
     let ends = name.match_indices('/').map(|(at, _)| at).chain(std::iter::once(name.len())).skip(1);

@@ -1,4 +1,4 @@
-//! `zfs create`, `rename`, `set`, `inherit` and `upgrade`.
+//! `zfs create`, `rename`, `set` and `inherit`.
 
 use pool::props::dataset::{self as props, Asked};
 use pool::props::names::{self, NameError};
@@ -12,7 +12,7 @@ use super::mounting;
 use super::no_effect;
 use super::owner_quota;
 use super::parents::{create_parents, nearest_ancestor};
-use super::select::{Kinds, Selection, dataset_failure};
+use super::select::dataset_failure;
 use crate::args::Assignments;
 use crate::messages::{Action, Failure, reason};
 use crate::open::{Intent, NotOpen, Session, Sessions, pool_of};
@@ -266,7 +266,7 @@ pub fn set(call: &Call, console: &mut Console) -> Result<(), Failure> {
     sessions.finish()
 }
 
-fn set_one(
+pub(super) fn set_one(
     call: &Call,
     console: &mut Console,
     sessions: &mut Sessions,
@@ -440,81 +440,4 @@ fn inherit_one(
         pool.set_properties(&info.name, values).map_err(|error| words(action, &error))?;
     }
     Ok(())
-}
-
-/// Runs `zfs upgrade`. Every file system that this build writes has the newest version.
-///
-/// # Errors
-/// Usage; datasets that are missing are complained about.
-pub fn upgrade(call: &Call, console: &mut Console) -> Result<(), Failure> {
-    let args = &call.args;
-    if args.has("v") {
-        console.line("The following filesystem versions are supported:\n\nVER  DESCRIPTION")?;
-        console.line("---  --------------------------------------------------------")?;
-        for (number, what) in [
-            "Initial ZFS filesystem version",
-            "Enhanced directory entries",
-            "Case insensitive and filesystem user identifier (FUID)",
-            "userquota, groupquota properties",
-            "System attributes",
-        ]
-        .iter()
-        .enumerate()
-        {
-            console.line(&format!(" {}   {what}", number + 1))?;
-        }
-        return console.line(
-            "\nFor more information on a particular version, including supported releases,\nsee the ZFS Administration Guide.\n",
-        );
-    }
-    let wanted = match args.value("V") {
-        None => 5,
-        Some(text) => match text.parse() {
-            Ok(version @ 1..=5u64) => version,
-            _ => return Err(Failure::usage(format!("invalid version {text}"))),
-        },
-    };
-    if args.has("a") && !args.operands.is_empty() {
-        return Err(Failure::usage("too many arguments"));
-    }
-    let selection =
-        Selection { asked: Some(Kinds::HEADS), default: Kinds::HEADS, depth: None, recursive: args.has("r") };
-    let mut sessions = Sessions::new(call.around, Intent::Read, &call.line);
-    let found = selection.find(&args.operands, &mut sessions, console)?;
-    let asked = props::ask("version").expect("the table has it");
-    let (mut old, mut current) = (Vec::new(), 0);
-    for info in found.iter().filter(|info| info.kind == DatasetKind::Filesystem) {
-        match super::zfs_list::show(&mut sessions, info, &asked, true)?.value {
-            Some(Value::Number(version)) if version < 5 => old.push((version, info.name.clone())),
-            _ => current += 1,
-        }
-    }
-    if !args.operands.is_empty() || args.has("a") {
-        // What has a newer version than is asked for keeps it.
-        let (below, same): (Vec<_>, Vec<_>) = old.into_iter().partition(|(version, _)| *version < wanted);
-        if wanted < 5 {
-            let heads = found.iter().filter(|info| info.kind == DatasetKind::Filesystem);
-            for info in heads.filter(|info| !below.iter().chain(&same).any(|(_, name)| *name == info.name)) {
-                let at = "can not be downgraded; it is already at version 5";
-                console.line(&format!("{}: {at}", info.name))?;
-                console.complain(Failure::Ended(1))?;
-            }
-            current = same.len();
-        }
-        if let Some((version, name)) = below.first() {
-            let why = format!("file systems of version {version} are not upgraded yet");
-            return Err(Action::Upgrade(name).failed(why));
-        }
-        console.line("0 filesystems upgraded")?;
-        return match current {
-            0 => Ok(()),
-            current => console.line(&format!("{current} filesystems already at this version")),
-        };
-    }
-    console.line("This system is currently running ZFS filesystem version 5.\n")?;
-    if old.is_empty() {
-        return console.line("All filesystems are formatted with the current version.");
-    }
-    console.line("The following filesystems are out of date, and can be upgraded.  After being\nupgraded, these filesystems (and any 'zfs send' streams generated from\nsubsequent snapshots) will no longer be accessible by older software versions.\n\n\nVER  FILESYSTEM\n---  ------------")?;
-    old.iter().try_for_each(|(version, name)| console.line(&format!("{version:2}   {name}")))
 }

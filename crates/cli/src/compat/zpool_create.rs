@@ -101,11 +101,13 @@ pub fn run(call: &Call, console: &mut Console) -> Result<(), Failure> {
         Refused::Reason(reason) => failed(&reason),
         Refused::Line(line) => Failure::refused(line),
     })?;
-    let enabled = |feature: &Feature| wanted.features.iter().any(|other| other.name == feature.name);
+    let given = wanted.features.clone();
+    let enabled = move |feature: &Feature| given.iter().any(|other| other.name == feature.name);
+    let offered = dataset_values::Offered { version: wanted.version, enabled: Box::new(enabled) };
     let root: Vec<(&str, &str)> = filesystem.iter().map(|(n, v)| (n.as_str(), v.as_str())).collect();
     no_effect::warn(console, root.iter().copied());
     let Creation { local, filesystem, quotas } =
-        dataset_values::creation(&root, None, &enabled).map_err(|error| failed(&error))?;
+        dataset_values::creation(&root, None, &offered).map_err(|error| failed(&error))?;
     if is_taken(called)? {
         return Err(failed(&reason::POOL_EXISTS));
     }
@@ -497,7 +499,6 @@ fn read_options(own: &Assignments, none: bool, altroot: Option<&str>) -> Result<
                 if !pool::version::is_known(version) {
                     return Err(reason(&PropertyError::PoolVersion { text: value.to_owned() }));
                 }
-                pool::version::check_new(version).map_err(|error| reason(&error))?;
                 wanted.version = version;
             }
             ("comment", Value::Text(text)) => wanted.comment = Some(text).filter(|text| !text.is_empty()),

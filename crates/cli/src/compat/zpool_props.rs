@@ -180,6 +180,10 @@ pub fn set(call: &Call) -> Result<(), Failure> {
         Change::CacheFile(_) | Change::Nothing => Ok(()),
         Change::Feature(feature) => pool.enable_features(vec![feature]),
         Change::BootFilesystem(None) => pool.set_pool_properties(vec![("bootfs".into(), Value::Number(0))]),
+        Change::BootFilesystem(Some(_)) if pool.info().config.version < pool::version::BOOT => {
+            session.finish()?;
+            return Err(failed(&"pool must be upgraded to support 'bootfs' property"));
+        }
         Change::BootFilesystem(Some(dataset)) => match pool.dataset(&dataset) {
             Ok(info) => pool.set_pool_properties(vec![("bootfs".into(), Value::Number(info.id.0))]),
             Err(_) => {

@@ -61,9 +61,11 @@ pub fn run(mkfs: &Mkfs, console: &mut Console) -> Result<u8, Failure> {
         given.add(property.unwrap_or(word), value)?;
     }
     let has = |feature: &Feature| features::of_new_pools().any(|other| other.name == feature.name);
+    let version = format::config::VERSION_FEATURES;
+    let offered = dataset_values::Offered { version, enabled: Box::new(has) };
     let words: Vec<(&str, &str)> = given.iter().collect();
     let Creation { local, mut filesystem, quotas } =
-        dataset_values::creation(&words, None, &has).map_err(|error| failed(&error))?;
+        dataset_values::creation(&words, None, &offered).map_err(|error| failed(&error))?;
     if !mkfs.dir.is_dir() {
         return Err(Failure::refused(format!("'{}' is not a folder", mkfs.dir.display())));
     }

@@ -10,6 +10,9 @@ use crate::{ByteOrder, Corrupt, ObjectId, acl};
 /// Bytes of a legacy znode, before a symbolic link's target.
 pub const LEGACY_SIZE: usize = 0x108;
 
+/// Longest target of a symbolic link that lies in the bonus, in bytes.
+pub const LEGACY_TARGET_MAX: usize = 320 - LEGACY_SIZE;
+
 pub(crate) const LEGACY_ACL: usize = 0xb0;
 
 /// A legacy znode (bonus type 17, ZPL versions before 5).
@@ -43,7 +46,49 @@ pub struct LegacyAcl {
     pub aces: [u8; 72],
 }
 
+/// Bytes of an ACE of version 0: id (4), mask (4), flags (2), type (2).
+const OLD_ACE: usize = 12;
+
 impl LegacyAcl {
+    /// An inline ACL of this version (0 or 1) that holds `aces`; `None` when they do not fit or need 64-bit ids in version 0.
+    #[must_use]
+    pub fn inline(version: u16, aces: &[acl::Ace]) -> Option<LegacyAcl> {
+        let raw = match version {
+            0 => old_aces(aces)?,
+            _ => acl::encode(aces),
+        };
+        let mut inline = [0; 72];
+        inline.get_mut(..raw.len())?.copy_from_slice(&raw);
+        let (count, bytes) = (aces.len() as u16, raw.len() as u16);
+        // In version 0 the two numbers lie the other way round.
+        let (size, count) = if version == 0 { (u32::from(count), bytes) } else { (u32::from(bytes), count) };
+        Some(LegacyAcl { external: ObjectId(0), size, version, count, aces: inline })
+    }
+
+    /// The entries, if they are all in the znode.
+    ///
+    /// # Errors
+    /// [`Corrupt`] when the number of bytes or entries cannot be.
+    pub fn entries(&self) -> Result<Option<Vec<acl::Ace>>, Corrupt> {
+        if self.external.0 != 0 {
+            return Ok(None);
+        }
+        let count = self.size as usize;
+        let order = ByteOrder::Little;
+        if self.version == 0 {
+            let too_many = Corrupt::new("number of inline ACEs", count as u64);
+            let used = count.checked_mul(OLD_ACE).and_then(|bytes| self.aces.get(..bytes)).ok_or(too_many)?;
+            let ace = |raw: &[u8]| {
+                let (flags, kind) = (order.u16(raw, 8), order.u16(raw, 10));
+                let id = (!acl::Ace::is_abstract(flags)).then(|| order.u32(raw, 0).into());
+                acl::Ace { kind, flags, mask: order.u32(raw, 4), id, object: None }
+            };
+            return Ok(Some(used.chunks_exact(OLD_ACE).map(ace).collect()));
+        }
+        let used = self.aces.get(..count).ok_or(Corrupt::new("inline ACL size", count as u64))?;
+        acl::decode(used, self.count.into(), order).map(Some)
+    }
+
     fn decode(raw: &[u8], order: ByteOrder) -> Result<LegacyAcl, Corrupt> {
         let mut acl = LegacyAcl {
             external: ObjectId(order.u64(raw, 0)),
@@ -78,7 +123,51 @@ impl LegacyAcl {
     }
 }
 
+/// `aces` in the form of version 0.
+fn old_aces(aces: &[acl::Ace]) -> Option<Vec<u8>> {
+    let mut raw = Vec::with_capacity(aces.len() * OLD_ACE);
+    for ace in aces {
+        let id = u32::try_from(ace.id.unwrap_or(0)).ok().filter(|_| ace.object.is_none())?;
+        raw.extend(id.to_le_bytes());
+        raw.extend(ace.mask.to_le_bytes());
+        raw.extend(ace.flags.to_le_bytes());
+        raw.extend(ace.kind.to_le_bytes());
+    }
+    Some(raw)
+}
+
 impl LegacyZnode {
+    /// A new object's znode, whose ACL is of version `acl_version` (0 or 1). A symbolic link's target that is longer than
+    /// [`LEGACY_TARGET_MAX`] is left out: it belongs in the object's first block.
+    ///
+    /// # Errors
+    /// [`Corrupt`] when the ACL does not fit into the znode.
+    pub fn new(znode: &Znode, acl_version: u16) -> Result<LegacyZnode, Corrupt> {
+        let empty = LegacyAcl::inline(acl_version, &[]).expect("no entry always fits");
+        let new = LegacyZnode { znode: Znode::default(), zap: 0, pad: [0; 3], acl: empty, tail: Vec::new() };
+        let mut new = new.with(znode)?;
+        new.znode.symlink = znode.symlink.clone().filter(|target| target.len() <= LEGACY_TARGET_MAX);
+        Ok(new)
+    }
+
+    /// This znode with the attributes in `znode`. The ACL stays as it is stored unless its entries changed; the target of a
+    /// symbolic link stays where it is.
+    ///
+    /// # Errors
+    /// [`Corrupt`] when a changed ACL does not fit into the znode, or the old one is in an object of its own.
+    pub fn with(mut self, znode: &Znode) -> Result<LegacyZnode, Corrupt> {
+        if let Some(dacl) = &znode.dacl {
+            let now = acl::decode(&dacl.aces, dacl.count, ByteOrder::Little)?;
+            if self.acl.entries()?.as_ref() != Some(&now) {
+                let fits = LegacyAcl::inline(self.acl.version, &now).filter(|_| self.acl.external.0 == 0);
+                self.acl = fits.ok_or(Corrupt::new("entries of an ACL in a legacy znode", dacl.count))?;
+            }
+        }
+        let symlink = self.znode.symlink.take();
+        self.znode = Znode { symlink, ..znode.clone() };
+        Ok(self)
+    }
+
     /// Decodes the bonus.
     ///
     /// # Errors

@@ -14,7 +14,7 @@ mod tests;
 
 pub use self::dirent::Dirent;
 pub(crate) use self::legacy::LEGACY_ACL;
-pub use self::legacy::{LEGACY_SIZE, LegacyAcl, LegacyZnode};
+pub use self::legacy::{LEGACY_SIZE, LEGACY_TARGET_MAX, LegacyAcl, LegacyZnode};
 
 use alloc::vec::Vec;
 

@@ -39,6 +39,7 @@ fn new_filesystem(host: &Host) -> NewFilesystem {
         utf8only: false,
         casesensitivity: 0,
         project_quota: true,
+        version: 5,
     }
 }
 

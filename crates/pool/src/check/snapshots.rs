@@ -11,6 +11,7 @@ use format::{ObjectId, Txg};
 use super::Finding;
 use crate::Result;
 use crate::dsl::lookup::DatasetInfo;
+use crate::dsl::space::has_breakdown;
 use crate::dsl::{bookmark, deadlist, lookup};
 use crate::pool::Inner;
 use crate::sizes::Sizes;
@@ -56,11 +57,7 @@ fn line(
     let (mut id, mut phys): (ObjectId, DslDataset) = (head.id, head.phys);
     loop {
         blocks += sums.get(&id).copied().unwrap_or_default();
-        let header = match deadlist::header(mos, phys.deadlist) {
-            Ok(header) => header,
-            // Before version 26 it was a plain list, whose sums are those of OpenZFS.
-            Err(_) => return Ok(()),
-        };
+        let header = deadlist::header(mos, phys.deadlist)?;
         let listed = deadlist::space_between(mos, phys.deadlist, Txg(0), Txg(u64::MAX))?;
         expect(format!("'{name}' dataset {id} deadlist"), header.used as u64, listed.used as u64);
         dead += deadlist::space_between(mos, phys.deadlist, origin_txg, Txg(u64::MAX))?;
@@ -88,6 +85,9 @@ fn line(
         let alone = deadlist::space_between(mos, phys.deadlist, prev.prev_snap_txg, Txg(u64::MAX))?;
         expect(format!("'{name}' snapshot {} unique", phys.prev_snap), prev.unique_bytes, alone.used as u64);
         (id, phys) = (phys.prev_snap, prev);
+    }
+    if !has_breakdown(&head.dir) {
+        return Ok(());
     }
     let charged = &head.dir.used_breakdown;
     expect(format!("'{name}' used by its snapshots"), charged.snap, dead.used as u64);

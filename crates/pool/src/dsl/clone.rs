@@ -59,7 +59,7 @@ impl Syncing<'_> {
         phys.flags &= !format::dsl_dataset::DEFER_DESTROY;
         phys.snapnames_zap =
             mos.create_zap(&self.tx, ObjectType::DSL_DS_SNAP_MAP, super::create::FOLD_CASE)?.id();
-        let mut keys = deadlist::keys(mos, mos.dataset(origin_dir.head_dataset)?.deadlist)?;
+        let mut keys = deadlist::keys(mos, &mos.dataset(origin_dir.head_dataset)?)?;
         keys.retain(|key| *key < snap.creation_txg);
         phys.deadlist = deadlist::create(mos, &mut self.state.features, &self.tx, &keys)?;
         let id = self.create_dataset_object(&phys)?;
@@ -135,7 +135,7 @@ impl Syncing<'_> {
         add_space(mos, &self.tx, dir_id, Category::Head, -freed)?;
         self.free_tree(&head.bp, head.prev_snap_txg, freed)?;
         self.keep_promise(dir_id, head.unique_bytes, 0)?;
-        let keys = deadlist::keys(mos, head.deadlist)?;
+        let keys = deadlist::keys(mos, &head)?;
         let features = &mut self.state.features;
         deadlist::free(mos, features, &self.tx, head.deadlist)?;
         head.deadlist = deadlist::create(mos, features, &self.tx, &keys)?;

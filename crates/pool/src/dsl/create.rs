@@ -10,6 +10,7 @@ use format::dsl_dir::{self, DslDir, UsedBreakdown};
 use format::features;
 use format::objset::{self, ObjsetType};
 use format::zap::{Value, int_key};
+use format::znode::master::ZPL_VERSION;
 use format::{BlockPtr, Guid, ObjectId, ObjectType, Txg};
 
 use super::promises::Own;
@@ -17,7 +18,7 @@ use super::{deadlist, limits, lookup, properties};
 use crate::dataset::{Dataset, Settings};
 use crate::mos::Mos;
 use crate::sync::Syncing;
-use crate::{Error, Result, props};
+use crate::{Error, Result, props, version};
 
 /// Names in snapshot maps are found regardless of case where the file system wants that.
 pub(crate) const FOLD_CASE: u64 = 2;
@@ -43,6 +44,8 @@ pub struct NewFilesystem {
     pub casesensitivity: u64,
     /// Files carry project ids.
     pub project_quota: bool,
+    /// Version of its format, 1 to 5; a pool of a legacy version may lower it.
+    pub version: u64,
 }
 
 impl NewFilesystem {
@@ -55,11 +58,12 @@ impl NewFilesystem {
             utf8only: false,
             casesensitivity: 0,
             project_quota: true,
+            version: ZPL_VERSION,
         }
     }
 }
 
-pub(crate) const fn new_dir(now: u64, parent: ObjectId) -> DslDir {
+pub(crate) const fn new_dir(now: u64, parent: ObjectId, version: u64) -> DslDir {
     DslDir {
         creation_time: now,
         head_dataset: ObjectId(0),
@@ -73,7 +77,7 @@ pub(crate) const fn new_dir(now: u64, parent: ObjectId) -> DslDir {
         reserved: 0,
         props_zap: ObjectId(0),
         deleg_zap: ObjectId(0),
-        flags: dsl_dir::USED_BREAKDOWN,
+        flags: if version >= version::BREAKDOWN { dsl_dir::USED_BREAKDOWN } else { 0 },
         used_breakdown: UsedBreakdown { head: 0, snap: 0, child: 0, child_rsrv: 0, refrsrv: 0 },
         clones: ObjectId(0),
         pad: [0; 13],
@@ -104,7 +108,7 @@ fn new_dataset(mos: &Mos, dir: ObjectId, now: u64) -> DslDataset {
         unique_bytes: 0,
         fsid_guid,
         guid,
-        flags: dsl_dataset::UNIQUE_ACCURATE,
+        flags: if mos.version() >= version::UNIQUE { dsl_dataset::UNIQUE_ACCURATE } else { 0 },
         bp: BlockPtr::HOLE,
         next_clones: ObjectId(0),
         props: ObjectId(0),
@@ -128,7 +132,7 @@ impl Syncing<'_> {
         let mos = self.mos();
         let new = NewObject::plain(ObjectType::DSL_DIR).bonus(ObjectType::DSL_DIR, vec![0; dsl_dir::SIZE]);
         let id = mos.create(&self.tx, new)?.id();
-        let mut dir = new_dir(now(mos), parent);
+        let mut dir = new_dir(now(mos), parent, mos.version());
         dir.props_zap = mos.create_zap(&self.tx, ObjectType::DSL_PROPS, 0)?.id();
         dir.child_dir_zap = mos.create_zap(&self.tx, ObjectType::DSL_DIR_CHILD_MAP, 0)?.id();
         mos.put_dir(&self.tx, id, &dir)?;
@@ -148,16 +152,32 @@ impl Syncing<'_> {
         Ok(self.mos().create(&self.tx, new)?.id())
     }
 
-    /// The special directories of a new pool and the origin of all datasets. Returns the root directory.
+    /// The special directories of a new pool. Returns the root directory.
     pub(crate) fn create_special(&mut self) -> Result<ObjectId> {
         let root = self.create_dir(ObjectId(0), "")?;
         let mos = self.mos();
         mos.set_directory(&self.tx, "root_dataset", &Value::from_u64(root.0))?;
         self.create_dir(root, "$MOS")?;
+        if mos.version() >= version::DEADLISTS {
+            self.create_free(root)?;
+        }
+        if mos.version() >= version::ORIGIN {
+            self.create_origin(root)?;
+        }
+        Ok(root)
+    }
+
+    /// The directory that blocks waiting to be freed are charged to, and their list.
+    pub(crate) fn create_free(&mut self, root: ObjectId) -> Result<()> {
         self.create_dir(root, "$FREE")?;
-        let free = crate::bpobj::create(mos, &self.tx, 128 << 10, 0)?;
-        mos.set_directory(&self.tx, "free_bpobj", &Value::from_u64(free.0))?;
+        let free = crate::bpobj::create(self.mos(), &self.tx, 128 << 10, 0)?;
+        self.mos().set_directory(&self.tx, "free_bpobj", &Value::from_u64(free.0))
+    }
+
+    /// The snapshot that all datasets begin with.
+    pub(crate) fn create_origin(&mut self, root: ObjectId) -> Result<()> {
         let dir_id = self.create_dir(root, "$ORIGIN")?;
+        let mos = self.mos();
         let mut head = new_dataset(mos, dir_id, now(mos));
         let names = mos.create_zap(&self.tx, ObjectType::DSL_DS_SNAP_MAP, FOLD_CASE)?;
         head.snapnames_zap = names.id();
@@ -176,8 +196,7 @@ impl Syncing<'_> {
         zap::insert(&names, &self.tx, b"$ORIGIN", &Value::from_u64(snap_id.0))?;
         let mut dir = mos.dir(dir_id)?;
         dir.head_dataset = head_id;
-        mos.put_dir(&self.tx, dir_id, &dir)?;
-        Ok(root)
+        mos.put_dir(&self.tx, dir_id, &dir)
     }
 
     /// Gives directory `dir_id` a head: a file system made by `init`, or an empty objset of another type to be
@@ -193,11 +212,11 @@ impl Syncing<'_> {
         first_txg: bool,
     ) -> Result<ObjectId> {
         let mos = self.mos();
-        let origin_dir_id = lookup::child(mos, lookup::root_dir(mos)?, "$ORIGIN")?
-            .ok_or_else(|| Error::Unsupported("pools without an $ORIGIN directory".into()))?;
-        let origin_dir = mos.dir(origin_dir_id)?;
-        let origin_id = mos.dataset(origin_dir.head_dataset)?.prev_snap;
-        let origin = mos.dataset(origin_id)?;
+        let origin_id = self.origin_of_all()?;
+        let origin = match origin_id.0 {
+            0 => DslDataset::default(),
+            _ => mos.dataset(origin_id)?,
+        };
         let mut phys = new_dataset(mos, dir_id, now(mos));
         phys.creation_txg = if first_txg { Txg(1) } else { self.txg };
         phys.prev_snap = origin_id;
@@ -215,25 +234,48 @@ impl Syncing<'_> {
         Ok(id)
     }
 
-    /// Enters `head`, the head of directory `dir_id`, in the books of the snapshot that it begins with.
+    /// The snapshot that all datasets begin with; 0 in pools that have none.
+    pub(crate) fn origin_of_all(&self) -> Result<ObjectId> {
+        let mos = self.mos();
+        if mos.version() < version::ORIGIN {
+            return Ok(ObjectId(0));
+        }
+        let dir = lookup::child(mos, lookup::root_dir(mos)?, "$ORIGIN")?
+            .ok_or_else(|| Error::Unsupported("pools without an $ORIGIN directory".into()))?;
+        Ok(mos.dataset(mos.dir(dir)?.head_dataset)?.prev_snap)
+    }
+
+    /// Enters `head`, the head of directory `dir_id`, in the books of the snapshot that it begins with (0: none).
     pub(crate) fn branch_off(&mut self, origin_id: ObjectId, dir_id: ObjectId, head: ObjectId) -> Result<()> {
+        let mos = self.mos();
+        if origin_id.0 != 0 {
+            self.enter_clone(origin_id, head)?;
+        }
+        let mut dir = mos.dir(dir_id)?;
+        (dir.origin, dir.head_dataset) = (origin_id, head);
+        mos.put_dir(&self.tx, dir_id, &dir)
+    }
+
+    fn enter_clone(&mut self, origin_id: ObjectId, head: ObjectId) -> Result<()> {
         let mos = self.mos();
         let mut origin = mos.dataset(origin_id)?;
         origin.num_children += 1;
-        if origin.next_clones.0 == 0 {
-            origin.next_clones = mos.create_zap(&self.tx, ObjectType::NEXT_CLONES, 0)?.id();
+        if mos.version() >= version::ORIGIN {
+            if origin.next_clones.0 == 0 {
+                origin.next_clones = mos.create_zap(&self.tx, ObjectType::NEXT_CLONES, 0)?.id();
+            }
+            add_int(mos, &self.tx, origin.next_clones, head.0)?;
         }
-        add_int(mos, &self.tx, origin.next_clones, head.0)?;
         mos.put_dataset(&self.tx, origin_id, &origin)?;
+        if mos.version() < version::DEADLISTS {
+            return Ok(());
+        }
         let mut origin_dir = mos.dir(origin.dir)?;
         if origin_dir.clones.0 == 0 {
             origin_dir.clones = mos.create_zap(&self.tx, ObjectType::DSL_CLONES, 0)?.id();
             mos.put_dir(&self.tx, origin.dir, &origin_dir)?;
         }
-        add_int(mos, &self.tx, origin_dir.clones, head.0)?;
-        let mut dir = mos.dir(dir_id)?;
-        (dir.origin, dir.head_dataset) = (origin_id, head);
-        mos.put_dir(&self.tx, dir_id, &dir)
+        add_int(mos, &self.tx, origin_dir.clones, head.0)
     }
 
     #[allow(clippy::too_many_arguments, reason = "what a new objset is made of; one caller")]
@@ -251,18 +293,19 @@ impl Syncing<'_> {
         let features = self.state.features.as_ref();
         let enabled = |feature| owned && features.is_some_and(|f| f.is_enabled(feature));
         let (userobj, project) = (enabled(&features::USEROBJ_ACCOUNTING), enabled(&features::PROJECT_QUOTA));
-        let version = self.state.config.version;
-        let mut flags = if owned && version >= 15 { objset::FLAG_USER_ACCOUNTING } else { 0 };
+        let at = self.state.config.version;
+        let mut flags = if owned && at >= 15 { objset::FLAG_USER_ACCOUNTING } else { 0 };
         if userobj {
             flags |= objset::FLAG_USEROBJ_ACCOUNTING;
         }
         if project {
             flags |= objset::FLAG_PROJECT_QUOTA;
         }
-        let size = if version >= 15 { objset::SIZE_V3 } else { objset::SIZE_V1 };
+        let size = if at >= 15 { objset::SIZE_V3 } else { objset::SIZE_V1 };
         let storage = self.inner.storage.clone();
         let objset = Objset::create(storage, self.inner.budget.clone(), os_type, flags, size);
-        init(&objset, &self.tx, new)?;
+        let new = NewFilesystem { version: new.version.min(version::newest_filesystem(at)), ..new.clone() };
+        init(&objset, &self.tx, &new)?;
         let (settings, policy) = self.settings_of_new(dir_id, id, name)?;
         let dataset = Dataset::new(
             self.inner.clone(),
@@ -418,6 +461,9 @@ impl Syncing<'_> {
         let phys = mos.dir(dir)?;
         if phys.head_dataset.0 == 0 {
             return Ok(());
+        }
+        if !super::space::has_breakdown(&phys) {
+            return Err(Error::Unsupported("refreservation of datasets from before pool version 13".into()));
         }
         let unique = mos.dataset(phys.head_dataset)?.unique_bytes;
         let delta = bytes.saturating_sub(unique) as i64 - phys.used_breakdown.refrsrv as i64;

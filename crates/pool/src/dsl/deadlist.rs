@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 
 use dmu::{NewObject, Tx, zap};
 use format::deadlist::{self, DeadlistHeader};
+use format::dsl_dataset::DslDataset;
 use format::features;
 use format::zap::{Value, int_key, parse_int_key};
 use format::{BlockPtr, ByteOrder, ObjectId, ObjectType, Txg};
@@ -14,7 +15,7 @@ use crate::bpobj;
 use crate::features::Features;
 use crate::mos::Mos;
 use crate::sizes::Sizes;
-use crate::{Error, Result};
+use crate::{Error, Result, version};
 
 /// Block size of new lists.
 const BLOCK: u32 = 128 << 10;
@@ -48,8 +49,16 @@ fn give_up_empty(mos: &Mos, features: &mut Option<Features>, tx: &Tx, shared: Ob
     Ok(())
 }
 
-/// Creates a deadlist with these keys, all without blocks.
+/// Whether the deadlist is a plain list of blocks, as pools before version 26 have it.
+pub(crate) fn is_plain(mos: &Mos, id: ObjectId) -> Result<bool> {
+    Ok(mos.object(id)?.object_type() == ObjectType::BPOBJ)
+}
+
+/// Creates a deadlist with these keys, all without blocks. Before version 26 it is a plain list.
 pub(crate) fn create(mos: &Mos, features: &mut Option<Features>, tx: &Tx, keys: &[Txg]) -> Result<ObjectId> {
+    if mos.version() < version::DEADLISTS {
+        return bpobj::create(mos, tx, BLOCK, 0);
+    }
     let new = NewObject::plain(ObjectType::DEADLIST).bonus(ObjectType::DEADLIST_HDR, vec![0; deadlist::SIZE]);
     let object = mos.create(tx, new)?;
     zap::create(&object, tx, mos.salt(), 0)?;
@@ -60,9 +69,12 @@ pub(crate) fn create(mos: &Mos, features: &mut Option<Features>, tx: &Tx, keys: 
     Ok(object.id())
 }
 
-/// Keys with their lists, ascending.
+/// Keys with their lists, ascending; none of a plain list.
 pub(crate) fn entries(mos: &Mos, id: ObjectId) -> Result<Vec<(Txg, ObjectId)>> {
     let object = mos.object(id)?;
+    if object.object_type() == ObjectType::BPOBJ {
+        return Ok(Vec::new());
+    }
     let mut found = Vec::new();
     for entry in zap::entries(&object) {
         let entry = entry?;
@@ -78,14 +90,32 @@ pub(crate) fn entries(mos: &Mos, id: ObjectId) -> Result<Vec<(Txg, ObjectId)>> {
 
 /// Totals of the whole list.
 pub(crate) fn header(mos: &Mos, id: ObjectId) -> Result<DeadlistHeader> {
+    if is_plain(mos, id)? {
+        let Sizes { used, comp, uncomp } = bpobj::totals(mos, id)?;
+        return Ok(DeadlistHeader {
+            used,
+            compressed: comp,
+            uncompressed: uncomp,
+            ..DeadlistHeader::default()
+        });
+    }
     mos.object(id)?
         .with_bonus(|_, raw| DeadlistHeader::decode(raw, ByteOrder::Little))
         .map_err(Error::corrupt(id))
 }
 
-/// The keys alone, ascending.
-pub(crate) fn keys(mos: &Mos, id: ObjectId) -> Result<Vec<Txg>> {
-    Ok(entries(mos, id)?.into_iter().map(|(key, _)| key).collect())
+/// The keys of a dataset's deadlist alone, ascending. For a plain list, those that it would have.
+pub(crate) fn keys(mos: &Mos, dataset: &DslDataset) -> Result<Vec<Txg>> {
+    if !is_plain(mos, dataset.deadlist)? {
+        return Ok(entries(mos, dataset.deadlist)?.into_iter().map(|(key, _)| key).collect());
+    }
+    let (mut found, mut at) = (Vec::new(), *dataset);
+    while at.prev_snap.0 != 0 {
+        at = mos.earlier(&at)?;
+        found.push(at.prev_snap_txg);
+    }
+    found.reverse();
+    Ok(found)
 }
 
 fn add_totals(mos: &Mos, tx: &Tx, id: ObjectId, sizes: Sizes) -> Result<()> {
@@ -122,6 +152,10 @@ pub(crate) fn insert(
     id: ObjectId,
     dead: &[(BlockPtr, Sizes)],
 ) -> Result<()> {
+    if is_plain(mos, id)? {
+        let sizes = dead.iter().fold(Sizes::default(), |sum, (_, sizes)| sum + *sizes);
+        return bpobj::append(mos, tx, id, dead.iter().map(|(ptr, _)| ptr), sizes);
+    }
     let all = entries(mos, id)?;
     let keys: Vec<Txg> = all.iter().map(|(key, _)| *key).collect();
     let mut by_entry: BTreeMap<usize, Vec<&(BlockPtr, Sizes)>> = BTreeMap::new();
@@ -141,6 +175,9 @@ pub(crate) fn insert(
 
 /// Sizes of the entries with `from` ≤ key < `to`.
 pub(crate) fn space_between(mos: &Mos, id: ObjectId, from: Txg, to: Txg) -> Result<Sizes> {
+    if is_plain(mos, id)? {
+        return bpobj::sum(mos, id, &|ptr| ptr.accounting_birth() > from && ptr.accounting_birth() <= to);
+    }
     let mut sum = Sizes::default();
     for (key, list) in entries(mos, id)? {
         if (from..to).contains(&key) {
@@ -203,6 +240,15 @@ pub(crate) fn merge(
     into: ObjectId,
     from: ObjectId,
 ) -> Result<()> {
+    if is_plain(mos, from)? {
+        let mut dead = Vec::new();
+        bpobj::for_each(mos, from, &mut |ptr| {
+            dead.push((*ptr, Sizes::of(mos.objset.storage().vdevs(), ptr)));
+            Ok(())
+        })?;
+        insert(mos, features, tx, into, &dead)?;
+        return bpobj::free(mos, tx, from);
+    }
     let totals = header(mos, from)?;
     for (key, list) in entries(mos, from)? {
         attach_at(mos, features, tx, into, key, list)?;
@@ -227,6 +273,9 @@ pub(crate) fn remove_key(
 
 /// Frees the deadlist's objects. The blocks it names are the caller's.
 pub(crate) fn free(mos: &Mos, features: &mut Option<Features>, tx: &Tx, id: ObjectId) -> Result<()> {
+    if is_plain(mos, id)? {
+        return bpobj::free(mos, tx, id);
+    }
     let shared = mos.directory_object(EMPTY_KEY)?;
     for (_, list) in entries(mos, id)? {
         if Some(list) == shared {

@@ -19,5 +19,6 @@ pub(crate) mod snapshot;
 pub(crate) mod space;
 #[cfg(test)]
 mod tangles;
+mod upgrade;
 
 pub(crate) use space::{Category, add_space};

@@ -202,9 +202,11 @@ impl Syncing<'_> {
             deadlist::space_between(mos, mos.dataset(next)?.deadlist, origin.prev_snap_txg, Txg(u64::MAX))?;
         origin.unique_bytes = alone.used as u64;
         mos.put_dataset(&self.tx, lines.origin, &origin)?;
-        let branches = mos.object(origin.next_clones)?;
-        zap::remove(&branches, &self.tx, int_key(next.0).as_bytes())?;
-        zap::insert(&branches, &self.tx, int_key(follower.0).as_bytes(), &Value::from_u64(follower.0))?;
+        if origin.next_clones.0 != 0 {
+            let branches = mos.object(origin.next_clones)?;
+            zap::remove(&branches, &self.tx, int_key(next.0).as_bytes())?;
+            zap::insert(&branches, &self.tx, int_key(follower.0).as_bytes(), &Value::from_u64(follower.0))?;
+        }
 
         let (mut up, mut down) = (mos.dir(clone)?, mos.dir(parent)?);
         up.origin = down.origin;
@@ -230,7 +232,7 @@ impl Syncing<'_> {
                 zap::remove(&mos.object(clones)?, &self.tx, int_key(head.0).as_bytes())?;
             }
         }
-        let Some(to) = to else { return Ok(()) };
+        let Some(to) = to.filter(|_| mos.version() >= crate::version::DEADLISTS) else { return Ok(()) };
         let mut dir = mos.dir(to)?;
         if dir.clones.0 == 0 {
             dir.clones = mos.create_zap(&self.tx, ObjectType::DSL_CLONES, 0)?.id();

@@ -178,6 +178,7 @@ fn computed(inner: &Inner, info: &DatasetInfo, property: &Property) -> Result<Op
         "refcompressratio" => number(number::ratio_of(phys.uncompressed_bytes, phys.compressed_bytes)),
         "logicalused" => number(dir.uncompressed_bytes),
         "logicalreferenced" => number(phys.uncompressed_bytes),
+        name if name.starts_with("usedby") && !super::space::has_breakdown(dir) => None,
         "usedbydataset" => number(breakdown.head),
         "usedbysnapshots" => number(breakdown.snap),
         "usedbychildren" => number(breakdown.child + breakdown.child_rsrv),
@@ -511,6 +512,8 @@ fn settings_by(
         redundant,
         embed: active(&features::EMBEDDED_DATA),
         hole_birth: active(&features::HOLE_BIRTH),
+        single: inner.mos.version() < crate::version::COPIES,
+        counts_sectors: inner.mos.version() < crate::version::DEFLATED,
     };
     Ok((settings, policy))
 }

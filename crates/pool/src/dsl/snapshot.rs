@@ -17,7 +17,7 @@ use crate::dataset::Dataset;
 use crate::mos::Mos;
 use crate::sizes::Sizes;
 use crate::sync::Syncing;
-use crate::{Error, Result, props};
+use crate::{Error, Result, bpobj, props, version};
 
 /// When the snapshots of a directory's head last changed: seconds since 1970, nanoseconds.
 const CHANGED: &[u8] = b"com.ixsystems:snapshots_changed";
@@ -67,7 +67,7 @@ impl Syncing<'_> {
         let id = self.create_dataset_object(&snap)?;
         self.copy_marks(head_id, id)?;
         self.replace_next(head.prev_snap, head_id, id)?;
-        let mut keys = deadlist::keys(mos, head.deadlist)?;
+        let mut keys = deadlist::keys(mos, &head)?;
         keys.push(head.prev_snap_txg);
         keys.extend(bookmark::keys(mos, head_id, head.prev_snap_txg)?);
         keys.sort_unstable();
@@ -78,7 +78,9 @@ impl Syncing<'_> {
         head.deadlist = fresh;
         (head.prev_snap, head.prev_snap_txg) = (id, self.txg);
         head.unique_bytes = 0;
-        head.flags |= dsl_dataset::UNIQUE_ACCURATE;
+        if mos.version() >= version::UNIQUE {
+            head.flags |= dsl_dataset::UNIQUE_ACCURATE;
+        }
         mos.put_dataset(&self.tx, head_id, &head)?;
         zap::insert(&names, &self.tx, leaf.as_bytes(), &Value::from_u64(id.0))?;
         for (name, value) in local {
@@ -210,9 +212,8 @@ impl Syncing<'_> {
                 mos.put_dataset(&self.tx, snap.prev_snap, &prev)?;
             }
         }
-        self.free_own_blocks(dir_id, &next, snap.prev_snap_txg)?;
+        self.settle_deadlists(dir_id, snap, &mut next)?;
         let features = &mut self.state.features;
-        deadlist::merge(mos, features, &self.tx, next.deadlist, snap.deadlist)?;
         if next.is_snapshot() {
             // Counted while the head's deadlist still tells these blocks apart.
             let after = mos.dataset(next.next_snap)?;
@@ -239,6 +240,31 @@ impl Syncing<'_> {
         }
         self.snapshots_changed(dir_id)?;
         self.count_snapshot(dir_id, leaf, -1)
+    }
+
+    /// Frees what only the snapshot `snap` had, and gives what it shares with those before it to `next`.
+    fn settle_deadlists(&mut self, dir: ObjectId, snap: &DslDataset, next: &mut DslDataset) -> Result<()> {
+        let mos = self.mos();
+        if !deadlist::is_plain(mos, next.deadlist)? {
+            self.free_own_blocks(dir, next, snap.prev_snap_txg)?;
+            let features = &mut self.state.features;
+            return deadlist::merge(mos, features, &self.tx, next.deadlist, snap.deadlist);
+        }
+        let (mut kept, mut freed) = (Vec::new(), Vec::new());
+        bpobj::for_each(mos, next.deadlist, &mut |ptr| {
+            let sizes = Sizes::of(self.inner.storage.vdevs(), ptr);
+            let is_shared = ptr.accounting_birth() <= snap.prev_snap_txg;
+            (if is_shared { &mut kept } else { &mut freed }).push((*ptr, sizes));
+            Ok(())
+        })?;
+        let sum = freed.iter().fold(Sizes::default(), |sum, (_, sizes)| sum + *sizes);
+        deadlist::insert(mos, &mut self.state.features, &self.tx, snap.deadlist, &kept)?;
+        bpobj::free(mos, &self.tx, next.deadlist)?;
+        next.deadlist = snap.deadlist;
+        for (ptr, _) in &freed {
+            self.free_block(ptr)?;
+        }
+        add_space(self.mos(), &self.tx, dir, Category::Snap, -sum)
     }
 
     /// Takes an open dataset out of the table, unless somebody uses it.
@@ -355,6 +381,9 @@ impl Syncing<'_> {
         value: Option<&props::Value>,
     ) -> Result<()> {
         let mos = self.mos();
+        if mos.version() < version::SNAPSHOT_PROPERTIES && value.is_some() {
+            return Err(Error::Property(props::PropertyError::NeedsFeature));
+        }
         let mut snap = mos.dataset(id)?;
         match value {
             Some(value) => {
@@ -376,6 +405,7 @@ impl Syncing<'_> {
     /// Holds a snapshot under `tag`.
     pub(crate) fn hold(&mut self, name: &str, tag: &str) -> Result<()> {
         let mos = self.mos();
+        version::check(mos.version(), version::HOLDS)?;
         let id = lookup::snapshot(mos, &self.state.config.name, name)?;
         let mut snap = mos.dataset(id)?;
         if snap.userrefs.0 == 0 {

@@ -4,7 +4,7 @@
 
 use dmu::Tx;
 use format::ObjectId;
-use format::dsl_dir::DslDir;
+use format::dsl_dir::{DslDir, USED_BREAKDOWN};
 
 use super::lookup;
 use crate::Result;
@@ -24,6 +24,11 @@ pub(crate) enum Category {
     ChildReserved,
     /// The dataset's own reservation beyond what it uses.
     Reserved,
+}
+
+/// Whether a directory says what its space is used by; those made in pools before version 13 do not.
+pub(crate) const fn has_breakdown(dir: &DslDir) -> bool {
+    dir.flags & USED_BREAKDOWN != 0
 }
 
 fn slot(dir: &mut DslDir, category: Category) -> &mut u64 {
@@ -48,8 +53,10 @@ pub(crate) fn add_space(mos: &Mos, tx: &Tx, dir: ObjectId, category: Category, d
         let mut dir = mos.dir(id)?;
         let before = dir.used_bytes;
         for (category, used) in charges.drain(..) {
-            let slot = slot(&mut dir, category);
-            *slot = slot.wrapping_add_signed(used);
+            if has_breakdown(&dir) {
+                let slot = slot(&mut dir, category);
+                *slot = slot.wrapping_add_signed(used);
+            }
             dir.used_bytes = dir.used_bytes.wrapping_add_signed(used);
         }
         dir.compressed_bytes = dir.compressed_bytes.wrapping_add_signed(delta.comp);
@@ -76,6 +83,9 @@ pub(crate) fn move_space(
         return Ok(());
     }
     let mut phys = mos.dir(dir)?;
+    if !has_breakdown(&phys) {
+        return Ok(());
+    }
     let slot_from = slot(&mut phys, from);
     *slot_from = slot_from.wrapping_add_signed(-used);
     let slot_to = slot(&mut phys, to);

@@ -3,17 +3,17 @@
 use dmu::{Policy, Redundant, SyncCtx};
 use format::blkptr::BlockPtr;
 use format::compression::CompressionSetting;
-use format::config::{PoolState, VERSION_FEATURES};
+use format::config::PoolState;
 use format::features;
 use format::zap::Value;
 use format::{ChecksumKind, Compression, Txg};
 use storage::GzipEngine;
 
 use super::{SyncState, Syncing};
-use crate::Result;
 use crate::dsl::{self, Category, add_space};
 use crate::features::Features;
 use crate::space_maps::MapWriter;
+use crate::{Result, version};
 
 /// Passes after which the space maps must have come to rest.
 const PASSES_MAX: u32 = 32;
@@ -23,21 +23,6 @@ impl Syncing<'_> {
     pub(crate) fn set_pool_state(&mut self, state: PoolState) {
         self.state.config.state = state;
         self.state.config_dirty = true;
-    }
-
-    /// See [`crate::Pool::upgrade_version`]. What versions up to 28 brought, the pools that are written have.
-    pub(crate) fn upgrade_version(&mut self, version: u64) -> Result<()> {
-        assert!(version >= self.state.config.version, "a pool's version only grows");
-        if version >= VERSION_FEATURES && self.state.features.is_none() {
-            self.state.features = Some(Features::create(self.mos(), &self.tx)?);
-            let mut salt = [0; 32];
-            self.inner.host.entropy.fill(&mut salt);
-            self.inner.storage.set_salt(salt);
-            self.state.new_salt = Some(salt);
-        }
-        self.state.config.version = version;
-        self.state.config_dirty = true;
-        Ok(())
     }
 
     fn write_config(&mut self) -> Result<()> {
@@ -112,6 +97,8 @@ impl Syncing<'_> {
             redundant: Redundant::All,
             embed: active(&features::EMBEDDED_DATA),
             hole_birth: active(&features::HOLE_BIRTH),
+            single: self.mos().version() < version::COPIES,
+            counts_sectors: self.mos().version() < version::DEFLATED,
         }
     }
 }

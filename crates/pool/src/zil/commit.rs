@@ -64,6 +64,9 @@ impl Dataset {
     /// Waits until the changes that `ticket` stands for are safe, or it is the caller's turn to make them so. The
     /// caller holds no lock that noting needs, and no transaction.
     pub fn commit_turn(self: &Arc<Self>, ticket: &mut Ticket) -> Turn<'_> {
+        if self.pool.mos.version() < crate::version::LOGGED_SNAPSHOTS {
+            return Turn::Sync;
+        }
         let mut state = self.log.lock();
         if matches!(state.phase, Phase::Off) {
             drop(state);

@@ -24,6 +24,7 @@ fn server(folder: &Path) -> Option<Arc<Server>> {
         utf8only: false,
         casesensitivity: 0,
         project_quota: true,
+        version: 5,
     };
     let spec =
         CreateSpec { ashift: Some(12), ..CreateSpec::new("tank", vec![disk], new(), zpl::initialiser()) };

@@ -1,0 +1,119 @@
+//! `zfs upgrade`: versions of file systems, and which there are.
+
+use pool::props::DatasetKind;
+use pool::props::Value;
+use pool::props::dataset as props;
+
+use super::Call;
+use super::select::{Kinds, Selection};
+use super::zfs_change::set_one;
+use crate::args::Assignments;
+use crate::messages::Failure;
+use crate::open::{Intent, Sessions};
+use crate::out::Console;
+
+/// Runs `zfs upgrade`.
+///
+/// # Errors
+/// Usage; datasets that are missing are complained about.
+pub fn upgrade(call: &Call, console: &mut Console) -> Result<(), Failure> {
+    let args = &call.args;
+    if args.has("v") {
+        return versions(console);
+    }
+    let wanted = match args.value("V") {
+        None => 5,
+        Some(text) => match text.parse() {
+            Ok(version @ 1..=5u64) => version,
+            _ => return Err(Failure::usage(format!("invalid version {text}"))),
+        },
+    };
+    if args.has("a") && !args.operands.is_empty() {
+        return Err(Failure::usage("too many arguments"));
+    }
+    let changes = args.has("a") || !args.operands.is_empty();
+    let selection =
+        Selection { asked: Some(Kinds::HEADS), default: Kinds::HEADS, depth: None, recursive: args.has("r") };
+    let mut sessions =
+        Sessions::new(call.around, if changes { Intent::Write } else { Intent::Read }, &call.line);
+    let found = selection.find(&args.operands, &mut sessions, console)?;
+    let asked = props::ask("version").expect("the table has it");
+    let mut versions = Vec::new();
+    for info in found.iter().filter(|info| info.kind == DatasetKind::Filesystem) {
+        match super::zfs_list::show(&mut sessions, info, &asked, true)?.value {
+            Some(Value::Number(version)) => versions.push((version, info.name.clone())),
+            _ => versions.push((5, info.name.clone())),
+        }
+    }
+    if changes {
+        upgrade_each(call, console, &mut sessions, &versions, wanted)?;
+        return sessions.finish();
+    }
+    let mut old = versions;
+    old.retain(|(version, _)| *version < 5);
+    console.line("This system is currently running ZFS filesystem version 5.\n")?;
+    if old.is_empty() {
+        return console.line("All filesystems are formatted with the current version.");
+    }
+    console.line("The following filesystems are out of date, and can be upgraded.  After being\nupgraded, these filesystems (and any 'zfs send' streams generated from\nsubsequent snapshots) will no longer be accessible by older software versions.\n\n\nVER  FILESYSTEM\n---  ------------")?;
+    old.iter().try_for_each(|(version, name)| console.line(&format!("{version:2}   {name}")))
+}
+
+/// Gives file systems version `wanted`, and counts them.
+fn upgrade_each(
+    call: &Call,
+    console: &mut Console,
+    sessions: &mut Sessions,
+    versions: &[(u64, String)],
+    wanted: u64,
+) -> Result<(), Failure> {
+    let (mut upgraded, mut same) = (0, 0);
+    for (at, name) in versions {
+        let session = sessions.of(name).map_err(|error| error.dataset(name))?;
+        let needed = pool::version::oldest_pool(wanted);
+        if session.pool().info().config.version < needed {
+            let how = format!("the pool version needs to first be upgraded\nto version {needed}\n");
+            console.line(&format!("{name}: can not be upgraded; {how}"))?;
+            console.complain(Failure::Ended(1))?;
+        } else if *at > wanted {
+            console.line(&format!("{name}: can not be downgraded; it is already at version {at}"))?;
+            console.complain(Failure::Ended(1))?;
+        } else if *at == wanted {
+            same += 1;
+        } else {
+            let own = Assignments::collect([format!("version={wanted}").as_str()].into_iter(), |_| {
+                Some("version")
+            })?;
+            match set_one(call, console, sessions, name, &own) {
+                Ok(()) => upgraded += 1,
+                Err(failure) => console.complain(failure)?,
+            }
+        }
+    }
+    console.line(&format!("{upgraded} filesystems upgraded"))?;
+    match same {
+        0 => Ok(()),
+        same => console.line(&format!("{same} filesystems already at this version")),
+    }
+}
+
+/// The versions that there are.
+fn versions(console: &mut Console) -> Result<(), Failure> {
+    console.line("The following filesystem versions are supported:\n\nVER  DESCRIPTION")?;
+    console.line("---  --------------------------------------------------------")?;
+    for (number, what) in [
+        "Initial ZFS filesystem version",
+        "Enhanced directory entries",
+        "Case insensitive and filesystem user identifier (FUID)",
+        "userquota, groupquota properties",
+        "System attributes",
+    ]
+    .iter()
+    .enumerate()
+    {
+        console.line(&format!(" {}   {what}", number + 1))?;
+    }
+    console.line(
+        "\nFor more information on a particular version, including supported releases,\nsee the ZFS Administration Guide.\n",
+    )
+}
