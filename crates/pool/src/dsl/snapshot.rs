@@ -143,6 +143,10 @@ impl Syncing<'_> {
             before.next_snap = new;
             return mos.put_dataset(&self.tx, prev, &before);
         }
+        if before.next_clones.0 == 0 {
+            // Snapshots know their clones from pool version 11 on.
+            return Ok(());
+        }
         let clones = mos.object(before.next_clones)?;
         zap::remove(&clones, &self.tx, int_key(old.0).as_bytes())?;
         Ok(zap::insert(&clones, &self.tx, int_key(new.0).as_bytes(), &Value::from_u64(new.0))?)
