@@ -54,7 +54,7 @@ impl SpaceMapSource for Maps {
 
 fn spec(id: u32, metaslab_shift: u8, count: u64) -> VdevSpec {
     let asize = (count << metaslab_shift) + (1 << (metaslab_shift - 1));
-    VdevSpec { id: VdevId(id), asize, ashift: 9, metaslab_shift, is_log: false }
+    VdevSpec { id: VdevId(id), asize, ashift: 9, metaslab_shift, is_log: false, raidz: None }
 }
 
 fn pool(specs: &[VdevSpec]) -> Allocator {
