@@ -98,8 +98,7 @@ impl Machine {
         }
         let options = self.options(seed);
         let filesystem = NewFilesystem::plain(&options.host);
-        let disks: Vec<_> =
-            script.disks().into_iter().map(|disk| Arc::new(disk) as Arc<dyn Disk>).collect();
+        let disks: Vec<_> = script.disks().into_iter().map(|disk| Arc::new(disk) as Arc<dyn Disk>).collect();
         let tops = disks.chunks(self.width).map(|disks| NewTop::new(self.layout, disks.to_vec())).collect();
         let spec = CreateSpec {
             ashift: Some(self.ashift),

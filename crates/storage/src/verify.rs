@@ -152,7 +152,8 @@ impl Storage {
         let map = layout.map(dva.offset, raw.len() as u64);
         let leaves: Vec<&Leaf> = top.written_leaves()?.collect();
         let mut written = 0;
-        for (column, wanted) in map.columns.iter().zip(spread(&map, &Payload::Owned(Arc::new(raw.to_vec())))) {
+        for (column, wanted) in map.columns.iter().zip(spread(&map, &Payload::Owned(Arc::new(raw.to_vec()))))
+        {
             let mut found = vec![0; column.len as usize];
             let leaf = leaves[column.child];
             if leaf.read(column.offset, &mut found).is_err() || found != wanted.bytes() {
