@@ -3,6 +3,7 @@
 mod zdb;
 
 use sim::{Cuts, Machine, Story, Tree, seeds};
+use storage::host::scripted::Op;
 use storage::host::{CrashPolicy, Disk, Fault, ScriptedDisk, SeededEntropy};
 
 /// Parity, width and log2 of the sector size of the pools of a test.
@@ -169,4 +170,23 @@ fn blocks_in_pieces_on_raidz_are_read_freed_and_mended() {
         story.expect_clean();
         zdb::expect_pleased(&mut story);
     }
+}
+
+#[test]
+fn what_was_fsynced_to_a_log_device_is_there_after_a_power_cut() {
+    let mut story = Story::on(Machine { logs: 2, ..machine(1, 3, 12) }, 5);
+    let chance = SeededEntropy::new(5);
+    story.write("/a", vec![1; 60_000]).commit().sync();
+    story.forget();
+    for _ in 0..4 {
+        story.without_links().live(&chance, 6, 50_000).commit();
+    }
+    let is_log = |disk: usize| disk >= 3;
+    let on_logs = story.script().ops().iter().any(|op| {
+        matches!(op, Op::Write { disk, bytes, .. } if is_log(*disk) && bytes.iter().any(|byte| *byte != 0))
+    });
+    assert!(on_logs, "logs are written to the devices that are for them");
+    story.cut_power(CrashPolicy::LoseAllUnflushed);
+    story.expect_clean();
+    zdb::expect_pleased(&mut story);
 }
