@@ -147,7 +147,7 @@ fn status_and_iostat_show_the_tree_of_a_new_pool() {
     let devices = devices(&bed, &[64; 9]);
     create(&bed, &["-f"], "raidz2 0 1 2 3 log mirror 4 5 cache 6 log 7", &devices)
         .refused("invalid vdev specification: 'log' can be specified only once");
-    create(&bed, &["-f"], "raidz2 0 1 2 3 log mirror 4 5 7 cache 6", &devices).good();
+    create(&bed, &["-f"], "raidz2 0 1 2 3 log mirror 4 5 7 cache 6 spare 8", &devices).good();
     let names = |text: &str| -> Vec<String> {
         let here = bed.path("images").display().to_string();
         let from = text.find("\n\tNAME").or_else(|| text.find("pool  ")).expect("a heading");
@@ -176,7 +176,8 @@ fn status_and_iostat_show_the_tree_of_a_new_pool() {
         "cache",
         "  /d6",
     ];
-    assert_eq!(names(&status), wanted, "{status}");
+    let with_spares: Vec<&str> = wanted.iter().copied().chain(["spares", "  /d8"]).collect();
+    assert_eq!(names(&status), with_spares, "{status}");
     let iostat = bed.run(&["zpool", "iostat", "-v", "t"]).good();
     assert_eq!(names(&iostat), wanted, "{iostat}");
     bed.run(&["zpool", "export", "t"]).good();
@@ -229,7 +230,6 @@ fn layouts_that_are_not_made_yet_are_refused_by_name() {
         ("draid2:1d:4c:0s 0 1 2 3", "draid"),
         ("mirror 0 1 special mirror 2 3", "special"),
         ("mirror 0 1 dedup mirror 2 3", "dedup"),
-        ("mirror 0 1 spare 2", "spare"),
     ] {
         for options in [&["-f"][..], &["-n"]] {
             create(&bed, options, words, &devices)

@@ -18,6 +18,7 @@ use storage::allocator::{Allocator, VdevSpec};
 use storage::host::Disk;
 use storage::{Storage, TopVdev, Vdevs};
 
+use crate::aux_vdevs::{AuxKind, NewAux};
 use crate::dsl::create::{Initialise, NewFilesystem};
 use crate::features::Features;
 use crate::leases::Leases;
@@ -48,6 +49,8 @@ pub struct CreateSpec {
     pub tops: Vec<NewTop>,
     /// Open devices that become caches.
     pub caches: Vec<Arc<dyn Disk>>,
+    /// Open devices that become hot spares.
+    pub spares: Vec<Arc<dyn Disk>>,
     /// log2 of the sector size; `None` takes each device's own.
     pub ashift: Option<u32>,
     /// 5000, or a legacy version that [`version::is_written`].
@@ -83,6 +86,7 @@ impl CreateSpec {
             name: name.into(),
             tops: disks.into_iter().map(|disk| NewTop::new(Layout::Single, vec![disk])).collect(),
             caches: Vec::new(),
+            spares: Vec::new(),
             ashift: None,
             version: VERSION_FEATURES,
             features: features::of_new_pools().collect(),
@@ -99,6 +103,12 @@ impl CreateSpec {
     /// The devices of all top-level vdevs.
     fn disks(&self) -> impl Iterator<Item = &Arc<dyn Disk>> {
         self.tops.iter().flat_map(|top| &top.disks)
+    }
+
+    /// The devices beside the top-level vdevs.
+    fn aux_disks(&self) -> impl Iterator<Item = (AuxKind, &Arc<dyn Disk>)> {
+        let caches = self.caches.iter().map(|disk| (AuxKind::Cache, disk));
+        caches.chain(self.spares.iter().map(|disk| (AuxKind::Spare, disk)))
     }
 }
 
@@ -130,39 +140,38 @@ impl Pool {
             root.children.push(config);
             tops.push(top);
         }
-        let mut caches = Vec::new();
-        for (id, disk) in (devices..).zip(&spec.caches) {
+        let mut aux = Vec::new();
+        for (id, (kind, disk)) in (devices..).zip(spec.aux_disks()) {
             let (config, top) = new_device(id, guid(), disk, spec.ashift)?;
             let mut config = VdevConfig { top: None, create_txg: None, ..config };
             if options.anonymous {
                 make_anonymous(&mut config, &spec.name, id);
             }
-            caches.push((config, top.ashift));
+            aux.push(NewAux { kind, config, ashift: top.ashift });
         }
-        let touched: Vec<_> = spec.disks().chain(&spec.caches).cloned().collect();
-        let made = Pool::create_on(spec, options, root, tops, caches);
+        let touched: Vec<_> = spec.disks().chain(spec.aux_disks().map(|(_, disk)| disk)).cloned().collect();
+        let made = Pool::create_on(spec, options, root, tops, aux);
         if made.is_err() {
             touched.iter().for_each(|disk| drop(labels::clear(disk)));
         }
         made
     }
 
-    /// Creates a pool on devices that were looked at: data vdevs, and caches with their ashifts.
+    /// Creates a pool on devices that were looked at.
     fn create_on(
         spec: CreateSpec,
         options: Options,
         root: VdevConfig,
         tops: Vec<TopVdev>,
-        caches: Vec<(VdevConfig, u32)>,
+        aux: Vec<NewAux>,
     ) -> Result<Pool> {
         let pool_guid = root.guid;
         for disk in spec.disks() {
             labels::initialise(disk)?;
         }
-        for (disk, (config, ashift)) in spec.caches.iter().zip(&caches) {
-            aux_vdevs::label_cache(disk, config, spec.version, *ashift)?;
+        for ((_, disk), new) in spec.aux_disks().zip(&aux) {
+            new.label(disk, spec.version)?;
         }
-        let caches: Vec<VdevConfig> = caches.into_iter().map(|(config, _)| config).collect();
         let storage = Arc::new(Storage::new(Vdevs::new(tops), options.storage(options.io_threads)));
         let mut salt = [0; SALT];
         options.host.entropy.fill(&mut salt);
@@ -254,10 +263,10 @@ impl Pool {
             events: Default::default(),
             user: options.user,
             non_allocating: Mutex::default(),
-            aux_disks: Mutex::new(spec.caches.clone()),
+            aux_disks: Mutex::new(spec.aux_disks().map(|(_, disk)| disk.clone()).collect()),
         });
         let pool = Pool::start(inner, state);
-        let built = pool.run(move |syncing| syncing.build(spec, &caches));
+        let built = pool.run(move |syncing| syncing.build(spec, &aux));
         match built {
             Ok(()) => {
                 pool.inner.happened("pool_create", &[]);
@@ -284,7 +293,7 @@ pub(crate) fn vdev_spec(top: &TopVdev) -> VdevSpec {
 
 impl Syncing<'_> {
     /// Makes every object that a pool begins with.
-    fn build(&mut self, spec: CreateSpec, caches: &[VdevConfig]) -> Result<()> {
+    fn build(&mut self, spec: CreateSpec, aux: &[NewAux]) -> Result<()> {
         let mos = self.mos();
         let directory =
             mos.objset.create_object_at(&self.tx, DIRECTORY, NewObject::plain(ObjectType::OBJECT_DIRECTORY));
@@ -309,7 +318,7 @@ impl Syncing<'_> {
         let frees = bpobj::create(mos, &self.tx, 16 << 10, Compression::Off.to_disk() as u8)?;
         mos.set_directory(&self.tx, "sync_bplist", &Value::from_u64(frees.0))?;
         self.create_vdev_objects()?;
-        aux_vdevs::create_caches(self.mos(), &self.tx, caches)?;
+        aux_vdevs::create(self.mos(), &self.tx, aux)?;
         for (name, value) in &spec.properties {
             self.set_pool_property(name, value)?;
         }

@@ -121,8 +121,9 @@ pub fn run(call: &Call, console: &mut Console) -> Result<(), Failure> {
     }
     // Somebody may have used them since they were looked at; now nobody does.
     check_use(&all, args.has("f"), call)?;
-    let (tops, caches) = opened(&layout, &disks);
-    let paths = all[..all.len() - caches.len()].to_vec();
+    let (tops, aux) = opened(&layout, &disks);
+    let (caches, spares) = aux.split_at(layout.caches.len());
+    let paths = all[..all.len() - aux.len()].to_vec();
     let spec = CreateSpec {
         ashift: wanted.ashift,
         version: wanted.version,
@@ -133,7 +134,8 @@ pub fn run(call: &Call, console: &mut Console) -> Result<(), Failure> {
         compatibility: wanted.compatibility,
         command: Some(call.line.clone()),
         tops,
-        caches,
+        caches: caches.to_vec(),
+        spares: spares.to_vec(),
         ..CreateSpec::new(name.clone(), Vec::new(), filesystem, dataset_values::initialiser())
     };
     let pool = Pool::create(spec, Options::default()).map_err(|error| failed(&error))?;
@@ -156,7 +158,7 @@ pub fn run(call: &Call, console: &mut Console) -> Result<(), Failure> {
     crate::own::serve::start(called, true, None, call.around, console)
 }
 
-/// The top-level vdevs and caches of `layout` on `disks`, which are its devices in order.
+/// The top-level vdevs of `layout` on `disks`, which are its devices in order, and the disks behind them.
 fn opened(layout: &Spec, disks: &[Arc<dyn Disk>]) -> (Vec<NewTop>, Vec<Arc<dyn Disk>>) {
     let mut rest = disks.iter().cloned();
     let of = |top: &Top| {
@@ -325,8 +327,9 @@ fn check_use(paths: &[PathBuf], force: bool, call: &Call) -> Result<(), Failure>
     for (i, path) in paths.iter().enumerate() {
         let same = |other: &PathBuf| other == path || other.canonicalize().ok() == path.canonicalize().ok();
         if paths[..i].iter().any(same) {
-            let why = "one or more vdevs refer to the same device, or one of the devices is part of an active md or lvm device";
-            return Err(Action::Create(&call.args.operands[0]).failed(why));
+            let (device, name) = (path.display(), &call.args.operands[0]);
+            let why = format!("device '{device}' is part of active pool '{name}'");
+            return Err(Action::Create(name).failed(why));
         }
     }
     Ok(())

@@ -179,7 +179,7 @@ impl Spec {
             (_, class @ (Class::Special | Class::Dedup)) => Some(class.word()),
             _ => None,
         };
-        self.tops.iter().find_map(of).or((!self.spares.is_empty()).then_some("spare"))
+        self.tops.iter().find_map(of)
     }
 
     /// Every device: those of the vdevs, then caches, then spares.
