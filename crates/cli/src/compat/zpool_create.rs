@@ -1,6 +1,6 @@
 //! `zpool create`.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use format::config::{PoolState, VERSION_FEATURES};
@@ -93,11 +93,8 @@ pub fn run(call: &Call, console: &mut Console) -> Result<(), Failure> {
     if is_taken(called)? {
         return Err(failed(&reason::POOL_EXISTS));
     }
-    for path in &all {
-        let bytes = FileDisk::open(path, Access::Peek).map(|disk| disk.size());
-        if bytes.is_ok_and(|bytes| bytes < label::MIN_DEVICE) {
-            return Err(failed(&"one or more devices is less than the minimum size (64M)"));
-        }
+    if all.iter().any(|path| is_too_small(path)) {
+        return Err(failed(&"one or more devices is less than the minimum size (64M)"));
     }
     if let Some(what) = layout.unsupported() {
         return Err(Failure::refused(format!(
@@ -113,12 +110,7 @@ pub fn run(call: &Call, console: &mut Console) -> Result<(), Failure> {
     if claim.is_none() || is_taken(called)? {
         return Err(failed(&reason::POOL_EXISTS));
     }
-    let mut disks: Vec<Arc<dyn Disk>> = Vec::new();
-    for path in &all {
-        let access = Access::ReadWrite { exclusive: true };
-        let opened = pool::open_disk(path, access);
-        disks.push(Arc::new(opened.map_err(|error| Action::Create(name).refused_by(&error))?));
-    }
+    let disks = open_all(&all).map_err(|error| Action::Create(name).refused_by(&error))?;
     // Somebody may have used them since they were looked at; now nobody does.
     check_use(&all, args.has("f"), call)?;
     let (tops, aux) = opened(&layout, &disks);
@@ -156,6 +148,18 @@ pub fn run(call: &Call, console: &mut Console) -> Result<(), Failure> {
     // Its server takes them now.
     drop((disks, claim));
     crate::own::serve::start(called, true, None, call.around, console)
+}
+
+/// Opens the devices, so that nobody else takes them.
+fn open_all(paths: &[PathBuf]) -> pool::Result<Vec<Arc<dyn Disk>>> {
+    let open = |path: &PathBuf| -> pool::Result<Arc<dyn Disk>> {
+        Ok(Arc::new(pool::open_disk(path, Access::ReadWrite { exclusive: true })?))
+    };
+    paths.iter().map(open).collect()
+}
+
+fn is_too_small(path: &Path) -> bool {
+    FileDisk::open(path, Access::Peek).is_ok_and(|disk| disk.size() < label::MIN_DEVICE)
 }
 
 /// The top-level vdevs of `layout` on `disks`, which are its devices in order, and the disks behind them.
