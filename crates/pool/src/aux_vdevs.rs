@@ -3,7 +3,7 @@
 //! entry there names the birth of its block, so what was written meanwhile is never taken for it.
 //!
 //! From:   the lists `l2cache` and `spares` of the object directory.
-//! To:     the command line, which shows them; new pools, which get caches.
+//! To:     the command line, which shows them; new pools, which get them.
 //! Source: docs/format/01-labels-uberblock.md §4.2, §9.
 
 use std::collections::HashSet;
@@ -145,40 +145,62 @@ impl Pool {
     }
 }
 
-/// Writes the labels of a new cache.
-///
-/// # Errors
-/// The device refused, or is too small for labels.
-pub(crate) fn label_cache(disk: &Arc<dyn Disk>, vdev: &VdevConfig, version: u64, ashift: u32) -> Result<()> {
-    let config = AuxConfig {
-        version,
-        state: AuxKind::Cache.state(),
-        guid: vdev.guid,
-        ashift: Some(ashift),
-        extra: NvList::new(),
-    };
-    labels::initialise(disk)?;
-    // Whatever a cache held before is nobody's: an old header would be taken for that of this one.
-    disk.write_at(&[IoSlice::new(&[0; HEADER])], label::DATA_START).map_err(|source| WriteError::Device {
-        path: disk.path().to_path_buf(),
-        offset: label::DATA_START,
-        source,
-    })?;
-    let offsets = label::offsets(disk.size()).ok_or(WriteError::NoSpace)?;
-    labels::write_list(disk, &config.to_nvlist(), offsets)?;
-    disk.flush().map_err(|source| Error::Io { path: disk.path().to_path_buf(), source })
+/// A device beside the tree of a new pool.
+pub(crate) struct NewAux {
+    pub(crate) kind: AuxKind,
+    pub(crate) config: VdevConfig,
+    /// log2 of the sector size.
+    pub(crate) ashift: u32,
 }
 
-/// Notes the caches of a new pool.
-pub(crate) fn create_caches(mos: &Mos, tx: &Tx, caches: &[VdevConfig]) -> Result<()> {
-    if caches.is_empty() {
-        return Ok(());
+impl NewAux {
+    /// Writes its labels.
+    ///
+    /// # Errors
+    /// The device refused, or is too small for labels.
+    pub(crate) fn label(&self, disk: &Arc<dyn Disk>, version: u64) -> Result<()> {
+        let is_cache = self.kind == AuxKind::Cache;
+        let config = AuxConfig {
+            version,
+            state: self.kind.state(),
+            guid: self.config.guid,
+            ashift: is_cache.then_some(self.ashift),
+            extra: NvList::new(),
+        };
+        labels::initialise(disk)?;
+        if is_cache {
+            // Whatever a cache held before is nobody's: an old header would be taken for that of this one.
+            let offset = label::DATA_START;
+            let device = |source| WriteError::Device { path: disk.path().to_path_buf(), offset, source };
+            disk.write_at(&[IoSlice::new(&[0; HEADER])], offset).map_err(device)?;
+        }
+        let offsets = label::offsets(disk.size()).ok_or(WriteError::NoSpace)?;
+        labels::write_list(disk, &config.to_nvlist(), offsets)?;
+        disk.flush().map_err(|source| Error::Io { path: disk.path().to_path_buf(), source })
     }
-    let key = AuxKind::Cache.list();
-    let vdevs: Vec<NvList> = caches.iter().map(VdevConfig::to_aux_nvlist).collect();
-    let mut list = NvList::new();
-    list.insert(key, vdevs);
-    let id = mos.create_packed(tx)?;
-    mos.put_packed(tx, id, &list)?;
-    mos.set_directory(tx, key, &Value::from_u64(id.0))
+
+    /// Its entry in the list of its kind.
+    fn entry(&self) -> NvList {
+        let mut entry = self.config.to_aux_nvlist();
+        if self.kind == AuxKind::Spare {
+            entry.insert("is_spare", 1u64);
+        }
+        entry
+    }
+}
+
+/// Notes the caches and spares of a new pool.
+pub(crate) fn create(mos: &Mos, tx: &Tx, all: &[NewAux]) -> Result<()> {
+    for kind in AuxKind::ALL {
+        let entries: Vec<NvList> = all.iter().filter(|aux| aux.kind == kind).map(NewAux::entry).collect();
+        if entries.is_empty() {
+            continue;
+        }
+        let mut list = NvList::new();
+        list.insert(kind.list(), entries);
+        let id = mos.create_packed(tx)?;
+        mos.put_packed(tx, id, &list)?;
+        mos.set_directory(tx, kind.list(), &Value::from_u64(id.0))?;
+    }
+    Ok(())
 }

@@ -466,7 +466,7 @@ fn unwritable_devices(mos: &Mos, storage: &Storage, config: &PoolConfig, opened:
 fn cut_short(tops: &[TopVdev]) -> Option<String> {
     let (top, leaf) = tops.iter().find_map(|top| Some((top, top.cut_short().next()?)))?;
     let (path, size) = (leaf.disk.path().display(), leaf.disk.size());
-    let needed = top.asize.saturating_add(label::DATA_START + label::DATA_END);
+    let needed = top.asize_of_leaf().saturating_add(label::DATA_START + label::DATA_END);
     Some(format!("{path} has {size} bytes, and was of {needed} at least: its end is missing"))
 }
 

@@ -127,6 +127,23 @@ fn blocks_in_pieces_fill_a_pool() {
     }
 }
 
+#[test]
+fn raidz_is_filled_without_running_out_of_space_in_a_sync() {
+    for (parity, width, ashift, record, copies, pieces) in [
+        (1, 2, 12, 4 << 10, 1, false),
+        (2, 4, 12, 512, 2, false),
+        (3, 4, 12, 16 << 10, 1, true),
+        (3, 5, 13, MIB, 1, false),
+        (1, 3, 16, 4 << 10, 1, false),
+    ] {
+        let plain = machine(ashift, record, copies, OFF);
+        let force_ganging = if pieces { 2 << ashift } else { u64::MAX };
+        let rows =
+            Machine { force_ganging, properties: plain.properties.clone(), ..Machine::raidz(parity, width) };
+        zdb::expect_pleased(&mut fill_with_one_file(Machine { ashift, ..rows }));
+    }
+}
+
 /// A small file with attributes: in its dnode, in a spill block, in an object of their own.
 fn small_file(story: &Story, number: u64) -> Result<(), Error> {
     let id = make(story, &format!("f{number}"))?;
@@ -137,10 +154,21 @@ fn small_file(story: &Story, number: u64) -> Result<(), Error> {
 
 #[test]
 fn small_files_with_attributes_fill_a_pool() {
-    for (ashift, in_dnodes) in [(9, 2), (12, 1), (13, 2), (16, 2)] {
-        println!("ashift {ashift}");
+    for (ashift, in_dnodes, rows) in [
+        (9, 2, None),
+        (12, 1, None),
+        (13, 2, None),
+        (16, 2, None),
+        (12, 2, Some((2, 4))),
+        (9, 1, Some((1, 2))),
+    ] {
+        println!("ashift {ashift} {rows:?}");
         let mut machine = machine(ashift, 128 << 10, 1, OFF);
         machine.properties.push(("xattr", in_dnodes));
+        if let Some((parity, width)) = rows {
+            let (ashift, properties) = (machine.ashift, machine.properties);
+            machine = Machine { ashift, properties, ..Machine::raidz(parity, width) };
+        }
         let mut story = Story::on(machine, 2);
         let mut counts = Vec::new();
         for _ in 0..2 {

@@ -9,23 +9,36 @@ use format::blkptr::{Block, Dva};
 use format::label::DATA_START;
 
 use crate::leaf::device_error;
-use crate::{Payload, ReadError, Storage, WriteError};
+use crate::{Leaf, Payload, ReadError, Storage, WriteError, raidz};
 
 impl Storage {
-    /// Writes a sealed log block, or as much of one as is in use, past everything that is queued. Durable after
-    /// [`Storage::flush_log`].
+    /// Writes a sealed log block of `size` bytes to `dva`, or as much of one as is in use, past everything that is queued.
+    /// Durable after [`Storage::flush_log`].
     ///
     /// # Errors
     /// A device error.
-    pub fn write_log(&self, dva: Dva, payload: Payload) -> Result<(), WriteError> {
-        let at = dva.offset + DATA_START;
-        for leaf in self.vdevs().tops()[dva.vdev.0 as usize].written_leaves()? {
-            leaf.disk
-                .write_at(&[IoSlice::new(payload.bytes())], at)
-                .map_err(|source| device_error(leaf.disk.path().to_path_buf(), at, source))?;
-            if self.suspension().is_enabled() {
-                leaf.unflushed.keep(at, vec![payload.clone()]);
-            }
+    pub fn write_log(&self, dva: Dva, size: u64, payload: Payload) -> Result<(), WriteError> {
+        let top = &self.vdevs().tops()[dva.vdev.0 as usize];
+        let Some(layout) = top.raidz() else {
+            let mut leaves = top.written_leaves()?;
+            return leaves.try_for_each(|leaf| self.write_log_part(leaf, dva.offset, &payload));
+        };
+        // Which bytes lie where follows from the size of the whole block, and so does its parity.
+        let map = layout.map(dva.offset, size);
+        let leaves: Vec<&Leaf> = top.written_leaves()?.collect();
+        for (column, part) in map.columns.iter().zip(raidz::spread(&map, &payload)) {
+            self.write_log_part(leaves[column.child], column.offset, &part)?;
+        }
+        Ok(())
+    }
+
+    fn write_log_part(&self, leaf: &Leaf, offset: u64, payload: &Payload) -> Result<(), WriteError> {
+        let at = offset + DATA_START;
+        leaf.disk
+            .write_at(&[IoSlice::new(payload.bytes())], at)
+            .map_err(|source| device_error(leaf.disk.path().to_path_buf(), at, source))?;
+        if self.suspension().is_enabled() {
+            leaf.unflushed.keep(at, vec![payload.clone()]);
         }
         Ok(())
     }

@@ -73,6 +73,15 @@ impl TopVdev {
         }
     }
 
+    /// How blocks are spread, where parity goes with them.
+    #[must_use]
+    pub fn raidz(&self) -> Option<Raidz> {
+        match self.shape {
+            Shape::Raidz { layout, .. } => Some(layout),
+            _ => None,
+        }
+    }
+
     /// Accounted bytes per 512 allocated: 512 but for raidz, whose parity is not charged.
     #[must_use]
     pub fn deflate_ratio(&self) -> u64 {
@@ -100,8 +109,10 @@ impl TopVdev {
             Shape::Disk(_) | Shape::Hole => Ok(()),
             // What an absent device misses would have to be noted.
             Shape::Mirror(ref children) if children.iter().any(Option::is_none) => Err("degraded mirror"),
-            Shape::Mirror(_) => Ok(()),
-            Shape::Raidz { .. } => Err("raidz"),
+            Shape::Raidz { ref children, .. } if children.iter().any(Option::is_none) => {
+                Err("degraded raidz")
+            }
+            Shape::Mirror(_) | Shape::Raidz { .. } => Ok(()),
             Shape::Missing(what) => Err(what),
         }
     }
@@ -125,10 +136,22 @@ impl TopVdev {
         }
     }
 
-    /// The devices of a stripe or mirror that end before the data may: their last labels would be written over data.
+    /// Bytes of each device that the data may reach to, without its labels: of raidz, all whole rows of the metaslabs.
+    #[must_use]
+    pub fn asize_of_leaf(&self) -> u64 {
+        match &self.shape {
+            Shape::Raidz { children, .. } => {
+                let used = self.metaslab_count() << self.metaslab_shift;
+                used.div_ceil(children.len() as u64).next_multiple_of(1 << self.ashift)
+            }
+            _ => self.asize,
+        }
+    }
+
+    /// The devices that end before the data may: their last labels would be written over data.
     pub fn cut_short(&self) -> impl Iterator<Item = &Leaf> {
-        let in_rows = matches!(self.shape, Shape::Raidz { .. });
-        self.leaves().filter(move |leaf| !in_rows && label::asize_of(leaf.disk.size()) < self.asize)
+        let needed = self.asize_of_leaf();
+        self.leaves().filter(move |leaf| label::asize_of(leaf.disk.size()) < needed)
     }
 
     /// The children that are not there.
@@ -200,7 +223,7 @@ impl TopVdev {
         }
     }
 
-    /// The leaves that every write to this vdev goes to, each at the same offset.
+    /// The leaves that writes to this vdev go to: of a mirror all get the same bytes, of raidz each its columns.
     ///
     /// # Errors
     /// [`WriteError::Unsupported`] for layouts that are not written.

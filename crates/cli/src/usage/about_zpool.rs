@@ -9,7 +9,7 @@ pub(super) const ABOUT: &[About] = &[
         "makes a pool",
         &[
             ("d", "enables no features but those named with -o"),
-            ("f", "uses devices that seem to be in use"),
+            ("f", "uses devices that seem to be in use, and groups of uneven redundancy or size"),
             ("n", "makes nothing, only shows the layout"),
             ("m", "where the root file system is mounted"),
             ("o", "sets a property of the pool, or a feature@NAME; may be repeated"),

@@ -6,6 +6,7 @@ use std::convert::Infallible;
 use proptest::prelude::*;
 
 use super::*;
+use crate::layout::Raidz;
 
 /// Space maps as the pool would keep them: all changes up to the last synced txg, per metaslab.
 #[derive(Clone, Default)]
@@ -54,7 +55,7 @@ impl SpaceMapSource for Maps {
 
 fn spec(id: u32, metaslab_shift: u8, count: u64) -> VdevSpec {
     let asize = (count << metaslab_shift) + (1 << (metaslab_shift - 1));
-    VdevSpec { id: VdevId(id), asize, ashift: 9, metaslab_shift, is_log: false }
+    VdevSpec { id: VdevId(id), asize, ashift: 9, metaslab_shift, is_log: false, raidz: None }
 }
 
 fn pool(specs: &[VdevSpec]) -> Allocator {
@@ -234,7 +235,7 @@ fn stripes_use_all_vdevs_in_turns_and_fill_them_together() {
 #[test]
 fn a_pool_of_many_tebibytes_costs_memory_for_what_is_loaded() {
     let asize = 1u64 << 50;
-    let spec = VdevSpec { id: VdevId(0), asize, ashift: 12, metaslab_shift: 34, is_log: false };
+    let spec = VdevSpec { id: VdevId(0), asize, ashift: 12, metaslab_shift: 34, is_log: false, raidz: None };
     let (mut pool, mut maps) = (Allocator::new(Txg(3)), Maps::default());
     pool.add_vdev(spec, []).unwrap();
     assert_eq!(pool.space().size, asize);
@@ -559,4 +560,24 @@ fn what_a_crash_left_is_claimed_where_it_lies() {
     assert!(!pool.claim(Dva { offset: 1 << 40, ..left }, Txg(4), &mut maps).unwrap(), "no such place");
     let changes = pool.take_changes(Txg(4));
     assert_eq!(changes[0].allocs, [(mine.offset, 4096), (1 << 20, 8192)]);
+}
+
+#[test]
+fn blocks_on_raidz_take_their_parity_and_whole_multiples_until_the_vdev_is_full() {
+    let layout = Raidz::new(9, 4, 2).unwrap();
+    let mut pool = pool(&[VdevSpec { raidz: Some(layout), ..spec(0, 20, 2) }]);
+    let mut maps = Maps::default();
+    let mut all = Vec::new();
+    for psize in (512..=16_384).step_by(512).cycle() {
+        let Ok(dvas) = pool.allocate(psize, 1, Txg(4), &mut maps) else { break };
+        assert_eq!(dvas[0].asize, layout.asize(psize));
+        assert!(dvas[0].asize.is_multiple_of(3 * 512), "no piece is left that is too small for a block");
+        all.push(dvas[0]);
+    }
+    assert!(pool.space().allocated > pool.space().size * 9 / 10, "{:?}", pool.space());
+    sync(&mut pool, &mut maps, 4);
+    all.iter().for_each(|dva| pool.free(*dva, Txg(5)).unwrap());
+    sync(&mut pool, &mut maps, 5);
+    assert_eq!(pool.space().allocated, 0);
+    assert!(pool.claim(all[0], Txg(8), &mut maps).is_ok());
 }
