@@ -132,7 +132,7 @@ impl Storage {
     pub fn any_gang_members(&self, leader: &Block) -> Result<Vec<Block>, ReadError> {
         let mut failed = None;
         for dva in leader.copies().filter(|dva| dva.gang) {
-            for replica in self.replicas_of(&dva) {
+            for replica in self.replicas_of(&dva, leader.physical_birth()) {
                 match self.gang_members(leader, dva, replica) {
                     Ok(members) => return Ok(members),
                     Err(error) => failed = Some(error),
@@ -179,7 +179,9 @@ impl Storage {
             order = codec::embedded::verify(bytes, verifier);
             order.is_some()
         })?;
-        self.note_bad_checksums(top, &outcome.damaged);
+        if !top.is_stale(replica, leader.physical_birth()) {
+            self.note_bad_checksums(top, &outcome.damaged);
+        }
         match order {
             Some(order) => Ok((Header { bytes, order }, outcome.damaged)),
             None => Err(ReadError::NoGoodCopy { tried: vec![dva] }),

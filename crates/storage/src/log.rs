@@ -20,10 +20,11 @@ impl Storage {
     pub fn write_log(&self, dva: Dva, payload: Payload) -> Result<(), WriteError> {
         let at = dva.offset + DATA_START;
         for leaf in self.vdevs().tops()[dva.vdev.0 as usize].written_leaves()? {
-            leaf.disk
-                .write_at(&[IoSlice::new(payload.bytes())], at)
-                .map_err(|source| device_error(leaf.disk.path().to_path_buf(), at, source))?;
-            if self.suspension().is_enabled() {
+            self.tree.write(dva.vdev.0, leaf, || {
+                let written = leaf.disk.write_at(&[IoSlice::new(payload.bytes())], at);
+                written.map_err(|source| device_error(leaf.disk.path().to_path_buf(), at, source))
+            })?;
+            if self.suspension().is_enabled() && !leaf.health.has_failed() {
                 leaf.unflushed.keep(at, vec![payload.clone()]);
             }
         }
@@ -36,8 +37,8 @@ impl Storage {
     /// The first device that refused.
     pub fn flush_log(&self, vdevs: impl IntoIterator<Item = u32>) -> Result<(), WriteError> {
         for vdev in vdevs {
-            for leaf in self.vdevs().tops()[vdev as usize].leaves() {
-                leaf.flush_or_say()?;
+            for leaf in self.vdevs().tops()[vdev as usize].written() {
+                self.tree.write(vdev, leaf, || leaf.flush_or_say())?;
             }
         }
         Ok(())
@@ -51,7 +52,7 @@ impl Storage {
     pub fn read_log(&self, block: &Block) -> Result<Option<(Vec<u8>, ByteOrder)>, ReadError> {
         let mut failure = None;
         for dva in block.copies() {
-            for replica in self.replicas_of(&dva) {
+            for replica in self.replicas_of(&dva, block.birth) {
                 match self.read_log_copy(block, dva, replica) {
                     Ok(Some(found)) => return Ok(Some(found)),
                     Ok(None) => {}

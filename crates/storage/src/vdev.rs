@@ -6,13 +6,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use format::blkptr::{Block, BlockPtr, Dva};
-use format::label;
+use format::{Txg, label};
 
 use crate::error::{ReadError, WriteError};
 use crate::host::Disk;
 use crate::layout::{GANG_HEADER, Raidz};
 use crate::leaf::Leaf;
 use crate::raidz::{self, Outcome};
+use crate::txg_runs::TxgRuns;
 
 /// How a top-level vdev spreads its blocks.
 #[derive(Clone, Debug)]
@@ -30,8 +31,10 @@ pub enum Shape {
     },
     /// The slot of a removed log device.
     Hole,
-    /// None of its devices was found, or a layout this build does not read.
-    Missing(&'static str),
+    /// Too few of its devices are there.
+    Missing,
+    /// A layout that this build does not read.
+    Unsupported(&'static str),
 }
 
 /// One top-level vdev.
@@ -88,7 +91,7 @@ impl TopVdev {
     /// Whether new blocks of data and metadata may go here.
     #[must_use]
     pub fn is_normal(&self) -> bool {
-        !self.is_log && !matches!(self.shape, Shape::Hole | Shape::Missing(_))
+        !self.is_log && !matches!(self.shape, Shape::Hole | Shape::Missing | Shape::Unsupported(_))
     }
 
     /// Whether this build writes to this layout; else its name.
@@ -98,11 +101,10 @@ impl TopVdev {
     pub fn writable(&self) -> Result<(), &'static str> {
         match self.shape {
             Shape::Disk(_) | Shape::Hole => Ok(()),
-            // What an absent device misses would have to be noted.
-            Shape::Mirror(ref children) if children.iter().any(Option::is_none) => Err("degraded mirror"),
             Shape::Mirror(_) => Ok(()),
             Shape::Raidz { .. } => Err("raidz"),
-            Shape::Missing(what) => Err(what),
+            Shape::Missing => Err("missing"),
+            Shape::Unsupported(what) => Err(what),
         }
     }
 
@@ -111,7 +113,7 @@ impl TopVdev {
         let (one, many): (Option<&Leaf>, &[Option<Leaf>]) = match &self.shape {
             Shape::Disk(leaf) => (Some(leaf), &[]),
             Shape::Mirror(children) | Shape::Raidz { children, .. } => (None, children),
-            Shape::Hole | Shape::Missing(_) => (None, &[]),
+            Shape::Hole | Shape::Missing | Shape::Unsupported(_) => (None, &[]),
         };
         one.into_iter().chain(many.iter().flatten())
     }
@@ -142,12 +144,33 @@ impl TopVdev {
         }
     }
 
-    /// Whether the device of this replica is there.
-    pub(crate) fn has_replica(&self, replica: usize) -> bool {
-        match &self.shape {
-            Shape::Mirror(children) => children.get(replica).is_some_and(Option::is_some),
-            _ => true,
-        }
+    /// The replicas whose devices are there. Those of leaves that may lack a block born in `birth` come last.
+    pub(crate) fn replicas_of(&self, birth: Txg) -> Vec<usize> {
+        let Shape::Mirror(children) = &self.shape else { return vec![0] };
+        let there = |child: &usize| children[*child].is_some();
+        let mut replicas: Vec<usize> = (0..children.len()).filter(there).collect();
+        replicas.sort_by_key(|replica| self.is_stale(*replica, birth));
+        replicas
+    }
+
+    /// Whether the leaf of this replica may lack a block that was born in `birth`.
+    pub(crate) fn is_stale(&self, replica: usize, birth: Txg) -> bool {
+        self.child(replica).is_some_and(|leaf| leaf.health.misses(birth))
+    }
+
+    /// Whether everything is still on leaves that take part when the one with this guid takes no part any more.
+    #[must_use]
+    pub fn can_lose(&self, guid: u64) -> bool {
+        let Shape::Mirror(_) = &self.shape else { return false };
+        let others = self.written().filter(|leaf| leaf.guid != guid).map(|leaf| leaf.health.missing());
+        // Every txg must be on one of the others.
+        let missed = others.fold(TxgRuns::since(Txg(0)), |missed, other| missed.common(&other));
+        missed.is_empty()
+    }
+
+    /// The leaves that take writes.
+    pub fn written(&self) -> impl Iterator<Item = &Leaf> {
+        self.leaves().filter(|leaf| !leaf.health.has_failed())
     }
 
     /// Fills `buf` from `offset` of the allocatable area, from replica `replica`. Where devices share the block, `is_good` says whether
@@ -167,7 +190,8 @@ impl TopVdev {
             Shape::Disk(leaf) => Some(leaf),
             Shape::Mirror(children) => children.get(replica).and_then(Option::as_ref),
             Shape::Hole => return Err(ReadError::Unsupported("a block on a removed vdev")),
-            Shape::Missing(what) => return Err(ReadError::Unsupported(what)),
+            Shape::Missing => return Err(ReadError::Unsupported("a vdev whose devices are missing")),
+            Shape::Unsupported(what) => return Err(ReadError::Unsupported(what)),
         };
         leaf.ok_or(ReadError::Unsupported("reading from a missing device of a mirror"))?.read(offset, buf)?;
         let good = is_good(buf);
@@ -196,7 +220,7 @@ impl TopVdev {
         match &self.shape {
             Shape::Disk(leaf) => Some(leaf).filter(|_| child == 0),
             Shape::Mirror(children) | Shape::Raidz { children, .. } => children.get(child)?.as_ref(),
-            Shape::Hole | Shape::Missing(_) => None,
+            Shape::Hole | Shape::Missing | Shape::Unsupported(_) => None,
         }
     }
 
@@ -208,7 +232,7 @@ impl TopVdev {
         self.writable().map_err(WriteError::Unsupported)?;
         match &self.shape {
             Shape::Hole => Err(WriteError::Unsupported("removed")),
-            _ => Ok(self.leaves()),
+            _ => Ok(self.written()),
         }
     }
 
@@ -217,7 +241,9 @@ impl TopVdev {
     /// # Errors
     /// As [`TopVdev::written_leaves`].
     pub(crate) fn written_leaf(&self, replica: usize) -> Result<&Leaf, WriteError> {
-        self.written_leaves()?.nth(replica).ok_or(WriteError::Unsupported("degraded mirror"))
+        self.writable().map_err(WriteError::Unsupported)?;
+        let leaf = self.child(replica).filter(|leaf| !leaf.health.has_failed());
+        leaf.ok_or(WriteError::Unsupported("missing devices of"))
     }
 }
 
@@ -314,9 +340,9 @@ impl Vdevs {
     /// Makes everything written so far durable on every disk.
     ///
     /// # Errors
-    /// The first device that refused, with its path.
+    /// The first device that refused, with its path. Use [`crate::Storage::flush`] where the pool may go on without a device.
     pub fn flush(&self) -> Result<(), WriteError> {
-        self.tops.iter().flat_map(TopVdev::leaves).try_for_each(Leaf::flush_or_say)
+        self.tops.iter().flat_map(TopVdev::written).try_for_each(Leaf::flush_or_say)
     }
 }
 

@@ -56,7 +56,11 @@ impl Storage {
         let (mut raw, mut good) = (Vec::new(), false);
         let mut members = None;
         for dva in block.copies() {
-            for replica in self.replicas_of(&dva) {
+            for replica in self.replicas_of(&dva, block.physical_birth()) {
+                if (good || members.is_some()) && self.is_stale(&dva, replica, block.physical_birth()) {
+                    // The device is known to miss the block: that is no damage.
+                    continue;
+                }
                 let mut note = |error, of| all.bad.push(BadCopy { dva, error, replica, of });
                 if dva.gang {
                     match self.look_at_gang_header(block, dva, (replica, TopVdev::verify)) {
@@ -140,8 +144,9 @@ impl Storage {
 
     fn good_gang_header(&self, leader: &Block) -> Result<Vec<u8>, ReadError> {
         let tried = || ReadError::NoGoodCopy { tried: leader.copies().collect() };
+        let birth = leader.physical_birth();
         let mut places =
-            leader.copies().flat_map(|dva| self.replicas_of(&dva).map(move |replica| (dva, replica)));
+            leader.copies().flat_map(|dva| self.replicas_of(&dva, birth).map(move |replica| (dva, replica)));
         let good = places.find_map(|(dva, replica)| self.read_gang_header(leader, dva, replica).ok());
         good.map(|header| header.bytes).ok_or_else(tried)
     }

@@ -8,6 +8,7 @@
 
 mod aligned;
 mod clock;
+mod closable;
 mod direct;
 mod disk;
 mod entropy;
@@ -19,6 +20,7 @@ pub mod scripted;
 
 use std::sync::Arc;
 
+pub(crate) use closable::Closable;
 pub use clock::{Clock, FixedClock, SteppedClock, SystemClock};
 pub use disk::{Before, Disk};
 pub use entropy::{Entropy, SeededEntropy, SystemEntropy};
