@@ -209,6 +209,7 @@ impl Pool {
             table: MapTable::default(),
             logs: Default::default(),
             features: None,
+            listed: Default::default(),
             config: config.clone(),
             config_object: ObjectId(0),
             config_dirty: true,
@@ -261,6 +262,7 @@ impl Pool {
             events: Default::default(),
             user: options.user,
             non_allocating: Mutex::default(),
+            members: Default::default(),
             aux_disks: Mutex::new(spec.caches.clone()),
         });
         let pool = Pool::start(inner, state);

@@ -26,6 +26,7 @@ pub mod known;
 pub mod labels;
 mod lease;
 mod leases;
+mod members;
 mod mos;
 mod new_names;
 mod open;
