@@ -153,8 +153,9 @@ impl SyncCtx<'_, '_> {
         let header = self.storage.gang_header(&members, leader.dvas[0], leader.birth);
         for dva in leader.copies() {
             // Whole sectors are written.
+            let sector = self.storage.vdevs().top_of(&dva).map_err(WriteError::from)?.ashift;
             let mut sectors = header.clone();
-            sectors.resize(dva.asize as usize, 0);
+            sectors.resize(gang::HEADER.next_multiple_of(1 << sector), 0);
             self.writer.put(dva, Payload::Whole(Arc::new(sectors)))?;
         }
         for (copy, dva) in leader.dvas.iter_mut().enumerate().filter(|(_, dva)| !dva.is_empty()) {

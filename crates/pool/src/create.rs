@@ -7,21 +7,22 @@ use std::sync::{Arc, Mutex, RwLock};
 
 use dmu::{DirtyBudget, NewObject, Objset};
 use format::compression::Compression;
-use format::config::{PoolConfig, PoolState, TopConfig, VERSION_FEATURES, VdevConfig, VdevKind};
+use format::config::{PoolConfig, PoolState, VERSION_FEATURES, VdevConfig, VdevKind};
 use format::features::{self, Feature};
 use format::nvlist::NvList;
 use format::objset::{self, ObjsetType};
 use format::uberblock::Uberblock;
 use format::zap::Value;
-use format::{BlockPtr, Guid, ObjectId, ObjectType, Txg, VdevId, label};
+use format::{BlockPtr, Guid, ObjectId, ObjectType, Txg, VdevId};
 use storage::allocator::{Allocator, VdevSpec};
 use storage::host::Disk;
-use storage::{Leaf, Shape, Storage, TopVdev, Vdevs};
+use storage::{Storage, TopVdev, Vdevs};
 
 use crate::dsl::create::{Initialise, NewFilesystem};
 use crate::features::Features;
 use crate::leases::Leases;
 use crate::mos::{DIRECTORY, Mos};
+use crate::new_vdevs::{Layout, NewTop, make_anonymous, new_device};
 use crate::options::Options;
 use crate::pool::{Info, Inner, Pool};
 use crate::space_maps::MapTable;
@@ -31,8 +32,6 @@ use crate::tx::Groups;
 use crate::zil::stash::LogSpace;
 use crate::{Error, Result, aux_vdevs, bpobj, history, labels, props, version};
 
-/// Sector sizes that a vdev may have, as powers of two.
-const ASHIFTS: std::ops::RangeInclusive<u32> = 9..=16;
 /// Name of the machine in labels that are not to tell.
 const ANYWHERE: &str = "localhost";
 /// Checksum salts have 32 bytes.
@@ -42,10 +41,8 @@ const SALT: usize = 32;
 pub struct CreateSpec {
     /// Its name.
     pub name: String,
-    /// Open devices; each becomes a top-level vdev, or a side of a mirror.
-    pub disks: Vec<Arc<dyn Disk>>,
-    /// So many devices in order become one mirror each time; with 1 there are no mirrors.
-    pub sides: usize,
+    /// Its top-level vdevs, in order.
+    pub tops: Vec<NewTop>,
     /// Open devices that become caches.
     pub caches: Vec<Arc<dyn Disk>>,
     /// log2 of the sector size; `None` takes each device's own.
@@ -71,7 +68,7 @@ pub struct CreateSpec {
 }
 
 impl CreateSpec {
-    /// A pool as it is made where nothing else is said, with the features of [`features::of_new_pools`].
+    /// A pool of single devices as it is made where nothing else is said, with the features of [`features::of_new_pools`].
     #[must_use]
     pub fn new(
         name: impl Into<String>,
@@ -81,8 +78,7 @@ impl CreateSpec {
     ) -> CreateSpec {
         CreateSpec {
             name: name.into(),
-            disks,
-            sides: 1,
+            tops: disks.into_iter().map(|disk| NewTop::new(Layout::Single, vec![disk])).collect(),
             caches: Vec::new(),
             ashift: None,
             version: VERSION_FEATURES,
@@ -95,6 +91,11 @@ impl CreateSpec {
             initialise,
             command: None,
         }
+    }
+
+    /// The devices of all top-level vdevs.
+    fn disks(&self) -> impl Iterator<Item = &Arc<dyn Disk>> {
+        self.tops.iter().flat_map(|top| &top.disks)
     }
 }
 
@@ -113,40 +114,29 @@ impl Pool {
         let pool_guid = guid();
         let mut root = VdevConfig::new(VdevKind::Root, 0, pool_guid);
         root.create_txg = Some(Txg::INITIAL);
-        let mut tops = Vec::new();
-        if spec.disks.is_empty() || spec.sides == 0 || !spec.disks.len().is_multiple_of(spec.sides) {
-            let why = format!("a pool of {} devices in mirrors of {}", spec.disks.len(), spec.sides);
-            return Err(Error::Unsupported(why));
+        if spec.tops.iter().all(|top| top.is_log) {
+            return Err(Error::Unsupported("a pool without a device for data".into()));
         }
-        for (id, disks) in spec.disks.chunks(spec.sides).enumerate() {
-            let (mut config, top) = match disks {
-                [disk] => new_vdev(id as u64, guid(), disk, spec.ashift)?,
-                sides => new_mirror(id as u64, &guid, sides, spec.ashift)?,
-            };
+        let (mut tops, mut devices) = (Vec::new(), 0);
+        for (id, new) in (0..).zip(&spec.tops) {
+            let (mut config, top) = new.build(id, &guid, spec.ashift)?;
             if options.anonymous {
-                let leaves = if config.children.is_empty() {
-                    std::slice::from_mut(&mut config)
-                } else {
-                    config.children.as_mut_slice()
-                };
-                let first = id * spec.sides;
-                for (number, leaf) in (first..).zip(leaves) {
-                    anonymous(leaf, &spec.name, number as u64);
-                }
+                make_anonymous(&mut config, &spec.name, devices);
             }
+            devices += new.disks.len() as u64;
             root.children.push(config);
             tops.push(top);
         }
         let mut caches = Vec::new();
-        for (id, disk) in (tops.len() as u64..).zip(&spec.caches) {
-            let (config, top) = new_vdev(id, guid(), disk, spec.ashift)?;
+        for (id, disk) in (devices..).zip(&spec.caches) {
+            let (config, top) = new_device(id, guid(), disk, spec.ashift)?;
             let mut config = VdevConfig { top: None, create_txg: None, ..config };
             if options.anonymous {
-                anonymous(&mut config, &spec.name, id);
+                make_anonymous(&mut config, &spec.name, id);
             }
             caches.push((config, top.ashift));
         }
-        let touched: Vec<_> = spec.disks.iter().chain(&spec.caches).cloned().collect();
+        let touched: Vec<_> = spec.disks().chain(&spec.caches).cloned().collect();
         let made = Pool::create_on(spec, options, root, tops, caches);
         if made.is_err() {
             touched.iter().for_each(|disk| drop(labels::clear(disk)));
@@ -163,7 +153,7 @@ impl Pool {
         caches: Vec<(VdevConfig, u32)>,
     ) -> Result<Pool> {
         let pool_guid = root.guid;
-        for disk in &spec.disks {
+        for disk in spec.disks() {
             labels::initialise(disk)?;
         }
         for (disk, (config, ashift)) in spec.caches.iter().zip(&caches) {
@@ -287,78 +277,8 @@ pub(crate) fn vdev_spec(top: &TopVdev) -> VdevSpec {
         ashift: top.ashift as u8,
         metaslab_shift: top.metaslab_shift as u8,
         is_log: top.is_log,
+        raidz: top.raidz(),
     }
-}
-
-fn new_vdev(id: u64, guid: Guid, disk: &Arc<dyn Disk>, ashift: Option<u32>) -> Result<(VdevConfig, TopVdev)> {
-    let bad = |why: String| Err(Error::BadDevice { path: disk.path().to_path_buf(), why });
-    if disk.size() < label::MIN_DEVICE {
-        return bad(format!("it has {} bytes, a vdev needs 64 MiB", disk.size()));
-    }
-    let native = disk.physical_sector_size().max(512).ilog2().clamp(9, 14);
-    let ashift = ashift.unwrap_or(native);
-    if !ASHIFTS.contains(&ashift) {
-        return bad(format!("ashift {ashift} is not between 9 and 16"));
-    }
-    if disk.sector_size() > 1 << ashift {
-        return bad(format!("its sectors have {} bytes, more than ashift {ashift}", disk.sector_size()));
-    }
-    let asize = label::asize_of(disk.size());
-    let metaslab_shift = label::metaslab_shift(asize);
-    let kind = if disk.is_block_device() { VdevKind::Disk } else { VdevKind::File };
-    let mut config = VdevConfig::new(kind, id, guid);
-    let absolute = std::path::absolute(disk.path()).unwrap_or_else(|_| disk.path().to_path_buf());
-    config.path = Some(std::os::unix::ffi::OsStrExt::as_bytes(absolute.as_os_str()).to_vec());
-    config.whole_disk = disk.is_block_device().then_some(false);
-    config.create_txg = Some(Txg::INITIAL);
-    config.top =
-        Some(TopConfig { metaslab_array: ObjectId(0), metaslab_shift, ashift, asize, is_log: false });
-    let top = TopVdev {
-        id: id as u32,
-        guid: guid.0,
-        ashift,
-        asize,
-        metaslab_shift,
-        is_log: false,
-        shape: Shape::Disk(Leaf::new(guid.0, disk.clone())),
-    };
-    Ok((config, top))
-}
-
-/// A mirror of several devices. Its smallest one says how much it holds, and the one with the largest sectors in which units.
-fn new_mirror(
-    id: u64,
-    guid: &dyn Fn() -> Guid,
-    sides: &[Arc<dyn Disk>],
-    ashift: Option<u32>,
-) -> Result<(VdevConfig, TopVdev)> {
-    let mut config = VdevConfig::new(VdevKind::Mirror, id, guid());
-    config.create_txg = Some(Txg::INITIAL);
-    let (mut leaves, mut shift, mut asize) = (Vec::new(), 0, u64::MAX);
-    for (child, disk) in sides.iter().enumerate() {
-        let (side, top) = new_vdev(child as u64, guid(), disk, ashift)?;
-        (shift, asize) = (top.ashift.max(shift), top.asize.min(asize));
-        leaves.push(Some(Leaf::new(side.guid.0, disk.clone())));
-        config.children.push(VdevConfig { top: None, ..side });
-    }
-    let metaslab_shift = label::metaslab_shift(asize);
-    config.top =
-        Some(TopConfig { metaslab_array: ObjectId(0), metaslab_shift, ashift: shift, asize, is_log: false });
-    let top = TopVdev {
-        id: id as u32,
-        guid: config.guid.0,
-        ashift: shift,
-        asize,
-        metaslab_shift,
-        is_log: false,
-        shape: Shape::Mirror(leaves),
-    };
-    Ok((config, top))
-}
-
-/// Gives `vdev` a path that any machine could have given it; whoever imports the pool notes its own.
-fn anonymous(vdev: &mut VdevConfig, pool: &str, number: u64) {
-    vdev.path = Some(format!("/{pool}.{number}.img").into_bytes());
 }
 
 impl Syncing<'_> {

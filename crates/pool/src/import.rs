@@ -433,7 +433,8 @@ fn raidz(vdev: &VdevConfig, parity: u64, children: Vec<Option<Leaf>>) -> Shape {
 }
 
 fn top_vdev(vdev: &VdevConfig, opened: &Opened) -> TopVdev {
-    let children = || -> Vec<Option<Leaf>> { vdev.children.iter().map(|child| leaf(child, opened)).collect() };
+    let children =
+        || -> Vec<Option<Leaf>> { vdev.children.iter().map(|child| leaf(child, opened)).collect() };
     // All leaves below a mirror hold the same.
     let sides = || -> Vec<Option<Leaf>> { vdev.leaves().map(|side| leaf(side, opened)).collect() };
     let shape = match &vdev.kind {
@@ -476,7 +477,7 @@ fn unwritable_devices(storage: &Storage) -> Option<String> {
 fn cut_short(tops: &[TopVdev]) -> Option<String> {
     let (top, leaf) = tops.iter().find_map(|top| Some((top, top.cut_short().next()?)))?;
     let (path, size) = (leaf.disk.path().display(), leaf.disk.size());
-    let needed = top.asize.saturating_add(label::DATA_START + label::DATA_END);
+    let needed = top.asize_of_leaf().saturating_add(label::DATA_START + label::DATA_END);
     Some(format!("{path} has {size} bytes, and was of {needed} at least: its end is missing"))
 }
 

@@ -63,8 +63,8 @@ fn unwritable(vdev: &VdevConfig, top: &TopVdev) -> Option<String> {
         }
     }
     // Guid 0 is that of no leaf.
-    if matches!(top.shape, Shape::Mirror(_)) && !top.can_lose(0) {
-        return Some("what was written in some txgs is on none of the devices that are there alone".into());
+    if matches!(top.shape, Shape::Mirror(_) | Shape::Raidz { .. }) && !top.can_lose(0) {
+        return Some("of what was written in some txgs the devices that are there do not have enough".into());
     }
     None
 }
@@ -146,8 +146,11 @@ mod tests {
     fn only_a_device_that_lacks_two_states_is_left_behind() {
         let behind = |states: [&[u64]; 2]| {
             let newest = |txgs: &[u64]| Newest::of(txgs.iter().copied().map(Txg));
-            let all: Vec<_> =
-                [2, 3].into_iter().zip(states).filter_map(|(guid, txgs)| Some((guid, newest(txgs)?))).collect();
+            let all: Vec<_> = [2, 3]
+                .into_iter()
+                .zip(states)
+                .filter_map(|(guid, txgs)| Some((guid, newest(txgs)?)))
+                .collect();
             let latest = all.iter().map(|(_, newest)| *newest).max()?;
             all.iter().find(|(_, own)| own.is_behind(&latest)).map(|(guid, _)| *guid)
         };

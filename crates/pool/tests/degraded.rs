@@ -3,9 +3,8 @@
 use std::sync::Arc;
 
 use dmu::{NewObject, zap};
-use format::config::{VdevConfig, VdevKind};
 use format::{ObjectId, ObjectType};
-use pool::{CreateSpec, Hold, NewFilesystem, Options, Pool, check};
+use pool::{CreateSpec, Hold, Layout, NewFilesystem, NewTop, Options, Pool};
 use storage::host::{CrashPolicy, Disk, Fault, Host, Script, ScriptedDisk};
 
 const SIZE: u64 = 96 << 20;
@@ -15,16 +14,20 @@ fn options() -> Options {
     Options { io_threads: 0, workers: 1, txg_timeout: 3600, host: Host::seeded(1, 0), ..Options::default() }
 }
 
-fn created(script: &Script) -> Pool {
+/// A pool of one mirror, or of one raidz vdev of this parity with as many data devices as it has parity.
+fn created(script: &Script, parity: usize) -> Pool {
     let options = options();
+    let count = if parity == 0 { 2 } else { 2 * parity };
     let disks: Vec<_> =
-        (0..2).map(|n| Arc::new(script.disk(format!("disk{n}"), SIZE)) as Arc<dyn Disk>).collect();
+        (0..count).map(|n| Arc::new(script.disk(format!("disk{n}"), SIZE)) as Arc<dyn Disk>).collect();
     let master: pool::Initialise = Arc::new(|objset, tx, new| {
         let master = objset.create_object_at(tx, ObjectId(1), NewObject::plain(ObjectType::MASTER_NODE));
         zap::create(&master, tx, new.host.entropy.u64(), 0)
     });
     let plain = NewFilesystem::plain(&options.host);
-    let spec = CreateSpec { ashift: Some(9), sides: 2, ..CreateSpec::new("tank", disks, plain, master) };
+    let layout = if parity == 0 { Layout::Mirror } else { Layout::Raidz(parity as u8) };
+    let tops = vec![NewTop::new(layout, disks)];
+    let spec = CreateSpec { tops, ashift: Some(9), ..CreateSpec::new("tank", Vec::new(), plain, master) };
     Pool::create(spec, options).unwrap()
 }
 
@@ -51,4 +54,91 @@ fn read(pool: &Pool, id: ObjectId) -> Vec<u8> {
 fn imported(disks: impl IntoIterator<Item = ScriptedDisk>) -> Pool {
     let disks = disks.into_iter().map(|disk| Arc::new(disk) as Arc<dyn Disk>).collect();
     Pool::import_disks(disks, options()).unwrap()
+}
+
+/// What a check finds beside devices that are not there.
+fn findings(pool: &Pool) -> Vec<String> {
+    let mut found = Vec::new();
+    pool::check::check(pool, &mut |finding| found.push(finding)).unwrap();
+    found.retain(|finding| !matches!(finding, pool::check::Finding::Absent { .. }));
+    found.iter().map(ToString::to_string).collect()
+}
+
+fn all_but(script: &Script, lost: usize) -> Vec<ScriptedDisk> {
+    let mut disks = script.disks();
+    disks.remove(lost);
+    disks
+}
+
+/// A device fails at each operation of a txg: the pool goes on without a word, and everything is on the other devices.
+fn goes_on_without(parity: usize, fault: impl Fn(usize) -> Fault) {
+    let ops = {
+        let script = Script::new();
+        let pool = created(&script, parity);
+        write(&pool, 1);
+        pool.sync().unwrap();
+        script.forget();
+        write(&pool, 2);
+        pool.sync().unwrap();
+        script.op_count()
+    };
+    let mut failed = 0;
+    for from_op in (0..ops).step_by(if parity == 0 { 1 } else { 5 }) {
+        let script = Script::new();
+        let pool = created(&script, parity);
+        let first = write(&pool, 1);
+        pool.sync().unwrap();
+        script.forget();
+        let second = write(&pool, 2);
+        let lost = from_op % script.disks().len();
+        script.disks()[lost].inject(fault(from_op));
+        pool.sync().unwrap_or_else(|error| panic!("operation {from_op}: {error}"));
+        let third = write(&pool, 3);
+        pool.sync().unwrap();
+        failed += usize::from(pool.members().iter().any(|member| member.failed.is_some()));
+        let expected = [(first, content(1)), (second, content(2)), (third, content(3))];
+        for (id, content) in &expected {
+            assert!(read(&pool, *id) == *content, "operation {from_op}");
+        }
+        let after = script.image_after(script.op_count(), CrashPolicy::LoseAllUnflushed, 1);
+        drop(pool);
+        for disks in [all_but(&after, lost), after.disks()] {
+            let count = disks.len();
+            let pool = imported(disks);
+            assert_eq!(pool.read_only(), None, "operation {from_op}, {count} devices");
+            for (id, content) in &expected {
+                assert!(read(&pool, *id) == *content, "operation {from_op}, {count} devices");
+            }
+            assert_eq!(findings(&pool), [""; 0], "operation {from_op}, {count} devices");
+            write(&pool, 4);
+            pool.sync().unwrap();
+            assert_eq!(findings(&pool), [""; 0], "operation {from_op}, {count} devices");
+        }
+    }
+    assert!(failed > 0, "no device failed");
+}
+
+#[test]
+fn a_mirror_goes_on_without_a_side_that_refuses_writes() {
+    goes_on_without(0, |from_op| Fault::WriteError { from_op });
+}
+
+#[test]
+fn a_mirror_goes_on_without_a_side_whose_flush_lost_writes() {
+    goes_on_without(0, |from_op| Fault::LoseAtFlush { from_op });
+}
+
+#[test]
+fn a_mirror_goes_on_without_a_side_that_vanishes() {
+    goes_on_without(0, |from_op| Fault::Vanish { from_op });
+}
+
+#[test]
+fn raidz_goes_on_without_a_device_that_refuses_writes() {
+    goes_on_without(1, |from_op| Fault::WriteError { from_op });
+}
+
+#[test]
+fn raidz2_goes_on_without_a_device_that_vanishes() {
+    goes_on_without(2, |from_op| Fault::Vanish { from_op });
 }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use pool::props::Value;
-use pool::{CreateSpec, NewFilesystem, Options, Pool};
+use pool::{CreateSpec, Layout, NewFilesystem, NewTop, Options, Pool};
 use storage::host::{Disk, Host, Script, ScriptedDisk};
 use zpl::Filesystem;
 
@@ -16,10 +16,12 @@ const START_SECS: u64 = 1_700_000_000;
 /// Disks and limits of a simulated machine.
 #[derive(Clone, Debug)]
 pub struct Machine {
-    /// Number of disks; each becomes a top-level vdev, or a side of a mirror.
+    /// Number of disks.
     pub disks: usize,
-    /// So many disks in order become one mirror; with 1 there are no mirrors.
-    pub sides: usize,
+    /// So many disks in order become one top-level vdev.
+    pub width: usize,
+    /// How they share its blocks.
+    pub layout: Layout,
     /// Bytes of each disk.
     pub disk_bytes: u64,
     /// log2 of the sector size.
@@ -41,7 +43,8 @@ impl Default for Machine {
     fn default() -> Machine {
         Machine {
             disks: 1,
-            sides: 1,
+            width: 1,
+            layout: Layout::Single,
             disk_bytes: 64 << 20,
             ashift: 9,
             workers: 1,
@@ -63,7 +66,13 @@ impl Machine {
     /// The default machine with one mirror of `sides` disks.
     #[must_use]
     pub fn mirrored(sides: usize) -> Machine {
-        Machine { disks: sides, sides, ..Machine::default() }
+        Machine { disks: sides, width: sides, layout: Layout::Mirror, ..Machine::default() }
+    }
+
+    /// The default machine with one raidz vdev of `width` disks, `parity` of which may be lost.
+    #[must_use]
+    pub fn raidz(parity: u8, width: usize) -> Machine {
+        Machine { disks: width, width, layout: Layout::Raidz(parity), ..Machine::default() }
     }
 
     pub(crate) fn options(&self, seed: u64) -> Options {
@@ -89,16 +98,14 @@ impl Machine {
         }
         let options = self.options(seed);
         let filesystem = NewFilesystem::plain(&options.host);
+        let disks: Vec<_> =
+            script.disks().into_iter().map(|disk| Arc::new(disk) as Arc<dyn Disk>).collect();
+        let tops = disks.chunks(self.width).map(|disks| NewTop::new(self.layout, disks.to_vec())).collect();
         let spec = CreateSpec {
             ashift: Some(self.ashift),
-            sides: self.sides,
+            tops,
             command: Some("zpool create tank".into()),
-            ..CreateSpec::new(
-                POOL,
-                script.disks().into_iter().map(|disk| Arc::new(disk) as Arc<dyn Disk>).collect(),
-                filesystem.clone(),
-                zpl::initialiser(),
-            )
+            ..CreateSpec::new(POOL, Vec::new(), filesystem.clone(), zpl::initialiser())
         };
         let pool = Pool::create(spec, options)?;
         let local = self.properties.iter().map(|&(name, value)| (name.to_owned(), Value::Number(value)));

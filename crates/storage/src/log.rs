@@ -9,24 +9,46 @@ use format::blkptr::{Block, Dva};
 use format::label::DATA_START;
 
 use crate::leaf::device_error;
-use crate::{Payload, ReadError, Storage, WriteError};
+use crate::vdev::Source;
+use crate::{Leaf, Payload, ReadError, Storage, WriteError, raidz};
 
 impl Storage {
-    /// Writes a sealed log block, or as much of one as is in use, past everything that is queued. Durable after
-    /// [`Storage::flush_log`].
+    /// Writes a sealed log block of `size` bytes to `dva`, or as much of one as is in use, past everything that is queued.
+    /// Durable after [`Storage::flush_log`].
     ///
     /// # Errors
     /// A device error.
-    pub fn write_log(&self, dva: Dva, payload: Payload) -> Result<(), WriteError> {
-        let at = dva.offset + DATA_START;
-        for leaf in self.vdevs().tops()[dva.vdev.0 as usize].written_leaves()? {
-            self.tree.write(dva.vdev.0, leaf, || {
-                let written = leaf.disk.write_at(&[IoSlice::new(payload.bytes())], at);
-                written.map_err(|source| device_error(leaf.disk.path().to_path_buf(), at, source))
-            })?;
-            if self.suspension().is_enabled() && !leaf.health.has_failed() {
-                leaf.unflushed.keep(at, vec![payload.clone()]);
+    pub fn write_log(&self, dva: Dva, size: u64, payload: Payload) -> Result<(), WriteError> {
+        let top = &self.vdevs().tops()[dva.vdev.0 as usize];
+        let Some(layout) = top.raidz() else {
+            let mut leaves = top.written_leaves()?;
+            return leaves.try_for_each(|(_, leaf)| self.write_log_part(top.id, leaf, dva.offset, &payload));
+        };
+        // Which bytes lie where follows from the size of the whole block, and so does its parity.
+        let map = layout.map(dva.offset, size);
+        for (column, part) in map.columns.iter().zip(raidz::spread(&map, &payload)) {
+            if let Some(leaf) = top.child(column.child) {
+                self.write_log_part(top.id, leaf, column.offset, &part)?;
             }
+        }
+        Ok(())
+    }
+
+    /// Leaves out what the pool can do without.
+    fn write_log_part(
+        &self,
+        vdev: u32,
+        leaf: &Leaf,
+        offset: u64,
+        payload: &Payload,
+    ) -> Result<(), WriteError> {
+        let at = offset + DATA_START;
+        self.tree.write(vdev, leaf, || {
+            let written = leaf.disk.write_at(&[IoSlice::new(payload.bytes())], at);
+            written.map_err(|source| device_error(leaf.disk.path().to_path_buf(), at, source))
+        })?;
+        if self.suspension().is_enabled() && !leaf.health.has_failed() {
+            leaf.unflushed.keep(at, vec![payload.clone()]);
         }
         Ok(())
     }
@@ -82,7 +104,7 @@ impl Storage {
             |raw: &[u8]| codec::zilog::verify(raw, block.checksum_kind, block.checksum.0, block.encrypted);
         let mut order = None;
         // Damage cannot be told from the end of the chain, so no device is blamed.
-        top.read(replica, dva.offset, &mut raw, &mut |raw| {
+        top.read(Source { replica, birth: block.birth }, dva.offset, &mut raw, &mut |raw| {
             order = verify(raw);
             order.is_some()
         })?;

@@ -1,14 +1,17 @@
-//! Reading a block of a raidz vdev: from its data columns, or from what is left of it.
+//! A block of a raidz vdev: read from its data columns, or from what is left of it; and what its children are to hold of it.
 //!
 //! From:   the children that are there, and a test that says whether bytes are those that were written.
-//! To:     the bytes of the block, and the children whose columns are not what they should be.
-//! Source: docs/format/02-blocks-checksums-compression.md §7; 11-redundancy.md §4.1, §4.2.
+//! To:     the bytes of the block, and the children whose columns are not what they should be; the bytes of each column.
+//! Source: docs/format/02-blocks-checksums-compression.md §7; 11-redundancy.md §3.2, §4.1, §4.2.
+
+use std::sync::Arc;
 
 use codec::parity::{generate, reconstruct};
 
 use crate::error::ReadError;
 use crate::layout::{Map, Raidz};
 use crate::leaf::Leaf;
+use crate::payload::Payload;
 
 /// Guesses of which columns are damaged that are tried for one block. All guesses are tried for vdevs of up to 73 children.
 const GUESSES_MAX: usize = 1 << 16;
@@ -86,6 +89,25 @@ fn read_data(map: &Map, children: &[Option<Leaf>], buf: &mut [u8]) -> Result<(),
         leaf.read(column.offset, part)?;
     }
     Ok(())
+}
+
+/// The bytes of each of the columns of `map`, parity first. Zeros follow the block in its last sector.
+pub(crate) fn spread(map: &Map, block: &Payload) -> Vec<Payload> {
+    let mut start = 0;
+    let data: Vec<Payload> = map.columns[map.data()]
+        .iter()
+        .map(|column| {
+            let range = start..start + column.len as usize;
+            start = range.end;
+            block.part(range)
+        })
+        .collect();
+    let mut parity: Vec<Vec<u8>> =
+        map.columns[..map.parity].iter().map(|column| vec![0; column.len as usize]).collect();
+    let inputs: Vec<&[u8]> = data.iter().map(Payload::bytes).collect();
+    let mut outputs: Vec<&mut [u8]> = parity.iter_mut().map(Vec::as_mut_slice).collect();
+    generate(&inputs, &mut outputs);
+    parity.into_iter().map(|column| Payload::Owned(Arc::new(column))).chain(data).collect()
 }
 
 /// A device is absent, where nobody should read from it.
@@ -288,6 +310,25 @@ mod tests {
         let wanted: [&[usize]; 10] =
             [&[0], &[1], &[2], &[3], &[0, 1], &[0, 2], &[1, 2], &[0, 3], &[1, 3], &[2, 3]];
         assert_eq!(all, wanted);
+    }
+
+    #[test]
+    fn each_column_of_a_block_gets_its_bytes_and_the_last_sector_is_filled_with_zeros() {
+        let layout = Raidz::new(9, 4, 1).unwrap();
+        // Four sectors of data in three columns; the last one holds 100 bytes of the block.
+        let block = Payload::Owned(Arc::new((0..3 * 512 + 100).map(|at| (at / 7) as u8 | 1).collect()));
+        let map = layout.map(0, 3 * 512 + 100);
+        let columns = spread(&map, &block);
+        let lens: Vec<usize> = columns.iter().map(|column| column.bytes().len()).collect();
+        assert_eq!(lens, [1024, 1024, 512, 512]);
+        assert_eq!(columns[1].bytes(), &block.bytes()[..1024]);
+        assert_eq!(columns[2].bytes(), &block.bytes()[1024..1536]);
+        assert_eq!(columns[3].bytes()[..100], block.bytes()[1536..]);
+        assert!(columns[3].bytes()[100..].iter().all(|byte| *byte == 0));
+        for at in 0..1024 {
+            let byte = |column: usize| columns[column].bytes().get(at).copied().unwrap_or(0);
+            assert_eq!(byte(0), byte(1) ^ byte(2) ^ byte(3), "at {at}");
+        }
     }
 
     #[test]

@@ -11,7 +11,7 @@ use format::{Compression, Txg, swap};
 
 use crate::gang::GANG_DEPTH_MAX;
 use crate::raidz::Outcome;
-use crate::vdev::{TopVdev, Way};
+use crate::vdev::{Source, TopVdev, Way};
 use crate::{ReadError, Record, Storage};
 
 /// Bytes of a thread's buffer of compressed bytes that stay in memory between two reads.
@@ -139,7 +139,7 @@ impl Storage {
 
     /// Whether the device of this replica may lack what was born in `birth`.
     pub(crate) fn is_stale(&self, dva: &Dva, replica: usize, birth: Txg) -> bool {
-        self.vdevs().top_of(dva).is_ok_and(|top| top.is_stale(replica, birth))
+        self.vdevs().top_of(dva).is_ok_and(|top| top.raidz().is_none() && top.is_stale(replica, birth))
     }
 
     pub(crate) fn read_copy(
@@ -231,12 +231,15 @@ impl Storage {
         } else {
             raw.resize(block.psize as usize, 0);
         }
-        let is_stale = top.is_stale(replica, block.physical_birth());
+        let is_stale = top.raidz().is_none() && top.is_stale(replica, block.physical_birth());
         if is_stale && block.checksum_kind == format::ChecksumKind::Off {
             // Nothing proves that the device has this block and not an older one.
             return Ok(whether(false));
         }
-        let outcome = way(top, replica, dva.offset, raw, &mut |raw| self.has_checksum(block, raw))?;
+        let outcome =
+            way(top, Source { replica, birth: block.physical_birth() }, dva.offset, raw, &mut |raw| {
+                self.has_checksum(block, raw)
+            })?;
         if !is_stale {
             self.note_bad_checksums(top, &outcome.damaged);
         }

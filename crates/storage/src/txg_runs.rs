@@ -4,6 +4,8 @@
 //! To:     readers, which do not believe the leaf for blocks of these txgs; resilvers, which write those blocks to it.
 //! Source: docs/format/11-redundancy.md §3.4, §5; 05-space-maps.md §6.
 
+use std::sync::Arc;
+
 use format::Txg;
 
 /// A set of txgs: disjoint half-open runs, ascending, with gaps between them.
@@ -66,11 +68,19 @@ impl TxgRuns {
         TxgRuns(clipped.filter(|(from, to)| from < to).collect())
     }
 
-    /// What is in both.
+    /// In how many of `sets` the txg is that is in the most of them.
     #[must_use]
-    pub fn common(&self, other: &TxgRuns) -> TxgRuns {
-        let pairs = self.0.iter().flat_map(|a| other.0.iter().map(move |b| (a.0.max(b.0), a.1.min(b.1))));
-        TxgRuns(pairs.filter(|(from, to)| from < to).collect())
+    pub fn most_at_once(sets: &[Arc<TxgRuns>]) -> usize {
+        // At one txg a run that ends comes before one that begins.
+        let edges = sets.iter().flat_map(|set| &set.0).flat_map(|&(from, to)| [(from, 1), (to, -1)]);
+        let mut edges: Vec<(u64, isize)> = edges.collect();
+        edges.sort_unstable();
+        let (mut now, mut most) = (0isize, 0);
+        for (_, step) in edges {
+            now += step;
+            most = most.max(now);
+        }
+        most.unsigned_abs()
     }
 
     /// The first txg, and the one after the last.
@@ -111,7 +121,17 @@ mod tests {
         assert_eq!(all.bounds(), Some((Txg(3), Txg(9))));
         assert_eq!(all.below(Txg(4)), runs(&[(3, 4)]));
         assert_eq!(all.not_below(Txg(4)), runs(&[(4, 5), (8, 9)]));
-        assert_eq!(all.common(&TxgRuns::since(Txg(4))), runs(&[(4, 5), (8, 9)]));
-        assert!(all.common(&runs(&[(5, 8)])).is_empty());
+    }
+
+    #[test]
+    fn a_txg_that_several_sets_share_is_counted_for_each() {
+        let sets = |sets: &[&[(u64, u64)]]| {
+            let sets: Vec<_> = sets.iter().map(|pairs| Arc::new(runs(pairs))).collect();
+            TxgRuns::most_at_once(&sets)
+        };
+        assert_eq!(sets(&[]), 0);
+        assert_eq!(sets(&[&[], &[(3, 4)]]), 1);
+        assert_eq!(sets(&[&[(1, 3), (7, 9)], &[(3, 7)]]), 1);
+        assert_eq!(sets(&[&[(1, 3), (7, 9)], &[(3, 8)], &[(7, 8)]]), 3);
     }
 }

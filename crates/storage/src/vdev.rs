@@ -58,7 +58,16 @@ pub struct TopVdev {
 
 /// How a copy is read: [`TopVdev::read`] or [`TopVdev::verify`].
 pub(crate) type Way =
-    fn(&TopVdev, usize, u64, &mut [u8], &mut dyn FnMut(&[u8]) -> bool) -> Result<Outcome, ReadError>;
+    fn(&TopVdev, Source, u64, &mut [u8], &mut dyn FnMut(&[u8]) -> bool) -> Result<Outcome, ReadError>;
+
+/// From where a block is read.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Source {
+    /// Which of the children that hold the same bytes.
+    pub(crate) replica: usize,
+    /// When the block was written.
+    pub(crate) birth: Txg,
+}
 
 /// All top-level vdevs of a pool, by id.
 #[derive(Clone, Debug)]
@@ -73,6 +82,15 @@ impl TopVdev {
         match &self.shape {
             Shape::Raidz { layout, .. } => layout.asize(psize),
             _ => psize.next_multiple_of(1 << self.ashift),
+        }
+    }
+
+    /// How blocks are spread, where parity goes with them.
+    #[must_use]
+    pub fn raidz(&self) -> Option<Raidz> {
+        match self.shape {
+            Shape::Raidz { layout, .. } => Some(layout),
+            _ => None,
         }
     }
 
@@ -101,8 +119,7 @@ impl TopVdev {
     pub fn writable(&self) -> Result<(), &'static str> {
         match self.shape {
             Shape::Disk(_) | Shape::Hole => Ok(()),
-            Shape::Mirror(_) => Ok(()),
-            Shape::Raidz { .. } => Err("raidz"),
+            Shape::Mirror(_) | Shape::Raidz { .. } => Ok(()),
             Shape::Missing => Err("missing"),
             Shape::Unsupported(what) => Err(what),
         }
@@ -127,10 +144,22 @@ impl TopVdev {
         }
     }
 
-    /// The devices of a stripe or mirror that end before the data may: their last labels would be written over data.
+    /// Bytes of each device that the data may reach to, without its labels: of raidz, all whole rows of the metaslabs.
+    #[must_use]
+    pub fn asize_of_leaf(&self) -> u64 {
+        match &self.shape {
+            Shape::Raidz { children, .. } => {
+                let used = self.metaslab_count() << self.metaslab_shift;
+                used.div_ceil(children.len() as u64).next_multiple_of(1 << self.ashift)
+            }
+            _ => self.asize,
+        }
+    }
+
+    /// The devices that end before the data may: their last labels would be written over data.
     pub fn cut_short(&self) -> impl Iterator<Item = &Leaf> {
-        let in_rows = matches!(self.shape, Shape::Raidz { .. });
-        self.leaves().filter(move |leaf| !in_rows && label::asize_of(leaf.disk.size()) < self.asize)
+        let needed = self.asize_of_leaf();
+        self.leaves().filter(move |leaf| label::asize_of(leaf.disk.size()) < needed)
     }
 
     /// The children that are not there.
@@ -158,14 +187,44 @@ impl TopVdev {
         self.child(replica).is_some_and(|leaf| leaf.health.misses(birth))
     }
 
+    /// The children without those that may lack a block born in `birth`; `None` if there are none of these.
+    fn believed(&self, children: &[Option<Leaf>], birth: Txg) -> Option<Vec<Option<Leaf>>> {
+        let is_stale = |leaf: &Leaf| leaf.health.misses(birth);
+        if !children.iter().flatten().any(is_stale) {
+            return None;
+        }
+        Some(children.iter().map(|child| child.clone().filter(|leaf| !is_stale(leaf))).collect())
+    }
+
+    /// Devices that are known to miss the block are not damaged.
+    fn without_stale(&self, mut outcome: Outcome, birth: Txg) -> Outcome {
+        outcome.damaged.retain(|child| !self.is_stale(*child, birth));
+        outcome
+    }
+
     /// Whether everything is still on leaves that take part when the one with this guid takes no part any more.
     #[must_use]
     pub fn can_lose(&self, guid: u64) -> bool {
-        let Shape::Mirror(_) = &self.shape else { return false };
-        let others = self.written().filter(|leaf| leaf.guid != guid).map(|leaf| leaf.health.missing());
-        // Every txg must be on one of the others.
-        let missed = others.fold(TxgRuns::since(Txg(0)), |missed, other| missed.common(&other));
-        missed.is_empty()
+        let (children, spare) = match &self.shape {
+            Shape::Mirror(children) => (children, children.len().saturating_sub(1)),
+            Shape::Raidz { layout, children } => (children, layout.parity()),
+            Shape::Disk(_) | Shape::Hole | Shape::Missing | Shape::Unsupported(_) => return false,
+        };
+        let lacks = |child: &Option<Leaf>| match child {
+            Some(leaf) if leaf.guid != guid && !leaf.health.has_failed() => leaf.health.missing(),
+            _ => Arc::new(TxgRuns::since(Txg(0))),
+        };
+        let lacking: Vec<Arc<TxgRuns>> = children.iter().map(lacks).collect();
+        TxgRuns::most_at_once(&lacking) <= spare
+    }
+
+    fn written_children(&self) -> impl Iterator<Item = (usize, &Leaf)> {
+        let count = match &self.shape {
+            Shape::Mirror(children) | Shape::Raidz { children, .. } => children.len(),
+            _ => 1,
+        };
+        let written = |child| Some((child, self.child(child)?)).filter(|(_, leaf)| !leaf.health.has_failed());
+        (0..count).filter_map(written)
     }
 
     /// The leaves that take writes.
@@ -180,13 +239,25 @@ impl TopVdev {
     /// [`ReadError::Device`], or [`ReadError::Unsupported`] where too little is there.
     pub(crate) fn read(
         &self,
-        replica: usize,
+        source: Source,
         offset: u64,
         buf: &mut [u8],
         is_good: &mut dyn FnMut(&[u8]) -> bool,
     ) -> Result<Outcome, ReadError> {
+        let replica = source.replica;
         let leaf = match &self.shape {
-            Shape::Raidz { layout, children } => return raidz::read(*layout, children, offset, buf, is_good),
+            Shape::Raidz { layout, children } => {
+                let believed = self.believed(children, source.birth);
+                let first = believed.as_deref().unwrap_or(children);
+                let read = raidz::read(*layout, first, offset, buf, is_good);
+                return match read {
+                    Ok(Outcome { good: false, .. }) | Err(_) if believed.is_some() => {
+                        let outcome = raidz::read(*layout, children, offset, buf, is_good)?;
+                        Ok(self.without_stale(outcome, source.birth))
+                    }
+                    read => read,
+                };
+            }
             Shape::Disk(leaf) => Some(leaf),
             Shape::Mirror(children) => children.get(replica).and_then(Option::as_ref),
             Shape::Hole => return Err(ReadError::Unsupported("a block on a removed vdev")),
@@ -204,14 +275,17 @@ impl TopVdev {
     /// As [`TopVdev::read`].
     pub(crate) fn verify(
         &self,
-        replica: usize,
+        source: Source,
         offset: u64,
         buf: &mut [u8],
         is_good: &mut dyn FnMut(&[u8]) -> bool,
     ) -> Result<Outcome, ReadError> {
         match &self.shape {
-            Shape::Raidz { layout, children } => raidz::verify(*layout, children, offset, buf, is_good),
-            _ => self.read(replica, offset, buf, is_good),
+            Shape::Raidz { layout, children } => {
+                let outcome = raidz::verify(*layout, children, offset, buf, is_good)?;
+                Ok(self.without_stale(outcome, source.birth))
+            }
+            _ => self.read(source, offset, buf, is_good),
         }
     }
 
@@ -224,15 +298,15 @@ impl TopVdev {
         }
     }
 
-    /// The leaves that every write to this vdev goes to, each at the same offset.
+    /// The leaves that writes to this vdev go to: of a mirror all get the same bytes, of raidz each its columns.
     ///
     /// # Errors
     /// [`WriteError::Unsupported`] for layouts that are not written.
-    pub(crate) fn written_leaves(&self) -> Result<impl Iterator<Item = &Leaf>, WriteError> {
+    pub(crate) fn written_leaves(&self) -> Result<impl Iterator<Item = (usize, &Leaf)>, WriteError> {
         self.writable().map_err(WriteError::Unsupported)?;
         match &self.shape {
             Shape::Hole => Err(WriteError::Unsupported("removed")),
-            _ => Ok(self.written()),
+            _ => Ok(self.written_children()),
         }
     }
 

@@ -2,15 +2,18 @@
 //!
 //! A gang is its header's copies and its pieces', each of which is a block of its own.
 
+use std::collections::BTreeMap;
 use std::io::IoSlice;
+use std::sync::Arc;
 
 use format::blkptr::{Block, Dva};
 use format::label::DATA_START;
 
 use crate::gang::{self, GANG_DEPTH_MAX, deeper};
 use crate::leaf::device_error;
+use crate::raidz::spread;
 use crate::vdev::TopVdev;
-use crate::{ReadError, Storage, WriteError};
+use crate::{Leaf, Payload, ReadError, Storage, WriteError};
 
 /// What a look at every copy of a block found.
 #[derive(Debug, Default)]
@@ -41,6 +44,15 @@ enum Part {
     Block(Block),
     /// The header of this gang.
     Header(Block),
+}
+
+/// Writes `bytes` at `offset` of the allocatable area of a device. Gives their number.
+fn write_part(leaf: &Leaf, offset: u64, bytes: &[u8]) -> Result<u64, WriteError> {
+    let at = offset + DATA_START;
+    leaf.disk
+        .write_at(&[IoSlice::new(bytes)], at)
+        .map_err(|source| device_error(leaf.disk.path().to_path_buf(), at, source))?;
+    Ok(bytes.len() as u64)
 }
 
 impl Storage {
@@ -121,25 +133,39 @@ impl Storage {
                 Part::Block(block) => self.read_raw(block, &mut good)?,
                 Part::Header(leader) => good = self.good_gang_header(leader)?,
             }
-            self.write_over(dva, *replica, &good)?;
-            match of {
-                Part::Block(block) => {
-                    self.read_copy(block, *dva, *replica, GANG_DEPTH_MAX, &mut Vec::new())?
+            let written = self.write_over(dva, *replica, &good)?;
+            let left = match of {
+                Part::Block(block) => self.verify_copy(block, *dva, *replica, &mut Vec::new())?,
+                Part::Header(leader) => {
+                    self.look_at_gang_header(leader, *dva, (*replica, TopVdev::verify))?.1
                 }
-                Part::Header(leader) => drop(self.read_gang_header(leader, *dva, *replica)?),
+            };
+            if !left.is_empty() {
+                return Err(self.damaged_columns(dva, &left).into());
             }
-            repaired += good.len() as u64;
+            repaired += written;
         }
         Ok(repaired)
     }
 
-    /// Writes a damaged copy anew where it lies.
-    pub(crate) fn write_over(&self, dva: &Dva, replica: usize, raw: &[u8]) -> Result<(), WriteError> {
-        let disk = &self.vdevs().top_of(dva)?.written_leaf(replica)?.disk;
-        let offset = dva.offset + DATA_START;
-        disk.write_at(&[IoSlice::new(raw)], offset)
-            .map_err(|source| device_error(disk.path().to_path_buf(), offset, source))?;
-        Ok(())
+    /// Writes a damaged copy anew where it lies; of raidz those columns that are damaged or cannot be read. Gives the bytes written.
+    pub(crate) fn write_over(&self, dva: &Dva, replica: usize, raw: &[u8]) -> Result<u64, WriteError> {
+        let top = self.vdevs().top_of(dva)?;
+        let Some(layout) = top.raidz() else {
+            return write_part(top.written_leaf(replica)?, dva.offset, raw);
+        };
+        let map = layout.map(dva.offset, raw.len() as u64);
+        let leaves: BTreeMap<usize, &Leaf> = top.written_leaves()?.collect();
+        let mut written = 0;
+        for (column, wanted) in map.columns.iter().zip(spread(&map, &Payload::Owned(Arc::new(raw.to_vec()))))
+        {
+            let mut found = vec![0; column.len as usize];
+            let Some(leaf) = leaves.get(&column.child) else { continue };
+            if leaf.read(column.offset, &mut found).is_err() || found != wanted.bytes() {
+                written += write_part(leaf, column.offset, wanted.bytes())?;
+            }
+        }
+        Ok(written)
     }
 
     fn good_gang_header(&self, leader: &Block) -> Result<Vec<u8>, ReadError> {

@@ -20,6 +20,7 @@ use format::{Checksum, ChecksumKind, Compression};
 use crate::Leaf;
 use crate::leaf::device_error;
 use crate::meter;
+use crate::raidz;
 use crate::suspend::Suspension;
 use crate::tree::Tree;
 use crate::unflushed::KEPT_MAX;
@@ -325,18 +326,29 @@ struct Run {
     buffers: Vec<Payload>,
 }
 
+/// Where the writes of a run go.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Target {
+    /// Id of the top-level vdev.
+    vdev: u32,
+    /// The child of a raidz vdev; `None`: every device of another vdev gets the same.
+    child: Option<usize>,
+}
+
 /// Gathers placed blocks of one txg. Nothing is durable before [`Writer::finish`] and a flush.
 pub struct Writer<'a> {
     storage: &'a Storage,
-    runs: BTreeMap<u32, Run>,
+    runs: BTreeMap<Target, Run>,
     bytes: u64,
+    /// A sector of zeros, as long as the longest that was needed so far.
+    zeros: Record,
 }
 
 impl<'a> Writer<'a> {
     /// Starts a txg's writes.
     #[must_use]
     pub fn new(storage: &'a Storage) -> Writer<'a> {
-        Writer { storage, runs: BTreeMap::new(), bytes: 0 }
+        Writer { storage, runs: BTreeMap::new(), bytes: 0, zeros: Record::default() }
     }
 
     /// Bytes put so far, over all copies.
@@ -345,21 +357,42 @@ impl<'a> Writer<'a> {
         self.bytes
     }
 
-    /// Queues `payload` for `dva`. Neighbours on a vdev that come one after another become one write.
+    /// Queues `payload` for `dva`. Neighbours on a vdev that come one after another become one write, on each device.
     ///
     /// # Errors
     /// A device error, of this write or an earlier one.
     pub fn put(&mut self, dva: Dva, payload: Payload) -> Result<(), WriteError> {
         let vdev = dva.vdev.0;
-        let len = payload.bytes().len();
-        self.bytes += len as u64;
-        let run = self.runs.entry(vdev).or_default();
-        let follows = run.start + run.len as u64 == dva.offset;
-        if !follows || run.len + len > RUN_BYTES_MAX || run.buffers.len() == RUN_BUFFERS_MAX {
-            let full = mem::replace(run, Run { start: dva.offset, ..Run::default() });
-            self.submit(vdev, full)?;
+        self.bytes += payload.bytes().len() as u64;
+        let Some(layout) = self.storage.vdevs().tops()[vdev as usize].raidz() else {
+            return self.append(Target { vdev, child: None }, dva.offset, payload);
+        };
+        let map = layout.map(dva.offset, payload.bytes().len() as u64);
+        for (column, part) in map.columns.iter().zip(raidz::spread(&map, &payload)) {
+            self.append(Target { vdev, child: Some(column.child) }, column.offset, part)?;
         }
-        let run = self.runs.entry(vdev).or_default();
+        // With zeros in the skipped sectors the next block follows on every device.
+        for column in &map.skipped {
+            let len = column.len as usize;
+            if self.zeros.len() < len {
+                self.zeros = Arc::new(vec![0; len]);
+            }
+            let zeros = Payload::Part { of: self.zeros.clone(), range: 0..len };
+            self.append(Target { vdev, child: Some(column.child) }, column.offset, zeros)?;
+        }
+        Ok(())
+    }
+
+    /// Adds bytes for `offset` to the run of `target`, or begins another run with them.
+    fn append(&mut self, target: Target, offset: u64, payload: Payload) -> Result<(), WriteError> {
+        let len = payload.bytes().len();
+        let run = self.runs.entry(target).or_default();
+        let follows = run.start + run.len as u64 == offset;
+        if !follows || run.len + len > RUN_BYTES_MAX || run.buffers.len() == RUN_BUFFERS_MAX {
+            let full = mem::replace(run, Run { start: offset, ..Run::default() });
+            self.submit(target, full)?;
+        }
+        let run = self.runs.entry(target).or_default();
         run.len += len;
         run.buffers.push(payload);
         Ok(())
@@ -370,8 +403,8 @@ impl<'a> Writer<'a> {
     /// # Errors
     /// The first device error.
     pub fn drain(&mut self) -> Result<(), WriteError> {
-        for (vdev, run) in mem::take(&mut self.runs) {
-            self.submit(vdev, run)?;
+        for (target, run) in mem::take(&mut self.runs) {
+            self.submit(target, run)?;
         }
         self.storage.io().drain()
     }
@@ -393,15 +426,17 @@ impl<'a> Writer<'a> {
         Ok(())
     }
 
-    fn submit(&self, vdev: u32, run: Run) -> Result<(), WriteError> {
+    fn submit(&self, target: Target, run: Run) -> Result<(), WriteError> {
         if run.buffers.is_empty() {
             return Ok(());
         }
-        let top = &self.storage.vdevs().tops()[vdev as usize];
+        let top = &self.storage.vdevs().tops()[target.vdev as usize];
         let offset = run.start + format::label::DATA_START;
         let submitted = Instant::now();
-        for leaf in top.written_leaves()? {
-            let (leaf, buffers) = (leaf.clone(), run.buffers.clone());
+        // Of raidz all devices are there, so a child is known by its place among them.
+        let is_meant = |child| target.child.is_none_or(|only| only == child);
+        for (_, leaf) in top.written_leaves()?.filter(|(child, _)| is_meant(*child)) {
+            let (vdev, leaf, buffers) = (target.vdev, leaf.clone(), run.buffers.clone());
             self.storage.io().submit(Job { vdev, leaf, offset, buffers, len: run.len, submitted })?;
         }
         Ok(())

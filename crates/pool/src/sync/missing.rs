@@ -88,7 +88,8 @@ impl Syncing<'_> {
         header.object = object.id();
         put_header(&object, &self.tx, &header);
         self.count_list(counted, 1)?;
-        let leaf = leaf_mut(&mut self.state.config.tree, guid).expect("the list belongs to a leaf of the pool");
+        let leaf =
+            leaf_mut(&mut self.state.config.tree, guid).expect("the list belongs to a leaf of the pool");
         leaf.dtl = Some(object.id());
         self.state.config_dirty = true;
         Ok(object.id())

@@ -19,8 +19,8 @@ use format::blkptr::BlockPtr;
 use format::config::PoolConfig;
 use format::uberblock::Uberblock;
 use format::{ObjectId, Txg};
-use storage::{TxgRuns, Writer};
 use storage::allocator::Allocator;
+use storage::{TxgRuns, Writer};
 
 pub(crate) use self::books::free_extents;
 pub use self::dataset::checksum_feature;
@@ -235,7 +235,17 @@ fn write_txg(
     before: Option<Objset>,
 ) -> Result<BlockPtr> {
     let writer = Writer::new(&inner.storage);
-    let mut syncing = Syncing { inner, state, txg, tx: Tx::new(txg), writer, before, broken: None, freed: 0, mos_passes: 0 };
+    let mut syncing = Syncing {
+        inner,
+        state,
+        txg,
+        tx: Tx::new(txg),
+        writer,
+        before,
+        broken: None,
+        freed: 0,
+        mos_passes: 0,
+    };
     if syncing.state.fresh {
         syncing.first_sync()?;
     }

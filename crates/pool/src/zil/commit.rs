@@ -265,7 +265,7 @@ impl<'a> Batch<'a> {
                 ..Block::plain(object.object_type(), txg)
             };
             // Known first: if it cannot be written, the sync of the txg takes the space back, or fails itself.
-            let written = pool.storage.write_log(dva, payload);
+            let written = pool.storage.write_log(dva, psize, payload);
             if written.is_ok() {
                 pool.storage.keep_early(record, recipe, block);
             } else {
@@ -355,8 +355,8 @@ impl<'a> Batch<'a> {
         Chain { next: BlockPtr::Block(next), used: used as u64 }.encode(&mut self.raw, ByteOrder::Little);
         codec_seal(&mut self.raw, &self.tail);
         let raw = std::mem::replace(&mut self.raw, vec![0; CHAIN_SIZE]);
-        let dva = self.tail.dvas[0];
-        let written = self.dataset.pool.storage.write_log(dva, Payload::Owned(Arc::new(raw)));
+        let (dva, size) = (self.tail.dvas[0], self.tail.lsize);
+        let written = self.dataset.pool.storage.write_log(dva, size, Payload::Owned(Arc::new(raw)));
         self.vdevs.insert(dva.vdev.0);
         let mut state = self.dataset.log.lock();
         if let Some(link) = state.chain.back_mut() {

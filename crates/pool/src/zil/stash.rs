@@ -198,10 +198,11 @@ fn allocate(inner: &Inner, state: &mut SyncState, txg: Txg, want: u64, asked: u6
     let size = if whole { WHOLE } else { PIECE }.max(asked);
     // What was promised to transactions stays theirs, and part of the reserve of a full pool: what it takes to sync
     // instead.
-    let granted = inner.groups.set_aside(want.next_multiple_of(size), inner.slop() / 2);
+    let taken = inner.storage.vdevs().largest_asize_of(size);
+    let granted = inner.groups.set_aside(want.div_ceil(size) * taken, inner.slop() / 2);
     let mut pieces = Vec::new();
     let mut got = 0;
-    while got + size <= granted {
+    while got + taken <= granted {
         let dva = match state.allocator.allocate_log(size, txg, &mut source) {
             Ok(dva) => dva,
             Err(AllocError::NoSpace { .. }) => break,
@@ -214,7 +215,7 @@ fn allocate(inner: &Inner, state: &mut SyncState, txg: Txg, want: u64, asked: u6
         let divisible = !matches!(top.shape, Shape::Raidz { .. });
         let unit = (zil::BLOCK_MIN as u64).max(1 << top.ashift);
         pieces.push(Piece { dva, size, divisible, unit, sector: 1 << top.ashift });
-        got += size;
+        got += taken;
     }
     Ok(pieces)
 }

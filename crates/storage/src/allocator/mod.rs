@@ -20,6 +20,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use format::blkptr::Dva;
 use format::{Corrupt, MAX_BLOCK, Txg, VdevId};
 
+use crate::layout::Raidz;
+
 pub use metaslab::{MapEntry, Metaslab, Runs};
 pub use segments::{Conflict, Segments};
 use vdev_space::VdevSpace;
@@ -44,6 +46,19 @@ pub struct VdevSpec {
     pub metaslab_shift: u8,
     /// Keeps intent logs only; normal blocks never go there.
     pub is_log: bool,
+    /// How blocks are spread where parity goes with them.
+    pub raidz: Option<Raidz>,
+}
+
+impl VdevSpec {
+    /// Bytes that a block of `psize` bytes occupies.
+    #[must_use]
+    pub const fn asize_of(&self, psize: u64) -> u64 {
+        match self.raidz {
+            Some(layout) => layout.asize(psize),
+            None => psize.next_multiple_of(1 << self.ashift),
+        }
+    }
 }
 
 /// Bytes by state. `size == allocated + deferred + allocatable`.
@@ -209,7 +224,7 @@ impl Allocator {
         Ok(())
     }
 
-    /// Allocates room for `psize` bytes, rounded up to each vdev's smallest allocation, in `copies` places: on different
+    /// Allocates room for `psize` bytes, with what each vdev adds to them ([`VdevSpec::asize_of`]), in `copies` places: on different
     /// vdevs if possible, else in different metaslabs or an eighth of the vdev apart, else wherever there is room. The
     /// DVAs are packed from index 0.
     ///

@@ -54,7 +54,7 @@ impl SpaceMapSource for Maps {
 
 fn spec(id: u32, metaslab_shift: u8, count: u64) -> VdevSpec {
     let asize = (count << metaslab_shift) + (1 << (metaslab_shift - 1));
-    VdevSpec { id: VdevId(id), asize, ashift: 9, metaslab_shift, is_log: false }
+    VdevSpec { id: VdevId(id), asize, ashift: 9, metaslab_shift, is_log: false, raidz: None }
 }
 
 fn pool(specs: &[VdevSpec]) -> Allocator {
@@ -234,7 +234,7 @@ fn stripes_use_all_vdevs_in_turns_and_fill_them_together() {
 #[test]
 fn a_pool_of_many_tebibytes_costs_memory_for_what_is_loaded() {
     let asize = 1u64 << 50;
-    let spec = VdevSpec { id: VdevId(0), asize, ashift: 12, metaslab_shift: 34, is_log: false };
+    let spec = VdevSpec { id: VdevId(0), asize, ashift: 12, metaslab_shift: 34, is_log: false, raidz: None };
     let (mut pool, mut maps) = (Allocator::new(Txg(3)), Maps::default());
     pool.add_vdev(spec, []).unwrap();
     assert_eq!(pool.space().size, asize);

@@ -85,7 +85,7 @@ impl VdevSpace {
         synced: Txg,
         source: &mut S,
     ) -> Result<Option<(u32, Dva)>, AllocError<S::Error>> {
-        let asize = psize.next_multiple_of(1 << self.spec.ashift);
+        let asize = self.spec.asize_of(psize);
         if asize > self.space.allocatable() || asize >= self.refused {
             return Ok(None);
         }

@@ -20,8 +20,8 @@ pub mod scripted;
 
 use std::sync::Arc;
 
-pub(crate) use closable::Closable;
 pub use clock::{Clock, FixedClock, SteppedClock, SystemClock};
+pub(crate) use closable::Closable;
 pub use disk::{Before, Disk};
 pub use entropy::{Entropy, SeededEntropy, SystemEntropy};
 pub use file_disk::{Access, FileDisk, OpenError};

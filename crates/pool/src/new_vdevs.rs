@@ -1,0 +1,166 @@
+//! The top-level vdevs of a new pool: what each device becomes, and how much all of them hold together.
+//!
+//! From:   open devices, grouped and laid out as their owner wants them.
+//! To:     `create`, which writes their labels and configuration.
+//! Source: docs/format/01-labels-uberblock.md §5, §8; 11-redundancy.md §1.1, §2.1.
+
+use std::sync::Arc;
+
+use format::config::{TopConfig, VdevConfig, VdevKind};
+use format::{Guid, ObjectId, Txg, label};
+use storage::host::Disk;
+use storage::layout::Raidz;
+use storage::{Leaf, Shape, TopVdev};
+
+use crate::{Error, Result};
+
+/// Sector sizes that a vdev may have, as powers of two.
+const ASHIFTS: std::ops::RangeInclusive<u32> = 9..=16;
+/// Devices that a mirror has at least.
+const SIDES_MIN: usize = 2;
+
+/// How the devices of a new top-level vdev share its blocks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Layout {
+    /// One device has them all.
+    Single,
+    /// Every device has them all.
+    Mirror,
+    /// Rows of data with so many parity columns, 1 to 3.
+    Raidz(u8),
+}
+
+/// A top-level vdev of a new pool.
+#[derive(Clone, Debug)]
+pub struct NewTop {
+    /// How its devices share its blocks.
+    pub layout: Layout,
+    /// It keeps intent logs only.
+    pub is_log: bool,
+    /// Its open devices, in order.
+    pub disks: Vec<Arc<dyn Disk>>,
+}
+
+impl NewTop {
+    /// Data on `disks`, laid out like this.
+    #[must_use]
+    pub fn new(layout: Layout, disks: Vec<Arc<dyn Disk>>) -> NewTop {
+        NewTop { layout, is_log: false, disks }
+    }
+
+    /// Checks the number of devices.
+    fn check(&self) -> Result<()> {
+        let count = self.disks.len();
+        let refused = |why: String| Err(Error::Unsupported(why));
+        match self.layout {
+            Layout::Single if count == 1 => Ok(()),
+            Layout::Single => refused(format!("one device made of {count}")),
+            Layout::Mirror if count >= SIDES_MIN => Ok(()),
+            Layout::Mirror => refused(format!("a mirror of {count} devices")),
+            Layout::Raidz(_) if self.is_log => refused("a log device with raidz".into()),
+            Layout::Raidz(parity) => match Raidz::new(*ASHIFTS.start(), count, parity.into()) {
+                Some(_) => Ok(()),
+                None => refused(format!("raidz{parity} of {count} devices")),
+            },
+        }
+    }
+
+    /// The configuration of the vdev with index `id`, and the vdev itself.
+    ///
+    /// # Errors
+    /// [`Error::Unsupported`] for a number of devices that its layout cannot have; [`Error::BadDevice`].
+    pub(crate) fn build(
+        &self,
+        id: u64,
+        guid: &dyn Fn() -> Guid,
+        ashift: Option<u32>,
+    ) -> Result<(VdevConfig, TopVdev)> {
+        self.check()?;
+        if self.layout == Layout::Single {
+            let (mut config, mut top) = new_device(id, guid(), &self.disks[0], ashift)?;
+            config.top = config.top.map(|top| TopConfig { is_log: self.is_log, ..top });
+            top.is_log = self.is_log;
+            return Ok((config, top));
+        }
+        let kind = match self.layout {
+            Layout::Raidz(parity) => VdevKind::Raidz { nparity: parity.into() },
+            _ => VdevKind::Mirror,
+        };
+        let mut config = VdevConfig::new(kind, id, guid());
+        config.create_txg = Some(Txg::INITIAL);
+        // The smallest device says how much of each is used, and the largest sectors are those of the vdev.
+        let (mut children, mut shift, mut smallest) = (Vec::new(), 0, u64::MAX);
+        for (child, disk) in self.disks.iter().enumerate() {
+            let (device, top) = new_device(child as u64, guid(), disk, ashift)?;
+            (shift, smallest) = (top.ashift.max(shift), top.asize.min(smallest));
+            children.push(Some(Leaf::new(device.guid.0, disk.clone())));
+            config.children.push(VdevConfig { top: None, ..device });
+        }
+        let (asize, shape) = match self.layout {
+            Layout::Raidz(parity) => {
+                let layout = Raidz::new(shift, children.len(), parity.into());
+                let layout = layout.expect("the number of devices was checked");
+                (smallest.saturating_mul(children.len() as u64), Shape::Raidz { layout, children })
+            }
+            _ => (smallest, Shape::Mirror(children)),
+        };
+        Ok(finished(config, Size { ashift: shift, asize }, self.is_log, shape))
+    }
+}
+
+/// What a vdev has room for, and in which units.
+struct Size {
+    ashift: u32,
+    asize: u64,
+}
+
+/// A top-level vdev with its size, in its configuration and as it is used.
+fn finished(mut config: VdevConfig, size: Size, is_log: bool, shape: Shape) -> (VdevConfig, TopVdev) {
+    let Size { ashift, asize } = size;
+    let metaslab_shift = label::metaslab_shift(asize);
+    config.top = Some(TopConfig { metaslab_array: ObjectId(0), metaslab_shift, ashift, asize, is_log });
+    let (id, guid) = (config.id as u32, config.guid.0);
+    let top = TopVdev { id, guid, ashift, asize, metaslab_shift, is_log, shape };
+    (config, top)
+}
+
+/// One device as a top-level vdev.
+///
+/// # Errors
+/// [`Error::BadDevice`]: too small, or its sectors are too large.
+pub(crate) fn new_device(
+    id: u64,
+    guid: Guid,
+    disk: &Arc<dyn Disk>,
+    ashift: Option<u32>,
+) -> Result<(VdevConfig, TopVdev)> {
+    let bad = |why: String| Err(Error::BadDevice { path: disk.path().to_path_buf(), why });
+    if disk.size() < label::MIN_DEVICE {
+        return bad(format!("it has {} bytes, a vdev needs 64 MiB", disk.size()));
+    }
+    let native = disk.physical_sector_size().max(512).ilog2().clamp(9, 14);
+    let ashift = ashift.unwrap_or(native);
+    if !ASHIFTS.contains(&ashift) {
+        return bad(format!("ashift {ashift} is not between 9 and 16"));
+    }
+    if disk.sector_size() > 1 << ashift {
+        return bad(format!("its sectors have {} bytes, more than ashift {ashift}", disk.sector_size()));
+    }
+    let kind = if disk.is_block_device() { VdevKind::Disk } else { VdevKind::File };
+    let mut config = VdevConfig::new(kind, id, guid);
+    let absolute = std::path::absolute(disk.path()).unwrap_or_else(|_| disk.path().to_path_buf());
+    config.path = Some(std::os::unix::ffi::OsStrExt::as_bytes(absolute.as_os_str()).to_vec());
+    config.whole_disk = disk.is_block_device().then_some(false);
+    config.create_txg = Some(Txg::INITIAL);
+    let size = Size { ashift, asize: label::asize_of(disk.size()) };
+    Ok(finished(config, size, false, Shape::Disk(Leaf::new(guid.0, disk.clone()))))
+}
+
+/// Gives the devices of `vdev` paths that any machine could have given them, numbered from `first` on; whoever imports the pool
+/// notes its own.
+pub(crate) fn make_anonymous(vdev: &mut VdevConfig, pool: &str, first: u64) {
+    let devices = if vdev.kind.is_leaf() { std::slice::from_mut(vdev) } else { vdev.children.as_mut_slice() };
+    for (number, device) in (first..).zip(devices) {
+        device.path = Some(format!("/{pool}.{number}.img").into_bytes());
+    }
+}
