@@ -21,6 +21,7 @@ use storage::{Storage, TopVdev, Vdevs};
 use crate::dsl::create::{Initialise, NewFilesystem};
 use crate::features::Features;
 use crate::leases::Leases;
+use crate::members::Members;
 use crate::mos::{DIRECTORY, Mos};
 use crate::new_vdevs::{Layout, NewTop, make_anonymous, new_device};
 use crate::options::Options;
@@ -231,6 +232,7 @@ impl Pool {
         let (limits, suspension) = (Limits::of(&options), storage.suspension().clone());
         let groups = Groups::new(before_first, options.stepwise, limits, budget.clone(), suspension);
         let inner = Arc::new(Inner {
+            members: Members::new(storage.vdevs()),
             storage,
             budget,
             host: options.host.clone(),
@@ -252,7 +254,6 @@ impl Pool {
             events: Default::default(),
             user: options.user,
             non_allocating: Mutex::default(),
-            members: Default::default(),
             aux_disks: Mutex::new(spec.caches.clone()),
         });
         let pool = Pool::start(inner, state);

@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use format::config::VdevConfig;
 use format::space_map::{Kind, Layout};
 use format::{Guid, ObjectId, Txg};
-use storage::{Health, TxgRuns};
+use storage::{Health, TxgRuns, Vdevs};
 
 use crate::mos::Mos;
 use crate::pool::{Inner, Pool};
@@ -37,6 +37,11 @@ pub struct Member {
 }
 
 impl Members {
+    /// The leaves of a new pool.
+    pub(crate) fn new(vdevs: &Vdevs) -> Members {
+        Members(Mutex::new(vdevs.leaves().map(|leaf| (leaf.guid, leaf.health.clone())).collect()))
+    }
+
     fn lock(&self) -> MutexGuard<'_, BTreeMap<u64, Arc<Health>>> {
         self.0.lock().expect("no code panics while holding the members")
     }

@@ -9,6 +9,8 @@ use storage::host::{CrashPolicy, Disk, Fault, Host, Script, ScriptedDisk};
 
 const SIZE: u64 = 96 << 20;
 const LEN: usize = 200_000;
+/// Operations at which a device fails, of those of a txg.
+const STEPS: usize = 16;
 
 fn options() -> Options {
     Options { io_threads: 0, workers: 1, txg_timeout: 3600, host: Host::seeded(1, 0), ..Options::default() }
@@ -83,7 +85,7 @@ fn goes_on_without(parity: usize, fault: impl Fn(usize) -> Fault) {
         script.op_count()
     };
     let mut failed = 0;
-    for from_op in (0..ops).step_by(if parity == 0 { 1 } else { 5 }) {
+    for from_op in (0..ops).step_by(ops.div_ceil(STEPS)) {
         let script = Script::new();
         let pool = created(&script, parity);
         let first = write(&pool, 1);

@@ -23,6 +23,7 @@ mod meter;
 mod payload;
 mod raidz;
 mod read;
+mod resilver;
 pub mod suspend;
 mod tree;
 mod txg_runs;
@@ -50,6 +51,7 @@ pub use meter::{
     Times,
 };
 pub use payload::Payload;
+pub use resilver::Missed;
 pub use suspend::{FailMode, Refused, Suspension};
 pub use txg_runs::TxgRuns;
 pub use vdev::{Shape, TopVdev, Vdevs};
