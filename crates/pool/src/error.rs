@@ -98,6 +98,12 @@ pub enum Error {
     /// Another pool or vdev has that guid.
     #[error("File exists")]
     GuidTaken,
+    /// The pool has no such device.
+    #[error("no such device in pool")]
+    NoSuchDevice,
+    /// The other devices do not have all that this one has.
+    #[error("no valid replicas")]
+    NoReplicas,
     /// OpenZFS is to finish a resilver first.
     #[error("currently resilvering")]
     Resilvering,

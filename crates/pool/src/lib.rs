@@ -13,6 +13,7 @@ pub mod check;
 mod create;
 mod dataset;
 mod delegation;
+mod devices;
 mod discover;
 mod dsl;
 mod error;

@@ -21,7 +21,14 @@ pub(crate) const LAYOUT: Layout = Layout { start: 0, shift: 0 };
 
 /// The health of each leaf of the configuration, by its guid; of those that are absent, too.
 #[derive(Debug, Default)]
-pub(crate) struct Members(Mutex<BTreeMap<u64, Arc<Health>>>);
+pub(crate) struct Members(Mutex<State>);
+
+#[derive(Debug, Default)]
+struct State {
+    leaves: BTreeMap<u64, Arc<Health>>,
+    /// Leaves that an administrator took offline since the import.
+    offline: BTreeSet<u64>,
+}
 
 /// How a leaf takes part, for `zpool status`.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -30,6 +37,8 @@ pub struct Member {
     pub guid: Guid,
     /// Its device is open.
     pub is_open: bool,
+    /// An administrator took it offline.
+    pub is_offline: bool,
     /// What its device refused, so that it is not written any more.
     pub failed: Option<String>,
     /// It lacks what was written in some txgs.
@@ -39,31 +48,45 @@ pub struct Member {
 impl Members {
     /// The leaves of a new pool.
     pub(crate) fn new(vdevs: &Vdevs) -> Members {
-        Members(Mutex::new(vdevs.leaves().map(|leaf| (leaf.guid, leaf.health.clone())).collect()))
+        let leaves = vdevs.leaves().map(|leaf| (leaf.guid, leaf.health.clone())).collect();
+        Members(Mutex::new(State { leaves, offline: BTreeSet::new() }))
     }
 
-    fn lock(&self) -> MutexGuard<'_, BTreeMap<u64, Arc<Health>>> {
+    fn lock(&self) -> MutexGuard<'_, State> {
         self.0.lock().expect("no code panics while holding the members")
     }
 
     /// The health of this leaf; a leaf that was not known begins with nothing missed.
     pub(crate) fn of(&self, guid: u64) -> Arc<Health> {
-        self.lock().entry(guid).or_default().clone()
+        self.lock().leaves.entry(guid).or_default().clone()
     }
 
     /// Forgets a leaf that is part of the pool no more.
     pub(crate) fn remove(&self, guid: u64) {
-        self.lock().remove(&guid);
+        self.lock().leaves.remove(&guid);
+    }
+
+    /// Notes whether an administrator took the leaf offline.
+    pub(crate) fn set_offline(&self, guid: u64, offline: bool) {
+        let mut state = self.lock();
+        match offline {
+            true => state.offline.insert(guid),
+            false => state.offline.remove(&guid),
+        };
+    }
+
+    pub(crate) fn is_offline(&self, guid: u64) -> bool {
+        self.lock().offline.contains(&guid)
     }
 
     /// The leaves that failed.
     pub(crate) fn failed(&self) -> BTreeSet<u64> {
-        self.lock().iter().filter(|(_, health)| health.has_failed()).map(|(guid, _)| *guid).collect()
+        self.lock().leaves.iter().filter(|(_, health)| health.has_failed()).map(|(guid, _)| *guid).collect()
     }
 
     /// What each leaf missed, if anything, by its guid.
     pub(crate) fn missing(&self) -> BTreeMap<u64, Arc<TxgRuns>> {
-        self.lock().iter().map(|(guid, health)| (*guid, health.missing())).collect()
+        self.lock().leaves.iter().map(|(guid, health)| (*guid, health.missing())).collect()
     }
 }
 
@@ -108,6 +131,7 @@ impl Pool {
             Member {
                 guid: leaf.guid,
                 is_open: self.inner.is_open(leaf.guid.0),
+                is_offline: is_closed(leaf) || self.inner.members.is_offline(leaf.guid.0),
                 failed: health.why(),
                 is_behind: !health.missing().is_empty(),
             }

@@ -125,6 +125,11 @@ impl Newest {
         Some(Newest { last, before })
     }
 
+    /// The newest state.
+    pub(crate) const fn last(self) -> Txg {
+        self.last
+    }
+
     /// Whether a device lacks more than the last state of `latest`, in whose middle the power may have gone.
     fn is_behind(self, latest: &Newest) -> bool {
         self.last < latest.before

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use dmu::{NewObject, zap};
+use format::scan::{ScanFunc, ScanState};
 use format::{ObjectId, ObjectType};
 use pool::{CreateSpec, Hold, Layout, NewFilesystem, NewTop, Options, Pool};
 use storage::host::{CrashPolicy, Disk, Fault, Host, Script, ScriptedDisk};
@@ -143,4 +144,75 @@ fn raidz_goes_on_without_a_device_that_refuses_writes() {
 #[test]
 fn raidz2_goes_on_without_a_device_that_vanishes() {
     goes_on_without(2, |from_op| Fault::Vanish { from_op });
+}
+
+/// A device is away while much changes, comes back old and is resilvered; then as many others are taken away as the layout allows.
+fn is_resilvered(parity: usize) {
+    let script = Script::new();
+    let pool = created(&script, parity);
+    let count = script.disks().len();
+    let mut expected: Vec<_> = (0..3).map(|n| (write(&pool, n), content(n))).collect();
+    pool.sync().unwrap();
+    pool.export().unwrap();
+    for lost in 0..count {
+        let pool = imported(all_but(&script, lost));
+        assert_eq!(pool.read_only(), None);
+        let n = 10 + lost as u64;
+        expected.push((write(&pool, n), content(n)));
+        pool.sync().unwrap();
+        pool.snapshot(&[format!("tank@{lost}")], &[]).unwrap();
+        let (gone, _) = expected.remove(0);
+        let dataset = pool.open("tank").unwrap();
+        let tx = dataset.begin(Hold::write(LEN as u64)).unwrap();
+        let object = dataset.objset().object(gone).unwrap();
+        dataset.objset().free_object(&tx, &object);
+        drop((tx, object, dataset));
+        pool.sync().unwrap();
+        // As after a crash.
+        drop(pool);
+        let pool = imported(script.disks());
+        assert!(pool.needs_resilver(), "device {lost}");
+        expected.push((write(&pool, n + 100), content(n + 100)));
+        pool.resume_scrub().unwrap();
+        pool.wait_scrub().unwrap();
+        assert!(!pool.needs_resilver(), "device {lost}");
+        let scan = pool.scan().unwrap().unwrap().scan;
+        assert_eq!((scan.func, scan.state), (ScanFunc::Resilver, ScanState::Finished));
+        assert!(scan.processed > 20_000 && scan.errors == 0, "{scan:?}");
+        assert_eq!(findings(&pool), [""; 0], "device {lost}");
+        pool.scrub().unwrap();
+        pool.wait_scrub().unwrap();
+        assert_eq!(
+            pool.scan().unwrap().unwrap().scan.processed,
+            0,
+            "device {lost}: nothing is left to repair"
+        );
+        pool.export().unwrap();
+        // What was resilvered is needed now.
+        let away = if parity == 0 { 1 } else { parity };
+        let others: Vec<usize> = (0..count).filter(|disk| *disk != lost).take(away).collect();
+        let after = script.image_after(script.op_count(), CrashPolicy::KeepAll, 1);
+        let left =
+            after.disks().into_iter().enumerate().filter(|(n, _)| !others.contains(n)).map(|(_, disk)| disk);
+        let pool = imported(left);
+        for (id, content) in &expected {
+            assert!(read(&pool, *id) == *content, "device {lost}");
+        }
+        assert_eq!(findings(&pool), [""; 0], "device {lost} with fewer others");
+    }
+}
+
+#[test]
+fn a_side_of_a_mirror_that_comes_back_old_is_resilvered() {
+    is_resilvered(0);
+}
+
+#[test]
+fn a_device_of_raidz_that_comes_back_old_is_resilvered() {
+    is_resilvered(1);
+}
+
+#[test]
+fn a_device_of_raidz2_that_comes_back_old_is_resilvered() {
+    is_resilvered(2);
 }

@@ -83,6 +83,10 @@ impl Tree {
             return true;
         }
         let top = &self.vdevs().tops()[vdev as usize];
+        if !top.leaves().any(|known| known.guid == leaf.guid) {
+            // It was let go of while this was under way.
+            return true;
+        }
         let can = top.can_lose(leaf.guid);
         if can {
             leaf.health.fail(why, Txg(self.unsynced.load(Ordering::Acquire)));
