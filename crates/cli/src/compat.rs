@@ -40,6 +40,7 @@ mod zfs_snapshot;
 mod zfs_userspace;
 mod zfs_wait;
 mod zpool_create;
+mod zpool_devices;
 mod zpool_events;
 mod zpool_import;
 pub(crate) mod zpool_iostat;
@@ -211,6 +212,9 @@ fn run(call: &Call, console: &mut Console) -> Result<(), Failure> {
         (Program::Zpool, "iostat") => zpool_iostat::run(call, console),
         (Program::Zpool, "labelclear") => zpool_misc::labelclear(call, console),
         (Program::Zpool, "list") => zpool_list::run(call, console),
+        (Program::Zpool, "offline") => zpool_devices::offline(call),
+        (Program::Zpool, "online") => zpool_devices::online(call),
+        (Program::Zpool, "resilver") => zpool_devices::resilver(call),
         (Program::Zpool, "reguid") => zpool_misc::reguid(call),
         (Program::Zpool, "reopen") => zpool_misc::reopen(call, console),
         (Program::Zpool, "scrub") => zpool_scrub::scrub(call, console),
@@ -261,8 +265,8 @@ fn run(call: &Call, console: &mut Console) -> Result<(), Failure> {
 fn reason_of(program: Program, name: &str) -> Option<&'static str> {
     Some(match (program, name) {
         (Program::Zpool, "add" | "remove") => "the devices of a pool are those it was made with",
-        (Program::Zpool, "attach" | "detach" | "replace" | "split" | "online" | "offline" | "resilver") => {
-            "the devices of a pool are those it was made with; a pool that lacks one is only read"
+        (Program::Zpool, "attach" | "detach" | "replace" | "split") => {
+            "the devices of a pool are those it was made with"
         }
         (Program::Zpool, "checkpoint") => "a snapshot of each file system, zfs snapshot -r, comes nearest",
         (Program::Zpool, "initialize" | "trim") => "free space is left as it is",

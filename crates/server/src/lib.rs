@@ -26,7 +26,7 @@ pub mod wire;
 
 pub use client::Client;
 pub use error::{ClientError, ServeError};
-pub use figures::{Counters, Figures, Halted, LeafCounters, Silence};
+pub use figures::{Counters, Figures, Halted, LeafCounters, MemberFigures, Silence};
 pub use live::{Closed, Live};
 pub use mounts::{BeginError, Change, Kind, MountError, Report, Unmounted};
 pub use plan::{Overrides, Told};
