@@ -104,6 +104,12 @@ pub enum Error {
     /// The other devices do not have all that this one has.
     #[error("no valid replicas")]
     NoReplicas,
+    /// Devices leave mirrors only.
+    #[error("only applicable to mirror and replacing vdevs")]
+    NotAMirror,
+    /// The device does not hold what the one holds beside which it is put.
+    #[error("device is too small")]
+    TooSmall,
     /// OpenZFS is to finish a resilver first.
     #[error("currently resilvering")]
     Resilvering,

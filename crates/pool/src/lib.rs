@@ -53,6 +53,7 @@ mod suspend;
 mod sync;
 mod throttle;
 mod token;
+mod tree_change;
 pub mod tune;
 mod tune_error;
 mod tx;

@@ -66,6 +66,17 @@ impl Members {
         self.lock().leaves.remove(&guid);
     }
 
+    /// A leaf goes by another guid from now on.
+    pub(crate) fn rename(&self, before: u64, now: u64) {
+        let mut state = self.lock();
+        if let Some(health) = state.leaves.remove(&before) {
+            state.leaves.insert(now, health);
+        }
+        if state.offline.remove(&before) {
+            state.offline.insert(now);
+        }
+    }
+
     /// Notes whether an administrator took the leaf offline.
     pub(crate) fn set_offline(&self, guid: u64, offline: bool) {
         let mut state = self.lock();

@@ -43,6 +43,12 @@ impl Leaf {
         Leaf { guid, disk, meter, health, unflushed: Arc::default(), door }
     }
 
+    /// The same leaf by another guid.
+    #[must_use]
+    pub fn renamed(&self, guid: u64) -> Leaf {
+        Leaf { guid, ..self.clone() }
+    }
+
     /// Lets go of the device: it is closed when the last request to it has ended, and every later one fails.
     pub fn close(&self) {
         self.door.close();

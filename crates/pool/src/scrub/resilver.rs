@@ -187,7 +187,8 @@ pub(super) fn finish(inner: &Arc<Inner>) -> Result<()> {
         }
         super::end(syncing, Scan { queue: on_disk.queue, ..scan }, ScanState::Finished)?;
         Ok(())
-    })
+    })?;
+    inner.end_replacing()
 }
 
 impl Syncing<'_> {
