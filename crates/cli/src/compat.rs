@@ -16,6 +16,7 @@ mod repeat;
 mod scan;
 mod scripts;
 mod select;
+mod vdev_spec;
 mod vdev_values;
 mod view;
 mod zfs_allow;

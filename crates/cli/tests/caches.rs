@@ -107,8 +107,9 @@ fn what_is_said_of_caches_that_cannot_be() {
     let bed = Bed::new();
     let (data, cache, small) = (image(&bed, "tank", 128), image(&bed, "cache", 96), image(&bed, "small", 1));
     let create = |words: &[&str]| bed.run(&[&["zpool", "create", "tank"], words].concat());
-    create(&["cache", &cache])
-        .refused("invalid vdev specification: at least one toplevel vdev must be specified");
+    let none = create(&["cache", &cache]);
+    assert!(none.err.contains("at least one general top-level vdev must be specified"), "{none:?}");
+    none.refused("invalid vdev specification");
     create(&[&data, "cache"]).refused("invalid vdev specification: cache requires at least 1 devices");
     create(&[&data, "cache", &cache, "cache", &small])
         .refused("invalid vdev specification: 'cache' can be specified only once");

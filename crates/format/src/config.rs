@@ -276,7 +276,8 @@ impl PoolConfig {
         if leaf.extra.get_u64("is_spare") == Some(1) {
             list.insert("is_spare", 1u64);
         }
-        if top.top.is_some_and(|top| top.is_log) {
+        // The devices of a mirror of logs are no logs themselves.
+        if top.guid == leaf.guid && top.top.is_some_and(|top| top.is_log) {
             list.insert("is_log", 1u64);
         }
         list.insert("vdev_tree", top.to_label_nvlist());

@@ -35,6 +35,9 @@ use crate::{Error, Result, aux_vdevs, bpobj, history, labels, props, version};
 
 /// Name of the machine in labels that are not to tell.
 const ANYWHERE: &str = "localhost";
+/// Key in the ZAP of a top-level vdev for what is allocated there, and its value for intent logs (12 §1.1).
+const ALLOCATION_BIAS: &[u8] = b"org.zfsonlinux:allocation_bias";
+const LOG_BIAS: &[u8] = b"log\0";
 /// Checksum salts have 32 bytes.
 const SALT: usize = 32;
 
@@ -354,6 +357,12 @@ impl Syncing<'_> {
                 let id = mos.create_zap(&self.tx, ObjectType::ZAP_METADATA, 0)?.id();
                 crate::dsl::create::add_int(mos, &self.tx, avz.id(), id.0)?;
                 *slot = Some(id);
+            }
+            if top.is_log
+                && let Some(id) = config.zap_top
+            {
+                let bias = Value::from_bytes(LOG_BIAS);
+                dmu::zap::update(&mos.object(id)?, &self.tx, ALLOCATION_BIAS, &bias)?;
             }
             let count = top.metaslab_count();
             let array = mos.create(&self.tx, NewObject::plain(ObjectType::OBJECT_ARRAY))?;

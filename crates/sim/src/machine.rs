@@ -16,8 +16,10 @@ const START_SECS: u64 = 1_700_000_000;
 /// Disks and limits of a simulated machine.
 #[derive(Clone, Debug)]
 pub struct Machine {
-    /// Number of disks.
+    /// Number of disks for data.
     pub disks: usize,
+    /// Number of further disks, each for intent logs.
+    pub logs: usize,
     /// So many disks in order become one top-level vdev.
     pub width: usize,
     /// How they share its blocks.
@@ -43,6 +45,7 @@ impl Default for Machine {
     fn default() -> Machine {
         Machine {
             disks: 1,
+            logs: 0,
             width: 1,
             layout: Layout::Single,
             disk_bytes: 64 << 20,
@@ -93,14 +96,17 @@ impl Machine {
     /// New disks with a new pool on them, whose file system is empty and synced.
     pub(crate) fn create(&self, seed: u64) -> pool::Result<(Script, Pool)> {
         let script = Script::new();
-        for i in 0..self.disks {
+        for i in 0..self.disks + self.logs {
             let _ = script.disk(format!("/scripted/{i}"), self.disk_bytes);
         }
         let options = self.options(seed);
         let filesystem = NewFilesystem::plain(&options.host);
-        let disks: Vec<_> =
-            script.disks().into_iter().map(|disk| Arc::new(disk) as Arc<dyn Disk>).collect();
-        let tops = disks.chunks(self.width).map(|disks| NewTop::new(self.layout, disks.to_vec())).collect();
+        let disks: Vec<_> = script.disks().into_iter().map(|disk| Arc::new(disk) as Arc<dyn Disk>).collect();
+        let (data, logs) = disks.split_at(self.disks);
+        let of_data = data.chunks(self.width).map(|disks| NewTop::new(self.layout, disks.to_vec()));
+        let log =
+            |disk: &Arc<dyn Disk>| NewTop { is_log: true, ..NewTop::new(Layout::Single, vec![disk.clone()]) };
+        let tops = of_data.chain(logs.iter().map(log)).collect();
         let spec = CreateSpec {
             ashift: Some(self.ashift),
             tops,

@@ -1,6 +1,6 @@
 //! `zpool create`.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use format::config::{PoolState, VERSION_FEATURES};
@@ -10,34 +10,17 @@ use pool::known::KnownPool;
 use pool::props::dataset::{Asked, ask};
 use pool::props::pool::{self as props, Moment};
 use pool::props::{PropertyError, Value, names};
-use pool::{CreateSpec, Options, Pool, labels};
+use pool::{CreateSpec, NewTop, Options, Pool, labels};
 use storage::host::{Access, Disk, FileDisk};
 
 use super::Call;
 use super::dataset_values::{self, Creation};
+use super::vdev_spec::{Class, Group, Spec, Top, replication};
 use super::{no_effect, owner_quota, view};
 use crate::args::{Assignments, assignment};
 use crate::messages::{Action, Failure, plain, reason};
 use crate::open;
 use crate::out::Console;
-
-/// Words of a vdev specification that are no devices, with the least number of devices behind each.
-const LAYOUTS: [(&str, usize); 11] = [
-    ("mirror", 2),
-    ("raidz", 2),
-    ("raidz1", 2),
-    ("raidz2", 3),
-    ("raidz3", 4),
-    ("spare", 1),
-    ("log", 1),
-    ("cache", 1),
-    ("special", 1),
-    ("dedup", 1),
-    ("draid", 2),
-];
-
-/// The word before caches.
-const CACHE: &str = "cache";
 
 /// The options of `create`, read and judged as far as no device must be looked at.
 struct Wanted {
@@ -81,10 +64,11 @@ pub fn run(call: &Call, console: &mut Console) -> Result<(), Failure> {
     let failed = |reason: &dyn std::fmt::Display| Action::Create(name).failed(reason);
     // The name by which the pool goes until it is exported.
     let called = args.value("t").unwrap_or(name);
-    let Devices { data: paths, caches } = device_paths(name, devices)?;
-    let all = [&paths[..], &caches].concat();
+    let layout = Spec::parse(devices)?;
+    let all = layout.devices();
     // What is wrong with the devices is said first, then with where it would be mounted, then with its name.
     check_use(&all, args.has("f"), call)?;
+    check_even(&layout, args.has("f"))?;
     let property = filesystem.iter().find(|(property, _)| property == "mountpoint");
     let altroot = args
         .value("R")
@@ -115,13 +99,14 @@ pub fn run(call: &Call, console: &mut Console) -> Result<(), Failure> {
             return Err(failed(&"one or more devices is less than the minimum size (64M)"));
         }
     }
+    if let Some(what) = layout.unsupported() {
+        return Err(Failure::refused(format!(
+            "cannot create '{name}': '{what}' vdevs are not supported yet"
+        )));
+    }
     if args.has("n") {
-        console.line(&format!("would create '{name}' with the following layout:\n\n\t{name}"))?;
-        let mut lines: Vec<_> = all.iter().map(|path| format!("\t  {}", path.display())).collect();
-        if !caches.is_empty() {
-            lines.insert(paths.len(), "\tcache".to_owned());
-        }
-        return lines.iter().try_for_each(|line| console.line(line));
+        console.line(&format!("would create '{name}' with the following layout:\n"))?;
+        return layout.show(name, console);
     }
     // From here to the entry of the new pool nobody else gives this name to one.
     let claim = open::known().claim(called).map_err(open::NotOpen::from)?;
@@ -136,7 +121,8 @@ pub fn run(call: &Call, console: &mut Console) -> Result<(), Failure> {
     }
     // Somebody may have used them since they were looked at; now nobody does.
     check_use(&all, args.has("f"), call)?;
-    let (data, cache) = disks.split_at(paths.len());
+    let (tops, caches) = opened(&layout, &disks);
+    let paths = all[..all.len() - caches.len()].to_vec();
     let spec = CreateSpec {
         ashift: wanted.ashift,
         version: wanted.version,
@@ -146,8 +132,9 @@ pub fn run(call: &Call, console: &mut Console) -> Result<(), Failure> {
         comment: wanted.comment,
         compatibility: wanted.compatibility,
         command: Some(call.line.clone()),
-        caches: cache.to_vec(),
-        ..CreateSpec::new(name.clone(), data.to_vec(), filesystem, dataset_values::initialiser())
+        tops,
+        caches,
+        ..CreateSpec::new(name.clone(), Vec::new(), filesystem, dataset_values::initialiser())
     };
     let pool = Pool::create(spec, Options::default()).map_err(|error| failed(&error))?;
     let guid = pool.guid();
@@ -167,6 +154,38 @@ pub fn run(call: &Call, console: &mut Console) -> Result<(), Failure> {
     // Its server takes them now.
     drop((disks, claim));
     crate::own::serve::start(called, true, None, call.around, console)
+}
+
+/// The top-level vdevs and caches of `layout` on `disks`, which are its devices in order.
+fn opened(layout: &Spec, disks: &[Arc<dyn Disk>]) -> (Vec<NewTop>, Vec<Arc<dyn Disk>>) {
+    let mut rest = disks.iter().cloned();
+    let of = |top: &Top| {
+        let Group::As(shared) = top.group else { unreachable!("other groups were refused") };
+        let disks = rest.by_ref().take(top.devices.len()).collect();
+        NewTop { layout: shared, is_log: top.class == Class::Log, disks }
+    };
+    let tops = layout.tops.iter().map(of).collect();
+    (tops, rest.collect())
+}
+
+/// Refuses a pool without a vdev for data, and vdevs that do not survive the same losses unless that is wanted.
+fn check_even(layout: &Spec, force: bool) -> Result<(), Failure> {
+    let wrong = match layout.has_data() {
+        false => vec!["at least one general top-level vdev must be specified".to_owned()],
+        true if force => Vec::new(),
+        true => replication::uneven(layout),
+    };
+    if wrong.is_empty() { Ok(()) } else { Err(uses_force(force, wrong)) }
+}
+
+/// A vdev specification that `-f` would let through, or not even that.
+fn uses_force(force: bool, wrong: Vec<String>) -> Failure {
+    let advice = match force {
+        true => "the following errors must be manually repaired:",
+        false => "use '-f' to override the following errors:",
+    };
+    let heading = ["invalid vdev specification", advice].map(str::to_owned);
+    Failure::Refused(heading.into_iter().chain(wrong).collect())
 }
 
 /// Whether an imported pool is called `name`.
@@ -203,74 +222,6 @@ fn root_assignments<'a>(
         all.push(("mountpoint".to_owned(), path.to_owned()));
     }
     Ok(all)
-}
-
-/// The devices of a new pool.
-struct Devices {
-    /// Those of a stripe.
-    data: Vec<PathBuf>,
-    caches: Vec<PathBuf>,
-}
-
-/// The devices of a stripe and caches. Other layouts are refused by name.
-fn device_paths(name: &str, words: &[String]) -> Result<Devices, Failure> {
-    let least = |word: &str| {
-        let plain = LAYOUTS.iter().find(|(layout, _)| *layout == word).map(|(_, least)| *least);
-        let draid = word.strip_prefix("draid").filter(|rest| rest.starts_with([':', '1', '2', '3']));
-        plain.or_else(|| draid.map(|_| 2))
-    };
-    for (at, word) in words.iter().enumerate() {
-        let Some(least) = least(word) else { continue };
-        let behind =
-            words[at + 1..].iter().take_while(|w| LAYOUTS.iter().all(|(layout, _)| layout != w)).count();
-        if behind < least && (least > 1 || word == CACHE) {
-            let line = format!("invalid vdev specification: {word} requires at least {least} devices");
-            return Err(Failure::refused(line));
-        }
-    }
-    // A pool called like a layout is a forgotten name.
-    if let Err(error @ names::NameError::Reserved) = names::check_pool(name, true) {
-        return Err(Action::Create(name).failed(error).hint("pool name may have been omitted"));
-    }
-    if let Some(word) = words.iter().find(|word| *word != CACHE && least(word).is_some()) {
-        let line = format!(
-            "cannot create '{name}': '{word}' vdevs are not supported yet; files and devices alone are striped"
-        );
-        return Err(Failure::refused(line));
-    }
-    let border = words.iter().position(|word| word == CACHE).unwrap_or(words.len());
-    let (data, caches) = words.split_at(border);
-    if data.is_empty() {
-        let line = "invalid vdev specification: at least one toplevel vdev must be specified";
-        return Err(Failure::refused(line));
-    }
-    let paths = |words: &[String]| words.iter().map(|word| device_path(word)).collect::<Result<_, _>>();
-    let mut caches = caches.split(|word| word == CACHE).skip(1);
-    let cached = caches.next().unwrap_or_default();
-    if caches.next().is_some() {
-        let line = "invalid vdev specification: 'cache' can be specified only once";
-        return Err(Failure::refused(line));
-    }
-    Ok(Devices { data: paths(data)?, caches: paths(cached)? })
-}
-
-fn device_path(word: &str) -> Result<PathBuf, Failure> {
-    if word.starts_with('/') {
-        let path = PathBuf::from(word);
-        return match std::fs::metadata(storage::host::backing_file(&path)) {
-            Ok(_) => Ok(path),
-            Err(_) => Err(Failure::refused(format!("cannot resolve path '{word}'"))),
-        };
-    }
-    let device = Path::new("/dev").join(word);
-    if device.exists() {
-        return Ok(device);
-    }
-    let failure = Failure::refused(format!("cannot open '{word}': no such device in /dev"))
-        .hint("must be a full path or shorthand device name");
-    // People make images in the folder where they are.
-    let file = open::absolute(Path::new(word));
-    Err(if file.is_file() { failure.hint(format!("the file here is '{}'", file.display())) } else { failure })
 }
 
 fn check_name(name: &str) -> Result<(), Failure> {
@@ -365,17 +316,11 @@ fn check_use(paths: &[PathBuf], force: bool, call: &Call) -> Result<(), Failure>
             ));
         }
     }
-    let failure = |advice: &str, lines: Vec<String>| {
-        let mut all = vec!["invalid vdev specification".to_owned(), advice.to_owned()];
-        all.extend(lines);
-        Err(Failure::Refused(all))
-    };
-    if force && !firm.is_empty() {
-        return failure("the following errors must be manually repaired:", firm);
+    if !force {
+        firm.extend(overridable);
     }
-    firm.extend(overridable);
-    if !force && !firm.is_empty() {
-        return failure("use '-f' to override the following errors:", firm);
+    if !firm.is_empty() {
+        return Err(uses_force(force, firm));
     }
     for (i, path) in paths.iter().enumerate() {
         let same = |other: &PathBuf| other == path || other.canonicalize().ok() == path.canonicalize().ok();

@@ -1,0 +1,271 @@
+//! The devices of a new pool, as the words behind its name group them.
+//!
+//! From:   the operands of `zpool create`.
+//! To:     [`super::zpool_create`], which opens the devices; [`replication`], which compares the groups.
+
+pub(super) mod replication;
+
+use std::path::{Path, PathBuf};
+
+use pool::Layout;
+
+use crate::messages::Failure;
+use crate::open;
+use crate::out::Console;
+
+/// Devices that a mirror or raidz vdev has at most.
+const RAIDZ_MAX: usize = 255;
+
+/// How the devices of a vdev share its blocks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Group {
+    /// As this build writes them.
+    As(Layout),
+    /// Rows over changing groups of devices, with so many parity columns; these are not made yet.
+    Draid(u8),
+}
+
+/// What a vdev is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Class {
+    Data,
+    Dedup,
+    Special,
+    Log,
+}
+
+impl Class {
+    /// The word before its vdevs.
+    pub(super) const fn word(self) -> &'static str {
+        match self {
+            Class::Data => "",
+            Class::Dedup => "dedup",
+            Class::Special => "special",
+            Class::Log => "log",
+        }
+    }
+
+    /// The heading of its vdevs in a layout.
+    const fn heading(self) -> &'static str {
+        match self {
+            Class::Log => "logs",
+            other => other.word(),
+        }
+    }
+}
+
+/// A top-level vdev.
+#[derive(Clone, Debug)]
+pub(super) struct Top {
+    pub(super) group: Group,
+    pub(super) class: Class,
+    pub(super) devices: Vec<PathBuf>,
+}
+
+impl Top {
+    /// The name of its kind in a layout; `None` for a single device.
+    pub(super) fn kind(&self) -> Option<String> {
+        match self.group {
+            Group::As(Layout::Single) => None,
+            Group::As(Layout::Mirror) => Some("mirror".into()),
+            Group::As(Layout::Raidz(parity)) => Some(format!("raidz{parity}")),
+            Group::Draid(parity) => Some(format!("draid{parity}")),
+        }
+    }
+}
+
+/// All devices of a new pool.
+#[derive(Debug, Default)]
+pub(super) struct Spec {
+    pub(super) tops: Vec<Top>,
+    pub(super) caches: Vec<PathBuf>,
+    pub(super) spares: Vec<PathBuf>,
+}
+
+/// A word that is no device.
+enum Word {
+    Group(Group),
+    Class(Class),
+    Spare,
+    Cache,
+}
+
+/// What a word means if it is no device.
+fn meaning(word: &str) -> Option<Word> {
+    Some(match word {
+        "mirror" => Word::Group(Group::As(Layout::Mirror)),
+        "raidz" | "raidz1" => Word::Group(Group::As(Layout::Raidz(1))),
+        "raidz2" => Word::Group(Group::As(Layout::Raidz(2))),
+        "raidz3" => Word::Group(Group::As(Layout::Raidz(3))),
+        "log" => Word::Class(Class::Log),
+        "special" => Word::Class(Class::Special),
+        "dedup" => Word::Class(Class::Dedup),
+        "spare" => Word::Spare,
+        "cache" => Word::Cache,
+        _ => {
+            let rest = word.strip_prefix("draid")?;
+            let (parity, rest) = match rest.as_bytes().first() {
+                Some(digit @ b'1'..=b'3') => (digit - b'0', &rest[1..]),
+                _ => (1, rest),
+            };
+            if !rest.is_empty() && !rest.starts_with(':') {
+                return None;
+            }
+            Word::Group(Group::Draid(parity))
+        }
+    })
+}
+
+fn invalid(why: impl std::fmt::Display) -> Failure {
+    Failure::refused(format!("invalid vdev specification: {why}"))
+}
+
+impl Spec {
+    /// Groups `words` and finds the devices.
+    ///
+    /// # Errors
+    /// The words make no pool, or a device is not there.
+    pub(super) fn parse(words: &[String]) -> Result<Spec, Failure> {
+        let (mut spec, mut class, mut seen) = (Spec::default(), Class::Data, Vec::new());
+        let mut rest = words;
+        while let Some((word, behind)) = rest.split_first() {
+            let Some(meant) = meaning(word) else {
+                spec.tops.push(Top { group: Group::As(Layout::Single), class, devices: vec![device(word)?] });
+                rest = behind;
+                continue;
+            };
+            let once = match meant {
+                Word::Class(Class::Log) | Word::Spare | Word::Cache => true,
+                Word::Class(_) | Word::Group(_) => false,
+            };
+            if once && seen.contains(word) {
+                return Err(invalid(format_args!("'{word}' can be specified only once")));
+            }
+            seen.push(word.clone());
+            let count = behind.iter().take_while(|word| meaning(word).is_none()).count();
+            let (devices, after) = behind.split_at(count);
+            let group = match meant {
+                Word::Class(new) => {
+                    (class, rest) = (new, behind);
+                    continue;
+                }
+                Word::Group(group) => Some(group),
+                Word::Spare | Word::Cache => None,
+            };
+            check_group(word, group, class, count)?;
+            let devices = devices.iter().map(|word| device(word)).collect::<Result<Vec<_>, _>>()?;
+            rest = after;
+            match (group, meant) {
+                (Some(group), _) => spec.tops.push(Top { group, class, devices }),
+                (None, Word::Spare) => (spec.spares, class) = (devices, Class::Data),
+                (None, _) => (spec.caches, class) = (devices, Class::Data),
+            }
+        }
+        if seen.iter().any(|word| word == "log") && !spec.tops.iter().any(|top| top.class == Class::Log) {
+            return Err(invalid("log requires at least 1 device"));
+        }
+        Ok(spec)
+    }
+
+    /// Whether something of it takes data.
+    pub(super) fn has_data(&self) -> bool {
+        self.tops.iter().any(|top| top.class == Class::Data)
+    }
+
+    /// What of it is not made yet, by the word for it.
+    pub(super) fn unsupported(&self) -> Option<&'static str> {
+        let of = |top: &Top| match (top.group, top.class) {
+            (Group::Draid(_), _) => Some("draid"),
+            (_, class @ (Class::Special | Class::Dedup)) => Some(class.word()),
+            _ => None,
+        };
+        self.tops.iter().find_map(of).or((!self.spares.is_empty()).then_some("spare"))
+    }
+
+    /// Every device: those of the vdevs, then caches, then spares.
+    pub(super) fn devices(&self) -> Vec<PathBuf> {
+        let of_tops = self.tops.iter().flat_map(|top| &top.devices);
+        of_tops.chain(&self.caches).chain(&self.spares).cloned().collect()
+    }
+
+    /// Prints the layout of a pool called `name`.
+    pub(super) fn show(&self, name: &str, console: &mut Console) -> Result<(), Failure> {
+        console.line(&format!("\t{name}"))?;
+        for class in [Class::Data, Class::Dedup, Class::Special, Class::Log] {
+            let mut tops = self.tops.iter().filter(|top| top.class == class).peekable();
+            if class != Class::Data && tops.peek().is_some() {
+                console.line(&format!("\t{}", class.heading()))?;
+            }
+            for top in tops {
+                let deeper = if let Some(kind) = top.kind() {
+                    console.line(&format!("\t  {kind}"))?;
+                    "  "
+                } else {
+                    ""
+                };
+                for device in &top.devices {
+                    console.line(&format!("\t  {deeper}{}", shown(device)))?;
+                }
+            }
+        }
+        for (heading, devices) in [("cache", &self.caches), ("spares", &self.spares)] {
+            if !devices.is_empty() {
+                console.line(&format!("\t{heading}"))?;
+            }
+            for device in devices {
+                console.line(&format!("\t  {}", shown(device)))?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// A device as layouts show it.
+fn shown(device: &Path) -> std::path::Display<'_> {
+    device.strip_prefix("/dev").unwrap_or(device).display()
+}
+
+/// Refuses a group of `count` devices behind `word` that cannot be.
+fn check_group(word: &str, group: Option<Group>, class: Class, count: usize) -> Result<(), Failure> {
+    let is_mirror = group == Some(Group::As(Layout::Mirror));
+    if class != Class::Data && group.is_some() && !is_mirror {
+        let class = if class == Class::Log { "log" } else { "special" };
+        let kind = if word.starts_with("draid") { "draid" } else { "raidz" };
+        return Err(invalid(format_args!("unsupported '{class}' device: {kind}")));
+    }
+    let least = match group {
+        Some(Group::As(Layout::Raidz(parity))) => usize::from(parity) + 1,
+        Some(_) => 2,
+        None => 1,
+    };
+    if count < least {
+        return Err(invalid(format_args!("{word} requires at least {least} devices")));
+    }
+    if matches!(group, Some(Group::As(Layout::Raidz(_)))) && count > RAIDZ_MAX {
+        return Err(invalid(format_args!("{word} supports no more than {RAIDZ_MAX} devices")));
+    }
+    Ok(())
+}
+
+/// The device that a word names.
+fn device(word: &str) -> Result<PathBuf, Failure> {
+    if word.starts_with('/') {
+        let path = PathBuf::from(word);
+        return match std::fs::metadata(storage::host::backing_file(&path)) {
+            Ok(found) if found.is_dir() => {
+                Err(Failure::refused(format!("cannot use '{word}': must be a block device or regular file")))
+            }
+            Ok(_) => Ok(path),
+            Err(_) => Err(Failure::refused(format!("cannot resolve path '{word}'"))),
+        };
+    }
+    let device = Path::new("/dev").join(word);
+    if device.exists() {
+        return Ok(device);
+    }
+    let failure = Failure::refused(format!("cannot open '{word}': no such device in /dev"))
+        .hint("must be a full path or shorthand device name");
+    // People make images in the folder where they are.
+    let file = open::absolute(Path::new(word));
+    Err(if file.is_file() { failure.hint(format!("the file here is '{}'", file.display())) } else { failure })
+}

@@ -1,0 +1,88 @@
+//! Whether the vdevs of a new pool survive the same losses: a pool is as safe as its least safe vdev.
+//!
+//! From:   the groups of a new pool.
+//! To:     the lines that `zpool create` prints unless it is told `-f`.
+
+use std::path::Path;
+
+use pool::Layout;
+use storage::host::{Access, Disk, FileDisk};
+
+use super::{Class, Group, Spec, Top};
+
+/// Devices of one vdev may differ by so many bytes.
+const FUZZ: u64 = 16 << 20;
+
+/// How a vdev keeps what is on it.
+#[derive(Debug, PartialEq, Eq)]
+struct Level {
+    kind: &'static str,
+    parity: u8,
+    devices: usize,
+}
+
+/// What is uneven, a line each.
+pub(in crate::compat) fn uneven(spec: &Spec) -> Vec<String> {
+    let mut lines = Vec::new();
+    let mut last: Option<Level> = None;
+    for top in spec.tops.iter().filter(|top| top.class != Class::Log) {
+        let sizes: Vec<(bool, u64)> = top.devices.iter().filter_map(|path| looked_at(path)).collect();
+        let level = level_of(top, sizes.first().is_some_and(|(is_file, _)| *is_file));
+        if sizes.windows(2).any(|two| two[0].0 != two[1].0) {
+            lines.push(format!(
+                "mismatched replication level: {} contains both files and devices",
+                level.kind
+            ));
+        } else if sizes.windows(2).any(|two| two[0].1.abs_diff(two[1].1) > FUZZ) {
+            lines.push(format!("{} contains devices of different sizes", level.kind));
+        }
+        lines.extend(last.as_ref().and_then(|last| compare(last, &level)));
+        last = Some(level);
+    }
+    lines
+}
+
+/// Whether a device is a file, and its size.
+fn looked_at(path: &Path) -> Option<(bool, u64)> {
+    let disk = FileDisk::open(path, Access::Peek).ok()?;
+    Some((!disk.is_block_device(), disk.size()))
+}
+
+fn level_of(top: &Top, is_file: bool) -> Level {
+    let (kind, parity) = match top.group {
+        Group::As(Layout::Single) => (if is_file { "file" } else { "disk" }, 0),
+        Group::As(Layout::Mirror) => ("mirror", 0),
+        Group::As(Layout::Raidz(parity)) => ("raidz", parity),
+        Group::Draid(parity) => ("draid", parity),
+    };
+    Level { kind, parity, devices: top.devices.len() }
+}
+
+/// Why two vdevs, the second behind the first, are uneven. Raidz and mirrors may stand side by side, and raidz of any widths, if they
+/// survive the loss of as many devices.
+fn compare(last: &Level, new: &Level) -> Option<String> {
+    let has_parity = |level: &&Level| level.parity > 0;
+    let with_parity: Vec<&Level> = [last, new].into_iter().filter(has_parity).collect();
+    let mirror = [last, new].into_iter().find(|level| level.kind == "mirror");
+    let line = match (with_parity.as_slice(), mirror) {
+        ([one, other], _) if one.parity == other.parity => return None,
+        ([one, other], _) => format!(
+            "{} and {} vdevs with different redundancy, {} vs. {} are present",
+            one.kind, other.kind, one.parity, other.parity
+        ),
+        ([rows], Some(mirror)) if usize::from(rows.parity) + 1 == mirror.devices => return None,
+        ([rows], Some(mirror)) => format!(
+            "{} and mirror vdevs with different redundancy, {} vs. {} ({}-way) are present",
+            rows.kind,
+            rows.parity,
+            mirror.devices - 1,
+            mirror.devices
+        ),
+        _ if last.kind != new.kind => format!("both {} and {} vdevs are present", last.kind, new.kind),
+        _ if last.devices != new.devices => {
+            format!("both {}-way and {}-way {} vdevs are present", last.devices, new.devices, new.kind)
+        }
+        _ => return None,
+    };
+    Some(format!("mismatched replication level: {line}"))
+}
