@@ -40,6 +40,7 @@ mod zfs_send_rest;
 mod zfs_snapshot;
 mod zfs_userspace;
 mod zfs_wait;
+mod zpool_attach;
 mod zpool_create;
 mod zpool_devices;
 mod zpool_events;
@@ -203,6 +204,9 @@ fn run(call: &Call, console: &mut Console) -> Result<(), Failure> {
             versions(console)
         }
         (Program::Zpool, "clear") => zpool_scrub::clear(call),
+        (Program::Zpool, "attach") => zpool_attach::join(call, console, false),
+        (Program::Zpool, "detach") => zpool_attach::detach(call, console),
+        (Program::Zpool, "replace") => zpool_attach::join(call, console, true),
         (Program::Zpool, "create") => zpool_create::run(call, console),
         (Program::Zpool, "destroy") => zpool_import::destroy(call),
         (Program::Zpool, "export") => zpool_import::export(call, console),
@@ -266,9 +270,7 @@ fn run(call: &Call, console: &mut Console) -> Result<(), Failure> {
 fn reason_of(program: Program, name: &str) -> Option<&'static str> {
     Some(match (program, name) {
         (Program::Zpool, "add" | "remove") => "the devices of a pool are those it was made with",
-        (Program::Zpool, "attach" | "detach" | "replace" | "split") => {
-            "the devices of a pool are those it was made with"
-        }
+        (Program::Zpool, "split") => "attach and detach change a mirror; the sides stay in one pool",
         (Program::Zpool, "checkpoint") => "a snapshot of each file system, zfs snapshot -r, comes nearest",
         (Program::Zpool, "initialize" | "trim") => "free space is left as it is",
         (Program::Zpool, "ddtprune") => "pools with a deduplication table are only read",

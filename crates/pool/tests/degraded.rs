@@ -216,3 +216,78 @@ fn a_device_of_raidz_that_comes_back_old_is_resilvered() {
 fn a_device_of_raidz2_that_comes_back_old_is_resilvered() {
     is_resilvered(2);
 }
+
+fn sized(script: &Script, name: &str, size: u64) -> Arc<dyn Disk> {
+    Arc::new(script.disk(name, size))
+}
+
+/// The disks of the script that a pool can be imported from without the others.
+fn is_whole_on(script: &Script, disks: &[usize], expected: &[(ObjectId, Vec<u8>)]) {
+    let after = script.image_after(script.op_count(), CrashPolicy::LoseAllUnflushed, 1);
+    let all = after.disks();
+    let pool = imported(disks.iter().map(|disk| all[*disk].clone()));
+    assert_eq!(pool.read_only(), None);
+    for (id, content) in expected {
+        assert!(read(&pool, *id) == *content, "on {disks:?}");
+    }
+    assert_eq!(findings(&pool), [""; 0], "on {disks:?}");
+}
+
+#[test]
+fn devices_join_and_leave_a_mirror() {
+    let script = Script::new();
+    let pool = created(&script, 0);
+    let mut expected = vec![(write(&pool, 1), content(1))];
+    let guids = |pool: &Pool| pool.members().iter().map(|member| member.guid).collect::<Vec<_>>();
+    let [first, second] = guids(&pool)[..] else { panic!("two sides") };
+    let small = pool.attach(first, sized(&script, "small", SIZE / 2));
+    assert!(matches!(small, Err(pool::Error::TooSmall)), "{small:?}");
+    pool.attach(first, sized(&script, "third", SIZE)).unwrap();
+    expected.push((write(&pool, 2), content(2)));
+    pool.wait_scrub().unwrap();
+    assert_eq!(guids(&pool).len(), 3);
+    pool.detach(first).unwrap();
+    pool.detach(second).unwrap();
+    assert!(matches!(pool.detach(guids(&pool)[0]), Err(pool::Error::NotAMirror)));
+    assert_eq!(findings(&pool), [""; 0]);
+    // The last side has the guid of the mirror.
+    is_whole_on(&script, &[3], &expected);
+    let [single] = guids(&pool)[..] else { panic!("one device") };
+    pool.attach(single, sized(&script, "fourth", SIZE)).unwrap();
+    expected.push((write(&pool, 3), content(3)));
+    pool.wait_scrub().unwrap();
+    is_whole_on(&script, &[3], &expected);
+    is_whole_on(&script, &[4], &expected);
+    pool.replace(guids(&pool)[0], sized(&script, "fifth", SIZE)).unwrap();
+    expected.push((write(&pool, 4), content(4)));
+    pool.wait_scrub().unwrap();
+    assert_eq!(guids(&pool).len(), 2, "the device that was replaced has left");
+    pool.sync().unwrap();
+    is_whole_on(&script, &[4], &expected);
+    is_whole_on(&script, &[5], &expected);
+    assert_eq!(findings(&pool), [""; 0]);
+}
+
+#[test]
+fn a_device_goes_offline_and_comes_back() {
+    for temporary in [false, true] {
+        let script = Script::new();
+        let pool = created(&script, 0);
+        let mut expected = vec![(write(&pool, 1), content(1))];
+        let [first, second] = [0, 1].map(|n: usize| pool.members()[n].guid);
+        pool.offline(first, temporary).unwrap();
+        assert!(matches!(pool.offline(second, temporary), Err(pool::Error::NoReplicas)));
+        expected.push((write(&pool, 2), content(2)));
+        pool.sync().unwrap();
+        assert!(pool.members()[0].is_offline && !pool.members()[0].is_open);
+        is_whole_on(&script, &[1], &expected);
+        pool.online_disk(first, Arc::new(script.disks().swap_remove(0))).unwrap();
+        expected.push((write(&pool, 3), content(3)));
+        pool.wait_scrub().unwrap();
+        pool.sync().unwrap();
+        is_whole_on(&script, &[0], &expected);
+        is_whole_on(&script, &[1], &expected);
+        let other = pool.online_disk(second, Arc::new(script.disks().swap_remove(0)));
+        assert!(other.is_err(), "another device of the pool is not this one");
+    }
+}

@@ -14,7 +14,7 @@ pub fn named<'a>(vdev: &'a VdevView, name: &str) -> Option<&'a VdevView> {
 }
 
 /// A pool whose devices are to be changed, opened for that.
-fn opened(call: &Call, name: &str, failed: &dyn Fn(&str) -> Failure) -> Result<Session, Failure> {
+pub fn opened(call: &Call, name: &str, failed: &dyn Fn(&str) -> Failure) -> Result<Session, Failure> {
     let session = open::open_pool(name, call.around, Intent::Write)?;
     if let Some(why) = session.pool().read_only() {
         let failure = failed(reason::POOL_READ_ONLY);
@@ -30,7 +30,7 @@ fn opened(call: &Call, name: &str, failed: &dyn Fn(&str) -> Failure) -> Result<S
 }
 
 /// The guid and path of the device `name` of a pool.
-fn device(
+pub fn device(
     call: &Call,
     pool: &str,
     name: &str,
