@@ -46,7 +46,9 @@ mod zfs_snapshot;
 mod zfs_upgrade;
 mod zfs_userspace;
 mod zfs_wait;
+mod zpool_attach;
 mod zpool_create;
+mod zpool_devices;
 mod zpool_events;
 mod zpool_import;
 pub(crate) mod zpool_iostat;
@@ -208,6 +210,9 @@ fn run(call: &Call, console: &mut Console) -> Result<(), Failure> {
             versions(console)
         }
         (Program::Zpool, "clear") => zpool_scrub::clear(call),
+        (Program::Zpool, "attach") => zpool_attach::join(call, console, false),
+        (Program::Zpool, "detach") => zpool_attach::detach(call, console),
+        (Program::Zpool, "replace") => zpool_attach::join(call, console, true),
         (Program::Zpool, "create") => zpool_create::run(call, console),
         (Program::Zpool, "destroy") => zpool_import::destroy(call),
         (Program::Zpool, "export") => zpool_import::export(call, console),
@@ -218,6 +223,9 @@ fn run(call: &Call, console: &mut Console) -> Result<(), Failure> {
         (Program::Zpool, "iostat") => zpool_iostat::run(call, console),
         (Program::Zpool, "labelclear") => zpool_misc::labelclear(call, console),
         (Program::Zpool, "list") => zpool_list::run(call, console),
+        (Program::Zpool, "offline") => zpool_devices::offline(call),
+        (Program::Zpool, "online") => zpool_devices::online(call),
+        (Program::Zpool, "resilver") => zpool_devices::resilver(call),
         (Program::Zpool, "reguid") => zpool_misc::reguid(call),
         (Program::Zpool, "reopen") => zpool_misc::reopen(call, console),
         (Program::Zpool, "scrub") => zpool_scrub::scrub(call, console),
@@ -268,9 +276,7 @@ fn run(call: &Call, console: &mut Console) -> Result<(), Failure> {
 fn reason_of(program: Program, name: &str) -> Option<&'static str> {
     Some(match (program, name) {
         (Program::Zpool, "add" | "remove") => "the devices of a pool are those it was made with",
-        (Program::Zpool, "attach" | "detach" | "replace" | "split" | "online" | "offline" | "resilver") => {
-            "the devices of a pool are those it was made with; a pool that lacks one is only read"
-        }
+        (Program::Zpool, "split") => "attach and detach change a mirror; the sides stay in one pool",
         (Program::Zpool, "checkpoint") => "a snapshot of each file system, zfs snapshot -r, comes nearest",
         (Program::Zpool, "initialize" | "trim") => "free space is left as it is",
         (Program::Zpool, "ddtprune") => "pools with a deduplication table are only read",

@@ -183,6 +183,12 @@ impl Scan {
         self.func == ScanFunc::Scrub && self.state == ScanState::Scanning
     }
 
+    /// A resilver that is under way.
+    #[must_use]
+    pub fn is_resilvering(&self) -> bool {
+        self.func == ScanFunc::Resilver && self.state == ScanState::Scanning
+    }
+
     /// Whether it waits to be resumed.
     #[must_use]
     pub fn is_paused(&self) -> bool {

@@ -22,6 +22,7 @@ use crate::aux_vdevs::{AuxKind, NewAux};
 use crate::dsl::create::{Initialise, NewFilesystem};
 use crate::features::Features;
 use crate::leases::Leases;
+use crate::members::Members;
 use crate::mos::{DIRECTORY, Mos};
 use crate::new_vdevs::{Layout, NewTop, make_anonymous, new_device};
 use crate::options::Options;
@@ -216,6 +217,7 @@ impl Pool {
             table: MapTable::default(),
             logs: Default::default(),
             features: None,
+            listed: Default::default(),
             config: config.clone(),
             config_object: ObjectId(0),
             config_dirty: true,
@@ -247,6 +249,7 @@ impl Pool {
         let (limits, suspension) = (Limits::of(&options), storage.suspension().clone());
         let groups = Groups::new(before_first, options.stepwise, limits, budget.clone(), suspension);
         let inner = Arc::new(Inner {
+            members: Members::new(storage.vdevs()),
             storage,
             budget,
             host: options.host.clone(),

@@ -101,6 +101,18 @@ pub enum Error {
     /// Another pool or vdev has that guid.
     #[error("File exists")]
     GuidTaken,
+    /// The pool has no such device.
+    #[error("no such device in pool")]
+    NoSuchDevice,
+    /// The other devices do not have all that this one has.
+    #[error("no valid replicas")]
+    NoReplicas,
+    /// Devices leave mirrors only.
+    #[error("only applicable to mirror and replacing vdevs")]
+    NotAMirror,
+    /// The device does not hold what the one holds beside which it is put.
+    #[error("device is too small")]
+    TooSmall,
     /// OpenZFS is to finish a resilver first.
     #[error("currently resilvering")]
     Resilvering,

@@ -98,6 +98,18 @@ impl Inner {
         self.events.ring().post(event);
     }
 
+    /// Notes that a leaf has another state (`resource.fs.zfs.statechange`).
+    pub(crate) fn state_changed(&self, guid: format::Guid, state: &str) {
+        let path = self.info().config.tree.find(guid).and_then(|leaf| leaf.path.clone());
+        let mut event = self.event("resource.fs.zfs.statechange");
+        event.insert("vdev_guid", guid.0);
+        event.insert("vdev_state", state);
+        if let Some(path) = path {
+            event.insert("vdev_path", String::from_utf8_lossy(&path).as_ref());
+        }
+        self.events.post(event);
+    }
+
     /// Notes a request that took a device too long, or takes it still (`ereport.fs.zfs.WHAT`).
     pub(crate) fn note_request(&self, what: &str, leaf: &storage::Leaf, request: &storage::Request) {
         let stats = leaf.meter.stats();

@@ -21,6 +21,7 @@ use crate::discover::{Found, absent_below};
 use crate::features::Features;
 use crate::labels;
 use crate::leases::Leases;
+use crate::members::{self, Members};
 use crate::mos::Mos;
 use crate::options::Options;
 use crate::pool::{Info, Inner, Pool};
@@ -34,9 +35,6 @@ use crate::zil::recover;
 use crate::zil::stash::LogSpace;
 use crate::{Error, Result, bpobj, bptree, history};
 
-/// What a top-level vdev is whose devices are not there.
-const MISSING: &str = "a missing device";
-
 /// The open devices of a pool with the state that was chosen.
 struct Opened {
     disks: HashMap<u64, Arc<dyn Disk>>,
@@ -45,6 +43,7 @@ struct Opened {
     tops: BTreeMap<u64, VdevConfig>,
     /// The txgs of the newest two states of each device, by its guid.
     newest: HashMap<u64, Newest>,
+    members: Members,
 }
 
 impl Pool {
@@ -102,6 +101,7 @@ impl Pool {
         let objset = Objset::open(storage.clone(), budget.clone(), opened.uberblock.root)?;
         let mos = Mos::new(objset, options.host.clone(), config.version);
         let features = Features::load(&mos)?;
+        let cannot_be_kept = redundancy::judge(&mos, &storage, &config, &opened.newest, &opened.members)?;
         let salt = zap::lookup(&*mos.object(crate::mos::DIRECTORY)?, b"org.illumos:checksum_salt")?;
         let salt = salt.as_ref().and_then(|v| v.as_bytes()).and_then(|b| <[u8; 32]>::try_from(b).ok());
         let mut new_salt = None;
@@ -124,8 +124,11 @@ impl Pool {
         if !unwritable.is_empty() {
             refuse(format!("it uses {}, which this version of cenote does not write", unwritable.join(", ")));
         }
-        if let Some(why) = unwritable_devices(&mos, &storage, &config, &opened) {
+        if let Some(why) = unwritable_devices(&storage).or(cannot_be_kept) {
             refuse(why);
+        }
+        if options.state.is_some() && redundancy::lacks_any(&config, &storage) {
+            refuse("a device that is not there may hold states later than the one to return to".into());
         }
         if opened.config.state == PoolState::Active
             && opened.uberblock.mmp.is_some_and(|mmp| mmp.delay_ns != 0)
@@ -185,6 +188,7 @@ impl Pool {
             user: options.user,
             non_allocating: Mutex::new(closed.clone()),
             aux_disks: Mutex::default(),
+            members: opened.members,
         };
         let mut left = Vec::new();
         if inner.read_only.is_none() {
@@ -204,11 +208,14 @@ impl Pool {
             });
         closed.iter().for_each(|id| allocator.set_allocating(VdevId(*id), false));
         let (space, allocatable) = (allocator.space(), allocator.allocatable());
+        let listed = redundancy::listed(&inner.mos, &config)?;
+        redundancy::mark(&mut config, &inner.storage);
         let state = SyncState {
             allocator,
             table,
             logs,
             features,
+            listed,
             config,
             config_object,
             config_dirty: true,
@@ -287,6 +294,7 @@ fn claim_logs(
     // No block of the pool may be younger than the pool: it goes on behind the newest of them.
     let newest = found.iter().map(recover::Found::newest).fold(synced, Txg::max);
     inner.groups.skip_to(newest);
+    redundancy::miss_gap(inner, synced, newest);
     let tops = inner.storage.vdevs().tops();
     let mut source = Source { objset: Some(&inner.mos.objset), tops, maps, logs };
     recover::claim(&found, allocator, &inner.storage, newest.next(), &mut source)?;
@@ -332,6 +340,7 @@ fn choose_state(disks: Vec<Arc<dyn Disk>>, given: Option<Uberblock>) -> Result<O
             config: config.clone(),
             tops: BTreeMap::new(),
             newest: HashMap::new(),
+            members: Members::default(),
         });
         if let Some(guids) = &config.label {
             let states = labels.uberblocks.iter().map(|uberblock| uberblock.txg);
@@ -350,13 +359,13 @@ fn storage_of(opened: &Opened, trusted: Option<&PoolConfig>, options: &Options) 
     match trusted {
         Some(config) => {
             for vdev in &config.tree.children {
-                tops.push(top_vdev(vdev, &opened.disks));
+                tops.push(top_vdev(vdev, opened));
             }
         }
         None => {
             for id in 0..count {
                 tops.push(match opened.tops.get(&id) {
-                    Some(vdev) => top_vdev(vdev, &opened.disks),
+                    Some(vdev) => top_vdev(vdev, opened),
                     None => TopVdev {
                         id: id as u32,
                         guid: 0,
@@ -364,13 +373,13 @@ fn storage_of(opened: &Opened, trusted: Option<&PoolConfig>, options: &Options) 
                         asize: 0,
                         metaslab_shift: 0,
                         is_log: false,
-                        shape: Shape::Missing(MISSING),
+                        shape: Shape::Missing,
                     },
                 });
             }
         }
     }
-    let is_missing = |top: &&TopVdev| matches!(top.shape, Shape::Missing(MISSING));
+    let is_missing = |top: &&TopVdev| matches!(top.shape, Shape::Missing);
     let missing: Vec<u32> = tops.iter().filter(is_missing).map(|top| top.id).collect();
     if !missing.is_empty() {
         let devices = missing.iter().flat_map(|id| absent(opened, trusted, *id)).collect();
@@ -399,14 +408,15 @@ fn absent(opened: &Opened, trusted: Option<&PoolConfig>, id: u32) -> Vec<String>
     if devices.is_empty() { vec![format!("vdev {id}")] } else { devices }
 }
 
-fn leaf(vdev: &VdevConfig, disks: &HashMap<u64, Arc<dyn Disk>>) -> Option<Leaf> {
+fn leaf(vdev: &VdevConfig, opened: &Opened) -> Option<Leaf> {
     match vdev.kind {
+        VdevKind::Disk | VdevKind::File if members::is_closed(vdev) => None,
         VdevKind::Disk | VdevKind::File => {
-            let disk = disks.get(&vdev.guid.0)?.clone();
-            Some(Leaf::new(vdev.guid.0, disk))
+            let disk = opened.disks.get(&vdev.guid.0)?.clone();
+            Some(Leaf::with_health(vdev.guid.0, disk, opened.members.of(vdev.guid.0)))
         }
         // While a device is replaced, either of the two will do for reading.
-        VdevKind::Replacing | VdevKind::Spare => vdev.children.iter().find_map(|child| leaf(child, disks)),
+        VdevKind::Replacing | VdevKind::Spare => vdev.children.iter().find_map(|child| leaf(child, opened)),
         _ => None,
     }
 }
@@ -416,28 +426,31 @@ fn raidz(vdev: &VdevConfig, parity: u64, children: Vec<Option<Leaf>>) -> Shape {
     let ashift = vdev.top.as_ref().map_or(9, |top| top.ashift);
     let absent = children.iter().filter(|child| child.is_none()).count();
     match Raidz::new(ashift, children.len(), parity) {
-        None => Shape::Missing("a raidz vdev that cannot be"),
-        Some(layout) if absent > layout.parity() => Shape::Missing(MISSING),
+        None => Shape::Unsupported("a raidz vdev that cannot be"),
+        Some(layout) if absent > layout.parity() => Shape::Missing,
         Some(layout) => Shape::Raidz { layout, children },
     }
 }
 
-fn top_vdev(vdev: &VdevConfig, disks: &HashMap<u64, Arc<dyn Disk>>) -> TopVdev {
-    let children = || -> Vec<Option<Leaf>> { vdev.children.iter().map(|child| leaf(child, disks)).collect() };
+fn top_vdev(vdev: &VdevConfig, opened: &Opened) -> TopVdev {
+    let children =
+        || -> Vec<Option<Leaf>> { vdev.children.iter().map(|child| leaf(child, opened)).collect() };
+    // All leaves below a mirror hold the same.
+    let sides = || -> Vec<Option<Leaf>> { vdev.leaves().map(|side| leaf(side, opened)).collect() };
     let shape = match &vdev.kind {
-        VdevKind::Disk | VdevKind::File => match leaf(vdev, disks) {
+        VdevKind::Disk | VdevKind::File => match leaf(vdev, opened) {
             Some(leaf) => Shape::Disk(leaf),
-            None => Shape::Missing(MISSING),
+            None => Shape::Missing,
         },
-        VdevKind::Mirror | VdevKind::Replacing | VdevKind::Spare => match children() {
+        VdevKind::Mirror | VdevKind::Replacing | VdevKind::Spare => match sides() {
             all if all.iter().any(Option::is_some) => Shape::Mirror(all),
-            _ => Shape::Missing(MISSING),
+            _ => Shape::Missing,
         },
         VdevKind::Raidz { nparity } => raidz(vdev, u64::from(*nparity), children()),
         VdevKind::Hole => Shape::Hole,
-        VdevKind::Draid { .. } => Shape::Missing("draid"),
-        VdevKind::Indirect => Shape::Missing("removed (indirect)"),
-        _ => Shape::Missing(MISSING),
+        VdevKind::Draid { .. } => Shape::Unsupported("draid"),
+        VdevKind::Indirect => Shape::Unsupported("removed (indirect)"),
+        _ => Shape::Missing,
     };
     let top = vdev.top.as_ref();
     TopVdev {
@@ -452,14 +465,12 @@ fn top_vdev(vdev: &VdevConfig, disks: &HashMap<u64, Arc<dyn Disk>>) -> TopVdev {
 }
 
 /// Why the devices are not written as they are.
-fn unwritable_devices(mos: &Mos, storage: &Storage, config: &PoolConfig, opened: &Opened) -> Option<String> {
+fn unwritable_devices(storage: &Storage) -> Option<String> {
     let tops = storage.vdevs().tops();
     if let Some(what) = tops.iter().find_map(|top| top.writable().err()) {
         return Some(format!("writing to {what} vdevs is not supported yet"));
     }
-    // A list that cannot be read may have entries.
-    let has_entries = |list| space_maps::header(&mos.objset, list).map_or(true, |header| header.alloc != 0);
-    cut_short(tops).or_else(|| redundancy::unwritable(config, &opened.newest, &has_entries))
+    cut_short(tops)
 }
 
 /// A device that ends before the data may.
@@ -474,9 +485,9 @@ fn cut_short(tops: &[TopVdev]) -> Option<String> {
 fn unfinished(mos: &Mos) -> Result<Option<String>> {
     let directory = mos.object(crate::mos::DIRECTORY)?;
     match crate::scan_state::read(mos) {
-        Ok(Some(scan)) if scan.is_scrubbing() => {}
+        Ok(Some(scan)) if scan.is_scrubbing() || scan.is_resilvering() => {}
         Ok(Some(Scan { state: ScanState::Scanning, .. })) => {
-            return Ok(Some("a resilver is under way".into()));
+            return Ok(Some("a scan of an unknown kind is under way".into()));
         }
         Ok(Some(Scan { state: ScanState::ErrorScrubbing, .. })) => {
             return Ok(Some("a scrub of known errors is under way".into()));

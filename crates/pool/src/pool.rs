@@ -18,6 +18,7 @@ use crate::dsl::promises::Promises;
 use crate::events::Events;
 use crate::features::FeatureState;
 use crate::leases::Leases;
+use crate::members::Members;
 use crate::mos::Mos;
 use crate::scrubber::Scrubber;
 use crate::sync::{SyncState, Syncing, sync_loop};
@@ -117,6 +118,8 @@ pub(crate) struct Inner {
     pub(crate) non_allocating: Mutex<Vec<u32>>,
     /// Caches and spares, open so that nobody else takes them.
     pub(crate) aux_disks: Mutex<Vec<Arc<dyn Disk>>>,
+    /// How each leaf takes part.
+    pub(crate) members: Members,
 }
 
 impl Inner {

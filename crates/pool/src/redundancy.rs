@@ -1,35 +1,113 @@
-//! Whether the state of the devices of a mirror allows that it is written.
+//! What the devices of an imported pool missed, and whether the pool can be written as they are.
 //!
-//! From:   the configuration in the MOS of a pool that is being imported.
-//! To:     a reason to open the pool for reading only.
-//! Source: docs/format/11-redundancy.md §1.1, §3.4. A device that misses writes has them in a list (DTL) that this build does not
-//!         write. So a mirror is written only while each of its devices has everything and takes every write.
+//! From:   the configuration in the MOS of a pool that is being imported, the lists of missed txgs, the newest states of the devices.
+//! To:     the health of each leaf; a reason to open the pool for reading only.
+//! Source: docs/format/11-redundancy.md §1.1, §3.4.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 
+use format::Txg;
 use format::config::{PoolConfig, VdevConfig, VdevKind};
-use format::{ObjectId, Txg};
+use storage::{Shape, Storage, TopVdev, TxgRuns};
 
-/// Keys of devices that do not take part as they should.
-const FLAGS: [&str; 8] =
-    ["offline", "faulted", "degraded", "removed", "not_present", "resilver_txg", "rebuild_txg", "unspare"];
+use crate::Result;
+use crate::members::{self, Members};
+use crate::mos::Mos;
+use crate::pool::Inner;
 
-/// Why OpenZFS has to bring the pool in order before it is written here. `newest` tells of each device by its guid,
-/// `has_entries` whether the list of missing writes in an object has any.
-pub(crate) fn unwritable(
+/// What each leaf missed, as far as the lists on disk and the devices tell. Gives why OpenZFS has to bring the pool in order before it
+/// is written here. `newest` tells of each device by its guid.
+///
+/// # Errors
+/// A list cannot be read.
+pub(crate) fn judge(
+    mos: &Mos,
+    storage: &Storage,
     config: &PoolConfig,
     newest: &HashMap<u64, Newest>,
-    has_entries: &dyn Fn(ObjectId) -> bool,
-) -> Option<String> {
-    for top in config.tree.children.iter().filter(|top| !top.children.is_empty()) {
-        if let Some(old) = left_behind(top, newest) {
-            return Some(format!("the device {} is older than the other side", name_of(old)));
+    members: &Members,
+) -> Result<Option<String>> {
+    let synced = newest.values().map(|newest| newest.last).max().unwrap_or_default();
+    storage.set_unsynced(synced.next());
+    for (vdev, top) in config.tree.children.iter().zip(storage.vdevs().tops()) {
+        let latest = vdev.leaves().filter_map(|leaf| newest.get(&leaf.guid.0)).max();
+        for leaf in vdev.leaves() {
+            let health = members.of(leaf.guid.0);
+            health.set_missing(members::read_list(mos, leaf.dtl)?);
+            let own = newest.get(&leaf.guid.0).filter(|_| top.leaves().any(|open| open.guid == leaf.guid.0));
+            match (own, latest) {
+                (None, _) => health.miss_since(synced.next()),
+                // An old copy of what the device was.
+                (Some(own), Some(latest)) if own.is_behind(latest) => {
+                    health.add_missing(own.last.next(), synced.next());
+                }
+                _ => {}
+            }
         }
-        if let Some(why) = unwritable_below(top, has_entries) {
-            return Some(why);
+        if let Some(why) = unwritable(vdev, top) {
+            return Ok(Some(why));
         }
     }
+    Ok(None)
+}
+
+/// Why a top-level vdev is not written, though its layout is.
+fn unwritable(vdev: &VdevConfig, top: &TopVdev) -> Option<String> {
+    for below in vdev.walk() {
+        match below.kind {
+            VdevKind::Spare => return Some("a spare is in use".into()),
+            _ if below.extra.get_u64("rebuild_txg").is_some_and(|txg| txg != 0) => {
+                return Some(format!("the device {} is being rebuilt", name_of(below)));
+            }
+            _ => {}
+        }
+    }
+    // Guid 0 is that of no leaf.
+    if matches!(top.shape, Shape::Mirror(_) | Shape::Raidz { .. }) && !top.can_lose(0) {
+        return Some("of what was written in some txgs the devices that are there do not have enough".into());
+    }
     None
+}
+
+/// Whether a leaf of the pool is not open.
+pub(crate) fn lacks_any(config: &PoolConfig, storage: &Storage) -> bool {
+    let is_open = |leaf: &VdevConfig| storage.vdevs().leaves().any(|open| open.guid == leaf.guid.0);
+    config.tree.leaves().any(|leaf| !is_open(leaf))
+}
+
+/// The lists on disk, by the guid of the leaf.
+///
+/// # Errors
+/// One cannot be read.
+pub(crate) fn listed(mos: &Mos, config: &PoolConfig) -> Result<BTreeMap<u64, TxgRuns>> {
+    let leaves = config.tree.leaves().filter(|leaf| leaf.dtl.is_some());
+    leaves.map(|leaf| Ok((leaf.guid.0, members::read_list(mos, leaf.dtl)?))).collect()
+}
+
+/// The txgs after `synced` up to `newest` gave birth to blocks of logs only. A leaf that missed something before may have missed them.
+pub(crate) fn miss_gap(inner: &Inner, synced: Txg, newest: Txg) {
+    for leaf in inner.storage.vdevs().leaves().filter(|leaf| !leaf.health.missing().is_empty()) {
+        leaf.health.add_missing(synced.next(), newest.next());
+    }
+}
+
+/// Notes in the configuration which leaves were not found at this import.
+pub(crate) fn mark(config: &mut PoolConfig, storage: &Storage) {
+    let open: Vec<u64> = storage.vdevs().leaves().map(|leaf| leaf.guid).collect();
+    mark_below(&mut config.tree, &open);
+}
+
+fn mark_below(vdev: &mut VdevConfig, open: &[u64]) {
+    if vdev.kind.is_leaf() {
+        if open.contains(&vdev.guid.0) {
+            for key in ["not_present", "removed", "faulted"] {
+                vdev.extra.remove(key);
+            }
+        } else if !members::is_closed(vdev) {
+            vdev.extra.insert("not_present", 1u64);
+        }
+    }
+    vdev.children.iter_mut().for_each(|child| mark_below(child, open));
 }
 
 /// The txgs of the newest two states that a device holds. Numbers in between may never have been used.
@@ -46,13 +124,16 @@ impl Newest {
         let before = states.filter(|txg| *txg < last).max().unwrap_or(last);
         Some(Newest { last, before })
     }
-}
 
-/// A device that lacks more than the last state, in whose middle the power may have gone: an old copy of what it was.
-fn left_behind<'a>(top: &'a VdevConfig, newest: &HashMap<u64, Newest>) -> Option<&'a VdevConfig> {
-    let of = |leaf: &VdevConfig| newest.get(&leaf.guid.0).copied();
-    let latest = top.leaves().filter_map(of).max()?;
-    top.leaves().find(|leaf| of(leaf).is_some_and(|own| own.last < latest.before))
+    /// The newest state.
+    pub(crate) const fn last(self) -> Txg {
+        self.last
+    }
+
+    /// Whether a device lacks more than the last state of `latest`, in whose middle the power may have gone.
+    fn is_behind(self, latest: &Newest) -> bool {
+        self.last < latest.before
+    }
 }
 
 fn name_of(vdev: &VdevConfig) -> String {
@@ -62,34 +143,21 @@ fn name_of(vdev: &VdevConfig) -> String {
     }
 }
 
-fn unwritable_below(vdev: &VdevConfig, has_entries: &dyn Fn(ObjectId) -> bool) -> Option<String> {
-    match vdev.kind {
-        VdevKind::Replacing => return Some("a device is being replaced".into()),
-        VdevKind::Spare => return Some("a spare is in use".into()),
-        _ => {}
-    }
-    if let Some(flag) = FLAGS.iter().find(|flag| vdev.extra.get_u64(flag).is_some_and(|value| value != 0)) {
-        return Some(format!("the device {} is marked {flag}", name_of(vdev)));
-    }
-    if vdev.dtl.is_some_and(|list| list.0 != 0 && has_entries(list)) {
-        return Some(format!("the device {} lacks writes and is to be resilvered", name_of(vdev)));
-    }
-    vdev.children.iter().find_map(|child| unwritable_below(child, has_entries))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
     fn only_a_device_that_lacks_two_states_is_left_behind() {
-        let mut top = VdevConfig::new(VdevKind::Mirror, 0, format::Guid(1));
-        top.children =
-            [2, 3].map(|guid| VdevConfig::new(VdevKind::File, guid - 2, format::Guid(guid))).to_vec();
         let behind = |states: [&[u64]; 2]| {
             let newest = |txgs: &[u64]| Newest::of(txgs.iter().copied().map(Txg));
-            let all = [2, 3].into_iter().zip(states).filter_map(|(guid, txgs)| Some((guid, newest(txgs)?)));
-            left_behind(&top, &all.collect()).map(|leaf| leaf.guid.0)
+            let all: Vec<_> = [2, 3]
+                .into_iter()
+                .zip(states)
+                .filter_map(|(guid, txgs)| Some((guid, newest(txgs)?)))
+                .collect();
+            let latest = all.iter().map(|(_, newest)| *newest).max()?;
+            all.iter().find(|(_, own)| own.is_behind(&latest)).map(|(guid, _)| *guid)
         };
         assert_eq!(behind([&[4, 5, 6], &[6, 5, 4]]), None);
         // The power went in the middle of a txg; its number follows a gap.
@@ -100,27 +168,5 @@ mod tests {
         // All states of a new pool fit into one uberblock.
         assert_eq!(behind([&[4], &[4]]), None);
         assert_eq!(behind([&[4], &[]]), None);
-    }
-
-    #[test]
-    fn a_device_that_does_not_take_part_as_it_should_is_named() {
-        let config = |change: &dyn Fn(&mut VdevConfig)| {
-            let mut side = VdevConfig::new(VdevKind::File, 0, format::Guid(2));
-            side.path = Some(b"/a".to_vec());
-            change(&mut side);
-            let mut top = VdevConfig::new(VdevKind::Mirror, 0, format::Guid(1));
-            top.children = vec![side];
-            top
-        };
-        let why = |change: &dyn Fn(&mut VdevConfig), entries: bool| {
-            unwritable_below(&config(change), &|list| list == ObjectId(7) && entries)
-        };
-        assert_eq!(why(&|_| {}, true), None);
-        let said = why(&|side| side.extra.insert("offline", 1u64), true).unwrap();
-        assert_eq!(said, "the device '/a' is marked offline");
-        let said = why(&|side| side.dtl = Some(ObjectId(7)), true).unwrap();
-        assert_eq!(said, "the device '/a' lacks writes and is to be resilvered");
-        assert_eq!(why(&|side| side.dtl = Some(ObjectId(7)), false), None);
-        assert!(why(&|side| side.kind = VdevKind::Replacing, true).unwrap().contains("replaced"));
     }
 }

@@ -25,10 +25,11 @@ pub(crate) fn write(mos: &Mos, tx: &Tx, scan: &Scan) -> Result<()> {
     mos.set_directory(tx, KEY, &Value::from_u64s(&scan.to_words()))
 }
 
-/// For the first sync after an import: a scrub in the middle begins anew, since the datasets in its queue may come
+/// For the first sync after an import: a scrub or resilver in the middle begins anew, since the datasets in its queue may come
 /// and go from now on without its being told.
 pub(crate) fn restart_foreign(mos: &Mos, tx: &Tx) -> Result<()> {
-    let Some(scan) = read(mos)?.filter(Scan::is_scrubbing) else { return Ok(()) };
+    let under_way = |scan: &Scan| scan.is_scrubbing() || scan.is_resilvering();
+    let Some(scan) = read(mos)?.filter(under_way) else { return Ok(()) };
     let mut again = scan.restarted();
     let waiting = match scan.queue.0 {
         0 => true,

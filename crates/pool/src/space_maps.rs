@@ -309,7 +309,7 @@ impl MapWriter<'_> {
     }
 }
 
-fn put_header(object: &Arc<dmu::Object>, tx: &Tx, header: &Header) {
+pub(crate) fn put_header(object: &Arc<dmu::Object>, tx: &Tx, header: &Header) {
     object.edit_bonus(tx, |raw| {
         let encoded = header.encode();
         raw.copy_from_slice(&encoded[..raw.len()]);

@@ -23,6 +23,7 @@ fn create(path: &Path) -> Pool {
         utf8only: false,
         casesensitivity: 0,
         project_quota: true,
+        version: 5,
     };
     let spec = CreateSpec::new(
         "tank",

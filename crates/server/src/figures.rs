@@ -42,6 +42,9 @@ pub struct Figures {
     /// Devices that do not answer.
     #[serde(default)]
     pub silent: Vec<Silence>,
+    /// How each leaf takes part.
+    #[serde(default)]
+    pub members: Vec<MemberFigures>,
     /// A device is silent: scans and blocks without a good copy were not looked for.
     #[serde(default)]
     pub is_unread: bool,
@@ -71,6 +74,28 @@ pub struct Silence {
     pub deed: String,
     /// Seconds since then.
     pub seconds: u64,
+}
+
+/// How a leaf takes part.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MemberFigures {
+    /// Guid of the leaf.
+    pub guid: u64,
+    /// Its device is open.
+    pub is_open: bool,
+    /// An administrator took it offline.
+    pub is_offline: bool,
+    /// Its device refused something: it is not written any more.
+    pub failed: bool,
+    /// It lacks what was written in some txgs.
+    pub is_behind: bool,
+}
+
+impl From<pool::Member> for MemberFigures {
+    fn from(member: pool::Member) -> MemberFigures {
+        let pool::Member { guid, is_open, is_offline, failed, is_behind } = member;
+        MemberFigures { guid: guid.0, is_open, is_offline, failed: failed.is_some(), is_behind }
+    }
 }
 
 impl From<pool::Silent> for Silence {
@@ -142,6 +167,7 @@ impl Figures {
             errors: pool.device_errors(),
             slow: pool.slow_requests(),
             silent: pool.silent_devices().into_iter().map(Silence::from).collect(),
+            members: pool.members().into_iter().map(MemberFigures::from).collect(),
             deleted: Vec::new(),
             moved: Vec::new(),
             slow_sync: pool.slow_sync().map(|slow| (slow.txg.0, slow.since.as_secs())),
@@ -227,6 +253,7 @@ mod tests {
             slow_sync: Some((9, 601)),
             log: Some("full".into()),
             slow: vec![(7, 2)],
+            members: Vec::new(),
             is_unread: false,
             silent: vec![Silence { guid: 7, path: "/disk".into(), deed: "write".into(), seconds: 31 }],
             scan: Some(ScanFigures { words, running: true, paused_at: 0 }),

@@ -26,7 +26,7 @@ pub mod wire;
 
 pub use client::Client;
 pub use error::{ClientError, Closed, ServeError};
-pub use figures::{Counters, Figures, Halted, LeafCounters, Silence};
+pub use figures::{Counters, Figures, Halted, LeafCounters, MemberFigures, Silence};
 pub use live::Live;
 pub use mounts::{BeginError, Change, Exchanged, Kind, MountError, Report, Unmounted};
 pub use plan::{Overrides, Told};

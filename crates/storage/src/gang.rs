@@ -7,7 +7,7 @@
 use format::blkptr::{self, Block, BlockPtr, Dva};
 use format::{ByteOrder, Checksum, ChecksumKind, Corrupt, MAX_BLOCK, Txg};
 
-use crate::vdev::{TopVdev, Way};
+use crate::vdev::{Source, TopVdev, Way};
 use crate::{ReadError, Storage};
 
 pub use crate::layout::GANG_HEADER as HEADER;
@@ -132,7 +132,7 @@ impl Storage {
     pub fn any_gang_members(&self, leader: &Block) -> Result<Vec<Block>, ReadError> {
         let mut failed = None;
         for dva in leader.copies().filter(|dva| dva.gang) {
-            for replica in self.replicas_of(&dva) {
+            for replica in self.replicas_of(&dva, leader.physical_birth()) {
                 match self.gang_members(leader, dva, replica) {
                     Ok(members) => return Ok(members),
                     Err(error) => failed = Some(error),
@@ -175,11 +175,19 @@ impl Storage {
         let verifier = [u64::from(first.vdev.0), first.offset, leader.physical_birth().0, 0];
         let mut order = None;
         let top = self.vdevs().top_of(&dva)?;
-        let outcome = way(top, replica, dva.offset, &mut bytes, &mut |bytes| {
-            order = codec::embedded::verify(bytes, verifier);
-            order.is_some()
-        })?;
-        self.note_bad_checksums(top, &outcome.damaged);
+        let outcome = way(
+            top,
+            Source { replica, birth: leader.physical_birth() },
+            dva.offset,
+            &mut bytes,
+            &mut |bytes| {
+                order = codec::embedded::verify(bytes, verifier);
+                order.is_some()
+            },
+        )?;
+        if top.raidz().is_some() || !top.is_stale(replica, leader.physical_birth()) {
+            self.note_bad_checksums(top, &outcome.damaged);
+        }
         match order {
             Some(order) => Ok((Header { bytes, order }, outcome.damaged)),
             None => Err(ReadError::NoGoodCopy { tried: vec![dva] }),

@@ -93,7 +93,11 @@ impl Storage {
     fn heal_copies(&self, block: &Block, raw: &[u8], depth: u32, healed: &mut u64) -> Result<(), WriteError> {
         let mut found = Vec::new();
         for dva in block.copies().filter(|dva| !dva.gang) {
-            for replica in self.replicas_of(&dva) {
+            for replica in self.replicas_of(&dva, block.physical_birth()) {
+                if self.is_stale(&dva, replica, block.physical_birth()) {
+                    // A resilver writes what the device missed.
+                    continue;
+                }
                 match self.read_copy(block, dva, replica, depth, &mut found) {
                     Ok(()) => continue,
                     Err(ReadError::NoGoodCopy { .. }) => {}

@@ -7,7 +7,8 @@ use std::sync::Arc;
 use format::label::DATA_START;
 
 use crate::error::{ReadError, WriteError};
-use crate::host::Disk;
+use crate::health::Health;
+use crate::host::{Closable, Disk};
 use crate::meter::{Meter, Metered};
 use crate::unflushed::Unflushed;
 
@@ -20,16 +21,37 @@ pub struct Leaf {
     pub disk: Arc<dyn Disk>,
     /// What the device was asked for.
     pub meter: Arc<Meter>,
+    /// Whether it takes part, and what it missed.
+    pub health: Arc<Health>,
     pub(crate) unflushed: Arc<Unflushed>,
+    door: Arc<Closable>,
 }
 
 impl Leaf {
     /// A leaf on an open device.
     #[must_use]
     pub fn new(guid: u64, disk: Arc<dyn Disk>) -> Leaf {
+        Leaf::with_health(guid, disk, Arc::default())
+    }
+
+    /// A leaf on an open device, of which it is known what it missed.
+    #[must_use]
+    pub fn with_health(guid: u64, disk: Arc<dyn Disk>, health: Arc<Health>) -> Leaf {
         let meter = Arc::new(Meter::default());
-        let unflushed = Arc::default();
-        Leaf { guid, disk: Arc::new(Metered { disk, meter: meter.clone() }), meter, unflushed }
+        let door = Arc::new(Closable::new(disk));
+        let disk = Arc::new(Metered { disk: door.clone(), meter: meter.clone() });
+        Leaf { guid, disk, meter, health, unflushed: Arc::default(), door }
+    }
+
+    /// The same leaf by another guid.
+    #[must_use]
+    pub fn renamed(&self, guid: u64) -> Leaf {
+        Leaf { guid, ..self.clone() }
+    }
+
+    /// Lets go of the device: it is closed when the last request to it has ended, and every later one fails.
+    pub fn close(&self) {
+        self.door.close();
     }
 }
 

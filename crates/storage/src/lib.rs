@@ -14,6 +14,7 @@ mod early;
 mod error;
 pub mod gang;
 mod heal;
+mod health;
 pub mod host;
 pub mod interrupt;
 pub mod layout;
@@ -23,7 +24,10 @@ mod meter;
 mod payload;
 mod raidz;
 mod read;
+mod resilver;
 pub mod suspend;
+mod tree;
+mod txg_runs;
 mod unflushed;
 pub mod vdev;
 mod verify;
@@ -41,13 +45,16 @@ pub use buffers::Buffers;
 pub use cache::{CacheStats, Lookups, RecordCache};
 pub use deflate::{Deflate, GzipEngine};
 pub use error::{ReadError, WriteError};
+pub use health::Health;
 pub use leaf::Leaf;
 pub use meter::{
     Background, Deed, IoStats, IoTimes, Meter, PURPOSES, Purpose, Request, SIZE_BUCKETS, Sizes, TIME_BUCKETS,
     Times,
 };
 pub use payload::Payload;
+pub use resilver::Missed;
 pub use suspend::{FailMode, Refused, Suspension};
+pub use txg_runs::TxgRuns;
 pub use vdev::{Shape, TopVdev, Vdevs};
 pub use verify::{BadCopy, Verified};
 pub use workers::{Caller, Workers};
@@ -75,7 +82,7 @@ pub struct Options {
 
 /// The open devices of one pool with everything that turns pointers into bytes and back.
 pub struct Storage {
-    vdevs: Vdevs,
+    tree: Arc<tree::Tree>,
     salt: RwLock<Arc<Salt>>,
     cache: RecordCache,
     buffers: Buffers,
@@ -99,13 +106,14 @@ impl Storage {
         let deflate = Arc::new(Deflate::new(options.gzip_engine));
         let suspension = Arc::<Suspension>::default();
         vdevs.set_slow_limit(options.slow_io);
+        let tree = Arc::new(tree::Tree::new(vdevs));
         Storage {
-            vdevs,
+            tree: tree.clone(),
             salt: RwLock::new(Arc::new(Salt::none())),
             cache: RecordCache::new(options.cache_bytes),
             buffers: Buffers::new(options.free_bytes),
             workers: Workers::new(options.workers),
-            io: write::IoQueue::new(options.io_threads, deflate.clone(), suspension.clone()),
+            io: write::IoQueue::new(options.io_threads, deflate.clone(), suspension.clone(), tree),
             suspension,
             deflate,
             held: Mutex::default(),
@@ -114,10 +122,38 @@ impl Storage {
         }
     }
 
-    /// The devices.
+    /// The devices as they are now. Who keeps the reference goes on with what there was.
     #[must_use]
     pub fn vdevs(&self) -> &Vdevs {
-        &self.vdevs
+        self.tree.vdevs()
+    }
+
+    /// Replaces the devices. For the sync thread alone, while none of its writes is under way.
+    pub fn set_vdevs(&self, vdevs: Vdevs) {
+        self.tree.replace(vdevs);
+    }
+
+    /// From now on a leaf whose device refuses something misses what is born in `txg` and later: everything before is
+    /// durable on it.
+    pub fn set_unsynced(&self, txg: format::Txg) {
+        self.tree.set_unsynced(txg);
+    }
+
+    /// Does `operation` on each leaf that takes writes. A device that refuses is left out from then on, where others have all
+    /// that it has; else this waits until a retry succeeds.
+    ///
+    /// # Errors
+    /// The first device that refused and that the pool cannot do without, where refused operations do not wait.
+    pub fn on_written_leaves(
+        &self,
+        mut operation: impl FnMut(&TopVdev, &Leaf) -> Result<(), WriteError>,
+    ) -> Result<(), WriteError> {
+        for top in self.vdevs().tops() {
+            for leaf in top.written() {
+                self.suspension.attempt(|| self.tree.write(top.id, leaf, || operation(top, leaf)))?;
+            }
+        }
+        Ok(())
     }
 
     /// The worker threads shared by everything that computes.
@@ -187,8 +223,7 @@ impl Storage {
     /// # Errors
     /// The first device that refused, where refused operations do not wait.
     pub fn flush(&self) -> Result<(), WriteError> {
-        let mut leaves = self.vdevs.tops().iter().flat_map(TopVdev::leaves);
-        leaves.try_for_each(|leaf| self.suspension.attempt(|| leaf.flush_or_say()))
+        self.on_written_leaves(|_, leaf| leaf.flush_or_say())
     }
 
     pub(crate) fn io(&self) -> &write::IoQueue {

@@ -9,6 +9,7 @@ use format::blkptr::{Block, Dva};
 use format::label::DATA_START;
 
 use crate::leaf::device_error;
+use crate::vdev::Source;
 use crate::{Leaf, Payload, ReadError, Storage, WriteError, raidz};
 
 impl Storage {
@@ -21,23 +22,32 @@ impl Storage {
         let top = &self.vdevs().tops()[dva.vdev.0 as usize];
         let Some(layout) = top.raidz() else {
             let mut leaves = top.written_leaves()?;
-            return leaves.try_for_each(|leaf| self.write_log_part(leaf, dva.offset, &payload));
+            return leaves.try_for_each(|(_, leaf)| self.write_log_part(top.id, leaf, dva.offset, &payload));
         };
         // Which bytes lie where follows from the size of the whole block, and so does its parity.
         let map = layout.map(dva.offset, size);
-        let leaves: Vec<&Leaf> = top.written_leaves()?.collect();
         for (column, part) in map.columns.iter().zip(raidz::spread(&map, &payload)) {
-            self.write_log_part(leaves[column.child], column.offset, &part)?;
+            if let Some(leaf) = top.child(column.child) {
+                self.write_log_part(top.id, leaf, column.offset, &part)?;
+            }
         }
         Ok(())
     }
 
-    fn write_log_part(&self, leaf: &Leaf, offset: u64, payload: &Payload) -> Result<(), WriteError> {
+    /// Leaves out what the pool can do without.
+    fn write_log_part(
+        &self,
+        vdev: u32,
+        leaf: &Leaf,
+        offset: u64,
+        payload: &Payload,
+    ) -> Result<(), WriteError> {
         let at = offset + DATA_START;
-        leaf.disk
-            .write_at(&[IoSlice::new(payload.bytes())], at)
-            .map_err(|source| device_error(leaf.disk.path().to_path_buf(), at, source))?;
-        if self.suspension().is_enabled() {
+        self.tree.write(vdev, leaf, || {
+            let written = leaf.disk.write_at(&[IoSlice::new(payload.bytes())], at);
+            written.map_err(|source| device_error(leaf.disk.path().to_path_buf(), at, source))
+        })?;
+        if self.suspension().is_enabled() && !leaf.health.has_failed() {
             leaf.unflushed.keep(at, vec![payload.clone()]);
         }
         Ok(())
@@ -49,8 +59,8 @@ impl Storage {
     /// The first device that refused.
     pub fn flush_log(&self, vdevs: impl IntoIterator<Item = u32>) -> Result<(), WriteError> {
         for vdev in vdevs {
-            for leaf in self.vdevs().tops()[vdev as usize].leaves() {
-                leaf.flush_or_say()?;
+            for leaf in self.vdevs().tops()[vdev as usize].written() {
+                self.tree.write(vdev, leaf, || leaf.flush_or_say())?;
             }
         }
         Ok(())
@@ -64,7 +74,7 @@ impl Storage {
     pub fn read_log(&self, block: &Block) -> Result<Option<(Vec<u8>, ByteOrder)>, ReadError> {
         let mut failure = None;
         for dva in block.copies() {
-            for replica in self.replicas_of(&dva) {
+            for replica in self.replicas_of(&dva, block.birth) {
                 match self.read_log_copy(block, dva, replica) {
                     Ok(Some(found)) => return Ok(Some(found)),
                     Ok(None) => {}
@@ -94,7 +104,7 @@ impl Storage {
             |raw: &[u8]| codec::zilog::verify(raw, block.checksum_kind, block.checksum.0, block.encrypted);
         let mut order = None;
         // Damage cannot be told from the end of the chain, so no device is blamed.
-        top.read(replica, dva.offset, &mut raw, &mut |raw| {
+        top.read(Source { replica, birth: block.birth }, dva.offset, &mut raw, &mut |raw| {
             order = verify(raw);
             order.is_some()
         })?;

@@ -7,11 +7,11 @@ use std::cell::RefCell;
 use std::sync::Arc;
 
 use format::blkptr::{Block, BlockPtr, Dva, Embedded};
-use format::{Compression, swap};
+use format::{Compression, Txg, swap};
 
 use crate::gang::GANG_DEPTH_MAX;
 use crate::raidz::Outcome;
-use crate::vdev::{TopVdev, Way};
+use crate::vdev::{Source, TopVdev, Way};
 use crate::{ReadError, Record, Storage};
 
 /// Bytes of a thread's buffer of compressed bytes that stay in memory between two reads.
@@ -119,7 +119,7 @@ impl Storage {
         let mut last = None;
         let mut tried = Vec::new();
         for dva in block.copies() {
-            for replica in self.replicas_of(&dva) {
+            for replica in self.replicas_of(&dva, block.physical_birth()) {
                 match self.read_copy(block, dva, replica, depth, raw) {
                     Ok(()) => return Ok(()),
                     Err(ReadError::NoGoodCopy { .. }) => tried.push(dva),
@@ -130,11 +130,16 @@ impl Storage {
         Err(last.filter(|_| tried.is_empty()).unwrap_or(ReadError::NoGoodCopy { tried }))
     }
 
-    /// The copies of what is at `dva` whose devices are there.
-    pub(crate) fn replicas_of(&self, dva: &Dva) -> impl Iterator<Item = usize> + use<'_> {
-        let top = self.vdevs().top_of(dva).ok();
-        let is_there = move |replica: &usize| top.is_none_or(|top| top.has_replica(*replica));
-        (0..top.map_or(1, TopVdev::replicas)).filter(is_there)
+    /// The copies of what is at `dva` whose devices are there. Those of leaves that may lack a block born in `birth` come
+    /// last.
+    pub(crate) fn replicas_of(&self, dva: &Dva, birth: Txg) -> impl Iterator<Item = usize> + use<> {
+        let replicas = self.vdevs().top_of(dva).map_or_else(|_| vec![0], |top| top.replicas_of(birth));
+        replicas.into_iter()
+    }
+
+    /// Whether the device of this replica may lack what was born in `birth`.
+    pub(crate) fn is_stale(&self, dva: &Dva, replica: usize, birth: Txg) -> bool {
+        self.vdevs().top_of(dva).is_ok_and(|top| top.raidz().is_none() && top.is_stale(replica, birth))
     }
 
     pub(crate) fn read_copy(
@@ -226,8 +231,18 @@ impl Storage {
         } else {
             raw.resize(block.psize as usize, 0);
         }
-        let outcome = way(top, replica, dva.offset, raw, &mut |raw| self.has_checksum(block, raw))?;
-        self.note_bad_checksums(top, &outcome.damaged);
+        let is_stale = top.raidz().is_none() && top.is_stale(replica, block.physical_birth());
+        if is_stale && block.checksum_kind == format::ChecksumKind::Off {
+            // Nothing proves that the device has this block and not an older one.
+            return Ok(whether(false));
+        }
+        let outcome =
+            way(top, Source { replica, birth: block.physical_birth() }, dva.offset, raw, &mut |raw| {
+                self.has_checksum(block, raw)
+            })?;
+        if !is_stale {
+            self.note_bad_checksums(top, &outcome.damaged);
+        }
         Ok(outcome)
     }
 

@@ -6,13 +6,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use format::blkptr::{Block, BlockPtr, Dva};
-use format::label;
+use format::{Txg, label};
 
 use crate::error::{ReadError, WriteError};
 use crate::host::Disk;
 use crate::layout::{GANG_HEADER, Raidz};
 use crate::leaf::Leaf;
 use crate::raidz::{self, Outcome};
+use crate::txg_runs::TxgRuns;
 
 /// How a top-level vdev spreads its blocks.
 #[derive(Clone, Debug)]
@@ -30,8 +31,10 @@ pub enum Shape {
     },
     /// The slot of a removed log device.
     Hole,
-    /// None of its devices was found, or a layout this build does not read.
-    Missing(&'static str),
+    /// Too few of its devices are there.
+    Missing,
+    /// A layout that this build does not read.
+    Unsupported(&'static str),
 }
 
 /// One top-level vdev.
@@ -55,7 +58,16 @@ pub struct TopVdev {
 
 /// How a copy is read: [`TopVdev::read`] or [`TopVdev::verify`].
 pub(crate) type Way =
-    fn(&TopVdev, usize, u64, &mut [u8], &mut dyn FnMut(&[u8]) -> bool) -> Result<Outcome, ReadError>;
+    fn(&TopVdev, Source, u64, &mut [u8], &mut dyn FnMut(&[u8]) -> bool) -> Result<Outcome, ReadError>;
+
+/// From where a block is read.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Source {
+    /// Which of the children that hold the same bytes.
+    pub(crate) replica: usize,
+    /// When the block was written.
+    pub(crate) birth: Txg,
+}
 
 /// All top-level vdevs of a pool, by id.
 #[derive(Clone, Debug)]
@@ -97,7 +109,7 @@ impl TopVdev {
     /// Whether new blocks of data and metadata may go here.
     #[must_use]
     pub fn is_normal(&self) -> bool {
-        !self.is_log && !matches!(self.shape, Shape::Hole | Shape::Missing(_))
+        !self.is_log && !matches!(self.shape, Shape::Hole | Shape::Missing | Shape::Unsupported(_))
     }
 
     /// Whether this build writes to this layout; else its name.
@@ -107,13 +119,9 @@ impl TopVdev {
     pub fn writable(&self) -> Result<(), &'static str> {
         match self.shape {
             Shape::Disk(_) | Shape::Hole => Ok(()),
-            // What an absent device misses would have to be noted.
-            Shape::Mirror(ref children) if children.iter().any(Option::is_none) => Err("degraded mirror"),
-            Shape::Raidz { ref children, .. } if children.iter().any(Option::is_none) => {
-                Err("degraded raidz")
-            }
             Shape::Mirror(_) | Shape::Raidz { .. } => Ok(()),
-            Shape::Missing(what) => Err(what),
+            Shape::Missing => Err("missing"),
+            Shape::Unsupported(what) => Err(what),
         }
     }
 
@@ -122,7 +130,7 @@ impl TopVdev {
         let (one, many): (Option<&Leaf>, &[Option<Leaf>]) = match &self.shape {
             Shape::Disk(leaf) => (Some(leaf), &[]),
             Shape::Mirror(children) | Shape::Raidz { children, .. } => (None, children),
-            Shape::Hole | Shape::Missing(_) => (None, &[]),
+            Shape::Hole | Shape::Missing | Shape::Unsupported(_) => (None, &[]),
         };
         one.into_iter().chain(many.iter().flatten())
     }
@@ -165,12 +173,63 @@ impl TopVdev {
         }
     }
 
-    /// Whether the device of this replica is there.
-    pub(crate) fn has_replica(&self, replica: usize) -> bool {
-        match &self.shape {
-            Shape::Mirror(children) => children.get(replica).is_some_and(Option::is_some),
-            _ => true,
+    /// The replicas whose devices are there. Those of leaves that may lack a block born in `birth` come last.
+    pub(crate) fn replicas_of(&self, birth: Txg) -> Vec<usize> {
+        let Shape::Mirror(children) = &self.shape else { return vec![0] };
+        let there = |child: &usize| children[*child].is_some();
+        let mut replicas: Vec<usize> = (0..children.len()).filter(there).collect();
+        replicas.sort_by_key(|replica| self.is_stale(*replica, birth));
+        replicas
+    }
+
+    /// Whether the leaf of this replica may lack a block that was born in `birth`.
+    pub(crate) fn is_stale(&self, replica: usize, birth: Txg) -> bool {
+        self.child(replica).is_some_and(|leaf| leaf.health.misses(birth))
+    }
+
+    /// The children without those that may lack a block born in `birth`; `None` if there are none of these.
+    fn believed(&self, children: &[Option<Leaf>], birth: Txg) -> Option<Vec<Option<Leaf>>> {
+        let is_stale = |leaf: &Leaf| leaf.health.misses(birth);
+        if !children.iter().flatten().any(is_stale) {
+            return None;
         }
+        Some(children.iter().map(|child| child.clone().filter(|leaf| !is_stale(leaf))).collect())
+    }
+
+    /// Devices that are known to miss the block are not damaged.
+    fn without_stale(&self, mut outcome: Outcome, birth: Txg) -> Outcome {
+        outcome.damaged.retain(|child| !self.is_stale(*child, birth));
+        outcome
+    }
+
+    /// Whether everything is still on leaves that take part when the one with this guid takes no part any more.
+    #[must_use]
+    pub fn can_lose(&self, guid: u64) -> bool {
+        let (children, spare) = match &self.shape {
+            Shape::Mirror(children) => (children, children.len().saturating_sub(1)),
+            Shape::Raidz { layout, children } => (children, layout.parity()),
+            Shape::Disk(_) | Shape::Hole | Shape::Missing | Shape::Unsupported(_) => return false,
+        };
+        let lacks = |child: &Option<Leaf>| match child {
+            Some(leaf) if leaf.guid != guid && !leaf.health.has_failed() => leaf.health.missing(),
+            _ => Arc::new(TxgRuns::since(Txg(0))),
+        };
+        let lacking: Vec<Arc<TxgRuns>> = children.iter().map(lacks).collect();
+        TxgRuns::most_at_once(&lacking) <= spare
+    }
+
+    fn written_children(&self) -> impl Iterator<Item = (usize, &Leaf)> {
+        let count = match &self.shape {
+            Shape::Mirror(children) | Shape::Raidz { children, .. } => children.len(),
+            _ => 1,
+        };
+        let written = |child| Some((child, self.child(child)?)).filter(|(_, leaf)| !leaf.health.has_failed());
+        (0..count).filter_map(written)
+    }
+
+    /// The leaves that take writes.
+    pub fn written(&self) -> impl Iterator<Item = &Leaf> {
+        self.leaves().filter(|leaf| !leaf.health.has_failed())
     }
 
     /// Fills `buf` from `offset` of the allocatable area, from replica `replica`. Where devices share the block, `is_good` says whether
@@ -180,17 +239,30 @@ impl TopVdev {
     /// [`ReadError::Device`], or [`ReadError::Unsupported`] where too little is there.
     pub(crate) fn read(
         &self,
-        replica: usize,
+        source: Source,
         offset: u64,
         buf: &mut [u8],
         is_good: &mut dyn FnMut(&[u8]) -> bool,
     ) -> Result<Outcome, ReadError> {
+        let replica = source.replica;
         let leaf = match &self.shape {
-            Shape::Raidz { layout, children } => return raidz::read(*layout, children, offset, buf, is_good),
+            Shape::Raidz { layout, children } => {
+                let believed = self.believed(children, source.birth);
+                let first = believed.as_deref().unwrap_or(children);
+                let read = raidz::read(*layout, first, offset, buf, is_good);
+                return match read {
+                    Ok(Outcome { good: false, .. }) | Err(_) if believed.is_some() => {
+                        let outcome = raidz::read(*layout, children, offset, buf, is_good)?;
+                        Ok(self.without_stale(outcome, source.birth))
+                    }
+                    read => read,
+                };
+            }
             Shape::Disk(leaf) => Some(leaf),
             Shape::Mirror(children) => children.get(replica).and_then(Option::as_ref),
             Shape::Hole => return Err(ReadError::Unsupported("a block on a removed vdev")),
-            Shape::Missing(what) => return Err(ReadError::Unsupported(what)),
+            Shape::Missing => return Err(ReadError::Unsupported("a vdev whose devices are missing")),
+            Shape::Unsupported(what) => return Err(ReadError::Unsupported(what)),
         };
         leaf.ok_or(ReadError::Unsupported("reading from a missing device of a mirror"))?.read(offset, buf)?;
         let good = is_good(buf);
@@ -203,14 +275,17 @@ impl TopVdev {
     /// As [`TopVdev::read`].
     pub(crate) fn verify(
         &self,
-        replica: usize,
+        source: Source,
         offset: u64,
         buf: &mut [u8],
         is_good: &mut dyn FnMut(&[u8]) -> bool,
     ) -> Result<Outcome, ReadError> {
         match &self.shape {
-            Shape::Raidz { layout, children } => raidz::verify(*layout, children, offset, buf, is_good),
-            _ => self.read(replica, offset, buf, is_good),
+            Shape::Raidz { layout, children } => {
+                let outcome = raidz::verify(*layout, children, offset, buf, is_good)?;
+                Ok(self.without_stale(outcome, source.birth))
+            }
+            _ => self.read(source, offset, buf, is_good),
         }
     }
 
@@ -219,7 +294,7 @@ impl TopVdev {
         match &self.shape {
             Shape::Disk(leaf) => Some(leaf).filter(|_| child == 0),
             Shape::Mirror(children) | Shape::Raidz { children, .. } => children.get(child)?.as_ref(),
-            Shape::Hole | Shape::Missing(_) => None,
+            Shape::Hole | Shape::Missing | Shape::Unsupported(_) => None,
         }
     }
 
@@ -227,11 +302,11 @@ impl TopVdev {
     ///
     /// # Errors
     /// [`WriteError::Unsupported`] for layouts that are not written.
-    pub(crate) fn written_leaves(&self) -> Result<impl Iterator<Item = &Leaf>, WriteError> {
+    pub(crate) fn written_leaves(&self) -> Result<impl Iterator<Item = (usize, &Leaf)>, WriteError> {
         self.writable().map_err(WriteError::Unsupported)?;
         match &self.shape {
             Shape::Hole => Err(WriteError::Unsupported("removed")),
-            _ => Ok(self.leaves()),
+            _ => Ok(self.written_children()),
         }
     }
 
@@ -240,7 +315,9 @@ impl TopVdev {
     /// # Errors
     /// As [`TopVdev::written_leaves`].
     pub(crate) fn written_leaf(&self, replica: usize) -> Result<&Leaf, WriteError> {
-        self.written_leaves()?.nth(replica).ok_or(WriteError::Unsupported("degraded mirror"))
+        self.writable().map_err(WriteError::Unsupported)?;
+        let leaf = self.child(replica).filter(|leaf| !leaf.health.has_failed());
+        leaf.ok_or(WriteError::Unsupported("missing devices of"))
     }
 }
 
@@ -337,9 +414,9 @@ impl Vdevs {
     /// Makes everything written so far durable on every disk.
     ///
     /// # Errors
-    /// The first device that refused, with its path.
+    /// The first device that refused, with its path. Use [`crate::Storage::flush`] where the pool may go on without a device.
     pub fn flush(&self) -> Result<(), WriteError> {
-        self.tops.iter().flat_map(TopVdev::leaves).try_for_each(Leaf::flush_or_say)
+        self.tops.iter().flat_map(TopVdev::written).try_for_each(Leaf::flush_or_say)
     }
 }
 

@@ -2,6 +2,7 @@
 //!
 //! A gang is its header's copies and its pieces', each of which is a block of its own.
 
+use std::collections::BTreeMap;
 use std::io::IoSlice;
 use std::sync::Arc;
 
@@ -45,15 +46,6 @@ enum Part {
     Header(Block),
 }
 
-/// Writes `bytes` at `offset` of the allocatable area of a device. Gives their number.
-fn write_part(leaf: &Leaf, offset: u64, bytes: &[u8]) -> Result<u64, WriteError> {
-    let at = offset + DATA_START;
-    leaf.disk
-        .write_at(&[IoSlice::new(bytes)], at)
-        .map_err(|source| device_error(leaf.disk.path().to_path_buf(), at, source))?;
-    Ok(bytes.len() as u64)
-}
-
 impl Storage {
     /// Reads and verifies every copy of `block`. Devices that are absent hold none.
     pub fn verify_copies(&self, block: &Block) -> Verified {
@@ -67,7 +59,11 @@ impl Storage {
         let (mut raw, mut good) = (Vec::new(), false);
         let mut members = None;
         for dva in block.copies() {
-            for replica in self.replicas_of(&dva) {
+            for replica in self.replicas_of(&dva, block.physical_birth()) {
+                if (good || members.is_some()) && self.is_stale(&dva, replica, block.physical_birth()) {
+                    // The device is known to miss the block: that is no damage.
+                    continue;
+                }
                 let mut note = |error, of| all.bad.push(BadCopy { dva, error, replica, of });
                 if dva.gang {
                     match self.look_at_gang_header(block, dva, (replica, TopVdev::verify)) {
@@ -147,26 +143,38 @@ impl Storage {
     pub(crate) fn write_over(&self, dva: &Dva, replica: usize, raw: &[u8]) -> Result<u64, WriteError> {
         let top = self.vdevs().top_of(dva)?;
         let Some(layout) = top.raidz() else {
-            return write_part(top.written_leaf(replica)?, dva.offset, raw);
+            return self.write_part(top, top.written_leaf(replica)?, dva.offset, raw);
         };
         let map = layout.map(dva.offset, raw.len() as u64);
-        let leaves: Vec<&Leaf> = top.written_leaves()?.collect();
+        let leaves: BTreeMap<usize, &Leaf> = top.written_leaves()?.collect();
         let mut written = 0;
         for (column, wanted) in map.columns.iter().zip(spread(&map, &Payload::Owned(Arc::new(raw.to_vec()))))
         {
             let mut found = vec![0; column.len as usize];
-            let leaf = leaves[column.child];
+            let Some(leaf) = leaves.get(&column.child) else { continue };
             if leaf.read(column.offset, &mut found).is_err() || found != wanted.bytes() {
-                written += write_part(leaf, column.offset, wanted.bytes())?;
+                written += self.write_part(top, leaf, column.offset, wanted.bytes())?;
             }
         }
         Ok(written)
     }
 
-    fn good_gang_header(&self, leader: &Block) -> Result<Vec<u8>, ReadError> {
+    /// Writes `bytes` at `offset` of the allocatable area of a device. Gives their number; 0 where the device refuses and the pool goes
+    /// on without it.
+    fn write_part(&self, top: &TopVdev, leaf: &Leaf, offset: u64, bytes: &[u8]) -> Result<u64, WriteError> {
+        let at = offset + DATA_START;
+        self.tree.write(top.id, leaf, || {
+            let written = leaf.disk.write_at(&[IoSlice::new(bytes)], at);
+            written.map_err(|source| device_error(leaf.disk.path().to_path_buf(), at, source))
+        })?;
+        Ok(if leaf.health.has_failed() { 0 } else { bytes.len() as u64 })
+    }
+
+    pub(crate) fn good_gang_header(&self, leader: &Block) -> Result<Vec<u8>, ReadError> {
         let tried = || ReadError::NoGoodCopy { tried: leader.copies().collect() };
+        let birth = leader.physical_birth();
         let mut places =
-            leader.copies().flat_map(|dva| self.replicas_of(&dva).map(move |replica| (dva, replica)));
+            leader.copies().flat_map(|dva| self.replicas_of(&dva, birth).map(move |replica| (dva, replica)));
         let good = places.find_map(|(dva, replica)| self.read_gang_header(leader, dva, replica).ok());
         good.map(|header| header.bytes).ok_or_else(tried)
     }

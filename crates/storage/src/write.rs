@@ -22,6 +22,7 @@ use crate::leaf::device_error;
 use crate::meter;
 use crate::raidz;
 use crate::suspend::Suspension;
+use crate::tree::Tree;
 use crate::unflushed::KEPT_MAX;
 use crate::{Deflate, GzipEngine, Payload, Record, Storage, WriteError};
 
@@ -170,6 +171,7 @@ impl Encoding<'_> {
 
 /// A write handed to the I/O threads.
 struct Job {
+    vdev: u32,
     leaf: Leaf,
     offset: u64,
     buffers: Vec<Payload>,
@@ -178,21 +180,24 @@ struct Job {
 }
 
 impl Job {
-    fn run(&self, suspension: &Suspension) -> Result<(), WriteError> {
-        suspension.attempt(|| self.write())
-    }
-
-    /// Keeps what was written until it is flushed.
-    fn keep(self, suspension: &Suspension) -> Result<(), WriteError> {
-        let Job { leaf, offset, buffers, .. } = self;
-        if !suspension.is_enabled() {
+    /// Writes, and keeps what was written until it is flushed.
+    fn run(self, shared: &Shared) -> Result<(), WriteError> {
+        let Shared { suspension, tree, .. } = shared;
+        suspension.attempt(|| tree.write(self.vdev, &self.leaf, || self.write_twice()))?;
+        let Job { vdev, leaf, offset, buffers, .. } = self;
+        if !suspension.is_enabled() || leaf.health.has_failed() {
             return Ok(());
         }
         leaf.unflushed.keep(offset, buffers);
         if leaf.unflushed.bytes() <= KEPT_MAX {
             return Ok(());
         }
-        suspension.attempt(|| leaf.flush_or_say())
+        suspension.attempt(|| tree.write(vdev, &leaf, || leaf.flush_or_say()))
+    }
+
+    /// A device that refuses once is asked a second time before the write counts as refused.
+    fn write_twice(&self) -> Result<(), WriteError> {
+        self.write().or_else(|_| self.write())
     }
 
     fn write(&self) -> Result<(), WriteError> {
@@ -214,6 +219,7 @@ struct Shared {
     landed: Condvar,
     deflate: Arc<Deflate>,
     suspension: Arc<Suspension>,
+    tree: Arc<Tree>,
 }
 
 impl Shared {
@@ -236,9 +242,14 @@ pub(crate) struct IoQueue {
 
 impl IoQueue {
     /// `threads` = 0 writes on the caller's thread, in order.
-    pub(crate) fn new(threads: usize, deflate: Arc<Deflate>, suspension: Arc<Suspension>) -> IoQueue {
-        let shared =
-            Arc::new(Shared { flight: Mutex::default(), landed: Condvar::new(), deflate, suspension });
+    pub(crate) fn new(
+        threads: usize,
+        deflate: Arc<Deflate>,
+        suspension: Arc<Suspension>,
+        tree: Arc<Tree>,
+    ) -> IoQueue {
+        let (flight, landed) = (Mutex::default(), Condvar::new());
+        let shared = Arc::new(Shared { flight, landed, deflate, suspension, tree });
         if threads == 0 {
             return IoQueue { jobs: None, shared, threads: Vec::new() };
         }
@@ -256,8 +267,7 @@ impl IoQueue {
 
     fn submit(&self, job: Job) -> Result<(), WriteError> {
         let Some(jobs) = &self.jobs else {
-            let suspension = &self.shared.suspension;
-            return job.run(suspension).and_then(|()| job.keep(suspension));
+            return job.run(&self.shared);
         };
         let mut flight = self.shared.lock();
         while flight.bytes > 0 && flight.bytes + job.len > IN_FLIGHT_MAX {
@@ -297,7 +307,7 @@ fn io_thread(jobs: &Receiver<Job>, shared: &Shared) {
     for job in jobs {
         job.leaf.meter.dequeued();
         let len = job.len;
-        let result = job.run(&shared.suspension).and_then(|()| job.keep(&shared.suspension));
+        let result = job.run(shared);
         let mut flight = shared.lock();
         flight.bytes -= len;
         shared.tell(&flight);
@@ -425,9 +435,9 @@ impl<'a> Writer<'a> {
         let submitted = Instant::now();
         // Of raidz all devices are there, so a child is known by its place among them.
         let is_meant = |child| target.child.is_none_or(|only| only == child);
-        for (_, leaf) in top.written_leaves()?.enumerate().filter(|(child, _)| is_meant(*child)) {
-            let (leaf, buffers) = (leaf.clone(), run.buffers.clone());
-            self.storage.io().submit(Job { leaf, offset, buffers, len: run.len, submitted })?;
+        for (_, leaf) in top.written_leaves()?.filter(|(child, _)| is_meant(*child)) {
+            let (vdev, leaf, buffers) = (target.vdev, leaf.clone(), run.buffers.clone());
+            self.storage.io().submit(Job { vdev, leaf, offset, buffers, len: run.len, submitted })?;
         }
         Ok(())
     }

@@ -12,7 +12,7 @@ use format::{Guid, label};
 use pool::known::KnownPool;
 use pool::labels::Labels;
 use pool::{AuxKind, AuxVdev, Found, ScanStatus};
-use server::{Figures, Halted, Silence};
+use server::{Figures, Halted, MemberFigures, Silence};
 use storage::host::{Access, Disk, FileDisk};
 
 use super::Call;
@@ -135,12 +135,46 @@ pub struct VdevView {
     pub device_bytes: Option<u64>,
     /// Index of a top-level vdev.
     pub top: Option<u32>,
+    /// It is written, and lacks something that was written before.
+    pub resilvers: bool,
+    /// Children that it can do without.
+    pub spare: usize,
     pub children: Vec<VdevView>,
 }
 
 impl VdevView {
     pub fn is_leaf(&self) -> bool {
         self.children.is_empty()
+    }
+
+    /// Gives leaves the states in which the process that holds the pool has them, and the vdevs above them what follows.
+    fn judge(&mut self, members: &BTreeMap<u64, MemberFigures>) {
+        if let Some(member) = members.get(&self.guid.0) {
+            self.resilvers = member.is_behind && member.is_open && !member.failed;
+            self.state = match member {
+                MemberFigures { is_offline: true, .. } => State::Offline,
+                MemberFigures { failed: true, .. } => State::Faulted,
+                MemberFigures { is_open: true, .. } => State::Online,
+                _ => State::Unavail,
+            };
+            return;
+        }
+        if self.children.is_empty() {
+            return;
+        }
+        self.children.iter_mut().for_each(|child| child.judge(members));
+        let up = self.children.iter().filter(|child| child.state <= State::Degraded).count();
+        self.state = match self.children.iter().all(|child| child.state == State::Online) {
+            true => State::Online,
+            false if up + self.spare >= self.children.len() => State::Degraded,
+            false => State::Unavail,
+        };
+    }
+
+    /// This vdev and all below it.
+    pub fn walk(&self, each: &mut dyn FnMut(&VdevView)) {
+        each(self);
+        self.children.iter().for_each(|child| child.walk(each));
     }
 
     /// Gives leaves the sizes of their devices; those of devices that are not in `sizes` are asked for.
@@ -259,6 +293,16 @@ impl PoolView {
         self.figures.as_ref().map_or(&[], |figures| &figures.moved)
     }
 
+    /// How each leaf takes part, by its guid, as the process that holds the pool says.
+    fn members(&self) -> BTreeMap<u64, MemberFigures> {
+        let members = match (&self.figures, self.session()) {
+            (Some(figures), _) => figures.members.clone(),
+            (None, Some(session)) => session.pool().members().into_iter().map(MemberFigures::from).collect(),
+            (None, None) => Vec::new(),
+        };
+        members.into_iter().map(|member| (member.guid, member)).collect()
+    }
+
     /// The last scrub or resilver, as far as it is by now.
     ///
     /// # Errors
@@ -327,6 +371,18 @@ impl PoolView {
         self.aux.get_or_init(look).as_deref()
     }
 
+    /// Whether a vdev of the tree is of some kind.
+    pub fn any(&self, is_meant: &dyn Fn(&VdevView) -> bool) -> bool {
+        let mut found = false;
+        self.tree(Naming::default()).iter().for_each(|top| top.walk(&mut |vdev| found |= is_meant(vdev)));
+        found
+    }
+
+    /// Whether a resilver is under way.
+    pub fn is_resilvering(&self) -> bool {
+        self.scan().is_ok_and(|scan| scan.is_some_and(|status| status.scan.is_resilvering()))
+    }
+
     /// A cache is not where it should be.
     pub fn lacks_cache(&self) -> bool {
         let lost = |aux: &AuxVdev| aux.kind == AuxKind::Cache && aux.device.is_none();
@@ -349,6 +405,8 @@ impl PoolView {
                 let mut tree = tops(config.tree.children.iter(), &session.devices, naming);
                 let leaves = session.pool().storage().vdevs().leaves();
                 let sizes: BTreeMap<u64, u64> = leaves.map(|leaf| (leaf.guid, leaf.disk.size())).collect();
+                let members = self.members();
+                tree.iter_mut().for_each(|vdev| vdev.judge(&members));
                 tree.iter_mut().for_each(|vdev| vdev.measure(&sizes));
                 tree
             }
@@ -475,6 +533,8 @@ fn view(vdev: &VdevConfig, devices: &BTreeMap<u64, PathBuf>, class: Class, namin
         path: path.filter(|_| children.is_empty()),
         device_bytes: None,
         top: None,
+        resilvers: false,
+        spare: children.len().saturating_sub(needed),
         children,
     }
 }

@@ -320,7 +320,7 @@ fn use_of(disk: &FileDisk, known: &[KnownPool], call: &Call) -> Result<Option<Us
 }
 
 /// Whether a device belongs to somebody already.
-fn check_use(paths: &[PathBuf], force: bool, call: &Call) -> Result<(), Failure> {
+pub fn check_use(paths: &[PathBuf], force: bool, call: &Call) -> Result<(), Failure> {
     let known = open::known().read().map_err(open::NotOpen::from)?;
     let (mut overridable, mut firm) = (Vec::new(), Vec::new());
     for path in paths {

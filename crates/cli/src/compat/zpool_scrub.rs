@@ -177,7 +177,8 @@ pub fn clear(call: &Call) -> Result<(), Failure> {
         return Ok(());
     }
     session.command(&call.line);
-    let written = pool.rewrite_config();
+    let reopened = pool.reopen(guid.map(format::Guid)).map(drop);
+    let written = reopened.and_then(|()| pool.rewrite_config());
     pool.forget_command();
     written.map_err(|error| Failure::refused(format!("cannot clear errors for {name}: {error}")))
 }

@@ -81,7 +81,8 @@ fn is_healthy(view: &PoolView) -> Result<bool, Failure> {
         && view.figures.as_ref().is_none_or(|figures| figures.slow_sync.is_none())
         && view.silent().is_empty()
         && !Trouble::of(view)?.any()
-        && !view.lacks_cache())
+        && !view.lacks_cache()
+        && !view.is_resilvering())
 }
 
 /// What is wrong with a pool, what to do, and where to read about it.
@@ -144,6 +145,26 @@ pub fn advice(view: &PoolView) -> Option<Advice> {
             "One or more devices has experienced an error resulting in data\n\tcorruption.  Applications may be affected.",
             "Restore the file in question if possible.  Otherwise restore the\n\tentire pool from backup.",
             Some("8A"),
+        ),
+        Body::Open(_) if view.any(&|vdev| vdev.state == State::Faulted) => say(
+            "One or more devices are faulted in response to persistent errors.\n\tSufficient replicas exist for the pool to continue functioning in a\n\tdegraded state.",
+            "Replace the faulted device, or use 'zpool clear' to mark the device\n\trepaired.",
+            None,
+        ),
+        Body::Open(_)
+            if !view.any(&|vdev| vdev.state == State::Unavail)
+                && view.any(&|vdev| vdev.state == State::Offline) =>
+        {
+            say(
+                "One or more devices has been taken offline by the administrator.\n\tSufficient replicas exist for the pool to continue functioning in a\n\tdegraded state.",
+                "Online the device using 'zpool online' or replace the device with\n\t'zpool replace'.",
+                None,
+            )
+        }
+        Body::Open(_) if view.is_resilvering() => say(
+            "One or more devices is currently being resilvered.  The pool will\n\tcontinue to function, possibly in a degraded state.",
+            "Wait for the resilver to complete.",
+            None,
         ),
         Body::Open(_) if view.state() == State::Degraded || view.lacks_cache() => say(
             "One or more devices could not be opened.  Sufficient replicas exist for\n\tthe pool to continue functioning in a degraded state.",
@@ -422,6 +443,12 @@ fn print_vdev(
             Some(path) if vdev.name != *path => line += &format!("  was {path}"),
             _ => line += "  cannot open",
         }
+    }
+    if vdev.state == State::Faulted && vdev.is_leaf() {
+        line += "  too many errors";
+    }
+    if vdev.resilvers {
+        line += "  (resilvering)";
     }
     if vdev.is_leaf() {
         line += &said(vdev.path.as_deref());

@@ -10,12 +10,13 @@
 
 mod errors;
 mod range;
+mod resilver;
 mod visit;
 
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use format::scan::{Scan, ScanState};
+use format::scan::{Scan, ScanFunc, ScanState};
 use format::{ObjectId, ObjectType, Txg};
 
 use crate::pool::{Inner, Pool, Reserve};
@@ -43,6 +44,15 @@ pub struct ScanStatus {
 /// Begins a scrub on disk, of blocks born in `births`.
 fn begin(syncing: &Syncing<'_>, births: Births) -> Result<Scan> {
     syncing.inner.happened("scrub_start", &[]);
+    let mut scan = begun(syncing)?;
+    scan.min_txg = births.after.min(scan.max_txg);
+    scan.max_txg = births.up_to.unwrap_or(scan.max_txg).min(scan.max_txg);
+    scan_state::write(syncing.mos(), &syncing.tx, &scan)?;
+    Ok(scan)
+}
+
+/// The state of a scan that begins now, in place of any other; not on disk yet.
+fn begun(syncing: &Syncing<'_>) -> Result<Scan> {
     let mos = syncing.mos();
     if let Some(old) = scan_state::read(mos)?
         && old.queue.0 != 0
@@ -51,17 +61,18 @@ fn begin(syncing: &Syncing<'_>, births: Births) -> Result<Scan> {
     }
     let queue = mos.create_zap(&syncing.tx, ObjectType::SCAN_QUEUE, 0)?.id();
     let allocated = syncing.state.allocator.space().allocated;
-    let mut scan = Scan::begin(queue, syncing.txg, syncing.inner.host.clock.now().0, allocated);
-    scan.min_txg = births.after.min(scan.max_txg);
-    scan.max_txg = births.up_to.unwrap_or(scan.max_txg).min(scan.max_txg);
-    scan_state::write(syncing.mos(), &syncing.tx, &scan)?;
-    Ok(scan)
+    Ok(Scan::begin(queue, syncing.txg, syncing.inner.host.clock.now().0, allocated))
 }
 
 /// Ends a scrub on disk.
 fn end(syncing: &Syncing<'_>, mut scan: Scan, state: ScanState) -> Result<Scan> {
-    let finished = state == ScanState::Finished;
-    syncing.inner.happened(if finished { "scrub_finish" } else { "scrub_abort" }, &[]);
+    let what = match (scan.func, state) {
+        (ScanFunc::Resilver, ScanState::Finished) => "resilver_finish",
+        (ScanFunc::Resilver, _) => "resilver_abort",
+        (_, ScanState::Finished) => "scrub_finish",
+        _ => "scrub_abort",
+    };
+    syncing.inner.happened(what, &[]);
     if scan.queue.0 != 0 {
         syncing.mos().free(&syncing.tx, scan.queue)?;
     }
@@ -107,6 +118,9 @@ impl Pool {
         let _turn = scrub.turn();
         let mut state = scrub.lock();
         if state.running {
+            if state.scan.is_some_and(|scan| scan.is_resilvering()) {
+                return Err(Error::Resilvering);
+            }
             if state.order != Order::Pause {
                 return Err(Error::Scrubbing);
             }
@@ -128,7 +142,12 @@ impl Pool {
                 }
                 _ => begin(syncing, births),
             });
-        let mut state = scrub.lock();
+        self.visit(begun)
+    }
+
+    /// Has a scan that was begun on disk carried out by a thread.
+    fn visit(&self, begun: Result<Scan>) -> Result<()> {
+        let mut state = self.inner.scrub.lock();
         let scan = match begun {
             Ok(scan) => scan.restarted(),
             Err(error) => {
@@ -185,13 +204,17 @@ impl Pool {
         })
     }
 
-    /// Goes on with a scrub that was under way when the pool was let go, unless it was paused.
+    /// Begins a resilver if a device that is there missed something. Else goes on with a scrub that was under way when the pool was let
+    /// go, unless it was paused.
     ///
     /// # Errors
     /// As [`Pool::scrub`].
     pub fn resume_scrub(&self) -> Result<()> {
         if self.read_only().is_some() {
             return Ok(());
+        }
+        if self.needs_resilver() {
+            return self.resilver();
         }
         match scan_state::read(&self.inner.mos)? {
             Some(scan) if scan.is_scrubbing() && !scan.is_paused() => match self.scrub() {

@@ -10,9 +10,9 @@ use format::dsl_dataset::DslDataset;
 use format::scan::{Scan, ScanState};
 use format::zap::Value;
 use format::{ByteOrder, ObjectId, ObjectType, Txg};
-use storage::{Background, BadCopy, Verified};
+use storage::{Background, BadCopy, Missed, Verified};
 
-use super::errors;
+use super::{errors, resilver};
 use crate::pool::Inner;
 use crate::scrubber::{DataError, Order};
 use crate::walk::{Item, Place, Root, Walk};
@@ -29,6 +29,7 @@ pub(super) const ERRORS_MAX: usize = 10_000;
 pub(super) fn run(inner: &Arc<Inner>, scan: Scan) {
     let ended = Visit { inner, scan, done: BTreeMap::new() }.all();
     let ended = ended.and_then(|finished| match finished {
+        true if scan.is_resilvering() => resilver::finish(inner),
         true => still_lost(inner).and_then(|lost| {
             let Some(lost) = lost else { return Ok(()) };
             inner.scrub.lock().errors.extend(lost);
@@ -126,9 +127,9 @@ fn finish(syncing: &mut crate::sync::Syncing<'_>) -> Result<()> {
 }
 
 /// The trees of one synced txg.
-struct View {
-    txg: Txg,
-    roots: Vec<Root>,
+pub(super) struct View {
+    pub(super) txg: Txg,
+    pub(super) roots: Vec<Root>,
 }
 
 impl View {
@@ -148,7 +149,11 @@ impl View {
     }
 
     /// `last` while it can be relied on, or else a newer one that can be; none when `goes_on` says no.
-    fn sure(inner: &Inner, last: Option<View>, goes_on: &dyn Fn() -> bool) -> Result<Option<View>> {
+    pub(super) fn sure(
+        inner: &Inner,
+        last: Option<View>,
+        goes_on: &dyn Fn() -> bool,
+    ) -> Result<Option<View>> {
         let mut last = last;
         while goes_on() {
             if let Some(view) = last.take().filter(|view| view.holds(inner)) {
@@ -178,6 +183,8 @@ struct Seen {
     /// `None`: it could not even be told where it is.
     block: Option<Block>,
     copies: Verified,
+    /// What devices lack of it.
+    missed: Vec<Missed>,
 }
 
 struct Visit<'a> {
@@ -195,11 +202,19 @@ impl Visit<'_> {
 
     /// Visits every dataset. `false` if it was told to end before.
     fn all(&mut self) -> Result<bool> {
+        if self.scan.is_resilvering() {
+            resilver::settle(self.inner, self.scan.max_txg)?;
+        }
         loop {
             let Some(view) = self.view()? else { return Ok(false) };
             let old = |root: &&Root| root.since < self.scan.max_txg;
             let left = |root: &&Root| self.done.get(&root.owner).is_none_or(|since| *since > root.since);
-            let Some(root) = view.roots.iter().filter(old).find(left) else { return Ok(true) };
+            let Some(root) = view.roots.iter().filter(old).find(left) else {
+                if !self.scan.is_resilvering() || resilver::logs(self.inner, &view, self.scan.max_txg)? {
+                    return Ok(true);
+                }
+                continue;
+            };
             let owner = root.owner;
             if !self.dataset(owner, view)? {
                 return Ok(false);
@@ -229,7 +244,7 @@ impl Visit<'_> {
                     continue 'view;
                 }
                 let Some(last) = last else { break 'view };
-                let Some(repaired) = self.repair(&mut chunk, view.txg)? else {
+                let Some(repaired) = self.write(&mut chunk, view.txg)? else {
                     // Their space may be another's by the time of writing: all are looked at again.
                     match self.view()? {
                         Some(newer) => view = newer,
@@ -253,9 +268,11 @@ impl Visit<'_> {
     fn verify(&self, walk: &mut Walk<'_>) -> (Vec<Seen>, Option<Place>) {
         let storage = &self.inner.storage;
         let workers = storage.workers();
-        let (max, mut bytes, mut last) = (self.scan.max_txg, 0, None);
+        let (max, resilvers) = (self.scan.max_txg, self.scan.is_resilvering());
+        let chunk_bytes = if resilvers { resilver::CHUNK_BYTES } else { CHUNK_BYTES };
+        let (mut bytes, mut last) = (0, None);
         let items = std::iter::from_fn(|| {
-            if bytes >= CHUNK_BYTES {
+            if bytes >= chunk_bytes {
                 return None;
             }
             let item = walk.next()?;
@@ -276,13 +293,17 @@ impl Visit<'_> {
             items,
             workers.count() * WINDOW_PER_WORKER,
             |item| match item {
-                Item::Block(place, block) if block.physical_birth() <= max => {
+                Item::Block(place, block) if resilvers && block.physical_birth() < max => {
+                    let (copies, missed) = resilver::look_at(storage, &block);
+                    Some(Seen { place, block: Some(block), copies, missed })
+                }
+                Item::Block(place, block) if !resilvers && block.physical_birth() <= max => {
                     let copies = Background::Scrub.during(|| storage.verify_copies(&block));
-                    Some(Seen { place, block: Some(block), copies })
+                    Some(Seen { place, block: Some(block), copies, missed: Vec::new() })
                 }
                 Item::Unreadable(place, _) => {
                     let copies = Verified { lost: true, ..Verified::default() };
-                    Some(Seen { place, block: None, copies })
+                    Some(Seen { place, block: None, copies, missed: Vec::new() })
                 }
                 _ => None,
             },
@@ -293,6 +314,15 @@ impl Visit<'_> {
         );
         done.expect("taking a block into the list does not fail");
         (chunk, last)
+    }
+
+    /// Writes what is damaged, or what devices missed; gives the bytes. `None` when it is too late to do so safely.
+    fn write(&self, chunk: &mut [Seen], txg: Txg) -> Result<Option<u64>> {
+        if !self.scan.is_resilvering() {
+            return self.repair(chunk, txg);
+        }
+        let missed = chunk.iter_mut().flat_map(|seen| std::mem::take(&mut seen.missed)).collect();
+        resilver::write(self.inner, missed, txg)
     }
 
     /// Writes damaged copies anew where there is a good one; gives the bytes. `None` when it is too late to do so

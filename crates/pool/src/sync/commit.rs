@@ -1,5 +1,7 @@
 //! The moment when a written txg becomes the state of the pool: flush → uberblock → flush, and the labels.
 
+use std::collections::BTreeMap;
+
 use format::blkptr::BlockPtr;
 use format::config::VERSION_FEATURES;
 use format::uberblock::{Mmp, Uberblock};
@@ -11,11 +13,9 @@ use crate::Result;
 use crate::labels::{self, Half};
 use crate::pool::Inner;
 
-/// Makes `root` the state of the pool.
+/// Makes `root` the state of the pool. Everything that it reaches is durable.
 pub(super) fn commit(inner: &Inner, state: &mut SyncState, txg: Txg, root: BlockPtr) -> Result<()> {
-    let (vdevs, suspension) = (inner.storage.vdevs(), inner.suspension());
-    // Every block is durable before anything points at it.
-    inner.storage.flush()?;
+    let storage = &inner.storage;
     let uberblock = Uberblock {
         version: state.config.version,
         txg,
@@ -28,29 +28,26 @@ pub(super) fn commit(inner: &Inner, state: &mut SyncState, txg: Txg, root: Block
         raidz_reflow: 0,
     };
     let config_dirty = std::mem::take(&mut state.config_dirty);
-    let mut halves: Vec<(&Leaf, Half)> = Vec::new();
+    let mut halves: BTreeMap<u64, Half> = BTreeMap::new();
     if config_dirty {
-        for leaf in vdevs.tops().iter().flat_map(TopVdev::leaves) {
-            halves.push((leaf, Half::to_write_first(&*leaf.disk, state.uberblock.txg)));
+        for leaf in storage.vdevs().tops().iter().flat_map(TopVdev::written) {
+            halves.insert(leaf.guid, Half::to_write_first(&*leaf.disk, state.uberblock.txg));
         }
     }
     let written = state.config_on_disk();
-    for (leaf, half) in &halves {
-        suspension.attempt(|| labels::write_config(&leaf.disk, &written, Guid(leaf.guid), *half))?;
-    }
+    let write_half = |leaf: &Leaf, half: Option<Half>| match half {
+        Some(half) => labels::write_config(&leaf.disk, &written, Guid(leaf.guid), half),
+        None => Ok(()),
+    };
+    storage.on_written_leaves(|_, leaf| write_half(leaf, halves.get(&leaf.guid).copied()))?;
     if config_dirty {
-        inner.storage.flush()?;
+        storage.flush()?;
     }
-    for top in vdevs.tops() {
-        for leaf in top.leaves() {
-            suspension.attempt(|| labels::write_uberblock(&leaf.disk, &uberblock, top.ashift))?;
-        }
-    }
+    storage.on_written_leaves(|top, leaf| labels::write_uberblock(&leaf.disk, &uberblock, top.ashift))?;
     // Now, and only now, txg is the state of the pool.
-    inner.storage.flush()?;
-    for (leaf, half) in &halves {
-        suspension.attempt(|| labels::write_config(&leaf.disk, &written, Guid(leaf.guid), half.other()))?;
-    }
+    storage.flush()?;
+    storage.set_unsynced(txg.next());
+    storage.on_written_leaves(|_, leaf| write_half(leaf, halves.get(&leaf.guid).map(|half| half.other())))?;
     if config_dirty {
         inner.storage.flush()?;
     }

@@ -4,9 +4,11 @@ mod books;
 mod commit;
 mod dataset;
 mod first;
+pub(crate) mod missing;
 mod mos;
 
 use std::borrow::Cow;
+use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -17,8 +19,8 @@ use format::blkptr::BlockPtr;
 use format::config::PoolConfig;
 use format::uberblock::Uberblock;
 use format::{ObjectId, Txg};
-use storage::Writer;
 use storage::allocator::Allocator;
+use storage::{TxgRuns, Writer};
 
 pub(crate) use self::books::free_extents;
 pub use self::dataset::checksum_feature;
@@ -45,6 +47,8 @@ pub(crate) struct SyncState {
     /// Changes in log space maps, to be folded into the metaslabs' own maps by the first sync.
     pub(crate) logs: Logs,
     pub(crate) features: Option<Features>,
+    /// The lists of missed txgs as they are on disk, by the guid of the leaf.
+    pub(crate) listed: BTreeMap<u64, TxgRuns>,
     pub(crate) config: PoolConfig,
     pub(crate) config_object: ObjectId,
     pub(crate) config_dirty: bool,
@@ -93,6 +97,8 @@ pub(crate) struct Syncing<'a> {
     pub(crate) broken: Option<Error>,
     /// Blocks that jobs freed.
     freed: u64,
+    /// How often the MOS was written in this txg.
+    mos_passes: u32,
 }
 
 pub(crate) fn sync_loop(inner: &Arc<Inner>, mut state: SyncState) {
@@ -229,7 +235,17 @@ fn write_txg(
     before: Option<Objset>,
 ) -> Result<BlockPtr> {
     let writer = Writer::new(&inner.storage);
-    let mut syncing = Syncing { inner, state, txg, tx: Tx::new(txg), writer, before, broken: None, freed: 0 };
+    let mut syncing = Syncing {
+        inner,
+        state,
+        txg,
+        tx: Tx::new(txg),
+        writer,
+        before,
+        broken: None,
+        freed: 0,
+        mos_passes: 0,
+    };
     if syncing.state.fresh {
         syncing.first_sync()?;
     }
@@ -259,8 +275,7 @@ fn write_txg(
         }
     }
     syncing.free_waiting()?;
-    let root = syncing.sync_mos()?;
-    syncing.writer.finish()?;
+    let root = syncing.write_root()?;
     settle(&mut written);
     Ok(root)
 }
@@ -280,6 +295,20 @@ impl<'a> Syncing<'a> {
 
     pub(crate) fn mos(&self) -> &'a Mos {
         &self.inner.mos
+    }
+
+    /// Writes the MOS and makes every block of the txg durable. What the MOS says of missed txgs is true then: where a device fails
+    /// meanwhile, the MOS is written once more.
+    fn write_root(&mut self) -> Result<BlockPtr> {
+        loop {
+            let failed = self.note_missing()?;
+            let root = self.sync_mos()?;
+            std::mem::replace(&mut self.writer, Writer::new(&self.inner.storage)).finish()?;
+            self.inner.storage.flush()?;
+            if self.inner.members.failed() == failed {
+                return Ok(root);
+            }
+        }
     }
 
     /// Notes the command that is being carried out, once.

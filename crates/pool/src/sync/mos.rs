@@ -48,7 +48,9 @@ impl Syncing<'_> {
         let mos = self.mos();
         self.write_config()?;
         let mut root = mos.objset.synced_root().1;
-        for pass in 1..=PASSES_MAX {
+        for _ in 0..PASSES_MAX {
+            self.mos_passes += 1;
+            let pass = self.mos_passes;
             let changes = self.state.allocator.take_changes(self.txg);
             {
                 let SyncState { allocator, features, table, .. } = &mut *self.state;

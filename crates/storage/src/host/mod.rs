@@ -8,6 +8,7 @@
 
 mod aligned;
 mod clock;
+mod closable;
 mod direct;
 mod disk;
 mod entropy;
@@ -20,6 +21,7 @@ pub mod scripted;
 use std::sync::Arc;
 
 pub use clock::{Clock, FixedClock, SteppedClock, SystemClock};
+pub(crate) use closable::Closable;
 pub use disk::{Before, Disk};
 pub use entropy::{Entropy, SeededEntropy, SystemEntropy};
 pub use file_disk::{Access, FileDisk, OpenError};

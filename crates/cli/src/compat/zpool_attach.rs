@@ -1,0 +1,136 @@
+//! `zpool attach`, `detach` and `replace`: devices join and leave the mirrors of a pool.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use storage::host::Access;
+
+use super::Call;
+use super::zpool_create::check_use;
+use super::zpool_devices::{device, opened};
+use crate::messages::Failure;
+use crate::open::{self, Session};
+use crate::out::Console;
+
+/// Exit status of a device that cannot be attached, detached or replaced: OpenZFS returns -1 there.
+const NEGATIVE: u8 = 255;
+
+/// Runs `zpool attach` and `zpool replace`.
+///
+/// # Errors
+/// Usage; a device that is not there, in use, or too small.
+pub fn join(call: &Call, console: &mut Console, replaces: bool) -> Result<(), Failure> {
+    for option in ["s", "o"] {
+        if call.args.has(option) {
+            let name = call.command.name;
+            return Err(Failure::refused(format!("cenote: not supported yet: zpool {name} -{option}")));
+        }
+    }
+    let (pool, old, new) = match call.args.operands.as_slice() {
+        [] => return Err(Failure::usage("missing pool name argument")),
+        [_] => return Err(Failure::usage("missing <device> specification")),
+        [pool, old] if replaces => (pool, old, old),
+        [_, _] => return Err(Failure::usage("missing <new_device> specification")),
+        [pool, old, new] => (pool, old, new),
+        _ => return Err(Failure::usage("too many arguments")),
+    };
+    if old == new {
+        let line = "cenote: not supported yet: zpool replace without a new device";
+        return Err(Failure::refused(line));
+    }
+    // A pool that is not there comes first.
+    open::find(pool, call.around)?;
+    let path = open::absolute(&PathBuf::from(new));
+    check_use(std::slice::from_ref(&path), call.args.has("f"), call)?;
+    let deed = match replaces {
+        true => format!("replace {old} with {new}"),
+        false => format!("attach {new} to {old}"),
+    };
+    let change = Change { call, pool, name: old, deed };
+    negative(console, change.join(&path, replaces))
+}
+
+/// A change of one device of a pool.
+struct Change<'a> {
+    call: &'a Call<'a>,
+    pool: &'a str,
+    /// The device as it was named.
+    name: &'a str,
+    /// What is done, as messages say it.
+    deed: String,
+}
+
+impl Change<'_> {
+    fn failed(&self, why: &str) -> Failure {
+        Failure::refused(format!("cannot {}: {why}", self.deed))
+    }
+
+    fn join(&self, path: &Path, replaces: bool) -> Result<(), Failure> {
+        let failed = |why: &str| self.failed(why);
+        let found = device(self.call, self.pool, self.name, &failed)?;
+        let disk = pool::open_disk(path, Access::ReadWrite { exclusive: true });
+        let disk = Arc::new(disk.map_err(|error| failed(&error.to_string()))?);
+        let session = opened(self.call, self.pool, &failed)?;
+        let done = match replaces {
+            true => session.pool().replace(found.guid, disk),
+            false => session.pool().attach(found.guid, disk),
+        };
+        done.map_err(|error| failed(&error.to_string()))?;
+        note_devices(&session)?;
+        if self.call.args.has("w") || self.call.live().is_none() {
+            session.pool().wait_scrub().map_err(|error| failed(&error.to_string()))?;
+            note_devices(&session)?;
+        }
+        session.finish()
+    }
+
+    fn detach(&self) -> Result<(), Failure> {
+        let failed = |why: &str| self.failed(why);
+        let found = device(self.call, self.pool, self.name, &failed)?;
+        let session = opened(self.call, self.pool, &failed)?;
+        session.pool().detach(found.guid).map_err(|error| failed(&error.to_string()))?;
+        note_devices(&session)?;
+        session.finish()
+    }
+}
+
+/// Says what failed, and ends as OpenZFS does there.
+fn negative(console: &mut Console, done: Result<(), Failure>) -> Result<(), Failure> {
+    match done {
+        Err(failure @ Failure::Refused(_)) => {
+            console.complain(failure)?;
+            Err(Failure::Ended(NEGATIVE))
+        }
+        done => done,
+    }
+}
+
+/// Runs `zpool detach`.
+///
+/// # Errors
+/// Usage; a device that is not there or that the pool cannot do without.
+pub fn detach(call: &Call, console: &mut Console) -> Result<(), Failure> {
+    let (pool, name) = match call.args.operands.as_slice() {
+        [] => return Err(Failure::usage("missing <pool> argument")),
+        [_] => return Err(Failure::usage("missing <device> specification")),
+        [pool, name] => (pool, name),
+        _ => return Err(Failure::usage("too many arguments")),
+    };
+    let change = Change { call, pool, name, deed: format!("detach {name}") };
+    negative(console, change.detach())
+}
+
+/// Notes where the devices of the pool are now.
+fn note_devices(session: &Session) -> Result<(), Failure> {
+    let config = session.pool().info().config;
+    let path = |raw: &Vec<u8>| PathBuf::from(String::from_utf8_lossy(raw).into_owned());
+    let devices: Vec<PathBuf> =
+        config.tree.leaves().filter_map(|leaf| leaf.path.as_ref().map(path)).collect();
+    let guid = session.pool().guid();
+    let noted = open::known().update(|pools| {
+        for known in pools.iter_mut().filter(|known| known.guid == guid) {
+            known.devices.clone_from(&devices);
+        }
+    });
+    noted.map_err(|error| Failure::refused(format!("cannot note the devices of the pool: {error}")))
+}

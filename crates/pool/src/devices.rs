@@ -1,0 +1,213 @@
+//! Devices that are let go of and come back: `zpool offline`, `online` and `clear`.
+//!
+//! From:   the administrator, by way of the command line.
+//! To:     the vdevs in `storage`, the configuration, and what the leaf misses from then on.
+//! Source: docs/format/11-redundancy.md §1.1, §8.5.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use format::config::VdevConfig;
+use format::{Guid, Txg, label};
+use storage::host::{Access, Disk};
+use storage::{Leaf, Shape, TopVdev, Vdevs};
+
+use crate::import::open_disk;
+use crate::labels;
+use crate::members::is_closed;
+use crate::pool::Pool;
+use crate::redundancy::Newest;
+use crate::sync::Syncing;
+use crate::sync::missing::leaf_mut;
+use crate::{Error, Result};
+
+/// Blocks of so many txgs, beginning with the one that syncs, may be written already when a device comes back: the intent log writes
+/// for the open txg, and another one may be quiescing.
+const TXGS_BEGUN: u64 = 3;
+
+/// Keys of a leaf's configuration that say that it does not take part.
+const AWAY: [&str; 6] = ["offline", "faulted", "degraded", "removed", "not_present", "aux_state"];
+
+/// Where a leaf is.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Slot {
+    /// Index of the top-level vdev.
+    pub(crate) top: usize,
+    /// Index among the children of its shape.
+    pub(crate) child: usize,
+}
+
+/// Where the leaf with this guid is, if it has a place of its own.
+pub(crate) fn slot_of(root: &VdevConfig, guid: Guid) -> Option<Slot> {
+    root.children.iter().enumerate().find_map(|(top, vdev)| {
+        let child = match vdev.kind {
+            format::config::VdevKind::Raidz { .. } => {
+                vdev.children.iter().position(|child| child.leaves().any(|leaf| leaf.guid == guid))
+            }
+            _ => vdev.leaves().position(|leaf| leaf.guid == guid),
+        };
+        Some(Slot { top, child: child? })
+    })
+}
+
+impl Syncing<'_> {
+    /// From now on `leaf` is in this place, or nothing.
+    pub(crate) fn put_leaf(&mut self, slot: Slot, leaf: Option<Leaf>) -> Result<()> {
+        let mut tops: Vec<TopVdev> = self.inner.storage.vdevs().tops().to_vec();
+        match (&mut tops[slot.top].shape, leaf) {
+            (Shape::Mirror(children) | Shape::Raidz { children, .. }, leaf) => children[slot.child] = leaf,
+            (Shape::Disk(own), Some(leaf)) => *own = leaf,
+            _ => return Err(Error::NoReplicas),
+        }
+        self.inner.storage.set_vdevs(Vdevs::new(tops));
+        Ok(())
+    }
+
+    pub(crate) fn slot(&self, guid: Guid) -> Result<Slot> {
+        slot_of(&self.state.config.tree, guid).ok_or(Error::NoSuchDevice)
+    }
+
+    pub(crate) fn top_of(&self, slot: Slot) -> &TopVdev {
+        &self.inner.storage.vdevs().tops()[slot.top]
+    }
+
+    /// Lets go of the device of a leaf. The others of its top-level vdev must have all that it has.
+    fn take_away(&mut self, guid: Guid) -> Result<()> {
+        let slot = self.slot(guid)?;
+        let top = self.top_of(slot);
+        let Some(leaf) = top.leaves().find(|leaf| leaf.guid == guid.0).cloned() else { return Ok(()) };
+        if !top.can_lose(guid.0) {
+            return Err(Error::NoReplicas);
+        }
+        // A leaf that failed misses txgs since then.
+        self.inner.members.of(guid.0).miss_since(self.txg);
+        self.put_leaf(slot, None)?;
+        leaf.close();
+        Ok(())
+    }
+
+    fn bring_back(&mut self, guid: Guid, disk: Arc<dyn Disk>, newest: Txg) -> Result<()> {
+        let slot = self.slot(guid)?;
+        let top = self.top_of(slot);
+        let bad = |why: &str| Error::BadDevice { path: disk.path().to_path_buf(), why: why.to_owned() };
+        if top.leaves().any(|leaf| leaf.guid == guid.0) {
+            return Ok(());
+        }
+        if label::asize_of(disk.size()) < top.asize_of_leaf() {
+            return Err(bad("it is shorter than it was"));
+        }
+        if newest > self.state.uberblock.txg {
+            return Err(bad(
+                "it holds a later state of the pool, which was written without the other devices",
+            ));
+        }
+        let health = self.inner.members.of(guid.0);
+        let next = Txg(self.txg.0 + TXGS_BEGUN);
+        health.add_missing(newest.next(), next);
+        health.come_back(next);
+        self.inner.members.set_offline(guid.0, false);
+        let path = std::path::absolute(disk.path()).unwrap_or_else(|_| disk.path().to_path_buf());
+        let leaf = Leaf::with_health(guid.0, disk, health);
+        self.put_leaf(slot, Some(leaf))?;
+        let config = leaf_mut(&mut self.state.config.tree, guid.0).ok_or(Error::NoSuchDevice)?;
+        AWAY.iter().for_each(|key| drop(config.extra.remove(key)));
+        config.path = Some(std::os::unix::ffi::OsStrExt::as_bytes(path.as_os_str()).to_vec());
+        config.extra.insert("expansion_time", self.inner.host.clock.now().0);
+        self.state.config_dirty = true;
+        Ok(())
+    }
+}
+
+impl Pool {
+    /// Lets go of a device. With `temporary` the pool takes it again at its next import.
+    ///
+    /// # Errors
+    /// [`Error::NoSuchDevice`]; [`Error::NoReplicas`] where the others do not have all that it has.
+    pub fn offline(&self, guid: Guid, temporary: bool) -> Result<()> {
+        self.run(move |syncing| {
+            syncing.take_away(guid)?;
+            syncing.inner.members.set_offline(guid.0, true);
+            if !temporary {
+                let leaf = leaf_mut(&mut syncing.state.config.tree, guid.0).ok_or(Error::NoSuchDevice)?;
+                leaf.extra.insert("offline", 1u64);
+                syncing.state.config_dirty = true;
+            }
+            syncing.inner.state_changed(guid, "OFFLINE");
+            Ok(())
+        })
+    }
+
+    /// Takes a device again that is at `path`. What it missed is written to it in the background.
+    ///
+    /// # Errors
+    /// [`Error::BadDevice`]: it is not the device that it was; as [`Pool::offline`].
+    pub fn online(&self, guid: Guid, path: &Path) -> Result<()> {
+        self.let_go_of_failed(guid)?;
+        if self.inner.is_open(guid.0) {
+            return Ok(());
+        }
+        let disk = open_disk(path, Access::ReadWrite { exclusive: true })?;
+        self.online_disk(guid, Arc::new(disk))
+    }
+
+    /// As [`Pool::online`], with the device itself.
+    ///
+    /// # Errors
+    /// As [`Pool::online`].
+    pub fn online_disk(&self, guid: Guid, disk: Arc<dyn Disk>) -> Result<()> {
+        self.let_go_of_failed(guid)?;
+        let found = labels::read(&*disk);
+        let pool_guid = self.guid();
+        let is_own = found.pool_configs().any(|config| {
+            config.pool_guid == pool_guid && config.label.is_some_and(|label| label.guid == guid)
+        });
+        let newest = Newest::of(found.uberblocks.iter().map(|uberblock| uberblock.txg));
+        let (true, Some(newest)) = (is_own, newest) else {
+            let why = "its labels are not those of the device that the pool had there".to_owned();
+            return Err(Error::BadDevice { path: disk.path().to_path_buf(), why });
+        };
+        self.run(move |syncing| {
+            syncing.bring_back(guid, disk, newest.last())?;
+            syncing.inner.state_changed(guid, "ONLINE");
+            Ok(())
+        })?;
+        self.resilver()
+    }
+
+    /// A leaf that failed is let go of, so that its device can be opened anew.
+    fn let_go_of_failed(&self, guid: Guid) -> Result<()> {
+        if !self.inner.members.of(guid.0).has_failed() {
+            return Ok(());
+        }
+        self.run(move |syncing| syncing.take_away(guid))
+    }
+
+    /// Opens devices again that failed or were not there, all or only `only`; those that an administrator took offline stay so.
+    /// Gives those that are not back.
+    ///
+    /// # Errors
+    /// [`Error::Stopped`], [`Error::ReadOnly`].
+    pub fn reopen(&self, only: Option<Guid>) -> Result<Vec<Guid>> {
+        let config = self.info().config;
+        let mut away = Vec::new();
+        for leaf in config.tree.leaves().filter(|leaf| only.is_none_or(|guid| guid == leaf.guid)) {
+            let health = self.inner.members.of(leaf.guid.0);
+            let is_well = self.inner.is_open(leaf.guid.0) && !health.has_failed();
+            if is_well || is_closed(leaf) || self.inner.members.is_offline(leaf.guid.0) {
+                continue;
+            }
+            let path = leaf.path.as_deref().map(String::from_utf8_lossy);
+            let back = path.is_some_and(|path| match self.online(leaf.guid, Path::new(&*path)) {
+                Ok(()) => true,
+                Err(error) => {
+                    tracing::warn!(%error, "a device is not back");
+                    false
+                }
+            });
+            if !back {
+                away.push(leaf.guid);
+            }
+        }
+        Ok(away)
+    }
+}

@@ -1,0 +1,152 @@
+//! The leaves of a pool: which are there, and what each of them missed.
+//!
+//! From:   the lists of missed txgs on disk (DTLs), the devices that were found, and their newest states.
+//! To:     `storage`, by the [`Health`] that each leaf shares with it; the sync, which writes the lists; `zpool status`.
+//! Source: docs/format/11-redundancy.md §1.1, §3.4, §5; 05-space-maps.md §6.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Mutex, MutexGuard};
+
+use format::config::VdevConfig;
+use format::space_map::{Kind, Layout};
+use format::{Guid, ObjectId, Txg};
+use storage::{Health, TxgRuns, Vdevs};
+
+use crate::mos::Mos;
+use crate::pool::{Inner, Pool};
+use crate::{Result, space_maps};
+
+/// How the entries of a list of txgs are stored.
+pub(crate) const LAYOUT: Layout = Layout { start: 0, shift: 0 };
+
+/// The health of each leaf of the configuration, by its guid; of those that are absent, too.
+#[derive(Debug, Default)]
+pub(crate) struct Members(Mutex<State>);
+
+#[derive(Debug, Default)]
+struct State {
+    leaves: BTreeMap<u64, Arc<Health>>,
+    /// Leaves that an administrator took offline since the import.
+    offline: BTreeSet<u64>,
+}
+
+/// How a leaf takes part, for `zpool status`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Member {
+    /// Guid of the leaf.
+    pub guid: Guid,
+    /// Its device is open.
+    pub is_open: bool,
+    /// An administrator took it offline.
+    pub is_offline: bool,
+    /// What its device refused, so that it is not written any more.
+    pub failed: Option<String>,
+    /// It lacks what was written in some txgs.
+    pub is_behind: bool,
+}
+
+impl Members {
+    /// The leaves of a new pool.
+    pub(crate) fn new(vdevs: &Vdevs) -> Members {
+        let leaves = vdevs.leaves().map(|leaf| (leaf.guid, leaf.health.clone())).collect();
+        Members(Mutex::new(State { leaves, offline: BTreeSet::new() }))
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.0.lock().expect("no code panics while holding the members")
+    }
+
+    /// The health of this leaf; a leaf that was not known begins with nothing missed.
+    pub(crate) fn of(&self, guid: u64) -> Arc<Health> {
+        self.lock().leaves.entry(guid).or_default().clone()
+    }
+
+    /// Forgets a leaf that is part of the pool no more.
+    pub(crate) fn remove(&self, guid: u64) {
+        self.lock().leaves.remove(&guid);
+    }
+
+    /// A leaf goes by another guid from now on.
+    pub(crate) fn rename(&self, before: u64, now: u64) {
+        let mut state = self.lock();
+        if let Some(health) = state.leaves.remove(&before) {
+            state.leaves.insert(now, health);
+        }
+        if state.offline.remove(&before) {
+            state.offline.insert(now);
+        }
+    }
+
+    /// Notes whether an administrator took the leaf offline.
+    pub(crate) fn set_offline(&self, guid: u64, offline: bool) {
+        let mut state = self.lock();
+        match offline {
+            true => state.offline.insert(guid),
+            false => state.offline.remove(&guid),
+        };
+    }
+
+    pub(crate) fn is_offline(&self, guid: u64) -> bool {
+        self.lock().offline.contains(&guid)
+    }
+
+    /// The leaves that failed.
+    pub(crate) fn failed(&self) -> BTreeSet<u64> {
+        self.lock().leaves.iter().filter(|(_, health)| health.has_failed()).map(|(guid, _)| *guid).collect()
+    }
+
+    /// What each leaf missed, if anything, by its guid.
+    pub(crate) fn missing(&self) -> BTreeMap<u64, Arc<TxgRuns>> {
+        self.lock().leaves.iter().map(|(guid, health)| (*guid, health.missing())).collect()
+    }
+}
+
+/// Whether the leaf is not to be opened (`zpool offline`), for whatever reason.
+pub(crate) fn is_closed(vdev: &VdevConfig) -> bool {
+    vdev.extra.get_u64("offline") == Some(1) || vdev.extra.get_str("aux_state") == Some("external")
+}
+
+/// The txgs in the list of a leaf.
+pub(crate) fn read_list(mos: &Mos, list: Option<ObjectId>) -> Result<TxgRuns> {
+    let mut missing = TxgRuns::default();
+    let Some(list) = list.filter(|list| list.0 != 0) else { return Ok(missing) };
+    space_maps::for_each_entry(&mos.objset, list, LAYOUT, &mut |entry| {
+        let end = Txg(entry.offset.saturating_add(entry.run));
+        match entry.kind {
+            Kind::Alloc => missing.insert(Txg(entry.offset), end),
+            Kind::Free => {
+                let mut left = missing.below(Txg(entry.offset));
+                left.extend(&missing.not_below(end));
+                missing = left;
+            }
+        }
+        Ok(())
+    })?;
+    Ok(missing)
+}
+
+impl Inner {
+    /// Whether the device of the leaf is open.
+    pub(crate) fn is_open(&self, guid: u64) -> bool {
+        self.storage.vdevs().leaves().any(|leaf| leaf.guid == guid)
+    }
+}
+
+impl Pool {
+    /// How each leaf takes part, in the order of the configuration.
+    #[must_use]
+    pub fn members(&self) -> Vec<Member> {
+        let config = self.info().config;
+        let member = |leaf: &VdevConfig| {
+            let health = self.inner.members.of(leaf.guid.0);
+            Member {
+                guid: leaf.guid,
+                is_open: self.inner.is_open(leaf.guid.0),
+                is_offline: is_closed(leaf) || self.inner.members.is_offline(leaf.guid.0),
+                failed: health.why(),
+                is_behind: !health.missing().is_empty(),
+            }
+        };
+        config.tree.leaves().map(member).collect()
+    }
+}

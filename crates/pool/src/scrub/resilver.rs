@@ -1,0 +1,202 @@
+//! Resilvering: what devices missed is written to them, from those that have it.
+//!
+//! From:   the lists of missed txgs; the visitor, which meets every block born in these txgs.
+//! To:     the devices; at the end, lists without those txgs.
+//! Source: docs/format/11-redundancy.md §5, §6.
+//!
+//! The state on disk says from the first block to the end that a resilver is under way and at its beginning: one that was cut short
+//! begins anew, here or in OpenZFS. The lists keep everything until the end, so nothing is left out then.
+
+use std::sync::Arc;
+
+use dmu::Objset;
+use format::blkptr::Block;
+use format::config::VdevConfig;
+use format::scan::{Scan, ScanFunc, ScanState};
+use format::{ObjectId, Txg};
+use storage::{Background, Missed, Storage, Verified};
+
+use super::visit::View;
+use crate::pool::{Inner, Pool, Reserve};
+use crate::scan_state;
+use crate::scrubber::Order;
+use crate::sync::Syncing;
+use crate::walk::Root;
+use crate::zil::chain::{self, Walk};
+use crate::{Error, Result};
+
+/// Bytes of blocks read before they are written to the devices that lack them. Each time costs a txg.
+pub(super) const CHUNK_BYTES: u64 = 32 << 20;
+/// Txgs after the one in which a device came back that may hold blocks written without it.
+const TXGS_UNDER_WAY: usize = 4;
+
+impl Inner {
+    /// The first txg that a device lacks which takes writes, and the one after the last.
+    fn lacking(&self) -> Option<(Txg, Txg)> {
+        let written = self.storage.vdevs().tops().iter().flat_map(storage::TopVdev::written);
+        let bounds = written.filter_map(|leaf| leaf.health.missing().bounds());
+        bounds.reduce(|a, b| (a.0.min(b.0), a.1.max(b.1)))
+    }
+}
+
+impl Pool {
+    /// Whether a device that takes writes lacks something.
+    #[must_use]
+    pub fn needs_resilver(&self) -> bool {
+        self.read_only().is_none() && self.inner.lacking().is_some()
+    }
+
+    /// Begins a resilver in the background, if a device that takes writes lacks something. A scrub or resilver that is under way ends.
+    ///
+    /// # Errors
+    /// It cannot be written down.
+    pub fn resilver(&self) -> Result<()> {
+        if !self.needs_resilver() {
+            return Ok(());
+        }
+        let scrub = &self.inner.scrub;
+        let _turn = scrub.turn();
+        scrub.give(Order::Cancel);
+        scrub.join();
+        scrub.lock().running = true;
+        let begun = self.run_beside(Reserve::Quarter, 1, begin);
+        self.visit(begun)
+    }
+}
+
+/// Begins a resilver on disk.
+fn begin(syncing: &mut Syncing<'_>) -> Result<Scan> {
+    if let Some(old) = scan_state::read(syncing.mos())?.filter(Scan::is_scrubbing) {
+        super::end(syncing, old, ScanState::Canceled)?;
+    }
+    syncing.inner.happened("resilver_start", &[]);
+    let (first, end) = syncing.inner.lacking().ok_or(Error::NotScrubbing)?;
+    let mut scan = super::begun(syncing)?;
+    scan.func = ScanFunc::Resilver;
+    scan.min_txg = Txg(first.0.saturating_sub(1));
+    scan.max_txg = end;
+    scan_state::write(syncing.mos(), &syncing.tx, &scan)?;
+    Ok(scan)
+}
+
+/// Waits until all blocks born before `end` are in the trees on disk, or given up.
+pub(super) fn settle(inner: &Inner, end: Txg) -> Result<()> {
+    for _ in 0..TXGS_UNDER_WAY {
+        if inner.committed().0.next() >= end {
+            break;
+        }
+        inner.groups.sync()?;
+    }
+    Ok(())
+}
+
+/// What devices lack of a block.
+pub(super) fn look_at(storage: &Storage, block: &Block) -> (Verified, Vec<Missed>) {
+    match Background::Scrub.during(|| storage.missed(block)) {
+        Ok(missed) => (Verified::default(), missed),
+        Err(_) => (Verified { lost: true, ..Verified::default() }, Vec::new()),
+    }
+}
+
+/// Writes what devices lack of blocks that were in use in `txg`; gives the bytes. `None` when it is too late to do so safely.
+pub(super) fn write(inner: &Inner, missed: Vec<Missed>, txg: Txg) -> Result<Option<u64>> {
+    if missed.is_empty() {
+        return Ok(Some(0));
+    }
+    // In the sync thread nobody else writes; up to the second txg after the view nothing of it was given to others.
+    inner.run(move |syncing| {
+        if syncing.txg.0 > txg.0 + 2 {
+            return Ok(None);
+        }
+        write_all(&syncing.inner.storage, missed).map(Some)
+    })
+}
+
+fn write_all(storage: &Storage, missed: Vec<Missed>) -> Result<u64> {
+    let (workers, mut bytes) = (storage.workers(), 0);
+    workers.map_ordered(
+        storage::Caller::Works,
+        missed.into_iter(),
+        workers.count() * 2,
+        |missed| storage.write_missed(&missed),
+        |written| {
+            bytes += written?;
+            Ok::<(), Error>(())
+        },
+    )?;
+    Ok(bytes)
+}
+
+/// Writes what devices lack of the intent logs in `view`. `false` when it is too late to do so safely.
+pub(super) fn logs(inner: &Inner, view: &View, end: Txg) -> Result<bool> {
+    let roots: Vec<Root> = view.roots.iter().filter(|root| root.owner != ObjectId(0)).cloned().collect();
+    let txg = view.txg;
+    inner.run(move |syncing| {
+        for root in &roots {
+            if syncing.txg.0 > txg.0 + 2 {
+                return Ok(false);
+            }
+            log(&syncing.inner.storage, root, end)?;
+        }
+        Ok(true)
+    })
+}
+
+fn log(storage: &Arc<Storage>, root: &Root, end: Txg) -> Result<()> {
+    if root.ptr.is_hole() {
+        return Ok(());
+    }
+    // One that cannot be read was counted as an error by the visitor.
+    let Ok(objset) = Objset::open(storage.clone(), Arc::default(), root.ptr) else { return Ok(()) };
+    let header = objset.zil_header();
+    let mut walk = Walk::new(storage, root.owner, &header);
+    while let Some(block) = walk.next() {
+        // Newer blocks were written to all devices, and may be under way.
+        if block.birth >= end {
+            break;
+        }
+        write_all(storage, storage.missed_log(&block)?)?;
+        let Some(contents) = walk.open(&block)? else { break };
+        let claimed = header.claim_txg.0 != 0;
+        let records = contents.records().map_while(std::result::Result::ok);
+        for data in records.filter_map(|record| chain::data_of(&record, header.claim_txg)) {
+            if claimed && let Ok(missed) = storage.missed(&data) {
+                write_all(storage, missed)?;
+            }
+        }
+    }
+    Ok(())
+}
+
+/// The visitor met every block: what the lists say is not true any more.
+pub(super) fn finish(inner: &Arc<Inner>) -> Result<()> {
+    inner.run(|syncing| {
+        let scan = syncing.inner.scrub.lock().scan.expect("a running resilver has a state");
+        let Some(on_disk) = scan_state::read(syncing.mos())?.filter(Scan::is_resilvering) else {
+            return Ok(());
+        };
+        if scan.errors == 0 {
+            let written: Vec<_> =
+                syncing.inner.storage.vdevs().tops().iter().flat_map(|top| top.written()).collect();
+            for leaf in written {
+                leaf.health.set_missing(leaf.health.missing().not_below(scan.max_txg));
+                if leaf.health.missing().is_empty() {
+                    syncing.forget_resilver(leaf.guid);
+                }
+            }
+        }
+        super::end(syncing, Scan { queue: on_disk.queue, ..scan }, ScanState::Finished)?;
+        Ok(())
+    })?;
+    inner.end_replacing()
+}
+
+impl Syncing<'_> {
+    /// The configuration says no more that the leaf is being resilvered.
+    fn forget_resilver(&mut self, guid: u64) {
+        let leaf: Option<&mut VdevConfig> = crate::sync::missing::leaf_mut(&mut self.state.config.tree, guid);
+        if leaf.is_some_and(|leaf| leaf.extra.remove("resilver_txg").is_some()) {
+            self.state.config_dirty = true;
+        }
+    }
+}

@@ -1,0 +1,293 @@
+//! A mirror one of whose devices fails, lags behind or is not there: the pool goes on, and remembers what the device missed.
+
+use std::sync::Arc;
+
+use dmu::{NewObject, zap};
+use format::scan::{ScanFunc, ScanState};
+use format::{ObjectId, ObjectType};
+use pool::{CreateSpec, Hold, Layout, NewFilesystem, NewTop, Options, Pool};
+use storage::host::{CrashPolicy, Disk, Fault, Host, Script, ScriptedDisk};
+
+const SIZE: u64 = 96 << 20;
+const LEN: usize = 200_000;
+/// Operations at which a device fails, of those of a txg.
+const STEPS: usize = 16;
+
+fn options() -> Options {
+    Options { io_threads: 0, workers: 1, txg_timeout: 3600, host: Host::seeded(1, 0), ..Options::default() }
+}
+
+/// A pool of one mirror, or of one raidz vdev of this parity with as many data devices as it has parity.
+fn created(script: &Script, parity: usize) -> Pool {
+    let options = options();
+    let count = if parity == 0 { 2 } else { 2 * parity };
+    let disks: Vec<_> =
+        (0..count).map(|n| Arc::new(script.disk(format!("disk{n}"), SIZE)) as Arc<dyn Disk>).collect();
+    let master: pool::Initialise = Arc::new(|objset, tx, new| {
+        let master = objset.create_object_at(tx, ObjectId(1), NewObject::plain(ObjectType::MASTER_NODE));
+        zap::create(&master, tx, new.host.entropy.u64(), 0)
+    });
+    let plain = NewFilesystem::plain(&options.host);
+    let layout = if parity == 0 { Layout::Mirror } else { Layout::Raidz(parity as u8) };
+    let tops = vec![NewTop::new(layout, disks)];
+    let spec = CreateSpec { tops, ashift: Some(9), ..CreateSpec::new("tank", Vec::new(), plain, master) };
+    Pool::create(spec, options).unwrap()
+}
+
+fn content(n: u64) -> Vec<u8> {
+    (0..LEN as u64).map(|i| (i.wrapping_mul(n * 2 + 1) >> 3) as u8).collect()
+}
+
+fn write(pool: &Pool, n: u64) -> ObjectId {
+    let dataset = pool.open("tank").unwrap();
+    let tx = dataset.begin(Hold::write(LEN as u64)).unwrap();
+    let new = NewObject::plain(ObjectType::PLAIN_FILE_CONTENTS).block_size(16 << 10);
+    let object = dataset.objset().create_object(&tx, new).unwrap();
+    object.write(&tx, 0, &content(n)).unwrap();
+    object.id()
+}
+
+fn read(pool: &Pool, id: ObjectId) -> Vec<u8> {
+    let mut found = vec![0; LEN];
+    let dataset = pool.open("tank").unwrap();
+    dataset.objset().object(id).unwrap().read(0, &mut found).unwrap();
+    found
+}
+
+fn imported(disks: impl IntoIterator<Item = ScriptedDisk>) -> Pool {
+    let disks = disks.into_iter().map(|disk| Arc::new(disk) as Arc<dyn Disk>).collect();
+    Pool::import_disks(disks, options()).unwrap()
+}
+
+/// What a check finds beside devices that are not there.
+fn findings(pool: &Pool) -> Vec<String> {
+    let mut found = Vec::new();
+    pool::check::check(pool, &mut |finding| found.push(finding)).unwrap();
+    found.retain(|finding| !matches!(finding, pool::check::Finding::Absent { .. }));
+    found.iter().map(ToString::to_string).collect()
+}
+
+fn all_but(script: &Script, lost: usize) -> Vec<ScriptedDisk> {
+    let mut disks = script.disks();
+    disks.remove(lost);
+    disks
+}
+
+/// A device fails at each operation of a txg: the pool goes on without a word, and everything is on the other devices.
+fn goes_on_without(parity: usize, fault: impl Fn(usize) -> Fault) {
+    let ops = {
+        let script = Script::new();
+        let pool = created(&script, parity);
+        write(&pool, 1);
+        pool.sync().unwrap();
+        script.forget();
+        write(&pool, 2);
+        pool.sync().unwrap();
+        script.op_count()
+    };
+    let mut failed = 0;
+    for from_op in (0..ops).step_by(ops.div_ceil(STEPS)) {
+        let script = Script::new();
+        let pool = created(&script, parity);
+        let first = write(&pool, 1);
+        pool.sync().unwrap();
+        script.forget();
+        let second = write(&pool, 2);
+        let lost = from_op % script.disks().len();
+        script.disks()[lost].inject(fault(from_op));
+        pool.sync().unwrap_or_else(|error| panic!("operation {from_op}: {error}"));
+        let third = write(&pool, 3);
+        pool.sync().unwrap();
+        failed += usize::from(pool.members().iter().any(|member| member.failed.is_some()));
+        let expected = [(first, content(1)), (second, content(2)), (third, content(3))];
+        for (id, content) in &expected {
+            assert!(read(&pool, *id) == *content, "operation {from_op}");
+        }
+        let after = script.image_after(script.op_count(), CrashPolicy::LoseAllUnflushed, 1);
+        drop(pool);
+        for disks in [all_but(&after, lost), after.disks()] {
+            let count = disks.len();
+            let pool = imported(disks);
+            assert_eq!(pool.read_only(), None, "operation {from_op}, {count} devices");
+            for (id, content) in &expected {
+                assert!(read(&pool, *id) == *content, "operation {from_op}, {count} devices");
+            }
+            assert_eq!(findings(&pool), [""; 0], "operation {from_op}, {count} devices");
+            write(&pool, 4);
+            pool.sync().unwrap();
+            assert_eq!(findings(&pool), [""; 0], "operation {from_op}, {count} devices");
+        }
+    }
+    assert!(failed > 0, "no device failed");
+}
+
+#[test]
+fn a_mirror_goes_on_without_a_side_that_refuses_writes() {
+    goes_on_without(0, |from_op| Fault::WriteError { from_op });
+}
+
+#[test]
+fn a_mirror_goes_on_without_a_side_whose_flush_lost_writes() {
+    goes_on_without(0, |from_op| Fault::LoseAtFlush { from_op });
+}
+
+#[test]
+fn a_mirror_goes_on_without_a_side_that_vanishes() {
+    goes_on_without(0, |from_op| Fault::Vanish { from_op });
+}
+
+#[test]
+fn raidz_goes_on_without_a_device_that_refuses_writes() {
+    goes_on_without(1, |from_op| Fault::WriteError { from_op });
+}
+
+#[test]
+fn raidz2_goes_on_without_a_device_that_vanishes() {
+    goes_on_without(2, |from_op| Fault::Vanish { from_op });
+}
+
+/// A device is away while much changes, comes back old and is resilvered; then as many others are taken away as the layout allows.
+fn is_resilvered(parity: usize) {
+    let script = Script::new();
+    let pool = created(&script, parity);
+    let count = script.disks().len();
+    let mut expected: Vec<_> = (0..3).map(|n| (write(&pool, n), content(n))).collect();
+    pool.sync().unwrap();
+    pool.export().unwrap();
+    for lost in 0..count {
+        let pool = imported(all_but(&script, lost));
+        assert_eq!(pool.read_only(), None);
+        let n = 10 + lost as u64;
+        expected.push((write(&pool, n), content(n)));
+        pool.sync().unwrap();
+        pool.snapshot(&[format!("tank@{lost}")], &[]).unwrap();
+        let (gone, _) = expected.remove(0);
+        let dataset = pool.open("tank").unwrap();
+        let tx = dataset.begin(Hold::write(LEN as u64)).unwrap();
+        let object = dataset.objset().object(gone).unwrap();
+        dataset.objset().free_object(&tx, &object);
+        drop((tx, object, dataset));
+        pool.sync().unwrap();
+        // As after a crash.
+        drop(pool);
+        let pool = imported(script.disks());
+        assert!(pool.needs_resilver(), "device {lost}");
+        expected.push((write(&pool, n + 100), content(n + 100)));
+        pool.resume_scrub().unwrap();
+        pool.wait_scrub().unwrap();
+        assert!(!pool.needs_resilver(), "device {lost}");
+        let scan = pool.scan().unwrap().unwrap().scan;
+        assert_eq!((scan.func, scan.state), (ScanFunc::Resilver, ScanState::Finished));
+        assert!(scan.processed > 20_000 && scan.errors == 0, "{scan:?}");
+        assert_eq!(findings(&pool), [""; 0], "device {lost}");
+        pool.scrub().unwrap();
+        pool.wait_scrub().unwrap();
+        assert_eq!(
+            pool.scan().unwrap().unwrap().scan.processed,
+            0,
+            "device {lost}: nothing is left to repair"
+        );
+        pool.export().unwrap();
+        // What was resilvered is needed now.
+        let away = if parity == 0 { 1 } else { parity };
+        let others: Vec<usize> = (0..count).filter(|disk| *disk != lost).take(away).collect();
+        let after = script.image_after(script.op_count(), CrashPolicy::KeepAll, 1);
+        let left =
+            after.disks().into_iter().enumerate().filter(|(n, _)| !others.contains(n)).map(|(_, disk)| disk);
+        let pool = imported(left);
+        for (id, content) in &expected {
+            assert!(read(&pool, *id) == *content, "device {lost}");
+        }
+        assert_eq!(findings(&pool), [""; 0], "device {lost} with fewer others");
+    }
+}
+
+#[test]
+fn a_side_of_a_mirror_that_comes_back_old_is_resilvered() {
+    is_resilvered(0);
+}
+
+#[test]
+fn a_device_of_raidz_that_comes_back_old_is_resilvered() {
+    is_resilvered(1);
+}
+
+#[test]
+fn a_device_of_raidz2_that_comes_back_old_is_resilvered() {
+    is_resilvered(2);
+}
+
+fn sized(script: &Script, name: &str, size: u64) -> Arc<dyn Disk> {
+    Arc::new(script.disk(name, size))
+}
+
+/// The disks of the script that a pool can be imported from without the others.
+fn is_whole_on(script: &Script, disks: &[usize], expected: &[(ObjectId, Vec<u8>)]) {
+    let after = script.image_after(script.op_count(), CrashPolicy::LoseAllUnflushed, 1);
+    let all = after.disks();
+    let pool = imported(disks.iter().map(|disk| all[*disk].clone()));
+    assert_eq!(pool.read_only(), None);
+    for (id, content) in expected {
+        assert!(read(&pool, *id) == *content, "on {disks:?}");
+    }
+    assert_eq!(findings(&pool), [""; 0], "on {disks:?}");
+}
+
+#[test]
+fn devices_join_and_leave_a_mirror() {
+    let script = Script::new();
+    let pool = created(&script, 0);
+    let mut expected = vec![(write(&pool, 1), content(1))];
+    let guids = |pool: &Pool| pool.members().iter().map(|member| member.guid).collect::<Vec<_>>();
+    let [first, second] = guids(&pool)[..] else { panic!("two sides") };
+    let small = pool.attach(first, sized(&script, "small", SIZE / 2));
+    assert!(matches!(small, Err(pool::Error::TooSmall)), "{small:?}");
+    pool.attach(first, sized(&script, "third", SIZE)).unwrap();
+    expected.push((write(&pool, 2), content(2)));
+    pool.wait_scrub().unwrap();
+    assert_eq!(guids(&pool).len(), 3);
+    pool.detach(first).unwrap();
+    pool.detach(second).unwrap();
+    assert!(matches!(pool.detach(guids(&pool)[0]), Err(pool::Error::NotAMirror)));
+    assert_eq!(findings(&pool), [""; 0]);
+    // The last side has the guid of the mirror.
+    is_whole_on(&script, &[3], &expected);
+    let [single] = guids(&pool)[..] else { panic!("one device") };
+    pool.attach(single, sized(&script, "fourth", SIZE)).unwrap();
+    expected.push((write(&pool, 3), content(3)));
+    pool.wait_scrub().unwrap();
+    is_whole_on(&script, &[3], &expected);
+    is_whole_on(&script, &[4], &expected);
+    pool.replace(guids(&pool)[0], sized(&script, "fifth", SIZE)).unwrap();
+    expected.push((write(&pool, 4), content(4)));
+    pool.wait_scrub().unwrap();
+    assert_eq!(guids(&pool).len(), 2, "the device that was replaced has left");
+    pool.sync().unwrap();
+    is_whole_on(&script, &[4], &expected);
+    is_whole_on(&script, &[5], &expected);
+    assert_eq!(findings(&pool), [""; 0]);
+}
+
+#[test]
+fn a_device_goes_offline_and_comes_back() {
+    for temporary in [false, true] {
+        let script = Script::new();
+        let pool = created(&script, 0);
+        let mut expected = vec![(write(&pool, 1), content(1))];
+        let [first, second] = [0, 1].map(|n: usize| pool.members()[n].guid);
+        pool.offline(first, temporary).unwrap();
+        assert!(matches!(pool.offline(second, temporary), Err(pool::Error::NoReplicas)));
+        expected.push((write(&pool, 2), content(2)));
+        pool.sync().unwrap();
+        assert!(pool.members()[0].is_offline && !pool.members()[0].is_open);
+        is_whole_on(&script, &[1], &expected);
+        pool.online_disk(first, Arc::new(script.disks().swap_remove(0))).unwrap();
+        expected.push((write(&pool, 3), content(3)));
+        pool.wait_scrub().unwrap();
+        pool.sync().unwrap();
+        is_whole_on(&script, &[0], &expected);
+        is_whole_on(&script, &[1], &expected);
+        let other = pool.online_disk(second, Arc::new(script.disks().swap_remove(0)));
+        assert!(other.is_err(), "another device of the pool is not this one");
+    }
+}
