@@ -57,6 +57,7 @@ mod zpool_misc;
 mod zpool_props;
 mod zpool_scrub;
 mod zpool_status;
+mod zpool_status_advice;
 pub(crate) mod zpool_upgrade;
 mod zpool_vdev_props;
 mod zpool_wait;
@@ -199,77 +200,94 @@ fn help(program: Program, topics: &[String], console: &mut Console) -> Result<()
     Ok(())
 }
 
-/// The subcommands.
+/// Runs a subcommand.
 fn run(call: &Call, console: &mut Console) -> Result<(), Failure> {
-    match (call.program, call.command.name) {
-        (program, "version") => {
-            if call.args.has("j") {
-                let command = format!("{} version", program.name());
-                return console.line(&json::versions(&command, USERLAND, KERNEL).to_string());
-            }
-            versions(console)
+    let (program, name) = (call.program, call.command.name);
+    if name == "version" {
+        if call.args.has("j") {
+            let command = format!("{} version", program.name());
+            return console.line(&json::versions(&command, USERLAND, KERNEL).to_string());
         }
-        (Program::Zpool, "clear") => zpool_scrub::clear(call),
-        (Program::Zpool, "attach") => zpool_attach::join(call, console, false),
-        (Program::Zpool, "detach") => zpool_attach::detach(call, console),
-        (Program::Zpool, "replace") => zpool_attach::join(call, console, true),
-        (Program::Zpool, "create") => zpool_create::run(call, console),
-        (Program::Zpool, "destroy") => zpool_import::destroy(call),
-        (Program::Zpool, "export") => zpool_import::export(call, console),
-        (Program::Zpool, "events") => zpool_events::run(call, console),
-        (Program::Zpool, "get") => zpool_props::get(call, console),
-        (Program::Zpool, "history") => zpool_misc::history(call, console),
-        (Program::Zpool, "import") => zpool_import::import(call, console),
-        (Program::Zpool, "iostat") => zpool_iostat::run(call, console),
-        (Program::Zpool, "labelclear") => zpool_misc::labelclear(call, console),
-        (Program::Zpool, "list") => zpool_list::run(call, console),
-        (Program::Zpool, "offline") => zpool_devices::offline(call),
-        (Program::Zpool, "online") => zpool_devices::online(call),
-        (Program::Zpool, "resilver") => zpool_devices::resilver(call),
-        (Program::Zpool, "reguid") => zpool_misc::reguid(call),
-        (Program::Zpool, "reopen") => zpool_misc::reopen(call, console),
-        (Program::Zpool, "scrub") => zpool_scrub::scrub(call, console),
-        (Program::Zpool, "set") => zpool_props::set(call),
-        (Program::Zpool, "status") => zpool_status::run(call, console),
-        (Program::Zpool, "sync") => zpool_misc::sync(call, console),
-        (Program::Zpool, "wait") => zpool_wait::run(call, console),
-        (Program::Zpool, "upgrade") => zpool_upgrade::upgrade(call, console),
-        (Program::Zfs, "allow") => zfs_allow::allow(call, console),
-        (Program::Zfs, "unallow") => zfs_allow::unallow(call, console),
-        (Program::Zfs, "bookmark") => zfs_bookmark::create(call, console),
-        (Program::Zfs, "clone") => zfs_snapshot::clone(call, console),
-        (Program::Zfs, "create") => zfs_change::create(call, console),
-        (Program::Zfs, "destroy") => zfs_destroy::run(call, console),
-        (Program::Zfs, "diff") => zfs_diff::run(call, console),
-        (Program::Zfs, "get") => zfs_get::run(call, console),
-        (Program::Zfs, "hold") => zfs_hold::change(call, console, false),
-        (Program::Zfs, "holds") => zfs_hold::show(call, console),
-        (Program::Zfs, "inherit") => zfs_change::inherit(call, console),
-        (Program::Zfs, "mount") => zfs_mount::mount(call, console),
-        (Program::Zfs, "unmount") => zfs_mount::unmount(call, console),
-        (Program::Zfs, "list") => zfs_list::run(call, console),
-        (Program::Zfs, "promote") => zfs_snapshot::promote(call),
-        (Program::Zfs, "groupspace") => zfs_userspace::run(call, console, Owner::Group),
-        (Program::Zfs, "project") => zfs_project::run(call, console),
-        (Program::Zfs, "projectspace") => zfs_userspace::run(call, console, Owner::Project),
-        (Program::Zfs, "rewrite") => zfs_rewrite::run(call, console),
-        (Program::Zfs, "release") => zfs_hold::change(call, console, true),
-        (Program::Zfs, "receive") => zfs_receive::run(call, console),
-        (Program::Zfs, "rename") => zfs_change::rename(call, console),
-        (Program::Zfs, "rollback") => zfs_snapshot::rollback(call, console),
-        (Program::Zfs, "send") => zfs_send::run(call, console),
-        (Program::Zfs, "set") => zfs_change::set(call, console),
-        (Program::Zfs, "snapshot") => zfs_snapshot::snapshot(call, console),
-        (Program::Zfs, "upgrade") => zfs_upgrade::upgrade(call, console),
-        (Program::Zfs, "wait") => zfs_wait::run(call, console),
-        (Program::Zfs, "userspace") => zfs_userspace::run(call, console, Owner::User),
-        (Program::Zpool, "prefetch") => zpool_misc::prefetch(call),
-        (Program::Zpool, "condense") if call.args.has("types") => console.line("log_spacemap"),
-        (program, name) => {
-            let why = reason_of(program, name).map(|why| format!(" ({why})")).unwrap_or_default();
-            Err(Failure::refused(format!("cenote: not supported yet: {} {name}{why}", program.name())))
-        }
+        return versions(console);
     }
+    let done = match program {
+        Program::Zpool => run_zpool(call, console),
+        Program::Zfs => run_zfs(call, console),
+    };
+    done.unwrap_or_else(|| {
+        let why = reason_of(program, name).map(|why| format!(" ({why})")).unwrap_or_default();
+        Err(Failure::refused(format!("cenote: not supported yet: {} {name}{why}", program.name())))
+    })
+}
+
+/// The subcommands of `zpool`; `None` for one that is not there yet.
+fn run_zpool(call: &Call, console: &mut Console) -> Option<Result<(), Failure>> {
+    Some(match call.command.name {
+        "clear" => zpool_scrub::clear(call),
+        "attach" => zpool_attach::join(call, console, false),
+        "detach" => zpool_attach::detach(call, console),
+        "replace" => zpool_attach::join(call, console, true),
+        "create" => zpool_create::run(call, console),
+        "destroy" => zpool_import::destroy(call),
+        "export" => zpool_import::export(call, console),
+        "events" => zpool_events::run(call, console),
+        "get" => zpool_props::get(call, console),
+        "history" => zpool_misc::history(call, console),
+        "import" => zpool_import::import(call, console),
+        "iostat" => zpool_iostat::run(call, console),
+        "labelclear" => zpool_misc::labelclear(call, console),
+        "list" => zpool_list::run(call, console),
+        "offline" => zpool_devices::offline(call),
+        "online" => zpool_devices::online(call),
+        "resilver" => zpool_devices::resilver(call),
+        "reguid" => zpool_misc::reguid(call),
+        "reopen" => zpool_misc::reopen(call, console),
+        "scrub" => zpool_scrub::scrub(call, console),
+        "set" => zpool_props::set(call),
+        "status" => zpool_status::run(call, console),
+        "sync" => zpool_misc::sync(call, console),
+        "wait" => zpool_wait::run(call, console),
+        "upgrade" => zpool_upgrade::upgrade(call, console),
+        "prefetch" => zpool_misc::prefetch(call),
+        "condense" if call.args.has("types") => console.line("log_spacemap"),
+        _ => return None,
+    })
+}
+
+/// The subcommands of `zfs`; `None` for one that is not there yet.
+fn run_zfs(call: &Call, console: &mut Console) -> Option<Result<(), Failure>> {
+    Some(match call.command.name {
+        "allow" => zfs_allow::allow(call, console),
+        "unallow" => zfs_allow::unallow(call, console),
+        "bookmark" => zfs_bookmark::create(call, console),
+        "clone" => zfs_snapshot::clone(call, console),
+        "create" => zfs_change::create(call, console),
+        "destroy" => zfs_destroy::run(call, console),
+        "diff" => zfs_diff::run(call, console),
+        "get" => zfs_get::run(call, console),
+        "hold" => zfs_hold::change(call, console, false),
+        "holds" => zfs_hold::show(call, console),
+        "inherit" => zfs_change::inherit(call, console),
+        "mount" => zfs_mount::mount(call, console),
+        "unmount" => zfs_mount::unmount(call, console),
+        "list" => zfs_list::run(call, console),
+        "promote" => zfs_snapshot::promote(call),
+        "groupspace" => zfs_userspace::run(call, console, Owner::Group),
+        "project" => zfs_project::run(call, console),
+        "projectspace" => zfs_userspace::run(call, console, Owner::Project),
+        "rewrite" => zfs_rewrite::run(call, console),
+        "release" => zfs_hold::change(call, console, true),
+        "receive" => zfs_receive::run(call, console),
+        "rename" => zfs_change::rename(call, console),
+        "rollback" => zfs_snapshot::rollback(call, console),
+        "send" => zfs_send::run(call, console),
+        "set" => zfs_change::set(call, console),
+        "snapshot" => zfs_snapshot::snapshot(call, console),
+        "upgrade" => zfs_upgrade::upgrade(call, console),
+        "wait" => zfs_wait::run(call, console),
+        "userspace" => zfs_userspace::run(call, console, Owner::User),
+        _ => return None,
+    })
 }
 
 /// Why a subcommand is not there, where there is more to say than that.

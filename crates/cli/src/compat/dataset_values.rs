@@ -57,41 +57,44 @@ impl Offered<'_> {
     }
 }
 
-/// Reads the properties of a new file system. `parent` is where it would inherit from; `offered` tells what the pool has.
-///
-/// # Errors
-/// The first that is refused, in the order given.
-pub fn creation(
-    assignments: &[(&str, &str)],
-    parent: Option<(&Pool, &DatasetInfo)>,
-    offered: &Offered<'_>,
-) -> Result<Creation, Refusal> {
-    let (mut local, mut quotas) = (Vec::new(), Vec::new());
-    let mut fixed: [Option<u64>; 3] = [None; 3];
+/// What the assignments of a new file system say.
+#[derive(Default)]
+struct Given {
+    local: Vec<(String, Value)>,
+    quotas: Vec<(String, u64)>,
+    /// `casesensitivity`, `normalization`, `utf8only`.
+    fixed: [Option<u64>; 3],
+    version: Option<u64>,
+}
+
+/// Reads the assignments of a new file system, in their order.
+fn given(assignments: &[(&str, &str)], offered: &Offered<'_>) -> Result<Given, Refusal> {
+    let mut given = Given::default();
     let mut encryption = false;
-    let mut version = None;
     let mut key_words = Vec::new();
     for &(word, text) in assignments {
         let Some(property) = props::parse(word) else {
             if let Some(quota) = owner_quota::parse(word, text, DatasetKind::Filesystem)? {
-                quotas.push((word.to_owned(), quota));
+                given.quotas.push((word.to_owned(), quota));
                 continue;
             }
             names::check_user_property(word, text)?;
-            local.push((word.to_owned(), Value::Text(text.to_owned())));
+            given.local.push((word.to_owned(), Value::Text(text.to_owned())));
             continue;
         };
         property.check_settable(DatasetKind::Filesystem, true)?;
         let value = property.parse_value(text)?;
         check_filesystem(property, &value, offered)?;
         match (property.name, &value) {
-            ("casesensitivity", Value::Number(n)) => fixed[0] = Some(*n),
-            ("normalization", Value::Number(n)) => fixed[1] = Some(*n),
-            ("utf8only", Value::Number(n)) => fixed[2] = Some(*n),
-            (name, Value::Number(n)) if owner_quota::is_default(name) => quotas.push((name.to_owned(), *n)),
+            ("casesensitivity", Value::Number(n)) => given.fixed[0] = Some(*n),
+            ("normalization", Value::Number(n)) => given.fixed[1] = Some(*n),
+            ("utf8only", Value::Number(n)) => given.fixed[2] = Some(*n),
+            (name, Value::Number(n)) if owner_quota::is_default(name) => {
+                given.quotas.push((name.to_owned(), *n))
+            }
             ("version", Value::Number(n)) => {
                 offered.needs_version(pool::version::oldest_pool(*n))?;
-                version = Some(*n);
+                given.version = Some(*n);
             }
             ("version", _) => {}
             ("encryption", Value::Number(n)) => encryption = *n != 0 && *n != 2,
@@ -99,7 +102,7 @@ pub fn creation(
             ("keyformat" | "pbkdf2iters", _) => {}
             ("keylocation", Value::Text(text)) if text != "none" => key_words.push(property.name),
             ("keylocation", _) => {}
-            _ => local.push((property.name.to_owned(), value)),
+            _ => given.local.push((property.name.to_owned(), value)),
         }
     }
     match (encryption, key_words.contains(&"keyformat")) {
@@ -110,6 +113,19 @@ pub fn creation(
         }
         _ => {}
     }
+    Ok(given)
+}
+
+/// Reads the properties of a new file system. `parent` is where it would inherit from; `offered` tells what the pool has.
+///
+/// # Errors
+/// The first that is refused, in the order given.
+pub fn creation(
+    assignments: &[(&str, &str)],
+    parent: Option<(&Pool, &DatasetInfo)>,
+    offered: &Offered<'_>,
+) -> Result<Creation, Refusal> {
+    let Given { local, quotas, fixed, version } = given(assignments, offered)?;
     let version = version.unwrap_or(pool::version::newest_filesystem(offered.version));
     check_names_known(version, &fixed, &quotas)?;
     // Children of a file system have their names judged as it does, unless told otherwise.

@@ -40,21 +40,7 @@ struct Wanted {
 /// Usage, or the reason why there is no new pool; then nothing was changed.
 pub fn run(call: &Call, console: &mut Console) -> Result<(), Failure> {
     let args = &call.args;
-    for (option, text) in &args.options {
-        if matches!(*option, "o" | "O") && !text.as_deref().unwrap_or_default().contains('=') {
-            return Err(Failure::refused(format!("missing '=' for -{option} option")));
-        }
-    }
-    let own = Assignments::collect(args.values("o"), |word| props::parse(word).map(|p| p.name))?;
-    for (name, value) in own.iter() {
-        if props::ask(name).is_none() {
-            return Err(Failure::refused(format!("property '{name}' is not a valid pool or vdev property")));
-        }
-        if name == "ashift" {
-            props::ashift_option(value).map_err(|error| Failure::refused(error.to_string()))?;
-        }
-    }
-    let filesystem = root_assignments(args.values("O"), args.value("m"))?;
+    let (own, filesystem) = assignments(call)?;
     let Some((name, devices)) = args.operands.split_first() else {
         return Err(Failure::usage("missing pool name argument"));
     };
@@ -62,25 +48,12 @@ pub fn run(call: &Call, console: &mut Console) -> Result<(), Failure> {
         return Err(Failure::usage("missing vdev specification"));
     }
     let failed = |reason: &dyn std::fmt::Display| Action::Create(name).failed(reason);
-    // The name by which the pool goes until it is exported.
-    let called = args.value("t").unwrap_or(name);
     let layout = Spec::parse(devices)?;
     let all = layout.devices();
     // What is wrong with the devices is said first, then with where it would be mounted, then with its name.
     check_use(&all, args.has("f"), call)?;
     check_even(&layout, args.has("f"))?;
-    let property = filesystem.iter().find(|(property, _)| property == "mountpoint");
-    let altroot = args
-        .value("R")
-        .or_else(|| own.iter().find(|(property, _)| *property == "altroot").map(|(_, root)| root));
-    if let Some(root) = altroot.filter(|root| !root.starts_with('/')) {
-        return Err(Failure::refused(format!("invalid alternate root '{root}': must be an absolute path")));
-    }
-    check_mountpoint(altroot, property.map(|(_, place)| place.as_str()), name)?;
-    check_name(name)?;
-    if let Some(temporary) = args.value("t") {
-        names::check_pool(temporary, true).map_err(|error| Action::Create(temporary).failed(error))?;
-    }
+    check_place(call, name, &own, &filesystem)?;
     let wanted = read_options(&own, args.has("d"), args.value("R")).map_err(|reason| match reason {
         Refused::Reason(reason) => failed(&reason),
         Refused::Line(line) => Failure::refused(line),
@@ -90,8 +63,9 @@ pub fn run(call: &Call, console: &mut Console) -> Result<(), Failure> {
     let offered = dataset_values::Offered { version: wanted.version, enabled: Box::new(enabled) };
     let root: Vec<(&str, &str)> = filesystem.iter().map(|(n, v)| (n.as_str(), v.as_str())).collect();
     no_effect::warn(console, root.iter().copied());
-    let Creation { local, filesystem, quotas } =
-        dataset_values::creation(&root, None, &offered).map_err(|error| failed(&error))?;
+    let creation = dataset_values::creation(&root, None, &offered).map_err(|error| failed(&error))?;
+    // The name by which the pool goes until it is exported.
+    let called = args.value("t").unwrap_or(name);
     if is_taken(called)? {
         return Err(failed(&reason::POOL_EXISTS));
     }
@@ -107,56 +81,122 @@ pub fn run(call: &Call, console: &mut Console) -> Result<(), Failure> {
         console.line(&format!("would create '{name}' with the following layout:\n"))?;
         return layout.show(name, console);
     }
-    // From here to the entry of the new pool nobody else gives this name to one.
-    let claim = open::known().claim(called).map_err(open::NotOpen::from)?;
-    if claim.is_none() || is_taken(called)? {
-        return Err(failed(&reason::POOL_EXISTS));
-    }
-    let disks = open_all(&all).map_err(|error| Action::Create(name).refused_by(&error))?;
-    // Somebody may have used them since they were looked at; now nobody does.
-    check_use(&all, args.has("f"), call)?;
-    let (tops, aux) = opened(&layout, &disks);
-    let (caches, spares) = aux.split_at(layout.caches.len());
-    let paths = all[..all.len() - aux.len()].to_vec();
-    let spec = CreateSpec {
-        ashift: wanted.ashift,
-        version: wanted.version,
-        features: wanted.features,
-        properties: wanted.stored,
-        root_properties: local,
-        comment: wanted.comment,
-        compatibility: wanted.compatibility,
-        command: Some(call.line.clone()),
-        tops,
-        caches: caches.to_vec(),
-        spares: spares.to_vec(),
-        ..CreateSpec::new(name.clone(), Vec::new(), filesystem, dataset_values::initialiser())
-    };
-    let pool = Pool::create(spec, Options::default()).map_err(|error| failed(&error))?;
-    let guid = pool.guid();
-    let kept = owner_quota::apply(&pool, name, &quotas);
-    let kept = kept.map_err(|refusal| pool::Error::Unsupported(refusal.to_string()));
-    if let Err(error) = kept.and_then(|()| pool.export()) {
-        // Half a pool is none: its devices are as unused as before.
-        disks.iter().for_each(|disk| drop(labels::clear(disk)));
-        return Err(failed(&error));
-    }
-    let altroot = wanted.altroot;
-    let temporary = args.has("t");
-    let cachefile = wanted.cachefile.or_else(|| (altroot.is_some() || temporary).then(|| "none".to_owned()));
-    let name = called.to_owned();
-    let known = KnownPool { name, guid, devices: paths, altroot, temporary, read_only: false, cachefile };
-    if let Err(error) = open::known().enter(known) {
-        disks.iter().for_each(|disk| drop(labels::clear(disk)));
-        return Err(open::NotOpen::from(error).into());
-    }
-    // Its server takes them now.
-    drop((disks, claim));
+    let guid = New { call, name, called, layout: &layout, devices: &all }.make(wanted, creation)?;
     let started = crate::own::serve::start_new(called, call.around, console);
     if started.is_err() {
         unmake(guid, &all, console);
     }
     started
+}
+
+/// The properties of the pool (`-o`), and those of its root file system (`-O`, `-m`), judged as words.
+fn assignments(call: &Call) -> Result<(Assignments, Vec<(String, String)>), Failure> {
+    let args = &call.args;
+    for (option, text) in &args.options {
+        if matches!(*option, "o" | "O") && !text.as_deref().unwrap_or_default().contains('=') {
+            return Err(Failure::refused(format!("missing '=' for -{option} option")));
+        }
+    }
+    let own = Assignments::collect(args.values("o"), |word| props::parse(word).map(|p| p.name))?;
+    for (name, value) in own.iter() {
+        if props::ask(name).is_none() {
+            return Err(Failure::refused(format!("property '{name}' is not a valid pool or vdev property")));
+        }
+        if name == "ashift" {
+            props::ashift_option(value).map_err(|error| Failure::refused(error.to_string()))?;
+        }
+    }
+    let filesystem = root_assignments(args.values("O"), args.value("m"))?;
+    Ok((own, filesystem))
+}
+
+/// Where the pool would be mounted, and its names.
+fn check_place(
+    call: &Call,
+    name: &str,
+    own: &Assignments,
+    filesystem: &[(String, String)],
+) -> Result<(), Failure> {
+    let args = &call.args;
+    let property = filesystem.iter().find(|(property, _)| property == "mountpoint");
+    let altroot = args
+        .value("R")
+        .or_else(|| own.iter().find(|(property, _)| *property == "altroot").map(|(_, root)| root));
+    if let Some(root) = altroot.filter(|root| !root.starts_with('/')) {
+        return Err(Failure::refused(format!("invalid alternate root '{root}': must be an absolute path")));
+    }
+    check_mountpoint(altroot, property.map(|(_, place)| place.as_str()), name)?;
+    check_name(name)?;
+    if let Some(temporary) = args.value("t") {
+        names::check_pool(temporary, true).map_err(|error| Action::Create(temporary).failed(error))?;
+    }
+    Ok(())
+}
+
+/// A pool that is being made: all that was asked for was found right.
+struct New<'a> {
+    call: &'a Call<'a>,
+    name: &'a str,
+    /// The name by which it goes until it is exported.
+    called: &'a str,
+    layout: &'a Spec,
+    devices: &'a [PathBuf],
+}
+
+impl New<'_> {
+    /// Makes the pool, exports it, and enters it into the list of imported pools, for its server to take.
+    ///
+    /// # Errors
+    /// Somebody took the name or a device meanwhile, or a device refuses; then nothing is left.
+    fn make(&self, wanted: Wanted, creation: Creation) -> Result<Guid, Failure> {
+        let New { call, name, called, layout, devices } = *self;
+        let failed = |reason: &dyn std::fmt::Display| Action::Create(name).failed(reason);
+        // From here to the entry of the new pool nobody else gives this name to one.
+        let claim = open::known().claim(called).map_err(open::NotOpen::from)?;
+        if claim.is_none() || is_taken(called)? {
+            return Err(failed(&reason::POOL_EXISTS));
+        }
+        let disks = open_all(devices).map_err(|error| Action::Create(name).refused_by(&error))?;
+        // Somebody may have used them since they were looked at; now nobody does.
+        check_use(devices, call.args.has("f"), call)?;
+        let (tops, aux) = opened(layout, &disks);
+        let (caches, spares) = aux.split_at(layout.caches.len());
+        let Creation { local, filesystem, quotas } = creation;
+        let spec = CreateSpec {
+            ashift: wanted.ashift,
+            version: wanted.version,
+            features: wanted.features,
+            properties: wanted.stored,
+            root_properties: local,
+            comment: wanted.comment,
+            compatibility: wanted.compatibility,
+            command: Some(call.line.clone()),
+            tops,
+            caches: caches.to_vec(),
+            spares: spares.to_vec(),
+            ..CreateSpec::new(name.to_owned(), Vec::new(), filesystem, dataset_values::initialiser())
+        };
+        let pool = Pool::create(spec, Options::default()).map_err(|error| failed(&error))?;
+        let guid = pool.guid();
+        let kept = owner_quota::apply(&pool, name, &quotas);
+        let kept = kept.map_err(|refusal| pool::Error::Unsupported(refusal.to_string()));
+        if let Err(error) = kept.and_then(|()| pool.export()) {
+            // Half a pool is none: its devices are as unused as before.
+            disks.iter().for_each(|disk| drop(labels::clear(disk)));
+            return Err(failed(&error));
+        }
+        let altroot = wanted.altroot;
+        let temporary = call.args.has("t");
+        let cachefile =
+            wanted.cachefile.or_else(|| (altroot.is_some() || temporary).then(|| "none".to_owned()));
+        let (name, paths) = (called.to_owned(), devices[..devices.len() - aux.len()].to_vec());
+        let known = KnownPool { name, guid, devices: paths, altroot, temporary, read_only: false, cachefile };
+        if let Err(error) = open::known().enter(known) {
+            disks.iter().for_each(|disk| drop(labels::clear(disk)));
+            return Err(open::NotOpen::from(error).into());
+        }
+        Ok(guid)
+    }
 }
 
 /// Takes back a new pool that nobody serves. Where a process holds a device of it, the pool stays.

@@ -50,22 +50,7 @@ pub fn run(mkfs: &Mkfs, console: &mut Console) -> Result<u8, Failure> {
     let stop = Stop::on_signals().map_err(|error| failed(&error))?;
     let epoch = epoch()?;
     let name = pool_name(mkfs)?;
-    let mut given = Assignments::default();
-    for text in &mkfs.options {
-        let (word, value) = assignment(text)?;
-        let property = pool::props::dataset::parse(word).map(|property| property.name);
-        let is_account = matches!(pool::props::dataset::ask(word), Some(Asked::Account(_)));
-        if property.is_none() && !is_account && !names::is_user_property(word) {
-            return Err(failed(&format!("'{word}' is no property of file systems")));
-        }
-        given.add(property.unwrap_or(word), value)?;
-    }
-    let has = |feature: &Feature| features::of_new_pools().any(|other| other.name == feature.name);
-    let version = format::config::VERSION_FEATURES;
-    let offered = dataset_values::Offered { version, enabled: Box::new(has) };
-    let words: Vec<(&str, &str)> = given.iter().collect();
-    let Creation { local, mut filesystem, quotas } =
-        dataset_values::creation(&words, None, &offered).map_err(|error| failed(&error))?;
+    let Creation { local, mut filesystem, quotas } = creation(mkfs)?;
     if !mkfs.dir.is_dir() {
         return Err(Failure::refused(format!("'{}' is not a folder", mkfs.dir.display())));
     }
@@ -125,6 +110,27 @@ pub fn run(mkfs: &Mkfs, console: &mut Console) -> Result<u8, Failure> {
         console.remark(&format!("'{image}': pool '{name}', {} with {} in use", nice(size), nice(taken)));
     }
     Ok(0)
+}
+
+/// The file system that the options ask for.
+fn creation(mkfs: &Mkfs) -> Result<Creation, Failure> {
+    let image = mkfs.image.display();
+    let failed = |why: &dyn std::fmt::Display| Failure::refused(format!("cannot make '{image}': {why}"));
+    let mut given = Assignments::default();
+    for text in &mkfs.options {
+        let (word, value) = assignment(text)?;
+        let property = pool::props::dataset::parse(word).map(|property| property.name);
+        let is_account = matches!(pool::props::dataset::ask(word), Some(Asked::Account(_)));
+        if property.is_none() && !is_account && !names::is_user_property(word) {
+            return Err(failed(&format!("'{word}' is no property of file systems")));
+        }
+        given.add(property.unwrap_or(word), value)?;
+    }
+    let has = |feature: &Feature| features::of_new_pools().any(|other| other.name == feature.name);
+    let version = format::config::VERSION_FEATURES;
+    let offered = dataset_values::Offered { version, enabled: Box::new(has) };
+    let words: Vec<(&str, &str)> = given.iter().collect();
+    dataset_values::creation(&words, None, &offered).map_err(|error| failed(&error))
 }
 
 /// Whether `image`, which need not exist, is or will be in `folder` or below it.

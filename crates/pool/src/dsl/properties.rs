@@ -7,7 +7,7 @@ use format::bookmark::HAS_FBN;
 use format::compression::CompressionSetting;
 use format::features::{self, Feature};
 use format::zap::Value as Stored;
-use format::{ChecksumKind, Compression, ObjectId, Txg};
+use format::{ChecksumKind, Compression, Corrupt, ObjectId, Txg};
 use storage::GzipEngine;
 
 use super::lookup::{self, DatasetInfo};
@@ -148,7 +148,7 @@ fn head_kind(inner: &Inner, info: &DatasetInfo) -> Result<DatasetKind> {
 
 type Found = Option<(Value, Source)>;
 
-/// Properties that are computed or kept elsewhere than in the properties ZAP. The outer `None`: not one.
+/// Properties that are computed from the dataset and its directory, and those of [`kept_elsewhere`]. The outer `None`: not one.
 fn computed(inner: &Inner, info: &DatasetInfo, property: &Property) -> Result<Option<Found>> {
     let (dir, phys) = (&info.dir, &info.phys);
     let breakdown = &dir.used_breakdown;
@@ -201,6 +201,15 @@ fn computed(inner: &Inner, info: &DatasetInfo, property: &Property) -> Result<Op
             let key = if property.name == "version" { "VERSION" } else { property.name };
             number(master_node(inner, info, key)?.unwrap_or(default))
         }
+        _ => return kept_elsewhere(inner, info, property),
+    }))
+}
+
+/// Properties that are kept elsewhere than in the properties ZAP, or follow from other objects. The outer `None`: not one.
+fn kept_elsewhere(inner: &Inner, info: &DatasetInfo, property: &Property) -> Result<Option<Found>> {
+    let number = |n: u64| Some((Value::Number(n), Source::None));
+    let text = |t: String| Some((Value::Text(t), Source::None));
+    Ok(Some(match property.name {
         // These live in the file system itself, where they are no properties of the DSL's kind.
         name if name.starts_with("default") && name.ends_with("quota") => {
             number(master_node(inner, info, name)?.unwrap_or(0))
@@ -425,6 +434,43 @@ pub(crate) fn settings_with(
     settings_by(inner, info, &|guid| features.and_then(|f| f.all().get(guid).copied()))
 }
 
+/// What `compression` means in a pool with these features; `on` is what `on` stands for.
+fn compression_of(
+    value: u64,
+    on: CompressionSetting,
+    enabled: &dyn Fn(&Feature) -> bool,
+) -> std::result::Result<CompressionSetting, Corrupt> {
+    let setting = CompressionSetting::from_property(value)?;
+    Ok(match setting.algorithm {
+        Compression::On | Compression::Inherit | Compression::Empty => on,
+        Compression::Lz4 if !enabled(&features::LZ4_COMPRESS) => on,
+        Compression::Zstd if !enabled(&features::ZSTD_COMPRESS) => on,
+        _ => setting,
+    })
+}
+
+/// What `checksum` means in a pool with these features.
+fn checksum_of(value: u64, enabled: &dyn Fn(&Feature) -> bool) -> std::result::Result<ChecksumKind, Corrupt> {
+    Ok(match ChecksumKind::from_disk(value & 0xff)? {
+        ChecksumKind::On | ChecksumKind::Inherit => ChecksumKind::Fletcher4,
+        kind => match crate::sync::checksum_feature(kind) {
+            Some(feature) if !enabled(feature) => ChecksumKind::Fletcher4,
+            _ => kind,
+        },
+    })
+}
+
+/// The engine for gzip that a user property names. Any text may stand there; text that names no engine counts as absent.
+fn gzip_engine(inner: &Inner, info: &DatasetInfo, algorithm: Compression) -> Result<GzipEngine> {
+    let said = match algorithm {
+        Compression::Gzip(_) => {
+            user_one(inner, info, GZIP_ENGINE)?.and_then(|(word, _)| GzipEngine::named(&word))
+        }
+        _ => None,
+    };
+    Ok(said.unwrap_or(GzipEngine::DEFAULT))
+}
+
 fn settings_by(
     inner: &Inner,
     info: &DatasetInfo,
@@ -443,23 +489,9 @@ fn settings_by(
     let active = |feature: &Feature| count(feature.guid).is_some_and(|n| n > 0);
     let enabled = |feature: &Feature| count(feature.guid).is_some();
     let on = metadata_compression_of(active(&features::LZ4_COMPRESS));
-    let compression = match CompressionSetting::from_property(value("compression")?) {
-        Ok(setting) => match setting.algorithm {
-            Compression::On | Compression::Inherit | Compression::Empty => on,
-            Compression::Lz4 if !enabled(&features::LZ4_COMPRESS) => on,
-            Compression::Zstd if !enabled(&features::ZSTD_COMPRESS) => on,
-            _ => setting,
-        },
-        Err(source) => return Err(Error::corrupt(info.dir_id)(source)),
-    };
-    let checksum = match ChecksumKind::from_disk(value("checksum")? & 0xff) {
-        Ok(ChecksumKind::On | ChecksumKind::Inherit) => ChecksumKind::Fletcher4,
-        Ok(kind) => match crate::sync::checksum_feature(kind) {
-            Some(feature) if !enabled(feature) => ChecksumKind::Fletcher4,
-            _ => kind,
-        },
-        Err(source) => return Err(Error::corrupt(info.dir_id)(source)),
-    };
+    let compression =
+        compression_of(value("compression")?, on, &enabled).map_err(Error::corrupt(info.dir_id))?;
+    let checksum = checksum_of(value("checksum")?, &enabled).map_err(Error::corrupt(info.dir_id))?;
     let copies = value("copies")?.clamp(1, 3) as u8;
     let redundant = match value("redundant_metadata")? {
         0 => Redundant::All,
@@ -496,16 +528,9 @@ fn settings_by(
             _ => SnapDir::Disabled,
         },
     };
-    // Any text may stand in a user property; what is no engine counts as nothing said.
-    let said = match compression.algorithm {
-        Compression::Gzip(_) => {
-            user_one(inner, info, GZIP_ENGINE)?.and_then(|(word, _)| GzipEngine::named(&word))
-        }
-        _ => None,
-    };
     let policy = Policy {
         compression,
-        gzip_engine: said.unwrap_or(GzipEngine::DEFAULT),
+        gzip_engine: gzip_engine(inner, info, compression.algorithm)?,
         metadata_compression: on,
         checksum,
         copies,
