@@ -423,9 +423,11 @@ fn seek(known: KnownPool, around: &Surroundings) -> Usable {
         pool::discover(places).into_iter().find(|found| found.config.pool_guid == known.guid)
     };
     let there = among(&known.devices);
+    // What nobody holds may be a copy that was put in the place of a device that the server has open. To find out takes a
+    // lock for a moment, which no other user's command may have.
+    let is_own = |found: &Found| visited || !crate::forward::is_used() || is_held(found);
     let found = match there {
-        // What nobody holds may be a copy that was put in the place of a device that the server has open.
-        Some(found) if found.is_complete() && (!crate::forward::is_used() || is_held(&found)) => Some(found),
+        Some(found) if found.is_complete() && is_own(&found) => Some(found),
         partly => gone::held_open(&known).and_then(|open| among(&open)).or(partly),
     };
     Usable { name: known.name.clone(), known: Some(known), found, live: None, visited: around.visited }

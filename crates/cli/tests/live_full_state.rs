@@ -70,7 +70,7 @@ fn a_pool_is_not_made_where_the_state_folder_has_no_room() {
     expect_no_pool(&live, &image);
     tight.make_room();
     live.run(&create).good();
-    live.run(&["zpool", "export", "tank"]).good();
+    live.run(&["zpool", "export", "-f", "tank"]).good();
     live.expect_sound();
 }
 
@@ -86,7 +86,7 @@ fn a_pool_is_not_made_where_its_server_cannot_keep_a_log() {
     expect_no_pool(&live, &image);
     fs::remove_file(live.path("state/log")).expect("removed");
     live.run(&create).good();
-    live.run(&["zpool", "export", "tank"]).good();
+    live.run(&["zpool", "export", "-f", "tank"]).good();
 }
 
 #[test]
@@ -116,6 +116,6 @@ fn a_server_whose_log_is_full_goes_on_and_says_so() {
     assert!(text.contains(" lines are missing here)"), "{text}");
     let said = live.run(&["zpool", "status", "tank"]);
     assert!(said.err.is_empty(), "{said:?}");
-    live.run(&["zpool", "export", "tank"]).good();
+    live.run(&["zpool", "export", "-f", "tank"]).good();
     live.expect_sound();
 }

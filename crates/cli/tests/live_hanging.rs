@@ -115,6 +115,41 @@ fn commands_answer_while_a_device_hangs_and_nothing_is_lost() {
 }
 
 #[test]
+fn a_program_that_reads_from_a_device_that_hangs_can_be_ended() {
+    let Some(hanging) = Hanging::new() else { return };
+    let live = &hanging.live;
+    fs::create_dir(live.path("mnt/folder")).expect("made");
+    for number in 0..500 {
+        fs::write(live.path("mnt/folder").join(format!("file{number}")), "text").expect("written");
+    }
+    let image = hanging.below.path("mnt/tank.img").display().to_string();
+    live.run(&["zpool", "export", "tank"]).good();
+    live.run(&["zpool", "import", "-d", &image, "tank"]).good();
+    // The kernel's cache of the image would answer in place of the device.
+    let forget = Command::new("dd")
+        .args([&format!("if={image}"), "iflag=nocache", "count=0"])
+        .stderr(Stdio::null())
+        .status();
+    assert!(forget.expect("dd starts").success());
+    hanging.tell("-STOP");
+    let mut ls = Command::new("ls");
+    let ls = ls.arg("-l").arg(live.path("mnt/folder")).stdout(Stdio::null()).stderr(Stdio::null()).spawn();
+    let mut ls = ls.expect("ls starts");
+    std::thread::sleep(Duration::from_secs(1));
+    assert_eq!(ls.try_wait().expect("it is ours"), None, "it waits for the device");
+    let pid = ls.id().to_string();
+    assert!(Command::new("kill").args(["-INT", &pid]).status().expect("kill starts").success());
+    let until = Instant::now() + LONG;
+    while ls.try_wait().expect("it is ours").is_none() {
+        assert!(Instant::now() < until, "it cannot be ended");
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    hanging.tell("-CONT");
+    assert_eq!(fs::read_dir(live.path("mnt/folder")).expect("readable").count(), 500);
+    live.run(&["zpool", "export", "-f", "tank"]).good();
+}
+
+#[test]
 fn a_txg_that_does_not_end_is_told_of_and_other_pools_go_on() {
     let Some(hanging) = Hanging::new() else { return };
     let live = &hanging.live;
@@ -153,7 +188,7 @@ fn a_txg_that_does_not_end_is_told_of_and_other_pools_go_on() {
     fs::write(live.path("other/file"), "written").expect("others write");
     hanging.tell("-CONT");
     assert!(dd.wait().expect("it ends").success());
-    live.run(&["zpool", "export", "other"]).good();
+    live.run(&["zpool", "export", "-f", "other"]).good();
 }
 
 #[test]

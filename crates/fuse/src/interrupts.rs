@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
-use fuser::{Errno, InterruptedRequest, Request};
+use fuser::{EarlyReply, Errno, Request, RequestId};
 use zpl::interrupt::{self, Interrupt, Wish};
 
 /// Between two looks at the signals of programs whose requests are interrupted.
@@ -53,11 +53,21 @@ pub(crate) struct Asked {
     phase: AtomicU8,
     is_done: AtomicBool,
     interrupt: Arc<Interrupt>,
+    /// For an answer that another thread gives.
+    early: Mutex<Option<EarlyReply>>,
 }
 
 impl Asked {
     fn goes(&self, from: u8, to: u8) -> bool {
         self.phase.compare_exchange(from, to, Ordering::AcqRel, Ordering::Acquire).is_ok()
+    }
+
+    /// Answers with `EINTR`.
+    fn end(&self) {
+        let reply = self.early.lock().expect("no code panics while holding a reply").take();
+        if let Some(reply) = reply {
+            reply.error(Errno::EINTR);
+        }
     }
 
     fn is_over(&self) -> bool {
@@ -68,8 +78,8 @@ impl Asked {
 #[derive(Debug, Default)]
 struct State {
     under_way: HashMap<u64, Arc<Asked>>,
-    early: VecDeque<InterruptedRequest>,
-    interrupted: Vec<(Arc<Asked>, Option<InterruptedRequest>)>,
+    early: VecDeque<u64>,
+    interrupted: Vec<Arc<Asked>>,
     /// A thread looks after `interrupted`.
     is_watched: bool,
 }
@@ -84,7 +94,12 @@ impl Interrupts {
     }
 
     /// Carries out `dispatch`, which serves `request` or leaves it to another thread as a [`Change`].
-    pub(crate) fn dispatching(self: &Arc<Self>, request: &Request, dispatch: &mut dyn FnMut()) {
+    pub(crate) fn dispatching(
+        self: &Arc<Self>,
+        request: &Request,
+        early: EarlyReply,
+        dispatch: &mut dyn FnMut(),
+    ) {
         let asked = Arc::new(Asked {
             unique: request.unique().into(),
             pid: request.pid(),
@@ -92,15 +107,16 @@ impl Interrupts {
             phase: LOOKS.into(),
             is_done: false.into(),
             interrupt: Arc::default(),
+            early: Mutex::new(Some(early)),
         });
-        let early = {
+        let is_interrupted = {
             let mut state = self.lock();
             state.under_way.insert(asked.unique, asked.clone());
-            let at = state.early.iter().position(|one| u64::from(one.unique()) == asked.unique);
-            at.and_then(|at| state.early.remove(at))
+            let at = state.early.iter().position(|unique| *unique == asked.unique);
+            at.and_then(|at| state.early.remove(at)).is_some()
         };
-        if let Some(early) = early {
-            self.interrupt(early);
+        if is_interrupted {
+            self.interrupt(request.unique());
         }
         CURRENT.set(Some(asked.clone()));
         dispatch();
@@ -115,16 +131,23 @@ impl Interrupts {
         self.lock().under_way.remove(&asked.unique);
     }
 
-    /// The kernel says that the program that waits for a request got a signal.
-    pub(crate) fn interrupt(self: &Arc<Self>, request: InterruptedRequest) {
+    /// The session is over. The requests would keep its connection open.
+    pub(crate) fn clear(&self) {
         let mut state = self.lock();
-        let Some(asked) = state.under_way.get(&request.unique().into()).cloned() else {
+        state.under_way.clear();
+        state.interrupted.clear();
+    }
+
+    /// The kernel says that the program that waits for a request got a signal.
+    pub(crate) fn interrupt(self: &Arc<Self>, request: RequestId) {
+        let mut state = self.lock();
+        let Some(asked) = state.under_way.get(&request.into()).cloned() else {
             if state.early.len() == EARLY_MAX {
                 state.early.pop_front();
             }
-            return state.early.push_back(request);
+            return state.early.push_back(request.into());
         };
-        state.interrupted.push((asked, Some(request)));
+        state.interrupted.push(asked);
         if !state.is_watched {
             let requests = self.clone();
             let watch = std::thread::Builder::new().name("cenote-fuse-int".into());
@@ -137,28 +160,26 @@ impl Interrupts {
         loop {
             let mut some = {
                 let mut state = self.lock();
-                state.interrupted.retain(|(asked, _)| !asked.is_over());
+                state.interrupted.retain(|asked| !asked.is_over());
                 state.is_watched = !state.interrupted.is_empty();
                 if !state.is_watched {
                     return;
                 }
                 std::mem::take(&mut state.interrupted)
             };
-            some.iter_mut().for_each(|(asked, request)| self.look(asked, request));
+            some.iter().for_each(|asked| self.look(asked));
             self.lock().interrupted.append(&mut some);
             std::thread::sleep(LOOK);
         }
     }
 
-    fn look(&self, asked: &Asked, request: &mut Option<InterruptedRequest>) {
+    fn look(&self, asked: &Asked) {
         let wish = wish(asked.pid);
         if wish == Wish::Stay || wish == Wish::Asked && asked.since.elapsed() < PATIENCE {
             return;
         }
         if asked.goes(LOOKS, ENDED) || asked.goes(QUEUED, ENDED) {
-            if let Some(request) = request.take() {
-                request.error(Errno::EINTR);
-            }
+            asked.end();
             self.finish(asked);
         } else {
             asked.interrupt.set(wish);

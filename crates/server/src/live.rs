@@ -237,6 +237,10 @@ impl Live {
     /// A mount that is in use stays; so do all others.
     pub fn begin(&self, top: &str, kind: Kind, force: bool) -> Result<Change, BeginError> {
         let pool = self.pool().map_err(Unmounted::from)?;
+        if pool.is_suspended() {
+            // What is to be taken down could not be written, and what is taken down could not be mounted again.
+            return Err(Unmounted::Suspended.into());
+        }
         self.mounts.begin(&pool, top, kind, force)
     }
 

@@ -169,7 +169,8 @@ impl Suspension {
     /// Does `operation`, and does it again after each [`Suspension::retry`] as long as a device refuses it.
     ///
     /// # Errors
-    /// Errors of another kind; a refusal where refused operations do not wait (any more).
+    /// Errors of another kind; a refusal where refused operations do not wait (any more), or where the request that the
+    /// thread serves is interrupted: it writes to an intent log, and what does not get there a sync makes safe.
     pub fn attempt<T, E: MaybeRefused>(&self, mut operation: impl FnMut() -> Result<T, E>) -> Result<T, E> {
         let mut is_retry = false;
         loop {
@@ -187,11 +188,12 @@ impl Suspension {
             self.changed.notify_all();
             let seen = state.retries;
             state.waiting += 1;
-            while state.retries == seen && !state.given_up {
-                state = self.wait(state);
+            while state.retries == seen && !state.given_up && !interrupt::is_wanted() {
+                state = interrupt::wait(&self.changed, state);
             }
             state.waiting -= 1;
-            if state.given_up {
+            // A retry counts on everybody who waited: an interrupt ends the wait only before it.
+            if state.given_up || state.retries == seen {
                 return done;
             }
             is_retry = true;
@@ -327,6 +329,21 @@ mod tests {
             assert!(!waiting.join().expect("no panic"));
         });
         assert!(suspension.attempt(|| Err::<(), _>(refusal())).is_err());
+    }
+
+    #[test]
+    fn an_interrupted_request_does_not_wait_for_a_retry_and_a_later_retry_does_not_wait_for_it() {
+        let suspension = Suspension::default();
+        suspension.enable();
+        let request = std::sync::Arc::new(interrupt::Interrupt::default());
+        std::thread::scope(|scope| {
+            let writer = scope
+                .spawn(|| interrupt::serving(&request, || suspension.attempt(|| Err::<(), _>(refusal()))));
+            assert!(suspension.await_suspension(1).is_some());
+            request.set(interrupt::Wish::Dying);
+            assert!(writer.join().expect("no panic").is_err());
+        });
+        assert_eq!(suspension.retry(Duration::from_secs(60)), None, "nothing waits any more");
     }
 
     #[test]

@@ -57,7 +57,7 @@ pub use crate::open_flags::OpenFlags;
 pub use crate::passthrough::BackingId;
 pub use crate::poll_events::PollEvents;
 pub use crate::rename_flags::RenameFlags;
-pub use crate::reply::InterruptedRequest;
+pub use crate::reply::EarlyReply;
 pub use crate::reply::ReplyAttr;
 pub use crate::reply::ReplyBmap;
 pub use crate::reply::ReplyCreate;
@@ -417,14 +417,14 @@ pub trait Filesystem: Send + Sync + 'static {
         reply.error(Errno::ENOSYS);
     }
 
-    /// Called for each request, around the call that serves it.
-    fn dispatching(&self, _req: &Request, dispatch: &mut dyn FnMut()) {
+    /// Called for each request, around the call that serves it. The request may be answered by `_early`, too.
+    fn dispatching(&self, _req: &Request, _early: EarlyReply, dispatch: &mut dyn FnMut()) {
         dispatch();
     }
 
-    /// The process that waits for a request got a signal. The request may be answered with `EINTR`, by its own reply or
-    /// by this one. Requests that wait in the kernel's queue are interrupted by the kernel itself.
-    fn interrupt(&self, _interrupted: InterruptedRequest) {}
+    /// The process that waits for a request got a signal. The request may be answered with `EINTR`. Requests that wait in
+    /// the kernel's queue are interrupted by the kernel itself.
+    fn interrupt(&self, _interrupted: RequestId) {}
 
     /// Forget about an inode.
     /// The nlookup parameter indicates the number of lookups previously performed on

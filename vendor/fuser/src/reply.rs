@@ -163,25 +163,20 @@ impl Drop for ReplyRaw {
 }
 
 ///
-/// A request that the kernel wants to be interrupted
+/// Replies to a request before its own reply does
 ///
 #[derive(Debug)]
-pub struct InterruptedRequest {
+pub struct EarlyReply {
     unique: ll::RequestId,
     sender: ReplySender,
 }
 
-impl InterruptedRequest {
-    pub(crate) fn new(unique: ll::RequestId, sender: ReplySender) -> InterruptedRequest {
-        InterruptedRequest { unique, sender }
+impl EarlyReply {
+    pub(crate) fn new(unique: ll::RequestId, sender: ReplySender) -> EarlyReply {
+        EarlyReply { unique, sender }
     }
 
-    /// The unique identifier of the request that is interrupted, not of the message that interrupts it
-    pub fn unique(&self) -> ll::RequestId {
-        self.unique
-    }
-
-    /// Reply to the request that is interrupted. A later reply to it has no effect
+    /// Reply to the request with the given error code. A later reply to it has no effect
     pub fn error(self, err: Errno) {
         let reply: ReplyRaw = Reply::new(self.unique, self.sender);
         reply.error(err);

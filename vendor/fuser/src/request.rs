@@ -21,7 +21,7 @@ use crate::ll;
 use crate::ll::Errno;
 use crate::ll::ResponseData;
 use crate::ll::ResponseErrno;
-use crate::reply::InterruptedRequest;
+use crate::reply::EarlyReply;
 use crate::reply::Reply;
 use crate::reply::ReplyDirectory;
 use crate::reply::ReplyDirectoryPlus;
@@ -64,7 +64,12 @@ impl<'a> RequestWithSender<'a> {
             Err(errno) => self.reply::<ReplyRaw>().send_ll(&ResponseErrno(errno)),
         };
         match &se.filesystem.fs {
-            Some(filesystem) => filesystem.dispatching(self.request_header(), &mut dispatch),
+            Some(filesystem) => {
+                // The kernel takes the reply from the channel alone that it gave the request to.
+                let sender = ReplySender::Channel(self.ch.clone());
+                let early = EarlyReply::new(self.request.unique(), sender);
+                filesystem.dispatching(self.request_header(), early, &mut dispatch);
+            }
             None => dispatch(),
         }
     }
@@ -121,10 +126,7 @@ impl<'a> RequestWithSender<'a> {
 
             ll::Operation::Interrupt(x) => {
                 // The kernel wants no answer to this message itself. ENOSYS would end all interrupts of the mount.
-                filesystem.interrupt(InterruptedRequest::new(
-                    x.unique(),
-                    ReplySender::Channel(self.ch.clone()),
-                ));
+                filesystem.interrupt(x.unique());
             }
 
             ll::Operation::Lookup(x) => {

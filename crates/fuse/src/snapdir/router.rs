@@ -10,10 +10,10 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use fuser::{
-    BsdFileFlags, CopyFileRangeFlags, Errno, FileAttr, FileHandle, Filesystem, INodeNo, InterruptedRequest,
+    BsdFileFlags, CopyFileRangeFlags, EarlyReply, Errno, FileAttr, FileHandle, Filesystem, INodeNo,
     IoctlFlags, KernelConfig, LockOwner, OpenFlags, RenameFlags, ReplyAttr, ReplyCreate, ReplyData,
     ReplyDirectory, ReplyDirectoryPlus, ReplyEmpty, ReplyEntry, ReplyIoctl, ReplyLseek, ReplyOpen,
-    ReplyStatfs, ReplyStatx, ReplyWrite, ReplyXattr, Request, TimeOrNow, WriteFlags,
+    ReplyStatfs, ReplyStatx, ReplyWrite, ReplyXattr, Request, RequestId, TimeOrNow, WriteFlags,
 };
 use zpl::{CONTROL, ObjectId};
 
@@ -159,14 +159,15 @@ impl Filesystem for Router {
 
     fn destroy(&mut self) {
         self.snapshots.clear();
+        self.head.interrupts.clear();
         self.head.destroy();
     }
 
-    fn dispatching(&self, request: &Request, dispatch: &mut dyn FnMut()) {
-        self.head.interrupts.dispatching(request, dispatch);
+    fn dispatching(&self, request: &Request, early: EarlyReply, dispatch: &mut dyn FnMut()) {
+        self.head.interrupts.dispatching(request, early, dispatch);
     }
 
-    fn interrupt(&self, interrupted: InterruptedRequest) {
+    fn interrupt(&self, interrupted: RequestId) {
         self.head.interrupts.interrupt(interrupted);
     }
 
