@@ -10,7 +10,7 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use bed::Done;
-use bed::live::{Live, write};
+use bed::live::{Live, noise, write};
 
 /// A pool of root that other users may look at; `None` where that cannot be.
 struct Shared {
@@ -144,6 +144,30 @@ fn another_user_sees_what_root_sees_and_changes_nothing() {
     // Pools of other tests of the same machine may be mounted.
     assert!(shared.visitor(&["zfs", "list"]).err.starts_with("no datasets available\n"));
     shared.live.expect_sound();
+}
+
+#[test]
+fn a_visitor_hears_of_damage_and_not_of_the_names_of_files() {
+    let Some(shared) = Shared::new() else { return };
+    let bytes = noise(600_000);
+    write(&shared.live.path("mnt/secret"), &bytes);
+    shared.root(&["zpool", "export", "-f", "tank"]).good();
+    let image = shared.live.path("tank.img");
+    let mut raw = fs::read(&image).expect("readable");
+    let at =
+        raw.windows(512).position(|part| part == &bytes[300_032..300_544]).expect("it is stored as it is");
+    raw[at] ^= 1;
+    fs::write(&image, raw).expect("written");
+    shared.root(&["zpool", "import", "-d", &image.display().to_string(), "tank"]).good();
+    shared.root(&["zpool", "scrub", "-w", "tank"]).good();
+    let all = shared.root(&["zpool", "status", "-v", "tank"]).good();
+    assert!(all.contains("mnt/secret"), "{all}");
+    let seen = shared.visitor(&["zpool", "status", "-v", "tank"]);
+    assert!(seen.status == 0 && !seen.out.contains("secret") && !seen.out.contains("errors:"), "{seen:?}");
+    assert_eq!(seen.err, "errors: List of errors unavailable: permission denied\n");
+    let count = shared.visitor(&["zpool", "status", "tank"]).good();
+    assert!(count.contains("errors: 1 data errors, use '-v' for a list"), "{count}");
+    shared.root(&["zpool", "export", "-f", "tank"]).good();
 }
 
 #[test]

@@ -174,7 +174,7 @@ fn print_errors(
             (count, false) => console.line(&format!("errors: {count} data errors, use '-v' for a list"))?,
             // Names of files are for those who may read the folders: OpenZFS shows them to root alone.
             (_, true) if call.around.visited => {
-                console.line("errors: List of errors unavailable: permission denied")?;
+                console.remark("errors: List of errors unavailable: permission denied");
             }
             (_, true) => {
                 console.line("errors: Permanent errors have been detected in the following files:\n")?;
