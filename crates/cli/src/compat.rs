@@ -9,6 +9,7 @@ mod dataset_value;
 pub(crate) mod dataset_values;
 mod doomed;
 mod features;
+mod history_event;
 mod mounting;
 mod no_effect;
 pub(crate) mod owner_quota;

@@ -6,14 +6,12 @@ use std::sync::Arc;
 
 use format::Guid;
 use format::config::{Label, PoolState};
-use format::nvlist::NvValue;
+use pool::labels;
 use pool::props::dataset::Owner;
-use pool::{Event, labels};
 use storage::host::{Access, Disk, FileDisk};
 
 use super::owner_quota::name_of;
-use super::{Call, view};
-use crate::dates::{self, Form};
+use super::{Call, history_event, view};
 use crate::messages::{Action, Failure, reason};
 use crate::open::{self, Intent, NotOpen, Sessions};
 use crate::out::Console;
@@ -48,53 +46,13 @@ pub fn history(call: &Call, console: &mut Console) -> Result<(), Failure> {
         let session = open::open_pool(&name, call.around, Intent::Read)?;
         let events = session.pool().history().map_err(|error| Action::Open(&name).failed(error))?;
         console.line(&format!("History for '{name}':"))?;
-        for line in events.iter().filter_map(|event| event_line(event, internal, long, &mut user)) {
+        for line in events.iter().filter_map(|event| history_event::line(event, internal, long, &mut user)) {
             console.line(&line)?;
         }
         console.line("")?;
         session.finish()?;
     }
     Ok(())
-}
-
-/// One event as a line; `None` for what is shown only with `-i`.
-fn event_line(
-    event: &Event,
-    internal: bool,
-    long: bool,
-    user: &mut dyn FnMut(u64) -> Option<String>,
-) -> Option<String> {
-    let record = &event.record;
-    let date = dates::show(event.time, Form::History);
-    let mut line = match event.command() {
-        Some(command) => format!("{date} {command}"),
-        None if !internal => return None,
-        None => {
-            let txg = record.get_u64("history txg").unwrap_or(0);
-            let text = record.get_str("history internal str").unwrap_or_default();
-            let dataset = match (record.get_str("dsname"), record.get_u64("dsid")) {
-                (Some(name), Some(id)) => format!("{name} ({id}) "),
-                (Some(name), None) => format!("{name} "),
-                _ => String::new(),
-            };
-            match (record.get_str("internal_name"), record.get_str("ioctl")) {
-                (Some(name), _) => format!("{date} [txg:{txg}] {name} {dataset}{text}"),
-                (None, Some(name)) => format!("{date} ioctl {name}"),
-                (None, None) => format!("{date} [txg:{txg}] {dataset}{text}"),
-            }
-        }
-    };
-    if long {
-        let host = record.get_str("history hostname").unwrap_or("");
-        let zone = record.get_str("history zone").unwrap_or("linux");
-        if let Some(NvValue::Uint64(who)) = record.get("history who") {
-            let name = user(*who).map(|name| format!(" ({name})")).unwrap_or_default();
-            line += &format!(" [user {who}{name} on {host}:{zone}]");
-        } else if !host.is_empty() {
-            line += &format!(" [on {host}:{zone}]");
-        }
-    }
-    Some(line)
 }
 
 /// Runs `zpool sync`. Between commands nothing waits to be written; what a txg more frees is freed.
