@@ -307,8 +307,12 @@ impl Live {
         self.mounts.limits_changed();
     }
 
-    /// The kernel hands over what was written and it still holds back.
+    /// The kernel hands over what was written and it still holds back. A pool that is suspended takes none of it, and is
+    /// not waited for.
     pub fn write_back(&self) {
+        if self.is_suspended() {
+            return;
+        }
         self.mounts.write_back();
     }
 

@@ -359,18 +359,18 @@ impl Disk for FileDisk {
     }
 
     fn moved(&self) -> Option<PathBuf> {
-        let identity = |found: std::fs::Metadata| match self.is_block_device {
+        let identity = |found: fs::Metadata| match self.is_block_device {
             true => (0, found.rdev()),
             false => (found.dev(), found.ino()),
         };
         let own = self.file.metadata().map(identity).ok()?;
-        let there = std::fs::metadata(&self.path).map(identity);
+        let there = fs::metadata(partitions::backing_file(&self.path)).map(identity);
         let is_there = match there {
             Ok(there) => there == own,
             // The path leads nowhere. Where it cannot be followed, nothing is known.
             Err(error) => !matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory),
         };
-        let now = || std::fs::read_link(format!("/proc/self/fd/{}", self.file.as_raw_fd()));
+        let now = || fs::read_link(format!("/proc/self/fd/{}", self.file.as_raw_fd()));
         (!is_there).then(|| now().unwrap_or_default())
     }
 
