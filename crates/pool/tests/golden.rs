@@ -120,8 +120,22 @@ fn a_pool_that_counts_file_systems_can_be_written() {
 fn a_pool_that_this_build_does_not_write_opens_read_only_and_says_why() {
     for name in ["graidz1", "graidz2"] {
         let dir = unpack(name);
+        std::fs::remove_file(dir.path().join(format!("{name}.0.img"))).unwrap();
         let reason = import(dir.path(), false).read_only().unwrap();
-        assert!(reason.contains("raidz"), "{reason}");
+        assert!(reason.contains("degraded raidz"), "{reason}");
+    }
+}
+
+#[test]
+fn raidz_can_be_written_and_is_read_without_the_devices_that_parity_replaces() {
+    for (name, parity) in [("graidz1", 1), ("graidz2", 2), ("graidz3", 3)] {
+        let dir = rewrite(name);
+        (0..parity).for_each(|i| std::fs::remove_file(dir.path().join(format!("{name}.{i}.img"))).unwrap());
+        let (_, findings) = check(dir.path());
+        assert_eq!(findings.len(), parity, "{findings:#?}");
+        for (child, finding) in findings.iter().enumerate() {
+            assert!(finding.contains(&format!("device {child} is not there")), "{finding}");
+        }
     }
 }
 
