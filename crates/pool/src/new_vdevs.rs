@@ -83,7 +83,7 @@ impl NewTop {
             return Ok((config, top));
         }
         let kind = match self.layout {
-            Layout::Raidz(parity) => VdevKind::Raidz { nparity: parity.into() },
+            Layout::Raidz(parity) => VdevKind::Raidz { nparity: parity },
             _ => VdevKind::Mirror,
         };
         let mut config = VdevConfig::new(kind, id, guid());
