@@ -5,9 +5,11 @@
 //! Source: docs/format/11-redundancy.md §1.1, §3.4.
 
 use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
 
 use format::Txg;
 use format::config::{PoolConfig, VdevConfig, VdevKind};
+use storage::host::Disk;
 use storage::{Shape, Storage, TopVdev, TxgRuns};
 
 use crate::Result;
@@ -91,23 +93,28 @@ pub(crate) fn miss_gap(inner: &Inner, synced: Txg, newest: Txg) {
     }
 }
 
-/// Notes in the configuration which leaves were not found at this import.
-pub(crate) fn mark(config: &mut PoolConfig, storage: &Storage) {
+/// Notes in the configuration which leaves were not found at this import, and where those are that stay closed.
+pub(crate) fn mark(config: &mut PoolConfig, storage: &Storage, disks: &HashMap<u64, Arc<dyn Disk>>) {
     let open: Vec<u64> = storage.vdevs().leaves().map(|leaf| leaf.guid).collect();
-    mark_below(&mut config.tree, &open);
+    mark_below(&mut config.tree, &open, disks);
 }
 
-fn mark_below(vdev: &mut VdevConfig, open: &[u64]) {
+fn mark_below(vdev: &mut VdevConfig, open: &[u64], disks: &HashMap<u64, Arc<dyn Disk>>) {
     if vdev.kind.is_leaf() {
         if open.contains(&vdev.guid.0) {
             for key in ["not_present", "removed", "faulted"] {
                 vdev.extra.remove(key);
             }
-        } else if !members::is_closed(vdev) {
+        } else if members::is_closed(vdev) {
+            if let Some(disk) = disks.get(&vdev.guid.0) {
+                let path = std::path::absolute(disk.path()).unwrap_or_else(|_| disk.path().to_path_buf());
+                vdev.path = Some(std::os::unix::ffi::OsStrExt::as_bytes(path.as_os_str()).to_vec());
+            }
+        } else {
             vdev.extra.insert("not_present", 1u64);
         }
     }
-    vdev.children.iter_mut().for_each(|child| mark_below(child, open));
+    vdev.children.iter_mut().for_each(|child| mark_below(child, open, disks));
 }
 
 /// The txgs of the newest two states that a device holds. Numbers in between may never have been used.

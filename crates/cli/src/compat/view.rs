@@ -505,8 +505,8 @@ fn view(vdev: &VdevConfig, devices: &BTreeMap<u64, PathBuf>, class: Class, namin
     };
     let state = match vdev.kind {
         VdevKind::Indirect => State::Online,
-        _ if children.is_empty() && here.is_some() => State::Online,
         _ if children.is_empty() && offline => State::Offline,
+        _ if children.is_empty() && here.is_some() => State::Online,
         _ if children.is_empty() => State::Unavail,
         _ if all => State::Online,
         _ if up >= needed => State::Degraded,

@@ -116,7 +116,7 @@ fn write_all(storage: &Storage, missed: Vec<Missed>) -> Result<u64> {
     let (workers, mut bytes) = (storage.workers(), 0);
     workers.map_ordered(
         storage::Caller::Works,
-        missed.into_iter(),
+        missed,
         workers.count() * 2,
         |missed| storage.write_missed(&missed),
         |written| {
