@@ -12,10 +12,10 @@ use format::{Guid, Txg, label};
 use storage::host::{Access, Disk};
 use storage::{Leaf, Shape, TopVdev, Vdevs};
 
-use crate::import::open_disk;
 use crate::labels;
-use crate::members::is_closed;
-use crate::pool::Pool;
+use crate::members::{Member, is_closed};
+use crate::opened::open_disk;
+use crate::pool::{Inner, Pool};
 use crate::redundancy::Newest;
 use crate::sync::Syncing;
 use crate::sync::missing::leaf_mut;
@@ -209,5 +209,31 @@ impl Pool {
             }
         }
         Ok(away)
+    }
+}
+
+impl Inner {
+    /// Whether the device of the leaf is open.
+    pub(crate) fn is_open(&self, guid: u64) -> bool {
+        self.storage.vdevs().leaves().any(|leaf| leaf.guid == guid)
+    }
+}
+
+impl Pool {
+    /// How each leaf takes part, in the order of the configuration.
+    #[must_use]
+    pub fn members(&self) -> Vec<Member> {
+        let config = self.info().config;
+        let member = |leaf: &VdevConfig| {
+            let health = self.inner.members.of(leaf.guid.0);
+            Member {
+                guid: leaf.guid,
+                is_open: self.inner.is_open(leaf.guid.0),
+                is_offline: is_closed(leaf) || self.inner.members.is_offline(leaf.guid.0),
+                failed: health.why(),
+                is_behind: !health.missing().is_empty(),
+            }
+        };
+        config.tree.leaves().map(member).collect()
     }
 }

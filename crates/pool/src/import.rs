@@ -3,30 +3,27 @@
 //! Source: docs/format/01-labels-uberblock.md §4.3, §5.1; 10-create-checklist.md §F.
 
 use std::collections::{BTreeMap, HashMap};
-use std::path::Path;
 use std::sync::{Arc, Mutex, RwLock};
 
 use dmu::{DirtyBudget, Objset, zap};
-use format::config::{PoolConfig, PoolState, VERSION_FEATURES, VdevConfig, VdevKind};
+use format::config::{PoolConfig, PoolState, VERSION_FEATURES, VdevConfig};
 use format::scan::{Scan, ScanState};
-use format::uberblock::Uberblock;
-use format::{ByteOrder, Guid, ObjectId, Txg, VdevId, label};
+use format::{ByteOrder, Guid, ObjectId, Txg, VdevId};
+use storage::Storage;
 use storage::allocator::{Allocator, METASLABS_MAX};
-use storage::host::{Access, Disk, FileDisk, OpenError};
-use storage::layout::Raidz;
-use storage::{Leaf, Shape, Storage, TopVdev, Vdevs};
+use storage::host::{Access, Disk};
 
 use crate::create::vdev_spec;
-use crate::discover::{Found, absent_below};
+use crate::discover::Found;
 use crate::features::Features;
 use crate::labels;
 use crate::leases::Leases;
-use crate::members::{self, Members};
 use crate::mos::Mos;
+use crate::opened::{Opened, choose_state, open_disk, storage_of, unwritable_devices};
 use crate::options::Options;
 use crate::pool::{Info, Inner, Pool};
 use crate::props::names;
-use crate::redundancy::{self, Newest};
+use crate::redundancy;
 use crate::space_maps::{self, Logs, MapTable, Source};
 use crate::sync::SyncState;
 use crate::throttle::Limits;
@@ -35,15 +32,171 @@ use crate::zil::recover;
 use crate::zil::stash::LogSpace;
 use crate::{Error, Result, bpobj, bptree, history};
 
-/// The open devices of a pool with the state that was chosen.
-struct Opened {
-    disks: HashMap<u64, Arc<dyn Disk>>,
-    uberblock: Uberblock,
+/// What the devices and the MOS tell of a pool that is being imported.
+struct Read {
+    opened: Opened,
+    /// The vdev tree as the MOS has it: labels only lead there.
     config: PoolConfig,
-    tops: BTreeMap<u64, VdevConfig>,
-    /// The txgs of the newest two states of each device, by its guid.
-    newest: HashMap<u64, Newest>,
-    members: Members,
+    config_object: ObjectId,
+    storage: Arc<Storage>,
+    budget: Arc<DirtyBudget>,
+    mos: Mos,
+    features: Option<Features>,
+    /// Features in use that this build does not write.
+    unwritable: Vec<String>,
+    /// Why the devices cannot be kept as they are.
+    cannot_be_kept: Option<String>,
+    /// A salt for checksums that is not on disk yet.
+    new_salt: Option<[u8; 32]>,
+}
+
+impl Read {
+    /// Reads the configuration and the features from the MOS, and lays the storage out as the configuration says.
+    fn of(opened: Opened, options: &Options) -> Result<Read> {
+        let name = opened.config.name.clone();
+        let damaged = |why: String| Error::Damaged { pool: name.clone(), why };
+        let budget = Arc::new(DirtyBudget::default());
+        let provisional = storage_of(&opened, None, options)?;
+        let objset = Objset::open(provisional, budget.clone(), opened.uberblock.root)
+            .map_err(|error| damaged(format!("its root cannot be read: {error}")))?;
+        let mos = Mos::new(objset, options.host.clone(), opened.uberblock.version);
+        let features = Features::load(&mos).map_err(|e| damaged(e.to_string()))?;
+        let (unreadable, unwritable) = features.as_ref().map(Features::unsupported).unwrap_or_default();
+        if !unreadable.is_empty() {
+            return Err(Error::Unreadable { pool: name, what: unreadable.join(", ") });
+        }
+        let config_object = mos.need("config").map_err(|e| damaged(e.to_string()))?;
+        let list = mos.packed(config_object).map_err(|e| damaged(e.to_string()))?;
+        let config = PoolConfig::from_nvlist(&list).map_err(|e| damaged(e.to_string()))?;
+        // The MOS may name the pool differently than the labels do.
+        check_name(options, &config.name)?;
+        if config.tree.guid_sum() != opened.uberblock.guid_sum {
+            return Err(damaged("the device guids do not add up: a device is missing".into()));
+        }
+        let storage = storage_of(&opened, Some(&config), options)?;
+        let objset = Objset::open(storage.clone(), budget.clone(), opened.uberblock.root)?;
+        let mos = Mos::new(objset, options.host.clone(), config.version);
+        let features = Features::load(&mos)?;
+        let cannot_be_kept = redundancy::judge(&mos, &storage, &config, &opened.newest, &opened.members)?;
+        let new_salt = set_salt(&mos, &storage, options)?.filter(|_| config.version >= VERSION_FEATURES);
+        let read = Read {
+            opened,
+            config,
+            config_object,
+            storage,
+            budget,
+            mos,
+            features,
+            unwritable,
+            cannot_be_kept,
+            new_salt,
+        };
+        Ok(read)
+    }
+
+    /// The first reason, if any, for which this build does not write the pool.
+    fn refused(&self, options: &Options) -> Result<Option<String>> {
+        let Read { opened, config, storage, mos, unwritable, .. } = self;
+        let is_big_endian = opened.uberblock.root.block().is_some_and(|root| root.order == ByteOrder::Big);
+        if is_big_endian {
+            return Ok(Some("a big-endian machine wrote it last".into()));
+        }
+        if !unwritable.is_empty() {
+            let all = unwritable.join(", ");
+            return Ok(Some(format!("it uses {all}, which this version of cenote does not write")));
+        }
+        if let Some(why) = unwritable_devices(storage).or_else(|| self.cannot_be_kept.clone()) {
+            return Ok(Some(why));
+        }
+        if options.state.is_some() && redundancy::lacks_any(config, storage) {
+            let why = "a device that is not there may hold states later than the one to return to";
+            return Ok(Some(why.into()));
+        }
+        if opened.config.state == PoolState::Active
+            && opened.uberblock.mmp.is_some_and(|mmp| mmp.delay_ns != 0)
+        {
+            return Ok(Some("its property multihost is on: another machine may be using it".into()));
+        }
+        if let Some(why) = crate::version::unwritable(config, mos.directory("deflate")?.is_some()) {
+            return Ok(Some(why));
+        }
+        unfinished(mos)
+    }
+
+    /// Gives the pool the name that was asked for, and marks it as imported here. Gives the name that stays on disk, if that is
+    /// another one.
+    fn rename(&mut self, options: &Options) -> Option<String> {
+        let config = &mut self.config;
+        let mut name_on_disk = None;
+        if let Some(new_name) = &options.new_name {
+            let own = std::mem::replace(&mut config.name, new_name.clone());
+            name_on_disk = options.temporary.then_some(own);
+        }
+        config.state = PoolState::Active;
+        config.hostid = 0;
+        config.hostname = Some(history::host_name());
+        name_on_disk
+    }
+
+    /// The parts of the pool that its threads share.
+    fn inner(
+        &mut self,
+        options: &Options,
+        synced: Txg,
+        allocator: &Allocator,
+        refused: Option<String>,
+    ) -> Inner {
+        let info = Info {
+            config: self.config.clone(),
+            space: allocator.space(),
+            vdev_space: Default::default(),
+            features: self.features.as_ref().map(|f| f.all().clone()).unwrap_or_default(),
+            txg: synced,
+            root: self.opened.uberblock.root,
+        };
+        let (limits, suspension) = (Limits::of(options), self.storage.suspension().clone());
+        let groups = Groups::new(synced, options.stepwise, limits, self.budget.clone(), suspension);
+        let asked = options.read_only.then(|| "it was opened for reading only".to_owned());
+        Inner {
+            storage: self.storage.clone(),
+            budget: self.budget.clone(),
+            host: options.host.clone(),
+            groups: Arc::new(groups),
+            mos: self.mos.clone(),
+            datasets: Mutex::new(HashMap::new()),
+            logged: Mutex::default(),
+            log_space: LogSpace::default(),
+            dirty: Mutex::default(),
+            read_only: asked.or_else(|| refused.clone()),
+            refused,
+            info: RwLock::new(info),
+            promises: Default::default(),
+            dsl: RwLock::new(()),
+            altroot: options.altroot.clone(),
+            command: Mutex::new(None),
+            scrub: Default::default(),
+            leases: Leases::new(self.opened.uberblock.clone()),
+            events: Default::default(),
+            user: options.user,
+            non_allocating: Mutex::new(crate::vdev_props::non_allocating(&self.config)),
+            aux_disks: Mutex::default(),
+            members: std::mem::take(&mut self.opened.members),
+        }
+    }
+}
+
+/// Sets the salt of the pool's checksums: the one on disk, or a new one, which is given.
+fn set_salt(mos: &Mos, storage: &Storage, options: &Options) -> Result<Option<[u8; 32]>> {
+    let salt = zap::lookup(&*mos.object(crate::mos::DIRECTORY)?, b"org.illumos:checksum_salt")?;
+    let salt = salt.as_ref().and_then(|v| v.as_bytes()).and_then(|b| <[u8; 32]>::try_from(b).ok());
+    if let Some(salt) = salt {
+        storage.set_salt(salt);
+        return Ok(None);
+    }
+    let mut salt = [0; 32];
+    options.host.entropy.fill(&mut salt);
+    storage.set_salt(salt);
+    Ok(Some(salt))
 }
 
 impl Pool {
@@ -74,122 +227,16 @@ impl Pool {
         let given =
             options.leased.clone().or_else(|| options.state.as_ref().map(|state| state.uberblock.clone()));
         let opened = choose_state(disks, given)?;
-        let name = opened.config.name.clone();
-        check_name(&options, &name)?;
-        let provisional = storage_of(&opened, None, &options)?;
-        let budget = Arc::new(DirtyBudget::default());
-        let damaged = |why: String| Error::Damaged { pool: name.clone(), why };
-        let objset = Objset::open(provisional, budget.clone(), opened.uberblock.root)
-            .map_err(|error| damaged(format!("its root cannot be read: {error}")))?;
-        let mos = Mos::new(objset, options.host.clone(), opened.uberblock.version);
-        let features = Features::load(&mos).map_err(|e| damaged(e.to_string()))?;
-        let (unreadable, unwritable) = features.as_ref().map(Features::unsupported).unwrap_or_default();
-        if !unreadable.is_empty() {
-            return Err(Error::Unreadable { pool: name, what: unreadable.join(", ") });
-        }
-        let config_object = mos.need("config").map_err(|e| damaged(e.to_string()))?;
-        let list = mos.packed(config_object).map_err(|e| damaged(e.to_string()))?;
-        let mut config = PoolConfig::from_nvlist(&list).map_err(|e| damaged(e.to_string()))?;
-        // The MOS may name the pool differently than the labels do.
-        check_name(&options, &config.name)?;
-        let guid_sum = config.tree.guid_sum();
-        if guid_sum != opened.uberblock.guid_sum {
-            return Err(damaged("the device guids do not add up: a device is missing".into()));
-        }
-        // The MOS tells the truth about the vdev tree; labels only led here.
-        let storage = storage_of(&opened, Some(&config), &options)?;
-        let objset = Objset::open(storage.clone(), budget.clone(), opened.uberblock.root)?;
-        let mos = Mos::new(objset, options.host.clone(), config.version);
-        let features = Features::load(&mos)?;
-        let cannot_be_kept = redundancy::judge(&mos, &storage, &config, &opened.newest, &opened.members)?;
-        let salt = zap::lookup(&*mos.object(crate::mos::DIRECTORY)?, b"org.illumos:checksum_salt")?;
-        let salt = salt.as_ref().and_then(|v| v.as_bytes()).and_then(|b| <[u8; 32]>::try_from(b).ok());
-        let mut new_salt = None;
-        match salt {
-            Some(salt) => storage.set_salt(salt),
-            None => {
-                let mut salt = [0; 32];
-                options.host.entropy.fill(&mut salt);
-                storage.set_salt(salt);
-                new_salt = (config.version >= VERSION_FEATURES).then_some(salt);
-            }
-        }
-        let mut refused = None;
-        let mut refuse = |reason: String| {
-            refused.get_or_insert(reason);
-        };
-        if opened.uberblock.root.block().is_some_and(|root| root.order == ByteOrder::Big) {
-            refuse("a big-endian machine wrote it last".into());
-        }
-        if !unwritable.is_empty() {
-            refuse(format!("it uses {}, which this version of cenote does not write", unwritable.join(", ")));
-        }
-        if let Some(why) = unwritable_devices(&storage).or(cannot_be_kept) {
-            refuse(why);
-        }
-        if options.state.is_some() && redundancy::lacks_any(&config, &storage) {
-            refuse("a device that is not there may hold states later than the one to return to".into());
-        }
-        if opened.config.state == PoolState::Active
-            && opened.uberblock.mmp.is_some_and(|mmp| mmp.delay_ns != 0)
-        {
-            refuse("its property multihost is on: another machine may be using it".into());
-        }
-        if let Some(why) = crate::version::unwritable(&config, mos.directory("deflate")?.is_some()) {
-            refuse(why);
-        }
-        if let Some(why) = unfinished(&mos)? {
-            refuse(why);
-        }
-        let asked = options.read_only.then(|| "it was opened for reading only".to_owned());
+        check_name(&options, &opened.config.name)?;
+        let mut read = Read::of(opened, &options)?;
+        let refused = read.refused(&options)?;
         // Txgs that are given up are not used again: no device may hold two states of one number.
-        let synced = options.state.as_ref().map_or(opened.uberblock.txg, |state| state.newest);
-        let (mut allocator, table, logs) = load_space(&mos, &storage, &config, synced)?;
+        let synced = options.state.as_ref().map_or(read.opened.uberblock.txg, |state| state.newest);
+        let (mut allocator, table, logs) = load_space(&read.mos, &read.storage, &read.config, synced)?;
         allocator.force_ganging(options.force_ganging);
-        let mut name_on_disk = None;
-        if let Some(new_name) = &options.new_name {
-            let own = std::mem::replace(&mut config.name, new_name.clone());
-            name_on_disk = options.temporary.then_some(own);
-        }
-        config.state = PoolState::Active;
-        config.hostid = 0;
-        config.hostname = Some(history::host_name());
-        let info = Info {
-            config: config.clone(),
-            space: allocator.space(),
-            vdev_space: Default::default(),
-            features: features.as_ref().map(|f| f.all().clone()).unwrap_or_default(),
-            txg: synced,
-            root: opened.uberblock.root,
-        };
-        let closed = crate::vdev_props::non_allocating(&config);
-        let (limits, suspension) = (Limits::of(&options), storage.suspension().clone());
-        let groups = Groups::new(synced, options.stepwise, limits, budget.clone(), suspension);
-        let mut inner = Inner {
-            storage,
-            budget,
-            host: options.host.clone(),
-            groups: Arc::new(groups),
-            mos,
-            datasets: Mutex::new(HashMap::new()),
-            logged: Mutex::default(),
-            log_space: LogSpace::default(),
-            dirty: Mutex::default(),
-            read_only: asked.or_else(|| refused.clone()),
-            refused,
-            info: RwLock::new(info),
-            promises: Default::default(),
-            dsl: RwLock::new(()),
-            altroot: options.altroot.clone(),
-            command: Mutex::new(None),
-            scrub: Default::default(),
-            leases: Leases::new(opened.uberblock.clone()),
-            events: Default::default(),
-            user: options.user,
-            non_allocating: Mutex::new(closed.clone()),
-            aux_disks: Mutex::default(),
-            members: opened.members,
-        };
+        let name_on_disk = read.rename(&options);
+        let closed = crate::vdev_props::non_allocating(&read.config);
+        let mut inner = read.inner(&options, synced, &allocator, refused);
         let mut left = Vec::new();
         if inner.read_only.is_none() {
             match claim_logs(&inner, &mut allocator, &table, &logs, options.state.is_some()) {
@@ -208,28 +255,38 @@ impl Pool {
             });
         closed.iter().for_each(|id| allocator.set_allocating(VdevId(*id), false));
         let (space, allocatable) = (allocator.space(), allocator.allocatable());
-        let listed = redundancy::listed(&inner.mos, &config)?;
-        redundancy::mark(&mut config, &inner.storage, &opened.disks);
+        let listed = redundancy::listed(&inner.mos, &read.config)?;
+        redundancy::mark(&mut read.config, &inner.storage, &read.opened.disks);
         let state = SyncState {
             allocator,
             table,
             logs,
-            features,
+            features: read.features,
             listed,
-            config,
-            config_object,
+            config: read.config,
+            config_object: read.config_object,
             config_dirty: true,
-            uberblock: opened.uberblock,
+            uberblock: read.opened.uberblock,
             mos_delta: Default::default(),
             freeing,
             fresh: true,
-            new_salt,
+            new_salt: read.new_salt,
             name_on_disk,
         };
         let inner = Arc::new(inner);
         crate::sync::publish(&inner, &state, synced);
         let synced = inner.groups.lock().synced;
         inner.groups.synced(synced, allocatable, space.deferred, freeing);
+        Pool::begin(inner, state, left, &options)
+    }
+
+    /// Starts the threads of a pool that was imported, and takes over what a crash left.
+    fn begin(
+        inner: Arc<Inner>,
+        state: SyncState,
+        left: Vec<recover::Found>,
+        options: &Options,
+    ) -> Result<Pool> {
         inner.happened(if options.is_new { "pool_create" } else { "pool_import" }, &[]);
         let pool = Pool::start(inner, state);
         if pool.read_only().is_none() {
@@ -299,186 +356,6 @@ fn claim_logs(
     let mut source = Source { objset: Some(&inner.mos.objset), tops, maps, logs };
     recover::claim(&found, allocator, &inner.storage, newest.next(), &mut source)?;
     Ok(found)
-}
-
-/// Opens a device, telling who has it if somebody does.
-///
-/// # Errors
-/// [`Error::Busy`], [`Error::BadDevice`], [`Error::Io`].
-pub fn open_disk(path: &Path, access: Access) -> Result<FileDisk> {
-    FileDisk::open(path, access).map_err(|error| match error {
-        OpenError::InUse { path, holder } => Error::Busy { path, holder: holder.map(|h| h.to_string()) },
-        OpenError::HeldByKernel { path } => Error::Busy { path, holder: Some("the system".into()) },
-        OpenError::NotADisk { path } => {
-            Error::BadDevice { path, why: "it is neither a file nor a block device".into() }
-        }
-        OpenError::NoPartition { path, why } => Error::BadDevice { path, why },
-        OpenError::Io { path, source } => Error::Io { path, source },
-    })
-}
-
-/// Reads all labels and takes the best uberblock of all devices, with each device's configuration for that txg.
-///
-/// A power cut may have left the newest uberblock on one device only, while another one has a label for it, and
-/// neither an uberblock as new nor a label as old as its own: what counts is the state of the pool.
-fn choose_state(disks: Vec<Arc<dyn Disk>>, given: Option<Uberblock>) -> Result<Opened> {
-    let nothing = |path| Error::NotAPool { path, why: "no label with a valid state of a pool" };
-    let first_path = disks.first().map(|disk| disk.path().to_path_buf()).unwrap_or_default();
-    let read = |disk: Arc<dyn Disk>| (labels::read(&*disk), disk);
-    let mut devices: Vec<_> = disks.into_iter().map(read).collect();
-    let best = devices.iter().filter_map(|(labels, _)| labels.best.clone()).max_by_key(Uberblock::rank);
-    // Of a given state only the way to its devices is sought here.
-    let uberblock = given.or(best).ok_or_else(|| nothing(first_path.clone()))?;
-    // Those with the uberblock first: they say how the pool is called and how many devices it has.
-    devices.sort_by_key(|(labels, _)| !labels.uberblocks.contains(&uberblock));
-    let mut opened: Option<Opened> = None;
-    for (labels, disk) in devices {
-        let Some(config) = labels.config_for(uberblock.txg) else { continue };
-        let opened = opened.get_or_insert_with(|| Opened {
-            disks: HashMap::new(),
-            uberblock: uberblock.clone(),
-            config: config.clone(),
-            tops: BTreeMap::new(),
-            newest: HashMap::new(),
-            members: Members::default(),
-        });
-        if let Some(guids) = &config.label {
-            let states = labels.uberblocks.iter().map(|uberblock| uberblock.txg);
-            opened.newest.extend(Newest::of(states).map(|newest| (guids.guid.0, newest)));
-            opened.disks.insert(guids.guid.0, disk);
-        }
-        opened.tops.entry(config.tree.id).or_insert_with(|| config.tree.clone());
-    }
-    opened.ok_or_else(|| nothing(first_path))
-}
-
-/// Storage on the opened devices, laid out as the labels say, or as `trusted` says.
-fn storage_of(opened: &Opened, trusted: Option<&PoolConfig>, options: &Options) -> Result<Arc<Storage>> {
-    let count = opened.config.vdev_children.min(1 << 16);
-    let mut tops = Vec::new();
-    match trusted {
-        Some(config) => {
-            for vdev in &config.tree.children {
-                tops.push(top_vdev(vdev, opened));
-            }
-        }
-        None => {
-            for id in 0..count {
-                tops.push(match opened.tops.get(&id) {
-                    Some(vdev) => top_vdev(vdev, opened),
-                    None => TopVdev {
-                        id: id as u32,
-                        guid: 0,
-                        ashift: 9,
-                        asize: 0,
-                        metaslab_shift: 0,
-                        is_log: false,
-                        shape: Shape::Missing,
-                    },
-                });
-            }
-        }
-    }
-    let is_missing = |top: &&TopVdev| matches!(top.shape, Shape::Missing);
-    let missing: Vec<u32> = tops.iter().filter(is_missing).map(|top| top.id).collect();
-    if !missing.is_empty() {
-        let devices = missing.iter().flat_map(|id| absent(opened, trusted, *id)).collect();
-        return Err(Error::MissingDevices { pool: opened.config.name.clone(), devices });
-    }
-    for (id, top) in tops.iter().enumerate() {
-        if top.id as usize != id {
-            let why = format!("vdev {id} calls itself {}", top.id);
-            return Err(Error::Damaged { pool: opened.config.name.clone(), why });
-        }
-    }
-    Ok(Arc::new(Storage::new(
-        Vdevs::new(tops),
-        options.storage(if options.read_only { 0 } else { options.io_threads }),
-    )))
-}
-
-/// The devices of top-level vdev `id` that are not there.
-fn absent(opened: &Opened, trusted: Option<&PoolConfig>, id: u32) -> Vec<String> {
-    let known = match trusted {
-        Some(config) => config.tree.children.get(id as usize),
-        None => opened.tops.get(&u64::from(id)),
-    };
-    let is_here = |guid| opened.disks.contains_key(&guid);
-    let devices = known.map(|vdev| absent_below(vdev, &is_here)).unwrap_or_default();
-    if devices.is_empty() { vec![format!("vdev {id}")] } else { devices }
-}
-
-fn leaf(vdev: &VdevConfig, opened: &Opened) -> Option<Leaf> {
-    match vdev.kind {
-        VdevKind::Disk | VdevKind::File if members::is_closed(vdev) => None,
-        VdevKind::Disk | VdevKind::File => {
-            let disk = opened.disks.get(&vdev.guid.0)?.clone();
-            Some(Leaf::with_health(vdev.guid.0, disk, opened.members.of(vdev.guid.0)))
-        }
-        // While a device is replaced, either of the two will do for reading.
-        VdevKind::Replacing | VdevKind::Spare => vdev.children.iter().find_map(|child| leaf(child, opened)),
-        _ => None,
-    }
-}
-
-/// The shape of a raidz vdev, if as many of its devices are there as it needs.
-fn raidz(vdev: &VdevConfig, parity: u64, children: Vec<Option<Leaf>>) -> Shape {
-    let ashift = vdev.top.as_ref().map_or(9, |top| top.ashift);
-    let absent = children.iter().filter(|child| child.is_none()).count();
-    match Raidz::new(ashift, children.len(), parity) {
-        None => Shape::Unsupported("a raidz vdev that cannot be"),
-        Some(layout) if absent > layout.parity() => Shape::Missing,
-        Some(layout) => Shape::Raidz { layout, children },
-    }
-}
-
-fn top_vdev(vdev: &VdevConfig, opened: &Opened) -> TopVdev {
-    let children =
-        || -> Vec<Option<Leaf>> { vdev.children.iter().map(|child| leaf(child, opened)).collect() };
-    // All leaves below a mirror hold the same.
-    let sides = || -> Vec<Option<Leaf>> { vdev.leaves().map(|side| leaf(side, opened)).collect() };
-    let shape = match &vdev.kind {
-        VdevKind::Disk | VdevKind::File => match leaf(vdev, opened) {
-            Some(leaf) => Shape::Disk(leaf),
-            None => Shape::Missing,
-        },
-        VdevKind::Mirror | VdevKind::Replacing | VdevKind::Spare => match sides() {
-            all if all.iter().any(Option::is_some) => Shape::Mirror(all),
-            _ => Shape::Missing,
-        },
-        VdevKind::Raidz { nparity } => raidz(vdev, u64::from(*nparity), children()),
-        VdevKind::Hole => Shape::Hole,
-        VdevKind::Draid { .. } => Shape::Unsupported("draid"),
-        VdevKind::Indirect => Shape::Unsupported("removed (indirect)"),
-        _ => Shape::Missing,
-    };
-    let top = vdev.top.as_ref();
-    TopVdev {
-        id: vdev.id as u32,
-        guid: vdev.guid.0,
-        ashift: top.map_or(9, |t| t.ashift),
-        asize: top.map_or(0, |t| t.asize),
-        metaslab_shift: top.map_or(0, |t| t.metaslab_shift),
-        is_log: top.is_some_and(|t| t.is_log),
-        shape,
-    }
-}
-
-/// Why the devices are not written as they are.
-fn unwritable_devices(storage: &Storage) -> Option<String> {
-    let tops = storage.vdevs().tops();
-    if let Some(what) = tops.iter().find_map(|top| top.writable().err()) {
-        return Some(format!("writing to {what} vdevs is not supported yet"));
-    }
-    cut_short(tops)
-}
-
-/// A device that ends before the data may.
-fn cut_short(tops: &[TopVdev]) -> Option<String> {
-    let (top, leaf) = tops.iter().find_map(|top| Some((top, top.cut_short().next()?)))?;
-    let (path, size) = (leaf.disk.path().display(), leaf.disk.size());
-    let needed = top.asize_of_leaf().saturating_add(label::DATA_START + label::DATA_END);
-    Some(format!("{path} has {size} bytes, and was of {needed} at least: its end is missing"))
 }
 
 /// Work that OpenZFS left unfinished and that this build would have to keep in step with.

@@ -13,7 +13,6 @@ use format::{Guid, ObjectId, Txg};
 use storage::{Health, TxgRuns, Vdevs};
 
 use crate::mos::Mos;
-use crate::pool::{Inner, Pool};
 use crate::{Result, space_maps};
 
 /// How the entries of a list of txgs are stored.
@@ -123,30 +122,4 @@ pub(crate) fn read_list(mos: &Mos, list: Option<ObjectId>) -> Result<TxgRuns> {
         Ok(())
     })?;
     Ok(missing)
-}
-
-impl Inner {
-    /// Whether the device of the leaf is open.
-    pub(crate) fn is_open(&self, guid: u64) -> bool {
-        self.storage.vdevs().leaves().any(|leaf| leaf.guid == guid)
-    }
-}
-
-impl Pool {
-    /// How each leaf takes part, in the order of the configuration.
-    #[must_use]
-    pub fn members(&self) -> Vec<Member> {
-        let config = self.info().config;
-        let member = |leaf: &VdevConfig| {
-            let health = self.inner.members.of(leaf.guid.0);
-            Member {
-                guid: leaf.guid,
-                is_open: self.inner.is_open(leaf.guid.0),
-                is_offline: is_closed(leaf) || self.inner.members.is_offline(leaf.guid.0),
-                failed: health.why(),
-                is_behind: !health.missing().is_empty(),
-            }
-        };
-        config.tree.leaves().map(member).collect()
-    }
 }

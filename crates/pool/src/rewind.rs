@@ -17,7 +17,7 @@ use storage::host::{Access, Disk};
 
 use crate::discover::Found;
 use crate::found_state::FoundState;
-use crate::import::open_disk;
+use crate::opened::open_disk;
 use crate::options::Options;
 use crate::pool::{Inner, Pool};
 use crate::roots;

@@ -1,0 +1,218 @@
+//! The devices of a pool that is being imported, with the state that their labels agree on.
+//!
+//! From:   devices and their labels.
+//! To:     the storage that the import reads the pool with.
+//! Source: docs/format/01-labels-uberblock.md §4.3, §5.1.
+
+use std::collections::{BTreeMap, HashMap};
+use std::path::Path;
+use std::sync::Arc;
+
+use format::config::{PoolConfig, VdevConfig, VdevKind};
+use format::label;
+use format::uberblock::Uberblock;
+use storage::host::{Access, Disk, FileDisk, OpenError};
+use storage::layout::Raidz;
+use storage::{Leaf, Shape, Storage, TopVdev, Vdevs};
+
+use crate::discover::absent_below;
+use crate::labels;
+use crate::members::{self, Members};
+use crate::options::Options;
+use crate::redundancy::Newest;
+use crate::{Error, Result};
+
+/// The open devices of a pool with the state that was chosen.
+pub(crate) struct Opened {
+    pub(crate) disks: HashMap<u64, Arc<dyn Disk>>,
+    pub(crate) uberblock: Uberblock,
+    pub(crate) config: PoolConfig,
+    pub(crate) tops: BTreeMap<u64, VdevConfig>,
+    /// The txgs of the newest two states of each device, by its guid.
+    pub(crate) newest: HashMap<u64, Newest>,
+    pub(crate) members: Members,
+}
+
+/// Opens a device, telling who has it if somebody does.
+///
+/// # Errors
+/// [`Error::Busy`], [`Error::BadDevice`], [`Error::Io`].
+pub fn open_disk(path: &Path, access: Access) -> Result<FileDisk> {
+    FileDisk::open(path, access).map_err(|error| match error {
+        OpenError::InUse { path, holder } => Error::Busy { path, holder: holder.map(|h| h.to_string()) },
+        OpenError::HeldByKernel { path } => Error::Busy { path, holder: Some("the system".into()) },
+        OpenError::NotADisk { path } => {
+            Error::BadDevice { path, why: "it is neither a file nor a block device".into() }
+        }
+        OpenError::NoPartition { path, why } => Error::BadDevice { path, why },
+        OpenError::Io { path, source } => Error::Io { path, source },
+    })
+}
+
+/// Reads all labels and takes the best uberblock of all devices, with each device's configuration for that txg.
+///
+/// A power cut may have left the newest uberblock on one device only, while another one has a label for it, and
+/// neither an uberblock as new nor a label as old as its own: what counts is the state of the pool.
+pub(crate) fn choose_state(disks: Vec<Arc<dyn Disk>>, given: Option<Uberblock>) -> Result<Opened> {
+    let nothing = |path| Error::NotAPool { path, why: "no label with a valid state of a pool" };
+    let first_path = disks.first().map(|disk| disk.path().to_path_buf()).unwrap_or_default();
+    let read = |disk: Arc<dyn Disk>| (labels::read(&*disk), disk);
+    let mut devices: Vec<_> = disks.into_iter().map(read).collect();
+    let best = devices.iter().filter_map(|(labels, _)| labels.best.clone()).max_by_key(Uberblock::rank);
+    // Of a given state only the way to its devices is sought here.
+    let uberblock = given.or(best).ok_or_else(|| nothing(first_path.clone()))?;
+    // Those with the uberblock first: they say how the pool is called and how many devices it has.
+    devices.sort_by_key(|(labels, _)| !labels.uberblocks.contains(&uberblock));
+    let mut opened: Option<Opened> = None;
+    for (labels, disk) in devices {
+        let Some(config) = labels.config_for(uberblock.txg) else { continue };
+        let opened = opened.get_or_insert_with(|| Opened {
+            disks: HashMap::new(),
+            uberblock: uberblock.clone(),
+            config: config.clone(),
+            tops: BTreeMap::new(),
+            newest: HashMap::new(),
+            members: Members::default(),
+        });
+        if let Some(guids) = &config.label {
+            let states = labels.uberblocks.iter().map(|uberblock| uberblock.txg);
+            opened.newest.extend(Newest::of(states).map(|newest| (guids.guid.0, newest)));
+            opened.disks.insert(guids.guid.0, disk);
+        }
+        opened.tops.entry(config.tree.id).or_insert_with(|| config.tree.clone());
+    }
+    opened.ok_or_else(|| nothing(first_path))
+}
+
+/// Storage on the opened devices, laid out as the labels say, or as `trusted` says.
+pub(crate) fn storage_of(
+    opened: &Opened,
+    trusted: Option<&PoolConfig>,
+    options: &Options,
+) -> Result<Arc<Storage>> {
+    let count = opened.config.vdev_children.min(1 << 16);
+    let mut tops = Vec::new();
+    match trusted {
+        Some(config) => {
+            for vdev in &config.tree.children {
+                tops.push(top_vdev(vdev, opened));
+            }
+        }
+        None => {
+            for id in 0..count {
+                tops.push(match opened.tops.get(&id) {
+                    Some(vdev) => top_vdev(vdev, opened),
+                    None => TopVdev {
+                        id: id as u32,
+                        guid: 0,
+                        ashift: 9,
+                        asize: 0,
+                        metaslab_shift: 0,
+                        is_log: false,
+                        shape: Shape::Missing,
+                    },
+                });
+            }
+        }
+    }
+    let is_missing = |top: &&TopVdev| matches!(top.shape, Shape::Missing);
+    let missing: Vec<u32> = tops.iter().filter(is_missing).map(|top| top.id).collect();
+    if !missing.is_empty() {
+        let devices = missing.iter().flat_map(|id| absent(opened, trusted, *id)).collect();
+        return Err(Error::MissingDevices { pool: opened.config.name.clone(), devices });
+    }
+    for (id, top) in tops.iter().enumerate() {
+        if top.id as usize != id {
+            let why = format!("vdev {id} calls itself {}", top.id);
+            return Err(Error::Damaged { pool: opened.config.name.clone(), why });
+        }
+    }
+    Ok(Arc::new(Storage::new(
+        Vdevs::new(tops),
+        options.storage(if options.read_only { 0 } else { options.io_threads }),
+    )))
+}
+
+/// The devices of top-level vdev `id` that are not there.
+fn absent(opened: &Opened, trusted: Option<&PoolConfig>, id: u32) -> Vec<String> {
+    let known = match trusted {
+        Some(config) => config.tree.children.get(id as usize),
+        None => opened.tops.get(&u64::from(id)),
+    };
+    let is_here = |guid| opened.disks.contains_key(&guid);
+    let devices = known.map(|vdev| absent_below(vdev, &is_here)).unwrap_or_default();
+    if devices.is_empty() { vec![format!("vdev {id}")] } else { devices }
+}
+
+fn leaf(vdev: &VdevConfig, opened: &Opened) -> Option<Leaf> {
+    match vdev.kind {
+        VdevKind::Disk | VdevKind::File if members::is_closed(vdev) => None,
+        VdevKind::Disk | VdevKind::File => {
+            let disk = opened.disks.get(&vdev.guid.0)?.clone();
+            Some(Leaf::with_health(vdev.guid.0, disk, opened.members.of(vdev.guid.0)))
+        }
+        // While a device is replaced, either of the two will do for reading.
+        VdevKind::Replacing | VdevKind::Spare => vdev.children.iter().find_map(|child| leaf(child, opened)),
+        _ => None,
+    }
+}
+
+/// The shape of a raidz vdev, if as many of its devices are there as it needs.
+fn raidz(vdev: &VdevConfig, parity: u64, children: Vec<Option<Leaf>>) -> Shape {
+    let ashift = vdev.top.as_ref().map_or(9, |top| top.ashift);
+    let absent = children.iter().filter(|child| child.is_none()).count();
+    match Raidz::new(ashift, children.len(), parity) {
+        None => Shape::Unsupported("a raidz vdev that cannot be"),
+        Some(layout) if absent > layout.parity() => Shape::Missing,
+        Some(layout) => Shape::Raidz { layout, children },
+    }
+}
+
+fn top_vdev(vdev: &VdevConfig, opened: &Opened) -> TopVdev {
+    let children =
+        || -> Vec<Option<Leaf>> { vdev.children.iter().map(|child| leaf(child, opened)).collect() };
+    // All leaves below a mirror hold the same.
+    let sides = || -> Vec<Option<Leaf>> { vdev.leaves().map(|side| leaf(side, opened)).collect() };
+    let shape = match &vdev.kind {
+        VdevKind::Disk | VdevKind::File => match leaf(vdev, opened) {
+            Some(leaf) => Shape::Disk(leaf),
+            None => Shape::Missing,
+        },
+        VdevKind::Mirror | VdevKind::Replacing | VdevKind::Spare => match sides() {
+            all if all.iter().any(Option::is_some) => Shape::Mirror(all),
+            _ => Shape::Missing,
+        },
+        VdevKind::Raidz { nparity } => raidz(vdev, u64::from(*nparity), children()),
+        VdevKind::Hole => Shape::Hole,
+        VdevKind::Draid { .. } => Shape::Unsupported("draid"),
+        VdevKind::Indirect => Shape::Unsupported("removed (indirect)"),
+        _ => Shape::Missing,
+    };
+    let top = vdev.top.as_ref();
+    TopVdev {
+        id: vdev.id as u32,
+        guid: vdev.guid.0,
+        ashift: top.map_or(9, |t| t.ashift),
+        asize: top.map_or(0, |t| t.asize),
+        metaslab_shift: top.map_or(0, |t| t.metaslab_shift),
+        is_log: top.is_some_and(|t| t.is_log),
+        shape,
+    }
+}
+
+/// Why the devices are not written as they are.
+pub(crate) fn unwritable_devices(storage: &Storage) -> Option<String> {
+    let tops = storage.vdevs().tops();
+    if let Some(what) = tops.iter().find_map(|top| top.writable().err()) {
+        return Some(format!("writing to {what} vdevs is not supported yet"));
+    }
+    cut_short(tops)
+}
+
+/// A device that ends before the data may.
+fn cut_short(tops: &[TopVdev]) -> Option<String> {
+    let (top, leaf) = tops.iter().find_map(|top| Some((top, top.cut_short().next()?)))?;
+    let (path, size) = (leaf.disk.path().display(), leaf.disk.size());
+    let needed = top.asize_of_leaf().saturating_add(label::DATA_START + label::DATA_END);
+    Some(format!("{path} has {size} bytes, and was of {needed} at least: its end is missing"))
+}
