@@ -15,7 +15,7 @@ use storage::{Leaf, Shape, TopVdev, Vdevs};
 use crate::import::open_disk;
 use crate::labels;
 use crate::members::is_closed;
-use crate::pool::Pool;
+use crate::pool::{Inner, Pool};
 use crate::redundancy::Newest;
 use crate::sync::Syncing;
 use crate::sync::missing::leaf_mut;
@@ -27,6 +27,21 @@ const TXGS_BEGUN: u64 = 3;
 
 /// Keys of a leaf's configuration that say that it does not take part.
 const AWAY: [&str; 6] = ["offline", "faulted", "degraded", "removed", "not_present", "aux_state"];
+
+/// How a leaf takes part, for `zpool status`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Member {
+    /// Guid of the leaf.
+    pub guid: Guid,
+    /// Its device is open.
+    pub is_open: bool,
+    /// An administrator took it offline.
+    pub is_offline: bool,
+    /// What its device refused, so that it is not written any more.
+    pub failed: Option<String>,
+    /// It lacks what was written in some txgs.
+    pub is_behind: bool,
+}
 
 /// Where a leaf is.
 #[derive(Clone, Copy, Debug)]
@@ -209,5 +224,31 @@ impl Pool {
             }
         }
         Ok(away)
+    }
+}
+
+impl Inner {
+    /// Whether the device of the leaf is open.
+    pub(crate) fn is_open(&self, guid: u64) -> bool {
+        self.storage.vdevs().leaves().any(|leaf| leaf.guid == guid)
+    }
+}
+
+impl Pool {
+    /// How each leaf takes part, in the order of the configuration.
+    #[must_use]
+    pub fn members(&self) -> Vec<Member> {
+        let config = self.info().config;
+        let member = |leaf: &VdevConfig| {
+            let health = self.inner.members.of(leaf.guid.0);
+            Member {
+                guid: leaf.guid,
+                is_open: self.inner.is_open(leaf.guid.0),
+                is_offline: is_closed(leaf) || self.inner.members.is_offline(leaf.guid.0),
+                failed: health.why(),
+                is_behind: !health.missing().is_empty(),
+            }
+        };
+        config.tree.leaves().map(member).collect()
     }
 }

@@ -90,7 +90,7 @@ pub use storage::host::{backing_file, holders_of};
 pub use found_state::FoundState;
 pub use rewind::Rewind;
 
-pub use members::Member;
+pub use devices::Member;
 pub use reading::Reading;
 pub use receive_error::ReceiveError;
 pub use storage::FailMode;

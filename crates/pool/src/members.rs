@@ -9,11 +9,10 @@ use std::sync::{Arc, Mutex, MutexGuard};
 
 use format::config::VdevConfig;
 use format::space_map::{Kind, Layout};
-use format::{Guid, ObjectId, Txg};
+use format::{ObjectId, Txg};
 use storage::{Health, TxgRuns, Vdevs};
 
 use crate::mos::Mos;
-use crate::pool::{Inner, Pool};
 use crate::{Result, space_maps};
 
 /// How the entries of a list of txgs are stored.
@@ -28,21 +27,6 @@ struct State {
     leaves: BTreeMap<u64, Arc<Health>>,
     /// Leaves that an administrator took offline since the import.
     offline: BTreeSet<u64>,
-}
-
-/// How a leaf takes part, for `zpool status`.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Member {
-    /// Guid of the leaf.
-    pub guid: Guid,
-    /// Its device is open.
-    pub is_open: bool,
-    /// An administrator took it offline.
-    pub is_offline: bool,
-    /// What its device refused, so that it is not written any more.
-    pub failed: Option<String>,
-    /// It lacks what was written in some txgs.
-    pub is_behind: bool,
 }
 
 impl Members {
@@ -123,30 +107,4 @@ pub(crate) fn read_list(mos: &Mos, list: Option<ObjectId>) -> Result<TxgRuns> {
         Ok(())
     })?;
     Ok(missing)
-}
-
-impl Inner {
-    /// Whether the device of the leaf is open.
-    pub(crate) fn is_open(&self, guid: u64) -> bool {
-        self.storage.vdevs().leaves().any(|leaf| leaf.guid == guid)
-    }
-}
-
-impl Pool {
-    /// How each leaf takes part, in the order of the configuration.
-    #[must_use]
-    pub fn members(&self) -> Vec<Member> {
-        let config = self.info().config;
-        let member = |leaf: &VdevConfig| {
-            let health = self.inner.members.of(leaf.guid.0);
-            Member {
-                guid: leaf.guid,
-                is_open: self.inner.is_open(leaf.guid.0),
-                is_offline: is_closed(leaf) || self.inner.members.is_offline(leaf.guid.0),
-                failed: health.why(),
-                is_behind: !health.missing().is_empty(),
-            }
-        };
-        config.tree.leaves().map(member).collect()
-    }
 }

@@ -118,6 +118,30 @@ fn errors_unknown(view: &PoolView, trouble: &Trouble) -> Option<&'static str> {
     is_unread.then_some("a device does not answer")
 }
 
+/// What is said of devices that failed, that were taken offline, or that are being resilvered.
+fn advice_on_devices(view: &PoolView) -> Option<Advice> {
+    let has = |state| view.any(&|vdev| vdev.state == state);
+    let (status, action) = if has(State::Faulted) {
+        (
+            "One or more devices are faulted in response to persistent errors.\n\tSufficient replicas exist for the pool to continue functioning in a\n\tdegraded state.",
+            "Replace the faulted device, or use 'zpool clear' to mark the device\n\trepaired.",
+        )
+    } else if !has(State::Unavail) && has(State::Offline) {
+        (
+            "One or more devices has been taken offline by the administrator.\n\tSufficient replicas exist for the pool to continue functioning in a\n\tdegraded state.",
+            "Online the device using 'zpool online' or replace the device with\n\t'zpool replace'.",
+        )
+    } else if view.is_resilvering() {
+        (
+            "One or more devices is currently being resilvered.  The pool will\n\tcontinue to function, possibly in a degraded state.",
+            "Wait for the resilver to complete.",
+        )
+    } else {
+        return None;
+    };
+    Some(Advice { status: status.to_owned(), action: action.to_owned(), message: None })
+}
+
 /// What `status` says about a pool that is not in order.
 pub fn advice(view: &PoolView) -> Option<Advice> {
     let say = |status: &str, action: &str, message| {
@@ -132,26 +156,7 @@ pub fn advice(view: &PoolView) -> Option<Advice> {
             "Restore the file in question if possible.  Otherwise restore the\n\tentire pool from backup.",
             Some("8A"),
         ),
-        Body::Open(_) if view.any(&|vdev| vdev.state == State::Faulted) => say(
-            "One or more devices are faulted in response to persistent errors.\n\tSufficient replicas exist for the pool to continue functioning in a\n\tdegraded state.",
-            "Replace the faulted device, or use 'zpool clear' to mark the device\n\trepaired.",
-            None,
-        ),
-        Body::Open(_)
-            if !view.any(&|vdev| vdev.state == State::Unavail)
-                && view.any(&|vdev| vdev.state == State::Offline) =>
-        {
-            say(
-                "One or more devices has been taken offline by the administrator.\n\tSufficient replicas exist for the pool to continue functioning in a\n\tdegraded state.",
-                "Online the device using 'zpool online' or replace the device with\n\t'zpool replace'.",
-                None,
-            )
-        }
-        Body::Open(_) if view.is_resilvering() => say(
-            "One or more devices is currently being resilvered.  The pool will\n\tcontinue to function, possibly in a degraded state.",
-            "Wait for the resilver to complete.",
-            None,
-        ),
+        Body::Open(_) if advice_on_devices(view).is_some() => advice_on_devices(view),
         Body::Open(_) if view.state() == State::Degraded || view.lacks_cache() => say(
             "One or more devices could not be opened.  Sufficient replicas exist for\n\tthe pool to continue functioning in a degraded state.",
             "Attach the missing device and online it using 'zpool online'.",

@@ -11,6 +11,7 @@
 mod errors;
 mod range;
 mod resilver;
+mod view;
 mod visit;
 
 use std::collections::BTreeSet;

@@ -16,7 +16,7 @@ use format::scan::{Scan, ScanFunc, ScanState};
 use format::{ObjectId, Txg};
 use storage::{Background, Missed, Storage, Verified};
 
-use super::visit::View;
+use super::view::View;
 use crate::pool::{Inner, Pool, Reserve};
 use crate::scan_state;
 use crate::scrubber::Order;

@@ -4,14 +4,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Instant;
 
-use dmu::Objset;
 use format::blkptr::Block;
-use format::dsl_dataset::DslDataset;
 use format::scan::{Scan, ScanState};
 use format::zap::Value;
-use format::{ByteOrder, ObjectId, ObjectType, Txg};
+use format::{ObjectId, Txg};
 use storage::{Background, BadCopy, Missed, Verified};
 
+use super::view::View;
 use super::{errors, resilver};
 use crate::pool::Inner;
 use crate::scrubber::{DataError, Order};
@@ -124,57 +123,6 @@ fn finish(syncing: &mut crate::sync::Syncing<'_>) -> Result<()> {
     // From now on they are read from there.
     syncing.inner.scrub.lock().errors.clear();
     Ok(())
-}
-
-/// The trees of one synced txg.
-pub(super) struct View {
-    pub(super) txg: Txg,
-    pub(super) roots: Vec<Root>,
-}
-
-impl View {
-    fn fresh(inner: &Inner) -> Result<View> {
-        let (txg, root) = inner.committed();
-        let mos = Objset::open(inner.storage.clone(), Arc::default(), root)?;
-        let mut roots = vec![Root::new(ObjectId(0), "the MOS", root, Txg(0))];
-        for entry in mos.synced_objects() {
-            let (id, dnode) = entry?;
-            if dnode.bonus_type != ObjectType::DSL_DATASET {
-                continue;
-            }
-            let phys = DslDataset::decode(&dnode.bonus, ByteOrder::Little).map_err(Error::corrupt(id))?;
-            roots.push(Root::new(id, format!("dataset {id}"), phys.bp, phys.prev_snap_txg));
-        }
-        Ok(View { txg, roots })
-    }
-
-    /// `last` while it can be relied on, or else a newer one that can be; none when `goes_on` says no.
-    pub(super) fn sure(
-        inner: &Inner,
-        last: Option<View>,
-        goes_on: &dyn Fn() -> bool,
-    ) -> Result<Option<View>> {
-        let mut last = last;
-        while goes_on() {
-            if let Some(view) = last.take().filter(|view| view.holds(inner)) {
-                return Ok(Some(view));
-            }
-            let (before, _) = inner.committed();
-            match View::fresh(inner) {
-                Ok(view) => last = Some(view),
-                // Read while it was written over; else it is what it seems.
-                Err(error) if inner.groups.lock().open.0 <= before.0 + 3 => return Err(error),
-                Err(_) => {}
-            }
-        }
-        Ok(None)
-    }
-
-    /// Whether nothing that is in use in this view can have been written over yet.
-    fn holds(&self, inner: &Inner) -> bool {
-        // What the next txg frees is free for the third.
-        inner.groups.lock().open.0 <= self.txg.0 + 3
-    }
 }
 
 /// A block that was verified.

@@ -1,0 +1,65 @@
+//! The trees of one synced txg, and how long they can be relied on.
+//!
+//! From:   the MOS of the last txg on disk.
+//! To:     scrubs and resilvers, which walk these trees while the pool is in use.
+
+use std::sync::Arc;
+
+use dmu::Objset;
+use format::dsl_dataset::DslDataset;
+use format::{ByteOrder, ObjectId, ObjectType, Txg};
+
+use crate::pool::Inner;
+use crate::walk::Root;
+use crate::{Error, Result};
+
+/// The trees of one synced txg.
+pub(super) struct View {
+    pub(super) txg: Txg,
+    pub(super) roots: Vec<Root>,
+}
+
+impl View {
+    fn fresh(inner: &Inner) -> Result<View> {
+        let (txg, root) = inner.committed();
+        let mos = Objset::open(inner.storage.clone(), Arc::default(), root)?;
+        let mut roots = vec![Root::new(ObjectId(0), "the MOS", root, Txg(0))];
+        for entry in mos.synced_objects() {
+            let (id, dnode) = entry?;
+            if dnode.bonus_type != ObjectType::DSL_DATASET {
+                continue;
+            }
+            let phys = DslDataset::decode(&dnode.bonus, ByteOrder::Little).map_err(Error::corrupt(id))?;
+            roots.push(Root::new(id, format!("dataset {id}"), phys.bp, phys.prev_snap_txg));
+        }
+        Ok(View { txg, roots })
+    }
+
+    /// `last` while it can be relied on, or else a newer one that can be; none when `goes_on` says no.
+    pub(super) fn sure(
+        inner: &Inner,
+        last: Option<View>,
+        goes_on: &dyn Fn() -> bool,
+    ) -> Result<Option<View>> {
+        let mut last = last;
+        while goes_on() {
+            if let Some(view) = last.take().filter(|view| view.holds(inner)) {
+                return Ok(Some(view));
+            }
+            let (before, _) = inner.committed();
+            match View::fresh(inner) {
+                Ok(view) => last = Some(view),
+                // Read while it was written over; else it is what it seems.
+                Err(error) if inner.groups.lock().open.0 <= before.0 + 3 => return Err(error),
+                Err(_) => {}
+            }
+        }
+        Ok(None)
+    }
+
+    /// Whether nothing that is in use in this view can have been written over yet.
+    pub(super) fn holds(&self, inner: &Inner) -> bool {
+        // What the next txg frees is free for the third.
+        inner.groups.lock().open.0 <= self.txg.0 + 3
+    }
+}
