@@ -204,9 +204,10 @@ fn run(call: &Call, console: &mut Console) -> Result<(), Failure> {
             versions(console)
         }
         (Program::Zpool, "clear") => zpool_scrub::clear(call),
-        (Program::Zpool, "attach") => zpool_attach::join(call, console, false),
+        (Program::Zpool, name @ ("attach" | "replace")) => {
+            zpool_attach::join(call, console, name == "replace")
+        }
         (Program::Zpool, "detach") => zpool_attach::detach(call, console),
-        (Program::Zpool, "replace") => zpool_attach::join(call, console, true),
         (Program::Zpool, "create") => zpool_create::run(call, console),
         (Program::Zpool, "destroy") => zpool_import::destroy(call),
         (Program::Zpool, "export") => zpool_import::export(call, console),
@@ -217,9 +218,7 @@ fn run(call: &Call, console: &mut Console) -> Result<(), Failure> {
         (Program::Zpool, "iostat") => zpool_iostat::run(call, console),
         (Program::Zpool, "labelclear") => zpool_misc::labelclear(call, console),
         (Program::Zpool, "list") => zpool_list::run(call, console),
-        (Program::Zpool, "offline") => zpool_devices::offline(call),
-        (Program::Zpool, "online") => zpool_devices::online(call),
-        (Program::Zpool, "resilver") => zpool_devices::resilver(call),
+        (Program::Zpool, "offline" | "online" | "resilver") => zpool_devices::run(call),
         (Program::Zpool, "reguid") => zpool_misc::reguid(call),
         (Program::Zpool, "reopen") => zpool_misc::reopen(call, console),
         (Program::Zpool, "scrub") => zpool_scrub::scrub(call, console),

@@ -124,11 +124,9 @@ impl Pool {
         if !unwritable.is_empty() {
             refuse(format!("it uses {}, which this version of cenote does not write", unwritable.join(", ")));
         }
-        if let Some(why) = unwritable_devices(&storage).or(cannot_be_kept) {
+        let is_left_behind = || redundancy::may_return(&config, &storage, options.state.is_some());
+        if let Some(why) = unwritable_devices(&storage).or(cannot_be_kept).or_else(is_left_behind) {
             refuse(why);
-        }
-        if options.state.is_some() && redundancy::lacks_any(&config, &storage) {
-            refuse("a device that is not there may hold states later than the one to return to".into());
         }
         if opened.config.state == PoolState::Active
             && opened.uberblock.mmp.is_some_and(|mmp| mmp.delay_ns != 0)
