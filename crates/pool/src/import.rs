@@ -108,9 +108,8 @@ impl Read {
         if let Some(why) = unwritable_devices(storage).or_else(|| self.cannot_be_kept.clone()) {
             return Ok(Some(why));
         }
-        if options.state.is_some() && redundancy::lacks_any(config, storage) {
-            let why = "a device that is not there may hold states later than the one to return to";
-            return Ok(Some(why.into()));
+        if let Some(why) = redundancy::may_return(config, storage, options.state.is_some()) {
+            return Ok(Some(why));
         }
         if opened.config.state == PoolState::Active
             && opened.uberblock.mmp.is_some_and(|mmp| mmp.delay_ns != 0)

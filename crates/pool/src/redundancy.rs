@@ -71,10 +71,11 @@ fn unwritable(vdev: &VdevConfig, top: &TopVdev) -> Option<String> {
     None
 }
 
-/// Whether a leaf of the pool is not open.
-pub(crate) fn lacks_any(config: &PoolConfig, storage: &Storage) -> bool {
+/// Why the pool is not returned to an earlier state, if it is to be: a leaf that is not open may hold later ones.
+pub(crate) fn may_return(config: &PoolConfig, storage: &Storage, returns: bool) -> Option<String> {
     let is_open = |leaf: &VdevConfig| storage.vdevs().leaves().any(|open| open.guid == leaf.guid.0);
-    config.tree.leaves().any(|leaf| !is_open(leaf))
+    let lacks_any = returns && config.tree.leaves().any(|leaf| !is_open(leaf));
+    lacks_any.then(|| "a device that is not there may hold states later than the one to return to".into())
 }
 
 /// The lists on disk, by the guid of the leaf.

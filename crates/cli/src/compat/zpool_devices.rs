@@ -42,11 +42,23 @@ pub fn device(
     found.cloned().ok_or_else(|| failed("no such device in pool"))
 }
 
+/// Runs the command that is called.
+///
+/// # Errors
+/// As the commands.
+pub fn run(call: &Call) -> Result<(), Failure> {
+    match call.command.name {
+        "offline" => offline(call),
+        "online" => online(call),
+        _ => resilver(call),
+    }
+}
+
 /// Runs `zpool offline`.
 ///
 /// # Errors
 /// Usage; a device that is not there or that the pool cannot do without.
-pub fn offline(call: &Call) -> Result<(), Failure> {
+fn offline(call: &Call) -> Result<(), Failure> {
     for option in ["f", "power"] {
         if call.args.has(option) {
             return Err(Failure::refused(format!("cenote: not supported yet: zpool offline -{option}")));
@@ -59,7 +71,7 @@ pub fn offline(call: &Call) -> Result<(), Failure> {
 ///
 /// # Errors
 /// Usage; a device that is not there, or is not what it was.
-pub fn online(call: &Call) -> Result<(), Failure> {
+fn online(call: &Call) -> Result<(), Failure> {
     for option in ["e", "power"] {
         if call.args.has(option) {
             return Err(Failure::refused(format!("cenote: not supported yet: zpool online -{option}")));
@@ -106,7 +118,7 @@ fn waits(call: &Call, session: &Session) -> Result<(), Failure> {
 ///
 /// # Errors
 /// Usage; a pool that is not there or not written.
-pub fn resilver(call: &Call) -> Result<(), Failure> {
+fn resilver(call: &Call) -> Result<(), Failure> {
     if call.args.operands.is_empty() {
         return Err(Failure::usage("missing pool name argument"));
     }
