@@ -206,8 +206,7 @@ impl Pool {
             });
         closed.iter().for_each(|id| allocator.set_allocating(VdevId(*id), false));
         let (space, allocatable) = (allocator.space(), allocator.allocatable());
-        let listed = redundancy::listed(&inner.mos, &config)?;
-        redundancy::mark(&mut config, &inner.storage, &opened.disks);
+        let listed = redundancy::listed(&inner, &mut config, &opened.disks)?;
         let state = SyncState {
             allocator,
             table,

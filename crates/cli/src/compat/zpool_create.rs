@@ -113,12 +113,7 @@ pub fn run(call: &Call, console: &mut Console) -> Result<(), Failure> {
     if claim.is_none() || is_taken(called)? {
         return Err(failed(&reason::POOL_EXISTS));
     }
-    let mut disks: Vec<Arc<dyn Disk>> = Vec::new();
-    for path in &all {
-        let access = Access::ReadWrite { exclusive: true };
-        let opened = pool::open_disk(path, access);
-        disks.push(Arc::new(opened.map_err(|error| Action::Create(name).refused_by(&error))?));
-    }
+    let disks = taken(&all, name)?;
     // Somebody may have used them since they were looked at; now nobody does.
     check_use(&all, args.has("f"), call)?;
     let (tops, caches) = opened(&layout, &disks);
@@ -154,6 +149,15 @@ pub fn run(call: &Call, console: &mut Console) -> Result<(), Failure> {
     // Its server takes them now.
     drop((disks, claim));
     crate::own::serve::start(called, true, None, call.around, console)
+}
+
+/// Opens the devices of the new pool `name`.
+fn taken(paths: &[PathBuf], name: &str) -> Result<Vec<Arc<dyn Disk>>, Failure> {
+    let open = |path: &PathBuf| -> Result<Arc<dyn Disk>, Failure> {
+        let opened = pool::open_disk(path, Access::ReadWrite { exclusive: true });
+        Ok(Arc::new(opened.map_err(|error| Action::Create(name).refused_by(&error))?))
+    };
+    paths.iter().map(open).collect()
 }
 
 /// The top-level vdevs and caches of `layout` on `disks`, which are its devices in order.
