@@ -78,13 +78,18 @@ pub(crate) fn may_return(config: &PoolConfig, storage: &Storage, returns: bool) 
     lacks_any.then(|| "a device that is not there may hold states later than the one to return to".into())
 }
 
-/// The lists on disk, by the guid of the leaf.
+/// The lists on disk, by the guid of the leaf. The configuration notes which leaves were found.
 ///
 /// # Errors
 /// One cannot be read.
-pub(crate) fn listed(mos: &Mos, config: &PoolConfig) -> Result<BTreeMap<u64, TxgRuns>> {
+pub(crate) fn listed(
+    inner: &Inner,
+    config: &mut PoolConfig,
+    disks: &HashMap<u64, Arc<dyn Disk>>,
+) -> Result<BTreeMap<u64, TxgRuns>> {
+    mark(config, &inner.storage, disks);
     let leaves = config.tree.leaves().filter(|leaf| leaf.dtl.is_some());
-    leaves.map(|leaf| Ok((leaf.guid.0, members::read_list(mos, leaf.dtl)?))).collect()
+    leaves.map(|leaf| Ok((leaf.guid.0, members::read_list(&inner.mos, leaf.dtl)?))).collect()
 }
 
 /// The txgs after `synced` up to `newest` gave birth to blocks of logs only. A leaf that missed something before may have missed them.
@@ -95,7 +100,7 @@ pub(crate) fn miss_gap(inner: &Inner, synced: Txg, newest: Txg) {
 }
 
 /// Notes in the configuration which leaves were not found at this import, and where those are that stay closed.
-pub(crate) fn mark(config: &mut PoolConfig, storage: &Storage, disks: &HashMap<u64, Arc<dyn Disk>>) {
+fn mark(config: &mut PoolConfig, storage: &Storage, disks: &HashMap<u64, Arc<dyn Disk>>) {
     let open: Vec<u64> = storage.vdevs().leaves().map(|leaf| leaf.guid).collect();
     mark_below(&mut config.tree, &open, disks);
 }
