@@ -254,8 +254,7 @@ impl Pool {
             });
         closed.iter().for_each(|id| allocator.set_allocating(VdevId(*id), false));
         let (space, allocatable) = (allocator.space(), allocator.allocatable());
-        let listed = redundancy::listed(&inner.mos, &read.config)?;
-        redundancy::mark(&mut read.config, &inner.storage, &read.opened.disks);
+        let listed = redundancy::listed(&inner, &mut read.config, &read.opened.disks)?;
         let state = SyncState {
             allocator,
             table,

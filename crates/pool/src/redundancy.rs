@@ -55,9 +55,12 @@ pub(crate) fn judge(
 
 /// Why a top-level vdev is not written, though its layout is.
 fn unwritable(vdev: &VdevConfig, top: &TopVdev) -> Option<String> {
+    let is_raidz = matches!(top.shape, Shape::Raidz { .. });
     for below in vdev.walk() {
         match below.kind {
             VdevKind::Spare => return Some("a spare is in use".into()),
+            // Of the two devices only one would be written.
+            VdevKind::Replacing if is_raidz => return Some("a device of raidz is being replaced".into()),
             _ if below.extra.get_u64("rebuild_txg").is_some_and(|txg| txg != 0) => {
                 return Some(format!("the device {} is being rebuilt", name_of(below)));
             }

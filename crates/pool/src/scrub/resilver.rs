@@ -168,27 +168,41 @@ fn log(storage: &Arc<Storage>, root: &Root, end: Txg) -> Result<()> {
     Ok(())
 }
 
-/// The visitor met every block: what the lists say is not true any more.
+/// The visitor met every block: what the lists say is not true any more. Blocks that wait to be freed were not visited, so the lists
+/// are emptied after they are free.
 pub(super) fn finish(inner: &Arc<Inner>) -> Result<()> {
-    inner.run(|syncing| {
-        let scan = syncing.inner.scrub.lock().scan.expect("a running resilver has a state");
-        let Some(on_disk) = scan_state::read(syncing.mos())?.filter(Scan::is_resilvering) else {
-            return Ok(());
-        };
-        if scan.errors == 0 {
-            let written: Vec<_> =
-                syncing.inner.storage.vdevs().tops().iter().flat_map(|top| top.written()).collect();
-            for leaf in written {
-                leaf.health.set_missing(leaf.health.missing().not_below(scan.max_txg));
-                if leaf.health.missing().is_empty() {
-                    syncing.forget_resilver(leaf.guid);
-                }
+    loop {
+        while inner.groups.is_freeing() {
+            inner.groups.sync()?;
+        }
+        if inner.run(empty_lists)? {
+            break;
+        }
+    }
+    inner.end_replacing()
+}
+
+/// Empties the lists of the txgs that were visited. `false`: blocks wait to be freed.
+fn empty_lists(syncing: &mut Syncing<'_>) -> Result<bool> {
+    if syncing.state.freeing {
+        return Ok(false);
+    }
+    let scan = syncing.inner.scrub.lock().scan.expect("a running resilver has a state");
+    let Some(on_disk) = scan_state::read(syncing.mos())?.filter(Scan::is_resilvering) else {
+        return Ok(true);
+    };
+    if scan.errors == 0 {
+        let written: Vec<_> =
+            syncing.inner.storage.vdevs().tops().iter().flat_map(|top| top.written()).collect();
+        for leaf in written {
+            leaf.health.set_missing(leaf.health.missing().not_below(scan.max_txg));
+            if leaf.health.missing().is_empty() {
+                syncing.forget_resilver(leaf.guid);
             }
         }
-        super::end(syncing, Scan { queue: on_disk.queue, ..scan }, ScanState::Finished)?;
-        Ok(())
-    })?;
-    inner.end_replacing()
+    }
+    super::end(syncing, Scan { queue: on_disk.queue, ..scan }, ScanState::Finished)?;
+    Ok(true)
 }
 
 impl Syncing<'_> {
