@@ -53,6 +53,15 @@ pub fn connect(name: &str) -> Result<Option<Client>, ClientError> {
     server::client::connect_anywhere(&Runtime::of_user(), name, devices)
 }
 
+/// As [`connect`], to the server of a pool that the list of imported pools has: the list is not read again. Where no server
+/// runs this finds no socket and no lock on the pool's devices, and asks nobody.
+///
+/// # Errors
+/// As [`connect`].
+pub fn connect_to(known: &KnownPool) -> Result<Option<Client>, ClientError> {
+    server::client::connect_anywhere(&Runtime::of_user(), &known.name, || known.devices.clone())
+}
+
 /// The server that holds the pool `name`, if one does.
 ///
 /// # Errors

@@ -1,52 +1,18 @@
 //! A device that does not answer for a while: it is told of while it is silent, and nothing is lost when it answers again.
 
-use std::sync::Arc;
+mod scripted;
 
-use dmu::{NewObject, zap};
-use format::{NvList, ObjectId, ObjectType};
-use pool::{CreateSpec, Hold, NewFilesystem, Noticed, Options, Pool};
-use storage::host::{CrashPolicy, Disk, Fault, Host, Script};
-
-const SIZE: u64 = 96 << 20;
+use format::NvList;
+use pool::{Noticed, Options, Pool};
+use scripted::{content, imported, read, write};
+use storage::host::{CrashPolicy, Disk, Fault, Script};
 
 fn options() -> Options {
-    Options {
-        io_threads: 2,
-        workers: 1,
-        txg_timeout: 3600,
-        slow_io_ms: 30,
-        deadman_ms: 60,
-        deadman_sync_ms: 90,
-        host: Host::seeded(1, 0),
-        ..Options::default()
-    }
+    Options { slow_io_ms: 30, deadman_ms: 60, deadman_sync_ms: 90, ..scripted::options() }
 }
 
 fn created(script: &Script) -> Pool {
-    let options = options();
-    let disks = (0..2).map(|n| Arc::new(script.disk(format!("disk{n}"), SIZE)) as Arc<dyn Disk>);
-    let master: pool::Initialise = Arc::new(|objset, tx, new| {
-        let master = objset.create_object_at(tx, ObjectId(1), NewObject::plain(ObjectType::MASTER_NODE));
-        zap::create(&master, tx, new.host.entropy.u64(), 0)
-    });
-    let plain = NewFilesystem::plain(&options.host);
-    let spec = CreateSpec { ashift: Some(9), ..CreateSpec::new("tank", disks.collect(), plain, master) };
-    Pool::create(spec, options).unwrap()
-}
-
-fn write(pool: &Pool, byte: u8) -> ObjectId {
-    let dataset = pool.open("tank").unwrap();
-    let tx = dataset.begin(Hold::write(200_000)).unwrap();
-    let new = NewObject::plain(ObjectType::PLAIN_FILE_CONTENTS).block_size(16 << 10);
-    let object = dataset.objset().create_object(&tx, new).unwrap();
-    object.write(&tx, 0, &[byte; 200_000]).unwrap();
-    object.id()
-}
-
-fn read(pool: &Pool, id: ObjectId) -> Vec<u8> {
-    let mut found = vec![0; 200_000];
-    pool.open("tank").unwrap().objset().object(id).unwrap().read(0, &mut found).unwrap();
-    found
+    scripted::created(script, options())
 }
 
 fn of_class(pool: &Pool, class: &str) -> Vec<NvList> {
@@ -59,14 +25,14 @@ fn of_class(pool: &Pool, class: &str) -> Vec<NvList> {
 fn a_silent_device_is_told_of_while_it_is_silent_and_the_pool_goes_on_after_it() {
     let script = Script::new();
     let pool = created(&script);
-    let first = write(&pool, 1);
+    let first = write(&pool, 1).unwrap();
     pool.sync().unwrap();
     let guid = pool.slow_requests()[1].0;
     pool.clear_errors(None);
     let mut watch = pool.watch_devices();
     assert_eq!(pool.ask_devices(), []);
     let disk = script.disks().swap_remove(1);
-    let second = write(&pool, 2);
+    let second = write(&pool, 2).unwrap();
     disk.inject(Fault::Hang { from_op: script.op_count() });
     std::thread::scope(|scope| {
         let syncing = scope.spawn(|| pool.sync());
@@ -107,9 +73,8 @@ fn a_silent_device_is_told_of_while_it_is_silent_and_the_pool_goes_on_after_it()
     // What the sync acknowledged survives a power cut.
     let after = script.image_after(script.op_count(), CrashPolicy::LoseAllUnflushed, 1);
     drop(pool);
-    let disks = after.disks().into_iter().map(|disk| Arc::new(disk) as Arc<dyn Disk>).collect();
-    let pool = Pool::import_disks(disks, options()).unwrap();
-    assert_eq!((read(&pool, first), read(&pool, second)), (vec![1; 200_000], vec![2; 200_000]));
+    let pool = imported(&after, options());
+    assert_eq!((read(&pool, first), read(&pool, second)), (content(1), content(2)));
 }
 
 #[test]

@@ -1,55 +1,20 @@
 //! A pool whose device refuses writes for a while: it waits, and goes on where it was.
 
-use std::sync::Arc;
+mod scripted;
+
 use std::time::Duration;
 
-use dmu::{NewObject, zap};
-use format::{ObjectId, ObjectType};
 use pool::props::Value;
-use pool::{CreateSpec, Error, Hold, NewFilesystem, Options, Pool};
-use storage::host::{CrashPolicy, Disk, Fault, Host, Script};
-
-const SIZE: u64 = 96 << 20;
-
-fn options() -> Options {
-    Options { io_threads: 2, workers: 1, txg_timeout: 3600, host: Host::seeded(1, 0), ..Options::default() }
-}
+use pool::{Error, Pool};
+use scripted::{content, options, read, write};
+use storage::host::{CrashPolicy, Fault, Script};
 
 fn created(script: &Script) -> Pool {
-    let options = options();
-    let disks = (0..2).map(|n| Arc::new(script.disk(format!("disk{n}"), SIZE)) as Arc<dyn Disk>);
-    let master: pool::Initialise = Arc::new(|objset, tx, new| {
-        let master = objset.create_object_at(tx, ObjectId(1), NewObject::plain(ObjectType::MASTER_NODE));
-        zap::create(&master, tx, new.host.entropy.u64(), 0)
-    });
-    let plain = NewFilesystem::plain(&options.host);
-    let spec = CreateSpec { ashift: Some(9), ..CreateSpec::new("tank", disks.collect(), plain, master) };
-    Pool::create(spec, options).unwrap()
-}
-
-fn content(n: u64) -> Vec<u8> {
-    (0..200_000u64).map(|i| (i.wrapping_mul(n * 2 + 1) >> 3) as u8).collect()
-}
-
-fn write(pool: &Pool, n: u64) -> pool::Result<ObjectId> {
-    let dataset = pool.open("tank")?;
-    let tx = dataset.begin(Hold::write(200_000))?;
-    let new = NewObject::plain(ObjectType::PLAIN_FILE_CONTENTS).block_size(16 << 10);
-    let object = dataset.objset().create_object(&tx, new)?;
-    object.write(&tx, 0, &content(n))?;
-    Ok(object.id())
-}
-
-fn read(pool: &Pool, id: ObjectId) -> Vec<u8> {
-    let mut found = vec![0; 200_000];
-    let dataset = pool.open("tank").unwrap();
-    dataset.objset().object(id).unwrap().read(0, &mut found).unwrap();
-    found
+    scripted::created(script, options())
 }
 
 fn imported(script: &Script) -> Pool {
-    let disks = script.disks().into_iter().map(|disk| Arc::new(disk) as Arc<dyn Disk>).collect();
-    Pool::import_disks(disks, options()).unwrap()
+    scripted::imported(script, options())
 }
 
 /// A device that refuses from each operation of a txg on, then is repaired: the txg becomes the pool's state, whole.

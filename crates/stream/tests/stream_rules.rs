@@ -6,10 +6,9 @@ mod oracle;
 
 use std::sync::Arc;
 
-use codec::RunningFletcher4;
 use format::stream::{self, Begin, FreeObjects, Object, Record, Write, feature, flag};
-use format::{ByteOrder, Compression, Guid, ObjectId, ObjectType, features};
-use ground::Ground;
+use format::{Guid, ObjectId, ObjectType, features};
+use ground::{Ground, sealed};
 use pool::props::Value;
 use pool::{CreateSpec, Hold, NewFilesystem, Options, Pool, ReceiveError, ReceiveOptions};
 
@@ -34,28 +33,13 @@ fn begin(toguid: u64, fromguid: u64, features: u64) -> Record {
 }
 
 /// The records as a stream, with their payloads, checksums and an end.
-fn sealed(records: &[(Record, Vec<u8>)]) -> Vec<u8> {
-    let mut out = Vec::new();
-    let mut sum = RunningFletcher4::new(ByteOrder::Little);
+fn ended(records: &[(Record, Vec<u8>)]) -> Vec<u8> {
     let toguid = match &records[0].0 {
         Record::Begin(begin) => begin.toguid,
         other => panic!("{other:?} begins no stream"),
     };
-    let mut add = |record: &Record, payload: &[u8], sum: &mut RunningFletcher4| {
-        let mut raw = record.encode();
-        match record {
-            Record::Begin(_) => [&raw[..], payload].into_iter().for_each(|part| sum.add(part)),
-            _ => sum.seal(&mut raw, payload),
-        }
-        out.extend_from_slice(&raw);
-        out.extend_from_slice(payload);
-    };
-    for (record, payload) in records {
-        add(record, payload, &mut sum);
-    }
-    let end = Record::End(stream::End { checksum: sum.sum(), toguid });
-    add(&end, &[], &mut sum);
-    out
+    let end = Record::End(stream::End { checksum: format::Checksum::default(), toguid });
+    sealed(&[records, &[(end, Vec::new())]].concat())
 }
 
 /// A bonus with this generation.
@@ -95,20 +79,7 @@ fn volume(block_size: u64) -> (Record, Vec<u8>) {
 }
 
 fn write(offset: u64, len: u64, byte: u8) -> (Record, Vec<u8>) {
-    let record = Write {
-        object: ID,
-        object_type: ObjectType::PLAIN_FILE_CONTENTS,
-        offset,
-        logical_size: len,
-        toguid: Guid(0),
-        checksum_type: 0,
-        flags: 0,
-        compression: Compression::Inherit,
-        key: format::Checksum::default(),
-        key_prop: 0,
-        compressed_size: 0,
-        crypt: stream::Crypt::default(),
-    };
+    let record = Write::plain((ID, ObjectType::PLAIN_FILE_CONTENTS), offset, len, Guid(0));
     (Record::Write(record), vec![byte; len as usize])
 }
 
@@ -134,7 +105,7 @@ fn judge(mut ground: Ground) {
 fn receive_first(ground: &Ground, object: (Record, Vec<u8>)) {
     let writes = (0..4).map(|at| write(at * 128 * KIB, 128 * KIB, at as u8 + 1));
     let records: Vec<_> = [(begin(1, 0, 0), Vec::new()), object].into_iter().chain(writes).collect();
-    ground.receive(&sealed(&records), "tank/fs@1").unwrap();
+    ground.receive(&ended(&records), "tank/fs@1").unwrap();
     assert_eq!(sampled(ground, "tank/fs@1", 8), [1, 1, 2, 2, 3, 3, 4, 4]);
 }
 
@@ -144,7 +115,7 @@ fn blocks_that_an_increment_brings_larger_than_they_are_stay() {
         let ground = Ground::new();
         receive_first(&ground, object(128 * KIB));
         let begin = (begin(2, 1, feature::LARGE_BLOCKS), Vec::new());
-        let increment = sealed(&[begin, object(256 * KIB), write(256 * KIB, 256 * KIB, 9)]);
+        let increment = ended(&[begin, object(256 * KIB), write(256 * KIB, 256 * KIB, 9)]);
         ground.receive(&increment, "tank/fs@2").unwrap();
         assert_eq!(sampled(&ground, "tank/fs@2", 8), [1, 1, 2, 2, 9, 9, 9, 9]);
         judge(ground);
@@ -158,7 +129,7 @@ fn a_new_file_under_an_old_number_has_nothing_of_the_old_one() {
     for (size, into) in [(256 * KIB, "tank/fs@2"), (64 * KIB, "tank/fs@3")] {
         let (to, from) = if into.ends_with('2') { (2, 1) } else { (3, 2) };
         let begin = (begin(to, from, feature::LARGE_BLOCKS), Vec::new());
-        let increment = sealed(&[begin, file(size, 10 + to), write(256 * KIB, size, 9)]);
+        let increment = ended(&[begin, file(size, 10 + to), write(256 * KIB, size, 9)]);
         ground.receive(&increment, into).unwrap();
         let last = if size > 64 * KIB { 9 } else { 0 };
         assert_eq!(sampled(&ground, into, 8), [0, 0, 0, 0, 9, last, last, last]);
@@ -173,7 +144,7 @@ fn a_file_whose_blocks_become_smaller_is_refused() {
     // Attributes that tell nothing.
     let unknown = object(ObjectType::PLAIN_FILE_CONTENTS, 64 * KIB, (ObjectType::SA, vec![0; SA_LEN]));
     for object in [file(64 * KIB, 5), unknown] {
-        let increment = sealed(&[(begin(2, 1, 0), Vec::new()), object, write(256 * KIB, 64 * KIB, 9)]);
+        let increment = ended(&[(begin(2, 1, 0), Vec::new()), object, write(256 * KIB, 64 * KIB, 9)]);
         ground.receive(&increment, "tank/fs@2").unwrap_err();
         assert_eq!(sampled(&ground, "tank/fs@1", 8), [1, 1, 2, 2, 3, 3, 4, 4]);
         assert_eq!(ground.names(), ["tank", "tank/fs", "tank/fs@1"]);
@@ -187,7 +158,7 @@ fn a_file_keeps_its_blocks_when_its_attributes_change_their_form() {
     let legacy = (ObjectType::ZNODE, bonus(ObjectType::ZNODE, 5));
     receive_first(&ground, object(ObjectType::PLAIN_FILE_CONTENTS, 128 * KIB, legacy));
     let increment =
-        sealed(&[(begin(2, 1, 0), Vec::new()), file(128 * KIB, 5), write(256 * KIB, 128 * KIB, 9)]);
+        ended(&[(begin(2, 1, 0), Vec::new()), file(128 * KIB, 5), write(256 * KIB, 128 * KIB, 9)]);
     ground.receive(&increment, "tank/fs@2").unwrap();
     assert_eq!(sampled(&ground, "tank/fs@2", 8), [1, 1, 2, 2, 9, 9, 4, 4]);
     let dataset = ground.pool().open("tank/fs@2").unwrap();
@@ -202,14 +173,14 @@ fn an_increment_without_large_blocks_follows_none_with_them() {
     let ground = Ground::new();
     let first =
         [(begin(1, 0, feature::LARGE_BLOCKS), Vec::new()), file(128 * KIB, 5), write(0, 128 * KIB, 1)];
-    ground.receive(&sealed(&first), "tank/fs@1").unwrap();
-    let increment = sealed(&[(begin(2, 1, 0), Vec::new()), file(128 * KIB, 5)]);
+    ground.receive(&ended(&first), "tank/fs@1").unwrap();
+    let increment = ended(&[(begin(2, 1, 0), Vec::new()), file(128 * KIB, 5)]);
     let clone = ReceiveOptions { origin: Some("tank/fs@1".into()), ..ReceiveOptions::default() };
     for (into, options) in [("tank/fs@2", ReceiveOptions::default()), ("tank/clone@2", clone)] {
         let refused = ground.receive_with(&increment, into, &options).unwrap_err();
         assert!(matches!(refused, pool::Error::Receive(ReceiveError::LargeBlocks)), "{refused}");
     }
-    let whole = sealed(&[(begin(2, 1, feature::LARGE_BLOCKS), Vec::new()), file(128 * KIB, 5)]);
+    let whole = ended(&[(begin(2, 1, feature::LARGE_BLOCKS), Vec::new()), file(128 * KIB, 5)]);
     ground.receive(&whole, "tank/fs@2").unwrap();
     judge(ground);
 }
@@ -222,10 +193,10 @@ fn numbers_are_free_to_the_last() {
         (Record::FreeObjects(FreeObjects { first, count, toguid: Guid(2) }), Vec::new())
     };
     let begin = (begin(2, 1, 0), Vec::new());
-    let refused = ground.receive(&sealed(&[begin.clone(), free(2, u64::MAX)]), "tank/fs@2");
+    let refused = ground.receive(&ended(&[begin.clone(), free(2, u64::MAX)]), "tank/fs@2");
     assert!(refused.is_err(), "a range that ends behind the last number");
     ground
-        .receive(&sealed(&[begin, free(0, 3), free(1 << 50, 20), free(4, u64::MAX - 4)]), "tank/fs@2")
+        .receive(&ended(&[begin, free(0, 3), free(1 << 50, 20), free(4, u64::MAX - 4)]), "tank/fs@2")
         .unwrap();
     let dataset = ground.pool().open("tank/fs@2").unwrap();
     assert!(dataset.objset().object(ObjectId(ID)).is_err(), "it was freed");
@@ -259,7 +230,7 @@ fn a_stream_whose_features_the_pool_has_not_is_refused() {
         (feature::LARGE_DNODE, "large_dnode"),
     ] {
         let records = [(begin(1, 0, bit | feature::COMPRESSED), Vec::new()), file(128 * KIB, 5)];
-        let refused = ground.receive(&sealed(&records), "tank/fs@1").unwrap_err();
+        let refused = ground.receive(&ended(&records), "tank/fs@1").unwrap_err();
         let said = refused.to_string();
         assert!(
             said.starts_with("pool must be upgraded to receive this stream.") && said.contains(name),
@@ -269,7 +240,7 @@ fn a_stream_whose_features_the_pool_has_not_is_refused() {
     assert_eq!(ground.names(), ["tank"]);
     // Compression alone needs none.
     let records = [(begin(1, 0, feature::COMPRESSED), Vec::new()), file(128 * KIB, 5)];
-    ground.receive(&sealed(&records), "tank/fs@1").unwrap();
+    ground.receive(&ended(&records), "tank/fs@1").unwrap();
     judge(ground);
 }
 
@@ -284,7 +255,7 @@ fn a_compression_that_the_pool_has_not_is_not_used() {
         object.compress = 15;
     }
     records.push(write(0, 128 * KIB, 1));
-    ground.receive_with(&sealed(&records), "tank/fs@1", &options).unwrap();
+    ground.receive_with(&ended(&records), "tank/fs@1", &options).unwrap();
     let pool = ground.pool();
     let dataset = pool.open("tank/fs").unwrap();
     let found = dataset.objset().object(ObjectId(ID)).unwrap();

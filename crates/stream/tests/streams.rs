@@ -8,9 +8,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use ::stream::{Incoming, Package, Receiver, Sender};
-use codec::RunningFletcher4;
 use format::stream::{self, Record};
-use ground::{Ground, golden, unpack};
+use ground::{Ground, golden, sealed, unpack};
 use pool::props::Value;
 use pool::{NewFilesystem, Options, Pool, ReceiveOptions, SendFlags};
 use storage::host::{Access, Disk, SeededEntropy};
@@ -165,26 +164,6 @@ fn only_what_came_before_is_a_source() {
         assert!(matches!(error, pool::Error::NotEarlier(_)), "{to}: {error}");
     }
     assert!(matches!(Sender::new(&pool).send_source("gsend/fs#none"), Err(pool::Error::NoDataset(_))));
-}
-
-/// The records with their checksums made anew.
-fn sealed(records: &[(Record, Vec<u8>)]) -> Vec<u8> {
-    let mut out = Vec::new();
-    let mut sum = RunningFletcher4::new(format::ByteOrder::Little);
-    for (record, payload) in records {
-        let record = match record {
-            Record::End(end) => Record::End(stream::End { checksum: sum.sum(), ..*end }),
-            other => other.clone(),
-        };
-        let mut raw = record.encode();
-        match record {
-            Record::Begin(_) => [&raw[..], payload].into_iter().for_each(|part| sum.add(part)),
-            _ => sum.seal(&mut raw, payload),
-        }
-        out.extend_from_slice(&raw);
-        out.extend_from_slice(payload);
-    }
-    out
 }
 
 #[test]

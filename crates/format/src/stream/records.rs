@@ -5,7 +5,7 @@
 use alloc::vec::Vec;
 
 use super::{BEGIN_PAYLOAD_MAX, Fields, MAGIC, NAME_MAX, RECORD, name_until_nul, padded};
-use crate::{ByteOrder, Checksum, Compression, Corrupt, Guid, MAX_BLOCK, ObjectType};
+use crate::{ByteOrder, Checksum, ChecksumKind, Compression, Corrupt, Guid, MAX_BLOCK, ObjectType};
 
 /// Opens a stream, a package of streams (`header_type` 2), or each stream within a package.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -112,6 +112,32 @@ pub struct Write {
     pub compressed_size: u64,
     /// Raw streams.
     pub crypt: Crypt,
+}
+
+impl Write {
+    /// A record of a plain block of an object (its number and type), without a key. `offset` and `logical_size` are in bytes.
+    #[must_use]
+    pub fn plain(
+        (object, object_type): (u64, ObjectType),
+        offset: u64,
+        logical_size: u64,
+        toguid: Guid,
+    ) -> Write {
+        Write {
+            object,
+            object_type,
+            offset,
+            logical_size,
+            toguid,
+            checksum_type: ChecksumKind::Off.to_disk() as u8,
+            flags: 0,
+            compression: Compression::Inherit,
+            key: Checksum::default(),
+            key_prop: 0,
+            compressed_size: 0,
+            crypt: Crypt::default(),
+        }
+    }
 }
 
 /// A range that reads as zeros (or, in a REDACT record, is withheld).

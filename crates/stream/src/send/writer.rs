@@ -272,20 +272,7 @@ struct Place {
 impl Place {
     /// A record of the plain block, without a key.
     fn write(&self, toguid: Guid) -> stream::Write {
-        stream::Write {
-            object: self.id,
-            object_type: self.object_type,
-            offset: self.offset,
-            logical_size: self.block_size,
-            toguid,
-            checksum_type: ChecksumKind::Off.to_disk() as u8,
-            flags: 0,
-            compression: Compression::Inherit,
-            key: format::Checksum::default(),
-            key_prop: 0,
-            compressed_size: 0,
-            crypt: stream::Crypt::default(),
-        }
+        stream::Write::plain((self.id, self.object_type), self.offset, self.block_size, toguid)
     }
 }
 

@@ -5,6 +5,8 @@ use std::path::Path;
 use std::process::Command;
 use std::sync::Arc;
 
+use codec::RunningFletcher4;
+use format::stream::{End, Record};
 use pool::{CreateSpec, NewFilesystem, Options, Pool, ReceiveOptions};
 use storage::host::{Access, Disk};
 use stream::{Incoming, Receiver};
@@ -12,6 +14,26 @@ use stream::{Incoming, Receiver};
 use crate::oracle;
 
 const GOLDEN: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../fixtures/golden");
+
+/// The records with their checksums made anew.
+pub fn sealed(records: &[(Record, Vec<u8>)]) -> Vec<u8> {
+    let mut out = Vec::new();
+    let mut sum = RunningFletcher4::new(format::ByteOrder::Little);
+    for (record, payload) in records {
+        let record = match record {
+            Record::End(end) => Record::End(End { checksum: sum.sum(), ..*end }),
+            other => other.clone(),
+        };
+        let mut raw = record.encode();
+        match record {
+            Record::Begin(_) => [&raw[..], payload].into_iter().for_each(|part| sum.add(part)),
+            _ => sum.seal(&mut raw, payload),
+        }
+        out.extend_from_slice(&raw);
+        out.extend_from_slice(payload);
+    }
+    out
+}
 
 pub fn unpack(name: &str) -> tempfile::TempDir {
     let dir = tempfile::tempdir().unwrap();
