@@ -220,17 +220,12 @@ fn a_clone_arrives_where_its_origin_is_said_to_be() {
 }
 
 #[test]
-fn versions_that_are_not_written_are_refused_by_number_before_a_device_is_touched() {
+fn versions_that_are_none_are_refused_by_number_before_a_device_is_touched() {
     let bed = Bed::new();
     let image = bed.path("old.img");
     std::fs::File::create(&image).unwrap().set_len(128 << 20).unwrap();
     let untouched = std::fs::read(&image).unwrap();
     let image = image.display().to_string();
-    for version in 1..=26 {
-        let done = bed.run(&["zpool", "create", "-o", &format!("version={version}"), "old", &image]);
-        let why = format!("not supported: pools of version {version} (versions 27, 28 and 5000 are)");
-        assert_eq!((done.status, done.err.as_str()), (1, &*format!("cannot create 'old': {why}\n")));
-    }
     for version in ["0", "29", "4999", "5001"] {
         let done = bed.run(&["zpool", "create", "-o", &format!("version={version}"), "old", &image]);
         let why = format!("cannot create 'old': property 'version' number {version} is invalid.\n");
@@ -247,12 +242,6 @@ fn versions_that_are_not_written_are_refused_by_number_before_a_device_is_touche
         assert_eq!((done.status, done.err), (1, format!("{why}\n")));
     }
     assert!(std::fs::read(&image).unwrap() == untouched, "the device is as it was");
-    bed.run(&["zpool", "create", "old", &image]).good();
-    for version in 1..=4 {
-        let done = bed.run(&["zfs", "create", "-o", &format!("version={version}"), "old/fs"]);
-        let why = format!("file systems of version {version} are not supported yet (version 5 is)");
-        assert_eq!((done.status, done.err), (1, format!("cannot create 'old/fs': {why}\n")));
-    }
 }
 
 #[test]

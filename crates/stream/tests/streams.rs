@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use ::stream::{Incoming, Package, Receiver, Sender};
+use codec::RunningFletcher4;
 use format::stream::{self, Record};
 use ground::{Ground, golden, sealed, unpack};
 use pool::props::Value;

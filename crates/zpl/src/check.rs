@@ -299,8 +299,8 @@ impl Check<'_> {
             self.seen[child].names = self.seen[child].names.saturating_add(1);
             let parent = self.seen[child].parent;
             let kind = self.seen[child].kind();
-            // Very old file systems have no types in their entries.
-            if dirent.kind != kind && !(dirent.kind == 0 && fs.version() < 2) {
+            // Entries made before version 2 have no type, also after an upgrade.
+            if dirent.kind != kind && dirent.kind != 0 {
                 self.problem(Problem::EntryType {
                     dir,
                     name: entry.name,

@@ -4,12 +4,13 @@
 //! Source: docs/format/07-zpl-sa.md §1.1, §4.3.
 
 use dmu::{NewObject, Tx, zap};
-use format::ObjectType;
 use format::zap::Value;
-use format::znode::master;
+use format::znode::{S_IFREG, master};
+use format::{ObjectType, dnode};
 use pool::Hold;
 
 use crate::attributes::Tables;
+use crate::create::fresh;
 use crate::fs::{MASTER_NODE, NAME_COST};
 use crate::legacy::SYSTEM_ATTRIBUTES;
 use crate::{Error, Filesystem, Result};
@@ -71,6 +72,10 @@ impl Filesystem {
         for (key, object) in [(master::SA_REGISTRY, &registry), (master::SA_LAYOUTS, &layouts)] {
             zap::insert(&leader, tx, key.as_bytes(), &Value::from_u64(object.id().0))?;
         }
-        Ok((Tables::create(tx, registry, layouts, &salt)?, leader.id().0))
+        let tables = Tables::create(tx, registry, layouts, &salt)?;
+        // OpenZFS refuses a file system whose table of layouts is empty: it gets the one of a plain file.
+        let file = fresh(S_IFREG | 0o644, [0, 0], self.root(), self.now());
+        tables.encode(tx, &file, dnode::bonus_capacity(1, 1, false))?;
+        Ok((tables, leader.id().0))
     }
 }

@@ -56,6 +56,7 @@ fn change_one(call: &Call, name: &str, tag: &str, release: bool) -> Result<(), F
         done.map_err(|error| match &error {
             pool::Error::Exists(_) => cannot("tag already exists on this dataset"),
             pool::Error::NoHold(_) => cannot("no such tag on this dataset"),
+            pool::Error::OldPool => Failure::refused(format!("cannot hold: {error}")),
             error => cannot(&error.to_string()),
         })
     });

@@ -1,0 +1,237 @@
+//! Pools of the versions before feature flags and file systems of the versions before system attributes: made, used and
+//! upgraded, each judged by `cenote check` and by OpenZFS.
+
+mod bed;
+
+use std::fs;
+
+use bed::{Bed, Done};
+
+const NEEDS: &str = "pool must be upgraded to set this property or value";
+
+/// The newest version of file systems in pools of `version`.
+fn newest(version: u64) -> u64 {
+    match version {
+        ..9 => 2,
+        9..15 => 3,
+        15..24 => 4,
+        _ => 5,
+    }
+}
+
+fn image(bed: &Bed, name: &str) -> String {
+    fs::File::create(bed.path(name)).expect("made").set_len(64 << 20).expect("long");
+    bed.path(name).display().to_string()
+}
+
+/// A folder with what file systems hold: files of several sizes, links of both kinds, a fifo's worth of modes.
+fn tree(bed: &Bed) -> String {
+    let dir = bed.path("tree");
+    fs::create_dir_all(dir.join("d/e")).expect("made");
+    fs::write(dir.join("large"), (0..400_000u32).map(|n| (n.wrapping_mul(n) >> 7) as u8).collect::<Vec<_>>())
+        .expect("written");
+    fs::write(dir.join("d/small"), "hello\n").expect("written");
+    fs::write(dir.join("d/empty"), "").expect("written");
+    for n in 0..60 {
+        fs::write(dir.join(format!("d/e/a file with number {n}")), n.to_string()).expect("written");
+    }
+    std::os::unix::fs::symlink("small", dir.join("d/short")).expect("linked");
+    std::os::unix::fs::symlink("long/".repeat(40), dir.join("d/long")).expect("linked");
+    fs::hard_link(dir.join("large"), dir.join("d/again")).expect("linked");
+    dir.display().to_string()
+}
+
+/// The stream that `from` writes, taken by `to`.
+fn pipe(bed: &Bed, from: &[&str], to: &[&str]) -> Done {
+    let stream = bed.command(from).output().expect("started");
+    assert!(stream.status.success(), "{}", String::from_utf8_lossy(&stream.stderr));
+    fs::write(bed.path("stream"), stream.stdout).expect("written");
+    bed.command(to)
+        .stdin(fs::File::open(bed.path("stream")).expect("there"))
+        .output()
+        .expect("started")
+        .into()
+}
+
+/// All commands that change snapshots and clones, on a pool of this version.
+fn live_with(version: u64) {
+    let bed = Bed::new();
+    let (image, tree) = (image(&bed, "old.img"), tree(&bed));
+    let run = |line: &str| bed.run(&line.split(' ').collect::<Vec<_>>()).good();
+    let copy = |to: &str| bed.run(&["cp", "-r", "-p", &tree, to]).good();
+    let whole = bed.manifest("tree");
+    let expect_tree = |from: &str| {
+        bed.run(&["cp", "-r", "-p", &format!("{from}:/tree"), "back"]).good();
+        bed::expect_same(
+            &whole,
+            &bed.manifest("back"),
+            &["ino", "dev", "blocks", "atime_ns", "ctime_ns", "data"],
+        );
+        fs::remove_dir_all(bed.path("back")).expect("removed");
+    };
+    run(&format!("zpool create -o version={version} old {image}"));
+    assert_eq!(run("zpool get -Ho value version old"), format!("{version}\n"));
+    assert_eq!(run("zfs get -Ho value version old"), format!("{}\n", newest(version)));
+    for fs_version in newest(version) + 1..=5 {
+        bed.run(&["zfs", "create", "-o", &format!("version={fs_version}"), "old/fs"])
+            .refused(&format!("cannot create 'old/fs': {NEEDS}"));
+    }
+    run("zfs create -o version=1 old/fs");
+    copy("old:/");
+    copy("old/fs:/");
+    run("zfs snapshot -r old@a");
+    bed.run(&["cp", &format!("{tree}/large"), "old/fs:/second"]).good();
+    run("zfs snapshot -r old@b");
+    run("rm old/fs:/second");
+    run("zfs snapshot old/fs@c");
+    bed.run(&["cp", &format!("{tree}/large"), "old/fs:/third"]).good();
+    run("zfs clone old/fs@b old/clone");
+    run("rm old/clone:/second");
+    run("zfs snapshot old/clone@own");
+    bed.expect_sound("old");
+    run("zfs destroy old/fs@c");
+    run("zfs promote old/clone");
+    run("zfs destroy old/clone@a");
+    run("zfs snapshot old/fs@d");
+    bed.run(&["cp", &format!("{tree}/large"), "old/fs:/fourth"]).good();
+    run("zfs rollback old/fs@d");
+    run("zfs rename old/fs old/named");
+    pipe(&bed, &["zfs", "send", "old/clone@b"], &["zfs", "receive", "old/got"]).good();
+    pipe(&bed, &["zfs", "send", "-i", "@b", "old/clone@own"], &["zfs", "receive", "-F", "old/got"]).good();
+    for name in ["old", "old/named", "old/clone", "old/got"] {
+        expect_tree(name);
+    }
+    bed.expect_sound("old");
+    run("zfs destroy -r old/named");
+    run("zfs destroy -r old/got");
+    bed.expect_sound("old");
+    refusals(&bed, version);
+    bed.expect_sound("old");
+    // Step by step, then to the newest.
+    for next in [version + 1, 28].into_iter().filter(|next| (version + 1..=28).contains(next)) {
+        run(&format!("zpool upgrade -V {next} old"));
+        assert_eq!(run("zpool get -Ho value version old"), format!("{next}\n"));
+        bed.run(&["cp", &format!("{tree}/large"), &format!("old/clone:/in {next}")]).good();
+        run(&format!("zfs snapshot old/clone@at{next}"));
+        bed.expect_sound("old");
+    }
+    run("zfs destroy old/clone@own");
+    run("zpool upgrade old");
+    let said = run("zfs upgrade -r old");
+    assert!(said.contains("filesystems upgraded\n"), "{said}");
+    // Before any node is of the new form.
+    bed.expect_sound("old");
+    copy("old/clone:/tree/d");
+    run("rm old/clone:/tree/d/tree/large");
+    run("zfs destroy old/clone@b");
+    run("zfs create old/new");
+    copy("old/new:/");
+    expect_tree("old/new");
+    bed.expect_sound("old");
+}
+
+/// What a pool of this version does not have is refused in the words of OpenZFS.
+fn refusals(bed: &Bed, version: u64) {
+    let refused = |needed: u64, line: &str, why: &str| {
+        let done = bed.run(&line.split(' ').collect::<Vec<_>>());
+        if version < needed {
+            assert_eq!((done.status, done.err.lines().next()), (1, Some(why)), "{line}");
+        } else {
+            assert_eq!(done.status, 0, "{line}: {}", done.err);
+        }
+    };
+    let set = format!("cannot set property for 'old': {NEEDS}");
+    for (needed, assignment) in [
+        (2, "copies=2"),
+        (5, "compression=gzip"),
+        (9, "refquota=50M"),
+        (14, "aclinherit=passthrough-x"),
+        (15, "userquota@1000=50M"),
+        (20, "compression=zle"),
+        (5000, "compression=lz4"),
+        (5000, "checksum=sha512"),
+    ] {
+        refused(needed, &format!("zfs set {assignment} old"), &set);
+    }
+    refused(8, "zfs allow root create old", "cannot set permissions on 'old': pool must be upgraded");
+    refused(18, "zfs hold tag old@a", "cannot hold: pool must be upgraded");
+    refused(12, "zfs set user:x=y old@a", &format!("cannot set property for 'old@a': {NEEDS}"));
+    let boot = "cannot set property for 'old': pool must be upgraded to support 'bootfs' property";
+    refused(6, "zpool set bootfs=old old", boot);
+    if version >= 18 {
+        bed.run(&["zfs", "release", "tag", "old@a"]).good();
+    }
+}
+
+macro_rules! versions {
+    ($($name:ident = $version:literal),* $(,)?) => {
+        $(
+            #[test]
+            fn $name() {
+                live_with($version);
+            }
+        )*
+    };
+}
+
+versions! {
+    version_1_is_used = 1, version_2_is_used = 2, version_3_is_used = 3, version_4_is_used = 4,
+    version_5_is_used = 5, version_6_is_used = 6, version_7_is_used = 7, version_8_is_used = 8,
+    version_9_is_used = 9, version_10_is_used = 10, version_11_is_used = 11, version_12_is_used = 12,
+    version_13_is_used = 13, version_14_is_used = 14, version_15_is_used = 15, version_16_is_used = 16,
+    version_17_is_used = 17, version_18_is_used = 18, version_19_is_used = 19, version_20_is_used = 20,
+    version_21_is_used = 21, version_22_is_used = 22, version_23_is_used = 23, version_24_is_used = 24,
+    version_25_is_used = 25, version_26_is_used = 26, version_27_is_used = 27, version_28_is_used = 28,
+}
+
+#[test]
+fn file_systems_of_every_version_are_made_sent_and_upgraded_in_a_pool_with_features() {
+    let bed = Bed::with_tank(256, &[]);
+    let tree = tree(&bed);
+    let get = |what: &str, name: &str| bed.run(&["zfs", "get", "-Ho", "value", what, name]).good();
+    let list = |name: &str| bed.list(&format!("{name}:/"));
+    for version in 1..=5u64 {
+        let name = format!("tank/v{version}");
+        bed.run(&["zfs", "create", "-o", &format!("version={version}"), &name]).good();
+        assert_eq!(get("version", &name), format!("{version}\n"));
+        bed.run(&["cp", "-r", "-p", &tree, &format!("{name}:/")]).good();
+        bed.run(&["zfs", "snapshot", &format!("{name}@s")]).good();
+        let copied = format!("tank/copy{version}");
+        pipe(&bed, &["zfs", "send", &format!("{name}@s")], &["zfs", "receive", &copied]).good();
+        assert_eq!(get("version", &copied), format!("{version}\n"));
+        bed::expect_same(&list(&name), &list(&copied), &[]);
+        // Rules for names came with version 3, quotas of users with version 4.
+        let strange = format!("tank/strange{version}");
+        let words =
+            ["zfs", "create", "-o", &format!("version={version}"), "-o", "normalization=formC", &strange];
+        let done = bed.run(&words);
+        if version < 3 {
+            done.refused(&format!("cannot create '{strange}': {NEEDS}"));
+        } else {
+            done.good();
+        }
+        let done = bed.run(&["zfs", "set", "userquota@1000=5M", &name]);
+        if version < 4 {
+            done.refused(&format!("cannot set property for '{name}': {NEEDS}"));
+        } else {
+            done.good();
+        }
+    }
+    bed.expect_sound("tank");
+    let down = bed.run(&["zfs", "set", "version=1", "tank/v3"]);
+    assert_eq!((down.status, down.err.lines().count()), (1, 1), "{down:?}");
+    for version in 1..=4u64 {
+        let name = format!("tank/v{version}");
+        let before = list(&name);
+        let said = bed.run(&["zfs", "upgrade", "-V", &(version + 1).to_string(), &name]).good();
+        assert_eq!(said, "1 filesystems upgraded\n");
+        bed.run(&["zfs", "set", "version=5", &name]).good();
+        assert_eq!(get("version", &name), "5\n");
+        bed::expect_same(&before, &list(&name), &[]);
+        bed.run(&["cp", "-r", "-p", &tree, &format!("{name}:/tree/d")]).good();
+        bed.run(&["rm", &format!("{name}:/tree/large")]).good();
+    }
+    let said = bed.run(&["zfs", "upgrade", "-V", "5", "tank/v1"]).good();
+    assert_eq!(said, "0 filesystems upgraded\n1 filesystems already at this version\n");
+    bed.expect_sound("tank");
+}
