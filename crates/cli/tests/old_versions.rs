@@ -59,16 +59,6 @@ fn live_with(version: u64) {
     let (image, tree) = (image(&bed, "old.img"), tree(&bed));
     let run = |line: &str| bed.run(&line.split(' ').collect::<Vec<_>>()).good();
     let copy = |to: &str| bed.run(&["cp", "-r", "-p", &tree, to]).good();
-    let whole = bed.manifest("tree");
-    let expect_tree = |from: &str| {
-        bed.run(&["cp", "-r", "-p", &format!("{from}:/tree"), "back"]).good();
-        bed::expect_same(
-            &whole,
-            &bed.manifest("back"),
-            &["ino", "dev", "blocks", "atime_ns", "ctime_ns", "data"],
-        );
-        fs::remove_dir_all(bed.path("back")).expect("removed");
-    };
     run(&format!("zpool create -o version={version} old {image}"));
     assert_eq!(run("zpool get -Ho value version old"), format!("{version}\n"));
     assert_eq!(run("zfs get -Ho value version old"), format!("{}\n", newest(version)));
@@ -99,7 +89,7 @@ fn live_with(version: u64) {
     pipe(&bed, &["zfs", "send", "old/clone@b"], &["zfs", "receive", "old/got"]).good();
     pipe(&bed, &["zfs", "send", "-i", "@b", "old/clone@own"], &["zfs", "receive", "-F", "old/got"]).good();
     for name in ["old", "old/named", "old/clone", "old/got"] {
-        expect_tree(name);
+        expect_tree(&bed, name);
     }
     bed.expect_sound("old");
     run("zfs destroy -r old/named");
@@ -107,7 +97,24 @@ fn live_with(version: u64) {
     bed.expect_sound("old");
     refusals(&bed, version);
     bed.expect_sound("old");
-    // Step by step, then to the newest.
+    is_upgraded(&bed, version, &tree);
+}
+
+/// The dataset has all files of the tree.
+fn expect_tree(bed: &Bed, from: &str) {
+    bed.run(&["cp", "-r", "-p", &format!("{from}:/tree"), "back"]).good();
+    bed::expect_same(
+        &bed.manifest("tree"),
+        &bed.manifest("back"),
+        &["ino", "dev", "blocks", "atime_ns", "ctime_ns", "data"],
+    );
+    fs::remove_dir_all(bed.path("back")).expect("removed");
+}
+
+/// Upgrades the pool by one version, to 28, and to the newest, then its file systems.
+fn is_upgraded(bed: &Bed, version: u64, tree: &str) {
+    let run = |line: &str| bed.run(&line.split(' ').collect::<Vec<_>>()).good();
+    let copy = |to: &str| bed.run(&["cp", "-r", "-p", tree, to]).good();
     for next in [version + 1, 28].into_iter().filter(|next| (version + 1..=28).contains(next)) {
         run(&format!("zpool upgrade -V {next} old"));
         assert_eq!(run("zpool get -Ho value version old"), format!("{next}\n"));
@@ -126,7 +133,7 @@ fn live_with(version: u64) {
     run("zfs destroy old/clone@b");
     run("zfs create old/new");
     copy("old/new:/");
-    expect_tree("old/new");
+    expect_tree(bed, "old/new");
     bed.expect_sound("old");
 }
 

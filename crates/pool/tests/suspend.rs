@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use pool::props::Value;
 use pool::{Error, Pool};
-use scripted::{content, options, read, write};
+use scripted::{SIZE, content, options, read, write};
 use storage::host::{CrashPolicy, Fault, Script};
 
 fn created(script: &Script) -> Pool {

@@ -8,7 +8,7 @@ use pool::{CreateSpec, Hold, NewFilesystem, Options, Pool};
 use storage::host::{Disk, Host, Script};
 
 /// Bytes of a disk.
-const SIZE: u64 = 96 << 20;
+pub const SIZE: u64 = 96 << 20;
 /// Bytes of a file.
 const LEN: u64 = 200_000;
 
