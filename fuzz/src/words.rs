@@ -15,7 +15,7 @@ use clap::Parser;
 use format::NvList;
 use pool::ResumeToken;
 use pool::known::{self, Known};
-use pool::props::{self, names, number};
+use pool::props::{self, names, size};
 use serde::{Serialize, de::DeserializeOwned};
 use server::messages::{Ready, Reply, Request};
 use server::visitors::{PROTOCOL, Question};
@@ -113,7 +113,7 @@ pub fn command_line(data: &[u8]) {
 /// A word as all that a word can be.
 fn judge(word: &str) {
     let _ = (names::check(word), names::check_pool(word, true), names::is_user_property(word));
-    let _ = (number::parse_size(word), cenote_cli::dates::read(word, true), pool::parse_guid(word));
+    let _ = (size::parse_size(word), cenote_cli::dates::read(word, true), pool::parse_guid(word));
     for destination in [
         Destination::Into(word.to_owned()),
         Destination::WithoutPool(word.to_owned()),

@@ -149,7 +149,8 @@ fn what_was_changed_since_the_snapshot_is_kept_unless_it_is_forced_away() {
     live.source(&["-o", "atime=off"]);
     let at = |name: &str| live.path("mnt/copy").join(name);
     let mut same = File::options().read(true).write(true).open(at("same")).expect("opened");
-    let mut own = File::options().read(true).write(true).create(true).open(at("own")).expect("made");
+    let mut own =
+        File::options().read(true).write(true).create(true).truncate(true).open(at("own")).expect("made");
     own.write_all(b"own").expect("written");
     same.write_all(b"not synced").expect("written");
     let refused = live.receive("next", &["tank/copy"]);
@@ -190,7 +191,8 @@ fn a_rollback_leaves_programs_the_files_that_the_snapshot_has() {
     let mut back = File::open(at("unlinked")).expect("opened");
     fs::remove_file(at("unlinked")).expect("removed");
     write(&at("other"), b"longer than it was");
-    let mut made = File::options().read(true).write(true).create(true).open(at("made")).expect("made");
+    let mut made =
+        File::options().read(true).write(true).create(true).truncate(true).open(at("made")).expect("made");
     made.write_all(b"made").expect("written");
     live.zfs("snapshot tank/w@2");
     live.zfs("rollback -r tank/w@1");

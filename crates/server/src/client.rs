@@ -205,7 +205,7 @@ impl Client {
     /// The server refuses, or goes away.
     pub fn figures(&self) -> Result<Figures, ClientError> {
         match ask(&self.stream, &Request::Figures, &[])? {
-            Reply::Figures(figures) => Ok(figures),
+            Reply::Figures(figures) => Ok(*figures),
             other => Err(unexpected(other)),
         }
     }

@@ -114,7 +114,7 @@ pub enum Reply {
     /// Devices that do not answer.
     Devices(Vec<Silence>),
     /// What only the server knows of the pool.
-    Figures(Figures),
+    Figures(Box<Figures>),
     /// What was asked of the pool's devices.
     Counters(Counters),
     /// What happened, oldest first, each event a packed list of names and values; when they were cleared, none.

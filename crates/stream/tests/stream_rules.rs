@@ -7,7 +7,7 @@ mod oracle;
 use std::sync::Arc;
 
 use format::stream::{self, Begin, FreeObjects, Object, Record, Write, feature, flag};
-use format::{Guid, ObjectId, ObjectType, features};
+use format::{ByteOrder, Compression, Guid, ObjectId, ObjectType, features};
 use ground::{Ground, sealed};
 use pool::props::Value;
 use pool::{CreateSpec, Hold, NewFilesystem, Options, Pool, ReceiveError, ReceiveOptions};

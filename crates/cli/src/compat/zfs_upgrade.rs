@@ -81,9 +81,7 @@ fn upgrade_each(
         } else if *at == wanted {
             same += 1;
         } else {
-            let own = Assignments::collect([format!("version={wanted}").as_str()].into_iter(), |_| {
-                Some("version")
-            })?;
+            let own = Assignments::collect([format!("version={wanted}").as_str()], |_| Some("version"))?;
             match set_one(call, console, sessions, name, &own) {
                 Ok(()) => upgraded += 1,
                 Err(failure) => console.complain(failure)?,

@@ -18,7 +18,7 @@ impl Server {
             .pool()
             .map_err(|_| Refusal::Stopping)
             .and_then(|pool| Figures::of(&pool).map_err(|error| Refusal::Other(error.to_string())));
-        figures.map_or_else(Reply::Refused, Reply::Figures)
+        figures.map_or_else(Reply::Refused, |figures| Reply::Figures(Box::new(figures)))
     }
 
     pub(super) fn events(&self, clear: bool) -> Reply {
