@@ -19,7 +19,7 @@ use crate::discover::absent_below;
 use crate::labels;
 use crate::members::{self, Members};
 use crate::options::Options;
-use crate::redundancy::Newest;
+use crate::redundancy::{self, Newest};
 use crate::{Error, Result};
 
 /// The open devices of a pool with the state that was chosen.
@@ -81,7 +81,9 @@ pub(crate) fn choose_state(disks: Vec<Arc<dyn Disk>>, given: Option<Uberblock>) 
         }
         opened.tops.entry(config.tree.id).or_insert_with(|| config.tree.clone());
     }
-    opened.ok_or_else(|| nothing(first_path))
+    let opened = opened.ok_or_else(|| nothing(first_path))?;
+    redundancy::note_old_copies(opened.tops.values(), &opened.newest, &opened.members);
+    Ok(opened)
 }
 
 /// Storage on the opened devices, laid out as the labels say, or as `trusted` says.

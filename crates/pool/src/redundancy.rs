@@ -53,6 +53,23 @@ pub(crate) fn judge(
     Ok(None)
 }
 
+/// Notes which devices are old copies, as far as their labels tell, before anything else is read from the pool: what they hold of later
+/// txgs is no error of theirs.
+pub(crate) fn note_old_copies<'a>(
+    tops: impl Iterator<Item = &'a VdevConfig>,
+    newest: &HashMap<u64, Newest>,
+    members: &Members,
+) {
+    for top in tops {
+        let Some(latest) = top.leaves().filter_map(|leaf| newest.get(&leaf.guid.0)).max() else { continue };
+        for leaf in top.leaves() {
+            if let Some(own) = newest.get(&leaf.guid.0).filter(|own| own.is_behind(latest)) {
+                members.of(leaf.guid.0).miss_since(own.last.next());
+            }
+        }
+    }
+}
+
 /// Why a top-level vdev is not written, though its layout is.
 fn unwritable(vdev: &VdevConfig, top: &TopVdev) -> Option<String> {
     let is_raidz = matches!(top.shape, Shape::Raidz { .. });

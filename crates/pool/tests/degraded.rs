@@ -176,6 +176,10 @@ fn is_resilvered(parity: usize) {
         pool.resume_scrub().unwrap();
         pool.wait_scrub().unwrap();
         assert!(!pool.needs_resilver(), "device {lost}");
+        // What the old copy lacks is no error of its device, not even of the first blocks that an import reads.
+        let errors =
+            pool.storage().vdevs().leaves().map(|leaf| leaf.meter.stats().checksum_errors).sum::<u64>();
+        assert_eq!(errors, 0, "device {lost}");
         let scan = pool.scan().unwrap().unwrap().scan;
         assert_eq!((scan.func, scan.state), (ScanFunc::Resilver, ScanState::Finished));
         assert!(scan.processed > 20_000 && scan.errors == 0, "{scan:?}");

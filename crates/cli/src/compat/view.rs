@@ -148,8 +148,9 @@ impl VdevView {
     }
 
     /// Gives leaves the states in which the process that holds the pool has them, and the vdevs above them what follows.
-    fn judge(&mut self, members: &BTreeMap<u64, MemberFigures>) {
+    fn judge(&mut self, members: &BTreeMap<u64, MemberFigures>, naming: Naming) {
         if let Some(member) = members.get(&self.guid.0) {
+            let was_absent = self.state == State::Unavail;
             self.resilvers = member.is_behind && member.is_open && !member.failed;
             self.state = match member {
                 MemberFigures { is_offline: true, .. } => State::Offline,
@@ -157,12 +158,16 @@ impl VdevView {
                 MemberFigures { is_open: true, .. } => State::Online,
                 _ => State::Unavail,
             };
+            // A device that came back after the import goes by its path again.
+            if let Some(path) = self.path.as_deref().filter(|_| was_absent && self.state != State::Unavail) {
+                self.name = leaf_name(&self.kind, self.guid, path, naming);
+            }
             return;
         }
         if self.children.is_empty() {
             return;
         }
-        self.children.iter_mut().for_each(|child| child.judge(members));
+        self.children.iter_mut().for_each(|child| child.judge(members, naming));
         let up = self.children.iter().filter(|child| child.state <= State::Degraded).count();
         self.state = match self.children.iter().all(|child| child.state == State::Online) {
             true => State::Online,
@@ -406,7 +411,7 @@ impl PoolView {
                 let leaves = session.pool().storage().vdevs().leaves();
                 let sizes: BTreeMap<u64, u64> = leaves.map(|leaf| (leaf.guid, leaf.disk.size())).collect();
                 let members = self.members();
-                tree.iter_mut().for_each(|vdev| vdev.judge(&members));
+                tree.iter_mut().for_each(|vdev| vdev.judge(&members, naming));
                 tree.iter_mut().for_each(|vdev| vdev.measure(&sizes));
                 tree
             }
@@ -551,11 +556,19 @@ fn name_of(vdev: &VdevConfig, path: Option<&str>, state: State, naming: Naming) 
         }
         (kind, _) if !kind.is_leaf() => format!("{}-{id}", kind.as_str()),
         (_, Some(_)) if state == State::Unavail && vdev.guid.0 != 0 => vdev.guid.0.to_string(),
-        (VdevKind::Disk, Some(path)) if !naming.full && path.starts_with("/dev/") => {
-            path.rsplit('/').next().unwrap_or(path).to_owned()
-        }
-        (_, Some(path)) => path.to_owned(),
+        (kind, Some(path)) => leaf_name(kind.as_str(), vdev.guid, path, naming),
         (kind, None) => format!("{}-{id}", kind.as_str()),
+    }
+}
+
+/// The name of a leaf that is at `path`.
+fn leaf_name(kind: &str, guid: Guid, path: &str, naming: Naming) -> String {
+    match path.rsplit('/').next() {
+        _ if naming.guids => guid.0.to_string(),
+        Some(last) if kind == VdevKind::Disk.as_str() && !naming.full && path.starts_with("/dev/") => {
+            last.to_owned()
+        }
+        _ => path.to_owned(),
     }
 }
 
