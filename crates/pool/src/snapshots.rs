@@ -1,6 +1,7 @@
 //! What a user of the pool asks of it about snapshots, clones and holds.
 
 use crate::dsl::lookup;
+use crate::error::all_or_first_error;
 use crate::new_names;
 use crate::pool::{Pool, Reserve};
 use crate::props::names;
@@ -154,11 +155,7 @@ impl Pool {
     /// # Errors
     /// [`Error::NoDataset`]; one has a name that none may have; or they cannot be read.
     pub fn bookmarks(&self, fs: &str) -> Result<Vec<DatasetInfo>> {
-        let mut first = None;
-        let found = self.survey_bookmarks(fs, &mut |_, error| {
-            first.get_or_insert(error);
-        })?;
-        first.map_or(Ok(found), Err)
+        all_or_first_error(|report| self.survey_bookmarks(fs, &mut |_, error| report(error)))
     }
 
     /// As [`Pool::bookmarks`], for those who only look: those with names that none may have are left out, and `report` is
@@ -229,11 +226,7 @@ impl Pool {
     /// # Errors
     /// [`Error::BadTag`] for a tag that none may have; or they cannot be read.
     pub fn holds(&self, info: &DatasetInfo) -> Result<Vec<(String, u64)>> {
-        let mut first = None;
-        let found = self.survey_holds(info, &mut |error| {
-            first.get_or_insert(error);
-        })?;
-        first.map_or(Ok(found), Err)
+        all_or_first_error(|report| self.survey_holds(info, report))
     }
 
     /// As [`Pool::holds`], for those who only look: tags that none may have are left out, and `report` is told of them.

@@ -455,11 +455,9 @@ pub(crate) fn list(
     depth: Option<usize>,
     snapshots: bool,
 ) -> Result<Vec<DatasetInfo>> {
-    let mut first = None;
-    let found = survey(inner, top, (depth, snapshots), &mut |_, error| {
-        first.get_or_insert(error);
-    })?;
-    first.map_or(Ok(found), Err)
+    crate::error::all_or_first_error(|report| {
+        survey(inner, top, (depth, snapshots), &mut |_, error| report(error))
+    })
 }
 
 /// As [`list`], for those who only look: `report` is told, by its name, what is left out because it cannot be read, has
