@@ -63,7 +63,9 @@ fn a_pool_in_use_is_neither_exported_nor_destroyed_unless_forced() {
     live.import().good();
     assert_eq!(fs::read(live.path("mnt/a/more")).expect("there"), b"still alive");
     live.run(&["zpool", "destroy", "tank"]).good();
-    assert_eq!(live.run(&["zfs", "list"]).err, "no datasets available\n");
+    // A pool that another test has mounted as another user is told of after it.
+    let err = live.run(&["zfs", "list"]).err;
+    assert!(err.starts_with("no datasets available\n"), "{err}");
     assert!(live.mounts().is_empty());
 }
 
@@ -258,13 +260,10 @@ fn a_mount_shows_what_a_rollback_brings_back() {
     assert_eq!(fs::read(live.path("mnt/a/inner/own")).expect("there"), b"kept");
     live.run(&["zfs", "clone", "tank/a@then", "tank/b"]).good();
     assert_eq!(fs::read(live.path("mnt/b/file")).expect("cloned"), b"then");
-    // Refused, it destroys nothing of what it would have had to.
+    // Refused, it destroys nothing of what it would have had to. Open files are no reason (`live_in_use`).
     live.run(&["zfs", "snapshot", "tank/a@newer"]).good();
-    let open = fs::File::open(live.path("mnt/a/file")).expect("there");
-    let busy = live.run(&["zfs", "rollback", "-r", "tank/a@then"]);
-    assert!(busy.status == 1 && busy.err.contains("busy"), "{busy:?}");
+    assert_eq!(live.run(&["zfs", "rollback", "tank/a@then"]).status, 1);
     live.run(&["zfs", "list", "tank/a@newer"]).good();
-    drop(open);
     live.run(&["zfs", "rollback", "-r", "tank/a@then"]).good();
     assert_eq!(live.run(&["zfs", "list", "tank/a@newer"]).status, 1);
     live.run(&["zfs", "destroy", "-R", "tank/a"]).good();
@@ -354,11 +353,8 @@ fn a_mounted_file_system_is_received_into() {
     let send = ["zfs", "send", "-i@2", "tank/a@3"];
     let refused = pipe(&live, &send, &["zfs", "receive", "tank/b"]);
     refused.refused("cannot receive incremental stream: destination tank/b has been modified");
-    let open = fs::File::open(live.path("mnt/b/mine")).expect("there");
-    let busy = pipe(&live, &send, &["zfs", "receive", "-F", "tank/b"]);
-    assert!(busy.status == 1 && busy.err.contains("busy"), "{busy:?}");
     assert!(live.path("mnt/b/mine").exists());
-    drop(open);
+    // An open file is no reason to refuse it (`live_in_use`).
     pipe(&live, &send, &["zfs", "receive", "-F", "tank/b"]).good();
     assert!(!live.path("mnt/b/mine").exists() && live.path("mnt/b/more").exists());
     // A stream that is cut, and the rest of it.

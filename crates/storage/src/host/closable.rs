@@ -71,6 +71,10 @@ impl Disk for Closable {
         self.get()?.deleted()
     }
 
+    fn moved(&self) -> Option<PathBuf> {
+        self.get()?.moved()
+    }
+
     fn read_at(&self, buf: &mut [u8], offset: u64) -> io::Result<()> {
         self.open()?.read_at(buf, offset)
     }
