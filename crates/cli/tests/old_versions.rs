@@ -3,6 +3,7 @@
 
 mod bed;
 
+use std::collections::BTreeSet;
 use std::fs;
 
 use bed::{Bed, Done};
@@ -115,7 +116,8 @@ fn expect_tree(bed: &Bed, from: &str) {
 fn is_upgraded(bed: &Bed, version: u64, tree: &str) {
     let run = |line: &str| bed.run(&line.split(' ').collect::<Vec<_>>()).good();
     let copy = |to: &str| bed.run(&["cp", "-r", "-p", tree, to]).good();
-    for next in [version + 1, 28].into_iter().filter(|next| (version + 1..=28).contains(next)) {
+    for next in BTreeSet::from([version + 1, 28]).into_iter().filter(|next| (version + 1..=28).contains(next))
+    {
         run(&format!("zpool upgrade -V {next} old"));
         assert_eq!(run("zpool get -Ho value version old"), format!("{next}\n"));
         bed.run(&["cp", &format!("{tree}/large"), &format!("old/clone:/in {next}")]).good();
@@ -181,14 +183,13 @@ macro_rules! versions {
     };
 }
 
+// Those that changed something; `oracle/versions` has all of them, with the kernel.
 versions! {
-    version_1_is_used = 1, version_2_is_used = 2, version_3_is_used = 3, version_4_is_used = 4,
-    version_5_is_used = 5, version_6_is_used = 6, version_7_is_used = 7, version_8_is_used = 8,
+    version_1_is_used = 1, version_2_is_used = 2, version_4_is_used = 4, version_8_is_used = 8,
     version_9_is_used = 9, version_10_is_used = 10, version_11_is_used = 11, version_12_is_used = 12,
-    version_13_is_used = 13, version_14_is_used = 14, version_15_is_used = 15, version_16_is_used = 16,
-    version_17_is_used = 17, version_18_is_used = 18, version_19_is_used = 19, version_20_is_used = 20,
-    version_21_is_used = 21, version_22_is_used = 22, version_23_is_used = 23, version_24_is_used = 24,
-    version_25_is_used = 25, version_26_is_used = 26, version_27_is_used = 27, version_28_is_used = 28,
+    version_14_is_used = 14, version_15_is_used = 15, version_18_is_used = 18, version_21_is_used = 21,
+    version_24_is_used = 24, version_25_is_used = 25, version_26_is_used = 26, version_27_is_used = 27,
+    version_28_is_used = 28,
 }
 
 #[test]
