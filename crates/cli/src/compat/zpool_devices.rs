@@ -96,7 +96,10 @@ fn each(
     };
     for name in names {
         let failed = |why: &str| Failure::refused(format!("cannot {verb} {name}: {why}"));
-        let found = device(call, pool, name, &failed)?;
+        let found = device(call, pool, name, &|why| match verb {
+            "online" => Failure::refused(format!("couldn't find device \"{name}\" in pool \"{pool}\"")),
+            _ => failed(why),
+        })?;
         let session = opened(call, pool, &failed)?;
         change(&session, &found).map_err(|error| failed(&error.to_string()))?;
         waits(call, &session)?;
