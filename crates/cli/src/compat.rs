@@ -3,6 +3,7 @@
 //! What OpenZFS says about a command line before it looks at any pool is said here; the subcommands are looked
 //! up in [`run`].
 
+mod aux_owner;
 mod changing;
 mod damaged;
 mod dataset_value;

@@ -7,10 +7,9 @@ use std::cell::OnceCell;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
-use format::config::{Label, PoolState, VdevConfig, VdevKind};
+use format::config::{PoolState, VdevConfig, VdevKind};
 use format::{Guid, label};
 use pool::known::KnownPool;
-use pool::labels::Labels;
 use pool::{AuxKind, AuxVdev, Found, ScanStatus};
 use server::{Figures, Halted, MemberFigures, Silence};
 use storage::host::{Access, Disk, FileDisk};
@@ -570,21 +569,6 @@ fn leaf_name(kind: &str, guid: Guid, path: &str, naming: Naming) -> String {
         }
         _ => path.to_owned(),
     }
-}
-
-/// The imported pool that has the device of these labels as a cache or spare.
-///
-/// # Errors
-/// If the list of imported pools cannot be read.
-pub fn owner_of_aux(labels: &Labels, around: &Surroundings) -> Result<Option<String>, Failure> {
-    let own = labels.configs.iter().find_map(|label| match label {
-        Label::Aux(aux) => Some(aux.guid),
-        Label::Pool(_) => None,
-    });
-    let Some(guid) = own else { return Ok(None) };
-    let mut views = open::usable(around)?.into_iter().filter(|pool| pool.known.is_some()).map(PoolView::new);
-    let has = |view: &PoolView| view.aux().is_ok_and(|all| all.iter().any(|aux| aux.config.guid == guid));
-    Ok(views.find(has).map(|view| view.name))
 }
 
 /// The pools called `names`, or all, by name. Each that is missing is complained about.

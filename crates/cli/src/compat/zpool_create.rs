@@ -16,7 +16,7 @@ use storage::host::{Access, Disk, FileDisk};
 use super::Call;
 use super::dataset_values::{self, Creation};
 use super::vdev_spec::{Class, Group, Spec, Top, replication};
-use super::{no_effect, owner_quota, view};
+use super::{aux_owner, no_effect, owner_quota};
 use crate::args::{Assignments, assignment};
 use crate::messages::{Action, Failure, plain, reason};
 use crate::open;
@@ -352,7 +352,7 @@ fn use_of(disk: &FileDisk, known: &[KnownPool], call: &Call) -> Result<Option<Us
             },
         });
     }
-    if let Some(pool) = view::owner_of_aux(&labels, call.around)? {
+    if let Some(pool) = aux_owner::owner_of_aux(&labels, call.around)? {
         return Ok(Some(Use::Firm(format!("{shown} is part of active pool '{pool}'"))));
     }
     let contained = |kind| Use::Overridable(format!("{shown} contains a filesystem of type '{kind}'"));

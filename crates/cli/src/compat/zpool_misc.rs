@@ -11,7 +11,7 @@ use pool::props::dataset::Owner;
 use storage::host::{Access, Disk, FileDisk};
 
 use super::owner_quota::name_of;
-use super::{Call, history_event, view};
+use super::{Call, aux_owner, history_event};
 use crate::messages::{Action, Failure, reason};
 use crate::open::{self, Intent, NotOpen, Sessions};
 use crate::out::Console;
@@ -109,7 +109,7 @@ pub fn labelclear(call: &Call, console: &mut Console) -> Result<(), Failure> {
                 .hint(format!("{word} is a member of {state} pool \"{}\"", config.name)));
         }
     }
-    if let Some(pool) = view::owner_of_aux(&labels, call.around)? {
+    if let Some(pool) = aux_owner::owner_of_aux(&labels, call.around)? {
         let spare =
             labels.configs.iter().any(|l| matches!(l, Label::Aux(aux) if aux.state == PoolState::Spare));
         let kind = if spare { "SPARE" } else { "L2CACHE" };
