@@ -433,7 +433,7 @@ impl<'a> Writer<'a> {
         let top = &self.storage.vdevs().tops()[target.vdev as usize];
         let offset = run.start + format::label::DATA_START;
         let submitted = Instant::now();
-        // Of raidz all devices are there, so a child is known by its place among them.
+        // A child of raidz is known by its place among all children; those that are missing take no writes.
         let is_meant = |child| target.child.is_none_or(|only| only == child);
         for (_, leaf) in top.written_leaves()?.filter(|(child, _)| is_meant(*child)) {
             let (vdev, leaf, buffers) = (target.vdev, leaf.clone(), run.buffers.clone());

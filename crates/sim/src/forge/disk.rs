@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::io::{self, IoSlice};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use storage::host::Disk;
@@ -85,12 +85,24 @@ impl Disk for PatchedDisk {
         512
     }
 
+    fn physical_sector_size(&self) -> u32 {
+        self.sector_size()
+    }
+
     fn is_block_device(&self) -> bool {
         false
     }
 
     fn path(&self) -> &Path {
         Path::new("/patched")
+    }
+
+    fn deleted(&self) -> Option<PathBuf> {
+        None
+    }
+
+    fn moved(&self) -> Option<PathBuf> {
+        None
     }
 
     fn read_at(&self, buf: &mut [u8], offset: u64) -> io::Result<()> {
@@ -128,11 +140,17 @@ impl Disk for PatchedDisk {
         Ok(())
     }
 
+    fn written_again(&self) {}
+
     fn discard(&self, _: u64, _: u64) -> io::Result<()> {
         Ok(())
     }
 
     fn hint_willneed(&self, _: u64, _: u64) {}
+
+    fn ask(&self) -> io::Result<()> {
+        self.read_at(&mut [0; 512], 0)
+    }
 
     fn drop_cache(&self) {}
 }

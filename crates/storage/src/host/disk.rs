@@ -10,6 +10,9 @@ pub(super) const ASKED: usize = 4096;
 /// A leaf of the vdev tree as the machine offers it. Offsets and lengths are in bytes.
 ///
 /// All methods may be called from several threads; overlapping writes at the same time have no order.
+///
+/// No method has a default. A disk in front of another one that left out such a method would hide what the other one says.
+/// [`Before`] passes every call on.
 pub trait Disk: Send + Sync + Debug {
     /// Bytes of the disk, fixed while it is open.
     fn size(&self) -> u64;
@@ -18,9 +21,7 @@ pub trait Disk: Send + Sync + Debug {
     fn sector_size(&self) -> u32;
 
     /// Smallest unit that the disk writes without reading first, in bytes.
-    fn physical_sector_size(&self) -> u32 {
-        self.sector_size()
-    }
+    fn physical_sector_size(&self) -> u32;
 
     /// A block device, not a file.
     fn is_block_device(&self) -> bool;
@@ -29,15 +30,11 @@ pub trait Disk: Send + Sync + Debug {
     fn path(&self) -> &Path;
 
     /// If the disk is a file that was deleted: where the system still shows its contents, until this process ends.
-    fn deleted(&self) -> Option<PathBuf> {
-        None
-    }
+    fn deleted(&self) -> Option<PathBuf>;
 
     /// If [`Disk::path`] does not lead to the disk any more (it was moved, or something else was put in its place): where
     /// the disk is now, as far as the system knows.
-    fn moved(&self) -> Option<PathBuf> {
-        None
-    }
+    fn moved(&self) -> Option<PathBuf>;
 
     /// Fills `buf` from `offset`.
     ///
@@ -62,7 +59,7 @@ pub trait Disk: Send + Sync + Debug {
 
     /// All that was written since the last good flush was written again after one that failed: the next flush says once
     /// more what the device says.
-    fn written_again(&self) {}
+    fn written_again(&self);
 
     /// Tells the device that the range's contents are no longer needed; it may read as zeros afterwards.
     /// Best effort: a device that cannot do this does nothing.
@@ -79,9 +76,7 @@ pub trait Disk: Send + Sync + Debug {
     ///
     /// # Errors
     /// As [`Disk::read_at`].
-    fn ask(&self) -> io::Result<()> {
-        self.read_at(&mut [0; ASKED], 0)
-    }
+    fn ask(&self) -> io::Result<()>;
 
     /// Makes the next reads come from the device and not from the machine's cache. Best effort.
     fn drop_cache(&self);

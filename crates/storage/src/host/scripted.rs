@@ -16,7 +16,7 @@ use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 
-use super::disk::{Disk, is_within, past_the_end, total_len};
+use super::disk::{ASKED, Disk, is_within, past_the_end, total_len};
 use super::entropy::SeededEntropy;
 use pages::Pages;
 
@@ -414,12 +414,24 @@ impl Disk for ScriptedDisk {
         self.0.sector_size
     }
 
+    fn physical_sector_size(&self) -> u32 {
+        self.sector_size()
+    }
+
     fn is_block_device(&self) -> bool {
         false
     }
 
     fn path(&self) -> &Path {
         &self.0.path
+    }
+
+    fn deleted(&self) -> Option<PathBuf> {
+        None
+    }
+
+    fn moved(&self) -> Option<PathBuf> {
+        None
     }
 
     fn read_at(&self, buf: &mut [u8], offset: u64) -> io::Result<()> {
@@ -468,6 +480,8 @@ impl Disk for ScriptedDisk {
         Ok(())
     }
 
+    fn written_again(&self) {}
+
     fn discard(&self, offset: u64, len: u64) -> io::Result<()> {
         // Contents stay: a discarded range may read as anything, and the old bytes are the hardest case for
         // whoever must not look at them. What must still be there is seen to by the write path.
@@ -479,6 +493,10 @@ impl Disk for ScriptedDisk {
     }
 
     fn hint_willneed(&self, _offset: u64, _len: u64) {}
+
+    fn ask(&self) -> io::Result<()> {
+        self.read_at(&mut [0; ASKED], 0)
+    }
 
     fn drop_cache(&self) {}
 }
