@@ -1,62 +1,35 @@
 //! A mirror one of whose devices fails, lags behind or is not there: the pool goes on, and remembers what the device missed.
 
+mod scripted;
+
 use std::sync::Arc;
 
-use dmu::{NewObject, zap};
+use format::ObjectId;
 use format::scan::{ScanFunc, ScanState};
-use format::{ObjectId, ObjectType};
-use pool::{CreateSpec, Hold, Layout, NewFilesystem, NewTop, Options, Pool};
-use storage::host::{CrashPolicy, Disk, Fault, Host, Script, ScriptedDisk};
+use pool::{Hold, Layout, Options, Pool};
+use scripted::{LEN, SIZE, content, read};
+use storage::host::{CrashPolicy, Disk, Fault, Script, ScriptedDisk};
 
-const SIZE: u64 = 96 << 20;
-const LEN: usize = 200_000;
 /// Operations at which a device fails, of those of a txg.
 const STEPS: usize = 16;
 
 fn options() -> Options {
-    Options { io_threads: 0, workers: 1, txg_timeout: 3600, host: Host::seeded(1, 0), ..Options::default() }
+    Options { io_threads: 0, ..scripted::options() }
 }
 
 /// A pool of one mirror, or of one raidz vdev of this parity with as many data devices as it has parity.
 fn created(script: &Script, parity: usize) -> Pool {
-    let options = options();
-    let count = if parity == 0 { 2 } else { 2 * parity };
-    let disks: Vec<_> =
-        (0..count).map(|n| Arc::new(script.disk(format!("disk{n}"), SIZE)) as Arc<dyn Disk>).collect();
-    let master: pool::Initialise = Arc::new(|objset, tx, new| {
-        let master = objset.create_object_at(tx, ObjectId(1), NewObject::plain(ObjectType::MASTER_NODE));
-        zap::create(&master, tx, new.host.entropy.u64(), 0)
-    });
-    let plain = NewFilesystem::plain(&options.host);
-    let layout = if parity == 0 { Layout::Mirror } else { Layout::Raidz(parity as u8) };
-    let tops = vec![NewTop::new(layout, disks)];
-    let spec = CreateSpec { tops, ashift: Some(9), ..CreateSpec::new("tank", Vec::new(), plain, master) };
-    Pool::create(spec, options).unwrap()
-}
-
-fn content(n: u64) -> Vec<u8> {
-    (0..LEN as u64).map(|i| (i.wrapping_mul(n * 2 + 1) >> 3) as u8).collect()
+    let (layout, count) =
+        if parity == 0 { (Layout::Mirror, 2) } else { (Layout::Raidz(parity as u8), 2 * parity) };
+    scripted::created(script, layout, count, options())
 }
 
 fn write(pool: &Pool, n: u64) -> ObjectId {
-    let dataset = pool.open("tank").unwrap();
-    let tx = dataset.begin(Hold::write(LEN as u64)).unwrap();
-    let new = NewObject::plain(ObjectType::PLAIN_FILE_CONTENTS).block_size(16 << 10);
-    let object = dataset.objset().create_object(&tx, new).unwrap();
-    object.write(&tx, 0, &content(n)).unwrap();
-    object.id()
-}
-
-fn read(pool: &Pool, id: ObjectId) -> Vec<u8> {
-    let mut found = vec![0; LEN];
-    let dataset = pool.open("tank").unwrap();
-    dataset.objset().object(id).unwrap().read(0, &mut found).unwrap();
-    found
+    scripted::write(pool, n).unwrap()
 }
 
 fn imported(disks: impl IntoIterator<Item = ScriptedDisk>) -> Pool {
-    let disks = disks.into_iter().map(|disk| Arc::new(disk) as Arc<dyn Disk>).collect();
-    Pool::import_disks(disks, options()).unwrap()
+    scripted::imported(disks, options())
 }
 
 /// What a check finds beside devices that are not there.
@@ -163,7 +136,7 @@ fn is_resilvered(parity: usize) {
         pool.snapshot(&[format!("tank@{lost}")], &[]).unwrap();
         let (gone, _) = expected.remove(0);
         let dataset = pool.open("tank").unwrap();
-        let tx = dataset.begin(Hold::write(LEN as u64)).unwrap();
+        let tx = dataset.begin(Hold::write(LEN)).unwrap();
         let object = dataset.objset().object(gone).unwrap();
         dataset.objset().free_object(&tx, &object);
         drop((tx, object, dataset));

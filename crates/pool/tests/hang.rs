@@ -3,7 +3,7 @@
 mod scripted;
 
 use format::NvList;
-use pool::{Noticed, Options, Pool};
+use pool::{Layout, Noticed, Options, Pool};
 use scripted::{content, imported, read, write};
 use storage::host::{CrashPolicy, Disk, Fault, Script};
 
@@ -12,7 +12,7 @@ fn options() -> Options {
 }
 
 fn created(script: &Script) -> Pool {
-    scripted::created(script, options())
+    scripted::created(script, Layout::Single, 2, options())
 }
 
 fn of_class(pool: &Pool, class: &str) -> Vec<NvList> {
@@ -73,7 +73,7 @@ fn a_silent_device_is_told_of_while_it_is_silent_and_the_pool_goes_on_after_it()
     // What the sync acknowledged survives a power cut.
     let after = script.image_after(script.op_count(), CrashPolicy::LoseAllUnflushed, 1);
     drop(pool);
-    let pool = imported(&after, options());
+    let pool = imported(after.disks(), options());
     assert_eq!((read(&pool, first), read(&pool, second)), (content(1), content(2)));
 }
 

@@ -5,16 +5,16 @@ mod scripted;
 use std::time::Duration;
 
 use pool::props::Value;
-use pool::{Error, Pool};
+use pool::{Error, Layout, Pool};
 use scripted::{SIZE, content, options, read, write};
 use storage::host::{CrashPolicy, Fault, Script};
 
 fn created(script: &Script) -> Pool {
-    scripted::created(script, options())
+    scripted::created(script, Layout::Single, 2, options())
 }
 
 fn imported(script: &Script) -> Pool {
-    scripted::imported(script, options())
+    scripted::imported(script.disks(), options())
 }
 
 /// A device that refuses from each operation of a txg on, then is repaired: the txg becomes the pool's state, whole.

@@ -1,37 +1,41 @@
-//! A pool on two scripted disks, and files in it: for tests of disks that refuse or hang.
+//! A pool on scripted disks, and files in it: for tests of disks that refuse, hang or are not there.
 
 use std::sync::Arc;
 
 use dmu::{NewObject, zap};
 use format::{ObjectId, ObjectType};
-use pool::{CreateSpec, Hold, NewFilesystem, Options, Pool};
-use storage::host::{Disk, Host, Script};
+use pool::{CreateSpec, Hold, Layout, NewFilesystem, NewTop, Options, Pool};
+use storage::host::{Disk, Host, Script, ScriptedDisk};
 
 /// Bytes of a disk.
 pub const SIZE: u64 = 96 << 20;
 /// Bytes of a file.
-const LEN: u64 = 200_000;
+pub const LEN: u64 = 200_000;
 
 /// Options with which a txg ends only when a test asks for it.
 pub fn options() -> Options {
     Options { io_threads: 2, workers: 1, txg_timeout: 3600, host: Host::seeded(1, 0), ..Options::default() }
 }
 
-/// The pool `tank` on two disks of `script`.
-pub fn created(script: &Script, options: Options) -> Pool {
-    let disks = (0..2).map(|n| Arc::new(script.disk(format!("disk{n}"), SIZE)) as Arc<dyn Disk>);
+/// The pool `tank` on `count` disks of `script`: each for itself, or all in one mirror or raidz vdev.
+pub fn created(script: &Script, layout: Layout, count: usize, options: Options) -> Pool {
+    let disks = (0..count).map(|n| Arc::new(script.disk(format!("disk{n}"), SIZE)) as Arc<dyn Disk>);
+    let tops = match layout {
+        Layout::Single => disks.map(|disk| NewTop::new(layout, vec![disk])).collect(),
+        layout => vec![NewTop::new(layout, disks.collect())],
+    };
     let master: pool::Initialise = Arc::new(|objset, tx, new| {
         let master = objset.create_object_at(tx, ObjectId(1), NewObject::plain(ObjectType::MASTER_NODE));
         zap::create(&master, tx, new.host.entropy.u64(), 0)
     });
     let plain = NewFilesystem::plain(&options.host);
-    let spec = CreateSpec { ashift: Some(9), ..CreateSpec::new("tank", disks.collect(), plain, master) };
+    let spec = CreateSpec { tops, ashift: Some(9), ..CreateSpec::new("tank", Vec::new(), plain, master) };
     Pool::create(spec, options).unwrap()
 }
 
-/// The pool that the disks of `script` hold.
-pub fn imported(script: &Script, options: Options) -> Pool {
-    let disks = script.disks().into_iter().map(|disk| Arc::new(disk) as Arc<dyn Disk>).collect();
+/// The pool that these disks hold.
+pub fn imported(disks: impl IntoIterator<Item = ScriptedDisk>, options: Options) -> Pool {
+    let disks = disks.into_iter().map(|disk| Arc::new(disk) as Arc<dyn Disk>).collect();
     Pool::import_disks(disks, options).unwrap()
 }
 
