@@ -33,7 +33,10 @@ impl Graph {
         for file in &sources {
             let here = file.module.clone().unwrap_or_default();
             for item in &file.syntax.items {
-                if let Item::Use(item) = item {
+                // `::name` is another crate, also where a module has its name.
+                if let Item::Use(item) = item
+                    && item.leading_colon.is_none()
+                {
                     re_exports(&item.tree, &here, Vec::new(), &mut known);
                 }
             }

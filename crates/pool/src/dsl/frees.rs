@@ -178,3 +178,67 @@ fn of_destroyed(root: &BlockPtr, since: Txg) -> Root {
 fn unreadable(place: &walk::Place, why: &str) -> Error {
     Error::Unfreeable { place: place.to_string(), why: why.to_owned() }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use dmu::{Object, Tx};
+    use format::ByteOrder;
+    use format::bptree::Header;
+
+    use super::*;
+    use crate::check::Finding;
+    use crate::scrub::tests::made;
+
+    fn list(mos: &Mos) -> Result<(Arc<Object>, Header)> {
+        let object = mos.object(mos.need("bptree_obj")?)?;
+        let header = object.with_bonus(|_, raw| Header::decode(raw, ByteOrder::Little)).expect("a header");
+        Ok((object, header))
+    }
+
+    fn put_header(object: &Arc<Object>, tx: &Tx, header: Header) {
+        object.edit_bonus(tx, |raw| raw.copy_from_slice(&header.encode()));
+    }
+
+    #[test]
+    fn a_list_with_nothing_in_it_stops_neither_check_nor_the_pool() {
+        let disk = storage::host::ScriptedDisk::new(64 << 20);
+        let pool = made(&disk);
+        pool.run(|syncing| {
+            let (mos, tx) = (syncing.mos(), &syncing.tx);
+            let entry = Entry { root: format::BlockPtr::HOLE, since: Txg(9), mark: None };
+            let features = syncing.state.features.as_mut().ok_or(Error::Internal)?;
+            bptree::add(mos, features, tx, &entry, Sizes::default())?;
+            let (object, header) = list(mos)?;
+            put_header(&object, tx, Header { end: 700, ..header });
+            syncing.state.freeing = true;
+            Ok(())
+        })
+        .expect("written");
+        for _ in 0..3 {
+            pool.run(|_| Ok(())).expect("the pool goes on");
+        }
+        let unknown =
+            |finding: &Finding| matches!(finding, Finding::Unreadable { why, .. } if why.contains("bptree"));
+        let mut found = Vec::new();
+        crate::check::check(&pool, &mut |finding| found.push(finding)).expect("checked");
+        assert!(found.len() == 1 && unknown(&found[0]), "{found:?}");
+        let disks: Vec<Arc<dyn storage::host::Disk>> = vec![Arc::new(disk.clone())];
+        pool.export().expect("exported");
+        let pool = crate::Pool::import_disks(disks, crate::Options::default()).expect("imported");
+        pool.sync().expect("synced");
+        pool.run(|syncing| {
+            let (object, header) = list(syncing.mos())?;
+            put_header(
+                &object,
+                &syncing.tx,
+                Header { end: header.begin + bptree::ENTRIES_MAX + 1, ..header },
+            );
+            Ok(())
+        })
+        .expect("written");
+        assert!(bptree::check_room(&pool.inner.mos).is_err());
+        pool.run(|_| Ok(())).expect("the pool goes on");
+    }
+}

@@ -317,8 +317,7 @@ impl Drop for Replay<'_> {
     }
 }
 
-impl Error {
-    pub(crate) fn bad_log(name: &str, why: impl std::fmt::Display) -> Error {
-        Error::Unsupported(format!("replaying the intent log of '{name}': {why}"))
-    }
+/// Why the intent log of the dataset `name` is not replayed.
+fn bad_log(name: &str, why: impl std::fmt::Display) -> Error {
+    Error::Unsupported(format!("replaying the intent log of '{name}': {why}"))
 }

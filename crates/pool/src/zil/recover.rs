@@ -15,7 +15,7 @@ use storage::Storage;
 use storage::allocator::{Allocator, SpaceMapSource};
 
 use super::chain::{self, Walk};
-use super::{Dataset, Phase, State};
+use super::{Dataset, Phase, State, bad_log};
 use crate::pool::Inner;
 use crate::{Error, Result, dsl};
 
@@ -161,7 +161,7 @@ fn examine(
         blocks.push(block);
         let Some(contents) = walk.open(&block)? else { break };
         for record in contents.records() {
-            let record = record.map_err(|why| Error::bad_log(name, why))?;
+            let record = record.map_err(|why| bad_log(name, why))?;
             if !chain::is_claimed(&header, &record) {
                 break 'chain;
             }
@@ -176,7 +176,7 @@ fn examine(
             last_record = record.seq;
             if record.txg >= first_txg && record.seq > header.replay_seq {
                 if let Body::CloneRange(_) = record.body {
-                    return Err(Error::bad_log(name, "block cloning is not supported"));
+                    return Err(bad_log(name, "block cloning is not supported"));
                 }
                 replay = true;
             }
@@ -189,7 +189,7 @@ fn examine(
     let unknown = |block: &&Block| !claimed && block.birth > synced;
     let mut to_claim: Vec<Block> = blocks.iter().filter(unknown).copied().collect();
     if let Some(block) = to_claim.iter().find(|block| block.birth.0 > synced.0 + AHEAD_MAX) {
-        return Err(Error::bad_log(name, format_args!("a block is from txg {}", block.birth)));
+        return Err(bad_log(name, format_args!("a block is from txg {}", block.birth)));
     }
     if !replay {
         if !claimed && to_claim.is_empty() && !cut_off {
@@ -223,12 +223,12 @@ pub(crate) fn claim<S: SpaceMapSource<Error = Error>>(
         let mut places = Vec::new();
         for block in &log.to_claim {
             let extents = storage.extents(block);
-            places.extend(extents.map_err(|error| Error::bad_log(&log.name, error.to_string()))?);
+            places.extend(extents.map_err(|error| bad_log(&log.name, error.to_string()))?);
         }
         for dva in places {
             let claimed = allocator.claim(dva, txg, source);
-            if !claimed.map_err(|error| Error::bad_log(&log.name, error_of(error)))? {
-                return Err(Error::bad_log(&log.name, "a block of it lies where another does"));
+            if !claimed.map_err(|error| bad_log(&log.name, error_of(error)))? {
+                return Err(bad_log(&log.name, "a block of it lies where another does"));
             }
         }
     }

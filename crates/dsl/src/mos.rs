@@ -17,99 +17,99 @@ use crate::{Error, Result};
 
 const LE: ByteOrder = ByteOrder::Little;
 /// The object directory's number.
-pub(crate) const DIRECTORY: ObjectId = ObjectId(1);
+pub const DIRECTORY: ObjectId = ObjectId(1);
 /// Longest packed nvlist that is read into memory.
 const PACKED_MAX: u64 = 64 << 20;
 
 /// Object sets' blocks of a size that pools of this age use.
-pub(crate) const PACKED_BLOCK: u32 = 16 << 10;
+pub const PACKED_BLOCK: u32 = 16 << 10;
 
 /// The MOS with what is needed to make new objects in it.
 #[derive(Clone)]
-pub(crate) struct Mos {
-    pub(crate) objset: Arc<Objset>,
-    pub(crate) host: Host,
+pub struct Mos {
+    pub objset: Arc<Objset>,
+    pub host: Host,
     /// Version of the pool. It changes in a transaction that upgrades the pool.
-    pub(crate) version: Arc<AtomicU64>,
+    pub version: Arc<AtomicU64>,
 }
 
 impl Mos {
-    pub(crate) fn new(objset: Objset, host: Host, version: u64) -> Mos {
+    pub fn new(objset: Objset, host: Host, version: u64) -> Mos {
         Mos { objset: Arc::new(objset), host, version: Arc::new(AtomicU64::new(version)) }
     }
 
     /// Version of the pool.
-    pub(crate) fn version(&self) -> u64 {
+    pub fn version(&self) -> u64 {
         self.version.load(Ordering::Acquire)
     }
 
     /// Notes the version that the pool has from the open txg on.
-    pub(crate) fn set_version(&self, version: u64) {
+    pub fn set_version(&self, version: u64) {
         self.version.store(version, Ordering::Release);
     }
 
-    pub(crate) fn object(&self, id: ObjectId) -> Result<Arc<Object>> {
+    pub fn object(&self, id: ObjectId) -> Result<Arc<Object>> {
         Ok(self.objset.object(id)?)
     }
 
     /// The number under `key` in the object directory.
-    pub(crate) fn directory(&self, key: &str) -> Result<Option<u64>> {
+    pub fn directory(&self, key: &str) -> Result<Option<u64>> {
         Ok(zap::lookup_u64(&*self.object(DIRECTORY)?, key.as_bytes())?)
     }
 
     /// The object named `key` in the object directory; absent and 0 are the same.
-    pub(crate) fn directory_object(&self, key: &str) -> Result<Option<ObjectId>> {
+    pub fn directory_object(&self, key: &str) -> Result<Option<ObjectId>> {
         Ok(self.directory(key)?.filter(|&id| id != 0).map(ObjectId))
     }
 
     /// As [`Mos::directory_object`] for what every pool has.
-    pub(crate) fn need(&self, key: &'static str) -> Result<ObjectId> {
+    pub fn need(&self, key: &'static str) -> Result<ObjectId> {
         self.directory_object(key)?.ok_or_else(|| Error::Damaged {
             pool: String::new(),
             why: format!("the object directory has no '{key}'"),
         })
     }
 
-    pub(crate) fn set_directory(&self, tx: &Tx, key: &str, value: &Value) -> Result<()> {
+    pub fn set_directory(&self, tx: &Tx, key: &str, value: &Value) -> Result<()> {
         Ok(zap::update(&self.object(DIRECTORY)?, tx, key.as_bytes(), value)?)
     }
 
-    pub(crate) fn salt(&self) -> u64 {
+    pub fn salt(&self) -> u64 {
         self.host.entropy.u64() | 1
     }
 
-    pub(crate) fn create(&self, tx: &Tx, new: NewObject) -> Result<Arc<Object>> {
+    pub fn create(&self, tx: &Tx, new: NewObject) -> Result<Arc<Object>> {
         Ok(self.objset.create_object(tx, new)?)
     }
 
     /// A new micro ZAP of this type.
-    pub(crate) fn create_zap(&self, tx: &Tx, object_type: ObjectType, normflags: u64) -> Result<Arc<Object>> {
+    pub fn create_zap(&self, tx: &Tx, object_type: ObjectType, normflags: u64) -> Result<Arc<Object>> {
         let object = self.create(tx, NewObject::plain(object_type))?;
         zap::create(&object, tx, self.salt(), normflags)?;
         Ok(object)
     }
 
-    pub(crate) fn free(&self, tx: &Tx, id: ObjectId) -> Result<()> {
+    pub fn free(&self, tx: &Tx, id: ObjectId) -> Result<()> {
         self.objset.free_object(tx, &self.object(id)?);
         Ok(())
     }
 
-    pub(crate) fn dir(&self, id: ObjectId) -> Result<DslDir> {
+    pub fn dir(&self, id: ObjectId) -> Result<DslDir> {
         self.object(id)?.with_bonus(|_, raw| DslDir::decode(raw, LE)).map_err(Error::corrupt(id))
     }
 
-    pub(crate) fn put_dir(&self, tx: &Tx, id: ObjectId, dir: &DslDir) -> Result<()> {
+    pub fn put_dir(&self, tx: &Tx, id: ObjectId, dir: &DslDir) -> Result<()> {
         self.object(id)?.edit_bonus(tx, |raw| raw.copy_from_slice(&dir.encode()));
         Ok(())
     }
 
-    pub(crate) fn dataset(&self, id: ObjectId) -> Result<DslDataset> {
+    pub fn dataset(&self, id: ObjectId) -> Result<DslDataset> {
         self.object(id)?.with_bonus(|_, raw| DslDataset::decode(raw, LE)).map_err(Error::corrupt(id))
     }
 
     /// The snapshot before a dataset, which must have one. Who goes on from it comes to an end: each is older than the one
     /// that it was reached from.
-    pub(crate) fn earlier(&self, phys: &DslDataset) -> Result<DslDataset> {
+    pub fn earlier(&self, phys: &DslDataset) -> Result<DslDataset> {
         let prev = self.dataset(phys.prev_snap)?;
         if !prev.is_snapshot() || phys.is_snapshot() && prev.creation_txg >= phys.creation_txg {
             let corrupt = format::Corrupt::new("txg of the snapshot before another", prev.creation_txg.0);
@@ -120,17 +120,17 @@ impl Mos {
 
     /// When the snapshot was taken that a directory was cloned from: what was born until then is not charged to
     /// it. 0 where it is no clone.
-    pub(crate) fn origin_txg(&self, origin: ObjectId) -> Result<Txg> {
+    pub fn origin_txg(&self, origin: ObjectId) -> Result<Txg> {
         if origin.0 == 0 { Ok(Txg(0)) } else { Ok(self.dataset(origin)?.creation_txg) }
     }
 
-    pub(crate) fn put_dataset(&self, tx: &Tx, id: ObjectId, dataset: &DslDataset) -> Result<()> {
+    pub fn put_dataset(&self, tx: &Tx, id: ObjectId, dataset: &DslDataset) -> Result<()> {
         self.object(id)?.edit_bonus(tx, |raw| raw.copy_from_slice(&dataset.encode()));
         Ok(())
     }
 
     /// Reads an object that holds a packed nvlist.
-    pub(crate) fn packed(&self, id: ObjectId) -> Result<NvList> {
+    pub fn packed(&self, id: ObjectId) -> Result<NvList> {
         let object = self.object(id)?;
         let len = object.with_bonus(|_, raw| if raw.len() >= 8 { LE.u64(raw, 0) } else { 0 });
         if len > PACKED_MAX {
@@ -142,7 +142,7 @@ impl Mos {
     }
 
     /// Replaces the nvlist that the object holds.
-    pub(crate) fn put_packed(&self, tx: &Tx, id: ObjectId, list: &NvList) -> Result<()> {
+    pub fn put_packed(&self, tx: &Tx, id: ObjectId, list: &NvList) -> Result<()> {
         let object = self.object(id)?;
         let raw = list.to_xdr();
         let block = object.block_size() as usize;
@@ -157,7 +157,7 @@ impl Mos {
     }
 
     /// A new object for a packed nvlist.
-    pub(crate) fn create_packed(&self, tx: &Tx) -> Result<ObjectId> {
+    pub fn create_packed(&self, tx: &Tx) -> Result<ObjectId> {
         let new = NewObject::plain(ObjectType::PACKED_NVLIST)
             .block_size(PACKED_BLOCK)
             .bonus(ObjectType::PACKED_NVLIST_SIZE, vec![0; 8]);

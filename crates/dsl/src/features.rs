@@ -118,7 +118,7 @@ impl FeatureState {
 }
 
 /// The feature ZAPs with their counts in memory.
-pub(crate) struct Features {
+pub struct Features {
     for_read: Arc<Object>,
     for_write: Arc<Object>,
     descriptions: Arc<Object>,
@@ -129,7 +129,7 @@ pub(crate) struct Features {
 
 impl Features {
     /// The features of the pool; none for a pool of a legacy version.
-    pub(crate) fn load(mos: &Mos) -> Result<Option<Features>> {
+    pub fn load(mos: &Mos) -> Result<Option<Features>> {
         let Some(for_read) = mos.directory_object("features_for_read")? else { return Ok(None) };
         let open = |id: ObjectId| mos.object(id);
         let enabled_txg = mos.directory_object("feature_enabled_txg")?.map(open).transpose()?;
@@ -151,7 +151,7 @@ impl Features {
     }
 
     /// Creates the (empty) ZAPs in a new pool's MOS.
-    pub(crate) fn create(mos: &Mos, tx: &Tx) -> Result<Features> {
+    pub fn create(mos: &Mos, tx: &Tx) -> Result<Features> {
         let new = |key| -> Result<Arc<Object>> {
             let object = mos.create_zap(tx, format::ObjectType::ZAP_METADATA, 0)?;
             mos.set_directory(tx, key, &Value::from_u64(object.id().0))?;
@@ -171,20 +171,20 @@ impl Features {
     }
 
     /// How many use the feature; `None` when it is not enabled.
-    pub(crate) fn count(&self, feature: &Feature) -> Option<u64> {
+    pub fn count(&self, feature: &Feature) -> Option<u64> {
         self.counts.get(feature.guid).copied()
     }
 
-    pub(crate) fn is_enabled(&self, feature: &Feature) -> bool {
+    pub fn is_enabled(&self, feature: &Feature) -> bool {
         self.count(feature).is_some()
     }
 
-    pub(crate) fn is_active(&self, feature: &Feature) -> bool {
+    pub fn is_active(&self, feature: &Feature) -> bool {
         self.count(feature).is_some_and(|count| count > 0)
     }
 
     /// Enables a feature and those it depends on. Returns whether the label's list changes.
-    pub(crate) fn enable(&mut self, mos: &Mos, tx: &Tx, feature: &'static Feature) -> Result<()> {
+    pub fn enable(&mut self, mos: &Mos, tx: &Tx, feature: &'static Feature) -> Result<()> {
         if self.is_enabled(feature) {
             return Ok(());
         }
@@ -218,21 +218,21 @@ impl Features {
     ///
     /// # Panics
     /// If the feature is not enabled or its count would fall below zero: the pool's books would be wrong.
-    pub(crate) fn adjust(&mut self, tx: &Tx, feature: &Feature, by: i64) -> Result<()> {
+    pub fn adjust(&mut self, tx: &Tx, feature: &Feature, by: i64) -> Result<()> {
         let before = self.count(feature).expect("only enabled features are counted");
         let after = before.checked_add_signed(by).expect("a feature is given up as often as it was taken");
         self.set_count(tx, feature, after)
     }
 
     /// guids that every label must name: the active ones that boot loaders must know.
-    pub(crate) fn label_list(&self) -> Vec<String> {
+    pub fn label_list(&self) -> Vec<String> {
         let active = |guid: &&String| self.counts.get(*guid).is_some_and(|&count| count > 0);
         let in_label = |guid: &&String| features::by_guid(guid).is_some_and(|feature| feature.mos);
         self.counts.keys().filter(active).filter(in_label).cloned().collect()
     }
 
     /// Active features that this build cannot read at all, and those it cannot write.
-    pub(crate) fn unsupported(&self) -> (Vec<String>, Vec<String>) {
+    pub fn unsupported(&self) -> (Vec<String>, Vec<String>) {
         let mut unreadable = Vec::new();
         let mut unwritable = Vec::new();
         for (guid, _) in self.counts.iter().filter(|(_, count)| **count > 0) {
@@ -253,7 +253,7 @@ impl Features {
     }
 
     /// All guids the pool knows with their counts, also those this build does not.
-    pub(crate) fn all(&self) -> &BTreeMap<String, u64> {
+    pub fn all(&self) -> &BTreeMap<String, u64> {
         &self.counts
     }
 }

@@ -18,7 +18,7 @@ const KEY: &str = "bptree_obj";
 /// Block size of a new list.
 const BLOCK: u32 = 128 << 10;
 /// Datasets that may wait at once: who looks at a pool has them all in memory.
-const ENTRIES_MAX: u64 = 1 << 18;
+pub const ENTRIES_MAX: u64 = 1 << 18;
 
 fn header(object: &Object) -> Result<Header> {
     let corrupt = Error::corrupt(object.id());
@@ -51,12 +51,12 @@ fn list(mos: &Mos) -> Result<Option<(Arc<Object>, Header)>> {
 }
 
 /// Whether a destroyed dataset waits to be freed.
-pub(crate) fn is_there(mos: &Mos) -> Result<bool> {
+pub fn is_there(mos: &Mos) -> Result<bool> {
     Ok(list(mos)?.is_some())
 }
 
 /// Sizes of all that is still to be freed.
-pub(crate) fn totals(mos: &Mos) -> Result<Sizes> {
+pub fn totals(mos: &Mos) -> Result<Sizes> {
     let sizes = |header: &Header| Sizes {
         used: header.bytes as i64,
         comp: header.comp as i64,
@@ -66,7 +66,7 @@ pub(crate) fn totals(mos: &Mos) -> Result<Sizes> {
 }
 
 /// Refuses when no further entry can be added.
-pub(crate) fn check_room(mos: &Mos) -> Result<()> {
+pub fn check_room(mos: &Mos) -> Result<()> {
     match list(mos)? {
         Some((_, header)) if header.end - header.begin >= ENTRIES_MAX => {
             Err(Error::Unsupported("destroying more before the many datasets destroyed are freed".into()))
@@ -77,7 +77,7 @@ pub(crate) fn check_room(mos: &Mos) -> Result<()> {
 
 /// What waits, with its number, the oldest first, up to the first that cannot be read, which is an error; so is a list
 /// that cannot be.
-pub(crate) fn entries(mos: &Mos) -> impl Iterator<Item = Result<(u64, Entry)>> {
+pub fn entries(mos: &Mos) -> impl Iterator<Item = Result<(u64, Entry)>> {
     let (found, failed) = match list(mos) {
         Ok(found) => (found, None),
         Err(error) => (None, Some(Err(error))),
@@ -100,7 +100,7 @@ pub(crate) fn entries(mos: &Mos) -> impl Iterator<Item = Result<(u64, Entry)>> {
 }
 
 /// Adds what is below `entry`; `sizes`: of all of it.
-pub(crate) fn add(mos: &Mos, features: &mut Features, tx: &Tx, entry: &Entry, sizes: Sizes) -> Result<()> {
+pub fn add(mos: &Mos, features: &mut Features, tx: &Tx, entry: &Entry, sizes: Sizes) -> Result<()> {
     let (object, mut header) = match list(mos)? {
         Some(found) => found,
         None => {
@@ -124,7 +124,7 @@ fn add_sizes(header: &mut Header, sizes: Sizes) {
 }
 
 /// What became of an entry.
-pub(crate) enum Progress {
+pub enum Progress {
     /// There is more, from this mark on.
     UpTo(Option<Mark>),
     /// Everything was freed.
@@ -132,7 +132,7 @@ pub(crate) enum Progress {
 }
 
 /// Notes that `sizes` of an entry were freed. Gives what the list still counted when its last entry went.
-pub(crate) fn progress(
+pub fn progress(
     mos: &Mos,
     features: &mut Features,
     tx: &Tx,
@@ -161,48 +161,4 @@ pub(crate) fn progress(
     mos.free(tx, object.id())?;
     features.adjust(tx, &features::ASYNC_DESTROY, -1)?;
     Ok(left)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::check::Finding;
-    use crate::scrub::tests::made;
-
-    #[test]
-    fn a_list_with_nothing_in_it_stops_neither_check_nor_the_pool() {
-        let disk = storage::host::ScriptedDisk::new(64 << 20);
-        let pool = made(&disk);
-        pool.run(|syncing| {
-            let (mos, tx) = (syncing.mos(), &syncing.tx);
-            let entry = Entry { root: format::BlockPtr::HOLE, since: Txg(9), mark: None };
-            let features = syncing.state.features.as_mut().ok_or(Error::Internal)?;
-            add(mos, features, tx, &entry, Sizes::default())?;
-            let (object, header) = list(mos)?.ok_or(Error::Internal)?;
-            put_header(&object, tx, &Header { end: 700, ..header });
-            syncing.state.freeing = true;
-            Ok(())
-        })
-        .expect("written");
-        for _ in 0..3 {
-            pool.run(|_| Ok(())).expect("the pool goes on");
-        }
-        let unknown =
-            |finding: &Finding| matches!(finding, Finding::Unreadable { why, .. } if why.contains("bptree"));
-        let mut found = Vec::new();
-        crate::check::check(&pool, &mut |finding| found.push(finding)).expect("checked");
-        assert!(found.len() == 1 && unknown(&found[0]), "{found:?}");
-        let disks: Vec<std::sync::Arc<dyn storage::host::Disk>> = vec![std::sync::Arc::new(disk.clone())];
-        pool.export().expect("exported");
-        let pool = crate::Pool::import_disks(disks, crate::Options::default()).expect("imported");
-        pool.sync().expect("synced");
-        pool.run(|syncing| {
-            let (object, header) = list(syncing.mos())?.ok_or(Error::Internal)?;
-            put_header(&object, &syncing.tx, &Header { end: header.begin + ENTRIES_MAX + 1, ..header });
-            Ok(())
-        })
-        .expect("written");
-        assert!(check_room(&pool.inner.mos).is_err());
-        pool.run(|_| Ok(())).expect("the pool goes on");
-    }
 }

@@ -11,32 +11,32 @@ use crate::{Error, Result};
 /// The versions before feature flags.
 pub const LEGACY: RangeInclusive<u64> = 1..=28;
 /// First version with several copies of metadata.
-pub(crate) const COPIES: u64 = 2;
+pub const COPIES: u64 = 2;
 /// First version whose sums of space leave parity out, and whose dnodes count bytes.
-pub(crate) const DEFLATED: u64 = 3;
+pub const DEFLATED: u64 = 3;
 /// First version with a history of commands.
-pub(crate) const HISTORY: u64 = 4;
+pub const HISTORY: u64 = 4;
 /// First version with a start-up file system (`bootfs`).
 pub const BOOT: u64 = 6;
 /// First version with permissions for users.
-pub(crate) const DELEGATION: u64 = 8;
+pub const DELEGATION: u64 = 8;
 /// First version that knows exactly what only a head refers to.
-pub(crate) const UNIQUE: u64 = 9;
+pub const UNIQUE: u64 = 9;
 /// First version with cache devices.
-pub(crate) const CACHES: u64 = 10;
+pub const CACHES: u64 = 10;
 /// First version whose datasets all begin with the snapshot `$ORIGIN`, and whose snapshots know their clones.
-pub(crate) const ORIGIN: u64 = 11;
+pub const ORIGIN: u64 = 11;
 /// First version with properties of snapshots.
-pub(crate) const SNAPSHOT_PROPERTIES: u64 = 12;
+pub const SNAPSHOT_PROPERTIES: u64 = 12;
 /// First version that tells what the space of a directory is used by.
-pub(crate) const BREAKDOWN: u64 = 13;
+pub const BREAKDOWN: u64 = 13;
 /// First version with holds.
-pub(crate) const HOLDS: u64 = 18;
+pub const HOLDS: u64 = 18;
 /// First version whose deadlists tell blocks apart by birth, and whose directories know their clones.
-pub(crate) const DEADLISTS: u64 = 26;
+pub const DEADLISTS: u64 = 26;
 /// First version whose snapshots may be taken while the intent log is in use. Older ones have none here: who wants a
 /// change to be safe waits for its txg.
-pub(crate) const LOGGED_SNAPSHOTS: u64 = 27;
+pub const LOGGED_SNAPSHOTS: u64 = 27;
 
 /// Whether there are pools of this version.
 #[must_use]
@@ -45,7 +45,7 @@ pub fn is_known(version: u64) -> bool {
 }
 
 /// Why a pool is only read because of its version; `is_deflated`: its sums of space leave parity out.
-pub(crate) fn unwritable(config: &PoolConfig, is_deflated: bool) -> Option<String> {
+pub fn unwritable(config: &PoolConfig, is_deflated: bool) -> Option<String> {
     let version = config.version;
     if !is_known(version) {
         return Some(format!("pools of version {version} are not written"));
@@ -78,7 +78,7 @@ pub const fn oldest_pool(version: u64) -> u64 {
 }
 
 /// Refuses what pools of `version` lack, if it is older than `needed`.
-pub(crate) fn check(version: u64, needed: u64) -> Result<()> {
+pub fn check(version: u64, needed: u64) -> Result<()> {
     if version >= needed { Ok(()) } else { Err(Error::OldPool) }
 }
 

@@ -9,18 +9,18 @@ use storage::Vdevs;
 
 /// The three sizes of a block, or of many. Signed: differences are sizes too.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Sizes {
+pub struct Sizes {
     /// Allocated, parity taken out.
-    pub(crate) used: i64,
+    pub used: i64,
     /// After compression.
-    pub(crate) comp: i64,
+    pub comp: i64,
     /// Before compression; metadata counts as compressed.
-    pub(crate) uncomp: i64,
+    pub uncomp: i64,
 }
 
 impl Sizes {
     /// The sizes of what `ptr` refers to.
-    pub(crate) fn of(vdevs: &Vdevs, ptr: &BlockPtr) -> Sizes {
+    pub fn of(vdevs: &Vdevs, ptr: &BlockPtr) -> Sizes {
         match ptr {
             BlockPtr::Hole(_) => Sizes::default(),
             BlockPtr::Embedded(e) => {
@@ -39,13 +39,13 @@ impl Sizes {
     }
 
     /// Adds the three to sums as they are stored.
-    pub(crate) fn add_to(self, sums: [&mut u64; 3]) {
+    pub fn add_to(self, sums: [&mut u64; 3]) {
         for (sum, size) in sums.into_iter().zip([self.used, self.comp, self.uncomp]) {
             *sum = sum.wrapping_add_signed(size);
         }
     }
 
-    pub(crate) fn is_zero(self) -> bool {
+    pub fn is_zero(self) -> bool {
         self == Sizes::default()
     }
 }

@@ -290,7 +290,7 @@ impl Error {
 }
 
 /// What `survey` finds, unless it reports an error: then the first one.
-pub(crate) fn all_or_first_error<T>(survey: impl FnOnce(&mut dyn FnMut(Error)) -> Result<T>) -> Result<T> {
+pub fn all_or_first_error<T>(survey: impl FnOnce(&mut dyn FnMut(Error)) -> Result<T>) -> Result<T> {
     let mut first = None;
     let found = survey(&mut |error| {
         first.get_or_insert(error);

@@ -19,7 +19,7 @@ const BLOCK: u32 = 128 << 10;
 const COMMAND_MAX: usize = 8192;
 
 /// Creates the ring of a pool with `space` usable bytes.
-pub(crate) fn create(mos: &Mos, tx: &Tx, space: u64) -> Result<()> {
+pub fn create(mos: &Mos, tx: &Tx, space: u64) -> Result<()> {
     let ring = Ring::new(space).encode().to_vec();
     let new = NewObject::plain(ObjectType::SPA_HISTORY)
         .block_size(BLOCK)
@@ -29,7 +29,7 @@ pub(crate) fn create(mos: &Mos, tx: &Tx, space: u64) -> Result<()> {
 }
 
 /// Records a command.
-pub(crate) fn log(mos: &Mos, tx: &Tx, command: &str) -> Result<()> {
+pub fn log(mos: &Mos, tx: &Tx, command: &str) -> Result<()> {
     let Some(id) = mos.directory_object("history")? else { return Ok(()) };
     let fits = (0..=COMMAND_MAX.min(command.len())).rev().find(|at| command.is_char_boundary(*at));
     let command = &command[..fits.unwrap_or(0)];
@@ -63,7 +63,7 @@ pub(crate) fn log(mos: &Mos, tx: &Tx, command: &str) -> Result<()> {
 }
 
 /// The machine's name, as labels and history carry it.
-pub(crate) fn host_name() -> String {
+pub fn host_name() -> String {
     rustix::system::uname().nodename().to_string_lossy().into_owned()
 }
 
@@ -143,7 +143,7 @@ impl Bytes<'_> {
 }
 
 /// All events, oldest first: the command that created the pool, then what the ring still holds.
-pub(crate) fn read(mos: &Mos) -> Result<Vec<Event>> {
+pub fn read(mos: &Mos) -> Result<Vec<Event>> {
     let Some(id) = mos.directory_object("history")? else { return Ok(Vec::new()) };
     let object = mos.object(id)?;
     let ring =
