@@ -238,6 +238,20 @@ $ zfs list 2x
 }
 
 #[test]
+fn a_column_is_as_wide_as_the_guid_that_it_hides() {
+    let body = "\
+$ zfs status 12345 | sed 's|12345/a|GUID|'
+1> \tNAME    STATE
+1> \tGUID    ONLINE
+
+$ zfs status 12345
+1> \tNAME    STATE
+1> \t12345/a    ONLINE
+";
+    expect(body, &["pass", "fail"]);
+}
+
+#[test]
 fn exit_status_and_silence_count() {
     let body = "\
 $ zfs frob
