@@ -9,8 +9,8 @@ use std::os::unix::net::UnixStream;
 
 use cenote_cli::args::assignment;
 use cenote_cli::own::Cenote;
-use cenote_cli::usage::Program;
-use cenote_cli::{mount_helper, place::Place, visit};
+use cenote_cli::command::Program;
+use cenote_cli::{args, compat, mount_helper, place::Place, programs, served};
 use clap::Parser;
 use format::NvList;
 use pool::ResumeToken;
@@ -97,15 +97,15 @@ pub fn command_line(data: &[u8]) {
         return;
     };
     let Some((first, rest)) = words.split_first() else { return };
-    for program in [Program::Zfs, Program::Zpool] {
-        let _ = program.nearest(first);
-        if let Some(command) = program.command(first) {
-            let _ = (command.options.parse(rest, false), command.options.parse(rest, true));
+    for program in Program::ALL {
+        let _ = programs::nearest(program, first);
+        if let Some(command) = compat::command(program, first) {
+            let _ = [false, true].map(|posix| args::parse(command.options, rest, posix));
         }
         let program = program.name().to_owned();
         let question = Question { protocol: PROTOCOL, program, words: words.clone(), posix: false };
         // A refusal is one line: the visitor's program shows it as it is.
-        assert!(visit::judge_question(&question).err().is_none_or(|line| !line.contains('\n')));
+        assert!(served::judge_question(&question).err().is_none_or(|line| !line.contains('\n')));
     }
     words.iter().for_each(|word| judge(word));
 }

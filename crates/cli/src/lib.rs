@@ -5,9 +5,14 @@
 #![forbid(unsafe_code)]
 
 pub mod args;
+pub mod around;
+pub mod client;
+pub mod command;
 pub mod compat;
 pub mod config;
+pub mod connect;
 pub mod dates;
+pub mod files;
 pub mod forward;
 pub mod json;
 pub mod messages;
@@ -16,34 +21,25 @@ pub mod open;
 pub mod out;
 pub mod own;
 pub mod place;
+pub mod programs;
 pub mod served;
+pub mod start;
+pub mod state;
+pub mod stop;
 pub mod table;
-pub mod usage;
 pub mod visit;
 
 use std::ffi::{OsStr, OsString};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::ExitCode;
-use usage::Program;
+use std::sync::Arc;
 
-/// What a command finds around it.
-#[derive(Debug, Clone, Default)]
-pub struct Surroundings {
-    /// Folders and images given with `-d` before the subcommand: pools found there are used without being
-    /// imported.
-    pub search: Vec<PathBuf>,
-    /// `POSIXLY_CORRECT` is set: options end at the first operand.
-    pub posix: bool,
-    /// Set when a pool's server carries the command out for a client.
-    pub served: Option<served::Served>,
-    /// This process answers one question of another user: only pools that are shared with all users are there, and nothing
-    /// but the last synced state of them.
-    pub visited: bool,
-}
+pub use around::Surroundings;
+use command::Program;
 
 /// The program: looks at the name it was started under. Gives the exit status of the process.
 pub fn main() -> ExitCode {
-    own::stop::take_size_limit_as_error();
+    stop::take_size_limit_as_error();
     let mut words = std::env::args_os();
     let invoked = words.next().unwrap_or_else(|| OsString::from("cenote"));
     let posix = std::env::var_os("POSIXLY_CORRECT").is_some();
@@ -52,11 +48,11 @@ pub fn main() -> ExitCode {
     let words: Vec<OsString> = words.collect();
     let status = match name.to_str() {
         Some("zfs") if mount_helper::is_from_mount_fuse(&words) => mount_helper::main(words),
-        Some("zfs") => compatible(Program::Zfs, words, around),
+        Some("zfs") => programs::run(Program::Zfs, words, &around, out::standard()),
         Some(server::visitors::READER) => answer_visitor(&words),
-        Some("zpool") => compatible(Program::Zpool, words, around),
+        Some("zpool") => programs::run(Program::Zpool, words, &around, out::standard()),
         Some(name) if mount_helper::NAMES.contains(&name) => mount_helper::main(words),
-        _ => own::main(words, posix),
+        _ => own::main(words, posix, &(Arc::new(served::Roof) as Arc<dyn server::Commands>)),
     };
     ExitCode::from(status)
 }
@@ -65,44 +61,17 @@ pub fn main() -> ExitCode {
 fn answer_visitor(words: &[OsString]) -> u8 {
     let limited = visit::limit_this_process();
     let program = words.get(1).and_then(|word| word.to_str());
-    let program = [Program::Zfs, Program::Zpool].into_iter().find(|known| Some(known.name()) == program);
+    let program = Program::ALL.into_iter().find(|known| Some(known.name()) == program);
     match (limited, program) {
         (Ok(()), Some(program)) => {
             let posix = words[0] == "posix";
             let around = Surroundings { posix, visited: true, ..Surroundings::default() };
-            compatible(program, words[2..].iter().cloned(), around)
+            programs::run(program, words[2..].iter().cloned(), &around, out::standard())
         }
         (Err(error), _) => {
             out::standard().remark(&format!("cenote: cannot limit what the answer takes: {error}"));
             1
         }
         (Ok(()), None) => 2,
-    }
-}
-
-/// Runs `zfs` or `zpool`. Names of datasets and properties are ASCII and paths given to these two are kept in
-/// text structures on disk, so arguments must be UTF-8.
-pub(crate) fn compatible(
-    program: Program,
-    words: impl IntoIterator<Item = OsString>,
-    around: Surroundings,
-) -> u8 {
-    compatible_on(program, words, &around, out::standard())
-}
-
-/// As [`compatible`], with a console of its own.
-pub(crate) fn compatible_on(
-    program: Program,
-    words: impl IntoIterator<Item = OsString>,
-    around: &Surroundings,
-    console: out::Console,
-) -> u8 {
-    let words: Result<Vec<String>, OsString> = words.into_iter().map(OsString::into_string).collect();
-    match words {
-        Ok(words) => compat::main(program, &words, around, console),
-        Err(word) => {
-            let line = format!("argument '{}' is not UTF-8", word.to_string_lossy());
-            console.finish(Err(messages::Failure::usage(line)), || program.usage())
-        }
     }
 }

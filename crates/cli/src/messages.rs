@@ -179,6 +179,18 @@ pub fn plain(text: impl Display) -> String {
     text
 }
 
+/// What the system says, without the number, beginning like our own messages.
+pub fn io_words(error: &std::io::Error) -> String {
+    let text = plain(error);
+    let mut letters = text.chars();
+    match letters.next() {
+        Some(first) if letters.as_str().starts_with(|c: char| c.is_lowercase()) => {
+            first.to_lowercase().collect::<String>() + letters.as_str()
+        }
+        _ => text,
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -11,14 +11,13 @@ use std::path::Path;
 use server::messages::Job;
 use server::{Live, MountError, Overrides, Told};
 
-use crate::Surroundings;
-use crate::compat::zfs_mount;
-use crate::forward;
+use crate::around::Surroundings;
+use crate::command::Program;
+use crate::compat::{self, zfs_mount};
 use crate::messages::Failure;
 use crate::open::{self, pool_of};
 use crate::out::{self, Console};
-use crate::own;
-use crate::usage::Program;
+use crate::{client, connect, start};
 
 /// The names it is started under: the second is what mount(8) looks for to remount what `/proc/mounts` calls `fuse.zfs`.
 pub const NAMES: [&str; 2] = ["mount.zfs", "mount.fuse.zfs"];
@@ -27,7 +26,7 @@ pub const NAMES: [&str; 2] = ["mount.zfs", "mount.fuse.zfs"];
 /// `mount.fuse.zfs` is installed; it then runs `zfs DATASET FOLDER -o OPTIONS`.
 pub(crate) fn is_from_mount_fuse(words: &[OsString]) -> bool {
     let [dataset, folder, option, _] = words else { return false };
-    let is_command = dataset.to_str().is_none_or(|word| Program::Zfs.command(word).is_some());
+    let is_command = dataset.to_str().is_none_or(|word| compat::command(Program::Zfs, word).is_some());
     !is_command && option == "-o" && Path::new(folder).is_absolute()
 }
 
@@ -251,7 +250,7 @@ fn hand_on(mut request: Request, console: &mut Console<'_>) -> Result<u8, Refuse
     }
     let failed =
         |why: String| Refused::with(FAILED, format!("filesystem '{dataset}' cannot be mounted: {why}"));
-    if !forward::is_used() {
+    if !connect::is_used() {
         return Err(failed("there is no server (CENOTE_SERVER=off)".into()));
     }
     let around = Surroundings::default();
@@ -261,11 +260,11 @@ fn hand_on(mut request: Request, console: &mut Console<'_>) -> Result<u8, Refuse
         // All is said.
         _ => Refused { lines: Vec::new(), usage: false, status: FAILED },
     };
-    let mut client = forward::server_of(pool, &around).map_err(broken)?;
+    let mut client = client::server_of(pool, &around).map_err(broken)?;
     if client.is_none() {
         open::find(pool, &around).map_err(|_| missing(dataset))?;
-        own::serve::start(pool, false, None, &around, console).map_err(broken)?;
-        client = forward::server_of(pool, &around).map_err(broken)?;
+        start::start(pool, false, None, &around, console).map_err(broken)?;
+        client = client::server_of(pool, &around).map_err(broken)?;
     }
     let client = client.ok_or_else(|| failed("the server of its pool does not run".into()))?;
     let mut words: Vec<OsString> = Vec::new();
@@ -276,7 +275,7 @@ fn hand_on(mut request: Request, console: &mut Console<'_>) -> Result<u8, Refuse
         words.extend(["-o".into(), request.options.join(",").into()]);
     }
     words.extend(["--".into(), dataset.into(), full.into_os_string()]);
-    forward::send(&client, NAMES[0], words, &around).map_err(|error| failed(error.to_string()))
+    client::send(&client, NAMES[0], words, &around).map_err(|error| failed(error.to_string()))
 }
 
 fn missing(dataset: &str) -> Refused {

@@ -18,16 +18,18 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use format::Guid;
-use pool::known::{Known, KnownError, KnownPool};
+use pool::known::{KnownError, KnownPool};
 use pool::props::names;
 use pool::{Found, Options, Pool};
 use server::mountinfo::{Mounted, NOXATTR};
 use server::{Client, ClientError, Counters, Figures, Live, Runtime, Silence, visitors};
 use storage::host::backing_file;
 
-use crate::Surroundings;
+use crate::around::Surroundings;
 use crate::config::{self, ConfigError};
+use crate::connect;
 use crate::messages::{Action, Failure, reason};
+use crate::state;
 
 pub use foreign::{missing, no_such_pool, remark as remark_foreign};
 pub use gone::{figures_of, is_gone};
@@ -325,25 +327,6 @@ pub fn pool_of(name: &str) -> &str {
     name.split(['/', '@', '#']).next().unwrap_or(name)
 }
 
-/// The file of known pools of this user.
-pub fn known() -> Known {
-    Known::new(state_folder())
-}
-
-/// Where this user's state is kept.
-pub fn state_folder() -> PathBuf {
-    match std::env::var_os("CENOTE_STATE_DIR").filter(|dir| !dir.is_empty()) {
-        Some(folder) => absolute(Path::new(&folder)),
-        None if rustix::process::geteuid().is_root() => PathBuf::from("/var/lib/cenote"),
-        None => {
-            let home = || PathBuf::from(std::env::var_os("HOME").unwrap_or_else(|| "/".into()));
-            let state =
-                std::env::var_os("XDG_STATE_HOME").map(PathBuf::from).filter(|path| path.is_absolute());
-            state.unwrap_or_else(|| home().join(".local/state")).join("cenote")
-        }
-    }
-}
-
 /// A pool that commands may use: imported, or found where `-d` points.
 #[derive(Clone, Debug)]
 pub struct Usable {
@@ -402,9 +385,17 @@ pub fn usable(around: &Surroundings) -> Result<Vec<Usable>, NotOpen> {
     Ok(all)
 }
 
+/// The names of all usable pools.
+///
+/// # Errors
+/// As [`usable`].
+pub fn names(around: &Surroundings) -> Result<Vec<String>, NotOpen> {
+    Ok(usable(around)?.into_iter().map(|pool| pool.name).collect())
+}
+
 /// The imported pools, for another user those that are shared with all.
 fn known_here(around: &Surroundings) -> Result<Vec<KnownPool>, KnownError> {
-    let mut pools = known().read()?;
+    let mut pools = state::known().read()?;
     if around.visited {
         let shared = visitors::shared();
         pools.retain(|pool| shared.contains(&pool.name));
@@ -425,7 +416,7 @@ fn seek(known: KnownPool, around: &Surroundings) -> Usable {
     let there = among(&known.devices);
     // What nobody holds may be a copy that was put in the place of a device that the server has open. To find out takes a
     // lock for a moment, which no other user's command may have.
-    let is_own = |found: &Found| visited || !crate::forward::is_used() || is_held(found);
+    let is_own = |found: &Found| visited || !connect::is_used() || is_held(found);
     let found = match there {
         Some(found) if found.is_complete() && is_own(&found) => Some(found),
         partly => gone::held_open(&known).and_then(|open| among(&open)).or(partly),
@@ -439,7 +430,7 @@ fn seek(known: KnownPool, around: &Surroundings) -> Usable {
 /// [`NotOpen::Missing`], [`NotOpen::Ambiguous`], or as [`usable`].
 pub fn find(name: &str, around: &Surroundings) -> Result<Usable, NotOpen> {
     if let Some(live) = around.live().filter(|live| live.name() == name) {
-        let known = known().read()?.into_iter().find(|pool| pool.guid.0 == live.guid());
+        let known = state::known().read()?.into_iter().find(|pool| pool.guid.0 == live.guid());
         let live = Some(live.clone());
         return Ok(Usable { name: name.to_owned(), known, found: None, live, visited: false });
     }
@@ -532,11 +523,6 @@ pub fn open_pool(name: &str, around: &Surroundings, intent: Intent) -> Result<Se
     Ok(open(find(name, around)?, intent)?)
 }
 
-/// `path` with nothing relative in it, for the file of known pools.
-pub fn absolute(path: &Path) -> PathBuf {
-    std::path::absolute(path).unwrap_or_else(|_| path.to_path_buf())
-}
-
 /// The pools that one command uses, each opened once.
 #[derive(Debug)]
 pub struct Sessions<'a> {
@@ -597,7 +583,7 @@ impl<'a> Sessions<'a> {
     /// # Errors
     /// As [`usable`].
     pub fn names(&self) -> Result<Vec<String>, NotOpen> {
-        Ok(usable(self.around)?.into_iter().map(|pool| pool.name).collect())
+        names(self.around)
     }
 
     /// Lets all pools go.

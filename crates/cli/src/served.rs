@@ -5,38 +5,21 @@
 
 use std::fs::File;
 use std::io::{self, IsTerminal, Write};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
+use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
-use std::sync::{Arc, MutexGuard};
 
 use server::messages::Job;
 use server::visitors::Question;
 use server::{Live, Stdio};
 
+use crate::args;
+use crate::around::{Served, Surroundings};
+use crate::command::{Beside, Command, Program};
 use crate::messages::Failure;
-use crate::out::Console;
-use crate::own::stop::{Stop, no_signals};
-use crate::usage::Program;
-use crate::{Surroundings, mount_helper, own, visit};
-
-/// What a command finds around it in a pool's server instead of what a process has.
-#[derive(Clone, Debug)]
-pub struct Served {
-    /// The pool that is held here.
-    pub live: Arc<Live>,
-    /// Where the client is.
-    folder: PathBuf,
-    /// The client's mask for new files.
-    umask: u32,
-    /// Raised when the client goes away.
-    stop: Stop,
-    /// The client's standard input.
-    input: Arc<File>,
-    /// The client's standard error.
-    err: Arc<File>,
-    /// The command line as it was typed, where only a part of it is carried out here.
-    whole: Option<String>,
-}
+use crate::out::{Console, quoted};
+use crate::stop::Stop;
+use crate::{compat, mount_helper, own, programs, visit};
 
 /// Carries out command lines with this crate.
 #[derive(Debug)]
@@ -73,27 +56,23 @@ impl server::Commands for Roof {
         // Datasets and properties are changed by one command at a time; who only looks waits for nobody.
         // Who is long about it takes the turn when it is needed: a scrub to begin, a receive to begin and to end. Files are
         // changed beside each other.
-        let first = job.words.first().and_then(|word| word.to_str());
-        let waits = match program {
-            _ if first.is_some_and(|first| crate::forward::reads_only(program, first)) => true,
-            Program::Zpool => matches!(first, Some("iostat" | "scrub" | "clear")),
-            _ => matches!(first, Some("receive" | "recv" | "rewrite" | "project")),
-        };
-        let turn = if waits { None } else { around.served.as_ref().map(Served::turn) };
+        let waits = command(program, job).is_none_or(|command| command.beside == Beside::Alone);
+        let turn = if waits { around.served.as_ref().map(Served::turn) } else { None };
         let _turn = match turn.transpose() {
             Ok(turn) => turn,
             Err(failure) => return console.finish(Err(failure), String::new),
         };
-        crate::compatible_on(program, job.words.iter().cloned(), &around, console)
+        programs::run(program, job.words.iter().cloned(), &around, console)
     }
 
     fn looks_on(&self, job: &Job) -> bool {
-        let first = job.words.first().and_then(|word| word.to_str());
-        job.program == Program::Zpool.name() && first == Some("iostat")
+        let program = Program::ALL.into_iter().find(|program| program.name() == job.program);
+        let command = program.and_then(|program| command(program, job));
+        command.is_some_and(|command| command.beside == Beside::Watches)
     }
 
     fn judge(&self, question: &Question) -> Result<(), String> {
-        visit::judge_question(question)
+        judge_question(question)
     }
 }
 
@@ -110,76 +89,165 @@ impl Write for Shared {
     }
 }
 
-impl Served {
-    /// Waits until no other command changes datasets or properties, and keeps others waiting.
-    ///
-    /// # Errors
-    /// The other command waits for a suspended pool, or the client went away.
-    pub fn turn(&self) -> Result<MutexGuard<'_, ()>, Failure> {
-        let live = &self.live;
-        live.turn_unless(|| live.is_suspended() || self.stops()).ok_or_else(|| {
-            let pool = live.name();
-            if !live.is_suspended() {
-                return Failure::refused(format!("cannot open '{pool}': told to stop"));
-            }
-            Failure::refused(format!("cannot open '{pool}': {}", pool::Error::Suspended))
-                .hint(format!("another command waits for it; 'zpool status {pool}' says more"))
-        })
-    }
-
-    /// Whether the client went away, or the server is to end.
-    pub fn stops(&self) -> bool {
-        self.stop.asked()
-    }
-
-    /// The command line as it was typed, where only a part of it, about one of several pools, is carried out here.
-    pub fn whole(&self) -> Option<&str> {
-        self.whole.as_deref()
-    }
-
-    /// Where the client is.
-    pub fn folder(&self) -> &Path {
-        &self.folder
-    }
+/// The subcommand that a client asks for.
+fn command(program: Program, job: &Job) -> Option<&'static Command> {
+    job.words.first().and_then(|word| compat::command(program, word.to_str()?))
 }
 
-impl Surroundings {
-    /// The pool that is held by this process.
-    pub fn live(&self) -> Option<&Arc<Live>> {
-        self.served.as_ref().map(|served| &served.live)
+/// Takes a question of another user apart and judges it.
+///
+/// # Errors
+/// One line that says why it is not answered.
+pub fn judge_question(question: &Question) -> Result<(), String> {
+    // What is refused is quoted: it may hold control characters.
+    taken_apart(question).map_err(|line| quoted(line.as_bytes()))
+}
+
+fn taken_apart(question: &Question) -> Result<(), String> {
+    let first_line = |failure: Failure| match failure {
+        Failure::Refused(lines) => lines.into_iter().next().unwrap_or_default(),
+        Failure::Usage(line) => line,
+        Failure::PipeClosed | Failure::Ended(_) => String::new(),
+    };
+    let program = Program::ALL.into_iter().find(|program| program.name() == question.program);
+    let command = question.words.first().and_then(|word| compat::command(program?, word));
+    let Some(command) = command else {
+        return Err(format!(
+            "cenote: permission denied: on a pool of another user only {} work",
+            visit::ANSWERED
+        ));
+    };
+    let args = args::parse(command.options, &question.words[1..], question.posix);
+    let args = args.map_err(|error| first_line(Failure::from(error)))?;
+    visit::judge(command, &args).map_err(first_line)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::command::Subjects;
+    use server::visitors::PROTOCOL;
+
+    fn judged(line: &str) -> Result<(), String> {
+        let mut words = line.split_whitespace().map(str::to_owned);
+        let program = words.next().expect("a program");
+        judge_question(&Question { protocol: PROTOCOL, program, words: words.collect(), posix: false })
     }
 
-    /// What asks the command to stop: Ctrl-C, or that its client goes away.
-    ///
-    /// # Errors
-    /// The system refuses to tell of signals.
-    pub fn stop(&self) -> Result<Stop, Failure> {
-        match &self.served {
-            Some(served) => Ok(served.stop.clone()),
-            None => Stop::on_signals().map_err(no_signals),
+    #[test]
+    fn every_command_that_is_not_on_the_list_is_refused_with_one_line() {
+        let mut answered = Vec::new();
+        for program in Program::ALL {
+            for command in compat::commands(program) {
+                for word in std::iter::once(command.name).chain(command.alias) {
+                    match judged(&format!("{} {word}", program.name())) {
+                        Ok(()) => answered.push(format!("{} {word}", program.name())),
+                        Err(line) => assert!(
+                            line.contains("permission denied") && !line.contains('\n'),
+                            "{word}: {line:?}"
+                        ),
+                    }
+                }
+            }
+        }
+        let mut list = vec!["zfs list", "zfs get", "zfs holds", "zfs mount", "zfs upgrade", "zpool list"];
+        list.extend(["zpool iostat", "zpool status", "zpool get", "zpool upgrade"]);
+        list.sort_unstable();
+        answered.sort_unstable();
+        assert_eq!(answered, list);
+    }
+
+    #[test]
+    fn every_option_that_is_not_on_the_list_is_refused_with_one_line() {
+        let mut refused = Vec::new();
+        let all = Program::ALL.into_iter().flat_map(compat::commands);
+        for (command, allowed) in all.filter_map(|command| Some((command, command.visitors?))) {
+            for choice in command.options {
+                let (name, takes) = (choice.name(), choice.takes());
+                let spelling = choice.spellings().next().expect("it has a name");
+                let dashes = if spelling.len() == 1 { "-" } else { "--" };
+                let value = if takes { " name" } else { "" };
+                let line = format!("{} {} {dashes}{spelling}{value}", command.program.name(), command.name);
+                if allowed.operands == Subjects::None {
+                    assert!(allowed.options.contains(&name) || judged(&line).is_err(), "{line}");
+                    continue;
+                }
+                match judged(&line) {
+                    Ok(()) => assert!(allowed.options.contains(&name), "{line}"),
+                    Err(why) => {
+                        assert!(!allowed.options.contains(&name) && !why.contains('\n'), "{line}: {why}");
+                        refused.push(format!("{} {dashes}{spelling}", command.name));
+                    }
+                }
+            }
+            assert!(
+                allowed.options.iter().all(|name| command.options.iter().any(|known| known.name() == *name))
+            );
+        }
+        let list = ["iostat -h", "iostat -L", "iostat -c", "list -L"];
+        let status = ["status -L", "status --power", "status -c"];
+        let mut expected = [&list[..], &status].concat();
+        expected.sort_unstable();
+        refused.sort_unstable();
+        assert_eq!(refused, expected);
+    }
+
+    #[test]
+    fn only_names_and_harmless_properties_are_asked_about() {
+        for line in [
+            "zfs list -t all -o name,used -s used tank/fs tank@snap tank#mark",
+            "zfs get all",
+            "zfs get used,com.example:note,written@snap tank/fs",
+            "zpool status -v tank dozer",
+            "zpool get size,feature@lz4_compress tank",
+            "zpool iostat -yn tank 1 2",
+            "zpool status 0.5 4",
+            "zfs mount",
+            "zpool upgrade",
+        ] {
+            assert_eq!(judged(line), Ok(()), "{line}");
+        }
+        for (line, why) in [
+            ("zfs get userused@root tank", "the property 'userused@root'"),
+            ("zfs list -o name,groupquota@7", "the property 'groupquota@7'"),
+            ("zfs list -S userobjused@7", "the property 'userobjused@7'"),
+            ("zfs list /etc", "cannot open '/etc'"),
+            ("zfs get used ../x", "cannot open '../x'"),
+            ("zpool status 1", "an interval"),
+            ("zpool iostat tank 1", "an interval"),
+            ("zpool iostat tank 5 4", "an interval"),
+            ("zpool iostat 0 1", "an interval"),
+            ("zpool list tank 0.001 4294967296", "an interval"),
+            ("zpool status 1 2 3", "an interval"),
+            ("zfs mount tank", "permission denied"),
+            ("zfs upgrade tank", "permission denied"),
+            ("zpool upgrade tank", "permission denied"),
+            ("zpool upgrade -a", "the option '-a'"),
+            ("zpool get all tank /dev/sda", "cannot open '/dev/sda'"),
+            ("zpool iostat /dev/sda", "cannot open '/dev/sda'"),
+            ("zpool list --nosuch", "invalid option"),
+            ("zfs list a\x1b[2J", "cannot open 'a\\0033[2J'"),
+            ("zfs", "permission denied"),
+            ("zfs --version", "permission denied"),
+            ("cenote cat tank:/file", "permission denied"),
+            ("mount.zfs tank /mnt", "permission denied"),
+        ] {
+            let said = judged(line).expect_err(line);
+            assert!(said.contains(why) && !said.contains('\n'), "{line}: {said}");
         }
     }
 
-    /// The mask for new files of whoever typed the command.
-    pub fn umask(&self) -> u32 {
-        self.served.as_ref().map_or_else(own::umask, |served| served.umask)
-    }
-
-    /// Standard input of a client; `None`: that of this process.
-    pub fn input(&self) -> Option<Arc<File>> {
-        self.served.as_ref().map(|served| served.input.clone())
-    }
-
-    /// Standard error of a client; `None`: that of this process.
-    pub fn err(&self) -> Option<Arc<File>> {
-        self.served.as_ref().map(|served| served.err.clone())
-    }
-
-    /// A local path as whoever typed the command meant it.
-    pub fn path(&self, path: &Path) -> PathBuf {
-        match &self.served {
-            Some(served) => served.folder.join(path),
-            None => path.to_path_buf(),
-        }
+    #[test]
+    fn what_other_users_are_told_to_ask_is_what_they_may_ask() {
+        let of = |program: Program| {
+            let about_pools = |command: &&&Command| {
+                command.visitors.is_some_and(|visitors| visitors.operands != Subjects::None)
+            };
+            let commands = compat::commands(program).iter().filter(about_pools);
+            let mut names: Vec<&str> = commands.map(|command| command.name).collect();
+            names.sort_unstable();
+            format!("'{} {}'", program.name(), names.join("|"))
+        };
+        assert_eq!(visit::ANSWERED, format!("{} and {}", of(Program::Zfs), of(Program::Zpool)));
     }
 }

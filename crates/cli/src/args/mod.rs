@@ -13,10 +13,67 @@ pub mod list;
 pub use assign::{AssignError, Assignments, assignment};
 use thiserror::Error;
 
-/// The options of a subcommand, as words parted by blanks: `H p j|json o:` says that `-H`, `-p`, `-j` or
-/// `--json`, and `-o` with an argument are taken. The first spelling is the name under which it is found.
+/// An option that a subcommand takes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Spec(pub &'static str);
+pub struct Choice {
+    /// All spellings, without dashes, with bars between them: `j|json`. The first is the name under which it is found.
+    spellings: &'static str,
+    pub argument: Argument,
+    /// What it does.
+    pub about: &'static str,
+}
+
+/// What an option wants behind it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Argument {
+    None,
+    /// Nothing; the option stands for every pool.
+    NoneForEveryPool,
+    /// Names of properties, or assignments to them.
+    Property,
+    /// Something else.
+    Value,
+}
+
+/// An option without an argument.
+pub const fn flag(spellings: &'static str, about: &'static str) -> Choice {
+    Choice { spellings, argument: Argument::None, about }
+}
+
+/// An option that stands for every pool: in the server of one pool, for that pool.
+pub const fn every_pool(spellings: &'static str, about: &'static str) -> Choice {
+    Choice { spellings, argument: Argument::NoneForEveryPool, about }
+}
+
+/// An option whose argument is about properties.
+pub const fn property(spellings: &'static str, about: &'static str) -> Choice {
+    Choice { spellings, argument: Argument::Property, about }
+}
+
+/// An option with another argument.
+pub const fn value(spellings: &'static str, about: &'static str) -> Choice {
+    Choice { spellings, argument: Argument::Value, about }
+}
+
+impl Choice {
+    /// The name under which it is found.
+    pub fn name(&self) -> &'static str {
+        self.spellings().next().unwrap_or_default()
+    }
+
+    pub fn spellings(&self) -> impl Iterator<Item = &'static str> + use<> {
+        self.spellings.split('|')
+    }
+
+    /// Whether it wants an argument.
+    pub const fn takes(&self) -> bool {
+        matches!(self.argument, Argument::Property | Argument::Value)
+    }
+
+    pub const fn is_for_every_pool(&self) -> bool {
+        matches!(self.argument, Argument::NoneForEveryPool)
+    }
+}
 
 /// What is wrong with a command line; the text is the first line that OpenZFS prints.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
@@ -59,98 +116,87 @@ impl Parsed {
     }
 }
 
-impl Spec {
-    /// The options: all spellings of each, and whether it takes an argument.
-    pub fn options(self) -> impl Iterator<Item = (&'static str, impl Iterator<Item = &'static str>, bool)> {
-        self.0.split_ascii_whitespace().map(|word| {
-            let spellings = word.strip_suffix(':').unwrap_or(word);
-            let name = spellings.split('|').next().unwrap_or(spellings);
-            (name, spellings.split('|'), word.ends_with(':'))
-        })
-    }
+fn by_letter(choices: &[Choice], letter: char) -> Option<&Choice> {
+    let is_letter = |s: &str| s.chars().eq([letter]);
+    choices.iter().find(|choice| choice.spellings().any(is_letter))
+}
 
-    fn short(self, letter: char) -> Option<(&'static str, bool)> {
-        let is_letter = |s: &str| s.chars().eq([letter]);
-        self.options().find_map(|(name, mut all, takes)| all.any(is_letter).then_some((name, takes)))
-    }
-
-    /// A long option by its full spelling, or by a beginning that only one option has.
-    fn long(self, word: &str) -> Option<(&'static str, bool)> {
-        let mut begun = None;
-        let mut several = false;
-        for (name, all, takes) in self.options() {
-            for spelling in all.filter(|s| s.chars().count() > 1) {
-                if spelling == word {
-                    return Some((name, takes));
-                }
-                if spelling.starts_with(word) && !word.is_empty() {
-                    several |= begun.is_some_and(|(other, _)| other != name);
-                    begun = Some((name, takes));
-                }
+/// A long option by its full spelling, or by a beginning that only one option has.
+fn by_word<'a>(choices: &'a [Choice], word: &str) -> Option<&'a Choice> {
+    let mut begun: Option<&Choice> = None;
+    let mut several = false;
+    for choice in choices {
+        for spelling in choice.spellings().filter(|s| s.chars().count() > 1) {
+            if spelling == word {
+                return Some(choice);
+            }
+            if spelling.starts_with(word) && !word.is_empty() {
+                several |= begun.is_some_and(|other| other.name() != choice.name());
+                begun = Some(choice);
             }
         }
-        begun.filter(|_| !several)
     }
+    begun.filter(|_| !several)
+}
 
-    /// Takes a command line apart; `posix` stops at the first operand.
-    ///
-    /// # Errors
-    /// [`ArgError`] at the first option that is unknown or lacks its argument.
-    pub fn parse(self, words: &[String], posix: bool) -> Result<Parsed, ArgError> {
-        let mut parsed = Parsed::default();
-        let mut words = words.iter();
-        while let Some(word) = words.next() {
-            if word == "--" {
-                parsed.operands.extend(words.by_ref().cloned());
-            } else if let Some(long) = word.strip_prefix("--") {
-                let (spelling, attached) = match long.split_once('=') {
-                    Some((spelling, value)) => (spelling, Some(value.to_owned())),
-                    None => (long, None),
-                };
-                if spelling == "help" {
+/// Takes a command line apart; `posix` stops at the first operand.
+///
+/// # Errors
+/// [`ArgError`] at the first option that is unknown or lacks its argument.
+pub fn parse(choices: &[Choice], words: &[String], posix: bool) -> Result<Parsed, ArgError> {
+    let mut parsed = Parsed::default();
+    let mut words = words.iter();
+    while let Some(word) = words.next() {
+        if word == "--" {
+            parsed.operands.extend(words.by_ref().cloned());
+        } else if let Some(long) = word.strip_prefix("--") {
+            let (spelling, attached) = match long.split_once('=') {
+                Some((spelling, value)) => (spelling, Some(value.to_owned())),
+                None => (long, None),
+            };
+            if spelling == "help" {
+                return Err(ArgError::Help);
+            }
+            let invalid = || ArgError::Invalid(word.clone());
+            let choice = by_word(choices, spelling).ok_or_else(invalid)?;
+            let value = match (choice.takes(), attached) {
+                (true, Some(value)) => Some(value),
+                (true, None) => {
+                    let missing = || ArgError::MissingArgument(spelling.to_owned());
+                    Some(words.next().ok_or_else(missing)?.clone())
+                }
+                (false, None) => None,
+                (false, Some(_)) => return Err(invalid()),
+            };
+            parsed.options.push((choice.name(), value));
+        } else if let Some(cluster) = word.strip_prefix('-').filter(|rest| !rest.is_empty()) {
+            let mut letters = cluster.chars();
+            while let Some(letter) = letters.next() {
+                if letter == '?' {
                     return Err(ArgError::Help);
                 }
-                let invalid = || ArgError::Invalid(word.clone());
-                let (name, takes) = self.long(spelling).ok_or_else(invalid)?;
-                let value = match (takes, attached) {
-                    (true, Some(value)) => Some(value),
-                    (true, None) => {
-                        let missing = || ArgError::MissingArgument(spelling.to_owned());
-                        Some(words.next().ok_or_else(missing)?.clone())
-                    }
-                    (false, None) => None,
-                    (false, Some(_)) => return Err(invalid()),
+                let invalid = || ArgError::Invalid(letter.to_string());
+                let choice = by_letter(choices, letter).ok_or_else(invalid)?;
+                if !choice.takes() {
+                    parsed.options.push((choice.name(), None));
+                    continue;
+                }
+                let attached = std::mem::replace(&mut letters, "".chars()).as_str();
+                let value = match attached {
+                    "" => words.next().cloned(),
+                    attached => Some(attached.to_owned()),
                 };
-                parsed.options.push((name, value));
-            } else if let Some(cluster) = word.strip_prefix('-').filter(|rest| !rest.is_empty()) {
-                let mut letters = cluster.chars();
-                while let Some(letter) = letters.next() {
-                    if letter == '?' {
-                        return Err(ArgError::Help);
-                    }
-                    let invalid = || ArgError::Invalid(letter.to_string());
-                    let (name, takes) = self.short(letter).ok_or_else(invalid)?;
-                    if !takes {
-                        parsed.options.push((name, None));
-                        continue;
-                    }
-                    let attached = std::mem::replace(&mut letters, "".chars()).as_str();
-                    let value = match attached {
-                        "" => words.next().cloned(),
-                        attached => Some(attached.to_owned()),
-                    };
-                    let value = value.ok_or_else(|| ArgError::MissingArgument(letter.to_string()))?;
-                    parsed.options.push((name, Some(value)));
-                }
-            } else {
-                parsed.operands.push(word.clone());
-                if posix {
-                    parsed.operands.extend(words.by_ref().cloned());
-                }
+                let value = value.ok_or_else(|| ArgError::MissingArgument(letter.to_string()))?;
+                parsed.options.push((choice.name(), Some(value)));
+            }
+        } else {
+            parsed.operands.push(word.clone());
+            if posix {
+                parsed.operands.extend(words.by_ref().cloned());
             }
         }
-        Ok(parsed)
     }
+    Ok(parsed)
 }
 
 #[cfg(test)]
@@ -158,11 +204,23 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    const LIST: Spec = Spec("H p r v j|json json-int json-flat-vdevs d: o: t: X|exclude:");
+    const LIST: &[Choice] = &[
+        flag("H", ""),
+        flag("p", ""),
+        flag("r", ""),
+        flag("v", ""),
+        flag("j|json", ""),
+        flag("json-int", ""),
+        flag("json-flat-vdevs", ""),
+        value("d", ""),
+        value("o", ""),
+        value("t", ""),
+        value("X|exclude", ""),
+    ];
 
     fn parse(line: &str) -> Result<Parsed, String> {
         let words: Vec<String> = line.split(' ').filter(|w| !w.is_empty()).map(str::to_owned).collect();
-        LIST.parse(&words, false).map_err(|e| e.to_string())
+        super::parse(LIST, &words, false).map_err(|e| e.to_string())
     }
 
     #[test]
@@ -199,7 +257,7 @@ mod tests {
     #[test]
     fn posix_stops_at_the_first_operand() {
         let words = ["-H", "tank", "-p"].map(str::to_owned);
-        let parsed = LIST.parse(&words, true).expect("good");
+        let parsed = super::parse(LIST, &words, true).expect("good");
         assert_eq!((parsed.operands.len(), parsed.has("p")), (2, false));
     }
 
@@ -217,7 +275,7 @@ mod tests {
         assert_eq!(parse("tank -z"), Err("invalid option 'z'".to_owned()));
         assert_eq!(parse("-Hz"), Err("invalid option 'z'".to_owned()));
         assert_eq!(parse("--nosuch"), Err("invalid option '--nosuch'".to_owned()));
-        assert_eq!(LIST.parse(&["-?".to_owned()], false), Err(ArgError::Help));
+        assert_eq!(super::parse(LIST, &["-?".to_owned()], false), Err(ArgError::Help));
         // A blank or a bar in the table of options is never an option itself.
         assert_eq!(parse("-|"), Err("invalid option '|'".to_owned()));
         assert_eq!(parse("-:"), Err("invalid option ':'".to_owned()));
@@ -226,7 +284,7 @@ mod tests {
     proptest! {
         #[test]
         fn any_words_are_taken_or_refused(words in prop::collection::vec("[-=a-zH?é|:]{0,6}", 0..6), posix: bool) {
-            let _ = LIST.parse(&words, posix);
+            let _ = super::parse(LIST, &words, posix);
         }
     }
 }

@@ -4,7 +4,7 @@ use format::config::Label;
 use pool::labels::Labels;
 
 use super::view::PoolView;
-use crate::Surroundings;
+use crate::around::Surroundings;
 use crate::messages::Failure;
 use crate::open;
 

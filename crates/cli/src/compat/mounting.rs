@@ -10,10 +10,10 @@ use pool::{Dataset, DatasetInfo, Pool};
 use server::{BeginError, Change, Exchanged, Kind, Live, MountError, Overrides, Report, Unmounted};
 
 use super::Call;
+use crate::around::Served;
 use crate::messages::{Action, Failure, reason};
 use crate::out::Console;
-use crate::own::serve::{elsewhere, not_mounted};
-use crate::served::Served;
+use crate::start::{elsewhere, not_mounted};
 
 impl Call<'_> {
     /// The pool that this process holds.

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use crate::Surroundings;
+use crate::around::Surroundings;
 use crate::dates::{self, Form};
 use crate::messages::Failure;
 use crate::out::Console;

@@ -17,10 +17,10 @@ use rustix::fs::Access;
 
 use super::Call;
 use super::view::{Naming, PoolView, VdevView};
+use crate::around::Served;
 use crate::config;
 use crate::messages::Failure;
 use crate::out::Console;
-use crate::served::Served;
 
 /// Where the system has them.
 const SYSTEM: &str = "/etc/zfs/zpool.d";

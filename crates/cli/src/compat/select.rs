@@ -8,7 +8,7 @@ use pool::props::pool as pool_props;
 use pool::props::{DatasetKind, Value, names};
 
 use super::Call;
-use crate::Surroundings;
+use crate::around::Surroundings;
 use crate::messages::{Action, Failure};
 use crate::open::{self, NotOpen, Session, Sessions};
 use crate::out::Console;

@@ -15,12 +15,13 @@ use server::{Figures, Halted, MemberFigures, Silence};
 use storage::host::{Access, Disk, FileDisk};
 
 use super::Call;
-use crate::Surroundings;
+use crate::around::Surroundings;
 use crate::config;
-use crate::forward;
+use crate::connect;
 use crate::messages::{Action, Failure};
 use crate::open::{self, Intent, NotOpen, Session, Usable};
 use crate::out::Console;
+use crate::state;
 
 /// Health of a pool or vdev.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -365,7 +366,7 @@ impl PoolView {
     /// Whether the pool should have a server, and that ended without exporting the pool.
     pub fn lost_server(&self) -> bool {
         let Body::Open(session) = &self.body else { return false };
-        let is_served = session.is_leased() || session.is_live() || !forward::is_used();
+        let is_served = session.is_leased() || session.is_live() || !connect::is_used();
         !is_served && self.known.is_some() && self.was_active
     }
 
@@ -417,7 +418,7 @@ impl PoolView {
             Body::Closed { found: Some(found), .. } => {
                 let mut tree = found_tree(found, naming);
                 // Devices that are gone are called by where they were.
-                let here: Vec<PathBuf> = found.devices.values().map(|path| open::absolute(path)).collect();
+                let here: Vec<PathBuf> = found.devices.values().map(|path| state::absolute(path)).collect();
                 let known = self.known.iter().flat_map(|known| &known.devices);
                 let mut gone =
                     known.filter(|path| !here.contains(path)).map(|path| path.display().to_string());
@@ -517,7 +518,7 @@ fn view(vdev: &VdevConfig, devices: &BTreeMap<u64, PathBuf>, class: Class, namin
         _ => State::Unavail,
     };
     let path = match here {
-        Some(path) if !open::is_gone(path) => Some(open::absolute(path)),
+        Some(path) if !open::is_gone(path) => Some(state::absolute(path)),
         _ => vdev.path.as_ref().map(|raw| PathBuf::from(String::from_utf8_lossy(raw).into_owned())),
     };
     let path = path.map(|path| match naming.follow {

@@ -13,9 +13,44 @@ use super::Call;
 use super::changing::session;
 use super::owner_quota::{id_of, name_of};
 use super::select::dataset_failure;
+use crate::args::{flag, property};
+use crate::command::{Command, Run, Targets};
 use crate::messages::{Action, Failure, reason};
 use crate::open::{Intent, open_for};
 use crate::out::Console;
+
+/// `zfs allow`.
+pub static COMMAND: Command = Command {
+    name: "allow",
+    about: "shows and grants permissions",
+    syntax: &[
+        "allow FILESYSTEM|VOLUME",
+        "allow [-dglu] WHO[,WHO]… PERMISSION|@SET[,…] FILESYSTEM|VOLUME",
+        "allow [-dl] -e PERMISSION|@SET[,…] FILESYSTEM|VOLUME",
+        "allow -c PERMISSION|@SET[,…] FILESYSTEM|VOLUME",
+        "allow -s @SET PERMISSION|@SET[,…] FILESYSTEM|VOLUME",
+    ],
+    options: &[
+        flag("d", "below only"),
+        flag("g", "the names are groups"),
+        flag("l", "here only"),
+        flag("u", "the names are users"),
+        flag("e", "for everyone"),
+        flag("c", "for whoever creates a dataset below"),
+        property("s", "of a set"),
+    ],
+    targets: Targets::Of(targets),
+    run: Run::Here(allow),
+    ..Command::ZFS
+};
+
+/// The dataset, unless it is only looked at.
+fn targets(call: &Call) -> Result<Vec<String>, Failure> {
+    Ok(match call.args.operands.as_slice() {
+        [_] => Vec::new(),
+        operands => operands.last().into_iter().cloned().collect(),
+    })
+}
 
 /// What may be granted beside the setting of properties.
 const PERMISSIONS: [&str; 35] = [

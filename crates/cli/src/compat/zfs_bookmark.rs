@@ -7,9 +7,28 @@ use pool::props::names;
 
 use super::Call;
 use super::changing::{is_missing, session};
+use crate::args::flag;
+use crate::command::{Command, Run, Targets};
 use crate::messages::{Action, Failure, reason};
 use crate::open::{Intent, Session, pool_of};
 use crate::out::Console;
+
+/// `zfs bookmark`.
+pub static COMMAND: Command = Command {
+    name: "bookmark",
+    about: "remembers when a snapshot was taken",
+    syntax: &["bookmark [-r] SNAPSHOT|BOOKMARK BOOKMARK"],
+    options: &[flag("r", "also of everything below")],
+    targets: Targets::Of(targets),
+    run: Run::Here(create),
+    ..Command::ZFS
+};
+
+/// The operand that names a file system: one of the two may leave out what the other names.
+fn targets(call: &Call) -> Result<Vec<String>, Failure> {
+    let mut operands = call.args.operands.iter();
+    Ok(operands.find(|word| !word.starts_with(['@', '#'])).into_iter().cloned().collect())
+}
 
 /// Runs `zfs bookmark`.
 ///

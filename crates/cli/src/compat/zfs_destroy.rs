@@ -11,9 +11,34 @@ use super::doomed::snapshot_words;
 use super::mounting;
 use super::select::dataset_failure;
 use super::zfs_bookmark;
+use crate::args::flag;
+use crate::command::{Command, Run, Targets};
 use crate::messages::{Action, Failure, reason};
 use crate::open::{Intent, Session};
 use crate::out::Console;
+
+/// `zfs destroy`.
+pub static COMMAND: Command = Command {
+    name: "destroy",
+    about: "destroys datasets, snapshots or bookmarks",
+    syntax: &[
+        "destroy [-Rfnprv] FILESYSTEM|VOLUME",
+        "destroy [-Rdnprv] FILESYSTEM|VOLUME@SNAP[%SNAP][,SNAP]…",
+        "destroy FILESYSTEM|VOLUME#BOOKMARK",
+    ],
+    options: &[
+        flag("R", "also all clones that depend on it"),
+        flag("d", "marks snapshots that are held, to be destroyed with their last hold"),
+        flag("f", "unmounts by force"),
+        flag("n", "destroys nothing, only shows what would be destroyed"),
+        flag("p", "prints in a form for programs"),
+        flag("r", "also everything below it; of snapshots, those of the same name below"),
+        flag("v", "says what is destroyed"),
+    ],
+    targets: Targets::First,
+    run: Run::Here(run),
+    ..Command::ZFS
+};
 
 /// Runs `zfs destroy`.
 ///

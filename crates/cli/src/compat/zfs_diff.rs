@@ -11,9 +11,26 @@ use zpl::diff::{Change, Difference, diff};
 
 use super::Call;
 use super::select::dataset_failure;
+use crate::args::flag;
+use crate::command::{Command, Run};
 use crate::messages::{Action, Failure, reason};
 use crate::open::{Intent, Session, open_for};
 use crate::out::{Console, octal};
+
+/// `zfs diff`.
+pub static COMMAND: Command = Command {
+    name: "diff",
+    about: "shows what changed between snapshots",
+    syntax: &["diff [-FHth] SNAPSHOT [SNAPSHOT|FILESYSTEM]"],
+    options: &[
+        flag("F", "with the type of each file"),
+        flag("H", "tabs between fields"),
+        flag("t", "with the time of each change"),
+        flag("h", "names with special characters as they are"),
+    ],
+    run: Run::Here(run),
+    ..Command::ZFS
+};
 
 const CANNOT: &str = "Unable to obtain diffs";
 const NOT_EARLIER: &str = "Not an earlier snapshot from the same fs";

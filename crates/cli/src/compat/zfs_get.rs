@@ -8,12 +8,42 @@ use super::Call;
 use super::select::{Kinds, Selection, dataset_failure};
 use super::zfs_list::{json_head, show};
 use crate::args::list::{self, Properties};
+use crate::args::{flag, property, value};
+use crate::command::{Beside, Command, Run, Subjects, Visitors};
 use crate::dates;
 use crate::json;
 use crate::messages::Failure;
 use crate::open::{Intent, Sessions};
 use crate::out::Console;
 use crate::table::{self, Column, Field, Got};
+
+/// `zfs get`.
+pub static COMMAND: Command = Command {
+    name: "get",
+    about: "shows properties",
+    syntax: &[
+        "get [-r|-d DEPTH] [-Hp] [-j [--json-int]] [-o all|FIELD[,FIELD]…] [-t TYPE[,TYPE]…] [-s SOURCE[,SOURCE]…] \
+         all|PROPERTY[,PROPERTY]… [DATASET|PATH]…",
+    ],
+    options: &[
+        flag("H", "no headings, tabs between fields"),
+        flag("p", "exact numbers"),
+        flag("r", "everything below, too"),
+        flag("j|json", "as JSON"),
+        flag("json-int", "numbers as numbers in JSON"),
+        value("d", "that many levels below"),
+        property("o", "these fields: name, property, value, received, source, all"),
+        property("s", "only values from there: local, default, inherited, temporary, received, none"),
+        value("t", "only these types: filesystem, snapshot, volume, bookmark, all"),
+    ],
+    beside: Beside::Reads { but: &[] },
+    visitors: Some(Visitors {
+        operands: Subjects::PropertiesOfDatasets,
+        options: &["H", "p", "r", "j", "json-int", "d", "o", "s", "t"],
+    }),
+    run: Run::Here(run),
+    ..Command::ZFS
+};
 
 /// Runs `zfs get`.
 ///

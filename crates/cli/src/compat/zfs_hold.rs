@@ -7,11 +7,24 @@ use super::Call;
 use super::changing::session;
 use super::mounting;
 use super::select::dataset_failure;
+use crate::args::flag;
+use crate::command::{Command, Run, Targets};
 use crate::dates;
 use crate::messages::Failure;
 use crate::open::{Intent, Sessions};
 use crate::out::Console;
 use crate::table::{self, Column, Row};
+
+/// `zfs hold`.
+pub static COMMAND: Command = Command {
+    name: "hold",
+    about: "keeps snapshots from being destroyed",
+    syntax: &["hold [-r] TAG SNAPSHOT…"],
+    options: &[flag("r", "also those of the same name below")],
+    targets: Targets::AllButFirst,
+    run: Run::Here(|call, console| change(call, console, false)),
+    ..Command::ZFS
+};
 
 /// Runs `zfs hold` and, with `release`, `zfs release`.
 ///

@@ -12,11 +12,42 @@ use super::dataset_value::Shown;
 use super::dataset_values;
 use super::select::{Kinds, Selection, dataset_failure};
 use crate::args::list::{self, Properties};
+use crate::args::{flag, property, value};
+use crate::command::{Beside, Command, Run, Subjects, Visitors};
 use crate::json;
 use crate::messages::Failure;
 use crate::open::{Intent, Sessions};
 use crate::out::Console;
 use crate::table::{self, Column, Row};
+
+/// `zfs list`.
+pub static COMMAND: Command = Command {
+    name: "list",
+    about: "lists datasets with some of their properties",
+    syntax: &[
+        "list [-r|-d DEPTH] [-Hp] [-j [--json-int]] [-o PROPERTY[,PROPERTY]…] [-s PROPERTY]… [-S PROPERTY]… \
+         [-t TYPE[,TYPE]…] [DATASET|PATH]…",
+    ],
+    options: &[
+        flag("H", "no headings, tabs between fields"),
+        flag("p", "exact numbers"),
+        flag("r", "everything below, too"),
+        flag("j|json", "as JSON"),
+        flag("json-int", "numbers as numbers in JSON"),
+        value("d", "that many levels below"),
+        property("o", "these properties, parted by commas"),
+        property("s", "sorted by this property; may be repeated"),
+        property("S", "sorted by this property, the largest first; may be repeated"),
+        value("t", "only these types: filesystem, snapshot, volume, bookmark, all"),
+    ],
+    beside: Beside::Reads { but: &[] },
+    visitors: Some(Visitors {
+        operands: Subjects::Datasets,
+        options: &["H", "p", "r", "j", "json-int", "d", "o", "s", "S", "t"],
+    }),
+    run: Run::Here(run),
+    ..Command::ZFS
+};
 
 const DEFAULT: &str = "name,used,available,referenced,mountpoint";
 const SPACE: [&str; 7] = ["name", "available", "used", "usedsnap", "usedds", "usedrefreserv", "usedchild"];

@@ -13,11 +13,36 @@ use super::Call;
 use super::mounting::{say, stays, why_not_mounted, without_server};
 use super::select::dataset_failure;
 use super::zfs_mount_turns;
+use crate::args::{flag, property};
+use crate::command::{Command, Run, Subjects, Visitors};
 use crate::json;
-use crate::messages::{Action, Failure, reason};
+use crate::messages::{Action, Failure, io_words, reason};
 use crate::open::{self, NotOpen, pool_of};
 use crate::out::Console;
-use crate::{forward, own};
+use crate::{client, connect, start};
+
+/// `zfs mount`.
+pub static COMMAND: Command = Command {
+    name: "mount",
+    about: "mounts file systems, or lists what is mounted",
+    syntax: &["mount [-j]", "mount [-Oflv] [-o OPTIONS] -a|-R FILESYSTEM|FILESYSTEM"],
+    options: &[
+        flag("O", "also on a folder that is not empty"),
+        flag("a", "all that belong mounted"),
+        flag("f", "by force"),
+        flag("l", "loads keys first"),
+        flag("v", "says how far it is"),
+        flag("R", "the file system and all below it that belong mounted"),
+        flag("j|json", "the list as JSON"),
+        property(
+            "o",
+            "mount options until the next mount: ro, rw, exec, noexec, suid, nosuid, dev, nodev, noatime; remount",
+        ),
+    ],
+    visitors: Some(Visitors { operands: Subjects::None, options: &["j"] }),
+    run: Run::Here(mount),
+    ..Command::ZFS
+};
 
 /// `canmount=noauto` as it is stored.
 const NOAUTO: u64 = 2;
@@ -90,7 +115,7 @@ fn mount_one(
 
 /// Has the servers of the pools mount, and starts those that do not run.
 fn elsewhere(call: &Call, name: Option<&str>, console: &mut Console) -> Result<(), Failure> {
-    if !forward::is_used() {
+    if !connect::is_used() {
         return Err(without_server(call));
     }
     let pools = match name {
@@ -100,12 +125,12 @@ fn elsewhere(call: &Call, name: Option<&str>, console: &mut Console) -> Result<(
     let is_alone = pools.len() == 1;
     let mut mounted_at_start = false;
     for pool in &pools {
-        if forward::server_of(pool, call.around)?.is_none() {
+        if client::server_of(pool, call.around)?.is_none() {
             // What it cannot find or open, it says in the same words.
             open::find(pool, call.around).map_err(|error| error.dataset(name.unwrap_or(pool)))?;
             // One of several pools waits for its turn: its mount points may lie in another pool.
             mounted_at_start = name.is_none() && is_alone;
-            own::serve::start(pool, mounted_at_start, None, call.around, console)?;
+            start::start(pool, mounted_at_start, None, call.around, console)?;
         }
     }
     if mounted_at_start {
@@ -131,7 +156,7 @@ fn take_turns(call: &Call, turns: Vec<zfs_mount_turns::Turn>) -> Result<(), Fail
 
 /// Has the server of `pool` carry out the command line.
 fn hand_on(call: &Call, pool: &str) -> Result<u8, Failure> {
-    let Some(client) = forward::server_of(pool, call.around)? else {
+    let Some(client) = client::server_of(pool, call.around)? else {
         return Err(Action::Mount(pool).failed("its server does not run"));
     };
     let mut words = vec![call.command.name.to_owned()];
@@ -142,7 +167,7 @@ fn hand_on(call: &Call, pool: &str) -> Result<u8, Failure> {
     words.push("--".to_owned());
     words.extend(call.args.operands.iter().cloned());
     let words = words.into_iter().map(OsString::from).collect();
-    forward::send(&client, "zfs", words, call.around).map_err(|error| forward::broken(pool, &error))
+    client::send(&client, "zfs", words, call.around).map_err(|error| client::broken(pool, &error))
 }
 
 /// What is said of a mount option that is not known.
@@ -207,7 +232,7 @@ pub fn unmount(call: &Call, console: &mut Console) -> Result<(), Failure> {
     if let Some(live) = call.live() {
         return unmount_here(call, live, name, console);
     }
-    if !forward::is_used() {
+    if !connect::is_used() {
         return Err(without_server(call));
     }
     let name = match name {
@@ -223,7 +248,7 @@ pub fn unmount(call: &Call, console: &mut Console) -> Result<(), Failure> {
         let pools: Vec<String> = open::usable(call.around)?.into_iter().map(|pool| pool.name).collect();
         let mut served = Vec::new();
         for pool in pools {
-            if forward::server_of(&pool, call.around)?.is_some() {
+            if client::server_of(&pool, call.around)?.is_some() {
                 served.push(pool);
             }
         }
@@ -231,7 +256,7 @@ pub fn unmount(call: &Call, console: &mut Console) -> Result<(), Failure> {
         return take_turns(call, zfs_mount_turns::of_unmounting(served, call.around));
     };
     let pool = pool_of(&name).to_owned();
-    if forward::server_of(&pool, call.around)?.is_some() {
+    if client::server_of(&pool, call.around)?.is_some() {
         console.flush()?;
         return take_turns(call, vec![(pool, vec![name])]);
     }
@@ -298,7 +323,7 @@ fn is_by_name(pool: &pool::Pool, dataset: &str) -> bool {
 /// The dataset mounted on a folder.
 fn dataset_at(call: &Call, path: &str) -> Result<String, Failure> {
     let action = Action::Unmount(path);
-    let words = |error: std::io::Error| action.failed(own::io_words(&error));
+    let words = |error: std::io::Error| action.failed(io_words(&error));
     let full = std::fs::canonicalize(path).map_err(|error| Action::Open(path).failed(error))?;
     match open::dataset_of(Path::new(path), call.around).map_err(words)? {
         Some(mount) if mount.point == full => Ok(mount.dataset),

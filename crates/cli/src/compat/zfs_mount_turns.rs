@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 use pool::props::dataset as props;
 use pool::props::{DatasetKind, Value};
 
-use crate::Surroundings;
+use crate::around::Surroundings;
 use crate::open::{self, pool_of};
 
 /// A pool, and those of its file systems whose turn it is; none: all.

@@ -5,13 +5,42 @@ use format::znode::pflags;
 use zpl::{FileKind, Filesystem, SetAttr, Stat};
 
 use super::Call;
+use crate::args::{flag, value};
+use crate::command::{Beside, Command, Run, Targets};
+use crate::files::operand::Operand;
+use crate::files::pools::{Pools, refused};
+use crate::files::walk::{Order, Walk};
 use crate::messages::Failure;
 use crate::open::Intent;
 use crate::out::{Console, quoted};
-use crate::own::operand::Operand;
-use crate::own::pools::{Pools, refused};
-use crate::own::stop::Stop;
-use crate::own::walk::{Order, Walk};
+use crate::stop::Stop;
+
+/// `zfs project`.
+pub static COMMAND: Command = Command {
+    name: "project",
+    about: "shows, sets and checks the project of files",
+    syntax: &[
+        "project [-d|-r] DIRECTORY|FILE…",
+        "project -c [-0] [-d|-r] [-p ID] DIRECTORY|FILE…",
+        "project -C [-k] [-r] DIRECTORY|FILE…",
+        "project [-p ID] [-r] [-s] DIRECTORY|FILE…",
+    ],
+    options: &[
+        flag("c", "checks, and lists what differs"),
+        flag("C", "takes the project off"),
+        flag("d", "the folder itself, not what is in it"),
+        flag("r", "all that is in folders, too"),
+        flag("k", "keeps the number, takes off only the inheriting"),
+        flag("s", "has new files inherit the project"),
+        flag("0", "a zero byte after each name instead of a line end"),
+        value("p", "the number of the project"),
+    ],
+    targets: Targets::All,
+    beside: Beside::TakesTurns,
+    takes_files: true,
+    run: Run::Here(run),
+    ..Command::ZFS
+};
 
 /// What is to be done to each file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

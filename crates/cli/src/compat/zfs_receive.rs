@@ -25,10 +25,44 @@ use super::zfs_receive_heal;
 use super::zfs_receive_props::{Overrides, Words};
 use super::zfs_receive_tree;
 use super::zfs_receive_words::{cannot, name, receiving};
+use crate::args::{flag, property};
+use crate::around::Served;
+use crate::command::{Beside, Command, Run, Targets};
 use crate::messages::{Action, Failure, reason};
 use crate::open::{Intent, NotOpen, open_for};
 use crate::out::Console;
-use crate::served::Served;
+
+/// `zfs receive`.
+pub static COMMAND: Command = Command {
+    name: "receive",
+    alias: Some("recv"),
+    about: "makes a snapshot from a stream on standard input",
+    syntax: &[
+        "receive [-FMhnsuv] [-o origin=SNAPSHOT] [-o PROPERTY=VALUE]… [-x PROPERTY]… FILESYSTEM|VOLUME|SNAPSHOT",
+        "receive [-FMhnsuv] [-d|-e] [-o origin=SNAPSHOT] [-o PROPERTY=VALUE]… [-x PROPERTY]… FILESYSTEM",
+        "receive -A FILESYSTEM|VOLUME",
+        "receive -c [-vn] FILESYSTEM|SNAPSHOT",
+    ],
+    options: &[
+        flag("A", "gives up a receive that was cut off"),
+        flag("F", "rolls back to the newest snapshot first"),
+        flag("M", "unmounts by force"),
+        flag("c", "heals damaged blocks of this snapshot from a stream of it; a stream of send -c fits best"),
+        flag("d", "the name of the stream without its pool goes below the target"),
+        flag("e", "only the last part of the stream's name goes below the target"),
+        flag("h", "without holds"),
+        flag("n", "receives nothing, only says what would be received"),
+        flag("s", "keeps what came if it is cut off"),
+        flag("u", "does not mount it"),
+        flag("v", "says what is received"),
+        property("o", "sets a property instead of that in the stream; may be repeated"),
+        property("x", "leaves out a property of the stream; may be repeated"),
+    ],
+    targets: Targets::Last,
+    beside: Beside::TakesTurns,
+    run: Run::Here(run),
+    ..Command::ZFS
+};
 
 /// How often somebody who waits for the stream looks whether to stop.
 const GLANCE: Timespec = Timespec { tv_sec: 0, tv_nsec: 100_000_000 };

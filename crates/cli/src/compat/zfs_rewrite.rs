@@ -5,13 +5,37 @@ use std::path::Path;
 use zpl::{FileKind, Filesystem, ObjectId};
 
 use super::Call;
+use crate::args::{flag, property, value};
+use crate::command::{Beside, Command, Run, Targets};
+use crate::files::operand::Operand;
+use crate::files::pools::{Kernel, Pools, refused};
+use crate::files::walk::{Order, Unread, Walk};
 use crate::messages::Failure;
 use crate::open::Intent;
 use crate::out::Console;
-use crate::own::operand::Operand;
-use crate::own::pools::{Kernel, Pools, refused};
-use crate::own::stop::Stop;
-use crate::own::walk::{Order, Unread, Walk};
+use crate::stop::Stop;
+
+/// `zfs rewrite`.
+pub static COMMAND: Command = Command {
+    name: "rewrite",
+    about: "writes files anew with the present properties",
+    syntax: &["rewrite [-CPSrvx] [-o OFFSET] [-l LENGTH] DIRECTORY|FILE…"],
+    options: &[
+        flag("C", "skips blocks that clones share"),
+        flag("P", "keeps logical birth times"),
+        flag("S", "skips blocks that snapshots share"),
+        flag("r", "all that is in folders, too"),
+        flag("v", "says what is written"),
+        flag("x", "does not leave the file system"),
+        property("o", "from this offset"),
+        value("l", "that many bytes"),
+    ],
+    targets: Targets::All,
+    beside: Beside::TakesTurns,
+    takes_files: true,
+    run: Run::Here(run),
+    ..Command::ZFS
+};
 
 /// Bytes of a file between two looks at whether to stop; a multiple of any record.
 const STEP: u64 = 64 << 20;

@@ -10,9 +10,49 @@ use super::Call;
 use super::changing::is_missing;
 use super::zfs_send_rest;
 use super::zfs_send_words::{Ticker, check_not_mounted, check_terminal, is_told, sending, step, total};
+use crate::args::{flag, value};
+use crate::command::{Command, Run};
 use crate::messages::{Action, Failure, reason};
 use crate::open::{Intent, Session, open_for, pool_of};
 use crate::out::Console;
+
+/// `zfs send`.
+pub static COMMAND: Command = Command {
+    name: "send",
+    about: "writes a snapshot, or what changed since another, as a stream to standard output",
+    syntax: &[
+        "send [-DLPVbcehnpsvw] [-R [-X DATASET[,DATASET]…]] [-i|-I SNAPSHOT] SNAPSHOT",
+        "send [-DLPVcenvw] [-i SNAPSHOT|BOOKMARK] FILESYSTEM|VOLUME|SNAPSHOT",
+        "send --redact BOOKMARK [-DLPVcenpv] [-i SNAPSHOT|BOOKMARK] SNAPSHOT",
+        "send [-Penv] -t TOKEN",
+        "send [-PVnv] --saved FILESYSTEM|VOLUME",
+    ],
+    options: &[
+        flag("R|replicate", "with everything below, all snapshots and properties"),
+        flag("s|skip-missing", "leaves out datasets below that lack the snapshot (with -R)"),
+        value("d|redact", "leaves out what this bookmark redacts (not supported yet)"),
+        flag("p|props", "with properties"),
+        flag("P|parsable", "says in a form for programs what is sent"),
+        flag("D|dedup", "has no effect: streams are no longer deduplicated"),
+        flag("V|proctitle", "says what is sent; OpenZFS shows the progress in the process title, too"),
+        flag("v|verbose", "says what is sent, and each second how far it is"),
+        flag("n|dryrun", "sends nothing, only says what would be sent"),
+        flag("L|large-block", "records larger than 128K stay whole"),
+        flag("e|embed", "tiny blocks stay in their pointers"),
+        value("t|resume", "goes on where a receive was cut off"),
+        flag("c|compressed", "compressed blocks stay compressed"),
+        flag("w|raw", "blocks as they lie on disk, also encrypted ones"),
+        flag("b|backup", "received properties instead of local ones"),
+        flag("h|holds", "with holds"),
+        flag("S|saved", "what a receive that was cut off had received; its receiver needs receive -s"),
+        value("X|exclude", "leaves out these datasets (with -R)"),
+        flag("U|no-preserve-encryption", "may decrypt what is encrypted"),
+        value("i", "only what changed since this snapshot or bookmark"),
+        value("I", "as -i, with all snapshots in between"),
+    ],
+    run: Run::Here(run),
+    ..Command::ZFS
+};
 
 /// Options that this build does not know how to serve.
 const MISSING: [(&str, &str); 1] = [("d", "zfs send --redact")];

@@ -16,9 +16,26 @@ use super::owner_quota;
 use super::parents::create_parents;
 use super::select::dataset_failure;
 use crate::args::Assignments;
+use crate::args::{flag, property};
+use crate::command::{Command, Run, Targets};
 use crate::messages::{Action, Failure, reason};
 use crate::open::{Intent, NotOpen, Session, open_for, pool_of};
 use crate::out::Console;
+
+/// `zfs snapshot`.
+pub static COMMAND: Command = Command {
+    name: "snapshot",
+    alias: Some("snap"),
+    about: "keeps the present state of datasets under a name",
+    syntax: &["snapshot [-r] [-o USERPROPERTY=VALUE]… FILESYSTEM|VOLUME@SNAP…"],
+    options: &[
+        flag("r", "also of everything below, at the same moment"),
+        property("o", "sets a user property; may be repeated"),
+    ],
+    targets: Targets::All,
+    run: Run::Here(snapshot),
+    ..Command::ZFS
+};
 
 /// What `zfs snapshot` says when it cannot say it of one snapshot; the blank is OpenZFS's.
 const CREATE_SNAPSHOTS: &str = "cannot create snapshots :";

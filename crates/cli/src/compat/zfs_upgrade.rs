@@ -8,9 +8,37 @@ use super::Call;
 use super::select::{Kinds, Selection};
 use super::zfs_change::set_one;
 use crate::args::Assignments;
+use crate::args::{every_pool, flag, value};
+use crate::command::{Command, Run, Subjects, Targets, Visitors};
 use crate::messages::Failure;
+use crate::open;
 use crate::open::{Intent, Sessions};
 use crate::out::Console;
+
+/// `zfs upgrade`.
+pub static COMMAND: Command = Command {
+    name: "upgrade",
+    about: "brings file systems to the newest version",
+    syntax: &["upgrade [-v]", "upgrade [-r] [-V VERSION] -a|FILESYSTEM…"],
+    options: &[
+        every_pool("a", "all file systems"),
+        flag("r", "also everything below"),
+        flag("v", "lists the versions there are"),
+        value("V", "to this version"),
+    ],
+    targets: Targets::Of(targets),
+    visitors: Some(Visitors { operands: Subjects::None, options: &[] }),
+    run: Run::Here(upgrade),
+    ..Command::ZFS
+};
+
+fn targets(call: &Call) -> Result<Vec<String>, Failure> {
+    Ok(match (call.args.has("v"), call.args.has("a") && call.args.operands.is_empty()) {
+        (true, _) => Vec::new(),
+        (false, true) => open::names(call.around)?,
+        (false, false) => call.args.operands.clone(),
+    })
+}
 
 /// Runs `zfs upgrade`.
 ///

@@ -9,10 +9,33 @@ use zpl::{Amount, Filesystem, Usage};
 use super::Call;
 use super::owner_quota::{self, name_of, owner_of};
 use super::select::{dataset_at, dataset_failure};
+use crate::args::{flag, property, value};
+use crate::command::{Command, Run};
 use crate::messages::{Action, Failure, reason};
 use crate::open::{Intent, open_for};
 use crate::out::Console;
 use crate::table::{self, Column, Row};
+
+/// `zfs userspace`.
+pub static COMMAND: Command = Command {
+    name: "userspace",
+    about: "shows space and quotas of users",
+    syntax: &[
+        "userspace [-Hinp] [-o FIELD[,…]] [-s FIELD]… [-S FIELD]… [-t TYPE[,…]] FILESYSTEM|SNAPSHOT|PATH",
+    ],
+    options: &[
+        flag("H", "no headings, tabs between fields"),
+        flag("i", "translates identities of other systems"),
+        flag("n", "numbers instead of names"),
+        flag("p", "exact numbers"),
+        property("o", "these fields"),
+        property("s", "sorted by this field"),
+        property("S", "sorted by this field, the largest first"),
+        value("t", "only these types of owners"),
+    ],
+    run: Run::Here(|call, console| run(call, console, Owner::User)),
+    ..Command::ZFS
+};
 
 /// The fields that can be shown, in the order they are shown unless told otherwise.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

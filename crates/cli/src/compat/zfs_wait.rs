@@ -7,9 +7,21 @@ use zpl::Filesystem;
 
 use super::Call;
 use super::select::dataset_failure;
+use crate::args::value;
+use crate::command::{Command, Run};
 use crate::messages::{Action, Failure, reason};
 use crate::open::{Intent, open_for};
 use crate::out::Console;
+
+/// `zfs wait`.
+pub static COMMAND: Command = Command {
+    name: "wait",
+    about: "waits for work in the background",
+    syntax: &["wait [-t ACTIVITY[,…]] FILESYSTEM"],
+    options: &[value("t", "only for this: deleteq")],
+    run: Run::Here(run),
+    ..Command::ZFS
+};
 
 /// How often the file system is looked at.
 const GLANCE: Duration = Duration::from_millis(250);

@@ -8,9 +8,28 @@ use storage::host::Access;
 use super::Call;
 use super::zpool_create::check_use;
 use super::zpool_devices::{device, opened};
+use crate::args::{flag, property};
+use crate::command::{Command, Run, Targets};
 use crate::messages::Failure;
 use crate::open::{self, Session};
 use crate::out::Console;
+use crate::state;
+
+/// `zpool attach`.
+pub static COMMAND: Command = Command {
+    name: "attach",
+    about: "makes a device one side of a mirror",
+    syntax: &["attach [-fsw] [-o PROPERTY=VALUE] POOL DEVICE NEWDEVICE"],
+    options: &[
+        flag("f", "uses a device that seems to be in use"),
+        flag("s", "rebuilds in the order of the device"),
+        flag("w", "waits for the end"),
+        property("o", "sets ashift"),
+    ],
+    targets: Targets::First,
+    run: Run::Here(|call, console| join(call, console, false)),
+    ..Command::ZPOOL
+};
 
 /// Exit status of a device that cannot be attached, detached or replaced: OpenZFS returns -1 there.
 const NEGATIVE: u8 = 255;
@@ -40,7 +59,7 @@ pub fn join(call: &Call, console: &mut Console, replaces: bool) -> Result<(), Fa
     }
     // A pool that is not there comes first.
     open::find(pool, call.around)?;
-    let path = open::absolute(&PathBuf::from(new));
+    let path = state::absolute(&PathBuf::from(new));
     check_use(std::slice::from_ref(&path), call.args.has("f"), call)?;
     let deed = match replaces {
         true => format!("replace {old} with {new}"),
@@ -127,7 +146,7 @@ fn note_devices(session: &Session) -> Result<(), Failure> {
     let devices: Vec<PathBuf> =
         config.tree.leaves().filter_map(|leaf| leaf.path.as_ref().map(path)).collect();
     let guid = session.pool().guid();
-    let noted = open::known().update(|pools| {
+    let noted = state::known().update(|pools| {
         for known in pools.iter_mut().filter(|known| known.guid == guid) {
             known.devices.clone_from(&devices);
         }

@@ -18,9 +18,34 @@ use super::dataset_values::{self, Creation};
 use super::vdev_spec::{Class, Group, Spec, Top, replication};
 use super::{aux_owner, no_effect, owner_quota};
 use crate::args::{Assignments, assignment};
+use crate::args::{flag, property, value};
+use crate::command::{Command, Run};
 use crate::messages::{Action, Failure, plain, reason};
 use crate::open;
 use crate::out::Console;
+use crate::state;
+
+/// `zpool create`.
+pub static COMMAND: Command = Command {
+    name: "create",
+    about: "makes a pool",
+    syntax: &[
+        "create [-dfn] [-m MOUNTPOINT] [-o PROPERTY=VALUE]… [-O FSPROPERTY=VALUE]… [-R ROOT] [-t TEMPNAME] \
+         POOL VDEV…",
+    ],
+    options: &[
+        flag("d", "enables no features but those named with -o"),
+        flag("f", "uses devices that seem to be in use, and groups of uneven redundancy or size"),
+        flag("n", "makes nothing, only shows the layout"),
+        value("m", "where the root file system is mounted"),
+        property("o", "sets a property of the pool, or a feature@NAME; may be repeated"),
+        property("O", "sets a property of the root file system; may be repeated"),
+        value("R", "mounts below this folder, and forgets the pool at its export"),
+        value("t", "a name until the next export"),
+    ],
+    run: Run::Here(run),
+    ..Command::ZPOOL
+};
 
 /// The options of `create`, read and judged as far as no device must be looked at.
 struct Wanted {
@@ -82,7 +107,7 @@ pub fn run(call: &Call, console: &mut Console) -> Result<(), Failure> {
         return layout.show(name, console);
     }
     let guid = New { call, name, called, layout: &layout, devices: &all }.make(wanted, creation)?;
-    let started = crate::own::serve::start_new(called, call.around, console);
+    let started = crate::start::start_new(called, call.around, console);
     if started.is_err() {
         unmake(guid, &all, console);
     }
@@ -152,7 +177,7 @@ impl New<'_> {
         let New { call, name, called, layout, devices } = *self;
         let failed = |reason: &dyn std::fmt::Display| Action::Create(name).failed(reason);
         // From here to the entry of the new pool nobody else gives this name to one.
-        let claim = open::known().claim(called).map_err(open::NotOpen::from)?;
+        let claim = state::known().claim(called).map_err(open::NotOpen::from)?;
         if claim.is_none() || is_taken(called)? {
             return Err(failed(&reason::POOL_EXISTS));
         }
@@ -191,7 +216,7 @@ impl New<'_> {
             wanted.cachefile.or_else(|| (altroot.is_some() || temporary).then(|| "none".to_owned()));
         let (name, paths) = (called.to_owned(), devices[..devices.len() - aux.len()].to_vec());
         let known = KnownPool { name, guid, devices: paths, altroot, temporary, read_only: false, cachefile };
-        if let Err(error) = open::known().enter(known) {
+        if let Err(error) = state::known().enter(known) {
             disks.iter().for_each(|disk| drop(labels::clear(disk)));
             return Err(open::NotOpen::from(error).into());
         }
@@ -209,7 +234,7 @@ fn unmake(guid: Guid, devices: &[PathBuf], console: &mut Console) {
         labels::read(disk.as_ref()).pool_configs().all(|config| config.pool_guid == guid)
     };
     disks.iter().filter(|disk| is_new(disk)).for_each(|disk| drop(labels::clear(disk)));
-    if let Err(error) = open::known().forget(guid) {
+    if let Err(error) = state::known().forget(guid) {
         console.remark(&format!("cenote: the pool was not made, but is still listed: {error}"));
     }
 }
@@ -260,7 +285,7 @@ fn uses_force(force: bool, wrong: Vec<String>) -> Failure {
 
 /// Whether an imported pool is called `name`.
 fn is_taken(name: &str) -> Result<bool, Failure> {
-    Ok(open::known().read().map_err(open::NotOpen::from)?.iter().any(|pool| pool.name == name))
+    Ok(state::known().read().map_err(open::NotOpen::from)?.iter().any(|pool| pool.name == name))
 }
 
 /// Properties of the root file system: `-O`, and `-m` as its mountpoint.
@@ -361,7 +386,7 @@ fn use_of(disk: &FileDisk, known: &[KnownPool], call: &Call) -> Result<Option<Us
 
 /// Whether a device belongs to somebody already.
 pub fn check_use(paths: &[PathBuf], force: bool, call: &Call) -> Result<(), Failure> {
-    let known = open::known().read().map_err(open::NotOpen::from)?;
+    let known = state::known().read().map_err(open::NotOpen::from)?;
     let (mut overridable, mut firm) = (Vec::new(), Vec::new());
     for path in paths {
         let disk = match FileDisk::open(path, Access::Peek) {

@@ -10,11 +10,29 @@ use format::NvList;
 use format::nvlist::NvValue;
 
 use super::Call;
+use crate::args::flag;
+use crate::client;
+use crate::command::{Command, Run};
 use crate::dates::{self, Form};
-use crate::forward;
 use crate::messages::Failure;
 use crate::open;
 use crate::out::Console;
+use crate::state;
+
+/// `zpool events`.
+pub static COMMAND: Command = Command {
+    name: "events",
+    about: "shows what happened to pools",
+    syntax: &["events [-vHf] [POOL]", "events -c"],
+    options: &[
+        flag("c", "forgets all"),
+        flag("f", "goes on as more happens"),
+        flag("H", "no headings, tabs between fields"),
+        flag("v", "with all details"),
+    ],
+    run: Run::Here(run),
+    ..Command::ZPOOL
+};
 
 /// How often `-f` asks for more.
 const GLANCE: Duration = Duration::from_millis(250);
@@ -76,8 +94,8 @@ fn asked(call: &Call, wanted: Option<&str>, clear: bool) -> Result<Vec<(String, 
         if wanted.is_some_and(|wanted| wanted != name) {
             continue;
         }
-        let Some(client) = forward::server_of(&name, call.around)? else { continue };
-        let (events, gone) = client.events(clear).map_err(|error| forward::broken(&name, &error))?;
+        let Some(client) = client::server_of(&name, call.around)? else { continue };
+        let (events, gone) = client.events(clear).map_err(|error| client::broken(&name, &error))?;
         all.push((name, events, gone));
     }
     Ok(all)
@@ -86,7 +104,7 @@ fn asked(call: &Call, wanted: Option<&str>, clear: bool) -> Result<Vec<(String, 
 /// The pools that may have a server. No device is read for it: one that hangs would hang this command.
 fn names(call: &Call) -> Result<Vec<String>, Failure> {
     if call.around.search.is_empty() {
-        let known = open::known().read().map_err(open::NotOpen::from)?;
+        let known = state::known().read().map_err(open::NotOpen::from)?;
         return Ok(known.into_iter().map(|pool| pool.name).collect());
     }
     Ok(open::usable(call.around)?.into_iter().map(|usable| usable.name).collect())

@@ -15,10 +15,48 @@ use super::Call;
 use super::recovery::{self, Recovery};
 use super::view::{self, Naming, State, VdevView};
 use crate::args::assignment;
-use crate::forward;
+use crate::args::{flag, property, value};
+use crate::client;
+use crate::command::{Command, Run};
+use crate::connect;
 use crate::messages::{Action, Failure, reason};
 use crate::open::{self, Intent, NotOpen};
 use crate::out::Console;
+use crate::state;
+
+/// `zpool import`.
+pub static COMMAND: Command = Command {
+    name: "import",
+    about: "lists pools on devices, or takes them into use",
+    syntax: &[
+        "import [-D] [-d DIRECTORY|DEVICE]…|[-c CACHEFILE]",
+        "import -a [-DflmN] [-F [-nTX]] [-c CACHEFILE|-d DIRECTORY|DEVICE] [-o MOUNTOPTIONS] [-o PROPERTY=VALUE]… \
+         [-R ROOT] [-s] [--rewind-to-checkpoint]",
+        "import [-Dflmt] [-F [-nTX]] [-c CACHEFILE|-d DIRECTORY|DEVICE] [-o MOUNTOPTIONS] [-o PROPERTY=VALUE]… \
+         [-R ROOT] [-s] [--rewind-to-checkpoint] POOL|ID [NEWPOOL]",
+    ],
+    options: &[
+        flag("a", "all that are found"),
+        flag("D", "destroyed pools"),
+        flag("f", "also pools that another machine uses"),
+        flag("l", "loads keys first"),
+        flag("m", "without missing log devices"),
+        flag("N", "mounts nothing"),
+        flag("F", "at an earlier state, if the last is damaged"),
+        flag("n", "with -F: only says whether that would do"),
+        value("T", "at this txg"),
+        flag("X", "tries any earlier state"),
+        flag("s", "looks at labels of all devices"),
+        flag("t", "under the new name only until the export"),
+        value("c", "pools of this cache file"),
+        value("d", "looks in this folder, or at this device; may be repeated"),
+        property("o", "sets a property or mount options; may be repeated"),
+        value("R", "mounts below this folder, and forgets the pool at its export"),
+        flag("rewind-to-checkpoint", "at its checkpoint"),
+    ],
+    run: Run::Here(import),
+    ..Command::ZPOOL
+};
 
 /// Where devices are sought unless `-d` says otherwise.
 const FOLDERS: [&str; 3] = ["/dev/disk/by-id", "/dev/disk/by-path", "/dev"];
@@ -60,7 +98,7 @@ pub fn import(call: &Call, console: &mut Console) -> Result<(), Failure> {
     if args.has("a") && pattern.is_some() {
         return Err(Failure::usage("too many arguments"));
     }
-    let known = open::known().read().map_err(NotOpen::from)?;
+    let known = state::known().read().map_err(NotOpen::from)?;
     let mut found = discover(call)?;
     let destroyed = args.has("D");
     found.retain(|pool| (pool.config.state == PoolState::Destroyed) == destroyed);
@@ -311,8 +349,8 @@ fn import_one(
         return Err(if new_name.is_some() { failure } else { failure.hint(NEW_NAME) });
     }
     // Until it is known nobody else gives this name to a pool.
-    let claim = open::known().claim(name).map_err(NotOpen::from)?;
-    if claim.is_none() || open::known().read().map_err(NotOpen::from)?.iter().any(|pool| pool.name == name) {
+    let claim = state::known().claim(name).map_err(NotOpen::from)?;
+    if claim.is_none() || state::known().read().map_err(NotOpen::from)?.iter().any(|pool| pool.name == name) {
         return Err(if new_name.is_some() { action.failed(reason::POOL_EXISTS) } else { name_taken(old) });
     }
     let config = &found.config;
@@ -364,7 +402,7 @@ fn import_one(
         console.remark(&format!("cenote: '{name}' can only be read: {why}"));
     }
     pool.export().map_err(|error| action.failed(error))?;
-    let devices = found.devices.values().map(|path| open::absolute(path)).collect();
+    let devices = found.devices.values().map(|path| state::absolute(path)).collect();
     let known = KnownPool {
         name: name.to_owned(),
         guid,
@@ -374,7 +412,7 @@ fn import_one(
         temporary,
         cachefile: wanted.cachefile.clone().or_else(|| temporary.then(|| "none".to_owned())),
     };
-    open::known().enter(known).map_err(NotOpen::from)?;
+    state::known().enter(known).map_err(NotOpen::from)?;
     drop(claim);
     start(call, name, console)
 }
@@ -394,7 +432,7 @@ fn unavailable(call: &Call, found: &Found, action: Action) -> Failure {
 fn start(call: &Call, name: &str, console: &mut Console) -> Result<(), Failure> {
     let given: Vec<&str> = call.args.values("o").filter(|text| !text.contains('=')).collect();
     let options = Some(given.join(",")).filter(|list| !list.is_empty());
-    crate::own::serve::start(name, !call.args.has("N"), options.as_deref(), call.around, console)
+    crate::start::start(name, !call.args.has("N"), options.as_deref(), call.around, console)
 }
 
 /// Starts the servers of imported pools that have none: those that died, or all after a restart of the machine. Gives
@@ -402,7 +440,7 @@ fn start(call: &Call, name: &str, console: &mut Console) -> Result<(), Failure> 
 fn resume(call: &Call, pools: &[KnownPool], console: &mut Console) -> Result<bool, Failure> {
     let mut any = false;
     for pool in pools {
-        if forward::is_used() && forward::server_of(&pool.name, call.around)?.is_none() {
+        if connect::is_used() && client::server_of(&pool.name, call.around)?.is_none() {
             any = true;
             if let Err(failure) = start(call, &pool.name, console) {
                 console.complain(failure)?;
@@ -417,7 +455,7 @@ fn resume(call: &Call, pools: &[KnownPool], console: &mut Console) -> Result<boo
 /// # Errors
 /// Usage; pools that are missing or cannot be written are complained about.
 pub fn export(call: &Call, console: &mut Console) -> Result<(), Failure> {
-    let known = open::known().read().map_err(NotOpen::from)?;
+    let known = state::known().read().map_err(NotOpen::from)?;
     let names: Vec<String> = match (call.args.has("a"), call.args.operands.as_slice()) {
         (true, []) => known.iter().map(|pool| pool.name.clone()).collect(),
         (true, _) => return Err(Failure::usage("too many arguments")),
@@ -438,7 +476,7 @@ pub fn export(call: &Call, console: &mut Console) -> Result<(), Failure> {
 
 /// Between commands a pool is exported already: what is left is to note it and forget the pool.
 fn export_one(call: &Call, known: &KnownPool) -> Result<(), Failure> {
-    if let Some(client) = forward::server_of(&known.name, call.around)? {
+    if let Some(client) = client::server_of(&known.name, call.around)? {
         let stop = Stop { destroy: false, force: call.args.has("f"), command: Some(call.line.clone()) };
         client.stop(stop).map_err(|error| match error {
             ClientError::Refused(Refusal::Busy(point)) => {
@@ -449,9 +487,9 @@ fn export_one(call: &Call, known: &KnownPool) -> Result<(), Failure> {
             }
             error => Action::Export(&known.name).failed(error),
         })?;
-        return open::known().forget(known.guid).map_err(|error| NotOpen::from(error).into());
+        return state::known().forget(known.guid).map_err(|error| NotOpen::from(error).into());
     }
-    let opened = open::find(&known.name, &crate::Surroundings::default())
+    let opened = open::find(&known.name, &crate::around::Surroundings::default())
         .and_then(|usable| open::open(usable, Intent::Write));
     match opened {
         Ok(session) => {
@@ -465,7 +503,7 @@ fn export_one(call: &Call, known: &KnownPool) -> Result<(), Failure> {
         // A pool that is not there any more can be forgotten all the same.
         Err(_) => {}
     }
-    open::known().forget(known.guid).map_err(|error| NotOpen::from(error).into())
+    state::known().forget(known.guid).map_err(|error| NotOpen::from(error).into())
 }
 
 /// Runs `zpool destroy`.
@@ -487,7 +525,7 @@ pub fn destroy(call: &Call) -> Result<(), Failure> {
             failure
         });
     }
-    if let Some(client) = forward::server_of(name, call.around)? {
+    if let Some(client) = client::server_of(name, call.around)? {
         let guid = Guid(client.guid);
         let stop = Stop { destroy: true, force: call.args.has("f"), command: None };
         client.stop(stop).map_err(|error| match error {
@@ -499,7 +537,7 @@ pub fn destroy(call: &Call) -> Result<(), Failure> {
             }
             error => Action::Destroy(name).failed(error),
         })?;
-        return open::known().forget(guid).map_err(|error| NotOpen::from(error).into());
+        return state::known().forget(guid).map_err(|error| NotOpen::from(error).into());
     }
     let session = open::open_pool(name, call.around, Intent::Write)?;
     if let Some(failure) = session.refusal(Action::Destroy(name)) {
@@ -507,5 +545,5 @@ pub fn destroy(call: &Call) -> Result<(), Failure> {
     }
     let guid = session.pool().guid();
     session.into_pool()?.destroy().map_err(|error| Action::Destroy(name).failed(error))?;
-    open::known().forget(guid).map_err(|error| NotOpen::from(error).into())
+    state::known().forget(guid).map_err(|error| NotOpen::from(error).into())
 }

@@ -10,11 +10,41 @@ use super::pool_values::{PoolValues, Space};
 use super::repeat::Repeat;
 use super::view::{self, Class, Naming, PoolView, VdevView};
 use crate::args::list::{self, Properties};
+use crate::args::{flag, property, value};
+use crate::command::{Beside, Command, Run, Subjects, Visitors};
 use crate::json;
 use crate::messages::Failure;
 use crate::open;
 use crate::out::Console;
 use crate::table::{self, Column, Row};
+
+/// `zpool list`.
+pub static COMMAND: Command = Command {
+    name: "list",
+    about: "lists pools with some of their properties",
+    syntax: &["list [-gHLpPv] [-o PROPERTY[,…]] [-j [--json-int] [--json-pool-key-guid]] [-T d|u] [POOL]… \
+         [INTERVAL [COUNT]]"],
+    options: &[
+        flag("g", "vdevs by their guids"),
+        flag("H", "no headings, tabs between fields"),
+        flag("L", "where symbolic links lead"),
+        flag("p", "exact numbers"),
+        flag("P", "whole paths"),
+        flag("v", "with vdevs"),
+        flag("j|json", "as JSON"),
+        flag("json-int", "numbers as numbers in JSON"),
+        flag("json-pool-key-guid", "pools by guid in JSON"),
+        property("o", "these properties, parted by commas"),
+        value("T", "a time stamp before each list: u seconds, d date"),
+    ],
+    beside: Beside::Reads { but: &[] },
+    visitors: Some(Visitors {
+        operands: Subjects::Pools,
+        options: &["g", "H", "p", "P", "v", "j", "json-int", "json-pool-key-guid", "o", "T"],
+    }),
+    run: Run::Here(run),
+    ..Command::ZPOOL
+};
 
 const DEFAULT: &str =
     "name,size,allocated,free,checkpoint,expandsize,fragmentation,capacity,dedupratio,health,altroot";

@@ -15,6 +15,7 @@ use super::{Call, aux_owner, history_event};
 use crate::messages::{Action, Failure, reason};
 use crate::open::{self, Intent, NotOpen, Sessions};
 use crate::out::Console;
+use crate::state;
 
 /// The pools named, or all; those missing are complained about.
 pub(super) fn names(call: &Call, console: &mut Console) -> Result<Vec<String>, Failure> {
@@ -94,7 +95,7 @@ pub fn labelclear(call: &Call, console: &mut Console) -> Result<(), Failure> {
         return Err(failed());
     }
     if let Some(config) = labels.pool_configs().max_by_key(|config| config.txg) {
-        let known = open::known().read().map_err(NotOpen::from)?;
+        let known = state::known().read().map_err(NotOpen::from)?;
         if let Some(pool) = known.iter().find(|pool| pool.guid == config.pool_guid) {
             console.remark("");
             return Err(Failure::refused(format!("{word} is a member (ACTIVE) of pool \"{}\"", pool.name)));
@@ -161,14 +162,14 @@ pub fn reguid(call: &Call) -> Result<(), Failure> {
     if session.pool().read_only().is_some() {
         return Err(failed(&reason::POOL_READ_ONLY));
     }
-    let all = open::known().read().map_err(NotOpen::from)?;
+    let all = state::known().read().map_err(NotOpen::from)?;
     if wanted.is_some_and(|guid| all.iter().any(|pool| pool.guid == guid)) {
         return Err(failed(&pool::Error::GuidTaken));
     }
     session.command(&call.line);
     let old = session.pool().guid();
     let new = session.pool().set_guid(wanted).map_err(|error| failed(&error))?;
-    open::known()
+    state::known()
         .update(|pools| {
             if let Some(pool) = pools.iter_mut().find(|pool| pool.guid == old) {
                 pool.guid = new;

@@ -19,6 +19,7 @@ use crate::json;
 use crate::messages::{Action, Failure, plain, reason};
 use crate::open::{self, Intent, NotOpen};
 use crate::out::Console;
+use crate::state;
 use crate::table::{self, Column, Field, Got};
 
 /// The words of a property list, `all` spelled out; and whether all were asked for.
@@ -168,7 +169,7 @@ pub fn set(call: &Call) -> Result<(), Failure> {
         check_cachefile(path.as_deref().unwrap_or_default()).map_err(|reason| failed(&reason))?;
         let mut known = known.clone();
         known.cachefile = path.clone();
-        return open::known().enter(known).map_err(|error| NotOpen::from(error).into());
+        return state::known().enter(known).map_err(|error| NotOpen::from(error).into());
     }
     let session = open::open(usable, Intent::Write)?;
     if let Some(failure) = session.refusal(Action::SetProperty(name)) {

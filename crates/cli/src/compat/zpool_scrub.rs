@@ -8,9 +8,40 @@ use server::Live;
 
 use super::Call;
 use super::view::{Naming, PoolView, VdevView};
+use crate::args::{every_pool, flag, property, value};
+use crate::command::{Beside, Command, Run, Targets};
 use crate::messages::{Failure, reason};
 use crate::open::{self, Intent};
 use crate::out::Console;
+
+/// `zpool scrub`.
+pub static COMMAND: Command = Command {
+    name: "scrub",
+    about: "verifies every copy of every block",
+    syntax: &["scrub [-e|-s|-p|-C] [-t] [-w] [-S DATE] [-E DATE] -a|POOL…"],
+    options: &[
+        every_pool("a", "in all pools"),
+        flag("e", "only files with known errors"),
+        flag("p", "pauses it"),
+        flag("s", "stops it"),
+        flag("C", "from the txg where the last one ended"),
+        flag("t", "has no effect"),
+        flag("w", "waits for the end"),
+        property("S", "only what was born after this date"),
+        value("E", "only what was born before this date"),
+    ],
+    targets: Targets::Of(targets),
+    beside: Beside::TakesTurns,
+    run: Run::Here(scrub),
+    ..Command::ZPOOL
+};
+
+fn targets(call: &Call) -> Result<Vec<String>, Failure> {
+    Ok(match call.args.has("a") && call.args.operands.is_empty() {
+        true => open::names(call.around)?,
+        false => call.args.operands.clone(),
+    })
+}
 
 /// How often the state of a pool that a server holds is looked at.
 const GLANCE: Duration = Duration::from_millis(250);

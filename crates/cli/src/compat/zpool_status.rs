@@ -9,15 +9,74 @@ use super::damaged::{self, Trouble};
 use super::pool_values::PoolValues;
 use super::repeat::Repeat;
 use super::scan;
+use super::scripts;
 use super::scripts::{Answers, Scripts};
 use super::view::{self, Body, Class, Naming, PoolView, State, VdevView};
 use super::zpool_list::{head, key};
 use super::zpool_status_advice::advice;
+use crate::args::{flag, value};
+use crate::command::{Beside, Command, Run, Subjects, Visitors};
 use crate::json;
 use crate::messages::Failure;
 use crate::open::{self, NotOpen};
 use crate::out::Console;
-use crate::own::serve;
+use crate::start;
+
+/// `zpool status`.
+pub static COMMAND: Command = Command {
+    name: "status",
+    about: "shows how pools are",
+    syntax: &[
+        "status [-dDegiLpPstvx] [-c SCRIPT[,…]] [-j [--json-int] [--json-flat-vdevs] [--json-pool-key-guid]] \
+             [--power] [-T d|u] [POOL]… [INTERVAL [COUNT]]",
+    ],
+    options: &[
+        flag("d", "with Direct I/O errors"),
+        flag("D", "with the deduplication table"),
+        flag("e", "only vdevs that are not in order"),
+        flag("g", "vdevs by their guids"),
+        flag("i", "with initialization"),
+        flag("L", "where symbolic links lead"),
+        flag("p", "exact numbers"),
+        flag("P", "whole paths"),
+        flag("s", "with slow requests"),
+        flag("t", "with trimming"),
+        flag("v", "names damaged files"),
+        flag("x", "only pools that are not in order"),
+        flag("power", "with the power of slots"),
+        flag("j|json", "as JSON"),
+        flag("json-int", "numbers as numbers in JSON"),
+        flag("json-flat-vdevs", "vdevs without nesting in JSON"),
+        flag("json-pool-key-guid", "pools by guid in JSON"),
+        value("c", "runs scripts for each vdev"),
+        value("T", "a time stamp before each report: u seconds, d date"),
+    ],
+    beside: Beside::Reads { but: &["c"] },
+    scripts: Some(scripts::list),
+    visitors: Some(Visitors {
+        operands: Subjects::Pools,
+        options: &[
+            "d",
+            "D",
+            "e",
+            "g",
+            "i",
+            "p",
+            "P",
+            "s",
+            "t",
+            "v",
+            "x",
+            "j",
+            "json-int",
+            "json-flat-vdevs",
+            "json-pool-key-guid",
+            "T",
+        ],
+    }),
+    run: Run::Here(run),
+    ..Command::ZPOOL
+};
 
 /// Runs `zpool status`.
 ///
@@ -108,7 +167,7 @@ fn print(call: &Call, console: &mut Console, view: &PoolView, answers: &Answers)
         }
     }
     if let Some(why) = view.figures.as_ref().and_then(|figures| figures.log.as_ref()) {
-        let log = serve::log_of(&view.name);
+        let log = start::log_of(&view.name);
         console.remark(&format!("cenote: lines are missing in the log '{}': {why}", log.display()));
     }
     let trouble = Trouble::of(view)?;

@@ -10,7 +10,7 @@ use super::view::{Body, PoolView, State};
 use super::zpool_upgrade::missing_features;
 use crate::messages::plain;
 use crate::open::{NotOpen, Session};
-use crate::own::serve;
+use crate::start;
 
 /// What is wrong with a pool, what to do, and where to read about it.
 pub struct Advice {
@@ -179,7 +179,7 @@ fn advice_on_closed(view: &PoolView, why: &NotOpen) -> Advice {
                 ),
                 _ => format!(
                     "See the log of the server, '{}';\n\tif it hangs, end it and use 'zpool import -a'.",
-                    serve::log_of(name).display()
+                    start::log_of(name).display()
                 ),
             };
             say(&format!("The pool cannot be asked about:\n\t{source}."), &action, None)

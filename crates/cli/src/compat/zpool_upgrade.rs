@@ -10,10 +10,39 @@ use format::features;
 
 use super::Call;
 use super::zpool_misc::names;
-use crate::forward;
+use crate::args::{flag, value};
+use crate::client;
+use crate::command::{Command, Run, Subjects, Targets, Visitors};
 use crate::messages::{Action, Failure};
 use crate::open::{self, Intent};
 use crate::out::Console;
+
+/// `zpool upgrade`.
+pub static COMMAND: Command = Command {
+    name: "upgrade",
+    about: "shows or enables features",
+    syntax: &["upgrade [-v]", "upgrade [-V VERSION] -a|POOL…"],
+    options: &[
+        flag("a", "in all pools"),
+        flag("v", "lists the features there are"),
+        value("V", "to this legacy version"),
+    ],
+    targets: Targets::Of(targets),
+    gathers: true,
+    visitors: Some(Visitors { operands: Subjects::None, options: &[] }),
+    run: Run::Here(upgrade),
+    ..Command::ZPOOL
+};
+
+fn targets(call: &Call) -> Result<Vec<String>, Failure> {
+    if lacks_sense(call) || call.args.has("v") {
+        return Ok(Vec::new());
+    }
+    Ok(match call.args.has("a") && call.args.operands.is_empty() {
+        true => open::names(call.around)?,
+        false => call.args.operands.clone(),
+    })
+}
 
 const SUPPORTS: &str = "This system supports ZFS pool feature flags.\n";
 
@@ -49,7 +78,7 @@ pub fn upgrade(call: &Call, console: &mut Console) -> Result<(), Failure> {
     };
     let mut changed = false;
     for name in &names {
-        changed |= match forward::server_of(name, call.around)? {
+        changed |= match client::server_of(name, call.around)? {
             Some(client) => upgrade_there(call, console, name, &client)?,
             None => upgrade_one(call, console, name, wanted)?,
         };
@@ -78,7 +107,7 @@ fn upgrade_there(
     words.extend(call.args.value("V").iter().flat_map(|version| ["-V", *version]));
     words.extend(if call.args.has("a") { vec!["-a"] } else { vec!["--", name] });
     let words = words.into_iter().map(OsString::from).collect();
-    let (status, said) = forward::part(client, call, words).map_err(|error| forward::broken(name, &error))?;
+    let (status, said) = client::part(client, call, words).map_err(|error| client::broken(name, &error))?;
     console.out().write_all(said.as_bytes())?;
     if status != 0 {
         console.complain(Failure::Ended(status))?;

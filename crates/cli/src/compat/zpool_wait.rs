@@ -9,10 +9,27 @@ use server::Figures;
 use super::Call;
 use super::repeat::Repeat;
 use super::view::{Body, PoolView};
-use crate::forward;
+use crate::args::{flag, value};
+use crate::client;
+use crate::command::{Command, Run};
 use crate::messages::Failure;
 use crate::open;
 use crate::out::Console;
+
+/// `zpool wait`.
+pub static COMMAND: Command = Command {
+    name: "wait",
+    about: "waits for work in the background",
+    syntax: &["wait [-Hp] [-T d|u] [-t ACTIVITY[,…]] POOL [INTERVAL]"],
+    options: &[
+        flag("H", "no headings, tabs between fields"),
+        flag("p", "exact numbers"),
+        value("T", "a time stamp before each report: u seconds, d date"),
+        value("t", "only for these, parted by commas: free, scrub, resilver, …"),
+    ],
+    run: Run::Here(run),
+    ..Command::ZPOOL
+};
 
 /// How often the state of a pool that a server holds is looked at.
 const GLANCE: Duration = Duration::from_millis(250);
@@ -57,8 +74,8 @@ pub fn run(call: &Call, console: &mut Console) -> Result<(), Failure> {
             return Ok(());
         }
         std::thread::sleep(shown.pause());
-        figures = match forward::server_of(name, call.around)? {
-            Some(client) => Some(client.figures().map_err(|error| forward::broken(name, &error))?),
+        figures = match client::server_of(name, call.around)? {
+            Some(client) => Some(client.figures().map_err(|error| client::broken(name, &error))?),
             None => None,
         };
     }

@@ -8,11 +8,11 @@ use std::path::Path;
 
 use server::visitors::{self, AskError, PROTOCOL, Printed, Question};
 
-use crate::compat::Call;
+use crate::command::Call;
 use crate::messages::{Action, Failure};
-use crate::open::{self, NotOpen, pool_of};
+use crate::open::{NotOpen, pool_of};
 use crate::out::Console;
-use crate::visit;
+use crate::{state, visit};
 
 /// Has a command about pools that root shares carried out by their server. Gives its exit status; `None` if the command is
 /// about pools of this user, or is none that looks at pools.
@@ -21,7 +21,7 @@ use crate::visit;
 /// The command may not be asked for, names pools of both users, or its answer does not come.
 pub fn ask(call: &Call, words: &[String], console: &mut Console) -> Result<Option<u8>, Failure> {
     let is_visitor = !rustix::process::geteuid().is_root() && call.around.search.is_empty();
-    if !is_visitor || !visit::is_allowed(call.program, call.command, &call.args) {
+    if !is_visitor || !visit::is_allowed(call.command, &call.args) {
         return Ok(None);
     }
     let shared = visitors::shared();
@@ -29,8 +29,8 @@ pub fn ask(call: &Call, words: &[String], console: &mut Console) -> Result<Optio
         return Ok(None);
     }
     let own: Vec<String> =
-        open::known().read().map_err(NotOpen::from)?.into_iter().map(|pool| pool.name).collect();
-    let subjects = visit::subjects(call.program, call.command, &call.args.operands);
+        state::known().read().map_err(NotOpen::from)?.into_iter().map(|pool| pool.name).collect();
+    let subjects = visit::subjects(call.command, &call.args.operands);
     let named: Vec<String> = subjects.iter().map(|word| dataset_of(word)).collect();
     // Numbers are no names: they ask for the figures again and again, which is judged below.
     let mut names = named.iter().filter(|name| !name.starts_with(|c: char| c.is_ascii_digit())).peekable();
@@ -51,14 +51,14 @@ pub fn ask(call: &Call, words: &[String], console: &mut Console) -> Result<Optio
     let lists = args.operands.len() - named.len();
     args.operands.truncate(lists);
     args.operands.extend(named.iter().cloned());
-    visit::judge(call.program, call.command, &args)?;
+    visit::judge(call.command, &args)?;
     let translated = |word: &String| match subjects.iter().position(|subject| subject == word) {
         Some(at) => named[at].clone(),
         None => word.clone(),
     };
     let question = Question {
         protocol: PROTOCOL,
-        program: call.program.name().to_owned(),
+        program: call.command.program.name().to_owned(),
         words: words.iter().map(translated).collect(),
         posix: call.around.posix,
     };

@@ -23,10 +23,9 @@ struct Foreign {
 /// What is said of a pool of another user.
 pub(super) fn words(user: u32, is_shared: bool) -> String {
     match is_shared {
-        true => format!(
-            "the pool belongs to user {user}, and other users can only run {} on it",
-            visit::in_words()
-        ),
+        true => {
+            format!("the pool belongs to user {user}, and other users can only run {} on it", visit::ANSWERED)
+        }
         false => format!("the pool belongs to user {user}, and only that user's commands reach its server"),
     }
 }

@@ -15,10 +15,10 @@ const OPEN_FILES: &str = "/proc";
 
 /// Below [`OPEN_FILES`] of the server that holds a pool: what may be its devices, each once.
 pub fn held_open(known: &KnownPool) -> Option<Vec<PathBuf>> {
-    if !crate::forward::is_used() {
+    if !crate::connect::is_used() {
         return None;
     }
-    let server = crate::forward::connect(&known.name).ok()??;
+    let server = crate::connect::connect(&known.name).ok()??;
     if server.guid != known.guid.0 {
         return None;
     }
@@ -35,10 +35,10 @@ pub fn held_open(known: &KnownPool) -> Option<Vec<PathBuf>> {
 
 /// What the server that holds an imported pool knows of it, also where the pool cannot be read from here.
 pub fn figures_of(name: &str, known: Option<&KnownPool>) -> Option<Figures> {
-    if !crate::forward::is_used() {
+    if !crate::connect::is_used() {
         return None;
     }
-    let client = crate::forward::connect(name).ok()??;
+    let client = crate::connect::connect(name).ok()??;
     let is_own = known.is_some_and(|known| known.guid.0 == client.guid);
     is_own.then(|| client.figures().ok()).flatten()
 }

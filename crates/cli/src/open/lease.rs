@@ -24,7 +24,7 @@ pub(super) fn lease(
     found: &Found,
     intent: Option<Intent>,
 ) -> Result<Option<(Client, Uberblock)>, NotOpen> {
-    if !crate::forward::is_used() {
+    if !crate::connect::is_used() {
         return Ok(None);
     }
     let failed = |source| NotOpen::Server { name: name.to_owned(), source };

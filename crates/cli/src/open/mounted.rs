@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use server::mountinfo::Mounted;
 
 use super::pool_of;
-use crate::Surroundings;
+use crate::around::Surroundings;
 
 /// What is mounted by this user, by the names that it has now.
 pub fn mounted(around: &Surroundings) -> Vec<Mounted> {
@@ -49,7 +49,7 @@ fn names_now(pool: &str, around: &Surroundings) -> Vec<(PathBuf, String)> {
     let own = match around.live().filter(|live| live.name() == pool) {
         Some(live) => live.mounts(),
         None => {
-            let client = crate::forward::connect(pool).ok().flatten();
+            let client = crate::connect::connect(pool).ok().flatten();
             client.and_then(|client| client.status().ok()).map_or_else(Vec::new, |status| status.mounts)
         }
     };

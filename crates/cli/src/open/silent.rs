@@ -8,15 +8,15 @@ use pool::known::KnownPool;
 use server::{Client, Silence};
 
 use super::NotOpen;
-use crate::forward;
+use crate::connect;
 
 /// The server of an imported pool, if a device of it does not answer, and which one; `None` if all answer, or if there is
 /// no server.
 pub fn server_of(known: &KnownPool) -> Option<(Client, Silence)> {
-    if !forward::is_used() {
+    if !connect::is_used() {
         return None;
     }
-    let client = forward::connect_to(known).ok()??;
+    let client = connect::connect_to(known).ok()??;
     let silence = client.silent_devices().ok()?.into_iter().next()?;
     (client.guid == known.guid.0).then_some((client, silence))
 }

@@ -20,13 +20,13 @@ pub use self::args::Advise;
 use self::stdin::Stdin;
 use super::bench::command_line;
 use super::bench::outputs::Output;
-use super::pools::{Pools, refused};
-use super::stop::Stop;
-use crate::Surroundings;
+use crate::around::Surroundings;
+use crate::files::pools::{Pools, refused};
 use crate::messages::Failure;
 use crate::open::{self, Intent};
 use crate::out::Console;
 use crate::place::{Place, PoolPath};
+use crate::stop::Stop;
 
 /// Carries out the command. Gives the exit status.
 ///

@@ -3,7 +3,7 @@
 use clap::Parser;
 
 use super::Cenote;
-use crate::Surroundings;
+use crate::around::Surroundings;
 use crate::messages::Failure;
 use crate::out::Console;
 

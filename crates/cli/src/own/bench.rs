@@ -22,11 +22,11 @@ pub use self::args::Bench;
 use self::args::Threads;
 use self::outputs::Output;
 use self::screen::Screen;
-use super::stop::Stop;
-use crate::Surroundings;
+use crate::around::Surroundings;
 use crate::messages::{Action, Failure};
 use crate::open::{self, NotOpen};
 use crate::out::Console;
+use crate::stop::Stop;
 
 /// Tables that are for the page, where there is more room.
 const NOT_ON_TERMINAL: [&str; 2] = ["All configurations", "CPU and devices"];

@@ -5,15 +5,15 @@ use std::collections::HashSet;
 use format::ObjectId;
 use zpl::{Error, FileKind, Filesystem, NewNode, Replace};
 
-use super::pools::{Kernel, Pools, refused};
-use super::stop::Stop;
-use super::walk::Unread;
 use super::{Mkdir, Mv, Rm};
-use crate::Surroundings;
+use crate::around::Surroundings;
+use crate::files::pools::{Kernel, Pools, refused};
+use crate::files::walk::Unread;
 use crate::messages::Failure;
 use crate::open::Intent;
 use crate::out::Console;
 use crate::place::PoolPath;
+use crate::stop::Stop;
 
 /// Opens the pools of `places` for writing, calls `each` for every place, and writes everything.
 fn change<'a>(

@@ -13,7 +13,7 @@ use serde_json::json;
 use zpl::Filesystem;
 
 use super::Check;
-use crate::Surroundings;
+use crate::around::Surroundings;
 use crate::messages::{Action, Failure};
 use crate::open::{self, Intent, NotOpen, Session, Usable};
 use crate::out::Console;

@@ -8,7 +8,7 @@ use pool::tune;
 use serde_json::json;
 
 use super::Engines;
-use crate::Surroundings;
+use crate::around::Surroundings;
 use crate::messages::Failure;
 use crate::open::{self, Intent};
 use crate::out::Console;

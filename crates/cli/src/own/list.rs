@@ -8,10 +8,10 @@ use jiff::tz::TimeZone;
 use zpl::{DirEntry, FileKind, Filesystem, Stat};
 
 use super::manifest;
-use super::pools::{Pools, refused};
-use super::walk::{Entered, Order, Step, Unread, Walk};
 use super::{Ls, Tree};
-use crate::Surroundings;
+use crate::around::Surroundings;
+use crate::files::pools::{Pools, refused};
+use crate::files::walk::{Entered, Order, Step, Unread, Walk};
 use crate::messages::Failure;
 use crate::open::Intent;
 use crate::out::{Console, counted, quoted};

@@ -18,14 +18,14 @@ use storage::host::{Access, Host};
 use zpl::{FileKind, Filesystem, Time};
 
 use super::Mkfs;
-use super::copy::{Engine, Local, Node, Policy, Progress, Root, ToPool, io_words};
-use super::pools::Kernel;
-use super::stop::Stop;
+use super::copy::{Engine, Local, Node, Policy, Progress, Root, ToPool};
 use crate::args::{Assignments, assignment};
 use crate::compat::dataset_values::{self, Creation};
 use crate::compat::owner_quota;
-use crate::messages::Failure;
+use crate::files::pools::Kernel;
+use crate::messages::{Failure, io_words};
 use crate::out::{Console, counted};
+use crate::stop::Stop;
 
 /// Sectors of 4096 bytes, whatever the disk below: the image is made for others.
 const ASHIFT: u32 = 12;

@@ -1,7 +1,7 @@
 //! cenote's own commands: files without a mount, images, checks, measurements.
 //!
 //! From:   `cenote [-d DIR|FILE]… COMMAND …`
-//! To:     the engine; `cenote zfs …` and `cenote zpool …` go to [`crate::compat`].
+//! To:     the engine; `cenote zfs …` and `cenote zpool …` go to [`crate::programs`].
 
 mod advise;
 mod args;
@@ -13,20 +13,17 @@ mod check;
 mod copy;
 mod engines;
 mod generate;
+mod held;
 mod list;
 mod manifest;
 mod mkfs;
-pub(crate) mod operand;
 mod ordered;
 #[cfg(test)]
 mod page_numbers;
-pub(crate) mod pools;
 mod report;
-pub(crate) mod serve;
+mod serve;
 mod show;
-pub(crate) mod stop;
 mod tune;
-pub(crate) mod walk;
 
 pub use self::advise::Advise;
 pub use self::args::{
@@ -34,14 +31,15 @@ pub use self::args::{
 };
 pub use self::bench::Bench;
 pub use self::report::Report;
+use crate::around::Surroundings;
+use crate::command::Program;
 use crate::messages::Failure;
 use crate::place::Place;
-use crate::usage::Program;
-use crate::{Surroundings, out};
+use crate::{out, programs};
 use clap::{Parser, Subcommand};
-pub use copy::{io_words, umask};
 use std::ffi::OsString;
 use std::path::PathBuf;
+use std::sync::Arc;
 
 /// OpenZFS pools in user space: create, fill, measure and read them without a kernel module.
 #[derive(Debug, Parser)]
@@ -127,8 +125,13 @@ impl Command {
     }
 }
 
-/// Carries out a command line of `cenote`; `words` are those after its name. Gives the exit status.
-pub fn main(words: impl IntoIterator<Item = OsString>, posix: bool) -> u8 {
+/// Carries out a command line of `cenote`; `words` are those after its name. A server that it becomes carries out `commands`.
+/// Gives the exit status.
+pub fn main(
+    words: impl IntoIterator<Item = OsString>,
+    posix: bool,
+    commands: &Arc<dyn server::Commands>,
+) -> u8 {
     let words: Vec<OsString> = words.into_iter().collect();
     let named = std::iter::once(OsString::from("cenote")).chain(words.iter().cloned());
     let cenote = match Cenote::try_parse_from(named) {
@@ -151,14 +154,17 @@ pub fn main(words: impl IntoIterator<Item = OsString>, posix: bool) -> u8 {
     };
     let around = Surroundings { search: cenote.search, posix, ..Surroundings::default() };
     match cenote.command {
-        Command::Zfs(words) => crate::compatible(Program::Zfs, words.words, around),
-        Command::Zpool(words) => crate::compatible(Program::Zpool, words.words, around),
+        Command::Zfs(words) => programs::run(Program::Zfs, words.words, &around, out::standard()),
+        Command::Zpool(words) => programs::run(Program::Zpool, words.words, &around, out::standard()),
         command => {
             let mut console = out::standard();
-            let forwarded = crate::forward::own(&command.held(), &words, &around, &mut console);
+            let forwarded = held::forward(&command.held(), &words, &around, &mut console);
             let ended = match forwarded {
                 Ok(Some(status)) => Ok(status),
-                Ok(None) => run(&command, &around, &mut console),
+                Ok(None) => match &command {
+                    Command::Serve(args) => serve::run(args, commands, &around, &mut console).map(|()| 0),
+                    command => run(command, &around, &mut console),
+                },
                 Err(failure) => Err(failure),
             };
             let asked = *ended.as_ref().unwrap_or(&0);
@@ -234,7 +240,6 @@ fn run(command: &Command, around: &Surroundings, console: &mut out::Console) -> 
         Command::Stat(stat) => show::stat(stat, around, console),
         Command::Du(du) => show::du(du, around, console),
         Command::Generate(args) => generate::run(args, console),
-        Command::Serve(args) => serve::run(args, around, console),
         Command::Mkdir(mkdir) => change::mkdir(mkdir, around, console),
         Command::Mv(mv) => change::mv(mv, around, console),
         Command::Engines(args) => engines::run(args, around, console),

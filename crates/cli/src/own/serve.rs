@@ -1,29 +1,29 @@
-//! `cenote serve`, and starting it in the background.
+//! `cenote serve`.
 
-use std::ffi::OsString;
-use std::fs::File;
-use std::path::PathBuf;
 use std::sync::Arc;
 
 use pool::props::names;
-use server::messages::{Elsewhere, Moved, Ready};
-use server::{ClientError, Runtime};
+use server::Runtime;
 
 use super::Serve;
-use crate::Surroundings;
+use crate::around::Surroundings;
 use crate::compat::zfs_mount::{self, INVALID};
 use crate::config;
-use crate::forward;
-use crate::messages::{Action, Failure, reason};
+use crate::messages::{Action, Failure};
 use crate::open::{self, NotOpen};
 use crate::out::Console;
-use crate::served::Roof;
+use crate::start::{log_of, start};
 
 /// Carries out `serve`. Ends when the server does.
 ///
 /// # Errors
 /// The pool is not there, in use, or cannot be opened.
-pub fn run(args: &Serve, around: &Surroundings, console: &mut Console) -> Result<(), Failure> {
+pub fn run(
+    args: &Serve,
+    commands: &Arc<dyn server::Commands>,
+    around: &Surroundings,
+    console: &mut Console,
+) -> Result<(), Failure> {
     let name = args.pool.as_str();
     names::check_pool(name, false).map_err(|error| Action::Open(name).failed(error))?;
     if args.background {
@@ -40,103 +40,8 @@ pub fn run(args: &Serve, around: &Surroundings, console: &mut Console) -> Result
     let visitors = server::visitors::folder_of_server().filter(|_| config::lets_others_look());
     let runtime = Runtime::of_user();
     let serve = server::Serve { found, options, runtime, visitors, mount, background };
-    server::serve(serve, Arc::new(Roof)).map_err(|error| match error {
+    server::serve(serve, commands.clone()).map_err(|error| match error {
         server::ServeError::Pool(source) => NotOpen::Failed { name: name.to_owned(), source }.into(),
         error => Action::Open(name).failed(error),
     })
-}
-
-/// Where the log of a pool's server is.
-pub fn log_of(pool: &str) -> PathBuf {
-    open::state_folder().join("log").join(format!("{pool}.log"))
-}
-
-/// Starts the server of an imported pool, unless servers are not used; waits until it is mounted, with these mount
-/// options (`ro,noexec`). What is not mounted is complained about.
-///
-/// # Errors
-/// The server does not start.
-pub fn start(
-    name: &str,
-    mount: bool,
-    options: Option<&str>,
-    around: &Surroundings,
-    console: &mut Console,
-) -> Result<(), Failure> {
-    let mut words: Vec<OsString> = (!mount).then(|| "--no-mount".into()).into_iter().collect();
-    if let Some(list) = options {
-        words.extend(["--options".into(), list.into()]);
-    }
-    start_with(name, mount, &words, around, console)
-}
-
-/// As [`start`], of a pool that was made a moment ago.
-///
-/// # Errors
-/// As [`start`].
-pub fn start_new(name: &str, around: &Surroundings, console: &mut Console) -> Result<(), Failure> {
-    start_with(name, true, &["--created".into()], around, console)
-}
-
-fn start_with(
-    name: &str,
-    mount: bool,
-    options: &[OsString],
-    around: &Surroundings,
-    console: &mut Console,
-) -> Result<(), Failure> {
-    if !forward::is_used() {
-        return Ok(());
-    }
-    if let Err(error) = File::options().read(true).write(true).open("/dev/fuse") {
-        if mount {
-            console.remark(&format!("cenote: '{name}' is not mounted: '/dev/fuse': {error}"));
-        }
-        return Ok(());
-    }
-    console.flush()?;
-    let mut words: Vec<OsString> = Vec::new();
-    for place in &around.search {
-        words.extend(["-d".into(), open::absolute(place).into_os_string()]);
-    }
-    words.extend(["serve", "--ready"].map(OsString::from));
-    words.extend(options.iter().cloned());
-    words.extend(["--".into(), name.into()]);
-    let ready = server::start::start(words).map_err(|error| match error {
-        // Why, it said itself.
-        ClientError::Start(_) => Failure::Ended(1),
-        error => Action::Open(name).failed(error),
-    })?;
-    report(&ready, console)
-}
-
-/// Says what is not mounted, and what is mounted elsewhere.
-fn report(ready: &Ready, console: &mut Console) -> Result<(), Failure> {
-    ready.notes.iter().for_each(|note| console.remark(&format!("cenote: {note}")));
-    ready.moved.iter().for_each(|moved| console.remark(&elsewhere(moved)));
-    for (dataset, why) in &ready.failed {
-        console.complain(not_mounted(dataset, why))?;
-    }
-    Ok(())
-}
-
-/// The line about a file system that is mounted elsewhere than it should be.
-pub fn elsewhere(moved: &Moved) -> String {
-    let Moved { dataset, wanted, point, why } = moved;
-    let (wanted, point) = (wanted.display(), point.display());
-    let why = match why {
-        Elsewhere::NotYours => format!("'{wanted}' is not yours"),
-        Elsewhere::Linked => format!("'{wanted}', which is in a mount of yours, is a link to it"),
-        Elsewhere::Within => format!("'{wanted}' is in a mount of yours"),
-    };
-    format!("cenote: '{dataset}' is mounted on '{point}': {why}")
-}
-
-/// The failure of mounting, with the hint that OpenZFS gives.
-pub fn not_mounted(dataset: &str, why: &str) -> Failure {
-    let failure = Action::Mount(dataset).failed(why);
-    match why {
-        reason::LEGACY_MOUNTPOINT => failure.hint("use mount(8) to mount this filesystem"),
-        _ => failure,
-    }
 }

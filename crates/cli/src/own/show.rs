@@ -6,10 +6,10 @@ use std::io::Write;
 use zpl::{FileKind, Filesystem, Piece};
 
 use super::list::{mode_text, time_text};
-use super::pools::{Pools, refused};
-use super::walk::{Order, Walk};
 use super::{Cat, Du, Stat, manifest};
-use crate::Surroundings;
+use crate::around::Surroundings;
+use crate::files::pools::{Pools, refused};
+use crate::files::walk::{Order, Walk};
 use crate::messages::Failure;
 use crate::open::Intent;
 use crate::out::{Console, counted, quoted};

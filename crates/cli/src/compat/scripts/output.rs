@@ -12,7 +12,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, Signal, WaitId, WaitIdOptions};
 
 use super::OUTPUT_MAX;
-use crate::served::Served;
+use crate::around::Served;
 
 /// How often it is looked whether to go on.
 const GLANCE: Duration = Duration::from_millis(20);

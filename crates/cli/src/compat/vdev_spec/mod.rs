@@ -10,8 +10,8 @@ use std::path::{Path, PathBuf};
 use pool::Layout;
 
 use crate::messages::Failure;
-use crate::open;
 use crate::out::Console;
+use crate::state;
 
 /// Devices that a mirror or raidz vdev has at most.
 const RAIDZ_MAX: usize = 255;
@@ -266,6 +266,6 @@ fn device(word: &str) -> Result<PathBuf, Failure> {
     let failure = Failure::refused(format!("cannot open '{word}': no such device in /dev"))
         .hint("must be a full path or shorthand device name");
     // People make images in the folder where they are.
-    let file = open::absolute(Path::new(word));
+    let file = state::absolute(Path::new(word));
     Err(if file.is_file() { failure.hint(format!("the file here is '{}'", file.display())) } else { failure })
 }

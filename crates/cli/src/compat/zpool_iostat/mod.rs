@@ -17,9 +17,48 @@ use super::pool_values::{PoolValues, Space};
 use super::repeat::Repeat;
 use super::scripts::{Answers, Scripts};
 use super::view::{Class, Naming, PoolView, VdevView};
+use super::{scripts, view};
+use crate::args::{flag, value};
+use crate::command::{Beside, Command, Run, Subjects, Targets, Visitors};
 use crate::messages::Failure;
 use crate::open;
 use crate::out::Console;
+
+/// `zpool iostat`.
+pub static COMMAND: Command = Command {
+    name: "iostat",
+    about: "shows what devices were asked for",
+    syntax: &["iostat [[-c SCRIPT[,…]]|[-lq]]|[-rw] [-T d|u] [-ghHLnpPvy] [[POOL…]|[POOL VDEV…]|[VDEV…]] \
+         [INTERVAL [COUNT]]"],
+    options: &[
+        flag("g", "vdevs by their guids"),
+        flag("h", "numbers for people"),
+        flag("H", "no headings, tabs between fields"),
+        flag("L", "where symbolic links lead"),
+        flag("n", "headings once"),
+        flag("p", "exact numbers"),
+        flag("P", "whole paths"),
+        flag("v", "with vdevs"),
+        flag("y", "without the figures since the import"),
+        flag("l", "with mean waiting times"),
+        flag("q", "with requests in queues and at disks"),
+        flag("r", "sizes of requests as histograms"),
+        flag("w", "waiting times as histograms"),
+        value("c", "runs scripts for each vdev"),
+        value("T", "a time stamp before each report: u seconds, d date"),
+    ],
+    targets: Targets::Of(pools),
+    beside: Beside::Watches,
+    gathers: true,
+    completed: Some(completed),
+    scripts: Some(scripts::list),
+    visitors: Some(Visitors {
+        operands: Subjects::Pools,
+        options: &["g", "H", "n", "p", "P", "v", "l", "q", "r", "w", "y", "T"],
+    }),
+    run: Run::Here(run),
+    ..Command::ZPOOL
+};
 
 /// Rounds after which the headings come again.
 const PAGE: u64 = 20;
@@ -362,4 +401,28 @@ fn lines(view: &PoolView, wanted: &Wanted, naming: Naming, verbose: bool) -> Res
 fn add(vdev: &VdevView, depth: usize, values: &PoolValues, all: &mut Vec<Line>) {
     all.push(Line::of(vdev, depth, values));
     vdev.children.iter().for_each(|child| add(child, depth + 1, values, all));
+}
+
+/// The words of `iostat` with its scripts as they were found here and the names that variables ask for, for a server that
+/// looks for neither; `None` if there is nothing to add.
+///
+/// # Errors
+/// They may not be run, or not be told to a server.
+fn completed(call: &Call) -> Result<Option<Vec<String>>, Failure> {
+    let scripts = scripts::Scripts::of(call)?;
+    let mut naming =
+        view::Naming::of(call).options().filter(|option| !call.args.has(&option[1..])).peekable();
+    if scripts.is_none() && naming.peek().is_none() {
+        return Ok(None);
+    }
+    let mut words = vec![call.command.name.to_owned()];
+    words.extend(naming.map(str::to_owned));
+    for (name, value) in &call.args.options {
+        words.push(if name.len() == 1 { format!("-{name}") } else { format!("--{name}") });
+        let found = scripts.as_ref().filter(|_| *name == "c").map(scripts::Scripts::to_argument);
+        words.extend(found.transpose()?.or_else(|| value.clone()));
+    }
+    words.push("--".to_owned());
+    words.extend(call.args.operands.iter().cloned());
+    Ok(Some(words))
 }

@@ -8,7 +8,7 @@ use bench::{Event, Phase, Run, Watch};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
 use super::table;
-use crate::own::stop::Stop;
+use crate::stop::Stop;
 
 /// Lines of the terminal that are not for the table.
 const OTHER_LINES: u16 = 4;

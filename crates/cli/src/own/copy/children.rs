@@ -11,9 +11,9 @@ use pool::{DatasetInfo, Pool};
 use zpl::FileKind;
 
 use super::shown::{Numbered, Shown};
+use crate::files::pools::Pools;
 use crate::messages::Failure;
 use crate::open::Intent;
-use crate::own::pools::Pools;
 use crate::place::PoolPath;
 
 /// File systems that are read, by the names of their datasets.

@@ -15,8 +15,8 @@ use super::folder::is_one_name;
 use super::node::{Child, Node};
 use super::progress::Progress;
 use super::sink::{Policy, Sink, Wanted};
-use crate::own::stop::Stop;
-use crate::own::walk;
+use crate::files::walk;
+use crate::stop::Stop;
 
 /// Files that wait for a worker.
 const WAITING: usize = 1024;

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::io;
 
-use crate::messages::plain;
+use crate::messages::io_words;
 
 /// Which side of the copy failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -126,17 +126,5 @@ impl fmt::Display for CopyError {
             Why::Said(line) => f.write_str(line),
             Why::Stopped => f.write_str("stopped"),
         }
-    }
-}
-
-/// What the system says, without the number, beginning like our own messages.
-pub fn io_words(error: &io::Error) -> String {
-    let text = plain(error);
-    let mut letters = text.chars();
-    match letters.next() {
-        Some(first) if letters.as_str().starts_with(|c: char| c.is_lowercase()) => {
-            first.to_lowercase().collect::<String>() + letters.as_str()
-        }
-        _ => text,
     }
 }

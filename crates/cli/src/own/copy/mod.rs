@@ -29,7 +29,6 @@ use std::time::Duration;
 use zpl::{FileKind, Filesystem};
 
 pub use engine::{Engine, Root};
-pub use error::io_words;
 pub use node::{Local, Node};
 pub use progress::Progress;
 pub use sink::{Policy, Sink};
@@ -42,13 +41,13 @@ use self::node::{Trail, last_name};
 use self::shown::Shown;
 use self::to_local::ToLocal;
 use super::Cp;
-use super::pools::{Pools, refused};
-use super::stop::Stop;
-use crate::Surroundings;
-use crate::messages::Failure;
+use crate::around::Surroundings;
+use crate::files::pools::{Pools, refused};
+use crate::messages::{Failure, io_words};
 use crate::open::Intent;
 use crate::out::Console;
 use crate::place::{Place, PoolPath};
+use crate::stop::Stop;
 
 /// Bytes of records in the hands of the copying threads, at most.
 const IN_HAND: u64 = 64 << 20;
@@ -171,14 +170,6 @@ fn copy(
         console.remark(&remark);
     }
     Ok(())
-}
-
-/// The file creation mask of this process.
-pub fn umask() -> u32 {
-    // It can only be asked for by setting it; nothing is created meanwhile.
-    let mask = rustix::process::umask(rustix::fs::Mode::empty());
-    rustix::process::umask(mask);
-    mask.as_raw_mode()
 }
 
 fn find(

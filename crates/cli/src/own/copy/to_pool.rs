@@ -11,7 +11,7 @@ use zpl::{Error, FileKind, Filesystem, NewNode, Replace, SetAttr, Times, XattrMo
 use super::content::{Chunk, Content};
 use super::error::{CopyError, made_twice, writing};
 use super::sink::{Moved, Sink, Wanted};
-use crate::own::pools::Kernel;
+use crate::files::pools::Kernel;
 
 /// A file system that is written.
 pub struct ToPool {

@@ -159,8 +159,8 @@ fn page(tool: &Tool, sub: &Sub) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::command::Program;
     use crate::own::generate::{cenote, compatible};
-    use crate::usage::Program;
 
     #[test]
     fn no_text_is_taken_for_a_request() {

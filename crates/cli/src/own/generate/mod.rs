@@ -1,6 +1,6 @@
 //! `cenote generate`: manual pages and completions for shells, from the tables that command lines are read with.
 //!
-//! From:   the subcommands of `zfs` and `zpool` in [`crate::usage`], cenote's own in [`super::Cenote`].
+//! From:   the subcommands of `zfs` and `zpool` in [`crate::compat`], cenote's own in [`super::Cenote`].
 //! To:     files in a folder.
 
 mod bash;
@@ -16,10 +16,10 @@ use pool::props::{Access, Kind, Property};
 
 use super::args::What;
 use super::{Cenote, Generate};
-use crate::messages::Failure;
+use crate::command::{Command, Program};
+use crate::messages::{Failure, io_words};
 use crate::out::Console;
-use crate::own::io_words;
-use crate::usage::Program;
+use crate::{args, compat};
 
 /// A program with subcommands.
 pub struct Tool {
@@ -115,33 +115,31 @@ fn compatible(program: Program) -> Tool {
         Program::Zfs => ("datasets of OpenZFS pools", pool::props::dataset::VISIBLE),
         Program::Zpool => ("OpenZFS pools", pool::props::pool::VISIBLE),
     };
-    let sub = |command: &'static crate::usage::Command| {
-        let choices: Vec<Choice> = program.choices(command).into_iter().map(choice).collect();
+    let sub = |command: &&'static Command| {
+        let choices: Vec<Choice> = command.options.iter().map(choice).collect();
         Sub {
             names: std::iter::once(command.name).chain(command.alias).map(str::to_owned).collect(),
-            summary: program.summary(command).to_owned(),
+            summary: command.about.to_owned(),
             syntax: command.syntax.iter().map(|line| (*line).to_owned()).collect(),
             operands: operands(command.syntax.iter().copied(), &choices),
             choices,
             notes: String::new(),
         }
     };
-    let commands = program.commands().iter().map(sub).collect();
+    let commands = compat::commands(program).iter().map(sub).collect();
     Tool { name: program.name(), section: 8, summary, commands, choices: Vec::new(), properties }
 }
 
-fn choice(choice: crate::usage::Choice) -> Choice {
+fn choice(choice: &args::Choice) -> Choice {
     let (short, long): (Vec<&str>, Vec<&str>) =
-        choice.spellings.iter().partition(|spelling| spelling.chars().count() == 1);
-    // Columns, sort keys and assignments are all about properties.
-    let property = |letter: &char| matches!(letter, 'o' | 'O' | 's' | 'S' | 'x');
-    let short: Vec<char> = short.iter().flat_map(|letter| letter.chars()).collect();
-    let argument = choice.takes.then(|| match short.iter().any(property) {
-        true => Argument::Property,
-        false => Argument::Named("VALUE".to_owned()),
-    });
+        choice.spellings().partition(|spelling| spelling.chars().count() == 1);
+    let argument = match choice.argument {
+        args::Argument::None | args::Argument::NoneForEveryPool => None,
+        args::Argument::Property => Some(Argument::Property),
+        args::Argument::Value => Some(Argument::Named("VALUE".to_owned())),
+    };
     Choice {
-        short,
+        short: short.iter().flat_map(|letter| letter.chars()).collect(),
         long: long.into_iter().map(str::to_owned).collect(),
         argument,
         about: choice.about.to_owned(),

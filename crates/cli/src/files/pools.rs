@@ -11,7 +11,7 @@ use pool::{Dataset, Pool};
 use server::Live;
 use zpl::Filesystem;
 
-use crate::Surroundings;
+use crate::around::Surroundings;
 use crate::messages::{Action, Failure};
 use crate::open::{self, Intent, Session};
 use crate::place::PoolPath;

@@ -3,8 +3,8 @@
 use std::ffi::OsStr;
 use std::path::Path;
 
-use crate::Surroundings;
-use crate::forward;
+use crate::around::Surroundings;
+use crate::client;
 use crate::place::{Place, PlaceError, PoolPath};
 
 /// What was written, and where that is.
@@ -21,7 +21,7 @@ impl Operand {
     /// A place that is none.
     pub fn read(word: &str, around: &Surroundings) -> Result<Option<Operand>, PlaceError> {
         let inside = |path: &Path| {
-            let place = forward::place_of(&around.path(path))?;
+            let place = client::place_of(&around.path(path))?;
             match Place::parse(OsStr::new(&place)) {
                 Ok(Place::InPool(place)) => Some(place),
                 _ => None,

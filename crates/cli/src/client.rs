@@ -1,0 +1,111 @@
+//! Handing command lines to the server of a pool, with standard input, output and error.
+//!
+//! From:   commands that know which pool they are about.
+//! To:     the server of that pool, if it has one.
+
+use std::ffi::OsString;
+use std::fs::File;
+use std::io::{Read, Seek};
+use std::os::fd::AsFd;
+use std::path::Path;
+
+use server::messages::Job;
+use server::{Client, ClientError};
+
+use crate::around::Surroundings;
+use crate::command::Call;
+use crate::connect::{connect, is_used};
+use crate::messages::{Action, Failure};
+use crate::{open, state};
+
+/// The server that holds the pool `name`, if one does.
+///
+/// # Errors
+/// Something listens in its place that cannot be used.
+pub fn server_of(name: &str, around: &Surroundings) -> Result<Option<Client>, Failure> {
+    if !is_used() || around.live().is_some_and(|live| live.name() == name) {
+        return Ok(None);
+    }
+    let Some(client) = connect(name).map_err(|error| broken(name, &error))? else { return Ok(None) };
+    // Another pool of the same name may be meant here. The list of imported pools tells without reading a device.
+    let listed = || state::known().read().ok()?.into_iter().find(|pool| pool.name == name);
+    let guid = match listed().filter(|_| around.search.is_empty()) {
+        Some(known) => Some(known.guid),
+        None => match open::find(name, around) {
+            Ok(usable) => usable.guid(),
+            Err(_) => return Ok(None),
+        },
+    };
+    Ok(Some(client).filter(|client| guid.is_none_or(|guid| guid.0 == client.guid)))
+}
+
+/// The failure of talking to the server of a pool.
+pub fn broken(name: &str, error: &ClientError) -> Failure {
+    Action::Open(name).failed(error)
+}
+
+/// A path in a mounted dataset as a place, `DATASET:/path`.
+pub fn place_of(path: &Path) -> Option<String> {
+    let full = std::fs::canonicalize(path).ok()?;
+    let mount = server::mountinfo::dataset_of(&full).ok()??;
+    let inside = full.strip_prefix(&mount.point).ok()?.to_str()?;
+    Some(format!("{}:/{inside}", mount.dataset))
+}
+
+/// Has the part of a command that is about one of several pools carried out by its server. Gives its exit status and
+/// what it printed.
+///
+/// # Errors
+/// The server refuses, or goes away meanwhile; what it prints cannot be kept.
+pub fn part(client: &Client, call: &Call, words: Vec<OsString>) -> Result<(u8, String), ClientError> {
+    let printed = memory_file()?;
+    let job = job(call.command.program.name(), words, Some(&call.line), call.around);
+    let status = client.run(job, [std::io::stdin().as_fd(), printed.as_fd(), std::io::stderr().as_fd()])?;
+    Ok((status, text_of(printed)?))
+}
+
+/// A file in memory, for what a server prints.
+pub fn memory_file() -> std::io::Result<File> {
+    Ok(rustix::fs::memfd_create("cenote-part", rustix::fs::MemfdFlags::CLOEXEC)?.into())
+}
+
+/// What was printed into such a file.
+pub fn text_of(mut file: File) -> std::io::Result<String> {
+    let mut text = String::new();
+    file.rewind()?;
+    file.read_to_string(&mut text)?;
+    Ok(text)
+}
+
+/// Has a command line carried out by a server.
+///
+/// # Errors
+/// The server refuses, or goes away meanwhile.
+pub fn send(
+    client: &Client,
+    program: &str,
+    words: Vec<OsString>,
+    around: &Surroundings,
+) -> Result<u8, ClientError> {
+    run(client, job(program, words, None, around))
+}
+
+/// Has a job carried out with standard input, output and error of this process.
+///
+/// # Errors
+/// As [`send`].
+pub fn run(client: &Client, job: Job) -> Result<u8, ClientError> {
+    client.run(job, [std::io::stdin().as_fd(), std::io::stdout().as_fd(), std::io::stderr().as_fd()])
+}
+
+/// A command line as a server is told; `whole` is what was typed, where it is a part of that.
+pub fn job(program: &str, words: Vec<OsString>, whole: Option<&str>, around: &Surroundings) -> Job {
+    Job {
+        program: program.to_owned(),
+        words,
+        whole: whole.map(str::to_owned),
+        folder: std::env::current_dir().unwrap_or_else(|_| "/".into()).into_os_string(),
+        umask: around.umask(),
+        posix: around.posix,
+    }
+}

@@ -1,0 +1,230 @@
+//! What a subcommand of `zfs` or `zpool` is: one value, which says everything about it.
+//!
+//! From:   the modules of the subcommands (`compat/zfs_send.rs`), each with its value `COMMAND`.
+//! To:     the tables in [`crate::compat`]. The option parser, the usage texts, `help`, manual pages, completions, the way to
+//!         a pool's server, what other users may ask, and the answer "not supported" are derived from the values.
+
+use crate::args::{Choice, Parsed};
+use crate::around::Surroundings;
+use crate::messages::Failure;
+use crate::out::Console;
+
+/// The two programs whose interface is OpenZFS's.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Program {
+    Zfs,
+    Zpool,
+}
+
+impl Program {
+    /// Both.
+    pub const ALL: [Program; 2] = [Program::Zfs, Program::Zpool];
+
+    pub const fn name(self) -> &'static str {
+        match self {
+            Program::Zfs => "zfs",
+            Program::Zpool => "zpool",
+        }
+    }
+}
+
+/// A subcommand. A value begins with what differs and ends with `..Command::ZFS` or `..Command::ZPOOL`.
+#[derive(Debug, Clone, Copy)]
+pub struct Command {
+    pub program: Program,
+    pub name: &'static str,
+    /// Another name for it.
+    pub alias: Option<&'static str>,
+    /// What it does, in a few words.
+    pub about: &'static str,
+    /// Syntax lines, without the name of the program.
+    pub syntax: &'static [&'static str],
+    /// All options that it takes. Each is read once, by the function `read` of the command's module.
+    pub options: &'static [Choice],
+    /// The pools whose servers carry it out.
+    pub targets: Targets,
+    /// What it does in a server beside other commands.
+    pub beside: Beside,
+    /// It makes one report of several pools, and asks their servers itself for what the report is made of.
+    pub gathers: bool,
+    /// Its operands are files, which may be written as paths in a mount: a server is told their places.
+    pub takes_files: bool,
+    /// The words for a server, where it must be told what only this process finds.
+    pub completed: Option<Completed>,
+    /// What the option `-c` does without an argument, if it names programs that are run for each vdev.
+    pub scripts: Option<Listing>,
+    /// What other users may ask of it about a pool of root; `None`: nothing.
+    pub visitors: Option<Visitors>,
+    pub run: Run,
+}
+
+/// A function that carries a command out.
+pub type Function = fn(&Call, &mut Console) -> Result<(), Failure>;
+/// A function that gives a command line with all that a server must be told; `None` if nothing is to be added.
+pub type Completed = fn(&Call) -> Result<Option<Vec<String>>, Failure>;
+
+/// A function that lists what `-c` of the command of this name may run.
+pub type Listing = fn(&mut Console, &str) -> Result<(), Failure>;
+
+/// How a command is carried out.
+#[derive(Debug, Clone, Copy)]
+pub enum Run {
+    /// By this function.
+    Here(Function),
+    /// Not yet; why, if there is more to say than that.
+    Missing(Option<&'static str>),
+}
+
+/// The pools whose servers carry a command out: those of its operands that it changes.
+#[derive(Debug, Clone, Copy)]
+pub enum Targets {
+    /// No server carries it out: it only reads, or finds its servers itself.
+    Nothing,
+    /// The first operand.
+    First,
+    /// The second operand.
+    Second,
+    /// The last operand.
+    Last,
+    /// All operands.
+    All,
+    /// All operands but the first.
+    AllButFirst,
+    /// Those that this function gives.
+    Of(fn(&Call) -> Result<Vec<String>, Failure>),
+}
+
+/// What a command does in a server beside other commands: datasets and properties are changed by one command at a time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Beside {
+    /// It waits until no other command changes anything.
+    Alone,
+    /// It waits for others only when it comes to changes: it takes long, or it changes files.
+    TakesTurns,
+    /// It changes nothing and waits for nobody. It prints once, from what a server has in memory if devices do not answer;
+    /// but not with one of these options.
+    Reads { but: &'static [&'static str] },
+    /// It changes nothing and waits for nobody, and the pool may be exported while it runs.
+    Watches,
+}
+
+/// What other users may ask of a command. Not among the options are those that run programs (`-c`) or follow paths (`-L`).
+#[derive(Debug, Clone, Copy)]
+pub struct Visitors {
+    /// What the operands are.
+    pub operands: Subjects,
+    /// The options that are allowed.
+    pub options: &'static [&'static str],
+}
+
+/// What the operands of a command are, as other users may write them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Subjects {
+    /// There are none: with them the command changes something.
+    None,
+    Datasets,
+    /// A list of properties, then datasets.
+    PropertiesOfDatasets,
+    Pools,
+    /// A list of properties, then pools.
+    PropertiesOfPools,
+}
+
+impl Command {
+    /// What most subcommands of `zfs` have in common.
+    pub const ZFS: Command = Command::of(Program::Zfs);
+    /// What most subcommands of `zpool` have in common.
+    pub const ZPOOL: Command = Command::of(Program::Zpool);
+
+    const fn of(program: Program) -> Command {
+        Command {
+            program,
+            name: "",
+            alias: None,
+            about: "",
+            syntax: &[],
+            options: &[],
+            targets: Targets::Nothing,
+            beside: Beside::Alone,
+            gathers: false,
+            takes_files: false,
+            completed: None,
+            scripts: None,
+            visitors: None,
+            run: Run::Missing(None),
+        }
+    }
+
+    /// The usage of this subcommand.
+    pub fn usage(&self) -> String {
+        let mut text = "usage:\n".to_owned();
+        for line in self.syntax {
+            text.push_str(&format!("\t{line}\n"));
+        }
+        if self.syntax.iter().any(|line| line.contains("PROPERTY")) {
+            text.push_str("\nProperties and their values: 'help properties'.\n");
+        }
+        text
+    }
+
+    /// Program and subcommand, as they are typed.
+    pub fn called(&self) -> String {
+        format!("{} {}", self.program.name(), self.name)
+    }
+
+    /// Whether it changes nothing, so that it waits for no command that does.
+    pub fn reads_only(&self) -> bool {
+        matches!(self.beside, Beside::Reads { .. })
+    }
+
+    /// The option that stands for every pool, if it has one.
+    pub fn every_pool(&self) -> Option<&'static str> {
+        self.options.iter().find(|choice| choice.is_for_every_pool()).map(Choice::name)
+    }
+
+    /// The answer that it is not there yet.
+    pub fn missing(&self, why: Option<&str>) -> Failure {
+        let why = why.map(|why| format!(" ({why})")).unwrap_or_default();
+        Failure::refused(format!("cenote: not supported yet: {}{why}", self.called()))
+    }
+}
+
+/// A command line of `zfs` or `zpool`, ready to be carried out.
+#[derive(Debug)]
+pub struct Call<'a> {
+    pub command: &'static Command,
+    pub args: Parsed,
+    pub around: &'a Surroundings,
+    /// The command line for the pool's history: program and words, one blank apart.
+    pub line: String,
+}
+
+impl Call<'_> {
+    /// The operands whose pools' servers carry it out.
+    ///
+    /// # Errors
+    /// Those of the command's own function.
+    pub fn targets(&self) -> Result<Vec<String>, Failure> {
+        let operands = &self.args.operands;
+        Ok(match self.command.targets {
+            Targets::Nothing => Vec::new(),
+            Targets::First => operands.first().into_iter().cloned().collect(),
+            Targets::Second => operands.get(1).into_iter().cloned().collect(),
+            Targets::Last => operands.last().into_iter().cloned().collect(),
+            Targets::All => operands.clone(),
+            Targets::AllButFirst => operands.iter().skip(1).cloned().collect(),
+            Targets::Of(function) => function(self)?,
+        })
+    }
+
+    /// Carries it out in this process.
+    ///
+    /// # Errors
+    /// Those of the command; that it is not there yet.
+    pub fn run(&self, console: &mut Console) -> Result<(), Failure> {
+        match self.command.run {
+            Run::Here(function) => function(self, console),
+            Run::Missing(why) => Err(self.command.missing(why)),
+        }
+    }
+}

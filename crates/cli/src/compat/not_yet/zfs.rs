@@ -1,0 +1,128 @@
+//! Subcommands of `zfs` that are not there yet.
+
+use crate::args::{flag, property, value};
+use crate::command::{Command, Run, Targets};
+
+/// `zfs share`.
+pub static SHARE: Command = Command {
+    name: "share",
+    about: "shares file systems",
+    syntax: &["share [-l] -a [nfs|smb]|FILESYSTEM"],
+    options: &[flag("a", "all of them"), flag("l", "loads keys first")],
+    run: Run::Missing(Some("share the mounted folder with the NFS or SMB server of the system")),
+    ..Command::ZFS
+};
+
+/// `zfs unshare`.
+pub static UNSHARE: Command = Command {
+    name: "unshare",
+    about: "ends sharing",
+    syntax: &["unshare -a [nfs|smb]|FILESYSTEM|MOUNTPOINT"],
+    options: &[flag("a", "of all")],
+    run: Run::Missing(Some("share the mounted folder with the NFS or SMB server of the system")),
+    ..Command::ZFS
+};
+
+/// `zfs load-key`.
+pub static LOAD_KEY: Command = Command {
+    name: "load-key",
+    about: "loads keys of encrypted datasets",
+    syntax: &["load-key [-nr] [-L KEYLOCATION] -a|FILESYSTEM|VOLUME"],
+    options: &[
+        flag("a", "of all"),
+        flag("n", "only checks them"),
+        flag("r", "also below"),
+        value("L", "from there"),
+    ],
+    targets: Targets::First,
+    run: Run::Missing(Some("encrypted datasets are not read")),
+    ..Command::ZFS
+};
+
+/// `zfs unload-key`.
+pub static UNLOAD_KEY: Command = Command {
+    name: "unload-key",
+    about: "unloads keys",
+    syntax: &["unload-key [-r] -a|FILESYSTEM|VOLUME"],
+    options: &[flag("a", "of all"), flag("r", "also below")],
+    targets: Targets::First,
+    run: Run::Missing(Some("encrypted datasets are not read")),
+    ..Command::ZFS
+};
+
+/// `zfs change-key`.
+pub static CHANGE_KEY: Command = Command {
+    name: "change-key",
+    about: "changes the key of an encrypted dataset",
+    syntax: &[
+        "change-key [-l] [-o PROPERTY=VALUE]… FILESYSTEM|VOLUME",
+        "change-key -i [-l] FILESYSTEM|VOLUME",
+    ],
+    options: &[
+        flag("i", "uses the key of the parent"),
+        flag("l", "loads the key first"),
+        property("o", "sets a property of the key"),
+    ],
+    targets: Targets::First,
+    run: Run::Missing(Some("encrypted datasets are not read")),
+    ..Command::ZFS
+};
+
+/// `zfs redact`.
+pub static REDACT: Command = Command {
+    name: "redact",
+    about: "makes a bookmark of what clones of a snapshot changed",
+    syntax: &["redact SNAPSHOT BOOKMARK SNAPSHOT…"],
+    ..Command::ZFS
+};
+
+/// `zfs program`.
+pub static PROGRAM: Command = Command {
+    name: "program",
+    about: "runs a channel program",
+    syntax: &["program [-jn] [-t INSTRUCTIONS] [-m BYTES] POOL SCRIPT [ARGUMENT]…"],
+    options: &[
+        flag("j", "the result as JSON"),
+        flag("n", "changes nothing"),
+        value("t", "most instructions"),
+        value("m", "most memory"),
+    ],
+    run: Run::Missing(Some("there is no Lua here")),
+    ..Command::ZFS
+};
+
+/// `zfs zone`.
+pub static ZONE: Command = Command {
+    name: "zone",
+    about: "hands a file system to a user namespace",
+    syntax: &["zone NAMESPACE FILESYSTEM"],
+    run: Run::Missing(Some("there is no kernel module to tell of it")),
+    ..Command::ZFS
+};
+
+/// `zfs unzone`.
+pub static UNZONE: Command = Command {
+    name: "unzone",
+    about: "takes a file system back from a user namespace",
+    syntax: &["unzone NAMESPACE FILESYSTEM"],
+    run: Run::Missing(Some("there is no kernel module to tell of it")),
+    ..Command::ZFS
+};
+
+/// `zfs jail`.
+pub static JAIL: Command = Command {
+    name: "jail",
+    about: "hands a file system to a jail",
+    syntax: &["jail JAIL FILESYSTEM"],
+    run: Run::Missing(Some("there is no kernel module to tell of it")),
+    ..Command::ZFS
+};
+
+/// `zfs unjail`.
+pub static UNJAIL: Command = Command {
+    name: "unjail",
+    about: "takes a file system back from a jail",
+    syntax: &["unjail JAIL FILESYSTEM"],
+    run: Run::Missing(Some("there is no kernel module to tell of it")),
+    ..Command::ZFS
+};

@@ -1,0 +1,119 @@
+//! Subcommands of `zpool` that are not there yet.
+
+use crate::args::{flag, property, value};
+use crate::command::{Command, Run, Targets};
+
+/// `zpool add`.
+pub static ADD: Command = Command {
+    name: "add",
+    about: "adds devices to a pool",
+    syntax: &[
+        "add [-fgLnP] [--allow-in-use] [--allow-replication-mismatch] [--allow-ashift-mismatch] [-o PROPERTY=VALUE] \
+         POOL VDEV…",
+    ],
+    options: &[
+        flag("f", "uses devices that seem to be in use"),
+        flag("g", "vdevs by their guids"),
+        flag("L", "where symbolic links lead"),
+        flag("n", "adds nothing, only shows the layout"),
+        flag("P", "whole paths"),
+        property("o", "sets ashift"),
+        flag("allow-in-use", "uses devices that seem to be in use"),
+        flag("allow-replication-mismatch", "also with another redundancy"),
+        flag("allow-ashift-mismatch", "also with another sector size"),
+    ],
+    targets: Targets::First,
+    run: Run::Missing(Some("the devices of a pool are those it was made with")),
+    ..Command::ZPOOL
+};
+
+/// `zpool remove`.
+pub static REMOVE: Command = Command {
+    name: "remove",
+    about: "takes devices out of a pool",
+    syntax: &["remove [-npw] POOL DEVICE…", "remove -s POOL"],
+    options: &[
+        flag("n", "removes nothing, only shows the memory it would take"),
+        flag("p", "exact numbers"),
+        flag("w", "waits for the end"),
+        flag("s", "stops a removal"),
+    ],
+    targets: Targets::First,
+    run: Run::Missing(Some("the devices of a pool are those it was made with")),
+    ..Command::ZPOOL
+};
+
+/// `zpool checkpoint`.
+pub static CHECKPOINT: Command = Command {
+    name: "checkpoint",
+    about: "keeps the state of a whole pool",
+    syntax: &["checkpoint [-d [-w]] POOL"],
+    options: &[flag("d|discard", "gives it up"), flag("w|wait", "waits for the end")],
+    targets: Targets::First,
+    run: Run::Missing(Some("a snapshot of each file system, zfs snapshot -r, comes nearest")),
+    ..Command::ZPOOL
+};
+
+/// `zpool split`.
+pub static SPLIT: Command = Command {
+    name: "split",
+    about: "makes a pool of one side of all mirrors",
+    syntax: &["split [-gLlnP] [-o PROPERTY=VALUE]… [-R ROOT] POOL NEWPOOL [DEVICE]…"],
+    options: &[
+        flag("g", "vdevs by their guids"),
+        flag("L", "where symbolic links lead"),
+        flag("l", "loads keys first"),
+        flag("n", "splits nothing, only shows the layout"),
+        flag("P", "whole paths"),
+        property("o", "sets a property of the new pool"),
+        value("R", "imports the new pool below this folder"),
+    ],
+    run: Run::Missing(Some("attach and detach change a mirror; the sides stay in one pool")),
+    ..Command::ZPOOL
+};
+
+/// `zpool initialize`.
+pub static INITIALIZE: Command = Command {
+    name: "initialize",
+    about: "writes to all free space",
+    syntax: &["initialize [-c|-s|-u] [-w] -a|POOL [DEVICE]…"],
+    options: &[
+        flag("a", "in all pools"),
+        flag("c", "cancels it"),
+        flag("s", "suspends it"),
+        flag("u", "forgets it"),
+        flag("w", "waits for the end"),
+        flag("z", "with zeros"),
+    ],
+    targets: Targets::First,
+    run: Run::Missing(Some("free space is left as it is")),
+    ..Command::ZPOOL
+};
+
+/// `zpool trim`.
+pub static TRIM: Command = Command {
+    name: "trim",
+    about: "tells devices what is free",
+    syntax: &["trim [-dw] [-r RATE] [-c|-s] -a|POOL [DEVICE]…"],
+    options: &[
+        flag("a", "in all pools"),
+        flag("d", "so that it cannot be read any more"),
+        flag("w", "waits for the end"),
+        flag("c", "cancels it"),
+        flag("s", "suspends it"),
+        value("r", "at most so many bytes a second"),
+    ],
+    targets: Targets::First,
+    run: Run::Missing(Some("free space is left as it is")),
+    ..Command::ZPOOL
+};
+
+/// `zpool ddtprune`.
+pub static DDTPRUNE: Command = Command {
+    name: "ddtprune",
+    about: "takes old entries out of the deduplication table",
+    syntax: &["ddtprune -d DAYS|-p PERCENT POOL"],
+    options: &[value("d", "older than so many days"), value("p", "so many percent")],
+    run: Run::Missing(Some("pools with a deduplication table are only read")),
+    ..Command::ZPOOL
+};

@@ -1,0 +1,28 @@
+//! `zfs groupspace`.
+
+use super::zfs_userspace;
+use pool::props::dataset::Owner;
+
+use crate::args::{flag, property, value};
+use crate::command::{Command, Run};
+
+/// `zfs groupspace`.
+pub static COMMAND: Command = Command {
+    name: "groupspace",
+    about: "shows space and quotas of groups",
+    syntax: &[
+        "groupspace [-Hinp] [-o FIELD[,…]] [-s FIELD]… [-S FIELD]… [-t TYPE[,…]] FILESYSTEM|SNAPSHOT|PATH",
+    ],
+    options: &[
+        flag("H", "no headings, tabs between fields"),
+        flag("i", "translates identities of other systems"),
+        flag("n", "numbers instead of names"),
+        flag("p", "exact numbers"),
+        property("o", "these fields"),
+        property("s", "sorted by this field"),
+        property("S", "sorted by this field, the largest first"),
+        value("t", "only these types of owners"),
+    ],
+    run: Run::Here(|call, console| zfs_userspace::run(call, console, Owner::Group)),
+    ..Command::ZFS
+};

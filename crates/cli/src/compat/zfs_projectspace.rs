@@ -1,0 +1,23 @@
+//! `zfs projectspace`.
+
+use super::zfs_userspace;
+use pool::props::dataset::Owner;
+
+use crate::args::{flag, property};
+use crate::command::{Command, Run};
+
+/// `zfs projectspace`.
+pub static COMMAND: Command = Command {
+    name: "projectspace",
+    about: "shows space and quotas of projects",
+    syntax: &["projectspace [-Hp] [-o FIELD[,…]] [-s FIELD]… [-S FIELD]… FILESYSTEM|SNAPSHOT|PATH"],
+    options: &[
+        flag("H", "no headings, tabs between fields"),
+        flag("p", "exact numbers"),
+        property("o", "these fields"),
+        property("s", "sorted by this field"),
+        property("S", "sorted by this field, the largest first"),
+    ],
+    run: Run::Here(|call, console| zfs_userspace::run(call, console, Owner::Project)),
+    ..Command::ZFS
+};

@@ -1,0 +1,30 @@
+//! `zfs unallow`.
+
+use super::zfs_allow;
+use crate::args::{flag, property};
+use crate::command::{Command, Run, Targets};
+
+/// `zfs unallow`.
+pub static COMMAND: Command = Command {
+    name: "unallow",
+    about: "takes permissions back",
+    syntax: &[
+        "unallow [-dglru] WHO[,WHO]… [PERMISSION|@SET[,…]] FILESYSTEM|VOLUME",
+        "unallow [-dlr] -e [PERMISSION|@SET[,…]] FILESYSTEM|VOLUME",
+        "unallow [-r] -c [PERMISSION|@SET[,…]] FILESYSTEM|VOLUME",
+        "unallow [-r] -s @SET [PERMISSION|@SET[,…]] FILESYSTEM|VOLUME",
+    ],
+    options: &[
+        flag("d", "below only"),
+        flag("g", "the names are groups"),
+        flag("l", "here only"),
+        flag("r", "also of everything below"),
+        flag("u", "the names are users"),
+        flag("e", "from everyone"),
+        flag("c", "from whoever creates a dataset below"),
+        property("s", "of a set"),
+    ],
+    targets: Targets::Last,
+    run: Run::Here(zfs_allow::unallow),
+    ..Command::ZFS
+};

@@ -1,0 +1,21 @@
+//! `zpool replace`.
+
+use super::zpool_attach;
+use crate::args::{flag, property};
+use crate::command::{Command, Run, Targets};
+
+/// `zpool replace`.
+pub static COMMAND: Command = Command {
+    name: "replace",
+    about: "puts a device in place of another",
+    syntax: &["replace [-fsw] [-o PROPERTY=VALUE] POOL DEVICE [NEWDEVICE]"],
+    options: &[
+        flag("f", "uses a device that seems to be in use"),
+        flag("s", "rebuilds in the order of the device"),
+        flag("w", "waits for the end"),
+        property("o", "sets ashift"),
+    ],
+    targets: Targets::First,
+    run: Run::Here(|call, console| zpool_attach::join(call, console, true)),
+    ..Command::ZPOOL
+};
