@@ -11,19 +11,13 @@
 //! what may not be written (in a snapshot, or with the flags of a file) is refused by the first write, see
 //! `Router::getxattr`.
 
-use fuser::{Errno, INodeNo, OpenAccMode, OpenFlags};
+use fuser::{INodeNo, OpenAccMode, OpenFlags};
 use rustix::fs::OFlags;
-use zpl::{Filesystem, ObjectId};
+use zpl::ObjectId;
+use zpl::session::{Caller, Opening};
 
-use crate::bridge::Bridge;
 use crate::errno::{self, Answer};
-use crate::options::Live;
-
-/// Whether access times are kept, so that it matters which files are opened.
-pub(crate) fn matters(fs: &Filesystem, live: &Live) -> bool {
-    let is_kept = fs.dataset().settings().atime || live.insists_on_atime();
-    is_kept && live.keeps_atime() && !fs.dataset().is_snapshot()
-}
+use crate::shared::Shared;
 
 fn has(flags: OpenFlags, flag: OFlags) -> bool {
     flags.0 & flag.bits() as i32 != 0
@@ -34,42 +28,28 @@ pub(crate) fn keeps_quiet(flags: OpenFlags) -> bool {
     has(flags, OFlags::NOATIME)
 }
 
-impl Bridge {
+impl Shared {
     /// The kernel is about to open a file.
     ///
     /// # Errors
     /// `EROFS` and `EPERM` for a file that may not be written.
-    pub(crate) fn open_file(&self, id: ObjectId, flags: OpenFlags) -> Answer<()> {
+    pub(crate) fn open_file(&self, id: ObjectId, by: &Caller, flags: OpenFlags) -> Answer<()> {
         let mode = flags.acc_mode();
-        if mode != OpenAccMode::O_RDONLY {
-            self.check_writable()?;
-            self.fs()?.check_opened_for_writing(id, has(flags, OFlags::APPEND)).map_err(errno::from)?;
-        }
+        let how = Opening {
+            reads: mode != OpenAccMode::O_WRONLY,
+            writes: mode != OpenAccMode::O_RDONLY,
+            appends: has(flags, OFlags::APPEND),
+            is_quiet: keeps_quiet(flags),
+        };
         // The kernel has an answer of its own to the next question for the attributes, unless it is told.
-        if mode != OpenAccMode::O_WRONLY && !keeps_quiet(flags) && self.note_access(id) {
-            self.forget_attributes(id);
+        if self.session.open(by, id, how).map_err(errno::from)? {
+            self.kernel.forget_attributes(id);
         }
         Ok(())
     }
 
-    /// Somebody reads. Gives whether the access time changed.
-    pub(crate) fn note_access(&self, id: ObjectId) -> bool {
-        if !self.keeps_atime() {
-            return false;
-        }
-        let Ok(fs) = self.fs() else { return false };
-        fs.accessed(id, self.live.insists_on_atime()).unwrap_or_else(|error| {
-            tracing::debug!(object = id.0, %error, "an access time is not kept");
-            false
-        })
-    }
-
     /// Whether nothing may be written to a file, wherever in it.
     pub(crate) fn refuses_writes(&self, ino: INodeNo) -> bool {
-        let refused = || {
-            self.check_writable()?;
-            self.fs()?.check_opened_for_writing(self.id(ino), true).map_err(errno::from)
-        };
-        matches!(self.answer(refused), Err(Errno::EROFS | Errno::EPERM))
+        self.answer(|| Ok(self.session.refuses_writes(self.id(ino)))).unwrap_or(false)
     }
 }

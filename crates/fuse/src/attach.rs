@@ -4,15 +4,13 @@
 //! To:     a descriptor of `/dev/fuse` that speaks for the new mount. Closing it unmounts nothing.
 
 use std::fs::{self, File};
-use std::io::{self, IoSliceMut, Read};
+use std::io::{self, IoSliceMut};
 use std::mem::MaybeUninit;
-use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::fs::MetadataExt;
 use std::os::unix::net::UnixStream;
-use std::path::Path;
 use std::process::Command;
 
-use rustix::fs::{AtFlags, CWD, Mode, OFlags, Statx, StatxFlags, openat, statx};
 use rustix::io::Errno;
 use rustix::mount::{
     FsMountFlags, FsOpenFlags, MountAttrFlags, MountFlags, MoveMountFlags, fsconfig_create,
@@ -20,117 +18,16 @@ use rustix::mount::{
 };
 use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, recvmsg};
 
-use crate::options::{Atime, MountOptions};
-use crate::place::MountPoint;
+use zpl::session::Atime;
+
+use crate::device::Device;
+use crate::options::MountOptions;
+use crate::point::MountPoint;
 
 /// How a mount's file system is called; `/proc/mounts` shows it behind `fuse.`.
 const SUBTYPE: &str = "zfs";
-/// Where the control file system of FUSE usually is.
-const CONTROL: &str = "/sys/fs/fuse/connections";
 /// The setuid program through which users without root mount and unmount.
 pub(crate) const HELPER: &str = "fusermount3";
-
-/// The number of a mounted file system, as `st_dev` has it: no two that are mounted share one.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Device {
-    major: u32,
-    minor: u32,
-}
-
-impl From<&Statx> for Device {
-    fn from(found: &Statx) -> Device {
-        Device { major: found.stx_dev_major, minor: found.stx_dev_minor }
-    }
-}
-
-impl std::fmt::Display for Device {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{}:{}", self.major, self.minor)
-    }
-}
-
-/// What is at a mount point.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Place {
-    /// The mount.
-    Here,
-    /// Something else that was mounted over it.
-    Covered,
-    /// The mount is gone from this mount namespace.
-    Gone,
-}
-
-impl Device {
-    /// Major and minor number.
-    pub(crate) fn number(self) -> (u32, u32) {
-        (self.major, self.minor)
-    }
-
-    /// That of what is mounted at `point`; no request goes to the file system for it.
-    pub(crate) fn at(point: &Path) -> io::Result<Device> {
-        let flags = AtFlags::STATX_DONT_SYNC | AtFlags::NO_AUTOMOUNT | AtFlags::SYMLINK_NOFOLLOW;
-        Ok(Device::from(&statx(CWD, point, flags, StatxFlags::TYPE)?))
-    }
-
-    /// That of what a descriptor, of whatever kind, was opened on.
-    pub(crate) fn of(fd: &impl AsFd) -> io::Result<Device> {
-        let flags = AtFlags::STATX_DONT_SYNC | AtFlags::EMPTY_PATH;
-        Ok(Device::from(&statx(fd, "", flags, StatxFlags::TYPE)?))
-    }
-
-    /// What became of the mount of this file system at `point`.
-    pub(crate) fn place(self, point: &Path) -> io::Result<Place> {
-        if Device::at(point).is_ok_and(|there| there == self) {
-            return Ok(Place::Here);
-        }
-        Ok(if self.points("self", u64::MAX)?.is_empty() { Place::Gone } else { Place::Covered })
-    }
-
-    /// Where a process (its number, or `self`) has this mounted, as the kernel writes it; at most `most` bytes of its list
-    /// of mounts are read.
-    pub(crate) fn points(self, process: &str, most: u64) -> io::Result<Vec<String>> {
-        let mut text = Vec::new();
-        File::open(format!("/proc/{process}/mountinfo"))?.take(most).read_to_end(&mut text)?;
-        let device = self.to_string();
-        let point = |line: &[u8]| {
-            let mut words = line.split(|byte| *byte == b' ');
-            (words.nth(2)? == device.as_bytes()).then_some(())?;
-            words.nth(1).map(|point| String::from_utf8_lossy(point).into_owned())
-        };
-        Ok(text.split(|byte| *byte == b'\n').filter_map(point).collect())
-    }
-
-    /// Ends the connection, whoever uses the mount and wherever it is; what is asked of it from now on fails.
-    ///
-    /// # Errors
-    /// The control file system of FUSE is not mounted and this process may not mount it; the mount is somebody else's.
-    pub(crate) fn abort(self) -> io::Result<()> {
-        match fs::write(format!("{CONTROL}/{}/abort", self.minor), "1") {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => self.abort_unseen(),
-            done => done,
-        }
-    }
-
-    /// As [`Device::abort`], through a mount of the control file system that has no place in any folder.
-    fn abort_unseen(self) -> io::Result<()> {
-        let context = fsopen("fusectl", FsOpenFlags::FSOPEN_CLOEXEC)?;
-        fsconfig_create(&context)?;
-        let flags = FsMountFlags::FSMOUNT_CLOEXEC;
-        let control = fsmount(&context, flags, MountAttrFlags::empty())?;
-        let flags = OFlags::WRONLY | OFlags::CLOEXEC;
-        let file = openat(&control, format!("{}/abort", self.minor), flags, Mode::empty())?;
-        Ok(rustix::io::write(&file, b"1").map(drop)?)
-    }
-
-    /// Requests that are under way: in the kernel's queues, or taken from there and not answered.
-    ///
-    /// # Errors
-    /// As [`Device::abort`].
-    pub(crate) fn waiting(self) -> io::Result<u64> {
-        let text = fs::read_to_string(format!("{CONTROL}/{}/waiting", self.minor))?;
-        text.trim().parse().map_err(io::Error::other)
-    }
-}
 
 /// Mounts on the directory `point`: as root directly, otherwise through [`HELPER`]. Gives the connection, and which
 /// mount it is.

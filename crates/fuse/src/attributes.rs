@@ -3,11 +3,11 @@
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use fuser::{FileAttr, FileType, INodeNo, TimeOrNow};
-use zpl::{FileKind, ObjectId, SetAttr, Stat, Time};
+use zpl::session::{Caller, Change, When};
+use zpl::{FileKind, ObjectId, Stat, Time};
 
-use crate::bridge::Bridge;
 use crate::errno::{self, Answer};
-use crate::xattrs::Caller;
+use crate::shared::Shared;
 
 const NANOS_MAX: u64 = 999_999_999;
 /// How long the kernel may go by what it was told: nobody but this server changes the file system.
@@ -31,6 +31,14 @@ pub(crate) fn from_request(time: SystemTime) -> Time {
         Err(before) => (before.duration(), -1),
     };
     Time { secs: sign * distance.as_secs() as i64, nanos: distance.subsec_nanos().into() }
+}
+
+/// A time to set, as a request has it.
+pub(crate) fn when(time: TimeOrNow) -> When {
+    match time {
+        TimeOrNow::SpecificTime(time) => When::At(from_request(time)),
+        TimeOrNow::Now => When::Now,
+    }
 }
 
 pub(crate) const fn file_type(kind: FileKind) -> FileType {
@@ -72,68 +80,47 @@ pub(crate) fn attr_ttl(stat: &Stat) -> Duration {
     if stat.dirty { SHORT } else { LONG }
 }
 
-/// A change of attributes as the kernel asks for it.
-pub(crate) struct Wanted {
-    pub(crate) mode: Option<u32>,
-    pub(crate) uid: Option<u32>,
-    pub(crate) gid: Option<u32>,
-    pub(crate) size: Option<u64>,
-    pub(crate) atime: Option<TimeOrNow>,
-    pub(crate) mtime: Option<TimeOrNow>,
-    pub(crate) ctime: Option<SystemTime>,
-}
-
-impl Wanted {
-    /// Whether it sets nothing.
-    pub(crate) fn is_nothing(&self) -> bool {
-        let Wanted { mode, uid, gid, size, atime, mtime, ctime } = self;
-        let numbers = [mode, uid, gid].into_iter().any(Option::is_some);
-        let times = atime.is_some() || mtime.is_some() || ctime.is_some();
-        !numbers && size.is_none() && !times
+/// The entry that stands for "there is nothing", to be remembered.
+pub(crate) fn nothing() -> FileAttr {
+    FileAttr {
+        ino: INodeNo(0),
+        size: 0,
+        blocks: 0,
+        atime: UNIX_EPOCH,
+        mtime: UNIX_EPOCH,
+        ctime: UNIX_EPOCH,
+        crtime: UNIX_EPOCH,
+        kind: FileType::RegularFile,
+        perm: 0,
+        nlink: 0,
+        uid: 0,
+        gid: 0,
+        rdev: 0,
+        blksize: 0,
+        flags: 0,
     }
 }
 
-impl Bridge {
+impl Shared {
     /// Attributes of a node under its own number, as `stat` shows it.
     pub(crate) fn stat(&self, id: ObjectId) -> Answer<(FileAttr, Duration)> {
-        let stat = self.fs()?.stat(id).map_err(errno::from)?;
-        Ok((attr(&stat, self.shown(id)), attr_ttl(&stat)))
+        let stat = self.session.stat(id).map_err(errno::from)?;
+        Ok((attr(&stat, self.kernel.shown(id)), attr_ttl(&stat)))
     }
 
+    /// Changes attributes on behalf of `by`, who asks through the thread `thread`.
     pub(crate) fn set_attributes(
         &self,
         id: ObjectId,
-        caller: Caller,
-        wanted: Wanted,
+        (by, thread): (&Caller, u32),
+        change: &Change,
     ) -> Answer<(FileAttr, Duration)> {
-        if self.refresh.is_asked(id, caller.pid) {
+        if self.refresh.is_asked(id, thread) {
             return self.stat(id);
         }
-        self.check_writable()?;
-        self.limits.refusal(id, &wanted)?;
-        let now = || from_request(SystemTime::now());
-        let when = |time: TimeOrNow| match time {
-            TimeOrNow::SpecificTime(time) => from_request(time),
-            TimeOrNow::Now => now(),
-        };
-        let set = SetAttr {
-            mode: wanted.mode.map(|mode| mode & 0o7777),
-            uid: wanted.uid,
-            gid: wanted.gid,
-            size: wanted.size,
-            atime: wanted.atime.map(when),
-            mtime: wanted.mtime.map(when),
-            ctime: wanted.ctime.map(from_request),
-            ..SetAttr::default()
-        };
-        // The kernel leaves this to us (FUSE_HANDLE_KILLPRIV_V2). A mode that comes along says what it is to be.
-        let changes_owner = set.uid.is_some() || set.gid.is_some();
-        if set.mode.is_none() && (changes_owner || set.size.is_some() && caller.uid != 0) {
-            self.fs()?.drop_privileges(id).map_err(errno::from)?;
-        }
-        if set != SetAttr::default() {
-            self.fs()?.setattr(id, &set).map_err(errno::from)?;
-        }
+        self.session.check_writable().map_err(errno::from)?;
+        self.kernel.limits.refusal(id, change)?;
+        self.session.set_attributes(by, id, change).map_err(errno::from)?;
         self.stat(id)
     }
 }

@@ -8,15 +8,16 @@
 //! differ it is told the size in a way of its own (`sizes.rs`). A file for which that fails is another file from then on:
 //! programs that look it up see the new one, and programs that have it open get `EIO`.
 
-use std::collections::{HashMap, HashSet};
-use std::ffi::OsStr;
+use std::collections::HashSet;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Component, Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use zpl::{FileKind, Filesystem, ObjectId, Stat};
+use zpl::session::{Difference, Notice, difference, names_of};
+use zpl::{FileKind, Filesystem, ObjectId};
 
-use crate::mount::{MountError, Mounted};
+use crate::error::MountError;
+use crate::mount::Mounted;
 use crate::progress::HeldBack;
 use crate::sizes;
 
@@ -47,19 +48,6 @@ pub struct Changed<T> {
     pub fs: zpl::Result<Filesystem>,
 }
 
-/// What the kernel knows and must forget.
-#[derive(Debug, Default, PartialEq, Eq)]
-struct Difference {
-    /// Objects that are no more, or others.
-    gone: HashSet<ObjectId>,
-    /// Objects whose contents may differ.
-    changed: Vec<ObjectId>,
-    /// Regular files of which the kernel believes a size and times that are not right any more, with that size.
-    resized: Vec<(ObjectId, u64)>,
-    /// Names that mean something else: the directory, and the name.
-    names: Vec<(ObjectId, Vec<u8>)>,
-}
-
 impl Mounted {
     /// Does `change`, which exchanges what the file system holds for what `next` does, while the mount stays. Messages of
     /// programs come to their end before it, and others wait for it. `change` is called when nobody has the file system
@@ -88,11 +76,11 @@ impl Mounted {
         }
         let held_back = self.hold_back()?;
         let shared = self.shared();
-        let old = shared.put_fs(None).ok_or_else(|| MountError::Busy(self.point().to_owned()))?;
+        let old = shared.session.put_fs(None).ok_or_else(|| MountError::Busy(self.point().to_owned()))?;
         let difference = match self.difference((&old, &next), below, RESIZED_MAX) {
             Ok(difference) => difference,
             Err(error) => {
-                shared.put_fs(Some(old));
+                shared.session.put_fs(Some(old));
                 return Err(error.into());
             }
         };
@@ -128,17 +116,16 @@ impl Mounted {
         self.forget_names(&self.difference((&fs, next), below, 0)?.names);
         let until = Instant::now() + FORGETTING;
         let mut left = u64::MAX;
-        while shared.known.len() < left && Instant::now() < until {
-            left = shared.known.len();
+        while shared.session.handles().len() < left && Instant::now() < until {
+            left = shared.session.handles().len();
             std::thread::sleep(PAUSE);
         }
         Ok(())
     }
 
     fn forget_names(&self, names: &[(ObjectId, Vec<u8>)]) {
-        let shared = self.shared();
         for (dir, name) in names {
-            shared.tell(|kernel| kernel.inval_entry(shared.ino(*dir), OsStr::from_bytes(name)));
+            self.session().changed(Notice::Name(*dir, name));
         }
     }
 
@@ -148,35 +135,35 @@ impl Mounted {
         below: &[PathBuf],
         resized_max: usize,
     ) -> zpl::Result<Difference> {
-        let mut known = self.shared().known.all();
+        let mut known = self.session().handles().all();
         known.push(old.root());
         let kept = mounted_on(old, below)?;
-        let limits = Limits { is_writeback: self.shared().writeback, resized_max };
-        difference((old, next), &known, |dir, name| kept.contains(&(dir, name.to_vec())), limits)
+        let resized_max = self.shared().writeback.then_some(resized_max);
+        difference((old, next), &known, |dir, name| kept.contains(&(dir, name.to_vec())), resized_max)
     }
 
     /// Serves messages from `fs`, and tells the kernel what differs.
     fn resume(&self, fs: Filesystem, difference: &Difference, held_back: HeldBack<'_>) {
-        let shared = self.shared();
-        fs.dataset().set_mounted_writable(shared.live.lifts_read_only());
-        shared.known.exchange(&fs, &difference.gone);
-        shared.drop_links(&difference.gone);
-        difference.gone.iter().for_each(|id| shared.limits.forget(*id));
-        if shared.check_writable().is_ok()
+        let (shared, session) = (self.shared(), self.session());
+        fs.dataset().set_mounted_writable(session.lifts_read_only());
+        session.handles().exchange(&fs, &difference.gone);
+        session.drop_links(&difference.gone);
+        difference.gone.iter().for_each(|id| shared.kernel.limits.forget(*id));
+        if session.check_writable().is_ok()
             && fs.dataset().check_writable().is_ok()
             && let Err(error) = fs.drain_unlinked()
         {
             tracing::warn!(%error, "files without a name stay");
         }
-        shared.known.set_dropping(true);
+        session.handles().set_dropping(true);
         shared.refresh.begin(difference.resized.iter().map(|(id, _)| *id).collect());
-        shared.put_fs(Some(fs.clone()));
+        shared.session.put_fs(Some(fs.clone()));
         drop(held_back);
         // Messages are served again: the kernel may have to write or read pages before it forgets them.
         for id in difference.gone.iter().chain(&difference.changed) {
-            shared.call_back_pages(*id);
+            shared.kernel.call_back_pages(*id);
         }
-        shared.known.set_dropping(false);
+        session.handles().set_dropping(false);
         self.forget_names(&difference.names);
         let failed = sizes::tell(&shared.refresh, &fs, self.place_of(), &difference.resized);
         if !failed.is_empty() {
@@ -188,23 +175,14 @@ impl Mounted {
     /// Programs lose the files `ids`: whoever looks them up has to do with others.
     fn lose(&self, fs: &Filesystem, ids: &HashSet<ObjectId>) {
         let shared = self.shared();
-        ids.iter().for_each(|id| shared.known.lose(fs, *id));
-        ids.iter().for_each(|id| shared.call_back_pages(*id));
-        for dir in shared.known.all().into_iter().chain([shared.root()]) {
+        ids.iter().for_each(|id| shared.session.handles().lose(fs, *id));
+        ids.iter().for_each(|id| shared.kernel.call_back_pages(*id));
+        for dir in shared.session.handles().all().into_iter().chain([shared.root()]) {
             // What is no directory has no names.
             let names = names_of(fs, dir, |_, id| ids.contains(&id)).unwrap_or_default();
             self.forget_names(&names.into_iter().map(|name| (dir, name)).collect::<Vec<_>>());
         }
     }
-}
-
-/// What the kernel of a mount does not take from its server.
-#[derive(Clone, Copy)]
-struct Limits {
-    /// It keeps sizes and times of regular files by itself.
-    is_writeback: bool,
-    /// So many of them it is told anew; more are other files.
-    resized_max: usize,
 }
 
 /// The names, each with its directory, that lead to what is mounted at the paths `below` from the root of `fs`.
@@ -228,108 +206,4 @@ fn normal_names(path: &Path) -> impl Iterator<Item = &[u8]> {
         Component::Normal(name) => Some(name.as_bytes()),
         _ => None,
     })
-}
-
-/// What differs for the kernel between two states of a file system, of the objects `known`. `is_kept`: a name that stays
-/// although it may mean something else.
-fn difference(
-    (old, next): (&Filesystem, &Filesystem),
-    known: &[ObjectId],
-    is_kept: impl Fn(ObjectId, &[u8]) -> bool,
-    limits: Limits,
-) -> zpl::Result<Difference> {
-    let mut found = Difference::default();
-    let mut dirs = Vec::new();
-    for &id in known {
-        let (before, after) = (old.stat(id).ok(), next.stat(id).ok());
-        let is_same = is_same_file(before.as_ref(), after.as_ref()) || id == old.root();
-        let resized =
-            before.as_ref().filter(|stat| limits.is_writeback && has_other_size(stat, after.as_ref()));
-        if !is_same || resized.is_some() && found.resized.len() >= limits.resized_max {
-            found.gone.insert(id);
-        } else if let Some(resized) = resized {
-            found.resized.push((id, resized.size));
-        } else if before != after || before.as_ref().is_none_or(|stat| stat.kind != FileKind::Directory) {
-            found.changed.push(id);
-        }
-        if let Some(stat) = before.filter(|stat| is_same && stat.kind == FileKind::Directory) {
-            dirs.push((id, after.is_some_and(|after| has_same_names(&stat, &after))));
-        }
-    }
-    for (dir, is_same) in dirs {
-        let names = match is_same {
-            true if found.gone.is_empty() => continue,
-            true => names_of(next, dir, |_, id| found.gone.contains(&id))?,
-            false => changed_names(old, next, dir, &found.gone)?,
-        };
-        found.names.extend(names.into_iter().filter(|name| !is_kept(dir, name)).map(|name| (dir, name)));
-    }
-    Ok(found)
-}
-
-/// Whether an object is the same file or directory in both states.
-fn is_same_file(before: Option<&Stat>, after: Option<&Stat>) -> bool {
-    let (Some(before), Some(after)) = (before, after) else { return false };
-    (before.generation, before.kind) == (after.generation, after.kind)
-}
-
-/// Whether it is a regular file whose size or times are others.
-fn has_other_size(before: &Stat, after: Option<&Stat>) -> bool {
-    let kept = |stat: &Stat| (stat.size, stat.mtime, stat.ctime);
-    before.kind == FileKind::Regular && after.is_some_and(|after| kept(before) != kept(after))
-}
-
-/// Whether nothing was entered into a directory, or taken out of it: either changes its times.
-fn has_same_names(before: &Stat, after: &Stat) -> bool {
-    (before.mtime, before.ctime, before.size) == (after.mtime, after.ctime, after.size)
-}
-
-/// Names in a directory that mean something else in `next`, or an object that is gone.
-fn changed_names(
-    old: &Filesystem,
-    next: &Filesystem,
-    dir: ObjectId,
-    gone: &HashSet<ObjectId>,
-) -> zpl::Result<Vec<Vec<u8>>> {
-    let mut after: HashMap<Vec<u8>, ObjectId> = HashMap::new();
-    each_name(next, dir, |name, id| {
-        after.insert(name, id);
-    })?;
-    let mut changed = Vec::new();
-    each_name(old, dir, |name, id| {
-        if after.remove(&name) != Some(id) || gone.contains(&id) {
-            changed.push(name);
-        }
-    })?;
-    // The kernel may know that there is no such name.
-    changed.extend(after.into_keys());
-    Ok(changed)
-}
-
-fn names_of(
-    fs: &Filesystem,
-    dir: ObjectId,
-    wanted: impl Fn(&[u8], ObjectId) -> bool,
-) -> zpl::Result<Vec<Vec<u8>>> {
-    let mut names = Vec::new();
-    each_name(fs, dir, |name, id| {
-        if wanted(&name, id) {
-            names.push(name);
-        }
-    })?;
-    Ok(names)
-}
-
-fn each_name(fs: &Filesystem, dir: ObjectId, mut found: impl FnMut(Vec<u8>, ObjectId)) -> zpl::Result<()> {
-    let mut cookie = 0;
-    loop {
-        let entries = fs.readdir(dir, cookie)?;
-        let Some(last) = entries.last() else { return Ok(()) };
-        cookie = last.cookie;
-        for entry in entries {
-            if !matches!(entry.name.as_slice(), b"." | b"..") {
-                found(entry.name, entry.id);
-            }
-        }
-    }
 }

@@ -8,7 +8,7 @@ use std::fmt;
 use std::fs;
 use std::time::{Duration, Instant};
 
-use crate::attach::Device;
+use crate::device::Device;
 
 /// How long to look, at most.
 const LOOKING: Duration = Duration::from_secs(1);

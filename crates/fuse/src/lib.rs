@@ -1,34 +1,40 @@
-//! Mounted file systems: messages of the kernel's FUSE become calls of `zpl`. This crate translates and does not decide.
+//! Mounted file systems: messages of the kernel's FUSE become calls of a [`zpl::Session`]. This crate translates and does
+//! not decide.
 //!
 //! From:   the kernel, through `/dev/fuse` (crate `fuser`), on several threads at once.
-//! To:     `zpl`, by object number. Node ids are object numbers, but for the root, which FUSE calls 1, snapshots below
-//!         `.zfs` (`snapdir.rs`), and links that are shown in place of directories (`links.rs`).
+//! To:     a session, by object number. The session says what a file system, its snapshots below `.zfs` and the links that
+//!         are shown in place of directories are called; the root is what FUSE calls 1.
 //!
-//! The kernel checks permissions (`default_permissions`) and keeps file locks. This crate does what the kernel cannot: the
-//! group that a new file gets from its directory, umask against default ACLs, and the setuid bits that a write takes off.
+//! The kernel checks permissions (`default_permissions`) and keeps file locks; the session knows that and does the rest.
+//! Kept here is what belongs to the protocol and to the kernel's caches: which pages the cache may take near a limit, which
+//! sizes it must be told, what it forgets and when.
 #![forbid(unsafe_code)]
 
 mod access;
 mod attach;
 mod attributes;
 mod bridge;
+mod caller;
 mod contents;
+mod device;
 mod ending;
 mod errno;
+mod error;
 mod exchange;
-mod file_flags;
 mod interrupts;
-mod invalidate;
+mod ioctl;
 mod keeper;
-mod known;
+mod kernel;
 mod limits;
-mod links;
 mod listing;
 mod lost;
+mod messages;
 mod mount;
 mod names;
 mod options;
+mod pages;
 mod place;
+mod point;
 mod progress;
 mod refresh;
 mod replies;
@@ -39,10 +45,10 @@ mod sizes;
 mod snapdir;
 mod xattrs;
 
+pub use error::MountError;
 pub use exchange::Changed;
-pub use invalidate::Invalidator;
-pub use links::ShownLink;
-pub use mount::{Held, MountError, Mounted, mount, mount_on};
-pub use options::{Atime, MountOptions};
-pub use place::{MountPoint, detach_dead};
-pub use snapdir::is_shown_link;
+pub use mount::{Held, Mounted, mount, mount_on};
+pub use options::MountOptions;
+pub use place::detach_dead;
+pub use point::MountPoint;
+pub use zpl::session::Atime;

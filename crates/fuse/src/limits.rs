@@ -21,14 +21,11 @@ use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard};
 
-use fuser::{Errno, ReplyXattr};
+use fuser::Errno;
+use zpl::session::Change;
 use zpl::{ObjectId, Reach};
 
-use crate::attributes::Wanted;
-use crate::bridge::Bridge;
-use crate::errno::{self, Answer};
-use crate::replies::reply_sized;
-use crate::shared::Shared;
+use crate::errno::Answer;
 
 /// What the kernel asks for before it takes pages of a `write`, and its length.
 pub(crate) const CAPABILITY: &[u8] = b"security.capability";
@@ -77,7 +74,7 @@ impl Limits {
     }
 
     /// A `write` to `id` may go to the kernel's cache.
-    fn admit(&self, id: ObjectId) {
+    pub(crate) fn admit(&self, id: ObjectId) {
         let mut files = self.files();
         let writer = files.entry(id).or_default();
         *writer = Writer { promised: LARGEST_WRITE, before: writer.promised, refused: None, ..*writer };
@@ -86,16 +83,16 @@ impl Limits {
     /// The kernel is about to be told to ask before the next `write` to `id`. Whether it has to be told: not if it was,
     /// and has not been let off since. To tell it once more does harm: it throws away the answer about the attributes
     /// that is on its way, does not ask about the capabilities then, and takes that `write` unasked.
-    fn must_ask(&self, id: ObjectId) -> bool {
+    pub(crate) fn must_ask(&self, id: ObjectId) -> bool {
         !std::mem::replace(&mut self.files().entry(id).or_default().asks, true)
     }
 
     /// The kernel may go by the attributes of `id` that it knows.
-    fn let_off(&self, id: ObjectId) {
+    pub(crate) fn let_off(&self, id: ObjectId) {
         self.files().entry(id).or_default().asks = false;
     }
 
-    fn refuse(&self, id: ObjectId, errno: Errno) {
+    pub(crate) fn refuse(&self, id: ObjectId, errno: Errno) {
         let mut files = self.files();
         let writer = files.entry(id).or_default();
         *writer = Writer { before: writer.promised, refused: Some(errno), ..*writer };
@@ -107,7 +104,7 @@ impl Limits {
     }
 
     /// The error for the `write` whose last message this is, if it is refused.
-    pub(crate) fn refusal(&self, id: ObjectId, wanted: &Wanted) -> Answer<()> {
+    pub(crate) fn refusal(&self, id: ObjectId, wanted: &Change) -> Answer<()> {
         let mut files = self.files();
         let Some(writer) = files.get_mut(&id) else { return Ok(()) };
         if wanted.size.is_some() {
@@ -124,7 +121,7 @@ impl Limits {
     }
 
     /// How far `len` bytes of a page cache that come for `id` may go beyond the limits; `left` is what these leave.
-    fn reach(&self, id: ObjectId, len: u64, left: u64) -> Reach {
+    pub(crate) fn reach(&self, id: ObjectId, len: u64, left: u64) -> Reach {
         let mut files = self.files();
         // What nobody asked for was stored to a shared mapping: `msync` tells of an error.
         let Some(writer) = files.get_mut(&id) else { return Reach::Limits };
@@ -135,6 +132,11 @@ impl Limits {
             writer.promised -= len;
         }
         Reach::Acknowledged
+    }
+
+    /// Bytes that the kernel's cache may hold.
+    pub(crate) fn cache(&self) -> u64 {
+        self.cache.load(Ordering::Acquire)
     }
 
     /// Files that the kernel knows and that were written.
@@ -148,87 +150,12 @@ impl Limits {
     }
 }
 
-impl Shared {
-    /// Bytes that may still be written to `id`. Unknown is none: then it is looked at closely.
-    fn space_left(&self, id: ObjectId) -> u64 {
-        self.fs().ok().and_then(|fs| fs.space_left(id).ok()).unwrap_or(0)
-    }
-
-    /// Whether each `write` that leaves so many bytes is to be asked for.
-    fn is_near(&self, left: u64) -> bool {
-        left < 2 * self.limits.cache.load(Ordering::Acquire)
-    }
-
-    /// Stores pages of the kernel's cache.
-    ///
-    /// # Errors
-    /// `ENOSPC`, also at a quota: the kernel makes `EIO` of any other error when the file is closed.
-    pub(crate) fn store_pages(&self, id: ObjectId, offset: u64, data: &[u8]) -> Answer<()> {
-        let len = data.len() as u64;
-        let left = self.space_left(id);
-        if self.is_near(left) && self.limits.must_ask(id) {
-            self.forget_attributes(id);
-        }
-        let reach = self.limits.reach(id, len, left);
-        self.fs()?.write_back(id, offset, data, reach).map_err(|error| {
-            let errno = match errno::of(&error) {
-                Errno::EDQUOT => Errno::ENOSPC,
-                errno => errno,
-            };
-            self.lost.note(id, errno);
-            self.forget_attributes(id);
-            errno
-        })
-    }
-
-    /// Decides whether the kernel's cache may take a `write` to `id`. Not to be called by a thread that serves requests.
-    fn judge_write(&self, id: ObjectId, left: u64) -> Answer<()> {
-        // This answer uses up what the kernel was told before: it is told again, always.
-        self.limits.must_ask(id);
-        if left < self.limits.cache.load(Ordering::Acquire) {
-            // What the cache holds of the file may be more than what is left: it is counted first.
-            self.call_back_pages(id);
-        } else {
-            self.forget_attributes(id);
-        }
-        match self.fs()?.check_write(id).map_err(errno::from) {
-            Err(errno @ (Errno::EDQUOT | Errno::ENOSPC)) => {
-                self.limits.refuse(id, errno);
-                Err(errno)
-            }
-            // Any other error is told when the data come.
-            _ => {
-                self.limits.admit(id);
-                Ok(())
-            }
-        }
-    }
-}
-
-impl Bridge {
-    /// Answers how long the capabilities of `id` are: the kernel asks before it takes a `write`.
-    pub(crate) fn capability_len(&self, id: ObjectId, reply: ReplyXattr) {
-        let left = self.answer(|| Ok(self.space_left(id))).unwrap_or(0);
-        let truth = self.answer_at(id, || self.xattr(id, CAPABILITY));
-        if !self.is_near(left) {
-            self.limits.let_off(id);
-            self.limits.admit(id);
-            return reply_sized(truth, 0, reply);
-        }
-        let shared = self.shared.clone();
-        self.seeker.run(Box::new(move || match shared.answer_at(id, || shared.judge_write(id, left)) {
-            Ok(()) => reply_sized(truth, 0, reply),
-            Err(_) => reply.size(CAPABILITY_LEN),
-        }));
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    const NOTHING: Wanted =
-        Wanted { mode: None, uid: None, gid: None, size: None, atime: None, mtime: None, ctime: None };
+    const NOTHING: Change =
+        Change { mode: None, uid: None, gid: None, size: None, atime: None, mtime: None, ctime: None };
 
     #[test]
     fn only_the_last_message_of_a_write_is_refused() {
@@ -236,11 +163,11 @@ mod tests {
         assert!(limits.refusal(id, &NOTHING).is_ok());
         limits.refuse(id, Errno::EDQUOT);
         assert!(limits.refuses(id));
-        assert!(limits.refusal(id, &Wanted { mode: Some(0o600), ..NOTHING }).is_ok());
+        assert!(limits.refusal(id, &Change { mode: Some(0o600), ..NOTHING }).is_ok());
         assert_eq!(limits.refusal(id, &NOTHING), Err(Errno::EDQUOT));
         assert!(!limits.refuses(id));
         limits.refuse(id, Errno::EDQUOT);
-        assert!(limits.refusal(id, &Wanted { size: Some(0), ..NOTHING }).is_ok(), "a truncation");
+        assert!(limits.refusal(id, &Change { size: Some(0), ..NOTHING }).is_ok(), "a truncation");
         assert!(limits.refusal(id, &NOTHING).is_ok());
     }
 
@@ -260,7 +187,7 @@ mod tests {
         let (limits, id) = (Limits::default(), ObjectId(7));
         assert_eq!(limits.reach(id, 1, u64::MAX), Reach::Limits, "nobody asked");
         limits.admit(id);
-        assert!(limits.refusal(id, &Wanted { size: Some(9), ..NOTHING }).is_ok());
+        assert!(limits.refusal(id, &Change { size: Some(9), ..NOTHING }).is_ok());
         assert_eq!(limits.reach(id, 1, 0), Reach::Limits, "a truncation asked");
         limits.admit(id);
         assert_eq!(limits.reach(id, LARGEST_WRITE, u64::MAX), Reach::Acknowledged);

@@ -5,13 +5,12 @@ use std::os::unix::ffi::OsStrExt;
 use std::time::Duration;
 
 use fuser::{FileType, Generation, INodeNo, ReplyDirectory, ReplyDirectoryPlus};
+use zpl::session::{Caller, is_made_up, link_for};
 use zpl::{DirEntry, FileKind, ObjectId};
 
-use crate::attributes::file_type;
-use crate::bridge::Bridge;
+use crate::attributes::{file_type, nothing};
 use crate::errno::{self, Answer};
-use crate::names::nothing;
-use crate::snapdir::{is_made_up, link_for};
+use crate::shared::Shared;
 
 /// Hands entries from `cookie` on to `add`, which says when it has enough; `next` gives some of them, none at the end.
 pub(crate) fn each(
@@ -36,44 +35,49 @@ pub(crate) fn add_name(entry: &DirEntry, ino: INodeNo, reply: &mut ReplyDirector
     reply.add(ino, entry.cookie, OsStr::from_bytes(&entry.name), &Duration::ZERO, &attr, Generation(0))
 }
 
-impl Bridge {
-    fn each_entry(&self, dir: ObjectId, cookie: u64, add: impl FnMut(&DirEntry) -> bool) -> Answer<()> {
-        if cookie == 0 {
-            self.note_access(dir);
-        }
-        let next = |cookie| {
-            let mut entries = self.fs()?.readdir(dir, cookie).map_err(errno::from)?;
-            self.add_control(dir, cookie, &mut entries);
-            Ok(entries)
-        };
-        each(cookie, next, add)
+impl Shared {
+    fn each_entry(
+        &self,
+        by: &Caller,
+        dir: ObjectId,
+        cookie: u64,
+        add: impl FnMut(&DirEntry) -> bool,
+    ) -> Answer<()> {
+        each(cookie, |cookie| self.session.list(by, dir, cookie).map_err(errno::from), add)
     }
 
-    pub(crate) fn list(&self, dir: ObjectId, cookie: u64, reply: &mut ReplyDirectory) -> Answer<()> {
-        self.each_entry(dir, cookie, |entry| {
+    pub(crate) fn list(
+        &self,
+        by: &Caller,
+        dir: ObjectId,
+        cookie: u64,
+        reply: &mut ReplyDirectory,
+    ) -> Answer<()> {
+        self.each_entry(by, dir, cookie, |entry| {
             let name = OsStr::from_bytes(&entry.name);
-            if self.is_link(entry) {
-                return reply.add(link_for(entry.id), entry.cookie, FileType::Symlink, name);
+            if self.session.is_link(entry) {
+                return reply.add(INodeNo(link_for(entry.id)), entry.cookie, FileType::Symlink, name);
             }
-            reply.add(self.ino(entry.id), entry.cookie, file_type(entry.kind), name)
+            reply.add(self.kernel.ino(entry.id), entry.cookie, file_type(entry.kind), name)
         })
     }
 
-    /// As [`Bridge::list`], with the attributes of each node, which is known to the kernel then.
+    /// As [`Shared::list`], with the attributes of each node, which is known to the kernel then.
     pub(crate) fn list_known(
         &self,
+        by: &Caller,
         dir: ObjectId,
         cookie: u64,
         reply: &mut ReplyDirectoryPlus,
     ) -> Answer<()> {
-        self.each_entry(dir, cookie, |entry| {
-            if self.is_link(entry) {
+        self.each_entry(by, dir, cookie, |entry| {
+            if self.session.is_link(entry) {
                 let shown = DirEntry { kind: FileKind::Symlink, ..entry.clone() };
-                return add_name(&shown, link_for(entry.id), reply);
+                return add_name(&shown, INodeNo(link_for(entry.id)), reply);
             }
-            let ino = self.ino(entry.id);
+            let ino = self.kernel.ino(entry.id);
             // Those two the kernel knows already.
-            let is_listed_only = matches!(entry.name.as_slice(), b"." | b"..") || is_made_up(ino);
+            let is_listed_only = matches!(entry.name.as_slice(), b"." | b"..") || is_made_up(ino.0);
             let known = if is_listed_only { None } else { self.entry_in(dir, &entry.name, entry.id).ok() };
             match known {
                 Some(known) => {
@@ -86,7 +90,7 @@ impl Bridge {
                         known.generation,
                     );
                     if full {
-                        self.forget_node(entry.id, 1);
+                        self.session.release(entry.id, 1);
                     }
                     full
                 }

@@ -9,18 +9,19 @@ use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use fuser::{Config, Session, SessionACL};
+use fuser::{Config, SessionACL};
 use rustix::mount::UnmountFlags;
 use zpl::{Filesystem, SnapshotKey};
 
-use crate::attach::{Device, Place, attach, attach_again};
+use crate::attach::{attach, attach_again};
 use crate::bridge::Bridge;
+use crate::device::{Device, Place};
 use crate::ending::{AtTheEnd, Ended, Waited};
-use crate::invalidate::Invalidator;
+use crate::error::MountError;
 use crate::keeper::{self, Keeper};
-use crate::links::ShownLink;
-use crate::options::{Live, MountOptions};
-use crate::place::{self, MountPoint};
+use crate::options::MountOptions;
+use crate::place;
+use crate::point::MountPoint;
 use crate::progress::{Mark, Patience, pages_to_come};
 use crate::seats::Seats;
 use crate::seeker::Seeker;
@@ -49,63 +50,6 @@ const KEPT: Duration = Duration::from_secs(1);
 /// How long a pool may do nothing at all for messages that somebody waits for.
 const STUCK: Duration = Duration::from_secs(30);
 
-/// Why a file system could not be mounted, or the mount not changed.
-#[derive(Debug, thiserror::Error)]
-pub enum MountError {
-    /// Programs have files open, or stand in a directory.
-    #[error("'{0}' is busy")]
-    Busy(PathBuf),
-    /// Something else is mounted over it, which is not ours to take down.
-    #[error("something else is mounted over '{0}'")]
-    Covered(PathBuf),
-    /// It was taken down here, but another mount namespace, or an open file after a forced unmount, keeps it.
-    #[error("'{}' is gone from here, but in use in another mount namespace or by an open file", point.display())]
-    Elsewhere {
-        /// Where it was.
-        point: PathBuf,
-        /// Who keeps it, if that can be seen.
-        keeper: Option<Keeper>,
-    },
-    /// It was taken down, but the pool does not take what was written there before.
-    #[error("'{0}' is taken down, but the pool takes nothing of what was written there before")]
-    Stuck(PathBuf),
-    /// The mount point is missing, or no directory.
-    #[error("cannot mount on '{point}': {source}")]
-    Point {
-        /// Where.
-        point: PathBuf,
-        /// Why not.
-        source: io::Error,
-    },
-    /// The kernel, or fusermount3, refused.
-    #[error("cannot mount on '{point}': {source}")]
-    Mount {
-        /// Where.
-        point: PathBuf,
-        /// What it said.
-        source: io::Error,
-    },
-    /// It could not be unmounted.
-    #[error("cannot unmount '{point}': {reason}")]
-    Unmount {
-        /// Where.
-        point: PathBuf,
-        /// What the system said.
-        reason: String,
-    },
-    /// It is mounted, but not as asked for.
-    #[error("cannot change the mount options of '{point}': {source}")]
-    Remount {
-        /// Where.
-        point: PathBuf,
-        /// Why not.
-        source: io::Error,
-    },
-    /// What a crash left behind could not be freed.
-    #[error(transparent)]
-    Filesystem(#[from] zpl::Error),
-}
-
 /// What the kernel may hold back of what programs wrote to a mount.
 #[derive(Clone, Copy, Debug)]
 pub struct Held {
@@ -121,7 +65,6 @@ pub struct Mounted {
     device: Device,
     shared: Arc<Shared>,
     snapshots: Arc<Snapshots>,
-    invalidator: Invalidator,
     ended: Arc<Ended>,
     thread: Mutex<Option<JoinHandle<()>>>,
 }
@@ -163,7 +106,7 @@ pub fn mount_on(fs: Filesystem, at: &MountPoint, options: &MountOptions) -> Resu
     }
     let threads = options.thread_count();
     let writeback = options.writeback && !options.read_only;
-    let shared = Arc::new(Shared::new(fs, Live::new(&options), writeback, threads));
+    let shared = Arc::new(Shared::new(fs, &options, writeback));
     let refused = |source| MountError::Mount { point: point.clone(), source };
     let seeker = Arc::new(Seeker::start().map_err(refused)?);
     let snapshots = Snapshots::new(shared.clone(), seeker.clone(), threads);
@@ -172,13 +115,13 @@ pub fn mount_on(fs: Filesystem, at: &MountPoint, options: &MountOptions) -> Resu
     // Made here and not by the session, which would unmount by path at its end: what is there by then may be another's.
     let (connection, device) = attach(at, &options).map_err(refused)?;
     let ended = Arc::new(Ended::new(connection.try_clone().map_err(refused)?));
-    let session = Session::from_fd(router, connection, SESSION_ACL, config(&options)).map_err(|source| {
-        let _ = place::detach(device, &point);
-        refused(source)
-    })?;
-    shared.connect(session.notifier());
+    let session =
+        fuser::Session::from_fd(router, connection, SESSION_ACL, config(&options)).map_err(|source| {
+            let _ = place::detach(device, &point);
+            refused(source)
+        })?;
+    shared.kernel.connect(session.notifier());
     snapshots.mounted_at(&point, device);
-    let invalidator = Invalidator { notifier: session.notifier(), shared: shared.clone() };
     let at_the_end = ended.clone();
     let served = shared.clone();
     let thread = std::thread::Builder::new().name("cenote-fuse".into()).spawn(move || {
@@ -192,7 +135,7 @@ pub fn mount_on(fs: Filesystem, at: &MountPoint, options: &MountOptions) -> Resu
         }
     });
     let thread = Mutex::new(Some(thread.map_err(refused)?));
-    let mounted = Mounted { point, device, shared, snapshots, invalidator, ended, thread };
+    let mounted = Mounted { point, device, shared, snapshots, ended, thread };
     mounted.read_further_ahead();
     mounted.look_at_cache();
     Ok(mounted)
@@ -205,10 +148,16 @@ impl Mounted {
         &self.point
     }
 
+    /// What the mount shows. The session tells the kernel of changes that were made past the mount.
+    #[must_use]
+    pub fn session(&self) -> &Arc<zpl::Session> {
+        &self.shared.session
+    }
+
     /// The file system, as long as it is not exchanged for another one: `None` if that one could not be opened.
     #[must_use]
     pub fn filesystem(&self) -> Option<Filesystem> {
-        self.shared.fs().ok()
+        self.shared.session.fs().ok()
     }
 
     pub(crate) fn place_of(&self) -> (Device, &Path) {
@@ -217,12 +166,6 @@ impl Mounted {
 
     pub(crate) fn shared(&self) -> &Shared {
         &self.shared
-    }
-
-    /// For telling the kernel of changes that were made past the mount.
-    #[must_use]
-    pub fn invalidator(&self) -> &Invalidator {
-        &self.invalidator
     }
 
     /// A snapshot, called `name` now, is about to be destroyed: the kernel forgets it, and it is closed, also where it was
@@ -243,26 +186,6 @@ impl Mounted {
         self.snapshots.open_count()
     }
 
-    /// Shows a symbolic link to `target` in place of the directory at `path`, which is relative to the root of the mount.
-    /// The link is stored nowhere; the directory can be neither removed nor renamed meanwhile.
-    ///
-    /// # Errors
-    /// There is no such directory.
-    pub fn show_link(&self, path: &Path, target: &Path) -> io::Result<ShownLink> {
-        self.shared.show_link(path, target)
-    }
-
-    /// Shows the directory itself again.
-    pub fn hide_link(&self, link: &ShownLink) {
-        self.shared.hide_link(link);
-    }
-
-    /// Whether a link is still shown: its directory may be gone with an exchange of the file system.
-    #[must_use]
-    pub fn shows(&self, link: &ShownLink) -> bool {
-        self.shared.shows(link)
-    }
-
     /// Properties of the dataset may have changed: the kernel is told what it must know of that. How it is mounted stays.
     pub fn look_at_properties(&self) {
         self.snapshots.look_at_property();
@@ -274,7 +197,7 @@ impl Mounted {
     pub fn has_other_acls(&self) -> bool {
         self.filesystem().is_some_and(|fs| {
             let dataset = fs.dataset();
-            !dataset.is_snapshot() && dataset.settings().posix_acl != self.shared.had_acls
+            !dataset.is_snapshot() && dataset.settings().posix_acl != self.shared.session.had_acls()
         })
     }
 
@@ -321,7 +244,7 @@ impl Mounted {
         }
         let Some(fs) = self.filesystem() else { return Err(MountError::Stuck(point())) };
         let dataset = fs.dataset();
-        let before = self.shared.live.lifts_read_only();
+        let before = self.shared.session.lifts_read_only();
         // Programs may write as soon as the kernel lets them, and until it does not.
         dataset.set_mounted_writable(before || options.lifts_read_only);
         let remounted = place::remount(self.device, &self.point, options);
@@ -330,13 +253,13 @@ impl Mounted {
             io::ErrorKind::ResourceBusy => MountError::Busy(point()),
             _ => MountError::Remount { point: point(), source },
         })?;
-        self.shared.live.set(options);
+        self.shared.session.set_settings(&options.settings());
         Ok(())
     }
 
     /// Access times are kept as these options say from now on; the kernel is told nothing.
     pub fn set_atime(&self, options: &MountOptions) {
-        self.shared.live.set(options);
+        self.shared.session.set_settings(&options.settings());
     }
 
     /// How much the kernel holds back at this moment. Taken before [`Mounted::write_back`], for [`Mounted::settle`].
@@ -368,8 +291,8 @@ impl Mounted {
     /// It had another place, or was mounted so that this cannot be changed; the session is over; this process or this
     /// kernel cannot do it.
     pub fn mount_again(&self, at: &MountPoint, options: &MountOptions) -> io::Result<()> {
-        let live = &self.shared.live;
-        if at.path() != self.point || live.read_only() != options.read_only || self.has_other_acls() {
+        let session = &self.shared.session;
+        if at.path() != self.point || session.read_only() != options.read_only || self.has_other_acls() {
             return Err(io::Error::other("it is mounted otherwise"));
         }
         let fs = self.filesystem().ok_or_else(|| io::Error::other("its contents could not be opened"))?;
@@ -380,7 +303,7 @@ impl Mounted {
         let attached = |connection: &OwnedFd| attach_again(connection, self.device, at, &options);
         self.ended.with_connection(attached).ok_or(io::ErrorKind::NotConnected)??;
         fs.dataset().set_mounted_writable(options.lifts_read_only);
-        live.set(&options);
+        session.set_settings(&options.settings());
         Ok(())
     }
 
@@ -553,7 +476,7 @@ impl Mounted {
         if number("strict_limit") == Some(1)
             && let Some(bytes) = number("max_bytes")
         {
-            self.shared.limits.set_cache(bytes);
+            self.shared.kernel.limits.set_cache(bytes);
         }
     }
 

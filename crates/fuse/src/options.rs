@@ -1,20 +1,8 @@
 //! How a file system is mounted.
 
-use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
+use zpl::session::{Atime, Settings};
 
 use crate::seats::SPARE;
-
-/// When access times are kept. Opening a file for reading counts as an access, see `access.rs`.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Atime {
-    /// As the dataset's properties `atime` and `relatime` say.
-    #[default]
-    Dataset,
-    /// Never.
-    Off,
-    /// Whatever `atime` says; how often, `relatime` does.
-    On,
-}
 
 /// How a file system is mounted. [`Default`] is what `zfs mount` does with default properties.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -25,7 +13,7 @@ pub struct MountOptions {
     pub read_only: bool,
     /// The mount may be written although the dataset has `readonly=on`.
     pub lifts_read_only: bool,
-    /// Access times.
+    /// Access times. Opening a file for reading counts as an access, see `access.rs`.
     pub atime: Atime,
     /// Extended attributes, where the dataset's property `xattr` has them, too.
     pub xattr: bool,
@@ -71,6 +59,16 @@ const THREADS_MIN: usize = 8;
 const THREADS_MAX: usize = 64;
 
 impl MountOptions {
+    /// What of them the session goes by.
+    pub(crate) fn settings(&self) -> Settings {
+        Settings {
+            read_only: self.read_only,
+            lifts_read_only: self.lifts_read_only,
+            atime: self.atime,
+            xattr: self.xattr,
+        }
+    }
+
     pub(crate) fn thread_count(&self) -> usize {
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
         match self.threads {
@@ -78,54 +76,5 @@ impl MountOptions {
             // One may wait for the kernel to write back what another serves.
             count => count.max(2),
         }
-    }
-}
-
-/// What of the options may change while mounted.
-#[derive(Debug)]
-pub(crate) struct Live {
-    read_only: AtomicBool,
-    lifts_read_only: AtomicBool,
-    atime: AtomicU8,
-    xattr: AtomicBool,
-}
-
-impl Live {
-    pub(crate) fn new(options: &MountOptions) -> Live {
-        let live = Live {
-            read_only: AtomicBool::new(false),
-            lifts_read_only: AtomicBool::new(false),
-            atime: AtomicU8::new(0),
-            xattr: AtomicBool::new(true),
-        };
-        live.set(options);
-        live
-    }
-
-    pub(crate) fn set(&self, options: &MountOptions) {
-        self.read_only.store(options.read_only, Ordering::Release);
-        self.lifts_read_only.store(options.lifts_read_only, Ordering::Release);
-        self.atime.store(options.atime as u8, Ordering::Release);
-        self.xattr.store(options.xattr, Ordering::Release);
-    }
-
-    pub(crate) fn read_only(&self) -> bool {
-        self.read_only.load(Ordering::Acquire)
-    }
-
-    pub(crate) fn lifts_read_only(&self) -> bool {
-        self.lifts_read_only.load(Ordering::Acquire)
-    }
-
-    pub(crate) fn has_xattrs(&self) -> bool {
-        self.xattr.load(Ordering::Acquire)
-    }
-
-    pub(crate) fn keeps_atime(&self) -> bool {
-        !self.read_only() && self.atime.load(Ordering::Acquire) != Atime::Off as u8
-    }
-
-    pub(crate) fn insists_on_atime(&self) -> bool {
-        self.atime.load(Ordering::Acquire) == Atime::On as u8
     }
 }

@@ -6,8 +6,8 @@
 use std::ffi::OsString;
 use std::fs;
 use std::io;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
-use std::path::{Path, PathBuf};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
@@ -15,62 +15,14 @@ use rustix::fs::{AtFlags, Mode, OFlags, StatxFlags, open, openat, statx};
 use rustix::io::Errno;
 use rustix::mount::{UnmountFlags, mount_remount};
 
-use crate::attach::{Device, HELPER, flags};
-use crate::mount::MountError;
+use crate::attach::{HELPER, flags};
+use crate::device::Device;
+use crate::error::MountError;
 use crate::options::MountOptions;
-
-const FOLDER: OFlags = OFlags::PATH.union(OFlags::DIRECTORY).union(OFlags::CLOEXEC);
+use crate::point::{FOLDER, link_to};
 
 /// How long a mount may take to show that nobody is behind it.
 const ANSWERING: Duration = Duration::from_secs(1);
-
-/// A directory to mount on.
-#[derive(Debug)]
-pub struct MountPoint {
-    folder: OwnedFd,
-    path: PathBuf,
-}
-
-impl MountPoint {
-    /// The directory at `path`; symbolic links are followed.
-    ///
-    /// # Errors
-    /// There is none.
-    pub fn open(path: &Path) -> io::Result<MountPoint> {
-        MountPoint::new(open(path, FOLDER, Mode::empty())?)
-    }
-
-    /// The directory that `folder`, which may be an `O_PATH` descriptor, was opened on.
-    ///
-    /// # Errors
-    /// `/proc` does not tell its path.
-    pub fn new(folder: OwnedFd) -> io::Result<MountPoint> {
-        let path = fs::read_link(link_to(folder.as_fd()))?;
-        Ok(MountPoint { folder, path })
-    }
-
-    /// Its path, with no symbolic link in it.
-    #[must_use]
-    pub fn path(&self) -> &Path {
-        &self.path
-    }
-
-    /// A path that leads to this directory, whatever is at [`MountPoint::path`] by now; for this process only.
-    #[must_use]
-    pub fn link(&self) -> PathBuf {
-        link_to(self.folder.as_fd())
-    }
-}
-
-impl AsFd for MountPoint {
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        self.folder.as_fd()
-    }
-}
-
-fn link_to(fd: BorrowedFd<'_>) -> PathBuf {
-    format!("/proc/self/fd/{}", fd.as_raw_fd()).into()
-}
 
 /// The root of the mount of `device` at `point`.
 pub(crate) fn root_of(device: Device, point: &Path) -> io::Result<OwnedFd> {

@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use fuser::{
-    Errno, FileAttr, FileHandle, FopenFlags, Generation, ReplyCreate, ReplyEmpty, ReplyEntry, ReplyXattr,
+    Errno, FileAttr, FileHandle, FopenFlags, Generation, ReplyCreate, ReplyEmpty, ReplyEntry, ReplyWrite,
+    ReplyXattr,
 };
 
 use crate::errno::Answer;
@@ -37,6 +38,13 @@ pub(crate) fn reply_created(answer: Answer<Entry>, reply: ReplyCreate) {
 pub(crate) fn reply_empty(answer: Answer<()>, reply: ReplyEmpty) {
     match answer {
         Ok(()) => reply.ok(),
+        Err(errno) => reply.error(errno),
+    }
+}
+
+pub(crate) fn reply_written(answer: Answer<u32>, reply: ReplyWrite) {
+    match answer {
+        Ok(written) => reply.written(written),
         Err(errno) => reply.error(errno),
     }
 }

@@ -17,8 +17,8 @@ use std::path::Path;
 use rustix::fs::{Mode, OFlags, ResolveFlags, openat2};
 use zpl::{Filesystem, ObjectId};
 
-use crate::attach::Device;
 use crate::attributes::to_system;
+use crate::device::Device;
 use crate::place;
 use crate::refresh::Refresh;
 

@@ -8,6 +8,7 @@ use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use support::{Bed, Chance, shell, usable};
+use zpl::session::Notice;
 use zpl::{Amount, Owner};
 
 const MIB: u64 = 1 << 20;
@@ -313,7 +314,7 @@ fn a_quota_that_is_lowered_while_a_file_is_written_ends_the_next_write() {
         } else {
             bed.set("quota", 14 * MIB);
         }
-        bed.mounted().invalidator().limits().unwrap();
+        bed.tell(&[Notice::Limits]);
         assert_eq!(append(&file, &mut written, 1 << 20, 64 * MIB), Some(EDQUOT));
         let (len, most) = (written.len() as u64, if of_user { 13 * MIB } else { 15 * MIB });
         assert!((12 * MIB..=most).contains(&len), "{len} bytes went in");

@@ -11,6 +11,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use fuse::{Atime, MountError, MountOptions};
 use support::{Bed, Chance, Ends, difference, digest, reference, shell, usable};
+use zpl::session::Notice;
 
 #[test]
 fn a_mount_is_seen_as_what_it_is() {
@@ -590,10 +591,9 @@ fn changes_past_the_mount_are_seen_when_it_is_told() {
     assert!(std::fs::metadata(bed.at().join("g")).is_err());
     let (id, _) = fs.lookup(root, b"f").unwrap().unwrap();
     fs.write(id, 0, b"changed").unwrap();
-    bed.mounted().invalidator().node(id).unwrap();
+    bed.tell(&[Notice::Node(id)]);
     fs.link(id, root, b"g").unwrap();
-    bed.mounted().invalidator().entry(root, b"g").unwrap();
-    bed.mounted().invalidator().node(id).unwrap();
+    bed.tell(&[Notice::Name(root, b"g"), Notice::Node(root), Notice::Node(id)]);
     assert_eq!(std::fs::metadata(bed.at().join("g")).unwrap().nlink(), 2);
     assert_eq!(std::fs::read_dir(bed.at()).unwrap().count(), 2);
     drop(fs);

@@ -131,14 +131,14 @@ impl Walk {
         let target = readlinkat(link, "", Vec::new())?;
         let shown = || String::from_utf8_lossy(target.as_bytes()).escape_debug().to_string();
         let in_pool = self.pools.contains(&device(found));
-        if in_pool && is_left_behind(target.as_bytes()) && !fuse::is_shown_link(found.stx_ino) {
+        if in_pool && is_left_behind(target.as_bytes()) && !zpl::session::is_shown_link(found.stx_ino) {
             unlinkat(self.here(), name, AtFlags::empty())?;
             self.removed.push(shown());
             self.todo.push_front(name.to_owned());
             return Ok(());
         }
         // Root does not rely on what the server of another user shows.
-        let is_own = fuse::is_shown_link(found.stx_ino) && !rustix::process::geteuid().is_root();
+        let is_own = zpl::session::is_shown_link(found.stx_ino) && !rustix::process::geteuid().is_root();
         if in_pool && !is_own {
             let why = format!("a symbolic link in a pool's file system leads to '{}'", shown());
             return Err(io::Error::other(why));

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use format::ObjectId;
 use pool::{Dataset, Pool, SnapshotKey};
+use zpl::session::Notice;
 
 use crate::Runtime;
 use crate::error::Closed;
@@ -274,12 +275,12 @@ impl Live {
 
     /// `name` in `dir` means something else than before, or nothing, by no doing of the kernel's.
     pub fn changed_entry(&self, dataset: &str, dir: ObjectId, name: &[u8]) {
-        self.mounts.tell(dataset, |kernel| kernel.entry(dir, name));
+        self.mounts.tell(dataset, &[Notice::Name(dir, name), Notice::Node(dir)]);
     }
 
     /// Attributes or contents of a file changed by no doing of the kernel's.
     pub fn changed_node(&self, dataset: &str, id: ObjectId) {
-        self.mounts.tell(dataset, |kernel| kernel.node(id));
+        self.mounts.tell(dataset, &[Notice::Node(id)]);
     }
 
     /// These snapshots (`pool/fs@snap`) are about to be destroyed, or to be those of another file system: mounts that have

@@ -10,7 +10,6 @@ mod outcome;
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
@@ -18,6 +17,7 @@ use std::time::{Duration, Instant};
 use fuse::MountOptions;
 use pool::{DatasetInfo, Pool, SnapshotKey};
 use zpl::Filesystem;
+use zpl::session::Notice;
 
 use crate::Runtime;
 use crate::beneath::Identity;
@@ -433,30 +433,22 @@ impl Mounts {
         }
     }
 
-    /// Tells the kernel of a change, if the dataset is mounted.
-    pub(crate) fn tell(&self, dataset: &str, word: impl FnOnce(&fuse::Invalidator) -> io::Result<()>) {
+    /// Tells the cache of a session of changes that it did not make, if the dataset is mounted.
+    pub(crate) fn tell(&self, dataset: &str, notices: &[Notice<'_>]) {
         let mounts = self.table();
         let mount = mounts.iter().find(|mount| mount.dataset == dataset);
-        let kernel = mount.map(|mount| mount.handle.invalidator().clone());
+        let session = mount.map(|mount| mount.handle.session().clone());
         // Whoever serves the kernel meanwhile does not wait for this.
         drop(mounts);
-        match kernel.map(|kernel| word(&kernel)) {
-            // It never heard of that.
-            Some(Err(error)) if error.kind() == io::ErrorKind::NotFound => {}
-            Some(Err(error)) => tracing::debug!(dataset, %error, "the kernel was not told"),
-            Some(Ok(())) | None => {}
+        if let Some(session) = session {
+            notices.iter().for_each(|notice| session.changed(*notice));
         }
     }
 
     /// Limits of space changed, for any of the pool's datasets: before the next `write` each kernel asks how much is left.
     pub(crate) fn limits_changed(&self) {
-        let known = |mount: &Mount| (mount.dataset.clone(), mount.handle.invalidator().clone());
-        let mounts: Vec<_> = self.table().iter().map(known).collect();
-        for (dataset, kernel) in mounts {
-            if let Err(error) = kernel.limits() {
-                tracing::debug!(dataset, %error, "the kernel was not told of new limits");
-            }
-        }
+        let sessions: Vec<_> = self.table().iter().map(|mount| mount.handle.session().clone()).collect();
+        sessions.iter().for_each(|session| session.changed(Notice::Limits));
     }
 
     /// A snapshot is about to go: whichever mount has shown it lets it go. That need not be the one of the file system it

@@ -4,11 +4,12 @@ use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-use fuse::{Atime, MountOptions};
+use fuse::MountOptions;
 use pool::props::dataset as props;
 use pool::props::{DatasetKind, Source, Value};
 use pool::{DatasetInfo, Pool, SyncMode};
 use rustix::fs::{Access, access};
+use zpl::session::Atime;
 
 use crate::Runtime;
 

@@ -11,7 +11,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Weak};
 
-use fuse::{MountPoint, ShownLink};
+use fuse::MountPoint;
 
 use crate::beneath::{self, Found};
 use crate::messages::Elsewhere;
@@ -80,7 +80,7 @@ pub(crate) struct Link {
     pub inside: Inside,
     /// Whoever unmounts that one does not wait for this link.
     parent: Weak<fuse::Mounted>,
-    shown: ShownLink,
+    shown: zpl::session::ShownLink,
 }
 
 impl Link {
@@ -94,7 +94,7 @@ impl Link {
         let above = mounts.filter(|mount| mount.is_alive() && inside.place.starts_with(mount.point()));
         let parent = above.max_by_key(|mount| mount.point().as_os_str().len())?;
         let path = inside.place.strip_prefix(parent.point()).ok()?;
-        match parent.show_link(path, point) {
+        match parent.session().show_link(path, point) {
             Ok(shown) => Some(Link { inside: inside.clone(), parent: Arc::downgrade(&parent), shown }),
             Err(error) => {
                 tracing::warn!(place = %inside.place.display(), %error, "no link is shown");
@@ -106,13 +106,13 @@ impl Link {
     /// Has the folder itself shown again.
     pub(crate) fn hide(&self) {
         if let Some(parent) = self.parent.upgrade() {
-            parent.hide_link(&self.shown);
+            parent.session().hide_link(&self.shown);
         }
     }
 
     /// Whether it is shown no more: the mount that showed it is gone, or the directory in it.
     pub(crate) fn is_lost(&self) -> bool {
-        self.parent.upgrade().is_none_or(|parent| !parent.is_alive() || !parent.shows(&self.shown))
+        self.parent.upgrade().is_none_or(|parent| !parent.is_alive() || !parent.session().shows(&self.shown))
     }
 }
 

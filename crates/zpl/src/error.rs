@@ -41,7 +41,19 @@ pub enum Error {
     /// Nothing may be changed here.
     #[error("read-only file system: {0}")]
     ReadOnly(String),
-    /// The object's flags forbid it (immutable, append-only, read-only).
+    /// Its mode or its ACL does not grant it.
+    #[error("permission denied")]
+    Denied,
+    /// It is in use as what it is.
+    #[error("device or resource busy")]
+    Busy,
+    /// What it names is no more.
+    #[error("stale file handle")]
+    Stale,
+    /// The file system could not be opened again after it was exchanged for another one.
+    #[error("the file system is closed")]
+    Closed,
+    /// Only its owner or root may do that, or the object's flags forbid it (immutable, append-only, read-only).
     #[error("operation not permitted")]
     NotPermitted,
     /// The request makes no sense for this object.
@@ -90,27 +102,30 @@ impl Error {
     #[must_use]
     pub fn errno(&self) -> i32 {
         match self {
-            Error::NotFound => 2,                                        // ENOENT
-            Error::Interrupted => 4,                                     // EINTR
-            Error::Exists => 17,                                         // EEXIST
-            Error::NotDir => 20,                                         // ENOTDIR
-            Error::IsDir => 21,                                          // EISDIR
-            Error::NotEmpty => 39,                                       // ENOTEMPTY
-            Error::NameTooLong => 36,                                    // ENAMETOOLONG
-            Error::NotUtf8 => 84,                                        // EILSEQ
-            Error::Loop => 40,                                           // ELOOP
-            Error::NoSpace => 28,                                        // ENOSPC
-            Error::Quota => 122,                                         // EDQUOT
-            Error::ReadOnly(_) => 30,                                    // EROFS
-            Error::NotPermitted => 1,                                    // EPERM
-            Error::Invalid => 22,                                        // EINVAL
-            Error::CrossProject => 18,                                   // EXDEV
-            Error::FileTooBig => 27,                                     // EFBIG
-            Error::XattrTooBig => 7,                                     // E2BIG
-            Error::NoXattr => 61,                                        // ENODATA
-            Error::Unsupported(_) => 95,                                 // EOPNOTSUPP
-            Error::Waits(_) => 11,                                       // EAGAIN
-            Error::Damaged { .. } | Error::Dmu(_) | Error::Pool(_) => 5, // EIO
+            Error::NotFound => 2,                                                        // ENOENT
+            Error::Interrupted => 4,                                                     // EINTR
+            Error::Exists => 17,                                                         // EEXIST
+            Error::NotDir => 20,                                                         // ENOTDIR
+            Error::IsDir => 21,                                                          // EISDIR
+            Error::NotEmpty => 39,                                                       // ENOTEMPTY
+            Error::NameTooLong => 36,                                                    // ENAMETOOLONG
+            Error::NotUtf8 => 84,                                                        // EILSEQ
+            Error::Loop => 40,                                                           // ELOOP
+            Error::NoSpace => 28,                                                        // ENOSPC
+            Error::Quota => 122,                                                         // EDQUOT
+            Error::ReadOnly(_) => 30,                                                    // EROFS
+            Error::NotPermitted => 1,                                                    // EPERM
+            Error::Denied => 13,                                                         // EACCES
+            Error::Busy => 16,                                                           // EBUSY
+            Error::Stale => 116,                                                         // ESTALE
+            Error::Invalid => 22,                                                        // EINVAL
+            Error::CrossProject => 18,                                                   // EXDEV
+            Error::FileTooBig => 27,                                                     // EFBIG
+            Error::XattrTooBig => 7,                                                     // E2BIG
+            Error::NoXattr => 61,                                                        // ENODATA
+            Error::Unsupported(_) => 95,                                                 // EOPNOTSUPP
+            Error::Waits(_) => 11,                                                       // EAGAIN
+            Error::Closed | Error::Damaged { .. } | Error::Dmu(_) | Error::Pool(_) => 5, // EIO
         }
     }
 

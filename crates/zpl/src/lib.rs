@@ -1,9 +1,10 @@
 //! The meaning of POSIX on a dataset: names, nodes, attributes, links, extended attributes.
 //!
-//! From:   `fuse` and the commands of `cli`: calls by object number and name.
+//! From:   front ends through a [`Session`], and programs that need no permission through [`Filesystem`]: calls by object
+//!         number and name.
 //! To:     `dmu` objects, changed within transactions of `pool`.
 //!
-//! The caller checks permissions: modes and owners are stored here, and not enforced.
+//! [`Filesystem`] stores modes and owners and does not enforce them. [`session`] decides who may do what.
 #![forbid(unsafe_code)]
 
 mod acl;
@@ -25,6 +26,7 @@ mod node;
 mod owner;
 mod path;
 mod pending;
+mod protection;
 mod quota;
 mod read_ahead;
 mod records;
@@ -32,6 +34,7 @@ mod remove;
 mod rename;
 mod replay;
 mod rewrite;
+pub mod session;
 mod snapshots;
 mod space;
 mod sparse;
@@ -51,9 +54,11 @@ pub use initialise::{initialise, initialiser, initialiser_for};
 pub use owner::{Amount, Owner, Usage};
 pub use pool::interrupt;
 pub use pool::{Dataset, Reach, SnapDir, SnapshotEntry, SnapshotKey};
+pub use protection::Protection;
 pub use records::{Piece, Records};
 pub use rename::Replace;
 pub use replay::{replay_log, replay_logs};
+pub use session::Session;
 pub use space::Space;
 pub use sparse::Seek;
 pub use stat::{FileKind, SetAttr, Stat, Times};

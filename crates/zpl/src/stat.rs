@@ -105,6 +105,35 @@ pub struct Stat {
     pub dirty: bool,
 }
 
+impl Stat {
+    /// Of something that is shown and stored nowhere: `times` are its last change and its creation.
+    #[must_use]
+    pub(crate) const fn made_up(id: ObjectId, kind: FileKind, times: [Time; 2]) -> Stat {
+        let [changed, born] = times;
+        Stat {
+            id,
+            kind,
+            mode: 0o777,
+            uid: 0,
+            gid: 0,
+            parent: id,
+            nlink: 1,
+            size: 0,
+            blocks: 0,
+            block_size: 512,
+            atime: changed,
+            mtime: changed,
+            ctime: changed,
+            crtime: born,
+            rdev: 0,
+            flags: 0,
+            projid: 0,
+            generation: 0,
+            dirty: false,
+        }
+    }
+}
+
 /// The times of a node that a caller can set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Times {

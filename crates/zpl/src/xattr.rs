@@ -135,7 +135,15 @@ impl Filesystem {
     pub fn xattr_get(&self, id: ObjectId, name: &[u8]) -> Result<Option<Vec<u8>>> {
         let _shared = self.inner.nodes.read(id);
         let (_, znode) = self.node(id)?;
-        let xattrs = self.xattrs(id, &znode)?;
+        self.xattr_of(id, &znode, name)
+    }
+
+    /// As [`Filesystem::xattr_get`], of a node whose lock the caller holds.
+    pub(crate) fn xattr_of(&self, id: ObjectId, znode: &Znode, name: &[u8]) -> Result<Option<Vec<u8>>> {
+        if znode.dxattr.is_none() && znode.xattr.is_none() {
+            return Ok(None);
+        }
+        let xattrs = self.xattrs(id, znode)?;
         let Some(name) = xattrs.stored(name)? else { return Ok(None) };
         match (xattrs.in_list(name), xattrs.file(name)?) {
             (Some(value), _) => Ok(Some(value.to_vec())),

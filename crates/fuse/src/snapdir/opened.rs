@@ -8,15 +8,14 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, Weak};
 use std::time::{Duration, Instant};
 
-use fuser::{Errno, FileAttr, Generation};
+use fuser::{Errno, FileAttr, Generation, INodeNo};
+use zpl::session::{Folder, Notice, Numbers, SNAPSHOT, Slot, root_of};
 use zpl::{CONTROL, ObjectId, SnapDir, SnapshotEntry, SnapshotKey};
 
-use super::control::SNAPSHOT;
-use super::numbers::{Folder, Numbers, Slot, root_of};
 use super::table::{Opened, Root, State};
-use crate::attach::Device;
 use crate::attributes::attr;
 use crate::bridge::Bridge;
+use crate::device::Device;
 use crate::errno::{self, Answer};
 use crate::replies::Entry;
 use crate::seats::Seats;
@@ -132,7 +131,7 @@ impl Snapshots {
 
     /// The first snapshot in the list whose number is wanted: all may have to be looked through.
     fn listed(&self, wanted: impl Fn(ObjectId) -> bool) -> Answer<SnapshotEntry> {
-        self.check_enabled().map_err(|_| Errno::ESTALE)?;
+        self.head.session.check_control().map_err(|_| Errno::ESTALE)?;
         let mut cookie = 0;
         loop {
             let some = self.head.fs()?.snapshots_from(cookie).map_err(errno::from)?;
@@ -155,8 +154,8 @@ impl Snapshots {
         }
         let bridge = self.enter(key, name)?;
         let stat = bridge.fs()?.stat(bridge.root()).map_err(errno::from)?;
-        let attr = attr(&stat, bridge.numbers.root());
-        let generation = Generation(stat.generation ^ bridge.numbers.salt());
+        let attr = attr(&stat, INodeNo(bridge.kernel.numbers.root()));
+        let generation = Generation(stat.generation ^ bridge.kernel.numbers.salt());
         let mut state = self.state();
         // Of another snapshot that had this number, the kernel is still to forget as often as it was told.
         let before = state.roots.get(&key.id).map_or(0, |root| root.count);
@@ -198,7 +197,7 @@ impl Snapshots {
     pub(crate) fn forget_within(&self, slot: Slot, forget: impl FnOnce(&Bridge)) {
         let Some(bridge) = self.opened(slot) else { return };
         forget(&bridge);
-        let last = bridge.known.is_empty();
+        let last = bridge.session.handles().is_empty();
         drop(bridge);
         if last {
             let mut state = self.state();
@@ -238,7 +237,7 @@ impl Snapshots {
             let closed = state.take_forgotten(key);
             let known = state.is_known(key);
             let left = state.roots.get(&key.id).map_or(0, |root| root.count);
-            let open = state.at(key).map(|opened| opened.bridge.known.len());
+            let open = state.at(key).map(|opened| opened.bridge.session.handles().len());
             let closing = state.is_closing(key) && closed.is_none();
             drop(state);
             drop(closed);
@@ -288,7 +287,7 @@ impl Snapshots {
     fn send_away(&self, key: SnapshotKey, name: &[u8]) -> bool {
         self.expel(name);
         let until = Instant::now() + FORGETTING;
-        while self.state().at(key).is_some_and(|opened| !opened.bridge.known.is_empty()) {
+        while self.state().at(key).is_some_and(|opened| !opened.bridge.session.handles().is_empty()) {
             if Instant::now() > until {
                 self.look(name);
                 return false;
@@ -300,7 +299,9 @@ impl Snapshots {
 
     /// Makes the kernel forget what it can of the snapshot called `name`. What is in use it keeps, but out of its place.
     fn expel(&self, name: &[u8]) {
-        self.head.tell(|kernel| kernel.inval_entry(Folder::Snapshots.number(), name_of(name)));
+        self.head
+            .kernel
+            .tell(|kernel| kernel.inval_entry(INodeNo(Folder::Snapshots.number()), name_of(name)));
     }
 
     /// Has the kernel look for a snapshot, as programs do: what it knows of it comes to be in its place, or back there.
@@ -326,8 +327,7 @@ impl Snapshots {
         let changed = std::mem::replace(&mut *told, now) != now;
         drop(told);
         if changed {
-            let root = self.head.numbers.root();
-            self.head.tell(|kernel| kernel.inval_entry(root, name_of(CONTROL)));
+            self.head.session.changed(Notice::Name(self.head.root(), CONTROL));
         }
     }
 
@@ -335,7 +335,7 @@ impl Snapshots {
     pub(crate) fn clear(&self) {
         let state = std::mem::take(&mut *self.state());
         for opened in state.open.values() {
-            opened.bridge.forget_all();
+            opened.bridge.session.release_all();
         }
     }
 }

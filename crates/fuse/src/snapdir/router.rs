@@ -15,17 +15,16 @@ use fuser::{
     ReplyDirectory, ReplyDirectoryPlus, ReplyEmpty, ReplyEntry, ReplyIoctl, ReplyLseek, ReplyOpen,
     ReplyStatfs, ReplyStatx, ReplyWrite, ReplyXattr, Request, RequestId, TimeOrNow, WriteFlags,
 };
-use zpl::{CONTROL, ObjectId};
+use zpl::session::{Folder, Node, SNAPSHOT, is_acl, link_for};
+use zpl::{CONTROL, ObjectId, Session};
 
 use super::control::folder_ttl;
-use super::numbers::{Folder, Node};
 use super::opened::Snapshots;
-use crate::attributes::{LONG, SHORT};
+use crate::attributes::{LONG, SHORT, attr};
 use crate::bridge::Bridge;
 use crate::errno::{self, Answer};
 use crate::limits::{CAPABILITY, CAPABILITY_LEN};
 use crate::replies::{Entry, reply_entry, reply_sized};
-use crate::xattrs::is_acl;
 
 /// A mounted file system with its snapshots, as the crate `fuser` calls it.
 pub(crate) struct Router {
@@ -66,7 +65,7 @@ impl Router {
     }
 
     fn at(&self, ino: INodeNo) -> At<'_> {
-        let snapshot = match Node::of(ino) {
+        let snapshot = match Node::of(ino.0) {
             Node::Head => return At::Tree(Tree::Head(&self.head)),
             Node::Folder(folder) => return At::Folder(folder),
             Node::Link(dir) => return At::Link(dir),
@@ -78,15 +77,15 @@ impl Router {
 
     /// What `name` means where it does not mean what is stored.
     fn find(&self, parent: INodeNo, name: &[u8]) -> Option<Answer<Entry>> {
-        Some(match (Node::of(parent), name) {
-            (Node::Head, CONTROL) if parent == INodeNo::ROOT && !self.head.is_snapshot() => {
+        Some(match (Node::of(parent.0), name) {
+            (Node::Head, CONTROL) if parent == INodeNo::ROOT && !self.head.session.is_snapshot() => {
                 self.snapshots.control()
             }
             (Node::Head, _) => return None,
             (Node::Folder(Folder::Control), b"..") => self.head.entry(self.head.root()),
             (Node::Folder(folder), name) => self.snapshots.find_in(folder, name),
             (Node::Root(dataset), b".") => self.snapshots.root(dataset),
-            (Node::Root(_), b"..") => self.snapshots.find_in(Folder::Control, b"snapshot"),
+            (Node::Root(_), b"..") => self.snapshots.find_in(Folder::Control, SNAPSHOT),
             (Node::Within(slot), b"..") => {
                 let bridge = match self.snapshots.at(slot) {
                     Ok(bridge) => bridge,
@@ -95,10 +94,12 @@ impl Router {
                 let above =
                     bridge.fs().and_then(|fs| fs.lookup(bridge.id(parent), b"..").map_err(errno::from));
                 match above {
-                    Ok(Some((above, _))) if above == bridge.root() => match Node::of(bridge.numbers.root()) {
-                        Node::Root(dataset) => self.snapshots.root(dataset),
-                        _ => return None,
-                    },
+                    Ok(Some((above, _))) if above == bridge.root() => {
+                        match Node::of(bridge.kernel.numbers.root()) {
+                            Node::Root(dataset) => self.snapshots.root(dataset),
+                            _ => return None,
+                        }
+                    }
                     _ => return None,
                 }
             }
@@ -109,13 +110,16 @@ impl Router {
 
     /// Attributes of a folder of `.zfs`, or of the root of a snapshot, and how long they hold.
     fn made_up_attr(&self, ino: INodeNo) -> Option<Answer<(FileAttr, Duration)>> {
-        match Node::of(ino) {
+        match Node::of(ino.0) {
             Node::Folder(folder) => {
                 let attr = self.head.answer(|| self.snapshots.folder_attr(folder));
                 Some(attr.map(|attr| (attr, folder_ttl(folder))))
             }
             Node::Root(dataset) => Some(self.snapshots.root_attr(dataset).map(|attr| (attr, LONG))),
-            Node::Link(dir) => Some(self.head.answer(|| self.head.link_attr(dir)).map(|attr| (attr, SHORT))),
+            Node::Link(dir) => {
+                let stat = self.head.answer(|| self.head.session.link_stat(dir).map_err(errno::from));
+                Some(stat.map(|stat| (attr(&stat, INodeNo(link_for(dir))), SHORT)))
+            }
             Node::Head | Node::Within(_) => None,
         }
     }
@@ -130,10 +134,8 @@ impl Router {
     }
 }
 
-/// Folders are made and removed in `.zfs/snapshot` to take and destroy snapshots where OpenZFS is told to allow it
-/// (`zfs_admin_snapshot`), and it is not by default; elsewhere there is no such thing.
 fn refusal(folder: Folder) -> Errno {
-    if folder == Folder::Snapshots { Errno::EACCES } else { Errno::EPERM }
+    errno::from(Session::control_refusal(folder))
 }
 
 /// Methods that send a message on to the file system of its node. What a folder answers is behind `else`.
@@ -185,17 +187,17 @@ impl Filesystem for Router {
     }
 
     fn forget(&self, request: &Request, ino: INodeNo, nlookup: u64) {
-        if Node::of(ino) == Node::Head {
+        if Node::of(ino.0) == Node::Head {
             return self.head.forget(request, ino, nlookup);
         }
         // Nobody waits for an answer.
         let _ = self.head.answer(|| {
-            match Node::of(ino) {
+            match Node::of(ino.0) {
                 // They are not counted.
                 Node::Head | Node::Folder(_) | Node::Link(_) => {}
                 Node::Root(dataset) => self.snapshots.forget_root(dataset, nlookup),
                 Node::Within(slot) => self.snapshots.forget_within(slot, |bridge| {
-                    bridge.forget_node(bridge.id(ino), nlookup);
+                    bridge.session.release(bridge.id(ino), nlookup);
                 }),
             }
             Ok(())
@@ -264,7 +266,7 @@ impl Filesystem for Router {
     fn readlink(&self, request: &Request, ino: INodeNo, reply: ReplyData) {
         match self.at(ino) {
             At::Tree(tree) => Filesystem::readlink(&*tree, request, ino, reply),
-            At::Link(dir) => match self.head.links.target(dir) {
+            At::Link(dir) => match self.head.session.link_target(dir) {
                 Some(target) => reply.data(&target),
                 None => reply.error(Errno::ESTALE),
             },
@@ -289,13 +291,13 @@ impl Filesystem for Router {
         lock_owner: Option<LockOwner>,
         reply: ReplyWrite,
     ) {
-        if Node::of(ino) == Node::Head {
+        if Node::of(ino.0) == Node::Head {
             return self.head.write(request, ino, fh, offset, data, write_flags, flags, lock_owner, reply);
         }
         reply.error(Errno::EROFS);
         // What a program wrote to a mapping of the file is in the page cache, and must not stay there.
         let head = self.head.shared.clone();
-        self.head.seeker.run(Box::new(move || head.tell(|kernel| kernel.inval_inode(ino, 0, 0))));
+        self.head.seeker.run(Box::new(move || head.kernel.tell(|kernel| kernel.inval_inode(ino, 0, 0))));
     }
 
     fn flush(&self, request: &Request, ino: INodeNo, fh: FileHandle, owner: LockOwner, reply: ReplyEmpty) {
@@ -371,8 +373,8 @@ impl Filesystem for Router {
     fn removexattr(&self, request: &Request, ino: INodeNo, name: &OsStr, reply: ReplyEmpty) {
         match self.at(ino) {
             At::Tree(tree) if name.as_bytes() == CAPABILITY && tree.refuses_writes(ino) => {
-                let refused = tree.check_writable().err().unwrap_or(Errno::EPERM);
-                reply.error(refused);
+                let refused = tree.session.check_writable().map_err(errno::from);
+                reply.error(refused.err().unwrap_or(Errno::EPERM));
             }
             At::Tree(tree) => tree.removexattr(request, ino, name, reply),
             At::Folder(_) | At::Link(_) => reply.error(Errno::EOPNOTSUPP),
@@ -402,7 +404,7 @@ impl Filesystem for Router {
         reply: ReplyWrite,
     ) {
         // Out of a snapshot the kernel copies by itself then.
-        let across = if Node::of(ino_out) == Node::Head { Errno::EXDEV } else { Errno::EROFS };
+        let across = if Node::of(ino_out.0) == Node::Head { Errno::EXDEV } else { Errno::EROFS };
         match self.both(ino_in, ino_out, across) {
             Ok(tree) => tree.copy_file_range(
                 request, ino_in, fh_in, offset_in, ino_out, fh_out, offset_out, len, flags, reply,

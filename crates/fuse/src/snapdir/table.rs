@@ -4,9 +4,9 @@ use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Weak};
 
 use fuser::{FileAttr, Generation};
+use zpl::session::Slot;
 use zpl::{Dataset, ObjectId, SnapshotKey};
 
-use super::numbers::Slot;
 use crate::attributes::{LONG, SHORT};
 use crate::bridge::Bridge;
 use crate::replies::Entry;
@@ -57,7 +57,7 @@ pub(crate) struct Opened {
 impl Opened {
     /// Whether nobody is just using it, and the kernel knows no more of it than the root.
     pub(crate) fn is_idle(&self) -> bool {
-        Arc::strong_count(&self.bridge) == 1 && self.bridge.known.is_empty()
+        Arc::strong_count(&self.bridge) == 1 && self.bridge.session.handles().is_empty()
     }
 }
 

@@ -145,6 +145,11 @@ impl Bed {
         self.pool.as_ref().unwrap()
     }
 
+    /// Tells the kernel of changes that were made past the mount.
+    pub fn tell(&self, notices: &[zpl::session::Notice<'_>]) {
+        notices.iter().for_each(|notice| self.mounted().session().changed(*notice));
+    }
+
     pub fn mounted(&self) -> &Mounted {
         self.mounted.as_ref().unwrap()
     }

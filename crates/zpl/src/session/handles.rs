@@ -1,48 +1,57 @@
-//! The nodes that the kernel knows.
+//! What a front end holds: the nodes that it, or its clients, may still use.
 //!
-//! Each time a node id goes to the kernel it counts one more, until the kernel forgets. A known node keeps its
-//! object: its number means nothing else meanwhile, and a file that lost its last name lives on for those who have it
-//! open. Opening and closing files therefore needs no messages at all.
+//! Each time a node goes to a front end it counts one more, until the front end releases it. A held node keeps its object:
+//! its number means nothing else meanwhile, and a file that lost its last name lives on for those who have it open. The
+//! kernel holds each node that it knows, so opening and closing files needs no messages at all.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard};
 use std::time::Duration;
 
-use zpl::{Filesystem, ObjectId};
+use crate::{Filesystem, ObjectId, Result, Stat};
 
 const SHARDS: usize = 64;
-/// How long a look-up of an object that was gone waits at most until the kernel has dropped what it kept of the old one.
+/// How long a look-up of an object that was gone waits at most until caches have dropped what they kept of the old one.
 const DROPPING: Duration = Duration::from_secs(1);
 /// Between two looks at whether it has.
 const PAUSE: Duration = Duration::from_millis(1);
 
-/// What the kernel knows of an object number.
+/// What a front end has of an object number.
 #[derive(Clone, Copy, Default)]
 struct Node {
-    /// How often the kernel was told of it.
+    /// How often the front end was given it.
     count: u64,
-    /// The object that the kernel knows is no more: the number means nothing, or another object, which the kernel was not
-    /// told of yet. There is no handle.
+    /// The object that the front end was given is no more: the number means nothing, or another object, which the front
+    /// end was not given yet. There is no handle.
     is_gone: bool,
-    /// How often it went. The kernel sees by the generation that it has to do with another object.
+    /// How often it went. A client sees by the generation that it has to do with another object.
     turn: u32,
 }
 
-/// How often the kernel was told of each object.
-pub(crate) struct Known {
+/// A node that a front end was given, and holds until it releases it.
+#[derive(Clone, Debug)]
+pub struct Held {
+    /// What `stat` shows.
+    pub stat: Stat,
+    /// How often its number went to another object while the front end held it.
+    pub turn: u32,
+}
+
+/// How often a front end was given each object.
+pub struct Handles {
     shards: [Mutex<HashMap<ObjectId, Node>>; SHARDS],
-    /// Objects that it was told of.
+    /// Objects that it holds.
     count: AtomicU64,
-    /// Whether any of them was ever gone: most mounts have none, and then nothing is looked up.
+    /// Whether any of them was ever gone: most sessions have none, and then nothing is looked up.
     any_gone: AtomicBool,
-    /// The kernel is being told to drop what it keeps of objects that are gone.
+    /// Caches are being told to drop what they keep of objects that are gone.
     dropping: AtomicBool,
 }
 
-impl Known {
-    pub(crate) fn new() -> Known {
-        Known {
+impl Handles {
+    pub(crate) fn new() -> Handles {
+        Handles {
             shards: std::array::from_fn(|_| Mutex::default()),
             count: AtomicU64::new(0),
             any_gone: AtomicBool::new(false),
@@ -52,14 +61,14 @@ impl Known {
 
     fn shard(&self, id: ObjectId) -> MutexGuard<'_, HashMap<ObjectId, Node>> {
         let shard = &self.shards[(id.0 % SHARDS as u64) as usize];
-        shard.lock().expect("no code panics while holding the known nodes")
+        shard.lock().expect("no code panics while holding the handles")
     }
 
-    /// The kernel is about to be told of `id`. Gives how often the number went to another object.
+    /// The front end is about to be given `id`. Gives how often the number went to another object.
     ///
     /// # Errors
-    /// [`zpl::Error::NotFound`] when it is gone.
-    pub(crate) fn remember(&self, fs: &Filesystem, id: ObjectId) -> zpl::Result<u32> {
+    /// [`crate::Error::NotFound`] when it is gone.
+    pub(crate) fn hold(&self, fs: &Filesystem, id: ObjectId) -> Result<u32> {
         if let Some(node) = self.shard(id).get_mut(&id).filter(|node| !node.is_gone) {
             node.count += 1;
             return Ok(node.turn);
@@ -84,8 +93,8 @@ impl Known {
         Ok(turn)
     }
 
-    /// Blocks while the kernel still has pages of an object of this number that is gone: their writes must not be taken
-    /// for those of the new one. The kernel may need this very thread for that, so the wait has an end.
+    /// Blocks while a cache still has pages of an object of this number that is gone: their writes must not be taken
+    /// for those of the new one. The cache may need this very thread for that, so the wait has an end.
     fn await_dropped(&self, id: ObjectId) {
         let mut left = DROPPING;
         while self.dropping.load(Ordering::Acquire) && self.is_gone(id) && !left.is_zero() {
@@ -94,14 +103,15 @@ impl Known {
         }
     }
 
-    /// Whether the object that the kernel knows by this number is no more.
-    pub(crate) fn is_gone(&self, id: ObjectId) -> bool {
+    /// Whether the object that the front end holds by this number is no more.
+    #[must_use]
+    pub fn is_gone(&self, id: ObjectId) -> bool {
         self.any_gone.load(Ordering::Acquire) && self.shard(id).get(&id).is_some_and(|node| node.is_gone)
     }
 
-    /// The file system behind the mount was exchanged for `fs`, in which the objects `gone` are no more or others: opens the
-    /// handles of all others. No message is served meanwhile.
-    pub(crate) fn exchange(&self, fs: &Filesystem, gone: &HashSet<ObjectId>) {
+    /// The file system of the session was exchanged for `fs`, in which the objects `gone` are no more or others: opens the
+    /// handles of all others. No call is served meanwhile.
+    pub fn exchange(&self, fs: &Filesystem, gone: &HashSet<ObjectId>) {
         for id in self.all() {
             let is_gone = self.is_gone(id) || gone.contains(&id) || fs.open_handle(id).is_err();
             if is_gone && let Some(node) = self.shard(id).get_mut(&id) {
@@ -111,8 +121,8 @@ impl Known {
         }
     }
 
-    /// Programs lose the object `id`, although it is there: whoever looks it up has to do with another one.
-    pub(crate) fn lose(&self, fs: &Filesystem, id: ObjectId) {
+    /// Programs lose the object `id`, although it is there: the number means another one for those who look it up.
+    pub fn lose(&self, fs: &Filesystem, id: ObjectId) {
         let had_handle = match self.shard(id).get_mut(&id) {
             Some(node) if !node.is_gone => {
                 (node.is_gone, node.turn) = (true, node.turn.wrapping_add(1));
@@ -126,13 +136,13 @@ impl Known {
         }
     }
 
-    /// Whether the kernel is being told to drop what it keeps of objects that are gone.
-    pub(crate) fn set_dropping(&self, dropping: bool) {
+    /// Says whether caches are being told to drop what they keep of objects that are gone.
+    pub fn set_dropping(&self, dropping: bool) {
         self.dropping.store(dropping, Ordering::Release);
     }
 
-    /// The kernel was told of `id` so many times, which it forgets; gives whether it does not know it any more.
-    pub(crate) fn forget(&self, fs: &Filesystem, id: ObjectId, count: u64) -> bool {
+    /// The front end releases `id` so many times; gives whether it does not hold it any more.
+    pub(crate) fn release(&self, fs: &Filesystem, id: ObjectId, count: u64) -> bool {
         let forgotten = {
             let mut shard = self.shard(id);
             match shard.get_mut(&id) {
@@ -155,28 +165,31 @@ impl Known {
         true
     }
 
-    /// Objects that the kernel was told of. Who is just about to tell it of one is not counted.
-    pub(crate) fn len(&self) -> u64 {
+    /// Objects that the front end holds. One that is just about to be given to it is not counted.
+    #[must_use]
+    pub fn len(&self) -> u64 {
         self.count.load(Ordering::Acquire)
     }
 
-    /// Whether the kernel knows none.
-    pub(crate) fn is_empty(&self) -> bool {
+    /// Whether it holds none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Every node that the kernel knows.
-    pub(crate) fn all(&self) -> Vec<ObjectId> {
+    /// Every node that it holds.
+    #[must_use]
+    pub fn all(&self) -> Vec<ObjectId> {
         let ids = |shard: &Mutex<HashMap<ObjectId, Node>>| -> Vec<ObjectId> {
-            shard.lock().expect("no code panics while holding the known nodes").keys().copied().collect()
+            shard.lock().expect("no code panics while holding the handles").keys().copied().collect()
         };
         self.shards.iter().flat_map(ids).collect()
     }
 
-    /// The mount ends: the kernel forgets everything.
+    /// The front end ends: it holds nothing more.
     pub(crate) fn clear(&self, fs: &Filesystem) {
         for id in self.all() {
-            self.forget(fs, id, u64::MAX);
+            self.release(fs, id, u64::MAX);
         }
     }
 }

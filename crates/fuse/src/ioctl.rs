@@ -1,14 +1,16 @@
-//! File flags and project ids: `chattr`, `lsattr`, `zfs project`, and the DOS attributes of OpenZFS.
+//! File flags and project ids in the form of ioctls: `chattr`, `lsattr`, `zfs project`, and the DOS attributes of OpenZFS.
 //!
 //! From:   `ioctl` messages. For `FS_IOC_*` the kernel itself has checked who asks: only the owner may change flags, and
 //!         only a process with `CAP_LINUX_IMMUTABLE` the immutable and append-only flags. It sends nothing of other ioctls.
-//! To:     `zpl`, which stores the flags and refuses what they forbid.
+//! To:     the session, which decides who may change them.
 //! Source: docs/format/07-zpl-sa.md §4.1; Linux `linux/fs.h`; OpenZFS 2.2 `sys/fs/zfs.h` (DOS attributes).
 
 use fuser::{Errno, INodeNo, ReplyIoctl, Request};
-use zpl::{ObjectId, SetAttr, Stat, pflags};
+use zpl::session::FlagChange;
+use zpl::{Stat, pflags};
 
 use crate::bridge::Bridge;
+use crate::caller;
 use crate::errno::{self, Answer};
 
 // Numbers of the ioctls: direction, size of the argument in bytes, group, number.
@@ -41,10 +43,6 @@ const DOS: u64 = pflags::READONLY
     | pflags::REPARSE
     | pflags::OFFLINE
     | pflags::SPARSE;
-/// Flags that only root may change.
-const FOR_ROOT: u64 = pflags::IMMUTABLE | pflags::APPENDONLY;
-/// Flags that forbid writing.
-const FORBID_WRITES: u64 = pflags::IMMUTABLE | pflags::APPENDONLY | pflags::READONLY;
 /// Bytes of `struct fsxattr`: flags, extent size, extents, project, copy-on-write extent size, padding.
 const ATTRIBUTES_LEN: usize = 28;
 /// The project id that means "none".
@@ -57,18 +55,6 @@ pub(crate) struct Ioctl<'a> {
     pub(crate) data: &'a [u8],
     /// Bytes that the answer may have.
     pub(crate) out: usize,
-}
-
-/// What an ioctl asks to change.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Change {
-    /// The flags that this ioctl knows.
-    known: u64,
-    /// Those of them that are to be set; the others are to be cleared.
-    flags: u64,
-    projid: Option<u32>,
-    /// The kernel has checked who asks.
-    checked: bool,
 }
 
 fn shown(stored: u64, column: impl Fn(&(u64, u32, u32)) -> u32) -> u32 {
@@ -91,12 +77,12 @@ fn number(data: &[u8], at: usize) -> Answer<u32> {
 }
 
 /// What the argument `data` of a changing ioctl asks for; `None` when the ioctl changes nothing.
-fn change(command: u32, data: &[u8]) -> Answer<Option<Change>> {
+fn change(command: u32, data: &[u8]) -> Answer<Option<FlagChange>> {
     let shared = SHARED.iter().fold(0, |all, flag| all | flag.0);
     Ok(Some(match command {
         SET_FLAGS => {
             let flags = stored(number(data, 0)?, |flag| flag.1)?;
-            Change { known: shared, flags, projid: None, checked: true }
+            FlagChange { known: shared, flags, projid: None, kernel_checks: true }
         }
         SET_ATTRIBUTES => {
             let flags = stored(number(data, 0)? & !HAS_ATTRIBUTES, |flag| flag.2)?;
@@ -108,7 +94,7 @@ fn change(command: u32, data: &[u8]) -> Answer<Option<Change>> {
             if projid == Some(NO_PROJECT) {
                 return Err(Errno::EINVAL);
             }
-            Change { known: shared, flags, projid, checked: true }
+            FlagChange { known: shared, flags, projid: projid.map(u64::from), kernel_checks: true }
         }
         SET_DOS_FLAGS => {
             let bytes = data.get(..8).and_then(|bytes| bytes.try_into().ok()).ok_or(Errno::EINVAL)?;
@@ -116,7 +102,7 @@ fn change(command: u32, data: &[u8]) -> Answer<Option<Change>> {
             if flags & !DOS != 0 {
                 return Err(Errno::EOPNOTSUPP);
             }
-            Change { known: DOS, flags, projid: None, checked: false }
+            FlagChange { known: DOS, flags, projid: None, kernel_checks: false }
         }
         _ => return Ok(None),
     }))
@@ -145,55 +131,37 @@ impl Bridge {
     /// Answers an `ioctl` message.
     pub(crate) fn control(&self, request: &Request, ino: INodeNo, ioctl: Ioctl<'_>, reply: ReplyIoctl) {
         let Ioctl { command, data, out } = ioctl;
-        let (id, caller) = (self.id(ino), request.uid());
+        let (id, by) = (self.id(ino), caller::of(request));
         match self.answer_at(id, || change(command, data)) {
             Ok(None) => {
-                let stat = || self.fs()?.stat(id).map_err(errno::from);
+                let stat = || self.session.stat(id).map_err(errno::from);
                 match self.answer_at(id, || answer(command, &stat()?, out)) {
                     Ok(data) => reply.ioctl(0, &data),
                     Err(errno) => reply.error(errno),
                 }
             }
-            Ok(Some(change)) if self.writeback && change.flags & FORBID_WRITES != 0 => {
+            Ok(Some(change)) if self.writeback && change.forbids_writes() => {
                 // A program may have written pages that the kernel still holds: they belong to the file as it was
                 // before it became read-only. Writing them back needs the threads that serve requests.
                 let shared = self.shared.clone();
                 self.seeker.run(Box::new(move || {
-                    shared.call_back_pages(id);
-                    match shared.answer_at(id, || shared.set_flags(id, caller, change)) {
+                    shared.kernel.call_back_pages(id);
+                    let done = || shared.session.set_flags(&by, id, change).map_err(errno::from);
+                    match shared.answer_at(id, done) {
                         Ok(()) => reply.ioctl(0, &[]),
                         Err(errno) => reply.error(errno),
                     }
                 }));
             }
             Ok(Some(change)) => self.change(move |bridge| {
-                match bridge.answer_at(id, || bridge.set_flags(id, caller, change)) {
+                let done = || bridge.session.set_flags(&by, id, change).map_err(errno::from);
+                match bridge.answer_at(id, done) {
                     Ok(()) => reply.ioctl(0, &[]),
                     Err(errno) => reply.error(errno),
                 }
             }),
             Err(errno) => reply.error(errno),
         }
-    }
-}
-
-impl crate::shared::Shared {
-    fn set_flags(&self, id: ObjectId, caller: u32, change: Change) -> Answer<()> {
-        self.check_writable()?;
-        let stat = self.fs()?.stat(id).map_err(errno::from)?;
-        let changed = (stat.flags ^ change.flags) & change.known;
-        if !change.checked && caller != 0 && (caller != stat.uid || changed & FOR_ROOT != 0) {
-            return Err(Errno::EPERM);
-        }
-        let projid = change.projid.map(u64::from).filter(|projid| *projid != stat.projid);
-        if changed == 0 && projid.is_none() {
-            return Ok(());
-        }
-        let flags = (changed != 0).then_some(stat.flags ^ changed);
-        self.fs()?.setattr(id, &SetAttr { flags, projid, ..SetAttr::default() }).map_err(errno::from)?;
-        // The kernel does not know that its attributes of the file have changed.
-        self.forget_attributes(id);
-        Ok(())
     }
 }
 

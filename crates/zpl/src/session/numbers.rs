@@ -1,10 +1,10 @@
-//! Numbers of nodes. A mount has one `st_dev`, so an object of a snapshot must not be called what the head's is.
+//! Numbers of nodes, as programs and protocols see them. A mount or export has one number space, so an object of a
+//! snapshot must not be called what the head's is.
 //!
 //! The numbers of `.zfs` and what is made up in it are those that OpenZFS shows on Linux: they count down from 2^48, where
 //! no object is. Objects of a snapshot have the number of its place among the open ones in the bits above.
 
-use fuser::INodeNo;
-use zpl::{ObjectId, SnapshotKey};
+use crate::{ObjectId, SnapshotKey};
 
 /// Objects are below this.
 const OBJECT_BITS: u32 = 48;
@@ -23,16 +23,17 @@ const DATASETS: u64 = 1 << 32;
 /// Above the bits of the object: a link is shown in place of that directory.
 const LINKS: u64 = (1 << (63 - OBJECT_BITS)) - 1;
 
-/// Place of an open snapshot. Numbers of nodes stay positive for programs that take them for signed.
+/// The place of an open snapshot. Numbers of nodes stay positive for programs that take them for signed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(crate) struct Slot(u16);
+pub struct Slot(u16);
 
 impl Slot {
     /// How many there are: 0 is the mounted file system, the last number is that of [`Node::Link`].
-    pub(crate) const COUNT: u16 = (1 << (63 - OBJECT_BITS)) - 2;
+    pub const COUNT: u16 = (1 << (63 - OBJECT_BITS)) - 2;
 
     /// The `attempt`th choice for a snapshot, dataset `id`, so that its files have the same numbers each time, as a rule.
-    pub(crate) fn choice(id: ObjectId, attempt: u16) -> Slot {
+    #[must_use]
+    pub fn choice(id: ObjectId, attempt: u16) -> Slot {
         let count = u64::from(Slot::COUNT);
         Slot(1 + ((id.0 % count + u64::from(attempt)) % count) as u16)
     }
@@ -40,7 +41,7 @@ impl Slot {
 
 /// What is made up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Folder {
+pub enum Folder {
     /// `.zfs`
     Control,
     /// `.zfs/shares`, which is empty.
@@ -50,20 +51,23 @@ pub(crate) enum Folder {
 }
 
 impl Folder {
-    pub(crate) fn number(self) -> INodeNo {
-        INodeNo(match self {
+    /// What it is called.
+    #[must_use]
+    pub fn number(self) -> u64 {
+        match self {
             Folder::Control => CONTROL,
             Folder::Shares => SHARES,
             Folder::Snapshots => SNAPSHOTS,
-        })
+        }
     }
 }
 
 /// Whose node a number means.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Node {
+pub enum Node {
     /// The mounted file system's.
     Head,
+    /// One that is made up.
     Folder(Folder),
     /// The root of the snapshot that is this dataset.
     Root(ObjectId),
@@ -74,8 +78,10 @@ pub(crate) enum Node {
 }
 
 impl Node {
-    pub(crate) fn of(ino: INodeNo) -> Node {
-        match (ino.0 >> OBJECT_BITS, ino.0 & OBJECT_MASK) {
+    /// Whose node `number` means.
+    #[must_use]
+    pub fn of(number: u64) -> Node {
+        match (number >> OBJECT_BITS, number & OBJECT_MASK) {
             (0, CONTROL) => Node::Folder(Folder::Control),
             (0, SHARES) => Node::Folder(Folder::Shares),
             (0, SNAPSHOTS) => Node::Folder(Folder::Snapshots),
@@ -88,63 +94,79 @@ impl Node {
 }
 
 /// Whether a number means no stored object.
-pub(crate) fn is_made_up(ino: INodeNo) -> bool {
-    matches!(Node::of(ino), Node::Folder(_) | Node::Link(_))
+#[must_use]
+pub fn is_made_up(number: u64) -> bool {
+    matches!(Node::of(number), Node::Folder(_) | Node::Link(_))
 }
 
 /// The number of the link that is shown in place of a directory.
-pub(crate) fn link_for(dir: ObjectId) -> INodeNo {
-    INodeNo(LINKS << OBJECT_BITS | dir.0)
+#[must_use]
+pub fn link_for(dir: ObjectId) -> u64 {
+    LINKS << OBJECT_BITS | dir.0
 }
 
-/// Whether a file of a mounted dataset, by its inode number, is a link that its server shows and that is stored nowhere.
+/// Whether a file of a mounted dataset, by its inode number, is a link that its session shows and that is stored nowhere.
 #[must_use]
-pub fn is_shown_link(inode: u64) -> bool {
-    matches!(Node::of(INodeNo(inode)), Node::Link(_))
+pub fn is_shown_link(number: u64) -> bool {
+    matches!(Node::of(number), Node::Link(_))
 }
 
 /// What the root of a snapshot is called; `None` for a dataset whose number no pool has.
-pub(crate) fn root_of(dataset: ObjectId) -> Option<INodeNo> {
-    (dataset.0 < DATASETS).then_some(INodeNo(ROOTS - dataset.0))
+#[must_use]
+pub fn root_of(dataset: ObjectId) -> Option<u64> {
+    (dataset.0 < DATASETS).then_some(ROOTS - dataset.0)
 }
 
 /// What the objects of one file system are called.
 #[derive(Debug)]
-pub(crate) struct Numbers {
+pub struct Numbers {
     /// Above the bits of the object.
     above: u64,
-    root: INodeNo,
+    root: u64,
     /// Tells generations apart: a place may be that of another snapshot later.
     salt: u64,
 }
 
 impl Numbers {
-    /// Those of the mounted file system: object numbers, but for the root.
-    pub(crate) const HEAD: Numbers = Numbers { above: 0, root: INodeNo::ROOT, salt: 0 };
+    /// Those of the file system itself: object numbers, but for the root, which the protocol calls `root`.
+    #[must_use]
+    pub const fn of_head(root: u64) -> Numbers {
+        Numbers { above: 0, root, salt: 0 }
+    }
 
-    pub(crate) fn of_snapshot(key: SnapshotKey, root: INodeNo, slot: Slot) -> Numbers {
+    /// Those of an open snapshot.
+    #[must_use]
+    pub fn of_snapshot(key: SnapshotKey, root: u64, slot: Slot) -> Numbers {
         Numbers { above: u64::from(slot.0) << OBJECT_BITS, root, salt: key.guid.0 }
     }
 
-    /// The object called `ino`; `None` for the root.
-    pub(crate) fn object(&self, ino: INodeNo) -> Option<ObjectId> {
-        (ino != self.root).then_some(ObjectId(ino.0 & OBJECT_MASK))
+    /// The object called `number`; `None` for the root.
+    #[must_use]
+    pub fn object(&self, number: u64) -> Option<ObjectId> {
+        (number != self.root).then_some(ObjectId(number & OBJECT_MASK))
     }
 
-    pub(crate) fn of(&self, id: ObjectId) -> INodeNo {
-        INodeNo(self.above | id.0)
+    /// What object `id` is called, unless it is the root.
+    #[must_use]
+    pub fn of(&self, id: ObjectId) -> u64 {
+        self.above | id.0
     }
 
-    pub(crate) fn root(&self) -> INodeNo {
+    /// What the root is called.
+    #[must_use]
+    pub fn root(&self) -> u64 {
         self.root
     }
 
     /// What programs see as the number of the root, which is object `id`.
-    pub(crate) fn shown_root(&self, id: ObjectId) -> INodeNo {
-        if self.root == INodeNo::ROOT { INodeNo(id.0) } else { self.root }
+    #[must_use]
+    pub fn shown_root(&self, id: ObjectId) -> u64 {
+        if self.above == 0 { id.0 } else { self.root }
     }
 
-    pub(crate) fn salt(&self) -> u64 {
+    /// What is added to generations: a place may be that of another snapshot later.
+    #[must_use]
+    pub fn salt(&self) -> u64 {
         self.salt
     }
 }
@@ -170,14 +192,14 @@ mod tests {
                     let ino = numbers.of(object);
                     assert_eq!(Node::of(ino), Node::Within(slot));
                     assert_eq!(numbers.object(ino), Some(object));
-                    assert!(ino.0 < 1 << 63);
+                    assert!(ino < 1 << 63);
                 }
             }
         }
         assert_eq!(root_of(ObjectId(DATASETS)), None);
         assert_eq!(Node::of(link_for(ObjectId(34))), Node::Link(ObjectId(34)));
-        assert!(is_shown_link(link_for(ObjectId(34)).0) && !is_shown_link(34));
-        assert_eq!([1, 34, 1 << 40].map(|ino| Node::of(INodeNo(ino))), [Node::Head; 3]);
+        assert!(is_shown_link(link_for(ObjectId(34))) && !is_shown_link(34));
+        assert_eq!([1, 34, 1 << 40].map(Node::of), [Node::Head; 3]);
     }
 
     #[test]

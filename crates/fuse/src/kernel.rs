@@ -1,0 +1,87 @@
+//! The kernel's caches: what they call each object, and what they are told of changes.
+
+use std::ffi::OsStr;
+use std::io;
+use std::os::unix::ffi::OsStrExt;
+use std::sync::OnceLock;
+
+use fuser::{INodeNo, Notifier};
+use zpl::ObjectId;
+use zpl::session::{Cache, Notice, Numbers, link_for};
+
+use crate::limits::Limits;
+
+/// The kernel's caches of one file system, or of one snapshot.
+pub(crate) struct Kernel {
+    /// What the kernel and programs call the objects.
+    pub(crate) numbers: Numbers,
+    root: ObjectId,
+    pub(crate) limits: Limits,
+    /// For telling the kernel what it should forget; set once it is mounted.
+    notifier: OnceLock<Notifier>,
+}
+
+impl Kernel {
+    pub(crate) fn new(numbers: Numbers, root: ObjectId) -> Kernel {
+        Kernel { numbers, root, limits: Limits::default(), notifier: OnceLock::new() }
+    }
+
+    /// It is mounted: the kernel can be told things.
+    pub(crate) fn connect(&self, notifier: Notifier) {
+        // There is one mount, and so one notifier.
+        let _ = self.notifier.set(notifier);
+    }
+
+    /// Tells the kernel something, if it is mounted.
+    pub(crate) fn tell(&self, word: impl FnOnce(&Notifier) -> io::Result<()>) {
+        if let Some(Err(error)) = self.notifier.get().map(word)
+            // It never heard of that.
+            && error.kind() != io::ErrorKind::NotFound
+        {
+            tracing::debug!(%error, "the kernel was not told");
+        }
+    }
+
+    /// Makes the kernel ask for the attributes of `id` again.
+    pub(crate) fn forget_attributes(&self, id: ObjectId) {
+        self.tell(|notifier| notifier.inval_inode(self.ino(id), -1, 0));
+    }
+
+    /// Makes the kernel write back and forget what its page cache holds of `id`. Not to be called by a thread that
+    /// serves requests: writing back needs one.
+    pub(crate) fn call_back_pages(&self, id: ObjectId) {
+        // Pages that are dirty again by now belong to a later moment.
+        self.tell(|notifier| notifier.inval_inode(self.ino(id), 0, 0));
+    }
+
+    /// The object that the kernel calls `ino`.
+    pub(crate) fn id(&self, ino: INodeNo) -> ObjectId {
+        self.numbers.object(ino.0).unwrap_or(self.root)
+    }
+
+    /// What the kernel calls object `id`.
+    pub(crate) fn ino(&self, id: ObjectId) -> INodeNo {
+        INodeNo(if id == self.root { self.numbers.root() } else { self.numbers.of(id) })
+    }
+
+    /// What programs see as its number.
+    pub(crate) fn shown(&self, id: ObjectId) -> INodeNo {
+        INodeNo(if id == self.root { self.numbers.shown_root(id) } else { self.numbers.of(id) })
+    }
+}
+
+impl Cache for Kernel {
+    /// [`Notice::Node`] is not for a thread that serves requests.
+    fn forget(&self, notice: Notice<'_>) {
+        match notice {
+            Notice::Attributes(id) => self.forget_attributes(id),
+            Notice::Node(id) => self.call_back_pages(id),
+            Notice::Name(dir, name) => {
+                self.tell(|kernel| kernel.inval_entry(self.ino(dir), OsStr::from_bytes(name)));
+            }
+            Notice::Link(dir) => self.tell(|kernel| kernel.inval_inode(INodeNo(link_for(dir)), 0, 0)),
+            // The kernel asks before the next `write` to each file, however much space was left when it asked last.
+            Notice::Limits => self.limits.written().into_iter().for_each(|id| self.forget_attributes(id)),
+        }
+    }
+}

@@ -1,0 +1,86 @@
+//! Pages of the kernel's cache: storing them, and deciding what the cache may take (`limits.rs`).
+
+use fuser::{Errno, ReplyXattr};
+use zpl::ObjectId;
+use zpl::session::Caller;
+
+use crate::bridge::Bridge;
+use crate::errno::{self, Answer};
+use crate::limits::{CAPABILITY, CAPABILITY_LEN};
+use crate::replies::reply_sized;
+use crate::shared::Shared;
+
+impl Shared {
+    /// Bytes that may still be written to `id`. Unknown is none: then it is looked at closely.
+    fn space_left(&self, id: ObjectId) -> u64 {
+        self.fs().ok().and_then(|fs| fs.space_left(id).ok()).unwrap_or(0)
+    }
+
+    /// Whether each `write` that leaves so many bytes is to be asked for.
+    fn is_near(&self, left: u64) -> bool {
+        left < 2 * self.kernel.limits.cache()
+    }
+
+    /// Stores pages of the kernel's cache.
+    ///
+    /// # Errors
+    /// `ENOSPC`, also at a quota: the kernel makes `EIO` of any other error when the file is closed.
+    pub(crate) fn store_pages(&self, id: ObjectId, offset: u64, data: &[u8]) -> Answer<()> {
+        let len = data.len() as u64;
+        let left = self.space_left(id);
+        if self.is_near(left) && self.kernel.limits.must_ask(id) {
+            self.kernel.forget_attributes(id);
+        }
+        let reach = self.kernel.limits.reach(id, len, left);
+        self.fs()?.write_back(id, offset, data, reach).map_err(|error| {
+            let errno = match errno::of(&error) {
+                Errno::EDQUOT => Errno::ENOSPC,
+                errno => errno,
+            };
+            self.lost.note(id, errno);
+            self.kernel.forget_attributes(id);
+            errno
+        })
+    }
+
+    /// Decides whether the kernel's cache may take a `write` to `id`. Not to be called by a thread that serves requests.
+    fn judge_write(&self, id: ObjectId, left: u64) -> Answer<()> {
+        // This answer uses up what the kernel was told before: it is told again, always.
+        self.kernel.limits.must_ask(id);
+        if left < self.kernel.limits.cache() {
+            // What the cache holds of the file may be more than what is left: it is counted first.
+            self.kernel.call_back_pages(id);
+        } else {
+            self.kernel.forget_attributes(id);
+        }
+        match self.fs()?.check_write(id).map_err(errno::from) {
+            Err(errno @ (Errno::EDQUOT | Errno::ENOSPC)) => {
+                self.kernel.limits.refuse(id, errno);
+                Err(errno)
+            }
+            // Any other error is told when the data come.
+            _ => {
+                self.kernel.limits.admit(id);
+                Ok(())
+            }
+        }
+    }
+}
+
+impl Bridge {
+    /// Answers how long the capabilities of `id` are: the kernel asks before it takes a `write`.
+    pub(crate) fn capability_len(&self, by: &Caller, id: ObjectId, reply: ReplyXattr) {
+        let left = self.answer(|| Ok(self.space_left(id))).unwrap_or(0);
+        let truth = self.answer_at(id, || self.session.xattr(by, id, CAPABILITY).map_err(errno::from));
+        if !self.is_near(left) {
+            self.kernel.limits.let_off(id);
+            self.kernel.limits.admit(id);
+            return reply_sized(truth, 0, reply);
+        }
+        let shared = self.shared.clone();
+        self.seeker.run(Box::new(move || match shared.answer_at(id, || shared.judge_write(id, left)) {
+            Ok(()) => reply_sized(truth, 0, reply),
+            Err(_) => reply.size(CAPABILITY_LEN),
+        }));
+    }
+}

@@ -1,0 +1,75 @@
+//! Who asks for something.
+
+use std::sync::Arc;
+
+/// The identity that permission checks and the ownership of new files go by.
+#[derive(Clone, Debug)]
+pub struct Caller {
+    /// User.
+    pub uid: u32,
+    /// First group: the one that new files get.
+    pub gid: u32,
+    groups: Groups,
+}
+
+/// The supplementary groups.
+#[derive(Clone, Debug)]
+enum Groups {
+    Listed(Arc<[u32]>),
+    /// Asked for when they matter: a front end that would have to read them for each request passes this instead.
+    Asked {
+        process: u32,
+        ask: fn(u32) -> Vec<u32>,
+    },
+}
+
+impl Caller {
+    /// A user with supplementary groups.
+    #[must_use]
+    pub fn new(uid: u32, gid: u32, groups: &[u32]) -> Caller {
+        Caller { uid, gid, groups: Groups::Listed(groups.into()) }
+    }
+
+    /// A user whose supplementary groups are those that `ask` gives for `process`. It is called only when a decision
+    /// depends on them.
+    #[must_use]
+    pub fn with_groups_of(uid: u32, gid: u32, process: u32, ask: fn(u32) -> Vec<u32>) -> Caller {
+        Caller { uid, gid, groups: Groups::Asked { process, ask } }
+    }
+
+    /// Root, which stands for all capabilities.
+    #[must_use]
+    pub fn root() -> Caller {
+        Caller::new(0, 0, &[])
+    }
+
+    /// Whether this is root, which stands for all capabilities.
+    #[must_use]
+    pub fn is_root(&self) -> bool {
+        self.uid == 0
+    }
+
+    /// Whether `group` is the first or a supplementary group.
+    #[must_use]
+    pub fn is_in(&self, group: u32) -> bool {
+        self.gid == group
+            || match &self.groups {
+                Groups::Listed(groups) => groups.contains(&group),
+                Groups::Asked { process, ask } => ask(*process).contains(&group),
+            }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn groups_are_the_first_and_the_others() {
+        let listed = Caller::new(5, 6, &[20, 1001]);
+        assert!([6, 20, 1001].iter().all(|group| listed.is_in(*group)) && !listed.is_in(7));
+        let asked = Caller::with_groups_of(5, 6, 40, |process| vec![process + 1]);
+        assert!(asked.is_in(6) && asked.is_in(41) && !asked.is_in(40));
+        assert!(Caller::root().is_root() && !listed.is_root());
+    }
+}

@@ -1,0 +1,114 @@
+//! Contents of regular files.
+
+use super::permission::Access;
+use super::{Caller, Session};
+use crate::{ObjectId, Result, Seek};
+
+/// Bytes that one call copies: others wait meanwhile.
+const COPY_MAX: u64 = 64 << 20;
+
+/// A place in a file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Position {
+    /// The file.
+    pub file: ObjectId,
+    /// Bytes from its start.
+    pub offset: u64,
+}
+
+/// What `fallocate` does with a range.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Allocation {
+    /// Sets space aside.
+    Reserve {
+        /// The file does not get longer.
+        keep_size: bool,
+    },
+    /// Makes a hole, as far as the file reaches.
+    Punch,
+    /// Makes it zeros.
+    Zero {
+        /// The file does not get longer.
+        keep_size: bool,
+    },
+}
+
+impl Session {
+    /// Reads from `at` on into `buf`; gives how many bytes there were.
+    ///
+    /// # Errors
+    /// [`Error::Denied`](crate::Error::Denied); as [`crate::Filesystem::read`].
+    pub fn read(&self, by: &Caller, at: Position, buf: &mut [u8]) -> Result<usize> {
+        self.demand_contents(by, at.file, Access::READ)?;
+        self.fs()?.read(at.file, at.offset, buf)
+    }
+
+    /// Writes `data` at `at`. A write by anybody but root drops set-id bits; where the kernel checks permissions, it
+    /// says when it must, and the front end calls [`Session::drop_privileges`].
+    ///
+    /// # Errors
+    /// [`Error::ReadOnly`](crate::Error::ReadOnly); [`Error::Denied`](crate::Error::Denied); as [`crate::Filesystem::write`].
+    pub fn write(&self, by: &Caller, at: Position, data: &[u8]) -> Result<()> {
+        self.check_writable()?;
+        if self.checks_here() {
+            self.demand_contents(by, at.file, Access::WRITE)?;
+            if !by.is_root() {
+                self.drop_privileges(at.file)?;
+            }
+        }
+        self.fs()?.write(at.file, at.offset, data)
+    }
+
+    /// Waits until the changes of an object would survive a crash.
+    ///
+    /// # Errors
+    /// As [`crate::Filesystem::fsync`].
+    pub fn fsync(&self, id: ObjectId) -> Result<()> {
+        self.fs()?.fsync(id)
+    }
+
+    /// Refuses a change of contents that cannot be, and drops the set-id bits of the file as a write does: no front end's
+    /// protocol says whether it must.
+    fn prepare_change(&self, by: &Caller, id: ObjectId) -> Result<()> {
+        self.check_writable()?;
+        self.demand_contents(by, id, Access::WRITE)?;
+        if by.is_root() { Ok(()) } else { self.drop_privileges(id) }
+    }
+
+    /// Carries out an `fallocate`.
+    ///
+    /// # Errors
+    /// As [`Session::write`].
+    pub fn allocate(&self, by: &Caller, at: Position, len: u64, what: Allocation) -> Result<()> {
+        let Position { file: id, offset } = at;
+        self.prepare_change(by, id)?;
+        let fs = self.fs()?;
+        match what {
+            Allocation::Reserve { keep_size } => fs.preallocate(id, offset, len, keep_size),
+            Allocation::Punch => fs.punch(id, offset, len),
+            Allocation::Zero { keep_size } => {
+                fs.punch(id, offset, len)?;
+                // The caller counts on the file reaching to the end of the range.
+                if keep_size { Ok(()) } else { fs.extend(id, offset.saturating_add(len)) }
+            }
+        }
+    }
+
+    /// Copies up to `len` bytes between files; gives how many.
+    ///
+    /// # Errors
+    /// As [`Session::read`] and [`Session::write`].
+    pub fn copy(&self, by: &Caller, from: Position, to: Position, len: u64) -> Result<u64> {
+        self.prepare_change(by, to.file)?;
+        self.demand_contents(by, from.file, Access::READ)?;
+        self.fs()?.copy_range((from.file, from.offset), (to.file, to.offset), len.min(COPY_MAX))
+    }
+
+    /// Where the next data or hole is, from `offset` on; `None` beyond the end.
+    ///
+    /// # Errors
+    /// As [`crate::Filesystem::seek`].
+    pub fn seek(&self, id: ObjectId, offset: u64, what: Seek) -> Result<Option<u64>> {
+        self.fs()?.seek(id, offset, what)
+    }
+}

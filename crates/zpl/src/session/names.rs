@@ -1,0 +1,266 @@
+//! Names: finding, making, moving and removing them.
+
+use format::Corrupt;
+
+use super::permission::{self, Access};
+use super::{Caller, Held, Session};
+use crate::{DirEntry, Error, FileKind, NAME_MAX, NewNode, ObjectId, Replace, Result};
+
+/// What somebody asks to make.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Creation {
+    /// The directory.
+    pub dir: ObjectId,
+    /// The name in it.
+    pub name: Vec<u8>,
+    /// What it is to be.
+    pub kind: FileKind,
+    /// Permission bits (07777).
+    pub mode: u32,
+    /// Bits taken off the mode, unless the directory hands down an ACL.
+    pub umask: u32,
+    /// Device number as programs see it; for devices only.
+    pub rdev: u32,
+}
+
+impl Creation {
+    fn at(&self) -> Name<'_> {
+        Name { dir: self.dir, name: &self.name }
+    }
+}
+
+/// A name in a directory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Name<'a> {
+    /// The directory.
+    pub dir: ObjectId,
+    /// The name in it.
+    pub name: &'a [u8],
+}
+
+/// What a name means.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Target {
+    /// This object.
+    Object(ObjectId),
+    /// A link that is shown in place of this directory.
+    Link(ObjectId),
+}
+
+/// What becomes of the object that has the new name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Rename {
+    /// It goes.
+    Replace,
+    /// It stays, and the call fails (`RENAME_NOREPLACE`).
+    Refuse,
+    /// It gets the old name (`RENAME_EXCHANGE`).
+    Exchange,
+}
+
+impl Session {
+    /// What `name` in `dir` means; `None` for nothing.
+    ///
+    /// # Errors
+    /// [`Error::NameTooLong`]; [`Error::Denied`]; the directory cannot be read.
+    pub fn lookup(&self, by: &Caller, dir: ObjectId, name: &[u8]) -> Result<Option<Target>> {
+        if name.len() > NAME_MAX {
+            return Err(Error::NameTooLong);
+        }
+        self.demand(by, dir, Access::EXECUTE)?;
+        Ok(self.fs()?.lookup(dir, name)?.map(|(id, _)| match self.links.has(id) {
+            true => Target::Link(id),
+            false => Target::Object(id),
+        }))
+    }
+
+    /// Keeps `id` for the front end once more, unless it cannot be read.
+    ///
+    /// # Errors
+    /// [`Error::NotFound`] when it is gone; [`Error::Damaged`].
+    pub fn hold(&self, id: ObjectId) -> Result<Held> {
+        let fs = self.fs()?;
+        let turn = self.handles.hold(&fs, id)?;
+        match fs.stat(id) {
+            Ok(stat) => Ok(Held { stat, turn }),
+            Err(error) => {
+                self.handles.release(&fs, id, 1);
+                Err(error)
+            }
+        }
+    }
+
+    /// As [`Session::hold`], of what a name in `dir` leads to.
+    ///
+    /// A directory lies in one directory only. The pool of somebody who wants to harm may have its name in others, too, even
+    /// in itself. A front end that goes by paths would not get out of such a circle, so such a name is an error.
+    ///
+    /// # Errors
+    /// As [`Session::hold`].
+    pub fn hold_named(&self, dir: ObjectId, name: &[u8], id: ObjectId) -> Result<Held> {
+        let held = self.hold(id)?;
+        let parent = held.stat.parent;
+        if held.stat.kind != FileKind::Directory || parent == dir && id != self.root {
+            return Ok(held);
+        }
+        let fs = self.fs()?;
+        let refusal = match fs.lookup(dir, name) {
+            Ok(Some((again, _))) if again == id => {
+                Error::damaged(id)(Corrupt::new("parent of a directory that another one names", parent.0))
+            }
+            // It was moved since it was found.
+            Ok(_) => Error::NotFound,
+            Err(error) => error,
+        };
+        self.handles.release(&fs, id, 1);
+        Err(refusal)
+    }
+
+    /// The front end needs `id` no more, as often as `count` says; gives whether it needs it nowhere.
+    pub fn release(&self, id: ObjectId, count: u64) -> bool {
+        self.fs().is_ok_and(|fs| self.handles.release(&fs, id, count))
+    }
+
+    /// The front end ends: it needs nothing more.
+    pub fn release_all(&self) {
+        if let Ok(fs) = self.fs() {
+            self.handles.clear(&fs);
+        }
+    }
+
+    /// Some entries of a directory from `cookie` on (0: from the start), with `.zfs` where it is to be seen; none at the
+    /// end.
+    ///
+    /// # Errors
+    /// [`Error::Denied`]; the directory cannot be read.
+    pub fn list(&self, by: &Caller, dir: ObjectId, cookie: u64) -> Result<Vec<DirEntry>> {
+        self.demand(by, dir, Access::READ)?;
+        if cookie == 0 {
+            self.note_access(dir);
+        }
+        let mut entries = self.fs()?.readdir(dir, cookie)?;
+        self.add_control(dir, cookie, &mut entries);
+        Ok(entries)
+    }
+
+    /// The new node: owned by who asks, in the group that the directory hands down.
+    fn new_node(&self, by: &Caller, wanted: &Creation) -> Result<NewNode> {
+        let fs = self.fs()?;
+        let mut mode = wanted.mode & 0o7777;
+        let dir = if self.checks_here() {
+            let dir = fs.protection(wanted.dir)?;
+            permission::check_creation(&dir, wanted.kind, by)?;
+            mode = permission::without_foreign_setgid((dir.mode, dir.gid), wanted.kind, mode, by);
+            (dir.mode, dir.gid)
+        } else {
+            let dir = fs.stat(wanted.dir)?;
+            (dir.mode, dir.gid)
+        };
+        let (gid, mode) = permission::inherited(dir, wanted.kind, mode, by);
+        let new = NewNode::new(wanted.kind, mode);
+        Ok(NewNode { umask: wanted.umask, uid: by.uid, gid, rdev: wanted.rdev.into(), ..new })
+    }
+
+    /// Makes anything but a symbolic link.
+    ///
+    /// # Errors
+    /// [`Error::ReadOnly`]; [`Error::Denied`], [`Error::NotPermitted`]; as [`crate::Filesystem::create`].
+    pub fn create(&self, by: &Caller, wanted: &Creation) -> Result<ObjectId> {
+        self.check_writable()?;
+        self.demand_name(by, wanted.at(), Rename::Refuse)?;
+        let new = self.new_node(by, wanted)?;
+        self.fs()?.create(wanted.dir, &wanted.name, &new)
+    }
+
+    /// Makes a file without a name, whatever `wanted` calls it, and keeps it for the front end.
+    ///
+    /// # Errors
+    /// As [`Session::create`].
+    pub fn create_unnamed(&self, by: &Caller, wanted: &Creation) -> Result<Held> {
+        self.check_writable()?;
+        let new = self.new_node(by, wanted)?;
+        let fs = self.fs()?;
+        let id = fs.create_unnamed(wanted.dir, &new)?;
+        let held = self.hold(id);
+        // Being held keeps it from here on; if it did not come to that, it goes.
+        fs.close_handle(id)?;
+        held
+    }
+
+    /// Makes a symbolic link.
+    ///
+    /// # Errors
+    /// As [`Session::create`]; as [`crate::Filesystem::symlink`].
+    pub fn symlink(&self, by: &Caller, wanted: &Creation, target: &[u8]) -> Result<ObjectId> {
+        self.check_writable()?;
+        self.demand_name(by, wanted.at(), Rename::Refuse)?;
+        let new = self.new_node(by, wanted)?;
+        self.fs()?.symlink(wanted.dir, &wanted.name, &new, target)
+    }
+
+    /// Target of a symbolic link. Using it is an access.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] for anything else.
+    pub fn readlink(&self, id: ObjectId) -> Result<Vec<u8>> {
+        let target = self.fs()?.readlink(id)?;
+        self.note_access(id);
+        Ok(target)
+    }
+
+    /// Removes a name that is not a directory's.
+    ///
+    /// # Errors
+    /// [`Error::ReadOnly`]; [`Error::Busy`] for a link that is shown in place of a directory; [`Error::Denied`],
+    /// [`Error::NotPermitted`]; as [`crate::Filesystem::unlink`].
+    pub fn unlink(&self, by: &Caller, dir: ObjectId, name: &[u8]) -> Result<()> {
+        self.check_writable()?;
+        self.check_no_link(Name { dir, name })?;
+        self.demand_removal(by, Name { dir, name })?;
+        self.fs()?.unlink(dir, name)
+    }
+
+    /// Removes an empty directory.
+    ///
+    /// # Errors
+    /// As [`Session::unlink`]; as [`crate::Filesystem::rmdir`].
+    pub fn rmdir(&self, by: &Caller, dir: ObjectId, name: &[u8]) -> Result<()> {
+        self.check_writable()?;
+        self.check_no_link(Name { dir, name })?;
+        self.demand_removal(by, Name { dir, name })?;
+        self.fs()?.rmdir(dir, name)
+    }
+
+    /// Gives a file one more name.
+    ///
+    /// # Errors
+    /// [`Error::ReadOnly`]; [`Error::Denied`]; as [`crate::Filesystem::link`].
+    pub fn link(&self, by: &Caller, id: ObjectId, dir: ObjectId, name: &[u8]) -> Result<()> {
+        self.check_writable()?;
+        self.demand_name(by, Name { dir, name }, Rename::Refuse)?;
+        self.fs()?.link(id, dir, name)
+    }
+
+    /// Gives what is called `from` the name `to`.
+    ///
+    /// # Errors
+    /// As [`Session::unlink`]; as [`crate::Filesystem::rename`].
+    pub fn rename(&self, by: &Caller, from: Name<'_>, to: Name<'_>, how: Rename) -> Result<()> {
+        self.check_writable()?;
+        self.check_no_link(from)?;
+        self.check_no_link(to)?;
+        self.demand_removal(by, from)?;
+        self.demand_name(by, to, how)?;
+        self.demand_move(by, from, to.dir)?;
+        let fs = self.fs()?;
+        let replace = match how {
+            Rename::Replace => Replace::Allowed,
+            Rename::Refuse => Replace::Refused,
+            Rename::Exchange => {
+                self.demand_move(by, to, from.dir)?;
+                return fs.exchange(from.dir, from.name, to.dir, to.name);
+            }
+        };
+        fs.rename(from.dir, from.name, to.dir, to.name, replace)
+    }
+}

@@ -1,0 +1,58 @@
+//! The name spaces of extended attributes, as Linux has them.
+
+/// The attribute that refines the mode.
+pub const ACCESS_ACL: &[u8] = b"system.posix_acl_access";
+/// The attribute with the ACL that a directory hands down.
+pub const DEFAULT_ACL: &[u8] = b"system.posix_acl_default";
+
+/// The spaces other than that of ACLs, with the beginning of their names.
+const PREFIXES: [(&[u8], Space); 3] =
+    [(b"user.", Space::User), (b"trusted.", Space::Trusted), (b"security.", Space::Security)];
+
+/// A name space.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Space {
+    /// What users keep with their files.
+    User,
+    /// What programs of root keep.
+    Trusted,
+    /// Labels and file capabilities.
+    Security,
+    /// POSIX ACLs; the space `system.` has nothing else.
+    Acl,
+}
+
+/// Whether the attribute is a POSIX ACL.
+#[must_use]
+pub fn is_acl(name: &[u8]) -> bool {
+    name == ACCESS_ACL || name == DEFAULT_ACL
+}
+
+/// The space that a name is in; `None` if no file system has it.
+#[must_use]
+pub fn space_of(name: &[u8]) -> Option<Space> {
+    if is_acl(name) {
+        return Some(Space::Acl);
+    }
+    PREFIXES.iter().find(|(prefix, _)| name.starts_with(prefix)).map(|(_, space)| *space)
+}
+
+/// Whether it is the name of a space and of nothing in it.
+#[must_use]
+pub fn is_bare(name: &[u8]) -> bool {
+    PREFIXES.iter().any(|(prefix, _)| name == *prefix)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_tell_their_space() {
+        assert_eq!(space_of(b"user.a"), Some(Space::User));
+        assert_eq!(space_of(b"system.posix_acl_access"), Some(Space::Acl));
+        assert_eq!(space_of(b"system.other"), None);
+        assert_eq!(space_of(b"plain"), None);
+        assert!(is_bare(b"security.") && !is_bare(b"security.a") && !is_bare(b"system."));
+    }
+}
