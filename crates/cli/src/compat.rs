@@ -67,6 +67,7 @@ mod zfs_unmount;
 mod zfs_upgrade;
 mod zfs_userspace;
 mod zfs_wait;
+mod zpool_add;
 mod zpool_attach;
 mod zpool_clear;
 mod zpool_condense;
@@ -88,6 +89,7 @@ mod zpool_online;
 mod zpool_prefetch;
 mod zpool_props;
 mod zpool_reguid;
+mod zpool_remove;
 mod zpool_reopen;
 mod zpool_replace;
 mod zpool_resilver;
@@ -152,8 +154,8 @@ static ZPOOL: &[&Command] = &[
     &version::ZPOOL,
     &zpool_create::COMMAND,
     &zpool_destroy::COMMAND,
-    &not_yet::zpool::ADD,
-    &not_yet::zpool::REMOVE,
+    &zpool_add::COMMAND,
+    &zpool_remove::COMMAND,
     &zpool_labelclear::COMMAND,
     &not_yet::zpool::CHECKPOINT,
     &zpool_prefetch::COMMAND,

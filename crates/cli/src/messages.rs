@@ -41,6 +41,7 @@ pub mod reason {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Action<'a> {
     Create(&'a str),
+    AddTo(&'a str),
     Open(&'a str),
     Destroy(&'a str),
     SetProperty(&'a str),
@@ -68,6 +69,7 @@ impl Display for Action<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (verb, object) = match *self {
             Action::Create(name) => ("create", name),
+            Action::AddTo(name) => ("add to", name),
             Action::Open(name) => ("open", name),
             Action::Destroy(name) => ("destroy", name),
             Action::SetProperty(name) => ("set property for", name),

@@ -4,9 +4,9 @@
 mod bed;
 
 use std::path::Path;
-use std::process::Command;
 
-use bed::{Bed, Done, root};
+use bed::images::{devices, expect_sound};
+use bed::{Bed, Done};
 
 const MIB: u64 = 1 << 20;
 
@@ -73,17 +73,6 @@ const CASES: [Case; 8] = [
     },
 ];
 
-/// Makes devices of these sizes; gives their paths.
-fn devices(bed: &Bed, sizes: &[u64]) -> Vec<String> {
-    std::fs::create_dir_all(bed.path("images")).expect("made");
-    let make = |(number, size): (usize, &u64)| {
-        let path = bed.path(&format!("images/d{number}"));
-        std::fs::File::create(&path).expect("made").set_len(size * MIB).expect("long");
-        path.display().to_string()
-    };
-    sizes.iter().enumerate().map(make).collect()
-}
-
 /// `zpool create` with these options and this specification.
 fn create(bed: &Bed, options: &[&str], words: &str, devices: &[String]) -> Done {
     let words =
@@ -96,21 +85,6 @@ fn create(bed: &Bed, options: &[&str], words: &str, devices: &[String]) -> Done 
         .chain(words)
         .collect();
     bed.run(&line)
-}
-
-/// `cenote check` and zdb find nothing wrong with the pool on all devices of the folder.
-#[track_caller]
-fn expect_sound(bed: &Bed) {
-    let check = bed.run(&["-d", "images", "check", "t"]);
-    assert!(check.status == 0 && check.out.contains(": clean"), "{check:?}");
-    let mut oracle = Command::new(root().join("oracle/zdb-check"));
-    let output = oracle.arg("--dir").arg(bed.path("images")).arg("t").output().expect("it starts");
-    let required = std::env::var("CENOTE_ORACLE").is_ok_and(|value| value == "required");
-    assert!(
-        output.status.success() || output.status.code() == Some(2) && !required,
-        "{:?}",
-        Done::from(output)
-    );
 }
 
 #[test]

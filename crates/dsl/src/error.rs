@@ -113,6 +113,20 @@ pub enum Error {
     /// The device does not hold what the one holds beside which it is put.
     #[error("device is too small")]
     TooSmall,
+    /// The spare took the place of another device.
+    #[error("Pool busy; removal may already be in progress")]
+    SpareInUse,
+    /// A log waits to be replayed, or began anew each time it was ended.
+    #[error(
+        "a file system has an intent log on it; mount the file systems that were in use at a crash, and try again"
+    )]
+    LogInUse,
+    /// Only whole top-level vdevs are removed.
+    #[error("operation not supported on this type of pool")]
+    NotRemovable,
+    /// A new vdev has sectors of another size than those of the pool.
+    #[error("adding devices with different physical sector sizes is not allowed")]
+    AshiftMismatch,
     /// OpenZFS is to finish a resilver first.
     #[error("currently resilvering")]
     Resilvering,

@@ -14,10 +14,14 @@ pub const LEGACY: RangeInclusive<u64> = 1..=28;
 pub const COPIES: u64 = 2;
 /// First version whose sums of space leave parity out, and whose dnodes count bytes.
 pub const DEFLATED: u64 = 3;
+/// First version with hot spares.
+pub const SPARES: u64 = 3;
 /// First version with a history of commands.
 pub const HISTORY: u64 = 4;
 /// First version with a start-up file system (`bootfs`).
 pub const BOOT: u64 = 6;
+/// First version with log devices.
+pub const LOGS: u64 = 7;
 /// First version with permissions for users.
 pub const DELEGATION: u64 = 8;
 /// First version that knows exactly what only a head refers to.
@@ -30,8 +34,12 @@ pub const ORIGIN: u64 = 11;
 pub const SNAPSHOT_PROPERTIES: u64 = 12;
 /// First version that tells what the space of a directory is used by.
 pub const BREAKDOWN: u64 = 13;
+/// First version with three columns of parity.
+pub const RAIDZ3: u64 = 17;
 /// First version with holds.
 pub const HOLDS: u64 = 18;
+/// First version in which log devices may leave a hole.
+pub const HOLES: u64 = 19;
 /// First version whose deadlists tell blocks apart by birth, and whose directories know their clones.
 pub const DEADLISTS: u64 = 26;
 /// First version whose snapshots may be taken while the intent log is in use. Older ones have none here: who wants a

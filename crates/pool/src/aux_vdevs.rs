@@ -189,18 +189,34 @@ impl NewAux {
     }
 }
 
-/// Notes the caches and spares of a new pool.
-pub(crate) fn create(mos: &Mos, tx: &Tx, all: &[NewAux]) -> Result<()> {
+/// Notes new caches and spares behind those that the pool has.
+pub(crate) fn append(mos: &Mos, tx: &Tx, all: &[NewAux]) -> Result<()> {
     for kind in AuxKind::ALL {
-        let entries: Vec<NvList> = all.iter().filter(|aux| aux.kind == kind).map(NewAux::entry).collect();
-        if entries.is_empty() {
-            continue;
+        let new: Vec<NvList> = all.iter().filter(|aux| aux.kind == kind).map(NewAux::entry).collect();
+        if !new.is_empty() {
+            edit(mos, tx, kind, |entries| entries.extend(new))?;
         }
-        let mut list = NvList::new();
-        list.insert(kind.list(), entries);
-        let id = mos.create_packed(tx)?;
-        mos.put_packed(tx, id, &list)?;
-        mos.set_directory(tx, kind.list(), &Value::from_u64(id.0))?;
     }
     Ok(())
+}
+
+/// Strikes a cache or spare off its list, which stays when it is empty.
+pub(crate) fn take_off(mos: &Mos, tx: &Tx, kind: AuxKind, guid: Guid) -> Result<()> {
+    edit(mos, tx, kind, |entries| entries.retain(|entry| entry.get_u64("guid") != Some(guid.0)))
+}
+
+/// Changes the list of a kind, which is made if the pool has none.
+fn edit(mos: &Mos, tx: &Tx, kind: AuxKind, change: impl FnOnce(&mut Vec<NvList>)) -> Result<()> {
+    let (id, mut list) = match mos.directory_object(kind.list())? {
+        Some(id) => (id, mos.packed(id)?),
+        None => {
+            let id = mos.create_packed(tx)?;
+            mos.set_directory(tx, kind.list(), &Value::from_u64(id.0))?;
+            (id, NvList::new())
+        }
+    };
+    let mut entries = list.get_lists(kind.list()).unwrap_or_default().to_vec();
+    change(&mut entries);
+    list.insert(kind.list(), entries);
+    mos.put_packed(tx, id, &list)
 }

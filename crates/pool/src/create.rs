@@ -32,13 +32,11 @@ use crate::sync::{SyncState, Syncing};
 use crate::throttle::Limits;
 use crate::tx::Groups;
 use crate::zil::stash::LogSpace;
-use crate::{Error, Result, aux_vdevs, bpobj, history, labels, props, version};
+use crate::{Error, Result, aux_vdevs, bpobj, history, labels, new_vdevs, props, version};
 
 /// Name of the machine in labels that are not to tell.
 const ANYWHERE: &str = "localhost";
 /// Key in the ZAP of a top-level vdev for what is allocated there, and its value for intent logs (12 §1.1).
-const ALLOCATION_BIAS: &[u8] = b"org.zfsonlinux:allocation_bias";
-const LOG_BIAS: &[u8] = b"log\0";
 /// Checksum salts have 32 bytes.
 const SALT: usize = 32;
 
@@ -330,7 +328,7 @@ impl Syncing<'_> {
         let frees = bpobj::create(mos, &self.tx, 16 << 10, Compression::Off.to_disk() as u8)?;
         mos.set_directory(&self.tx, "sync_bplist", &Value::from_u64(frees.0))?;
         self.create_vdev_objects()?;
-        aux_vdevs::create(self.mos(), &self.tx, aux)?;
+        aux_vdevs::append(self.mos(), &self.tx, aux)?;
         for (name, value) in &spec.properties {
             self.set_pool_property(name, value)?;
         }
@@ -366,28 +364,8 @@ impl Syncing<'_> {
         mos.set_directory(&self.tx, "com.delphix:vdev_zap_map", &Value::from_u64(avz.id().0))?;
         let tops = self.inner.storage.vdevs().tops();
         for (config, top) in self.state.config.tree.children.iter_mut().zip(tops) {
-            let mos = &self.inner.mos;
-            let of_leaves = match config.children.as_mut_slice() {
-                [] => vec![&mut config.zap_leaf],
-                sides => sides.iter_mut().map(|side| &mut side.zap_leaf).collect(),
-            };
-            for slot in of_leaves.into_iter().chain([&mut config.zap_top]) {
-                let id = mos.create_zap(&self.tx, ObjectType::ZAP_METADATA, 0)?.id();
-                crate::dsl::create::add_int(mos, &self.tx, avz.id(), id.0)?;
-                *slot = Some(id);
-            }
-            if top.is_log
-                && let Some(id) = config.zap_top
-            {
-                let bias = Value::from_bytes(LOG_BIAS);
-                dmu::zap::update(&mos.object(id)?, &self.tx, ALLOCATION_BIAS, &bias)?;
-            }
-            let count = top.metaslab_count();
-            let array = mos.create(&self.tx, NewObject::plain(ObjectType::OBJECT_ARRAY))?;
-            // Its blocks must reach to the last metaslab, or an importer reads past the end.
-            array.write(&self.tx, (count.max(1) - 1) * 8, &[0; 8])?;
-            config.top.as_mut().expect("made with it").metaslab_array = array.id();
-            self.state.table.vdevs.insert(top.id, (array.id(), vec![ObjectId(0); count as usize]));
+            let maps = new_vdevs::create_objects(mos, &self.tx, Some(avz.id()), config, top)?;
+            self.state.table.vdevs.insert(top.id, maps);
         }
         Ok(())
     }

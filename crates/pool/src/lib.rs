@@ -5,6 +5,7 @@
 //! To:     `dmu` and `storage`. Only this crate knows which txg is durable.
 #![forbid(unsafe_code)]
 
+mod add;
 mod api;
 mod aux_vdevs;
 pub mod check;
@@ -34,6 +35,7 @@ pub mod private;
 mod reading;
 mod receiving;
 mod redundancy;
+mod remove;
 mod rewind;
 mod roots;
 mod scan_state;
@@ -57,6 +59,7 @@ pub use ::dsl::{
 };
 pub(crate) use ::dsl::{bpobj, bptree, error, features, history, mos, sizes};
 
+pub use add::NewDevices;
 pub use aux_vdevs::{AuxKind, AuxVdev};
 pub use create::CreateSpec;
 pub use dataset::{Dataset, Settings, SnapDir, SyncMode};

@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use format::config::VdevConfig;
 use format::space_map::{Kind, Layout};
 use format::{Guid, ObjectId, Txg};
-use storage::{Health, TxgRuns, Vdevs};
+use storage::{Health, Leaf, TxgRuns, Vdevs};
 
 use crate::mos::Mos;
 use crate::{Result, space_maps};
@@ -58,6 +58,11 @@ impl Members {
     /// The health of this leaf; a leaf that was not known begins with nothing missed.
     pub(crate) fn of(&self, guid: u64) -> Arc<Health> {
         self.lock().leaves.entry(guid).or_default().clone()
+    }
+
+    /// A new leaf, with the health that it has.
+    pub(crate) fn join(&self, leaf: &Leaf) {
+        self.lock().leaves.insert(leaf.guid, leaf.health.clone());
     }
 
     /// Forgets a leaf that is part of the pool no more.

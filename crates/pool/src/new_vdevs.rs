@@ -6,16 +6,21 @@
 
 use std::sync::Arc;
 
+use dmu::{NewObject, Tx};
 use format::config::{TopConfig, VdevConfig, VdevKind};
-use format::{Guid, ObjectId, Txg, label};
+use format::zap::Value;
+use format::{Guid, ObjectId, ObjectType, Txg, label};
 use storage::host::Disk;
 use storage::layout::Raidz;
 use storage::{Leaf, Shape, TopVdev};
 
+use crate::mos::Mos;
 use crate::{Error, Result};
 
 /// Sector sizes that a vdev may have, as powers of two.
 const ASHIFTS: std::ops::RangeInclusive<u32> = 9..=16;
+const ALLOCATION_BIAS: &[u8] = b"org.zfsonlinux:allocation_bias";
+const LOG_BIAS: &[u8] = b"log\0";
 /// Devices that a mirror has at least.
 const SIDES_MIN: usize = 2;
 
@@ -154,6 +159,39 @@ pub(crate) fn new_device(
     config.create_txg = Some(Txg::INITIAL);
     let size = Size { ashift, asize: label::asize_of(disk.size()) };
     Ok(finished(config, size, false, Shape::Disk(Leaf::new(guid.0, disk.clone()))))
+}
+
+/// Makes the objects that a top-level vdev has in the MOS: its metaslab array, and the ZAPs of it and its leaves, which the list
+/// `zaps` names, if the pool has them. Gives the array and its entries.
+pub(crate) fn create_objects(
+    mos: &Mos,
+    tx: &Tx,
+    zaps: Option<ObjectId>,
+    config: &mut VdevConfig,
+    top: &TopVdev,
+) -> Result<(ObjectId, Vec<ObjectId>)> {
+    if let Some(zaps) = zaps {
+        let of_leaves = match config.children.as_mut_slice() {
+            [] => vec![&mut config.zap_leaf],
+            sides => sides.iter_mut().map(|side| &mut side.zap_leaf).collect(),
+        };
+        for slot in of_leaves.into_iter().chain([&mut config.zap_top]) {
+            let id = mos.create_zap(tx, ObjectType::ZAP_METADATA, 0)?.id();
+            crate::dsl::create::add_int(mos, tx, zaps, id.0)?;
+            *slot = Some(id);
+        }
+    }
+    if top.is_log
+        && let Some(id) = config.zap_top
+    {
+        dmu::zap::update(&mos.object(id)?, tx, ALLOCATION_BIAS, &Value::from_bytes(LOG_BIAS))?;
+    }
+    let count = top.metaslab_count();
+    let array = mos.create(tx, NewObject::plain(ObjectType::OBJECT_ARRAY))?;
+    // Its blocks must reach to the last metaslab, or an importer reads past the end.
+    array.write(tx, (count.max(1) - 1) * 8, &[0; 8])?;
+    config.top.as_mut().expect("made with it").metaslab_array = array.id();
+    Ok((array.id(), vec![ObjectId(0); count as usize]))
 }
 
 /// Gives the devices of `vdev` paths that any machine could have given them, numbered from `first` on; whoever imports the pool

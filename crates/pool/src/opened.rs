@@ -102,7 +102,9 @@ pub(crate) fn storage_of(
         }
         None => {
             for id in 0..count {
-                tops.push(match opened.tops.get(&id) {
+                // A device that left may still have its labels.
+                let is_hole = opened.config.hole_array.contains(&id);
+                tops.push(match opened.tops.get(&id).filter(|_| !is_hole) {
                     Some(vdev) => top_vdev(vdev, opened),
                     None => TopVdev {
                         id: id as u32,
@@ -111,7 +113,7 @@ pub(crate) fn storage_of(
                         asize: 0,
                         metaslab_shift: 0,
                         is_log: false,
-                        shape: Shape::Missing,
+                        shape: if is_hole { Shape::Hole } else { Shape::Missing },
                     },
                 });
             }

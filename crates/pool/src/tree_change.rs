@@ -18,7 +18,7 @@ use crate::sync::Syncing;
 use crate::{Error, Result, labels, new_vdevs};
 
 /// The list of vdev ZAPs in the object directory.
-const ZAPS: &str = "com.delphix:vdev_zap_map";
+pub(crate) const ZAPS: &str = "com.delphix:vdev_zap_map";
 /// A new device lacks what was written up to this many txgs after the one that attaches it: logs may be written for these already.
 const TXGS_BEGUN: u64 = 3;
 /// What of a top-level vdev moves to the vdev that takes its place.
@@ -73,7 +73,7 @@ impl Pool {
 }
 
 impl Inner {
-    fn new_guid(&self) -> u64 {
+    pub(crate) fn new_guid(&self) -> u64 {
         loop {
             let guid = self.host.entropy.u64();
             if guid != 0 {
@@ -85,13 +85,7 @@ impl Inner {
     pub(crate) fn detach(&self, guid: Guid) -> Result<()> {
         let Left(leaf) = self.run(move |syncing| syncing.leave(guid))?;
         // Only now: until the txg was on disk, the device was part of the pool.
-        if let Some(leaf) = leaf {
-            let wiped = labels::clear(&leaf.disk).map_err(|error| error.to_string());
-            if let Err(why) = wiped.and_then(|()| leaf.disk.flush().map_err(|error| error.to_string())) {
-                tracing::warn!(why, "the labels of a device that left the pool stay");
-            }
-            leaf.close();
-        }
+        leaf.iter().for_each(let_go);
         Ok(())
     }
 
@@ -113,6 +107,15 @@ impl Inner {
         }
         Ok(())
     }
+}
+
+/// Wipes the labels of a device that left the pool, and closes it.
+pub(crate) fn let_go(leaf: &Leaf) {
+    let wiped = labels::clear(&leaf.disk).map_err(|error| error.to_string());
+    if let Err(why) = wiped.and_then(|()| leaf.disk.flush().map_err(|error| error.to_string())) {
+        tracing::warn!(why, "the labels of a device that left the pool stay");
+    }
+    leaf.close();
 }
 
 /// The vdev that has the one with this guid as a child, and where.
@@ -270,7 +273,7 @@ impl Syncing<'_> {
         Ok(Left(left))
     }
 
-    fn free_vdev_zap(&mut self, own: ObjectId) -> Result<()> {
+    pub(crate) fn free_vdev_zap(&mut self, own: ObjectId) -> Result<()> {
         let mos = self.mos();
         if let Some(zaps) = mos.directory_object(ZAPS)? {
             zap::remove(&mos.object(zaps)?, &self.tx, int_key(own.0).as_bytes())?;

@@ -10,7 +10,7 @@ use super::zpool_create::check_use;
 use super::zpool_devices::{device, opened};
 use crate::args::{flag, property};
 use crate::command::{Command, Run, Targets};
-use crate::messages::Failure;
+use crate::messages::{Action, Failure};
 use crate::open::{self, Session};
 use crate::out::Console;
 use crate::state;
@@ -60,7 +60,7 @@ pub fn join(call: &Call, console: &mut Console, replaces: bool) -> Result<(), Fa
     // A pool that is not there comes first.
     open::find(pool, call.around)?;
     let path = state::absolute(&PathBuf::from(new));
-    check_use(std::slice::from_ref(&path), call.args.has("f"), call)?;
+    check_use(std::slice::from_ref(&path), call.args.has("f"), Action::Create(pool), call)?;
     let deed = match replaces {
         true => format!("replace {old} with {new}"),
         false => format!("attach {new} to {old}"),
@@ -140,7 +140,7 @@ pub fn detach(call: &Call, console: &mut Console) -> Result<(), Failure> {
 }
 
 /// Notes where the devices of the pool are now.
-fn note_devices(session: &Session) -> Result<(), Failure> {
+pub(super) fn note_devices(session: &Session) -> Result<(), Failure> {
     let config = session.pool().info().config;
     let path = |raw: &Vec<u8>| PathBuf::from(String::from_utf8_lossy(raw).into_owned());
     let devices: Vec<PathBuf> =

@@ -76,7 +76,8 @@ pub fn run(call: &Call, console: &mut Console) -> Result<(), Failure> {
     let layout = Spec::parse(devices)?;
     let all = layout.devices();
     // What is wrong with the devices is said first, then with where it would be mounted, then with its name.
-    check_use(&all, args.has("f"), call)?;
+    check_use(&all, args.has("f"), Action::Create(name), call)?;
+    check_distinct(&all, name, Action::Create(name))?;
     check_even(&layout, args.has("f"))?;
     check_place(call, name, &own, &filesystem)?;
     let wanted = read_options(&own, args.has("d"), args.value("R")).map_err(|reason| match reason {
@@ -183,7 +184,7 @@ impl New<'_> {
         }
         let disks = open_all(devices).map_err(|error| Action::Create(name).refused_by(&error))?;
         // Somebody may have used them since they were looked at; now nobody does.
-        check_use(devices, call.args.has("f"), call)?;
+        check_use(devices, call.args.has("f"), Action::Create(name), call)?;
         let (tops, aux) = opened(layout, &disks);
         let (caches, spares) = aux.split_at(layout.caches.len());
         let Creation { local, filesystem, quotas } = creation;
@@ -240,19 +241,19 @@ fn unmake(guid: Guid, devices: &[PathBuf], console: &mut Console) {
 }
 
 /// Opens the devices, so that nobody else takes them.
-fn open_all(paths: &[PathBuf]) -> pool::Result<Vec<Arc<dyn Disk>>> {
+pub(super) fn open_all(paths: &[PathBuf]) -> pool::Result<Vec<Arc<dyn Disk>>> {
     let open = |path: &PathBuf| -> pool::Result<Arc<dyn Disk>> {
         Ok(Arc::new(pool::open_disk(path, Access::ReadWrite { exclusive: true })?))
     };
     paths.iter().map(open).collect()
 }
 
-fn is_too_small(path: &Path) -> bool {
+pub(super) fn is_too_small(path: &Path) -> bool {
     FileDisk::open(path, Access::Peek).is_ok_and(|disk| disk.size() < label::MIN_DEVICE)
 }
 
 /// The top-level vdevs of `layout` on `disks`, which are its devices in order, and the disks behind them.
-fn opened(layout: &Spec, disks: &[Arc<dyn Disk>]) -> (Vec<NewTop>, Vec<Arc<dyn Disk>>) {
+pub(super) fn opened(layout: &Spec, disks: &[Arc<dyn Disk>]) -> (Vec<NewTop>, Vec<Arc<dyn Disk>>) {
     let mut rest = disks.iter().cloned();
     let of = |top: &Top| {
         let Group::As(shared) = top.group else { unreachable!("other groups were refused") };
@@ -274,7 +275,7 @@ fn check_even(layout: &Spec, force: bool) -> Result<(), Failure> {
 }
 
 /// A vdev specification that `-f` would let through, or not even that.
-fn uses_force(force: bool, wrong: Vec<String>) -> Failure {
+pub(super) fn uses_force(force: bool, wrong: Vec<String>) -> Failure {
     let advice = match force {
         true => "the following errors must be manually repaired:",
         false => "use '-f' to override the following errors:",
@@ -385,13 +386,13 @@ fn use_of(disk: &FileDisk, known: &[KnownPool], call: &Call) -> Result<Option<Us
 }
 
 /// Whether a device belongs to somebody already.
-pub fn check_use(paths: &[PathBuf], force: bool, call: &Call) -> Result<(), Failure> {
+pub fn check_use(paths: &[PathBuf], force: bool, action: Action, call: &Call) -> Result<(), Failure> {
     let known = state::known().read().map_err(open::NotOpen::from)?;
     let (mut overridable, mut firm) = (Vec::new(), Vec::new());
     for path in paths {
         let disk = match FileDisk::open(path, Access::Peek) {
             Ok(disk) => disk,
-            Err(error) => return Err(Action::Create(&call.args.operands[0]).refused_by(&error)),
+            Err(error) => return Err(action.refused_by(&error)),
         };
         let before = (firm.len(), overridable.len());
         for disk in pool::partitions_of(path, &disk).iter().chain([&disk]) {
@@ -417,12 +418,16 @@ pub fn check_use(paths: &[PathBuf], force: bool, call: &Call) -> Result<(), Fail
     if !firm.is_empty() {
         return Err(uses_force(force, firm));
     }
+    Ok(())
+}
+
+/// Refuses a device that is named twice for the pool `name`.
+pub(super) fn check_distinct(paths: &[PathBuf], name: &str, action: Action) -> Result<(), Failure> {
     for (i, path) in paths.iter().enumerate() {
         let same = |other: &PathBuf| other == path || other.canonicalize().ok() == path.canonicalize().ok();
         if paths[..i].iter().any(same) {
-            let (device, name) = (path.display(), &call.args.operands[0]);
-            let why = format!("device '{device}' is part of active pool '{name}'");
-            return Err(Action::Create(name).failed(why));
+            let why = format!("device '{}' is part of active pool '{name}'", path.display());
+            return Err(action.failed(why));
         }
     }
     Ok(())

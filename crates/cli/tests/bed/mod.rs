@@ -2,6 +2,7 @@
 #![allow(dead_code, reason = "each test file uses a part of it")]
 
 pub mod craft;
+pub mod images;
 pub mod live;
 
 use std::path::{Path, PathBuf};

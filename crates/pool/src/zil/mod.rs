@@ -236,6 +236,23 @@ impl Dataset {
         Some(Replay { dataset: self, header: records, finished: false, _turn: turn })
     }
 
+    /// Has the next sync free what whoever wrote the pool before left of a log that is not in use.
+    ///
+    /// # Errors
+    /// If it cannot be read.
+    pub(crate) fn discard_leftover(self: &Arc<Self>) -> Result<()> {
+        let header = self.objset().zil_header();
+        let mut state = self.log.lock();
+        if header.log.is_hole() || !matches!(state.phase, Phase::Off) {
+            return Ok(());
+        }
+        let synced = self.pool.info().txg;
+        state.phase = Phase::Discard(chain::allocated(&self.pool.storage, self.id, &header, synced)?);
+        drop(state);
+        self.list_logged();
+        Ok(())
+    }
+
     /// Reads the data that a record of a log refers to.
     ///
     /// # Errors

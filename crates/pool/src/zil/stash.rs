@@ -35,6 +35,8 @@ struct Piece {
     size: u64,
     /// A part of it can be used.
     divisible: bool,
+    /// It lies on a log device: no place for data.
+    is_log: bool,
     /// Log blocks are multiples of this, others of a sector.
     unit: u64,
     sector: u64,
@@ -97,7 +99,9 @@ impl LogSpace {
         if stash.txg != txg {
             return None;
         }
-        let fits = |piece: &Piece| piece.divisible && piece.size >= size.next_multiple_of(piece.sector);
+        let fits = |piece: &Piece| {
+            !piece.is_log && piece.divisible && piece.size >= size.next_multiple_of(piece.sector)
+        };
         let index = stash.pieces.iter().position(fits)?;
         let piece = &mut stash.pieces[index];
         let cut = size.next_multiple_of(piece.sector);
@@ -214,7 +218,7 @@ fn allocate(inner: &Inner, state: &mut SyncState, txg: Txg, want: u64, asked: u6
         let top = &tops[dva.vdev.0 as usize];
         let divisible = !matches!(top.shape, Shape::Raidz { .. });
         let unit = (zil::BLOCK_MIN as u64).max(1 << top.ashift);
-        pieces.push(Piece { dva, size, divisible, unit, sector: 1 << top.ashift });
+        pieces.push(Piece { dva, size, divisible, is_log: top.is_log, unit, sector: 1 << top.ashift });
         got += taken;
     }
     Ok(pieces)

@@ -28,6 +28,7 @@ impl Allocator {
         for index in 0..self.vdevs.len() {
             let vdev = &mut self.vdevs[index];
             if vdev.spec.is_log
+                && vdev.allocating
                 && let Some((metaslab, dva)) = vdev.allocate(psize, &[], txg, self.synced[0], source)?
             {
                 self.pending.insert((txg, index, metaslab));

@@ -208,20 +208,46 @@ impl Allocator {
     /// [`Corrupt`] for geometry or sums that cannot be.
     ///
     /// # Panics
-    /// If the id is there already, or changes are pending.
+    /// If the id is there already, or changes are pending and it is not the last one.
     pub fn add_vdev(
         &mut self,
         spec: VdevSpec,
         maps: impl IntoIterator<Item = Option<u64>>,
     ) -> Result<(), Corrupt> {
-        assert!(self.pending.is_empty() && self.settling.is_empty(), "vdevs are added between txgs");
         let index = match self.vdevs.binary_search_by_key(&spec.id, |vdev| vdev.spec.id) {
             Ok(_) => panic!("vdev {} is there already", spec.id),
             Err(index) => index,
         };
+        // Changes go by the index of their vdev.
+        let is_quiet = self.pending.is_empty() && self.settling.is_empty();
+        assert!(
+            is_quiet || index == self.vdevs.len(),
+            "while something changes, vdevs come behind all others"
+        );
         self.vdevs.insert(index, VdevSpace::new(spec, maps)?);
         self.rotor = 0;
         Ok(())
+    }
+
+    /// Takes out a vdev on which nothing is allocated; what was freed there is forgotten. `false`, and no change, where something is
+    /// allocated.
+    ///
+    /// # Panics
+    /// If there is no such vdev.
+    pub fn remove_vdev(&mut self, id: VdevId) -> bool {
+        let index = self.index_of(id).expect("a vdev of the pool");
+        if self.vdevs[index].space.allocated != 0 {
+            return false;
+        }
+        self.vdevs.remove(index);
+        let renumber = |all: &mut BTreeSet<(Txg, usize, u32)>| {
+            let others = std::mem::take(all).into_iter().filter(|(_, of, _)| *of != index);
+            *all = others.map(|(txg, of, metaslab)| (txg, of - usize::from(of > index), metaslab)).collect();
+        };
+        renumber(&mut self.pending);
+        renumber(&mut self.settling);
+        self.rotor = 0;
+        true
     }
 
     /// Allocates room for `psize` bytes, with what each vdev adds to them ([`VdevSpec::asize_of`]), in `copies` places: on different

@@ -3,46 +3,6 @@
 use crate::args::{flag, property, value};
 use crate::command::{Command, Run, Targets};
 
-/// `zpool add`.
-pub static ADD: Command = Command {
-    name: "add",
-    about: "adds devices to a pool",
-    syntax: &[
-        "add [-fgLnP] [--allow-in-use] [--allow-replication-mismatch] [--allow-ashift-mismatch] [-o PROPERTY=VALUE] \
-         POOL VDEV…",
-    ],
-    options: &[
-        flag("f", "uses devices that seem to be in use"),
-        flag("g", "vdevs by their guids"),
-        flag("L", "where symbolic links lead"),
-        flag("n", "adds nothing, only shows the layout"),
-        flag("P", "whole paths"),
-        property("o", "sets ashift"),
-        flag("allow-in-use", "uses devices that seem to be in use"),
-        flag("allow-replication-mismatch", "also with another redundancy"),
-        flag("allow-ashift-mismatch", "also with another sector size"),
-    ],
-    targets: Targets::First,
-    run: Run::Missing(Some("the devices of a pool are those it was made with")),
-    ..Command::ZPOOL
-};
-
-/// `zpool remove`.
-pub static REMOVE: Command = Command {
-    name: "remove",
-    about: "takes devices out of a pool",
-    syntax: &["remove [-npw] POOL DEVICE…", "remove -s POOL"],
-    options: &[
-        flag("n", "removes nothing, only shows the memory it would take"),
-        flag("p", "exact numbers"),
-        flag("w", "waits for the end"),
-        flag("s", "stops a removal"),
-    ],
-    targets: Targets::First,
-    run: Run::Missing(Some("the devices of a pool are those it was made with")),
-    ..Command::ZPOOL
-};
-
 /// `zpool checkpoint`.
 pub static CHECKPOINT: Command = Command {
     name: "checkpoint",

@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 
 use pool::Layout;
 
+use super::view::Naming;
 use crate::messages::Failure;
 use crate::out::Console;
 use crate::state;
@@ -34,6 +35,9 @@ pub(super) enum Class {
     Log,
 }
 
+/// The classes in the order in which layouts show them.
+pub(super) const CLASSES: [Class; 4] = [Class::Data, Class::Dedup, Class::Special, Class::Log];
+
 impl Class {
     /// The word before its vdevs.
     pub(super) const fn word(self) -> &'static str {
@@ -46,7 +50,7 @@ impl Class {
     }
 
     /// The heading of its vdevs in a layout.
-    const fn heading(self) -> &'static str {
+    pub(super) const fn heading(self) -> &'static str {
         match self {
             Class::Log => "logs",
             other => other.word(),
@@ -190,39 +194,65 @@ impl Spec {
 
     /// Prints the layout of a pool called `name`.
     pub(super) fn show(&self, name: &str, console: &mut Console) -> Result<(), Failure> {
+        let naming = Naming::default();
         console.line(&format!("\t{name}"))?;
-        for class in [Class::Data, Class::Dedup, Class::Special, Class::Log] {
-            let mut tops = self.tops.iter().filter(|top| top.class == class).peekable();
-            if class != Class::Data && tops.peek().is_some() {
+        for class in CLASSES {
+            if class != Class::Data && self.has(class) {
                 console.line(&format!("\t{}", class.heading()))?;
             }
-            for top in tops {
-                let deeper = if let Some(kind) = top.kind() {
-                    console.line(&format!("\t  {kind}"))?;
-                    "  "
-                } else {
-                    ""
-                };
-                for device in &top.devices {
-                    console.line(&format!("\t  {deeper}{}", shown(device)))?;
-                }
-            }
+            self.show_tops(class, naming, console)?;
         }
         for (heading, devices) in [("cache", &self.caches), ("spares", &self.spares)] {
             if !devices.is_empty() {
                 console.line(&format!("\t{heading}"))?;
             }
-            for device in devices {
-                console.line(&format!("\t  {}", shown(device)))?;
+            show_devices(devices, naming, console)?;
+        }
+        Ok(())
+    }
+
+    /// Whether a vdev is of this class.
+    pub(super) fn has(&self, class: Class) -> bool {
+        self.tops.iter().any(|top| top.class == class)
+    }
+
+    /// Prints the vdevs of a class.
+    pub(super) fn show_tops(
+        &self,
+        class: Class,
+        naming: Naming,
+        console: &mut Console,
+    ) -> Result<(), Failure> {
+        for top in self.tops.iter().filter(|top| top.class == class) {
+            let deeper = if let Some(kind) = top.kind() {
+                console.line(&format!("\t  {kind}"))?;
+                "  "
+            } else {
+                ""
+            };
+            for device in &top.devices {
+                console.line(&format!("\t  {deeper}{}", shown(device, naming)))?;
             }
         }
         Ok(())
     }
 }
 
+/// Prints caches or spares.
+pub(super) fn show_devices(
+    devices: &[PathBuf],
+    naming: Naming,
+    console: &mut Console,
+) -> Result<(), Failure> {
+    devices.iter().try_for_each(|device| console.line(&format!("\t  {}", shown(device, naming))))
+}
+
 /// A device as layouts show it.
-fn shown(device: &Path) -> std::path::Display<'_> {
-    device.strip_prefix("/dev").unwrap_or(device).display()
+fn shown(device: &Path, naming: Naming) -> String {
+    let followed = naming.follow.then(|| device.canonicalize().ok()).flatten();
+    let device = followed.as_deref().unwrap_or(device);
+    let short = device.strip_prefix("/dev").ok().filter(|_| !naming.full);
+    short.unwrap_or(device).display().to_string()
 }
 
 /// Refuses a group of `count` devices behind `word` that cannot be.

@@ -1,10 +1,11 @@
 //! Whether the vdevs of a new pool survive the same losses: a pool is as safe as its least safe vdev.
 //!
 //! From:   the groups of a new pool.
-//! To:     the lines that `zpool create` prints unless it is told `-f`.
+//! To:     the lines that `zpool create` and `zpool add` print unless they are told `-f`.
 
 use std::path::Path;
 
+use format::config::{VdevConfig, VdevKind};
 use pool::Layout;
 use storage::host::{Access, Disk, FileDisk};
 
@@ -40,6 +41,73 @@ pub(in crate::compat) fn uneven(spec: &Spec) -> Vec<String> {
         last = Some(level);
     }
     lines
+}
+
+/// What is uneven when `spec` is added to a pool with these top-level vdevs. Where they are uneven themselves, nothing is.
+pub(in crate::compat) fn uneven_with(pool: &[VdevConfig], spec: &Spec) -> Vec<String> {
+    let Some(current) = level_of_pool(pool) else { return Vec::new() };
+    let Some(last) = spec.tops.iter().rfind(|top| top.class != Class::Log) else { return Vec::new() };
+    let lines = uneven(spec);
+    if !lines.is_empty() {
+        return lines;
+    }
+    let is_file = last.devices.first().and_then(|path| looked_at(path)).is_some_and(|(is_file, _)| is_file);
+    differs(&current, &level_of(last, is_file)).into_iter().collect()
+}
+
+/// How the data vdevs of a pool keep what is on them; `None` where they differ.
+fn level_of_pool(tops: &[VdevConfig]) -> Option<Level> {
+    let is_log = |top: &VdevConfig| top.top.as_ref().is_some_and(|top| top.is_log);
+    let is_used =
+        |top: &&VdevConfig| !matches!(top.kind, VdevKind::Hole | VdevKind::Indirect) && !is_log(top);
+    let mut last: Option<Level> = None;
+    for top in tops.iter().filter(is_used) {
+        let (kind, parity) = match top.kind {
+            VdevKind::File => ("file", 0),
+            VdevKind::Disk => ("disk", 0),
+            VdevKind::Mirror => ("mirror", 0),
+            VdevKind::Raidz { nparity } => ("raidz", nparity),
+            VdevKind::Draid { nparity, .. } => ("draid", nparity),
+            _ => return None,
+        };
+        let paths = top.leaves().filter_map(|leaf| Some(String::from_utf8_lossy(leaf.path.as_ref()?)));
+        let sizes: Vec<(bool, u64)> = paths.filter_map(|path| looked_at(Path::new(&*path))).collect();
+        if sizes.windows(2).any(|two| two[0].0 != two[1].0 || two[0].1.abs_diff(two[1].1) > FUZZ) {
+            return None;
+        }
+        let level = Level { kind, parity, devices: top.children.len().max(1) };
+        if last.as_ref().is_some_and(|last| compare(last, &level).is_some()) {
+            return None;
+        }
+        last = Some(level);
+    }
+    last
+}
+
+/// Why a new vdev does not fit the pool.
+fn differs(pool: &Level, new: &Level) -> Option<String> {
+    let rows = |level: &&Level| level.parity > 0;
+    let mirror = [pool, new].into_iter().find(|level| level.kind == "mirror");
+    let line = match ([pool, new].into_iter().find(rows), mirror) {
+        (Some(rows), Some(mirror)) if usize::from(rows.parity) + 1 == mirror.devices => return None,
+        (Some(rows), Some(mirror)) => format!(
+            "pool and new vdev with different redundancy, {} and mirror vdevs, {} vs. {} ({}-way)",
+            rows.kind,
+            rows.parity,
+            mirror.devices - 1,
+            mirror.devices
+        ),
+        _ if pool.kind != new.kind => format!("pool uses {} and new vdev is {}", pool.kind, new.kind),
+        _ if pool.parity != new.parity => {
+            format!("pool uses {} device parity and new vdev uses {}", pool.parity, new.parity)
+        }
+        _ if pool.devices != new.devices => format!(
+            "pool uses {}-way {} and new vdev uses {}-way {}",
+            pool.devices, pool.kind, new.devices, new.kind
+        ),
+        _ => return None,
+    };
+    Some(format!("mismatched replication level: {line}"))
 }
 
 /// Whether a device is a file, and its size.

@@ -1,0 +1,112 @@
+//! `zpool remove`.
+
+use super::Call;
+use super::view::{Class, Naming, PoolView, VdevView};
+use super::zpool_attach::note_devices;
+use super::zpool_devices::{self, named};
+use crate::args::flag;
+use crate::command::{Command, Run, Targets};
+use crate::messages::Failure;
+use crate::open::{self, Session};
+use crate::out::Console;
+
+/// `zpool remove`.
+pub static COMMAND: Command = Command {
+    name: "remove",
+    about: "takes devices out of a pool",
+    syntax: &["remove [-npw] POOL DEVICE…", "remove -s POOL"],
+    options: &[
+        flag("n", "removes nothing, only shows the memory it would take"),
+        flag("p", "exact numbers"),
+        flag("w", "waits for the end"),
+        flag("s", "stops a removal"),
+    ],
+    targets: Targets::First,
+    run: Run::Here(run),
+    ..Command::ZPOOL
+};
+
+/// Runs `zpool remove`.
+///
+/// # Errors
+/// Usage; a device that is not there, or that this build cannot remove. Those before it are removed.
+pub fn run(call: &Call, console: &mut Console) -> Result<(), Failure> {
+    let args = &call.args;
+    if args.has("s") && args.has("n") {
+        console.remark("stop request ignored");
+        return Ok(());
+    }
+    let Some((pool, names)) = args.operands.split_first() else {
+        return Err(Failure::usage("missing pool name argument"));
+    };
+    let view = PoolView::new(open::find(pool, call.around)?);
+    if args.has("s") {
+        if !names.is_empty() {
+            return Err(Failure::usage("too many arguments"));
+        }
+        if args.has("w") {
+            return Err(Failure::usage("invalid option combination: -w cannot be used with -s"));
+        }
+        return Err(Failure::refused("cannot cancel removal: operation is not in progress"));
+    }
+    if names.is_empty() {
+        return Err(Failure::usage("missing device"));
+    }
+    let shown = view.shown(Naming::default());
+    let find = |name: &String| shown.iter().find_map(|vdev| named(vdev, name)).cloned();
+    if args.has("n") {
+        return names.iter().try_for_each(|name| forecast(call, name, find(name), console));
+    }
+    drop(view);
+    let (mut session, mut refused) = (None, false);
+    for name in names {
+        if let Err(failure) = remove(call, pool, name, find(name), &mut session) {
+            console.complain(failure)?;
+            refused = true;
+        }
+    }
+    if let Some(session) = session {
+        note_devices(&session)?;
+        session.finish()?;
+    }
+    if refused { Err(Failure::Ended(1)) } else { Ok(()) }
+}
+
+fn failed(name: &str, why: &dyn std::fmt::Display) -> Failure {
+    Failure::refused(format!("cannot remove {name}: {why}"))
+}
+
+const NO_DEVICE: &str = "no such device in pool";
+
+/// Removes a device of a pool, which the first that is found opens.
+fn remove(
+    call: &Call,
+    pool: &str,
+    name: &str,
+    found: Option<VdevView>,
+    session: &mut Option<Session>,
+) -> Result<(), Failure> {
+    let failed = |why: &dyn std::fmt::Display| failed(name, why);
+    let vdev = found.ok_or_else(|| failed(&NO_DEVICE))?;
+    let session = match session {
+        Some(session) => session,
+        None => session.insert(zpool_devices::opened(call, pool, &|why| failed(&why))?),
+    };
+    session.pool().remove(vdev.guid).map_err(|error| match error {
+        pool::Error::OldPool => failed(&"pool must be upgraded to support log removal"),
+        error => failed(&error),
+    })
+}
+
+/// Says what memory would be needed for a vdev after its removal.
+fn forecast(call: &Call, name: &str, found: Option<VdevView>, console: &mut Console) -> Result<(), Failure> {
+    let vdev = found.ok_or_else(|| failed(name, &NO_DEVICE))?;
+    if !matches!(vdev.class, Class::Log | Class::Cache | Class::Spare) {
+        return Err(failed(name, &"not supported: removing a vdev that holds data"));
+    }
+    // Nothing is moved elsewhere, so nothing has to be remembered.
+    match call.args.has("p") {
+        true => console.line(&format!("{name} 0")),
+        false => console.line(&format!("Memory that will be used after removing {name}: 0")),
+    }
+}

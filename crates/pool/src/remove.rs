@@ -1,0 +1,156 @@
+//! Devices that leave a pool: `zpool remove` of caches, spares and log devices.
+//!
+//! From:   the administrator, by way of the command line.
+//! To:     the lists of caches and spares; the configuration, in which a hole is left in the place of a log device; the allocator.
+//! Source: docs/format/12-auxiliary-vdevs.md §1.4, §2.9, §4; 01-labels-uberblock.md §5.1.
+//!
+//! A log device is drained first: nothing new is placed on it, and all logs are ended by syncs, which make safe what they hold.
+
+use dmu::Objset;
+use format::config::{TopConfig, VdevConfig, VdevKind};
+use format::{Guid, VdevId};
+use storage::{Leaf, Shape, TopVdev, Vdevs};
+
+use crate::aux_vdevs::{self, AuxVdev};
+use crate::pool::Pool;
+use crate::sync::Syncing;
+use crate::tree_change::let_go;
+use crate::{Error, Result, dsl, version};
+
+/// A log ends with its second sync; each further round is for one that began anew meanwhile.
+const ROUNDS_MAX: usize = 16;
+
+impl Pool {
+    /// Takes the cache, spare or top-level log vdev with this guid out of the pool.
+    ///
+    /// # Errors
+    /// [`Error::NoSuchDevice`]; [`Error::SpareInUse`]; [`Error::LogInUse`]; [`Error::NotRemovable`] for a part of a
+    /// vdev; [`Error::Unsupported`] for a vdev that holds data; [`Error::OldPool`].
+    pub fn remove(&self, guid: Guid) -> Result<()> {
+        if let Some(aux) = self.aux_vdevs()?.into_iter().find(|aux| aux.config.guid == guid) {
+            return self.remove_aux(aux);
+        }
+        let config = self.info().config;
+        let vdev = config.tree.find(guid).ok_or(Error::NoSuchDevice)?;
+        match &vdev.top {
+            Some(top) if top.is_log => version::check(config.version, version::HOLES)?,
+            Some(_) => return Err(Error::Unsupported("removing a vdev that holds data".into())),
+            None => return Err(Error::NotRemovable),
+        }
+        self.remove_log(vdev.id as u32)
+    }
+
+    fn remove_aux(&self, aux: AuxVdev) -> Result<()> {
+        if aux.in_use {
+            return Err(Error::SpareInUse);
+        }
+        let (kind, guid) = (aux.kind, aux.config.guid);
+        self.run(move |syncing| aux_vdevs::take_off(syncing.mos(), &syncing.tx, kind, guid))?;
+        // Its labels stay: nothing leads to it any more.
+        let mut held = self.inner.aux_disks.lock().expect("guards a plain list");
+        held.retain(|disk| Some(disk.path()) != aux.device.as_deref());
+        Ok(())
+    }
+
+    fn remove_log(&self, id: u32) -> Result<()> {
+        for _ in 0..ROUNDS_MAX {
+            match self.run(move |syncing| syncing.make_hole(id)) {
+                Ok(left) => {
+                    // Only now: until the txg was on disk, the devices were part of the pool.
+                    left.iter().for_each(let_go);
+                    return Ok(());
+                }
+                Err(Error::LogInUse) => self.end_logs()?,
+                Err(error) => return Err(error),
+            }
+        }
+        self.run(move |syncing| {
+            syncing.state.allocator.set_allocating(VdevId(id), true);
+            Err(Error::LogInUse)
+        })
+    }
+
+    /// Ends all intent logs; one that is asked for again begins anew.
+    fn end_logs(&self) -> Result<()> {
+        self.discard_leftovers()?;
+        self.inner.logged().values().for_each(|dataset| dataset.log.close());
+        self.sync()
+    }
+
+    /// OpenZFS leaves an empty block behind where it ends a log.
+    fn discard_leftovers(&self) -> Result<()> {
+        let inner = &self.inner;
+        for info in dsl::lookup::list(inner, &inner.name(), None, false)? {
+            if info.phys.bp.is_hole() {
+                continue;
+            }
+            let objset = Objset::open(inner.storage.clone(), inner.budget.clone(), info.phys.bp)?;
+            if objset.zil_header().log.block().is_some() {
+                self.open(&info.name)?.discard_leftover()?;
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Syncing<'_> {
+    /// Leaves a hole in the place of the log vdev `id`, on which nothing may be allocated; gives its devices. Where something is,
+    /// nothing new is placed there from now on.
+    fn make_hole(&mut self, id: u32) -> Result<Vec<Leaf>> {
+        let index = id as usize;
+        let is_log = |vdev: &VdevConfig| vdev.top.as_ref().is_some_and(|top| top.is_log);
+        if !self.state.config.tree.children.get(index).is_some_and(is_log) {
+            return Err(Error::NoSuchDevice);
+        }
+        self.state.allocator.set_allocating(VdevId(id), false);
+        if !self.state.allocator.remove_vdev(VdevId(id)) {
+            return Err(Error::LogInUse);
+        }
+        let mut tops = self.inner.storage.vdevs().tops().to_vec();
+        let left = tops[index].leaves().cloned().collect();
+        let top = TopConfig::default();
+        tops[index] = TopVdev {
+            id,
+            guid: 0,
+            ashift: top.ashift,
+            asize: 0,
+            metaslab_shift: 0,
+            is_log: false,
+            shape: Shape::Hole,
+        };
+        self.inner.storage.set_vdevs(Vdevs::new(tops));
+        let mut hole = VdevConfig::new(VdevKind::Hole, u64::from(id), Guid(0));
+        (hole.top, hole.whole_disk) = (Some(top), Some(false));
+        hole.extra.insert("is_hole", 1u64);
+        let config = &mut self.state.config;
+        let gone = std::mem::replace(&mut config.tree.children[index], hole);
+        config.hole_array.push(u64::from(id));
+        config.hole_array.sort_unstable();
+        self.state.config_dirty = true;
+        self.free_objects_of(id, &gone)?;
+        self.inner.happened("vdev_remove_dev", &[]);
+        Ok(left)
+    }
+
+    /// Frees what a top-level vdev that left had in the MOS.
+    fn free_objects_of(&mut self, id: u32, gone: &VdevConfig) -> Result<()> {
+        if let Some((array, maps)) = self.state.table.vdevs.remove(&id) {
+            for map in maps.into_iter().filter(|map| map.0 != 0) {
+                self.free_list(map)?;
+            }
+            self.mos().free(&self.tx, array)?;
+        }
+        for leaf in gone.leaves() {
+            self.state.listed.remove(&leaf.guid.0);
+            self.inner.members.remove(leaf.guid.0);
+            if let Some(list) = leaf.dtl.filter(|list| list.0 != 0) {
+                self.free_list(list)?;
+            }
+        }
+        let zaps = gone.walk().flat_map(|vdev| [vdev.zap_leaf, vdev.zap_top]).flatten();
+        for own in zaps.filter(|own| own.0 != 0) {
+            self.free_vdev_zap(own)?;
+        }
+        Ok(())
+    }
+}
