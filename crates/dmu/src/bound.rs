@@ -15,7 +15,7 @@ use format::dnode::{self, SLOT, SLOTS_PER_BLOCK};
 use format::{ObjectId, blkptr};
 use storage::Storage;
 
-use crate::object::Head;
+use crate::head::Head;
 
 /// Most copies of a block.
 const COPIES_MAX: u8 = 3;

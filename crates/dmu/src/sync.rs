@@ -16,11 +16,11 @@ use storage::{Record, Storage};
 
 use crate::context::SyncCtx;
 use crate::object::{Closed, Object, Spill};
-use crate::objset::{Frozen, NewObject, Objset, Special, slots_at};
+use crate::objset::{Frozen, Objset, Special, slots_at};
 use crate::place::write_objset_root;
 use crate::policy::Plan;
 use crate::tree::TreeWriter;
-use crate::{Error, Result, Tx, zap};
+use crate::{Error, NewObject, Result, Tx, zap};
 
 /// Leaves in the hands of the workers at once, per worker.
 const WINDOW_PER_WORKER: usize = 8;
@@ -93,7 +93,7 @@ impl Objset {
                 };
                 slot.clone_from(&special.after);
             }
-            self.shared.bound.set_account_blocks(account_blocks(&root.phys));
+            self.shared.bound.set_account_blocks(root.account_blocks());
             drop(root);
             done.extend(specials);
         }
@@ -210,12 +210,6 @@ impl Objset {
         }
         Ok(())
     }
-}
-
-/// Blocks of the accounting ZAPs, holes included.
-pub(crate) fn account_blocks(root: &phys::Objset) -> u64 {
-    let zaps = [&root.user_used, &root.group_used, &root.project_used];
-    zaps.into_iter().flatten().map(|dnode| dnode.max_blkid + 1).sum()
 }
 
 /// uid, gid and project id of an object that has them. The offsets are fixed (07 §4).

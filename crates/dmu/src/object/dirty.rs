@@ -6,10 +6,10 @@ use std::sync::Arc;
 use format::blkptr::BlockPtr;
 use storage::{Recipe, Record};
 
-use super::{Head, Object, State};
+use super::{Object, State};
 use crate::bound::{Nodes, Reach};
 use crate::budget::{OBJECT_COST, RECORD_COST};
-use crate::{Policy, Ranges, Result, Tx};
+use crate::{Head, Policy, Ranges, Result, Tx};
 
 /// Smaller blocks, in bytes, are not encoded ahead: they tend to be changed again.
 const AHEAD_BLOCK_MIN: u32 = 32 << 10;

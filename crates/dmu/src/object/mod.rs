@@ -4,8 +4,8 @@
 //! The state lock is held for pointers, never across disk I/O.
 
 mod dirty;
-mod head;
 mod read;
+mod shared;
 
 use std::sync::{Arc, Mutex, MutexGuard, RwLock};
 
@@ -15,12 +15,11 @@ use format::{ObjectId, ObjectType};
 use storage::{Record, Storage};
 
 pub(crate) use self::dirty::{Closed, Spill};
-pub use self::head::Head;
 pub use self::read::Trail;
+pub(crate) use self::shared::{NUMBERS_MAX, Shared};
 
 use self::dirty::Dirty;
-use crate::objset::Shared;
-use crate::{Result, Tx};
+use crate::{Head, NewObject, Result, Tx};
 
 #[derive(Debug)]
 pub(crate) struct State {
@@ -161,7 +160,7 @@ impl Object {
     ///
     /// # Panics
     /// If `new` has another object type, or its bonus does not fit beside the pointers.
-    pub fn redefine(self: &Arc<Self>, tx: &Tx, new: crate::NewObject) {
+    pub fn redefine(self: &Arc<Self>, tx: &Tx, new: NewObject) {
         {
             let mut state = self.lock();
             assert_eq!(state.head.object_type, new.object_type, "the blocks stay what they are");

@@ -1,0 +1,59 @@
+//! What all objects of an objset share: storage, budget, and the list of those that the open txg changes.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard};
+
+use format::ObjectId;
+use storage::Storage;
+
+use super::Object;
+use crate::bound::{Bound, Nodes};
+use crate::budget::DirtyBudget;
+
+/// Object numbers have 48 bits.
+pub(crate) const NUMBERS_MAX: u64 = 1 << 48;
+
+/// What all objects of an objset share.
+pub(crate) struct Shared {
+    pub(crate) storage: Arc<Storage>,
+    pub(crate) budget: Arc<DirtyBudget>,
+    pub(crate) bound: Bound,
+    dirty: Mutex<DirtyList>,
+    changes: AtomicU64,
+}
+
+/// The objects that the open txg changes.
+#[derive(Default)]
+pub(crate) struct DirtyList {
+    pub(crate) objects: BTreeMap<ObjectId, Arc<Object>>,
+    /// Blocks of the meta-dnode whose space is counted.
+    nodes: Nodes,
+}
+
+impl Shared {
+    pub(crate) fn new(storage: Arc<Storage>, budget: Arc<DirtyBudget>, bound: Bound) -> Shared {
+        Shared { storage, budget, bound, dirty: Mutex::default(), changes: AtomicU64::new(0) }
+    }
+
+    /// Changes made since the objset was opened.
+    pub(crate) fn changes(&self) -> u64 {
+        self.changes.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn note_change(&self) {
+        self.changes.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(crate) fn list_dirty(&self, object: Arc<Object>) {
+        let mut dirty = self.lock_dirty();
+        let (listed, id) = (dirty.objects.len() as u64, object.id());
+        if dirty.objects.insert(id, object).is_none() && id.0 < NUMBERS_MAX {
+            self.budget.add_space(self.bound.dnode(&self.storage, &mut dirty.nodes, id, listed));
+        }
+    }
+
+    pub(crate) fn lock_dirty(&self) -> MutexGuard<'_, DirtyList> {
+        self.dirty.lock().expect("no code panics while holding the dirty list")
+    }
+}
