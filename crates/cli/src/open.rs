@@ -455,7 +455,7 @@ pub fn open(usable: Usable, intent: Intent) -> Result<Session, NotOpen> {
     let Usable { name, known, found, live, visited } = usable;
     if let Some(live) = live {
         let pool = live.pool().map_err(|_| NotOpen::Unavailable(name))?;
-        let leaves = pool.storage().vdevs().leaves();
+        let leaves = pool.leaves();
         let devices = leaves.map(|leaf| (leaf.guid, leaf.disk.path().to_path_buf())).collect();
         return Ok(Session { held: Held::Live(pool), known, devices });
     }

@@ -5,6 +5,7 @@ use format::blkptr::{BlockPtr, Dva};
 use storage::{Storage, WriteError, Writer};
 
 use crate::Result;
+use crate::io::BlockIo;
 use crate::policy::Policy;
 
 /// Who gives space and keeps the accounts: the pool, on behalf of one dataset or the MOS.
@@ -30,8 +31,8 @@ pub trait Space {
 
 /// Everything the sync of one objset needs.
 pub struct SyncCtx<'a, 'w> {
-    /// Where blocks go.
-    pub storage: &'a Storage,
+    /// What the objset reads and writes blocks with.
+    pub io: &'a BlockIo,
     /// The syncing txg.
     pub txg: Txg,
     /// Allocation and accounts.
@@ -43,4 +44,10 @@ pub struct SyncCtx<'a, 'w> {
     /// Sync pass of the MOS, from 1; 0 for datasets. Blocks of the MOS are held back until its last pass and
     /// rewritten in place where they fit.
     pub mos_pass: u32,
+}
+
+impl<'a> SyncCtx<'a, '_> {
+    pub(crate) fn storage(&self) -> &'a Storage {
+        self.io.storage()
+    }
 }

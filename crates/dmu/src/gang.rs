@@ -54,7 +54,7 @@ impl SyncCtx<'_, '_> {
         if let Some(dvas) = self.allocate(len, copies)? {
             return Ok(Some(Places::Whole(dvas)));
         }
-        let vdevs = self.storage.vdevs();
+        let vdevs = self.storage().vdevs();
         let (least, most) = (vdevs.min_alloc() as usize, vdevs.max_alloc() as usize);
         if len <= least {
             // Not even single sectors are free.
@@ -128,10 +128,10 @@ impl SyncCtx<'_, '_> {
     fn pieces_of(&self, leader: &Block) -> std::result::Result<Pieces, ReadError> {
         let mut header = leader.dvas;
         for dva in header.iter_mut().filter(|dva| !dva.is_empty()) {
-            *dva = self.storage.first_extent(dva)?;
+            *dva = self.storage().first_extent(dva)?;
         }
         let mut members = Vec::new();
-        for member in self.storage.any_gang_members(leader)? {
+        for member in self.storage().any_gang_members(leader)? {
             let places = match member.is_gang() {
                 true => Places::Pieces(self.pieces_of(&member)?),
                 false => Places::Whole(member.dvas),
@@ -150,10 +150,10 @@ impl SyncCtx<'_, '_> {
             members.push(self.member(&leader, piece, places)?);
             rest = behind;
         }
-        let header = self.storage.gang_header(&members, leader.dvas[0], leader.birth);
+        let header = self.storage().gang_header(&members, leader.dvas[0], leader.birth);
         for dva in leader.copies() {
             // Whole sectors are written.
-            let sector = self.storage.vdevs().top_of(&dva).map_err(WriteError::from)?.ashift;
+            let sector = self.storage().vdevs().top_of(&dva).map_err(WriteError::from)?.ashift;
             let mut sectors = header.clone();
             sectors.resize(gang::HEADER.next_multiple_of(1 << sector), 0);
             self.writer.put(dva, Payload::Whole(Arc::new(sectors)))?;
@@ -175,7 +175,7 @@ impl SyncCtx<'_, '_> {
             object_type: ObjectType::NONE,
             level: 0,
             fill: 0,
-            checksum: self.storage.checksum(leader.checksum_kind, piece),
+            checksum: self.storage().checksum(leader.checksum_kind, piece),
             ..*leader
         };
         match places {

@@ -18,7 +18,7 @@ use crate::policy::Plan;
 
 impl SyncCtx<'_, '_> {
     pub(crate) fn encoding(&self, owner: &Dnode, level: u8) -> Plan {
-        let min_alloc = self.storage.vdevs().min_alloc();
+        let min_alloc = self.storage().vdevs().min_alloc();
         self.policy.plan(owner.object_type, owner.compress, owner.checksum, level, min_alloc)
     }
 
@@ -32,8 +32,8 @@ impl SyncCtx<'_, '_> {
         fill: u64,
         old: &BlockPtr,
     ) -> Result<BlockPtr> {
-        let salt = self.storage.salt();
-        let encoding = self.storage.encoding(plan.recipe, &salt);
+        let salt = self.storage().salt();
+        let encoding = self.storage().encoding(plan.recipe, &salt);
         if self.mos_pass > 0
             && born_in(old, self.txg)
             && let Some(block) = old.block()
@@ -60,7 +60,7 @@ impl SyncCtx<'_, '_> {
         if let Some(block) = ptr.block()
             && (level > 0 || owner.object_type.is_metadata())
         {
-            self.storage.cache().insert(block, record.clone());
+            self.storage().cache().insert(block, record.clone());
         }
         Ok(ptr)
     }
@@ -77,7 +77,7 @@ impl SyncCtx<'_, '_> {
             unreachable!("encode_into stores");
         };
         assert_eq!(payload.bytes().len() as u64, block.psize, "a rewrite fills the space it has");
-        self.storage.cache().remove(&block);
+        self.storage().cache().remove(&block);
         block.compression = compression;
         block.checksum = checksum;
         block.fill = fill;
@@ -85,11 +85,11 @@ impl SyncCtx<'_, '_> {
             self.rewrite_pieces(block, &payload)?
         } else {
             for dva in block.copies() {
-                self.storage.hold(dva, payload.clone());
+                self.storage().hold(dva, payload.clone());
             }
             BlockPtr::Block(block)
         };
-        self.storage.cache().insert(&block, record.clone());
+        self.storage().cache().insert(&block, record.clone());
         Ok(ptr)
     }
 
@@ -175,7 +175,7 @@ impl SyncCtx<'_, '_> {
                 };
                 for dva in block.copies() {
                     if self.mos_pass > 0 {
-                        self.storage.hold(dva, payload.clone());
+                        self.storage().hold(dva, payload.clone());
                     } else {
                         self.writer.put(dva, payload.clone())?;
                     }
@@ -201,10 +201,10 @@ impl SyncCtx<'_, '_> {
     /// `ptr` goes out of use.
     pub(crate) fn kill(&mut self, ptr: &BlockPtr) -> Result<()> {
         if let BlockPtr::Block(block) = ptr {
-            self.storage.cache().remove(block);
+            self.storage().cache().remove(block);
             if self.mos_pass > 0 {
                 for dva in block.copies() {
-                    self.storage.release(dva);
+                    self.storage().release(dva);
                 }
             }
         }

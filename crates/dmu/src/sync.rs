@@ -12,7 +12,7 @@ use format::dnode::{self, Dnode, SLOT, SLOTS_PER_BLOCK};
 use format::objset as phys;
 use format::{ObjectId, ObjectType, Txg};
 use storage::write::Encoded;
-use storage::{Record, Storage};
+use storage::{Draft, Storage};
 
 use crate::context::SyncCtx;
 use crate::object::{Closed, Object, Spill};
@@ -54,7 +54,7 @@ impl Done {
 struct Leaf {
     owner: usize,
     blkid: u64,
-    record: Record,
+    draft: Draft,
     plan: Plan,
 }
 
@@ -66,10 +66,10 @@ enum Ready {
 
 impl Leaf {
     /// Where it was written early, else the record encoded.
-    fn encode(&self, storage: &Storage, salt: &Salt, txg: Txg) -> Ready {
+    fn encode(&self, storage: &Storage, salt: &Arc<Salt>, txg: Txg) -> Ready {
         let Plan { recipe, copies } = self.plan;
-        let early = (copies == 1).then(|| storage.take_early(&self.record, recipe, txg)).flatten();
-        early.map_or_else(|| Ready::Encoded(storage.encode(&self.record, recipe, salt)), Ready::Written)
+        let early = (copies == 1).then(|| storage.take_early(&self.draft, recipe, txg)).flatten();
+        early.map_or_else(|| Ready::Encoded(storage.encode(&self.draft, recipe, salt)), Ready::Written)
     }
 }
 
@@ -132,15 +132,15 @@ impl Objset {
             let blkid = blkid_of(&group[0]);
             let mut block = self.meta.block(blkid)?.to_vec();
             group.iter().for_each(|done| done.put_dnode(&mut block));
-            Ok((dnodes_in(&block), Leaf { owner: 0, blkid, record: Arc::new(block), plan }))
+            Ok((dnodes_in(&block), Leaf { owner: 0, blkid, draft: Arc::new(block).into(), plan }))
         });
         if ctx.mos_pass > 0 {
             for leaf in leaves {
                 let (fill, leaf) = leaf?;
-                tree.set_record(ctx, leaf.blkid, &leaf.record, fill)?;
+                tree.set_record(ctx, leaf.blkid, leaf.draft.record(), fill)?;
             }
         } else {
-            let (salt, storage) = (ctx.storage.salt(), ctx.storage);
+            let (salt, storage) = (ctx.storage().salt(), ctx.storage());
             let workers = storage.workers();
             workers.map_ordered(
                 storage::Caller::Waits,
@@ -148,14 +148,14 @@ impl Objset {
                 workers.count() * WINDOW_PER_WORKER,
                 |leaf: Result<(u64, Leaf)>| {
                     let (fill, leaf) = leaf?;
-                    let encoded = storage.encoding(leaf.plan.recipe, &salt).encode(&leaf.record);
-                    Ok((leaf.blkid, fill, encoded, leaf.record))
+                    let encoded = storage.encoding(leaf.plan.recipe, &salt).encode(leaf.draft.record());
+                    Ok((leaf.blkid, fill, encoded, leaf.draft.into_record()))
                 },
                 |leaf: Result<_>| {
                     let (blkid, fill, encoded, record) = leaf?;
                     tree.set(ctx, blkid, encoded, fill)?;
                     if let Some(block) = tree.entry(ctx, 0, blkid)?.block() {
-                        ctx.storage.cache().insert(block, record);
+                        ctx.storage().cache().insert(block, record);
                     }
                     Ok::<(), Error>(())
                 },
@@ -246,8 +246,9 @@ fn sync_objects(ctx: &mut SyncCtx<'_, '_>, frozen: Frozen, counted: u8) -> Resul
         }
     }
     let leaves = leaves.into_iter().flat_map(|(owner, closed, plan)| {
-        let blocks: Vec<(u64, Record)> = closed.dirty.blocks.iter().map(|(&b, r)| (b, r.clone())).collect();
-        blocks.into_iter().map(move |(blkid, record)| Leaf { owner, blkid, record, plan })
+        let blocks: Vec<(u64, Draft)> =
+            closed.dirty.blocks.iter().map(|(&b, draft)| (b, draft.clone())).collect();
+        blocks.into_iter().map(move |(blkid, draft)| Leaf { owner, blkid, draft, plan })
     });
     let mut done = Vec::with_capacity(queue.len());
     let mut current: Option<Current> = None;
@@ -269,10 +270,10 @@ fn sync_objects(ctx: &mut SyncCtx<'_, '_>, frozen: Frozen, counted: u8) -> Resul
             advance(ctx, leaf.owner, &mut current)?;
             let current = current.as_mut().expect("every leaf has an owner in the queue");
             current.free_before(ctx, leaf.blkid)?;
-            current.tree.set_record(ctx, leaf.blkid, &leaf.record, 1)?;
+            current.tree.set_record(ctx, leaf.blkid, leaf.draft.record(), 1)?;
         }
     } else {
-        let storage = ctx.storage;
+        let storage = ctx.storage();
         let (salt, workers, txg) = (storage.salt(), storage.workers(), ctx.txg);
         workers.map_ordered(
             storage::Caller::Waits,
@@ -398,8 +399,8 @@ impl Synced {
             held.push(syncing.object);
             // Readers may still hold the records, or all of them.
             if let Some(closed) = Arc::into_inner(syncing.closed) {
-                let buffers = objset.storage().buffers();
-                closed.dirty.blocks.into_values().for_each(|record| buffers.give(record));
+                let buffers = objset.buffers();
+                closed.dirty.blocks.into_values().for_each(|draft| buffers.give(draft.into_record()));
             }
         }
         objset.meta.replace_disk(self.meta.clone());

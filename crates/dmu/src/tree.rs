@@ -114,7 +114,7 @@ impl TreeWriter {
             }
             ptr => {
                 let block = |source| Error::Block { object: self.object, level, blkid: index, source };
-                let record = ctx.storage.read(ptr).map_err(block)?;
+                let record = ctx.storage().read(ptr).map_err(block)?;
                 if record.len() != size {
                     let corrupt = format::Corrupt::new("indirect block size", record.len() as u64);
                     return Err(Error::Corrupt { object: self.object, source: corrupt });
@@ -179,7 +179,7 @@ impl TreeWriter {
 
     /// Adjusts the object's space for `new` in place of `old`.
     fn account(&mut self, ctx: &SyncCtx<'_, '_>, old: &BlockPtr, new: &BlockPtr) {
-        let vdevs = ctx.storage.vdevs();
+        let vdevs = ctx.storage().vdevs();
         let used = self.dnode.used_bytes() + vdevs.dsize_of(new);
         // An old pool may have counted less than it freed; the figure must not wrap.
         let used = used.saturating_sub(vdevs.dsize_of(old));

@@ -94,7 +94,7 @@ pub fn sum(mos: &Mos, id: ObjectId, counts: &dyn Fn(&BlockPtr) -> bool) -> Resul
     let mut sum = Sizes::default();
     for_each(mos, id, &mut |ptr| {
         if counts(ptr) {
-            sum += Sizes::of(mos.objset.storage().vdevs(), ptr);
+            sum += Sizes::of(mos.objset.vdevs(), ptr);
         }
         Ok(())
     })?;

@@ -86,7 +86,6 @@ pub struct Dataset {
     arriving: AtomicBool,
     /// A mount has the option `rw`, whatever the property `readonly` says.
     mounted_writable: AtomicBool,
-    policy: RwLock<Policy>,
     /// Its own limits and use, as of the last sync.
     own: Mutex<Own>,
     pub(crate) destroyed: AtomicBool,
@@ -116,7 +115,7 @@ impl Dataset {
         own: Own,
         active_features: BTreeSet<String>,
     ) -> Dataset {
-        objset.set_copies(policy.copies);
+        objset.set_policy(policy);
         Dataset {
             pool,
             id,
@@ -127,7 +126,6 @@ impl Dataset {
             settings: RwLock::new(Arc::new(settings)),
             arriving: AtomicBool::new(false),
             mounted_writable: AtomicBool::new(false),
-            policy: RwLock::new(policy),
             own: Mutex::new(own),
             destroyed: AtomicBool::new(false),
             revision: AtomicU64::new(0),
@@ -251,8 +249,7 @@ impl Dataset {
         settings.read_only &= !self.arriving.load(Ordering::Acquire);
         *known = Arc::new(settings);
         drop(known);
-        self.objset.set_copies(policy.copies);
-        *self.policy.write().expect("the policy lock guards a plain store") = policy;
+        self.objset.set_policy(policy);
     }
 
     /// A dataset that is being received is written whatever its properties say, now or later.
@@ -277,7 +274,7 @@ impl Dataset {
     /// If another thread panicked while storing it.
     #[must_use]
     pub fn policy(&self) -> Policy {
-        *self.policy.read().expect("the policy lock guards a plain store")
+        self.objset.policy().expect("it is set when the dataset is opened")
     }
 
     /// Whether its pool has enabled a feature.

@@ -8,9 +8,9 @@ use dmu::DirtyBudget;
 use format::config::{PoolConfig, PoolState};
 use format::features::Feature;
 use format::{BlockPtr, Guid, ObjectId, Txg};
-use storage::Storage;
 use storage::allocator::Space;
 use storage::host::{Disk, Host};
+use storage::{Deflate, Leaf, Storage};
 
 use crate::dataset::Dataset;
 use crate::dsl::limits;
@@ -172,9 +172,8 @@ impl Inner {
         let datasets: Vec<_> = dirty.values().cloned().collect();
         drop(dirty);
         let mut left = AHEAD_BYTES.min(self.groups.limits.dirty_max() / 4);
-        self.storage.forget_ahead();
         for dataset in datasets {
-            dataset.objset().encode_ahead(&dataset.policy(), &mut left);
+            dataset.objset().encode_ahead(&mut left);
         }
     }
 
@@ -335,6 +334,17 @@ impl Pool {
     #[must_use]
     pub fn storage(&self) -> &Arc<Storage> {
         &self.inner.storage
+    }
+
+    /// The devices that are present, with their counters.
+    pub fn leaves(&self) -> impl Iterator<Item = &Leaf> {
+        self.inner.storage.vdevs().leaves()
+    }
+
+    /// Who makes gzip's bytes.
+    #[must_use]
+    pub fn deflate(&self) -> &Deflate {
+        self.inner.storage.deflate()
     }
 
     /// Time and randomness.

@@ -226,7 +226,7 @@ impl Counters {
     /// Those of an open pool.
     #[must_use]
     pub fn of(pool: &Pool) -> Counters {
-        let leaves = pool.storage().vdevs().tops().iter().flat_map(|top| top.leaves());
+        let leaves = pool.leaves();
         let counted = leaves.map(|leaf| {
             let (stats, times) = (leaf.meter.stats().to_words(), leaf.meter.times().to_words());
             (leaf.guid, LeafCounters { stats, times })

@@ -1,98 +1,54 @@
 //! Records encoded before their turn: while a txg is on its way to the disks, the cores have little else to do.
 //!
 //! From:   `dmu`, which names records of the open txg that will hardly change any more.
-//! To:     the sync of that txg. A record that did change is another record by then, and encoded anew; what is
-//!         written is the same either way, since encoding is pure.
+//! To:     the sync of that txg. The result is kept with the record's draft. Encoding is pure, so what is written is the
+//!         same either way.
 
-use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::Arc;
 
 use codec::Salt;
 
+use crate::draft::{Draft, Prepared, Progress};
 use crate::write::{Encoded, Encoding, Recipe};
-use crate::{Deflate, Record, Storage};
+use crate::{Deflate, Storage};
 
-enum Progress {
-    /// Nobody has begun.
-    Waiting,
-    /// A worker is at it.
-    Begun,
-    Done(Encoded),
-}
-
-struct Slot {
-    /// Held, so that its address stays its own.
-    record: Record,
-    recipe: Recipe,
-    progress: Progress,
-}
-
-/// Encoded records, by the address of the record.
-#[derive(Default)]
-pub(crate) struct Ahead {
-    slots: Mutex<HashMap<usize, Slot>>,
-}
-
-fn address(record: &Record) -> usize {
-    Arc::as_ptr(record) as usize
-}
-
-impl Ahead {
-    fn lock(&self) -> MutexGuard<'_, HashMap<usize, Slot>> {
-        self.slots.lock().expect("no code panics while holding the records encoded ahead")
-    }
-
-    fn encode(&self, address: usize, deflate: &Deflate, salt: &Salt) {
-        let (record, recipe) = {
-            let mut slots = self.lock();
-            // The sync was faster, or the record is not wanted any more.
-            let Some(slot) = slots.get_mut(&address) else { return };
-            if !matches!(slot.progress, Progress::Waiting) {
-                return;
-            }
-            slot.progress = Progress::Begun;
-            (slot.record.clone(), slot.recipe)
+/// Encodes the record that waits in `prepared`, unless the sync was faster or the record was changed.
+fn encode_waiting(prepared: &Prepared, deflate: &Deflate, salt: Arc<Salt>) {
+    let (record, recipe) = {
+        let mut progress = prepared.progress();
+        if !matches!(*progress, Progress::Waiting(..)) {
+            return;
+        }
+        let Progress::Waiting(record, recipe) = std::mem::replace(&mut *progress, Progress::Begun) else {
+            return;
         };
-        let encoded = Encoding { recipe, deflate, salt }.encode(&record);
-        let mut slots = self.lock();
-        // This holds the record: a slot at its address is still its own.
-        if let Some(slot) = slots.get_mut(&address).filter(|slot| slot.recipe == recipe) {
-            slot.progress = Progress::Done(encoded);
-        }
-        // Below the lock: whoever takes what was made has the record to itself.
-        drop(record);
-    }
-
-    fn take(&self, record: &Record, recipe: Recipe) -> Option<Encoded> {
-        let slot = self.lock().remove(&address(record))?;
-        match slot.progress {
-            Progress::Done(encoded) if slot.recipe == recipe => Some(encoded),
-            _ => None,
-        }
-    }
-
-    pub(crate) fn clear(&self) {
-        let stale = std::mem::take(&mut *self.lock());
-        drop(stale);
+        (record, recipe)
+    };
+    let encoded = Encoding { recipe, deflate, salt: &salt }.encode(&record);
+    // The sync that takes what was made has the record to itself.
+    drop(record);
+    let mut progress = prepared.progress();
+    if matches!(*progress, Progress::Begun) {
+        *progress = Progress::Done(recipe, salt, encoded);
     }
 }
 
 impl Storage {
-    /// Encodes `records` on the workers while the caller does something else.
-    pub fn encode_ahead(&self, records: impl IntoIterator<Item = (Record, Recipe)>) {
+    /// Encodes the records of `drafts` on the workers while the caller does something else.
+    pub fn encode_ahead(&self, drafts: impl IntoIterator<Item = (Draft, Recipe)>) {
         let salt = self.salt();
-        for (record, recipe) in records {
-            let at = address(&record);
-            self.ahead.lock().insert(at, Slot { record, recipe, progress: Progress::Waiting });
+        for (draft, recipe) in drafts {
+            let prepared = draft.prepare().clone();
+            let mut progress = prepared.progress();
+            if !matches!(*progress, Progress::None) {
+                continue;
+            }
+            *progress = Progress::Waiting(draft.into_record(), recipe);
+            drop(progress);
             // Not the storage itself: the devices are closed when its last user lets go, not some job.
-            let (ahead, deflate, salt) = (self.ahead.clone(), self.deflate.clone(), salt.clone());
-            self.workers().spawn(move || ahead.encode(at, &deflate, &salt));
+            let (deflate, salt) = (self.deflate.clone(), salt.clone());
+            self.workers().spawn(move || encode_waiting(&prepared, &deflate, salt));
         }
-    }
-
-    /// Drops what was encoded ahead and nobody took.
-    pub fn forget_ahead(&self) {
-        self.ahead.clear();
     }
 
     /// `recipe` with what it needs of this pool.
@@ -101,17 +57,25 @@ impl Storage {
         Encoding { recipe, deflate: &self.deflate, salt }
     }
 
-    /// What `recipe` makes of `record`: made ahead, or now.
+    /// What `recipe` makes of the record of `draft`: made ahead, or now.
     #[must_use]
-    pub fn encode(&self, record: &Record, recipe: Recipe, salt: &Salt) -> Encoded {
-        self.ahead.take(record, recipe).unwrap_or_else(|| self.encoding(recipe, salt).encode(record))
+    pub fn encode(&self, draft: &Draft, recipe: Recipe, salt: &Arc<Salt>) -> Encoded {
+        let progress = draft.prepared().map(|prepared| std::mem::take(&mut *prepared.progress()));
+        match progress {
+            Some(Progress::Done(known, made_with, encoded))
+                if known == recipe && Arc::ptr_eq(&made_with, salt) =>
+            {
+                encoded
+            }
+            _ => self.encoding(recipe, salt).encode(draft.record()),
+        }
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{GzipEngine, Options, Vdevs};
+    use crate::{GzipEngine, Options, Record, Vdevs};
     use format::ChecksumKind;
     use format::compression::CompressionSetting;
 
@@ -149,40 +113,65 @@ mod tests {
     }
 
     /// Whether a worker has finished the record.
-    fn is_done(storage: &Storage, record: &Record) -> bool {
-        let slots = storage.ahead.lock();
-        matches!(slots.get(&address(record)), Some(Slot { progress: Progress::Done(_), .. }))
+    fn is_done(draft: &Draft) -> bool {
+        draft.prepared().is_some_and(|prepared| matches!(*prepared.progress(), Progress::Done(..)))
+    }
+
+    fn finish(draft: &Draft) {
+        while !is_done(draft) {
+            std::thread::yield_now();
+        }
     }
 
     #[test]
     fn what_was_made_ahead_is_what_is_made_now_and_is_given_once() {
-        let (storage, records) = (storage(), [record(1), record(2), record(3)]);
-        storage.encode_ahead(records.iter().map(|record| (record.clone(), recipe())));
-        while !records.iter().all(|record| is_done(&storage, record)) {
-            std::thread::yield_now();
-        }
-        for record in &records {
-            let made = storage.ahead.take(record, recipe()).unwrap();
-            let now = storage.encode(record, recipe(), &Salt::none());
+        let storage = storage();
+        let salt = storage.salt();
+        let drafts = [record(1), record(2), record(3)].map(Draft::from);
+        storage.encode_ahead(drafts.iter().map(|draft| (draft.share(), recipe())));
+        for draft in &drafts {
+            finish(draft);
+            let made = storage.encode(draft, recipe(), &salt);
+            assert!(!is_done(draft), "it was taken");
+            let now = storage.encode(draft, recipe(), &salt);
             assert_eq!(bytes(&made), bytes(&now));
-            assert!(storage.ahead.take(record, recipe()).is_none());
-            assert_eq!(Arc::strong_count(record), 1, "nothing holds a record that was taken");
+            assert_eq!(Arc::strong_count(draft.record()), 1, "nothing holds a record that was taken");
         }
     }
 
     #[test]
-    fn another_recipe_and_a_changed_record_are_encoded_anew() {
+    fn another_recipe_another_salt_and_a_changed_record_are_encoded_anew() {
         let storage = storage();
-        let mut changed = record(4);
-        storage.encode_ahead([(changed.clone(), recipe())]);
+        let salt = storage.salt();
+        let mut changed = Draft::from(record(4));
         let other = Recipe { compression: CompressionSetting::OFF, ..recipe() };
-        assert_eq!(bytes(&storage.encode(&changed, other, &Salt::none())), &changed[..]);
-        storage.encode_ahead([(changed.clone(), recipe())]);
-        let _unchanged = changed.clone();
-        Arc::make_mut(&mut changed)[5] ^= 1;
-        let now = storage.encode(&changed, other, &Salt::none());
-        assert_eq!(bytes(&now), &changed[..]);
-        storage.forget_ahead();
-        assert!(storage.ahead.lock().is_empty());
+        storage.encode_ahead([(changed.share(), recipe())]);
+        finish(&changed);
+        assert_eq!(bytes(&storage.encode(&changed, other, &salt)), &changed.record()[..]);
+        let salted =
+            Recipe { compression: CompressionSetting::OFF, checksum: ChecksumKind::Skein, ..recipe() };
+        let sum = |encoded: Encoded| match encoded {
+            Encoded::Stored { checksum, .. } => checksum,
+            other => panic!("{other:?}"),
+        };
+        storage.encode_ahead([(changed.share(), salted)]);
+        finish(&changed);
+        storage.set_salt([9; 32]);
+        let wanted = sum(storage.encoding(salted, &storage.salt()).encode(changed.record()));
+        assert_eq!(sum(storage.encode(&changed, salted, &storage.salt())), wanted);
+        storage.encode_ahead([(changed.share(), other)]);
+        let _unchanged = changed.record().clone();
+        changed.edit()[5] ^= 1;
+        assert!(!is_done(&changed));
+        assert_eq!(bytes(&storage.encode(&changed, other, &storage.salt())), &changed.record()[..]);
+    }
+
+    #[test]
+    fn a_record_that_waits_for_a_worker_is_changed_without_a_copy() {
+        let mut draft = Draft::from(record(5));
+        *draft.prepare().progress() = Progress::Waiting(draft.record().clone(), recipe());
+        let before = draft.record().as_ptr();
+        draft.edit()[0] = 1;
+        assert_eq!(draft.record().as_ptr(), before);
     }
 }

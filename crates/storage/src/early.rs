@@ -2,25 +2,22 @@
 //! points there instead of keeping a copy.
 //!
 //! From:   `pool`, which gave them space of the open txg and wrote them.
-//! To:     the sync of that txg. It takes a block as it is if its record did not change since (one that changed is another
-//!         record); those that it leaves are to be freed.
+//! To:     the sync of that txg. It takes a block as it is if the draft of its record was not changed since; those that it
+//!         leaves are to be freed.
 
-use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::collections::BTreeMap;
+use std::sync::{Mutex, MutexGuard};
 
 use format::Txg;
 use format::blkptr::Block;
 
-use crate::{Recipe, Record, Storage};
+use crate::draft::Draft;
+use crate::{Recipe, Storage};
 
-struct Slot {
-    /// Held, so that its address stays its own.
-    record: Record,
-    recipe: Recipe,
-    block: Block,
-}
+/// Where a block lies: vdev and offset of its one copy.
+type Place = (u32, u64);
 
-/// Blocks written early.
+/// Blocks written early that no sync has taken or given up yet.
 #[derive(Default)]
 pub(crate) struct Early {
     blocks: Mutex<Blocks>,
@@ -28,22 +25,14 @@ pub(crate) struct Early {
 
 #[derive(Default)]
 struct Blocks {
-    /// By the address of their record.
-    slots: HashMap<usize, Slot>,
-    /// Nobody will take these.
-    wasted: Vec<Block>,
-    /// Of all of them.
+    /// By place: so the order in which space is freed follows from the pool.
+    by_place: BTreeMap<Place, Block>,
+    /// Of the records of all of them.
     bytes: u64,
 }
 
-impl Slot {
-    fn holds(&self, record: &Record, recipe: Recipe) -> bool {
-        Arc::ptr_eq(&self.record, record) && self.recipe == recipe
-    }
-}
-
-fn address(record: &Record) -> usize {
-    Arc::as_ptr(record) as usize
+fn place(block: &Block) -> Place {
+    (block.dvas[0].vdev.0, block.dvas[0].offset)
 }
 
 impl Early {
@@ -53,19 +42,22 @@ impl Early {
 }
 
 impl Storage {
-    /// Remembers that `record`, encoded by `recipe`, is in `block`, which is born in a txg that is not synced yet.
-    pub fn keep_early(&self, record: Record, recipe: Recipe, block: Block) {
-        let mut blocks = self.early.lock();
-        blocks.bytes += block.lsize;
-        let before = blocks.slots.insert(address(&record), Slot { record, recipe, block });
-        blocks.wasted.extend(before.map(|slot| slot.block));
+    /// Remembers that the record of `draft`, encoded by `recipe`, is in `block`, which is born in a txg that is not synced
+    /// yet.
+    pub fn keep_early(&self, draft: &Draft, recipe: Recipe, block: Block) {
+        self.waste_early(block);
+        *draft.prepare().early() = Some((recipe, block));
     }
 
     /// Remembers that `block` has a place in a txg that is not synced yet, but not what it should hold.
+    ///
+    /// # Panics
+    /// If another block has this place.
     pub fn waste_early(&self, block: Block) {
         let mut blocks = self.early.lock();
         blocks.bytes += block.lsize;
-        blocks.wasted.push(block);
+        let before = blocks.by_place.insert(place(&block), block);
+        assert!(before.is_none(), "a place is given to one block");
     }
 
     /// Bytes of the records that were written early and that no sync has taken or given up yet.
@@ -74,20 +66,19 @@ impl Storage {
         self.early.lock().bytes
     }
 
-    /// Where `record` was written early, encoded by `recipe`.
+    /// Where the record of `draft` was written early, encoded by `recipe`.
     #[must_use]
-    pub fn early(&self, record: &Record, recipe: Recipe) -> Option<Block> {
-        let blocks = self.early.lock();
-        blocks.slots.get(&address(record)).filter(|slot| slot.holds(record, recipe)).map(|slot| slot.block)
+    pub fn early(&self, draft: &Draft, recipe: Recipe) -> Option<Block> {
+        let (known, block) = (*draft.prepared()?.early())?;
+        (known == recipe).then_some(block)
     }
 
     /// As [`Storage::early`], for the sync of `txg`: from now on the block is the caller's.
     #[must_use]
-    pub fn take_early(&self, record: &Record, recipe: Recipe, txg: Txg) -> Option<Block> {
+    pub fn take_early(&self, draft: &Draft, recipe: Recipe, txg: Txg) -> Option<Block> {
+        let block = self.early(draft, recipe).filter(|block| block.birth == txg)?;
         let mut blocks = self.early.lock();
-        let at = address(record);
-        blocks.slots.get(&at).filter(|slot| slot.holds(record, recipe) && slot.block.birth == txg)?;
-        let block = blocks.slots.remove(&at)?.block;
+        let block = blocks.by_place.remove(&place(&block))?;
         blocks.bytes -= block.lsize;
         Some(block)
     }
@@ -96,11 +87,15 @@ impl Storage {
     #[must_use]
     pub fn drain_early(&self, txg: Txg) -> Vec<Block> {
         let mut blocks = self.early.lock();
-        let mut left: Vec<Block> = blocks.wasted.extract_if(.., |block| block.birth == txg).collect();
-        left.extend(blocks.slots.extract_if(|_, slot| slot.block.birth == txg).map(|(_, slot)| slot.block));
+        let mut left = Vec::new();
+        blocks.by_place.retain(|_, block| {
+            let stays = block.birth != txg;
+            if !stays {
+                left.push(*block);
+            }
+            stays
+        });
         blocks.bytes -= left.iter().map(|block| block.lsize).sum::<u64>();
-        // The order in which space is freed follows from the pool, not from addresses.
-        left.sort_by_key(|block| (block.dvas[0].vdev.0, block.dvas[0].offset));
         left
     }
 }

@@ -8,7 +8,7 @@ use format::blkptr::{self, Block, BlockPtr, Dva};
 use format::{ByteOrder, Checksum, ChecksumKind, Corrupt, MAX_BLOCK, Txg};
 
 use crate::vdev::{Source, TopVdev, Way};
-use crate::{ReadError, Storage};
+use crate::{ReadError, Reader, Storage};
 
 pub use crate::layout::GANG_HEADER as HEADER;
 
@@ -42,30 +42,6 @@ impl Storage {
     #[must_use]
     pub fn checksum(&self, kind: ChecksumKind, bytes: &[u8]) -> Checksum {
         codec::checksum_of(kind, bytes, &self.salt(), ByteOrder::Little)
-    }
-
-    /// Fills `raw` with the pieces that the header at `dva` names, each from any good copy.
-    pub(crate) fn read_gang(
-        &self,
-        leader: &Block,
-        dva: Dva,
-        replica: usize,
-        depth: u32,
-        raw: &mut Vec<u8>,
-    ) -> Result<(), ReadError> {
-        let depth = deeper(depth)?;
-        let mut part = Vec::new();
-        for member in self.gang_members(leader, dva, replica)? {
-            if raw.len() as u64 + member.psize > leader.psize.min(MAX_BLOCK) {
-                return Err(ReadError::Unsupported("a gang larger than its leader"));
-            }
-            self.read_any(&member, depth, &mut part)?;
-            raw.extend_from_slice(&part);
-        }
-        if raw.len() as u64 != leader.psize {
-            return Err(ReadError::NoGoodCopy { tried: vec![dva] });
-        }
-        Ok(())
     }
 
     /// Every extent that `block` occupies, gang headers and members included: what freeing it frees.
@@ -130,9 +106,40 @@ impl Storage {
     /// # Errors
     /// If no copy of the header can be read.
     pub fn any_gang_members(&self, leader: &Block) -> Result<Vec<Block>, ReadError> {
+        self.reader().any_gang_members(leader)
+    }
+}
+
+impl Reader<'_> {
+    /// Fills `raw` with the pieces that the header at `dva` names, each from any good copy.
+    pub(crate) fn read_gang(
+        &self,
+        leader: &Block,
+        dva: Dva,
+        replica: usize,
+        depth: u32,
+        raw: &mut Vec<u8>,
+    ) -> Result<(), ReadError> {
+        let depth = deeper(depth)?;
+        let mut part = Vec::new();
+        for member in self.gang_members(leader, dva, replica)? {
+            if raw.len() as u64 + member.psize > leader.psize.min(MAX_BLOCK) {
+                return Err(ReadError::Unsupported("a gang larger than its leader"));
+            }
+            self.read_any(&member, depth, &mut part)?;
+            raw.extend_from_slice(&part);
+        }
+        if raw.len() as u64 != leader.psize {
+            return Err(ReadError::NoGoodCopy { tried: vec![dva] });
+        }
+        Ok(())
+    }
+
+    /// As [`Storage::any_gang_members`].
+    pub(crate) fn any_gang_members(&self, leader: &Block) -> Result<Vec<Block>, ReadError> {
         let mut failed = None;
         for dva in leader.copies().filter(|dva| dva.gang) {
-            for replica in self.replicas_of(&dva, leader.physical_birth()) {
+            for replica in self.storage.replicas_of(&dva, leader.physical_birth()) {
                 match self.gang_members(leader, dva, replica) {
                     Ok(members) => return Ok(members),
                     Err(error) => failed = Some(error),
@@ -174,10 +181,10 @@ impl Storage {
         let first = leader.dvas[0];
         let verifier = [u64::from(first.vdev.0), first.offset, leader.physical_birth().0, 0];
         let mut order = None;
-        let top = self.vdevs().top_of(&dva)?;
+        let top = self.storage.vdevs().top_of(&dva)?;
         let outcome = way(
             top,
-            Source { replica, birth: leader.physical_birth() },
+            Source { replica, birth: leader.physical_birth(), purpose: self.purpose },
             dva.offset,
             &mut bytes,
             &mut |bytes| {
@@ -186,7 +193,7 @@ impl Storage {
             },
         )?;
         if top.raidz().is_some() || !top.is_stale(replica, leader.physical_birth()) {
-            self.note_bad_checksums(top, &outcome.damaged);
+            self.storage.note_bad_checksums(top, &outcome.damaged);
         }
         match order {
             Some(order) => Ok((Header { bytes, order }, outcome.damaged)),

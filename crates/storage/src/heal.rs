@@ -98,14 +98,14 @@ impl Storage {
                     // A resilver writes what the device missed.
                     continue;
                 }
-                match self.read_copy(block, dva, replica, depth, &mut found) {
+                match self.reader().read_copy(block, dva, replica, depth, &mut found) {
                     Ok(()) => continue,
                     Err(ReadError::NoGoodCopy { .. }) => {}
                     // What cannot even be read may be right.
                     Err(other) => return Err(other.into()),
                 }
                 self.write_over(&dva, replica, raw)?;
-                self.read_copy(block, dva, replica, depth, &mut found)?;
+                self.reader().read_copy(block, dva, replica, depth, &mut found)?;
                 *healed += block.psize;
             }
         }

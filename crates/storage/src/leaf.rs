@@ -1,15 +1,15 @@
 //! The disks and files at the bottom of the vdev tree.
 
-use std::io;
-use std::path::PathBuf;
+use std::io::{self, IoSlice};
 use std::sync::Arc;
+use std::time::Duration;
 
 use format::label::DATA_START;
 
 use crate::error::{ReadError, WriteError};
 use crate::health::Health;
 use crate::host::{Closable, Disk};
-use crate::meter::{Meter, Metered};
+use crate::meter::{Meter, Metered, Purpose};
 use crate::unflushed::Unflushed;
 
 /// A disk or file at the bottom of the tree.
@@ -24,6 +24,7 @@ pub struct Leaf {
     /// Whether it takes part, and what it missed.
     pub health: Arc<Health>,
     pub(crate) unflushed: Arc<Unflushed>,
+    metered: Arc<Metered>,
     door: Arc<Closable>,
 }
 
@@ -39,8 +40,8 @@ impl Leaf {
     pub fn with_health(guid: u64, disk: Arc<dyn Disk>, health: Arc<Health>) -> Leaf {
         let meter = Arc::new(Meter::default());
         let door = Arc::new(Closable::new(disk));
-        let disk = Arc::new(Metered { disk: door.clone(), meter: meter.clone() });
-        Leaf { guid, disk, meter, health, unflushed: Arc::default(), door }
+        let metered = Arc::new(Metered { disk: door.clone(), meter: meter.clone() });
+        Leaf { guid, disk: metered.clone(), metered, meter, health, unflushed: Arc::default(), door }
     }
 
     /// The same leaf by another guid.
@@ -56,14 +57,33 @@ impl Leaf {
 }
 
 impl Leaf {
-    /// Fills `buf` from `offset` of the allocatable area.
-    pub(crate) fn read(&self, offset: u64, buf: &mut [u8]) -> Result<(), ReadError> {
+    /// Fills `buf` from `offset` of the allocatable area, for `purpose`.
+    pub(crate) fn read(&self, purpose: Purpose, offset: u64, buf: &mut [u8]) -> Result<(), ReadError> {
         let at = offset.saturating_add(DATA_START);
-        self.disk.read_at(buf, at).map_err(|source| ReadError::Device {
+        self.metered.read_for(purpose, buf, at).map_err(|source| ReadError::Device {
             path: self.disk.path().to_path_buf(),
             offset: at,
             source,
         })
+    }
+
+    /// Writes `bytes` at `at`, an offset from the beginning of the device, for somebody who waits.
+    pub(crate) fn write(&self, bytes: &[IoSlice<'_>], at: u64) -> Result<(), WriteError> {
+        self.disk.write_at(bytes, at).map_err(|source| self.refused(at, source))
+    }
+
+    /// As [`Leaf::write`] for a write that stood in the queue of a txg for `waited`.
+    pub(crate) fn write_queued(
+        &self,
+        bytes: &[IoSlice<'_>],
+        at: u64,
+        waited: Duration,
+    ) -> Result<(), WriteError> {
+        self.metered.write_queued(bytes, at, waited).map_err(|source| self.refused(at, source))
+    }
+
+    fn refused(&self, offset: u64, source: io::Error) -> WriteError {
+        WriteError::Device { path: self.disk.path().to_path_buf(), offset, source }
     }
 
     /// Makes every block that was written before the call durable. After a flush that failed, all blocks since the last
@@ -80,18 +100,12 @@ impl Leaf {
 
     /// As [`Leaf::flush`], with the device in the error.
     pub(crate) fn flush_or_say(&self) -> Result<(), WriteError> {
-        self.flush().map_err(|source| device_error(self.disk.path().to_path_buf(), 0, source))
+        self.flush().map_err(|source| self.refused(0, source))
     }
-}
-
-pub(crate) fn device_error(path: PathBuf, offset: u64, source: io::Error) -> WriteError {
-    WriteError::Device { path, offset, source }
 }
 
 #[cfg(test)]
 mod tests {
-    use std::io::IoSlice;
-
     use super::*;
     use crate::Payload;
     use crate::host::{CrashPolicy, Fault, Script};

@@ -10,6 +10,7 @@ pub mod allocator;
 mod buffers;
 mod cache;
 mod deflate;
+mod draft;
 mod early;
 mod error;
 pub mod gang;
@@ -24,6 +25,7 @@ mod meter;
 mod payload;
 mod raidz;
 mod read;
+mod reader;
 mod resilver;
 pub mod suspend;
 mod tree;
@@ -44,14 +46,15 @@ use format::blkptr::Dva;
 pub use buffers::Buffers;
 pub use cache::{CacheStats, Lookups, RecordCache};
 pub use deflate::{Deflate, GzipEngine};
+pub use draft::Draft;
 pub use error::{ReadError, WriteError};
 pub use health::Health;
 pub use leaf::Leaf;
 pub use meter::{
-    Background, Deed, IoStats, IoTimes, Meter, PURPOSES, Purpose, Request, SIZE_BUCKETS, Sizes, TIME_BUCKETS,
-    Times,
+    Deed, IoStats, IoTimes, Meter, PURPOSES, Purpose, Request, SIZE_BUCKETS, Sizes, TIME_BUCKETS, Times,
 };
 pub use payload::Payload;
+pub use reader::Reader;
 pub use resilver::Missed;
 pub use suspend::{FailMode, Refused, Suspension};
 pub use txg_runs::TxgRuns;
@@ -93,9 +96,7 @@ pub struct Storage {
     /// Blocks that may still be rewritten within the syncing txg (those of the MOS), by vdev and offset. They
     /// reach the disks once, when the txg's writes are finished; until then they are read from here.
     held: Mutex<BTreeMap<(u32, u64), Payload>>,
-    /// Records of the open txg that are encoded already.
-    ahead: Arc<ahead::Ahead>,
-    /// Records of txgs not synced yet whose blocks are written already.
+    /// Blocks of txgs not synced yet that are written already.
     early: early::Early,
 }
 
@@ -117,7 +118,6 @@ impl Storage {
             suspension,
             deflate,
             held: Mutex::default(),
-            ahead: Arc::default(),
             early: early::Early::default(),
         }
     }
@@ -195,7 +195,6 @@ impl Storage {
     /// If another thread panicked while setting it.
     pub fn set_salt(&self, bytes: [u8; 32]) {
         *self.salt.write().expect("the salt lock guards a plain store") = Arc::new(Salt::new(bytes));
-        self.ahead.clear();
     }
 
     /// Holds `payload` for `dva` back until [`Writer::finish`]; a later `hold` of the same place replaces it.

@@ -8,9 +8,8 @@ use format::ByteOrder;
 use format::blkptr::{Block, Dva};
 use format::label::DATA_START;
 
-use crate::leaf::device_error;
 use crate::vdev::Source;
-use crate::{Leaf, Payload, ReadError, Storage, WriteError, raidz};
+use crate::{Leaf, Payload, Purpose, ReadError, Storage, WriteError, raidz};
 
 impl Storage {
     /// Writes a sealed log block of `size` bytes to `dva`, or as much of one as is in use, past everything that is queued.
@@ -43,10 +42,7 @@ impl Storage {
         payload: &Payload,
     ) -> Result<(), WriteError> {
         let at = offset + DATA_START;
-        self.tree.write(vdev, leaf, || {
-            let written = leaf.disk.write_at(&[IoSlice::new(payload.bytes())], at);
-            written.map_err(|source| device_error(leaf.disk.path().to_path_buf(), at, source))
-        })?;
+        self.tree.write(vdev, leaf, || leaf.write(&[IoSlice::new(payload.bytes())], at))?;
         if self.suspension().is_enabled() && !leaf.health.has_failed() {
             leaf.unflushed.keep(at, vec![payload.clone()]);
         }
@@ -104,7 +100,8 @@ impl Storage {
             |raw: &[u8]| codec::zilog::verify(raw, block.checksum_kind, block.checksum.0, block.encrypted);
         let mut order = None;
         // Damage cannot be told from the end of the chain, so no device is blamed.
-        top.read(Source { replica, birth: block.birth }, dva.offset, &mut raw, &mut |raw| {
+        let source = Source { replica, birth: block.birth, purpose: Purpose::SyncRead };
+        top.read(source, dva.offset, &mut raw, &mut |raw| {
             order = verify(raw);
             order.is_some()
         })?;

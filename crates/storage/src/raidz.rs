@@ -11,10 +11,19 @@ use codec::parity::{generate, reconstruct};
 use crate::error::ReadError;
 use crate::layout::{Map, Raidz};
 use crate::leaf::Leaf;
+use crate::meter::Purpose;
 use crate::payload::Payload;
 
 /// Guesses of which columns are damaged that are tried for one block. All guesses are tried for vdevs of up to 73 children.
 const GUESSES_MAX: usize = 1 << 16;
+
+/// The children of a raidz vdev that are read, and what for.
+#[derive(Clone, Copy)]
+pub(crate) struct Columns<'a> {
+    /// By number; absent ones are `None`.
+    pub(crate) children: &'a [Option<Leaf>],
+    pub(crate) purpose: Purpose,
+}
 
 /// What came of reading.
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -37,17 +46,17 @@ impl Outcome {
 /// More columns cannot be read than parity allows.
 pub(crate) fn read(
     layout: Raidz,
-    children: &[Option<Leaf>],
+    from: Columns<'_>,
     offset: u64,
     buf: &mut [u8],
     is_good: &mut dyn FnMut(&[u8]) -> bool,
 ) -> Result<Outcome, ReadError> {
     let map = layout.map(offset, buf.len() as u64);
-    let all_there = map.columns[map.data()].iter().all(|column| children[column.child].is_some());
-    if all_there && read_data(&map, children, buf).is_ok() && is_good(buf) {
+    let all_there = map.columns[map.data()].iter().all(|column| from.children[column.child].is_some());
+    if all_there && read_data(&map, from, buf).is_ok() && is_good(buf) {
         return Ok(Outcome::GOOD);
     }
-    let mut stripe = Stripe::new(map, children);
+    let mut stripe = Stripe::new(map, from);
     stripe.load_data();
     let outcome = stripe.solve(buf, is_good)?;
     Ok(Outcome { damaged: stripe.children_of(&outcome.damaged), ..outcome })
@@ -59,12 +68,12 @@ pub(crate) fn read(
 /// As [`read`].
 pub(crate) fn verify(
     layout: Raidz,
-    children: &[Option<Leaf>],
+    from: Columns<'_>,
     offset: u64,
     buf: &mut [u8],
     is_good: &mut dyn FnMut(&[u8]) -> bool,
 ) -> Result<Outcome, ReadError> {
-    let mut stripe = Stripe::new(layout.map(offset, buf.len() as u64), children);
+    let mut stripe = Stripe::new(layout.map(offset, buf.len() as u64), from);
     stripe.load_data();
     stripe.load_parity(stripe.map.parity);
     let mut outcome = stripe.solve(buf, is_good)?;
@@ -80,13 +89,13 @@ pub(crate) fn verify(
 }
 
 /// Reads the data columns straight into `buf`, whose end may lie within the last sector.
-fn read_data(map: &Map, children: &[Option<Leaf>], buf: &mut [u8]) -> Result<(), ReadError> {
+fn read_data(map: &Map, from: Columns<'_>, buf: &mut [u8]) -> Result<(), ReadError> {
     let mut rest = buf;
     for column in &map.columns[map.data()] {
         let (part, tail) = rest.split_at_mut(rest.len().min(column.len as usize));
         rest = tail;
-        let leaf = children[column.child].as_ref().ok_or(ABSENT)?;
-        leaf.read(column.offset, part)?;
+        let leaf = from.children[column.child].as_ref().ok_or(ABSENT)?;
+        leaf.read(from.purpose, column.offset, part)?;
     }
     Ok(())
 }
@@ -116,7 +125,7 @@ const ABSENT: ReadError = ReadError::Unsupported("reading from a device that is 
 /// The columns of one block, as far as they were read.
 struct Stripe<'a> {
     map: Map,
-    children: &'a [Option<Leaf>],
+    from: Columns<'a>,
     /// By column: its bytes, if they could be read.
     bytes: Vec<Option<Vec<u8>>>,
     /// By column: reading was tried.
@@ -126,9 +135,9 @@ struct Stripe<'a> {
 }
 
 impl<'a> Stripe<'a> {
-    fn new(map: Map, children: &'a [Option<Leaf>]) -> Stripe<'a> {
+    fn new(map: Map, from: Columns<'a>) -> Stripe<'a> {
         let count = map.columns.len();
-        Stripe { map, children, bytes: vec![None; count], tried: vec![false; count], failure: None }
+        Stripe { map, from, bytes: vec![None; count], tried: vec![false; count], failure: None }
     }
 
     fn load(&mut self, column: usize) {
@@ -137,10 +146,10 @@ impl<'a> Stripe<'a> {
         }
         let place = self.map.columns[column];
         let mut bytes = vec![0; place.len as usize];
-        let read = self.children[place.child]
+        let read = self.from.children[place.child]
             .as_ref()
             .ok_or(ABSENT)
-            .and_then(|leaf| leaf.read(place.offset, &mut bytes));
+            .and_then(|leaf| leaf.read(self.from.purpose, place.offset, &mut bytes));
         match read {
             Ok(()) => self.bytes[column] = Some(bytes),
             Err(error @ ReadError::Device { .. }) => self.failure = Some(error),
@@ -169,7 +178,7 @@ impl<'a> Stripe<'a> {
     }
 
     fn has_device(&self, column: usize) -> bool {
-        self.children[self.map.columns[column].child].is_some()
+        self.from.children[self.map.columns[column].child].is_some()
     }
 
     /// Fills `buf` with the block. Gives the columns that are damaged by their index.

@@ -12,7 +12,7 @@ use format::{Compression, Txg, swap};
 use crate::gang::GANG_DEPTH_MAX;
 use crate::raidz::Outcome;
 use crate::vdev::{Source, TopVdev, Way};
-use crate::{ReadError, Record, Storage};
+use crate::{ReadError, Reader, Record, Storage};
 
 /// Bytes of a thread's buffer of compressed bytes that stay in memory between two reads.
 const SCRATCH_MAX: usize = 1 << 20;
@@ -31,103 +31,28 @@ thread_local! {
 }
 
 impl Storage {
-    /// The bytes that `ptr` promises: `lsize` of them, zeros for a hole. Structures of a big-endian machine come
-    /// back little-endian.
+    /// As [`Reader::read`] for somebody who waits.
     ///
     /// # Errors
-    /// [`ReadError`]: no good copy, a device error, or something this build does not read.
+    /// As [`Reader::read`].
     pub fn read(&self, ptr: &BlockPtr) -> Result<Record, ReadError> {
-        match ptr {
-            BlockPtr::Hole(hole) => Ok(Arc::new(vec![0; hole.lsize as usize])),
-            BlockPtr::Embedded(embedded) => self.read_embedded(embedded),
-            BlockPtr::Block(block) => {
-                if let Some(record) = self.cache().get(block) {
-                    return Ok(record);
-                }
-                let record = self.read_uncached(block)?;
-                self.cache().insert(block, record.clone());
-                Ok(record)
-            }
-        }
+        self.reader().read(ptr)
     }
 
-    /// As [`Storage::read`] for a reader that passes once: what is in the cache is used, but a data block that
-    /// is not does not push out what others come back for.
+    /// As [`Reader::read`] for somebody who waits and passes once: see [`Reader::once`].
     ///
     /// # Errors
-    /// As [`Storage::read`].
+    /// As [`Reader::read`].
     pub fn read_once(&self, ptr: &BlockPtr) -> Result<Record, ReadError> {
-        match ptr {
-            BlockPtr::Block(block) if block.level == 0 && !block.object_type.is_metadata() => {
-                match self.cache().get(block) {
-                    Some(record) => Ok(record),
-                    None => self.read_uncached(block),
-                }
-            }
-            other => self.read(other),
-        }
+        self.reader().once().read(ptr)
     }
 
-    /// As [`Storage::read`] for a block on disk, past the cache and without filling it.
+    /// As [`Reader::read_stored`] for somebody who waits.
     ///
     /// # Errors
-    /// As [`Storage::read`].
-    pub fn read_uncached(&self, block: &Block) -> Result<Record, ReadError> {
-        if block.encrypted && block.level == 0 && block.object_type.is_encrypted() {
-            return Err(ReadError::Unsupported("encrypted datasets"));
-        }
-        if block.compression == Compression::Off {
-            let mut raw = self.buffers().take(block.psize as usize);
-            self.read_raw(block, &mut raw)?;
-            swap::to_little(&mut raw, block.object_type, block.level, block.order)?;
-            return Ok(Arc::new(raw));
-        }
-        SCRATCH.with_borrow_mut(|raw| {
-            self.read_raw(block, raw)?;
-            let mut out = self.buffers().take(block.lsize as usize);
-            codec::decompress(block.compression, raw, &mut out)?;
-            swap::to_little(&mut out, block.object_type, block.level, block.order)?;
-            if raw.capacity() > SCRATCH_MAX {
-                *raw = Vec::new();
-            }
-            Ok(Arc::new(out))
-        })
-    }
-
-    /// The verified `psize` bytes of a block as they lie on disk: compressed, in the writer's byte order.
-    ///
-    /// # Errors
-    /// As [`Storage::read`].
+    /// As [`Reader::read`].
     pub fn read_stored(&self, block: &Block) -> Result<Vec<u8>, ReadError> {
-        let mut raw = Vec::new();
-        self.read_raw(block, &mut raw)?;
-        Ok(raw)
-    }
-
-    /// For the sync thread a device's refusal is no answer: this waits until a retry succeeds.
-    pub(crate) fn read_raw(&self, block: &Block, raw: &mut Vec<u8>) -> Result<(), ReadError> {
-        match self.read_any(block, GANG_DEPTH_MAX, raw) {
-            Err(ReadError::Device { .. }) if self.suspension().is_sync_thread() => {
-                self.suspension().attempt(|| self.read_any(block, GANG_DEPTH_MAX, raw))
-            }
-            read => read,
-        }
-    }
-
-    /// Fills `raw` from the first copy that is what the pointer promises.
-    pub(crate) fn read_any(&self, block: &Block, depth: u32, raw: &mut Vec<u8>) -> Result<(), ReadError> {
-        let mut last = None;
-        let mut tried = Vec::new();
-        for dva in block.copies() {
-            for replica in self.replicas_of(&dva, block.physical_birth()) {
-                match self.read_copy(block, dva, replica, depth, raw) {
-                    Ok(()) => return Ok(()),
-                    Err(ReadError::NoGoodCopy { .. }) => tried.push(dva),
-                    Err(other) => last = Some(other),
-                }
-            }
-        }
-        Err(last.filter(|_| tried.is_empty()).unwrap_or(ReadError::NoGoodCopy { tried }))
+        self.reader().read_stored(block)
     }
 
     /// The copies of what is at `dva` whose devices are there. Those of leaves that may lack a block born in `birth` come
@@ -140,33 +65,6 @@ impl Storage {
     /// Whether the device of this replica may lack what was born in `birth`.
     pub(crate) fn is_stale(&self, dva: &Dva, replica: usize, birth: Txg) -> bool {
         self.vdevs().top_of(dva).is_ok_and(|top| top.raidz().is_none() && top.is_stale(replica, birth))
-    }
-
-    pub(crate) fn read_copy(
-        &self,
-        block: &Block,
-        dva: Dva,
-        replica: usize,
-        depth: u32,
-        raw: &mut Vec<u8>,
-    ) -> Result<(), ReadError> {
-        if !self.read_dva(&CopyOf { block, dva, replica }, TopVdev::read, depth, raw)?.good {
-            return Err(ReadError::NoGoodCopy { tried: vec![dva] });
-        }
-        Ok(())
-    }
-
-    /// As [`Storage::read_copy`] of a block that is no gang; each device that holds a part of the copy is looked at. Gives the children
-    /// that hold something else than they should, though the copy can be read.
-    pub(crate) fn verify_copy(
-        &self,
-        block: &Block,
-        dva: Dva,
-        replica: usize,
-        raw: &mut Vec<u8>,
-    ) -> Result<Vec<usize>, ReadError> {
-        let outcome = self.read_dva(&CopyOf { block, dva, replica }, TopVdev::verify, 0, raw)?;
-        if outcome.good { Ok(outcome.damaged) } else { Err(ReadError::NoGoodCopy { tried: vec![dva] }) }
     }
 
     /// Whether `raw` are the bytes of which `block` has the checksum.
@@ -200,6 +98,119 @@ impl Storage {
             leaf.meter.bad_checksum();
         }
     }
+}
+
+impl Reader<'_> {
+    /// The bytes that `ptr` promises: `lsize` of them, zeros for a hole. Structures of a big-endian machine come
+    /// back little-endian.
+    ///
+    /// # Errors
+    /// [`ReadError`]: no good copy, a device error, or something this build does not read.
+    pub fn read(&self, ptr: &BlockPtr) -> Result<Record, ReadError> {
+        match ptr {
+            BlockPtr::Hole(hole) => Ok(Arc::new(vec![0; hole.lsize as usize])),
+            BlockPtr::Embedded(embedded) => read_embedded(embedded),
+            BlockPtr::Block(block) => {
+                if let Some(record) = self.storage.cache().get(block) {
+                    return Ok(record);
+                }
+                let record = self.read_uncached(block)?;
+                if self.keeps_data || block.level > 0 || block.object_type.is_metadata() {
+                    self.storage.cache().insert(block, record.clone());
+                }
+                Ok(record)
+            }
+        }
+    }
+
+    /// As [`Reader::read`] for a block on disk, past the cache and without filling it.
+    ///
+    /// # Errors
+    /// As [`Reader::read`].
+    pub fn read_uncached(&self, block: &Block) -> Result<Record, ReadError> {
+        if block.encrypted && block.level == 0 && block.object_type.is_encrypted() {
+            return Err(ReadError::Unsupported("encrypted datasets"));
+        }
+        if block.compression == Compression::Off {
+            let mut raw = self.storage.buffers().take(block.psize as usize);
+            self.read_raw(block, &mut raw)?;
+            swap::to_little(&mut raw, block.object_type, block.level, block.order)?;
+            return Ok(Arc::new(raw));
+        }
+        SCRATCH.with_borrow_mut(|raw| {
+            self.read_raw(block, raw)?;
+            let mut out = self.storage.buffers().take(block.lsize as usize);
+            codec::decompress(block.compression, raw, &mut out)?;
+            swap::to_little(&mut out, block.object_type, block.level, block.order)?;
+            if raw.capacity() > SCRATCH_MAX {
+                *raw = Vec::new();
+            }
+            Ok(Arc::new(out))
+        })
+    }
+
+    /// The verified `psize` bytes of a block as they lie on disk: compressed, in the writer's byte order.
+    ///
+    /// # Errors
+    /// As [`Reader::read`].
+    pub fn read_stored(&self, block: &Block) -> Result<Vec<u8>, ReadError> {
+        let mut raw = Vec::new();
+        self.read_raw(block, &mut raw)?;
+        Ok(raw)
+    }
+
+    /// For the sync thread a device's refusal is no answer: this waits until a retry succeeds.
+    pub(crate) fn read_raw(&self, block: &Block, raw: &mut Vec<u8>) -> Result<(), ReadError> {
+        match self.read_any(block, GANG_DEPTH_MAX, raw) {
+            Err(ReadError::Device { .. }) if self.storage.suspension().is_sync_thread() => {
+                self.storage.suspension().attempt(|| self.read_any(block, GANG_DEPTH_MAX, raw))
+            }
+            read => read,
+        }
+    }
+
+    /// Fills `raw` from the first copy that is what the pointer promises.
+    pub(crate) fn read_any(&self, block: &Block, depth: u32, raw: &mut Vec<u8>) -> Result<(), ReadError> {
+        let mut last = None;
+        let mut tried = Vec::new();
+        for dva in block.copies() {
+            for replica in self.storage.replicas_of(&dva, block.physical_birth()) {
+                match self.read_copy(block, dva, replica, depth, raw) {
+                    Ok(()) => return Ok(()),
+                    Err(ReadError::NoGoodCopy { .. }) => tried.push(dva),
+                    Err(other) => last = Some(other),
+                }
+            }
+        }
+        Err(last.filter(|_| tried.is_empty()).unwrap_or(ReadError::NoGoodCopy { tried }))
+    }
+
+    pub(crate) fn read_copy(
+        &self,
+        block: &Block,
+        dva: Dva,
+        replica: usize,
+        depth: u32,
+        raw: &mut Vec<u8>,
+    ) -> Result<(), ReadError> {
+        if !self.read_dva(&CopyOf { block, dva, replica }, TopVdev::read, depth, raw)?.good {
+            return Err(ReadError::NoGoodCopy { tried: vec![dva] });
+        }
+        Ok(())
+    }
+
+    /// As [`Reader::read_copy`] of a block that is no gang; each device that holds a part of the copy is looked at. Gives the children
+    /// that hold something else than they should, though the copy can be read.
+    pub(crate) fn verify_copy(
+        &self,
+        block: &Block,
+        dva: Dva,
+        replica: usize,
+        raw: &mut Vec<u8>,
+    ) -> Result<Vec<usize>, ReadError> {
+        let outcome = self.read_dva(&CopyOf { block, dva, replica }, TopVdev::verify, 0, raw)?;
+        if outcome.good { Ok(outcome.damaged) } else { Err(ReadError::NoGoodCopy { tried: vec![dva] }) }
+    }
 
     /// Fills `raw` with the `psize` bytes of a copy, read in the given way.
     fn read_dva(
@@ -210,20 +221,20 @@ impl Storage {
         raw: &mut Vec<u8>,
     ) -> Result<Outcome, ReadError> {
         let CopyOf { block, dva, replica } = *copy;
-        let top = self.vdevs().top_of(&dva)?;
+        let top = self.storage.vdevs().top_of(&dva)?;
         let whether = |good| Outcome { good, damaged: Vec::new() };
         if dva.gang {
             raw.clear();
             self.read_gang(block, dva, replica, depth, raw)?;
-            return Ok(whether(self.has_checksum(block, raw)));
+            return Ok(whether(self.storage.has_checksum(block, raw)));
         }
         if top.asize_of(block.psize) > dva.asize {
             return Err(ReadError::OutOfRange { dva });
         }
-        if let Some(payload) = self.held().get(&(dva.vdev.0, dva.offset)) {
+        if let Some(payload) = self.storage.held().get(&(dva.vdev.0, dva.offset)) {
             raw.clear();
             raw.extend_from_slice(payload.bytes());
-            return Ok(whether(self.has_checksum(block, raw)));
+            return Ok(whether(self.storage.has_checksum(block, raw)));
         }
         if raw.capacity() == 0 {
             // Fresh zeroed memory costs nothing extra; what a used buffer holds is overwritten.
@@ -236,29 +247,32 @@ impl Storage {
             // Nothing proves that the device has this block and not an older one.
             return Ok(whether(false));
         }
-        let outcome =
-            way(top, Source { replica, birth: block.physical_birth() }, dva.offset, raw, &mut |raw| {
-                self.has_checksum(block, raw)
-            })?;
+        let outcome = way(
+            top,
+            Source { replica, birth: block.physical_birth(), purpose: self.purpose },
+            dva.offset,
+            raw,
+            &mut |raw| self.storage.has_checksum(block, raw),
+        )?;
         if !is_stale {
-            self.note_bad_checksums(top, &outcome.damaged);
+            self.storage.note_bad_checksums(top, &outcome.damaged);
         }
         Ok(outcome)
     }
+}
 
-    fn read_embedded(&self, embedded: &Embedded) -> Result<Record, ReadError> {
-        if embedded.kind != 0 {
-            return Err(ReadError::Unsupported("redacted data"));
-        }
-        let payload = &embedded.payload[..usize::from(embedded.psize)];
-        let mut out = vec![0; embedded.lsize as usize];
-        if embedded.compression == Compression::Off {
-            let len = payload.len().min(out.len());
-            out[..len].copy_from_slice(&payload[..len]);
-        } else {
-            codec::decompress(embedded.compression, payload, &mut out)?;
-        }
-        swap::to_little(&mut out, embedded.object_type, embedded.level, embedded.order)?;
-        Ok(Arc::new(out))
+fn read_embedded(embedded: &Embedded) -> Result<Record, ReadError> {
+    if embedded.kind != 0 {
+        return Err(ReadError::Unsupported("redacted data"));
     }
+    let payload = &embedded.payload[..usize::from(embedded.psize)];
+    let mut out = vec![0; embedded.lsize as usize];
+    if embedded.compression == Compression::Off {
+        let len = payload.len().min(out.len());
+        out[..len].copy_from_slice(&payload[..len]);
+    } else {
+        codec::decompress(embedded.compression, payload, &mut out)?;
+    }
+    swap::to_little(&mut out, embedded.object_type, embedded.level, embedded.order)?;
+    Ok(Arc::new(out))
 }

@@ -11,7 +11,7 @@ use format::blkptr::{Block, Dva};
 
 use crate::gang::{GANG_DEPTH_MAX, deeper};
 use crate::vdev::Shape;
-use crate::{ReadError, Storage, WriteError};
+use crate::{ReadError, Reader, Storage, WriteError};
 
 /// A copy that a device lacks, and what belongs there.
 #[derive(Clone, Debug)]
@@ -29,7 +29,7 @@ impl Missed {
     }
 }
 
-impl Storage {
+impl Reader<'_> {
     /// The copies of `block` that devices lack which take writes; of a gang those of its header and of its pieces. What belongs there
     /// was read from other devices and verified.
     ///
@@ -44,7 +44,7 @@ impl Storage {
     fn collect_missed(&self, block: &Block, depth: u32, found: &mut Vec<Missed>) -> Result<(), ReadError> {
         for gang in [false, true] {
             let copies = block.copies().filter(|dva| dva.gang == gang);
-            let places = copies.flat_map(|dva| self.lacking(&dva, block.physical_birth()));
+            let places = copies.flat_map(|dva| self.storage.lacking(&dva, block.physical_birth()));
             let places: Vec<(Dva, usize)> = places.collect();
             if places.is_empty() {
                 continue;
@@ -69,8 +69,10 @@ impl Storage {
         }
         Ok(())
     }
+}
 
-    /// As [`Storage::missed`] of a block of an intent log; nothing if it was never written.
+impl Storage {
+    /// As [`Reader::missed`] of a block of an intent log; nothing if it was never written.
     ///
     /// # Errors
     /// A device refused.

@@ -12,7 +12,8 @@ use crate::error::{ReadError, WriteError};
 use crate::host::Disk;
 use crate::layout::{GANG_HEADER, Raidz};
 use crate::leaf::Leaf;
-use crate::raidz::{self, Outcome};
+use crate::meter::Purpose;
+use crate::raidz::{self, Columns, Outcome};
 use crate::txg_runs::TxgRuns;
 
 /// How a top-level vdev spreads its blocks.
@@ -67,6 +68,8 @@ pub(crate) struct Source {
     pub(crate) replica: usize,
     /// When the block was written.
     pub(crate) birth: Txg,
+    /// What it is read for.
+    pub(crate) purpose: Purpose,
 }
 
 /// All top-level vdevs of a pool, by id.
@@ -247,12 +250,14 @@ impl TopVdev {
         let replica = source.replica;
         let leaf = match &self.shape {
             Shape::Raidz { layout, children } => {
+                let purpose = source.purpose;
                 let believed = self.believed(children, source.birth);
-                let first = believed.as_deref().unwrap_or(children);
+                let first = Columns { children: believed.as_deref().unwrap_or(children), purpose };
                 let read = raidz::read(*layout, first, offset, buf, is_good);
                 return match read {
                     Ok(Outcome { good: false, .. }) | Err(_) if believed.is_some() => {
-                        let outcome = raidz::read(*layout, children, offset, buf, is_good)?;
+                        let all = Columns { children, purpose };
+                        let outcome = raidz::read(*layout, all, offset, buf, is_good)?;
                         Ok(self.without_stale(outcome, source.birth))
                     }
                     read => read,
@@ -264,7 +269,11 @@ impl TopVdev {
             Shape::Missing => return Err(ReadError::Unsupported("a vdev whose devices are missing")),
             Shape::Unsupported(what) => return Err(ReadError::Unsupported(what)),
         };
-        leaf.ok_or(ReadError::Unsupported("reading from a missing device of a mirror"))?.read(offset, buf)?;
+        leaf.ok_or(ReadError::Unsupported("reading from a missing device of a mirror"))?.read(
+            source.purpose,
+            offset,
+            buf,
+        )?;
         let good = is_good(buf);
         Ok(Outcome { good, damaged: if good { Vec::new() } else { vec![replica] } })
     }
@@ -282,7 +291,8 @@ impl TopVdev {
     ) -> Result<Outcome, ReadError> {
         match &self.shape {
             Shape::Raidz { layout, children } => {
-                let outcome = raidz::verify(*layout, children, offset, buf, is_good)?;
+                let all = Columns { children, purpose: source.purpose };
+                let outcome = raidz::verify(*layout, all, offset, buf, is_good)?;
                 Ok(self.without_stale(outcome, source.birth))
             }
             _ => self.read(source, offset, buf, is_good),

@@ -10,10 +10,9 @@ use format::blkptr::{Block, Dva};
 use format::label::DATA_START;
 
 use crate::gang::{self, GANG_DEPTH_MAX, deeper};
-use crate::leaf::device_error;
 use crate::raidz::spread;
 use crate::vdev::TopVdev;
-use crate::{Leaf, Payload, ReadError, Storage, WriteError};
+use crate::{Leaf, Payload, Purpose, ReadError, Reader, Storage, WriteError};
 
 /// What a look at every copy of a block found.
 #[derive(Debug, Default)]
@@ -47,6 +46,14 @@ enum Part {
 }
 
 impl Storage {
+    /// As [`Reader::verify_copies`] for somebody who waits.
+    #[must_use]
+    pub fn verify_copies(&self, block: &Block) -> Verified {
+        self.reader().verify_copies(block)
+    }
+}
+
+impl Reader<'_> {
     /// Reads and verifies every copy of `block`. Devices that are absent hold none.
     pub fn verify_copies(&self, block: &Block) -> Verified {
         let mut found = Verified::default();
@@ -59,8 +66,9 @@ impl Storage {
         let (mut raw, mut good) = (Vec::new(), false);
         let mut members = None;
         for dva in block.copies() {
-            for replica in self.replicas_of(&dva, block.physical_birth()) {
-                if (good || members.is_some()) && self.is_stale(&dva, replica, block.physical_birth()) {
+            for replica in self.storage.replicas_of(&dva, block.physical_birth()) {
+                if (good || members.is_some()) && self.storage.is_stale(&dva, replica, block.physical_birth())
+                {
                     // The device is known to miss the block: that is no damage.
                     continue;
                 }
@@ -69,7 +77,7 @@ impl Storage {
                     match self.look_at_gang_header(block, dva, (replica, TopVdev::verify)) {
                         Ok((header, damaged)) => {
                             if !damaged.is_empty() {
-                                note(self.damaged_columns(&dva, &damaged), Part::Header(*block));
+                                note(self.storage.damaged_columns(&dva, &damaged), Part::Header(*block));
                             }
                             match header.members() {
                                 Ok(found) => members = members.or(Some(found)),
@@ -84,7 +92,7 @@ impl Storage {
                         Ok(damaged) => {
                             good = true;
                             if !damaged.is_empty() {
-                                note(self.damaged_columns(&dva, &damaged), Part::Block(*block));
+                                note(self.storage.damaged_columns(&dva, &damaged), Part::Block(*block));
                             }
                         }
                         Err(error) => note(error, Part::Block(*block)),
@@ -103,7 +111,9 @@ impl Storage {
         }
         good
     }
+}
 
+impl Storage {
     /// These children of a raidz vdev hold something else than they should.
     fn damaged_columns(&self, dva: &Dva, children: &[usize]) -> ReadError {
         let top = self.vdevs().top_of(dva).ok();
@@ -111,7 +121,7 @@ impl Storage {
         ReadError::DamagedColumns { devices: leaves.map(|leaf| leaf.disk.path().to_path_buf()).collect() }
     }
 
-    /// Writes what a good copy holds over damaged ones, which [`Storage::verify_copies`] named. The block must be in use
+    /// Writes what a good copy holds over damaged ones, which [`Reader::verify_copies`] named. The block must be in use
     /// while this runs. Gives the bytes that are right now and were not.
     ///
     /// # Errors
@@ -121,14 +131,14 @@ impl Storage {
         for BadCopy { dva, replica, of, .. } in bad {
             let mut good = Vec::new();
             match of {
-                Part::Block(block) => self.read_raw(block, &mut good)?,
-                Part::Header(leader) => good = self.good_gang_header(leader)?,
+                Part::Block(block) => self.reader().read_raw(block, &mut good)?,
+                Part::Header(leader) => good = self.reader().good_gang_header(leader)?,
             }
             let written = self.write_over(dva, *replica, &good)?;
             let left = match of {
-                Part::Block(block) => self.verify_copy(block, *dva, *replica, &mut Vec::new())?,
+                Part::Block(block) => self.reader().verify_copy(block, *dva, *replica, &mut Vec::new())?,
                 Part::Header(leader) => {
-                    self.look_at_gang_header(leader, *dva, (*replica, TopVdev::verify))?.1
+                    self.reader().look_at_gang_header(leader, *dva, (*replica, TopVdev::verify))?.1
                 }
             };
             if !left.is_empty() {
@@ -152,7 +162,7 @@ impl Storage {
         {
             let mut found = vec![0; column.len as usize];
             let Some(leaf) = leaves.get(&column.child) else { continue };
-            if leaf.read(column.offset, &mut found).is_err() || found != wanted.bytes() {
+            if leaf.read(Purpose::SyncRead, column.offset, &mut found).is_err() || found != wanted.bytes() {
                 written += self.write_part(top, leaf, column.offset, wanted.bytes())?;
             }
         }
@@ -163,18 +173,18 @@ impl Storage {
     /// on without it.
     fn write_part(&self, top: &TopVdev, leaf: &Leaf, offset: u64, bytes: &[u8]) -> Result<u64, WriteError> {
         let at = offset + DATA_START;
-        self.tree.write(top.id, leaf, || {
-            let written = leaf.disk.write_at(&[IoSlice::new(bytes)], at);
-            written.map_err(|source| device_error(leaf.disk.path().to_path_buf(), at, source))
-        })?;
+        self.tree.write(top.id, leaf, || leaf.write(&[IoSlice::new(bytes)], at))?;
         Ok(if leaf.health.has_failed() { 0 } else { bytes.len() as u64 })
     }
+}
 
+impl Reader<'_> {
     pub(crate) fn good_gang_header(&self, leader: &Block) -> Result<Vec<u8>, ReadError> {
         let tried = || ReadError::NoGoodCopy { tried: leader.copies().collect() };
         let birth = leader.physical_birth();
-        let mut places =
-            leader.copies().flat_map(|dva| self.replicas_of(&dva, birth).map(move |replica| (dva, replica)));
+        let mut places = leader
+            .copies()
+            .flat_map(|dva| self.storage.replicas_of(&dva, birth).map(move |replica| (dva, replica)));
         let good = places.find_map(|(dva, replica)| self.read_gang_header(leader, dva, replica).ok());
         good.map(|header| header.bytes).ok_or_else(tried)
     }

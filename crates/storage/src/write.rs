@@ -18,8 +18,6 @@ use format::compression::CompressionSetting;
 use format::{Checksum, ChecksumKind, Compression};
 
 use crate::Leaf;
-use crate::leaf::device_error;
-use crate::meter;
 use crate::raidz;
 use crate::suspend::Suspension;
 use crate::tree::Tree;
@@ -202,9 +200,7 @@ impl Job {
 
     fn write(&self) -> Result<(), WriteError> {
         let slices: Vec<IoSlice<'_>> = self.buffers.iter().map(|b| IoSlice::new(b.bytes())).collect();
-        let disk = &self.leaf.disk;
-        meter::after_waiting(self.submitted.elapsed(), || disk.write_at(&slices, self.offset))
-            .map_err(|source| device_error(disk.path().to_path_buf(), self.offset, source))
+        self.leaf.write_queued(&slices, self.offset, self.submitted.elapsed())
     }
 }
 

@@ -256,7 +256,7 @@ impl Filesystem {
             // A record of an intent log is done with one transaction, or two.
             return WRITE_STEP.max(block);
         }
-        let asize = self.inner.objset.storage().vdevs().largest_asize_of(block);
+        let asize = self.inner.objset.largest_asize_of(block);
         let step = WRITE_STEP / asize.div_ceil(block);
         block.max(1 << step.max(1).ilog2())
     }
@@ -264,7 +264,7 @@ impl Filesystem {
     /// `len` bytes of any content for [`Filesystem::write_record`], from a record that is done with if there is one.
     #[must_use]
     pub fn record_buffer(&self, len: usize) -> Vec<u8> {
-        self.inner.objset.storage().buffers().take(len)
+        self.inner.objset.buffers().take(len)
     }
 
     /// As [`Filesystem::write`], for data that is one record: it is taken as it is, without a copy, when it lies

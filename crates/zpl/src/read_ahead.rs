@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 
-use dmu::{Background, Object, Objset, Record};
+use dmu::{Object, Objset, Record};
 
 /// What reading a block gave.
 type Read = dmu::Result<Record>;
@@ -44,7 +44,7 @@ impl Lane {
             state.reading += 1;
             (object, turn, blkid)
         };
-        let read = catch_unwind(AssertUnwindSafe(|| Background::Ahead.during(|| object.block_once(blkid))));
+        let read = catch_unwind(AssertUnwindSafe(|| object.block_ahead(blkid)));
         drop(object);
         let mut state = self.lock();
         state.reading -= 1;
@@ -98,7 +98,7 @@ impl ReadAhead {
                     self.lane.lock().todo.push_back((self.turn + self.blkids.len() as u64, blkid));
                     self.blkids.push_back(blkid);
                     let lane = self.lane.clone();
-                    self.objset.storage().workers().spawn(move || lane.read_next());
+                    self.objset.workers().spawn(move || lane.read_next());
                 }
                 Ok(_) => {}
                 Err(error) => self.broken = Some(error),
@@ -120,7 +120,7 @@ impl ReadAhead {
             }
             if let Some((turn, blkid)) = state.todo.pop_front() {
                 drop(state);
-                let read = Background::Ahead.during(|| self.object.block_once(blkid));
+                let read = self.object.block_ahead(blkid);
                 state = self.lane.lock();
                 state.done.insert(turn, Ok(read));
             } else {

@@ -124,7 +124,7 @@ impl Filesystem {
             let record = if whole || !keep { object.block_once(blkid) } else { object.block(blkid) };
             (blkid, record)
         };
-        let buffers = self.inner.objset.storage().buffers();
+        let buffers = self.inner.objset.buffers();
         let copy = |(blkid, record): (u64, dmu::Result<Record>)| {
             let (from, to) = ((blkid * block).max(offset), ((blkid + 1) * block).min(end));
             let (within, len) = ((from - blkid * block) as usize, (to - from) as usize);
@@ -134,13 +134,7 @@ impl Filesystem {
             Ok::<_, dmu::Error>(())
         };
         let window = (AHEAD_BYTES / block).clamp(AHEAD_MIN, AHEAD_MAX) as usize;
-        Ok(self.inner.objset.storage().workers().map_ordered(
-            dmu::Caller::Works,
-            blkids,
-            window,
-            read,
-            copy,
-        )?)
+        Ok(self.inner.objset.workers().map_ordered(dmu::Caller::Works, blkids, window, read, copy)?)
     }
 }
 
@@ -181,7 +175,7 @@ impl Iterator for Records {
 
     fn next(&mut self) -> Option<Result<Piece>> {
         if let Some(record) = self.last.take() {
-            self.objset.storage().buffers().give(record);
+            self.objset.buffers().give(record);
         }
         let (blkid, read) = match self.pending.take() {
             Some(pending) => pending,

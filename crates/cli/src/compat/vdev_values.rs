@@ -10,7 +10,7 @@ use format::config::{VdevConfig, VdevKind};
 use format::{Guid, label};
 use pool::props::vdev::{Asked, HIDDEN, VISIBLE};
 use pool::props::{Property, Source, Value};
-use storage::{IoStats, TopVdev};
+use storage::IoStats;
 
 use super::damaged::Trouble;
 use super::pool_values::{PoolValues, Space};
@@ -61,7 +61,7 @@ impl<'a> Vdevs<'a> {
         let Some(session) = view.session() else {
             return Err(Action::Open(&view.name).failed(crate::messages::reason::POOL_UNAVAILABLE));
         };
-        let leaves = session.pool().storage().vdevs().tops().iter().flat_map(TopVdev::leaves);
+        let leaves = session.pool().leaves();
         let did = leaves.map(|leaf| (leaf.guid, leaf.meter.stats())).collect();
         Ok(Vdevs {
             values,

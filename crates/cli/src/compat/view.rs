@@ -408,7 +408,7 @@ impl PoolView {
             Body::Open(session) => {
                 let config = session.pool().info().config;
                 let mut tree = tops(config.tree.children.iter(), &session.devices, naming);
-                let leaves = session.pool().storage().vdevs().leaves();
+                let leaves = session.pool().leaves();
                 let sizes: BTreeMap<u64, u64> = leaves.map(|leaf| (leaf.guid, leaf.disk.size())).collect();
                 let members = self.members();
                 tree.iter_mut().for_each(|vdev| vdev.judge(&members, naming));

@@ -71,7 +71,7 @@ fn of_pool(name: &str, as_json: bool, around: &Surroundings, console: &mut Conso
     let tunable = tune::find("gzip_engine").expect("the table has it");
     let wish = pool.tunables().find(|(t, _)| t.name == tunable.name).map_or(0, |(_, value)| value);
     let records: Vec<(&str, u64)> =
-        pool.storage().deflate().records().map(|(engine, records)| (engine.name(), records)).collect();
+        pool.deflate().records().map(|(engine, records)| (engine.name(), records)).collect();
     if as_json {
         let records: serde_json::Map<_, _> =
             records.iter().map(|(engine, records)| ((*engine).to_owned(), json!(records))).collect();

@@ -4,12 +4,12 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use format::blkptr::BlockPtr;
-use storage::{Recipe, Record};
+use storage::{Draft, Recipe, Record};
 
 use super::{Object, State};
 use crate::bound::{Nodes, Reach};
 use crate::budget::{OBJECT_COST, RECORD_COST};
-use crate::{Head, Policy, Ranges, Result, Tx};
+use crate::{Head, Ranges, Result, Tx};
 
 /// Smaller blocks, in bytes, are not encoded ahead: they tend to be changed again.
 const AHEAD_BLOCK_MIN: u32 = 32 << 10;
@@ -29,7 +29,7 @@ pub(crate) enum Spill {
 /// Changes of one txg.
 #[derive(Debug, Default)]
 pub(crate) struct Dirty {
-    pub(crate) blocks: BTreeMap<u64, Record>,
+    pub(crate) blocks: BTreeMap<u64, Draft>,
     pub(crate) freed: Ranges,
     pub(crate) spill: Spill,
     /// Indirect blocks whose space is counted.
@@ -85,7 +85,7 @@ impl Object {
         assert!(blkid == 0 || state.head.block_size.is_power_of_two(), "many blocks need a power of two");
         let cost = record.len() as u64 + RECORD_COST;
         let bound = self.bound_of(state, record.len() as u64);
-        let old = state.open.blocks.insert(blkid, record).map(|old| old.len() as u64);
+        let old = state.open.blocks.insert(blkid, record.into()).map(|old| old.record().len() as u64);
         state.head.max_blkid = state.head.max_blkid.max(blkid);
         self.charge(state, cost, old.map_or(0, |len| len + RECORD_COST));
         self.shared.budget.add_space(bound);
@@ -147,8 +147,8 @@ impl Object {
     ) -> Result<R> {
         {
             let mut state = self.lock();
-            if let Some(record) = state.open.blocks.get_mut(&blkid) {
-                return Ok(edit(Arc::make_mut(record)));
+            if let Some(draft) = state.open.blocks.get_mut(&blkid) {
+                return Ok(edit(draft.edit()));
             }
         }
         // Only the open txg's version may change; the block is fetched without the lock. Callers that edit
@@ -205,9 +205,10 @@ impl Object {
         let mut state = self.lock();
         let doomed: Vec<u64> = state.open.blocks.range(start..end).map(|(&blkid, _)| blkid).collect();
         for blkid in doomed {
-            if let Some(record) = state.open.blocks.remove(&blkid) {
-                self.charge(&mut state, 0, record.len() as u64 + RECORD_COST);
-                self.shared.budget.sub_space(self.bound_of(&state, record.len() as u64));
+            if let Some(draft) = state.open.blocks.remove(&blkid) {
+                let len = draft.record().len() as u64;
+                self.charge(&mut state, 0, len + RECORD_COST);
+                self.shared.budget.sub_space(self.bound_of(&state, len));
             }
         }
         state.open.freed.insert(start, end);
@@ -255,29 +256,30 @@ impl Object {
     }
 
     /// Records of the open txg that are worth encoding ahead, `left` bytes of them; the last block may still grow.
-    pub(crate) fn settled_records(&self, left: &mut u64) -> Vec<Record> {
+    pub(crate) fn settled_records(&self, left: &mut u64) -> Vec<Draft> {
         let state = self.lock();
         if state.gone || state.head.block_size < AHEAD_BLOCK_MIN {
             return Vec::new();
         }
-        let mut fits = |record: &Record| {
-            let rest = left.checked_sub(record.len() as u64);
+        let mut fits = |draft: &Draft| {
+            let rest = left.checked_sub(draft.record().len() as u64);
             *left = rest.unwrap_or(0);
             rest.is_some()
         };
         let before_last = state.open.blocks.range(..state.head.max_blkid);
-        before_last.map(|(_, record)| record.clone()).take_while(|record| fits(record)).collect()
+        before_last.take_while(|(_, draft)| fits(draft)).map(|(_, draft)| draft.share()).collect()
     }
 
-    /// The block that holds byte `offset`, if the open txg changed it and it is written once: its record and how that is
-    /// encoded. `policy`: see [`SyncCtx`](crate::SyncCtx).
+    /// The block that holds byte `offset`, if the open txg changed it and it is written once: its draft and how that is
+    /// encoded.
     #[must_use]
-    pub fn dirty_leaf(&self, _tx: &Tx, offset: u64, policy: &Policy) -> Option<(Record, Recipe)> {
-        let min_alloc = self.shared.storage.vdevs().min_alloc();
+    pub fn dirty_leaf(&self, _tx: &Tx, offset: u64) -> Option<(Draft, Recipe)> {
+        let policy = self.shared.io.policy()?;
+        let min_alloc = self.storage().vdevs().min_alloc();
         let state = self.lock();
         let head = &state.head;
-        let record = state.open.blocks.get(&(offset / u64::from(head.block_size)))?;
+        let draft = state.open.blocks.get(&(offset / u64::from(head.block_size)))?;
         let plan = policy.plan(head.object_type, head.compress, head.checksum, 0, min_alloc);
-        (!state.gone && plan.copies == 1).then(|| (record.clone(), plan.recipe))
+        (!state.gone && plan.copies == 1).then(|| (draft.share(), plan.recipe))
     }
 }

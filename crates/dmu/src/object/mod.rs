@@ -62,7 +62,7 @@ impl Object {
     }
 
     pub(crate) fn storage(&self) -> &Storage {
-        &self.shared.storage
+        self.shared.io.storage()
     }
 
     pub(crate) fn lock(&self) -> MutexGuard<'_, State> {

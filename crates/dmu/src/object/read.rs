@@ -6,9 +6,10 @@ use std::sync::Arc;
 use format::blkptr::{BlockPtr, SIZE as PTR};
 use format::dnode::Dnode;
 use format::{ByteOrder, Corrupt, Txg};
-use storage::{Record, Storage};
+use storage::Record;
 
 use super::Object;
+use crate::io::Reading;
 use crate::{Error, Result};
 
 /// The indirect blocks of an object that a search has met, with the first block id below each. An indirect block that is met
@@ -44,15 +45,15 @@ enum Place {
 impl Object {
     fn place(&self, blkid: u64) -> Place {
         let state = self.lock();
-        if let Some(record) = state.open.blocks.get(&blkid) {
-            return Place::Memory(record.clone());
+        if let Some(draft) = state.open.blocks.get(&blkid) {
+            return Place::Memory(draft.record().clone());
         }
         if state.open.freed.contains(blkid) {
             return Place::Zeros;
         }
         if let Some(closed) = &state.syncing {
-            if let Some(record) = closed.dirty.blocks.get(&blkid) {
-                return Place::Memory(record.clone());
+            if let Some(draft) = closed.dirty.blocks.get(&blkid) {
+                return Place::Memory(draft.record().clone());
             }
             if closed.dirty.freed.contains(blkid) {
                 return Place::Zeros;
@@ -69,30 +70,34 @@ impl Object {
     /// # Errors
     /// If the block or one above it cannot be read.
     pub fn block(&self, blkid: u64) -> Result<Record> {
-        self.block_by(blkid, Storage::read)
+        self.block_by(blkid, Reading::Kept)
     }
 
-    /// As [`Object::block`] for a reader that passes through the object once: see [`Storage::read_once`].
+    /// As [`Object::block`] for a reader that passes through the object once: see [`storage::Reader::once`].
     ///
     /// # Errors
     /// As [`Object::block`].
     pub fn block_once(&self, blkid: u64) -> Result<Record> {
-        self.block_by(blkid, Storage::read_once)
+        self.block_by(blkid, Reading::Once)
     }
 
-    fn block_by(
-        &self,
-        blkid: u64,
-        read: fn(&Storage, &BlockPtr) -> std::result::Result<Record, storage::ReadError>,
-    ) -> Result<Record> {
+    /// As [`Object::block_once`], ahead of the reader.
+    ///
+    /// # Errors
+    /// As [`Object::block`].
+    pub fn block_ahead(&self, blkid: u64) -> Result<Record> {
+        self.block_by(blkid, Reading::Ahead)
+    }
+
+    fn block_by(&self, blkid: u64, reading: Reading) -> Result<Record> {
         let mut stale = None;
         loop {
             let (ptr, error) = match self.place(blkid) {
                 Place::Memory(record) => return Ok(record),
                 Place::Zeros => return Ok(Arc::new(vec![0; self.block_size() as usize])),
-                Place::Disk(dnode) => match self.ptr_in(&dnode, blkid) {
+                Place::Disk(dnode) => match self.ptr_in(&dnode, blkid, reading) {
                     Ok(BlockPtr::Hole(_)) => return Ok(Arc::new(vec![0; self.block_size() as usize])),
-                    Ok(ptr) => match read(self.storage(), &ptr) {
+                    Ok(ptr) => match self.shared.io.reader(reading).read(&ptr) {
                         Ok(record) => return self.sized(record, dnode.block_size),
                         Err(source) => (Some(ptr), Error::Block { object: self.id, level: 0, blkid, source }),
                     },
@@ -116,11 +121,16 @@ impl Object {
     }
 
     pub(super) fn read_ptr(&self, ptr: &BlockPtr, level: u8, blkid: u64) -> Result<Record> {
+        self.read_by_ptr(ptr, (level, blkid), Reading::Kept)
+    }
+
+    fn read_by_ptr(&self, ptr: &BlockPtr, (level, blkid): (u8, u64), reading: Reading) -> Result<Record> {
         if level > 0 && matches!(ptr, BlockPtr::Embedded(_)) {
             // OpenZFS embeds data only. Pointers within pointers could promise any number of blocks.
             return Err(Error::corrupt(self.id)(Corrupt::new("level of an embedded block", level.into())));
         }
-        self.storage().read(ptr).map_err(|source| Error::Block { object: self.id, level, blkid, source })
+        let read = self.shared.io.reader(reading).read(ptr);
+        read.map_err(|source| Error::Block { object: self.id, level, blkid, source })
     }
 
     /// Reads what the pointers to the blocks `start..end` lie in. Who changes or frees blocks asks for this before the
@@ -182,12 +192,12 @@ impl Object {
     /// If an indirect block cannot be read.
     pub fn synced_ptr(&self, blkid: u64) -> Result<BlockPtr> {
         match self.synced() {
-            Some(dnode) if blkid <= dnode.max_blkid => self.ptr_in(&dnode, blkid),
+            Some(dnode) if blkid <= dnode.max_blkid => self.ptr_in(&dnode, blkid, Reading::Kept),
             _ => Ok(BlockPtr::HOLE),
         }
     }
 
-    fn ptr_in(&self, dnode: &Dnode, blkid: u64) -> Result<BlockPtr> {
+    fn ptr_in(&self, dnode: &Dnode, blkid: u64, reading: Reading) -> Result<BlockPtr> {
         let shift = dnode.fanout_shift();
         let index = |level: u8| blkid.checked_shr(u32::from(level) * shift).unwrap_or(0);
         let root = usize::try_from(index(dnode.levels - 1)).ok();
@@ -198,7 +208,7 @@ impl Object {
             if ptr.is_hole() {
                 return Ok(BlockPtr::HOLE);
             }
-            let indirect = self.read_ptr(&ptr, level, index(level))?;
+            let indirect = self.read_by_ptr(&ptr, (level, index(level)), reading)?;
             let slot = (index(level - 1) & ((1 << shift) - 1)) as usize * PTR;
             let raw = indirect
                 .get(slot..slot + PTR)

@@ -5,18 +5,18 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use format::ObjectId;
-use storage::Storage;
 
 use super::Object;
 use crate::bound::{Bound, Nodes};
 use crate::budget::DirtyBudget;
+use crate::io::BlockIo;
 
 /// Object numbers have 48 bits.
 pub(crate) const NUMBERS_MAX: u64 = 1 << 48;
 
 /// What all objects of an objset share.
 pub(crate) struct Shared {
-    pub(crate) storage: Arc<Storage>,
+    pub(crate) io: BlockIo,
     pub(crate) budget: Arc<DirtyBudget>,
     pub(crate) bound: Bound,
     dirty: Mutex<DirtyList>,
@@ -32,8 +32,8 @@ pub(crate) struct DirtyList {
 }
 
 impl Shared {
-    pub(crate) fn new(storage: Arc<Storage>, budget: Arc<DirtyBudget>, bound: Bound) -> Shared {
-        Shared { storage, budget, bound, dirty: Mutex::default(), changes: AtomicU64::new(0) }
+    pub(crate) fn new(io: BlockIo, budget: Arc<DirtyBudget>, bound: Bound) -> Shared {
+        Shared { io, budget, bound, dirty: Mutex::default(), changes: AtomicU64::new(0) }
     }
 
     /// Changes made since the objset was opened.
@@ -49,7 +49,7 @@ impl Shared {
         let mut dirty = self.lock_dirty();
         let (listed, id) = (dirty.objects.len() as u64, object.id());
         if dirty.objects.insert(id, object).is_none() && id.0 < NUMBERS_MAX {
-            self.budget.add_space(self.bound.dnode(&self.storage, &mut dirty.nodes, id, listed));
+            self.budget.add_space(self.bound.dnode(self.io.storage(), &mut dirty.nodes, id, listed));
         }
     }
 

@@ -10,12 +10,13 @@ use format::blkptr::BlockPtr;
 use format::dnode;
 use format::objset::{Objset as Phys, ObjsetType, ZilHeader};
 use format::{ByteOrder, ObjectId};
-use storage::Storage;
+use storage::{Buffers, Vdevs, Workers};
 
 use self::numbers::Numbers;
 pub(crate) use self::slots::slots_at;
 use crate::bound::Bound;
 use crate::budget::DirtyBudget;
+use crate::io::{BlockIo, Reading};
 use crate::object::{Closed, NUMBERS_MAX, Object, Shared};
 use crate::{Error, NewObject, Policy, Result, Tx};
 
@@ -115,16 +116,17 @@ impl Objset {
     ///
     /// # Errors
     /// If the root block cannot be read or is no objset.
-    pub fn open(storage: Arc<Storage>, budget: Arc<DirtyBudget>, ptr: BlockPtr) -> Result<Objset> {
-        let record = storage.read(&ptr).map_err(Error::Root)?;
+    pub fn open(io: impl Into<BlockIo>, budget: Arc<DirtyBudget>, ptr: BlockPtr) -> Result<Objset> {
+        let io = io.into();
+        let record = io.reader(Reading::Kept).read(&ptr).map_err(Error::Root)?;
         let phys = Phys::decode(&record, ByteOrder::Little).map_err(|c| Error::Root(c.into()))?;
-        Ok(Objset::with(storage, budget, Root { phys, ptr, size: record.len() }))
+        Ok(Objset::with(io, budget, Root { phys, ptr, size: record.len() }))
     }
 
     /// A new objset without objects, which exists on disk from the first sync. `size`: bytes of its block.
     #[must_use]
     pub fn create(
-        storage: Arc<Storage>,
+        io: impl Into<BlockIo>,
         budget: Arc<DirtyBudget>,
         os_type: ObjsetType,
         flags: u64,
@@ -133,14 +135,14 @@ impl Objset {
         let levels = if os_type == ObjsetType::Meta { 1 } else { dnode::META_LEVELS };
         let mut phys = Phys::new(os_type, levels);
         phys.flags = flags;
-        Objset::with(storage, budget, Root { phys, ptr: BlockPtr::HOLE, size })
+        Objset::with(io.into(), budget, Root { phys, ptr: BlockPtr::HOLE, size })
     }
 
-    fn with(storage: Arc<Storage>, budget: Arc<DirtyBudget>, root: Root) -> Objset {
+    fn with(io: BlockIo, budget: Arc<DirtyBudget>, root: Root) -> Objset {
         let meta_dnode = root.phys.meta_dnode.clone();
         let blocks = if root.ptr.is_hole() { 0 } else { meta_dnode.max_blkid + 1 };
         let bound = Bound::new(root.phys.os_type != ObjsetType::Meta, blocks);
-        let shared = Arc::new(Shared::new(storage, budget, bound));
+        let shared = Arc::new(Shared::new(io, budget, bound));
         let numbers = Numbers::after(blocks);
         let meta = Arc::new(Object::from_disk(ObjectId(0), shared.clone(), meta_dnode));
         let mut objects = HashMap::new();
@@ -164,10 +166,34 @@ impl Objset {
         self.inner.lock().expect("no code panics while holding the object table")
     }
 
-    /// The storage that the objset lives on.
+    /// What its blocks are read and written with.
     #[must_use]
-    pub fn storage(&self) -> &Arc<Storage> {
-        &self.shared.storage
+    pub fn io(&self) -> &BlockIo {
+        &self.shared.io
+    }
+
+    /// Threads that read ahead and compute.
+    #[must_use]
+    pub fn workers(&self) -> &Workers {
+        self.io().workers()
+    }
+
+    /// Memory for records.
+    #[must_use]
+    pub fn buffers(&self) -> &Buffers {
+        self.io().storage().buffers()
+    }
+
+    /// The pool's devices, as they are now.
+    #[must_use]
+    pub fn vdevs(&self) -> &Vdevs {
+        self.io().storage().vdevs()
+    }
+
+    /// Bytes of space that a block of `len` bytes takes at most.
+    #[must_use]
+    pub fn largest_asize_of(&self, len: u64) -> u64 {
+        self.vdevs().largest_asize_of(len)
     }
 
     /// What the objset is for.
@@ -190,9 +216,16 @@ impl Objset {
         self.root.lock().expect("no code panics while holding the objset root")
     }
 
-    /// Data blocks are written in so many copies from now on.
-    pub fn set_copies(&self, copies: u8) {
-        self.shared.bound.set_copies(copies);
+    /// How its blocks are written from now on.
+    pub fn set_policy(&self, policy: Policy) {
+        self.shared.bound.set_copies(policy.copies);
+        self.io().set_policy(policy);
+    }
+
+    /// How its blocks are written; `None` where nobody said so yet.
+    #[must_use]
+    pub fn policy(&self) -> Option<Policy> {
+        self.io().policy()
     }
 
     /// Takes the intent log out of the root, to be written with the next sync.
@@ -315,17 +348,18 @@ impl Objset {
     }
 
     /// Lets the workers encode up to `left` bytes of the open txg's records ahead of their sync: whole blocks behind
-    /// which there are others, so that whoever writes has probably gone on. `policy`: see [`SyncCtx`](crate::SyncCtx).
-    pub fn encode_ahead(&self, policy: &Policy, left: &mut u64) {
-        let min_alloc = self.storage().vdevs().min_alloc();
+    /// which there are others, so that whoever writes has probably gone on.
+    pub fn encode_ahead(&self, left: &mut u64) {
+        let (Some(policy), storage) = (self.policy(), self.io().storage()) else { return };
+        let min_alloc = self.vdevs().min_alloc();
         let dirty: Vec<_> =
             self.shared.lock_dirty().objects.values().take(AHEAD_OBJECTS_MAX).cloned().collect();
         let wanted = dirty.iter().flat_map(|object| {
             let head = object.head();
             let plan = policy.plan(head.object_type, head.compress, head.checksum, 0, min_alloc);
-            let records = object.settled_records(left);
-            records.into_iter().map(move |record| (record, plan.recipe))
+            let drafts = object.settled_records(left);
+            drafts.into_iter().map(move |draft| (draft, plan.recipe))
         });
-        self.storage().encode_ahead(wanted);
+        storage.encode_ahead(wanted);
     }
 }

@@ -243,7 +243,7 @@ pub(crate) fn merge(
     if is_plain(mos, from)? {
         let mut dead = Vec::new();
         bpobj::for_each(mos, from, &mut |ptr| {
-            dead.push((*ptr, Sizes::of(mos.objset.storage().vdevs(), ptr)));
+            dead.push((*ptr, Sizes::of(mos.objset.vdevs(), ptr)));
             Ok(())
         })?;
         insert(mos, features, tx, into, &dead)?;

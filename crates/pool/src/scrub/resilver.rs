@@ -14,7 +14,7 @@ use format::blkptr::Block;
 use format::config::VdevConfig;
 use format::scan::{Scan, ScanFunc, ScanState};
 use format::{ObjectId, Txg};
-use storage::{Background, Missed, Storage, Verified};
+use storage::{Missed, Purpose, Storage, Verified};
 
 use super::view::View;
 use crate::pool::{Inner, Pool, Reserve};
@@ -92,7 +92,7 @@ pub(super) fn settle(inner: &Inner, end: Txg) -> Result<()> {
 
 /// What devices lack of a block.
 pub(super) fn look_at(storage: &Storage, block: &Block) -> (Verified, Vec<Missed>) {
-    match Background::Scrub.during(|| storage.missed(block)) {
+    match storage.reader().for_purpose(Purpose::Scrub).missed(block) {
         Ok(missed) => (Verified::default(), missed),
         Err(_) => (Verified { lost: true, ..Verified::default() }, Vec::new()),
     }
@@ -160,7 +160,7 @@ fn log(storage: &Arc<Storage>, root: &Root, end: Txg) -> Result<()> {
         let claimed = header.claim_txg.0 != 0;
         let records = contents.records().map_while(std::result::Result::ok);
         for data in records.filter_map(|record| chain::data_of(&record, header.claim_txg)) {
-            if claimed && let Ok(missed) = storage.missed(&data) {
+            if claimed && let Ok(missed) = storage.reader().missed(&data) {
                 write_all(storage, missed)?;
             }
         }

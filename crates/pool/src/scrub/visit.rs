@@ -8,7 +8,7 @@ use format::blkptr::Block;
 use format::scan::{Scan, ScanState};
 use format::zap::Value;
 use format::{ObjectId, Txg};
-use storage::{Background, BadCopy, Missed, Verified};
+use storage::{BadCopy, Missed, Purpose, Verified};
 
 use super::view::View;
 use super::{errors, resilver};
@@ -246,7 +246,7 @@ impl Visit<'_> {
                     Some(Seen { place, block: Some(block), copies, missed })
                 }
                 Item::Block(place, block) if !resilvers && block.physical_birth() <= max => {
-                    let copies = Background::Scrub.during(|| storage.verify_copies(&block));
+                    let copies = storage.reader().for_purpose(Purpose::Scrub).verify_copies(&block);
                     Some(Seen { place, block: Some(block), copies, missed: Vec::new() })
                 }
                 Item::Unreadable(place, _) => {

@@ -36,12 +36,12 @@ impl Syncing<'_> {
         let prev = self.mos().dataset(dataset.id)?.prev_snap_txg;
         let policy = dataset.policy();
         let txg = self.txg;
-        let storage = self.inner.storage.clone();
         self.sync_log(dataset)?;
         let watched = Freed::watch(self.mos(), dataset.id, prev)?;
         let (mut books, writer) = self.books(prev);
         books.freed = watched;
-        let mut ctx = SyncCtx { storage: &storage, txg, space: &mut books, writer, policy, mos_pass: 0 };
+        let io = dataset.objset().io();
+        let mut ctx = SyncCtx { io, txg, space: &mut books, writer, policy, mos_pass: 0 };
         let synced = dataset.objset().sync(&mut ctx, frozen)?;
         let Books { delta, unique, dead, freed, needs: found, .. } = books;
         needs.large_blocks |= found.large_blocks;

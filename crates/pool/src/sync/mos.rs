@@ -70,10 +70,9 @@ impl Syncing<'_> {
             }
             let policy = self.mos_policy();
             let txg = self.txg;
-            let storage = self.inner.storage.clone();
             let (mut books, writer) = self.books(Txg(0));
             let mut ctx =
-                SyncCtx { storage: &storage, txg, space: &mut books, writer, policy, mos_pass: pass };
+                SyncCtx { io: mos.objset.io(), txg, space: &mut books, writer, policy, mos_pass: pass };
             let synced = mos.objset.sync(&mut ctx, frozen)?;
             let mut delta = books.delta;
             // Everything in the MOS is metadata: what it would be uncompressed is not counted.

@@ -243,14 +243,14 @@ impl<'a> Batch<'a> {
             if tx.txg() != txg {
                 return Ok(None);
             }
-            let Some((record, recipe)) = object.dirty_leaf(&tx, offset, &self.dataset.policy()) else {
+            let Some((draft, recipe)) = object.dirty_leaf(&tx, offset) else {
                 return Ok(None);
             };
-            if let Some(block) = pool.storage.early(&record, recipe) {
+            if let Some(block) = pool.storage.early(&draft, recipe) {
                 return Ok(Some(BlockPtr::Block(block)));
             }
             let Encoded::Stored { payload, compression, checksum } =
-                pool.storage.encode(&record, recipe, &pool.storage.salt())
+                pool.storage.encode(&draft, recipe, &pool.storage.salt())
             else {
                 return Ok(None);
             };
@@ -266,7 +266,7 @@ impl<'a> Batch<'a> {
             };
             let block = Block {
                 dvas: [dva, Dva::default(), Dva::default()],
-                lsize: record.len() as u64,
+                lsize: draft.record().len() as u64,
                 psize,
                 compression,
                 checksum_kind: recipe.checksum,
@@ -276,7 +276,7 @@ impl<'a> Batch<'a> {
             // Known first: if it cannot be written, the sync of the txg takes the space back, or fails itself.
             let written = pool.storage.write_log(dva, psize, payload);
             if written.is_ok() {
-                pool.storage.keep_early(record, recipe, block);
+                pool.storage.keep_early(&draft, recipe, block);
             } else {
                 pool.storage.waste_early(block);
             }

@@ -167,7 +167,7 @@ fn examine(
             }
             if let Some(place) = chain::data_of(&record, first_txg) {
                 // The last records of a crash may refer to data that never arrived: there the log ends.
-                if !claimed && storage.read_uncached(&place).is_err() {
+                if !claimed && storage.reader().read_uncached(&place).is_err() {
                     cut_off = true;
                     break 'chain;
                 }

@@ -12,8 +12,7 @@ use crate::host::{Before, Disk};
 use outstanding::Outstanding;
 pub use outstanding::{Deed, Request};
 use times::Timing;
-pub(crate) use times::after_waiting;
-pub use times::{Background, IoTimes, PURPOSES, Purpose, SIZE_BUCKETS, Sizes, TIME_BUCKETS, Times};
+pub use times::{IoTimes, PURPOSES, Purpose, SIZE_BUCKETS, Sizes, TIME_BUCKETS, Times};
 
 /// Counters of one leaf, shared by everybody who uses it.
 #[derive(Debug, Default)]
@@ -179,14 +178,11 @@ pub(crate) struct Metered {
     pub(crate) meter: Arc<Meter>,
 }
 
-impl Before for Metered {
-    fn disk(&self) -> &dyn Disk {
-        &*self.disk
-    }
-
-    fn read_at(&self, buf: &mut [u8], offset: u64) -> io::Result<()> {
+impl Metered {
+    /// As [`Before::read_at`], counted as a request for `purpose`.
+    pub(crate) fn read_for(&self, purpose: Purpose, buf: &mut [u8], offset: u64) -> io::Result<()> {
         add(&self.meter.reads, 1);
-        let _underway = self.meter.timing.begin(times::reading(), buf.len() as u64, 1);
+        let _underway = self.meter.timing.begin(purpose, buf.len() as u64, 1);
         let _sent = self.meter.outstanding.send(Deed::Read, offset, buf.len() as u64);
         match self.disk.read_at(buf, offset) {
             Ok(()) => add(&self.meter.read_bytes, buf.len() as u64),
@@ -198,10 +194,21 @@ impl Before for Metered {
         Ok(())
     }
 
-    fn write_at(&self, bufs: &[IoSlice<'_>], offset: u64) -> io::Result<()> {
+    /// As [`Before::write_at`] for blocks of a txg that stood in its queue for `waited`.
+    pub(crate) fn write_queued(&self, bufs: &[IoSlice<'_>], offset: u64, waited: Duration) -> io::Result<()> {
+        self.write_for(Purpose::AsyncWrite, bufs, offset, Some(waited))
+    }
+
+    fn write_for(
+        &self,
+        purpose: Purpose,
+        bufs: &[IoSlice<'_>],
+        offset: u64,
+        waited: Option<Duration>,
+    ) -> io::Result<()> {
         add(&self.meter.writes, 1);
         let bytes = bufs.iter().map(|buf| buf.len() as u64).sum();
-        let _underway = self.meter.timing.begin(times::writing(), bytes, bufs.len());
+        let _underway = self.meter.timing.begin(purpose, bytes, bufs.len()).after(waited);
         let _sent = self.meter.outstanding.send(Deed::Write, offset, bytes);
         match self.disk.write_at(bufs, offset) {
             Ok(()) => add(&self.meter.write_bytes, bytes),
@@ -211,6 +218,20 @@ impl Before for Metered {
             }
         }
         Ok(())
+    }
+}
+
+impl Before for Metered {
+    fn disk(&self) -> &dyn Disk {
+        &*self.disk
+    }
+
+    fn read_at(&self, buf: &mut [u8], offset: u64) -> io::Result<()> {
+        self.read_for(Purpose::SyncRead, buf, offset)
+    }
+
+    fn write_at(&self, bufs: &[IoSlice<'_>], offset: u64) -> io::Result<()> {
+        self.write_for(Purpose::SyncWrite, bufs, offset, None)
     }
 
     fn flush(&self) -> io::Result<()> {
@@ -235,6 +256,20 @@ mod tests {
     use super::*;
     use crate::Leaf;
     use crate::host::ScriptedDisk;
+
+    #[test]
+    fn a_request_is_counted_as_what_it_is_for() {
+        let leaf = Leaf::new(7, Arc::new(ScriptedDisk::new(5 << 20)));
+        let mut buf = [0; 512];
+        for purpose in [Purpose::SyncRead, Purpose::AsyncRead, Purpose::Scrub] {
+            leaf.read(purpose, 0, &mut buf).expect("good");
+        }
+        leaf.write(&[IoSlice::new(&buf)], 0).expect("good");
+        leaf.write_queued(&[IoSlice::new(&buf)], 0, Duration::from_millis(3)).expect("good");
+        let times = leaf.meter.times();
+        assert_eq!(times.single.map(|sizes| sizes[0]), [1, 1, 1, 1, 1, 0]);
+        assert_eq!(times.queue[Purpose::AsyncWrite as usize].nanos, 3_000_000);
+    }
 
     #[test]
     fn a_leaf_counts_what_its_disk_does() {

@@ -3,7 +3,6 @@
 //! From:   [`super::Metered`], which sees each request, and the write queue.
 //! To:     `zpool iostat -l -q -r -w`.
 
-use std::cell::Cell;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
@@ -33,65 +32,6 @@ pub enum Purpose {
 
 /// Number of purposes.
 pub const PURPOSES: usize = 6;
-
-/// Why a thread uses disks; [`Background::during`] says so for what it does meanwhile.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Background {
-    /// Ahead of who will want it.
-    Ahead,
-    /// For a scrub.
-    Scrub,
-}
-
-thread_local! {
-    static BACKGROUND: Cell<Option<Background>> = const { Cell::new(None) };
-    /// How long the request that comes next waited to be sent.
-    static WAITED: Cell<Option<Duration>> = const { Cell::new(None) };
-}
-
-impl Background {
-    /// Does `work`; the requests of this thread meanwhile are counted as of this kind.
-    pub fn during<T>(self, work: impl FnOnce() -> T) -> T {
-        scoped(&BACKGROUND, Some(self), work)
-    }
-}
-
-/// Does `work`, which sends one request that stood in a queue for `waited`.
-pub(crate) fn after_waiting<T>(waited: Duration, work: impl FnOnce() -> T) -> T {
-    scoped(&WAITED, Some(waited), || Background::Ahead.during(work))
-}
-
-/// Sets a cell of this thread for the length of `work`, also if that panics.
-fn scoped<V: Copy + 'static, T>(
-    cell: &'static std::thread::LocalKey<Cell<V>>,
-    value: V,
-    work: impl FnOnce() -> T,
-) -> T {
-    struct Restore<V: Copy + 'static>(&'static std::thread::LocalKey<Cell<V>>, V);
-    impl<V: Copy + 'static> Drop for Restore<V> {
-        fn drop(&mut self) {
-            self.0.set(self.1);
-        }
-    }
-    let _restore = Restore(cell, cell.replace(value));
-    work()
-}
-
-pub(super) fn reading() -> Purpose {
-    match BACKGROUND.get() {
-        None => Purpose::SyncRead,
-        Some(Background::Ahead) => Purpose::AsyncRead,
-        Some(Background::Scrub) => Purpose::Scrub,
-    }
-}
-
-pub(super) fn writing() -> Purpose {
-    match BACKGROUND.get() {
-        Some(Background::Ahead) => Purpose::AsyncWrite,
-        // What a scrub repairs is written at once.
-        None | Some(Background::Scrub) => Purpose::SyncWrite,
-    }
-}
 
 /// Times and how they are spread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -250,7 +190,17 @@ pub(super) struct Timing {
 pub(super) struct Underway<'a> {
     timing: &'a Timing,
     purpose: Purpose,
+    /// How long it stood in a queue, if it did.
+    waited: Option<Duration>,
     began: Instant,
+}
+
+impl Underway<'_> {
+    /// The request stood in a queue for `waited` before.
+    pub(super) fn after(mut self, waited: Option<Duration>) -> Self {
+        self.waited = waited;
+        self
+    }
 }
 
 impl Timing {
@@ -260,7 +210,7 @@ impl Timing {
         let bucket = bytes.max(1).ilog2().saturating_sub(SIZE_SHIFT) as usize;
         if blocks > 1 { &self.gathered[at] } else { &self.single[at] }.count(bucket);
         self.active.count(at);
-        Underway { timing: self, purpose, began: Instant::now() }
+        Underway { timing: self, purpose, waited: None, began: Instant::now() }
     }
 
     /// A write stands in the queue.
@@ -289,8 +239,7 @@ impl Timing {
 impl Drop for Underway<'_> {
     fn drop(&mut self) {
         let took = self.began.elapsed();
-        let waited = WAITED.take();
-        let (timing, at) = (self.timing, self.purpose as usize);
+        let (timing, at, waited) = (self.timing, self.purpose as usize, self.waited);
         timing.active.0[at].fetch_sub(1, Ordering::Relaxed);
         let way = match self.purpose {
             Purpose::SyncRead | Purpose::AsyncRead | Purpose::Scrub => 0,
@@ -335,28 +284,15 @@ mod tests {
     }
 
     #[test]
-    fn a_request_is_counted_as_what_its_thread_says_it_is_for() {
-        assert_eq!((reading(), writing()), (Purpose::SyncRead, Purpose::SyncWrite));
-        Background::Scrub.during(|| {
-            assert_eq!((reading(), writing()), (Purpose::Scrub, Purpose::SyncWrite));
-            Background::Ahead.during(|| assert_eq!(reading(), Purpose::AsyncRead));
-            assert_eq!(reading(), Purpose::Scrub);
-        });
-        assert_eq!(reading(), Purpose::SyncRead);
-    }
-
-    #[test]
     fn what_waited_is_counted_in_its_queue_and_in_the_total() {
         let timing = Timing::default();
         timing.enqueued();
         assert_eq!(timing.now().pending[Purpose::AsyncWrite as usize], 1);
-        after_waiting(Duration::from_millis(3), || {
-            timing.dequeued();
-            let underway = timing.begin(writing(), 8192, 2);
-            assert_eq!(timing.now().active[Purpose::AsyncWrite as usize], 1);
-            drop(underway);
-            drop(timing.begin(writing(), 300, 1));
-        });
+        timing.dequeued();
+        let underway = timing.begin(Purpose::AsyncWrite, 8192, 2).after(Some(Duration::from_millis(3)));
+        assert_eq!(timing.now().active[Purpose::AsyncWrite as usize], 1);
+        drop(underway);
+        drop(timing.begin(Purpose::AsyncWrite, 300, 1));
         let now = timing.now();
         let at = Purpose::AsyncWrite as usize;
         assert_eq!((now.pending[at], now.active[at]), (0, 0));

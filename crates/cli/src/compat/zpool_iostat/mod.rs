@@ -8,7 +8,7 @@ mod histogram;
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-use storage::{IoStats, IoTimes, TopVdev};
+use storage::{IoStats, IoTimes};
 
 use self::columns::{Columns, Counted, Look, ruler};
 use self::histogram::Histogram;
@@ -263,7 +263,7 @@ fn counters(view: &PoolView) -> Counters {
         return Counters { leaves: told.leaves.into_iter().filter_map(read).collect(), uptime: told.uptime };
     }
     let uptime = session.pool().uptime();
-    let leaves = session.pool().storage().vdevs().tops().iter().flat_map(TopVdev::leaves);
+    let leaves = session.pool().leaves();
     let counted = |meter: &storage::Meter| Counted { stats: meter.stats(), times: meter.times() };
     Counters { leaves: leaves.map(|leaf| (leaf.guid, counted(&leaf.meter))).collect(), uptime }
 }

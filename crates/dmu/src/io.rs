@@ -1,0 +1,64 @@
+//! What an objset reads and writes blocks with.
+//!
+//! From:   whoever opens the objset, and who knows its properties.
+//! To:     reads of its objects, and the sync of its changes. A block pointer of an objset is exchanged for bytes here only,
+//!         so what belongs to a dataset and not to the pool (its keys, how it is written) has one place.
+
+use std::sync::{Arc, RwLock};
+
+use storage::{Purpose, Reader, Storage, Workers};
+
+use crate::policy::Policy;
+
+/// How a block is read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Reading {
+    /// Somebody waits; the block stays in the cache.
+    Kept,
+    /// Somebody waits and passes through the object once.
+    Once,
+    /// Ahead of a reader who passes through once.
+    Ahead,
+}
+
+/// What an objset reads and writes blocks with.
+pub struct BlockIo {
+    storage: Arc<Storage>,
+    /// `None` as long as nobody said how blocks are written.
+    policy: RwLock<Option<Policy>>,
+}
+
+impl From<Arc<Storage>> for BlockIo {
+    fn from(storage: Arc<Storage>) -> BlockIo {
+        BlockIo { storage, policy: RwLock::new(None) }
+    }
+}
+
+impl BlockIo {
+    /// The pool's devices.
+    pub(crate) fn storage(&self) -> &Storage {
+        &self.storage
+    }
+
+    /// A reader for this kind of reading.
+    pub(crate) fn reader(&self, reading: Reading) -> Reader<'_> {
+        match reading {
+            Reading::Kept => self.storage.reader(),
+            Reading::Once => self.storage.reader().once(),
+            Reading::Ahead => self.storage.reader().once().for_purpose(Purpose::AsyncRead),
+        }
+    }
+
+    /// How blocks are written from now on; `None` where nobody said so yet.
+    pub(crate) fn policy(&self) -> Option<Policy> {
+        *self.policy.read().expect("the policy lock guards a plain store")
+    }
+
+    pub(crate) fn set_policy(&self, policy: Policy) {
+        *self.policy.write().expect("the policy lock guards a plain store") = Some(policy);
+    }
+
+    pub(crate) fn workers(&self) -> &Workers {
+        self.storage.workers()
+    }
+}

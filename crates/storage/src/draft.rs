@@ -1,0 +1,100 @@
+//! Records that a txg will write, and what was done for them before their turn.
+//!
+//! From:   `dmu`, which keeps a draft for each record that the open or the syncing txg changes.
+//! To:     workers that encode the record early, intent logs that write it early, and the sync, which takes either result.
+//!
+//! A result belongs to the draft. A change of the record discards the results, so the bytes on the disk do not depend on
+//! what was done early.
+
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
+
+use codec::Salt;
+use format::blkptr::Block;
+
+use crate::Record;
+use crate::write::{Encoded, Recipe};
+
+/// How far a worker is with encoding a record.
+#[derive(Debug, Default)]
+pub(crate) enum Progress {
+    /// No worker was asked, or the result is not wanted any more.
+    #[default]
+    None,
+    /// No worker has begun.
+    Waiting(Record, Recipe),
+    /// A worker is at it.
+    Begun,
+    /// This recipe with this salt gave this.
+    Done(Recipe, Arc<Salt>, Encoded),
+}
+
+/// What was done for a draft. All clones of the draft share it.
+#[derive(Debug, Default)]
+pub(crate) struct Prepared {
+    progress: Mutex<Progress>,
+    /// Where the record was written early, and how it was encoded.
+    early: Mutex<Option<(Recipe, Block)>>,
+}
+
+impl Prepared {
+    pub(crate) fn progress(&self) -> MutexGuard<'_, Progress> {
+        self.progress.lock().expect("no code panics while holding the progress of a draft")
+    }
+
+    pub(crate) fn early(&self) -> MutexGuard<'_, Option<(Recipe, Block)>> {
+        self.early.lock().expect("guards a plain store")
+    }
+}
+
+/// A record that a txg will write.
+#[derive(Clone, Debug)]
+pub struct Draft {
+    record: Record,
+    prepared: OnceLock<Arc<Prepared>>,
+}
+
+impl From<Record> for Draft {
+    fn from(record: Record) -> Draft {
+        Draft { record, prepared: OnceLock::new() }
+    }
+}
+
+impl Draft {
+    /// What will be written.
+    #[must_use]
+    pub fn record(&self) -> &Record {
+        &self.record
+    }
+
+    /// Changes the record. What was done early for it does not count any more.
+    pub fn edit(&mut self) -> &mut Vec<u8> {
+        if let Some(prepared) = self.prepared.take() {
+            // A worker that has not begun holds the record, which would be copied below.
+            *prepared.progress() = Progress::None;
+        }
+        Arc::make_mut(&mut self.record)
+    }
+
+    /// The record alone.
+    #[must_use]
+    pub fn into_record(self) -> Record {
+        self.record
+    }
+
+    /// A clone for somebody who does early what the sync would do: what it adds is known to this draft, too.
+    #[must_use]
+    pub fn share(&self) -> Draft {
+        self.prepare();
+        self.clone()
+    }
+
+    /// Where results of early work are kept.
+    pub(crate) fn prepare(&self) -> &Arc<Prepared> {
+        self.prepared.get_or_init(Arc::default)
+    }
+
+    /// The results of early work, if any was asked for.
+    pub(crate) fn prepared(&self) -> Option<&Prepared> {
+        self.prepared.get().map(|prepared| &**prepared)
+    }
+}

@@ -1,0 +1,35 @@
+//! Who reads: what the reads are for, and what of them stays in the cache.
+
+use crate::{Purpose, Storage};
+
+/// The way to read blocks of a pool. Cheap to copy; the requests to the disks that it makes are counted as its purpose.
+#[derive(Clone, Copy)]
+pub struct Reader<'a> {
+    pub(crate) storage: &'a Storage,
+    pub(crate) purpose: Purpose,
+    /// Data blocks that were not in the cache stay in it.
+    pub(crate) keeps_data: bool,
+}
+
+impl Storage {
+    /// Reads for somebody who waits; what was read stays in the cache.
+    #[must_use]
+    pub fn reader(&self) -> Reader<'_> {
+        Reader { storage: self, purpose: Purpose::SyncRead, keeps_data: true }
+    }
+}
+
+impl Reader<'_> {
+    /// Passes through once: what is in the cache is used, but a data block that is not does not push out what others come
+    /// back for.
+    #[must_use]
+    pub fn once(self) -> Self {
+        Reader { keeps_data: false, ..self }
+    }
+
+    /// Reads for `purpose`.
+    #[must_use]
+    pub fn for_purpose(self, purpose: Purpose) -> Self {
+        Reader { purpose, ..self }
+    }
+}
