@@ -23,6 +23,7 @@ mod sync;
 mod touched;
 mod tree;
 mod tx;
+pub mod walk;
 pub mod zap;
 
 pub use bound::KILLED;

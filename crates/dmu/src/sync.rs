@@ -29,7 +29,7 @@ const WINDOW_PER_WORKER: usize = 8;
 struct Syncing {
     object: Arc<Object>,
     closed: Arc<Closed>,
-    before: Option<Dnode>,
+    before: Option<Arc<Dnode>>,
 }
 
 /// The new dnode of an object, or `None` when it is gone.
@@ -42,10 +42,10 @@ impl Done {
     /// Puts the dnode into its block of the meta-dnode, where the old one was.
     fn put_dnode(&self, block: &mut [u8]) {
         let slot = (self.syncing.object.id().0 % SLOTS_PER_BLOCK as u64) as usize * SLOT;
-        let slots = |dnode: &Option<Dnode>| dnode.as_ref().map_or(0, |d| usize::from(d.slots) * SLOT);
-        block[slot..slot + slots(&self.syncing.before)].fill(0);
+        let len = |dnode: &Dnode| usize::from(dnode.slots) * SLOT;
+        block[slot..slot + self.syncing.before.as_deref().map_or(0, len)].fill(0);
         if let Some(dnode) = &self.after {
-            dnode.encode(&mut block[slot..slot + slots(&self.after)]);
+            dnode.encode(&mut block[slot..slot + len(dnode)]);
         }
     }
 }
@@ -124,7 +124,7 @@ impl Objset {
         changed.sort_by_key(|done| done.syncing.object.id());
         let before = self.meta.synced().expect("the meta-dnode always exists");
         let max_blkid = changed.last().map_or(0, blkid_of).max(before.max_blkid);
-        let mut tree = TreeWriter::new(ObjectId(0), before, max_blkid);
+        let mut tree = TreeWriter::new(ObjectId(0), Dnode::clone(&before), max_blkid);
         tree.dnode_mut().max_blkid = max_blkid;
         let plan = ctx.encoding(tree.dnode_mut(), 0);
         // One after another: all of them may be far more than the changes in them.
@@ -300,7 +300,7 @@ fn sync_objects(ctx: &mut SyncCtx<'_, '_>, frozen: Frozen, counted: u8) -> Resul
 /// The dnode whose tree the txg's blocks go into: as on disk, with what the txg changed about it.
 fn tree_dnode(syncing: &Syncing) -> Dnode {
     let head = &syncing.closed.head;
-    let mut dnode = syncing.before.clone().unwrap_or_else(|| head.to_dnode());
+    let mut dnode = syncing.before.as_deref().cloned().unwrap_or_else(|| head.to_dnode());
     dnode.object_type = head.object_type;
     dnode.block_size = head.block_size;
     dnode.checksum = head.checksum;

@@ -10,8 +10,10 @@ use std::sync::Arc;
 use format::blkptr::{Block, BlockPtr, Hole, SIZE as PTR};
 use format::dnode::{self, Dnode};
 use format::{ByteOrder, ObjectId};
+use storage::Record;
 
 use crate::context::SyncCtx;
+use crate::walk::{Spot, Step, Walk};
 use crate::{Error, Result};
 
 /// An indirect block being changed.
@@ -112,16 +114,20 @@ impl TreeWriter {
                 });
                 Ok(child.encode(ByteOrder::Little).repeat(size / PTR))
             }
-            ptr => {
-                let block = |source| Error::Block { object: self.object, level, blkid: index, source };
-                let record = ctx.storage().read(ptr).map_err(block)?;
-                if record.len() != size {
-                    let corrupt = format::Corrupt::new("indirect block size", record.len() as u64);
-                    return Err(Error::Corrupt { object: self.object, source: corrupt });
-                }
-                Ok(record.to_vec())
-            }
+            ptr => Ok(self.read(ctx, ptr, Spot { level, index })?.to_vec()),
         }
+    }
+
+    /// The indirect block at `spot`.
+    fn read(&self, ctx: &SyncCtx<'_, '_>, ptr: &BlockPtr, spot: Spot) -> Result<Record> {
+        let Spot { level, index: blkid } = spot;
+        let block = |source| Error::Block { object: self.object, level, blkid, source };
+        let record = ctx.storage().read(ptr).map_err(block)?;
+        if record.len() != 1 << self.dnode.indirect_shift {
+            let corrupt = format::Corrupt::new("indirect block size", record.len() as u64);
+            return Err(Error::Corrupt { object: self.object, source: corrupt });
+        }
+        Ok(record)
     }
 
     /// Writes the open blocks of `level` and below; parents get their new pointers.
@@ -285,7 +291,7 @@ impl TreeWriter {
         let base = u128::from(index) << span;
         let covered = base >= u128::from(start) && base + (1u128 << span) <= u128::from(end);
         if covered && !is_open {
-            self.kill_tree(ctx, &ptr, level, index)?;
+            self.kill_tree(ctx, &ptr, Spot { level, index })?;
             let hole = self.hole(ctx, level, &ptr);
             return self.set_entry(ctx, level, index, hole);
         }
@@ -300,29 +306,24 @@ impl TreeWriter {
         Ok(())
     }
 
-    fn kill_tree(&mut self, ctx: &mut SyncCtx<'_, '_>, ptr: &BlockPtr, level: u8, index: u64) -> Result<()> {
-        if ptr.is_hole() {
-            return Ok(());
-        }
-        if level > 0 {
-            let raw = self.load(ctx, ptr, level, index)?;
-            for (i, child) in raw.chunks_exact(PTR).enumerate() {
-                if child.iter().all(|&byte| byte == 0) {
-                    continue;
-                }
-                let child =
-                    BlockPtr::decode(child, ByteOrder::Little).map_err(Error::corrupt(self.object))?;
-                self.kill_tree(ctx, &child, level - 1, (index << self.shift()) + i as u64)?;
+    /// Frees what `ptr` leads to, and the block after what is below it.
+    fn kill_tree(&mut self, ctx: &mut SyncCtx<'_, '_>, ptr: &BlockPtr, spot: Spot) -> Result<()> {
+        let mut walk = Walk::below(self.shift(), spot, *ptr);
+        while let Some(step) = walk.next() {
+            match step.map_err(Error::corrupt(self.object))? {
+                Step::At(_, ptr) if ptr.is_hole() => {}
+                Step::At(spot, ptr) if spot.level > 0 => walk.enter(spot, ptr, self.read(ctx, &ptr, spot)?),
+                Step::At(_, ptr) | Step::Left(_, ptr) => self.forget(ctx, &ptr)?,
             }
         }
-        self.forget(ctx, ptr)
+        Ok(())
     }
 
     /// Frees everything: the object is gone.
     pub(crate) fn free_all(mut self, ctx: &mut SyncCtx<'_, '_>) -> Result<()> {
         for i in 0..self.dnode.block_ptrs.len() {
             let ptr = self.dnode.block_ptrs[i];
-            self.kill_tree(ctx, &ptr, self.top(), i as u64)?;
+            self.kill_tree(ctx, &ptr, Spot { level: self.top(), index: i as u64 })?;
         }
         if let Some(spill) = self.dnode.spill {
             ctx.kill(&spill)?;

@@ -19,12 +19,14 @@ pub use self::read::Trail;
 pub(crate) use self::shared::{NUMBERS_MAX, Shared};
 
 use self::dirty::Dirty;
+use crate::io::Reading;
+use crate::walk::Spot;
 use crate::{Head, NewObject, Result, Tx};
 
 #[derive(Debug)]
 pub(crate) struct State {
     /// As last synced; `None` for an object not yet on disk.
-    pub(crate) disk: Option<Dnode>,
+    pub(crate) disk: Option<Arc<Dnode>>,
     head: Head,
     gone: bool,
     open: Dirty,
@@ -43,14 +45,14 @@ pub struct Object {
 impl Object {
     pub(crate) fn from_disk(id: ObjectId, shared: Arc<Shared>, dnode: Dnode) -> Object {
         let head = Head::of(&dnode);
-        Object::with(id, shared, Some(dnode), head)
+        Object::with(id, shared, Some(Arc::new(dnode)), head)
     }
 
     pub(crate) fn new(id: ObjectId, shared: Arc<Shared>, head: Head) -> Object {
         Object::with(id, shared, None, head)
     }
 
-    fn with(id: ObjectId, shared: Arc<Shared>, disk: Option<Dnode>, head: Head) -> Object {
+    fn with(id: ObjectId, shared: Arc<Shared>, disk: Option<Arc<Dnode>>, head: Head) -> Object {
         let state = State { disk, head, gone: false, open: Dirty::default(), syncing: None };
         Object { id, shared, state: Mutex::new(state), zap: RwLock::new(None) }
     }
@@ -103,12 +105,12 @@ impl Object {
     /// Bytes of space taken on disk by all blocks, as of the last sync.
     #[must_use]
     pub fn used_bytes(&self) -> u64 {
-        self.lock().disk.as_ref().map_or(0, Dnode::used_bytes)
+        self.lock().disk.as_ref().map_or(0, |dnode| dnode.used_bytes())
     }
 
     /// The dnode as last synced.
     #[must_use]
-    pub fn synced(&self) -> Option<Dnode> {
+    pub fn synced(&self) -> Option<Arc<Dnode>> {
         self.lock().disk.clone()
     }
 
@@ -213,7 +215,7 @@ impl Object {
                 None => return Ok(None),
             }
         };
-        self.read_ptr(&ptr, 0, u64::MAX).map(Some)
+        self.read_ptr(&ptr, Spot { level: 0, index: u64::MAX }, Reading::Kept).map(Some)
     }
 
     /// Replaces or removes the spill block. The bonus must already leave room for its pointer.
@@ -252,7 +254,7 @@ impl Object {
     pub(crate) fn synced_as(&self, dnode: Option<Dnode>) {
         let mut state = self.lock();
         let closed = state.syncing.take().expect("only a syncing object becomes synced");
-        state.disk = dnode;
+        state.disk = dnode.map(Arc::new);
         self.shared.budget.sub(closed.dirty.cost);
     }
 
@@ -260,6 +262,6 @@ impl Object {
     pub(crate) fn replace_disk(&self, dnode: Dnode) {
         let mut state = self.lock();
         state.head = Head::of(&dnode);
-        state.disk = Some(dnode);
+        state.disk = Some(Arc::new(dnode));
     }
 }

@@ -1,34 +1,30 @@
 //! Reading an object: the newest version of a block is in the open txg, in the syncing one, or on disk.
 
 use std::collections::HashMap;
+use std::ops::Range;
 use std::sync::Arc;
 
-use format::blkptr::{BlockPtr, SIZE as PTR};
+use format::Corrupt;
+use format::blkptr::BlockPtr;
 use format::dnode::Dnode;
-use format::{ByteOrder, Corrupt, Txg};
 use storage::Record;
 
 use super::Object;
 use crate::io::Reading;
+use crate::walk::{self, Spot, Step, Walk};
 use crate::{Error, Result};
 
 /// The indirect blocks of an object that a search has met, with the first block id below each. An indirect block that is met
 /// again at another place would let a few blocks promise any number of them: a search with one trail ends with an error
 /// there, so it takes as long as there are blocks.
 #[derive(Debug, Default)]
-pub struct Trail(HashMap<(u32, u64, Txg), u64>);
+pub struct Trail(HashMap<walk::Key, u64>);
 
 impl Trail {
-    /// A block's place on disk. Another block may come there later; its birth is another one.
-    fn key(ptr: &BlockPtr) -> Option<(u32, u64, Txg)> {
-        let block = ptr.block()?;
-        Some((block.dvas[0].vdev.0, block.dvas[0].offset, block.physical_birth()))
-    }
-
     /// Notes that the indirect block is above the block `base` and those behind it.
     fn meet(&mut self, ptr: &BlockPtr, base: u64) -> std::result::Result<(), Corrupt> {
-        let Some(key) = Trail::key(ptr) else { return Ok(()) };
-        match *self.0.entry(key).or_insert(base) == base {
+        let Some(block) = ptr.block() else { return Ok(()) };
+        match *self.0.entry(walk::key(block)).or_insert(base) == base {
             true => Ok(()),
             false => Err(Corrupt::new("indirect block used twice, block id", base)),
         }
@@ -39,7 +35,7 @@ impl Trail {
 enum Place {
     Memory(Record),
     Zeros,
-    Disk(Box<Dnode>),
+    Disk(Arc<Dnode>),
 }
 
 impl Object {
@@ -60,7 +56,7 @@ impl Object {
             }
         }
         match &state.disk {
-            Some(dnode) if blkid <= dnode.max_blkid => Place::Disk(Box::new(dnode.clone())),
+            Some(dnode) if blkid <= dnode.max_blkid => Place::Disk(dnode.clone()),
             _ => Place::Zeros,
         }
     }
@@ -120,11 +116,8 @@ impl Object {
         Err(Error::Corrupt { object: self.id, source })
     }
 
-    pub(super) fn read_ptr(&self, ptr: &BlockPtr, level: u8, blkid: u64) -> Result<Record> {
-        self.read_by_ptr(ptr, (level, blkid), Reading::Kept)
-    }
-
-    fn read_by_ptr(&self, ptr: &BlockPtr, (level, blkid): (u8, u64), reading: Reading) -> Result<Record> {
+    pub(super) fn read_ptr(&self, ptr: &BlockPtr, spot: Spot, reading: Reading) -> Result<Record> {
+        let Spot { level, index: blkid } = spot;
         if level > 0 && matches!(ptr, BlockPtr::Embedded(_)) {
             // OpenZFS embeds data only. Pointers within pointers could promise any number of blocks.
             return Err(Error::corrupt(self.id)(Corrupt::new("level of an embedded block", level.into())));
@@ -146,44 +139,39 @@ impl Object {
                 return Ok(());
             }
             let blocks = start..end.min(dnode.max_blkid.saturating_add(1));
-            let top = dnode.levels - 1;
-            let mut trail = Trail::default();
-            let below = |(index, ptr)| self.check_below(&dnode, ptr, (top, index), &blocks, &mut trail);
-            let Err(error) = (0..).zip(&dnode.block_ptrs).try_for_each(below) else { return Ok(()) };
+            let Err(error) = self.read_above(&dnode, &blocks) else { return Ok(()) };
             // It may have been rewritten, and its old space reused, since the pointers were looked up.
             if stale.as_ref() == Some(&dnode.block_ptrs) {
                 return Err(error);
             }
-            stale = Some(dnode.block_ptrs);
+            stale = Some(dnode.block_ptrs.clone());
         }
     }
 
-    fn check_below(
-        &self,
-        dnode: &Dnode,
-        ptr: &BlockPtr,
-        (level, index): (u8, u64),
-        blocks: &std::ops::Range<u64>,
-        trail: &mut Trail,
-    ) -> Result<()> {
-        let span = u32::from(level) * dnode.fanout_shift();
-        let first = u128::from(index) << span;
-        let is_in = first < u128::from(blocks.end) && first + (1 << span) > u128::from(blocks.start);
-        if level == 0 || ptr.is_hole() || !is_in {
-            return Ok(());
-        }
-        let base = u64::try_from(first).unwrap_or(u64::MAX);
-        trail.meet(ptr, base).map_err(Error::corrupt(self.id))?;
-        let indirect = self.read_ptr(ptr, level, index)?;
-        if level == 1 {
-            return Ok(());
-        }
-        for (slot, raw) in (0..).zip(indirect.chunks_exact(PTR)) {
-            let child = BlockPtr::decode(raw, ByteOrder::Little).map_err(Error::corrupt(self.id))?;
-            let place = (level - 1, (index << dnode.fanout_shift()) + slot);
-            self.check_below(dnode, &child, place, blocks, trail)?;
+    /// Reads every indirect block above `blocks`.
+    fn read_above(&self, dnode: &Arc<Dnode>, blocks: &Range<u64>) -> Result<()> {
+        let mut trail = Trail::default();
+        let mut walk = Walk::new(dnode.clone());
+        while let Some(step) = walk.next() {
+            let Step::At(spot, ptr) = step.map_err(Error::corrupt(self.id))? else { continue };
+            let below = spot.blocks(dnode.fanout_shift());
+            let is_in = below.start < u128::from(blocks.end) && below.end > u128::from(blocks.start);
+            if spot.level == 0 || ptr.is_hole() || !is_in {
+                continue;
+            }
+            let indirect = self.open(&ptr, spot, &below, &mut trail)?;
+            if spot.level > 1 {
+                walk.enter(spot, ptr, indirect);
+            }
         }
         Ok(())
+    }
+
+    /// Reads the indirect block at `spot`, which no other place may use.
+    fn open(&self, ptr: &BlockPtr, spot: Spot, below: &Range<u128>, trail: &mut Trail) -> Result<Record> {
+        let base = u64::try_from(below.start).unwrap_or(u64::MAX);
+        trail.meet(ptr, base).map_err(Error::corrupt(self.id))?;
+        self.read_ptr(ptr, spot, Reading::Kept)
     }
 
     /// The pointer to block `blkid` as last synced.
@@ -197,26 +185,27 @@ impl Object {
         }
     }
 
-    fn ptr_in(&self, dnode: &Dnode, blkid: u64, reading: Reading) -> Result<BlockPtr> {
-        let shift = dnode.fanout_shift();
-        let index = |level: u8| blkid.checked_shr(u32::from(level) * shift).unwrap_or(0);
-        let root = usize::try_from(index(dnode.levels - 1)).ok();
-        let Some(mut ptr) = root.and_then(|i| dnode.block_ptrs.get(i).copied()) else {
-            return Ok(BlockPtr::HOLE);
-        };
-        for level in (1..dnode.levels).rev() {
-            if ptr.is_hole() {
-                return Ok(BlockPtr::HOLE);
+    fn ptr_in(&self, dnode: &Arc<Dnode>, blkid: u64, reading: Reading) -> Result<BlockPtr> {
+        let mut walk = Walk::starting_at(dnode.clone(), blkid);
+        while let Some(step) = walk.next() {
+            let (spot, ptr) = match step.map_err(Error::corrupt(self.id))? {
+                Step::At(spot, ptr) => (spot, ptr),
+                Step::Left(_, ptr) => {
+                    return Err(Error::corrupt(self.id)(Corrupt::new("indirect block size", ptr.lsize())));
+                }
+            };
+            if !walk.leads_to(spot, blkid) {
+                break;
             }
-            let indirect = self.read_by_ptr(&ptr, (level, index(level)), reading)?;
-            let slot = (index(level - 1) & ((1 << shift) - 1)) as usize * PTR;
-            let raw = indirect
-                .get(slot..slot + PTR)
-                .ok_or(format::Corrupt::new("indirect block size", indirect.len() as u64))
-                .map_err(Error::corrupt(self.id))?;
-            ptr = BlockPtr::decode(raw, ByteOrder::Little).map_err(Error::corrupt(self.id))?;
+            if spot.level == 0 {
+                return Ok(ptr);
+            }
+            if ptr.is_hole() {
+                break;
+            }
+            walk.enter(spot, ptr, self.read_ptr(&ptr, spot, reading)?);
         }
-        Ok(ptr)
+        Ok(BlockPtr::HOLE)
     }
 
     /// Reads `buf.len()` bytes at byte `offset`, crossing blocks; zeros where nothing was written.
@@ -312,44 +301,18 @@ impl Object {
     }
 
     /// First allocated block ≥ `from` in the tree of `dnode`.
-    pub(crate) fn next_in(&self, dnode: &Dnode, from: u64, trail: &mut Trail) -> Result<Option<u64>> {
-        let shift = dnode.fanout_shift() * u32::from(dnode.levels - 1);
-        let first = from.checked_shr(shift).unwrap_or(0);
-        for (i, ptr) in dnode.block_ptrs.iter().enumerate().skip(first as usize) {
-            let base = (i as u64) << shift;
-            let below = (dnode.levels - 1, base);
-            if let Some(found) = self.next_below(dnode, ptr, below, from.max(base), trail)? {
-                return Ok((found <= dnode.max_blkid).then_some(found));
+    pub(crate) fn next_in(&self, dnode: &Arc<Dnode>, from: u64, trail: &mut Trail) -> Result<Option<u64>> {
+        let mut walk = Walk::starting_at(dnode.clone(), from);
+        while let Some(step) = walk.next() {
+            let Step::At(spot, ptr) = step.map_err(Error::corrupt(self.id))? else { continue };
+            if ptr.is_hole() {
+                continue;
             }
-        }
-        Ok(None)
-    }
-
-    fn next_below(
-        &self,
-        dnode: &Dnode,
-        ptr: &BlockPtr,
-        (level, base): (u8, u64),
-        from: u64,
-        trail: &mut Trail,
-    ) -> Result<Option<u64>> {
-        if ptr.is_hole() {
-            return Ok(None);
-        }
-        if level == 0 {
-            return Ok(Some(base));
-        }
-        trail.meet(ptr, base).map_err(Error::corrupt(self.id))?;
-        let shift = dnode.fanout_shift() * u32::from(level - 1);
-        let indirect = self.read_ptr(ptr, level, base >> (shift + dnode.fanout_shift()))?;
-        let first = ((from - base) >> shift) as usize;
-        for (i, raw) in indirect.chunks_exact(PTR).enumerate().skip(first) {
-            let child = BlockPtr::decode(raw, ByteOrder::Little).map_err(Error::corrupt(self.id))?;
-            let child_base = base + ((i as u64) << shift);
-            let below = (level - 1, child_base);
-            if let Some(found) = self.next_below(dnode, &child, below, from.max(child_base), trail)? {
-                return Ok(Some(found));
+            if spot.level == 0 {
+                return Ok(Some(spot.index).filter(|found| *found <= dnode.max_blkid));
             }
+            let below = spot.blocks(dnode.fanout_shift());
+            walk.enter(spot, ptr, self.open(&ptr, spot, &below, trail)?);
         }
         Ok(None)
     }

@@ -3,9 +3,9 @@
 //! A lazy walk: of each object one indirect block per level is in memory.
 //! Source: docs/format/09-send-stream.md §3.
 
-use std::collections::HashSet;
 use std::sync::Arc;
 
+use dmu::walk::{Opened, Spot, Step, Walk};
 use format::blkptr::{BlockPtr, SIZE as PTR};
 use format::dnode::{self, Dnode, SLOT, SLOTS_PER_BLOCK};
 use format::stream::{RECORD, feature};
@@ -20,7 +20,7 @@ pub(super) const OLD_MAX_BLOCK: u64 = 128 << 10;
 /// Something to be told.
 pub(super) enum Event {
     /// An object, and its bonus to whole words.
-    Object { id: u64, dnode: Box<Dnode>, bonus: Vec<u8> },
+    Object { id: u64, dnode: Arc<Dnode>, bonus: Vec<u8> },
     /// Numbers without an object.
     Free { first: u64, count: u64 },
     /// Blocks `start..end` of an object are holes; `end` 0: all from `start`.
@@ -146,38 +146,39 @@ fn load_data(storage: &Storage, ptr: &BlockPtr, block_size: u64, features: u64) 
 /// What the walk needs of an object.
 struct Owner {
     id: u64,
-    object_type: ObjectType,
-    block_size: u64,
-    fanout_shift: u32,
-    levels: u8,
-    roots: Vec<BlockPtr>,
-    spill: Option<BlockPtr>,
-    max_blkid: u64,
+    dnode: Arc<Dnode>,
 }
 
 impl Owner {
-    fn new(id: u64, dnode: &Dnode) -> Arc<Owner> {
-        Arc::new(Owner {
-            id,
-            object_type: dnode.object_type,
-            block_size: dnode.block_size.into(),
-            fanout_shift: dnode.fanout_shift(),
-            levels: dnode.levels,
-            roots: dnode.block_ptrs.clone(),
-            spill: dnode.spill,
-            max_blkid: dnode.max_blkid,
-        })
+    fn new(id: u64, dnode: Arc<Dnode>) -> Arc<Owner> {
+        Arc::new(Owner { id, dnode })
     }
 }
 
 /// A place where the walk goes on.
 enum Frame {
-    /// The pointers in a dnode; the spill block is the one after the last.
-    Roots { owner: Arc<Owner>, at: usize },
-    /// The pointers in an indirect block, to blocks of `level`, the first of them number `first`.
-    Indirect { owner: Arc<Owner>, record: Record, level: u8, first: u64, at: usize },
+    /// The tree of an object; the spill block comes after it.
+    Tree { owner: Arc<Owner>, walk: Walk },
     /// The slots of a block of dnodes.
     Dnodes { record: Record, blkid: u64, slot: usize },
+}
+
+impl Frame {
+    fn of(id: u64, dnode: Arc<Dnode>) -> Frame {
+        Frame::Tree { walk: Walk::new(dnode.clone()), owner: Owner::new(id, dnode) }
+    }
+}
+
+/// What a pointer leads to.
+#[allow(clippy::large_enum_variant, reason = "one is made per pointer and taken apart at once")]
+enum Found {
+    /// Nothing to be told.
+    Nothing,
+    Event(Event),
+    /// An indirect block.
+    Indirect(Record),
+    /// A block of dnodes.
+    Dnodes(Record),
 }
 
 /// The walk.
@@ -189,16 +190,15 @@ pub(super) struct Traversal<'a> {
     dnodes_only: bool,
     /// What comes before this object and block was told already.
     start: (u64, u64),
-    /// Blocks that lead to others and were opened, by vdev, offset and birth. Each belongs to one place: one that is met
-    /// again would let a few blocks promise any number of them.
-    opened: HashSet<(u32, u64, Txg)>,
+    /// Blocks that lead to others and were opened.
+    opened: Opened,
 }
 
 impl<'a> Traversal<'a> {
     /// All that was born after `since` below a meta-dnode.
     pub(super) fn new(storage: &'a Storage, meta: &Dnode, since: Txg) -> Traversal<'a> {
-        let stack = vec![Frame::Roots { owner: Owner::new(0, meta), at: 0 }];
-        Traversal { storage, since, stack, dnodes_only: false, start: (0, 0), opened: HashSet::new() }
+        let stack = vec![Frame::of(0, Arc::new(meta.clone()))];
+        Traversal { storage, since, stack, dnodes_only: false, start: (0, 0), opened: Opened::default() }
     }
 
     /// As [`Traversal::new`], without what is in the objects.
@@ -211,57 +211,49 @@ impl<'a> Traversal<'a> {
         Traversal { start: (id, blkid), ..self }
     }
 
-    /// Whether all at and below block `blkid` of `level` comes before the start.
-    fn is_told(&self, owner: &Owner, level: u8, blkid: u64) -> bool {
+    /// Whether all at and below `spot` comes before the start.
+    fn is_told(&self, owner: &Owner, spot: Spot) -> bool {
         let (id, start) = match owner.id {
             0 => (0, self.start.0 / SLOTS_PER_BLOCK as u64),
             _ => self.start,
         };
-        let after = (u128::from(blkid) + 1) << (owner.fanout_shift * u32::from(level)).min(63);
-        owner.id == id && after <= u128::from(start)
+        owner.id == id && spot.blocks(owner.dnode.fanout_shift()).end <= u128::from(start)
     }
 
     /// Refuses a block that leads to others and was opened before, or lies in its pointer.
     fn check_new(&mut self, owner: &Owner, ptr: &BlockPtr) -> Result<()> {
-        let block = ptr.block().map(|b| (b.dvas[0].vdev.0, b.dvas[0].offset, b.physical_birth()));
-        if block.is_some_and(|key| self.opened.insert(key)) {
+        let block = ptr.block();
+        if block.is_some_and(|block| self.opened.is_first(block)) {
             return Ok(());
         }
         let what = "place of a block that leads to others";
-        Err(Error::corrupt(ObjectId(owner.id))(Corrupt::new(what, block.map_or(0, |(_, offset, _)| offset))))
+        let offset = block.map_or(0, |block| block.dvas[0].offset);
+        Err(Error::corrupt(ObjectId(owner.id))(Corrupt::new(what, offset)))
     }
 
-    /// One pointer: an event, or a new frame, or nothing.
-    fn visit(&mut self, owner: &Arc<Owner>, ptr: &BlockPtr, level: u8, blkid: u64) -> Result<Option<Event>> {
+    /// What one pointer leads to.
+    fn visit(&mut self, owner: &Owner, ptr: &BlockPtr, spot: Spot) -> Result<Found> {
         // A slot that was never written has no birth: whether its number was something else before is not
         // known, so it is told.
-        if ptr.birth().0 != 0 && ptr.birth() <= self.since || self.is_told(owner, level, blkid) {
-            return Ok(None);
+        if ptr.birth().0 != 0 && ptr.birth() <= self.since || self.is_told(owner, spot) {
+            return Ok(Found::Nothing);
         }
         if ptr.is_hole() {
-            return Ok(hole(owner, level, blkid));
+            return Ok(hole(owner, spot).map_or(Found::Nothing, Found::Event));
         }
         if let BlockPtr::Embedded(embedded) = ptr
             && embedded.kind != 0
         {
             return Err(Error::Unsupported("sending redacted blocks".into()));
         }
-        if level > 0 || owner.id == 0 {
+        if spot.level > 0 || owner.id == 0 {
             self.check_new(owner, ptr)?;
-        }
-        if level > 0 {
             let record = self.storage.read(ptr)?;
-            let (owner, first) = (owner.clone(), blkid << owner.fanout_shift);
-            self.stack.push(Frame::Indirect { owner, record, level: level - 1, first, at: 0 });
-            return Ok(None);
+            return Ok(if spot.level > 0 { Found::Indirect(record) } else { Found::Dnodes(record) });
         }
-        if owner.id == 0 {
-            let record = self.storage.read(ptr)?;
-            self.stack.push(Frame::Dnodes { record, blkid, slot: 0 });
-            return Ok(None);
-        }
-        let Owner { id, object_type, block_size, .. } = **owner;
-        Ok(Some(Event::Data { id, object_type, block_size, blkid, ptr: *ptr }))
+        let Dnode { object_type, block_size, .. } = *owner.dnode;
+        let (id, block_size, blkid) = (owner.id, block_size.into(), spot.index);
+        Ok(Found::Event(Event::Data { id, object_type, block_size, blkid, ptr: *ptr }))
     }
 
     /// The dnode in `slot`, and how many slots on the next one is.
@@ -279,30 +271,36 @@ impl<'a> Traversal<'a> {
         let at = dnode::HEADER + dnode.block_ptrs.len() * PTR;
         let end = (at + dnode.bonus.len().next_multiple_of(8)).min(raw.len());
         let bonus = raw[at..end].to_vec();
+        let dnode = Arc::new(dnode);
         if !self.dnodes_only {
-            self.stack.push(Frame::Roots { owner: Owner::new(id, &dnode), at: 0 });
+            self.stack.push(Frame::of(id, dnode.clone()));
         }
-        Ok((dnode.slots.into(), Some(Event::Object { id, dnode: Box::new(dnode), bonus })))
+        Ok((dnode.slots.into(), Some(Event::Object { id, dnode, bonus })))
     }
 
     /// One step; `None` when the frame is done.
     fn step(&mut self, frame: Frame) -> Result<Option<Event>> {
         match frame {
-            Frame::Roots { owner, at } => {
-                if let Some(ptr) = owner.roots.get(at).copied() {
-                    self.stack.push(Frame::Roots { owner: owner.clone(), at: at + 1 });
-                    return self.visit(&owner, &ptr, owner.levels - 1, at as u64);
+            Frame::Tree { owner, mut walk } => {
+                let Some(step) = walk.next() else {
+                    let changed = owner.dnode.spill.filter(|spill| spill.birth() > self.since);
+                    return Ok(changed.map(|ptr| Event::Spill { id: owner.id, ptr }));
+                };
+                let step = step.map_err(Error::corrupt(ObjectId(owner.id)))?;
+                let (mut event, mut dnodes) = (None, None);
+                if let Step::At(spot, ptr) = step {
+                    match self.visit(&owner, &ptr, spot)? {
+                        Found::Nothing => {}
+                        Found::Event(found) => event = Some(found),
+                        Found::Indirect(record) => walk.enter(spot, ptr, record),
+                        Found::Dnodes(record) => {
+                            dnodes = Some(Frame::Dnodes { record, blkid: spot.index, slot: 0 });
+                        }
+                    }
                 }
-                let changed = owner.spill.filter(|spill| spill.birth() > self.since);
-                Ok(changed.map(|ptr| Event::Spill { id: owner.id, ptr }))
-            }
-            Frame::Indirect { owner, record, level, first, at } => {
-                let Some(raw) = record.get(at * PTR..(at + 1) * PTR) else { return Ok(None) };
-                let ptr =
-                    BlockPtr::decode(raw, ByteOrder::Little).map_err(Error::corrupt(ObjectId(owner.id)))?;
-                let next = Frame::Indirect { owner: owner.clone(), record, level, first, at: at + 1 };
-                self.stack.push(next);
-                self.visit(&owner, &ptr, level, first + at as u64)
+                self.stack.push(Frame::Tree { owner, walk });
+                self.stack.extend(dnodes);
+                Ok(event)
             }
             Frame::Dnodes { record, blkid, slot } => {
                 if slot >= SLOTS_PER_BLOCK || (slot + 1) * SLOT > record.len() {
@@ -317,10 +315,12 @@ impl<'a> Traversal<'a> {
     }
 }
 
-fn hole(owner: &Owner, level: u8, blkid: u64) -> Option<Event> {
-    let span = 1u64.checked_shl(owner.fanout_shift * u32::from(level)).filter(|span| *span != 0)?;
-    let start = span.checked_mul(blkid)?;
-    if !owner.object_type.is_metadata() && start > owner.max_blkid {
+fn hole(owner: &Owner, spot: Spot) -> Option<Event> {
+    let Dnode { object_type, block_size, max_blkid, .. } = *owner.dnode;
+    let shift = owner.dnode.fanout_shift() * u32::from(spot.level);
+    let span = 1u64.checked_shl(shift).filter(|span| *span != 0)?;
+    let start = span.checked_mul(spot.index)?;
+    if !object_type.is_metadata() && start > max_blkid {
         return None;
     }
     let end = start.checked_add(span).unwrap_or(0);
@@ -329,7 +329,7 @@ fn hole(owner: &Owner, level: u8, blkid: u64) -> Option<Event> {
         let count = end.wrapping_mul(SLOTS_PER_BLOCK as u64).wrapping_sub(first);
         return Some(Event::Free { first, count });
     }
-    Some(Event::Hole { id: owner.id, block_size: owner.block_size, start, end })
+    Some(Event::Hole { id: owner.id, block_size: block_size.into(), start, end })
 }
 
 impl Iterator for Traversal<'_> {
