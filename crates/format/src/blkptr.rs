@@ -4,6 +4,7 @@
 //! To:     `storage`, which exchanges a pointer for the bytes it promises.
 //! Source: docs/format/02-blocks-checksums-compression.md §1.
 
+use crate::crypt::{self, Sealing};
 use crate::{ByteOrder, Checksum, ChecksumKind, Compression, Corrupt, ObjectType, SECTOR_SHIFT, Txg, VdevId};
 
 /// Bytes of a block pointer on disk.
@@ -12,6 +13,9 @@ pub const SIZE: usize = 128;
 pub const EMBEDDED_MAX: usize = 112;
 
 const _: () = assert!(SIZE == 16 * size_of::<u64>());
+
+/// The half of the fill count that counts, where the other half holds the end of the initialisation vector.
+const FILL_OF_SEALED: u64 = u32::MAX as u64;
 
 /// Where one copy of a block lies: top-level vdev, offset and allocated size, in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default, Hash)]
@@ -93,7 +97,7 @@ pub struct Embedded {
 /// A pointer to a block on disk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Block {
-    /// Up to three copies, packed from index 0 (encrypted blocks keep salt and IV in the last).
+    /// Up to three copies, packed from index 0; two for an encrypted block, which has [`Block::sealing`] in place of the third.
     pub dvas: [Dva; 3],
     /// Logical bytes.
     pub lsize: u64,
@@ -107,7 +111,7 @@ pub struct Block {
     pub object_type: ObjectType,
     /// Level in the object's tree; 0 holds data.
     pub level: u8,
-    /// X: encrypted or authenticated.
+    /// X: in an encrypted dataset, so encrypted or authenticated.
     pub encrypted: bool,
     /// D: in a dedup table.
     pub dedup: bool,
@@ -123,8 +127,8 @@ pub struct Block {
     pub fill: u64,
     /// Checksum of the `psize` bytes on disk.
     pub checksum: Checksum,
-    /// Raw words of DVA 2 of an encrypted block: salt and first part of the IV.
-    pub crypt_words: [u64; 2],
+    /// With what an encrypted block was sealed; none for blocks that are only authenticated, and for indirect blocks.
+    pub sealing: Option<Sealing>,
 }
 
 /// A block pointer.
@@ -137,6 +141,24 @@ pub enum BlockPtr {
     Embedded(Embedded),
     /// Data on disk.
     Block(Block),
+}
+
+impl Block {
+    /// The authentication code of a block in an encrypted dataset: the last two words of the checksum, as bytes. The objset
+    /// block has its codes inside and an ordinary checksum here.
+    #[must_use]
+    pub fn mac(&self) -> [u8; crypt::MAC] {
+        let mut mac = [0; crypt::MAC];
+        self.order.put_u64(&mut mac, 0, self.checksum.0[2]);
+        self.order.put_u64(&mut mac, 8, self.checksum.0[3]);
+        mac
+    }
+
+    /// Puts `mac` in the place of the last two words of the checksum.
+    pub fn set_mac(&mut self, mac: &[u8; crypt::MAC]) {
+        self.checksum.0[2] = self.order.u64(mac, 0);
+        self.checksum.0[3] = self.order.u64(mac, 8);
+    }
 }
 
 impl Default for BlockPtr {
@@ -187,12 +209,12 @@ pub fn decode(raw: &[u8], order: ByteOrder) -> Result<BlockPtr, Corrupt> {
     if dvas[0].is_empty() {
         return Err(Corrupt::new("first DVA size", 0));
     }
-    let crypt_words = if encrypted && level == 0 && object_type.is_encrypted() {
+    let (mut fill, mut sealing) = (word(11), None);
+    if encrypted && level == 0 && object_type.is_encrypted() {
         dvas[2] = Dva::default();
-        [word(4), word(5)]
-    } else {
-        [0, 0]
-    };
+        sealing = Some(Sealing::decode([word(4), word(5)], (fill >> 32) as u32, order_bit(prop)));
+        fill &= FILL_OF_SEALED;
+    }
     if !object_type.is_valid() {
         return Err(Corrupt::new("block pointer object type", object_type.0.into()));
     }
@@ -211,9 +233,9 @@ pub fn decode(raw: &[u8], order: ByteOrder) -> Result<BlockPtr, Corrupt> {
         pad: [word(7), word(8)],
         physical_birth: Txg(word(9)),
         birth: Txg(word(10)),
-        fill: word(11),
+        fill,
         checksum: Checksum([12, 13, 14, 15].map(word)),
-        crypt_words,
+        sealing,
     };
     if block.lsize > crate::MAX_BLOCK {
         return Err(Corrupt::new("block pointer lsize", block.lsize));
@@ -281,7 +303,7 @@ impl Block {
             birth,
             fill: 1,
             checksum: Checksum::default(),
-            crypt_words: [0; 2],
+            sealing: None,
         }
     }
 
@@ -354,9 +376,12 @@ impl BlockPtr {
                     put(2 * i, word0);
                     put(2 * i + 1, word1);
                 }
-                if b.encrypted && b.level == 0 && b.object_type.is_encrypted() {
-                    put(4, b.crypt_words[0]);
-                    put(5, b.crypt_words[1]);
+                let mut fill = b.fill;
+                if let Some(sealing) = b.sealing {
+                    let (words, tail) = sealing.encode(b.order);
+                    put(4, words[0]);
+                    put(5, words[1]);
+                    fill = fill & FILL_OF_SEALED | u64::from(tail) << 32;
                 }
                 let prop = ((b.lsize >> SECTOR_SHIFT) - 1)
                     | ((b.psize >> SECTOR_SHIFT) - 1) << 16
@@ -371,7 +396,7 @@ impl BlockPtr {
                 put(8, b.pad[1]);
                 put(9, b.physical_birth.0);
                 put(10, b.birth.0);
-                put(11, b.fill);
+                put(11, fill);
                 for (i, word) in b.checksum.0.into_iter().enumerate() {
                     put(12 + i, word);
                 }
@@ -441,13 +466,7 @@ impl BlockPtr {
         match self {
             BlockPtr::Hole(_) => 0,
             BlockPtr::Embedded(_) => 1,
-            BlockPtr::Block(b) => {
-                if b.encrypted {
-                    b.fill & 0xffff_ffff
-                } else {
-                    b.fill
-                }
-            }
+            BlockPtr::Block(b) => b.fill,
         }
     }
 }
@@ -485,7 +504,7 @@ mod tests {
                     birth: Txg(w[4]),
                     fill: w[5],
                     checksum: Checksum([w[6], w[7], w[0], w[1]]),
-                    crypt_words: [0, 0],
+                    sealing: None,
                 }
             },
         )

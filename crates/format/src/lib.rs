@@ -16,6 +16,7 @@ pub mod checksum;
 pub mod compression;
 pub mod config;
 mod corrupt;
+pub mod crypt;
 pub mod deadlist;
 pub mod dnode;
 pub mod dsl_dataset;

@@ -13,6 +13,7 @@ mod tests;
 
 pub use decode::{Records, records};
 pub use record::Record;
+pub use record::kind;
 pub use record::{
     Acl, Attrs, Body, CloneRange, Create, CreateKind, NewAcl, Rename, RenameKind, SetAttr, Whiteout, Write,
     mask, xat,

@@ -318,7 +318,9 @@ pub struct CloneRange {
 }
 
 /// Numbers of record types on disk.
-pub(super) mod kind {
+pub mod kind {
+    #![allow(missing_docs, reason = "the names are those of the records")]
+
     pub const CREATE: u64 = 1;
     pub const MKDIR: u64 = 2;
     pub const MKXATTR: u64 = 3;
