@@ -2,12 +2,13 @@
 //!
 //! [`compress`] and [`decompress`] work on one record; an [`Engine`] is a library that compresses gzip; [`checksum`] fills a block pointer's four words;
 //! [`embedded`] is the self-contained checksum of labels, uberblocks and gang headers; [`is_zero`] finds
-//! holes; [`parity`] makes and uses the parity columns of raidz. Each thread keeps the contexts of
+//! holes; [`parity`] makes and uses the parity columns of raidz; [`crypt`] seals and opens blocks. Each thread keeps the contexts of
 //! foreign libraries and uses them again, so a call allocates nothing.
 #![deny(unsafe_code)]
 
 mod about;
 mod checksum;
+pub mod crypt;
 mod deflate;
 mod edonr;
 pub mod embedded;

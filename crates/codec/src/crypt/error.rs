@@ -1,0 +1,29 @@
+//! Why something sealed could not be opened. No variant holds a byte of a key or of what was sealed.
+
+/// Something sealed that does not open.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum CryptError {
+    /// The authentication code is another one: the key is wrong, or the bytes are not those that were sealed.
+    #[error("the authentication code differs")]
+    Unauthentic,
+    /// A raw key that is not 32 bytes long, or a hex key that is not 64 digits long.
+    #[error("a key of {found} characters instead of {expected}")]
+    KeyLength {
+        /// Bytes or digits that there must be.
+        expected: usize,
+        /// Bytes or digits that there are.
+        found: usize,
+    },
+    /// A hex key with something else in it.
+    #[error("a character that is no hexadecimal digit")]
+    NotHex,
+    /// No key is derived from a pass phrase in 0 rounds.
+    #[error("a pass phrase with 0 iterations")]
+    NoIterations,
+    /// A block with another layout than its type says.
+    #[error("{0} do not fit into their block")]
+    Layout(&'static str),
+    /// CCM takes messages of less than 16 MiB.
+    #[error("a block of {0} bytes is too long for CCM")]
+    TooLong(usize),
+}

@@ -1,0 +1,157 @@
+//! The keys of a dataset: a master key, from which the key of each block is derived, and a key that authenticates.
+
+use core::fmt;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use format::crypt::{HMAC_KEY, IV, KEY, MAC, SALT, Sealing, Suite};
+use hkdf::Hkdf;
+use hmac::{Hmac, KeyInit, Mac};
+use sha2::Sha512;
+use zeroize::Zeroizing;
+
+use super::aead::Cipher;
+use super::error::CryptError;
+use super::pointers::MacVersion;
+
+/// Derived keys that are kept. A dataset has one salt for each time that it was opened for writing, and blocks of one
+/// time lie together.
+const KEPT: usize = 16;
+
+/// The keys of a dataset, opened. They are shared by all that read and write it, zero themselves and are never printed.
+pub struct DatasetKeys {
+    suite: Suite,
+    guid: u64,
+    version: u64,
+    master: Zeroizing<[u8; KEY]>,
+    hmac: Zeroizing<[u8; HMAC_KEY]>,
+    /// Keys of blocks by their salts, the last used first.
+    derived: Mutex<Vec<([u8; SALT], Arc<Cipher>)>>,
+}
+
+impl fmt::Debug for DatasetKeys {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("DatasetKeys")
+            .field("suite", &self.suite)
+            .field("guid", &self.guid)
+            .finish_non_exhaustive()
+    }
+}
+
+impl DatasetKeys {
+    /// The keys of a new dataset, from random bytes: the master key first, then the key that authenticates.
+    #[must_use]
+    pub fn generate(suite: Suite, guid: u64, random: &mut dyn FnMut(&mut [u8])) -> DatasetKeys {
+        let mut secrets = Zeroizing::new([0; KEY + HMAC_KEY]);
+        random(&mut secrets[..]);
+        let (master, hmac) = secrets.split_at(KEY);
+        DatasetKeys::new(suite, guid, 1, &master[..suite.key_len()], hmac)
+    }
+
+    /// Keys that were wrapped: as many bytes of `master` as the suite has, 64 of `hmac`.
+    pub(super) fn new(suite: Suite, guid: u64, version: u64, master: &[u8], hmac: &[u8]) -> DatasetKeys {
+        let mut keys = DatasetKeys {
+            suite,
+            guid,
+            version,
+            master: Zeroizing::new([0; KEY]),
+            hmac: Zeroizing::new([0; HMAC_KEY]),
+            derived: Mutex::default(),
+        };
+        keys.master[..master.len()].copy_from_slice(master);
+        keys.hmac.copy_from_slice(hmac);
+        keys
+    }
+
+    /// The suite.
+    #[must_use]
+    pub const fn suite(&self) -> Suite {
+        self.suite
+    }
+
+    /// What names the master key for its whole life.
+    #[must_use]
+    pub const fn guid(&self) -> u64 {
+        self.guid
+    }
+
+    /// The version of the key object: 1, or 0 in pools of before the first release of encryption.
+    #[must_use]
+    pub const fn version(&self) -> u64 {
+        self.version
+    }
+
+    /// How pointers enter authentication codes in datasets with these keys.
+    #[must_use]
+    pub const fn mac_version(&self) -> MacVersion {
+        if self.version == 0 { MacVersion::Zero } else { MacVersion::One }
+    }
+
+    pub(super) fn secrets(&self) -> (&[u8; KEY], &[u8; HMAC_KEY]) {
+        (&self.master, &self.hmac)
+    }
+
+    /// The cipher of all blocks with this salt.
+    pub(super) fn cipher(&self, salt: [u8; SALT]) -> Arc<Cipher> {
+        let mut kept = self.derived.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(at) = kept.iter().position(|(known, _)| *known == salt) {
+            kept[..=at].rotate_right(1);
+            return Arc::clone(&kept[0].1);
+        }
+        let mut key = Zeroizing::new([0; KEY]);
+        let len = self.suite.key_len();
+        Hkdf::<Sha512>::new(None, &self.master[..len])
+            .expand(&salt, &mut key[..len])
+            .expect("a key is shorter than 255 hashes");
+        let cipher = Arc::new(Cipher::new(self.suite, &key));
+        kept.truncate(KEPT - 1);
+        kept.insert(0, (salt, Arc::clone(&cipher)));
+        cipher
+    }
+
+    /// Seals a whole block, as it is to lie on the disk, in place. `with.iv` must be new for its salt.
+    ///
+    /// # Errors
+    /// [`CryptError::TooLong`]: a block of 16 MiB with CCM.
+    pub fn seal(&self, with: &Sealing, block: &mut [u8]) -> Result<[u8; MAC], CryptError> {
+        self.cipher(with.salt).seal(&with.iv, &[], block)
+    }
+
+    /// Opens a whole block in place. A block that fails to open holds nothing that can be read: it stays sealed, or is zeroed.
+    ///
+    /// # Errors
+    /// [`CryptError::Unauthentic`].
+    pub fn open(&self, with: &Sealing, mac: &[u8; MAC], block: &mut [u8]) -> Result<(), CryptError> {
+        self.cipher(with.salt).open(&with.iv, &[], block, mac)
+    }
+
+    /// The authentication code of a block of a type that is never encrypted, as it lies on the disk.
+    #[must_use]
+    pub fn authenticate(&self, block: &[u8]) -> [u8; MAC] {
+        truncated(&self.hmac_of(&[block]))
+    }
+
+    /// With what a block is sealed that may be shared by a dedup table: the same content gives the same sealed bytes. `block` is
+    /// compressed, and not sealed yet.
+    #[must_use]
+    pub fn dedup_sealing(&self, block: &[u8]) -> Sealing {
+        let digest = self.hmac_of(&[block]);
+        let (mut salt, mut iv) = ([0; SALT], [0; IV]);
+        salt.copy_from_slice(&digest[..SALT]);
+        iv.copy_from_slice(&digest[SALT..SALT + IV]);
+        Sealing { salt, iv }
+    }
+
+    /// HMAC-SHA512 with the key that authenticates, over the pieces one after the other.
+    pub(super) fn hmac_of(&self, pieces: &[&[u8]]) -> [u8; 64] {
+        let mut mac = Hmac::<Sha512>::new_from_slice(&self.hmac[..]).expect("HMAC takes keys of any length");
+        pieces.iter().for_each(|piece| mac.update(piece));
+        mac.finalize().into_bytes().into()
+    }
+}
+
+/// The first bytes of a longer hash, as many as a pointer has room for.
+pub(super) fn truncated(digest: &[u8]) -> [u8; MAC] {
+    let mut mac = [0; MAC];
+    mac.copy_from_slice(&digest[..MAC]);
+    mac
+}

@@ -1,0 +1,28 @@
+//! Native encryption: keys, sealed blocks, and the authentication codes that make a dataset one tree.
+//!
+//! From:   the user's key, the wrapped keys of a dataset (`format::crypt`), and blocks as they lie on the disk.
+//! To:     the same blocks as `dmu` reads and writes them, or [`CryptError`].
+//! Source: docs/format/13-encryption.md.
+//!
+//! [`WrappingKey`] comes from the user and opens the [`DatasetKeys`]. These derive a key for each salt and seal and open
+//! blocks: whole blocks ([`DatasetKeys::seal`]), blocks of dnodes ([`DatasetKeys::seal_dnodes`]) and log blocks
+//! ([`DatasetKeys::seal_log`]), of which some bytes stay readable. Blocks of types that are never encrypted are authenticated
+//! ([`DatasetKeys::authenticate`]). [`indirect_mac`] needs no key: it covers the codes of all children.
+
+mod aead;
+mod areas;
+mod dnodes;
+mod error;
+mod keys;
+mod log;
+mod objset;
+mod pointers;
+#[cfg(test)]
+mod tests;
+mod wrapping;
+
+pub use error::CryptError;
+pub use keys::DatasetKeys;
+pub use objset::ObjsetMacs;
+pub use pointers::{MacVersion, indirect_mac};
+pub use wrapping::{MIN_ITERATIONS, WrappingKey};

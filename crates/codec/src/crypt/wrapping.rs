@@ -1,0 +1,124 @@
+//! The user's key, and what it opens.
+
+use core::fmt;
+
+use format::crypt::{HMAC_KEY, IV, KEY, Suite, WrappedKeys};
+use zeroize::{Zeroize, ZeroizeOnDrop, Zeroizing};
+
+use super::aead::Cipher;
+use super::error::CryptError;
+use super::keys::DatasetKeys;
+
+/// Fewest rounds in which a new pass phrase may become a key.
+pub const MIN_ITERATIONS: u64 = 100_000;
+
+/// The user's key, in the form in which it wraps the keys of datasets. It zeroes itself and is never printed.
+#[derive(Clone, Zeroize, ZeroizeOnDrop, PartialEq, Eq)]
+pub struct WrappingKey([u8; KEY]);
+
+impl fmt::Debug for WrappingKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("WrappingKey(…)")
+    }
+}
+
+impl WrappingKey {
+    /// From the 32 bytes themselves.
+    ///
+    /// # Errors
+    /// [`CryptError::KeyLength`].
+    pub fn raw(bytes: &[u8]) -> Result<WrappingKey, CryptError> {
+        let key =
+            bytes.try_into().map_err(|_| CryptError::KeyLength { expected: KEY, found: bytes.len() })?;
+        Ok(WrappingKey(key))
+    }
+
+    /// From 64 hexadecimal digits.
+    ///
+    /// # Errors
+    /// [`CryptError::KeyLength`], [`CryptError::NotHex`].
+    pub fn hex(digits: &[u8]) -> Result<WrappingKey, CryptError> {
+        if digits.len() != 2 * KEY {
+            return Err(CryptError::KeyLength { expected: 2 * KEY, found: digits.len() });
+        }
+        let mut key = WrappingKey([0; KEY]);
+        for (byte, pair) in key.0.iter_mut().zip(digits.chunks_exact(2)) {
+            let digit = |d: u8| (d as char).to_digit(16).ok_or(CryptError::NotHex);
+            *byte = (digit(pair[0])? << 4 | digit(pair[1])?) as u8;
+        }
+        Ok(key)
+    }
+
+    /// Derived from a pass phrase: PBKDF2 with HMAC-SHA1. A zero byte ends the pass phrase.
+    ///
+    /// # Errors
+    /// [`CryptError::NoIterations`].
+    pub fn passphrase(phrase: &[u8], salt: u64, iterations: u64) -> Result<WrappingKey, CryptError> {
+        // Streams may name any number. One that takes an hour is one that nobody ever typed a key for.
+        let rounds = u32::try_from(iterations).unwrap_or(u32::MAX);
+        if rounds == 0 {
+            return Err(CryptError::NoIterations);
+        }
+        let phrase = phrase.split(|byte| *byte == 0).next().unwrap_or_default();
+        let mut key = WrappingKey([0; KEY]);
+        pbkdf2::pbkdf2_hmac::<sha1::Sha1>(phrase, &salt.to_le_bytes(), rounds, &mut key.0);
+        Ok(key)
+    }
+
+    /// Opens the keys of a dataset.
+    ///
+    /// # Errors
+    /// [`CryptError::Unauthentic`]: this is not the key with which they were wrapped.
+    pub fn unwrap(&self, wrapped: &WrappedKeys) -> Result<DatasetKeys, CryptError> {
+        let master_len = wrapped.suite.key_len();
+        let mut message = Zeroizing::new([0; KEY + HMAC_KEY]);
+        let message = &mut message[..master_len + HMAC_KEY];
+        message[..master_len].copy_from_slice(&wrapped.master[..master_len]);
+        message[master_len..].copy_from_slice(&wrapped.hmac);
+        let (aad, len) = bound_to(wrapped.suite, wrapped.guid, wrapped.version);
+        let cipher = Cipher::wrapping(wrapped.suite.mode(), &self.0);
+        cipher.open(&wrapped.iv, &aad[..len], message, &wrapped.mac)?;
+        Ok(DatasetKeys::new(
+            wrapped.suite,
+            wrapped.guid,
+            wrapped.version,
+            &message[..master_len],
+            &message[master_len..],
+        ))
+    }
+
+    /// Wraps the keys of a dataset. `iv` must be new: it is never used twice with one wrapping key.
+    #[must_use]
+    pub fn wrap(&self, keys: &DatasetKeys, iv: [u8; IV]) -> WrappedKeys {
+        let master_len = keys.suite().key_len();
+        let (master, hmac) = keys.secrets();
+        let mut message = Zeroizing::new([0; KEY + HMAC_KEY]);
+        let message = &mut message[..master_len + HMAC_KEY];
+        message[..master_len].copy_from_slice(&master[..master_len]);
+        message[master_len..].copy_from_slice(hmac);
+        let (aad, len) = bound_to(keys.suite(), keys.guid(), keys.version());
+        let cipher = Cipher::wrapping(keys.suite().mode(), &self.0);
+        let mac = cipher.seal(&iv, &aad[..len], message).expect("96 bytes are no long message");
+        let mut wrapped = WrappedKeys {
+            suite: keys.suite(),
+            guid: keys.guid(),
+            version: keys.version(),
+            iv,
+            mac,
+            master: [0; KEY],
+            hmac: [0; HMAC_KEY],
+        };
+        wrapped.master[..master_len].copy_from_slice(&message[..master_len]);
+        wrapped.hmac.copy_from_slice(&message[master_len..]);
+        wrapped
+    }
+}
+
+/// What is authenticated beside the keys, and its length: version 0 knew the guid only.
+fn bound_to(suite: Suite, guid: u64, version: u64) -> ([u8; 24], usize) {
+    let mut aad = [0; 24];
+    aad[..8].copy_from_slice(&guid.to_le_bytes());
+    aad[8..16].copy_from_slice(&suite.to_disk().to_le_bytes());
+    aad[16..].copy_from_slice(&version.to_le_bytes());
+    (aad, if version == 0 { 8 } else { 24 })
+}
