@@ -10,6 +10,7 @@ pub mod bptree;
 pub mod error;
 pub mod features;
 pub mod history;
+pub mod keys;
 pub mod mos;
 pub mod props;
 mod receive_error;

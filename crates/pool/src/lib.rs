@@ -54,10 +54,11 @@ mod walk;
 mod watch;
 pub mod zil;
 
+pub use ::dsl::keys::{KeyObject, UserKey};
 pub use ::dsl::{
     Error, FeatureState, ReceiveError, Result, ResumeToken, SendFlags, TokenError, props, version,
 };
-pub(crate) use ::dsl::{bpobj, bptree, error, features, history, mos, sizes};
+pub(crate) use ::dsl::{bpobj, bptree, error, features, history, keys, mos, sizes};
 
 pub use add::NewDevices;
 pub use aux_vdevs::{AuxKind, AuxVdev};

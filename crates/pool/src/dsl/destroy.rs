@@ -99,7 +99,7 @@ impl Syncing<'_> {
         let mos = self.mos();
         let refuse = |what: &str| Err(Error::Unsupported(format!("destroying {what}")));
         for (object, keys) in [
-            (dir_id, &["com.datto:crypto_key_obj", "com.delphix:livelist"][..]),
+            (dir_id, &[format::crypt::KEY_OBJECT, "com.delphix:livelist"][..]),
             (id, &["com.delphix:remap_deadlist"][..]),
         ] {
             let object = mos.object(object)?;

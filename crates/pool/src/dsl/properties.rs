@@ -13,6 +13,7 @@ use storage::GzipEngine;
 use super::lookup::{self, DatasetInfo};
 use crate::dataset::{Settings, SnapDir, SyncMode};
 use crate::features::Features;
+use crate::keys;
 use crate::mos::Mos;
 use crate::pool::Inner;
 use crate::props::names::GZIP_ENGINE;
@@ -216,10 +217,9 @@ fn kept_elsewhere(inner: &Inner, info: &DatasetInfo, property: &Property) -> Res
         }
         "volsize" => volume(inner, info)?.map(|(size, _)| (Value::Number(size), Source::Local)),
         "volblocksize" => volume(inner, info)?.map(|(_, block)| (Value::Number(block), Source::Default)),
-        "encryption" if !is_encrypted(inner, info)? => Some((Value::Number(2), Source::Default)),
-        "keyformat" if !is_encrypted(inner, info)? => Some((Value::Number(0), Source::Default)),
-        "pbkdf2iters" if !is_encrypted(inner, info)? => Some((Value::Number(0), Source::Default)),
-        "keylocation" if !is_encrypted(inner, info)? => Some((Value::Text("none".into()), Source::Default)),
+        "encryption" | "keyformat" | "pbkdf2iters" | "keylocation" | "encryptionroot" | "keystatus" => {
+            return encryption(inner, info, property.name);
+        }
         "filesystem_count" | "snapshot_count" => match super::limits::counts(&inner.mos, info.dir_id)? {
             // OpenZFS keeps the counts with the dataset, and so calls them local.
             Some([filesystems, snapshots]) => {
@@ -244,17 +244,38 @@ fn kept_elsewhere(inner: &Inner, info: &DatasetInfo, property: &Property) -> Res
                 _ => number(seconds.saturating_mul(1_000_000_000).saturating_add(nanoseconds)),
             })
         }
-        "encryptionroot" | "keystatus" | "redact_snaps" => None,
+        "redact_snaps" => None,
         _ => return Ok(None),
     }))
 }
 
-pub(crate) fn is_encrypted(inner: &Inner, info: &DatasetInfo) -> Result<bool> {
-    let object = inner.mos.object(info.dir_id)?;
-    if object.object_type() != format::ObjectType::ZAP_METADATA {
-        return Ok(false);
-    }
-    Ok(zap::lookup(&object, b"com.datto:crypto_key_obj")?.is_some())
+/// Properties that follow from the key object. The outer `None`: the value is kept with the others.
+fn encryption(inner: &Inner, info: &DatasetInfo, name: &str) -> Result<Option<Found>> {
+    const OFF: u64 = 2;
+    const UNAVAILABLE: u64 = 1;
+    let of_plain = |value| Ok(Some(Some((value, Source::Default))));
+    let Some(id) = keys::object_of(&inner.mos, info.dir_id)? else {
+        return match name {
+            "encryption" => of_plain(Value::Number(OFF)),
+            "keylocation" => of_plain(Value::Text("none".into())),
+            "keyformat" | "pbkdf2iters" => of_plain(Value::Number(0)),
+            _ => Ok(Some(None)),
+        };
+    };
+    let object = keys::read(&inner.mos, id)?;
+    let number = |n: u64| Some((Value::Number(n), Source::None));
+    Ok(Some(match name {
+        "encryption" => number(object.wrapped.suite.to_disk()),
+        "keyformat" => number(object.user_key.format.to_disk()),
+        "pbkdf2iters" if object.user_key.iterations != 0 => number(object.user_key.iterations),
+        "pbkdf2iters" => return of_plain(Value::Number(0)),
+        "encryptionroot" => Some((Value::Text(lookup::name_of(inner, object.root)?), Source::None)),
+        // This build opens no keys.
+        "keystatus" => number(UNAVAILABLE),
+        // Only encryption roots have one of their own.
+        _ if object.root != info.dir_id => return of_plain(Value::Text("none".into())),
+        _ => return Ok(None),
+    }))
 }
 
 fn limit(inner: &Inner, info: &DatasetInfo, property: &Property, bytes: u64) -> Result<Found> {

@@ -1,0 +1,96 @@
+//! Key objects: the wrapped keys of encrypted datasets, in ZAPs of the MOS.
+//!
+//! A directory names its key object in its own ZAP. Clones name that of their origin. The key object names the directory
+//! whose user key opens it: the encryption root.
+//!
+//! Source: docs/format/13-encryption.md §2.1.
+
+use dmu::{Object, zap};
+use format::crypt::{KEY_OBJECT, KeyFormat, Suite, WrappedKeys, entry};
+use format::{Corrupt, ObjectId, ObjectType};
+
+use crate::mos::Mos;
+use crate::{Error, Result};
+
+/// What a key object holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct KeyObject {
+    /// The object.
+    pub id: ObjectId,
+    /// The keys, sealed with the user's key.
+    pub wrapped: WrappedKeys,
+    /// The directory of the encryption root.
+    pub root: ObjectId,
+    /// How many directories name this object.
+    pub refcount: u64,
+    /// How the user's key becomes the one that opens this; of the encryption root's key object, as early versions left it out
+    /// elsewhere.
+    pub user_key: UserKey,
+}
+
+/// What the user gives as a key, and how a pass phrase becomes one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct UserKey {
+    /// What the user gives.
+    pub format: KeyFormat,
+    /// Salt of a pass phrase, else 0.
+    pub salt: u64,
+    /// Rounds of a pass phrase, else 0.
+    pub iterations: u64,
+}
+
+/// The key object of a directory; none where datasets are not encrypted.
+///
+/// # Errors
+/// If the directory cannot be read.
+pub fn object_of(mos: &Mos, dir: ObjectId) -> Result<Option<ObjectId>> {
+    let object = mos.object(dir)?;
+    if object.object_type() != ObjectType::ZAP_METADATA {
+        return Ok(None);
+    }
+    Ok(zap::lookup_u64(&object, KEY_OBJECT.as_bytes())?.map(ObjectId))
+}
+
+/// Reads a key object and how its encryption root is opened.
+///
+/// # Errors
+/// If it cannot be read, or lacks an entry.
+pub fn read(mos: &Mos, id: ObjectId) -> Result<KeyObject> {
+    let object = mos.object(id)?;
+    let wrapped = WrappedKeys {
+        suite: Suite::from_disk(number(&object, entry::SUITE)?).map_err(Error::corrupt(id))?,
+        guid: number(&object, entry::GUID)?,
+        version: zap::lookup_u64(&object, entry::VERSION.as_bytes())?.unwrap_or(0),
+        iv: bytes(&object, entry::IV)?,
+        mac: bytes(&object, entry::MAC)?,
+        master: bytes(&object, entry::MASTER_KEY)?,
+        hmac: bytes(&object, entry::HMAC_KEY)?,
+    };
+    let root = ObjectId(number(&object, entry::ROOT)?);
+    let of_root = match object_of(mos, root)? {
+        Some(other) if other != id => mos.object(other)?,
+        _ => object.clone(),
+    };
+    let user_key = UserKey {
+        format: KeyFormat::from_disk(number(&of_root, entry::KEY_FORMAT)?)
+            .map_err(Error::corrupt(of_root.id()))?,
+        salt: number(&of_root, entry::SALT)?,
+        iterations: number(&of_root, entry::ITERATIONS)?,
+    };
+    // Absent in objects of before clones shared them.
+    let refcount = zap::lookup_u64(&object, entry::REFCOUNT.as_bytes())?.unwrap_or(1);
+    Ok(KeyObject { id, wrapped, root, refcount, user_key })
+}
+
+fn number(object: &Object, name: &'static str) -> Result<u64> {
+    zap::lookup_u64(object, name.as_bytes())?.ok_or_else(|| lacking(object, name))
+}
+
+fn bytes<const N: usize>(object: &Object, name: &'static str) -> Result<[u8; N]> {
+    let value = zap::lookup(object, name.as_bytes())?.ok_or_else(|| lacking(object, name))?;
+    value.as_bytes().and_then(|bytes| bytes.try_into().ok()).ok_or_else(|| lacking(object, name))
+}
+
+fn lacking(object: &Object, name: &'static str) -> Error {
+    Error::corrupt(object.id())(Corrupt::new(name, 0))
+}
