@@ -6,6 +6,7 @@
 
 use std::sync::{Arc, RwLock};
 
+use codec::crypt::DatasetKeys;
 use storage::{Purpose, Reader, Storage, Workers};
 
 use crate::policy::Policy;
@@ -24,17 +25,25 @@ pub(crate) enum Reading {
 /// What an objset reads and writes blocks with.
 pub struct BlockIo {
     storage: Arc<Storage>,
+    /// Of an encrypted dataset, where they are loaded.
+    keys: Option<Arc<DatasetKeys>>,
     /// `None` as long as nobody said how blocks are written.
     policy: RwLock<Option<Policy>>,
 }
 
 impl From<Arc<Storage>> for BlockIo {
     fn from(storage: Arc<Storage>) -> BlockIo {
-        BlockIo { storage, policy: RwLock::new(None) }
+        BlockIo::with_keys(storage, None)
     }
 }
 
 impl BlockIo {
+    /// For a dataset with these keys.
+    #[must_use]
+    pub fn with_keys(storage: Arc<Storage>, keys: Option<Arc<DatasetKeys>>) -> BlockIo {
+        BlockIo { storage, keys, policy: RwLock::new(None) }
+    }
+
     /// The pool's devices.
     pub(crate) fn storage(&self) -> &Storage {
         &self.storage
@@ -42,10 +51,11 @@ impl BlockIo {
 
     /// A reader for this kind of reading.
     pub(crate) fn reader(&self, reading: Reading) -> Reader<'_> {
+        let reader = self.storage.reader().with_keys(self.keys.as_deref());
         match reading {
-            Reading::Kept => self.storage.reader(),
-            Reading::Once => self.storage.reader().once(),
-            Reading::Ahead => self.storage.reader().once().for_purpose(Purpose::AsyncRead),
+            Reading::Kept => reader,
+            Reading::Once => reader.once(),
+            Reading::Ahead => reader.once().for_purpose(Purpose::AsyncRead),
         }
     }
 

@@ -187,6 +187,9 @@ pub enum Error {
     /// The pool's version does not have it.
     #[error("pool must be upgraded")]
     OldPool,
+    /// A key of an encrypted dataset is missing or is a wrong one.
+    #[error(transparent)]
+    Key(#[from] crate::KeyError),
     /// Somebody uses the dataset.
     #[error("dataset '{0}' is busy")]
     DatasetBusy(String),

@@ -5,6 +5,7 @@
 //!
 //! Source: docs/format/13-encryption.md §2.1.
 
+use codec::crypt::{CryptError, WrappingKey};
 use dmu::{Object, zap};
 use format::crypt::{KEY_OBJECT, KeyFormat, Suite, WrappedKeys, entry};
 use format::{Corrupt, ObjectId, ObjectType};
@@ -37,6 +38,20 @@ pub struct UserKey {
     pub salt: u64,
     /// Rounds of a pass phrase, else 0.
     pub iterations: u64,
+}
+
+impl UserKey {
+    /// The key that the user gave, in the form in which it opens keys of datasets: 32 bytes, 64 digits, or a pass phrase.
+    ///
+    /// # Errors
+    /// [`CryptError`]: it has another length, or holds something that is no digit.
+    pub fn wrapping(&self, given: &[u8]) -> std::result::Result<WrappingKey, CryptError> {
+        match self.format {
+            KeyFormat::Raw => WrappingKey::raw(given),
+            KeyFormat::Hex => WrappingKey::hex(given),
+            KeyFormat::Passphrase => WrappingKey::passphrase(given, self.salt, self.iterations),
+        }
+    }
 }
 
 /// The key object of a directory; none where datasets are not encrypted.

@@ -10,6 +10,7 @@ pub mod bptree;
 pub mod error;
 pub mod features;
 pub mod history;
+mod key_error;
 pub mod keys;
 pub mod mos;
 pub mod props;
@@ -24,6 +25,7 @@ mod bed;
 
 pub use error::{Error, Result};
 pub use features::{FeatureState, Features};
+pub use key_error::KeyError;
 pub use mos::Mos;
 pub use receive_error::ReceiveError;
 pub use sizes::Sizes;

@@ -12,7 +12,7 @@ use crate::dsl::limits;
 use crate::dsl::lookup::{self, DatasetInfo};
 use crate::dsl::properties;
 use crate::history::{self, Event};
-use crate::keys::{self, KeyObject};
+use crate::keys;
 use crate::new_names;
 use crate::pool::{Pool, Reserve};
 use crate::props::{DatasetKind, Property, PropertyError, Source, Value, names};
@@ -133,23 +133,13 @@ impl Pool {
         properties::written_since(&self.inner, info, snapshot)
     }
 
-    /// Whether a dataset's contents are encrypted: without its key, which this build never has, nobody reads them.
+    /// Whether a dataset's contents are encrypted: without its key nobody reads them.
     ///
     /// # Errors
     /// If the DSL cannot be read.
     pub fn is_encrypted(&self, info: &DatasetInfo) -> Result<bool> {
         let _shared = self.shared();
         Ok(keys::object_of(&self.inner.mos, info.dir_id)?.is_some())
-    }
-
-    /// The wrapped keys of an encrypted dataset; `None` for others.
-    ///
-    /// # Errors
-    /// If they cannot be read.
-    pub fn key_object(&self, info: &DatasetInfo) -> Result<Option<KeyObject>> {
-        let _shared = self.shared();
-        let mos = &self.inner.mos;
-        keys::object_of(mos, info.dir_id)?.map(|id| keys::read(mos, id)).transpose()
     }
 
     /// The value received with a stream, whatever is in effect.

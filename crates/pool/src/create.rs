@@ -21,6 +21,7 @@ use storage::{Storage, TopVdev, Vdevs};
 use crate::aux_vdevs::{AuxKind, NewAux};
 use crate::dsl::create::{Initialise, NewFilesystem};
 use crate::features::Features;
+use crate::keyring::Keyring;
 use crate::leases::Leases;
 use crate::members::Members;
 use crate::mos::{DIRECTORY, Mos};
@@ -248,6 +249,7 @@ impl Pool {
         let groups = Groups::new(before_first, options.stepwise, limits, budget.clone(), suspension);
         let inner = Arc::new(Inner {
             members: Members::new(storage.vdevs()),
+            keyring: Keyring::default(),
             storage,
             budget,
             host: options.host.clone(),

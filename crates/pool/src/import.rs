@@ -16,6 +16,7 @@ use storage::host::{Access, Disk};
 use crate::create::vdev_spec;
 use crate::discover::Found;
 use crate::features::Features;
+use crate::keyring::Keyring;
 use crate::labels;
 use crate::leases::Leases;
 use crate::mos::Mos;
@@ -180,6 +181,7 @@ impl Read {
             non_allocating: Mutex::new(crate::vdev_props::non_allocating(&self.config)),
             aux_disks: Mutex::default(),
             members: std::mem::take(&mut self.opened.members),
+            keyring: Keyring::default(),
         }
     }
 }

@@ -15,10 +15,12 @@ mod delegation;
 mod devices;
 mod discover;
 mod dsl;
+mod encryption;
 mod events;
 mod found_state;
 mod guid;
 mod import;
+mod keyring;
 pub mod known;
 pub mod labels;
 mod lease;
@@ -54,11 +56,14 @@ mod walk;
 mod watch;
 pub mod zil;
 
+pub use ::dsl::KeyError;
 pub use ::dsl::keys::{KeyObject, UserKey};
 pub use ::dsl::{
     Error, FeatureState, ReceiveError, Result, ResumeToken, SendFlags, TokenError, props, version,
 };
 pub(crate) use ::dsl::{bpobj, bptree, error, features, history, keys, mos, sizes};
+pub use codec::crypt::{CryptError, WrappingKey};
+pub use encryption::Encryption;
 
 pub use add::NewDevices;
 pub use aux_vdevs::{AuxKind, AuxVdev};

@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, Weak};
 
-use dmu::Objset;
+use dmu::{BlockIo, Objset};
 
 use crate::Result;
 use crate::dataset::Dataset;
@@ -21,7 +21,11 @@ impl Inner {
             return Ok(open);
         }
         let (settings, policy) = properties::settings(self, info)?;
-        let objset = Objset::open(self.storage.clone(), self.budget.clone(), info.phys.bp)?;
+        let io = BlockIo::with_keys(
+            self.storage.clone(),
+            self.keyring.keys_of(&self.mos, info.dir_id, &info.name)?,
+        );
+        let objset = Objset::open(io, self.budget.clone(), info.phys.bp)?;
         let marks = self.dataset_marks(info.id)?;
         let mut own = Own::default();
         if !info.is_snapshot() {

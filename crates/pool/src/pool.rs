@@ -17,6 +17,7 @@ use crate::dsl::limits;
 use crate::dsl::promises::Promises;
 use crate::events::Events;
 use crate::features::FeatureState;
+use crate::keyring::Keyring;
 use crate::leases::Leases;
 use crate::members::Members;
 use crate::mos::Mos;
@@ -120,6 +121,8 @@ pub(crate) struct Inner {
     pub(crate) aux_disks: Mutex<Vec<Arc<dyn Disk>>>,
     /// How each leaf takes part.
     pub(crate) members: Members,
+    /// Keys of encrypted datasets that are loaded.
+    pub(crate) keyring: Keyring,
 }
 
 impl Inner {

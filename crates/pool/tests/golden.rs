@@ -39,7 +39,7 @@ macro_rules! sound {
 
 sound! {
     gashift9 gashift12 gashift13 gcomp gcompat21 gfreebsd20 ggrub2 gposix gprops grandom grec gstripe gsum gv28
-    gsnap gdisk gmirror graidz1 graidz2 graidz3 gbig gsend gresume
+    gsnap gdisk gcrypt gmirror graidz1 graidz2 graidz3 gbig gsend gresume
 }
 
 /// What OpenZFS left (log space maps, deferred frees, features of its own) is taken over by a writer.

@@ -5,11 +5,10 @@ use std::process::Command;
 
 use codec::crypt::{CryptError, DatasetKeys, WrappingKey, indirect_mac};
 use format::blkptr::{self, Block};
-use format::crypt::KeyFormat;
 use format::dnode::SLOT;
 use format::{BlockPtr, ByteOrder, Compression, Dnode, ObjectType, Objset};
 use pool::props::DatasetKind;
-use pool::{KeyObject, Options, Pool};
+use pool::{Error, KeyError, KeyObject, Options, Pool};
 use serde_json::Value;
 
 const LE: ByteOrder = ByteOrder::Little;
@@ -30,13 +29,7 @@ fn import(dir: &Path) -> Pool {
 }
 
 fn wrapping(key: &str, object: &KeyObject) -> WrappingKey {
-    let user = object.user_key;
-    match user.format {
-        KeyFormat::Raw => WrappingKey::raw(key.as_bytes()),
-        KeyFormat::Hex => WrappingKey::hex(key.as_bytes()),
-        KeyFormat::Passphrase => WrappingKey::passphrase(key.as_bytes(), user.salt, user.iterations),
-    }
-    .unwrap()
+    object.user_key.wrapping(key.as_bytes()).unwrap()
 }
 
 /// Opens every block below a pointer and compares every authentication code.
@@ -126,13 +119,12 @@ fn all_blocks_of_a_pool_of_openzfs_open_and_are_authentic() {
     let keys = manifest["keys"].as_object().unwrap();
     let (mut datasets, mut seen) = (0, [0; 3]);
     for info in pool.list("gcrypt", None, true).unwrap() {
-        let Some(object) = pool.key_object(&info).unwrap() else { continue };
+        let Some(encryption) = pool.encryption(&info).unwrap() else { continue };
         if info.kind == DatasetKind::Bookmark {
             continue;
         }
-        let root = info.name.split('@').next().unwrap();
-        let root = keys.get(root).map_or("gcrypt/secret", |_| root);
-        let wrapping = wrapping(keys[root].as_str().unwrap(), &object);
+        let object = encryption.object;
+        let wrapping = wrapping(keys[&encryption.root].as_str().unwrap(), &object);
         let keys = wrapping.unwrap(&object.wrapped).unwrap();
         assert_eq!(wrapping.wrap(&keys, object.wrapped.iv), object.wrapped, "wrapped again it is the same");
         let BlockPtr::Block(block) = info.phys.bp else { panic!("{} is empty", info.name) };
@@ -149,7 +141,47 @@ fn a_wrong_key_is_told_at_once() {
     let (dir, _) = golden();
     let pool = import(dir.path());
     let info = pool.reading().info("gcrypt/secret").unwrap();
-    let object = pool.key_object(&info).unwrap().unwrap();
+    let object = pool.encryption(&info).unwrap().unwrap().object;
     let error = wrapping("incorrect horse", &object).unwrap(&object.wrapped).unwrap_err();
     assert_eq!(error, CryptError::Unauthentic);
+}
+
+#[test]
+fn a_key_is_loaded_for_its_root_and_unloaded_when_nobody_needs_it() {
+    let (dir, _) = golden();
+    let pool = import(dir.path());
+    let info = |name: &str| pool.reading().info(name).unwrap();
+    let status = |name: &str| {
+        let property = pool::props::dataset::parse("keystatus").unwrap();
+        match pool.property(&info(name), property).unwrap() {
+            Some((pool::props::Value::Number(number), _)) => number,
+            other => panic!("{other:?}"),
+        }
+    };
+    let key = |name: &str, given: &str| {
+        pool.encryption(&info(name)).unwrap().unwrap().object.user_key.wrapping(given.as_bytes()).unwrap()
+    };
+    let load = |name: &str, given: &str, dry| pool.load_key(&info(name), key("gcrypt/secret", given), dry);
+
+    let locked = pool.open("gcrypt/secret/inherits").err().unwrap();
+    assert!(matches!(locked, Error::Key(KeyError::NotLoaded(_))), "{locked}");
+    assert!(matches!(load("gcrypt", "correct horse", false), Err(Error::Key(KeyError::NotEncrypted(_)))));
+    let inherits = load("gcrypt/secret/inherits", "correct horse", false);
+    assert!(matches!(inherits, Err(Error::Key(KeyError::NotRoot { root, .. })) if root == "gcrypt/secret"));
+    assert!(matches!(load("gcrypt/secret", "wrong horse", false), Err(Error::Key(KeyError::Wrong(_)))));
+    load("gcrypt/secret", "correct horse", true).unwrap();
+    assert_eq!(status("gcrypt/secret"), 1, "a dry run loads nothing");
+    load("gcrypt/secret", "correct horse", false).unwrap();
+    assert!(matches!(
+        load("gcrypt/secret", "correct horse", false),
+        Err(Error::Key(KeyError::AlreadyLoaded(_)))
+    ));
+    assert_eq!(["gcrypt/secret", "gcrypt/secret/inherits", "gcrypt/secret/own"].map(status), [2, 2, 1]);
+
+    let open = pool.open("gcrypt/secret/inherits").unwrap();
+    assert!(matches!(pool.unload_key(&info("gcrypt/secret")), Err(Error::DatasetBusy(_))));
+    drop(open);
+    pool.unload_key(&info("gcrypt/secret")).unwrap();
+    assert!(matches!(pool.unload_key(&info("gcrypt/secret")), Err(Error::Key(KeyError::NotLoaded(_)))));
+    assert!(pool.open("gcrypt/secret/inherits").is_err(), "and nothing is read any more");
 }

@@ -40,6 +40,12 @@ pub enum ReadError {
     /// The bytes match their checksum but do not decode.
     #[error("block does not decompress: {0}")]
     Codec(#[from] codec::CodecError),
+    /// The block is encrypted, and whoever reads it has no key.
+    #[error("the key of the dataset is not loaded")]
+    NoKey,
+    /// The bytes match their checksum, but are not those that a holder of the key wrote.
+    #[error("the block is not authentic: somebody without the key changed it, or it is damaged")]
+    Unauthentic,
     /// A structure inside is impossible.
     #[error(transparent)]
     Corrupt(#[from] Corrupt),

@@ -31,6 +31,7 @@ pub mod suspend;
 mod tree;
 mod txg_runs;
 mod unflushed;
+mod unseal;
 pub mod vdev;
 mod verify;
 pub mod workers;

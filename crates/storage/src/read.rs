@@ -110,6 +110,7 @@ impl Reader<'_> {
         match ptr {
             BlockPtr::Hole(hole) => Ok(Arc::new(vec![0; hole.lsize as usize])),
             BlockPtr::Embedded(embedded) => read_embedded(embedded),
+            BlockPtr::Block(block) if self.sees_it_sealed(block) => self.read_uncached(block),
             BlockPtr::Block(block) => {
                 if let Some(record) = self.storage.cache().get(block) {
                     return Ok(record);
@@ -128,19 +129,20 @@ impl Reader<'_> {
     /// # Errors
     /// As [`Reader::read`].
     pub fn read_uncached(&self, block: &Block) -> Result<Record, ReadError> {
-        if block.encrypted && block.level == 0 && block.object_type.is_encrypted() {
-            return Err(ReadError::Unsupported("encrypted datasets"));
-        }
         if block.compression == Compression::Off {
             let mut raw = self.storage.buffers().take(block.psize as usize);
             self.read_raw(block, &mut raw)?;
+            self.open_sealed(block, &mut raw)?;
+            self.check_children(block, &raw)?;
             swap::to_little(&mut raw, block.object_type, block.level, block.order)?;
             return Ok(Arc::new(raw));
         }
         SCRATCH.with_borrow_mut(|raw| {
             self.read_raw(block, raw)?;
+            self.open_sealed(block, raw)?;
             let mut out = self.storage.buffers().take(block.lsize as usize);
             codec::decompress(block.compression, raw, &mut out)?;
+            self.check_children(block, &out)?;
             swap::to_little(&mut out, block.object_type, block.level, block.order)?;
             if raw.capacity() > SCRATCH_MAX {
                 *raw = Vec::new();

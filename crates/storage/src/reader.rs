@@ -1,5 +1,7 @@
 //! Who reads: what the reads are for, and what of them stays in the cache.
 
+use codec::crypt::DatasetKeys;
+
 use crate::{Purpose, Storage};
 
 /// The way to read blocks of a pool. Cheap to copy; the requests to the disks that it makes are counted as its purpose.
@@ -9,22 +11,30 @@ pub struct Reader<'a> {
     pub(crate) purpose: Purpose,
     /// Data blocks that were not in the cache stay in it.
     pub(crate) keeps_data: bool,
+    /// Open what is sealed with them.
+    pub(crate) keys: Option<&'a DatasetKeys>,
 }
 
 impl Storage {
     /// Reads for somebody who waits; what was read stays in the cache.
     #[must_use]
     pub fn reader(&self) -> Reader<'_> {
-        Reader { storage: self, purpose: Purpose::SyncRead, keeps_data: true }
+        Reader { storage: self, purpose: Purpose::SyncRead, keeps_data: true, keys: None }
     }
 }
 
-impl Reader<'_> {
+impl<'a> Reader<'a> {
     /// Passes through once: what is in the cache is used, but a data block that is not does not push out what others come
     /// back for.
     #[must_use]
     pub fn once(self) -> Self {
         Reader { keeps_data: false, ..self }
+    }
+
+    /// Reads blocks of a dataset with these keys.
+    #[must_use]
+    pub fn with_keys(self, keys: Option<&'a DatasetKeys>) -> Self {
+        Reader { keys, ..self }
     }
 
     /// Reads for `purpose`.

@@ -207,6 +207,19 @@ fn what_openzfs_has_since_2_1_reads_as_openzfs_reads_it() {
 }
 
 #[test]
+fn encrypted_file_systems_read_as_openzfs_reads_them() {
+    let folder = tempfile::tempdir().unwrap();
+    let Some((manifest, pool)) = golden("gcrypt", folder.path(), true) else { return };
+    for (name, key) in manifest["keys"].as_object().unwrap() {
+        let info = pool.dataset(name).unwrap();
+        let user = pool.encryption(&info).unwrap().unwrap().object.user_key;
+        pool.load_key(&info, user.wrapping(key.as_str().unwrap().as_bytes()).unwrap(), false).unwrap();
+    }
+    expect_files(&manifest, &pool, 80);
+    expect_clean(&pool);
+}
+
+#[test]
 fn a_pool_of_a_newer_openzfs_is_read_and_not_written() {
     let folder = tempfile::tempdir().unwrap();
     let Some((_, pool)) = golden("gnew", folder.path(), false) else { return };

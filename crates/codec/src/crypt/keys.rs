@@ -11,7 +11,7 @@ use zeroize::Zeroizing;
 
 use super::aead::Cipher;
 use super::error::CryptError;
-use super::pointers::MacVersion;
+use super::pointers::{MacVersion, truncated};
 
 /// Derived keys that are kept. A dataset has one salt for each time that it was opened for writing, and blocks of one
 /// time lie together.
@@ -147,11 +147,4 @@ impl DatasetKeys {
         pieces.iter().for_each(|piece| mac.update(piece));
         mac.finalize().into_bytes().into()
     }
-}
-
-/// The first bytes of a longer hash, as many as a pointer has room for.
-pub(super) fn truncated(digest: &[u8]) -> [u8; MAC] {
-    let mut mac = [0; MAC];
-    mac.copy_from_slice(&digest[..MAC]);
-    mac
 }

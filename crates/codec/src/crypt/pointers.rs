@@ -4,8 +4,6 @@ use format::crypt::MAC;
 use format::{ByteOrder, blkptr};
 use sha2::{Digest, Sha512};
 
-use super::keys::truncated;
-
 /// Bytes of the record that stands for a pointer.
 const RECORD: usize = 32;
 /// Bytes of it in the first version.
@@ -70,4 +68,11 @@ pub fn indirect_mac(block: &[u8], order: ByteOrder, version: MacVersion) -> [u8;
         hash.update(&bytes);
     }
     truncated(&hash.finalize())
+}
+
+/// The first bytes of a longer hash, as many as a pointer has room for.
+pub(super) fn truncated(digest: &[u8]) -> [u8; MAC] {
+    let mut mac = [0; MAC];
+    mac.copy_from_slice(&digest[..MAC]);
+    mac
 }

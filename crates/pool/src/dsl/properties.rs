@@ -252,7 +252,6 @@ fn kept_elsewhere(inner: &Inner, info: &DatasetInfo, property: &Property) -> Res
 /// Properties that follow from the key object. The outer `None`: the value is kept with the others.
 fn encryption(inner: &Inner, info: &DatasetInfo, name: &str) -> Result<Option<Found>> {
     const OFF: u64 = 2;
-    const UNAVAILABLE: u64 = 1;
     let of_plain = |value| Ok(Some(Some((value, Source::Default))));
     let Some(id) = keys::object_of(&inner.mos, info.dir_id)? else {
         return match name {
@@ -270,8 +269,8 @@ fn encryption(inner: &Inner, info: &DatasetInfo, name: &str) -> Result<Option<Fo
         "pbkdf2iters" if object.user_key.iterations != 0 => number(object.user_key.iterations),
         "pbkdf2iters" => return of_plain(Value::Number(0)),
         "encryptionroot" => Some((Value::Text(lookup::name_of(inner, object.root)?), Source::None)),
-        // This build opens no keys.
-        "keystatus" => number(UNAVAILABLE),
+        // 1: unavailable, 2: available.
+        "keystatus" => number(1 + u64::from(inner.keyring.has(object.root))),
         // Only encryption roots have one of their own.
         _ if object.root != info.dir_id => return of_plain(Value::Text("none".into())),
         _ => return Ok(None),

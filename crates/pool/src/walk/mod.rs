@@ -17,7 +17,7 @@ use format::dnode::{Dnode, SLOT, SLOTS_PER_BLOCK};
 use format::objset::Objset as Phys;
 use format::{ByteOrder, Corrupt, ObjectId, ObjectType, Txg};
 
-use storage::{ReadError, Record, Storage};
+use storage::Storage;
 
 pub(crate) use self::place::{Place, Target};
 
@@ -221,7 +221,9 @@ impl<'a> Walk<'a> {
             Behind::Below | Behind::Nothing if self.children_first => self.todo.push(Step::Leave(item)),
             Behind::Below | Behind::Nothing => self.out.push(item),
         }
-        let Some(block) = todo.leads_on() else { return self.compare_fill(&todo, 1) };
+        if todo.leads_on().is_none() {
+            return self.compare_fill(&todo, 1);
+        }
         if behind == Behind::Below {
             return;
         }
@@ -229,7 +231,7 @@ impl<'a> Walk<'a> {
             self.read_next_too(&todo.ptr);
         }
         self.reads += 1;
-        let record = match self.read(block, &todo.ptr) {
+        let record = match self.storage.read(&todo.ptr) {
             Ok(record) => record,
             Err(error) => return self.out.push(Item::Unreadable(todo.place, error.to_string())),
         };
@@ -285,16 +287,6 @@ impl<'a> Walk<'a> {
             let done = storage.workers().map_ordered(storage::Caller::Works, wanted, AHEAD, read, Ok);
             let Ok(()): std::result::Result<(), std::convert::Infallible> = done;
         }
-    }
-
-    /// What leads on. Of an encrypted block of dnodes only what is in the dnodes' bonus areas is ciphertext, and it is
-    /// never compressed (06 §14.2).
-    fn read(&self, block: &Block, ptr: &BlockPtr) -> std::result::Result<Record, ReadError> {
-        let ciphertext = block.encrypted && block.level == 0 && block.object_type == ObjectType::DNODE;
-        if ciphertext && block.order == LE && block.psize == block.lsize {
-            return self.storage.read_stored(block).map(Arc::new);
-        }
-        self.storage.read(ptr)
     }
 
     /// As all that open a block, gives the fill count that its pointer should have.

@@ -1,0 +1,84 @@
+//! Encrypted datasets as users see them: which key they need, and whether it is loaded.
+
+use codec::crypt::WrappingKey;
+
+use crate::dsl::lookup::{self, DatasetInfo};
+use crate::keys::{self, KeyObject};
+use crate::pool::{Inner, Pool};
+use crate::{Error, KeyError, Result};
+
+/// What is known of the encryption of a dataset.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Encryption {
+    /// Its key object.
+    pub object: KeyObject,
+    /// The dataset whose user key opens it.
+    pub root: String,
+    /// Whether that key is loaded.
+    pub is_loaded: bool,
+}
+
+impl Pool {
+    /// How a dataset is encrypted; `None` if it is not.
+    ///
+    /// # Errors
+    /// If that cannot be read.
+    pub fn encryption(&self, info: &DatasetInfo) -> Result<Option<Encryption>> {
+        let _shared = self.shared();
+        self.inner.encryption(info)
+    }
+
+    /// Loads the user's key of an encryption root, or, in a dry run, only tries whether it is the right one.
+    ///
+    /// # Errors
+    /// [`KeyError`]: the key is wrong or loaded already, or `info` is no encryption root.
+    pub fn load_key(&self, info: &DatasetInfo, key: WrappingKey, dry_run: bool) -> Result<()> {
+        let _shared = self.shared();
+        let encryption = self.inner.encryption_of_root(info)?;
+        if encryption.is_loaded && !dry_run {
+            return Err(KeyError::AlreadyLoaded(info.name.clone()).into());
+        }
+        key.unwrap(&encryption.object.wrapped).map_err(|_| KeyError::Wrong(info.name.clone()))?;
+        if !dry_run {
+            self.inner.keyring.load(encryption.object.root, key);
+        }
+        Ok(())
+    }
+
+    /// Forgets the user's key of an encryption root, with all that was read with it.
+    ///
+    /// # Errors
+    /// [`KeyError`]: it is not loaded, or `info` is no encryption root; [`Error::DatasetBusy`] while a dataset that needs it is
+    /// open.
+    pub fn unload_key(&self, info: &DatasetInfo) -> Result<()> {
+        let _shared = self.shared();
+        let encryption = self.inner.encryption_of_root(info)?;
+        if !encryption.is_loaded {
+            return Err(KeyError::NotLoaded(info.name.clone()).into());
+        }
+        if !self.inner.keyring.unload(&self.inner.mos, encryption.object.root)? {
+            return Err(Error::DatasetBusy(info.name.clone()));
+        }
+        self.inner.storage.cache().clear();
+        Ok(())
+    }
+}
+
+impl Inner {
+    fn encryption(&self, info: &DatasetInfo) -> Result<Option<Encryption>> {
+        let Some(id) = keys::object_of(&self.mos, info.dir_id)? else { return Ok(None) };
+        let object = keys::read(&self.mos, id)?;
+        let root = lookup::name_of(self, object.root)?;
+        Ok(Some(Encryption { object, root, is_loaded: self.keyring.has(object.root) }))
+    }
+
+    fn encryption_of_root(&self, info: &DatasetInfo) -> Result<Encryption> {
+        let Some(encryption) = self.encryption(info)? else {
+            return Err(KeyError::NotEncrypted(info.name.clone()).into());
+        };
+        if encryption.object.root != info.dir_id {
+            return Err(KeyError::NotRoot { dataset: info.name.clone(), root: encryption.root }.into());
+        }
+        Ok(encryption)
+    }
+}
