@@ -4,6 +4,8 @@
 //! To:     the tables in [`crate::compat`]. The option parser, the usage texts, `help`, manual pages, completions, the way to
 //!         a pool's server, what other users may ask, and the answer "not supported" are derived from the values.
 
+use std::ops::Deref;
+
 use crate::args::{Choice, Parsed};
 use crate::around::Surroundings;
 use crate::messages::Failure;
@@ -197,6 +199,28 @@ pub struct Call<'a> {
     pub around: &'a Surroundings,
     /// The command line for the pool's history: program and words, one blank apart.
     pub line: String,
+}
+
+/// A command line whose options have names and types: those of the command's struct `Options`.
+#[derive(Debug)]
+pub struct Typed<'a, O> {
+    call: &'a Call<'a>,
+    pub options: O,
+}
+
+impl<'a, O> Deref for Typed<'a, O> {
+    type Target = Call<'a>;
+
+    fn deref(&self) -> &Call<'a> {
+        self.call
+    }
+}
+
+impl<'a> Call<'a> {
+    /// Reads the options of the command.
+    pub fn typed<O>(&'a self, read: fn(&Parsed) -> O) -> Typed<'a, O> {
+        Typed { call: self, options: read(&self.args) }
+    }
 }
 
 impl Call<'_> {

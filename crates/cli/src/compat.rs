@@ -21,6 +21,7 @@ mod not_yet;
 pub(crate) mod owner_quota;
 mod parents;
 mod pool_values;
+mod pools_named;
 mod recovery;
 mod repeat;
 mod scan;
@@ -32,7 +33,6 @@ pub(crate) mod version;
 mod view;
 mod zfs_allow;
 mod zfs_bookmark;
-mod zfs_change;
 mod zfs_clone;
 mod zfs_create;
 mod zfs_destroy;
@@ -83,7 +83,6 @@ mod zpool_import;
 pub(crate) mod zpool_iostat;
 mod zpool_labelclear;
 mod zpool_list;
-mod zpool_misc;
 mod zpool_offline;
 mod zpool_online;
 mod zpool_prefetch;
@@ -199,4 +198,84 @@ pub fn commands(program: Program) -> &'static [&'static Command] {
 /// The subcommand called `word`.
 pub fn command(program: Program, word: &str) -> Option<&'static Command> {
     commands(program).iter().find(|c| c.name == word || c.alias == Some(word)).copied()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::{Path, PathBuf};
+
+    use super::*;
+    use crate::command::Run;
+
+    /// The name of the module of a command.
+    fn module_of(command: &Command) -> String {
+        match command.name {
+            "version" => "version".to_owned(),
+            name => format!("{}_{name}", command.program.name()),
+        }
+    }
+
+    fn sources() -> PathBuf {
+        Path::new(env!("CARGO_MANIFEST_DIR")).join("src/compat")
+    }
+
+    /// The text of a module, without its tests.
+    fn text_of(path: &Path) -> String {
+        let text = std::fs::read_to_string(path).unwrap();
+        text.split("#[cfg(test)]").next().unwrap_or_default().to_owned()
+    }
+
+    /// The function of a module that looks options up by their letters; nothing if it has none.
+    fn reader_in(text: &str) -> &str {
+        let from = text.find("\nfn read(args: &Parsed) -> Options {").unwrap_or(text.len());
+        let reader = &text[from..];
+        reader.find("\n}\n").map_or(reader, |end| &reader[..end])
+    }
+
+    /// The letters that a text looks up.
+    fn looked_up(text: &str) -> Vec<&str> {
+        let after = |call: &str| {
+            let parts: Vec<&str> = text.split(call).skip(1).collect();
+            parts.into_iter().flat_map(|part| part.split(')').next()).collect::<Vec<_>>()
+        };
+        let calls = ["args.has(", "args.text(", "args.texts(", "args.count(", "args.mixed("];
+        let words = calls.into_iter().flat_map(after).flat_map(|arguments| arguments.split(", "));
+        let mut words: Vec<&str> = words.map(|word| word.trim_matches('"')).collect();
+        words.sort_unstable();
+        words
+    }
+
+    #[test]
+    fn every_option_is_read_once_by_the_module_of_its_command_or_has_no_effect() {
+        for command in Program::ALL.into_iter().flat_map(commands) {
+            if matches!(command.run, Run::Missing(_)) {
+                continue;
+            }
+            let module = module_of(command);
+            let path = sources().join(format!("{module}.rs"));
+            let path = if path.exists() { path } else { sources().join(&module).join("mod.rs") };
+            let text = text_of(&path);
+            let mut options: Vec<&str> =
+                command.options.iter().filter(|choice| !choice.is_idle).map(|choice| choice.name()).collect();
+            options.sort_unstable();
+            assert_eq!(looked_up(reader_in(&text)), options, "{module}");
+        }
+    }
+
+    #[test]
+    fn no_other_function_looks_options_up() {
+        let mut waiting = vec![sources()];
+        while let Some(path) = waiting.pop() {
+            if path.is_dir() {
+                waiting.extend(std::fs::read_dir(path).unwrap().map(|entry| entry.unwrap().path()));
+                continue;
+            }
+            if path.ends_with("compat.rs") || path.extension().is_none_or(|end| end != "rs") {
+                continue;
+            }
+            let text = text_of(&path);
+            let rest = text.replace(reader_in(&text), "");
+            assert_eq!(looked_up(&rest), Vec::<&str>::new(), "{}", path.display());
+        }
+    }
 }

@@ -7,6 +7,7 @@ use std::fmt::{self, Display};
 
 /// Reasons by condition. Those of names and properties are the texts of their own error types.
 pub mod reason {
+    pub const NO_DELIMITER: &str = "missing '@' delimiter in snapshot name";
     pub const BAD_CACHE: &str = "invalid or missing cache file";
     pub const ALREADY_EXISTS: &str = "dataset already exists";
     pub const BUSY: &str = "pool or dataset is busy";

@@ -295,8 +295,13 @@ impl Session {
 
     /// Why the pool cannot be changed, in the words of OpenZFS and, if it was not asked for, why.
     pub fn refusal(&self, action: Action<'_>) -> Option<Failure> {
+        self.refusal_as(&|why| action.failed(why))
+    }
+
+    /// As [`Session::refusal`], where `failed` says what was not done.
+    pub fn refusal_as(&self, failed: &dyn Fn(&str) -> Failure) -> Option<Failure> {
         let why = self.pool().read_only()?;
-        let failure = action.failed(reason::POOL_READ_ONLY);
+        let failure = failed(reason::POOL_READ_ONLY);
         let asked = self.known.as_ref().is_some_and(|known| known.read_only);
         Some(if asked {
             failure

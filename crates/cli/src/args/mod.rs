@@ -21,6 +21,8 @@ pub struct Choice {
     pub argument: Argument,
     /// What it does.
     pub about: &'static str,
+    /// It is taken, and changes nothing here.
+    pub is_idle: bool,
 }
 
 /// What an option wants behind it.
@@ -37,25 +39,30 @@ pub enum Argument {
 
 /// An option without an argument.
 pub const fn flag(spellings: &'static str, about: &'static str) -> Choice {
-    Choice { spellings, argument: Argument::None, about }
+    Choice { spellings, argument: Argument::None, about, is_idle: false }
 }
 
 /// An option that stands for every pool: in the server of one pool, for that pool.
 pub const fn every_pool(spellings: &'static str, about: &'static str) -> Choice {
-    Choice { spellings, argument: Argument::NoneForEveryPool, about }
+    Choice { spellings, argument: Argument::NoneForEveryPool, about, is_idle: false }
 }
 
 /// An option whose argument is about properties.
 pub const fn property(spellings: &'static str, about: &'static str) -> Choice {
-    Choice { spellings, argument: Argument::Property, about }
+    Choice { spellings, argument: Argument::Property, about, is_idle: false }
 }
 
 /// An option with another argument.
 pub const fn value(spellings: &'static str, about: &'static str) -> Choice {
-    Choice { spellings, argument: Argument::Value, about }
+    Choice { spellings, argument: Argument::Value, about, is_idle: false }
 }
 
 impl Choice {
+    /// The same option of a command that it changes nothing in.
+    pub const fn idle(self) -> Choice {
+        Choice { is_idle: true, ..self }
+    }
+
     /// The name under which it is found.
     pub fn name(&self) -> &'static str {
         self.spellings().next().unwrap_or_default()
@@ -108,6 +115,25 @@ impl Parsed {
     /// The argument of an option; the last one given counts.
     pub fn value(&self, name: &str) -> Option<&str> {
         self.options.iter().rev().find(|(n, _)| *n == name).and_then(|(_, value)| value.as_deref())
+    }
+
+    /// As [`Parsed::value`], to be kept.
+    pub fn text(&self, name: &str) -> Option<String> {
+        self.value(name).map(str::to_owned)
+    }
+
+    /// As [`Parsed::values`], to be kept.
+    pub fn texts(&self, name: &str) -> Vec<String> {
+        self.values(name).map(str::to_owned).collect()
+    }
+
+    /// The arguments of two options in the order given, each with whether it is one of the `second`.
+    pub fn mixed(&self, first: &str, second: &str) -> Vec<(String, bool)> {
+        let of = |(name, value): &(&str, Option<String>)| {
+            let value = value.clone().filter(|_| [first, second].contains(name))?;
+            Some((value, *name == second))
+        };
+        self.options.iter().filter_map(of).collect()
     }
 
     /// Every argument given to an option, in order.

@@ -157,11 +157,11 @@ impl Doomed {
         self.snapshots.iter().map(|snapshot| snapshot.name.as_str()).chain(own)
     }
 
-    /// Destroys it; those before it in the order are gone.
+    /// Destroys it; those before it in the order are gone. With `force` it is unmounted although it is in use.
     ///
     /// # Errors
     /// Why it is still there.
-    pub fn destroy(&self, call: &Call, pool: &Pool) -> Result<(), Failure> {
+    pub fn destroy(&self, call: &Call, pool: &Pool, force: bool) -> Result<(), Failure> {
         let name = self.head.name.as_str();
         let own = self.snapshots.iter().map(|snapshot| snapshot.name.clone());
         // Those whose destruction waited for clones went with these.
@@ -178,7 +178,7 @@ impl Doomed {
         if self.stays() {
             return Ok(());
         }
-        mounting::destroying(call, name)?;
+        mounting::destroying(call, name, force)?;
         pool.destroy_dataset(name).map_err(|error| words(Action::Destroy(name), &error))
     }
 }

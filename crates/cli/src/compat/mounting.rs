@@ -65,7 +65,7 @@ pub fn say(report: &Report, console: &mut Console) -> Result<bool, Failure> {
 /// # Errors
 /// Standard output is gone.
 pub fn created(call: &Call, console: &mut Console, name: &str) -> Result<(), Failure> {
-    let Some(live) = call.live().filter(|_| !call.args.has("u")) else { return Ok(()) };
+    let Some(live) = call.live() else { return Ok(()) };
     let mounted = match live.mount_all(name, Overrides::default()) {
         Ok(report) => say(&report, console)?,
         Err(error) => {
@@ -83,14 +83,14 @@ pub fn created(call: &Call, console: &mut Console, name: &str) -> Result<(), Fai
 ///
 /// # Errors
 /// It is in use.
-pub fn destroying(call: &Call, name: &str) -> Result<(), Failure> {
+pub fn destroying(call: &Call, name: &str, force: bool) -> Result<(), Failure> {
     match call.live() {
         Some(live) => {
             // The snapshot it was cloned from may go with it.
             if let Some(origin) = live.pool().ok().and_then(|pool| origin_of(&pool, name)) {
                 live.let_go_of(&[origin]);
             }
-            live.unmount_for_good(&[name.to_owned()], call.args.has("f")).map_err(|error| stays(name, &error))
+            live.unmount_for_good(&[name.to_owned()], force).map_err(|error| stays(name, &error))
         }
         None => Ok(()),
     }
@@ -160,21 +160,28 @@ pub fn rename_snapshots(call: &Call, pool: &Pool, names: &[String], leaf: &str) 
     Ok(())
 }
 
-/// Carries out `change`, which moves the mounts at and below `top`. `renamed` gives the new name of a dataset.
+/// The mounts that a change moves.
+pub struct Moved<'a> {
+    /// The topmost dataset.
+    pub top: &'a str,
+    pub kind: Kind,
+    /// They are taken down although programs use them.
+    pub force: bool,
+}
+
+/// Carries out `change`, which moves the mounts at and below a dataset. `renamed` gives the new name of a dataset.
 ///
 /// # Errors
 /// A mount that would have to move is in use: nothing is changed. Or `change` fails.
 pub fn moving(
     call: &Call,
     console: &mut Console,
-    top: &str,
-    kind: Kind,
+    moved: Moved<'_>,
     renamed: impl Fn(&str) -> String,
     change: impl FnOnce() -> Result<(), Failure>,
 ) -> Result<(), Failure> {
     let Some(live) = call.live() else { return change() };
-    // What is received takes a mount down by force with another letter.
-    let force = call.args.has("f") || call.args.has("M");
+    let Moved { top, kind, force } = moved;
     let down = live.begin(top, kind, force).map_err(|error| match error {
         BeginError::Unmounted(error) => stays(top, &error),
         BeginError::Pool(error) => Action::Open(top).failed(error),

@@ -3,12 +3,23 @@
 use format::Txg;
 use pool::{Found, FoundState, Options, Pool, Rewind};
 
-use crate::args::Parsed;
 use crate::dates::{self, Form};
 use crate::messages::{Action, Failure, reason};
 use crate::out::Console;
 
-/// What the command line says about going back: `-F`, `-n`, `-X`, `-T`.
+/// The options about going back, as they were typed.
+pub struct Asked {
+    /// `-F`.
+    pub rewind: bool,
+    /// `-n`.
+    pub dry_run: bool,
+    /// `-X`.
+    pub extreme: bool,
+    /// `-T`.
+    pub txg: Option<String>,
+}
+
+/// What the command line says about going back.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Recovery {
     /// Which states may be chosen; `None`: only the newest.
@@ -22,18 +33,18 @@ impl Recovery {
     ///
     /// # Errors
     /// Usage.
-    pub fn of(args: &Parsed) -> Result<Recovery, Failure> {
-        let (dry_run, mut extreme) = (args.has("n"), args.has("X"));
-        if (dry_run || extreme) && !args.has("F") {
+    pub fn of(asked: &Asked) -> Result<Recovery, Failure> {
+        let (dry_run, mut extreme) = (asked.dry_run, asked.extreme);
+        if (dry_run || extreme) && !asked.rewind {
             return Err(Failure::usage("-n or -X only meaningful with -F"));
         }
         let mut max_txg = None;
-        if let Some(text) = args.value("T") {
+        if let Some(text) = &asked.txg {
             let txg = text.parse().map_err(|_| Failure::usage("invalid txg value"))?;
             max_txg = Some(Txg(txg));
             extreme = true;
         }
-        let rewind = (args.has("F") || max_txg.is_some()).then_some(Rewind { extreme, max_txg });
+        let rewind = (asked.rewind || max_txg.is_some()).then_some(Rewind { extreme, max_txg });
         Ok(Recovery { rewind, dry_run })
     }
 

@@ -60,14 +60,14 @@ impl Scripts {
     ///
     /// # Errors
     /// They may not be run.
-    pub fn of(call: &Call) -> Result<Option<Scripts>, Failure> {
-        let Some(list) = call.args.value("c") else { return Ok(None) };
+    pub fn of(call: &Call, lists: &[String]) -> Result<Option<Scripts>, Failure> {
+        let Some(list) = lists.last() else { return Ok(None) };
         let served = call.around.served.clone();
         if served.is_some() {
             let paths = list.split(FOUND).map(PathBuf::from).filter(|path| path.is_absolute());
             return Ok(Some(Scripts { paths: paths.collect(), served }));
         }
-        if call.args.count("c") > 1 {
+        if lists.len() > 1 {
             return Err(Failure::refused("Can't set -c flag twice"));
         }
         check_allowed()?;

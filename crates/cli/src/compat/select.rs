@@ -7,7 +7,6 @@ use pool::DatasetInfo;
 use pool::props::pool as pool_props;
 use pool::props::{DatasetKind, Value, names};
 
-use super::Call;
 use crate::around::Surroundings;
 use crate::messages::{Action, Failure};
 use crate::open::{self, NotOpen, Session, Sessions};
@@ -48,6 +47,13 @@ impl Kinds {
     }
 }
 
+/// Options that say which datasets are meant, as they were typed.
+pub struct Scope {
+    pub recursive: bool,
+    pub depth: Option<String>,
+    pub types: Vec<String>,
+}
+
 /// What is selected.
 pub struct Selection {
     /// Kinds given with `-t`, if any.
@@ -61,12 +67,12 @@ pub struct Selection {
 }
 
 impl Selection {
-    /// Reads `-r`, `-d` and `-t`.
+    /// Reads how deep and which types are asked for.
     ///
     /// # Errors
     /// Words that are no numbers or kinds.
-    pub fn read(call: &Call, default: Kinds) -> Result<Selection, Failure> {
-        let depth = match call.args.value("d") {
+    pub fn read(scope: &Scope, default: Kinds) -> Result<Selection, Failure> {
+        let depth = match &scope.depth {
             None => None,
             Some(text) => match text.parse::<i64>() {
                 Ok(depth) if depth < 0 => return Err(Failure::usage("Depth can not be negative.")),
@@ -74,8 +80,8 @@ impl Selection {
                 Err(_) => return Err(Failure::usage(format!("{text} is not an integer"))),
             },
         };
-        let asked = Kinds::parse(call.args.values("t"))?;
-        Ok(Selection { asked, default, depth, recursive: call.args.has("r") || depth.is_some() })
+        let asked = Kinds::parse(scope.types.iter().map(String::as_str))?;
+        Ok(Selection { asked, default, depth, recursive: scope.recursive || depth.is_some() })
     }
 
     /// The datasets that `operands` stand for, or all, sorted by name. What cannot be opened is complained about.

@@ -208,18 +208,22 @@ pub struct Naming {
 
 impl Naming {
     /// As the options of a command say, or variables of whoever typed it.
-    pub fn of(call: &Call) -> Naming {
+    pub fn or_variables(self, call: &Call) -> Naming {
         let variable = |name| call.around.served.is_none() && config::is_set(name);
         Naming {
-            guids: call.args.has("g") || variable("ZPOOL_VDEV_NAME_GUID"),
-            follow: call.args.has("L") || variable("ZPOOL_VDEV_NAME_FOLLOW_LINKS"),
-            full: call.args.has("P") || variable("ZPOOL_VDEV_NAME_PATH"),
+            guids: self.guids || variable("ZPOOL_VDEV_NAME_GUID"),
+            follow: self.follow || variable("ZPOOL_VDEV_NAME_FOLLOW_LINKS"),
+            full: self.full || variable("ZPOOL_VDEV_NAME_PATH"),
         }
     }
 
-    /// The options that say so.
-    pub fn options(self) -> impl Iterator<Item = &'static str> {
-        let all = [("-g", self.guids), ("-L", self.follow), ("-P", self.full)];
+    /// The options that say what `other` does not say.
+    pub fn options_beyond(self, other: Naming) -> impl Iterator<Item = &'static str> {
+        let all = [
+            ("-g", self.guids && !other.guids),
+            ("-L", self.follow && !other.follow),
+            ("-P", self.full && !other.full),
+        ];
         all.into_iter().filter_map(|(option, on)| on.then_some(option))
     }
 }

@@ -13,7 +13,7 @@ use super::Call;
 use super::changing::session;
 use super::owner_quota::{id_of, name_of};
 use super::select::dataset_failure;
-use crate::args::{flag, property};
+use crate::args::{Parsed, flag, property};
 use crate::command::{Command, Run, Targets};
 use crate::messages::{Action, Failure, reason};
 use crate::open::{Intent, open_for};
@@ -40,9 +40,42 @@ pub static COMMAND: Command = Command {
         property("s", "of a set"),
     ],
     targets: Targets::Of(targets),
-    run: Run::Here(allow),
+    run: Run::Here(run),
     ..Command::ZFS
 };
+
+/// That what is granted is taken back.
+#[derive(Clone, Copy)]
+pub(super) struct Back {
+    /// Also from everything below.
+    pub recursive: bool,
+}
+
+/// The options of `zfs allow` and `zfs unallow`.
+pub(super) struct Options {
+    pub(super) below: bool,
+    pub(super) groups: bool,
+    pub(super) here: bool,
+    pub(super) users: bool,
+    pub(super) everyone: bool,
+    pub(super) create: bool,
+    pub(super) set: Option<String>,
+    /// What is granted is taken back, here or everywhere below.
+    pub(super) back: Option<Back>,
+}
+
+fn read(args: &Parsed) -> Options {
+    Options {
+        below: args.has("d"),
+        groups: args.has("g"),
+        here: args.has("l"),
+        users: args.has("u"),
+        everyone: args.has("e"),
+        create: args.has("c"),
+        set: args.text("s"),
+        back: None,
+    }
+}
 
 /// The dataset, unless it is only looked at.
 fn targets(call: &Call) -> Result<Vec<String>, Failure> {
@@ -108,28 +141,33 @@ struct Order<'a> {
 ///
 /// # Errors
 /// Usage; a dataset, user or permission that does not exist.
-pub fn allow(call: &Call, console: &mut Console) -> Result<(), Failure> {
+fn run(call: &Call, console: &mut Console) -> Result<(), Failure> {
     if let ([name], true) = (call.args.operands.as_slice(), call.args.options.is_empty()) {
         return show(call, console, name);
     }
-    let Some(order) = order(call, console, false)? else { return Ok(()) };
-    change(call, &order, false)
+    carry_out(call, console, &read(&call.args))
 }
 
-/// Runs `zfs unallow`.
+/// Runs `zfs allow` and `zfs unallow`.
 ///
 /// # Errors
-/// As [`allow`].
-pub fn unallow(call: &Call, console: &mut Console) -> Result<(), Failure> {
-    let Some(order) = order(call, console, true)? else { return Ok(()) };
-    change(call, &order, true)
+/// Usage; a dataset, user or permission that does not exist.
+pub(super) fn carry_out(call: &Call, console: &mut Console, options: &Options) -> Result<(), Failure> {
+    match order(call, console, options)? {
+        Some(order) => change(call, &order, options.back),
+        None => Ok(()),
+    }
 }
 
 /// Reads a command line; `None` when somebody is not known, and the usage was shown for it, as OpenZFS does.
-fn order<'a>(call: &'a Call, console: &mut Console, back: bool) -> Result<Option<Order<'a>>, Failure> {
-    let args = &call.args;
-    let words: Vec<&str> = args.operands.iter().map(String::as_str).collect();
-    let alone = args.has("c") || args.has("e") || args.value("s").is_some();
+fn order<'a>(
+    call: &'a Call,
+    console: &mut Console,
+    options: &'a Options,
+) -> Result<Option<Order<'a>>, Failure> {
+    let back = options.back.is_some();
+    let words: Vec<&str> = call.args.operands.iter().map(String::as_str).collect();
+    let alone = options.create || options.everyone || options.set.as_deref().is_some();
     let (who, names, dataset) = match (alone, words.as_slice()) {
         (true, [names, dataset]) => ("", Some(*names), *dataset),
         (true, [dataset]) if back => ("", None, *dataset),
@@ -140,24 +178,24 @@ fn order<'a>(call: &'a Call, console: &mut Console, back: bool) -> Result<Option
     names::check_kind(dataset, DatasetKind::Filesystem)
         .map_err(|error| Action::Open(dataset).failed(error))?;
     // Without a word about it, it is granted here and below.
-    let scopes = match (args.has("l"), args.has("d")) {
+    let scopes = match (options.here, options.below) {
         (true, false) => "l",
         (false, true) => "d",
         _ => "ld",
     };
     let mut keys = Vec::new();
-    if let Some(set) = args.value("s") {
+    if let Some(set) = options.set.as_deref() {
         if !set.starts_with('@') || set.len() < 2 {
             return Err(Failure::usage("invalid set name: missing '@' prefix"));
         }
         keys.push(format!("s-${set}"));
-    } else if args.has("c") {
+    } else if options.create {
         keys.push("c-$".to_owned());
-    } else if args.has("e") {
+    } else if options.everyone {
         keys.extend(scopes.chars().map(|scope| format!("e{scope}$")));
     } else {
         for word in who.split(',') {
-            let Some((kind, id)) = whom(word, args.has("u"), args.has("g")) else {
+            let Some((kind, id)) = whom(word, options.users, options.groups) else {
                 console.line(&call.command.usage().replacen("usage:", "Usage:", 1))?;
                 return Ok(None);
             };
@@ -166,7 +204,7 @@ fn order<'a>(call: &'a Call, console: &mut Console, back: bool) -> Result<Option
     }
     let names: Vec<String> =
         names.map(|list| list.split(',').map(str::to_owned).collect()).unwrap_or_default();
-    let sets = names.iter().map(String::as_str).chain(args.value("s"));
+    let sets = names.iter().map(String::as_str).chain(options.set.as_deref());
     if sets.filter(|name| name.starts_with('@')).any(|name| name.len() >= SET_MAX) {
         let why = "invalid permission set name";
         return Err(Failure::refused(format!("cannot set permissions on '{dataset}': {why}")));
@@ -200,7 +238,7 @@ fn is_permission(name: &str) -> bool {
         || props::parse(name).is_some_and(settable)
 }
 
-fn change(call: &Call, order: &Order, back: bool) -> Result<(), Failure> {
+fn change(call: &Call, order: &Order, back: Option<Back>) -> Result<(), Failure> {
     let name = order.dataset;
     let session = session(call, name, Intent::Write).map_err(|error| error.dataset(name))?;
     let pool = session.pool();
@@ -222,8 +260,8 @@ fn change(call: &Call, order: &Order, back: bool) -> Result<(), Failure> {
             }
         }
     }
-    let done = if back {
-        let depth = if call.args.has("r") { None } else { Some(0) };
+    let done = if let Some(Back { recursive }) = back {
+        let depth = if recursive { None } else { Some(0) };
         let below = pool.list(name, depth, false).map_err(|error| failed(&error))?;
         pool.unallow(below.into_iter().map(|info| info.name).collect(), grants)
     } else {

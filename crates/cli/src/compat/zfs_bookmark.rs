@@ -7,7 +7,7 @@ use pool::props::names;
 
 use super::Call;
 use super::changing::{is_missing, session};
-use crate::args::flag;
+use crate::args::{Parsed, flag};
 use crate::command::{Command, Run, Targets};
 use crate::messages::{Action, Failure, reason};
 use crate::open::{Intent, Session, pool_of};
@@ -20,9 +20,18 @@ pub static COMMAND: Command = Command {
     syntax: &["bookmark [-r] SNAPSHOT|BOOKMARK BOOKMARK"],
     options: &[flag("r", "also of everything below")],
     targets: Targets::Of(targets),
-    run: Run::Here(create),
+    run: Run::Here(run),
     ..Command::ZFS
 };
+
+/// The options of `zfs bookmark`.
+struct Options {
+    recursive: bool,
+}
+
+fn read(args: &Parsed) -> Options {
+    Options { recursive: args.has("r") }
+}
 
 /// The operand that names a file system: one of the two may leave out what the other names.
 fn targets(call: &Call) -> Result<Vec<String>, Failure> {
@@ -34,7 +43,8 @@ fn targets(call: &Call) -> Result<Vec<String>, Failure> {
 ///
 /// # Errors
 /// Usage, or why there is no new bookmark.
-pub fn create(call: &Call, console: &mut Console) -> Result<(), Failure> {
+fn run(call: &Call, console: &mut Console) -> Result<(), Failure> {
+    let call = &call.typed(read);
     let (source, name) = match call.args.operands.as_slice() {
         [] => return Err(Failure::usage("missing source argument")),
         [_] => return Err(Failure::usage("missing bookmark argument")),
@@ -69,7 +79,7 @@ pub fn create(call: &Call, console: &mut Console) -> Result<(), Failure> {
         }
         Err(error) => Err(Action::Open(&source).failed(error)),
         Ok(_) if pool_of(&source) != pool_of(&name) => Err(cannot("bookmark is in a different pool")),
-        Ok(_) => bookmark_all(&session, &source, &name, call.args.has("r")),
+        Ok(_) => bookmark_all(&session, &source, &name, call.options.recursive),
     };
     session.finish().and(done)
 }
@@ -111,11 +121,6 @@ fn bookmark_all(session: &Session, source: &str, name: &str, recursive: bool) ->
 /// # Errors
 /// Why it is still there.
 pub fn destroy(call: &Call, name: &str) -> Result<(), Failure> {
-    for (option, what) in [("n", "dryrun"), ("d", "defer destroy"), ("r", "recursive"), ("R", "recursive")] {
-        if call.args.has(option) {
-            return Err(Failure::refused(format!("{what} is not supported with bookmark")));
-        }
-    }
     names::check(name).map_err(|error| Action::Open(name).failed(error))?;
     let session = session(call, name, Intent::Write).map_err(|error| error.dataset(name))?;
     let missing = || Failure::refused(format!("bookmark '{name}' does not exist."));

@@ -1,8 +1,21 @@
 //! `zfs create`.
 
-use super::zfs_change;
-use crate::args::{flag, property, value};
-use crate::command::{Command, Run, Targets};
+use super::Call;
+use super::changing::{is_missing, session, words};
+use super::dataset_values::{self};
+use super::mounting;
+use super::no_effect;
+use super::owner_quota;
+use super::parents::{create_parents, nearest_ancestor};
+use crate::args::Assignments;
+use crate::args::{Parsed, flag, property, value};
+use crate::command::{Command, Run, Targets, Typed};
+use crate::messages::{Action, Failure, reason};
+use crate::open::{Intent, NotOpen, Session};
+use crate::out::Console;
+use pool::props::DatasetKind;
+use pool::props::dataset::{self as props};
+use pool::props::names::{self};
 
 /// `zfs create`.
 pub static COMMAND: Command = Command {
@@ -24,6 +37,159 @@ pub static COMMAND: Command = Command {
         value("V", "makes a volume of this size"),
     ],
     targets: Targets::First,
-    run: Run::Here(zfs_change::create),
+    run: Run::Here(run),
     ..Command::ZFS
 };
+
+/// The options of `zfs create`.
+struct Options {
+    parsable: bool,
+    dry_run: bool,
+    parents: bool,
+    unmounted: bool,
+    verbose: bool,
+    sparse: bool,
+    blocksize: Option<String>,
+    properties: Vec<String>,
+    volume: Option<String>,
+}
+
+fn read(args: &Parsed) -> Options {
+    Options {
+        parsable: args.has("P"),
+        dry_run: args.has("n"),
+        parents: args.has("p"),
+        unmounted: args.has("u"),
+        verbose: args.has("v"),
+        sparse: args.has("s"),
+        blocksize: args.text("b"),
+        properties: args.texts("o"),
+        volume: args.text("V"),
+    }
+}
+
+/// Runs `zfs create`.
+///
+/// # Errors
+/// Usage, or why there is no new file system; then nothing was changed.
+fn run(call: &Call, console: &mut Console) -> Result<(), Failure> {
+    let call = &call.typed(read);
+    let args = &call.args;
+    if call.options.volume.is_some() {
+        return Err(Failure::refused("cenote: not supported yet: zfs create -V (volumes)"));
+    }
+    if call.options.sparse || call.options.blocksize.is_some() {
+        return Err(Failure::usage("'-s' and '-b' can only be used when creating a volume"));
+    }
+    let own = Assignments::collect(call.options.properties.iter().map(String::as_str), |word| {
+        props::parse(word).map(|p| p.name)
+    })?;
+    let name = match args.operands.as_slice() {
+        [] => return Err(Failure::usage("missing filesystem argument")),
+        [name] => name.as_str(),
+        _ => return Err(Failure::usage("too many arguments")),
+    };
+    let action = Action::Create(name);
+    names::check_new(name, DatasetKind::Filesystem).map_err(|error| action.failed(error))?;
+    let Some((parent, _)) = name.rsplit_once('/') else {
+        return Err(action.failed(reason::MISSING_DATASET_NAME));
+    };
+    let intent = if call.options.dry_run { Intent::Read } else { Intent::Write };
+    let session = session(call, name, intent).map_err(|error| match error {
+        NotOpen::Missing(pool) => action.failed(format!("{} '{pool}'", reason::NO_SUCH_POOL)),
+        other => other.into(),
+    })?;
+    let done = create_in(&session, call, console, name, parent, &own);
+    session.finish().and(done)
+}
+
+fn create_in(
+    session: &Session,
+    call: &Typed<Options>,
+    console: &mut Console,
+    name: &str,
+    parent: &str,
+    own: &Assignments,
+) -> Result<(), Failure> {
+    let (action, pool, dry) = (Action::Create(name), session.pool(), call.options.dry_run);
+    let parents = call.options.parents;
+    if let Some(failure) = session.refusal(action).filter(|_| !dry) {
+        return Err(failure);
+    }
+    let words_of = |error: pool::Error| words(action, &error);
+    let above = match pool.dataset(parent) {
+        Ok(info) => Some(info),
+        Err(error) if is_missing(&error) && parents => None,
+        Err(error) if is_missing(&error) => return Err(action.failed(reason::PARENT_MISSING)),
+        Err(error) => return Err(words_of(error)),
+    };
+    if above.as_ref().is_some_and(|info| info.kind != DatasetKind::Filesystem) {
+        return Err(action.failed(reason::NOT_A_FILESYSTEM));
+    }
+    // With -p the nearest ancestor that is there decides what is inherited.
+    let nearest = match above {
+        Some(info) => info,
+        None => nearest_ancestor(pool, parent).map_err(words_of)?,
+    };
+    // With -p an existing dataset is enough, and what was asked for it is not looked at.
+    if parents && pool.dataset(name).is_ok() {
+        return Ok(());
+    }
+    let given: Vec<(&str, &str)> = own.iter().collect();
+    let enabled = dataset_values::enabled_in(pool);
+    let made = dataset_values::creation(&given, Some((pool, &nearest)), &enabled)
+        .map_err(|error| action.failed(error))?;
+    match pool.dataset(name) {
+        Ok(_) => return Err(action.failed(reason::ALREADY_EXISTS)),
+        Err(error) if is_missing(&error) => {}
+        Err(error) => return Err(words_of(error)),
+    }
+    if call.options.verbose || call.options.parsable {
+        announce(call, console, name, own)?;
+    }
+    if dry {
+        return Ok(());
+    }
+    no_effect::warn(console, own.iter());
+    let mut topmost = None;
+    if parents {
+        topmost = create_parents(pool, parent, &enabled).map_err(words_of)?;
+    }
+    pool.create_filesystem(name, made.local, made.filesystem, dataset_values::initialiser())
+        .map_err(words_of)?;
+    owner_quota::apply(pool, name, &made.quotas).map_err(|error| action.failed(error))?;
+    if let Some(live) = call.live() {
+        // What is reserved for the new file system is taken from the others.
+        live.limits_changed();
+    }
+    if call.options.unmounted {
+        return Ok(());
+    }
+    mounting::created(call, console, topmost.as_deref().unwrap_or(name))
+}
+
+/// `-v`, `-P`: says what is, or would be, made.
+fn announce(
+    call: &Typed<Options>,
+    console: &mut Console,
+    name: &str,
+    own: &Assignments,
+) -> Result<(), Failure> {
+    let (parsable, would) = (call.options.parsable, if call.options.dry_run { "would " } else { "" });
+    if call.options.parents {
+        console.line(&match parsable {
+            true => format!("create_ancestors\t{name}"),
+            false => format!("{would}create ancestors of {name}"),
+        })?;
+    }
+    console.line(&match parsable {
+        true => format!("create\t{name}"),
+        false => format!("{would}create {name}"),
+    })?;
+    own.iter().try_for_each(|(name, value)| {
+        console.line(&match parsable {
+            true => format!("property\t{name}\t{value}"),
+            false => format!("\t{name}={value}"),
+        })
+    })
+}

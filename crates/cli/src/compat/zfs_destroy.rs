@@ -11,8 +11,8 @@ use super::doomed::snapshot_words;
 use super::mounting;
 use super::select::dataset_failure;
 use super::zfs_bookmark;
-use crate::args::flag;
-use crate::command::{Command, Run, Targets};
+use crate::args::{Parsed, flag};
+use crate::command::{Command, Run, Targets, Typed};
 use crate::messages::{Action, Failure, reason};
 use crate::open::{Intent, Session};
 use crate::out::Console;
@@ -40,19 +40,58 @@ pub static COMMAND: Command = Command {
     ..Command::ZFS
 };
 
+/// The options of `zfs destroy`.
+struct Options {
+    clones: bool,
+    defer: bool,
+    force: bool,
+    dry_run: bool,
+    parsable: bool,
+    recursive: bool,
+    verbose: bool,
+}
+
+fn read(args: &Parsed) -> Options {
+    Options {
+        clones: args.has("R"),
+        defer: args.has("d"),
+        force: args.has("f"),
+        dry_run: args.has("n"),
+        parsable: args.has("p"),
+        recursive: args.has("r"),
+        verbose: args.has("v"),
+    }
+}
+
+impl Options {
+    /// What was asked for that bookmarks do not have.
+    fn not_for_bookmarks(&self) -> Option<&'static str> {
+        let given = [
+            (self.dry_run, "dryrun"),
+            (self.defer, "defer destroy"),
+            (self.recursive || self.clones, "recursive"),
+        ];
+        given.into_iter().find_map(|(is_given, what)| is_given.then_some(what))
+    }
+}
+
 /// Runs `zfs destroy`.
 ///
 /// # Errors
 /// Usage, or why a dataset is still there.
-pub fn run(call: &Call, console: &mut Console) -> Result<(), Failure> {
+fn run(call: &Call, console: &mut Console) -> Result<(), Failure> {
+    let call = &call.typed(read);
     let args = &call.args;
     let name = match args.operands.as_slice() {
         [] => return Err(Failure::usage("missing dataset argument")),
         [name] => name.as_str(),
         _ => return Err(Failure::usage("too many arguments")),
     };
-    let intent = if args.has("n") { Intent::Read } else { Intent::Write };
+    let intent = if call.options.dry_run { Intent::Read } else { Intent::Write };
     if name.contains('#') {
+        if let Some(what) = call.options.not_for_bookmarks() {
+            return Err(Failure::refused(format!("{what} is not supported with bookmark")));
+        }
         return zfs_bookmark::destroy(call, name);
     }
     if let Some((head, spec)) = name.split_once('@') {
@@ -61,7 +100,7 @@ pub fn run(call: &Call, console: &mut Console) -> Result<(), Failure> {
         let done = destroy_snapshots(&session, call, console, head, spec);
         return session.finish().and(done);
     }
-    if args.has("d") {
+    if call.options.defer {
         return Err(Failure::usage("-d may only be used with snapshots"));
     }
     names::check(name).map_err(|error| Action::Open(name).failed(error))?;
@@ -71,21 +110,26 @@ pub fn run(call: &Call, console: &mut Console) -> Result<(), Failure> {
 }
 
 /// Says what is, or would be, destroyed.
-fn announce(call: &Call, console: &mut Console, name: &str, verbose: &str) -> Result<(), Failure> {
-    let args = &call.args;
-    if args.has("p") {
+fn announce(call: &Typed<Options>, console: &mut Console, name: &str, verbose: &str) -> Result<(), Failure> {
+    let _args = &call.args;
+    if call.options.parsable {
         console.line(&format!("destroy\t{name}"))
-    } else if args.has("v") {
+    } else if call.options.verbose {
         console.line(&format!("{verbose} {name}"))
     } else {
         Ok(())
     }
 }
 
-fn destroy_heads(session: &Session, call: &Call, console: &mut Console, name: &str) -> Result<(), Failure> {
-    let (args, pool, action) = (&call.args, session.pool(), Action::Destroy(name));
+fn destroy_heads(
+    session: &Session,
+    call: &Typed<Options>,
+    console: &mut Console,
+    name: &str,
+) -> Result<(), Failure> {
+    let (_args, pool, action) = (&call.args, session.pool(), Action::Destroy(name));
     let list = pool.list(name, None, true).map_err(|error| dataset_failure(name, &error))?;
-    let recursive = args.has("r") || args.has("R");
+    let recursive = call.options.recursive || call.options.clones;
     if !name.contains('/') && !recursive {
         return Err(action
             .failed("operation does not apply to pools")
@@ -95,7 +139,7 @@ fn destroy_heads(session: &Session, call: &Call, console: &mut Console, name: &s
     let beneath = |other: &&String| {
         other.strip_prefix(name).is_some_and(|rest| rest.starts_with('/') || rest.starts_with('@'))
     };
-    let others = if args.has("R") { Vec::new() } else { doomed::dependents(pool, name)? };
+    let others = if call.options.clones { Vec::new() } else { doomed::dependents(pool, name)? };
     if list.len() > 1 && !recursive {
         let what = match list[0].kind {
             DatasetKind::Volume => "volume has children",
@@ -113,14 +157,14 @@ fn destroy_heads(session: &Session, call: &Call, console: &mut Console, name: &s
         let failure = action.failed(what).hint("use '-R' to destroy the following datasets:");
         return Err(clones.fold(failure, Failure::hint));
     }
-    if let Some(failure) = session.refusal(action).filter(|_| !args.has("n")) {
+    if let Some(failure) = session.refusal(action).filter(|_| !call.options.dry_run) {
         return Err(failure);
     }
-    let verbose = if args.has("n") { "would destroy" } else { "will destroy" };
+    let verbose = if call.options.dry_run { "would destroy" } else { "will destroy" };
     for doomed in doomed::all(pool, &[name.to_owned()])? {
         doomed.names().try_for_each(|name| announce(call, console, name, verbose))?;
-        if !args.has("n") {
-            doomed.destroy(call, pool)?;
+        if !call.options.dry_run {
+            doomed.destroy(call, pool, call.options.force)?;
         }
     }
     Ok(())
@@ -149,13 +193,13 @@ fn select<'a>(snapshots: &'a [DatasetInfo], spec: &str) -> Vec<&'a DatasetInfo> 
 
 fn destroy_snapshots(
     session: &Session,
-    call: &Call,
+    call: &Typed<Options>,
     console: &mut Console,
     head: &str,
     spec: &str,
 ) -> Result<(), Failure> {
-    let (args, pool) = (&call.args, session.pool());
-    let recursive = args.has("r") || args.has("R");
+    let (_args, pool) = (&call.args, session.pool());
+    let recursive = call.options.recursive || call.options.clones;
     let depth = if recursive { None } else { Some(1) };
     let top = pool.dataset(head).map_err(|error| dataset_failure(head, &error))?;
     let list = pool.list(head, depth, true).map_err(|error| dataset_failure(head, &error))?;
@@ -181,8 +225,8 @@ fn destroy_snapshots(
         clones.extend(own);
     }
     // The wording is settled before anything is known to succeed.
-    let doomed = !clones.is_empty() && !args.has("R") && !args.has("d");
-    let verbose = if args.has("n") || doomed { "would destroy" } else { "will destroy" };
+    let doomed = !clones.is_empty() && !call.options.clones && !call.options.defer;
+    let verbose = if call.options.dry_run || doomed { "would destroy" } else { "will destroy" };
     for snapshot in &chosen {
         announce(call, console, &snapshot.name, verbose)?;
     }
@@ -196,29 +240,30 @@ fn destroy_snapshots(
         return Err(Failure::Refused(lines));
     }
     let names: Vec<String> = chosen.iter().map(|info| info.name.clone()).collect();
-    if args.has("v") || args.has("p") {
+    if call.options.verbose || call.options.parsable {
         let bytes = pool.reclaims(&names).map_err(|error| snapshot_words(&error))?;
         let size = pool::props::number::nice_bytes(bytes);
-        match (args.has("p"), args.has("n")) {
+        match (call.options.parsable, call.options.dry_run) {
             (true, _) => console.line(&format!("reclaim\t{bytes}"))?,
             (false, true) => console.line(&format!("would reclaim {size}"))?,
             (false, false) => console.line(&format!("will reclaim {size}"))?,
         }
     }
-    if args.has("n") {
+    if call.options.dry_run {
         return Ok(());
     }
     if let Some(failure) = session.refusal(Action::Destroy(&names[0])) {
         return Err(failure);
     }
     let mut names = names;
-    if args.has("R") {
+    if call.options.clones {
         for doomed in doomed::all(pool, &clones)? {
             doomed.names().try_for_each(|name| announce(call, console, name, verbose))?;
-            doomed.destroy(call, pool)?;
+            doomed.destroy(call, pool, call.options.force)?;
         }
         // Those that lay in a clone, or whose destruction waited for one, went with it.
         names.retain(|name| pool.dataset(name).is_ok());
     }
-    mounting::destroy_snapshots(call, pool, &names, args.has("d")).map_err(|error| snapshot_words(&error))
+    mounting::destroy_snapshots(call, pool, &names, call.options.defer)
+        .map_err(|error| snapshot_words(&error))
 }

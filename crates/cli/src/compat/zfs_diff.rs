@@ -11,8 +11,8 @@ use zpl::diff::{Change, Difference, diff};
 
 use super::Call;
 use super::select::dataset_failure;
-use crate::args::flag;
-use crate::command::{Command, Run};
+use crate::args::{Parsed, flag};
+use crate::command::{Command, Run, Typed};
 use crate::messages::{Action, Failure, reason};
 use crate::open::{Intent, Session, open_for};
 use crate::out::{Console, octal};
@@ -32,6 +32,23 @@ pub static COMMAND: Command = Command {
     ..Command::ZFS
 };
 
+/// The options of `zfs diff`.
+struct Options {
+    classify: bool,
+    scripted: bool,
+    times: bool,
+    plain_names: bool,
+}
+
+fn read(args: &Parsed) -> Options {
+    Options {
+        classify: args.has("F"),
+        scripted: args.has("H"),
+        times: args.has("t"),
+        plain_names: args.has("h"),
+    }
+}
+
 const CANNOT: &str = "Unable to obtain diffs";
 const NOT_EARLIER: &str = "Not an earlier snapshot from the same fs";
 
@@ -50,7 +67,8 @@ struct Style {
 ///
 /// # Errors
 /// Usage, or why the two states cannot be compared.
-pub fn run(call: &Call, console: &mut Console) -> Result<(), Failure> {
+fn run(call: &Call, console: &mut Console) -> Result<(), Failure> {
+    let call = &call.typed(read);
     let args = &call.args;
     let (from, to) = match args.operands.as_slice() {
         [] => return Err(Failure::usage("must provide at least one snapshot name")),
@@ -77,7 +95,7 @@ pub fn run(call: &Call, console: &mut Console) -> Result<(), Failure> {
 
 fn compare(
     session: &Session,
-    call: &Call,
+    call: &Typed<Options>,
     console: &mut Console,
     from: &str,
     to: &str,
@@ -110,12 +128,12 @@ fn compare(
         pool::Error::NotEarlier(_) => Failure::refused(format!("{NOT_EARLIER}: {}", reason::INVALID_NAME)),
         error => cannot(error),
     })?;
-    let args = &call.args;
+    let _args = &call.args;
     let style = Style {
-        classify: args.has("F"),
-        scripted: args.has("H"),
-        times: args.has("t"),
-        plain_names: args.has("h"),
+        classify: call.options.classify,
+        scripted: call.options.scripted,
+        times: call.options.times,
+        plain_names: call.options.plain_names,
         root: mountpoint(session, to_fs).map_err(|error| cannot(&error))?.into_bytes(),
     };
     let ended = diff(&old, &new, touched, |difference| {

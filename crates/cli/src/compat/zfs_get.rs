@@ -5,10 +5,10 @@ use pool::props::{DatasetKind, Source};
 use serde_json::Map;
 
 use super::Call;
-use super::select::{Kinds, Selection, dataset_failure};
+use super::select::{Kinds, Scope, Selection, dataset_failure};
 use super::zfs_list::{json_head, show};
 use crate::args::list::{self, Properties};
-use crate::args::{flag, property, value};
+use crate::args::{Parsed, flag, property, value};
 use crate::command::{Beside, Command, Run, Subjects, Visitors};
 use crate::dates;
 use crate::json;
@@ -45,17 +45,41 @@ pub static COMMAND: Command = Command {
     ..Command::ZFS
 };
 
+/// The options of `zfs get`.
+struct Options {
+    scripted: bool,
+    exact: bool,
+    json: bool,
+    json_int: bool,
+    scope: Scope,
+    fields: Option<String>,
+    sources: Vec<String>,
+}
+
+fn read(args: &Parsed) -> Options {
+    Options {
+        scripted: args.has("H"),
+        exact: args.has("p"),
+        scope: Scope { recursive: args.has("r"), depth: args.text("d"), types: args.texts("t") },
+        json: args.has("j"),
+        json_int: args.has("json-int"),
+        fields: args.text("o"),
+        sources: args.texts("s"),
+    }
+}
+
 /// Runs `zfs get`.
 ///
 /// # Errors
 /// Usage; datasets that are missing are complained about.
-pub fn run(call: &Call, console: &mut Console) -> Result<(), Failure> {
-    if call.args.has("json-int") && !call.args.has("j") {
+fn run(call: &Call, console: &mut Console) -> Result<(), Failure> {
+    let call = &call.typed(read);
+    if call.options.json_int && !call.options.json {
         return Err(Failure::usage("'--json-int' only works with '-j' option"));
     }
     let args = &call.args;
     let mut fields = Field::DEFAULT.to_vec();
-    if let Some(list) = args.value("o") {
+    if let Some(list) = call.options.fields.as_deref() {
         fields.clear();
         for word in list::columns(list, Field::ALL.len())? {
             match Field::parse(word) {
@@ -66,13 +90,13 @@ pub fn run(call: &Call, console: &mut Console) -> Result<(), Failure> {
         }
     }
     let mut sources: Vec<&str> = Vec::new();
-    for word in args.values("s").flat_map(|list| list.split(',')) {
+    for word in call.options.sources.iter().map(String::as_str).flat_map(|list| list.split(',')) {
         if !Source::WORDS.contains(&word) {
             return Err(Failure::usage(format!("invalid source '{word}'")));
         }
         sources.push(word);
     }
-    let selection = Selection::read(call, Kinds::ALL)?;
+    let selection = Selection::read(&call.options.scope, Kinds::ALL)?;
     let Some((properties, operands)) = args.operands.split_first() else {
         return Err(Failure::usage("missing property argument"));
     };
@@ -83,8 +107,8 @@ pub fn run(call: &Call, console: &mut Console) -> Result<(), Failure> {
     if let Some(word) = words.iter().find(|word| props::ask(word).is_none()) {
         return Err(Failure::usage(format!("bad property list: invalid property '{word}'")));
     }
-    let as_int = args.has("json-int");
-    let raw = args.has("p") || (as_int && args.has("j"));
+    let as_int = call.options.json_int;
+    let raw = call.options.exact || (as_int && call.options.json);
     let received = fields.contains(&Field::Received);
     let mut sessions = Sessions::new(call.around, Intent::Read, &call.line);
     let found = selection.find(operands, &mut sessions, console)?;
@@ -137,11 +161,11 @@ pub fn run(call: &Call, console: &mut Console) -> Result<(), Failure> {
         }
         objects.insert(info.name.clone(), json::dataset(json_head(info), properties, as_int));
     }
-    if args.has("j") {
+    if call.options.json {
         if objects.is_empty() && console.has_failed() {
             return Ok(());
         }
         return console.line(&json::envelope("zfs get", "datasets", objects).to_string());
     }
-    Ok(table::print_get(console.out(), &fields, &rows, args.has("H"))?)
+    Ok(table::print_get(console.out(), &fields, &rows, call.options.scripted)?)
 }

@@ -1,9 +1,9 @@
 //! `zfs groupspace`.
 
-use super::zfs_userspace;
+use super::zfs_userspace::{self, Options};
 use pool::props::dataset::Owner;
 
-use crate::args::{flag, property, value};
+use crate::args::{Parsed, flag, property, value};
 use crate::command::{Command, Run};
 
 /// `zfs groupspace`.
@@ -15,7 +15,7 @@ pub static COMMAND: Command = Command {
     ],
     options: &[
         flag("H", "no headings, tabs between fields"),
-        flag("i", "translates identities of other systems"),
+        flag("i", "translates identities of other systems").idle(),
         flag("n", "numbers instead of names"),
         flag("p", "exact numbers"),
         property("o", "these fields"),
@@ -23,6 +23,18 @@ pub static COMMAND: Command = Command {
         property("S", "sorted by this field, the largest first"),
         value("t", "only these types of owners"),
     ],
-    run: Run::Here(|call, console| zfs_userspace::run(call, console, Owner::Group)),
+    run: Run::Here(|call, console| zfs_userspace::run(call, &read(&call.args), console, Owner::Group)),
     ..Command::ZFS
 };
+
+fn read(args: &Parsed) -> Options {
+    Options {
+        scripted: args.has("H"),
+        numeric: args.has("n"),
+        exact: args.has("p"),
+        fields: args.text("o"),
+        ascending: args.texts("s"),
+        descending: args.texts("S"),
+        types: args.texts("t"),
+    }
+}

@@ -1,8 +1,16 @@
 //! `zfs holds`.
 
-use super::zfs_hold;
-use crate::args::flag;
-use crate::command::{Command, Run, Subjects, Visitors};
+use super::Call;
+use super::select::dataset_failure;
+use super::zfs_hold::with_those_below;
+use crate::args::{Parsed, flag};
+use crate::command::{Command, Run, Subjects, Typed, Visitors};
+use crate::dates;
+use crate::messages::Failure;
+use crate::open::{Intent, Sessions};
+use crate::out::Console;
+use crate::table::{self, Column, Row};
+use pool::props::Justify;
 
 /// `zfs holds`.
 pub static COMMAND: Command = Command {
@@ -15,6 +23,81 @@ pub static COMMAND: Command = Command {
         flag("p", "times in seconds"),
     ],
     visitors: Some(Visitors { operands: Subjects::Datasets, options: &["r", "H", "p"] }),
-    run: Run::Here(zfs_hold::show),
+    run: Run::Here(run),
     ..Command::ZFS
 };
+
+/// The options of `zfs holds`.
+struct Options {
+    recursive: bool,
+    scripted: bool,
+    exact: bool,
+}
+
+fn read(args: &Parsed) -> Options {
+    Options { recursive: args.has("r"), scripted: args.has("H"), exact: args.has("p") }
+}
+
+/// Runs `zfs holds`.
+///
+/// # Errors
+/// Usage; what is no snapshot is complained about.
+fn run(call: &Call, console: &mut Console) -> Result<(), Failure> {
+    let call = &call.typed(read);
+    let args = &call.args;
+    if args.operands.is_empty() {
+        return Err(Failure::usage(""));
+    }
+    let mut rows = Vec::new();
+    let mut wrong = Vec::new();
+    // As wide as the longest name looked at, whether it is held or not.
+    let mut width = 0;
+    for name in &args.operands {
+        match holds_of(call, name, &mut width, &mut wrong) {
+            Ok(found) => rows.extend(found),
+            Err(failure) => wrong.push(failure),
+        }
+    }
+    let mut columns = ["NAME", "TAG", "TIMESTAMP"].map(|heading| Column::other(heading, Justify::Left));
+    columns[0].min_width = columns[0].min_width.max(width);
+    let nothing = rows.is_empty() && !wrong.is_empty();
+    table::print(console.out(), &columns, &rows, call.options.scripted)?;
+    for failure in wrong {
+        console.complain(failure)?;
+    }
+    if nothing {
+        console.remark("no datasets available");
+    }
+    Ok(())
+}
+
+/// The holds of a snapshot, or of those of its name below. Tags that none may have are told in `wrong`.
+fn holds_of(
+    call: &Typed<Options>,
+    name: &str,
+    width: &mut usize,
+    wrong: &mut Vec<Failure>,
+) -> Result<Vec<Row>, Failure> {
+    if !name.contains('@') {
+        return Err(Failure::refused(format!("'{name}' is not a snapshot")));
+    }
+    let mut sessions = Sessions::new(call.around, Intent::Read, &call.line);
+    let pool = sessions.of(name).map_err(|error| error.dataset(name))?.pool();
+    pool.dataset(name).map_err(|error| dataset_failure(name, &error))?;
+    let mut rows = Vec::new();
+    for snapshot in with_those_below(pool, name, call.options.recursive) {
+        *width = snapshot.len().max(*width);
+        let info = pool.dataset(&snapshot).map_err(|error| dataset_failure(&snapshot, &error))?;
+        let mut report = |error| wrong.push(dataset_failure(&snapshot, &error));
+        let holds = pool.survey_holds(&info, &mut report);
+        for (tag, seconds) in holds.map_err(|error| dataset_failure(&snapshot, &error))? {
+            let time = if call.options.exact {
+                seconds.to_string()
+            } else {
+                dates::show(seconds, dates::Form::Hold)
+            };
+            rows.push(Row::new(vec![snapshot.clone(), tag, time]));
+        }
+    }
+    Ok(rows)
+}

@@ -10,10 +10,10 @@ use serde_json::Map;
 use super::Call;
 use super::dataset_value::Shown;
 use super::dataset_values;
-use super::select::{Kinds, Selection, dataset_failure};
+use super::select::{Kinds, Scope, Selection, dataset_failure};
 use crate::args::list::{self, Properties};
-use crate::args::{flag, property, value};
-use crate::command::{Beside, Command, Run, Subjects, Visitors};
+use crate::args::{Parsed, flag, property, value};
+use crate::command::{Beside, Command, Run, Subjects, Typed, Visitors};
 use crate::json;
 use crate::messages::Failure;
 use crate::open::{Intent, Sessions};
@@ -49,6 +49,30 @@ pub static COMMAND: Command = Command {
     ..Command::ZFS
 };
 
+/// The options of `zfs list`.
+struct Options {
+    scripted: bool,
+    exact: bool,
+    json: bool,
+    json_int: bool,
+    scope: Scope,
+    /// Properties in the order given, each with whether the largest comes first.
+    sort: Vec<(String, bool)>,
+    properties: Option<String>,
+}
+
+fn read(args: &Parsed) -> Options {
+    Options {
+        scripted: args.has("H"),
+        exact: args.has("p"),
+        scope: Scope { recursive: args.has("r"), depth: args.text("d"), types: args.texts("t") },
+        json: args.has("j"),
+        json_int: args.has("json-int"),
+        sort: args.mixed("s", "S"),
+        properties: args.text("o"),
+    }
+}
+
 const DEFAULT: &str = "name,used,available,referenced,mountpoint";
 const SPACE: [&str; 7] = ["name", "available", "used", "usedsnap", "usedds", "usedrefreserv", "usedchild"];
 
@@ -56,14 +80,15 @@ const SPACE: [&str; 7] = ["name", "available", "used", "usedsnap", "usedds", "us
 ///
 /// # Errors
 /// Usage; datasets that are missing are complained about.
-pub fn run(call: &Call, console: &mut Console) -> Result<(), Failure> {
-    if call.args.has("json-int") && !call.args.has("j") {
+fn run(call: &Call, console: &mut Console) -> Result<(), Failure> {
+    let call = &call.typed(read);
+    if call.options.json_int && !call.options.json {
         return Err(Failure::usage("'--json-int' only works with '-j' option"));
     }
     let args = &call.args;
-    let mut selection = Selection::read(call, Kinds::HEADS)?;
+    let mut selection = Selection::read(&call.options.scope, Kinds::HEADS)?;
     let mut words = Vec::new();
-    match list::properties(args.value("o").unwrap_or(DEFAULT))? {
+    match list::properties(call.options.properties.as_deref().unwrap_or(DEFAULT))? {
         Properties::All => {
             words.push("name");
             words.extend(props::VISIBLE.iter().map(|property| property.name));
@@ -85,21 +110,18 @@ pub fn run(call: &Call, console: &mut Console) -> Result<(), Failure> {
         }
     }
     let mut sort = Vec::new();
-    for (option, word) in &args.options {
-        if let ("s" | "S", Some(word)) = (*option, word) {
-            let asked =
-                props::ask(word).ok_or_else(|| Failure::usage(format!("invalid property '{word}'")))?;
-            sort.push((asked, *option == "S"));
-        }
+    for (word, descending) in &call.options.sort {
+        let asked = props::ask(word).ok_or_else(|| Failure::usage(format!("invalid property '{word}'")))?;
+        sort.push((asked, *descending));
     }
     let mut sessions = Sessions::new(call.around, Intent::Read, &call.line);
     let found = selection.find(&args.operands, &mut sessions, console)?;
     let found = sorted(found, &sort, &mut sessions)?;
-    if args.has("j") {
+    if call.options.json {
         return as_json(call, console, &words, &found, &mut sessions);
     }
     if found.is_empty() {
-        if !args.has("H") && !console.has_failed() {
+        if !call.options.scripted && !console.has_failed() {
             console.remark("no datasets available");
             if args.operands.is_empty() {
                 crate::open::remark_foreign(console);
@@ -107,7 +129,7 @@ pub fn run(call: &Call, console: &mut Console) -> Result<(), Failure> {
         }
         return Ok(());
     }
-    let raw = args.has("p");
+    let raw = call.options.exact;
     let asked: Vec<(&str, Asked)> =
         words.iter().filter_map(|word| Some((*word, props::ask(word)?))).collect();
     let columns: Vec<Column> = asked
@@ -122,7 +144,7 @@ pub fn run(call: &Call, console: &mut Console) -> Result<(), Failure> {
         let cells = asked.iter().map(|(_, asked)| Ok(show(&mut sessions, info, asked, raw)?.text));
         rows.push(Row::new(cells.collect::<Result<_, Failure>>()?));
     }
-    Ok(table::print(console.out(), &columns, &rows, args.has("H"))?)
+    Ok(table::print(console.out(), &columns, &rows, call.options.scripted)?)
 }
 
 /// What a word asks for of a dataset of an open pool.
@@ -184,14 +206,14 @@ fn compare(a: &Value, b: &Value) -> Ordering {
 }
 
 fn as_json(
-    call: &Call,
+    call: &Typed<Options>,
     console: &mut Console,
     words: &[&str],
     found: &[DatasetInfo],
     sessions: &mut Sessions,
 ) -> Result<(), Failure> {
-    let as_int = call.args.has("json-int");
-    let raw = call.args.has("p") || as_int;
+    let as_int = call.options.json_int;
+    let raw = call.options.exact || as_int;
     let mut objects = Map::new();
     for info in found {
         let mut properties = Map::new();

@@ -1,23 +1,21 @@
-//! `zfs mount` and `zfs unmount`.
+//! `zfs mount`.
 
 use std::ffi::OsString;
-use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use pool::props::dataset as props;
-use pool::props::{DatasetKind, Value, names};
+use pool::props::{DatasetKind, names};
 use serde_json::{Map, json};
-use server::{Live, Overrides, Unmounted};
+use server::{Live, Overrides};
 
 use super::Call;
-use super::mounting::{say, stays, why_not_mounted, without_server};
+use super::mounting::{say, why_not_mounted, without_server};
 use super::select::dataset_failure;
 use super::zfs_mount_turns;
-use crate::args::{flag, property};
-use crate::command::{Command, Run, Subjects, Visitors};
+use crate::args::{Parsed, flag, property};
+use crate::command::{Command, Run, Subjects, Typed, Visitors};
 use crate::json;
-use crate::messages::{Action, Failure, io_words, reason};
-use crate::open::{self, NotOpen, pool_of};
+use crate::messages::{Action, Failure, reason};
+use crate::open::{self, pool_of};
 use crate::out::Console;
 use crate::{client, connect, start};
 
@@ -29,9 +27,9 @@ pub static COMMAND: Command = Command {
     options: &[
         flag("O", "also on a folder that is not empty"),
         flag("a", "all that belong mounted"),
-        flag("f", "by force"),
-        flag("l", "loads keys first"),
-        flag("v", "says how far it is"),
+        flag("f", "by force").idle(),
+        flag("l", "loads keys first").idle(),
+        flag("v", "says how far it is").idle(),
         flag("R", "the file system and all below it that belong mounted"),
         flag("j|json", "the list as JSON"),
         property(
@@ -40,33 +38,50 @@ pub static COMMAND: Command = Command {
         ),
     ],
     visitors: Some(Visitors { operands: Subjects::None, options: &["j"] }),
-    run: Run::Here(mount),
+    run: Run::Here(run),
     ..Command::ZFS
 };
 
-/// `canmount=noauto` as it is stored.
-const NOAUTO: u64 = 2;
+/// The options of `zfs mount`.
+struct Options {
+    overlay: bool,
+    all: bool,
+    below: bool,
+    json: bool,
+    options: Vec<String>,
+}
+
+fn read(args: &Parsed) -> Options {
+    Options {
+        overlay: args.has("O"),
+        all: args.has("a"),
+        below: args.has("R"),
+        json: args.has("j"),
+        options: args.texts("o"),
+    }
+}
 
 /// Runs `zfs mount`.
 ///
 /// # Errors
 /// Usage, or why something is not mounted.
-pub fn mount(call: &Call, console: &mut Console) -> Result<(), Failure> {
+fn run(call: &Call, console: &mut Console) -> Result<(), Failure> {
+    let call = &call.typed(read);
     let args = &call.args;
-    let name = match (args.operands.as_slice(), args.has("a")) {
+    let name = match (args.operands.as_slice(), call.options.all) {
         // To a server, the client may name those of its file systems whose turn it is.
         (_, true) if call.live().is_some() => None,
         ([], true) => None,
-        ([], false) if args.has("R") => return Err(Failure::usage("missing filesystem argument")),
+        ([], false) if call.options.below => return Err(Failure::usage("missing filesystem argument")),
         ([], false) => return list(call, console),
         ([_], true) => return Err(Failure::usage("too many arguments")),
         ([name], false) => Some(name.as_str()),
         _ => return Err(Failure::usage("too many arguments")),
     };
-    if args.has("j") {
+    if call.options.json {
         return Err(Failure::usage("-j can only be used without a file system"));
     }
-    let overrides = overrides(args.values("o")).ok_or_else(|| match name {
+    let overrides = overrides(call.options.options.iter().map(String::as_str)).ok_or_else(|| match name {
         Some(name) => Action::Mount(name).failed(INVALID),
         None => Failure::refused("cannot mount: Invalid argument"),
     })?;
@@ -79,8 +94,8 @@ pub fn mount(call: &Call, console: &mut Console) -> Result<(), Failure> {
             say(&report.map_err(|error| refused(live.name(), &error))?, console).map(drop)
         }
         (Some(live), None) => mount_below(live, live.name(), overrides, console),
-        (Some(live), Some(name)) if args.has("R") => mount_below(live, name, overrides, console),
-        (Some(live), Some(name)) if args.values("o").any(is_remount) => {
+        (Some(live), Some(name)) if call.options.below => mount_below(live, name, overrides, console),
+        (Some(live), Some(name)) if call.options.options.iter().map(String::as_str).any(is_remount) => {
             live.remount(name, overrides).map_err(|error| refused(name, &error))
         }
         (Some(live), Some(name)) => mount_one(call, live, name, overrides, console),
@@ -103,18 +118,18 @@ fn refused(name: &str, error: &server::MountError) -> Failure {
 }
 
 fn mount_one(
-    call: &Call,
+    call: &Typed<Options>,
     live: &Arc<Live>,
     name: &str,
     overrides: Overrides,
     console: &mut Console,
 ) -> Result<(), Failure> {
-    let report = live.mount(name, call.args.has("O"), overrides).map_err(|error| refused(name, &error))?;
+    let report = live.mount(name, call.options.overlay, overrides).map_err(|error| refused(name, &error))?;
     say(&report, console).map(drop)
 }
 
 /// Has the servers of the pools mount, and starts those that do not run.
-fn elsewhere(call: &Call, name: Option<&str>, console: &mut Console) -> Result<(), Failure> {
+fn elsewhere(call: &Typed<Options>, name: Option<&str>, console: &mut Console) -> Result<(), Failure> {
     if !connect::is_used() {
         return Err(without_server(call));
     }
@@ -144,7 +159,7 @@ fn elsewhere(call: &Call, name: Option<&str>, console: &mut Console) -> Result<(
 }
 
 /// Has the servers of pools carry out the command line in turns, each time with these operands.
-fn take_turns(call: &Call, turns: Vec<zfs_mount_turns::Turn>) -> Result<(), Failure> {
+pub(super) fn take_turns(call: &Call, turns: Vec<zfs_mount_turns::Turn>) -> Result<(), Failure> {
     let mut worst = 0;
     for (pool, operands) in turns {
         let args = crate::args::Parsed { options: call.args.options.clone(), operands };
@@ -197,12 +212,12 @@ fn is_remount(list: &str) -> bool {
 }
 
 /// What is mounted where.
-fn list(call: &Call, console: &mut Console) -> Result<(), Failure> {
+fn list(call: &Typed<Options>, console: &mut Console) -> Result<(), Failure> {
     let mut all = open::mounted(call.around);
     // Snapshots are mounted by mount(8) alone.
     all.retain(|mount| !mount.dataset.contains('@'));
     all.sort_by(|a, b| a.dataset.cmp(&b.dataset));
-    if call.args.has("j") {
+    if call.options.json {
         let mut objects = Map::new();
         for mount in all {
             let point = mount.point.display().to_string();
@@ -213,123 +228,6 @@ fn list(call: &Call, console: &mut Console) -> Result<(), Failure> {
     }
     all.iter()
         .try_for_each(|mount| console.line(&format!("{:<30}  {}", mount.dataset, mount.point.display())))
-}
-
-/// Runs `zfs unmount`.
-///
-/// # Errors
-/// Usage, or why something stays mounted.
-pub fn unmount(call: &Call, console: &mut Console) -> Result<(), Failure> {
-    let args = &call.args;
-    let name = match (args.operands.as_slice(), args.has("a")) {
-        // As when mounting.
-        (_, true) if call.live().is_some() => None,
-        ([], true) => None,
-        ([], false) => return Err(Failure::usage("missing filesystem argument")),
-        ([name], false) => Some(name.as_str()),
-        _ => return Err(Failure::usage("too many arguments")),
-    };
-    if let Some(live) = call.live() {
-        return unmount_here(call, live, name, console);
-    }
-    if !connect::is_used() {
-        return Err(without_server(call));
-    }
-    let name = match name {
-        Some(path) if path.starts_with('/') || path.starts_with("./") => Some(dataset_at(call, path)?),
-        Some(name) => {
-            names::check_kind(name, DatasetKind::Filesystem)
-                .map_err(|error| Action::Open(name).failed(error))?;
-            Some(name.to_owned())
-        }
-        None => None,
-    };
-    let Some(name) = name else {
-        let pools: Vec<String> = open::usable(call.around)?.into_iter().map(|pool| pool.name).collect();
-        let mut served = Vec::new();
-        for pool in pools {
-            if client::server_of(&pool, call.around)?.is_some() {
-                served.push(pool);
-            }
-        }
-        console.flush()?;
-        return take_turns(call, zfs_mount_turns::of_unmounting(served, call.around));
-    };
-    let pool = pool_of(&name).to_owned();
-    if client::server_of(&pool, call.around)?.is_some() {
-        console.flush()?;
-        return take_turns(call, vec![(pool, vec![name])]);
-    }
-    let session = open::open_for(&name, call.around, open::Intent::Read);
-    let session = session.map_err(|error: NotOpen| error.dataset(&name))?;
-    session.pool().dataset(&name).map_err(|error| dataset_failure(&name, &error))?;
-    Err(stays(&name, &Unmounted::NotMounted))
-}
-
-fn unmount_here(
-    call: &Call,
-    live: &Arc<Live>,
-    name: Option<&str>,
-    console: &mut Console,
-) -> Result<(), Failure> {
-    let force = call.args.has("f");
-    let mounts = live.seen();
-    let pool = live.pool().map_err(|closed| Action::Open(live.name()).failed(closed))?;
-    let Some(name) = name else {
-        // Children first, or in the order of the client. What was mounted by name alone, or by mount(8), stays.
-        let mounted: Vec<&String> = mounts.iter().rev().map(|(dataset, _)| dataset).collect();
-        let listed = &call.args.operands;
-        let wanted: Vec<&String> = match listed.is_empty() {
-            true => mounted,
-            false => listed.iter().filter(|dataset| mounted.contains(dataset)).collect(),
-        };
-        for dataset in wanted.into_iter().filter(|dataset| !is_by_name(&pool, dataset)) {
-            if let Err(error) = live.unmount(std::slice::from_ref(dataset), force) {
-                console.complain(stays(dataset, &error))?;
-            }
-        }
-        return Ok(());
-    };
-    let info = pool.dataset(name).map_err(|error| dataset_failure(name, &error))?;
-    if info.kind != DatasetKind::Filesystem {
-        return Err(Action::Open(name).failed(reason::WRONG_KIND));
-    }
-    drop(pool);
-    let Some((_, top)) = mounts.iter().find(|(dataset, _)| dataset == name) else {
-        // It may be out of sight already, and still be used.
-        let ended = if force { live.end_left(name).map_err(|error| stays(name, &error))? } else { false };
-        return if ended { Ok(()) } else { Err(stays(name, &Unmounted::NotMounted)) };
-    };
-    // With those below it that are mounted inside it.
-    let inside = |(dataset, point): &&(String, PathBuf)| {
-        let below = dataset.strip_prefix(name).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'));
-        below && point.starts_with(top)
-    };
-    let down: Vec<String> = mounts.iter().filter(inside).map(|(dataset, _)| dataset.clone()).collect();
-    live.unmount(&down, force).map_err(|error| stays(name, &error))
-}
-
-/// Whether a dataset has `canmount=noauto` or `mountpoint=legacy`.
-fn is_by_name(pool: &pool::Pool, dataset: &str) -> bool {
-    let value = |name: &str| {
-        let property = props::parse(name).expect("the table has it");
-        pool.dataset(dataset).and_then(|info| pool.property(&info, property)).ok().flatten()
-    };
-    dataset.contains('@')
-        || matches!(value("canmount"), Some((Value::Number(NOAUTO), _)))
-        || matches!(value("mountpoint"), Some((Value::Text(path), _)) if path == "legacy")
-}
-
-/// The dataset mounted on a folder.
-fn dataset_at(call: &Call, path: &str) -> Result<String, Failure> {
-    let action = Action::Unmount(path);
-    let words = |error: std::io::Error| action.failed(io_words(&error));
-    let full = std::fs::canonicalize(path).map_err(|error| Action::Open(path).failed(error))?;
-    match open::dataset_of(Path::new(path), call.around).map_err(words)? {
-        Some(mount) if mount.point == full => Ok(mount.dataset),
-        Some(_) => Err(action.failed("not a mountpoint")),
-        None => Err(action.failed("not a ZFS filesystem")),
-    }
 }
 
 #[cfg(test)]

@@ -5,8 +5,8 @@ use format::znode::pflags;
 use zpl::{FileKind, Filesystem, SetAttr, Stat};
 
 use super::Call;
-use crate::args::{flag, value};
-use crate::command::{Beside, Command, Run, Targets};
+use crate::args::{Parsed, flag, value};
+use crate::command::{Beside, Command, Run, Targets, Typed};
 use crate::files::operand::Operand;
 use crate::files::pools::{Pools, refused};
 use crate::files::walk::{Order, Walk};
@@ -42,6 +42,31 @@ pub static COMMAND: Command = Command {
     ..Command::ZFS
 };
 
+/// The options of `zfs project`.
+struct Options {
+    check: bool,
+    clear: bool,
+    alone: bool,
+    recursive: bool,
+    keep: bool,
+    set: bool,
+    nul: bool,
+    id: Option<String>,
+}
+
+fn read(args: &Parsed) -> Options {
+    Options {
+        check: args.has("c"),
+        clear: args.has("C"),
+        alone: args.has("d"),
+        recursive: args.has("r"),
+        keep: args.has("k"),
+        set: args.has("s"),
+        nul: args.has("0"),
+        id: args.text("p"),
+    }
+}
+
 /// What is to be done to each file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Task {
@@ -64,12 +89,15 @@ enum Task {
 ///
 /// # Errors
 /// Usage; files that cannot be looked at or changed are complained about.
-pub fn run(call: &Call, console: &mut Console) -> Result<(), Failure> {
+fn run(call: &Call, console: &mut Console) -> Result<(), Failure> {
+    let call = &call.typed(read);
     let args = &call.args;
-    if [args.has("c"), args.has("C"), args.has("s")].into_iter().filter(|given| *given).count() > 1 {
+    if [call.options.check, call.options.clear, call.options.set].into_iter().filter(|given| *given).count()
+        > 1
+    {
         return Err(Failure::usage("cannot specify '-c' '-C' '-s' together"));
     }
-    let wanted = match args.value("p") {
+    let wanted = match call.options.id.as_deref() {
         None => None,
         Some(text) => match text.parse::<u64>() {
             Ok(id) if id < u64::from(u32::MAX) => Some(id),
@@ -77,9 +105,9 @@ pub fn run(call: &Call, console: &mut Console) -> Result<(), Failure> {
         },
     };
     let task = match () {
-        () if args.has("c") => Task::Check { nul: args.has("0") },
-        () if args.has("C") => Task::Clear { keep: args.has("k") },
-        () if args.has("s") || wanted.is_some() => Task::Set { flag: args.has("s") },
+        () if call.options.check => Task::Check { nul: call.options.nul },
+        () if call.options.clear => Task::Clear { keep: call.options.keep },
+        () if call.options.set || wanted.is_some() => Task::Set { flag: call.options.set },
         () => Task::List,
     };
     if args.operands.is_empty() {
@@ -112,7 +140,7 @@ pub fn run(call: &Call, console: &mut Console) -> Result<(), Failure> {
 }
 
 fn one(
-    call: &Call,
+    call: &Typed<Options>,
     console: &mut Console,
     fs: &Filesystem,
     operand: &Operand,
@@ -122,7 +150,7 @@ fn one(
     let failed = |error: zpl::Error| refused("use", operand.shown(b"."), error);
     let id = fs.resolve(&operand.place.path, true).map_err(failed)?;
     let stat = fs.stat(id).map_err(failed)?;
-    let (alone, recursive) = (call.args.has("d"), call.args.has("r"));
+    let (alone, recursive) = (call.options.alone, call.options.recursive);
     match stat.kind {
         FileKind::Directory => {}
         FileKind::Regular if alone || recursive => {

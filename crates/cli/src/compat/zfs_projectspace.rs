@@ -1,9 +1,9 @@
 //! `zfs projectspace`.
 
-use super::zfs_userspace;
+use super::zfs_userspace::{self, Options};
 use pool::props::dataset::Owner;
 
-use crate::args::{flag, property};
+use crate::args::{Parsed, flag, property};
 use crate::command::{Command, Run};
 
 /// `zfs projectspace`.
@@ -18,6 +18,18 @@ pub static COMMAND: Command = Command {
         property("s", "sorted by this field"),
         property("S", "sorted by this field, the largest first"),
     ],
-    run: Run::Here(|call, console| zfs_userspace::run(call, console, Owner::Project)),
+    run: Run::Here(|call, console| zfs_userspace::run(call, &read(&call.args), console, Owner::Project)),
     ..Command::ZFS
 };
+
+fn read(args: &Parsed) -> Options {
+    Options {
+        scripted: args.has("H"),
+        numeric: false,
+        exact: args.has("p"),
+        fields: args.text("o"),
+        ascending: args.texts("s"),
+        descending: args.texts("S"),
+        types: Vec::new(),
+    }
+}

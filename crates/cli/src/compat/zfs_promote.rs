@@ -1,7 +1,14 @@
 //! `zfs promote`.
 
-use super::zfs_snapshot;
+use super::Call;
+use super::changing::{session, words};
+use super::mounting;
+use super::select::dataset_failure;
 use crate::command::{Command, Run, Targets};
+use crate::messages::{Action, Failure};
+use crate::open::{Intent, Session};
+use pool::props::DatasetKind;
+use pool::props::names;
 
 /// `zfs promote`.
 pub static COMMAND: Command = Command {
@@ -9,6 +16,34 @@ pub static COMMAND: Command = Command {
     about: "swaps a clone with the dataset it was made from",
     syntax: &["promote CLONE"],
     targets: Targets::First,
-    run: Run::Here(|call, _| zfs_snapshot::promote(call)),
+    run: Run::Here(|call, _| run(call)),
     ..Command::ZFS
 };
+
+/// Runs `zfs promote`.
+///
+/// # Errors
+/// Usage, or why nothing was changed.
+fn run(call: &Call) -> Result<(), Failure> {
+    let name = match call.args.operands.as_slice() {
+        [] => return Err(Failure::usage("missing clone filesystem argument")),
+        [name] => name.as_str(),
+        _ => return Err(Failure::usage("too many arguments")),
+    };
+    names::check_kind(name, DatasetKind::Filesystem).map_err(|error| Action::Open(name).failed(error))?;
+    let session = session(call, name, Intent::Write).map_err(|error| error.dataset(name))?;
+    let done = promote_in(&session, call, name);
+    session.finish().and(done)
+}
+
+fn promote_in(session: &Session, call: &Call, name: &str) -> Result<(), Failure> {
+    let (pool, action) = (session.pool(), Action::Promote(name));
+    pool.dataset(name).map_err(|error| dataset_failure(name, &error))?;
+    if let Some(failure) = session.refusal(action) {
+        return Err(failure);
+    }
+    mounting::promote(call, pool, name).map_err(|error| match &error {
+        pool::Error::NotAClone(_) => action.failed("not a cloned filesystem"),
+        error => words(action, error),
+    })
+}

@@ -18,16 +18,16 @@ use stream::{Destination, Incoming, Received, Receiver, Replica};
 use super::Call;
 use super::changing::{is_missing, session, words};
 use super::dataset_values;
-use super::mounting::{self, Contents};
+use super::mounting::{self, Contents, Moved};
 use super::no_effect;
 use super::parents::create_parents;
 use super::zfs_receive_heal;
 use super::zfs_receive_props::{Overrides, Words};
 use super::zfs_receive_tree;
 use super::zfs_receive_words::{cannot, name, receiving};
-use crate::args::{flag, property};
+use crate::args::{Parsed, flag, property};
 use crate::around::Served;
-use crate::command::{Beside, Command, Run, Targets};
+use crate::command::{Beside, Command, Run, Targets, Typed};
 use crate::messages::{Action, Failure, reason};
 use crate::open::{Intent, NotOpen, open_for};
 use crate::out::Console;
@@ -64,33 +64,83 @@ pub static COMMAND: Command = Command {
     ..Command::ZFS
 };
 
+/// The options of `zfs receive`.
+pub(super) struct Options {
+    pub(super) abort: bool,
+    pub(super) force: bool,
+    pub(super) unmount: bool,
+    pub(super) heal: bool,
+    pub(super) without_pool: bool,
+    pub(super) last_element: bool,
+    pub(super) no_holds: bool,
+    pub(super) dry_run: bool,
+    pub(super) resumable: bool,
+    pub(super) unmounted: bool,
+    pub(super) verbose: bool,
+    pub(super) properties: Vec<String>,
+    pub(super) left_out: Vec<String>,
+}
+
+fn read(args: &Parsed) -> Options {
+    Options {
+        abort: args.has("A"),
+        force: args.has("F"),
+        unmount: args.has("M"),
+        heal: args.has("c"),
+        without_pool: args.has("d"),
+        last_element: args.has("e"),
+        no_holds: args.has("h"),
+        dry_run: args.has("n"),
+        resumable: args.has("s"),
+        unmounted: args.has("u"),
+        verbose: args.has("v"),
+        properties: args.texts("o"),
+        left_out: args.texts("x"),
+    }
+}
+
 /// How often somebody who waits for the stream looks whether to stop.
 const GLANCE: Timespec = Timespec { tv_sec: 0, tv_nsec: 100_000_000 };
 /// Bytes read from the pipe at once.
 const BUFFER: usize = 1 << 20;
-/// What healing a snapshot leaves no room for.
-const NOT_HEALED: [&str; 7] = ["A", "F", "d", "e", "s", "o", "x"];
+
+impl Options {
+    /// The letter of an option that healing a snapshot leaves no room for.
+    fn contradicts_heal(&self) -> Option<char> {
+        let given = [
+            (self.abort, 'A'),
+            (self.force, 'F'),
+            (self.without_pool, 'd'),
+            (self.last_element, 'e'),
+            (self.resumable, 's'),
+            (!self.properties.is_empty(), 'o'),
+            (!self.left_out.is_empty(), 'x'),
+        ];
+        given.into_iter().find_map(|(is_given, letter)| is_given.then_some(letter))
+    }
+}
 
 /// Runs `zfs receive`.
 ///
 /// # Errors
 /// Usage, or why nothing was received; of a package what came before the mistake stays.
-pub fn run(call: &Call, console: &mut Console) -> Result<(), Failure> {
+fn run(call: &Call, console: &mut Console) -> Result<(), Failure> {
+    let call = &call.typed(read);
     let args = &call.args;
     let target = match args.operands.as_slice() {
         [] => return Err(Failure::usage("missing snapshot argument")),
         [name] => name.as_str(),
         _ => return Err(Failure::usage("too many arguments")),
     };
-    if args.has("d") && args.has("e") {
+    if call.options.without_pool && call.options.last_element {
         return Err(Failure::usage("invalid option combination: -d and -e are mutually exclusive"));
     }
-    if let Some(other) = NOT_HEALED.iter().find(|option| args.has("c") && args.has(option)) {
+    if let Some(other) = call.options.contradicts_heal().filter(|_| call.options.heal) {
         return Err(Failure::usage(format!(
             "invalid option combination: -c and -{other} are mutually exclusive"
         )));
     }
-    if args.has("A") {
+    if call.options.abort {
         return abort(call, target);
     }
     let client = call.around.input();
@@ -99,16 +149,16 @@ pub fn run(call: &Call, console: &mut Console) -> Result<(), Failure> {
         let line = "Error: Backup stream can not be read from a terminal.";
         return Err(Failure::refused(line).hint("You must redirect standard input."));
     }
-    let below = args.has("d") || args.has("e");
+    let below = call.options.without_pool || call.options.last_element;
     names::check(target).map_err(|error| Action::Open(target).failed(error))?;
     if below && target.contains('@') {
-        let letter = if args.has("d") { "d" } else { "e" };
+        let letter = if call.options.without_pool { "d" } else { "e" };
         let why = format!("invalid argument - snapshot not allowed with -{letter}");
         return Err(Failure::refused(format!("cannot receive: {why}")));
     }
-    let given = Words::of(args)?;
+    let given = Words::of(&call.options)?;
     no_effect::warn(console, given.own.iter());
-    let destination = match (args.has("d"), args.has("e")) {
+    let destination = match (call.options.without_pool, call.options.last_element) {
         (true, _) => Destination::WithoutPool(target.to_owned()),
         (_, true) => Destination::LastElement(target.to_owned()),
         _ => Destination::Into(target.to_owned()),
@@ -129,7 +179,7 @@ pub fn run(call: &Call, console: &mut Console) -> Result<(), Failure> {
         let why = "cannot specify snapshot name for multi-snapshot stream";
         return Err(Failure::refused(format!("cannot receive: {why}")));
     }
-    let intent = if args.has("n") { Intent::Read } else { Intent::Write };
+    let intent = if call.options.dry_run { Intent::Read } else { Intent::Write };
     let no_target = || Failure::refused(format!("cannot receive: specified fs ({target}) does not exist"));
     let session = open_for(target, call.around, intent).map_err(|error| match error {
         NotOpen::Missing(_) if below => no_target(),
@@ -141,7 +191,7 @@ pub fn run(call: &Call, console: &mut Console) -> Result<(), Failure> {
         other => other.into(),
     })?;
     let missing = below && session.pool().dataset(target).is_err_and(|error| is_missing(&error));
-    let done = match args.has("c") {
+    let done = match call.options.heal {
         _ if missing => Err(no_target()),
         true => zfs_receive_heal::heal_in(session.pool(), call, console, &mut stream, &destination),
         false => given.judge(session.pool()).and_then(|overrides| {
@@ -156,7 +206,7 @@ pub fn run(call: &Call, console: &mut Console) -> Result<(), Failure> {
 }
 
 /// `-A`: gives up what was received in part.
-fn abort(call: &Call, target: &str) -> Result<(), Failure> {
+fn abort(call: &Typed<Options>, target: &str) -> Result<(), Failure> {
     names::check_kind(target, DatasetKind::Filesystem).map_err(|error| Action::Open(target).failed(error))?;
     let _turn = call.turn()?;
     let session = session(call, target, Intent::Write).map_err(|error| error.dataset(target))?;
@@ -175,7 +225,7 @@ fn abort(call: &Call, target: &str) -> Result<(), Failure> {
 
 fn receive_in<R: Read>(
     pool: &Pool,
-    call: &Call,
+    call: &Typed<Options>,
     console: &mut Console,
     stream: &mut Incoming<R>,
     (destination, overrides): (&Destination, &Overrides),
@@ -189,14 +239,14 @@ fn receive_in<R: Read>(
         live.write_back();
     }
     let exact = matches!(destination, Destination::Into(_));
-    let replica = list.and_then(Replica::of).filter(|_| !call.args.has("n"));
+    let replica = list.and_then(Replica::of).filter(|_| !call.options.dry_run);
     let tree = top.map(|top| destination.name_of(top, Some(top))).unwrap_or_default();
     let tree = (tree.split('@').next().unwrap_or(&tree), exact);
     if let Some(replica) = &replica {
         // What cannot be done now may be when the streams are here.
         zfs_receive_tree::follow(pool, call, console, replica, tree)?;
     }
-    let mut line = Some(call.line.as_str()).filter(|_| !call.args.has("n"));
+    let mut line = Some(call.line.as_str()).filter(|_| !call.options.dry_run);
     let mut first: Option<String> = None;
     while let Some((begin, own)) = stream.next_stream().map_err(unread)? {
         let sent = name(&begin);
@@ -207,12 +257,12 @@ fn receive_in<R: Read>(
         let into = located(pool, &begin, into, (list, is_top, overrides.has_origin()))?;
         let fs = into.split('@').next().unwrap_or(&into).to_owned();
         let is_first = *first.get_or_insert_with(|| fs.clone()) == fs;
-        let options = overrides.options(call, list, begin.toguid, is_first);
+        let options = overrides.options(&call.options, list, begin.toguid, is_first);
         let refused =
             one(pool, (call, line.take()), console, stream, ((&begin, &own), &sent, &into), &options)?;
         let is_last =
             list.and_then(|list| list.get_str("tosnap")).is_none_or(|to| sent.ends_with(&format!("@{to}")));
-        if let Some(list) = list.filter(|_| !call.args.has("h") && !call.args.has("n")) {
+        if let Some(list) = list.filter(|_| !call.options.no_holds && !call.options.dry_run) {
             hold(pool, call, &into, &stream::holds_of(list, begin.toguid))?;
         }
         for (property, why) in refused {
@@ -230,7 +280,7 @@ fn receive_in<R: Read>(
 }
 
 /// Holds a snapshot as its sender does. What was received before is held already.
-fn hold(pool: &Pool, call: &Call, snapshot: &str, tags: &[String]) -> Result<(), Failure> {
+fn hold(pool: &Pool, call: &Typed<Options>, snapshot: &str, tags: &[String]) -> Result<(), Failure> {
     for tag in tags {
         let _turn = call.turn()?;
         match pool.hold(&[snapshot.to_owned()], tag) {
@@ -274,9 +324,11 @@ fn located(
 }
 
 /// Makes what is missing between the target of `-d` and the parent of `fs`.
-fn make_parents(pool: &Pool, call: &Call, console: &mut Console, fs: &str) -> Result<(), Failure> {
+fn make_parents(pool: &Pool, call: &Typed<Options>, console: &mut Console, fs: &str) -> Result<(), Failure> {
     let target = call.args.operands.first().map_or("", String::as_str);
-    let Some((parent, _)) = fs.rsplit_once('/').filter(|_| call.args.has("d") && !call.args.has("n")) else {
+    let Some((parent, _)) =
+        fs.rsplit_once('/').filter(|_| call.options.without_pool && !call.options.dry_run)
+    else {
         return Ok(());
     };
     if pool.dataset(target).is_err() || pool.dataset(parent).is_ok() {
@@ -285,19 +337,22 @@ fn make_parents(pool: &Pool, call: &Call, console: &mut Console, fs: &str) -> Re
     let _turn = call.turn()?;
     let made = create_parents(pool, parent, &dataset_values::enabled_in(pool))
         .map_err(|error| words(Action::Create(parent), &error))?;
+    if call.options.unmounted {
+        return Ok(());
+    }
     made.iter().try_for_each(|made| mounting::created(call, console, made))
 }
 
 /// Receives one stream; `line` is for the history. Gives the properties that its file system cannot have.
 fn one<R: Read>(
     pool: &Pool,
-    (call, line): (&Call, Option<&str>),
+    (call, line): (&Typed<Options>, Option<&str>),
     console: &mut Console,
     stream: &mut Incoming<R>,
     ((begin, list), sent, into): ((&Begin, &NvList), &str, &str),
     options: &ReceiveOptions,
 ) -> Result<Vec<PropertyRefusal>, Failure> {
-    let (verbose, dry) = (call.args.has("v"), call.args.has("n"));
+    let (verbose, dry) = (call.options.verbose, call.options.dry_run);
     let kind = if begin.fromguid.0 == 0 { "full" } else { "incremental" };
     if !Receiver::new(pool).can_receive_somewhere(begin, into) {
         // Said without an announcement, as there is nowhere to go.
@@ -336,7 +391,7 @@ fn one<R: Read>(
         other => other.flatten(),
     };
     let received = put_in_place(pool, call, console, arrived, &failed)?;
-    if is_new && !dry {
+    if is_new && !dry && !call.options.unmounted {
         mounting::created(call, console, fs)?;
     }
     if verbose && !dry && received.as_ref().is_none_or(|received| !received.skipped) {
@@ -352,7 +407,7 @@ fn one<R: Read>(
 /// mounted anew, as with OpenZFS.
 fn put_in_place(
     pool: &Pool,
-    call: &Call,
+    call: &Typed<Options>,
     console: &mut Console,
     arrived: stream::Arrived<'_>,
     failed: &impl Fn(Error) -> Failure,
@@ -361,7 +416,7 @@ fn put_in_place(
         return Ok(Some(arrived.put_in_place().map_err(failed)?));
     };
     // Who asks for a forced unmount gets one.
-    let increment = arrived.increment().filter(|_| !call.args.has("M"));
+    let increment = arrived.increment().filter(|_| !call.options.unmount);
     let increment = increment.map(|(next, onto)| (next, onto.to_owned()));
     let (mut waiting, mut received) = (Some(arrived), None);
     let mut place = || {
@@ -373,7 +428,10 @@ fn put_in_place(
             let doomed = newer_than(pool, &fs, &onto);
             mounting::exchanging(call, console, Contents { of: fs, next, doomed }, place)
         }
-        None => mounting::moving(call, console, &fs, Kind::Contents, str::to_owned, &mut place),
+        None => {
+            let moved = Moved { top: &fs, kind: Kind::Contents, force: call.options.unmount };
+            mounting::moving(call, console, moved, str::to_owned, &mut place)
+        }
     };
     let Some(arrived) = waiting else {
         moved?;
@@ -420,12 +478,12 @@ fn failure(pool: &Pool, begin: &Begin, fs: &str, options: &ReceiveOptions, error
 }
 
 /// What is mounted would have to let go of what it shows, and does not.
-fn stays_mounted(call: &Call, begin: &Begin, failure: Failure) -> Failure {
+fn stays_mounted(call: &Typed<Options>, begin: &Begin, failure: Failure) -> Failure {
     let Failure::Refused(lines) = failure else { return failure };
     let busy = lines.iter().any(|line| line.ends_with(reason::BUSY));
     let why = if busy { reason::BUSY } else { "unmount failed" };
     let said = lines.into_iter().fold(Failure::refused(format!("{}: {why}", cannot(begin))), Failure::hint);
-    if busy && !call.args.has("M") { said.hint("use '-M' to unmount it by force") } else { said }
+    if busy && !call.options.unmount { said.hint("use '-M' to unmount it by force") } else { said }
 }
 
 /// Standard input of a client, which goes away, or is told to end, while it has nothing to say.

@@ -8,8 +8,9 @@ use pool::props::{DatasetKind, names};
 use pool::{Error, Pool};
 use stream::{Destination, Healing, Incoming, Receiver};
 
-use super::Call;
+use super::zfs_receive::Options;
 use super::zfs_receive_words::{cannot, name, receiving};
+use crate::command::Typed;
 use crate::messages::Failure;
 use crate::out::Console;
 
@@ -19,12 +20,12 @@ use crate::out::Console;
 /// What is no such stream, or does not fit; blocks that could not be healed. What was healed stays.
 pub(super) fn heal_in<R: Read>(
     pool: &Pool,
-    call: &Call,
+    call: &Typed<Options>,
     console: &mut Console,
     stream: &mut Incoming<R>,
     destination: &Destination,
 ) -> Result<(), Failure> {
-    let (verbose, dry) = (call.args.has("v"), call.args.has("n"));
+    let (verbose, dry) = (call.options.verbose, call.options.dry_run);
     let top = stream.package().map(|(begin, _)| name(begin));
     let unread = |error| Failure::refused(format!("cannot receive: {error}"));
     let mut failed = None;

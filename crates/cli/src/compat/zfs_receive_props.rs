@@ -7,9 +7,9 @@ use pool::props::names;
 use pool::props::{Access, DatasetKind, Property, PropertyError, Value};
 use pool::{Pool, ReceiveOptions};
 
-use super::Call;
 use super::dataset_values;
-use crate::args::{AssignError, Assignments, Parsed};
+use super::zfs_receive::Options;
+use crate::args::{AssignError, Assignments};
 use crate::messages::{Action, Failure, reason};
 
 /// What the words of `-o` and `-x` say; nothing of it was judged by a pool yet.
@@ -52,11 +52,12 @@ impl Words {
     ///
     /// # Errors
     /// A word twice, or one that names no property.
-    pub fn of(args: &Parsed) -> Result<Words, Failure> {
+    pub fn of(options: &Options) -> Result<Words, Failure> {
         let usage = |error: AssignError| Failure::usage(error.to_string());
-        let own = Assignments::collect(args.values("o"), canonical).map_err(usage)?;
+        let own =
+            Assignments::collect(options.properties.iter().map(String::as_str), canonical).map_err(usage)?;
         let mut excluded: Vec<String> = Vec::new();
-        for word in args.values("x") {
+        for word in &options.left_out {
             if word.contains('=') {
                 return Err(Failure::usage("invalid property name"));
             }
@@ -112,19 +113,25 @@ impl Overrides {
 
     /// How the stream of the snapshot `guid` is received; `list` is that of its package. What `-o` sets at the top of a
     /// package is inherited below it.
-    pub fn options(&self, call: &Call, list: Option<&NvList>, guid: Guid, is_top: bool) -> ReceiveOptions {
+    pub fn options(
+        &self,
+        options: &Options,
+        list: Option<&NvList>,
+        guid: Guid,
+        is_top: bool,
+    ) -> ReceiveOptions {
         let mut inherited = self.excluded.clone();
         if !is_top {
             inherited.extend(self.local.iter().map(|(name, _)| name.clone()));
         }
         ReceiveOptions {
-            force: call.args.has("F"),
+            force: options.force,
             local: if is_top { self.local.clone() } else { Vec::new() },
             received: list.and_then(|list| stream::properties_of(list, guid, DatasetKind::Filesystem)),
             inherited,
             of_snapshot: list.map(|list| stream::snapshot_properties_of(list, guid)).unwrap_or_default(),
-            dry_run: call.args.has("n"),
-            resumable: call.args.has("s"),
+            dry_run: options.dry_run,
+            resumable: options.resumable,
             origin: self.origin.clone(),
         }
     }

@@ -6,9 +6,10 @@ use pool::Pool;
 use server::Kind;
 use stream::{Receiver, Replica, TreeChange};
 
-use super::Call;
 use super::changing::words;
-use super::mounting;
+use super::mounting::{self, Moved};
+use super::zfs_receive::Options;
+use crate::command::Typed;
 use crate::messages::{Action, Failure};
 use crate::out::Console;
 
@@ -22,13 +23,13 @@ const ROUNDS_MAX: u32 = 100_000;
 /// The tree cannot be read, or standard output is gone.
 pub fn follow(
     pool: &Pool,
-    call: &Call,
+    call: &Typed<Options>,
     console: &mut Console,
     replica: &Replica,
     (top, exact): (&str, bool),
 ) -> Result<Vec<Failure>, Failure> {
     let _turn = call.turn()?;
-    let how = (exact, call.args.has("F"));
+    let how = (exact, call.options.force);
     let mut tried: BTreeSet<TreeChange> = BTreeSet::new();
     let (mut failures, mut progress) = (Vec::new(), false);
     for round in 0..ROUNDS_MAX {
@@ -60,12 +61,12 @@ pub fn follow(
 
 fn carry_out(
     pool: &Pool,
-    call: &Call,
+    call: &Typed<Options>,
     console: &mut Console,
     change: &TreeChange,
     aside: &str,
 ) -> Result<(), Failure> {
-    let mut say = |line: String| if call.args.has("v") { console.line(&line) } else { Ok(()) };
+    let mut say = |line: String| if call.options.verbose { console.line(&line) } else { Ok(()) };
     match change {
         TreeChange::Promote(name) => {
             say(format!("promoting {name}"))?;
@@ -85,7 +86,7 @@ fn carry_out(
         }
         TreeChange::Destroy(name) => {
             say(format!("attempting destroy {name}"))?;
-            mounting::destroying(call, name)?;
+            mounting::destroying(call, name, false)?;
             pool.destroy_dataset(name).map_err(|error| words(Action::Destroy(name), &error))
         }
         TreeChange::Rename { from, to } => {
@@ -97,7 +98,8 @@ fn carry_out(
                 Some(rest) if rest.is_empty() || rest.starts_with('/') => format!("{to}{rest}"),
                 _ => name.to_owned(),
             };
-            mounting::moving(call, console, from, Kind::Name, renamed, rename)
+            let force = call.options.unmount;
+            mounting::moving(call, console, Moved { top: from, kind: Kind::Name, force }, renamed, rename)
         }
     }
 }

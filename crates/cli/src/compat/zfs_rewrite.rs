@@ -5,8 +5,8 @@ use std::path::Path;
 use zpl::{FileKind, Filesystem, ObjectId};
 
 use super::Call;
-use crate::args::{flag, property, value};
-use crate::command::{Beside, Command, Run, Targets};
+use crate::args::{Parsed, flag, property, value};
+use crate::command::{Beside, Command, Run, Targets, Typed};
 use crate::files::operand::Operand;
 use crate::files::pools::{Kernel, Pools, refused};
 use crate::files::walk::{Order, Unread, Walk};
@@ -26,7 +26,7 @@ pub static COMMAND: Command = Command {
         flag("S", "skips blocks that snapshots share"),
         flag("r", "all that is in folders, too"),
         flag("v", "says what is written"),
-        flag("x", "does not leave the file system"),
+        flag("x", "does not leave the file system").idle(),
         property("o", "from this offset"),
         value("l", "that many bytes"),
     ],
@@ -37,6 +37,29 @@ pub static COMMAND: Command = Command {
     ..Command::ZFS
 };
 
+/// The options of `zfs rewrite`.
+struct Options {
+    cloned: bool,
+    physical: bool,
+    snapshots: bool,
+    recursive: bool,
+    verbose: bool,
+    offset: Option<String>,
+    length: Option<String>,
+}
+
+fn read(args: &Parsed) -> Options {
+    Options {
+        cloned: args.has("C"),
+        physical: args.has("P"),
+        snapshots: args.has("S"),
+        recursive: args.has("r"),
+        verbose: args.has("v"),
+        offset: args.text("o"),
+        length: args.text("l"),
+    }
+}
+
 /// Bytes of a file between two looks at whether to stop; a multiple of any record.
 const STEP: u64 = 64 << 20;
 
@@ -44,27 +67,30 @@ const STEP: u64 = 64 << 20;
 ///
 /// # Errors
 /// Usage; files that cannot be written anew are complained about.
-pub fn run(call: &Call, console: &mut Console) -> Result<(), Failure> {
+fn run(call: &Call, console: &mut Console) -> Result<(), Failure> {
+    let call = &call.typed(read);
     let args = &call.args;
-    for (option, what) in [
-        ("C", "skipping cloned blocks"),
-        ("P", "keeping the logical birth times of blocks"),
-        ("S", "skipping blocks that snapshots have"),
+    let options = &call.options;
+    for (option, is_given, what) in [
+        ("C", options.cloned, "skipping cloned blocks"),
+        ("P", options.physical, "keeping the logical birth times of blocks"),
+        ("S", options.snapshots, "skipping blocks that snapshots have"),
     ] {
-        if args.has(option) {
+        if is_given {
             return Err(Failure::refused(format!(
                 "cenote: not supported yet: zfs rewrite -{option} ({what})"
             )));
         }
     }
-    let number = |option: &str| match args.value(option) {
+    let number = |option: &str, given: &Option<String>| match given {
         None => Ok(None),
         Some(text) => {
             let wrong = |error| Failure::usage(format!("invalid argument '{text}' for -{option}: {error}"));
             pool::props::size::parse_size(text).map(Some).map_err(wrong)
         }
     };
-    let range = (number("o")?.unwrap_or(0), number("l")?.filter(|&len| len > 0));
+    let range =
+        (number("o", &options.offset)?.unwrap_or(0), number("l", &options.length)?.filter(|&len| len > 0));
     if args.operands.is_empty() {
         return Err(Failure::usage(""));
     }
@@ -105,7 +131,7 @@ pub fn run(call: &Call, console: &mut Console) -> Result<(), Failure> {
 
 /// One operand, with all below it for `-r`. There is one file system to a place, so `-x` has nothing to stop at.
 fn one(
-    call: &Call,
+    call: &Typed<Options>,
     console: &mut Console,
     (fs, kernel): (&Filesystem, &Kernel),
     operand: &Operand,
@@ -114,7 +140,7 @@ fn one(
 ) -> Result<(), Failure> {
     let failed = |error| refused("rewrite", operand.shown(b"."), error);
     let id = fs.resolve(&operand.place.path, false).map_err(failed)?;
-    let recursive = call.args.has("r");
+    let recursive = call.options.recursive;
     if fs.stat(id).map_err(failed)?.kind == FileKind::Directory && !recursive {
         return Ok(());
     }
@@ -136,7 +162,7 @@ fn one(
         let shown = operand.shown(&path);
         match done {
             Err(error) => console.complain(refused("rewrite", shown, error))?,
-            Ok(()) if call.args.has("v") => console.line(&shown)?,
+            Ok(()) if call.options.verbose => console.line(&shown)?,
             Ok(()) => {}
         }
     }

@@ -10,8 +10,8 @@ use super::Call;
 use super::changing::is_missing;
 use super::zfs_send_rest;
 use super::zfs_send_words::{Ticker, check_not_mounted, check_terminal, is_told, sending, step, total};
-use crate::args::{flag, value};
-use crate::command::{Command, Run};
+use crate::args::{Parsed, flag, value};
+use crate::command::{Command, Run, Typed};
 use crate::messages::{Action, Failure, reason};
 use crate::open::{Intent, Session, open_for, pool_of};
 use crate::out::Console;
@@ -46,7 +46,7 @@ pub static COMMAND: Command = Command {
         flag("h|holds", "with holds"),
         flag("S|saved", "what a receive that was cut off had received; its receiver needs receive -s"),
         value("X|exclude", "leaves out these datasets (with -R)"),
-        flag("U|no-preserve-encryption", "may decrypt what is encrypted"),
+        flag("U|no-preserve-encryption", "may decrypt what is encrypted").idle(),
         value("i", "only what changed since this snapshot or bookmark"),
         value("I", "as -i, with all snapshots in between"),
     ],
@@ -54,8 +54,61 @@ pub static COMMAND: Command = Command {
     ..Command::ZFS
 };
 
-/// Options that this build does not know how to serve.
-const MISSING: [(&str, &str); 1] = [("d", "zfs send --redact")];
+/// The options of `zfs send`.
+pub(super) struct Options {
+    pub(super) recursive: bool,
+    pub(super) skip_missing: bool,
+    pub(super) redact: Option<String>,
+    pub(super) props: bool,
+    pub(super) parsable: bool,
+    pub(super) dedup: bool,
+    pub(super) proctitle: bool,
+    pub(super) verbose: bool,
+    pub(super) dry_run: bool,
+    pub(super) large_blocks: bool,
+    pub(super) embedded: bool,
+    pub(super) token: Option<String>,
+    pub(super) compressed: bool,
+    pub(super) raw: bool,
+    pub(super) backup: bool,
+    pub(super) holds: bool,
+    pub(super) saved: bool,
+    pub(super) excluded: Vec<String>,
+    pub(super) from: Vec<String>,
+    pub(super) between: Vec<String>,
+}
+
+fn read(args: &Parsed) -> Options {
+    Options {
+        recursive: args.has("R"),
+        skip_missing: args.has("s"),
+        redact: args.text("d"),
+        props: args.has("p"),
+        parsable: args.has("P"),
+        dedup: args.has("D"),
+        proctitle: args.has("V"),
+        verbose: args.has("v"),
+        dry_run: args.has("n"),
+        large_blocks: args.has("L"),
+        embedded: args.has("e"),
+        token: args.text("t"),
+        compressed: args.has("c"),
+        raw: args.has("w"),
+        backup: args.has("b"),
+        holds: args.has("h"),
+        saved: args.has("S"),
+        excluded: args.texts("X"),
+        from: args.texts("i"),
+        between: args.texts("I"),
+    }
+}
+
+impl Options {
+    /// Whether the stream is a package: of several datasets, or with more than the contents.
+    pub(super) fn is_packed(&self) -> bool {
+        self.recursive || self.props || self.backup || self.holds
+    }
+}
 
 /// What is to be sent.
 struct Order<'a> {
@@ -72,25 +125,26 @@ struct Order<'a> {
 ///
 /// # Errors
 /// Usage, or why there is no stream (or no more of it).
-pub fn run(call: &Call, console: &mut Console) -> Result<(), Failure> {
+fn run(call: &Call, console: &mut Console) -> Result<(), Failure> {
+    let call = &call.typed(read);
     let args = &call.args;
-    if args.has("i") && args.has("I") {
+    if !call.options.from.is_empty() && !call.options.between.is_empty() {
         return Err(Failure::usage("incremental options (-i and -I) are mutually exclusive"));
     }
-    if args.count("i") > 1 || args.count("I") > 1 {
+    if call.options.from.len() > 1 || call.options.between.len() > 1 {
         return Err(Failure::usage(""));
     }
-    let excluded = excluded(args.values("X"))?;
-    if !excluded.is_empty() && !args.has("R") {
+    let excluded = excluded(call.options.excluded.iter().map(String::as_str))?;
+    if !excluded.is_empty() && !call.options.recursive {
         return Err(Failure::refused("Cannot specify dataset exclusion (-X) on a non-recursive send."));
     }
-    if let Some(token) = args.value("t") {
+    if let Some(token) = call.options.token.as_deref() {
         return zfs_send_rest::resume(call, console, token);
     }
-    if let Some((_, what)) = MISSING.iter().find(|(option, _)| args.has(option)) {
-        return Err(Failure::refused(format!("cenote: not supported yet: {what}")));
+    if call.options.redact.is_some() {
+        return Err(Failure::refused("cenote: not supported yet: zfs send --redact"));
     }
-    if args.has("s") && !args.has("R") {
+    if call.options.skip_missing && !call.options.recursive {
         return Err(Failure::usage("skip-missing flag can only be used in conjunction with replicate"));
     }
     let snapshot = match args.operands.as_slice() {
@@ -98,13 +152,13 @@ pub fn run(call: &Call, console: &mut Console) -> Result<(), Failure> {
         [name] => name.as_str(),
         _ => return Err(Failure::usage("too many arguments")),
     };
-    let dry = args.has("n");
-    if args.has("S") {
+    let dry = call.options.dry_run;
+    if call.options.saved {
         return zfs_send_rest::saved(call, console, snapshot);
     }
     names::check_no_bookmark(snapshot).map_err(|error| Action::Open(snapshot).failed(error))?;
     check_terminal(call, console)?;
-    if args.has("D") {
+    if call.options.dedup {
         console.remark("Warning: deduplicated send is no longer supported; the option is ignored");
     }
     let session = open_for(snapshot, call.around, Intent::Survey).map_err(|error| error.dataset(snapshot))?;
@@ -129,8 +183,8 @@ fn excluded<'a>(lists: impl Iterator<Item = &'a str>) -> Result<Vec<String>, Fai
     Ok(all)
 }
 
-fn order<'a>(session: &Session, call: &Call, snapshot: &'a str) -> Result<Order<'a>, Failure> {
-    let (pool, args) = (session.pool(), &call.args);
+fn order<'a>(session: &Session, call: &Typed<Options>, snapshot: &'a str) -> Result<Order<'a>, Failure> {
+    let (pool, _args) = (session.pool(), &call.args);
     let missing = |name: &str, error: pool::Error| {
         if is_missing(&error) {
             Action::Open(name).failed(reason::DATASET_MISSING)
@@ -139,17 +193,22 @@ fn order<'a>(session: &Session, call: &Call, snapshot: &'a str) -> Result<Order<
         }
     };
     let info = pool.dataset(snapshot).map_err(|error| missing(snapshot, error))?;
-    let from_mark = args.value("i").is_some_and(|from| from.contains('#'));
-    if (!info.is_snapshot() || from_mark) && ["R", "I", "p", "b", "h"].iter().any(|option| args.has(option)) {
+    let from_mark = call.options.from.last().map(String::as_str).is_some_and(|from| from.contains('#'));
+    if (!info.is_snapshot() || from_mark) && (call.options.is_packed() || !call.options.between.is_empty()) {
         return Err(Failure::refused("Error: Unsupported flag with filesystem or bookmark."));
     }
     check_not_mounted(session, snapshot)?;
-    let from = match args.value("i").or(args.value("I")) {
+    let from = match call.options.from.last().map(String::as_str).or(call
+        .options
+        .between
+        .last()
+        .map(String::as_str))
+    {
         None => None,
         Some(word) => {
             let name = source_name(snapshot, word);
             if pool_of(&name) != pool_of(snapshot) {
-                return Err(match args.has("I") || args.has("R") {
+                return Err(match !call.options.between.is_empty() || call.options.recursive {
                     true => Failure::usage("incremental source must be in same filesystem"),
                     false => sending(snapshot, &pool::Error::NotEarlier(snapshot.to_owned())),
                 });
@@ -158,14 +217,14 @@ fn order<'a>(session: &Session, call: &Call, snapshot: &'a str) -> Result<Order<
         }
     };
     // What is not encrypted is sent raw as it lies on disk.
-    let raw = args.has("w");
+    let raw = call.options.raw;
     let flags = SendFlags {
-        large_blocks: raw || args.has("L"),
-        embedded: raw || args.has("e"),
-        compressed: raw || args.has("c"),
+        large_blocks: raw || call.options.large_blocks,
+        embedded: raw || call.options.embedded,
+        compressed: raw || call.options.compressed,
     };
-    let between = args.has("I");
-    let excluded = excluded(args.values("X"))?;
+    let between = !call.options.between.is_empty();
+    let excluded = excluded(call.options.excluded.iter().map(String::as_str))?;
     let fs = file_system(snapshot);
     let is_in = |top: &String| {
         fs.strip_prefix(top.as_str()).is_some_and(|rest| matches!(rest.as_bytes(), [] | [b'/', ..]))
@@ -173,7 +232,7 @@ fn order<'a>(session: &Session, call: &Call, snapshot: &'a str) -> Result<Order<
     if excluded.iter().any(is_in) {
         return Err(Failure::refused(format!("warning: cannot send '{snapshot}': it is excluded")));
     }
-    let packed = ["R", "p", "b", "h"].iter().any(|option| args.has(option));
+    let packed = call.options.is_packed();
     // Of other file systems only a clone's origin will do.
     let is_foreign = from.as_ref().is_some_and(|from| file_system(&from.name) != fs);
     let guid = from.as_ref().map(|from| from.guid);
@@ -181,18 +240,18 @@ fn order<'a>(session: &Session, call: &Call, snapshot: &'a str) -> Result<Order<
         return Err(Failure::usage("incremental source must be in same filesystem"));
     }
     let package = packed.then(|| Package {
-        recursive: args.has("R"),
+        recursive: call.options.recursive,
         between,
         from: from.as_ref().filter(|_| !is_foreign).and_then(|from| leaf(&from.name)),
         from_origin: is_foreign,
         excluded,
-        properties: match (args.has("b"), args.has("p") || args.has("R")) {
+        properties: match (call.options.backup, call.options.props || call.options.recursive) {
             (true, _) => Told::Received,
             (false, true) => Told::Effective,
             (false, false) => Told::OfSnapshots,
         },
-        holds: args.has("h"),
-        skip_missing: args.has("s"),
+        holds: call.options.holds,
+        skip_missing: call.options.skip_missing,
     });
     Ok(Order { snapshot, from, between, package, flags })
 }
@@ -239,8 +298,8 @@ fn warn(pool: &Pool, console: &mut Console, order: &Order) -> Result<(), Failure
 }
 
 /// `-v`, `-P`: each snapshot and its size, to standard error; with `-n` it is the result.
-fn tell(pool: &Pool, call: &Call, console: &mut Console, order: &Order) -> Result<(), Failure> {
-    let (parsable, dry) = (call.args.has("P"), call.args.has("n"));
+fn tell(pool: &Pool, call: &Typed<Options>, console: &mut Console, order: &Order) -> Result<(), Failure> {
+    let (parsable, dry) = (call.options.parsable, call.options.dry_run);
     if !is_told(call) {
         return Ok(());
     }
@@ -270,7 +329,7 @@ fn tell(pool: &Pool, call: &Call, console: &mut Console, order: &Order) -> Resul
     say(total(sum, parsable))
 }
 
-fn write(pool: &Pool, call: &Call, console: &mut Console, order: &Order) -> Result<(), Failure> {
+fn write(pool: &Pool, call: &Typed<Options>, console: &mut Console, order: &Order) -> Result<(), Failure> {
     let mut ticker = Ticker::of(call);
     let (out, err) = console.both();
     let mut hear = |sent: Sent<'_>| ticker.hear(sent, err);

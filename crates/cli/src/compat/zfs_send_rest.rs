@@ -4,25 +4,37 @@ use format::{NvList, NvValue};
 use pool::{Pool, ResumeToken};
 use stream::Sender;
 
-use super::Call;
 use super::changing::is_missing;
+use super::zfs_send::Options;
 use super::zfs_send_words::{Ticker, check_not_mounted, check_terminal, is_told, sending, step, total};
+use crate::command::Typed;
 use crate::messages::{Action, Failure, reason};
 use crate::open::{Intent, Session, open_for};
 use crate::out::Console;
 
-/// Options of a stream that begins anew; the token tells them of one that goes on, and the others do no harm.
-const NOT_RESUMED: [&str; 9] = ["i", "I", "R", "p", "b", "h", "S", "d", "X"];
-/// Options of which a saved stream has its own.
-const NOT_SAVED: [&str; 11] = ["i", "I", "R", "p", "b", "h", "L", "e", "c", "w", "d"];
+impl Options {
+    /// Whether one is given that is for streams that begin anew; the token tells them of one that goes on, and the others do
+    /// no harm.
+    fn begins_anew(&self) -> bool {
+        let is_incremental = !self.from.is_empty() || !self.between.is_empty();
+        is_incremental || self.is_packed() || self.saved || self.redact.is_some() || !self.excluded.is_empty()
+    }
+
+    /// Whether one is given of which a saved stream has its own.
+    fn contradicts_saved(&self) -> bool {
+        let is_incremental = !self.from.is_empty() || !self.between.is_empty();
+        let has_form = self.large_blocks || self.embedded || self.compressed || self.raw;
+        is_incremental || self.is_packed() || has_form || self.redact.is_some()
+    }
+}
 
 /// `-t`: the rest of a stream whose receiver handed out a token.
-pub(super) fn resume(call: &Call, console: &mut Console, text: &str) -> Result<(), Failure> {
+pub(super) fn resume(call: &Typed<Options>, console: &mut Console, text: &str) -> Result<(), Failure> {
     let args = &call.args;
     if !args.operands.is_empty() {
         return Err(Failure::usage("too many arguments"));
     }
-    if NOT_RESUMED.iter().any(|option| args.has(option)) {
+    if call.options.begins_anew() {
         return Err(Failure::usage("invalid flags combined with -t"));
     }
     check_terminal(call, console)?;
@@ -36,7 +48,7 @@ pub(super) fn resume(call: &Call, console: &mut Console, text: &str) -> Result<(
 
 fn resume_in(
     session: &Session,
-    call: &Call,
+    call: &Typed<Options>,
     console: &mut Console,
     token: &ResumeToken,
 ) -> Result<(), Failure> {
@@ -52,7 +64,7 @@ fn resume_in(
     };
     let found = Sender::new(pool).resumption(token).map_err(cannot)?;
     check_not_mounted(session, &found.snapshot)?;
-    let (parsable, dry) = (call.args.has("P"), call.args.has("n"));
+    let (parsable, dry) = (call.options.parsable, call.options.dry_run);
     if is_told(call) {
         let bytes = Sender::new(pool).resumed_size(token).map_err(cannot)?;
         let sizes = [step(found.from.as_ref(), &found.snapshot, bytes, parsable), total(bytes, parsable)];
@@ -69,8 +81,8 @@ fn resume_in(
 }
 
 /// `-S`: what was received in part, for another receiver to wait with.
-pub(super) fn saved(call: &Call, console: &mut Console, name: &str) -> Result<(), Failure> {
-    if NOT_SAVED.iter().any(|option| call.args.has(option)) {
+pub(super) fn saved(call: &Typed<Options>, console: &mut Console, name: &str) -> Result<(), Failure> {
+    if call.options.contradicts_saved() {
         return Err(Failure::usage("incompatible flags combined with saved send flag"));
     }
     if name.contains('@') {
@@ -82,7 +94,7 @@ pub(super) fn saved(call: &Call, console: &mut Console, name: &str) -> Result<()
     session.finish().and(done)
 }
 
-fn saved_of(pool: &Pool, call: &Call, console: &mut Console, name: &str) -> Result<(), Failure> {
+fn saved_of(pool: &Pool, call: &Typed<Options>, console: &mut Console, name: &str) -> Result<(), Failure> {
     let saved = Sender::new(pool).saved(name).map_err(|error| match &error {
         error if is_missing(error) && pool.dataset(name).is_err() => {
             Action::Open(name).failed(reason::DATASET_MISSING)
@@ -95,7 +107,7 @@ fn saved_of(pool: &Pool, call: &Call, console: &mut Console, name: &str) -> Resu
         }
         error => Failure::refused(format!("saved send failed: {error}")),
     })?;
-    let (parsable, dry) = (call.args.has("P"), call.args.has("n"));
+    let (parsable, dry) = (call.options.parsable, call.options.dry_run);
     if is_told(call) {
         let bytes = Sender::new(pool).saved_size(&saved).map_err(|error| sending(name, &error))?;
         // It begins where the original began, and is called what it is here.

@@ -6,7 +6,8 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use pool::props::number::{nice, nice_bytes};
 use stream::{SendSource, Sent};
 
-use super::Call;
+use super::zfs_send::Options;
+use crate::command::Typed;
 use crate::dates::{self, Form};
 use crate::messages::Failure;
 use crate::open::Session;
@@ -16,8 +17,8 @@ use crate::out::Console;
 const TELLING: Duration = Duration::from_secs(1);
 
 /// A stream is nothing to look at.
-pub(super) fn check_terminal(call: &Call, console: &Console) -> Result<(), Failure> {
-    if call.args.has("n") || !console.is_terminal() {
+pub(super) fn check_terminal(call: &Typed<Options>, console: &Console) -> Result<(), Failure> {
+    if call.options.dry_run || !console.is_terminal() {
         return Ok(());
     }
     let lines = ["Error: Stream can not be written to a terminal.", "You must redirect standard output."];
@@ -34,8 +35,8 @@ pub(super) fn check_not_mounted(session: &Session, name: &str) -> Result<(), Fai
 }
 
 /// Whether it is said what is sent.
-pub(super) fn is_told(call: &Call) -> bool {
-    ["v", "P", "V"].iter().any(|option| call.args.has(option))
+pub(super) fn is_told(call: &Typed<Options>) -> bool {
+    call.options.verbose || call.options.parsable || call.options.proctitle
 }
 
 /// What is sent, and about how much that is.
@@ -69,8 +70,8 @@ pub(super) struct Ticker {
 }
 
 impl Ticker {
-    pub(super) fn of(call: &Call) -> Ticker {
-        Ticker { is_wanted: call.args.has("v"), parsable: call.args.has("P"), now: None }
+    pub(super) fn of(call: &Typed<Options>) -> Ticker {
+        Ticker { is_wanted: call.options.verbose, parsable: call.options.parsable, now: None }
     }
 
     pub(super) fn hear(&mut self, sent: Sent<'_>, err: &mut dyn Write) {

@@ -1,7 +1,7 @@
 //! `zfs unallow`.
 
-use super::zfs_allow;
-use crate::args::{flag, property};
+use super::zfs_allow::{self, Back, Options};
+use crate::args::{Parsed, flag, property};
 use crate::command::{Command, Run, Targets};
 
 /// `zfs unallow`.
@@ -25,6 +25,19 @@ pub static COMMAND: Command = Command {
         property("s", "of a set"),
     ],
     targets: Targets::Last,
-    run: Run::Here(zfs_allow::unallow),
+    run: Run::Here(|call, console| zfs_allow::carry_out(call, console, &read(&call.args))),
     ..Command::ZFS
 };
+
+fn read(args: &Parsed) -> Options {
+    Options {
+        below: args.has("d"),
+        groups: args.has("g"),
+        here: args.has("l"),
+        users: args.has("u"),
+        everyone: args.has("e"),
+        create: args.has("c"),
+        set: args.text("s"),
+        back: Some(Back { recursive: args.has("r") }),
+    }
+}

@@ -6,10 +6,10 @@ use pool::props::dataset as props;
 
 use super::Call;
 use super::select::{Kinds, Selection};
-use super::zfs_change::set_one;
+use super::zfs_set::{Change, set_one};
 use crate::args::Assignments;
-use crate::args::{every_pool, flag, value};
-use crate::command::{Command, Run, Subjects, Targets, Visitors};
+use crate::args::{Parsed, every_pool, flag, value};
+use crate::command::{Command, Run, Subjects, Targets, Typed, Visitors};
 use crate::messages::Failure;
 use crate::open;
 use crate::open::{Intent, Sessions};
@@ -28,12 +28,25 @@ pub static COMMAND: Command = Command {
     ],
     targets: Targets::Of(targets),
     visitors: Some(Visitors { operands: Subjects::None, options: &[] }),
-    run: Run::Here(upgrade),
+    run: Run::Here(run),
     ..Command::ZFS
 };
 
+/// The options of `zfs upgrade`.
+struct Options {
+    all: bool,
+    recursive: bool,
+    verbose: bool,
+    version: Option<String>,
+}
+
+fn read(args: &Parsed) -> Options {
+    Options { all: args.has("a"), recursive: args.has("r"), verbose: args.has("v"), version: args.text("V") }
+}
+
 fn targets(call: &Call) -> Result<Vec<String>, Failure> {
-    Ok(match (call.args.has("v"), call.args.has("a") && call.args.operands.is_empty()) {
+    let call = &call.typed(read);
+    Ok(match (call.options.verbose, call.options.all && call.args.operands.is_empty()) {
         (true, _) => Vec::new(),
         (false, true) => open::names(call.around)?,
         (false, false) => call.args.operands.clone(),
@@ -44,24 +57,29 @@ fn targets(call: &Call) -> Result<Vec<String>, Failure> {
 ///
 /// # Errors
 /// Usage; datasets that are missing are complained about.
-pub fn upgrade(call: &Call, console: &mut Console) -> Result<(), Failure> {
+fn run(call: &Call, console: &mut Console) -> Result<(), Failure> {
+    let call = &call.typed(read);
     let args = &call.args;
-    if args.has("v") {
+    if call.options.verbose {
         return versions(console);
     }
-    let wanted = match args.value("V") {
+    let wanted = match call.options.version.as_deref() {
         None => 5,
         Some(text) => match text.parse() {
             Ok(version @ 1..=5u64) => version,
             _ => return Err(Failure::usage(format!("invalid version {text}"))),
         },
     };
-    if args.has("a") && !args.operands.is_empty() {
+    if call.options.all && !args.operands.is_empty() {
         return Err(Failure::usage("too many arguments"));
     }
-    let changes = args.has("a") || !args.operands.is_empty();
-    let selection =
-        Selection { asked: Some(Kinds::HEADS), default: Kinds::HEADS, depth: None, recursive: args.has("r") };
+    let changes = call.options.all || !args.operands.is_empty();
+    let selection = Selection {
+        asked: Some(Kinds::HEADS),
+        default: Kinds::HEADS,
+        depth: None,
+        recursive: call.options.recursive,
+    };
     let mut sessions =
         Sessions::new(call.around, if changes { Intent::Write } else { Intent::Read }, &call.line);
     let found = selection.find(&args.operands, &mut sessions, console)?;
@@ -89,7 +107,7 @@ pub fn upgrade(call: &Call, console: &mut Console) -> Result<(), Failure> {
 
 /// Gives file systems version `wanted`, and counts them.
 fn upgrade_each(
-    call: &Call,
+    call: &Typed<Options>,
     console: &mut Console,
     sessions: &mut Sessions,
     versions: &[(u64, String)],
@@ -110,7 +128,8 @@ fn upgrade_each(
             same += 1;
         } else {
             let own = Assignments::collect([format!("version={wanted}").as_str()], |_| Some("version"))?;
-            match set_one(call, console, sessions, name, &own) {
+            let change = Change { own: &own, in_pool_only: false };
+            match set_one(call, console, sessions, name, &change) {
                 Ok(()) => upgraded += 1,
                 Err(failure) => console.complain(failure)?,
             }

@@ -9,7 +9,7 @@ use zpl::{Amount, Filesystem, Usage};
 use super::Call;
 use super::owner_quota::{self, name_of, owner_of};
 use super::select::{dataset_at, dataset_failure};
-use crate::args::{flag, property, value};
+use crate::args::{Parsed, flag, property, value};
 use crate::command::{Command, Run};
 use crate::messages::{Action, Failure, reason};
 use crate::open::{Intent, open_for};
@@ -25,7 +25,7 @@ pub static COMMAND: Command = Command {
     ],
     options: &[
         flag("H", "no headings, tabs between fields"),
-        flag("i", "translates identities of other systems"),
+        flag("i", "translates identities of other systems").idle(),
         flag("n", "numbers instead of names"),
         flag("p", "exact numbers"),
         property("o", "these fields"),
@@ -33,9 +33,35 @@ pub static COMMAND: Command = Command {
         property("S", "sorted by this field, the largest first"),
         value("t", "only these types of owners"),
     ],
-    run: Run::Here(|call, console| run(call, console, Owner::User)),
+    run: Run::Here(|call, console| run(call, &read(&call.args), console, Owner::User)),
     ..Command::ZFS
 };
+
+/// The options of `zfs userspace`, `groupspace` and `projectspace`.
+pub(super) struct Options {
+    pub scripted: bool,
+    /// Numbers instead of names.
+    pub numeric: bool,
+    pub exact: bool,
+    pub fields: Option<String>,
+    /// Fields to sort by.
+    pub ascending: Vec<String>,
+    /// Fields to sort by after those, the largest first.
+    pub descending: Vec<String>,
+    pub types: Vec<String>,
+}
+
+fn read(args: &Parsed) -> Options {
+    Options {
+        scripted: args.has("H"),
+        numeric: args.has("n"),
+        exact: args.has("p"),
+        fields: args.text("o"),
+        ascending: args.texts("s"),
+        descending: args.texts("S"),
+        types: args.texts("t"),
+    }
+}
 
 /// The fields that can be shown, in the order they are shown unless told otherwise.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -139,19 +165,24 @@ impl Line {
 ///
 /// # Errors
 /// Usage, or why the file system cannot be read.
-pub fn run(call: &Call, console: &mut Console, owner: Owner) -> Result<(), Failure> {
+pub(super) fn run(
+    call: &Call,
+    options: &Options,
+    console: &mut Console,
+    owner: Owner,
+) -> Result<(), Failure> {
     let args = &call.args;
     let mut fields = Field::ALL.to_vec();
-    if let Some(list) = args.value("o") {
+    if let Some(list) = &options.fields {
         fields = list
             .split(',')
             .map(|word| Field::parse(word).ok_or_else(|| invalid(word, "-o")))
             .collect::<Result<_, _>>()?;
     }
-    let kinds = kinds(call, owner)?;
+    let kinds = kinds(&options.types, owner)?;
     let mut order = Vec::new();
-    for (option, descending) in [("s", false), ("S", true)] {
-        for word in args.values(option) {
+    for (option, words, descending) in [("s", &options.ascending, false), ("S", &options.descending, true)] {
+        for word in words {
             let field = Field::parse(word);
             order.push((field.ok_or_else(|| invalid(word, &format!("-{option}")))?, descending));
         }
@@ -161,9 +192,9 @@ pub fn run(call: &Call, console: &mut Console, owner: Owner) -> Result<(), Failu
         [name] => name.as_str(),
         _ => return Err(Failure::usage("too many arguments")),
     };
-    let numeric = args.has("n") || owner == Owner::Project;
+    let numeric = options.numeric || owner == Owner::Project;
     let mounted = dataset_at(name, call.around)?;
-    let mut lines = read(call, mounted.as_deref().unwrap_or(name), &kinds, args.has("n"))?;
+    let mut lines = lines(call, mounted.as_deref().unwrap_or(name), &kinds, options.numeric)?;
     order.extend([(Field::Type, false), (Field::Name, false)]);
     lines.sort_by(|a, b| {
         let one = |(field, descending): &(Field, bool)| match a.compare(b, *field, numeric) {
@@ -175,9 +206,9 @@ pub fn run(call: &Call, console: &mut Console, owner: Owner) -> Result<(), Failu
     let columns: Vec<Column> = fields.iter().map(|field| field.column()).collect();
     let rows: Vec<Row> = lines
         .iter()
-        .map(|line| Row::new(fields.iter().map(|field| line.cell(*field, args.has("p"))).collect()))
+        .map(|line| Row::new(fields.iter().map(|field| line.cell(*field, options.exact)).collect()))
         .collect();
-    Ok(table::print(console.out(), &columns, &rows, args.has("H"))?)
+    Ok(table::print(console.out(), &columns, &rows, options.scripted)?)
 }
 
 fn invalid(word: &str, option: &str) -> Failure {
@@ -186,9 +217,9 @@ fn invalid(word: &str, option: &str) -> Failure {
 
 /// Which kinds of owners are listed, and whether those of this system or (`true`) of others: what `-t` asks for, else
 /// both of what the command is about.
-fn kinds(call: &Call, owner: Owner) -> Result<Vec<(Owner, bool)>, Failure> {
+fn kinds(types: &[String], owner: Owner) -> Result<Vec<(Owner, bool)>, Failure> {
     let mut kinds = Vec::new();
-    for word in call.args.values("t").flat_map(|list| list.split(',')) {
+    for word in types.iter().flat_map(|list| list.split(',')) {
         match word {
             "all" => {
                 kinds.extend([Owner::User, Owner::Group].into_iter().flat_map(|o| [(o, false), (o, true)]));
@@ -206,7 +237,7 @@ fn kinds(call: &Call, owner: Owner) -> Result<Vec<(Owner, bool)>, Failure> {
     Ok(kinds)
 }
 
-fn read(call: &Call, name: &str, kinds: &[(Owner, bool)], numbers: bool) -> Result<Vec<Line>, Failure> {
+fn lines(call: &Call, name: &str, kinds: &[(Owner, bool)], numbers: bool) -> Result<Vec<Line>, Failure> {
     let action = Action::Open(name);
     if names::check(name).map_err(|error| action.failed(error))? == DatasetKind::Bookmark {
         return Err(action.failed(names::NameError::BookmarkUnexpected));

@@ -7,8 +7,8 @@ use zpl::Filesystem;
 
 use super::Call;
 use super::select::dataset_failure;
-use crate::args::value;
-use crate::command::{Command, Run};
+use crate::args::{Parsed, value};
+use crate::command::{Command, Run, Typed};
 use crate::messages::{Action, Failure, reason};
 use crate::open::{Intent, open_for};
 use crate::out::Console;
@@ -23,6 +23,15 @@ pub static COMMAND: Command = Command {
     ..Command::ZFS
 };
 
+/// The options of `zfs wait`.
+struct Options {
+    activities: Option<String>,
+}
+
+fn read(args: &Parsed) -> Options {
+    Options { activities: args.text("t") }
+}
+
 /// How often the file system is looked at.
 const GLANCE: Duration = Duration::from_millis(250);
 /// What can be waited for: files without a name that nobody has open any more are gone.
@@ -32,9 +41,10 @@ const ACTIVITIES: [&str; 1] = ["deleteq"];
 ///
 /// # Errors
 /// Usage; a file system that is not there.
-pub fn run(call: &Call, console: &mut Console) -> Result<(), Failure> {
+fn run(call: &Call, console: &mut Console) -> Result<(), Failure> {
+    let call = &call.typed(read);
     let wanted: Vec<&str> =
-        call.args.value("t").map_or(ACTIVITIES.to_vec(), |list| list.split(',').collect());
+        call.options.activities.as_deref().map_or(ACTIVITIES.to_vec(), |list| list.split(',').collect());
     if let Some(word) = wanted.iter().find(|word| !ACTIVITIES.contains(word)) {
         return Err(Failure::usage(format!("invalid activity '{word}'")));
     }
@@ -55,7 +65,7 @@ pub fn run(call: &Call, console: &mut Console) -> Result<(), Failure> {
 
 /// How many files without a name are on their way out of a file system, as of now; none where it is not mounted:
 /// there nobody empties the queue.
-fn waiting(call: &Call, name: &str) -> Result<u64, Failure> {
+fn waiting(call: &Typed<Options>, name: &str) -> Result<u64, Failure> {
     let session = open_for(name, call.around, Intent::Files).map_err(|error| error.dataset(name))?;
     let pool = session.pool();
     let count = || -> Result<u64, Failure> {

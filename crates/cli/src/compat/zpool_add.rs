@@ -12,8 +12,9 @@ use super::view::{Class as Shown, Naming, PoolView, VdevView};
 use super::zpool_attach::note_devices;
 use super::zpool_create::{check_distinct, check_use, is_too_small, open_all, opened, uses_force};
 use super::zpool_devices;
-use crate::args::{Assignments, flag, property};
-use crate::command::{Command, Run, Targets};
+use crate::args::Assignments;
+use crate::args::{Parsed, flag, property};
+use crate::command::{Command, Run, Targets, Typed};
 use crate::messages::{Action, Failure};
 use crate::open::{self, Session};
 use crate::out::Console;
@@ -42,11 +43,35 @@ pub static COMMAND: Command = Command {
     ..Command::ZPOOL
 };
 
+/// The options of `zpool add`.
+struct Options {
+    force: bool,
+    naming: Naming,
+    dry_run: bool,
+    properties: Vec<String>,
+    allow_in_use: bool,
+    allow_uneven: bool,
+    allow_ashift: bool,
+}
+
+fn read(args: &Parsed) -> Options {
+    Options {
+        force: args.has("f"),
+        naming: Naming { guids: args.has("g"), follow: args.has("L"), full: args.has("P") },
+        dry_run: args.has("n"),
+        properties: args.texts("o"),
+        allow_in_use: args.has("allow-in-use"),
+        allow_uneven: args.has("allow-replication-mismatch"),
+        allow_ashift: args.has("allow-ashift-mismatch"),
+    }
+}
+
 /// Runs `zpool add`.
 ///
 /// # Errors
 /// Usage; a pool that is not there or not written; devices that are in use, do not fit, or are too small. Then nothing was changed.
-pub fn run(call: &Call, console: &mut Console) -> Result<(), Failure> {
+fn run(call: &Call, console: &mut Console) -> Result<(), Failure> {
+    let call = &call.typed(read);
     let args = &call.args;
     let wanted = ashift(call)?;
     let (name, words) = match args.operands.as_slice() {
@@ -57,22 +82,22 @@ pub fn run(call: &Call, console: &mut Console) -> Result<(), Failure> {
     let view = PoolView::new(open::find(name, call.around)?);
     let layout = Spec::parse(words)?;
     let all = layout.devices();
-    let force = args.has("f");
-    check_use(&all, force || args.has("allow-in-use"), Action::AddTo(name), call)?;
+    let force = call.options.force;
+    check_use(&all, force || call.options.allow_in_use, Action::AddTo(name), call)?;
     let Some(session) = view.session() else {
         // Says why it cannot be opened.
         return open::open_pool(name, call.around, open::Intent::Read).map(drop);
     };
     let info = session.pool().info();
-    if !force && !args.has("allow-replication-mismatch") {
+    if !force && !call.options.allow_uneven {
         let uneven = replication::uneven_with(&info.config.tree.children, &layout);
         if !uneven.is_empty() {
             return Err(uses_force(false, uneven));
         }
     }
-    if args.has("n") {
+    if call.options.dry_run {
         console.line(&format!("would update '{name}' to the following configuration:\n"))?;
-        return show(&view, &layout, Naming::of(call), console);
+        return show(&view, &layout, call.options.naming.or_variables(call), console);
     }
     let failed = |why: &dyn std::fmt::Display| Action::AddTo(name).failed(why);
     if let Some(what) = layout.unsupported() {
@@ -96,7 +121,7 @@ pub fn run(call: &Call, console: &mut Console) -> Result<(), Failure> {
         caches: caches.to_vec(),
         spares: spares.to_vec(),
         ashift,
-        any_ashift: force || args.has("allow-ashift-mismatch"),
+        any_ashift: force || call.options.allow_ashift,
     };
     session.pool().add(new).map_err(|error| failed(&error))?;
     note_devices(&session)?;
@@ -104,12 +129,14 @@ pub fn run(call: &Call, console: &mut Console) -> Result<(), Failure> {
 }
 
 /// The option `-o ashift=`; 0 leaves it to the devices. Other properties are known, and mean nothing here.
-fn ashift(call: &Call) -> Result<Option<u32>, Failure> {
-    let missing = call.args.values("o").any(|text| !text.contains('='));
+fn ashift(call: &Typed<Options>) -> Result<Option<u32>, Failure> {
+    let missing = call.options.properties.iter().any(|text| !text.contains('='));
     if missing {
         return Err(Failure::refused("missing '=' for -o option"));
     }
-    let given = Assignments::collect(call.args.values("o"), |word| props::parse(word).map(|p| p.name))?;
+    let given = Assignments::collect(call.options.properties.iter().map(String::as_str), |word| {
+        props::parse(word).map(|p| p.name)
+    })?;
     let mut found = None;
     for (name, value) in given.iter() {
         if props::ask(name).is_none() {

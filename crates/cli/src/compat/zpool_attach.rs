@@ -1,4 +1,4 @@
-//! `zpool attach`, `detach` and `replace`: devices join and leave the mirrors of a pool.
+//! `zpool attach`: devices join the mirrors of a pool. `zpool replace` and `zpool detach` share the code.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -8,7 +8,7 @@ use storage::host::Access;
 use super::Call;
 use super::zpool_create::check_use;
 use super::zpool_devices::{device, opened};
-use crate::args::{flag, property};
+use crate::args::{Parsed, flag, property};
 use crate::command::{Command, Run, Targets};
 use crate::messages::{Action, Failure};
 use crate::open::{self, Session};
@@ -27,9 +27,26 @@ pub static COMMAND: Command = Command {
         property("o", "sets ashift"),
     ],
     targets: Targets::First,
-    run: Run::Here(|call, console| join(call, console, false)),
+    run: Run::Here(|call, console| join(call, &read(&call.args), console, false)),
     ..Command::ZPOOL
 };
+
+/// The options of `zpool attach` and `zpool replace`.
+pub(super) struct Options {
+    pub(super) force: bool,
+    pub(super) sequential: bool,
+    pub(super) wait: bool,
+    pub(super) sets_properties: bool,
+}
+
+fn read(args: &Parsed) -> Options {
+    Options {
+        force: args.has("f"),
+        sequential: args.has("s"),
+        wait: args.has("w"),
+        sets_properties: args.has("o"),
+    }
+}
 
 /// Exit status of a device that cannot be attached, detached or replaced: OpenZFS returns -1 there.
 const NEGATIVE: u8 = 255;
@@ -38,9 +55,14 @@ const NEGATIVE: u8 = 255;
 ///
 /// # Errors
 /// Usage; a device that is not there, in use, or too small.
-pub fn join(call: &Call, console: &mut Console, replaces: bool) -> Result<(), Failure> {
-    for option in ["s", "o"] {
-        if call.args.has(option) {
+pub(super) fn join(
+    call: &Call,
+    options: &Options,
+    console: &mut Console,
+    replaces: bool,
+) -> Result<(), Failure> {
+    for (option, is_given) in [("s", options.sequential), ("o", options.sets_properties)] {
+        if is_given {
             let name = call.command.name;
             return Err(Failure::refused(format!("cenote: not supported yet: zpool {name} -{option}")));
         }
@@ -60,23 +82,23 @@ pub fn join(call: &Call, console: &mut Console, replaces: bool) -> Result<(), Fa
     // A pool that is not there comes first.
     open::find(pool, call.around)?;
     let path = state::absolute(&PathBuf::from(new));
-    check_use(std::slice::from_ref(&path), call.args.has("f"), Action::Create(pool), call)?;
+    check_use(std::slice::from_ref(&path), options.force, Action::Create(pool), call)?;
     let deed = match replaces {
         true => format!("replace {old} with {new}"),
         false => format!("attach {new} to {old}"),
     };
     let change = Change { call, pool, name: old, deed };
-    negative(console, change.join(&path, replaces))
+    negative(console, change.join(&path, replaces, options.wait))
 }
 
 /// A change of one device of a pool.
-struct Change<'a> {
-    call: &'a Call<'a>,
-    pool: &'a str,
+pub(super) struct Change<'a> {
+    pub call: &'a Call<'a>,
+    pub pool: &'a str,
     /// The device as it was named.
-    name: &'a str,
+    pub name: &'a str,
     /// What is done, as messages say it.
-    deed: String,
+    pub deed: String,
 }
 
 impl Change<'_> {
@@ -84,7 +106,7 @@ impl Change<'_> {
         Failure::refused(format!("cannot {}: {why}", self.deed))
     }
 
-    fn join(&self, path: &Path, replaces: bool) -> Result<(), Failure> {
+    fn join(&self, path: &Path, replaces: bool, waits: bool) -> Result<(), Failure> {
         let failed = |why: &str| self.failed(why);
         let found = device(self.call, self.pool, self.name, &failed)?;
         let disk = pool::open_disk(path, Access::ReadWrite { exclusive: true });
@@ -96,14 +118,14 @@ impl Change<'_> {
         };
         done.map_err(|error| failed(&error.to_string()))?;
         note_devices(&session)?;
-        if self.call.args.has("w") || self.call.live().is_none() {
+        if waits || self.call.live().is_none() {
             session.pool().wait_scrub().map_err(|error| failed(&error.to_string()))?;
             note_devices(&session)?;
         }
         session.finish()
     }
 
-    fn detach(&self) -> Result<(), Failure> {
+    pub fn detach(&self) -> Result<(), Failure> {
         let failed = |why: &str| self.failed(why);
         let found = device(self.call, self.pool, self.name, &failed)?;
         let session = opened(self.call, self.pool, &failed)?;
@@ -114,7 +136,7 @@ impl Change<'_> {
 }
 
 /// Says what failed, and ends as OpenZFS does there.
-fn negative(console: &mut Console, done: Result<(), Failure>) -> Result<(), Failure> {
+pub(super) fn negative(console: &mut Console, done: Result<(), Failure>) -> Result<(), Failure> {
     match done {
         Err(failure @ Failure::Refused(_)) => {
             console.complain(failure)?;
@@ -122,21 +144,6 @@ fn negative(console: &mut Console, done: Result<(), Failure>) -> Result<(), Fail
         }
         done => done,
     }
-}
-
-/// Runs `zpool detach`.
-///
-/// # Errors
-/// Usage; a device that is not there or that the pool cannot do without.
-pub fn detach(call: &Call, console: &mut Console) -> Result<(), Failure> {
-    let (pool, name) = match call.args.operands.as_slice() {
-        [] => return Err(Failure::usage("missing <pool> argument")),
-        [_] => return Err(Failure::usage("missing <device> specification")),
-        [pool, name] => (pool, name),
-        _ => return Err(Failure::usage("too many arguments")),
-    };
-    let change = Change { call, pool, name, deed: format!("detach {name}") };
-    negative(console, change.detach())
 }
 
 /// Notes where the devices of the pool are now.

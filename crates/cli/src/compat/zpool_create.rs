@@ -10,7 +10,7 @@ use pool::known::KnownPool;
 use pool::props::dataset::{Asked, ask};
 use pool::props::pool::{self as props, Moment};
 use pool::props::{PropertyError, Value, names};
-use pool::{CreateSpec, NewTop, Options, Pool, labels};
+use pool::{CreateSpec, NewTop, Pool, labels};
 use storage::host::{Access, Disk, FileDisk};
 
 use super::Call;
@@ -18,8 +18,8 @@ use super::dataset_values::{self, Creation};
 use super::vdev_spec::{Class, Group, Spec, Top, replication};
 use super::{aux_owner, no_effect, owner_quota};
 use crate::args::{Assignments, assignment};
-use crate::args::{flag, property, value};
-use crate::command::{Command, Run};
+use crate::args::{Parsed, flag, property, value};
+use crate::command::{Command, Run, Typed};
 use crate::messages::{Action, Failure, plain, reason};
 use crate::open;
 use crate::out::Console;
@@ -47,6 +47,30 @@ pub static COMMAND: Command = Command {
     ..Command::ZPOOL
 };
 
+/// The options of `zpool create`.
+struct Options {
+    no_features: bool,
+    force: bool,
+    dry_run: bool,
+    mountpoint: Option<String>,
+    /// Assignments in the order given, each with whether it is for the root file system (`-O`) or the pool (`-o`).
+    assignments: Vec<(String, bool)>,
+    altroot: Option<String>,
+    temporary_name: Option<String>,
+}
+
+fn read(args: &Parsed) -> Options {
+    Options {
+        no_features: args.has("d"),
+        force: args.has("f"),
+        dry_run: args.has("n"),
+        mountpoint: args.text("m"),
+        assignments: args.mixed("o", "O"),
+        altroot: args.text("R"),
+        temporary_name: args.text("t"),
+    }
+}
+
 /// The options of `create`, read and judged as far as no device must be looked at.
 struct Wanted {
     ashift: Option<u32>,
@@ -63,7 +87,8 @@ struct Wanted {
 ///
 /// # Errors
 /// Usage, or the reason why there is no new pool; then nothing was changed.
-pub fn run(call: &Call, console: &mut Console) -> Result<(), Failure> {
+fn run(call: &Call, console: &mut Console) -> Result<(), Failure> {
+    let call = &call.typed(read);
     let args = &call.args;
     let (own, filesystem) = assignments(call)?;
     let Some((name, devices)) = args.operands.split_first() else {
@@ -76,14 +101,17 @@ pub fn run(call: &Call, console: &mut Console) -> Result<(), Failure> {
     let layout = Spec::parse(devices)?;
     let all = layout.devices();
     // What is wrong with the devices is said first, then with where it would be mounted, then with its name.
-    check_use(&all, args.has("f"), Action::Create(name), call)?;
+    check_use(&all, call.options.force, Action::Create(name), call)?;
     check_distinct(&all, name, Action::Create(name))?;
-    check_even(&layout, args.has("f"))?;
+    check_even(&layout, call.options.force)?;
     check_place(call, name, &own, &filesystem)?;
-    let wanted = read_options(&own, args.has("d"), args.value("R")).map_err(|reason| match reason {
-        Refused::Reason(reason) => failed(&reason),
-        Refused::Line(line) => Failure::refused(line),
-    })?;
+    let wanted =
+        read_options(&own, call.options.no_features, call.options.altroot.as_deref()).map_err(|reason| {
+            match reason {
+                Refused::Reason(reason) => failed(&reason),
+                Refused::Line(line) => Failure::refused(line),
+            }
+        })?;
     let given = wanted.features.clone();
     let enabled = move |feature: &Feature| given.iter().any(|other| other.name == feature.name);
     let offered = dataset_values::Offered { version: wanted.version, enabled: Box::new(enabled) };
@@ -91,7 +119,7 @@ pub fn run(call: &Call, console: &mut Console) -> Result<(), Failure> {
     no_effect::warn(console, root.iter().copied());
     let creation = dataset_values::creation(&root, None, &offered).map_err(|error| failed(&error))?;
     // The name by which the pool goes until it is exported.
-    let called = args.value("t").unwrap_or(name);
+    let called = call.options.temporary_name.as_deref().unwrap_or(name);
     if is_taken(called)? {
         return Err(failed(&reason::POOL_EXISTS));
     }
@@ -103,7 +131,7 @@ pub fn run(call: &Call, console: &mut Console) -> Result<(), Failure> {
             "cannot create '{name}': '{what}' vdevs are not supported yet"
         )));
     }
-    if args.has("n") {
+    if call.options.dry_run {
         console.line(&format!("would create '{name}' with the following layout:\n"))?;
         return layout.show(name, console);
     }
@@ -116,14 +144,18 @@ pub fn run(call: &Call, console: &mut Console) -> Result<(), Failure> {
 }
 
 /// The properties of the pool (`-o`), and those of its root file system (`-O`, `-m`), judged as words.
-fn assignments(call: &Call) -> Result<(Assignments, Vec<(String, String)>), Failure> {
-    let args = &call.args;
-    for (option, text) in &args.options {
-        if matches!(*option, "o" | "O") && !text.as_deref().unwrap_or_default().contains('=') {
+fn assignments(call: &Typed<Options>) -> Result<(Assignments, Vec<(String, String)>), Failure> {
+    for (text, is_root) in &call.options.assignments {
+        if !text.contains('=') {
+            let option = if *is_root { "O" } else { "o" };
             return Err(Failure::refused(format!("missing '=' for -{option} option")));
         }
     }
-    let own = Assignments::collect(args.values("o"), |word| props::parse(word).map(|p| p.name))?;
+    let of = |root: bool| {
+        let chosen = call.options.assignments.iter().filter(move |(_, is_root)| *is_root == root);
+        chosen.map(|(text, _)| text.as_str())
+    };
+    let own = Assignments::collect(of(false), |word| props::parse(word).map(|p| p.name))?;
     for (name, value) in own.iter() {
         if props::ask(name).is_none() {
             return Err(Failure::refused(format!("property '{name}' is not a valid pool or vdev property")));
@@ -132,28 +164,30 @@ fn assignments(call: &Call) -> Result<(Assignments, Vec<(String, String)>), Fail
             props::ashift_option(value).map_err(|error| Failure::refused(error.to_string()))?;
         }
     }
-    let filesystem = root_assignments(args.values("O"), args.value("m"))?;
+    let filesystem = root_assignments(of(true), call.options.mountpoint.as_deref())?;
     Ok((own, filesystem))
 }
 
 /// Where the pool would be mounted, and its names.
 fn check_place(
-    call: &Call,
+    call: &Typed<Options>,
     name: &str,
     own: &Assignments,
     filesystem: &[(String, String)],
 ) -> Result<(), Failure> {
-    let args = &call.args;
+    let _args = &call.args;
     let property = filesystem.iter().find(|(property, _)| property == "mountpoint");
-    let altroot = args
-        .value("R")
+    let altroot = call
+        .options
+        .altroot
+        .as_deref()
         .or_else(|| own.iter().find(|(property, _)| *property == "altroot").map(|(_, root)| root));
     if let Some(root) = altroot.filter(|root| !root.starts_with('/')) {
         return Err(Failure::refused(format!("invalid alternate root '{root}': must be an absolute path")));
     }
     check_mountpoint(altroot, property.map(|(_, place)| place.as_str()), name)?;
     check_name(name)?;
-    if let Some(temporary) = args.value("t") {
+    if let Some(temporary) = call.options.temporary_name.as_deref() {
         names::check_pool(temporary, true).map_err(|error| Action::Create(temporary).failed(error))?;
     }
     Ok(())
@@ -161,7 +195,7 @@ fn check_place(
 
 /// A pool that is being made: all that was asked for was found right.
 struct New<'a> {
-    call: &'a Call<'a>,
+    call: &'a Typed<'a, Options>,
     name: &'a str,
     /// The name by which it goes until it is exported.
     called: &'a str,
@@ -184,7 +218,7 @@ impl New<'_> {
         }
         let disks = open_all(devices).map_err(|error| Action::Create(name).refused_by(&error))?;
         // Somebody may have used them since they were looked at; now nobody does.
-        check_use(devices, call.args.has("f"), Action::Create(name), call)?;
+        check_use(devices, call.options.force, Action::Create(name), call)?;
         let (tops, aux) = opened(layout, &disks);
         let (caches, spares) = aux.split_at(layout.caches.len());
         let Creation { local, filesystem, quotas } = creation;
@@ -202,7 +236,7 @@ impl New<'_> {
             spares: spares.to_vec(),
             ..CreateSpec::new(name.to_owned(), Vec::new(), filesystem, dataset_values::initialiser())
         };
-        let pool = Pool::create(spec, Options::default()).map_err(|error| failed(&error))?;
+        let pool = Pool::create(spec, pool::Options::default()).map_err(|error| failed(&error))?;
         let guid = pool.guid();
         let kept = owner_quota::apply(&pool, name, &quotas);
         let kept = kept.map_err(|refusal| pool::Error::Unsupported(refusal.to_string()));
@@ -212,7 +246,7 @@ impl New<'_> {
             return Err(failed(&error));
         }
         let altroot = wanted.altroot;
-        let temporary = call.args.has("t");
+        let temporary = call.options.temporary_name.is_some();
         let cachefile =
             wanted.cachefile.or_else(|| (altroot.is_some() || temporary).then(|| "none".to_owned()));
         let (name, paths) = (called.to_owned(), devices[..devices.len() - aux.len()].to_vec());

@@ -1,7 +1,10 @@
 //! `zpool detach`.
 
-use super::zpool_attach;
+use super::Call;
+use super::zpool_attach::{Change, negative};
 use crate::command::{Command, Run, Targets};
+use crate::messages::Failure;
+use crate::out::Console;
 
 /// `zpool detach`.
 pub static COMMAND: Command = Command {
@@ -9,6 +12,21 @@ pub static COMMAND: Command = Command {
     about: "takes a device out of a mirror",
     syntax: &["detach POOL DEVICE"],
     targets: Targets::First,
-    run: Run::Here(zpool_attach::detach),
+    run: Run::Here(run),
     ..Command::ZPOOL
 };
+
+/// Runs `zpool detach`.
+///
+/// # Errors
+/// Usage; a device that is not there or that the pool cannot do without.
+fn run(call: &Call, console: &mut Console) -> Result<(), Failure> {
+    let (pool, name) = match call.args.operands.as_slice() {
+        [] => return Err(Failure::usage("missing <pool> argument")),
+        [_] => return Err(Failure::usage("missing <device> specification")),
+        [pool, name] => (pool, name),
+        _ => return Err(Failure::usage("too many arguments")),
+    };
+    let change = Change { call, pool, name, deed: format!("detach {name}") };
+    negative(console, change.detach())
+}

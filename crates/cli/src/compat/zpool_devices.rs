@@ -1,10 +1,8 @@
-//! `zpool offline`, `online` and `resilver`: devices that are let go of and come back.
-
-use std::path::PathBuf;
+//! Devices of a pool that commands name, and pools that are opened to change them.
 
 use super::Call;
 use super::view::{Naming, PoolView, VdevView};
-use crate::messages::{Failure, reason};
+use crate::messages::Failure;
 use crate::open::{self, Intent, Session};
 
 /// The leaf that goes by `name`, here or below.
@@ -16,14 +14,8 @@ pub fn named<'a>(vdev: &'a VdevView, name: &str) -> Option<&'a VdevView> {
 /// A pool whose devices are to be changed, opened for that.
 pub fn opened(call: &Call, name: &str, failed: &dyn Fn(&str) -> Failure) -> Result<Session, Failure> {
     let session = open::open_pool(name, call.around, Intent::Write)?;
-    if let Some(why) = session.pool().read_only() {
-        let failure = failed(reason::POOL_READ_ONLY);
-        let asked = session.known.as_ref().is_some_and(|known| known.read_only);
-        return Err(if asked {
-            failure
-        } else {
-            failure.hint(format!("cenote opens this pool for reading only: {why}"))
-        });
+    if let Some(failure) = session.refusal_as(failed) {
+        return Err(failure);
     }
     session.command(&call.line);
     Ok(session)
@@ -42,51 +34,18 @@ pub fn device(
     found.cloned().ok_or_else(|| failed("no such device in pool"))
 }
 
-/// Runs the command that is called.
-///
-/// # Errors
-/// As the commands.
-pub fn run(call: &Call) -> Result<(), Failure> {
-    match call.command.name {
-        "offline" => offline(call),
-        "online" => online(call),
-        _ => resilver(call),
-    }
-}
-
-/// Runs `zpool offline`.
-///
-/// # Errors
-/// Usage; a device that is not there or that the pool cannot do without.
-fn offline(call: &Call) -> Result<(), Failure> {
-    for option in ["f", "power"] {
-        if call.args.has(option) {
-            return Err(Failure::refused(format!("cenote: not supported yet: zpool offline -{option}")));
-        }
-    }
-    each(call, "offline", |session, found| session.pool().offline(found.guid, call.args.has("t")))
-}
-
-/// Runs `zpool online`.
-///
-/// # Errors
-/// Usage; a device that is not there, or is not what it was.
-fn online(call: &Call) -> Result<(), Failure> {
-    for option in ["e", "power"] {
-        if call.args.has(option) {
-            return Err(Failure::refused(format!("cenote: not supported yet: zpool online -{option}")));
-        }
-    }
-    each(call, "online", |session, found| {
-        let path = found.path.as_ref().map(PathBuf::from).ok_or(pool::Error::NoSuchDevice)?;
-        session.pool().online(found.guid, &path)
-    })
+/// What a command says of devices.
+pub(super) struct Words<'a> {
+    /// What it does, as in `cannot online DEVICE`.
+    pub verb: &'a str,
+    /// The failure of finding a device; `None`: as any other failure.
+    pub not_found: Option<fn(device: &str, pool: &str) -> Failure>,
 }
 
 /// Does something to each device that is named.
-fn each(
+pub(super) fn each(
     call: &Call,
-    verb: &str,
+    words: &Words,
     change: impl Fn(&Session, &VdevView) -> pool::Result<()>,
 ) -> Result<(), Failure> {
     let (pool, names) = match call.args.operands.as_slice() {
@@ -95,10 +54,10 @@ fn each(
         [pool, names @ ..] => (pool, names),
     };
     for name in names {
-        let failed = |why: &str| Failure::refused(format!("cannot {verb} {name}: {why}"));
-        let found = device(call, pool, name, &|why| match verb {
-            "online" => Failure::refused(format!("couldn't find device \"{name}\" in pool \"{pool}\"")),
-            _ => failed(why),
+        let failed = |why: &str| Failure::refused(format!("cannot {} {name}: {why}", words.verb));
+        let found = device(call, pool, name, &|why| match words.not_found {
+            Some(not_found) => not_found(name, pool),
+            None => failed(why),
         })?;
         let session = opened(call, pool, &failed)?;
         change(&session, &found).map_err(|error| failed(&error.to_string()))?;
@@ -109,28 +68,10 @@ fn each(
 }
 
 /// Without a server the resilver is done before the command ends.
-fn waits(call: &Call, session: &Session) -> Result<(), Failure> {
+pub(super) fn waits(call: &Call, session: &Session) -> Result<(), Failure> {
     if call.live().is_none() {
         let done = session.pool().wait_scrub();
         return done.map_err(|error| Failure::refused(format!("cannot resilver: {error}")));
-    }
-    Ok(())
-}
-
-/// Runs `zpool resilver`.
-///
-/// # Errors
-/// Usage; a pool that is not there or not written.
-fn resilver(call: &Call) -> Result<(), Failure> {
-    if call.args.operands.is_empty() {
-        return Err(Failure::usage("missing pool name argument"));
-    }
-    for name in &call.args.operands {
-        let failed = |why: &str| Failure::refused(format!("cannot restart resilver {name}: {why}"));
-        let session = opened(call, name, &failed)?;
-        session.pool().resilver().map_err(|error| failed(&error.to_string()))?;
-        waits(call, &session)?;
-        session.finish()?;
     }
     Ok(())
 }

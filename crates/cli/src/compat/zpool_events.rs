@@ -10,9 +10,9 @@ use format::NvList;
 use format::nvlist::NvValue;
 
 use super::Call;
-use crate::args::flag;
+use crate::args::{Parsed, flag};
 use crate::client;
-use crate::command::{Command, Run};
+use crate::command::{Command, Run, Typed};
 use crate::dates::{self, Form};
 use crate::messages::Failure;
 use crate::open;
@@ -34,6 +34,18 @@ pub static COMMAND: Command = Command {
     ..Command::ZPOOL
 };
 
+/// The options of `zpool events`.
+struct Options {
+    clear: bool,
+    follow: bool,
+    scripted: bool,
+    verbose: bool,
+}
+
+fn read(args: &Parsed) -> Options {
+    Options { clear: args.has("c"), follow: args.has("f"), scripted: args.has("H"), verbose: args.has("v") }
+}
+
 /// How often `-f` asks for more.
 const GLANCE: Duration = Duration::from_millis(250);
 /// How far the details of an event are indented.
@@ -43,21 +55,21 @@ const INDENT: usize = 8;
 ///
 /// # Errors
 /// Usage; a server that gives no answer.
-pub fn run(call: &Call, console: &mut Console) -> Result<(), Failure> {
-    let has = |option| call.args.has(option);
+fn run(call: &Call, console: &mut Console) -> Result<(), Failure> {
+    let call = &call.typed(read);
     let wanted = match call.args.operands.as_slice() {
         [] => None,
         [pool] => Some(pool.as_str()),
         _ => return Err(Failure::usage("too many arguments")),
     };
-    if has("c") {
-        if wanted.is_some() || has("v") || has("f") || has("H") {
+    if call.options.clear {
+        if wanted.is_some() || call.options.verbose || call.options.follow || call.options.scripted {
             return Err(Failure::usage("invalid options combined with -c"));
         }
         let cleared: u64 = asked(call, None, true)?.iter().map(|(_, _, gone)| gone).sum();
         return console.line(&format!("cleared {cleared} events"));
     }
-    if !has("H") {
+    if !call.options.scripted {
         console.line(&format!("{:<30} CLASS", "TIME"))?;
     }
     // The last event shown of each pool.
@@ -79,7 +91,7 @@ pub fn run(call: &Call, console: &mut Console) -> Result<(), Failure> {
         }
         news.sort_by_key(time);
         news.iter().try_for_each(|event| print(call, console, event))?;
-        if !has("f") {
+        if !call.options.follow {
             return Ok(());
         }
         console.flush()?;
@@ -88,7 +100,11 @@ pub fn run(call: &Call, console: &mut Console) -> Result<(), Failure> {
 }
 
 /// The events of every pool that a server holds, or of the one that is wanted; and how many are gone.
-fn asked(call: &Call, wanted: Option<&str>, clear: bool) -> Result<Vec<(String, Vec<NvList>, u64)>, Failure> {
+fn asked(
+    call: &Typed<Options>,
+    wanted: Option<&str>,
+    clear: bool,
+) -> Result<Vec<(String, Vec<NvList>, u64)>, Failure> {
     let mut all = Vec::new();
     for name in names(call)? {
         if wanted.is_some_and(|wanted| wanted != name) {
@@ -102,7 +118,7 @@ fn asked(call: &Call, wanted: Option<&str>, clear: bool) -> Result<Vec<(String, 
 }
 
 /// The pools that may have a server. No device is read for it: one that hangs would hang this command.
-fn names(call: &Call) -> Result<Vec<String>, Failure> {
+fn names(call: &Typed<Options>) -> Result<Vec<String>, Failure> {
     if call.around.search.is_empty() {
         let known = state::known().read().map_err(open::NotOpen::from)?;
         return Ok(known.into_iter().map(|pool| pool.name).collect());
@@ -120,12 +136,12 @@ fn time(event: &NvList) -> (u64, u64) {
     }
 }
 
-fn print(call: &Call, console: &mut Console, event: &NvList) -> Result<(), Failure> {
+fn print(call: &Typed<Options>, console: &mut Console, event: &NvList) -> Result<(), Failure> {
     let (seconds, nanos) = time(event);
     let when = format!("{}.{nanos:09}", dates::show(seconds, Form::Event));
-    let between = if call.args.has("H") { '\t' } else { ' ' };
+    let between = if call.options.scripted { '\t' } else { ' ' };
     console.line(&format!("{when}{between}{}", event.get_str("class").unwrap_or("-")))?;
-    if call.args.has("v") {
+    if call.options.verbose {
         details(event).iter().try_for_each(|line| console.line(line))?;
         console.line("")?;
     }

@@ -1,8 +1,16 @@
 //! `zpool export`.
 
-use super::zpool_import;
-use crate::args::flag;
-use crate::command::{Command, Run};
+use super::Call;
+use crate::args::{Parsed, flag};
+use crate::client;
+use crate::command::{Command, Run, Typed};
+use crate::messages::{Action, Failure, reason};
+use crate::open::{self, Intent, NotOpen};
+use crate::out::Console;
+use crate::state;
+use pool::known::KnownPool;
+use server::ClientError;
+use server::messages::{Refusal, Stop};
 
 /// `zpool export`.
 pub static COMMAND: Command = Command {
@@ -10,6 +18,73 @@ pub static COMMAND: Command = Command {
     about: "lets pools go",
     syntax: &["export [-af] POOL…"],
     options: &[flag("a", "all of them"), flag("f", "even while programs use them")],
-    run: Run::Here(zpool_import::export),
+    run: Run::Here(run),
     ..Command::ZPOOL
 };
+
+/// The options of `zpool export`.
+struct Options {
+    all: bool,
+    force: bool,
+}
+
+fn read(args: &Parsed) -> Options {
+    Options { all: args.has("a"), force: args.has("f") }
+}
+
+/// Runs `zpool export`.
+///
+/// # Errors
+/// Usage; pools that are missing or cannot be written are complained about.
+fn run(call: &Call, console: &mut Console) -> Result<(), Failure> {
+    let call = &call.typed(read);
+    let known = state::known().read().map_err(NotOpen::from)?;
+    let names: Vec<String> = match (call.options.all, call.args.operands.as_slice()) {
+        (true, []) => known.iter().map(|pool| pool.name.clone()).collect(),
+        (true, _) => return Err(Failure::usage("too many arguments")),
+        (false, []) => return Err(Failure::usage("missing pool argument")),
+        (false, names) => names.to_vec(),
+    };
+    for name in names {
+        let Some(pool) = known.iter().find(|pool| pool.name == name) else {
+            console.complain(open::no_such_pool(&name))?;
+            continue;
+        };
+        if let Err(failure) = export_one(call, pool) {
+            console.complain(failure)?;
+        }
+    }
+    Ok(())
+}
+
+/// Between commands a pool is exported already: what is left is to note it and forget the pool.
+fn export_one(call: &Typed<Options>, known: &KnownPool) -> Result<(), Failure> {
+    if let Some(client) = client::server_of(&known.name, call.around)? {
+        let stop = Stop { destroy: false, force: call.options.force, command: Some(call.line.clone()) };
+        client.stop(stop).map_err(|error| match error {
+            ClientError::Refused(Refusal::Busy(point)) => {
+                Action::Unmount(&point.display().to_string()).failed(reason::BUSY)
+            }
+            ClientError::Refused(Refusal::Working) => {
+                Action::Export(&known.name).failed(reason::BUSY).hint("a command is being carried out on it")
+            }
+            error => Action::Export(&known.name).failed(error),
+        })?;
+        return state::known().forget(known.guid).map_err(|error| NotOpen::from(error).into());
+    }
+    let opened = open::find(&known.name, &crate::around::Surroundings::default())
+        .and_then(|usable| open::open(usable, Intent::Write));
+    match opened {
+        Ok(session) => {
+            session.command(&call.line);
+            session.into_pool()?.export().map_err(|error| Action::Export(&known.name).failed(error))?;
+        }
+        // Somebody uses it now.
+        Err(NotOpen::Failed { source: error @ pool::Error::Busy { .. }, .. }) => {
+            return Err(Action::Export(&known.name).failed(reason::BUSY).hint(error.to_string()));
+        }
+        // A pool that is not there any more can be forgotten all the same.
+        Err(_) => {}
+    }
+    state::known().forget(known.guid).map_err(|error| NotOpen::from(error).into())
+}

@@ -1,8 +1,15 @@
 //! `zpool history`.
 
-use super::zpool_misc;
-use crate::args::flag;
+use super::owner_quota::name_of;
+use super::pools_named::pools_named;
+use super::{Call, history_event};
+use crate::args::{Parsed, flag};
 use crate::command::{Command, Run};
+use crate::messages::{Action, Failure};
+use crate::open::{self, Intent};
+use crate::out::Console;
+use pool::props::dataset::Owner;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// `zpool history`.
 pub static COMMAND: Command = Command {
@@ -10,6 +17,39 @@ pub static COMMAND: Command = Command {
     about: "shows the commands that changed pools",
     syntax: &["history [-il] [POOL]…"],
     options: &[flag("i", "with internal events"), flag("l", "with user and host")],
-    run: Run::Here(zpool_misc::history),
+    run: Run::Here(run),
     ..Command::ZPOOL
 };
+
+/// The options of `zpool history`.
+struct Options {
+    internal: bool,
+    long: bool,
+}
+
+fn read(args: &Parsed) -> Options {
+    Options { internal: args.has("i"), long: args.has("l") }
+}
+
+/// Runs `zpool history`.
+///
+/// # Errors
+/// Usage; pools that are missing are complained about.
+fn run(call: &Call, console: &mut Console) -> Result<(), Failure> {
+    let call = &call.typed(read);
+    let (internal, long) = (call.options.internal, call.options.long);
+    let mut known: BTreeMap<u64, Option<String>> = BTreeMap::new();
+    let mut user = |who| known.entry(who).or_insert_with(|| name_of(Owner::User, who)).clone();
+    // By name and each once, in whatever order they were named.
+    for name in pools_named(call, console)?.into_iter().collect::<BTreeSet<_>>() {
+        let session = open::open_pool(&name, call.around, Intent::Read)?;
+        let events = session.pool().history().map_err(|error| Action::Open(&name).failed(error))?;
+        console.line(&format!("History for '{name}':"))?;
+        for line in events.iter().filter_map(|event| history_event::line(event, internal, long, &mut user)) {
+            console.line(&line)?;
+        }
+        console.line("")?;
+        session.finish()?;
+    }
+    Ok(())
+}

@@ -1,4 +1,4 @@
-//! `zpool import`, `export` and `destroy`: what is imported stands in the file of known pools.
+//! `zpool import`: what is imported stands in the file of known pools.
 
 use std::path::{Path, PathBuf};
 
@@ -7,20 +7,18 @@ use format::config::PoolState;
 use pool::known::KnownPool;
 use pool::props::names;
 use pool::props::pool::{self as props, Moment};
-use pool::{Found, Options, Pool};
-use server::ClientError;
-use server::messages::{Refusal, Stop};
+use pool::{Found, Pool};
 
 use super::Call;
 use super::recovery::{self, Recovery};
 use super::view::{self, Naming, State, VdevView};
 use crate::args::assignment;
-use crate::args::{flag, property, value};
+use crate::args::{Parsed, flag, property, value};
 use crate::client;
-use crate::command::{Command, Run};
+use crate::command::{Command, Run, Typed};
 use crate::connect;
 use crate::messages::{Action, Failure, reason};
-use crate::open::{self, Intent, NotOpen};
+use crate::open::NotOpen;
 use crate::out::Console;
 use crate::state;
 
@@ -39,14 +37,14 @@ pub static COMMAND: Command = Command {
         flag("a", "all that are found"),
         flag("D", "destroyed pools"),
         flag("f", "also pools that another machine uses"),
-        flag("l", "loads keys first"),
+        flag("l", "loads keys first").idle(),
         flag("m", "without missing log devices"),
         flag("N", "mounts nothing"),
         flag("F", "at an earlier state, if the last is damaged"),
         flag("n", "with -F: only says whether that would do"),
         value("T", "at this txg"),
         flag("X", "tries any earlier state"),
-        flag("s", "looks at labels of all devices"),
+        flag("s", "looks at labels of all devices").idle(),
         flag("t", "under the new name only until the export"),
         value("c", "pools of this cache file"),
         value("d", "looks in this folder, or at this device; may be repeated"),
@@ -54,9 +52,47 @@ pub static COMMAND: Command = Command {
         value("R", "mounts below this folder, and forgets the pool at its export"),
         flag("rewind-to-checkpoint", "at its checkpoint"),
     ],
-    run: Run::Here(import),
+    run: Run::Here(run),
     ..Command::ZPOOL
 };
+
+/// The options of `zpool import`.
+struct Options {
+    all: bool,
+    destroyed: bool,
+    force: bool,
+    without_logs: bool,
+    unmounted: bool,
+    recovery: recovery::Asked,
+    temporary: bool,
+    cachefile: Option<String>,
+    places: Vec<String>,
+    properties: Vec<String>,
+    altroot: Option<String>,
+    checkpoint: bool,
+}
+
+fn read(args: &Parsed) -> Options {
+    Options {
+        all: args.has("a"),
+        destroyed: args.has("D"),
+        force: args.has("f"),
+        without_logs: args.has("m"),
+        unmounted: args.has("N"),
+        recovery: recovery::Asked {
+            rewind: args.has("F"),
+            dry_run: args.has("n"),
+            extreme: args.has("X"),
+            txg: args.text("T"),
+        },
+        temporary: args.has("t"),
+        cachefile: args.text("c"),
+        places: args.texts("d"),
+        properties: args.texts("o"),
+        altroot: args.text("R"),
+        checkpoint: args.has("rewind-to-checkpoint"),
+    }
+}
 
 /// Where devices are sought unless `-d` says otherwise.
 const FOLDERS: [&str; 3] = ["/dev/disk/by-id", "/dev/disk/by-path", "/dev"];
@@ -75,12 +111,13 @@ struct Wanted {
 ///
 /// # Errors
 /// Usage, or why a pool is not imported.
-pub fn import(call: &Call, console: &mut Console) -> Result<(), Failure> {
+fn run(call: &Call, console: &mut Console) -> Result<(), Failure> {
+    let call = &call.typed(read);
     let args = &call.args;
-    if args.has("rewind-to-checkpoint") {
+    if call.options.checkpoint {
         return Err(Failure::refused("cenote: not supported yet: zpool import --rewind-to-checkpoint"));
     }
-    let recovery = Recovery::of(args)?;
+    let recovery = Recovery::of(&call.options.recovery)?;
     let wanted = match read_options(call)? {
         Ok(wanted) => wanted,
         Err(line) => {
@@ -95,18 +132,18 @@ pub fn import(call: &Call, console: &mut Console) -> Result<(), Failure> {
         [pool, name] => (Some(pool), Some(name)),
         _ => return Err(Failure::usage("too many arguments")),
     };
-    if args.has("a") && pattern.is_some() {
+    if call.options.all && pattern.is_some() {
         return Err(Failure::usage("too many arguments"));
     }
     let known = state::known().read().map_err(NotOpen::from)?;
     let mut found = discover(call)?;
-    let destroyed = args.has("D");
+    let destroyed = call.options.destroyed;
     found.retain(|pool| (pool.config.state == PoolState::Destroyed) == destroyed);
     found.sort_by(|a, b| (&a.config.name, a.config.pool_guid.0).cmp(&(&b.config.name, b.config.pool_guid.0)));
     let is_known = |guid: Guid| known.iter().any(|pool| pool.guid == guid);
     let Some(pattern) = pattern else {
         found.retain(|pool| !is_known(pool.config.pool_guid));
-        if args.has("a") && resume(call, &known, console)? && found.is_empty() {
+        if call.options.all && resume(call, &known, console)? && found.is_empty() {
             return Ok(());
         }
         if found.is_empty() {
@@ -114,7 +151,7 @@ pub fn import(call: &Call, console: &mut Console) -> Result<(), Failure> {
             why_none(call, console);
             return Ok(());
         }
-        if !args.has("a") {
+        if !call.options.all {
             return list(console, &found);
         }
         for pool in &found {
@@ -167,9 +204,9 @@ fn name_taken(name: &str) -> Failure {
 }
 
 /// `-o` and `-R`. The inner error is a line after which the command ends well.
-fn read_options(call: &Call) -> Result<Result<Wanted, String>, Failure> {
+fn read_options(call: &Typed<Options>) -> Result<Result<Wanted, String>, Failure> {
     let mut wanted = Wanted::default();
-    for text in call.args.values("o") {
+    for text in call.options.properties.iter().map(String::as_str) {
         // Without a value it is a list of mount options.
         let Ok((word, value)) = assignment(text) else {
             if super::zfs_mount::overrides(std::iter::once(text)).is_none() {
@@ -213,7 +250,7 @@ fn read_options(call: &Call) -> Result<Result<Wanted, String>, Failure> {
             }
         }
     }
-    if let Some(root) = call.args.value("R") {
+    if let Some(root) = call.options.altroot.as_deref() {
         if !root.starts_with('/') {
             let line = format!("invalid alternate root '{root}': must be an absolute path");
             return Err(Failure::refused(line));
@@ -227,10 +264,11 @@ fn read_options(call: &Call) -> Result<Result<Wanted, String>, Failure> {
 }
 
 /// The pools on the devices that the command line points at.
-fn discover(call: &Call) -> Result<Vec<Found>, Failure> {
-    let mut places: Vec<PathBuf> = call.args.values("d").map(PathBuf::from).collect();
+fn discover(call: &Typed<Options>) -> Result<Vec<Found>, Failure> {
+    let mut places: Vec<PathBuf> =
+        call.options.places.iter().map(String::as_str).map(PathBuf::from).collect();
     places.extend(call.around.search.iter().cloned());
-    if let Some(file) = call.args.value("c") {
+    if let Some(file) = call.options.cachefile.as_deref() {
         if !places.is_empty() {
             return Err(Failure::usage("-c is incompatible with -d"));
         }
@@ -256,8 +294,14 @@ fn discover(call: &Call) -> Result<Vec<Found>, Failure> {
 }
 
 /// Says of each file that `-d` names what its partition table has to do with it that no pool was found there.
-fn why_none(call: &Call, console: &mut Console) {
-    let named = call.args.values("d").map(Path::new).filter(|path| pool::backing_file(path).is_file());
+fn why_none(call: &Typed<Options>, console: &mut Console) {
+    let named = call
+        .options
+        .places
+        .iter()
+        .map(String::as_str)
+        .map(Path::new)
+        .filter(|path| pool::backing_file(path).is_file());
     for path in named.filter(|path| pool::discover(&[path.to_path_buf()]).is_empty()) {
         if let error @ NotOpen::NoPool { why: Some(_), .. } = NotOpen::no_pool(path) {
             console.remark(&format!("cenote: {error}"));
@@ -331,7 +375,7 @@ fn print_vdev(console: &mut Console, vdev: &VdevView, indent: usize, full: usize
 }
 
 fn import_one(
-    call: &Call,
+    call: &Typed<Options>,
     found: &Found,
     new_name: Option<&str>,
     wanted: &Wanted,
@@ -354,7 +398,7 @@ fn import_one(
         return Err(if new_name.is_some() { action.failed(reason::POOL_EXISTS) } else { name_taken(old) });
     }
     let config = &found.config;
-    if config.state == PoolState::Active && config.hostid != 0 && !call.args.has("f") {
+    if config.state == PoolState::Active && config.hostid != 0 && !call.options.force {
         let host = config.hostname.as_deref().unwrap_or("<unknown>");
         return Err(action
             .failed(reason::USED_ELSEWHERE)
@@ -364,20 +408,20 @@ fn import_one(
     if !found.is_complete() {
         return Err(unavailable(call, found, action));
     }
-    let temporary = call.args.has("t") && new_name.is_some();
-    let options = Options {
+    let temporary = call.options.temporary && new_name.is_some();
+    let options = pool::Options {
         read_only: wanted.read_only,
         altroot: wanted.altroot.clone(),
         new_name: new_name.map(str::to_owned),
         temporary,
-        ..Options::default()
+        ..pool::Options::default()
     };
     let Some(state) = recovery.choose(found, &options, action, console)? else { return Ok(()) };
     let lost = state.filter(|state| !state.is_newest());
     if lost.is_some() && wanted.read_only {
         return Err(action.failed("going back to an earlier state writes to the pool: not with readonly=on"));
     }
-    let options = Options { state: lost.clone(), ..options };
+    let options = pool::Options { state: lost.clone(), ..options };
     let pool = match Pool::import(found, options.clone()) {
         Ok(pool) => pool,
         Err(error) => return Err(recovery::explain(found, &options, action, error, console)?),
@@ -418,26 +462,27 @@ fn import_one(
 }
 
 /// Devices that the pool cannot do without are not there.
-fn unavailable(call: &Call, found: &Found, action: Action) -> Failure {
+fn unavailable(call: &Typed<Options>, found: &Found, action: Action) -> Failure {
     let mut failure = action.failed(reason::DEVICE_UNAVAILABLE);
     let needed = found.needed();
     if !needed.is_empty() {
         failure = failure.hint(format!("cenote: missing: {}", needed.join(", ")));
     }
     let line = "cenote: not supported yet: zpool import -m (a pool is imported with all its log devices)";
-    if call.args.has("m") { failure.hint(line) } else { failure }
+    if call.options.without_logs { failure.hint(line) } else { failure }
 }
 
 /// Starts the server of an imported pool, with the mount options that stand among the properties of `-o`.
-fn start(call: &Call, name: &str, console: &mut Console) -> Result<(), Failure> {
-    let given: Vec<&str> = call.args.values("o").filter(|text| !text.contains('=')).collect();
+fn start(call: &Typed<Options>, name: &str, console: &mut Console) -> Result<(), Failure> {
+    let given: Vec<&str> =
+        call.options.properties.iter().map(String::as_str).filter(|text| !text.contains('=')).collect();
     let options = Some(given.join(",")).filter(|list| !list.is_empty());
-    crate::start::start(name, !call.args.has("N"), options.as_deref(), call.around, console)
+    crate::start::start(name, !call.options.unmounted, options.as_deref(), call.around, console)
 }
 
 /// Starts the servers of imported pools that have none: those that died, or all after a restart of the machine. Gives
 /// whether there was any.
-fn resume(call: &Call, pools: &[KnownPool], console: &mut Console) -> Result<bool, Failure> {
+fn resume(call: &Typed<Options>, pools: &[KnownPool], console: &mut Console) -> Result<bool, Failure> {
     let mut any = false;
     for pool in pools {
         if connect::is_used() && client::server_of(&pool.name, call.around)?.is_none() {
@@ -448,102 +493,4 @@ fn resume(call: &Call, pools: &[KnownPool], console: &mut Console) -> Result<boo
         }
     }
     Ok(any)
-}
-
-/// Runs `zpool export`.
-///
-/// # Errors
-/// Usage; pools that are missing or cannot be written are complained about.
-pub fn export(call: &Call, console: &mut Console) -> Result<(), Failure> {
-    let known = state::known().read().map_err(NotOpen::from)?;
-    let names: Vec<String> = match (call.args.has("a"), call.args.operands.as_slice()) {
-        (true, []) => known.iter().map(|pool| pool.name.clone()).collect(),
-        (true, _) => return Err(Failure::usage("too many arguments")),
-        (false, []) => return Err(Failure::usage("missing pool argument")),
-        (false, names) => names.to_vec(),
-    };
-    for name in names {
-        let Some(pool) = known.iter().find(|pool| pool.name == name) else {
-            console.complain(open::no_such_pool(&name))?;
-            continue;
-        };
-        if let Err(failure) = export_one(call, pool) {
-            console.complain(failure)?;
-        }
-    }
-    Ok(())
-}
-
-/// Between commands a pool is exported already: what is left is to note it and forget the pool.
-fn export_one(call: &Call, known: &KnownPool) -> Result<(), Failure> {
-    if let Some(client) = client::server_of(&known.name, call.around)? {
-        let stop = Stop { destroy: false, force: call.args.has("f"), command: Some(call.line.clone()) };
-        client.stop(stop).map_err(|error| match error {
-            ClientError::Refused(Refusal::Busy(point)) => {
-                Action::Unmount(&point.display().to_string()).failed(reason::BUSY)
-            }
-            ClientError::Refused(Refusal::Working) => {
-                Action::Export(&known.name).failed(reason::BUSY).hint("a command is being carried out on it")
-            }
-            error => Action::Export(&known.name).failed(error),
-        })?;
-        return state::known().forget(known.guid).map_err(|error| NotOpen::from(error).into());
-    }
-    let opened = open::find(&known.name, &crate::around::Surroundings::default())
-        .and_then(|usable| open::open(usable, Intent::Write));
-    match opened {
-        Ok(session) => {
-            session.command(&call.line);
-            session.into_pool()?.export().map_err(|error| Action::Export(&known.name).failed(error))?;
-        }
-        // Somebody uses it now.
-        Err(NotOpen::Failed { source: error @ pool::Error::Busy { .. }, .. }) => {
-            return Err(Action::Export(&known.name).failed(reason::BUSY).hint(error.to_string()));
-        }
-        // A pool that is not there any more can be forgotten all the same.
-        Err(_) => {}
-    }
-    state::known().forget(known.guid).map_err(|error| NotOpen::from(error).into())
-}
-
-/// Runs `zpool destroy`.
-///
-/// # Errors
-/// Usage, or the pool cannot be written.
-pub fn destroy(call: &Call) -> Result<(), Failure> {
-    let name = match call.args.operands.as_slice() {
-        [] => return Err(Failure::usage("missing pool argument")),
-        [name] => name,
-        _ => return Err(Failure::usage("too many arguments")),
-    };
-    if let Err(error) = names::check_pool(name, false) {
-        let failure = Action::Open(name).failed(error);
-        let is_dataset = name.contains('/');
-        return Err(if is_dataset {
-            failure.hint("use 'zfs destroy' to destroy a dataset")
-        } else {
-            failure
-        });
-    }
-    if let Some(client) = client::server_of(name, call.around)? {
-        let guid = Guid(client.guid);
-        let stop = Stop { destroy: true, force: call.args.has("f"), command: None };
-        client.stop(stop).map_err(|error| match error {
-            ClientError::Refused(Refusal::Busy(point)) => Action::Unmount(&point.display().to_string())
-                .failed(reason::BUSY)
-                .hint(format!("could not destroy '{name}': could not unmount datasets")),
-            ClientError::Refused(Refusal::Working) => {
-                Action::Destroy(name).failed(reason::BUSY).hint("a command is being carried out on it")
-            }
-            error => Action::Destroy(name).failed(error),
-        })?;
-        return state::known().forget(guid).map_err(|error| NotOpen::from(error).into());
-    }
-    let session = open::open_pool(name, call.around, Intent::Write)?;
-    if let Some(failure) = session.refusal(Action::Destroy(name)) {
-        return Err(failure);
-    }
-    let guid = session.pool().guid();
-    session.into_pool()?.destroy().map_err(|error| Action::Destroy(name).failed(error))?;
-    state::known().forget(guid).map_err(|error| NotOpen::from(error).into())
 }

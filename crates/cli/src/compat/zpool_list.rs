@@ -10,8 +10,8 @@ use super::pool_values::{PoolValues, Space};
 use super::repeat::Repeat;
 use super::view::{self, Class, Naming, PoolView, VdevView};
 use crate::args::list::{self, Properties};
-use crate::args::{flag, property, value};
-use crate::command::{Beside, Command, Run, Subjects, Visitors};
+use crate::args::{Parsed, flag, property, value};
+use crate::command::{Beside, Command, Run, Subjects, Typed, Visitors};
 use crate::json;
 use crate::messages::Failure;
 use crate::open;
@@ -46,6 +46,33 @@ pub static COMMAND: Command = Command {
     ..Command::ZPOOL
 };
 
+/// The options of `zpool list`.
+struct Options {
+    naming: Naming,
+    scripted: bool,
+    exact: bool,
+    vdevs: bool,
+    json: bool,
+    json_int: bool,
+    by_guid: bool,
+    properties: Option<String>,
+    stamp: Option<String>,
+}
+
+fn read(args: &Parsed) -> Options {
+    Options {
+        naming: Naming { guids: args.has("g"), follow: args.has("L"), full: args.has("P") },
+        scripted: args.has("H"),
+        exact: args.has("p"),
+        vdevs: args.has("v"),
+        json: args.has("j"),
+        json_int: args.has("json-int"),
+        by_guid: args.has("json-pool-key-guid"),
+        properties: args.text("o"),
+        stamp: args.text("T"),
+    }
+}
+
 const DEFAULT: &str =
     "name,size,allocated,free,checkpoint,expandsize,fragmentation,capacity,dedupratio,health,altroot";
 
@@ -53,14 +80,15 @@ const DEFAULT: &str =
 ///
 /// # Errors
 /// Usage, or no pool that was named could be opened.
-pub fn run(call: &Call, console: &mut Console) -> Result<(), Failure> {
+fn run(call: &Call, console: &mut Console) -> Result<(), Failure> {
+    let call = &call.typed(read);
     let mut names = call.args.operands.clone();
-    let repeat = Repeat::take(&mut names, call.args.value("T"))?;
-    let words = columns(call.args.value("o").unwrap_or(DEFAULT))?;
+    let repeat = Repeat::take(&mut names, call.options.stamp.as_deref())?;
+    let words = columns(call.options.properties.as_deref().unwrap_or(DEFAULT))?;
     let known = open::usable(call.around)?;
     let some = names.iter().any(|name| known.iter().any(|pool| pool.name == *name));
-    if known.is_empty() && names.is_empty() && !call.args.has("j") {
-        if call.args.has("H") {
+    if known.is_empty() && names.is_empty() && !call.options.json {
+        if call.options.scripted {
             return Ok(());
         }
         console.line("no pools available")?;
@@ -87,7 +115,7 @@ pub fn run(call: &Call, console: &mut Console) -> Result<(), Failure> {
             views = view::views(&there, call.around, console)?;
         }
         let values = views.iter().map(PoolValues::new).collect::<Result<Vec<_>, _>>()?;
-        if call.args.has("j") {
+        if call.options.json {
             as_json(call, console, &words, &values)
         } else {
             as_table(call, console, &words, &values, round)
@@ -120,24 +148,24 @@ pub fn check(word: &str) -> Result<(), Failure> {
 }
 
 fn as_table(
-    call: &Call,
+    call: &Typed<Options>,
     console: &mut Console,
     words: &[String],
     pools: &[PoolValues],
     round: u64,
 ) -> Result<(), Failure> {
-    let (raw, scripted) = (call.args.has("p"), call.args.has("H"));
+    let (raw, scripted) = (call.options.exact, call.options.scripted);
     let asked: Vec<(String, Asked)> =
         words.iter().filter_map(|word| Some((word.clone(), props::ask(word)?))).collect();
     let columns: Vec<Column> = asked.iter().map(|(word, asked)| Column::pool(word, asked, raw)).collect();
     let (mut rows, mut headings) = (Vec::new(), Vec::new());
     for values in pools {
         rows.push(Row::new(asked.iter().map(|(_, asked)| values.show(asked, raw).0).collect()));
-        if !call.args.has("v") {
+        if !call.options.vdevs {
             continue;
         }
         let mut last = Class::Normal;
-        for vdev in &values.view().shown(Naming::of(call)) {
+        for vdev in &values.view().shown(call.options.naming.or_variables(call)) {
             if vdev.class != last {
                 let dash = |(_, asked): &(String, Asked)| match asked {
                     Asked::Native(property) if property.name == "name" => vdev.class.heading().to_owned(),
@@ -226,13 +254,13 @@ fn vdev_cell(values: &PoolValues, vdev: &VdevView, asked: &Asked, raw: bool) -> 
 }
 
 fn as_json(
-    call: &Call,
+    call: &Typed<Options>,
     console: &mut Console,
     words: &[String],
     pools: &[PoolValues],
 ) -> Result<(), Failure> {
-    let as_int = call.args.has("json-int");
-    let raw = call.args.has("p") || as_int;
+    let as_int = call.options.json_int;
+    let raw = call.options.exact || as_int;
     let mut objects = Map::new();
     for values in pools {
         let mut object = head(values.view(), true, as_int);
@@ -248,9 +276,9 @@ fn as_json(
             properties.insert(name.to_owned(), json::property(&value, &source, as_int));
         }
         object.insert("properties".to_owned(), Value::Object(properties));
-        if call.args.has("v") {
+        if call.options.vdevs {
             let (mut normal, mut classes) = (Map::new(), Map::new());
-            for vdev in &values.view().shown(Naming::of(call)) {
+            for vdev in &values.view().shown(call.options.naming.or_variables(call)) {
                 let value = vdev_json(values, vdev, words, raw, as_int);
                 match vdev.class {
                     Class::Normal => {
@@ -267,14 +295,14 @@ fn as_json(
             normal.extend(classes);
             object.insert("vdevs".to_owned(), Value::Object(normal));
         }
-        objects.insert(key(call, values.view()), Value::Object(object));
+        objects.insert(key(values.view(), call.options.by_guid), Value::Object(object));
     }
     console.line(&json::envelope("zpool list", "pools", objects).to_string())
 }
 
 /// The key of a pool in the JSON.
-pub fn key(call: &Call, view: &PoolView) -> String {
-    if call.args.has("json-pool-key-guid") { view.guid().0.to_string() } else { view.name.clone() }
+pub fn key(view: &PoolView, by_guid: bool) -> String {
+    if by_guid { view.guid().0.to_string() } else { view.name.clone() }
 }
 
 /// What stands first in a pool's JSON.

@@ -1,8 +1,11 @@
 //! `zpool online`.
 
-use super::zpool_devices;
-use crate::args::flag;
+use super::Call;
+use super::zpool_devices::{Words, each};
+use crate::args::{Parsed, flag};
 use crate::command::{Command, Run, Targets};
+use crate::messages::Failure;
+use std::path::PathBuf;
 
 /// `zpool online`.
 pub static COMMAND: Command = Command {
@@ -11,6 +14,37 @@ pub static COMMAND: Command = Command {
     syntax: &["online [--power] [-e] POOL DEVICE…"],
     options: &[flag("e", "uses all of their space"), flag("power", "switches slots on")],
     targets: Targets::First,
-    run: Run::Here(|call, _| zpool_devices::run(call)),
+    run: Run::Here(|call, _| run(call)),
     ..Command::ZPOOL
 };
+
+/// The options of `zpool online`.
+struct Options {
+    expand: bool,
+    power: bool,
+}
+
+fn read(args: &Parsed) -> Options {
+    Options { expand: args.has("e"), power: args.has("power") }
+}
+
+/// Runs `zpool online`.
+///
+/// # Errors
+/// Usage; a device that is not there, or is not what it was.
+fn run(call: &Call) -> Result<(), Failure> {
+    let call = &call.typed(read);
+    for (option, is_given) in [("e", call.options.expand), ("power", call.options.power)] {
+        if is_given {
+            return Err(Failure::refused(format!("cenote: not supported yet: zpool online -{option}")));
+        }
+    }
+    let not_found = |device: &str, pool: &str| {
+        Failure::refused(format!("couldn't find device \"{device}\" in pool \"{pool}\""))
+    };
+    let words = Words { verb: "online", not_found: Some(not_found) };
+    each(call, &words, |session, found| {
+        let path = found.path.as_ref().map(PathBuf::from).ok_or(pool::Error::NoSuchDevice)?;
+        session.pool().online(found.guid, &path)
+    })
+}

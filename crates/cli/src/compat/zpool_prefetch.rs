@@ -1,8 +1,10 @@
 //! `zpool prefetch`.
 
-use super::zpool_misc;
-use crate::args::value;
+use super::Call;
+use crate::args::{Parsed, value};
 use crate::command::{Command, Run};
+use crate::messages::Failure;
+use crate::open::{self, Intent};
 
 /// `zpool prefetch`.
 pub static COMMAND: Command = Command {
@@ -10,6 +12,32 @@ pub static COMMAND: Command = Command {
     about: "reads tables of the pool into memory",
     syntax: &["prefetch [-t TYPE] POOL"],
     options: &[value("t", "which: ddt or brt")],
-    run: Run::Here(|call, _| zpool_misc::prefetch(call)),
+    run: Run::Here(|call, _| run(call)),
     ..Command::ZPOOL
 };
+
+/// The options of `zpool prefetch`.
+struct Options {
+    kind: Option<String>,
+}
+
+fn read(args: &Parsed) -> Options {
+    Options { kind: args.text("t") }
+}
+
+/// Runs `zpool prefetch`: of the tables that it is about this build reads none, so that there is nothing to bring in.
+///
+/// # Errors
+/// Usage; a pool that is not there.
+fn run(call: &Call) -> Result<(), Failure> {
+    let call = &call.typed(read);
+    if let Some(kind) = call.options.kind.as_deref().filter(|kind| !["ddt", "brt"].contains(kind)) {
+        return Err(Failure::usage(format!("invalid prefetch type '{kind}'")));
+    }
+    let [name] = call.args.operands.as_slice() else {
+        let words =
+            if call.args.operands.is_empty() { "missing pool name argument" } else { "too many arguments" };
+        return Err(Failure::usage(words));
+    };
+    open::open_pool(name, call.around, Intent::Read)?.finish()
+}

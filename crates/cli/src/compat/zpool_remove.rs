@@ -4,8 +4,8 @@ use super::Call;
 use super::view::{Class, Naming, PoolView, VdevView};
 use super::zpool_attach::note_devices;
 use super::zpool_devices::{self, named};
-use crate::args::flag;
-use crate::command::{Command, Run, Targets};
+use crate::args::{Parsed, flag};
+use crate::command::{Command, Run, Targets, Typed};
 use crate::messages::Failure;
 use crate::open::{self, Session};
 use crate::out::Console;
@@ -26,13 +26,26 @@ pub static COMMAND: Command = Command {
     ..Command::ZPOOL
 };
 
+/// The options of `zpool remove`.
+struct Options {
+    dry_run: bool,
+    exact: bool,
+    wait: bool,
+    stop: bool,
+}
+
+fn read(args: &Parsed) -> Options {
+    Options { dry_run: args.has("n"), exact: args.has("p"), wait: args.has("w"), stop: args.has("s") }
+}
+
 /// Runs `zpool remove`.
 ///
 /// # Errors
 /// Usage; a device that is not there, or that this build cannot remove. Those before it are removed.
-pub fn run(call: &Call, console: &mut Console) -> Result<(), Failure> {
+fn run(call: &Call, console: &mut Console) -> Result<(), Failure> {
+    let call = &call.typed(read);
     let args = &call.args;
-    if args.has("s") && args.has("n") {
+    if call.options.stop && call.options.dry_run {
         console.remark("stop request ignored");
         return Ok(());
     }
@@ -40,11 +53,11 @@ pub fn run(call: &Call, console: &mut Console) -> Result<(), Failure> {
         return Err(Failure::usage("missing pool name argument"));
     };
     let view = PoolView::new(open::find(pool, call.around)?);
-    if args.has("s") {
+    if call.options.stop {
         if !names.is_empty() {
             return Err(Failure::usage("too many arguments"));
         }
-        if args.has("w") {
+        if call.options.wait {
             return Err(Failure::usage("invalid option combination: -w cannot be used with -s"));
         }
         return Err(Failure::refused("cannot cancel removal: operation is not in progress"));
@@ -54,7 +67,7 @@ pub fn run(call: &Call, console: &mut Console) -> Result<(), Failure> {
     }
     let shown = view.shown(Naming::default());
     let find = |name: &String| shown.iter().find_map(|vdev| named(vdev, name)).cloned();
-    if args.has("n") {
+    if call.options.dry_run {
         return names.iter().try_for_each(|name| forecast(call, name, find(name), console));
     }
     drop(view);
@@ -99,13 +112,18 @@ fn remove(
 }
 
 /// Says what memory would be needed for a vdev after its removal.
-fn forecast(call: &Call, name: &str, found: Option<VdevView>, console: &mut Console) -> Result<(), Failure> {
+fn forecast(
+    call: &Typed<Options>,
+    name: &str,
+    found: Option<VdevView>,
+    console: &mut Console,
+) -> Result<(), Failure> {
     let vdev = found.ok_or_else(|| failed(name, &NO_DEVICE))?;
     if !matches!(vdev.class, Class::Log | Class::Cache | Class::Spare) {
         return Err(failed(name, &"not supported: removing a vdev that holds data"));
     }
     // Nothing is moved elsewhere, so nothing has to be remembered.
-    match call.args.has("p") {
+    match call.options.exact {
         true => console.line(&format!("{name} 0")),
         false => console.line(&format!("Memory that will be used after removing {name}: 0")),
     }

@@ -1,15 +1,54 @@
 //! `zpool reopen`.
 
-use super::zpool_misc;
+use super::Call;
+use super::pools_named::pools_named;
 use crate::args::flag;
 use crate::command::{Command, Run};
+use crate::messages::{Failure, reason};
+use crate::open::{self, Intent};
+use crate::out::Console;
+use pool::labels;
+use std::path::Path;
+use storage::host::{Access, FileDisk};
 
 /// `zpool reopen`.
 pub static COMMAND: Command = Command {
     name: "reopen",
     about: "opens all devices anew",
     syntax: &["reopen [-n] [POOL]"],
-    options: &[flag("n", "does not begin a scrub anew")],
-    run: Run::Here(zpool_misc::reopen),
+    options: &[flag("n", "does not begin a scrub anew").idle()],
+    run: Run::Here(run),
     ..Command::ZPOOL
 };
+
+/// Runs `zpool reopen`: looks at every device anew. Those that are not there, or are no longer those of the pool, are
+/// told of; the pool goes on with what it has open.
+///
+/// # Errors
+/// Usage; pools and devices that are missing are complained about.
+fn run(call: &Call, console: &mut Console) -> Result<(), Failure> {
+    for name in pools_named(call, console)? {
+        let session = open::open_pool(&name, call.around, Intent::Read)?;
+        let config = session.pool().info().config;
+        let is_own = |path: &Path, guid: u64| {
+            let disk = FileDisk::open(path, Access::Peek).ok()?;
+            let newest = labels::read(&disk).pool_configs().max_by_key(|config| config.txg)?.clone();
+            Some(
+                newest.pool_guid == config.pool_guid
+                    && newest.label.is_some_and(|label| label.guid.0 == guid),
+            )
+        };
+        let gone = config.tree.leaves().find(|leaf| {
+            let path = session.devices.get(&leaf.guid.0).filter(|path| !open::is_gone(path));
+            path.and_then(|path| is_own(path, leaf.guid.0)) != Some(true)
+        });
+        let path = gone.and_then(|leaf| leaf.path.clone());
+        session.finish()?;
+        if gone.is_some() {
+            let at = String::from_utf8_lossy(&path.unwrap_or_default()).into_owned();
+            let failure = Failure::refused(format!("cannot reopen '{name}': {}", reason::DEVICE_UNAVAILABLE));
+            console.complain(failure.hint(at))?;
+        }
+    }
+    Ok(())
+}

@@ -1,7 +1,7 @@
 //! `zpool replace`.
 
-use super::zpool_attach;
-use crate::args::{flag, property};
+use super::zpool_attach::{self, Options};
+use crate::args::{Parsed, flag, property};
 use crate::command::{Command, Run, Targets};
 
 /// `zpool replace`.
@@ -16,6 +16,15 @@ pub static COMMAND: Command = Command {
         property("o", "sets ashift"),
     ],
     targets: Targets::First,
-    run: Run::Here(|call, console| zpool_attach::join(call, console, true)),
+    run: Run::Here(|call, console| zpool_attach::join(call, &read(&call.args), console, true)),
     ..Command::ZPOOL
 };
+
+fn read(args: &Parsed) -> Options {
+    Options {
+        force: args.has("f"),
+        sequential: args.has("s"),
+        wait: args.has("w"),
+        sets_properties: args.has("o"),
+    }
+}

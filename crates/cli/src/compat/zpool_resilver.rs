@@ -1,7 +1,9 @@
 //! `zpool resilver`.
 
-use super::zpool_devices;
+use super::Call;
+use super::zpool_devices::{opened, waits};
 use crate::command::{Command, Run, Targets};
+use crate::messages::Failure;
 
 /// `zpool resilver`.
 pub static COMMAND: Command = Command {
@@ -9,6 +11,24 @@ pub static COMMAND: Command = Command {
     about: "begins a resilver anew",
     syntax: &["resilver POOL…"],
     targets: Targets::All,
-    run: Run::Here(|call, _| zpool_devices::run(call)),
+    run: Run::Here(|call, _| run(call)),
     ..Command::ZPOOL
 };
+
+/// Runs `zpool resilver`.
+///
+/// # Errors
+/// Usage; a pool that is not there or not written.
+fn run(call: &Call) -> Result<(), Failure> {
+    if call.args.operands.is_empty() {
+        return Err(Failure::usage("missing pool name argument"));
+    }
+    for name in &call.args.operands {
+        let failed = |why: &str| Failure::refused(format!("cannot restart resilver {name}: {why}"));
+        let session = opened(call, name, &failed)?;
+        session.pool().resilver().map_err(|error| failed(&error.to_string()))?;
+        waits(call, &session)?;
+        session.finish()?;
+    }
+    Ok(())
+}

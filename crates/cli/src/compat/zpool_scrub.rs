@@ -1,4 +1,4 @@
-//! `zpool scrub` and `zpool clear`.
+//! `zpool scrub`.
 //!
 //! A pool that no server holds is held by the command itself: then `scrub` stays until it is done, as with `-w`.
 
@@ -7,11 +7,11 @@ use std::time::Duration;
 use server::Live;
 
 use super::Call;
-use super::view::{Naming, PoolView, VdevView};
-use crate::args::{every_pool, flag, property, value};
-use crate::command::{Beside, Command, Run, Targets};
-use crate::messages::{Failure, reason};
-use crate::open::{self, Intent};
+use super::zpool_devices::opened;
+use crate::args::{Parsed, every_pool, flag, property, value};
+use crate::command::{Beside, Command, Run, Targets, Typed};
+use crate::messages::Failure;
+use crate::open::{self};
 use crate::out::Console;
 
 /// `zpool scrub`.
@@ -25,19 +25,45 @@ pub static COMMAND: Command = Command {
         flag("p", "pauses it"),
         flag("s", "stops it"),
         flag("C", "from the txg where the last one ended"),
-        flag("t", "has no effect"),
+        flag("t", "has no effect").idle(),
         flag("w", "waits for the end"),
         property("S", "only what was born after this date"),
         value("E", "only what was born before this date"),
     ],
     targets: Targets::Of(targets),
     beside: Beside::TakesTurns,
-    run: Run::Here(scrub),
+    run: Run::Here(run),
     ..Command::ZPOOL
 };
 
+/// The options of `zpool scrub`.
+struct Options {
+    all: bool,
+    errors: bool,
+    pause: bool,
+    stop: bool,
+    go_on: bool,
+    wait: bool,
+    start: Option<String>,
+    end: Option<String>,
+}
+
+fn read(args: &Parsed) -> Options {
+    Options {
+        all: args.has("a"),
+        errors: args.has("e"),
+        pause: args.has("p"),
+        stop: args.has("s"),
+        go_on: args.has("C"),
+        wait: args.has("w"),
+        start: args.text("S"),
+        end: args.text("E"),
+    }
+}
+
 fn targets(call: &Call) -> Result<Vec<String>, Failure> {
-    Ok(match call.args.has("a") && call.args.operands.is_empty() {
+    let call = &call.typed(read);
+    Ok(match call.options.all && call.args.operands.is_empty() {
         true => open::names(call.around)?,
         false => call.args.operands.clone(),
     })
@@ -50,26 +76,31 @@ const GLANCE: Duration = Duration::from_millis(250);
 ///
 /// # Errors
 /// Usage; each pool that cannot be scrubbed is complained about.
-pub fn scrub(call: &Call, console: &mut Console) -> Result<(), Failure> {
-    let has = |option| call.args.has(option);
-    let dates = [("S", false), ("E", true)]
-        .map(|(option, ends)| call.args.value(option).map(|text| date(text, ends)));
-    let [start, end] = dates.map(Option::transpose);
+fn run(call: &Call, console: &mut Console) -> Result<(), Failure> {
+    let call = &call.typed(read);
+    let options = &call.options;
+    let start = options.start.as_deref().map(|text| date(text, false)).transpose();
+    let end = options.end.as_deref().map(|text| date(text, true)).transpose();
     let dates = [start?, end?];
-    for [one, other] in [["s", "p"], ["p", "C"], ["s", "C"], ["e", "C"]] {
-        if has(one) && has(other) {
+    for (is_given, one, other) in [
+        (options.stop && options.pause, "s", "p"),
+        (options.pause && options.go_on, "p", "C"),
+        (options.stop && options.go_on, "s", "C"),
+        (options.errors && options.go_on, "e", "C"),
+    ] {
+        if is_given {
             return Err(Failure::usage(format!(
                 "invalid option combination: -{one} and -{other} are mutually exclusive"
             )));
         }
     }
-    if has("w") && (has("p") || has("s")) {
-        let other = if has("p") { "-p" } else { "-s" };
+    if call.options.wait && (call.options.pause || call.options.stop) {
+        let other = if call.options.pause { "-p" } else { "-s" };
         return Err(Failure::usage(format!(
             "invalid option combination: -w and {other} are mutually exclusive"
         )));
     }
-    let names = match (call.args.operands.as_slice(), has("a")) {
+    let names = match (call.args.operands.as_slice(), call.options.all) {
         ([], false) => return Err(Failure::usage("missing pool name argument")),
         ([], true) => open::usable(call.around)?.into_iter().map(|pool| pool.name).collect(),
         (names, _) => names.to_vec(),
@@ -88,34 +119,28 @@ fn date(text: &str, ends: bool) -> Result<u64, Failure> {
 }
 
 /// What a new scrub is to visit.
-fn births(call: &Call, pool: &pool::Pool, [start, end]: [Option<u64>; 2]) -> pool::Result<pool::Births> {
-    if call.args.has("C") {
+fn births(
+    call: &Typed<Options>,
+    pool: &pool::Pool,
+    [start, end]: [Option<u64>; 2],
+) -> pool::Result<pool::Births> {
+    if call.options.go_on {
         return Ok(pool::Births { after: pool.last_scrubbed_txg()?, up_to: None });
     }
     pool.births_between(start, end)
 }
 
-fn one(call: &Call, name: &str, dates: [Option<u64>; 2]) -> Result<(), Failure> {
+fn one(call: &Typed<Options>, name: &str, dates: [Option<u64>; 2]) -> Result<(), Failure> {
     // Others may change the pool while this waits for the end, but not while it begins.
     let turn = call.turn()?;
-    let session = open::open_pool(name, call.around, Intent::Write)?;
-    let pool = session.pool();
-    let verb = match (call.args.has("s"), call.args.has("p")) {
+    let verb = match (call.options.stop, call.options.pause) {
         (true, _) => "cancel scrubbing",
         (_, true) => "pause scrubbing",
         _ => "scrub",
     };
-    let failed = |why: &dyn std::fmt::Display| Failure::refused(format!("cannot {verb} {name}: {why}"));
-    if let Some(why) = pool.read_only() {
-        let failure = failed(&reason::POOL_READ_ONLY);
-        let asked = session.known.as_ref().is_some_and(|known| known.read_only);
-        return Err(if asked {
-            failure
-        } else {
-            failure.hint(format!("cenote opens this pool for reading only: {why}"))
-        });
-    }
-    session.command(&call.line);
+    let failed = |why: &str| Failure::refused(format!("cannot {verb} {name}: {why}"));
+    let session = opened(call, name, &failed)?;
+    let pool = session.pool();
     let done = match verb {
         "cancel scrubbing" => pool.cancel_scrub(),
         "pause scrubbing" => match pool.pause_scrub() {
@@ -123,7 +148,7 @@ fn one(call: &Call, name: &str, dates: [Option<u64>; 2]) -> Result<(), Failure> 
             Err(pool::Error::NotScrubbing) if matches!(pool.scan(), Ok(Some(_))) => Ok(()),
             other => other,
         },
-        _ if call.args.has("e") => pool.scrub_errors(),
+        _ if call.options.errors => pool.scrub_errors(),
         _ => births(call, pool, dates).and_then(|births| pool.scrub_born(births)),
     };
     // In a server it goes on after the command.
@@ -131,12 +156,12 @@ fn one(call: &Call, name: &str, dates: [Option<u64>; 2]) -> Result<(), Failure> 
         "scrub" if call.live().is_none() => done.and_then(|()| pool.wait_scrub()),
         _ => done,
     };
-    done.map_err(|error| failed(&error))?;
+    done.map_err(|error| failed(&error.to_string()))?;
     session.finish()?;
     drop(turn);
     match &call.around.served {
-        Some(served) if call.args.has("w") => {
-            until_over(&served.live, || served.stops()).map_err(|error| failed(&error))
+        Some(served) if call.options.wait => {
+            until_over(&served.live, || served.stops()).map_err(|error| failed(&error.to_string()))
         }
         _ => Ok(()),
     }
@@ -152,70 +177,4 @@ fn until_over(live: &Live, stops: impl Fn() -> bool) -> pool::Result<()> {
         }
     }
     Ok(())
-}
-
-/// Runs `zpool clear`.
-///
-/// # Errors
-/// Usage; a pool or device that is not there.
-pub fn clear(call: &Call) -> Result<(), Failure> {
-    let has = |option| call.args.has(option);
-    if has("power") {
-        return Err(Failure::refused("cenote: not supported yet: zpool clear --power"));
-    }
-    if (has("n") || has("X")) && !has("F") {
-        return Err(Failure::usage("-n or -X only meaningful with -F"));
-    }
-    let (name, device) = match call.args.operands.as_slice() {
-        [] => return Err(Failure::usage("missing pool name")),
-        [name] => (name, None),
-        [name, device] => (name, Some(device)),
-        _ => return Err(Failure::usage("too many arguments")),
-    };
-    let usable = open::find(name, call.around)?;
-    let view = PoolView::new(usable);
-    let Some(session) = view.session() else {
-        return Err(Failure::refused(format!(
-            "cannot clear errors for {name}: {}",
-            reason::POOL_UNAVAILABLE
-        )));
-    };
-    if session.pool().read_only().is_some() {
-        let reason = reason::POOL_READ_ONLY;
-        return Err(Failure::refused(format!("cannot clear errors for {name}: {reason}")));
-    }
-    let guid = match device {
-        None => None,
-        Some(device) => {
-            let missing =
-                || Failure::refused(format!("cannot clear errors for {device}: no such device in pool"));
-            let tree = view.tree(Naming::default());
-            Some(tree.iter().find_map(|vdev| named(vdev, device)).ok_or_else(missing)?)
-        }
-    };
-    // A pool that is open needs no recovery: there is nothing to try.
-    if has("n") {
-        return Ok(());
-    }
-    let pool = session.pool();
-    pool.clear_errors(guid);
-    pool.resume().map_err(|error| {
-        let why = pool.trouble().map_or_else(String::new, |trouble| trouble.why);
-        Failure::refused(format!("cannot clear errors for {name}: {error}")).hint(why)
-    })?;
-    // Without a server there is nobody who keeps events or waits for devices.
-    if !session.is_live() {
-        return Ok(());
-    }
-    session.command(&call.line);
-    let reopened = pool.reopen(guid.map(format::Guid)).map(drop);
-    let written = reopened.and_then(|()| pool.rewrite_config());
-    pool.forget_command();
-    written.map_err(|error| Failure::refused(format!("cannot clear errors for {name}: {error}")))
-}
-
-/// The guid of the vdev that goes by `name`, here or below.
-fn named(vdev: &VdevView, name: &str) -> Option<u64> {
-    let it = vdev.name == name || vdev.path.as_deref() == Some(name) || vdev.guid.0.to_string() == name;
-    if it { Some(vdev.guid.0) } else { vdev.children.iter().find_map(|child| named(child, name)) }
 }

@@ -14,8 +14,8 @@ use super::scripts::{Answers, Scripts};
 use super::view::{self, Body, Class, Naming, PoolView, State, VdevView};
 use super::zpool_list::{head, key};
 use super::zpool_status_advice::advice;
-use crate::args::{flag, value};
-use crate::command::{Beside, Command, Run, Subjects, Visitors};
+use crate::args::{Parsed, flag, value};
+use crate::command::{Beside, Command, Run, Subjects, Typed, Visitors};
 use crate::json;
 use crate::messages::Failure;
 use crate::open::{self, NotOpen};
@@ -31,7 +31,7 @@ pub static COMMAND: Command = Command {
              [--power] [-T d|u] [POOL]… [INTERVAL [COUNT]]",
     ],
     options: &[
-        flag("d", "with Direct I/O errors"),
+        flag("d", "with Direct I/O errors").idle(),
         flag("D", "with the deduplication table"),
         flag("e", "only vdevs that are not in order"),
         flag("g", "vdevs by their guids"),
@@ -78,21 +78,63 @@ pub static COMMAND: Command = Command {
     ..Command::ZPOOL
 };
 
+/// The options of `zpool status`.
+struct Options {
+    dedup: bool,
+    unhealthy: bool,
+    naming: Naming,
+    initialize: bool,
+    exact: bool,
+    slow: bool,
+    trim: bool,
+    verbose: bool,
+    troubled: bool,
+    power: bool,
+    json: bool,
+    json_int: bool,
+    flat: bool,
+    by_guid: bool,
+    scripts: Vec<String>,
+    stamp: Option<String>,
+}
+
+fn read(args: &Parsed) -> Options {
+    Options {
+        dedup: args.has("D"),
+        unhealthy: args.has("e"),
+        naming: Naming { guids: args.has("g"), follow: args.has("L"), full: args.has("P") },
+        initialize: args.has("i"),
+        exact: args.has("p"),
+        slow: args.has("s"),
+        trim: args.has("t"),
+        verbose: args.has("v"),
+        troubled: args.has("x"),
+        power: args.has("power"),
+        json: args.has("j"),
+        json_int: args.has("json-int"),
+        flat: args.has("json-flat-vdevs"),
+        by_guid: args.has("json-pool-key-guid"),
+        scripts: args.texts("c"),
+        stamp: args.text("T"),
+    }
+}
+
 /// Runs `zpool status`.
 ///
 /// # Errors
 /// Usage; pools that are missing are complained about.
-pub fn run(call: &Call, console: &mut Console) -> Result<(), Failure> {
+fn run(call: &Call, console: &mut Console) -> Result<(), Failure> {
+    let call = &call.typed(read);
     let mut names = call.args.operands.clone();
-    let repeat = Repeat::take(&mut names, call.args.value("T"))?;
-    let scripts = Scripts::of(call)?;
-    if scripts.is_some() && call.args.has("j") {
+    let repeat = Repeat::take(&mut names, call.options.stamp.as_deref())?;
+    let scripts = Scripts::of(call, &call.options.scripts)?;
+    if scripts.is_some() && call.options.json {
         return Err(Failure::usage("invalid option combination: -c and -j are mutually exclusive"));
     }
-    if call.args.has("power") {
+    if call.options.power {
         return Err(Failure::refused("cenote: not supported yet: zpool status --power"));
     }
-    if names.is_empty() && open::usable(call.around)?.is_empty() && !call.args.has("j") {
+    if names.is_empty() && open::usable(call.around)?.is_empty() && !call.options.json {
         console.remark("no pools available");
         open::remark_foreign(console);
         return Ok(());
@@ -101,10 +143,10 @@ pub fn run(call: &Call, console: &mut Console) -> Result<(), Failure> {
         let views = view::views(&names, call.around, console)?;
         let (mut shown, mut healthy) = (Vec::new(), Vec::new());
         for view in &views {
-            let passed_over = call.args.has("x") && is_healthy(view)?;
+            let passed_over = call.options.troubled && is_healthy(view)?;
             if passed_over { &mut healthy } else { &mut shown }.push(view);
         }
-        if call.args.has("j") {
+        if call.options.json {
             return as_json(call, console, &shown);
         }
         let answers = scripts.as_ref().map(|scripts| scripts.ask(shown.iter().copied())).unwrap_or_default();
@@ -119,7 +161,7 @@ pub fn run(call: &Call, console: &mut Console) -> Result<(), Failure> {
                 .iter()
                 .try_for_each(|view| console.line(&format!("pool '{}' is healthy", view.name)));
         }
-        match shown.is_empty() && call.args.has("x") {
+        match shown.is_empty() && call.options.troubled {
             true => console.line("all pools are healthy"),
             false => Ok(()),
         }
@@ -149,8 +191,13 @@ fn errors_unknown(view: &PoolView, trouble: &Trouble) -> Option<&'static str> {
     is_unread.then_some("a device does not answer")
 }
 
-fn print(call: &Call, console: &mut Console, view: &PoolView, answers: &Answers) -> Result<(), Failure> {
-    let naming = Naming::of(call);
+fn print(
+    call: &Typed<Options>,
+    console: &mut Console,
+    view: &PoolView,
+    answers: &Answers,
+) -> Result<(), Failure> {
+    let naming = call.options.naming.or_variables(call);
     console.line(&format!("  pool: {}", view.name))?;
     console.line(&format!(" state: {}", view.state().word()))?;
     if let Some(advice) = advice(view) {
@@ -182,7 +229,7 @@ fn print(call: &Call, console: &mut Console, view: &PoolView, answers: &Answers)
     console.line("config:\n")?;
     let tree = view.shown(naming);
     let width = tree.iter().map(|vdev| width(vdev, 2)).max().unwrap_or(0).max(view.name.len()).max(10);
-    let slow = call.args.has("s");
+    let slow = call.options.slow;
     let heading = if slow { "  SLOW" } else { "" };
     console.line(&format!(
         "\t{:width$}  {:<8} {:>5} {:>5} {:>5}{heading}{}",
@@ -220,7 +267,7 @@ fn print(call: &Call, console: &mut Console, view: &PoolView, answers: &Answers)
 
 /// The last lines: what cannot be read any more.
 fn print_errors(
-    call: &Call,
+    call: &Typed<Options>,
     console: &mut Console,
     view: &PoolView,
     trouble: &Trouble,
@@ -228,7 +275,7 @@ fn print_errors(
     if let Some(why) = errors_unknown(view, trouble) {
         console.line(&format!("errors: List of errors unavailable: {why}"))?;
     } else if let Some(session) = view.session() {
-        match (trouble.data.len(), call.args.has("v")) {
+        match (trouble.data.len(), call.options.verbose) {
             (0, _) => console.line("errors: No known data errors")?,
             (count, false) => console.line(&format!("errors: {count} data errors, use '-v' for a list"))?,
             // Names of files are for those who may read the folders: OpenZFS shows them to root alone.
@@ -242,7 +289,7 @@ fn print_errors(
                 }
             }
         }
-        if call.args.has("D") {
+        if call.options.dedup {
             console.line("\n dedup: no DDT entries")?;
         }
     }
@@ -255,14 +302,14 @@ fn width(vdev: &VdevView, indent: usize) -> usize {
 }
 
 fn print_vdev(
-    call: &Call,
+    call: &Typed<Options>,
     console: &mut Console,
     vdev: &VdevView,
     (indent, full): (usize, usize),
     trouble: &Trouble,
     said: &dyn Fn(Option<&str>) -> String,
 ) -> Result<(), Failure> {
-    if call.args.has("e") && vdev.state == State::Online {
+    if call.options.unhealthy && vdev.state == State::Online {
         return Ok(());
     }
     let name = format!("{}{}", " ".repeat(indent), vdev.name);
@@ -274,12 +321,12 @@ fn print_vdev(
         _ => {}
     }
     let counts =
-        trouble.counts(vdev).map(|n| if call.args.has("p") { n.to_string() } else { number::nice(n) });
+        trouble.counts(vdev).map(|n| if call.options.exact { n.to_string() } else { number::nice(n) });
     let [read, write, cksum] = counts;
     let mut line = format!("\t{name:full$}  {:<8} {read:>5} {write:>5} {cksum:>5}", vdev.state.word());
-    if call.args.has("s") {
+    if call.options.slow {
         let slow = trouble.slow(vdev);
-        line += &match (vdev.is_leaf(), call.args.has("p")) {
+        line += &match (vdev.is_leaf(), call.options.exact) {
             (false, _) => "     -".to_owned(),
             (true, true) => format!(" {slow:>5}"),
             (true, false) => format!(" {:>5}", number::nice(slow)),
@@ -301,10 +348,10 @@ fn print_vdev(
         line += &said(vdev.path.as_deref());
     }
     if vdev.is_leaf() && vdev.state != State::Unavail {
-        if call.args.has("i") {
+        if call.options.initialize {
             line += "  (uninitialized)";
         }
-        if call.args.has("t") {
+        if call.options.trim {
             line += "  (untrimmed)";
         }
     }
@@ -328,10 +375,10 @@ impl Look {
     }
 }
 
-fn as_json(call: &Call, console: &mut Console, views: &[&PoolView]) -> Result<(), Failure> {
-    let as_int = call.args.has("json-int");
-    let look = Look { raw: call.args.has("p") || as_int, as_int };
-    let naming = Naming::of(call);
+fn as_json(call: &Typed<Options>, console: &mut Console, views: &[&PoolView]) -> Result<(), Failure> {
+    let as_int = call.options.json_int;
+    let look = Look { raw: call.options.exact || as_int, as_int };
+    let naming = call.options.naming.or_variables(call);
     let mut objects = Map::new();
     for view in views {
         let values = PoolValues::new(view)?;
@@ -351,7 +398,7 @@ fn as_json(call: &Call, console: &mut Console, views: &[&PoolView]) -> Result<()
         let trouble = Trouble::of(view)?;
         let shown = Shown { values: &values, trouble: &trouble, look };
         let tree = view.shown(naming);
-        let flat = call.args.has("json-flat-vdevs");
+        let flat = call.options.flat;
         let group = |class: Class, parent: &str| -> Map<String, Value> {
             let of = tree.iter().filter(|vdev| vdev.class == class);
             of.map(|vdev| (vdev.name.clone(), vdev_json(&shown, vdev, flat.then_some(parent)))).collect()
@@ -388,7 +435,7 @@ fn as_json(call: &Call, console: &mut Console, views: &[&PoolView]) -> Result<()
             }
         }
         object.insert("error_count".to_owned(), json::scalar(&trouble.data.len().to_string(), as_int));
-        objects.insert(key(call, view), Value::Object(object));
+        objects.insert(key(view, call.options.by_guid), Value::Object(object));
     }
     console.line(&json::envelope("zpool status", "pools", objects).to_string())
 }

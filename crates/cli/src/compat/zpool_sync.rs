@@ -1,20 +1,21 @@
 //! `zpool sync`.
 
-use super::zpool_misc;
+use super::Call;
+use super::pools_named::pools_named;
 use crate::args::flag;
-use crate::command::Call;
 use crate::command::{Command, Run, Targets};
-use crate::messages::Failure;
-use crate::open;
+use crate::messages::{Action, Failure};
+use crate::open::{self, Intent, Sessions};
+use crate::out::Console;
 
 /// `zpool sync`.
 pub static COMMAND: Command = Command {
     name: "sync",
     about: "writes everything to disk now",
     syntax: &["sync [-f] [POOL]…"],
-    options: &[flag("f", "no difference here: every change of the configuration is written at once")],
+    options: &[flag("f", "no difference here: every change of the configuration is written at once").idle()],
     targets: Targets::Of(targets),
-    run: Run::Here(zpool_misc::sync),
+    run: Run::Here(run),
     ..Command::ZPOOL
 };
 
@@ -24,4 +25,20 @@ fn targets(call: &Call) -> Result<Vec<String>, Failure> {
         [] => open::names(call.around)?,
         names => names.to_vec(),
     })
+}
+
+/// Runs `zpool sync`. Between commands nothing waits to be written; what a txg more frees is freed.
+///
+/// # Errors
+/// Pools that are missing are complained about.
+fn run(call: &Call, console: &mut Console) -> Result<(), Failure> {
+    let names = pools_named(call, console)?;
+    let mut sessions = Sessions::new(call.around, Intent::Write, &call.line);
+    for name in &names {
+        let session = sessions.of(name)?;
+        if session.pool().read_only().is_none() {
+            session.pool().sync_unless_suspended().map_err(|error| Action::Sync(name).failed(error))?;
+        }
+    }
+    sessions.finish()
 }

@@ -9,10 +9,10 @@ use format::config::VERSION_FEATURES;
 use format::features;
 
 use super::Call;
-use super::zpool_misc::names;
-use crate::args::{flag, value};
+use super::pools_named::pools_named;
+use crate::args::{Parsed, flag, value};
 use crate::client;
-use crate::command::{Command, Run, Subjects, Targets, Visitors};
+use crate::command::{Command, Run, Subjects, Targets, Typed, Visitors};
 use crate::messages::{Action, Failure};
 use crate::open::{self, Intent};
 use crate::out::Console;
@@ -30,15 +30,27 @@ pub static COMMAND: Command = Command {
     targets: Targets::Of(targets),
     gathers: true,
     visitors: Some(Visitors { operands: Subjects::None, options: &[] }),
-    run: Run::Here(upgrade),
+    run: Run::Here(run),
     ..Command::ZPOOL
 };
 
+/// The options of `zpool upgrade`.
+struct Options {
+    all: bool,
+    verbose: bool,
+    version: Option<String>,
+}
+
+fn read(args: &Parsed) -> Options {
+    Options { all: args.has("a"), verbose: args.has("v"), version: args.text("V") }
+}
+
 fn targets(call: &Call) -> Result<Vec<String>, Failure> {
-    if lacks_sense(call) || call.args.has("v") {
+    let call = &call.typed(read);
+    if lacks_sense(call) || call.options.verbose {
         return Ok(Vec::new());
     }
-    Ok(match call.args.has("a") && call.args.operands.is_empty() {
+    Ok(match call.options.all && call.args.operands.is_empty() {
         true => open::names(call.around)?,
         false => call.args.operands.clone(),
     })
@@ -50,8 +62,9 @@ const SUPPORTS: &str = "This system supports ZFS pool feature flags.\n";
 ///
 /// # Errors
 /// Usage; pools that cannot be upgraded are complained about.
-pub fn upgrade(call: &Call, console: &mut Console) -> Result<(), Failure> {
-    let wanted = match call.args.value("V") {
+fn run(call: &Call, console: &mut Console) -> Result<(), Failure> {
+    let call = &call.typed(read);
+    let wanted = match call.options.version.as_deref() {
         None => VERSION_FEATURES,
         Some(text) => match text.parse() {
             Ok(version) if pool::version::is_known(version) => version,
@@ -65,16 +78,16 @@ pub fn upgrade(call: &Call, console: &mut Console) -> Result<(), Failure> {
     if !is_part {
         console.line(SUPPORTS)?;
     }
-    if call.args.has("v") {
+    if call.options.verbose {
         return versions(console);
     }
     let all = open::usable(call.around)?;
-    if call.args.operands.is_empty() && !call.args.has("a") {
+    if call.args.operands.is_empty() && !call.options.all {
         return upgradable(call, console);
     }
-    let names: Vec<String> = match call.args.has("a") {
+    let names: Vec<String> = match call.options.all {
         true => all.into_iter().map(|pool| pool.name).collect(),
-        false => names(call, console)?,
+        false => pools_named(call, console)?,
     };
     let mut changed = false;
     for name in &names {
@@ -83,7 +96,7 @@ pub fn upgrade(call: &Call, console: &mut Console) -> Result<(), Failure> {
             None => upgrade_one(call, console, name, wanted)?,
         };
     }
-    if call.args.has("a") && !changed && !is_part {
+    if call.options.all && !changed && !is_part {
         console.line("All pools are already formatted using feature flags.\n")?;
         console.line("Every feature flags pool already has all supported and requested features enabled.")?;
     }
@@ -91,21 +104,21 @@ pub fn upgrade(call: &Call, console: &mut Console) -> Result<(), Failure> {
 }
 
 /// Whether the words of `upgrade` contradict each other: pools named with `-a` or `-v`.
-pub fn lacks_sense(call: &Call) -> bool {
-    (call.args.has("a") || call.args.has("v")) && !call.args.operands.is_empty()
+fn lacks_sense(call: &Typed<Options>) -> bool {
+    (call.options.all || call.options.verbose) && !call.args.operands.is_empty()
 }
 
 /// Has the server of one of several pools upgrade it; whether anything is said of it.
 fn upgrade_there(
-    call: &Call,
+    call: &Typed<Options>,
     console: &mut Console,
     name: &str,
     client: &server::Client,
 ) -> Result<bool, Failure> {
     console.flush()?;
     let mut words = vec![call.command.name];
-    words.extend(call.args.value("V").iter().flat_map(|version| ["-V", *version]));
-    words.extend(if call.args.has("a") { vec!["-a"] } else { vec!["--", name] });
+    words.extend(call.options.version.as_deref().iter().flat_map(|version| ["-V", *version]));
+    words.extend(if call.options.all { vec!["-a"] } else { vec!["--", name] });
     let words = words.into_iter().map(OsString::from).collect();
     let (status, said) = client::part(client, call, words).map_err(|error| client::broken(name, &error))?;
     console.out().write_all(said.as_bytes())?;
@@ -116,7 +129,12 @@ fn upgrade_there(
 }
 
 /// Upgrades a pool that this process may open; whether it changed, or anything is said of it.
-fn upgrade_one(call: &Call, console: &mut Console, name: &str, wanted: u64) -> Result<bool, Failure> {
+fn upgrade_one(
+    call: &Typed<Options>,
+    console: &mut Console,
+    name: &str,
+    wanted: u64,
+) -> Result<bool, Failure> {
     let mut changed = false;
     let session = open::open_pool(name, call.around, Intent::Write)?;
     if let Some(failure) = session.refusal(Action::Upgrade(name)) {
@@ -127,7 +145,7 @@ fn upgrade_one(call: &Call, console: &mut Console, name: &str, wanted: u64) -> R
     let from = config.version;
     if from > wanted || from == wanted && wanted < VERSION_FEATURES {
         let more = if from > wanted { "more current " } else { "" };
-        if !call.args.has("a") {
+        if !call.options.all {
             console.line(&format!("Pool '{name}' is already formatted using {more}version '{from}'.\n"))?;
         }
         session.finish()?;
@@ -154,7 +172,7 @@ fn upgrade_one(call: &Call, console: &mut Console, name: &str, wanted: u64) -> R
         names.iter().try_for_each(|feature| console.line(&format!("  {feature}")))?;
         console.line("")?;
         changed = true;
-    } else if !call.args.has("a") && from == VERSION_FEATURES {
+    } else if !call.options.all && from == VERSION_FEATURES {
         console.line(&format!("Pool '{name}' already has all supported and requested features enabled."))?;
         changed = true;
     }
@@ -173,7 +191,7 @@ pub(super) fn missing_features(session: &open::Session) -> Vec<&'static features
 }
 
 /// What could be upgraded.
-fn upgradable(call: &Call, console: &mut Console) -> Result<(), Failure> {
+fn upgradable(call: &Typed<Options>, console: &mut Console) -> Result<(), Failure> {
     let (mut legacy, mut lacking) = (Vec::new(), Vec::new());
     for usable in open::usable(call.around)? {
         let name = usable.name.clone();

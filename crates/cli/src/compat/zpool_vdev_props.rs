@@ -10,8 +10,10 @@ use super::Call;
 use super::pool_values::PoolValues;
 use super::vdev_values::{ROOT, Vdev, Vdevs, find};
 use super::view::PoolView;
+use super::zpool_get::Options;
 use crate::args::assignment;
 use crate::args::list::{self, Properties};
+use crate::command::Typed;
 use crate::json;
 use crate::messages::{Failure, reason};
 use crate::open::{self, Intent, Usable};
@@ -22,11 +24,10 @@ use crate::table::{self, Column, Field, Got};
 ///
 /// # Errors
 /// Usage; a property or vdev that does not exist.
-pub fn get(
-    call: &Call,
+pub(super) fn get(
+    call: &Typed<Options>,
     console: &mut Console,
-    list: &str,
-    fields: &[Field],
+    (list, fields): (&str, &[Field]),
     pool: &str,
     names: &[String],
 ) -> Result<(), Failure> {
@@ -57,8 +58,8 @@ pub fn get(
         let line = format!("Expected a list of vdevs in \"{pool}\", but got:\n{}\n", unknown.join("\n"));
         return Err(Failure::usage(line));
     }
-    let as_int = call.args.has("json-int");
-    let raw = call.args.has("p") || (as_int && call.args.has("j"));
+    let as_int = call.options.json_int;
+    let raw = call.options.exact || (as_int && call.options.json);
     let (mut rows, mut objects) = (Vec::new(), Map::new());
     for (name, vdev) in wanted {
         let mut properties = Map::new();
@@ -75,10 +76,10 @@ pub fn get(
         }
         objects.insert(name.to_owned(), object(name, vdev, properties, as_int));
     }
-    if call.args.has("j") {
+    if call.options.json {
         return console.line(&json::envelope("zpool get", "vdevs", objects).to_string());
     }
-    Ok(table::print_get(console.out(), fields, &rows, call.args.has("H"))?)
+    Ok(table::print_get(console.out(), fields, &rows, call.options.scripted)?)
 }
 
 fn words(asked: &Properties, vdevs: &Vdevs, vdev: &Vdev) -> Vec<String> {

@@ -9,9 +9,9 @@ use server::Figures;
 use super::Call;
 use super::repeat::Repeat;
 use super::view::{Body, PoolView};
-use crate::args::{flag, value};
+use crate::args::{Parsed, flag, value};
 use crate::client;
-use crate::command::{Command, Run};
+use crate::command::{Command, Run, Typed};
 use crate::messages::Failure;
 use crate::open;
 use crate::out::Console;
@@ -31,6 +31,23 @@ pub static COMMAND: Command = Command {
     ..Command::ZPOOL
 };
 
+/// The options of `zpool wait`.
+struct Options {
+    scripted: bool,
+    exact: bool,
+    stamp: Option<String>,
+    activities: Option<String>,
+}
+
+fn read(args: &Parsed) -> Options {
+    Options {
+        scripted: args.has("H"),
+        exact: args.has("p"),
+        stamp: args.text("T"),
+        activities: args.text("t"),
+    }
+}
+
 /// How often the state of a pool that a server holds is looked at.
 const GLANCE: Duration = Duration::from_millis(250);
 /// What can be waited for, in the order of the columns.
@@ -43,11 +60,12 @@ const WIDTH_MIN: usize = 8;
 ///
 /// # Errors
 /// Usage; a pool that is not there.
-pub fn run(call: &Call, console: &mut Console) -> Result<(), Failure> {
+fn run(call: &Call, console: &mut Console) -> Result<(), Failure> {
+    let call = &call.typed(read);
     let mut operands = call.args.operands.clone();
-    let repeat = Repeat::take(&mut operands, call.args.value("T"))?;
+    let repeat = Repeat::take(&mut operands, call.options.stamp.as_deref())?;
     let wanted: Vec<&str> =
-        call.args.value("t").map_or(ACTIVITIES.to_vec(), |list| list.split(',').collect());
+        call.options.activities.as_deref().map_or(ACTIVITIES.to_vec(), |list| list.split(',').collect());
     if let Some(word) = wanted.iter().find(|word| !ACTIVITIES.contains(word)) {
         return Err(Failure::usage(format!("invalid activity '{word}'")));
     }
@@ -100,7 +118,7 @@ fn remaining(figures: &Figures) -> Result<[u64; ACTIVITIES.len()], format::Corru
 
 /// The table of an interval: a column for each activity that is waited for.
 struct Rows<'a> {
-    call: &'a Call<'a>,
+    call: &'a Typed<'a, Options>,
     wanted: Vec<&'a str>,
     repeat: Repeat,
     last: Option<Instant>,
@@ -113,7 +131,7 @@ impl Rows<'_> {
         if self.last.is_some_and(|last| last.elapsed() < interval) {
             return Ok(());
         }
-        let (scripted, exact) = (self.call.args.has("H"), self.call.args.has("p"));
+        let (scripted, exact) = (self.call.options.scripted, self.call.options.exact);
         let first = self.last.replace(Instant::now()).is_none();
         self.repeat.stamp(console)?;
         let columns = ACTIVITIES.iter().zip(left).filter(|(word, _)| self.wanted.contains(word));

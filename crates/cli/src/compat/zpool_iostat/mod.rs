@@ -15,11 +15,11 @@ use self::histogram::Histogram;
 use super::Call;
 use super::pool_values::{PoolValues, Space};
 use super::repeat::Repeat;
+use super::scripts;
 use super::scripts::{Answers, Scripts};
 use super::view::{Class, Naming, PoolView, VdevView};
-use super::{scripts, view};
-use crate::args::{flag, value};
-use crate::command::{Beside, Command, Run, Subjects, Targets, Visitors};
+use crate::args::{Parsed, flag, value};
+use crate::command::{Beside, Command, Run, Subjects, Targets, Typed, Visitors};
 use crate::messages::Failure;
 use crate::open;
 use crate::out::Console;
@@ -32,7 +32,7 @@ pub static COMMAND: Command = Command {
          [INTERVAL [COUNT]]"],
     options: &[
         flag("g", "vdevs by their guids"),
-        flag("h", "numbers for people"),
+        flag("h", "numbers for people").idle(),
         flag("H", "no headings, tabs between fields"),
         flag("L", "where symbolic links lead"),
         flag("n", "headings once"),
@@ -59,6 +59,39 @@ pub static COMMAND: Command = Command {
     run: Run::Here(run),
     ..Command::ZPOOL
 };
+
+/// The options of `zpool iostat`.
+struct Options {
+    naming: Naming,
+    scripted: bool,
+    one_heading: bool,
+    exact: bool,
+    vdevs: bool,
+    skip_first: bool,
+    latency: bool,
+    queues: bool,
+    sizes: bool,
+    waits: bool,
+    scripts: Vec<String>,
+    stamp: Option<String>,
+}
+
+fn read(args: &Parsed) -> Options {
+    Options {
+        naming: Naming { guids: args.has("g"), follow: args.has("L"), full: args.has("P") },
+        scripted: args.has("H"),
+        one_heading: args.has("n"),
+        exact: args.has("p"),
+        vdevs: args.has("v"),
+        skip_first: args.has("y"),
+        latency: args.has("l"),
+        queues: args.has("q"),
+        sizes: args.has("r"),
+        waits: args.has("w"),
+        scripts: args.texts("c"),
+        stamp: args.text("T"),
+    }
+}
 
 /// Rounds after which the headings come again.
 const PAGE: u64 = 20;
@@ -128,15 +161,17 @@ struct Report {
 ///
 /// # Errors
 /// Usage; pools or vdevs that are not there.
-pub fn run(call: &Call, console: &mut Console) -> Result<(), Failure> {
-    let has = |option| call.args.has(option);
+fn run(call: &Call, console: &mut Console) -> Result<(), Failure> {
+    let call = &call.typed(read);
     let mut operands = call.args.operands.clone();
-    let repeat = Repeat::take(&mut operands, call.args.value("T"))?;
-    if (has("r") || has("w")) && (has("l") || has("q") || has("c")) {
+    let repeat = Repeat::take(&mut operands, call.options.stamp.as_deref())?;
+    if (call.options.sizes || call.options.waits)
+        && (call.options.latency || call.options.queues || !call.options.scripts.is_empty())
+    {
         return Err(Failure::usage("[-r|-w] isn't allowed with [-c|-l|-q]"));
     }
-    let scripts = Scripts::of(call)?;
-    let histogram = match (has("w"), has("r")) {
+    let scripts = Scripts::of(call, &call.options.scripts)?;
+    let histogram = match (call.options.waits, call.options.sizes) {
         (true, true) => return Err(Failure::usage("Only one of [-r|-w] can be passed at a time")),
         (true, false) => Some(Histogram::Latency),
         (false, true) => Some(Histogram::Sizes),
@@ -144,15 +179,15 @@ pub fn run(call: &Call, console: &mut Console) -> Result<(), Failure> {
     };
     let report = Report {
         wanted: wanted(call, operands)?,
-        naming: Naming::of(call),
-        verbose: has("v") || scripts.is_some(),
-        look: Look { exact: has("p"), tabs: has("H") },
-        columns: Columns { latency: has("l"), queues: has("q") },
+        naming: call.options.naming.or_variables(call),
+        verbose: call.options.vdevs || scripts.is_some(),
+        look: Look { exact: call.options.exact, tabs: call.options.scripted },
+        columns: Columns { latency: call.options.latency, queues: call.options.queues },
         histogram,
     };
     let mut watched: Vec<Watched> = report.wanted.pools.iter().map(|name| (name.clone(), None)).collect();
     if watched.is_empty() {
-        if !has("H") {
+        if !call.options.scripted {
             console.remark("no pools available");
             open::remark_foreign(console);
         }
@@ -160,14 +195,14 @@ pub fn run(call: &Call, console: &mut Console) -> Result<(), Failure> {
     }
     let mut last: Option<Last> = None;
     let mut round = 0;
-    repeat.run_skipping(call.around, console, has("y"), |console, quiet| {
+    repeat.run_skipping(call.around, console, call.options.skip_first, |console, quiet| {
         let views = look(&mut watched, call, console)?;
         // Scripts take their time; the rates are of that at which it was counted.
         let counted = views.iter().map(|view| (view.name.clone(), counters(view)));
         let now: Last = (counted.collect(), Instant::now());
         if !quiet {
             let answers = scripts.as_ref().map(|scripts| scripts.ask(&views)).unwrap_or_default();
-            let again = !has("n") && (report.verbose || round % PAGE == 0);
+            let again = !call.options.one_heading && (report.verbose || round % PAGE == 0);
             let headed = !report.look.tabs && (round == 0 || again);
             report.show(console, &views, (headed, &answers), &now, last.as_ref())?;
             round += 1;
@@ -190,7 +225,11 @@ fn is_leased(view: &PoolView) -> bool {
 }
 
 /// The pools as they are now. What was exported meanwhile is told of and looked at no more.
-fn look(watched: &mut Vec<Watched>, call: &Call, console: &mut Console) -> Result<Vec<PoolView>, Failure> {
+fn look(
+    watched: &mut Vec<Watched>,
+    call: &Typed<Options>,
+    console: &mut Console,
+) -> Result<Vec<PoolView>, Failure> {
     let mut views = Vec::new();
     let mut gone = Vec::new();
     for (name, kept) in watched.iter_mut() {
@@ -214,13 +253,14 @@ fn look(watched: &mut Vec<Watched>, call: &Call, console: &mut Console) -> Resul
 /// # Errors
 /// Usage; pools or vdevs that are not there.
 pub fn pools(call: &Call) -> Result<Vec<String>, Failure> {
+    let call = &call.typed(read);
     let mut operands = call.args.operands.clone();
-    Repeat::take(&mut operands, call.args.value("T"))?;
+    Repeat::take(&mut operands, call.options.stamp.as_deref())?;
     Ok(wanted(call, operands)?.pools)
 }
 
 /// Operands: pools, one pool and vdevs of it, or vdevs of any; none for all pools.
-fn wanted(call: &Call, operands: Vec<String>) -> Result<Wanted, Failure> {
+fn wanted(call: &Typed<Options>, operands: Vec<String>) -> Result<Wanted, Failure> {
     let mut known: Vec<String> = open::usable(call.around)?.into_iter().map(|pool| pool.name).collect();
     if operands.iter().all(|word| known.contains(word)) {
         known.retain(|name| operands.is_empty() || operands.contains(name));
@@ -409,9 +449,10 @@ fn add(vdev: &VdevView, depth: usize, values: &PoolValues, all: &mut Vec<Line>) 
 /// # Errors
 /// They may not be run, or not be told to a server.
 fn completed(call: &Call) -> Result<Option<Vec<String>>, Failure> {
-    let scripts = scripts::Scripts::of(call)?;
-    let mut naming =
-        view::Naming::of(call).options().filter(|option| !call.args.has(&option[1..])).peekable();
+    let call = &call.typed(read);
+    let scripts = Scripts::of(call, &call.options.scripts)?;
+    let asked = call.options.naming;
+    let mut naming = asked.or_variables(call).options_beyond(asked).peekable();
     if scripts.is_none() && naming.peek().is_none() {
         return Ok(None);
     }
