@@ -11,10 +11,11 @@ mod foreign;
 mod gone;
 mod lease;
 mod mounted;
+mod not_open;
 pub mod silent;
 
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use format::Guid;
@@ -22,7 +23,7 @@ use pool::known::{KnownError, KnownPool};
 use pool::props::names;
 use pool::{Found, Options, Pool};
 use server::mountinfo::{Mounted, NOXATTR};
-use server::{Client, ClientError, Counters, Figures, Live, Runtime, Silence, visitors};
+use server::{Client, Counters, Figures, Live, Runtime, visitors};
 use storage::host::backing_file;
 
 use crate::around::Surroundings;
@@ -37,6 +38,7 @@ pub use lease::is_held;
 use lease::lease;
 use mounted::kernel_mounts;
 pub use mounted::{dataset_of, mounted, mounted_by};
+pub use not_open::NotOpen;
 
 /// Bytes of records that a command keeps in memory which reads everything once.
 const SURVEY_CACHE: u64 = 64 << 20;
@@ -53,110 +55,6 @@ pub enum Intent {
     Survey,
     /// Datasets, properties or files are changed.
     Write,
-}
-
-/// Why a pool is not open.
-#[derive(Debug, thiserror::Error)]
-pub enum NotOpen {
-    /// No pool of this name is imported (or found where `-d` points).
-    #[error("no such pool")]
-    Missing(String),
-    /// No pool of this name is imported by this user, but one by another.
-    #[error("{}", foreign::words(*.user, *.is_shared))]
-    Foreign {
-        /// The pool.
-        name: String,
-        /// Whose it is.
-        user: u32,
-        /// Other users may look at it.
-        is_shared: bool,
-    },
-    /// Several different pools of this name were found.
-    #[error("more than one matching pool")]
-    Ambiguous(String),
-    /// Where `-d` points is nothing.
-    #[error("cannot look for pools in '{}': {source}", place.display())]
-    NoPlace {
-        /// There.
-        place: PathBuf,
-        /// Why.
-        source: std::io::Error,
-    },
-    /// The file that `-d` names is no device of a pool.
-    #[error("'{}' holds no pool{}", path.display(), why.as_ref().map(|why| format!(": {why}")).unwrap_or_default())]
-    NoPool {
-        /// The file.
-        path: PathBuf,
-        /// What its partition table has to do with it, if it has one.
-        why: Option<String>,
-    },
-    /// None of its devices is where it was.
-    #[error("pool is unavailable")]
-    Unavailable(String),
-    /// It is there, but cannot be opened.
-    #[error("{source}")]
-    Failed {
-        /// The pool.
-        name: String,
-        /// Why.
-        source: pool::Error,
-    },
-    /// The server that holds it gives no answer.
-    #[error("{source}")]
-    Server {
-        /// The pool.
-        name: String,
-        /// Why.
-        source: ClientError,
-    },
-    /// A device of it does not answer its server.
-    #[error("{silence}")]
-    Silent {
-        /// The pool.
-        name: String,
-        /// Which device.
-        silence: Silence,
-    },
-    /// The file of known pools cannot be used.
-    #[error(transparent)]
-    State(#[from] KnownError),
-    /// The configuration cannot be used.
-    #[error(transparent)]
-    Config(#[from] ConfigError),
-}
-
-impl NotOpen {
-    /// The failure that nothing in the file at `path` is a device of a pool.
-    pub fn no_pool(path: &Path) -> NotOpen {
-        NotOpen::NoPool { path: path.to_path_buf(), why: pool::why_no_pool(path) }
-    }
-
-    /// The failure of opening the dataset `name`: that its pool is missing means that it is.
-    pub fn dataset(self, name: &str) -> Failure {
-        match self {
-            NotOpen::Missing(_) => Action::Open(name).failed(reason::DATASET_MISSING),
-            other => other.into(),
-        }
-    }
-}
-
-impl From<NotOpen> for Failure {
-    fn from(error: NotOpen) -> Failure {
-        match &error {
-            NotOpen::State(state) => {
-                Failure::refused(format!("cannot use the list of imported pools: {state}"))
-            }
-            NotOpen::NoPlace { .. } | NotOpen::NoPool { .. } => Failure::refused(error.to_string()),
-            NotOpen::Config(error) => Failure::refused(format!("bad configuration: {error}")),
-            NotOpen::Ambiguous(name) => Action::Open(name).failed(&error).hint("name one image with -d"),
-            NotOpen::Missing(name)
-            | NotOpen::Foreign { name, .. }
-            | NotOpen::Unavailable(name)
-            | NotOpen::Failed { name, .. }
-            | NotOpen::Silent { name, .. }
-            | NotOpen::Server { name, .. } => Action::Open(name).failed(&error),
-        }
-    }
 }
 
 /// How a session has its pool.

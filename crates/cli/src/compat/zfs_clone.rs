@@ -74,21 +74,29 @@ fn run(call: &Call, console: &mut Console) -> Result<(), Failure> {
         });
     }
     let session = session(call, origin, Intent::Write).map_err(|error| error.dataset(origin))?;
-    let done = clone_in(&session, call, console, origin, name, &own);
+    let done = clone_in(&session, call, console, &New { origin, name, own: &own });
     if done.is_ok() {
         no_effect::warn(console, own.iter());
     }
     session.finish().and(done)
 }
 
+/// A clone to be.
+struct New<'a> {
+    /// The snapshot that it begins as.
+    origin: &'a str,
+    name: &'a str,
+    /// Properties that are set.
+    own: &'a Assignments,
+}
+
 fn clone_in(
     session: &Session,
     call: &Typed<Options>,
     console: &mut Console,
-    origin: &str,
-    name: &str,
-    own: &Assignments,
+    new: &New,
 ) -> Result<(), Failure> {
+    let New { origin, name, own } = *new;
     let (pool, action) = (session.pool(), Action::Create(name));
     let words = |error: pool::Error| words(action, &error);
     let source = pool.dataset(origin).map_err(|error| dataset_failure(origin, &error))?;

@@ -91,15 +91,15 @@ fn run(call: &Call, console: &mut Console) -> Result<(), Failure> {
     };
     let action = Action::Create(name);
     names::check_new(name, DatasetKind::Filesystem).map_err(|error| action.failed(error))?;
-    let Some((parent, _)) = name.rsplit_once('/') else {
+    if !name.contains('/') {
         return Err(action.failed(reason::MISSING_DATASET_NAME));
-    };
+    }
     let intent = if call.options.dry_run { Intent::Read } else { Intent::Write };
     let session = session(call, name, intent).map_err(|error| match error {
         NotOpen::Missing(pool) => action.failed(format!("{} '{pool}'", reason::NO_SUCH_POOL)),
         other => other.into(),
     })?;
-    let done = create_in(&session, call, console, name, parent, &own);
+    let done = create_in(&session, call, console, name, &own);
     session.finish().and(done)
 }
 
@@ -108,11 +108,13 @@ fn create_in(
     call: &Typed<Options>,
     console: &mut Console,
     name: &str,
-    parent: &str,
     own: &Assignments,
 ) -> Result<(), Failure> {
     let (action, pool, dry) = (Action::Create(name), session.pool(), call.options.dry_run);
     let parents = call.options.parents;
+    let Some((parent, _)) = name.rsplit_once('/') else {
+        return Err(action.failed(reason::MISSING_DATASET_NAME));
+    };
     if let Some(failure) = session.refusal(action).filter(|_| !dry) {
         return Err(failure);
     }

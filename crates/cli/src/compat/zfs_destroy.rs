@@ -1,8 +1,8 @@
 //! `zfs destroy`: of file systems with what is below them, and of snapshots.
 
-use pool::DatasetInfo;
 use pool::props::DatasetKind;
 use pool::props::names;
+use pool::{DatasetInfo, Pool};
 
 use super::Call;
 use super::changing::session;
@@ -191,6 +191,17 @@ fn select<'a>(snapshots: &'a [DatasetInfo], spec: &str) -> Vec<&'a DatasetInfo> 
     snapshots.iter().zip(chosen).filter(|(_, chosen)| *chosen).map(|(info, _)| info).collect()
 }
 
+/// The snapshots of `head`, and if `recursive` those of each dataset below.
+fn snapshots_by_head(pool: &Pool, head: &str, recursive: bool) -> Result<Vec<Vec<DatasetInfo>>, Failure> {
+    let depth = if recursive { None } else { Some(1) };
+    let top = pool.dataset(head).map_err(|error| dataset_failure(head, &error))?;
+    let list = pool.list(head, depth, true).map_err(|error| dataset_failure(head, &error))?;
+    let (snapshots, heads): (Vec<_>, Vec<_>) = list.into_iter().partition(DatasetInfo::is_snapshot);
+    let wanted = heads.iter().filter(|info| recursive || info.id == top.id);
+    let of = |info: &DatasetInfo| snapshots.iter().filter(|s| s.dir_id == info.dir_id).cloned().collect();
+    Ok(wanted.map(of).collect())
+}
+
 fn destroy_snapshots(
     session: &Session,
     call: &Typed<Options>,
@@ -199,19 +210,8 @@ fn destroy_snapshots(
     spec: &str,
 ) -> Result<(), Failure> {
     let (_args, pool) = (&call.args, session.pool());
-    let recursive = call.options.recursive || call.options.clones;
-    let depth = if recursive { None } else { Some(1) };
-    let top = pool.dataset(head).map_err(|error| dataset_failure(head, &error))?;
-    let list = pool.list(head, depth, true).map_err(|error| dataset_failure(head, &error))?;
-    let mut chosen: Vec<&DatasetInfo> = Vec::new();
-    let (snapshots, heads): (Vec<_>, Vec<_>) = list.into_iter().partition(DatasetInfo::is_snapshot);
-    let mut by_head: Vec<Vec<DatasetInfo>> = Vec::new();
-    for info in heads.iter().filter(|info| recursive || info.id == top.id) {
-        by_head.push(snapshots.iter().filter(|s| s.dir_id == info.dir_id).cloned().collect());
-    }
-    for own in &by_head {
-        chosen.extend(select(own, spec));
-    }
+    let by_head = snapshots_by_head(pool, head, call.options.recursive || call.options.clones)?;
+    let chosen: Vec<&DatasetInfo> = by_head.iter().flat_map(|own| select(own, spec)).collect();
     if chosen.is_empty() {
         return Err(Failure::refused("could not find any snapshots to destroy; check snapshot names."));
     }

@@ -1,7 +1,8 @@
 //! `zfs get`.
 
+use pool::DatasetInfo;
 use pool::props::dataset::{self as props, Asked};
-use pool::props::{DatasetKind, Source};
+use pool::props::{DatasetKind, Source, Value};
 use serde_json::Map;
 
 use super::Call;
@@ -77,89 +78,37 @@ fn run(call: &Call, console: &mut Console) -> Result<(), Failure> {
     if call.options.json_int && !call.options.json {
         return Err(Failure::usage("'--json-int' only works with '-j' option"));
     }
-    let args = &call.args;
-    let mut fields = Field::DEFAULT.to_vec();
-    if let Some(list) = call.options.fields.as_deref() {
-        fields.clear();
-        for word in list::columns(list, Field::ALL.len())? {
-            match Field::parse(word) {
-                _ if word == "all" => fields.extend(Field::ALL),
-                Some(field) => fields.push(field),
-                None => return Err(Failure::usage(format!("invalid column name '{word}'"))),
-            }
-        }
-    }
-    let mut sources: Vec<&str> = Vec::new();
-    for word in call.options.sources.iter().map(String::as_str).flat_map(|list| list.split(',')) {
-        if !Source::WORDS.contains(&word) {
-            return Err(Failure::usage(format!("invalid source '{word}'")));
-        }
-        sources.push(word);
-    }
+    let fields = fields(call.options.fields.as_deref())?;
+    let sources = sources(&call.options.sources)?;
     let selection = Selection::read(&call.options.scope, Kinds::ALL)?;
-    let Some((properties, operands)) = args.operands.split_first() else {
+    let Some((properties, operands)) = call.args.operands.split_first() else {
         return Err(Failure::usage("missing property argument"));
     };
-    let (all, words) = match list::properties(properties)? {
-        Properties::All => (true, Vec::new()),
-        Properties::Named(words) => (false, words),
+    let words = match list::properties(properties)? {
+        Properties::All => None,
+        Properties::Named(words) => Some(words),
     };
-    if let Some(word) = words.iter().find(|word| props::ask(word).is_none()) {
+    if let Some(word) = words.iter().flatten().find(|word| props::ask(word).is_none()) {
         return Err(Failure::usage(format!("bad property list: invalid property '{word}'")));
     }
     let as_int = call.options.json_int;
-    let raw = call.options.exact || (as_int && call.options.json);
-    let received = fields.contains(&Field::Received);
+    let asking = Asking {
+        words,
+        raw: call.options.exact || (as_int && call.options.json),
+        received: fields.contains(&Field::Received),
+        sources,
+    };
     let mut sessions = Sessions::new(call.around, Intent::Read, &call.line);
     let found = selection.find(operands, &mut sessions, console)?;
     let (mut rows, mut objects) = (Vec::new(), Map::new());
     for info in &found {
-        let mut properties = Map::new();
-        let mut wanted: Vec<(String, bool)> = words.iter().map(|word| ((*word).to_owned(), true)).collect();
-        if all {
-            wanted.extend(props::VISIBLE.iter().map(|property| (property.name.to_owned(), false)));
-            let session = sessions.of(&info.name).map_err(|error| error.dataset(&info.name))?;
-            let user = session.pool().user_properties(info).map_err(|e| dataset_failure(&info.name, &e))?;
-            wanted.extend(user.into_iter().map(|(name, ..)| (name, false)));
-        }
-        for (word, named) in wanted {
-            let Some(asked) = props::ask(&word) else { continue };
-            let shown = show(&mut sessions, info, &asked, raw)?;
-            // What `all` leaves out has a say in the widths all the same.
-            let left_out = shown.value.is_none() && !named;
-            let (name, received_value) = match asked {
-                Asked::Native(property) => (property.name, Some(property)),
-                _ => (word.as_str(), None),
-            };
-            let received = match (received && !left_out, info.kind) {
-                (false, _) | (_, DatasetKind::Bookmark) => None,
-                _ => {
-                    let session = sessions.of(&info.name).map_err(|error| error.dataset(&info.name))?;
-                    let value = session.pool().received_property(info, name);
-                    let value = value.map_err(|error| dataset_failure(&info.name, &error))?;
-                    value.map(|value| match (received_value, value) {
-                        (Some(property), value) => dates::value(property, &value, raw),
-                        (None, pool::props::Value::Text(text)) => text,
-                        (None, pool::props::Value::Number(number)) => number.to_string(),
-                    })
-                }
-            };
-            let listed = !left_out && (sources.is_empty() || sources.contains(&shown.source.word()));
-            if listed {
-                properties.insert(name.to_owned(), json::property(&shown.text, &shown.source, as_int));
-            }
-            rows.push(Got {
-                name: info.name.clone(),
-                property: name.to_owned(),
-                column: Column::dataset(&word, &asked, false),
-                human_len: shown.human.len(),
-                value: shown.text,
-                received,
-                source: shown.source,
-                shown: listed,
-            });
-        }
+        let got = asking.rows(&mut sessions, info)?;
+        let listed = got.iter().filter(|row| row.shown);
+        let properties = listed
+            .map(|row| (row.property.clone(), json::property(&row.value, &row.source, as_int)))
+            .collect();
         objects.insert(info.name.clone(), json::dataset(json_head(info), properties, as_int));
+        rows.extend(got);
     }
     if call.options.json {
         if objects.is_empty() && console.has_failed() {
@@ -168,4 +117,114 @@ fn run(call: &Call, console: &mut Console) -> Result<(), Failure> {
         return console.line(&json::envelope("zfs get", "datasets", objects).to_string());
     }
     Ok(table::print_get(console.out(), &fields, &rows, call.options.scripted)?)
+}
+
+/// The fields that `-o` names, or the usual ones.
+fn fields(list: Option<&str>) -> Result<Vec<Field>, Failure> {
+    let Some(list) = list else { return Ok(Field::DEFAULT.to_vec()) };
+    let mut fields = Vec::new();
+    for word in list::columns(list, Field::ALL.len())? {
+        match Field::parse(word) {
+            _ if word == "all" => fields.extend(Field::ALL),
+            Some(field) => fields.push(field),
+            None => return Err(Failure::usage(format!("invalid column name '{word}'"))),
+        }
+    }
+    Ok(fields)
+}
+
+/// The sources that `-s` names.
+fn sources(lists: &[String]) -> Result<Vec<&str>, Failure> {
+    let words = lists.iter().flat_map(|list| list.split(','));
+    let known = |word: &str| match Source::WORDS.contains(&word) {
+        true => Ok(()),
+        false => Err(Failure::usage(format!("invalid source '{word}'"))),
+    };
+    words.map(|word| known(word).map(|()| word)).collect()
+}
+
+/// What is asked of each dataset.
+struct Asking<'a> {
+    /// Names of properties; `None`: all that the dataset has.
+    words: Option<Vec<&'a str>>,
+    /// Exact numbers.
+    raw: bool,
+    /// Received values are shown, too.
+    received: bool,
+    /// Sources that are shown; empty: any.
+    sources: Vec<&'a str>,
+}
+
+impl Asking<'_> {
+    /// The properties of a dataset. What `all` leaves out has a say in the widths all the same, and is not shown.
+    fn rows(&self, sessions: &mut Sessions, info: &DatasetInfo) -> Result<Vec<Got>, Failure> {
+        let wanted: Vec<String> = match &self.words {
+            Some(words) => words.iter().map(|word| (*word).to_owned()).collect(),
+            None => {
+                let session = sessions.of(&info.name).map_err(|error| error.dataset(&info.name))?;
+                let user = session.pool().user_properties(info);
+                let user = user.map_err(|error| dataset_failure(&info.name, &error))?;
+                let native = props::VISIBLE.iter().map(|property| property.name.to_owned());
+                native.chain(user.into_iter().map(|(name, ..)| name)).collect()
+            }
+        };
+        let mut rows = Vec::new();
+        for word in wanted {
+            let Some(asked) = props::ask(&word) else { continue };
+            rows.push(self.row(sessions, info, &word, &asked)?);
+        }
+        Ok(rows)
+    }
+
+    fn row(
+        &self,
+        sessions: &mut Sessions,
+        info: &DatasetInfo,
+        word: &str,
+        asked: &Asked,
+    ) -> Result<Got, Failure> {
+        let shown = show(sessions, info, asked, self.raw)?;
+        let left_out = shown.value.is_none() && self.words.is_none();
+        let received = match self.received && !left_out && info.kind != DatasetKind::Bookmark {
+            true => self.received(sessions, info, word, asked)?,
+            false => None,
+        };
+        let is_wanted = self.sources.is_empty() || self.sources.contains(&shown.source.word());
+        Ok(Got {
+            name: info.name.clone(),
+            property: stored_name(asked, word).to_owned(),
+            column: Column::dataset(word, asked, false),
+            human_len: shown.human.len(),
+            value: shown.text,
+            received,
+            source: shown.source,
+            shown: !left_out && is_wanted,
+        })
+    }
+
+    /// The received value of a property, if there is one.
+    fn received(
+        &self,
+        sessions: &mut Sessions,
+        info: &DatasetInfo,
+        word: &str,
+        asked: &Asked,
+    ) -> Result<Option<String>, Failure> {
+        let session = sessions.of(&info.name).map_err(|error| error.dataset(&info.name))?;
+        let value = session.pool().received_property(info, stored_name(asked, word));
+        let value = value.map_err(|error| dataset_failure(&info.name, &error))?;
+        Ok(value.map(|value| match (asked, value) {
+            (Asked::Native(property), value) => dates::value(property, &value, self.raw),
+            (_, Value::Text(text)) => text,
+            (_, Value::Number(number)) => number.to_string(),
+        }))
+    }
+}
+
+/// The name under which a property is stored.
+fn stored_name<'a>(asked: &Asked, word: &'a str) -> &'a str {
+    match asked {
+        Asked::Native(property) => property.name,
+        _ => word,
+    }
 }

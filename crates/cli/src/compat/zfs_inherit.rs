@@ -77,6 +77,8 @@ fn run(call: &Call, console: &mut Console) -> Result<(), Failure> {
         _ => return Err(Failure::usage(format!("invalid property '{word}'"))),
     };
     let stored = property.map_or(word.as_str(), |property| property.name);
+    let recursive = call.options.recursive;
+    let inherited = Inherited { stored, property, recursive, to_received };
     let mut sessions = Sessions::new(call.around, Intent::Write, &call.line);
     for name in datasets {
         if let Some(live) = call.live().filter(|_| stored == "readonly" && inherits_on(call, name))
@@ -85,8 +87,7 @@ fn run(call: &Call, console: &mut Console) -> Result<(), Failure> {
             console.complain(failure)?;
             continue;
         }
-        let mut inherit =
-            || inherit_one(&mut sessions, name, stored, property, call.options.recursive, to_received);
+        let mut inherit = || inherit_one(&mut sessions, name, &inherited);
         let done = match mounting::kind_of(&[(stored.to_owned(), None)]) {
             // Whether there is such a dataset is said by the change itself.
             Some(kind) if call.live().is_some_and(|live| has(live, name)) => mounting::moving(
@@ -123,14 +124,20 @@ fn has(live: &server::Live, name: &str) -> bool {
     live.pool().is_ok_and(|pool| pool.dataset(name).is_ok())
 }
 
-fn inherit_one(
-    sessions: &mut Sessions,
-    name: &str,
-    stored: &str,
+/// What a dataset is to have from above.
+struct Inherited<'a> {
+    /// The name under which it is stored.
+    stored: &'a str,
+    /// `None`: of a user.
     property: Option<&'static pool::props::Property>,
+    /// Also everywhere below.
     recursive: bool,
+    /// A received value comes back.
     to_received: bool,
-) -> Result<(), Failure> {
+}
+
+fn inherit_one(sessions: &mut Sessions, name: &str, inherited: &Inherited) -> Result<(), Failure> {
+    let Inherited { stored, property, recursive, to_received } = *inherited;
     let action = Action::Inherit(stored, name);
     names::check_no_bookmark(name).map_err(|error| Action::Open(name).failed(error))?;
     let session = sessions.of(name).map_err(|error| error.dataset(name))?;

@@ -22,6 +22,7 @@ use super::mounting::{self, Contents, Moved};
 use super::no_effect;
 use super::parents::create_parents;
 use super::zfs_receive_heal;
+use super::zfs_receive_options::Options;
 use super::zfs_receive_props::{Overrides, Words};
 use super::zfs_receive_tree;
 use super::zfs_receive_words::{cannot, name, receiving};
@@ -64,23 +65,6 @@ pub static COMMAND: Command = Command {
     ..Command::ZFS
 };
 
-/// The options of `zfs receive`.
-pub(super) struct Options {
-    pub(super) abort: bool,
-    pub(super) force: bool,
-    pub(super) unmount: bool,
-    pub(super) heal: bool,
-    pub(super) without_pool: bool,
-    pub(super) last_element: bool,
-    pub(super) no_holds: bool,
-    pub(super) dry_run: bool,
-    pub(super) resumable: bool,
-    pub(super) unmounted: bool,
-    pub(super) verbose: bool,
-    pub(super) properties: Vec<String>,
-    pub(super) left_out: Vec<String>,
-}
-
 fn read(args: &Parsed) -> Options {
     Options {
         abort: args.has("A"),
@@ -104,22 +88,6 @@ const GLANCE: Timespec = Timespec { tv_sec: 0, tv_nsec: 100_000_000 };
 /// Bytes read from the pipe at once.
 const BUFFER: usize = 1 << 20;
 
-impl Options {
-    /// The letter of an option that healing a snapshot leaves no room for.
-    fn contradicts_heal(&self) -> Option<char> {
-        let given = [
-            (self.abort, 'A'),
-            (self.force, 'F'),
-            (self.without_pool, 'd'),
-            (self.last_element, 'e'),
-            (self.resumable, 's'),
-            (!self.properties.is_empty(), 'o'),
-            (!self.left_out.is_empty(), 'x'),
-        ];
-        given.into_iter().find_map(|(is_given, letter)| is_given.then_some(letter))
-    }
-}
-
 /// Runs `zfs receive`.
 ///
 /// # Errors
@@ -132,14 +100,7 @@ fn run(call: &Call, console: &mut Console) -> Result<(), Failure> {
         [name] => name.as_str(),
         _ => return Err(Failure::usage("too many arguments")),
     };
-    if call.options.without_pool && call.options.last_element {
-        return Err(Failure::usage("invalid option combination: -d and -e are mutually exclusive"));
-    }
-    if let Some(other) = call.options.contradicts_heal().filter(|_| call.options.heal) {
-        return Err(Failure::usage(format!(
-            "invalid option combination: -c and -{other} are mutually exclusive"
-        )));
-    }
+    check_options(&call.options)?;
     if call.options.abort {
         return abort(call, target);
     }
@@ -164,16 +125,8 @@ fn run(call: &Call, console: &mut Console) -> Result<(), Failure> {
         _ => Destination::Into(target.to_owned()),
     };
     // The sender may still be looking at a pool; it has let us hear from it before ours is opened.
-    let input: Box<dyn Read> = match client {
-        Some(client) => {
-            let stop = call.around.served.clone();
-            let stops = move || stop.as_ref().is_some_and(Served::stops);
-            Box::new(BufReader::with_capacity(BUFFER, Client { input: client, stops }))
-        }
-        None => Box::new(BufReader::with_capacity(BUFFER, io::stdin().lock())),
-    };
-    let mut stream =
-        Incoming::open(input).map_err(|error| Failure::refused(format!("cannot receive: {error}")))?;
+    let mut stream = Incoming::open(input(call, client))
+        .map_err(|error| Failure::refused(format!("cannot receive: {error}")))?;
     let is_tree = |(_, list): &(Begin, NvList)| !list.is_empty() && list.get("not_recursive").is_none();
     if target.contains('@') && stream.package().is_some_and(is_tree) {
         let why = "cannot specify snapshot name for multi-snapshot stream";
@@ -203,6 +156,31 @@ fn run(call: &Call, console: &mut Console) -> Result<(), Failure> {
         return done;
     }
     session.finish().and(done)
+}
+
+/// Refuses options that contradict each other.
+fn check_options(options: &Options) -> Result<(), Failure> {
+    if options.without_pool && options.last_element {
+        return Err(Failure::usage("invalid option combination: -d and -e are mutually exclusive"));
+    }
+    match options.contradicts_heal().filter(|_| options.heal) {
+        Some(other) => {
+            Err(Failure::usage(format!("invalid option combination: -c and -{other} are mutually exclusive")))
+        }
+        None => Ok(()),
+    }
+}
+
+/// The stream as it comes: from a client, or from standard input.
+fn input(call: &Call, client: Option<Arc<File>>) -> Box<dyn Read> {
+    match client {
+        Some(client) => {
+            let stop = call.around.served.clone();
+            let stops = move || stop.as_ref().is_some_and(Served::stops);
+            Box::new(BufReader::with_capacity(BUFFER, Client { input: client, stops }))
+        }
+        None => Box::new(BufReader::with_capacity(BUFFER, io::stdin().lock())),
+    }
 }
 
 /// `-A`: gives up what was received in part.

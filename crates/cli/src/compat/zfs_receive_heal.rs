@@ -8,7 +8,7 @@ use pool::props::{DatasetKind, names};
 use pool::{Error, Pool};
 use stream::{Destination, Healing, Incoming, Receiver};
 
-use super::zfs_receive::Options;
+use super::zfs_receive_options::Options;
 use super::zfs_receive_words::{cannot, name, receiving};
 use crate::command::Typed;
 use crate::messages::Failure;

@@ -8,7 +8,7 @@ use pool::props::{Access, DatasetKind, Property, PropertyError, Value};
 use pool::{Pool, ReceiveOptions};
 
 use super::dataset_values;
-use super::zfs_receive::Options;
+use super::zfs_receive_options::Options;
 use crate::args::{AssignError, Assignments};
 use crate::messages::{Action, Failure, reason};
 

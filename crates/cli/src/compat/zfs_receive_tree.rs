@@ -8,7 +8,7 @@ use stream::{Receiver, Replica, TreeChange};
 
 use super::changing::words;
 use super::mounting::{self, Moved};
-use super::zfs_receive::Options;
+use super::zfs_receive_options::Options;
 use crate::command::Typed;
 use crate::messages::{Action, Failure};
 use crate::out::Console;

@@ -8,6 +8,7 @@ use stream::{Package, SendSource, Sender, Sent, Told};
 
 use super::Call;
 use super::changing::is_missing;
+use super::zfs_send_options::Options;
 use super::zfs_send_rest;
 use super::zfs_send_words::{Ticker, check_not_mounted, check_terminal, is_told, sending, step, total};
 use crate::args::{Parsed, flag, value};
@@ -54,30 +55,6 @@ pub static COMMAND: Command = Command {
     ..Command::ZFS
 };
 
-/// The options of `zfs send`.
-pub(super) struct Options {
-    pub(super) recursive: bool,
-    pub(super) skip_missing: bool,
-    pub(super) redact: Option<String>,
-    pub(super) props: bool,
-    pub(super) parsable: bool,
-    pub(super) dedup: bool,
-    pub(super) proctitle: bool,
-    pub(super) verbose: bool,
-    pub(super) dry_run: bool,
-    pub(super) large_blocks: bool,
-    pub(super) embedded: bool,
-    pub(super) token: Option<String>,
-    pub(super) compressed: bool,
-    pub(super) raw: bool,
-    pub(super) backup: bool,
-    pub(super) holds: bool,
-    pub(super) saved: bool,
-    pub(super) excluded: Vec<String>,
-    pub(super) from: Vec<String>,
-    pub(super) between: Vec<String>,
-}
-
 fn read(args: &Parsed) -> Options {
     Options {
         recursive: args.has("R"),
@@ -100,13 +77,6 @@ fn read(args: &Parsed) -> Options {
         excluded: args.texts("X"),
         from: args.texts("i"),
         between: args.texts("I"),
-    }
-}
-
-impl Options {
-    /// Whether the stream is a package: of several datasets, or with more than the contents.
-    pub(super) fn is_packed(&self) -> bool {
-        self.recursive || self.props || self.backup || self.holds
     }
 }
 
@@ -183,6 +153,15 @@ fn excluded<'a>(lists: impl Iterator<Item = &'a str>) -> Result<Vec<String>, Fai
     Ok(all)
 }
 
+/// The form of the blocks. What is not encrypted is sent raw as it lies on disk.
+fn flags(options: &Options) -> SendFlags {
+    SendFlags {
+        large_blocks: options.raw || options.large_blocks,
+        embedded: options.raw || options.embedded,
+        compressed: options.raw || options.compressed,
+    }
+}
+
 fn order<'a>(session: &Session, call: &Typed<Options>, snapshot: &'a str) -> Result<Order<'a>, Failure> {
     let (pool, _args) = (session.pool(), &call.args);
     let missing = |name: &str, error: pool::Error| {
@@ -216,13 +195,7 @@ fn order<'a>(session: &Session, call: &Typed<Options>, snapshot: &'a str) -> Res
             Some(Sender::new(pool).send_source(&name).map_err(|error| missing(&name, error))?)
         }
     };
-    // What is not encrypted is sent raw as it lies on disk.
-    let raw = call.options.raw;
-    let flags = SendFlags {
-        large_blocks: raw || call.options.large_blocks,
-        embedded: raw || call.options.embedded,
-        compressed: raw || call.options.compressed,
-    };
+    let flags = flags(&call.options);
     let between = !call.options.between.is_empty();
     let excluded = excluded(call.options.excluded.iter().map(String::as_str))?;
     let fs = file_system(snapshot);

@@ -5,28 +5,12 @@ use pool::{Pool, ResumeToken};
 use stream::Sender;
 
 use super::changing::is_missing;
-use super::zfs_send::Options;
+use super::zfs_send_options::Options;
 use super::zfs_send_words::{Ticker, check_not_mounted, check_terminal, is_told, sending, step, total};
 use crate::command::Typed;
 use crate::messages::{Action, Failure, reason};
 use crate::open::{Intent, Session, open_for};
 use crate::out::Console;
-
-impl Options {
-    /// Whether one is given that is for streams that begin anew; the token tells them of one that goes on, and the others do
-    /// no harm.
-    fn begins_anew(&self) -> bool {
-        let is_incremental = !self.from.is_empty() || !self.between.is_empty();
-        is_incremental || self.is_packed() || self.saved || self.redact.is_some() || !self.excluded.is_empty()
-    }
-
-    /// Whether one is given of which a saved stream has its own.
-    fn contradicts_saved(&self) -> bool {
-        let is_incremental = !self.from.is_empty() || !self.between.is_empty();
-        let has_form = self.large_blocks || self.embedded || self.compressed || self.raw;
-        is_incremental || self.is_packed() || has_form || self.redact.is_some()
-    }
-}
 
 /// `-t`: the rest of a stream whose receiver handed out a token.
 pub(super) fn resume(call: &Typed<Options>, console: &mut Console, text: &str) -> Result<(), Failure> {

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use pool::props::number::{nice, nice_bytes};
 use stream::{SendSource, Sent};
 
-use super::zfs_send::Options;
+use super::zfs_send_options::Options;
 use crate::command::Typed;
 use crate::dates::{self, Form};
 use crate::messages::Failure;

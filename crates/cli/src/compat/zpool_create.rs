@@ -3,19 +3,20 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use format::config::{PoolState, VERSION_FEATURES};
-use format::features::{self, Feature};
+use format::config::PoolState;
+use format::features::Feature;
 use format::{Guid, label};
 use pool::known::KnownPool;
 use pool::props::dataset::{Asked, ask};
-use pool::props::pool::{self as props, Moment};
-use pool::props::{PropertyError, Value, names};
+use pool::props::names;
+use pool::props::pool::{self as props};
 use pool::{CreateSpec, NewTop, Pool, labels};
 use storage::host::{Access, Disk, FileDisk};
 
 use super::Call;
 use super::dataset_values::{self, Creation};
 use super::vdev_spec::{Class, Group, Spec, Top, replication};
+use super::zpool_create_wanted::{Refused, Wanted, read_options};
 use super::{aux_owner, no_effect, owner_quota};
 use crate::args::{Assignments, assignment};
 use crate::args::{Parsed, flag, property, value};
@@ -69,18 +70,6 @@ fn read(args: &Parsed) -> Options {
         altroot: args.text("R"),
         temporary_name: args.text("t"),
     }
-}
-
-/// The options of `create`, read and judged as far as no device must be looked at.
-struct Wanted {
-    ashift: Option<u32>,
-    version: u64,
-    features: Vec<&'static Feature>,
-    stored: Vec<(String, Value)>,
-    comment: Option<String>,
-    compatibility: Option<String>,
-    altroot: Option<String>,
-    cachefile: Option<String>,
 }
 
 /// Runs `zpool create`.
@@ -484,108 +473,4 @@ fn filesystem_on(disk: &FileDisk) -> Option<&'static str> {
     disk.read_at(&mut start, 0).ok()?;
     let bears = |(at, bytes, _): &&(usize, &[u8], &str)| start.get(*at..at + bytes.len()) == Some(*bytes);
     SIGNATURES.iter().find(bears).map(|(_, _, name)| *name)
-}
-
-/// Why options are refused: as the reason of the action, or as a line of its own.
-enum Refused {
-    Reason(String),
-    Line(String),
-}
-
-/// Refuses properties that contradict `version`.
-fn check_together(own: &Assignments) -> Result<(), Refused> {
-    if !own.iter().any(|(name, _)| name == "version") {
-        return Ok(());
-    }
-    for (name, value) in own.iter() {
-        let line = match name {
-            "compatibility" if value != "legacy" => {
-                "when 'version' is specified, the 'compatibility' feature may only be set to 'legacy'"
-            }
-            name if name.starts_with("feature@") => {
-                "'feature@' and 'version' properties cannot be specified together"
-            }
-            _ => continue,
-        };
-        return Err(Refused::Line(line.to_owned()));
-    }
-    Ok(())
-}
-
-fn read_options(own: &Assignments, none: bool, altroot: Option<&str>) -> Result<Wanted, Refused> {
-    check_together(own)?;
-    let reason = |error: &dyn std::fmt::Display| Refused::Reason(error.to_string());
-    let mut wanted = Wanted {
-        ashift: None,
-        version: VERSION_FEATURES,
-        features: Vec::new(),
-        stored: Vec::new(),
-        comment: None,
-        compatibility: None,
-        altroot: altroot.map(str::to_owned),
-        cachefile: None,
-    };
-    let mut switched: Vec<(&'static Feature, bool)> = Vec::new();
-    for (name, value) in own.iter() {
-        if let Some(feature) = name.strip_prefix("feature@") {
-            let Some(feature) = features::by_name(feature) else {
-                return Err(Refused::Reason(format!("feature '{feature}' unsupported by kernel")));
-            };
-            switched.push((feature, super::zpool_props::feature_word(name, value).map_err(|e| reason(&e))?));
-            continue;
-        }
-        let Some(property) = props::parse(name) else {
-            names::check_user_property(name, value).map_err(|error| reason(&error))?;
-            wanted.stored.push((name.to_owned(), Value::Text(value.to_owned())));
-            continue;
-        };
-        props::check_settable(property, Moment::Create).map_err(|error| reason(&error))?;
-        if name == "compatibility" {
-            wanted.compatibility = Some(value.to_owned()).filter(|value| value != "off" && !value.is_empty());
-            continue;
-        }
-        let parsed = property.parse_value(value).map_err(|error| reason(&error))?;
-        match (name, parsed) {
-            ("ashift", Value::Number(0)) => {}
-            ("ashift", Value::Number(shift)) => {
-                wanted.ashift = Some(shift as u32);
-                wanted.stored.push(("ashift".to_owned(), Value::Number(shift)));
-            }
-            ("version", Value::Number(version)) => {
-                if !pool::version::is_known(version) {
-                    return Err(reason(&PropertyError::PoolVersion { text: value.to_owned() }));
-                }
-                wanted.version = version;
-            }
-            ("comment", Value::Text(text)) => wanted.comment = Some(text).filter(|text| !text.is_empty()),
-            ("altroot", Value::Text(text)) => wanted.altroot = Some(text),
-            ("cachefile", Value::Text(text)) => {
-                super::zpool_props::check_cachefile(&text).map_err(Refused::Reason)?;
-                wanted.cachefile = Some(text).filter(|text| !text.is_empty());
-            }
-            ("bootfs", _) => {
-                return Err(Refused::Reason("property 'bootfs' can only be set on an existing pool".into()));
-            }
-            ("multihost", Value::Number(1)) => {
-                return Err(reason(&PropertyError::NeedsHostId));
-            }
-            (name, value) => wanted.stored.push((name.to_owned(), value)),
-        }
-    }
-    if wanted.version < VERSION_FEATURES {
-        return Ok(wanted);
-    }
-    let compatibility = wanted.compatibility.as_deref().unwrap_or("off");
-    let allowed = super::features::allowed(compatibility)
-        .map_err(|name| Refused::Line(format!("Error: could not read/parse feature file(s): {name} ")))?;
-    let off = |feature: &Feature| switched.iter().any(|(other, on)| !on && other.name == feature.name);
-    if !none {
-        wanted.features = allowed.into_iter().filter(|feature| !off(feature)).collect();
-    }
-    for (feature, on) in switched {
-        if on && !wanted.features.iter().any(|other| other.name == feature.name) {
-            wanted.features.push(feature);
-        }
-    }
-    Ok(wanted)
 }

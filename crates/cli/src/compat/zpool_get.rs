@@ -2,11 +2,12 @@
 
 use super::Call;
 use super::pool_values::PoolValues;
-use super::view;
+use super::view::{self, PoolView};
 use super::zpool_list::{check, head, key};
-use super::zpool_vdev_props;
+use super::zpool_vdev_props::{self, Asking};
 use crate::args::list::{self, Properties};
 use crate::args::{Parsed, flag, property};
+use crate::command::Typed;
 use crate::command::{Beside, Command, Run, Subjects, Targets, Visitors};
 use crate::json;
 use crate::messages::{Failure, reason};
@@ -44,7 +45,7 @@ pub static COMMAND: Command = Command {
 };
 
 /// The options of `zpool get`.
-pub(super) struct Options {
+struct Options {
     pub scripted: bool,
     pub exact: bool,
     pub json: bool,
@@ -81,27 +82,20 @@ fn targets(call: &Call) -> Result<Vec<String>, Failure> {
 /// Usage; pools that are missing are complained about.
 fn run(call: &Call, console: &mut Console) -> Result<(), Failure> {
     let call = &call.typed(read);
-    let args = &call.args;
-    let mut fields = Field::DEFAULT.to_vec();
-    if let Some(list) = call.options.fields.as_deref().filter(|list| *list != "all") {
-        fields.clear();
-        for word in list::columns(list, Field::ALL.len())? {
-            match Field::parse(word).filter(|field| *field != Field::Received) {
-                Some(field) => fields.push(field),
-                None => return Err(Failure::usage(format!("invalid column name '{word}'"))),
-            }
-        }
-    }
-    let Some((list, names)) = args.operands.split_first() else {
+    let fields = fields(call.options.fields.as_deref())?;
+    let Some((list, names)) = call.args.operands.split_first() else {
         return Err(Failure::usage("missing property argument"));
     };
+    let Options { json: as_json, json_int: as_int, scripted, exact, .. } = call.options;
+    let raw = exact || (as_int && as_json);
+    let asking = Asking { list, fields: &fields, raw, as_int, as_json, scripted };
     let known = open::usable(call.around)?;
     let is_pool = |name: &String| known.iter().any(|pool| pool.name == *name);
     if let [first, rest @ ..] = names
         && is_pool(first)
         && rest.iter().any(|name| !is_pool(name))
     {
-        return zpool_vdev_props::get(call, console, (list, &fields), first, rest);
+        return zpool_vdev_props::get(call, console, &asking, first, rest);
     }
     // What follows the name of a pool was taken for its vdevs above. Without such a pool nothing is shown at all.
     if let Some(name) = names.first().filter(|name| !is_pool(name)) {
@@ -112,49 +106,72 @@ fn run(call: &Call, console: &mut Console) -> Result<(), Failure> {
         return Err(Failure::refused(format!("Cannot get properties of {name}: {why}.")));
     }
     words(list, None)?;
+    show(call, console, &asking, names)
+}
+
+/// The fields that `-o` names, or the usual ones.
+fn fields(list: Option<&str>) -> Result<Vec<Field>, Failure> {
+    let Some(list) = list.filter(|list| *list != "all") else { return Ok(Field::DEFAULT.to_vec()) };
+    let mut fields = Vec::new();
+    for word in list::columns(list, Field::ALL.len())? {
+        match Field::parse(word).filter(|field| *field != Field::Received) {
+            Some(field) => fields.push(field),
+            None => return Err(Failure::usage(format!("invalid column name '{word}'"))),
+        }
+    }
+    Ok(fields)
+}
+
+/// Shows properties of the pools named, or of all.
+fn show(
+    call: &Typed<Options>,
+    console: &mut Console,
+    asking: &Asking,
+    names: &[String],
+) -> Result<(), Failure> {
     let views = view::views(names, call.around, console)?;
-    let as_int = call.options.json_int;
-    let raw = call.options.exact || (as_int && call.options.json);
     let (mut rows, mut objects) = (Vec::new(), Map::new());
     for view in &views {
         let values = PoolValues::new(view)?;
         let mut properties = Map::new();
-        for word in words(list, Some(&values))? {
-            let Some(asked) = props::ask(&word) else { continue };
-            let (mut text, source) = values.show(&asked, raw);
-            let name = match asked {
-                Asked::Native(property) => property.name.to_owned(),
-                Asked::Unsupported(guid) => {
-                    let state = values.unsupported().into_iter().find(|(other, _)| other == guid);
-                    match state {
-                        Some((_, state)) => text = state.to_owned(),
-                        None => continue,
-                    }
-                    word.clone()
-                }
-                _ => word.clone(),
-            };
-            properties.insert(name.clone(), json::property(&text, &source, as_int));
-            let human = values.show(&asked, false).0;
-            rows.push(Got {
-                name: view.name.clone(),
-                property: name,
-                column: Column::pool(&word, &asked, false),
-                human_len: human.len().max(text.len()),
-                value: text,
-                received: None,
-                source,
-                shown: true,
-            });
+        for word in words(asking.list, Some(&values))? {
+            let Some(row) = row(view, &values, &word, asking.raw) else { continue };
+            properties.insert(row.property.clone(), json::property(&row.value, &row.source, asking.as_int));
+            rows.push(row);
         }
-        let mut object = head(view, true, as_int);
+        let mut object = head(view, true, asking.as_int);
         object.insert("properties".to_owned(), properties.into());
         objects.insert(key(view, call.options.by_guid), object.into());
     }
-    if call.options.json {
+    if asking.as_json {
         return console.line(&json::envelope("zpool get", "pools", objects).to_string());
     }
-    Ok(table::print_get(console.out(), &fields, &rows, call.options.scripted)?)
+    Ok(table::print_get(console.out(), asking.fields, &rows, asking.scripted)?)
+}
+
+/// A property of a pool; `None` if the pool does not have it.
+fn row(view: &PoolView, values: &PoolValues, word: &str, raw: bool) -> Option<Got> {
+    let asked = props::ask(word)?;
+    let (mut text, source) = values.show(&asked, raw);
+    let property = match asked {
+        Asked::Native(property) => property.name.to_owned(),
+        Asked::Unsupported(guid) => {
+            text = values.unsupported().into_iter().find(|(other, _)| other == guid)?.1.to_owned();
+            word.to_owned()
+        }
+        _ => word.to_owned(),
+    };
+    let human = values.show(&asked, false).0;
+    Some(Got {
+        name: view.name.clone(),
+        property,
+        column: Column::pool(word, &asked, false),
+        human_len: human.len().max(text.len()),
+        value: text,
+        received: None,
+        source,
+        shown: true,
+    })
 }
 
 /// The words of a property list, `all` spelled out; and whether all were asked for.

@@ -2,7 +2,6 @@
 
 use std::path::{Path, PathBuf};
 
-use format::Guid;
 use format::config::PoolState;
 use pool::known::KnownPool;
 use pool::props::names;
@@ -103,6 +102,8 @@ struct Wanted {
     altroot: Option<String>,
     cachefile: Option<String>,
     read_only: bool,
+    /// Going back to an earlier state.
+    recovery: Recovery,
     /// Pool properties to set, as `property=value`.
     stored: Vec<(&'static str, pool::props::Value)>,
 }
@@ -119,7 +120,7 @@ fn run(call: &Call, console: &mut Console) -> Result<(), Failure> {
     }
     let recovery = Recovery::of(&call.options.recovery)?;
     let wanted = match read_options(call)? {
-        Ok(wanted) => wanted,
+        Ok(wanted) => Wanted { recovery, ..wanted },
         Err(line) => {
             // OpenZFS says so and ends as if all were well.
             console.remark(&line);
@@ -128,8 +129,8 @@ fn run(call: &Call, console: &mut Console) -> Result<(), Failure> {
     };
     let (pattern, new_name) = match args.operands.as_slice() {
         [] => (None, None),
-        [pool] => (Some(pool), None),
-        [pool, name] => (Some(pool), Some(name)),
+        [pool] => (Some(pool.as_str()), None),
+        [pool, name] => (Some(pool.as_str()), Some(name.as_str())),
         _ => return Err(Failure::usage("too many arguments")),
     };
     if call.options.all && pattern.is_some() {
@@ -140,27 +141,54 @@ fn run(call: &Call, console: &mut Console) -> Result<(), Failure> {
     let destroyed = call.options.destroyed;
     found.retain(|pool| (pool.config.state == PoolState::Destroyed) == destroyed);
     found.sort_by(|a, b| (&a.config.name, a.config.pool_guid.0).cmp(&(&b.config.name, b.config.pool_guid.0)));
-    let is_known = |guid: Guid| known.iter().any(|pool| pool.guid == guid);
-    let Some(pattern) = pattern else {
-        found.retain(|pool| !is_known(pool.config.pool_guid));
-        if call.options.all && resume(call, &known, console)? && found.is_empty() {
-            return Ok(());
-        }
-        if found.is_empty() {
-            console.remark("no pools available to import");
-            why_none(call, console);
-            return Ok(());
-        }
-        if !call.options.all {
-            return list(console, &found);
-        }
-        for pool in &found {
-            if let Err(failure) = import_one(call, pool, None, &wanted, recovery, console) {
-                console.complain(failure)?;
-            }
-        }
+    let pools = Pools { known, found, wanted };
+    match pattern {
+        None => import_all(call, pools, console),
+        Some(pattern) => import_named(call, &pools, (pattern, new_name), console),
+    }
+}
+
+/// The pools there are, and what one that is imported is to be like.
+struct Pools {
+    /// Those that are imported.
+    known: Vec<KnownPool>,
+    /// Those on the devices that the command line points at.
+    found: Vec<Found>,
+    wanted: Wanted,
+}
+
+/// Imports all pools that were found, or lists them.
+fn import_all(call: &Typed<Options>, pools: Pools, console: &mut Console) -> Result<(), Failure> {
+    let Pools { known, mut found, wanted } = pools;
+    let known = known.as_slice();
+    found.retain(|pool| !is_known(known, pool));
+    if call.options.all && resume(call, known, console)? && found.is_empty() {
         return Ok(());
-    };
+    }
+    if found.is_empty() {
+        console.remark("no pools available to import");
+        why_none(call, console);
+        return Ok(());
+    }
+    if !call.options.all {
+        return list(console, &found);
+    }
+    for pool in &found {
+        if let Err(failure) = import_one(call, pool, None, &wanted, console) {
+            console.complain(failure)?;
+        }
+    }
+    Ok(())
+}
+
+/// Imports the pool that goes by a name or guid.
+fn import_named(
+    call: &Typed<Options>,
+    pools: &Pools,
+    (pattern, new_name): (&str, Option<&str>),
+    console: &mut Console,
+) -> Result<(), Failure> {
+    let Pools { known, found, wanted } = pools;
     let same = |pool: &&KnownPool| pool.name == *pattern || pool.guid.0.to_string() == *pattern;
     if let Some(pool) = known.iter().find(same).filter(|_| new_name.is_none())
         && resume(call, std::slice::from_ref(pool), console)?
@@ -179,22 +207,24 @@ fn run(call: &Call, console: &mut Console) -> Result<(), Failure> {
     }
     let matches: Vec<&Found> = match pool::parse_guid(pattern) {
         Some(guid) => found.iter().filter(|pool| pool.config.pool_guid == guid).collect(),
-        None => found
-            .iter()
-            .filter(|pool| pool.config.name == *pattern && !is_known(pool.config.pool_guid))
-            .collect(),
+        None => found.iter().filter(|pool| pool.config.name == *pattern && !is_known(known, pool)).collect(),
     };
     match matches.as_slice() {
         [] => {
             why_none(call, console);
             Err(Action::Import(pattern).failed(reason::NO_POOL_AVAILABLE))
         }
-        [pool] if is_known(pool.config.pool_guid) => Err(name_taken(pattern)),
-        [pool] => import_one(call, pool, new_name.map(String::as_str), &wanted, recovery, console),
+        [pool] if is_known(known, pool) => Err(name_taken(pattern)),
+        [pool] => import_one(call, pool, new_name, wanted, console),
         _ => Err(Action::Import(pattern)
             .failed("more than one matching pool")
             .hint("import by numeric ID instead")),
     }
+}
+
+/// Whether a pool that was found is imported.
+fn is_known(known: &[KnownPool], found: &Found) -> bool {
+    known.iter().any(|pool| pool.guid == found.config.pool_guid)
 }
 
 const NEW_NAME: &str = "use the form 'zpool import <pool | id> <newpool>' to give it a new name";
@@ -379,7 +409,6 @@ fn import_one(
     found: &Found,
     new_name: Option<&str>,
     wanted: &Wanted,
-    recovery: Recovery,
     console: &mut Console,
 ) -> Result<(), Failure> {
     let old = found.config.name.as_str();
@@ -397,17 +426,7 @@ fn import_one(
     if claim.is_none() || state::known().read().map_err(NotOpen::from)?.iter().any(|pool| pool.name == name) {
         return Err(if new_name.is_some() { action.failed(reason::POOL_EXISTS) } else { name_taken(old) });
     }
-    let config = &found.config;
-    if config.state == PoolState::Active && config.hostid != 0 && !call.options.force {
-        let host = config.hostname.as_deref().unwrap_or("<unknown>");
-        return Err(action
-            .failed(reason::USED_ELSEWHERE)
-            .hint(format!("Last accessed by {host} (hostid={:x})", config.hostid))
-            .hint("The pool can be imported, use 'zpool import -f' to import the pool."));
-    }
-    if !found.is_complete() {
-        return Err(unavailable(call, found, action));
-    }
+    check_free(call, found, action)?;
     let temporary = call.options.temporary && new_name.is_some();
     let options = pool::Options {
         read_only: wanted.read_only,
@@ -416,36 +435,9 @@ fn import_one(
         temporary,
         ..pool::Options::default()
     };
-    let Some(state) = recovery.choose(found, &options, action, console)? else { return Ok(()) };
-    let lost = state.filter(|state| !state.is_newest());
-    if lost.is_some() && wanted.read_only {
-        return Err(action.failed("going back to an earlier state writes to the pool: not with readonly=on"));
-    }
-    let options = pool::Options { state: lost.clone(), ..options };
-    let pool = match Pool::import(found, options.clone()) {
-        Ok(pool) => pool,
-        Err(error) => return Err(recovery::explain(found, &options, action, error, console)?),
-    };
-    if let Some(state) = &lost {
-        recovery::exclaim(old, state, false, console)?;
-    }
-    // A log that cannot be replayed stays; what it belongs to says so when it is used.
-    if let Err(error) = zpl::replay_logs(&pool) {
-        return Err(action.failed(format!("cannot replay an intent log: {error}")));
-    }
+    let Some(pool) = open_once(found, options, wanted, action, console)? else { return Ok(()) };
     let guid = pool.guid();
-    if pool.read_only().is_none() {
-        pool.set_command(&call.line);
-        if !wanted.stored.is_empty() {
-            let stored =
-                wanted.stored.iter().map(|(name, value)| ((*name).to_owned(), value.clone())).collect();
-            pool.set_pool_properties(stored).map_err(|error| action.failed(error))?;
-        }
-    }
-    if let Some(why) = pool.refused().filter(|_| !wanted.read_only) {
-        console.remark(&format!("cenote: '{name}' can only be read: {why}"));
-    }
-    pool.export().map_err(|error| action.failed(error))?;
+    settle(call, pool, name, wanted, console).map_err(|error| action.failed(error))?;
     let devices = found.devices.values().map(|path| state::absolute(path)).collect();
     let known = KnownPool {
         name: name.to_owned(),
@@ -459,6 +451,68 @@ fn import_one(
     state::known().enter(known).map_err(NotOpen::from)?;
     drop(claim);
     start(call, name, console)
+}
+
+/// Refuses a pool that another machine uses, or that lacks devices.
+fn check_free(call: &Typed<Options>, found: &Found, action: Action) -> Result<(), Failure> {
+    let config = &found.config;
+    if config.state == PoolState::Active && config.hostid != 0 && !call.options.force {
+        let host = config.hostname.as_deref().unwrap_or("<unknown>");
+        return Err(action
+            .failed(reason::USED_ELSEWHERE)
+            .hint(format!("Last accessed by {host} (hostid={:x})", config.hostid))
+            .hint("The pool can be imported, use 'zpool import -f' to import the pool."));
+    }
+    if found.is_complete() { Ok(()) } else { Err(unavailable(call, found, action)) }
+}
+
+/// Opens a pool at the state that is wanted, and replays its intent logs. Gives nothing if all is said already.
+fn open_once(
+    found: &Found,
+    options: pool::Options,
+    wanted: &Wanted,
+    action: Action,
+    console: &mut Console,
+) -> Result<Option<Pool>, Failure> {
+    let Some(state) = wanted.recovery.choose(found, &options, action, console)? else { return Ok(None) };
+    let lost = state.filter(|state| !state.is_newest());
+    if lost.is_some() && wanted.read_only {
+        return Err(action.failed("going back to an earlier state writes to the pool: not with readonly=on"));
+    }
+    let options = pool::Options { state: lost.clone(), ..options };
+    let pool = match Pool::import(found, options.clone()) {
+        Ok(pool) => pool,
+        Err(error) => return Err(recovery::explain(found, &options, action, error, console)?),
+    };
+    if let Some(state) = &lost {
+        recovery::exclaim(&found.config.name, state, false, console)?;
+    }
+    // A log that cannot be replayed stays; what it belongs to says so when it is used.
+    match zpl::replay_logs(&pool) {
+        Ok(_) => Ok(Some(pool)),
+        Err(error) => Err(action.failed(format!("cannot replay an intent log: {error}"))),
+    }
+}
+
+/// Sets what is wanted of a pool that was opened, and leaves it exported, for its server to take.
+fn settle(
+    call: &Typed<Options>,
+    pool: Pool,
+    name: &str,
+    wanted: &Wanted,
+    console: &mut Console,
+) -> pool::Result<()> {
+    if pool.read_only().is_none() {
+        pool.set_command(&call.line);
+        if !wanted.stored.is_empty() {
+            let stored = wanted.stored.iter().map(|(name, value)| ((*name).to_owned(), value.clone()));
+            pool.set_pool_properties(stored.collect())?;
+        }
+    }
+    if let Some(why) = pool.refused().filter(|_| !wanted.read_only) {
+        console.remark(&format!("cenote: '{name}' can only be read: {why}"));
+    }
+    pool.export()
 }
 
 /// Devices that the pool cannot do without are not there.

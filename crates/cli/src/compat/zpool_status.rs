@@ -197,35 +197,10 @@ fn print(
     view: &PoolView,
     answers: &Answers,
 ) -> Result<(), Failure> {
-    let naming = call.options.naming.or_variables(call);
-    console.line(&format!("  pool: {}", view.name))?;
-    console.line(&format!(" state: {}", view.state().word()))?;
-    if let Some(advice) = advice(view) {
-        console.line(&format!("status: {}", advice.status))?;
-        if let Body::Closed { why: NotOpen::Failed { source: Error::Unreadable { what, .. }, .. }, .. } =
-            &view.body
-        {
-            console.line(&format!("\t{what}"))?;
-        }
-        console.line(&format!("action: {}", advice.action))?;
-        if let Some(message) = advice.message {
-            console
-                .line(&format!("   see: https://openzfs.github.io/openzfs-docs/msg/ZFS-8000-{message}"))?;
-        }
-    }
-    if let Some(why) = view.figures.as_ref().and_then(|figures| figures.log.as_ref()) {
-        let log = start::log_of(&view.name);
-        console.remark(&format!("cenote: lines are missing in the log '{}': {why}", log.display()));
-    }
+    print_head(console, view)?;
     let trouble = Trouble::of(view)?;
-    if let Some(session) = view.session()
-        && let Some(status) = view.scan()?
-    {
-        let shown = scan::lines(&status, session.pool().host().clock.now().0).unwrap_or_default();
-        for (n, line) in shown.iter().enumerate() {
-            console.line(&if n == 0 { format!("  scan: {line}") } else { line.clone() })?;
-        }
-    }
+    print_scan(console, view)?;
+    let naming = call.options.naming.or_variables(call);
     console.line("config:\n")?;
     let tree = view.shown(naming);
     let width = tree.iter().map(|vdev| width(vdev, 2)).max().unwrap_or(0).max(view.name.len()).max(10);
@@ -263,6 +238,43 @@ fn print(
     }
     console.line("")?;
     print_errors(call, console, view, &trouble)
+}
+
+/// The first lines: the pool, its state, and what to do about it.
+fn print_head(console: &mut Console, view: &PoolView) -> Result<(), Failure> {
+    console.line(&format!("  pool: {}", view.name))?;
+    console.line(&format!(" state: {}", view.state().word()))?;
+    if let Some(advice) = advice(view) {
+        console.line(&format!("status: {}", advice.status))?;
+        if let Body::Closed { why: NotOpen::Failed { source: Error::Unreadable { what, .. }, .. }, .. } =
+            &view.body
+        {
+            console.line(&format!("\t{what}"))?;
+        }
+        console.line(&format!("action: {}", advice.action))?;
+        if let Some(message) = advice.message {
+            console
+                .line(&format!("   see: https://openzfs.github.io/openzfs-docs/msg/ZFS-8000-{message}"))?;
+        }
+    }
+    if let Some(why) = view.figures.as_ref().and_then(|figures| figures.log.as_ref()) {
+        let log = start::log_of(&view.name);
+        console.remark(&format!("cenote: lines are missing in the log '{}': {why}", log.display()));
+    }
+    Ok(())
+}
+
+/// The scrub or resilver that goes on, or the last one.
+fn print_scan(console: &mut Console, view: &PoolView) -> Result<(), Failure> {
+    if let Some(session) = view.session()
+        && let Some(status) = view.scan()?
+    {
+        let shown = scan::lines(&status, session.pool().host().clock.now().0).unwrap_or_default();
+        for (n, line) in shown.iter().enumerate() {
+            console.line(&if n == 0 { format!("  scan: {line}") } else { line.clone() })?;
+        }
+    }
+    Ok(())
 }
 
 /// The last lines: what cannot be read any more.

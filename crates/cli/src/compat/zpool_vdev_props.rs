@@ -10,27 +10,41 @@ use super::Call;
 use super::pool_values::PoolValues;
 use super::vdev_values::{ROOT, Vdev, Vdevs, find};
 use super::view::PoolView;
-use super::zpool_get::Options;
 use crate::args::assignment;
 use crate::args::list::{self, Properties};
-use crate::command::Typed;
 use crate::json;
 use crate::messages::{Failure, reason};
 use crate::open::{self, Intent, Usable};
 use crate::out::Console;
 use crate::table::{self, Column, Field, Got};
 
+/// What `zpool get` is asked for, and how it is shown.
+#[derive(Clone, Copy)]
+pub(super) struct Asking<'a> {
+    /// The list of properties as it was typed.
+    pub list: &'a str,
+    pub fields: &'a [Field],
+    /// Exact numbers.
+    pub raw: bool,
+    /// JSON has numbers as numbers.
+    pub as_int: bool,
+    pub as_json: bool,
+    /// Tabs, and no heading.
+    pub scripted: bool,
+}
+
 /// Runs `zpool get PROPERTY… POOL VDEV…`.
 ///
 /// # Errors
 /// Usage; a property or vdev that does not exist.
 pub(super) fn get(
-    call: &Typed<Options>,
+    call: &Call,
     console: &mut Console,
-    (list, fields): (&str, &[Field]),
+    asked: &Asking,
     pool: &str,
     names: &[String],
 ) -> Result<(), Failure> {
+    let Asking { list, fields, as_int, raw, as_json, scripted } = *asked;
     let asked = list::properties(list)?;
     if let Properties::Named(words) = &asked
         && let Some(word) = words.iter().find(|word| props::ask(word).is_none())
@@ -58,8 +72,6 @@ pub(super) fn get(
         let line = format!("Expected a list of vdevs in \"{pool}\", but got:\n{}\n", unknown.join("\n"));
         return Err(Failure::usage(line));
     }
-    let as_int = call.options.json_int;
-    let raw = call.options.exact || (as_int && call.options.json);
     let (mut rows, mut objects) = (Vec::new(), Map::new());
     for (name, vdev) in wanted {
         let mut properties = Map::new();
@@ -76,10 +88,10 @@ pub(super) fn get(
         }
         objects.insert(name.to_owned(), object(name, vdev, properties, as_int));
     }
-    if call.options.json {
+    if as_json {
         return console.line(&json::envelope("zpool get", "vdevs", objects).to_string());
     }
-    Ok(table::print_get(console.out(), fields, &rows, call.options.scripted)?)
+    Ok(table::print_get(console.out(), fields, &rows, scripted)?)
 }
 
 fn words(asked: &Properties, vdevs: &Vdevs, vdev: &Vdev) -> Vec<String> {

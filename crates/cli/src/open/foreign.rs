@@ -10,7 +10,6 @@ use server::visitors;
 use super::{NotOpen, pool_of};
 use crate::messages::{Action, Failure, reason};
 use crate::out::Console;
-use crate::visit;
 
 /// A pool of another user.
 #[derive(Clone, Copy)]
@@ -18,16 +17,6 @@ struct Foreign {
     user: u32,
     /// Its server answers other users who look at it.
     is_shared: bool,
-}
-
-/// What is said of a pool of another user.
-pub(super) fn words(user: u32, is_shared: bool) -> String {
-    match is_shared {
-        true => {
-            format!("the pool belongs to user {user}, and other users can only run {} on it", visit::ANSWERED)
-        }
-        false => format!("the pool belongs to user {user}, and only that user's commands reach its server"),
-    }
 }
 
 /// The pools of which other users have mounted file systems or which root shares, with the user of each.

@@ -46,11 +46,35 @@ fn value_cases(tool: &Tool) -> String {
     .collect()
 }
 
+/// The part of the script that offers operands of all kinds that fit.
+fn offers(tool: &Tool) -> String {
+    let properties: Vec<&str> = tool.properties.iter().map(|property| property.name).collect();
+    format!(
+        r#"    for kind in $kinds; do
+        case $kind in
+            pools) words+=$'\n'$(zpool list -H -o name 2>/dev/null);;
+            datasets) words+=$'\n'$(zfs list -H -t filesystem,volume -o name 2>/dev/null);;
+            snapshots) [[ $current == *@* ]] && words+=$'\n'$(zfs list -H -t snapshot -o name 2>/dev/null);;
+            places) words+=$'\n'$(zfs list -H -t filesystem -o name 2>/dev/null | sed 's/$/:/')
+                compopt -o nospace 2>/dev/null;;
+            properties) words+=$'\n'{properties};;
+            files) compopt -o default 2>/dev/null;;
+        esac
+    done
+    # One name a line: names of datasets may have blanks, which are typed with a backslash.
+    current=${{current//\\ / }} IFS=$'\n'
+    for words in $words; do
+        [[ $words == "$current"* ]] && COMPREPLY+=("${{words// /\\ }}")
+    done
+"#,
+        properties = properties.join("$'\\n'"),
+    )
+}
+
 /// The script for one program.
 pub fn script(tool: &Tool) -> String {
     let name = tool.name;
     let commands: Vec<&str> = tool.commands.iter().flat_map(|sub| &sub.names).map(String::as_str).collect();
-    let properties: Vec<&str> = tool.properties.iter().map(|property| property.name).collect();
     let cases: String = tool.commands.iter().map(case).collect();
     let first = match name {
         "cenote" => {
@@ -103,26 +127,10 @@ _{name}() {{
     elif [[ " $other " == *" $before "* ]]; then
         kinds=files
     fi
-    for kind in $kinds; do
-        case $kind in
-            pools) words+=$'\n'$(zpool list -H -o name 2>/dev/null);;
-            datasets) words+=$'\n'$(zfs list -H -t filesystem,volume -o name 2>/dev/null);;
-            snapshots) [[ $current == *@* ]] && words+=$'\n'$(zfs list -H -t snapshot -o name 2>/dev/null);;
-            places) words+=$'\n'$(zfs list -H -t filesystem -o name 2>/dev/null | sed 's/$/:/')
-                compopt -o nospace 2>/dev/null;;
-            properties) words+=$'\n'{properties};;
-            files) compopt -o default 2>/dev/null;;
-        esac
-    done
-    # One name a line: names of datasets may have blanks, which are typed with a backslash.
-    current=${{current//\\ / }} IFS=$'\n'
-    for words in $words; do
-        [[ $words == "$current"* ]] && COMPREPLY+=("${{words// /\\ }}")
-    done
-}}
+{offers}}}
 complete -F _{name} {name}
 "#,
             commands = commands.join(" "),
-            properties = properties.join("$'\\n'"),
+            offers = offers(tool),
         )
 }

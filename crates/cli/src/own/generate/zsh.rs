@@ -32,6 +32,27 @@ fn case(tool: &Tool, sub: &Sub) -> String {
     format!("        {}) _arguments -s -S {};;\n", sub.names.join("|"), specs.join(" "))
 }
 
+/// The function of the script that offers operands.
+fn operands(name: &str) -> String {
+    format!(
+        r#"_{name}_operands() {{
+    local kind
+    for kind in "$@"; do
+        case $kind in
+            pools) compadd -- ${{(f)"$(zpool list -H -o name 2>/dev/null)"}};;
+            datasets) compadd -- ${{(f)"$(zfs list -H -t filesystem,volume -o name 2>/dev/null)"}};;
+            snapshots) [[ $PREFIX == *@* ]] && compadd -- ${{(f)"$(zfs list -H -t snapshot -o name 2>/dev/null)"}};;
+            places) compadd -S ':/' -- ${{(f)"$(zfs list -H -t filesystem -o name 2>/dev/null)"}};;
+            properties) _{name}_properties;;
+            files) _files;;
+        esac
+    done
+}}
+
+"#
+    )
+}
+
 /// The script for one program.
 pub fn script(tool: &Tool) -> String {
     let name = tool.name;
@@ -74,21 +95,7 @@ pub fn script(tool: &Tool) -> String {
     fi
 }}
 
-_{name}_operands() {{
-    local kind
-    for kind in "$@"; do
-        case $kind in
-            pools) compadd -- ${{(f)"$(zpool list -H -o name 2>/dev/null)"}};;
-            datasets) compadd -- ${{(f)"$(zfs list -H -t filesystem,volume -o name 2>/dev/null)"}};;
-            snapshots) [[ $PREFIX == *@* ]] && compadd -- ${{(f)"$(zfs list -H -t snapshot -o name 2>/dev/null)"}};;
-            places) compadd -S ':/' -- ${{(f)"$(zfs list -H -t filesystem -o name 2>/dev/null)"}};;
-            properties) _{name}_properties;;
-            files) _files;;
-        esac
-    done
-}}
-
-_{name}() {{
+{operands}_{name}() {{
     local -a commands
     commands=(
 {commands}    )
@@ -106,5 +113,6 @@ _{name}() {{
 _{name} "$@"
 "#,
             properties = properties.join(" "),
+            operands = operands(name),
         )
 }

@@ -1,0 +1,124 @@
+//! Why a pool is not open, and what is said of it.
+
+use std::path::{Path, PathBuf};
+
+use pool::known::KnownError;
+use server::{ClientError, Silence};
+
+use crate::config::ConfigError;
+use crate::messages::{Action, Failure, reason};
+use crate::visit;
+
+/// Why a pool is not open.
+#[derive(Debug, thiserror::Error)]
+pub enum NotOpen {
+    /// No pool of this name is imported (or found where `-d` points).
+    #[error("no such pool")]
+    Missing(String),
+    /// No pool of this name is imported by this user, but one by another.
+    #[error("{}", words(*.user, *.is_shared))]
+    Foreign {
+        /// The pool.
+        name: String,
+        /// Whose it is.
+        user: u32,
+        /// Other users may look at it.
+        is_shared: bool,
+    },
+    /// Several different pools of this name were found.
+    #[error("more than one matching pool")]
+    Ambiguous(String),
+    /// Where `-d` points is nothing.
+    #[error("cannot look for pools in '{}': {source}", place.display())]
+    NoPlace {
+        /// There.
+        place: PathBuf,
+        /// Why.
+        source: std::io::Error,
+    },
+    /// The file that `-d` names is no device of a pool.
+    #[error("'{}' holds no pool{}", path.display(), why.as_ref().map(|why| format!(": {why}")).unwrap_or_default())]
+    NoPool {
+        /// The file.
+        path: PathBuf,
+        /// What its partition table has to do with it, if it has one.
+        why: Option<String>,
+    },
+    /// None of its devices is where it was.
+    #[error("pool is unavailable")]
+    Unavailable(String),
+    /// It is there, but cannot be opened.
+    #[error("{source}")]
+    Failed {
+        /// The pool.
+        name: String,
+        /// Why.
+        source: pool::Error,
+    },
+    /// The server that holds it gives no answer.
+    #[error("{source}")]
+    Server {
+        /// The pool.
+        name: String,
+        /// Why.
+        source: ClientError,
+    },
+    /// A device of it does not answer its server.
+    #[error("{silence}")]
+    Silent {
+        /// The pool.
+        name: String,
+        /// Which device.
+        silence: Silence,
+    },
+    /// The file of known pools cannot be used.
+    #[error(transparent)]
+    State(#[from] KnownError),
+    /// The configuration cannot be used.
+    #[error(transparent)]
+    Config(#[from] ConfigError),
+}
+
+impl NotOpen {
+    /// The failure that nothing in the file at `path` is a device of a pool.
+    pub fn no_pool(path: &Path) -> NotOpen {
+        NotOpen::NoPool { path: path.to_path_buf(), why: pool::why_no_pool(path) }
+    }
+
+    /// The failure of opening the dataset `name`: that its pool is missing means that it is.
+    pub fn dataset(self, name: &str) -> Failure {
+        match self {
+            NotOpen::Missing(_) => Action::Open(name).failed(reason::DATASET_MISSING),
+            other => other.into(),
+        }
+    }
+}
+
+impl From<NotOpen> for Failure {
+    fn from(error: NotOpen) -> Failure {
+        match &error {
+            NotOpen::State(state) => {
+                Failure::refused(format!("cannot use the list of imported pools: {state}"))
+            }
+            NotOpen::NoPlace { .. } | NotOpen::NoPool { .. } => Failure::refused(error.to_string()),
+            NotOpen::Config(error) => Failure::refused(format!("bad configuration: {error}")),
+            NotOpen::Ambiguous(name) => Action::Open(name).failed(&error).hint("name one image with -d"),
+            NotOpen::Missing(name)
+            | NotOpen::Foreign { name, .. }
+            | NotOpen::Unavailable(name)
+            | NotOpen::Failed { name, .. }
+            | NotOpen::Silent { name, .. }
+            | NotOpen::Server { name, .. } => Action::Open(name).failed(&error),
+        }
+    }
+}
+
+/// What is said of a pool of another user.
+fn words(user: u32, is_shared: bool) -> String {
+    match is_shared {
+        true => {
+            format!("the pool belongs to user {user}, and other users can only run {} on it", visit::ANSWERED)
+        }
+        false => format!("the pool belongs to user {user}, and only that user's commands reach its server"),
+    }
+}
