@@ -244,3 +244,135 @@ fn file_systems_of_every_version_are_made_sent_and_upgraded_in_a_pool_with_featu
     assert_eq!(said, "0 filesystems upgraded\n1 filesystems already at this version\n");
     bed.expect_sound("tank");
 }
+
+#[test]
+fn versions_that_are_none_are_refused_by_number_before_a_device_is_touched() {
+    let bed = Bed::new();
+    let image = bed.path("old.img");
+    std::fs::File::create(&image).unwrap().set_len(128 << 20).unwrap();
+    let untouched = std::fs::read(&image).unwrap();
+    let image = image.display().to_string();
+    for version in ["0", "29", "4999", "5001"] {
+        let done = bed.run(&["zpool", "create", "-o", &format!("version={version}"), "old", &image]);
+        let why = format!("cannot create 'old': property 'version' number {version} is invalid.\n");
+        assert_eq!((done.status, done.err), (1, why));
+    }
+    for (other, why) in [
+        ("feature@lz4_compress=enabled", "'feature@' and 'version' properties cannot be specified together"),
+        (
+            "compatibility=2018",
+            "when 'version' is specified, the 'compatibility' feature may only be set to 'legacy'",
+        ),
+    ] {
+        let done = bed.run(&["zpool", "create", "-o", "version=28", "-o", other, "old", &image]);
+        assert_eq!((done.status, done.err), (1, format!("{why}\n")));
+    }
+    assert!(std::fs::read(&image).unwrap() == untouched, "the device is as it was");
+}
+
+#[test]
+fn a_pool_of_version_27_is_used_and_gets_later_versions() {
+    let bed = Bed::new();
+    std::fs::File::create(bed.path("old.img")).unwrap().set_len(128 << 20).unwrap();
+    let image = bed.path("old.img").display().to_string();
+    bed.run(&["zpool", "create", "-o", "version=27", "-O", "compression=gzip", "old", &image]).good();
+    bed.run(&["zfs", "create", "old/fs"]).good();
+    std::fs::write(bed.path("file"), vec![9; 400_000]).unwrap();
+    let file = bed.path("file").display().to_string();
+    bed.run(&["cp", &file, "old/fs:/file"]).good();
+    bed.run(&["zfs", "snapshot", "old/fs@a"]).good();
+    bed.run(&["zfs", "clone", "old/fs@a", "old/clone"]).good();
+    bed.run(&["rm", "old/fs:/file"]).good();
+    bed.run(&["zfs", "snapshot", "old/fs@b"]).good();
+    bed.run(&["zfs", "promote", "old/clone"]).good();
+    bed.run(&["zfs", "set", "quota=60M", "old/fs"]).good();
+    for (property, value) in [("compression", "lz4"), ("compression", "zstd"), ("checksum", "sha512")] {
+        let done = bed.run(&["zfs", "set", &format!("{property}={value}"), "old/fs"]);
+        assert!(done.err.contains("pool must be upgraded to set this property or value"), "{}", done.err);
+    }
+    let done = bed.run(&["zfs", "set", "recordsize=1M", "old/fs"]);
+    assert!(done.err.contains("must be power of 2 from 512B to 128K"), "{}", done.err);
+    let done = bed.run(&["zfs", "bookmark", "old/fs@b", "old/fs#b"]);
+    assert_eq!(done.err, "cannot create bookmark 'old/fs#b': bookmark feature not enabled\n");
+    bed.expect_sound("old");
+    assert_eq!(bed.pool_values(&["version", "old"]), "27\n");
+    let done = bed.run(&["zpool", "set", "version=26", "old"]);
+    assert!(done.err.contains("property 'version' number 26 is invalid."), "{}", done.err);
+    bed.run(&["zpool", "set", "version=28", "old"]).good();
+    assert_eq!(bed.pool_values(&["version", "old"]), "28\n");
+    bed.run(&["zfs", "destroy", "-r", "old/fs"]).good();
+    bed.expect_sound("old");
+    let done = bed.run(&["zpool", "set", "version=5000", "old"]);
+    let why = "cannot set property for 'old': invalid argument for this pool operation\n";
+    assert_eq!((done.status, done.err.as_str()), (1, why));
+    bed.run(&["zpool", "upgrade", "old"]).good();
+    assert_eq!(bed.run(&["cat", "old/clone:/file"]).out.len(), 400_000);
+    bed.expect_sound("old");
+    bed.run(&["zpool", "destroy", "old"]).good();
+}
+
+#[test]
+fn a_new_pool_takes_blake3_and_the_set_it_was_made_with_decides() {
+    let bed = Bed::new();
+    let image = |name: &str| {
+        std::fs::File::create(bed.path(name)).unwrap().set_len(128 << 20).unwrap();
+        bed.path(name).display().to_string()
+    };
+    bed.run(&["zpool", "create", "new", &image("new.img")]).good();
+    assert_eq!(bed.pool_values(&["feature@blake3,feature@head_errlog", "new"]), "enabled\ndisabled\n");
+    bed.run(&["zfs", "create", "-o", "checksum=blake3", "new/fs"]).good();
+    std::fs::write(bed.path("file"), vec![9; 400_000]).unwrap();
+    bed.run(&["cp", &bed.path("file").display().to_string(), "new/fs:/file"]).good();
+    assert_eq!(bed.pool_values(&["feature@blake3", "new"]), "active\n");
+    bed.run(&["check", "new"]).good();
+
+    let set = "compatibility=openzfs-2.1-linux";
+    bed.run(&["zpool", "create", "-o", set, "set", &image("set.img")]).good();
+    assert_eq!(bed.pool_values(&["feature@blake3,feature@edonr", "set"]), "disabled\nenabled\n");
+    let done = bed.run(&["zfs", "set", "checksum=blake3", "set"]);
+    assert!(done.err.contains("pool must be upgraded to set this property or value"), "{}", done.err);
+    let words = bed.run(&["zpool", "upgrade", "set"]).good();
+    assert!(words.ends_with("already has all supported and requested features enabled.\n"), "{words}");
+    bed.run(&["zpool", "set", "compatibility=off", "set"]).good();
+    bed.run(&["zpool", "upgrade", "set"]).good();
+    bed.run(&["zfs", "set", "checksum=blake3", "set"]).good();
+    // A set that OpenZFS keeps in a file is known without the file.
+    bed.run(&["zpool", "create", "-o", "compatibility=zol-0.6.5,2018", "first", &image("first.img")]).good();
+    assert_eq!(bed.pool_values(&["feature@large_blocks,feature@edonr", "first"]), "enabled\ndisabled\n");
+    bed.expect_sound("first");
+}
+
+#[test]
+fn a_pool_of_the_last_legacy_version_gets_feature_flags() {
+    let bed = Bed::new();
+    std::fs::File::create(bed.path("old.img")).unwrap().set_len(128 << 20).unwrap();
+    let image = bed.path("old.img").display().to_string();
+    bed.run(&["zpool", "create", "-o", "version=28", "old", &image]).good();
+    bed.run(&["zfs", "create", "-o", "compression=lzjb", "old/fs"]).good();
+    std::fs::write(bed.path("file"), vec![9; 400_000]).unwrap();
+    bed.run(&["cp", &bed.path("file").display().to_string(), "old/fs:/file"]).good();
+    bed.run(&["zfs", "snapshot", "old/fs@before"]).good();
+    let words = bed.run(&["zpool", "upgrade", "-V", "28", "old"]).good();
+    assert!(words.ends_with("Pool 'old' is already formatted using version '28'.\n\n"), "{words}");
+    let words = bed.run(&["zpool", "upgrade", "old"]).good();
+    assert!(
+        words
+            .contains("Successfully upgraded 'old' from version 28 to feature flags.\nEnabled the following"),
+        "{words}"
+    );
+    assert_eq!(bed.pool_values(&["version,feature@lz4_compress", "old"]), "-\nactive\n");
+    bed.run(&["zfs", "set", "compression=zstd", "checksum=skein", "old/fs"]).good();
+    bed.run(&["cp", &bed.path("file").display().to_string(), "old/fs:/file"]).good();
+    bed.run(&["zfs", "destroy", "old/fs@before"]).good();
+    assert_eq!(bed.run(&["cat", "old/fs:/file"]).out.len(), 400_000);
+    let words = bed.run(&["zpool", "upgrade", "-V", "28", "old"]).good();
+    assert!(words.ends_with("is already formatted using more current version '5000'.\n\n"), "{words}");
+    assert_eq!(bed.run(&["zpool", "upgrade", "-V", "29", "old"]).status, 2);
+    let done = bed.run(&["zfs", "upgrade", "-V", "4", "old/fs"]);
+    assert_eq!(
+        done.out,
+        "old/fs: can not be downgraded; it is already at version 5\n0 filesystems upgraded\n"
+    );
+    assert_eq!(done.status, 1);
+    bed.expect_sound("old");
+}

@@ -1,5 +1,5 @@
 //! Commands that are about one thing each: vdevs and their properties, names for one import, user properties of
-//! snapshots, streams of file systems, versions.
+//! snapshots, streams of file systems.
 
 mod bed;
 
@@ -8,26 +8,23 @@ use std::process::Stdio;
 use bed::Bed;
 use bed::live::{Live, write};
 
-fn get(bed: &Bed, what: &[&str]) -> String {
-    let mut line = vec!["zpool", "get", "-Hp", "-o", "value"];
-    line.extend(what);
-    bed.run(&line).good()
-}
-
 #[test]
 fn vdevs_have_properties_that_are_kept_with_them() {
     let bed = Bed::with_tank(128, &[]);
     let image = bed.path("tank.img").display().to_string();
-    let values = get(&bed, &["path,ashift,parent,children,numchildren,state,psize", "tank", &image]);
+    let values = bed.pool_values(&["path,ashift,parent,children,numchildren,state,psize", "tank", &image]);
     let size = (128u64 << 20).to_string();
     assert_eq!(values.lines().collect::<Vec<_>>(), [&image, "9", "tank", "-", "0", "7", &size]);
-    assert_eq!(get(&bed, &["name,children,numchildren", "tank", "root"]), format!("tank\n{image}\n1\n"));
-    assert_eq!(get(&bed, &["size", "tank", &image]), get(&bed, &["size", "tank"]));
+    assert_eq!(
+        bed.pool_values(&["name,children,numchildren", "tank", "root"]),
+        format!("tank\n{image}\n1\n")
+    );
+    assert_eq!(bed.pool_values(&["size", "tank", &image]), bed.pool_values(&["size", "tank"]));
     for (word, text) in
         [("comment", "bay 4"), ("checksum_n", "7"), ("failfast", "off"), ("my:shelf", "upper")]
     {
         assert_eq!(bed.run(&["zpool", "set", &format!("{word}={text}"), "tank", &image]).good(), "");
-        assert_eq!(get(&bed, &[word, "tank", &image]), format!("{text}\n"));
+        assert_eq!(bed.pool_values(&[word, "tank", &image]), format!("{text}\n"));
     }
     let all = bed.run(&["zpool", "get", "-H", "all", "tank", &image]).good();
     assert!(all.contains(&format!("{image}\tmy:shelf\tupper\tlocal\n")), "{all}");
@@ -59,8 +56,8 @@ fn the_root_vdev_gets_a_place_for_its_properties_when_it_needs_one() {
     let feature = "feature@vdev_zaps_v2";
     bed.run(&["zpool", "create", "-o", &format!("{feature}=enabled"), "new", &new]).good();
     bed.run(&["zpool", "set", "my:owner=ops", "new", "root"]).good();
-    assert_eq!(get(&bed, &[feature, "new"]), "active\n");
-    assert_eq!(get(&bed, &["my:owner", "new", "root-0"]), "ops\n");
+    assert_eq!(bed.pool_values(&[feature, "new"]), "active\n");
+    assert_eq!(bed.pool_values(&["my:owner", "new", "root-0"]), "ops\n");
     let vdevs = bed.run(&["zpool", "get", "-H", "-o", "name,value", "my:owner", "new", "all-vdevs"]).good();
     assert_eq!(vdevs, format!("root-0\tops\n{new}\t-\n"));
     let json = bed.run(&["zpool", "get", "-j", "my:owner", "new", "root"]).good();
@@ -72,7 +69,7 @@ fn the_root_vdev_gets_a_place_for_its_properties_when_it_needs_one() {
     bed.run(&["zpool", "set", "my:owner=ops", "tank", "root"])
         .refused("cannot set property my:owner for root-0 on tank: Invalid argument");
     bed.run(&["zpool", "set", "my:owner=ops", "tank", &image]).good();
-    assert_eq!(get(&bed, &["my:owner", "tank", &image]), "ops\n");
+    assert_eq!(bed.pool_values(&["my:owner", "tank", &image]), "ops\n");
     bed.expect_sound("tank");
 }
 
@@ -127,7 +124,7 @@ fn a_temporary_name_ends_with_the_import() {
     let image = bed.path("t.img").display().to_string();
     bed.run(&["zpool", "create", "-t", "scratch", "t", &image]).good();
     assert_eq!(bed.run(&["zpool", "list", "-H", "-o", "name"]).good(), "scratch\n");
-    assert_eq!(get(&bed, &["tname,cachefile", "scratch"]), "on\nnone\n");
+    assert_eq!(bed.pool_values(&["tname,cachefile", "scratch"]), "on\nnone\n");
     bed.run(&["zfs", "create", "scratch/fs"]).good();
     bed.run(&["zpool", "export", "scratch"]).good();
     bed.expect_sound("t");
@@ -137,7 +134,7 @@ fn a_temporary_name_ends_with_the_import() {
     bed.run(&["zpool", "set", "comment=kept", "other"]).good();
     bed.run(&["zpool", "export", "other"]).good();
     bed.run(&["zpool", "import", "-d", &image, "t"]).good();
-    assert_eq!(get(&bed, &["comment,tname", "t"]), "kept\noff\n");
+    assert_eq!(bed.pool_values(&["comment,tname", "t"]), "kept\noff\n");
     bed.expect_sound("t");
 }
 
@@ -220,138 +217,6 @@ fn a_clone_arrives_where_its_origin_is_said_to_be() {
 }
 
 #[test]
-fn versions_that_are_none_are_refused_by_number_before_a_device_is_touched() {
-    let bed = Bed::new();
-    let image = bed.path("old.img");
-    std::fs::File::create(&image).unwrap().set_len(128 << 20).unwrap();
-    let untouched = std::fs::read(&image).unwrap();
-    let image = image.display().to_string();
-    for version in ["0", "29", "4999", "5001"] {
-        let done = bed.run(&["zpool", "create", "-o", &format!("version={version}"), "old", &image]);
-        let why = format!("cannot create 'old': property 'version' number {version} is invalid.\n");
-        assert_eq!((done.status, done.err), (1, why));
-    }
-    for (other, why) in [
-        ("feature@lz4_compress=enabled", "'feature@' and 'version' properties cannot be specified together"),
-        (
-            "compatibility=2018",
-            "when 'version' is specified, the 'compatibility' feature may only be set to 'legacy'",
-        ),
-    ] {
-        let done = bed.run(&["zpool", "create", "-o", "version=28", "-o", other, "old", &image]);
-        assert_eq!((done.status, done.err), (1, format!("{why}\n")));
-    }
-    assert!(std::fs::read(&image).unwrap() == untouched, "the device is as it was");
-}
-
-#[test]
-fn a_pool_of_version_27_is_used_and_gets_later_versions() {
-    let bed = Bed::new();
-    std::fs::File::create(bed.path("old.img")).unwrap().set_len(128 << 20).unwrap();
-    let image = bed.path("old.img").display().to_string();
-    bed.run(&["zpool", "create", "-o", "version=27", "-O", "compression=gzip", "old", &image]).good();
-    bed.run(&["zfs", "create", "old/fs"]).good();
-    std::fs::write(bed.path("file"), vec![9; 400_000]).unwrap();
-    let file = bed.path("file").display().to_string();
-    bed.run(&["cp", &file, "old/fs:/file"]).good();
-    bed.run(&["zfs", "snapshot", "old/fs@a"]).good();
-    bed.run(&["zfs", "clone", "old/fs@a", "old/clone"]).good();
-    bed.run(&["rm", "old/fs:/file"]).good();
-    bed.run(&["zfs", "snapshot", "old/fs@b"]).good();
-    bed.run(&["zfs", "promote", "old/clone"]).good();
-    bed.run(&["zfs", "set", "quota=60M", "old/fs"]).good();
-    for (property, value) in [("compression", "lz4"), ("compression", "zstd"), ("checksum", "sha512")] {
-        let done = bed.run(&["zfs", "set", &format!("{property}={value}"), "old/fs"]);
-        assert!(done.err.contains("pool must be upgraded to set this property or value"), "{}", done.err);
-    }
-    let done = bed.run(&["zfs", "set", "recordsize=1M", "old/fs"]);
-    assert!(done.err.contains("must be power of 2 from 512B to 128K"), "{}", done.err);
-    let done = bed.run(&["zfs", "bookmark", "old/fs@b", "old/fs#b"]);
-    assert_eq!(done.err, "cannot create bookmark 'old/fs#b': bookmark feature not enabled\n");
-    bed.expect_sound("old");
-    assert_eq!(get(&bed, &["version", "old"]), "27\n");
-    let done = bed.run(&["zpool", "set", "version=26", "old"]);
-    assert!(done.err.contains("property 'version' number 26 is invalid."), "{}", done.err);
-    bed.run(&["zpool", "set", "version=28", "old"]).good();
-    assert_eq!(get(&bed, &["version", "old"]), "28\n");
-    bed.run(&["zfs", "destroy", "-r", "old/fs"]).good();
-    bed.expect_sound("old");
-    let done = bed.run(&["zpool", "set", "version=5000", "old"]);
-    let why = "cannot set property for 'old': invalid argument for this pool operation\n";
-    assert_eq!((done.status, done.err.as_str()), (1, why));
-    bed.run(&["zpool", "upgrade", "old"]).good();
-    assert_eq!(bed.run(&["cat", "old/clone:/file"]).out.len(), 400_000);
-    bed.expect_sound("old");
-    bed.run(&["zpool", "destroy", "old"]).good();
-}
-
-#[test]
-fn a_new_pool_takes_blake3_and_the_set_it_was_made_with_decides() {
-    let bed = Bed::new();
-    let image = |name: &str| {
-        std::fs::File::create(bed.path(name)).unwrap().set_len(128 << 20).unwrap();
-        bed.path(name).display().to_string()
-    };
-    bed.run(&["zpool", "create", "new", &image("new.img")]).good();
-    assert_eq!(get(&bed, &["feature@blake3,feature@head_errlog", "new"]), "enabled\ndisabled\n");
-    bed.run(&["zfs", "create", "-o", "checksum=blake3", "new/fs"]).good();
-    std::fs::write(bed.path("file"), vec![9; 400_000]).unwrap();
-    bed.run(&["cp", &bed.path("file").display().to_string(), "new/fs:/file"]).good();
-    assert_eq!(get(&bed, &["feature@blake3", "new"]), "active\n");
-    bed.run(&["check", "new"]).good();
-
-    let set = "compatibility=openzfs-2.1-linux";
-    bed.run(&["zpool", "create", "-o", set, "set", &image("set.img")]).good();
-    assert_eq!(get(&bed, &["feature@blake3,feature@edonr", "set"]), "disabled\nenabled\n");
-    let done = bed.run(&["zfs", "set", "checksum=blake3", "set"]);
-    assert!(done.err.contains("pool must be upgraded to set this property or value"), "{}", done.err);
-    let words = bed.run(&["zpool", "upgrade", "set"]).good();
-    assert!(words.ends_with("already has all supported and requested features enabled.\n"), "{words}");
-    bed.run(&["zpool", "set", "compatibility=off", "set"]).good();
-    bed.run(&["zpool", "upgrade", "set"]).good();
-    bed.run(&["zfs", "set", "checksum=blake3", "set"]).good();
-    // A set that OpenZFS keeps in a file is known without the file.
-    bed.run(&["zpool", "create", "-o", "compatibility=zol-0.6.5,2018", "first", &image("first.img")]).good();
-    assert_eq!(get(&bed, &["feature@large_blocks,feature@edonr", "first"]), "enabled\ndisabled\n");
-    bed.expect_sound("first");
-}
-
-#[test]
-fn a_pool_of_the_last_legacy_version_gets_feature_flags() {
-    let bed = Bed::new();
-    std::fs::File::create(bed.path("old.img")).unwrap().set_len(128 << 20).unwrap();
-    let image = bed.path("old.img").display().to_string();
-    bed.run(&["zpool", "create", "-o", "version=28", "old", &image]).good();
-    bed.run(&["zfs", "create", "-o", "compression=lzjb", "old/fs"]).good();
-    std::fs::write(bed.path("file"), vec![9; 400_000]).unwrap();
-    bed.run(&["cp", &bed.path("file").display().to_string(), "old/fs:/file"]).good();
-    bed.run(&["zfs", "snapshot", "old/fs@before"]).good();
-    let words = bed.run(&["zpool", "upgrade", "-V", "28", "old"]).good();
-    assert!(words.ends_with("Pool 'old' is already formatted using version '28'.\n\n"), "{words}");
-    let words = bed.run(&["zpool", "upgrade", "old"]).good();
-    assert!(
-        words
-            .contains("Successfully upgraded 'old' from version 28 to feature flags.\nEnabled the following"),
-        "{words}"
-    );
-    assert_eq!(get(&bed, &["version,feature@lz4_compress", "old"]), "-\nactive\n");
-    bed.run(&["zfs", "set", "compression=zstd", "checksum=skein", "old/fs"]).good();
-    bed.run(&["cp", &bed.path("file").display().to_string(), "old/fs:/file"]).good();
-    bed.run(&["zfs", "destroy", "old/fs@before"]).good();
-    assert_eq!(bed.run(&["cat", "old/fs:/file"]).out.len(), 400_000);
-    let words = bed.run(&["zpool", "upgrade", "-V", "28", "old"]).good();
-    assert!(words.ends_with("is already formatted using more current version '5000'.\n\n"), "{words}");
-    assert_eq!(bed.run(&["zpool", "upgrade", "-V", "29", "old"]).status, 2);
-    let done = bed.run(&["zfs", "upgrade", "-V", "4", "old/fs"]);
-    assert_eq!(
-        done.out,
-        "old/fs: can not be downgraded; it is already at version 5\n0 filesystems upgraded\n"
-    );
-    assert_eq!(done.status, 1);
-    bed.expect_sound("old");
-}
-
-#[test]
 fn a_server_remembers_what_happened_to_its_pool() {
     let Some(live) = Live::with_tank(64) else { return };
     live.run(&["zfs", "create", "tank/fs"]).good();
@@ -421,7 +286,7 @@ fn permissions_are_kept_with_their_dataset_and_go_with_it() {
 #[test]
 fn a_pool_gets_another_guid_and_is_found_by_it() {
     let bed = Bed::with_tank(64, &[]);
-    let guid = |bed: &Bed| get(bed, &["guid", "tank"]).trim().to_owned();
+    let guid = |bed: &Bed| bed.pool_values(&["guid", "tank"]).trim().to_owned();
     let first = guid(&bed);
     assert_eq!(bed.run(&["zpool", "reguid", "tank"]).good(), "");
     let second = guid(&bed);
@@ -496,11 +361,11 @@ fn a_vdev_can_be_closed_to_new_data() {
         let vdevs = text.lines().filter(|line| line.starts_with('\t'));
         vdevs.map(|line| line.split('\t').nth(3).unwrap().parse().unwrap()).collect()
     };
-    let size = get(&bed, &["size", "tank"]);
+    let size = bed.pool_values(&["size", "tank"]);
     let before = available();
     bed.run(&["zpool", "set", "allocating=off", "tank", &images[0]]).good();
-    assert_eq!(get(&bed, &["allocating", "tank", &images[0], &images[1]]), "off\non\n");
-    assert_eq!(get(&bed, &["size", "tank"]), size);
+    assert_eq!(bed.pool_values(&["allocating", "tank", &images[0], &images[1]]), "off\non\n");
+    assert_eq!(bed.pool_values(&["size", "tank"]), size);
     assert!(available() < before * 6 / 10, "{} of {before}", available());
     let was = allocated();
     std::fs::write(bed.path("data"), vec![0x5a; 10 << 20]).unwrap();
@@ -536,12 +401,12 @@ fn a_scrub_can_be_about_a_part_of_the_pool() {
     };
     bed.run(&["zpool", "scrub", "tank"]).good();
     assert!(status().contains("with 0 errors"), "{}", status());
-    let last = get(&bed, &["last_scrubbed_txg", "tank"]);
+    let last = bed.pool_values(&["last_scrubbed_txg", "tank"]);
     spoil(&[0; 512]);
     // What the last scrub saw is not looked at again.
     bed.run(&["zpool", "scrub", "-C", "tank"]).good();
     assert!(status().contains("with 0 errors"), "{}", status());
-    assert!(get(&bed, &["last_scrubbed_txg", "tank"]) != last);
+    assert!(bed.pool_values(&["last_scrubbed_txg", "tank"]) != last);
     bed.run(&["zpool", "scrub", "-S", "2001-01-01", "-E", "2001-01-02 03:04", "tank"]).good();
     assert!(status().contains("with 0 errors"), "{}", status());
     bed.run(&["zpool", "scrub", "-S", "2001-01-01", "tank"]).good();

@@ -4,6 +4,7 @@
 pub mod craft;
 pub mod images;
 pub mod live;
+pub mod streams;
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
@@ -66,6 +67,13 @@ pub fn copy_program(to: &Path) {
 }
 
 impl Bed {
+    /// The values of properties of a pool, one a line: `zpool get`.
+    pub fn pool_values(&self, what: &[&str]) -> String {
+        let mut line = vec!["zpool", "get", "-Hp", "-o", "value"];
+        line.extend(what);
+        self.run(&line).good()
+    }
+
     pub fn new() -> Bed {
         Bed { folder: tempfile::tempdir().expect("a folder") }
     }
