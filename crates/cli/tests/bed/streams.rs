@@ -1,5 +1,7 @@
 //! Streams in files of a bed, and what came of them.
 
+use std::process::Stdio;
+
 use super::{Bed, Done};
 
 /// `zfs send …` into a file of the bed.
