@@ -104,9 +104,22 @@ impl Session {
         };
         // A mode that comes along says what it is to be.
         if set.mode.is_none() && (change.changes_owner() || set.size.is_some() && !by.is_root()) {
-            fs.drop_privileges(id)?;
+            self.drop_set_ids(by, id)?;
         }
         if set == SetAttr::default() { Ok(()) } else { fs.setattr(id, &set) }
+    }
+
+    /// As [`Session::drop_privileges`], of a change by `by`, which the front end knows of.
+    pub(super) fn drop_set_ids(&self, by: &Caller, id: ObjectId) -> Result<()> {
+        let fs = self.fs()?;
+        if self.checks_here() {
+            let node = fs.protection(id)?;
+            let mode = permission::mode_after_change(&node, by);
+            if mode != node.mode {
+                fs.setattr(id, &SetAttr { mode: Some(mode), ..SetAttr::default() })?;
+            }
+        }
+        fs.drop_privileges(id)
     }
 
     /// Takes off a file what makes a program run with more rights than its user's.

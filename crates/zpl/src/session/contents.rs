@@ -1,7 +1,7 @@
 //! Contents of regular files.
 
 use super::permission::Access;
-use super::{Caller, Session};
+use super::{Caller, Notice, Session};
 use crate::{ObjectId, Result, Seek};
 
 /// Bytes that one call copies: others wait meanwhile.
@@ -53,7 +53,8 @@ impl Session {
         if self.checks_here() {
             self.demand_contents(by, at.file, Access::WRITE)?;
             if !by.is_root() {
-                self.drop_privileges(at.file)?;
+                self.drop_set_ids(by, at.file)?;
+                self.changed(Notice::Attributes(at.file));
             }
         }
         self.fs()?.write(at.file, at.offset, data)
@@ -72,7 +73,13 @@ impl Session {
     fn prepare_change(&self, by: &Caller, id: ObjectId) -> Result<()> {
         self.check_writable()?;
         self.demand_contents(by, id, Access::WRITE)?;
-        if by.is_root() { Ok(()) } else { self.drop_privileges(id) }
+        if by.is_root() {
+            return Ok(());
+        }
+        self.drop_set_ids(by, id)?;
+        // The front end goes on showing the mode that it knows otherwise.
+        self.changed(Notice::Attributes(id));
+        Ok(())
     }
 
     /// Carries out an `fallocate`.

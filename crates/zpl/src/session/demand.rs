@@ -65,14 +65,36 @@ impl Session {
         }
     }
 
-    /// Refuses to move a directory to another one if it may not be written: its `..` changes.
-    pub(crate) fn demand_move(&self, by: &Caller, at: Name<'_>, to: ObjectId) -> Result<()> {
-        if !self.checks_here() || at.dir == to {
+    /// Refuses a move of names: the first must be one that the caller may take away, and so must the second if it is taken.
+    ///
+    /// # Errors
+    /// [`Error::Exists`] for a second name that is taken and must not be.
+    pub(crate) fn demand_rename(&self, by: &Caller, from: Name<'_>, to: Name<'_>, how: Rename) -> Result<()> {
+        if !self.checks_here() {
             return Ok(());
         }
-        match self.fs()?.lookup(at.dir, at.name)? {
-            Some((id, FileKind::Directory)) => self.demand(by, id, Access::WRITE),
-            _ => Ok(()),
+        let fs = self.fs()?;
+        for dir in [from.dir, to.dir] {
+            self.demand(by, dir, Access::EXECUTE)?;
         }
+        let source = fs.lookup(from.dir, from.name)?.ok_or(Error::NotFound)?;
+        let target = fs.lookup(to.dir, to.name)?;
+        if how == Rename::Refuse && target.is_some() {
+            return Err(Error::Exists);
+        }
+        // Two names of one object: nothing is to be done.
+        if target.is_some_and(|(id, _)| id == source.0) {
+            return Ok(());
+        }
+        self.demand_removal(by, from)?;
+        self.demand_name(by, to, how)?;
+        // A directory that comes to lie in another one is changed: its `..` is.
+        let moved = [Some(source), target.filter(|_| how == Rename::Exchange)];
+        for (id, _) in moved.into_iter().flatten().filter(|(_, kind)| *kind == FileKind::Directory) {
+            if from.dir != to.dir {
+                self.demand(by, id, Access::WRITE)?;
+            }
+        }
+        Ok(())
     }
 }

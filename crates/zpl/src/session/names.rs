@@ -249,17 +249,12 @@ impl Session {
         self.check_writable()?;
         self.check_no_link(from)?;
         self.check_no_link(to)?;
-        self.demand_removal(by, from)?;
-        self.demand_name(by, to, how)?;
-        self.demand_move(by, from, to.dir)?;
+        self.demand_rename(by, from, to, how)?;
         let fs = self.fs()?;
         let replace = match how {
             Rename::Replace => Replace::Allowed,
             Rename::Refuse => Replace::Refused,
-            Rename::Exchange => {
-                self.demand_move(by, to, from.dir)?;
-                return fs.exchange(from.dir, from.name, to.dir, to.name);
-            }
+            Rename::Exchange => return fs.exchange(from.dir, from.name, to.dir, to.name),
         };
         fs.rename(from.dir, from.name, to.dir, to.name, replace)
     }

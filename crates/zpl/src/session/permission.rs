@@ -198,13 +198,24 @@ pub fn without_foreign_setgid(dir: (u32, u32), kind: FileKind, mode: u32, caller
     if kind != FileKind::Directory && runs_as_group && is_foreign { mode & !SETGID } else { mode }
 }
 
+/// The mode of a file after a change of contents or owner by `caller`: set-id bits go that would let others run it with
+/// rights that nobody gave to its new contents.
+#[must_use]
+pub fn mode_after_change(node: &Protection, caller: &Caller) -> u32 {
+    let is_member = caller.is_root() || caller.is_in(node.gid);
+    let setgid = if node.mode & GROUP_EXECUTE != 0 || !is_member { SETGID } else { 0 };
+    if node.kind == FileKind::Directory { node.mode } else { node.mode & !(SETUID | setgid) }
+}
+
 /// What a caller does with an extended attribute.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum XattrUse {
     /// Reads the value.
     Read,
-    /// Sets or removes it.
-    Change,
+    /// Sets it.
+    Set,
+    /// Removes it.
+    Remove,
 }
 
 /// Refuses the use of the extended attribute `name` of a node.
@@ -219,7 +230,8 @@ pub fn check_xattr(node: &Protection, name: &[u8], how: XattrUse, caller: &Calle
         Some(Space::Security | Space::Acl) if how == XattrUse::Read => Ok(()),
         Some(Space::Security) => check_root(caller),
         Some(Space::Acl) if name == spaces::DEFAULT_ACL && node.kind != FileKind::Directory => {
-            Err(Error::Denied)
+            // Only a directory hands one down: there is none to remove.
+            if how == XattrUse::Remove { Ok(()) } else { Err(Error::Denied) }
         }
         Some(Space::Acl) => check_owner(node, caller),
         Some(Space::User) | None => {
@@ -227,7 +239,7 @@ pub fn check_xattr(node: &Protection, name: &[u8], how: XattrUse, caller: &Calle
                 return Err(hidden());
             }
             let is_sticky = node.kind == FileKind::Directory && node.mode & STICKY != 0;
-            if is_sticky && how == XattrUse::Change {
+            if is_sticky && how != XattrUse::Read {
                 check_owner(node, caller)?;
             }
             let wanted = if how == XattrUse::Read { Access::READ } else { Access::WRITE };
@@ -330,22 +342,33 @@ mod tests {
     }
 
     #[test]
+    fn a_change_takes_set_id_bits() {
+        let (member, other) = (Caller::new(11, 20, &[]), Caller::new(12, 9, &[]));
+        let after = |mode, caller| mode_after_change(&file(mode), caller);
+        assert_eq!(
+            (after(0o6755, &member), after(0o6745, &member), after(0o6745, &other)),
+            (0o755, 0o2745, 0o745)
+        );
+        assert_eq!(mode_after_change(&node_dir(0o6755), &other), 0o6755);
+    }
+
+    #[test]
     fn each_space_of_xattrs_has_a_rule() {
         let (owner, reader) = (Caller::new(10, 20, &[]), Caller::new(11, 5, &[]));
         let may = |node: &Protection, name: &[u8], how, caller: &Caller| check_xattr(node, name, how, caller);
         let file = file(0o644);
         assert!(may(&file, b"user.a", XattrUse::Read, &reader).is_ok());
-        assert!(matches!(may(&file, b"user.a", XattrUse::Change, &reader), Err(Error::Denied)));
+        assert!(matches!(may(&file, b"user.a", XattrUse::Set, &reader), Err(Error::Denied)));
         assert!(matches!(may(&file, b"trusted.a", XattrUse::Read, &owner), Err(Error::NoXattr)));
-        assert!(matches!(may(&file, b"trusted.a", XattrUse::Change, &owner), Err(Error::NotPermitted)));
+        assert!(matches!(may(&file, b"trusted.a", XattrUse::Set, &owner), Err(Error::NotPermitted)));
         assert!(may(&file, b"security.a", XattrUse::Read, &reader).is_ok());
-        assert!(may(&file, b"security.a", XattrUse::Change, &owner).is_err());
-        assert!(may(&file, spaces::ACCESS_ACL, XattrUse::Change, &owner).is_ok());
-        assert!(may(&file, spaces::ACCESS_ACL, XattrUse::Change, &reader).is_err());
-        assert!(matches!(may(&file, spaces::DEFAULT_ACL, XattrUse::Change, &owner), Err(Error::Denied)));
+        assert!(may(&file, b"security.a", XattrUse::Set, &owner).is_err());
+        assert!(may(&file, spaces::ACCESS_ACL, XattrUse::Set, &owner).is_ok());
+        assert!(may(&file, spaces::ACCESS_ACL, XattrUse::Set, &reader).is_err());
+        assert!(matches!(may(&file, spaces::DEFAULT_ACL, XattrUse::Set, &owner), Err(Error::Denied)));
         let fifo = node(FileKind::Fifo, 0o666, 10, 20);
         assert!(matches!(may(&fifo, b"user.a", XattrUse::Read, &owner), Err(Error::NoXattr)));
         let sticky = node(FileKind::Directory, 0o1777, 10, 20);
-        assert!(matches!(may(&sticky, b"user.a", XattrUse::Change, &reader), Err(Error::NotPermitted)));
+        assert!(matches!(may(&sticky, b"user.a", XattrUse::Set, &reader), Err(Error::NotPermitted)));
     }
 }

@@ -72,7 +72,7 @@ impl Session {
     ) -> Result<()> {
         self.check_writable()?;
         self.check_space(name)?;
-        self.ask(id, |node| permission::check_xattr(node, name, XattrUse::Change, by))?;
+        self.ask(id, |node| permission::check_xattr(node, name, XattrUse::Set, by))?;
         self.fs()?.xattr_set(id, name, value, mode)?;
         if name == spaces::ACCESS_ACL { self.drop_setgid(by, id) } else { Ok(()) }
     }
@@ -95,7 +95,7 @@ impl Session {
     pub fn remove_xattr(&self, by: &Caller, id: ObjectId, name: &[u8]) -> Result<()> {
         self.check_writable()?;
         self.check_space(name)?;
-        self.ask(id, |node| permission::check_xattr(node, name, XattrUse::Change, by))?;
+        self.ask(id, |node| permission::check_xattr(node, name, XattrUse::Remove, by))?;
         match self.fs()?.xattr_remove(id, name) {
             // To take away an ACL that is not there is to leave it so.
             Err(Error::NoXattr) if spaces::is_acl(name) => Ok(()),
