@@ -18,6 +18,8 @@ use crate::node::{count_change, modified};
 use crate::stat::is_kind;
 use crate::{Error, FileKind, Filesystem, Result, Times, legacy};
 
+/// Set-group-id.
+const S_ISGID: u64 = 0o2000;
 /// Longest target of a symbolic link, in bytes.
 const TARGET_MAX: usize = 4095;
 const SECTOR: usize = 512;
@@ -30,7 +32,7 @@ pub(crate) fn acl_cost(acls: &Acls) -> u64 {
     acls.len() as u64 * 2 * NAME_COST
 }
 
-/// What a new node is to be. Owner and setgid are taken as they are: setgid directories are the caller's affair.
+/// What a new node is to be.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NewNode {
     /// What it is.
@@ -43,6 +45,9 @@ pub struct NewNode {
     pub uid: u32,
     /// Group.
     pub gid: u32,
+    /// In a directory that is setgid, the node gets the directory's group instead, and a directory becomes setgid, too.
+    /// Where this is not set, group and mode are taken as they are.
+    pub inherits_group: bool,
     /// Device number as programs see it (`makedev`); for devices only.
     pub rdev: u64,
     /// Its times; all of them now if not given.
@@ -53,12 +58,22 @@ impl NewNode {
     /// A node of this kind and mode, owned by root, made now.
     #[must_use]
     pub const fn new(kind: FileKind, mode: u32) -> NewNode {
-        NewNode { kind, mode, umask: 0, uid: 0, gid: 0, rdev: 0, times: None }
+        NewNode { kind, mode, umask: 0, uid: 0, gid: 0, inherits_group: false, rdev: 0, times: None }
     }
 
-    pub(crate) fn znode(&self, parent: ObjectId, now: Time) -> Result<Znode> {
-        let mode = self.kind.mode() | u64::from(self.mode & 0o7777);
-        let mut znode = fresh(mode, [self.uid.into(), self.gid.into()], parent, now);
+    /// Group and permission bits in a directory with these attributes.
+    fn group_in(&self, dir: &Znode) -> (u64, u64) {
+        let mode = u64::from(self.mode & 0o7777);
+        if !self.inherits_group || dir.mode & S_ISGID == 0 {
+            return (self.gid.into(), mode);
+        }
+        (dir.gid, if self.kind == FileKind::Directory { mode | S_ISGID } else { mode })
+    }
+
+    /// The attributes of the node in directory `parent`, which has the attributes `dir`.
+    pub(crate) fn znode(&self, (parent, dir): (ObjectId, &Znode), now: Time) -> Result<Znode> {
+        let (gid, mode) = self.group_in(dir);
+        let mut znode = fresh(self.kind.mode() | mode, [self.uid.into(), gid], parent, now);
         if self.kind.is_device() {
             let (major, minor) = rdev::from_user(self.rdev);
             znode.rdev = Some(rdev::pack(major, minor).ok_or(Error::Invalid)?);
@@ -222,7 +237,7 @@ impl Filesystem {
             return Err(Error::Exists);
         }
         let now = self.now();
-        let mut znode = new.znode(dir, now)?;
+        let mut znode = new.znode((dir, &parent), now)?;
         let acls = self.inherited_acls(&dir_object, &parent, &mut znode, new)?;
         self.place(name, znode, target, data, (&dir_object, &mut parent), (None, acls), now)
     }
@@ -451,8 +466,23 @@ mod tests {
     fn a_device_number_beyond_what_linux_has_is_refused() {
         let mut device = NewNode::new(FileKind::CharDevice, 0o600);
         device.rdev = rdev::to_user(10, 200);
-        assert_eq!(device.znode(ObjectId(2), NOW).unwrap().rdev, Some(0xa0_00c8));
+        let dir = (ObjectId(2), &fresh(S_IFDIR | 0o755, [0, 0], ObjectId(34), NOW));
+        assert_eq!(device.znode(dir, NOW).unwrap().rdev, Some(0xa0_00c8));
         device.rdev = rdev::to_user(5000, 1);
-        assert!(matches!(device.znode(ObjectId(2), NOW), Err(Error::Invalid)));
+        assert!(matches!(device.znode(dir, NOW), Err(Error::Invalid)));
+    }
+
+    #[test]
+    fn groups_are_handed_down_by_setgid_directories() {
+        let made = |kind, inherits_group, dir_mode| {
+            let dir = fresh(S_IFDIR | dir_mode, [0, 7], ObjectId(34), NOW);
+            let new = NewNode { gid: 20, inherits_group, ..NewNode::new(kind, 0o755) };
+            let znode = new.znode((ObjectId(2), &dir), NOW).unwrap();
+            (znode.gid, znode.mode & 0o7777)
+        };
+        assert_eq!(made(FileKind::Directory, true, 0o755), (20, 0o755));
+        assert_eq!(made(FileKind::Directory, true, 0o2755), (7, 0o2755));
+        assert_eq!(made(FileKind::Regular, true, 0o2755), (7, 0o755));
+        assert_eq!(made(FileKind::Directory, false, 0o2755), (20, 0o755));
     }
 }

@@ -16,6 +16,16 @@ impl Filesystem {
     /// # Errors
     /// [`Error::NotFound`]; [`Error::NotDir`]; [`Error::Loop`].
     pub fn resolve(&self, path: &[u8], follow_last: bool) -> Result<ObjectId> {
+        self.resolve_with(path, follow_last, |dir, name| self.lookup(dir, name)?.ok_or(Error::NotFound))
+    }
+
+    /// As [`Filesystem::resolve`], with names looked up by `find`.
+    pub(crate) fn resolve_with(
+        &self,
+        path: &[u8],
+        follow_last: bool,
+        find: impl Fn(ObjectId, &[u8]) -> Result<(ObjectId, FileKind)>,
+    ) -> Result<ObjectId> {
         let mut id = self.root();
         let mut kind = FileKind::Directory;
         let mut links = 0;
@@ -25,7 +35,7 @@ impl Filesystem {
             if kind != FileKind::Directory {
                 return Err(Error::NotDir);
             }
-            let (found, found_kind) = self.lookup(id, &name)?.ok_or(Error::NotFound)?;
+            let (found, found_kind) = find(id, &name)?;
             let follow = !todo.is_empty() || follow_last || must_be_dir;
             if found_kind == FileKind::Symlink && follow {
                 links += 1;

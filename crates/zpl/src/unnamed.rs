@@ -36,7 +36,7 @@ impl Filesystem {
     fn make_unnamed(&self, dir: ObjectId, new: &NewNode) -> Result<ObjectId> {
         let _dir = self.inner.nodes.read(dir);
         let (dir_object, parent) = self.directory_for_change(dir)?;
-        let mut znode = new.znode(dir, self.now())?;
+        let mut znode = new.znode((dir, &parent), self.now())?;
         znode.links = 0;
         let acls = self.inherited_acls(&dir_object, &parent, &mut znode, new)?;
         if self.has_projects() {

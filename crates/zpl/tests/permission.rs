@@ -26,7 +26,7 @@ const DEFAULT_ACL: &str = "system.posix_acl_default";
 /// Trees that are made up, each for calls of every user.
 const TREES: u64 = 40;
 /// Calls on each tree, drawn from all of them.
-const CALLS: u64 = 60;
+const CALLS: u64 = 40;
 
 /// Who calls: user, first group, others.
 const USERS: [(u32, u32, &[u32]); 5] =
@@ -251,18 +251,7 @@ impl Theirs {
                 let file = open(path, OFlags::WRONLY)?;
                 rustix::io::write(&file, b"x").map(drop)
             }
-            Call::Make(path, FileKind::Directory, mode) => rustix::fs::mkdir(at(path), Mode::from(mode)),
-            Call::Make(path, FileKind::Symlink, _) => rustix::fs::symlink("target", at(path)),
-            Call::Make(path, FileKind::Fifo, mode) => {
-                rustix::fs::mknodat(CWD, at(path), FileType::Fifo, Mode::from(mode), 0)
-            }
-            Call::Make(path, FileKind::CharDevice, mode) => {
-                let number = rustix::fs::makedev(0, 7);
-                rustix::fs::mknodat(CWD, at(path), FileType::CharacterDevice, Mode::from(mode), number)
-            }
-            Call::Make(path, _, mode) => {
-                rustix::fs::mknodat(CWD, at(path), FileType::RegularFile, Mode::from(mode), 0)
-            }
+            Call::Make(path, kind, mode) => Theirs::make_one(&at(path), kind, Mode::from(mode)),
             Call::Unlink(path) => rustix::fs::unlink(at(path)),
             Call::Rmdir(path) => rustix::fs::rmdir(at(path)),
             Call::Move(from, to, how) => {
@@ -296,6 +285,17 @@ impl Theirs {
                 rustix::fs::setxattr(at(path), name, &value_of(name), XattrFlags::empty())
             }
             Call::Remove(path, name) => rustix::fs::removexattr(at(path), name),
+        }
+    }
+
+    fn make_one(path: &Path, kind: FileKind, mode: Mode) -> Result<(), Errno> {
+        let node = |kind, number| rustix::fs::mknodat(CWD, path, kind, mode, number);
+        match kind {
+            FileKind::Directory => rustix::fs::mkdir(path, mode),
+            FileKind::Symlink => rustix::fs::symlink("target", path),
+            FileKind::Fifo => node(FileType::Fifo, 0),
+            FileKind::CharDevice => node(FileType::CharacterDevice, rustix::fs::makedev(0, 7)),
+            _ => node(FileType::RegularFile, 0),
         }
     }
 

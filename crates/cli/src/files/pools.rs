@@ -10,6 +10,7 @@ use format::ObjectId;
 use pool::{Dataset, Pool};
 use server::Live;
 use zpl::Filesystem;
+use zpl::session::{Checks, Settings};
 
 use crate::around::Surroundings;
 use crate::messages::{Action, Failure};
@@ -105,6 +106,16 @@ impl Pools {
             fs.drain_unlinked().map_err(|error| Action::Write(&name).failed(error))?;
         }
         Ok(fs)
+    }
+
+    /// As [`Pools::filesystem`], through a session. No permission is asked for: whoever runs this command may open the
+    /// devices of the pool, or is the user that the pool's server works for.
+    ///
+    /// # Errors
+    /// As [`Pools::filesystem`].
+    pub fn session(&self, place: &PoolPath, intent: Intent) -> Result<zpl::Session, Failure> {
+        let fs = self.filesystem(place, intent)?;
+        Ok(zpl::Session::new(fs, Checks::Holder, &Settings::default(), (0, 0)))
     }
 
     /// Writes everything and lets the pools go. File systems must not be used any more.

@@ -154,7 +154,7 @@ fn fill(mkfs: &Mkfs, pool: &Pool, epoch: Option<u64>, stop: &Stop) -> Result<(),
         latest: epoch.map(|secs| Time { secs: secs.min(i64::MAX as u64) as i64, nanos: 0 }),
     };
     let sink = ToPool::new(fs.clone(), (0, 0), None, Kernel::default(), false);
-    let dir = sink.dir(fs.root()).map_err(|error| text(&error))?;
+    let dir = sink.dir(fs.root());
     let workers = match epoch {
         Some(_) => 0,
         None => 2 * std::thread::available_parallelism().map_or(1, usize::from),

@@ -3,6 +3,7 @@
 use std::collections::HashSet;
 use std::io::Write;
 
+use zpl::session::Caller;
 use zpl::{FileKind, Filesystem, Piece};
 
 use super::list::{mode_text, time_text};
@@ -25,9 +26,10 @@ const WHEN: &str = "%Y-%m-%d %H:%M:%S.%N %z";
 /// A place cannot be opened; nobody reads what is printed.
 pub fn cat(cat: &Cat, around: &Surroundings, console: &mut Console) -> Result<(), Failure> {
     let pools = Pools::open(cat.places.iter().map(|place| (place, Intent::Files)), around)?;
+    let by = Caller::root();
     for place in &cat.places {
-        let fs = pools.filesystem(place, Intent::Files)?;
-        let records = fs.resolve(&place.path, true).and_then(|id| fs.read_records(id));
+        let session = pools.session(place, Intent::Files)?;
+        let records = session.resolve(&by, &place.path, true).and_then(|id| session.records(&by, id));
         let records = match records {
             Ok(records) => records,
             Err(error) => {

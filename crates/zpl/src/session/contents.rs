@@ -2,7 +2,7 @@
 
 use super::permission::Access;
 use super::{Caller, Notice, Session};
-use crate::{ObjectId, Result, Seek};
+use crate::{ObjectId, Records, Result, Seek};
 
 /// Bytes that one call copies: others wait meanwhile.
 const COPY_MAX: u64 = 64 << 20;
@@ -41,6 +41,15 @@ impl Session {
     pub fn read(&self, by: &Caller, at: Position, buf: &mut [u8]) -> Result<usize> {
         self.demand_contents(by, at.file, Access::READ)?;
         self.fs()?.read(at.file, at.offset, buf)
+    }
+
+    /// The records of a file in order, read ahead on all cores.
+    ///
+    /// # Errors
+    /// [`Error::Denied`](crate::Error::Denied); as [`crate::Filesystem::read_records`].
+    pub fn records(&self, by: &Caller, id: ObjectId) -> Result<Records> {
+        self.demand(by, id, Access::READ)?;
+        self.fs()?.read_records(id)
     }
 
     /// Writes `data` at `at`. A write by anybody but root drops set-id bits; where the kernel checks permissions, it

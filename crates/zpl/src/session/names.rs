@@ -74,6 +74,19 @@ impl Session {
         }))
     }
 
+    /// The object at `path`, from the root, as far as `by` may look names up on the way; as
+    /// [`crate::Filesystem::resolve`].
+    ///
+    /// # Errors
+    /// [`Error::Denied`]; as [`crate::Filesystem::resolve`].
+    pub fn resolve(&self, by: &Caller, path: &[u8], follow_last: bool) -> Result<ObjectId> {
+        let fs = self.fs()?;
+        fs.resolve_with(path, follow_last, |dir, name| {
+            self.demand(by, dir, Access::EXECUTE)?;
+            fs.lookup(dir, name)?.ok_or(Error::NotFound)
+        })
+    }
+
     /// Keeps `id` for the front end once more, unless it cannot be read.
     ///
     /// # Errors
@@ -145,20 +158,20 @@ impl Session {
 
     /// The new node: owned by who asks, in the group that the directory hands down.
     fn new_node(&self, by: &Caller, wanted: &Creation) -> Result<NewNode> {
-        let fs = self.fs()?;
         let mut mode = wanted.mode & 0o7777;
-        let dir = if self.checks_here() {
-            let dir = fs.protection(wanted.dir)?;
+        if self.checks_here() {
+            let dir = self.fs()?.protection(wanted.dir)?;
             permission::check_creation(&dir, wanted.kind, by)?;
-            mode = permission::without_foreign_setgid((dir.mode, dir.gid), wanted.kind, mode, by);
-            (dir.mode, dir.gid)
-        } else {
-            let dir = fs.stat(wanted.dir)?;
-            (dir.mode, dir.gid)
-        };
-        let (gid, mode) = permission::inherited(dir, wanted.kind, mode, by);
-        let new = NewNode::new(wanted.kind, mode);
-        Ok(NewNode { umask: wanted.umask, uid: by.uid, gid, rdev: wanted.rdev.into(), ..new })
+            mode = permission::mode_in(&dir, wanted.kind, mode, by);
+        }
+        Ok(NewNode {
+            umask: wanted.umask,
+            uid: by.uid,
+            gid: by.gid,
+            inherits_group: true,
+            rdev: wanted.rdev.into(),
+            ..NewNode::new(wanted.kind, mode)
+        })
     }
 
     /// Makes anything but a symbolic link.

@@ -176,25 +176,12 @@ pub fn check_times(node: &Protection, now: bool, caller: &Caller) -> Result<()> 
     }
 }
 
-/// Group and mode of a new node that `caller` makes with `mode` in a directory of this mode and group.
+/// `mode` of a new file in `dir`, whose group the file may inherit: only members of that group make it setgid and
+/// executable by the group. The kernel does this for its own mounts.
 #[must_use]
-pub fn inherited(dir: (u32, u32), kind: FileKind, mode: u32, caller: &Caller) -> (u32, u32) {
-    let (dir_mode, dir_gid) = dir;
-    if dir_mode & SETGID == 0 {
-        return (caller.gid, mode);
-    }
-    match kind {
-        FileKind::Directory => (dir_gid, mode | SETGID),
-        _ => (dir_gid, mode),
-    }
-}
-
-/// `mode` of a new file, which only members of its inherited group make setgid and executable by the group. The kernel
-/// does this for its own mounts.
-#[must_use]
-pub fn without_foreign_setgid(dir: (u32, u32), kind: FileKind, mode: u32, caller: &Caller) -> u32 {
+pub fn mode_in(dir: &Protection, kind: FileKind, mode: u32, caller: &Caller) -> u32 {
     let runs_as_group = mode & (SETGID | GROUP_EXECUTE) == SETGID | GROUP_EXECUTE;
-    let is_foreign = dir.0 & SETGID != 0 && !caller.is_root() && !caller.is_in(dir.1);
+    let is_foreign = dir.mode & SETGID != 0 && !caller.is_root() && !caller.is_in(dir.gid);
     if kind != FileKind::Directory && runs_as_group && is_foreign { mode & !SETGID } else { mode }
 }
 
@@ -320,13 +307,11 @@ mod tests {
     }
 
     #[test]
-    fn groups_are_handed_down_by_setgid_directories() {
-        let caller = Caller::new(10, 20, &[]);
-        assert_eq!(inherited((0o755, 7), FileKind::Directory, 0o755, &caller), (20, 0o755));
-        assert_eq!(inherited((0o2755, 7), FileKind::Directory, 0o755, &caller), (7, 0o2755));
-        assert_eq!(inherited((0o2755, 7), FileKind::Regular, 0o644, &caller), (7, 0o644));
-        let mode = |caller| without_foreign_setgid((0o2777, 7), FileKind::Regular, 0o2775, caller);
-        assert_eq!((mode(&caller), mode(&Caller::new(10, 20, &[7]))), (0o775, 0o2775));
+    fn outsiders_make_no_setgid_programs_of_an_inherited_group() {
+        let dir = node(FileKind::Directory, 0o2777, 1, 7);
+        let mode = |caller| mode_in(&dir, FileKind::Regular, 0o2775, caller);
+        assert_eq!((mode(&Caller::new(10, 20, &[])), mode(&Caller::new(10, 20, &[7]))), (0o775, 0o2775));
+        assert_eq!(mode_in(&dir, FileKind::Regular, 0o2764, &Caller::new(10, 20, &[])), 0o2764);
     }
 
     #[test]

@@ -310,7 +310,7 @@ fn pool_target(
             _ => break,
         }
     }
-    Ok(Target { dir: sink.dir(dir).map_err(refuse)?, name })
+    Ok(Target { dir: sink.dir(dir), name })
 }
 
 /// Copies with all cores; `outside` is the path on this machine that it goes to, if it does. Gives what the destination

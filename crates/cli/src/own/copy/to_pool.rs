@@ -32,8 +32,6 @@ pub struct ToPool {
 pub struct PoolDir {
     /// The object.
     pub id: ObjectId,
-    /// Group of everything made in it, where it has the setgid bit.
-    group: Option<u32>,
     /// Everything but folders that this run made in it, or gave a name in it.
     made: Arc<Mutex<HashSet<ObjectId>>>,
 }
@@ -61,20 +59,19 @@ impl ToPool {
     }
 
     /// The folder `id`.
-    pub fn dir(&self, id: ObjectId) -> Result<PoolDir, Error> {
-        let stat = self.fs.stat(id)?;
-        Ok(PoolDir { id, group: (stat.mode & 0o2000 != 0).then_some(stat.gid), made: Arc::default() })
+    pub fn dir(&self, id: ObjectId) -> PoolDir {
+        PoolDir { id, made: Arc::default() }
     }
 
-    fn new_node(&self, dir: &PoolDir, wanted: &Wanted) -> NewNode {
-        let (uid, gid) = wanted.owner.unwrap_or((self.owner.0, dir.group.unwrap_or(self.owner.1)));
-        let inherits = wanted.owner.is_none() && dir.group.is_some() && wanted.kind == FileKind::Directory;
+    fn new_node(&self, wanted: &Wanted) -> NewNode {
+        let (uid, gid) = wanted.owner.unwrap_or(self.owner);
         NewNode {
             uid,
             gid,
+            inherits_group: wanted.owner.is_none(),
             rdev: wanted.rdev,
             times: wanted.times.map(|(atime, mtime)| Times { atime, mtime, ctime: None, crtime: None }),
-            ..NewNode::new(wanted.kind, wanted.mode | if inherits { 0o2000 } else { 0 })
+            ..NewNode::new(wanted.kind, wanted.mode)
         }
     }
 
@@ -266,13 +263,13 @@ impl Sink for ToPool {
     type Made = ObjectId;
 
     fn make_dir(&self, dir: &PoolDir, name: &[u8], wanted: &Wanted) -> Result<PoolDir, CopyError> {
-        let folder = match self.fs.create(dir.id, name, &self.new_node(dir, wanted)) {
+        let folder = match self.fs.create(dir.id, name, &self.new_node(wanted)) {
             Ok(id) => {
                 self.kernel.entry(dir.id, name);
-                self.dir(id).map_err(writing)?
+                self.dir(id)
             }
             Err(Error::Exists) => match self.fs.lookup(dir.id, name).map_err(writing)? {
-                Some((id, FileKind::Directory)) => self.dir(id).map_err(writing)?,
+                Some((id, FileKind::Directory)) => self.dir(id),
                 _ => return Err(CopyError::destination("something that is no directory has that name")),
             },
             Err(error) => return Err(writing(error)),
@@ -312,7 +309,7 @@ impl Sink for ToPool {
         content: &mut Content,
         moved: Moved,
     ) -> Result<ObjectId, CopyError> {
-        let new = self.new_node(dir, wanted);
+        let new = self.new_node(wanted);
         let mut first = content.next(self.record)?;
         let whole = match &first {
             Some(chunk) => {
@@ -343,7 +340,7 @@ impl Sink for ToPool {
         wanted: &Wanted,
         target: &[u8],
     ) -> Result<ObjectId, CopyError> {
-        let new = self.new_node(dir, wanted);
+        let new = self.new_node(wanted);
         let create = |name: &[u8]| match wanted.kind {
             FileKind::Symlink => self.fs.symlink(dir.id, name, &new, target),
             _ => self.fs.create(dir.id, name, &new),
