@@ -47,14 +47,17 @@ impl Shared {
         data: &[u8],
         flags: WriteFlags,
     ) -> Answer<u32> {
-        self.session.check_writable().map_err(errno::from)?;
         self.refresh.check_known(at.file)?;
-        if flags.contains(WriteFlags::FUSE_WRITE_KILL_SUIDGID) {
-            self.session.drop_privileges(at.file).map_err(errno::from)?;
-        }
         // Pages from the kernel's cache come some time after they were written, perhaps even after the message with
         // the file's new times.
         let times_come_apart = self.writeback && flags.contains(WriteFlags::FUSE_WRITE_CACHE);
+        let drops = flags.contains(WriteFlags::FUSE_WRITE_KILL_SUIDGID);
+        if times_come_apart || drops {
+            self.session.check_writable().map_err(errno::from)?;
+        }
+        if drops {
+            self.session.drop_privileges(at.file).map_err(errno::from)?;
+        }
         if times_come_apart {
             self.store_pages(at.file, at.offset, data)?;
         } else {

@@ -60,6 +60,15 @@ pub(crate) fn check_name(name: &[u8], utf8_only: bool) -> Result<()> {
     Ok(())
 }
 
+/// A name in a directory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Name<'a> {
+    /// The directory.
+    pub dir: ObjectId,
+    /// The name in it.
+    pub name: &'a [u8],
+}
+
 /// Whether the name stands for the directory itself or the one above.
 pub(crate) fn is_dot(name: &[u8]) -> bool {
     matches!(name, b"." | b"..")

@@ -6,10 +6,10 @@ use format::znode::{Znode, pflags};
 use pool::Hold;
 
 use crate::create::check_project;
-use crate::dir::{Found, is_dot};
+use crate::dir::{Found, Name, is_dot};
 use crate::fs::NAME_COST;
 use crate::node::{count_change, modified};
-use crate::remove::check_removable;
+use crate::remove::{Remover, check_removable};
 use crate::stat::is_kind;
 use crate::{Error, FileKind, Filesystem, Result};
 
@@ -20,10 +20,17 @@ impl Filesystem {
     /// [`Error::NotFound`] when one of them is missing; [`Error::Invalid`] when a directory would come to be inside
     /// itself; [`Error::CrossProject`].
     pub fn exchange(&self, dir: ObjectId, name: &[u8], new_dir: ObjectId, new_name: &[u8]) -> Result<()> {
-        self.changing(|| self.exchange_names(dir, name, new_dir, new_name))
+        self.exchange_by(Remover::Anybody, Name { dir, name }, Name { dir: new_dir, name: new_name })
     }
 
-    fn exchange_names(&self, dir: ObjectId, name: &[u8], new_dir: ObjectId, new_name: &[u8]) -> Result<()> {
+    /// As [`Filesystem::exchange`], on behalf of `by`.
+    pub(crate) fn exchange_by(&self, by: Remover, one: Name<'_>, other: Name<'_>) -> Result<()> {
+        self.changing(|| self.exchange_names(by, one, other))
+    }
+
+    fn exchange_names(&self, by: Remover, one: Name<'_>, other: Name<'_>) -> Result<()> {
+        let Name { dir, name } = one;
+        let Name { dir: new_dir, name: new_name } = other;
         if is_dot(name) || is_dot(new_name) {
             return Err(Error::Invalid);
         }
@@ -49,8 +56,8 @@ impl Filesystem {
         let mut to = if dir == new_dir { None } else { Some(self.directory_for_change(new_dir)?) };
         let (one_object, mut one_node) = self.node_for_change(one.id)?;
         let (other_object, mut other_node) = self.node_for_change(other.id)?;
-        check_removable(&from, &one_node)?;
-        check_removable(to.as_ref().map_or(&from, |(_, to)| to), &other_node)?;
+        check_removable(&from, &one_node, by)?;
+        check_removable(to.as_ref().map_or(&from, |(_, to)| to), &other_node, by)?;
         let now = self.now();
         if let Some((_, to)) = &mut to {
             check_project(to, &one_node)?;

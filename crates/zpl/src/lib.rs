@@ -45,7 +45,7 @@ mod xattr;
 mod xattr_log;
 
 pub use create::NewNode;
-pub use dir::{CONTROL, DirEntry, NAME_MAX};
+pub use dir::{CONTROL, DirEntry, NAME_MAX, Name};
 pub use error::{Error, Result};
 pub use format::ObjectId;
 pub use format::znode::{Time, pflags};

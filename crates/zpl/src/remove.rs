@@ -19,8 +19,19 @@ use crate::node::{count_change, modified};
 use crate::stat::is_kind;
 use crate::{Error, FileKind, Filesystem, Result};
 
+/// On a directory: only owners take names away.
+const S_ISVTX: u64 = 0o1000;
 /// Blocks freed in one transaction.
 pub(crate) const FREE_STEP: u64 = 8192;
+
+/// Who takes a name away.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Remover {
+    /// Somebody who may.
+    Anybody,
+    /// This user, who takes names out of a sticky directory only as its owner or the owner of what has the name.
+    User(u32),
+}
 
 /// What becomes of an object whose last name goes.
 pub(crate) enum Fate {
@@ -90,10 +101,15 @@ impl Filesystem {
     /// # Errors
     /// [`Error::NotFound`]; [`Error::IsDir`]; [`Error::NotPermitted`].
     pub fn unlink(&self, dir: ObjectId, name: &[u8]) -> Result<()> {
-        self.changing(|| self.take_name(dir, name))
+        self.unlink_by(Remover::Anybody, dir, name)
     }
 
-    fn take_name(&self, dir: ObjectId, name: &[u8]) -> Result<()> {
+    /// As [`Filesystem::unlink`], on behalf of `by`.
+    pub(crate) fn unlink_by(&self, by: Remover, dir: ObjectId, name: &[u8]) -> Result<()> {
+        self.changing(|| self.take_name(by, dir, name))
+    }
+
+    fn take_name(&self, by: Remover, dir: ObjectId, name: &[u8]) -> Result<()> {
         if is_dot(name) {
             return Err(Error::IsDir);
         }
@@ -107,7 +123,7 @@ impl Filesystem {
         if is_kind(&znode, FileKind::Directory) {
             return Err(Error::IsDir);
         }
-        check_removable(&parent, &znode)?;
+        check_removable(&parent, &znode, by)?;
         let now = self.now();
         parent.size = parent.size.saturating_sub(1);
         modified(&mut parent, now);
@@ -128,10 +144,15 @@ impl Filesystem {
     /// # Errors
     /// [`Error::NotFound`]; [`Error::NotDir`]; [`Error::NotEmpty`]; [`Error::Invalid`] for `.` and `..`.
     pub fn rmdir(&self, dir: ObjectId, name: &[u8]) -> Result<()> {
-        self.changing(|| self.take_dir(dir, name))
+        self.rmdir_by(Remover::Anybody, dir, name)
     }
 
-    fn take_dir(&self, dir: ObjectId, name: &[u8]) -> Result<()> {
+    /// As [`Filesystem::rmdir`], on behalf of `by`.
+    pub(crate) fn rmdir_by(&self, by: Remover, dir: ObjectId, name: &[u8]) -> Result<()> {
+        self.changing(|| self.take_dir(by, dir, name))
+    }
+
+    fn take_dir(&self, by: Remover, dir: ObjectId, name: &[u8]) -> Result<()> {
         if is_dot(name) {
             return Err(Error::Invalid);
         }
@@ -147,7 +168,7 @@ impl Filesystem {
             let nodes = self.inner.nodes.write_all(&[dir, found.id]);
             let (dir_object, mut parent) = self.directory_for_change(dir)?;
             let (object, mut znode) = self.directory_for_change(found.id)?;
-            check_removable(&parent, &znode)?;
+            check_removable(&parent, &znode, by)?;
             if zap::count(&object)? != 0 {
                 return Err(Error::NotEmpty);
             }
@@ -413,7 +434,13 @@ fn is_large(object: &Object) -> bool {
 }
 
 /// Refuses what the flags of directory or node forbid.
-pub(crate) fn check_removable(parent: &Znode, znode: &Znode) -> Result<()> {
+pub(crate) fn check_removable(parent: &Znode, znode: &Znode, by: Remover) -> Result<()> {
+    if let Remover::User(uid) = by
+        && parent.mode & S_ISVTX != 0
+        && ![parent.uid, znode.uid].contains(&uid.into())
+    {
+        return Err(Error::NotPermitted);
+    }
     let node = pflags::IMMUTABLE | pflags::APPENDONLY | pflags::NOUNLINK;
     let dir = pflags::IMMUTABLE | pflags::APPENDONLY;
     if znode.flags & node != 0 || parent.flags & dir != 0 {
@@ -425,4 +452,19 @@ pub(crate) fn check_removable(parent: &Znode, znode: &Znode) -> Result<()> {
 /// Whether all that frees these objects can be read.
 fn can_be_freed(doomed: &[Arc<Object>]) -> Result<()> {
     doomed.iter().try_for_each(|object| Ok(object.check_indirect(0, u64::MAX)?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_sticky_directory_lets_owners_alone_take_names() {
+        let dir = |mode| Znode { mode, uid: 1, ..Znode::default() };
+        let victim = Znode { uid: 10, ..Znode::default() };
+        let may = |mode, by| check_removable(&dir(mode), &victim, by).is_ok();
+        assert!(may(0o041_777, Remover::User(10)) && may(0o041_777, Remover::User(1)));
+        assert!(!may(0o041_777, Remover::User(11)) && may(0o041_777, Remover::Anybody));
+        assert!(may(0o040_777, Remover::User(11)));
+    }
 }

@@ -9,10 +9,10 @@ use format::{Corrupt, ObjectId};
 use pool::Hold;
 
 use crate::create::check_project;
-use crate::dir::{check_name, is_dot};
+use crate::dir::{Name, check_name, is_dot};
 use crate::fs::NAME_COST;
 use crate::node::{count_change, modified};
-use crate::remove::check_removable;
+use crate::remove::{Remover, check_removable};
 use crate::stat::is_kind;
 use crate::{Error, FileKind, Filesystem, Result};
 
@@ -43,17 +43,24 @@ impl Filesystem {
         new_name: &[u8],
         replace: Replace,
     ) -> Result<()> {
-        self.changing(|| self.move_name(dir, name, new_dir, new_name, replace))
+        let to = Name { dir: new_dir, name: new_name };
+        self.rename_by(Remover::Anybody, Name { dir, name }, to, replace)
     }
 
-    fn move_name(
+    /// As [`Filesystem::rename`], on behalf of `by`.
+    pub(crate) fn rename_by(
         &self,
-        dir: ObjectId,
-        name: &[u8],
-        new_dir: ObjectId,
-        new_name: &[u8],
+        by: Remover,
+        from: Name<'_>,
+        to: Name<'_>,
         replace: Replace,
     ) -> Result<()> {
+        self.changing(|| self.move_name(by, from, to, replace))
+    }
+
+    fn move_name(&self, by: Remover, from: Name<'_>, to: Name<'_>, replace: Replace) -> Result<()> {
+        let Name { dir, name } = from;
+        let Name { dir: new_dir, name: new_name } = to;
         if is_dot(name) || is_dot(new_name) {
             return Err(Error::Invalid);
         }
@@ -99,7 +106,7 @@ impl Filesystem {
             let (from_object, mut from) = self.directory_for_change(dir)?;
             let mut to = if dir == new_dir { None } else { Some(self.directory_for_change(new_dir)?) };
             let (object, mut znode) = self.node_for_change(found.id)?;
-            check_removable(&from, &znode)?;
+            check_removable(&from, &znode, by)?;
             if let Some((_, to)) = &to {
                 check_project(to, &znode)?;
             }
@@ -116,7 +123,7 @@ impl Filesystem {
                     (true, true) if zap::count(&object)? != 0 => return Err(Error::NotEmpty),
                     _ => {}
                 }
-                check_removable(to.as_ref().map_or(&from, |(_, to)| to), &znode)?;
+                check_removable(to.as_ref().map_or(&from, |(_, to)| to), &znode, by)?;
                 let fate = self.lose_link(&object, &mut znode, now)?;
                 lost = Some((object, znode, fate));
             }

@@ -29,6 +29,7 @@ mod xattrs;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock, PoisonError, RwLock};
 
+pub use crate::Name;
 pub use access::Opening;
 pub use attributes::{Change, When};
 pub use caller::Caller;
@@ -38,7 +39,7 @@ pub use difference::{Difference, difference, names_of};
 pub use flags::FlagChange;
 pub use handles::{Handles, Held};
 pub use links::ShownLink;
-pub use names::{Creation, Name, Rename, Target};
+pub use names::{Creation, Rename, Target};
 pub use notices::{Cache, Notice};
 pub use numbers::{Folder, Node, Numbers, Slot, is_made_up, is_shown_link, link_for, root_of};
 pub use settings::{Atime, Settings};

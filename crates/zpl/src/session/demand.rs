@@ -1,10 +1,12 @@
 //! Asking for permission: loads what the rules look at, where this session checks.
 //!
 //! The rules are asked before the change, and not in the transaction that makes it. When somebody changes a mode at the same
-//! moment, the call counts as the earlier one.
+//! moment, the call counts as the earlier one. One rule is asked once more under the locks of the change: which names may be
+//! taken out of a sticky directory. Else whoever replaces what has the name in between could have another user's file go.
 
 use super::permission::{self, Access};
 use super::{Caller, Checks, Name, Rename, Session};
+use crate::remove::Remover;
 use crate::{Error, FileKind, ObjectId, Protection, Result};
 
 impl Session {
@@ -33,6 +35,11 @@ impl Session {
             true => Ok(()),
             false => permission::check_access(node, by, wanted),
         })
+    }
+
+    /// Who takes a name away, for the change itself.
+    pub(crate) fn remover(&self, by: &Caller) -> Remover {
+        if self.checks_here() && !by.is_root() { Remover::User(by.uid) } else { Remover::Anybody }
     }
 
     /// Refuses to take a name away.

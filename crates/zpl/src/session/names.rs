@@ -4,7 +4,7 @@ use format::Corrupt;
 
 use super::permission::{self, Access};
 use super::{Caller, Held, Session};
-use crate::{DirEntry, Error, FileKind, NAME_MAX, NewNode, ObjectId, Replace, Result};
+use crate::{DirEntry, Error, FileKind, NAME_MAX, Name, NewNode, ObjectId, Replace, Result};
 
 /// What somebody asks to make.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -27,15 +27,6 @@ impl Creation {
     fn at(&self) -> Name<'_> {
         Name { dir: self.dir, name: &self.name }
     }
-}
-
-/// A name in a directory.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Name<'a> {
-    /// The directory.
-    pub dir: ObjectId,
-    /// The name in it.
-    pub name: &'a [u8],
 }
 
 /// What a name means.
@@ -230,7 +221,7 @@ impl Session {
         self.check_writable()?;
         self.check_no_link(Name { dir, name })?;
         self.demand_removal(by, Name { dir, name })?;
-        self.fs()?.unlink(dir, name)
+        self.fs()?.unlink_by(self.remover(by), dir, name)
     }
 
     /// Removes an empty directory.
@@ -241,7 +232,7 @@ impl Session {
         self.check_writable()?;
         self.check_no_link(Name { dir, name })?;
         self.demand_removal(by, Name { dir, name })?;
-        self.fs()?.rmdir(dir, name)
+        self.fs()?.rmdir_by(self.remover(by), dir, name)
     }
 
     /// Gives a file one more name.
@@ -267,8 +258,8 @@ impl Session {
         let replace = match how {
             Rename::Replace => Replace::Allowed,
             Rename::Refuse => Replace::Refused,
-            Rename::Exchange => return fs.exchange(from.dir, from.name, to.dir, to.name),
+            Rename::Exchange => return fs.exchange_by(self.remover(by), from, to),
         };
-        fs.rename(from.dir, from.name, to.dir, to.name, replace)
+        fs.rename_by(self.remover(by), from, to, replace)
     }
 }
