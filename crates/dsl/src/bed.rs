@@ -1,30 +1,109 @@
-//! A MOS in memory, for tests of what is kept in it.
+//! Objsets on a scripted disk without a pool, for tests of what is kept in them.
 
 use std::sync::Arc;
+use std::time::Duration;
 
-use dmu::{Objset, Tx};
+use dmu::{NewObject, Objset, Policy, Redundant, Space, SyncCtx, Tx};
+use format::blkptr::Dva;
+use format::compression::CompressionSetting;
 use format::objset::{ObjsetType, SIZE_V3};
-use format::{ObjectId, ObjectType, Txg};
-use storage::host::Host;
-use storage::{Options, Storage, Vdevs};
+use format::{BlockPtr, ChecksumKind, ObjectType, Txg, VdevId};
+use storage::host::{Host, ScriptedDisk};
+use storage::{GzipEngine, Leaf, Options, Shape, Storage, TopVdev, Vdevs, WriteError, Writer};
 
 use crate::mos::{DIRECTORY, Mos};
 
-/// An empty MOS that nobody writes, and a transaction on it.
-pub fn mos() -> (Mos, Tx) {
+const TXG: Txg = Txg(4);
+const SIZE: u64 = 64 << 20;
+
+/// A device of one scripted disk.
+pub fn storage() -> Arc<Storage> {
     let options = Options {
-        cache_bytes: 0,
+        cache_bytes: 64 << 20,
         free_bytes: 0,
         io_threads: 0,
         workers: 1,
         gzip_engine: None,
-        slow_io: std::time::Duration::MAX,
+        slow_io: Duration::MAX,
     };
-    let storage = Arc::new(Storage::new(Vdevs::new(Vec::new()), options));
-    let objset = Objset::create(storage, Arc::default(), ObjsetType::Meta, 0, SIZE_V3);
-    let (mos, tx) = (Mos::new(objset, Host::seeded(1, 0), 5000), Tx::new(Txg(4)));
+    let leaf = Leaf::new(7, Arc::new(ScriptedDisk::new(SIZE)));
+    let shape = Shape::Disk(leaf);
+    let asize = SIZE - (8 << 20);
+    let top = TopVdev { id: 0, guid: 7, ashift: 9, asize, metaslab_shift: 24, is_log: false, shape };
+    Arc::new(Storage::new(Vdevs::new(vec![top]), options))
+}
+
+/// An empty MOS that nobody writes, and a transaction on it.
+pub fn mos() -> (Mos, Tx) {
+    let objset = Objset::create(storage(), Arc::default(), ObjsetType::Meta, 0, SIZE_V3);
+    let (mos, tx) = (Mos::new(objset, Host::seeded(1, 0), 5000), Tx::new(TXG));
     let made = mos.create_zap(&tx, ObjectType::OBJECT_DIRECTORY, 0).expect("made");
     assert_eq!(made.id(), DIRECTORY);
-    assert_eq!(made.id(), ObjectId(1));
     (mos, tx)
+}
+
+/// Gives space from the start of the device on, and takes none back.
+struct Next(u64);
+
+impl Space for Next {
+    fn allocate(&mut self, psize: u64, copies: u8) -> Result<[Dva; 3], WriteError> {
+        let mut next = || {
+            let dva = Dva { vdev: VdevId(0), asize: psize, offset: self.0, gang: false };
+            self.0 += psize;
+            dva
+        };
+        Ok(std::array::from_fn(|copy| if copy < copies.into() { next() } else { Dva::default() }))
+    }
+
+    fn give_back(&mut self, _: Dva) {}
+
+    fn born(&mut self, _: &BlockPtr) {}
+
+    fn killed(&mut self, _: &BlockPtr) -> dmu::Result<()> {
+        Ok(())
+    }
+}
+
+/// Objsets of both kinds with objects of many sizes, and the roots of what was written.
+pub fn written() -> (Arc<Storage>, [BlockPtr; 2]) {
+    let storage = storage();
+    let mut space = Next(1 << 20);
+    let roots = [ObjsetType::Meta, ObjsetType::Zfs].map(|kind| {
+        let objset = Objset::create(storage.clone(), Arc::default(), kind, 0, SIZE_V3);
+        fill(&objset, &Tx::new(TXG));
+        write(&storage, &mut space, &objset)
+    });
+    (storage, roots)
+}
+
+fn fill(objset: &Objset, tx: &Tx) {
+    for size in [512u32, 2048] {
+        for n in (0..40u64).step_by(7) {
+            let new = NewObject::plain(ObjectType::PLAIN_FILE_CONTENTS).block_size(size);
+            let object = objset.create_object(tx, new).expect("new");
+            let data: Vec<u8> = (0..n * 700).map(|i| (i * n % 251) as u8).collect();
+            object.write(tx, 0, &data).expect("written");
+        }
+    }
+}
+
+fn write(storage: &Storage, space: &mut Next, objset: &Objset) -> BlockPtr {
+    let policy = Policy {
+        compression: CompressionSetting::LZ4,
+        metadata_compression: CompressionSetting::LZ4,
+        gzip_engine: GzipEngine::DEFAULT,
+        checksum: ChecksumKind::Fletcher4,
+        copies: 1,
+        redundant: Redundant::All,
+        embed: true,
+        hole_birth: true,
+        single: false,
+        counts_sectors: false,
+    };
+    let mut writer = Writer::new(storage);
+    let io = objset.io();
+    let mut ctx = SyncCtx { io, txg: TXG, space, writer: &mut writer, policy, mos_pass: 0 };
+    let synced = objset.sync(&mut ctx, objset.freeze()).expect("written");
+    writer.finish().expect("written");
+    synced.ptr
 }

@@ -5,20 +5,54 @@
 //! Source: docs/format/06-mos-dsl.md.
 #![forbid(unsafe_code)]
 
+pub mod available;
+pub mod bookmark;
 pub mod bpobj;
 pub mod bptree;
+pub mod change;
+pub mod clone;
+pub mod create;
+pub mod deadlist;
+pub mod delegation;
+pub mod destroy;
 pub mod error;
 pub mod features;
+pub mod frees;
 pub mod history;
+pub mod holds;
+pub mod info;
 mod key_error;
+pub mod keyring;
 pub mod keys;
+pub mod limits;
+pub mod list;
+pub mod local;
 pub mod mos;
+pub mod new_head;
+pub mod new_names;
+pub mod partial;
+pub mod promises;
+pub mod promote;
+pub mod properties;
 pub mod props;
+pub mod receive;
 mod receive_error;
+pub mod received;
+pub mod rename;
+pub mod room;
+pub mod settings;
+pub mod settle;
 pub mod sizes;
+pub mod snapshot;
+pub mod space;
 mod token;
+pub mod tree;
 mod tune_error;
+pub mod upgrade;
+pub mod values;
 pub mod version;
+pub mod view;
+pub mod walk;
 
 #[cfg(test)]
 mod bed;

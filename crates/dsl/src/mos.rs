@@ -9,7 +9,7 @@ use dmu::{NewObject, Object, Objset, Tx, zap};
 use format::dsl_dataset::DslDataset;
 use format::dsl_dir::DslDir;
 use format::nvlist::NvList;
-use format::zap::Value;
+use format::zap::{Value, int_key};
 use format::{ByteOrder, ObjectId, ObjectType, Txg};
 use storage::host::Host;
 
@@ -20,6 +20,9 @@ const LE: ByteOrder = ByteOrder::Little;
 pub const DIRECTORY: ObjectId = ObjectId(1);
 /// Longest packed nvlist that is read into memory.
 const PACKED_MAX: u64 = 64 << 20;
+
+/// Names in snapshot maps are found regardless of case where the file system wants that.
+pub const FOLD_CASE: u64 = 2;
 
 /// Object sets' blocks of a size that pools of this age use.
 pub const PACKED_BLOCK: u32 = 16 << 10;
@@ -72,6 +75,17 @@ impl Mos {
 
     pub fn set_directory(&self, tx: &Tx, key: &str, value: &Value) -> Result<()> {
         Ok(zap::update(&self.object(DIRECTORY)?, tx, key.as_bytes(), value)?)
+    }
+
+    /// Seconds since 1970.
+    #[must_use]
+    pub fn now(&self) -> u64 {
+        self.host.clock.now().0
+    }
+
+    /// Adds `number` to a ZAP of numbers.
+    pub fn add_int(&self, tx: &Tx, zap_id: ObjectId, number: u64) -> Result<()> {
+        Ok(zap::insert(&self.object(zap_id)?, tx, int_key(number).as_bytes(), &Value::from_u64(number))?)
     }
 
     pub fn salt(&self) -> u64 {

@@ -4,21 +4,25 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use dsl::info::{self, DatasetInfo};
+use dsl::limits;
+use dsl::new_head::{Initialise, NewFilesystem};
+use dsl::new_names;
+use dsl::properties;
+use dsl::room::Reach;
+use dsl::room::Reserve;
+use dsl::settings::settings;
+use dsl::{list, tree};
+use format::config::VERSION_FEATURES;
 use storage::FailMode;
 
 use crate::dataset::Dataset;
-use crate::dsl::create::{Initialise, NewFilesystem};
-use crate::dsl::limits;
-use crate::dsl::lookup::{self, DatasetInfo};
-use crate::dsl::properties;
 use crate::history::{self, Event};
 use crate::keys;
-use crate::new_names;
-use crate::pool::{Pool, Reserve};
+use crate::pool::Pool;
 use crate::props::{DatasetKind, Property, PropertyError, Source, Value, names};
 use crate::space_maps::{self, MapTable};
 use crate::sync::Syncing;
-use crate::tx::Reach;
 use crate::{Error, Result};
 
 impl Pool {
@@ -64,7 +68,7 @@ impl Pool {
     /// [`Error::NoDataset`], or the DSL cannot be read.
     pub fn dataset(&self, name: &str) -> Result<DatasetInfo> {
         let _shared = self.shared();
-        lookup::info(&self.inner, name)
+        info::info(&self.inner.view(), name)
     }
 
     /// `top` and what lies below it, `depth` levels (all if `None`), parents first; with snapshots if asked.
@@ -73,7 +77,7 @@ impl Pool {
     /// [`Error::NoDataset`], or the DSL cannot be read.
     pub fn list(&self, top: &str, depth: Option<usize>, snapshots: bool) -> Result<Vec<DatasetInfo>> {
         let _shared = self.shared();
-        lookup::list(&self.inner, top, depth, snapshots)
+        list::list(&self.inner.view(), top, depth, snapshots)
     }
 
     /// As [`Pool::list`], for those who only look: datasets and snapshots that cannot be read, or have names that none may
@@ -89,7 +93,7 @@ impl Pool {
         report: &mut dyn FnMut(String, Error),
     ) -> Result<Vec<DatasetInfo>> {
         let _shared = self.shared();
-        lookup::survey(&self.inner, top, (depth, snapshots), report)
+        list::survey(&self.inner.view(), top, (depth, snapshots), report)
     }
 
     /// A native property in effect with its source; `None` where it does not apply or has no value.
@@ -102,7 +106,7 @@ impl Pool {
         property: &'static Property,
     ) -> Result<Option<(Value, Source)>> {
         let _shared = self.shared();
-        properties::native(&self.inner, info, property)
+        properties::native(&self.inner.view(), info, property)
     }
 
     /// User properties in effect, by name: (name, value, source).
@@ -111,7 +115,7 @@ impl Pool {
     /// If the DSL cannot be read.
     pub fn user_properties(&self, info: &DatasetInfo) -> Result<Vec<(String, String, Source)>> {
         let _shared = self.shared();
-        properties::user(&self.inner, info)
+        properties::user(&self.inner.view(), info)
     }
 
     /// One user property in effect.
@@ -120,7 +124,7 @@ impl Pool {
     /// If the DSL cannot be read.
     pub fn user_property(&self, info: &DatasetInfo, name: &str) -> Result<Option<(String, Source)>> {
         let _shared = self.shared();
-        properties::user_one(&self.inner, info, name)
+        properties::user_one(&self.inner.view(), info, name)
     }
 
     /// Bytes written to a dataset since its own earlier snapshot called `snapshot`, or since the one of that full name
@@ -130,7 +134,7 @@ impl Pool {
     /// If the DSL cannot be read.
     pub fn written_since(&self, info: &DatasetInfo, snapshot: &str) -> Result<Option<u64>> {
         let _shared = self.shared();
-        properties::written_since(&self.inner, info, snapshot)
+        properties::written_since(&self.inner.view(), info, snapshot)
     }
 
     /// Whether a dataset's contents are encrypted: without its key nobody reads them.
@@ -148,7 +152,7 @@ impl Pool {
     /// If the DSL cannot be read.
     pub fn received_property(&self, info: &DatasetInfo, name: &str) -> Result<Option<Value>> {
         let _shared = self.shared();
-        properties::received(&self.inner, info, name)
+        properties::received(&self.inner.view(), info, name)
     }
 
     /// Pool properties kept in the MOS, by name.
@@ -176,7 +180,7 @@ impl Pool {
     /// # Errors
     /// If the lists cannot be read.
     pub fn freeing(&self) -> Result<u64> {
-        crate::dsl::frees::waiting(&self.inner.mos)
+        dsl::frees::waiting(&self.inner.mos)
     }
 
     /// Bytes that the next txgs free, of those. What cannot be found waits for another import.
@@ -226,7 +230,7 @@ impl Pool {
     /// [`Error::NoDataset`], or its root cannot be read.
     pub fn open(&self, name: &str) -> Result<Arc<Dataset>> {
         let _shared = self.shared();
-        self.inner.open(&lookup::info(&self.inner, name)?)
+        self.inner.open(&info::info(&self.inner.view(), name)?)
     }
 
     /// As [`Pool::open`], of a dataset that may have no public name.
@@ -260,7 +264,7 @@ impl Pool {
         new_names::check(name, DatasetKind::Filesystem)?;
         let full = name.to_owned();
         self.with_limits(name, local, move |syncing, local| {
-            syncing.create_filesystem(&full, &local, &new, &initialise)
+            syncing.change(|dsl| dsl.create_filesystem(&full, &local, &new, &initialise))
         })
     }
 
@@ -295,7 +299,7 @@ impl Pool {
     /// [`Error::HasChildren`], [`Error::DatasetBusy`], [`Error::NoDataset`].
     pub fn destroy_dataset(&self, name: &str) -> Result<()> {
         let name = name.to_owned();
-        self.run_beside(Reserve::Quarter, 1, move |syncing| syncing.destroy_head(&name))
+        self.run_beside(Reserve::Quarter, 1, move |syncing| syncing.change(|dsl| dsl.destroy_head(&name)))
     }
 
     /// Renames a file system or volume within the pool.
@@ -312,7 +316,7 @@ impl Pool {
             }
         }
         let (from, to) = (from.to_owned(), to.to_owned());
-        self.run_beside(Reserve::Half, 1, move |syncing| syncing.rename_dir(&from, &to))
+        self.run_beside(Reserve::Half, 1, move |syncing| syncing.change(|dsl| dsl.rename_dir(&from, &to)))
     }
 
     /// Sets local properties of a dataset; `None` inherits. Values were checked by
@@ -330,21 +334,20 @@ impl Pool {
         let are_limits = values.iter().all(|(name, _)| limits::SPACE.contains(&name.as_str()));
         let kept = if are_limits { Reserve::Quarter } else { Reserve::Half };
         self.run_beside(kept, values.len() as u64, move |syncing| {
-            let dir = lookup::dir_of(&syncing.inner.mos, &syncing.state.config.name, &full)?;
-            // Each by what those before it leave.
-            let mut given = Vec::new();
-            for (name, value) in &values {
-                if !limits::SPACE.contains(&name.as_str()) {
-                    continue;
+            syncing.change(|dsl| {
+                let dir = tree::dir_of(dsl.mos(), &dsl.view.pool, &full)?;
+                // Each by what those before it leave.
+                let mut given = Vec::new();
+                for (name, value) in &values {
+                    if !limits::SPACE.contains(&name.as_str()) {
+                        continue;
+                    }
+                    let bytes = dsl.number_after(dir, name, value.as_ref())?;
+                    dsl.check_limit(dir, name, bytes, &given)?;
+                    given.push((name.as_str(), bytes));
                 }
-                let bytes = syncing.number_after(dir, name, value.as_ref())?;
-                syncing.check_limit(dir, name, bytes, &given)?;
-                given.push((name.as_str(), bytes));
-            }
-            for (name, value) in &values {
-                syncing.set_property(dir, name, value.as_ref())?;
-            }
-            Ok(())
+                values.iter().try_for_each(|(name, value)| dsl.set_property(dir, name, value.as_ref()))
+            })
         })?;
         self.refresh_settings()
     }
@@ -385,7 +388,21 @@ impl Pool {
     /// # Panics
     /// If the version would become an older one.
     pub fn upgrade_version(&self, version: u64) -> Result<()> {
-        self.run(move |syncing| syncing.upgrade_version(version))
+        self.run(move |syncing| {
+            let from = syncing.state.config.version;
+            assert!(version >= from, "a pool's version only grows");
+            syncing.state.config.version = version;
+            syncing.state.config_dirty = true;
+            syncing.mos().set_version(version);
+            syncing.change(|dsl| dsl.upgrade(from, version))?;
+            if from < VERSION_FEATURES && version >= VERSION_FEATURES {
+                let mut salt = [0; 32];
+                syncing.inner.host.entropy.fill(&mut salt);
+                syncing.inner.storage.set_salt(salt);
+                syncing.state.new_salt = Some(salt);
+            }
+            Ok(())
+        })
     }
 
     /// Enables features.
@@ -411,6 +428,7 @@ impl Pool {
     /// the others.
     pub(crate) fn refresh_settings(&self) -> Result<()> {
         let mut first = Ok(());
+        let features = self.inner.info().features.clone();
         for dataset in self.inner.open_datasets() {
             // A sync that takes it away waits for this.
             let _shared = self.shared();
@@ -418,8 +436,8 @@ impl Pool {
                 continue;
             }
             // By its number: what is being received has no public name, and a name may change meanwhile.
-            let known = lookup::info_of(&self.inner, dataset.name(), dataset.id)
-                .and_then(|info| properties::settings(&self.inner, &info));
+            let known = info::info_of(&self.inner.view(), dataset.name(), dataset.id)
+                .and_then(|info| settings(&self.inner.view(), &info, Some(&features)));
             match known {
                 Ok((settings, policy)) => dataset.set_settings(settings, policy),
                 Err(error) => first = first.and(Err(error)),

@@ -6,6 +6,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, RwLock};
 
 use dmu::{DirtyBudget, NewObject, Objset};
+use dsl::new_head::{Initialise, NewFilesystem, NewHead};
 use format::compression::Compression;
 use format::config::{PoolConfig, PoolState, VERSION_FEATURES, VdevConfig, VdevKind};
 use format::features::{self, Feature};
@@ -19,9 +20,7 @@ use storage::host::Disk;
 use storage::{Storage, TopVdev, Vdevs};
 
 use crate::aux_vdevs::{AuxKind, NewAux};
-use crate::dsl::create::{Initialise, NewFilesystem};
 use crate::features::Features;
-use crate::keyring::Keyring;
 use crate::leases::Leases;
 use crate::members::Members;
 use crate::mos::{DIRECTORY, Mos};
@@ -34,6 +33,7 @@ use crate::throttle::Limits;
 use crate::tx::Groups;
 use crate::zil::stash::LogSpace;
 use crate::{Error, Result, aux_vdevs, bpobj, history, labels, new_vdevs, props, version};
+use dsl::keyring::Keyring;
 
 /// Name of the machine in labels that are not to tell.
 const ANYWHERE: &str = "localhost";
@@ -306,7 +306,7 @@ impl Syncing<'_> {
         let directory =
             mos.objset.create_object_at(&self.tx, DIRECTORY, NewObject::plain(ObjectType::OBJECT_DIRECTORY));
         dmu::zap::create_fat(&directory, &self.tx, mos.salt(), 0)?;
-        let root = self.create_special()?;
+        let root = self.change(|dsl| dsl.create_special())?;
         if spec.version >= VERSION_FEATURES {
             let features = Features::create(self.mos(), &self.tx)?;
             self.state.features = Some(features);
@@ -334,24 +334,26 @@ impl Syncing<'_> {
         for (name, value) in &spec.properties {
             self.set_pool_property(name, value)?;
         }
-        let is_limit = |name: &str| crate::dsl::limits::SPACE.contains(&name);
+        let is_limit = |name: &str| dsl::limits::SPACE.contains(&name);
         let (limits, plain): (Vec<_>, Vec<_>) = spec.root_properties.iter().partition(|(n, _)| is_limit(n));
         for (name, value) in plain {
-            self.set_property(root, name, Some(value))?;
+            self.change(|dsl| dsl.set_property(root, name, Some(value)))?;
         }
-        self.create_head(
-            root,
-            &spec.name,
-            &spec.filesystem,
-            &spec.initialise,
-            format::objset::ObjsetType::Zfs,
-            true,
-        )?;
+        let head = NewHead {
+            dir: root,
+            name: spec.name.clone(),
+            os_type: ObjsetType::Zfs,
+            filesystem: spec.filesystem.clone(),
+            initialise: spec.initialise.clone(),
+        };
+        self.change(|dsl| dsl.create_head(head, true))?;
         // What it may use is judged by what it uses, so it has to be there first.
         for (name, value) in limits {
             let bytes = if let props::Value::Number(bytes) = value { *bytes } else { 0 };
-            self.check_limit(root, name, bytes, &[])?;
-            self.set_property(root, name, Some(value))?;
+            self.change(|dsl| {
+                dsl.check_limit(root, name, bytes, &[])?;
+                dsl.set_property(root, name, Some(value))
+            })?;
         }
         if let Some(command) = &spec.command {
             history::log(self.mos(), &self.tx, command)?;
@@ -391,7 +393,7 @@ impl Syncing<'_> {
             }
             return Ok(());
         }
-        let stored = crate::dsl::properties::stored(value);
+        let stored = dsl::values::stored(value);
         Ok(dmu::zap::update(&object, &self.tx, name.as_bytes(), &stored)?)
     }
 }

@@ -6,70 +6,22 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, Weak};
 
 use dmu::{Objset, Policy};
+use dsl::available;
+use dsl::info::DatasetInfo;
+use dsl::promises::{self, Answer, Own};
+use dsl::room::Reach;
+use dsl::settings::Settings;
 use format::features::Feature;
 use format::{ObjectId, Txg};
 use storage::host::Host;
 
-use crate::dsl::lookup;
-use crate::dsl::promises::{Answer, Own};
 use crate::pool::Inner;
-use crate::tx::{Begun, Hold, Patience, Reach, Tx, Wait};
+use crate::tx::{Begun, Hold, Patience, Tx, Wait};
 use crate::zil::Log;
 use crate::{Error, Result};
 
 /// Syncs that a change waits for at a limit, while other changes take the space first.
 const LIMIT_WAITS: u32 = 64;
-
-/// Property values that reading and writing go by; refreshed when a property changes.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Settings {
-    /// Largest block of a new file, in bytes.
-    pub record_size: u64,
-    /// Access times are kept.
-    pub atime: bool,
-    /// ... but only when older than the modification, or a day.
-    pub relatime: bool,
-    /// Extended attributes go into the file's own attributes where they fit.
-    pub xattr_in_sa: bool,
-    /// Extended attributes may be used at all.
-    pub xattr: bool,
-    /// POSIX ACLs may be used.
-    pub posix_acl: bool,
-    /// 512-byte slots of a new dnode.
-    pub dnode_slots: u8,
-    /// Nothing may be changed.
-    pub read_only: bool,
-    /// Data read is kept in the cache.
-    pub cache_data: bool,
-    /// When changes are made safe.
-    pub sync: SyncMode,
-    /// An intent log points at the data where it belongs, however little it is (`logbias=throughput`).
-    pub log_points: bool,
-    /// Whether a mount shows the snapshots.
-    pub snapdir: SnapDir,
-}
-
-/// Values of the property `snapdir`: how a mount shows `.zfs`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum SnapDir {
-    /// To those who know the name.
-    Hidden,
-    /// In listings of the root, too.
-    Visible,
-    /// Not at all.
-    Disabled,
-}
-
-/// Values of the property `sync`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum SyncMode {
-    /// When somebody asks.
-    Standard,
-    /// Each of them, at once.
-    Always,
-    /// With their txg, whoever asks.
-    Disabled,
-}
 
 /// An open dataset. Cloned freely within an `Arc`; the pool keeps it as long as anybody does.
 pub struct Dataset {
@@ -101,28 +53,32 @@ pub struct Dataset {
     above: Mutex<Option<Weak<dyn Any + Send + Sync>>>,
 }
 
+/// What a dataset is opened with.
+pub(crate) struct Found {
+    /// Its objects.
+    pub(crate) objset: Objset,
+    /// What its properties mean for those who read and write it.
+    pub(crate) settings: Settings,
+    /// How its blocks are written.
+    pub(crate) policy: Policy,
+    /// Its own limits and use.
+    pub(crate) own: Own,
+    /// guids of the per-dataset features that it is marked with.
+    pub(crate) marks: BTreeSet<String>,
+}
+
 impl Dataset {
-    #[allow(clippy::too_many_arguments, reason = "each is a field; one caller")]
-    pub(crate) fn new(
-        pool: Arc<Inner>,
-        id: ObjectId,
-        dir: ObjectId,
-        name: String,
-        objset: Arc<Objset>,
-        is_snapshot: bool,
-        settings: Settings,
-        policy: Policy,
-        own: Own,
-        active_features: BTreeSet<String>,
-    ) -> Dataset {
+    /// A dataset with what was found of it.
+    pub(crate) fn new(pool: Arc<Inner>, info: &DatasetInfo, found: Found) -> Dataset {
+        let Found { objset, settings, policy, own, marks } = found;
         objset.set_policy(policy);
         Dataset {
             pool,
-            id,
-            dir,
-            name: RwLock::new(name),
-            objset,
-            is_snapshot,
+            id: info.id,
+            dir: info.dir_id,
+            name: RwLock::new(info.name.clone()),
+            objset: Arc::new(objset),
+            is_snapshot: info.is_snapshot(),
             settings: RwLock::new(Arc::new(settings)),
             arriving: AtomicBool::new(false),
             mounted_writable: AtomicBool::new(false),
@@ -131,7 +87,7 @@ impl Dataset {
             revision: AtomicU64::new(0),
             log: Log::default(),
             listed: AtomicBool::new(false),
-            active_features: Mutex::new(active_features),
+            active_features: Mutex::new(marks),
             above: Mutex::default(),
         }
     }
@@ -304,7 +260,8 @@ impl Dataset {
     /// # Errors
     /// If the DSL cannot be read.
     pub fn space(&self) -> Result<(u64, u64)> {
-        lookup::space_of(&self.pool, self)
+        let own = promises::own(&self.pool.mos, self.dir, self.id)?;
+        Ok((own.referenced, available::available(&self.pool.view(), self.dir, &own)?))
     }
 
     /// Writes that the pool's disks were asked for since it was opened. It grows as long as what programs wrote is on

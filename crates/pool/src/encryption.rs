@@ -1,8 +1,9 @@
 //! Encrypted datasets as users see them: which key they need, and whether it is loaded.
 
 use codec::crypt::WrappingKey;
+use dsl::info::DatasetInfo;
+use dsl::tree;
 
-use crate::dsl::lookup::{self, DatasetInfo};
 use crate::keys::{self, KeyObject};
 use crate::pool::{Inner, Pool};
 use crate::{Error, KeyError, Result};
@@ -68,7 +69,7 @@ impl Inner {
     fn encryption(&self, info: &DatasetInfo) -> Result<Option<Encryption>> {
         let Some(id) = keys::object_of(&self.mos, info.dir_id)? else { return Ok(None) };
         let object = keys::read(&self.mos, id)?;
-        let root = lookup::name_of(self, object.root)?;
+        let root = tree::name_of(&self.view(), object.root)?;
         Ok(Some(Encryption { object, root, is_loaded: self.keyring.has(object.root) }))
     }
 

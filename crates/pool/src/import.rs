@@ -16,7 +16,6 @@ use storage::host::{Access, Disk};
 use crate::create::vdev_spec;
 use crate::discover::Found;
 use crate::features::Features;
-use crate::keyring::Keyring;
 use crate::labels;
 use crate::leases::Leases;
 use crate::mos::Mos;
@@ -32,6 +31,7 @@ use crate::tx::Groups;
 use crate::zil::recover;
 use crate::zil::stash::LogSpace;
 use crate::{Error, Result, bpobj, bptree, history};
+use dsl::keyring::Keyring;
 
 /// What the devices and the MOS tell of a pool that is being imported.
 struct Read {

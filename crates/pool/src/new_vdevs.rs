@@ -177,7 +177,7 @@ pub(crate) fn create_objects(
         };
         for slot in of_leaves.into_iter().chain([&mut config.zap_top]) {
             let id = mos.create_zap(tx, ObjectType::ZAP_METADATA, 0)?.id();
-            crate::dsl::create::add_int(mos, tx, zaps, id.0)?;
+            mos.add_int(tx, zaps, id.0)?;
             *slot = Some(id);
         }
     }

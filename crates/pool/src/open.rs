@@ -3,12 +3,13 @@
 use std::sync::{Arc, Weak};
 
 use dmu::{BlockIo, Objset};
+use dsl::change;
+use dsl::info::DatasetInfo;
+use dsl::promises::{self, Own};
+use dsl::settings::settings;
 
 use crate::Result;
-use crate::dataset::Dataset;
-use crate::dsl::lookup::{self, DatasetInfo};
-use crate::dsl::promises::Own;
-use crate::dsl::properties;
+use crate::dataset::{Dataset, Found};
 use crate::pool::Inner;
 
 impl Inner {
@@ -20,29 +21,18 @@ impl Inner {
         if let Some(open) = self.datasets().get(&info.id).and_then(Weak::upgrade) {
             return Ok(open);
         }
-        let (settings, policy) = properties::settings(self, info)?;
-        let io = BlockIo::with_keys(
-            self.storage.clone(),
-            self.keyring.keys_of(&self.mos, info.dir_id, &info.name)?,
-        );
+        let counts = self.info().features.clone();
+        let (settings, policy) = settings(&self.view(), info, Some(&counts))?;
+        let keys = self.keyring.keys_of(&self.mos, info.dir_id, &info.name)?;
+        let io = BlockIo::with_keys(self.storage.clone(), keys);
         let objset = Objset::open(io, self.budget.clone(), info.phys.bp)?;
-        let marks = self.dataset_marks(info.id)?;
+        let marks = change::marks(&self.mos, info.id)?;
         let mut own = Own::default();
         if !info.is_snapshot() {
-            own = lookup::own(&self.mos, info.dir_id, info.id)?;
+            own = promises::own(&self.mos, info.dir_id, info.id)?;
         }
-        let dataset = Arc::new(Dataset::new(
-            self.clone(),
-            info.id,
-            info.dir_id,
-            info.name.clone(),
-            Arc::new(objset),
-            info.is_snapshot(),
-            settings,
-            policy,
-            own,
-            marks,
-        ));
+        let found = Found { objset, settings, policy, own, marks };
+        let dataset = Arc::new(Dataset::new(self.clone(), info, found));
         let mut table = self.datasets();
         if let Some(open) = table.get(&info.id).and_then(Weak::upgrade) {
             return Ok(open);

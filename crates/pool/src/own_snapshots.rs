@@ -7,11 +7,11 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, RwLockReadGuard};
 
 use dmu::{Object, zap};
+use dsl::{info, snapshot, tree};
 use format::zap::Position;
 use format::{Guid, ObjectId};
 
 use crate::dataset::Dataset;
-use crate::dsl::{lookup, snapshot};
 use crate::{Error, Result};
 
 /// Cookies below are the caller's: for entries that are not in the list, `.` and `..` say.
@@ -53,7 +53,7 @@ impl Dataset {
 
     /// Whether a name in the list is one that a snapshot may have. The kernel refuses to list a folder with any other.
     fn is_good(&self, leaf: &[u8]) -> bool {
-        lookup::full_name(&self.name(), '@', leaf).is_ok()
+        tree::full_name(&self.name(), '@', leaf).is_ok()
     }
 
     /// Some of its snapshots from `cookie` on (0: from the start); none at the end. Names that none may have are left out. Cookies stay right while snapshots
@@ -130,7 +130,7 @@ impl Dataset {
             entries.find(|entry| entry.as_ref().map_or(true, listed)).ok_or_else(missing)??.name
         };
         let name = format!("{}@{}", self.name(), String::from_utf8_lossy(&name));
-        let info = lookup::info_of(&self.pool, name, key.id)?;
+        let info = info::info_of(&self.pool.view(), name, key.id)?;
         if !info.is_snapshot() || info.phys.guid != key.guid {
             return Err(missing());
         }

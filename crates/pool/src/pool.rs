@@ -5,6 +5,10 @@ use std::sync::{Arc, Mutex, MutexGuard, RwLock, Weak};
 use std::thread::JoinHandle;
 
 use dmu::DirtyBudget;
+use dsl::available;
+use dsl::promises::Promises;
+use dsl::room::{Reach, Reserve, Room};
+use dsl::view::View;
 use format::config::{PoolConfig, PoolState};
 use format::features::Feature;
 use format::{BlockPtr, Guid, ObjectId, Txg};
@@ -13,23 +17,18 @@ use storage::host::{Disk, Host};
 use storage::{Deflate, Leaf, Storage};
 
 use crate::dataset::Dataset;
-use crate::dsl::limits;
-use crate::dsl::promises::Promises;
 use crate::events::Events;
 use crate::features::FeatureState;
-use crate::keyring::Keyring;
 use crate::leases::Leases;
 use crate::members::Members;
 use crate::mos::Mos;
 use crate::scrubber::Scrubber;
 use crate::sync::{SyncState, Syncing, sync_loop};
-use crate::tx::{Groups, Hold, Need, Reach, Tx};
+use crate::tx::{Groups, Hold, Need, Tx};
 use crate::zil::stash::LogSpace;
 use crate::{Error, Result};
+use dsl::keyring::Keyring;
 
-/// Smallest reserve that keeps a full pool alive (01: "slop"), and the largest.
-const SLOP_MIN: u64 = 128 << 20;
-const SLOP_MAX: u64 = 128 << 30;
 /// Blocks of metadata that one transaction may change besides its data, and the bytes of each: dnodes, the directory
 /// and its attributes.
 const TX_BLOCKS: u64 = 8;
@@ -43,17 +42,6 @@ const EMBEDDED_LOG_METASLABS: u64 = 64;
 /// Bytes of records that are encoded before their txg syncs: what the cores get done while another txg's last
 /// writes reach the disks.
 const AHEAD_BYTES: u64 = 32 << 20;
-
-/// The part of the reserve that a change leaves alone (06 §8.5).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Reserve {
-    /// All of it: a change that adds something to the pool.
-    Whole,
-    /// Half of it: a change of what is there.
-    Half,
-    /// A quarter of it: a change that frees space.
-    Quarter,
-}
 
 /// What `zpool list` and `zpool status` tell, as of the last sync.
 #[derive(Clone, Debug)]
@@ -194,35 +182,33 @@ impl Inner {
         .sum()
     }
 
-    /// The reserve that keeps a full pool alive.
-    pub(crate) fn slop(&self) -> u64 {
-        let dspace = self.dspace();
-        (dspace / 32).min(SLOP_MAX).max((dspace / 2).min(SLOP_MIN))
+    /// The space of the pool as its datasets see it.
+    pub(crate) fn room(&self) -> Room {
+        Room { dspace: self.dspace() }
     }
 
-    /// Bytes that datasets may use in all (06 §8.5), for transactions of this reach.
+    /// Bytes that datasets may use in all, for transactions of this reach.
     pub(crate) fn usable(&self, reach: Reach) -> u64 {
-        self.dspace().saturating_sub(self.reserve(reach))
+        self.room().usable(reach)
     }
 
-    /// Bytes that the pool may hold for a change that leaves `kept` of the reserve alone.
-    pub(crate) fn usable_beside(&self, kept: Reserve) -> u64 {
-        let kept = match kept {
-            Reserve::Whole => self.slop(),
-            Reserve::Half => self.slop() / 2,
-            Reserve::Quarter => self.slop() / 4,
-        };
-        self.dspace().saturating_sub(kept)
-    }
-
-    /// What a transaction must leave alone. Data that was acknowledged leaves enough for removals.
-    fn reserve(&self, reach: Reach) -> u64 {
-        let slop = self.slop();
-        match reach {
-            Reach::Limits => slop,
-            Reach::Acknowledged => slop - slop / 4,
-            Reach::Frees => slop / 2,
+    /// What questions about datasets need.
+    pub(crate) fn view(&self) -> View<'_> {
+        View {
+            mos: &self.mos,
+            storage: &self.storage,
+            budget: &self.budget,
+            pool: self.name(),
+            altroot: self.altroot.as_deref(),
+            keyring: &self.keyring,
+            room: self.room(),
         }
+    }
+
+    /// Whether somebody uses a dataset. It may be open all the same: its intent log keeps it.
+    pub(crate) fn is_used(&self, id: ObjectId) -> bool {
+        let by_log = usize::from(self.logged().contains_key(&id));
+        self.datasets().get(&id).is_some_and(|open| open.strong_count() > by_log)
     }
 
     /// Waits while too much is dirty.
@@ -245,7 +231,7 @@ impl Inner {
         Need {
             data: data.saturating_mul(copies.into()),
             metadata: ((blocks + indirect) * (u64::from(copies) + 1).min(3)).saturating_add(freed),
-            reserve: self.reserve(hold.reach),
+            reserve: self.room().reserve(hold.reach),
         }
     }
 
@@ -396,7 +382,7 @@ impl Pool {
         job: impl FnOnce(&mut Syncing<'_>) -> Result<T> + Send + 'static,
     ) -> Result<T> {
         self.run(move |syncing| {
-            limits::check_reserve(syncing.inner, objects, kept)?;
+            available::check_reserve(&syncing.inner.view(), objects, kept)?;
             job(syncing)
         })
     }
@@ -485,16 +471,5 @@ impl Inner {
         // Not the txg open by then: how many there are must follow from the calls alone.
         self.groups.sync_to(txg)?;
         receiver.recv().expect("a queued job runs before its txg is synced")
-    }
-
-    /// guids of the per-dataset features that a dataset is marked with.
-    pub(crate) fn dataset_marks(&self, id: ObjectId) -> Result<std::collections::BTreeSet<String>> {
-        let object = self.mos.object(id)?;
-        if object.object_type() != format::ObjectType::ZAP_METADATA {
-            return Ok(Default::default());
-        }
-        dmu::zap::entries(&object)
-            .map(|entry| Ok(String::from_utf8_lossy(&entry?.name).into_owned()))
-            .collect()
     }
 }

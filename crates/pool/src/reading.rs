@@ -6,12 +6,14 @@
 use std::sync::{Arc, RwLockReadGuard};
 
 use dmu::Object;
+use dsl::info::{self, DatasetInfo};
+use dsl::partial::{self, Partial};
+use dsl::{snapshot, tree};
 use format::dsl_dataset::DslDataset;
 use format::dsl_dir::DslDir;
 use format::{Guid, ObjectId};
 
 use crate::Result;
-use crate::dsl::lookup::{self, DatasetInfo, Partial};
 use crate::pool::{Inner, Pool};
 
 /// The dataset layer of a pool; nothing in it changes while this is held. Whoever holds one calls nothing of [`Pool`]
@@ -35,7 +37,7 @@ impl Reading<'_> {
     /// # Errors
     /// [`crate::Error::NoDataset`], or the DSL cannot be read.
     pub fn info(&self, name: &str) -> Result<DatasetInfo> {
-        lookup::info(self.inner, name)
+        info::info(&self.inner.view(), name)
     }
 
     /// The snapshot with this number.
@@ -43,7 +45,7 @@ impl Reading<'_> {
     /// # Errors
     /// There is none, or the DSL cannot be read.
     pub fn snapshot(&self, id: ObjectId) -> Result<DatasetInfo> {
-        lookup::info_of(self.inner, self.snapshot_name(id)?, id)
+        info::info_of(&self.inner.view(), self.snapshot_name(id)?, id)
     }
 
     /// Full name of the snapshot with this number.
@@ -51,7 +53,7 @@ impl Reading<'_> {
     /// # Errors
     /// As [`Reading::snapshot`].
     pub fn snapshot_name(&self, id: ObjectId) -> Result<String> {
-        lookup::snapshot_name(self.inner, id)
+        info::snapshot_name(&self.inner.view(), id)
     }
 
     /// The directory with this number.
@@ -88,7 +90,7 @@ impl Reading<'_> {
             return Ok(None);
         }
         let origin = mos.dataset(head.dir.origin)?;
-        let special = lookup::child(mos, lookup::root_dir(mos)?, "$ORIGIN")?;
+        let special = tree::child(mos, tree::root_dir(mos)?, "$ORIGIN")?;
         Ok((Some(origin.dir) != special).then_some(origin.guid))
     }
 
@@ -97,7 +99,7 @@ impl Reading<'_> {
     /// # Errors
     /// The DSL cannot be read.
     pub fn partial(&self, dir: ObjectId) -> Result<Option<Partial>> {
-        lookup::partial(&self.inner.mos, dir)
+        partial::partial(&self.inner.mos, dir)
     }
 
     /// Whether a head holds something else than its newest snapshot.
@@ -105,7 +107,7 @@ impl Reading<'_> {
     /// # Errors
     /// Their roots cannot be read.
     pub fn is_modified(&self, head: &DslDataset) -> Result<bool> {
-        lookup::is_modified(self.inner, head)
+        info::is_modified(&self.inner.view(), head)
     }
 
     /// Whether the snapshot `name` can be destroyed.
@@ -113,7 +115,7 @@ impl Reading<'_> {
     /// # Errors
     /// Why it cannot: [`crate::Error::Held`], [`crate::Error::HasClones`], [`crate::Error::DatasetBusy`]; or the DSL cannot be read.
     pub fn may_destroy(&self, name: &str) -> Result<()> {
-        lookup::may_destroy(self.inner, name)
+        snapshot::may_destroy(&self.inner.view(), name, &|id| self.inner.is_used(id))
     }
 
     /// Whether a dataset has an intent log that a crash left.

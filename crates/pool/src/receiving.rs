@@ -5,12 +5,12 @@
 
 use std::collections::BTreeSet;
 
+use dsl::receive::{Place, Progress, Working};
+use dsl::received::{PropertyRefusal, ReceiveOptions};
+use dsl::{change, info, list, partial};
 use format::ObjectId;
 use format::stream::Begin;
 
-use crate::dsl::lookup;
-use crate::dsl::receive::{Place, Progress, Working};
-use crate::dsl::received::{PropertyRefusal, ReceiveOptions};
 use crate::pool::Pool;
 use crate::{Error, Result, ResumeToken};
 
@@ -28,7 +28,11 @@ impl Pool {
         options: &ReceiveOptions,
     ) -> Result<((ObjectId, ObjectId), Vec<PropertyRefusal>)> {
         let (place, fs, begin, options) = (place.clone(), fs.to_owned(), begin.clone(), options.clone());
-        self.run(move |syncing| syncing.begin_receive(&place, &fs, &begin, &options))
+        self.run(move |syncing| {
+            let made = syncing.change(|dsl| dsl.make_place(&place, &fs, &begin))?;
+            let refused = syncing.change(|dsl| dsl.begin_receive(&place, made, &begin, &options))?;
+            Ok((made, refused))
+        })
     }
 
     /// The stream is complete: puts what was written in place and takes the snapshot that `into` ends in. Gives the full
@@ -43,7 +47,8 @@ impl Pool {
         begin: Begin,
         options: ReceiveOptions,
     ) -> Result<(String, Vec<PropertyRefusal>)> {
-        self.inner.run(move |syncing| syncing.end_receive(&working, &into, &begin, &options))
+        self.inner
+            .run(move |syncing| syncing.change(|dsl| dsl.end_receive(&working, &into, &begin, &options)))
     }
 
     /// Notes how far the stream for the dataset `id` was applied, once that is on disk.
@@ -52,7 +57,7 @@ impl Pool {
     /// The pool could not write.
     pub fn note_progress(&self, id: ObjectId, progress: Progress) -> Result<()> {
         self.sync()?;
-        self.inner.run(move |syncing| syncing.note_progress(id, progress))
+        self.inner.run(move |syncing| syncing.change(|dsl| dsl.note_progress(id, progress)))
     }
 
     /// Takes away the head of the directory `dir`, which holds part of a stream.
@@ -60,7 +65,7 @@ impl Pool {
     /// # Errors
     /// [`Error::DatasetBusy`], or the pool could not write.
     pub fn remove_place(&self, dir: ObjectId) -> Result<()> {
-        self.run(move |syncing| syncing.destroy_head_in(dir))
+        self.run(move |syncing| syncing.change(|dsl| dsl.destroy_head_in(dir)))
     }
 
     /// guids of the per-dataset features that a dataset is marked with.
@@ -68,7 +73,7 @@ impl Pool {
     /// # Errors
     /// The marks cannot be read.
     pub fn marks_of(&self, id: ObjectId) -> Result<BTreeSet<String>> {
-        self.inner.dataset_marks(id)
+        change::marks(&self.inner.mos, id)
     }
 
     /// Whether somebody in this process has the dataset with this number open.
@@ -93,8 +98,8 @@ impl Pool {
     /// It cannot be read.
     pub fn resume_token(&self, fs: &str) -> Result<Option<ResumeToken>> {
         let _shared = self.shared();
-        match lookup::info(&self.inner, fs) {
-            Ok(info) => Ok(lookup::partial(&self.inner.mos, info.dir_id)?.map(|partial| partial.token)),
+        match info::info(&self.inner.view(), fs) {
+            Ok(info) => Ok(partial::partial(&self.inner.mos, info.dir_id)?.map(|partial| partial.token)),
             Err(Error::NoDataset(_)) => Ok(None),
             Err(error) => Err(error),
         }
@@ -106,7 +111,7 @@ impl Pool {
     /// [`Error::NoDataset`], [`Error::DatasetBusy`].
     pub fn abort_receive(&self, fs: &str) -> Result<bool> {
         let name = fs.to_owned();
-        self.run(move |syncing| syncing.abort_receive(&name))
+        self.run(move |syncing| syncing.change(|dsl| dsl.abort_receive(&name)))
     }
 
     /// Takes away what a receive or a destroy that was cut off left behind, as OpenZFS does at an import.
@@ -114,7 +119,7 @@ impl Pool {
         if self.read_only().is_some() {
             return Ok(());
         }
-        for (name, dir) in lookup::unfinished(&self.inner)? {
+        for (name, dir) in list::unfinished(&self.inner.view())? {
             if let Err(error) = self.remove_place(dir) {
                 tracing::warn!(%error, "'{name}' was never finished and cannot be taken away");
             }

@@ -15,7 +15,7 @@ use crate::aux_vdevs::{self, AuxVdev};
 use crate::pool::Pool;
 use crate::sync::Syncing;
 use crate::tree_change::let_go;
-use crate::{Error, Result, dsl, version};
+use crate::{Error, Result, version};
 
 /// A log ends with its second sync; each further round is for one that began anew meanwhile.
 const ROUNDS_MAX: usize = 16;
@@ -80,7 +80,7 @@ impl Pool {
     /// OpenZFS leaves an empty block behind where it ends a log.
     fn discard_leftovers(&self) -> Result<()> {
         let inner = &self.inner;
-        for info in dsl::lookup::list(inner, &inner.name(), None, false)? {
+        for info in dsl::list::list(&inner.view(), &inner.name(), None, false)? {
             if info.phys.bp.is_hole() {
                 continue;
             }

@@ -11,6 +11,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use dsl::walk::{self, Item, Root, Walk};
 use format::uberblock::Uberblock;
 use format::{ObjectId, Txg};
 use storage::host::{Access, Disk};
@@ -21,7 +22,6 @@ use crate::opened::open_disk;
 use crate::options::Options;
 use crate::pool::{Inner, Pool};
 use crate::roots;
-use crate::walk::{self, Item, Root, Walk};
 use crate::{Error, Result, labels};
 
 /// Txgs for which what is freed is left alone: states no older than this are tried unasked.

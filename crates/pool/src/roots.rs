@@ -5,12 +5,12 @@
 
 use std::collections::HashMap;
 
+use dsl::list;
+use dsl::walk::{self, Root};
 use format::dsl_dataset::DslDataset;
 use format::{ByteOrder, ObjectId, ObjectType, Txg};
 
-use crate::dsl::lookup;
 use crate::pool::Inner;
-use crate::walk::{self, Root};
 use crate::{Result, bptree};
 
 const LE: ByteOrder = ByteOrder::Little;
@@ -22,7 +22,7 @@ pub(crate) fn roots(inner: &Inner, report: &mut dyn FnMut(String, String)) -> Re
     let (_, mos_ptr) = mos.objset.synced_root();
     let mut roots = vec![Root::new(ObjectId(0), "the MOS", mos_ptr, Txg(0))];
     let mut names: HashMap<ObjectId, String> = HashMap::new();
-    for info in lookup::survey(inner, &inner.name(), (None, true), &mut |name, error| {
+    for info in list::survey(&inner.view(), &inner.name(), (None, true), &mut |name, error| {
         report(name, error.to_string());
     })? {
         names.insert(info.id, info.name);

@@ -1,9 +1,11 @@
 //! What a user of the pool asks of it about snapshots, clones and holds.
 
-use crate::dsl::lookup;
+use dsl::new_names;
+use dsl::room::Reserve;
+use dsl::{holds, info, snapshot};
+
 use crate::error::all_or_first_error;
-use crate::new_names;
-use crate::pool::{Pool, Reserve};
+use crate::pool::Pool;
 use crate::props::names;
 use crate::props::{DatasetKind, Value};
 use crate::sync::Syncing;
@@ -27,9 +29,9 @@ impl Pool {
             let (names, local) = (names.to_vec(), local.to_vec());
             move |syncing: &mut Syncing<'_>| {
                 for name in &names {
-                    lookup::may_snapshot(syncing.inner, name, syncing.txg)?;
+                    snapshot::may_snapshot(&syncing.inner.view(), name, syncing.txg)?;
                 }
-                names.iter().try_for_each(|name| syncing.snapshot(name, &local))
+                names.iter().try_for_each(|name| syncing.change(|dsl| dsl.snapshot(name, &local)))
             }
         })
     }
@@ -55,12 +57,12 @@ impl Pool {
         let names = names.to_vec();
         self.run_beside(Reserve::Quarter, 1, move |syncing| {
             for name in &names {
-                match lookup::may_destroy(syncing.inner, name) {
+                match snapshot::may_destroy(&syncing.inner.view(), name, &|id| syncing.inner.is_used(id)) {
                     Err(Error::Held(_) | Error::HasClones(_)) if defer => {}
                     judged => judged?,
                 }
             }
-            names.iter().try_for_each(|name| syncing.destroy_snapshot(name, defer))
+            names.iter().try_for_each(|name| syncing.change(|dsl| dsl.destroy_snapshot(name, defer)))
         })
     }
 
@@ -78,12 +80,12 @@ impl Pool {
             for name in &names {
                 let fs = name.split('@').next().unwrap_or(name);
                 let taken = format!("{fs}@{leaf}");
-                if lookup::info(syncing.inner, &taken).is_ok() {
+                if info::info(&syncing.inner.view(), &taken).is_ok() {
                     return Err(Error::Exists(taken));
                 }
-                lookup::info(syncing.inner, name)?;
+                info::info(&syncing.inner.view(), name)?;
             }
-            names.iter().try_for_each(|name| syncing.rename_snapshot(name, &leaf))
+            names.iter().try_for_each(|name| syncing.change(|dsl| dsl.rename_snapshot(name, &leaf)))
         })
     }
 
@@ -94,7 +96,7 @@ impl Pool {
     pub fn rollback(&self, snapshot: &str) -> Result<()> {
         let (fs, leaf) = snapshot.split_once('@').ok_or_else(|| Error::NoDataset(snapshot.to_owned()))?;
         let (fs, leaf) = (fs.to_owned(), leaf.to_owned());
-        self.run_beside(Reserve::Half, 1, move |syncing| syncing.rollback(&fs, &leaf))
+        self.run_beside(Reserve::Half, 1, move |syncing| syncing.change(|dsl| dsl.rollback(&fs, &leaf)))
     }
 
     /// Creates `name` with what the snapshot `origin` holds, and local properties.
@@ -104,7 +106,9 @@ impl Pool {
     pub fn clone_snapshot(&self, origin: &str, name: &str, local: Vec<(String, Value)>) -> Result<()> {
         new_names::check(name, DatasetKind::Filesystem)?;
         let (origin, full) = (origin.to_owned(), name.to_owned());
-        self.with_limits(name, local, move |syncing, local| syncing.clone_snapshot(&origin, &full, &local))
+        self.with_limits(name, local, move |syncing, local| {
+            syncing.change(|dsl| dsl.clone_snapshot(&origin, &full, &local).map(drop))
+        })
     }
 
     /// Bytes that would be free again if the snapshots were destroyed, all of them.
@@ -113,8 +117,9 @@ impl Pool {
     /// [`Error::NoDataset`], or the DSL cannot be read.
     pub fn reclaims(&self, names: &[String]) -> Result<u64> {
         let _shared = self.shared();
-        let ids = names.iter().map(|name| Ok(lookup::info(&self.inner, name)?.id)).collect::<Result<_>>()?;
-        lookup::reclaims(&self.inner, &ids)
+        let ids =
+            names.iter().map(|name| Ok(info::info(&self.inner.view(), name)?.id)).collect::<Result<_>>()?;
+        holds::reclaims(&self.inner.view(), &ids)
     }
 
     /// Makes a clone the owner of the snapshots that it shares with what it was cloned from, which becomes its clone.
@@ -123,7 +128,7 @@ impl Pool {
     /// [`Error::NotAClone`], [`Error::SnapshotConflict`], [`Error::NoSpace`] beyond a quota, [`Error::NoDataset`].
     pub fn promote(&self, name: &str) -> Result<()> {
         let full = name.to_owned();
-        self.run(move |syncing| syncing.promote(&full))?;
+        self.run(move |syncing| syncing.change(|dsl| dsl.promote(&full)))?;
         // Snapshots inherit from where they are now.
         self.refresh_settings()
     }
@@ -135,7 +140,7 @@ impl Pool {
     pub fn bookmark(&self, source: &str, name: &str) -> Result<()> {
         new_names::check(name, DatasetKind::Bookmark)?;
         let (source, name) = (source.to_owned(), name.to_owned());
-        self.run(move |syncing| syncing.create_bookmark(&source, &name))
+        self.run(move |syncing| syncing.change(|dsl| dsl.create_bookmark(&source, &name)))
     }
 
     /// Destroys bookmarks, all or none.
@@ -145,8 +150,8 @@ impl Pool {
     pub fn destroy_bookmarks(&self, names: &[String]) -> Result<()> {
         let names = names.to_vec();
         self.run_beside(Reserve::Half, names.len() as u64, move |syncing| {
-            names.iter().try_for_each(|name| syncing.plain_bookmark(name).map(drop))?;
-            names.iter().try_for_each(|name| syncing.destroy_bookmark(name))
+            names.iter().try_for_each(|name| syncing.change(|dsl| dsl.plain_bookmark(name).map(drop)))?;
+            names.iter().try_for_each(|name| syncing.change(|dsl| dsl.destroy_bookmark(name)))
         })
     }
 
@@ -169,7 +174,7 @@ impl Pool {
         report: &mut dyn FnMut(String, Error),
     ) -> Result<Vec<DatasetInfo>> {
         let _shared = self.shared();
-        lookup::bookmarks(&self.inner, fs, report)
+        info::bookmarks(&self.inner.view(), fs, report)
     }
 
     /// Sets properties of a snapshot; `None` removes.
@@ -181,8 +186,10 @@ impl Pool {
         values.iter().try_for_each(|(key, value)| names::check_storable(key, "", value.as_ref()))?;
         let name = name.to_owned();
         self.run_beside(Reserve::Half, values.len() as u64, move |syncing| {
-            let id = lookup::info(syncing.inner, &name)?.id;
-            values.iter().try_for_each(|(key, value)| syncing.set_snapshot_property(id, key, value.as_ref()))
+            let id = info::info(&syncing.inner.view(), &name)?.id;
+            syncing.change(|dsl| {
+                values.iter().try_for_each(|(key, value)| dsl.set_snapshot_property(id, key, value.as_ref()))
+            })
         })
     }
 
@@ -195,12 +202,12 @@ impl Pool {
         let (names, tag) = (names.to_vec(), tag.to_owned());
         self.run_beside(Reserve::Half, names.len() as u64, move |syncing| {
             for name in &names {
-                let info = lookup::info(syncing.inner, name)?;
-                if lookup::holds(syncing.inner, &info)?.iter().any(|(held, _)| *held == tag) {
+                let info = info::info(&syncing.inner.view(), name)?;
+                if holds::holds(&syncing.inner.view(), &info)?.iter().any(|(held, _)| *held == tag) {
                     return Err(Error::Exists(tag));
                 }
             }
-            names.iter().try_for_each(|name| syncing.hold(name, &tag))
+            names.iter().try_for_each(|name| syncing.change(|dsl| dsl.hold(name, &tag)))
         })
     }
 
@@ -212,12 +219,12 @@ impl Pool {
         let (names, tag) = (names.to_vec(), tag.to_owned());
         self.run(move |syncing| {
             for name in &names {
-                let info = lookup::info(syncing.inner, name)?;
-                if !lookup::holds(syncing.inner, &info)?.iter().any(|(held, _)| *held == tag) {
+                let info = info::info(&syncing.inner.view(), name)?;
+                if !holds::holds(&syncing.inner.view(), &info)?.iter().any(|(held, _)| *held == tag) {
                     return Err(Error::NoHold(tag));
                 }
             }
-            names.iter().try_for_each(|name| syncing.release(name, &tag))
+            names.iter().try_for_each(|name| syncing.change(|dsl| dsl.release(name, &tag)))
         })
     }
 
@@ -239,7 +246,7 @@ impl Pool {
         report: &mut dyn FnMut(Error),
     ) -> Result<Vec<(String, u64)>> {
         let _shared = self.shared();
-        let mut found = lookup::holds(&self.inner, info)?;
+        let mut found = holds::holds(&self.inner.view(), info)?;
         found.retain(|(tag, _)| new_names::check_tag(tag).map_err(&mut *report).is_ok());
         Ok(found)
     }
@@ -250,6 +257,6 @@ impl Pool {
     /// If the DSL cannot be read.
     pub fn clones(&self, info: &DatasetInfo) -> Result<Vec<String>> {
         let _shared = self.shared();
-        lookup::clones(&self.inner, info)
+        holds::clones(&self.inner.view(), info)
     }
 }

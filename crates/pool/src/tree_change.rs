@@ -188,7 +188,7 @@ impl Syncing<'_> {
         let mos = self.mos();
         if let Some(zaps) = mos.directory_object(ZAPS)? {
             let id = mos.create_zap(&self.tx, ObjectType::ZAP_METADATA, 0)?.id();
-            crate::dsl::create::add_int(mos, &self.tx, zaps, id.0)?;
+            mos.add_int(&self.tx, zaps, id.0)?;
             leaf.zap_leaf = Some(id);
         }
         leaf.extra.insert("resilver_txg", self.txg.0);

@@ -13,7 +13,7 @@ use crate::pool::Pool;
 use crate::props::size;
 use crate::{Error, Result};
 
-pub use ::dsl::{TunableKind as Kind, TuneError};
+pub use dsl::{TunableKind as Kind, TuneError};
 
 /// A value that changes how a pool behaves, but nothing in what it says on disk.
 #[derive(Debug)]

@@ -11,6 +11,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
 use dmu::DirtyBudget;
+use dsl::room::Reach;
 use format::Txg;
 use storage::{Suspension, interrupt};
 
@@ -116,26 +117,6 @@ pub struct Hold {
     pub freed: u64,
     /// How far it may go beyond the limits.
     pub reach: Reach,
-}
-
-/// How far a transaction may go beyond quotas, reservations and the end of the pool.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Reach {
-    /// All limits hold.
-    #[default]
-    Limits,
-    /// It stores data whose write was acknowledged before: no quota refuses it, and it may use the first quarter of the
-    /// reserve that keeps a full pool usable.
-    Acknowledged,
-    /// It frees more than it writes: no quota refuses it, and it may use half of that reserve.
-    Frees,
-}
-
-impl Reach {
-    /// Whether quotas hold.
-    pub(crate) fn minds_quotas(self) -> bool {
-        self == Reach::Limits
-    }
 }
 
 impl Hold {

@@ -117,7 +117,7 @@ impl Syncing<'_> {
         let object = self.mos().object(zap)?;
         match value {
             Some(value) => {
-                let stored = crate::dsl::properties::stored(value);
+                let stored = dsl::values::stored(value);
                 dmu::zap::update(&object, &self.tx, name.as_bytes(), &stored)?;
             }
             None => dmu::zap::discard(&object, &self.tx, name.as_bytes())?,
@@ -134,7 +134,7 @@ impl Syncing<'_> {
             return Err(Error::NoVdevZap);
         }
         let id = mos.create_zap(&self.tx, ObjectType::ZAP_METADATA, 0)?.id();
-        crate::dsl::create::add_int(mos, &self.tx, list, id.0)?;
+        mos.add_int(&self.tx, list, id.0)?;
         features.adjust(&self.tx, &VDEV_ZAPS_V2, 1)?;
         self.state.config.tree.zap_root = Some(id);
         self.state.config_dirty = true;

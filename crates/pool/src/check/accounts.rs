@@ -3,17 +3,17 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use dmu::zap;
+use dsl::space::has_breakdown;
+use dsl::walk::{DESTROYED, Owner};
+use dsl::{bookmark, frees, limits, list, promises, tree};
 use format::bookmark::HAS_FBN;
 use format::dsl_dir::DslDir;
 use format::features;
 use format::{ObjectId, ObjectType};
 
 use super::Finding;
-use crate::dsl::space::has_breakdown;
-use crate::dsl::{bookmark, frees, limits, lookup};
 use crate::pool::Inner;
 use crate::sizes::Sizes;
-use crate::walk::{DESTROYED, Owner};
 use crate::{Error, Result, bptree};
 
 /// Compares datasets' and directories' sizes with what the walk found.
@@ -29,8 +29,8 @@ pub(super) fn compare(
         }
     };
     // What is left out was reported by the walk.
-    let list = lookup::survey(inner, &inner.name(), (None, false), &mut |_, _| {})?;
-    let origin = lookup::child(mos, lookup::root_dir(mos)?, "$ORIGIN")?;
+    let list = list::survey(&inner.view(), &inner.name(), (None, false), &mut |_, _| {})?;
+    let origin = tree::child(mos, tree::root_dir(mos)?, "$ORIGIN")?;
     for info in &list {
         let (dir, phys, name) = (&info.dir, &info.phys, &info.name);
         let b = &dir.used_breakdown;
@@ -60,7 +60,7 @@ pub(super) fn compare(
         let reserved: u64 =
             children.iter().map(|child| child.reserved.saturating_sub(child.used_bytes)).sum();
         expect(format!("'{name}' reserved by children"), b.child_rsrv, reserved);
-        let own = lookup::own(mos, info.dir_id, info.id)?;
+        let own = promises::own(mos, info.dir_id, info.id)?;
         expect(format!("'{name}' reserved for itself"), b.refrsrv, own.unused());
         if let Some(stored) = limits::counts(mos, info.dir_id)? {
             let counted = count_below(inner, info.dir_id)?;
@@ -74,7 +74,7 @@ pub(super) fn compare(
     expect("destroyed datasets' space".into(), counted.used as u64, waiting.used as u64);
     expect("destroyed datasets' compressed".into(), counted.comp as u64, waiting.comp as u64);
     expect("destroyed datasets' uncompressed".into(), counted.uncomp as u64, waiting.uncomp as u64);
-    if let Some(dir) = lookup::child(mos, lookup::root_dir(mos)?, "$FREE")?
+    if let Some(dir) = tree::child(mos, tree::root_dir(mos)?, "$FREE")?
         && mos.directory("com.delphix:deleted_clones")?.is_none()
     {
         expect("space waiting to be freed".into(), mos.dir(dir)?.used_bytes, frees::waiting(mos)?);
@@ -87,10 +87,10 @@ fn count_below(inner: &Inner, top: ObjectId) -> Result<[u64; 2]> {
     let (mut sums, mut seen, mut queue) = ([0, 0], BTreeSet::new(), vec![top]);
     while let Some(dir) = queue.pop() {
         if !seen.insert(dir) {
-            return Err(lookup::tangled(dir));
+            return Err(tree::tangled(dir));
         }
         sums[1] += limits::own_snapshots(&inner.mos, dir)?;
-        for (_, child) in lookup::children(&inner.mos, dir)? {
+        for (_, child) in tree::children(&inner.mos, dir)? {
             sums[0] += 1;
             queue.push(child);
         }

@@ -14,6 +14,7 @@ use std::fmt;
 use std::path::PathBuf;
 use std::sync::mpsc;
 
+use dsl::walk::{DESTROYED, Item, Owner, Walk, WrongFill};
 use format::ObjectId;
 use format::blkptr::{BlockPtr, Dva};
 use storage::{BadCopy, Verified};
@@ -21,7 +22,6 @@ use storage::{BadCopy, Verified};
 use crate::pool::Pool;
 use crate::roots;
 use crate::sizes::Sizes;
-use crate::walk::{DESTROYED, Item, Owner, Walk, WrongFill};
 use crate::{Error, FeatureState, Result};
 
 /// Blocks in the hands of the workers at once, per worker.

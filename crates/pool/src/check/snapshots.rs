@@ -4,18 +4,18 @@
 
 use std::collections::BTreeMap;
 
+use dsl::info::DatasetInfo;
+use dsl::space::has_breakdown;
+use dsl::walk::Owner;
+use dsl::{bookmark, deadlist, list};
 use format::bookmark::{Bookmark, BookmarkV2, HAS_FBN, SNAPSHOT_EXISTS};
 use format::dsl_dataset::DslDataset;
 use format::{ObjectId, Txg};
 
 use super::Finding;
 use crate::Result;
-use crate::dsl::lookup::DatasetInfo;
-use crate::dsl::space::has_breakdown;
-use crate::dsl::{bookmark, deadlist, lookup};
 use crate::pool::Inner;
 use crate::sizes::Sizes;
-use crate::walk::Owner;
 
 /// Compares deadlists and the sizes that follow from them, and what waits to be freed.
 pub(super) fn compare(
@@ -29,7 +29,7 @@ pub(super) fn compare(
         }
     };
     // What is left out was reported by the walk.
-    let heads = lookup::survey(inner, &inner.name(), (None, false), &mut |_, _| {})?;
+    let heads = list::survey(&inner.view(), &inner.name(), (None, false), &mut |_, _| {})?;
     let mut failed = Vec::new();
     for head in heads {
         if let Err(error) = line(inner, &head, sums, &mut expect) {

@@ -3,13 +3,13 @@
 use std::collections::BTreeMap;
 
 use dmu::Objset;
+use dsl::list;
 use format::blkptr::{BlockPtr, Dva};
 use storage::TopVdev;
 use storage::allocator::{MapEntry, SpaceMapSource};
 
 use super::Finding;
 use super::sectors::Sectors;
-use crate::dsl::lookup;
 use crate::pool::Inner;
 use crate::space_maps::{self, Source};
 use crate::{Result, bpobj, zil};
@@ -55,7 +55,7 @@ pub(super) fn claim_lists(inner: &Inner, claims: &mut Claims, report: &mut dyn F
 pub(super) fn claim_logs(inner: &Inner, claims: &mut Claims, report: &mut dyn FnMut(Finding)) -> Result<()> {
     let synced = inner.info().txg;
     // What is left out was reported by the walk.
-    for info in lookup::survey(inner, &inner.name(), (None, false), &mut |_, _| {})? {
+    for info in list::survey(&inner.view(), &inner.name(), (None, false), &mut |_, _| {})? {
         if info.phys.bp.is_hole() {
             continue;
         }

@@ -5,6 +5,7 @@
 use std::collections::BTreeSet;
 
 use dmu::zap;
+use dsl::walk::{Place, Target};
 use format::zap::Value;
 use format::{ObjectId, ObjectType, features};
 
@@ -12,7 +13,6 @@ use crate::Result;
 use crate::mos::Mos;
 use crate::scrubber::DataError;
 use crate::sync::Syncing;
-use crate::walk::{Place, Target};
 
 /// The log of the last scrub, and that of the one under way.
 const LAST: &str = "errlog_last";

@@ -17,10 +17,11 @@ mod visit;
 use std::collections::BTreeSet;
 use std::time::Duration;
 
+use dsl::room::Reserve;
 use format::scan::{Scan, ScanFunc, ScanState};
 use format::{ObjectId, ObjectType, Txg};
 
-use crate::pool::{Inner, Pool, Reserve};
+use crate::pool::{Inner, Pool};
 use crate::scan_state;
 use crate::scrubber::{DataError, Order, State};
 use crate::sync::Syncing;

@@ -10,6 +10,8 @@
 use std::sync::Arc;
 
 use dmu::Objset;
+use dsl::room::Reserve;
+use dsl::walk::Root;
 use format::blkptr::Block;
 use format::config::VdevConfig;
 use format::scan::{Scan, ScanFunc, ScanState};
@@ -17,11 +19,11 @@ use format::{ObjectId, Txg};
 use storage::{Missed, Purpose, Storage, Verified};
 
 use super::view::View;
-use crate::pool::{Inner, Pool, Reserve};
+
+use crate::pool::{Inner, Pool};
 use crate::scan_state;
 use crate::scrubber::Order;
 use crate::sync::Syncing;
-use crate::walk::Root;
 use crate::zil::chain::{self, Walk};
 use crate::{Error, Result};
 

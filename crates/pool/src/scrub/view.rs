@@ -3,11 +3,11 @@
 use std::sync::Arc;
 
 use dmu::Objset;
+use dsl::walk::Root;
 use format::dsl_dataset::DslDataset;
 use format::{ByteOrder, ObjectId, ObjectType, Txg};
 
 use crate::pool::Inner;
-use crate::walk::Root;
 use crate::{Error, Result};
 
 /// The trees of one synced txg.

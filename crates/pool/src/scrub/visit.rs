@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Instant;
 
+use dsl::walk::{Item, Place, Root, Walk};
 use format::blkptr::Block;
 use format::scan::{Scan, ScanState};
 use format::zap::Value;
@@ -14,7 +15,6 @@ use super::view::View;
 use super::{errors, resilver};
 use crate::pool::Inner;
 use crate::scrubber::{DataError, Order};
-use crate::walk::{Item, Place, Root, Walk};
 use crate::{Error, Result};
 
 /// Blocks in the hands of the workers at once, per worker.

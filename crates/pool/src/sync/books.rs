@@ -1,12 +1,12 @@
 //! The books of what a sync writes: space given and taken back, sizes, and the features that blocks need.
 
+use dsl::bookmark::Freed;
 use format::blkptr::{BlockPtr, Dva};
 use format::{ChecksumKind, Compression, Txg};
 use storage::allocator::{AllocError, Allocator};
 use storage::{Storage, WriteError, Writer};
 
 use super::{SyncState, Syncing};
-use crate::dsl::bookmark::Freed;
 use crate::sizes::Sizes;
 use crate::space_maps::Source;
 use crate::{Error, Result};

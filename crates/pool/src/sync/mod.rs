@@ -3,7 +3,10 @@
 mod books;
 mod commit;
 mod dataset;
+mod effects;
 mod first;
+mod frees;
+mod heads;
 pub(crate) mod missing;
 mod mos;
 
@@ -23,12 +26,9 @@ use storage::allocator::Allocator;
 use storage::{TxgRuns, Writer};
 
 pub(crate) use self::books::free_extents;
-pub use self::dataset::checksum_feature;
-pub(crate) use self::mos::metadata_compression_of;
 
 use self::commit::commit;
 use crate::dataset::Dataset;
-use crate::dsl;
 use crate::features::Features;
 use crate::mos::Mos;
 use crate::pool::Inner;
@@ -188,7 +188,7 @@ pub(crate) fn publish(inner: &Arc<Inner>, state: &SyncState, txg: Txg) {
             continue;
         }
         dirs.push(dataset.dir);
-        match dsl::lookup::own(&inner.mos, dataset.dir, dataset.id) {
+        match dsl::promises::own(&inner.mos, dataset.dir, dataset.id) {
             Ok(own) => *dataset.own() = own,
             Err(error) => tracing::warn!(dataset = dataset.name(), %error, "limits cannot be read"),
         }

@@ -1,16 +1,17 @@
 //! The MOS and the space maps: written pass by pass until writing them changes nothing any more.
 
 use dmu::{Policy, Redundant, SyncCtx};
+use dsl::settings::metadata_compression;
+use dsl::space::{Category, add_space};
+use dsl::tree;
 use format::blkptr::BlockPtr;
-use format::compression::CompressionSetting;
 use format::config::PoolState;
 use format::features;
 use format::zap::Value;
-use format::{ChecksumKind, Compression, Txg};
+use format::{ChecksumKind, Txg};
 use storage::GzipEngine;
 
 use super::{SyncState, Syncing};
-use crate::dsl::{self, Category, add_space};
 use crate::features::Features;
 use crate::space_maps::MapWriter;
 use crate::{Result, version};
@@ -61,7 +62,7 @@ impl Syncing<'_> {
                 }
             }
             let delta = std::mem::take(&mut self.state.mos_delta);
-            if let Some(dir) = dsl::lookup::mos_dir(mos)? {
+            if let Some(dir) = tree::mos_dir(mos)? {
                 add_space(mos, &self.tx, dir, Category::Head, delta)?;
             }
             let frozen = mos.objset.freeze();
@@ -90,8 +91,8 @@ impl Syncing<'_> {
         let features = self.state.features.as_ref();
         let active = |feature| features.is_some_and(|f| f.is_active(feature));
         Policy {
-            compression: metadata_compression(features),
-            metadata_compression: metadata_compression(features),
+            compression: metadata_compression(active(&features::LZ4_COMPRESS)),
+            metadata_compression: metadata_compression(active(&features::LZ4_COMPRESS)),
             gzip_engine: GzipEngine::DEFAULT,
             checksum: ChecksumKind::Fletcher4,
             copies: 3,
@@ -102,14 +103,4 @@ impl Syncing<'_> {
             counts_sectors: self.mos().version() < version::DEFLATED,
         }
     }
-}
-
-/// What metadata, and data under `compression=on`, is compressed with.
-fn metadata_compression(features: Option<&Features>) -> CompressionSetting {
-    metadata_compression_of(features.is_some_and(|f| f.is_active(&features::LZ4_COMPRESS)))
-}
-
-/// As [`metadata_compression`], knowing whether lz4 is active.
-pub(crate) const fn metadata_compression_of(lz4: bool) -> CompressionSetting {
-    if lz4 { CompressionSetting::LZ4 } else { CompressionSetting::plain(Compression::Lzjb) }
 }

@@ -17,7 +17,7 @@ use storage::allocator::{Allocator, SpaceMapSource};
 use super::chain::{self, Walk};
 use super::{Dataset, Phase, State, bad_log};
 use crate::pool::Inner;
-use crate::{Error, Result, dsl};
+use crate::{Error, Result};
 
 /// Txgs that can lie between the last one on disk and the birth of a log's block. While nothing changes they pass
 /// without a trace; but no machine gets as far as this.
@@ -101,7 +101,7 @@ pub(crate) struct Found {
 /// [`Error::Unsupported`] when a log cannot be replayed by this build; a device refused.
 pub(crate) fn scan(inner: &Inner, synced: Txg, drop_logs: bool) -> Result<Vec<Found>> {
     let mut found = Vec::new();
-    for info in dsl::lookup::list(inner, &inner.name(), None, false)? {
+    for info in dsl::list::list(&inner.view(), &inner.name(), None, false)? {
         if info.phys.bp.is_hole() {
             continue;
         }

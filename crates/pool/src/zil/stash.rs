@@ -203,7 +203,7 @@ fn allocate(inner: &Inner, state: &mut SyncState, txg: Txg, want: u64, asked: u6
     // What was promised to transactions stays theirs, and part of the reserve of a full pool: what it takes to sync
     // instead.
     let taken = inner.storage.vdevs().largest_asize_of(size);
-    let granted = inner.groups.set_aside(want.div_ceil(size) * taken, inner.slop() / 2);
+    let granted = inner.groups.set_aside(want.div_ceil(size) * taken, inner.room().slop() / 2);
     let mut pieces = Vec::new();
     let mut got = 0;
     while got + taken <= granted {

@@ -164,8 +164,8 @@ impl Syncing<'_> {
         if !enabled || dataset.objset().os_type() != ObjsetType::Zfs {
             return Ok(false);
         }
-        if !self.inner.dataset_marks(dataset.id)?.contains(feature.guid) {
-            self.mark_dataset(dataset.id, feature)?;
+        if !dsl::change::marks(self.mos(), dataset.id)?.contains(feature.guid) {
+            self.change(|dsl| dsl.mark_dataset(dataset.id, feature))?;
         }
         Ok(true)
     }
@@ -173,7 +173,7 @@ impl Syncing<'_> {
     /// Takes that mark away: there is no log any more.
     fn retract_sa_xattrs(&mut self, id: ObjectId) -> Result<()> {
         let feature = &features::ZILSAXATTR;
-        if self.inner.dataset_marks(id)?.contains(feature.guid)
+        if dsl::change::marks(self.mos(), id)?.contains(feature.guid)
             && let Some(features) = self.state.features.as_mut()
         {
             zap::remove(&self.inner.mos.object(id)?, &self.tx, feature.guid.as_bytes())?;

@@ -1,0 +1,372 @@
+//! Bookmarks: what is left of a snapshot as a starting point for sends, kept by the head it belongs to.
+//!
+//! Where the pool has `bookmark_written`, a bookmark also knows what its snapshot referred to, and how much of that
+//! was freed before the snapshot after it: while that is the head, every freed block counts.
+//!
+//! Source: docs/format/06-mos-dsl.md §11.
+
+use dmu::zap;
+use format::bookmark::{Bookmark, BookmarkV2, HAS_FBN, SNAPSHOT_EXISTS};
+use format::dsl_dataset::DslDataset;
+use format::features;
+use format::zap::Value;
+use format::{BlockPtr, ObjectId, ObjectType, Txg};
+
+use crate::change::Change;
+use crate::mos::{FOLD_CASE, Mos};
+use crate::sizes::Sizes;
+use crate::{Error, Result, available, deadlist, tree};
+
+/// Key of the ZAP of bookmarks in that of their head.
+pub const KEY: &str = "com.delphix:bookmarks";
+
+/// Objects of the DSL that a bookmark is taken to need.
+const OBJECTS: u64 = 2;
+
+/// The ZAP of a head's bookmarks, if it has any.
+pub fn object_of(mos: &Mos, head: ObjectId) -> Result<Option<ObjectId>> {
+    let object = mos.object(head)?;
+    if object.object_type() != ObjectType::ZAP_METADATA {
+        return Ok(None);
+    }
+    Ok(zap::lookup_u64(&object, KEY.as_bytes())?.map(ObjectId))
+}
+
+/// A head's bookmarks: name after the `#`, and what it says; oldest first.
+pub fn all(mos: &Mos, head: ObjectId) -> Result<Vec<(String, Bookmark)>> {
+    let Some(id) = object_of(mos, head)? else { return Ok(Vec::new()) };
+    let mut found = Vec::new();
+    for entry in zap::entries(&*mos.object(id)?) {
+        let entry = entry?;
+        let mark = Bookmark::decode(&entry.value.to_u64s()).map_err(Error::corrupt(id))?;
+        found.push((String::from_utf8_lossy(&entry.name).into_owned(), mark));
+    }
+    found.sort_by(|a, b| (a.1.creation_txg, &a.0).cmp(&(b.1.creation_txg, &b.0)));
+    Ok(found)
+}
+
+/// One bookmark of a head.
+pub fn one(mos: &Mos, head: ObjectId, leaf: &str) -> Result<Option<Bookmark>> {
+    let Some(id) = object_of(mos, head)? else { return Ok(None) };
+    let Some(value) = zap::lookup(&*mos.object(id)?, leaf.as_bytes())? else { return Ok(None) };
+    Bookmark::decode(&value.to_u64s()).map(Some).map_err(Error::corrupt(id))
+}
+
+fn counts_frees(mark: &Bookmark) -> bool {
+    mark.v2.is_some_and(|v2| v2.flags & HAS_FBN != 0)
+}
+
+fn add_freed(mark: &mut Bookmark, sizes: Sizes) {
+    if let Some(v2) = &mut mark.v2 {
+        v2.freed_before_next_bytes = v2.freed_before_next_bytes.wrapping_add_signed(sizes.used);
+        v2.freed_compressed_bytes = v2.freed_compressed_bytes.wrapping_add_signed(sizes.comp);
+        v2.freed_uncompressed_bytes = v2.freed_uncompressed_bytes.wrapping_add_signed(sizes.uncomp);
+    }
+}
+
+/// Frees in a head that its newest bookmarks count, by the txgs of their snapshots.
+#[derive(Debug, Default)]
+pub struct Freed {
+    by_txg: Vec<(Txg, Sizes)>,
+}
+
+impl Freed {
+    /// Of a head whose newest snapshot was taken in `prev_snap_txg`.
+    pub fn watch(mos: &Mos, head: ObjectId, prev_snap_txg: Txg) -> Result<Freed> {
+        let mut txgs: Vec<Txg> = all(mos, head)?
+            .into_iter()
+            .filter(|(_, mark)| counts_frees(mark) && mark.creation_txg >= prev_snap_txg)
+            .map(|(_, mark)| mark.creation_txg)
+            .collect();
+        txgs.dedup();
+        Ok(Freed { by_txg: txgs.into_iter().map(|txg| (txg, Sizes::default())).collect() })
+    }
+
+    /// The head no longer refers to a block.
+    pub fn killed(&mut self, ptr: &BlockPtr, sizes: Sizes) {
+        for (txg, sum) in &mut self.by_txg {
+            if ptr.accounting_birth() <= *txg {
+                *sum += sizes;
+            }
+        }
+    }
+}
+
+/// Keys that a head's new deadlist needs for its bookmarks, besides those of snapshots: of bookmarks newer than
+/// `prev_snap_txg`.
+pub fn keys(mos: &Mos, head: ObjectId, prev_snap_txg: Txg) -> Result<Vec<Txg>> {
+    let newer = |mark: &Bookmark| counts_frees(mark) && mark.creation_txg > prev_snap_txg;
+    Ok(all(mos, head)?
+        .into_iter()
+        .filter(|(_, mark)| newer(mark))
+        .map(|(_, mark)| mark.creation_txg)
+        .collect())
+}
+
+impl Change<'_> {
+    /// Makes the bookmark `name` (`pool/fs#mark`) of a snapshot, or as a copy of a bookmark.
+    pub fn create_bookmark(&mut self, source: &str, name: &str) -> Result<()> {
+        let mos = self.mos();
+        let pool = self.view.pool.clone();
+        let (fs, leaf) = name.split_once('#').ok_or_else(|| Error::NoDataset(name.to_owned()))?;
+        let dir_id = tree::dir_of(mos, &pool, fs)?;
+        let head = mos.dir(dir_id)?.head_dataset;
+        if !self.enables(&features::BOOKMARKS) {
+            return Err(Error::Unsupported("bookmarks in a pool without feature bookmarks".into()));
+        }
+        let (source_dir, mut mark) = match source.split_once('#') {
+            Some((from, old)) => {
+                let from = tree::dir_of(mos, &pool, from)?;
+                let found = one(mos, mos.dir(from)?.head_dataset, old)?;
+                (from, found.ok_or_else(|| Error::NoDataset(source.to_owned()))?)
+            }
+            None => {
+                let snap = mos.dataset(tree::snapshot(mos, &pool, source)?)?;
+                (snap.dir, self.mark_of(&snap, snap.dir == dir_id)?)
+            }
+        };
+        if !self.descends(dir_id, source_dir, mark.creation_txg)? {
+            return Err(Error::NotAncestor(name.to_owned()));
+        }
+        if one(mos, head, leaf)?.is_some() {
+            return Err(Error::Exists(name.to_owned()));
+        }
+        available::check_room(&self.view, OBJECTS)?;
+        if source_dir != dir_id {
+            // What is freed after it is counted by its own line only.
+            mark.v2 = None;
+        }
+        if let Some(v2) = &mut mark.v2 {
+            v2.redaction = ObjectId(0);
+        }
+        self.add_bookmark(head, leaf, &mark)?;
+        self.count_bookmark(&mark, 1)
+    }
+
+    /// What a bookmark of this snapshot says.
+    fn mark_of(&self, snap: &DslDataset, same_line: bool) -> Result<Bookmark> {
+        let mos = self.mos();
+        let mut mark = Bookmark {
+            guid: snap.guid,
+            creation_txg: snap.creation_txg,
+            creation_time: snap.creation_time,
+            v2: None,
+        };
+        if !same_line || !self.enables(&features::BOOKMARK_V2) || !self.enables(&features::BOOKMARK_WRITTEN) {
+            return Ok(mark);
+        }
+        let freed = deadlist::header(mos, mos.dataset(snap.next_snap)?.deadlist)?;
+        mark.v2 = Some(BookmarkV2 {
+            flags: HAS_FBN | SNAPSHOT_EXISTS,
+            referenced_bytes: snap.referenced_bytes,
+            compressed_bytes: snap.compressed_bytes,
+            uncompressed_bytes: snap.uncompressed_bytes,
+            freed_before_next_bytes: freed.used as u64,
+            freed_compressed_bytes: freed.compressed as u64,
+            freed_uncompressed_bytes: freed.uncompressed as u64,
+            ..BookmarkV2::default()
+        });
+        Ok(mark)
+    }
+
+    /// Whether `dir` is `from`, or begins with something of `from` that is no older than `txg`.
+    fn descends(&self, dir: ObjectId, from: ObjectId, txg: Txg) -> Result<bool> {
+        let mos = self.mos();
+        let mut dir = dir;
+        for _ in 0..tree::DEPTH_MAX {
+            if dir == from {
+                return Ok(true);
+            }
+            let origin = mos.dir(dir)?.origin;
+            if origin.0 == 0 {
+                return Ok(false);
+            }
+            let phys = mos.dataset(origin)?;
+            if phys.creation_txg < txg {
+                return Ok(false);
+            }
+            dir = phys.dir;
+        }
+        Ok(false)
+    }
+
+    /// Enters a bookmark in a head's ZAP.
+    fn add_bookmark(&mut self, head: ObjectId, leaf: &str, mark: &Bookmark) -> Result<()> {
+        let mos = self.mos();
+        let id = match object_of(mos, head)? {
+            Some(id) => id,
+            None => {
+                self.zapify(head)?;
+                let id = mos.create_zap(self.tx, ObjectType::ZAP_METADATA, FOLD_CASE)?.id();
+                zap::insert(&mos.object(head)?, self.tx, KEY.as_bytes(), &Value::from_u64(id.0))?;
+                self.adjust_feature(&features::BOOKMARKS, 1)?;
+                id
+            }
+        };
+        Ok(zap::insert(&mos.object(id)?, self.tx, leaf.as_bytes(), &Value::from_u64s(&mark.encode()))?)
+    }
+
+    /// Takes a bookmark out of a head's ZAP; the last takes that along.
+    fn remove_bookmark(&mut self, head: ObjectId, leaf: &str) -> Result<()> {
+        let mos = self.mos();
+        let Some(id) = object_of(mos, head)? else { return Ok(()) };
+        let object = mos.object(id)?;
+        zap::remove(&object, self.tx, leaf.as_bytes())?;
+        if zap::count(&object)? > 0 {
+            return Ok(());
+        }
+        mos.free(self.tx, id)?;
+        zap::remove(&mos.object(head)?, self.tx, KEY.as_bytes())?;
+        self.adjust_feature(&features::BOOKMARKS, -1)
+    }
+
+    fn rewrite_bookmark(&self, head: ObjectId, leaf: &str, mark: &Bookmark) -> Result<()> {
+        let mos = self.mos();
+        let Some(id) = object_of(mos, head)? else { return Ok(()) };
+        Ok(zap::update(&mos.object(id)?, self.tx, leaf.as_bytes(), &Value::from_u64s(&mark.encode()))?)
+    }
+
+    /// One bookmark more or less, for the features that it needs.
+    fn count_bookmark(&mut self, mark: &Bookmark, by: i64) -> Result<()> {
+        if mark.v2.is_some() {
+            self.adjust_feature(&features::BOOKMARK_V2, by)?;
+        }
+        if counts_frees(mark) { self.adjust_feature(&features::BOOKMARK_WRITTEN, by) } else { Ok(()) }
+    }
+
+    /// Destroys the bookmark `name` (`pool/fs#mark`).
+    pub fn destroy_bookmark(&mut self, name: &str) -> Result<()> {
+        let mos = self.mos();
+        let (dir_id, leaf, mark) = self.plain_bookmark(name)?;
+        let head = mos.dir(dir_id)?.head_dataset;
+        self.remove_bookmark(head, leaf)?;
+        self.count_bookmark(&mark, -1)?;
+        let phys = mos.dataset(head)?;
+        let txg = mark.creation_txg;
+        let alive = mark.v2.is_some_and(|v2| v2.flags & SNAPSHOT_EXISTS != 0);
+        let others = all(mos, head)?;
+        let still = others.iter().any(|(_, other)| other.creation_txg == txg && counts_frees(other));
+        if counts_frees(&mark) && !alive && !still && txg < phys.prev_snap_txg {
+            // Nobody tells blocks apart by it any more.
+            let features = &mut *self.features;
+            deadlist::remove_key(mos, features, self.tx, phys.deadlist, txg)?;
+            self.remove_key_in_clones(dir_id, txg)?;
+        }
+        Ok(())
+    }
+
+    /// The bookmark `name`, which must be one that can be destroyed: the directory it is in, and its own name.
+    pub fn plain_bookmark<'n>(&self, name: &'n str) -> Result<(ObjectId, &'n str, Bookmark)> {
+        let mos = self.mos();
+        let missing = || Error::NoDataset(name.to_owned());
+        let (fs, leaf) = name.split_once('#').ok_or_else(missing)?;
+        let dir_id = tree::dir_of(mos, &self.view.pool, fs)?;
+        let mark = one(mos, mos.dir(dir_id)?.head_dataset, leaf)?.ok_or_else(missing)?;
+        if mark.v2.is_some_and(|v2| v2.redaction.0 != 0) {
+            return Err(Error::Unsupported("destroying a redaction bookmark".into()));
+        }
+        Ok((dir_id, leaf, mark))
+    }
+
+    /// A head is destroyed, and its bookmarks with it.
+    pub fn destroy_bookmarks_of(&mut self, head: ObjectId) -> Result<()> {
+        let mos = self.mos();
+        for (leaf, mark) in all(mos, head)? {
+            self.remove_bookmark(head, &leaf)?;
+            self.count_bookmark(&mark, -1)?;
+        }
+        Ok(())
+    }
+
+    /// What a sync of a head freed is counted by its bookmarks.
+    pub fn settle_bookmarks(&mut self, head: ObjectId, freed: &Freed) -> Result<()> {
+        if freed.by_txg.iter().all(|(_, sizes)| sizes.is_zero()) {
+            return Ok(());
+        }
+        for (leaf, mut mark) in all(self.mos(), head)? {
+            let sum = freed.by_txg.iter().find(|(txg, _)| *txg == mark.creation_txg);
+            if let Some((_, sizes)) = sum.filter(|_| counts_frees(&mark)) {
+                add_freed(&mut mark, *sizes);
+                self.rewrite_bookmark(head, &leaf, &mark)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// The snapshot `snap` goes, whose deadlists are still as they were; `next` is what comes after it. Returns
+    /// whether deadlists must go on to tell blocks apart by its txg.
+    pub fn bookmarks_outlive(
+        &mut self,
+        head: ObjectId,
+        snap: &DslDataset,
+        next: &DslDataset,
+    ) -> Result<bool> {
+        let mos = self.mos();
+        let mut keep = false;
+        for (leaf, mut mark) in all(mos, head)? {
+            let txg = mark.creation_txg;
+            if !counts_frees(&mark) || txg < snap.prev_snap_txg || txg > snap.creation_txg {
+                continue;
+            }
+            if txg < snap.creation_txg {
+                add_freed(&mut mark, deadlist::space_between(mos, next.deadlist, Txg(0), txg)?);
+            } else {
+                keep = true;
+                if let Some(v2) = &mut mark.v2 {
+                    v2.flags &= !SNAPSHOT_EXISTS;
+                }
+            }
+            self.rewrite_bookmark(head, &leaf, &mark)?;
+        }
+        Ok(keep)
+    }
+
+    /// What comes after the snapshot `snap` is another than before: its bookmarks count anew.
+    pub fn bookmarks_follow(&mut self, head: ObjectId, snap: ObjectId) -> Result<()> {
+        let mos = self.mos();
+        if snap.0 == 0 {
+            return Ok(());
+        }
+        let phys = mos.dataset(snap)?;
+        let mut marks = all(mos, head)?;
+        marks.retain(|(_, mark)| mark.creation_txg == phys.creation_txg && counts_frees(mark));
+        for (leaf, mut mark) in marks {
+            let freed = deadlist::header(mos, mos.dataset(phys.next_snap)?.deadlist)?;
+            if let Some(v2) = &mut mark.v2 {
+                v2.freed_before_next_bytes = freed.used as u64;
+                v2.freed_compressed_bytes = freed.compressed as u64;
+                v2.freed_uncompressed_bytes = freed.uncompressed as u64;
+            }
+            self.rewrite_bookmark(head, &leaf, &mark)?;
+        }
+        Ok(())
+    }
+
+    /// Bookmarks of `from` that move to the clone `to` when that takes `origin` over.
+    fn moving_bookmarks(&self, from: ObjectId, origin: ObjectId) -> Result<Vec<(String, Bookmark)>> {
+        let until = self.mos().dataset(origin)?.creation_txg;
+        let mut marks = all(self.mos(), from)?;
+        marks.retain(|(_, mark)| mark.creation_txg <= until);
+        Ok(marks)
+    }
+
+    /// Whether no bookmark that would move is in the way of another.
+    pub fn check_bookmarks_move(&self, from: ObjectId, to: ObjectId, origin: ObjectId) -> Result<()> {
+        for (leaf, _) in self.moving_bookmarks(from, origin)? {
+            if one(self.mos(), to, &leaf)?.is_some() {
+                let fs = tree::name_of(&self.view, self.mos().dataset(to)?.dir)?;
+                return Err(Error::Exists(format!("{fs}#{leaf}")));
+            }
+        }
+        Ok(())
+    }
+
+    /// Bookmarks of what moved to a promoted clone move along.
+    pub fn promote_bookmarks(&mut self, from: ObjectId, to: ObjectId, origin: ObjectId) -> Result<()> {
+        for (leaf, mark) in self.moving_bookmarks(from, origin)? {
+            self.remove_bookmark(from, &leaf)?;
+            self.add_bookmark(to, &leaf, &mark)?;
+        }
+        self.bookmarks_follow(to, origin)
+    }
+}

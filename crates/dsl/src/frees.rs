@@ -1,0 +1,93 @@
+//! Blocks that nothing refers to any more: entered into the lists of those that the next txgs free.
+//!
+//! From:   lists of blocks (of snapshots), and whole trees (of file systems and of what a rollback undoes).
+//! To:     `pool`, which frees a bounded part with each txg, so that nobody waits long for one.
+//! Source: docs/format/06-mos-dsl.md §1 (`free_bpobj`), §7.4, §9.3, §9.4.
+
+use format::blkptr::BlockPtr;
+use format::bptree::Entry;
+use format::{ObjectId, Txg, features};
+use storage::Storage;
+
+use crate::change::{Change, Effect};
+use crate::mos::Mos;
+use crate::sizes::Sizes;
+use crate::space::{Category, add_space};
+use crate::walk::{self, Item, Root, Walk};
+use crate::{Error, Result, bpobj, bptree, tree};
+
+/// The directory that blocks waiting to be freed are charged to.
+///
+/// # Errors
+/// The pool is older than that directory, or it cannot be read.
+pub fn dir(mos: &Mos) -> Result<ObjectId> {
+    tree::child(mos, tree::root_dir(mos)?, "$FREE")?
+        .ok_or_else(|| Error::Unsupported("pools without a $FREE directory".into()))
+}
+
+/// The blocks of a tree of which nothing is needed that was born after `since`, children first.
+pub fn blocks_of(storage: &Storage, root: &BlockPtr, since: Txg) -> impl Iterator<Item = Result<BlockPtr>> {
+    Walk::children_first(storage, &of_destroyed(root, since)).filter_map(|item| match item {
+        Item::Block(_, block) => Some(Ok(BlockPtr::Block(block))),
+        Item::Embedded(..) => None,
+        Item::Unreadable(place, why) => Some(Err(unreadable(&place, &why))),
+    })
+}
+
+impl Change<'_> {
+    /// Whether trees are freed a part at a time. Without the feature all of it goes in one txg.
+    fn frees_in_parts(&self) -> bool {
+        self.enables(&features::ASYNC_DESTROY)
+    }
+
+    /// Whether [`Change::free_tree`] may be called: what is freed at once must all be found. What was freed before a
+    /// block that cannot be read would be free for others while the dataset still holds it.
+    pub fn check_freeable(&self, root: &BlockPtr, since: Txg) -> Result<()> {
+        if self.frees_in_parts() {
+            return bptree::check_room(self.mos());
+        }
+        for item in Walk::new(self.view.storage, &[of_destroyed(root, since)]) {
+            match item {
+                Item::Block(_, block) if block.is_gang() => drop(self.view.storage.extents(&block)?),
+                Item::Block(..) | Item::Embedded(..) => {}
+                Item::Unreadable(place, why) => return Err(unreadable(&place, &why)),
+            }
+        }
+        Ok(())
+    }
+
+    /// Frees every block below an objset's root that was born after `since`: `sizes` of them, which are no longer
+    /// charged to anybody.
+    pub fn free_tree(&mut self, root: &BlockPtr, since: Txg, sizes: Sizes) -> Result<()> {
+        if root.is_hole() {
+            return Ok(());
+        }
+        if !self.frees_in_parts() {
+            self.effects.push(Effect::TreeFreed { root: *root, since });
+            return Ok(());
+        }
+        let mos = self.mos();
+        let entry = Entry { root: *root, since, mark: None };
+        if let Some(features) = self.features.as_mut() {
+            bptree::add(mos, features, self.tx, &entry, sizes)?;
+        }
+        add_space(mos, self.tx, dir(mos)?, Category::Head, sizes)?;
+        self.effects.push(Effect::Waiting);
+        Ok(())
+    }
+}
+
+/// Bytes that wait to be freed.
+pub fn waiting(mos: &Mos) -> Result<u64> {
+    let listed = mos.directory_object("free_bpobj")?.map(|list| bpobj::totals(mos, list)).transpose()?;
+    let sizes = listed.unwrap_or_default() + bptree::totals(mos)?;
+    Ok(sizes.used.max(0) as u64)
+}
+
+fn of_destroyed(root: &BlockPtr, since: Txg) -> Root {
+    walk::destroyed(&Entry { root: *root, since, mark: None })
+}
+
+fn unreadable(place: &walk::Place, why: &str) -> Error {
+    Error::Unfreeable { place: place.to_string(), why: why.to_owned() }
+}

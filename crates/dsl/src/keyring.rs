@@ -1,0 +1,79 @@
+//! Keys of encrypted datasets that are loaded: the user's keys, and those that they opened.
+//!
+//! They stay in this process, zero themselves, and are never printed.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+
+use codec::crypt::{DatasetKeys, WrappingKey};
+use format::ObjectId;
+
+use crate::keys;
+use crate::mos::Mos;
+use crate::{KeyError, Result};
+
+/// The keys that are loaded.
+#[derive(Default)]
+pub struct Keyring {
+    table: Mutex<Table>,
+}
+
+#[derive(Default)]
+struct Table {
+    /// Users' keys by the directories of their encryption roots.
+    of_users: HashMap<ObjectId, WrappingKey>,
+    /// Keys of open datasets by their key objects: clones share those of their origin.
+    of_datasets: HashMap<ObjectId, Weak<DatasetKeys>>,
+}
+
+impl Keyring {
+    fn table(&self) -> MutexGuard<'_, Table> {
+        self.table.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether the key of this encryption root is loaded.
+    pub fn has(&self, root: ObjectId) -> bool {
+        self.table().of_users.contains_key(&root)
+    }
+
+    /// The keys of the dataset `name` in this directory; `None` if it is not encrypted.
+    ///
+    /// # Errors
+    /// [`KeyError::NotLoaded`], [`KeyError::Wrong`] if they were wrapped with another key since, or they cannot be read.
+    pub fn keys_of(&self, mos: &Mos, dir: ObjectId, name: &str) -> Result<Option<Arc<DatasetKeys>>> {
+        let Some(id) = keys::object_of(mos, dir)? else { return Ok(None) };
+        let object = keys::read(mos, id)?;
+        let mut table = self.table();
+        let Some(user) = table.of_users.get(&object.root) else {
+            return Err(KeyError::NotLoaded(name.to_owned()).into());
+        };
+        if let Some(open) = table.of_datasets.get(&id).and_then(Weak::upgrade) {
+            return Ok(Some(open));
+        }
+        let opened = user.unwrap(&object.wrapped).map_err(|_| KeyError::Wrong(name.to_owned()))?;
+        let opened = Arc::new(opened);
+        table.of_datasets.retain(|_, open| open.strong_count() > 0);
+        table.of_datasets.insert(id, Arc::downgrade(&opened));
+        Ok(Some(opened))
+    }
+
+    /// Keeps the key of an encryption root.
+    pub fn load(&self, root: ObjectId, key: WrappingKey) {
+        self.table().of_users.insert(root, key);
+    }
+
+    /// Forgets the key of an encryption root, unless an open dataset needs it.
+    ///
+    /// # Errors
+    /// If a key object cannot be read.
+    pub fn unload(&self, mos: &Mos, root: ObjectId) -> Result<bool> {
+        let mut table = self.table();
+        for (object, open) in &table.of_datasets {
+            if open.strong_count() > 0 && keys::read(mos, *object)?.root == root {
+                return Ok(false);
+            }
+        }
+        table.of_users.remove(&root);
+        Ok(true)
+    }
+}

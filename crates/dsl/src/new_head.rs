@@ -1,0 +1,58 @@
+//! What a new file system or volume begins with.
+
+use std::sync::Arc;
+
+use dmu::Objset;
+use format::ObjectId;
+use format::objset::ObjsetType;
+use format::znode::master::ZPL_VERSION;
+use storage::host::Host;
+
+/// Fills a new file system's objset with its first objects; what these mean is `zpl`'s.
+pub type Initialise = Arc<dyn Fn(&Objset, &dmu::Tx, &NewFilesystem) -> dmu::Result<()> + Send + Sync>;
+
+/// What a new file system is to be like.
+#[derive(Clone, Debug)]
+pub struct NewFilesystem {
+    /// Time and randomness.
+    pub host: Host,
+    /// How names are normalised (`normalization`, as stored).
+    pub normalization: u64,
+    /// Names must be UTF-8.
+    pub utf8only: bool,
+    /// `casesensitivity`, as stored.
+    pub casesensitivity: u64,
+    /// Files carry project ids.
+    pub project_quota: bool,
+    /// Version of its format, 1 to 5; a pool of a legacy version may lower it.
+    pub version: u64,
+}
+
+impl NewFilesystem {
+    /// As most are: names are bytes, not normalised, and told apart by case; files carry project ids.
+    #[must_use]
+    pub fn plain(host: &Host) -> NewFilesystem {
+        NewFilesystem {
+            host: host.clone(),
+            normalization: 0,
+            utf8only: false,
+            casesensitivity: 0,
+            project_quota: true,
+            version: ZPL_VERSION,
+        }
+    }
+}
+
+/// A head that has a place among the datasets, and nothing in it yet.
+pub struct NewHead {
+    /// Its directory.
+    pub dir: ObjectId,
+    /// Its full name.
+    pub name: String,
+    /// What it is for.
+    pub os_type: ObjsetType,
+    /// What it is to be like, where it is a file system.
+    pub filesystem: NewFilesystem,
+    /// Makes its first objects.
+    pub initialise: Initialise,
+}

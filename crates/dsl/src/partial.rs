@@ -1,0 +1,70 @@
+//! What was received in part of a stream, as it is kept with the dataset that holds it.
+//!
+//! Source: docs/format/09-send-stream.md §8.
+
+use dmu::zap;
+use format::{Guid, ObjectId};
+
+use crate::mos::Mos;
+use crate::{Result, ResumeToken, SendFlags, tree};
+
+/// The dataset below one that exists, while that is received into.
+pub const WORKING: &str = "%recv";
+
+/// What was received in part, and may go on.
+pub struct Partial {
+    /// The directory of the dataset that holds it.
+    pub dir: ObjectId,
+    /// How far it got.
+    pub token: ResumeToken,
+}
+
+/// What was received in part for the head of `dir`: into itself, or beside it.
+pub fn partial(mos: &Mos, dir: ObjectId) -> Result<Option<Partial>> {
+    for dir in [tree::child(mos, dir, WORKING)?, Some(dir)].into_iter().flatten() {
+        let head = mos.dir(dir)?.head_dataset;
+        let object = mos.object(head)?;
+        if object.object_type() != format::ObjectType::ZAP_METADATA {
+            continue;
+        }
+        let number = |key: &str| zap::lookup_u64(&object, key.as_bytes());
+        let Some(toguid) = number(resume::TOGUID)? else { continue };
+        let is_set = |key: &str| -> Result<bool> { Ok(zap::lookup(&object, key.as_bytes())?.is_some()) };
+        let toname = zap::lookup(&object, resume::TONAME.as_bytes())?;
+        let toname = toname.as_ref().and_then(|name| name.as_text()).unwrap_or_default().to_owned();
+        let token = ResumeToken {
+            object: number(resume::OBJECT)?.unwrap_or(0),
+            offset: number(resume::OFFSET)?.unwrap_or(0),
+            bytes: number(resume::BYTES)?.unwrap_or(0),
+            toguid: Guid(toguid),
+            toname,
+            fromguid: Guid(number(resume::FROMGUID)?.unwrap_or(0)),
+            flags: SendFlags {
+                large_blocks: is_set(resume::LARGE_BLOCKS)?,
+                embedded: is_set(resume::EMBEDDED)?,
+                compressed: is_set(resume::COMPRESSED)?,
+            },
+            raw: is_set(resume::RAW)?,
+            redacted: is_set(resume::REDACTED)?,
+        };
+        return Ok(Some(Partial { dir, token }));
+    }
+    Ok(None)
+}
+
+/// Keys of what is known of a stream that was received in part, in the ZAP of the dataset that holds it.
+pub mod resume {
+    pub const FROMGUID: &str = "com.delphix:resume_fromguid";
+    pub const TOGUID: &str = "com.delphix:resume_toguid";
+    pub const TONAME: &str = "com.delphix:resume_toname";
+    pub const OBJECT: &str = "com.delphix:resume_object";
+    pub const OFFSET: &str = "com.delphix:resume_offset";
+    pub const BYTES: &str = "com.delphix:resume_bytes";
+    pub const LARGE_BLOCKS: &str = "com.delphix:resume_largeblockok";
+    pub const EMBEDDED: &str = "com.delphix:resume_embedok";
+    pub const COMPRESSED: &str = "com.delphix:resume_compressok";
+    pub const RAW: &str = "com.datto:resume_rawok";
+    pub const REDACTED: &str = "com.delphix:resume_redact_book_snaps";
+    pub const ALL: [&str; 11] =
+        [FROMGUID, TOGUID, TONAME, OBJECT, OFFSET, BYTES, LARGE_BLOCKS, EMBEDDED, COMPRESSED, RAW, REDACTED];
+}

@@ -1,0 +1,394 @@
+//! The dataset that a stream is received into: made, put in place, taken away.
+//!
+//! Source: docs/format/09-send-stream.md §8, 06-mos-dsl.md §9.7.
+
+use std::sync::Arc;
+
+use dmu::zap;
+use format::dsl_dataset::{CASE_INSENSITIVE, INCONSISTENT};
+use format::objset::ObjsetType;
+use format::stream::{Begin, feature, flag};
+use format::zap::Value as Stored;
+use format::{ObjectId, ObjectType, Txg, features};
+
+use crate::change::{self, Change, Effect};
+use crate::create::NEW_OBJECTS;
+use crate::new_head::{Initialise, NewFilesystem, NewHead};
+use crate::partial::{WORKING, partial, resume};
+use crate::received::{PropertyRefusal, ReceiveOptions, waits};
+use crate::sizes::Sizes;
+use crate::space::{Category, add_space, move_space};
+use crate::{Error, ReceiveError, Result, available, bookmark, deadlist, info, promises, snapshot, tree};
+
+/// Where a stream goes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Place {
+    /// A new dataset.
+    New,
+    /// A new clone of this snapshot.
+    Clone(String),
+    /// In the place of a dataset without snapshots.
+    Replace,
+    /// Onto the newest snapshot of a dataset.
+    Onto(String),
+}
+
+impl Place {
+    /// Name of the dataset that is written.
+    #[must_use]
+    pub fn working_name(&self, fs: &str) -> String {
+        match self {
+            Place::New | Place::Clone(_) => fs.to_owned(),
+            Place::Replace | Place::Onto(_) => format!("{fs}/{WORKING}"),
+        }
+    }
+}
+
+/// The dataset that a stream is written into, and where it goes at the end.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Working {
+    /// Where it goes.
+    pub place: Place,
+    /// Its directory.
+    pub dir: ObjectId,
+    /// Itself.
+    pub id: ObjectId,
+}
+
+/// How far a stream was applied.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Progress {
+    /// The object that comes next.
+    pub object: u64,
+    /// Byte offset in it.
+    pub offset: u64,
+    /// Bytes of the stream.
+    pub bytes: u64,
+}
+
+impl Progress {
+    /// Before the first object.
+    pub const START: Progress = Progress { object: 1, offset: 0, bytes: 0 };
+}
+
+impl Change<'_> {
+    /// Makes the dataset that is to be written; gives its directory and itself.
+    ///
+    /// # Errors
+    /// Why there can be none.
+    pub fn make_place(&mut self, place: &Place, fs: &str, begin: &Begin) -> Result<(ObjectId, ObjectId)> {
+        let mos = self.mos();
+        let pool = self.view.pool.clone();
+        let name = place.working_name(fs);
+        let (parent, leaf) = name.rsplit_once('/').ok_or_else(|| Error::Exists(name.clone()))?;
+        // First all that can refuse. At its end the stream becomes a snapshot.
+        let parent = tree::dir_of(mos, &pool, parent)?;
+        available::check_room(&self.view, NEW_OBJECTS + snapshot::SNAPSHOT_OBJECTS)?;
+        if let Place::Clone(origin) | Place::Onto(origin) = place {
+            info::info(&self.view, origin)?;
+        }
+        if let Some(left) = tree::child(mos, parent, leaf)? {
+            if leaf != WORKING {
+                return Err(Error::Exists(name));
+            }
+            if partial(mos, left)?.is_some() {
+                return Err(ReceiveError::Partial(fs.to_owned()).into());
+            }
+            // Of a receive that was cut off.
+            self.destroy_head_in(left)?;
+        }
+        match place {
+            Place::Clone(origin) | Place::Onto(origin) => self.clone_snapshot(origin, &name, &[]),
+            Place::New | Place::Replace => self.create_received(parent, leaf, &name, begin),
+        }
+    }
+
+    /// Notes of a dataset that was made for a stream what is to become of it; gives the properties that it cannot have.
+    ///
+    /// # Errors
+    /// Objects of the MOS cannot be read.
+    pub fn begin_receive(
+        &mut self,
+        place: &Place,
+        (dir_id, id): (ObjectId, ObjectId),
+        begin: &Begin,
+        options: &ReceiveOptions,
+    ) -> Result<Vec<PropertyRefusal>> {
+        let mos = self.mos();
+        let mut phys = mos.dataset(id)?;
+        phys.flags |= INCONSISTENT;
+        mos.put_dataset(self.tx, id, &phys)?;
+        // The next increment must bring large blocks too, even if none has arrived until then.
+        let marks = change::marks(mos, id)?;
+        for (bit, feature) in
+            [(feature::LARGE_BLOCKS, &features::LARGE_BLOCKS), (feature::LARGE_DNODE, &features::LARGE_DNODE)]
+        {
+            if begin.features & bit != 0 && !marks.contains(feature.guid) {
+                self.mark_dataset(id, feature)?;
+            }
+        }
+        if options.resumable {
+            self.note_stream(id, begin)?;
+        }
+        match place {
+            Place::New | Place::Clone(_) => self.set_received(dir_id, options, |name| !waits(name)),
+            Place::Replace | Place::Onto(_) => Ok(Vec::new()),
+        }
+    }
+
+    /// Notes what stream a dataset is to hold, so that it may be resumed.
+    fn note_stream(&mut self, id: ObjectId, begin: &Begin) -> Result<()> {
+        self.zapify(id)?;
+        let object = self.mos().object(id)?;
+        let put =
+            |key: &str, value: u64| zap::update(&object, self.tx, key.as_bytes(), &Stored::from_u64(value));
+        if begin.fromguid.0 != 0 {
+            put(resume::FROMGUID, begin.fromguid.0)?;
+        }
+        put(resume::TOGUID, begin.toguid.0)?;
+        let toname = String::from_utf8_lossy(&begin.toname);
+        zap::update(&object, self.tx, resume::TONAME.as_bytes(), &Stored::from_text(&toname))?;
+        for (bit, key) in [
+            (feature::LARGE_BLOCKS, resume::LARGE_BLOCKS),
+            (feature::EMBED_DATA, resume::EMBEDDED),
+            (feature::COMPRESSED, resume::COMPRESSED),
+        ] {
+            if begin.features & bit != 0 {
+                put(key, 1)?;
+            }
+        }
+        self.note_progress(id, Progress::START)
+    }
+
+    /// Notes how far the stream was applied and is on disk.
+    pub fn note_progress(&mut self, id: ObjectId, at: Progress) -> Result<()> {
+        let object = self.mos().object(id)?;
+        for (key, value) in
+            [(resume::OBJECT, at.object), (resume::OFFSET, at.offset), (resume::BYTES, at.bytes)]
+        {
+            zap::update(&object, self.tx, key.as_bytes(), &Stored::from_u64(value))?;
+        }
+        Ok(())
+    }
+
+    fn forget_progress(&mut self, id: ObjectId) -> Result<()> {
+        let object = self.mos().object(id)?;
+        if object.object_type() != ObjectType::ZAP_METADATA {
+            return Ok(());
+        }
+        for key in resume::ALL {
+            zap::discard(&object, self.tx, key.as_bytes())?;
+        }
+        Ok(())
+    }
+
+    /// Gives up what was received in part for `fs`; `false` if there is no such thing.
+    pub fn abort_receive(&mut self, fs: &str) -> Result<bool> {
+        let mos = self.mos();
+        let dir_id = tree::dir_of(mos, &self.view.pool, fs)?;
+        let Some(partial) = partial(mos, dir_id)? else { return Ok(false) };
+        self.destroy_head_in(partial.dir)?;
+        Ok(true)
+    }
+
+    fn create_received(
+        &mut self,
+        parent: ObjectId,
+        leaf: &str,
+        name: &str,
+        begin: &Begin,
+    ) -> Result<(ObjectId, ObjectId)> {
+        let dir_id = self.create_dir(parent, leaf)?;
+        let mut filesystem = NewFilesystem::plain(&self.mos().host);
+        filesystem.casesensitivity = u64::from(begin.flags & flag::CASE_INSENSITIVE != 0);
+        let os_type = if begin.objset_type == 3 { ObjsetType::Zvol } else { ObjsetType::Zfs };
+        // The stream brings all objects.
+        let initialise: Initialise = Arc::new(|_, _, _| Ok(()));
+        let new = NewHead { dir: dir_id, name: name.to_owned(), os_type, filesystem, initialise };
+        let id = self.create_head(new, false)?;
+        self.count_new_dir(dir_id, parent)?;
+        Ok((dir_id, id))
+    }
+
+    /// The stream is complete: puts what was written in place and takes the snapshot that `into` ends in. Gives the full
+    /// name, which another one of the file system may have changed since the stream began, and the properties that it
+    /// cannot have.
+    pub fn end_receive(
+        &mut self,
+        working: &Working,
+        into: &str,
+        begin: &Begin,
+        options: &ReceiveOptions,
+    ) -> Result<(String, Vec<PropertyRefusal>)> {
+        let &Working { ref place, dir: dir_id, id } = working;
+        let mos = self.mos();
+        let (_, leaf) = into.split_once('@').ok_or_else(|| Error::NoDataset(into.to_owned()))?;
+        let fs_dir = match place {
+            Place::New | Place::Clone(_) => dir_id,
+            Place::Replace | Place::Onto(_) => mos.dir(dir_id)?.parent,
+        };
+        let fs = &tree::name_of(&self.view, fs_dir)?;
+        let into = &format!("{fs}@{leaf}");
+        let head_id = mos.dir(fs_dir)?.head_dataset;
+        // First all that can refuse.
+        self.check_end(fs_dir, id, into)?;
+        let working = place.working_name(fs);
+        if head_id != id {
+            self.check_newer(fs_dir, id, options.force)?;
+        }
+        self.let_go_of(id, &working)?;
+        if head_id != id {
+            self.let_go_of(head_id, fs)?;
+            // The log goes where its blocks go: with what the head was until now.
+            self.effects.push(Effect::LogMoved { from: head_id, to: id });
+            self.give_up_newer(fs, id)?;
+        }
+        self.forget_progress(id)?;
+        let mut phys = mos.dataset(id)?;
+        phys.flags &= !INCONSISTENT;
+        mos.put_dataset(self.tx, id, &phys)?;
+        if matches!(place, Place::Replace | Place::Onto(_)) {
+            self.swap_heads((fs_dir, head_id), (dir_id, id))?;
+        }
+        self.take_snapshot(into, &[])?;
+        let snap_id = mos.dataset(head_id)?.prev_snap;
+        let mut snap = mos.dataset(snap_id)?;
+        (snap.guid, snap.creation_time) = (begin.toguid, begin.creation_time);
+        mos.put_dataset(self.tx, snap_id, &snap)?;
+        self.set_received_of_snapshot(snap_id, &options.of_snapshot)?;
+        if head_id != id {
+            self.destroy_head_in(dir_id)?;
+        }
+        // What it may use is judged by what it uses now.
+        let is_new = matches!(place, Place::New | Place::Clone(_));
+        let refused = self.set_received(fs_dir, options, |name| !is_new || waits(name))?;
+        Ok((into.clone(), refused))
+    }
+
+    /// Whether what was received as `id` can become what the head of `dir` holds, and be its snapshot `into`: half of
+    /// that is nothing that the pool could be left with.
+    fn check_end(&mut self, dir: ObjectId, id: ObjectId, into: &str) -> Result<()> {
+        let mos = self.mos();
+        let head_id = mos.dir(dir)?.head_dataset;
+        snapshot::may_snapshot_received(mos, head_id, into)?;
+        let (before, after) = (promises::own(mos, dir, head_id)?, mos.dataset(id)?);
+        if after.prev_snap_txg == self.txg() {
+            return Err(Error::SameTxg);
+        }
+        // The reservation is kept for a head that has nothing of its own, beside what was received.
+        let promised = |unique: u64| before.refreservation.saturating_sub(unique);
+        let swapped = promised(after.unique_bytes).saturating_sub(before.unused());
+        let more = swapped.saturating_add(before.refreservation.min(after.unique_bytes));
+        if more > available::dir_available(&self.view, dir)? {
+            return Err(Error::NoSpace);
+        }
+        available::check_room(&self.view, snapshot::SNAPSHOT_OBJECTS)?;
+        if head_id == id {
+            return Ok(());
+        }
+        // The rest of this is what taking the old head apart asks for.
+        let head = mos.dataset(head_id)?;
+        self.check_freeable(&head.bp, after.prev_snap_txg)?;
+        self.check_deferred(after.prev_snap, 1)
+    }
+
+    /// Whether the head of `dir` is still what `working` builds upon, or may be given up for it.
+    fn check_newer(&self, dir: ObjectId, working: ObjectId, force: bool) -> Result<()> {
+        let mos = self.mos();
+        let fs = tree::name_of(&self.view, dir)?;
+        let head = mos.dataset(mos.dir(dir)?.head_dataset)?;
+        let from = mos.dataset(working)?.prev_snap;
+        if !force && (head.prev_snap != from || info::is_modified(&self.view, &head)?) {
+            return Err(ReceiveError::Modified(fs).into());
+        }
+        let mut at = head;
+        while at.prev_snap != from && at.prev_snap.0 != 0 {
+            let id = at.prev_snap;
+            let snap = mos.earlier(&at)?;
+            if snap.dir != dir {
+                return Err(ReceiveError::NotSource(fs).into());
+            }
+            let full = format!("{fs}@{}", self.snapshot_leaf(&snap, id)?);
+            snapshot::may_destroy(&self.view, &full, self.is_used)?;
+            at = snap;
+        }
+        Ok(())
+    }
+
+    /// Destroys snapshots and bookmarks of `fs` that are newer than what `working` builds upon.
+    fn give_up_newer(&mut self, fs: &str, working: ObjectId) -> Result<()> {
+        let mos = self.mos();
+        let dir = tree::dir_of(mos, &self.view.pool, fs)?;
+        let head = mos.dir(dir)?.head_dataset;
+        let (from, since) = {
+            let working = mos.dataset(working)?;
+            (working.prev_snap, working.prev_snap_txg)
+        };
+        loop {
+            let id = mos.dataset(head)?.prev_snap;
+            let snap = mos.dataset(id)?;
+            if id == from || snap.dir != dir {
+                break;
+            }
+            self.destroy_snapshot(&format!("{fs}@{}", self.snapshot_leaf(&snap, id)?), false)?;
+        }
+        for (leaf, mark) in bookmark::all(mos, head)? {
+            if mark.creation_txg > since {
+                self.destroy_bookmark(&format!("{fs}#{leaf}"))?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Exchanges what two heads of the same snapshot hold.
+    fn swap_heads(
+        &mut self,
+        (head_dir, head_id): (ObjectId, ObjectId),
+        (other_dir, other_id): (ObjectId, ObjectId),
+    ) -> Result<()> {
+        let mos = self.mos();
+        let (mut head, mut other) = (mos.dataset(head_id)?, mos.dataset(other_id)?);
+        if head.prev_snap != other.prev_snap {
+            return Err(Error::DatasetBusy(tree::name_of(&self.view, head_dir)?));
+        }
+        let mut prev = mos.dataset(head.prev_snap)?;
+        if prev.next_snap == head_id {
+            let alone = deadlist::space_between(mos, other.deadlist, prev.prev_snap_txg, Txg(u64::MAX))?;
+            prev.unique_bytes = alone.used as u64;
+            mos.put_dataset(self.tx, head.prev_snap, &prev)?;
+        }
+        let held = |phys: &format::dsl_dataset::DslDataset| -> Result<Sizes> {
+            let dead = deadlist::header(mos, phys.deadlist)?;
+            Ok(Sizes {
+                used: phys.referenced_bytes as i64 + dead.used,
+                comp: phys.compressed_bytes as i64 + dead.compressed,
+                uncomp: phys.uncompressed_bytes as i64 + dead.uncompressed,
+            })
+        };
+        let more = held(&other)? - held(&head)?;
+        add_space(mos, self.tx, head_dir, Category::Head, more)?;
+        add_space(mos, self.tx, other_dir, Category::Head, -more)?;
+        let origin_txg = mos.origin_txg(mos.dir(head_dir)?.origin)?;
+        let kept = |list| deadlist::space_between(mos, list, origin_txg, Txg(u64::MAX));
+        let by_snapshots = kept(other.deadlist)?.used - kept(head.deadlist)?.used;
+        move_space(mos, self.tx, head_dir, Category::Head, Category::Snap, by_snapshots)?;
+        self.keep_promise(head_dir, head.unique_bytes, other.unique_bytes)?;
+        std::mem::swap(&mut head.bp, &mut other.bp);
+        std::mem::swap(&mut head.referenced_bytes, &mut other.referenced_bytes);
+        std::mem::swap(&mut head.compressed_bytes, &mut other.compressed_bytes);
+        std::mem::swap(&mut head.uncompressed_bytes, &mut other.uncompressed_bytes);
+        std::mem::swap(&mut head.unique_bytes, &mut other.unique_bytes);
+        std::mem::swap(&mut head.deadlist, &mut other.deadlist);
+        head.flags = head.flags & !CASE_INSENSITIVE | other.flags & CASE_INSENSITIVE;
+        mos.put_dataset(self.tx, head_id, &head)?;
+        mos.put_dataset(self.tx, other_id, &other)?;
+        self.bookmarks_follow(head_id, head.prev_snap)?;
+        let known = change::marks(mos, head_id)?;
+        for mark in change::marks(mos, other_id)?.difference(&known) {
+            if let Some(feature) = features::by_guid(mark).filter(|feature| feature.per_dataset) {
+                self.mark_dataset(head_id, feature)?;
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,40 @@
+//! What a question about datasets needs to be answered.
+
+use std::sync::Arc;
+
+use dmu::{DirtyBudget, Objset};
+use format::BlockPtr;
+use storage::Storage;
+
+use crate::Result;
+use crate::keyring::Keyring;
+use crate::mos::Mos;
+use crate::room::Room;
+
+/// The MOS, and what it does not say itself of the pool that it belongs to.
+pub struct View<'a> {
+    /// The objects that describe the datasets.
+    pub mos: &'a Mos,
+    /// Where their contents lie.
+    pub storage: &'a Arc<Storage>,
+    /// Counts what is changed in objsets that are opened.
+    pub budget: &'a Arc<DirtyBudget>,
+    /// What the pool is called.
+    pub pool: String,
+    /// Prefix shown before mountpoints.
+    pub altroot: Option<&'a str>,
+    /// Keys of encrypted datasets that are loaded.
+    pub keyring: &'a Keyring,
+    /// The space of the pool.
+    pub room: Room,
+}
+
+impl View<'_> {
+    /// The objset with this root.
+    ///
+    /// # Errors
+    /// Its root cannot be read.
+    pub fn objset(&self, root: BlockPtr) -> Result<Objset> {
+        Ok(Objset::open(self.storage.clone(), self.budget.clone(), root)?)
+    }
+}

@@ -1,0 +1,87 @@
+//! Changes of datasets, and what each leaves to the living pool.
+//!
+//! From:   jobs of the sync thread, which say what is to change.
+//! To:     `dsl`, which changes the objects of the MOS; then the open datasets, the intent logs and the allocator here.
+
+use std::sync::Weak;
+use std::sync::atomic::Ordering;
+
+use dsl::change::{Change, Effect};
+use dsl::frees;
+use format::ObjectId;
+
+use super::Syncing;
+use crate::Result;
+
+impl Syncing<'_> {
+    /// Changes datasets, and then does what the change leaves to the pool.
+    ///
+    /// # Errors
+    /// Those of `change`; or what it leaves cannot be done.
+    pub(crate) fn change<T>(&mut self, change: impl FnOnce(&mut Change<'_>) -> Result<T>) -> Result<T> {
+        let inner = self.inner;
+        let mut under_way = Change {
+            view: inner.view(),
+            tx: &self.tx,
+            features: &mut self.state.features,
+            is_used: &|id| inner.is_used(id),
+            user: inner.user,
+            effects: Vec::new(),
+        };
+        let done = change(&mut under_way)?;
+        for effect in under_way.effects {
+            self.carry_out(effect)?;
+        }
+        Ok(done)
+    }
+
+    fn carry_out(&mut self, effect: Effect) -> Result<()> {
+        match effect {
+            Effect::Closed(id) => self.close(id),
+            Effect::Moved { from, to } => self.rename_below(&from, &to),
+            Effect::Renamed { id, name } => {
+                let open = self.inner.datasets().get(&id).and_then(Weak::upgrade);
+                open.into_iter().for_each(|dataset| dataset.rename(name.clone()));
+            }
+            Effect::LogEnded { head, root } => self.free_log_of(head, &root)?,
+            Effect::LogMoved { from, to } => {
+                // It goes where its blocks go: with what the head was until now.
+                let logged = self.inner.logged().remove(&from);
+                if let Some(dataset) = logged {
+                    self.inner.logged().insert(to, dataset);
+                }
+            }
+            Effect::LogOfSnapshot { head, dir, name } => self.forget_log(head, dir, name)?,
+            Effect::NewHead { id, new } => self.write_new_head(id, new)?,
+            Effect::Freed(blocks) => blocks.iter().try_for_each(|ptr| self.free_block(ptr))?,
+            Effect::TreeFreed { root, since } => {
+                let inner = self.inner;
+                for ptr in frees::blocks_of(&inner.storage, &root, since) {
+                    self.free_block(&ptr?)?;
+                }
+            }
+            Effect::Waiting => self.state.freeing = true,
+        }
+        Ok(())
+    }
+
+    /// Takes a dataset that nobody uses out of the table.
+    fn close(&self, id: ObjectId) {
+        let open = self.inner.datasets().remove(&id).and_then(|known| known.upgrade());
+        if let Some(dataset) = open {
+            dataset.destroyed.store(true, Ordering::Release);
+        }
+    }
+
+    /// The datasets at `from` and below it have names that begin with `to` now.
+    fn rename_below(&self, from: &str, to: &str) {
+        for dataset in self.inner.open_datasets() {
+            let name = dataset.name();
+            if let Some(rest) = name.strip_prefix(from)
+                && (rest.is_empty() || rest.starts_with(['/', '@']))
+            {
+                dataset.rename(format!("{to}{rest}"));
+            }
+        }
+    }
+}

@@ -1,0 +1,88 @@
+//! Roots of heads that a change of the dataset layer makes: of new ones, and of those that begin with a snapshot's root.
+//!
+//! Source: docs/format/06-mos-dsl.md §6, §9.5; 10-create-checklist.md §B.
+
+use dmu::Objset;
+use dsl::info::DatasetInfo;
+use dsl::new_head::{NewFilesystem, NewHead};
+use dsl::promises::Own;
+use dsl::settings::settings;
+use dsl::{Features, change, version};
+use format::objset::{self, ObjsetType, ZilHeader};
+use format::{ObjectId, features};
+
+use super::Syncing;
+use crate::Result;
+use crate::dataset::{Dataset, Found};
+use crate::props::DatasetKind;
+
+impl Syncing<'_> {
+    /// Makes the first objects of a new head, and writes it.
+    pub(super) fn write_new_head(&mut self, id: ObjectId, new: NewHead) -> Result<()> {
+        let NewHead { dir, name, os_type, filesystem, initialise } = new;
+        // Only files have owners to be charged.
+        let owned = os_type == ObjsetType::Zfs;
+        let features = self.state.features.as_ref();
+        let enabled = |feature| owned && features.is_some_and(|f| f.is_enabled(feature));
+        let (userobj, project) = (enabled(&features::USEROBJ_ACCOUNTING), enabled(&features::PROJECT_QUOTA));
+        let at = self.state.config.version;
+        let mut flags = if owned && at >= 15 { objset::FLAG_USER_ACCOUNTING } else { 0 };
+        if userobj {
+            flags |= objset::FLAG_USEROBJ_ACCOUNTING;
+        }
+        if project {
+            flags |= objset::FLAG_PROJECT_QUOTA;
+        }
+        let size = if at >= 15 { objset::SIZE_V3 } else { objset::SIZE_V1 };
+        let storage = self.inner.storage.clone();
+        let objset = Objset::create(storage, self.inner.budget.clone(), os_type, flags, size);
+        let newest = version::newest_filesystem(at);
+        let filesystem = NewFilesystem { version: filesystem.version.min(newest), ..filesystem };
+        initialise(&objset, &self.tx, &filesystem)?;
+        self.write_head((id, dir, name), objset)?;
+        for (feature, wanted) in
+            [(&features::USEROBJ_ACCOUNTING, userobj), (&features::PROJECT_QUOTA, project)]
+        {
+            if wanted {
+                self.change(|dsl| dsl.mark_dataset(id, feature))?;
+            }
+        }
+        Ok(())
+    }
+
+    /// A head that begins with a snapshot's root has no use for the intent log that the snapshot saw.
+    pub(super) fn forget_log(&mut self, id: ObjectId, dir: ObjectId, name: String) -> Result<()> {
+        let root = self.mos().dataset(id)?.bp;
+        if root.is_hole() {
+            return Ok(());
+        }
+        let objset = self.inner.view().objset(root)?;
+        if objset.synced_root().0.zil_header == ZilHeader::default() {
+            return Ok(());
+        }
+        objset.clear_log();
+        self.write_head((id, dir, name), objset)
+    }
+
+    /// Writes the objset of a head that nobody has open.
+    fn write_head(&mut self, (id, dir_id, name): (ObjectId, ObjectId, String), objset: Objset) -> Result<()> {
+        let mos = self.mos();
+        let info = DatasetInfo {
+            name,
+            kind: DatasetKind::Filesystem,
+            dir_id,
+            id,
+            dir: mos.dir(dir_id)?,
+            phys: mos.dataset(id)?,
+            mark: None,
+        };
+        // The features of this very txg decide, not those last published.
+        let counts = self.state.features.as_ref().map(Features::all);
+        let (settings, policy) = settings(&self.inner.view(), &info, counts)?;
+        let marks = change::marks(mos, id)?;
+        let found = Found { objset, settings, policy, own: Own::default(), marks };
+        let dataset = Dataset::new(self.inner.clone(), &info, found);
+        let frozen = dataset.objset().freeze();
+        self.sync_and_settle(&dataset, frozen)
+    }
+}
