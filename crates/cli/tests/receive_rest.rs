@@ -3,7 +3,6 @@
 mod bed;
 
 use bed::Bed;
-use bed::live::write;
 use bed::streams::{names, put, receive, send, shown, zfs};
 
 #[test]
