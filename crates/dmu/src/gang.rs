@@ -156,7 +156,7 @@ impl SyncCtx<'_, '_> {
             let sector = self.storage().vdevs().top_of(&dva).map_err(WriteError::from)?.ashift;
             let mut sectors = header.clone();
             sectors.resize(gang::HEADER.next_multiple_of(1 << sector), 0);
-            self.writer.put(dva, Payload::Whole(Arc::new(sectors)))?;
+            self.writer.put(dva, sectors.into())?;
         }
         for (copy, dva) in leader.dvas.iter_mut().enumerate().filter(|(_, dva)| !dva.is_empty()) {
             dva.gang = true;
@@ -182,9 +182,9 @@ impl SyncCtx<'_, '_> {
             Places::Whole(dvas) => member.dvas = *dvas,
             Places::Pieces(pieces) => return self.gang(member, piece, pieces),
         }
-        let payload = Arc::new(piece.to_vec());
+        let payload = Payload::from(piece.to_vec());
         for dva in member.copies() {
-            self.writer.put(dva, Payload::Whole(payload.clone()))?;
+            self.writer.put(dva, payload.clone())?;
         }
         Ok(member)
     }

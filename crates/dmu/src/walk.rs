@@ -125,9 +125,7 @@ impl Walk {
     /// # Panics
     /// If the pointer leads to a block of level 0.
     pub fn enter(&mut self, spot: Spot, ptr: BlockPtr, record: Record) {
-        assert!(spot.level > 0, "pointers are in indirect blocks");
-        let index = spot.index.checked_shl(self.fanout_shift).unwrap_or(u64::MAX);
-        let first = Spot { level: spot.level - 1, index };
+        let first = first_below(spot, self.fanout_shift);
         let slot = Walk::slot_of(self.from, first, self.fanout_shift);
         self.frames.push(Frame {
             pointers: Pointers::Indirect(record),
@@ -162,6 +160,29 @@ impl Iterator for Walk {
             }
         }
     }
+}
+
+/// The pointers in the indirect block `record` at `spot`, with their own places, for a visitor that keeps them all.
+///
+/// # Errors
+/// A pointer cannot be decoded; those behind it follow.
+pub fn pointers_in(
+    spot: Spot,
+    fanout_shift: u32,
+    record: &[u8],
+) -> impl Iterator<Item = Result<(Spot, BlockPtr), Corrupt>> {
+    let first = first_below(spot, fanout_shift);
+    let placed = move |(slot, raw)| {
+        let spot = Spot { index: first.index.saturating_add(slot), ..first };
+        BlockPtr::decode(raw, ByteOrder::Little).map(|ptr| (spot, ptr))
+    };
+    (0..).zip(record.chunks_exact(PTR)).map(placed)
+}
+
+/// Where the first pointer stands of the indirect block at `spot`.
+fn first_below(spot: Spot, fanout_shift: u32) -> Spot {
+    assert!(spot.level > 0, "pointers are in indirect blocks");
+    Spot { level: spot.level - 1, index: spot.index.checked_shl(fanout_shift).unwrap_or(u64::MAX) }
 }
 
 /// A block's place on disk. Another block may come there later; its birth is another one.

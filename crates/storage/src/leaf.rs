@@ -116,7 +116,7 @@ mod tests {
         let disk = script.disk("a", 1 << 20);
         let leaf = Leaf::new(1, Arc::new(disk.clone()));
         let write = |offset: u64, byte: u8| {
-            let payload = Payload::Owned(Arc::new(vec![byte; 512]));
+            let payload = Payload::from(vec![byte; 512]);
             leaf.disk.write_at(&[IoSlice::new(payload.bytes())], offset).expect("taken");
             leaf.unflushed.keep(offset, vec![payload]);
         };

@@ -5,44 +5,41 @@ use std::sync::Arc;
 
 use crate::Record;
 
-/// Bytes on their way to a disk.
+/// Bytes on their way to a disk: a part of a buffer that others may hold, too. A clone copies no byte.
 #[derive(Clone, Debug)]
-pub enum Payload {
-    /// A record stored as it is.
-    Whole(Record),
-    /// An encoded record.
-    Owned(Arc<Vec<u8>>),
-    /// A part of either.
-    Part {
-        /// What it is a part of.
-        of: Record,
-        /// Its bytes.
-        range: Range<usize>,
-    },
+pub struct Payload {
+    buffer: Record,
+    range: Range<usize>,
+}
+
+impl From<Record> for Payload {
+    fn from(buffer: Record) -> Payload {
+        Payload { range: 0..buffer.len(), buffer }
+    }
+}
+
+impl From<Vec<u8>> for Payload {
+    fn from(bytes: Vec<u8>) -> Payload {
+        Arc::new(bytes).into()
+    }
 }
 
 impl Payload {
     /// The bytes.
     #[must_use]
     pub fn bytes(&self) -> &[u8] {
-        match self {
-            Payload::Whole(record) | Payload::Owned(record) => record,
-            Payload::Part { of, range } => &of[range.clone()],
-        }
+        &self.buffer[self.range.clone()]
     }
 
     /// The bytes of `range`, which may end behind the last one: zeros follow there.
     pub(crate) fn part(&self, range: Range<usize>) -> Payload {
-        let bytes = self.bytes();
-        if range.end > bytes.len() {
+        if range.end > self.range.len() {
+            let bytes = self.bytes();
             let mut padded = bytes[range.start.min(bytes.len())..].to_vec();
             padded.resize(range.len(), 0);
-            return Payload::Owned(Arc::new(padded));
+            return padded.into();
         }
-        let (of, start) = match self {
-            Payload::Whole(record) | Payload::Owned(record) => (record, 0),
-            Payload::Part { of, range } => (of, range.start),
-        };
-        Payload::Part { of: of.clone(), range: start + range.start..start + range.end }
+        let start = self.range.start;
+        Payload { buffer: self.buffer.clone(), range: start + range.start..start + range.end }
     }
 }

@@ -116,7 +116,7 @@ pub(crate) fn spread(map: &Map, block: &Payload) -> Vec<Payload> {
     let inputs: Vec<&[u8]> = data.iter().map(Payload::bytes).collect();
     let mut outputs: Vec<&mut [u8]> = parity.iter_mut().map(Vec::as_mut_slice).collect();
     generate(&inputs, &mut outputs);
-    parity.into_iter().map(|column| Payload::Owned(Arc::new(column))).chain(data).collect()
+    parity.into_iter().map(|column| Payload::from(column)).chain(data).collect()
 }
 
 /// A device is absent, where nobody should read from it.
@@ -325,7 +325,7 @@ mod tests {
     fn each_column_of_a_block_gets_its_bytes_and_the_last_sector_is_filled_with_zeros() {
         let layout = Raidz::new(9, 4, 1).unwrap();
         // Four sectors of data in three columns; the last one holds 100 bytes of the block.
-        let block = Payload::Owned(Arc::new((0..3 * 512 + 100).map(|at| (at / 7) as u8 | 1).collect()));
+        let block = Payload::from((0..3 * 512 + 100).map(|at| (at / 7) as u8 | 1).collect::<Vec<u8>>());
         let map = layout.map(0, 3 * 512 + 100);
         let columns = spread(&map, &block);
         let lens: Vec<usize> = columns.iter().map(|column| column.bytes().len()).collect();

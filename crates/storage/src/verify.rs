@@ -158,8 +158,7 @@ impl Storage {
         let map = layout.map(dva.offset, raw.len() as u64);
         let leaves: BTreeMap<usize, &Leaf> = top.written_leaves()?.collect();
         let mut written = 0;
-        for (column, wanted) in map.columns.iter().zip(spread(&map, &Payload::Owned(Arc::new(raw.to_vec()))))
-        {
+        for (column, wanted) in map.columns.iter().zip(spread(&map, &raw.to_vec().into())) {
             let mut found = vec![0; column.len as usize];
             let Some(leaf) = leaves.get(&column.child) else { continue };
             if leaf.read(Purpose::SyncRead, column.offset, &mut found).is_err() || found != wanted.bytes() {

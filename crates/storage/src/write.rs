@@ -105,7 +105,7 @@ impl Encoding<'_> {
                 return encoded;
             }
         }
-        self.store(Payload::Whole(record.clone()), Compression::Off)
+        self.store(record.clone().into(), Compression::Off)
     }
 
     /// Encodes so that the result fills exactly `psize` bytes (or all of `lsize`, stored as it is): used to
@@ -113,7 +113,7 @@ impl Encoding<'_> {
     #[must_use]
     pub fn encode_into(&self, record: &Record, psize: u64) -> Option<Encoded> {
         if psize == record.len() as u64 {
-            return Some(self.store(Payload::Whole(record.clone()), Compression::Off));
+            return Some(self.store(record.clone().into(), Compression::Off));
         }
         let algorithm = self.recipe.compression.algorithm;
         if algorithm == Compression::Off || psize > record.len() as u64 {
@@ -122,7 +122,7 @@ impl Encoding<'_> {
         let mut out = vec![0; psize as usize];
         let used = self.pack(record, &mut out)?;
         out[used..].fill(0);
-        Some(self.store(Payload::Owned(Arc::new(out)), algorithm))
+        Some(self.store(out.into(), algorithm))
     }
 
     fn store(&self, payload: Payload, compression: Compression) -> Encoded {
@@ -163,7 +163,7 @@ impl Encoding<'_> {
         let mut out = Vec::with_capacity(psize as usize);
         out.extend_from_slice(&scratch[..used]);
         out.resize(psize as usize, 0);
-        Some(self.store(Payload::Owned(Arc::new(out)), algorithm))
+        Some(self.store(out.into(), algorithm))
     }
 }
 
@@ -373,7 +373,7 @@ impl<'a> Writer<'a> {
             if self.zeros.len() < len {
                 self.zeros = Arc::new(vec![0; len]);
             }
-            let zeros = Payload::Part { of: self.zeros.clone(), range: 0..len };
+            let zeros = Payload::from(self.zeros.clone()).part(0..len);
             self.append(Target { vdev, child: Some(column.child) }, column.offset, zeros)?;
         }
         Ok(())

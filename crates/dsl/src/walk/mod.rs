@@ -7,11 +7,11 @@ mod place;
 #[cfg(test)]
 mod tests;
 
-use std::collections::HashSet;
 use std::sync::Arc;
 use std::sync::mpsc::Sender;
 
-use format::blkptr::{Block, BlockPtr, Embedded, SIZE as PTR};
+use dmu::walk::{Opened, Spot, pointers_in};
+use format::blkptr::{Block, BlockPtr, Embedded};
 use format::bptree::Mark;
 use format::dnode::{Dnode, SLOT, SLOTS_PER_BLOCK};
 use format::objset::Objset as Phys;
@@ -128,9 +128,8 @@ pub struct Walk<'a> {
     reads: u64,
     /// Who wants to know of wrong fill counts.
     fills: Option<Sender<WrongFill>>,
-    /// Blocks that lead on and were opened, by vdev, offset and birth. Each belongs to one place; one that is met again
-    /// would let a few blocks promise any number of them.
-    opened: HashSet<(u32, u64, Txg)>,
+    /// Blocks that lead on and were opened.
+    opened: Opened,
 }
 
 impl<'a> Walk<'a> {
@@ -170,7 +169,7 @@ impl<'a> Walk<'a> {
             children_first: false,
             reads: 0,
             fills: None,
-            opened: HashSet::new(),
+            opened: Opened::default(),
         }
     }
 
@@ -206,7 +205,7 @@ impl<'a> Walk<'a> {
         }
         if let Some(block) = todo.leads_on()
             && behind != Behind::Below
-            && !self.opened.insert((block.dvas[0].vdev.0, block.dvas[0].offset, block.physical_birth()))
+            && !self.opened.is_first(block)
         {
             let why = "a block that leads to others is used twice".to_owned();
             return self.out.push(Item::Unreadable(todo.place, why));
@@ -330,15 +329,16 @@ impl<'a> Walk<'a> {
         dnodes: bool,
     ) -> std::result::Result<u64, Corrupt> {
         let mut fill = 0_u64;
-        for (i, raw) in record.chunks_exact(PTR).enumerate() {
-            if raw.iter().all(|&byte| byte == 0) {
+        let spot = Spot { level: todo.place.level, index: todo.place.blkid };
+        for pointer in pointers_in(spot, fanout_shift, record) {
+            let (spot, ptr) = pointer?;
+            if ptr == BlockPtr::HOLE {
                 continue;
             }
-            let ptr = BlockPtr::decode(raw, LE)?;
             fill = ptr.fill().saturating_add(fill);
             let place = Place {
-                level: todo.place.level - 1,
-                blkid: (todo.place.blkid << fanout_shift) + i as u64,
+                level: spot.level,
+                blkid: spot.index,
                 shift: todo.place.shift.saturating_sub(fanout_shift),
                 ..todo.place.clone()
             };

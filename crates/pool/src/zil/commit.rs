@@ -365,7 +365,7 @@ impl<'a> Batch<'a> {
         codec_seal(&mut self.raw, &self.tail);
         let raw = std::mem::replace(&mut self.raw, vec![0; CHAIN_SIZE]);
         let (dva, size) = (self.tail.dvas[0], self.tail.lsize);
-        let written = self.dataset.pool.storage.write_log(dva, size, Payload::Owned(Arc::new(raw)));
+        let written = self.dataset.pool.storage.write_log(dva, size, raw.into());
         self.vdevs.insert(dva.vdev.0);
         let mut state = self.dataset.log.lock();
         if let Some(link) = state.chain.back_mut() {
