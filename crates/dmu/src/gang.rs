@@ -5,8 +5,6 @@
 //! before the first byte is written: those of a try that fails are given back.
 //! Source: docs/format/02-blocks-checksums-compression.md §2.
 
-use std::sync::Arc;
-
 use format::blkptr::{Block, BlockPtr, Dva};
 use format::{Compression, ObjectType};
 use storage::{Payload, ReadError, WriteError, gang};

@@ -282,6 +282,17 @@ pub enum Error {
     /// A block could not be written.
     #[error(transparent)]
     Write(#[from] WriteError),
+    /// An intent log says something that cannot be done again: the log is damaged, or another program wrote it.
+    #[error("replaying the intent log of '{dataset}': {why}")]
+    Replay {
+        /// Whose log it is.
+        dataset: String,
+        /// What cannot be done again.
+        why: String,
+    },
+    /// An intent log lost blocks after it was claimed.
+    #[error("an intent log is damaged since it was claimed")]
+    DamagedLog,
     /// This build does not do it.
     #[error("not supported: {0}")]
     Unsupported(String),

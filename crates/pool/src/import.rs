@@ -242,8 +242,11 @@ impl Pool {
         if inner.read_only.is_none() {
             match claim_logs(&inner, &mut allocator, &table, &logs, options.state.is_some()) {
                 Ok(found) => left = found,
-                Err(Error::Unsupported(why)) => {
-                    inner.refused = Some(why);
+                Err(error @ (Error::Replay { .. } | Error::Unsupported(_))) => {
+                    inner.refused = Some(match error {
+                        Error::Unsupported(why) => why,
+                        error => error.to_string(),
+                    });
                     inner.read_only.clone_from(&inner.refused);
                 }
                 Err(error) => return Err(error),

@@ -13,7 +13,7 @@ use format::label;
 use format::uberblock::Uberblock;
 use storage::host::{Access, Disk, FileDisk, OpenError};
 use storage::layout::Raidz;
-use storage::{Leaf, Shape, Storage, TopVdev, Vdevs};
+use storage::{Layout, Leaf, Shape, Storage, TopVdev, Vdevs};
 
 use crate::discover::absent_below;
 use crate::labels;
@@ -166,7 +166,7 @@ fn raidz(vdev: &VdevConfig, parity: u64, children: Vec<Option<Leaf>>) -> Shape {
     let ashift = vdev.top.as_ref().map_or(9, |top| top.ashift);
     let absent = children.iter().filter(|child| child.is_none()).count();
     match Raidz::new(ashift, children.len(), parity) {
-        None => Shape::Unsupported("a raidz vdev that cannot be"),
+        None => Shape::Unsupported(Layout::ImpossibleRaidz),
         Some(layout) if absent > layout.parity() => Shape::Missing,
         Some(layout) => Shape::Raidz { layout, children },
     }
@@ -188,8 +188,8 @@ fn top_vdev(vdev: &VdevConfig, opened: &Opened) -> TopVdev {
         },
         VdevKind::Raidz { nparity } => raidz(vdev, u64::from(*nparity), children()),
         VdevKind::Hole => Shape::Hole,
-        VdevKind::Draid { .. } => Shape::Unsupported("draid"),
-        VdevKind::Indirect => Shape::Unsupported("removed (indirect)"),
+        VdevKind::Draid { .. } => Shape::Unsupported(Layout::Draid),
+        VdevKind::Indirect => Shape::Unsupported(Layout::Indirect),
         _ => Shape::Missing,
     };
     let top = vdev.top.as_ref();

@@ -49,9 +49,60 @@ pub enum ReadError {
     /// A structure inside is impossible.
     #[error(transparent)]
     Corrupt(#[from] Corrupt),
+    /// Too few devices of a top-level vdev are there.
+    #[error("devices of vdev {vdev} are missing")]
+    Missing {
+        /// Its id.
+        vdev: u32,
+    },
+    /// The pointer leads to a vdev that was removed.
+    #[error("vdev {vdev}, on which the block is, was removed")]
+    Removed {
+        /// Its id.
+        vdev: u32,
+    },
     /// The pool uses something that this build does not read.
     #[error("not supported: {0}")]
-    Unsupported(&'static str),
+    Unsupported(NotYet),
+}
+
+/// What this build does not read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum NotYet {
+    /// Blocks that are left out of a redacted dataset.
+    #[error("redacted data")]
+    Redacted,
+    /// Blocks on such a vdev.
+    #[error("{0}")]
+    Layout(Layout),
+}
+
+/// Layouts of vdevs that this build does not know.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Layout {
+    /// Parity that is spread over all devices, with spare space on each.
+    #[error("draid")]
+    Draid,
+    /// Its blocks were moved to other vdevs.
+    #[error("removed (indirect)")]
+    Indirect,
+    /// A number of devices and parity that do not go together.
+    #[error("a raidz vdev that cannot be")]
+    ImpossibleRaidz,
+}
+
+/// Why nothing is written to a vdev.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Unwritable {
+    /// Too few of its devices are there.
+    #[error("missing")]
+    Missing,
+    /// It was removed.
+    #[error("removed")]
+    Removed,
+    /// Its layout is not known.
+    #[error("{0}")]
+    Layout(Layout),
 }
 
 /// Why a write could not be made safe.
@@ -73,9 +124,14 @@ pub enum WriteError {
     /// A space map or indirect block needed for the write could not be read.
     #[error(transparent)]
     Read(#[from] ReadError),
-    /// The layout is readable only.
-    #[error("not supported: writing to a {0} vdev")]
-    Unsupported(&'static str),
+    /// Nothing is written to this top-level vdev.
+    #[error("vdev {vdev} cannot be written: it is {why}")]
+    Unwritable {
+        /// Its id.
+        vdev: u32,
+        /// Why.
+        why: Unwritable,
+    },
 }
 
 fn list(dvas: &[Dva]) -> String {

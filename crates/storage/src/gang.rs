@@ -19,7 +19,7 @@ pub(crate) const GANG_DEPTH_MAX: u32 = 12;
 
 /// One level less to go down.
 pub(crate) fn deeper(depth: u32) -> Result<u32, ReadError> {
-    depth.checked_sub(1).ok_or(ReadError::Unsupported("gang blocks nested this deep"))
+    depth.checked_sub(1).ok_or_else(|| Corrupt::new("depth of a gang", GANG_DEPTH_MAX.into()).into())
 }
 
 impl Storage {
@@ -124,7 +124,8 @@ impl Reader<'_> {
         let mut part = Vec::new();
         for member in self.gang_members(leader, dva, replica)? {
             if raw.len() as u64 + member.psize > leader.psize.min(MAX_BLOCK) {
-                return Err(ReadError::Unsupported("a gang larger than its leader"));
+                let bytes = raw.len() as u64 + member.psize;
+                return Err(Corrupt::new("bytes of a gang, more than its leader's", bytes).into());
             }
             self.read_any(&member, depth, &mut part)?;
             raw.extend_from_slice(&part);

@@ -48,7 +48,7 @@ pub use buffers::Buffers;
 pub use cache::{CacheStats, Lookups, RecordCache};
 pub use deflate::{Deflate, GzipEngine};
 pub use draft::Draft;
-pub use error::{ReadError, WriteError};
+pub use error::{Layout, NotYet, ReadError, Unwritable, WriteError};
 pub use health::Health;
 pub use leaf::Leaf;
 pub use meter::{

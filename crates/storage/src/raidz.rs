@@ -4,8 +4,6 @@
 //! To:     the bytes of the block, and the children whose columns are not what they should be; the bytes of each column.
 //! Source: docs/format/02-blocks-checksums-compression.md §7; 11-redundancy.md §3.2, §4.1, §4.2.
 
-use std::sync::Arc;
-
 use codec::parity::{generate, reconstruct};
 
 use crate::error::ReadError;
@@ -23,6 +21,15 @@ pub(crate) struct Columns<'a> {
     /// By number; absent ones are `None`.
     pub(crate) children: &'a [Option<Leaf>],
     pub(crate) purpose: Purpose,
+    /// Id of the vdev.
+    pub(crate) vdev: u32,
+}
+
+impl<'a> Columns<'a> {
+    /// The child with this number.
+    fn child(&self, child: usize) -> Result<&'a Leaf, ReadError> {
+        self.children[child].as_ref().ok_or(ReadError::Missing { vdev: self.vdev })
+    }
 }
 
 /// What came of reading.
@@ -94,7 +101,7 @@ fn read_data(map: &Map, from: Columns<'_>, buf: &mut [u8]) -> Result<(), ReadErr
     for column in &map.columns[map.data()] {
         let (part, tail) = rest.split_at_mut(rest.len().min(column.len as usize));
         rest = tail;
-        let leaf = from.children[column.child].as_ref().ok_or(ABSENT)?;
+        let leaf = from.child(column.child)?;
         leaf.read(from.purpose, column.offset, part)?;
     }
     Ok(())
@@ -116,11 +123,8 @@ pub(crate) fn spread(map: &Map, block: &Payload) -> Vec<Payload> {
     let inputs: Vec<&[u8]> = data.iter().map(Payload::bytes).collect();
     let mut outputs: Vec<&mut [u8]> = parity.iter_mut().map(Vec::as_mut_slice).collect();
     generate(&inputs, &mut outputs);
-    parity.into_iter().map(|column| Payload::from(column)).chain(data).collect()
+    parity.into_iter().map(Payload::from).chain(data).collect()
 }
-
-/// A device is absent, where nobody should read from it.
-const ABSENT: ReadError = ReadError::Unsupported("reading from a device that is not there");
 
 /// The columns of one block, as far as they were read.
 struct Stripe<'a> {
@@ -146,9 +150,9 @@ impl<'a> Stripe<'a> {
         }
         let place = self.map.columns[column];
         let mut bytes = vec![0; place.len as usize];
-        let read = self.from.children[place.child]
-            .as_ref()
-            .ok_or(ABSENT)
+        let read = self
+            .from
+            .child(place.child)
             .and_then(|leaf| leaf.read(self.from.purpose, place.offset, &mut bytes));
         match read {
             Ok(()) => self.bytes[column] = Some(bytes),
@@ -190,7 +194,7 @@ impl<'a> Stripe<'a> {
         let lost = self.unreadable().into_iter().filter(|column| self.map.data().contains(column)).count();
         self.load_parity(lost);
         if !self.assemble(&[], buf) {
-            return Err(self.failure.take().unwrap_or(ABSENT));
+            return Err(self.failure.take().unwrap_or(ReadError::Missing { vdev: self.from.vdev }));
         }
         if is_good(buf) {
             return Ok(Outcome::GOOD);

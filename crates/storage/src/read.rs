@@ -12,7 +12,7 @@ use format::{Compression, Txg, swap};
 use crate::gang::GANG_DEPTH_MAX;
 use crate::raidz::Outcome;
 use crate::vdev::{Source, TopVdev, Way};
-use crate::{ReadError, Reader, Record, Storage};
+use crate::{NotYet, ReadError, Reader, Record, Storage};
 
 /// Bytes of a thread's buffer of compressed bytes that stay in memory between two reads.
 const SCRATCH_MAX: usize = 1 << 20;
@@ -265,7 +265,7 @@ impl Reader<'_> {
 
 fn read_embedded(embedded: &Embedded) -> Result<Record, ReadError> {
     if embedded.kind != 0 {
-        return Err(ReadError::Unsupported("redacted data"));
+        return Err(ReadError::Unsupported(NotYet::Redacted));
     }
     let payload = &embedded.payload[..usize::from(embedded.psize)];
     let mut out = vec![0; embedded.lsize as usize];

@@ -95,7 +95,7 @@ impl MaybeRefused for WriteError {
         match self {
             WriteError::Device { path, .. } => Some((path.clone(), self.to_string())),
             WriteError::Read(error) => error.refusal(),
-            WriteError::NoSpace | WriteError::Unsupported(_) => None,
+            WriteError::NoSpace | WriteError::Unwritable { .. } => None,
         }
     }
 }

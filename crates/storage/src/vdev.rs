@@ -8,7 +8,7 @@ use std::time::Duration;
 use format::blkptr::{Block, BlockPtr, Dva};
 use format::{Txg, label};
 
-use crate::error::{ReadError, WriteError};
+use crate::error::{Layout, NotYet, ReadError, Unwritable, WriteError};
 use crate::host::Disk;
 use crate::layout::{GANG_HEADER, Raidz};
 use crate::leaf::Leaf;
@@ -35,7 +35,7 @@ pub enum Shape {
     /// Too few of its devices are there.
     Missing,
     /// A layout that this build does not read.
-    Unsupported(&'static str),
+    Unsupported(Layout),
 }
 
 /// One top-level vdev.
@@ -115,16 +115,16 @@ impl TopVdev {
         !self.is_log && !matches!(self.shape, Shape::Hole | Shape::Missing | Shape::Unsupported(_))
     }
 
-    /// Whether this build writes to this layout; else its name.
+    /// Whether blocks of a vdev in this state can be written, or need not be.
     ///
     /// # Errors
-    /// The layout's name.
-    pub fn writable(&self) -> Result<(), &'static str> {
+    /// Why not.
+    pub fn writable(&self) -> Result<(), Unwritable> {
         match self.shape {
             Shape::Disk(_) | Shape::Hole => Ok(()),
             Shape::Mirror(_) | Shape::Raidz { .. } => Ok(()),
-            Shape::Missing => Err("missing"),
-            Shape::Unsupported(what) => Err(what),
+            Shape::Missing => Err(Unwritable::Missing),
+            Shape::Unsupported(layout) => Err(Unwritable::Layout(layout)),
         }
     }
 
@@ -239,7 +239,7 @@ impl TopVdev {
     /// bytes are those that were written: what it refuses is computed anew from parity.
     ///
     /// # Errors
-    /// [`ReadError::Device`], or [`ReadError::Unsupported`] where too little is there.
+    /// [`ReadError::Device`], or [`ReadError::Missing`] where too little is there.
     pub(crate) fn read(
         &self,
         source: Source,
@@ -252,11 +252,12 @@ impl TopVdev {
             Shape::Raidz { layout, children } => {
                 let purpose = source.purpose;
                 let believed = self.believed(children, source.birth);
-                let first = Columns { children: believed.as_deref().unwrap_or(children), purpose };
+                let first =
+                    Columns { children: believed.as_deref().unwrap_or(children), purpose, vdev: self.id };
                 let read = raidz::read(*layout, first, offset, buf, is_good);
                 return match read {
                     Ok(Outcome { good: false, .. }) | Err(_) if believed.is_some() => {
-                        let all = Columns { children, purpose };
+                        let all = Columns { children, purpose, vdev: self.id };
                         let outcome = raidz::read(*layout, all, offset, buf, is_good)?;
                         Ok(self.without_stale(outcome, source.birth))
                     }
@@ -265,15 +266,11 @@ impl TopVdev {
             }
             Shape::Disk(leaf) => Some(leaf),
             Shape::Mirror(children) => children.get(replica).and_then(Option::as_ref),
-            Shape::Hole => return Err(ReadError::Unsupported("a block on a removed vdev")),
-            Shape::Missing => return Err(ReadError::Unsupported("a vdev whose devices are missing")),
-            Shape::Unsupported(what) => return Err(ReadError::Unsupported(what)),
+            Shape::Hole => return Err(ReadError::Removed { vdev: self.id }),
+            Shape::Missing => return Err(ReadError::Missing { vdev: self.id }),
+            Shape::Unsupported(layout) => return Err(ReadError::Unsupported(NotYet::Layout(*layout))),
         };
-        leaf.ok_or(ReadError::Unsupported("reading from a missing device of a mirror"))?.read(
-            source.purpose,
-            offset,
-            buf,
-        )?;
+        leaf.ok_or(ReadError::Missing { vdev: self.id })?.read(source.purpose, offset, buf)?;
         let good = is_good(buf);
         Ok(Outcome { good, damaged: if good { Vec::new() } else { vec![replica] } })
     }
@@ -291,7 +288,7 @@ impl TopVdev {
     ) -> Result<Outcome, ReadError> {
         match &self.shape {
             Shape::Raidz { layout, children } => {
-                let all = Columns { children, purpose: source.purpose };
+                let all = Columns { children, purpose: source.purpose, vdev: self.id };
                 let outcome = raidz::verify(*layout, all, offset, buf, is_good)?;
                 Ok(self.without_stale(outcome, source.birth))
             }
@@ -308,14 +305,18 @@ impl TopVdev {
         }
     }
 
+    fn unwritable(&self, why: Unwritable) -> WriteError {
+        WriteError::Unwritable { vdev: self.id, why }
+    }
+
     /// The leaves that writes to this vdev go to: of a mirror all get the same bytes, of raidz each its columns.
     ///
     /// # Errors
-    /// [`WriteError::Unsupported`] for layouts that are not written.
+    /// [`WriteError::Unwritable`] for layouts that are not written.
     pub(crate) fn written_leaves(&self) -> Result<impl Iterator<Item = (usize, &Leaf)>, WriteError> {
-        self.writable().map_err(WriteError::Unsupported)?;
+        self.writable().map_err(|why| self.unwritable(why))?;
         match &self.shape {
-            Shape::Hole => Err(WriteError::Unsupported("removed")),
+            Shape::Hole => Err(self.unwritable(Unwritable::Removed)),
             _ => Ok(self.written_children()),
         }
     }
@@ -325,9 +326,9 @@ impl TopVdev {
     /// # Errors
     /// As [`TopVdev::written_leaves`].
     pub(crate) fn written_leaf(&self, replica: usize) -> Result<&Leaf, WriteError> {
-        self.writable().map_err(WriteError::Unsupported)?;
+        self.writable().map_err(|why| self.unwritable(why))?;
         let leaf = self.child(replica).filter(|leaf| !leaf.health.has_failed());
-        leaf.ok_or(WriteError::Unsupported("missing devices of"))
+        leaf.ok_or_else(|| self.unwritable(Unwritable::Missing))
     }
 }
 

@@ -4,7 +4,6 @@
 
 use std::collections::BTreeMap;
 use std::io::IoSlice;
-use std::sync::Arc;
 
 use format::blkptr::{Block, Dva};
 use format::label::DATA_START;
@@ -12,7 +11,7 @@ use format::label::DATA_START;
 use crate::gang::{self, GANG_DEPTH_MAX, deeper};
 use crate::raidz::spread;
 use crate::vdev::TopVdev;
-use crate::{Leaf, Payload, Purpose, ReadError, Reader, Storage, WriteError};
+use crate::{Leaf, Purpose, ReadError, Reader, Storage, WriteError};
 
 /// What a look at every copy of a block found.
 #[derive(Debug, Default)]

@@ -2,7 +2,7 @@
 
 use dsl::bookmark::Freed;
 use format::blkptr::{BlockPtr, Dva};
-use format::{ChecksumKind, Compression, Txg};
+use format::{ChecksumKind, Compression, Corrupt, Txg};
 use storage::allocator::{AllocError, Allocator};
 use storage::{Storage, WriteError, Writer};
 
@@ -46,7 +46,7 @@ impl dmu::Space for Books<'_> {
             }
             AllocError::Source { vdev, metaslab, source } => {
                 tracing::error!(vdev = vdev.0, metaslab, %source, "space map cannot be read");
-                WriteError::Read(storage::ReadError::Unsupported("a damaged space map"))
+                WriteError::Read(Corrupt::new("space map of metaslab", metaslab.into()).into())
             }
             AllocError::Damaged { damage, .. } => WriteError::Read(damage.into()),
         })

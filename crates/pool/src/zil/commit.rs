@@ -12,7 +12,7 @@ use dmu::Object;
 use format::blkptr::{Block, BlockPtr, Dva};
 use format::zil::{self, Body, CHAIN_SIZE, Chain, Record, WRITE_HEADER, Write};
 use format::{ByteOrder, ObjectId, Txg};
-use storage::{Encoded, Payload, interrupt};
+use storage::{Encoded, interrupt};
 
 use super::{Itx, Link, NOTING, Note, OFF, Phase, State, chain};
 use crate::dataset::Dataset;

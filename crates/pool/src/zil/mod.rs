@@ -336,5 +336,5 @@ impl Drop for Replay<'_> {
 
 /// Why the intent log of the dataset `name` is not replayed.
 fn bad_log(name: &str, why: impl std::fmt::Display) -> Error {
-    Error::Unsupported(format!("replaying the intent log of '{name}': {why}"))
+    Error::Replay { dataset: name.into(), why: why.to_string() }
 }

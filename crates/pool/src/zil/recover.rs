@@ -227,7 +227,7 @@ pub(crate) fn claim<S: SpaceMapSource<Error = Error>>(
         }
         for dva in places {
             let claimed = allocator.claim(dva, txg, source);
-            if !claimed.map_err(|error| bad_log(&log.name, error_of(error)))? {
+            if !claimed.map_err(|error| bad_log(&log.name, words_of(error)))? {
                 return Err(bad_log(&log.name, "a block of it lies where another does"));
             }
         }
@@ -236,7 +236,7 @@ pub(crate) fn claim<S: SpaceMapSource<Error = Error>>(
 }
 
 /// Why space for a log could not be had, in the words of what lies deepest.
-pub(super) fn error_of(error: storage::allocator::AllocError<Error>) -> String {
+fn words_of(error: storage::allocator::AllocError<Error>) -> String {
     match error {
         storage::allocator::AllocError::Source { source, .. } => source.to_string(),
         other => other.to_string(),
@@ -273,7 +273,6 @@ pub(super) fn unreplayed<'a>(
     let mut walk = Walk::new(storage, id, &header);
     let mut ready: std::collections::VecDeque<Record> = Default::default();
     let mut last = 0;
-    let damaged = || Err(Error::Unsupported("an intent log that is damaged since it was claimed".into()));
     std::iter::from_fn(move || {
         loop {
             if let Some(record) = ready.pop_front() {
@@ -285,7 +284,7 @@ pub(super) fn unreplayed<'a>(
                 // The end, which must be where it was when the log was claimed.
                 _ if last < header.claim_lr_seq => {
                     last = u64::MAX;
-                    return Some(damaged());
+                    return Some(Err(Error::DamagedLog));
                 }
                 _ => return None,
             };

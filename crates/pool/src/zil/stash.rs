@@ -10,13 +10,12 @@ use std::time::Duration;
 use format::Txg;
 use format::blkptr::Dva;
 use format::zil;
-use storage::Shape;
 use storage::allocator::AllocError;
+use storage::{ReadError, Shape, WriteError};
 
 use crate::pool::Inner;
 use crate::space_maps::Source;
 use crate::sync::SyncState;
-use crate::zil::recover::error_of;
 use crate::{Error, Result};
 
 /// Bytes set aside at first, and at most.
@@ -193,6 +192,15 @@ fn fill(inner: &Inner, state: &mut SyncState, open: Txg, want: u64) {
     inner.log_space.answered.notify_all();
 }
 
+/// Why no space was allocated.
+fn error_of(error: AllocError<Error>) -> Error {
+    match error {
+        AllocError::Source { source, .. } => source,
+        AllocError::NoSpace { .. } => WriteError::NoSpace.into(),
+        AllocError::Damaged { damage, .. } => ReadError::from(damage).into(),
+    }
+}
+
 /// Pieces of `want` bytes together, each with room for a block of `asked` bytes.
 fn allocate(inner: &Inner, state: &mut SyncState, txg: Txg, want: u64, asked: u64) -> Result<Vec<Piece>> {
     let before = state.mos_on_disk(inner)?;
@@ -211,7 +219,7 @@ fn allocate(inner: &Inner, state: &mut SyncState, txg: Txg, want: u64, asked: u6
             Ok(dva) => dva,
             Err(AllocError::NoSpace { .. }) => break,
             Err(error) if pieces.is_empty() => {
-                return Err(Error::Unsupported(error_of(error)));
+                return Err(error_of(error));
             }
             Err(_) => break,
         };
