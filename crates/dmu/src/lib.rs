@@ -37,7 +37,7 @@ pub use objset::{Frozen, Objset, Special};
 pub use place::write_objset_root;
 pub use policy::{Policy, Redundant};
 pub use ranges::Ranges;
-pub use storage::{Caller, Record};
+pub use storage::{Caller, Record, rank};
 pub use sync::Synced;
 pub use touched::Touched;
 pub use tx::Tx;

@@ -2,12 +2,13 @@
 //!
 //! Source: docs/format/04-zap.md.
 
-use std::sync::Arc;
+use std::sync::{Arc, RwLockReadGuard, RwLockWriteGuard};
 
 use format::zap::fat::{self, Header, double_table, pointer_range};
 use format::zap::micro::{self, Index, InsertError, Micro};
 use format::zap::{self, Key, Leaf, LeafError, NameError, Position, Value, ZapKind, hash, leaf};
 use format::{ByteOrder, Corrupt};
+use storage::rank::{Rank, Ranked};
 
 use crate::{Error, Object, Record, Result, Tx};
 
@@ -101,12 +102,12 @@ fn leaf_error(object: &Object, error: LeafError) -> Error {
     }
 }
 
-fn read_lock(object: &Object) -> std::sync::RwLockReadGuard<'_, Option<Index>> {
-    object.zap.read().expect("no code panics while holding a ZAP lock")
+fn read_lock(object: &Object) -> Ranked<RwLockReadGuard<'_, Option<Index>>> {
+    Ranked::lock(Rank::Zap, || object.zap.read().expect("no code panics while holding a ZAP lock"))
 }
 
-fn write_lock(object: &Object) -> std::sync::RwLockWriteGuard<'_, Option<Index>> {
-    object.zap.write().expect("no code panics while holding a ZAP lock")
+fn write_lock(object: &Object) -> Ranked<RwLockWriteGuard<'_, Option<Index>>> {
+    Ranked::lock(Rank::Zap, || object.zap.write().expect("no code panics while holding a ZAP lock"))
 }
 
 /// The value under exactly this name.

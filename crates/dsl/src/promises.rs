@@ -11,6 +11,7 @@ use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard};
 
 use format::ObjectId;
+use storage::rank::{Rank, Ranked};
 
 use crate::mos::Mos;
 use crate::room::Reach;
@@ -95,8 +96,8 @@ pub struct Promises {
 }
 
 impl Promises {
-    fn lock(&self) -> MutexGuard<'_, BTreeMap<ObjectId, Entry>> {
-        self.table.lock().expect("no code panics while holding the promises")
+    fn lock(&self) -> Ranked<MutexGuard<'_, BTreeMap<ObjectId, Entry>>> {
+        Ranked::lock(Rank::Promises, || self.table.lock().expect("no code panics while holding the promises"))
     }
 
     /// Knows `dir` and all above it from now on.

@@ -15,6 +15,7 @@ use dsl::settings::settings;
 use dsl::{list, tree};
 use format::config::VERSION_FEATURES;
 use storage::FailMode;
+use storage::rank::{Rank, Ranked};
 
 use crate::dataset::Dataset;
 use crate::history::{self, Event};
@@ -26,8 +27,8 @@ use crate::sync::Syncing;
 use crate::{Error, Result};
 
 impl Pool {
-    pub(crate) fn shared(&self) -> std::sync::RwLockReadGuard<'_, ()> {
-        self.inner.dsl.read().expect("no code panics while holding the DSL lock")
+    pub(crate) fn shared(&self) -> Ranked<std::sync::RwLockReadGuard<'_, ()>> {
+        Ranked::lock(Rank::Dsl, || self.inner.dsl.read().expect("no code panics while holding the DSL lock"))
     }
 
     /// The command that is being carried out, for the pool's history. It is noted with the first change.

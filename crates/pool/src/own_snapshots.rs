@@ -10,6 +10,7 @@ use dmu::{Object, zap};
 use dsl::{info, snapshot, tree};
 use format::zap::Position;
 use format::{Guid, ObjectId};
+use storage::rank::{Rank, Ranked};
 
 use crate::dataset::Dataset;
 use crate::{Error, Result};
@@ -38,8 +39,8 @@ pub struct SnapshotEntry {
 }
 
 impl Dataset {
-    fn dsl(&self) -> RwLockReadGuard<'_, ()> {
-        self.pool.dsl.read().expect("no code panics while holding the DSL lock")
+    fn dsl(&self) -> Ranked<RwLockReadGuard<'_, ()>> {
+        Ranked::lock(Rank::Dsl, || self.pool.dsl.read().expect("no code panics while holding the DSL lock"))
     }
 
     /// The list of its snapshots. The caller holds the DSL lock.

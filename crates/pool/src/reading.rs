@@ -12,6 +12,7 @@ use dsl::{snapshot, tree};
 use format::dsl_dataset::DslDataset;
 use format::dsl_dir::DslDir;
 use format::{Guid, ObjectId};
+use storage::rank::Ranked;
 
 use crate::Result;
 use crate::pool::{Inner, Pool};
@@ -20,7 +21,7 @@ use crate::pool::{Inner, Pool};
 /// that reads or changes datasets: that would wait for the same lock.
 pub struct Reading<'a> {
     inner: &'a Inner,
-    _shared: RwLockReadGuard<'a, ()>,
+    _shared: Ranked<RwLockReadGuard<'a, ()>>,
 }
 
 impl Pool {

@@ -9,6 +9,7 @@ use std::thread::JoinHandle;
 
 use format::ObjectId;
 use format::scan::Scan;
+use storage::rank::{Rank, Ranked};
 
 /// A block that cannot be read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -64,8 +65,8 @@ impl Scrubber {
         self.state.lock().expect("no code panics while holding the scrub state")
     }
 
-    pub(crate) fn turn(&self) -> MutexGuard<'_, ()> {
-        self.turn.lock().expect("no code panics while it has its turn")
+    pub(crate) fn turn(&self) -> Ranked<MutexGuard<'_, ()>> {
+        Ranked::lock(Rank::ScrubTurn, || self.turn.lock().expect("no code panics while it has its turn"))
     }
 
     pub(crate) fn give(&self, order: Order) {

@@ -13,6 +13,7 @@ use std::time::{Duration, Instant};
 use dmu::DirtyBudget;
 use dsl::room::Reach;
 use format::Txg;
+use storage::rank::{Rank, Ranked};
 use storage::{Suspension, interrupt};
 
 use crate::options::SYNC_BYTES;
@@ -207,6 +208,9 @@ fn check_interrupt() -> Result<()> {
     if interrupt::is_wanted() { Err(Error::Interrupted) } else { Ok(()) }
 }
 
+/// The state of the txgs, held.
+pub(crate) type Locked<'a> = Ranked<MutexGuard<'a, State>>;
+
 impl Groups {
     pub(crate) fn new(
         synced: Txg,
@@ -220,12 +224,18 @@ impl Groups {
         Groups { state, changed, budget, stepwise, limits, suspension, opened }
     }
 
-    pub(crate) fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().expect("no code panics while holding the txg state")
+    pub(crate) fn lock(&self) -> Locked<'_> {
+        Ranked::lock(Rank::Txgs, || self.state.lock().expect("no code panics while holding the txg state"))
     }
 
-    fn wait<'a>(&self, state: MutexGuard<'a, State>) -> MutexGuard<'a, State> {
-        interrupt::wait(&self.changed, state)
+    fn wait<'a>(&self, state: Locked<'a>) -> Locked<'a> {
+        state.wait(|state| interrupt::wait(&self.changed, state))
+    }
+
+    fn wait_at_most<'a>(&self, state: Locked<'a>, left: Duration) -> Locked<'a> {
+        state.wait(|state| {
+            self.changed.wait_timeout(state, left).expect("no code panics while holding the txg state").0
+        })
     }
 
     /// Blocks the caller while dirty data exceeds its limit, and delays it above the soft limit. Call it once per change,
@@ -275,7 +285,7 @@ impl Groups {
     }
 
     /// Waits until something changed, for a sync above all.
-    fn wait_for_sync<'a>(&self, mut state: MutexGuard<'a, State>) -> MutexGuard<'a, State> {
+    fn wait_for_sync<'a>(&self, mut state: Locked<'a>) -> Locked<'a> {
         // One under way may make room: to ask for the next one already would write a small txg.
         if state.open == state.synced.next() {
             self.want(&mut state);
@@ -365,8 +375,7 @@ impl Groups {
             if state.open == target {
                 self.want(&mut state);
             }
-            state =
-                self.changed.wait_timeout(state, left).expect("no code panics while holding the txg state").0;
+            state = self.wait_at_most(state, left);
         }
         Ok(true)
     }
@@ -427,8 +436,7 @@ impl Groups {
             if left.is_zero() {
                 return Work::Sync;
             }
-            state =
-                self.changed.wait_timeout(state, left).expect("no code panics while holding the txg state").0;
+            state = self.wait_at_most(state, left);
         }
     }
 

@@ -24,6 +24,7 @@ mod log;
 mod meter;
 mod payload;
 mod raidz;
+pub mod rank;
 mod read;
 mod reader;
 mod resilver;

@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, RwLock};
 
+use dmu::rank::Rank;
 use dmu::{Object, Objset, zap};
 use format::objset::{FLAG_PROJECT_QUOTA, ObjsetType};
 use format::zap::Value;
@@ -112,8 +113,8 @@ impl Inner {
             quotas: RwLock::default(),
             pending: Pending::default(),
             counts_projects: phys.flags & FLAG_PROJECT_QUOTA != 0,
-            names: Locks::new(),
-            nodes: Locks::new(),
+            names: Locks::new(Rank::Names),
+            nodes: Locks::new(Rank::Nodes),
             renames: Mutex::default(),
             handles: Mutex::default(),
             attributes: Attributes::new(version, tables),

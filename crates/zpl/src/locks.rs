@@ -5,34 +5,41 @@
 
 use std::sync::{RwLock, RwLockReadGuard, RwLockWriteGuard};
 
+use dmu::rank::{Rank, Ranked};
 use format::ObjectId;
 
 const SHARDS: usize = 512;
 const POISON: &str = "the locks guard no memory that a panic could leave half changed";
 
 /// Held for as long as the object's state must not change under somebody else.
-pub(crate) type Guard<'a> = RwLockWriteGuard<'a, ()>;
+pub(crate) type Guard<'a> = Ranked<RwLockWriteGuard<'a, ()>>;
 
 /// A lock for each object; objects share them, so whoever needs several takes them in one call.
 pub(crate) struct Locks {
+    rank: Rank,
     shards: Box<[RwLock<()>]>,
 }
 
 impl Locks {
-    pub(crate) fn new() -> Locks {
-        Locks { shards: (0..SHARDS).map(|_| RwLock::new(())).collect() }
+    /// Locks of one kind.
+    pub(crate) fn new(rank: Rank) -> Locks {
+        Locks { rank, shards: (0..SHARDS).map(|_| RwLock::new(())).collect() }
     }
 
     fn shard(id: ObjectId) -> usize {
         (id.0 % SHARDS as u64) as usize
     }
 
-    pub(crate) fn read(&self, id: ObjectId) -> RwLockReadGuard<'_, ()> {
-        self.shards[Locks::shard(id)].read().expect(POISON)
+    pub(crate) fn read(&self, id: ObjectId) -> Ranked<RwLockReadGuard<'_, ()>> {
+        Ranked::lock(self.rank, || self.shards[Locks::shard(id)].read().expect(POISON))
     }
 
     pub(crate) fn write(&self, id: ObjectId) -> Guard<'_> {
-        self.shards[Locks::shard(id)].write().expect(POISON)
+        self.write_shard(Locks::shard(id))
+    }
+
+    fn write_shard(&self, shard: usize) -> Guard<'_> {
+        Ranked::lock(self.rank, || self.shards[shard].write().expect(POISON))
     }
 
     /// All of them, each shard once.
@@ -40,7 +47,7 @@ impl Locks {
         let mut shards: Vec<usize> = ids.iter().map(|&id| Locks::shard(id)).collect();
         shards.sort_unstable();
         shards.dedup();
-        shards.into_iter().map(|shard| self.shards[shard].write().expect(POISON)).collect()
+        shards.into_iter().map(|shard| self.write_shard(shard)).collect()
     }
 }
 
@@ -50,7 +57,7 @@ mod tests {
 
     #[test]
     fn objects_of_one_shard_are_locked_once() {
-        let locks = Locks::new();
+        let locks = Locks::new(Rank::Nodes);
         let guards = locks.write_all(&[ObjectId(1), ObjectId(1 + SHARDS as u64), ObjectId(1), ObjectId(2)]);
         assert_eq!(guards.len(), 2);
     }

@@ -12,6 +12,7 @@ use std::sync::{Arc, Mutex, MutexGuard, RwLock};
 use format::dnode::{self, Dnode};
 use format::zap::micro::Index;
 use format::{ObjectId, ObjectType};
+use storage::rank::{Rank, Ranked};
 use storage::{Record, Storage};
 
 pub(crate) use self::dirty::{Closed, Spill};
@@ -67,8 +68,10 @@ impl Object {
         self.shared.io.storage()
     }
 
-    pub(crate) fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().expect("no code panics while holding an object's state")
+    pub(crate) fn lock(&self) -> Ranked<MutexGuard<'_, State>> {
+        Ranked::lock(Rank::Object, || {
+            self.state.lock().expect("no code panics while holding an object's state")
+        })
     }
 
     /// Type, block size, bonus and so on, as of the open txg.

@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use format::ObjectId;
+use storage::rank::{Rank, Ranked};
 
 use super::Object;
 use crate::bound::{Bound, Nodes};
@@ -53,7 +54,9 @@ impl Shared {
         }
     }
 
-    pub(crate) fn lock_dirty(&self) -> MutexGuard<'_, DirtyList> {
-        self.dirty.lock().expect("no code panics while holding the dirty list")
+    pub(crate) fn lock_dirty(&self) -> Ranked<MutexGuard<'_, DirtyList>> {
+        Ranked::lock(Rank::DirtyList, || {
+            self.dirty.lock().expect("no code panics while holding the dirty list")
+        })
     }
 }

@@ -10,6 +10,7 @@ use format::blkptr::BlockPtr;
 use format::dnode;
 use format::objset::{Objset as Phys, ObjsetType, ZilHeader};
 use format::{ByteOrder, ObjectId};
+use storage::rank::{Rank, Ranked};
 use storage::{Buffers, Vdevs, Workers};
 
 use self::numbers::Numbers;
@@ -162,8 +163,10 @@ impl Objset {
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, Inner> {
-        self.inner.lock().expect("no code panics while holding the object table")
+    fn lock(&self) -> Ranked<MutexGuard<'_, Inner>> {
+        Ranked::lock(Rank::Objects, || {
+            self.inner.lock().expect("no code panics while holding the object table")
+        })
     }
 
     /// What its blocks are read and written with.

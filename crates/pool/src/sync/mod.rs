@@ -23,6 +23,7 @@ use format::config::PoolConfig;
 use format::uberblock::Uberblock;
 use format::{ObjectId, Txg};
 use storage::allocator::Allocator;
+use storage::rank::{Rank, Ranked};
 use storage::{TxgRuns, Writer};
 
 pub(crate) use self::books::free_extents;
@@ -265,7 +266,8 @@ fn write_txg(
         settle(&mut written);
     }
     for task in tasks {
-        let exclusive = inner.dsl.write().expect("no code panics while holding the DSL lock");
+        let lock = || inner.dsl.write().expect("no code panics while holding the DSL lock");
+        let exclusive = Ranked::lock(Rank::Dsl, lock);
         // A job that panics ends the pool, but must not take the lock along: there are readers.
         let done = catch_unwind(AssertUnwindSafe(|| task(&mut syncing)));
         drop(exclusive);

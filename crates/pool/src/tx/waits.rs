@@ -3,11 +3,11 @@
 //! The two are apart, so that a caller can release its locks before it waits: [`Groups::try_begin`] never blocks, and
 //! [`Groups::wait_to_begin`] blocks until another try makes sense (docs/decisions/0014-waiting-without-locks.md).
 
-use std::sync::{Arc, MutexGuard};
+use std::sync::Arc;
 
 use format::Txg;
 
-use super::{Groups, Need, SHARED_SPACE_WAITS, SPACE_WAITS, State, Tx};
+use super::{Groups, Locked, Need, SHARED_SPACE_WAITS, SPACE_WAITS, State, Tx};
 use crate::{Error, Result};
 
 /// The outcome of a try to begin a transaction.
@@ -129,7 +129,7 @@ impl Groups {
 
     fn wait_for_space(
         self: &Arc<Self>,
-        mut state: MutexGuard<'_, State>,
+        mut state: Locked<'_>,
         need: &Need,
         patience: &mut Patience,
     ) -> Result<()> {

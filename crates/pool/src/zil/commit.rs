@@ -102,7 +102,7 @@ impl Dataset {
                 state.withdraw(number);
                 return Turn::Interrupted;
             }
-            state = interrupt::wait(&self.log.changed, state);
+            state = state.wait(|state| interrupt::wait(&self.log.changed, state));
         }
     }
 

@@ -23,6 +23,7 @@ use format::blkptr::Block;
 use format::zil::{Body, Record};
 use format::{BlockPtr, ObjectId, Txg};
 use storage::Record as Bytes;
+use storage::rank::{Rank, Ranked};
 
 use crate::dataset::Dataset;
 use crate::tx::Tx;
@@ -133,8 +134,8 @@ pub(crate) struct Log {
 }
 
 impl Log {
-    fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().expect("no code panics while holding an intent log")
+    fn lock(&self) -> Ranked<MutexGuard<'_, State>> {
+        Ranked::lock(Rank::Log, || self.state.lock().expect("no code panics while holding an intent log"))
     }
 
     /// `txg` is durable: what was noted for it need not be logged any more.

@@ -11,6 +11,7 @@ use format::Txg;
 use format::blkptr::Dva;
 use format::zil;
 use storage::allocator::AllocError;
+use storage::rank::{Rank, Ranked};
 use storage::{ReadError, Shape, WriteError};
 
 use crate::pool::Inner;
@@ -64,8 +65,10 @@ pub(crate) struct LogSpace {
 }
 
 impl LogSpace {
-    fn lock(&self) -> MutexGuard<'_, Stash> {
-        self.stash.lock().expect("no code panics while holding the log space")
+    fn lock(&self) -> Ranked<MutexGuard<'_, Stash>> {
+        Ranked::lock(Rank::LogSpace, || {
+            self.stash.lock().expect("no code panics while holding the log space")
+        })
     }
 
     /// Room for `size` bytes in `txg`, which the caller holds open: where, and how many bytes it has.
@@ -130,8 +133,10 @@ impl LogSpace {
         let stash = self.lock();
         let pause = Duration::from_millis(100);
         let waits = |stash: &mut Stash| stash.answers == answers;
-        let waited = self.answered.wait_timeout_while(stash, pause, waits);
-        let (stash, _) = waited.expect("no code panics while holding the log space");
+        let stash = stash.wait(|stash| {
+            let waited = self.answered.wait_timeout_while(stash, pause, waits);
+            waited.expect("no code panics while holding the log space").0
+        });
         stash.answers != answers
     }
 

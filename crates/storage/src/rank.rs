@@ -1,0 +1,168 @@
+//! The order of locks (ARCHITECTURE.md), checked in debug builds whenever a lock is taken.
+//!
+//! From:   the functions that take a lock: one for each lock.
+//! To:     a panic of a thread that takes an outer lock while it holds an inner one. Two such threads could wait for each
+//!         other for ever; this shows the fault without the second thread.
+
+use std::ops::{Deref, DerefMut};
+
+/// Locks in their order: outer locks first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Rank {
+    /// The turn to begin or end a scrub.
+    ScrubTurn,
+    /// Names in directories; several in the order of their shards.
+    Names,
+    /// Files and directories; several in the order of their shards.
+    Nodes,
+    /// The DSL of a pool.
+    Dsl,
+    /// A ZAP.
+    Zap,
+    /// The state of the txgs.
+    Txgs,
+    /// The state of an intent log.
+    Log,
+    /// Space that is set aside for intent logs.
+    LogSpace,
+    /// Space that is promised to transactions.
+    Promises,
+    /// The table of objects of an objset.
+    Objects,
+    /// The state of an object.
+    Object,
+    /// The objects of an objset that the open txg changes.
+    DirtyList,
+}
+
+impl Rank {
+    /// Several locks of this kind are taken in one order of their own.
+    fn is_several(self) -> bool {
+        matches!(self, Rank::Names | Rank::Nodes)
+    }
+}
+
+#[cfg(debug_assertions)]
+mod held {
+    use std::cell::RefCell;
+
+    use super::Rank;
+
+    thread_local! {
+        /// What the thread holds. It proves an order; nothing is decided by it.
+        static HELD: RefCell<Vec<Rank>> = const { RefCell::new(Vec::new()) };
+    }
+
+    pub(super) fn enter(rank: Rank) {
+        HELD.with_borrow_mut(|held| {
+            let inner = held.iter().find(|held| **held > rank || **held == rank && !rank.is_several());
+            // A thread that panics already says why.
+            assert!(
+                inner.is_none() || std::thread::panicking(),
+                "{rank:?} is taken while {inner:?} is held: see the order of locks in ARCHITECTURE.md"
+            );
+            held.push(rank);
+        });
+    }
+
+    pub(super) fn leave(rank: Rank) {
+        // The thread may end, and its list with it.
+        let _ = HELD.try_with(|held| {
+            let mut held = held.borrow_mut();
+            if let Some(at) = held.iter().rposition(|held| *held == rank) {
+                held.remove(at);
+            }
+        });
+    }
+}
+
+#[cfg(not(debug_assertions))]
+mod held {
+    pub(super) fn enter(_: super::Rank) {}
+
+    pub(super) fn leave(_: super::Rank) {}
+}
+
+/// Notes for as long as it lives that the thread holds a lock.
+#[derive(Debug)]
+struct Held(Rank);
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        held::leave(self.0);
+    }
+}
+
+/// The guard of a lock whose place in the order was checked.
+#[derive(Debug)]
+pub struct Ranked<G> {
+    guard: G,
+    held: Held,
+}
+
+impl<G> Ranked<G> {
+    /// Takes a lock of `rank` with `lock`.
+    ///
+    /// # Panics
+    /// In debug builds, if the thread holds a lock that comes after this one.
+    pub fn lock(rank: Rank, lock: impl FnOnce() -> G) -> Ranked<G> {
+        held::enter(rank);
+        let held = Held(rank);
+        Ranked { guard: lock(), held }
+    }
+
+    /// Passes the guard through `wait`, which lets go of the lock for a time.
+    #[must_use]
+    pub fn wait(self, wait: impl FnOnce(G) -> G) -> Ranked<G> {
+        Ranked { guard: wait(self.guard), held: self.held }
+    }
+}
+
+impl<G: Deref> Deref for Ranked<G> {
+    type Target = G::Target;
+
+    fn deref(&self) -> &G::Target {
+        &self.guard
+    }
+}
+
+impl<G: DerefMut> DerefMut for Ranked<G> {
+    fn deref_mut(&mut self) -> &mut G::Target {
+        &mut self.guard
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Mutex;
+
+    use super::*;
+
+    #[test]
+    fn locks_are_taken_from_outside_to_inside() {
+        let (outer, inner) = (Mutex::new(1), Mutex::new(2));
+        let first = Ranked::lock(Rank::Nodes, || outer.lock().unwrap());
+        let second = Ranked::lock(Rank::Nodes, || inner.lock().unwrap());
+        drop(first);
+        assert_eq!(*second, 2);
+        drop(second);
+        drop(Ranked::lock(Rank::Names, || outer.lock().unwrap()));
+    }
+
+    #[test]
+    #[cfg(debug_assertions)]
+    fn an_outer_lock_taken_late_is_a_fault_at_once() {
+        let (outer, inner) = (Mutex::new(()), Mutex::new(()));
+        let late = std::panic::catch_unwind(|| {
+            let _inner = Ranked::lock(Rank::Object, || inner.lock().unwrap());
+            let _outer = Ranked::lock(Rank::Dsl, || outer.lock().unwrap());
+        });
+        assert!(late.is_err());
+        let again = std::panic::catch_unwind(|| {
+            let _first = Ranked::lock(Rank::Object, || outer.lock());
+            let _second = Ranked::lock(Rank::Object, || outer.lock());
+        });
+        assert!(again.is_err(), "one of a kind");
+        Ranked::lock(Rank::ScrubTurn, || ()).guard
+    }
+}
