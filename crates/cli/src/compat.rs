@@ -27,6 +27,7 @@ mod repeat;
 mod scan;
 mod scripts;
 mod select;
+mod treated;
 mod vdev_spec;
 mod vdev_values;
 pub(crate) mod version;
@@ -100,6 +101,7 @@ mod zpool_set;
 mod zpool_status;
 mod zpool_status_advice;
 mod zpool_sync;
+mod zpool_trim;
 pub(crate) mod zpool_upgrade;
 mod zpool_vdev_props;
 mod zpool_wait;
@@ -171,10 +173,10 @@ static ZPOOL: &[&Command] = &[
     &zpool_detach::COMMAND,
     &zpool_replace::COMMAND,
     &not_yet::zpool::SPLIT,
-    &not_yet::zpool::INITIALIZE,
+    &zpool_trim::INITIALIZE,
     &zpool_resilver::COMMAND,
     &zpool_scrub::COMMAND,
-    &not_yet::zpool::TRIM,
+    &zpool_trim::TRIM,
     &zpool_import::COMMAND,
     &zpool_export::COMMAND,
     &zpool_upgrade::COMMAND,

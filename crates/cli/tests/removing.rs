@@ -91,6 +91,25 @@ fn what_cannot_be_removed_is_refused_in_the_words_of_openzfs() {
 }
 
 #[test]
+fn devices_that_were_somewhere_else_before_are_known_by_where_they_are() {
+    let bed = Bed::new();
+    let devices = devices(&bed, &[64; 4]);
+    run(&bed, &devices, &format!("{MADE} 0 log 1")).good();
+    bed.run(&["zpool", "export", "t"]).good();
+    std::fs::rename(bed.path("images"), bed.path("moved")).expect("moved");
+    let moved: Vec<String> = devices.iter().map(|path| path.replace("/images/", "/moved/")).collect();
+    bed.run(&["zpool", "import", "-d", "moved", "t"]).good();
+    run(&bed, &moved, "zpool add t 2").good();
+    run(&bed, &moved, "zpool remove t 1").good();
+    let status = run(&bed, &moved, "zpool status t").good();
+    assert!(status.contains(" state: ONLINE") && status.matches("/moved/").count() == 2, "{status}");
+    run(&bed, &moved, "zpool add -f t mirror 1 3").good();
+    bed.run(&["zpool", "export", "t"]).good();
+    std::fs::rename(bed.path("moved"), bed.path("images")).expect("moved back");
+    expect_sound(&bed);
+}
+
+#[test]
 fn logs_of_versions_without_holes_stay() {
     let bed = Bed::new();
     let devices = devices(&bed, &[64; 3]);

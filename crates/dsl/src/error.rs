@@ -124,6 +124,18 @@ pub enum Error {
     /// Only whole top-level vdevs are removed.
     #[error("operation not supported on this type of pool")]
     NotRemovable,
+    /// The device is not open, or keeps no state of what is done to its free space.
+    #[error("invalid device")]
+    NotTreatable,
+    /// Its free space is being overwritten or trimmed.
+    #[error("currently {0}")]
+    Treating(&'static str),
+    /// Its free space is not being overwritten or trimmed.
+    #[error("there is no active {0}")]
+    NotTreated(&'static str),
+    /// A device became larger while it was open, and the pool cannot do without it while it is opened anew.
+    #[error("its new size is seen at the next import: export and import the pool")]
+    GrownMeanwhile,
     /// A new vdev has sectors of another size than those of the pool.
     #[error("adding devices with different physical sector sizes is not allowed")]
     AshiftMismatch,

@@ -30,6 +30,7 @@ use crate::pool::{Info, Inner, Pool};
 use crate::space_maps::MapTable;
 use crate::sync::{SyncState, Syncing};
 use crate::throttle::Limits;
+use crate::treater::AUTOTRIM;
 use crate::tx::Groups;
 use crate::zil::stash::LogSpace;
 use crate::{Error, Result, aux_vdevs, bpobj, history, labels, new_vdevs, props, version};
@@ -267,6 +268,7 @@ impl Pool {
             altroot: options.altroot.clone(),
             command: Mutex::new(None),
             scrub: Default::default(),
+            treater: Default::default(),
             leases: Leases::new(state.uberblock.clone()),
             events: Default::default(),
             user: options.user,
@@ -377,6 +379,9 @@ impl Syncing<'_> {
     /// Stores a pool property in the MOS. A user property without a text is taken away.
     pub(crate) fn set_pool_property(&mut self, name: &str, value: &props::Value) -> Result<()> {
         let mos = self.mos();
+        if name == AUTOTRIM {
+            self.inner.treater.set_autotrim(*value == props::Value::Number(1));
+        }
         let object = match mos.directory_object("pool_props")? {
             Some(id) => mos.object(id)?,
             None => {

@@ -72,7 +72,7 @@ impl Syncing<'_> {
     }
 
     /// Lets go of the device of a leaf. The others of its top-level vdev must have all that it has.
-    fn take_away(&mut self, guid: Guid) -> Result<()> {
+    pub(crate) fn take_away(&mut self, guid: Guid) -> Result<()> {
         let slot = self.slot(guid)?;
         let top = self.top_of(slot);
         let Some(leaf) = top.leaves().find(|leaf| leaf.guid == guid.0).cloned() else { return Ok(()) };

@@ -175,6 +175,7 @@ impl Read {
             altroot: options.altroot.clone(),
             command: Mutex::new(None),
             scrub: Default::default(),
+            treater: Default::default(),
             leases: Leases::new(self.opened.uberblock.clone()),
             events: Default::default(),
             user: options.user,
@@ -301,6 +302,10 @@ impl Pool {
             && pool.read_only().is_none()
         {
             pool.leave_behind(state.txg(), state.newest)?;
+        }
+        if pool.read_only().is_none() {
+            pool.inner.autoexpand()?;
+            pool.resume_treatments();
         }
         Ok(pool)
     }

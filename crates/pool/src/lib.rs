@@ -16,6 +16,7 @@ mod devices;
 mod discover;
 mod encryption;
 mod events;
+mod expand;
 mod found_state;
 mod guid;
 mod import;
@@ -49,9 +50,11 @@ mod sync;
 #[cfg(test)]
 mod tangles;
 mod throttle;
+mod treater;
 mod tree_change;
 pub mod tune;
 mod tx;
+mod unused;
 mod vdev_props;
 mod watch;
 pub mod zil;
@@ -91,6 +94,7 @@ pub use pool::{Info, Pool};
 pub use scrub::{Births, ScanStatus};
 pub use scrubber::DataError;
 pub use storage::host::{backing_file, holders_of};
+pub use unused::{Course, Order, Treated, Treatment};
 
 pub use found_state::FoundState;
 pub use rewind::Rewind;

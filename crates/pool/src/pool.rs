@@ -24,6 +24,7 @@ use crate::members::Members;
 use crate::mos::Mos;
 use crate::scrubber::Scrubber;
 use crate::sync::{SyncState, Syncing, sync_loop};
+use crate::treater::Treater;
 use crate::tx::{Groups, Hold, Need, Tx};
 use crate::zil::stash::LogSpace;
 use crate::{Error, Result};
@@ -98,6 +99,7 @@ pub(crate) struct Inner {
     /// The command that is being carried out, to be noted in the history by the first change it makes.
     pub(crate) command: Mutex<Option<String>>,
     pub(crate) scrub: Scrubber,
+    pub(crate) treater: Treater,
     /// The states on the disks that other processes read.
     pub(crate) leases: Leases,
     pub(crate) events: Events,
@@ -412,6 +414,7 @@ impl Pool {
         }
         self.check_resumed()?;
         self.inner.scrub.leave();
+        self.inner.treater.leave();
         // What is in the logs is synced now: they end here.
         self.inner.logged().values().for_each(|dataset| dataset.log.close());
         self.run(move |syncing| {
@@ -426,6 +429,7 @@ impl Pool {
         // Whoever waits for a refused write to be tried again would keep the sync thread and the scrub waiting.
         self.inner.suspension().give_up();
         self.inner.scrub.leave();
+        self.inner.treater.leave();
         self.inner.groups.stop();
         if let Some(thread) = self.thread.take()
             && thread.join().is_err()

@@ -86,7 +86,7 @@ impl Inner {
         let Left(leaf) = self.run(move |syncing| syncing.leave(guid))?;
         // Only now: until the txg was on disk, the device was part of the pool.
         leaf.iter().for_each(let_go);
-        Ok(())
+        self.autoexpand()
     }
 
     /// Has devices leave that were replaced, once all is on those that replace them.

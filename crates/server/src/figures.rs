@@ -45,6 +45,9 @@ pub struct Figures {
     /// How each leaf takes part.
     #[serde(default)]
     pub members: Vec<MemberFigures>,
+    /// Bytes of devices whose free space is still to be overwritten, and to be trimmed.
+    #[serde(default)]
+    pub untreated: [u64; 2],
     /// A device is silent: scans and blocks without a good copy were not looked for.
     #[serde(default)]
     pub is_unread: bool,
@@ -148,6 +151,7 @@ impl Figures {
         Ok(Figures {
             deleted: pool.deleted_devices(),
             moved: pool.moved_devices(),
+            untreated: pool.untreated().or_else(|error| optional(error).map(|()| [0; 2]))?,
             freeing: pool.freeing_now().or_else(|error| optional(error).map(|()| 0))?,
             scan,
             lost: pool
@@ -173,6 +177,7 @@ impl Figures {
             slow_sync: pool.slow_sync().map(|slow| (slow.txg.0, slow.since.as_secs())),
             log: crate::log::trouble(),
             is_unread: false,
+            untreated: [0; 2],
             freeing: 0,
             scan: None,
             lost: Vec::new(),
@@ -245,6 +250,7 @@ mod tests {
         let scan = Scan::begin(ObjectId(7), Txg(9), 1_000_000, 4 << 30);
         let words = scan.to_words().to_vec();
         let sent = Figures {
+            untreated: [1, 2],
             errors: vec![(u64::MAX, [1, 2, 3])],
             freeing: 5,
             halted: Some(Halted { can_resume: true, failmode: "wait".into(), why: "full".into() }),

@@ -82,7 +82,7 @@ impl Leaf {
         self.metered.write_queued(bytes, at, waited).map_err(|source| self.refused(at, source))
     }
 
-    fn refused(&self, offset: u64, source: io::Error) -> WriteError {
+    pub(crate) fn refused(&self, offset: u64, source: io::Error) -> WriteError {
         WriteError::Device { path: self.disk.path().to_path_buf(), offset, source }
     }
 

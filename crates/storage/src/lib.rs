@@ -33,6 +33,7 @@ mod tree;
 mod txg_runs;
 mod unflushed;
 mod unseal;
+mod unused;
 pub mod vdev;
 mod verify;
 pub mod workers;

@@ -1,8 +1,10 @@
 //! `zpool attach`: devices join the mirrors of a pool. `zpool replace` and `zpool detach` share the code.
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use format::config::VdevConfig;
 use storage::host::Access;
 
 use super::Call;
@@ -149,9 +151,16 @@ pub(super) fn negative(console: &mut Console, done: Result<(), Failure>) -> Resu
 /// Notes where the devices of the pool are now.
 pub(super) fn note_devices(session: &Session) -> Result<(), Failure> {
     let config = session.pool().info().config;
-    let path = |raw: &Vec<u8>| PathBuf::from(String::from_utf8_lossy(raw).into_owned());
-    let devices: Vec<PathBuf> =
-        config.tree.leaves().filter_map(|leaf| leaf.path.as_ref().map(path)).collect();
+    let named = |raw: &Vec<u8>| PathBuf::from(String::from_utf8_lossy(raw).into_owned());
+    let vdevs = session.pool().storage().vdevs();
+    // What the pool says of a device may be where it was on another machine.
+    let open: BTreeMap<u64, PathBuf> =
+        vdevs.leaves().map(|leaf| (leaf.guid, state::absolute(leaf.disk.path()))).collect();
+    let place = |leaf: &VdevConfig| {
+        let known = open.get(&leaf.guid.0).or_else(|| session.devices.get(&leaf.guid.0)).cloned();
+        known.or_else(|| leaf.path.as_ref().map(named))
+    };
+    let devices: Vec<PathBuf> = config.tree.leaves().filter_map(place).collect();
     let guid = session.pool().guid();
     let noted = state::known().update(|pools| {
         for known in pools.iter_mut().filter(|known| known.guid == guid) {

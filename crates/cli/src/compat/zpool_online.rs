@@ -34,10 +34,8 @@ fn read(args: &Parsed) -> Options {
 /// Usage; a device that is not there, or is not what it was.
 fn run(call: &Call) -> Result<(), Failure> {
     let call = &call.typed(read);
-    for (option, is_given) in [("e", call.options.expand), ("power", call.options.power)] {
-        if is_given {
-            return Err(Failure::refused(format!("cenote: not supported yet: zpool online -{option}")));
-        }
+    if call.options.power {
+        return Err(Failure::refused("cenote: not supported yet: zpool online --power"));
     }
     let not_found = |device: &str, pool: &str| {
         Failure::refused(format!("couldn't find device \"{device}\" in pool \"{pool}\""))
@@ -45,6 +43,10 @@ fn run(call: &Call) -> Result<(), Failure> {
     let words = Words { verb: "online", not_found: Some(not_found) };
     each(call, &words, |session, found| {
         let path = found.path.as_ref().map(PathBuf::from).ok_or(pool::Error::NoSuchDevice)?;
-        session.pool().online(found.guid, &path)
+        session.pool().online(found.guid, &path)?;
+        match call.options.expand {
+            true => session.pool().expand(found.guid).map(drop),
+            false => Ok(()),
+        }
     })
 }

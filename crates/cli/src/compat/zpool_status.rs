@@ -11,6 +11,7 @@ use super::repeat::Repeat;
 use super::scan;
 use super::scripts;
 use super::scripts::{Answers, Scripts};
+use super::treated::TreatedLeaves;
 use super::view::{self, Body, Class, Naming, PoolView, State, VdevView};
 use super::zpool_list::{head, key};
 use super::zpool_status_advice::advice;
@@ -199,6 +200,7 @@ fn print(
 ) -> Result<(), Failure> {
     print_head(console, view)?;
     let trouble = Trouble::of(view)?;
+    let treated = TreatedLeaves::of(view);
     print_scan(console, view)?;
     let naming = call.options.naming.or_variables(call);
     console.line("config:\n")?;
@@ -230,7 +232,10 @@ fn print(
             console.line(&format!("\t{}", vdev.class.status_heading()))?;
             last = vdev.class;
         }
-        let said = |path: Option<&str>| answers.cells(&view.name, path);
+        let said = |vdev: &VdevView| {
+            let asked = [call.options.initialize, call.options.trim];
+            answers.cells(&view.name, vdev.path.as_deref()) + &treated.of_leaf(vdev, asked)
+        };
         print_vdev(call, console, vdev, (2, width), &trouble, &said)?;
     }
     if let Err(error) = view.aux() {
@@ -319,7 +324,7 @@ fn print_vdev(
     vdev: &VdevView,
     (indent, full): (usize, usize),
     trouble: &Trouble,
-    said: &dyn Fn(Option<&str>) -> String,
+    said: &dyn Fn(&VdevView) -> String,
 ) -> Result<(), Failure> {
     if call.options.unhealthy && vdev.state == State::Online {
         return Ok(());
@@ -357,15 +362,7 @@ fn print_vdev(
         line += "  (resilvering)";
     }
     if vdev.is_leaf() {
-        line += &said(vdev.path.as_deref());
-    }
-    if vdev.is_leaf() && vdev.state != State::Unavail {
-        if call.options.initialize {
-            line += "  (uninitialized)";
-        }
-        if call.options.trim {
-            line += "  (untrimmed)";
-        }
+        line += &said(vdev);
     }
     console.line(&line)?;
     vdev.children

@@ -103,6 +103,7 @@ fn run(call: &Call, console: &mut Console) -> Result<(), Failure> {
 fn remaining(figures: &Figures) -> Result<[u64; ACTIVITIES.len()], format::Corrupt> {
     let mut left = [0; ACTIVITIES.len()];
     left[1] = figures.freeing;
+    [left[2], left[7]] = figures.untreated;
     if let Some(status) = figures.scan()? {
         let scan = status.scan;
         let rest = scan.to_examine.saturating_sub(scan.examined).max(1);

@@ -137,6 +137,13 @@ impl<'a> Syncing<'a> {
         (books, &mut self.writer)
     }
 
+    /// What `ask` finds out of the allocator, which may have to read space maps.
+    pub(crate) fn with_space<T>(&mut self, ask: impl FnOnce(&mut Allocator, &mut Source<'_>) -> T) -> T {
+        let SyncState { allocator, table, logs, .. } = &mut *self.state;
+        let tops = self.inner.storage.vdevs().tops();
+        ask(allocator, &mut Source { objset: self.before.as_ref(), tops, maps: table, logs })
+    }
+
     /// Room for a log block of `size` bytes; `None` when there is none.
     pub(crate) fn allocate_log_block(&mut self, size: u64) -> Result<Option<Dva>> {
         let txg = self.txg;

@@ -219,9 +219,7 @@ fn sync_txg(
     // The first sync has folded them into the maps that are read from now on.
     state.logs.clear();
     state.allocator.keep_readable(inner.leases.synced(&state.uberblock));
-    for (vdev, offset, len) in state.allocator.txg_synced(txg) {
-        tracing::trace!(vdev = vdev.0, offset, len, "reusable");
-    }
+    inner.trim_freed(state.allocator.txg_synced(txg));
     state.allocator.unload_idle(METASLABS_KEPT);
     Ok(())
 }

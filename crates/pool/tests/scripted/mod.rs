@@ -1,4 +1,5 @@
 //! A pool on scripted disks, and files in it: for tests of disks that refuse, hang or are not there.
+#![allow(dead_code, reason = "each test file uses a part of it")]
 
 use std::sync::Arc;
 
@@ -20,9 +21,14 @@ pub fn options() -> Options {
 /// The pool `tank` on `count` disks of `script`: each for itself, or all in one mirror or raidz vdev.
 pub fn created(script: &Script, layout: Layout, count: usize, options: Options) -> Pool {
     let disks = (0..count).map(|n| Arc::new(script.disk(format!("disk{n}"), SIZE)) as Arc<dyn Disk>);
+    created_on(disks.collect(), layout, options)
+}
+
+/// As [`created`], on these disks.
+pub fn created_on(disks: Vec<Arc<dyn Disk>>, layout: Layout, options: Options) -> Pool {
     let tops = match layout {
-        Layout::Single => disks.map(|disk| NewTop::new(layout, vec![disk])).collect(),
-        layout => vec![NewTop::new(layout, disks.collect())],
+        Layout::Single => disks.into_iter().map(|disk| NewTop::new(layout, vec![disk])).collect(),
+        layout => vec![NewTop::new(layout, disks)],
     };
     let master: pool::Initialise = Arc::new(|objset, tx, new| {
         let master = objset.create_object_at(tx, ObjectId(1), NewObject::plain(ObjectType::MASTER_NODE));

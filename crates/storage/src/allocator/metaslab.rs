@@ -379,6 +379,12 @@ impl Metaslab {
         runs(&frees)
     }
 
+    /// What may be handed out, as (offset, len); nothing if not loaded.
+    #[must_use]
+    pub fn allocatable_runs(&self) -> Runs {
+        self.loaded.as_ref().map_or_else(Runs::new, |loaded| runs(&loaded.allocatable))
+    }
+
     /// Free runs by size for the space map's header (05 §2), deferred ones included; `None` if not loaded.
     #[must_use]
     pub fn histogram(&self, shift: u32) -> Option<[u64; 32]> {

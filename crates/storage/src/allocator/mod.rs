@@ -9,6 +9,7 @@
 //! Space freed in a txg is handed out again only when two more txgs are on disk, so that the uberblocks we
 //! may have to fall back to still find their blocks. The same calls give the same results.
 
+mod free;
 mod log;
 pub mod metaslab;
 pub mod segments;
@@ -227,6 +228,18 @@ impl Allocator {
         self.vdevs.insert(index, VdevSpace::new(spec, maps)?);
         self.rotor = 0;
         Ok(())
+    }
+
+    /// The vdev has `asize` bytes from now on, more than before. Its metaslabs keep their size; what follows them is free.
+    ///
+    /// # Errors
+    /// [`Corrupt`] for a size that cannot be.
+    ///
+    /// # Panics
+    /// If there is no such vdev.
+    pub fn grow_vdev(&mut self, id: VdevId, asize: u64) -> Result<(), Corrupt> {
+        let index = self.index_of(id).expect("a vdev of the pool");
+        self.vdevs[index].grow(asize)
     }
 
     /// Takes out a vdev on which nothing is allocated; what was freed there is forgotten. `false`, and no change, where something is

@@ -67,6 +67,21 @@ impl VdevSpace {
         })
     }
 
+    /// See `Allocator::grow_vdev`.
+    pub fn grow(&mut self, asize: u64) -> Result<(), Corrupt> {
+        let (shift, count) = (self.spec.metaslab_shift, asize >> self.spec.metaslab_shift);
+        if asize >> 62 != 0 || count > METASLABS_MAX || count < self.metaslabs.len() as u64 {
+            return Err(Corrupt::new("asize of a top-level vdev", asize));
+        }
+        for index in self.metaslabs.len() as u64..count {
+            self.metaslabs.push(Metaslab::new(index << shift, 1 << shift, None));
+        }
+        self.spec.asize = asize;
+        self.space.size = count << shift;
+        self.refused = u64::MAX;
+        Ok(())
+    }
+
     /// Whether blocks of the normal class are placed here.
     pub fn takes_blocks(&self) -> bool {
         self.allocating && !self.spec.is_log
@@ -195,6 +210,17 @@ impl VdevSpace {
             .replay(vdev, metaslab, &mut |entry| replay.apply(entry))
             .map_err(|source| AllocError::Source { vdev, metaslab, source })?;
         target.finish_load(replay, synced).map_err(|damage| AllocError::Damaged { vdev, metaslab, damage })
+    }
+
+    /// See `Allocator::free_runs`.
+    pub fn free_runs<S: SpaceMapSource + ?Sized>(
+        &mut self,
+        metaslab: u32,
+        synced: Txg,
+        source: &mut S,
+    ) -> Result<Runs, AllocError<S::Error>> {
+        self.load(metaslab, synced, source)?;
+        Ok(self.metaslabs[metaslab as usize].allocatable_runs())
     }
 
     /// Takes back an allocation that nobody has seen.

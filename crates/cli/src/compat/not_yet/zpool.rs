@@ -32,42 +32,6 @@ pub static SPLIT: Command = Command {
     ..Command::ZPOOL
 };
 
-/// `zpool initialize`.
-pub static INITIALIZE: Command = Command {
-    name: "initialize",
-    about: "writes to all free space",
-    syntax: &["initialize [-c|-s|-u] [-w] -a|POOL [DEVICE]…"],
-    options: &[
-        flag("a", "in all pools"),
-        flag("c", "cancels it"),
-        flag("s", "suspends it"),
-        flag("u", "forgets it"),
-        flag("w", "waits for the end"),
-        flag("z", "with zeros"),
-    ],
-    targets: Targets::First,
-    run: Run::Missing(Some("free space is left as it is")),
-    ..Command::ZPOOL
-};
-
-/// `zpool trim`.
-pub static TRIM: Command = Command {
-    name: "trim",
-    about: "tells devices what is free",
-    syntax: &["trim [-dw] [-r RATE] [-c|-s] -a|POOL [DEVICE]…"],
-    options: &[
-        flag("a", "in all pools"),
-        flag("d", "so that it cannot be read any more"),
-        flag("w", "waits for the end"),
-        flag("c", "cancels it"),
-        flag("s", "suspends it"),
-        value("r", "at most so many bytes a second"),
-    ],
-    targets: Targets::First,
-    run: Run::Missing(Some("free space is left as it is")),
-    ..Command::ZPOOL
-};
-
 /// `zpool ddtprune`.
 pub static DDTPRUNE: Command = Command {
     name: "ddtprune",

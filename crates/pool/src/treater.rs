@@ -1,0 +1,60 @@
+//! What the thread that treats free space, and those who order it, tell each other.
+//!
+//! From:   `unused`: who begins and ends treatments, and the thread that carries them out.
+//! To:     the pool, which ends the thread when it is let go.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Condvar, Mutex, MutexGuard};
+use std::thread::JoinHandle;
+
+/// The pool property that has devices told of what was freed.
+pub(crate) const AUTOTRIM: &str = "autotrim";
+
+/// Who treats free space, if anybody does.
+#[derive(Debug, Default)]
+pub(crate) struct Treater {
+    state: Mutex<State>,
+    pub(crate) changed: Condvar,
+    /// The pool property: devices are told of what was freed, txg by txg.
+    autotrim: AtomicBool,
+}
+
+#[derive(Debug, Default)]
+pub(crate) struct State {
+    pub(crate) thread: Option<JoinHandle<()>>,
+    pub(crate) running: bool,
+    /// The pool is let go.
+    pub(crate) leaving: bool,
+    /// Somebody ordered something since the thread last looked.
+    pub(crate) ordered: bool,
+}
+
+impl Treater {
+    pub(crate) fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().expect("no code panics while holding this state")
+    }
+
+    /// Whether devices are told of what was freed.
+    pub(crate) fn trims_freed(&self) -> bool {
+        self.autotrim.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn set_autotrim(&self, on: bool) {
+        self.autotrim.store(on, Ordering::Relaxed);
+    }
+
+    /// Ends the thread; what it was about is gone on with at the next import.
+    pub(crate) fn leave(&self) {
+        let thread = {
+            let mut state = self.lock();
+            state.leaving = true;
+            state.thread.take()
+        };
+        self.changed.notify_all();
+        if let Some(thread) = thread
+            && thread.join().is_err()
+        {
+            tracing::error!("the thread that treats free space panicked");
+        }
+    }
+}

@@ -1,0 +1,459 @@
+//! Free space that is overwritten (`zpool initialize`) or given back to devices (`zpool trim`), in the background.
+//!
+//! From:   the administrator; the state that is kept with each leaf, so that either cenote or OpenZFS goes on with it.
+//! To:     the devices. It is done step by step in the sync thread, which alone allocates: what is free stays free meanwhile.
+//! Source: docs/format/12-auxiliary-vdevs.md §7.
+
+use std::sync::Arc;
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use dmu::zap;
+use format::config::VdevConfig;
+use format::zap::Value;
+use format::{Guid, ObjectId, VdevId, label};
+use storage::allocator::AllocError;
+use storage::interrupt;
+use storage::{Leaf, TopVdev};
+
+use crate::mos::Mos;
+use crate::pool::{Inner, Pool};
+use crate::sync::Syncing;
+use crate::treater::{self, AUTOTRIM};
+use crate::{Error, Result, props};
+
+/// Bytes of a device that one step overwrites.
+const WRITTEN_AT_ONCE: u64 = 64 << 20;
+/// Bytes of a device that one step gives back.
+const TRIMMED_AT_ONCE: u64 = 4 << 30;
+/// The same at a rate that would make it less.
+const TRIMMED_AT_LEAST: u64 = 1 << 20;
+/// Metaslabs that one step looks at.
+const METASLABS_AT_ONCE: u32 = 32;
+/// Runs shorter than this are not worth telling a device of.
+const TRIM_MIN: u64 = 32 << 10;
+/// What free space is overwritten with, unless something else is asked for.
+const PATTERN: u64 = 0xdead_beef_dead_beee;
+
+/// What is done to free space.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Treatment {
+    /// It is overwritten.
+    Initialize,
+    /// Devices are told of it.
+    Trim,
+}
+
+impl Treatment {
+    /// What goes on, in the words of OpenZFS.
+    const fn verb(self) -> &'static str {
+        match self {
+            Treatment::Initialize => "initializing",
+            Treatment::Trim => "trimming",
+        }
+    }
+
+    const fn noun(self) -> &'static str {
+        match self {
+            Treatment::Initialize => "initialization",
+            Treatment::Trim => "trim",
+        }
+    }
+
+    /// Both.
+    pub const ALL: [Treatment; 2] = [Treatment::Initialize, Treatment::Trim];
+
+    /// Keys of a leaf's ZAP: how far it came, its course, and since when.
+    const fn keys(self) -> [&'static [u8]; 3] {
+        match self {
+            Treatment::Initialize => [
+                b"com.delphix:next_offset_to_initialize",
+                b"com.delphix:vdev_initialize_state",
+                b"com.delphix:vdev_initialize_action_time",
+            ],
+            Treatment::Trim => [
+                b"org.zfsonlinux:next_offset_to_trim",
+                b"org.zfsonlinux:vdev_trim_state",
+                b"org.zfsonlinux:vdev_trim_action_time",
+            ],
+        }
+    }
+
+    /// The key of its parameter: the pattern to write, or bytes a second.
+    const fn parameter(self) -> &'static [u8] {
+        match self {
+            Treatment::Initialize => b"org.openzfs:vdev_initialize_value",
+            Treatment::Trim => b"org.zfsonlinux:vdev_trim_rate",
+        }
+    }
+}
+
+/// How a treatment stands.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Course {
+    /// It never began, or was forgotten.
+    #[default]
+    None,
+    /// It goes on.
+    Active,
+    /// It was given up.
+    Canceled,
+    /// It waits to be gone on with.
+    Suspended,
+    /// All was done.
+    Complete,
+}
+
+impl Course {
+    const fn from_disk(number: u64) -> Course {
+        match number {
+            1 => Course::Active,
+            2 => Course::Canceled,
+            3 => Course::Suspended,
+            4 => Course::Complete,
+            _ => Course::None,
+        }
+    }
+}
+
+/// The treatment of one leaf, as it is kept with it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Treated {
+    /// How it stands.
+    pub course: Course,
+    /// Bytes of the device, without what stands before its data, up to which all was done.
+    pub next: u64,
+    /// When it began, or ended: seconds since 1970.
+    pub since: u64,
+    /// The pattern to write, or bytes a second; 0: as fast as it goes.
+    pub parameter: u64,
+}
+
+impl Treated {
+    fn read(mos: &Mos, own: ObjectId, what: Treatment) -> Result<Treated> {
+        let object = mos.object(own)?;
+        let number = |key: &[u8]| -> Result<Option<u64>> { Ok(zap::lookup_u64(&object, key)?) };
+        let [next, course, since] = what.keys();
+        let Some(course) = number(course)? else { return Ok(Treated::default()) };
+        let usual = if what == Treatment::Initialize { PATTERN } else { 0 };
+        Ok(Treated {
+            course: Course::from_disk(course),
+            next: number(next)?.unwrap_or(0),
+            since: number(since)?.unwrap_or(0),
+            parameter: number(what.parameter())?.unwrap_or(usual),
+        })
+    }
+}
+
+/// What the administrator orders.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Order {
+    /// Begin, or go on with what is suspended. With a pattern to write or a rate, if not the usual ones are meant.
+    Start(Option<u64>),
+    /// Stop; it can be gone on with.
+    Suspend,
+    /// Give up.
+    Cancel,
+    /// Forget that it ever was.
+    Forget,
+}
+
+impl Inner {
+    /// Tells devices of space that has just become free for good, if the pool wants that.
+    pub(crate) fn trim_freed(&self, freed: Vec<(VdevId, u64, u64)>) {
+        if !self.treater.trims_freed() {
+            return;
+        }
+        let tops = self.storage.vdevs().tops();
+        for (vdev, offset, len) in freed.into_iter().filter(|(_, _, len)| *len >= TRIM_MIN) {
+            if let Err(error) = tops[vdev.0 as usize].discard(offset, len) {
+                tracing::debug!(%error, "a device was not told of free space");
+            }
+        }
+    }
+}
+
+impl Pool {
+    /// How a treatment of each leaf stands, in the order of the configuration; nothing of leaves that keep no state.
+    ///
+    /// # Errors
+    /// If it cannot be read.
+    pub fn treated(&self, what: Treatment) -> Result<Vec<(Guid, Treated)>> {
+        let config = self.info().config;
+        let own = |leaf: &VdevConfig| Some((leaf.guid, leaf.zap_leaf.filter(|own| own.0 != 0)?));
+        let leaves = config.tree.leaves().filter_map(own);
+        leaves.map(|(guid, own)| Ok((guid, Treated::read(&self.inner.mos, own, what)?))).collect()
+    }
+
+    /// Bytes of the devices that are still to be looked at: for their initialization, and their trim.
+    ///
+    /// # Errors
+    /// If the states of the leaves cannot be read.
+    pub fn untreated(&self) -> Result<[u64; 2]> {
+        let size = |guid: Guid| {
+            let vdevs = self.inner.storage.vdevs();
+            let leaf = vdevs.leaves().find(|leaf| leaf.guid == guid.0);
+            leaf.map_or(0, |leaf| label::asize_of(leaf.disk.size()))
+        };
+        let mut left = [0; 2];
+        for (left, what) in left.iter_mut().zip(Treatment::ALL) {
+            // A device that is not there is gone on with when it is back.
+            let is_active =
+                |(guid, it): &(Guid, Treated)| it.course == Course::Active && self.inner.is_open(guid.0);
+            let active = self.treated(what)?.into_iter().filter(is_active);
+            *left = active.map(|(guid, it)| size(guid).saturating_sub(it.next).max(1)).sum();
+        }
+        Ok(left)
+    }
+
+    /// Carries out an order for one leaf. What is begun goes on in the background.
+    ///
+    /// # Errors
+    /// [`Error::NoSuchDevice`]; [`Error::NotTreatable`]; [`Error::Treating`]; [`Error::NotTreated`]; it cannot be written.
+    pub fn treat(&self, guid: Guid, what: Treatment, order: Order) -> Result<()> {
+        self.run(move |syncing| syncing.order(guid, what, order))?;
+        if matches!(order, Order::Start(_)) {
+            self.begin_treating();
+        }
+        Ok(())
+    }
+
+    /// Goes on with what is under way, if anything is, and tells devices of what will be freed, if the pool wants that.
+    pub(crate) fn resume_treatments(&self) {
+        let is_on =
+            |(name, value): &(String, props::Value)| name == AUTOTRIM && *value == props::Value::Number(1);
+        match self.pool_properties() {
+            Ok(all) => self.inner.treater.set_autotrim(all.iter().any(is_on)),
+            Err(error) => tracing::warn!(%error, "the pool's properties cannot be read: nothing is trimmed"),
+        }
+        // A stepwise pool does nothing by itself.
+        for what in Treatment::ALL.into_iter().filter(|_| !self.inner.groups.stepwise) {
+            match self.treated(what) {
+                Ok(all) if all.iter().any(|(_, treated)| treated.course == Course::Active) => {
+                    self.begin_treating()
+                }
+                Ok(_) => {}
+                Err(error) => tracing::warn!(%error, "what is done to free space cannot be read"),
+            }
+        }
+    }
+
+    fn begin_treating(&self) {
+        let mut state = self.inner.treater.lock();
+        state.ordered = true;
+        self.inner.treater.changed.notify_all();
+        if state.running || state.leaving {
+            return;
+        }
+        state.running = true;
+        let inner = self.inner.clone();
+        let thread = std::thread::Builder::new().name("cenote-unused".into());
+        let before = state
+            .thread
+            .replace(thread.spawn(move || treat_all(&inner)).expect("the system starts a thread"));
+        drop(state);
+        // It has ended, or is about to.
+        drop(before.map(JoinHandle::join));
+    }
+
+    /// Waits until the treatment of these leaves neither goes on nor will go on by itself.
+    ///
+    /// # Errors
+    /// [`Error::Interrupted`]; their states cannot be read.
+    pub fn wait_treated(&self, what: Treatment, leaves: &[Guid]) -> Result<()> {
+        loop {
+            let is_active = |(guid, treated): &(Guid, Treated)| {
+                leaves.contains(guid) && treated.course == Course::Active && self.inner.is_open(guid.0)
+            };
+            let state = self.inner.treater.lock();
+            if !state.running || state.leaving || !self.treated(what)?.iter().any(is_active) {
+                return Ok(());
+            }
+            if interrupt::is_wanted() {
+                return Err(Error::Interrupted);
+            }
+            drop(interrupt::wait(&self.inner.treater.changed, state));
+        }
+    }
+}
+
+/// Treats the free space of all leaves, one after another, until nothing is left to be done.
+fn treat_all(inner: &Arc<Inner>) {
+    let treater = &inner.treater;
+    loop {
+        treater.lock().ordered = false;
+        let step = inner.run(|syncing| syncing.treat_some());
+        let mut state = treater.lock();
+        treater.changed.notify_all();
+        let pause = match step {
+            _ if state.leaving => None,
+            Ok(None) if state.ordered => Some(Duration::ZERO),
+            Ok(pause) => pause,
+            Err(error) => {
+                tracing::warn!(%error, "free space is not treated any more");
+                None
+            }
+        };
+        let Some(pause) = pause else {
+            state.running = false;
+            return;
+        };
+        if !pause.is_zero() {
+            let waits = |state: &mut treater::State| !state.leaving && !state.ordered;
+            let waited = treater.changed.wait_timeout_while(state, pause, waits);
+            drop(waited.expect("no code panics while holding this state"));
+        }
+    }
+}
+
+impl Syncing<'_> {
+    fn leaf_zap(&self, guid: Guid) -> Result<ObjectId> {
+        let leaf =
+            self.state.config.tree.leaves().find(|leaf| leaf.guid == guid).ok_or(Error::NoSuchDevice)?;
+        leaf.zap_leaf.filter(|own| own.0 != 0).ok_or(Error::NotTreatable)
+    }
+
+    fn write_treated(&self, own: ObjectId, what: Treatment, treated: &Treated) -> Result<()> {
+        let object = self.mos().object(own)?;
+        let [next, course, since] = what.keys();
+        for (key, number) in [
+            (next, treated.next),
+            (course, treated.course as u64),
+            (since, treated.since),
+            (what.parameter(), treated.parameter),
+        ] {
+            zap::update(&object, &self.tx, key, &Value::from_u64(number))?;
+        }
+        Ok(())
+    }
+
+    fn order(&self, guid: Guid, what: Treatment, order: Order) -> Result<()> {
+        let own = self.leaf_zap(guid)?;
+        let mut treated = Treated::read(self.mos(), own, what)?;
+        let is_active = treated.course == Course::Active;
+        match order {
+            Order::Start(_) | Order::Forget if is_active => return Err(Error::Treating(what.verb())),
+            Order::Start(_) if !self.inner.is_open(guid.0) => return Err(Error::NotTreatable),
+            Order::Start(parameter) => {
+                let usual = if what == Treatment::Initialize { PATTERN } else { 0 };
+                if treated.course != Course::Suspended {
+                    treated = Treated { parameter: usual, ..Treated::default() };
+                }
+                treated.course = Course::Active;
+                treated.parameter = parameter.unwrap_or(treated.parameter);
+            }
+            Order::Suspend if is_active => treated.course = Course::Suspended,
+            Order::Cancel if is_active || treated.course == Course::Suspended => {
+                treated.course = Course::Canceled;
+            }
+            Order::Suspend | Order::Cancel => return Err(Error::NotTreated(what.noun())),
+            Order::Forget => {
+                let object = self.mos().object(own)?;
+                for key in what.keys().into_iter().chain([what.parameter()]) {
+                    zap::discard(&object, &self.tx, key)?;
+                }
+                return Ok(());
+            }
+        }
+        treated.since = self.inner.host.clock.now().0;
+        self.write_treated(own, what, &treated)
+    }
+
+    /// Does the next part of the first treatment that is under way; says how long to wait before the next one, or `None` if nothing
+    /// is under way.
+    fn treat_some(&mut self) -> Result<Option<Duration>> {
+        let leaves: Vec<(Guid, ObjectId)> =
+            self.state.config.tree.leaves().filter_map(|leaf| Some((leaf.guid, leaf.zap_leaf?))).collect();
+        for what in Treatment::ALL {
+            for (guid, own) in leaves.iter().filter(|(_, own)| own.0 != 0) {
+                let treated = Treated::read(self.mos(), *own, what)?;
+                if treated.course != Course::Active || !self.inner.is_open(guid.0) {
+                    continue;
+                }
+                let (now, done) = self.treat_part(*guid, what, treated).unwrap_or_else(|error| {
+                    tracing::warn!(%error, "free space cannot be treated");
+                    let since = self.inner.host.clock.now().0;
+                    (Treated { course: Course::Canceled, since, ..treated }, 0)
+                });
+                self.write_treated(*own, what, &now)?;
+                let is_limited = what == Treatment::Trim && treated.parameter > 0;
+                let rate = if is_limited { treated.parameter } else { u64::MAX };
+                return Ok(Some(Duration::from_secs_f64(done as f64 / rate as f64)));
+            }
+        }
+        Ok(None)
+    }
+
+    /// Treats the next part of a leaf. Gives how it stands then, and how many bytes were treated.
+    fn treat_part(&mut self, guid: Guid, what: Treatment, treated: Treated) -> Result<(Treated, u64)> {
+        let slot = self.slot(guid)?;
+        let top = self.top_of(slot).clone();
+        let child = top.child_of(guid.0).ok_or(Error::NoSuchDevice)?;
+        let leaf = top.leaves().find(|leaf| leaf.guid == guid.0).cloned().ok_or(Error::NoSuchDevice)?;
+        let mut part = Part { leaf, what, treated, done: 0 };
+        let end_of = |metaslab: u32| {
+            let (offset, len) = top.range_on(child, 0, (u64::from(metaslab) + 1) << top.metaslab_shift);
+            offset + len
+        };
+        let count = top.metaslab_count() as u32;
+        let first = (0..count).find(|metaslab| end_of(*metaslab) > treated.next).unwrap_or(count);
+        for metaslab in (first..count).take(METASLABS_AT_ONCE as usize) {
+            for (offset, len) in self.free_runs(&top, metaslab)? {
+                let (offset, len) = top.range_on(child, offset, len);
+                if !part.treat(offset, len)? {
+                    return Ok((part.treated, part.done));
+                }
+            }
+            part.treated.next = end_of(metaslab);
+        }
+        if first + METASLABS_AT_ONCE >= count {
+            part.treated.course = Course::Complete;
+            part.treated.since = self.inner.host.clock.now().0;
+        }
+        Ok((part.treated, part.done))
+    }
+
+    fn free_runs(&mut self, top: &TopVdev, metaslab: u32) -> Result<Vec<(u64, u64)>> {
+        self.with_space(|allocator, source| allocator.free_runs(VdevId(top.id), metaslab, source)).map_err(
+            |error| match error {
+                AllocError::Source { source, .. } => source,
+                other => Error::Unsupported(other.to_string()),
+            },
+        )
+    }
+}
+
+/// A part of a leaf that is being treated.
+struct Part {
+    leaf: Leaf,
+    what: Treatment,
+    treated: Treated,
+    done: u64,
+}
+
+impl Part {
+    /// Treats what lies behind of what was treated before; `false` when this step has done enough.
+    fn treat(&mut self, offset: u64, len: u64) -> Result<bool> {
+        let start = offset.max(self.treated.next);
+        let most = match self.what {
+            Treatment::Initialize => WRITTEN_AT_ONCE,
+            // At a limited rate, about what a second brings.
+            Treatment::Trim if self.treated.parameter > 0 => {
+                self.treated.parameter.clamp(TRIMMED_AT_LEAST, TRIMMED_AT_ONCE)
+            }
+            Treatment::Trim => TRIMMED_AT_ONCE,
+        };
+        let rest = (offset + len).saturating_sub(start);
+        let take = rest.min(most.saturating_sub(self.done));
+        if rest == 0 || (self.what == Treatment::Trim && rest < TRIM_MIN) {
+            return Ok(true);
+        }
+        match self.what {
+            Treatment::Initialize => self.leaf.overwrite(start, take, self.treated.parameter)?,
+            Treatment::Trim => self.leaf.discard(start, take)?,
+        }
+        self.done += take;
+        self.treated.next = start + take;
+        Ok(take == rest)
+    }
+}

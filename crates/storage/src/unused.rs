@@ -1,0 +1,121 @@
+//! Space that nothing uses: devices are told of it, or it is overwritten.
+//!
+//! From:   `pool`, which knows what is free.
+//! To:     the devices.
+//! Source: docs/format/12-auxiliary-vdevs.md §7; 11-redundancy.md §2.2.
+
+use std::io::IoSlice;
+
+use format::label::DATA_START;
+
+use crate::{Leaf, Shape, TopVdev, WriteError};
+
+/// Bytes that are written at once.
+const PIECE: u64 = 1 << 20;
+
+impl TopVdev {
+    /// What lies on child `child` of `len` bytes from `offset` of the allocatable area, whole sectors: offset and length on the child,
+    /// without what stands before its allocatable area.
+    #[must_use]
+    pub fn range_on(&self, child: usize, offset: u64, len: u64) -> (u64, u64) {
+        let Shape::Raidz { children, .. } = &self.shape else { return (offset, len) };
+        let (width, child) = (children.len() as u64, child as u64);
+        // Sectors go to the children in turn.
+        let row = |at: u64| (at >> self.ashift).saturating_sub(child).div_ceil(width) << self.ashift;
+        let (start, end) = (row(offset), row(offset + len));
+        (start, end - start)
+    }
+
+    /// The child that is the leaf with this guid, or in whose place it stands.
+    #[must_use]
+    pub fn child_of(&self, guid: u64) -> Option<usize> {
+        match &self.shape {
+            Shape::Disk(leaf) => (leaf.guid == guid).then_some(0),
+            Shape::Mirror(children) | Shape::Raidz { children, .. } => {
+                children.iter().position(|child| child.as_ref().is_some_and(|leaf| leaf.guid == guid))
+            }
+            Shape::Hole | Shape::Missing | Shape::Unsupported(_) => None,
+        }
+    }
+
+    /// Tells all devices that nobody needs `len` bytes from `offset` any more.
+    ///
+    /// # Errors
+    /// The first device that refused.
+    pub fn discard(&self, offset: u64, len: u64) -> Result<(), WriteError> {
+        for leaf in self.written() {
+            let child = self.child_of(leaf.guid).expect("a leaf of this vdev");
+            let (offset, len) = self.range_on(child, offset, len);
+            leaf.discard(offset, len)?;
+        }
+        Ok(())
+    }
+}
+
+impl Leaf {
+    /// Tells the device that nobody needs `len` bytes from `offset` of the allocatable area any more.
+    ///
+    /// # Errors
+    /// The device refused.
+    pub fn discard(&self, offset: u64, len: u64) -> Result<(), WriteError> {
+        let at = offset + DATA_START;
+        self.disk.discard(at, len).map_err(|source| self.refused(at, source))
+    }
+
+    /// Overwrites `len` bytes from `offset` of the allocatable area, whole words, with copies of `word`.
+    ///
+    /// # Errors
+    /// The device refused.
+    pub fn overwrite(&self, offset: u64, len: u64, word: u64) -> Result<(), WriteError> {
+        let piece: Vec<u8> = word.to_ne_bytes().repeat((len.min(PIECE) / 8) as usize);
+        let mut done = 0;
+        while done < len {
+            let at = offset + done + DATA_START;
+            let take = (len - done).min(PIECE);
+            let written = self.disk.write_at(&[IoSlice::new(&piece[..take as usize])], at);
+            written.map_err(|source| self.refused(at, source))?;
+            done += take;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::host::ScriptedDisk;
+    use crate::layout::Raidz;
+
+    #[test]
+    fn ranges_on_the_children_of_raidz_cover_each_sector_once() {
+        for (parity, width) in [(1, 2), (1, 3), (2, 5), (3, 7)] {
+            let leaf = |guid| Some(Leaf::new(guid, Arc::new(ScriptedDisk::new(64 << 20))));
+            let top = TopVdev {
+                id: 0,
+                guid: 1,
+                ashift: 12,
+                asize: 1 << 30,
+                metaslab_shift: 24,
+                is_log: false,
+                shape: Shape::Raidz {
+                    layout: Raidz::new(12, width, parity).unwrap(),
+                    children: (0..width as u64).map(leaf).collect(),
+                },
+            };
+            for first in 0..20u64 {
+                for end in first..40 {
+                    let mut found = Vec::new();
+                    for child in 0..width {
+                        let (offset, len) = top.range_on(child, first << 12, (end - first) << 12);
+                        let rows = offset >> 12..(offset + len) >> 12;
+                        found.extend(rows.map(|row| row * width as u64 + child as u64));
+                    }
+                    found.sort_unstable();
+                    assert_eq!(found, (first..end).collect::<Vec<_>>(), "raidz{parity} of {width}");
+                }
+            }
+        }
+    }
+}
