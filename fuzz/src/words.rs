@@ -8,8 +8,8 @@ use std::os::unix::ffi::OsStringExt;
 use std::os::unix::net::UnixStream;
 
 use cenote_cli::args::assignment;
-use cenote_cli::own::Cenote;
 use cenote_cli::command::Program;
+use cenote_cli::own::Cenote;
 use cenote_cli::{args, compat, mount_helper, place::Place, programs, served};
 use clap::Parser;
 use format::NvList;
