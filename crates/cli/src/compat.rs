@@ -28,6 +28,7 @@ mod scan;
 mod scripts;
 mod select;
 mod treated;
+mod treating;
 mod vdev_spec;
 mod vdev_values;
 pub(crate) mod version;
@@ -84,6 +85,7 @@ mod zpool_export;
 mod zpool_get;
 mod zpool_history;
 mod zpool_import;
+mod zpool_initialize;
 pub(crate) mod zpool_iostat;
 mod zpool_labelclear;
 mod zpool_list;
@@ -173,10 +175,10 @@ static ZPOOL: &[&Command] = &[
     &zpool_detach::COMMAND,
     &zpool_replace::COMMAND,
     &not_yet::zpool::SPLIT,
-    &zpool_trim::INITIALIZE,
+    &zpool_initialize::COMMAND,
     &zpool_resilver::COMMAND,
     &zpool_scrub::COMMAND,
-    &zpool_trim::TRIM,
+    &zpool_trim::COMMAND,
     &zpool_import::COMMAND,
     &zpool_export::COMMAND,
     &zpool_upgrade::COMMAND,
@@ -243,9 +245,10 @@ mod tests {
             let parts: Vec<&str> = text.split(call).skip(1).collect();
             parts.into_iter().flat_map(|part| part.split(')').next()).collect::<Vec<_>>()
         };
-        let calls = ["args.has(", "args.text(", "args.texts(", "args.count(", "args.mixed("];
+        let calls =
+            ["args.has(", "args.text(", "args.texts(", "args.count(", "args.mixed(", "args.in_order("];
         let words = calls.into_iter().flat_map(after).flat_map(|arguments| arguments.split(", "));
-        let mut words: Vec<&str> = words.map(|word| word.trim_matches('"')).collect();
+        let mut words: Vec<&str> = words.map(|word| word.trim_matches(['"', '[', ']'])).collect();
         words.sort_unstable();
         words
     }

@@ -136,6 +136,11 @@ impl Parsed {
         self.options.iter().filter_map(of).collect()
     }
 
+    /// Which of these options were given, in the order given.
+    pub fn in_order<const N: usize>(&self, names: [&'static str; N]) -> Vec<&'static str> {
+        self.options.iter().map(|(name, _)| *name).filter(|name| names.contains(name)).collect()
+    }
+
     /// Every argument given to an option, in order.
     pub fn values<'a>(&'a self, name: &'a str) -> impl Iterator<Item = &'a str> {
         self.options.iter().filter(move |(n, _)| *n == name).filter_map(|(_, value)| value.as_deref())

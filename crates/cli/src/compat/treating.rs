@@ -1,0 +1,171 @@
+//! `zpool initialize` and `zpool trim`: what is done to free space.
+//!
+//! A pool that no server holds is held by the command itself: then it stays until all is done, as with `-w`.
+
+use format::Guid;
+use pool::{Order, Treatment};
+
+use super::Call;
+use super::view::{Naming, PoolView, VdevView};
+use super::zpool_devices::{self, named};
+use crate::messages::Failure;
+use crate::open;
+use crate::out::Console;
+
+/// Exit status where nothing, or not all, could be done: OpenZFS returns -1 there.
+const NEGATIVE: u8 = 255;
+
+/// What the options of one of the two commands ask for.
+pub(super) struct Asked {
+    pub(super) what: Treatment,
+    /// In all pools.
+    pub(super) all: bool,
+    /// What is to become of a treatment that has begun, by its letter, in the order given.
+    pub(super) actions: Vec<&'static str>,
+    pub(super) wait: bool,
+    /// Zeros are written, and not the pattern of OpenZFS.
+    pub(super) zeros: bool,
+    /// Nothing may be readable afterwards.
+    pub(super) secure: bool,
+    /// Bytes a second at most, as given.
+    pub(super) rate: Option<String>,
+}
+
+impl Default for Asked {
+    fn default() -> Asked {
+        Asked {
+            what: Treatment::Trim,
+            all: false,
+            actions: Vec::new(),
+            wait: false,
+            zeros: false,
+            secure: false,
+            rate: None,
+        }
+    }
+}
+
+/// The pools that the command line names.
+pub(super) fn targets(call: &Call, all: bool) -> Result<Vec<String>, Failure> {
+    Ok(match all && call.args.operands.is_empty() {
+        true => open::names(call.around)?,
+        false => call.args.operands.first().cloned().into_iter().collect(),
+    })
+}
+
+/// Carries out the command.
+///
+/// # Errors
+/// Usage; each device that does not take the order is complained about.
+pub(super) fn run(call: &Call, console: &mut Console, asked: &Asked) -> Result<(), Failure> {
+    let order = order(asked)?;
+    let pools = match (call.args.operands.as_slice(), asked.all) {
+        ([], false) => return Err(Failure::usage("missing pool name argument")),
+        ([], true) => open::names(call.around)?.into_iter().map(|name| (name, Vec::new())).collect(),
+        ([_, ..], true) => return Err(Failure::usage("-a cannot be combined with individual pools")),
+        ([pool, devices @ ..], false) => vec![(pool.clone(), devices.to_vec())],
+    };
+    let mut refused = false;
+    for (pool, devices) in pools {
+        match treat(call, console, (&pool, &devices), asked, order) {
+            Ok(all) => refused |= !all,
+            Err(failure @ Failure::Refused(_)) => {
+                console.complain(failure)?;
+                refused = true;
+            }
+            Err(other) => return Err(other),
+        }
+    }
+    if refused { Err(Failure::Ended(NEGATIVE)) } else { Ok(()) }
+}
+
+/// What the options order.
+fn order(asked: &Asked) -> Result<Order, Failure> {
+    let actions = &asked.actions;
+    if let Some(second) = actions.iter().find(|action| **action != actions[0]) {
+        return Err(Failure::usage(format!("-{second} cannot be combined with other options")));
+    }
+    let begins = actions.is_empty();
+    let of_a_start = [("d", asked.secure), ("r", asked.rate.is_some())];
+    if let Some((option, _)) = of_a_start.into_iter().find(|(_, is_given)| !begins && *is_given) {
+        return Err(Failure::usage(format!("-{option} cannot be combined with the -c or -s options")));
+    }
+    if asked.wait && !begins {
+        let which = if asked.what == Treatment::Initialize { "-c, -s or -u" } else { "-c or -s" };
+        return Err(Failure::usage(format!("-w cannot be used with {which}")));
+    }
+    Ok(match actions.first() {
+        Some(&"c") => Order::Cancel,
+        Some(&"s") => Order::Suspend,
+        Some(_) => Order::Forget,
+        None if asked.zeros => Order::Start(Some(0)),
+        None => Order::Start(rate(asked)?),
+    })
+}
+
+fn rate(asked: &Asked) -> Result<Option<u64>, Failure> {
+    let Some(text) = &asked.rate else { return Ok(None) };
+    let rate = pool::props::size::parse_size(text);
+    rate.map(Some).map_err(|error| Failure::usage(format!("invalid value for rate: {error}")))
+}
+
+/// Carries out the order in one pool, for the devices named, or all; says whether each took it.
+fn treat(
+    call: &Call,
+    console: &mut Console,
+    (pool, names): (&str, &[String]),
+    asked: &Asked,
+    order: Order,
+) -> Result<bool, Failure> {
+    let what = asked.what;
+    let verb = if what == Treatment::Initialize { "initialize" } else { "trim" };
+    let failed =
+        |name: &str, why: &dyn std::fmt::Display| Failure::refused(format!("cannot {verb} '{name}': {why}"));
+    let view = PoolView::new(open::find(pool, call.around)?);
+    let leaves = leaves(&view, names).map_err(|name| failed(&name, &"no such device in pool"))?;
+    drop(view);
+    if asked.secure {
+        // Only devices can do that whose makers promise it.
+        return match names {
+            [] => Err(Failure::refused("cannot trim: no devices in pool support trim operations")),
+            [first, ..] => Err(failed(first, &"trim operations are not supported by this device")),
+        };
+    }
+    let session = zpool_devices::opened(call, pool, &|why| failed(pool, &why))?;
+    let (mut begun, mut refused) = (Vec::new(), false);
+    for (name, guid) in &leaves {
+        match session.pool().treat(*guid, what, order) {
+            Ok(()) => begun.push(*guid),
+            Err(error) => {
+                console.complain(failed(name, &error))?;
+                refused = true;
+            }
+        }
+    }
+    let waits = asked.wait || call.live().is_none();
+    if waits && matches!(order, Order::Start(_)) {
+        session.pool().wait_treated(what, &begun).map_err(|error| failed(pool, &error))?;
+    }
+    session.finish()?;
+    Ok(!refused)
+}
+
+/// The leaves named, or all of the tree, each with what it is called; or the name that is none's.
+fn leaves(view: &PoolView, names: &[String]) -> Result<Vec<(String, Guid)>, String> {
+    let tree = view.tree(Naming::default());
+    if names.is_empty() {
+        let mut all = Vec::new();
+        let mut add = |vdev: &VdevView| {
+            if vdev.is_leaf() {
+                all.push((vdev.path.clone().unwrap_or_else(|| vdev.name.clone()), vdev.guid));
+            }
+        };
+        tree.iter().for_each(|top| top.walk(&mut add));
+        return Ok(all);
+    }
+    let find = |name: &String| {
+        let found = tree.iter().find_map(|vdev| named(vdev, name)).filter(|vdev| vdev.is_leaf());
+        found.map(|vdev| (name.clone(), vdev.guid)).ok_or_else(|| name.clone())
+    };
+    names.iter().map(find).collect()
+}
