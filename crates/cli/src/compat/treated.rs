@@ -28,7 +28,7 @@ impl TreatedLeaves {
             return String::new();
         }
         let bytes = vdev.device_bytes.map_or(0, label::asize_of);
-        let words = [("initialized", "uninitialized", "initializing"), ("trimmed", "untrimmed", "trimming")];
+        let words = [["initialized", "uninitialized", "initializing"], ["trimmed", "untrimmed", "trimming"]];
         let mut line = String::new();
         for ((known, words), asked) in self.0.iter().zip(words).zip(asked) {
             let it = known.get(&vdev.guid.0).copied().unwrap_or_default();
@@ -39,7 +39,7 @@ impl TreatedLeaves {
 }
 
 /// What is said of one treatment of a device of so many bytes; the words are those for what is done, was never done, and is going on.
-fn said(it: &Treated, (done, never, now): (&str, &str, &str), asked: bool, bytes: u64) -> String {
+fn said(it: &Treated, [done, never, now]: [&str; 3], asked: bool, bytes: u64) -> String {
     if !asked {
         return if it.course == Course::Active { format!("  ({now})") } else { String::new() };
     }

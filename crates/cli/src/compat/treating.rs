@@ -58,7 +58,7 @@ pub(super) fn targets(call: &Call, all: bool) -> Result<Vec<String>, Failure> {
 /// # Errors
 /// Usage; each device that does not take the order is complained about.
 pub(super) fn run(call: &Call, console: &mut Console, asked: &Asked) -> Result<(), Failure> {
-    let order = order(asked)?;
+    let task = Task { asked, order: order(asked)? };
     let pools = match (call.args.operands.as_slice(), asked.all) {
         ([], false) => return Err(Failure::usage("missing pool name argument")),
         ([], true) => open::names(call.around)?.into_iter().map(|name| (name, Vec::new())).collect(),
@@ -67,7 +67,7 @@ pub(super) fn run(call: &Call, console: &mut Console, asked: &Asked) -> Result<(
     };
     let mut refused = false;
     for (pool, devices) in pools {
-        match treat(call, console, (&pool, &devices), asked, order) {
+        match treat(call, console, &pool, &devices, &task) {
             Ok(all) => refused |= !all,
             Err(failure @ Failure::Refused(_)) => {
                 console.complain(failure)?;
@@ -109,14 +109,21 @@ fn rate(asked: &Asked) -> Result<Option<u64>, Failure> {
     rate.map(Some).map_err(|error| Failure::usage(format!("invalid value for rate: {error}")))
 }
 
+/// What is asked for, and the order that follows from it.
+struct Task<'a> {
+    asked: &'a Asked,
+    order: Order,
+}
+
 /// Carries out the order in one pool, for the devices named, or all; says whether each took it.
 fn treat(
     call: &Call,
     console: &mut Console,
-    (pool, names): (&str, &[String]),
-    asked: &Asked,
-    order: Order,
+    pool: &str,
+    names: &[String],
+    task: &Task<'_>,
 ) -> Result<bool, Failure> {
+    let Task { asked, order } = *task;
     let what = asked.what;
     let verb = if what == Treatment::Initialize { "initialize" } else { "trim" };
     let failed =

@@ -112,6 +112,14 @@ impl Frozen {
     }
 }
 
+impl Drop for Objset {
+    /// A sync that fails leaves objects that it changed itself: without this, they and the list of them would stay in memory and
+    /// keep the devices open.
+    fn drop(&mut self) {
+        self.give_up();
+    }
+}
+
 impl Objset {
     /// Opens the objset whose root block is `ptr`.
     ///
@@ -364,5 +372,31 @@ impl Objset {
             drafts.into_iter().map(move |draft| (draft, plan.recipe))
         });
         storage.encode_ahead(wanted);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use format::objset::SIZE_V3;
+    use format::{ObjectType, Txg};
+    use storage::{Options, Storage};
+
+    use super::*;
+
+    #[test]
+    fn changes_that_nobody_will_sync_do_not_keep_the_devices() {
+        let options = Options {
+            cache_bytes: 0,
+            free_bytes: 0,
+            io_threads: 0,
+            workers: 1,
+            gzip_engine: None,
+            slow_io: std::time::Duration::MAX,
+        };
+        let storage = Arc::new(Storage::new(Vdevs::new(Vec::new()), options));
+        let objset = Objset::create(storage.clone(), Arc::default(), ObjsetType::Meta, 0, SIZE_V3);
+        objset.create_object(&Tx::new(Txg(4)), NewObject::plain(ObjectType::OBJECT_DIRECTORY)).unwrap();
+        drop(objset);
+        assert_eq!(Arc::strong_count(&storage), 1);
     }
 }
