@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::process::Command;
 
-use codec::crypt::{CryptError, DatasetKeys, WrappingKey, indirect_mac};
+use codec::crypt::{Content, CryptError, DatasetKeys, WrappingKey, indirect_mac};
 use format::blkptr::{self, Block};
 use format::dnode::SLOT;
 use format::{BlockPtr, ByteOrder, Compression, Dnode, ObjectType, Objset};
@@ -96,17 +96,17 @@ impl Walk<'_> {
         self.seen[0] += 1;
         if block.object_type == ObjectType::DNODE {
             let before = raw.clone();
-            self.keys.open_dnodes(&sealing, &block.mac(), &mut raw, block.order).unwrap();
+            self.keys.open(Content::Dnodes(LE), &sealing, &block.mac(), &mut raw).unwrap();
             let mut at = 0;
             while at < raw.len() {
                 let dnode = Dnode::decode(&raw[at..], LE).unwrap();
                 at += dnode.as_ref().map_or(1, |dnode| dnode.slots.into()) * SLOT;
                 dnode.iter().for_each(|dnode| self.dnode(dnode));
             }
-            assert_eq!(self.keys.seal_dnodes(&sealing, &mut raw, LE), Ok(block.mac()));
+            assert_eq!(self.keys.seal(Content::Dnodes(LE), &sealing, &mut raw), Ok(block.mac()));
             assert_eq!(raw, before, "sealed again it is the same");
         } else {
-            self.keys.open(&sealing, &block.mac(), &mut raw).unwrap();
+            self.keys.open(Content::Whole, &sealing, &block.mac(), &mut raw).unwrap();
             Self::expanded(block, raw);
         }
     }

@@ -2,7 +2,7 @@
 //!
 //! Source: docs/format/13-encryption.md §3, §4.
 
-use codec::crypt::{MacVersion, indirect_mac};
+use codec::crypt::{Content, MacVersion, indirect_mac};
 use format::blkptr::Block;
 use format::{ByteOrder, ObjectType};
 
@@ -39,12 +39,11 @@ impl Reader<'_> {
             };
             return if is_authentic { Ok(()) } else { Err(ReadError::Unauthentic) };
         };
-        let opened = if block.object_type == ObjectType::DNODE {
-            keys.open_dnodes(&sealing, &block.mac(), raw, block.order)
-        } else {
-            keys.open(&sealing, &block.mac(), raw)
+        let content = match block.object_type {
+            ObjectType::DNODE => Content::Dnodes(block.order),
+            _ => Content::Whole,
         };
-        opened.map_err(|_| ReadError::Unauthentic)
+        keys.open(content, &sealing, &block.mac(), raw).map_err(|_| ReadError::Unauthentic)
     }
 
     /// Compares the authentication code of an indirect block, which needs no key: `bytes` are decompressed.

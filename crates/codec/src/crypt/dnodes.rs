@@ -1,13 +1,11 @@
 //! Blocks of dnodes: what an object is stays readable, its bonus is sealed.
 
 use format::blkptr;
-use format::crypt::{MAC, Sealing};
 use format::dnode::{FLAG_SPILL, HEADER, MAX_BLKPTRS, SLOT};
 use format::{ByteOrder, ObjectType};
 
 use super::areas::Areas;
 use super::error::CryptError;
-use super::keys::DatasetKeys;
 use super::pointers::{self, MacVersion};
 
 /// Where fields of a dnode lie.
@@ -63,7 +61,7 @@ pub(super) fn head(
 }
 
 /// What of a block of dnodes is sealed: the bonus of each object whose bonus is of a type that is encrypted.
-fn areas(block: &[u8], order: ByteOrder, version: MacVersion) -> Result<Areas, CryptError> {
+pub(super) fn areas(block: &[u8], order: ByteOrder, version: MacVersion) -> Result<Areas, CryptError> {
     let mut areas = Areas::default();
     let mut at = 0;
     while at < block.len() {
@@ -82,33 +80,4 @@ fn areas(block: &[u8], order: ByteOrder, version: MacVersion) -> Result<Areas, C
         at += dnode.len();
     }
     Ok(areas)
-}
-
-impl DatasetKeys {
-    /// Seals a block of dnodes in place: as it is to lie on the disk, in this byte order. `with.iv` must be new for its salt.
-    ///
-    /// # Errors
-    /// [`CryptError::Layout`]: these are no dnodes.
-    pub fn seal_dnodes(
-        &self,
-        with: &Sealing,
-        block: &mut [u8],
-        order: ByteOrder,
-    ) -> Result<[u8; MAC], CryptError> {
-        areas(block, order, self.mac_version())?.seal(self, with, block)
-    }
-
-    /// Opens a block of dnodes in place; its bonuses can be read then.
-    ///
-    /// # Errors
-    /// [`CryptError::Unauthentic`], [`CryptError::Layout`]; the block is left as it was.
-    pub fn open_dnodes(
-        &self,
-        with: &Sealing,
-        mac: &[u8; MAC],
-        block: &mut [u8],
-        order: ByteOrder,
-    ) -> Result<(), CryptError> {
-        areas(block, order, self.mac_version())?.open(self, with, mac, block)
-    }
 }

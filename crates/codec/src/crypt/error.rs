@@ -17,9 +17,9 @@ pub enum CryptError {
     /// A hex key with something else in it.
     #[error("a character that is no hexadecimal digit")]
     NotHex,
-    /// No key is derived from a pass phrase in 0 rounds.
-    #[error("a pass phrase with 0 iterations")]
-    NoIterations,
+    /// A number of rounds with which no key is derived from a pass phrase.
+    #[error("a pass phrase with {0} iterations: there are from 1 to 4294967295")]
+    Iterations(u64),
     /// A block with another layout than its type says.
     #[error("{0} do not fit into their block")]
     Layout(&'static str),

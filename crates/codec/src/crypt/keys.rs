@@ -10,7 +10,6 @@ use sha2::Sha512;
 use zeroize::Zeroizing;
 
 use super::aead::Cipher;
-use super::error::CryptError;
 use super::pointers::{MacVersion, truncated};
 
 /// Derived keys that are kept. A dataset has one salt for each time that it was opened for writing, and blocks of one
@@ -106,22 +105,6 @@ impl DatasetKeys {
         kept.truncate(KEPT - 1);
         kept.insert(0, (salt, Arc::clone(&cipher)));
         cipher
-    }
-
-    /// Seals a whole block, as it is to lie on the disk, in place. `with.iv` must be new for its salt.
-    ///
-    /// # Errors
-    /// [`CryptError::TooLong`]: a block of 16 MiB with CCM.
-    pub fn seal(&self, with: &Sealing, block: &mut [u8]) -> Result<[u8; MAC], CryptError> {
-        self.cipher(with.salt).seal(&with.iv, &[], block)
-    }
-
-    /// Opens a whole block in place. A block that fails to open holds nothing that can be read: it stays sealed, or is zeroed.
-    ///
-    /// # Errors
-    /// [`CryptError::Unauthentic`].
-    pub fn open(&self, with: &Sealing, mac: &[u8; MAC], block: &mut [u8]) -> Result<(), CryptError> {
-        self.cipher(with.salt).open(&with.iv, &[], block, mac)
     }
 
     /// The authentication code of a block of a type that is never encrypted, as it lies on the disk.

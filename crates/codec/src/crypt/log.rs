@@ -3,12 +3,10 @@
 
 use format::ByteOrder;
 use format::blkptr;
-use format::crypt::{MAC, Sealing};
 use format::zil::{CHAIN_SIZE, RECORD_HEADER, TRAILER_AT, WRITE_HEADER, kind};
 
 use super::areas::Areas;
 use super::error::CryptError;
-use super::keys::DatasetKeys;
 
 /// Where a slim log block counts its bytes in use.
 const USED: usize = 0x88;
@@ -16,7 +14,7 @@ const USED: usize = 0x88;
 const POINTERS: usize = 0x40;
 
 /// What of a slim log block is sealed.
-fn areas(block: &[u8], order: ByteOrder) -> Result<Areas, CryptError> {
+pub(super) fn areas(block: &[u8], order: ByteOrder) -> Result<Areas, CryptError> {
     const BAD: CryptError = CryptError::Layout("log records");
     let chain = block.get(..CHAIN_SIZE).ok_or(BAD)?;
     let used = usize::try_from(order.u64(chain, USED)).ok().filter(|used| *used <= block.len()).ok_or(BAD)?;
@@ -46,34 +44,4 @@ fn areas(block: &[u8], order: ByteOrder) -> Result<Areas, CryptError> {
         at = end;
     }
     Ok(areas)
-}
-
-impl DatasetKeys {
-    /// Seals the records of a slim log block in place, before its checksum is put into it. `with` stands in the pointer that
-    /// the block before it holds, so a log block is written once.
-    ///
-    /// # Errors
-    /// [`CryptError::Layout`]: its records do not fit into it.
-    pub fn seal_log(
-        &self,
-        with: &Sealing,
-        block: &mut [u8],
-        order: ByteOrder,
-    ) -> Result<[u8; MAC], CryptError> {
-        areas(block, order)?.seal(self, with, block)
-    }
-
-    /// Opens the records of a slim log block in place.
-    ///
-    /// # Errors
-    /// [`CryptError::Unauthentic`], [`CryptError::Layout`]; the block is left as it was.
-    pub fn open_log(
-        &self,
-        with: &Sealing,
-        mac: &[u8; MAC],
-        block: &mut [u8],
-        order: ByteOrder,
-    ) -> Result<(), CryptError> {
-        areas(block, order)?.open(self, with, mac, block)
-    }
 }

@@ -4,13 +4,14 @@
 //! To:     the same blocks as `dmu` reads and writes them, or [`CryptError`].
 //! Source: docs/format/13-encryption.md.
 //!
-//! [`WrappingKey`] comes from the user and opens the [`DatasetKeys`]. These derive a key for each salt and seal and open
-//! blocks: whole blocks ([`DatasetKeys::seal`]), blocks of dnodes ([`DatasetKeys::seal_dnodes`]) and log blocks
-//! ([`DatasetKeys::seal_log`]), of which some bytes stay readable. Blocks of types that are never encrypted are authenticated
-//! ([`DatasetKeys::authenticate`]). [`indirect_mac`] needs no key: it covers the codes of all children.
+//! [`WrappingKey`] comes from the user and opens the [`DatasetKeys`]. These derive a key for each salt, and seal and open
+//! blocks ([`DatasetKeys::seal`], [`DatasetKeys::open`]); which bytes of a block stay readable depends on its
+//! [`Content`]. Blocks of types that are never encrypted are authenticated ([`DatasetKeys::authenticate`]).
+//! [`indirect_mac`] needs no key: it covers the codes of all children.
 
 mod aead;
 mod areas;
+mod content;
 mod dnodes;
 mod error;
 mod keys;
@@ -21,6 +22,7 @@ mod pointers;
 mod tests;
 mod wrapping;
 
+pub use content::Content;
 pub use error::CryptError;
 pub use keys::DatasetKeys;
 pub use objset::ObjsetMacs;

@@ -30,19 +30,22 @@ fn each_suite_opens_what_it_sealed_and_nothing_else() {
         let keys = keys(suite);
         let plain: Vec<u8> = (0..1000u32).map(|i| ((i * i) >> 3) as u8).collect();
         let mut block = plain.clone();
-        let mac = keys.seal(&WITH, &mut block).unwrap();
+        let mac = keys.seal(Content::Whole, &WITH, &mut block).unwrap();
         assert_ne!(block, plain);
         let mut opened = block.clone();
-        assert_eq!(keys.open(&WITH, &mac, &mut opened), Ok(()));
+        assert_eq!(keys.open(Content::Whole, &WITH, &mac, &mut opened), Ok(()));
         assert_eq!(opened, plain, "{suite:?}");
         for bit in [0, 7, 3000, 7999] {
             let mut changed = block.clone();
             changed[bit / 8] ^= 1 << (bit % 8);
-            assert_eq!(keys.open(&WITH, &mac, &mut changed), Err(CryptError::Unauthentic));
+            assert_eq!(keys.open(Content::Whole, &WITH, &mac, &mut changed), Err(CryptError::Unauthentic));
             assert!(changed[100..110] != plain[100..110], "what does not open stays unreadable");
         }
         for other in [Sealing { salt: [0; 8], ..WITH }, Sealing { iv: [0; 12], ..WITH }] {
-            assert_eq!(keys.open(&other, &mac, &mut block.clone()), Err(CryptError::Unauthentic));
+            assert_eq!(
+                keys.open(Content::Whole, &other, &mac, &mut block.clone()),
+                Err(CryptError::Unauthentic)
+            );
         }
     }
 }
@@ -76,7 +79,9 @@ fn user_keys_have_their_length_and_nothing_prints_them() {
     assert_eq!(WrappingKey::hex(&[b'0'; 63]), Err(CryptError::KeyLength { expected: 64, found: 63 }));
     assert_eq!(WrappingKey::hex(&[b'g'; 64]), Err(CryptError::NotHex));
     assert_eq!(WrappingKey::raw(&[0; 33]), Err(CryptError::KeyLength { expected: 32, found: 33 }));
-    assert_eq!(WrappingKey::passphrase(b"x", 1, 0), Err(CryptError::NoIterations));
+    for iterations in [0, 1 << 32, u64::MAX] {
+        assert_eq!(WrappingKey::passphrase(b"x", 1, iterations), Err(CryptError::Iterations(iterations)));
+    }
     assert_eq!(format!("{hexed:?}"), "WrappingKey(…)");
     assert_eq!(format!("{:?}", keys(Suite::DEFAULT)), "DatasetKeys { suite: Aes256Gcm, guid: 77, .. }");
 }
@@ -100,7 +105,7 @@ fn codes_are_those_of_an_independent_program() {
     assert_eq!([&with.salt[..], &with.iv[..]].concat(), hex("fbe8c975e62b362febcbb299e74842e2b29d3d90"));
     // A block under the key that HKDF derives for this salt.
     let mut block = *b"sixteen bytes...";
-    let mac = keys.seal(&WITH, &mut block).unwrap();
+    let mac = keys.seal(Content::Whole, &WITH, &mut block).unwrap();
     assert_eq!(
         [&block[..], &mac[..]].concat(),
         hex("5775adc81947900b1a001a75b1691f46c6a5c590fe7434ec2c4faacf3ca718a4")
@@ -179,7 +184,7 @@ fn of_dnodes_only_the_bonus_is_sealed_and_the_rest_cannot_be_changed_either() {
     let keys = keys(Suite::Aes256Gcm);
     let plain = dnodes();
     let mut block = plain.clone();
-    let mac = keys.seal_dnodes(&WITH, &mut block, LE).unwrap();
+    let mac = keys.seal(Content::Dnodes(LE), &WITH, &mut block).unwrap();
     for (i, (sealed, plain)) in block.chunks_exact(512).zip(plain.chunks_exact(512)).enumerate() {
         assert_eq!(sealed[..192], plain[..192], "header and pointer of {i}");
         assert_eq!(sealed[192..] == plain[192..], i != 0 && i != 7, "bonus of {i}");
@@ -187,7 +192,7 @@ fn of_dnodes_only_the_bonus_is_sealed_and_the_rest_cannot_be_changed_either() {
     let opens = |change: &dyn Fn(&mut [u8])| {
         let mut changed = block.clone();
         change(&mut changed);
-        keys.open_dnodes(&WITH, &mac, &mut changed, LE)
+        keys.open(Content::Dnodes(LE), &WITH, &mac, &mut changed)
     };
     assert_eq!(opens(&|_| {}), Ok(()));
     assert_eq!(opens(&|block| block[0x18] ^= 1), Ok(()), "the space that an object takes is counted anew");
@@ -222,7 +227,7 @@ fn of_a_log_only_names_sizes_and_data_are_sealed() {
     let (write, clone, create) = (WRITE_HEADER + 64, 0x48 + 256, 0x100);
     let plain = log_block(&[(kind::WRITE, write), (kind::CLONE_RANGE, clone), (kind::CREATE, create)]);
     let mut block = plain.clone();
-    let mac = keys.seal_log(&WITH, &mut block, LE).unwrap();
+    let mac = keys.seal(Content::Log(LE), &WITH, &mut block).unwrap();
     let readable = |range: core::ops::Range<usize>| block[range.clone()] == plain[range];
     let (w, c, n) = (CHAIN_SIZE, CHAIN_SIZE + write, CHAIN_SIZE + write + clone);
     assert!(readable(0..w + 0x20) && readable(w + 0x40..w + 0xc0), "chain, header, pointer of a write");
@@ -231,21 +236,27 @@ fn of_a_log_only_names_sizes_and_data_are_sealed() {
     assert!(!readable(c + 0x20..c + 0x40));
     assert!(readable(n..n + 0x20) && !readable(n + 0x20..n + create) && readable(n + create..8192));
     let mut opened = block.clone();
-    assert_eq!(keys.open_log(&WITH, &mac, &mut opened, LE), Ok(()));
+    assert_eq!(keys.open(Content::Log(LE), &WITH, &mac, &mut opened), Ok(()));
     assert_eq!(opened, plain);
     let mut changed = block.clone();
     changed[w + 0x50] ^= 1;
-    assert_eq!(keys.open_log(&WITH, &mac, &mut changed, LE), Err(CryptError::Unauthentic));
+    assert_eq!(keys.open(Content::Log(LE), &WITH, &mac, &mut changed), Err(CryptError::Unauthentic));
     for records in [[(kind::WRITE, 0x40)], [(kind::CLONE_RANGE, 0x30)], [(kind::CREATE, 0x10)]] {
         let mut bad = log_block(&records);
-        assert!(matches!(keys.seal_log(&WITH, &mut bad, LE), Err(CryptError::Layout(_))), "{records:?}");
+        assert!(
+            matches!(keys.seal(Content::Log(LE), &WITH, &mut bad), Err(CryptError::Layout(_))),
+            "{records:?}"
+        );
     }
 }
 
 #[test]
 fn ccm_refuses_what_is_too_long_for_it() {
     let mut block = vec![0; 16 << 20];
-    assert_eq!(keys(Suite::Aes256Ccm).seal(&WITH, &mut block), Err(CryptError::TooLong(16 << 20)));
+    assert_eq!(
+        keys(Suite::Aes256Ccm).seal(Content::Whole, &WITH, &mut block),
+        Err(CryptError::TooLong(16 << 20))
+    );
 }
 
 proptest! {
@@ -253,8 +264,8 @@ proptest! {
     fn any_bytes_are_dnodes_log_and_root_or_an_error(raw in prop::collection::vec(any::<u8>(), 0..4097), big in any::<bool>()) {
         let keys = keys(Suite::Aes256Gcm);
         let order = if big { ByteOrder::Big } else { LE };
-        let _ = keys.open_dnodes(&WITH, &[0; 16], &mut raw.clone(), order);
-        let _ = keys.open_log(&WITH, &[0; 16], &mut raw.clone(), order);
+        let _ = keys.open(Content::Dnodes(order), &WITH, &[0; 16], &mut raw.clone());
+        let _ = keys.open(Content::Log(order), &WITH, &[0; 16], &mut raw.clone());
         let _ = keys.objset_macs(&raw, order);
         let _ = indirect_mac(&raw, order, MacVersion::One);
     }

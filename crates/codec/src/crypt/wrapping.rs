@@ -52,13 +52,11 @@ impl WrappingKey {
     /// Derived from a pass phrase: PBKDF2 with HMAC-SHA1. A zero byte ends the pass phrase.
     ///
     /// # Errors
-    /// [`CryptError::NoIterations`].
+    /// [`CryptError::Iterations`]: none, or more than 2³² − 1.
     pub fn passphrase(phrase: &[u8], salt: u64, iterations: u64) -> Result<WrappingKey, CryptError> {
-        // Streams may name any number. One that takes an hour is one that nobody ever typed a key for.
-        let rounds = u32::try_from(iterations).unwrap_or(u32::MAX);
-        if rounds == 0 {
-            return Err(CryptError::NoIterations);
-        }
+        // The number comes from the pool or from a stream, which may be damaged or hostile.
+        let rounds = u32::try_from(iterations).ok().filter(|rounds| *rounds > 0);
+        let rounds = rounds.ok_or(CryptError::Iterations(iterations))?;
         let phrase = phrase.split(|byte| *byte == 0).next().unwrap_or_default();
         let mut key = WrappingKey([0; KEY]);
         pbkdf2::pbkdf2_hmac::<sha1::Sha1>(phrase, &salt.to_le_bytes(), rounds, &mut key.0);
