@@ -41,19 +41,18 @@ impl Keyring {
     /// # Errors
     /// [`KeyError::NotLoaded`], [`KeyError::Wrong`] if they were wrapped with another key since, or they cannot be read.
     pub fn keys_of(&self, mos: &Mos, dir: ObjectId, name: &str) -> Result<Option<Arc<DatasetKeys>>> {
-        let Some(id) = keys::object_of(mos, dir)? else { return Ok(None) };
-        let object = keys::read(mos, id)?;
+        let Some(object) = keys::of(mos, dir)? else { return Ok(None) };
         let mut table = self.table();
         let Some(user) = table.of_users.get(&object.root) else {
             return Err(KeyError::NotLoaded(name.to_owned()).into());
         };
-        if let Some(open) = table.of_datasets.get(&id).and_then(Weak::upgrade) {
+        if let Some(open) = table.of_datasets.get(&object.id).and_then(Weak::upgrade) {
             return Ok(Some(open));
         }
         let opened = user.unwrap(&object.wrapped).map_err(|_| KeyError::Wrong(name.to_owned()))?;
         let opened = Arc::new(opened);
         table.of_datasets.retain(|_, open| open.strong_count() > 0);
-        table.of_datasets.insert(id, Arc::downgrade(&opened));
+        table.of_datasets.insert(object.id, Arc::downgrade(&opened));
         Ok(Some(opened))
     }
 

@@ -66,6 +66,14 @@ pub fn object_of(mos: &Mos, dir: ObjectId) -> Result<Option<ObjectId>> {
     Ok(zap::lookup_u64(&object, KEY_OBJECT.as_bytes())?.map(ObjectId))
 }
 
+/// The key object of a directory, read; none where datasets are not encrypted.
+///
+/// # Errors
+/// As [`object_of`] and [`read`].
+pub fn of(mos: &Mos, dir: ObjectId) -> Result<Option<KeyObject>> {
+    object_of(mos, dir)?.map(|id| read(mos, id)).transpose()
+}
+
 /// Reads a key object and how its encryption root is opened.
 ///
 /// # Errors

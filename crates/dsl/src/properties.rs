@@ -189,7 +189,7 @@ fn kept_elsewhere(view: &View<'_>, info: &DatasetInfo, property: &Property) -> R
 fn encryption(view: &View<'_>, info: &DatasetInfo, name: &str) -> Result<Option<Found>> {
     const OFF: u64 = 2;
     let of_plain = |value| Ok(Some(Some((value, Source::Default))));
-    let Some(id) = keys::object_of(view.mos, info.dir_id)? else {
+    let Some(object) = keys::of(view.mos, info.dir_id)? else {
         return match name {
             "encryption" => of_plain(Value::Number(OFF)),
             "keylocation" => of_plain(Value::Text("none".into())),
@@ -197,7 +197,6 @@ fn encryption(view: &View<'_>, info: &DatasetInfo, name: &str) -> Result<Option<
             _ => Ok(Some(None)),
         };
     };
-    let object = keys::read(view.mos, id)?;
     let number = |n: u64| Some((Value::Number(n), Source::None));
     Ok(Some(match name {
         "encryption" => number(object.wrapped.suite.to_disk()),

@@ -67,8 +67,7 @@ impl Pool {
 
 impl Inner {
     fn encryption(&self, info: &DatasetInfo) -> Result<Option<Encryption>> {
-        let Some(id) = keys::object_of(&self.mos, info.dir_id)? else { return Ok(None) };
-        let object = keys::read(&self.mos, id)?;
+        let Some(object) = keys::of(&self.mos, info.dir_id)? else { return Ok(None) };
         let root = tree::name_of(&self.view(), object.root)?;
         Ok(Some(Encryption { object, root, is_loaded: self.keyring.has(object.root) }))
     }

@@ -4,8 +4,11 @@
 //! To:     the pool, which stores it; the `cli` crate, which prints it.
 //! Source: docs/format/06-mos-dsl.md §10.
 
-use super::{Form, Kind, Property, PropertyError, number, size};
 use std::borrow::Cow;
+
+use codec::crypt::MIN_ITERATIONS;
+
+use super::{Form, Kind, Property, PropertyError, number, size};
 
 /// `auto` where a size may be chosen by the pool (`refreservation` of volumes, `dedup_table_quota`).
 pub const AUTO: u64 = u64::MAX;
@@ -23,7 +26,6 @@ pub const BLOCK_MIN: u64 = 512;
 const MOUNTPOINT_MAX: usize = 1024;
 const MOUNTPOINT_PART_MAX: usize = 255;
 const COMMENT_MAX: usize = 32;
-const PBKDF2_MIN: u64 = 100_000;
 /// Options of `sharenfs` on Linux, some with a value behind `=`.
 const NFS_OPTIONS: [&str; 34] = [
     "ro",
@@ -135,7 +137,7 @@ impl Property {
             "quota" | "refquota" if number == 0 && text != "none" => Err(PropertyError::QuotaZero),
             "volsize" if number == 0 => Err(PropertyError::VolumeSizeZero),
             "special_small_blocks" if number > BLOCK_MAX => Err(PropertyError::SpecialSmallBlocks),
-            "pbkdf2iters" if number < PBKDF2_MIN => Err(PropertyError::Pbkdf2Iterations),
+            "pbkdf2iters" if number < MIN_ITERATIONS => Err(PropertyError::Pbkdf2Iterations),
             "ashift" if number != 0 && !(9..=16).contains(&number) => {
                 Err(PropertyError::Ashift { text: text.to_owned() })
             }

@@ -6,6 +6,8 @@
 //!
 //! A number may have several words; the first in a table is the one shown (`gzip-6` is shown as `gzip`).
 
+use format::crypt::{KeyFormat, Suite};
+
 use super::Kind;
 
 pub(super) const ON_OFF: Kind = Kind::Index(&[("off", 0), ("on", 1)]);
@@ -141,14 +143,27 @@ pub(super) const REDUNDANT_METADATA: Kind = Kind::Index(&[("all", 0), ("most", 1
 pub(super) const ENCRYPTION: Kind = Kind::Index(&[
     ("on", 1),
     ("off", 2),
-    ("aes-128-ccm", 3),
-    ("aes-192-ccm", 4),
-    ("aes-256-ccm", 5),
-    ("aes-128-gcm", 6),
-    ("aes-192-gcm", 7),
-    ("aes-256-gcm", 8),
+    of_suite(Suite::Aes128Ccm),
+    of_suite(Suite::Aes192Ccm),
+    of_suite(Suite::Aes256Ccm),
+    of_suite(Suite::Aes128Gcm),
+    of_suite(Suite::Aes192Gcm),
+    of_suite(Suite::Aes256Gcm),
 ]);
-pub(super) const KEYFORMAT: Kind = Kind::Index(&[("none", 0), ("raw", 1), ("hex", 2), ("passphrase", 3)]);
+pub(super) const KEYFORMAT: Kind = Kind::Index(&[
+    ("none", 0),
+    of_key_format(KeyFormat::Raw),
+    of_key_format(KeyFormat::Hex),
+    of_key_format(KeyFormat::Passphrase),
+]);
 pub(super) const KEYSTATUS: Kind = Kind::Index(&[("none", 0), ("unavailable", 1), ("available", 2)]);
 pub(super) const DIRECT: Kind = Kind::Index(&[("disabled", 0), ("standard", 1), ("always", 2)]);
 pub(super) const FAILMODE: Kind = Kind::Index(&[("wait", 0), ("continue", 1), ("panic", 2)]);
+
+const fn of_suite(suite: Suite) -> (&'static str, u64) {
+    (suite.name(), suite.to_disk())
+}
+
+const fn of_key_format(format: KeyFormat) -> (&'static str, u64) {
+    (format.name(), format.to_disk())
+}
