@@ -16,7 +16,7 @@ use crate::out::Console;
 const NEGATIVE: u8 = 255;
 
 /// What the options of one of the two commands ask for.
-pub(super) struct Asked {
+pub(super) struct Options {
     pub(super) what: Treatment,
     /// In all pools.
     pub(super) all: bool,
@@ -31,20 +31,6 @@ pub(super) struct Asked {
     pub(super) rate: Option<String>,
 }
 
-impl Default for Asked {
-    fn default() -> Asked {
-        Asked {
-            what: Treatment::Trim,
-            all: false,
-            actions: Vec::new(),
-            wait: false,
-            zeros: false,
-            secure: false,
-            rate: None,
-        }
-    }
-}
-
 /// The pools that the command line names.
 pub(super) fn targets(call: &Call, all: bool) -> Result<Vec<String>, Failure> {
     Ok(match all && call.args.operands.is_empty() {
@@ -57,9 +43,9 @@ pub(super) fn targets(call: &Call, all: bool) -> Result<Vec<String>, Failure> {
 ///
 /// # Errors
 /// Usage; each device that does not take the order is complained about.
-pub(super) fn run(call: &Call, console: &mut Console, asked: &Asked) -> Result<(), Failure> {
-    let task = Task { asked, order: order(asked)? };
-    let pools = match (call.args.operands.as_slice(), asked.all) {
+pub(super) fn run(call: &Call, console: &mut Console, options: &Options) -> Result<(), Failure> {
+    let task = Task { options, order: order(options)? };
+    let pools = match (call.args.operands.as_slice(), options.all) {
         ([], false) => return Err(Failure::usage("missing pool name argument")),
         ([], true) => open::names(call.around)?.into_iter().map(|name| (name, Vec::new())).collect(),
         ([_, ..], true) => return Err(Failure::usage("-a cannot be combined with individual pools")),
@@ -80,38 +66,38 @@ pub(super) fn run(call: &Call, console: &mut Console, asked: &Asked) -> Result<(
 }
 
 /// What the options order.
-fn order(asked: &Asked) -> Result<Order, Failure> {
-    let actions = &asked.actions;
+fn order(options: &Options) -> Result<Order, Failure> {
+    let actions = &options.actions;
     if let Some(second) = actions.iter().find(|action| **action != actions[0]) {
         return Err(Failure::usage(format!("-{second} cannot be combined with other options")));
     }
     let begins = actions.is_empty();
-    let of_a_start = [("d", asked.secure), ("r", asked.rate.is_some())];
+    let of_a_start = [("d", options.secure), ("r", options.rate.is_some())];
     if let Some((option, _)) = of_a_start.into_iter().find(|(_, is_given)| !begins && *is_given) {
         return Err(Failure::usage(format!("-{option} cannot be combined with the -c or -s options")));
     }
-    if asked.wait && !begins {
-        let which = if asked.what == Treatment::Initialize { "-c, -s or -u" } else { "-c or -s" };
+    if options.wait && !begins {
+        let which = if options.what == Treatment::Initialize { "-c, -s or -u" } else { "-c or -s" };
         return Err(Failure::usage(format!("-w cannot be used with {which}")));
     }
     Ok(match actions.first() {
         Some(&"c") => Order::Cancel,
         Some(&"s") => Order::Suspend,
         Some(_) => Order::Forget,
-        None if asked.zeros => Order::Start(Some(0)),
-        None => Order::Start(rate(asked)?),
+        None if options.zeros => Order::Start(Some(0)),
+        None => Order::Start(rate(options)?),
     })
 }
 
-fn rate(asked: &Asked) -> Result<Option<u64>, Failure> {
-    let Some(text) = &asked.rate else { return Ok(None) };
+fn rate(options: &Options) -> Result<Option<u64>, Failure> {
+    let Some(text) = &options.rate else { return Ok(None) };
     let rate = pool::props::size::parse_size(text);
     rate.map(Some).map_err(|error| Failure::usage(format!("invalid value for rate: {error}")))
 }
 
 /// What is asked for, and the order that follows from it.
 struct Task<'a> {
-    asked: &'a Asked,
+    options: &'a Options,
     order: Order,
 }
 
@@ -123,15 +109,15 @@ fn treat(
     names: &[String],
     task: &Task<'_>,
 ) -> Result<bool, Failure> {
-    let Task { asked, order } = *task;
-    let what = asked.what;
+    let Task { options, order } = *task;
+    let what = options.what;
     let verb = if what == Treatment::Initialize { "initialize" } else { "trim" };
     let failed =
         |name: &str, why: &dyn std::fmt::Display| Failure::refused(format!("cannot {verb} '{name}': {why}"));
     let view = PoolView::new(open::find(pool, call.around)?);
     let leaves = leaves(&view, names).map_err(|name| failed(&name, &"no such device in pool"))?;
     drop(view);
-    if asked.secure {
+    if options.secure {
         // Only devices can do that whose makers promise it.
         return match names {
             [] => Err(Failure::refused("cannot trim: no devices in pool support trim operations")),
@@ -149,7 +135,7 @@ fn treat(
             }
         }
     }
-    let waits = asked.wait || call.live().is_none();
+    let waits = options.wait || call.live().is_none();
     if waits && matches!(order, Order::Start(_)) {
         session.pool().wait_treated(what, &begun).map_err(|error| failed(pool, &error))?;
     }

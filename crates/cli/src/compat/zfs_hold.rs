@@ -20,38 +20,28 @@ pub static COMMAND: Command = Command {
     syntax: &["hold [-r] TAG SNAPSHOT…"],
     options: &[flag("r", "also those of the same name below")],
     targets: Targets::AllButFirst,
-    run: Run::Here(run),
+    run: Run::Here(|call, console| change(call, console, read(&call.args))),
     ..Command::ZFS
 };
 
-/// The options of `zfs hold`.
-struct Options {
-    recursive: bool,
-}
-
-fn read(args: &Parsed) -> Options {
-    Options { recursive: args.has("r") }
-}
-
-fn run(call: &Call, console: &mut Console) -> Result<(), Failure> {
-    let Options { recursive } = read(&call.args);
-    change(call, console, Change { recursive, release: false })
-}
-
 /// What is to be done to snapshots.
 #[derive(Clone, Copy)]
-pub struct Change {
+pub struct Options {
     /// Also to those of the same name below.
     pub recursive: bool,
     /// A hold is taken off, not put on.
     pub release: bool,
 }
 
+fn read(args: &Parsed) -> Options {
+    Options { recursive: args.has("r"), release: false }
+}
+
 /// Runs `zfs hold` and `zfs release`.
 ///
 /// # Errors
 /// Usage; each snapshot that refuses is complained about.
-pub fn change(call: &Call, console: &mut Console, how: Change) -> Result<(), Failure> {
+pub fn change(call: &Call, console: &mut Console, how: Options) -> Result<(), Failure> {
     let args = &call.args;
     let (tag, snapshots) = match args.operands.split_first() {
         None | Some((_, [])) => return Err(Failure::usage("")),
@@ -68,8 +58,8 @@ pub fn change(call: &Call, console: &mut Console, how: Change) -> Result<(), Fai
     Ok(())
 }
 
-fn change_one(call: &Call, name: &str, tag: &str, how: Change) -> Result<(), Failure> {
-    let Change { recursive, release } = how;
+fn change_one(call: &Call, name: &str, tag: &str, how: Options) -> Result<(), Failure> {
+    let Options { recursive, release } = how;
     let doing = if release { "release hold from" } else { "hold" };
     let cannot = |why: &str| Failure::refused(format!("cannot {doing} snapshot '{name}': {why}"));
     if !name.contains('@') {

@@ -2,7 +2,7 @@
 
 use pool::Treatment;
 
-use super::treating::{self, Asked};
+use super::treating::{self, Options};
 use crate::args::{Parsed, every_pool, flag};
 use crate::command::{Beside, Command, Run, Targets};
 
@@ -25,9 +25,6 @@ pub static COMMAND: Command = Command {
     ..Command::ZPOOL
 };
 
-/// What the options ask for.
-type Options = Asked;
-
 fn read(args: &Parsed) -> Options {
     Options {
         what: Treatment::Initialize,
@@ -35,6 +32,7 @@ fn read(args: &Parsed) -> Options {
         actions: args.in_order(["c", "s", "u"]),
         wait: args.has("w"),
         zeros: args.has("z"),
-        ..Asked::default()
+        secure: false,
+        rate: None,
     }
 }

@@ -2,7 +2,7 @@
 
 use pool::Treatment;
 
-use super::treating::{self, Asked};
+use super::treating::{self, Options};
 use crate::args::{Parsed, every_pool, flag, value};
 use crate::command::{Beside, Command, Run, Targets};
 
@@ -25,17 +25,14 @@ pub static COMMAND: Command = Command {
     ..Command::ZPOOL
 };
 
-/// What the options ask for.
-type Options = Asked;
-
 fn read(args: &Parsed) -> Options {
     Options {
         what: Treatment::Trim,
         all: args.has("a"),
         actions: args.in_order(["c", "s"]),
         wait: args.has("w"),
+        zeros: false,
         secure: args.has("d"),
         rate: args.text("r"),
-        ..Asked::default()
     }
 }
