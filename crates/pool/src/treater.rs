@@ -27,6 +27,10 @@ pub(crate) struct State {
     pub(crate) leaving: bool,
     /// Somebody ordered something since the thread last looked.
     pub(crate) ordered: bool,
+    /// A step is being carried out: what it has changed can be seen, but is not synced yet.
+    pub(crate) in_step: bool,
+    /// How many steps have ended, synced or failed.
+    pub(crate) steps_ended: u64,
 }
 
 impl Treater {
@@ -41,6 +45,14 @@ impl Treater {
 
     pub(crate) fn set_autotrim(&self, on: bool) {
         self.autotrim.store(on, Ordering::Relaxed);
+    }
+
+    /// Has the thread look for what to do now, if it is running, rather than after its pause.
+    pub(crate) fn look_again(&self) -> MutexGuard<'_, State> {
+        let mut state = self.lock();
+        state.ordered = true;
+        self.changed.notify_all();
+        state
     }
 
     /// Ends the thread; what it was about is gone on with at the next import.

@@ -214,6 +214,8 @@ impl Pool {
         self.run(move |syncing| syncing.order(guid, what, order))?;
         if matches!(order, Order::Start(_)) {
             self.begin_treating();
+        } else {
+            drop(self.inner.treater.look_again());
         }
         Ok(())
     }
@@ -239,9 +241,7 @@ impl Pool {
     }
 
     fn begin_treating(&self) {
-        let mut state = self.inner.treater.lock();
-        state.ordered = true;
-        self.inner.treater.changed.notify_all();
+        let mut state = self.inner.treater.look_again();
         if state.running || state.leaving {
             return;
         }
@@ -256,23 +256,39 @@ impl Pool {
         drop(before.map(JoinHandle::join));
     }
 
-    /// Waits until the treatment of these leaves neither goes on nor will go on by itself.
+    /// Waits until the treatment of these leaves neither goes on nor will go on by itself, and that is synced.
     ///
     /// # Errors
     /// [`Error::Interrupted`]; their states cannot be read.
     pub fn wait_treated(&self, what: Treatment, leaves: &[Guid]) -> Result<()> {
+        let treater = &self.inner.treater;
+        let goes_on = |state: &treater::State| state.running && !state.leaving;
         loop {
+            let (is_in_step, ended) = {
+                let state = treater.lock();
+                if !goes_on(&state) {
+                    return Ok(());
+                }
+                (state.in_step, state.steps_ended)
+            };
             let is_active = |(guid, treated): &(Guid, Treated)| {
                 leaves.contains(guid) && treated.course == Course::Active && self.inner.is_open(guid.0)
             };
-            let state = self.inner.treater.lock();
-            if !state.running || state.leaving || !self.treated(what)?.iter().any(is_active) {
+            let is_active = self.treated(what)?.iter().any(is_active);
+            // What a step has changed is visible before it is on the devices: then its end is waited for, too.
+            if !is_active && !is_in_step {
                 return Ok(());
             }
-            if interrupt::is_wanted() {
-                return Err(Error::Interrupted);
+            let mut state = treater.lock();
+            while goes_on(&state) && state.steps_ended == ended {
+                if interrupt::is_wanted() {
+                    return Err(Error::Interrupted);
+                }
+                state = interrupt::wait(&treater.changed, state);
             }
-            drop(interrupt::wait(&self.inner.treater.changed, state));
+            if !is_active {
+                return Ok(());
+            }
         }
     }
 }
@@ -281,9 +297,15 @@ impl Pool {
 fn treat_all(inner: &Arc<Inner>) {
     let treater = &inner.treater;
     loop {
-        treater.lock().ordered = false;
+        {
+            let mut state = treater.lock();
+            state.ordered = false;
+            state.in_step = true;
+        }
         let step = inner.run(|syncing| syncing.treat_some());
         let mut state = treater.lock();
+        state.in_step = false;
+        state.steps_ended += 1;
         treater.changed.notify_all();
         let pause = match step {
             _ if state.leaving => None,
@@ -359,26 +381,33 @@ impl Syncing<'_> {
         self.write_treated(own, what, &treated)
     }
 
-    /// Does the next part of the first treatment that is under way; says how long to wait before the next one, or `None` if nothing
-    /// is under way.
+    /// Does the next part of the first treatment that is under way; says how long to wait before the next part, or `None`
+    /// if nothing is left to be done.
     fn treat_some(&mut self) -> Result<Option<Duration>> {
-        let leaves: Vec<(Guid, ObjectId)> =
-            self.state.config.tree.leaves().filter_map(|leaf| Some((leaf.guid, leaf.zap_leaf?))).collect();
+        let Some((guid, own, what, treated)) = self.first_under_way()? else { return Ok(None) };
+        let (now, done) = self.treat_part(guid, what, treated).unwrap_or_else(|error| {
+            tracing::warn!(%error, "free space cannot be treated");
+            let since = self.inner.host.clock.now().0;
+            (Treated { course: Course::Canceled, since, ..treated }, 0)
+        });
+        self.write_treated(own, what, &now)?;
+        if self.first_under_way()?.is_none() {
+            return Ok(None);
+        }
+        let is_limited = what == Treatment::Trim && treated.parameter > 0;
+        let rate = if is_limited { treated.parameter } else { u64::MAX };
+        Ok(Some(Duration::from_secs_f64(done as f64 / rate as f64)))
+    }
+
+    /// The first treatment that is under way, with its leaf and the object that keeps its state.
+    fn first_under_way(&self) -> Result<Option<(Guid, ObjectId, Treatment, Treated)>> {
         for what in Treatment::ALL {
-            for (guid, own) in leaves.iter().filter(|(_, own)| own.0 != 0) {
-                let treated = Treated::read(self.mos(), *own, what)?;
-                if treated.course != Course::Active || !self.inner.is_open(guid.0) {
-                    continue;
+            for leaf in self.state.config.tree.leaves() {
+                let Some(own) = leaf.zap_leaf.filter(|own| own.0 != 0) else { continue };
+                let treated = Treated::read(self.mos(), own, what)?;
+                if treated.course == Course::Active && self.inner.is_open(leaf.guid.0) {
+                    return Ok(Some((leaf.guid, own, what, treated)));
                 }
-                let (now, done) = self.treat_part(*guid, what, treated).unwrap_or_else(|error| {
-                    tracing::warn!(%error, "free space cannot be treated");
-                    let since = self.inner.host.clock.now().0;
-                    (Treated { course: Course::Canceled, since, ..treated }, 0)
-                });
-                self.write_treated(*own, what, &now)?;
-                let is_limited = what == Treatment::Trim && treated.parameter > 0;
-                let rate = if is_limited { treated.parameter } else { u64::MAX };
-                return Ok(Some(Duration::from_secs_f64(done as f64 / rate as f64)));
             }
         }
         Ok(None)
