@@ -9,12 +9,15 @@
 
 mod aux_owner;
 mod changing;
+mod client_input;
 mod damaged;
 mod dataset_value;
 pub(crate) mod dataset_values;
 mod doomed;
 mod features;
 mod history_event;
+mod key_loading;
+mod key_material;
 mod mounting;
 mod no_effect;
 mod not_yet;
@@ -45,6 +48,7 @@ mod zfs_hold;
 mod zfs_holds;
 mod zfs_inherit;
 mod zfs_list;
+mod zfs_load_key;
 pub(crate) mod zfs_mount;
 mod zfs_mount_turns;
 mod zfs_project;
@@ -67,6 +71,7 @@ mod zfs_send_words;
 mod zfs_set;
 mod zfs_snapshot;
 mod zfs_unallow;
+mod zfs_unload_key;
 mod zfs_unmount;
 mod zfs_upgrade;
 mod zfs_userspace;
@@ -142,8 +147,8 @@ static ZFS: &[&Command] = &[
     &zfs_holds::COMMAND,
     &zfs_release::COMMAND,
     &zfs_diff::COMMAND,
-    &not_yet::zfs::LOAD_KEY,
-    &not_yet::zfs::UNLOAD_KEY,
+    &zfs_load_key::COMMAND,
+    &zfs_unload_key::COMMAND,
     &not_yet::zfs::CHANGE_KEY,
     &not_yet::zfs::REDACT,
     &not_yet::zfs::PROGRAM,
@@ -218,7 +223,7 @@ mod tests {
     fn module_of(command: &Command) -> String {
         match command.name {
             "version" => "version".to_owned(),
-            name => format!("{}_{name}", command.program.name()),
+            name => format!("{}_{}", command.program.name(), name.replace('-', "_")),
         }
     }
 

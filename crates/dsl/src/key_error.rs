@@ -10,7 +10,7 @@ pub enum KeyError {
     #[error("key already loaded for '{0}'")]
     AlreadyLoaded(String),
     /// The key of this encryption root is not loaded.
-    #[error("'{0}' is encrypted, and its key is not loaded; commands that load keys are not supported yet")]
+    #[error("'{0}' is encrypted, and its key is not loaded ('zfs load-key' loads it)")]
     NotLoaded(String),
     /// The dataset is not encrypted.
     #[error("'{0}' is not encrypted")]

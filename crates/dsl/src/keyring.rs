@@ -2,7 +2,7 @@
 //!
 //! They stay in this process, zero themselves, and are never printed.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use codec::crypt::{DatasetKeys, WrappingKey};
@@ -22,6 +22,8 @@ pub struct Keyring {
 struct Table {
     /// Users' keys by the directories of their encryption roots.
     of_users: HashMap<ObjectId, WrappingKey>,
+    /// Encryption roots whose keys another process has, which holds the pool.
+    elsewhere: HashSet<ObjectId>,
     /// Keys of open datasets by their key objects: clones share those of their origin.
     of_datasets: HashMap<ObjectId, Weak<DatasetKeys>>,
 }
@@ -31,9 +33,20 @@ impl Keyring {
         self.table.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether the key of this encryption root is loaded.
+    /// Whether the key of this encryption root is loaded, here or in the process that holds the pool.
     pub fn has(&self, root: ObjectId) -> bool {
-        self.table().of_users.contains_key(&root)
+        let table = self.table();
+        table.of_users.contains_key(&root) || table.elsewhere.contains(&root)
+    }
+
+    /// The encryption roots whose keys are here.
+    pub fn roots(&self) -> Vec<ObjectId> {
+        self.table().of_users.keys().copied().collect()
+    }
+
+    /// Notes which keys are loaded in the process that holds the pool.
+    pub fn note_elsewhere(&self, roots: impl IntoIterator<Item = ObjectId>) {
+        self.table().elsewhere = roots.into_iter().collect();
     }
 
     /// The keys of the dataset `name` in this directory; `None` if it is not encrypted.

@@ -3,7 +3,9 @@
 use codec::crypt::WrappingKey;
 use dsl::info::DatasetInfo;
 use dsl::tree;
+use format::ObjectId;
 
+use crate::features::FeatureState;
 use crate::keys::{self, KeyObject};
 use crate::pool::{Inner, Pool};
 use crate::{Error, KeyError, Result};
@@ -27,6 +29,30 @@ impl Pool {
     pub fn encryption(&self, info: &DatasetInfo) -> Result<Option<Encryption>> {
         let _shared = self.shared();
         self.inner.encryption(info)
+    }
+
+    /// Whether a dataset of the pool is encrypted.
+    pub fn has_encrypted(&self) -> bool {
+        self.info().feature(&format::features::ENCRYPTION) == FeatureState::Active
+    }
+
+    /// Whether a dataset is encrypted and its key is not loaded.
+    ///
+    /// # Errors
+    /// If that cannot be read.
+    pub fn lacks_key(&self, info: &DatasetInfo) -> Result<bool> {
+        Ok(self.encryption(info)?.is_some_and(|encryption| !encryption.is_loaded))
+    }
+
+    /// The directories of the encryption roots whose keys are loaded in this process.
+    pub fn loaded_keys(&self) -> Vec<u64> {
+        self.inner.keyring.roots().into_iter().map(|root| root.0).collect()
+    }
+
+    /// Notes the keys that are loaded in the process that holds the pool, for who only looks at the pool: `keystatus` is that
+    /// of the other process. Blocks are not opened with them.
+    pub fn note_loaded_keys(&self, roots: &[u64]) {
+        self.inner.keyring.note_elsewhere(roots.iter().copied().map(ObjectId));
     }
 
     /// Loads the user's key of an encryption root, or, in a dry run, only tries whether it is the right one.

@@ -167,6 +167,9 @@ pub struct Status {
     /// Those of them that are mounted with `noxattr`, which the kernel does not show.
     #[serde(default)]
     pub without_xattrs: Vec<String>,
+    /// The directories of the encryption roots whose keys are loaded.
+    #[serde(default)]
+    pub keys: Vec<u64>,
     /// Commands being carried out.
     pub commands: usize,
     /// States that other processes read.

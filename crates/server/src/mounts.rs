@@ -223,6 +223,9 @@ impl Mounts {
         if self.is_mounted(&plan.dataset) {
             return Err(MountError::Mounted);
         }
+        if pool.lacks_key(&pool.dataset(&plan.dataset)?)? {
+            return Err(MountError::NoKey);
+        }
         let Point { at, made, inside, why, notes } =
             Point::prepare(plan, &wanted, &self.runtime).map_err(MountError::Folder)?;
         let point = at.path().to_owned();
@@ -324,6 +327,10 @@ impl Mounts {
         let mut report = Report::default();
         for (plan, overrides) in plans {
             let done = self.mount_plan(pool, &plan, overrides);
+            if matches!(done, Err(MountError::NoKey)) {
+                // What nobody loaded the key of is left out when several are mounted.
+                continue;
+            }
             if let Err(error) = &done {
                 tracing::warn!(dataset = plan.dataset, %error, "not mounted");
             }

@@ -435,6 +435,7 @@ impl Server {
             uptime: self.started.elapsed().as_secs(),
             mounts: self.live.mounts(),
             without_xattrs: self.live.without_xattrs(),
+            keys: self.live.pool().map(|pool| pool.loaded_keys()).unwrap_or_default(),
             commands,
             leases: self.leases.load(Ordering::Relaxed),
         }

@@ -8,6 +8,7 @@ use serde_json::{Map, json};
 use server::{Live, Overrides};
 
 use super::Call;
+use super::key_loading;
 use super::mounting::{say, why_not_mounted, without_server};
 use super::select::dataset_failure;
 use super::zfs_mount_turns;
@@ -28,7 +29,7 @@ pub static COMMAND: Command = Command {
         flag("O", "also on a folder that is not empty"),
         flag("a", "all that belong mounted"),
         flag("f", "by force").idle(),
-        flag("l", "loads keys first").idle(),
+        flag("l", "loads keys first"),
         flag("v", "says how far it is").idle(),
         flag("R", "the file system and all below it that belong mounted"),
         flag("j|json", "the list as JSON"),
@@ -47,6 +48,7 @@ struct Options {
     overlay: bool,
     all: bool,
     below: bool,
+    load_keys: bool,
     json: bool,
     options: Vec<String>,
 }
@@ -56,6 +58,7 @@ fn read(args: &Parsed) -> Options {
         overlay: args.has("O"),
         all: args.has("a"),
         below: args.has("R"),
+        load_keys: args.has("l"),
         json: args.has("j"),
         options: args.texts("o"),
     }
@@ -87,6 +90,13 @@ fn run(call: &Call, console: &mut Console) -> Result<(), Failure> {
     })?;
     if let Some(name) = name {
         names::check_kind(name, DatasetKind::Filesystem).map_err(|error| Action::Open(name).failed(error))?;
+    }
+    if let Some(live) = call.live().filter(|_| call.options.load_keys) {
+        let below = name.is_none() || call.options.below;
+        let loaded = key_loading::before_mounting(call, console, name.unwrap_or(live.name()), below)?;
+        if !loaded && !below {
+            return Ok(());
+        }
     }
     match (call.live(), name) {
         (Some(live), None) if !args.operands.is_empty() => {

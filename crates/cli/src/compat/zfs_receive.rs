@@ -10,13 +10,12 @@ use format::stream::{Begin, feature, flag};
 use pool::props::number::nice_bytes;
 use pool::props::{DatasetKind, names};
 use pool::{Error, Pool, PropertyRefusal, ReceiveError, ReceiveOptions};
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::io::Errno;
 use server::Kind;
 use stream::{Destination, Incoming, Received, Receiver, Replica};
 
 use super::Call;
 use super::changing::{is_missing, session, words};
+use super::client_input::ClientInput;
 use super::dataset_values;
 use super::mounting::{self, Contents, Moved};
 use super::no_effect;
@@ -83,8 +82,6 @@ fn read(args: &Parsed) -> Options {
     }
 }
 
-/// How often somebody who waits for the stream looks whether to stop.
-const GLANCE: Timespec = Timespec { tv_sec: 0, tv_nsec: 100_000_000 };
 /// Bytes read from the pipe at once.
 const BUFFER: usize = 1 << 20;
 
@@ -177,7 +174,7 @@ fn input(call: &Call, client: Option<Arc<File>>) -> Box<dyn Read> {
         Some(client) => {
             let stop = call.around.served.clone();
             let stops = move || stop.as_ref().is_some_and(Served::stops);
-            Box::new(BufReader::with_capacity(BUFFER, Client { input: client, stops }))
+            Box::new(BufReader::with_capacity(BUFFER, ClientInput { input: client, stops }))
         }
         None => Box::new(BufReader::with_capacity(BUFFER, io::stdin().lock())),
     }
@@ -462,26 +459,4 @@ fn stays_mounted(call: &Typed<Options>, begin: &Begin, failure: Failure) -> Fail
     let why = if busy { reason::BUSY } else { "unmount failed" };
     let said = lines.into_iter().fold(Failure::refused(format!("{}: {why}", cannot(begin))), Failure::hint);
     if busy && !call.options.unmount { said.hint("use '-M' to unmount it by force") } else { said }
-}
-
-/// Standard input of a client, which goes away, or is told to end, while it has nothing to say.
-struct Client<F> {
-    input: Arc<File>,
-    stops: F,
-}
-
-impl<F: Fn() -> bool> Read for Client<F> {
-    fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
-        loop {
-            if (self.stops)() {
-                return Err(io::Error::new(io::ErrorKind::ConnectionAborted, "told to stop"));
-            }
-            let mut fds = [PollFd::new(&*self.input, PollFlags::IN)];
-            match poll(&mut fds, Some(&GLANCE)) {
-                Ok(0) | Err(Errno::INTR) => {}
-                Ok(_) => return (&*self.input).read(buf),
-                Err(error) => return Err(error.into()),
-            }
-        }
-    }
 }

@@ -1,5 +1,6 @@
 //! `zpool import`: what is imported stands in the file of known pools.
 
+use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
 use format::config::PoolState;
@@ -36,7 +37,7 @@ pub static COMMAND: Command = Command {
         flag("a", "all that are found"),
         flag("D", "destroyed pools"),
         flag("f", "also pools that another machine uses"),
-        flag("l", "loads keys first").idle(),
+        flag("l", "loads keys first"),
         flag("m", "without missing log devices"),
         flag("N", "mounts nothing"),
         flag("F", "at an earlier state, if the last is damaged"),
@@ -62,6 +63,7 @@ struct Options {
     force: bool,
     without_logs: bool,
     unmounted: bool,
+    load_keys: bool,
     recovery: recovery::Asked,
     temporary: bool,
     cachefile: Option<String>,
@@ -78,6 +80,7 @@ fn read(args: &Parsed) -> Options {
         force: args.has("f"),
         without_logs: args.has("m"),
         unmounted: args.has("N"),
+        load_keys: args.has("l"),
         recovery: recovery::Asked {
             rewind: args.has("F"),
             dry_run: args.has("n"),
@@ -117,6 +120,9 @@ fn run(call: &Call, console: &mut Console) -> Result<(), Failure> {
     let args = &call.args;
     if call.options.checkpoint {
         return Err(Failure::refused("cenote: not supported yet: zpool import --rewind-to-checkpoint"));
+    }
+    if call.options.load_keys && call.options.unmounted {
+        return Err(Failure::usage("-l is incompatible with -N"));
     }
     let recovery = Recovery::of(&call.options.recovery)?;
     let wanted = match read_options(call)? {
@@ -531,7 +537,21 @@ fn start(call: &Typed<Options>, name: &str, console: &mut Console) -> Result<(),
     let given: Vec<&str> =
         call.options.properties.iter().map(String::as_str).filter(|text| !text.contains('=')).collect();
     let options = Some(given.join(",")).filter(|list| !list.is_empty());
-    crate::start::start(name, !call.options.unmounted, options.as_deref(), call.around, console)
+    crate::start::start(name, !call.options.unmounted, options.as_deref(), call.around, console)?;
+    if call.options.load_keys { mount_encrypted(call, name, console) } else { Ok(()) }
+}
+
+/// Has the server of a pool that was just imported load all keys and mount what they open.
+fn mount_encrypted(call: &Typed<Options>, name: &str, console: &mut Console) -> Result<(), Failure> {
+    let Some(client) = client::server_of(name, call.around)? else {
+        return Err(Action::Mount(name).failed("its server does not run"));
+    };
+    console.flush()?;
+    let words = ["mount", "-l", "-a"].map(OsString::from).to_vec();
+    match client::send(&client, "zfs", words, call.around).map_err(|error| client::broken(name, &error))? {
+        0 => Ok(()),
+        status => Err(Failure::Ended(status)),
+    }
 }
 
 /// Starts the servers of imported pools that have none: those that died, or all after a restart of the machine. Gives

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use format::uberblock::Uberblock;
-use pool::Found;
+use pool::{Found, Pool};
 use server::messages::Fresh;
 use server::{Client, Runtime};
 use storage::host::{Access, FileDisk, OpenError};
@@ -24,22 +24,34 @@ pub(super) fn lease(
     found: &Found,
     intent: Option<Intent>,
 ) -> Result<Option<(Client, Uberblock)>, NotOpen> {
+    let Some(client) = connected(name, found)?.filter(|_| is_held(found)) else { return Ok(None) };
+    let fresh = match intent {
+        None => Fresh::Last,
+        Some(Intent::Read) => Fresh::Soon,
+        Some(Intent::Files) => Fresh::Files,
+        Some(Intent::Survey | Intent::Write) => Fresh::Synced,
+    };
+    let uberblock =
+        client.lease(fresh).map_err(|source| NotOpen::Server { name: name.to_owned(), source })?;
+    Ok(Some((client, uberblock)))
+}
+
+/// A connection to the server of a pool that was found, if it has one.
+pub(super) fn connected(name: &str, found: &Found) -> Result<Option<Client>, NotOpen> {
     if !crate::connect::is_used() {
         return Ok(None);
     }
-    let failed = |source| NotOpen::Server { name: name.to_owned(), source };
     let devices = || found.devices.values().cloned().collect();
-    match server::client::connect_anywhere(&Runtime::of_user(), name, devices).map_err(failed)? {
-        Some(client) if client.guid == found.config.pool_guid.0 && is_held(found) => {
-            let fresh = match intent {
-                None => Fresh::Last,
-                Some(Intent::Read) => Fresh::Soon,
-                Some(Intent::Files) => Fresh::Files,
-                Some(Intent::Survey | Intent::Write) => Fresh::Synced,
-            };
-            let uberblock = client.lease(fresh).map_err(failed)?;
-            Ok(Some((client, uberblock)))
-        }
-        _ => Ok(None),
+    let client = server::client::connect_anywhere(&Runtime::of_user(), name, devices);
+    let client = client.map_err(|source| NotOpen::Server { name: name.to_owned(), source })?;
+    Ok(client.filter(|client| client.guid == found.config.pool_guid.0))
+}
+
+/// Notes which keys the server of a pool has: `keystatus` is about them.
+pub(super) fn note_keys(pool: &Pool, client: &Client) {
+    if pool.has_encrypted()
+        && let Ok(status) = client.status()
+    {
+        pool.note_loaded_keys(&status.keys);
     }
 }

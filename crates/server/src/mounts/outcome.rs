@@ -41,6 +41,9 @@ pub enum MountError {
     /// The folder to mount on cannot be made.
     #[error("failed to create mountpoint: {0}")]
     Folder(io::Error),
+    /// It is encrypted, and nobody loaded its key.
+    #[error("encryption key not loaded")]
+    NoKey,
     /// It is no file system.
     #[error("operation not applicable to datasets of this type")]
     WrongKind,

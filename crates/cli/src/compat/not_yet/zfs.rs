@@ -23,33 +23,6 @@ pub static UNSHARE: Command = Command {
     ..Command::ZFS
 };
 
-/// `zfs load-key`.
-pub static LOAD_KEY: Command = Command {
-    name: "load-key",
-    about: "loads keys of encrypted datasets",
-    syntax: &["load-key [-nr] [-L KEYLOCATION] -a|FILESYSTEM|VOLUME"],
-    options: &[
-        flag("a", "of all"),
-        flag("n", "only checks them"),
-        flag("r", "also below"),
-        value("L", "from there"),
-    ],
-    targets: Targets::First,
-    run: Run::Missing(Some("encrypted datasets are not read")),
-    ..Command::ZFS
-};
-
-/// `zfs unload-key`.
-pub static UNLOAD_KEY: Command = Command {
-    name: "unload-key",
-    about: "unloads keys",
-    syntax: &["unload-key [-r] -a|FILESYSTEM|VOLUME"],
-    options: &[flag("a", "of all"), flag("r", "also below")],
-    targets: Targets::First,
-    run: Run::Missing(Some("encrypted datasets are not read")),
-    ..Command::ZFS
-};
-
 /// `zfs change-key`.
 pub static CHANGE_KEY: Command = Command {
     name: "change-key",
@@ -64,7 +37,7 @@ pub static CHANGE_KEY: Command = Command {
         property("o", "sets a property of the key"),
     ],
     targets: Targets::First,
-    run: Run::Missing(Some("encrypted datasets are not read")),
+    run: Run::Missing(Some("encrypted datasets are read and not written")),
     ..Command::ZFS
 };
 

@@ -1,0 +1,34 @@
+//! Standard input of a client, read in the server of a pool.
+
+use std::fs::File;
+use std::io::{self, Read};
+use std::sync::Arc;
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
+
+/// How often somebody who waits for input looks whether to stop.
+const GLANCE: Timespec = Timespec { tv_sec: 0, tv_nsec: 100_000_000 };
+
+/// Standard input of a client, which goes away, or is told to end, while it has nothing to say.
+pub(super) struct ClientInput<F> {
+    pub(super) input: Arc<File>,
+    /// Whether to stop.
+    pub(super) stops: F,
+}
+
+impl<F: Fn() -> bool> Read for ClientInput<F> {
+    fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
+        loop {
+            if (self.stops)() {
+                return Err(io::Error::new(io::ErrorKind::ConnectionAborted, "told to stop"));
+            }
+            let mut fds = [PollFd::new(&*self.input, PollFlags::IN)];
+            match poll(&mut fds, Some(&GLANCE)) {
+                Ok(0) | Err(Errno::INTR) => {}
+                Ok(_) => return (&*self.input).read(buf),
+                Err(error) => return Err(error.into()),
+            }
+        }
+    }
+}
