@@ -135,6 +135,11 @@ fn mounting_loads_keys_first_when_told() {
     // The key is that of the encryption root, and it is there.
     live.run(&["zfs", "mount", "-l", "gcrypt/secret/inherits"]).good();
     assert!(fs::read_dir(live.path("mnt/gcrypt/secret/inherits")).expect("mounted").count() > 0);
+    // The key goes with the mount of its encryption root.
+    live.run(&["zfs", "unmount", "-u", "gcrypt/secret/inherits"]).good();
+    assert_eq!(status(&live, "gcrypt/secret"), "available");
+    live.run(&["zfs", "unmount", "-u", "gcrypt/secret"]).good();
+    assert_eq!(status(&live, "gcrypt/secret"), "unavailable");
     live.run(&["zpool", "export", "gcrypt"]).good();
 }
 

@@ -125,6 +125,24 @@ pub(super) fn before_mounting(
     Ok(all)
 }
 
+/// Unloads the key of a dataset that was just unmounted, if it is an encryption root whose key is loaded. A key that stays
+/// is complained about.
+///
+/// # Errors
+/// The dataset cannot be read.
+pub(super) fn after_unmounting(call: &Call, console: &mut Console, name: &str) -> Result<(), Failure> {
+    let session = open_for(name, call.around, Intent::Read).map_err(|error| error.dataset(name))?;
+    let work = Work { call, session: &session, deed: Deed::Unload };
+    let info = session.pool().dataset(name).map_err(|error| dataset_failure(name, &error))?;
+    let encryption = work.encryption(&info)?;
+    if encryption.is_some_and(|encryption| encryption.root == name && encryption.is_loaded)
+        && let Err(failure) = work.one(&info, console)
+    {
+        console.complain(failure)?;
+    }
+    Ok(())
+}
+
 struct Work<'a> {
     call: &'a Call<'a>,
     session: &'a Session,

@@ -1,6 +1,7 @@
 //! `zfs unmount`.
 
 use super::Call;
+use super::key_loading;
 use super::mounting::{stays, without_server};
 use super::select::dataset_failure;
 use super::zfs_mount::take_turns;
@@ -26,7 +27,7 @@ pub static COMMAND: Command = Command {
     options: &[
         flag("a", "all of them"),
         flag("f", "even while programs use them"),
-        flag("u", "unloads keys, too").idle(),
+        flag("u", "unloads keys, too"),
     ],
     run: Run::Here(run),
     ..Command::ZFS
@@ -36,10 +37,11 @@ pub static COMMAND: Command = Command {
 struct Options {
     all: bool,
     force: bool,
+    unload_keys: bool,
 }
 
 fn read(args: &Parsed) -> Options {
-    Options { all: args.has("a"), force: args.has("f") }
+    Options { all: args.has("a"), force: args.has("f"), unload_keys: args.has("u") }
 }
 
 /// `canmount=noauto` as it is stored.
@@ -117,6 +119,8 @@ fn unmount_here(
         for dataset in wanted.into_iter().filter(|dataset| !is_by_name(&pool, dataset)) {
             if let Err(error) = live.unmount(std::slice::from_ref(dataset), force) {
                 console.complain(stays(dataset, &error))?;
+            } else if call.options.unload_keys {
+                key_loading::after_unmounting(call, console, dataset)?;
             }
         }
         return Ok(());
@@ -137,7 +141,8 @@ fn unmount_here(
         below && point.starts_with(top)
     };
     let down: Vec<String> = mounts.iter().filter(inside).map(|(dataset, _)| dataset.clone()).collect();
-    live.unmount(&down, force).map_err(|error| stays(name, &error))
+    live.unmount(&down, force).map_err(|error| stays(name, &error))?;
+    if call.options.unload_keys { key_loading::after_unmounting(call, console, name) } else { Ok(()) }
 }
 
 /// Whether a dataset has `canmount=noauto` or `mountpoint=legacy`.
