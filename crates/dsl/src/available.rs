@@ -21,7 +21,7 @@ fn unlimited(quota: u64) -> u64 {
 }
 
 /// Bytes available to a directory: within its quota and those above it, reservations counted.
-pub fn dir_available(view: &View<'_>, id: ObjectId) -> Result<u64> {
+pub(crate) fn dir_available(view: &View<'_>, id: ObjectId) -> Result<u64> {
     let mut bytes = view.room.usable(Reach::Limits);
     for id in tree::chain(view.mos, id)?.into_iter().rev() {
         let dir = view.mos.dir(id)?;

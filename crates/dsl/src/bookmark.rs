@@ -269,7 +269,7 @@ impl Change<'_> {
     }
 
     /// A head is destroyed, and its bookmarks with it.
-    pub fn destroy_bookmarks_of(&mut self, head: ObjectId) -> Result<()> {
+    pub(crate) fn destroy_bookmarks_of(&mut self, head: ObjectId) -> Result<()> {
         let mos = self.mos();
         for (leaf, mark) in all(mos, head)? {
             self.remove_bookmark(head, &leaf)?;
@@ -279,7 +279,7 @@ impl Change<'_> {
     }
 
     /// What a sync of a head freed is counted by its bookmarks.
-    pub fn settle_bookmarks(&mut self, head: ObjectId, freed: &Freed) -> Result<()> {
+    pub(crate) fn settle_bookmarks(&mut self, head: ObjectId, freed: &Freed) -> Result<()> {
         if freed.by_txg.iter().all(|(_, sizes)| sizes.is_zero()) {
             return Ok(());
         }
@@ -295,7 +295,7 @@ impl Change<'_> {
 
     /// The snapshot `snap` goes, whose deadlists are still as they were; `next` is what comes after it. Returns
     /// whether deadlists must go on to tell blocks apart by its txg.
-    pub fn bookmarks_outlive(
+    pub(crate) fn bookmarks_outlive(
         &mut self,
         head: ObjectId,
         snap: &DslDataset,
@@ -322,7 +322,7 @@ impl Change<'_> {
     }
 
     /// What comes after the snapshot `snap` is another than before: its bookmarks count anew.
-    pub fn bookmarks_follow(&mut self, head: ObjectId, snap: ObjectId) -> Result<()> {
+    pub(crate) fn bookmarks_follow(&mut self, head: ObjectId, snap: ObjectId) -> Result<()> {
         let mos = self.mos();
         if snap.0 == 0 {
             return Ok(());
@@ -351,7 +351,7 @@ impl Change<'_> {
     }
 
     /// Whether no bookmark that would move is in the way of another.
-    pub fn check_bookmarks_move(&self, from: ObjectId, to: ObjectId, origin: ObjectId) -> Result<()> {
+    pub(crate) fn check_bookmarks_move(&self, from: ObjectId, to: ObjectId, origin: ObjectId) -> Result<()> {
         for (leaf, _) in self.moving_bookmarks(from, origin)? {
             if one(self.mos(), to, &leaf)?.is_some() {
                 let fs = tree::name_of(&self.view, self.mos().dataset(to)?.dir)?;
@@ -362,7 +362,7 @@ impl Change<'_> {
     }
 
     /// Bookmarks of what moved to a promoted clone move along.
-    pub fn promote_bookmarks(&mut self, from: ObjectId, to: ObjectId, origin: ObjectId) -> Result<()> {
+    pub(crate) fn promote_bookmarks(&mut self, from: ObjectId, to: ObjectId, origin: ObjectId) -> Result<()> {
         for (leaf, mark) in self.moving_bookmarks(from, origin)? {
             self.remove_bookmark(from, &leaf)?;
             self.add_bookmark(to, &leaf, &mark)?;

@@ -121,7 +121,7 @@ impl<'a> Change<'a> {
     }
 
     /// One user of a feature more or less, where the pool has features.
-    pub fn adjust_feature(&mut self, feature: &'static Feature, by: i64) -> Result<()> {
+    pub(crate) fn adjust_feature(&mut self, feature: &'static Feature, by: i64) -> Result<()> {
         match self.features.as_mut() {
             Some(features) => features.adjust(self.tx, feature, by),
             None => Ok(()),
@@ -129,7 +129,7 @@ impl<'a> Change<'a> {
     }
 
     /// Refuses what would change a dataset under somebody who uses it.
-    pub fn check_unused(&self, id: ObjectId, name: &str) -> Result<()> {
+    pub(crate) fn check_unused(&self, id: ObjectId, name: &str) -> Result<()> {
         if (self.is_used)(id) { Err(Error::DatasetBusy(name.to_owned())) } else { Ok(()) }
     }
 
@@ -141,7 +141,7 @@ impl<'a> Change<'a> {
     }
 
     /// Gives a DSL object a ZAP of its own (06 §3).
-    pub fn zapify(&mut self, id: ObjectId) -> Result<()> {
+    pub(crate) fn zapify(&mut self, id: ObjectId) -> Result<()> {
         let mos = self.mos();
         let object = mos.object(id)?;
         if object.object_type() == ObjectType::ZAP_METADATA {
@@ -153,7 +153,7 @@ impl<'a> Change<'a> {
     }
 
     /// One zapified object less, if it is one.
-    pub fn unzapified(&mut self, id: ObjectId) -> Result<()> {
+    pub(crate) fn unzapified(&mut self, id: ObjectId) -> Result<()> {
         match self.mos().object(id)?.object_type() {
             ObjectType::ZAP_METADATA => self.adjust_feature(&features::EXTENSIBLE_DATASET, -1),
             _ => Ok(()),
@@ -178,7 +178,7 @@ impl<'a> Change<'a> {
     }
 
     /// Gives up the dataset's feature marks.
-    pub fn unmark_dataset(&mut self, id: ObjectId) -> Result<()> {
+    pub(crate) fn unmark_dataset(&mut self, id: ObjectId) -> Result<()> {
         for guid in marks(self.mos(), id)? {
             if let Some(feature) = features::by_guid(&guid).filter(|f| f.per_dataset) {
                 self.adjust_feature(feature, -1)?;
@@ -188,7 +188,7 @@ impl<'a> Change<'a> {
     }
 
     /// Marks `to` with the per-dataset features that `from` is marked with.
-    pub fn copy_marks(&mut self, from: ObjectId, to: ObjectId) -> Result<()> {
+    pub(crate) fn copy_marks(&mut self, from: ObjectId, to: ObjectId) -> Result<()> {
         for guid in marks(self.mos(), from)? {
             if let Some(feature) = features::by_guid(&guid).filter(|f| f.per_dataset) {
                 self.mark_dataset(to, feature)?;

@@ -42,7 +42,7 @@ pub const fn new_dir(now: u64, parent: ObjectId, version: u64) -> DslDir {
 }
 
 /// A new dataset's two guids: of its objset, and its own.
-pub fn new_guids(mos: &Mos) -> (Guid, Guid) {
+pub(crate) fn new_guids(mos: &Mos) -> (Guid, Guid) {
     let nonzero = |bits: u32| Guid((mos.host.entropy.u64() >> (64 - bits)).max(1));
     (nonzero(FSID_BITS), nonzero(64))
 }
@@ -94,7 +94,7 @@ impl Change<'_> {
         Ok(id)
     }
 
-    pub fn create_dataset_object(&self, phys: &DslDataset) -> Result<ObjectId> {
+    pub(crate) fn create_dataset_object(&self, phys: &DslDataset) -> Result<ObjectId> {
         let new =
             NewObject::plain(ObjectType::DSL_DATASET).bonus(ObjectType::DSL_DATASET, phys.encode().to_vec());
         Ok(self.mos().create(self.tx, new)?.id())
@@ -116,14 +116,14 @@ impl Change<'_> {
     }
 
     /// The directory that blocks waiting to be freed are charged to, and their list.
-    pub fn create_free(&mut self, root: ObjectId) -> Result<()> {
+    pub(crate) fn create_free(&mut self, root: ObjectId) -> Result<()> {
         self.create_dir(root, "$FREE")?;
         let free = bpobj::create(self.mos(), self.tx, 128 << 10, 0)?;
         self.mos().set_directory(self.tx, "free_bpobj", &Value::from_u64(free.0))
     }
 
     /// The snapshot that all datasets begin with.
-    pub fn create_origin(&mut self, root: ObjectId) -> Result<()> {
+    pub(crate) fn create_origin(&mut self, root: ObjectId) -> Result<()> {
         let dir_id = self.create_dir(root, "$ORIGIN")?;
         let mos = self.mos();
         let mut head = new_dataset(mos, dir_id, mos.now());
@@ -177,7 +177,7 @@ impl Change<'_> {
     }
 
     /// The snapshot that all datasets begin with; 0 in pools that have none.
-    pub fn origin_of_all(&self) -> Result<ObjectId> {
+    pub(crate) fn origin_of_all(&self) -> Result<ObjectId> {
         let mos = self.mos();
         if mos.version() < version::ORIGIN {
             return Ok(ObjectId(0));
@@ -188,7 +188,7 @@ impl Change<'_> {
     }
 
     /// Enters `head`, the head of directory `dir_id`, in the books of the snapshot that it begins with (0: none).
-    pub fn branch_off(&mut self, origin_id: ObjectId, dir_id: ObjectId, head: ObjectId) -> Result<()> {
+    pub(crate) fn branch_off(&mut self, origin_id: ObjectId, dir_id: ObjectId, head: ObjectId) -> Result<()> {
         let mos = self.mos();
         if origin_id.0 != 0 {
             self.enter_clone(origin_id, head)?;

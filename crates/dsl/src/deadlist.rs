@@ -188,7 +188,7 @@ pub fn space_between(mos: &Mos, id: ObjectId, from: Txg, to: Txg) -> Result<Size
 }
 
 /// Moves the entries with keys from `from` on to the end of the list `into`; gives their sizes.
-pub fn move_from(
+pub(crate) fn move_from(
     mos: &Mos,
     features: &mut Option<Features>,
     tx: &Tx,
@@ -259,7 +259,13 @@ pub fn merge(
 }
 
 /// Takes a key away, if it is there; what it lists goes to the entry before it.
-pub fn remove_key(mos: &Mos, features: &mut Option<Features>, tx: &Tx, id: ObjectId, key: Txg) -> Result<()> {
+pub(crate) fn remove_key(
+    mos: &Mos,
+    features: &mut Option<Features>,
+    tx: &Tx,
+    id: ObjectId,
+    key: Txg,
+) -> Result<()> {
     let Some((_, list)) = entries(mos, id)?.into_iter().find(|(at, _)| *at == key) else { return Ok(()) };
     zap::remove(&mos.object(id)?, tx, int_key(key.0).as_bytes())?;
     attach_at(mos, features, tx, id, key, list)

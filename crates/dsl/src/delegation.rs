@@ -106,7 +106,7 @@ impl Change<'_> {
     }
 
     /// What those above grant to whoever creates something (`allow -c`), granted on the new directory. Root needs none.
-    pub fn grant_to_creator(&mut self, dir_id: ObjectId, parent: ObjectId) -> Result<()> {
+    pub(crate) fn grant_to_creator(&mut self, dir_id: ObjectId, parent: ObjectId) -> Result<()> {
         let (mos, user) = (self.mos(), self.user);
         if user == 0 {
             return Ok(());
@@ -127,7 +127,7 @@ impl Change<'_> {
     }
 
     /// Frees the delegation ZAP of a directory with all below it.
-    pub fn free_grants(&mut self, zap_id: ObjectId) -> Result<()> {
+    pub(crate) fn free_grants(&mut self, zap_id: ObjectId) -> Result<()> {
         if zap_id.0 == 0 {
             return Ok(());
         }

@@ -42,7 +42,7 @@ impl Change<'_> {
 
     /// Whether [`Change::free_tree`] may be called: what is freed at once must all be found. What was freed before a
     /// block that cannot be read would be free for others while the dataset still holds it.
-    pub fn check_freeable(&self, root: &BlockPtr, since: Txg) -> Result<()> {
+    pub(crate) fn check_freeable(&self, root: &BlockPtr, since: Txg) -> Result<()> {
         if self.frees_in_parts() {
             return bptree::check_room(self.mos());
         }
@@ -58,7 +58,7 @@ impl Change<'_> {
 
     /// Frees every block below an objset's root that was born after `since`: `sizes` of them, which are no longer
     /// charged to anybody.
-    pub fn free_tree(&mut self, root: &BlockPtr, since: Txg, sizes: Sizes) -> Result<()> {
+    pub(crate) fn free_tree(&mut self, root: &BlockPtr, since: Txg, sizes: Sizes) -> Result<()> {
         if root.is_hole() {
             return Ok(());
         }

@@ -16,7 +16,7 @@ use crate::view::View;
 use crate::{Error, Result, deadlist, tree, version};
 
 /// How many hold a snapshot.
-pub fn hold_count(mos: &Mos, snap: &DslDataset) -> Result<u64> {
+pub(crate) fn hold_count(mos: &Mos, snap: &DslDataset) -> Result<u64> {
     Ok(if snap.userrefs.0 == 0 { 0 } else { zap::count(&*mos.object(snap.userrefs)?)? })
 }
 

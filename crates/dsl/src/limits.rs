@@ -86,7 +86,7 @@ impl Change<'_> {
     }
 
     /// Refuses to move a directory that its parent is charged `bytes` for where quotas do not allow it.
-    pub fn check_move(&self, from: ObjectId, to: ObjectId, bytes: u64) -> Result<()> {
+    pub(crate) fn check_move(&self, from: ObjectId, to: ObjectId, bytes: u64) -> Result<()> {
         let mos = self.mos();
         let (old, new) = (tree::chain(mos, from)?, tree::chain(mos, to)?);
         let common = *old.iter().find(|id| new.contains(id)).ok_or_else(|| tree::tangled(to))?;
@@ -110,7 +110,7 @@ impl Change<'_> {
     }
 
     /// Before a limit on the number of file systems or snapshots is set: counts from now on.
-    pub fn start_counting(&mut self, dir: ObjectId, value: Option<&props::Value>) -> Result<()> {
+    pub(crate) fn start_counting(&mut self, dir: ObjectId, value: Option<&props::Value>) -> Result<()> {
         if !matches!(value, Some(props::Value::Number(limit)) if *limit != props::UNLIMITED) {
             return Ok(());
         }
@@ -155,7 +155,7 @@ impl Change<'_> {
     }
 
     /// A new file system in `dir`, below `parent`: it counts for all above that count.
-    pub fn count_new_dir(&mut self, dir: ObjectId, parent: ObjectId) -> Result<()> {
+    pub(crate) fn count_new_dir(&mut self, dir: ObjectId, parent: ObjectId) -> Result<()> {
         if self.is_counting() {
             self.note_counts(dir, [0, 0])?;
             self.adjust_counts(parent, [1, 0])?;
@@ -164,12 +164,12 @@ impl Change<'_> {
     }
 
     /// A snapshot called `leaf` more or less in `dir`. Temporary ones do not count.
-    pub fn count_snapshot(&mut self, dir: ObjectId, leaf: &str, by: i64) -> Result<()> {
+    pub(crate) fn count_snapshot(&mut self, dir: ObjectId, leaf: &str, by: i64) -> Result<()> {
         if leaf.starts_with('%') { Ok(()) } else { self.adjust_counts(dir, [0, by]) }
     }
 
     /// Adds to the counts of file systems and snapshots of `dir` and of all above, as far up as these are kept.
-    pub fn adjust_counts(&mut self, dir: ObjectId, by: [i64; 2]) -> Result<()> {
+    pub(crate) fn adjust_counts(&mut self, dir: ObjectId, by: [i64; 2]) -> Result<()> {
         if !self.is_counting() {
             return Ok(());
         }
@@ -183,7 +183,7 @@ impl Change<'_> {
     }
 
     /// What moves with `dir` to the new parent, in file systems and snapshots.
-    pub fn counts_to_move(&mut self, dir: ObjectId, new_parent: ObjectId) -> Result<[i64; 2]> {
+    pub(crate) fn counts_to_move(&mut self, dir: ObjectId, new_parent: ObjectId) -> Result<[i64; 2]> {
         if !self.is_counting() {
             return Ok([0, 0]);
         }

@@ -39,7 +39,12 @@ impl Change<'_> {
     }
 
     /// What follows from a property's new value for the books of a directory.
-    pub fn heed_property(&mut self, dir: ObjectId, name: &str, value: Option<&props::Value>) -> Result<()> {
+    pub(crate) fn heed_property(
+        &mut self,
+        dir: ObjectId,
+        name: &str,
+        value: Option<&props::Value>,
+    ) -> Result<()> {
         if !matches!(name, "quota" | "filesystem_limit" | "snapshot_limit" | "reservation" | "refreservation")
         {
             return Ok(());

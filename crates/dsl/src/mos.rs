@@ -138,7 +138,7 @@ impl Mos {
         if origin.0 == 0 { Ok(Txg(0)) } else { Ok(self.dataset(origin)?.creation_txg) }
     }
 
-    pub fn put_dataset(&self, tx: &Tx, id: ObjectId, dataset: &DslDataset) -> Result<()> {
+    pub(crate) fn put_dataset(&self, tx: &Tx, id: ObjectId, dataset: &DslDataset) -> Result<()> {
         self.object(id)?.edit_bonus(tx, |raw| raw.copy_from_slice(&dataset.encode()));
         Ok(())
     }

@@ -85,7 +85,7 @@ fn judge(used: u64, in_flight: u64, limit: u64, error: Error) -> Option<Answer> 
 }
 
 /// How much more is charged above when `delta` is added below something that keeps `reserved` bytes anyway.
-pub fn charged_above(reserved: u64, used: u64, delta: u64) -> u64 {
+pub(crate) fn charged_above(reserved: u64, used: u64, delta: u64) -> u64 {
     used.saturating_add(delta).max(reserved) - used.max(reserved)
 }
 

@@ -16,7 +16,7 @@ use crate::{
 };
 
 /// The value in effect and where it comes from; `None` when nobody set it.
-pub fn effective(
+pub(crate) fn effective(
     view: &View<'_>,
     info: &DatasetInfo,
     name: &str,

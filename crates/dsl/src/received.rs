@@ -47,7 +47,7 @@ fn can_inherit(name: &str) -> bool {
 
 impl Change<'_> {
     /// Gives a directory those properties of a receive for which `now` holds. What it cannot have is left out, and told.
-    pub fn set_received(
+    pub(crate) fn set_received(
         &mut self,
         dir: ObjectId,
         options: &ReceiveOptions,
@@ -137,7 +137,11 @@ impl Change<'_> {
     }
 
     /// Properties that the sender's snapshot has of its own, but for those that no pool can keep.
-    pub fn set_received_of_snapshot(&mut self, id: ObjectId, received: &[(String, Value)]) -> Result<()> {
+    pub(crate) fn set_received_of_snapshot(
+        &mut self,
+        id: ObjectId,
+        received: &[(String, Value)],
+    ) -> Result<()> {
         let fits =
             |(name, value): &&(String, Value)| names::check_storable(name, INHERIT, Some(value)).is_ok();
         let received: Vec<_> = received.iter().filter(fits).collect();

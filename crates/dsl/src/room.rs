@@ -21,7 +21,7 @@ pub enum Reach {
 
 impl Reach {
     /// Whether quotas hold.
-    pub fn minds_quotas(self) -> bool {
+    pub(crate) fn minds_quotas(self) -> bool {
         self == Reach::Limits
     }
 }
@@ -59,7 +59,7 @@ impl Room {
 
     /// Bytes that the pool may hold for a change that leaves `kept` of the reserve alone.
     #[must_use]
-    pub fn usable_beside(self, kept: Reserve) -> u64 {
+    pub(crate) fn usable_beside(self, kept: Reserve) -> u64 {
         let kept = match kept {
             Reserve::Whole => self.slop(),
             Reserve::Half => self.slop() / 2,

@@ -39,7 +39,7 @@ impl Sizes {
     }
 
     /// Adds the three to sums as they are stored.
-    pub fn add_to(self, sums: [&mut u64; 3]) {
+    pub(crate) fn add_to(self, sums: [&mut u64; 3]) {
         for (sum, size) in sums.into_iter().zip([self.used, self.comp, self.uncomp]) {
             *sum = sum.wrapping_add_signed(size);
         }

@@ -59,7 +59,7 @@ pub fn may_snapshot(view: &View<'_>, name: &str, txg: Txg) -> Result<()> {
 }
 
 /// Whether a received head can get the snapshot `name`, whose leaf must be free.
-pub fn may_snapshot_received(mos: &Mos, head: ObjectId, name: &str) -> Result<()> {
+pub(crate) fn may_snapshot_received(mos: &Mos, head: ObjectId, name: &str) -> Result<()> {
     let (_, leaf) = name.split_once('@').ok_or_else(|| Error::NoDataset(name.to_owned()))?;
     match zap::lookup(&*mos.object(mos.dataset(head)?.snapnames_zap)?, leaf.as_bytes())? {
         Some(_) => Err(Error::Exists(name.to_owned())),
@@ -93,7 +93,7 @@ impl Change<'_> {
     }
 
     /// As [`Change::snapshot`], of a head that was found to allow it.
-    pub fn take_snapshot(&mut self, name: &str, local: &[(String, props::Value)]) -> Result<()> {
+    pub(crate) fn take_snapshot(&mut self, name: &str, local: &[(String, props::Value)]) -> Result<()> {
         let mos = self.mos();
         let (fs, leaf) = name.split_once('@').ok_or_else(|| Error::NoDataset(name.to_owned()))?;
         let dir_id = tree::dir_of(mos, &self.view.pool, fs)?;
@@ -158,7 +158,12 @@ impl Change<'_> {
 
     /// Charges a directory with what the `refreservation` of its head keeps free for it, when the bytes that only
     /// the head refers to change.
-    pub fn keep_promise(&mut self, dir: ObjectId, unique_before: u64, unique_after: u64) -> Result<()> {
+    pub(crate) fn keep_promise(
+        &mut self,
+        dir: ObjectId,
+        unique_before: u64,
+        unique_after: u64,
+    ) -> Result<()> {
         let mos = self.mos();
         let promised = values::number_here(mos, mos.dir(dir)?.props_zap, "refreservation")?.unwrap_or(0);
         let unused = |unique: u64| promised.saturating_sub(unique) as i64;
@@ -206,7 +211,7 @@ impl Change<'_> {
     }
 
     /// Whether a deferred destruction of the snapshot is due; then it is carried out.
-    pub fn destroy_if_deferred(&mut self, id: ObjectId) -> Result<()> {
+    pub(crate) fn destroy_if_deferred(&mut self, id: ObjectId) -> Result<()> {
         let mos = self.mos();
         let snap = mos.dataset(id)?;
         let held = holds::hold_count(mos, &snap)? > 0;
@@ -356,7 +361,7 @@ impl Change<'_> {
     }
 
     /// What only the head refers to, from the sums of the snapshot before it (§8.2).
-    pub fn recount_unique(&mut self, dir_id: ObjectId, head_id: ObjectId) -> Result<()> {
+    pub(crate) fn recount_unique(&mut self, dir_id: ObjectId, head_id: ObjectId) -> Result<()> {
         let mos = self.mos();
         let mut head = mos.dataset(head_id)?;
         let before = if head.prev_snap.0 == 0 { 0 } else { mos.dataset(head.prev_snap)?.referenced_bytes };

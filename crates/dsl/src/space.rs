@@ -70,7 +70,14 @@ pub fn add_space(mos: &Mos, tx: &Tx, dir: ObjectId, category: Category, delta: S
 }
 
 /// Moves `used` bytes of a directory between categories; its sum stays.
-pub fn move_space(mos: &Mos, tx: &Tx, dir: ObjectId, from: Category, to: Category, used: i64) -> Result<()> {
+pub(crate) fn move_space(
+    mos: &Mos,
+    tx: &Tx,
+    dir: ObjectId,
+    from: Category,
+    to: Category,
+    used: i64,
+) -> Result<()> {
     if used == 0 {
         return Ok(());
     }

@@ -42,12 +42,12 @@ fn get(mos: &Mos, zap_id: ObjectId, name: &str) -> Result<Option<Value>> {
 }
 
 /// The received value in a properties ZAP, whether it is in effect or not.
-pub fn received_here(mos: &Mos, zap_id: ObjectId, name: &str) -> Result<Option<Value>> {
+pub(crate) fn received_here(mos: &Mos, zap_id: ObjectId, name: &str) -> Result<Option<Value>> {
     get(mos, zap_id, &format!("{name}{RECEIVED}"))
 }
 
 /// A number in a properties ZAP: local, or received and not overridden.
-pub fn number_here(mos: &Mos, zap_id: ObjectId, name: &str) -> Result<Option<u64>> {
+pub(crate) fn number_here(mos: &Mos, zap_id: ObjectId, name: &str) -> Result<Option<u64>> {
     Ok(match set_here(mos, zap_id, name)? {
         Some((Value::Number(number), _)) => Some(number),
         _ => None,
@@ -55,7 +55,7 @@ pub fn number_here(mos: &Mos, zap_id: ObjectId, name: &str) -> Result<Option<u64
 }
 
 /// The value set on one directory: locally, or received and not overridden.
-pub fn set_here(mos: &Mos, zap_id: ObjectId, name: &str) -> Result<Option<(Value, bool)>> {
+pub(crate) fn set_here(mos: &Mos, zap_id: ObjectId, name: &str) -> Result<Option<(Value, bool)>> {
     if let Some(value) = get(mos, zap_id, &format!("{name}{NEWER}"))? {
         return Ok(Some((value, true)));
     }

@@ -217,13 +217,13 @@ impl Property {
     }
 
     /// Whether children have it from their parents.
-    pub const fn is_inheritable(&self) -> bool {
+    pub(crate) const fn is_inheritable(&self) -> bool {
         matches!(self.access, Access::Inherit)
     }
 
     /// Whether snapshots of a `head` (file system or volume) have it. Of the properties of snapshots those
     /// that also belong to one kind of head only belong to that kind's snapshots only.
-    pub fn applies_to_snapshot_of(&self, head: DatasetKind) -> bool {
+    pub(crate) fn applies_to_snapshot_of(&self, head: DatasetKind) -> bool {
         assert!(matches!(head, DatasetKind::Filesystem | DatasetKind::Volume), "only heads have snapshots");
         let heads =
             self.applies.contains(DatasetKind::Filesystem) || self.applies.contains(DatasetKind::Volume);

@@ -179,7 +179,7 @@ pub fn check_pool(name: &str, creating: bool) -> Result<(), NameError> {
 }
 
 /// Whether a snapshot may be held under `tag`.
-pub fn is_tag(tag: &str) -> bool {
+pub(crate) fn is_tag(tag: &str) -> bool {
     !tag.is_empty() && tag.len() < NAME_MAX && !tag.contains(char::is_control)
 }
 

@@ -51,7 +51,7 @@ pub fn ratio(hundredths: u64, raw: bool) -> String {
 }
 
 /// `logical` over `physical` in hundredths, cut off, at least 1.00: what `compressratio` shows.
-pub fn ratio_of(logical_bytes: u64, physical_bytes: u64) -> u64 {
+pub(crate) fn ratio_of(logical_bytes: u64, physical_bytes: u64) -> u64 {
     if physical_bytes == 0 {
         return 100;
     }
