@@ -20,8 +20,9 @@ pub struct Keyring {
 
 #[derive(Default)]
 struct Table {
-    /// Users' keys by the directories of their encryption roots.
-    of_users: HashMap<ObjectId, WrappingKey>,
+    /// Users' keys by the directories of their encryption roots. In boxes: a key that is moved out of the table, or with it when
+    /// it grows, would leave its bytes behind, and only zero the copy.
+    of_users: HashMap<ObjectId, Box<WrappingKey>>,
     /// Encryption roots whose keys another process has, which holds the pool.
     elsewhere: HashSet<ObjectId>,
     /// Keys of open datasets by their key objects: clones share those of their origin.
@@ -71,7 +72,7 @@ impl Keyring {
 
     /// Keeps the key of an encryption root.
     pub fn load(&self, root: ObjectId, key: WrappingKey) {
-        self.table().of_users.insert(root, key);
+        self.table().of_users.insert(root, Box::new(key));
     }
 
     /// Forgets the key of an encryption root, unless an open dataset needs it.
