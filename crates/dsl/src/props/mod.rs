@@ -137,7 +137,7 @@ impl DatasetKind {
 }
 
 /// A set of [`DatasetKind`]s. Snapshots have some properties only if they are of a file system or of a
-/// volume; see [`Property::applies_to_snapshot_of`].
+/// volume; see `Property::applies_to_snapshot_of`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Applies(u8);
 
