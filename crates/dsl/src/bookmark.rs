@@ -10,9 +10,10 @@ use format::bookmark::{Bookmark, BookmarkV2, HAS_FBN, SNAPSHOT_EXISTS};
 use format::dsl_dataset::DslDataset;
 use format::features;
 use format::zap::Value;
-use format::{BlockPtr, ObjectId, ObjectType, Txg};
+use format::{BlockPtr, Guid, ObjectId, ObjectType, Txg};
 
 use crate::change::Change;
+use crate::key_objects::iv_set;
 use crate::mos::{FOLD_CASE, Mos};
 use crate::sizes::Sizes;
 use crate::{Error, Result, available, deadlist, tree};
@@ -54,6 +55,11 @@ pub fn one(mos: &Mos, head: ObjectId, leaf: &str) -> Result<Option<Bookmark>> {
 
 fn counts_frees(mark: &Bookmark) -> bool {
     mark.v2.is_some_and(|v2| v2.flags & HAS_FBN != 0)
+}
+
+/// The second part of a bookmark that counts nothing.
+fn only_iv_set(ivset_guid: Guid) -> Option<BookmarkV2> {
+    (ivset_guid.0 != 0).then(|| BookmarkV2 { ivset_guid, ..BookmarkV2::default() })
 }
 
 fn add_freed(mark: &mut Bookmark, sizes: Sizes) {
@@ -121,8 +127,9 @@ impl Change<'_> {
                 (from, found.ok_or_else(|| Error::NoDataset(source.to_owned()))?)
             }
             None => {
-                let snap = mos.dataset(tree::snapshot(mos, &pool, source)?)?;
-                (snap.dir, self.mark_of(&snap, snap.dir == dir_id)?)
+                let id = tree::snapshot(mos, &pool, source)?;
+                let snap = mos.dataset(id)?;
+                (snap.dir, self.mark_of(id, &snap, snap.dir == dir_id)?)
             }
         };
         if !self.descends(dir_id, source_dir, mark.creation_txg)? {
@@ -134,7 +141,7 @@ impl Change<'_> {
         available::check_room(&self.view, OBJECTS)?;
         if source_dir != dir_id {
             // What is freed after it is counted by its own line only.
-            mark.v2 = None;
+            mark.v2 = mark.v2.and_then(|v2| only_iv_set(v2.ivset_guid));
         }
         if let Some(v2) = &mut mark.v2 {
             v2.redaction = ObjectId(0);
@@ -144,15 +151,20 @@ impl Change<'_> {
     }
 
     /// What a bookmark of this snapshot says.
-    fn mark_of(&self, snap: &DslDataset, same_line: bool) -> Result<Bookmark> {
+    fn mark_of(&self, id: ObjectId, snap: &DslDataset, same_line: bool) -> Result<Bookmark> {
         let mos = self.mos();
+        let ivset_guid = Guid(iv_set(mos, id)?.unwrap_or(0));
         let mut mark = Bookmark {
             guid: snap.guid,
             creation_txg: snap.creation_txg,
             creation_time: snap.creation_time,
             v2: None,
         };
-        if !same_line || !self.enables(&features::BOOKMARK_V2) || !self.enables(&features::BOOKMARK_WRITTEN) {
+        if !self.enables(&features::BOOKMARK_V2) {
+            return Ok(mark);
+        }
+        if !same_line || !self.enables(&features::BOOKMARK_WRITTEN) {
+            mark.v2 = only_iv_set(ivset_guid);
             return Ok(mark);
         }
         let freed = deadlist::header(mos, mos.dataset(snap.next_snap)?.deadlist)?;
@@ -164,6 +176,7 @@ impl Change<'_> {
             freed_before_next_bytes: freed.used as u64,
             freed_compressed_bytes: freed.compressed as u64,
             freed_uncompressed_bytes: freed.uncompressed as u64,
+            ivset_guid,
             ..BookmarkV2::default()
         });
         Ok(mark)

@@ -57,6 +57,7 @@ impl Change<'_> {
         keys.retain(|key| *key < snap.creation_txg);
         phys.deadlist = deadlist::create(mos, &mut *self.features, self.tx, &keys)?;
         let id = self.create_dataset_object(&phys)?;
+        self.share_key_object(snap.dir, dir_id)?;
         self.copy_marks(origin_id, id)?;
         self.branch_off(origin_id, dir_id, id)?;
         self.count_new_dir(dir_id, parent)?;

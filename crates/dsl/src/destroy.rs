@@ -69,6 +69,7 @@ impl Change<'_> {
         let children = mos.object(mos.dir(dir.parent)?.child_dir_zap)?;
         let leaf = name.rsplit_once('/').map_or(name, |(_, leaf)| leaf);
         zap::remove(&children, self.tx, leaf.as_bytes())?;
+        self.release_key_object(dir_id)?;
         self.unzapified(dir_id)?;
         self.free_grants(dir.deleg_zap)?;
         let mos = self.mos();
@@ -104,10 +105,9 @@ impl Change<'_> {
     fn check_plain(&self, dir_id: ObjectId, id: ObjectId) -> Result<()> {
         let mos = self.mos();
         let refuse = |what: &str| Err(Error::Unsupported(format!("destroying {what}")));
-        for (object, keys) in [
-            (dir_id, &[format::crypt::KEY_OBJECT, "com.delphix:livelist"][..]),
-            (id, &["com.delphix:remap_deadlist"][..]),
-        ] {
+        for (object, keys) in
+            [(dir_id, &["com.delphix:livelist"][..]), (id, &["com.delphix:remap_deadlist"][..])]
+        {
             let object = mos.object(object)?;
             if object.object_type() != format::ObjectType::ZAP_METADATA {
                 continue;

@@ -12,6 +12,9 @@ pub enum KeyError {
     /// The key of this encryption root is not loaded.
     #[error("'{0}' is encrypted, and its key is not loaded ('zfs load-key' loads it)")]
     NotLoaded(String),
+    /// The pool has not enabled the features that encryption needs.
+    #[error("the pool has not enabled the features 'encryption' and 'bookmark_v2'")]
+    NotEnabled,
     /// The dataset is not encrypted.
     #[error("'{0}' is not encrypted")]
     NotEncrypted(String),

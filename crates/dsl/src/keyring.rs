@@ -75,6 +75,11 @@ impl Keyring {
         self.table().of_users.insert(root, Box::new(key));
     }
 
+    /// Forgets the key of an encryption root that is no more.
+    pub(crate) fn forget(&self, root: ObjectId) {
+        self.table().of_users.remove(&root);
+    }
+
     /// Forgets the key of an encryption root, unless an open dataset needs it.
     ///
     /// # Errors

@@ -22,6 +22,7 @@ pub mod history;
 pub mod holds;
 pub mod info;
 mod key_error;
+pub mod key_objects;
 pub mod keyring;
 pub mod keys;
 pub mod limits;

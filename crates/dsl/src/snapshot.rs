@@ -119,6 +119,7 @@ impl Change<'_> {
         };
         let id = self.create_dataset_object(&snap)?;
         self.copy_marks(head_id, id)?;
+        self.number_iv_set(dir_id, id)?;
         self.replace_next(head.prev_snap, head_id, id)?;
         let mut keys = deadlist::keys(mos, &head)?;
         keys.push(head.prev_snap_txg);
