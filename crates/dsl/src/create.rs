@@ -228,6 +228,27 @@ impl Change<'_> {
         new: &NewFilesystem,
         init: &Initialise,
     ) -> Result<()> {
+        self.create_named(name, local, ObjsetType::Zfs, (new, init))
+    }
+
+    /// Creates the volume `name` with local properties.
+    pub fn create_volume(
+        &mut self,
+        name: &str,
+        local: &[(String, props::Value)],
+        init: &Initialise,
+    ) -> Result<()> {
+        let plain = NewFilesystem::plain(&self.mos().host);
+        self.create_named(name, local, ObjsetType::Zvol, (&plain, init))
+    }
+
+    fn create_named(
+        &mut self,
+        name: &str,
+        local: &[(String, props::Value)],
+        os_type: ObjsetType,
+        (new, init): (&NewFilesystem, &Initialise),
+    ) -> Result<()> {
         let mos = self.mos();
         let (parent, leaf) = name.rsplit_once('/').ok_or_else(|| Error::Exists(name.to_owned()))?;
         let parent = tree::dir_of(mos, &self.view.pool, parent)?;
@@ -242,7 +263,7 @@ impl Change<'_> {
         let new = NewHead {
             dir,
             name: name.to_owned(),
-            os_type: ObjsetType::Zfs,
+            os_type,
             filesystem: new.clone(),
             initialise: init.clone(),
         };

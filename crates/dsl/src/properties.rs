@@ -152,7 +152,10 @@ fn kept_elsewhere(view: &View<'_>, info: &DatasetInfo, property: &Property) -> R
             number(master_node(view, info, name)?.unwrap_or(0))
         }
         "volsize" => volume(view, info)?.map(|(size, _)| (Value::Number(size), Source::Local)),
-        "volblocksize" => volume(view, info)?.map(|(_, block)| (Value::Number(block), Source::Default)),
+        "volblocksize" => volume(view, info)?.map(|(_, block)| {
+            let is_default = property.default_value() == Some(Value::Number(block));
+            (Value::Number(block), if is_default { Source::Default } else { Source::None })
+        }),
         "encryption" | "keyformat" | "pbkdf2iters" | "keylocation" | "encryptionroot" | "keystatus" => {
             return encryption(view, info, property.name);
         }

@@ -26,6 +26,8 @@ pub const LOGS: u64 = 7;
 pub const DELEGATION: u64 = 8;
 /// First version that knows exactly what only a head refers to.
 pub const UNIQUE: u64 = 9;
+/// Datasets may have a `refreservation`.
+pub const REFRESERVATION: u64 = 9;
 /// First version with cache devices.
 pub const CACHES: u64 = 10;
 /// First version whose datasets all begin with the snapshot `$ORIGIN`, and whose snapshots know their clones.

@@ -56,6 +56,7 @@ pub mod tune;
 mod tx;
 mod unused;
 mod vdev_props;
+mod volumes;
 mod watch;
 pub mod zil;
 
@@ -105,4 +106,5 @@ pub use storage::FailMode;
 pub use storage::interrupt;
 pub use suspend::{SuspensionWatch, Trouble};
 pub use tx::{Begun, Hold, Patience, Tx, Wait};
+pub use volumes::{VOLUME_BLOCK, default_volume_block};
 pub use watch::{DeviceWatch, Noticed, Silent, SlowSync};

@@ -16,6 +16,7 @@ use format::znode::{Dirent, Znode, pflags};
 use format::{ObjectId, ObjectType, dnode};
 
 use crate::stat::is_kind;
+use crate::volume::{DATA, PROPERTIES, Volume};
 use crate::{Error, FileKind, Filesystem, Result};
 
 /// Something that is not as it should be.
@@ -62,6 +63,12 @@ pub enum Problem {
         found: u64,
         /// As counted.
         expected: u64,
+    },
+    /// A volume has an object that no volume has.
+    #[error("object {object} is none of a volume's objects")]
+    Stray {
+        /// The object.
+        object: ObjectId,
     },
     /// No name leads to the object from the root.
     #[error("object {object} has links but no name leads to it")]
@@ -442,4 +449,29 @@ impl Check<'_> {
         }
         Ok(())
     }
+}
+
+/// Looks for objects that no volume has; gives how many it has.
+///
+/// # Errors
+/// The pool cannot be synced, or the objects cannot be listed.
+pub fn check_volume(volume: &Volume, report: &mut dyn FnMut(Problem)) -> Result<u64> {
+    let dataset = volume.dataset();
+    if dataset.check_writable().is_ok() {
+        dataset.sync()?;
+    }
+    let mut count = 0;
+    for found in dataset.objset().synced_objects() {
+        let (object, dnode) = found?;
+        count += 1;
+        let is_known = match object {
+            DATA => dnode.object_type == ObjectType::ZVOL,
+            PROPERTIES => dnode.object_type == ObjectType::ZVOL_PROP,
+            _ => false,
+        };
+        if !is_known {
+            report(Problem::Stray { object });
+        }
+    }
+    Ok(count)
 }

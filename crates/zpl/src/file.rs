@@ -10,14 +10,13 @@ use format::znode::{Znode, pflags};
 use format::{Corrupt, ObjectId};
 use pool::{Hold, Reach};
 
+use crate::change::{self, WRITE_STEP};
 use crate::fs::ATTRIBUTE_COST;
+use crate::hole::{Hole, hole};
 use crate::node::modified;
-use crate::remove::FREE_STEP;
 use crate::stat::is_kind;
 use crate::{Error, FileKind, Filesystem, Result};
 
-/// Bytes of a large write that go into one transaction.
-pub(crate) const WRITE_STEP: u64 = 1 << 20;
 /// End of the largest file.
 const OFFSET_MAX: u64 = i64::MAX as u64;
 const SECTOR: u64 = 512;
@@ -249,16 +248,13 @@ impl Filesystem {
         Ok(until)
     }
 
-    /// Bytes of a write into blocks of `block` bytes that go into one transaction. They are fewer where a block takes more
-    /// space than it has bytes: then one transaction would ask for more space than a small pool has.
+    /// Bytes of a write into blocks of `block` bytes that go into one transaction.
     fn write_step(&self, block: u64) -> u64 {
         if self.inner.dataset.is_replaying() {
             // A record of an intent log is done with one transaction, or two.
             return WRITE_STEP.max(block);
         }
-        let asize = self.inner.objset.largest_asize_of(block);
-        let step = WRITE_STEP / asize.div_ceil(block);
-        block.max(1 << step.max(1).ilog2())
+        change::write_step(&self.inner.objset, block)
     }
 
     /// `len` bytes of any content for [`Filesystem::write_record`], from a record that is done with if there is one.
@@ -356,7 +352,7 @@ impl Filesystem {
         let block = object.block_size();
         // One transaction frees a bounded number of blocks: each may have to be listed for a snapshot.
         let blocks = object.max_blkid() + 1;
-        let kept = blocks.saturating_sub(self.free_step(blocks));
+        let kept = blocks.saturating_sub(change::free_step(&self.inner.dataset, blocks));
         let is_last = kept <= size.div_ceil(block);
         self.cut(id, if is_last { size } else { kept * block })?;
         Ok(is_last)
@@ -376,12 +372,6 @@ impl Filesystem {
         let id = object.id();
         self.note_node(&tx, id, &znode, || cut_off(id, size, 0));
         Ok(())
-    }
-
-    /// Blocks that one transaction frees of a file with `blocks` blocks, holes included.
-    fn free_step(&self, blocks: u64) -> u64 {
-        // A record of an intent log is done with one transaction.
-        if self.inner.dataset.is_replaying() { u64::MAX } else { FREE_STEP.max(blocks / 64) }
     }
 
     /// Makes a file shorter, in one transaction. The caller holds its lock.
@@ -441,7 +431,7 @@ impl Filesystem {
         }
         // As when it is cut: one transaction frees a bounded number of blocks.
         let blocks = object.max_blkid() + 1;
-        let step = self.free_step(blocks).saturating_mul(block);
+        let step = change::free_step(&self.inner.dataset, blocks).saturating_mul(block);
         let is_behind = at / block >= blocks;
         let next = if is_behind { end } else { (at / step + 1).saturating_mul(step).min(end) };
         self.punch_hole(id, at, next - at)?;
@@ -457,36 +447,22 @@ impl Filesystem {
         }
         self.check_attributes_change(&znode, pflags::APPENDONLY)?;
         let block = object.block_size();
-        // Behind the end of the file all is zero: the last block may go as a whole.
-        let whole_end = if end == znode.size { end.div_ceil(block) } else { end / block };
-        let whole_start = offset.div_ceil(block);
-        let mut cuts = Vec::new();
-        if whole_start > whole_end {
-            cuts.push((offset / block, offset % block, end % block));
-        } else {
-            if !offset.is_multiple_of(block) {
-                cuts.push((offset / block, offset % block, block));
-            }
-            if whole_end * block < end {
-                cuts.push((whole_end, 0, end % block));
-            }
-        }
+        // Behind the end of the file all is zero.
+        let Hole { whole, cuts } = hole(block, offset, end, end == znode.size);
         let mut edits = Vec::new();
-        for (blkid, from, to) in cuts {
+        for (blkid, range) in cuts {
             if object.next_block(blkid)? == Some(blkid) {
                 object.block(blkid)?;
-                edits.push((blkid, from as usize..to as usize));
+                edits.push((blkid, range));
             }
         }
         modified(&mut znode, self.now());
-        object.check_indirect(whole_start, whole_end)?;
-        let tx = self.begin(Hold::free().of_blocks(object.blocks_to_free(whole_start, whole_end)))?;
+        object.check_indirect(whole.start, whole.end)?;
+        let tx = self.begin(Hold::free().of_blocks(object.blocks_to_free(whole.start, whole.end)))?;
         for (blkid, range) in edits {
             object.edit_block(&tx, blkid, |raw| raw[range].fill(0))?;
         }
-        if whole_start < whole_end {
-            object.free_blocks(&tx, whole_start, whole_end);
-        }
+        object.free_blocks(&tx, whole.start, whole.end);
         self.store(&object, &tx, &znode)?;
         self.note_node(&tx, id, &znode, || cut_off(id, offset, end - offset));
         Ok(())

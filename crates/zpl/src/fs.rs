@@ -10,9 +10,10 @@ use format::zap::Value;
 use format::zap::name::UPPER;
 use format::znode::{Dirent, Time, Znode, master};
 use format::{Corrupt, ObjectId};
-use pool::{Begun, Dataset, Hold, Patience, Reach, Tx};
+use pool::{Dataset, Hold, Reach, Tx};
 
 use crate::attributes::{Attributes, Tables};
+use crate::change;
 use crate::legacy::{ENTRY_TYPES, SYSTEM_ATTRIBUTES};
 use crate::locks::Locks;
 use crate::owner::Quotas;
@@ -194,10 +195,7 @@ impl Filesystem {
     /// Begins a transaction without blocking: the caller holds locks. Until it succeeds, the caller changes nothing that
     /// outlives its locks, because [`Filesystem::retrying`] starts it again after [`Error::Waits`].
     pub(crate) fn begin(&self, hold: Hold) -> Result<Tx> {
-        let tx = match self.inner.dataset.try_begin(hold)? {
-            Begun::Tx(tx) => tx,
-            Begun::Waits(wait) => return Err(Error::Waits(wait)),
-        };
+        let tx = change::begin(&self.inner.dataset, hold)?;
         if hold.reach == Reach::Frees {
             self.inner.pending.note_free(tx.txg());
         }
@@ -206,14 +204,8 @@ impl Filesystem {
 
     /// Does `change`, and does it again from its start as often as it has to wait. It takes its locks itself: they are
     /// released before the wait, so that others read and change the same objects meanwhile.
-    pub(crate) fn retrying<T>(&self, mut change: impl FnMut() -> Result<T>) -> Result<T> {
-        let mut patience = Patience::default();
-        loop {
-            match change() {
-                Err(Error::Waits(wait)) => self.inner.dataset.wait(&wait, &mut patience)?,
-                done => return done,
-            }
-        }
+    pub(crate) fn retrying<T>(&self, change: impl FnMut() -> Result<T>) -> Result<T> {
+        change::retrying(&self.inner.dataset, change)
     }
 
     pub(crate) fn now(&self) -> Time {

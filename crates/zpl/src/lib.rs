@@ -1,4 +1,5 @@
-//! The meaning of POSIX on a dataset: names, nodes, attributes, links, extended attributes.
+//! The meaning of POSIX on a dataset: names, nodes, attributes, links, extended attributes. And volumes, which are one
+//! file without a name.
 //!
 //! From:   front ends through a [`Session`], and programs that need no permission through [`Filesystem`]: calls by object
 //!         number and name.
@@ -9,6 +10,7 @@
 
 mod acl;
 mod attributes;
+mod change;
 pub mod check;
 mod create;
 pub mod diff;
@@ -17,6 +19,7 @@ mod error;
 mod exchange;
 mod file;
 mod fs;
+mod hole;
 mod initialise;
 mod legacy;
 mod locks;
@@ -41,6 +44,7 @@ mod sparse;
 mod stat;
 mod unnamed;
 mod upgrade;
+mod volume;
 mod xattr;
 mod xattr_log;
 
@@ -62,4 +66,5 @@ pub use session::Session;
 pub use space::Space;
 pub use sparse::Seek;
 pub use stat::{FileKind, SetAttr, Stat, Times};
+pub use volume::{Extent, Volume, volume_initialiser};
 pub use xattr::XattrMode;

@@ -8,7 +8,8 @@ use std::sync::{RwLock, RwLockReadGuard, RwLockWriteGuard};
 use dmu::rank::{Rank, Ranked};
 use format::ObjectId;
 
-const SHARDS: usize = 512;
+/// How many locks objects share.
+pub(crate) const SHARDS: usize = 512;
 const POISON: &str = "the locks guard no memory that a panic could leave half changed";
 
 /// Held for as long as the object's state must not change under somebody else.

@@ -8,16 +8,17 @@ use dmu::Object;
 use format::zil::{self, Body, Create, CreateKind, Write, mask};
 use format::znode::{Time, Znode};
 use format::{BlockPtr, ObjectId, Txg};
-use pool::zil::{Batch, Note, Ticket, Turn};
+use pool::zil::{Batch, Note};
 use pool::{SyncMode, Tx};
 
+use crate::change::{self, Range};
 use crate::stat::is_kind;
 use crate::{Error, FileKind, Filesystem, Result, SetAttr};
 
 /// Bytes of a file's data that are read at once for its records.
-const READ_STEP: u64 = 1 << 20;
+pub(crate) const READ_STEP: u64 = 1 << 20;
 /// Smallest write, in bytes, whose data goes where it belongs instead of into the log.
-const POINTED_MIN: u64 = 32 << 10;
+pub(crate) const POINTED_MIN: u64 = 32 << 10;
 
 impl Filesystem {
     /// Returns when everything done so far to object `id`, and every change of names before, would survive a crash:
@@ -42,7 +43,7 @@ impl Filesystem {
     pub(crate) fn changing<T>(&self, change: impl FnMut() -> Result<T>) -> Result<T> {
         self.wait_for_room();
         let done = self.retrying(change)?;
-        if self.is_synchronous() && !self.inner.dataset.has_log_to_replay() {
+        if change::is_synchronous(&self.inner.dataset) {
             self.make_safe(None)?;
         }
         Ok(done)
@@ -55,47 +56,13 @@ impl Filesystem {
     }
 
     fn make_safe(&self, of: Option<ObjectId>) -> Result<()> {
-        let dataset = &self.inner.dataset;
-        // Where nothing can be changed, nothing is unsafe; `readonly=on` may have come after a change.
-        if dataset.settings().sync == SyncMode::Disabled || dataset.check_changeable().is_err() {
-            return Ok(());
-        }
-        let mut ticket = Ticket::new(of);
-        loop {
-            match dataset.commit_turn(&mut ticket) {
-                Turn::Done => return Ok(()),
-                Turn::Interrupted => return Err(Error::Interrupted),
-                Turn::Sync => return Ok(dataset.sync()?),
-                Turn::Write(batch) => {
-                    if let Err(error) = self.write_batch(*batch) {
-                        tracing::debug!(%error, "changes are made safe by a sync, not by the intent log");
-                        return Ok(dataset.sync()?);
-                    }
-                }
+        change::make_safe(&self.inner.dataset, of, |batch, txg, left| {
+            let Range { object, offset, length } = left;
+            match self.point_for_log(batch, txg, object, offset, length)? {
+                None => self.read_for_log(object, offset, READ_STEP.min(length)),
+                pointed => Ok(pointed),
             }
-        }
-    }
-
-    fn write_batch(&self, mut batch: Batch<'_>) -> Result<()> {
-        while let Some((txg, note)) = batch.next_note() {
-            match note {
-                Note::Done(body) => batch.push(txg, *body)?,
-                Note::Data { object, offset, length } => {
-                    let mut at = offset;
-                    while at < offset + length {
-                        let left = offset + length - at;
-                        let write = match self.point_for_log(&mut batch, txg, object, at, left)? {
-                            None => self.read_for_log(object, at, READ_STEP.min(left))?,
-                            pointed => pointed,
-                        };
-                        let Some(write) = write else { break };
-                        at += write.length;
-                        batch.push(txg, Body::Write(write))?;
-                    }
-                }
-            }
-        }
-        Ok(batch.finish()?)
+        })
     }
 
     /// A record of at most `length` bytes that points at the block they are in, where the block is large enough that

@@ -1,9 +1,37 @@
-//! Attributes in the records of an intent log, as a node has them.
+//! What the records of an intent log hold: attributes as a node has them, and data.
 //!
 //! Source: docs/format/08-zil.md.
 
-use format::zil::{Attrs, xat};
+use format::zil::{self, Attrs, Write, xat};
 use format::znode::pflags;
+use format::{BlockPtr, Corrupt};
+use pool::Dataset;
+
+use crate::{Error, Result};
+
+/// The data of a write, and where it begins: a record that points at a block stands for all of the block.
+pub(crate) fn logged_data(dataset: &Dataset, write: &Write) -> Result<(u64, Vec<u8>)> {
+    let damaged = |what| Err(Error::damaged(write.object)(Corrupt::new(what, write.length)));
+    write.offset.checked_add(write.length).ok_or(Error::FileTooBig)?;
+    match (&write.data, &write.ptr) {
+        (Some(data), _) => Ok((write.offset, data.clone())),
+        (None, BlockPtr::Hole(_)) if write.length > zil::BLOCK_MAX as u64 => {
+            damaged("length of zeros in a log record")
+        }
+        (None, BlockPtr::Hole(_)) => Ok((write.offset, vec![0; write.length as usize])),
+        // The block may be within the pointer.
+        (None, ptr) if write.length <= ptr.lsize() => {
+            let start = block_start(write.offset, write.length, ptr.lsize());
+            Ok((start, dataset.read_log_data(ptr)?.to_vec()))
+        }
+        (None, _) => damaged("length of data that a log record points to"),
+    }
+}
+
+/// Where the block of `lsize` bytes begins that a record of `length` bytes at `offset` points at: it was written whole.
+fn block_start(offset: u64, length: u64, lsize: u64) -> u64 {
+    if length < lsize { offset - offset % lsize } else { offset }
+}
 
 /// A node's flags with those that an attribute block sets.
 pub(crate) fn flags_with(mut flags: u64, attrs: &Attrs) -> u64 {

@@ -107,35 +107,58 @@ impl Filesystem {
         Ok(Records { object, objset, block, size, source, at: 0, pending: None, last: None })
     }
 
-    /// Fills `buf` from byte `offset` of `object` on, blocks side by side on all cores where there are several. Those
-    /// that are wanted whole are not kept: whoever asks for so much keeps it himself.
+    /// As [`read_blocks`], as `primarycache` has it. Blocks that are wanted whole are not kept: whoever asks for so much
+    /// keeps it himself.
     pub(crate) fn read_blocks(&self, object: &Arc<Object>, offset: u64, buf: &mut [u8]) -> Result<()> {
-        let block = object.block_size();
-        let end = offset + buf.len() as u64;
-        let blkids = offset / block..end.div_ceil(block);
-        // primarycache: what is not to stay does not enter.
-        let keep = self.inner.dataset.settings().cache_data;
-        if blkids.end - blkids.start <= 1 {
-            let read = if keep { object.read(offset, buf) } else { object.read_once(offset, buf) };
-            return Ok(read?);
-        }
-        let read = |blkid: u64| {
-            let whole = blkid * block >= offset && (blkid + 1) * block <= end;
-            let record = if whole || !keep { object.block_once(blkid) } else { object.block(blkid) };
-            (blkid, record)
-        };
-        let buffers = self.inner.objset.buffers();
-        let copy = |(blkid, record): (u64, dmu::Result<Record>)| {
-            let (from, to) = ((blkid * block).max(offset), ((blkid + 1) * block).min(end));
-            let (within, len) = ((from - blkid * block) as usize, (to - from) as usize);
-            let record = record?;
-            buf[(from - offset) as usize..][..len].copy_from_slice(&record[within..within + len]);
-            buffers.give(record);
-            Ok::<_, dmu::Error>(())
-        };
-        let window = (AHEAD_BYTES / block).clamp(AHEAD_MIN, AHEAD_MAX) as usize;
-        Ok(self.inner.objset.workers().map_ordered(dmu::Caller::Works, blkids, window, read, copy)?)
+        // What is not to stay does not enter.
+        let keep = if self.inner.dataset.settings().cache_data { Keep::Parts } else { Keep::Nothing };
+        read_blocks(&self.inner.objset, object, keep, offset, buf)
     }
+}
+
+/// What stays in the cache of what is read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Keep {
+    /// Everything.
+    All,
+    /// One block by itself, and blocks that are wanted in part.
+    Parts,
+    /// Nothing.
+    Nothing,
+}
+
+/// Fills `buf` from byte `offset` of `object` on, blocks side by side on all cores where there are several.
+pub(crate) fn read_blocks(
+    objset: &Objset,
+    object: &Arc<Object>,
+    keep: Keep,
+    offset: u64,
+    buf: &mut [u8],
+) -> Result<()> {
+    let block = object.block_size();
+    let end = offset + buf.len() as u64;
+    let blkids = offset / block..end.div_ceil(block);
+    if blkids.end - blkids.start <= 1 {
+        let read =
+            if keep == Keep::Nothing { object.read_once(offset, buf) } else { object.read(offset, buf) };
+        return Ok(read?);
+    }
+    let read = |blkid: u64| {
+        let whole = blkid * block >= offset && (blkid + 1) * block <= end;
+        let is_kept = keep == Keep::All || keep == Keep::Parts && !whole;
+        (blkid, if is_kept { object.block(blkid) } else { object.block_once(blkid) })
+    };
+    let buffers = objset.buffers();
+    let copy = |(blkid, record): (u64, dmu::Result<Record>)| {
+        let (from, to) = ((blkid * block).max(offset), ((blkid + 1) * block).min(end));
+        let (within, len) = ((from - blkid * block) as usize, (to - from) as usize);
+        let record = record?;
+        buf[(from - offset) as usize..][..len].copy_from_slice(&record[within..within + len]);
+        buffers.give(record);
+        Ok::<_, dmu::Error>(())
+    };
+    let window = (AHEAD_BYTES / block).clamp(AHEAD_MIN, AHEAD_MAX) as usize;
+    Ok(objset.workers().map_ordered(dmu::Caller::Works, blkids, window, read, copy)?)
 }
 
 impl Records {

@@ -14,6 +14,7 @@ use format::zil::Body;
 use format::znode::{Dirent, Time, Znode, pflags};
 use pool::Hold;
 
+use crate::change::FREE_STEP;
 use crate::dir::is_dot;
 use crate::node::{count_change, modified};
 use crate::stat::is_kind;
@@ -21,8 +22,6 @@ use crate::{Error, FileKind, Filesystem, Result};
 
 /// On a directory: only owners take names away.
 const S_ISVTX: u64 = 0o1000;
-/// Blocks freed in one transaction.
-pub(crate) const FREE_STEP: u64 = 8192;
 
 /// Who takes a name away.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

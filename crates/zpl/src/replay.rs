@@ -9,15 +9,16 @@
 use std::sync::Arc;
 
 use dmu::zap;
+use format::ObjectId;
 use format::objset::ObjsetType;
 use format::zil::{self, Body, Create, CreateKind, Record, Rename, RenameKind, Whiteout, Write, mask, xat};
 use format::znode::{S_IFCHR, pflags};
-use format::{BlockPtr, Corrupt, ObjectId};
 use pool::zil::Replay;
 use pool::{Dataset, Hold, Pool};
 
 use crate::create::{assign_project, fresh, new_object};
-use crate::logged::{flags_with, projid_of};
+use crate::logged::{flags_with, logged_data, projid_of};
+use crate::volume::Volume;
 use crate::{Error, Filesystem, Replace, Result, SetAttr, XattrMode};
 
 /// Replays all intent logs that a crash left in the pool; gives the names of the datasets and how many records each
@@ -45,7 +46,7 @@ pub fn replay_logs(pool: &Pool) -> Result<Vec<(String, u64)>> {
 pub fn replay_log(dataset: &Arc<Dataset>) -> Result<u64> {
     match dataset.objset().os_type() {
         ObjsetType::Zfs => Filesystem::open_as_it_is(dataset.clone())?.replay(),
-        ObjsetType::Zvol => replay_volume(dataset),
+        ObjsetType::Zvol => Volume::open_as_it_is(dataset.clone())?.replay(),
         _ => Err(Error::Unsupported("the intent log of such a dataset")),
     }
 }
@@ -171,30 +172,10 @@ impl Filesystem {
     }
 
     fn replay_write(&self, replay: &Replay<'_>, seq: u64, write: &Write) -> Result<()> {
-        let end = write.offset.checked_add(write.length).ok_or(Error::FileTooBig)?;
-        if write.length > zil::BLOCK_MAX as u64 && write.ptr.is_hole() && write.data.is_none() {
-            return Err(Error::damaged(write.object)(Corrupt::new(
-                "length of zeros in a log record",
-                write.length,
-            )));
-        }
-        let (offset, data) = match (&write.data, &write.ptr) {
-            (Some(data), _) => (write.offset, data.clone()),
-            (None, BlockPtr::Hole(_)) => (write.offset, vec![0; write.length as usize]),
-            // The block may be within the pointer.
-            (None, ptr) => {
-                let (mut data, lsize) = (self.inner.dataset.read_log_data(ptr)?.to_vec(), ptr.lsize());
-                if write.length > lsize {
-                    let what = "length of data that a log record points to";
-                    return Err(Error::damaged(write.object)(Corrupt::new(what, write.length)));
-                }
-                let start = block_start(write.offset, write.length, lsize);
-                // The file may end within the block.
-                let size = self.stat(write.object)?.size.max(end);
-                data.truncate(size.saturating_sub(start).min(lsize) as usize);
-                (start, data)
-            }
-        };
+        let (offset, mut data) = logged_data(&self.inner.dataset, write)?;
+        // The file may end within a block that was written whole.
+        let size = self.stat(write.object)?.size.max(write.offset + write.length);
+        data.truncate(size.saturating_sub(offset).min(data.len() as u64) as usize);
         // A write that takes two transactions is done with the second.
         let border = (offset / WRITE_STEP + 1) * WRITE_STEP - offset;
         let (first, second) = data.split_at(data.len().min(border as usize));
@@ -239,7 +220,7 @@ impl Filesystem {
 }
 
 /// Bytes that a write puts into one transaction.
-const WRITE_STEP: u64 = crate::file::WRITE_STEP;
+const WRITE_STEP: u64 = crate::change::WRITE_STEP;
 
 /// What takes the place of a name that was moved away for a union mount.
 fn created_by(whiteout: &Whiteout, dir: ObjectId, name: &[u8]) -> Create {
@@ -268,58 +249,4 @@ fn gone_is_fine(done: Result<()>) -> Result<()> {
         Err(Error::NotFound) => Ok(()),
         done => done,
     }
-}
-
-/// Where the block of `lsize` bytes begins that a record of `length` bytes at `offset` points at: it was written whole.
-fn block_start(offset: u64, length: u64, lsize: u64) -> u64 {
-    if length < lsize { offset - offset % lsize } else { offset }
-}
-
-/// A volume's data is its object 1.
-fn replay_volume(dataset: &Arc<Dataset>) -> Result<u64> {
-    const DATA: ObjectId = ObjectId(1);
-    let Some(replay) = dataset.replay() else { return Ok(0) };
-    let mut count = 0;
-    for record in replay.records() {
-        let record = record?;
-        let object = dataset.objset().object(DATA)?;
-        let (offset, data) = match &record.body {
-            Body::Write(Write { offset, data: Some(data), .. }) => (*offset, data.clone()),
-            Body::Write(Write { offset, length, ptr, data: None, .. }) => match ptr {
-                BlockPtr::Hole(_) if *length <= zil::BLOCK_MAX as u64 => (*offset, vec![0; *length as usize]),
-                ptr if !ptr.is_hole() && *length <= ptr.lsize() => {
-                    let lsize = ptr.lsize();
-                    let start = block_start(*offset, *length, lsize);
-                    (start, dataset.read_log_data(ptr)?.to_vec())
-                }
-                _ => return Err(Error::Unsupported("such a record in the intent log of a volume")),
-            },
-            Body::Truncate { offset, length, .. } => {
-                // Whole blocks become holes; what is left at both ends is small enough to be written.
-                let block = object.block_size();
-                let end = offset.saturating_add(*length);
-                let (first, last) = (offset.div_ceil(block), end / block);
-                if first < last {
-                    let blocks = object.blocks_to_free(first, last);
-                    let tx = dataset.begin(Hold::free().of_blocks(blocks))?;
-                    object.free_blocks(&tx, first, last);
-                }
-                let (head, tail) = if first <= last { (first * block, last * block) } else { (end, end) };
-                let tx = dataset.begin(Hold::write(2 * block))?;
-                object.write(&tx, *offset, &vec![0; (head - offset) as usize])?;
-                object.write(&tx, tail, &vec![0; (end - tail) as usize])?;
-                (0, Vec::new())
-            }
-            _ => return Err(Error::Unsupported("such a record in the intent log of a volume")),
-        };
-        replay.at(Some(record.seq));
-        let tx = dataset.begin(Hold::write(data.len() as u64))?;
-        if !data.is_empty() {
-            object.write(&tx, offset, &data)?;
-        }
-        dataset.note_unlogged(&tx);
-        count += 1;
-    }
-    replay.finish()?;
-    Ok(count)
 }

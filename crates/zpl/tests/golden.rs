@@ -10,7 +10,7 @@ use pool::{Options, Pool, ReceiveOptions};
 use serde_json::Value;
 use stream::{Destination, Incoming, Receiver};
 use support::disk;
-use zpl::{FileKind, Filesystem, NewNode, SetAttr, Time};
+use zpl::{FileKind, Filesystem, NewNode, SetAttr, Time, Volume};
 
 const GOLDEN: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../fixtures/golden");
 
@@ -402,6 +402,44 @@ fn an_intent_log_of_openzfs_is_replayed() {
     expect_clean(&pool);
     pool.export().unwrap();
     judged(folder.path(), "gzil");
+}
+
+#[test]
+fn volumes_of_openzfs_read_as_their_devices_did() {
+    let folder = tempfile::tempdir().unwrap();
+    let Some((manifest, pool)) = golden("gzvol", folder.path(), false) else { return };
+    let mut seen = 0;
+    for dataset in manifest["datasets"].as_array().unwrap().iter().filter(|d| d["type"] == "volume") {
+        let name = dataset["name"].as_str().unwrap();
+        let volume = Volume::open(pool.open(name).unwrap()).unwrap();
+        let mut data = vec![0; volume.size() as usize];
+        assert_eq!(Some(volume.size()), dataset["volume"]["size"].as_u64());
+        volume.read(0, &mut data).unwrap();
+        assert_eq!(sha256(&data), dataset["volume"]["sha256"].as_str().unwrap(), "{name}");
+        let info = pool.dataset(name).unwrap();
+        for (key, value) in dataset["properties"].as_object().unwrap() {
+            let property = pool::props::dataset::parse(key).unwrap();
+            let is_ours =
+                ["volsize", "volblocksize", "refreservation", "volmode", "snapdev"].contains(&key.as_str());
+            if let Some((found, source)) = pool.property(&info, property).unwrap().filter(|_| is_ours) {
+                assert_eq!(property.format_value(&found, true), value[0].as_str().unwrap(), "{name} {key}");
+                let source = source.to_string();
+                // The default of OpenZFS 2.1 is another one.
+                if key != "volblocksize" {
+                    assert_eq!(source, value[2].as_str().unwrap(), "{name} {key}");
+                }
+            }
+        }
+        zpl::check::check_volume(&volume, &mut |problem| panic!("{name}: {problem}")).unwrap();
+        // Our change, for zdb to judge.
+        volume.write(volume.size() / 2, &[7; 5000]).unwrap();
+        volume.trim(0, volume.size() / 4).unwrap();
+        seen += 1;
+    }
+    assert_eq!(seen, 4);
+    expect_clean(&pool);
+    pool.export().unwrap();
+    judged(folder.path(), "gzvol");
 }
 
 /// Lets zdb judge a closed pool, where it is installed.
