@@ -44,6 +44,12 @@ impl BlockIo {
         BlockIo { storage, keys, policy: RwLock::new(None) }
     }
 
+    /// The keys of an encrypted dataset, where they are loaded.
+    #[must_use]
+    pub fn keys(&self) -> Option<&DatasetKeys> {
+        self.keys.as_deref()
+    }
+
     /// The pool's devices.
     pub(crate) fn storage(&self) -> &Storage {
         &self.storage
@@ -57,6 +63,12 @@ impl BlockIo {
             Reading::Once => reader.once(),
             Reading::Ahead => reader.once().for_purpose(Purpose::AsyncRead),
         }
+    }
+
+    /// A reader for who walks through all blocks of the objset, as its objects are read.
+    #[must_use]
+    pub fn walker(&self) -> Reader<'_> {
+        self.reader(Reading::Kept)
     }
 
     /// How blocks are written from now on; `None` where nobody said so yet.

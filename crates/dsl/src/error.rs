@@ -253,6 +253,16 @@ pub enum Error {
         /// What should be there, too.
         missing: String,
     },
+    /// A package tells properties, and those of an encrypted dataset have no meaning without its encryption.
+    #[error(
+        "cannot send {top}: encrypted dataset {dataset} may not be sent with properties without the raw flag"
+    )]
+    NotRaw {
+        /// The snapshot that is sent.
+        top: String,
+        /// What is encrypted.
+        dataset: String,
+    },
     /// Nobody takes the stream.
     #[error("{0}")]
     Output(#[source] io::Error),

@@ -43,8 +43,8 @@ pub fn partial(mos: &Mos, dir: ObjectId) -> Result<Option<Partial>> {
                 large_blocks: is_set(resume::LARGE_BLOCKS)?,
                 embedded: is_set(resume::EMBEDDED)?,
                 compressed: is_set(resume::COMPRESSED)?,
+                raw: is_set(resume::RAW)?,
             },
-            raw: is_set(resume::RAW)?,
             redacted: is_set(resume::REDACTED)?,
         };
         return Ok(Some(Partial { dir, token }));

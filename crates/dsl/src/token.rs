@@ -41,6 +41,8 @@ pub struct SendFlags {
     pub embedded: bool,
     /// `-c`: data as it lies on disk.
     pub compressed: bool,
+    /// `-w`: encrypted datasets as they lie on disk, without their keys; others with all of the above.
+    pub raw: bool,
 }
 
 /// A place in the stream of a snapshot.
@@ -60,8 +62,6 @@ pub struct ResumeToken {
     pub fromguid: Guid,
     /// How the stream is written.
     pub flags: SendFlags,
-    /// Ciphertext.
-    pub raw: bool,
     /// Parts are withheld.
     pub redacted: bool,
 }
@@ -83,7 +83,7 @@ impl ResumeToken {
             ("largeblockok", self.flags.large_blocks),
             ("embedok", self.flags.embedded),
             ("compressok", self.flags.compressed),
-            ("rawok", self.raw),
+            ("rawok", self.flags.raw),
         ] {
             if on {
                 list.insert(name, NvValue::Boolean);
@@ -130,8 +130,8 @@ impl ResumeToken {
                 large_blocks: list.contains("largeblockok"),
                 embedded: list.contains("embedok"),
                 compressed: list.contains("compressok"),
+                raw: list.contains("rawok"),
             },
-            raw: list.contains("rawok"),
             redacted: list.contains("redact_snaps") || list.contains("book_redact_snaps"),
         })
     }
@@ -181,8 +181,8 @@ mod tests {
         assert_eq!((token.object, token.offset, token.bytes), (19, 0, 106_744));
         assert_eq!((token.toguid, token.fromguid), (Guid(0xe096_e310_f8f7_a409), Guid(0)));
         assert_eq!((token.toname.as_str(), token.flags), ("gresume/src@s", SendFlags::default()));
-        let flags = SendFlags { large_blocks: true, embedded: false, compressed: true };
-        for token in [token.clone(), ResumeToken { fromguid: Guid(7), flags, raw: true, ..token }] {
+        let flags = SendFlags { large_blocks: true, embedded: false, compressed: true, raw: true };
+        for token in [token.clone(), ResumeToken { fromguid: Guid(7), flags, ..token }] {
             assert_eq!(ResumeToken::parse(&token.to_string()), Ok(token));
         }
     }

@@ -234,6 +234,16 @@ impl Pool {
         self.inner.open(&info::info(&self.inner.view(), name)?)
     }
 
+    /// As [`Pool::open`], for who sends its blocks as they lie on disk: an encrypted dataset is opened without its key if that is
+    /// not loaded. Until it is closed, nobody else has it then.
+    ///
+    /// # Errors
+    /// As [`Pool::open`].
+    pub fn open_to_send(&self, name: &str) -> Result<Arc<Dataset>> {
+        let _shared = self.shared();
+        self.inner.open_to_send(&info::info(&self.inner.view(), name)?)
+    }
+
     /// As [`Pool::open`], of a dataset that may have no public name.
     ///
     /// # Errors

@@ -2,15 +2,16 @@
 
 use std::sync::{Arc, Weak};
 
+use codec::crypt::DatasetKeys;
 use dmu::{BlockIo, Objset};
 use dsl::change;
 use dsl::info::DatasetInfo;
 use dsl::promises::{self, Own};
 use dsl::settings::settings;
 
-use crate::Result;
 use crate::dataset::{Dataset, Found};
 use crate::pool::Inner;
+use crate::{Error, KeyError, Result};
 
 impl Inner {
     /// Opens a dataset or snapshot. The caller holds the DSL lock.
@@ -18,12 +19,38 @@ impl Inner {
     /// # Errors
     /// Its root or its properties cannot be read.
     pub(crate) fn open(self: &Arc<Self>, info: &DatasetInfo) -> Result<Arc<Dataset>> {
+        let keys = || self.keyring.keys_of(&self.mos, info.dir_id, &info.name);
+        let Some(open) = self.datasets().get(&info.id).and_then(Weak::upgrade) else {
+            return self.open_with(info, keys()?);
+        };
+        if open.objset().io().keys().is_none() && keys()?.is_some() {
+            // It is being sent, and was opened before its key was loaded.
+            return Err(Error::DatasetBusy(info.name.clone()));
+        }
+        Ok(open)
+    }
+
+    /// As [`Inner::open`], for who moves blocks as they lie on disk: an encrypted dataset may lack its key.
+    ///
+    /// # Errors
+    /// As [`Inner::open`].
+    pub(crate) fn open_to_send(self: &Arc<Self>, info: &DatasetInfo) -> Result<Arc<Dataset>> {
         if let Some(open) = self.datasets().get(&info.id).and_then(Weak::upgrade) {
             return Ok(open);
         }
+        match self.open(info) {
+            Err(Error::Key(KeyError::NotLoaded(_))) => self.open_with(info, None),
+            opened => opened,
+        }
+    }
+
+    fn open_with(
+        self: &Arc<Self>,
+        info: &DatasetInfo,
+        keys: Option<Arc<DatasetKeys>>,
+    ) -> Result<Arc<Dataset>> {
         let counts = self.info().features.clone();
         let (settings, policy) = settings(&self.view(), info, Some(&counts))?;
-        let keys = self.keyring.keys_of(&self.mos, info.dir_id, &info.name)?;
         let io = BlockIo::with_keys(self.storage.clone(), keys);
         let objset = Objset::open(io, self.budget.clone(), info.phys.bp)?;
         let marks = change::marks(&self.mos, info.id)?;

@@ -73,6 +73,14 @@ impl Reading<'_> {
         self.inner.mos.dataset(id)
     }
 
+    /// The set of initialisation vectors of an encrypted snapshot, where it is known.
+    ///
+    /// # Errors
+    /// It cannot be read.
+    pub fn iv_set(&self, id: ObjectId) -> Result<Option<u64>> {
+        dsl::key_objects::iv_set(&self.inner.mos, id)
+    }
+
     /// A ZAP that a directory or dataset refers to.
     ///
     /// # Errors

@@ -161,6 +161,16 @@ impl Reader<'_> {
         Ok(raw)
     }
 
+    /// As [`Reader::read_stored`], opened with the keys if the block is sealed.
+    ///
+    /// # Errors
+    /// As [`Reader::read`].
+    pub fn read_compressed(&self, block: &Block) -> Result<Vec<u8>, ReadError> {
+        let mut raw = self.read_stored(block)?;
+        self.open_sealed(block, &mut raw)?;
+        Ok(raw)
+    }
+
     /// For the sync thread a device's refusal is no answer: this waits until a retry succeeds.
     pub(crate) fn read_raw(&self, block: &Block, raw: &mut Vec<u8>) -> Result<(), ReadError> {
         match self.read_any(block, GANG_DEPTH_MAX, raw) {

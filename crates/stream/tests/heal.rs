@@ -19,8 +19,8 @@ use storage::host::{Entropy, SeededEntropy};
 use stream::{Healing, Incoming, Receiver, Sender};
 
 const RECORD: usize = 16 << 10;
-const COMPRESSED: SendFlags = SendFlags { large_blocks: true, embedded: false, compressed: true };
-const PLAIN: SendFlags = SendFlags { large_blocks: true, embedded: false, compressed: false };
+const COMPRESSED: SendFlags = SendFlags { large_blocks: true, embedded: false, compressed: true, raw: false };
+const PLAIN: SendFlags = SendFlags { large_blocks: true, embedded: false, compressed: false, raw: false };
 
 /// Bytes of which a half compresses.
 fn bytes(seed: u64, len: usize) -> Vec<u8> {

@@ -87,7 +87,7 @@ fn what_was_received_in_part_can_be_handed_on_and_completed_there() {
     let (_dir, source) = opened("gsend");
     let grounds = [Ground::new(), Ground::new(), Ground::new()];
     let plain = SendFlags::default();
-    let all = SendFlags { large_blocks: true, embedded: true, compressed: true };
+    let all = SendFlags { large_blocks: true, embedded: true, compressed: true, raw: false };
     for (sent, from, fs, flags) in [
         ("gsend/fs@a", None, "tank/fs", plain),
         ("gsend/fs@b", Some("gsend/fs@a"), "tank/fs", all),

@@ -8,53 +8,11 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use ::stream::{Incoming, Package, Receiver, Sender};
-use codec::RunningFletcher4;
 use format::stream::{self, Record};
-use ground::{Ground, golden, sealed, unpack};
+use ground::{Ground, golden, import, load_key, records, sealed, send, unpack};
 use pool::props::Value;
 use pool::{NewFilesystem, Options, Pool, ReceiveOptions, SendFlags};
 use storage::host::{Access, Disk, SeededEntropy};
-
-fn import(dir: &Path, name: &str) -> Pool {
-    let image: PathBuf = dir.join(format!("{name}.0.img"));
-    let disk: Arc<dyn Disk> =
-        Arc::new(pool::open_disk(&image, Access::ReadWrite { exclusive: true }).unwrap());
-    Pool::import_disks(vec![disk], Options { read_only: true, ..Options::default() }).unwrap()
-}
-
-/// Records of a stream with what follows them; panics on a wrong checksum.
-fn records(bytes: &[u8]) -> Vec<(Record, Vec<u8>)> {
-    let mut found = Vec::new();
-    let mut rest = bytes;
-    let order = stream::order_of(rest[..stream::RECORD].try_into().unwrap()).unwrap();
-    let mut sum = RunningFletcher4::new(order);
-    while !rest.is_empty() {
-        let raw: &[u8; stream::RECORD] = rest[..stream::RECORD].try_into().unwrap();
-        let record = Record::decode(raw, order).unwrap();
-        let len = record.payload_len() as usize;
-        let payload = &rest[stream::RECORD..stream::RECORD + len];
-        if matches!(record, Record::Begin(_)) {
-            sum = RunningFletcher4::new(order);
-        }
-        let before = sum.sum();
-        sum.add(&raw[..stream::CHECKSUM_AT]);
-        let stored = stream::checksum(raw, order);
-        if !matches!(record, Record::Begin(_)) && stored != format::Checksum::default() {
-            assert_eq!(stored, sum.sum(), "record {}: {record:?}", found.len());
-        }
-        if let Record::End(end) = &record
-            && end.checksum != format::Checksum::default()
-        {
-            assert_eq!(end.checksum, before, "the sum of all before the end");
-        }
-        sum.add(&raw[stream::CHECKSUM_AT..]);
-        sum.add(payload);
-        found.push((record, payload.to_vec()));
-        rest = &rest[stream::RECORD + len..];
-    }
-    assert!(matches!(found.last(), Some((Record::End(_), _))), "a stream ends");
-    found
-}
 
 fn streams(dir: &Path) -> Vec<PathBuf> {
     let mut found: Vec<_> = std::fs::read_dir(dir)
@@ -88,14 +46,6 @@ fn every_stream_of_openzfs_decodes_to_its_end_with_right_checksums() {
     assert_eq!(count, 21);
 }
 
-fn send(pool: &Pool, snapshot: &str, from: Option<&str>, flags: SendFlags) -> Vec<u8> {
-    let mut out = Vec::new();
-    let from = from.map(|from| Sender::new(pool).send_source(from).unwrap());
-    let bytes = Sender::new(pool).send(snapshot, from.as_ref(), flags, &mut out, &mut |_| {}).unwrap();
-    assert_eq!(bytes, out.len() as u64);
-    out
-}
-
 fn expect_same(name: &str, ours: &[u8], dir: &Path) {
     let theirs = std::fs::read(dir.join(format!("gsend.{name}.zstream"))).unwrap();
     if ours == theirs {
@@ -116,7 +66,8 @@ fn streams_are_those_of_openzfs_byte_for_byte() {
     let plain = SendFlags::default();
     let compressed = SendFlags { compressed: true, ..plain };
     let large = SendFlags { large_blocks: true, ..plain };
-    let all = SendFlags { large_blocks: true, embedded: true, compressed: true };
+    let all = SendFlags { large_blocks: true, embedded: true, compressed: true, raw: false };
+    let raw = SendFlags { raw: true, ..plain };
     let both = SendFlags { embedded: false, ..all };
     for (name, snapshot, from, flags) in [
         ("full", "gsend/fs@a", None, plain),
@@ -131,9 +82,15 @@ fn streams_are_those_of_openzfs_byte_for_byte() {
         ("raw-plain", "gsend/fs@a", None, all),
         ("volume", "gsend/vol@v", None, plain),
         ("clone", "gsend/tree/clone@r2", Some("gsend/tree/child@r1"), plain),
+        ("raw-plain", "gsend/fs@a", None, raw),
+        ("raw", "gsend/crypt@k1", None, raw),
+        ("raw-incr", "gsend/crypt@k2", Some("gsend/crypt@k1"), raw),
     ] {
         expect_same(name, &send(&pool, snapshot, from, flags), dir.path());
     }
+    load_key(&pool, "gsend/crypt");
+    expect_same("decrypted", &send(&pool, "gsend/crypt@k1", None, plain), dir.path());
+    expect_same("raw", &send(&pool, "gsend/crypt@k1", None, raw), dir.path());
     let mut package = Vec::new();
     let from = Sender::new(&pool).send_source("gsend/fs@a").unwrap();
     Sender::new(&pool).send_between("gsend/fs@c", &from, plain, &mut package, &mut |_| {}).unwrap();
@@ -336,7 +293,8 @@ fn a_stream_cut_again_and_again_arrives_in_the_end() {
         ("gsend/fs@b", Some("gsend/fs@a"), "tank/fs@b"),
         ("gsend/large@s", None, "tank/large@s"),
     ] {
-        let flags = SendFlags { large_blocks: true, embedded: true, compressed: into.ends_with('b') };
+        let flags =
+            SendFlags { large_blocks: true, embedded: true, compressed: into.ends_with('b'), raw: false };
         let fs = into.split('@').next().unwrap();
         let mut stream = send(&source, sent, from, flags);
         let mut cuts = 0;

@@ -26,7 +26,7 @@ const FLAGS: [SendFlags; 6] = [
 const FEW_FLAGS: [SendFlags; 2] = [FLAGS[4], FLAGS[3]];
 
 const fn flags(large_blocks: bool, compressed: bool, embedded: bool) -> SendFlags {
-    SendFlags { large_blocks, embedded, compressed }
+    SendFlags { large_blocks, embedded, compressed, raw: false }
 }
 
 /// Name → content and one extended attribute of each file.

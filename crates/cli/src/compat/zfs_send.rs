@@ -47,7 +47,7 @@ pub static COMMAND: Command = Command {
         flag("h|holds", "with holds"),
         flag("S|saved", "what a receive that was cut off had received; its receiver needs receive -s"),
         value("X|exclude", "leaves out these datasets (with -R)"),
-        flag("U|no-preserve-encryption", "may decrypt what is encrypted").idle(),
+        flag("U|no-preserve-encryption", "what is encrypted may be sent decrypted"),
         value("i", "only what changed since this snapshot or bookmark"),
         value("I", "as -i, with all snapshots in between"),
     ],
@@ -75,6 +75,7 @@ fn read(args: &Parsed) -> Options {
         holds: args.has("h"),
         saved: args.has("S"),
         excluded: args.texts("X"),
+        decrypts: args.has("U"),
         from: args.texts("i"),
         between: args.texts("I"),
     }
@@ -153,12 +154,13 @@ fn excluded<'a>(lists: impl Iterator<Item = &'a str>) -> Result<Vec<String>, Fai
     Ok(all)
 }
 
-/// The form of the blocks. What is not encrypted is sent raw as it lies on disk.
+/// The form of the blocks.
 fn flags(options: &Options) -> SendFlags {
     SendFlags {
         large_blocks: options.raw || options.large_blocks,
         embedded: options.raw || options.embedded,
         compressed: options.raw || options.compressed,
+        raw: options.raw,
     }
 }
 
@@ -224,6 +226,8 @@ fn order<'a>(session: &Session, call: &Typed<Options>, snapshot: &'a str) -> Res
             (false, false) => Told::OfSnapshots,
         },
         holds: call.options.holds,
+        raw: call.options.raw,
+        decrypts: call.options.decrypts,
         skip_missing: call.options.skip_missing,
     });
     Ok(Order { snapshot, from, between, package, flags })

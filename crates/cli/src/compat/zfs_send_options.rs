@@ -19,6 +19,7 @@ pub(super) struct Options {
     pub(super) backup: bool,
     pub(super) holds: bool,
     pub(super) saved: bool,
+    pub(super) decrypts: bool,
     pub(super) excluded: Vec<String>,
     pub(super) from: Vec<String>,
     pub(super) between: Vec<String>,

@@ -102,6 +102,13 @@ pub(super) fn sending(snapshot: &str, error: &pool::Error) -> Failure {
     match error {
         pool::Error::Output(source) if source.kind() == std::io::ErrorKind::BrokenPipe => Failure::PipeClosed,
         pool::Error::NoSnapshotBelow { .. } => Failure::refused(error.to_string()),
+        pool::Error::NotRaw { .. } => Failure::Refused(vec![
+            error.to_string(),
+            format!("warning: cannot send '{snapshot}': backup failed"),
+        ]),
+        pool::Error::Key(pool::KeyError::NotLoaded(_)) => {
+            Failure::refused(format!("warning: cannot send '{snapshot}': dataset key must be loaded"))
+        }
         pool::Error::NotEarlier(_) => Failure::refused(format!("warning: {error}")),
         error => Failure::refused(format!("warning: cannot send '{snapshot}': {error}")),
     }

@@ -8,8 +8,10 @@ use alloc::vec::Vec;
 
 use crate::{ByteOrder, Checksum, Corrupt, Guid};
 
+mod keydata;
 mod records;
 
+pub use keydata::{KEY_DATA, KeyData, MetaForm};
 pub use records::{
     Begin, Crypt, Embedded, End, Free, FreeObjects, Object, ObjectRange, Record, Spill, Write, WriteByRef,
 };

@@ -19,6 +19,15 @@ pub struct Source {
     pub(crate) txg: Txg,
     /// The directory it belongs to.
     pub(crate) dir: ObjectId,
+    /// The snapshot; of a bookmark the number of its set of initialisation vectors.
+    pub(crate) what: What,
+}
+
+/// Where it is known which set of initialisation vectors a source has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum What {
+    Snapshot(ObjectId),
+    Bookmark(Guid),
 }
 
 impl Source {
@@ -28,6 +37,10 @@ impl Source {
             guid: info.phys.guid,
             txg: info.phys.creation_txg,
             dir: info.dir_id,
+            what: match info.mark {
+                None => What::Snapshot(info.id),
+                Some(mark) => What::Bookmark(mark.v2.map_or(Guid(0), |v2| v2.ivset_guid)),
+            },
         }
     }
 }

@@ -10,6 +10,7 @@ mod lineage;
 mod package;
 mod resume;
 mod saved;
+mod sealed;
 mod traverse;
 mod writer;
 
@@ -17,7 +18,7 @@ use std::io::{self, Write};
 
 use format::features;
 use format::objset::ObjsetType;
-use format::stream::{Begin, feature, flag};
+use format::stream::{Begin, KEY_DATA, KeyData, feature, flag};
 use format::{Guid, NvList, ObjectId, Txg};
 
 use dmu::Touched;
@@ -80,6 +81,8 @@ struct Subject<'a> {
     begin: Begin,
     since: Txg,
     span: Span,
+    /// Of a raw stream: what it says of the keys.
+    key_data: Option<KeyData>,
 }
 
 /// The guid in the stream of a head: another one after each change of the head, so that a receiver never joins the
@@ -127,14 +130,19 @@ impl<'a> Sender<'a> {
         progress: &mut dyn FnMut(Sent<'_>),
     ) -> Result<u64> {
         // An open snapshot cannot be destroyed while it is sent; the DSL itself stays free for others.
-        let open = self.pool.open(snapshot)?;
+        let open = self.open(snapshot, flags)?;
         let to = self.to_be_sent(snapshot)?;
         if let Some(from) = from {
             self.check_earlier(&to, from)?;
         }
         let begin = self.begin_of(&to, from, flags)?;
         let since = from.map_or(Txg(0), |from| from.txg);
-        let subject = Subject { name: snapshot, open: &open, begin, since, span: Span { at, last: None } };
+        let key_data = match begin.features & feature::RAW {
+            0 => None,
+            _ => Some(self.key_data(&to, &open, from)?),
+        };
+        let span = Span { at, last: None };
+        let subject = Subject { name: snapshot, open: &open, begin, since, span, key_data };
         self.write_stream(subject, out, progress)
     }
 
@@ -145,30 +153,34 @@ impl<'a> Sender<'a> {
         out: &mut dyn Write,
         progress: &mut dyn FnMut(Sent<'_>),
     ) -> Result<u64> {
-        let Subject { name, open, mut begin, since, span } = subject;
+        let Subject { name, open, mut begin, since, span, key_data } = subject;
         let (root, _) = open.objset().synced_root();
         begin.objset_type = root.os_type as u32;
         if root.os_type == ObjsetType::Zfs {
             begin.features |= feature::SA_SPILL;
         }
-        let mut list = Vec::new();
+        let mut list = NvList::new();
         if let Some((object, offset)) = span.at {
             begin.features |= feature::RESUMING;
-            let places = [("resume_object", object.into()), ("resume_offset", offset.into())];
-            list = places.into_iter().collect::<NvList>().to_native();
+            list.insert("resume_object", object);
+            list.insert("resume_offset", offset);
         }
+        if let Some(data) = &key_data {
+            list.insert(KEY_DATA, data.to_list());
+        }
+        let list = if list.is_empty() { Vec::new() } else { list.to_native() };
         let mut out = Counted { out, bytes: 0, snapshot: name, progress };
         let buffered = io::BufWriter::with_capacity(BUFFER, &mut out);
         let mut writer = Writer::new(buffered, begin.toguid, begin.features, since, &root.meta_dnode);
         writer.begin(&begin, &list)?;
-        let storage = self.pool.storage();
-        let workers = storage.workers();
-        let walk = Traversal::new(storage, &root.meta_dnode, since);
+        let workers = self.pool.storage().workers();
+        let reader = self.reader(open, key_data.is_some());
+        let walk = Traversal::new(reader, &root.meta_dnode, since).raw(key_data.is_some());
         workers.map_ordered(
             storage::Caller::Works,
-            span.of(walk, open)?,
+            span.of(walk),
             workers.count() * WINDOW_PER_WORKER,
-            |event| event.and_then(|event| traverse::load(storage, event, begin.features, since)),
+            |event| event.and_then(|event| traverse::load(reader, event, begin.features, since)),
             |loaded| writer.put(loaded?),
         )?;
         match span.last {
@@ -199,14 +211,20 @@ impl<'a> Sender<'a> {
         let marks = self.pool.marks_of(to.id)?;
         let marked = |feature: &features::Feature| marks.contains(feature.guid);
         let lz4 = self.pool.info().feature(&features::LZ4_COMPRESS) == FeatureState::Active;
-        let embeds = self.pool.info().feature(&features::EMBEDDED_DATA) == FeatureState::Active;
+        let is_encrypted = self.pool.is_encrypted(to)?;
+        // Encrypted datasets have no blocks in pointers.
+        let embeds =
+            !is_encrypted && self.pool.info().feature(&features::EMBEDDED_DATA) == FeatureState::Active;
+        let embeds = embeds && (flags.embedded || flags.raw);
+        let compressed = flags.compressed || flags.raw;
         let wanted = [
-            (feature::LARGE_BLOCKS, flags.large_blocks && marked(&features::LARGE_BLOCKS)),
+            (feature::LARGE_BLOCKS, (flags.large_blocks || flags.raw) && marked(&features::LARGE_BLOCKS)),
             (feature::LARGE_DNODE, marked(&features::LARGE_DNODE)),
-            (feature::EMBED_DATA, flags.embedded && embeds),
-            (feature::COMPRESSED, flags.compressed),
-            (feature::LZ4, (flags.embedded && embeds || flags.compressed) && lz4),
-            (feature::ZSTD, flags.compressed && marked(&features::ZSTD_COMPRESS)),
+            (feature::EMBED_DATA, embeds),
+            (feature::COMPRESSED, compressed),
+            (feature::LZ4, (embeds || compressed) && lz4),
+            (feature::ZSTD, compressed && marked(&features::ZSTD_COMPRESS)),
+            (feature::RAW, flags.raw && is_encrypted),
         ];
         let is_clone = from.is_some_and(|from| from.dir != to.dir_id);
         let insensitive = to.phys.flags & format::dsl_dataset::CASE_INSENSITIVE != 0;
@@ -279,7 +297,7 @@ impl<'a> Sender<'a> {
         }
         self.check_earlier(&info, from)?;
         let (root, _) = to.objset().synced_root();
-        let walk = Traversal::of_dnodes(self.pool.storage(), &root.meta_dnode, from.txg);
+        let walk = Traversal::of_dnodes(self.pool.storage().reader(), &root.meta_dnode, from.txg);
         Ok(walk.filter_map(|event| match event {
             Ok(traverse::Event::Object { id, .. }) => Some(Ok(Touched::Object(ObjectId(id)))),
             Ok(traverse::Event::Free { first, count }) => Some(Ok(Touched::Free { first, count })),
@@ -304,10 +322,12 @@ impl<'a> Sender<'a> {
         flags: SendFlags,
         at: Option<(u64, u64)>,
     ) -> Result<u64> {
-        let open = self.pool.open(snapshot)?;
+        let open = self.open(snapshot, flags)?;
+        let to = self.to_be_sent(snapshot)?;
         if let Some(from) = from {
-            self.check_earlier(&self.to_be_sent(snapshot)?, from)?;
+            self.check_earlier(&to, from)?;
         }
+        let flags = SendFlags { raw: flags.raw && self.pool.is_encrypted(&to)?, ..flags };
         let since = from.map_or(Txg(0), |from| from.txg);
         self.size_of(&open, since, Span { at, last: None }, flags)
     }
@@ -316,8 +336,9 @@ impl<'a> Sender<'a> {
     fn size_of(&self, open: &Dataset, since: Txg, span: Span, flags: SendFlags) -> Result<u64> {
         let (root, _) = open.objset().synced_root();
         let mut bytes = 0;
-        for event in span.of(Traversal::new(self.pool.storage(), &root.meta_dnode, since), open)? {
-            bytes += event?.size(flags.compressed);
+        let walk = Traversal::new(self.reader(open, flags.raw), &root.meta_dnode, since).raw(flags.raw);
+        for event in span.of(walk) {
+            bytes += event?.size(flags);
         }
         Ok(bytes)
     }

@@ -29,6 +29,10 @@ pub struct Package {
     pub properties: Told,
     /// `-h`: holds of snapshots are told.
     pub holds: bool,
+    /// `-w`: encrypted datasets are sent as they lie on disk.
+    pub raw: bool,
+    /// `-U`: encrypted datasets may be sent decrypted.
+    pub decrypts: bool,
     /// `-s`: what has no such snapshot is left out, with all below it.
     pub skip_missing: bool,
 }
@@ -62,7 +66,8 @@ impl Sender<'_> {
     /// Writes a package whose top is `snapshot`; returns its bytes.
     ///
     /// # Errors
-    /// As [`Sender::send`]; [`Error::NoSnapshotBelow`] where something that is older than its parent's snapshot has none.
+    /// As [`Sender::send`]; [`Error::NoSnapshotBelow`] where something that is older than its parent's snapshot has none;
+    /// [`Error::NotRaw`].
     pub fn send_package(
         &self,
         snapshot: &str,
@@ -80,6 +85,9 @@ impl Sender<'_> {
         list.insert("tosnap", to);
         if !package.recursive {
             list.insert("not_recursive", NvValue::Boolean);
+        }
+        if package.raw {
+            list.insert("raw", NvValue::Boolean);
         }
         let mut all = NvList::new();
         for member in &members {
@@ -124,6 +132,9 @@ impl Sender<'_> {
         let mut queue = vec![(fs.to_owned(), Guid(0), None)];
         while let Some((name, parent_from, parent_txg)) = queue.pop() {
             let head = self.pool.dataset(&name)?;
+            if !package.raw && !package.decrypts && self.pool.is_encrypted(&head)? {
+                return Err(Error::NotRaw { top: snapshot.to_owned(), dataset: name });
+            }
             let mut snaps = self.pool.list(&name, Some(1), true)?;
             snaps.retain(|info| info.is_snapshot() && info.dir_id == head.dir_id);
             let last = snaps.iter().position(|snap| leaf(snap) == to);
@@ -202,6 +213,9 @@ impl Sender<'_> {
         let told = package.properties;
         if told != Told::OfSnapshots {
             about.insert("props", self.props_of(head.dir.props_zap, told)?);
+        }
+        if self.pool.encryption(head)?.is_some_and(|encryption| encryption.object.root == head.dir_id) {
+            about.insert("is_encroot", NvValue::Boolean);
         }
         let (mut guids, mut props, mut holds) = (NvList::new(), NvList::new(), NvList::new());
         for snap in snaps.iter().filter(|snap| package.recursive || package.between || leaf(snap) == to) {

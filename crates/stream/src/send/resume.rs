@@ -4,9 +4,9 @@
 
 use std::io::Write;
 
-use format::{Guid, ObjectId};
+use format::Guid;
 
-use pool::{Dataset, DatasetInfo, Error, Result, ResumeToken};
+use pool::{DatasetInfo, Error, Result, ResumeToken};
 
 use super::traverse::{Event, Traversal};
 use super::{HEAD, Sender, Sent, Source, guid_of_head};
@@ -22,24 +22,12 @@ pub(super) struct Span {
 
 impl Span {
     /// The events of the walk that belong to it.
-    pub(super) fn of<'a>(
-        self,
-        walk: Traversal<'a>,
-        dataset: &Dataset,
-    ) -> Result<impl Iterator<Item = Result<Event>> + use<'a>> {
-        let walk = match self.at {
-            None => walk,
-            Some((id, offset)) => match dataset.objset().object(ObjectId(id)) {
-                Ok(object) => walk.starting_at(id, offset / object.block_size()),
-                // What it was is told by what follows.
-                Err(dmu::Error::NoObject(_)) => walk.starting_at(id, 0),
-                Err(error) => return Err(error.into()),
-            },
-        };
-        Ok(walk.map_while(move |event| match (event, self.last) {
+    pub(super) fn of<'a>(self, walk: Traversal<'a>) -> impl Iterator<Item = Result<Event>> + use<'a> {
+        let walk = if let Some(at) = self.at { walk.starting_at(at) } else { walk };
+        walk.map_while(move |event| match (event, self.last) {
             (Ok(event), Some(last)) => event.up_to(last).map(Ok),
             (event, _) => Some(event),
-        }))
+        })
     }
 }
 
@@ -54,9 +42,6 @@ pub struct Resumption {
 
 /// Whether this build can write the stream that a token tells of.
 pub(super) fn check_sendable(token: &ResumeToken) -> Result<()> {
-    if token.raw {
-        return Err(Error::Unsupported("raw streams of encrypted datasets".into()));
-    }
     if token.redacted {
         return Err(Error::Unsupported("redacted streams".into()));
     }

@@ -61,6 +61,9 @@ impl Sender<'_> {
             (info, to, partial.token)
         };
         check_sendable(&token)?;
+        if token.flags.raw {
+            return Err(Error::Unsupported("sending the beginning of a raw stream".into()));
+        }
         if self.pool.is_open(to.id) {
             return Err(Error::DatasetBusy(fs.to_owned()));
         }
@@ -104,6 +107,7 @@ impl Sender<'_> {
             begin: saved.begin.clone(),
             since: saved.since(),
             span: saved.span(),
+            key_data: None,
         };
         self.write_stream(subject, out, progress)
     }

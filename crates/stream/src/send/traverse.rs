@@ -6,21 +6,23 @@
 use std::sync::Arc;
 
 use dmu::walk::{Opened, Spot, Step, Walk};
-use format::blkptr::{BlockPtr, SIZE as PTR};
+use format::blkptr::{Block, BlockPtr, SIZE as PTR};
 use format::dnode::{self, Dnode, SLOT, SLOTS_PER_BLOCK};
-use format::stream::{RECORD, feature};
+use format::stream::{OBJECT_SPILL, RAW_BYTESWAP, RECORD, feature};
 use format::{ByteOrder, Compression, Corrupt, ObjectId, ObjectType, Txg};
-use storage::{Record, Storage};
+use storage::{Reader, Record};
 
-use pool::{Error, Result};
+use pool::{Error, Result, SendFlags};
 
 /// Largest block of a stream without [`feature::LARGE_BLOCKS`].
 pub(super) const OLD_MAX_BLOCK: u64 = 128 << 10;
 
 /// Something to be told.
 pub(super) enum Event {
-    /// An object, and its bonus to whole words.
-    Object { id: u64, dnode: Arc<Dnode>, bonus: Vec<u8> },
+    /// How the block of dnodes that comes next is sealed, whose first is `first`; in raw streams only.
+    Range { first: u64, block: Block },
+    /// An object, and its bonus to whole words; in a raw stream all that the dnode has room for. `flags`: of its record.
+    Object { id: u64, dnode: Arc<Dnode>, bonus: Vec<u8>, flags: u8 },
     /// Numbers without an object.
     Free { first: u64, count: u64 },
     /// Blocks `start..end` of an object are holes; `end` 0: all from `start`.
@@ -33,15 +35,17 @@ pub(super) enum Event {
 
 impl Event {
     /// About how many bytes it takes in the stream.
-    pub(super) fn size(&self, compressed: bool) -> u64 {
+    pub(super) fn size(&self, flags: SendFlags) -> u64 {
         let payload = match self {
             // Its end is told, too.
             Event::Object { bonus, .. } => bonus.len() as u64 + RECORD as u64,
             Event::Data { block_size, ptr, .. } => match ptr {
-                BlockPtr::Block(block) if compressed && !block.object_type.is_metadata() => block.psize,
+                BlockPtr::Block(block) if flags.raw && block.encrypted => block.psize,
+                BlockPtr::Block(block) if flags.compressed && !block.object_type.is_metadata() => block.psize,
                 _ => *block_size,
             },
             Event::Spill { ptr, .. } => ptr.lsize(),
+            Event::Range { .. } => 0,
             // Many of these become one record.
             Event::Free { .. } | Event::Hole { .. } => return 0,
         };
@@ -56,7 +60,7 @@ impl Event {
             None => id < object,
         };
         match self {
-            Event::Object { id, .. } => (id <= object).then_some(self),
+            Event::Object { id, .. } | Event::Range { first: id, .. } => (id <= object).then_some(self),
             Event::Free { first, count } => {
                 let left = object.checked_sub(first)?.saturating_add(1);
                 Some(Event::Free { first, count: count.min(left) })
@@ -80,7 +84,7 @@ pub(super) struct Loaded {
 pub(super) enum Payload {
     /// As they read.
     Plain(Record),
-    /// As they lie on disk.
+    /// As they lie on disk; but for raw streams, opened if they are sealed there.
     Stored(Vec<u8>),
 }
 
@@ -111,32 +115,46 @@ pub(super) fn sent_embedded(ptr: &BlockPtr, features: u64) -> bool {
 }
 
 /// Reads what an event needs.
-pub(super) fn load(storage: &Storage, event: Event, features: u64, since: Txg) -> Result<Loaded> {
+pub(super) fn load(reader: Reader<'_>, event: Event, features: u64, since: Txg) -> Result<Loaded> {
+    let is_raw = features & feature::RAW != 0;
     let payload = match &event {
         Event::Object { dnode, .. } => match &dnode.spill {
             // Sent although unchanged: old receivers would lose it.
-            Some(spill) if spill.birth() <= since => Some(Payload::Plain(storage.read(spill)?)),
+            Some(spill) if spill.birth() <= since => Some(load_spill(reader, spill, is_raw)?),
             _ => None,
         },
         Event::Data { ptr, .. } if sent_embedded(ptr, features) => None,
-        Event::Data { block_size, ptr, .. } => Some(load_data(storage, ptr, *block_size, features)?),
-        Event::Spill { ptr, .. } => Some(Payload::Plain(storage.read(ptr)?)),
-        Event::Free { .. } | Event::Hole { .. } => None,
+        Event::Data { ptr, .. } if is_raw => Some(Payload::Stored(reader.read_stored(sealed(ptr)?)?)),
+        Event::Data { block_size, ptr, .. } => Some(load_data(reader, ptr, *block_size, features)?),
+        Event::Spill { ptr, .. } => Some(load_spill(reader, ptr, is_raw)?),
+        Event::Range { .. } | Event::Free { .. } | Event::Hole { .. } => None,
     };
     Ok(Loaded { event, payload })
 }
 
-fn load_data(storage: &Storage, ptr: &BlockPtr, block_size: u64, features: u64) -> Result<Payload> {
+/// The block of a pointer in an encrypted dataset. One that is not authenticated there is not the dataset's own.
+pub(super) fn sealed(ptr: &BlockPtr) -> Result<&Block> {
+    let sealed = ptr.block().filter(|block| block.encrypted);
+    sealed.ok_or_else(|| storage::ReadError::Unauthentic.into())
+}
+
+fn load_spill(reader: Reader<'_>, ptr: &BlockPtr, is_raw: bool) -> Result<Payload> {
+    match is_raw {
+        true => Ok(Payload::Stored(reader.read_stored(sealed(ptr)?)?)),
+        false => Ok(Payload::Plain(reader.read(ptr)?)),
+    }
+}
+
+fn load_data(reader: Reader<'_>, ptr: &BlockPtr, block_size: u64, features: u64) -> Result<Payload> {
     if let BlockPtr::Block(block) = ptr
         && features & feature::COMPRESSED != 0
         && !splits(block_size, features)
         && block.order == ByteOrder::Little
         && !block.object_type.is_metadata()
-        && !block.encrypted
     {
-        return Ok(Payload::Stored(storage.read_stored(block)?));
+        return Ok(Payload::Stored(reader.read_compressed(block)?));
     }
-    let record = storage.read_once(ptr)?;
+    let record = reader.once().read(ptr)?;
     if record.len() as u64 != block_size {
         return Err(storage::ReadError::from(format::Corrupt::new("block size", record.len() as u64)).into());
     }
@@ -160,7 +178,7 @@ enum Frame {
     /// The tree of an object; the spill block comes after it.
     Tree { owner: Arc<Owner>, walk: Walk },
     /// The slots of a block of dnodes.
-    Dnodes { record: Record, blkid: u64, slot: usize },
+    Dnodes { record: Record, order: ByteOrder, blkid: u64, slot: usize },
 }
 
 impl Frame {
@@ -177,18 +195,20 @@ enum Found {
     Event(Event),
     /// An indirect block.
     Indirect(Record),
-    /// A block of dnodes.
-    Dnodes(Record),
+    /// A block of dnodes, in this byte order.
+    Dnodes(Record, ByteOrder),
 }
 
 /// The walk.
 pub(super) struct Traversal<'a> {
-    storage: &'a Storage,
+    reader: Reader<'a>,
+    /// Blocks of dnodes are taken as they lie on disk.
+    is_raw: bool,
     since: Txg,
     stack: Vec<Frame>,
     /// Only which objects there are is of interest, not what they hold.
     dnodes_only: bool,
-    /// What comes before this object and block was told already.
+    /// What comes before this object and byte offset was told already.
     start: (u64, u64),
     /// Blocks that lead to others and were opened.
     opened: Opened,
@@ -196,28 +216,39 @@ pub(super) struct Traversal<'a> {
 
 impl<'a> Traversal<'a> {
     /// All that was born after `since` below a meta-dnode.
-    pub(super) fn new(storage: &'a Storage, meta: &Dnode, since: Txg) -> Traversal<'a> {
+    pub(super) fn new(reader: Reader<'a>, meta: &Dnode, since: Txg) -> Traversal<'a> {
         let stack = vec![Frame::of(0, Arc::new(meta.clone()))];
-        Traversal { storage, since, stack, dnodes_only: false, start: (0, 0), opened: Opened::default() }
+        let opened = Opened::default();
+        Traversal { reader, is_raw: false, since, stack, dnodes_only: false, start: (0, 0), opened }
+    }
+
+    /// As [`Traversal::new`], of an encrypted dataset for a raw stream.
+    pub(super) fn raw(self, is_raw: bool) -> Traversal<'a> {
+        Traversal { is_raw, ..self }
     }
 
     /// As [`Traversal::new`], without what is in the objects.
-    pub(super) fn of_dnodes(storage: &'a Storage, meta: &Dnode, since: Txg) -> Traversal<'a> {
-        Traversal { dnodes_only: true, ..Traversal::new(storage, meta, since) }
+    pub(super) fn of_dnodes(reader: Reader<'a>, meta: &Dnode, since: Txg) -> Traversal<'a> {
+        Traversal { dnodes_only: true, ..Traversal::new(reader, meta, since) }
     }
 
-    /// Goes on with block `blkid` of object `id`; what was written of objects before it is left out.
-    pub(super) fn starting_at(self, id: u64, blkid: u64) -> Traversal<'a> {
-        Traversal { start: (id, blkid), ..self }
+    /// Goes on with byte `offset` of object `id`; what was written of objects before it is left out.
+    pub(super) fn starting_at(self, (id, offset): (u64, u64)) -> Traversal<'a> {
+        Traversal { start: (id, offset), ..self }
     }
 
     /// Whether all at and below `spot` comes before the start.
     fn is_told(&self, owner: &Owner, spot: Spot) -> bool {
-        let (id, start) = match owner.id {
-            0 => (0, self.start.0 / SLOTS_PER_BLOCK as u64),
-            _ => self.start,
-        };
-        owner.id == id && spot.blocks(owner.dnode.fanout_shift()).end <= u128::from(start)
+        let end = spot.blocks(owner.dnode.fanout_shift()).end;
+        let (id, offset) = self.start;
+        match owner.id {
+            0 => end <= u128::from(id / SLOTS_PER_BLOCK as u64),
+            owned => {
+                // No object has as many bytes as do not fit here.
+                let bytes = end.saturating_mul(owner.dnode.block_size.into());
+                owned == id && bytes <= u128::from(offset)
+            }
+        }
     }
 
     /// Refuses a block that leads to others and was opened before, or lies in its pointer.
@@ -248,19 +279,24 @@ impl<'a> Traversal<'a> {
         }
         if spot.level > 0 || owner.id == 0 {
             self.check_new(owner, ptr)?;
-            let record = self.storage.read(ptr)?;
-            return Ok(if spot.level > 0 { Found::Indirect(record) } else { Found::Dnodes(record) });
+            if spot.level == 0 && self.is_raw {
+                let block = sealed(ptr)?;
+                return Ok(Found::Dnodes(Arc::new(self.reader.read_stored(block)?), block.order));
+            }
+            let record = self.reader.read(ptr)?;
+            return Ok(match spot.level {
+                0 => Found::Dnodes(record, ByteOrder::Little),
+                _ => Found::Indirect(record),
+            });
         }
         let Dnode { object_type, block_size, .. } = *owner.dnode;
         let (id, block_size, blkid) = (owner.id, block_size.into(), spot.index);
         Ok(Found::Event(Event::Data { id, object_type, block_size, blkid, ptr: *ptr }))
     }
 
-    /// The dnode in `slot`, and how many slots on the next one is.
-    fn dnode(&mut self, record: &Record, blkid: u64, slot: usize) -> Result<(usize, Option<Event>)> {
-        let id = blkid * SLOTS_PER_BLOCK as u64 + slot as u64;
-        let raw = &record[slot * SLOT..];
-        let found = Dnode::decode(raw, ByteOrder::Little).map_err(Error::corrupt(ObjectId(id)))?;
+    /// The dnode of object `id`, and how many slots on the next one is.
+    fn dnode(&mut self, raw: &[u8], order: ByteOrder, id: u64) -> Result<(usize, Option<Event>)> {
+        let found = Dnode::decode(raw, order).map_err(Error::corrupt(ObjectId(id)))?;
         if id < self.start.0 {
             return Ok((found.map_or(1, |dnode| dnode.slots.into()), None));
         }
@@ -269,13 +305,18 @@ impl<'a> Traversal<'a> {
             return Ok((1, event));
         };
         let at = dnode::HEADER + dnode.block_ptrs.len() * PTR;
-        let end = (at + dnode.bonus.len().next_multiple_of(8)).min(raw.len());
-        let bonus = raw[at..end].to_vec();
+        let len = match self.is_raw && !dnode.bonus.is_empty() {
+            true => dnode.bonus_capacity(),
+            false => dnode.bonus.len().next_multiple_of(8),
+        };
+        let bonus = raw[at..(at + len).min(raw.len())].to_vec();
+        let flags = if dnode.spill.is_some() { OBJECT_SPILL } else { 0 }
+            | if order == ByteOrder::Big { RAW_BYTESWAP } else { 0 };
         let dnode = Arc::new(dnode);
         if !self.dnodes_only {
             self.stack.push(Frame::of(id, dnode.clone()));
         }
-        Ok((dnode.slots.into(), Some(Event::Object { id, dnode, bonus })))
+        Ok((dnode.slots.into(), Some(Event::Object { id, dnode, bonus, flags })))
     }
 
     /// One step; `None` when the frame is done.
@@ -293,8 +334,11 @@ impl<'a> Traversal<'a> {
                         Found::Nothing => {}
                         Found::Event(found) => event = Some(found),
                         Found::Indirect(record) => walk.enter(spot, ptr, record),
-                        Found::Dnodes(record) => {
-                            dnodes = Some(Frame::Dnodes { record, blkid: spot.index, slot: 0 });
+                        Found::Dnodes(record, order) => {
+                            let first = spot.index * SLOTS_PER_BLOCK as u64;
+                            let block = ptr.block().filter(|_| self.is_raw);
+                            event = block.map(|block| Event::Range { first, block: *block });
+                            dnodes = Some(Frame::Dnodes { record, order, blkid: spot.index, slot: 0 });
                         }
                     }
                 }
@@ -302,13 +346,14 @@ impl<'a> Traversal<'a> {
                 self.stack.extend(dnodes);
                 Ok(event)
             }
-            Frame::Dnodes { record, blkid, slot } => {
+            Frame::Dnodes { record, order, blkid, slot } => {
                 if slot >= SLOTS_PER_BLOCK || (slot + 1) * SLOT > record.len() {
                     return Ok(None);
                 }
                 let place = self.stack.len();
-                let (slots, event) = self.dnode(&record, blkid, slot)?;
-                self.stack.insert(place, Frame::Dnodes { record, blkid, slot: slot + slots });
+                let id = blkid * SLOTS_PER_BLOCK as u64 + slot as u64;
+                let (slots, event) = self.dnode(&record[slot * SLOT..], order, id)?;
+                self.stack.insert(place, Frame::Dnodes { record, order, blkid, slot: slot + slots });
                 Ok(event)
             }
         }

@@ -6,8 +6,9 @@ use std::io::Write;
 
 use codec::RunningFletcher4;
 use format::blkptr::{Block, BlockPtr};
+use format::crypt::Sealing;
 use format::dnode::{Dnode, SLOTS_PER_BLOCK};
-use format::stream::{self, Begin, Embedded, End, Free, FreeObjects, Record, Spill, TO_END, feature};
+use format::stream::{self, Begin, Crypt, Embedded, End, Free, FreeObjects, Record, Spill, TO_END, feature};
 use format::{ByteOrder, ChecksumKind, Compression, Guid, ObjectType, SECTOR_SHIFT, Txg};
 
 use super::traverse::{Event, Loaded, OLD_MAX_BLOCK, Payload, sent_embedded, splits};
@@ -124,8 +125,9 @@ impl<W: Write> Writer<W> {
     pub(super) fn put(&mut self, loaded: Loaded) -> Result<()> {
         let Loaded { event, payload } = loaded;
         match event {
-            Event::Object { id, dnode, bonus } => {
-                self.object(id, &dnode, &bonus)?;
+            Event::Range { first, block } => self.range(first, &block),
+            Event::Object { id, dnode, bonus, flags } => {
+                self.object((id, flags), &dnode, &bonus)?;
                 match (&dnode.spill, payload) {
                     (Some(ptr), Some(content)) => self.spill(id, ptr, content.bytes()),
                     _ => Ok(()),
@@ -151,11 +153,27 @@ impl<W: Write> Writer<W> {
         }
     }
 
-    fn object(&mut self, id: u64, dnode: &Dnode, bonus: &[u8]) -> Result<()> {
+    /// How the block of dnodes that follows is sealed.
+    fn range(&mut self, first: u64, block: &Block) -> Result<()> {
+        let record = Record::ObjectRange(stream::ObjectRange {
+            first,
+            slots: SLOTS_PER_BLOCK as u64,
+            toguid: self.toguid,
+            crypt: crypt_of(block),
+            flags: byte_swap(block),
+        });
+        self.record(&record, &[])
+    }
+
+    fn is_raw(&self) -> bool {
+        self.features & feature::RAW != 0
+    }
+
+    fn object(&mut self, (id, flags): (u64, u8), dnode: &Dnode, bonus: &[u8]) -> Result<()> {
         let large = self.features & feature::LARGE_BLOCKS != 0;
         let block_size = u64::from(dnode.block_size);
         let sent_size = if large { block_size } else { block_size.min(OLD_MAX_BLOCK) };
-        let record = Record::Object(stream::Object {
+        let mut object = stream::Object {
             object: id,
             object_type: dnode.object_type,
             bonus_type: dnode.bonus_type,
@@ -164,11 +182,18 @@ impl<W: Write> Writer<W> {
             checksum: dnode.checksum,
             compress: dnode.compress,
             slots: dnode.slots,
-            flags: if dnode.spill.is_some() { stream::OBJECT_SPILL } else { 0 },
+            flags,
             toguid: self.toguid,
             ..stream::Object::default()
-        });
-        self.record(&record, bonus)?;
+        };
+        if self.is_raw() {
+            object.raw_bonus_len = bonus.len() as u32;
+            object.indirect_shift = dnode.indirect_shift;
+            object.levels = dnode.levels;
+            object.nblkptr = dnode.block_ptrs.len() as u8;
+            object.max_blkid = dnode.max_blkid;
+        }
+        self.record(&Record::Object(object), bonus)?;
         // All past the end of the object.
         self.free(id, dnode.max_blkid.wrapping_add(1).wrapping_mul(block_size), TO_END)
     }
@@ -216,13 +241,18 @@ impl<W: Write> Writer<W> {
             }
             return Ok(());
         }
-        if let BlockPtr::Block(block) = ptr
-            && !block.encrypted
-        {
-            describe(&mut write, block);
-            if matches!(payload, Payload::Stored(_)) && block.compression != Compression::Off {
+        if let BlockPtr::Block(block) = ptr {
+            let is_raw = self.is_raw();
+            if is_raw || !block.encrypted {
+                describe(&mut write, block);
+            }
+            if matches!(payload, Payload::Stored(_)) && (is_raw || block.compression != Compression::Off) {
                 write.compression = block.compression;
                 write.compressed_size = block.psize;
+            }
+            if is_raw {
+                write.flags |= byte_swap(block);
+                write.crypt = crypt_of(block);
             }
         }
         self.record(&Record::Write(write), bytes)
@@ -250,14 +280,24 @@ impl<W: Write> Writer<W> {
     }
 
     fn spill(&mut self, object: u64, ptr: &BlockPtr, content: &[u8]) -> Result<()> {
-        let record = Record::Spill(Spill {
+        let mut spill = Spill {
             object,
             length: content.len() as u64,
             toguid: self.toguid,
             flags: if ptr.birth() <= self.since { stream::SPILL_UNMODIFIED } else { 0 },
             ..Spill::default()
-        });
-        self.record(&record, content)
+        };
+        if let BlockPtr::Block(block) = ptr
+            && self.is_raw()
+        {
+            spill.flags |= byte_swap(block);
+            spill.length = block.lsize;
+            spill.compression = block.compression.to_disk() as u8;
+            spill.compressed_size = block.psize;
+            spill.crypt = crypt_of(block);
+            spill.object_type = block.object_type.0.into();
+        }
+        self.record(&Record::Spill(spill), content)
     }
 }
 
@@ -285,5 +325,19 @@ fn describe(write: &mut stream::Write, block: &Block) {
     }
     write.key = block.checksum;
     let sectors = |bytes: u64| (bytes >> SECTOR_SHIFT) - 1;
-    write.key_prop = sectors(block.lsize) | sectors(block.psize) << 16 | block.compression.to_disk() << 32;
+    write.key_prop = sectors(block.lsize)
+        | sectors(block.psize) << 16
+        | block.compression.to_disk() << 32
+        | u64::from(block.encrypted) << 39;
+}
+
+/// What a block in an encrypted dataset is opened and authenticated with.
+fn crypt_of(block: &Block) -> Crypt {
+    let Sealing { salt, iv } = block.sealing.unwrap_or_default();
+    Crypt { salt, iv, mac: block.mac() }
+}
+
+/// The flag of a block that a machine of the other byte order wrote.
+fn byte_swap(block: &Block) -> u8 {
+    if block.order == ByteOrder::Big { stream::RAW_BYTESWAP } else { 0 }
 }

@@ -1,15 +1,15 @@
 //! A pool to receive streams into.
 #![allow(dead_code, reason = "each test file uses a part of it")]
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
 
 use codec::RunningFletcher4;
 use format::stream::{End, Record};
-use pool::{CreateSpec, NewFilesystem, Options, Pool, ReceiveOptions};
+use pool::{CreateSpec, NewFilesystem, Options, Pool, ReceiveOptions, SendFlags};
 use storage::host::{Access, Disk};
-use stream::{Incoming, Receiver};
+use stream::{Incoming, Receiver, Sender};
 
 use crate::oracle;
 
@@ -122,4 +122,59 @@ impl Drop for Ground {
 
 pub fn golden(dir: &Path, name: &str) -> Vec<u8> {
     std::fs::read(dir.join(format!("gsend.{name}.zstream"))).unwrap()
+}
+
+pub fn import(dir: &Path, name: &str) -> Pool {
+    let image: PathBuf = dir.join(format!("{name}.0.img"));
+    let disk: Arc<dyn Disk> =
+        Arc::new(pool::open_disk(&image, Access::ReadWrite { exclusive: true }).unwrap());
+    Pool::import_disks(vec![disk], Options { read_only: true, ..Options::default() }).unwrap()
+}
+
+/// Records of a stream with what follows them; panics on a wrong checksum.
+pub fn records(bytes: &[u8]) -> Vec<(Record, Vec<u8>)> {
+    let mut found = Vec::new();
+    let mut rest = bytes;
+    let order = format::stream::order_of(rest[..format::stream::RECORD].try_into().unwrap()).unwrap();
+    let mut sum = RunningFletcher4::new(order);
+    while !rest.is_empty() {
+        let raw: &[u8; format::stream::RECORD] = rest[..format::stream::RECORD].try_into().unwrap();
+        let record = Record::decode(raw, order).unwrap();
+        let len = record.payload_len() as usize;
+        let payload = &rest[format::stream::RECORD..format::stream::RECORD + len];
+        if matches!(record, Record::Begin(_)) {
+            sum = RunningFletcher4::new(order);
+        }
+        let before = sum.sum();
+        sum.add(&raw[..format::stream::CHECKSUM_AT]);
+        let stored = format::stream::checksum(raw, order);
+        if !matches!(record, Record::Begin(_)) && stored != format::Checksum::default() {
+            assert_eq!(stored, sum.sum(), "record {}: {record:?}", found.len());
+        }
+        if let Record::End(end) = &record
+            && end.checksum != format::Checksum::default()
+        {
+            assert_eq!(end.checksum, before, "the sum of all before the end");
+        }
+        sum.add(&raw[format::stream::CHECKSUM_AT..]);
+        sum.add(payload);
+        found.push((record, payload.to_vec()));
+        rest = &rest[format::stream::RECORD + len..];
+    }
+    assert!(matches!(found.last(), Some((Record::End(_), _))), "a stream ends");
+    found
+}
+
+pub fn send(pool: &Pool, snapshot: &str, from: Option<&str>, flags: SendFlags) -> Vec<u8> {
+    let mut out = Vec::new();
+    let from = from.map(|from| Sender::new(pool).send_source(from).unwrap());
+    let bytes = Sender::new(pool).send(snapshot, from.as_ref(), flags, &mut out, &mut |_| {}).unwrap();
+    assert_eq!(bytes, out.len() as u64);
+    out
+}
+
+pub fn load_key(pool: &Pool, name: &str) {
+    let info = pool.dataset(name).unwrap();
+    let user = pool.encryption(&info).unwrap().unwrap().object.user_key;
+    pool.load_key(&info, user.wrapping(b"correct horse").unwrap(), false).unwrap();
 }
