@@ -206,7 +206,7 @@ pub fn receive_stream(data: &[u8]) {
 
 fn expect_sound(pool: &Pool) {
     let mut findings = Vec::new();
-    pool::check::check(pool, &mut |finding| findings.push(finding.to_string())).expect("it can be checked");
+    scan::check::check(pool, &mut |finding| findings.push(finding.to_string())).expect("it can be checked");
     assert_eq!(findings, Vec::<String>::new(), "a stream harmed the pool");
 }
 

@@ -137,7 +137,8 @@ impl Pool {
         })
     }
 
-    /// Takes a device again that is at `path`. What it missed is written to it in the background.
+    /// Takes a device again that is at `path`. A resilver (crate `scan`) writes to it what it
+    /// missed.
     ///
     /// # Errors
     /// [`Error::BadDevice`]: it is not the device that it was; as [`Pool::offline`].
@@ -170,8 +171,7 @@ impl Pool {
             syncing.bring_back(guid, disk, newest.last())?;
             syncing.inner.state_changed(guid, "ONLINE");
             Ok(())
-        })?;
-        self.resilver()
+        })
     }
 
     /// A leaf that failed is let go of, so that its device can be opened anew.

@@ -84,7 +84,7 @@ impl Inner {
     }
 
     /// Notes that something happened (`sysevent.fs.zfs.WHAT`), with what there is to say about it.
-    pub(crate) fn happened(&self, what: &str, about: &[(&str, &str)]) {
+    pub fn happened(&self, what: &str, about: &[(&str, &str)]) {
         let mut event = self.event(&format!("sysevent.fs.zfs.{what}"));
         about.iter().for_each(|(name, text)| event.insert(*name, *text));
         self.events.ring().post(event);

@@ -418,7 +418,10 @@ fn read_tables(mos: &Mos, storage: &Storage, config: &PoolConfig) -> Result<(Map
 
 impl Inner {
     /// The space maps as they are on disk now.
-    pub(crate) fn read_space_tables(&self) -> Result<(MapTable, Logs)> {
+    ///
+    /// # Errors
+    /// They cannot be read.
+    pub fn read_space_tables(&self) -> Result<(MapTable, Logs)> {
         let config = self.info().config.clone();
         read_tables(&self.mos, &self.storage, &config)
     }

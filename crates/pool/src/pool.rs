@@ -73,13 +73,17 @@ impl Info {
     }
 }
 
-/// Shared by everyone who uses the pool.
-pub(crate) struct Inner {
-    pub(crate) storage: Arc<Storage>,
-    pub(crate) budget: Arc<DirtyBudget>,
-    pub(crate) host: Host,
+/// Shared by everyone who uses the pool, and by threads that work for it.
+pub struct Inner {
+    /// Devices, cache and workers.
+    pub storage: Arc<Storage>,
+    /// What is dirty.
+    pub budget: Arc<DirtyBudget>,
+    /// Time and randomness.
+    pub host: Host,
     pub(crate) groups: Arc<Groups>,
-    pub(crate) mos: Mos,
+    /// The objects that describe the pool.
+    pub mos: Mos,
     pub(crate) datasets: Mutex<HashMap<ObjectId, Weak<Dataset>>>,
     /// Datasets with intent logs that syncs must look after: kept even when their users let go of them.
     pub(crate) logged: Mutex<BTreeMap<ObjectId, Arc<Dataset>>>,
@@ -98,7 +102,8 @@ pub(crate) struct Inner {
     pub(crate) altroot: Option<String>,
     /// The command that is being carried out, to be noted in the history by the first change it makes.
     pub(crate) command: Mutex<Option<String>>,
-    pub(crate) scrub: Scrubber,
+    /// The thread that carries out a scrub or resilver: it ends before the pool does.
+    pub scrub: Scrubber,
     pub(crate) treater: Treater,
     /// The states on the disks that other processes read.
     pub(crate) leases: Leases,
@@ -116,11 +121,17 @@ pub(crate) struct Inner {
 }
 
 impl Inner {
-    pub(crate) fn name(&self) -> String {
+    /// Name as imported.
+    #[must_use]
+    pub fn name(&self) -> String {
         self.info().config.name.clone()
     }
 
-    pub(crate) fn info(&self) -> std::sync::RwLockReadGuard<'_, Info> {
+    /// What `zpool list` and `zpool status` tell; the lock is held while it is looked at.
+    ///
+    /// # Panics
+    /// A thread panicked while it stored it.
+    pub fn info(&self) -> std::sync::RwLockReadGuard<'_, Info> {
         self.info.read().expect("the info lock guards a plain store")
     }
 
@@ -194,8 +205,36 @@ impl Inner {
         self.room().usable(reach)
     }
 
+    /// The last txg on disk and the root of its MOS.
+    #[must_use]
+    pub fn committed(&self) -> (Txg, BlockPtr) {
+        let info = self.info();
+        (info.txg, info.root)
+    }
+
+    /// The txg that accepts changes.
+    #[must_use]
+    pub fn open_txg(&self) -> Txg {
+        self.groups.lock().open
+    }
+
+    /// Whether blocks of what was destroyed wait to be freed, as of the last sync.
+    #[must_use]
+    pub fn is_freeing(&self) -> bool {
+        self.groups.is_freeing()
+    }
+
+    /// Waits until everything done so far is on disk.
+    ///
+    /// # Errors
+    /// [`Error::Stopped`] when the pool could not write.
+    pub fn sync(&self) -> Result<()> {
+        self.groups.sync()
+    }
+
     /// What questions about datasets need.
-    pub(crate) fn view(&self) -> View<'_> {
+    #[must_use]
+    pub fn view(&self) -> View<'_> {
         View {
             mos: &self.mos,
             storage: &self.storage,
@@ -285,6 +324,12 @@ impl Pool {
         Pool { inner, thread }
     }
 
+    /// What threads that work for the pool share with it.
+    #[must_use]
+    pub fn inner(&self) -> &Arc<Inner> {
+        &self.inner
+    }
+
     /// Name as imported.
     #[must_use]
     pub fn name(&self) -> String {
@@ -367,7 +412,13 @@ impl Pool {
     }
 
     /// Runs `job` in the next syncing txg and waits until its result is on disk.
-    pub(crate) fn run<T: Send + 'static>(
+    ///
+    /// # Errors
+    /// Those of the job; [`Error::ReadOnly`], [`Error::Stopped`].
+    ///
+    /// # Panics
+    /// The sync thread panicked.
+    pub fn run<T: Send + 'static>(
         &self,
         job: impl FnOnce(&mut Syncing<'_>) -> Result<T> + Send + 'static,
     ) -> Result<T> {
@@ -377,7 +428,10 @@ impl Pool {
 
     /// As [`Pool::run`], of a job that changes `objects` objects of the DSL. It is refused when the pool is so full that
     /// the job would use `kept`.
-    pub(crate) fn run_beside<T: Send + 'static>(
+    ///
+    /// # Errors
+    /// [`Error::NoSpace`]; as [`Inner::run`].
+    pub fn run_beside<T: Send + 'static>(
         &self,
         kept: Reserve,
         objects: u64,
@@ -452,7 +506,13 @@ impl Drop for Pool {
 
 impl Inner {
     /// Runs `job` in the next syncing txg and waits until its result is on disk.
-    pub(crate) fn run<T: Send + 'static>(
+    ///
+    /// # Errors
+    /// Those of the job; [`Error::ReadOnly`], [`Error::Stopped`].
+    ///
+    /// # Panics
+    /// The sync thread panicked.
+    pub fn run<T: Send + 'static>(
         &self,
         job: impl FnOnce(&mut Syncing<'_>) -> Result<T> + Send + 'static,
     ) -> Result<T> {

@@ -17,7 +17,10 @@ const LE: ByteOrder = ByteOrder::Little;
 
 /// The MOS, every dataset and snapshot that its objects describe, and what is left of destroyed ones; `report` is told
 /// what cannot be read, and why.
-pub(crate) fn roots(inner: &Inner, report: &mut dyn FnMut(String, String)) -> Result<Vec<Root>> {
+///
+/// # Errors
+/// The datasets cannot be listed at all.
+pub fn roots(inner: &Inner, report: &mut dyn FnMut(String, String)) -> Result<Vec<Root>> {
     let mos = &inner.mos;
     let (_, mos_ptr) = mos.objset.synced_root();
     let mut roots = vec![Root::new(ObjectId(0), "the MOS", mos_ptr, Txg(0))];

@@ -15,13 +15,19 @@ use crate::{Error, Result};
 const KEY: &str = "scan";
 
 /// The scan state on disk.
-pub(crate) fn read(mos: &Mos) -> Result<Option<Scan>> {
+///
+/// # Errors
+/// It cannot be read.
+pub fn read(mos: &Mos) -> Result<Option<Scan>> {
     let Some(value) = zap::lookup(&*mos.object(DIRECTORY)?, KEY.as_bytes())? else { return Ok(None) };
     Scan::from_words(&value.to_u64s()).map(Some).map_err(Error::corrupt(DIRECTORY))
 }
 
 /// Writes the scan state.
-pub(crate) fn write(mos: &Mos, tx: &Tx, scan: &Scan) -> Result<()> {
+///
+/// # Errors
+/// The object directory cannot be read.
+pub fn write(mos: &Mos, tx: &Tx, scan: &Scan) -> Result<()> {
     mos.set_directory(tx, KEY, &Value::from_u64s(&scan.to_words()))
 }
 

@@ -7,6 +7,7 @@ use std::collections::BTreeSet;
 use std::sync::{Condvar, Mutex, MutexGuard};
 use std::thread::JoinHandle;
 
+use dsl::walk::{Place, Target};
 use format::ObjectId;
 use format::scan::Scan;
 use storage::rank::{Rank, Ranked};
@@ -26,11 +27,34 @@ pub struct DataError {
     pub birth: u64,
 }
 
+impl DataError {
+    /// The block at `place`.
+    #[must_use]
+    pub fn at(place: &Place) -> DataError {
+        let target = place.target();
+        DataError {
+            dataset: place.owner(),
+            object: target.object,
+            level: target.level,
+            blkid: target.blkid,
+            birth: 0,
+        }
+    }
+
+    /// The block, in whatever tree.
+    #[must_use]
+    pub const fn target(&self) -> Target {
+        Target { object: self.object, level: self.level, blkid: self.blkid }
+    }
+}
+
 /// What the visitor is to do.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) enum Order {
+pub enum Order {
+    /// Visit blocks.
     #[default]
     Go,
+    /// Wait for another order.
     Pause,
     /// Give up; the state on disk says so.
     Cancel,
@@ -38,48 +62,68 @@ pub(crate) enum Order {
     Leave,
 }
 
+/// How far the visitor is, and what it is to do.
 #[derive(Default)]
-pub(crate) struct State {
-    pub(crate) thread: Option<JoinHandle<()>>,
-    pub(crate) running: bool,
-    pub(crate) order: Order,
+pub struct State {
+    /// The visitor.
+    pub thread: Option<JoinHandle<()>>,
+    /// It was begun and has not ended.
+    pub running: bool,
+    /// What it is to do.
+    pub order: Order,
     /// The state on disk with what was done since.
-    pub(crate) scan: Option<Scan>,
+    pub scan: Option<Scan>,
     /// When it was paused, seconds since 1970.
-    pub(crate) paused_at: u64,
-    pub(crate) errors: BTreeSet<DataError>,
-    pub(crate) failed: Option<String>,
+    pub paused_at: u64,
+    /// Lost blocks that it met and that are not in the log on disk yet.
+    pub errors: BTreeSet<DataError>,
+    /// Why it could not go on.
+    pub failed: Option<String>,
 }
 
 /// A pool's visitor, if one is at work.
 #[derive(Default)]
-pub(crate) struct Scrubber {
+pub struct Scrubber {
     state: Mutex<State>,
-    pub(crate) changed: Condvar,
+    /// Signalled when the order changes and when the visitor ends.
+    pub changed: Condvar,
     /// Held by who begins, pauses or cancels, until it is on disk: one does not overtake the other.
     turn: Mutex<()>,
 }
 
 impl Scrubber {
-    pub(crate) fn lock(&self) -> MutexGuard<'_, State> {
+    /// The state, for looking at it or changing it in memory.
+    ///
+    /// # Panics
+    /// A thread panicked while it held the state.
+    pub fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().expect("no code panics while holding the scrub state")
     }
 
-    pub(crate) fn turn(&self) -> Ranked<MutexGuard<'_, ()>> {
+    /// The turn to begin, pause or cancel.
+    ///
+    /// # Panics
+    /// A thread panicked while it had its turn.
+    pub fn turn(&self) -> Ranked<MutexGuard<'_, ()>> {
         Ranked::lock(Rank::ScrubTurn, || self.turn.lock().expect("no code panics while it has its turn"))
     }
 
-    pub(crate) fn give(&self, order: Order) {
+    /// Tells the visitor what to do.
+    pub fn give(&self, order: Order) {
         self.lock().order = order;
         self.changed.notify_all();
     }
 
-    pub(crate) fn wait<'a>(&self, state: MutexGuard<'a, State>) -> MutexGuard<'a, State> {
+    /// Waits until something of the state changes.
+    ///
+    /// # Panics
+    /// As [`Scrubber::lock`].
+    pub fn wait<'a>(&self, state: MutexGuard<'a, State>) -> MutexGuard<'a, State> {
         self.changed.wait(state).expect("no code panics while holding the scrub state")
     }
 
     /// What the visitor is to do now; waits while it is paused.
-    pub(crate) fn order(&self) -> Order {
+    pub fn order(&self) -> Order {
         let mut state = self.lock();
         while state.order == Order::Pause {
             state = self.wait(state);
@@ -93,7 +137,8 @@ impl Scrubber {
         self.join();
     }
 
-    pub(crate) fn join(&self) {
+    /// Waits for the end of the visitor's thread.
+    pub fn join(&self) {
         let thread = self.lock().thread.take();
         if let Some(thread) = thread
             && thread.join().is_err()

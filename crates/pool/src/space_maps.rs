@@ -26,13 +26,13 @@ const CONDENSE_FACTOR: u64 = 2;
 const CONDENSE_BLOCKS: u64 = 4;
 
 /// Changes of metaslabs that lie in log space maps only, by (vdev, metaslab), oldest first.
-pub(crate) type Logs = BTreeMap<(u32, u32), Vec<MapEntry>>;
+pub type Logs = BTreeMap<(u32, u32), Vec<MapEntry>>;
 
 /// Where the space maps of a pool are.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct MapTable {
+pub struct MapTable {
     /// Per top-level vdev (by id): the metaslab array object and the maps in it; 0 for none.
-    pub(crate) vdevs: BTreeMap<u32, (ObjectId, Vec<ObjectId>)>,
+    pub vdevs: BTreeMap<u32, (ObjectId, Vec<ObjectId>)>,
 }
 
 fn layout(top: &TopVdev, metaslab: u32) -> Layout {
@@ -58,14 +58,19 @@ impl MapTable {
         Ok(table)
     }
 
-    pub(crate) fn map(&self, vdev: u32, metaslab: u32) -> Option<ObjectId> {
+    /// The map of a metaslab, if it has one.
+    #[must_use]
+    pub fn map(&self, vdev: u32, metaslab: u32) -> Option<ObjectId> {
         let (_, maps) = self.vdevs.get(&vdev)?;
         maps.get(metaslab as usize).copied().filter(|id| id.0 != 0)
     }
 }
 
 /// The header of a space map.
-pub(crate) fn header(objset: &Objset, id: ObjectId) -> Result<Header> {
+///
+/// # Errors
+/// It cannot be read.
+pub fn header(objset: &Objset, id: ObjectId) -> Result<Header> {
     objset.object(id)?.with_bonus(|_, raw| Header::decode(raw, LE)).map_err(Error::corrupt(id))
 }
 
@@ -141,7 +146,8 @@ pub(crate) fn load_logs(mos: &Mos, tops: &[TopVdev], unflushed: &BTreeMap<u32, V
 }
 
 /// Bytes that log entries add to a map's allocated bytes.
-pub(crate) fn log_delta(entries: &[MapEntry]) -> i64 {
+#[must_use]
+pub fn log_delta(entries: &[MapEntry]) -> i64 {
     entries
         .iter()
         .map(|entry| match *entry {
@@ -152,12 +158,15 @@ pub(crate) fn log_delta(entries: &[MapEntry]) -> i64 {
 }
 
 /// Reads space maps as of the last synced txg, for the allocator.
-pub(crate) struct Source<'a> {
+pub struct Source<'a> {
     /// The MOS as of the last synced txg; `None` in the first txg of a new pool.
-    pub(crate) objset: Option<&'a Objset>,
-    pub(crate) tops: &'a [TopVdev],
-    pub(crate) maps: &'a MapTable,
-    pub(crate) logs: &'a Logs,
+    pub objset: Option<&'a Objset>,
+    /// The vdevs that the maps are of.
+    pub tops: &'a [TopVdev],
+    /// Where the maps are.
+    pub maps: &'a MapTable,
+    /// What lies in log space maps only.
+    pub logs: &'a Logs,
 }
 
 impl SpaceMapSource for Source<'_> {

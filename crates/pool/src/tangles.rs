@@ -9,12 +9,12 @@ use format::ObjectId;
 use format::zap::Value as Stored;
 use storage::host::ScriptedDisk;
 
-use crate::scrub::tests::made;
+use crate::testing::made;
 use crate::{Error, NewFilesystem, Options, Pool, props};
 
 /// A pool in which the grandparent of `tank/a/b` is `tank/a/b` itself; `twice`: by two names.
 fn tangled(disk: &ScriptedDisk, twice: bool) -> Pool {
-    let pool = made(disk);
+    let pool = made(std::slice::from_ref(disk));
     let host = Options::default().host;
     for name in ["tank/a", "tank/a/b", "tank/c"] {
         let new = NewFilesystem::plain(&host);

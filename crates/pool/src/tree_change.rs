@@ -35,7 +35,8 @@ enum Joins {
 struct Left(Option<Leaf>);
 
 impl Pool {
-    /// Makes `disk` one more side of the mirror of the leaf `guid`, or the other side of a new one. It is resilvered in the background.
+    /// Makes `disk` one more side of the mirror of the leaf `guid`, or the other side of a new one. Until it is
+    /// resilvered (crate `scan`), it lacks what was written before.
     ///
     /// # Errors
     /// [`Error::NoSuchDevice`]; [`Error::BadDevice`]; [`Error::Unsupported`] where no mirror can be.
@@ -43,7 +44,8 @@ impl Pool {
         self.join(guid, disk, Joins::Mirror)
     }
 
-    /// Puts `disk` in place of the leaf `guid`, which leaves the pool when all is on the new device.
+    /// Puts `disk` in place of the leaf `guid`, which leaves the pool when a resilver (crate `scan`) has
+    /// written all to the new device.
     ///
     /// # Errors
     /// As [`Pool::attach`].
@@ -58,8 +60,7 @@ impl Pool {
         }
         let new = Guid(self.inner.new_guid());
         let above = Guid(self.inner.new_guid());
-        self.run(move |syncing| syncing.join(guid, &disk, joins, [new, above]))?;
-        self.resilver()
+        self.run(move |syncing| syncing.join(guid, &disk, joins, [new, above]))
     }
 
     /// Takes a leaf out of its mirror. Its labels are wiped.
@@ -90,7 +91,10 @@ impl Inner {
     }
 
     /// Has devices leave that were replaced, once all is on those that replace them.
-    pub(crate) fn end_replacing(&self) -> Result<()> {
+    ///
+    /// # Errors
+    /// [`Error::Stopped`] when the pool could not write.
+    pub fn end_replacing(&self) -> Result<()> {
         let tree = self.info().config.tree.clone();
         for vdev in tree.walk().filter(|vdev| vdev.kind == VdevKind::Replacing) {
             let Some((newest, older)) = vdev.children.split_last() else { continue };

@@ -128,7 +128,7 @@ fn reservation(tops: &[VdevConfig], size: u64, block: u64) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::scrub::tests::made_on;
+    use crate::testing::made;
     use storage::host::Script;
 
     fn plain(size: u64, block: u64) -> u64 {
@@ -147,7 +147,7 @@ mod tests {
     #[test]
     fn parity_counts_by_its_share_of_large_records() {
         let script = Script::new();
-        let pool = made_on(&["a", "b", "c"].map(|name| script.disk(name, 64 << 20)));
+        let pool = made(&["a", "b", "c"].map(|name| script.disk(name, 64 << 20)));
         let mut top = pool.info().config.tree.children[0].clone();
         pool.export().unwrap();
         let leaf = top.clone();

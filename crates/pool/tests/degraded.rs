@@ -7,6 +7,7 @@ use std::sync::Arc;
 use format::ObjectId;
 use format::scan::{ScanFunc, ScanState};
 use pool::{Hold, Layout, Options, Pool};
+use scan::Scans as _;
 use scripted::{LEN, SIZE, content, read};
 use storage::host::{CrashPolicy, Disk, Fault, Script, ScriptedDisk};
 
@@ -35,8 +36,8 @@ fn imported(disks: impl IntoIterator<Item = ScriptedDisk>) -> Pool {
 /// What a check finds beside devices that are not there.
 fn findings(pool: &Pool) -> Vec<String> {
     let mut found = Vec::new();
-    pool::check::check(pool, &mut |finding| found.push(finding)).unwrap();
-    found.retain(|finding| !matches!(finding, pool::check::Finding::Absent { .. }));
+    scan::check::check(pool, &mut |finding| found.push(finding)).unwrap();
+    found.retain(|finding| !matches!(finding, scan::check::Finding::Absent { .. }));
     found.iter().map(ToString::to_string).collect()
 }
 
@@ -220,6 +221,7 @@ fn devices_join_and_leave_a_mirror() {
     let small = pool.attach(first, sized(&script, "small", SIZE / 2));
     assert!(matches!(small, Err(pool::Error::TooSmall)), "{small:?}");
     pool.attach(first, sized(&script, "third", SIZE)).unwrap();
+    pool.resilver().unwrap();
     expected.push((write(&pool, 2), content(2)));
     pool.wait_scrub().unwrap();
     assert_eq!(guids(&pool).len(), 3);
@@ -231,11 +233,13 @@ fn devices_join_and_leave_a_mirror() {
     is_whole_on(&script, &[3], &expected);
     let [single] = guids(&pool)[..] else { panic!("one device") };
     pool.attach(single, sized(&script, "fourth", SIZE)).unwrap();
+    pool.resilver().unwrap();
     expected.push((write(&pool, 3), content(3)));
     pool.wait_scrub().unwrap();
     is_whole_on(&script, &[3], &expected);
     is_whole_on(&script, &[4], &expected);
     pool.replace(guids(&pool)[0], sized(&script, "fifth", SIZE)).unwrap();
+    pool.resilver().unwrap();
     expected.push((write(&pool, 4), content(4)));
     pool.wait_scrub().unwrap();
     assert_eq!(guids(&pool).len(), 2, "the device that was replaced has left");
@@ -259,6 +263,7 @@ fn a_device_goes_offline_and_comes_back() {
         assert!(pool.members()[0].is_offline && !pool.members()[0].is_open);
         is_whole_on(&script, &[1], &expected);
         pool.online_disk(first, Arc::new(script.disks().swap_remove(0))).unwrap();
+        pool.resilver().unwrap();
         expected.push((write(&pool, 3), content(3)));
         pool.wait_scrub().unwrap();
         pool.sync().unwrap();

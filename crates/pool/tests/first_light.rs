@@ -8,7 +8,7 @@ use std::sync::Arc;
 use dmu::{NewObject, zap};
 use format::ObjectType;
 use format::zap::Value;
-use pool::{CreateSpec, Hold, Initialise, NewFilesystem, Options, Pool};
+use pool::{CreateSpec, Grant, Hold, Initialise, NewFilesystem, Options, Pool};
 use storage::host::{Access, Disk, FileDisk};
 
 fn initialise() -> Initialise {
@@ -43,7 +43,7 @@ fn zdb(path: &Path) {
     )
     .unwrap();
     let mut found = Vec::new();
-    pool::check::check(&pool, &mut |finding| found.push(finding)).unwrap();
+    scan::check::check(&pool, &mut |finding| found.push(finding)).unwrap();
     assert!(found.is_empty(), "{found:#?}");
     drop(pool);
     oracle::expect_pleased("tank", path);
@@ -119,4 +119,32 @@ fn what_a_refused_pool_would_have_taken_is_as_it_was() {
     };
     assert!(matches!(Pool::create(spec, options), Err(pool::Error::BadDevice { .. })));
     assert!(std::fs::read(&old).unwrap() == before, "the labels of another pool are there");
+}
+
+#[test]
+fn whoever_creates_a_file_system_gets_what_those_above_grant_to_creators() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("disk");
+    create(&path, 9).export().unwrap();
+    let options = Options { user: 1000, ..Options::default() };
+    let host = options.host.clone();
+    let pool = Pool::import_disks(vec![disk(&path)], options).unwrap();
+    let grant = |key: &str, names: &[&str]| Grant {
+        key: key.into(),
+        names: names.iter().map(|name| (*name).to_owned()).collect(),
+    };
+    pool.allow("tank", vec![grant("c-$", &["destroy", "mount"])]).unwrap();
+    let new = |name: &str| {
+        pool.create_filesystem(name, Vec::new(), NewFilesystem::plain(&host), initialise()).unwrap();
+    };
+    new("tank/a");
+    pool.allow("tank/a", vec![grant("C-$", &["@set"])]).unwrap();
+    new("tank/a/b");
+    let mut granted = pool.grants("tank/a/b").unwrap();
+    granted.iter_mut().for_each(|grant| grant.names.sort());
+    granted.sort_by(|a, b| a.key.cmp(&b.key));
+    assert_eq!(granted, [grant("Ul$1000", &["@set"]), grant("ul$1000", &["destroy", "mount"])]);
+    let mut found = Vec::new();
+    scan::check::check(&pool, &mut |finding| found.push(finding)).unwrap();
+    assert!(found.is_empty(), "{found:?}");
 }

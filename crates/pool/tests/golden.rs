@@ -19,10 +19,10 @@ fn import(dir: &Path, read_only: bool) -> Pool {
     Pool::import(found, Options { read_only, ..Options::default() }).unwrap()
 }
 
-fn check(dir: &Path) -> (pool::check::Summary, Vec<String>) {
+fn check(dir: &Path) -> (scan::check::Summary, Vec<String>) {
     let pool = import(dir, true);
     let mut findings = Vec::new();
-    let summary = pool::check::check(&pool, &mut |finding| findings.push(finding.to_string())).unwrap();
+    let summary = scan::check::check(&pool, &mut |finding| findings.push(finding.to_string())).unwrap();
     (summary, findings)
 }
 

@@ -88,7 +88,7 @@ fn a_reader_elsewhere_finds_the_leased_state_whatever_is_overwritten_meanwhile()
     seen.objset().object(object).unwrap().read(0, &mut data).unwrap();
     assert!(data.iter().all(|byte| *byte == 1));
     let mut findings = Vec::new();
-    pool::check::check(&reader, &mut |finding| findings.push(finding.to_string())).unwrap();
+    scan::check::check(&reader, &mut |finding| findings.push(finding.to_string())).unwrap();
     assert!(findings.is_empty(), "{findings:?}");
     drop((seen, reader));
 
@@ -132,7 +132,7 @@ fn who_only_looks_waits_for_no_txg_and_sees_what_commands_changed() {
     seen.objset().object(object).unwrap().read(0, &mut data).unwrap();
     assert!(data.iter().all(|byte| *byte == 1));
     let mut findings = Vec::new();
-    pool::check::check(&reader, &mut |finding| findings.push(finding.to_string())).unwrap();
+    scan::check::check(&reader, &mut |finding| findings.push(finding.to_string())).unwrap();
     assert!(findings.is_empty(), "{findings:?}");
     drop((seen, reader));
 

@@ -17,6 +17,7 @@ use format::scan::{Scan, ScanState};
 use format::zap::Value;
 use format::{ObjectId, ObjectType};
 use pool::{CreateSpec, Dataset, Error, Hold, Initialise, NewFilesystem, Options, Pool};
+use scan::Scans as _;
 use storage::host::{Access, Disk, Entropy, FileDisk, SeededEntropy};
 
 const RECORD: usize = 16 << 10;
@@ -98,7 +99,7 @@ fn checked(pool: Pool, path: &Path) {
 
 fn clean(pool: Pool) {
     let mut found = Vec::new();
-    pool::check::check(&pool, &mut |finding| found.push(finding)).unwrap();
+    scan::check::check(&pool, &mut |finding| found.push(finding)).unwrap();
     assert!(found.is_empty(), "{found:#?}");
     pool.export().unwrap();
 }

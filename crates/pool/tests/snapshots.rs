@@ -119,7 +119,7 @@ impl Ground {
             }
         }
         let mut found = Vec::new();
-        pool::check::check(self.pool(), &mut |finding| found.push(finding)).unwrap();
+        scan::check::check(self.pool(), &mut |finding| found.push(finding)).unwrap();
         assert!(found.is_empty(), "{found:#?}");
     }
 

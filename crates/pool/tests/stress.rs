@@ -176,7 +176,7 @@ impl Ground {
 
 fn expect_clean(pool: &Pool) {
     let mut found = Vec::new();
-    pool::check::check(pool, &mut |finding| found.push(finding)).unwrap();
+    scan::check::check(pool, &mut |finding| found.push(finding)).unwrap();
     assert!(found.is_empty(), "{found:#?}");
 }
 

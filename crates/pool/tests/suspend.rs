@@ -84,7 +84,7 @@ fn goes_on_after(can_be_read: bool, fault: impl Fn(usize) -> Fault) {
             "operation {from_op}"
         );
         let mut found = Vec::new();
-        pool::check::check(&pool, &mut |finding| found.push(finding)).unwrap();
+        scan::check::check(&pool, &mut |finding| found.push(finding)).unwrap();
         assert!(found.is_empty(), "operation {from_op}: {found:?}");
         pool.export().unwrap();
     }
@@ -226,7 +226,7 @@ fn a_device_that_answers_eio_is_counted_and_told_of_and_nothing_acknowledged_is_
         let pool = imported(&after);
         assert_eq!((read(&pool, first), read(&pool, second)), (content(1), content(2)));
         let mut found = Vec::new();
-        pool::check::check(&pool, &mut |finding| found.push(finding)).unwrap();
+        scan::check::check(&pool, &mut |finding| found.push(finding)).unwrap();
         assert!(found.is_empty(), "{found:?}");
         pool.export().unwrap();
     }

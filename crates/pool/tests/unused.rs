@@ -64,7 +64,7 @@ fn remove(pool: &Pool, id: ObjectId) {
 #[track_caller]
 fn expect_clean(pool: &Pool) {
     let mut found = Vec::new();
-    pool::check::check(pool, &mut |finding| found.push(finding.to_string())).unwrap();
+    scan::check::check(pool, &mut |finding| found.push(finding.to_string())).unwrap();
     assert_eq!(found, [""; 0]);
 }
 

@@ -8,7 +8,8 @@ use std::time::Duration;
 
 use format::scan::Scan;
 use format::{Corrupt, ObjectId};
-use pool::{DataError, Pool, ScanStatus};
+use pool::Pool;
+use scan::{DataError, ScanStatus, Scans as _};
 use serde::{Deserialize, Serialize};
 
 /// Blocks without a good copy that one message names; all are counted.

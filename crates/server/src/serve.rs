@@ -15,6 +15,7 @@ use std::time::{Duration, Instant};
 use pool::{Found, Lease, Pool};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use scan::Scans as _;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 

@@ -128,7 +128,7 @@ impl Machine {
         let options = Options { read_only: true, ..self.options(seed) };
         let pool = Pool::import_disks(disks, options).map_err(|e| format!("import for reading: {e}"))?;
         let mut found = Vec::new();
-        pool::check::check(&pool, &mut |finding| found.push(finding.to_string()))
+        scan::check::check(&pool, &mut |finding| found.push(finding.to_string()))
             .map_err(|e| e.to_string())?;
         Ok(found)
     }

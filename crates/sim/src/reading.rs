@@ -62,7 +62,7 @@ pub fn read_all(disks: Vec<Arc<dyn Disk>>, limits: &Limits) -> Report {
     };
     let Some(pool) = report.take("import", Pool::import_disks(disks, options)) else { return report };
     let mut findings = Vec::new();
-    let checked = pool::check::check(&pool, &mut |finding| findings.push(finding.to_string()));
+    let checked = scan::check::check(&pool, &mut |finding| findings.push(finding.to_string()));
     report.take("check", checked);
     report.problems.append(&mut findings);
     report.take("history", pool.history());

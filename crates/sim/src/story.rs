@@ -538,7 +538,7 @@ impl Story {
 /// All that the checkers find.
 pub(crate) fn findings(pool: &Pool, fs: &Filesystem) -> Result<Vec<String>, String> {
     let mut found = Vec::new();
-    pool::check::check(pool, &mut |finding| found.push(finding.to_string())).map_err(|e| e.to_string())?;
+    scan::check::check(pool, &mut |finding| found.push(finding.to_string())).map_err(|e| e.to_string())?;
     zpl::check::check_filesystem(fs, &mut |problem| found.push(problem.to_string()))
         .map_err(|e| e.to_string())?;
     Ok(found)

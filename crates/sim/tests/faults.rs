@@ -2,6 +2,7 @@
 //! made up.
 
 use format::label;
+use scan::Scans as _;
 use sim::{Machine, Story, Tree, What, seeds};
 use storage::host::scripted::Op;
 use storage::host::{CrashPolicy, Disk, Entropy, Fault, SeededEntropy};
@@ -354,7 +355,7 @@ fn bits_that_rot_anywhere_in_the_data_never_make_up_data() {
             let Ok((pool, fs)) = story.machine().open(image.disks(), seed) else { continue };
             let mut findings = 0;
             // It may find what is damaged, or refuse to walk; it must come back.
-            let _ = pool::check::check(&pool, &mut |_| findings += 1);
+            let _ = scan::check::check(&pool, &mut |_| findings += 1);
             let Ok(found) = Tree::read(&fs) else { continue };
             assert!(found == *synced, "seed {seed}: {:#?}", found.differences(&synced));
         }

@@ -2,6 +2,7 @@
 
 mod zdb;
 
+use scan::Scans as _;
 use sim::{Cuts, Machine, Story, Tree, seeds};
 use storage::host::scripted::Op;
 use storage::host::{CrashPolicy, Disk, Fault, ScriptedDisk, SeededEntropy};

@@ -2,6 +2,7 @@
 
 mod zdb;
 
+use scan::Scans as _;
 use sim::{Machine, Story, seeds};
 use storage::host::{CrashPolicy, Disk, SeededEntropy};
 

@@ -15,6 +15,7 @@ use format::{ObjectId, ObjectType};
 use ground::{Ground, golden, unpack};
 use pool::props::Value;
 use pool::{Error, Hold, NewFilesystem, Options, ReceiveError, SendFlags};
+use scan::Scans as _;
 use storage::host::{Entropy, SeededEntropy};
 use stream::{Healing, Incoming, Receiver, Sender};
 

@@ -275,7 +275,7 @@ fn what_openzfs_left_of_a_stream_is_completed_or_given_up() {
         }
         let mut findings = Vec::new();
         pool.sync().unwrap();
-        pool::check::check(&pool, &mut |finding| findings.push(finding.to_string())).unwrap();
+        scan::check::check(&pool, &mut |finding| findings.push(finding.to_string())).unwrap();
         assert!(findings.is_empty(), "{findings:#?}");
         pool.export().unwrap();
     }

@@ -72,6 +72,6 @@ fn writes_anywhere_reach_the_disk_in_long_runs() {
         assert_eq!(bytes, record(number, 1), "record {number}");
     }
     let mut findings = Vec::new();
-    pool::check::check(&pool, &mut |finding| findings.push(finding.to_string())).unwrap();
+    scan::check::check(&pool, &mut |finding| findings.push(finding.to_string())).unwrap();
     assert!(findings.is_empty(), "{findings:#?}");
 }

@@ -293,7 +293,7 @@ fn golden_pools_stay_counted_right_when_they_are_written() {
         }
         assert!(written > 0, "{name}");
         let mut findings = Vec::new();
-        pool::check::check(&pool, &mut |finding| findings.push(finding.to_string())).unwrap();
+        scan::check::check(&pool, &mut |finding| findings.push(finding.to_string())).unwrap();
         assert!(findings.is_empty(), "{name}: {findings:#?}");
         pool.export().unwrap();
     }
@@ -373,7 +373,7 @@ fn streams_of_openzfs_are_received_as_openzfs_receives_them() {
 /// Nothing is wrong with the pool, also after its next sync.
 fn expect_clean(pool: &Pool) {
     let mut findings = Vec::new();
-    pool::check::check(pool, &mut |finding| findings.push(finding.to_string())).unwrap();
+    scan::check::check(pool, &mut |finding| findings.push(finding.to_string())).unwrap();
     assert!(findings.is_empty(), "{findings:#?}");
 }
 

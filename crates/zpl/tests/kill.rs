@@ -59,7 +59,7 @@ fn child() {
 
 fn findings(pool: &Pool) -> Vec<String> {
     let mut found = Vec::new();
-    pool::check::check(pool, &mut |finding| found.push(finding.to_string())).unwrap();
+    scan::check::check(pool, &mut |finding| found.push(finding.to_string())).unwrap();
     found
 }
 

@@ -10,8 +10,8 @@ use std::process::Command;
 use std::sync::Arc;
 
 use format::label::{DATA_END, DATA_START};
-use pool::check::Finding;
 use pool::{Error, Options, Pool};
+use scan::check::Finding;
 use serde_json::Value;
 use storage::host::{Before, Disk};
 use support::disk;
@@ -153,7 +153,7 @@ fn expect_sums(golden: &Golden, contents: &Contents, scratch: &Path) {
 
 fn findings(pool: &Pool) -> Vec<Finding> {
     let mut findings = Vec::new();
-    pool::check::check(pool, &mut |finding| findings.push(finding)).unwrap();
+    scan::check::check(pool, &mut |finding| findings.push(finding)).unwrap();
     findings
 }
 

@@ -6,7 +6,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 
-use pool::DataError;
+use scan::DataError;
+use scan::Scans as _;
 use zpl::Filesystem;
 
 use super::view::{PoolView, VdevView};

@@ -11,6 +11,7 @@ use format::label;
 use pool::FeatureState;
 use pool::props::pool::Asked;
 use pool::props::{Preset, Property, Source, Value, names};
+use scan::Scans as _;
 
 use super::view::{Class, PoolView, State, VdevView};
 use crate::dates;

@@ -1,8 +1,8 @@
 //! The `scan:` lines of `zpool status`.
 
 use format::scan::{ScanFunc, ScanState};
-use pool::ScanStatus;
 use pool::props::number::{nice, nice_bytes};
+use scan::ScanStatus;
 use serde_json::Value;
 
 use crate::dates::{self, Form};

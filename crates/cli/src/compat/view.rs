@@ -10,7 +10,8 @@ use std::path::PathBuf;
 use format::config::{PoolState, VdevConfig, VdevKind};
 use format::{Guid, label};
 use pool::known::KnownPool;
-use pool::{AuxKind, AuxVdev, Found, ScanStatus};
+use pool::{AuxKind, AuxVdev, Found};
+use scan::{ScanStatus, Scans as _};
 use server::{Figures, Halted, MemberFigures, Silence};
 use storage::host::{Access, Disk, FileDisk};
 

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use format::config::VdevConfig;
+use scan::Scans as _;
 use storage::host::Access;
 
 use super::Call;
@@ -118,7 +119,7 @@ impl Change<'_> {
             true => session.pool().replace(found.guid, disk),
             false => session.pool().attach(found.guid, disk),
         };
-        done.map_err(|error| failed(&error.to_string()))?;
+        done.and_then(|()| session.pool().resilver_joined()).map_err(|error| failed(&error.to_string()))?;
         note_devices(&session)?;
         if waits || self.call.live().is_none() {
             session.pool().wait_scrub().map_err(|error| failed(&error.to_string()))?;

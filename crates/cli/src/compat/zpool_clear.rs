@@ -7,6 +7,7 @@ use crate::args::{Parsed, flag};
 use crate::command::{Beside, Command, Run, Targets};
 use crate::messages::{Failure, reason};
 use crate::open::{self};
+use scan::Scans as _;
 
 /// `zpool clear`.
 pub static COMMAND: Command = Command {
@@ -96,7 +97,7 @@ fn run(call: &Call) -> Result<(), Failure> {
         return Ok(());
     }
     session.command(&call.line);
-    let reopened = pool.reopen(guid.map(format::Guid)).map(drop);
+    let reopened = pool.reopen(guid.map(format::Guid)).and_then(|_| pool.resilver_joined());
     let written = reopened.and_then(|()| pool.rewrite_config());
     pool.forget_command();
     written.map_err(|error| Failure::refused(format!("cannot clear errors for {name}: {error}")))

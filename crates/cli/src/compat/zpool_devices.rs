@@ -4,6 +4,7 @@ use super::Call;
 use super::view::{Naming, PoolView, VdevView};
 use crate::messages::Failure;
 use crate::open::{self, Intent, Session};
+use scan::Scans as _;
 
 /// The leaf that goes by `name`, here or below.
 pub fn named<'a>(vdev: &'a VdevView, name: &str) -> Option<&'a VdevView> {

@@ -5,6 +5,7 @@ use super::zpool_devices::{Words, each};
 use crate::args::{Parsed, flag};
 use crate::command::{Command, Run, Targets};
 use crate::messages::Failure;
+use scan::Scans as _;
 use std::path::PathBuf;
 
 /// `zpool online`.
@@ -44,9 +45,9 @@ fn run(call: &Call) -> Result<(), Failure> {
     each(call, &words, |session, found| {
         let path = found.path.as_ref().map(PathBuf::from).ok_or(pool::Error::NoSuchDevice)?;
         session.pool().online(found.guid, &path)?;
-        match call.options.expand {
-            true => session.pool().expand(found.guid).map(drop),
-            false => Ok(()),
+        if call.options.expand {
+            session.pool().expand(found.guid)?;
         }
+        session.pool().resilver_joined()
     })
 }

@@ -4,6 +4,7 @@ use super::Call;
 use super::zpool_devices::{opened, waits};
 use crate::command::{Command, Run, Targets};
 use crate::messages::Failure;
+use scan::Scans as _;
 
 /// `zpool resilver`.
 pub static COMMAND: Command = Command {

@@ -4,6 +4,7 @@
 
 use std::time::Duration;
 
+use scan::Scans as _;
 use server::Live;
 
 use super::Call;
@@ -123,9 +124,9 @@ fn births(
     call: &Typed<Options>,
     pool: &pool::Pool,
     [start, end]: [Option<u64>; 2],
-) -> pool::Result<pool::Births> {
+) -> pool::Result<scan::Births> {
     if call.options.go_on {
-        return Ok(pool::Births { after: pool.last_scrubbed_txg()?, up_to: None });
+        return Ok(scan::Births { after: pool.last_scrubbed_txg()?, up_to: None });
     }
     pool.births_between(start, end)
 }

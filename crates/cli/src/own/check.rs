@@ -26,7 +26,7 @@ const SHOWN: usize = 200;
 struct Verdict {
     findings: Vec<String>,
     count: u64,
-    blocks: pool::check::Summary,
+    blocks: scan::check::Summary,
     objects: u64,
     directories: u64,
     files: u64,
@@ -114,7 +114,7 @@ fn judge(session: &Session) -> Result<Verdict, Failure> {
     let failed = |error: pool::Error| Action::Read(&name).failed(error);
     let mut verdict = Verdict::default();
     verdict.blocks =
-        pool::check::check(pool, &mut |finding| verdict.finding(finding.to_string())).map_err(failed)?;
+        scan::check::check(pool, &mut |finding| verdict.finding(finding.to_string())).map_err(failed)?;
     let mut left_out = Vec::new();
     let mut report = |name: String, error: pool::Error| left_out.push(format!("{name}: {error}"));
     let list = pool.survey(&name, None, true, &mut report).map_err(failed)?;

@@ -193,7 +193,7 @@ impl Bed {
     pub fn check(&self) {
         let pool = Pool::import_disks(vec![disk(&self.image())], options()).unwrap();
         let mut problems = Vec::new();
-        pool::check::check(&pool, &mut |finding| problems.push(finding.to_string())).unwrap();
+        scan::check::check(&pool, &mut |finding| problems.push(finding.to_string())).unwrap();
         let fs = Filesystem::open(pool.open("tank/fs").unwrap()).unwrap();
         zpl::check::check_filesystem(&fs, &mut |problem| problems.push(problem.to_string())).unwrap();
         assert!(problems.is_empty(), "{problems:#?}");

@@ -108,4 +108,12 @@ impl Syncing<'_> {
         self.mos().free(&self.tx, list)?;
         self.count_list(counted, -1)
     }
+
+    /// The configuration says no more that the leaf is being resilvered.
+    pub fn forget_resilver(&mut self, guid: u64) {
+        let leaf: Option<&mut VdevConfig> = leaf_mut(&mut self.state.config.tree, guid);
+        if leaf.is_some_and(|leaf| leaf.extra.remove("resilver_txg").is_some()) {
+            self.state.config_dirty = true;
+        }
+    }
 }

@@ -86,11 +86,14 @@ impl SyncState {
 }
 
 /// The syncing txg, as jobs see it.
-pub(crate) struct Syncing<'a> {
-    pub(crate) inner: &'a Arc<Inner>,
+pub struct Syncing<'a> {
+    /// The pool.
+    pub inner: &'a Arc<Inner>,
     pub(crate) state: &'a mut SyncState,
-    pub(crate) txg: Txg,
-    pub(crate) tx: Tx,
+    /// The txg.
+    pub txg: Txg,
+    /// What changes the MOS in it.
+    pub tx: Tx,
     writer: Writer<'a>,
     /// The MOS as of the last synced txg.
     before: Option<Objset>,
@@ -293,8 +296,28 @@ impl<'a> Syncing<'a> {
         (self.mos().objset.changes(), self.freed)
     }
 
-    pub(crate) fn mos(&self) -> &'a Mos {
+    /// The MOS.
+    #[must_use]
+    pub fn mos(&self) -> &'a Mos {
         &self.inner.mos
+    }
+
+    /// Bytes that are allocated.
+    #[must_use]
+    pub fn allocated(&self) -> u64 {
+        self.state.allocator.space().allocated
+    }
+
+    /// Whether blocks of what was destroyed wait to be freed.
+    #[must_use]
+    pub fn is_freeing(&self) -> bool {
+        self.state.freeing
+    }
+
+    /// Whether a feature is in use.
+    #[must_use]
+    pub fn is_active(&self, feature: &format::features::Feature) -> bool {
+        self.state.features.as_ref().is_some_and(|features| features.is_active(feature))
     }
 
     /// Writes the MOS and makes every block of the txg durable. What the MOS says of missed txgs is true then: where a device fails

@@ -45,7 +45,7 @@ pub(crate) fn seq(block: &Block) -> u64 {
 }
 
 /// What a log block holds.
-pub(crate) struct Contents {
+pub struct Contents {
     raw: Vec<u8>,
     range: Range<usize>,
     order: ByteOrder,
@@ -53,13 +53,13 @@ pub(crate) struct Contents {
 
 impl Contents {
     /// The records, oldest first.
-    pub(crate) fn records(&self) -> impl Iterator<Item = Result<Record, Corrupt>> + '_ {
+    pub fn records(&self) -> impl Iterator<Item = Result<Record, Corrupt>> + '_ {
         zil::records(&self.raw, self.range.clone(), self.order)
     }
 }
 
 /// The blocks of a chain, in order. The last one usually was never written.
-pub(crate) struct Walk<'a> {
+pub struct Walk<'a> {
     storage: &'a Storage,
     id: ObjectId,
     next: BlockPtr,
@@ -69,13 +69,17 @@ pub(crate) struct Walk<'a> {
 
 impl<'a> Walk<'a> {
     /// The chain that `header` of dataset `id` begins.
-    pub(crate) fn new(storage: &'a Storage, id: ObjectId, header: &ZilHeader) -> Walk<'a> {
+    #[must_use]
+    pub fn new(storage: &'a Storage, id: ObjectId, header: &ZilHeader) -> Walk<'a> {
         let last = if header.claim_txg.0 == 0 { u64::MAX } else { header.claim_blk_seq };
         Walk { storage, id, next: header.log, last }
     }
 
     /// What `block`, which came from this walk, holds; `None` when it was never written. The walk goes on behind it.
-    pub(crate) fn open(&mut self, block: &Block) -> Result<Option<Contents>, ReadError> {
+    ///
+    /// # Errors
+    /// A device refused.
+    pub fn open(&mut self, block: &Block) -> Result<Option<Contents>, ReadError> {
         self.next = BlockPtr::HOLE;
         // A header that was copied to another dataset begins no chain there.
         if block.checksum.0[OBJSET] != self.id.0 {
@@ -107,7 +111,8 @@ impl Iterator for Walk<'_> {
 }
 
 /// The data that a record refers to on disk, if its place was taken in `since` or later.
-pub(crate) fn data_of(record: &Record, since: Txg) -> Option<Block> {
+#[must_use]
+pub fn data_of(record: &Record, since: Txg) -> Option<Block> {
     match &record.body {
         Body::Write(write) => write.ptr.block().copied().filter(|block| block.birth >= since),
         _ => None,
@@ -119,7 +124,7 @@ pub(crate) fn data_of(record: &Record, since: Txg) -> Option<Block> {
 ///
 /// # Errors
 /// A device refused.
-pub(crate) fn allocated(
+pub fn allocated(
     storage: &Storage,
     id: ObjectId,
     header: &ZilHeader,

@@ -454,7 +454,7 @@ mod tests {
     use storage::host::{Op, Script};
 
     use super::*;
-    use crate::scrub::tests::made_on;
+    use crate::testing::made;
 
     /// The asker's turn, which is to write.
     fn batch(dataset: &Arc<Dataset>) -> Box<Batch<'_>> {
@@ -468,7 +468,7 @@ mod tests {
     fn what_an_unfinished_batch_wrote_is_flushed_by_the_next() {
         let script = Script::new();
         let disks = [script.disk("a", 64 << 20), script.disk("b", 64 << 20)];
-        let pool = made_on(&disks);
+        let pool = made(&disks);
         let dataset = pool.open("tank").expect("open");
         assert!(matches!(dataset.commit_turn(&mut Ticket::new(None)), Turn::Sync));
         pool.sync().expect("synced");

@@ -9,7 +9,7 @@
 //! one waits for a sync, which makes the chain; from then on notes are kept until their txg is synced or they are
 //! in the log. Whatever cannot be logged is made safe by a sync, which is always right.
 
-pub(crate) mod chain;
+pub mod chain;
 mod commit;
 pub(crate) mod recover;
 pub(crate) mod stash;

@@ -12,6 +12,7 @@ use format::blkptr::{Block, BlockPtr};
 use format::compression::ZstdLevel;
 use format::stream::{Begin, Record};
 use pool::{Dataset, Error, ReceiveError, Result};
+use scan::Scans as _;
 use storage::{ReadError, Storage};
 
 use super::apply::prepare;

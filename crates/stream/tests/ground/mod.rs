@@ -105,7 +105,7 @@ impl Ground {
     pub fn expect_sound(&self) {
         let mut findings = Vec::new();
         self.pool().sync().unwrap();
-        pool::check::check(self.pool(), &mut |finding| findings.push(finding.to_string())).unwrap();
+        scan::check::check(self.pool(), &mut |finding| findings.push(finding.to_string())).unwrap();
         assert!(findings.is_empty(), "{findings:#?}");
     }
 }

@@ -112,7 +112,7 @@ impl Bed {
         let options = Options { read_only: true, ..options(self.seed) };
         let pool = Pool::import_disks(vec![disk(&self.path(), false)], options).unwrap();
         let mut findings = Vec::new();
-        pool::check::check(&pool, &mut |finding| findings.push(finding.to_string())).unwrap();
+        scan::check::check(&pool, &mut |finding| findings.push(finding.to_string())).unwrap();
         assert!(findings.is_empty(), "{findings:#?}");
     }
 
@@ -166,7 +166,7 @@ impl Bed {
     /// Nothing wrong with the pool: checksums, space, sums.
     pub fn expect_clean(&self) {
         let mut findings = Vec::new();
-        pool::check::check(self.pool(), &mut |finding| findings.push(finding.to_string())).unwrap();
+        scan::check::check(self.pool(), &mut |finding| findings.push(finding.to_string())).unwrap();
         assert!(findings.is_empty(), "{findings:#?}");
     }
 

@@ -5,40 +5,20 @@
 use std::collections::BTreeSet;
 
 use dmu::zap;
-use dsl::walk::{Place, Target};
 use format::zap::Value;
 use format::{ObjectId, ObjectType, features};
 
-use crate::Result;
-use crate::mos::Mos;
-use crate::scrubber::DataError;
-use crate::sync::Syncing;
+use dsl::Mos;
+use pool::scrubber::DataError;
+use pool::{Result, Syncing};
 
 /// The log of the last scrub, and that of the one under way.
 const LAST: &str = "errlog_last";
 const SCRUB: &str = "errlog_scrub";
 
-impl DataError {
-    pub(super) fn at(place: &Place) -> DataError {
-        let target = place.target();
-        DataError {
-            dataset: place.owner(),
-            object: target.object,
-            level: target.level,
-            blkid: target.blkid,
-            birth: 0,
-        }
-    }
-
-    /// The block, in whatever tree.
-    pub(super) const fn target(&self) -> Target {
-        Target { object: self.object, level: self.level, blkid: self.blkid }
-    }
-
-    /// `object:level:blkid`, the end of every key.
-    fn key(&self) -> String {
-        format!("{:x}:{:x}:{:x}", self.object.0, self.level, self.blkid)
-    }
+/// `object:level:blkid`, the end of every key.
+fn key_of(error: &DataError) -> String {
+    format!("{:x}:{:x}:{:x}", error.object.0, error.level, error.blkid)
 }
 
 /// The numbers of a key.
@@ -85,7 +65,7 @@ pub(super) fn replace(syncing: &Syncing<'_>, errors: &BTreeSet<DataError>) -> Re
     // What was destroyed meanwhile has lost nothing.
     let known = |error: &DataError| head_of(mos, error.dataset).ok().map(|head| (head, *error));
     let errors: Vec<(ObjectId, DataError)> = errors.iter().filter_map(known).collect();
-    let by_head = syncing.state.features.as_ref().is_some_and(|f| f.is_active(&features::HEAD_ERRLOG));
+    let by_head = syncing.is_active(&features::HEAD_ERRLOG);
     for log in [LAST, SCRUB] {
         let Some(id) = mos.directory_object(log)? else { continue };
         if by_head {
@@ -106,7 +86,7 @@ pub(super) fn replace(syncing: &Syncing<'_>, errors: &BTreeSet<DataError>) -> Re
     let mut inner: Option<(ObjectId, std::sync::Arc<dmu::Object>)> = None;
     for (head, error) in errors {
         if !by_head {
-            let key = format!("{:x}:{}", error.dataset.0, error.key());
+            let key = format!("{:x}:{}", error.dataset.0, key_of(&error));
             zap::update(&log, tx, key.as_bytes(), &nothing)?;
             continue;
         }
@@ -123,7 +103,7 @@ pub(super) fn replace(syncing: &Syncing<'_>, errors: &BTreeSet<DataError>) -> Re
                 list
             }
         };
-        let key = format!("{}:{:x}", error.key(), error.birth);
+        let key = format!("{}:{:x}", key_of(&error), error.birth);
         zap::update(&list, tx, key.as_bytes(), &nothing)?;
         inner = Some((head, list));
     }

@@ -10,9 +10,9 @@ use storage::allocator::{MapEntry, SpaceMapSource};
 
 use super::Finding;
 use super::sectors::Sectors;
-use crate::pool::Inner;
-use crate::space_maps::{self, Source};
-use crate::{Result, bpobj, zil};
+use dsl::bpobj;
+use pool::space_maps::{self, Source};
+use pool::{Inner, Result, zil};
 
 /// Sectors in use, per top-level vdev.
 pub(super) struct Claims {

@@ -7,8 +7,7 @@ use dsl::walk::Root;
 use format::dsl_dataset::DslDataset;
 use format::{ByteOrder, ObjectId, ObjectType, Txg};
 
-use crate::pool::Inner;
-use crate::{Error, Result};
+use pool::{Error, Inner, Result};
 
 /// The trees of one synced txg.
 pub(super) struct View {
@@ -47,7 +46,7 @@ impl View {
             match View::fresh(inner) {
                 Ok(view) => last = Some(view),
                 // Read while it was written over; else it is what it seems.
-                Err(error) if inner.groups.lock().open.0 <= before.0 + 3 => return Err(error),
+                Err(error) if inner.open_txg().0 <= before.0 + 3 => return Err(error),
                 Err(_) => {}
             }
         }
@@ -57,6 +56,6 @@ impl View {
     /// Whether nothing that is in use in this view can have been written over yet.
     pub(super) fn holds(&self, inner: &Inner) -> bool {
         // What the next txg frees is free for the third.
-        inner.groups.lock().open.0 <= self.txg.0 + 3
+        inner.open_txg().0 <= self.txg.0 + 3
     }
 }

@@ -19,10 +19,8 @@ use format::ObjectId;
 use format::blkptr::{BlockPtr, Dva};
 use storage::{BadCopy, Verified};
 
-use crate::pool::Pool;
-use crate::roots;
-use crate::sizes::Sizes;
-use crate::{Error, FeatureState, Result};
+use dsl::Sizes;
+use pool::{Error, FeatureState, Pool, Result, roots};
 
 /// Blocks in the hands of the workers at once, per worker.
 const WINDOW_PER_WORKER: usize = 16;
@@ -150,7 +148,7 @@ pub struct Summary {
 /// If the walk itself cannot go on.
 pub fn check(pool: &Pool, report: &mut dyn FnMut(Finding)) -> Result<Summary> {
     pool.sync()?;
-    let inner = &pool.inner;
+    let inner = pool.inner();
     let mut summary = Summary::default();
     let mut findings = 0;
     let mut report = |finding| {

@@ -13,9 +13,8 @@ use format::dsl_dataset::DslDataset;
 use format::{ObjectId, Txg};
 
 use super::Finding;
-use crate::Result;
-use crate::pool::Inner;
-use crate::sizes::Sizes;
+use dsl::Sizes;
+use pool::{Inner, Result};
 
 /// Compares deadlists and the sizes that follow from them, and what waits to be freed.
 pub(super) fn compare(

@@ -12,9 +12,8 @@ use format::features;
 use format::{ObjectId, ObjectType};
 
 use super::Finding;
-use crate::pool::Inner;
-use crate::sizes::Sizes;
-use crate::{Error, Result, bptree};
+use dsl::{Sizes, bptree};
+use pool::{Error, Inner, Result};
 
 /// Compares datasets' and directories' sizes with what the walk found.
 pub(super) fn compare(

@@ -13,9 +13,8 @@ use storage::{BadCopy, Missed, Purpose, Verified};
 
 use super::view::View;
 use super::{errors, resilver};
-use crate::pool::Inner;
-use crate::scrubber::{DataError, Order};
-use crate::{Error, Result};
+use pool::scrubber::{DataError, Order};
+use pool::{Error, Inner, Result, Syncing, scan_state};
 
 /// Blocks in the hands of the workers at once, per worker.
 const WINDOW_PER_WORKER: usize = 16;
@@ -102,13 +101,13 @@ fn is_lost(inner: &Inner, root: &Root, error: &DataError) -> bool {
 }
 
 /// In the sync thread: the scrub came to its end.
-fn finish(syncing: &mut crate::sync::Syncing<'_>) -> Result<()> {
+fn finish(syncing: &mut Syncing<'_>) -> Result<()> {
     let (mut scan, found) = {
         let state = syncing.inner.scrub.lock();
         (state.scan.expect("a running scrub has a state"), state.errors.clone())
     };
     // Its queue is freed once, by whoever ends it first.
-    let Some(on_disk) = crate::scan_state::read(syncing.mos())?.filter(Scan::is_scrubbing) else {
+    let Some(on_disk) = scan_state::read(syncing.mos())?.filter(Scan::is_scrubbing) else {
         return Ok(());
     };
     scan.queue = on_disk.queue;

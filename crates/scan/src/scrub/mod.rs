@@ -1,7 +1,7 @@
 //! Scrubbing: every copy of every block is read and verified while the pool is in use; damaged copies are written
 //! anew from good ones.
 //!
-//! From:   `Pool::scrub` and its sisters.
+//! From:   the methods of [`Scans`].
 //! To:     the scan state and the error log on disk, as OpenZFS keeps them (06 §1.5, §1.6).
 //!
 //! The visitor walks the trees of a synced txg. What is freed after it may be written over two txgs later, so
@@ -21,11 +21,8 @@ use dsl::room::Reserve;
 use format::scan::{Scan, ScanFunc, ScanState};
 use format::{ObjectId, ObjectType, Txg};
 
-use crate::pool::{Inner, Pool};
-use crate::scan_state;
-use crate::scrubber::{DataError, Order, State};
-use crate::sync::Syncing;
-use crate::{Error, Result};
+use pool::scrubber::{DataError, Order, State};
+use pool::{Error, Inner, Pool, Result, Syncing, scan_state};
 
 pub use range::Births;
 
@@ -62,7 +59,7 @@ fn begun(syncing: &Syncing<'_>) -> Result<Scan> {
         mos.free(&syncing.tx, old.queue)?;
     }
     let queue = mos.create_zap(&syncing.tx, ObjectType::SCAN_QUEUE, 0)?.id();
-    let allocated = syncing.state.allocator.space().allocated;
+    let allocated = syncing.allocated();
     Ok(Scan::begin(queue, syncing.txg, syncing.inner.host.clock.now().0, allocated))
 }
 
@@ -86,37 +83,123 @@ fn end(syncing: &Syncing<'_>, mut scan: Scan, state: ScanState) -> Result<Scan> 
     Ok(scan)
 }
 
-impl Pool {
+/// What can be done to an open pool by walking all of it.
+pub trait Scans {
     /// The last scrub or resilver; `None` if there never was one.
     ///
     /// # Errors
     /// If the state on disk cannot be read.
-    pub fn scan(&self) -> Result<Option<ScanStatus>> {
-        let (live, running, paused_at) = {
-            let state = self.inner.scrub.lock();
-            (state.scan.filter(|_| state.running), state.running, state.paused_at)
-        };
-        let scan = match live {
-            Some(scan) => Some(scan),
-            None => scan_state::read(&self.inner.mos)?,
-        };
-        Ok(scan.map(|scan| ScanStatus { scan, running, paused_at }))
-    }
+    fn scan(&self) -> Result<Option<ScanStatus>>;
 
     /// Begins a scrub in the background, or goes on with one that is paused or was left when the pool was let go.
     ///
     /// # Errors
     /// [`Error::Scrubbing`] when one is at work, [`Error::Resilvering`], or it cannot be written down.
-    pub fn scrub(&self) -> Result<()> {
+    fn scrub(&self) -> Result<()>;
+
+    /// As [`Scans::scrub`], but a new scrub visits only blocks born in `births`.
+    ///
+    /// # Errors
+    /// As [`Scans::scrub`].
+    fn scrub_born(&self, births: Births) -> Result<()>;
+
+    /// Reads the blocks again that are known to be lost, and forgets those that can be read or are gone.
+    ///
+    /// # Errors
+    /// [`Error::Scrubbing`]; or the log cannot be read or written.
+    fn scrub_errors(&self) -> Result<()>;
+
+    /// As [`Scans::scrub_errors`], also while a scrub is at work.
+    ///
+    /// # Errors
+    /// The log cannot be read or written.
+    fn forget_readable(&self) -> Result<()>;
+
+    /// Begins a resilver if a device that is there missed something. Else goes on with a scrub that was under way when the pool was let
+    /// go, unless it was paused.
+    ///
+    /// # Errors
+    /// As [`Scans::scrub`].
+    fn resume_scrub(&self) -> Result<()>;
+
+    /// Pauses the scrub that is under way.
+    ///
+    /// # Errors
+    /// [`Error::NotScrubbing`].
+    fn pause_scrub(&self) -> Result<()>;
+
+    /// Gives up the scrub that is under way or paused.
+    ///
+    /// # Errors
+    /// [`Error::NotScrubbing`].
+    fn cancel_scrub(&self) -> Result<()>;
+
+    /// Waits until no scrub is at work here (a paused one is not).
+    ///
+    /// # Errors
+    /// [`Error::Unfinished`] when it could not come to its end.
+    fn wait_scrub(&self) -> Result<()>;
+
+    /// As [`Scans::wait_scrub`], but no longer than `patience`; whether it is over.
+    ///
+    /// # Errors
+    /// As [`Scans::wait_scrub`].
+    fn wait_scrub_for(&self, patience: Duration) -> Result<bool>;
+
+    /// What was born between two dates, in seconds since 1970; a little more where the pool does not know better.
+    ///
+    /// # Errors
+    /// If what the pool knows of times cannot be read.
+    fn births_between(&self, start: Option<u64>, end: Option<u64>) -> Result<Births>;
+
+    /// Blocks known to have no good copy: those of the last scrub and those found by the one at work.
+    ///
+    /// # Errors
+    /// If the log on disk cannot be read.
+    fn data_errors(&self) -> Result<Vec<DataError>>;
+
+    /// Up to which birth the last whole scrub verified all blocks; 0 if there was none.
+    ///
+    /// # Errors
+    /// If the object directory cannot be read.
+    fn last_scrubbed_txg(&self) -> Result<Txg>;
+
+    /// Whether a device that takes writes lacks something.
+    #[must_use]
+    fn needs_resilver(&self) -> bool;
+
+    /// Begins a resilver in the background, if a device that takes writes lacks something. A scrub or resilver that is under way ends.
+    ///
+    /// # Errors
+    /// It cannot be written down.
+    fn resilver(&self) -> Result<()>;
+
+    /// As [`Scans::resilver`], after a device joined or came back: a resilver at work that is about all that devices lack goes on.
+    ///
+    /// # Errors
+    /// As [`Scans::resilver`].
+    fn resilver_joined(&self) -> Result<()>;
+}
+
+impl Scans for Pool {
+    fn scan(&self) -> Result<Option<ScanStatus>> {
+        let (live, running, paused_at) = {
+            let state = self.inner().scrub.lock();
+            (state.scan.filter(|_| state.running), state.running, state.paused_at)
+        };
+        let scan = match live {
+            Some(scan) => Some(scan),
+            None => scan_state::read(&self.inner().mos)?,
+        };
+        Ok(scan.map(|scan| ScanStatus { scan, running, paused_at }))
+    }
+
+    fn scrub(&self) -> Result<()> {
         self.scrub_born(Births::default())
     }
 
-    /// As [`Pool::scrub`], but a new scrub visits only blocks born in `births`.
-    ///
-    /// # Errors
-    /// As [`Pool::scrub`].
-    pub fn scrub_born(&self, births: Births) -> Result<()> {
-        let scrub = &self.inner.scrub;
+    fn scrub_born(&self, births: Births) -> Result<()> {
+        let scrub = &self.inner().scrub;
         let _turn = scrub.turn();
         let mut state = scrub.lock();
         if state.running {
@@ -144,81 +227,33 @@ impl Pool {
                 }
                 _ => begin(syncing, births),
             });
-        self.visit(begun)
+        carry_out(self, begun)
     }
 
-    /// Has a scan that was begun on disk carried out by a thread.
-    fn visit(&self, begun: Result<Scan>) -> Result<()> {
-        let mut state = self.inner.scrub.lock();
-        let scan = match begun {
-            Ok(scan) => scan.restarted(),
-            Err(error) => {
-                state.running = false;
-                return Err(error);
-            }
-        };
-        *state = State { running: true, scan: Some(scan), ..State::default() };
-        let inner = self.inner.clone();
-        let thread = std::thread::Builder::new().name("cenote-scrub".into()).spawn(move || {
-            visit::run(&inner, scan);
-        });
-        match thread {
-            Ok(thread) => state.thread = Some(thread),
-            Err(error) => {
-                state.running = false;
-                return Err(Error::Unfinished(format!("no thread for the scrub: {error}")));
-            }
-        }
-        Ok(())
-    }
-
-    /// Reads the blocks again that are known to be lost, and forgets those that can be read or are gone.
-    ///
-    /// # Errors
-    /// [`Error::Scrubbing`]; or the log cannot be read or written.
-    pub fn scrub_errors(&self) -> Result<()> {
-        if self.inner.scrub.lock().running {
+    fn scrub_errors(&self) -> Result<()> {
+        if self.inner().scrub.lock().running {
             return Err(Error::Scrubbing);
         }
         self.forget_readable()
     }
 
-    /// As [`Pool::scrub_errors`], also while a scrub is at work.
-    ///
-    /// # Errors
-    /// The log cannot be read or written.
-    pub fn forget_readable(&self) -> Result<()> {
+    fn forget_readable(&self) -> Result<()> {
         let known: BTreeSet<DataError> = self.data_errors()?.into_iter().collect();
         if known.is_empty() {
             return Ok(());
         }
-        let lost = visit::look_again(&self.inner, &known, &|| true)?.unwrap_or_else(|| known.clone());
-        self.forget(known.difference(&lost).copied().collect())
+        let lost = visit::look_again(self.inner(), &known, &|| true)?.unwrap_or_else(|| known.clone());
+        forget(self, known.difference(&lost).copied().collect())
     }
 
-    /// Takes these out of what is known as lost. What a scrub found meanwhile, or wrote into the log at its end, stays.
-    fn forget(&self, readable: BTreeSet<DataError>) -> Result<()> {
-        self.run(move |syncing| {
-            let mut logged = errors::read(syncing.mos())?;
-            logged.retain(|error| !readable.contains(error));
-            syncing.inner.scrub.lock().errors.retain(|error| !readable.contains(error));
-            errors::replace(syncing, &logged)
-        })
-    }
-
-    /// Begins a resilver if a device that is there missed something. Else goes on with a scrub that was under way when the pool was let
-    /// go, unless it was paused.
-    ///
-    /// # Errors
-    /// As [`Pool::scrub`].
-    pub fn resume_scrub(&self) -> Result<()> {
+    fn resume_scrub(&self) -> Result<()> {
         if self.read_only().is_some() {
             return Ok(());
         }
         if self.needs_resilver() {
             return self.resilver();
         }
-        match scan_state::read(&self.inner.mos)? {
+        match scan_state::read(&self.inner().mos)? {
             Some(scan) if scan.is_scrubbing() && !scan.is_paused() => match self.scrub() {
                 Err(Error::Scrubbing) => Ok(()),
                 other => other,
@@ -227,16 +262,12 @@ impl Pool {
         }
     }
 
-    /// Pauses the scrub that is under way.
-    ///
-    /// # Errors
-    /// [`Error::NotScrubbing`].
-    pub fn pause_scrub(&self) -> Result<()> {
-        let _turn = self.inner.scrub.turn();
-        self.inner.need_scrub()?;
-        let now = self.inner.host.clock.now().0;
+    fn pause_scrub(&self) -> Result<()> {
+        let _turn = self.inner().scrub.turn();
+        need_scrub(self.inner())?;
+        let now = self.inner().host.clock.now().0;
         let scan = self.run(|syncing| set_paused(syncing, true))?;
-        let mut state = self.inner.scrub.lock();
+        let mut state = self.inner().scrub.lock();
         if let Some(live) = &mut state.scan {
             live.flags = scan.flags;
         }
@@ -247,15 +278,11 @@ impl Pool {
         Ok(())
     }
 
-    /// Gives up the scrub that is under way or paused.
-    ///
-    /// # Errors
-    /// [`Error::NotScrubbing`].
-    pub fn cancel_scrub(&self) -> Result<()> {
-        let _turn = self.inner.scrub.turn();
-        self.inner.need_scrub()?;
-        self.inner.scrub.give(Order::Cancel);
-        self.inner.scrub.join();
+    fn cancel_scrub(&self) -> Result<()> {
+        let _turn = self.inner().scrub.turn();
+        need_scrub(self.inner())?;
+        self.inner().scrub.give(Order::Cancel);
+        self.inner().scrub.join();
         self.run(|syncing| {
             // It may have come to its end before it was told.
             match scan_state::read(syncing.mos())?.filter(Scan::is_scrubbing) {
@@ -265,14 +292,10 @@ impl Pool {
         })
     }
 
-    /// Waits until no scrub is at work here (a paused one is not).
-    ///
-    /// # Errors
-    /// [`Error::Unfinished`] when it could not come to its end.
-    pub fn wait_scrub(&self) -> Result<()> {
-        let mut state = self.inner.scrub.lock();
+    fn wait_scrub(&self) -> Result<()> {
+        let mut state = self.inner().scrub.lock();
         while state.running && state.order == Order::Go {
-            state = self.inner.scrub.wait(state);
+            state = self.inner().scrub.wait(state);
         }
         match &state.failed {
             Some(why) => Err(Error::Unfinished(why.clone())),
@@ -280,14 +303,10 @@ impl Pool {
         }
     }
 
-    /// As [`Pool::wait_scrub`], but no longer than `patience`; whether it is over.
-    ///
-    /// # Errors
-    /// As [`Pool::wait_scrub`].
-    pub fn wait_scrub_for(&self, patience: Duration) -> Result<bool> {
-        let state = self.inner.scrub.lock();
+    fn wait_scrub_for(&self, patience: Duration) -> Result<bool> {
+        let state = self.inner().scrub.lock();
         let at_work = |state: &mut State| state.running && state.order == Order::Go;
-        let waited = self.inner.scrub.changed.wait_timeout_while(state, patience, at_work);
+        let waited = self.inner().scrub.changed.wait_timeout_while(state, patience, at_work);
         let (state, timeout) = waited.expect("no code panics while holding the scrub state");
         match &state.failed {
             Some(why) => Err(Error::Unfinished(why.clone())),
@@ -295,62 +314,83 @@ impl Pool {
         }
     }
 
-    /// Blocks known to have no good copy: those of the last scrub and those found by the one at work.
-    ///
-    /// # Errors
-    /// If the log on disk cannot be read.
-    pub fn data_errors(&self) -> Result<Vec<DataError>> {
-        let mut found = errors::read(&self.inner.mos)?;
-        found.extend(&self.inner.scrub.lock().errors);
+    fn births_between(&self, start: Option<u64>, end: Option<u64>) -> Result<Births> {
+        range::births_between(self, start, end)
+    }
+
+    fn data_errors(&self) -> Result<Vec<DataError>> {
+        let mut found = errors::read(&self.inner().mos)?;
+        found.extend(&self.inner().scrub.lock().errors);
         Ok(found.into_iter().collect())
     }
 
-    /// Up to which birth the last whole scrub verified all blocks; 0 if there was none.
-    ///
-    /// # Errors
-    /// If the object directory cannot be read.
-    pub fn last_scrubbed_txg(&self) -> Result<Txg> {
-        Ok(Txg(self.inner.mos.directory(LAST_SCRUBBED)?.unwrap_or(0)))
+    fn last_scrubbed_txg(&self) -> Result<Txg> {
+        Ok(Txg(self.inner().mos.directory(LAST_SCRUBBED)?.unwrap_or(0)))
     }
 
-    /// Read, write and checksum errors of each device that is there, by its guid.
-    #[must_use]
-    pub fn device_errors(&self) -> Vec<(u64, [u64; 3])> {
-        let leaves = self.inner.storage.vdevs().tops().iter().flat_map(storage::TopVdev::leaves);
-        let errors = |stats: storage::IoStats| [stats.read_errors, stats.write_errors, stats.checksum_errors];
-        leaves.map(|leaf| (leaf.guid, errors(leaf.meter.stats()))).collect()
+    fn needs_resilver(&self) -> bool {
+        self.read_only().is_none() && resilver::lacking(&self.inner().storage).is_some()
     }
 
-    /// How many requests took each device that is there too long (`zio_slow_io_ms`), by its guid.
-    #[must_use]
-    pub fn slow_requests(&self) -> Vec<(u64, u64)> {
-        let leaves = self.inner.storage.vdevs().leaves();
-        leaves.map(|leaf| (leaf.guid, leaf.meter.stats().slow)).collect()
+    fn resilver_joined(&self) -> Result<()> {
+        let lacking = resilver::lacking(&self.inner().storage);
+        let covers = |scan: &Scan| {
+            scan.is_resilvering()
+                && lacking.is_none_or(|(first, end)| scan.min_txg < first && end <= scan.max_txg)
+        };
+        let state = self.inner().scrub.lock();
+        let is_covered = state.running && state.scan.as_ref().is_some_and(covers);
+        drop(state);
+        if is_covered { Ok(()) } else { self.resilver() }
     }
 
-    /// Forgets the errors that devices made, or only those of the device with the guid `only`. Each device that had
-    /// some gets an event.
-    pub fn clear_errors(&self, only: Option<u64>) {
-        let leaves = self.inner.storage.vdevs().tops().iter().flat_map(storage::TopVdev::leaves);
-        for leaf in leaves.filter(|leaf| only.is_none_or(|guid| guid == leaf.guid)) {
-            let stats = leaf.meter.stats();
-            leaf.meter.clear_errors();
-            if stats.read_errors + stats.write_errors + stats.checksum_errors > 0 {
-                self.inner.happened_to("vdev_clear", leaf);
-            }
+    fn resilver(&self) -> Result<()> {
+        if !self.needs_resilver() {
+            return Ok(());
+        }
+        let scrub = &self.inner().scrub;
+        let _turn = scrub.turn();
+        scrub.give(Order::Cancel);
+        scrub.join();
+        scrub.lock().running = true;
+        let begun = self.run_beside(Reserve::Quarter, 1, resilver::begin);
+        carry_out(self, begun)
+    }
+}
+
+/// Has a scan that was begun on disk carried out by a thread.
+fn carry_out(pool: &Pool, begun: Result<Scan>) -> Result<()> {
+    let mut state = pool.inner().scrub.lock();
+    let scan = match begun {
+        Ok(scan) => scan.restarted(),
+        Err(error) => {
+            state.running = false;
+            return Err(error);
+        }
+    };
+    *state = State { running: true, scan: Some(scan), ..State::default() };
+    let inner = pool.inner().clone();
+    let thread = std::thread::Builder::new().name("cenote-scrub".into()).spawn(move || {
+        visit::run(&inner, scan);
+    });
+    match thread {
+        Ok(thread) => state.thread = Some(thread),
+        Err(error) => {
+            state.running = false;
+            return Err(Error::Unfinished(format!("no thread for the scrub: {error}")));
         }
     }
+    Ok(())
+}
 
-    /// Writes the pool's configuration to all labels once more, and the command into the history.
-    ///
-    /// # Errors
-    /// [`Error::Stopped`], [`Error::ReadOnly`].
-    pub fn rewrite_config(&self) -> Result<()> {
-        self.run(|syncing| {
-            syncing.state.config_dirty = true;
-            Ok(())
-        })
-    }
+/// Takes these out of what is known as lost. What a scrub found meanwhile, or wrote into the log at its end, stays.
+fn forget(pool: &Pool, readable: BTreeSet<DataError>) -> Result<()> {
+    pool.run(move |syncing| {
+        let mut logged = errors::read(syncing.mos())?;
+        logged.retain(|error| !readable.contains(error));
+        syncing.inner.scrub.lock().errors.retain(|error| !readable.contains(error));
+        errors::replace(syncing, &logged)
+    })
 }
 
 fn set_paused(syncing: &Syncing<'_>, paused: bool) -> Result<Scan> {
@@ -361,33 +401,25 @@ fn set_paused(syncing: &Syncing<'_>, paused: bool) -> Result<Scan> {
     Ok(scan)
 }
 
-impl Inner {
-    fn need_scrub(&self) -> Result<()> {
-        scan_state::read(&self.mos)?.filter(Scan::is_scrubbing).map(drop).ok_or(Error::NotScrubbing)
-    }
-
-    /// The last txg on disk and the root of its MOS.
-    pub(crate) fn committed(&self) -> (Txg, format::BlockPtr) {
-        let info = self.info();
-        (info.txg, info.root)
-    }
+fn need_scrub(inner: &Inner) -> Result<()> {
+    scan_state::read(&inner.mos)?.filter(Scan::is_scrubbing).map(drop).ok_or(Error::NotScrubbing)
 }
 
 #[cfg(test)]
-pub(super) mod tests {
+mod tests {
     use dmu::{NewObject, zap};
     use format::zap::Value;
     use storage::host::ScriptedDisk;
 
     use super::*;
-    use crate::{CreateSpec, Hold, NewFilesystem, Options};
+    use pool::{CreateSpec, Hold, NewFilesystem, Options};
     use std::sync::Arc;
 
-    pub(crate) fn made(disk: &ScriptedDisk) -> Pool {
+    pub(super) fn made(disk: &ScriptedDisk) -> Pool {
         made_on(std::slice::from_ref(disk))
     }
 
-    pub(crate) fn made_on(disks: &[ScriptedDisk]) -> Pool {
+    pub(super) fn made_on(disks: &[ScriptedDisk]) -> Pool {
         let options = Options::default();
         let spec = CreateSpec {
             ashift: Some(9),
@@ -409,7 +441,7 @@ pub(super) mod tests {
         Pool::import_disks(vec![Arc::new(disk.clone())], Options::default()).expect("imported")
     }
 
-    pub(crate) fn fill(pool: &Pool) {
+    pub(super) fn fill(pool: &Pool) {
         let dataset = pool.open("tank").expect("open");
         for size in [512u32, 1024, 4096] {
             let tx = dataset.begin(Hold::write(1 << 20)).expect("space");
@@ -427,16 +459,16 @@ pub(super) mod tests {
     fn what_a_scrub_logs_meanwhile_is_not_forgotten() {
         let disk = ScriptedDisk::new(128 << 20);
         let pool = made(&disk);
-        let dataset = pool.open("tank").expect("open").id;
+        let dataset = pool.dataset("tank").expect("there").id;
         let at = |blkid| DataError { dataset, object: ObjectId(7), level: 0, blkid, birth: 0 };
         // Of these two it is known that they are readable; one is logged, the other found by the scrub at work.
         let (healed, found) = (BTreeSet::from([at(0), at(1)]), BTreeSet::from([at(0), at(2)]));
         pool.run(move |syncing| errors::replace(syncing, &found)).expect("logged");
-        pool.inner.scrub.lock().errors.extend([at(1), at(3)]);
-        pool.forget(healed).expect("forgotten");
+        pool.inner().scrub.lock().errors.extend([at(1), at(3)]);
+        forget(&pool, healed).expect("forgotten");
         assert_eq!(pool.data_errors().expect("read"), [at(2), at(3)]);
         assert_eq!(
-            errors::read(&pool.inner.mos).expect("read"),
+            errors::read(&pool.inner().mos).expect("read"),
             BTreeSet::from([at(2)]),
             "the scrub logs its own"
         );
@@ -448,8 +480,8 @@ pub(super) mod tests {
         let pool = made(&disk);
         let error = DataError { dataset: ObjectId(0), object: ObjectId(1), level: 0, blkid: 0, birth: 0 };
         let known = BTreeSet::from([error]);
-        assert_eq!(visit::look_again(&pool.inner, &known, &|| false).expect("read"), None);
-        assert_eq!(visit::look_again(&pool.inner, &known, &|| true).expect("read"), Some(BTreeSet::new()));
+        assert_eq!(visit::look_again(pool.inner(), &known, &|| false).expect("read"), None);
+        assert_eq!(visit::look_again(pool.inner(), &known, &|| true).expect("read"), Some(BTreeSet::new()));
     }
 
     #[test]
@@ -498,7 +530,7 @@ pub(super) mod tests {
         pool.run(|_| Ok(())).expect("synced");
         let scan = pool.scan().expect("read").expect("there").scan;
         assert!(scan.is_scrubbing() && scan.bookmark == [0; 4] && scan.examined == 0);
-        let queue = pool.inner.mos.object(scan.queue).expect("there");
+        let queue = pool.inner().mos.object(scan.queue).expect("there");
         assert_eq!(zap::count(&queue).expect("counted"), 0);
         let pool = again(pool, &disk);
         pool.scrub().expect("resumed");

@@ -10,69 +10,36 @@
 use std::sync::Arc;
 
 use dmu::Objset;
-use dsl::room::Reserve;
 use dsl::walk::Root;
 use format::blkptr::Block;
-use format::config::VdevConfig;
 use format::scan::{Scan, ScanFunc, ScanState};
 use format::{ObjectId, Txg};
 use storage::{Missed, Purpose, Storage, Verified};
 
 use super::view::View;
 
-use crate::pool::{Inner, Pool};
-use crate::scan_state;
-use crate::scrubber::Order;
-use crate::sync::Syncing;
-use crate::zil::chain::{self, Walk};
-use crate::{Error, Result};
+use pool::zil::chain::{self, Walk};
+use pool::{Error, Inner, Result, Syncing, scan_state};
 
 /// Bytes of blocks read before they are written to the devices that lack them. Each time costs a txg.
 pub(super) const CHUNK_BYTES: u64 = 32 << 20;
 /// Txgs after the one in which a device came back that may hold blocks written without it.
 const TXGS_UNDER_WAY: usize = 4;
 
-impl Inner {
-    /// The first txg that a device lacks which takes writes, and the one after the last.
-    fn lacking(&self) -> Option<(Txg, Txg)> {
-        let written = self.storage.vdevs().tops().iter().flat_map(storage::TopVdev::written);
-        let bounds = written.filter_map(|leaf| leaf.health.missing().bounds());
-        bounds.reduce(|a, b| (a.0.min(b.0), a.1.max(b.1)))
-    }
-}
-
-impl Pool {
-    /// Whether a device that takes writes lacks something.
-    #[must_use]
-    pub fn needs_resilver(&self) -> bool {
-        self.read_only().is_none() && self.inner.lacking().is_some()
-    }
-
-    /// Begins a resilver in the background, if a device that takes writes lacks something. A scrub or resilver that is under way ends.
-    ///
-    /// # Errors
-    /// It cannot be written down.
-    pub fn resilver(&self) -> Result<()> {
-        if !self.needs_resilver() {
-            return Ok(());
-        }
-        let scrub = &self.inner.scrub;
-        let _turn = scrub.turn();
-        scrub.give(Order::Cancel);
-        scrub.join();
-        scrub.lock().running = true;
-        let begun = self.run_beside(Reserve::Quarter, 1, begin);
-        self.visit(begun)
-    }
+/// The first txg that a device lacks which takes writes, and the one after the last.
+pub(super) fn lacking(storage: &Storage) -> Option<(Txg, Txg)> {
+    let written = storage.vdevs().tops().iter().flat_map(storage::TopVdev::written);
+    let bounds = written.filter_map(|leaf| leaf.health.missing().bounds());
+    bounds.reduce(|a, b| (a.0.min(b.0), a.1.max(b.1)))
 }
 
 /// Begins a resilver on disk.
-fn begin(syncing: &mut Syncing<'_>) -> Result<Scan> {
+pub(super) fn begin(syncing: &mut Syncing<'_>) -> Result<Scan> {
     if let Some(old) = scan_state::read(syncing.mos())?.filter(Scan::is_scrubbing) {
         super::end(syncing, old, ScanState::Canceled)?;
     }
     syncing.inner.happened("resilver_start", &[]);
-    let (first, end) = syncing.inner.lacking().ok_or(Error::NotScrubbing)?;
+    let (first, end) = lacking(&syncing.inner.storage).ok_or(Error::NotScrubbing)?;
     let mut scan = super::begun(syncing)?;
     scan.func = ScanFunc::Resilver;
     scan.min_txg = Txg(first.0.saturating_sub(1));
@@ -87,7 +54,7 @@ pub(super) fn settle(inner: &Inner, end: Txg) -> Result<()> {
         if inner.committed().0.next() >= end {
             break;
         }
-        inner.groups.sync()?;
+        inner.sync()?;
     }
     Ok(())
 }
@@ -174,8 +141,8 @@ fn log(storage: &Arc<Storage>, root: &Root, end: Txg) -> Result<()> {
 /// are emptied after they are free.
 pub(super) fn finish(inner: &Arc<Inner>) -> Result<()> {
     loop {
-        while inner.groups.is_freeing() {
-            inner.groups.sync()?;
+        while inner.is_freeing() {
+            inner.sync()?;
         }
         if inner.run(empty_lists)? {
             break;
@@ -186,7 +153,7 @@ pub(super) fn finish(inner: &Arc<Inner>) -> Result<()> {
 
 /// Empties the lists of the txgs that were visited. `false`: blocks wait to be freed.
 fn empty_lists(syncing: &mut Syncing<'_>) -> Result<bool> {
-    if syncing.state.freeing {
+    if syncing.is_freeing() {
         return Ok(false);
     }
     let scan = syncing.inner.scrub.lock().scan.expect("a running resilver has a state");
@@ -205,14 +172,4 @@ fn empty_lists(syncing: &mut Syncing<'_>) -> Result<bool> {
     }
     super::end(syncing, Scan { queue: on_disk.queue, ..scan }, ScanState::Finished)?;
     Ok(true)
-}
-
-impl Syncing<'_> {
-    /// The configuration says no more that the leaf is being resilvered.
-    fn forget_resilver(&mut self, guid: u64) {
-        let leaf: Option<&mut VdevConfig> = crate::sync::missing::leaf_mut(&mut self.state.config.tree, guid);
-        if leaf.is_some_and(|leaf| leaf.extra.remove("resilver_txg").is_some()) {
-            self.state.config_dirty = true;
-        }
-    }
 }
