@@ -57,7 +57,10 @@ impl BlockIo {
 
     /// A reader for this kind of reading.
     pub(crate) fn reader(&self, reading: Reading) -> Reader<'_> {
-        let reader = self.storage.reader().with_keys(self.keys.as_deref());
+        let mut reader = self.storage.reader().with_keys(self.keys.as_deref());
+        if self.storage.second().is_used() {
+            reader = reader.feeding(self.policy().map_or_else(Default::default, |policy| policy.secondary));
+        }
         match reading {
             Reading::Kept => reader,
             Reading::Once => reader.once(),

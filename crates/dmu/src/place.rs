@@ -77,7 +77,7 @@ impl SyncCtx<'_, '_> {
             unreachable!("encode_into stores");
         };
         assert_eq!(payload.bytes().len() as u64, block.psize, "a rewrite fills the space it has");
-        self.storage().cache().remove(&block);
+        self.storage().forget(&block);
         block.compression = compression;
         block.checksum = checksum;
         block.fill = fill;
@@ -201,7 +201,7 @@ impl SyncCtx<'_, '_> {
     /// `ptr` goes out of use.
     pub(crate) fn kill(&mut self, ptr: &BlockPtr) -> Result<()> {
         if let BlockPtr::Block(block) = ptr {
-            self.storage().cache().remove(block);
+            self.storage().forget(block);
             if self.mos_pass > 0 {
                 for dva in block.copies() {
                     self.storage().release(dva);

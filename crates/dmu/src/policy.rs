@@ -1,8 +1,8 @@
-//! How the blocks of an objset are written: what properties and the kind of a block make of it.
+//! How the blocks of an objset are written, and which go to cache devices: what properties and the kind of a block make of it.
 
 use format::compression::CompressionSetting;
 use format::{ChecksumKind, Compression, ObjectType};
-use storage::{GzipEngine, Recipe};
+use storage::{GzipEngine, Recipe, Secondary};
 
 /// How blocks of an objset are written.
 #[derive(Clone, Copy, Debug)]
@@ -27,6 +27,8 @@ pub struct Policy {
     pub single: bool,
     /// Dnodes count their space in sectors, as in pools before version 3.
     pub counts_sectors: bool,
+    /// Which blocks that were read are put on cache devices.
+    pub secondary: Secondary,
 }
 
 /// Metadata that has one copy more than data: the property `redundant_metadata`.

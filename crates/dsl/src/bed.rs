@@ -25,6 +25,7 @@ pub fn storage() -> Arc<Storage> {
         workers: 1,
         gzip_engine: None,
         slow_io: Duration::MAX,
+        second: Default::default(),
     };
     let leaf = Leaf::new(7, Arc::new(ScriptedDisk::new(SIZE)));
     let shape = Shape::Disk(leaf);
@@ -99,6 +100,7 @@ fn write(storage: &Storage, space: &mut Next, objset: &Objset) -> BlockPtr {
         hole_birth: true,
         single: false,
         counts_sectors: false,
+        secondary: Default::default(),
     };
     let mut writer = Writer::new(storage);
     let io = objset.io();

@@ -8,7 +8,7 @@ use dmu::{Policy, Redundant};
 use format::compression::CompressionSetting;
 use format::features::{self, Feature};
 use format::{ChecksumKind, Compression, Corrupt};
-use storage::GzipEngine;
+use storage::{GzipEngine, Secondary};
 
 use crate::info::DatasetInfo;
 use crate::properties::{effective, user_one};
@@ -168,7 +168,17 @@ fn policy(view: &View<'_>, info: &DatasetInfo, enabled: &Enabled<'_>) -> Result<
         hole_birth: enabled.uses(&features::HOLE_BIRTH),
         single: view.mos.version() < version::COPIES,
         counts_sectors: view.mos.version() < version::DEFLATED,
+        secondary: secondary(number(view, info, "primarycache")?, number(view, info, "secondarycache")?),
     })
+}
+
+/// What goes to cache devices: nothing that does not go through memory does (0: none, 1: metadata, 2: all).
+fn secondary(primarycache: u64, secondarycache: u64) -> Secondary {
+    match primarycache.min(secondarycache) {
+        0 => Secondary::None,
+        1 => Secondary::Metadata,
+        _ => Secondary::All,
+    }
 }
 
 /// What `compression` means in a pool with these features; `on` is what `on` stands for.

@@ -24,6 +24,7 @@ pub mod dsl_dir;
 pub mod features;
 pub mod history;
 mod ids;
+pub mod l2arc;
 pub mod label;
 mod mode;
 pub mod nvlist;

@@ -105,6 +105,7 @@ impl Syncing<'_> {
             self.take_in(config, top, zaps)?;
         }
         aux_vdevs::append(mos, &self.tx, &built.aux)?;
+        self.inner.use_caches(built.aux.iter().zip(new.aux().map(|(_, disk)| disk)));
         let held = new.aux().map(|(_, disk)| disk.clone());
         self.inner.aux_disks.lock().expect("guards a plain list").extend(held);
         self.state.config.vdev_children = self.state.config.tree.children.len() as u64;

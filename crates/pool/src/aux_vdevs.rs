@@ -1,6 +1,5 @@
 //! Devices beside the tree of vdevs: caches (L2ARC) and hot spares. They belong to the pool, have its labels and are
-//! shown; nothing of them is read or written here but the labels. What OpenZFS left on a cache it may find again: each
-//! entry there names the birth of its block, so what was written meanwhile is never taken for it.
+//! shown. Caches are filled and read by `storage` (`storage/second`); what OpenZFS left on one is used, too.
 //!
 //! From:   the lists `l2cache` and `spares` of the object directory.
 //! To:     the command line, which shows them; new pools, which get them.
@@ -22,7 +21,7 @@ use storage::WriteError;
 use storage::host::{Access, Disk, FileDisk};
 
 use crate::mos::Mos;
-use crate::pool::Pool;
+use crate::pool::{Inner, Pool};
 use crate::{Error, Result, labels};
 
 /// Bytes at the start of a cache's data in which its header lies, whatever its sectors are.
@@ -135,9 +134,16 @@ impl Pool {
         });
         let mut held = Vec::new();
         // One in use is held as what it is used for.
-        for path in found.into_iter().filter(|aux| !aux.in_use).filter_map(|aux| aux.device) {
+        for aux in found.into_iter().filter(|aux| !aux.in_use) {
+            let Some(path) = aux.device else { continue };
             match FileDisk::open(&path, Access::ReadWrite { exclusive: true }) {
-                Ok(disk) => held.push(Arc::new(disk) as Arc<dyn Disk>),
+                Ok(disk) => {
+                    let disk = Arc::new(disk) as Arc<dyn Disk>;
+                    if aux.kind == AuxKind::Cache {
+                        self.inner.use_cache(aux.config.guid, &disk);
+                    }
+                    held.push(disk);
+                }
                 Err(error) => tracing::warn!(path = %path.display(), %error, "a cache or spare is not held"),
             }
         }
@@ -145,7 +151,28 @@ impl Pool {
     }
 }
 
+impl Inner {
+    /// Fills and reads the cache `disk` from now on, by the sectors that its label tells.
+    pub(crate) fn use_cache(&self, guid: Guid, disk: &Arc<dyn Disk>) {
+        let told = labels::read(&**disk).configs.into_iter().find_map(|label| match label {
+            Label::Aux(aux) => aux.ashift,
+            Label::Pool(_) => None,
+        });
+        // OpenZFS 2.1 does not say: it goes by the device.
+        let ashift = told.unwrap_or_else(|| disk.sector_size().ilog2());
+        self.storage.second().add(self.info().config.pool_guid, guid, disk.clone(), ashift);
+    }
+
+    /// As [`Inner::use_cache`] for the caches among new devices.
+    pub(crate) fn use_caches<'a>(&self, new: impl Iterator<Item = (&'a NewAux, &'a Arc<dyn Disk>)>) {
+        for (aux, disk) in new.filter(|(aux, _)| aux.kind == AuxKind::Cache) {
+            self.use_cache(aux.config.guid, disk);
+        }
+    }
+}
+
 /// A device beside the tree of a new pool.
+#[derive(Clone)]
 pub(crate) struct NewAux {
     pub(crate) kind: AuxKind,
     pub(crate) config: VdevConfig,

@@ -1,7 +1,7 @@
 //! What a pool is opened with.
 
 use format::uberblock::Uberblock;
-use storage::GzipEngine;
+use storage::{GzipEngine, SecondLimits};
 use storage::host::Host;
 
 use crate::found_state::FoundState;
@@ -21,6 +21,8 @@ pub struct Options {
     pub read_only: bool,
     /// Bytes of records kept in memory.
     pub cache_bytes: u64,
+    /// Of the cache devices.
+    pub second: SecondLimits,
     /// Bytes of changes collected before writers wait.
     pub dirty_max: u64,
     /// Percent of `dirty_max` from which on writers are delayed.
@@ -76,6 +78,7 @@ impl Default for Options {
         Options {
             read_only: false,
             cache_bytes: (memory / 4).min(4 << 30),
+            second: SecondLimits::default(),
             dirty_max: (memory / 10).clamp(64 << 20, DIRTY_MAX),
             delay_min_dirty_percent: 60,
             delay_scale: 500_000,
@@ -117,6 +120,7 @@ impl Options {
             workers: self.workers,
             gzip_engine: self.gzip_engine,
             slow_io: std::time::Duration::from_millis(self.slow_io_ms),
+            second: self.second,
         }
     }
 }

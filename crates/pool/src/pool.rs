@@ -484,6 +484,7 @@ impl Pool {
         self.inner.suspension().give_up();
         self.inner.scrub.leave();
         self.inner.treater.leave();
+        self.inner.storage.second().leave();
         self.inner.groups.stop();
         if let Some(thread) = self.thread.take()
             && thread.join().is_err()

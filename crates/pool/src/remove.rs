@@ -46,6 +46,7 @@ impl Pool {
         }
         let (kind, guid) = (aux.kind, aux.config.guid);
         self.run(move |syncing| aux_vdevs::take_off(syncing.mos(), &syncing.tx, kind, guid))?;
+        self.inner.storage.second().remove(guid);
         // Its labels stay: nothing leads to it any more.
         let mut held = self.inner.aux_disks.lock().expect("guards a plain list");
         held.retain(|disk| Some(disk.path()) != aux.device.as_deref());

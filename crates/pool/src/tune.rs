@@ -50,6 +50,9 @@ fn gzip_engine_at(place: u64) -> Option<GzipEngine> {
     GZIP_ENGINES.get(usize::try_from(place).ok()?).and_then(|word| GzipEngine::named(word))
 }
 
+/// What a switch takes.
+const OFF_ON: [&str; 2] = ["0", "1"];
+
 /// All tunables, by name.
 pub const ALL: &[Tunable] = &[
     Tunable {
@@ -65,6 +68,42 @@ pub const ALL: &[Tunable] = &[
         apply: |pool, value| pool.inner.storage.deflate().force(gzip_engine_at(value)),
     },
     Tunable {
+        name: "l2arc_rebuild_blocks_min_l2size",
+        kind: Kind::Bytes,
+        min: 0,
+        max: 1 << 50,
+        default: "1G",
+        summary: "size of a cache device from which on its contents are kept across imports; counts from the next import on",
+        get: |options| options.second.log_min,
+        set: |options, value| options.second.log_min = value,
+        live: |pool| pool.inner.storage.second().limits().log_min,
+        apply: |pool, value| pool.inner.storage.second().set_limits(|limits| limits.log_min = value),
+    },
+    Tunable {
+        name: "l2arc_rebuild_enabled",
+        kind: Kind::Word(&OFF_ON),
+        min: 0,
+        max: 1,
+        default: "1",
+        summary: "whether an import looks for what is on cache devices: 0 or 1; counts from the next import on",
+        get: |options| options.second.rebuild.into(),
+        set: |options, value| options.second.rebuild = value != 0,
+        live: |pool| pool.inner.storage.second().limits().rebuild.into(),
+        apply: |pool, value| pool.inner.storage.second().set_limits(|limits| limits.rebuild = value != 0),
+    },
+    Tunable {
+        name: "l2arc_write_max",
+        kind: Kind::Bytes,
+        min: 1 << 20,
+        max: 1 << 40,
+        default: "64M",
+        summary: "bytes that are written to a cache device at a time, and most that wait for it in memory",
+        get: |options| options.second.write_max,
+        set: |options, value| options.second.write_max = value,
+        live: |pool| pool.inner.storage.second().limits().write_max,
+        apply: |pool, value| pool.inner.storage.second().set_limits(|limits| limits.write_max = value),
+    },
+    Tunable {
         name: "zfs_arc_max",
         kind: Kind::Bytes,
         min: 1 << 20,
@@ -74,7 +113,7 @@ pub const ALL: &[Tunable] = &[
         get: |options| options.cache_bytes,
         set: |options, value| options.cache_bytes = value,
         live: |pool| pool.inner.storage.cache().limit(),
-        apply: |pool, value| pool.inner.storage.cache().set_limit(value),
+        apply: |pool, value| pool.inner.storage.set_cache_limit(value),
     },
     Tunable {
         name: "zfs_async_block_max_blocks",

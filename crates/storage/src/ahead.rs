@@ -87,6 +87,7 @@ mod tests {
             workers: 2,
             gzip_engine: None,
             slow_io: std::time::Duration::MAX,
+            second: Default::default(),
         };
         Storage::new(Vdevs::new(Vec::new()), options)
     }

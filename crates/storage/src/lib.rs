@@ -28,6 +28,7 @@ pub mod rank;
 mod read;
 mod reader;
 mod resilver;
+mod second;
 pub mod suspend;
 mod tree;
 mod txg_runs;
@@ -59,6 +60,7 @@ pub use meter::{
 pub use payload::Payload;
 pub use reader::Reader;
 pub use resilver::Missed;
+pub use second::{SecondCache, SecondDevice, SecondLimits, SecondStats, Secondary};
 pub use suspend::{FailMode, Refused, Suspension};
 pub use txg_runs::TxgRuns;
 pub use vdev::{Shape, TopVdev, Vdevs};
@@ -84,6 +86,8 @@ pub struct Options {
     pub gzip_engine: Option<GzipEngine>,
     /// A request to a disk is slow that takes so long or longer.
     pub slow_io: Duration,
+    /// Of the cache devices.
+    pub second: SecondLimits,
 }
 
 /// The open devices of one pool with everything that turns pointers into bytes and back.
@@ -91,6 +95,7 @@ pub struct Storage {
     tree: Arc<tree::Tree>,
     salt: RwLock<Arc<Salt>>,
     cache: RecordCache,
+    second: SecondCache,
     buffers: Buffers,
     workers: Workers,
     deflate: Arc<Deflate>,
@@ -115,6 +120,7 @@ impl Storage {
             tree: tree.clone(),
             salt: RwLock::new(Arc::new(Salt::none())),
             cache: RecordCache::new(options.cache_bytes),
+            second: SecondCache::new(options.cache_bytes, options.second),
             buffers: Buffers::new(options.free_bytes),
             workers: Workers::new(options.workers),
             io: write::IoQueue::new(options.io_threads, deflate.clone(), suspension.clone(), tree),
@@ -175,6 +181,24 @@ impl Storage {
     #[must_use]
     pub fn cache(&self) -> &RecordCache {
         &self.cache
+    }
+
+    /// The cache devices.
+    #[must_use]
+    pub fn second(&self) -> &SecondCache {
+        &self.second
+    }
+
+    /// Keeps at most `limit` bytes of records in memory from now on.
+    pub fn set_cache_limit(&self, limit: u64) {
+        self.cache.set_limit(limit);
+        self.second.set_memory(limit);
+    }
+
+    /// Forgets what the caches hold of `block`: it is written anew in its place, or its space is free.
+    pub fn forget(&self, block: &format::blkptr::Block) {
+        self.cache.remove(block);
+        self.second.forget(block);
     }
 
     /// Buffers for records.

@@ -25,6 +25,9 @@ struct CopyOf<'a> {
     replica: usize,
 }
 
+/// A way to get the verified stored bytes of a block.
+type Fill<R> = fn(&R, &Block, &mut Vec<u8>) -> Result<(), ReadError>;
+
 thread_local! {
     /// Compressed bytes between disk and codec.
     static SCRATCH: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
@@ -115,7 +118,7 @@ impl Reader<'_> {
                 if let Some(record) = self.storage.cache().get(block) {
                     return Ok(record);
                 }
-                let record = self.read_uncached(block)?;
+                let record = self.record_from(block, Self::fill_through_second)?;
                 if self.keeps_data || block.level > 0 || block.object_type.is_metadata() {
                     self.storage.cache().insert(block, record.clone());
                 }
@@ -129,16 +132,35 @@ impl Reader<'_> {
     /// # Errors
     /// As [`Reader::read`].
     pub fn read_uncached(&self, block: &Block) -> Result<Record, ReadError> {
+        self.record_from(block, Self::read_raw)
+    }
+
+    /// Stored bytes of `block`: from a cache device, else from the pool; these are offered to the cache devices.
+    fn fill_through_second(&self, block: &Block, raw: &mut Vec<u8>) -> Result<(), ReadError> {
+        let second = self.storage.second();
+        if !second.is_used() || block.checksum_kind == format::ChecksumKind::Off {
+            return self.read_raw(block, raw);
+        }
+        if second.read(block, self.purpose, raw, |raw| self.storage.has_checksum(block, raw)) {
+            return Ok(());
+        }
+        self.read_raw(block, raw)?;
+        second.offer(block, self.secondary, raw);
+        Ok(())
+    }
+
+    /// The record of a block whose stored bytes `fill` gives.
+    fn record_from(&self, block: &Block, fill: Fill<Self>) -> Result<Record, ReadError> {
         if block.compression == Compression::Off {
             let mut raw = self.storage.buffers().take(block.psize as usize);
-            self.read_raw(block, &mut raw)?;
+            fill(self, block, &mut raw)?;
             self.open_sealed(block, &mut raw)?;
             self.check_children(block, &raw)?;
             swap::to_little(&mut raw, block.object_type, block.level, block.order)?;
             return Ok(Arc::new(raw));
         }
         SCRATCH.with_borrow_mut(|raw| {
-            self.read_raw(block, raw)?;
+            fill(self, block, raw)?;
             self.open_sealed(block, raw)?;
             let mut out = self.storage.buffers().take(block.lsize as usize);
             codec::decompress(block.compression, raw, &mut out)?;

@@ -2,7 +2,7 @@
 
 use codec::crypt::DatasetKeys;
 
-use crate::{Purpose, Storage};
+use crate::{Purpose, Secondary, Storage};
 
 /// The way to read blocks of a pool. Cheap to copy; the requests to the disks that it makes are counted as its purpose.
 #[derive(Clone, Copy)]
@@ -11,6 +11,8 @@ pub struct Reader<'a> {
     pub(crate) purpose: Purpose,
     /// Data blocks that were not in the cache stay in it.
     pub(crate) keeps_data: bool,
+    /// Which blocks that were read from the pool's disks are put on cache devices.
+    pub(crate) secondary: Secondary,
     /// Open what is sealed with them.
     pub(crate) keys: Option<&'a DatasetKeys>,
 }
@@ -19,7 +21,13 @@ impl Storage {
     /// Reads for somebody who waits; what was read stays in the cache.
     #[must_use]
     pub fn reader(&self) -> Reader<'_> {
-        Reader { storage: self, purpose: Purpose::SyncRead, keeps_data: true, keys: None }
+        Reader {
+            storage: self,
+            purpose: Purpose::SyncRead,
+            keeps_data: true,
+            secondary: Secondary::None,
+            keys: None,
+        }
     }
 }
 
@@ -29,6 +37,12 @@ impl<'a> Reader<'a> {
     #[must_use]
     pub fn once(self) -> Self {
         Reader { keeps_data: false, ..self }
+    }
+
+    /// Puts such blocks on cache devices, unless they were read from one.
+    #[must_use]
+    pub fn feeding(self, secondary: Secondary) -> Self {
+        Reader { secondary, ..self }
     }
 
     /// Reads blocks of a dataset with these keys.

@@ -392,6 +392,7 @@ mod tests {
             workers: 1,
             gzip_engine: None,
             slow_io: std::time::Duration::MAX,
+            second: Default::default(),
         };
         let storage = Arc::new(Storage::new(Vdevs::new(Vec::new()), options));
         let objset = Objset::create(storage.clone(), Arc::default(), ObjsetType::Meta, 0, SIZE_V3);

@@ -161,7 +161,7 @@ impl<'a> Syncing<'a> {
     pub(crate) fn free_block(&mut self, ptr: &BlockPtr) -> Result<()> {
         if let BlockPtr::Block(block) = ptr {
             self.freed += 1;
-            self.inner.storage.cache().remove(block);
+            self.inner.storage.forget(block);
             free_extents(&self.inner.storage, &mut self.state.allocator, block, self.txg)?;
         }
         Ok(())

@@ -101,6 +101,7 @@ impl Syncing<'_> {
             hole_birth: active(&features::HOLE_BIRTH),
             single: self.mos().version() < version::COPIES,
             counts_sectors: self.mos().version() < version::DEFLATED,
+            secondary: Default::default(),
         }
     }
 }
