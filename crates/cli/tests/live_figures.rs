@@ -201,3 +201,45 @@ fn the_ratio_of_an_emptied_and_filled_dataset_is_that_of_its_present_files() {
     assert!(gzip9 > gzip - 0.02 && gzip > lz4 && lz4 > lzjb && lzjb > zle, "{ratios:?}");
     assert!(zle < 1.05 && off < 1.05, "{ratios:?}");
 }
+
+#[test]
+fn a_cache_device_is_filled_and_read_and_its_figures_are_shown() {
+    let Some(live) = Live::with_tank(128) else { return };
+    let cache = live.path("cache.img").display().to_string();
+    fs::File::create(&cache).expect("made").set_len(2 << 30).expect("long, with holes");
+    live.run(&["zpool", "add", "tank", "cache", &cache]).good();
+    let data = noise(24 << 20);
+    write(&live.path("mnt/file"), &data);
+    live.run(&["zpool", "sync", "tank"]).good();
+    let figure = |part: &str, name: &str| -> u64 {
+        let json = live.run(&["cache", "--json", "tank"]).good();
+        let json: serde_json::Value = serde_json::from_str(&json).expect("JSON");
+        json[part][name].as_u64().unwrap_or_else(|| panic!("{json}"))
+    };
+    let read_anew = || {
+        // The kernel forgets its pages with the mount, the server its records with a smaller cache.
+        live.run(&["zfs", "unmount", "tank"]).good();
+        live.run(&["tune", "tank", "zfs_arc_max=1M"]).good();
+        live.run(&["zfs", "mount", "tank"]).good();
+        assert!(fs::read(live.path("mnt/file")).expect("read") == data);
+    };
+    read_anew();
+    let until = std::time::Instant::now() + std::time::Duration::from_secs(20);
+    while figure("devices", "written") < 150 && std::time::Instant::now() < until {
+        std::thread::sleep(std::time::Duration::from_millis(100));
+    }
+    read_anew();
+    assert!(figure("devices", "hits") >= 150, "{}", live.run(&["cache", "tank"]).good());
+    let list = live.run(&["zpool", "list", "-vHp", "tank"]).good();
+    let row: Vec<&str> = list.lines().last().expect("the cache").split('\t').collect();
+    assert!(row[1] == cache && row[3].parse::<u64>().is_ok_and(|bytes| bytes > 16 << 20), "{list}");
+    let text = live.run(&["cache", "tank"]).good();
+    assert!(text.contains("devices: ") && text.contains(" blocks written, 0 evicted"), "{text}");
+
+    live.run(&["zpool", "export", "tank"]).good();
+    live.import().good();
+    assert!(figure("devices", "restored") >= 60, "{}", live.run(&["cache", "tank"]).good());
+    live.run(&["zpool", "remove", "tank", &cache]).good();
+    assert!(live.run(&["cache", "tank"]).good().ends_with("devices: none\n"));
+    live.run(&["cache", "nosuch"]).refused("cannot open 'nosuch': no such pool");
+}

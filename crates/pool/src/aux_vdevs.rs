@@ -17,7 +17,7 @@ use format::config::{AuxConfig, Label, PoolState, VdevConfig};
 use format::nvlist::NvList;
 use format::zap::Value;
 use format::{Guid, label};
-use storage::WriteError;
+use storage::{CacheStats, SecondDevice, SecondStats, WriteError};
 use storage::host::{Access, Disk, FileDisk};
 
 use crate::mos::Mos;
@@ -125,6 +125,18 @@ fn read(mos: &Mos) -> Result<Vec<AuxVdev>> {
 }
 
 impl Pool {
+    /// The cache devices that are filled and read.
+    #[must_use]
+    pub fn cache_devices(&self) -> Vec<SecondDevice> {
+        self.inner.storage.second().devices()
+    }
+
+    /// How useful the cache in memory and the cache devices were since the pool was opened.
+    #[must_use]
+    pub fn cache_stats(&self) -> (CacheStats, SecondStats) {
+        (self.inner.storage.cache().stats(), self.inner.storage.second().stats())
+    }
+
     /// Opens the caches and spares of a pool that is to be written, so that nobody else takes them meanwhile. One that
     /// is not there, or in other hands, is done without.
     pub(crate) fn hold_aux_vdevs(&self) {

@@ -12,7 +12,9 @@ impl Pool {
     pub fn device_errors(&self) -> Vec<(u64, [u64; 3])> {
         let leaves = self.inner.storage.vdevs().tops().iter().flat_map(storage::TopVdev::leaves);
         let errors = |stats: storage::IoStats| [stats.read_errors, stats.write_errors, stats.checksum_errors];
-        leaves.map(|leaf| (leaf.guid, errors(leaf.meter.stats()))).collect()
+        let caches = self.inner.storage.second().devices();
+        let of_caches = caches.iter().map(|cache| (cache.guid.0, errors(cache.io)));
+        leaves.map(|leaf| (leaf.guid, errors(leaf.meter.stats()))).chain(of_caches).collect()
     }
 
     /// How many requests took each device that is there too long (`zio_slow_io_ms`), by its guid.

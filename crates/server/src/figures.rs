@@ -49,6 +49,9 @@ pub struct Figures {
     /// Bytes of devices whose free space is still to be overwritten, and to be trimmed.
     #[serde(default)]
     pub untreated: [u64; 2],
+    /// Bytes that each cache device holds, by its guid.
+    #[serde(default)]
+    pub caches: Vec<(u64, u64)>,
     /// A device is silent: scans and blocks without a good copy were not looked for.
     #[serde(default)]
     pub is_unread: bool,
@@ -171,6 +174,7 @@ impl Figures {
         Figures {
             errors: pool.device_errors(),
             slow: pool.slow_requests(),
+            caches: pool.cache_devices().iter().map(|cache| (cache.guid.0, cache.used)).collect(),
             silent: pool.silent_devices().into_iter().map(Silence::from).collect(),
             members: pool.members().into_iter().map(MemberFigures::from).collect(),
             deleted: Vec::new(),
@@ -237,7 +241,11 @@ impl Counters {
             let (stats, times) = (leaf.meter.stats().to_words(), leaf.meter.times().to_words());
             (leaf.guid, LeafCounters { stats, times })
         });
-        Counters { uptime: pool.uptime(), leaves: counted.collect() }
+        let caches = pool.cache_devices();
+        let cached = caches.iter().map(|cache| {
+            (cache.guid.0, LeafCounters { stats: cache.io.to_words(), times: cache.times.to_words() })
+        });
+        Counters { uptime: pool.uptime(), leaves: counted.chain(cached).collect() }
     }
 }
 
@@ -261,6 +269,7 @@ mod tests {
             log: Some("full".into()),
             slow: vec![(7, 2)],
             members: Vec::new(),
+            caches: vec![(3, 4096)],
             is_unread: false,
             silent: vec![Silence { guid: 7, path: "/disk".into(), deed: "write".into(), seconds: 31 }],
             scan: Some(ScanFigures { words, running: true, paused_at: 0 }),
@@ -268,6 +277,7 @@ mod tests {
         };
         let text = serde_json::to_string(&sent).unwrap();
         let mut got: Figures = serde_json::from_str(&text).unwrap();
+        assert_eq!(got.caches, sent.caches);
         assert_eq!((&got.errors, got.freeing, &got.halted), (&sent.errors, 5, &sent.halted));
         assert_eq!(got.scan().unwrap(), Some(ScanStatus { scan, running: true, paused_at: 0 }));
         assert_eq!((&got.deleted, &got.moved), (&sent.deleted, &sent.moved));

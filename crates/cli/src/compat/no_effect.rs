@@ -33,7 +33,6 @@ static NO_EFFECT: &[NoEffect] = &[
     kept("nbmand", &["off"], "locks stay advisory"),
     kept("prefetch", &["all"], "reading ahead stays on"),
     kept("rootcontext", &["none"], LABELS),
-    kept("secondarycache", &["all"], "nothing is put on cache devices"),
     kept("sharenfs", &["off"], "nothing is shared"),
     kept("sharesmb", &["off"], "nothing is shared"),
     kept("snapdev", &["hidden"], VOLUMES),

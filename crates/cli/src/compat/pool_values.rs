@@ -111,11 +111,13 @@ impl<'a> PoolValues<'a> {
         self.view
     }
 
-    /// Space of a top-level vdev, or of a cache, which holds nothing that cenote put there.
+    /// Space of a top-level vdev, or of a cache: only the server that fills it knows what it holds.
     pub fn space_of(&self, vdev: &VdevView) -> Option<Space> {
         match (vdev.class, vdev.device_bytes) {
             (Class::Cache, Some(bytes)) => {
-                Some(Space { size: label::asize_of(bytes), allocated: 0, fragmentation: Some(0) })
+                let held = self.view.figures.as_ref().map_or(&[][..], |figures| &figures.caches);
+                let allocated = held.iter().find(|(guid, _)| *guid == vdev.guid.0).map_or(0, |(_, used)| *used);
+                Some(Space { size: label::asize_of(bytes), allocated, fragmentation: Some(0) })
             }
             _ => vdev.top.and_then(|id| self.vdevs.get(&id)).map(|(_, space)| *space),
         }

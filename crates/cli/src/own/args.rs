@@ -185,6 +185,21 @@ pub struct Engines {
 
 #[derive(Debug, Args)]
 #[command(after_help = "\
+Example:
+  cenote cache tank
+
+The first part tells of the cache in memory, the second of the cache devices (`zpool add tank cache DEVICE`). Counting \
+begins when the pool is imported.")]
+pub struct Cache {
+    /// Everything in JSON.
+    #[arg(long)]
+    pub json: bool,
+    #[arg(value_name = "POOL")]
+    pub pool: String,
+}
+
+#[derive(Debug, Args)]
+#[command(after_help = "\
 Without a pool: the values that pools are opened with, and where each comes from. NAME=VALUE is written into \
 $XDG_CONFIG_HOME/cenote/config.toml; the environment (CENOTE_ZFS_TXG_TIMEOUT=10) comes before the files. With a pool: \
 the values in effect there; NAME=VALUE changes them until the pool is exported.")]

@@ -8,6 +8,7 @@ mod args;
 #[cfg(test)]
 mod asked;
 mod bench;
+mod cache;
 mod change;
 mod check;
 mod copy;
@@ -27,7 +28,7 @@ mod tune;
 
 pub use self::advise::Advise;
 pub use self::args::{
-    Cat, Check, Cp, Du, Engines, Generate, Ls, Mkdir, Mkfs, Mv, Rm, Serve, Stat, Tree, Tune, Words,
+    Cache, Cat, Check, Cp, Du, Engines, Generate, Ls, Mkdir, Mkfs, Mv, Rm, Serve, Stat, Tree, Tune, Words,
 };
 pub use self::bench::Bench;
 pub use self::report::Report;
@@ -88,6 +89,8 @@ pub enum Command {
     Engines(Engines),
     /// Show and set tunables such as zfs_dirty_data_max.
     Tune(Tune),
+    /// Show what the cache in memory and the cache devices of a pool hold, and how often they helped.
+    Cache(Cache),
     /// Write manual pages, or completions for shells.
     Generate(Generate),
     /// The zfs command.
@@ -118,6 +121,7 @@ impl Command {
             Command::Serve(_) => "serve",
             Command::Engines(_) => "engines",
             Command::Tune(_) => "tune",
+            Command::Cache(_) => "cache",
             Command::Generate(_) => "generate",
             Command::Zfs(_) => "zfs",
             Command::Zpool(_) => "zpool",
@@ -192,6 +196,7 @@ pub fn served(words: &[OsString], around: Surroundings, mut console: out::Consol
         | Command::Mkdir(_)
         | Command::Mv(_)
         | Command::Engines(_)
+        | Command::Cache(_)
         | Command::Tune(_) => run(&cenote.command, &around, &mut console),
         other => Err(Failure::refused(format!("cenote: {} is not for servers", other.name()))),
     };
@@ -208,6 +213,7 @@ impl Command {
             Command::Mkdir(mkdir) => mkdir.places.iter().map(|place| place.dataset.as_str()).collect(),
             Command::Mv(mv) => vec![mv.destination.dataset.as_str()],
             Command::Tune(tune) => tune.split().0.into_iter().collect(),
+            Command::Cache(cache) => vec![cache.pool.as_str()],
             Command::Engines(engines) => engines.pool.as_deref().into_iter().collect(),
             _ => Vec::new(),
         }
@@ -244,6 +250,7 @@ fn run(command: &Command, around: &Surroundings, console: &mut out::Console) -> 
         Command::Mv(mv) => change::mv(mv, around, console),
         Command::Engines(args) => engines::run(args, around, console),
         Command::Tune(words) => tune::run(words, around, console),
+        Command::Cache(args) => cache::run(args, around, console),
         other => Err(Failure::refused(format!("cenote: not supported yet: {}", other.name()))),
     };
     done.map(|()| 0)
