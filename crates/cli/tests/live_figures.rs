@@ -233,6 +233,9 @@ fn a_cache_device_is_filled_and_read_and_its_figures_are_shown() {
     let list = live.run(&["zpool", "list", "-vHp", "tank"]).good();
     let row: Vec<&str> = list.lines().last().expect("the cache").split('\t').collect();
     assert!(row[1] == cache && row[3].parse::<u64>().is_ok_and(|bytes| bytes > 16 << 20), "{list}");
+    let load = live.run(&["zpool", "iostat", "-vHp", "tank"]).good();
+    let row: Vec<&str> = load.lines().last().expect("the cache").split_whitespace().collect();
+    assert!(row[0] == cache && row[5] != "0" && row[6] != "0", "{load}");
     let text = live.run(&["cache", "tank"]).good();
     assert!(text.contains("devices: ") && text.contains(" blocks written, 0 evicted"), "{text}");
 

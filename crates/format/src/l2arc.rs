@@ -115,7 +115,9 @@ impl Header {
         for (index, pointer) in self.newest.iter().enumerate() {
             pointer.encode(&mut raw[8 * (POINTERS_AT + 8 * index)..]);
         }
-        for (index, word) in [self.log_asize, self.log_count, self.trim[0], self.trim[1]].into_iter().enumerate() {
+        for (index, word) in
+            [self.log_asize, self.log_count, self.trim[0], self.trim[1]].into_iter().enumerate()
+        {
             LE.put_u64(&mut raw, 8 * (25 + index), word);
         }
         raw
@@ -307,7 +309,10 @@ impl LogBlock {
     /// If there are more than [`LOG_ENTRIES_MAX`] entries.
     #[must_use]
     pub fn encode(&self) -> Vec<u8> {
-        assert!(self.entries.len() as u64 <= LOG_ENTRIES_MAX, "a log block has room for {LOG_ENTRIES_MAX} entries");
+        assert!(
+            self.entries.len() as u64 <= LOG_ENTRIES_MAX,
+            "a log block has room for {LOG_ENTRIES_MAX} entries"
+        );
         let mut raw = alloc::vec![0; LOG_BLOCK_SIZE];
         LE.put_u64(&mut raw, 0, LOG_MAGIC);
         self.previous.encode(&mut raw[8..]);

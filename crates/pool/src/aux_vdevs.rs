@@ -17,8 +17,8 @@ use format::config::{AuxConfig, Label, PoolState, VdevConfig};
 use format::nvlist::NvList;
 use format::zap::Value;
 use format::{Guid, label};
-use storage::{CacheStats, SecondDevice, SecondStats, WriteError};
 use storage::host::{Access, Disk, FileDisk};
+use storage::{CacheStats, SecondDevice, SecondStats, WriteError};
 
 use crate::mos::Mos;
 use crate::pool::{Inner, Pool};

@@ -276,7 +276,8 @@ impl Pool {
             aux_disks: Mutex::new(spec.aux_disks().map(|(_, disk)| disk.clone()).collect()),
         });
         let pool = Pool::start(inner, state);
-        let caches: Vec<_> = aux.iter().cloned().zip(spec.aux_disks().map(|(_, disk)| disk.clone())).collect();
+        let caches: Vec<_> =
+            aux.iter().cloned().zip(spec.aux_disks().map(|(_, disk)| disk.clone())).collect();
         let built = pool.run(move |syncing| syncing.build(spec, &aux));
         match built {
             Ok(()) => {

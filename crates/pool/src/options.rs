@@ -1,8 +1,8 @@
 //! What a pool is opened with.
 
 use format::uberblock::Uberblock;
-use storage::{GzipEngine, SecondLimits};
 use storage::host::Host;
+use storage::{GzipEngine, SecondLimits};
 
 use crate::found_state::FoundState;
 

@@ -74,7 +74,11 @@ fn a_file_is_read_from_the_cache_device_also_after_an_import() {
     assert_eq!(read_all(&bed, id), 0, "all was on the cache: {:?}", bed.pool().storage().second().stats());
     bed.close();
     if let Some(said) = zdb(&cache) {
-        assert!(said.contains("log_blk_ent: 127\n") && said.contains("log_blk_count:\t 2 with valid cksum\n\t\t 0 with"), "{said}");
+        assert!(
+            said.contains("log_blk_ent: 127\n")
+                && said.contains("log_blk_count:\t 2 with valid cksum\n\t\t 0 with"),
+            "{said}"
+        );
     }
     bed.reopen();
     // The caches are looked through in the background.
@@ -136,5 +140,8 @@ fn secondarycache_is_heeded() {
     bed.set("tank/fs", "secondarycache", 2).unwrap();
     bed.set("tank/fs", "primarycache", 0).unwrap();
     read_all(&bed, id);
-    assert!(bed.pool().storage().second().stats().written < 80, "what does not enter the memory does not leave it");
+    assert!(
+        bed.pool().storage().second().stats().written < 80,
+        "what does not enter the memory does not leave it"
+    );
 }

@@ -116,7 +116,8 @@ impl<'a> PoolValues<'a> {
         match (vdev.class, vdev.device_bytes) {
             (Class::Cache, Some(bytes)) => {
                 let held = self.view.figures.as_ref().map_or(&[][..], |figures| &figures.caches);
-                let allocated = held.iter().find(|(guid, _)| *guid == vdev.guid.0).map_or(0, |(_, used)| *used);
+                let allocated =
+                    held.iter().find(|(guid, _)| *guid == vdev.guid.0).map_or(0, |(_, used)| *used);
                 Some(Space { size: label::asize_of(bytes), allocated, fragmentation: Some(0) })
             }
             _ => vdev.top.and_then(|id| self.vdevs.get(&id)).map(|(_, space)| *space),

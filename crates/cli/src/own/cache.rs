@@ -80,7 +80,9 @@ fn as_lines(memory: &CacheStats, second: &SecondStats, devices: &[SecondDevice])
     let SecondStats { written, evicted, restored, bad, errors, .. } = second;
     lines.push(format!("  {written} blocks written, {evicted} evicted, {restored} found at import"));
     if bad + errors > 0 {
-        lines.push(format!("  {bad} blocks with a wrong checksum, {errors} reads refused: read from the pool instead"));
+        lines.push(format!(
+            "  {bad} blocks with a wrong checksum, {errors} reads refused: read from the pool instead"
+        ));
     }
     let failed = devices.iter().filter_map(|device| device.failed.as_ref());
     lines.extend(failed.map(|why| format!("  a device is not used any more: {why}")));

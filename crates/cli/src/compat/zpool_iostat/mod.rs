@@ -305,7 +305,10 @@ fn counters(view: &PoolView) -> Counters {
     let uptime = session.pool().uptime();
     let leaves = session.pool().leaves();
     let counted = |meter: &storage::Meter| Counted { stats: meter.stats(), times: meter.times() };
-    Counters { leaves: leaves.map(|leaf| (leaf.guid, counted(&leaf.meter))).collect(), uptime }
+    let caches = session.pool().cache_devices();
+    let cached =
+        caches.into_iter().map(|cache| (cache.guid.0, Counted { stats: cache.io, times: cache.times }));
+    Counters { leaves: leaves.map(|leaf| (leaf.guid, counted(&leaf.meter))).chain(cached).collect(), uptime }
 }
 
 fn leaves(vdev: &VdevView) -> Vec<u64> {
@@ -413,7 +416,8 @@ fn lines(view: &PoolView, wanted: &Wanted, naming: Naming, verbose: bool) -> Res
     let mut all = Vec::new();
     if wanted.vdevs.is_empty() {
         let whole = values.class(Class::Normal);
-        let leaves = tree.iter().flat_map(leaves).collect();
+        // What caches do is not done for the pool's own devices.
+        let leaves = tree.iter().filter(|vdev| vdev.class != Class::Cache).flat_map(leaves).collect();
         let (name, pool) = (view.name.clone(), view.name.clone());
         all.push(Line { name, pool, path: None, depth: 0, space: Some(whole), leaves, heading: false });
         if verbose {
