@@ -18,7 +18,7 @@ use crate::aux_vdevs::{self, AuxKind, NewAux};
 use crate::create::vdev_spec;
 use crate::new_vdevs::{self, Layout, NewTop, new_device};
 use crate::pool::Pool;
-use crate::sync::Syncing;
+use crate::state::Syncing;
 use crate::tree_change::ZAPS;
 use crate::{Error, Result, labels, version};
 

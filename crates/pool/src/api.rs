@@ -17,13 +17,13 @@ use format::config::VERSION_FEATURES;
 use storage::FailMode;
 use storage::rank::{Rank, Ranked};
 
-use crate::dataset::Dataset;
 use crate::history::{self, Event};
 use crate::keys;
 use crate::pool::Pool;
 use crate::props::{DatasetKind, Property, PropertyError, Source, Value, names};
 use crate::space_maps::{self, MapTable};
-use crate::sync::Syncing;
+use crate::state::Dataset;
+use crate::state::Syncing;
 use crate::{Error, Result};
 
 impl Pool {

@@ -2,8 +2,7 @@
 //!
 //! Source: docs/format/10-create-checklist.md §A; 01-labels-uberblock.md §11.
 
-use std::collections::HashMap;
-use std::sync::{Arc, Mutex, RwLock};
+use std::sync::Arc;
 
 use dmu::{DirtyBudget, NewObject, Objset};
 use dsl::new_head::{Initialise, NewFilesystem, NewHead};
@@ -21,20 +20,15 @@ use storage::{Storage, TopVdev, Vdevs};
 
 use crate::aux_vdevs::{AuxKind, NewAux};
 use crate::features::Features;
-use crate::leases::Leases;
 use crate::members::Members;
 use crate::mos::{DIRECTORY, Mos};
 use crate::new_vdevs::{Layout, NewTop, make_anonymous, new_device};
 use crate::options::Options;
 use crate::pool::{Info, Inner, Pool};
 use crate::space_maps::MapTable;
-use crate::sync::{SyncState, Syncing};
-use crate::throttle::Limits;
+use crate::state::{Parts, SyncState, Syncing};
 use crate::treater::AUTOTRIM;
-use crate::tx::Groups;
-use crate::zil::stash::LogSpace;
 use crate::{Error, Result, aux_vdevs, bpobj, history, labels, new_vdevs, props, version};
-use dsl::keyring::Keyring;
 
 /// Name of the machine in labels that are not to tell.
 const ANYWHERE: &str = "localhost";
@@ -246,35 +240,18 @@ impl Pool {
             txg: before_first,
             root: BlockPtr::HOLE,
         };
-        let (limits, suspension) = (Limits::of(&options), storage.suspension().clone());
-        let groups = Groups::new(before_first, options.stepwise, limits, budget.clone(), suspension);
-        let inner = Arc::new(Inner {
+        let parts = Parts {
             members: Members::new(storage.vdevs()),
-            keyring: Keyring::default(),
             storage,
             budget,
-            host: options.host.clone(),
-            groups: Arc::new(groups),
             mos,
-            datasets: Mutex::new(HashMap::new()),
-            logged: Mutex::default(),
-            log_space: LogSpace::default(),
-            dirty: Mutex::default(),
-            read_only: None,
+            info,
+            uberblock: state.uberblock.clone(),
             refused: None,
-            info: RwLock::new(info),
-            promises: Default::default(),
-            dsl: RwLock::new(()),
-            altroot: options.altroot.clone(),
-            command: Mutex::new(None),
-            scrub: Default::default(),
-            treater: Default::default(),
-            leases: Leases::new(state.uberblock.clone()),
-            events: Default::default(),
-            user: options.user,
-            non_allocating: Mutex::default(),
-            aux_disks: Mutex::new(spec.aux_disks().map(|(_, disk)| disk.clone()).collect()),
-        });
+            non_allocating: Vec::new(),
+            aux_disks: spec.aux_disks().map(|(_, disk)| disk.clone()).collect(),
+        };
+        let inner = Arc::new(Inner::new(&options, parts));
         let pool = Pool::start(inner, state);
         let caches: Vec<_> =
             aux.iter().cloned().zip(spec.aux_disks().map(|(_, disk)| disk.clone())).collect();

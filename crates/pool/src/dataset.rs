@@ -1,97 +1,27 @@
 //! An open file system, volume or snapshot.
 
 use std::any::Any;
-use std::collections::BTreeSet;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, Weak};
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, MutexGuard, PoisonError, Weak};
 
 use dmu::{Objset, Policy};
 use dsl::available;
-use dsl::info::DatasetInfo;
 use dsl::promises::{self, Answer, Own};
 use dsl::room::Reach;
 use dsl::settings::Settings;
+use format::Txg;
 use format::features::Feature;
-use format::{ObjectId, Txg};
 use storage::host::Host;
 
-use crate::pool::Inner;
 use crate::tx::{Begun, Hold, Patience, Tx, Wait};
-use crate::zil::Log;
 use crate::{Error, Result};
+
+pub use crate::state::Dataset;
 
 /// Syncs that a change waits for at a limit, while other changes take the space first.
 const LIMIT_WAITS: u32 = 64;
 
-/// An open dataset. Cloned freely within an `Arc`; the pool keeps it as long as anybody does.
-pub struct Dataset {
-    pub(crate) pool: Arc<Inner>,
-    /// The DSL dataset object in the MOS.
-    pub(crate) id: ObjectId,
-    /// The DSL directory object in the MOS.
-    pub(crate) dir: ObjectId,
-    name: RwLock<String>,
-    objset: Arc<Objset>,
-    is_snapshot: bool,
-    settings: RwLock<Arc<Settings>>,
-    /// A stream goes into it: it is written, whatever its property `readonly` says.
-    arriving: AtomicBool,
-    /// A mount has the option `rw`, whatever the property `readonly` says.
-    mounted_writable: AtomicBool,
-    /// Its own limits and use, as of the last sync.
-    own: Mutex<Own>,
-    pub(crate) destroyed: AtomicBool,
-    /// Counts changes of what the file system itself keeps about its use.
-    revision: AtomicU64,
-    /// The intent log.
-    pub(crate) log: Log,
-    /// The pool keeps it alive until the open txg is synced.
-    pub(crate) listed: AtomicBool,
-    /// guids of the per-dataset features that the dataset is marked with.
-    pub(crate) active_features: Mutex<BTreeSet<String>>,
-    /// What the crate above keeps of it, once for all who use it.
-    above: Mutex<Option<Weak<dyn Any + Send + Sync>>>,
-}
-
-/// What a dataset is opened with.
-pub(crate) struct Found {
-    /// Its objects.
-    pub(crate) objset: Objset,
-    /// What its properties mean for those who read and write it.
-    pub(crate) settings: Settings,
-    /// How its blocks are written.
-    pub(crate) policy: Policy,
-    /// Its own limits and use.
-    pub(crate) own: Own,
-    /// guids of the per-dataset features that it is marked with.
-    pub(crate) marks: BTreeSet<String>,
-}
-
 impl Dataset {
-    /// A dataset with what was found of it.
-    pub(crate) fn new(pool: Arc<Inner>, info: &DatasetInfo, found: Found) -> Dataset {
-        let Found { objset, settings, policy, own, marks } = found;
-        objset.set_policy(policy);
-        Dataset {
-            pool,
-            id: info.id,
-            dir: info.dir_id,
-            name: RwLock::new(info.name.clone()),
-            objset: Arc::new(objset),
-            is_snapshot: info.is_snapshot(),
-            settings: RwLock::new(Arc::new(settings)),
-            arriving: AtomicBool::new(false),
-            mounted_writable: AtomicBool::new(false),
-            own: Mutex::new(own),
-            destroyed: AtomicBool::new(false),
-            revision: AtomicU64::new(0),
-            log: Log::default(),
-            listed: AtomicBool::new(false),
-            active_features: Mutex::new(marks),
-            above: Mutex::default(),
-        }
-    }
-
     /// What the crate above keeps of this dataset once for all who use it: its locks, say. Made by whoever asks first,
     /// and gone with the last who has it.
     ///

@@ -17,7 +17,7 @@ use crate::members::{Member, is_closed};
 use crate::opened::open_disk;
 use crate::pool::{Inner, Pool};
 use crate::redundancy::Newest;
-use crate::sync::Syncing;
+use crate::state::Syncing;
 use crate::sync::missing::leaf_mut;
 use crate::{Error, Result};
 

@@ -1,6 +1,6 @@
 //! What happened to a pool since it was opened: the newest events, kept in memory alone.
 //!
-//! From:   the pool itself: its configuration written, commands noted, scrubs, errors of devices.
+//! From:   `reports`.
 //! To:     `zpool events`, through the server that holds the pool.
 //! Source: classes and names of fields as `zpool events -v` of OpenZFS shows them.
 
@@ -8,9 +8,6 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Mutex, MutexGuard};
 
 use format::NvList;
-use format::nvlist::NvValue;
-
-use crate::pool::{Inner, Pool};
 
 /// Events kept; older ones are dropped, and counted.
 const KEPT: usize = 512;
@@ -51,6 +48,24 @@ impl Events {
         self.ring().post(event);
     }
 
+    /// The I/O and checksum errors of a leaf that were told of; from now on those are `now`.
+    pub(crate) fn tell_errors(&self, guid: u64, now: [u64; 2]) -> [u64; 2] {
+        self.ring().told.insert(guid, now).unwrap_or_default()
+    }
+
+    /// The newest events, oldest first.
+    pub(crate) fn newest(&self) -> Happened {
+        let ring = self.ring();
+        Happened { events: ring.kept.iter().cloned().collect(), dropped: ring.dropped }
+    }
+
+    /// Forgets the events; gives how many there were.
+    pub(crate) fn clear(&self) -> u64 {
+        let mut ring = self.ring();
+        ring.dropped = 0;
+        std::mem::take(&mut ring.kept).len() as u64
+    }
+
     /// Whether the `count`th suspension was not told of yet; from now on it was.
     pub(crate) fn note_suspension(&self, count: u64) -> bool {
         let mut ring = self.ring();
@@ -67,114 +82,6 @@ impl Ring {
             self.dropped += 1;
         }
         self.kept.push_back(event);
-    }
-}
-
-impl Inner {
-    /// What every event says.
-    pub(crate) fn event(&self, class: &str) -> NvList {
-        let (seconds, nanos) = self.host.clock.now();
-        let info = self.info();
-        let mut event = NvList::new();
-        event.insert("class", class);
-        event.insert("pool", info.config.name.as_str());
-        event.insert("pool_guid", info.config.pool_guid.0);
-        event.insert("time", NvValue::Uint64Array(vec![seconds, nanos.into()]));
-        event
-    }
-
-    /// Notes that something happened (`sysevent.fs.zfs.WHAT`), with what there is to say about it.
-    pub fn happened(&self, what: &str, about: &[(&str, &str)]) {
-        let mut event = self.event(&format!("sysevent.fs.zfs.{what}"));
-        about.iter().for_each(|(name, text)| event.insert(*name, *text));
-        self.events.ring().post(event);
-    }
-
-    /// The same of one device.
-    pub(crate) fn happened_to(&self, what: &str, leaf: &storage::Leaf) {
-        let mut event = self.event(&format!("sysevent.fs.zfs.{what}"));
-        event.insert("vdev_guid", leaf.guid);
-        event.insert("vdev_path", leaf.disk.path().display().to_string().as_str());
-        self.events.ring().post(event);
-    }
-
-    /// Notes that a leaf has another state (`resource.fs.zfs.statechange`).
-    pub(crate) fn state_changed(&self, guid: format::Guid, state: &str) {
-        let path = self.info().config.tree.find(guid).and_then(|leaf| leaf.path.clone());
-        let mut event = self.event("resource.fs.zfs.statechange");
-        event.insert("vdev_guid", guid.0);
-        event.insert("vdev_state", state);
-        if let Some(path) = path {
-            event.insert("vdev_path", String::from_utf8_lossy(&path).as_ref());
-        }
-        self.events.post(event);
-    }
-
-    /// Notes a request that took a device too long, or takes it still (`ereport.fs.zfs.WHAT`).
-    pub(crate) fn note_request(&self, what: &str, leaf: &storage::Leaf, request: &storage::Request) {
-        let stats = leaf.meter.stats();
-        let nanos = |time: std::time::Duration| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
-        let mut event = self.event(&format!("ereport.fs.zfs.{what}"));
-        event.insert("pool_failmode", self.suspension().mode().word());
-        event.insert("vdev_guid", leaf.guid);
-        event.insert("vdev_path", leaf.disk.path().display().to_string().as_str());
-        event.insert("vdev_read_errors", stats.read_errors);
-        event.insert("vdev_write_errors", stats.write_errors);
-        event.insert("vdev_cksum_errors", stats.checksum_errors);
-        event.insert("vdev_delays", stats.slow);
-        event.insert("zio_type", request.deed.word());
-        event.insert("zio_delay", nanos(request.took));
-        event.insert("zio_delta", nanos(request.took));
-        event.insert("zio_offset", request.offset);
-        event.insert("zio_size", request.len);
-        self.events.post(event);
-    }
-
-    /// Notes errors that devices made since this was asked last.
-    pub(crate) fn note_device_errors(&self) {
-        let leaves = self.storage.vdevs().tops().iter().flat_map(storage::TopVdev::leaves);
-        for leaf in leaves {
-            let stats = leaf.meter.stats();
-            let now = [stats.read_errors + stats.write_errors, stats.checksum_errors];
-            let before = self.events.ring().told.insert(leaf.guid, now).unwrap_or_default();
-            for (kind, now, before) in [("io", now[0], before[0]), ("checksum", now[1], before[1])] {
-                // Errors that were cleared are none to tell of.
-                if now <= before {
-                    continue;
-                }
-                let mut event = self.event(&format!("ereport.fs.zfs.{kind}"));
-                event.insert("vdev_guid", leaf.guid);
-                event.insert("vdev_path", leaf.disk.path().display().to_string().as_str());
-                event.insert("vdev_read_errors", stats.read_errors);
-                event.insert("vdev_write_errors", stats.write_errors);
-                event.insert("vdev_cksum_errors", stats.checksum_errors);
-                event.insert("errors_since", now - before);
-                self.events.ring().post(event);
-            }
-        }
-    }
-}
-
-impl Pool {
-    /// The newest events of the pool, oldest first.
-    #[must_use]
-    pub fn events(&self) -> Happened {
-        self.inner.note_device_errors();
-        self.inner.note_suspensions();
-        self.inner.note_late_answers();
-        let ring = self.inner.events.ring();
-        Happened { events: ring.kept.iter().cloned().collect(), dropped: ring.dropped }
-    }
-
-    /// Forgets the events; gives how many there were.
-    #[must_use]
-    pub fn clear_events(&self) -> u64 {
-        self.inner.note_device_errors();
-        self.inner.note_suspensions();
-        self.inner.note_late_answers();
-        let mut ring = self.inner.events.ring();
-        ring.dropped = 0;
-        std::mem::take(&mut ring.kept).len() as u64
     }
 }
 

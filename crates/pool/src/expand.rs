@@ -14,7 +14,7 @@ use storage::{TopVdev, Vdevs};
 
 use crate::opened::open_disk;
 use crate::pool::{Inner, Pool};
-use crate::sync::Syncing;
+use crate::state::Syncing;
 use crate::{Error, Result};
 
 /// The pool property that has vdevs grow by themselves.

@@ -6,7 +6,7 @@
 use format::Guid;
 
 use crate::pool::Pool;
-use crate::sync::Syncing;
+use crate::state::Syncing;
 use crate::{Error, Result};
 
 impl Pool {

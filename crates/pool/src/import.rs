@@ -2,8 +2,8 @@
 //!
 //! Source: docs/format/01-labels-uberblock.md §4.3, §5.1; 10-create-checklist.md §F.
 
-use std::collections::{BTreeMap, HashMap};
-use std::sync::{Arc, Mutex, RwLock};
+use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use dmu::{DirtyBudget, Objset, zap};
 use format::config::{PoolConfig, PoolState, VERSION_FEATURES, VdevConfig};
@@ -17,7 +17,6 @@ use crate::create::vdev_spec;
 use crate::discover::Found;
 use crate::features::Features;
 use crate::labels;
-use crate::leases::Leases;
 use crate::mos::Mos;
 use crate::opened::{Opened, choose_state, open_disk, storage_of, unwritable_devices};
 use crate::options::Options;
@@ -25,13 +24,9 @@ use crate::pool::{Info, Inner, Pool};
 use crate::props::names;
 use crate::redundancy;
 use crate::space_maps::{self, Logs, MapTable, Source};
-use crate::sync::SyncState;
-use crate::throttle::Limits;
-use crate::tx::Groups;
+use crate::state::{Parts, SyncState};
 use crate::zil::recover;
-use crate::zil::stash::LogSpace;
 use crate::{Error, Result, bpobj, bptree, history};
-use dsl::keyring::Keyring;
 
 /// What the devices and the MOS tell of a pool that is being imported.
 struct Read {
@@ -154,36 +149,18 @@ impl Read {
             txg: synced,
             root: self.opened.uberblock.root,
         };
-        let (limits, suspension) = (Limits::of(options), self.storage.suspension().clone());
-        let groups = Groups::new(synced, options.stepwise, limits, self.budget.clone(), suspension);
-        let asked = options.read_only.then(|| "it was opened for reading only".to_owned());
-        Inner {
+        let parts = Parts {
             storage: self.storage.clone(),
             budget: self.budget.clone(),
-            host: options.host.clone(),
-            groups: Arc::new(groups),
             mos: self.mos.clone(),
-            datasets: Mutex::new(HashMap::new()),
-            logged: Mutex::default(),
-            log_space: LogSpace::default(),
-            dirty: Mutex::default(),
-            read_only: asked.or_else(|| refused.clone()),
-            refused,
-            info: RwLock::new(info),
-            promises: Default::default(),
-            dsl: RwLock::new(()),
-            altroot: options.altroot.clone(),
-            command: Mutex::new(None),
-            scrub: Default::default(),
-            treater: Default::default(),
-            leases: Leases::new(self.opened.uberblock.clone()),
-            events: Default::default(),
-            user: options.user,
-            non_allocating: Mutex::new(crate::vdev_props::non_allocating(&self.config)),
-            aux_disks: Mutex::default(),
+            info,
+            uberblock: self.opened.uberblock.clone(),
             members: std::mem::take(&mut self.opened.members),
-            keyring: Keyring::default(),
-        }
+            refused,
+            non_allocating: crate::vdev_props::non_allocating(&self.config),
+            aux_disks: Vec::new(),
+        };
+        Inner::new(options, parts)
     }
 }
 

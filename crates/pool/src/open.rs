@@ -9,8 +9,8 @@ use dsl::info::DatasetInfo;
 use dsl::promises::{self, Own};
 use dsl::settings::settings;
 
-use crate::dataset::{Dataset, Found};
 use crate::pool::Inner;
+use crate::state::{Dataset, Found};
 use crate::{Error, KeyError, Result};
 
 impl Inner {

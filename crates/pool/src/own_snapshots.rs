@@ -12,7 +12,7 @@ use format::zap::Position;
 use format::{Guid, ObjectId};
 use storage::rank::{Rank, Ranked};
 
-use crate::dataset::Dataset;
+use crate::state::Dataset;
 use crate::{Error, Result};
 
 /// Cookies below are the caller's: for entries that are not in the list, `.` and `..` say.

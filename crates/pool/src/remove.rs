@@ -13,7 +13,7 @@ use storage::{Leaf, Shape, TopVdev, Vdevs};
 
 use crate::aux_vdevs::{self, AuxVdev};
 use crate::pool::Pool;
-use crate::sync::Syncing;
+use crate::state::Syncing;
 use crate::tree_change::let_go;
 use crate::{Error, Result, version};
 

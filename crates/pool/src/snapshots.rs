@@ -8,7 +8,7 @@ use crate::error::all_or_first_error;
 use crate::pool::Pool;
 use crate::props::names;
 use crate::props::{DatasetKind, Value};
-use crate::sync::Syncing;
+use crate::state::Syncing;
 use crate::{DatasetInfo, Error, Result};
 
 impl Pool {

@@ -6,12 +6,13 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use dmu::{NewObject, Objset, Tx, zap};
+use format::blkptr::Block;
 use format::features;
 use format::space_map::{self, Entry, Header, Kind, Layout};
 use format::zap::parse_int_key;
-use format::{ByteOrder, ObjectId, ObjectType, VdevId};
+use format::{ByteOrder, ObjectId, ObjectType, Txg, VdevId};
 use storage::allocator::{Allocator, MapEntry, MetaslabChange, SpaceMapSource};
-use storage::{Record, TopVdev};
+use storage::{ReadError, Record, Storage, TopVdev, WriteError};
 
 use crate::features::Features;
 use crate::mos::Mos;
@@ -323,4 +324,25 @@ pub(crate) fn put_header(object: &Arc<dmu::Object>, tx: &Tx, header: &Header) {
         let encoded = header.encode();
         raw.copy_from_slice(&encoded[..raw.len()]);
     });
+}
+
+/// Gives the space of a block back, for the second txg after `txg`.
+pub(crate) fn free_extents(
+    storage: &Storage,
+    allocator: &mut Allocator,
+    block: &Block,
+    txg: Txg,
+) -> Result<(), dmu::Error> {
+    let (extents, lost) = storage.extents_found(block).map_err(WriteError::from)?;
+    if let Some(error) = lost {
+        // The pieces that a lost header named are found no more, and stopping here would stop the pool at each import.
+        tracing::error!(?block, %error, "the header of a gang is lost: its pieces stay allocated");
+    }
+    for dva in extents {
+        allocator.free(dva, txg).map_err(|error| {
+            tracing::error!(%error, "space map and block pointers disagree");
+            WriteError::Read(ReadError::OutOfRange { dva })
+        })?;
+    }
+    Ok(())
 }

@@ -14,7 +14,7 @@ use storage::host::Disk;
 use storage::{Health, Leaf, Shape, TopVdev, TxgRuns, Vdevs};
 
 use crate::pool::{Inner, Pool};
-use crate::sync::Syncing;
+use crate::state::Syncing;
 use crate::{Error, Result, labels, new_vdevs};
 
 /// The list of vdev ZAPs in the object directory.

@@ -28,9 +28,6 @@ const SPACE_WAITS: u32 = 4;
 /// sync lets some of those that wait through.
 const SHARED_SPACE_WAITS: u32 = 64;
 
-/// A job for the sync thread, run in the syncing txg.
-pub(crate) type Task = Box<dyn FnOnce(&mut crate::sync::Syncing<'_>) + Send>;
-
 #[derive(Default)]
 pub(crate) struct State {
     pub(crate) open: Txg,
@@ -41,7 +38,6 @@ pub(crate) struct State {
     wanted: bool,
     /// Space for intent logs was asked for.
     poked: bool,
-    pub(crate) tasks: Vec<Task>,
     /// Bytes of space that the transactions in flight may still make their changes take.
     promised: u64,
     /// Bytes of the open txg that are set aside for intent logs.
@@ -338,13 +334,14 @@ impl Groups {
         }
     }
 
-    /// Queues a job for the next sync; returns the txg that it becomes part of.
-    pub(crate) fn queue(&self, task: Task) -> Result<Txg> {
+    /// Asks for a sync of the open txg for the sake of a job, which `queue` puts where [`Groups::close`] takes it from; returns
+    /// the txg that it becomes part of.
+    pub(crate) fn queue(&self, queue: impl FnOnce()) -> Result<Txg> {
         let mut state = self.lock();
         if let Some(failed) = &state.failed {
             return Err(Error::Stopped(failed.clone()));
         }
-        state.tasks.push(task);
+        queue();
         self.want(&mut state);
         Ok(state.open)
     }
@@ -441,15 +438,14 @@ impl Groups {
     }
 
     /// For the sync thread: closes the open txg, calls `freeze` while nobody holds one, opens the next.
-    /// Returns the closed txg with its tasks.
-    pub(crate) fn close<F>(&self, freeze: impl FnOnce() -> F) -> (Txg, Vec<Task>, F) {
+    /// Returns the closed txg.
+    pub(crate) fn close<F>(&self, freeze: impl FnOnce() -> F) -> (Txg, F) {
         let mut state = self.lock();
         state.closing = true;
         while state.holds > 0 {
             state = self.wait(state);
         }
         let closed = state.open;
-        let tasks = std::mem::take(&mut state.tasks);
         let frozen = freeze();
         state.wanted = false;
         state.closing = false;
@@ -457,7 +453,7 @@ impl Groups {
         state.open = closed.next();
         state.writing = Some((closed, Instant::now()));
         self.changed.notify_all();
-        (closed, tasks, frozen)
+        (closed, frozen)
     }
 
     /// For the sync thread: sets up to `want` bytes of the open txg aside, which no transaction is promised then;
@@ -536,7 +532,7 @@ mod tests {
                     std::thread::yield_now();
                 }
                 drop(other.take());
-                let (closed, _, ()) = groups.close(|| ());
+                let (closed, ()) = groups.close(|| ());
                 // Another change takes the space first.
                 other = groups.try_begin(&need).expect("the pool works");
                 groups.synced(closed, 1000, 0, false);
@@ -559,7 +555,7 @@ mod tests {
                 std::thread::yield_now();
             }
             // The log gives back what it did not use and would like as much of the next txg.
-            let (closed, _, ()) = groups.close(|| ());
+            let (closed, ()) = groups.close(|| ());
             assert_eq!(groups.set_aside(900, 0), 0, "room was taken from the one who waits");
             groups.synced(closed, 1000, 0, false);
             let tx = waits.join().expect("no panic").expect("there is space for both");

@@ -18,7 +18,7 @@ use storage::{Leaf, TopVdev};
 
 use crate::mos::Mos;
 use crate::pool::{Inner, Pool};
-use crate::sync::Syncing;
+use crate::state::Syncing;
 use crate::treater::{self, AUTOTRIM};
 use crate::{Error, Result, props};
 

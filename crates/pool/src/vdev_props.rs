@@ -11,7 +11,7 @@ use format::{Guid, ObjectId, ObjectType, VdevId};
 
 use crate::pool::Pool;
 use crate::props::{Value, names};
-use crate::sync::Syncing;
+use crate::state::Syncing;
 use crate::{Error, Result};
 
 /// The vdev of this guid: the root (which has the pool's guid) or one below it.

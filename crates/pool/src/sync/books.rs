@@ -6,9 +6,9 @@ use format::{ChecksumKind, Compression, Corrupt, Txg};
 use storage::allocator::{AllocError, Allocator};
 use storage::{Storage, WriteError, Writer};
 
-use super::{SyncState, Syncing};
 use crate::sizes::Sizes;
-use crate::space_maps::Source;
+use crate::space_maps::{Source, free_extents};
+use crate::state::{SyncState, Syncing};
 use crate::{Error, Result};
 
 /// Space for the blocks of one dataset, or of the MOS.
@@ -90,26 +90,6 @@ impl dmu::Space for Books<'_> {
         }
         Ok(())
     }
-}
-
-pub(crate) fn free_extents(
-    storage: &Storage,
-    allocator: &mut Allocator,
-    block: &format::blkptr::Block,
-    txg: Txg,
-) -> Result<(), dmu::Error> {
-    let (extents, lost) = storage.extents_found(block).map_err(WriteError::from)?;
-    if let Some(error) = lost {
-        // The pieces that a lost header named are found no more, and stopping here would stop the pool at each import.
-        tracing::error!(?block, %error, "the header of a gang is lost: its pieces stay allocated");
-    }
-    for dva in extents {
-        allocator.free(dva, txg).map_err(|error| {
-            tracing::error!(%error, "space map and block pointers disagree");
-            WriteError::Read(storage::ReadError::OutOfRange { dva })
-        })?;
-    }
-    Ok(())
 }
 
 impl<'a> Syncing<'a> {

@@ -11,7 +11,7 @@ use storage::{Leaf, TopVdev};
 use super::SyncState;
 use crate::Result;
 use crate::labels::{self, Half};
-use crate::pool::Inner;
+use crate::state::Inner;
 
 /// Makes `root` the state of the pool. Everything that it reaches is durable.
 pub(super) fn commit(inner: &Inner, state: &mut SyncState, txg: Txg, root: BlockPtr) -> Result<()> {

@@ -8,10 +8,10 @@ use dsl::settings::checksum_feature;
 use dsl::settle::Settled;
 use format::features;
 
-use super::Syncing;
 use super::books::{Books, Needs};
 use crate::Result;
-use crate::dataset::Dataset;
+use crate::state::Dataset;
+use crate::state::Syncing;
 
 impl Syncing<'_> {
     /// As a job does it: the blocks can be read when this returns.

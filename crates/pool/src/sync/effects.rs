@@ -10,8 +10,8 @@ use dsl::change::{Change, Effect};
 use dsl::frees;
 use format::ObjectId;
 
-use super::Syncing;
 use crate::Result;
+use crate::state::Syncing;
 
 impl Syncing<'_> {
     /// Changes datasets, and then does what the change leaves to the pool.

@@ -4,9 +4,9 @@ use dmu::zap;
 use format::ObjectId;
 use format::features;
 
-use super::{SyncState, Syncing};
 use crate::mos::DIRECTORY;
 use crate::space_maps::MapWriter;
+use crate::state::{SyncState, Syncing};
 use crate::{Result, bpobj};
 
 impl Syncing<'_> {

@@ -14,8 +14,8 @@ use dsl::{Sizes, bpobj, frees};
 use format::blkptr::BlockPtr;
 use format::bptree::Entry;
 
-use super::Syncing;
 use crate::Result;
+use crate::state::Syncing;
 
 /// What reading a block to find others counts for, in blocks freed.
 const READ: u64 = 20;

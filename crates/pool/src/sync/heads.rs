@@ -11,10 +11,10 @@ use dsl::{Features, change, version};
 use format::objset::{self, ObjsetType, ZilHeader};
 use format::{ObjectId, features};
 
-use super::Syncing;
 use crate::Result;
-use crate::dataset::{Dataset, Found};
 use crate::props::DatasetKind;
+use crate::state::Syncing;
+use crate::state::{Dataset, Found};
 
 impl Syncing<'_> {
     /// Makes the first objects of a new head, and writes it.

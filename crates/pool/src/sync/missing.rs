@@ -13,11 +13,11 @@ use format::space_map::{self, BUCKETS, Entry, Header, Kind};
 use format::{ObjectId, ObjectType};
 use storage::TxgRuns;
 
-use super::Syncing;
 use crate::Result;
 use crate::features::Features;
 use crate::members::LAYOUT;
 use crate::space_maps::put_header;
+use crate::state::Syncing;
 
 /// Bytes of a block of such a list.
 const BLOCK: u32 = 4 << 10;

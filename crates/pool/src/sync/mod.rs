@@ -10,100 +10,26 @@ mod heads;
 pub(crate) mod missing;
 mod mos;
 
-use std::borrow::Cow;
-use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use dmu::{Frozen, Objset, Synced, Tx};
+use format::Txg;
 use format::blkptr::BlockPtr;
-use format::config::PoolConfig;
-use format::uberblock::Uberblock;
-use format::{ObjectId, Txg};
-use storage::allocator::Allocator;
+use storage::Writer;
 use storage::rank::{Rank, Ranked};
-use storage::{TxgRuns, Writer};
-
-pub(crate) use self::books::free_extents;
 
 use self::commit::commit;
-use crate::dataset::Dataset;
-use crate::features::Features;
 use crate::mos::Mos;
-use crate::pool::Inner;
-use crate::sizes::Sizes;
-use crate::space_maps::{Logs, MapTable};
-use crate::tx::{Task, Work};
+use crate::space_maps::free_extents;
+use crate::state::{Dataset, Inner, SyncState, Syncing, Task};
+use crate::tx::Work;
 use crate::{Error, Result, zil};
 
 /// Metaslabs kept in memory between txgs.
 const METASLABS_KEPT: usize = 64;
-
-/// What only the sync thread touches.
-pub(crate) struct SyncState {
-    pub(crate) allocator: Allocator,
-    pub(crate) table: MapTable,
-    /// Changes in log space maps, to be folded into the metaslabs' own maps by the first sync.
-    pub(crate) logs: Logs,
-    pub(crate) features: Option<Features>,
-    /// The lists of missed txgs as they are on disk, by the guid of the leaf.
-    pub(crate) listed: BTreeMap<u64, TxgRuns>,
-    pub(crate) config: PoolConfig,
-    pub(crate) config_object: ObjectId,
-    pub(crate) config_dirty: bool,
-    /// The last uberblock on disk; its root is a hole in a pool that was never synced.
-    pub(crate) uberblock: Uberblock,
-    /// What writing the MOS added to its own size and is not yet in the books.
-    pub(crate) mos_delta: Sizes,
-    /// Blocks of what was destroyed wait to be freed.
-    pub(crate) freeing: bool,
-    /// Work of the first sync after an import is still to be done.
-    pub(crate) fresh: bool,
-    /// The salt must be written into the MOS.
-    pub(crate) new_salt: Option<[u8; 32]>,
-    /// What the pool is called on the disks, if it goes by another name only as long as it is imported.
-    pub(crate) name_on_disk: Option<String>,
-}
-
-impl SyncState {
-    /// The MOS of the last txg on disk; none in a pool that was never synced.
-    pub(crate) fn mos_on_disk(&self, inner: &Inner) -> Result<Option<Objset>> {
-        match self.uberblock.root {
-            BlockPtr::Hole(_) => Ok(None),
-            root => Ok(Some(Objset::open(inner.storage.clone(), Arc::default(), root)?)),
-        }
-    }
-
-    /// The configuration as it is written.
-    fn config_on_disk(&self) -> Cow<'_, PoolConfig> {
-        match &self.name_on_disk {
-            None => Cow::Borrowed(&self.config),
-            Some(name) => Cow::Owned(PoolConfig { name: name.clone(), ..self.config.clone() }),
-        }
-    }
-}
-
-/// The syncing txg, as jobs see it.
-pub struct Syncing<'a> {
-    /// The pool.
-    pub inner: &'a Arc<Inner>,
-    pub(crate) state: &'a mut SyncState,
-    /// The txg.
-    pub txg: Txg,
-    /// What changes the MOS in it.
-    pub tx: Tx,
-    writer: Writer<'a>,
-    /// The MOS as of the last synced txg.
-    before: Option<Objset>,
-    /// A job failed after it had changed something: the txg must not become the pool's state.
-    pub(crate) broken: Option<Error>,
-    /// Blocks that jobs freed.
-    freed: u64,
-    /// How often the MOS was written in this txg.
-    mos_passes: u32,
-}
 
 pub(crate) fn sync_loop(inner: &Arc<Inner>, mut state: SyncState) {
     // A stepwise pool syncs only when asked.
@@ -121,14 +47,14 @@ pub(crate) fn sync_loop(inner: &Arc<Inner>, mut state: SyncState) {
             }
             Work::Sync => deadline = Instant::now() + timeout(),
         }
-        let (txg, tasks, frozen) = inner.groups.close(|| {
+        let (txg, (tasks, frozen)) = inner.groups.close(|| {
             let freeze = |dataset: Arc<Dataset>| {
                 dataset.listed.store(false, Ordering::Release);
                 let frozen = dataset.objset().freeze();
                 (dataset, frozen)
             };
             inner.promises.close();
-            inner.take_dirty().into_iter().map(freeze).collect::<Vec<_>>()
+            (inner.take_jobs(), inner.take_dirty().into_iter().map(freeze).collect::<Vec<_>>())
         });
         zil::stash::renew(inner, &mut state, txg);
         match sync_txg(inner, &mut state, txg, tasks, frozen) {

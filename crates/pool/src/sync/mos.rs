@@ -11,9 +11,9 @@ use format::zap::Value;
 use format::{ChecksumKind, Txg};
 use storage::GzipEngine;
 
-use super::{SyncState, Syncing};
 use crate::features::Features;
 use crate::space_maps::MapWriter;
+use crate::state::{SyncState, Syncing};
 use crate::{Result, version};
 
 /// Passes after which the space maps must have come to rest.

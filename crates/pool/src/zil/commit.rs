@@ -14,8 +14,8 @@ use format::zil::{self, Body, CHAIN_SIZE, Chain, Record, WRITE_HEADER, Write};
 use format::{ByteOrder, ObjectId, Txg};
 use storage::{Encoded, interrupt};
 
-use super::{Itx, Link, NOTING, Note, OFF, Phase, State, chain};
-use crate::dataset::Dataset;
+use crate::log::{Itx, Link, NOTING, Note, OFF, Phase, State, chain};
+use crate::state::Dataset;
 use crate::tx::Tx;
 use crate::{Error, Result};
 

@@ -9,174 +9,26 @@
 //! one waits for a sync, which makes the chain; from then on notes are kept until their txg is synced or they are
 //! in the log. Whatever cannot be logged is made safe by a sync, which is always right.
 
-pub mod chain;
 mod commit;
 pub(crate) mod recover;
 pub(crate) mod stash;
 mod sync;
 
-use std::collections::{BTreeSet, VecDeque};
-use std::sync::atomic::{AtomicU8, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard};
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, MutexGuard};
 
-use format::blkptr::Block;
-use format::zil::{Body, Record};
-use format::{BlockPtr, ObjectId, Txg};
+use format::zil::Record;
+use format::{BlockPtr, ObjectId};
 use storage::Record as Bytes;
-use storage::rank::{Rank, Ranked};
 
-use crate::dataset::Dataset;
+use crate::log::{Itx, NOTING, OFF, Phase, REPLAYING, chain};
+use crate::state::Dataset;
 use crate::tx::Tx;
 use crate::{Error, Result};
 
+pub use crate::log::Note;
 pub use commit::{Batch, Ticket, Turn};
-use recover::Recovery;
 pub(crate) use sync::{add_logged, durable};
-
-/// Notes kept per dataset; beyond that, a sync makes the changes safe. Each takes some hundred bytes.
-const NOTES_MAX: usize = 64 << 10;
-
-/// A change that was made and is not safe yet.
-#[derive(Clone, Debug)]
-pub enum Note {
-    /// It can be told at once.
-    Done(Box<Body>),
-    /// Data was written: it is read again when it is needed.
-    Data {
-        /// The file.
-        object: ObjectId,
-        /// From here.
-        offset: u64,
-        /// Bytes.
-        length: u64,
-    },
-}
-
-/// A note in its place.
-#[derive(Debug)]
-struct Itx {
-    txg: Txg,
-    /// Only who asks for this object asks for it; `None`: everybody does, because others build on it.
-    of: Option<ObjectId>,
-    note: Note,
-}
-
-/// A block of the chain that is being written.
-#[derive(Clone, Copy, Debug)]
-struct Link {
-    block: Block,
-    /// Latest txg of its records.
-    max_txg: Txg,
-    written: bool,
-}
-
-/// What the log is doing.
-#[derive(Debug, Default)]
-enum Phase {
-    /// Nothing is noted.
-    #[default]
-    Off,
-    /// Somebody asked; the next sync makes the chain.
-    Starting,
-    /// Notes are kept, and written when somebody asks.
-    On,
-    /// No more is written; the chain ends when what it holds is synced.
-    Closing,
-    /// A crash left it, claimed; it is to be replayed before anything else is changed.
-    Replay(Box<Recovery>),
-    /// What is left of it is to be freed.
-    Discard(Vec<Block>),
-}
-
-#[derive(Debug, Default)]
-struct State {
-    phase: Phase,
-    /// Oldest first.
-    notes: VecDeque<Itx>,
-    /// Changes up to this txg were not all noted: only a sync makes them safe.
-    unnoted: Txg,
-    /// Last synced txg.
-    durable: Txg,
-    /// From the block that the header names to the one that is to be written next.
-    chain: VecDeque<Link>,
-    /// The header that names the chain is on disk when this txg is.
-    usable: Txg,
-    /// The dataset says on disk that its log may hold records of extended attributes in nodes.
-    sa_xattrs: bool,
-    /// Number of the last record.
-    seq: u64,
-    /// Bytes that the last commits took, for the size of the next block.
-    history: [usize; 4],
-    /// Somebody is writing.
-    writing: bool,
-    /// Top-level vdevs with blocks of the chain that nobody flushed: their batch was not finished.
-    unflushed: BTreeSet<u32>,
-    /// Askers so far, and those whose changes are safe.
-    asked: u64,
-    served: u64,
-    /// What the askers since the last batch want: an object, or everything. With their numbers.
-    wanted: Vec<(u64, Option<ObjectId>)>,
-}
-
-/// Values of [`Log::mode`]: what a note costs nothing to look at.
-const OFF: u8 = 0;
-const NOTING: u8 = 1;
-const REPLAYING: u8 = 2;
-
-/// The intent log of an open dataset.
-#[derive(Debug, Default)]
-pub(crate) struct Log {
-    mode: AtomicU8,
-    state: Mutex<State>,
-    changed: Condvar,
-    /// Held by whoever replays.
-    replay: Mutex<()>,
-}
-
-impl Log {
-    fn lock(&self) -> Ranked<MutexGuard<'_, State>> {
-        Ranked::lock(Rank::Log, || self.state.lock().expect("no code panics while holding an intent log"))
-    }
-
-    /// `txg` is durable: what was noted for it need not be logged any more.
-    pub(crate) fn durable(&self, txg: Txg) {
-        let mut state = self.lock();
-        state.durable = txg;
-        state.notes.retain(|itx| itx.txg > txg);
-        self.changed.notify_all();
-    }
-
-    /// Whether the log is of no more concern to syncs.
-    pub(crate) fn is_off(&self) -> bool {
-        matches!(self.lock().phase, Phase::Off)
-    }
-
-    /// No more is logged; what the log holds is freed when it is synced. One that waits to be replayed stays.
-    pub(crate) fn close(&self) {
-        let mut state = self.lock();
-        if matches!(state.phase, Phase::Starting | Phase::On) {
-            state.phase = Phase::Closing;
-        }
-    }
-
-    /// Whether a crash left something to be replayed.
-    fn to_replay(&self) -> bool {
-        matches!(self.lock().phase, Phase::Replay(_))
-    }
-
-    /// Refuses changes to a dataset whose log is not replayed, but for the replay itself.
-    pub(crate) fn check_replayed(&self, name: impl FnOnce() -> String) -> Result<(), String> {
-        if self.mode.load(Ordering::Acquire) != REPLAYING && self.to_replay() {
-            return Err(format!("'{}' has an intent log that was not replayed yet", name()));
-        }
-        Ok(())
-    }
-
-    /// Whether the present caller is replaying: properties do not bind it.
-    pub(crate) fn is_replaying(&self) -> bool {
-        self.mode.load(Ordering::Acquire) == REPLAYING
-    }
-}
 
 impl Dataset {
     /// Notes a change made under `tx`, which must still be held. `of` is the object that it is about when nothing but
@@ -265,24 +117,6 @@ impl Dataset {
     /// Keeps the dataset open and lets every sync look at its log.
     pub(crate) fn list_logged(self: &Arc<Self>) {
         self.pool.logged().insert(self.id, self.clone());
-    }
-}
-
-impl State {
-    fn keep(&mut self, itx: Itx) {
-        if self.notes.len() == NOTES_MAX {
-            self.unnoted = itx.txg;
-            self.notes.clear();
-        }
-        if self.unnoted < itx.txg {
-            self.notes.push_back(itx);
-        }
-    }
-
-    fn note_replayed(&mut self, txg: Txg) {
-        if let Phase::Replay(recovery) = &mut self.phase {
-            recovery.note_replayed(txg);
-        }
     }
 }
 

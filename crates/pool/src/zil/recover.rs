@@ -14,74 +14,16 @@ use format::{ObjectId, Txg};
 use storage::Storage;
 use storage::allocator::{Allocator, SpaceMapSource};
 
-use super::chain::{self, Walk};
-use super::{Dataset, Phase, State, bad_log};
-use crate::pool::Inner;
+use super::bad_log;
+use crate::log::chain::{self, Walk};
+use crate::log::recovery::Recovery;
+use crate::log::{Phase, State};
+use crate::state::{Dataset, Inner};
 use crate::{Error, Result};
 
 /// Txgs that can lie between the last one on disk and the birth of a log's block. While nothing changes they pass
 /// without a trace; but no machine gets as far as this.
 const AHEAD_MAX: u64 = 1 << 40;
-
-/// A log to be replayed.
-#[derive(Debug)]
-pub(crate) struct Recovery {
-    /// As it is to be on disk.
-    pub(crate) header: ZilHeader,
-    /// All of its blocks, and the data that only it refers to: freed in the end.
-    blocks: Vec<Block>,
-    /// (txg, record): when the txg is on disk, the records up to this one are done.
-    replayed: Vec<(Txg, u64)>,
-    /// The record that is being replayed.
-    current: Option<u64>,
-    /// All records were replayed in txgs up to this one.
-    done: Option<Txg>,
-}
-
-impl Recovery {
-    pub(super) fn note_replayed(&mut self, txg: Txg) {
-        if let Some(seq) = self.current {
-            self.replayed.push((txg, seq));
-        }
-    }
-
-    pub(super) fn at(&mut self, seq: Option<u64>) {
-        self.current = seq;
-    }
-
-    pub(super) fn finish(&mut self, open: Txg) {
-        self.done = Some(open);
-    }
-
-    /// Goes on later behind what was replayed.
-    pub(super) fn stop(&mut self) {
-        self.current = None;
-        if let Some(seq) = self.replayed.iter().map(|(_, seq)| *seq).max() {
-            self.header.replay_seq = self.header.replay_seq.max(seq);
-        }
-    }
-
-    /// The header as of `txg`, which is being synced.
-    pub(super) fn header_of(&self, txg: Txg, on_disk: &ZilHeader) -> ZilHeader {
-        let done = self.replayed.iter().filter(|(of, _)| *of <= txg).map(|(_, seq)| *seq).max();
-        let replay_seq = on_disk.replay_seq.max(done.unwrap_or(0));
-        ZilHeader { replay_seq, ..self.header }
-    }
-
-    /// Whether all is done and `txg` makes it safe.
-    pub(super) fn is_done(&self, txg: Txg) -> bool {
-        self.done.is_some_and(|done| done <= txg)
-    }
-
-    pub(super) fn into_blocks(self) -> Vec<Block> {
-        self.blocks
-    }
-
-    /// What is to be freed in `txg`, if all is done.
-    pub(super) fn take_blocks(&mut self, txg: Txg) -> Option<Vec<Block>> {
-        self.is_done(txg).then(|| std::mem::take(&mut self.blocks))
-    }
-}
 
 /// A log that a writer must deal with first.
 #[derive(Debug)]

@@ -12,62 +12,13 @@ use format::blkptr::{Block, BlockPtr};
 use format::objset::{ObjsetType, ZilHeader};
 use format::{ObjectId, Txg, features, zil};
 
-use super::{Link, Log, OFF, Phase, chain};
 use crate::Result;
-use crate::dataset::Dataset;
-use crate::pool::Inner;
-use crate::sync::Syncing;
+use crate::log::{Link, OFF, Phase, chain};
+use crate::space_maps::free_extents;
+use crate::state::{Dataset, Inner, Syncing};
 
 /// Bytes of the first block of a chain.
 const FIRST: u64 = zil::BLOCK_MIN as u64;
-
-impl Log {
-    /// Whether the sync of `txg` has something to do for this log, whatever else changed.
-    pub(crate) fn wants_sync(&self, txg: Txg, on_disk: &ZilHeader) -> bool {
-        let state = self.lock();
-        match &state.phase {
-            Phase::Off => false,
-            Phase::Starting | Phase::Discard(_) => true,
-            Phase::On => state.chain.front().is_some_and(|link| link.written && link.is_over(txg)),
-            Phase::Closing => !state.writing && state.chain.front().is_none_or(|link| link.is_over(txg)),
-            Phase::Replay(recovery) => recovery.is_done(txg) || recovery.header_of(txg, on_disk) != *on_disk,
-        }
-    }
-
-    /// Takes the blocks off the chain whose records `txg` makes superfluous.
-    fn shorten(&self, txg: Txg) -> (BlockPtr, Vec<Block>) {
-        let mut state = self.lock();
-        let closing = matches!(state.phase, Phase::Closing) && !state.writing;
-        let mut freed = Vec::new();
-        while let Some(link) = state.chain.front()
-            && link.is_over(txg)
-            && (link.written || closing)
-        {
-            freed.push(link.block);
-            state.chain.pop_front();
-        }
-        let Some(first) = state.chain.front().map(|link| link.block) else {
-            self.mode.store(OFF, Ordering::Release);
-            state.phase = Phase::Off;
-            state.sa_xattrs = false;
-            state.notes.clear();
-            return (BlockPtr::HOLE, freed);
-        };
-        (BlockPtr::Block(first), freed)
-    }
-
-    /// The log is no longer needed: all its blocks were freed.
-    fn end(&self) {
-        self.lock().phase = Phase::Off;
-    }
-}
-
-impl Link {
-    /// Nothing of it, neither its records nor its birth, is younger than `txg`.
-    fn is_over(&self, txg: Txg) -> bool {
-        self.block.birth <= txg && self.max_txg <= txg
-    }
-}
 
 /// Adds the datasets to `changed` that the sync of `txg` must visit for their logs alone.
 pub(crate) fn add_logged(inner: &Inner, txg: Txg, changed: &mut Vec<(Arc<Dataset>, Frozen)>) {
@@ -215,7 +166,7 @@ impl Syncing<'_> {
         for Link { block, .. } in &chain {
             // Space of the txg that is open now is given up in that txg.
             let txg = self.txg.max(block.birth);
-            crate::sync::free_extents(&self.inner.storage, &mut self.state.allocator, block, txg)?;
+            free_extents(&self.inner.storage, &mut self.state.allocator, block, txg)?;
         }
         let mut blocks = Vec::new();
         match phase {

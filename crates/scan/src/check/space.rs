@@ -12,7 +12,7 @@ use super::Finding;
 use super::sectors::Sectors;
 use dsl::bpobj;
 use pool::space_maps::{self, Source};
-use pool::{Inner, Result, zil};
+use pool::{Inner, Result, log};
 
 /// Sectors in use, per top-level vdev.
 pub(super) struct Claims {
@@ -62,7 +62,7 @@ pub(super) fn claim_logs(inner: &Inner, claims: &mut Claims, report: &mut dyn Fn
         // What cannot be read was reported by the walk.
         let opened = Objset::open(inner.storage.clone(), inner.budget.clone(), info.phys.bp);
         let Ok(objset) = opened else { continue };
-        let blocks = zil::chain::allocated(&inner.storage, info.id, &objset.zil_header(), synced)?;
+        let blocks = log::chain::allocated(&inner.storage, info.id, &objset.zil_header(), synced)?;
         for block in &blocks {
             // The pieces of a lost gang were reported by the walk.
             for dva in inner.storage.extents(block).unwrap_or_default() {

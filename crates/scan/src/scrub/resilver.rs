@@ -18,7 +18,7 @@ use storage::{Missed, Purpose, Storage, Verified};
 
 use super::view::View;
 
-use pool::zil::chain::{self, Walk};
+use pool::log::chain::{self, Walk};
 use pool::{Error, Inner, Result, Syncing, scan_state};
 
 /// Bytes of blocks read before they are written to the devices that lack them. Each time costs a txg.

@@ -1,0 +1,232 @@
+//! What is known of a dataset's intent log in memory, and of its blocks on disk.
+//!
+//! From:   `zil`, which notes changes, writes records, and syncs.
+//! To:     the open dataset, which keeps a [`Log`]; the pool, which keeps the [`space::LogSpace`].
+//! Source: docs/format/08-zil.md. Why it is done so: docs/decisions/0006-intent-log.md.
+
+pub mod chain;
+pub(crate) mod recovery;
+pub(crate) mod space;
+
+use std::collections::{BTreeSet, VecDeque};
+use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::{Condvar, Mutex, MutexGuard};
+
+use format::blkptr::Block;
+use format::objset::ZilHeader;
+use format::zil::Body;
+use format::{BlockPtr, ObjectId, Txg};
+use storage::rank::{Rank, Ranked};
+
+use recovery::Recovery;
+
+/// Notes kept per dataset; beyond that, a sync makes the changes safe. Each takes some hundred bytes.
+const NOTES_MAX: usize = 64 << 10;
+
+/// A change that was made and is not safe yet.
+#[derive(Clone, Debug)]
+pub enum Note {
+    /// It can be told at once.
+    Done(Box<Body>),
+    /// Data was written: it is read again when it is needed.
+    Data {
+        /// The file.
+        object: ObjectId,
+        /// From here.
+        offset: u64,
+        /// Bytes.
+        length: u64,
+    },
+}
+
+/// A note in its place.
+#[derive(Debug)]
+pub(crate) struct Itx {
+    pub(crate) txg: Txg,
+    /// Only who asks for this object asks for it; `None`: everybody does, because others build on it.
+    pub(crate) of: Option<ObjectId>,
+    pub(crate) note: Note,
+}
+
+/// A block of the chain that is being written.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Link {
+    pub(crate) block: Block,
+    /// Latest txg of its records.
+    pub(crate) max_txg: Txg,
+    pub(crate) written: bool,
+}
+
+/// What the log is doing.
+#[derive(Debug, Default)]
+pub(crate) enum Phase {
+    /// Nothing is noted.
+    #[default]
+    Off,
+    /// Somebody asked; the next sync makes the chain.
+    Starting,
+    /// Notes are kept, and written when somebody asks.
+    On,
+    /// No more is written; the chain ends when what it holds is synced.
+    Closing,
+    /// A crash left it, claimed; it is to be replayed before anything else is changed.
+    Replay(Box<Recovery>),
+    /// What is left of it is to be freed.
+    Discard(Vec<Block>),
+}
+
+#[derive(Debug, Default)]
+pub(crate) struct State {
+    pub(crate) phase: Phase,
+    /// Oldest first.
+    pub(crate) notes: VecDeque<Itx>,
+    /// Changes up to this txg were not all noted: only a sync makes them safe.
+    pub(crate) unnoted: Txg,
+    /// Last synced txg.
+    pub(crate) durable: Txg,
+    /// From the block that the header names to the one that is to be written next.
+    pub(crate) chain: VecDeque<Link>,
+    /// The header that names the chain is on disk when this txg is.
+    pub(crate) usable: Txg,
+    /// The dataset says on disk that its log may hold records of extended attributes in nodes.
+    pub(crate) sa_xattrs: bool,
+    /// Number of the last record.
+    pub(crate) seq: u64,
+    /// Bytes that the last commits took, for the size of the next block.
+    pub(crate) history: [usize; 4],
+    /// Somebody is writing.
+    pub(crate) writing: bool,
+    /// Top-level vdevs with blocks of the chain that nobody flushed: their batch was not finished.
+    pub(crate) unflushed: BTreeSet<u32>,
+    /// Askers so far, and those whose changes are safe.
+    pub(crate) asked: u64,
+    pub(crate) served: u64,
+    /// What the askers since the last batch want: an object, or everything. With their numbers.
+    pub(crate) wanted: Vec<(u64, Option<ObjectId>)>,
+}
+
+/// Values of [`Log::mode`]: what a note costs nothing to look at.
+pub(crate) const OFF: u8 = 0;
+pub(crate) const NOTING: u8 = 1;
+pub(crate) const REPLAYING: u8 = 2;
+
+/// The intent log of an open dataset.
+#[derive(Debug, Default)]
+pub(crate) struct Log {
+    pub(crate) mode: AtomicU8,
+    pub(crate) state: Mutex<State>,
+    pub(crate) changed: Condvar,
+    /// Held by whoever replays.
+    pub(crate) replay: Mutex<()>,
+}
+
+impl Log {
+    pub(crate) fn lock(&self) -> Ranked<MutexGuard<'_, State>> {
+        Ranked::lock(Rank::Log, || self.state.lock().expect("no code panics while holding an intent log"))
+    }
+
+    /// `txg` is durable: what was noted for it need not be logged any more.
+    pub(crate) fn durable(&self, txg: Txg) {
+        let mut state = self.lock();
+        state.durable = txg;
+        state.notes.retain(|itx| itx.txg > txg);
+        self.changed.notify_all();
+    }
+
+    /// Whether the log is of no more concern to syncs.
+    pub(crate) fn is_off(&self) -> bool {
+        matches!(self.lock().phase, Phase::Off)
+    }
+
+    /// No more is logged; what the log holds is freed when it is synced. One that waits to be replayed stays.
+    pub(crate) fn close(&self) {
+        let mut state = self.lock();
+        if matches!(state.phase, Phase::Starting | Phase::On) {
+            state.phase = Phase::Closing;
+        }
+    }
+
+    /// Whether a crash left something to be replayed.
+    pub(crate) fn to_replay(&self) -> bool {
+        matches!(self.lock().phase, Phase::Replay(_))
+    }
+
+    /// Refuses changes to a dataset whose log is not replayed, but for the replay itself.
+    pub(crate) fn check_replayed(&self, name: impl FnOnce() -> String) -> Result<(), String> {
+        if self.mode.load(Ordering::Acquire) != REPLAYING && self.to_replay() {
+            return Err(format!("'{}' has an intent log that was not replayed yet", name()));
+        }
+        Ok(())
+    }
+
+    /// Whether the present caller is replaying: properties do not bind it.
+    pub(crate) fn is_replaying(&self) -> bool {
+        self.mode.load(Ordering::Acquire) == REPLAYING
+    }
+}
+
+impl Log {
+    /// Whether the sync of `txg` has something to do for this log, whatever else changed.
+    pub(crate) fn wants_sync(&self, txg: Txg, on_disk: &ZilHeader) -> bool {
+        let state = self.lock();
+        match &state.phase {
+            Phase::Off => false,
+            Phase::Starting | Phase::Discard(_) => true,
+            Phase::On => state.chain.front().is_some_and(|link| link.written && link.is_over(txg)),
+            Phase::Closing => !state.writing && state.chain.front().is_none_or(|link| link.is_over(txg)),
+            Phase::Replay(recovery) => recovery.is_done(txg) || recovery.header_of(txg, on_disk) != *on_disk,
+        }
+    }
+
+    /// Takes the blocks off the chain whose records `txg` makes superfluous.
+    pub(crate) fn shorten(&self, txg: Txg) -> (BlockPtr, Vec<Block>) {
+        let mut state = self.lock();
+        let closing = matches!(state.phase, Phase::Closing) && !state.writing;
+        let mut freed = Vec::new();
+        while let Some(link) = state.chain.front()
+            && link.is_over(txg)
+            && (link.written || closing)
+        {
+            freed.push(link.block);
+            state.chain.pop_front();
+        }
+        let Some(first) = state.chain.front().map(|link| link.block) else {
+            self.mode.store(OFF, Ordering::Release);
+            state.phase = Phase::Off;
+            state.sa_xattrs = false;
+            state.notes.clear();
+            return (BlockPtr::HOLE, freed);
+        };
+        (BlockPtr::Block(first), freed)
+    }
+
+    /// The log is no longer needed: all its blocks were freed.
+    pub(crate) fn end(&self) {
+        self.lock().phase = Phase::Off;
+    }
+}
+
+impl Link {
+    /// Nothing of it, neither its records nor its birth, is younger than `txg`.
+    pub(crate) fn is_over(&self, txg: Txg) -> bool {
+        self.block.birth <= txg && self.max_txg <= txg
+    }
+}
+
+impl State {
+    pub(crate) fn keep(&mut self, itx: Itx) {
+        if self.notes.len() == NOTES_MAX {
+            self.unnoted = itx.txg;
+            self.notes.clear();
+        }
+        if self.unnoted < itx.txg {
+            self.notes.push_back(itx);
+        }
+    }
+
+    pub(crate) fn note_replayed(&mut self, txg: Txg) {
+        if let Phase::Replay(recovery) = &mut self.phase {
+            recovery.note_replayed(txg);
+        }
+    }
+}

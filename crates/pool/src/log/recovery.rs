@@ -1,0 +1,68 @@
+//! How far the replay of a log is that a crash left.
+//!
+//! From:   `zil/recover`, which found the log; whoever replays it.
+//! To:     syncs, which write how far it is, and free the log in the end.
+
+use format::Txg;
+use format::blkptr::Block;
+use format::objset::ZilHeader;
+
+/// A log to be replayed.
+#[derive(Debug)]
+pub(crate) struct Recovery {
+    /// As it is to be on disk.
+    pub(crate) header: ZilHeader,
+    /// All of its blocks, and the data that only it refers to: freed in the end.
+    pub(crate) blocks: Vec<Block>,
+    /// (txg, record): when the txg is on disk, the records up to this one are done.
+    pub(crate) replayed: Vec<(Txg, u64)>,
+    /// The record that is being replayed.
+    pub(crate) current: Option<u64>,
+    /// All records were replayed in txgs up to this one.
+    pub(crate) done: Option<Txg>,
+}
+
+impl Recovery {
+    pub(crate) fn note_replayed(&mut self, txg: Txg) {
+        if let Some(seq) = self.current {
+            self.replayed.push((txg, seq));
+        }
+    }
+
+    pub(crate) fn at(&mut self, seq: Option<u64>) {
+        self.current = seq;
+    }
+
+    pub(crate) fn finish(&mut self, open: Txg) {
+        self.done = Some(open);
+    }
+
+    /// Goes on later behind what was replayed.
+    pub(crate) fn stop(&mut self) {
+        self.current = None;
+        if let Some(seq) = self.replayed.iter().map(|(_, seq)| *seq).max() {
+            self.header.replay_seq = self.header.replay_seq.max(seq);
+        }
+    }
+
+    /// The header as of `txg`, which is being synced.
+    pub(crate) fn header_of(&self, txg: Txg, on_disk: &ZilHeader) -> ZilHeader {
+        let done = self.replayed.iter().filter(|(of, _)| *of <= txg).map(|(_, seq)| *seq).max();
+        let replay_seq = on_disk.replay_seq.max(done.unwrap_or(0));
+        ZilHeader { replay_seq, ..self.header }
+    }
+
+    /// Whether all is done and `txg` makes it safe.
+    pub(crate) fn is_done(&self, txg: Txg) -> bool {
+        self.done.is_some_and(|done| done <= txg)
+    }
+
+    pub(crate) fn into_blocks(self) -> Vec<Block> {
+        self.blocks
+    }
+
+    /// What is to be freed in `txg`, if all is done.
+    pub(crate) fn take_blocks(&mut self, txg: Txg) -> Option<Vec<Block>> {
+        self.is_done(txg).then(|| std::mem::take(&mut self.blocks))
+    }
+}
