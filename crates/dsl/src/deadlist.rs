@@ -156,6 +156,7 @@ pub fn insert(
         let sizes = dead.iter().fold(Sizes::default(), |sum, (_, sizes)| sum + *sizes);
         return bpobj::append(mos, tx, id, dead.iter().map(|(ptr, _)| ptr), sizes);
     }
+    let before = header(mos, id)?;
     let all = entries(mos, id)?;
     let keys: Vec<Txg> = all.iter().map(|(key, _)| *key).collect();
     let mut by_entry: BTreeMap<usize, Vec<&(BlockPtr, Sizes)>> = BTreeMap::new();
@@ -170,7 +171,21 @@ pub fn insert(
         bpobj::append(mos, tx, list, blocks.iter().map(|(ptr, _)| ptr), sizes)?;
         add_totals(mos, tx, id, sizes)?;
     }
+    check_totals(&before, &header(mos, id)?, dead);
     Ok(())
+}
+
+/// The totals of a list grew by exactly the blocks that were put into its entries.
+fn check_totals(before: &DeadlistHeader, after: &DeadlistHeader, dead: &[(BlockPtr, Sizes)]) {
+    let sizes = dead.iter().fold(Sizes::default(), |sum, (_, sizes)| sum + *sizes);
+    assert_eq!(after.used.wrapping_sub(before.used), sizes.used, "bytes of a deadlist");
+    assert_eq!(
+        after.compressed.wrapping_sub(before.compressed),
+        sizes.comp,
+        "compressed bytes of a deadlist"
+    );
+    let uncompressed = after.uncompressed.wrapping_sub(before.uncompressed);
+    assert_eq!(uncompressed, sizes.uncomp, "uncompressed bytes of a deadlist");
 }
 
 /// Sizes of the entries with `from` ≤ key < `to`.
@@ -285,4 +300,27 @@ pub fn free(mos: &Mos, features: &mut Option<Features>, tx: &Tx, id: ObjectId) -
         }
     }
     mos.free(tx, id)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn header(used: i64) -> DeadlistHeader {
+        DeadlistHeader { used, ..DeadlistHeader::default() }
+    }
+
+    #[test]
+    fn totals_grow_by_the_blocks_of_all_entries() {
+        let sizes = Sizes { used: 512, comp: 0, uncomp: 0 };
+        // Totals that were wrong on disk stay wrong by as much.
+        check_totals(&header(-7), &header(1017), &[(BlockPtr::HOLE, sizes), (BlockPtr::HOLE, sizes)]);
+    }
+
+    #[test]
+    #[should_panic(expected = "bytes of a deadlist")]
+    fn totals_without_one_of_the_blocks_stop_the_sync() {
+        let sizes = Sizes { used: 512, comp: 0, uncomp: 0 };
+        check_totals(&header(0), &header(512), &[(BlockPtr::HOLE, sizes), (BlockPtr::HOLE, sizes)]);
+    }
 }

@@ -146,6 +146,20 @@ pub(crate) fn load_logs(mos: &Mos, tops: &[TopVdev], unflushed: &BTreeMap<u32, V
     Ok(logs)
 }
 
+/// Before a map is written anew: what it holds (`stored` bytes) with `change` is what the allocator calls allocated. The header
+/// comes from the disk, so this is an error and no assertion.
+fn check_condensed(
+    stored: i64,
+    change: &MetaslabChange,
+    runs: &[(u64, u64)],
+) -> std::result::Result<(), format::Corrupt> {
+    let bytes = |runs: &[(u64, u64)]| runs.iter().map(|(_, len)| *len as i64).sum::<i64>();
+    if stored.wrapping_add(bytes(&change.allocs)).wrapping_sub(bytes(&change.frees)) == bytes(runs) {
+        return Ok(());
+    }
+    Err(format::Corrupt::new("sum of a space map against its metaslab", stored as u64))
+}
+
 /// Bytes that log entries add to a map's allocated bytes.
 #[must_use]
 pub fn log_delta(entries: &[MapEntry]) -> i64 {
@@ -225,6 +239,8 @@ impl MapWriter<'_> {
             && let Some(runs) = metaslab.allocated_runs()
             && self.is_worth_condensing(id, runs.len() as u64)?
         {
+            let stored = header(&self.mos.objset, id)?.alloc;
+            check_condensed(stored, change, &runs).map_err(Error::corrupt(id))?;
             self.truncate(id)?;
             batches = vec![to_entries(Kind::Alloc, &runs)];
         }
@@ -345,4 +361,24 @@ pub(crate) fn free_extents(
         })?;
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_map_whose_header_contradicts_its_metaslab_is_not_written_anew() {
+        let change = MetaslabChange {
+            vdev: VdevId(0),
+            metaslab: 3,
+            allocs: vec![(0, 4096), (8192, 512)],
+            frees: vec![(1 << 20, 1024)],
+        };
+        let runs = [(0, 4096), (8192, 512), (16384, 6144)];
+        assert!(check_condensed(7168, &change, &runs).is_ok());
+        for stored in [7167, 0, -1, i64::MIN, i64::MAX] {
+            assert!(check_condensed(stored, &change, &runs).is_err(), "{stored}");
+        }
+    }
 }

@@ -191,6 +191,8 @@ impl Deref for Tx {
 impl Drop for Tx {
     fn drop(&mut self) {
         let mut state = self.groups.lock();
+        assert!(state.holds > 0, "a transaction that ends holds its txg open");
+        assert!(state.promised >= self.cost, "a transaction gives back the space that it was promised, once");
         state.holds -= 1;
         state.promised -= self.cost;
         if state.holds == 0 && state.closing {
@@ -445,6 +447,7 @@ impl Groups {
         while state.holds > 0 {
             state = self.wait(state);
         }
+        assert_eq!(state.promised, 0, "no space is promised to transactions of a txg that nobody holds open");
         let closed = state.open;
         let frozen = freeze();
         state.wanted = false;

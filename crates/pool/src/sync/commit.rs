@@ -13,6 +13,12 @@ use crate::Result;
 use crate::labels::{self, Half};
 use crate::state::Inner;
 
+/// A configuration that is written into one half of the labels before the uberblock and into the other half after it is that
+/// of the uberblock's txg: else an import after a power cut between them takes the wrong half for the newer one.
+fn check_config(is_written: bool, config: Txg, txg: Txg) {
+    assert!(!is_written || config == txg, "labels of txg {config} around the uberblock of txg {txg}");
+}
+
 /// Makes `root` the state of the pool. Everything that it reaches is durable.
 pub(super) fn commit(inner: &Inner, state: &mut SyncState, txg: Txg, root: BlockPtr) -> Result<()> {
     let storage = &inner.storage;
@@ -35,6 +41,7 @@ pub(super) fn commit(inner: &Inner, state: &mut SyncState, txg: Txg, root: Block
         }
     }
     let written = state.config_on_disk();
+    check_config(config_dirty, written.txg, txg);
     let write_half = |leaf: &Leaf, half: Option<Half>| match half {
         Some(half) => labels::write_config(&leaf.disk, &written, Guid(leaf.guid), half),
         None => Ok(()),
@@ -58,4 +65,21 @@ pub(super) fn commit(inner: &Inner, state: &mut SyncState, txg: Txg, root: Block
     }
     inner.note_device_errors();
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn labels_that_stay_as_they_are_may_be_of_an_earlier_txg() {
+        check_config(false, Txg(4), Txg(9));
+        check_config(true, Txg(9), Txg(9));
+    }
+
+    #[test]
+    #[should_panic(expected = "labels of txg 4 around the uberblock of txg 9")]
+    fn labels_of_another_txg_are_not_written_around_an_uberblock() {
+        check_config(true, Txg(4), Txg(9));
+    }
 }
