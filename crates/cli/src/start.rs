@@ -1,9 +1,9 @@
 //! Starting the server of a pool in the background.
 
 use std::ffi::OsString;
-use std::fs::File;
 use std::path::PathBuf;
 
+use fuse::Unavailable;
 use server::ClientError;
 use server::messages::{Elsewhere, Moved, Ready};
 
@@ -55,9 +55,9 @@ fn start_with(
     if !connect::is_used() {
         return Ok(());
     }
-    if let Err(error) = File::options().read(true).write(true).open("/dev/fuse") {
+    if let Err(missing) = fuse::check_available() {
         if mount {
-            console.remark(&format!("cenote: '{name}' is not mounted: '/dev/fuse': {error}"));
+            console.remark(&format!("cenote: '{name}' is not mounted: {missing}: {}", remedy(&missing)));
         }
         return Ok(());
     }
@@ -75,6 +75,24 @@ fn start_with(
         error => Action::Open(name).failed(error),
     })?;
     report(&ready, console)
+}
+
+/// What to do where nothing can be mounted, and the way without a mount.
+pub fn remedy(missing: &Unavailable) -> &'static str {
+    match missing {
+        Unavailable::NotBuilt => "'cenote cp' and 'cenote ls' reach its files",
+        Unavailable::Device(error) if error.kind() == std::io::ErrorKind::PermissionDenied => {
+            "read and write access to it is needed (chmod 666 /dev/fuse); \
+             'cenote cp' and 'cenote ls' reach the files without a mount"
+        }
+        Unavailable::Device(_) => {
+            "load the kernel module (modprobe fuse), or start the container with --device /dev/fuse; \
+             'cenote cp' and 'cenote ls' reach the files without a mount"
+        }
+        Unavailable::Helper => {
+            "install the package fuse3; 'cenote cp' and 'cenote ls' reach the files without a mount"
+        }
+    }
 }
 
 /// Says what is not mounted, and what is mounted elsewhere.

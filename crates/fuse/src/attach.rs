@@ -21,6 +21,7 @@ use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, recvmsg}
 use zpl::session::Atime;
 
 use crate::device::Device;
+use crate::error::Unavailable;
 use crate::options::MountOptions;
 use crate::point::MountPoint;
 
@@ -28,6 +29,22 @@ use crate::point::MountPoint;
 const SUBTYPE: &str = "zfs";
 /// The setuid program through which users without root mount and unmount.
 pub(crate) const HELPER: &str = "fusermount3";
+
+/// Whether this user can mount at all: the device is there, and without root the [`HELPER`], too.
+///
+/// # Errors
+/// [`Unavailable`] says what is missing.
+pub fn check_available() -> Result<(), Unavailable> {
+    File::options().read(true).write(true).open("/dev/fuse").map_err(Unavailable::Device)?;
+    let is_root = rustix::process::geteuid().is_root();
+    if is_root || is_in_path(HELPER) { Ok(()) } else { Err(Unavailable::Helper) }
+}
+
+/// Whether a program of this name is in a folder of `PATH`.
+fn is_in_path(program: &str) -> bool {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    std::env::split_paths(&path).any(|folder| folder.join(program).is_file())
+}
 
 /// Mounts on the directory `point`: as root directly, otherwise through [`HELPER`]. Gives the connection, and which
 /// mount it is.
@@ -191,7 +208,10 @@ fn with_helper(point: &MountPoint, options: &MountOptions) -> io::Result<OwnedFd
     let mut helper = Command::new(HELPER);
     helper.args(["-o", &list, "--", "."]).current_dir(point.link());
     helper.env("_FUSE_COMMFD", "0").stdin(OwnedFd::from(theirs));
-    let said = helper.output().map_err(|error| io::Error::new(error.kind(), format!("{HELPER}: {error}")))?;
+    let said = helper.output().map_err(|error| match error.kind() {
+        io::ErrorKind::NotFound => io::Error::new(error.kind(), Unavailable::Helper),
+        kind => io::Error::new(kind, format!("{HELPER}: {error}")),
+    })?;
     if !said.status.success() {
         return Err(io::Error::other(String::from_utf8_lossy(&said.stderr).trim().to_owned()));
     }

@@ -1,13 +1,40 @@
 //! Why a file system could not be mounted, or a mount not changed.
 
+use std::fmt;
 use std::io;
 use std::path::PathBuf;
 
-use crate::keeper::Keeper;
+/// What has a copy of a mount.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Keeper {
+    /// A process in another mount namespace.
+    Process {
+        /// Process id.
+        pid: u32,
+        /// Its command name.
+        command: String,
+    },
+    /// This mount namespace, at another place.
+    Place(String),
+}
+
+impl fmt::Display for Keeper {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Keeper::Process { pid, command } => {
+                write!(f, "it is in use in another mount namespace, by process {pid} ({command})")
+            }
+            Keeper::Place(point) => write!(f, "it is mounted on '{point}', too"),
+        }
+    }
+}
 
 /// Why a file system could not be mounted, or the mount not changed.
 #[derive(Debug, thiserror::Error)]
 pub enum MountError {
+    /// This program was built without the feature `mount`.
+    #[error("this program was built without FUSE")]
+    NotBuilt,
     /// Programs have files open, or stand in a directory.
     #[error("'{0}' is busy")]
     Busy(PathBuf),
@@ -60,4 +87,18 @@ pub enum MountError {
     /// What a crash left behind could not be freed.
     #[error(transparent)]
     Filesystem(#[from] zpl::Error),
+}
+
+/// Why this user can mount nothing on this machine.
+#[derive(Debug, thiserror::Error)]
+pub enum Unavailable {
+    /// This program was built without the feature `mount`.
+    #[error("this program was built without FUSE")]
+    NotBuilt,
+    /// The device of FUSE cannot be opened.
+    #[error("'/dev/fuse': {0}")]
+    Device(io::Error),
+    /// The program that mounts for users without root is not installed.
+    #[error("fusermount3 is not installed")]
+    Helper,
 }

@@ -4,41 +4,16 @@
 //!         wait, never a base for a decision about data.
 
 use std::collections::HashSet;
-use std::fmt;
 use std::fs;
 use std::time::{Duration, Instant};
 
 use crate::device::Device;
+use crate::error::Keeper;
 
 /// How long to look, at most.
 const LOOKING: Duration = Duration::from_secs(1);
 /// Most bytes that are read of one list of mounts.
 const LIST_MAX: u64 = 16 << 20;
-
-/// What has a copy of a mount.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Keeper {
-    /// A process in another mount namespace.
-    Process {
-        /// Process id.
-        pid: u32,
-        /// Its command name.
-        command: String,
-    },
-    /// This mount namespace, at another place.
-    Place(String),
-}
-
-impl fmt::Display for Keeper {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Keeper::Process { pid, command } => {
-                write!(f, "it is in use in another mount namespace, by process {pid} ({command})")
-            }
-            Keeper::Place(point) => write!(f, "it is mounted on '{point}', too"),
-        }
-    }
-}
 
 /// Who has a copy of the mount of `device`, which is no longer at its own place; `None` if nobody is seen to have one.
 pub(crate) fn of(device: Device) -> Option<Keeper> {

@@ -8,47 +8,89 @@
 //! The kernel checks permissions (`default_permissions`) and keeps file locks; the session knows that and does the rest.
 //! Kept here is what belongs to the protocol and to the kernel's caches: which pages the cache may take near a limit, which
 //! sizes it must be told, what it forgets and when.
+//!
+//! Without the feature `mount`, `without.rs` stands for all of it: every mount is refused.
 #![forbid(unsafe_code)]
 
+#[cfg(feature = "mount")]
 mod access;
+#[cfg(feature = "mount")]
 mod attach;
+#[cfg(feature = "mount")]
 mod attributes;
+#[cfg(feature = "mount")]
 mod bridge;
+#[cfg(feature = "mount")]
 mod caller;
+#[cfg(feature = "mount")]
 mod contents;
+#[cfg(feature = "mount")]
 mod device;
+#[cfg(feature = "mount")]
 mod ending;
+#[cfg(feature = "mount")]
 mod errno;
 mod error;
+#[cfg(feature = "mount")]
 mod exchange;
+#[cfg(feature = "mount")]
 mod interrupts;
+#[cfg(feature = "mount")]
 mod ioctl;
+#[cfg(feature = "mount")]
 mod keeper;
+#[cfg(feature = "mount")]
 mod kernel;
+#[cfg(feature = "mount")]
 mod limits;
+#[cfg(feature = "mount")]
 mod listing;
+#[cfg(feature = "mount")]
 mod lost;
+#[cfg(feature = "mount")]
 mod messages;
+#[cfg(feature = "mount")]
 mod mount;
+#[cfg(feature = "mount")]
 mod names;
 mod options;
+#[cfg(feature = "mount")]
 mod pages;
+#[cfg(feature = "mount")]
 mod place;
 mod point;
+#[cfg(feature = "mount")]
 mod progress;
+#[cfg(feature = "mount")]
 mod refresh;
+#[cfg(feature = "mount")]
 mod replies;
+#[cfg(feature = "mount")]
 mod seats;
+#[cfg(feature = "mount")]
 mod seeker;
+#[cfg(feature = "mount")]
 mod shared;
+#[cfg(feature = "mount")]
 mod sizes;
+#[cfg(feature = "mount")]
 mod snapdir;
+#[cfg(feature = "mount")]
 mod xattrs;
+#[cfg(not(feature = "mount"))]
+mod without;
 
-pub use error::MountError;
+pub use error::{Keeper, MountError, Unavailable};
+#[cfg(feature = "mount")]
+pub use attach::check_available;
+#[cfg(feature = "mount")]
 pub use exchange::Changed;
+#[cfg(feature = "mount")]
 pub use mount::{Held, Mounted, mount, mount_on};
 pub use options::MountOptions;
+#[cfg(feature = "mount")]
 pub use place::detach_dead;
 pub use point::MountPoint;
+#[cfg(not(feature = "mount"))]
+pub use without::{Changed, Held, Mounted, check_available, detach_dead, mount, mount_on};
 pub use zpl::session::Atime;

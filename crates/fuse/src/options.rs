@@ -1,7 +1,10 @@
 //! How a file system is mounted.
 
-use zpl::session::{Atime, Settings};
+use zpl::session::Atime;
+#[cfg(feature = "mount")]
+use zpl::session::Settings;
 
+#[cfg(feature = "mount")]
 use crate::seats::SPARE;
 
 /// How a file system is mounted. [`Default`] is what `zfs mount` does with default properties.
@@ -53,11 +56,15 @@ impl Default for MountOptions {
     }
 }
 
+#[cfg(feature = "mount")]
 /// Threads for each core, besides the spare ones: a request may wait for a disk or for the next txg.
 const THREADS_PER_CORE: usize = 4;
+#[cfg(feature = "mount")]
 const THREADS_MIN: usize = 8;
+#[cfg(feature = "mount")]
 const THREADS_MAX: usize = 64;
 
+#[cfg(feature = "mount")]
 impl MountOptions {
     /// What of them the session goes by.
     pub(crate) fn settings(&self) -> Settings {

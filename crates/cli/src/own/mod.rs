@@ -15,6 +15,7 @@ mod copy;
 mod engines;
 mod generate;
 mod held;
+mod install_links;
 mod list;
 mod manifest;
 mod mkfs;
@@ -31,6 +32,7 @@ pub use self::args::{
     Cache, Cat, Check, Cp, Du, Engines, Generate, Ls, Mkdir, Mkfs, Mv, Rm, Serve, Stat, Tree, Tune, Words,
 };
 pub use self::bench::Bench;
+pub use self::install_links::InstallLinks;
 pub use self::report::Report;
 use crate::around::Surroundings;
 use crate::command::Program;
@@ -93,6 +95,8 @@ pub enum Command {
     Cache(Cache),
     /// Write manual pages, or completions for shells.
     Generate(Generate),
+    /// Make the links zpool, zfs, mount.zfs and mount.fuse.zfs to this program.
+    InstallLinks(InstallLinks),
     /// The zfs command.
     #[command(disable_help_flag = true)]
     Zfs(Words),
@@ -123,6 +127,7 @@ impl Command {
             Command::Tune(_) => "tune",
             Command::Cache(_) => "cache",
             Command::Generate(_) => "generate",
+            Command::InstallLinks(_) => "install-links",
             Command::Zfs(_) => "zfs",
             Command::Zpool(_) => "zpool",
         }
@@ -246,6 +251,7 @@ fn run(command: &Command, around: &Surroundings, console: &mut out::Console) -> 
         Command::Stat(stat) => show::stat(stat, around, console),
         Command::Du(du) => show::du(du, around, console),
         Command::Generate(args) => generate::run(args, console),
+        Command::InstallLinks(args) => install_links::run(args, console),
         Command::Mkdir(mkdir) => change::mkdir(mkdir, around, console),
         Command::Mv(mv) => change::mv(mv, around, console),
         Command::Engines(args) => engines::run(args, around, console),

@@ -16,6 +16,10 @@ pub struct Live {
 impl Live {
     /// `None` where nothing can be mounted.
     pub fn new() -> Option<Live> {
+        if cfg!(not(feature = "mount")) {
+            eprintln!("skipped: built without FUSE");
+            return None;
+        }
         if let Err(error) = fs::File::options().read(true).write(true).open("/dev/fuse") {
             eprintln!("skipped: /dev/fuse: {error}");
             return None;

@@ -40,6 +40,9 @@ pub fn lacking() -> Option<String> {
     if !rustix::process::geteuid().is_root() {
         return Some("not root".to_owned());
     }
+    if cfg!(not(feature = "mount")) {
+        return Some("built without FUSE".to_owned());
+    }
     if let Err(error) = std::fs::File::options().read(true).write(true).open("/dev/fuse") {
         return Some(format!("/dev/fuse: {error}"));
     }
