@@ -3,6 +3,7 @@
 //! From:   what a report, a comparison or published figures show.
 //! To:     the page, the picture, Markdown; and the JSON form, so that no number is shown that it does not hold.
 
+use pool::props::number::nice;
 use serde::{Deserialize, Serialize};
 
 /// Numbers in rows and columns; blank where nothing was measured.
@@ -178,6 +179,12 @@ pub enum Kind {
         points: Vec<(String, f64, f64)>,
         /// Those that no other beats in both, from left to right.
         front: Vec<usize>,
+        /// The one that is recommended.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        chosen: Option<usize>,
+        /// Record sizes, each with the points that have it; empty if all have the same.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        groups: Vec<(String, Vec<usize>)>,
     },
     /// Lying bars in groups.
     Bars {
@@ -199,6 +206,18 @@ pub enum Kind {
         /// A place on the x axis that matters, and why.
         mark: Option<(f64, String)>,
     },
+}
+
+/// Points by their record sizes, for [`Kind::Scatter`]; empty if all have the same.
+pub(crate) fn alike_records(sizes: &[u64]) -> Vec<(String, Vec<usize>)> {
+    let mut all: Vec<u64> = sizes.to_vec();
+    all.sort_unstable();
+    all.dedup();
+    if all.len() < 2 {
+        return Vec::new();
+    }
+    let of = |size: u64| (0..sizes.len()).filter(|index| sizes[*index] == size).collect();
+    all.into_iter().map(|size| (format!("records of {}", nice(size)), of(size))).collect()
 }
 
 /// What an axis says.

@@ -5,11 +5,13 @@
 
 use std::fmt::Write as _;
 
+use pool::props::number;
+
 use crate::figures::quoted;
 use crate::page::Page;
-use crate::picture::png;
+use crate::picture::{png, social};
 use crate::report::baseline;
-use crate::{Figures, Report, Run, Table, Tick, table};
+use crate::{Figures, Machine, Report, Run, Table, Tick, table};
 
 impl Report {
     /// The runs, with a line of headings: those of the JSON form, the times relative to `off` (empty where it
@@ -152,12 +154,6 @@ impl Report {
         let question = self.about.question_or_usual();
         let mut commands = vec![self.about.command.clone()];
         commands.retain(|command| !command.is_empty());
-        let wanted = &self.recommendation;
-        let is_chosen = |run: &Run| {
-            run.compression == wanted.compression
-                && run.recordsize == wanted.recordsize
-                && run.against.is_none()
-        };
         Page {
             title: question.to_owned(),
             kicker: ["Measured by cenote", &self.version, &self.about.started]
@@ -165,8 +161,8 @@ impl Report {
                 .trim_end()
                 .to_owned(),
             answer: self.sentence(),
-            advice: wanted.command.clone(),
-            chosen: self.runs.iter().rposition(is_chosen),
+            advice: self.recommendation.command.clone(),
+            chosen: self.chosen(),
             warnings: self.cautions(),
             figures: Figures::of(self),
             commands,
@@ -184,6 +180,19 @@ impl Report {
     pub fn to_png(&self) -> Result<Vec<u8>, String> {
         let title = self.about.question_or_usual();
         png(title, &self.sentence(), &Figures::of(self).charts)
+    }
+
+    /// The question, the answer, one chart and the machine as a PNG file of 1200 × 630 pixels, for the top of an article.
+    ///
+    /// # Errors
+    /// Says why it cannot be drawn.
+    pub fn to_social(&self) -> Result<Vec<u8>, String> {
+        let figures = Figures::of(self);
+        let Machine { cpu, logical_cpus, source_files, source_bytes, .. } = &self.machine;
+        let data = format!("{source_files} files, {}", number::nice_bytes(*source_bytes));
+        let below =
+            format!("{data}, on {cpu} with {logical_cpus} threads. Measured by cenote {}.", self.version);
+        social(self.about.question_or_usual(), &self.sentence(), &figures, &below)
     }
 }
 

@@ -78,8 +78,8 @@ impl Page {
                                 }
                             }
                         }
-                        @for warning in &self.warnings { p.warning { strong { "Note: " } (warning) } }
                         @if let Some(chart) = self.figures.charts.first() { div.charts.first { (drawn(chart, 0)) } }
+                        (notes(&self.warnings))
                         @if let Some(table) = first { (shown(table, self.chosen)) }
                         @if self.figures.charts.len() > 1 {
                             div.charts {
@@ -90,12 +90,16 @@ impl Page {
                         }
                         @for table in others { (shown(table, None)) }
                         @if !self.commands.is_empty() {
-                            h2 { "How it was measured" }
-                            @for command in &self.commands { pre tabindex="0" { (command) } }
+                            details {
+                                summary { "How it was measured" }
+                                @for command in &self.commands { pre tabindex="0" { (command) } }
+                            }
                         }
                         @if !self.machine.is_empty() {
-                            h2 { "On what" }
-                            ul.plain { @for line in &self.machine { li { (line) } } }
+                            details {
+                                summary { "On what" }
+                                ul.plain { @for line in &self.machine { li { (line) } } }
+                            }
                         }
                         div.get {
                             button type="button" data-of="json" data-as="cenote.json" { "Save the data as JSON" }
@@ -120,6 +124,18 @@ impl Page {
 /// Data that cannot end its element: in JSON `<` may be written so, in CSV it stands only in text of ours.
 fn inert(text: &str) -> String {
     text.replace('<', "\\u003c")
+}
+
+/// What to keep in mind, folded: the number of notes is seen at once.
+fn notes(warnings: &[String]) -> Markup {
+    html! {
+        @if !warnings.is_empty() {
+            details.warning {
+                summary { (warnings.len()) @if warnings.len() == 1 { " note" } @else { " notes" } " on how far to trust this" }
+                ul { @for warning in warnings { li { (warning) } } }
+            }
+        }
+    }
 }
 
 fn shown(table: &Table, chosen: Option<usize>) -> Markup {

@@ -6,11 +6,13 @@
 use pool::props::number::{nice, nice_bytes};
 
 use crate::beside::beside;
-use crate::figures::{Axis, Chart, Figures, Grid, Kind, Series, Table};
+use crate::figures::{Axis, Chart, Figures, Grid, Kind, Series, Table, alike_records};
 use crate::report::baseline;
 use crate::sweeps::{grids, steps, sweeps};
 use crate::{Repetition, Report, Run, Tick, published, ranking, table};
 
+/// A shorter measurement has too few points for a line over time.
+const TRACED_SECONDS: f64 = 3.0;
 const WARM_READ: &str = "warm read MB/s";
 /// Columns that say the same in each row are told below the table instead.
 const DROPPED_IF_ALIKE: [&str; 4] = ["recordsize", "threads", "logical", "verified"];
@@ -25,8 +27,8 @@ impl Figures {
         let mut figures = Figures { notes, tiles: tiles(report), ..Figures::default() };
         figures.tables.push(all_runs(runs));
         if runs.len() > 1 {
-            figures.charts.push(front("Ratio against writing speed", "write", runs, Run::write_rate));
-            figures.charts.push(front("Ratio against reading speed", "read", runs, Run::read_rate));
+            figures.charts.push(front("Ratio against writing speed", "write", report, Run::write_rate));
+            figures.charts.push(front("Ratio against reading speed", "read", report, Run::read_rate));
         }
         figures.charts.extend(times(runs));
         for grid in grids(runs) {
@@ -125,7 +127,8 @@ impl Figures {
         let chosen = &report.recommendation;
         let is_chosen =
             |run: &&Run| run.compression == chosen.compression && run.recordsize == chosen.recordsize;
-        let picked = runs.iter().filter(|run| !run.trace.is_empty() && run.against.is_none());
+        let is_long = |run: &&Run| run.trace.last().is_some_and(|tick| tick.at >= TRACED_SECONDS);
+        let picked = runs.iter().filter(is_long).filter(|run| run.against.is_none());
         let first = picked.clone().rfind(is_chosen);
         let off = picked.clone().rfind(|run| run.compression == "off");
         let mut shown: Vec<&Run> = Vec::new();
@@ -243,7 +246,8 @@ fn all_runs(runs: &[Run]) -> Table {
 }
 
 /// Points of ratio against a speed, and those that nothing beats in both.
-fn front(title: &str, what: &str, runs: &[Run], rate: fn(&Run) -> f64) -> Chart {
+fn front(title: &str, what: &str, report: &Report, rate: fn(&Run) -> f64) -> Chart {
+    let runs = &report.runs;
     let points: Vec<(String, f64, f64)> =
         runs.iter().map(|run| (run.label(runs), rate(run) / 1e6, run.compressratio)).collect();
     let front = pareto(&points);
@@ -254,10 +258,18 @@ fn front(title: &str, what: &str, runs: &[Run], rate: fn(&Run) -> f64) -> Chart 
         names.join(", ")
     );
     let x = Axis { label: format!("{what} speed, MB/s"), log: true, ..Axis::default() };
+    let sizes: Vec<u64> = runs.iter().map(|run| run.recordsize).collect();
     Chart {
         title: title.to_owned(),
         description,
-        kind: Kind::Scatter { x, y: Axis::linear("compression ratio"), points, front },
+        kind: Kind::Scatter {
+            x,
+            y: Axis::linear("compression ratio"),
+            points,
+            front,
+            chosen: report.chosen(),
+            groups: alike_records(&sizes),
+        },
     }
 }
 

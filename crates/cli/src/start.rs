@@ -98,15 +98,31 @@ pub fn remedy(missing: &Unavailable) -> &'static str {
 /// Says what is not mounted, and what is mounted elsewhere.
 fn report(ready: &Ready, console: &mut Console) -> Result<(), Failure> {
     ready.notes.iter().for_each(|note| console.remark(&format!("cenote: {note}")));
-    ready.moved.iter().for_each(|moved| console.remark(&elsewhere(moved)));
+    tell_moved(&ready.moved, console);
     for (dataset, why) in &ready.failed {
         console.complain(not_mounted(dataset, why))?;
     }
     Ok(())
 }
 
+/// Says which file systems are mounted elsewhere than they should be. Many with links at their places are one line: for
+/// programs they are where they should be.
+pub fn tell_moved(moved: &[Moved], console: &mut Console) {
+    let (linked, others): (Vec<&Moved>, Vec<&Moved>) =
+        moved.iter().partition(|moved| moved.why == Elsewhere::Linked);
+    match linked.as_slice() {
+        [first, _, ..] => console.remark(&format!(
+            "cenote: {} file systems, such as '{}', are mounted elsewhere, with links at their places; 'zfs mount' lists them",
+            linked.len(),
+            first.dataset
+        )),
+        few => few.iter().for_each(|moved| console.remark(&elsewhere(moved))),
+    }
+    others.iter().for_each(|moved| console.remark(&elsewhere(moved)));
+}
+
 /// The line about a file system that is mounted elsewhere than it should be.
-pub fn elsewhere(moved: &Moved) -> String {
+fn elsewhere(moved: &Moved) -> String {
     let Moved { dataset, wanted, point, why } = moved;
     let (wanted, point) = (wanted.display(), point.display());
     let why = match why {
@@ -123,5 +139,50 @@ pub fn not_mounted(dataset: &str, why: &str) -> Failure {
     match why {
         reason::LEGACY_MOUNTPOINT => failure.hint("use mount(8) to mount this filesystem"),
         _ => failure,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn many_links_are_one_line_and_the_rest_has_a_line_each() {
+        let moved = |dataset: &str, why| Moved {
+            dataset: dataset.to_owned(),
+            wanted: format!("/{dataset}").into(),
+            point: "/run/p".into(),
+            why,
+        };
+        let said = |moved: &[Moved]| {
+            let mut err = Vec::new();
+            let mut console = Console::new(std::io::sink(), &mut err);
+            tell_moved(moved, &mut console);
+            drop(console);
+            String::from_utf8(err).expect("text")
+        };
+        let one = said(&[moved("t/a", Elsewhere::Linked)]);
+        assert!(one.contains("'t/a' is mounted on '/run/p'") && one.lines().count() == 1, "{one}");
+        let names = ["t/a", "t/b", "t/c"];
+        let mut all: Vec<Moved> = names.map(|name| moved(name, Elsewhere::Linked)).into();
+        all.push(moved("t/d", Elsewhere::NotYours));
+        let many = said(&all);
+        assert!(many.starts_with("cenote: 3 file systems, such as 't/a', are mounted elsewhere"), "{many}");
+        assert!(many.lines().count() == 2 && many.contains("'/t/d' is not yours"), "{many}");
+    }
+
+    #[test]
+    fn where_nothing_can_be_mounted_the_way_without_a_mount_is_named() {
+        let denied = std::io::ErrorKind::PermissionDenied.into();
+        let missing = std::io::ErrorKind::NotFound.into();
+        for (why, word) in [
+            (Unavailable::NotBuilt, "cenote cp"),
+            (Unavailable::Helper, "the package fuse3"),
+            (Unavailable::Device(denied), "read and write access"),
+            (Unavailable::Device(missing), "--device /dev/fuse"),
+        ] {
+            let line = remedy(&why);
+            assert!(line.contains(word) && line.contains("cenote ls") && !line.contains('\n'), "{line}");
+        }
     }
 }

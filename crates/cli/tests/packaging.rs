@@ -28,17 +28,28 @@ fn tool(command: &mut Command) -> Option<Done> {
 fn systemd_takes_the_units() {
     let bed = Bed::new();
     for scope in ["system", "user"] {
-        let name = format!("{scope}/cenote@.service");
-        let unit = fs::read_to_string(root().join("packaging/systemd").join(&name)).expect("there");
-        assert!(unit.contains("ExecStart=/usr/bin/cenote serve --foreground %i\n"), "{name}");
-        // The program is where it was built, not where it will be.
+        let folder = root().join("packaging/systemd").join(scope);
         fs::create_dir(bed.path(scope)).expect("made");
-        fs::write(bed.path(&name), unit.replace("/usr/bin/cenote", PROGRAM)).expect("written");
+        let mut names: Vec<String> = Vec::new();
+        for entry in fs::read_dir(&folder).expect("there") {
+            let name = entry.expect("read").file_name().into_string().expect("text");
+            let unit = fs::read_to_string(folder.join(&name)).expect("there");
+            let starts = unit.contains("ExecStart=/usr/bin/cenote ");
+            assert!(starts != name.ends_with(".timer"), "{name}");
+            // The program is where it was built, not where it will be.
+            fs::write(bed.path(scope).join(&name), unit.replace("/usr/bin/cenote", PROGRAM))
+                .expect("written");
+            names.push(name);
+        }
+        assert_eq!(names.len(), 5, "{names:?}");
         let mut verify = Command::new("systemd-analyze");
-        verify.arg(format!("--{scope}")).arg("verify").arg(bed.path(&name));
+        verify.arg(format!("--{scope}")).arg("verify");
+        verify.args(names.iter().map(|name| bed.path(scope).join(name)));
         verify.env("XDG_RUNTIME_DIR", bed.path("")).env("HOME", bed.path(""));
+        // Instances refer to each other by name.
+        verify.env("SYSTEMD_UNIT_PATH", format!("{}:", bed.path(scope).display()));
         let Some(done) = tool(&mut verify) else { return };
-        assert!(done.status == 0 && done.out.is_empty() && done.err.is_empty(), "{name}: {done:?}");
+        assert!(done.status == 0 && done.out.is_empty() && done.err.is_empty(), "{scope}: {done:?}");
     }
 }
 
@@ -162,6 +173,36 @@ fn shells_complete_subcommands_options_names_and_values() {
         let shell = file.parent().and_then(Path::file_name).expect("a folder").to_owned();
         let Some(done) = tool(Command::new(&shell).arg("-n").arg(file)) else { continue };
         assert!(done.status == 0 && done.err.is_empty(), "{}: {done:?}", file.display());
+    }
+}
+
+#[test]
+fn links_are_made_and_removed_and_nothing_of_others_is_touched() {
+    let bed = Bed::new();
+    fs::create_dir(bed.path("bin")).expect("made");
+    let list = || {
+        let mut names: Vec<_> =
+            fs::read_dir(bed.path("bin")).expect("there").collect::<Result<_, _>>().expect("read");
+        names.sort_by_key(fs::DirEntry::file_name);
+        names.iter().map(|entry| entry.file_name().into_string().expect("text")).collect::<Vec<_>>()
+    };
+    let made = bed.run(&["install-links", "bin"]).good();
+    assert_eq!(made.lines().count(), 4);
+    assert_eq!(bed.run(&["install-links", "bin"]).good(), "");
+    assert_eq!(list(), ["mount.fuse.zfs", "mount.zfs", "zfs", "zpool"]);
+    let version = Command::new(bed.path("bin/zpool")).arg("version").output().expect("it starts");
+    assert!(version.status.success());
+    fs::remove_file(bed.path("bin/zfs")).expect("removed");
+    fs::remove_file(bed.path("bin/zpool")).expect("removed");
+    fs::write(bed.path("bin/zfs"), "another program").expect("written");
+    let refused = bed.run(&["install-links", "bin"]);
+    assert!(refused.status == 1 && refused.err.contains("bin/zfs' is there already"), "{refused:?}");
+    assert_eq!(list(), ["mount.fuse.zfs", "mount.zfs", "zfs"]);
+    bed.run(&["install-links", "--remove", "bin"]).good();
+    assert_eq!(list(), ["zfs"]);
+    for place in ["none", "bin/zfs"] {
+        let refused = bed.run(&["install-links", place]);
+        assert!(refused.status == 1 && refused.err.lines().count() == 1, "{refused:?}");
     }
 }
 

@@ -9,9 +9,8 @@ const STORIES: [&str; 4] = ["sqlite", "rsync", "tar", "writers"];
 #[test]
 #[ignore = "takes 90 s: part of the release check, as tests/mount is"]
 fn programs_find_on_a_mount_what_they_left_there() {
-    let may_mount = cfg!(feature = "mount")
-        && rustix::process::geteuid().is_root()
-        && Path::new("/dev/fuse").exists();
+    let may_mount =
+        cfg!(feature = "mount") && rustix::process::geteuid().is_root() && Path::new("/dev/fuse").exists();
     if !may_mount {
         let required = std::env::var("CENOTE_ORACLE").is_ok_and(|value| value == "required");
         assert!(!required, "only root can run these stories, with /dev/fuse, and CENOTE_ORACLE=required");

@@ -125,3 +125,147 @@ fn a_stream_that_replaces_a_file_system_is_resumed() {
     bed::expect_same(&bed.list("tank/fs:/"), &bed.list("tank/copy:/"), &["object"]);
     bed.expect_sound("tank");
 }
+
+/// A bed with the pools `tank` and `usb`.
+fn bed_with_two() -> Bed {
+    let bed = Bed::with_tank(128, &[]);
+    std::fs::File::create(bed.path("usb.img")).expect("made").set_len(128 << 20).expect("long");
+    bed.run(&["zpool", "create", "usb", &bed.path("usb.img").display().to_string()]).good();
+    zfs(&bed, "create tank/fs/sub");
+    bed
+}
+
+/// The lines of a command, without the names of snapshots, which follow from the time.
+fn dated(bed: &Bed, words: &[&str]) -> Vec<String> {
+    let now = |line: &str| match line.split_once("-20") {
+        Some((before, after)) => format!("{before}-NOW{}", &after[after.find('Z').map_or(0, |at| at + 1)..]),
+        None => line.to_owned(),
+    };
+    bed.run(words).good().lines().map(now).collect()
+}
+
+#[test]
+fn a_policy_makes_one_snapshot_an_hour_and_removes_only_its_own() {
+    let bed = Bed::with_tank(128, &[]);
+    zfs(&bed, "create tank/fs/sub");
+    zfs(&bed, "snapshot -r tank/fs@mine");
+    // Made by an earlier run of the command, as far as the mark says; one is held, one has a clone.
+    for name in ["old", "held", "cloned"] {
+        zfs(&bed, &format!("snapshot -o cenote:made-by=snapshots tank/fs@{name}"));
+    }
+    zfs(&bed, "hold keep tank/fs@held");
+    zfs(&bed, "clone tank/fs@cloned tank/clone");
+    // A mark that is inherited makes no snapshot one of the command's.
+    zfs(&bed, "set cenote:made-by=snapshots tank/fs/sub");
+    let keep = ["snapshots", "--keep", "1y,1d", "-r", "tank/fs"];
+    let mut dry = keep.to_vec();
+    dry.push("-n");
+    // What exists is of this day, so nothing is due, and the newest of the day stays.
+    let said = dated(&bed, &dry);
+    assert_eq!(said, ["would destroy tank/fs@old"]);
+    assert_eq!(names(&bed, "tank/fs").len(), 7);
+    assert_eq!(dated(&bed, &keep), ["destroyed tank/fs@old"]);
+    assert_eq!(dated(&bed, &keep), [""; 0]);
+    zfs(&bed, "destroy -R tank/fs@cloned");
+    zfs(&bed, "release keep tank/fs@held");
+    zfs(&bed, "destroy tank/fs@held");
+    assert_eq!(dated(&bed, &keep), ["created tank/fs@auto-NOW"]);
+    let names = names(&bed, "tank/fs");
+    assert!(names.iter().filter(|name| name.contains("@auto-")).count() == 2, "{names:?}");
+    assert!(names.contains(&"@mine".to_owned()) && names.contains(&"/sub@mine".to_owned()), "{names:?}");
+    for (words, status) in [
+        (["snapshots", "--keep", "5x", "tank/fs"], 2),
+        (["snapshots", "--keep", "5h", "tank/fs@mine"], 1),
+        (["snapshots", "--keep", "5h", "tank/none"], 1),
+    ] {
+        let done = bed.run(&words);
+        assert!(done.status == status && !done.err.is_empty(), "{done:?}");
+    }
+    bed.expect_sound("tank");
+}
+
+#[test]
+fn a_backup_sends_everything_once_and_then_what_changed() {
+    let bed = bed_with_two();
+    put(&bed, "tank/fs", "one");
+    let backup = ["backup", "-r", "tank/fs", "usb/copy"];
+    let said = dated(&bed, &backup);
+    assert_eq!(said[0], "tank/fs@backup-NOW -> usb/copy");
+    assert_eq!(said.len(), 2);
+    put(&bed, "tank/fs", "two");
+    bed.run(&backup).good();
+    let same = |name: &str| {
+        let place = |fs: &str| bed.run(&["cat", &format!("{fs}:/{name}")]).good();
+        place("tank/fs") == place("usb/copy")
+    };
+    assert!(same("one") && same("two"));
+    // The snapshot that was sent last stays and is held; the one before it is gone here.
+    let left: Vec<String> = names(&bed, "tank/fs").into_iter().filter(|name| name.starts_with('@')).collect();
+    assert_eq!(left.len(), 1, "{left:?}");
+    let holds = zfs(&bed, &format!("holds -H tank/fs{}", left[0]));
+    assert!(holds.contains("cenote-backup:usb/copy"), "{holds}");
+    assert_eq!(shown(&bed, "readonly", "usb/copy"), "on\tlocal");
+    // The same once more, by its name: nothing is left to do.
+    let again = bed.run(&["backup", &format!("tank/fs{}", left[0]), "usb/copy"]).good();
+    assert!(again.contains("usb/copy has it"), "{again}");
+    // A dataset that is no copy is left alone.
+    zfs(&bed, "create usb/other");
+    let refused = bed.run(&["backup", "tank/fs", "usb/other"]);
+    assert!(refused.status == 1 && refused.err.contains("has no snapshot of it"), "{refused:?}");
+    let refused = bed.run(&["backup", "tank/fs", "tank/fs/sub/x"]);
+    assert!(refused.status == 1 && refused.err.contains("lies in"), "{refused:?}");
+    bed.expect_sound("tank");
+    bed.expect_sound("usb");
+}
+
+#[test]
+fn a_backup_goes_on_where_a_receive_was_cut_off() {
+    let bed = bed_with_two();
+    put(&bed, "tank/fs", "one");
+    put(&bed, "tank/fs", "two");
+    zfs(&bed, "snapshot tank/fs@1");
+    send(&bed, &["tank/fs@1"], "whole").good();
+    let whole = std::fs::read(bed.path("whole")).expect("there");
+    std::fs::write(bed.path("part"), &whole[..whole.len() * 2 / 3]).expect("written");
+    assert_eq!(receive(&bed, "part", &["-s", "-u", "usb/copy"]).status, 1);
+    put(&bed, "tank/fs", "three");
+    let said = dated(&bed, &["backup", "tank/fs", "usb/copy"]);
+    assert_eq!(said[0], "usb/copy: going on with what was interrupted");
+    assert!(bed.run(&["cat", "usb/copy:/three"]).good().starts_with("tank/fs three"));
+    bed.expect_sound("usb");
+}
+
+#[test]
+fn a_backup_in_a_folder_can_be_verified_and_received() {
+    let bed = bed_with_two();
+    put(&bed, "tank/fs", "one");
+    bed.run(&["backup", "-r", "tank/fs", "./streams"]).good();
+    put(&bed, "tank/fs", "two");
+    bed.run(&["backup", "-r", "tank/fs", "./streams"]).good();
+    let files = |folder: &str| -> Vec<String> {
+        let entries = std::fs::read_dir(bed.path(folder)).expect("there");
+        let mut names: Vec<String> =
+            entries.map(|entry| entry.expect("read").file_name().into_string().expect("text")).collect();
+        names.retain(|name| name.ends_with(".zfs-stream"));
+        names.sort();
+        names
+    };
+    let streams = files("streams");
+    assert_eq!((streams.len(), files("streams/sub").len()), (2, 2));
+    assert_eq!(bed.run(&["backup", "--verify", "./streams"]).good().lines().count(), 2);
+    for name in &streams {
+        receive(&bed, &format!("streams/{name}"), &["-u", "usb/back"]).good();
+    }
+    assert!(bed.run(&["cat", "usb/back:/two"]).good().starts_with("tank/fs two"));
+    // One byte that changed is found.
+    let path = bed.path("streams").join(&streams[1]);
+    let mut bytes = std::fs::read(&path).expect("read");
+    let middle = bytes.len() / 2;
+    bytes[middle] ^= 1;
+    std::fs::write(&path, bytes).expect("written");
+    let done = bed.run(&["backup", "--verify", "./streams"]);
+    assert!(done.status == 1 && done.err.contains("it is damaged"), "{done:?}");
+    let none = bed.run(&["backup", "--verify", "./state"]);
+    assert!(none.status == 1 && none.err.lines().count() == 1, "{none:?}");
+    bed.expect_sound("tank");
+}

@@ -75,14 +75,14 @@ mod shared;
 mod sizes;
 #[cfg(feature = "mount")]
 mod snapdir;
-#[cfg(feature = "mount")]
-mod xattrs;
 #[cfg(not(feature = "mount"))]
 mod without;
+#[cfg(feature = "mount")]
+mod xattrs;
 
-pub use error::{Keeper, MountError, Unavailable};
 #[cfg(feature = "mount")]
 pub use attach::check_available;
+pub use error::{Keeper, MountError, Unavailable};
 #[cfg(feature = "mount")]
 pub use exchange::Changed;
 #[cfg(feature = "mount")]

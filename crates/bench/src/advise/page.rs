@@ -5,7 +5,7 @@ use pool::props::number::{nice, nice_bytes};
 use super::answer::{Advice, Pick, Row, no_recommendation};
 use super::rows::is_row;
 use crate::Figures;
-use crate::figures::{Axis, Chart, Grid, Kind, Series, Table};
+use crate::figures::{Axis, Chart, Grid, Kind, Series, Table, alike_records};
 use crate::page::Page;
 use crate::pareto;
 use crate::report::QUESTION;
@@ -176,6 +176,8 @@ impl Advice {
                 y: Axis::linear("compression ratio"),
                 points,
                 front,
+                chosen: self.rows.iter().position(|row| is_row(row, &self.picks[0])),
+                groups: alike_records(&self.rows.iter().map(|row| row.recordsize).collect::<Vec<_>>()),
             },
         }
     }

@@ -107,7 +107,10 @@ pub(crate) fn svg(chart: &Chart, id: &str, size: Size, ink: Ink) -> String {
         let area =
             SVGBackend::with_string(&mut text, (size.width() as u32, height as u32)).into_drawing_area();
         let drawn = match &chart.kind {
-            Kind::Scatter { x, y, points, front } => scatter::draw(&area, size, Axes { x, y }, points, front),
+            Kind::Scatter { x, y, points, front, chosen, groups } => {
+                let cloud = scatter::Cloud { points, front, chosen: *chosen, groups };
+                scatter::draw(&area, size, Axes { x, y }, &cloud)
+            }
             Kind::Bars { decimals, baseline, groups } => {
                 bars::draw(&area, size, *decimals, *baseline, groups)
             }

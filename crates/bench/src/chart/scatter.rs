@@ -6,51 +6,140 @@ use plotters::style::text_anchor::{HPos, VPos};
 use super::frame::{Frame, range};
 use super::{Area, Axes, Drawn, FAINT, INK, LINES, Size, Words, text_width};
 
-pub(super) fn draw(
-    area: &Area<'_>,
-    size: Size,
-    Axes { x, y }: Axes<'_>,
-    points: &[(String, f64, f64)],
-    front: &[usize],
-) -> Drawn {
-    let (low, high) = range(points.iter().map(|point| point.2), false);
+/// How far below the others the lowest point must be, as a share of the whole height, to be drawn at the lower edge. On
+/// one scale with `off`, the ratios of all others would lie in a narrow band.
+const FAR: f64 = 0.3;
+/// Fewer points need no more room.
+const MANY: usize = 4;
+/// Half the size of a mark.
+const HALF: i32 = 5;
+
+/// What is drawn.
+pub(super) struct Cloud<'a> {
+    /// Name, x, y.
+    pub(super) points: &'a [(String, f64, f64)],
+    /// Those that no other beats, from left to right.
+    pub(super) front: &'a [usize],
+    pub(super) chosen: Option<usize>,
+    /// Points that look alike, by name.
+    pub(super) groups: &'a [(String, Vec<usize>)],
+}
+
+impl Cloud<'_> {
+    /// The number of the group that a point is in.
+    fn group(&self, index: usize) -> usize {
+        self.groups.iter().position(|(_, points)| points.contains(&index)).unwrap_or(0)
+    }
+
+    /// Where the scale of the ratios begins. A single point far below all others does not count.
+    fn low(&self) -> f64 {
+        let mut heights: Vec<f64> = self.points.iter().map(|point| point.2).collect();
+        heights.sort_by(f64::total_cmp);
+        match heights.as_slice() {
+            [low, next, .., high] if heights.len() >= MANY && next - low > FAR * (high - low) => {
+                next - 0.08 * (high - next)
+            }
+            [low, ..] => low.min(0.95),
+            [] => 0.95,
+        }
+    }
+
+    /// A name, with the ratio of a point that is drawn at the lower edge.
+    fn name(&self, index: usize, low: f64) -> String {
+        let (name, _, ratio) = &self.points[index];
+        match (*ratio < low, self.chosen == Some(index)) {
+            (true, _) => format!("{name}: {ratio:.2}x, below"),
+            (false, true) => format!("{name}, recommended"),
+            (false, false) => name.clone(),
+        }
+    }
+}
+
+pub(super) fn draw(area: &Area<'_>, size: Size, Axes { x, y }: Axes<'_>, cloud: &Cloud<'_>) -> Drawn {
+    let Cloud { points, front, .. } = *cloud;
+    let (_, high) = range(points.iter().map(|point| point.2), false);
+    let low = cloud.low();
     let frame = Frame {
         left: 44,
         right: size.width() - 14,
         top: 34,
         bottom: size.height() - 52,
         x: range(points.iter().map(|point| point.1), x.log),
-        y: (low.min(0.95), high),
+        y: (low, high),
         x_log: x.log,
     };
     frame.draw(area, size, x, y)?;
-    let at = |index: usize| (frame.across(points[index].1), frame.up(points[index].2));
+    let at = |index: usize| (frame.across(points[index].1), frame.up(points[index].2).min(frame.bottom));
     // Down to the right: each step keeps the ratio of the point it leads to.
     let steps: Vec<(i32, i32)> = staircase(&front.iter().map(|index| at(*index)).collect::<Vec<_>>(), &frame);
-    area.draw(&PathElement::new(steps.clone(), LINES[0].stroke_width(2)))?;
+    area.draw(&PathElement::new(steps.clone(), FAINT.stroke_width(1)))?;
     let border: Vec<Rectangle4> = steps.windows(2).map(|ends| around(ends[0], ends[1])).collect();
-    let mut taken: Vec<(i32, i32, i32, i32)> = Vec::new();
+    legend(area, size, cloud, &frame)?;
+    let mut taken: Vec<Rectangle4> = Vec::new();
     for index in 0..points.len() {
         let (px, py) = at(index);
         taken.push((px - 6, py - 6, px + 6, py + 6));
-        match front.contains(&index) {
-            true => area.draw(&Circle::new((px, py), 6, LINES[0].filled()))?,
-            false => area.draw(&Circle::new((px, py), 5, FAINT.stroke_width(2)))?,
+        mark(area, (px, py), cloud.group(index), front.contains(&index))?;
+        if cloud.chosen == Some(index) {
+            area.draw(&Circle::new((px, py), 2 * HALF - 1, INK.stroke_width(2)))?;
         }
     }
-    // Those of the front come first: they get the best places.
+    // The recommended one comes first, then those of the front: they get the best places.
     let rest = (0..points.len()).filter(|index| !front.contains(index));
-    for index in front.iter().copied().chain(rest) {
-        let name = &points[index].0;
-        let bold = front.contains(&index);
+    let mut order: Vec<usize> = front.iter().copied().chain(rest).collect();
+    order.sort_by_key(|index| cloud.chosen != Some(*index));
+    for index in order {
+        let name = cloud.name(index, low);
+        let bold = front.contains(&index) || cloud.chosen == Some(index);
         let off_the_line: Vec<Rectangle4> = taken.iter().chain(&border).copied().collect();
-        let place = free_place(name, at(index), size, &frame, &off_the_line);
+        let place = free_place(&name, at(index), size, &frame, &off_the_line);
         // Where there is room on the line only, the line runs behind the name.
-        if let Some((place, label)) = place.or_else(|| free_place(name, at(index), size, &frame, &taken)) {
+        if let Some((place, label)) = place.or_else(|| free_place(&name, at(index), size, &frame, &taken)) {
             taken.push(label);
             let color = if bold { INK } else { FAINT };
-            Words { size: size.text(), color, h: HPos::Left, v: VPos::Top }.put(area, name, place)?;
+            Words { size: size.text(), color, h: HPos::Left, v: VPos::Top }.put(area, &name, place)?;
         }
+    }
+    Ok(())
+}
+
+/// A point: each group has a shape and a colour of its own; what something else beats is only outlined.
+fn mark(area: &Area<'_>, (x, y): (i32, i32), group: usize, is_filled: bool) -> Drawn {
+    let color = LINES[group % LINES.len()];
+    let style = if is_filled { color.filled() } else { color.stroke_width(2) };
+    let (half, wide) = (HALF, HALF + 2);
+    let closed = |corners: &[(i32, i32)]| -> Drawn {
+        let mut corners: Vec<(i32, i32)> = corners.iter().map(|(dx, dy)| (x + dx, y + dy)).collect();
+        if is_filled {
+            area.draw(&Polygon::new(corners, style))?;
+            return Ok(());
+        }
+        corners.push(corners[0]);
+        area.draw(&PathElement::new(corners, style))?;
+        Ok(())
+    };
+    match group % 4 {
+        0 => {
+            area.draw(&Circle::new((x, y), half + i32::from(is_filled), style))?;
+            Ok(())
+        }
+        1 => closed(&[(-half, -half), (half, -half), (half, half), (-half, half)]),
+        2 => closed(&[(0, -wide), (wide, half), (-wide, half)]),
+        _ => closed(&[(0, -wide), (wide, 0), (0, wide), (-wide, 0)]),
+    }
+}
+
+/// Says which shape is which group, above the frame at the right.
+fn legend(area: &Area<'_>, size: Size, cloud: &Cloud<'_>, frame: &Frame) -> Drawn {
+    let mut right = frame.right;
+    let top = frame.top - 12 - size.text() as i32;
+    for (number, (name, _)) in cloud.groups.iter().enumerate().rev() {
+        // On a phone there is room for the numbers only.
+        let name = if size == Size::Narrow { name.rsplit(' ').next().unwrap_or(name) } else { name };
+        let left = right - text_width(name, size.text());
+        Words { size: size.text(), color: INK, h: HPos::Left, v: VPos::Top }.put(area, name, (left, top))?;
+        mark(area, (left - 12, top + size.text() as i32 / 2 + 1), number, true)?;
+        right = left - 34;
     }
     Ok(())
 }
@@ -116,6 +205,19 @@ fn apart(a: &Rectangle4, b: &Rectangle4) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_single_point_far_below_does_not_flatten_the_others() {
+        let points =
+            |ratios: &[f64]| ratios.iter().map(|ratio| ("x".to_owned(), 1.0, *ratio)).collect::<Vec<_>>();
+        let low =
+            |ratios: &[f64]| Cloud { points: &points(ratios), front: &[], chosen: None, groups: &[] }.low();
+        assert!(low(&[1.0, 3.0, 3.2, 3.4]) > 2.9);
+        assert_eq!(
+            (low(&[1.0, 1.5, 2.0, 3.0]), low(&[1.0, 3.0]), low(&[1.0, 1.0, 1.0, 1.0])),
+            (0.95, 0.95, 0.95)
+        );
+    }
 
     #[test]
     fn names_never_cover_each_other() {

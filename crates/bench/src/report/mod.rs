@@ -183,6 +183,16 @@ impl Report {
         })
     }
 
+    /// The run that the recommendation is about.
+    pub(crate) fn chosen(&self) -> Option<usize> {
+        let wanted = &self.recommendation;
+        self.runs.iter().rposition(|run| {
+            run.compression == wanted.compression
+                && run.recordsize == wanted.recordsize
+                && run.against.is_none()
+        })
+    }
+
     /// The recommendation as one sentence.
     #[must_use]
     pub fn sentence(&self) -> String {

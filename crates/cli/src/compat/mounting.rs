@@ -13,7 +13,7 @@ use super::Call;
 use crate::around::Served;
 use crate::messages::{Action, Failure, reason};
 use crate::out::Console;
-use crate::start::{elsewhere, not_mounted};
+use crate::start::{not_mounted, tell_moved};
 
 impl Call<'_> {
     /// The pool that this process holds.
@@ -53,7 +53,7 @@ pub fn why_not_mounted(dataset: &str, error: &MountError) -> Failure {
 /// Says what is not mounted, and what is mounted elsewhere; gives whether all is mounted.
 pub fn say(report: &Report, console: &mut Console) -> Result<bool, Failure> {
     report.notes.iter().for_each(|note| console.remark(&format!("cenote: {note}")));
-    report.moved.iter().for_each(|moved| console.remark(&elsewhere(moved)));
+    tell_moved(&report.moved, console);
     for (dataset, error) in &report.failed {
         console.complain(why_not_mounted(dataset, error))?;
     }

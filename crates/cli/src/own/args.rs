@@ -18,7 +18,12 @@ pub struct Words {
 #[derive(Debug, Args)]
 #[command(after_help = "\
 On a terminal it shows how far it is and how long it takes. Out of a pool it first says how long the files are, what they \
-take in the pool, and what is free where they go: outside a pool they take their whole length.")]
+take in the pool, and what is free where they go: outside a pool they take their whole length.
+
+Examples:
+  cenote cp -rp ~/photos tank/home:/
+  cenote cp -rp tank/home@monday:/photos restored
+  cenote -d disk.img cp -r tank:/ rescued")]
 pub struct Cp {
     /// Copy folders with all they hold.
     #[arg(short = 'r', visible_short_alias = 'R', long)]
@@ -44,6 +49,10 @@ pub struct Cp {
 }
 
 #[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  cenote ls -l tank/home:/photos
+  cenote ls -R --json --sha256 tank/home@monday
+  cenote -d disk.img ls tank:/")]
 pub struct Ls {
     /// Modes, links, owners, sizes and times.
     #[arg(short)]
@@ -62,18 +71,27 @@ pub struct Ls {
 }
 
 #[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  cenote cat tank/home:/notes.txt
+  cenote cat tank/home@monday:/notes.txt > notes.txt")]
 pub struct Cat {
     #[arg(required = true, value_name = "DATASET[@SNAPSHOT][:/PATH]", value_parser = read_path())]
     pub places: Vec<PoolPath>,
 }
 
 #[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  cenote tree tank/home
+  cenote -d disk.img tree tank/home:/photos")]
 pub struct Tree {
     #[arg(required = true, value_name = "DATASET[@SNAPSHOT][:/PATH]", value_parser = read_path())]
     pub places: Vec<PoolPath>,
 }
 
 #[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  cenote rm tank/home:/old.txt
+  cenote rm -r tank/home:/tmp")]
 pub struct Rm {
     /// Folders with all they hold.
     #[arg(short = 'r', visible_short_alias = 'R', long)]
@@ -86,6 +104,8 @@ pub struct Rm {
 }
 
 #[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  cenote mkdir -p tank/home:/photos/2026")]
 pub struct Mkdir {
     /// Make missing parents; a folder that exists is no error.
     #[arg(short, long)]
@@ -95,6 +115,9 @@ pub struct Mkdir {
 }
 
 #[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  cenote mv tank/home:/a.txt tank/home:/b.txt
+  cenote mv tank/home:/a.txt tank/home:/b.txt tank/home:/texts")]
 pub struct Mv {
     #[arg(required = true, num_args = 1.., value_name = "SOURCE", value_parser = pool_path())]
     pub sources: Vec<PoolPath>,
@@ -103,12 +126,17 @@ pub struct Mv {
 }
 
 #[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  cenote stat tank/home:/notes.txt")]
 pub struct Stat {
     #[arg(required = true, value_name = "DATASET[@SNAPSHOT][:/PATH]", value_parser = read_path())]
     pub places: Vec<PoolPath>,
 }
 
 #[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  cenote du -s tank/home
+  cenote du tank/home@monday:/photos")]
 pub struct Du {
     /// Only the total of each operand.
     #[arg(short, long)]
@@ -118,6 +146,12 @@ pub struct Du {
 }
 
 #[derive(Debug, Args)]
+#[command(after_help = "\
+With SOURCE_DATE_EPOCH set to seconds since 1970, the same folder gives the same image: 'cenote help images' says more.
+
+Examples:
+  cenote mkfs -d site -o compression=zstd-9 site.img
+  SOURCE_DATE_EPOCH=1700000000 cenote mkfs -d site --name site site.img")]
 pub struct Mkfs {
     /// The folder whose contents go into the image.
     #[arg(short, value_name = "DIR")]
@@ -140,7 +174,11 @@ pub struct Mkfs {
 #[derive(Debug, Args)]
 #[command(after_help = "\
 In the foreground it logs to standard error and ends on SIGTERM or Ctrl-C: everything is written, unmounted and \
-exported. 'zpool create' and 'zpool import' start it in the background, 'zpool export' ends it.")]
+exported. 'zpool create' and 'zpool import' start it in the background, 'zpool export' ends it.
+
+Examples:
+  cenote serve tank
+  systemctl enable --now cenote@tank")]
 pub struct Serve {
     /// Stay in the foreground (the default).
     #[arg(long, conflicts_with = "background")]
@@ -165,6 +203,9 @@ pub struct Serve {
 }
 
 #[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  cenote check disk.img
+  cenote check --json tank")]
 pub struct Check {
     /// The verdict in JSON.
     #[arg(long)]
@@ -174,6 +215,9 @@ pub struct Check {
 }
 
 #[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  cenote engines
+  cenote engines tank")]
 pub struct Engines {
     /// Everything in JSON.
     #[arg(long)]
@@ -202,7 +246,11 @@ pub struct Cache {
 #[command(after_help = "\
 Without a pool: the values that pools are opened with, and where each comes from. NAME=VALUE is written into \
 $XDG_CONFIG_HOME/cenote/config.toml; the environment (CENOTE_ZFS_TXG_TIMEOUT=10) comes before the files. With a pool: \
-the values in effect there; NAME=VALUE changes them until the pool is exported.")]
+the values in effect there; NAME=VALUE changes them until the pool is exported.
+
+Examples:
+  cenote tune zfs_txg_timeout=10
+  cenote tune tank zfs_arc_max")]
 pub struct Tune {
     /// The values in JSON.
     #[arg(long)]
@@ -214,7 +262,11 @@ pub struct Tune {
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Below DIR come man1 and man8, or bash, zsh and fish. Pages and completions tell of zfs, zpool and cenote as this program \
-reads them.")]
+reads them.
+
+Examples:
+  cenote generate man ~/.local/share/man
+  cenote generate completions completions")]
 pub struct Generate {
     pub what: What,
     #[arg(value_name = "DIR")]
@@ -227,7 +279,7 @@ pub(super) fn place() -> impl TypedValueParser<Value = Place> {
 }
 
 /// A place that is only read: the name of a dataset alone is its root.
-fn read_path() -> impl TypedValueParser<Value = PoolPath> {
+pub(super) fn read_path() -> impl TypedValueParser<Value = PoolPath> {
     OsStringValueParser::new().try_map(|word| Place::parse_to_read(&word))
 }
 

@@ -120,8 +120,10 @@ fn source(args: &Bench, experiment: Option<&Experiment>, watch: &dyn Watch) -> R
 
 /// Files that this measurement writes.
 fn results(args: &Bench) -> Vec<PathBuf> {
-    let files = [&args.report, &args.png, &args.json, &args.csv, &args.markdown, &args.trace, &args.resume];
-    files.into_iter().flatten().cloned().collect()
+    let pictures = [&args.report, &args.png, &args.social];
+    let files =
+        pictures.into_iter().chain([&args.json, &args.csv, &args.markdown, &args.trace, &args.resume]);
+    files.flatten().cloned().collect()
 }
 
 fn plan(args: &Bench, experiment: Option<&Experiment>, around: &Surroundings) -> Result<Plan, Failure> {
@@ -253,7 +255,7 @@ struct Outputs(Vec<(Output, Form)>);
 impl Outputs {
     fn begin(args: &Bench) -> Result<Outputs, Failure> {
         let json = args.json.as_ref().filter(|path| **path != Path::new("-"));
-        if let Some(path) = &args.png {
+        for path in args.png.iter().chain(&args.social) {
             let is_png = path.extension().is_some_and(|ending| ending.eq_ignore_ascii_case("png"));
             // Pipes and devices have any name.
             if !is_png && path.metadata().map_or(true, |there| there.is_file()) {
@@ -266,6 +268,8 @@ impl Outputs {
         let wanted = paths.into_iter().zip(FORMS).filter_map(|(path, (_, form))| Some((path?, form)));
         let trace: Form = |report| Ok(report.trace_csv().into_bytes());
         let wanted = wanted.chain(args.trace.as_ref().map(|path| (path, trace)));
+        let social: Form = Report::to_social;
+        let wanted = wanted.chain(args.social.as_ref().map(|path| (path, social)));
         let begun = wanted.map(|(path, form)| Ok((Output::begin(path)?, form)));
         begun.collect::<Result<_, _>>().map(Outputs)
     }

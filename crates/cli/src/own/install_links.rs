@@ -75,7 +75,8 @@ pub fn run(args: &InstallLinks, console: &mut Console) -> Result<(), Failure> {
         .collect::<Result<_, Failure>>()?;
     if let Some((path, _)) = places.iter().find(|(_, there)| !args.remove && *there == There::Other) {
         let line = format!("'{}' is there already and is no link to cenote", path.display());
-        return Err(Failure::refused(line).hint("nothing was changed; 'cenote zfs' and 'cenote zpool' work without links"));
+        return Err(Failure::refused(line)
+            .hint("nothing was changed; 'cenote zfs' and 'cenote zpool' work without links"));
     }
     for (path, there) in &places {
         let done = match (args.remove, there) {

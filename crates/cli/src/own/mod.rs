@@ -11,10 +11,12 @@ mod bench;
 mod cache;
 mod change;
 mod check;
+mod child;
 mod copy;
 mod engines;
 mod generate;
 mod held;
+mod help;
 mod install_links;
 mod list;
 mod manifest;
@@ -23,9 +25,11 @@ mod ordered;
 #[cfg(test)]
 mod page_numbers;
 mod report;
+mod schedule;
 mod serve;
 mod show;
 mod tune;
+mod usage;
 
 pub use self::advise::Advise;
 pub use self::args::{
@@ -34,6 +38,8 @@ pub use self::args::{
 pub use self::bench::Bench;
 pub use self::install_links::InstallLinks;
 pub use self::report::Report;
+pub use self::schedule::{Backup, Snapshots};
+pub use self::usage::Usage;
 use crate::around::Surroundings;
 use crate::command::Program;
 use crate::messages::Failure;
@@ -46,7 +52,7 @@ use std::sync::Arc;
 
 /// OpenZFS pools in user space: create, fill, measure and read them without a kernel module.
 #[derive(Debug, Parser)]
-#[command(name = "cenote", version, disable_help_subcommand = false, arg_required_else_help = true)]
+#[command(name = "cenote", version, disable_help_subcommand = false, arg_required_else_help = true, after_help = help::topics())]
 pub struct Cenote {
     /// Use pools found in this folder or image without importing them (may be repeated).
     #[arg(short = 'd', value_name = "DIR|FILE")]
@@ -75,6 +81,8 @@ pub enum Command {
     Stat(Stat),
     /// Add up the space that files take.
     Du(Du),
+    /// Show what folders and files take, and how well they compress.
+    Usage(Usage),
     /// Make a pool image from a folder.
     Mkfs(Mkfs),
     /// Verify every block, the space accounting and all folders.
@@ -95,6 +103,10 @@ pub enum Command {
     Cache(Cache),
     /// Write manual pages, or completions for shells.
     Generate(Generate),
+    /// Make snapshots and remove old ones, as a policy says.
+    Snapshots(Snapshots),
+    /// Copy a dataset to another pool or a folder, and later only what changed.
+    Backup(Backup),
     /// Make the links zpool, zfs, mount.zfs and mount.fuse.zfs to this program.
     InstallLinks(InstallLinks),
     /// The zfs command.
@@ -117,6 +129,7 @@ impl Command {
             Command::Mv(_) => "mv",
             Command::Stat(_) => "stat",
             Command::Du(_) => "du",
+            Command::Usage(_) => "usage",
             Command::Mkfs(_) => "mkfs",
             Command::Check(_) => "check",
             Command::Bench(_) => "bench",
@@ -127,6 +140,8 @@ impl Command {
             Command::Tune(_) => "tune",
             Command::Cache(_) => "cache",
             Command::Generate(_) => "generate",
+            Command::Snapshots(_) => "snapshots",
+            Command::Backup(_) => "backup",
             Command::InstallLinks(_) => "install-links",
             Command::Zfs(_) => "zfs",
             Command::Zpool(_) => "zpool",
@@ -142,6 +157,11 @@ pub fn main(
     commands: &Arc<dyn server::Commands>,
 ) -> u8 {
     let words: Vec<OsString> = words.into_iter().collect();
+    let mut console = out::standard();
+    if let Some(ended) = help::run(&words, &mut console) {
+        return console.finish(ended, String::new);
+    }
+    drop(console);
     let named = std::iter::once(OsString::from("cenote")).chain(words.iter().cloned());
     let cenote = match Cenote::try_parse_from(named) {
         Ok(cenote) => cenote,
@@ -250,7 +270,10 @@ fn run(command: &Command, around: &Surroundings, console: &mut out::Console) -> 
         Command::Cat(cat) => show::cat(cat, around, console),
         Command::Stat(stat) => show::stat(stat, around, console),
         Command::Du(du) => show::du(du, around, console),
+        Command::Usage(args) => usage::run(args, around, console),
         Command::Generate(args) => generate::run(args, console),
+        Command::Snapshots(args) => schedule::snapshots::run(args, around, console),
+        Command::Backup(args) => schedule::backup::run(args, around, console),
         Command::InstallLinks(args) => install_links::run(args, console),
         Command::Mkdir(mkdir) => change::mkdir(mkdir, around, console),
         Command::Mv(mv) => change::mv(mv, around, console),

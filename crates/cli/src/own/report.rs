@@ -17,10 +17,19 @@ use crate::out::Console;
 const BYTES_MAX: u64 = 256 << 20;
 
 #[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  cenote report a.json
+  cenote report -o a.html a.json
+  cenote report -o top.png --social a.json
+  cenote report a.json b.json")]
 pub struct Report {
     /// Write to this file: .html, .md, .csv, .png or .json by its ending.
     #[arg(short, long, value_name = "FILE")]
     pub output: Option<PathBuf>,
+    /// With -o FILE.png: one picture of 1200 x 630 pixels, for the top of an article.
+    #[arg(long, requires = "output", conflicts_with_all = ["second", "trace"])]
+    pub social: bool,
     /// Show CPU and devices over time, of each configuration; with -o FILE.csv, as CSV.
     #[arg(long, conflicts_with = "second")]
     pub trace: bool,
@@ -43,6 +52,7 @@ pub fn run(args: &Report, console: &mut Console) -> Result<u8, Failure> {
         (Some(second), false) => compare(args, second, ending, console)?,
         (None, true) => published(args, ending, console)?,
         (None, false) if args.trace => trace(args, ending, console)?,
+        (None, false) if args.social => social(args, ending)?,
         (None, false) => {
             let report = read(&args.first)?;
             match (&args.output, ending) {
@@ -86,6 +96,16 @@ fn read(path: &Path) -> Result<bench::Report, Failure> {
     bench::Report::from_json(&text(path)?).map_err(|error| {
         Failure::refused(format!("'{}' is no report of 'cenote bench --json': {error}", path.display()))
     })
+}
+
+fn social(args: &Report, ending: Option<(&'static str, Form)>) -> Result<(), Failure> {
+    match (&args.output, ending) {
+        (Some(path), Some(("png", _))) => {
+            let bytes = read(&args.first)?.to_social().map_err(cannot_draw)?;
+            Output::begin(path)?.write(&bytes)
+        }
+        _ => Err(Failure::refused("--social makes a picture: name a file that ends in .png")),
+    }
 }
 
 fn trace(args: &Report, ending: Option<(&'static str, Form)>, console: &mut Console) -> Result<(), Failure> {
@@ -182,6 +202,7 @@ mod tests {
         std::fs::write(at("b.json"), GOLDEN.replace("\"write_seconds\": 0.5,", "\"write_seconds\": 0.9,"))
             .expect("written");
         let args = |second: Option<&str>, output: Option<&str>| Report {
+            social: false,
             trace: false,
             output: output.map(at),
             first: at("a.json"),
@@ -206,6 +227,7 @@ mod tests {
         let at = |name: &str| dir.path().join(name);
         let mut report = bench::Report::from_json(GOLDEN).expect("golden");
         let args = |output: Option<&str>| Report {
+            social: false,
             trace: true,
             output: output.map(at),
             first: at("a.json"),
@@ -238,17 +260,24 @@ mod tests {
             ("bad.toml", "x = 1".to_owned()),
         ] {
             std::fs::write(at(name), text).expect("written");
-            let (ended, _) = call(&Report { trace: false, output: None, first: at(name), second: None });
+            let (ended, _) =
+                call(&Report { social: false, trace: false, output: None, first: at(name), second: None });
             let Err(Failure::Refused(lines)) = ended else { panic!("{name}: {ended:?}") };
             assert!(lines.len() == 1 && !lines[0].contains('\n') && lines[0].contains(name), "{lines:?}");
         }
         let output = Some(at("out.pdf"));
         assert!(
-            call(&Report { trace: false, output, first: at("a.json"), second: None }).0.is_err()
+            call(&Report { social: false, trace: false, output, first: at("a.json"), second: None })
+                .0
+                .is_err()
                 && !at("out.pdf").exists()
         );
         let output = Some(at("none/out.html"));
-        assert!(call(&Report { trace: false, output, first: at("a.json"), second: None }).0.is_err());
+        assert!(
+            call(&Report { social: false, trace: false, output, first: at("a.json"), second: None })
+                .0
+                .is_err()
+        );
     }
 
     #[test]
@@ -256,10 +285,13 @@ mod tests {
         let dir = tempfile::tempdir().expect("a folder");
         let first = PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/../../experiments/published.toml"));
         let output = Some(dir.path().join("p.html"));
-        assert_eq!(call(&Report { trace: false, output, first: first.clone(), second: None }).0, Ok(0));
+        assert_eq!(
+            call(&Report { social: false, trace: false, output, first: first.clone(), second: None }).0,
+            Ok(0)
+        );
         let page = std::fs::read_to_string(dir.path().join("p.html")).expect("written");
         assert!(["1.08", "1.71", "1.37", "1.01"].iter().all(|number| page.contains(&format!(">{number}<"))));
-        let (_, out) = call(&Report { trace: false, output: None, first, second: None });
+        let (_, out) = call(&Report { social: false, trace: false, output: None, first, second: None });
         assert!(out.contains("samtools sam2bam (16 threads)"), "{out}");
     }
 }

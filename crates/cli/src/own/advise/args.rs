@@ -31,7 +31,12 @@ const OF_DATA: [&str; 16] = [
 #[command(after_help = "\
 Nothing is kept: only names and sizes of all files are looked at, and a sample of the data is encoded in memory as ZFS \
 would. Disks are measured in a nameless temporary file unless their rates are given. A place in a pool is written \
-DATASET[@SNAPSHOT]:/path and only read; '-' is standard input. Rates are in millions of bytes per second.")]
+DATASET[@SNAPSHOT]:/path and only read; '-' is standard input. Rates are in millions of bytes per second.
+
+Examples:
+  cenote advise ~/photos
+  cenote advise --goal archive --recordsize 128K,1M tank/home
+  cenote advise --report answer.html --layout raidz1:5 ~/data")]
 pub struct Advise {
     /// What the data is for: the first pick, and what kinds of files are judged by.
     #[arg(long, value_enum, default_value_t = Goal::Balanced)]

@@ -13,7 +13,12 @@ What is timed: writing from the first file until everything is durable, and read
 its reader after the pool was opened again with cold caches; warm reads do that once more from the cache of the pool. \
 Comparing with the source is not timed. With fewer --threads than cores \
 everything is held to that many cores. A temporary pool is a nameless file: nothing is left behind, however the \
-command ends. docs/manual/bench.md tells more.")]
+command ends. docs/manual/bench.md tells more.
+
+Examples:
+  cenote bench ~/photos
+  cenote bench --compression off,lz4,zstd-3 --repeat 3 --report photos.html ~/photos
+  cenote bench --social top.png --recordsize 128K,1M ~/photos")]
 pub struct Bench {
     /// Compressions to measure; gzip perhaps with its engine, such as gzip-6@isal.
     #[arg(long, value_name = "LIST", value_delimiter = ',')]
@@ -66,6 +71,9 @@ pub struct Bench {
     /// Write the charts as a picture.
     #[arg(long, value_name = "FILE")]
     pub png: Option<PathBuf>,
+    /// Write one picture of 1200 x 630 pixels, for the top of an article.
+    #[arg(long, value_name = "FILE")]
+    pub social: Option<PathBuf>,
     /// Write the results as JSON ("-": standard output).
     #[arg(long, value_name = "FILE|-")]
     pub json: Option<PathBuf>,

@@ -42,6 +42,11 @@ fn plain(text: &str) -> String {
     out
 }
 
+/// Text with an empty line between its paragraphs, which man(7) marks by a request.
+fn paragraphs(text: &str) -> String {
+    text.split("\n\n").map(plain).collect::<Vec<_>>().join("\n.PP\n")
+}
+
 fn head(name: &str, section: u8, summary: &str) -> String {
     let (title, version) = (plain(&name.to_uppercase()), env!("CARGO_PKG_VERSION"));
     let name = plain(name);
@@ -150,8 +155,13 @@ fn page(tool: &Tool, sub: &Sub) -> String {
         text += &format!(".PP\nAlso called {} {}.\n", bold(tool.name), bold(alias));
     }
     text += &options(&sub.choices);
-    if !sub.notes.is_empty() {
-        text += &format!(".SH NOTES\n{}\n", plain(&sub.notes));
+    let (notes, examples) = sub.notes.split_once("Examples:\n").unwrap_or((&sub.notes, ""));
+    if !notes.trim().is_empty() {
+        text += &format!(".SH NOTES\n{}\n", paragraphs(notes.trim()));
+    }
+    if !examples.is_empty() {
+        let lines: Vec<String> = examples.lines().map(|line| plain(line.trim_start())).collect();
+        text += &format!(".SH EXAMPLES\n.nf\n{}\n.fi\n", lines.join("\n"));
     }
     text + &ending(tool, &name)
 }

@@ -279,6 +279,20 @@ mod tests {
     }
 
     #[test]
+    fn every_command_of_cenote_has_an_example() {
+        let tool = cenote();
+        let own = tool.commands.iter().filter(|sub| !["zfs", "zpool"].contains(&sub.names[0].as_str()));
+        for sub in own {
+            let shown = sub.notes.split_once("Examples:\n").map_or("", |(_, examples)| examples);
+            assert!(
+                shown.contains(&format!("cenote {}", sub.names[0])) || shown.contains("cenote -d"),
+                "{}",
+                sub.names[0]
+            );
+        }
+    }
+
+    #[test]
     fn every_option_has_a_word_about_it() {
         for tool in [cenote(), compatible(Program::Zfs), compatible(Program::Zpool)] {
             for sub in &tool.commands {

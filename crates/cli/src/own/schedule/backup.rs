@@ -1,0 +1,385 @@
+//! `cenote backup`: copies a dataset into another pool, or into a folder of stream files, and later only what changed.
+//!
+//! From:   a dataset, or a snapshot of it.
+//! To:     `zfs send` and `zfs receive -s`, or a [`Chain`]. The source keeps a hold on the snapshot that was sent last: the
+//!         next increment starts there.
+
+use std::path::{Path, PathBuf};
+use std::process::{Child, Stdio};
+
+use super::chain::Chain;
+use super::existing::{Existing, datasets, snapshots_of};
+use super::{MADE_BY, name_now};
+use crate::around::Surroundings;
+use crate::messages::Failure;
+use crate::out::{Console, counted};
+use crate::own::child::{Zfs, not_started, said};
+
+/// Who made a snapshot, as [`MADE_BY`] says.
+const MAKER: &str = "backup";
+/// Begins the tag of the hold on the snapshot that was sent last.
+const TAG: &str = "cenote-backup:";
+/// Longest tag of a hold, with room for the dataset's name.
+const TAG_MAX: usize = 200;
+
+/// Arguments of `backup`.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+SOURCE is a dataset: a snapshot of it is made and sent. Or it is a snapshot that is there already. DEST is a dataset, or a \
+folder, which is written with a slash or a dot at its beginning: /backup/home, ./home. The first time everything is sent, \
+later what changed since the last time. A receive that was interrupted goes on where it was. A stream in a folder is read \
+back after it was written; one that was interrupted begins anew.
+
+The snapshot that was sent last is held in the source until the next backup. The received dataset is readonly and is not \
+mounted.
+
+Examples:
+  cenote backup -r tank/home usb/home
+  cenote backup tank/home /mnt/usb/home
+  cenote backup --verify /mnt/usb/home
+  for f in /mnt/usb/home/*.zfs-stream; do cenote zfs receive -u new/home < \"$f\"; done")]
+pub struct Backup {
+    /// The datasets below it, too.
+    #[arg(short, long)]
+    pub recursive: bool,
+    /// Send encrypted datasets as they are, without their keys.
+    #[arg(short = 'w', long)]
+    pub raw: bool,
+    /// Instead: read all streams of a folder again.
+    #[arg(long, value_name = "DIR", conflicts_with_all = ["recursive", "raw", "source", "destination"])]
+    pub verify: Option<PathBuf>,
+    /// Print nothing.
+    #[arg(short, long)]
+    pub quiet: bool,
+    #[arg(value_name = "SOURCE", required_unless_present = "verify")]
+    pub source: Option<String>,
+    #[arg(value_name = "DEST", required_unless_present = "verify")]
+    pub destination: Option<String>,
+}
+
+/// Where a backup goes.
+#[derive(Debug)]
+enum Destination {
+    Dataset(String),
+    Folder(PathBuf),
+}
+
+impl Destination {
+    fn of(word: &str) -> Destination {
+        match word.starts_with(['/', '.']) {
+            true => Destination::Folder(word.into()),
+            false => Destination::Dataset(word.to_owned()),
+        }
+    }
+
+    /// The place of a dataset below the source; `below` begins with a slash, or is empty.
+    fn below(&self, below: &str) -> Destination {
+        match self {
+            Destination::Dataset(name) => Destination::Dataset(format!("{name}{below}")),
+            Destination::Folder(path) => Destination::Folder(path.join(below.trim_start_matches('/'))),
+        }
+    }
+
+    /// The tag of the hold in the source. One that is too long is cut, and told apart by a sum.
+    fn tag(&self) -> String {
+        let name = match self {
+            Destination::Dataset(name) => name.clone(),
+            // Another working folder must not make another destination of it.
+            Destination::Folder(path) => {
+                std::path::absolute(path).unwrap_or_else(|_| path.clone()).display().to_string()
+            }
+        };
+        let tag = format!("{TAG}{name}");
+        if tag.len() <= TAG_MAX {
+            return tag;
+        }
+        let sum = tag.bytes().fold(0xcbf2_9ce4_8422_2325_u64, |sum, byte| {
+            (sum ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3)
+        });
+        let cut = (0..=TAG_MAX).rev().find(|at| tag.is_char_boundary(*at)).unwrap_or(0);
+        format!("{}~{sum:016x}", &tag[..cut])
+    }
+}
+
+/// Carries out `backup`.
+///
+/// # Errors
+/// The source is not there. One of several datasets that cannot be sent is complained about.
+pub fn run(args: &Backup, around: &Surroundings, console: &mut Console) -> Result<(), Failure> {
+    if let Some(folder) = &args.verify {
+        return verify(folder, args.quiet, console);
+    }
+    let (Some(source), Some(destination)) = (&args.source, &args.destination) else {
+        return Err(Failure::usage("missing source or destination"));
+    };
+    let zfs = Zfs::new(around)?;
+    let (top, given) = match source.split_once('@') {
+        Some((dataset, name)) => (dataset, Some(name.to_owned())),
+        None => (source.as_str(), None),
+    };
+    let destination = Destination::of(destination);
+    if let Destination::Dataset(name) = &destination
+        && (name == top || name.starts_with(&format!("{top}/")))
+    {
+        return Err(Failure::refused(format!("'{name}' lies in '{top}': a backup belongs in another place")));
+    }
+    let datasets = datasets(&zfs, top, args.recursive)?;
+    let name = match given {
+        Some(name) => name,
+        None => make(&zfs, top, args.recursive)?,
+    };
+    for dataset in &datasets {
+        let one = One { args, zfs: &zfs, dataset, name: &name, to: destination.below(&dataset[top.len()..]) };
+        if let Err(failure) = one.run(console) {
+            console.complain(failure)?;
+        }
+    }
+    Ok(())
+}
+
+/// Makes the snapshot that is sent; gives its name behind the `@`.
+fn make(zfs: &Zfs, top: &str, recursive: bool) -> Result<String, Failure> {
+    let name = name_now("backup");
+    let (full, mark) = (format!("{top}@{name}"), format!("{MADE_BY}={MAKER}"));
+    let mut words = vec!["snapshot", "-o", &mark];
+    words.extend(recursive.then_some("-r"));
+    words.push(&full);
+    zfs.read(&words)?;
+    Ok(name)
+}
+
+fn verify(folder: &Path, quiet: bool, console: &mut Console) -> Result<(), Failure> {
+    let chain = Chain::open(folder, false)?;
+    if chain.links.is_empty() {
+        return Err(Failure::refused(format!("there is no backup in '{}'", folder.display())));
+    }
+    for link in &chain.links {
+        match chain.verify(link) {
+            Ok(()) if quiet => {}
+            Ok(()) => console.line(&format!("{}: {} as written", link.file, counted(link.bytes, "byte")))?,
+            Err(failure) => console.complain(failure)?,
+        }
+    }
+    let is_missing = |two: &[super::chain::Link]| two[1].from.is_some_and(|from| from != two[0].guid);
+    if let Some(two) = chain.links.windows(2).find(|two| is_missing(two)) {
+        let line = format!("the stream between '{}' and '{}' is missing", two[0].file, two[1].file);
+        console.complain(Failure::refused(line))?;
+    }
+    Ok(())
+}
+
+/// The backup of one dataset.
+struct One<'a> {
+    args: &'a Backup,
+    zfs: &'a Zfs,
+    dataset: &'a str,
+    /// The snapshot, behind the `@`.
+    name: &'a str,
+    to: Destination,
+}
+
+impl One<'_> {
+    fn run(&self, console: &mut Console) -> Result<(), Failure> {
+        let there = snapshots_of(self.zfs, self.dataset)?;
+        let full = format!("{}@{}", self.dataset, self.name);
+        let Some(sent) = there.iter().find(|one| one.full == full) else {
+            return Err(Failure::refused(format!("cannot back up '{full}': dataset does not exist")));
+        };
+        let base = match &self.to {
+            Destination::Dataset(name) => self.to_dataset(name, &there, sent, console)?,
+            Destination::Folder(folder) => self.to_folder(folder, &there, sent, console)?,
+        };
+        self.hold(sent)?;
+        self.settle(base.as_ref(), sent)
+    }
+
+    /// Sends to another dataset; gives the snapshot that it started from.
+    fn to_dataset(
+        &self,
+        to: &str,
+        there: &[Existing],
+        sent: &Existing,
+        console: &mut Console,
+    ) -> Result<Option<Existing>, Failure> {
+        let is_there = self.zfs.read(&["list", "-H", "-o", "name", to]).is_ok();
+        if is_there {
+            let token = self.zfs.read(&["get", "-Hp", "-o", "value", "receive_resume_token", to])?;
+            if let Some(token) = Some(token.trim()).filter(|token| token.len() > 1) {
+                self.tell(&format!("{to}: going on with what was interrupted"), console)?;
+                self.send(&["-t", token], to, &[]).map_err(|failure| {
+                    failure.hint(format!("'zfs receive -A {to}' gives up what was received of it"))
+                })?;
+            }
+        }
+        let have = match is_there || self.zfs.read(&["list", "-H", "-o", "name", to]).is_ok() {
+            true => snapshots_of(self.zfs, to)?,
+            false => Vec::new(),
+        };
+        if have.iter().any(|one| one.guid == sent.guid) {
+            self.tell(&format!("{}: {to} has it", sent.full), console)?;
+            return Ok(None);
+        }
+        let older = || there.iter().filter(|one| one.txg < sent.txg).rev();
+        let base = older().find(|one| have.iter().any(|other| other.guid == one.guid)).cloned();
+        if base.is_some() || !is_there {
+            self.hold(sent)?;
+        }
+        match &base {
+            Some(base) => self.send(&["-I", &base.full, &sent.full], to, &[])?,
+            None if is_there => {
+                let line = format!("cannot back up '{}': '{to}' has no snapshot of it", self.dataset);
+                return Err(Failure::refused(line)
+                    .hint("nothing was changed; name a dataset that does not exist yet"));
+            }
+            None => self.send(&[&sent.full], to, &["-o", "readonly=on"])?,
+        }
+        let is_same = snapshots_of(self.zfs, to)?.iter().any(|one| one.guid == sent.guid);
+        if !is_same {
+            return Err(Failure::refused(format!("'{to}' did not become a copy of '{}'", sent.full)));
+        }
+        let from = base.as_ref().map(|base| format!(" from @{}", base.name())).unwrap_or_default();
+        self.tell(&format!("{}{from} -> {to}", sent.full), console)?;
+        Ok(base)
+    }
+
+    /// `zfs send` into `zfs receive`.
+    fn send(&self, what: &[&str], to: &str, options: &[&str]) -> Result<(), Failure> {
+        let mut sender = self.sender(what)?;
+        let stream = sender.stdout.take().map_or_else(Stdio::null, Stdio::from);
+        let words = [&["receive", "-s", "-u"], options, &[to]].concat();
+        let receiver =
+            self.zfs.command(&words).stdin(stream).stdout(Stdio::null()).stderr(Stdio::piped()).spawn();
+        let received = match receiver {
+            Ok(receiver) => receiver.wait_with_output().map_err(not_started),
+            Err(error) => Err(not_started(error)),
+        };
+        // The receiver is asked first: if it refuses, the sender says no more than that nobody reads.
+        let sent = ended(sender);
+        let received = received?;
+        if !received.status.success() {
+            return Err(match sent {
+                Err(failure) if received.stderr.is_empty() => failure,
+                _ => said(&received.stderr),
+            });
+        }
+        sent
+    }
+
+    fn sender(&self, what: &[&str]) -> Result<Child, Failure> {
+        let is_new = what.first() != Some(&"-t");
+        let raw = if self.args.raw && is_new { ["-w"].as_slice() } else { &[] };
+        let words = [&["send"], raw, what].concat();
+        let mut command = self.zfs.command(&words);
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        command.spawn().map_err(not_started)
+    }
+
+    /// Adds a stream to a folder; gives the snapshot that it started from.
+    fn to_folder(
+        &self,
+        folder: &Path,
+        there: &[Existing],
+        sent: &Existing,
+        console: &mut Console,
+    ) -> Result<Option<Existing>, Failure> {
+        let mut chain = Chain::open(folder, true)?;
+        let last = chain.last().map(|link| link.guid);
+        if last == Some(sent.guid) {
+            self.tell(&format!("{}: '{}' has it", sent.full, folder.display()), console)?;
+            return Ok(None);
+        }
+        let base = there.iter().find(|one| Some(one.guid) == last && one.txg < sent.txg).cloned();
+        if base.is_none() && last.is_some() {
+            self.tell(
+                &format!("{}: the last snapshot in the folder is gone here: a full stream", self.dataset),
+                console,
+            )?;
+        }
+        self.hold(sent)?;
+        let mut sender = match &base {
+            Some(base) => self.sender(&["-I", &base.full, &sent.full])?,
+            None => self.sender(&[&sent.full])?,
+        };
+        let Some(stream) = sender.stdout.take() else { return Err(Failure::Ended(1)) };
+        let from = base.as_ref().map(|base| base.guid);
+        let link = chain.add((&sent.full, sent.guid, from), stream, || ended(sender))?;
+        let line = format!(
+            "{} -> {} ({})",
+            sent.full,
+            folder.join(&link.file).display(),
+            counted(link.bytes, "byte")
+        );
+        self.tell(&line, console)?;
+        Ok(base)
+    }
+
+    /// Whether this destination holds a snapshot.
+    fn holds(&self, full: &str) -> Result<bool, Failure> {
+        let (lines, tag) = (self.zfs.read(&["holds", "-H", full])?, self.to.tag());
+        Ok(lines.lines().any(|line| line.split('\t').nth(1) == Some(tag.as_str())))
+    }
+
+    /// Holds a snapshot for this destination: what is sent, and later what the next increment starts from.
+    fn hold(&self, one: &Existing) -> Result<(), Failure> {
+        if !self.holds(&one.full)? {
+            self.zfs.read(&["hold", &self.to.tag(), &one.full])?;
+        }
+        Ok(())
+    }
+
+    /// Lets go of all that was held for this destination but for what it has now. Snapshots of earlier backups are
+    /// destroyed, unless something needs them: the one that this increment started from, and older ones.
+    fn settle(&self, base: Option<&Existing>, sent: &Existing) -> Result<(), Failure> {
+        for one in snapshots_of(self.zfs, self.dataset)? {
+            if one.guid != sent.guid && one.holds > 0 && self.holds(&one.full)? {
+                self.zfs.read(&["release", &self.to.tag(), &one.full])?;
+            }
+        }
+        let Some(base) = base else { return Ok(()) };
+        for one in snapshots_of(self.zfs, self.dataset)? {
+            let is_ours = one.made_by.as_deref() == Some(MAKER);
+            if is_ours && one.txg <= base.txg && one.holds == 0 && !one.has_clones {
+                self.zfs.read(&["destroy", &one.full])?;
+            }
+        }
+        Ok(())
+    }
+
+    fn tell(&self, line: &str, console: &mut Console) -> Result<(), Failure> {
+        match self.args.quiet {
+            true => Ok(()),
+            false => console.line(line),
+        }
+    }
+}
+
+/// Waits for a sender; its standard output was taken.
+fn ended(sender: Child) -> Result<(), Failure> {
+    let done = sender.wait_with_output().map_err(not_started)?;
+    if done.status.success() { Ok(()) } else { Err(said(&done.stderr)) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_slash_or_a_dot_makes_a_folder() {
+        for (word, is_folder) in
+            [("/a", true), ("./a", true), ("..", true), ("tank/a", false), ("tank", false)]
+        {
+            assert_eq!(matches!(Destination::of(word), Destination::Folder(_)), is_folder, "{word}");
+        }
+        assert!(
+            matches!(Destination::of("/a").below("/b/c"), Destination::Folder(path) if path == Path::new("/a/b/c"))
+        );
+        assert!(matches!(Destination::of("t/a").below(""), Destination::Dataset(name) if name == "t/a"));
+    }
+
+    #[test]
+    fn tags_of_long_places_stay_short_and_different() {
+        let long = |end: &str| Destination::of(&format!("/{}{end}", "ä".repeat(300))).tag();
+        assert!(long("a").len() < 256 && long("a") != long("b"));
+        assert_eq!(Destination::of("usb/home").tag(), "cenote-backup:usb/home");
+    }
+}

@@ -1,0 +1,258 @@
+//! A backup in a folder: a chain of stream files, each with a note beside it.
+//!
+//! `0001-NAME.zfs-stream` is a full stream, `0002-NAME.zfs-stream` an increment from its snapshot, and so on.
+//! `0001-NAME.json` says what is in it. A file gets its name when it is whole, on disk, and was read back with the checksum
+//! that it was written with; the note comes last. So a stream without a note does not count.
+
+use std::fs::{self, File};
+use std::io::{self, Read, Write};
+use std::path::{Path, PathBuf};
+
+use serde_json::{Value, json};
+use sha2::{Digest, Sha256};
+
+use crate::messages::{Failure, io_words};
+
+/// Bytes that are copied at once.
+const PIECE: usize = 1 << 20;
+/// What the name of a stream ends in.
+const STREAM: &str = "zfs-stream";
+/// What the name of a stream that is being written ends in.
+const PARTIAL: &str = "partial";
+
+/// One stream of a chain, as its note has it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Link {
+    pub number: u64,
+    /// `dataset@name`.
+    pub snapshot: String,
+    pub guid: u64,
+    /// The guid of the snapshot that an increment starts from.
+    pub from: Option<u64>,
+    pub bytes: u64,
+    pub sha256: String,
+    /// The name of the stream in the folder.
+    pub file: String,
+}
+
+impl Link {
+    fn read(text: &str) -> Option<Link> {
+        let note: Value = serde_json::from_str(text).ok()?;
+        let word = |key: &str| note[key].as_str().map(str::to_owned);
+        // A guid is a string: many readers of JSON keep no whole number of 64 bits.
+        let guid = |key: &str| note[key].as_str().and_then(|guid| guid.parse().ok());
+        Some(Link {
+            number: note["number"].as_u64()?,
+            snapshot: word("snapshot")?,
+            guid: guid("guid")?,
+            from: guid("from"),
+            bytes: note["bytes"].as_u64()?,
+            sha256: word("sha256")?,
+            // A note that names another folder is no note of ours.
+            file: word("file").filter(|file| !file.contains('/'))?,
+        })
+    }
+
+    fn note(&self) -> String {
+        let from = self.from.map(|guid| guid.to_string());
+        let note = json!({ "schema": 1, "number": self.number, "snapshot": self.snapshot, "guid": self.guid.to_string(),
+            "from": from, "bytes": self.bytes, "sha256": self.sha256, "file": self.file });
+        format!("{note:#}\n")
+    }
+}
+
+/// A folder with a chain.
+#[derive(Debug)]
+pub(super) struct Chain {
+    folder: PathBuf,
+    pub links: Vec<Link>,
+}
+
+impl Chain {
+    /// The chain in a folder, which is made if it is missing and `make` is set.
+    ///
+    /// # Errors
+    /// The folder cannot be made or read, or a note in it cannot be understood.
+    pub(super) fn open(folder: &Path, make: bool) -> Result<Chain, Failure> {
+        let failed = |error: io::Error| about("open", folder, &error);
+        if make {
+            fs::create_dir_all(folder).map_err(failed)?;
+        }
+        let mut links: Vec<Link> = Vec::new();
+        for entry in fs::read_dir(folder).map_err(failed)? {
+            let path = entry.map_err(failed)?.path();
+            if path.extension().is_none_or(|ending| ending != "json") {
+                continue;
+            }
+            let text = fs::read_to_string(&path).map_err(|error| about("read", &path, &error))?;
+            let link = Link::read(&text);
+            links.push(link.ok_or_else(|| {
+                Failure::refused(format!("'{}' is not a note of a backup", path.display()))
+            })?);
+        }
+        links.sort_by_key(|link| link.number);
+        let is_broken = links.windows(2).any(|two| two[0].number == two[1].number);
+        if is_broken {
+            return Err(Failure::refused(format!("two streams in '{}' have one number", folder.display())));
+        }
+        Ok(Chain { folder: folder.to_owned(), links })
+    }
+
+    pub(super) fn last(&self) -> Option<&Link> {
+        self.links.last()
+    }
+
+    /// Keeps a stream: writes it, has it on disk, reads it back, and notes it. `source` is read to its end and closed;
+    /// `ended` says then whether its sender was content.
+    ///
+    /// # Errors
+    /// What could not be read or written. The chain is as it was.
+    pub(super) fn add(
+        &mut self,
+        (snapshot, guid, from): (&str, u64, Option<u64>),
+        mut source: impl Read,
+        ended: impl FnOnce() -> Result<(), Failure>,
+    ) -> Result<&Link, Failure> {
+        let number = self.last().map_or(1, |link| link.number + 1);
+        let name = snapshot.split_once('@').map_or(snapshot, |(_, name)| name);
+        let file = format!("{number:04}-{name}.{STREAM}");
+        let partial = self.folder.join(format!("{file}.{PARTIAL}"));
+        let written = write(&mut source, &partial).map_err(|error| about("write", &partial, &error));
+        // A sender that still has something to say is told that nobody listens; otherwise it would wait for ever.
+        drop(source);
+        let ended = ended();
+        let checked =
+            written.and_then(|whole| ended.map(|()| whole)).and_then(|(bytes, sum)| {
+                match summed(&partial).map_err(|error| about("read", &partial, &error))? {
+                    (again, _) if again == sum => Ok((bytes, sum)),
+                    _ => {
+                        Err(Failure::refused(format!("'{}' reads back as something else", partial.display())))
+                    }
+                }
+            });
+        let (bytes, sha256) = checked.inspect_err(|_| {
+            // What is left of it would only take space.
+            let _ = fs::remove_file(&partial);
+        })?;
+        let link = Link { number, snapshot: snapshot.to_owned(), guid, from, bytes, sha256, file };
+        self.put(&partial, &link).map_err(|error| about("write", &self.folder, &error))?;
+        self.links.push(link);
+        Ok(&self.links[self.links.len() - 1])
+    }
+
+    /// Gives a stream its name, then writes its note; each is on disk before the next step.
+    fn put(&self, partial: &Path, link: &Link) -> io::Result<()> {
+        let sync_folder = || File::open(&self.folder)?.sync_all();
+        fs::rename(partial, self.folder.join(&link.file))?;
+        sync_folder()?;
+        let note = self.folder.join(&link.file).with_extension("json");
+        let unfinished = note.with_extension(PARTIAL);
+        let mut out = File::create(&unfinished)?;
+        out.write_all(link.note().as_bytes())?;
+        out.sync_all()?;
+        fs::rename(&unfinished, &note)?;
+        sync_folder()
+    }
+
+    /// Reads a stream of the chain again.
+    ///
+    /// # Errors
+    /// It cannot be read, or is not what it was.
+    pub(super) fn verify(&self, link: &Link) -> Result<(), Failure> {
+        let path = self.folder.join(&link.file);
+        let (sum, bytes) = summed(&path).map_err(|error| about("read", &path, &error))?;
+        match sum == link.sha256 && bytes == link.bytes {
+            true => Ok(()),
+            false => {
+                Err(Failure::refused(format!("'{}' is not what was written: it is damaged", path.display())))
+            }
+        }
+    }
+}
+
+fn about(verb: &str, path: &Path, error: &io::Error) -> Failure {
+    Failure::refused(format!("cannot {verb} '{}': {}", path.display(), io_words(error)))
+}
+
+/// Writes a file that is on disk afterwards; gives its length and its SHA-256.
+fn write(source: &mut dyn Read, path: &Path) -> io::Result<(u64, String)> {
+    let mut out = File::create(path)?;
+    let done = copy(source, |piece| out.write_all(piece))?;
+    out.sync_all()?;
+    Ok(done)
+}
+
+/// The SHA-256 and the length of a file.
+fn summed(path: &Path) -> io::Result<(String, u64)> {
+    let (bytes, sum) = copy(&mut File::open(path)?, |_| Ok(()))?;
+    Ok((sum, bytes))
+}
+
+fn copy(source: &mut dyn Read, mut put: impl FnMut(&[u8]) -> io::Result<()>) -> io::Result<(u64, String)> {
+    let mut sum = Sha256::new();
+    let mut piece = vec![0; PIECE];
+    let mut bytes = 0;
+    loop {
+        let len = match source.read(&mut piece) {
+            Ok(0) => break,
+            Ok(len) => len,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+            Err(error) => return Err(error),
+        };
+        sum.update(&piece[..len]);
+        put(&piece[..len])?;
+        bytes += len as u64;
+    }
+    let hex = sum.finalize().iter().map(|byte| format!("{byte:02x}")).collect();
+    Ok((bytes, hex))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn add(chain: &mut Chain, name: &str, bytes: &[u8], from: Option<u64>) -> Result<(), Failure> {
+        chain.add((&format!("t@{name}"), 1 << 63, from), bytes, || Ok(())).map(drop)
+    }
+
+    #[test]
+    fn a_chain_is_found_again_and_its_damage_is_seen() {
+        let folder = tempfile::tempdir().expect("made");
+        let mut chain = Chain::open(&folder.path().join("new"), true).expect("opened");
+        add(&mut chain, "a", b"full", None).expect("added");
+        add(&mut chain, "b", b"more", Some(1 << 63)).expect("added");
+        let again = Chain::open(&folder.path().join("new"), false).expect("opened");
+        assert_eq!(again.links, chain.links);
+        assert_eq!((again.links[1].number, again.links[1].from), (2, Some(1 << 63)));
+        assert_eq!(again.links.iter().map(|link| again.verify(link)).collect::<Vec<_>>(), [Ok(()), Ok(())]);
+        fs::write(again.folder.join(&again.links[1].file), "mare").expect("written");
+        assert!(again.verify(&again.links[1]).is_err());
+    }
+
+    #[test]
+    fn a_sender_that_fails_leaves_the_chain_as_it_was() {
+        let folder = tempfile::tempdir().expect("made");
+        let mut chain = Chain::open(folder.path(), true).expect("opened");
+        let ended = || Err(Failure::refused("it broke"));
+        let done = chain.add(("t@a", 1, None), b"half".as_slice(), ended).map(drop);
+        assert_eq!(done, Err(Failure::refused("it broke")));
+        assert_eq!(fs::read_dir(folder.path()).expect("read").count(), 0);
+        add(&mut chain, "a", b"whole", None).expect("added");
+        assert_eq!(chain.links[0].file, "0001-a.zfs-stream");
+    }
+
+    #[test]
+    fn a_file_that_is_no_note_is_refused_by_name() {
+        for text in [
+            "",
+            "{}",
+            "[1]",
+            "{\"number\":1,\"snapshot\":\"t@a\",\"guid\":\"1\",\"bytes\":1,\"sha256\":\"\",\"file\":\"../x\"}",
+        ] {
+            let folder = tempfile::tempdir().expect("made");
+            fs::write(folder.path().join("0001-a.json"), text).expect("written");
+            let Err(Failure::Refused(lines)) = Chain::open(folder.path(), false) else { panic!("{text}") };
+            assert!(lines[0].contains("0001-a.json"), "{lines:?}");
+        }
+    }
+}
