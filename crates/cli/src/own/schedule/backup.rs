@@ -124,12 +124,14 @@ pub fn run(args: &Backup, around: &Surroundings, console: &mut Console) -> Resul
         return Err(Failure::refused(format!("'{name}' lies in '{top}': a backup belongs in another place")));
     }
     let datasets = datasets(&zfs, top, args.recursive)?;
+    let is_new = given.is_none();
     let name = match given {
         Some(name) => name,
         None => make(&zfs, top, args.recursive)?,
     };
     for dataset in &datasets {
-        let one = One { args, zfs: &zfs, dataset, name: &name, to: destination.below(&dataset[top.len()..]) };
+        let to = destination.below(&dataset[top.len()..]);
+        let one = One { args, zfs: &zfs, dataset, name: &name, is_new, to };
         if let Err(failure) = one.run(console) {
             console.complain(failure)?;
         }
@@ -175,6 +177,8 @@ struct One<'a> {
     dataset: &'a str,
     /// The snapshot, behind the `@`.
     name: &'a str,
+    /// Whether it was made for this backup.
+    is_new: bool,
     to: Destination,
 }
 
@@ -227,6 +231,7 @@ impl One<'_> {
         match &base {
             Some(base) => self.send(&["-I", &base.full, &sent.full], to, &[])?,
             None if is_there => {
+                self.forget(sent);
                 let line = format!("cannot back up '{}': '{to}' has no snapshot of it", self.dataset);
                 return Err(Failure::refused(line)
                     .hint("nothing was changed; name a dataset that does not exist yet"));
@@ -302,7 +307,9 @@ impl One<'_> {
         };
         let Some(stream) = sender.stdout.take() else { return Err(Failure::Ended(1)) };
         let from = base.as_ref().map(|base| base.guid);
-        let link = chain.add((&sent.full, sent.guid, from), stream, || ended(sender))?;
+        // Nothing of it was kept, so it is no use any more.
+        let forget = |_: &Failure| self.forget(sent);
+        let link = chain.add((&sent.full, sent.guid, from), stream, || ended(sender)).inspect_err(forget)?;
         let line = format!(
             "{} -> {} ({})",
             sent.full,
@@ -325,6 +332,15 @@ impl One<'_> {
             self.zfs.read(&["hold", &self.to.tag(), &one.full])?;
         }
         Ok(())
+    }
+
+    /// Removes the snapshot of a backup that failed and cannot go on.
+    fn forget(&self, sent: &Existing) {
+        if self.is_new {
+            // What cannot be removed is removed by the next backup.
+            let _ = self.zfs.read(&["release", &self.to.tag(), &sent.full]);
+            let _ = self.zfs.read(&["destroy", &sent.full]);
+        }
     }
 
     /// Lets go of all that was held for this destination but for what it has now. Snapshots of earlier backups are
