@@ -89,18 +89,7 @@ impl Page {
                             }
                         }
                         @for table in others { (shown(table, None)) }
-                        @if !self.commands.is_empty() {
-                            details {
-                                summary { "How it was measured" }
-                                @for command in &self.commands { pre tabindex="0" { (command) } }
-                            }
-                        }
-                        @if !self.machine.is_empty() {
-                            details {
-                                summary { "On what" }
-                                ul.plain { @for line in &self.machine { li { (line) } } }
-                            }
-                        }
+                        (self.basis())
                         div.get {
                             button type="button" data-of="json" data-as="cenote.json" { "Save the data as JSON" }
                             @if !self.csv.is_empty() {
@@ -118,6 +107,26 @@ impl Page {
             }
         }
         .into_string()
+    }
+}
+
+impl Page {
+    /// How it was measured, and on what, folded.
+    fn basis(&self) -> Markup {
+        html! {
+            @if !self.commands.is_empty() {
+                details {
+                    summary { "How it was measured" }
+                    @for command in &self.commands { pre tabindex="0" { (command) } }
+                }
+            }
+            @if !self.machine.is_empty() {
+                details {
+                    summary { "On what" }
+                    ul.plain { @for line in &self.machine { li { (line) } } }
+                }
+            }
+        }
     }
 }
 
