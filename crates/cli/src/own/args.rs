@@ -229,11 +229,11 @@ pub struct Engines {
 
 #[derive(Debug, Args)]
 #[command(after_help = "\
-Example:
-  cenote cache tank
-
 The first part tells of the cache in memory, the second of the cache devices (`zpool add tank cache DEVICE`). Counting \
-begins when the pool is imported.")]
+begins when the pool is imported.
+
+Examples:
+  cenote cache tank")]
 pub struct Cache {
     /// Everything in JSON.
     #[arg(long)]
