@@ -14,8 +14,8 @@ use format::stream;
 use format::zap::{self, Key, Leaf, Position, Value, fat, leaf, micro};
 use format::znode::{Dirent, LegacyZnode, Znode, rdev};
 use format::{
-    BlockPtr, ByteOrder, ChecksumKind, Dnode, NvList, ObjectType, Objset, Uberblock, bpobj, bptree, label,
-    swap, zil,
+    BlockPtr, ByteOrder, ChecksumKind, Dnode, NvList, ObjectType, Objset, Uberblock, bpobj, bptree, l2arc,
+    label, swap, zil,
 };
 
 /// The byte order an input asks for, and the rest of the input.
@@ -138,6 +138,19 @@ pub fn space_map_header(data: &[u8]) {
     let (order, raw) = ordered(data);
     if let Ok(header) = space_map::Header::decode(raw, order) {
         assert_eq!(space_map::Header::decode(&header.encode(), ByteOrder::Little), Ok(header));
+    }
+}
+
+/// The header of a cache device, and a log block on it.
+pub fn l2arc(data: &[u8]) {
+    if let Ok(header) = l2arc::Header::decode(data) {
+        assert_eq!(l2arc::Header::decode(&header.encode(l2arc::HEADER_SIZE)), Ok(header));
+    }
+    let mut raw = vec![0; l2arc::LOG_BLOCK_SIZE];
+    let len = data.len().min(raw.len());
+    raw[..len].copy_from_slice(&data[..len]);
+    if let Ok(block) = l2arc::LogBlock::decode(&raw, l2arc::LOG_ENTRIES_MAX) {
+        assert_eq!(l2arc::LogBlock::decode(&block.encode(), l2arc::LOG_ENTRIES_MAX), Ok(block));
     }
 }
 

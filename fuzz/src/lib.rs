@@ -33,6 +33,7 @@ pub const TARGETS: &[(&str, Body)] = &[
     ("bpobj", formats::bpobj),
     ("bptree", formats::bptree),
     ("zil", formats::zil),
+    ("l2arc", formats::l2arc),
     ("deadlist", formats::deadlist),
     ("dsl_dir", formats::dsl_dir),
     ("dsl_dataset", formats::dsl_dataset),
