@@ -19,6 +19,7 @@ mod history_event;
 mod key_loading;
 mod key_material;
 mod mounting;
+mod naming;
 mod no_effect;
 mod not_yet;
 pub(crate) mod owner_quota;
@@ -114,6 +115,8 @@ mod zpool_vdev_props;
 mod zpool_wait;
 
 use crate::command::{Call, Command, Program};
+
+pub(crate) use zpool_attach::note_devices_of;
 
 /// The subcommands of `zfs`, in the order of its usage text.
 static ZFS: &[&Command] = &[

@@ -26,6 +26,11 @@ use crate::{compat, mount_helper, own, programs, visit};
 pub struct Roof;
 
 impl server::Commands for Roof {
+    fn note_devices(&self, pool: &pool::Pool) -> Result<(), String> {
+        let noted = compat::note_devices_of(pool, &std::collections::BTreeMap::new());
+        noted.map_err(|error| error.to_string())
+    }
+
     fn run(&self, job: &Job, live: &Arc<Live>, stdio: Stdio, stop: &Arc<AtomicBool>) -> u8 {
         let Stdio { input, out, err } = stdio;
         let err = Arc::new(err);

@@ -4,6 +4,7 @@ mod bed;
 
 use std::process::Command;
 
+use bed::images::{devices, expect_sound, fill, run, shown};
 use bed::{Bed, Done, root};
 use serde_json::Value;
 
@@ -111,4 +112,55 @@ fn a_pool_with_a_lost_and_an_overwritten_device_gives_every_file_and_a_check_say
     assert!(check.out.contains("graidz2.3.img' holds of it is damaged"), "{check:?}");
     assert!(check.out.contains("device 1 is not there"), "{check:?}");
     assert!(!check.out.contains("damaged block"), "nothing is lost: {check:?}");
+}
+
+#[test]
+fn devices_of_raidz_are_replaced_and_spares_fill_in_and_go_back() {
+    let bed = Bed::new();
+    let devices = devices(&bed, &[96; 8]);
+    run(&bed, &devices, "zpool create -f -O mountpoint=none -o ashift=12 t raidz2 0 1 2 3 spare 4").good();
+    fill(&bed.path("before"), 1);
+    bed.run(&["cp", "-r", "before", "t:/"]).good();
+    let before = bed.list("t:/");
+    run(&bed, &devices, "zpool replace t 0 5").good();
+    assert_eq!(shown(&bed).join("|"), "t|  raidz2-0|    d5|    d1|    d2|    d3|spares|  d4");
+    let rebuild = run(&bed, &devices, "zpool replace -s t 1 6");
+    assert!(
+        rebuild.err.contains("only mirror and dRAID vdevs support sequential reconstruction"),
+        "{rebuild:?}"
+    );
+    let attach = run(&bed, &devices, "zpool attach t 1 6");
+    assert!(attach.err.ends_with(": can only attach to mirrors and top-level disks\n"), "{attach:?}");
+    // A new device at the path of the old one.
+    std::fs::remove_file(&devices[1]).expect("it was there");
+    std::fs::File::create(&devices[1]).and_then(|file| file.set_len(96 << 20)).expect("a file");
+    run(&bed, &devices, "zpool replace t 1").good();
+    assert_eq!(shown(&bed).join("|"), "t|  raidz2-0|    d5|    d1|    d2|    d3|spares|  d4");
+    assert_eq!(bed.list("t:/"), before);
+    // A spare fills in, and goes back.
+    run(&bed, &devices, "zpool offline -f t 2").good();
+    run(&bed, &devices, "zpool replace t 2 4").good();
+    let status = bed.run(&["zpool", "status", "t"]).good();
+    for words in ["external device fault", "INUSE     currently in use", "spare-2"] {
+        assert!(status.contains(words), "{words}: {status}");
+    }
+    let busy = run(&bed, &devices, "zpool remove t 4");
+    assert!(busy.err.contains("Pool busy"), "{busy:?}");
+    let twice = run(&bed, &devices, "zpool replace t 3 4");
+    assert_eq!(twice.status, 255, "{twice:?}");
+    run(&bed, &devices, "zpool online t 2").good();
+    assert_eq!(shown(&bed).join("|"), "t|  raidz2-0|    d5|    d1|    d2|    d3|spares|  d4");
+    // What the spare filled in for is replaced, and another time detached.
+    run(&bed, &devices, "zpool replace t 2 4").good();
+    run(&bed, &devices, "zpool replace t 2 6").good();
+    assert_eq!(shown(&bed).join("|"), "t|  raidz2-0|    d5|    d1|    d6|    d3|spares|  d4");
+    run(&bed, &devices, "zpool replace t 3 4").good();
+    run(&bed, &devices, "zpool detach t 3").good();
+    assert_eq!(shown(&bed).join("|"), "t|  raidz2-0|    d5|    d1|    d6|    d4");
+    assert_eq!(bed.list("t:/"), before);
+    run(&bed, &devices, "zpool scrub t").good();
+    let status = bed.run(&["zpool", "status", "t"]).good();
+    assert!(status.contains("scrub repaired 0B") && status.contains("with 0 errors"), "{status}");
+    bed.run(&["zpool", "export", "t"]).good();
+    expect_sound(&bed);
 }

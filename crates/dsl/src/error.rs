@@ -110,6 +110,15 @@ pub enum Error {
     /// Devices leave mirrors only.
     #[error("only applicable to mirror and replacing vdevs")]
     NotAMirror,
+    /// No device becomes the other side of a mirror here.
+    #[error("can only attach to mirrors and top-level disks")]
+    NotAttachable,
+    /// The device is being replaced, or a spare fills in for it.
+    #[error("already in replacing/spare config; wait for completion or use 'zpool detach'")]
+    InReplacement,
+    /// A spare does not hold logs.
+    #[error("cannot replace a log with a spare")]
+    SpareForLog,
     /// The device does not hold what the one holds beside which it is put.
     #[error("device is too small")]
     TooSmall,

@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use dmu::Tx;
-use format::config::{AuxConfig, Label, PoolState, VdevConfig};
+use format::config::{AuxConfig, Label, PoolState, VdevConfig, VdevKind};
 use format::nvlist::NvList;
 use format::zap::Value;
 use format::{Guid, label};
@@ -64,8 +64,10 @@ pub struct AuxVdev {
     pub config: VdevConfig,
     /// Where it is, if it is there with its label.
     pub device: Option<PathBuf>,
-    /// A spare that took the place of another device: its label is that of a part of the pool.
+    /// A spare that fills in for a device of this pool.
     pub in_use: bool,
+    /// The name of another pool, for a device of which the spare fills in.
+    pub used_by: Option<String>,
 }
 
 /// More of them no pool has.
@@ -77,32 +79,41 @@ impl Pool {
     /// # Errors
     /// If a list cannot be read.
     pub fn aux_vdevs(&self) -> Result<Vec<AuxVdev>> {
-        let beside = self.inner.storage.vdevs().tops().iter().flat_map(storage::TopVdev::leaves).next();
+        self.inner.aux_vdevs()
+    }
+}
+
+impl Inner {
+    pub(crate) fn aux_vdevs(&self) -> Result<Vec<AuxVdev>> {
+        let beside = self.storage.vdevs().tops().iter().flat_map(storage::TopVdev::leaves).next();
         let beside = beside.and_then(|leaf| leaf.disk.path().parent().map(Path::to_path_buf));
-        let mut all = read(&self.inner.mos)?;
+        let mut all = read(&self.mos)?;
+        let config = self.info().config.clone();
         for aux in &mut all {
             let named = aux.config.path.as_deref().map(|raw| Path::new(OsStr::from_bytes(raw)));
             let named = named.filter(|path| path.is_absolute());
             let moved = named.and_then(|path| Some(beside.as_ref()?.join(path.file_name()?)));
             let mut places = named.map(Path::to_path_buf).into_iter().chain(moved);
-            let found = places.find_map(|path| Some((aux.use_at(&path, self.guid())?, path)));
-            (aux.in_use, aux.device) = found.map_or((false, None), |(in_use, path)| (in_use, Some(path)));
+            let found = places.find_map(|path| Some((aux.use_at(&path, config.pool_guid)?, path)));
+            (aux.used_by, aux.device) = found.map_or((None, None), |(user, path)| (user, Some(path)));
+            aux.in_use = config.tree.leaves().any(|leaf| leaf.guid == aux.config.guid);
         }
         Ok(all)
     }
 }
 
 impl AuxVdev {
-    /// Whether it is in use, if it is at `path`: by its label, or as a part of the pool.
-    fn use_at(&self, path: &Path, pool: Guid) -> Option<bool> {
+    /// Which other pool uses it, if it is at `path`: by its label, or as a part of a pool.
+    fn use_at(&self, path: &Path, pool: Guid) -> Option<Option<String>> {
         let disk = FileDisk::open(path, Access::Peek).ok()?;
         labels::read(&disk).configs.iter().find_map(|label| match label {
             Label::Aux(aux) => {
-                (aux.guid == self.config.guid && aux.state == self.kind.state()).then_some(false)
+                (aux.guid == self.config.guid && aux.state == self.kind.state()).then_some(None)
             }
             Label::Pool(config) => {
                 let own = config.label.is_some_and(|guids| guids.guid == self.config.guid);
-                (own && config.pool_guid == pool && self.kind == AuxKind::Spare).then_some(true)
+                let user = (config.pool_guid != pool).then(|| config.name.clone());
+                (own && self.kind == AuxKind::Spare).then_some(user)
             }
         })
     }
@@ -117,7 +128,7 @@ fn read(mos: &Mos) -> Result<Vec<AuxVdev>> {
         for vdev in list.get_lists(kind.list()).unwrap_or_default().iter().take(COUNT_MAX) {
             let config = VdevConfig::from_nvlist(vdev).map_err(Error::corrupt(id))?;
             if seen.insert(config.guid) {
-                all.push(AuxVdev { kind, config, device: None, in_use: false });
+                all.push(AuxVdev { kind, config, device: None, in_use: false, used_by: None });
             }
         }
     }
@@ -146,7 +157,7 @@ impl Pool {
         });
         let mut held = Vec::new();
         // One in use is held as what it is used for.
-        for aux in found.into_iter().filter(|aux| !aux.in_use) {
+        for aux in found.into_iter().filter(|aux| !aux.in_use && aux.used_by.is_none()) {
             let Some(path) = aux.device else { continue };
             match FileDisk::open(&path, Access::ReadWrite { exclusive: true }) {
                 Ok(disk) => {
@@ -181,6 +192,26 @@ impl Inner {
             self.use_cache(aux.config.guid, disk);
         }
     }
+}
+
+/// Empties the labels of a device that is to become a part of the pool. A spare has the label of one until the pool leads to it.
+///
+/// # Errors
+/// The device refused, or is too small for labels.
+pub(crate) fn prepare_leaf(disk: &Arc<dyn Disk>, spare: Option<Guid>, version: u64) -> Result<()> {
+    match spare {
+        Some(guid) => label_spare(disk, guid, version),
+        None => Ok(labels::initialise(disk)?),
+    }
+}
+
+/// Gives a device the labels of a spare.
+///
+/// # Errors
+/// As [`prepare_leaf`].
+pub(crate) fn label_spare(disk: &Arc<dyn Disk>, guid: Guid, version: u64) -> Result<()> {
+    let config = VdevConfig::new(VdevKind::File, 0, guid);
+    NewAux { kind: AuxKind::Spare, config, ashift: 0 }.label(disk, version)
 }
 
 /// A device beside the tree of a new pool.

@@ -10,13 +10,14 @@ use std::sync::Arc;
 use format::config::VdevConfig;
 use format::{Guid, Txg, label};
 use storage::host::{Access, Disk};
-use storage::{Leaf, Shape, TopVdev, Vdevs};
+use storage::{Leaf, TopVdev, Vdevs};
 
 use crate::labels;
-use crate::members::{Member, is_closed};
+use crate::members::{Member, is_called_faulty};
 use crate::opened::open_disk;
 use crate::pool::{Inner, Pool};
 use crate::redundancy::Newest;
+use crate::replacement;
 use crate::state::Syncing;
 use crate::sync::missing::leaf_mut;
 use crate::{Error, Result};
@@ -33,20 +34,15 @@ const AWAY: [&str; 6] = ["offline", "faulted", "degraded", "removed", "not_prese
 pub(crate) struct Slot {
     /// Index of the top-level vdev.
     pub(crate) top: usize,
-    /// Index among the children of its shape.
+    /// Number among the leaves of the top-level vdev.
     pub(crate) child: usize,
 }
 
 /// Where the leaf with this guid is, if it has a place of its own.
 pub(crate) fn slot_of(root: &VdevConfig, guid: Guid) -> Option<Slot> {
     root.children.iter().enumerate().find_map(|(top, vdev)| {
-        let child = match vdev.kind {
-            format::config::VdevKind::Raidz { .. } => {
-                vdev.children.iter().position(|child| child.leaves().any(|leaf| leaf.guid == guid))
-            }
-            _ => vdev.leaves().position(|leaf| leaf.guid == guid),
-        };
-        Some(Slot { top, child: child? })
+        let child = vdev.leaves().position(|leaf| leaf.guid == guid)?;
+        Some(Slot { top, child })
     })
 }
 
@@ -54,10 +50,8 @@ impl Syncing<'_> {
     /// From now on `leaf` is in this place, or nothing.
     pub(crate) fn put_leaf(&mut self, slot: Slot, leaf: Option<Leaf>) -> Result<()> {
         let mut tops: Vec<TopVdev> = self.inner.storage.vdevs().tops().to_vec();
-        match (&mut tops[slot.top].shape, leaf) {
-            (Shape::Mirror(children) | Shape::Raidz { children, .. }, leaf) => children[slot.child] = leaf,
-            (Shape::Disk(own), Some(leaf)) => *own = leaf,
-            _ => return Err(Error::NoReplicas),
+        if !tops[slot.top].put(slot.child, leaf) {
+            return Err(Error::NoReplicas);
         }
         self.inner.storage.set_vdevs(Vdevs::new(tops));
         Ok(())
@@ -106,6 +100,7 @@ impl Syncing<'_> {
         health.add_missing(newest.next(), next);
         health.come_back(next);
         self.inner.members.set_offline(guid.0, false);
+        self.inner.members.set_faulted(guid.0, false);
         let path = std::path::absolute(disk.path()).unwrap_or_else(|_| disk.path().to_path_buf());
         let leaf = Leaf::with_health(guid.0, disk, health);
         self.put_leaf(slot, Some(leaf))?;
@@ -113,6 +108,7 @@ impl Syncing<'_> {
         AWAY.iter().for_each(|key| drop(config.extra.remove(key)));
         config.path = Some(std::os::unix::ffi::OsStrExt::as_bytes(path.as_os_str()).to_vec());
         config.extra.insert("expansion_time", self.inner.host.clock.now().0);
+        replacement::note_return(&mut self.state.config.tree, guid);
         self.state.config_dirty = true;
         Ok(())
     }
@@ -133,6 +129,25 @@ impl Pool {
                 syncing.state.config_dirty = true;
             }
             syncing.inner.state_changed(guid, "OFFLINE");
+            Ok(())
+        })
+    }
+
+    /// Lets go of a device that is to count as faulty. With `temporary` the pool takes it again at its next import.
+    ///
+    /// # Errors
+    /// As [`Pool::offline`].
+    pub fn fault(&self, guid: Guid, temporary: bool) -> Result<()> {
+        self.run(move |syncing| {
+            syncing.take_away(guid)?;
+            syncing.inner.members.set_faulted(guid.0, true);
+            if !temporary {
+                let leaf = leaf_mut(&mut syncing.state.config.tree, guid.0).ok_or(Error::NoSuchDevice)?;
+                leaf.extra.insert("faulted", 1u64);
+                leaf.extra.insert("aux_state", "external");
+                syncing.state.config_dirty = true;
+            }
+            syncing.inner.state_changed(guid, "FAULTED");
             Ok(())
         })
     }
@@ -193,7 +208,7 @@ impl Pool {
         for leaf in config.tree.leaves().filter(|leaf| only.is_none_or(|guid| guid == leaf.guid)) {
             let health = self.inner.members.of(leaf.guid.0);
             let is_well = self.inner.is_open(leaf.guid.0) && !health.has_failed();
-            if is_well || is_closed(leaf) || self.inner.members.is_offline(leaf.guid.0) {
+            if is_well || self.inner.is_offline(leaf) {
                 continue;
             }
             let path = leaf.path.as_deref().map(String::from_utf8_lossy);
@@ -213,6 +228,11 @@ impl Pool {
 }
 
 impl Inner {
+    /// Whether an administrator took the leaf offline.
+    pub(crate) fn is_offline(&self, leaf: &VdevConfig) -> bool {
+        leaf.extra.get_u64("offline") == Some(1) || self.members.is_offline(leaf.guid.0)
+    }
+
     /// Whether the device of the leaf is open.
     pub(crate) fn is_open(&self, guid: u64) -> bool {
         self.storage.vdevs().leaves().any(|leaf| leaf.guid == guid)
@@ -229,7 +249,8 @@ impl Pool {
             Member {
                 guid: leaf.guid,
                 is_open: self.inner.is_open(leaf.guid.0),
-                is_offline: is_closed(leaf) || self.inner.members.is_offline(leaf.guid.0),
+                is_offline: self.inner.is_offline(leaf),
+                is_faulted: is_called_faulty(leaf) || self.inner.members.is_faulted(leaf.guid.0),
                 failed: health.why(),
                 is_behind: !health.missing().is_empty(),
             }

@@ -27,6 +27,8 @@ struct State {
     leaves: BTreeMap<u64, Arc<Health>>,
     /// Leaves that an administrator took offline since the import.
     offline: BTreeSet<u64>,
+    /// Leaves that an administrator called faulty since the import.
+    faulted: BTreeSet<u64>,
 }
 
 /// How a leaf takes part, for `zpool status`.
@@ -38,6 +40,8 @@ pub struct Member {
     pub is_open: bool,
     /// An administrator took it offline.
     pub is_offline: bool,
+    /// An administrator called it faulty.
+    pub is_faulted: bool,
     /// What its device refused, so that it is not written any more.
     pub failed: Option<String>,
     /// It lacks what was written in some txgs.
@@ -48,7 +52,7 @@ impl Members {
     /// The leaves of a new pool.
     pub(crate) fn new(vdevs: &Vdevs) -> Members {
         let leaves = vdevs.leaves().map(|leaf| (leaf.guid, leaf.health.clone())).collect();
-        Members(Mutex::new(State { leaves, offline: BTreeSet::new() }))
+        Members(Mutex::new(State { leaves, ..State::default() }))
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -90,6 +94,19 @@ impl Members {
         };
     }
 
+    /// Notes whether an administrator called the leaf faulty.
+    pub(crate) fn set_faulted(&self, guid: u64, faulted: bool) {
+        let mut state = self.lock();
+        match faulted {
+            true => state.faulted.insert(guid),
+            false => state.faulted.remove(&guid),
+        };
+    }
+
+    pub(crate) fn is_faulted(&self, guid: u64) -> bool {
+        self.lock().faulted.contains(&guid)
+    }
+
     pub(crate) fn is_offline(&self, guid: u64) -> bool {
         self.lock().offline.contains(&guid)
     }
@@ -107,7 +124,12 @@ impl Members {
 
 /// Whether the leaf is not to be opened (`zpool offline`), for whatever reason.
 pub(crate) fn is_closed(vdev: &VdevConfig) -> bool {
-    vdev.extra.get_u64("offline") == Some(1) || vdev.extra.get_str("aux_state") == Some("external")
+    vdev.extra.get_u64("offline") == Some(1) || is_called_faulty(vdev)
+}
+
+/// Whether an administrator called the leaf faulty, for longer than until the next import.
+pub(crate) fn is_called_faulty(vdev: &VdevConfig) -> bool {
+    vdev.extra.get_str("aux_state") == Some("external")
 }
 
 /// The txgs in the list of a leaf.

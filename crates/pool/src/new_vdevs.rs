@@ -12,7 +12,7 @@ use format::zap::Value;
 use format::{Guid, ObjectId, ObjectType, Txg, label};
 use storage::host::Disk;
 use storage::layout::Raidz;
-use storage::{Leaf, Shape, TopVdev};
+use storage::{Leaf, Shape, Side, TopVdev};
 
 use crate::mos::Mos;
 use crate::{Error, Result};
@@ -94,20 +94,21 @@ impl NewTop {
         let mut config = VdevConfig::new(kind, id, guid());
         config.create_txg = Some(Txg::INITIAL);
         // The smallest device says how much of each is used, and the largest sectors are those of the vdev.
-        let (mut children, mut shift, mut smallest) = (Vec::new(), 0, u64::MAX);
+        let (mut leaves, mut shift, mut smallest) = (Vec::new(), 0, u64::MAX);
         for (child, disk) in self.disks.iter().enumerate() {
             let (device, top) = new_device(child as u64, guid(), disk, ashift)?;
             (shift, smallest) = (top.ashift.max(shift), top.asize.min(smallest));
-            children.push(Some(Leaf::new(device.guid.0, disk.clone())));
+            leaves.push(Some(Leaf::new(device.guid.0, disk.clone())));
             config.children.push(VdevConfig { top: None, ..device });
         }
         let (asize, shape) = match self.layout {
             Layout::Raidz(parity) => {
-                let layout = Raidz::new(shift, children.len(), parity.into());
+                let layout = Raidz::new(shift, leaves.len(), parity.into());
                 let layout = layout.expect("the number of devices was checked");
-                (smallest.saturating_mul(children.len() as u64), Shape::Raidz { layout, children })
+                let sides: Vec<Side> = leaves.into_iter().map(Side::from).collect();
+                (smallest.saturating_mul(sides.len() as u64), Shape::Raidz { layout, sides })
             }
-            _ => (smallest, Shape::Mirror(children)),
+            _ => (smallest, Shape::Mirror(leaves)),
         };
         Ok(finished(config, Size { ashift: shift, asize }, self.is_log, shape))
     }

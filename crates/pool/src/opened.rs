@@ -8,18 +8,18 @@ use std::collections::{BTreeMap, HashMap};
 use std::path::Path;
 use std::sync::Arc;
 
-use format::config::{PoolConfig, VdevConfig, VdevKind};
+use format::config::{PoolConfig, VdevConfig};
 use format::label;
 use format::uberblock::Uberblock;
 use storage::host::{Access, Disk, FileDisk, OpenError};
-use storage::layout::Raidz;
-use storage::{Layout, Leaf, Shape, Storage, TopVdev, Vdevs};
+use storage::{Leaf, Shape, Storage, TopVdev, Vdevs};
 
 use crate::discover::absent_below;
 use crate::labels;
 use crate::members::{self, Members};
 use crate::options::Options;
 use crate::redundancy::{self, Newest};
+use crate::shape::shape_of;
 use crate::{Error, Result};
 
 /// The open devices of a pool with the state that was chosen.
@@ -148,50 +148,14 @@ fn absent(opened: &Opened, trusted: Option<&PoolConfig>, id: u32) -> Vec<String>
     if devices.is_empty() { vec![format!("vdev {id}")] } else { devices }
 }
 
+/// An open leaf that takes part.
 fn leaf(vdev: &VdevConfig, opened: &Opened) -> Option<Leaf> {
-    match vdev.kind {
-        VdevKind::Disk | VdevKind::File if members::is_closed(vdev) => None,
-        VdevKind::Disk | VdevKind::File => {
-            let disk = opened.disks.get(&vdev.guid.0)?.clone();
-            Some(Leaf::with_health(vdev.guid.0, disk, opened.members.of(vdev.guid.0)))
-        }
-        // While a device is replaced, either of the two will do for reading.
-        VdevKind::Replacing | VdevKind::Spare => vdev.children.iter().find_map(|child| leaf(child, opened)),
-        _ => None,
-    }
-}
-
-/// The shape of a raidz vdev, if as many of its devices are there as it needs.
-fn raidz(vdev: &VdevConfig, parity: u64, children: Vec<Option<Leaf>>) -> Shape {
-    let ashift = vdev.top.as_ref().map_or(9, |top| top.ashift);
-    let absent = children.iter().filter(|child| child.is_none()).count();
-    match Raidz::new(ashift, children.len(), parity) {
-        None => Shape::Unsupported(Layout::ImpossibleRaidz),
-        Some(layout) if absent > layout.parity() => Shape::Missing,
-        Some(layout) => Shape::Raidz { layout, children },
-    }
+    let disk = opened.disks.get(&vdev.guid.0).filter(|_| !members::is_closed(vdev))?.clone();
+    Some(Leaf::with_health(vdev.guid.0, disk, opened.members.of(vdev.guid.0)))
 }
 
 fn top_vdev(vdev: &VdevConfig, opened: &Opened) -> TopVdev {
-    let children =
-        || -> Vec<Option<Leaf>> { vdev.children.iter().map(|child| leaf(child, opened)).collect() };
-    // All leaves below a mirror hold the same.
-    let sides = || -> Vec<Option<Leaf>> { vdev.leaves().map(|side| leaf(side, opened)).collect() };
-    let shape = match &vdev.kind {
-        VdevKind::Disk | VdevKind::File => match leaf(vdev, opened) {
-            Some(leaf) => Shape::Disk(leaf),
-            None => Shape::Missing,
-        },
-        VdevKind::Mirror | VdevKind::Replacing | VdevKind::Spare => match sides() {
-            all if all.iter().any(Option::is_some) => Shape::Mirror(all),
-            _ => Shape::Missing,
-        },
-        VdevKind::Raidz { nparity } => raidz(vdev, u64::from(*nparity), children()),
-        VdevKind::Hole => Shape::Hole,
-        VdevKind::Draid { .. } => Shape::Unsupported(Layout::Draid),
-        VdevKind::Indirect => Shape::Unsupported(Layout::Indirect),
-        _ => Shape::Missing,
-    };
+    let shape = shape_of(vdev, &|below| leaf(below, opened));
     let top = vdev.top.as_ref();
     TopVdev {
         id: vdev.id as u32,

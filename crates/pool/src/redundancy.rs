@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 use format::Txg;
-use format::config::{PoolConfig, VdevConfig, VdevKind};
+use format::config::{PoolConfig, VdevConfig};
 use storage::host::Disk;
 use storage::{Shape, Storage, TopVdev, TxgRuns};
 
@@ -72,17 +72,9 @@ pub(crate) fn note_old_copies<'a>(
 
 /// Why a top-level vdev is not written, though its layout is.
 fn unwritable(vdev: &VdevConfig, top: &TopVdev) -> Option<String> {
-    let is_raidz = matches!(top.shape, Shape::Raidz { .. });
-    for below in vdev.walk() {
-        match below.kind {
-            VdevKind::Spare => return Some("a spare is in use".into()),
-            // Of the two devices only one would be written.
-            VdevKind::Replacing if is_raidz => return Some("a device of raidz is being replaced".into()),
-            _ if below.extra.get_u64("rebuild_txg").is_some_and(|txg| txg != 0) => {
-                return Some(format!("the device {} is being rebuilt", name_of(below)));
-            }
-            _ => {}
-        }
+    let is_rebuilt = |vdev: &&VdevConfig| vdev.extra.get_u64("rebuild_txg").is_some_and(|txg| txg != 0);
+    if let Some(rebuilt) = vdev.walk().find(is_rebuilt) {
+        return Some(format!("the device {} is being rebuilt", name_of(rebuilt)));
     }
     // Guid 0 is that of no leaf.
     if matches!(top.shape, Shape::Mirror(_) | Shape::Raidz { .. }) && !top.can_lose(0) {

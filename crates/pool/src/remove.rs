@@ -11,7 +11,7 @@ use format::config::{TopConfig, VdevConfig, VdevKind};
 use format::{Guid, VdevId};
 use storage::{Leaf, Shape, TopVdev, Vdevs};
 
-use crate::aux_vdevs::{self, AuxVdev};
+use crate::aux_vdevs::{self, AuxKind, AuxVdev};
 use crate::pool::Pool;
 use crate::state::Syncing;
 use crate::tree_change::let_go;
@@ -41,7 +41,7 @@ impl Pool {
     }
 
     fn remove_aux(&self, aux: AuxVdev) -> Result<()> {
-        if aux.in_use {
+        if aux.in_use && aux.kind == AuxKind::Spare {
             return Err(Error::SpareInUse);
         }
         let (kind, guid) = (aux.kind, aux.config.guid);

@@ -1,4 +1,4 @@
-//! Devices that join and leave a pool's mirrors: `zpool attach`, `detach` and `replace`.
+//! Devices that join and leave a pool: `zpool attach`, `detach` and `replace`, and spares that fill in.
 //!
 //! From:   the administrator, by way of the command line.
 //! To:     the configuration in MOS and labels, the vdevs in `storage`, and a resilver of what joined.
@@ -11,9 +11,12 @@ use format::config::{VdevConfig, VdevKind};
 use format::zap::int_key;
 use format::{Guid, ObjectId, ObjectType, Txg, label};
 use storage::host::Disk;
-use storage::{Health, Leaf, Shape, TopVdev, TxgRuns, Vdevs};
+use storage::{Health, Leaf, TopVdev, TxgRuns, Vdevs};
 
+use crate::aux_vdevs::{self, AuxKind};
 use crate::pool::{Inner, Pool};
+use crate::replacement::{self, IS_SPARE, Joins, OLD};
+use crate::shape::shape_of;
 use crate::state::Syncing;
 use crate::{Error, Result, labels, new_vdevs};
 
@@ -24,46 +27,60 @@ const TXGS_BEGUN: u64 = 3;
 /// What of a top-level vdev moves to the vdev that takes its place.
 const OF_TOP: [&str; 2] = ["allocation_bias", "non_allocating"];
 
-/// What a new device becomes beside the one that is there.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Joins {
-    Mirror,
-    Replacing,
+/// A device that is to join the pool.
+#[derive(Clone, Debug)]
+pub(crate) struct Joining {
+    /// The leaf beside which it is put.
+    pub(crate) beside: Guid,
+    pub(crate) disk: Arc<dyn Disk>,
+    pub(crate) joins: Joins,
+    /// Guid of the new leaf.
+    pub(crate) new: Guid,
+    /// Guid of the vdev above both, if one is to be put there.
+    pub(crate) above: Guid,
 }
 
-/// A device that left, to be wiped and let go of.
-struct Left(Option<Leaf>);
+/// A device that left.
+struct Left {
+    leaf: Option<Leaf>,
+    /// It is a spare again, with this guid; else its labels are wiped.
+    spare: Option<Guid>,
+}
 
 impl Pool {
     /// Makes `disk` one more side of the mirror of the leaf `guid`, or the other side of a new one. Until it is
     /// resilvered (crate `scan`), it lacks what was written before.
     ///
     /// # Errors
-    /// [`Error::NoSuchDevice`]; [`Error::BadDevice`]; [`Error::Unsupported`] where no mirror can be.
+    /// [`Error::NoSuchDevice`]; [`Error::BadDevice`]; [`Error::NotAttachable`] where no mirror can be.
     pub fn attach(&self, guid: Guid, disk: Arc<dyn Disk>) -> Result<()> {
         self.join(guid, disk, Joins::Mirror)
     }
 
     /// Puts `disk` in place of the leaf `guid`, which leaves the pool when a resilver (crate `scan`) has
-    /// written all to the new device.
+    /// written all to the new device. The new device may be at the path of the old one, which must not be open then.
     ///
     /// # Errors
-    /// As [`Pool::attach`].
+    /// As [`Pool::attach`]; [`Error::InReplacement`].
     pub fn replace(&self, guid: Guid, disk: Arc<dyn Disk>) -> Result<()> {
         self.join(guid, disk, Joins::Replacing)
     }
 
-    fn join(&self, guid: Guid, disk: Arc<dyn Disk>, joins: Joins) -> Result<()> {
+    fn join(&self, beside: Guid, disk: Arc<dyn Disk>, joins: Joins) -> Result<()> {
         let is_known = |leaf: &Leaf| leaf.disk.path() == disk.path();
         if self.inner.storage.vdevs().leaves().any(is_known) {
             return Err(Error::Busy { path: disk.path().to_path_buf(), holder: Some("this pool".into()) });
         }
-        let new = Guid(self.inner.new_guid());
-        let above = Guid(self.inner.new_guid());
-        self.run(move |syncing| syncing.join(guid, &disk, joins, [new, above]))
+        let (new, above) = (Guid(self.inner.new_guid()), Guid(self.inner.new_guid()));
+        self.take_in(Joining { beside, disk, joins, new, above })
     }
 
-    /// Takes a leaf out of its mirror. Its labels are wiped.
+    /// Has a device join. A resilver (crate `scan`) is to begin then.
+    pub(crate) fn take_in(&self, joining: Joining) -> Result<()> {
+        self.run(move |syncing| syncing.join(&joining))
+    }
+
+    /// Takes a leaf out of its mirror, or ends a replacement or the use of a spare. Its labels are wiped; a spare is one again.
     ///
     /// # Errors
     /// [`Error::NoSuchDevice`]; [`Error::NoReplicas`] where the others do not have all that it has; [`Error::NotAMirror`].
@@ -84,29 +101,32 @@ impl Inner {
     }
 
     pub(crate) fn detach(&self, guid: Guid) -> Result<()> {
-        let Left(leaf) = self.run(move |syncing| syncing.leave(guid))?;
+        let left = self.run(move |syncing| syncing.leave(guid))?;
         // Only now: until the txg was on disk, the device was part of the pool.
-        leaf.iter().for_each(let_go);
+        match (&left.leaf, left.spare) {
+            (Some(leaf), Some(spare)) => self.is_spare_again(leaf, spare),
+            (Some(leaf), None) => let_go(leaf),
+            (None, _) => {}
+        }
         self.autoexpand()
     }
 
-    /// Has devices leave that were replaced, once all is on those that replace them.
+    /// Has devices leave that were replaced or filled in, once all is on those that stay.
     ///
     /// # Errors
     /// [`Error::Stopped`] when the pool could not write.
     pub fn end_replacing(&self) -> Result<()> {
         let tree = self.info().config.tree.clone();
-        for vdev in tree.walk().filter(|vdev| vdev.kind == VdevKind::Replacing) {
-            let Some((newest, older)) = vdev.children.split_last() else { continue };
-            let is_whole = self.is_open(newest.guid.0) && self.members.of(newest.guid.0).missing().is_empty();
-            if !is_whole {
-                continue;
-            }
-            for old in older {
-                match self.detach(old.guid) {
-                    Ok(()) | Err(Error::NoReplicas) => {}
-                    Err(error) => return Err(error),
-                }
+        let is_whole = |vdev: &VdevConfig| {
+            vdev.leaves()
+                .all(|leaf| self.is_open(leaf.guid.0) && self.members.of(leaf.guid.0).missing().is_empty())
+        };
+        let mut ended = replacement::ended(&tree, &is_whole);
+        ended.dedup();
+        for guid in ended {
+            match self.detach(guid) {
+                Ok(()) | Err(Error::NoReplicas | Error::NoSuchDevice | Error::NotAMirror) => {}
+                Err(error) => return Err(error),
             }
         }
         Ok(())
@@ -163,56 +183,33 @@ fn pull_up(vdev: &mut VdevConfig) {
 }
 
 impl Syncing<'_> {
-    fn join(
-        &mut self,
-        guid: Guid,
-        disk: &Arc<dyn Disk>,
-        joins: Joins,
-        [new, above]: [Guid; 2],
-    ) -> Result<()> {
-        let slot = self.slot(guid)?;
+    fn join(&mut self, joining: &Joining) -> Result<()> {
+        let Joining { beside, disk, joins, new, above } = joining;
+        let slot = self.slot(*beside)?;
         let top = self.top_of(slot).clone();
-        let bad = |why: &str| Error::BadDevice { path: disk.path().to_path_buf(), why: why.to_owned() };
-        if !matches!(top.shape, Shape::Disk(_) | Shape::Mirror(_)) {
-            return Err(Error::Unsupported("attaching or replacing devices of raidz".into()));
-        }
-        if label::asize_of(disk.size()) < top.asize {
-            return Err(Error::TooSmall);
-        }
-        if disk.sector_size() > 1 << top.ashift {
-            return Err(bad("its sectors are larger than those of the vdev"));
-        }
-        let root = &self.state.config.tree;
-        if root.walk().any(|vdev| matches!(vdev.kind, VdevKind::Replacing | VdevKind::Spare)) {
-            return Err(Error::Unsupported("another change while a device is being replaced".into()));
-        }
-        labels::initialise(disk)?;
-        let (mut leaf, _) = new_vdevs::new_device(0, new, disk, Some(top.ashift))?;
-        leaf.top = None;
-        let mos = self.mos();
-        if let Some(zaps) = mos.directory_object(ZAPS)? {
-            let id = mos.create_zap(&self.tx, ObjectType::ZAP_METADATA, 0)?.id();
-            mos.add_int(&self.tx, zaps, id.0)?;
-            leaf.zap_leaf = Some(id);
-        }
-        leaf.extra.insert("resilver_txg", self.txg.0);
-        let next = Txg(self.txg.0 + TXGS_BEGUN);
-        let mut missing = TxgRuns::default();
-        missing.insert(Txg::INITIAL, next);
+        self.check_joining(joining, &top)?;
+        aux_vdevs::prepare_leaf(disk, (*joins == Joins::Spare).then_some(*new), self.state.config.version)?;
+        let mut leaf = self.new_leaf(joining, &top)?;
         let health: Arc<Health> = self.inner.members.of(new.0);
+        let mut missing = TxgRuns::default();
+        missing.insert(Txg::INITIAL, Txg(self.txg.0 + TXGS_BEGUN));
         health.set_missing(missing);
-        let (parent, at) = parent_mut(&mut self.state.config.tree, guid).ok_or(Error::NoSuchDevice)?;
+        let (parent, at) = parent_mut(&mut self.state.config.tree, *beside).ok_or(Error::NoSuchDevice)?;
         leaf.create_txg = parent.children[at].create_txg;
-        let group = match joins {
-            Joins::Mirror if parent.kind == VdevKind::Mirror => parent,
-            Joins::Mirror => {
-                put_above(&mut parent.children[at], VdevKind::Mirror, above);
-                &mut parent.children[at]
-            }
-            Joins::Replacing => {
-                put_above(&mut parent.children[at], VdevKind::Replacing, above);
-                &mut parent.children[at]
-            }
+        if leaf.path.is_some() && leaf.path == parent.children[at].path {
+            parent.children[at].path.as_mut().into_iter().for_each(|path| path.extend_from_slice(OLD));
+            parent.children[at].extra.remove("devid");
+        }
+        let kind = match joins {
+            Joins::Mirror => VdevKind::Mirror,
+            Joins::Replacing => VdevKind::Replacing,
+            Joins::Spare => VdevKind::Spare,
+        };
+        let group = if parent.kind == kind {
+            parent
+        } else {
+            put_above(&mut parent.children[at], kind, *above);
+            &mut parent.children[at]
         };
         leaf.id = group.children.len() as u64;
         group.children.push(leaf);
@@ -221,19 +218,53 @@ impl Syncing<'_> {
         Ok(())
     }
 
-    /// Lays the leaves of a mirror out as the configuration says; `more` are open leaves that were not among them.
+    /// Refuses a device that cannot be put there.
+    fn check_joining(&mut self, joining: &Joining, top: &TopVdev) -> Result<()> {
+        let Joining { beside, disk, joins, .. } = joining;
+        let (parent, at) = parent_mut(&mut self.state.config.tree, *beside).ok_or(Error::NoSuchDevice)?;
+        replacement::check(parent, at, *joins)?;
+        if top.is_log && *joins == Joins::Spare {
+            return Err(Error::SpareForLog);
+        }
+        if label::asize_of(disk.size()) < top.asize_of_leaf() {
+            return Err(Error::TooSmall);
+        }
+        if disk.sector_size() > 1 << top.ashift {
+            let why = "its sectors are larger than those of the vdev".to_owned();
+            return Err(Error::BadDevice { path: disk.path().to_path_buf(), why });
+        }
+        Ok(())
+    }
+
+    /// The configuration of a device that joins.
+    fn new_leaf(&mut self, joining: &Joining, top: &TopVdev) -> Result<VdevConfig> {
+        let (mut leaf, _) = new_vdevs::new_device(0, joining.new, &joining.disk, Some(top.ashift))?;
+        leaf.top = None;
+        let mos = self.mos();
+        if let Some(zaps) = mos.directory_object(ZAPS)? {
+            let id = mos.create_zap(&self.tx, ObjectType::ZAP_METADATA, 0)?.id();
+            mos.add_int(&self.tx, zaps, id.0)?;
+            leaf.zap_leaf = Some(id);
+        }
+        leaf.extra.insert("resilver_txg", self.txg.0);
+        if joining.joins == Joins::Spare {
+            leaf.extra.insert(IS_SPARE, 1u64);
+        }
+        Ok(leaf)
+    }
+
+    /// Lays the leaves of a top-level vdev out as the configuration says; `more` are open leaves that were not among them.
     fn relay(&mut self, index: usize, mut top: TopVdev, more: &[Leaf]) {
         let config = &self.state.config.tree.children[index];
         let open: Vec<Leaf> = top.leaves().chain(more).cloned().collect();
-        let find = |guid: Guid| open.iter().find(|leaf| leaf.guid == guid.0).cloned();
+        let find = |vdev: &VdevConfig| open.iter().find(|leaf| leaf.guid == vdev.guid.0).cloned();
         top.guid = config.guid.0;
-        top.shape = match config.kind.is_leaf() {
-            true => find(config.guid).map_or(Shape::Missing, Shape::Disk),
-            false => Shape::Mirror(config.leaves().map(|leaf| find(leaf.guid)).collect()),
-        };
+        top.shape = shape_of(config, &find);
         let mut tops = self.inner.storage.vdevs().tops().to_vec();
         tops[index] = top;
-        self.inner.storage.set_vdevs(Vdevs::new(tops));
+        let vdevs = Vdevs::new(tops);
+        vdevs.set_slow_limit(self.inner.groups.limits.slow_io());
+        self.inner.storage.set_vdevs(vdevs);
     }
 
     fn leave(&mut self, guid: Guid) -> Result<Left> {
@@ -241,7 +272,7 @@ impl Syncing<'_> {
         let top = self.top_of(slot).clone();
         let root = &mut self.state.config.tree;
         let (parent, at) = parent_mut(root, guid).ok_or(Error::NoSuchDevice)?;
-        if !matches!(parent.kind, VdevKind::Mirror | VdevKind::Replacing) {
+        if !matches!(parent.kind, VdevKind::Mirror | VdevKind::Replacing | VdevKind::Spare) {
             return Err(Error::NotAMirror);
         }
         if !top.can_lose(guid.0) {
@@ -249,6 +280,7 @@ impl Syncing<'_> {
         }
         let gone = parent.children.remove(at);
         (0..).zip(&mut parent.children).for_each(|(id, child)| child.id = id);
+        let stays = replacement::after_detach(parent, at, &gone);
         let mut renamed = None;
         if parent.children.len() == 1 {
             let own = parent.children[0].guid;
@@ -274,7 +306,11 @@ impl Syncing<'_> {
         if let Some(own) = gone.zap_leaf.filter(|own| own.0 != 0) {
             self.free_vdev_zap(own)?;
         }
-        Ok(Left(left))
+        if let Some(spare) = stays {
+            aux_vdevs::take_off(self.mos(), &self.tx, AuxKind::Spare, spare)?;
+        }
+        let spare = gone.extra.get_u64(IS_SPARE).is_some_and(|flag| flag != 0).then_some(guid);
+        Ok(Left { leaf: left, spare })
     }
 
     pub(crate) fn free_vdev_zap(&mut self, own: ObjectId) -> Result<()> {

@@ -273,3 +273,116 @@ fn a_device_goes_offline_and_comes_back() {
         assert!(other.is_err(), "another device of the pool is not this one");
     }
 }
+
+/// A device of raidz is replaced, without it too; what was resilvered is needed then. Two are replaced at once where parity allows.
+fn is_replaced(parity: usize, is_there: bool) {
+    let script = Script::new();
+    let pool = created(&script, parity);
+    let count = script.disks().len();
+    let mut expected: Vec<_> = (0..3).map(|n| (write(&pool, n), content(n))).collect();
+    pool.sync().unwrap();
+    let old: Vec<_> = pool.members().iter().take(parity).map(|member| member.guid).collect();
+    for (n, guid) in old.iter().enumerate() {
+        if !is_there {
+            pool.offline(*guid, false).unwrap();
+        }
+        let small = pool.replace(*guid, sized(&script, "small", SIZE / 2));
+        assert!(matches!(small, Err(pool::Error::TooSmall)), "{small:?}");
+        pool.replace(*guid, sized(&script, &format!("new{n}"), SIZE)).unwrap();
+        pool.resilver().unwrap();
+        expected.push((write(&pool, 10 + n as u64), content(10 + n as u64)));
+    }
+    pool.wait_scrub().unwrap();
+    pool.sync().unwrap();
+    assert_eq!(pool.members().len(), count, "the devices that were replaced have left");
+    let scan = pool.scan().unwrap().unwrap().scan;
+    assert!(scan.processed > 50_000 && scan.errors == 0, "{scan:?}");
+    assert_eq!(findings(&pool), [""; 0]);
+    pool.scrub().unwrap();
+    pool.wait_scrub().unwrap();
+    assert_eq!(pool.scan().unwrap().unwrap().scan.processed, 0, "nothing is left to repair");
+    pool.export().unwrap();
+    let names: Vec<String> = script.disks().iter().map(|disk| disk.path().display().to_string()).collect();
+    // Without as many others as parity allows, what was resilvered is needed.
+    let left: Vec<usize> = names
+        .iter()
+        .enumerate()
+        .filter(|(n, name)| name.starts_with("new") || (parity..count).contains(n))
+        .map(|(n, _)| n)
+        .skip(parity)
+        .collect();
+    is_whole_on(&script, &left, &expected);
+}
+
+#[test]
+fn a_device_of_raidz_is_replaced() {
+    is_replaced(1, true);
+    is_replaced(1, false);
+}
+
+#[test]
+fn two_devices_of_raidz2_are_replaced_at_once() {
+    is_replaced(2, true);
+    is_replaced(2, false);
+}
+
+#[test]
+fn a_replacement_is_given_up_or_goes_on_after_a_crash() {
+    for parity in [0, 1] {
+        let script = Script::new();
+        let pool = created(&script, parity);
+        let expected = vec![(write(&pool, 1), content(1))];
+        pool.sync().unwrap();
+        let old = pool.members()[0].guid;
+        pool.replace(old, sized(&script, "new", SIZE)).unwrap();
+        pool.resilver().unwrap();
+        pool.wait_scrub().unwrap();
+        pool.sync().unwrap();
+        let new = pool.members()[0].guid;
+        assert_ne!(new, old);
+        // The labels of the first device are wiped: it can come back as a new one.
+        pool.replace(new, Arc::new(script.disks().swap_remove(0))).unwrap();
+        pool.resilver().unwrap();
+        let newest = pool.members()[1].guid;
+        pool.detach(newest).unwrap();
+        assert!(matches!(pool.detach(newest), Err(pool::Error::NoSuchDevice)));
+        assert_eq!(pool.members()[0].guid, new, "the replacement was given up");
+        pool.wait_scrub().unwrap();
+        pool.replace(new, Arc::new(script.disks().swap_remove(0))).unwrap();
+        pool.resilver().unwrap();
+        // As after a crash.
+        let after = script.image_after(script.op_count(), CrashPolicy::LoseAllUnflushed, 1);
+        drop(pool);
+        let pool = imported(after.disks());
+        assert_eq!(pool.read_only(), None);
+        pool.resume_scrub().unwrap();
+        pool.wait_scrub().unwrap();
+        pool.sync().unwrap();
+        assert!(pool.members().iter().all(|member| member.guid != new), "parity {parity}");
+        assert_eq!(findings(&pool), [""; 0]);
+        for (id, content) in &expected {
+            assert!(read(&pool, *id) == *content);
+        }
+    }
+}
+
+#[test]
+fn a_device_that_an_administrator_calls_faulty_stays_so_until_it_is_cleared() {
+    let script = Script::new();
+    let pool = created(&script, 1);
+    write(&pool, 1);
+    pool.sync().unwrap();
+    let [first, second] = [0, 1].map(|n: usize| pool.members()[n].guid);
+    pool.fault(first, false).unwrap();
+    assert!(matches!(pool.fault(second, false), Err(pool::Error::NoReplicas)));
+    write(&pool, 2);
+    pool.sync().unwrap();
+    pool.export().unwrap();
+    let pool = imported(script.disks());
+    assert!(pool.members()[0].is_faulted && !pool.members()[0].is_open);
+    pool.online_disk(first, Arc::new(script.disks().swap_remove(0))).unwrap();
+    pool.resilver_joined().unwrap();
+    pool.wait_scrub().unwrap();
+    assert!(!pool.members()[0].is_faulted && pool.members()[0].is_open);
+    assert_eq!(findings(&pool), [""; 0]);
+}

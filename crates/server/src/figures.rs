@@ -92,16 +92,20 @@ pub struct MemberFigures {
     pub is_open: bool,
     /// An administrator took it offline.
     pub is_offline: bool,
-    /// Its device refused something: it is not written any more.
+    /// Its device refused something, or an administrator called it faulty: it is not written any more.
     pub failed: bool,
+    /// An administrator called it faulty.
+    #[serde(default)]
+    pub is_faulted: bool,
     /// It lacks what was written in some txgs.
     pub is_behind: bool,
 }
 
 impl From<pool::Member> for MemberFigures {
     fn from(member: pool::Member) -> MemberFigures {
-        let pool::Member { guid, is_open, is_offline, failed, is_behind } = member;
-        MemberFigures { guid: guid.0, is_open, is_offline, failed: failed.is_some(), is_behind }
+        let pool::Member { guid, is_open, is_offline, is_faulted, failed, is_behind } = member;
+        let failed = failed.is_some() || is_faulted;
+        MemberFigures { guid: guid.0, is_open, is_offline, failed, is_faulted, is_behind }
     }
 }
 

@@ -67,6 +67,12 @@ pub trait Commands: Send + Sync {
     /// # Errors
     /// One line that says why not.
     fn judge(&self, question: &Question) -> Result<(), String>;
+
+    /// Notes where the devices of a pool are, which are others than before.
+    ///
+    /// # Errors
+    /// One line that says why not.
+    fn note_devices(&self, pool: &Pool) -> Result<(), String>;
 }
 
 /// What to serve, and how.

@@ -5,6 +5,7 @@ mod zdb;
 use std::sync::Arc;
 
 use pool::{Layout, NewDevices, NewTop};
+use scan::Scans as _;
 use sim::{Cuts, Machine, Story, seeds};
 use storage::host::{CrashPolicy, Disk};
 
@@ -135,4 +136,39 @@ fn what_was_fsynced_after_the_log_device_left_is_there() {
     story.cut_power(CrashPolicy::LoseAllUnflushed);
     story.expect_clean();
     zdb::expect_pleased(&mut story);
+}
+
+/// Data before, a device replaced at work, and data after it.
+fn replace(story: &mut Story) {
+    story.mkdir("/d").write("/d/a", vec![7; 150_000]).write("/b", "small").sync();
+    story.forget();
+    story.write("/d/c", vec![9; 90_000]).unlink("/b");
+    let old = story.pool().members()[0].guid;
+    let new = disks(story, 1).remove(0);
+    story.pool().replace(old, new).expect("it fits");
+    story.pool().resilver().expect("it begins");
+    story.pool().wait_scrub().expect("it is resilvered");
+    story.forget_unasked_syncs();
+    story.sync();
+    story.write("/d/a", vec![3; 200_000]).sync();
+    story.unlink("/d/c").sync();
+}
+
+#[test]
+fn power_cut_while_a_device_is_replaced_leaves_a_synced_state() {
+    for seed in seeds(1) {
+        for (machine, stride) in [
+            (Machine::mirrored(2), 7),
+            (Machine::raidz(1, 3), 11),
+            (Machine { ashift: 12, ..Machine::raidz(2, 5) }, 23),
+        ] {
+            let mut story = Story::on(machine, seed);
+            replace(&mut story);
+            story.expect_model();
+            let name = "power_cut_while_a_device_is_replaced_leaves_a_synced_state";
+            println!("{} cuts", Cuts::of(&story, "adding", name).every(stride).run());
+            story.reboot().expect_model();
+            zdb::expect_pleased(&mut story);
+        }
+    }
 }

@@ -26,7 +26,7 @@ impl Storage {
         // Which bytes lie where follows from the size of the whole block, and so does its parity.
         let map = layout.map(dva.offset, size);
         for (column, part) in map.columns.iter().zip(raidz::spread(&map, &payload)) {
-            if let Some(leaf) = top.child(column.child) {
+            for leaf in top.numbers_of_side(column.child).filter_map(|number| top.child(number)) {
                 self.write_log_part(top.id, leaf, column.offset, &part)?;
             }
         }

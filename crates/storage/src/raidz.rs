@@ -7,10 +7,10 @@
 use codec::parity::{generate, reconstruct};
 
 use crate::error::ReadError;
-use crate::layout::{Map, Raidz};
-use crate::leaf::Leaf;
+use crate::layout::{Column, Map, Raidz};
 use crate::meter::Purpose;
 use crate::payload::Payload;
+use crate::side::Side;
 
 /// Guesses of which columns are damaged that are tried for one block. All guesses are tried for vdevs of up to 73 children.
 const GUESSES_MAX: usize = 1 << 16;
@@ -18,17 +18,23 @@ const GUESSES_MAX: usize = 1 << 16;
 /// The children of a raidz vdev that are read, and what for.
 #[derive(Clone, Copy)]
 pub(crate) struct Columns<'a> {
-    /// By number; absent ones are `None`.
-    pub(crate) children: &'a [Option<Leaf>],
+    /// By number.
+    pub(crate) sides: &'a [Side],
     pub(crate) purpose: Purpose,
     /// Id of the vdev.
     pub(crate) vdev: u32,
 }
 
 impl<'a> Columns<'a> {
-    /// The child with this number.
-    fn child(&self, child: usize) -> Result<&'a Leaf, ReadError> {
-        self.children[child].as_ref().ok_or(ReadError::Missing { vdev: self.vdev })
+    /// Fills `buf` with a column. Gives the number, among the leaves of its side, of the one that gave it.
+    fn read(&self, column: &Column, buf: &mut [u8]) -> Result<usize, ReadError> {
+        let read = self.sides[column.child].read(self.purpose, column.offset, buf);
+        read.unwrap_or(Err(ReadError::Missing { vdev: self.vdev }))
+    }
+
+    /// The number of the first leaf of a side among all leaves.
+    fn number_of(&self, side: usize) -> usize {
+        self.sides[..side].iter().map(|side| side.places().len()).sum()
     }
 }
 
@@ -37,7 +43,7 @@ impl<'a> Columns<'a> {
 pub(crate) struct Outcome {
     /// The buffer holds the bytes that were written.
     pub(crate) good: bool,
-    /// The children that gave other bytes than were written, as far as that is known.
+    /// The leaves that gave other bytes than were written, by number, as far as that is known.
     pub(crate) damaged: Vec<usize>,
 }
 
@@ -59,14 +65,14 @@ pub(crate) fn read(
     is_good: &mut dyn FnMut(&[u8]) -> bool,
 ) -> Result<Outcome, ReadError> {
     let map = layout.map(offset, buf.len() as u64);
-    let all_there = map.columns[map.data()].iter().all(|column| from.children[column.child].is_some());
+    let all_there = map.columns[map.data()].iter().all(|column| from.sides[column.child].is_there());
     if all_there && read_data(&map, from, buf).is_ok() && is_good(buf) {
         return Ok(Outcome::GOOD);
     }
     let mut stripe = Stripe::new(map, from);
     stripe.load_data();
     let outcome = stripe.solve(buf, is_good)?;
-    Ok(Outcome { damaged: stripe.children_of(&outcome.damaged), ..outcome })
+    Ok(Outcome { damaged: stripe.leaves_of(&outcome.damaged), ..outcome })
 }
 
 /// As [`read`], but all columns are read, also those of parity, and compared with what they should be.
@@ -92,7 +98,37 @@ pub(crate) fn verify(
         let refused = stripe.unreadable().into_iter().filter(|column| stripe.has_device(*column));
         outcome.damaged.extend(refused);
     }
-    Ok(Outcome { damaged: stripe.children_of(&outcome.damaged), ..outcome })
+    Ok(Outcome { damaged: stripe.leaves_of(&outcome.damaged), ..outcome })
+}
+
+/// Adds the leaves that hold something else than they should of the block in `buf`, of sides that have several.
+pub(crate) fn compare_several(
+    layout: Raidz,
+    from: Columns<'_>,
+    offset: u64,
+    buf: &[u8],
+    outcome: &mut Outcome,
+) {
+    if !from.sides.iter().any(Side::has_several) {
+        return;
+    }
+    let map = layout.map(offset, buf.len() as u64);
+    for (column, wanted) in map.columns.iter().zip(spread(&map, &buf.to_vec().into())) {
+        let side = &from.sides[column.child];
+        if !side.has_several() {
+            continue;
+        }
+        let first = from.number_of(column.child);
+        outcome.damaged.retain(|number| !(first..first + side.places().len()).contains(number));
+        let mut found = vec![0; column.len as usize];
+        for (place, leaf) in side.places().iter().enumerate() {
+            let Some(leaf) = leaf else { continue };
+            let is_right = leaf.read(from.purpose, column.offset, &mut found).is_ok();
+            if !is_right || found != wanted.bytes() {
+                outcome.damaged.push(first + place);
+            }
+        }
+    }
 }
 
 /// Reads the data columns straight into `buf`, whose end may lie within the last sector.
@@ -101,8 +137,7 @@ fn read_data(map: &Map, from: Columns<'_>, buf: &mut [u8]) -> Result<(), ReadErr
     for column in &map.columns[map.data()] {
         let (part, tail) = rest.split_at_mut(rest.len().min(column.len as usize));
         rest = tail;
-        let leaf = from.child(column.child)?;
-        leaf.read(from.purpose, column.offset, part)?;
+        from.read(column, part)?;
     }
     Ok(())
 }
@@ -134,6 +169,8 @@ struct Stripe<'a> {
     bytes: Vec<Option<Vec<u8>>>,
     /// By column: reading was tried.
     tried: Vec<bool>,
+    /// By column: which leaf of its side gave it.
+    given_by: Vec<usize>,
     /// Why a column could not be read.
     failure: Option<ReadError>,
 }
@@ -141,7 +178,8 @@ struct Stripe<'a> {
 impl<'a> Stripe<'a> {
     fn new(map: Map, from: Columns<'a>) -> Stripe<'a> {
         let count = map.columns.len();
-        Stripe { map, from, bytes: vec![None; count], tried: vec![false; count], failure: None }
+        let (bytes, tried, given_by) = (vec![None; count], vec![false; count], vec![0; count]);
+        Stripe { map, from, bytes, tried, given_by, failure: None }
     }
 
     fn load(&mut self, column: usize) {
@@ -150,12 +188,8 @@ impl<'a> Stripe<'a> {
         }
         let place = self.map.columns[column];
         let mut bytes = vec![0; place.len as usize];
-        let read = self
-            .from
-            .child(place.child)
-            .and_then(|leaf| leaf.read(self.from.purpose, place.offset, &mut bytes));
-        match read {
-            Ok(()) => self.bytes[column] = Some(bytes),
+        match self.from.read(&place, &mut bytes) {
+            Ok(leaf) => (self.bytes[column], self.given_by[column]) = (Some(bytes), leaf),
             Err(error @ ReadError::Device { .. }) => self.failure = Some(error),
             Err(error) => {
                 self.failure.get_or_insert(error);
@@ -182,7 +216,7 @@ impl<'a> Stripe<'a> {
     }
 
     fn has_device(&self, column: usize) -> bool {
-        self.from.children[self.map.columns[column].child].is_some()
+        self.from.sides[self.map.columns[column].child].is_there()
     }
 
     /// Fills `buf` with the block. Gives the columns that are damaged by their index.
@@ -271,8 +305,11 @@ impl<'a> Stripe<'a> {
         (0..parity.len()).filter(differs).collect()
     }
 
-    fn children_of(&self, columns: &[usize]) -> Vec<usize> {
-        columns.iter().map(|column| self.map.columns[*column].child).collect()
+    /// The leaves that gave these columns.
+    fn leaves_of(&self, columns: &[usize]) -> Vec<usize> {
+        let leaf =
+            |column: &usize| self.from.number_of(self.map.columns[*column].child) + self.given_by[*column];
+        columns.iter().map(leaf).collect()
     }
 }
 

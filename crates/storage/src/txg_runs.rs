@@ -68,6 +68,17 @@ impl TxgRuns {
         TxgRuns(clipped.filter(|(from, to)| from < to).collect())
     }
 
+    /// The txgs that are in both.
+    #[must_use]
+    pub fn common(&self, other: &TxgRuns) -> TxgRuns {
+        let mut common = TxgRuns::default();
+        for &(from, to) in &self.0 {
+            let shared = other.below(Txg(to)).not_below(Txg(from));
+            common.extend(&shared);
+        }
+        common
+    }
+
     /// In how many of `sets` the txg is that is in the most of them.
     #[must_use]
     pub fn most_at_once(sets: &[Arc<TxgRuns>]) -> usize {
@@ -121,6 +132,13 @@ mod tests {
         assert_eq!(all.bounds(), Some((Txg(3), Txg(9))));
         assert_eq!(all.below(Txg(4)), runs(&[(3, 4)]));
         assert_eq!(all.not_below(Txg(4)), runs(&[(4, 5), (8, 9)]));
+    }
+
+    #[test]
+    fn what_two_sets_share_is_in_both() {
+        let common = runs(&[(1, 4), (6, 9)]).common(&runs(&[(3, 7), (8, 20)]));
+        assert_eq!(common, runs(&[(3, 4), (6, 7), (8, 9)]));
+        assert!(runs(&[(1, 2)]).common(&runs(&[(2, 3)])).is_empty());
     }
 
     #[test]

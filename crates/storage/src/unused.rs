@@ -18,8 +18,8 @@ impl TopVdev {
     /// without what stands before its allocatable area.
     #[must_use]
     pub fn range_on(&self, child: usize, offset: u64, len: u64) -> (u64, u64) {
-        let Shape::Raidz { children, .. } = &self.shape else { return (offset, len) };
-        let (width, child) = (children.len() as u64, child as u64);
+        let Shape::Raidz { sides, .. } = &self.shape else { return (offset, len) };
+        let (width, child) = (sides.len() as u64, child as u64);
         // Sectors go to the children in turn.
         let row = |at: u64| (at >> self.ashift).saturating_sub(child).div_ceil(width) << self.ashift;
         let (start, end) = (row(offset), row(offset + len));
@@ -31,8 +31,11 @@ impl TopVdev {
     pub fn child_of(&self, guid: u64) -> Option<usize> {
         match &self.shape {
             Shape::Disk(leaf) => (leaf.guid == guid).then_some(0),
-            Shape::Mirror(children) | Shape::Raidz { children, .. } => {
+            Shape::Mirror(children) => {
                 children.iter().position(|child| child.as_ref().is_some_and(|leaf| leaf.guid == guid))
+            }
+            Shape::Raidz { sides, .. } => {
+                sides.iter().position(|side| side.leaves().any(|leaf| leaf.guid == guid))
             }
             Shape::Hole | Shape::Missing | Shape::Unsupported(_) => None,
         }
@@ -91,7 +94,7 @@ mod tests {
     #[test]
     fn ranges_on_the_children_of_raidz_cover_each_sector_once() {
         for (parity, width) in [(1, 2), (1, 3), (2, 5), (3, 7)] {
-            let leaf = |guid| Some(Leaf::new(guid, Arc::new(ScriptedDisk::new(64 << 20))));
+            let side = |guid| Some(Leaf::new(guid, Arc::new(ScriptedDisk::new(64 << 20)))).into();
             let top = TopVdev {
                 id: 0,
                 guid: 1,
@@ -101,7 +104,7 @@ mod tests {
                 is_log: false,
                 shape: Shape::Raidz {
                     layout: Raidz::new(12, width, parity).unwrap(),
-                    children: (0..width as u64).map(leaf).collect(),
+                    sides: (0..width as u64).map(side).collect(),
                 },
             };
             for first in 0..20u64 {

@@ -2,6 +2,7 @@
 //!
 //! Source: docs/format/01-labels-uberblock.md §1, §8; 02-blocks-checksums-compression.md §6, §7.
 
+use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -14,6 +15,7 @@ use crate::layout::{GANG_HEADER, Raidz};
 use crate::leaf::Leaf;
 use crate::meter::Purpose;
 use crate::raidz::{self, Columns, Outcome};
+use crate::side::Side;
 use crate::txg_runs::TxgRuns;
 
 /// How a top-level vdev spreads its blocks.
@@ -23,12 +25,12 @@ pub enum Shape {
     Disk(Leaf),
     /// Identical children; absent ones are `None`.
     Mirror(Vec<Option<Leaf>>),
-    /// Rows of data and parity columns; absent children are `None`.
+    /// Rows of data and parity columns.
     Raidz {
-        /// How blocks are spread over the children.
+        /// How blocks are spread over the sides.
         layout: Raidz,
         /// Children in order.
-        children: Vec<Option<Leaf>>,
+        sides: Vec<Side>,
     },
     /// The slot of a removed log device.
     Hole,
@@ -130,12 +132,43 @@ impl TopVdev {
 
     /// The disks that are present.
     pub fn leaves(&self) -> impl Iterator<Item = &Leaf> {
-        let (one, many): (Option<&Leaf>, &[Option<Leaf>]) = match &self.shape {
-            Shape::Disk(leaf) => (Some(leaf), &[]),
-            Shape::Mirror(children) | Shape::Raidz { children, .. } => (None, children),
-            Shape::Hole | Shape::Missing | Shape::Unsupported(_) => (None, &[]),
+        self.places().flatten()
+    }
+
+    /// The places of all leaves, in the order of the tree; those of absent leaves are empty. The number of a leaf is that of its place.
+    pub(crate) fn places(&self) -> impl Iterator<Item = Option<&Leaf>> {
+        let (one, many, sides): (Option<&Leaf>, &[Option<Leaf>], &[Side]) = match &self.shape {
+            Shape::Disk(leaf) => (Some(leaf), &[], &[]),
+            Shape::Mirror(children) => (None, children, &[]),
+            Shape::Raidz { sides, .. } => (None, &[], sides),
+            Shape::Hole | Shape::Missing | Shape::Unsupported(_) => (None, &[], &[]),
         };
-        one.into_iter().chain(many.iter().flatten())
+        let of_sides = sides.iter().flat_map(Side::places);
+        one.map(Some).into_iter().chain(many.iter().chain(of_sides).map(Option::as_ref))
+    }
+
+    /// Puts a leaf, or none, in the place with this number. `false` if there is no such place, or it cannot be empty.
+    #[must_use]
+    pub fn put(&mut self, number: usize, leaf: Option<Leaf>) -> bool {
+        let place = match (&mut self.shape, leaf.is_some()) {
+            (Shape::Disk(own), true) if number == 0 => {
+                leaf.into_iter().for_each(|leaf| *own = leaf);
+                return true;
+            }
+            (Shape::Mirror(children), _) => children.get_mut(number),
+            (Shape::Raidz { sides, .. }, _) => sides.iter_mut().flat_map(Side::places_mut).nth(number),
+            _ => None,
+        };
+        let found = place.is_some();
+        place.into_iter().for_each(|place| place.clone_from(&leaf));
+        found
+    }
+
+    /// The numbers of the leaves of side `side`, where several share blocks.
+    pub(crate) fn numbers_of_side(&self, side: usize) -> Range<usize> {
+        let Shape::Raidz { sides, .. } = &self.shape else { return side..side + 1 };
+        let start = sides[..side].iter().map(|side| side.places().len()).sum();
+        start..start + sides[side].places().len()
     }
 
     /// How many ways there are to read the same bytes.
@@ -151,9 +184,9 @@ impl TopVdev {
     #[must_use]
     pub fn asize_of_leaf(&self) -> u64 {
         match &self.shape {
-            Shape::Raidz { children, .. } => {
+            Shape::Raidz { sides, .. } => {
                 let used = self.metaslab_count() << self.metaslab_shift;
-                used.div_ceil(children.len() as u64).next_multiple_of(1 << self.ashift)
+                used.div_ceil(sides.len() as u64).next_multiple_of(1 << self.ashift)
             }
             _ => self.asize,
         }
@@ -168,12 +201,7 @@ impl TopVdev {
     /// The children that are not there.
     #[must_use]
     pub fn absent(&self) -> Vec<usize> {
-        match &self.shape {
-            Shape::Mirror(children) | Shape::Raidz { children, .. } => {
-                (0..children.len()).filter(|child| children[*child].is_none()).collect()
-            }
-            _ => Vec::new(),
-        }
+        self.places().enumerate().filter(|(_, leaf)| leaf.is_none()).map(|(number, _)| number).collect()
     }
 
     /// The replicas whose devices are there. Those of leaves that may lack a block born in `birth` come last.
@@ -190,15 +218,6 @@ impl TopVdev {
         self.child(replica).is_some_and(|leaf| leaf.health.misses(birth))
     }
 
-    /// The children without those that may lack a block born in `birth`; `None` if there are none of these.
-    fn believed(&self, children: &[Option<Leaf>], birth: Txg) -> Option<Vec<Option<Leaf>>> {
-        let is_stale = |leaf: &Leaf| leaf.health.misses(birth);
-        if !children.iter().flatten().any(is_stale) {
-            return None;
-        }
-        Some(children.iter().map(|child| child.clone().filter(|leaf| !is_stale(leaf))).collect())
-    }
-
     /// Devices that are known to miss the block are not damaged.
     fn without_stale(&self, mut outcome: Outcome, birth: Txg) -> Outcome {
         outcome.damaged.retain(|child| !self.is_stale(*child, birth));
@@ -208,26 +227,23 @@ impl TopVdev {
     /// Whether everything is still on leaves that take part when the one with this guid takes no part any more.
     #[must_use]
     pub fn can_lose(&self, guid: u64) -> bool {
-        let (children, spare) = match &self.shape {
-            Shape::Mirror(children) => (children, children.len().saturating_sub(1)),
-            Shape::Raidz { layout, children } => (children, layout.parity()),
+        let (lacking, spare): (Vec<TxgRuns>, usize) = match &self.shape {
+            Shape::Mirror(children) => (vec![Side::new(children.clone()).lacking(guid)], 0),
+            Shape::Raidz { layout, sides } => {
+                (sides.iter().map(|side| side.lacking(guid)).collect(), layout.parity())
+            }
             Shape::Disk(_) | Shape::Hole | Shape::Missing | Shape::Unsupported(_) => return false,
         };
-        let lacks = |child: &Option<Leaf>| match child {
-            Some(leaf) if leaf.guid != guid && !leaf.health.has_failed() => leaf.health.missing(),
-            _ => Arc::new(TxgRuns::since(Txg(0))),
-        };
-        let lacking: Vec<Arc<TxgRuns>> = children.iter().map(lacks).collect();
+        let lacking: Vec<Arc<TxgRuns>> = lacking.into_iter().map(Arc::new).collect();
         TxgRuns::most_at_once(&lacking) <= spare
     }
 
+    /// The leaves that take writes, with their numbers.
     fn written_children(&self) -> impl Iterator<Item = (usize, &Leaf)> {
-        let count = match &self.shape {
-            Shape::Mirror(children) | Shape::Raidz { children, .. } => children.len(),
-            _ => 1,
+        let written = |(number, leaf): (usize, Option<&'_ Leaf>)| {
+            leaf.is_some_and(|leaf| !leaf.health.has_failed()).then_some(number)
         };
-        let written = |child| Some((child, self.child(child)?)).filter(|(_, leaf)| !leaf.health.has_failed());
-        (0..count).filter_map(written)
+        self.places().enumerate().filter_map(written).filter_map(|number| Some((number, self.child(number)?)))
     }
 
     /// The leaves that take writes.
@@ -249,20 +265,27 @@ impl TopVdev {
     ) -> Result<Outcome, ReadError> {
         let replica = source.replica;
         let leaf = match &self.shape {
-            Shape::Raidz { layout, children } => {
-                let purpose = source.purpose;
-                let believed = self.believed(children, source.birth);
-                let first =
-                    Columns { children: believed.as_deref().unwrap_or(children), purpose, vdev: self.id };
-                let read = raidz::read(*layout, first, offset, buf, is_good);
-                return match read {
-                    Ok(Outcome { good: false, .. }) | Err(_) if believed.is_some() => {
-                        let all = Columns { children, purpose, vdev: self.id };
-                        let outcome = raidz::read(*layout, all, offset, buf, is_good)?;
-                        Ok(self.without_stale(outcome, source.birth))
-                    }
-                    read => read,
+            Shape::Raidz { layout, sides } => {
+                let (vdev, purpose) = (self.id, source.purpose);
+                let mut read_from = |sides: &[Side]| {
+                    raidz::read(*layout, Columns { sides, purpose, vdev }, offset, buf, is_good)
                 };
+                let is_stale = |leaf: &Leaf| leaf.health.misses(source.birth);
+                let lacks_any = sides.iter().flat_map(Side::leaves).any(is_stale);
+                let first: Option<Vec<Side>> =
+                    lacks_any.then(|| sides.iter().map(|side| side.believed(source.birth)).collect());
+                let mut read = read_from(first.as_deref().unwrap_or(sides));
+                for next in later_attempts(sides, lacks_any) {
+                    if matches!(read, Ok(Outcome { good: true, .. })) {
+                        break;
+                    }
+                    let again = read_from(&next);
+                    // What an attempt says of damage is not replaced by an error of a later one.
+                    if again.is_ok() || read.is_err() {
+                        read = again;
+                    }
+                }
+                return Ok(self.without_stale(read?, source.birth));
             }
             Shape::Disk(leaf) => Some(leaf),
             Shape::Mirror(children) => children.get(replica).and_then(Option::as_ref),
@@ -287,22 +310,25 @@ impl TopVdev {
         is_good: &mut dyn FnMut(&[u8]) -> bool,
     ) -> Result<Outcome, ReadError> {
         match &self.shape {
-            Shape::Raidz { layout, children } => {
-                let all = Columns { children, purpose: source.purpose, vdev: self.id };
-                let outcome = raidz::verify(*layout, all, offset, buf, is_good)?;
+            Shape::Raidz { layout, sides } => {
+                let from = |sides| Columns { sides, purpose: source.purpose, vdev: self.id };
+                let mut outcome = raidz::verify(*layout, from(sides), offset, buf, is_good)?;
+                if !outcome.good && sides.iter().any(Side::has_several) {
+                    // Of a side with several devices another one may have what is right.
+                    outcome = self.read(source, offset, buf, is_good)?;
+                }
+                if outcome.good {
+                    raidz::compare_several(*layout, from(sides), offset, buf, &mut outcome);
+                }
                 Ok(self.without_stale(outcome, source.birth))
             }
             _ => self.read(source, offset, buf, is_good),
         }
     }
 
-    /// The device of a child, if it is there; that of a single disk is child 0.
+    /// The leaf with this number, if its device is there; that of a single disk is number 0.
     pub(crate) fn child(&self, child: usize) -> Option<&Leaf> {
-        match &self.shape {
-            Shape::Disk(leaf) => Some(leaf).filter(|_| child == 0),
-            Shape::Mirror(children) | Shape::Raidz { children, .. } => children.get(child)?.as_ref(),
-            Shape::Hole | Shape::Missing | Shape::Unsupported(_) => None,
-        }
+        self.places().nth(child)?
     }
 
     fn unwritable(&self, why: Unwritable) -> WriteError {
@@ -330,6 +356,13 @@ impl TopVdev {
         let leaf = self.child(replica).filter(|leaf| !leaf.health.has_failed());
         leaf.ok_or_else(|| self.unwritable(Unwritable::Missing))
     }
+}
+
+/// The leaves from which a block is read after the first attempt: all of them, if that left some out, and the newest one of each side.
+fn later_attempts(sides: &[Side], left_out: bool) -> impl Iterator<Item = Vec<Side>> {
+    let newest = sides.iter().any(Side::has_several);
+    let all = left_out.then(|| sides.to_vec());
+    all.into_iter().chain(newest.then(|| sides.iter().map(Side::newest_only).collect()))
 }
 
 impl Vdevs {
@@ -439,7 +472,7 @@ mod tests {
     fn sizes_and_ratios_of_raidz_are_those_of_openzfs() {
         for (ashift, parity, width, ratio) in [(12, 3, 6, 240), (9, 3, 6, 254), (12, 1, 5, 409)] {
             let layout = Raidz::new(ashift, width, parity).unwrap();
-            let shape = Shape::Raidz { layout, children: vec![None; width] };
+            let shape = Shape::Raidz { layout, sides: vec![Side::from(None); width] };
             let top =
                 TopVdev { id: 0, guid: 1, ashift, asize: 1 << 30, metaslab_shift: 24, is_log: false, shape };
             assert_eq!(top.asize_of(128 << 10), layout.asize(128 << 10));

@@ -159,9 +159,11 @@ impl Storage {
         let mut written = 0;
         for (column, wanted) in map.columns.iter().zip(spread(&map, &raw.to_vec().into())) {
             let mut found = vec![0; column.len as usize];
-            let Some(leaf) = leaves.get(&column.child) else { continue };
-            if leaf.read(Purpose::SyncRead, column.offset, &mut found).is_err() || found != wanted.bytes() {
-                written += self.write_part(top, leaf, column.offset, wanted.bytes())?;
+            for leaf in top.numbers_of_side(column.child).filter_map(|number| leaves.get(&number)) {
+                let read = leaf.read(Purpose::SyncRead, column.offset, &mut found);
+                if read.is_err() || found != wanted.bytes() {
+                    written += self.write_part(top, leaf, column.offset, wanted.bytes())?;
+                }
             }
         }
         Ok(written)

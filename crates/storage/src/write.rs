@@ -429,9 +429,9 @@ impl<'a> Writer<'a> {
         let top = &self.storage.vdevs().tops()[target.vdev as usize];
         let offset = run.start + format::label::DATA_START;
         let submitted = Instant::now();
-        // A child of raidz is known by its place among all children; those that are missing take no writes.
-        let is_meant = |child| target.child.is_none_or(|only| only == child);
-        for (_, leaf) in top.written_leaves()?.filter(|(child, _)| is_meant(*child)) {
+        let meant = target.child.map(|side| top.numbers_of_side(side));
+        let is_meant = |number: &usize| meant.as_ref().is_none_or(|numbers| numbers.contains(number));
+        for (_, leaf) in top.written_leaves()?.filter(|(number, _)| is_meant(number)) {
             let (vdev, leaf, buffers) = (target.vdev, leaf.clone(), run.buffers.clone());
             self.storage.io().submit(Job { vdev, leaf, offset, buffers, len: run.len, submitted })?;
         }

@@ -15,9 +15,8 @@ use scan::{ScanStatus, Scans as _};
 use server::{Figures, Halted, MemberFigures, Silence};
 use storage::host::{Access, Disk, FileDisk};
 
-use super::Call;
+pub use super::naming::Naming;
 use crate::around::Surroundings;
-use crate::config;
 use crate::connect;
 use crate::messages::{Action, Failure};
 use crate::open::{self, Intent, NotOpen, Session, Usable};
@@ -136,6 +135,10 @@ pub struct VdevView {
     pub device_bytes: Option<u64>,
     /// Index of a top-level vdev.
     pub top: Option<u32>,
+    /// An administrator called it faulty.
+    pub is_called_faulty: bool,
+    /// The other pool that uses a spare.
+    pub used_by: Option<String>,
     /// It is written, and lacks something that was written before.
     pub resilvers: bool,
     /// Children that it can do without.
@@ -152,6 +155,7 @@ impl VdevView {
     fn judge(&mut self, members: &BTreeMap<u64, MemberFigures>, naming: Naming) {
         if let Some(member) = members.get(&self.guid.0) {
             let was_absent = self.state == State::Unavail;
+            self.is_called_faulty = member.is_faulted;
             self.resilvers = member.is_behind && member.is_open && !member.failed;
             self.state = match member {
                 MemberFigures { is_offline: true, .. } => State::Offline,
@@ -193,39 +197,6 @@ impl VdevView {
             };
         }
         self.children.iter_mut().for_each(|child| child.measure(sizes));
-    }
-}
-
-/// How vdevs are named.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Naming {
-    /// `-g`: guids.
-    pub guids: bool,
-    /// `-L`: where symbolic links lead.
-    pub follow: bool,
-    /// `-P`: whole paths also of devices.
-    pub full: bool,
-}
-
-impl Naming {
-    /// As the options of a command say, or variables of whoever typed it.
-    pub fn or_variables(self, call: &Call) -> Naming {
-        let variable = |name| call.around.served.is_none() && config::is_set(name);
-        Naming {
-            guids: self.guids || variable("ZPOOL_VDEV_NAME_GUID"),
-            follow: self.follow || variable("ZPOOL_VDEV_NAME_FOLLOW_LINKS"),
-            full: self.full || variable("ZPOOL_VDEV_NAME_PATH"),
-        }
-    }
-
-    /// The options that say what `other` does not say.
-    pub fn options_beyond(self, other: Naming) -> impl Iterator<Item = &'static str> {
-        let all = [
-            ("-g", self.guids && !other.guids),
-            ("-L", self.follow && !other.follow),
-            ("-P", self.full && !other.full),
-        ];
-        all.into_iter().filter_map(|(option, on)| on.then_some(option))
     }
 }
 
@@ -494,6 +465,10 @@ fn aux_view(aux: &AuxVdev, naming: Naming) -> VdevView {
     view.measure(&BTreeMap::new());
     match view.state {
         State::Online if aux.in_use => view.state = State::InUse,
+        State::Online if aux.used_by.is_some() => {
+            view.state = State::InUse;
+            view.used_by.clone_from(&aux.used_by);
+        }
         State::Online if class == Class::Spare => view.state = State::Avail,
         // Also one that is gone is called by where it was.
         State::Unavail if !naming.guids => view.name = view.path.clone().unwrap_or(view.name),
@@ -543,6 +518,8 @@ fn view(vdev: &VdevConfig, devices: &BTreeMap<u64, PathBuf>, class: Class, namin
         path: path.filter(|_| children.is_empty()),
         device_bytes: None,
         top: None,
+        is_called_faulty: false,
+        used_by: None,
         resilvers: false,
         spare: children.len().saturating_sub(needed),
         children,

@@ -3,7 +3,6 @@
 use std::path::PathBuf;
 
 use pool::props::Value;
-use pool::props::pool as props;
 use pool::{AuxKind, NewDevices};
 
 use super::Call;
@@ -12,9 +11,8 @@ use super::view::{Class as Shown, Naming, PoolView, VdevView};
 use super::zpool_attach::note_devices;
 use super::zpool_create::{check_distinct, check_use, is_too_small, open_all, opened, uses_force};
 use super::zpool_devices;
-use crate::args::Assignments;
 use crate::args::{Parsed, flag, property};
-use crate::command::{Command, Run, Targets, Typed};
+use crate::command::{Command, Run, Targets};
 use crate::messages::{Action, Failure};
 use crate::open::{self, Session};
 use crate::out::Console;
@@ -73,7 +71,7 @@ fn read(args: &Parsed) -> Options {
 fn run(call: &Call, console: &mut Console) -> Result<(), Failure> {
     let call = &call.typed(read);
     let args = &call.args;
-    let wanted = ashift(call)?;
+    let wanted = zpool_devices::ashift(&call.options.properties)?;
     let (name, words) = match args.operands.as_slice() {
         [] => return Err(Failure::usage("missing pool name argument")),
         [_] => return Err(Failure::usage("missing vdev specification")),
@@ -126,28 +124,6 @@ fn run(call: &Call, console: &mut Console) -> Result<(), Failure> {
     session.pool().add(new).map_err(|error| failed(&error))?;
     note_devices(&session)?;
     session.finish()
-}
-
-/// The option `-o ashift=`; 0 leaves it to the devices. Other properties are known, and mean nothing here.
-fn ashift(call: &Typed<Options>) -> Result<Option<u32>, Failure> {
-    let missing = call.options.properties.iter().any(|text| !text.contains('='));
-    if missing {
-        return Err(Failure::refused("missing '=' for -o option"));
-    }
-    let given = Assignments::collect(call.options.properties.iter().map(String::as_str), |word| {
-        props::parse(word).map(|p| p.name)
-    })?;
-    let mut found = None;
-    for (name, value) in given.iter() {
-        if props::ask(name).is_none() {
-            return Err(Failure::refused(format!("property '{name}' is not a valid pool or vdev property")));
-        }
-        if name == "ashift" {
-            let shift = props::ashift_option(value);
-            found = Some(shift.map_err(|error| Failure::refused(error.to_string()))?);
-        }
-    }
-    Ok(found)
 }
 
 /// The pool's property `ashift`, if it is set.

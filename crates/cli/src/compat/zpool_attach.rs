@@ -4,13 +4,16 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use format::Guid;
 use format::config::VdevConfig;
+use pool::{AuxKind, AuxVdev};
 use scan::Scans as _;
 use storage::host::Access;
 
 use super::Call;
+use super::view::{Naming, PoolView, VdevView};
 use super::zpool_create::check_use;
-use super::zpool_devices::{device, opened};
+use super::zpool_devices::{ashift, device, named, opened};
 use crate::args::{Parsed, flag, property};
 use crate::command::{Command, Run, Targets};
 use crate::messages::{Action, Failure};
@@ -39,7 +42,8 @@ pub(super) struct Options {
     pub(super) force: bool,
     pub(super) sequential: bool,
     pub(super) wait: bool,
-    pub(super) sets_properties: bool,
+    /// What `-o` sets. The sectors of a vdev stay what they are, so it has no effect.
+    pub(super) properties: Vec<String>,
 }
 
 fn read(args: &Parsed) -> Options {
@@ -47,7 +51,7 @@ fn read(args: &Parsed) -> Options {
         force: args.has("f"),
         sequential: args.has("s"),
         wait: args.has("w"),
-        sets_properties: args.has("o"),
+        properties: args.texts("o"),
     }
 }
 
@@ -64,12 +68,7 @@ pub(super) fn join(
     console: &mut Console,
     replaces: bool,
 ) -> Result<(), Failure> {
-    for (option, is_given) in [("s", options.sequential), ("o", options.sets_properties)] {
-        if is_given {
-            let name = call.command.name;
-            return Err(Failure::refused(format!("cenote: not supported yet: zpool {name} -{option}")));
-        }
-    }
+    ashift(&options.properties)?;
     let (pool, old, new) = match call.args.operands.as_slice() {
         [] => return Err(Failure::usage("missing pool name argument")),
         [_] => return Err(Failure::usage("missing <device> specification")),
@@ -78,20 +77,46 @@ pub(super) fn join(
         [pool, old, new] => (pool, old, new),
         _ => return Err(Failure::usage("too many arguments")),
     };
-    if old == new {
-        let line = "cenote: not supported yet: zpool replace without a new device";
-        return Err(Failure::refused(line));
-    }
     // A pool that is not there comes first.
-    open::find(pool, call.around)?;
-    let path = state::absolute(&PathBuf::from(new));
-    check_use(std::slice::from_ref(&path), options.force, Action::Create(pool), call)?;
+    let view = PoolView::new(open::find(pool, call.around)?);
     let deed = match replaces {
         true => format!("replace {old} with {new}"),
         false => format!("attach {new} to {old}"),
     };
     let change = Change { call, pool, name: old, deed };
-    negative(console, change.join(&path, replaces, options.wait))
+    if replaces && let Some(spare) = spare_at(&view, new) {
+        drop(view);
+        return negative(console, change.fill_in(spare, options.wait));
+    }
+    let path = place_of(&view, old, new);
+    drop(view);
+    check_use(std::slice::from_ref(&path), options.force, Action::Create(pool), call)?;
+    if options.sequential {
+        let why =
+            "cenote: every block is read, verified and written: -s, a rebuild without checksums, is not done";
+        console.remark(why);
+    }
+    negative(console, change.join(&path, replaces, options))
+}
+
+/// The spare of a pool that goes by `name`.
+fn spare_at(view: &PoolView, name: &str) -> Option<Guid> {
+    let aux = view.aux().ok()?.iter().filter(|aux| aux.kind == AuxKind::Spare);
+    let is_meant = |aux: &&AuxVdev| {
+        let path = state::absolute(&PathBuf::from(name));
+        let known =
+            aux.config.path.as_deref().map(|raw| PathBuf::from(String::from_utf8_lossy(raw).into_owned()));
+        aux.device.as_deref() == Some(&path) || known == Some(path) || aux.config.guid.0.to_string() == name
+    };
+    aux.into_iter().find(is_meant).map(|aux| aux.config.guid)
+}
+
+/// Where the new device is: a device that is replaced without another being named may be known by its guid.
+fn place_of(view: &PoolView, old: &str, new: &str) -> PathBuf {
+    let tree = view.tree(Naming::default());
+    let known = tree.iter().find_map(|vdev| named(vdev, old)).filter(|_| old == new);
+    let path = known.and_then(|vdev| vdev.path.clone());
+    state::absolute(&path.map_or_else(|| PathBuf::from(new), PathBuf::from))
 }
 
 /// A change of one device of a pool.
@@ -109,9 +134,12 @@ impl Change<'_> {
         Failure::refused(format!("cannot {}: {why}", self.deed))
     }
 
-    fn join(&self, path: &Path, replaces: bool, waits: bool) -> Result<(), Failure> {
+    fn join(&self, path: &Path, replaces: bool, options: &Options) -> Result<(), Failure> {
         let failed = |why: &str| self.failed(why);
         let found = device(self.call, self.pool, self.name, &failed)?;
+        if options.sequential && is_in_raidz(self.call, self.pool, found.guid)? {
+            return Err(failed("only mirror and dRAID vdevs support sequential reconstruction"));
+        }
         let disk = pool::open_disk(path, Access::ReadWrite { exclusive: true });
         let disk = Arc::new(disk.map_err(|error| failed(&error.to_string()))?);
         let session = opened(self.call, self.pool, &failed)?;
@@ -119,7 +147,23 @@ impl Change<'_> {
             true => session.pool().replace(found.guid, disk),
             false => session.pool().attach(found.guid, disk),
         };
-        done.and_then(|()| session.pool().resilver_joined()).map_err(|error| failed(&error.to_string()))?;
+        done.map_err(|error| failed(&error.to_string()))?;
+        self.end(session, options.wait)
+    }
+
+    /// Has a spare fill in.
+    fn fill_in(&self, spare: Guid, waits: bool) -> Result<(), Failure> {
+        let failed = |why: &str| self.failed(why);
+        let found = device(self.call, self.pool, self.name, &failed)?;
+        let session = opened(self.call, self.pool, &failed)?;
+        session.pool().replace_by_spare(found.guid, spare).map_err(|error| failed(&error.to_string()))?;
+        self.end(session, waits)
+    }
+
+    /// Notes the devices; waits for the resilver if that is wanted, or nobody else would carry it out.
+    fn end(&self, session: Session, waits: bool) -> Result<(), Failure> {
+        let failed = |why: &str| self.failed(why);
+        session.pool().resilver_joined().map_err(|error| failed(&error.to_string()))?;
         note_devices(&session)?;
         if waits || self.call.live().is_none() {
             session.pool().wait_scrub().map_err(|error| failed(&error.to_string()))?;
@@ -138,6 +182,17 @@ impl Change<'_> {
     }
 }
 
+/// Whether a device is part of a raidz vdev.
+fn is_in_raidz(call: &Call, pool: &str, guid: Guid) -> Result<bool, Failure> {
+    let view = PoolView::new(open::find(pool, call.around)?);
+    let has = |top: &VdevView| {
+        let mut found = false;
+        top.walk(&mut |vdev| found |= vdev.guid == guid);
+        found && top.kind.starts_with("raidz")
+    };
+    Ok(view.tree(Naming::default()).iter().any(has))
+}
+
 /// Says what failed, and ends as OpenZFS does there.
 pub(super) fn negative(console: &mut Console, done: Result<(), Failure>) -> Result<(), Failure> {
     match done {
@@ -151,22 +206,30 @@ pub(super) fn negative(console: &mut Console, done: Result<(), Failure>) -> Resu
 
 /// Notes where the devices of the pool are now.
 pub(super) fn note_devices(session: &Session) -> Result<(), Failure> {
-    let config = session.pool().info().config;
+    note_devices_of(session.pool(), &session.devices)
+        .map_err(|error| Failure::refused(format!("cannot note the devices of the pool: {error}")))
+}
+
+/// As [`note_devices`]; `known` says where devices were found.
+pub(crate) fn note_devices_of(
+    pool: &pool::Pool,
+    known: &BTreeMap<u64, PathBuf>,
+) -> Result<(), pool::known::KnownError> {
+    let config = pool.info().config;
     let named = |raw: &Vec<u8>| PathBuf::from(String::from_utf8_lossy(raw).into_owned());
-    let vdevs = session.pool().storage().vdevs();
+    let vdevs = pool.storage().vdevs();
     // What the pool says of a device may be where it was on another machine.
     let open: BTreeMap<u64, PathBuf> =
         vdevs.leaves().map(|leaf| (leaf.guid, state::absolute(leaf.disk.path()))).collect();
     let place = |leaf: &VdevConfig| {
-        let known = open.get(&leaf.guid.0).or_else(|| session.devices.get(&leaf.guid.0)).cloned();
-        known.or_else(|| leaf.path.as_ref().map(named))
+        let place = open.get(&leaf.guid.0).or_else(|| known.get(&leaf.guid.0)).cloned();
+        place.or_else(|| leaf.path.as_ref().map(named))
     };
     let devices: Vec<PathBuf> = config.tree.leaves().filter_map(place).collect();
-    let guid = session.pool().guid();
-    let noted = state::known().update(|pools| {
+    let guid = pool.guid();
+    state::known().update(|pools| {
         for known in pools.iter_mut().filter(|known| known.guid == guid) {
             known.devices.clone_from(&devices);
         }
-    });
-    noted.map_err(|error| Failure::refused(format!("cannot note the devices of the pool: {error}")))
+    })
 }

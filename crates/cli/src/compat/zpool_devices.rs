@@ -1,7 +1,10 @@
 //! Devices of a pool that commands name, and pools that are opened to change them.
 
+use pool::props::pool as props;
+
 use super::Call;
 use super::view::{Naming, PoolView, VdevView};
+use crate::args::Assignments;
 use crate::messages::Failure;
 use crate::open::{self, Intent, Session};
 use scan::Scans as _;
@@ -75,4 +78,26 @@ pub(super) fn waits(call: &Call, session: &Session) -> Result<(), Failure> {
         return done.map_err(|error| Failure::refused(format!("cannot resilver: {error}")));
     }
     Ok(())
+}
+
+/// The option `-o ashift=`; 0 leaves it to the devices. Other properties are known, and mean nothing here.
+pub(super) fn ashift(properties: &[String]) -> Result<Option<u32>, Failure> {
+    let missing = properties.iter().any(|text| !text.contains('='));
+    if missing {
+        return Err(Failure::refused("missing '=' for -o option"));
+    }
+    let given = Assignments::collect(properties.iter().map(String::as_str), |word| {
+        props::parse(word).map(|p| p.name)
+    })?;
+    let mut found = None;
+    for (name, value) in given.iter() {
+        if props::ask(name).is_none() {
+            return Err(Failure::refused(format!("property '{name}' is not a valid pool or vdev property")));
+        }
+        if name == "ashift" {
+            let shift = props::ashift_option(value);
+            found = Some(shift.map_err(|error| Failure::refused(error.to_string()))?);
+        }
+    }
+    Ok(found)
 }

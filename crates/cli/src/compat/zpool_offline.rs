@@ -38,11 +38,13 @@ fn read(args: &Parsed) -> Options {
 /// Usage; a device that is not there or that the pool cannot do without.
 fn run(call: &Call) -> Result<(), Failure> {
     let call = &call.typed(read);
-    for (option, is_given) in [("f", call.options.fault), ("power", call.options.power)] {
-        if is_given {
-            return Err(Failure::refused(format!("cenote: not supported yet: zpool offline -{option}")));
-        }
+    if call.options.power {
+        return Err(Failure::refused("cenote: not supported yet: zpool offline --power"));
     }
-    let words = Words { verb: "offline", not_found: None };
-    each(call, &words, |session, found| session.pool().offline(found.guid, call.options.temporary))
+    let Options { fault, temporary, .. } = call.options;
+    let words = Words { verb: if fault { "fault" } else { "offline" }, not_found: None };
+    each(call, &words, |session, found| match fault {
+        true => session.pool().fault(found.guid, temporary),
+        false => session.pool().offline(found.guid, temporary),
+    })
 }

@@ -25,6 +25,6 @@ fn read(args: &Parsed) -> Options {
         force: args.has("f"),
         sequential: args.has("s"),
         wait: args.has("w"),
-        sets_properties: args.has("o"),
+        properties: args.texts("o"),
     }
 }

@@ -333,7 +333,11 @@ fn print_vdev(
     match vdev.state {
         State::Avail => return console.line(&format!("\t{name:full$}  {:<8}", vdev.state.word())),
         State::InUse => {
-            return console.line(&format!("\t{name:full$}  {:<8}  currently in use", vdev.state.word()));
+            let user = match &vdev.used_by {
+                Some(pool) => format!("in use by pool '{pool}'"),
+                None => "currently in use".to_owned(),
+            };
+            return console.line(&format!("\t{name:full$}  {:<8}  {user}", vdev.state.word()));
         }
         _ => {}
     }
@@ -356,7 +360,7 @@ fn print_vdev(
         }
     }
     if vdev.state == State::Faulted && vdev.is_leaf() {
-        line += "  too many errors";
+        line += if vdev.is_called_faulty { "  external device fault" } else { "  too many errors" };
     }
     if vdev.resilvers {
         line += "  (resilvering)";

@@ -253,6 +253,8 @@ impl Scans for Pool {
         if self.needs_resilver() {
             return self.resilver();
         }
+        // A replacement may have come to its end without its devices having left.
+        self.inner().end_replacing()?;
         match scan_state::read(&self.inner().mos)? {
             Some(scan) if scan.is_scrubbing() && !scan.is_paused() => match self.scrub() {
                 Err(Error::Scrubbing) => Ok(()),
@@ -341,7 +343,13 @@ impl Scans for Pool {
         let state = self.inner().scrub.lock();
         let is_covered = state.running && state.scan.as_ref().is_some_and(covers);
         drop(state);
-        if is_covered { Ok(()) } else { self.resilver() }
+        match () {
+            () if is_covered => Ok(()),
+            () if lacking.is_some() => self.resilver(),
+            // What came back has everything: whoever filled in for it leaves.
+            () if self.read_only().is_none() => self.inner().end_replacing(),
+            () => Ok(()),
+        }
     }
 
     fn resilver(&self) -> Result<()> {

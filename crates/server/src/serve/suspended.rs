@@ -1,9 +1,11 @@
 //! A server whose pool is suspended because a device refuses its writes.
 
 use pool::{FailMode, Noticed, Pool};
+use scan::Scans as _;
 
-use super::Server;
+use super::{Commands, Server};
 use crate::Silence;
+use crate::live::Live;
 use crate::messages::{Refusal, Stop};
 
 /// Exit status of a server whose pool has `failmode=panic` and a device that refused a write.
@@ -47,8 +49,10 @@ impl Server {
         let mut watch = pool.watch_devices();
         drop(pool);
         let name = self.live.name().to_owned();
+        let (live, commands) = (self.live.clone(), self.commands.clone());
         let watching = std::thread::Builder::new().name("cenote-devices".into()).spawn(move || {
             while let Some((news, pause)) = watch.look() {
+                use_spares(&live, &*commands);
                 for noticed in news {
                     match noticed {
                         Noticed::Silent(silent) => {
@@ -137,5 +141,26 @@ impl Server {
              clear'; a second signal ends the server and gives up what is not written"
         );
         false
+    }
+}
+
+/// Has spares fill in for devices that failed. Another command that changes the pool comes first.
+fn use_spares(live: &Live, commands: &dyn Commands) {
+    let Ok(pool) = live.pool() else { return };
+    if !pool.wants_spares() {
+        return;
+    }
+    let Some(_turn) = live.turn_unless(|| live.is_closing()) else { return };
+    let used = pool.use_spares().and_then(|helped| pool.resilver_joined().map(|()| helped));
+    match used {
+        Ok(helped) if helped.is_empty() => {}
+        Ok(helped) => {
+            let guids: Vec<u64> = helped.iter().map(|guid| guid.0).collect();
+            tracing::warn!(pool = live.name(), ?guids, "spares fill in for devices that failed");
+            if let Err(error) = commands.note_devices(&pool) {
+                tracing::error!(pool = live.name(), error, "the devices of the pool are not noted");
+            }
+        }
+        Err(error) => tracing::error!(pool = live.name(), %error, "spares cannot fill in"),
     }
 }

@@ -50,6 +50,10 @@ fn server(folder: &Path) -> Option<Arc<Server>> {
 struct NoCommands;
 
 impl Commands for NoCommands {
+    fn note_devices(&self, _: &pool::Pool) -> Result<(), String> {
+        Ok(())
+    }
+
     fn run(&self, _job: &Job, _live: &Arc<Live>, _stdio: Stdio, _stop: &Arc<AtomicBool>) -> u8 {
         unreachable!("no command is given")
     }

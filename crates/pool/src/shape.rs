@@ -1,0 +1,41 @@
+//! How a top-level vdev spreads its blocks, as its configuration says.
+//!
+//! From:   the configuration of the vdev, and a way to find the open leaves.
+//! To:     the vdevs in `storage`: at an import, and when devices join or leave.
+//! Source: docs/format/11-redundancy.md §1.1, §1.2.
+
+use format::config::{VdevConfig, VdevKind};
+use storage::layout::Raidz;
+use storage::{Layout, Leaf, Shape, Side};
+
+/// The shape of a top-level vdev; `find` gives a leaf if its device is open. [`Shape::Missing`] where too few are.
+pub(crate) fn shape_of(vdev: &VdevConfig, find: &dyn Fn(&VdevConfig) -> Option<Leaf>) -> Shape {
+    // All leaves below a child hold the same: a child may be in the middle of a replacement, or have its spare in use.
+    let below = |vdev: &VdevConfig| -> Vec<Option<Leaf>> { vdev.leaves().map(find).collect() };
+    match &vdev.kind {
+        VdevKind::Disk | VdevKind::File => find(vdev).map_or(Shape::Missing, Shape::Disk),
+        VdevKind::Mirror | VdevKind::Replacing | VdevKind::Spare => match below(vdev) {
+            all if all.iter().any(Option::is_some) => Shape::Mirror(all),
+            _ => Shape::Missing,
+        },
+        VdevKind::Raidz { nparity } => {
+            let sides = vdev.children.iter().map(|child| Side::new(below(child))).collect();
+            raidz(vdev, u64::from(*nparity), sides)
+        }
+        VdevKind::Hole => Shape::Hole,
+        VdevKind::Draid { .. } => Shape::Unsupported(Layout::Draid),
+        VdevKind::Indirect => Shape::Unsupported(Layout::Indirect),
+        _ => Shape::Missing,
+    }
+}
+
+/// The shape of a raidz vdev, if as many of its sides are there as it needs.
+fn raidz(vdev: &VdevConfig, parity: u64, sides: Vec<Side>) -> Shape {
+    let ashift = vdev.top.as_ref().map_or(9, |top| top.ashift);
+    let absent = sides.iter().filter(|side| !side.is_there()).count();
+    match Raidz::new(ashift, sides.len(), parity) {
+        None => Shape::Unsupported(Layout::ImpossibleRaidz),
+        Some(layout) if absent > layout.parity() => Shape::Missing,
+        Some(layout) => Shape::Raidz { layout, sides },
+    }
+}

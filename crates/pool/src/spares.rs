@@ -1,0 +1,137 @@
+//! Hot spares that fill in for devices: `zpool replace POOL DEVICE SPARE`, by themselves when a device fails, and back again.
+//!
+//! From:   the administrator; the server, which looks at the devices now and then.
+//! To:     `tree_change`, which puts a spare beside the device; the label of a spare that is not needed any more.
+//! Source: docs/format/11-redundancy.md §9; 12-auxiliary-vdevs.md §4.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use format::Guid;
+use format::config::{VdevConfig, VdevKind};
+use storage::Leaf;
+use storage::host::{Access, Disk};
+
+use crate::aux_vdevs::{self, AuxKind, AuxVdev};
+use crate::opened::open_disk;
+use crate::pool::{Inner, Pool};
+use crate::replacement::Joins;
+use crate::tree_change::Joining;
+use crate::{Error, Result};
+
+impl Pool {
+    /// Has a spare of the pool fill in for the leaf `guid`.
+    ///
+    /// # Errors
+    /// [`Error::NoSuchDevice`]; [`Error::SpareInUse`]; as [`Pool::replace`].
+    pub fn replace_by_spare(&self, guid: Guid, spare: Guid) -> Result<()> {
+        let is_meant = |aux: &AuxVdev| aux.kind == AuxKind::Spare && aux.config.guid == spare;
+        let aux = self.aux_vdevs()?.into_iter().find(is_meant).ok_or(Error::NoSuchDevice)?;
+        if aux.in_use || aux.used_by.is_some() {
+            return Err(Error::SpareInUse);
+        }
+        let path = aux.device.ok_or(Error::NoSuchDevice)?;
+        let disk = self.inner.take_spare(&path)?;
+        let above = Guid(self.inner.new_guid());
+        let joining = Joining { beside: guid, disk: disk.clone(), joins: Joins::Spare, new: spare, above };
+        let taken = self.take_in(joining);
+        if self.inner.info().config.tree.find(spare).is_none() {
+            self.inner.hold_aux(disk);
+        }
+        taken
+    }
+
+    /// Whether a device failed or is not there, and a spare may fill in for it.
+    #[must_use]
+    pub fn wants_spares(&self) -> bool {
+        let is_written = self.read_only().is_none() && self.trouble().is_none();
+        is_written && self.inner.has_spares() && !self.inner.without_spare().is_empty()
+    }
+
+    /// Has spares fill in for devices that failed or are not there. Gives the devices for which one does now.
+    ///
+    /// # Errors
+    /// The lists of spares cannot be read. Spares that cannot be used are told of in the log.
+    pub fn use_spares(&self) -> Result<Vec<Guid>> {
+        if !self.wants_spares() {
+            return Ok(Vec::new());
+        }
+        let lost = self.inner.without_spare();
+        let mut spares: Vec<AuxVdev> = self.aux_vdevs()?;
+        spares.retain(|aux| {
+            aux.kind == AuxKind::Spare && !aux.in_use && aux.used_by.is_none() && aux.device.is_some()
+        });
+        let mut helped = Vec::new();
+        for guid in lost {
+            let used = spares.iter().position(|aux| match self.replace_by_spare(guid, aux.config.guid) {
+                Ok(()) => true,
+                Err(error) => {
+                    tracing::warn!(%error, "a spare cannot fill in");
+                    false
+                }
+            });
+            if let Some(used) = used {
+                spares.remove(used);
+                helped.push(guid);
+            }
+        }
+        Ok(helped)
+    }
+}
+
+impl Inner {
+    /// Whether a device is held that may be a spare.
+    fn has_spares(&self) -> bool {
+        !self.aux_disks.lock().expect("guards a plain list").is_empty()
+    }
+
+    /// The leaves for which a spare should fill in, and none does. What an administrator took out of use needs none.
+    fn without_spare(&self) -> Vec<Guid> {
+        let config = self.info().config.clone();
+        let mut lost = Vec::new();
+        for top in config.tree.children.iter().filter(|top| top.top.as_ref().is_some_and(|top| !top.is_log)) {
+            for parent in std::iter::once(&config.tree).chain(top.walk()) {
+                let is_helped = matches!(parent.kind, VdevKind::Spare | VdevKind::Replacing);
+                let of_top = parent.children.iter().filter(|child| {
+                    !is_helped
+                        && child.kind.is_leaf()
+                        && (parent.kind != VdevKind::Root || child.id == top.id)
+                });
+                lost.extend(of_top.filter(|leaf| self.is_lost(leaf)).map(|leaf| leaf.guid));
+            }
+        }
+        lost
+    }
+
+    fn is_lost(&self, leaf: &VdevConfig) -> bool {
+        let has_failed = self.members.of(leaf.guid.0).has_failed();
+        !self.is_offline(leaf) && (has_failed || !self.is_open(leaf.guid.0))
+    }
+
+    /// The open device of a spare: it is not held as a spare any more.
+    fn take_spare(&self, path: &Path) -> Result<Arc<dyn Disk>> {
+        let mut held = self.aux_disks.lock().expect("guards a plain list");
+        match held.iter().position(|disk| disk.path() == path) {
+            Some(at) => Ok(held.remove(at)),
+            None => Ok(Arc::new(open_disk(path, Access::ReadWrite { exclusive: true })?)),
+        }
+    }
+
+    fn hold_aux(&self, disk: Arc<dyn Disk>) {
+        self.aux_disks.lock().expect("guards a plain list").push(disk);
+    }
+
+    /// The label of a spare that left the tree says again that it is one.
+    pub(crate) fn is_spare_again(&self, leaf: &Leaf, guid: Guid) {
+        let version = self.info().config.version;
+        if let Err(error) = aux_vdevs::label_spare(&leaf.disk, guid, version) {
+            tracing::warn!(%error, "a spare keeps the label of a device in use");
+        }
+        let path = leaf.disk.path().to_path_buf();
+        leaf.close();
+        match open_disk(&path, Access::ReadWrite { exclusive: true }) {
+            Ok(disk) => self.hold_aux(Arc::new(disk)),
+            Err(error) => tracing::warn!(path = %path.display(), %error, "a spare is not held"),
+        }
+    }
+}
